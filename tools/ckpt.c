@@ -1,0 +1,1402 @@
+/* ckpt: looks into checkpoints and keeps folders of them in order. Over the public interface of ckpt.h only.
+
+   build:  cc -O2 -o ckpt tools/ckpt.c -lpthread -lm         (with -DCKPT_NO_REMOTE it needs neither curl nor OpenSSL)
+   use:    ckpt --help
+*/
+#ifndef CKPT_NO_REMOTE
+    #define CKPT_NO_REMOTE
+#endif
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_MISSING, EXIT_REFUSED, EXIT_FAILED };
+
+typedef struct tool_options {
+    bool   json, quiet, stats, all, verify, force, no_verify, damaged, dry_run, colour, utf8;
+    int    keep, keep_every;
+    const char *keep_best;
+    double rtol, atol;
+    char **args;
+    int    count;
+} tool_options;
+
+static tool_options opt;
+
+//-- output ------------------------------------------------------------------------
+
+static const char *paint(const char *code) {
+    return opt.colour ? code : "";
+}
+
+#define BOLD   paint("\033[1m")
+#define DIM    paint("\033[2m")
+#define RED    paint("\033[31m")
+#define GREEN  paint("\033[32m")
+#define YELLOW paint("\033[33m")
+#define CYAN   paint("\033[36m")
+#define PLAIN  paint("\033[0m")
+
+static int exit_of(ckpt_err e) {
+    switch (e) {
+        case CKPT_OK: return EXIT_OK;
+        case CKPT_CORRUPT: case CKPT_MISMATCH: return EXIT_NO;
+        case CKPT_NOT_FOUND: return EXIT_MISSING;
+        case CKPT_EXISTS: case CKPT_AUTH: case CKPT_ARG: return EXIT_REFUSED;
+        default: return EXIT_FAILED;
+    }
+}
+
+#if defined(__GNUC__)
+__attribute__((returns_nonnull))
+#endif
+static void *need(void *p) {
+    if (p == NULL) {
+        fprintf(stderr, "ckpt: out of memory\n");
+        exit(EXIT_FAILED);
+    }
+    return p;
+}
+
+static void json_text(const char *s) {
+    if (s == NULL) { printf("null"); return; }
+    putchar('"');
+    for (; *s != 0; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') printf("\\%c", c);
+        else if (c < 0x20 || c == 0x7f) printf("\\u%04x", c);
+        else putchar(c);
+    }
+    putchar('"');
+}
+
+static void json_number(double v) {
+    if (!isfinite(v)) { printf("null"); return; }
+    char text[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v) break;
+    }
+    printf("%s", text);
+}
+
+// A failure as the last thing on stdout with --json, and always as a sentence on stderr. Returns the exit status.
+static int complain(ckpt_err e) {
+    fprintf(stderr, "%sckpt:%s %s\n", isatty(2) ? RED : "", isatty(2) ? PLAIN : "", ckpt_last_error());
+    if (opt.json) {
+        printf("{\"error\": {\"code\": \"%s\", \"text\": ", ckpt_err_name(e));
+        json_text(ckpt_last_error());
+        printf("}}\n");
+    }
+    return exit_of(e);
+}
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+static int misuse(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fprintf(stderr, "ckpt: ");
+    vfprintf(stderr, fmt, args);
+    fprintf(stderr, "\nTry 'ckpt --help'.\n");
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+// Text from a file may hold anything: what a terminal could take for a command is shown as '?'.
+static const char *shown(const char *s, char *buf, size_t cap) {
+    size_t n = 0;
+    for (; s != NULL && *s != 0 && n + 1 < cap; s++) {
+        unsigned char c = (unsigned char)*s;
+        buf[n++] = c < 0x20 || c == 0x7f ? '?' : *s;
+    }
+    buf[n] = 0;
+    return buf;
+}
+
+// Columns that UTF-8 text takes, one for each character.
+static int columns_of(const char *s) {
+    int n = 0;
+    for (; *s != 0; s++) n += ((unsigned char)*s & 0xC0) != 0x80;
+    return n;
+}
+
+static void pad(int from, int to) {
+    for (; from < to; from++) putchar(' ');
+}
+
+static const char *size_text(uint64_t bytes, char *buf, size_t cap) {
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
+    double v = (double)bytes;
+    int u = 0;
+    while (v >= 1023.95 && u < 5) { v /= 1024; u++; }
+    if (u == 0) snprintf(buf, cap, "%llu B", (unsigned long long)bytes);
+    else snprintf(buf, cap, "%.*f %s", v < 99.95 ? 1 : 0, v, units[u]);
+    return buf;
+}
+
+static const char *count_text(double n, char *buf, size_t cap) {
+    if (n < 10000) snprintf(buf, cap, "%.0f", n);
+    else if (n < 1e6) snprintf(buf, cap, "%.1f K", n / 1e3);
+    else if (n < 1e9) snprintf(buf, cap, "%.1f M", n / 1e6);
+    else snprintf(buf, cap, "%.2f G", n / 1e9);
+    return buf;
+}
+
+static const char *age_text(double seconds, char *buf, size_t cap) {
+    if (seconds < 0) snprintf(buf, cap, "now");
+    else if (seconds < 100) snprintf(buf, cap, "%.0f s", seconds);
+    else if (seconds < 100 * 60) snprintf(buf, cap, "%.0f min", seconds / 60);
+    else if (seconds < 48 * 3600) snprintf(buf, cap, "%.0f h", seconds / 3600);
+    else snprintf(buf, cap, "%.0f d", seconds / 86400);
+    return buf;
+}
+
+static const char *clock_text(double unix_time, bool utc, char *buf, size_t cap) {
+    time_t t = (time_t)unix_time;
+    struct tm parts;
+    if ((utc ? gmtime_r(&t, &parts) : localtime_r(&t, &parts)) == NULL) parts.tm_year = 0;
+    if (strftime(buf, cap, utc ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%d %H:%M", &parts) == 0) buf[0] = 0;
+    return buf;
+}
+
+static double now_monotonic(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// The library's bar, taken away when it is full: what counts is then printed.
+static void on_progress(const ckpt_progress *p, void *user) {
+    (void)user;
+    if (opt.quiet || !isatty(2)) return;
+    if (p->finished) fprintf(stderr, "\r\033[K");
+    else ckpt_progress_bar(p, NULL);
+}
+
+static void on_log(ckpt_log_level level, const char *msg, void *user) {
+    (void)user;
+    if (level >= CKPT_LOG_WARN && !opt.quiet) fprintf(stderr, "ckpt: %s\n", msg);
+}
+
+// Progress of what the tool itself reads.
+typedef struct meter { ckpt_progress p; double last; } meter;
+
+static void meter_start(meter *m, const char *phase, const char *name, uint64_t total) {
+    memset(m, 0, sizeof *m);
+    m->p.phase = phase;
+    m->p.name = name;
+    m->p.total = total;
+    m->p.attempt = 1;
+    m->last = now_monotonic() + 0.2;            // what is over at once needs no bar
+}
+
+static void meter_add(meter *m, uint64_t bytes) {
+    m->p.done += bytes;
+    double now = now_monotonic();
+    if (now - m->last < 0.1) return;
+    m->last = now;
+    on_progress(&m->p, NULL);
+}
+
+static void meter_end(meter *m) {
+    m->p.finished = true;
+    on_progress(&m->p, NULL);
+}
+
+//-- numbers of every dtype --------------------------------------------------------
+
+static const struct { const char *name; size_t size; } dtypes[] = {
+    { "?", 1 }, { "float64", 8 }, { "float32", 4 }, { "float16", 2 }, { "bfloat16", 2 }, { "float8_e4m3fn", 1 }, { "float8_e5m2", 1 },
+    { "int64", 8 }, { "int32", 4 }, { "int16", 2 }, { "int8", 1 }, { "uint64", 8 }, { "uint32", 4 }, { "uint16", 2 }, { "uint8", 1 },
+    { "bool", 1 }, { "complex64", 8 }, { "complex128", 16 }
+};
+
+static int dtype_index(ckpt_dtype d) {
+    return (int)d >= 1 && (int)d <= (int)CKPT_C128 ? (int)d : 0;
+}
+
+static double small_float(unsigned bits, int exponent_bits, int fraction_bits, bool has_inf) {
+    unsigned fraction = bits & ((1u << fraction_bits) - 1), top = (1u << exponent_bits) - 1;
+    unsigned exponent = bits >> fraction_bits & top;
+    double sign = (bits >> (exponent_bits + fraction_bits) & 1) != 0 ? -1.0 : 1.0;
+    int bias = (int)(top >> 1);
+    if (exponent == top && has_inf) return fraction != 0 ? (double)NAN : sign * (double)INFINITY;
+    if (exponent == top && fraction == (1u << fraction_bits) - 1) return (double)NAN;      // float8_e4m3fn: no infinities, one NaN
+    if (exponent == 0) return sign * ldexp((double)fraction, 1 - bias - fraction_bits);
+    return sign * ldexp((double)(fraction | 1u << fraction_bits), (int)exponent - bias - fraction_bits);
+}
+
+#define EACH(type) do {                                                             \
+        for (size_t i = 0; i < count; i++) {                                        \
+            type v;                                                                 \
+            memcpy(&v, p + i * sizeof v, sizeof v);                                 \
+            out[i] = (double)v;                                                     \
+        }                                                                           \
+    } while (0)
+
+// Complex numbers as their absolute values.
+static void to_doubles(ckpt_dtype dtype, const char *p, size_t count, double *out) {
+    static double half[65536], bfloat[65536];
+    static bool made;
+    if (!made) {
+        for (unsigned b = 0; b < 65536; b++) {
+            half[b] = small_float(b, 5, 10, true);
+            bfloat[b] = small_float(b, 8, 7, true);
+        }
+        made = true;
+    }
+    uint16_t h;
+    double z[2];
+    float c[2];
+    switch (dtype) {
+        case CKPT_F64: EACH(double); break;
+        case CKPT_F32: EACH(float); break;
+        case CKPT_I64: EACH(int64_t); break;
+        case CKPT_I32: EACH(int32_t); break;
+        case CKPT_I16: EACH(int16_t); break;
+        case CKPT_I8: EACH(int8_t); break;
+        case CKPT_U64: EACH(uint64_t); break;
+        case CKPT_U32: EACH(uint32_t); break;
+        case CKPT_U16: EACH(uint16_t); break;
+        case CKPT_U8: case CKPT_BOOL: EACH(uint8_t); break;
+        case CKPT_F16: for (size_t i = 0; i < count; i++) { memcpy(&h, p + 2 * i, 2); out[i] = half[h]; } break;
+        case CKPT_BF16: for (size_t i = 0; i < count; i++) { memcpy(&h, p + 2 * i, 2); out[i] = bfloat[h]; } break;
+        case CKPT_F8_E4M3: for (size_t i = 0; i < count; i++) out[i] = small_float((unsigned char)p[i], 4, 3, false); break;
+        case CKPT_F8_E5M2: for (size_t i = 0; i < count; i++) out[i] = small_float((unsigned char)p[i], 5, 2, true); break;
+        case CKPT_C64: for (size_t i = 0; i < count; i++) { memcpy(c, p + 8 * i, 8); out[i] = hypot((double)c[0], (double)c[1]); } break;
+        case CKPT_C128: for (size_t i = 0; i < count; i++) { memcpy(z, p + 16 * i, 16); out[i] = hypot(z[0], z[1]); } break;
+        default: for (size_t i = 0; i < count; i++) out[i] = 0; break;
+    }
+}
+
+enum { PIECE = 4 << 20, BUCKETS = 16 };     // bytes that are read at a time; a multiple of every element's size
+
+typedef struct tensor_stats {
+    uint64_t count, nans, infs, zeros, buckets[BUCKETS];
+    double   min, max, mean, std;
+} tensor_stats;
+
+static char   *piece_bytes[2];
+static double *piece_values[2];
+
+static void need_pieces(void) {
+    for (int i = 0; i < 2; i++) {
+        if (piece_bytes[i] == NULL) piece_bytes[i] = (char *)need(malloc(PIECE));
+        if (piece_values[i] == NULL) piece_values[i] = (double *)need(malloc(PIECE * sizeof(double)));
+    }
+}
+
+// Two passes over a tensor, a few MiB at a time: extremes and moments, then the histogram between the extremes.
+static ckpt_err take_stats(ckpt_file *f, int index, const ckpt_entry *e, tensor_stats *s, meter *m) {
+    size_t unit = dtypes[dtype_index(e->tensor.dtype)].size;
+    memset(s, 0, sizeof *s);
+    s->min = (double)INFINITY;
+    s->max = -(double)INFINITY;
+    double m2 = 0;
+    need_pieces();
+    for (int pass = 0; pass < 2; pass++) {
+        double width = s->max - s->min;
+        uint64_t finite = 0;
+        if (pass == 1 && !(width > 0)) {
+            if (width == 0) s->buckets[BUCKETS / 2] = s->count - s->nans - s->infs;
+            meter_add(m, e->size);
+            break;
+        }
+        for (uint64_t at = 0; at < e->size; at += PIECE) {
+            size_t size = e->size - at < PIECE ? (size_t)(e->size - at) : PIECE, n = size / unit;
+            ckpt_err err = ckpt_file_read(f, index, at, piece_bytes[0], size);
+            if (err != CKPT_OK) return err;
+            double *v = piece_values[0];
+            to_doubles(e->tensor.dtype, piece_bytes[0], n, v);
+            for (size_t i = 0; i < n; i++) {
+                if (!isfinite(v[i])) {
+                    if (pass == 0 && isnan(v[i])) s->nans++;
+                    if (pass == 0 && isinf(v[i])) s->infs++;
+                    continue;
+                }
+                if (pass == 1) {
+                    int b = (int)((v[i] / width - s->min / width) * BUCKETS);
+                    s->buckets[b < 0 ? 0 : b >= BUCKETS ? BUCKETS - 1 : b]++;
+                    continue;
+                }
+                if (v[i] < s->min) s->min = v[i];
+                if (v[i] > s->max) s->max = v[i];
+                s->zeros += v[i] == 0;
+                double d = v[i] - s->mean;          // Welford's running moments do not cancel
+                s->mean += d / (double)++finite;
+                m2 += d * (v[i] - s->mean);
+            }
+            if (pass == 0) s->count += n;
+            meter_add(m, size);
+        }
+        if (pass == 0) s->std = finite > 0 ? sqrt(m2 / (double)finite) : 0;
+    }
+    return CKPT_OK;
+}
+
+static void histogram(const tensor_stats *s) {
+    static const char *const bars[] = { "\xe2\x96\x81", "\xe2\x96\x82", "\xe2\x96\x83", "\xe2\x96\x84", "\xe2\x96\x85", "\xe2\x96\x86", "\xe2\x96\x87",
+                                        "\xe2\x96\x88" };
+    static const char ascii[] = ".:-=+*#@";
+    uint64_t top = 0;
+    for (int i = 0; i < BUCKETS; i++) if (s->buckets[i] > top) top = s->buckets[i];
+    for (int i = 0; i < BUCKETS; i++) {
+        int level = top == 0 ? 0 : (int)ceil((double)s->buckets[i] / (double)top * 8) - 1;
+        if (s->buckets[i] == 0) putchar(' ');
+        else if (opt.utf8) printf("%s", bars[level < 0 ? 0 : level]);
+        else putchar(ascii[level < 0 ? 0 : level]);
+    }
+}
+
+//-- ls ------------------------------------------------------------------------------
+
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+// Not compressed, by its name.
+static bool is_plain(const char *name) {
+    const char *dot = strrchr(base_of(name), '.');
+    return dot != NULL && (strcmp(dot, ".pt") == 0 || strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".tar") == 0);
+}
+
+static bool is_dir(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+static ckpt_err open_folder(ckpt_folder **out, const char *folder) {
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = folder;
+    d.logger.fn = on_log;
+    d.progress.fn = on_progress;
+    return ckpt_folder_open(out, &d);
+}
+
+typedef struct ls_row {
+    ckpt_checkpoint c;
+    int   verified;                 // 1 yes, 0 not looked, -1 no
+    char *problem;
+} ls_row;
+
+static char *keep_text(const char *s) {
+    return strcpy((char *)need(malloc(strlen(s) + 1)), s);
+}
+
+// Without --verify only the listing is read, which tells a torn file from a whole one; a compressed one would have to be unpacked.
+static void ls_check(ckpt_folder *f, int index, ls_row *r) {
+    ckpt_file *file = NULL;
+    ckpt_err e = CKPT_OK;
+    bool plain = is_plain(r->c.name);
+    if (r->c.missing) {
+        r->verified = -1;
+        r->problem = keep_text("the index has it, but the file is gone");
+        return;
+    }
+    if (opt.verify) {
+        e = ckpt_folder_verify(f, index);
+        r->verified = e == CKPT_OK ? 1 : -1;
+    } else if (r->c.recorded_size != 0 && r->c.recorded_size != r->c.size) {
+        r->verified = -1;
+        r->problem = keep_text("its size is not what it was when it was saved");
+        return;
+    } else if (plain) {
+        e = ckpt_file_open(&file, r->c.path);
+        ckpt_file_close(file);
+        if (e != CKPT_OK) r->verified = -1;
+    }
+    if (e != CKPT_OK) r->problem = keep_text(ckpt_last_error());
+    else if (r->c.damaged && r->verified == 0) {
+        r->verified = -1;
+        r->problem = keep_text("it did not verify when it was looked at last");
+    }
+}
+
+static void json_timestamp(const ckpt_timestamp *t) {
+    printf("{\"iteration\": %lld, \"epoch\": %lld, \"batch\": %lld, \"sample\": %lld, \"token\": %lld, \"batch_in_epoch\": %lld, "
+           "\"sample_in_epoch\": %lld, \"token_in_epoch\": %lld, \"total_wct\": ", (long long)t->iteration, (long long)t->epoch,
+           (long long)t->batch, (long long)t->sample, (long long)t->token, (long long)t->batch_in_epoch, (long long)t->sample_in_epoch,
+           (long long)t->token_in_epoch);
+    json_number(t->total_wct);
+    printf("}");
+}
+
+static void ls_json(const char *folder, const ls_row *rows, int count) {
+    char text[64];
+    printf("{\"folder\": ");
+    json_text(folder);
+    printf(", \"checkpoints\": [");
+    for (int i = 0; i < count; i++) {
+        const ckpt_checkpoint *c = &rows[i].c;
+        printf("%s\n  {\"name\": ", i > 0 ? "," : "");
+        json_text(c->name);
+        printf(", \"path\": ");
+        json_text(c->path);
+        printf(", \"timestamp\": ");
+        json_timestamp(&c->timestamp);
+        printf(", \"saved_at\": ");
+        json_number(c->saved_at);
+        printf(", \"saved\": \"%s\", \"number\": %llu, \"size\": %llu, \"checksum\": ", clock_text(c->saved_at, true, text, sizeof text),
+               (unsigned long long)c->number, (unsigned long long)c->size);
+        if (c->has_checksum) printf("\"%08lx\"", (unsigned long)c->checksum);
+        else printf("null");
+        printf(", \"metric\": ");
+        json_number(c->has_metric ? c->metric : (double)NAN);
+        printf(", \"pinned\": %s, \"latest\": ", c->pinned ? "true" : "false");
+        json_text(c->latest);
+        printf(", \"verified\": %s, \"problem\": ", rows[i].verified > 0 ? "true" : rows[i].verified < 0 ? "false" : "null");
+        json_text(rows[i].problem);
+        printf(", \"abandoned\": %s, \"missing\": %s, \"foreign\": %s}", c->abandoned ? "true" : "false", c->missing ? "true" : "false",
+               c->foreign ? "true" : "false");
+    }
+    printf("%s]}\n", count > 0 ? "\n" : "");
+}
+
+static void ls_time(const ckpt_timestamp *t, char *buf, size_t cap) {
+    if (t->batch == 0 && t->epoch == 0 && t->sample == 0 && t->token == 0) snprintf(buf, cap, "-");
+    else snprintf(buf, cap, "ep %lld  ba %lld", (long long)t->epoch, (long long)t->batch);
+}
+
+static void ls_table(const char *folder, const ls_row *rows, int count) {
+    char text[64], age[32], name[1024], name_head[1024];
+    int wide = 4, wide_time = 4;
+    uint64_t total = 0;
+    bool metrics = false, problems = false;
+    time_t now = time(NULL);
+    for (int i = 0; i < count; i++) {
+        int n = columns_of(shown(rows[i].c.name, name, sizeof name));
+        ls_time(&rows[i].c.timestamp, text, sizeof text);
+        if (n > wide) wide = n;
+        if ((int)strlen(text) > wide_time) wide_time = (int)strlen(text);
+        metrics = metrics || rows[i].c.has_metric;
+        problems = problems || rows[i].problem != NULL;
+        total += rows[i].c.size;
+    }
+    printf("%s%s%s  %d checkpoint%s, %s\n", BOLD, shown(folder, name_head, sizeof name_head), PLAIN, count, count == 1 ? "" : "s",
+           size_text(total, text, sizeof text));
+    if (count == 0) return;
+    printf("\n%s", DIM);
+    printf("NAME");
+    pad(4, wide + 2);
+    printf("%-*s  %-16s  %7s  %9s  ", wide_time, "TIME", "SAVED", "AGE", "SIZE");
+    if (metrics) printf("%10s  ", "METRIC");
+    printf("VERIFIED%s\n", PLAIN);
+    for (int i = 0; i < count; i++) {
+        const ckpt_checkpoint *c = &rows[i].c;
+        shown(c->name, name, sizeof name);
+        printf("%s%s%s", c->missing ? DIM : "", name, c->missing ? PLAIN : "");
+        pad(columns_of(name), wide + 2);
+        ls_time(&c->timestamp, text, sizeof text);
+        printf("%-*s  ", wide_time, text);
+        printf("%-16s  ", clock_text(c->saved_at, false, text, sizeof text));
+        printf("%7s  ", age_text(difftime(now, (time_t)c->saved_at), age, sizeof age));
+        printf("%9s  ", c->missing ? "-" : size_text(c->size, text, sizeof text));
+        if (metrics && c->has_metric) printf("%10.5g  ", c->metric);
+        else if (metrics) printf("%10s  ", "-");
+        const char *word = c->missing ? "missing" : rows[i].verified > 0 ? "yes" : rows[i].verified < 0 ? "NO" : "-";
+        bool more = c->pinned || c->latest != NULL || c->abandoned || c->foreign;
+        printf("%s%-*s%s", rows[i].verified > 0 ? GREEN : rows[i].verified < 0 ? RED : DIM, more ? 10 : 0, word, PLAIN);
+        if (c->pinned) printf("%spinned%s", YELLOW, PLAIN);
+        if (c->latest != NULL) printf("%s%s<- %s%s", c->pinned ? "  " : "", CYAN, shown(c->latest, name, sizeof name), PLAIN);
+        const char *gap = c->pinned || c->latest != NULL ? "  " : "";
+        const char *state = c->abandoned ? "abandoned" : is_plain(c->name) ? "foreign" : "not in the index";
+        if (c->abandoned || c->foreign) printf("%s%s%s%s", gap, DIM, state, PLAIN);
+        printf("\n");
+    }
+    for (int i = 0; i < count && problems; i++) {
+        if (rows[i].problem == NULL) continue;
+        printf("%s%s%s%s: %s\n", i == 0 || problems ? "\n" : "", RED, shown(rows[i].c.name, name, sizeof name), PLAIN, rows[i].problem);
+    }
+    if (!opt.verify && isatty(1)) printf("\n%s- : its bytes were not read; ckpt ls --verify reads them all%s\n", DIM, PLAIN);
+}
+
+static int do_ls(void) {
+    const char *folder = opt.count > 0 ? opt.args[0] : ".";
+    ckpt_folder *f = NULL;
+    if (opt.count > 1) return misuse("ls takes one folder");
+    ckpt_err e = open_folder(&f, folder);
+    if (e != CKPT_OK) return complain(e);
+    int count = ckpt_folder_count(f), status = EXIT_OK;
+    ls_row *rows = (ls_row *)need(calloc((size_t)count + 1, sizeof *rows));
+    for (int i = 0; i < count && e == CKPT_OK; i++) {
+        e = ckpt_folder_entry(f, i, &rows[i].c);
+        if (e == CKPT_OK) ls_check(f, i, &rows[i]);
+        if (rows[i].verified < 0) status = EXIT_NO;
+    }
+    if (e != CKPT_OK) status = complain(e);
+    else if (opt.json) ls_json(folder, rows, count);
+    else ls_table(folder, rows, count);
+    for (int i = 0; i < count; i++) free(rows[i].problem);
+    free(rows);
+    ckpt_folder_close(f);
+    return status;
+}
+
+//-- show ----------------------------------------------------------------------------
+
+static const char *const record = "state/callbacks/CheckpointSaver/all_saved_checkpoints_to_timestamp/";
+
+static const char *kind_text(const ckpt_entry *e) {
+    static const char *const names[] = { "?", "tensor", "int", "float", "bool", "text", "bytes", "none", "file", "object" };
+    if (e->kind == CKPT_KIND_TENSOR) return dtypes[dtype_index(e->tensor.dtype)].name;
+    return (int)e->kind >= 1 && (int)e->kind <= (int)CKPT_KIND_OTHER ? names[e->kind] : names[0];
+}
+
+static void shape_text(const ckpt_entry *e, char *buf, size_t cap) {
+    size_t n = (size_t)snprintf(buf, cap, "[");
+    for (int i = 0; i < e->tensor.ndim && n < cap; i++)
+        n += (size_t)snprintf(buf + n, cap - n, "%s%lld", i > 0 ? ", " : "", (long long)e->tensor.shape[i]);
+    if (n < cap) snprintf(buf + n, cap - n, "]");
+}
+
+static double elements_of(const ckpt_entry *e) {
+    double n = 1;
+    for (int i = 0; i < e->tensor.ndim; i++) n *= (double)e->tensor.shape[i];
+    return n;
+}
+
+typedef struct scalar { bool has; int64_t i; double f; char text[512]; } scalar;
+
+static scalar read_scalar(ckpt_file *f, int index, const ckpt_entry *e) {
+    scalar s;
+    memset(&s, 0, sizeof s);
+    unsigned char flag = 0;
+    size_t n = e->size < sizeof s.text - 1 ? (size_t)e->size : sizeof s.text - 1;
+    ckpt_err err = CKPT_UNSUPPORTED;
+    if (e->kind == CKPT_KIND_INT) err = ckpt_file_read(f, index, 0, &s.i, 8);
+    if (e->kind == CKPT_KIND_FLOAT) err = ckpt_file_read(f, index, 0, &s.f, 8);
+    if (e->kind == CKPT_KIND_BOOL) { err = ckpt_file_read(f, index, 0, &flag, 1); s.i = flag; }
+    if (e->kind == CKPT_KIND_TEXT) err = ckpt_file_read(f, index, 0, s.text, n);
+    s.has = err == CKPT_OK;
+    return s;
+}
+
+static void value_text(const ckpt_entry *e, const scalar *s, char *buf, size_t cap) {
+    char clean[512];
+    buf[0] = 0;
+    if (e->kind == CKPT_KIND_TENSOR) { shape_text(e, buf, cap); return; }
+    if (!s->has) return;
+    if (e->kind == CKPT_KIND_INT) snprintf(buf, cap, "%lld", (long long)s->i);
+    if (e->kind == CKPT_KIND_FLOAT) snprintf(buf, cap, "%.10g", s->f);
+    if (e->kind == CKPT_KIND_BOOL) snprintf(buf, cap, "%s", s->i != 0 ? "true" : "false");
+    if (e->kind == CKPT_KIND_TEXT) {
+        shown(s->text, clean, 64);
+        snprintf(buf, cap, "\"%s\"%s", clean, strlen(s->text) > 63 || e->size > sizeof s->text - 1 ? "..." : "");
+    }
+}
+
+typedef struct show_row { ckpt_entry e; scalar value; tensor_stats stats; int index; } show_row;
+
+static bool wanted(const char *name) {
+    if (opt.count <= 1) return true;
+    for (int i = 1; i < opt.count; i++) {
+        if (fnmatch(opt.args[i], name, 0) == 0 || strcmp(opt.args[i], name) == 0) return true;
+        size_t n = strlen(opt.args[i]);
+        if (strncmp(name, opt.args[i], n) == 0 && name[n] == '/') return true;
+    }
+    return false;
+}
+
+static void show_json(const char *path, uint64_t size, const show_row *rows, int count) {
+    char text[512];
+    printf("{\"file\": ");
+    json_text(path);
+    printf(", \"size\": %llu, \"entries\": [", (unsigned long long)size);
+    for (int i = 0; i < count; i++) {
+        const ckpt_entry *e = &rows[i].e;
+        printf("%s\n  {\"name\": ", i > 0 ? "," : "");
+        json_text(e->name);
+        printf(", \"kind\": \"%s\", \"bytes\": %llu", e->kind == CKPT_KIND_TENSOR ? "tensor" : kind_text(e), (unsigned long long)e->size);
+        if (e->kind == CKPT_KIND_TENSOR) {
+            shape_text(e, text, sizeof text);
+            printf(", \"dtype\": \"%s\", \"shape\": %s", kind_text(e), text);
+        }
+        if (e->has_checksum) printf(", \"checksum\": \"%08lx\"", (unsigned long)e->checksum);
+        const scalar *v = &rows[i].value;
+        if (v->has) printf(", \"value\": ");
+        if (v->has && e->kind == CKPT_KIND_INT) printf("%lld", (long long)v->i);
+        if (v->has && e->kind == CKPT_KIND_BOOL) printf("%s", v->i != 0 ? "true" : "false");
+        if (v->has && e->kind == CKPT_KIND_FLOAT) json_number(v->f);
+        if (v->has && e->kind == CKPT_KIND_TEXT) json_text(v->text);
+        if (opt.stats && e->kind == CKPT_KIND_TENSOR) {
+            const tensor_stats *s = &rows[i].stats;
+            printf(", \"stats\": {\"count\": %llu, \"min\": ", (unsigned long long)s->count);
+            json_number(s->min);
+            printf(", \"mean\": ");
+            json_number(s->count > s->nans + s->infs ? s->mean : (double)NAN);
+            printf(", \"max\": ");
+            json_number(s->max);
+            printf(", \"std\": ");
+            json_number(s->std);
+            printf(", \"zeros\": %llu, \"nan\": %llu, \"inf\": %llu, \"histogram\": [", (unsigned long long)s->zeros,
+                   (unsigned long long)s->nans, (unsigned long long)s->infs);
+            for (int b = 0; b < BUCKETS; b++) printf("%s%llu", b > 0 ? ", " : "", (unsigned long long)s->buckets[b]);
+            printf("]}");
+        }
+        printf("}");
+    }
+    printf("%s]}\n", count > 0 ? "\n" : "");
+}
+
+static int levels_of(const char *name) {
+    int n = 0;
+    for (; *name != 0; name++) n += *name == '/';
+    return n;
+}
+
+// How many levels two names begin with in common.
+static int common_levels(const char *a, const char *b) {
+    int n = 0;
+    for (size_t i = 0; a[i] == b[i] && a[i] != 0; i++) n += a[i] == '/';
+    return n;
+}
+
+static const char *level_of(const char *name, int level, size_t *len) {
+    for (; level > 0; level--) name = strchr(name, '/') + 1;
+    *len = strcspn(name, "/");
+    return name;
+}
+
+// The heads of the levels in which this name differs from the one before, each with what lies below it.
+static void show_heads(const show_row *rows, int count, int i, int wide) {
+    const char *name = rows[i].e.name;
+    int shared = i > 0 ? common_levels(rows[i - 1].e.name, name) : 0;
+    for (int level = shared; level < levels_of(name); level++) {
+        size_t len, whole;
+        char text[256], line[320], size[32];
+        const char *p = level_of(name, level, &len);
+        whole = (size_t)(p - name) + len + 1;
+        uint64_t bytes = 0;
+        int tensors = 0;
+        for (int k = i; k < count && strncmp(rows[k].e.name, name, whole) == 0; k++) {
+            if (rows[k].e.kind != CKPT_KIND_TENSOR) continue;
+            tensors++;
+            bytes += rows[k].e.size;
+        }
+        snprintf(line, sizeof line, "%.*s", (int)(len < 250 ? len : 250), p);
+        shown(line, text, sizeof text);
+        printf("%*s%s%s%s/", 2 * level, "", BOLD, text, PLAIN);
+        if (tensors > 1) {
+            pad(2 * level + columns_of(text) + 1, wide);
+            printf("%s%-15s%-22s%10s%s", DIM, "", "", size_text(bytes, size, sizeof size), PLAIN);
+        }
+        printf("\n");
+    }
+}
+
+static void show_stats(const tensor_stats *s) {
+    if (s->count == 0) { printf("  %sempty%s", DIM, PLAIN); return; }
+    if (s->count > s->nans + s->infs) printf("  %10.4g %10.4g %10.4g  ", s->min, s->mean, s->max);
+    else printf("  %10s %10s %10s  ", "-", "-", "-");
+    printf("%s", CYAN);
+    histogram(s);
+    printf("%s", PLAIN);
+    if (s->nans > 0) printf("  %s%llu NaN%s", RED, (unsigned long long)s->nans, PLAIN);
+    if (s->infs > 0) printf("  %s%llu Inf%s", RED, (unsigned long long)s->infs, PLAIN);
+}
+
+static void show_tree(const char *path, uint64_t size, const show_row *rows, int count, int hidden) {
+    char text[640], num[32], name[512];
+    double elements = 0;
+    uint64_t bytes = 0;
+    int tensors = 0, wide = 12;
+    for (int i = 0; i < count; i++) {
+        const ckpt_entry *e = &rows[i].e;
+        size_t len;
+        int levels = levels_of(e->name);
+        int n = 2 * levels + columns_of(shown(level_of(e->name, levels, &len), name, sizeof name)) + 2;
+        if (n > wide) wide = n;
+        if (e->kind != CKPT_KIND_TENSOR) continue;
+        tensors++;
+        bytes += e->size;
+        elements += elements_of(e);
+    }
+    if (wide > 60) wide = 60;
+    printf("%s%s%s  %s on disk, ", BOLD, shown(path, text, sizeof text), PLAIN, size_text(size, num, sizeof num));
+    printf("%d tensor%s of %s elements, ", tensors, tensors == 1 ? "" : "s", count_text(elements, num, sizeof num));
+    printf("%s, %d other value%s\n\n", size_text(bytes, num, sizeof num), count - tensors, count - tensors == 1 ? "" : "s");
+    if (opt.stats && tensors > 0) {
+        printf("%s", DIM);
+        pad(0, wide + 47);
+        printf("  %10s %10s %10s  histogram%s\n", "min", "mean", "max", PLAIN);
+    }
+    for (int i = 0; i < count; i++) {
+        const ckpt_entry *e = &rows[i].e;
+        show_heads(rows, count, i, wide);
+        int levels = levels_of(e->name);
+        size_t len;
+        shown(level_of(e->name, levels, &len), name, sizeof name);
+        printf("%*s%s", 2 * levels, "", name);
+        pad(2 * levels + columns_of(name), wide);
+        value_text(e, &rows[i].value, text, sizeof text);
+        bool sized = e->kind == CKPT_KIND_TENSOR || e->kind == CKPT_KIND_BYTES || e->kind == CKPT_KIND_FILE;
+        printf("%s%-15s%s", e->kind == CKPT_KIND_TENSOR ? GREEN : DIM, kind_text(e), PLAIN);
+        if (sized) printf("%-22s%10s", text, size_text(e->size, num, sizeof num));
+        else printf("%s", text);
+        if (opt.stats && e->kind == CKPT_KIND_TENSOR) show_stats(&rows[i].stats);
+        printf("\n");
+    }
+    if (hidden > 0) printf("\n%s(%d values of the saver's own record are not shown; --all shows them)%s\n", DIM, hidden, PLAIN);
+}
+
+static int do_show(void) {
+    ckpt_file *f = NULL;
+    struct stat st;
+    if (opt.count < 1) return misuse("show wants a file");
+    const char *path = opt.args[0];
+    if (is_dir(path)) return misuse("%s is a folder: ckpt ls lists it", path);
+    ckpt_err e = ckpt_file_open(&f, path);
+    if (e != CKPT_OK) return complain(e);
+    uint64_t size = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0, work = 0;
+    int all = ckpt_file_count(f), count = 0, hidden = 0;
+    show_row *rows = (show_row *)need(calloc((size_t)all + 1, sizeof *rows));
+    for (int i = 0; i < all && e == CKPT_OK; i++) {
+        show_row *r = &rows[count];
+        e = ckpt_file_entry(f, i, &r->e);
+        if (e != CKPT_OK || !wanted(r->e.name)) continue;
+        if (!opt.all && !opt.json && strncmp(r->e.name, record, strlen(record)) == 0) { hidden++; continue; }
+        r->index = i;
+        if (r->e.kind == CKPT_KIND_TENSOR) work += r->e.size;
+        else r->value = read_scalar(f, i, &r->e);
+        count++;
+    }
+    meter m;
+    meter_start(&m, "read", path, 2 * work);
+    for (int i = 0; i < count && e == CKPT_OK && opt.stats; i++) {
+        if (rows[i].e.kind == CKPT_KIND_TENSOR) e = take_stats(f, rows[i].index, &rows[i].e, &rows[i].stats, &m);
+    }
+    if (opt.stats) meter_end(&m);
+    int status = EXIT_OK;
+    if (e != CKPT_OK) status = complain(e);
+    else if (opt.json) show_json(path, size, rows, count);
+    else show_tree(path, size, rows, count, hidden);
+    if (status == EXIT_OK && count == 0 && opt.count > 1) status = EXIT_MISSING;
+    free(rows);
+    ckpt_file_close(f);
+    return status;
+}
+
+//-- verify --------------------------------------------------------------------------
+
+static int worse(int a, int b) {
+    static const int rank[] = { 0, 3, 5, 2, 1, 4 };     // damage says more than a missing file, a failure more than damage
+    return rank[a] >= rank[b] ? a : b;
+}
+
+// One result; `first` is false from the second on.
+static int verify_report(const char *path, ckpt_err e, uint64_t size, double seconds, bool first) {
+    char text[32], clean[1024];
+    if (opt.json) {
+        printf("%s\n  {\"path\": ", first ? "" : ",");
+        json_text(path);
+        printf(", \"ok\": %s, \"size\": %llu, \"seconds\": ", e == CKPT_OK ? "true" : "false", (unsigned long long)size);
+        json_number(seconds);
+        printf(", \"code\": \"%s\", \"text\": ", ckpt_err_name(e));
+        json_text(e == CKPT_OK ? NULL : ckpt_last_error());
+        printf("}");
+    } else if (e == CKPT_OK) {
+        printf("%sok%s       %9s  %s\n", GREEN, PLAIN, size_text(size, text, sizeof text), shown(path, clean, sizeof clean));
+    } else {
+        printf("%s%s%s %s\n", RED, e == CKPT_CORRUPT ? "DAMAGED" : "FAILED ", PLAIN, ckpt_last_error());
+    }
+    fflush(stdout);
+    return exit_of(e);
+}
+
+static int verify_folder(const char *folder, bool *first) {
+    ckpt_folder *f = NULL;
+    ckpt_err e = open_folder(&f, folder);
+    int status = EXIT_OK;
+    if (e != CKPT_OK) {
+        status = verify_report(folder, e, 0, 0, *first);
+        *first = false;
+    }
+    for (int i = 0; i < ckpt_folder_count(f); i++) {
+        ckpt_checkpoint c;
+        if (ckpt_folder_entry(f, i, &c) != CKPT_OK) continue;
+        double start = now_monotonic();
+        e = ckpt_folder_verify(f, i);
+        status = worse(status, verify_report(c.path, e, c.size, now_monotonic() - start, *first));
+        *first = false;
+    }
+    ckpt_folder_close(f);
+    return status;
+}
+
+static int do_verify(void) {
+    int status = EXIT_OK;
+    bool first = true;
+    ckpt_on_progress hook = { on_progress, NULL };
+    if (opt.count < 1) return misuse("verify wants files or folders");
+    if (opt.json) printf("{\"verified\": [");
+    for (int i = 0; i < opt.count; i++) {
+        struct stat st;
+        if (is_dir(opt.args[i])) {
+            status = worse(status, verify_folder(opt.args[i], &first));
+            continue;
+        }
+        double start = now_monotonic();
+        ckpt_err e = ckpt_verify(opt.args[i], &hook);
+        uint64_t size = stat(opt.args[i], &st) == 0 ? (uint64_t)st.st_size : 0;
+        status = worse(status, verify_report(opt.args[i], e, size, now_monotonic() - start, first));
+        first = false;
+    }
+    if (opt.json) printf("\n]}\n");
+    return status;
+}
+
+//-- diff ----------------------------------------------------------------------------
+
+typedef struct diff_side { ckpt_file *f; ckpt_entry *e; int *order; int count; } diff_side;
+
+static const ckpt_entry *sort_entries;
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(sort_entries[*(const int *)a].name, sort_entries[*(const int *)b].name);
+}
+
+static ckpt_err diff_open(diff_side *s, const char *path) {
+    memset(s, 0, sizeof *s);
+    ckpt_err e = ckpt_file_open(&s->f, path);
+    if (e != CKPT_OK) return e;
+    s->count = ckpt_file_count(s->f);
+    s->e = (ckpt_entry *)need(calloc((size_t)s->count + 1, sizeof *s->e));
+    s->order = (int *)need(calloc((size_t)s->count + 1, sizeof *s->order));
+    for (int i = 0; i < s->count && e == CKPT_OK; i++) {
+        s->order[i] = i;
+        e = ckpt_file_entry(s->f, i, &s->e[i]);
+    }
+    sort_entries = s->e;
+    qsort(s->order, (size_t)s->count, sizeof *s->order, compare_names);
+    return e;
+}
+
+static void diff_close(diff_side *s) {
+    ckpt_file_close(s->f);
+    free(s->e);
+    free(s->order);
+}
+
+typedef struct difference { bool differs, numeric; uint64_t count, of; double largest; char note[1400]; } difference;
+
+// Compares the values of two entries of one kind, in pieces. Equal bytes are equal, NaNs too.
+static ckpt_err diff_bytes(diff_side *a, int ia, diff_side *b, int ib, difference *d, meter *m) {
+    const ckpt_entry *ea = &a->e[ia], *eb = &b->e[ib];
+    bool tensor = ea->kind == CKPT_KIND_TENSOR;
+    size_t unit = tensor ? dtypes[dtype_index(ea->tensor.dtype)].size : 1;
+    need_pieces();
+    d->of = ea->size / unit;
+    for (uint64_t at = 0; at < ea->size; at += PIECE) {
+        size_t size = ea->size - at < PIECE ? (size_t)(ea->size - at) : PIECE, n = size / unit;
+        ckpt_err e = ckpt_file_read(a->f, ia, at, piece_bytes[0], size);
+        if (e == CKPT_OK) e = ckpt_file_read(b->f, ib, at, piece_bytes[1], size);
+        if (e != CKPT_OK) return e;
+        meter_add(m, size);
+        if (memcmp(piece_bytes[0], piece_bytes[1], size) == 0) continue;
+        if (tensor) {
+            to_doubles(ea->tensor.dtype, piece_bytes[0], n, piece_values[0]);
+            to_doubles(eb->tensor.dtype, piece_bytes[1], n, piece_values[1]);
+        }
+        for (size_t i = 0; i < n; i++) {
+            if (memcmp(piece_bytes[0] + i * unit, piece_bytes[1] + i * unit, unit) == 0) continue;
+            double x = tensor ? piece_values[0][i] : 0, y = tensor ? piece_values[1][i] : 0, by = fabs(x - y);
+            if (tensor && x == y && ea->tensor.dtype != CKPT_C64 && ea->tensor.dtype != CKPT_C128 && (opt.rtol > 0 || opt.atol > 0)) continue;
+            if (tensor && by <= opt.atol + opt.rtol * fabs(y) && (opt.rtol > 0 || opt.atol > 0)) continue;
+            d->count++;
+            d->differs = true;
+            d->numeric = tensor;
+            if (by > d->largest || isnan(by)) d->largest = by;
+        }
+    }
+    return CKPT_OK;
+}
+
+static ckpt_err diff_values(diff_side *a, int ia, diff_side *b, int ib, difference *d, meter *m) {
+    const ckpt_entry *ea = &a->e[ia], *eb = &b->e[ib];
+    char x[640], y[640];
+    memset(d, 0, sizeof *d);
+    bool shapes = ea->kind == CKPT_KIND_TENSOR && (ea->tensor.ndim != eb->tensor.ndim || ea->tensor.dtype != eb->tensor.dtype ||
+                  memcmp(ea->tensor.shape, eb->tensor.shape, (size_t)ea->tensor.ndim * sizeof(int64_t)) != 0);
+    if (ea->kind != eb->kind || shapes) {
+        scalar sx = read_scalar(a->f, ia, ea), sy = read_scalar(b->f, ib, eb);
+        value_text(ea, &sx, x, sizeof x);
+        value_text(eb, &sy, y, sizeof y);
+        d->differs = true;
+        snprintf(d->note, sizeof d->note, "%s %s -> %s %s", kind_text(ea), x, kind_text(eb), y);
+        return CKPT_OK;
+    }
+    if (ea->kind == CKPT_KIND_NONE || ea->kind == CKPT_KIND_OTHER) return CKPT_OK;
+    bool large = ea->kind == CKPT_KIND_TENSOR || ea->kind == CKPT_KIND_BYTES || ea->kind == CKPT_KIND_FILE;
+    if (large && ea->size != eb->size) {
+        d->differs = true;
+        snprintf(d->note, sizeof d->note, "%llu bytes -> %llu bytes", (unsigned long long)ea->size, (unsigned long long)eb->size);
+        return CKPT_OK;
+    }
+    ckpt_err e = ea->size == eb->size ? diff_bytes(a, ia, b, ib, d, m) : CKPT_OK;
+    if (ea->size != eb->size) d->differs = true;
+    if (e != CKPT_OK || !d->differs) return e;
+    if (large) {
+        int n = snprintf(d->note, sizeof d->note, "%llu of %llu %s differ", (unsigned long long)d->count, (unsigned long long)d->of,
+                         d->numeric ? "elements" : "bytes");
+        if (d->numeric && n > 0) snprintf(d->note + n, sizeof d->note - (size_t)n, ", by up to %.6g", d->largest);
+        return CKPT_OK;
+    }
+    scalar sx = read_scalar(a->f, ia, ea), sy = read_scalar(b->f, ib, eb);
+    if (ea->kind == CKPT_KIND_FLOAT && (opt.rtol > 0 || opt.atol > 0) && fabs(sx.f - sy.f) <= opt.atol + opt.rtol * fabs(sy.f))
+        d->differs = false;
+    value_text(ea, &sx, x, sizeof x);
+    value_text(eb, &sy, y, sizeof y);
+    snprintf(d->note, sizeof d->note, "%s -> %s", x, y);
+    return CKPT_OK;
+}
+
+typedef struct diff_line { char sign; const char *name; char *note; difference d; } diff_line;
+
+static void diff_print(const char *a, const char *b, const diff_line *lines, int count, int same) {
+    char name[1024];
+    int wide = 0;
+    if (opt.json) {
+        printf("{\"a\": ");
+        json_text(a);
+        printf(", \"b\": ");
+        json_text(b);
+        printf(", \"same\": %s, \"equal_entries\": %d, \"differences\": [", count == 0 ? "true" : "false", same);
+        for (int i = 0; i < count; i++) {
+            const diff_line *l = &lines[i];
+            printf("%s\n  {\"name\": ", i > 0 ? "," : "");
+            json_text(l->name);
+            printf(", \"what\": \"%s\"", l->sign == '-' ? "only in a" : l->sign == '+' ? "only in b" : "differs");
+            if (l->note != NULL) printf(", \"note\": ");
+            if (l->note != NULL) json_text(l->note);
+            if (l->d.numeric) printf(", \"elements\": %llu, \"max_abs\": ", (unsigned long long)l->d.count);
+            if (l->d.numeric) json_number(l->d.largest);
+            printf("}");
+        }
+        printf("%s]}\n", count > 0 ? "\n" : "");
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        int n = columns_of(shown(lines[i].name, name, sizeof name));
+        if (n > wide) wide = n;
+    }
+    for (int i = 0; i < count; i++) {
+        const diff_line *l = &lines[i];
+        shown(l->name, name, sizeof name);
+        printf("%s%c %s%s", l->sign == '-' ? RED : l->sign == '+' ? GREEN : YELLOW, l->sign, name, PLAIN);
+        if (l->note != NULL) pad(columns_of(name), wide + 2);
+        printf("%s\n", l->note != NULL ? l->note : "");
+    }
+    if (count == 0) printf("%sthe same%s: %d entries\n", GREEN, PLAIN, same);
+    else printf("\n%d entr%s differ%s, %d are the same\n", count, count == 1 ? "y" : "ies", count == 1 ? "s" : "", same);
+}
+
+// Merges the two sorted lists of names.
+static ckpt_err diff_walk(diff_side *a, diff_side *b, diff_line *lines, int *count, int *same, meter *m) {
+    for (int i = 0, k = 0; i < a->count || k < b->count; ) {
+        const char *na = i < a->count ? a->e[a->order[i]].name : NULL, *nb = k < b->count ? b->e[b->order[k]].name : NULL;
+        int c = na == NULL ? 1 : nb == NULL ? -1 : strcmp(na, nb);
+        diff_line *l = &lines[*count];
+        memset(l, 0, sizeof *l);
+        l->sign = c < 0 ? '-' : c > 0 ? '+' : '~';
+        l->name = c <= 0 ? na : nb;
+        if (opt.all || strncmp(l->name, record, strlen(record)) != 0) {
+            if (c == 0) {
+                ckpt_err e = diff_values(a, a->order[i], b, b->order[k], &l->d, m);
+                if (e != CKPT_OK) return e;
+                if (l->d.differs) l->note = keep_text(l->d.note);
+            }
+            if (c != 0 || l->d.differs) ++*count;
+            else ++*same;
+        }
+        if (c <= 0) i++;
+        if (c >= 0) k++;
+    }
+    return CKPT_OK;
+}
+
+static int do_diff(void) {
+    diff_side a, b;
+    if (opt.count != 2) return misuse("diff wants two files");
+    memset(&b, 0, sizeof b);
+    ckpt_err e = diff_open(&a, opt.args[0]);
+    if (e == CKPT_OK) e = diff_open(&b, opt.args[1]);
+    int count = 0, same = 0, status = EXIT_OK;
+    uint64_t work = 0;
+    for (int i = 0; i < a.count && e == CKPT_OK; i++) work += a.e[i].kind == CKPT_KIND_TENSOR ? a.e[i].size : 0;
+    diff_line *lines = (diff_line *)need(calloc((size_t)a.count + (size_t)b.count + 1, sizeof *lines));
+    meter m;
+    meter_start(&m, "compare", opt.args[0], work);
+    if (e == CKPT_OK) e = diff_walk(&a, &b, lines, &count, &same, &m);
+    meter_end(&m);
+    if (e != CKPT_OK) {
+        status = complain(e);
+        if (status == EXIT_NO) status = EXIT_FAILED;        // 1 must mean: compared, and different
+    } else {
+        diff_print(opt.args[0], opt.args[1], lines, count, same);
+        status = count > 0 ? EXIT_NO : EXIT_OK;
+    }
+    for (int i = 0; i < count; i++) free(lines[i].note);
+    free(lines);
+    diff_close(&a);
+    diff_close(&b);
+    return status;
+}
+
+//-- convert, pin, rm, gc ------------------------------------------------------------
+
+static int do_convert(void) {
+    ckpt_convert_desc d;
+    struct stat from, to;
+    char x[32], y[32], clean[1024], other[1024];
+    if (opt.count != 2) return misuse("convert wants a file and the name of the new one");
+    memset(&d, 0, sizeof d);
+    d.from = opt.args[0];
+    d.to = opt.args[1];
+    d.overwrite = opt.force;
+    d.no_verify = opt.no_verify;
+    d.logger.fn = on_log;
+    d.progress.fn = on_progress;
+    ckpt_err e = ckpt_convert(&d);
+    if (e != CKPT_OK) return complain(e);
+    if (stat(d.from, &from) != 0 || stat(d.to, &to) != 0) return misuse("%s has gone", d.to);
+    if (opt.json) {
+        printf("{\"from\": ");
+        json_text(d.from);
+        printf(", \"to\": ");
+        json_text(d.to);
+        printf(", \"size_from\": %llu, \"size_to\": %llu}\n", (unsigned long long)from.st_size, (unsigned long long)to.st_size);
+    } else {
+        printf("%s  %s  ->  %s  %s  (%.0f %%)\n", shown(d.from, clean, sizeof clean), size_text((uint64_t)from.st_size, x, sizeof x),
+               shown(d.to, other, sizeof other), size_text((uint64_t)to.st_size, y, sizeof y),
+               from.st_size > 0 ? 100.0 * (double)to.st_size / (double)from.st_size : 0.0);
+    }
+    return EXIT_OK;
+}
+
+// The folder that a checkpoint belongs to: the nearest one above it with an index, else the one that it lies in.
+static char *folder_of(const char *path) {
+    char *dir = (char *)need(malloc(strlen(path) + 32)), *probe = (char *)need(malloc(strlen(path) + 64));
+    const char *slash = strrchr(path, '/');
+    strcpy(dir, ".");
+    if (slash != NULL) snprintf(dir, strlen(path) + 2, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    char *nearest = keep_text(dir);
+    for (int levels = 0; levels < 17; levels++) {
+        snprintf(probe, strlen(path) + 64, "%s/.ckpt-index.jsonl", dir);
+        if (access(probe, F_OK) == 0) {
+            free(nearest);
+            free(probe);
+            return dir;
+        }
+        char *cut = strrchr(dir, '/');
+        if (cut == NULL || cut == dir) break;
+        *cut = 0;
+    }
+    free(probe);
+    free(dir);
+    return nearest;
+}
+
+typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
+
+static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint64_t *size, bool *misused) {
+    ckpt_folder *f = NULL;
+    ckpt_checkpoint c;
+    char *folder = folder_of(path);
+    ckpt_err e = open_folder(&f, folder);
+    int at = e == CKPT_OK ? ckpt_folder_find(f, path) : -1;
+    if (at < 0 && e == CKPT_OK && strncmp(path, folder, strlen(folder)) == 0 && path[strlen(folder)] == '/')
+        at = ckpt_folder_find(f, path + strlen(folder) + 1);
+    *misused = false;
+    name[0] = 0;
+    if (at >= 0 && e == CKPT_OK) e = ckpt_folder_entry(f, at, &c);
+    if (at >= 0 && e == CKPT_OK) {
+        snprintf(name, cap, "%s", c.path);
+        *size = c.size;
+        if (what == DEED_RM && strcmp(base_of(c.path), base_of(path)) != 0) {
+            fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", path, c.path);
+            *misused = true;
+        } else if (what == DEED_RM) {
+            e = ckpt_folder_remove(f, at);
+        } else {
+            e = ckpt_folder_pin(f, at, what == DEED_PIN);
+        }
+    } else if (e == CKPT_OK) {
+        fprintf(stderr, "ckpt: there is no checkpoint %s\n", path);
+        e = CKPT_NOT_FOUND;
+        *misused = true;                // it has been said
+    }
+    ckpt_folder_close(f);
+    free(folder);
+    return e;
+}
+
+static int do_each(deed what) {
+    static const char *const words[] = { "pinned", "unpinned", "removed" };
+    int status = EXIT_OK, good = 0;
+    char name[4096], clean[4096], text[32];
+    if (opt.count < 1) return misuse("which checkpoints?");
+    if (opt.json) printf("{\"%s\": [", words[what]);
+    for (int i = 0; i < opt.count; i++) {
+        uint64_t size = 0;
+        bool said = false;
+        if (is_dir(opt.args[i])) {
+            fprintf(stderr, "ckpt: %s is a folder: name a checkpoint\n", opt.args[i]);
+            status = worse(status, EXIT_USAGE);
+            continue;
+        }
+        ckpt_err e = do_one(opt.args[i], what, name, sizeof name, &size, &said);
+        if (e != CKPT_OK && !said) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        if (e == CKPT_OK && said) status = worse(status, EXIT_USAGE);
+        status = worse(status, exit_of(e));
+        if (e != CKPT_OK || said) continue;
+        if (opt.json) {
+            printf("%s", good > 0 ? ", " : "");
+            json_text(name);
+        } else if (what == DEED_RM) {
+            printf("removed  %s  (%s)\n", shown(name, clean, sizeof clean), size_text(size, text, sizeof text));
+        } else {
+            printf("%s  %s\n", words[what], shown(name, clean, sizeof clean));
+        }
+        good++;
+    }
+    if (opt.json) printf("]}\n");
+    return status;
+}
+
+typedef struct gc_seen { int count; uint64_t bytes; } gc_seen;
+
+static void gc_removed(const char *name, uint64_t size, void *user) {
+    gc_seen *seen = (gc_seen *)user;
+    char clean[1024], text[32];
+    if (opt.json) {
+        printf("%s\n  {\"name\": ", seen->count > 0 ? "," : "");
+        json_text(name);
+        printf(", \"size\": %llu}", (unsigned long long)size);
+    } else {
+        printf("%s  %s  (%s)\n", opt.dry_run ? "would go" : "removed", shown(name, clean, sizeof clean), size_text(size, text, sizeof text));
+    }
+    seen->count++;
+    seen->bytes += size;
+}
+
+static int do_gc(void) {
+    ckpt_folder *f = NULL;
+    ckpt_gc_desc d;
+    gc_seen seen = { 0, 0 };
+    char text[32];
+    if (opt.count != 1) return misuse("gc wants a folder");
+    memset(&d, 0, sizeof d);
+    d.num_checkpoints_to_keep = opt.keep;
+    d.keep_every = opt.keep_every;
+    d.keep_best = opt.keep_best;
+    d.damaged = opt.damaged;
+    d.dry_run = opt.dry_run;
+    d.removed = gc_removed;
+    d.user = &seen;
+    if (opt.keep == 0 && (opt.keep_every > 0 || opt.keep_best != NULL)) return misuse("--keep-every and --keep-best only mean something with --keep");
+    ckpt_err e = open_folder(&f, opt.args[0]);
+    if (e != CKPT_OK) return complain(e);
+    if (opt.json) printf("{\"dry_run\": %s, \"removed\": [", opt.dry_run ? "true" : "false");
+    e = ckpt_folder_gc(f, &d);
+    if (opt.json) {
+        printf("%s], \"count\": %d, \"bytes\": %llu", seen.count > 0 ? "\n" : "", seen.count, (unsigned long long)seen.bytes);
+        printf(", \"error\": ");
+        json_text(e == CKPT_OK ? NULL : ckpt_last_error());
+        printf("}\n");
+    }
+    ckpt_folder_close(f);
+    if (e != CKPT_OK) {
+        fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        return exit_of(e);
+    }
+    if (!opt.json && seen.count == 0) printf("nothing to remove\n");
+    else if (!opt.json) printf("%d file%s, %s\n", seen.count, seen.count == 1 ? "" : "s", size_text(seen.bytes, text, sizeof text));
+    return EXIT_OK;
+}
+
+//-- help and options ----------------------------------------------------------------
+
+static const char *const help_all =
+    "usage: ckpt COMMAND [OPTIONS] ...\n"
+    "\n"
+    "  ls [DIR]            the checkpoints of a folder: time, size, age, verified, pinned, latest\n"
+    "  show FILE [NAME..]  what is in a checkpoint: names, dtypes, shapes, bytes, values\n"
+    "  verify PATH...      reads files, or all of a folder, and checks every checksum\n"
+    "  diff A B            compares two checkpoints, value by value\n"
+    "  convert A B         writes A again as B: another container or compression, by B's name\n"
+    "  pin PATH...         keeps checkpoints for ever;  unpin lets them go again\n"
+    "  rm PATH...          deletes checkpoints; links that lead to them move to the newest one left\n"
+    "  gc DIR              tidies a folder: left-overs of killed runs, and what --keep lets go\n"
+    "\n"
+    "Every command:  --json (for programs)   --quiet (no progress, no warnings)   --help\n"
+    "Colours and progress bars appear on a terminal only; NO_COLOR switches colours off.\n"
+    "\n"
+    "Exit status:  0 done, the same, whole     1 different, or damaged     2 wrong usage\n"
+    "              3 no such file              4 refused: pinned, in use by a saver, exists already, no permission\n"
+    "              5 it failed: input or output, no space, no memory, not supported\n";
+
+typedef struct command { const char *name; int (*run)(void); const char *options, *help; } command;
+
+static int do_pin(void) { return do_each(DEED_PIN); }
+static int do_unpin(void) { return do_each(DEED_UNPIN); }
+static int do_rm(void) { return do_each(DEED_RM); }
+
+static const command commands[] = {
+    { "ls", do_ls, "--verify ",
+      "usage: ckpt ls [--verify] [--json] [DIR]\n\n"
+      "Lists the checkpoints of a folder (default: this one), the oldest save first.\n\n"
+      "  --verify   read every byte and check every checksum; without it VERIFIED says \"-\" for a file whose\n"
+      "             listing is whole and whose size is right, and \"NO\" for one that is damaged or missing\n\n"
+      "pinned: kept for ever (ckpt pin).   <- NAME: the link that leads to it.   abandoned: the run went back\n"
+      "before it and saved again.   foreign, not in the index: not known to be written by ckpt.h; listed, never rotated.\n"
+      "Exit status 1: at least one is damaged or missing.\n" },
+    { "show", do_show, "--stats --all ",
+      "usage: ckpt show [--stats] [--all] [--json] FILE [NAME...]\n\n"
+      "Shows what is in a checkpoint as a tree. NAME: only that name, what is below it, or what matches the pattern.\n\n"
+      "  --stats    also smallest, mean and largest value, a histogram between them, and counts of NaN and infinity,\n"
+      "             of every tensor (of the absolute values, for complex ones); reads the file twice, a few MiB at a time\n"
+      "  --all      also the saver's own record of earlier checkpoints\n" },
+    { "verify", do_verify, "",
+      "usage: ckpt verify [--json] FILE|DIR...\n\n"
+      "Reads whole files and checks every checksum. Of a folder, all its checkpoints; its index remembers the outcome.\n"
+      "Exit status 1: at least one is damaged.\n" },
+    { "diff", do_diff, "--rtol --atol --all ",
+      "usage: ckpt diff [--rtol X] [--atol X] [--all] [--json] A B\n\n"
+      "Compares two checkpoints of any kinds name by name: - only in A, + only in B, ~ different.\n\n"
+      "  --rtol X, --atol X   numbers count as the same when they differ by at most atol + rtol * |b| (default: 0, equal bytes)\n"
+      "  --all                also the saver's own record of earlier checkpoints\n\n"
+      "Exit status 0: the same.  1: different.\n" },
+    { "convert", do_convert, "--force --no-verify ",
+      "usage: ckpt convert [--force] [--no-verify] [--json] A B\n\n"
+      "Writes checkpoint A again as B, durably, whole or not at all. The ending of B says what it becomes:\n"
+      "  .pt  .safetensors  .tar        and packed: .pt.gz .bz2 .lz4 .lzma .lzo .xz .zst, .tar.gz .tgz .tar.bz2 .tar.lzma\n"
+      "Between .pt and .pt.zst the content stays the same to the byte. From one container to another, tensors and values are\n"
+      "carried over by name; what the other cannot hold is named.\n\n"
+      "  --force       replace B\n"
+      "  --no-verify   do not check A first\n" },
+    { "pin", do_pin, "",
+      "usage: ckpt pin [--json] PATH...\n\nKeeps checkpoints for ever: neither a saver nor gc nor rm deletes them. PATH may be a link such as\n"
+      "latest-rank0.pt. A saver that is running takes notice at its next save.\n" },
+    { "unpin", do_unpin, "", "usage: ckpt unpin [--json] PATH...\n\nLets pinned checkpoints go again.\n" },
+    { "rm", do_rm, "",
+      "usage: ckpt rm [--json] PATH...\n\nDeletes checkpoints. A link that leads to one moves first, to the newest one left that verifies. Refused\n"
+      "(status 4) while it is pinned, or while a saver has the folder open.\n" },
+    { "gc", do_gc, "--keep --keep-every --keep-best --damaged --dry-run ",
+      "usage: ckpt gc [--keep N [--keep-every N] [--keep-best min|max]] [--damaged] [--dry-run] [--json] DIR\n\n"
+      "Tidies a folder: deletes the hidden files that killed runs left, brings the index up to what is there, and leads links\n"
+      "that lead nowhere, or to a damaged file, to the newest checkpoint that verifies. Beyond that it deletes:\n\n"
+      "  --keep N         all but the newest N, the pinned ones, and\n"
+      "  --keep-every N     every Nth save, and\n"
+      "  --keep-best W      the one with the best recorded metric (min or max)\n"
+      "  --damaged        what is known to be damaged (ckpt verify DIR finds out)\n"
+      "  --dry-run, -n    only say what would go\n\n"
+      "Nothing is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open.\n" }
+};
+
+enum { COMMANDS = (int)(sizeof commands / sizeof commands[0]) };
+
+static bool parse_count(const char *text, int *out) {
+    char *end = NULL;
+    errno = 0;
+    long v = text != NULL ? strtol(text, &end, 10) : 0;
+    if (text == NULL || end == text || *end != 0 || errno != 0 || v < 1 || v > 1000000000) return false;
+    *out = (int)v;
+    return true;
+}
+
+static bool parse_tolerance(const char *text, double *out) {
+    char *end = NULL;
+    double v = text != NULL ? strtod(text, &end) : -1;
+    if (text == NULL || end == text || *end != 0 || !(v >= 0)) return false;
+    *out = v;
+    return true;
+}
+
+static bool allowed(const command *c, const char *option) {
+    size_t n = strlen(option);
+    for (const char *p = c->options; *p != 0; p += strcspn(p, " ") + 1) {
+        if (strncmp(p, option, n) == 0 && p[n] == ' ') return true;
+    }
+    return false;
+}
+
+// Takes one option; -1 when it is none, else an exit status or 0. *used: the next argument was its value.
+static int take_option(const command *c, const char *o, const char *value, bool *used) {
+    static const struct { const char *name; bool *flag; } flags[] = {
+        { "--json", &opt.json }, { "--quiet", &opt.quiet }, { "--stats", &opt.stats }, { "--all", &opt.all }, { "--verify", &opt.verify },
+        { "--force", &opt.force }, { "--no-verify", &opt.no_verify }, { "--damaged", &opt.damaged }, { "--dry-run", &opt.dry_run }
+    };
+    if (strcmp(o, "-n") == 0) o = "--dry-run";
+    if (strcmp(o, "-q") == 0) o = "--quiet";
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        if (strcmp(o, flags[i].name) != 0) continue;
+        if (i > 1 && !allowed(c, o)) break;
+        *flags[i].flag = true;
+        return 0;
+    }
+    if (!allowed(c, o)) return misuse("ckpt %s has no option %s", c->name, o);
+    *used = true;
+    bool good = false;
+    if (strcmp(o, "--keep") == 0) good = parse_count(value, &opt.keep);
+    if (strcmp(o, "--keep-every") == 0) good = parse_count(value, &opt.keep_every);
+    if (strcmp(o, "--rtol") == 0) good = parse_tolerance(value, &opt.rtol);
+    if (strcmp(o, "--atol") == 0) good = parse_tolerance(value, &opt.atol);
+    if (strcmp(o, "--keep-best") == 0) {
+        good = value != NULL && (strcmp(value, "min") == 0 || strcmp(value, "max") == 0);
+        opt.keep_best = value;
+    }
+    return good ? 0 : misuse("%s does not take '%s'", o, value != NULL ? value : "nothing");
+}
+
+static void look_around(void) {
+    const char *locale = getenv("LC_ALL"), *term = getenv("TERM"), *no = getenv("NO_COLOR");
+    if (locale == NULL || locale[0] == 0) locale = getenv("LC_CTYPE");
+    if (locale == NULL || locale[0] == 0) locale = getenv("LANG");
+    opt.utf8 = locale != NULL && (strstr(locale, "UTF-8") != NULL || strstr(locale, "utf8") != NULL || strstr(locale, "UTF8") != NULL);
+    opt.colour = isatty(1) && (no == NULL || no[0] == 0) && term != NULL && strcmp(term, "dumb") != 0;
+}
+
+int main(int argc, char **argv) {
+    const command *c = NULL;
+    look_around();
+    opt.args = argv;
+    for (int i = 0; i < COMMANDS && argc > 1; i++) if (strcmp(argv[1], commands[i].name) == 0) c = &commands[i];
+    if (argc < 2) { fputs(help_all, stderr); return EXIT_USAGE; }
+    if (strcmp(argv[1], "--version") == 0) { printf("ckpt %s\n", CKPT_VERSION); return EXIT_OK; }
+    bool help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0;
+    for (int i = 0; i < COMMANDS && help && argc > 2; i++) if (strcmp(argv[2], commands[i].name) == 0) c = &commands[i];
+    if (help) { fputs(c != NULL ? c->help : help_all, stdout); return EXIT_OK; }
+    if (c == NULL) return misuse("there is no command '%s'", argv[1]);
+    bool only_names = false;
+    for (int i = 2; i < argc; i++) {
+        bool used = false;
+        if (!only_names && strcmp(argv[i], "--") == 0) { only_names = true; continue; }
+        if (!only_names && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) { fputs(c->help, stdout); return EXIT_OK; }
+        if (only_names || argv[i][0] != '-' || argv[i][1] == 0) { opt.args[opt.count++] = argv[i]; continue; }
+        int status = take_option(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used);
+        if (status != 0) return status;
+        i += used;
+    }
+    if (opt.json) opt.colour = false;
+    int status = c->run();
+    for (int i = 0; i < 2; i++) {
+        free(piece_bytes[i]);
+        free(piece_values[i]);
+    }
+    if (fflush(stdout) != 0) return EXIT_FAILED;
+    return status;
+}
