@@ -1,0 +1,296 @@
+#!/bin/sh
+# matrix.sh PART...: ckpt.h compiles without a warning wherever it says so, and leaves nothing behind in its user's program.
+# Parts: quick gcc clang cxx switches targets link hygiene; none: all but quick. Prints PASS:, FAIL: and SKIP: lines for run.sh.
+set -u
+CDPATH=
+root=${CKPT_ROOT:-$(cd "$(dirname "$0")/../.." && pwd -P)}
+work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-matrix-XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+CC=${CC:-cc}
+
+warn="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings
+      -Wformat=2 -Wvla -Werror"
+warn_c="$warn -Wstrict-prototypes -Wmissing-prototypes"
+warn_cxx="$warn -Wno-missing-field-initializers -fno-exceptions -fno-rtti"
+
+ln -s "$root/ckpt.h" ckpt.h
+# Without the headers of libcurl and OpenSSL all of it is compiled for local files only.
+local=-DCKPT_NO_REMOTE
+printf '#include <curl/curl.h>\n#include <openssl/evp.h>\n' >curl.c
+if $CC -E curl.c >/dev/null 2>&1; then remote= net='-lcurl -lcrypto'; else remote=$local net=; fi
+cat >decl.c <<'C'
+#include "ckpt.h"
+int main(void) { return ckpt_err_name(CKPT_OK) == NULL; }
+C
+cat >impl.c <<'C'
+#define CKPT_IMPLEMENTATION
+#include "ckpt.h"
+C
+# Uses enough of the library that the linker needs all of it.
+cat >use.c <<'C'
+#include "ckpt.h"
+int use(void);
+int use(void) {
+    ckpt_state st = {0};
+    ckpt_saver *s = NULL;
+    ckpt_saver_desc d = {0};
+    ckpt_load_desc l = {0};
+    ckpt_timestamp t = {0};
+    char name[64];
+    ckpt_next_batch(&t, 1, 0, 0);
+    int bad = ckpt_save("", &st, &t) == CKPT_OK || ckpt_load(&l, &t) == CKPT_OK || ckpt_saver_open(&s, &d) == CKPT_OK;
+    bad |= ckpt_format_name(name, sizeof name, "ba{batch}", NULL) != CKPT_ARG && name[0] == 0;
+    ckpt_state_free(&st);
+    return bad || ckpt_last_error()[0] == 0;
+}
+C
+cat >main.c <<'C'
+int use(void);
+int main(void) { return use(); }
+C
+
+echo 'int use(void); int use(void) { return 0; }' >use.h
+
+there() { command -v "$1" >/dev/null 2>&1; }
+indent() { sed 's/^/    /' log | head -n 25; }
+# expect NAME COMMAND...: it succeeds and says nothing.
+expect() {
+    _name=$1; shift
+    case $* in *' -o impl.o') rm -f impl.o prog ;; *' -o prog'*) rm -f prog ;; esac
+    if "$@" >log 2>&1 && ! [ -s log ]; then echo "PASS: $_name"; else echo "FAIL: $_name"; echo "    $*"; indent; failed=1; fi
+}
+# refuse NAME TEXT COMMAND...: it fails and says TEXT.
+refuse() {
+    _name=$1 text=$2; shift 2
+    if ! "$@" >log 2>&1 && grep -q -e "$text" log; then echo "PASS: $_name"; else echo "FAIL: $_name"; echo "    $*"; indent; failed=1; fi
+}
+verdict() {
+    _name=$1
+    if [ -s log ]; then echo "FAIL: $_name"; indent; failed=1; else echo "PASS: $_name"; fi
+}
+skip() { echo "SKIP: $1: $2"; }
+
+c_matrix() {
+    there "$1" || { skip "$1" "not installed"; return; }
+    for std in c99 c11 c17 c2x gnu99; do
+        for opt in -O0 -O2; do
+            expect "$1 $std $opt" "$1" -std=$std $opt $warn_c $remote -c impl.c -o /dev/null
+        done
+        expect "$1 $std declarations" "$1" -std=$std $warn_c -c decl.c -o /dev/null
+    done
+    expect "$1 -funsigned-char" "$1" -std=c99 -O1 -funsigned-char $warn_c $remote -c impl.c -o /dev/null
+    expect "$1 -flto" "$1" -std=c99 -O1 -flto $warn_c $remote -c impl.c -o /dev/null
+}
+
+cxx_matrix() {
+    there "$1" || { skip "$1" "not installed"; return; }
+    for std in c++11 c++17 c++20; do
+        for opt in -O0 -O2; do
+            expect "$1 $std $opt" "$1" -x c++ -std=$std $opt $warn_cxx $remote -c impl.c -o /dev/null
+        done
+        expect "$1 $std declarations" "$1" -x c++ -std=$std $warn_cxx -c decl.c -o /dev/null
+    done
+}
+
+part_quick() {
+    expect "gcc c99 -O2" gcc -std=c99 -O2 $warn_c $remote -c impl.c -o /dev/null
+    if there clang; then expect "clang c2x -O0" clang -std=c2x -O0 $warn_c $remote -c impl.c -o /dev/null; else skip clang "not installed"; fi
+    if there g++; then expect "g++ c++11 -O0" g++ -x c++ -std=c++11 -O0 $warn_cxx $remote -c impl.c -o /dev/null; else skip g++ "not installed"; fi
+    if there clang++; then expect "clang++ c++20 -O0" clang++ -x c++ -std=c++20 -O0 $warn_cxx $remote -c impl.c -o /dev/null
+    else skip clang++ "not installed"; fi
+}
+
+part_gcc() { c_matrix gcc; }
+part_clang() { c_matrix clang; }
+part_cxx() { cxx_matrix g++; cxx_matrix clang++; }
+
+library() {     # switch -> header, flag
+    case $1 in
+        CKPT_WITH_ZLIB) echo zlib.h -lz ;;
+        CKPT_WITH_ZSTD) echo zstd.h -lzstd ;;
+        CKPT_WITH_LZ4) echo lz4frame.h -llz4 ;;
+        CKPT_WITH_LZMA) echo lzma.h -llzma ;;
+        CKPT_WITH_BZIP2) echo bzlib.h -lbz2 ;;
+    esac
+}
+
+part_switches() {
+    all= libs=
+    for switch in CKPT_NO_REMOTE CKPT_STATIC 'CKPT_API=__attribute__((visibility("default")))' NDEBUG \
+                  CKPT_WITH_ZLIB CKPT_WITH_ZSTD CKPT_WITH_LZ4 CKPT_WITH_LZMA CKPT_WITH_BZIP2; do
+        set -- $(library "$switch")
+        name=${switch%%=*}
+        with=$remote libs_net=$net
+        [ "$name" = CKPT_NO_REMOTE ] && with= libs_net=
+        if [ $# = 2 ] && ! echo "#include <$1>" | $CC -E -x c - >/dev/null 2>&1; then skip "$name" "no $1"; continue; fi
+        [ $# = 2 ] && all="$all -D$switch" libs="$libs $2"
+        for cc in gcc clang; do
+            there $cc || { skip "$name $cc" "not installed"; continue; }
+            expect "$name $cc" $cc -std=c99 -O0 $warn_c $with "-D$switch" -c impl.c -o impl.o
+            # Static and unused means that nothing is left to link with.
+            [ "$switch" = CKPT_STATIC ] || expect "$name $cc links" $cc -std=c99 impl.o use.c main.c -o prog ${2:-} $libs_net -lpthread -lm
+        done
+        there g++ && expect "$name g++" g++ -x c++ -std=c++11 $warn_cxx $with "-D$switch" -c impl.c -o /dev/null
+    done
+    expect "all libraries" $CC -std=c99 -O1 $warn_c $remote $all -c impl.c -o impl.o
+    expect "all libraries link" $CC impl.o use.c main.c -o prog $libs $net -lpthread -lm
+    [ -n "$net" ] || skip "with the network" "no headers of libcurl and OpenSSL"
+    # musl-gcc sees no header but musl's own.
+    if there musl-gcc && ! musl-gcc -E curl.c >/dev/null 2>&1; then
+        refuse "a missing libcurl is refused with the package and the switch" 'curl/curl.h not found: install .* or define CKPT_NO_REMOTE' \
+            musl-gcc -c impl.c -o /dev/null
+    else
+        skip "a missing libcurl is refused" "no compiler here that does not find it"
+    fi
+}
+
+part_targets() {
+    if echo 'int main(void){return 0;}' | gcc -m32 -x c - -o probe 2>/dev/null; then
+        expect "gcc -m32" gcc -m32 -std=c99 -O2 $warn_c $local -c impl.c -o impl.o
+        expect "gcc -m32 links" gcc -m32 impl.o use.c main.c -o prog -lpthread -lm
+        expect "gcc -m32 runs" ./prog
+    else
+        skip "gcc -m32" "no gcc-multilib"
+    fi
+    if there musl-gcc; then
+        expect "musl-gcc c99" musl-gcc -std=c99 -O2 $warn_c $local -c impl.c -o impl.o
+        expect "musl-gcc gnu99" musl-gcc -std=gnu99 -O0 $warn_c $local -c impl.c -o impl0.o
+        expect "musl-gcc links" musl-gcc -static impl.o use.c main.c -o prog -lpthread
+        expect "musl-gcc runs" ./prog
+    else
+        skip musl-gcc "no musl-tools"
+    fi
+    # A cross compiler, or clang with the headers and libraries of Debian's libc6-dev-s390x-cross (which, unlike gcc's cross
+    # compilers, can be installed beside gcc-multilib).
+    big=
+    for cc in s390x-linux-gnu-gcc powerpc64-linux-gnu-gcc powerpc-linux-gnu-gcc mips-linux-gnu-gcc 'clang --target=s390x-linux-gnu'; do
+        $cc -static main.c -x c - -o prog >/dev/null 2>&1 <use.h && big=$cc && break
+    done
+    if [ -n "$big" ]; then
+        case $big in *s390x*) arch=s390x ;; powerpc64*) arch=ppc64 ;; powerpc*) arch=ppc ;; *) arch=mips ;; esac
+        expect "big endian: $big" $big -std=c99 -O2 $warn_c $local -c impl.c -o impl.o
+        run=
+        for qemu in qemu-$arch qemu-$arch-static; do there $qemu && run=$qemu; done
+        if [ -n "$run" ]; then
+            expect "big endian links" $big -static impl.o use.c main.c -o prog -lpthread -lm
+            expect "big endian runs ($run)" "$run" ./prog
+            expect "big endian: 1_save_load.c" $big -static -O1 -I"$root" "$root/examples/1_save_load.c" -o save_load -lpthread -lm
+            # A file that was written in the other byte order, or read so, would not hold what was saved.
+            if "$run" ./save_load >log 2>&1; then : >log; fi
+            verdict "big endian: 1_save_load.c loads what it saved"
+        else
+            skip "big endian runs" "no qemu-$arch (qemu-user-static)"
+        fi
+    else
+        skip "big endian" "no cross compiler (for clang: binutils-s390x-linux-gnu libc6-dev-s390x-cross libgcc-12-dev-s390x-cross)"
+    fi
+    for cc in aarch64-linux-gnu-gcc arm-linux-gnueabihf-gcc; do
+        there $cc && expect "$cc" $cc -std=c99 -O2 $warn_c $local -c impl.c -o /dev/null
+    done
+}
+
+part_link() {
+    expect "implementation in one file, use in others" $CC -std=c99 $remote impl.c use.c main.c -o prog $net -lpthread -lm
+    expect "... runs" ./prog
+    printf '#define CKPT_STATIC\n#define CKPT_IMPLEMENTATION\n' >head.h
+    cat head.h use.c >static_a.c
+    sed 's/use(/use_too(/' static_a.c >static_b.c
+    printf 'int use(void);\nint use_too(void);\nint main(void) { return use() || use_too(); }\n' >static_main.c
+    expect "CKPT_STATIC in two files" $CC -std=c99 -O1 $warn_c $remote static_a.c static_b.c static_main.c -o prog $net -lpthread -lm
+    expect "... runs" ./prog
+    printf '#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n#include "ckpt.h"\n#undef CKPT_IMPLEMENTATION\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >twice.c
+    cat use.c main.c >>twice.c
+    expect "CKPT_IMPLEMENTATION twice in one file" $CC -std=c99 $remote twice.c -o prog $net -lpthread -lm
+    printf '#include "ckpt.h"\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >later.c
+    cat use.c main.c >>later.c
+    expect "declarations first, implementation later" $CC -std=gnu99 $remote later.c -o prog $net -lpthread -lm
+    printf '#include <stdio.h>\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >late.c
+    sentence='must include ckpt.h before any system header'
+    for cc in gcc clang musl-gcc; do
+        there $cc || { skip "late include $cc" "not installed"; continue; }
+        refuse "late include $cc -std=c99 is refused with the cure" "$sentence" $cc -std=c99 $local -c late.c -o /dev/null
+        expect "late include $cc -std=c99 -D_DEFAULT_SOURCE" $cc -std=c99 -D_DEFAULT_SOURCE $local -c late.c -o /dev/null
+        expect "late include $cc -std=gnu99" $cc -std=gnu99 $local -c late.c -o /dev/null
+    done
+    if there g++; then
+        cp use.c use.cpp
+        cp main.c main.cpp
+        $CC -std=c99 $remote -c impl.c -o impl.o
+        expect "implementation in C, use in C++" g++ -std=c++11 impl.o use.cpp main.cpp -o prog $net -lpthread -lm
+        expect "... runs" ./prog
+        cp impl.c impl.cpp
+        g++ -std=c++17 $remote -c impl.cpp -o impl_cpp.o
+        $CC -std=c99 -c use.c -o use.o
+        $CC -std=c99 -c main.c -o main.o
+        expect "implementation in C++, use in C" g++ impl_cpp.o use.o main.o -o prog $net -lpthread -lm
+        expect "... runs" ./prog
+    else
+        skip "C and C++ together" "no g++"
+    fi
+}
+
+part_hygiene() {
+    # What a user's program gets to see.
+    $CC -std=c99 -O0 -fno-pic -DNDEBUG $remote -c impl.c -o impl.o
+    nm -g --defined-only impl.o | awk '{ print $3 }' | grep -v '^ckpt_[a-z]' >log
+    verdict "exported symbols begin with ckpt_"
+    nm -g --defined-only impl.o | awk '{ print $3 }' | grep '^ckpt__' >log
+    verdict "no private symbol is exported"
+    cat impl.c use.c | sed '1i #define CKPT_STATIC' >static.c
+    $CC -std=c99 -O0 $remote -c static.c -o static.o
+    nm -g --defined-only static.o | grep -v ' use$' >log
+    verdict "CKPT_STATIC exports nothing"
+    nm impl.o | grep ' [BbDdCG] ' | grep -v ' ckpt__error_last$' >log
+    verdict "no writable variable but the thread's record"
+    nm -u impl.o | awk '{ print $2 }' | grep -x -E 'stdout|printf|vprintf|puts|putchar|putc|perror|exit|_exit|abort|system|popen|gets|strcpy|strcat|sprintf|vsprintf|strtok|signal|setenv|putenv|setlocale|umask|chdir|srand|rand|__assert_fail' >log
+    verdict "never prints to stdout, exits, aborts or changes the process"
+    printf '#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n' >std.c
+    for cc in gcc clang g++ clang++ musl-gcc; do
+        there $cc || { skip "macros $cc" "not installed"; continue; }
+        lang=c; case $cc in *++) lang=c++ ;; esac
+        $cc -x $lang -dM -E std.c | sort >before
+        $cc -x $lang -dM -E decl.c | sort >after
+        comm -13 before after | awk '{ print $2 }' | sed 's/(.*//' | grep -v '^CKPT_' >log
+        verdict "macros of the declarations begin with CKPT_ ($cc)"
+    done
+    awk '/^\/\/ >>guard/ { on = 1 } /^\/\/ >>implementation/ { exit } on && /^[ \t]*#[ \t]*include/ { print $2 }' "$root/ckpt.h" | sort >found
+    printf '<stdbool.h>\n<stddef.h>\n<stdint.h>\n' | diff - found >log
+    verdict "the declarations include stdbool.h, stddef.h and stdint.h alone"
+    if there gcc; then
+        gcc -std=c99 -aux-info proto.txt -c decl.c -o /dev/null
+        grep 'ckpt\.h' proto.txt | grep -o '[A-Za-z_0-9]* (' | tr -d ' (' | grep -v -E '^(ckpt_[a-z]|extern$|static$|void$|bool$|_Bool$|ckpt_err$)' | sort -u >log
+        verdict "declared functions begin with ckpt_"
+    fi
+    $CC -std=c99 -E decl.c | awk '/^# / { inside = $3 ~ /ckpt\.h/ } inside' >ours.i
+    grep -o -E '^(typedef )?(struct|enum|union) [a-zA-Z_0-9]+' ours.i | awk '{ print $NF }' | grep -v '^ckpt_' >log
+    grep -o -E '^\} [a-zA-Z_0-9]+;' ours.i | tr -d '}; ' | grep -v '^ckpt_' >>log
+    verdict "declared types begin with ckpt_"
+
+    # What it costs its user: a report, no verdict, for time depends on the machine.
+    if there python3; then
+        python3 - "$CC" <<'PY'
+import subprocess, sys, time
+def best(args, times=5):
+    found = []
+    for _ in range(times):
+        t = time.perf_counter()
+        subprocess.run([sys.argv[1], "-std=c99"] + args, check=False)
+        found.append(time.perf_counter() - t)
+    return min(found) * 1000
+open("empty.c", "w").write("int main(void) { return 0; }\n")
+empty, decl = best(["-c", "empty.c", "-o", "/dev/null"]), best(["-c", "decl.c", "-o", "/dev/null"])
+print("declarations: %.0f ms (an empty file: %.0f ms); implementation, local files, at -O2: %.1f s; %d lines" % (
+    decl, empty, best(["-O2", "-DCKPT_NO_REMOTE", "-c", "impl.c", "-o", "/dev/null"], 1) / 1000, sum(1 for _ in open("ckpt.h"))))
+PY
+    fi
+}
+
+for part in ${*:-gcc clang cxx switches targets link hygiene}; do
+    case $part in
+        quick | gcc | clang | cxx | switches | targets | link | hygiene) part_$part ;;
+        *) echo "FAIL: matrix.sh has no part '$part'"; failed=1 ;;
+    esac
+done
+exit $failed

@@ -1,0 +1,57 @@
+#!/bin/sh
+# examples.sh: every example compiles in every language version it claims, runs, does what it says, and stays short.
+set -u
+root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
+work=${TMPDIR:-/tmp}/ckpt-examples-$$
+mkdir -p "$work" && cd "$work" || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+warn="-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wwrite-strings -Wformat=2 -Werror"
+pass() { echo "PASS: $1"; }
+fail() { echo "FAIL: $1"; sed 's/^/    /' log | tail -n 20; failed=1; }
+there() { command -v "$1" >/dev/null 2>&1; }
+# says NAME TEXT: the last program's output holds TEXT.
+says() { if grep -q -e "$2" log; then pass "$1"; else fail "$1 (no '$2')"; fi; }
+
+for source in "$root"/examples/[0-9]*; do
+    name=$(basename "$source")
+    [ "$(wc -l <"$source")" -le 35 ] && pass "$name has at most 35 lines" || { wc -l "$source" >log; fail "$name has more than 35 lines"; }
+    case $name in
+        *.cpp)
+            for cc in g++ clang++; do
+                there $cc || { echo "SKIP: $name $cc: not installed"; continue; }
+                for std in c++11 c++17 c++20; do
+                    [ "$std" != c++17 ] && [ "${CKPT_FAST:-0}" = 1 ] && continue
+                    if $cc -std=$std $warn -Wno-missing-field-initializers -I"$root" "$source" -o prog -lpthread -lm >log 2>&1
+                    then pass "$name $cc $std"; else fail "$name $cc $std"; fi
+                done
+            done ;;
+        *)
+            if ${CC:-cc} -std=c99 $warn -I"$root" "$source" -o prog -lpthread -lm >log 2>&1; then pass "$name c99"; else fail "$name c99"; fi
+            [ "${CKPT_FAST:-0}" = 1 ] && continue
+            if there clang; then
+                if clang -std=c2x $warn -Wno-missing-field-initializers -fsyntax-only -I"$root" "$source" >log 2>&1
+                then pass "$name clang c2x"; else fail "$name clang c2x"; fi
+            fi ;;
+    esac
+    # The first line is the command that builds it, from the top folder.
+    line=$(sed -n '1s,^// \(.*\)-lpthread.*,\1-lpthread,p' "$source" | sed "s, -o \([a-z_]*\), -o '$work/\1',")
+    rm -f prog
+    program=$(sed -n '1s,.* -o \([a-z_]*\) .*,\1,p' "$source")
+    there "${line%% *}" || { echo "SKIP: $name: no ${line%% *}"; continue; }
+    if (cd "$root" && eval "$line -lm") >log 2>&1; then pass "$name: its first line builds it"; else fail "$name: its first line builds it"; continue; fi
+    if "./$program" >log 2>&1; then pass "$name runs"; else fail "$name runs"; fi
+    case $name in
+        1_*) says "$name: values are back" 'weight\[0\] 1, bias\[0\] 0.5, step 700, "learning rate' ;;
+        2_*) says "$name: the best is kept" 'ba0030\|ba0020'; [ "$(grep -c '\.pt' log)" = 3 ] && pass "$name: three are left" || fail "$name: three are left" ;;
+        3_*) says "$name: first start" 'a fresh start'
+             ./$program >log 2>&1; says "$name: second start" 'resumed at batch 100'; says "$name: goes on" 'now at batch 200' ;;
+        4_*) says "$name: two folders" '1 checkpoint to resume from, 2 files of weights' ;;
+        5_*) says "$name: saves" 'batch 20: the call took' ;;
+        6_*) says "$name: lists" 'state/model/w .* 24 bytes   6   begins with 3'; says "$name: verifies" 'every checksum is right' ;;
+        7_*) says "$name: takes the body" 'body from the base (1 ... 8), head as it was (0.5)'; says "$name: refuses another shape" 'without the ignored key: .*head' ;;
+        8_*) says "$name: saves twice and stops" 'stopped at batch 1501 with 2 checkpoints' ;;
+        9_*) says "$name: keeps two" '2 checkpoints' ;;
+    esac
+done
+exit $failed

@@ -1,0 +1,272 @@
+/* faults.h: makes the n-th system call of ckpt.h fail, so that "the disk fills up at byte 4096" is an ordinary test.
+
+   Include it before ckpt.h: it defines CKPT__SYS, through which the library's >>platform section makes every call.
+
+       for (int n = 1;; n++) {
+           fault_arm(ENOSPC, n);
+           ckpt_err e = ckpt_save(...);
+           if (!fault_disarm()) break;          // the run passed: there was no n-th call
+           ...
+       }
+
+   Counting is for the whole process, threads included. A failing close or waitpid has done its work all the same, as the
+   real ones have: otherwise each injected failure would leak the descriptor that it is the test's business to find.
+*/
+#ifndef FAULTS_H
+#define FAULTS_H
+
+#if !defined(_DEFAULT_SOURCE)
+    #define _DEFAULT_SOURCE 1
+#endif
+#if !defined(_FILE_OFFSET_BITS)
+    #define _FILE_OFFSET_BITS 64
+#endif
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CKPT__SYS(name) fault_##name
+
+#define FAULT_FN static __attribute__((unused))
+
+#define FAULT_SHORT (-1)            // for fault_arm: the n-th read or write moves half of what was asked
+
+enum {
+    FAULT_INTR = 1,                 // a signal can interrupt it
+    FAULT_GROWS = 2                 // it needs room on the disk
+};
+
+static int         fault_errnum;    // 0: no fault
+static int         fault_nth;
+static bool        fault_stays;     // every later call that needs room fails too
+static const char *fault_only;      // count calls of this name alone; NULL: of any
+static int         fault_calls;     // counted since fault_arm
+static int         fault_hits;
+static const char *fault_where;     // the call that failed
+
+// The n-th call fails with `errnum`, those after it work again.
+FAULT_FN void fault_arm(int errnum, int nth) {
+    __atomic_store_n(&fault_calls, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&fault_hits, 0, __ATOMIC_SEQ_CST);
+    fault_where = "";
+    fault_nth = nth;
+    fault_stays = false;
+    fault_only = NULL;
+    __atomic_store_n(&fault_errnum, errnum, __ATOMIC_SEQ_CST);
+}
+
+// From the n-th call that needs room on, the disk stays full.
+FAULT_FN void fault_arm_full_disk(int nth) {
+    fault_arm(0, nth);
+    fault_stays = true;
+    __atomic_store_n(&fault_errnum, ENOSPC, __ATOMIC_SEQ_CST);
+}
+
+// The n-th call of that name fails.
+FAULT_FN void fault_arm_call(const char *name, int errnum, int nth) {
+    fault_arm(0, nth);
+    fault_only = name;
+    __atomic_store_n(&fault_errnum, errnum, __ATOMIC_SEQ_CST);
+}
+
+// No more faults. Did one happen?
+FAULT_FN bool fault_disarm(void) {
+    __atomic_store_n(&fault_errnum, 0, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&fault_hits, __ATOMIC_SEQ_CST) > 0;
+}
+
+// The errno to fail with, 0 for none, FAULT_SHORT to move half.
+FAULT_FN int fault_take(const char *name, int flags, bool moves) {
+    int errnum = __atomic_load_n(&fault_errnum, __ATOMIC_SEQ_CST);
+    if (errnum == 0) return 0;
+    if (errnum == EINTR && (flags & FAULT_INTR) == 0) return 0;
+    if (errnum == FAULT_SHORT && !moves) return 0;
+    if (fault_stays && (flags & FAULT_GROWS) == 0) return 0;
+    if (fault_only != NULL && strcmp(fault_only, name) != 0) return 0;
+    int n = __atomic_add_fetch(&fault_calls, 1, __ATOMIC_SEQ_CST);
+    if (n != fault_nth && !(fault_stays && n > fault_nth)) return 0;
+    if (__atomic_fetch_add(&fault_hits, 1, __ATOMIC_SEQ_CST) == 0) fault_where = name;
+    return errnum;
+}
+
+FAULT_FN bool fault_fails(const char *name, int flags) {
+    int f = fault_take(name, flags, false);
+    if (f == 0) return false;
+    errno = f;
+    return true;
+}
+
+// Half of a transfer, whole pages where it can be, since a direct descriptor moves no less.
+FAULT_FN size_t fault_half(size_t size) {
+    return size >= 8192 ? size / 2 / 4096 * 4096 : size > 1 ? size / 2 : size;
+}
+
+//-- calls that move bytes ---------------------------------------------------------
+
+#define FAULT_MOVE(name, flags, size, call_of_part)                                 \
+    int f = fault_take(name, flags, true);                                          \
+    if (f > 0) { errno = f; return -1; }                                            \
+    size_t part = f == FAULT_SHORT ? fault_half(size) : (size);                     \
+    return call_of_part
+
+FAULT_FN ssize_t fault_read(int fd, void *p, size_t n) { FAULT_MOVE("read", FAULT_INTR, n, read(fd, p, part)); }
+FAULT_FN ssize_t fault_write(int fd, const void *p, size_t n) { FAULT_MOVE("write", FAULT_INTR | FAULT_GROWS, n, write(fd, p, part)); }
+FAULT_FN ssize_t fault_pread(int fd, void *p, size_t n, off_t at) { FAULT_MOVE("pread", FAULT_INTR, n, pread(fd, p, part, at)); }
+FAULT_FN ssize_t fault_pwrite(int fd, const void *p, size_t n, off_t at) {
+    FAULT_MOVE("pwrite", FAULT_INTR | FAULT_GROWS, n, pwrite(fd, p, part, at));
+}
+
+//-- calls that return -1 ----------------------------------------------------------
+
+#define FAULT_CALL(name, flags, call) (fault_fails(name, flags) ? -1 : (call))
+
+FAULT_FN int fault_open(const char *path, int flags, mode_t mode) {
+    return FAULT_CALL("open", FAULT_INTR | ((flags & O_CREAT) != 0 ? FAULT_GROWS : 0), open(path, flags, mode));
+}
+
+FAULT_FN int fault_close(int fd) {
+    int r = close(fd);
+    return FAULT_CALL("close", FAULT_INTR, r);
+}
+
+FAULT_FN pid_t fault_waitpid(pid_t pid, int *status, int options) {
+    if (fault_take("waitpid", FAULT_INTR, false) == 0) return waitpid(pid, status, options);
+    int f = fault_errnum;
+    if (f != EINTR) (void)waitpid(pid, status, options);
+    errno = f;
+    return -1;
+}
+
+FAULT_FN int fault_nanosleep(const struct timespec *t, struct timespec *left) {
+    if (left != NULL) *left = *t;
+    return FAULT_CALL("nanosleep", FAULT_INTR, nanosleep(t, left));
+}
+
+FAULT_FN int fault_stat(const char *path, struct stat *s) { return FAULT_CALL("stat", FAULT_INTR, stat(path, s)); }
+FAULT_FN int fault_lstat(const char *path, struct stat *s) { return FAULT_CALL("lstat", FAULT_INTR, lstat(path, s)); }
+FAULT_FN int fault_fstat(int fd, struct stat *s) { return FAULT_CALL("fstat", FAULT_INTR, fstat(fd, s)); }
+FAULT_FN int fault_fsync(int fd) { return FAULT_CALL("fsync", FAULT_INTR, fsync(fd)); }
+FAULT_FN int fault_ftruncate(int fd, off_t n) { return FAULT_CALL("ftruncate", FAULT_INTR | FAULT_GROWS, ftruncate(fd, n)); }
+FAULT_FN int fault_link(const char *a, const char *b) { return FAULT_CALL("link", FAULT_INTR | FAULT_GROWS, link(a, b)); }
+FAULT_FN int fault_symlink(const char *a, const char *b) { return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b)); }
+FAULT_FN int fault_rename(const char *a, const char *b) { return FAULT_CALL("rename", FAULT_INTR | FAULT_GROWS, rename(a, b)); }
+FAULT_FN int fault_unlink(const char *path) { return FAULT_CALL("unlink", FAULT_INTR, unlink(path)); }
+FAULT_FN int fault_rmdir(const char *path) { return FAULT_CALL("rmdir", FAULT_INTR, rmdir(path)); }
+FAULT_FN int fault_mkdir(const char *path, mode_t m) { return FAULT_CALL("mkdir", FAULT_INTR | FAULT_GROWS, mkdir(path, m)); }
+FAULT_FN ssize_t fault_readlink(const char *p, char *b, size_t n) { return FAULT_CALL("readlink", FAULT_INTR, readlink(p, b, n)); }
+FAULT_FN int fault_access(const char *path, int mode) { return FAULT_CALL("access", 0, access(path, mode)); }
+FAULT_FN int fault_pipe(int fds[2]) { return FAULT_CALL("pipe", 0, pipe(fds)); }
+FAULT_FN int fault_madvise(void *p, size_t n, int what) { return FAULT_CALL("madvise", 0, madvise(p, n, what)); }
+FAULT_FN int fault_mincore(void *p, size_t n, unsigned char *v) { return FAULT_CALL("mincore", 0, mincore(p, n, v)); }
+FAULT_FN int fault_clock_gettime(clockid_t id, struct timespec *t) { return FAULT_CALL("clock_gettime", 0, clock_gettime(id, t)); }
+FAULT_FN int fault_gethostname(char *b, size_t n) { return FAULT_CALL("gethostname", 0, gethostname(b, n)); }
+FAULT_FN int fault_isatty(int fd) { return FAULT_CALL("isatty", 0, isatty(fd)); }
+FAULT_FN int fault_sigpending(sigset_t *s) { return FAULT_CALL("sigpending", 0, sigpending(s)); }
+#define fault_fcntl(...)   FAULT_CALL("fcntl", FAULT_INTR, fcntl(__VA_ARGS__))
+#define fault_ioctl(...)   FAULT_CALL("ioctl", 0, ioctl(__VA_ARGS__))
+
+// fallocate, renameat2, getrandom, statx, pwritev2, memfd_create and sched_getaffinity, which strict C libraries hide.
+#define fault_syscall(number, ...) \
+    (fault_fails(fault_number_name(number), fault_number_flags(number)) ? -1L : syscall(number, __VA_ARGS__))
+
+FAULT_FN const char *fault_number_name(long number) {
+    switch (number) {
+        case SYS_fallocate: return "fallocate";
+        case SYS_renameat2: return "renameat2";
+        case SYS_getrandom: return "getrandom";
+        case SYS_sched_getaffinity: return "sched_getaffinity";
+#ifdef SYS_statx
+        case SYS_statx: return "statx";
+#endif
+#ifdef SYS_pwritev2
+        case SYS_pwritev2: return "pwritev2";
+#endif
+        default: return "syscall";
+    }
+}
+
+FAULT_FN int fault_number_flags(long number) {
+    if (number == SYS_fallocate || number == SYS_renameat2) return FAULT_INTR | FAULT_GROWS;
+#ifdef SYS_pwritev2
+    if (number == SYS_pwritev2) return FAULT_INTR | FAULT_GROWS;
+#endif
+    return number == SYS_getrandom ? FAULT_INTR : 0;
+}
+
+//-- calls with other ways to fail -------------------------------------------------
+
+FAULT_FN DIR *fault_opendir(const char *path) { return fault_fails("opendir", FAULT_INTR) ? NULL : opendir(path); }
+FAULT_FN struct dirent *fault_readdir(DIR *d) { return fault_fails("readdir", 0) ? NULL : readdir(d); }
+FAULT_FN int fault_closedir(DIR *d) {
+    int r = closedir(d);
+    return FAULT_CALL("closedir", FAULT_INTR, r);
+}
+
+FAULT_FN char *fault_realpath(const char *path, char *out) { return fault_fails("realpath", FAULT_INTR) ? NULL : realpath(path, out); }
+
+FAULT_FN void *fault_mmap(void *p, size_t n, int prot, int flags, int fd, off_t at) {
+    return fault_fails("mmap", 0) ? MAP_FAILED : mmap(p, n, prot, flags, fd, at);
+}
+
+FAULT_FN int fault_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg) {
+    int f = fault_take("pthread_create", 0, false);
+    return f != 0 ? f : pthread_create(t, a, fn, arg);
+}
+
+FAULT_FN int fault_pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *a) {
+    int f = fault_take("pthread_mutex_init", 0, false);
+    return f != 0 ? f : pthread_mutex_init(m, a);
+}
+
+FAULT_FN int fault_pthread_condattr_init(pthread_condattr_t *a) {
+    int f = fault_take("pthread_condattr_init", 0, false);
+    return f != 0 ? f : pthread_condattr_init(a);
+}
+
+FAULT_FN int fault_posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+                                char *const *argv, char *const *env) {
+    int f = fault_take("posix_spawnp", 0, false);
+    return f != 0 ? f : posix_spawnp(pid, file, actions, attr, argv, env);
+}
+
+FAULT_FN int fault_posix_spawn_file_actions_init(posix_spawn_file_actions_t *a) {
+    int f = fault_take("posix_spawn_file_actions_init", 0, false);
+    return f != 0 ? f : posix_spawn_file_actions_init(a);
+}
+
+// These do not fail: what they undo must be undone, and the others change nothing but the time at which a signal arrives.
+FAULT_FN int fault_munmap(void *p, size_t n) { return munmap(p, n); }
+FAULT_FN int fault_kill(pid_t pid, int sig) { return kill(pid, sig); }
+FAULT_FN int fault_sigwait(const sigset_t *s, int *sig) { return sigwait(s, sig); }
+FAULT_FN int fault_pthread_sigmask(int how, const sigset_t *s, sigset_t *old) { return pthread_sigmask(how, s, old); }
+
+//-- what must not leak ------------------------------------------------------------
+
+FAULT_FN int fault_open_files(void) {
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    if (d == NULL) return -1;
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+#endif // FAULTS_H

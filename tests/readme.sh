@@ -1,0 +1,38 @@
+#!/bin/sh
+# readme.sh: the commands of README.md work, in their order, in a copy of the tree; its first program compiles and runs.  run.sh: slow
+set -u
+root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
+work=${TMPDIR:-/tmp}/ckpt-readme-$$
+mkdir -p "$work/tmp" && cd "$work" || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+mkdir tree
+(cd "$root" && tar -cf - --exclude=.git --exclude=examples/build --exclude=./out .) | (cd tree && tar -xf -)
+cd tree || exit 1
+
+# Programs in ```c blocks that have a main: from the first line on.
+awk '/^```c$/ { n++; inside = 1; next } /^```/ { inside = 0 } inside { print > ("../block" n ".c") }' README.md
+for block in ../block*.c; do
+    grep -q 'int main' "$block" || continue
+    if ${CC:-cc} -std=c99 -Wall -Wextra -I. "$block" -o ../prog -lpthread -lm >../log 2>&1 && (mkdir -p ../run && cd ../run && ../prog && ../prog) >>../log 2>&1
+    then echo "PASS: $(basename "$block") compiles, runs and resumes"
+    else echo "FAIL: $(basename "$block")"; tail -n 20 ../log; failed=1; fi
+done
+
+# Commands in ```sh blocks. What a line calls /tmp is a folder of ours, sh tests/run.sh is what is running now, the trainer has a
+# test of its own and is run in its quick form here, and measuring takes too long.
+awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md | sed 's/ *#.*//' >../commands
+while read -r line; do
+    case $line in
+        '' | 'sh tests/run.sh'* | *'tools/bench'* | *'tools/check'*) continue ;;
+        'sh examples/run.sh') line='sh examples/run.sh --quick' ;;
+    esac
+    here=$(printf '%s' "$line" | sed "s,/tmp/,../tmp/,g")
+    if sh -c "$here" >../log 2>&1 </dev/null; then echo "PASS: $line"; else echo "FAIL: $line"; sed 's/^/    /' ../log | tail -n 20; failed=1; fi
+done <../commands
+[ -s ../commands ] || { echo "FAIL: README.md has no commands"; failed=1; }
+
+sh examples/run.sh --quick >../log 2>&1
+if grep -q 'resumed from step' ../log; then echo "PASS: examples/run.sh resumes when run again"
+else echo "FAIL: examples/run.sh resumes when run again"; tail -n 20 ../log; failed=1; fi
+exit $failed

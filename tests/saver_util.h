@@ -1,0 +1,114 @@
+/* saver_util.h: a small training run with a saver, for the tests of saving and resuming. After ckpt.h and util.h. */
+#ifndef SAVER_UTIL_H
+#define SAVER_UTIL_H
+
+//-- a small training run ----------------------------------------------------------
+
+enum { WEIGHTS = 3000 };
+
+typedef struct run {
+    ckpt_state      st;
+    float           w[WEIGHTS];
+    double          loss;
+    int64_t         step;
+    ckpt_saver_desc d;
+    ckpt_saver     *s;
+    const char     *dir;
+    char            log[16384];
+} run;
+
+UTIL_FN void run_log(ckpt_log_level level, const char *msg, void *user) {
+    run *r = (run *)user;
+    size_t n = strlen(r->log);
+    (void)snprintf(r->log + n, sizeof r->log - n, "%d %s\n", (int)level, msg);
+}
+
+// What training has made of the state after `step` steps.
+UTIL_FN void run_set(run *r, int64_t step) {
+    r->step = step;
+    for (int i = 0; i < WEIGHTS; i++) r->w[i] = (float)(step * 7 + i);
+    r->loss = (double)((step * 5) % 11);
+}
+
+UTIL_FN void run_check(const run *r, int64_t step) {
+    assert_int_equal(r->step, step);
+    for (int i = 0; i < WEIGHTS; i++) assert_true(r->w[i] == (float)(step * 7 + i));
+    assert_true(r->loss == (double)((step * 5) % 11));
+}
+
+UTIL_FN run *run_new(const char *dir) {
+    run *r = (run *)util_keep(calloc(1, sizeof *r), false);
+    r->dir = dir;
+    ckpt_bind_f32(&r->st, "state/model/w", r->w, WEIGHTS);
+    ckpt_bind_float(&r->st, "state/metrics/loss", &r->loss);
+    ckpt_bind_int(&r->st, "state/step", &r->step);
+    r->d.state = &r->st;
+    r->d.folder = dir;
+    r->d.run_name = "r";
+    r->d.filename = "ba{batch}.pt";
+    r->d.latest_filename = "latest.pt";
+    r->d.save_interval = "1ba";
+    r->d.logger.fn = run_log;
+    r->d.logger.user = r;
+    run_set(r, 0);
+    return r;
+}
+
+#define ok(call) util_ok((call), #call, __FILE__, __LINE__)
+UTIL_FN void util_ok(ckpt_err e, const char *what, const char *file, int line) {
+    if (e == CKPT_OK) return;
+    print_error("%s: %s: %s\n", what, ckpt_err_name(e), ckpt_last_error());
+    _fail(file, line);
+}
+
+#define run_open(r) ok(ckpt_saver_open(&(r)->s, &(r)->d))
+
+UTIL_FN void run_end(run *r) {
+    ok(ckpt_saver_close(r->s, 0));
+    r->s = NULL;
+    ckpt_state_free(&r->st);
+}
+
+UTIL_FN ckpt_timestamp at_batch(int64_t batch) {
+    ckpt_timestamp t;
+    memset(&t, 0, sizeof t);
+    t.batch = t.batch_in_epoch = batch;
+    return t;
+}
+
+UTIL_FN void run_save(run *r, int64_t step) {
+    ckpt_timestamp t = at_batch(step);
+    run_set(r, step);
+    ok(ckpt_saver_save(r->s, &t));
+    ok(ckpt_saver_fence(r->s));
+}
+
+// The names in the folder but the library's own, "a b c".
+UTIL_FN const char *names_in(const char *dir) {
+    char *all = util_fmt("%s", util_list(dir)), *out = util_fmt("%s ", all);
+    size_t n = 0;
+    for (char *line = strtok(all, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (strncmp(line, ".ckpt-", 6) == 0) continue;
+        n += (size_t)sprintf(out + n, "%s%s", n > 0 ? " " : "", line);
+    }
+    out[n] = 0;
+    return out;
+}
+
+// What a file holds must be what training had made at `step`.
+UTIL_FN void check_file(const char *path, int64_t step) {
+    run *r = run_new(".");
+    ckpt_load_desc l;
+    memset(&l, 0, sizeof l);
+    l.load_path = path;
+    l.state = &r->st;
+    ckpt_timestamp t;
+    ok(ckpt_load(&l, &t));
+    run_check(r, step);
+    assert_int_equal(t.batch, step);
+    ckpt_state_free(&r->st);
+}
+
+static const ckpt_snapshot modes[] = { CKPT_SNAPSHOT_NONE, CKPT_SNAPSHOT_COPY, CKPT_SNAPSHOT_LAZY };
+
+#endif // SAVER_UTIL_H

@@ -1,0 +1,275 @@
+#!/bin/sh
+# Proves tools/ckpt.c: every command on good, damaged and missing files, its exit statuses, and that --json is JSON.
+set -u
+root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
+dir=${TMPDIR:-/tmp}/ckpt-cli.$$
+cc=${CC:-cc}
+mkdir -p "$dir" && cd "$dir" || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM
+unset NO_COLOR RANK WORLD_SIZE LOCAL_RANK RUN_NAME COMPOSER_RUN_NAME SLURM_PROCID SLURM_NTASKS 2>/dev/null
+export LC_ALL=C.UTF-8 TZ=UTC
+failed=0
+pass() { echo "PASS: $1"; }
+fail() { echo "FAIL: $1"; failed=1; }
+
+# is NAME WANTED-STATUS COMMAND...: runs it; the output is left in $out, complaints in ./err
+is() {
+    name=$1 want=$2
+    shift 2
+    out=$("$@" 2>err)
+    got=$?
+    if [ "$got" = "$want" ]; then pass "$name"; else
+        fail "$name"
+        echo "  $* ended with $got, not $want"
+        printf '%s\n' "$out" | sed 's/^/  | /' | head -20
+        sed 's/^/  ! /' err | head -5
+    fi
+}
+# holds NAME TEXT: the last output contains it
+holds() { case $out in *"$2"*) pass "$1" ;; *) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /' | head -30 ;; esac; }
+# json NAME EXPRESSION: the last output is JSON, for which the Python expression over d holds
+json() {
+    if printf '%s' "$out" | python3 -c "import json,sys
+d=json.load(sys.stdin)
+sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
+}
+
+flags="-std=c99 -O1 -g -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings -Wformat=2 -Werror"
+$cc $flags -o ckpt "$root/tools/ckpt.c" -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
+pass "build"
+if $cc -std=c99 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -o ckpt-asan "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null; then
+    mv ckpt-asan ckpt
+fi
+
+cat > make.c <<'C'
+#define CKPT_NO_REMOTE
+#define CKPT_IMPLEMENTATION
+#include HEADER
+#include <unistd.h>
+/* make DIR [hold]: a run of 80 batches that keeps its newest 6 checkpoints and the best */
+int main(int argc, char **argv) {
+    static float w[100000], empty[1];
+    static uint16_t half[4] = { 0x3c00, 0xc000, 0x7c00, 0x7e00 }, bf[3] = { 0x3f80, 0x4000, 0xff80 };
+    static unsigned char e4[4] = { 0x38, 0x7f, 0x7e, 0 }, e5[4] = { 0x3c, 0x7c, 0x7d, 0xbc }, rng[5000], flags[2] = { 1, 0 };
+    static int64_t big[2] = { -5, 1000000007 };
+    static float cx[4] = { 3, 4, 0, 0 };
+    int64_t step = 0;
+    double loss = 1, lr = 3e-4;
+    char note[64] = "a \"note\"\033[31m";
+    for (int i = 0; i < 100000; i++) w[i] = (float)(i % 1000) / 100.0f;
+    ckpt_state st = { 0 };
+    ckpt_tensor t = { 0 };
+    struct { const char *name; ckpt_dtype d; int64_t n; void *p; } rows[] = {
+        { "state/model/f16", CKPT_F16, 4, half }, { "state/model/bf16", CKPT_BF16, 3, bf }, { "state/model/e4", CKPT_F8_E4M3, 4, e4 },
+        { "state/model/e5", CKPT_F8_E5M2, 4, e5 }, { "state/model/i64", CKPT_I64, 2, big }, { "state/model/bools", CKPT_BOOL, 2, flags },
+        { "state/model/complex", CKPT_C64, 2, cx }, { "state/model/empty", CKPT_F32, 0, empty }
+    };
+    t.dtype = CKPT_F32, t.ndim = 2, t.shape[0] = 1000, t.shape[1] = 100, t.data = w;
+    ckpt_bind(&st, "state/model/wte", &t);
+    for (int i = 0; i < 8; i++) {
+        t.dtype = rows[i].d, t.ndim = 1, t.shape[0] = rows[i].n, t.data = rows[i].p;
+        ckpt_bind(&st, rows[i].name, &t);
+    }
+    ckpt_bind_int(&st, "state/step", &step);
+    ckpt_bind_float(&st, "state/metrics/loss", &loss);
+    ckpt_bind_float(&st, "state/optimizers/AdamW/param_groups/[0]/lr", &lr);
+    ckpt_bind_text(&st, "state/note", note, sizeof note);
+    ckpt_bind_bytes(&st, "rng/0/python", rng, sizeof rng);
+    ckpt_saver_desc d = { 0 };
+    d.state = &st, d.folder = argv[1], d.run_name = "demo", d.save_interval = "10ba", d.keep_best = "min:state/metrics/loss";
+    d.num_checkpoints_to_keep = 6;
+    ckpt_saver *s = NULL;
+    ckpt_timestamp ts = { 0 };
+    if (ckpt_saver_open(&s, &d) != CKPT_OK) { fprintf(stderr, "%s\n", ckpt_last_error()); return 1; }
+    ckpt_err e = ckpt_saver_resume(s, &ts);
+    for (int i = 0; i < 80 && e == CKPT_NOT_FOUND; i++) {
+        step = ts.batch + 1;
+        loss = step <= 20 ? 0.01 * (double)step : 1.0 / (double)step + 1;
+        w[step] += 1;
+        ckpt_next_batch(&ts, 32, 32, .1);
+        if (ckpt_saver_batch_end(s, &ts) != CKPT_OK) { fprintf(stderr, "%s\n", ckpt_last_error()); return 1; }
+    }
+    if (argc > 2) { printf("ready\n"); fflush(stdout); for (;;) pause(); }
+    e = ckpt_saver_close(s, 0);
+    ckpt_state_free(&st);
+    return e != CKPT_OK;
+}
+C
+$cc -std=gnu99 -O1 -DHEADER="\"$root/ckpt.h\"" -o make make.c -lpthread -lm || { echo "FAIL: build of make.c"; exit 1; }
+./make run || { echo "FAIL: make"; exit 1; }
+
+# help and wrong usage
+is "no arguments" 2 ./ckpt
+is "help" 0 ./ckpt --help
+holds "help lists the statuses" "Exit status"
+for c in ls show verify diff convert pin unpin rm gc; do
+    is "$c --help" 0 ./ckpt $c --help
+    holds "$c --help shows its usage" "usage: ckpt $c"
+done
+is "version" 0 ./ckpt --version
+is "unknown command" 2 ./ckpt frobnicate
+is "unknown option" 2 ./ckpt ls --frobnicate run
+is "an option of another command" 2 ./ckpt ls --stats run
+is "show without a file" 2 ./ckpt show
+is "diff of one file" 2 ./ckpt diff run/latest-rank0.pt
+is "a bad number" 2 ./ckpt gc --keep none run
+is "a missing value" 2 ./ckpt gc run --keep
+is "no such file" 3 ./ckpt show run/none.pt
+is "no such folder" 3 ./ckpt ls none
+is "ls of a file" 3 ./ckpt ls run/latest-rank0.pt
+is "show of a folder" 2 ./ckpt show run
+
+# ls
+is "ls" 0 ./ckpt ls run
+holds "ls names the newest" "ep0-ba80-rank0.pt"
+holds "ls shows latest" "<- latest-rank0.pt"
+is "ls --verify" 0 ./ckpt ls --verify run
+holds "ls --verify says yes" "yes"
+is "ls --json" 0 ./ckpt ls --json run
+json "ls --json has all" "[c['name'] for c in d['checkpoints']] == ['ep0-ba10-rank0.pt'] + ['ep0-ba%d-rank0.pt' % b for b in (30, 40, 50, 60, 70, 80)]"
+json "ls --json has latest" "[c['name'] for c in d['checkpoints'] if c['latest']] == ['ep0-ba80-rank0.pt']"
+json "ls --json has times and metrics" "d['checkpoints'][1]['timestamp']['batch'] == 30 and abs(d['checkpoints'][0]['metric'] - 0.1) < 1e-12"
+json "ls --json did not read" "all(c['verified'] is None for c in d['checkpoints'])"
+is "ls --verify --json" 0 ./ckpt ls --verify --json run
+json "ls --verify --json has read" "all(c['verified'] is True for c in d['checkpoints'])"
+mkdir empty
+is "ls of an empty folder" 0 ./ckpt ls empty
+is "ls --json of an empty folder" 0 ./ckpt ls --json empty
+json "nothing there" "d['checkpoints'] == []"
+case $(./ckpt ls run) in *"$(printf '\033')"*) fail "no colours in a pipe" ;; *) pass "no colours in a pipe" ;; esac
+if command -v script >/dev/null 2>&1; then
+    out=$(TERM=xterm script -qec "./ckpt ls run" /dev/null </dev/null)
+    holds "colours on a terminal" "$(printf '\033[1m')"
+    case $(NO_COLOR=1 TERM=xterm script -qec "./ckpt ls run" /dev/null </dev/null) in
+        *"$(printf '\033[')"*m*) fail "NO_COLOR" ;; *) pass "NO_COLOR" ;;
+    esac
+fi
+
+# show
+f=run/ep0-ba80-rank0.pt
+is "show" 0 ./ckpt show $f
+holds "show names a shape" "[1000, 100]"
+case $out in *"$(printf '\033')"*) fail "text from a file is tamed" ;; *) pass "text from a file is tamed" ;; esac
+is "show --json" 0 ./ckpt show --json $f
+json "show --json has names and types" "{e['name']: e.get('dtype') for e in d['entries']}['state/model/bf16'] == 'bfloat16'"
+json "show --json has values" "{e['name']: e.get('value') for e in d['entries']}['state/step'] == 80"
+json "show --json keeps text" "{e['name']: e.get('value') for e in d['entries']}['state/note'].startswith('a \"note\"')"
+is "show --stats" 0 ./ckpt show --stats $f
+holds "show --stats counts NaN" "1 NaN"
+is "show --stats --json" 0 ./ckpt show --stats --json $f
+stats="{e['name'].split('/')[-1]: e['stats'] for e in d['entries'] if 'stats' in e}"
+json "float16" "(lambda s: (s['min'], s['max'], s['nan'], s['inf']) == (-2, 1, 1, 1))($stats['f16'])"
+json "bfloat16" "(lambda s: (s['min'], s['max'], s['mean'], s['inf']) == (1, 2, 1.5, 1))($stats['bf16'])"
+json "float8_e4m3fn" "(lambda s: (s['min'], s['max'], s['nan'], s['inf']) == (0, 448, 1, 0))($stats['e4'])"
+json "float8_e5m2" "(lambda s: (s['min'], s['max'], s['nan'], s['inf']) == (-1, 1, 1, 1))($stats['e5'])"
+json "int64" "(lambda s: (s['min'], s['max']) == (-5, 1000000007))($stats['i64'])"
+json "bool" "(lambda s: (s['min'], s['max'], s['mean'], s['zeros']) == (0, 1, .5, 1))($stats['bools'])"
+json "complex" "(lambda s: (s['min'], s['max']) == (0, 5))($stats['complex'])"
+json "empty" "(lambda s: (s['count'], s['min'], s['mean']) == (0, None, None))($stats['empty'])"
+json "float32" "(lambda s: s['count'] == 100000 and sum(s['histogram']) == 100000 and s['min'] == 0 and 4.9 < s['mean'] < 5.1)($stats['wte'])"
+is "show of a name" 0 ./ckpt show --json $f state/model 'rng/*'
+json "only those" "all(e['name'].startswith(('state/model/', 'rng/')) for e in d['entries']) and len(d['entries']) == 10"
+is "show of no such name" 3 ./ckpt show $f state/nothing
+
+# convert and diff
+for to in a.pt.gz a.safetensors a.tar a.tgz a.tar.bz2 a.pt.xz a.pt.zst a.safetensors.gz; do
+    case $to in *.zst) tool=zstd ;; *.xz) tool=xz ;; *.bz2) tool=bzip2 ;; *) tool=gzip ;; esac
+    command -v $tool >/dev/null 2>&1 || { echo "SKIP: convert to $to: no $tool here"; continue; }
+    is "convert to $to" 0 ./ckpt convert $f out/$to
+    is "$to is the same" 0 ./ckpt diff --all $f out/$to
+    is "$to verifies" 0 ./ckpt verify out/$to
+done
+is "convert back" 0 ./ckpt convert out/a.pt.gz out/back.pt
+cmp -s out/back.pt $f && pass "packed and unpacked to the byte" || fail "packed and unpacked to the byte"
+is "convert from safetensors" 0 ./ckpt convert --json out/a.safetensors out/c.pt
+json "convert --json" "d['size_to'] > 400000"
+is "the same through safetensors" 0 ./ckpt diff --all $f out/c.pt
+if python3 -c 'import torch; torch.float8_e4m3fn' 2>/dev/null; then
+    if python3 -c "import torch; d = torch.load('out/c.pt'); assert d['state']['optimizers']['AdamW']['param_groups'][0]['lr'] == 3e-4 and d['state']['model']['wte'].shape == (1000, 100)
+d = torch.load('$f'); e = torch.load('out/back.pt'); assert type(d['state']['optimizers']['AdamW']['param_groups']) is list" 2>pyerr; then pass "torch reads what was converted"; else fail "torch reads what was converted"; tail -3 pyerr; fi
+else echo "SKIP: torch reads what was converted: no torch with float8 here"; fi
+is "convert does not overwrite" 4 ./ckpt convert $f out/c.pt
+is "convert --force does" 0 ./ckpt convert --force $f out/c.pt
+is "convert of nothing" 3 ./ckpt convert none.pt out/d.pt
+is "convert to an unknown packing" 5 ./ckpt convert $f out/d.safetensors.rar
+is "diff of other values" 1 ./ckpt diff run/ep0-ba30-rank0.pt $f
+holds "diff counts elements" "50 of 100000 elements differ, by up to 1"
+is "diff --json" 1 ./ckpt diff --json run/ep0-ba30-rank0.pt $f
+json "diff --json names them" "d['same'] is False and [x for x in d['differences'] if x['name'] == 'state/model/wte'][0]['elements'] == 50"
+is "diff with tolerance" 1 ./ckpt diff --atol 1.001 --json run/ep0-ba30-rank0.pt $f
+json "within the tolerance" "'state/model/wte' not in [x['name'] for x in d['differences']]"
+is "diff --json of the same" 0 ./ckpt diff --json $f $f
+json "diff --json says so" "d['same'] is True and d['differences'] == []"
+is "diff with a missing file" 3 ./ckpt diff $f none.pt
+
+# damage
+cp -r run broken
+printf 'X' | dd of=broken/ep0-ba80-rank0.pt bs=1 seek=200000 conv=notrunc 2>/dev/null
+head -c 300000 run/ep0-ba70-rank0.pt > broken/ep0-ba70-rank0.pt
+is "verify" 0 ./ckpt verify run/ep0-ba80-rank0.pt run/latest-rank0.pt
+is "verify of damage" 1 ./ckpt verify broken/ep0-ba80-rank0.pt
+holds "verify names the entry" "state/model/wte"
+is "verify of nothing" 3 ./ckpt verify none.pt
+is "verify of a folder" 1 ./ckpt verify broken
+is "verify --json" 1 ./ckpt verify --json broken none.pt
+json "verify --json tells all" "[v['ok'] for v in d['verified']] == [True] * 5 + [False] * 3 and d['verified'][-1]['code'] == 'CKPT_NOT_FOUND'"
+is "ls sees damage" 1 ./ckpt ls broken
+holds "ls says NO" "NO"
+is "show of a torn file" 1 ./ckpt show broken/ep0-ba70-rank0.pt
+is "error as JSON" 1 ./ckpt show --json broken/ep0-ba70-rank0.pt
+json "it names the class" "d['error']['code'] == 'CKPT_CORRUPT'"
+is "convert of damage" 1 ./ckpt convert broken/ep0-ba80-rank0.pt out/e.pt
+[ ! -e out/e.pt ] && pass "nothing was made of it" || fail "nothing was made of it"
+is "gc leads latest away from damage" 0 ./ckpt gc broken
+[ "$(readlink broken/latest-rank0.pt)" = ep0-ba60-rank0.pt ] && pass "latest verifies" || fail "latest verifies"
+is "gc --damaged" 0 ./ckpt gc --damaged --json broken
+json "gc --json" "sorted(x['name'] for x in d['removed']) == ['ep0-ba70-rank0.pt', 'ep0-ba80-rank0.pt'] and d['error'] is None"
+
+# pin, rm, gc
+is "pin" 0 ./ckpt pin run/ep0-ba30-rank0.pt
+is "rm of a pinned one" 4 ./ckpt rm run/ep0-ba30-rank0.pt
+is "pin through the link" 0 ./ckpt pin --json run/latest-rank0.pt
+json "pin --json" "d['pinned'] == ['run/ep0-ba80-rank0.pt']"
+is "unpin" 0 ./ckpt unpin run/latest-rank0.pt
+is "ls --json shows pins" 0 ./ckpt ls --json run
+json "pinned" "[c['name'] for c in d['checkpoints'] if c['pinned']] == ['ep0-ba30-rank0.pt']"
+is "rm of the link" 2 ./ckpt rm run/latest-rank0.pt
+is "rm of a folder" 2 ./ckpt rm run
+is "rm of nothing" 3 ./ckpt rm run/none.pt
+is "rm" 0 ./ckpt rm run/ep0-ba80-rank0.pt
+[ "$(readlink run/latest-rank0.pt)" = ep0-ba70-rank0.pt ] && pass "latest has moved" || fail "latest has moved"
+is "latest verifies" 0 ./ckpt verify run/latest-rank0.pt
+: > "run/.ep0-ba90-rank0.pt.2000000000-$(printf 'not-hex-here').tmp"
+is "gc --dry-run" 0 ./ckpt gc --keep 2 --keep-best min --dry-run --json run
+json "what would go" "[x['name'] for x in d['removed']] == ['ep0-ba40-rank0.pt', 'ep0-ba50-rank0.pt']"
+[ -e run/ep0-ba40-rank0.pt ] && pass "nothing went" || fail "nothing went"
+is "gc --keep" 0 ./ckpt gc --keep 2 --keep-best min run
+is "the rest" 0 ./ckpt ls --json run
+json "pinned, best and newest stay" "[c['name'] for c in d['checkpoints']] == ['ep0-ba%d-rank0.pt' % b for b in (10, 30, 60, 70)]"
+is "gc --keep-every without --keep" 2 ./ckpt gc --keep-every 3 run
+rm run/.ckpt-index.jsonl
+is "ls without an index" 0 ./ckpt ls --json run
+json "it finds them" "[c['name'] for c in d['checkpoints']] == ['ep0-ba%d-rank0.pt' % b for b in (10, 30, 60, 70)] and not any(c['foreign'] for c in d['checkpoints'])"
+is "gc makes an index" 0 ./ckpt gc run
+[ -s run/.ckpt-index.jsonl ] && pass "there it is" || fail "there it is"
+
+# a saver at work
+mkfifo ready
+./make run hold > ready &
+pid=$!
+read -r line < ready
+is "rm while a saver runs" 4 ./ckpt rm run/ep0-ba60-rank0.pt
+grep -q "process $pid" err && pass "it names the process" || { fail "it names the process"; cat err; }
+is "gc while a saver runs" 4 ./ckpt gc --keep 1 run
+is "pin while a saver runs" 0 ./ckpt pin run/ep0-ba60-rank0.pt
+is "ls while a saver runs" 0 ./ckpt ls run
+kill -9 $pid
+wait $pid 2>/dev/null
+is "rm after it was killed" 0 ./ckpt rm run/ep0-ba70-rank0.pt
+is "the last ones" 0 ./ckpt rm run/ep0-ba10-rank0.pt
+is "unpin the rest" 0 ./ckpt unpin run/ep0-ba30-rank0.pt run/ep0-ba60-rank0.pt
+is "rm all" 0 ./ckpt rm run/ep0-ba30-rank0.pt run/ep0-ba60-rank0.pt
+[ ! -e run/latest-rank0.pt ] && [ ! -L run/latest-rank0.pt ] && pass "no link is left" || fail "no link is left"
+
+exit $failed

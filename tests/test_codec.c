@@ -1,0 +1,554 @@
+// Proves >>codec: names as Composer reads them; every codec by tool and, with CKPT_WITH_*, in-process, each reading the
+// other's streams; damaged, cut and empty streams; tools that are missing, fail or are killed; nothing left running or open.
+#ifndef CKPT_NO_REMOTE
+#define CKPT_NO_REMOTE
+#endif
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include <signal.h>
+#include <sys/wait.h>
+
+static const char *const suffixes[] = { "bz2", "gz", "lz4", "lzma", "lzo", "xz", "zst" };
+
+// The same codec by its tool, and in-process where this build has it.
+static int variants(const char *suffix, ckpt__codec out[2]) {
+    const ckpt__codec *c = ckpt__codec_by_suffix(suffix);
+    assert_non_null(c);
+    int n = 0;
+    if (c->library != NULL) out[n++] = *c;
+    out[n] = *c;
+    out[n].library = NULL;
+    if (ckpt__codec_tool(&out[n], true) == NULL) printf("SKIP: %s is not installed\n", c->tool);
+    else n++;
+    return n;
+}
+
+static int open_count(void) {
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void assert_no_children(void) {
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+// Bytes that compress a little: half text, half noise.
+static unsigned char *sample(size_t n) {
+    unsigned char *p = (unsigned char *)util_keep(malloc(n + 1), false);
+    uint64_t x = 88172645463325252u;
+    for (size_t i = 0; i < n; i++) {
+        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+        p[i] = (unsigned char)((i / 1000) % 2 == 0 ? (unsigned)('a' + i % 17) : (unsigned)(x >> 32) & 255u);
+    }
+    return p;
+}
+
+static ckpt_err encode(const ckpt__codec *c, const char *path, const void *data, size_t n, size_t piece) {
+    ckpt__codec_writer w;
+    (void)unlink(path);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    ckpt_err e = ckpt__codec_open(&w, c, fd, path, NULL);
+    for (size_t at = 0; e == CKPT_OK && at < n; at += piece)
+        e = ckpt__codec_write(&w, (const char *)data + at, n - at < piece ? n - at : piece);
+    if (w.open || w.err != CKPT_OK) {
+        ckpt_err f = ckpt__codec_finish(&w);
+        if (e == CKPT_OK) e = f;
+    }
+    close(fd);
+    return e;
+}
+
+typedef struct got { ckpt__buf buf; uint64_t total, stop; ckpt_err err; } got;
+
+static ckpt_err keep(const void *p, size_t n, void *user) {
+    got *g = (got *)user;
+    g->total += n;
+    ckpt__buf_add(&g->buf, p, n);
+    return g->stop > 0 && g->total >= g->stop ? ckpt__error_set(CKPT_CANCELLED, "enough") : CKPT_OK;
+}
+
+static ckpt_err decode(const ckpt__codec *c, const char *path, got *g) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    uint64_t stop = g->stop;
+    memset(g, 0, sizeof *g);
+    g->stop = stop;
+    ckpt_err e = ckpt__codec_decode(c, fd, path, keep, g, NULL);
+    close(fd);
+    return e;
+}
+
+static void check_same(const ckpt__codec *c, const char *path, const void *data, size_t n) {
+    got g = { { { NULL, NULL }, NULL, 0, 0, CKPT_OK }, 0, 0, CKPT_OK };
+    ckpt_err e = decode(c, path, &g);
+    if (e != CKPT_OK) fail_msg("%s %s: %s", c->suffix, path, ckpt_last_error());
+    assert_int_equal(g.buf.len, n);
+    if (n > 0) assert_memory_equal(g.buf.data, data, n);
+    ckpt__buf_free(&g.buf);
+}
+
+//-- names -------------------------------------------------------------------------
+
+static void test_case_tables(void **state) {
+    (void)state;
+    util_table t = cases_tsv("is_tar.tsv");
+    for (int i = 0; i < t.rows; i++)
+        assert_int_equal(ckpt__codec_is_tar(cases_text(&t, i, "name")), cases_true(&t, i, "is_tar"));
+    t = cases_tsv("is_compressed_pt.tsv");
+    for (int i = 0; i < t.rows; i++)
+        assert_int_equal(ckpt__codec_is_compressed_pt(cases_text(&t, i, "name")), cases_true(&t, i, "is_compressed_pt"));
+    t = cases_tsv("tar_write_mode.tsv");
+    for (int i = 0; i < t.rows; i++) {
+        const ckpt__codec *c;
+        bool ok = strcmp(cases_text(&t, i, "status"), "ok") == 0;
+        assert_true(ckpt__codec_is_tar(cases_text(&t, i, "filename")));
+        assert_int_equal(ckpt__codec_tar_mode(cases_text(&t, i, "filename"), &c), ok ? CKPT_OK : CKPT_ARG);
+        assert_null(c);         // mode "w": not compressed
+    }
+    t = cases_tsv("compressor_lookup.tsv");
+    for (int i = 0; i < t.rows; i++) {
+        const ckpt__codec *c;
+        const char *status = cases_text(&t, i, "status");
+        ckpt_err want = strcmp(status, "ok") == 0 ? CKPT_OK : strcmp(status, "ValueError") == 0 ? CKPT_ARG : CKPT_UNSUPPORTED;
+        assert_int_equal(ckpt__codec_pt(cases_text(&t, i, "filename"), &c), want);
+        if (want == CKPT_OK) assert_string_equal(c->tool, cases_text(&t, i, "tool"));
+        else assert_null(c);
+    }
+    t = cases_tsv("compressors.tsv");
+    for (int i = 0; i < t.rows; i++)
+        assert_string_equal(ckpt__codec_by_suffix(cases_text(&t, i, "extension"))->tool, cases_text(&t, i, "tool"));
+}
+
+static void test_tar_modes(void **state) {
+    (void)state;
+    static const char *const rows[][2] = { { "a.tar.gz", "gz" }, { "a.tgz", "gz" }, { "a.tar.bz2", "bz2" }, { "d.x/a.tar.lzma", "xz" } };
+    const ckpt__codec *c;
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        assert_int_equal(ckpt__codec_tar_mode(rows[i][0], &c), CKPT_OK);
+        assert_string_equal(c->suffix, rows[i][1]);
+    }
+    assert_int_equal(ckpt__codec_tar_mode("a.tar.xz", &c), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), ".tar.lzma"));
+}
+
+static void test_magic(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        for (int k = 0; k < n; k++) {
+            const char *path = util_join(dir, suffixes[i]);
+            size_t size;
+            assert_int_equal(encode(&v[k], path, "hello", 5, 5), CKPT_OK);
+            char *bytes = util_read(path, &size);
+            const ckpt__codec *c = ckpt__codec_by_magic((const unsigned char *)bytes, size);
+            assert_non_null(c);
+            assert_string_equal(c->suffix, suffixes[i]);
+        }
+    }
+    static const unsigned char zip[16] = { 'P', 'K', 3, 4, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0 };
+    static const unsigned char tensors[16] = { 0xf8, 0x0f, 0, 0, 0, 0, 0, 0, '{', '"' }, other[16] = { 0x40, 0, 1, 0, 0, 0, 0, 0, '{', '"', 'a', '"', ':' };
+    static const unsigned char zeros[16] = { 0 };
+    assert_null(ckpt__codec_by_magic(zip, 16));
+    assert_null(ckpt__codec_by_magic(tensors, 16));
+    assert_null(ckpt__codec_by_magic(other, 16));
+    assert_null(ckpt__codec_by_magic(zeros, 16));
+    assert_null(ckpt__codec_by_magic(zeros, 0));
+}
+
+//-- streams -----------------------------------------------------------------------
+
+// Every way of writing against every way of reading, at the edges of the blocks.
+static void test_round_trips(void **state) {
+    (void)state;
+    static const size_t sizes[] = { 0, 1, 65536, 262144, 262145, 1300000 };
+    static const size_t pieces[] = { 1u << 30, 1u << 30, 7777, 262144, 1u << 30, 100001 };
+    unsigned char *data = sample(1300000);
+    const char *dir = util_temp_dir();
+    int before = open_count();
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        for (int s = 0; s < UTIL_COUNT(sizes); s++) {
+            for (int k = 0; k < n; k++) {
+                const char *path = util_fmt("%s/%d.%s", dir, k, suffixes[i]);
+                ckpt_err e = encode(&v[k], path, data, sizes[s], pieces[s]);
+                if (e != CKPT_OK) fail_msg("%s %d: %s", suffixes[i], k, ckpt_last_error());
+                for (int r = 0; r < n; r++) check_same(&v[r], path, data, sizes[s]);
+            }
+        }
+    }
+    assert_int_equal(open_count(), before);
+    assert_no_children();
+}
+
+// Cut short at many lengths: never a success.
+static void test_truncated(void **state) {
+    (void)state;
+    unsigned char *data = sample(5000);
+    const char *dir = util_temp_dir(), *cut = util_join(dir, "cut");
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        for (int k = 0; k < n; k++) {
+            const char *path = util_fmt("%s/%d.%s", dir, k, suffixes[i]);
+            size_t size;
+            assert_int_equal(encode(&v[k], path, data, 5000, 5000), CKPT_OK);
+            char *bytes = util_read(path, &size);
+            size_t step = v[k].library != NULL ? 1 : 307, edge = v[k].library != NULL ? 0 : 10;      // a process for each is slow
+            for (size_t len = 0; len < size; len += len < edge || size - len <= edge ? 1 : size - len < edge + step ? size - len - edge : step) {
+                got g = { { { NULL, NULL }, NULL, 0, 0, CKPT_OK }, 0, 0, CKPT_OK };
+                util_write(cut, bytes, len);
+                ckpt_err e = decode(&v[k], cut, &g);
+                ckpt__buf_free(&g.buf);
+                if (e != CKPT_CORRUPT) fail_msg("%s %d cut to %zu: %s, %s", suffixes[i], k, len, ckpt_err_name(e), ckpt_last_error());
+                assert_true(strlen(ckpt_last_error()) > 5);
+            }
+        }
+    }
+    assert_no_children();
+}
+
+// One bit turned over: found, or without effect on the content. Only .lzma has no checksum.
+static void test_flipped(void **state) {
+    (void)state;
+    unsigned char *data = sample(3000);
+    const char *dir = util_temp_dir();
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        for (int k = 0; k < n; k++) {
+            const char *path = util_fmt("%s/%d.%s", dir, k, suffixes[i]);
+            size_t size, harmless = 0;
+            assert_int_equal(encode(&v[k], path, data, 3000, 3000), CKPT_OK);
+            (void)util_read(path, &size);
+            for (size_t at = 0; at < size; at += v[k].library != NULL || at < 12 ? 1 : 97) {
+                got g = { { { NULL, NULL }, NULL, 0, 0, CKPT_OK }, 0, 0, CKPT_OK };
+                util_flip(path, at, 1u << (at % 8));
+                ckpt_err e = decode(&v[k], path, &g);
+                bool same = g.buf.len == 3000 && memcmp(g.buf.data, data, 3000) == 0;
+                ckpt__buf_free(&g.buf);
+                util_flip(path, at, 1u << (at % 8));
+                harmless += e == CKPT_OK;
+                if (e == CKPT_OK && !same && strcmp(suffixes[i], "lzma") != 0) fail_msg("%s %d: byte %zu", suffixes[i], k, at);
+                if (e != CKPT_OK && e != CKPT_CORRUPT && e != CKPT_NOMEM && e != CKPT_UNSUPPORTED)
+                    fail_msg("%s %d: byte %zu: %s", suffixes[i], k, at, ckpt_last_error());
+            }
+            if (strcmp(suffixes[i], "lzma") != 0) assert_in_range(harmless, 0, 40);
+        }
+    }
+}
+
+static void test_what_follows(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *path = util_join(dir, "x");
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        for (int k = 0; k < n; k++) {
+            size_t size;
+            assert_int_equal(encode(&v[k], path, "hello", 5, 5), CKPT_OK);
+            char *bytes = util_read(path, &size);
+            char *two = (char *)util_keep(calloc(1, 2 * size + 8), false);
+            memcpy(two, bytes, size);
+            memcpy(two + size, "garbage", 7);
+            got g = { { { NULL, NULL }, NULL, 0, 0, CKPT_OK }, 0, 0, CKPT_OK };
+            util_write(path, two, size + 7);
+            if (decode(&v[k], path, &g) != CKPT_CORRUPT) fail_msg("%s %d takes garbage", suffixes[i], k);
+            ckpt__buf_free(&g.buf);
+            memcpy(two + size, bytes, size);
+            util_write(path, two, 2 * size);
+            ckpt_err e = decode(&v[k], path, &g);
+            bool lonely = strncmp(suffixes[i], "lz", 2) == 0 && suffixes[i][2] != '4';     // .lzma and .lzo: one stream each
+            if (e != (lonely ? CKPT_CORRUPT : CKPT_OK)) fail_msg("%s %d twice: %s", suffixes[i], k, ckpt_last_error());
+            if (e == CKPT_OK) assert_memory_equal(g.buf.data, "hellohello", 10);
+            ckpt__buf_free(&g.buf);
+            g.stop = 0;
+            util_write(path, "no such stream at all, just text", 32);
+            assert_int_equal(decode(&v[k], path, &g), CKPT_CORRUPT);
+            ckpt__buf_free(&g.buf);
+        }
+    }
+}
+
+static ckpt_err count(const void *p, size_t n, void *user) {
+    got *g = (got *)user;
+    g->total += n;
+    g->buf.len = ckpt__mem_le(p, 1);
+    return CKPT_OK;
+}
+
+// 100 MB through each, 10 through the slow ones; half of it noise.
+static void test_large(void **state) {
+    (void)state;
+    enum { BLOCK = 1 << 20, TIMES = 100 };
+    unsigned char *data = sample(BLOCK);
+    const char *path = util_join(util_temp_dir(), "x");
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v), times = suffixes[i][0] == 'b' || strstr("lzma xz", suffixes[i]) != NULL ? 10 : TIMES;
+        for (int k = 0; k < n; k++) {
+            ckpt__codec_writer w;
+            got g = { { { NULL, NULL }, NULL, 0, 0, CKPT_OK }, 0, 0, CKPT_OK };
+            int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+            double start = ckpt__os_now();
+            assert_int_equal(ckpt__codec_open(&w, &v[k], fd, path, NULL), CKPT_OK);
+            for (int t = 0; t < times; t++) assert_int_equal(ckpt__codec_write(&w, data, BLOCK), CKPT_OK);
+            assert_int_equal(ckpt__codec_finish(&w), CKPT_OK);
+            double middle = ckpt__os_now();
+            assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+            assert_int_equal(ckpt__codec_decode(&v[k], fd, path, count, &g, NULL), CKPT_OK);
+            assert_int_equal(g.total, (uint64_t)times * BLOCK);
+            printf("    %-4s %-10s encode %6.0f MiB/s, decode %6.0f MiB/s\n", suffixes[i], k == 0 && n == 2 ? "in-process" : "by tool",
+                   times / (middle - start), times / (ckpt__os_now() - middle));
+            close(fd);
+        }
+    }
+}
+
+//-- failures ----------------------------------------------------------------------
+
+// Runs `fn` in a child process whose PATH is `path`, and hands its assertion failures on.
+static void with_path(const char *path, void (*fn)(const char *dir), const char *dir) {
+    fflush(stdout);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        setenv("PATH", path, 1);
+        fn(dir);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("status %x", (unsigned)status);
+}
+
+#define expect(x) do { if (!(x)) { printf("    line %d: %s; %s\n", __LINE__, #x, ckpt_last_error()); fflush(stdout); _exit(1); } } while (0)
+
+static ckpt__codec by_tool(const char *suffix) {
+    ckpt__codec c = *ckpt__codec_by_suffix(suffix);
+    c.library = NULL;
+    return c;
+}
+
+static void missing(const char *dir) {
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec c = by_tool(suffixes[i]);
+        ckpt__codec_writer w;
+        expect(ckpt__codec_check(&c) == CKPT_UNSUPPORTED);
+        expect(strstr(ckpt_last_error(), c.tool) != NULL && strstr(ckpt_last_error(), c.package) != NULL);
+        expect(c.option == NULL || strstr(ckpt_last_error(), c.option) != NULL);
+        int fd = open(util_join(dir, "x"), O_RDWR | O_CREAT, 0600);
+        int before = open_count();
+        expect(ckpt__codec_open(&w, &c, fd, "x", NULL) == CKPT_UNSUPPORTED);
+        expect(write(fd, "data", 4) == 4);
+        got g;
+        memset(&g, 0, sizeof g);
+        expect(ckpt__codec_decode(&c, fd, "x", keep, &g, NULL) == CKPT_UNSUPPORTED);
+        expect(open_count() == before);
+        close(fd);
+    }
+}
+
+static void test_missing_tool(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    with_path(dir, missing, dir);
+}
+
+static void fake(const char *dir, const char *tool, const char *script) {
+    const char *path = util_join(dir, tool);
+    util_write_text(path, util_fmt("#!/bin/sh\n%s\n", script));
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+// What a tool that misbehaves leads to: `encode` and `decode` are the errors, `says` is part of both sentences.
+typedef struct bad { const char *script; ckpt_err encode, decode; const char *says; } bad;
+static bad bad_tool;
+
+static void misbehave(const char *dir) {
+    ckpt__codec c = by_tool("zst");
+    unsigned char *data = sample(3000000);
+    const char *path = util_join(dir, "x");
+    int before = open_count();
+    ckpt_err e = encode(&c, path, data, 3000000, 50000);
+    expect(e == bad_tool.encode);
+    if (e != CKPT_OK) expect(strstr(ckpt_last_error(), bad_tool.says) != NULL);
+    util_write(path, data, 3000000);
+    got g;
+    memset(&g, 0, sizeof g);
+    e = decode(&c, path, &g);
+    expect(e == bad_tool.decode);
+    if (e != CKPT_OK) expect(strstr(ckpt_last_error(), bad_tool.says) != NULL);
+    ckpt__buf_free(&g.buf);
+    expect(open_count() == before);
+    expect(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
+static void test_bad_tools(void **state) {
+    (void)state;
+    static const bad rows[] = {
+        { "head -c 200000; kill -9 $$", CKPT_IO, CKPT_IO, "killed by signal 9" },
+        { "head -c 200000 >/dev/null; echo its own words >&2; exit 3", CKPT_IO, CKPT_CORRUPT, "status 3: its own words" },
+        { "echo >&2; echo second line >&2; cat >/dev/null; exit 1", CKPT_IO, CKPT_CORRUPT, "second line" },
+        { "exit 127", CKPT_IO, CKPT_IO, "could not be run" },
+        { "exit 0", CKPT_IO, CKPT_OK, "before its input did" },
+        { "kill -TERM $$", CKPT_IO, CKPT_IO, "signal 15" }
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const char *dir = util_temp_dir();
+        bad_tool = rows[i];
+        fake(dir, "zstd", rows[i].script);
+        with_path(util_fmt("%s:%s", dir, getenv("PATH")), misbehave, dir);
+    }
+}
+
+// A sink that has enough does not wait for a tool that goes on for ever; an abort in the middle leaves nothing either.
+static void endless(const char *dir) {
+    ckpt__codec c = by_tool("zst");
+    const char *path = util_join(dir, "x");
+    int before = open_count();
+    util_write_text(path, "x");
+    got g;
+    memset(&g, 0, sizeof g);
+    g.stop = 1000000;
+    double start = ckpt__os_now();
+    expect(decode(&c, path, &g) == CKPT_CANCELLED);
+    ckpt__buf_free(&g.buf);
+    ckpt__codec_writer w;
+    int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    expect(ckpt__codec_open(&w, &c, fd, "null", NULL) == CKPT_OK);
+    expect(ckpt__codec_write(&w, "abc", 3) == CKPT_OK);
+    ckpt__codec_abort(&w);
+    ckpt__codec_abort(&w);
+    close(fd);
+    expect(ckpt__os_now() - start < 5);
+    expect(open_count() == before);
+    expect(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
+static void test_early_stop(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    fake(dir, "zstd", "exec yes");
+    with_path(util_fmt("%s:%s", dir, getenv("PATH")), endless, dir);
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        unsigned char *data = sample(1300000);
+        for (int k = 0; k < n; k++) {
+            got g;
+            memset(&g, 0, sizeof g);
+            g.stop = 1;
+            assert_int_equal(encode(&v[k], util_join(dir, "x"), data, 1300000, 1300000), CKPT_OK);
+            assert_int_equal(decode(&v[k], util_join(dir, "x"), &g), CKPT_CANCELLED);
+            assert_string_equal(ckpt_last_error(), "enough");
+            ckpt__buf_free(&g.buf);
+        }
+    }
+    assert_no_children();
+}
+
+// Every tool's full disk is CKPT_NO_SPACE, whatever it says about it.
+static void test_full_disk(void **state) {
+    (void)state;
+    unsigned char *data = sample(1000000);
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        for (int k = 0; k < n; k++) {
+            ckpt__codec_writer w;
+            int fd = open("/dev/full", O_RDWR | O_CLOEXEC);
+            if (fd < 0) util_skip("no /dev/full");
+            assert_int_equal(ckpt__codec_open(&w, &v[k], fd, "/dev/full", NULL), CKPT_OK);
+            ckpt_err e = CKPT_OK, f;
+            for (int t = 0; t < 10 && e == CKPT_OK; t++) e = ckpt__codec_write(&w, data, 1000000);
+            f = ckpt__codec_finish(&w);
+            assert_int_equal(e != CKPT_OK ? e : f, CKPT_NO_SPACE);
+            assert_int_equal(f, CKPT_NO_SPACE);
+            close(fd);
+        }
+    }
+    assert_no_children();
+}
+
+// gzip warns about this variable on stderr and goes on.
+static void warned(const char *dir) {
+    ckpt__codec c = by_tool("gz");
+    const char *path = util_join(dir, "x");
+    got g;
+    memset(&g, 0, sizeof g);
+    setenv("GZIP", "-1", 1);
+    expect(encode(&c, path, "hello", 5, 5) == CKPT_OK);
+    expect(decode(&c, path, &g) == CKPT_OK && g.total == 5);
+    ckpt__buf_free(&g.buf);
+}
+
+static void test_warnings(void **state) {
+    (void)state;
+    ckpt__codec v[2];
+    if (variants("gz", v) == 0 || ckpt__codec_tool(&v[0], false) == NULL) util_skip("no gzip");
+    with_path(getenv("PATH"), warned, util_temp_dir());
+}
+
+static int allocations, allowed, balance;
+
+static void *stingy(void *ptr, size_t old_size, size_t new_size, void *user) {
+    (void)user;
+    (void)old_size;
+    if (new_size == 0) {
+        if (ptr != NULL) balance--;
+        free(ptr);
+        return NULL;
+    }
+    if (allocations++ >= allowed) return NULL;
+    if (ptr == NULL) balance++;
+    return realloc(ptr, new_size);
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    ckpt_allocator a = { stingy, NULL };
+    const char *path = util_join(util_temp_dir(), "x");
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        for (int k = 0; k < n; k++) {
+            bool done = false;
+            for (allowed = 0; !done && allowed < 100; allowed++) {
+                ckpt__codec_writer w;
+                got g;
+                memset(&g, 0, sizeof g);
+                int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+                allocations = 0;
+                ckpt_err e = ckpt__codec_open(&w, &v[k], fd, path, &a);
+                if (e == CKPT_OK) e = ckpt__codec_write(&w, "hello", 5);
+                if (e == CKPT_OK) e = ckpt__codec_finish(&w);
+                assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+                if (e == CKPT_OK) e = ckpt__codec_decode(&v[k], fd, path, count, &g, &a);
+                close(fd);
+                done = e == CKPT_OK;
+                if (!done) assert_int_equal(e, CKPT_NOMEM);
+                assert_int_equal(balance, 0);
+            }
+            assert_true(done);
+        }
+    }
+    assert_no_children();
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_case_tables), cmocka_unit_test(test_tar_modes),    cmocka_unit_test(test_magic),
+        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated),    cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_what_follows), cmocka_unit_test(test_large),       cmocka_unit_test(test_missing_tool),
+        cmocka_unit_test(test_bad_tools),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory)
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

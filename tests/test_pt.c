@@ -1,0 +1,691 @@
+/* Proves that .pt files are written byte for byte as planned, that no byte of one can change or be missing unseen, and that
+   zips and trees made to harm are refused.                                                                             */
+#define CKPT_IMPLEMENTATION
+#define CKPT_NO_REMOTE
+#define CKPT_STATIC
+#include "../ckpt.h"
+#include "util.h"
+#include "pt_util.h"
+
+//-- states ------------------------------------------------------------------------
+
+static uint64_t data_words[16384];
+static int64_t  data_ints[] = { 0, 255, 256, -1, 2147483648, INT64_MIN };
+static double   data_floats[] = { 0.001, -0.0, HUGE_VAL };
+static bool     data_bools[] = { true, false };
+static char     data_text[24] = "gr\xc3\xbc\xc3\x9f" "e", data_bytes[5] = { 0, 1, 2, (char)0xFF, 4 };
+
+static void fill(void) {
+    for (size_t i = 0; i < 16384; i++) data_words[i] = 0x0102030405060708u * (i + 1);
+}
+
+static ckpt__binding item(const char *name, ckpt_kind kind, void *data, size_t size) {
+    ckpt__binding b;
+    memset(&b, 0, sizeof b);
+    b.name = util_fmt("%s", name);
+    b.kind = kind;
+    b.data = data;
+    b.size = size;
+    return b;
+}
+
+static ckpt__binding tensor(const char *name, ckpt_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c) {
+    ckpt__binding it = item(name, CKPT_KIND_TENSOR, NULL, 0);
+    uint64_t size = 0;
+    it.tensor.dtype = dtype;
+    it.tensor.ndim = ndim;
+    it.tensor.shape[0] = a;
+    it.tensor.shape[1] = b;
+    it.tensor.shape[2] = c;
+    it.tensor.data = data_words;
+    assert_int_equal(ckpt__state_tensor_size(&it.tensor, &size), CKPT_OK);
+    it.size = (size_t)size;
+    return it;
+}
+
+static size_t small_items(ckpt__binding *it) {
+    size_t n = 0;
+    it[n++] = tensor("state/model/w", CKPT_F32, 2, 2, 3, 0);
+    it[n++] = item("state/batch", CKPT_KIND_INT, &data_ints[1], 8);
+    it[n++] = item("lr", CKPT_KIND_FLOAT, &data_floats[0], 8);
+    it[n++] = item("code", CKPT_KIND_BYTES, data_bytes, sizeof data_bytes);
+    it[n++] = item("text", CKPT_KIND_TEXT, data_text, sizeof data_text);
+    it[n++] = item("groups/[0]/yes", CKPT_KIND_BOOL, &data_bools[0], 1);
+    it[n++] = tensor("state/model/empty", CKPT_I64, 2, 0, 7, 0);
+    return n;
+}
+
+//-- reading from memory -----------------------------------------------------------
+
+typedef struct file { ckpt__toc toc; ckpt__source src; } file;
+
+static ckpt_err open_bytes(file *f, const char *bytes, size_t size, uint64_t base) {
+    static const char *path;
+    static int fd = -1;
+    if (fd < 0) {
+        path = util_join(util_temp_dir(), "x.pt");
+        fd = open(path, O_RDWR | O_CREAT, 0600);
+        assert_true(fd >= 0);
+    }
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_true(pwrite(fd, bytes, size, 0) == (ssize_t)size);
+    ckpt__toc_init(&f->toc, NULL);
+    f->src.fd = fd;
+    f->src.path = path;
+    f->src.base = base;
+    f->src.size = size - base;
+    return pt_verify(&f->toc, &f->src);
+}
+
+static const ckpt__entry *get(const file *f, const char *name) {
+    int i = ckpt__toc_find(&f->toc, name);
+    if (i < 0) fail_msg("no entry '%s'", name);
+    return &f->toc.entries[i];
+}
+
+static void assert_refused(const char *what, const char *bytes, size_t size, ckpt_err code, const char *words) {
+    file f;
+    ckpt_err e = open_bytes(&f, bytes, size, 0);
+    ckpt__toc_free(&f.toc);
+    if (e != code || strstr(ckpt_last_error(), words) == NULL)
+        fail_msg("%s: got %s (%s)", what, ckpt_err_name(e), e != CKPT_OK ? ckpt_last_error() : "");
+}
+
+//-- round trips -------------------------------------------------------------------
+
+static void test_all_kinds(void **unused) {
+    (void)unused;
+    ckpt__binding it[64];
+    size_t n = small_items(it), size;
+    for (int d = (int)CKPT_F64; d <= (int)CKPT_C128; d++) it[n++] = tensor(util_fmt("dtypes/%d", d), (ckpt_dtype)d, 3, 2, 1, 3);
+    it[n++] = tensor("scalar", CKPT_BF16, 0, 0, 0, 0);
+    it[n++] = item("nothing", CKPT_KIND_BYTES, data_bytes, 0);
+    it[n++] = item("file", CKPT_KIND_FILE, data_text, 0);
+    for (int i = 0; i < UTIL_COUNT(data_ints); i++) it[n++] = item(util_fmt("ints/%d", i), CKPT_KIND_INT, &data_ints[i], 8);
+    char *bytes = pt_make(it, n, "run", 0, &size);
+    file f;
+    ckpt_err e = open_bytes(&f, bytes, size, 0);
+    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+    assert_true(f.toc.own);
+    assert_int_equal(f.toc.count, n - 1);
+    assert_int_equal(get(&f, "state/batch")->i, 255);
+    assert_true(get(&f, "lr")->f == 0.001 && get(&f, "lr")->kind == CKPT_KIND_FLOAT);
+    assert_string_equal(get(&f, "text")->text, data_text);
+    assert_int_equal(get(&f, "groups/0/yes")->kind, CKPT_KIND_BOOL);
+    assert_int_equal(get(&f, "code")->kind, CKPT_KIND_BYTES);
+    assert_int_equal(get(&f, "code")->size, sizeof data_bytes);
+    assert_int_equal(get(&f, "nothing")->kind, CKPT_KIND_BYTES);
+    assert_int_equal(get(&f, "nothing")->size, 0);
+    assert_int_equal(get(&f, "scalar")->ndim, 0);
+    assert_int_equal(get(&f, "scalar")->size, 2);
+    for (int i = 0; i < UTIL_COUNT(data_ints); i++) assert_true(get(&f, util_fmt("ints/%d", i))->i == data_ints[i]);
+    for (int d = (int)CKPT_F64; d <= (int)CKPT_C128; d++) {
+        const ckpt__entry *t = get(&f, util_fmt("dtypes/%d", d));
+        assert_int_equal(t->kind, CKPT_KIND_TENSOR);
+        assert_int_equal(t->dtype, d);
+        assert_true(t->ndim == 3 && t->shape[0] == 2 && t->shape[1] == 1 && t->shape[2] == 3 && t->contiguous);
+        char *p = pt_elements(t, f.src.fd);
+        assert_memory_equal(p, data_words, (size_t)t->size);
+        free(p);
+        assert_string_equal(f.toc.blobs[t->blob].name, t->name);
+        assert_true(f.toc.blobs[t->blob].has_crc);
+    }
+    for (size_t i = 1; i < f.toc.blob_count; i++)
+        assert_true(f.toc.blobs[i].offset >= f.toc.blobs[i - 1].offset + f.toc.blobs[i - 1].size);
+    ckpt__toc_free(&f.toc);
+    free(bytes);
+}
+
+static void test_empty_state(void **unused) {
+    (void)unused;
+    size_t size;
+    char *bytes = pt_make(NULL, 0, "", 0, &size);
+    file f;
+    assert_int_equal(open_bytes(&f, bytes, size, 0), CKPT_OK);
+    assert_int_equal(f.toc.count, 1);           // an empty dict
+    assert_int_equal(f.toc.entries[0].kind, CKPT_KIND_NONE);
+    ckpt__toc_free(&f.toc);
+    free(bytes);
+}
+
+// Inside a tar the zip begins somewhere; its offsets count from there, its alignment from the beginning of the file.
+static void test_inside_a_file(void **unused) {
+    (void)unused;
+    ckpt__binding it[16];
+    size_t n = small_items(it), size;
+    it[n++] = tensor("big", CKPT_U64, 1, 16384, 0, 0);
+    static const size_t before[] = { 0, 1, 512, 4096, 4099 };
+    for (int i = 0; i < UTIL_COUNT(before); i++) {
+        char *bytes = pt_make(it, n, "run", before[i], &size);
+        file f;
+        assert_int_equal(open_bytes(&f, bytes, size, before[i]), CKPT_OK);
+        const ckpt__entry *t = get(&f, "big");
+        assert_int_equal(t->offset % 4096, 0);
+        assert_int_equal(get(&f, "state/model/w")->offset % 64, 0);
+        assert_memory_equal(bytes + t->offset, data_words, (size_t)t->size);
+        ckpt__toc_free(&f.toc);
+        free(bytes);
+    }
+}
+
+// A tar's reader puts the attached files into the toc before the zip inside it is read.
+static void test_toc_with_files(void **unused) {
+    (void)unused;
+    ckpt__binding it[16];
+    size_t n = small_items(it), size;
+    char *bytes = pt_make(it, n, "run", 512, &size);
+    file f;
+    assert_int_equal(open_bytes(&f, bytes, size, 512), CKPT_OK);
+    ckpt__toc_free(&f.toc);
+    ckpt__toc_init(&f.toc, NULL);
+    ckpt__entry *e = ckpt__toc_entry(&f.toc, "file", 4, CKPT_KIND_FILE);
+    assert_non_null(e);
+    e->blob = 0;
+    assert_int_equal(ckpt__mem_grow(&f.toc.allocator, (void **)&f.toc.blobs, sizeof *f.toc.blobs, &f.toc.blob_cap, 1), CKPT_OK);
+    f.toc.blobs[0].name = "file";
+    f.toc.blobs[0].size = 5;
+    f.toc.blob_count = 1;
+    assert_int_equal(pt_verify(&f.toc, &f.src), CKPT_OK);
+    assert_string_equal(f.toc.blobs[get(&f, "state/model/w")->blob].name, "state/model/w");
+    assert_string_equal(f.toc.blobs[get(&f, "file")->blob].name, "file");
+    ckpt__toc_free(&f.toc);
+    free(bytes);
+}
+
+static void test_device_memory(void **unused) {
+    (void)unused;
+    ckpt__binding it = tensor("w", CKPT_F32, 1, 4, 0, 0);
+    ckpt__plan p;
+    it.tensor.device = true;
+    ckpt__plan_init(&p, NULL, NULL);
+    assert_int_equal(ckpt__pt_plan(&p, &it, 1, "x"), CKPT_OK);
+    size_t found = 0;
+    for (size_t i = 0; i < p.seg_count; i++)
+        found += p.segs[i].kind == CKPT__SEG_DEVICE && p.segs[i].src == data_words && p.segs[i].size == 16;
+    assert_int_equal(found, 1);
+    ckpt__plan_free(&p);
+}
+
+//-- golden files ------------------------------------------------------------------
+
+// A writer that changes a byte changes what every program before it reads. CKPT_GOLDEN=1 writes the files anew.
+static void golden(const char *name, const ckpt__binding *it, size_t n) {
+    size_t size, had = 0;
+    char *bytes = pt_make(it, n, "golden", 0, &size);
+    const char *path = util_tests_path(util_fmt("golden/%s.pt", name));
+    if (getenv("CKPT_GOLDEN") != NULL) util_write(path, bytes, size);
+    char *want = util_read(path, &had);
+    assert_int_equal(size, had);
+    assert_memory_equal(bytes, want, size);
+    file f;
+    assert_int_equal(open_bytes(&f, bytes, size, 0), CKPT_OK);
+    ckpt__toc_free(&f.toc);
+    free(bytes);
+}
+
+static void test_golden(void **unused) {
+    (void)unused;
+    if (strcmp(ckpt__pickle_byteorder(), "little") != 0) util_skip("the golden files are little-endian");
+    ckpt__binding it[64];
+    golden("empty", NULL, 0);
+    golden("small", it, small_items(it));
+    size_t n = 0;
+    for (int d = (int)CKPT_F64; d <= (int)CKPT_C128; d++)
+        it[n++] = tensor(util_fmt("dtypes/%s", ckpt__state_dtype_name((ckpt_dtype)d)), (ckpt_dtype)d, 3, 2, 1, 3);
+    golden("dtypes", it, n);
+    it[0] = item("a/[1]/x", CKPT_KIND_INT, &data_ints[2], 8);
+    it[1] = item("b", CKPT_KIND_FLOAT, &data_floats[2], 8);
+    it[2] = item("a/[0]/[0]", CKPT_KIND_INT, &data_ints[4], 8);
+    it[3] = item("a/[0]/[1]", CKPT_KIND_INT, &data_ints[5], 8);
+    it[4] = tensor("c/big", CKPT_U8, 1, 65536, 0, 0);
+    it[5] = tensor("c/behind", CKPT_U8, 1, 3, 0, 0);
+    golden("lists", it, 6);
+}
+
+//-- damage ------------------------------------------------------------------------
+
+static void test_every_byte(void **unused) {
+    (void)unused;
+    static const unsigned masks[] = { 0x01, 0x80, 0xFF };
+    ckpt__binding it[16];
+    size_t n = small_items(it), size;
+    char *bytes = pt_make(it, n, "run", 0, &size);
+    for (size_t at = 0; at < size; at++) {
+        for (int m = 0; m < UTIL_COUNT(masks); m++) {
+            file f;
+            bytes[at] = (char)((unsigned char)bytes[at] ^ masks[m]);
+            ckpt_err e = open_bytes(&f, bytes, size, 0);
+            ckpt__toc_free(&f.toc);
+            if (e != CKPT_CORRUPT) fail_msg("byte %zu of %zu turned by %02x: %s", at, size, masks[m], ckpt_err_name(e));
+            bytes[at] = (char)((unsigned char)bytes[at] ^ masks[m]);
+        }
+    }
+    free(bytes);
+}
+
+static void test_every_length(void **unused) {
+    (void)unused;
+    ckpt__binding it[16];
+    size_t n = small_items(it), size;
+    char *bytes = pt_make(it, n, "run", 0, &size);
+    for (size_t keep = 0; keep < size; keep++) {
+        file f;
+        ckpt_err e = open_bytes(&f, bytes, keep, 0);
+        ckpt__toc_free(&f.toc);
+        if (e != CKPT_CORRUPT) fail_msg("the first %zu of %zu bytes: %s", keep, size, ckpt_err_name(e));
+    }
+    bytes = (char *)realloc(bytes, size + 1);
+    bytes[size] = 0;
+    assert_refused("a byte more", bytes, size + 1, CKPT_CORRUPT, "directory");
+    free(bytes);
+}
+
+static void test_sentence_names_the_entry(void **unused) {
+    (void)unused;
+    ckpt__binding it[16];
+    size_t n = small_items(it), size;
+    char *bytes = pt_make(it, n, "run", 0, &size);
+    file f;
+    assert_int_equal(open_bytes(&f, bytes, size, 0), CKPT_OK);
+    uint64_t at = get(&f, "state/model/w")->offset;
+    ckpt__toc_free(&f.toc);
+    bytes[at + 5] ^= 4;
+    assert_refused("damage", bytes, size, CKPT_CORRUPT, "'state/model/w'");
+    free(bytes);
+}
+
+//-- names -------------------------------------------------------------------------
+
+static void assert_names(const char *a, const char *b, const char *words) {
+    ckpt__binding it[2] = { item(a, CKPT_KIND_INT, &data_ints[0], 8), item(b, CKPT_KIND_INT, &data_ints[0], 8) };
+    ckpt__plan p;
+    ckpt__plan_init(&p, NULL, NULL);
+    assert_int_equal(ckpt__pt_plan(&p, it, 2, "x"), CKPT_ARG);
+    if (strstr(ckpt_last_error(), words) == NULL || strstr(ckpt_last_error(), a) == NULL || strstr(ckpt_last_error(), b) == NULL)
+        fail_msg("'%s' and '%s': %s", a, b, ckpt_last_error());
+    ckpt__plan_free(&p);
+}
+
+static void test_names_that_conflict(void **unused) {
+    (void)unused;
+    assert_names("a/b", "a/b", "twice");
+    assert_names("a", "a/b", "a value and a dict");
+    assert_names("a/b/c", "a/b", "a value and a dict");
+    assert_names("a/[0]", "a/x", "a list and a dict");
+    assert_names("a/[0]/x", "a/[00]/x", "a list and a dict");
+    ckpt__binding far = item("a/[9000000]", CKPT_KIND_INT, &data_ints[0], 8);
+    ckpt__plan p;
+    ckpt__plan_init(&p, NULL, NULL);
+    assert_int_equal(ckpt__pt_plan(&p, &far, 1, "x"), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "a/[9000000]"));
+    ckpt__plan_free(&p);
+}
+
+static void test_values_that_cannot_be_written(void **unused) {
+    (void)unused;
+    static char endless[3] = { 'a', 'b', 'c' }, latin[4] = "\xfc";
+    ckpt__binding it[] = { item("endless", CKPT_KIND_TEXT, endless, 3), item("latin", CKPT_KIND_TEXT, latin, 4),
+        item("none", CKPT_KIND_NONE, NULL, 0),
+                           item("", CKPT_KIND_INT, &data_ints[0], 8) };
+    char *deep = util_fmt("%0*d", 500, 0);
+    for (int i = 0; i < 500; i += 2) deep[i] = '/';
+    it[3].name = deep + 1;
+    for (int i = 0; i < UTIL_COUNT(it); i++) {
+        ckpt__plan p;
+        ckpt__plan_init(&p, NULL, NULL);
+        assert_int_equal(ckpt__pt_plan(&p, &it[i], 1, "x"), CKPT_ARG);
+        assert_non_null(strstr(ckpt_last_error(), it[i].name));
+        assert_int_equal(ckpt__plan_finish(&p), CKPT_ARG);
+        ckpt__plan_free(&p);
+    }
+}
+
+// A list whose item was left out by an ignore glob keeps the places of the others.
+static void test_lists(void **unused) {
+    (void)unused;
+    ckpt__binding it[] = { item("l/[10]", CKPT_KIND_INT, &data_ints[0], 8), item("l/[2]/x", CKPT_KIND_INT, &data_ints[1], 8),
+        item("l/[9]", CKPT_KIND_INT, &data_ints[2], 8) };
+    size_t size;
+    char *bytes = pt_make(it, 3, "run", 0, &size);
+    file f;
+    assert_int_equal(open_bytes(&f, bytes, size, 0), CKPT_OK);
+    assert_int_equal(f.toc.count, 11);
+    assert_int_equal(get(&f, "l/10")->kind, CKPT_KIND_INT);
+    assert_int_equal(get(&f, "l/2/x")->i, 255);
+    assert_int_equal(get(&f, "l/9")->i, 256);
+    assert_int_equal(get(&f, "l/3")->kind, CKPT_KIND_NONE);
+    ckpt__toc_free(&f.toc);
+    free(bytes);
+}
+
+static void test_many(void **unused) {
+    (void)unused;
+    enum { MANY = 100000 };
+    ckpt__binding *it = (ckpt__binding *)util_keep(calloc(MANY, sizeof *it), false);
+    char *names = (char *)util_keep(malloc(MANY * 32), false);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(names + i * 32, 32, "m/%d/layer.%d.w", i % 7, i);
+        it[i] = i == 0 ? tensor("", CKPT_F32, 1, 16, 0, 0) : it[0];
+        it[i].name = names + i * 32;
+    }
+    double begin = ckpt__os_now();
+    size_t size;
+    char *bytes = pt_make(it, MANY, "run", 0, &size);
+    double written = ckpt__os_now();
+    file f;
+    assert_int_equal(open_bytes(&f, bytes, size, 0), CKPT_OK);
+    assert_int_equal(f.toc.count, MANY);
+    assert_string_equal(f.toc.entries[1].name, "m/0/layer.7.w");        // dicts are written whole, in the order of appearance
+    double end = ckpt__os_now();
+    print_message("100,000 tensors: %.0f ms to plan and copy, %.0f ms to read and verify\n", (written - begin) * 1e3,
+                  (end - written) * 1e3);
+    assert_true(end - begin < 20);
+    ckpt__toc_free(&f.toc);
+    free(bytes);
+}
+
+//-- memory that is refused --------------------------------------------------------
+
+static int  refuse_at, refuse_count;
+static long refuse_live;
+
+static void *refusing(void *p, size_t old_size, size_t new_size, void *user) {
+    (void)user;
+    if (new_size == 0) {
+        refuse_live -= (long)old_size;
+        free(p);
+        return NULL;
+    }
+    if (refuse_count++ == refuse_at) return NULL;
+    refuse_live += (long)new_size - (long)old_size;
+    return realloc(p, new_size);
+}
+
+static void test_every_allocation(void **unused) {
+    (void)unused;
+    ckpt_allocator a = { refusing, NULL };
+    ckpt__binding it[16];
+    size_t n = small_items(it), size;
+    it[n++] = item("l/[1]", CKPT_KIND_INT, &data_ints[0], 8);
+    it[n++] = item("l/[0]", CKPT_KIND_INT, &data_ints[0], 8);
+    ckpt_err e = CKPT_NOMEM;
+    for (refuse_at = 0; e != CKPT_OK; refuse_at++) {
+        ckpt__plan p;
+        refuse_count = 0;
+        ckpt__plan_init(&p, &a, NULL);
+        e = ckpt__pt_plan(&p, it, n, "run");
+        if (e == CKPT_OK) e = ckpt__plan_finish(&p);
+        if (e != CKPT_OK) assert_int_equal(e, CKPT_NOMEM);
+        ckpt__plan_free(&p);
+        assert_int_equal(refuse_live, 0);
+    }
+    assert_true(refuse_at > 5);
+    char *bytes = pt_make(it, n, "run", 0, &size);
+    file f;
+    assert_int_equal(open_bytes(&f, bytes, size, 0), CKPT_OK);
+    ckpt__toc_free(&f.toc);
+    for (refuse_at = 0, e = CKPT_NOMEM; e != CKPT_OK; refuse_at++) {
+        refuse_count = 0;
+        ckpt__toc_init(&f.toc, &a);
+        e = pt_verify(&f.toc, &f.src);
+        if (e != CKPT_OK) assert_int_equal(e, CKPT_NOMEM);
+        ckpt__toc_free(&f.toc);
+        assert_int_equal(refuse_live, 0);
+    }
+    assert_true(refuse_at > 5);
+    free(bytes);
+}
+
+//-- zips that are not ours --------------------------------------------------------
+
+// A zip by other means, with a knob for everything that can be wrong.
+typedef struct zip { char b[450000]; size_t n; char dir[8192]; size_t dir_n; int count; } zip;
+
+static void le(char *p, uint64_t v, int n) {
+    for (int i = 0; i < n; i++) p[i] = (char)(v >> (8 * i) & 255);
+}
+
+static size_t zip_add(zip *z, const char *name, const void *data, size_t size) {
+    char h[30] = { 'P', 'K', 3, 4, 20 }, c[46] = { 'P', 'K', 1, 2, 20, 0, 20 };
+    size_t at = z->n, len = strlen(name);
+    uint32_t crc = ckpt__digest_crc32(0, data, size);
+    le(h + 14, crc, 4);
+    le(h + 18, size, 4);
+    le(h + 22, size, 4);
+    le(h + 26, len, 2);
+    memcpy(c + 16, h + 14, 14);
+    le(c + 42, at, 4);
+    memcpy(z->b + z->n, h, 30);
+    memcpy(z->b + z->n + 30, name, len);
+    memcpy(z->b + z->n + 30 + len, data, size);
+    z->n += 30 + len + size;
+    memcpy(z->dir + z->dir_n, c, 46);
+    memcpy(z->dir + z->dir_n + 46, name, len);
+    z->dir_n += 46 + len;
+    z->count++;
+    return z->dir_n - 46 - len;
+}
+
+static char *zip_end(zip *z) {
+    char e[22] = { 'P', 'K', 5, 6 };
+    le(e + 8, (uint64_t)z->count, 2);
+    le(e + 10, (uint64_t)z->count, 2);
+    le(e + 12, z->dir_n, 4);
+    le(e + 16, z->n, 4);
+    memcpy(z->b + z->n, z->dir, z->dir_n);
+    memcpy(z->b + z->n + z->dir_n, e, 22);
+    z->n += z->dir_n + 22;
+    return z->b + z->n - 22;
+}
+
+#define P_TENSOR(offset, shape, stride) \
+    "\x80\x02}X\x01\0\0\0t" "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n" \
+    "X\x01\0\0\0" "0" "X\x03\0\0\0cpuK\x04tQ" \
+    offset shape stride "\x89" "ccollections\nOrderedDict\n)RtRs."
+
+static void zip_torch(zip *z, const void *pickle, size_t size) {
+    memset(z, 0, sizeof *z);
+    zip_add(z, "a/data.pkl", pickle, size);
+    zip_add(z, "a/data/0", data_words, 16);
+    zip_add(z, "a/version", "3\n", 2);
+}
+
+static void assert_pickle(const char *what, const void *pickle, size_t size, ckpt_err code, const char *words) {
+    zip z;
+    zip_torch(&z, pickle, size);
+    zip_end(&z);
+    assert_refused(what, z.b, z.n, code, words);
+}
+#define ASSERT_PICKLE(what, text, code, words) assert_pickle(what, text, sizeof text - 1, code, words)
+
+static void test_shapes(void **unused) {
+    (void)unused;
+    static const char good[] = P_TENSOR("K\0", "K\x02K\x02\x86", "K\x01K\x02\x86");
+    zip z;
+    file f;
+    zip_torch(&z, good, sizeof good - 1);
+    zip_end(&z);
+    assert_int_equal(open_bytes(&f, z.b, z.n, 0), CKPT_OK);
+    assert_false(f.toc.own);
+    const ckpt__entry *t = get(&f, "t");
+    assert_true(!t->contiguous && t->stride[0] == 1 && t->stride[1] == 2 && t->size == 16);
+    ckpt__toc_free(&f.toc);
+    ASSERT_PICKLE("a row too many", P_TENSOR("K\0", "K\x03K\x02\x86", "K\x02K\x01\x86"), CKPT_CORRUPT,
+                  "'t' reaches beyond its storage");
+    ASSERT_PICKLE("an offset too far", P_TENSOR("K\x01", "K\x02K\x02\x86", "K\x02K\x01\x86"), CKPT_CORRUPT,
+                  "'t' reaches beyond its storage");
+    ASSERT_PICKLE("an offset beyond the end", P_TENSOR("K\x05", "K\0\x85", "K\x01\x85"), CKPT_CORRUPT,
+                  "'t' reaches beyond its storage");
+    ASSERT_PICKLE("a stride that overflows", P_TENSOR("K\0", "K\x03K\x02\x86", "\x8a\x08\0\0\0\0\0\0\0\x70K\x01\x86"),
+                  CKPT_CORRUPT, "'t' reaches beyond its storage");
+    ASSERT_PICKLE("a negative stride", P_TENSOR("K\x02", "K\x02\x85", "J\xff\xff\xff\xff\x85"), CKPT_CORRUPT, "no proper shape");
+    ASSERT_PICKLE("a negative extent", P_TENSOR("K\0", "J\xff\xff\xff\xff\x85", "K\x01\x85"), CKPT_CORRUPT, "no proper shape");
+    ASSERT_PICKLE("shape and strides of two lengths", P_TENSOR("K\0", "K\x01\x85", "K\x01K\x01\x86"), CKPT_CORRUPT,
+                  "no proper shape");
+    ASSERT_PICKLE("an expanded tensor larger than any memory",
+                  P_TENSOR("K\0", "\x8a\x08\0\0\0\0\0\0\0\x40\x8a\x08\0\0\0\0\0\0\0\x40\x86", "K\0K\0\x86"), CKPT_CORRUPT,
+                      "larger than any memory");
+    static const char lost[] = "\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" "7" "X\x03\0\0\0cpuK\x04tQ.";
+    ASSERT_PICKLE("a storage that is not there", lost, CKPT_CORRUPT, "data/7");
+    static const char much[] = "\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" "0" "X\x03\0\0\0cpuK\x05tQ.";
+    ASSERT_PICKLE("a storage longer than its entry", much, CKPT_CORRUPT, "shorter than its storage");
+}
+
+static void test_zip_structure(void **unused) {
+    (void)unused;
+    static const char pickle[] = P_TENSOR("K\0", "K\x04\x85", "K\x01\x85");
+    size_t n = sizeof pickle - 1, at;
+    zip z, keep;
+    zip_torch(&keep, pickle, n);
+#define BEGIN z = keep
+#define END(what, code, words) zip_end(&z); assert_refused(what, z.b, z.n, code, words)
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); z.dir[at + 8] = 1;
+    END("an encrypted entry", CKPT_UNSUPPORTED, "encrypted");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); z.dir[at + 10] = 8;
+    END("a deflated entry", CKPT_UNSUPPORTED, "compressed");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); le(z.dir + at + 24, 6, 4);
+    END("two sizes", CKPT_CORRUPT, "two sizes");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); le(z.dir + at + 20, 9, 4); le(z.dir + at + 24, 9, 4);
+    END("a size too large", CKPT_CORRUPT, "");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); le(z.dir + at + 42, 60000, 4);
+    END("an entry behind the end", CKPT_CORRUPT, "");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); le(z.dir + at + 42, 0, 4);
+    END("an entry over another", CKPT_CORRUPT, "");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); z.dir[at + 46] = 'b';
+    END("two names", CKPT_CORRUPT, "another name");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); z.dir[at + 46] = 0;
+    END("a NUL in a name", CKPT_CORRUPT, "proper name");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); le(z.dir + at + 28, 0, 2);
+    END("no name", CKPT_CORRUPT, "");
+    BEGIN; at = zip_add(&z, "a/x", "hello", 5); le(z.dir + at + 30, 60000, 2);
+    END("an extra field too long", CKPT_CORRUPT, "longer than the directory");
+    BEGIN; zip_add(&z, "a/version", "3\n", 2); END("an entry twice", CKPT_CORRUPT, "twice");
+    BEGIN; zip_add(&z, "a/constants.pkl", "", 0);
+    END("TorchScript", CKPT_UNSUPPORTED, "TorchScript");
+    BEGIN; zip_add(&z, "a/byteorder", strcmp(ckpt__pickle_byteorder(), "little") == 0 ? "big" : "little", 3);
+    END("the other byte order", strcmp(ckpt__pickle_byteorder(), "little") == 0 ? CKPT_UNSUPPORTED : CKPT_CORRUPT, "");
+    BEGIN; zip_add(&z, "a/byteorder", "bug", 3); END("no byte order", CKPT_CORRUPT, "byte order");
+    BEGIN; zip_add(&z, "a/.ckpt", ckpt__pt_marker, sizeof ckpt__pt_marker - 1);
+    END("a marker without a sum", CKPT_CORRUPT, "comment is gone");
+    BEGIN; z.dir[16] ^= 1; END("a wrong sum of data.pkl", CKPT_CORRUPT, "");
+    BEGIN; char *e = zip_end(&z); le(e + 10, 4, 2); le(e + 8, 4, 2);
+    assert_refused("an entry more", z.b, z.n, CKPT_CORRUPT, "");
+    BEGIN; e = zip_end(&z); le(e + 10, 2, 2); le(e + 8, 2, 2);
+    assert_refused("an entry fewer", z.b, z.n, CKPT_CORRUPT, "more than its entries");
+    BEGIN; e = zip_end(&z); le(e + 16, 3, 4);
+    assert_refused("the directory elsewhere", z.b, z.n, CKPT_CORRUPT, "directory is not where");
+    BEGIN; e = zip_end(&z); le(e + 12, 0xFFFFFFFFu, 4);
+    assert_refused("sizes without zip64", z.b, z.n, CKPT_CORRUPT, "directory is not where");
+    BEGIN; e = zip_end(&z); le(e + 4, 1, 2);
+    assert_refused("several disks", z.b, z.n, CKPT_UNSUPPORTED, "several files");
+    BEGIN; e = zip_end(&z); le(e + 20, 1, 2);
+    assert_refused("a comment that is not there", z.b, z.n, CKPT_CORRUPT, "ends early");
+    memset(&z, 0, sizeof z);
+    zip_add(&z, "a/hello", "3\n", 2);
+    END("no data.pkl", CKPT_CORRUPT, "data.pkl");
+    memset(&z, 0, sizeof z);
+    END("an empty zip", CKPT_CORRUPT, "data.pkl");
+#undef BEGIN
+#undef END
+}
+
+static void test_zip64_nonsense(void **unused) {
+    (void)unused;
+    ckpt__binding it[16];
+    size_t n = small_items(it), size;
+    char *bytes = pt_make(it, n, "run", 0, &size);
+    memcpy(bytes + size - 8, "xxxxxxxx", 8);            // no longer ours by its comment, and still marked: also refused
+    assert_refused("a comment without a sum", bytes, size, CKPT_CORRUPT, "comment is gone");
+    char *end = bytes + size - CKPT__PT_COMMENT - CKPT__PT_END, *loc = end - CKPT__PT_LOCATOR, *z = loc - CKPT__PT_END64;
+    static const struct { int at, n; uint64_t v; } wrong[] = {
+        { 4, 8, 0 }, { 4, 8, UINT64_MAX }, { 16, 4, 1 }, { 24, 8, UINT64_MAX }, { 32, 8, 1u << 30 }, { 40, 8, UINT64_MAX - 4 },
+            { 48, 8, UINT64_MAX }, { 48, 8, 0 },
+        { 64, 8, UINT64_MAX }, { 64, 8, UINT64_MAX - 60 }, { 64, 8, 0 }
+    };
+    for (int i = 0; i < UTIL_COUNT(wrong); i++) {
+        char was[8];
+        memcpy(was, z + wrong[i].at, 8);
+        le(z + wrong[i].at, wrong[i].v, wrong[i].n);
+        file f;
+        ckpt_err e = open_bytes(&f, bytes, size, 0);
+        assert_true(e == CKPT_CORRUPT || e == CKPT_UNSUPPORTED);
+        ckpt__toc_free(&f.toc);
+        memcpy(z + wrong[i].at, was, 8);
+    }
+    free(bytes);
+}
+
+// A hostile entry count or shared tree must neither take memory out of proportion nor time.
+static void test_bombs(void **unused) {
+    (void)unused;
+    static char pickle[400000];
+    size_t n = 0;
+    // ten levels of a list that holds the one before 200 times: 200^10 leaves
+    memcpy(pickle + n, "\x80\x02K\x01q\0", 6);
+    n += 6;
+    for (int level = 0; level < 10; level++) {
+        pickle[n++] = ']';
+        pickle[n++] = '(';
+        for (int i = 0; i < 200; i++) { pickle[n++] = 'h'; pickle[n++] = (char)level; }
+        pickle[n++] = 'e';
+        pickle[n++] = 'q';
+        pickle[n++] = (char)(level + 1);
+    }
+    pickle[n++] = '.';
+    assert_pickle("a billion laughs", pickle, n, CKPT_CORRUPT, "unfolds");
+    // one long text, referred to again and again
+    n = 0;
+    memcpy(pickle, "\x80\x02]X\0\x86\x01\0", 8);
+    memset(pickle + 8, 'x', 0x18600);
+    n = 8 + 0x18600;
+    pickle[n++] = 'q';
+    pickle[n++] = 0;
+    for (int i = 0; i < 60000; i++) { pickle[n++] = 'h'; pickle[n++] = 0; pickle[n++] = 'a'; }
+    pickle[n++] = 'a';
+    pickle[n++] = '.';
+    assert_pickle("a long text again and again", pickle, n, CKPT_CORRUPT, "");
+    // dicts made again and again of one long list of pairs
+    n = 0;
+    static const char begin[] = "\x80\x02" "ccollections\nOrderedDict\nq\0](";
+    memcpy(pickle, begin, sizeof begin - 1);
+    n = sizeof begin - 1;
+    for (int i = 0; i < 20000; i++) { memcpy(pickle + n, "K\1K\2\x86", 5); n += 5; }
+    memcpy(pickle + n, "e\x85q\1", 4);
+    n += 4;
+    for (int i = 0; i < 50000; i++) { memcpy(pickle + n, "h\0h\1R0", 6); n += 6 ; if (n > 390000) break; }
+    pickle[n++] = '.';
+    assert_pickle("dicts of one list again and again", pickle, n, CKPT_CORRUPT, "too often");
+    static const char loop[] = "\x80\x02]q\0h\0a.";
+    ASSERT_PICKLE("a list in itself", loop, CKPT_CORRUPT, "holds itself");
+    static const char memo[] = "\x80\x02Nr\xff\xff\xff\x7f.";
+    ASSERT_PICKLE("a large memo number", memo, CKPT_CORRUPT, "memo number");
+}
+
+static void test_other_files(void **unused) {
+    (void)unused;
+    static const char legacy[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
+    char tar[1024] = { 0 };
+    memcpy(tar + 257, "ustar", 5);
+    assert_refused("the form before 1.6", legacy, sizeof legacy - 1, CKPT_UNSUPPORTED, "torch.save(torch.load(");
+    assert_refused("the form before 0.1.10", tar, sizeof tar, CKPT_UNSUPPORTED, "before 1.6");
+    assert_refused("text", "hello, this is no checkpoint at all", 34, CKPT_CORRUPT, "no zip");
+    assert_refused("nothing", "", 0, CKPT_CORRUPT, "empty");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_kinds), cmocka_unit_test(test_empty_state), cmocka_unit_test(test_inside_a_file),
+            cmocka_unit_test(test_toc_with_files),
+        cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_every_byte), cmocka_unit_test(test_every_length),
+            cmocka_unit_test(test_sentence_names_the_entry),
+        cmocka_unit_test(test_names_that_conflict), cmocka_unit_test(test_values_that_cannot_be_written),
+            cmocka_unit_test(test_lists), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_zip_structure),
+            cmocka_unit_test(test_zip64_nonsense),
+        cmocka_unit_test(test_bombs), cmocka_unit_test(test_other_files)
+    };
+    util_clear_env();
+    fill();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,452 @@
+/* test_resume.c: resuming takes the newest checkpoint that verifies, whatever lies beside it, and goes on from there bit for bit. */
+
+// That fsync is called, and what happens when it fails, matters here; the time of the disk does not.
+#include <unistd.h>
+#define fsync(fd) ((void)(fd), 0)
+#include "fault/faults.h"
+#define CKPT_NO_REMOTE
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "saver_util.h"
+
+// Saves 10, 20 ... `last` in a fresh folder.
+static const char *folder_with(int last, int keep) {
+    const char *dir = util_temp_dir();
+    run *r = run_new(dir);
+    r->d.num_checkpoints_to_keep = keep;
+    run_open(r);
+    for (int i = 10; i <= last; i += 10) run_save(r, i);
+    run_end(r);
+    return dir;
+}
+
+static uint64_t size_of(const char *path) {
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return (uint64_t)st.st_size;
+}
+
+// Opens a new process's saver and resumes; the caller ends it.
+static run *resumed(const char *dir, int64_t step) {
+    run *r = run_new(dir);
+    run_open(r);
+    ckpt_timestamp t;
+    memset(&t, 0x55, sizeof t);
+    ok(ckpt_saver_resume(r->s, &t));
+    run_check(r, step);
+    assert_int_equal(t.batch, step);
+    return r;
+}
+
+static void test_fresh_start(void **state) {
+    (void)state;
+    run *r = run_new(util_temp_dir());
+    run_open(r);
+    ckpt_timestamp t = at_batch(77);
+    run_set(r, 5);
+    assert_int_equal(ckpt_saver_resume(r->s, &t), CKPT_NOT_FOUND);
+    assert_int_equal(t.batch, 77);
+    run_check(r, 5);
+    util_write_text(util_join(r->dir, "notes.txt"), "not a checkpoint");
+    util_write_text(util_join(r->dir, "other-ba3.pt"), "matches nothing");
+    assert_int_equal(ckpt_saver_resume(r->s, &t), CKPT_NOT_FOUND);
+    run_end(r);
+}
+
+static void damage_cut(const char *path) { assert_int_equal(truncate(path, (off_t)(size_of(path) / 2)), 0); }
+static void damage_cut_one(const char *path) { assert_int_equal(truncate(path, (off_t)(size_of(path) - 1)), 0); }
+static void damage_empty(const char *path) { assert_int_equal(truncate(path, 0), 0); }
+static void damage_flip(const char *path) { util_flip(path, size_of(path) / 2, 1); }
+static void damage_flip_head(const char *path) { util_flip(path, 40, 4); }
+static void damage_flip_tail(const char *path) { util_flip(path, size_of(path) - 3, 128); }
+static void damage_foreign(const char *path) { util_write_text(path, "PK\3\4 is how it begins, but it is a text\n"); }
+static void damage_longer(const char *path) { (void)!truncate(path, (off_t)(size_of(path) + 100)); }
+static void damage_folder(const char *path) { assert_int_equal(unlink(path), 0); util_mkdir(path); }
+static void damage_gone(const char *path) { assert_int_equal(unlink(path), 0); }
+static void damage_loop(const char *path) { assert_int_equal(unlink(path), 0); assert_int_equal(symlink("latest.pt", path), 0); }
+
+static void (*const damages[])(const char *path) = {
+    damage_cut, damage_cut_one, damage_empty, damage_flip, damage_flip_head, damage_flip_tail, damage_foreign, damage_longer,
+    damage_folder, damage_gone, damage_loop,
+};
+
+// Past one damaged checkpoint, and past two of different kinds. The damaged ones stay, are told of, and are neither counted nor in
+// the way when the run comes to the same names again.
+static void test_walks_back(void **state) {
+    (void)state;
+    for (int i = 0; i < UTIL_COUNT(damages); i++) {
+        for (int two = 0; two < 2; two++) {
+            for (int lost = 0; lost < 2; lost++) {
+                const char *dir = folder_with(50, 0);
+                damages[i](util_join(dir, "ba50.pt"));
+                if (two) damages[(i + 1) % UTIL_COUNT(damages)](util_join(dir, "ba40.pt"));
+                if (lost) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+                int64_t good = two ? 30 : 40;
+                run *r = resumed(dir, good);
+                if (damages[i] != damage_gone && damages[i] != damage_loop && damages[i] != damage_folder) {
+                    assert_true(util_exists(util_join(dir, "ba50.pt")));
+                    assert_non_null(strstr(r->log, "ba50.pt is passed over"));
+                }
+                assert_string_equal(util_link_target(util_join(dir, "latest.pt")), util_fmt("ba%d.pt", (int)good));
+                r->s->rule.keep = 2;
+                // What is no file of ours at all is not replaced unasked: a folder never, a broken link when no index knows it.
+                void (*other)(const char *path) = two ? damages[(i + 1) % UTIL_COUNT(damages)] : damages[i];
+                bool in_the_way = damages[i] == damage_folder || other == damage_folder ||
+                                  (lost && (damages[i] == damage_loop || other == damage_loop));
+                if (!in_the_way) {
+                    for (int64_t b = good + 10; b <= 50; b += 10) run_save(r, b);
+                    run_save(r, 60);
+                    assert_string_equal(names_in(dir), "ba50.pt ba60.pt latest.pt");
+                    check_file(util_join(dir, "ba50.pt"), 50);
+                } else {
+                    run_save(r, 60);
+                    check_file(util_join(dir, "latest.pt"), 60);
+                    assert_true(util_exists(util_join(dir, util_fmt("ba%d.pt", (int)good))));    // the newest two, what is damaged not counted
+                }
+                run_end(r);
+                util_remove_tree(dir);
+            }
+        }
+    }
+}
+
+static void test_none_verifies(void **state) {
+    (void)state;
+    const char *dir = folder_with(30, 0);
+    for (int i = 10; i <= 30; i += 10) damage_flip(util_join(dir, util_fmt("ba%d.pt", i)));
+    run *r = run_new(dir);
+    run_open(r);
+    ckpt_timestamp t = at_batch(5);
+    assert_int_equal(ckpt_saver_resume(r->s, &t), CKPT_CORRUPT);
+    for (int i = 10; i <= 30; i += 10) assert_non_null(strstr(ckpt_last_error(), util_fmt("ba%d.pt", i)));
+    assert_int_equal(t.batch, 5);
+    assert_int_equal(ckpt_saver_batch_end(r->s, &t), CKPT_EXISTS);      // a fresh start must be asked for: another folder, or overwrite
+    assert_string_equal(names_in(dir), "ba10.pt ba20.pt ba30.pt latest.pt");
+    run_end(r);
+}
+
+// A file that is whole but does not fit the binding is the user's business: nothing older is loaded in its place.
+static void test_mismatch_is_told(void **state) {
+    (void)state;
+    const char *dir = folder_with(30, 0);
+    run *r = run_new(dir);
+    int64_t more = 7;
+    ckpt_bind_int(&r->st, "state/more", &more);
+    run_open(r);
+    ckpt_timestamp t;
+    assert_int_equal(ckpt_saver_resume(r->s, &t), CKPT_MISMATCH);
+    assert_non_null(strstr(ckpt_last_error(), "state/more"));
+    run_check(r, 0);
+    assert_int_equal(more, 7);
+    (void)!ckpt_saver_close(r->s, 0);
+    ckpt_state_free(&r->st);
+}
+
+static void test_lost_and_damaged_index(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 5; kind++) {
+        const char *dir = folder_with(70, 0), *path = util_join(dir, ".ckpt-index.jsonl");
+        ckpt__index ix;
+        ckpt_allocator a = { NULL, NULL };
+        ok(ckpt__index_init(&ix, &a, dir));
+        ok(ckpt__index_load(&ix));
+        ix.lines[ckpt__index_find(&ix, "ba20.pt")].pinned = true;
+        ok(ckpt__index_write(&ix));
+        ckpt__index_free(&ix);
+        switch (kind) {
+            case 0: assert_int_equal(unlink(path), 0); break;
+            case 1: util_flip(path, size_of(path) / 2, 1); break;
+            case 2: assert_int_equal(truncate(path, (off_t)(size_of(path) / 3 * 2)), 0); break;
+            case 3: util_write_text(path, "{}\n\n[1,2\n"); break;
+            case 4: damage_folder(path); break;
+            default: break;
+        }
+        run *r = resumed(dir, 70);
+        assert_int_equal(ckpt_saver_checkpoints(r->s, NULL), 7);
+        for (size_t i = 0; i < 7; i++) {
+            assert_int_equal(r->s->index.lines[i].t.batch, (int)(i + 1) * 10);
+            assert_int_equal(r->s->index.lines[i].number, i + 1);
+        }
+        if (kind == 4) assert_int_equal(rmdir(path), 0);
+        r->s->rule.keep = 2;
+        run_save(r, 80);
+        bool pin_kept = kind == 1 || kind == 2;         // what can be read of a damaged index still counts
+        assert_string_equal(names_in(dir), pin_kept ? "ba20.pt ba70.pt ba80.pt latest.pt" : "ba70.pt ba80.pt latest.pt");
+        run_end(r);
+        util_remove_tree(dir);
+    }
+}
+
+static void test_latest_link_is_a_hint_only(void **state) {
+    (void)state;
+    const char *dir = folder_with(30, 0), *latest = util_join(dir, "latest.pt");
+    assert_int_equal(unlink(latest), 0);
+    run_end(resumed(dir, 30));
+    assert_string_equal(util_link_target(latest), "ba30.pt");
+    assert_int_equal(unlink(latest), 0);
+    assert_int_equal(symlink("ba999.pt", latest), 0);               // dangling
+    run_end(resumed(dir, 30));
+    assert_string_equal(util_link_target(latest), "ba30.pt");
+    assert_int_equal(unlink(latest), 0);
+    assert_int_equal(symlink("latest.pt", latest), 0);              // to itself
+    run_end(resumed(dir, 30));
+    assert_int_equal(unlink(latest), 0);
+    assert_int_equal(symlink("ba10.pt", latest), 0);                // a kill before the link moved
+    run_end(resumed(dir, 30));
+    assert_string_equal(util_link_target(latest), "ba30.pt");
+    assert_int_equal(unlink(latest), 0);
+    util_write_text(latest, "ba10.pt\n");                           // the form for file systems without links
+    run_end(resumed(dir, 30));
+    assert_string_equal(util_link_target(latest), "ba30.pt");
+}
+
+// The template changed between two runs: the index and the link still know the old names.
+static void test_template_changed(void **state) {
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        const char *dir = folder_with(30, 0);
+        if (lost) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+        run *r = run_new(dir);
+        r->d.filename = "new-{batch}.pt";
+        run_open(r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(r->s, &t));
+        run_check(r, 30);
+        assert_int_equal(ckpt_saver_checkpoints(r->s, NULL), lost ? 1 : 3);
+        run_save(r, 40);
+        run_end(r);
+        assert_string_equal(names_in(dir), "ba10.pt ba20.pt ba30.pt latest.pt new-40.pt");
+    }
+}
+
+// Somebody else's files that match the template: a torch-like .pt that is whole but does not fit is passed over.
+static void test_foreign_file(void **state) {
+    (void)state;
+    const char *dir = folder_with(20, 0);
+    // A stored zip with a pickle of {"a": 1}, as torch.save writes it, less what torch does not need.
+    run *r = run_new(dir);
+    ckpt_state other;
+    memset(&other, 0, sizeof other);
+    int64_t a = 1;
+    ckpt_bind_int(&other, "a", &a);
+    ok(ckpt_save(util_join(dir, "ba90.pt"), &other, NULL));
+    ckpt_state_free(&other);
+    run_open(r);
+    ckpt_timestamp t;
+    assert_int_equal(ckpt_saver_resume(r->s, &t), CKPT_MISMATCH);       // ours, and newest by its name: the user's business
+    (void)!ckpt_saver_close(r->s, 0);
+    ckpt_state_free(&r->st);
+    assert_false(ckpt__resume_passes(CKPT_MISMATCH, true));
+    assert_true(ckpt__resume_passes(CKPT_MISMATCH, false));
+    assert_true(ckpt__resume_passes(CKPT_CORRUPT, true));
+    assert_false(ckpt__resume_passes(CKPT_NOMEM, true));
+    assert_false(ckpt__resume_passes(CKPT_UNSUPPORTED, true));
+    assert_false(ckpt__resume_passes(CKPT_AUTH, true));
+}
+
+// A checkpoint that was moved to another disk, with a link left in its place, is one still; rotation takes the link alone.
+static void test_moved_checkpoint(void **state) {
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        const char *dir = folder_with(30, 0), *away = util_join(util_temp_dir(), "moved.pt");
+        assert_int_equal(rename(util_join(dir, "ba30.pt"), away), 0);
+        assert_int_equal(symlink(away, util_join(dir, "ba30.pt")), 0);
+        if (lost) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+        run *r = resumed(dir, 30);
+        r->s->rule.keep = 1;
+        run_save(r, 40);
+        assert_string_equal(names_in(dir), "ba40.pt latest.pt");
+        check_file(away, 30);
+        run_end(r);
+    }
+}
+
+// Two checkpoints of one moment: the one saved later. Without an index their own record tells, and without that the clock.
+static void test_ties(void **state) {
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        for (int weights = 0; weights < 2; weights++) {
+            const char *dir = util_temp_dir();
+            run *r = run_new(dir);
+            r->d.filename = "ba{batch}-tok{token}.pt";
+            r->d.weights_only = weights;
+            run_open(r);
+            for (int i = 0; i < 3; i++) {
+                ckpt_timestamp t = at_batch(10);
+                t.token_in_iteration = i;
+                run_set(r, 10 + i);
+                t.token = i == 2 ? 1 : i;       // 0, 1, 1: the last replaces the second
+                ok(ckpt_saver_save(r->s, &t));
+                ckpt__os_sleep(0.02);
+            }
+            ok(ckpt_saver_close(r->s, 0));
+            if (lost) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+            run_set(r, 0);
+            run_open(r);
+            ckpt_timestamp t;
+            ok(ckpt_saver_resume(r->s, &t));
+            assert_true(r->w[0] == 12 * 7);
+            assert_int_equal(t.batch, 10);
+            assert_int_equal(t.token, 1);
+            assert_int_equal(r->step, weights ? 0 : 12);
+            run_end(r);
+        }
+    }
+}
+
+// The rest of the timestamp, the interval grid and the numbers go on where they were.
+static void test_goes_on(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    ckpt_timestamp t, saved;
+    memset(&t, 0, sizeof t);
+    run *r = run_new(dir);
+    r->d.save_interval = "4ba";
+    run_open(r);
+    for (int i = 0; i < 9; i++) {
+        ckpt_next_batch(&t, 3, 5, 0.25);
+        if (i == 5) ckpt_next_epoch(&t, 0.5);
+        run_set(r, t.batch);
+        ok(ckpt_saver_batch_end(r->s, &t));
+        if (t.batch == 8) saved = t;
+    }
+    run_end(r);
+    r = run_new(dir);
+    r->d.save_interval = "4ba";
+    run_open(r);
+    memset(&t, 0, sizeof t);
+    ok(ckpt_saver_resume(r->s, &t));
+    assert_memory_equal(&t, &saved, sizeof t);
+    run_check(r, 8);
+    for (int i = 0; i < 5; i++) {
+        ckpt_next_batch(&t, 3, 5, 0.25);
+        run_set(r, t.batch);
+        ok(ckpt_saver_batch_end(r->s, &t));
+    }
+    assert_string_equal(names_in(dir), "ba12.pt ba4.pt ba8.pt latest.pt");
+    assert_int_equal(r->s->index.lines[2].number, 3);
+    run_end(r);
+}
+
+// Rank 1 of two loads what rank 0 wrote, from the same names.
+static void test_other_ranks_resume(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    for (int rank = 0; rank < 2; rank++) {
+        run *r = run_new(util_fmt("%s/{rank}", dir));
+        r->d.filename = "ba{batch}-rank{rank}.pt";
+        r->d.ranks.world_size = 2;
+        r->d.ranks.rank = rank;
+        run_open(r);
+        if (rank == 0) run_save(r, 10);
+        run_set(r, 0);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(r->s, &t));
+        run_check(r, 10);
+        run_end(r);
+    }
+    assert_string_equal(util_list(dir), "0\n");
+}
+
+// autoresume.json, the rows about the local disk: the newest of run 1 is loaded although a load_path was used on the first start,
+// and the ignore keys of that load play no part.
+static void test_autoresume_cases(void **state) {
+    (void)state;
+    size_t size;
+    char *text = util_read(util_tests_path("cases/autoresume.json"), &size);
+    ckpt__json_doc d;
+    ckpt_allocator a = { NULL, NULL };
+    ok(ckpt__json_parse(&d, &a, text, size));
+    int rows = 0;
+    for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
+        const ckpt__json *setup = ckpt__json_get(&d, row, "setup"), *name = ckpt__json_get(&d, row, "name");
+        const ckpt__json *folder = ckpt__json_get(&d, setup, "save_folder"), *file = ckpt__json_get(&d, setup, "save_filename");
+        if (file == NULL || strstr(folder->text, "://") != NULL) continue;
+        const char *tool = strstr(file->text, "lz4") != NULL ? "lz4" : "gzip";
+        if (strstr(file->text, ".pt.") != NULL && !ckpt__os_which(tool)) continue;
+        const char *dir = util_temp_dir(), *base = util_join(dir, "base.pt");
+        ckpt_timestamp t;
+        for (int start = 0; start < 2; start++) {
+            run *r = run_new(util_join(dir, folder->text));
+            r->d.run_name = ckpt__json_get(&d, setup, "run_name")->text;
+            r->d.filename = file->text;
+            r->d.latest_filename = ckpt__json_get(&d, setup, "latest_filename")->text;
+            r->d.overwrite = ckpt__json_get(&d, setup, "save_overwrite")->i != 0;
+            if (start == 0) {
+                run_set(r, 99);
+                ok(ckpt_save(base, &r->st, NULL));
+            }
+            run_set(r, 1);
+            static const char *const all[] = { "*" };
+            ckpt_load_desc l;
+            memset(&l, 0, sizeof l);
+            l.load_path = base;
+            l.state = &r->st;
+            l.load_ignore_keys = all;
+            l.load_ignore_keys_count = start;
+            ok(ckpt_load(&l, NULL));
+            run_open(r);
+            ckpt_err e = ckpt_saver_resume(r->s, &t);
+            assert_int_equal(e, start == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            run_check(r, start == 0 ? 99 : 2);
+            for (int epoch = 1; epoch <= 2 && start == 0; epoch++) {
+                t = at_batch(5 * epoch);
+                t.epoch = epoch;
+                run_set(r, epoch);
+                ok(ckpt_saver_save(r->s, &t));
+            }
+            if (start == 1) assert_int_equal(t.epoch, 2);
+            run_end(r);
+        }
+        (void)name;
+        rows++;
+    }
+    assert_true(rows >= 8);
+    ckpt__json_free(&d);
+}
+
+// Every failing system call while resuming: the right state or an error, never a wrong state.
+static void test_faults_while_resuming(void **state) {
+    (void)state;
+    static const int faults[] = { EIO, EINTR, FAULT_SHORT };
+    for (int f = 0; f < UTIL_COUNT(faults); f++) {
+        for (int n = 1;; n++) {
+            const char *dir = folder_with(20, 0);
+            run *r = run_new(dir);
+            run_open(r);
+            ckpt_timestamp t;
+            fault_arm(faults[f], n);
+            ckpt_err e = ckpt_saver_resume(r->s, &t);
+            bool hit = fault_disarm();
+            if (e == CKPT_OK) run_check(r, t.batch);
+            if (e == CKPT_OK) assert_true(t.batch == 20 || (t.batch == 10 && faults[f] == EIO));
+            if (faults[f] != EIO) ok(e);
+            run_end(r);
+            run_end(resumed(dir, 20));          // nothing on the disk was harmed
+            util_remove_tree(dir);
+            if (!hit) break;
+        }
+    }
+}
+
+int main(void) {
+    util_clear_env();
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fresh_start),
+        cmocka_unit_test(test_walks_back),
+        cmocka_unit_test(test_none_verifies),
+        cmocka_unit_test(test_mismatch_is_told),
+        cmocka_unit_test(test_lost_and_damaged_index),
+        cmocka_unit_test(test_latest_link_is_a_hint_only),
+        cmocka_unit_test(test_template_changed),
+        cmocka_unit_test(test_foreign_file),
+        cmocka_unit_test(test_moved_checkpoint),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_other_ranks_resume),
+        cmocka_unit_test(test_autoresume_cases),
+        cmocka_unit_test(test_faults_while_resuming),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
