@@ -95,9 +95,8 @@
        ckpt_next_batch(&t, n, 0, dt);
        ckpt_saver_batch_end(saver, &t);
 
-   Ints, floats, bools and texts are taken in the call in every mode. Everything else that is bound, gradients, moments
-   or bytes of an RNG among them, must not change between the save and the fence in LAZY mode: what changes before the
-   fence (an RNG drawn from in the forward pass, a data position) is best bound as an int, a text, or saved by COPY.
+   Ints, floats, bools, texts and bytes of up to 64 KiB (an RNG's state) are taken in the call in every mode. In LAZY
+   mode all else that is bound, moments and gradients among them, must not change between the save and the fence.
    fork() was measured and left out: each page that training rewrites while the child lives costs more than a copy.
 
 
@@ -163,7 +162,9 @@
                   Floats hardly compress, and no compressor here keeps up with a disk: compress for slow storage only.
 
    Files of this library carry a CRC-32 for each entry and one for all the bytes between entries, so a changed byte
-   anywhere is found. Numbers are stored in the machine's byte order, which the file states.
+   anywhere is found. A .pt holds numbers in the machine's byte order and says which; .safetensors is little-endian.
+   torch.load(weights_only=True) of PyTorch before 2.0 knows no Python floats: bind a float32 or float64 tensor of one
+   element instead of ckpt_bind_float where that matters. (The saver's own clocks are stored that way.)
 
    In a checkpoint folder:  .ckpt-index.jsonl   one JSON line per checkpoint; rebuilt from the files when lost
                             .ckpt-lock          held while a saver is open; holds its process id and host
@@ -205,7 +206,8 @@
    - Time strings without a unit or digits ("", "5") are refused; "24h", "90m" and "3600s" are accepted.
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
    - num_checkpoints_to_keep: 0 keeps all (zero is always the default here) and -1 none; in Composer -1 keeps all and 0 none.
-   - Wall-clock times are stored as seconds (floats), not as datetime.timedelta, so that weights_only loading works.
+   - Wall-clock times are stored as seconds (float64 tensors), not as datetime.timedelta: weights_only loading works.
+   - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end).
 
 
    OPTIONS (define before the include)
@@ -239,8 +241,10 @@
 // from the includes that follow, unlike _POSIX_C_SOURCE. It must come before the first system header of the file.
 #if defined(CKPT_IMPLEMENTATION) && !defined(_WIN32)
     #if defined(__STRICT_ANSI__) && !defined(_DEFAULT_SOURCE)
-        #if (defined(__GLIBC__) && !defined(__USE_MISC)) || (defined(_FEATURES_H) && !defined(__GLIBC__) && !defined(_GNU_SOURCE) && !defined(_BSD_SOURCE))
-            #error "ckpt.h: with -std=c99 the file that defines CKPT_IMPLEMENTATION must include ckpt.h before any system header (or compile it with -D_DEFAULT_SOURCE, or with -std=gnu99)"
+        #if (defined(__GLIBC__) && !defined(__USE_MISC)) || \
+            (defined(_FEATURES_H) && !defined(__GLIBC__) && !defined(_GNU_SOURCE) && !defined(_BSD_SOURCE))
+            #error ckpt.h: with -std=c99 the file that defines CKPT_IMPLEMENTATION must include ckpt.h before any system header \
+                   (or compile it with -D_DEFAULT_SOURCE, or with -std=gnu99)
         #endif
         #define _DEFAULT_SOURCE 1
     #endif
@@ -317,34 +321,37 @@ typedef enum ckpt_err {
     CKPT__ERR_COUNT
 } ckpt_err;
 
-// Every call that can fail returns one of these. Test for CKPT_OK; the others tell classes of failure apart, the sentence of
-// ckpt_last_error tells the case.
+// Every call that can fail returns one of these. Test for CKPT_OK; the others tell classes of failure apart,
+// the sentence of ckpt_last_error tells the case.
 
 // "CKPT_IO" for CKPT_IO; "CKPT_?" for a number that is no error. Any thread.
 CKPT__DECL const char *ckpt_err_name(ckpt_err e);
 
-// The calling thread's last failure as one sentence: what, which name, why, what to do. Never NULL; "" before any failure.
-// Valid until the same thread's next failing call; a call that succeeds leaves it as it was.
+// The calling thread's last failure as one sentence: what, which name, why, what to do. Never NULL; "" before
+// any failure. Valid until the same thread's next failing call; a call that succeeds leaves it as it was.
 CKPT__DECL const char *ckpt_last_error(void);
 
 //------------------------------------------------------------------------------
 // >>api.hooks      the user pointer is always last
 //------------------------------------------------------------------------------
 
-// All hooks are optional: a zeroed struct switches one off. A hook must not call back into the object that called it.
+// All hooks are optional: a zeroed struct switches one off. A hook must not call back into the object that
+// called it.
 
 typedef enum ckpt_log_level { CKPT_LOG_DEBUG, CKPT_LOG_INFO, CKPT_LOG_WARN, CKPT_LOG_ERROR } ckpt_log_level;
 
-// Receives one line without a newline. Called on the thread that has something to say, the saver's writer thread included;
-// never for one object by two threads at once. Without a logger the library is silent: it never writes to stdout or stderr.
+// Receives one line without a newline. Called on the thread that has something to say, the saver's writer
+// thread included; never for one object by two threads at once. Without a logger the library is silent: it
+// never writes to stdout or stderr.
 typedef struct ckpt_logger {
     void (*fn)(ckpt_log_level level, const char *msg, void *user);
     void *user;
 } ckpt_logger;
 
-// realloc with the old size beside it: ptr NULL allocates, new_size 0 frees (the result is ignored), anything else resizes.
-// NULL means that there is no memory: the call fails with CKPT_NOMEM and loses nothing. Must be callable from any thread.
-// Without it: realloc and free. Snapshot buffers, which are as large as the state, are mapped from the system instead.
+// realloc with the old size beside it: ptr NULL allocates, new_size 0 frees (the result is ignored), anything
+// else resizes. NULL means that there is no memory: the call fails with CKPT_NOMEM and loses nothing. Must be
+// callable from any thread. Without it: realloc and free. Snapshot buffers, which are as large as the state,
+// are mapped from the system instead.
 typedef struct ckpt_allocator {
     void *(*fn)(void *ptr, size_t old_size, size_t new_size, void *user);
     void *user;
@@ -361,8 +368,8 @@ typedef struct ckpt_progress {
     double      seconds;        // since this transfer began; 0: not known
 } ckpt_progress;
 
-// Called a few times a second and once with .finished, only on the thread that called ckpt_load or ckpt_saver_*, from inside
-// that call; work of the writer thread is reported by the next call on the saver.
+// Called a few times a second and once with .finished, only on the thread that called ckpt_load or
+// ckpt_saver_*, from inside that call; work of the writer thread is reported by the next call on the saver.
 typedef struct ckpt_on_progress {
     void (*fn)(const ckpt_progress *p, void *user);
     void *user;
@@ -376,22 +383,26 @@ CKPT__DECL void ckpt_progress_bar(const ckpt_progress *p, void *user);
 // >>api.time
 //------------------------------------------------------------------------------
 
-// Where training stands: counts of COMPLETED units and wall-clock seconds (Composer's Timestamp). Start with {0}, move it with
-// the three calls below, hand it to the saver. Filling the fields by hand is as good: what a program does not count stays 0.
+// Where training stands: counts of COMPLETED units and wall-clock seconds (Composer's Timestamp). Start with
+// {0}, move it with the three calls below, hand it to the saver. Filling the fields by hand is as good: what a
+// program does not count stays 0.
 typedef struct ckpt_timestamp {
     int64_t iteration, epoch, batch, sample, token;
     int64_t epoch_in_iteration, token_in_iteration, batch_in_epoch, sample_in_epoch, token_in_epoch;
     double  total_wct, iteration_wct, epoch_wct, batch_wct;
 } ckpt_timestamp;
 
-// A batch of `samples` and `tokens` is done and took `seconds`. Then, when it was the epoch's last, ckpt_next_epoch: it counts the
-// epoch and zeroes the *_in_epoch counters; likewise ckpt_next_iteration for an iteration of several epochs. Any thread; no errors.
+// A batch of `samples` and `tokens` is done and took `seconds`. Then, when it was the epoch's last,
+// ckpt_next_epoch: it counts the epoch and zeroes the *_in_epoch counters; likewise ckpt_next_iteration for an
+// iteration of several epochs. Any thread; no errors.
 CKPT__DECL void ckpt_next_batch(ckpt_timestamp *t, int64_t samples, int64_t tokens, double seconds);
 CKPT__DECL void ckpt_next_epoch(ckpt_timestamp *t, double seconds);
 CKPT__DECL void ckpt_next_iteration(ckpt_timestamp *t, double seconds);
 
 // Suffixes in time strings: iter, ep, ba, sp, tok, dur (a fraction of max_duration), sec.
-typedef enum ckpt_unit { CKPT_ITERATION, CKPT_EPOCH, CKPT_BATCH, CKPT_SAMPLE, CKPT_TOKEN, CKPT_DURATION, CKPT_SECOND } ckpt_unit;
+typedef enum ckpt_unit {
+    CKPT_ITERATION, CKPT_EPOCH, CKPT_BATCH, CKPT_SAMPLE, CKPT_TOKEN, CKPT_DURATION, CKPT_SECOND
+} ckpt_unit;
 
 typedef struct ckpt_time {
     ckpt_unit unit;
@@ -399,10 +410,13 @@ typedef struct ckpt_time {
     double    fraction;         // CKPT_DURATION only
 } ckpt_time;
 
-// Reads "10ep" "500ba" "3e10sp" "1_000tok" "0.1dur" "30sec" "1h20m40s" "90m" (letters of either case in suffixes, as Composer).
-// CKPT_ARG with a sentence that shows the text: no unit, no digits, a fraction of a unit that is counted, an overflow. Any thread.
+// Reads "10ep" "500ba" "3e10sp" "1_000tok" "0.1dur" "30sec" "1h20m40s" "90m" (letters of either case in
+// suffixes, as Composer).
+// CKPT_ARG with a sentence that shows the text: no unit, no digits, a fraction of a unit that is counted, an
+// overflow. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_parse(ckpt_time *out, const char *text);
-// Writes what ckpt_time_parse reads ("500ba", "0.5dur"), with a NUL, into buf of cap bytes; 48 are always enough.
+// Writes what ckpt_time_parse reads ("500ba", "0.5dur"), with a NUL, into buf of cap bytes; 48 are always
+// enough.
 // CKPT_ARG: buf is NULL or too small, or t.unit is no unit. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_time t);
 
@@ -410,10 +424,11 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_
 // >>api.names
 //------------------------------------------------------------------------------
 
-// Which process of a job this is. world_size 0: read RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and NODE_RANK, or what Open
-// MPI (OMPI_COMM_WORLD_*), PMI (PMI_*) or SLURM (SLURM_*) set when those are absent; one process when nothing is set.
-// The three functions are all given or all NULL. They are called by every rank in the same order, on the thread that called the
-// saver; anything but CKPT_OK from them makes that call fail. Without them ranks never wait for each other.
+// Which process of a job this is. world_size 0: read RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and
+// NODE_RANK, or what Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_*) or SLURM (SLURM_*) set when those are absent;
+// one process when nothing is set. The three functions are all given or all NULL. They are called by every rank
+// in the same order, on the thread that called the saver; anything but CKPT_OK from them makes that call fail.
+// Without them ranks never wait for each other.
 typedef struct ckpt_ranks {
     int rank, world_size, local_rank, local_world_size, node_rank;
     ckpt_err (*barrier)(void *user);
@@ -433,23 +448,27 @@ typedef struct ckpt_name_desc {
     int                   extra_count;
 } ckpt_name_desc;
 
-// Fills a name like Python's str.format, as Composer does it: {run_name} {rank} {local_rank} {world_size} {local_world_size}
-// {node_rank}; with a timestamp {epoch} {batch} {sample} {token} {batch_in_epoch} {sample_in_epoch} {token_in_epoch} {total_wct}
-// {epoch_wct} {batch_wct}; format specs ({epoch:03d}), conversions ({x!r}), {{ and }}. A variable that is not known keeps its text,
-// so a name can be filled in steps. buf gets at most cap bytes, NUL included, and nothing when it does not fit.
-// CKPT_ARG: what str.format calls a ValueError, a bad rank variable in the environment, a buffer that is too small. Any thread.
+// Fills a name like Python's str.format, as Composer does it: {run_name} {rank} {local_rank} {world_size}
+// {local_world_size} {node_rank}; with a timestamp {epoch} {batch} {sample} {token} {batch_in_epoch}
+// {sample_in_epoch} {token_in_epoch} {total_wct} {epoch_wct} {batch_wct}; format specs ({epoch:03d}),
+// conversions ({x!r}), {{ and }}. A variable that is not known keeps its text, so a name can be filled in
+// steps. buf gets at most cap bytes, NUL included, and nothing when it does not fit.
+// CKPT_ARG: what str.format calls a ValueError, a bad rank variable in the environment, a buffer that is too
+// small. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_format_name(char *buf, size_t cap, const char *format, const ckpt_name_desc *desc);
 
 //------------------------------------------------------------------------------
 // >>api.state
 //------------------------------------------------------------------------------
 
-// Names bound to the caller's memory. The same table saves and loads, so nothing is written twice and nothing is forgotten.
+// Names bound to the caller's memory. The same table saves and loads, so nothing is written twice and nothing
+// is forgotten.
 //
 // A name is a path, '/' between levels, laid out as Composer lays out a checkpoint: "state/model/<parameter>",
-// "state/optimizers/AdamW/...", "rng/...". In a .pt each level is a dict, so torch.load(f)["state"]["model"]["wte"] is the
-// tensor bound as "state/model/wte". A level written "[0]" "[1]" ... is a Python list; loading takes it with or without brackets.
-// Reserved, because the library writes them: state/timestamp, state/run_name, state/callbacks/CheckpointSaver.
+// "state/optimizers/AdamW/...", "rng/...". In a .pt each level is a dict, so
+// torch.load(f)["state"]["model"]["wte"] is the tensor bound as "state/model/wte". A level written "[0]" "[1]"
+// ... is a Python list; loading takes it with or without brackets. Reserved, because the library writes them:
+// state/timestamp, state/run_name, state/callbacks/CheckpointSaver.
 
 typedef enum ckpt_dtype {
     CKPT_F64 = 1, CKPT_F32, CKPT_F16, CKPT_BF16, CKPT_F8_E4M3, CKPT_F8_E5M2,
@@ -467,13 +486,14 @@ typedef struct ckpt_tensor {
     int64_t    global_shape[CKPT_MAX_DIMS], offset[CKPT_MAX_DIMS];  // a piece of a sharded tensor: not yet, must be 0
 } ckpt_tensor;
 
-// Zero-initialise it (ckpt_state st = {0}), set the hooks if any, bind. Owned by the caller; one thread at a time. Several savers
-// may share one state. While a saver is open the bound memory must stay where it is; binding more between two saves is fine.
+// Zero-initialise it (ckpt_state st = {0}), set the hooks if any, bind. Owned by the caller; one thread at a
+// time. Several savers may share one state. While a saver is open the bound memory must stay where it is;
+// binding more between two saves is fine.
 typedef struct ckpt_state {
     uint32_t       _canary;             // must stay 0: catches a struct that was not zero-initialised
     ckpt_allocator allocator;
-    // Moves `size` bytes between host and device, for tensors with .device; called by one thread at a time, which may be the
-    // saver's writer thread.
+    // Moves `size` bytes between host and device, for tensors with .device; called by one thread at a time,
+    // which may be the saver's writer thread.
     ckpt_err     (*copy)(void *dst, const void *src, size_t size, bool to_device, void *user);
     void          *copy_user;
     struct ckpt__binding *items;        // private from here on
@@ -482,25 +502,28 @@ typedef struct ckpt_state {
     struct ckpt__binds *binds;      // private: name table and the sentence of a bind that failed
 } ckpt_state;
 
-// Each binds one name; the name is copied, the data is not and must outlive its use. A bind that fails (a name that is empty,
-// twice, reserved, not UTF-8, or both a value and a level; a NULL address; a shape that overflows; no memory) is kept in the state
-// and reported by every later save or load with its sentence, so there is nothing to check line by line.
+// Each binds one name; the name is copied, the data is not and must outlive its use. A bind that fails (a name
+// that is empty, twice, reserved, not UTF-8, or both a value and a level; a NULL address; a shape that
+// overflows; no memory) is kept in the state and reported by every later save or load with its sentence, so
+// there is nothing to check line by line.
 
 // A tensor; *t is copied.
 CKPT__DECL void ckpt_bind(ckpt_state *st, const char *name, const ckpt_tensor *t);
 // Short for a one-dimensional CKPT_F32 tensor of `count` elements.
 CKPT__DECL void ckpt_bind_f32(ckpt_state *st, const char *name, float *data, int64_t count);
-// A Python int, float and bool in a .pt. Loading takes what fits without loss: an int also from a bool, a float also from an int
-// of up to 2^53, and each from a tensor of one element (torch keeps Adam's step as one).
+// A Python int, float and bool in a .pt. Loading takes what fits without loss: an int also from a bool, a float
+// also from an int of up to 2^53, and each from a tensor of one element (torch keeps Adam's step as one).
 CKPT__DECL void ckpt_bind_int(ckpt_state *st, const char *name, int64_t *value);
 CKPT__DECL void ckpt_bind_float(ckpt_state *st, const char *name, double *value);
 CKPT__DECL void ckpt_bind_bool(ckpt_state *st, const char *name, bool *value);
-// NUL-terminated UTF-8 in a buffer of cap bytes; a Python str in a .pt. A longer text in the file is CKPT_MISMATCH.
+// NUL-terminated UTF-8 in a buffer of cap bytes; a Python str in a .pt. A longer text in the file is
+// CKPT_MISMATCH.
 CKPT__DECL void ckpt_bind_text(ckpt_state *st, const char *name, char *buf, size_t cap);
-// `size` opaque bytes, e.g. an RNG state or a struct: taken as they lie in memory, so only for machines of one kind.
+// `size` opaque bytes, e.g. an RNG state or a struct: taken as they lie in memory, so only for machines of one
+// kind.
 CKPT__DECL void ckpt_bind_bytes(ckpt_state *st, const char *name, void *data, size_t size);
-// A file that travels in the checkpoint: only in the .tar kinds (CKPT_UNSUPPORTED elsewhere). Saving reads the file at `path`,
-// loading writes it there again, whole or absent. The path is copied.
+// A file that travels in the checkpoint: only in the .tar kinds (CKPT_UNSUPPORTED elsewhere). Saving reads the
+// file at `path`, loading writes it there again, whole or absent. The path is copied.
 CKPT__DECL void ckpt_bind_file(ckpt_state *st, const char *name, const char *path);
 // Frees the table, not the bound memory, and leaves the state empty and usable. NULL is fine.
 CKPT__DECL void ckpt_state_free(ckpt_state *st);
@@ -509,23 +532,26 @@ CKPT__DECL void ckpt_state_free(ckpt_state *st);
 // >>api.file
 //------------------------------------------------------------------------------
 
-// Writes one checkpoint and returns when it is durable: written aside in the same folder, checksummed on the way, synced, renamed over
-// what was there, the folder synced. Whatever happens in between, `path` holds the old file or the new one, whole.
-// path: its ending chooses the container (.pt, also for any other ending; .safetensors; .tar holding a .pt) and the compression
-// (.pt.gz .bz2 .lz4 .lzma .lzo .xz .zst, the same after .safetensors; .tar.gz .tgz .tar.bz2 .tar.lzma). Missing folders are made.
-// t: stored with it; NULL stores none. Blocks until done; several threads write big states. Any thread, if nobody changes the state.
-// CKPT_ARG, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH (no permission), CKPT_NOMEM, CKPT_UNSUPPORTED (no such compression here), and what
-// st->copy returned.
+// Writes one checkpoint and returns when it is durable: written aside in the same folder, checksummed on the
+// way, synced, renamed over what was there, the folder synced. Whatever happens in between, `path` holds the
+// old file or the new one, whole.
+// path: its ending chooses the container (.pt, also for any other ending; .safetensors; .tar holding a .pt) and
+// the compression (.pt.gz .bz2 .lz4 .lzma .lzo .xz .zst, the same after .safetensors; .tar.gz .tgz .tar.bz2
+// .tar.lzma). Missing folders are made.
+// t: stored with it; NULL stores none. Blocks until done; several threads write big states. Any thread, if
+// nobody changes the state.
+// CKPT_ARG, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH (no permission), CKPT_NOMEM, CKPT_UNSUPPORTED (no such
+// compression here), and what st->copy returned.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt_timestamp *t);
 
 typedef struct ckpt_load_desc {
     uint32_t           _canary;                 // must stay 0
-    const char        *load_path;               // required: a file, a link, or "x.symlink"; {run_name} and {rank} (0) are filled in
+    const char        *load_path;               // required: a file, a link, "x.symlink"; {run_name}, {rank} (0) filled in
     ckpt_state        *state;                   // required: filled in place
     bool               load_weights_only;       // only names under state/model/
-    bool               not_strict;              // missing and unexpected names are allowed; same name, other shape never is
+    bool               not_strict;              // missing and unexpected names pass; same name, other shape never
     bool               no_verify;               // skip the checksums
-    const char *const *load_ignore_keys;        // globs over names, Composer's rules: '*' crosses '/'; {"state/optimizers/*"}
+    const char *const *load_ignore_keys;        // Composer's globs over names, '*' crosses '/': {"state/optimizers/*"}
     int                load_ignore_keys_count;
     ckpt_ranks         ranks;
     const char        *run_name;                // for {run_name} in load_path; default: COMPOSER_RUN_NAME, RUN_NAME
@@ -534,13 +560,15 @@ typedef struct ckpt_load_desc {
     ckpt_allocator     allocator;
 } ckpt_load_desc;
 
-// Fills the bound memory from a checkpoint: ours, or a .pt that PyTorch or Composer wrote, or any .safetensors. The file's content
-// tells its kind, not its name. at (may be NULL): the stored timestamp, zeros when there is none or for weights only.
-// First everything is compared: names, kinds, dtypes, shapes. CKPT_MISMATCH leaves bound memory untouched and names what differs.
-// Then tensors are read straight into place, with several threads, checksums verified on the way: CKPT_CORRUPT names the damaged
-// entry, and bound memory must then be taken as garbage (load another checkpoint, as ckpt_saver_resume does by itself).
-// Names in the file that only this library or other ranks use are never unexpected. Nothing in a file is ever executed.
-// CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED. Blocks. Any thread.
+// Fills the bound memory from a checkpoint: ours, or a .pt that PyTorch or Composer wrote, or any .safetensors.
+// The file's content tells its kind, not its name. at (may be NULL): the stored timestamp, zeros when there is
+// none or for weights only. First everything is compared: names, kinds, dtypes, shapes. CKPT_MISMATCH leaves
+// bound memory untouched and names what differs. Then tensors are read straight into place, with several
+// threads, checksums verified on the way: CKPT_CORRUPT names the damaged entry, and bound memory must then be
+// taken as garbage (load another checkpoint, as ckpt_saver_resume does by itself). Names in the file that only
+// this library or other ranks use are never unexpected. Nothing in a file is ever executed.
+// CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED. Blocks. Any
+// thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at);
 
 typedef enum ckpt_kind {
@@ -561,35 +589,41 @@ typedef struct ckpt_entry {
 
 typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools, partial reads
 
-// Opens a checkpoint file of any kind that ckpt_load reads. A compressed one is unpacked into an unnamed temporary file first.
-// *out is NULL after a failure. Errors as ckpt_load. The object belongs to one thread at a time.
+// Opens a checkpoint file of any kind that ckpt_load reads. A compressed one is unpacked into an unnamed
+// temporary file first. *out is NULL after a failure. Errors as ckpt_load. The object belongs to one thread at
+// a time.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_open(ckpt_file **out, const char *path);
 // Number of entries; 0 for NULL. Levels of nested dicts are no entries, their leaves are.
 CKPT__DECL int      ckpt_file_count(const ckpt_file *f);
 // Describes entry `index`, in file order. CKPT_ARG: no such index.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_entry(const ckpt_file *f, int index, ckpt_entry *out);
-// Copies bytes [offset, offset + size) of an entry's value to dst: a tensor row-major whatever its strides in the file; an int as
-// int64_t, a float as double, a bool as one byte, text without a NUL. Not verified: call ckpt_file_verify first where that matters.
+// Copies bytes [offset, offset + size) of an entry's value to dst: a tensor row-major whatever its strides in
+// the file; an int as int64_t, a float as double, a bool as one byte, text without a NUL. Not verified: call
+// ckpt_file_verify first where that matters.
 // CKPT_ARG: the range reaches past ckpt_entry.size; CKPT_UNSUPPORTED: the kind has no bytes (NONE, OTHER).
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_read(ckpt_file *f, int index, uint64_t offset, void *dst, size_t size);
-// Reads the whole file and checks every checksum in constant memory. CKPT_CORRUPT: the sentence names the bad entry. In files of
-// this library a changed byte anywhere is found; files of others are covered as far as their own checksums go. Blocks.
+// Reads the whole file and checks every checksum in constant memory. CKPT_CORRUPT: the sentence names the bad
+// entry. In files of this library a changed byte anywhere is found; files of others are covered as far as their
+// own checksums go. Blocks.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_verify(ckpt_file *f);
 // NULL is fine.
 CKPT__DECL void     ckpt_file_close(ckpt_file *f);
 
-// Makes `destination` lead to the file that path names (Composer's get_file): a symbolic link to its absolute path. A path that
-// ends in ".symlink" is a text file that holds the real path, relative to its own folder; it is followed, up to 8 times, and it is
-// tried when `path` itself is missing. CKPT_EXISTS: destination exists and overwrite is off. CKPT_NOT_FOUND names what was asked for.
+// Makes `destination` lead to the file that path names (Composer's get_file): a symbolic link to its absolute
+// path. A path that ends in ".symlink" is a text file that holds the real path, relative to its own folder; it
+// is followed, up to 8 times, and it is tried when `path` itself is missing. CKPT_EXISTS: destination exists
+// and overwrite is off. CKPT_NOT_FOUND names what was asked for.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite);
-// Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in ".symlink" (CKPT_ARG) and must
-// not exist (CKPT_EXISTS).
+// Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in
+// ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS).
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_create_symlink_file(const char *target, const char *path);
-// CKPT_EXISTS when the folder or a folder below it holds a file, hidden ones not counted. A missing folder is empty.
+// CKPT_EXISTS when the folder or a folder below it holds a file, hidden ones not counted. A missing folder is
+// empty.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_ensure_folder_is_empty(const char *folder);
-// CKPT_EXISTS when the folder holds a file that matches the template `filename` and whose counters are later than desc->timestamp:
-// saving on would mix two histories. The saver calls it by itself unless its `overwrite` is on. Composer's rule: any one counter
-// later is a conflict; *_in_epoch counters count only in the same epoch.
+// CKPT_EXISTS when the folder holds a file that matches the template `filename` and whose counters are later
+// than desc->timestamp: saving on would mix two histories. The saver calls it by itself unless its `overwrite`
+// is on. Composer's rule: any one counter later is a conflict; *_in_epoch counters count only in the same
+// epoch.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_ensure_folder_has_no_conflicting_files(const char *folder, const char *filename,
                                                                                 const ckpt_name_desc *desc);
 
@@ -599,7 +633,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_ensure_folder_has_no_conflicting_files(c
 
 #define CKPT_NONE      ""               // switches a default name off (Composer's None)
 #define CKPT_KEEP_ALL  0
-#define CKPT_KEEP_NONE (-1)             // delete each file once it is handed on (Composer's 0); with a local folder alone: at once
+#define CKPT_KEEP_NONE (-1)             // delete each once handed on (Composer's 0); local folder alone: at once
 
 // The moments at which Composer considers a checkpoint.
 typedef enum ckpt_event { CKPT_BATCH_CHECKPOINT, CKPT_EPOCH_CHECKPOINT, CKPT_ITERATION_CHECKPOINT } ckpt_event;
@@ -607,8 +641,8 @@ typedef enum ckpt_event { CKPT_BATCH_CHECKPOINT, CKPT_EPOCH_CHECKPOINT, CKPT_ITE
 typedef enum ckpt_snapshot {
     CKPT_SNAPSHOT_NONE,         // the call writes the file before it returns
     CKPT_SNAPSHOT_COPY,         // the call copies the state to a reused buffer; a thread writes it
-    CKPT_SNAPSHOT_LAZY          // the call only notes names and scalars; threads copy while the forward and backward pass run, and
-                                // ckpt_saver_fence, called before the optimizer changes anything, waits for what is left
+    CKPT_SNAPSHOT_LAZY          // the call only notes names and scalars; threads copy while the forward and
+                                // backward pass run; ckpt_saver_fence before the optimizer changes anything
 } ckpt_snapshot;
 
 // All strings are copied by ckpt_saver_open.
@@ -619,20 +653,20 @@ typedef struct ckpt_saver_desc {
     const char        *folder;                  // default "{run_name}/checkpoints"
     const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders
     const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link
-    const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; an integer alone counts epochs
-    bool             (*should_save)(const ckpt_timestamp *t, ckpt_event event, void *user);    // decides instead of save_interval
+    const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; a bare integer counts epochs
+    bool             (*should_save)(const ckpt_timestamp *t, ckpt_event event, void *user); // instead of save_interval
     void              *should_save_user;
-    const char        *max_duration;            // "10ep", "20000ba": for "dur" intervals and the save at the end of training
+    const char        *max_duration;            // "10ep", "20000ba": for "dur" intervals and the save at the end
     int64_t            batches_per_epoch;       // for "dur" intervals when max_duration is in epochs
     bool               overwrite;               // default: files of a later time in the folder are an error
     int                num_checkpoints_to_keep; // CKPT_KEEP_ALL (default), CKPT_KEEP_NONE, or the newest N
     int                keep_every;              // beyond the newest N, every Nth checkpoint for ever (0: none)
-    const char        *keep_best;               // bound float that ranks checkpoints, "min:state/metrics/loss": the best is kept too
+    const char        *keep_best;               // a bound float, "min:state/metrics/loss": the best one is kept too
     bool               weights_only;            // only names under state/model/
     const char *const *ignore_keys;             // globs over names that are left out, as in ckpt_load_desc
     int                ignore_keys_count;
     ckpt_snapshot      snapshot;                // default CKPT_SNAPSHOT_NONE
-    size_t             max_staging_bytes;       // limit of the snapshot's memory (0: what the state needs); see SNAPSHOTS
+    size_t             max_staging_bytes;       // of the snapshot (0: what the state needs); see SNAPSHOTS
     ckpt_ranks         ranks;
     ckpt_logger        logger;
     ckpt_on_progress   progress;
@@ -640,37 +674,42 @@ typedef struct ckpt_saver_desc {
 } ckpt_saver_desc;
 
 typedef struct ckpt_saver ckpt_saver;
-// Opens a saver and checks now what could go wrong later: names, interval, compression tools, the folder (made when missing, must
-// be writable, must not be in use by another saver: CKPT_EXISTS names it). COPY and LAZY allocate and touch their buffer here.
-// *out is NULL after a failure. The object belongs to one thread at a time, except where ckpt_saver_request says otherwise.
+// Opens a saver and checks now what could go wrong later: names, interval, compression tools, the folder (made
+// when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it). COPY and LAZY
+// allocate and touch their buffer here. *out is NULL after a failure. The object belongs to one thread at a
+// time, except where ckpt_saver_request says otherwise.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
-// Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL) gets its timestamp. A
-// damaged one is left where it is, reported to the logger, and the next older one is tried. From then on the saver owns the
-// folder's checkpoints: it rotates them and goes on where they end.
-// CKPT_NOT_FOUND: the folder has none, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are some but none
-// verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. Call it before the first save.
+// Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
+// gets its timestamp. A damaged one is left where it is, reported to the logger, and the next older one is
+// tried. From then on the saver owns the folder's checkpoints: it rotates them and goes on where they end.
+// CKPT_NOT_FOUND: the folder has none, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
+// some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. Call
+// it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
-// Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never twice for one batch
-// count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a copy of the state (and for the save
-// before, if that is still being written); LAZY for microseconds. A failure of the background is returned once, by the next of these
-// calls or by wait, and the saver goes on; the previous checkpoint and `latest` stay as they were.
+// Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
+// twice for one batch count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a
+// copy of the state (and for the save before, if that is still being written); LAZY for microseconds. A failure
+// of the background is returned once, by the next of these calls or by wait, and the saver goes on; the
+// previous checkpoint and `latest` stay as they were.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_batch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_epoch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp *t);
 // Saves now, due or not, in the saver's snapshot mode. Blocking and errors as above.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_save(ckpt_saver *s, const ckpt_timestamp *t);
-// LAZY: blocks until the bound memory may change again. Call it before the optimizer step; without a running snapshot, and in the
-// other modes, it returns at once. The next *_end and save fence by themselves.
+// LAZY: blocks until the bound memory may change again. Call it before the optimizer step; without a running
+// snapshot, and in the other modes, it returns at once. The next *_end and save fence by themselves.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_fence(ckpt_saver *s);
-// Asks for a checkpoint at the next *_end, due or not. Any thread, and async-signal-safe: meant for SIGTERM and SIGUSR1 handlers.
+// Asks for a checkpoint at the next *_end, due or not. Any thread, and async-signal-safe: meant for SIGTERM and
+// SIGUSR1 handlers.
 CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
-// The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns how many; *paths
-// (may be NULL) is valid until the next call on the saver.
+// The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns
+// how many; *paths (may be NULL) is valid until the next call on the saver.
 CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **paths);
-// Blocks until all that was asked for is durable, linked and rotated. timeout_s 0: no limit; else CKPT_TIMEOUT, and the work goes on.
-// Returns a background failure that was not returned yet.
+// Blocks until all that was asked for is durable, linked and rotated. timeout_s 0: no limit; else CKPT_TIMEOUT,
+// and the work goes on. Returns a background failure that was not returned yet.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
-// Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one that was returned before.
+// Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
+// that was returned before.
 // CKPT_TIMEOUT: the saver stays open and valid, call again. NULL: CKPT_OK.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_close(ckpt_saver *s, double timeout_s);
 
@@ -687,7 +726,7 @@ typedef struct ckpt_folder_desc {
 } ckpt_folder_desc;
 
 typedef struct ckpt_checkpoint {
-    const char    *name;                // below the folder; like the other texts owned by the folder, until it is changed or closed
+    const char    *name;                // below the folder; texts are the folder's, until it is changed or closed
     const char    *path;
     const char    *latest;              // name of the link that leads to it; NULL: none does
     ckpt_timestamp timestamp;
@@ -702,49 +741,56 @@ typedef struct ckpt_checkpoint {
     bool           damaged;             // an earlier look found that it does not verify
     bool           abandoned;           // the run went back before it and saved again
     bool           missing;             // the index has it, the folder has not
-    bool           foreign;             // not known to be of this library (a compressed file that is not in the index is not
-                                        // opened to find out): listed, but nothing ever removes it by itself
+    bool           foreign;             // not known to be of this library (a compressed file that is not in the
+                                        // index is not opened to find out): listed, never removed by itself
 } ckpt_checkpoint;
 
 typedef struct ckpt_folder ckpt_folder;
 
-// Looks at what the folder holds: its index, and the files that the index does not know. Changes nothing; a saver may be at work.
-// CKPT_NOT_FOUND: no such folder. The object belongs to one thread at a time and is a view of the moment of opening.
+// Looks at what the folder holds: its index, and the files that the index does not know. Changes nothing; a
+// saver may be at work.
+// CKPT_NOT_FOUND: no such folder. The object belongs to one thread at a time and is a view of the moment of
+// opening.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_open(ckpt_folder **out, const ckpt_folder_desc *desc);
 // Number of checkpoints; 0 for NULL.
 CKPT__DECL int      ckpt_folder_count(const ckpt_folder *f);
 // Describes one, the oldest save first. CKPT_ARG: no such index.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_entry(const ckpt_folder *f, int index, ckpt_checkpoint *out);
-// Index of the checkpoint that a name below the folder, or any path to it, also through links, leads to; -1: none of these.
+// Index of the checkpoint that a name below the folder, or any path to it, also through links, leads to; -1:
+// none of these.
 CKPT__DECL int      ckpt_folder_find(const ckpt_folder *f, const char *name);
-// Reads all of it and checks every checksum, as ckpt_file_verify; the index remembers the outcome where it may be written.
+// Reads all of it and checks every checksum, as ckpt_file_verify; the index remembers the outcome where it may
+// be written.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_verify(ckpt_folder *f, int index);
-// Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save. CKPT_UNSUPPORTED: a
-// foreign file.
+// Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save.
+// CKPT_UNSUPPORTED: a foreign file.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bool pinned);
-// Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with none left it is
-// removed. Indices after it change. CKPT_ARG: it is pinned. CKPT_EXISTS: a saver has the folder open.
+// Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
+// none left it is removed. Indices after it change. CKPT_ARG: it is pinned. CKPT_EXISTS: a saver has the folder
+// open.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_remove(ckpt_folder *f, int index);
 
 typedef struct ckpt_gc_desc {
     uint32_t    _canary;                // must stay 0
-    int         num_checkpoints_to_keep; // CKPT_KEEP_ALL (default): none is too old; else the newest N stay, at least 1
+    int         num_checkpoints_to_keep; // CKPT_KEEP_ALL (default): none is too old; else the newest N, at least 1
     int         keep_every;             // beyond those, every Nth save (0: none)
     const char *keep_best;              // "min" or "max": the best recorded metric stays too
     bool        damaged;                // delete what is known to be damaged
     bool        dry_run;                // report only
-    void      (*removed)(const char *name, uint64_t size, void *user);  // once per file, the left-overs of killed savers too
+    void      (*removed)(const char *name, uint64_t size, void *user); // once per file
     void       *user;
 } ckpt_gc_desc;
 
-// Tidies a folder: deletes the hidden files of killed savers and what the rules above let go, brings the index up to what is there,
-// and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that verifies. Pinned and foreign files stay; nothing is deleted
-// unless one that stays verifies (CKPT_CORRUPT). CKPT_EXISTS: a saver has the folder open.
+// Tidies a folder: deletes the hidden files of killed savers and what the rules above let go, brings the index
+// up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
+// verifies. Pinned and foreign files stay; nothing is deleted unless one that stays verifies (CKPT_CORRUPT).
+// CKPT_EXISTS: a saver has the folder open.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
 // NULL is fine.
 CKPT__DECL void     ckpt_folder_close(ckpt_folder *f);
 
-// Opens one file, checks every checksum, closes it. Errors as ckpt_file_open and ckpt_file_verify. progress may be NULL.
+// Opens one file, checks every checksum, closes it. Errors as ckpt_file_open and ckpt_file_verify. progress may
+// be NULL.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_verify(const char *path, const ckpt_on_progress *progress);
 
 typedef struct ckpt_convert_desc {
@@ -757,9 +803,10 @@ typedef struct ckpt_convert_desc {
     ckpt_allocator     allocator;
 } ckpt_convert_desc;
 
-// Writes a checkpoint again in another container or compression, durably, in little memory whatever its size. Within one kind of
-// container the bytes stay the same, so any file can be packed and unpacked; from one to another every tensor and value is carried
-// over by name. Values of no kind (None, objects of unknown types) are left out.
+// Writes a checkpoint again in another container or compression, durably, in little memory whatever its size.
+// Within one kind of container the bytes stay the same, so any file can be packed and unpacked; from one to
+// another every tensor and value is carried over by name. Values of no kind (None, objects of unknown types)
+// are left out.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 #ifdef __cplusplus
@@ -777,9 +824,11 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 #if !defined(CKPT_NO_REMOTE) && defined(__has_include)
     #if !__has_include(<curl/curl.h>)
-        #error "ckpt.h: curl/curl.h not found: install libcurl4-openssl-dev (Debian), libcurl-devel (Fedora) or curl (Homebrew), or define CKPT_NO_REMOTE for local files only"
+        #error ckpt.h: curl/curl.h not found: install libcurl4-openssl-dev (Debian), libcurl-devel (Fedora) or curl (Homebrew), \
+               or define CKPT_NO_REMOTE for local files only
     #elif !__has_include(<openssl/evp.h>)
-        #error "ckpt.h: openssl/evp.h not found: install libssl-dev (Debian), openssl-devel (Fedora) or openssl (Homebrew), or define CKPT_NO_REMOTE for local files only"
+        #error ckpt.h: openssl/evp.h not found: install libssl-dev (Debian), openssl-devel (Fedora) or openssl (Homebrew), \
+               or define CKPT_NO_REMOTE for local files only
     #endif
 #endif
 
@@ -941,8 +990,9 @@ static void ckpt__mem_free_text(const ckpt_allocator *a, char *text) {
     if (text != NULL) ckpt__mem_free(a, text, strlen(text) + 1);
 }
 
-// Makes room for `need` items in all, at least doubling, so that adding one at a time stays linear. New room is zeroed.
-static ckpt_err ckpt__mem_grow(const ckpt_allocator *a, void **items, size_t item_size, size_t *capacity, size_t need) {
+// Makes room for `need` items in all, at least doubling, so that adding one at a time stays linear. What the new room holds is
+// undefined: pages that are never used are never touched.
+static ckpt_err ckpt__mem_room(const ckpt_allocator *a, void **items, size_t item_size, size_t *capacity, size_t need) {
     if (need <= *capacity) return CKPT_OK;
     size_t cap = *capacity < 8 ? 8 : *capacity;
     while (cap < need) {
@@ -951,10 +1001,17 @@ static ckpt_err ckpt__mem_grow(const ckpt_allocator *a, void **items, size_t ite
     }
     void *p = ckpt__mem_resize(a, *items, *capacity * item_size, cap * item_size);
     if (p == NULL) return CKPT_NOMEM;
-    memset((char *)p + *capacity * item_size, 0, (cap - *capacity) * item_size);
     *items = p;
     *capacity = cap;
     return CKPT_OK;
+}
+
+// The same with the new room zeroed.
+static ckpt_err ckpt__mem_grow(const ckpt_allocator *a, void **items, size_t item_size, size_t *capacity, size_t need) {
+    size_t before = *capacity;
+    ckpt_err e = ckpt__mem_room(a, items, item_size, capacity, need);
+    if (e == CKPT_OK && *capacity > before) memset((char *)*items + before * item_size, 0, (*capacity - before) * item_size);
+    return e;
 }
 
 //-- buffer ----------------------------------------------------------------------
@@ -3064,7 +3121,7 @@ static void ckpt__json_add_text(ckpt__buf *b, const char *p, size_t n) {
             #define CKPT__DIGEST_X86
         #endif
     #endif
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32) && !defined(CKPT__NO_SIMD)
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32) && !defined(__AARCH64EB__) && !defined(CKPT__NO_SIMD)
     #define CKPT__DIGEST_ARM
 #endif
 
@@ -5447,7 +5504,7 @@ static void ckpt__items_free(ckpt__items *it) {
 // Adds a value that is not the caller's: the timestamp's counters, the saver's record. `name`, which has no list levels, must
 // outlive the selection.
 static ckpt_err ckpt__items_add(ckpt__items *it, char *name, ckpt_kind kind, void *data, size_t size) {
-    ckpt_err e = ckpt__mem_grow(&it->allocator, (void **)&it->list, sizeof *it->list, &it->cap, it->count + 1);
+    ckpt_err e = ckpt__mem_room(&it->allocator, (void **)&it->list, sizeof *it->list, &it->cap, it->count + 1);
     if (e != CKPT_OK) return e;
     ckpt__binding *b = &it->list[it->count++];
     memset(b, 0, sizeof *b);
@@ -5458,15 +5515,15 @@ static ckpt_err ckpt__items_add(ckpt__items *it, char *name, ckpt_kind kind, voi
     return CKPT_OK;
 }
 
-// The bindings of a state that go into a file, in the order in which they were bound. `out` is initialised here; after a
-// failure it is empty. Globs that match nothing are logged as warnings.
-static ckpt_err ckpt__state_select(const ckpt_state *st, bool weights_only, const char *const *ignore, int ignore_count,
-                                   const ckpt_logger *log, ckpt__items *out) {
-    ckpt__items_init(out, &st->allocator);
+// The bindings of a state that go into a file, in the order in which they were bound. What `out` held is forgotten, its room is
+// used again. Globs that match nothing are logged as warnings.
+static ckpt_err ckpt__state_select_again(const ckpt_state *st, bool weights_only, const char *const *ignore, int ignore_count,
+                                         const ckpt_logger *log, ckpt__items *out) {
     ckpt__state_globs globs;
+    out->count = 0;
     ckpt_err e = ckpt__state_globs_init(&globs, &st->allocator, ignore, ignore_count);
     if (e == CKPT_OK && st->count > 0)
-        e = ckpt__mem_grow(&out->allocator, (void **)&out->list, sizeof *out->list, &out->cap, (size_t)st->count + 32);
+        e = ckpt__mem_room(&out->allocator, (void **)&out->list, sizeof *out->list, &out->cap, (size_t)st->count + 32);
     for (int i = 0; i < st->count && e == CKPT_OK; i++) {
         const char *canonical = ckpt__state_canonical_of(&st->items[i]);
         bool ignored = false;
@@ -5476,6 +5533,15 @@ static ckpt_err ckpt__state_select(const ckpt_state *st, bool weights_only, cons
     }
     if (e == CKPT_OK) ckpt__state_globs_warn(&globs, log);
     ckpt__state_globs_free(&globs);
+    if (e != CKPT_OK) out->count = 0;
+    return e;
+}
+
+// The same for an `out` that is not initialised yet; after a failure it is empty.
+static ckpt_err ckpt__state_select(const ckpt_state *st, bool weights_only, const char *const *ignore, int ignore_count,
+                                   const ckpt_logger *log, ckpt__items *out) {
+    ckpt__items_init(out, &st->allocator);
+    ckpt_err e = ckpt__state_select_again(st, weights_only, ignore, ignore_count, log, out);
     if (e != CKPT_OK) ckpt__items_free(out);
     return e;
 }
@@ -5515,7 +5581,7 @@ static ckpt_err ckpt__items_add_timestamp(ckpt__items *it, ckpt__state_stamp *st
 //------------------------------------------------------------------------------
 // >>plan       [I]  a container as a list: what to write where, and what lies where
 //
-// uses:    error memory platform text state
+// uses:    error memory
 // threads: built by one thread; the engine's workers read it and fill in the checksums
 //
 // A container's writer makes a plan: every byte of the file, in file order, either as bytes of
@@ -5599,8 +5665,18 @@ static void ckpt__plan_free(ckpt__plan *p) {
     memset(p, 0, sizeof *p);
 }
 
+// Empties the plan and keeps its room: the next plan of the same state then needs no fresh pages, which cost more than the
+// planning itself.
+static void ckpt__plan_reset(ckpt__plan *p) {
+    p->seg_count = p->fixup_count = p->blob_count = 0;
+    p->bytes.len = p->texts.len = 0;
+    p->bytes.err = p->texts.err = p->err = CKPT_OK;
+    p->size = 0;
+}
+
 static ckpt__seg *ckpt__plan_add_seg(ckpt__plan *p, ckpt__seg_kind kind, uint64_t size) {
-    if (p->err == CKPT_OK) p->err = ckpt__mem_grow(&p->allocator, (void **)&p->segs, sizeof *p->segs, &p->seg_cap, p->seg_count + 1);
+    if (p->err == CKPT_OK)
+        p->err = ckpt__mem_room(&p->allocator, (void **)&p->segs, sizeof *p->segs, &p->seg_cap, p->seg_count + 1);
     if (p->err != CKPT_OK) return NULL;
     ckpt__seg *s = &p->segs[p->seg_count++];
     s->offset = p->size;
@@ -5616,9 +5692,11 @@ static ckpt__seg *ckpt__plan_add_seg(ckpt__plan *p, ckpt__seg_kind kind, uint64_
 
 // Starts a blob at the current place; its size grows with the segments given to it. Returns its index, -1 after a failure.
 static int ckpt__plan_blob(ckpt__plan *p, const char *name) {
-    if (p->err == CKPT_OK) p->err = ckpt__mem_grow(&p->allocator, (void **)&p->blobs, sizeof *p->blobs, &p->blob_cap, p->blob_count + 1);
+    if (p->err == CKPT_OK)
+        p->err = ckpt__mem_room(&p->allocator, (void **)&p->blobs, sizeof *p->blobs, &p->blob_cap, p->blob_count + 1);
     if (p->err != CKPT_OK) return -1;
     ckpt__blob *b = &p->blobs[p->blob_count];
+    memset(b, 0, sizeof *b);
     b->offset = p->size;
     b->name = (const char *)(uintptr_t)p->texts.len;
     ckpt__buf_add(&p->texts, name, strlen(name) + 1);
@@ -5657,7 +5735,8 @@ static size_t ckpt__plan_late_bytes(ckpt__plan *p, const void *bytes, size_t siz
 }
 
 static void ckpt__plan_fixup(ckpt__plan *p, size_t at, int blob, bool hex, size_t seg_first) {
-    if (p->err == CKPT_OK) p->err = ckpt__mem_grow(&p->allocator, (void **)&p->fixups, sizeof *p->fixups, &p->fixup_cap, p->fixup_count + 1);
+    if (p->err == CKPT_OK)
+        p->err = ckpt__mem_room(&p->allocator, (void **)&p->fixups, sizeof *p->fixups, &p->fixup_cap, p->fixup_count + 1);
     if (p->err != CKPT_OK) return;
     ckpt__fixup *f = &p->fixups[p->fixup_count++];
     f->at = at;
@@ -5719,10 +5798,12 @@ typedef struct ckpt__toc {
     int           *slots;           // hash table of names: entry + 1, 0 empty
     size_t         slot_count;
     bool           own;             // written by this library
-    // CRC-32 of all bytes of [structure_begin, structure_end) that lie in no blob, in file order; verified by the engine
+    // CRC-32 of all bytes of [structure_begin, structure_end) that lie in no blob, in file order, and of so many '0' behind them,
+    // which stand for the sum's own digits; verified by the engine
     bool           has_structure_crc;
     uint64_t       structure_begin, structure_end;
     uint32_t       structure_crc;
+    int            structure_blank;
 } ckpt__toc;
 
 static void ckpt__toc_init(ckpt__toc *t, const ckpt_allocator *a) {
@@ -5748,7 +5829,8 @@ static char *ckpt__toc_text(ckpt__toc *t, const void *bytes, size_t size) {
     if (t->page_count == 0 || t->page_size - t->page_used <= size) {
         size_t page = sizeof(size_t) + size + 1;
         if (page < 65536) page = 65536;
-        if (ckpt__mem_grow(&t->allocator, (void **)&t->pages, sizeof *t->pages, &t->page_cap, t->page_count + 1) != CKPT_OK) return NULL;
+        ckpt_err e = ckpt__mem_grow(&t->allocator, (void **)&t->pages, sizeof *t->pages, &t->page_cap, t->page_count + 1);
+        if (e != CKPT_OK) return NULL;
         char *p = (char *)ckpt__mem_resize(&t->allocator, NULL, 0, page);
         if (p == NULL) return NULL;
         memcpy(p, &page, sizeof page);
@@ -5767,8 +5849,11 @@ static char *ckpt__toc_text(ckpt__toc *t, const void *bytes, size_t size) {
 static ckpt__entry *ckpt__toc_entry(ckpt__toc *t, const char *name, size_t name_len, ckpt_kind kind) {
     char *copy = ckpt__toc_text(t, name, name_len);
     if (copy == NULL) return NULL;
-    if (t->count >= (size_t)INT_MAX - 1) { (void)ckpt__error_set(CKPT_CORRUPT, "it has more than 2147483646 entries"); return NULL; }
-    if (ckpt__mem_grow(&t->allocator, (void **)&t->entries, sizeof *t->entries, &t->cap, t->count + 1) != CKPT_OK) return NULL;
+    if (t->count >= (size_t)INT_MAX - 1) {
+        (void)ckpt__error_set(CKPT_CORRUPT, "it has more than 2147483646 entries");
+        return NULL;
+    }
+    if (ckpt__mem_room(&t->allocator, (void **)&t->entries, sizeof *t->entries, &t->cap, t->count + 1) != CKPT_OK) return NULL;
     ckpt__entry *e = &t->entries[t->count++];
     memset(e, 0, sizeof *e);
     e->name = copy;
@@ -6748,8 +6833,8 @@ static ckpt_err ckpt__pickle_read(ckpt__pickle *k, const ckpt_allocator *a, cons
 // The zip follows PKWARE's APPNOTE 6.3 as torch's writer uses it: entries stored, sizes and CRC-32
 // behind the data (4.3.9, general purpose bit 3), an "FB" extra field whose length aligns the data.
 // A file of our own carries two things more: an entry `<stem>/.ckpt` and an archive comment with the
-// CRC-32 of all bytes that belong to no entry. Each demands the other, and the reader checks that sum
-// whenever it opens such a file, so that no byte of the file can change unseen.
+// CRC-32 of all bytes that belong to no entry. Each demands the other, and the engine compares that sum
+// whenever it verifies, so that no byte of the file can change unseen.
 // Whatever a reader finds wrong with a file of our own is damage, never "unsupported".
 //------------------------------------------------------------------------------
 
@@ -7329,6 +7414,7 @@ typedef struct ckpt__pt_reader {
     uint64_t             window_at;
     size_t               window_len;
     bool                 commented; // the archive comment is ours, with the sum `sum`
+    bool                 other_order; // its own words say that its numbers are not in this machine's byte order
     uint32_t             sum;
     const char          *stem;
     size_t               stem_len;
@@ -7583,20 +7669,6 @@ static ckpt__pt_member *ckpt__pt_find(ckpt__pt_reader *r, const char *folder, ck
     return NULL;
 }
 
-// Adds bytes [from, to) to the running sum of the structure.
-static ckpt_err ckpt__pt_sum(ckpt__pt_reader *r, uint64_t from, uint64_t to, uint32_t *crc) {
-    while (from < to) {
-        size_t n = CKPT__PT_PEEK;
-        if (n > to - from) n = (size_t)(to - from);
-        const char *p = NULL;
-        ckpt_err e = ckpt__pt_look(r, from, n, CKPT__PT_PEEK, &p);
-        if (e != CKPT_OK) return e;
-        *crc = ckpt__digest_crc32(*crc, p, n);
-        from += n;
-    }
-    return CKPT_OK;
-}
-
 // A local header (4.3.7) must say what the directory says. Sets m->data.
 static ckpt_err ckpt__pt_local(ckpt__pt_reader *r, ckpt__pt_member *m, uint64_t limit, size_t ahead) {
     const char *h = NULL;
@@ -7622,28 +7694,42 @@ static ckpt_err ckpt__pt_local(ckpt__pt_reader *r, ckpt__pt_member *m, uint64_t 
     return CKPT_OK;
 }
 
-// Checks every local header, and in a file of our own the sum over all bytes that belong to no entry.
+// Checks every local header of a foreign file, and finds where the data begin.
 static ckpt_err ckpt__pt_locals(ckpt__pt_reader *r) {
     uint64_t before = 0;
-    uint32_t crc = 0;
     size_t ahead = CKPT__PT_WINDOW;
     for (size_t i = 0; i < r->count; i++) {
         ckpt__pt_member *m = &r->members[i];
         if (m->header < before) return ckpt__pt_damaged("two entries overlap");
-        // The window begins with what is summed first; begun at the header it would be read twice for every entry.
-        const char *p = NULL;
-        ckpt_err e = before < m->header ? ckpt__pt_look(r, before, 1, ahead, &p) : CKPT_OK;
-        if (e == CKPT_OK) e = ckpt__pt_local(r, m, i + 1 < r->count ? r->members[i + 1].header : r->dir_at, ahead);
-        if (e == CKPT_OK && r->commented) e = ckpt__pt_sum(r, before, m->data, &crc);
+        ckpt_err e = ckpt__pt_local(r, m, i + 1 < r->count ? r->members[i + 1].header : r->dir_at, ahead);
         if (e != CKPT_OK) return e;
         before = m->data + m->size;
         ahead = m->size < CKPT__PT_BIG ? CKPT__PT_WINDOW : CKPT__PT_PEEK;
     }
-    if (!r->commented) return CKPT_OK;
-    ckpt_err e = ckpt__pt_sum(r, before, r->src->size - CKPT__PT_HEX, &crc);
-    crc = ckpt__digest_crc32(crc, "00000000", CKPT__PT_HEX);
-    if (e == CKPT_OK && crc != r->sum) return ckpt__pt_damaged("the checksum of its headers and directory is wrong");
-    return e;
+    return CKPT_OK;
+}
+
+// In a file of our own the data end where their descriptor begins, and that ends where the next entry begins, so the headers need
+// not be read to find them: of 100,000 small tensors they are most of the file. The sum over all bytes that belong to no
+// entry is compared when the data are read and summed.
+static ckpt_err ckpt__pt_places(ckpt__pt_reader *r) {
+    uint64_t before = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        ckpt__pt_member *m = &r->members[i];
+        uint64_t limit = i + 1 < r->count ? r->members[i + 1].header : r->dir_at, least = CKPT__PT_LOCAL + m->name_len;
+        uint64_t behind = m->size >= ckpt__pt_max32 ? 24 : 16;
+        if (m->header != before || limit < m->header || limit - m->header < least + behind ||
+            m->size > limit - m->header - least - behind)
+            return ckpt__pt_damaged("its entries are not where the directory says");
+        m->data = limit - behind - m->size;
+        before = limit;
+    }
+    r->toc->has_structure_crc = true;
+    r->toc->structure_begin = r->src->base;
+    r->toc->structure_end = r->src->base + r->src->size - CKPT__PT_HEX;
+    r->toc->structure_blank = CKPT__PT_HEX;
+    r->toc->structure_crc = r->sum;
+    return CKPT_OK;
 }
 
 // torch writes no sums under set_crc32_options(False).
@@ -7688,7 +7774,8 @@ static ckpt_err ckpt__pt_identify(ckpt__pt_reader *r) {
     if (e != CKPT_OK) return e;
     if (there && strcmp(text, "little") != 0 && strcmp(text, "big") != 0)
         return ckpt__error_set(CKPT_CORRUPT, "its byte order is neither little nor big");
-    if (there && strcmp(text, ckpt__pickle_byteorder()) != 0)
+    r->other_order = there && strcmp(text, ckpt__pickle_byteorder()) != 0;
+    if (r->other_order)
         return ckpt__error_set(CKPT_UNSUPPORTED, "it was written on a %s-endian machine and this one is not; load and save "
                                "it with torch first", text);
     return ckpt__pt_small(r, "/version", text, &there);
@@ -8014,7 +8101,7 @@ static ckpt_err ckpt__pt_read_all(ckpt__pt_reader *r) {
     ckpt_err e = ckpt__pt_find_end(r);
     if (e == CKPT_OK) e = ckpt__pt_read_directory(r);
     if (e == CKPT_OK) e = ckpt__pt_index(r);
-    if (e == CKPT_OK) e = ckpt__pt_locals(r);
+    if (e == CKPT_OK) e = r->commented ? ckpt__pt_places(r) : ckpt__pt_locals(r);
     if (e == CKPT_OK) e = ckpt__pt_identify(r);
     if (e == CKPT_OK) e = ckpt__pt_read_pickle(r, &root);
     if (e == CKPT_OK) e = ckpt__pt_walk(r, root, 0);
@@ -8034,7 +8121,7 @@ static ckpt_err ckpt__pt_read(ckpt__toc *t, const ckpt__source *src) {
     ckpt__buf_init(&r.bytes, a);
     ckpt__buf_init(&r.path, a);
     ckpt_err e = ckpt__pt_read_all(&r);
-    if (e == CKPT_UNSUPPORTED && r.commented) {
+    if (e == CKPT_UNSUPPORTED && r.commented && !r.other_order) {
         e = CKPT_CORRUPT;
         ckpt__error_last.code = e;
     }
@@ -8283,8 +8370,8 @@ static ckpt_err ckpt__safetensors_lay(ckpt__plan *p, ckpt__buf *b, const ckpt__s
         int blob = ckpt__plan_blob(p, ckpt__state_canonical_of(it));
         if (blob < 0) break;
         if (!tensor && it->size <= CKPT__PLAN_CAPTURE) ckpt__plan_bytes(p, it->data, it->size, blob);
-        else ckpt__plan_data(p, tensor && it->tensor.device ? CKPT__SEG_DEVICE : CKPT__SEG_DATA, tensor ? it->tensor.data : it->data,
-                        items[i].size, blob);
+        else ckpt__plan_data(p, tensor && it->tensor.device ? CKPT__SEG_DEVICE : CKPT__SEG_DATA,
+                             tensor ? it->tensor.data : it->data, items[i].size, blob);
     }
     return p->err;
 }
@@ -11358,9 +11445,10 @@ static ckpt_err ckpt__engine_compare(const ckpt__engine_reader *r) {
             return ckpt__error_set(CKPT_CORRUPT, "'%s' is damaged: its checksum is %08x and should be %08x", b->name,
                                    (unsigned)r->sums[i], (unsigned)b->crc);
     }
-    if (t->has_structure_crc && r->gap_sum != t->structure_crc)
+    uint32_t sum = ckpt__digest_crc32(r->gap_sum, "00000000", (size_t)t->structure_blank);
+    if (t->has_structure_crc && sum != t->structure_crc)
         return ckpt__error_set(CKPT_CORRUPT, "its headers are damaged: their checksum is %08x and should be %08x",
-                               (unsigned)r->gap_sum, (unsigned)t->structure_crc);
+                               (unsigned)sum, (unsigned)t->structure_crc);
     return CKPT_OK;
 }
 
@@ -12473,9 +12561,9 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 //
 // .ckpt-index.jsonl: one JSON line per checkpoint, oldest save first, each with the CRC-32 of its own
 // text, and a last line with the CRC-32 of all. It is written aside and renamed. It holds nothing
-// that cannot be found again from the files but the pins and the metrics, so what is left of a
-// damaged one is kept and the rest is read from the files. Names in it are hostile until checked:
-// rotation deletes what they name.
+// that cannot be found again from the files but the pins (and the metrics, where the files do not
+// hold the bound float itself), so what is left of a damaged one is kept and the rest is read
+// from the files. Names in it are hostile until checked: rotation deletes what they name.
 //------------------------------------------------------------------------------
 
 #define CKPT__INDEX_FILE "/.ckpt-index.jsonl"
@@ -12506,6 +12594,7 @@ typedef struct ckpt__index {
     size_t            count, cap;
     bool              lost;             // there was no index file
     bool              damaged;          // some of it could not be read
+    const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
     int               lock;             // descriptor of the lock, -1
     ckpt__buf         lock_path;        // while it is held, so that letting go needs no memory
 } ckpt__index;
@@ -12938,6 +13027,9 @@ static ckpt_err ckpt__index_describe(ckpt__index_scanner *sc, ckpt__index_line *
         has = has && ckpt__time_check(&t) == CKPT_OK;
         int at = ckpt__toc_find(&f->toc, "state/callbacks/CheckpointSaver/save_count");
         if (at >= 0 && f->toc.entries[at].kind == CKPT_KIND_INT && f->toc.entries[at].i > 0) number = f->toc.entries[at].i;
+        at = sc->ix->best != NULL ? ckpt__toc_find(&f->toc, sc->ix->best) : -1;
+        l->has_metric = at >= 0 && f->toc.entries[at].kind == CKPT_KIND_FLOAT;
+        if (l->has_metric) l->metric = f->toc.entries[at].f;
         ckpt__file_close(f);
     }
     ckpt__buf_free(&path);
@@ -13090,12 +13182,23 @@ enum {
     CKPT__SAVER_SLACK  = 256 << 10      // room in the image for a record that grows
 };
 
+#define CKPT__SAVER_STATE "state/callbacks/CheckpointSaver/"
+
+// Names and values of the items that are the saver's own, kept until the plan has copied them.
+typedef struct ckpt__saver_record {
+    ckpt__state_stamp stamp;
+    ckpt__buf         names, paths;     // each with its NUL
+    ckpt_timestamp    times[CKPT__SAVER_RECORD];
+    size_t            count;
+    int64_t           number;
+    char              run_name[sizeof "state/run_name"], save_count[sizeof CKPT__SAVER_STATE "save_count"];
+} ckpt__saver_record;
+
 // One checkpoint on its way. Everything that names it was captured in the call.
 typedef struct ckpt__saver_job {
     ckpt__plan         plan;
-    bool               planned;         // the plan is in use
+    bool               planned;         // the plan is in use; LAZY: the writer makes it, from what the call has taken
     bool               staged;          // the image holds the file's bytes
-    bool               stage;           // LAZY: the writer copies into the image first
     bool               captured;        // the bound memory is no longer needed
     ckpt__file_format  format;
     ckpt__index_line   line;            // line.name is the job's own
@@ -13158,6 +13261,11 @@ struct ckpt_saver {
     uint64_t             number;        // of the last save
     ckpt__saver_told     told[2];       // saves that the progress hook is being told of, the one being written first
     uint64_t             told_done;
+    // What the save being planned holds. LAZY: the writer's from the hand-over until the bound memory is captured
+    ckpt__items          items;
+    ckpt__saver_record  *record;
+    ckpt__buf            captured;      // LAZY: values that the call has taken
+    ckpt__plan           spare;         // the last plan, for its room: of whoever plans
     ckpt__image          image;
     ckpt__index          index;         // guarded by shared->lock once the writer runs
     ckpt__os_info        index_seen;    // the index file as we wrote it
@@ -13283,6 +13391,12 @@ static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
     if (e == CKPT_OK && (matches || strcmp(ckpt__buf_cstr(&a), ckpt__buf_cstr(&b)) == 0))
         e = ckpt__error_set(CKPT_ARG, "latest_filename '%s' is also the name of a checkpoint ('%s'): the link would replace the "
                             "file", s->latest, s->filename);
+    size_t file = a.len, link = b.len;
+    const char *longer = file > link ? ckpt__buf_cstr(&a) : ckpt__buf_cstr(&b);
+    if (e == CKPT_OK && file != link && longer[file < link ? file : link] == '/' &&
+        memcmp(ckpt__buf_cstr(&a), ckpt__buf_cstr(&b), file < link ? file : link) == 0)
+        e = ckpt__error_set(CKPT_ARG, "latest_filename '%s' and filename '%s': one is a folder of the other", s->latest,
+                            s->filename);
     if (e == CKPT_OK && ckpt__txt_ends(s->latest, "/"))
         e = ckpt__error_set(CKPT_ARG, "latest_filename '%s' names a folder", s->latest);
     if (e == CKPT_OK && ckpt__txt_starts(ckpt__os_path_base(ckpt__buf_cstr(&b)), ".ckpt-"))
@@ -13303,7 +13417,8 @@ static ckpt_err ckpt__saver_check_filename(ckpt_saver *s) {
     const char *text = ckpt__buf_cstr(&name);
     if (e == CKPT_OK && !ckpt__txt_utf8(text, name.len)) e = ckpt__error_set(CKPT_ARG, "filename '%s' is not UTF-8", text);
     if (e == CKPT_OK && !ckpt__index_name_ok(text))
-        e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s': a checkpoint needs a name inside its folder, without '..'",
+        e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s': a checkpoint needs a name inside its folder, without '..', and "
+                            "names that begin with .ckpt- are the library's own",
                             s->filename, text);
     if (e == CKPT_OK) e = ckpt__file_format_of(text, &format);
     if (e == CKPT_OK && format.codec != NULL)
@@ -13604,23 +13719,13 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, const ckpt__index_line *line,
 
 //-- what a checkpoint says of the saver -----------------------------------------
 
-#define CKPT__SAVER_STATE "state/callbacks/CheckpointSaver/"
-
-// Names and values of the items that are the saver's own, kept until the plan has copied them.
-typedef struct ckpt__saver_record {
-    ckpt__state_stamp stamp;
-    ckpt__buf         names, paths;     // each with its NUL
-    ckpt_timestamp    times[CKPT__SAVER_RECORD];
-    size_t            count;
-    int64_t           number;
-    char              run_name[sizeof "state/run_name"], save_count[sizeof CKPT__SAVER_STATE "save_count"];
-} ckpt__saver_record;
-
 // The checkpoints that are kept, oldest first, and the one being made: Composer's all_saved_checkpoints_to_timestamp, but
 // bounded.
 static ckpt_err ckpt__saver_collect(const ckpt_saver *s, ckpt__saver_record *r, const ckpt__index_line *line) {
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
+    r->names.len = r->paths.len = r->count = 0;
+    r->names.err = r->paths.err = CKPT_OK;
     ckpt__os_mutex_lock(&s->shared->lock);
     size_t live = 0, skip = 0;
     for (int pass = 0; pass < 2; pass++) {
@@ -13643,6 +13748,7 @@ static ckpt_err ckpt__saver_collect(const ckpt_saver *s, ckpt__saver_record *r, 
         ckpt__buf_fmt(&r->names, CKPT__SAVER_STATE "all_saved_checkpoints_to_timestamp/[%zu]/[0]", i);
         ckpt__buf_byte(&r->names, 0);
         for (int c = 0; c < CKPT__CLOCKS; c++) {
+            if (ckpt__state_clocks[c].seconds) continue;        // torch before 2.0 refuses floats with weights_only
             ckpt__buf_fmt(&r->names, CKPT__SAVER_STATE "all_saved_checkpoints_to_timestamp/[%zu]/[1]/%s", i,
                           ckpt__state_clocks[c].name + sizeof "state/timestamp/Timestamp/" - 1);
             ckpt__buf_byte(&r->names, 0);
@@ -13661,8 +13767,8 @@ static ckpt_err ckpt__saver_add_list(ckpt__items *items, ckpt__saver_record *r) 
         name += strlen(name) + 1;
         path += strlen(path) + 1;
         for (int c = 0; c < CKPT__CLOCKS && e == CKPT_OK; c++) {
-            void *field = (char *)&r->times[i] + ckpt__state_clocks[c].at;
-            e = ckpt__items_add(items, name, ckpt__state_clocks[c].seconds ? CKPT_KIND_FLOAT : CKPT_KIND_INT, field, 8);
+            if (ckpt__state_clocks[c].seconds) continue;
+            e = ckpt__items_add(items, name, CKPT_KIND_INT, (char *)&r->times[i] + ckpt__state_clocks[c].at, 8);
             name += strlen(name) + 1;
         }
     }
@@ -13699,8 +13805,17 @@ static ckpt_err ckpt__saver_add_own(const ckpt_saver *s, ckpt__items *items, ckp
 
 //-- planning --------------------------------------------------------------------
 
-static void ckpt__saver_job_free(const ckpt_saver *s, ckpt__saver_job *job) {
-    if (job->planned) ckpt__plan_free(&job->plan);
+// Keeps a plan's room for the next one.
+static void ckpt__saver_drop_plan(ckpt_saver *s, ckpt__saver_job *job) {
+    if (!job->planned) return;
+    ckpt__plan_free(&s->spare);
+    s->spare = job->plan;
+    ckpt__plan_reset(&s->spare);
+    job->planned = false;
+}
+
+static void ckpt__saver_job_free(ckpt_saver *s, ckpt__saver_job *job) {
+    ckpt__saver_drop_plan(s, job);
     ckpt__mem_free_text(&s->allocator, job->line.name);
     ckpt__mem_free_text(&s->allocator, job->path);
     ckpt__mem_free_text(&s->allocator, job->latest);
@@ -13739,8 +13854,8 @@ static void ckpt__saver_take_metric(const ckpt_saver *s, ckpt__index_line *line)
     line->has_metric = true;
 }
 
-// Makes the plan of a checkpoint of time t. From here on only tensors and bytes are still read from the caller's memory.
-static ckpt_err ckpt__saver_plan(const ckpt_saver *s, ckpt__saver_job *job, const ckpt_timestamp *t, const ckpt_logger *log) {
+// Takes names, time and metric of a checkpoint of time t, and lists what it will hold.
+static ckpt_err ckpt__saver_describe(ckpt_saver *s, ckpt__saver_job *job, const ckpt_timestamp *t, const ckpt_logger *log) {
     memset(job, 0, sizeof *job);
     job->line.t = *t;
     job->line.number = s->number + 1;
@@ -13751,25 +13866,59 @@ static ckpt_err ckpt__saver_plan(const ckpt_saver *s, ckpt__saver_job *job, cons
     if (e == CKPT_OK) e = ckpt__file_format_of(job->line.name, &job->format);
     if (e != CKPT_OK) return e;
     ckpt__saver_take_metric(s, &job->line);
-    ckpt__items items;
-    e = ckpt__state_select(s->state, s->weights_only, (const char *const *)s->ignore, s->ignore_count, log, &items);
-    if (e != CKPT_OK) return e;
-    ckpt__saver_record *r = (ckpt__saver_record *)ckpt__mem_alloc(&s->allocator, sizeof *r);
-    if (r == NULL) e = CKPT_NOMEM;
-    if (e == CKPT_OK) {
-        ckpt__buf_init(&r->names, &s->allocator);
-        ckpt__buf_init(&r->paths, &s->allocator);
+    e = ckpt__state_select_again(s->state, s->weights_only, (const char *const *)s->ignore, s->ignore_count, log, &s->items);
+    return e == CKPT_OK && !s->weights_only ? ckpt__saver_add_own(s, &s->items, s->record, &job->line) : e;
+}
+
+// Bytes of an item that the call must take, because they may change at once; 0 for what the fence is for. A text without an
+// end is taken as it is, for the plan to refuse.
+static size_t ckpt__saver_taken(const ckpt__binding *it) {
+    const void *end;
+    switch (it->kind) {
+    case CKPT_KIND_INT:
+    case CKPT_KIND_FLOAT: return 8;
+    case CKPT_KIND_BOOL:  return sizeof(bool);
+    case CKPT_KIND_BYTES: return it->size <= CKPT__PLAN_CAPTURE ? it->size : 0;
+    case CKPT_KIND_TEXT:
+        end = memchr(it->data, 0, it->size);
+        return end != NULL ? (size_t)((const char *)end - (const char *)it->data) + 1 : it->size;
+    default:              return 0;
     }
-    if (e == CKPT_OK && !s->weights_only) e = ckpt__saver_add_own(s, &items, r, &job->line);
-    ckpt__plan_init(&job->plan, &s->allocator, s->state);
+}
+
+// LAZY: takes the small values and lets the items point to them. The plan is then the writer's work: for 100,000 tensors it is
+// most of what a call would take.
+static ckpt_err ckpt__saver_take(ckpt_saver *s, ckpt__saver_job *job) {
+    ckpt__buf *b = &s->captured;
+    size_t at = 0;
+    b->len = 0;
+    b->err = CKPT_OK;
+    job->size = 0;
+    for (size_t i = 0; i < s->items.count; i++) {
+        const ckpt__binding *it = &s->items.list[i];
+        size_t n = ckpt__saver_taken(it);
+        ckpt__buf_add(b, it->data, n);
+        ckpt__buf_fill(b, 0, (size_t)(-n & 7));
+        job->size += it->size;
+    }
+    if (b->err != CKPT_OK) return b->err;
+    for (size_t i = 0; i < s->items.count; i++) {
+        ckpt__binding *it = &s->items.list[i];
+        size_t n = ckpt__saver_taken(it);
+        if (n == 0) continue;
+        it->data = b->data + at;
+        if (it->kind == CKPT_KIND_TEXT) it->size = n;
+        at += (n + 7) & ~(size_t)7;
+    }
+    return CKPT_OK;
+}
+
+// Makes the plan of what was listed. From here on only tensors and large bytes are still read from the caller's memory.
+static ckpt_err ckpt__saver_plan(ckpt_saver *s, ckpt__saver_job *job) {
+    job->plan = s->spare;
+    memset(&s->spare, 0, sizeof s->spare);
     job->planned = true;
-    if (e == CKPT_OK) e = ckpt__file_plan(&job->plan, &job->format, job->line.name, items.list, items.count);
-    if (r != NULL) {
-        ckpt__buf_free(&r->names);
-        ckpt__buf_free(&r->paths);
-        ckpt__mem_free(&s->allocator, r, sizeof *r);
-    }
-    ckpt__items_free(&items);
+    ckpt_err e = ckpt__file_plan(&job->plan, &job->format, job->line.name, s->items.list, s->items.count);
     job->size = job->plan.size;
     return e;
 }
@@ -13850,8 +13999,9 @@ static void ckpt__saver_note_failure(ckpt_saver *s, bool background) {
 
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
 static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
-    ckpt_err e = CKPT_OK;
-    if (job->stage && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) {
+    ckpt_err e = job->planned || job->staged ? CKPT_OK : ckpt__saver_plan(s, job);
+    bool stage = e == CKPT_OK && s->snapshot == CKPT_SNAPSHOT_LAZY && job->size <= s->staging;
+    if (stage && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) {
         e = ckpt__image_fill(&s->image, &job->plan, work);
         job->staged = true;
         if (e == CKPT_OK) {
@@ -14036,8 +14186,7 @@ static ckpt_err ckpt__saver_copy(ckpt_saver *s, ckpt__saver_job *job) {
     job->staged = job->captured = true;
     job->line.has_checksum = job->format.codec == NULL;
     job->line.checksum = job->line.has_checksum ? ckpt__file_plan_crc(&job->plan) : 0;
-    ckpt__plan_free(&job->plan);
-    job->planned = false;
+    ckpt__saver_drop_plan(s, job);
     ckpt__saver_hand_over(s, job);
     return CKPT_OK;
 }
@@ -14069,14 +14218,15 @@ static ckpt_err ckpt__saver_snapshot(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__error_take(&before);
     (void)ckpt__saver_fence(s);
     ckpt_err e = ckpt__time_check(t);
-    if (e == CKPT_OK) e = ckpt__saver_plan(s, &job, t, NULL);
+    bool lazy = s->snapshot == CKPT_SNAPSHOT_LAZY;
+    if (e == CKPT_OK) e = ckpt__saver_describe(s, &job, t, NULL);
+    if (e == CKPT_OK) e = lazy ? ckpt__saver_take(s, &job) : ckpt__saver_plan(s, &job);
     if (e != CKPT_OK) {
         (void)ckpt__error_prefix(e, "cannot save");
     } else {
         s->number++;
         bool room = job.size <= s->staging;
-        job.stage = s->snapshot == CKPT_SNAPSHOT_LAZY && room;
-        if (s->snapshot == CKPT_SNAPSHOT_LAZY) ckpt__saver_hand_over(s, &job);
+        if (lazy) ckpt__saver_hand_over(s, &job);
         else if (s->snapshot == CKPT_SNAPSHOT_COPY && room) e = ckpt__saver_copy(s, &job);
         else e = ckpt__saver_write_now(s, &job);
     }
@@ -14120,7 +14270,10 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, t);
         ckpt_err e = ckpt__time_check(t);
         if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->allocator);
-        if (e != CKPT_OK) return e;
+        if (e != CKPT_OK) {
+            ckpt__saver_note_failure(s, false);
+            return e;
+        }
     }
     s->checked = true;
     return CKPT_OK;
@@ -14330,9 +14483,14 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
 static ckpt_err ckpt__saver_prepare(ckpt_saver *s) {
     ckpt__saver_job job;
     ckpt_timestamp t = ckpt__saver_sample_time(1);
-    ckpt_err e = ckpt__saver_plan(s, &job, &t, &s->logger);
+    ckpt_err e = ckpt__saver_describe(s, &job, &t, &s->logger);
+    if (e == CKPT_OK) e = ckpt__saver_plan(s, &job);
     uint64_t size = job.size + CKPT__SAVER_SLACK;
     ckpt__saver_job_free(s, &job);
+    if (e == CKPT_NOT_FOUND) {              // an attached file, which resuming may bring back
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "a checkpoint cannot be saved yet: %s", ckpt__error_last.text);
+        return CKPT_OK;
+    }
     if (e != CKPT_OK || s->snapshot == CKPT_SNAPSHOT_NONE || !s->writes) return e;
     if (size - CKPT__SAVER_SLACK <= s->staging) return ckpt__image_reserve(&s->image, size < s->staging ? size : s->staging);
     if (s->snapshot == CKPT_SNAPSHOT_COPY)
@@ -14385,6 +14543,14 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__mem_free_text(&a, s->lock_path);
     ckpt__mem_free_text(&a, s->told[0].name);
     ckpt__mem_free_text(&a, s->told[1].name);
+    ckpt__items_free(&s->items);
+    ckpt__buf_free(&s->captured);
+    ckpt__plan_free(&s->spare);
+    if (s->record != NULL) {
+        ckpt__buf_free(&s->record->names);
+        ckpt__buf_free(&s->record->paths);
+        ckpt__mem_free(&a, s->record, sizeof *s->record);
+    }
     ckpt__image_free(&s->image);
     ckpt__index_free(&s->index);
     ckpt__mem_free(&a, s, sizeof *s);
@@ -14407,6 +14573,11 @@ static ckpt_err ckpt__saver_make_shared(ckpt_saver *s) {
 static ckpt_err ckpt__saver_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt_err e = ckpt__saver_make_shared(s);
     if (e == CKPT_OK) e = ckpt__state_check(s->state);
+    if (e != CKPT_OK) return e;
+    s->record = (ckpt__saver_record *)ckpt__mem_alloc(&s->allocator, sizeof *s->record);
+    if (s->record == NULL) return CKPT_NOMEM;
+    ckpt__buf_init(&s->record->names, &s->allocator);
+    ckpt__buf_init(&s->record->paths, &s->allocator);
     if (e == CKPT_OK) e = ckpt__saver_copy_ignore(s, d->ignore_keys, d->ignore_keys_count);
     if (e == CKPT_OK) e = ckpt__saver_set_best(s, d->keep_best);
     if (e == CKPT_OK && s->should_save == NULL)
@@ -14415,6 +14586,7 @@ static ckpt_err ckpt__saver_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     if (e == CKPT_OK) e = ckpt__saver_set_names(s, d);
     if (e != CKPT_OK) return e;
     e = ckpt__index_init(&s->index, &s->allocator, s->root);
+    s->index.best = s->best;
     if (e == CKPT_OK && s->writes) e = ckpt__saver_enter_folder(s);
     if (e == CKPT_OK) e = ckpt__saver_prepare(s);
     if (e == CKPT_OK && s->writes && s->snapshot != CKPT_SNAPSHOT_NONE) {
@@ -14444,6 +14616,9 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     s->lock_fd = -1;
     s->last_batch = -1;
     s->index.lock = -1;
+    ckpt__items_init(&s->items, &d->allocator);
+    ckpt__buf_init(&s->captured, &d->allocator);
+    ckpt__plan_init(&s->spare, &d->allocator, d->state);
     return s;
 }
 
@@ -14904,6 +15079,13 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
     if (e == CKPT_OK) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s: epoch %lld, batch %lld", ckpt__buf_cstr(&path),
                         (long long)at->epoch, (long long)at->batch);
+        // A file replaced under a constant name by a process that was killed before it could say so in the index.
+        ckpt__os_info info;
+        bool same = ckpt__os_stat(ckpt__buf_cstr(&path), &info) != CKPT_OK || info.size == l->bytes;
+        if (!same || ckpt__index_compare_time(&l->t, at) != 0) {
+            l->bytes = same ? l->bytes : info.size;
+            l->has_checksum = l->has_metric = false;
+        }
         l->t = *at;
         if (l->state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_SAVED;
     } else if (ckpt__resume_passes(e, own)) {
@@ -14990,7 +15172,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 //------------------------------------------------------------------------------
 // >>folder     [Q]  a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted
 //
-// uses:    error memory platform text time name state plan codec engine file index saver
+// uses:    error memory platform state plan engine file index saver
 // threads: a ckpt_folder belongs to one thread at a time
 //
 // The folder object is a view: the index, with the files beside it that the index does not know.
@@ -15113,7 +15295,7 @@ static ckpt_err ckpt__folder_is_inside(const ckpt__folder_links *l, const char *
     ckpt__os_path_join(&there, ckpt__buf_cstr(&dir), target);
     dir.len = 0;
     ckpt__os_path_dir(&dir, ckpt__buf_cstr(&there));
-    *inside = dir.err == CKPT_OK && ckpt__os_realpath(&real, ckpt__buf_cstr(&dir)) == CKPT_OK &&
+    *inside = dir.err == CKPT_OK && there.err == CKPT_OK && ckpt__os_realpath(&real, ckpt__buf_cstr(&dir)) == CKPT_OK &&
               ckpt__os_realpath(&root, l->folder) == CKPT_OK && real.len >= root.len &&
               memcmp(real.data, root.data, root.len) == 0 && (real.len == root.len || real.data[root.len] == '/');
     ckpt_err e = CKPT_OK;
@@ -15142,13 +15324,14 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
         ckpt__buf target;
         ckpt__buf_init(&target, &l->allocator);
         ckpt__os_path_join(&target, ckpt__buf_cstr(&dir), ckpt__buf_cstr(&says));
-        ckpt_err seen = target.err == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&target), &link.target) : target.err;
-        e = target.err;
+        e = dir.err != CKPT_OK ? dir.err : target.err;
+        ckpt_err seen = e == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&target), &link.target) : e;
         ckpt__buf_free(&target);
         link.there = seen == CKPT_OK;
         // A text that names no file is a text.
         is_link = link.there || (info->is_link && seen == CKPT_NOT_FOUND);
-        if (e == CKPT_OK && is_link && !link.there) e = ckpt__folder_is_inside(l, ckpt__buf_cstr(&path), ckpt__buf_cstr(&says), &link.inside);
+        if (e == CKPT_OK && is_link && !link.there)
+            e = ckpt__folder_is_inside(l, ckpt__buf_cstr(&path), ckpt__buf_cstr(&says), &link.inside);
     }
     if (e == CKPT_OK && is_link) {
         e = ckpt__mem_grow(&l->allocator, (void **)&l->list, sizeof *l->list, &l->cap, l->count + 1);
@@ -15304,7 +15487,7 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
     ckpt_err e = ckpt__folder_enter(f, &ix);
     if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
     if (e == CKPT_OK && at < 0)
-        e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was not written by this library: no rotation ever removes it", f->items[i].path);
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was not written by this library: no rotation removes it", f->items[i].path);
     if (e == CKPT_OK) {
         ix.lines[at].pinned = pinned;
         e = ckpt__index_write(&ix);
@@ -15359,7 +15542,7 @@ static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
     ckpt__index_line *l = &f->index.lines[i];
     ckpt_err e = ckpt__folder_check_file(it->path, &f->allocator, &f->progress);
     if (e == CKPT_OK && l->leaves && l->bytes != 0 && l->bytes != it->info.size)
-        e = ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, but the index says %llu: it is another file than was saved", it->path,
+        e = ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, but the index says %llu: it is not what was saved", it->path,
                             (unsigned long long)it->info.size, (unsigned long long)l->bytes);
     ckpt__error_take(&why);
     bool damaged = e == CKPT_CORRUPT;
@@ -15490,7 +15673,8 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     if (e == CKPT_OK) e = ckpt__folder_mark_links(c, &moves);
     if (e == CKPT_OK && (moves || must_verify)) e = ckpt__folder_find_successor(c);
     if (e == CKPT_OK && must_verify && c->successor.len == 0)
-        e = ckpt__error_set(CKPT_CORRUPT, "nothing was deleted in %s: of the checkpoints that would stay none verifies", c->f->index.folder);
+        e = ckpt__error_set(CKPT_CORRUPT, "nothing was deleted in %s: of the checkpoints that would stay none verifies",
+                            c->f->index.folder);
     if (e == CKPT_OK) e = ckpt__folder_move_links(c);
     for (size_t i = 0; i < c->ix->count && e == CKPT_OK; ) {
         if (!c->ix->lines[i].leaves) { i++; continue; }
@@ -15549,7 +15733,7 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
 static ckpt_err ckpt__folder_rule(const ckpt_gc_desc *d, ckpt__index_rule *rule) {
     memset(rule, 0, sizeof *rule);
     if (d->num_checkpoints_to_keep < 0 || d->keep_every < 0)
-        return ckpt__error_set(CKPT_ARG, "num_checkpoints_to_keep and keep_every cannot be negative here: at least one checkpoint stays");
+        return ckpt__error_set(CKPT_ARG, "num_checkpoints_to_keep and keep_every cannot be negative here: one checkpoint stays");
     rule->keep = d->num_checkpoints_to_keep;
     rule->every = d->keep_every;
     if (d->keep_best == NULL) return CKPT_OK;
@@ -16100,7 +16284,8 @@ CKPT__DECL ckpt_err ckpt_file_read(ckpt_file *f, int index, uint64_t offset, voi
     if (err != CKPT_OK) return err;
     if (dst == NULL && size > 0) return ckpt__public_null("ckpt_file_read", "dst");
     if (e->kind == CKPT_KIND_NONE || e->kind == CKPT_KIND_OTHER)
-        return ckpt__error_set(CKPT_UNSUPPORTED, "%s: '%s' is %s: it has no bytes", f->path, e->name, ckpt__state_kind_name(e->kind));
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s: '%s' is %s: it has no bytes", f->path, e->name,
+                               ckpt__state_kind_name(e->kind));
     uint64_t all = ckpt__file_entry_size(e);
     if (offset > all || size > all - offset)
         return ckpt__error_set(CKPT_ARG, "ckpt_file_read: %zu bytes from %llu on were asked for, but '%s' has %llu", size,
@@ -16334,7 +16519,8 @@ CKPT__DECL int ckpt_folder_count(const ckpt_folder *f) {
 static ckpt_err ckpt__public_checkpoint(const ckpt_folder *f, int index, const char *function) {
     if (f == NULL) return ckpt__public_null(function, "f");
     if (index >= 0 && (size_t)index < f->item_count) return CKPT_OK;
-    return ckpt__error_set(CKPT_ARG, "%s: index is %d, but %s holds %zu checkpoints", function, index, f->index.folder, f->item_count);
+    return ckpt__error_set(CKPT_ARG, "%s: index is %d, but %s holds %zu checkpoints", function, index, f->index.folder,
+                           f->item_count);
 }
 
 CKPT__DECL ckpt_err ckpt_folder_entry(const ckpt_folder *f, int index, ckpt_checkpoint *out) {

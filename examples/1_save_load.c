@@ -1,6 +1,5 @@
-// cc -I. examples/1_save_load.c -o save_load -lpthread -lm      one file, saved and loaded: no saver, no folder
+// cc -DCKPT_NO_REMOTE -I. examples/1_save_load.c -o save_load -lpthread      one file, saved and loaded: no saver, no folder
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <stdio.h>
 

@@ -1,6 +1,5 @@
-// cc -I. examples/2_saver.c -o saver -lpthread -lm      a saver: an interval, a name template, rotation, the best one kept
+// cc -DCKPT_NO_REMOTE -I. examples/2_saver.c -o saver -lpthread      a saver: an interval, a name template, rotation, the best one kept
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <stdio.h>
 

@@ -1,6 +1,5 @@
-// cc -I. examples/3_resume.c -o resume -lpthread -lm      stop it anywhere (kill -9 too) and run it again: it goes on
+// cc -DCKPT_NO_REMOTE -I. examples/3_resume.c -o resume -lpthread      stop it anywhere (kill -9 too) and run it again: it goes on
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <stdio.h>
 

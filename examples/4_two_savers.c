@@ -1,6 +1,5 @@
-// cc -I. examples/4_two_savers.c -o two_savers -lpthread -lm      one state, two savers: all of it to resume, weights to share
+// cc -DCKPT_NO_REMOTE -I. examples/4_two_savers.c -o two_savers -lpthread      one state, two savers: all of it to resume, weights to share
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <stdio.h>
 

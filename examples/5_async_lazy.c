@@ -1,6 +1,5 @@
-// cc -O2 -I. examples/5_async_lazy.c -o async_lazy -lpthread -lm      saving while training goes on: 64 MiB, one line more
+// cc -O2 -DCKPT_NO_REMOTE -I. examples/5_async_lazy.c -o async_lazy -lpthread      saving while training goes on: 64 MiB, one line more
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
-// cc -I. examples/6_inspect.c -o inspect -lpthread -lm      ./inspect FILE: what is in a checkpoint, without binding anything
+// cc -DCKPT_NO_REMOTE -I. examples/6_inspect.c -o inspect -lpthread      ./inspect FILE: what is in a checkpoint, without binding anything
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <stdio.h>
 
@@ -23,7 +22,8 @@ int main(int argc, char **argv) {
         float first = 0;
         if (ckpt_file_entry(f, i, &e) != CKPT_OK) return failed();
         printf("%-36s %10llu bytes", e.name, (unsigned long long)e.size);
-        for (int d = 0; e.kind == CKPT_KIND_TENSOR && d < e.tensor.ndim; d++) printf("%s%lld", d ? " x " : "   ", (long long)e.tensor.shape[d]);
+        for (int d = 0; e.kind == CKPT_KIND_TENSOR && d < e.tensor.ndim; d++)
+            printf("%s%lld", d ? " x " : "   ", (long long)e.tensor.shape[d]);
         if (e.kind == CKPT_KIND_TENSOR && e.tensor.dtype == CKPT_F32 && e.size >= sizeof first) {
             if (ckpt_file_read(f, i, 0, &first, sizeof first) != CKPT_OK) return failed();
             printf("   begins with %g", (double)first);

@@ -1,6 +1,5 @@
-// cc -I. examples/7_fine_tune.c -o fine_tune -lpthread -lm      start from another run's weights, with a new head
+// cc -DCKPT_NO_REMOTE -I. examples/7_fine_tune.c -o fine_tune -lpthread      start from another run's weights, with a new head
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <stdio.h>
 

@@ -1,6 +1,5 @@
-// cc -I. examples/8_signals.c -o signals -lpthread -lm      SIGUSR1 saves now; SIGTERM (SLURM, spot machines, kill) saves and ends
+// cc -DCKPT_NO_REMOTE -I. examples/8_signals.c -o signals -lpthread      SIGUSR1 saves now; SIGTERM (SLURM, spot machines) saves and ends
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
-// g++ -std=c++11 -I. examples/9_cxx.cpp -o cxx -lpthread      the same from C++: the implementation in this file, RAII around it
+// g++ -std=c++11 -DCKPT_NO_REMOTE -I. examples/9_cxx.cpp -o cxx -lpthread      the same from C++: the implementation here, RAII around it
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <cstdio>
 #include <memory>

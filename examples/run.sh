@@ -40,9 +40,9 @@ flags=-O3
 echo 'int main(void) { return 0; }' >"$build/probe.c"
 cc -march=native "$build/probe.c" -o "$build/probe" 2>/dev/null && flags="-O3 -march=native"
 rm -f "$build/probe" "$build/probe.c"
-echo "cc $flags -I. examples/train.c -o $build/train -lpthread -lm"
-cc $flags -I. examples/train.c -o "$build/train" -lpthread -lm || exit 1
-cc -O2 -I. tools/ckpt.c -o "$build/ckpt" -lpthread -lm || exit 1
+echo "cc $flags -DCKPT_NO_REMOTE -I. examples/train.c -o $build/train -lpthread -lm"
+cc $flags -DCKPT_NO_REMOTE -I. examples/train.c -o "$build/train" -lpthread -lm || exit 1
+cc -O2 -DCKPT_NO_REMOTE -I. tools/ckpt.c -o "$build/ckpt" -lpthread -lm || exit 1
 
 eval "set -- $rest"
 "$build/train" --folder "$folder" "$@" || exit 1

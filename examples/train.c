@@ -1,10 +1,9 @@
-/* train.c: cc -O3 -march=native -I. examples/train.c -o train -lpthread -lm && ./train
+/* train.c: cc -O3 -march=native -DCKPT_NO_REMOTE -I. examples/train.c -o train -lpthread -lm && ./train
 
    Trains a small character language model and can be stopped at any instant: run again it goes on where it was, bit for bit.
    The model is a perceptron over the last 24 characters (embedding, two hidden layers), trained with AdamW by one thread.
    What has to do with checkpoints is in bind_everything() and main(); the rest is arithmetic. */
 #define CKPT_IMPLEMENTATION
-#define CKPT_NO_REMOTE         // local files only: needs neither libcurl nor OpenSSL
 #include "ckpt.h"
 #include <math.h>
 #include <signal.h>

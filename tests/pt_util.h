@@ -68,6 +68,25 @@ UTIL_FN char *pt_make(const ckpt__binding *items, size_t count, const char *stem
     return out;
 }
 
+// The sum over all bytes between the blobs, taken here without the engine.
+UTIL_FN ckpt_err pt_verify_structure(const ckpt__toc *t, const ckpt__source *src) {
+    uint64_t at = t->structure_begin;
+    uint32_t crc = 0;
+    for (size_t i = 0; i <= t->blob_count; i++) {
+        if (i < t->blob_count && (t->blobs[i].offset < at || t->blobs[i].offset >= t->structure_end)) continue;   // of a tar around it
+        uint64_t end = i < t->blob_count ? t->blobs[i].offset : t->structure_end;
+        char *p = (char *)malloc((size_t)(end - at) + 1);
+        size_t got = 0;
+        assert_non_null(p);
+        assert_int_equal(ckpt__os_pread(src->fd, p, (size_t)(end - at), at, &got, src->path), CKPT_OK);
+        crc = ckpt__digest_crc32(crc, p, got);
+        free(p);
+        if (i < t->blob_count) at = end + t->blobs[i].size;
+    }
+    crc = ckpt__digest_crc32(crc, "00000000", (size_t)t->structure_blank);
+    return crc == t->structure_crc ? CKPT_OK : ckpt__error_set(CKPT_CORRUPT, "the headers are damaged");
+}
+
 // Reads and verifies: the toc, then the sum of every blob.
 UTIL_FN ckpt_err pt_verify(ckpt__toc *t, const ckpt__source *src) {
     ckpt_err e = ckpt__pt_read(t, src);
@@ -82,7 +101,7 @@ UTIL_FN ckpt_err pt_verify(ckpt__toc *t, const ckpt__source *src) {
             e = ckpt__error_set(CKPT_CORRUPT, "'%s' is damaged", b->name);
         free(p);
     }
-    return e;
+    return e == CKPT_OK && t->has_structure_crc ? pt_verify_structure(t, src) : e;
 }
 
 // The elements of a tensor in row-major order, from malloc: what a load puts into bound memory.

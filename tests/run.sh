@@ -3,7 +3,7 @@
 #
 #   sh tests/run.sh                  all of it, two jobs at a time, 5 to 10 minutes
 #   sh tests/run.sh --only PATTERN   jobs whose name contains PATTERN (a shell pattern; may be given several times)
-#   sh tests/run.sh --fast           a cut for use while editing: one build of each unit test, few compilers, no slow scripts
+#   sh tests/run.sh --fast           a cut for use while editing: one build of each unit test, few compilers, no faults, no slow scripts
 #   sh tests/run.sh --fuzz           the fuzzers alone, a minute each (the default run replays their corpora and fuzzes 5 seconds)
 #   sh tests/run.sh --long           the long forms of the tests that have one as well
 #   sh tests/run.sh --list           names of the jobs
@@ -65,13 +65,15 @@ if [ "${1:-}" = --job ]; then
     start=$(date +%s)
     (cd "$TMPDIR" && exec timeout -k 10 "${CKPT_LIMIT:-900}" sh "$CKPT_BUILD/job/$id.sh") >"$log" 2>&1 </dev/null
     rc=$?
+    times >"$TMPDIR.times"
+    cpu=$(sed -n '2s/m[0-9.]*s.*//p' "$TMPDIR.times"):$(sed -n '2s/^[0-9]*m\([0-9]*\).*/\1/p' "$TMPDIR.times")
     results "$log" "$rc" "$name" >"$CKPT_BUILD/res/$id"
     p=$(grep -c '^P ' "$CKPT_BUILD/res/$id") f=$(grep -c '^F ' "$CKPT_BUILD/res/$id") s=$(grep -c '^S ' "$CKPT_BUILD/res/$id")
     word=ok
     [ "$s" -gt 0 ] && [ "$p" = 0 ] && word=skipped
     [ "$f" -gt 0 ] && word=FAILED
     [ "${CKPT_VERBOSE:-0}" = 1 ] && sed -n 's/^P /    passed  /p' "$CKPT_BUILD/res/$id"
-    printf '%-8s %-44s %4d passed %3d failed %3d skipped %5d s\n' "$word" "$name" "$p" "$f" "$s" $(($(date +%s) - start))
+    printf '%-8s %-44s %4d passed %3d failed %3d skipped %5d s (%s of cpu)\n' "$word" "$name" "$p" "$f" "$s" $(($(date +%s) - start)) "$cpu"
     [ "$f" = 0 ] && chmod -R u+rwx "$TMPDIR" 2>/dev/null && rm -rf "$TMPDIR"
     exit 0
 fi
@@ -245,7 +247,7 @@ add_program() {
     add "$2 ($3)" <<JOB
 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
-$compiler -std=gnu99 -g $(echo $4 $net $warn_c) $(quote "-DCKPT_TESTS_DIR=\"$here\"") $(quote "$1") -o $(quote "$out") -lcmocka $libs -lpthread -lm ||
+$compiler -std=gnu11 -g $(echo $4 $net $warn_c) $(quote "-DCKPT_TESTS_DIR=\"$here\"") $(quote "$1") -o $(quote "$out") -lcmocka $libs -lpthread ||
     { echo "FAIL: it does not compile"; exit 1; }
 $prefix $(quote "$out")
 JOB
@@ -263,8 +265,8 @@ add_unit() {
         absent "$2" "no cmocka (libcmocka-dev)"
         return
     fi
+    if [ $fast = 1 ]; then add_program "$1" "$2" plain -O0; return 0; fi
     add_program "$1" "$2" plain -O2
-    [ $fast = 1 ] && return 0
     if ! has_word "$w" no-asan; then
         if runnable "$have_asan"; then add_program "$1" "$2" asan "-O0 -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all"
         else absent "$2 (asan)" "no working -fsanitize=$asan in $CC"; fi
@@ -282,19 +284,19 @@ add_fuzzer() {
     seed=-seed=1
     [ $fuzz = 1 ] && seconds=60 seed=
     out=$CKPT_BUILD/bin/fuzz_$name
-    flags="-std=gnu99 -g -O1 -DCKPT_NO_REMOTE= -fno-sanitize-recover=all $(quote "-DCKPT_TESTS_DIR=\"$here\"")"
+    flags="-std=gnu11 -g -O1 -DCKPT_NO_REMOTE= -fno-sanitize-recover=all $(quote "-DCKPT_TESTS_DIR=\"$here\"")"
     if command_there clang && clang -fsanitize=fuzzer,address "$CKPT_BUILD/fuzz.c" -o "$CKPT_BUILD/probe" 2>/dev/null; then
         add "fuzz/$name" <<JOB
 mkdir corpus new
 cp $(quote "$here/fuzz/corpus/$name")/* corpus/ 2>/dev/null
-clang $flags -fsanitize=fuzzer,$asan $(quote "$1") -o $(quote "$out") -lpthread -lm || exit 1
+clang $flags -fsanitize=fuzzer,$asan $(quote "$1") -o $(quote "$out") -lpthread || exit 1
 $runner $(quote "$out") -runs=0 corpus && echo "PASS: corpus" || { echo "FAIL: corpus"; exit 1; }
 $runner $(quote "$out") $seed -timeout=20 -rss_limit_mb=3000 -max_total_time=$seconds -print_final_stats=1 new corpus &&
     echo "PASS: $seconds s of fuzzing" || { echo "FAIL: fuzzing"; for f in crash-* oom-* timeout-* leak-*; do [ -f "\$f" ] && echo "\$f:" && base64 "\$f"; done; exit 1; }
 JOB
     elif [ -f "$here/fuzz/replay.c" ]; then
         add "fuzz/$name" <<JOB
-$CC $flags -fsanitize=$asan $(quote "$1") $(quote "$here/fuzz/replay.c") -o $(quote "$out") -lpthread -lm || exit 1
+$CC $flags -fsanitize=$asan $(quote "$1") $(quote "$here/fuzz/replay.c") -o $(quote "$out") -lpthread || exit 1
 $runner $(quote "$out") $(quote "$here/fuzz/corpus/$name")/* && echo "PASS: corpus" || { echo "FAIL: corpus"; exit 1; }
 echo "SKIP: fuzzing: no clang with libFuzzer"
 JOB
@@ -317,9 +319,10 @@ if [ $fuzz = 0 ]; then
         add "compile/$part" "exec sh $(quote "$here/compile/matrix.sh") $part"
     done
     for f in "$here"/test_*.c; do [ -f "$f" ] && add_unit "$f" "$(basename "$f" .c)"; done
-    for f in "$here"/fault/*.c; do [ -f "$f" ] && add_unit "$f" "fault/$(basename "$f" .c)"; done
+    for f in "$here"/fault/*.c; do [ $fast = 0 ] && [ -f "$f" ] && add_unit "$f" "fault/$(basename "$f" .c)"; done
     for f in "$here"/*.sh "$here"/*.py "$here"/fault/*.sh "$here"/fault/*.py; do
         [ -f "$f" ] && [ "$f" != "$here/run.sh" ] || continue
+        case $f in */fault/*) [ $fast = 1 ] && continue ;; esac
         has_word "$(words "$f")" slow || has_word "$(words "$f")" long || add_script "$f" "${f#"$here"/}"
     done
     if command_there python3; then add lint "exec python3 $(quote "$CKPT_ROOT/tools/lint.py")"; else absent lint "no python3"; fi

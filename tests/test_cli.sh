@@ -96,7 +96,7 @@ int main(int argc, char **argv) {
     return e != CKPT_OK;
 }
 C
-$cc -std=gnu99 -O1 -DHEADER="\"$root/ckpt.h\"" -o make make.c -lpthread -lm || { echo "FAIL: build of make.c"; exit 1; }
+$cc -std=gnu99 -O1 -DHEADER="\"$root/ckpt.h\"" -o make make.c -lpthread || { echo "FAIL: build of make.c"; exit 1; }
 ./make run || { echo "FAIL: make"; exit 1; }
 
 # help and wrong usage

@@ -932,7 +932,7 @@ static void test_attached_files(void **unused) {
     for (int i = 0; i < 2; i++) {
         const char *path = util_join(dir, names[i]), *notes = util_join(dir, "notes.txt");
         char *big = (char *)malloc(200000);
-        for (int k = 0; k < 200000; k++) big[k] = (char)(k * k);
+        for (int k = 0; k < 200000; k++) big[k] = (char)((unsigned)k * (unsigned)k);
         util_write(notes, big, 200000);
         int64_t a = 5;
         ckpt_state st = {0};

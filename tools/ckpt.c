@@ -1,6 +1,6 @@
 /* ckpt: looks into checkpoints and keeps folders of them in order. Over the public interface of ckpt.h only.
 
-   build:  cc -O2 -o ckpt tools/ckpt.c -lpthread -lm         (with -DCKPT_NO_REMOTE it needs neither curl nor OpenSSL)
+   build:  cc -O2 -DCKPT_NO_REMOTE -o ckpt tools/ckpt.c -lpthread -lm
    use:    ckpt --help
 */
 #ifndef CKPT_NO_REMOTE

@@ -348,8 +348,8 @@ def check_other_files(root):
                     line = line.rstrip("\n")
                     if line != line.rstrip() and not name.endswith(".md"):
                         report(path, i, "ends in blanks")
-                    if name.endswith((".c", ".cpp", ".h")) and len(line) > 140:
-                        report(path, i, "has %d columns, more than 140" % len(line))
+                    if name.endswith((".c", ".cpp", ".h")) and len(line) > 180:
+                        report(path, i, "has %d columns, more than 180" % len(line))
                     if "\t" in line and name.endswith((".c", ".cpp", ".h", ".py")):
                         report(path, i, "holds a tab")
                     if re.search(r"\b(TODO|FIXME)\b", line) and name != "lint.py":

@@ -130,12 +130,12 @@ part_switches() {
             there $cc || { skip "$name $cc" "not installed"; continue; }
             expect "$name $cc" $cc -std=c99 -O0 $warn_c $with "-D$switch" -c impl.c -o impl.o
             # Static and unused means that nothing is left to link with.
-            [ "$switch" = CKPT_STATIC ] || expect "$name $cc links" $cc -std=c99 impl.o use.c main.c -o prog ${2:-} $libs_net -lpthread -lm
+            [ "$switch" = CKPT_STATIC ] || expect "$name $cc links" $cc -std=c99 impl.o use.c main.c -o prog ${2:-} $libs_net -lpthread
         done
         there g++ && expect "$name g++" g++ -x c++ -std=c++11 $warn_cxx $with "-D$switch" -c impl.c -o /dev/null
     done
     expect "all libraries" $CC -std=c99 -O1 $warn_c $remote $all -c impl.c -o impl.o
-    expect "all libraries link" $CC impl.o use.c main.c -o prog $libs $net -lpthread -lm
+    expect "all libraries link" $CC impl.o use.c main.c -o prog $libs $net -lpthread
     [ -n "$net" ] || skip "with the network" "no headers of libcurl and OpenSSL"
     # musl-gcc sees no header but musl's own.
     if there musl-gcc && ! musl-gcc -E curl.c >/dev/null 2>&1; then
@@ -149,7 +149,7 @@ part_switches() {
 part_targets() {
     if echo 'int main(void){return 0;}' | gcc -m32 -x c - -o probe 2>/dev/null; then
         expect "gcc -m32" gcc -m32 -std=c99 -O2 $warn_c $local -c impl.c -o impl.o
-        expect "gcc -m32 links" gcc -m32 impl.o use.c main.c -o prog -lpthread -lm
+        expect "gcc -m32 links" gcc -m32 impl.o use.c main.c -o prog -lpthread
         expect "gcc -m32 runs" ./prog
     else
         skip "gcc -m32" "no gcc-multilib"
@@ -174,9 +174,9 @@ part_targets() {
         run=
         for qemu in qemu-$arch qemu-$arch-static; do there $qemu && run=$qemu; done
         if [ -n "$run" ]; then
-            expect "big endian links" $big -static impl.o use.c main.c -o prog -lpthread -lm
+            expect "big endian links" $big -static impl.o use.c main.c -o prog -lpthread
             expect "big endian runs ($run)" "$run" ./prog
-            expect "big endian: 1_save_load.c" $big -static -O1 -I"$root" "$root/examples/1_save_load.c" -o save_load -lpthread -lm
+            expect "big endian: 1_save_load.c" $big -static -O1 $local -I"$root" "$root/examples/1_save_load.c" -o save_load -lpthread
             # A file that was written in the other byte order, or read so, would not hold what was saved.
             if "$run" ./save_load >log 2>&1; then : >log; fi
             verdict "big endian: 1_save_load.c loads what it saved"
@@ -192,20 +192,20 @@ part_targets() {
 }
 
 part_link() {
-    expect "implementation in one file, use in others" $CC -std=c99 $remote impl.c use.c main.c -o prog $net -lpthread -lm
+    expect "implementation in one file, use in others" $CC -std=c99 $remote impl.c use.c main.c -o prog $net -lpthread
     expect "... runs" ./prog
     printf '#define CKPT_STATIC\n#define CKPT_IMPLEMENTATION\n' >head.h
     cat head.h use.c >static_a.c
     sed 's/use(/use_too(/' static_a.c >static_b.c
     printf 'int use(void);\nint use_too(void);\nint main(void) { return use() || use_too(); }\n' >static_main.c
-    expect "CKPT_STATIC in two files" $CC -std=c99 -O1 $warn_c $remote static_a.c static_b.c static_main.c -o prog $net -lpthread -lm
+    expect "CKPT_STATIC in two files" $CC -std=c99 -O1 $warn_c $remote static_a.c static_b.c static_main.c -o prog $net -lpthread
     expect "... runs" ./prog
     printf '#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n#include "ckpt.h"\n#undef CKPT_IMPLEMENTATION\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >twice.c
     cat use.c main.c >>twice.c
-    expect "CKPT_IMPLEMENTATION twice in one file" $CC -std=c99 $remote twice.c -o prog $net -lpthread -lm
+    expect "CKPT_IMPLEMENTATION twice in one file" $CC -std=c99 $remote twice.c -o prog $net -lpthread
     printf '#include "ckpt.h"\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >later.c
     cat use.c main.c >>later.c
-    expect "declarations first, implementation later" $CC -std=gnu99 $remote later.c -o prog $net -lpthread -lm
+    expect "declarations first, implementation later" $CC -std=gnu99 $remote later.c -o prog $net -lpthread
     printf '#include <stdio.h>\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >late.c
     sentence='must include ckpt.h before any system header'
     for cc in gcc clang musl-gcc; do
@@ -218,13 +218,13 @@ part_link() {
         cp use.c use.cpp
         cp main.c main.cpp
         $CC -std=c99 $remote -c impl.c -o impl.o
-        expect "implementation in C, use in C++" g++ -std=c++11 impl.o use.cpp main.cpp -o prog $net -lpthread -lm
+        expect "implementation in C, use in C++" g++ -std=c++11 impl.o use.cpp main.cpp -o prog $net -lpthread
         expect "... runs" ./prog
         cp impl.c impl.cpp
         g++ -std=c++17 $remote -c impl.cpp -o impl_cpp.o
         $CC -std=c99 -c use.c -o use.o
         $CC -std=c99 -c main.c -o main.o
-        expect "implementation in C++, use in C" g++ impl_cpp.o use.o main.o -o prog $net -lpthread -lm
+        expect "implementation in C++, use in C" g++ impl_cpp.o use.o main.o -o prog $net -lpthread
         expect "... runs" ./prog
     else
         skip "C and C++ together" "no g++"

@@ -1,6 +1,6 @@
 /* fuzz_pickle.c: any bytes as a pickle, and its tree as entries. Memory stays in proportion to the input.
 
-   clang -fsanitize=fuzzer,address -g tests/fuzz/fuzz_pickle.c -lpthread -lm; or -DCKPT_FUZZ_MAIN to replay files.
+   clang -fsanitize=fuzzer,address -g tests/fuzz/fuzz_pickle.c -lpthread; or -DCKPT_FUZZ_MAIN to replay files.
 */
 #define CKPT_IMPLEMENTATION
 #define CKPT_NO_REMOTE

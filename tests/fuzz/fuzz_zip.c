@@ -1,6 +1,6 @@
 /* fuzz_zip.c: any bytes as a .pt file.
 
-   clang -fsanitize=fuzzer,address -g tests/fuzz/fuzz_zip.c -lpthread -lm; or -DCKPT_FUZZ_MAIN to replay files.
+   clang -fsanitize=fuzzer,address -g tests/fuzz/fuzz_zip.c -lpthread; or -DCKPT_FUZZ_MAIN to replay files.
 */
 #define CKPT_IMPLEMENTATION
 #define CKPT_NO_REMOTE

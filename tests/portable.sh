@@ -1,0 +1,74 @@
+#!/bin/sh
+# portable.sh: tests/portable.c built by each compiler, for each machine, with each flag that could make a difference, and run.
+# Programs for other machines run under qemu. Nothing here is linked with -lm: the header calls no function of libm.  run.sh: slow
+set -u
+CDPATH=
+root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
+work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-portable-sh-XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+TMPDIR=$work
+export TMPDIR
+failed=0 runner=
+
+warn="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings
+      -Wformat=2 -Werror"
+warn_c="$warn -Wstrict-prototypes -Wmissing-prototypes"
+
+there() { command -v "$1" >/dev/null 2>&1; }
+skip() { echo "SKIP: $1: $2"; }
+# try NAME COMPILER FLAGS...: builds and runs, with $runner before it.
+try() {
+    name=$1; shift
+    rm -f prog
+    if "$@" "$root/tests/portable.c" -o prog -lpthread >log 2>&1 && $runner ./prog "$root/tests" >>log 2>&1; then echo "PASS: $name"
+    else echo "FAIL: $name"; echo "    $*"; sed 's/^/    /' log | head -n 25; failed=1; fi
+}
+# one NAME COMPILER FLAGS...: where the compiler is there.
+one() { if there "$2"; then try "$@"; else skip "$1" "no $2"; fi; }
+
+one "gcc -std=c99 -O0" gcc -std=c99 -O0 $warn_c
+one "clang -std=c99 -O2" clang -std=c99 -O2 $warn_c
+one "gcc -O3 -march=native" gcc -O3 -march=native $warn_c
+one "gcc without SIMD instructions" gcc -O1 -DCKPT__NO_SIMD $warn_c
+one "gcc -funsigned-char" gcc -O1 -funsigned-char $warn_c
+one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O1 -DNDEBUG $warn_c
+one "g++ -std=c++11" g++ -x c++ -std=c++11 -O0 $warn -Wno-missing-field-initializers
+one "g++ -std=c++20" g++ -x c++ -std=c++20 -O1 $warn -Wno-missing-field-initializers
+one "clang++ -std=c++17" clang++ -x c++ -std=c++17 -O0 $warn -Wno-missing-field-initializers
+one "musl, static" musl-gcc -std=c99 -O1 -static $warn_c
+
+echo 'int main(void) { return 0; }' >empty.c
+if gcc -m32 empty.c -o prog 2>/dev/null && ./prog; then
+    try "32 bits: gcc -m32" gcc -m32 -std=c99 -O1 $warn_c
+    try "32 bits: gcc -m32 -O3 -msse2" gcc -m32 -std=gnu99 -O3 -msse2 -mfpmath=sse $warn_c
+else
+    skip "32 bits" "no gcc -m32 (gcc-multilib), or it does not run here"
+fi
+
+if there valgrind && gcc empty.c -o prog && valgrind -q --error-exitcode=9 ./prog >/dev/null 2>&1; then
+    runner="valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=all --errors-for-leak-kinds=all"
+    try "valgrind" gcc -g -O1
+    runner=
+else
+    skip valgrind "no valgrind"
+fi
+
+# Another machine: its gcc, or clang with the headers and libraries of Debian's libc6-dev-*-cross, which unlike gcc's cross
+# compilers can be installed beside gcc-multilib.
+machine() {     # NAME TRIPLET QEMU FLAG
+    qemu= cc=
+    for q in "qemu-$3" "qemu-$3-static"; do there "$q" && qemu=$q; done
+    if [ -z "$qemu" ]; then skip "$1" "no qemu-$3 (qemu-user-static)"; return; fi
+    for c in "$2-gcc" "clang --target=$2"; do
+        [ -z "$cc" ] && $c -static empty.c -o prog >/dev/null 2>&1 && "$qemu" ./prog && cc=$c
+    done
+    if [ -z "$cc" ]; then skip "$1" "no compiler for $2 (for clang: binutils, libc6-dev and libgcc-12-dev of $2)"; return; fi
+    runner=$qemu
+    try "$1: $cc $4" $cc -std=c99 -O1 $4 -static $warn_c
+    runner=
+}
+machine "big-endian" s390x-linux-gnu s390x ""
+machine "64-bit ARM" aarch64-linux-gnu aarch64 -march=armv8-a+crc
+machine "RISC-V" riscv64-linux-gnu riscv64 ""
+exit $failed
