@@ -93,7 +93,7 @@
        ckpt_saver_fence(saver);         // before anything that was bound is changed
        optimizer_step();
        ckpt_next_batch(&t, n, 0, dt);
-       ckpt_saver_batch_end(saver, &t);
+       if (ckpt_saver_batch_end(saver, &t) != CKPT_OK) warn(ckpt_last_error());
 
    Ints, floats, bools, texts and bytes of up to 64 KiB (an RNG's state) are taken in the call in every mode. In LAZY
    mode all else that is bound, moments and gradients among them, must not change between the save and the fence.
@@ -126,10 +126,12 @@
 
    RESUMING
    ========
-   ckpt_saver_resume looks through the index, or through the folder when the index is lost, takes the newest by time,
-   verifies while it loads, and walks back to the next older one when that fails. What is restored: bound values in
-   place, the timestamp, the saver's own record. It is strict: a name that is bound but not in the file is an error, so that a
-   resumed run never starts with half of its state. For fine-tuning load first, then resume:
+   ckpt_saver_resume looks through the index, or through the folder when the index is lost, takes the newest save,
+   verifies while it loads, and walks back to the next older one when that fails. (The newest save is the newest by
+   time, unless the loop itself went back: what lies after the point it went back to is then an abandoned future,
+   tried last.) What is restored: bound values in place, the timestamp, the saver's own record. It is strict: a name
+   that is bound but not in the file is an error, so that a resumed run never starts with half of its state. For
+   fine-tuning load first, then resume:
 
        ckpt_load_desc l = {0};
        l.load_path = "base/latest-rank0.pt"; l.state = &st; l.load_weights_only = true; l.not_strict = true;
@@ -166,7 +168,7 @@
    torch.load(weights_only=True) of PyTorch before 2.0 knows no Python floats: bind a float32 or float64 tensor of one
    element instead of ckpt_bind_float where that matters. (The saver's own clocks are stored that way.)
 
-   In a checkpoint folder:  .ckpt-index.jsonl   one JSON line per checkpoint; rebuilt from the files when lost
+   In a checkpoint folder:  .ckpt-index.jsonl   one JSON line per checkpoint; rebuilt from the files when lost, all but the pins
                             .ckpt-lock          held while a saver is open; holds its process id and host
                             latest-rank0.pt     a relative symbolic link; where links do not work, a one-line text file
 
@@ -188,9 +190,10 @@
 
    MEMORY
    ======
-   NONE: up to 40 MiB while a save runs. COPY, and LAZY with enough max_staging_bytes: one buffer of the file's size, mapped at
-   open. Loading: up to 40 MiB. Tables: about 200 bytes per bound name. All through the allocator hook, but for the
-   buffers, which are mapped from the system (huge pages where it offers them).
+   NONE: up to 40 MiB while a save runs. COPY, and LAZY with enough max_staging_bytes: one buffer of the file's size,
+   mapped at open. Loading: up to 40 MiB, and a device tensor with gaps between its elements whole. Tables: about 300
+   bytes per bound name, and 600 more that a saver keeps from one save to the next. All through the allocator hook, but
+   for the buffers, which are mapped from the system (huge pages where it offers them).
 
 
    COMPOSER
@@ -207,6 +210,7 @@
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
    - num_checkpoints_to_keep: 0 keeps all (zero is always the default here) and -1 none; in Composer -1 keeps all and 0 none.
    - Wall-clock times are stored as seconds (float64 tensors), not as datetime.timedelta: weights_only loading works.
+     The saver's record of what it keeps lists counters only.
    - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end).
 
 
@@ -492,8 +496,9 @@ typedef struct ckpt_tensor {
 typedef struct ckpt_state {
     uint32_t       _canary;             // must stay 0: catches a struct that was not zero-initialised
     ckpt_allocator allocator;
-    // Moves `size` bytes between host and device, for tensors with .device; called by one thread at a time,
-    // which may be the saver's writer thread.
+    // Moves `size` bytes between host and device, for tensors with .device. Called on threads of the library,
+    // one at a time for each saver or load (a CUDA copy sets its device first); savers that share a state may
+    // overlap.
     ckpt_err     (*copy)(void *dst, const void *src, size_t size, bool to_device, void *user);
     void          *copy_user;
     struct ckpt__binding *items;        // private from here on
@@ -546,7 +551,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_save(const char *path, const ckpt_state 
 
 typedef struct ckpt_load_desc {
     uint32_t           _canary;                 // must stay 0
-    const char        *load_path;               // required: a file, a link, "x.symlink"; {run_name}, {rank} (0) filled in
+    const char        *load_path;               // required: a file, a link, "x.symlink"; when nothing of that very
+                                                // name is there, {run_name} and {rank} (0) are filled in
     ckpt_state        *state;                   // required: filled in place
     bool               load_weights_only;       // only names under state/model/
     bool               not_strict;              // missing and unexpected names pass; same name, other shape never
@@ -651,9 +657,11 @@ typedef struct ckpt_saver_desc {
     ckpt_state        *state;                   // required
     const char        *run_name;                // default: COMPOSER_RUN_NAME, RUN_NAME, else generated
     const char        *folder;                  // default "{run_name}/checkpoints"
-    const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders
+    const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders;
+                                                // the variables of ckpt_format_name (there is no {iteration})
     const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link
-    const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; a bare integer counts epochs
+    const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; a bare integer counts epochs;
+                                                // 0 or less: only by ckpt_saver_save and _request
     bool             (*should_save)(const ckpt_timestamp *t, ckpt_event event, void *user); // instead of save_interval
     void              *should_save_user;
     const char        *max_duration;            // "10ep", "20000ba": for "dur" intervals and the save at the end
@@ -673,6 +681,7 @@ typedef struct ckpt_saver_desc {
     ckpt_allocator     allocator;
 } ckpt_saver_desc;
 
+// An open saver. After fork() only the parent may use it.
 typedef struct ckpt_saver ckpt_saver;
 // Opens a saver and checks now what could go wrong later: names, interval, compression tools, the folder (made
 // when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it). COPY and LAZY
@@ -681,16 +690,18 @@ typedef struct ckpt_saver ckpt_saver;
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
 // Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
 // gets its timestamp. A damaged one is left where it is, reported to the logger, and the next older one is
-// tried. From then on the saver owns the folder's checkpoints: it rotates them and goes on where they end.
+// tried. From then on the saver owns the folder's checkpoints: it rotates them and goes on where they end. A
+// checkpoint file that lies where the latest link belongs (a copy made by hand) gets the name of its time
+// first.
 // CKPT_NOT_FOUND: the folder has none, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. Call
 // it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a
-// copy of the state (and for the save before, if that is still being written); LAZY for microseconds. A failure
-// of the background is returned once, by the next of these calls or by wait, and the saver goes on; the
-// previous checkpoint and `latest` stay as they were.
+// copy of the state (and for the save before, if that is still being written); LAZY for well under a
+// millisecond, some more with very many names. A failure of the background is returned once, by the next of
+// these calls or by wait, and the saver goes on; the previous checkpoint and `latest` stay as they were.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_batch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_epoch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp *t);
@@ -698,7 +709,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_save(ckpt_saver *s, const ckpt_timestamp *t);
 // LAZY: blocks until the bound memory may change again. Call it before the optimizer step; without a running
 // snapshot, and in the other modes, it returns at once. The next *_end and save fence by themselves.
-CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_fence(ckpt_saver *s);
+CKPT__DECL ckpt_err ckpt_saver_fence(ckpt_saver *s);
 // Asks for a checkpoint at the next *_end, due or not. Any thread, and async-signal-safe: meant for SIGTERM and
 // SIGUSR1 handlers.
 CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
@@ -12247,13 +12258,14 @@ static bool ckpt__file_scalar_fits(const ckpt__binding *b, const ckpt__entry *e)
 }
 
 static void ckpt__file_match_text(ckpt__file_match *m, const ckpt__binding *b, const ckpt__entry *e) {
-    char note[80];
     if (e->kind != CKPT_KIND_TEXT) {
         ckpt__file_differs(m, b, e, "");
     } else if (e->size >= b->size) {
-        (void)snprintf(note, sizeof note, " of %llu bytes, its buffer holds %llu", (unsigned long long)e->size,
-                       (unsigned long long)b->size - 1);
-        ckpt__file_differs(m, b, e, note);
+        bool first = m->different.count == 0;
+        ckpt__file_odd_add(&m->different, e->name);
+        if (first)
+            (void)snprintf(m->why, sizeof m->why, "%.120s has %llu bytes of text in the file, and its buffer holds %llu", e->name,
+                           (unsigned long long)e->size, (unsigned long long)b->size - 1);
     } else if (memchr(e->text, 0, (size_t)e->size) != NULL) {
         ckpt__file_differs(m, b, e, " with a NUL inside");
     }
@@ -14789,8 +14801,12 @@ static ckpt_err ckpt__loader_path(ckpt__buf *out, const ckpt_load_desc *desc) {
     if (run != NULL && run[0] == 0) run = NULL;
     ckpt__buf name;
     ckpt__buf_init(&name, &out->allocator);
-    ckpt_err e = ckpt__name_load_path(&name, desc->load_path, run);
-    if (e == CKPT_OK) e = ckpt__loader_resolve(out, ckpt__buf_cstr(&name));
+    ckpt_err e = CKPT_OK;
+    if (ckpt__os_exists(desc->load_path)) ckpt__buf_text(&name, desc->load_path);   // braces in it are just letters, then
+    else e = ckpt__name_load_path(&name, desc->load_path, run);
+    const char *path = ckpt__buf_cstr(&name);
+    if (e == CKPT_OK) e = name.err;
+    if (e == CKPT_OK) e = ckpt__loader_resolve(out, path);
     ckpt__buf_free(&name);
     return e;
 }
@@ -14974,7 +14990,7 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
 //------------------------------------------------------------------------------
 // >>resume     [Q]  the newest checkpoint of a folder that verifies
 //
-// uses:    error memory platform plan engine file index saver
+// uses:    error memory platform time plan engine file index saver
 // threads: the owner's thread of the saver, its writer idle
 //
 // Index, folder and latest link are put together; the newest save comes first, and those of a
@@ -14988,6 +15004,46 @@ typedef struct ckpt__resume_walk {
     bool      misfits;                  // one of them is whole, but somebody else's
 } ckpt__resume_walk;
 
+// A checkpoint that is called `latest` itself, as `scp host:run/latest-rank0.pt .` leaves it: the next link would replace it. It
+// gets the name of its time; where that is taken it is a copy. What cannot be moved stays as it is.
+static ckpt_err ckpt__resume_adopt_latest(ckpt_saver *s, const char *latest) {
+    ckpt__os_info info;
+    ckpt__buf name, path, dir;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt_timestamp t;
+    ckpt_file *f = NULL;
+    bool has = false;
+    memset(&t, 0, sizeof t);
+    ckpt_err e = ckpt__os_lstat(latest, &info);
+    if (e == CKPT_OK && info.is_file) e = ckpt__file_open(&f, latest, &s->allocator);
+    if (e == CKPT_OK && f != NULL) {
+        ckpt__file_timestamp(f, &t, &has);
+        has = has && ckpt__time_check(&t) == CKPT_OK;
+    }
+    ckpt__file_close(f);
+    if (has) e = ckpt__saver_format(s, &name, s->filename, &t);
+    if (has && e == CKPT_OK) ckpt__index_path(&path, &s->index, ckpt__buf_cstr(&name));
+    if (e == CKPT_OK) e = path.err;
+    if (has && e == CKPT_OK) ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
+    if (has && e == CKPT_OK) e = dir.err != CKPT_OK ? dir.err : ckpt__os_mkdirs(ckpt__buf_cstr(&dir));
+    if (has && e == CKPT_OK && ckpt__os_rename_new(latest, ckpt__buf_cstr(&path)) == CKPT_OK) {
+        ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+        ckpt__index_scanner sc;
+        memset(&sc, 0, sizeof sc);
+        sc.ix = &s->index;
+        sc.pattern = s->filename;
+        sc.desc = &d;
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is a checkpoint and no link; it is now called %s", latest, path.data);
+        e = ckpt__index_consider(ckpt__buf_cstr(&name), &info, &sc);
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&dir);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
 // Adds what `latest` names, if that lies in the folder under a name that neither index nor template knows: another template was
 // used before.
 static ckpt_err ckpt__resume_follow_latest(ckpt_saver *s) {
@@ -14997,7 +15053,9 @@ static ckpt_err ckpt__resume_follow_latest(ckpt_saver *s) {
     ckpt_timestamp t = ckpt__saver_sample_time(1);
     ckpt__os_info info;
     ckpt_err e = s->latest_varies ? CKPT_OK : ckpt__saver_latest_path(s, &link, &t);
-    if (e == CKPT_OK && link.len > 0 && ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) == CKPT_OK) {
+    bool leads = e == CKPT_OK && link.len > 0 && ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) == CKPT_OK;
+    if (e == CKPT_OK && link.len > 0 && !leads && s->writes) e = ckpt__resume_adopt_latest(s, ckpt__buf_cstr(&link));
+    if (e == CKPT_OK && leads) {
         ckpt__os_path_dir(&dir, ckpt__buf_cstr(&link));
         link.len = 0;
         ckpt__os_path_join(&link, ckpt__buf_cstr(&dir), ckpt__buf_cstr(&says));

@@ -376,7 +376,10 @@ static void test_lock_and_orphans(void **state) {
     assert_int_equal(ckpt__os_lock(&fd, path), CKPT_EXISTS);
     assert_int_equal(kill(trainer, SIGKILL), 0);
     for (int i = 0; i < 500 && (kill(trainer, 0) != 0 || ckpt__os_process_start((int)trainer) != 0); i++) usleep(10000);
-    assert_int_equal(ckpt__os_lock(&fd, path), CKPT_OK);                    // a zombie is dead enough
+    // A zombie is dead enough, but the kernel shows one before its last thread (the sanitizer has some) has let go of the lock.
+    ckpt_err e = ckpt__os_lock(&fd, path);
+    for (int i = 0; i < 500 && e == CKPT_EXISTS; i++) { usleep(10000); e = ckpt__os_lock(&fd, path); }
+    assert_int_equal(e, CKPT_OK);
     int second;
     assert_int_equal(ckpt__os_lock(&second, path), CKPT_EXISTS);
     assert_int_equal(exit_of(locker(path, false, -1)), 1);

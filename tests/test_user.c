@@ -125,6 +125,45 @@ static void test_best_survives_a_lost_index(void **state) {
     }
 }
 
+// `scp host:run/latest.pt run/` leaves a checkpoint where the link should be: it is resumed from, and the next link does not
+// replace the only checkpoint that there is. `cp -rL` leaves a copy besides, which the link may replace.
+static void test_latest_is_a_file(void **state) {
+    (void)state;
+    static const char *const names[] = { "ba{batch}.pt", "ep{epoch}/ba{batch}.pt", "ba{batch}.safetensors", "ba{batch}.pt.gz" };
+    for (int i = 0; i < UTIL_COUNT(names) * 2; i++) {
+        run *r = run_new(util_temp_dir());
+        r->d.filename = names[i / 2];
+        const char *latest = util_join(r->dir, "latest.pt"), *index = util_join(r->dir, ".ckpt-index.jsonl");
+        run_open(r);
+        run_save(r, 7);
+        const char *const *paths;
+        assert_int_equal(ckpt_saver_checkpoints(r->s, &paths), 1);
+        const char *file = util_fmt("%s", paths[0]);
+        ok(ckpt_saver_close(r->s, 0));
+        size_t size;
+        char *bytes = util_read(file, &size);
+        assert_int_equal(unlink(latest), 0);
+        util_write(latest, bytes, size);
+        if (i % 2 == 0) {
+            assert_int_equal(unlink(file), 0);
+            assert_int_equal(unlink(index), 0);
+            (void)rmdir(util_join(r->dir, "ep0"));
+        }
+        run_set(r, 0);
+        run_open(r);
+        ckpt_timestamp t = at_batch(0);
+        ok(ckpt_saver_resume(r->s, &t));
+        assert_int_equal(t.batch, 7);
+        run_check(r, 7);
+        assert_true(util_exists(file));
+        struct stat st;
+        assert_true(lstat(latest, &st) == 0 && S_ISLNK(st.st_mode));
+        run_save(r, 8);
+        assert_int_equal(ckpt_saver_checkpoints(r->s, NULL), 2);
+        run_end(r);
+    }
+}
+
 // A link cannot take the place of a folder, nor the other way round: told at open, not after hours.
 static void test_latest_is_no_folder(void **state) {
     (void)state;
@@ -355,6 +394,7 @@ int main(void) {
         cmocka_unit_test(test_line_of_the_file_before),
         cmocka_unit_test(test_best_survives_a_lost_index),
         cmocka_unit_test(test_latest_is_no_folder),
+        cmocka_unit_test(test_latest_is_a_file),
         cmocka_unit_test(test_own_record_has_no_floats),
         cmocka_unit_test(test_language_model),
         cmocka_unit_test(test_orphans_hold_nothing),

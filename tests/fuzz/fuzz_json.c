@@ -5,6 +5,7 @@
 #endif
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
+#include "fuzz_main.h"
 
 #define CHECK(x) do { if (!(x)) __builtin_trap(); } while (0)
 
@@ -46,18 +47,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ckpt__json_free(&d);
     return 0;
 }
-
-#ifdef CKPT_FUZZ_MAIN
-// Replays the files given as arguments.
-int main(int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        FILE *f = fopen(argv[i], "rb");
-        static uint8_t data[1 << 20];
-        if (f == NULL) { perror(argv[i]); return 1; }
-        size_t n = fread(data, 1, sizeof data, f);
-        (void)fclose(f);
-        (void)LLVMFuzzerTestOneInput(data, n);
-    }
-    return 0;
-}
-#endif

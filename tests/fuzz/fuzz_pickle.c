@@ -6,6 +6,7 @@
 #define CKPT_NO_REMOTE
 #define CKPT_STATIC
 #include "../../ckpt.h"
+#include "fuzz_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
@@ -68,16 +69,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     if (live != 0) abort();
     return 0;
 }
-
-#ifdef CKPT_FUZZ_MAIN
-int main(int argc, char **argv) {
-    static uint8_t bytes[1 << 20];
-    for (int i = 1; i < argc; i++) {
-        FILE *f = fopen(argv[i], "rb");
-        if (f == NULL) return 1;
-        (void)LLVMFuzzerTestOneInput(bytes, fread(bytes, 1, sizeof bytes, f));
-        fclose(f);
-    }
-    return 0;
-}
-#endif

@@ -1,6 +1,6 @@
 /* fuzz_util.h: for fuzz targets that read files: the input as a file, and what must hold of a table of contents.
 
-   Include it after ckpt.h. With -DCKPT_FUZZ_MAIN there is a main that replays the files it is given, for compilers without libFuzzer.
+   Include it after ckpt.h.
 */
 #ifndef FUZZ_UTIL_H
 #define FUZZ_UTIL_H
@@ -50,24 +50,6 @@ static inline void fuzz_check(const ckpt__toc *t, const ckpt__source *src, ckpt_
     if (e != CKPT_OK && e != CKPT_CORRUPT) __builtin_trap();
 }
 
-#if defined(CKPT_FUZZ_MAIN)
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int main(int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        FILE *f = fopen(argv[i], "rb");
-        if (f == NULL) { perror(argv[i]); return 1; }
-        static uint8_t bytes[1 << 24];
-        size_t n = fread(bytes, 1, sizeof bytes, f);
-        fclose(f);
-        uint8_t *exact = (uint8_t *)malloc(n + (n == 0));
-        if (exact == NULL) return 1;
-        memcpy(exact, bytes, n);
-        (void)LLVMFuzzerTestOneInput(exact, n);
-        free(exact);
-    }
-    printf("%d files\n", argc - 1);
-    return 0;
-}
-#endif
+#include "fuzz_main.h"
 
 #endif // FUZZ_UTIL_H
