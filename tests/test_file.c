@@ -4,6 +4,7 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
+#include "counting.h"
 
 //-- a state with one of everything --------------------------------------------------
 
@@ -974,21 +975,6 @@ static void test_attached_files(void **unused) {
 }
 
 //-- memory, progress, size, threads -------------------------------------------------
-
-typedef struct counting { int live, calls, fail_at; } counting;
-
-static void *counting_fn(void *ptr, size_t old_size, size_t new_size, void *user) {
-    counting *c = (counting *)user;
-    (void)old_size;
-    if (new_size == 0) {
-        c->live--;
-        free(ptr);
-        return NULL;
-    }
-    if (++c->calls == c->fail_at) return NULL;
-    if (ptr == NULL) c->live++;
-    return realloc(ptr, new_size);
-}
 
 static void no_memory(const char *path) {
     small s;

@@ -3,6 +3,7 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
+#include "counting.h"
 
 static const char *root;                // of the running test; also the working directory
 
@@ -444,21 +445,6 @@ static void test_metrics(void **unused) {
     assert_int_equal(with.metric, 9);
     ckpt_state_free(&with.st);
     ckpt_state_free(&without.st);
-}
-
-typedef struct counting { int live, calls, fail_at; } counting;
-
-static void *counting_fn(void *ptr, size_t old_size, size_t new_size, void *user) {
-    counting *c = (counting *)user;
-    (void)old_size;
-    if (new_size == 0) {
-        c->live--;
-        free(ptr);
-        return NULL;
-    }
-    if (++c->calls == c->fail_at) return NULL;
-    if (ptr == NULL) c->live++;
-    return realloc(ptr, new_size);
 }
 
 static void test_no_memory(void **unused) {

@@ -2,6 +2,7 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
+#include "counting.h"
 
 //-- helpers -----------------------------------------------------------------------
 
@@ -10,22 +11,6 @@ static double   a_float;
 static bool     a_bool;
 static float    floats[16];
 static char     text[32] = "hello";
-
-// Counts blocks, and fails the one whose turn it is.
-typedef struct counting { int live, calls, fail_at; } counting;
-
-static void *counting_fn(void *ptr, size_t old_size, size_t new_size, void *user) {
-    counting *c = (counting *)user;
-    (void)old_size;
-    if (new_size == 0) {
-        c->live--;
-        free(ptr);
-        return NULL;
-    }
-    if (++c->calls == c->fail_at) return NULL;
-    if (ptr == NULL) c->live++;
-    return realloc(ptr, new_size);
-}
 
 typedef struct warnings { int count; char last[256]; } warnings;
 
