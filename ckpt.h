@@ -551,14 +551,17 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_save(const char *path, const ckpt_state 
 
 typedef struct ckpt_load_desc {
     uint32_t           _canary;                 // must stay 0
-    const char        *load_path;               // required: a file, a link, "x.symlink"; when nothing of that very
-                                                // name is there, {run_name} and {rank} (0) are filled in
+    const char        *load_path;               // required: a file, a link, "x.symlink", or a URI of one of these in a
+                                                // store; when no local file has that very name, {run_name} and {rank}
+                                                // (0) are filled in
     ckpt_state        *state;                   // required: filled in place
     bool               load_weights_only;       // only names under state/model/
     bool               not_strict;              // missing and unexpected names pass; same name, other shape never
     bool               no_verify;               // skip the checksums
     const char *const *load_ignore_keys;        // Composer's globs over names, '*' crosses '/': {"state/optimizers/*"}
     int                load_ignore_keys_count;
+    struct ckpt_store *store;                   // load_path is a name in it (of a URI, its path); stays the caller's
+    const struct ckpt_store_desc *store_desc;   // how a URI is opened: credentials and the like; NULL: defaults
     ckpt_ranks         ranks;
     const char        *run_name;                // for {run_name} in load_path; default: COMPOSER_RUN_NAME, RUN_NAME
     ckpt_logger        logger;
@@ -573,8 +576,12 @@ typedef struct ckpt_load_desc {
 // threads, checksums verified on the way: CKPT_CORRUPT names the damaged entry, and bound memory must then be
 // taken as garbage (load another checkpoint, as ckpt_saver_resume does by itself). Names in the file that only
 // this library or other ranks use are never unexpected. Nothing in a file is ever executed.
-// CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED. Blocks. Any
-// thread.
+// From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
+// up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
+// temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
+// any other. file:// is read where it lies.
+// CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; of stores also
+// CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE. Blocks. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at);
 
 typedef enum ckpt_kind {
@@ -595,9 +602,9 @@ typedef struct ckpt_entry {
 
 typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools, partial reads
 
-// Opens a checkpoint file of any kind that ckpt_load reads. A compressed one is unpacked into an unnamed
-// temporary file first. *out is NULL after a failure. Errors as ckpt_load. The object belongs to one thread at
-// a time.
+// Opens a checkpoint file of any kind that ckpt_load reads, also by URI: it is then fetched into a temporary file,
+// which goes with ckpt_file_close. A compressed one is unpacked into an unnamed temporary file first. *out is NULL
+// after a failure. Errors as ckpt_load. The object belongs to one thread at a time.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_open(ckpt_file **out, const char *path);
 // Number of entries; 0 for NULL. Levels of nested dicts are no entries, their leaves are.
 CKPT__DECL int      ckpt_file_count(const ckpt_file *f);
@@ -618,7 +625,8 @@ CKPT__DECL void     ckpt_file_close(ckpt_file *f);
 // Makes `destination` lead to the file that path names (Composer's get_file): a symbolic link to its absolute
 // path. A path that ends in ".symlink" is a text file that holds the real path, relative to its own folder; it
 // is followed, up to 8 times, and it is tried when `path` itself is missing. CKPT_EXISTS: destination exists
-// and overwrite is off. CKPT_NOT_FOUND names what was asked for.
+// and overwrite is off. CKPT_NOT_FOUND names what was asked for. A URI is fetched instead: in parallel ranges, aside,
+// checked, renamed; .symlink objects are followed as ckpt_load does; errors as there.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite);
 // Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in
 // ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS).
@@ -639,7 +647,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_ensure_folder_has_no_conflicting_files(c
 
 #define CKPT_NONE      ""               // switches a default name off (Composer's None)
 #define CKPT_KEEP_ALL  0
-#define CKPT_KEEP_NONE (-1)             // delete each once handed on (Composer's 0); local folder alone: at once
+#define CKPT_KEEP_NONE (-1)             // delete each local file once it is uploaded everywhere (Composer's 0); without
+                                        // a destination: at once
 
 // The moments at which Composer considers a checkpoint.
 typedef enum ckpt_event { CKPT_BATCH_CHECKPOINT, CKPT_EPOCH_CHECKPOINT, CKPT_ITERATION_CHECKPOINT } ckpt_event;
@@ -656,10 +665,15 @@ typedef struct ckpt_saver_desc {
     uint32_t           _canary;                 // must stay 0
     ckpt_state        *state;                   // required
     const char        *run_name;                // default: COMPOSER_RUN_NAME, RUN_NAME, else generated
-    const char        *folder;                  // default "{run_name}/checkpoints"
+    const char        *folder;                  // default "{run_name}/checkpoints"; or a URI, "s3://bucket/{run_name}":
+                                                // see UPLOADS below
     const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders;
                                                 // the variables of ckpt_format_name (there is no {iteration})
+    const char        *remote_file_name;        // template of object names; default: folder's path and filename;
+                                                // CKPT_NONE: nothing is uploaded
     const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link
+    const char        *latest_remote_file_name; // ".symlink" is appended; default: folder's path and latest_filename;
+                                                // CKPT_NONE: none is published
     const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; a bare integer counts epochs;
                                                 // 0 or less: only by ckpt_saver_save and _request
     bool             (*should_save)(const ckpt_timestamp *t, ckpt_event event, void *user); // instead of save_interval
@@ -670,32 +684,63 @@ typedef struct ckpt_saver_desc {
     int                num_checkpoints_to_keep; // CKPT_KEEP_ALL (default), CKPT_KEEP_NONE, or the newest N
     int                keep_every;              // beyond the newest N, every Nth checkpoint for ever (0: none)
     const char        *keep_best;               // a bound float, "min:state/metrics/loss": the best one is kept too
+    int                num_remote_to_keep;      // of this run's objects in each store; CKPT_KEEP_ALL (default) or the
+                                                // newest N
     bool               weights_only;            // only names under state/model/
     const char *const *ignore_keys;             // globs over names that are left out, as in ckpt_load_desc
     int                ignore_keys_count;
     ckpt_snapshot      snapshot;                // default CKPT_SNAPSHOT_NONE
     size_t             max_staging_bytes;       // of the snapshot (0: what the state needs); see SNAPSHOTS
+    struct ckpt_uploader *const *uploaders;     // more destinations than folder's own, open, closed by the caller after
+    int                uploaders_count;         // the saver
+    int                num_concurrent_uploads;  // of folder's own destination: files at a time, default 1
+    int                num_attempts;            // of each request, default 3
+    const char        *upload_staging_folder;   // default: a hidden folder beside the checkpoints; see UPLOADS
+    const struct ckpt_store_desc *store_desc;   // how folder's URI is opened: credentials and the like; NULL: defaults
+    const char        *event_file;              // what folder's uploader does, for a trace viewer; NULL: none
+    bool               resume_offline;          // resume from what is local when a store cannot be asked; default: fail
     ckpt_ranks         ranks;
     ckpt_logger        logger;
     ckpt_on_progress   progress;
     ckpt_allocator     allocator;
 } ckpt_saver_desc;
 
+// UPLOADS. With a URI as folder the files are written to the local folder that the URI's path names, relative to the
+// working directory ("s3://bucket/run/ckpt": run/ckpt; "s3://bucket": the working directory itself), and each that is
+// durable is handed to an uploader of the saver's own, and to each of `uploaders`, under its remote name, which begins
+// at the top of the bucket (of file:// at the root folder, of sftp:// where one logs in). What follows
+// is the business of other threads; no call but wait, close, open and resume ever waits for a network.
+//   1. durable, in the index, `latest` moved      2. staged: a hard link in the staging folder, with a journal that a
+//   later process finishes; from here on rotation may delete the file      3. uploaded: the store has confirmed it
+//   4. published: the object latest_remote_file_name + ".symlink" is put, its text the remote name as Composer has it;
+//   never before 3, and never back to an earlier save      5. remote rotation: beyond num_remote_to_keep the oldest
+//   go, but for those that keep_every, keep_best, a pin or the published name hold.
+// Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged. What the saver knows
+// to be in a store stands in a file beside the index, so that no bucket is listed.
+// A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays for the
+// next process, which takes it up when it opens a saver of this folder.
+
 // An open saver. After fork() only the parent may use it.
 typedef struct ckpt_saver ckpt_saver;
 // Opens a saver and checks now what could go wrong later: names, interval, compression tools, the folder (made
-// when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it). COPY and LAZY
-// allocate and touch their buffer here. *out is NULL after a failure. The object belongs to one thread at a
-// time, except where ckpt_saver_request says otherwise.
+// when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it), and of stores the
+// address and the credentials (CKPT_AUTH, CKPT_NET, CKPT_UNSUPPORTED). What an earlier process left in the staging
+// folder is taken up here. COPY and LAZY allocate and touch their buffer here. *out is NULL after a failure. The
+// object belongs to one thread at a time, except where ckpt_saver_request says otherwise.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
 // Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
 // gets its timestamp. A damaged one is left where it is, reported to the logger, and the next older one is
 // tried. From then on the saver owns the folder's checkpoints: it rotates them and goes on where they end. A
 // checkpoint file that lies where the latest link belongs (a copy made by hand) gets the name of its time
 // first.
-// CKPT_NOT_FOUND: the folder has none, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
-// some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. Call
-// it before the first save.
+// With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local
+// is fetched into the folder, entered in the index and loaded; so a machine that has nothing resumes too. One that
+// does not verify is passed over, and then the bucket is listed for older ones.
+// CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
+// some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
+// CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked. Then nothing is loaded even if there are local checkpoints: the
+// store may hold the work of weeks that another machine has done since, and going on without it would fork the run.
+// Who knows better sets resume_offline. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a
@@ -716,13 +761,26 @@ CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns
 // how many; *paths (may be NULL) is valid until the next call on the saver.
 CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **paths);
-// Blocks until all that was asked for is durable, linked and rotated. timeout_s 0: no limit; else CKPT_TIMEOUT,
-// and the work goes on. Returns a background failure that was not returned yet.
+// Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0:
+// no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
 // that was returned before.
 // CKPT_TIMEOUT: the saver stays open and valid, call again. NULL: CKPT_OK.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_close(ckpt_saver *s, double timeout_s);
+
+typedef struct ckpt_saver_counts {      // since the open
+    uint64_t saved, saved_bytes;        // durable checkpoints
+    uint64_t uploaded, uploaded_bytes;  // confirmed by stores; a checkpoint counts once for each destination
+    uint64_t pending, failed;           // uploads
+    uint64_t removed;                   // remote objects that rotation took away
+    uint64_t requests, retries;         // of the saver's own uploader, as the next
+    double   stalled_s;                 // seconds that its threads waited on behalf of the server
+    double   waited_s;                  // seconds that calls on this saver blocked: copying, writing, waiting
+} ckpt_saver_counts;
+
+// Any thread. Nothing for NULL.
+CKPT__DECL void     ckpt_saver_stats(const ckpt_saver *s, ckpt_saver_counts *out);
 
 //------------------------------------------------------------------------------
 // >>api.folder     a folder of checkpoints from outside, for tools; a training program needs only the saver
@@ -819,6 +877,216 @@ typedef struct ckpt_convert_desc {
 // another every tensor and value is carried over by name. Values of no kind (None, objects of unknown types)
 // are left out.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
+
+//------------------------------------------------------------------------------
+// >>api.store      where objects lie: file://, s3://, sftp://, or the user's own (Composer's ObjectStore)
+//------------------------------------------------------------------------------
+
+// What a store signs with. Texts are NUL-terminated; an empty session_token is none.
+typedef struct ckpt_credentials {
+    char   access_key_id[256], secret_access_key[512], session_token[8192];
+    double expires;                     // seconds since 1970; 0: never
+} ckpt_credentials;
+
+// Every field may be 0: then the environment is asked, then the provider's own files, then its defaults (see STORES AND
+// CREDENTIALS). All texts are copied by ckpt_store_open. Fields that a store has no use for are passed over.
+typedef struct ckpt_store_desc {
+    uint32_t     _canary;               // must stay 0
+    const char  *endpoint_url, *region, *profile, *addressing_style;   // "auto", "path", "virtual"
+    const char  *access_key_id, *secret_access_key, *session_token;    // S3
+    const char  *credentials_file, *key_filename, *key_password, *known_hosts_filename, *username, *password, *ca_file;
+    const char  *canned_acl, *storage_class, *server_side_encryption, *sse_kms_key_id;
+    // S3: how the bytes are guarded on their way: "auto" (over http by their signed SHA-256; over TLS by a CRC-32 where
+    // the server checks it, else by an MD5), "signed", "unsigned" (a CRC-32 alone, over http too) or "md5".
+    const char  *payload_signing;
+    // Called again shortly before the credentials that it gave expire, and when the server says they have; on any
+    // thread that uses the store, never twice at once.
+    ckpt_err   (*credentials)(ckpt_credentials *out, void *user);
+    void        *credentials_user;
+    double       stall_timeout_s;       // default 60 s without a byte moving; there is no limit on the total
+    ckpt_logger  logger;
+    ckpt_on_progress progress;          // of ckpt_store_put ("upload") and _get ("download"), on the thread that calls them
+    ckpt_allocator allocator;
+} ckpt_store_desc;
+
+// An open store. Any number of threads may use it at once; only ckpt_store_close wants it to itself. After fork() only the
+// parent may use it: the child gets CKPT_ARG.
+typedef struct ckpt_store ckpt_store;
+
+// A store of the user's own. put, get, size are required, the others may be NULL. Called from several threads
+// at once unless one_at_a_time. Failures are returned as codes (CKPT_NOT_FOUND, CKPT_EXISTS, CKPT_AUTH; CKPT_NET
+// and CKPT_TIMEOUT are tried again), with a sentence by ckpt_set_error. None may call back into the store.
+typedef struct ckpt_store_ops {
+    // Puts the whole file, which stays as it is until the return; CKPT_EXISTS when there is such an object and overwrite is off.
+    // Whatever happens, nobody ever sees a part of it under that name.
+    ckpt_err (*put)   (const char *name, const char *file_path, bool overwrite, void *user);
+    ckpt_err (*get)   (const char *name, const char *destination, void *user);                  // destination does not exist yet
+    ckpt_err (*size)  (const char *name, uint64_t *size, void *user);                           // bytes
+    // Calls each(name, size, each_user) for every name that begins with the text `prefix`, and stops at its first error.
+    ckpt_err (*list)  (const char *prefix, ckpt_err (*each)(const char *name, uint64_t size, void *each_user), void *each_user,
+                       void *user);
+    ckpt_err (*remove)(const char *name, void *user);
+    void     (*close) (void *user);     // once, from ckpt_store_close
+    bool       one_at_a_time;           // never two calls at once, whatever the number of threads
+} ckpt_store_ops;
+
+// Names of objects are texts with '/' between levels, relative to the store. file:// and sftp:// refuse what would be no path
+// below their folder: absolute names, and the levels "", "." and ".." (CKPT_ARG).
+//
+// The calls below block. Requests that fail for a reason that may pass (a lost connection, a server that is busy) are made 3
+// times, after 1 and 2 seconds and a random part of half a second, or when the server says; CKPT_TIMEOUT: no byte moved for
+// stall_timeout_s. Common to all: CKPT_ARG, CKPT_AUTH (never "not found" for a refused look), CKPT_NET, CKPT_TIMEOUT,
+// CKPT_IO, CKPT_NOMEM. Sentences name object and store, never a secret.
+
+// Opens the store that a URI names: "file:///folder" (%-escapes are undone; made when the first object is put), "s3://bucket"
+// and "s3://bucket/prefix", "sftp://user@host:22/folder" ("//folder" from the root). The path becomes a prefix of all names.
+// Nothing is asked of a server yet, so wrong credentials and missing buckets show at the first use.
+// desc: may be NULL. *out is NULL after a failure.
+// CKPT_ARG: the URI is none, or makes no sense for its store. CKPT_UNSUPPORTED: gs, oci, azure, http, https, wandb, libcloud, hf,
+// mlflow-artifacts, dbfs and unknown schemes; s3 and sftp with CKPT_NO_REMOTE. Schemes may be written in capitals.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_open(ckpt_store **out, const char *uri, const ckpt_store_desc *desc);
+// Makes a store of the user's own functions. *ops is copied, `user` is passed to each. CKPT_ARG: put, get or size is missing.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckpt_store_ops *ops, void *user);
+// Puts a file as the object `name`: whole or not at all, its size confirmed by the store. A big file goes in parts, 4 at a time.
+// overwrite off: CKPT_EXISTS when the object is there; where the store cannot be told (sftp, some S3 servers) it is looked for
+// before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS.
+// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_CORRUPT: the file changed while it was sent. CKPT_NO_SPACE.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite);
+// Gets an object into a file, whole and durable or not at all: written aside, several ranges at a time, size and, where the
+// store keeps one, checksum compared, synced, renamed. Folders above `destination` are made.
+// CKPT_EXISTS: destination exists and overwrite is off. CKPT_NOT_FOUND: no such object. CKPT_CORRUPT: it does not match its
+// checksum, or was replaced in the middle each time. CKPT_NO_SPACE.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_get(ckpt_store *s, const char *name, const char *destination, bool overwrite);
+// Bytes of an object. CKPT_NOT_FOUND: there is none of that name; a folder is none.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_size(ckpt_store *s, const char *name, uint64_t *size);
+// Calls `each` on this thread for every object whose name begins with the text `prefix` (NULL or "": all), with the name as the
+// other calls take it and its bytes. file:// and s3:// sort by bytes. The list is complete before the first call, so `each` may
+// use the store; the first error that it returns ends the list and is returned. The name is valid during the call.
+// Objects put or removed meanwhile may or may not be there. CKPT_UNSUPPORTED: a custom store without list.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_list(ckpt_store *s, const char *prefix,
+                                                   ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user);
+// Removes an object. CKPT_NOT_FOUND: there is none; S3 cannot tell, and says CKPT_OK. file:// and sftp:// take away the folders
+// above it that are empty then. CKPT_UNSUPPORTED: a custom store without remove.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_remove(ckpt_store *s, const char *name);
+// Calls `each` for every upload in parts below `prefix` that was begun and neither finished nor given up, this machine's and
+// others': which object, the store's id of it, and when it began (seconds since 1970, 0: not known). Its parts cost room until
+// it ends. None where a store has no parts. As ckpt_store_list otherwise.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_uploads(ckpt_store *s, const char *prefix,
+                                                      ckpt_err (*each)(const char *name, const char *upload_id, double started,
+                                                                       void *user), void *user);
+// Gives such an upload up and frees its parts: the process that sends it fails, or begins anew. One that is gone is CKPT_OK.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_abort_upload(ckpt_store *s, const char *name, const char *upload_id);
+// Frees the store. No call on it may be running, no uploader may use it any more. NULL is fine.
+CKPT__DECL void ckpt_store_close(ckpt_store *s);
+// Sets this thread's sentence (ckpt_last_error) and returns e: for the functions of a custom store.
+CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
+
+//------------------------------------------------------------------------------
+// >>api.uploader   files to a store in the background (Composer's RemoteUploaderDownloader)
+//------------------------------------------------------------------------------
+
+// The uploader sends files in the background: the newest of each name, in the order in which they came, each one
+// whole or not at all. A file that ckpt_upload_file has taken is on its way for good: it is staged on the local disk
+// with a record of what is to be done, and when the process is killed or the machine goes down, the next uploader
+// with the same staging folder and the same bucket_uri goes on where it stopped. A file that could not be uploaded
+// stays there too, and never keeps others from going.
+//
+// The staging folder is upload_staging_folder, else a hidden folder ".ckpt-staging" beside each file, which is looked
+// at when the first file from beside it is uploaded. On the file system of the files, staging is a hard link: no byte
+// is copied, and a checkpoint may be replaced or deleted at once. Several processes and uploaders may share one; each
+// finishes what dead ones left for the same store, and leaves the files of those that live alone.
+// Nothing in it is secret but the files themselves.
+typedef struct ckpt_uploader_desc {
+    uint32_t           _canary;         // must stay 0
+    const char        *bucket_uri;      // required unless store: "s3://bucket", "sftp://host/dir", "file:///dir", ...
+    struct ckpt_store *store;           // an open store instead; stays the caller's, who closes it after the uploader
+    const ckpt_store_desc *store_desc;  // how bucket_uri is opened; NULL: defaults
+    const char        *file_path_format_string; // default "{remote_file_name}"; also {run_name} and the rank variables
+    int                num_concurrent_uploads;  // default 1 file at a time
+    int                num_concurrent_parts;    // default 4 requests in flight per big file, 16 at most
+    size_t             part_size;       // bytes; default: chosen from the file's size
+    int                num_attempts;    // default 3, of each request, for failures that may pass (network, 5xx, too busy)
+    double             stall_timeout_s; // default 60 without a byte moving; there is no limit on the total
+    const char        *upload_staging_folder;   // default: a hidden folder beside each file
+    const char        *run_name;        // default: COMPOSER_RUN_NAME, RUN_NAME; must be known when the format asks for it
+    const char        *event_file;      // NULL: none. A trace of all requests for Perfetto or chrome://tracing, appended to
+    ckpt_ranks         ranks;           // its functions are not called
+    ckpt_logger        logger;          // called by worker threads as well, one at a time
+    ckpt_on_progress   progress;        // phase "upload" per file, and with the store's URI as name for all together;
+                                        // "download". Called by the owner's calls only: check, wait, close, download
+    ckpt_allocator     allocator;
+} ckpt_uploader_desc;
+
+typedef struct ckpt_uploader ckpt_uploader;
+
+typedef struct ckpt_transfer_stats {    // counted since the open
+    uint64_t files, bytes;              // confirmed by the store
+    uint64_t requests, retries;
+    uint64_t pending, failed;           // files
+    double   stalled_s;                 // seconds that workers waited on behalf of the server: back-off, Retry-After
+    double   waited_s;                  // seconds that calls of the owner blocked
+} ckpt_transfer_stats;
+
+// Opens the store and starts the workers. All in desc is copied but `store`. Rank 0 asks the store for a trial write
+// first, so that missing rights show here and not hours later; it leaves nothing behind. (A store of the user's own
+// is asked for a size instead.) What an earlier process left in upload_staging_folder goes into the queue.
+// COMPOSER_LOCAL_RANK_STAGGER_SECONDS: each upload waits for so many seconds times the local rank.
+// CKPT_ARG: a wrong number, no URI, {run_name} without a run name. CKPT_UNSUPPORTED: a scheme that this build cannot
+// reach. CKPT_AUTH, CKPT_NET, CKPT_NOT_FOUND: the store refused the trial. *out is NULL then. Blocks. Any thread; the
+// one that calls check, wait, download and close is the owner, one thread at a time.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_open(ckpt_uploader **out, const ckpt_uploader_desc *desc);
+// Takes a file for upload under file_path_format_string, filled in with remote_file_name, and returns when it is
+// staged and recorded durably; it never waits for the network. A file of up to 4 MiB is copied and may be changed
+// afterwards in any way. A bigger one may be replaced by a rename and deleted, but not be written to until it is
+// uploaded: that is found out, and is CKPT_CORRUPT.
+// A file of that name that waits is replaced and counts no more; one that is being sent is finished first.
+// overwrite false: an object of that name in the store makes the upload fail with CKPT_EXISTS, reported as below; a
+// file of that name that is still on its way makes this call fail with it.
+// CKPT_ARG: no regular file; a name that is empty, holds "..", or is not UTF-8. CKPT_NOT_FOUND, CKPT_NO_SPACE, CKPT_IO,
+// CKPT_AUTH: it could not be staged, and nothing of it is left. Any thread.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char *remote_file_name, const char *file_path,
+                                                    bool overwrite);
+// Reports progress, and returns the oldest failure of an upload that was not returned yet, with its sentence: each one
+// once. CKPT_OK: none. The file of a failed upload is kept, and the sentence says where; the next uploader tries again,
+// but for CKPT_EXISTS. Does not block.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_check(ckpt_uploader *u);
+// Blocks until nothing is pending, and returns as ckpt_uploader_check. timeout_s 0: no limit; else CKPT_TIMEOUT, and
+// the work goes on.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_wait(ckpt_uploader *u, double timeout_s);
+// Waits as ckpt_uploader_wait, then frees the uploader, in any case. Returns the first failure ever, also one that was
+// returned before; else CKPT_TIMEOUT when not all was uploaded: the rest stays in the staging folder for the next
+// uploader (a call of a custom store that is running is waited for). NULL: CKPT_OK. In a forked child: CKPT_ARG, and nothing is freed.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_close(ckpt_uploader *u, double timeout_s);
+// Downloads an object, by its full name in the store (file_path_format_string is not applied, as in Composer), to
+// `destination`: aside, checked, renamed. A name that ends in .symlink, or exists only with .symlink behind it, is
+// followed. CKPT_NOT_FOUND; CKPT_EXISTS: the file is there and overwrite is false; CKPT_CORRUPT: what came does
+// not match its checksum. Blocks.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_download_file(ckpt_uploader *u, const char *remote_file_name, const char *destination,
+                                                      bool overwrite);
+// Writes the URI that ckpt_upload_file gives a file into buf of cap bytes. CKPT_ARG: it does not fit. Any thread.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_uri_for_file(ckpt_uploader *u, const char *remote_file_name, char *buf, size_t cap);
+// Any thread.
+CKPT__DECL void ckpt_uploader_stats(const ckpt_uploader *u, ckpt_transfer_stats *out);
+
+// A file that a staging folder holds for upload. Texts are valid during the call.
+typedef struct ckpt_pending {
+    const char *uri, *name;             // the store's, and the object's in it; NULL when damaged
+    const char *file_path;              // what it was staged from; NULL: not known
+    const char *staged_path, *record;   // the file and its record
+    uint64_t    size, sent;             // bytes; sent: confirmed by the store
+    double      added;                  // seconds since 1970
+    bool        in_use;                 // its uploader is running
+    bool        refused;                // the store has an object of that name: CKPT_EXISTS; not tried again
+    bool        damaged;                // the record cannot be read
+} ckpt_pending;
+
+// Tells of each file that waits in a staging folder; a folder of checkpoints stands for the hidden one in it. To finish
+// them, open an uploader for their URI with that folder and wait. CKPT_NOT_FOUND: there is no such folder. Any thread.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_pending(const char *upload_staging_folder,
+                                                         void (*each)(const ckpt_pending *p, void *user), void *user);
+// Uploads one file, blocking, with credentials from the environment; neither staged nor recorded. Any thread.
+// CKPT_EXISTS: the object is there and overwrite is false.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_put_file(const char *path, const char *uri, bool overwrite);
 
 #ifdef __cplusplus
 } // extern "C"
@@ -979,10 +1247,11 @@ static void *ckpt__mem_resize(const ckpt_allocator *a, void *ptr, size_t old_siz
     return p;
 }
 
-// Zeroed memory.
+// Zeroed memory. calloc knows which pages come zeroed from the system: those are not touched before they are used.
 static void *ckpt__mem_alloc(const ckpt_allocator *a, size_t size) {
-    void *p = ckpt__mem_resize(a, NULL, 0, size);
-    if (p != NULL) memset(p, 0, size);
+    void *p = a->fn != NULL ? ckpt__mem_resize(a, NULL, 0, size) : calloc(1, size);
+    if (p == NULL) (void)ckpt__mem_fail(size);
+    else if (a->fn != NULL) memset(p, 0, size);
     return p;
 }
 
@@ -1153,6 +1422,10 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifndef CKPT_NO_REMOTE
+    #include <poll.h>
+    #include <sys/socket.h>
+#endif
 #if defined(__linux__)
     #include <sys/syscall.h>
 #elif defined(__APPLE__)
@@ -1187,6 +1460,7 @@ enum {
 typedef struct ckpt__os_info {
     uint64_t size, dev, ino, links;
     double   mtime;
+    int64_t  mtime_ns;                  // the same in nanoseconds, exactly
     bool     is_file, is_dir, is_link;
 } ckpt__os_info;
 
@@ -1375,10 +1649,12 @@ static void ckpt__os_fill_info(ckpt__os_info *out, const struct stat *s) {
     out->ino = (uint64_t)s->st_ino;
     out->links = (uint64_t)s->st_nlink;
 #if defined(__APPLE__)
-    out->mtime = (double)s->st_mtimespec.tv_sec + (double)s->st_mtimespec.tv_nsec * 1e-9;
+    const struct timespec *m = &s->st_mtimespec;
 #else
-    out->mtime = (double)s->st_mtim.tv_sec + (double)s->st_mtim.tv_nsec * 1e-9;
+    const struct timespec *m = &s->st_mtim;
 #endif
+    out->mtime = (double)m->tv_sec + (double)m->tv_nsec * 1e-9;
+    out->mtime_ns = (int64_t)m->tv_sec * 1000000000 + (int64_t)m->tv_nsec;
     out->is_file = S_ISREG(s->st_mode);
     out->is_dir = S_ISDIR(s->st_mode);
     out->is_link = S_ISLNK(s->st_mode);
@@ -1433,6 +1709,12 @@ static ckpt_err ckpt__os_open_read(int *fd, const char *path) {
     if (S_ISDIR(s.st_mode)) return ckpt__error_set(CKPT_IO, "cannot open %s: it is a folder, not a file", path);
     if (!S_ISREG(s.st_mode)) return ckpt__error_set(CKPT_IO, "cannot open %s: it is not a regular file", path);
     *fd = ckpt__os_open(path, O_RDONLY, 0);
+    return *fd >= 0 ? CKPT_OK : ckpt__os_fail(errno, "open", path);
+}
+
+// Opens a regular file that is there, for reading and writing.
+static ckpt_err ckpt__os_open_write(int *fd, const char *path) {
+    *fd = ckpt__os_open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
     return *fd >= 0 ? CKPT_OK : ckpt__os_fail(errno, "open", path);
 }
 
@@ -1549,6 +1831,54 @@ static ckpt_err ckpt__os_pwrite_uncached(int fd, const void *src, size_t size, u
     return ckpt__error_set(CKPT_UNSUPPORTED, "%s cannot be written past the page cache", path);
 }
 
+// Copies a range between two files inside the kernel: shared blocks where the file system has them (XFS, Btrfs), else without a
+// detour through the program. *moved says how far it came, less than `size` at the end of the source. CKPT_UNSUPPORTED, nothing
+// moved: not here (other systems, file systems that differ), and the sentence is left alone.
+static ckpt_err ckpt__os_copy_range(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t size, uint64_t *moved,
+                                    const char *to_path) {
+    *moved = 0;
+#if defined(__linux__) && defined(SYS_copy_file_range)
+    if (from_offset > (uint64_t)INT64_MAX - size || to_offset > (uint64_t)INT64_MAX - size) return CKPT_UNSUPPORTED;
+    int64_t in = (int64_t)from_offset, out = (int64_t)to_offset;    // the kernel moves both on
+    while (*moved < size) {
+        uint64_t left = size - *moved;
+        long part = (long)(left < (uint64_t)CKPT__OS_CHUNK ? left : (uint64_t)CKPT__OS_CHUNK);
+        long n = CKPT__SYS(syscall)((long)SYS_copy_file_range, (long)from, &in, (long)to, &out, part, 0L);
+        if (n < 0 && errno == EINTR) continue;
+        if (n == 0) break;
+        if (n > 0) { *moved += (uint64_t)n; continue; }
+        bool here = *moved > 0 || !(ckpt__os_is_unsupported(errno) || errno == EXDEV || errno == EPERM || errno == EBADF);
+        return here ? ckpt__os_fail(errno, "copy to", to_path) : CKPT_UNSUPPORTED;
+    }
+    return *moved > 0 || size == 0 ? CKPT_OK : CKPT_UNSUPPORTED;    // some file systems say "nothing" for "I cannot"
+#else
+    (void)from; (void)from_offset; (void)to; (void)to_offset; (void)to_path;
+    return size == 0 ? CKPT_OK : CKPT_UNSUPPORTED;
+#endif
+}
+
+// A short text kept with a file, beside its contents (an extended attribute). false: this file system keeps none.
+static bool ckpt__os_note_set(int fd, const char *name, const char *text) {
+#if defined(__linux__) && defined(SYS_fsetxattr)
+    return CKPT__SYS(syscall)((long)SYS_fsetxattr, (long)fd, name, text, (long)strlen(text), 0L) == 0;
+#else
+    (void)fd; (void)name; (void)text;
+    return false;
+#endif
+}
+
+// The text kept under that name; false: there is none.
+static bool ckpt__os_note_get(int fd, const char *name, char *buf, size_t cap) {
+    long n = -1;
+#if defined(__linux__) && defined(SYS_fgetxattr)
+    n = CKPT__SYS(syscall)((long)SYS_fgetxattr, (long)fd, name, buf, (long)(cap - 1));
+#else
+    (void)fd; (void)name;
+#endif
+    buf[n > 0 && (size_t)n < cap ? n : 0] = 0;
+    return buf[0] != 0;
+}
+
 // One successful read, of a pipe or a file at its own place; *got is 0 at the end.
 static ckpt_err ckpt__os_read(int fd, void *dst, size_t size, size_t *got, const char *path) {
     *got = 0;
@@ -1560,6 +1890,17 @@ static ckpt_err ckpt__os_read(int fd, void *dst, size_t size, size_t *got, const
         return CKPT_OK;
     }
 }
+
+#ifndef CKPT_NO_REMOTE
+// Whether a pipe has bytes to read, or its other end was closed; false when neither happens within `seconds`.
+static bool ckpt__os_readable(int fd, double seconds) {
+    struct pollfd p;
+    p.fd = fd;
+    p.events = POLLIN;
+    p.revents = 0;
+    return CKPT__SYS(poll)(&p, 1, (int)(seconds * 1000.0)) > 0;
+}
+#endif
 
 static ckpt_err ckpt__os_write_all(int fd, const void *src, size_t size, const char *path) {
     size_t done = 0;
@@ -1574,28 +1915,40 @@ static ckpt_err ckpt__os_write_all(int fd, const void *src, size_t size, const c
     return CKPT_OK;
 }
 
-// Takes back the SIGPIPE that this thread has just caused, unless one was pending before.
-static void ckpt__os_eat_sigpipe(void) {
-    sigset_t pipe_only, pending;
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
-    int sig;
-    if (sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1) (void)CKPT__SYS(sigwait)(&pipe_only, &sig);
-}
+// What a thread needs to get over a SIGPIPE of its own making.
+typedef struct ckpt__os_pipe_guard {
+    sigset_t before;
+    bool     held, was_pending;
+} ckpt__os_pipe_guard;
 
-// Writes everything to a pipe or a file at its own place. A reader that went away is an error, not the end of the process:
-// SIGPIPE is held back for the calling thread while it writes.
-static ckpt_err ckpt__os_write(int fd, const void *src, size_t size, const char *path) {
-    sigset_t pipe_only, before, pending;
+// Holds SIGPIPE back for the calling thread: writing to a peer that went away is then an error, not the end of the process.
+static void ckpt__os_hold_sigpipe(ckpt__os_pipe_guard *g) {
+    sigset_t pipe_only, pending;
     sigemptyset(&pipe_only);
     sigaddset(&pipe_only, SIGPIPE);
     sigemptyset(&pending);
     (void)CKPT__SYS(sigpending)(&pending);
-    bool was_pending = sigismember(&pending, SIGPIPE) == 1;
-    bool held = CKPT__SYS(pthread_sigmask)(SIG_BLOCK, &pipe_only, &before) == 0;
+    g->was_pending = sigismember(&pending, SIGPIPE) == 1;
+    g->held = CKPT__SYS(pthread_sigmask)(SIG_BLOCK, &pipe_only, &g->before) == 0;
+}
+
+// Takes back the SIGPIPE that this thread has caused since, unless one was pending before.
+static void ckpt__os_release_sigpipe(ckpt__os_pipe_guard *g) {
+    sigset_t pipe_only, pending;
+    int sig;
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    if (g->held && !g->was_pending && sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1)
+        (void)CKPT__SYS(sigwait)(&pipe_only, &sig);
+    if (g->held) (void)CKPT__SYS(pthread_sigmask)(SIG_SETMASK, &g->before, NULL);
+}
+
+// Writes everything to a pipe or a file at its own place; a reader that went away is an error.
+static ckpt_err ckpt__os_write(int fd, const void *src, size_t size, const char *path) {
+    ckpt__os_pipe_guard guard;
+    ckpt__os_hold_sigpipe(&guard);
     ckpt_err e = ckpt__os_write_all(fd, src, size, path);
-    if (e != CKPT_OK && held && !was_pending) ckpt__os_eat_sigpipe();
-    if (held) (void)CKPT__SYS(pthread_sigmask)(SIG_SETMASK, &before, NULL);
+    ckpt__os_release_sigpipe(&guard);
     return e;
 }
 
@@ -1621,6 +1974,16 @@ static ckpt_err ckpt__os_truncate(int fd, uint64_t size, const char *path) {
     if (size > (uint64_t)INT64_MAX) return ckpt__os_fail(EFBIG, "set the length of", path);
     do r = CKPT__SYS(ftruncate)(fd, (off_t)size); while (r != 0 && errno == EINTR);
     return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "set the length of", path);
+}
+
+// Lets the kernel begin to write a range to disk, so that a later ckpt__os_sync finds little left to do. Waits for nothing.
+static void ckpt__os_write_back(int fd, uint64_t offset, uint64_t size) {
+#if defined(__linux__) && defined(SYS_sync_file_range) && defined(__LP64__)
+    enum { CKPT__SYNC_FILE_RANGE_WRITE = 2 };
+    (void)CKPT__SYS(syscall)((long)SYS_sync_file_range, (long)fd, (long)offset, (long)size, (long)CKPT__SYNC_FILE_RANGE_WRITE);
+#else
+    (void)fd; (void)offset; (void)size;
+#endif
 }
 
 // On return the bytes are on the medium. A failed fsync is never tried again: Linux reports a lost page once, and a
@@ -1716,6 +2079,17 @@ static ckpt_err ckpt__os_remove(const char *path) {
     int r;
     do r = CKPT__SYS(unlink)(path); while (r != 0 && errno == EINTR);
     return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "remove", path);
+}
+
+// Gives the file that `from` leads to a second name. CKPT_UNSUPPORTED, with no more to try than a copy: another file system, one
+// without such links, too many of them, or a file of somebody else's (fs.protected_hardlinks).
+static ckpt_err ckpt__os_link(const char *from, const char *to) {
+    int r;
+    do r = CKPT__SYS(linkat)(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW); while (r != 0 && errno == EINTR);
+    if (r == 0) return CKPT_OK;
+    int why = errno;
+    ckpt_err e = ckpt__os_fail_pair(why, "link", from, to);
+    return ckpt__os_is_unsupported(why) || why == EXDEV || why == EPERM || why == EMLINK ? CKPT_UNSUPPORTED : e;
 }
 
 // Renames by link and unlink: errno of the failure, 0 when done. A lost reply of an NFS server makes the second try of a
@@ -2074,6 +2448,54 @@ static bool ckpt__os_cached(int fd, uint64_t offset, uint64_t size) {
     return true;
 #endif
 }
+
+//-- sockets ---------------------------------------------------------------------
+
+#ifndef CKPT_NO_REMOTE
+
+// A socket that does not live on in other programs; -1 and errno on failure.
+static int ckpt__os_socket(int domain, int type, int protocol) {
+#if defined(SOCK_CLOEXEC)
+    return ckpt__os_lift(CKPT__SYS(socket)(domain, type | SOCK_CLOEXEC, protocol));
+#else
+    int fd = CKPT__SYS(socket)(domain, type, protocol);
+    if (fd > 2) (void)CKPT__SYS(fcntl)(fd, F_SETFD, FD_CLOEXEC);
+    return ckpt__os_lift(fd);
+#endif
+}
+
+// Takes what has arrived on the socket without waiting for more; the number of bytes.
+static size_t ckpt__os_receive(int fd, void *dst, size_t size) {
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = CKPT__SYS(recv)(fd, (char *)dst + done, size - done, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        done += (size_t)n;
+    }
+    return done;
+}
+
+// Ends a connection at once: nobody waits for the other side any more, and nothing more is sent to it.
+static void ckpt__os_hang_up(int fd) {
+    (void)CKPT__SYS(shutdown)(fd, SHUT_RDWR);
+}
+
+// Bytes written to the socket that the other side has not confirmed yet; -1 where nobody knows.
+static int64_t ckpt__os_unsent(int fd) {
+    int bytes = -1;
+#if defined(__linux__) && defined(TIOCOUTQ)
+    if (CKPT__SYS(ioctl)(fd, TIOCOUTQ, &bytes) != 0) bytes = -1;
+#elif defined(SO_NWRITE)
+    socklen_t size = sizeof bytes;
+    if (CKPT__SYS(getsockopt)(fd, SOL_SOCKET, SO_NWRITE, &bytes, &size) != 0) bytes = -1;
+#else
+    (void)fd;
+#endif
+    return bytes;
+}
+
+#endif // CKPT_NO_REMOTE
 
 //-- threads ---------------------------------------------------------------------
 
@@ -3110,10 +3532,634 @@ static void ckpt__json_add_text(ckpt__buf *b, const char *p, size_t n) {
     }
     ckpt__buf_byte(b, '"');
 }
+
+//-- percent, hex, base64 ----------------------------------------------------------
+
+// Percent-encoded: all but RFC 3986's unreserved characters becomes %XX in upper case, a blank %20 and never '+'.
+static void ckpt__txt_add_percent(ckpt__buf *b, const char *p, size_t n, bool keep_slash) {
+    for (size_t i = 0; i < n; i++) {
+        int c = (unsigned char)p[i], low = ckpt__txt_lower(c);
+        bool plain = (low >= 'a' && low <= 'z') || ckpt__txt_is_digit(c) || c == '-' || c == '_' || c == '.' || c == '~';
+        if (plain || (keep_slash && c == '/')) ckpt__buf_byte(b, (unsigned)c);
+        else ckpt__buf_fmt(b, "%%%02X", (unsigned)c);
+    }
+}
+
+// The value of a hexadecimal digit, -1 for anything else.
+static int ckpt__txt_hex_digit(int c) {
+    c = ckpt__txt_lower(c);
+    return ckpt__txt_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+// False: a '%' without two digits behind it.
+static bool ckpt__txt_unpercent(ckpt__buf *b, const char *p, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] != '%') { ckpt__buf_byte(b, (unsigned char)p[i]); continue; }
+        int high = n - i > 2 ? ckpt__txt_hex_digit(p[i + 1]) : -1, low = high >= 0 ? ckpt__txt_hex_digit(p[i + 2]) : -1;
+        if (low < 0) return false;
+        ckpt__buf_byte(b, (unsigned)(high << 4 | low));
+        i += 2;
+    }
+    return true;
+}
+
+// What follows serves the network alone. CKPT__TEXT_NET keeps it for tests that are built without libcurl.
+#if !defined(CKPT_NO_REMOTE) || defined(CKPT__TEXT_NET)
+
+static void ckpt__txt_add_hex(ckpt__buf *b, const void *p, size_t n) {
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *u = (const unsigned char *)p;
+    for (size_t i = 0; i < n; i++) {
+        ckpt__buf_byte(b, (unsigned char)digits[u[i] >> 4]);
+        ckpt__buf_byte(b, (unsigned char)digits[u[i] & 15]);
+    }
+}
+
+// RFC 4648, the usual alphabet, padded.
+static void ckpt__txt_add_base64(ckpt__buf *b, const void *p, size_t n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *u = (const unsigned char *)p;
+    for (size_t i = 0; i < n; i += 3) {
+        size_t left = n - i;
+        uint32_t v = (uint32_t)u[i] << 16 | (left > 1 ? (uint32_t)u[i + 1] << 8 : 0) | (left > 2 ? u[i + 2] : 0);
+        ckpt__buf_byte(b, (unsigned char)digits[v >> 18]);
+        ckpt__buf_byte(b, (unsigned char)digits[v >> 12 & 63]);
+        ckpt__buf_byte(b, (unsigned char)(left > 1 ? digits[v >> 6 & 63] : '='));
+        ckpt__buf_byte(b, (unsigned char)(left > 2 ? digits[v & 63] : '='));
+    }
+}
+
+static int ckpt__txt_base64_digit(int c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (ckpt__txt_is_digit(c)) return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+// False: anything but whole groups of the alphabet, padded at the end, with no stray bits behind the last byte.
+static bool ckpt__txt_unbase64(ckpt__buf *b, const char *p, size_t n) {
+    if (n % 4 != 0) return false;
+    for (size_t i = 0; i < n; i += 4) {
+        size_t pad = i + 4 < n || p[i + 3] != '=' ? 0 : p[i + 2] != '=' ? 1 : 2;
+        uint32_t v = 0;
+        for (size_t j = 0; j < 4; j++) {
+            int d = j < 4 - pad ? ckpt__txt_base64_digit(p[i + j]) : 0;
+            if (d < 0) return false;
+            v = v << 6 | (uint32_t)d;
+        }
+        if ((v & ((1u << (8 * pad)) - 1)) != 0) return false;
+        for (size_t j = 0; j < 3 - pad; j++) ckpt__buf_byte(b, v >> (16 - 8 * j) & 255u);
+    }
+    return true;
+}
+
+//-- dates -----------------------------------------------------------------------
+
+typedef enum ckpt__txt_date_kind {
+    CKPT__DATE_BASIC,               // 20261120T235740Z
+    CKPT__DATE_ISO,                 // 2026-11-20T23:57:40Z
+    CKPT__DATE_HTTP                 // Fri, 20 Nov 2026 23:57:40 GMT
+} ckpt__txt_date_kind;
+
+static const char ckpt__txt_months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+static const char ckpt__txt_weekdays[] = "ThuFriSatSunMonTueWed";          // 1970 began on a Thursday
+
+// Days from 1970-01-01 to a date of the Gregorian calendar; years begin in March, so that the leap day is the last of one.
+static int64_t ckpt__txt_days(int year, int month, int day) {
+    int64_t y = month > 2 ? year : year - 1, m = month > 2 ? month - 3 : month + 9;
+    return y * 365 + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719468;
+}
+
+// Years 1970 to 9999; what lies outside becomes the nearest of them. Whole seconds, rounded down.
+static void ckpt__txt_add_date(ckpt__buf *b, double unix_time, ckpt__txt_date_kind kind) {
+    int64_t t = unix_time >= 253402300799.0 ? 253402300799 : unix_time > 0 ? (int64_t)unix_time : 0, days = t / 86400;
+    int seconds = (int)(t % 86400), year = (int)(days / 366) + 1970, month = 1;
+    while (ckpt__txt_days(year + 1, 1, 1) <= days) year++;
+    while (month < 12 && ckpt__txt_days(year, month + 1, 1) <= days) month++;
+    int day = (int)(days - ckpt__txt_days(year, month, 1)) + 1, h = seconds / 3600, m = seconds / 60 % 60, s = seconds % 60;
+    if (kind == CKPT__DATE_BASIC) ckpt__buf_fmt(b, "%04d%02d%02dT%02d%02d%02dZ", year, month, day, h, m, s);
+    else if (kind == CKPT__DATE_ISO) ckpt__buf_fmt(b, "%04d-%02d-%02dT%02d:%02d:%02dZ", year, month, day, h, m, s);
+    else ckpt__buf_fmt(b, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", ckpt__txt_weekdays + days % 7 * 3, day,
+                       ckpt__txt_months + (month - 1) * 3, year, h, m, s);
+}
+
+static bool ckpt__txt_take(ckpt__view *v, const char *what) {
+    size_t n = strlen(what);
+    if (v->n < n || memcmp(v->p, what, n) != 0) return false;
+    v->p += n, v->n -= n;
+    return true;
+}
+
+static bool ckpt__txt_take_digits(ckpt__view *v, size_t count, int *out) {
+    *out = 0;
+    if (v->n < count) return false;
+    for (size_t i = 0; i < count; i++) {
+        if (!ckpt__txt_is_digit(v->p[i])) return false;
+        *out = *out * 10 + (v->p[i] - '0');
+    }
+    v->p += count, v->n -= count;
+    return true;
+}
+
+// "Z", "GMT", "+01:00", "-0730" or nothing (UTC), at the end.
+static bool ckpt__txt_take_zone(ckpt__view v, int *seconds) {
+    *seconds = 0;
+    bool utc = v.n == 0 || ckpt__txt_eq(v, "Z") || ckpt__txt_eq(v, "z") || ckpt__txt_eq(v, " GMT") || ckpt__txt_eq(v, " UTC");
+    if (utc) return true;
+    int sign = v.p[0] == '-' ? -1 : 1, hours, minutes;
+    if (!ckpt__txt_take(&v, "+") && !ckpt__txt_take(&v, "-")) return false;
+    if (!ckpt__txt_take_digits(&v, 2, &hours)) return false;
+    (void)ckpt__txt_take(&v, ":");
+    if (!ckpt__txt_take_digits(&v, 2, &minutes) || v.n != 0 || hours > 23 || minutes > 59) return false;
+    *seconds = sign * (hours * 3600 + minutes * 60);
+    return true;
+}
+
+// "Fri, 20 Nov 2026 ": RFC 9110's form of a day. The name of the day is not checked: the numbers decide.
+static bool ckpt__txt_take_day(ckpt__view *v, int *year, int *month, int *day) {
+    if (v->n < 5 || v->p[3] != ',' || v->p[4] != ' ') return false;
+    v->p += 5, v->n -= 5;
+    if (!ckpt__txt_take_digits(v, 2, day) || !ckpt__txt_take(v, " ") || v->n < 3) return false;
+    for (*month = 1; *month <= 12 && memcmp(ckpt__txt_months + (*month - 1) * 3, v->p, 3) != 0;) ++*month;
+    v->p += 3, v->n -= 3;
+    return ckpt__txt_take(v, " ") && ckpt__txt_take_digits(v, 4, year) && ckpt__txt_take(v, " ");
+}
+
+// Reads any of the three forms; the ISO ones with fractions of a second, an offset, or a blank for the 'T'.
+static bool ckpt__txt_read_date(ckpt__view v, double *unix_time) {
+    int year = 0, month = 0, day = 0, h, m, s, offset;
+    if (v.n > 0 && ckpt__txt_is_digit(v.p[0])) {
+        if (!ckpt__txt_take_digits(&v, 4, &year)) return false;
+        bool dash = ckpt__txt_take(&v, "-");
+        if (!ckpt__txt_take_digits(&v, 2, &month) || dash != ckpt__txt_take(&v, "-")) return false;
+        if (!ckpt__txt_take_digits(&v, 2, &day)) return false;
+        if (!ckpt__txt_take(&v, "T") && !ckpt__txt_take(&v, "t") && !ckpt__txt_take(&v, " ")) return false;
+    } else if (!ckpt__txt_take_day(&v, &year, &month, &day)) {
+        return false;
+    }
+    if (!ckpt__txt_take_digits(&v, 2, &h)) return false;
+    bool colon = ckpt__txt_take(&v, ":");
+    if (!ckpt__txt_take_digits(&v, 2, &m) || colon != ckpt__txt_take(&v, ":") || !ckpt__txt_take_digits(&v, 2, &s)) return false;
+    double fraction = 0, unit = 0.1;
+    if (ckpt__txt_take(&v, ".") || ckpt__txt_take(&v, ",")) {
+        if (v.n == 0 || !ckpt__txt_is_digit(v.p[0])) return false;
+        for (; v.n > 0 && ckpt__txt_is_digit(v.p[0]); v.p++, v.n--, unit /= 10) fraction += (v.p[0] - '0') * unit;
+    }
+    if (month < 1 || month > 12 || day < 1 || h > 23 || m > 59 || s > 60 || !ckpt__txt_take_zone(v, &offset)) return false;
+    int64_t days = ckpt__txt_days(year, month, day);
+    if (days >= (month < 12 ? ckpt__txt_days(year, month + 1, 1) : ckpt__txt_days(year + 1, 1, 1))) return false;
+    *unix_time = (double)(days * 86400 + h * 3600 + m * 60 + s - offset) + fraction;
+    return true;
+}
+
+//-- words -----------------------------------------------------------------------
+
+static bool ckpt__txt_is_blank(int c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static ckpt__view ckpt__txt_trim(ckpt__view v) {
+    while (v.n > 0 && ckpt__txt_is_blank(v.p[0])) v.p++, v.n--;
+    while (v.n > 0 && ckpt__txt_is_blank(v.p[v.n - 1])) v.n--;
+    return v;
+}
+
+// Splits as a shell would, without one: what Python's shlex.split does. Each word gets a NUL behind it in `out`. False: a
+// quote that is not closed, or a backslash at the end.
+static bool ckpt__txt_words(ckpt__buf *out, int *count, ckpt__view v) {
+    int quote = 0;
+    bool inside = false;
+    *count = 0;
+    for (size_t i = 0; i < v.n; i++) {
+        int c = (unsigned char)v.p[i];
+        if (quote == 0 && ckpt__txt_is_blank(c)) {
+            if (inside) { ckpt__buf_byte(out, 0); ++*count; }
+            inside = false;
+            continue;
+        }
+        inside = true;
+        if (c == quote) {
+            quote = 0;
+        } else if (quote == 0 && (c == '"' || c == '\'')) {
+            quote = c;
+        } else if (c == '\\' && quote != '\'') {
+            if (++i == v.n) return false;
+            if (quote == '"' && v.p[i] != '"' && v.p[i] != '\\') ckpt__buf_byte(out, '\\');
+            ckpt__buf_byte(out, (unsigned char)v.p[i]);
+        } else {
+            ckpt__buf_byte(out, (unsigned)c);
+        }
+    }
+    if (inside) { ckpt__buf_byte(out, 0); ++*count; }
+    return quote == 0;
+}
+
+//-- ini -------------------------------------------------------------------------
+
+// The files of the AWS tools, as botocore reads them (Python's RawConfigParser): '#' and ';' begin a comment at the start of
+// a line only, a deeper line continues the value before it, and below a key without a value such lines are "key = value"
+// themselves, one level deep: "endpoint_url" below "s3 =" is the key "s3.endpoint_url". Keys are in lower case.
+typedef struct ckpt__ini_entry {
+    const char *section, *key, *value;  // a section itself is an entry with the key ""
+    size_t      at[3];                  // where the three stand in the text, while it still grows
+    int         line;
+    bool        nested;
+} ckpt__ini_entry;
+
+typedef struct ckpt__ini {
+    ckpt_allocator   allocator;
+    ckpt__ini_entry *list;              // sorted
+    size_t           count, cap;
+    ckpt__buf        text;
+} ckpt__ini;
+
+static void ckpt__ini_free(ckpt__ini *ini) {
+    ckpt__mem_free(&ini->allocator, ini->list, ini->cap * sizeof *ini->list);
+    ckpt__buf_free(&ini->text);
+    memset(ini, 0, sizeof *ini);
+}
+
+// Says the line's number and never what is in it: it may be a secret.
+static ckpt_err ckpt__ini_fail(int line, const char *what) {
+    return ckpt__error_set(CKPT_CORRUPT, "line %d: %s", line, what);
+}
+
+static int ckpt__ini_compare(const void *a, const void *b) {
+    const ckpt__ini_entry *x = (const ckpt__ini_entry *)a, *y = (const ckpt__ini_entry *)b;
+    int order = strcmp(x->section, y->section);
+    if (order == 0) order = strcmp(x->key, y->key);
+    return order != 0 ? order : x->line < y->line ? -1 : x->line > y->line;
+}
+
+// An entry that points into the text; its value follows.
+static ckpt__ini_entry *ckpt__ini_add(ckpt__ini *ini, size_t section, ckpt__view parent, ckpt__view key, int line) {
+    ckpt_err e = ckpt__mem_grow(&ini->allocator, (void **)&ini->list, sizeof *ini->list, &ini->cap, ini->count + 1);
+    if (e != CKPT_OK) return NULL;
+    ckpt__ini_entry *entry = &ini->list[ini->count++];
+    entry->at[0] = section;
+    entry->at[1] = ini->text.len;
+    for (size_t i = 0; i < parent.n; i++) ckpt__buf_byte(&ini->text, (unsigned)ckpt__txt_lower((unsigned char)parent.p[i]));
+    if (parent.n > 0) ckpt__buf_byte(&ini->text, '.');
+    for (size_t i = 0; i < key.n; i++) {
+        unsigned c = (unsigned char)key.p[i];
+        ckpt__buf_byte(&ini->text, parent.n > 0 ? c : (unsigned)ckpt__txt_lower((int)c));
+    }
+    ckpt__buf_byte(&ini->text, 0);
+    entry->at[2] = ini->text.len;
+    entry->line = line;
+    entry->nested = parent.n > 0;
+    return entry;
+}
+
+// A section's name; [profile "a b"] is "profile a b", and [services  x] "services x".
+static void ckpt__ini_add_section(ckpt__ini *ini, ckpt__view name) {
+    static const char *const kinds[] = { "profile", "services", "sso-session" };
+    size_t at = ini->text.len;
+    int count;
+    bool words = ckpt__txt_words(&ini->text, &count, name) && count == 2 && ini->text.err == CKPT_OK, known = false;
+    for (size_t i = 0; words && i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(ini->text.data + at, kinds[i]) == 0) known = true;
+    }
+    if (known) {
+        ini->text.data[at + strlen(ini->text.data + at)] = ' ';
+        return;
+    }
+    ini->text.len = at;
+    ckpt__buf_add(&ini->text, name.p, name.n);
+    ckpt__buf_byte(&ini->text, 0);
+}
+
+typedef struct ckpt__ini_state {
+    size_t     section;                 // where its name stands in the text
+    bool       inside;                  // of a section
+    ckpt__view key;                     // the last key, empty after a section's name
+    size_t     indent;                  // of that key
+    bool       nested;                  // it had no value of its own
+    int        blanks;                  // empty lines since its last line
+} ckpt__ini_state;
+
+// Adds a line to the value of the key above it, or as a key below that one.
+static ckpt_err ckpt__ini_continue(ckpt__ini *ini, ckpt__ini_state *s, ckpt__view line, int number) {
+    if (!s->nested) {
+        ini->text.len--;
+        ckpt__buf_fill(&ini->text, '\n', (size_t)s->blanks + 1);
+        s->blanks = 0;
+        ckpt__buf_add(&ini->text, line.p, line.n);
+        ckpt__buf_byte(&ini->text, 0);
+        return CKPT_OK;
+    }
+    const char *eq = (const char *)memchr(line.p, '=', line.n);
+    if (eq == NULL) return ckpt__ini_fail(number, "below a key without a value there are lines \"key = value\" only");
+    ckpt__view key = { line.p, (size_t)(eq - line.p) }, value = { eq + 1, line.n - key.n - 1 };
+    value = ckpt__txt_trim(value);
+    if (ckpt__ini_add(ini, s->section, s->key, ckpt__txt_trim(key), number) == NULL) return CKPT_NOMEM;
+    ckpt__buf_add(&ini->text, value.p, value.n);
+    ckpt__buf_byte(&ini->text, 0);
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__ini_line(ckpt__ini *ini, ckpt__ini_state *s, ckpt__view raw, int number) {
+    ckpt__view line = ckpt__txt_trim(raw), none = { raw.p, 0 };
+    if (line.n == 0) s->blanks++;
+    if (line.n == 0 || line.p[0] == '#' || line.p[0] == ';') return CKPT_OK;
+    size_t indent = (size_t)(line.p - raw.p), n = line.n;
+    if (s->inside && s->key.n > 0 && indent > s->indent) return ckpt__ini_continue(ini, s, line, number);
+    s->indent = indent;
+    s->blanks = 0;
+    if (line.p[0] == '[') {
+        while (n > 2 && line.p[n - 1] != ']') n--;
+        if (n > 2) {
+            ckpt__view name = { line.p + 1, n - 2 };
+            s->section = ini->text.len;
+            s->inside = true;
+            s->key = none;
+            ckpt__ini_add_section(ini, name);
+            ckpt__ini_entry *entry = ckpt__ini_add(ini, s->section, none, none, number);
+            if (entry != NULL) entry->at[2]--;
+            return entry == NULL ? CKPT_NOMEM : CKPT_OK;
+        }
+    }
+    if (!s->inside) return ckpt__ini_fail(number, "a key before the first [section]");
+    size_t mark = 0;
+    while (mark < line.n && line.p[mark] != '=' && line.p[mark] != ':') mark++;
+    ckpt__view key = { line.p, mark }, value = { line.p + mark + 1, mark < line.n ? line.n - mark - 1 : 0 };
+    key = ckpt__txt_trim(key);
+    value = ckpt__txt_trim(value);
+    if (key.n == 0 || mark == line.n) return ckpt__ini_fail(number, "neither a [section] nor \"key = value\"");
+    s->key = key;
+    s->nested = value.n == 0;
+    if (ckpt__ini_add(ini, s->section, none, key, number) == NULL) return CKPT_NOMEM;
+    ckpt__buf_add(&ini->text, value.p, value.n);
+    ckpt__buf_byte(&ini->text, 0);
+    return CKPT_OK;
+}
+
+// Sorts, and finds what stands twice: botocore refuses a section or a key that does; of a nested key the last one counts.
+static ckpt_err ckpt__ini_finish(ckpt__ini *ini) {
+    for (size_t i = 0; i < ini->count; i++) {
+        ckpt__ini_entry *entry = &ini->list[i];
+        entry->section = ini->text.data + entry->at[0];
+        entry->key = ini->text.data + entry->at[1];
+        entry->value = ini->text.data + entry->at[2];
+    }
+    if (ini->count > 1) qsort(ini->list, ini->count, sizeof *ini->list, ckpt__ini_compare);
+    size_t kept = 0;
+    for (size_t i = 0; i < ini->count; i++) {
+        ckpt__ini_entry *last = kept > 0 ? &ini->list[kept - 1] : NULL, *entry = &ini->list[i];
+        bool same = last != NULL && strcmp(last->section, entry->section) == 0 && strcmp(last->key, entry->key) == 0;
+        if (same && !entry->nested && !last->nested)
+            return ckpt__ini_fail(entry->line, entry->key[0] == 0 ? "this section stands twice" : "this key stands twice");
+        if (!same) kept++;
+        ini->list[kept - 1] = *entry;
+    }
+    ini->count = kept;
+    return CKPT_OK;
+}
+
+// Reads a whole file. After a failure nothing is held; free after success.
+static ckpt_err ckpt__ini_parse(ckpt__ini *ini, const ckpt_allocator *a, const char *text, size_t n) {
+    memset(ini, 0, sizeof *ini);
+    if (a != NULL) ini->allocator = *a;
+    ckpt__buf_init(&ini->text, a);
+    ckpt__ini_state s;
+    memset(&s, 0, sizeof s);
+    if (text == NULL) text = "";            // an empty buffer has no memory
+    const char *p = text, *end = text + n;
+    if (n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) p += 3;
+    ckpt_err e = n > 0 && memchr(text, 0, n) != NULL ? ckpt__error_set(CKPT_CORRUPT, "it holds NUL bytes") : CKPT_OK;
+    for (int number = 1; e == CKPT_OK && p < end; number++) {
+        const char *from = p;
+        while (p < end && *p != '\n' && *p != '\r') p++;
+        ckpt__view line = { from, (size_t)(p - from) };
+        e = ckpt__ini_line(ini, &s, line, number);
+        if (end - p >= 2 && p[0] == '\r' && p[1] == '\n') p++;
+        p++;
+    }
+    if (e == CKPT_OK) e = ini->text.err;
+    if (e == CKPT_OK) e = ckpt__ini_finish(ini);
+    if (e != CKPT_OK) ckpt__ini_free(ini);
+    return e;
+}
+
+// The value of a key; of the key "" it is "" when there is such a section. NULL: there is none.
+static const char *ckpt__ini_get(const ckpt__ini *ini, const char *section, const char *key) {
+    size_t low = 0, high = ini->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const ckpt__ini_entry *entry = &ini->list[middle];
+        int order = strcmp(entry->section, section);
+        if (order == 0) order = strcmp(entry->key, key);
+        if (order == 0) return entry->value;
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    return NULL;
+}
+
+//-- xml -------------------------------------------------------------------------
+
+// Reads the replies of servers one tag at a time, without memory of its own: elements and their text, entities of the five
+// known names and of numbers. A DTD is refused: nothing that can expand gets in.
+typedef enum ckpt__xml_kind {
+    CKPT__XML_DONE, CKPT__XML_BEGIN, CKPT__XML_END, CKPT__XML_DAMAGED
+} ckpt__xml_kind;
+
+enum { CKPT__XML_DEPTH = 32 };
+
+typedef struct ckpt__xml {
+    const char *at, *end;
+    ckpt__view  name;                   // of the element that begins or ends, without a namespace's prefix
+    int         depth;                  // of that element; the root's is 1
+    ckpt__view  text;                   // at the end of a plain element: its text, still encoded
+    int         open_count;
+    ckpt__view  open[CKPT__XML_DEPTH];  // names as written
+    const char *inner;                  // behind the last begin
+    bool        plain;                  // the element that ended held no elements
+    bool        leaf, empty, damaged, rooted;
+} ckpt__xml;
+
+static void ckpt__xml_init(ckpt__xml *x, const char *text, size_t n) {
+    memset(x, 0, sizeof *x);
+    if (text == NULL) text = "";            // an empty buffer has no memory
+    x->at = text;
+    x->end = text + n;
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) x->at += 3;
+}
+
+static ckpt__xml_kind ckpt__xml_fail(ckpt__xml *x) {
+    x->damaged = true;
+    return CKPT__XML_DAMAGED;
+}
+
+static bool ckpt__xml_is(const ckpt__xml *x, const char *name) {
+    return ckpt__txt_eq(x->name, name);
+}
+
+// What follows `mark`, or NULL.
+static const char *ckpt__xml_behind(const char *p, const char *end, const char *mark) {
+    size_t n = strlen(mark);
+    for (; (size_t)(end - p) >= n; p++) {
+        p = (const char *)memchr(p, mark[0], (size_t)(end - p) - n + 1);
+        if (p == NULL) return NULL;
+        if (memcmp(p, mark, n) == 0) return p + n;
+    }
+    return NULL;
+}
+
+static bool ckpt__xml_at(const char *p, const char *end, const char *mark) {
+    size_t n = strlen(mark);
+    return (size_t)(end - p) >= n && memcmp(p, mark, n) == 0;
+}
+
+// The end of a comment, a processing instruction or a CDATA section that begins at p; NULL when it has none, or when it is
+// something else ("<!DOCTYPE").
+static const char *ckpt__xml_pass(const char *p, const char *end) {
+    if (ckpt__xml_at(p, end, "<!--")) return ckpt__xml_behind(p + 4, end, "-->");
+    if (ckpt__xml_at(p, end, "<![CDATA[")) return ckpt__xml_behind(p + 9, end, "]]>");
+    return ckpt__xml_at(p, end, "<?") ? ckpt__xml_behind(p + 2, end, "?>") : NULL;
+}
+
+static void ckpt__xml_tell(ckpt__xml *x, ckpt__view name, int depth) {
+    for (size_t i = 0; i < name.n; i++) {
+        if (name.p[i] == ':') { name.p += i + 1; name.n -= i + 1; break; }
+    }
+    x->name = name;
+    x->depth = depth;
+}
+
+static ckpt__xml_kind ckpt__xml_begin(ckpt__xml *x, const char *p) {
+    const char *from = p;
+    while (p < x->end && !ckpt__txt_is_blank((unsigned char)*p) && strchr("/><=\"'&", *p) == NULL) p++;
+    ckpt__view name = { from, (size_t)(p - from) };
+    if (name.n == 0 || x->open_count == CKPT__XML_DEPTH || (x->open_count == 0 && x->rooted)) return ckpt__xml_fail(x);
+    int quote = 0;
+    for (; p < x->end && (quote != 0 || *p != '>'); p++) {
+        if (*p == '<') return ckpt__xml_fail(x);
+        if (quote != 0 ? *p == quote : *p == '"' || *p == '\'') quote = quote != 0 ? 0 : *p;
+    }
+    if (p == x->end) return ckpt__xml_fail(x);
+    x->rooted = x->leaf = true;
+    x->empty = p[-1] == '/';
+    x->at = x->inner = p + 1;
+    x->open[x->open_count++] = name;
+    ckpt__xml_tell(x, name, x->open_count);
+    return CKPT__XML_BEGIN;
+}
+
+static ckpt__xml_kind ckpt__xml_end(ckpt__xml *x, const char *p) {
+    ckpt__view name = x->open_count > 0 ? x->open[x->open_count - 1] : x->name, none = { p, 0 };
+    x->text = none;
+    x->plain = x->leaf;
+    if (!x->empty) {
+        const char *from = p + 2, *close = (const char *)memchr(p, '>', (size_t)(x->end - p));
+        if (x->open_count == 0 || close == NULL || (size_t)(close - from) < name.n || memcmp(from, name.p, name.n) != 0)
+            return ckpt__xml_fail(x);
+        for (from += name.n; from < close; from++) {
+            if (!ckpt__txt_is_blank((unsigned char)*from)) return ckpt__xml_fail(x);
+        }
+        if (x->leaf) { x->text.p = x->inner; x->text.n = (size_t)(p - x->inner); }
+        x->at = close + 1;
+    }
+    ckpt__xml_tell(x, name, x->open_count--);
+    x->leaf = x->empty = false;
+    return CKPT__XML_END;
+}
+
+// The next begin or end of an element: x->name, x->depth, x->text say which. DONE comes once, behind the root.
+static ckpt__xml_kind ckpt__xml_next(ckpt__xml *x) {
+    if (x->damaged) return CKPT__XML_DAMAGED;
+    if (x->empty) return ckpt__xml_end(x, x->at);
+    for (;;) {
+        const char *p = x->at;
+        if (x->open_count == 0) while (p < x->end && ckpt__txt_is_blank((unsigned char)*p)) p++;
+        else while (p < x->end && *p != '<') p++;
+        if (p == x->end) return x->open_count == 0 && x->rooted ? CKPT__XML_DONE : ckpt__xml_fail(x);
+        if (*p != '<' || x->end - p < 2) return ckpt__xml_fail(x);
+        if (p[1] == '/') return ckpt__xml_end(x, p);
+        if (p[1] != '!' && p[1] != '?') return ckpt__xml_begin(x, p + 1);
+        x->at = ckpt__xml_pass(p, x->end);
+        if (x->at == NULL || (x->open_count == 0 && ckpt__xml_at(p, x->end, "<!["))) return ckpt__xml_fail(x);
+    }
+}
+
+// One entity, *at behind its '&'; 0 when there is no such one.
+static uint32_t ckpt__xml_entity(const char **at, const char *end) {
+    static const char *const names[] = { "lt;", "gt;", "amp;", "quot;", "apos;" };
+    static const char chars[] = "<>&\"'";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (ckpt__xml_at(*at, end, names[i])) { *at += strlen(names[i]); return (unsigned char)chars[i]; }
+    }
+    const char *p = *at;
+    if (p == end || *p++ != '#') return 0;
+    bool hex = p < end && *p == 'x';
+    if (hex) p++;
+    uint32_t c = 0;
+    for (; p < end && *p != ';'; p++) {
+        int d = hex || ckpt__txt_is_digit(*p) ? ckpt__txt_hex_digit(*p) : -1;
+        if (d < 0) return 0;
+        c = c * (hex ? 16 : 10) + (uint32_t)d;
+        if (c > 0x10FFFF) return 0;
+    }
+    if (p == end || (c >= 0xD800 && c < 0xE000)) return 0;
+    *at = p + 1;
+    return c;
+}
+
+// The text of an element, decoded. False: an entity that there is not, or a NUL.
+static bool ckpt__xml_decode(ckpt__buf *b, ckpt__view text) {
+    for (const char *p = text.p, *end = p + text.n; p < end;) {
+        const char *from = p;
+        while (p < end && *p != '&' && *p != '<' && *p != 0) p++;
+        ckpt__buf_add(b, from, (size_t)(p - from));
+        if (p == end) break;
+        if (*p == 0) return false;
+        if (*p == '&') {
+            p++;
+            uint32_t c = ckpt__xml_entity(&p, end);
+            if (c == 0) return false;
+            ckpt__txt_add_char(b, c, 1);
+            continue;
+        }
+        const char *close = ckpt__xml_pass(p, end);
+        if (close == NULL) return false;
+        if (ckpt__xml_at(p, end, "<![CDATA[")) {
+            if (memchr(p, 0, (size_t)(close - p)) != NULL) return false;
+            ckpt__buf_add(b, p + 9, (size_t)(close - p) - 12);
+        }
+        p = close;
+    }
+    return true;
+}
+
+// The decoded text of the first element of that name that holds no elements: `out` is emptied first. False: there is none
+// before the end or before damage, which suits the replies that tell of an error.
+static bool ckpt__xml_get(ckpt__buf *out, const char *text, size_t n, const char *name) {
+    ckpt__xml x;
+    ckpt__xml_init(&x, text, n);
+    out->len = 0;
+    for (;;) {
+        ckpt__xml_kind kind = ckpt__xml_next(&x);
+        if (kind == CKPT__XML_DONE || kind == CKPT__XML_DAMAGED) return false;
+        if (kind != CKPT__XML_END || !ckpt__xml_is(&x, name) || !x.plain) continue;
+        return ckpt__xml_decode(out, x.text);
+    }
+}
+
+// Whether the whole text is one well-formed element, and its name.
+static bool ckpt__xml_root(ckpt__view *name, const char *text, size_t n) {
+    ckpt__xml x;
+    ckpt__xml_init(&x, text, n);
+    ckpt__xml_kind kind;
+    do kind = ckpt__xml_next(&x); while (kind == CKPT__XML_BEGIN || kind == CKPT__XML_END);
+    *name = x.name;
+    return kind == CKPT__XML_DONE;
+}
+
+#endif // CKPT__TEXT_NET
 //------------------------------------------------------------------------------
 // >>digest     [E]  CRC-32 at the speed of memory, alone or while copying
 //
-// uses:    nothing
+// uses:    error
 // threads: any; only constant tables
 //
 // The CRC-32 of zip, gzip and PNG: polynomial 0x04C11DB7, bits reflected, inverted before and after.
@@ -3377,6 +4423,71 @@ static uint32_t ckpt__digest_crc32_join(uint32_t a, uint32_t b, uint64_t b_size)
     return ckpt__digest_crc32_shift(a, b_size) ^ b;
 }
 
+
+//-- sha-256, md5, hmac ------------------------------------------------------------
+
+#ifndef CKPT_NO_REMOTE
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+typedef enum ckpt__digest_kind {
+    CKPT__DIGEST_SHA256, CKPT__DIGEST_MD5
+} ckpt__digest_kind;
+
+enum { CKPT__DIGEST_MAX = 32 };
+
+typedef struct ckpt__digest {
+    EVP_MD_CTX *context;                // NULL: not begun, ended, or refused
+} ckpt__digest;
+
+// False: OpenSSL has no such digest (MD5 under FIPS), or no memory; then neither _add nor _end does anything.
+static bool ckpt__digest_begin(ckpt__digest *d, ckpt__digest_kind kind) {
+    d->context = EVP_MD_CTX_new();
+    if (d->context == NULL) return false;
+    if (EVP_DigestInit_ex(d->context, kind == CKPT__DIGEST_MD5 ? EVP_md5() : EVP_sha256(), NULL) == 1) return true;
+    EVP_MD_CTX_free(d->context);
+    d->context = NULL;
+    return false;
+}
+
+static void ckpt__digest_add(ckpt__digest *d, const void *p, size_t n) {
+    if (d->context == NULL || n == 0 || EVP_DigestUpdate(d->context, p, n) == 1) return;
+    EVP_MD_CTX_free(d->context);
+    d->context = NULL;
+}
+
+// Writes 32 bytes (SHA-256) or 16 (MD5) and frees what _begin took; must follow every _begin. False: there is no sum.
+static bool ckpt__digest_end(ckpt__digest *d, unsigned char *out) {
+    bool ok = d->context != NULL && EVP_DigestFinal_ex(d->context, out, NULL) == 1;
+    EVP_MD_CTX_free(d->context);
+    d->context = NULL;
+    return ok;
+}
+
+static ckpt_err ckpt__digest_fail(const char *what) {
+    return ckpt__error_set(CKPT_NOMEM, "OpenSSL could not compute %s: out of memory, or its configuration forbids it", what);
+}
+
+static ckpt_err ckpt__digest_sha256(const void *p, size_t n, unsigned char out[32]) {
+    ckpt__digest d;
+    (void)ckpt__digest_begin(&d, CKPT__DIGEST_SHA256);
+    ckpt__digest_add(&d, p, n);
+    return ckpt__digest_end(&d, out) ? CKPT_OK : ckpt__digest_fail("a SHA-256 sum");
+}
+
+static ckpt_err ckpt__digest_hmac_sha256(const void *key, size_t key_size, const void *p, size_t n, unsigned char out[32]) {
+    if (key_size > INT_MAX) return ckpt__error_set(CKPT_ARG, "the key of an HMAC is too long");
+    unsigned size = 0;
+    const unsigned char *data = (const unsigned char *)p, empty = 0;
+    if (key_size == 0) key = &empty;        // OpenSSL takes NULL for "the key as before"
+    if (n == 0) data = &empty;
+    if (HMAC(EVP_sha256(), key, (int)key_size, data, n, out, &size) != NULL) return CKPT_OK;
+    return ckpt__digest_fail("an HMAC");
+}
+
+#endif // CKPT_NO_REMOTE
 
 //------------------------------------------------------------------------------
 // >>time       [F]  units, time strings, arithmetic, and when a checkpoint is due
@@ -6184,7 +7295,7 @@ static uint32_t ckpt__pickle_fail(ckpt__pickle *k, const char *what) {
 
 static uint32_t ckpt__pickle_node_new(ckpt__pickle *k, ckpt__pickle_kind kind, unsigned extra, uint32_t a, uint64_t b) {
     if (k->err == CKPT_OK && k->node_count == k->node_cap)
-        k->err = ckpt__mem_grow(&k->allocator, (void **)&k->nodes, sizeof *k->nodes, &k->node_cap, k->node_count + 1);
+        k->err = ckpt__mem_room(&k->allocator, (void **)&k->nodes, sizeof *k->nodes, &k->node_cap, k->node_count + 1);
     if (k->err != CKPT_OK) return 0;
     ckpt__pickle_node *n = &k->nodes[k->node_count];
     n->kind = (unsigned char)kind;
@@ -6197,7 +7308,7 @@ static uint32_t ckpt__pickle_node_new(ckpt__pickle *k, ckpt__pickle_kind kind, u
 
 static void ckpt__pickle_push(ckpt__pickle *k, uint32_t node) {
     if (k->err == CKPT_OK && k->depth == k->stack_cap)
-        k->err = ckpt__mem_grow(&k->allocator, (void **)&k->stack, sizeof *k->stack, &k->stack_cap, k->depth + 1);
+        k->err = ckpt__mem_room(&k->allocator, (void **)&k->stack, sizeof *k->stack, &k->stack_cap, k->depth + 1);
     if (k->err == CKPT_OK) k->stack[k->depth++] = node;
 }
 
@@ -6218,7 +7329,7 @@ static uint32_t ckpt__pickle_top(ckpt__pickle *k) {
 
 static uint32_t ckpt__pickle_refs(ckpt__pickle *k, const uint32_t *items, size_t n) {
     if (k->err == CKPT_OK)
-        k->err = ckpt__mem_grow(&k->allocator, (void **)&k->refs, sizeof *k->refs, &k->ref_cap, k->ref_count + n);
+        k->err = ckpt__mem_room(&k->allocator, (void **)&k->refs, sizeof *k->refs, &k->ref_cap, k->ref_count + n);
     if (k->err != CKPT_OK) return 0;
     if (n > 0) memcpy(k->refs + k->ref_count, items, n * sizeof *items);
     k->ref_count += n;
@@ -6653,7 +7764,7 @@ static size_t ckpt__pickle_unmark(ckpt__pickle *k) {
 
 static void ckpt__pickle_mark(ckpt__pickle *k) {
     if (k->err == CKPT_OK)
-        k->err = ckpt__mem_grow(&k->allocator, (void **)&k->marks, sizeof *k->marks, &k->mark_cap, k->mark_count + 1);
+        k->err = ckpt__mem_room(&k->allocator, (void **)&k->marks, sizeof *k->marks, &k->mark_cap, k->mark_count + 1);
     if (k->err == CKPT_OK) k->marks[k->mark_count++] = (uint32_t)k->depth;
 }
 
@@ -6915,9 +8026,10 @@ static int ckpt__pt_tree_child(ckpt__pt_tree *t, int parent, const char *key, si
         const ckpt__pt_node *n = &t->nodes[t->slots[at] - 1];
         if (n->hash == h && n->parent == parent && n->len == len && memcmp(n->key, key, len) == 0) return t->slots[at] - 1;
     }
-    if (ckpt__mem_grow(t->allocator, (void **)&t->nodes, sizeof *t->nodes, &t->cap, t->count + 1) != CKPT_OK) return -1;
+    if (ckpt__mem_room(t->allocator, (void **)&t->nodes, sizeof *t->nodes, &t->cap, t->count + 1) != CKPT_OK) return -1;
     int made = (int)t->count++;
     ckpt__pt_node *n = &t->nodes[made], *up = &t->nodes[parent];
+    memset(n, 0, sizeof *n);
     n->key = key;
     n->len = (uint32_t)len;
     n->hash = h;
@@ -7028,8 +8140,9 @@ static ckpt_err ckpt__pt_tree_make(ckpt__pt_tree *t, const ckpt_allocator *a, co
     if (t->slots == NULL) return CKPT_NOMEM;
     t->slot_count = slots;
     if (count > INT_MAX / 4) return ckpt__error_set(CKPT_ARG, "too many names are bound");
-    if (ckpt__mem_grow(a, (void **)&t->nodes, sizeof *t->nodes, &t->cap, count + 64) != CKPT_OK) return CKPT_NOMEM;
+    if (ckpt__mem_room(a, (void **)&t->nodes, sizeof *t->nodes, &t->cap, count + 64) != CKPT_OK) return CKPT_NOMEM;
     t->count = 1;
+    memset(t->nodes, 0, sizeof *t->nodes);
     t->nodes[0].parent = t->nodes[0].first = t->nodes[0].last = t->nodes[0].next = t->nodes[0].index = t->nodes[0].item = -1;
     ckpt_err e = CKPT_OK;
     for (size_t i = 0; e == CKPT_OK && i < count; i++) if (items[i].kind != CKPT_KIND_FILE) e = ckpt__pt_tree_add(t, (int)i);
@@ -7361,9 +8474,9 @@ static ckpt_err ckpt__pt_entries(ckpt__pt_writer *w, const ckpt__pt_tree *tree, 
 // Two segments, a blob and two fixups for each entry: room for them at once spares copying them as they grow.
 static ckpt_err ckpt__pt_room(ckpt__plan *p, size_t entries) {
     const ckpt_allocator *a = &p->allocator;
-    ckpt_err e = ckpt__mem_grow(a, (void **)&p->segs, sizeof *p->segs, &p->seg_cap, p->seg_count + 2 * entries);
-    if (e == CKPT_OK) e = ckpt__mem_grow(a, (void **)&p->fixups, sizeof *p->fixups, &p->fixup_cap, p->fixup_count + 2 * entries);
-    return e == CKPT_OK ? ckpt__mem_grow(a, (void **)&p->blobs, sizeof *p->blobs, &p->blob_cap, p->blob_count + entries) : e;
+    ckpt_err e = ckpt__mem_room(a, (void **)&p->segs, sizeof *p->segs, &p->seg_cap, p->seg_count + 2 * entries);
+    if (e == CKPT_OK) e = ckpt__mem_room(a, (void **)&p->fixups, sizeof *p->fixups, &p->fixup_cap, p->fixup_count + 2 * entries);
+    return e == CKPT_OK ? ckpt__mem_room(a, (void **)&p->blobs, sizeof *p->blobs, &p->blob_cap, p->blob_count + entries) : e;
 }
 
 // Plans a .pt at the plan's current end. Attached files (kind FILE) are passed over: they are members of a tar.
@@ -7614,9 +8727,10 @@ static ckpt_err ckpt__pt_read_directory(ckpt__pt_reader *r) {
     if (dir == NULL) return r->dir.err;
     ckpt_err e = ckpt__pt_pread(r, dir, size, r->dir_at);
     if (e == CKPT_OK)
-        e = ckpt__mem_grow(&r->toc->allocator, (void **)&r->members, sizeof *r->members, &r->cap, (size_t)r->dir_count);
+        e = ckpt__mem_room(&r->toc->allocator, (void **)&r->members, sizeof *r->members, &r->cap, (size_t)r->dir_count);
     for (; e == CKPT_OK && r->count < r->dir_count; r->count++) {
         size_t used = 0;
+        memset(&r->members[r->count], 0, sizeof *r->members);
         e = ckpt__pt_header(&r->members[r->count], dir + at, size - at, &used);
         if (e != CKPT_OK) break;
         at += used;
@@ -8091,7 +9205,7 @@ static ckpt_err ckpt__pt_rename(ckpt__pt_reader *r) {
 static ckpt_err ckpt__pt_blobs(ckpt__pt_reader *r) {
     ckpt__toc *t = r->toc;
     size_t first = t->blob_count;
-    if (ckpt__mem_grow(&t->allocator, (void **)&t->blobs, sizeof *t->blobs, &t->blob_cap, first + r->count) != CKPT_OK)
+    if (ckpt__mem_room(&t->allocator, (void **)&t->blobs, sizeof *t->blobs, &t->blob_cap, first + r->count) != CKPT_OK)
         return CKPT_NOMEM;
     for (size_t i = 0; i < r->count; i++) {
         const ckpt__pt_member *m = &r->members[i];
@@ -11209,7 +12323,7 @@ static ckpt_err ckpt__engine_add_range(ckpt__engine_reader *r, uint64_t begin, u
     if (end > r->src->base + r->src->size)
         return ckpt__error_set(CKPT_CORRUPT, "it is cut short: it lists bytes up to %llu, but has %llu", (unsigned long long)end,
                                (unsigned long long)(r->src->base + r->src->size));
-    ckpt_err e = ckpt__mem_grow(&r->toc->allocator, (void **)&r->ranges, sizeof *r->ranges, &r->range_cap, r->range_count + 1);
+    ckpt_err e = ckpt__mem_room(&r->toc->allocator, (void **)&r->ranges, sizeof *r->ranges, &r->range_cap, r->range_count + 1);
     if (e != CKPT_OK) return e;
     ckpt__engine_range *x = &r->ranges[r->range_count++];
     x->begin = begin;
@@ -11895,6 +13009,7 @@ struct ckpt_file {
     char          *window;          // what ckpt__file_gather has read last
     size_t         window_cap, window_len;
     uint64_t       window_at;
+    bool           fetched;         // a temporary file that goes with it
 };
 
 typedef enum ckpt__file_guess { CKPT__GUESS_NONE, CKPT__GUESS_PT, CKPT__GUESS_SAFETENSORS, CKPT__GUESS_TAR } ckpt__file_guess;
@@ -12584,6 +13699,10 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096 };
 
 typedef enum ckpt__index_state { CKPT__INDEX_SAVED, CKPT__INDEX_ABANDONED, CKPT__INDEX_DAMAGED } ckpt__index_state;
+// How far its way to a store is. LOCAL: it has none. PUBLISHED: uploaded, and the store's latest names it, or there is none.
+typedef enum ckpt__index_upload {
+    CKPT__UPLOAD_LOCAL, CKPT__UPLOAD_PENDING, CKPT__UPLOAD_FAILED, CKPT__UPLOAD_UPLOADED, CKPT__UPLOAD_PUBLISHED
+} ckpt__index_upload;
 
 typedef struct ckpt__index_line {
     char             *name;             // relative to the folder, '/' between levels
@@ -12595,13 +13714,17 @@ typedef struct ckpt__index_line {
     double            metric;           // the value of keep_best
     double            saved_at;         // wall clock
     ckpt__index_state state;
+    ckpt__index_upload upload;
     bool              owned;            // not stored: this process's run saved it, or resumed from its folder
     bool              leaves;           // not stored: chosen by ckpt__index_choose
+    bool              removing;         // not stored: a store has been asked to remove it
+    bool              inherited;        // not stored: an earlier process handed it over, this one's uploader finishes it
 } ckpt__index_line;
 
 typedef struct ckpt__index {
     ckpt_allocator    allocator;
     char             *folder;
+    char              file[40];         // its name, with the '/' before it
     ckpt__index_line *lines;            // oldest save first
     size_t            count, cap;
     bool              lost;             // there was no index file
@@ -12623,6 +13746,7 @@ static ckpt_err ckpt__index_init(ckpt__index *ix, const ckpt_allocator *a, const
     memset(ix, 0, sizeof *ix);
     if (a != NULL) ix->allocator = *a;
     ix->lock = -1;
+    memcpy(ix->file, CKPT__INDEX_FILE, sizeof CKPT__INDEX_FILE);
     ix->folder = ckpt__mem_copy_text(&ix->allocator, folder);
     return ix->folder == NULL ? CKPT_NOMEM : CKPT_OK;
 }
@@ -12747,6 +13871,7 @@ static ckpt_err ckpt__index_slurp(ckpt__buf *out, const char *path) {
 }
 
 static const char *const ckpt__index_states[] = { "saved", "abandoned", "damaged" };
+static const char *const ckpt__index_uploads[] = { "local", "pending", "failed", "uploaded", "published" };
 
 static void ckpt__index_print(ckpt__buf *b, const ckpt__index_line *l) {
     size_t start = b->len;
@@ -12773,6 +13898,7 @@ static void ckpt__index_print(ckpt__buf *b, const ckpt__index_line *l) {
     if (l->has_metric && l->metric - l->metric == 0) ckpt__txt_add_double(b, l->metric);
     else ckpt__buf_text(b, "null");
     ckpt__buf_fmt(b, ",\"pinned\":%s,\"state\":\"%s\"", l->pinned ? "true" : "false", ckpt__index_states[l->state]);
+    if (l->upload != CKPT__UPLOAD_LOCAL) ckpt__buf_fmt(b, ",\"upload\":\"%s\"", ckpt__index_uploads[l->upload]);
     if (b->err != CKPT_OK) return;
     uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
     ckpt__buf_fmt(b, ",\"line\":\"%08lx\"}\n", (unsigned long)crc);
@@ -12829,6 +13955,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     memset(l, 0, sizeof *l);
     const ckpt__json *name = ckpt__json_get(d, root, "name"), *sum = ckpt__json_get(d, root, "checksum");
     const ckpt__json *pin = ckpt__json_get(d, root, "pinned"), *state = ckpt__json_get(d, root, "state");
+    const ckpt__json *upload = ckpt__json_get(d, root, "upload");
     int64_t number = 0, bytes = 0;
     if (name == NULL || name->kind != CKPT__JSON_TEXT || strlen(name->text) != name->text_len) return false;
     if (!ckpt__index_name_ok(name->text)) return false;
@@ -12843,6 +13970,9 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && ckpt__index_hex(sum->text, sum->text_len, &l->checksum);
     for (int i = 0; i < 3; i++) {
         if (strcmp(state->text, ckpt__index_states[i]) == 0) l->state = (ckpt__index_state)i;
+    }
+    for (int i = 0; i < 5 && upload != NULL && upload->kind == CKPT__JSON_TEXT; i++) {
+        if (strcmp(upload->text, ckpt__index_uploads[i]) == 0) l->upload = (ckpt__index_upload)i;
     }
     // The name is not const in the line because the index owns its copy; this one is only looked at.
     memcpy(&l->name, &name->text, sizeof l->name);
@@ -12895,7 +14025,7 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
     ckpt__buf path, text;
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__buf_init(&text, &ix->allocator);
-    ckpt__buf_fmt(&path, "%s" CKPT__INDEX_FILE, ix->folder);
+    ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
     while (ix->count > 0) ckpt__index_drop(ix, ix->count - 1);
     ix->lost = ix->damaged = false;
     ckpt_err e = path.err;
@@ -12913,7 +14043,7 @@ static ckpt_err ckpt__index_write(const ckpt__index *ix) {
     ckpt__buf path, text;
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__buf_init(&text, &ix->allocator);
-    ckpt__buf_fmt(&path, "%s" CKPT__INDEX_FILE, ix->folder);
+    ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
     for (size_t i = 0; i < ix->count; i++) ckpt__index_print(&text, &ix->lines[i]);
     if (text.err == CKPT_OK) {
         uint32_t crc = text.len > 0 ? ckpt__digest_crc32(0, text.data, text.len) : 0;
@@ -13022,32 +14152,38 @@ typedef struct ckpt__index_scanner {
     size_t                added;
 } ckpt__index_scanner;
 
+// What an open file says of itself, for its line: counters, number of the save, metric. False: it has no counters.
+static bool ckpt__index_describe_file(const ckpt__index *ix, ckpt__index_line *l, const ckpt_file *f) {
+    ckpt_timestamp t;
+    bool has = false;
+    ckpt__file_timestamp(f, &t, &has);
+    has = has && ckpt__time_check(&t) == CKPT_OK;
+    int at = ckpt__toc_find(&f->toc, "state/callbacks/CheckpointSaver/save_count");
+    if (at >= 0 && f->toc.entries[at].kind == CKPT_KIND_INT && f->toc.entries[at].i > 0)
+        l->number = (uint64_t)f->toc.entries[at].i;
+    at = ix->best != NULL ? ckpt__toc_find(&f->toc, ix->best) : -1;
+    l->has_metric = at >= 0 && f->toc.entries[at].kind == CKPT_KIND_FLOAT;
+    if (l->has_metric) l->metric = f->toc.entries[at].f;
+    if (has) l->t = t;
+    return has;
+}
+
 // What a file that the index does not know says of itself: its header if that can be read, else its name.
 static ckpt_err ckpt__index_describe(ckpt__index_scanner *sc, ckpt__index_line *l, const ckpt__name_found *found, bool *ours) {
     ckpt__buf path;
     ckpt__buf_init(&path, &sc->ix->allocator);
     ckpt__index_path(&path, sc->ix, l->name);
     ckpt_file *f = NULL;
-    ckpt_timestamp t;
     bool has = false;
-    int64_t number = 0;
     ckpt_err e = path.err;
     if (e == CKPT_OK) e = ckpt__file_open(&f, ckpt__buf_cstr(&path), &sc->ix->allocator);
     if (e == CKPT_OK) {
         *ours = f->toc.own;
-        ckpt__file_timestamp(f, &t, &has);
-        has = has && ckpt__time_check(&t) == CKPT_OK;
-        int at = ckpt__toc_find(&f->toc, "state/callbacks/CheckpointSaver/save_count");
-        if (at >= 0 && f->toc.entries[at].kind == CKPT_KIND_INT && f->toc.entries[at].i > 0) number = f->toc.entries[at].i;
-        at = sc->ix->best != NULL ? ckpt__toc_find(&f->toc, sc->ix->best) : -1;
-        l->has_metric = at >= 0 && f->toc.entries[at].kind == CKPT_KIND_FLOAT;
-        if (l->has_metric) l->metric = f->toc.entries[at].f;
+        has = ckpt__index_describe_file(sc->ix, l, f);
         ckpt__file_close(f);
     }
     ckpt__buf_free(&path);
-    if (has) l->t = t;
-    else if (found != NULL) l->t = found->t;
-    l->number = (uint64_t)number;
+    if (!has && found != NULL) l->t = found->t;
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
@@ -13138,6 +14274,7 @@ typedef struct ckpt__index_rule {
     int  keep;                          // CKPT_KEEP_ALL, CKPT_KEEP_NONE or the newest N
     int  every;                         // every Nth save for ever, 0: none
     int  best;                          // -1: the smallest metric is kept, 1: the largest, 0: none
+    bool uploaded;                      // only what is uploaded counts or goes
 } ckpt__index_rule;
 
 static bool ckpt__index_counts(const ckpt__index_line *l) {
@@ -13145,24 +14282,26 @@ static bool ckpt__index_counts(const ckpt__index_line *l) {
 }
 
 // The line with the best metric, the earlier of two equal ones; -1: none has one. A NaN or an infinity is never the best.
-static int ckpt__index_best(const ckpt__index *ix, int direction) {
+static int ckpt__index_best(const ckpt__index *ix, const ckpt__index_rule *rule) {
     int best = -1;
-    for (size_t i = 0; i < ix->count && direction != 0; i++) {
+    for (size_t i = 0; i < ix->count && rule->best != 0; i++) {
         const ckpt__index_line *l = &ix->lines[i];
         if (!ckpt__index_counts(l) || !l->has_metric || l->metric - l->metric != 0) continue;
-        if (best < 0 || (direction < 0 ? l->metric < ix->lines[best].metric : l->metric > ix->lines[best].metric)) best = (int)i;
+        if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
+        if (best < 0 || (rule->best < 0 ? l->metric < ix->lines[best].metric : l->metric > ix->lines[best].metric)) best = (int)i;
     }
     return best;
 }
 
 // Marks the lines that rotation lets go. Lines that the run does not own, and damaged ones, neither go nor count.
 static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) {
-    int best = ckpt__index_best(ix, rule->best);
+    int best = ckpt__index_best(ix, rule);
     size_t newest = 0, gone = 0;
     for (size_t i = ix->count; i > 0; i--) {
         ckpt__index_line *l = &ix->lines[i - 1];
         l->leaves = false;
-        if (rule->keep == CKPT_KEEP_ALL || !ckpt__index_counts(l)) continue;
+        if (rule->keep == CKPT_KEEP_ALL || !ckpt__index_counts(l) || l->removing) continue;
+        if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
         bool among_newest = rule->keep > 0 && newest < (size_t)rule->keep;
         newest++;
         bool nth = rule->every > 0 && l->number % (uint64_t)rule->every == 0;
@@ -13173,15 +14312,11442 @@ static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) 
 }
 
 //------------------------------------------------------------------------------
+// >>transfer   [L]  what every remote request shares: bytes out, bytes in, and how it ended
+//
+// uses:    error memory platform text digest
+// threads: each object belongs to the thread that runs the request, except `cancel` and
+//          `moved`, which others set and read
+//------------------------------------------------------------------------------
+
+// Bytes to send: of a reader, of memory, or of a file. Read anywhere in any order, and again when a request is repeated.
+typedef struct ckpt__body {
+    ckpt_err  (*read)(void *dst, size_t size, uint64_t offset, void *user);   // NULL: memory or fd. May block; any thread
+    void       *user;
+    const void *memory;                 // NULL: fd
+    int         fd;
+    const char *path;                   // of fd, for sentences; a custom store opens it itself
+    uint64_t    offset, size;           // the piece of the whole that this request sends
+} ckpt__body;
+
+// Where received bytes go: into a file at `offset`, or into memory. Never more than `size`.
+typedef struct ckpt__sink {
+    void       *memory;                 // NULL: fd
+    int         fd;
+    const char *path;
+    uint64_t    offset, size;
+    uint64_t    got;                    // out: bytes written
+    bool        sum;                    // compute crc
+    uint32_t    crc;                    // out: CRC-32 of what was written
+} ckpt__sink;
+
+// The caller's side of one request, and how it ended. Zeroed but for the first three before each attempt.
+typedef struct ckpt__transfer {
+    double               stall_timeout_s;   // 0: 60; seconds without a byte until CKPT_TIMEOUT, transient
+    const ckpt__os_flag *cancel;            // NULL: none; set: CKPT_CANCELLED as soon as it is seen
+    uint64_t            *moved;             // NULL: none; payload bytes of this attempt, added atomically as they go
+    // how it ended
+    bool                 transient;         // the same request may succeed later
+    bool                 throttled;         // the server asks for fewer requests: everyone slows down
+    bool                 expired;           // the credentials were renewed; try again at once, once
+    bool                 unsure;            // the request may have been carried out although it failed (lost reply)
+    double               retry_after;       // seconds, at least, before the next attempt
+    int                  status;            // of HTTP, 0: none
+} ckpt__transfer;
+
+// Header or form fields in order: "name\0value\0" each.
+typedef struct ckpt__fields { ckpt__buf text; } ckpt__fields;
+
+#ifndef CKPT_NO_REMOTE
+
+static void ckpt__fields_init(ckpt__fields *f, const ckpt_allocator *a) {
+    ckpt__buf_init(&f->text, a);
+}
+
+static void ckpt__fields_free(ckpt__fields *f) {
+    ckpt__buf_free(&f->text);
+}
+
+// A failure sticks in f->text.err.
+static void ckpt__fields_add(ckpt__fields *f, const char *name, const char *value) {
+    ckpt__buf_add(&f->text, name, strlen(name) + 1);
+    ckpt__buf_add(&f->text, value, strlen(value) + 1);
+}
+
+// Walks over the fields from *at == 0; false: there are no more. The texts are valid until the next add.
+static bool ckpt__fields_next(const ckpt__fields *f, size_t *at, const char **name, const char **value) {
+    if (f->text.err != CKPT_OK || *at >= f->text.len) return false;
+    *name = f->text.data + *at;
+    *value = *name + strlen(*name) + 1;
+    *at = (size_t)(*value - f->text.data) + strlen(*value) + 1;
+    return true;
+}
+
+// The first value of that name, however its letters are written (RFC 9110 5.1); NULL: none.
+static const char *ckpt__fields_get(const ckpt__fields *f, const char *name) {
+    const char *n, *v;
+    for (size_t at = 0; ckpt__fields_next(f, &at, &n, &v);) {
+        if (ckpt__txt_eq_nocase(ckpt__txt_view(n), name)) return v;
+    }
+    return NULL;
+}
+
+#endif // CKPT_NO_REMOTE
+
+//-- bytes out, bytes in ---------------------------------------------------------
+
+// Reads `size` bytes of the piece, from `at` within it. A file that became shorter since it was measured is CKPT_CORRUPT.
+static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uint64_t at) {
+    size_t got = 0;
+    if (at > b->size || size > b->size - at) return ckpt__error_set(CKPT_ARG, "more bytes were asked for than there are to send");
+    if (size == 0) return CKPT_OK;
+    if (b->read != NULL) return b->read(dst, size, b->offset + at, b->user);
+    if (b->memory != NULL) {
+        memcpy(dst, (const char *)b->memory + (size_t)(b->offset + at), size);
+        return CKPT_OK;
+    }
+    ckpt_err e = ckpt__os_pread(b->fd, dst, size, b->offset + at, &got, b->path);
+    if (e != CKPT_OK || got == size) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "%s has changed: it became shorter while it was sent", b->path);
+}
+
+// Adds bytes behind those that came before.
+static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
+    if (n > s->size - s->got)
+        return ckpt__error_set(CKPT_NET, "the server sent more than the %llu bytes that were asked for",
+                               (unsigned long long)s->size);
+    ckpt_err e = CKPT_OK;
+    if (n > 0 && s->memory != NULL) memcpy((char *)s->memory + (size_t)(s->offset + s->got), p, n);
+    else if (n > 0) e = ckpt__os_pwrite(s->fd, p, n, s->offset + s->got, s->path);
+    if (e != CKPT_OK) return e;
+    if (s->sum) s->crc = ckpt__digest_crc32(s->crc, p, n);
+    s->got += n;
+    return CKPT_OK;
+}
+
+// Forgets how the last attempt ended.
+static void ckpt__transfer_begin(ckpt__transfer *t) {
+    t->transient = t->throttled = t->expired = t->unsure = false;
+    t->retry_after = 0.0;
+    t->status = 0;
+}
+
+static bool ckpt__transfer_cancelled(const ckpt__transfer *t) {
+    return t->cancel != NULL && ckpt__os_flag_get(t->cancel) != 0;
+}
+
+static void ckpt__transfer_moved(const ckpt__transfer *t, uint64_t bytes) {
+    if (t->moved != NULL && bytes > 0) (void)ckpt__os_add64(t->moved, bytes);
+}
+
+#ifndef CKPT_NO_REMOTE
+
+// Marks the attempt as one that may succeed later; returns e.
+static ckpt_err ckpt__transfer_again(ckpt__transfer *t, ckpt_err e) {
+    t->transient = true;
+    return e;
+}
+
+//-- sums ------------------------------------------------------------------------
+
+enum { CKPT__SUM_CRC32 = 1, CKPT__SUM_MD5 = 2, CKPT__SUM_SHA256 = 4 };
+
+typedef struct ckpt__transfer_sums {
+    unsigned      has;                  // CKPT__SUM_*: MD5 not where the system forbids it (FIPS)
+    uint32_t      crc;
+    unsigned char md5[16], sha256[32];
+} ckpt__transfer_sums;
+
+// Sums all of a body in one pass, over pieces that stay in the processor's nearest cache and fit any thread's stack. A sum that
+// the system cannot compute is left out of out->has.
+static ckpt_err ckpt__transfer_digest(const ckpt__body *b, unsigned what, ckpt__transfer_sums *out) {
+    char piece[32768];
+    memset(out, 0, sizeof *out);
+    out->has = what & (unsigned)CKPT__SUM_CRC32;
+    ckpt__digest md5 = { NULL }, sha256 = { NULL };
+    if ((what & (unsigned)CKPT__SUM_MD5) != 0) (void)ckpt__digest_begin(&md5, CKPT__DIGEST_MD5);
+    if ((what & (unsigned)CKPT__SUM_SHA256) != 0) (void)ckpt__digest_begin(&sha256, CKPT__DIGEST_SHA256);
+    ckpt_err e = CKPT_OK;
+    for (uint64_t at = 0; at < b->size && e == CKPT_OK;) {
+        size_t n = b->size - at < (uint64_t)sizeof piece ? (size_t)(b->size - at) : sizeof piece;
+        e = ckpt__body_read(b, piece, n, at);
+        if (e != CKPT_OK) break;
+        if ((what & (unsigned)CKPT__SUM_CRC32) != 0) out->crc = ckpt__digest_crc32(out->crc, piece, n);
+        ckpt__digest_add(&md5, piece, n);
+        ckpt__digest_add(&sha256, piece, n);
+        at += n;
+    }
+    if (ckpt__digest_end(&md5, out->md5)) out->has |= (unsigned)CKPT__SUM_MD5;
+    if (ckpt__digest_end(&sha256, out->sha256)) out->has |= (unsigned)CKPT__SUM_SHA256;
+    return e;
+}
+
+#endif // CKPT_NO_REMOTE
+
+//------------------------------------------------------------------------------
+// >>http       [L]  one request over libcurl, on connections that are kept alive
+//
+// uses:    error memory platform text transfer
+// threads: any number at once on one ckpt__http: each request takes a handle of its own from the
+//          pool, with its connections. A request and its reply belong to the thread that runs it
+//
+// Each handle is driven by a multi handle of its own, not by curl_easy_perform: that one waits up to
+// a second between two looks at a flag. Nothing survives a fork: a child that touched the handles
+// of its parent, even to clean them up, would write into the parent's connections (curl issue 6968).
+//------------------------------------------------------------------------------
+
+#ifndef CKPT_NO_REMOTE
+
+#include <curl/curl.h>
+
+enum {
+    CKPT__HTTP_HEADERS_MAX = 256 * 1024,    // bytes of headers in all replies to one request, those of 1xx among them
+    CKPT__HTTP_ERROR_MAX = 64 * 1024,       // bytes of an error's body that are kept
+    CKPT__HTTP_TICK_MS = 50,                // between two looks at the cancel flag and the stall clock
+    CKPT__HTTP_BUFFER = 256 * 1024,         // of each direction; larger ones leave the cache before the system has taken them
+    CKPT__HTTP_SOCKETS = 8                  // of one handle that are watched
+};
+
+// An easy handle and what carries it: its multi handle owns the connections, and an idle handle keeps them.
+typedef struct ckpt__http_slot {
+    struct ckpt__http_slot *next;
+    CURL                   *easy;
+    CURLM                  *multi;
+    struct ckpt__http_job  *job;            // that runs; NULL: idle
+    int                     sockets[CKPT__HTTP_SOCKETS];    // that are open; 0: none
+    char                    site[280];      // "https://host:port" of its last request
+} ckpt__http_slot;
+
+typedef struct ckpt__http_options {
+    const char           *ca_file;          // NULL: of the environment, else libcurl's own
+    const char           *user_agent;       // NULL: none is sent
+    const ckpt_logger    *logger;
+    const ckpt_allocator *allocator;
+} ckpt__http_options;
+
+typedef struct ckpt__http {
+    ckpt_allocator   allocator;
+    ckpt_logger      logger;
+    ckpt__os_mutex   lock;                  // guards idle and the logger
+    ckpt__http_slot *idle;                  // the last one used comes first
+    char            *ca_file, *ca_dir, *user_agent;
+    int              pid;                   // of the process that opened it
+    bool             is_open;
+} ckpt__http;
+
+// One request at libcurl's level. Between ckpt__http_take and ckpt__http_perform the caller sets further options of `easy`
+// and the fields under "in".
+typedef struct ckpt__http_job {
+    CURL              *easy;
+    ckpt__transfer    *transfer;
+    // in
+    const ckpt__body  *body;                // for CURLOPT_UPLOAD; NULL: none
+    ckpt__sink        *sink;                // received bytes; NULL: text
+    ckpt__buf         *text;                // received bytes; NULL: they are dropped
+    size_t             text_max;            // more is a failure
+    double             timeout_s, idle_timeout_s;   // 0: none; of the transfer
+    struct ckpt__http_reply *reply;         // of HTTP: headers and status; NULL: none
+    // out
+    CURLcode           code;                // libcurl's verdict
+    char               reason[CURL_ERROR_SIZE + 64];    // a sentence without secrets; "" after success
+    bool               sent;                // all of the request left, at least once: it may have been carried out
+    uint64_t           uploaded;            // bytes of the body that left
+    // own
+    ckpt__http_slot   *slot;
+    char               host[256];           // for sentences
+    char               text_of_curl[CURL_ERROR_SIZE];
+    ckpt__error_record failure;             // of a callback of ours
+    uint64_t           at, last_up, last_down;
+    int64_t            unsent;
+    double             began, moved_at;
+    size_t             header_bytes;
+    bool               is_headed;           // the headers came to their end
+    bool               is_enough;           // an error's reply was broken off, and what matters of it is there
+} ckpt__http_job;
+
+typedef struct ckpt__http_request {
+    const char         *method, *url;       // the url complete and percent-encoded; sent as it is
+    const ckpt__fields *headers;            // all of them, as signed; only Host and Content-Length are added
+    const ckpt__body   *body;               // NULL: none; PUT and POST then send Content-Length: 0
+    ckpt__sink         *sink;               // the body of a 200 or 206; NULL: reply->body, as that of any other status
+    size_t              reply_max;          // of reply->body; 0: 64 KiB
+    double              timeout_s, connect_timeout_s;   // 0: none; 0: 10 s
+    double              idle_timeout_s;     // instead of transfer->stall_timeout_s when > 0
+    bool                no_proxy;
+    bool                no_redact;          // the query holds no secrets and may be logged
+    ckpt__transfer     *transfer;           // required
+} ckpt__http_request;
+
+typedef struct ckpt__http_reply {
+    int          status;
+    ckpt__fields headers;
+    ckpt__buf    body;                      // of an error perhaps only its beginning
+    double       date;                      // the server's clock, seconds since 1970; 0: it did not say
+    bool         reused;                    // on a connection that was there already
+} ckpt__http_reply;
+
+static void ckpt__http_reply_init(ckpt__http_reply *r, const ckpt_allocator *a) {
+    memset(r, 0, sizeof *r);
+    ckpt__fields_init(&r->headers, a);
+    ckpt__buf_init(&r->body, a);
+}
+
+static void ckpt__http_reply_free(ckpt__http_reply *r) {
+    ckpt__fields_free(&r->headers);
+    ckpt__buf_free(&r->body);
+}
+
+// Makes it as good as new for the next request, and keeps its memory.
+static void ckpt__http_reply_clear(ckpt__http_reply *r) {
+    r->status = 0;
+    r->headers.text.len = r->body.len = 0;
+    r->headers.text.err = r->body.err = CKPT_OK;
+    r->date = 0.0;
+    r->reused = false;
+}
+
+//-- opening ---------------------------------------------------------------------
+
+static ckpt__os_flag ckpt__http_once;       // 0: libcurl is not initialised, 1: a thread is at it, 2: it is
+
+// Initialises libcurl once in the process: before 7.84 that is not safe in threads. It is never undone, since the program
+// may use libcurl too.
+static ckpt_err ckpt__http_global(void) {
+    for (int tries = 0; tries < 10000; tries++) {
+        int was = ckpt__os_flag_get(&ckpt__http_once);
+        if (was == 2) return CKPT_OK;
+        int none = 0;
+        if (was == 0 && __atomic_compare_exchange_n(&ckpt__http_once, &none, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            bool done = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+            ckpt__os_flag_set(&ckpt__http_once, done ? 2 : 0);
+            return done ? CKPT_OK : ckpt__error_set(CKPT_NOMEM, "libcurl cannot be initialised");
+        }
+        ckpt__os_sleep(0.001);
+    }
+    return ckpt__error_set(CKPT_UNSUPPORTED, "libcurl cannot be initialised: the process was forked while another thread did it");
+}
+
+// Keeps a certificate file or folder named by a user or the environment.
+static ckpt_err ckpt__http_use_ca(ckpt__http *h, const char *path) {
+    ckpt__os_info info;
+    memset(&info, 0, sizeof info);
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "the file of trusted certificates");
+    char **where = info.is_dir ? &h->ca_dir : &h->ca_file;
+    if (*where != NULL) return CKPT_OK;
+    *where = ckpt__mem_copy_text(&h->allocator, path);
+    return *where != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+// Takes what the environment names, the first that is there; false: nothing. A name that leads nowhere is passed over, as OpenSSL
+// does, unless it was meant for this kind of program.
+static ckpt_err ckpt__http_environment_ca(ckpt__http *h, bool *found) {
+    static const char *const names[][2] = { { "AWS_CA_BUNDLE", NULL }, { "CURL_CA_BUNDLE", NULL },
+                                            { "SSL_CERT_FILE", "SSL_CERT_DIR" }, { "REQUESTS_CA_BUNDLE", NULL } };
+    *found = false;
+    for (size_t i = 0; i < 8 && !(*found && i % 2 == 0); i++) {
+        const char *name = names[i / 2][i % 2], *path = name != NULL ? ckpt__os_env(name) : NULL;
+        if (path == NULL || path[0] == 0) continue;
+        ckpt_err e = ckpt__http_use_ca(h, path);
+        if (e == CKPT_NOMEM || (e != CKPT_OK && i == 0)) return ckpt__error_prefix(e, "%s", name);
+        if (e == CKPT_OK) *found = true;
+        else ckpt__error_log(&h->logger, CKPT_LOG_WARN, "%s: %s", name, ckpt__error_last.text);
+    }
+    return CKPT_OK;
+}
+
+// Whom TLS trusts: the caller's file, else what the variables of AWS, curl, OpenSSL and requests name (libcurl itself reads none
+// of them), else libcurl's own default, else where the systems keep it.
+static ckpt_err ckpt__http_find_ca(ckpt__http *h, const char *ca_file) {
+    static const char *const places[] = { "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                          "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem" };
+    bool found = false;
+    if (ca_file != NULL && ca_file[0] != 0) return ckpt__http_use_ca(h, ca_file);
+    ckpt_err e = ckpt__http_environment_ca(h, &found);
+    if (e != CKPT_OK || found) return e;
+    const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
+#if LIBCURL_VERSION_NUM >= 0x074600
+    if (v->age >= CURLVERSION_SEVENTH && v->cainfo != NULL && ckpt__os_exists(v->cainfo)) return CKPT_OK;
+    if (v->age >= CURLVERSION_SEVENTH && v->capath != NULL && ckpt__os_exists(v->capath)) return CKPT_OK;
+#endif
+    bool asks_system = v->ssl_version == NULL || strstr(v->ssl_version, "OpenSSL") == NULL;
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && !asks_system; i++) {
+        if (ckpt__os_exists(places[i])) return ckpt__http_use_ca(h, places[i]);
+    }
+    return CKPT_OK;
+}
+
+// Closes the idle connections. No request may be running. In a forked child it only forgets them.
+static void ckpt__http_free(ckpt__http *h) {
+    if (!h->is_open || h->pid != ckpt__os_pid()) return;
+    while (h->idle != NULL) {
+        ckpt__http_slot *slot = h->idle;
+        h->idle = slot->next;
+        curl_easy_cleanup(slot->easy);
+        (void)curl_multi_cleanup(slot->multi);
+        ckpt__mem_free(&h->allocator, slot, sizeof *slot);
+    }
+    ckpt__mem_free_text(&h->allocator, h->ca_file);
+    ckpt__mem_free_text(&h->allocator, h->ca_dir);
+    ckpt__mem_free_text(&h->allocator, h->user_agent);
+    ckpt__os_mutex_free(&h->lock);
+    memset(h, 0, sizeof *h);
+}
+
+static ckpt_err ckpt__http_init(ckpt__http *h, const ckpt__http_options *o) {
+    memset(h, 0, sizeof *h);
+    if (o->allocator != NULL) h->allocator = *o->allocator;
+    if (o->logger != NULL) h->logger = *o->logger;
+    ckpt_err e = ckpt__http_global();
+    if (e == CKPT_OK) e = ckpt__os_mutex_init(&h->lock);
+    if (e != CKPT_OK) return e;
+    h->pid = ckpt__os_pid();
+    h->is_open = true;
+    e = ckpt__http_find_ca(h, o->ca_file);
+    if (e == CKPT_OK && o->user_agent != NULL) {
+        h->user_agent = ckpt__mem_copy_text(&h->allocator, o->user_agent);
+        if (h->user_agent == NULL) e = CKPT_NOMEM;
+    }
+    if (e != CKPT_OK) ckpt__http_free(h);
+    return e;
+}
+
+//-- the pool --------------------------------------------------------------------
+
+// "https://host:port" of an url, without user names, path and query; where that is too long, its beginning.
+static void ckpt__http_site(char *out, size_t cap, const char *url) {
+    const char *from = strstr(url, "://");
+    size_t scheme = from != NULL ? (size_t)(from - url) + 3 : 0;
+    size_t n = strcspn(url + scheme, "/?#"), skip = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (url[scheme + i] == '@') skip = i + 1;
+    }
+    n = n - skip < 256 ? n - skip : 256;
+    (void)snprintf(out, cap, "%.*s%.*s", scheme < 16 ? (int)scheme : 0, url, (int)n, url + scheme + skip);
+}
+
+static ckpt__http_slot *ckpt__http_new_slot(ckpt__http *h) {
+    ckpt__http_slot *slot = (ckpt__http_slot *)ckpt__mem_alloc(&h->allocator, sizeof *slot);
+    if (slot == NULL) return NULL;
+    slot->easy = curl_easy_init();
+    slot->multi = curl_multi_init();
+    if (slot->easy != NULL && slot->multi != NULL) return slot;
+    if (slot->easy != NULL) curl_easy_cleanup(slot->easy);
+    if (slot->multi != NULL) (void)curl_multi_cleanup(slot->multi);
+    ckpt__mem_free(&h->allocator, slot, sizeof *slot);
+    (void)ckpt__error_set(CKPT_NOMEM, "out of memory for a connection");
+    return NULL;
+}
+
+// Takes the idle handle that was last used and has a connection to the site; else the one that was idle for longest, whose
+// connections are the least likely to live; else a new one.
+static ckpt__http_slot *ckpt__http_take_slot(ckpt__http *h, const char *site) {
+    ckpt__http_slot **found = NULL, *slot = NULL;
+    ckpt__os_mutex_lock(&h->lock);
+    for (ckpt__http_slot **at = &h->idle; *at != NULL; at = &(*at)->next) {
+        found = at;
+        if (strcmp((*at)->site, site) == 0) break;
+    }
+    if (found != NULL) {
+        slot = *found;
+        *found = slot->next;
+    }
+    ckpt__os_mutex_unlock(&h->lock);
+    if (slot == NULL) slot = ckpt__http_new_slot(h);
+    if (slot != NULL) (void)snprintf(slot->site, sizeof slot->site, "%s", site);
+    return slot;
+}
+
+//-- callbacks of libcurl --------------------------------------------------------
+
+// Keeps the failure of a callback for later and tells libcurl to stop.
+static size_t ckpt__http_stop(ckpt__http_job *job, size_t how) {
+    ckpt__error_take(&job->failure);
+    return how;
+}
+
+static size_t ckpt__http_on_read(char *dst, size_t size, size_t count, void *user) {
+    ckpt__http_job *job = (ckpt__http_job *)user;
+    if (job->body == NULL) return 0;
+    uint64_t left = job->body->size - job->at;
+    size_t n = size * count < left ? size * count : (size_t)left;
+    ckpt_err e = ckpt__body_read(job->body, dst, n, job->at);
+    if (e != CKPT_OK) return ckpt__http_stop(job, CURL_READFUNC_ABORT);
+    job->at += n;
+    job->moved_at = ckpt__os_now();         // a source that made us wait is no stalled network
+    return n;
+}
+
+// libcurl repeats a request by itself when a connection from the pool turns out to be closed.
+static int ckpt__http_on_seek(void *user, curl_off_t offset, int origin) {
+    ckpt__http_job *job = (ckpt__http_job *)user;
+    uint64_t size = job->body != NULL ? job->body->size : 0;
+    if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > size) return CURL_SEEKFUNC_FAIL;
+    job->at = (uint64_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+static size_t ckpt__http_keep_text(ckpt__http_job *job, const char *p, size_t n) {
+    ckpt__buf *b = job->text;
+    if (b == NULL) return n;
+    size_t room = b->len < job->text_max ? job->text_max - b->len : 0;
+    bool is_error = job->reply != NULL && job->reply->status >= 300;
+    if (n > room && is_error) {
+        ckpt__buf_add(b, p, room);
+        job->is_enough = true;              // what an error says is in its beginning, and its status is known
+        return 0;
+    }
+    if (n > room) {
+        (void)ckpt__error_set(CKPT_NET, "the reply of %s is longer than %llu bytes", job->host,
+                              (unsigned long long)job->text_max);
+        return ckpt__http_stop(job, 0);
+    }
+    ckpt__buf_add(b, p, n);
+    return b->err == CKPT_OK ? n : ckpt__http_stop(job, 0);
+}
+
+static size_t ckpt__http_on_write(char *p, size_t size, size_t count, void *user) {
+    ckpt__http_job *job = (ckpt__http_job *)user;
+    size_t n = size * count;
+    if (n == 0) return 0;
+    job->moved_at = ckpt__os_now();
+    bool wanted = job->reply == NULL || job->reply->status == 200 || job->reply->status == 206;
+    if (job->sink == NULL || !wanted) return ckpt__http_keep_text(job, p, n);
+    if (ckpt__sink_write(job->sink, p, n) != CKPT_OK) return ckpt__http_stop(job, 0);
+    ckpt__transfer_moved(job->transfer, n);
+    job->moved_at = ckpt__os_now();         // nor is a slow disk
+    return n;
+}
+
+static void ckpt__http_add_header(ckpt__http_reply *r, const char *p, size_t n) {
+    const char *colon = (const char *)memchr(p, ':', n);
+    if (colon == NULL || colon == p || memchr(p, 0, n) != NULL) return;
+    const char *from = colon + 1, *end = p + n;
+    while (from < end && (*from == ' ' || *from == '\t')) from++;
+    while (end > from && (end[-1] == ' ' || end[-1] == '\t' || end[-1] == '\r' || end[-1] == '\n')) end--;
+    ckpt__buf *b = &r->headers.text;
+    ckpt__buf_add(b, p, (size_t)(colon - p));
+    ckpt__buf_byte(b, 0);
+    ckpt__buf_add(b, from, (size_t)(end - from));
+    ckpt__buf_byte(b, 0);
+}
+
+// Collects the headers of the last status line: those of a 100 Continue, and of an attempt that libcurl repeated, go.
+static size_t ckpt__http_on_header(char *p, size_t size, size_t count, void *user) {
+    ckpt__http_job *job = (ckpt__http_job *)user;
+    size_t n = size * count;
+    job->moved_at = ckpt__os_now();
+    if (job->reply == NULL) return n;
+    job->header_bytes += n;
+    if (job->header_bytes > CKPT__HTTP_HEADERS_MAX) {
+        (void)ckpt__error_set(CKPT_NET, "%s sends headers without end", job->host);
+        return ckpt__http_stop(job, 0);
+    }
+    if (n >= 5 && memcmp(p, "HTTP/", 5) == 0) {
+        long status = 0;
+        (void)curl_easy_getinfo(job->easy, CURLINFO_RESPONSE_CODE, &status);
+        ckpt__http_reply_clear(job->reply);
+        job->reply->status = (int)status;
+        job->is_headed = job->is_enough = false;
+        return n;
+    }
+    if (n <= 2 && (p[0] == '\r' || p[0] == '\n')) job->is_headed = job->reply->status >= 200;
+    else if (!job->is_headed) ckpt__http_add_header(job->reply, p, n);      // what follows a body is of no use
+    return job->reply->headers.text.err == CKPT_OK ? n : ckpt__http_stop(job, 0);
+}
+
+//-- sockets ---------------------------------------------------------------------
+
+// The socket does not live on in programs that this one starts, and is none of stdin, stdout and stderr.
+static curl_socket_t ckpt__http_on_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address) {
+    ckpt__http_slot *slot = (ckpt__http_slot *)user;
+    (void)purpose;
+    int fd = ckpt__os_socket(address->family, address->socktype, address->protocol);
+    if (fd < 0) return CURL_SOCKET_BAD;
+    for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        if (slot->sockets[i] == 0) { slot->sockets[i] = fd; break; }
+    }
+    return (curl_socket_t)fd;
+}
+
+// Reads the reply that a server sent before it closed the connection on us. libcurl gives up when it cannot send and does not
+// look; but why the server would not listen, that it was a 403 or a 503, is there to be read, unless TLS hides it.
+static void ckpt__http_rescue(ckpt__http_job *job, int fd) {
+    char text[16384];
+    size_t n = ckpt__os_receive(fd, text, sizeof text), at = 0;
+    if (n < 13 || memcmp(text, "HTTP/1.", 7) != 0) return;
+    int64_t status = 0;
+    ckpt__view digits = { text + 9, 3 };
+    if (!ckpt__txt_int(digits, &status) || status < 300) return;
+    ckpt__http_reply_clear(job->reply);
+    while (at < n) {
+        const char *line = text + at, *end = (const char *)memchr(line, '\n', n - at);
+        if (end == NULL) return;                        // not even whole headers
+        at += (size_t)(end - line) + 1;
+        if (end - line <= 1) break;
+        ckpt__http_add_header(job->reply, line, (size_t)(end - line));
+    }
+    ckpt__buf_add(&job->reply->body, text + at, n - at);
+    job->reply->status = (int)status;
+    job->is_enough = true;
+}
+
+static int ckpt__http_on_close(void *user, curl_socket_t fd) {
+    ckpt__http_slot *slot = (ckpt__http_slot *)user;
+    ckpt__http_job *job = slot->job;
+    for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        if (slot->sockets[i] == (int)fd) slot->sockets[i] = 0;
+    }
+    bool sends = job != NULL && job->reply != NULL && job->body != NULL && job->at > 0 && job->failure.code == CKPT_OK;
+    if (sends && job->header_bytes == 0 && ckpt__txt_starts(slot->site, "http:")) ckpt__http_rescue(job, (int)fd);
+    ckpt__os_drop((int)fd);
+    return 0;
+}
+
+//-- options ---------------------------------------------------------------------
+
+static void ckpt__http_set_protocol(CURL *easy, const char *url) {
+    const char *colon = strstr(url, "://");
+    size_t n = colon != NULL && colon - url < 8 ? (size_t)(colon - url) : 0;
+#if LIBCURL_VERSION_NUM >= 0x075500
+    char scheme[8];
+    memcpy(scheme, url, n);
+    scheme[n] = 0;
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, scheme);
+    (void)curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, scheme);
+#else
+    bool is_sftp = n == 4 && memcmp(url, "sftp", n) == 0, is_http = n == 4 && memcmp(url, "http", n) == 0;
+    long one = is_sftp ? (long)CURLPROTO_SFTP : is_http ? (long)CURLPROTO_HTTP : (long)CURLPROTO_HTTPS;
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS, one);
+    (void)curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS, one);
+#endif
+}
+
+static void ckpt__http_set_callbacks(ckpt__http_job *job) {
+    CURL *easy = job->easy;
+    (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, ckpt__http_on_read);
+    (void)curl_easy_setopt(easy, CURLOPT_READDATA, job);
+    (void)curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, ckpt__http_on_seek);
+    (void)curl_easy_setopt(easy, CURLOPT_SEEKDATA, job);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ckpt__http_on_write);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, job);
+    (void)curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, ckpt__http_on_header);
+    (void)curl_easy_setopt(easy, CURLOPT_HEADERDATA, job);
+    (void)curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, ckpt__http_on_socket);
+    (void)curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, job->slot);
+    (void)curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, ckpt__http_on_close);
+    (void)curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, job->slot);
+}
+
+// What every request has, whatever its protocol.
+static void ckpt__http_set_common(const ckpt__http *h, CURL *easy) {
+    (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+    (void)curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    (void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, 10000L);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 30L);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 15L);
+    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
+    (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
+    (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+    (void)curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (h->ca_file != NULL || h->ca_dir != NULL) {      // instead of libcurl's own, not besides
+        (void)curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_file);
+        (void)curl_easy_setopt(easy, CURLOPT_CAPATH, h->ca_dir);
+        (void)curl_easy_setopt(easy, CURLOPT_PROXY_CAINFO, h->ca_file);
+        (void)curl_easy_setopt(easy, CURLOPT_PROXY_CAPATH, h->ca_dir);
+    }
+#if LIBCURL_VERSION_NUM >= 0x075700
+    (void)curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);   // a name server that is silent does not hold up a cancelled request
+#endif
+}
+
+// Takes a handle for a request to `url`, with the options that every request has. Give it back with ckpt__http_give.
+static ckpt_err ckpt__http_take(ckpt__http *h, ckpt__http_job *job, const char *url, ckpt__transfer *transfer) {
+    memset(job, 0, sizeof *job);
+    if (h->pid != ckpt__os_pid())
+        return ckpt__error_set(CKPT_ARG, "the store was opened by process %d, before a fork: open it again in this one", h->pid);
+    if (url[strcspn(url, " \t\r\n")] != 0) return ckpt__error_set(CKPT_ARG, "an address with a blank or a line break in it");
+    char site[sizeof job->slot->site];
+    ckpt__http_site(site, sizeof site, url);
+    job->slot = ckpt__http_take_slot(h, site);
+    if (job->slot == NULL) return CKPT_NOMEM;
+    job->easy = job->slot->easy;
+    job->transfer = transfer;
+    const char *host = strstr(site, "://");
+    memcpy(job->host, host != NULL ? host + 3 : site, strlen(host != NULL ? host + 3 : site) + 1);
+    curl_easy_reset(job->easy);
+    ckpt__http_set_common(h, job->easy);
+    ckpt__http_set_callbacks(job);
+    ckpt__http_set_protocol(job->easy, url);
+    if (curl_easy_setopt(job->easy, CURLOPT_URL, url) == CURLE_OK) return CKPT_OK;
+    ckpt__os_mutex_lock(&h->lock);
+    job->slot->next = h->idle;
+    h->idle = job->slot;
+    ckpt__os_mutex_unlock(&h->lock);
+    job->slot = NULL;
+    return ckpt__error_set(CKPT_NOMEM, "out of memory for a request");
+}
+
+// Gives the handle back, with its connections if they are to be kept. A job that took none is fine.
+static void ckpt__http_give(ckpt__http *h, ckpt__http_job *job, bool keep) {
+    ckpt__http_slot *slot = job->slot;
+    job->slot = NULL;
+    job->easy = NULL;
+    if (slot == NULL || h->pid != ckpt__os_pid()) return;
+    if (keep) {
+        ckpt__os_mutex_lock(&h->lock);
+        slot->next = h->idle;
+        h->idle = slot;
+        ckpt__os_mutex_unlock(&h->lock);
+        return;
+    }
+    curl_easy_cleanup(slot->easy);
+    (void)curl_multi_cleanup(slot->multi);
+    ckpt__mem_free(&h->allocator, slot, sizeof *slot);
+}
+
+//-- one transfer ----------------------------------------------------------------
+
+// What the peer has not confirmed of what was sent. libcurl learns that bytes left when the system's buffer takes them, and on a
+// slow link that buffer may hold minutes of them. The handle's idle connections have nothing to confirm.
+static int64_t ckpt__http_unsent(const ckpt__http_job *job) {
+    int64_t sum = 0;
+    for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        if (job->slot->sockets[i] > 0) sum += ckpt__os_unsent(job->slot->sockets[i]);
+    }
+    return sum;
+}
+
+// Counts what moved since the last look. A request that libcurl repeats begins at 0 again; progress only grows.
+static void ckpt__http_count(ckpt__http_job *job, double now) {
+    curl_off_t up = 0, down = 0;
+    (void)curl_easy_getinfo(job->easy, CURLINFO_SIZE_UPLOAD_T, &up);
+    (void)curl_easy_getinfo(job->easy, CURLINFO_SIZE_DOWNLOAD_T, &down);
+    bool moved = (uint64_t)up != job->last_up || (uint64_t)down != job->last_down;
+    job->last_up = (uint64_t)up;
+    job->last_down = (uint64_t)down;
+    if (job->body != NULL && (uint64_t)up > job->uploaded) {
+        ckpt__transfer_moved(job->transfer, (uint64_t)up - job->uploaded);
+        job->uploaded = (uint64_t)up;
+    }
+    if (!moved && now - job->moved_at > 0.2) {
+        int64_t unsent = ckpt__http_unsent(job);
+        moved = unsent != job->unsent;
+        job->unsent = unsent;
+    }
+    if (moved) job->moved_at = now;
+}
+
+// Looks at the clocks and at the cancel flag; CKPT_OK: go on.
+static ckpt_err ckpt__http_watch(ckpt__http_job *job) {
+    double now = ckpt__os_now(), limit = job->idle_timeout_s > 0.0 ? job->idle_timeout_s : job->transfer->stall_timeout_s;
+    if (!(limit > 0.0)) limit = 60.0;
+    ckpt__http_count(job, now);
+    if (ckpt__transfer_cancelled(job->transfer)) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
+    if (job->timeout_s > 0.0 && now - job->began > job->timeout_s)
+        return ckpt__error_set(CKPT_TIMEOUT, "%s did not answer within %g s", job->host, job->timeout_s);
+    if (now - job->moved_at > limit)
+        return ckpt__error_set(CKPT_TIMEOUT, "%s is stalled: not a byte in %g s", job->host, limit);
+    return CKPT_OK;
+}
+
+// Runs it until libcurl is done, or a clock or the cancel flag ends it.
+static CURLcode ckpt__http_drive(ckpt__http_job *job) {
+    CURLM *multi = job->slot->multi;
+    if (curl_multi_add_handle(multi, job->easy) != CURLM_OK) return CURLE_OUT_OF_MEMORY;
+    CURLcode code = CURLE_ABORTED_BY_CALLBACK;
+    for (;;) {
+        int running = 0, left = 0;
+        if (curl_multi_perform(multi, &running) != CURLM_OK) { code = CURLE_OUT_OF_MEMORY; break; }
+        if (ckpt__http_watch(job) != CKPT_OK && running > 0) {
+            ckpt__error_take(&job->failure);
+            break;
+        }
+        const CURLMsg *m = curl_multi_info_read(multi, &left);
+        if (m != NULL && m->msg == CURLMSG_DONE) { code = m->data.result; break; }
+        if (running == 0) break;
+        if (curl_multi_poll(multi, NULL, 0, CKPT__HTTP_TICK_MS, NULL) != CURLM_OK) { code = CURLE_OUT_OF_MEMORY; break; }
+    }
+    return code;
+}
+
+// The class of libcurl's verdict; *transient: the same may succeed later.
+static ckpt_err ckpt__http_class(CURLcode code, bool *transient) {
+    *transient = false;
+    switch ((int)code) {
+        case CURLE_OK: return CKPT_OK;
+        case CURLE_OPERATION_TIMEDOUT: *transient = true; return CKPT_TIMEOUT;
+        case CURLE_COULDNT_RESOLVE_PROXY: case CURLE_COULDNT_RESOLVE_HOST: case CURLE_COULDNT_CONNECT: case CURLE_HTTP2:
+        case CURLE_PARTIAL_FILE: case CURLE_SSL_CONNECT_ERROR: case CURLE_GOT_NOTHING: case CURLE_SEND_ERROR:
+        case CURLE_RECV_ERROR: case CURLE_SEND_FAIL_REWIND: case CURLE_AGAIN: case CURLE_HTTP2_STREAM:
+        case CURLE_WEIRD_SERVER_REPLY: case CURLE_SSH: case CURLE_UPLOAD_FAILED: case 95: case 96: case 97: // HTTP/3, QUIC, proxy
+            *transient = true;
+            return CKPT_NET;
+        case CURLE_PEER_FAILED_VERIFICATION: case CURLE_SSL_CERTPROBLEM: case CURLE_SSL_CACERT_BADFILE:
+        case CURLE_SSL_ISSUER_ERROR: case CURLE_SSL_CRL_BADFILE: case CURLE_SSL_INVALIDCERTSTATUS: case CURLE_LOGIN_DENIED:
+        case CURLE_REMOTE_ACCESS_DENIED: case 90: case 98: return CKPT_AUTH;    // pinned key, client certificate
+        case CURLE_OUT_OF_MEMORY: return CKPT_NOMEM;
+        case CURLE_ABORTED_BY_CALLBACK: return CKPT_CANCELLED;
+        case CURLE_URL_MALFORMAT: case CURLE_BAD_FUNCTION_ARGUMENT: return CKPT_ARG;
+        case CURLE_UNSUPPORTED_PROTOCOL: case CURLE_NOT_BUILT_IN: case CURLE_UNKNOWN_OPTION: return CKPT_UNSUPPORTED;
+        case CURLE_REMOTE_DISK_FULL: return CKPT_NO_SPACE;
+        case CURLE_REMOTE_FILE_EXISTS: return CKPT_EXISTS;
+        case CURLE_REMOTE_FILE_NOT_FOUND: return CKPT_NOT_FOUND;
+        case CURLE_WRITE_ERROR: case CURLE_READ_ERROR: return CKPT_IO;
+        default: return CKPT_NET;
+    }
+}
+
+static ckpt_err ckpt__http_fail(ckpt__http_job *job) {
+    ckpt__transfer *t = job->transfer;
+    if (job->failure.code != CKPT_OK) {
+        (void)snprintf(job->reason, sizeof job->reason, "%.*s", (int)sizeof job->reason - 1, job->failure.text);
+        t->transient = job->failure.code == CKPT_TIMEOUT || job->failure.code == CKPT_NET;
+        return ckpt__error_put(&job->failure);
+    }
+    const char *why = job->text_of_curl[0] != 0 ? job->text_of_curl : curl_easy_strerror(job->code);
+    (void)snprintf(job->reason, sizeof job->reason, "%s", why);
+    ckpt_err e = ckpt__http_class(job->code, &t->transient);
+    return ckpt__error_set(e, "%s: %s", job->host, job->reason);
+}
+
+// Runs the request of a job. On failure job->code has libcurl's verdict, the transfer what may be done about it.
+static ckpt_err ckpt__http_perform(ckpt__http_job *job) {
+    ckpt__os_pipe_guard guard;
+    job->failure.code = CKPT_OK;
+    job->text_of_curl[0] = job->reason[0] = 0;
+    job->at = job->last_up = job->last_down = job->uploaded = 0;
+    job->unsent = 0;
+    job->header_bytes = 0;
+    job->is_enough = job->is_headed = job->sent = false;
+    (void)curl_easy_setopt(job->easy, CURLOPT_ERRORBUFFER, job->text_of_curl);
+    ckpt__os_hold_sigpipe(&guard);          // libcurl was told to leave signals alone, and OpenSSL writes without MSG_NOSIGNAL
+    job->began = job->moved_at = ckpt__os_now();
+    if (ckpt__transfer_cancelled(job->transfer)) {
+        job->code = CURLE_ABORTED_BY_CALLBACK;
+        (void)ckpt__error_set(CKPT_CANCELLED, "cancelled");
+        ckpt__error_take(&job->failure);
+    } else {
+        job->slot->job = job;
+        job->code = ckpt__http_drive(job);
+        ckpt__http_count(job, ckpt__os_now());
+        long bytes = 0;
+        (void)curl_easy_getinfo(job->easy, CURLINFO_REQUEST_SIZE, &bytes);
+        // What answers is no HTTP server: the network's affair, not a protocol that libcurl lacks.
+        if (job->code == CURLE_UNSUPPORTED_PROTOCOL && bytes > 0) job->code = CURLE_WEIRD_SERVER_REPLY;
+        job->sent = bytes > 0 && (job->body == NULL || job->uploaded >= job->body->size);
+        (void)curl_multi_remove_handle(job->slot->multi, job->easy);
+        job->slot->job = NULL;
+    }
+    ckpt__os_release_sigpipe(&guard);
+    (void)curl_easy_setopt(job->easy, CURLOPT_ERRORBUFFER, NULL);
+    // libcurl is content with a connection that ends in the middle of the headers.
+    if (job->code == CURLE_OK && job->reply != NULL && !job->is_headed) job->code = CURLE_PARTIAL_FILE;
+    if (job->code == CURLE_OK || (job->is_enough && job->failure.code == CKPT_OK)) return CKPT_OK;
+    return ckpt__http_fail(job);
+}
+
+//-- one request -----------------------------------------------------------------
+
+static bool ckpt__http_is(const char *method, const char *name) {
+    return strcmp(method, name) == 0;
+}
+
+// A header line of a request in libcurl's notation: "name: value", "name;" to send it empty.
+static ckpt_err ckpt__http_add_line(struct curl_slist **list, ckpt__buf *line, const char *name, const char *value) {
+    if (name[strcspn(name, " \t\r\n:")] != 0 || value[strcspn(value, "\r\n")] != 0)
+        return ckpt__error_set(CKPT_ARG, "the header %.64s cannot be sent: it holds a line break or a blank", name);
+    line->len = 0;
+    if (value[0] != 0) ckpt__buf_fmt(line, "%s: %s", name, value);
+    else ckpt__buf_fmt(line, "%s;", name);
+    struct curl_slist *longer = line->err == CKPT_OK ? curl_slist_append(*list, ckpt__buf_cstr(line)) : NULL;
+    if (longer == NULL) return ckpt__error_set(CKPT_NOMEM, "out of memory for a request");
+    *list = longer;
+    return line->err;
+}
+
+// The caller's headers as libcurl wants them, and orders to leave its own out.
+static ckpt_err ckpt__http_lines(struct curl_slist **list, const ckpt__http_request *q, const ckpt_allocator *a) {
+    static const char *const own[] = { "Expect:", "Accept:", "Content-Type:" };
+    ckpt__buf line;
+    ckpt__buf_init(&line, a);
+    const char *name, *value;
+    ckpt_err e = q->headers != NULL ? q->headers->text.err : CKPT_OK;
+    for (size_t at = 0; e == CKPT_OK && q->headers != NULL && ckpt__fields_next(q->headers, &at, &name, &value);) {
+        if (!ckpt__txt_eq_nocase(ckpt__txt_view(name), "content-length")) e = ckpt__http_add_line(list, &line, name, value);
+    }
+    for (size_t i = 0; i < sizeof own / sizeof own[0] && e == CKPT_OK; i++) {
+        line.len = 0;
+        ckpt__buf_add(&line, own[i], strlen(own[i]) - 1);
+        if (q->headers != NULL && ckpt__fields_get(q->headers, ckpt__buf_cstr(&line)) != NULL) continue;
+        struct curl_slist *longer = curl_slist_append(*list, own[i]);
+        if (longer == NULL) e = ckpt__error_set(CKPT_NOMEM, "out of memory for a request");
+        else *list = longer;
+    }
+    ckpt__buf_free(&line);
+    return e;
+}
+
+static void ckpt__http_set_request(const ckpt__http *h, CURL *easy, const ckpt__http_request *q, struct curl_slist *lines) {
+    bool has_body = q->body != NULL || ckpt__http_is(q->method, "PUT") || ckpt__http_is(q->method, "POST");
+    if (has_body) {
+        (void)curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
+        (void)curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, q->body != NULL ? (curl_off_t)q->body->size : (curl_off_t)0);
+    } else if (ckpt__http_is(q->method, "HEAD")) {
+        (void)curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+    } else {
+        (void)curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+    }
+    if (!ckpt__http_is(q->method, "HEAD")) (void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, q->method);
+    (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
+    (void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);     // none of them to a proxy
+    if (h->user_agent != NULL) (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, h->user_agent);
+    if (q->no_proxy) (void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    long connect_ms = q->connect_timeout_s > 0.0 ? (long)(q->connect_timeout_s * 1000.0) + 1L : 10000L;
+    (void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, connect_ms);
+}
+
+static void ckpt__http_log(ckpt__http *h, const ckpt__http_request *q, const ckpt__http_reply *r, const ckpt__http_job *job,
+                           ckpt_err e) {
+    char site[sizeof job->slot->site], outcome[64];
+    if (h->logger.fn == NULL) return;
+    ckpt__http_site(site, sizeof site, q->url);
+    const char *path = strstr(q->url, "://");
+    path = path != NULL ? path + 3 + strcspn(path + 3, "/?#") : "";
+    size_t n = q->no_redact ? strlen(path) : strcspn(path, "?#");
+    if (e != CKPT_OK) (void)snprintf(outcome, sizeof outcome, "%s after", ckpt__error_name(e));
+    else (void)snprintf(outcome, sizeof outcome, "%d%s in", r->status, r->reused ? ", same connection," : "");
+    ckpt__os_mutex_lock(&h->lock);
+    ckpt__error_log(&h->logger, CKPT_LOG_DEBUG, "%s %s%.*s: %s %.3f s", q->method, site, (int)(n < 600 ? n : 600), path, outcome,
+                    ckpt__os_now() - job->began);
+    ckpt__os_mutex_unlock(&h->lock);
+}
+
+// Completes the reply, or the failure, of a request that ran.
+static ckpt_err ckpt__http_finish(const ckpt__http_request *q, ckpt__http_reply *r, ckpt__http_job *job, ckpt_err e) {
+    long status = 0, connects = 0;
+    (void)curl_easy_getinfo(job->easy, CURLINFO_RESPONSE_CODE, &status);
+    (void)curl_easy_getinfo(job->easy, CURLINFO_NUM_CONNECTS, &connects);
+    if (!job->is_enough) r->status = status >= 200 && status < 1000 ? (int)status : 0;  // 100 may be all that came
+    r->reused = r->status != 0 && connects == 0;
+    const char *date = ckpt__fields_get(&r->headers, "date");
+    time_t when = date != NULL ? curl_getdate(date, NULL) : (time_t)-1;
+    if (when > 0) r->date = (double)when;
+    if (e == CKPT_OK && r->status == 0)
+        e = ckpt__transfer_again(q->transfer, ckpt__error_set(CKPT_NET, "%s answers with no status", job->host));
+    q->transfer->status = r->status;
+    bool reads = ckpt__http_is(q->method, "GET") || ckpt__http_is(q->method, "HEAD");
+    if (e != CKPT_OK && job->sent && !reads) q->transfer->unsure = true;
+    return e;
+}
+
+// Runs one request. Any complete reply is CKPT_OK, whatever its status; else transfer->transient and ->unsure tell what may be
+// done. *r was initialised before, and may have been used.
+static ckpt_err ckpt__http_run(ckpt__http *h, const ckpt__http_request *q, ckpt__http_reply *r) {
+    ckpt__http_job job;
+    struct curl_slist *lines = NULL;
+    ckpt__http_reply_clear(r);
+    ckpt_err e = ckpt__http_take(h, &job, q->url, q->transfer);
+    if (e != CKPT_OK) return e;
+    e = ckpt__http_lines(&lines, q, &h->allocator);
+    bool ran = e == CKPT_OK;
+    if (ran) {
+        ckpt__http_set_request(h, job.easy, q, lines);
+        job.body = q->body;
+        job.sink = q->sink;
+        job.text = &r->body;
+        job.text_max = q->reply_max > 0 ? q->reply_max : (size_t)CKPT__HTTP_ERROR_MAX;
+        job.timeout_s = q->timeout_s;
+        job.idle_timeout_s = q->idle_timeout_s;
+        job.reply = r;
+        e = ckpt__http_perform(&job);
+        e = ckpt__http_finish(q, r, &job, e);
+        ckpt__http_log(h, q, r, &job, e);
+    }
+    ckpt__http_give(h, &job, true);
+    curl_slist_free_all(lines);
+    return e;
+}
+
+//-- what a status means ---------------------------------------------------------
+
+// Seconds that the server asks to wait, by Retry-After in seconds or as a date (RFC 9110 10.2.3); at most a minute.
+static double ckpt__http_retry_after(const ckpt__http_reply *r) {
+    const char *text = ckpt__fields_get(&r->headers, "retry-after");
+    int64_t seconds = 0;
+    if (text == NULL) return 0.0;
+    if (!ckpt__txt_int(ckpt__txt_view(text), &seconds)) {
+        time_t when = curl_getdate(text, NULL);
+        double now = r->date > 0.0 ? r->date : ckpt__os_time();
+        seconds = when > 0 && (double)when > now ? (int64_t)((double)when - now) : 0;
+    }
+    return seconds <= 0 ? 0.0 : seconds > 60 ? 60.0 : (double)seconds;
+}
+
+// Fills in what a status says by itself about trying again.
+static void ckpt__http_judge(const ckpt__http_reply *r, ckpt__transfer *t) {
+    t->status = r->status;
+    t->transient = t->throttled = false;
+    switch (r->status) {
+        case 429: case 503: t->throttled = true; t->transient = true; break;
+        case 408: case 500: case 502: case 504: case 509: case 522: case 524: t->transient = true; break;
+        default: break;
+    }
+    t->retry_after = t->transient ? ckpt__http_retry_after(r) : 0.0;
+}
+
+#endif // CKPT_NO_REMOTE
+
+#ifndef CKPT_NO_REMOTE
+
+//------------------------------------------------------------------------------
+// >>auth       [M]  AWS signatures (SigV4), and where the credentials come from
+//
+// uses:    error memory platform text digest transfer http
+// threads: signing works on its arguments alone; a ckpt__auth_aws is shared by all workers of a
+//          store and has a mutex of its own
+//
+// The signature: AWS "Signature Version 4 for API requests". The order of the sources of
+// credentials, the files and the variables are those of botocore 1.43.
+//------------------------------------------------------------------------------
+
+// Memory that is wiped before it is given back, also when it moves; `user` is the allocator that it comes from.
+static void *ckpt__auth_wipe(void *ptr, size_t old_size, size_t new_size, void *user) {
+    const ckpt_allocator *under = (const ckpt_allocator *)user;
+    void *p = NULL;
+    if (new_size != 0) {
+        p = ckpt__mem_resize(under, NULL, 0, new_size);
+        if (p == NULL) return NULL;
+        if (ptr != NULL) memcpy(p, ptr, old_size < new_size ? old_size : new_size);
+    }
+    if (ptr != NULL) {
+        OPENSSL_cleanse(ptr, old_size);
+        ckpt__mem_free(under, ptr, old_size);
+    }
+    return p;
+}
+
+static ckpt_allocator ckpt__auth_wiping(ckpt_allocator *under) {
+    ckpt_allocator a;
+    a.fn = ckpt__auth_wipe;
+    a.user = under;
+    return a;
+}
+
+//-- signature -------------------------------------------------------------------
+
+typedef struct ckpt__auth_scope {
+    const char             *region, *service;
+    const ckpt_credentials *credentials;
+    double                  now;        // seconds since 1970, by the server's clock
+} ckpt__auth_scope;
+
+typedef struct ckpt__auth_pair {
+    const char *name, *value;
+} ckpt__auth_pair;
+
+typedef struct ckpt__auth_pairs {
+    ckpt_allocator   allocator;
+    ckpt__buf        text;
+    ckpt__auth_pair *list;
+    size_t           count, cap;
+} ckpt__auth_pairs;
+
+static void ckpt__auth_pairs_init(ckpt__auth_pairs *p, const ckpt_allocator *a) {
+    memset(p, 0, sizeof *p);
+    p->allocator = *a;
+    ckpt__buf_init(&p->text, a);
+}
+
+static void ckpt__auth_pairs_free(ckpt__auth_pairs *p) {
+    ckpt__mem_free(&p->allocator, p->list, p->cap * sizeof *p->list);
+    ckpt__buf_free(&p->text);
+}
+
+// By name, then by value, in the order of their bytes.
+static int ckpt__auth_pair_compare(const void *a, const void *b) {
+    const ckpt__auth_pair *x = (const ckpt__auth_pair *)a, *y = (const ckpt__auth_pair *)b;
+    int order = strcmp(x->name, y->name);
+    return order != 0 ? order : strcmp(x->value, y->value);
+}
+
+// By name, equal ones in the order they came in, which is that of their text.
+static int ckpt__auth_header_compare(const void *a, const void *b) {
+    const ckpt__auth_pair *x = (const ckpt__auth_pair *)a, *y = (const ckpt__auth_pair *)b;
+    int order = strcmp(x->name, y->name);
+    return order != 0 ? order : x->name < y->name ? -1 : x->name > y->name;
+}
+
+// Cuts the text, "name\0value\0" each, into pairs and sorts them.
+static ckpt_err ckpt__auth_pairs_sort(ckpt__auth_pairs *p, int (*compare)(const void *, const void *)) {
+    if (p->text.err != CKPT_OK) return p->text.err;
+    for (const char *at = p->text.data, *end = at == NULL ? at : at + p->text.len; at != end;) {
+        ckpt_err e = ckpt__mem_grow(&p->allocator, (void **)&p->list, sizeof *p->list, &p->cap, p->count + 1);
+        if (e != CKPT_OK) return e;
+        ckpt__auth_pair *pair = &p->list[p->count++];
+        pair->name = at;
+        pair->value = at + strlen(at) + 1;
+        at = pair->value + strlen(pair->value) + 1;
+    }
+    if (p->count > 1) qsort(p->list, p->count, sizeof *p->list, compare);
+    return CKPT_OK;
+}
+
+// Adds the query of a request as it is signed, which is also how it is sent: names and values percent-encoded, sorted, each
+// with its '='.
+static ckpt_err ckpt__auth_query(ckpt__buf *out, const ckpt__fields *params) {
+    ckpt__auth_pairs p;
+    const char *name, *value;
+    ckpt__auth_pairs_init(&p, &out->allocator);
+    for (size_t at = 0; ckpt__fields_next(params, &at, &name, &value);) {
+        ckpt__txt_add_percent(&p.text, name, strlen(name), false);
+        ckpt__buf_byte(&p.text, 0);
+        ckpt__txt_add_percent(&p.text, value, strlen(value), false);
+        ckpt__buf_byte(&p.text, 0);
+    }
+    ckpt_err e = ckpt__auth_pairs_sort(&p, ckpt__auth_pair_compare);
+    for (size_t i = 0; e == CKPT_OK && i < p.count; i++) {
+        ckpt__buf_fmt(out, "%s%s=%s", i > 0 ? "&" : "", p.list[i].name, p.list[i].value);
+    }
+    ckpt__auth_pairs_free(&p);
+    return e != CKPT_OK ? e : out->err;
+}
+
+// Those that proxies and libcurl may add, drop or rewrite on the way are left out, as botocore does.
+static bool ckpt__auth_is_signed(const char *name) {
+    static const char *const never[] = {
+        "accept", "accept-encoding", "authorization", "connection", "expect", "keep-alive", "proxy-authenticate",
+        "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "x-amzn-trace-id"
+    };
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        if (ckpt__txt_eq_nocase(ckpt__txt_view(name), never[i])) return false;
+    }
+    return true;
+}
+
+// The value with blanks gone from its ends, and single inside.
+static void ckpt__auth_add_value(ckpt__buf *b, const char *value) {
+    ckpt__view v = ckpt__txt_trim(ckpt__txt_view(value));
+    for (size_t i = 0; i < v.n; i++) {
+        bool blank = ckpt__txt_is_blank((unsigned char)v.p[i]);
+        if (!blank) ckpt__buf_byte(b, (unsigned char)v.p[i]);
+        else if (!ckpt__txt_is_blank((unsigned char)v.p[i - 1])) ckpt__buf_byte(b, ' ');
+    }
+}
+
+// A line break in a field would end it, and begin another of somebody else's choice.
+static ckpt_err ckpt__auth_check_field(const char *name, const char *value) {
+    if (strpbrk(name, "\r\n: ") == NULL && strpbrk(value, "\r\n") == NULL) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "a header field's name or value holds a line break (%.40s)",
+                           strpbrk(name, "\r\n") == NULL ? name : "");
+}
+
+// Adds the canonical request to `out` and the names of the signed headers, "host;range;x-amz-date", to `names`.
+static ckpt_err ckpt__auth_canonical(ckpt__buf *out, ckpt__buf *names, const ckpt__fields *headers, const char *method,
+                                     const char *path, const char *query, const char *payload_hash) {
+    ckpt__auth_pairs p;
+    const char *name, *value;
+    ckpt_err e = CKPT_OK;
+    ckpt__auth_pairs_init(&p, &out->allocator);
+    for (size_t at = 0; e == CKPT_OK && ckpt__fields_next(headers, &at, &name, &value);) {
+        e = ckpt__auth_check_field(name, value);
+        if (!ckpt__auth_is_signed(name)) continue;
+        for (; *name != 0; name++) ckpt__buf_byte(&p.text, (unsigned)ckpt__txt_lower((unsigned char)*name));
+        ckpt__buf_byte(&p.text, 0);
+        ckpt__auth_add_value(&p.text, value);
+        ckpt__buf_byte(&p.text, 0);
+    }
+    if (e == CKPT_OK) e = ckpt__auth_pairs_sort(&p, ckpt__auth_header_compare);
+    ckpt__buf_fmt(out, "%s\n%s\n%s", method, path[0] != 0 ? path : "/", query);
+    for (size_t i = 0; e == CKPT_OK && i < p.count; i++) {
+        bool again = i > 0 && strcmp(p.list[i].name, p.list[i - 1].name) == 0;
+        if (again) ckpt__buf_fmt(out, ",%s", p.list[i].value);
+        else ckpt__buf_fmt(out, "\n%s:%s", p.list[i].name, p.list[i].value);
+        if (!again) ckpt__buf_fmt(names, "%s%s", i > 0 ? ";" : "", p.list[i].name);
+    }
+    ckpt__buf_fmt(out, "\n\n%s\n%s", ckpt__buf_cstr(names), payload_hash);
+    ckpt__auth_pairs_free(&p);
+    return e != CKPT_OK ? e : names->err != CKPT_OK ? names->err : out->err;
+}
+
+// The key of a day, a region and a service: it signs instead of the secret.
+static ckpt_err ckpt__auth_key(unsigned char key[32], const ckpt__auth_scope *scope, const char *day) {
+    char first[4 + sizeof scope->credentials->secret_access_key];
+    const char *const steps[] = { day, scope->region, scope->service, "aws4_request" };
+    int n = snprintf(first, sizeof first, "AWS4%s", scope->credentials->secret_access_key);
+    ckpt_err e = ckpt__digest_hmac_sha256(first, (size_t)n, day, 8, key);
+    for (size_t i = 1; e == CKPT_OK && i < sizeof steps / sizeof *steps; i++) {
+        unsigned char next[32];
+        e = ckpt__digest_hmac_sha256(key, 32, steps[i], strlen(steps[i]), next);
+        memcpy(key, next, 32);
+        OPENSSL_cleanse(next, sizeof next);
+    }
+    OPENSSL_cleanse(first, sizeof first);
+    return e;
+}
+
+// Adds the signature of a text, "AWS4-HMAC-SHA256\n..." , in hexadecimal.
+static ckpt_err ckpt__auth_sign(ckpt__buf *out, const ckpt__auth_scope *scope, const char *day, const char *text, size_t n) {
+    unsigned char key[32], sum[32];
+    ckpt_err e = ckpt__auth_key(key, scope, day);
+    if (e == CKPT_OK) e = ckpt__digest_hmac_sha256(key, sizeof key, text, n, sum);
+    if (e == CKPT_OK) ckpt__txt_add_hex(out, sum, sizeof sum);
+    OPENSSL_cleanse(key, sizeof key);
+    return e != CKPT_OK ? e : out->err;
+}
+
+// Adds what is signed in the end: the date, the scope and the sum of the canonical request.
+static ckpt_err ckpt__auth_string_to_sign(ckpt__buf *out, const ckpt__auth_scope *scope, const char *date,
+                                          const ckpt__buf *canonical) {
+    unsigned char sum[32];
+    ckpt_err e = ckpt__digest_sha256(canonical->data, canonical->len, sum);
+    ckpt__buf_fmt(out, "AWS4-HMAC-SHA256\n%s\n%.8s/%s/%s/aws4_request\n", date, date, scope->region, scope->service);
+    if (e == CKPT_OK) ckpt__txt_add_hex(out, sum, sizeof sum);
+    return e != CKPT_OK ? e : out->err;
+}
+
+static ckpt_err ckpt__auth_authorize(ckpt__fields *headers, const ckpt__auth_scope *scope, const char *date, const char *method,
+                                     const char *path, const char *query, const char *payload_hash, const ckpt_allocator *a) {
+    ckpt__buf canonical, names, text, value;
+    ckpt__buf_init(&canonical, a);
+    ckpt__buf_init(&names, a);
+    ckpt__buf_init(&text, a);
+    ckpt__buf_init(&value, a);
+    ckpt_err e = ckpt__auth_canonical(&canonical, &names, headers, method, path, query, payload_hash);
+    if (e == CKPT_OK) e = ckpt__auth_string_to_sign(&text, scope, date, &canonical);
+    ckpt__buf_fmt(&value, "AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/aws4_request, SignedHeaders=%s, Signature=",
+                  scope->credentials->access_key_id, date, scope->region, scope->service, ckpt__buf_cstr(&names));
+    if (e == CKPT_OK) e = ckpt__auth_sign(&value, scope, date, text.data, text.len);
+    const char *all = ckpt__buf_cstr(&value);
+    if (e == CKPT_OK) e = value.err != CKPT_OK ? value.err : ckpt__auth_check_field("Authorization", all);
+    if (e == CKPT_OK) ckpt__fields_add(headers, "Authorization", all);
+    ckpt__buf_free(&canonical);
+    ckpt__buf_free(&names);
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&value);
+    return e != CKPT_OK ? e : headers->text.err;
+}
+
+// Signs a request: adds x-amz-date, x-amz-security-token, for S3 x-amz-content-sha256, and Authorization to the headers, which
+// hold "host" and all others that matter. The path is the one that is sent (S3 encodes it once and changes nothing else; STS
+// has "/"), the query that of ckpt__auth_query, the hash that of the body in hexadecimal or "UNSIGNED-PAYLOAD".
+static ckpt_err ckpt__auth_sigv4(ckpt__fields *headers, const ckpt__auth_scope *scope, const char *method, const char *path,
+                                 const char *query, const char *payload_hash) {
+    ckpt_allocator wiping = ckpt__auth_wiping(&headers->text.allocator);
+    ckpt__buf date;
+    ckpt__buf_init(&date, &wiping);
+    ckpt__txt_add_date(&date, scope->now, CKPT__DATE_BASIC);
+    const char *day = ckpt__buf_cstr(&date);
+    if (date.err != CKPT_OK) return date.err;
+    ckpt__fields_add(headers, "x-amz-date", day);
+    if (strcmp(scope->service, "s3") == 0 && ckpt__fields_get(headers, "x-amz-content-sha256") == NULL)
+        ckpt__fields_add(headers, "x-amz-content-sha256", payload_hash);
+    if (scope->credentials->session_token[0] != 0)
+        ckpt__fields_add(headers, "x-amz-security-token", scope->credentials->session_token);
+    ckpt_err e = headers->text.err;
+    if (e == CKPT_OK) e = ckpt__auth_authorize(headers, scope, day, method, path, query, payload_hash, &wiping);
+    ckpt__buf_free(&date);
+    return e;
+}
+
+//-- where credentials come from -------------------------------------------------
+
+enum {
+    CKPT__AUTH_FILE_MAX = 1024 * 1024,      // bytes of a file of the AWS tools
+    CKPT__AUTH_REPLY_MAX = 64 * 1024,       // bytes of a reply, or of what a program prints
+    CKPT__AUTH_DEPTH = 8,                   // profiles that lead to each other
+    CKPT__AUTH_NAME_MAX = 256,              // bytes of a profile's name
+    CKPT__AUTH_TRIES = 3
+};
+
+// Seconds before the end. Within the first one worker renews and the others go on, within the second all wait for it; of a
+// short life they are a half and a quarter.
+static const double ckpt__auth_advisory = 900, ckpt__auth_mandatory = 600;
+static const double ckpt__auth_program = 60;        // seconds that a credential_process may take
+
+// The two files of the AWS tools; one that is absent is empty.
+typedef struct ckpt__auth_files {
+    ckpt__ini config, shared;
+} ckpt__auth_files;
+
+// Credentials of one store and the settings of its profile.
+typedef struct ckpt__auth_aws {
+    ckpt_allocator     allocator, secret;   // secret: wiped before it is given back
+    ckpt_logger        logger;
+    ckpt__http        *http;
+    char              *profile, *config_path, *shared_path, *region, *endpoint;
+    bool               is_named;            // the profile was given as an argument: the environment's keys do not count
+    bool               is_given;            // keys were given as arguments
+    ckpt_err         (*ask)(ckpt_credentials *out, void *user);
+    void              *ask_user;
+    ckpt__auth_files   files;               // as they were at the open: settings
+    double             skew;                // server's clock minus ours, learnt from STS; touched by the one who renews
+    ckpt__os_mutex     lock;                // guards what follows
+    ckpt__os_cond      wake;
+    bool               is_open, has, had, renewing;
+    unsigned           ended;               // renewals
+    ckpt_credentials   now;                 // valid when `has`
+    double             advisory, mandatory; // seconds before now.expires
+    double             again_at;            // not before: the last renewal failed, and the old ones still do
+    ckpt__error_record failure;             // of the last renewal
+    bool               failure_transient;
+} ckpt__auth_aws;
+
+// One walk along the chain.
+typedef struct ckpt__auth_walk {
+    ckpt__auth_aws   *a;
+    ckpt__transfer   *t;                    // cancel flag in; how it failed out
+    ckpt__auth_files  files;                // as they are now
+    ckpt__buf         tried;                // for the sentence: what gave nothing
+    const char       *visited[CKPT__AUTH_DEPTH];
+    int               depth;
+    bool              found;
+    char              source[160];          // where they come from, for the log
+} ckpt__auth_walk;
+
+CKPT__PRINTF(2, 3)
+static void ckpt__auth_tried(ckpt__auth_walk *w, const char *fmt, ...) {
+    char text[400];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (n >= (int)sizeof text) ckpt__error_trim(text, sizeof text - 1);
+    ckpt__buf_fmt(&w->tried, "%s%s", w->tried.len > 0 ? ", " : "", text);
+}
+
+static const char *ckpt__auth_env(const char *name) {
+    const char *value = ckpt__os_env(name);
+    return value != NULL && value[0] != 0 ? value : NULL;
+}
+
+static bool ckpt__auth_is_true(const char *value) {
+    return value != NULL && ckpt__txt_eq_nocase(ckpt__txt_view(value), "true");
+}
+
+static ckpt_err ckpt__auth_cancelled(void) {
+    return ckpt__error_set(CKPT_CANCELLED, "cancelled while AWS credentials were fetched");
+}
+
+// Sleeps `seconds` unless the transfer is cancelled.
+static ckpt_err ckpt__auth_pause(ckpt__auth_walk *w, double seconds) {
+    for (double end = ckpt__os_now() + seconds; ckpt__os_now() < end; ckpt__os_sleep(0.02)) {
+        if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
+    }
+    return CKPT_OK;
+}
+
+// A text with no control characters that fits.
+static bool ckpt__auth_copy(char *out, size_t cap, const char *text) {
+    size_t n = strlen(text);
+    if (n >= cap) return false;
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7F) return false;
+    }
+    memcpy(out, text, n + 1);
+    return true;
+}
+
+// Takes a set of credentials over; the token may be NULL. An access key without its secret is an error, not "go on".
+static ckpt_err ckpt__auth_fill(ckpt_credentials *out, const char *id, const char *secret, const char *token,
+                                const char *source) {
+    bool no_id = id == NULL || id[0] == 0;
+    if (no_id || secret == NULL || secret[0] == 0)
+        return ckpt__error_set(CKPT_AUTH, "AWS credentials of %s: the %s key is missing", source, no_id ? "access" : "secret");
+    bool good = ckpt__auth_copy(out->access_key_id, sizeof out->access_key_id, id) &&
+                ckpt__auth_copy(out->secret_access_key, sizeof out->secret_access_key, secret) &&
+                ckpt__auth_copy(out->session_token, sizeof out->session_token, token != NULL ? token : "");
+    out->expires = 0;
+    if (good) return CKPT_OK;
+    return ckpt__error_set(CKPT_AUTH, "AWS credentials of %s: one is too long, or holds a line break or other control character",
+                           source);
+}
+
+//-- files -----------------------------------------------------------------------
+
+static void ckpt__auth_files_free(ckpt__auth_files *f) {
+    ckpt__ini_free(&f->config);
+    ckpt__ini_free(&f->shared);
+}
+
+// A whole file of at most `max` bytes.
+static ckpt_err ckpt__auth_slurp(ckpt__buf *out, const char *path, size_t max) {
+    int fd;
+    ckpt_err e = ckpt__os_open_read(&fd, path);
+    if (e != CKPT_OK) return e;
+    for (size_t got = 1; e == CKPT_OK && got > 0;) {
+        char *p = ckpt__buf_reserve(out, 4096);
+        e = p == NULL ? out->err : ckpt__os_read(fd, p, 4096, &got, path);
+        if (e == CKPT_OK) out->len += got;
+        if (e == CKPT_OK && out->len > max)
+            e = ckpt__error_set(CKPT_CORRUPT, "%s has more than %llu bytes", path, (unsigned long long)max);
+    }
+    ckpt__os_drop(fd);
+    return e;
+}
+
+// What is not there, or may not be read, is empty, as it is to botocore.
+static ckpt_err ckpt__auth_load(ckpt__ini *ini, const char *path, const ckpt__auth_aws *a) {
+    ckpt__os_info info;
+    const ckpt_allocator *secret = &a->secret;
+    memset(ini, 0, sizeof *ini);
+    if (path == NULL || ckpt__os_stat(path, &info) != CKPT_OK || info.is_dir) return CKPT_OK;
+    ckpt__buf text;
+    ckpt__buf_init(&text, secret);
+    ckpt_err e = ckpt__auth_slurp(&text, path, CKPT__AUTH_FILE_MAX);
+    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__ini_parse(ini, secret, text.data, text.len), "cannot read %s", path);
+    else if (e == CKPT_NOT_FOUND || e == CKPT_AUTH) {
+        ckpt__error_log(&a->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+        e = CKPT_OK;
+    }
+    ckpt__buf_free(&text);
+    return e;
+}
+
+static ckpt_err ckpt__auth_files_load(ckpt__auth_files *f, const ckpt__auth_aws *a) {
+    memset(f, 0, sizeof *f);
+    ckpt_err e = ckpt__auth_load(&f->config, a->config_path, a);
+    if (e == CKPT_OK) e = ckpt__auth_load(&f->shared, a->shared_path, a);
+    if (e != CKPT_OK) ckpt__auth_files_free(f);
+    return e;
+}
+
+// A key of [kind name] of the config file; a profile named "default" may stand without the word.
+static const char *ckpt__auth_config(const ckpt__auth_files *f, const char *kind, const char *name, const char *key) {
+    char section[CKPT__AUTH_NAME_MAX + 16];
+    int n = snprintf(section, sizeof section, "%s %s", kind, name);
+    if (n < 0 || n >= (int)sizeof section) return NULL;
+    bool plain = strcmp(section, "profile default") == 0 && ckpt__ini_get(&f->config, section, "") == NULL;
+    return ckpt__ini_get(&f->config, plain ? "default" : section, key);
+}
+
+// A key of a profile: the credentials file's comes before the config file's. "" asks whether there is such a profile.
+static const char *ckpt__auth_value(const ckpt__auth_files *f, const char *profile, const char *key) {
+    const char *value = ckpt__ini_get(&f->shared, profile, key);
+    return value != NULL ? value : ckpt__auth_config(f, "profile", profile, key);
+}
+
+// A setting of a service: of the section that the profile's "services" names, else of the profile itself.
+static const char *ckpt__auth_setting(const ckpt__auth_files *f, const char *profile, const char *key) {
+    const char *services = strchr(key, '.') != NULL ? ckpt__auth_value(f, profile, "services") : NULL;
+    const char *value = services != NULL ? ckpt__auth_config(f, "services", services, key) : NULL;
+    return value != NULL ? value : ckpt__auth_value(f, profile, key);
+}
+
+//-- settings --------------------------------------------------------------------
+
+// A setting of the profile, as "region", "s3.addressing_style", "s3.endpoint_url" (also of a `services` section); NULL: none.
+// Valid until the end.
+static const char *ckpt__auth_aws_setting(const ckpt__auth_aws *a, const char *key) {
+    const char *value = ckpt__auth_setting(&a->files, a->profile, key);
+    return value != NULL && value[0] != 0 ? value : NULL;
+}
+
+static const char *ckpt__auth_region(const ckpt__auth_aws *a) {
+    const char *region = a->region;
+    if (region == NULL) region = ckpt__auth_env("AWS_REGION");
+    if (region == NULL) region = ckpt__auth_env("AWS_DEFAULT_REGION");
+    if (region == NULL) region = ckpt__auth_aws_setting(a, "region");
+    return region != NULL ? region : "us-east-1";
+}
+
+// The argument, AWS_REGION, AWS_DEFAULT_REGION, the profile, else us-east-1. It becomes part of host names.
+static ckpt_err ckpt__auth_aws_region(const ckpt__auth_aws *a, ckpt__buf *out) {
+    const char *region = ckpt__auth_region(a);
+    for (const char *p = region; *p != 0; p++) {
+        int c = ckpt__txt_lower(*p);
+        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_')
+            return ckpt__error_set(CKPT_ARG, "\"%.64s\" is no name of a region", region);
+    }
+    ckpt__buf_text(out, region);
+    return out->err;
+}
+
+// The endpoint that was configured for a service ("s3", "sts"); NULL: the provider's own. Valid until the environment changes.
+static const char *ckpt__auth_aws_endpoint(const ckpt__auth_aws *a, const char *service) {
+    bool s3 = strcmp(service, "s3") == 0;
+    const char *url = s3 ? a->endpoint : NULL;
+    if (url == NULL && s3) url = ckpt__auth_env("S3_ENDPOINT_URL");
+    if (url != NULL) return url;
+    if (ckpt__auth_is_true(ckpt__auth_env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"))) return NULL;
+    if (ckpt__auth_is_true(ckpt__auth_aws_setting(a, "ignore_configured_endpoint_urls"))) return NULL;
+    url = ckpt__auth_env(s3 ? "AWS_ENDPOINT_URL_S3" : "AWS_ENDPOINT_URL_STS");
+    if (url == NULL) url = ckpt__auth_env("AWS_ENDPOINT_URL");
+    if (url == NULL) url = ckpt__auth_aws_setting(a, s3 ? "s3.endpoint_url" : "sts.endpoint_url");
+    return url != NULL ? url : ckpt__auth_aws_setting(a, "endpoint_url");
+}
+
+// The domain of a region's partition.
+static const char *ckpt__auth_domain(const char *region) {
+    static const char *const table[][2] = {
+        { "cn-", "amazonaws.com.cn" }, { "eusc-", "amazonaws.eu" }, { "us-isob-", "sc2s.sgov.gov" },
+        { "us-isof-", "csp.hci.ic.gov" }, { "eu-isoe-", "cloud.adc-e.uk" }, { "us-iso-", "c2s.ic.gov" }
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (ckpt__txt_starts(region, table[i][0])) return table[i][1];
+    }
+    return "amazonaws.com";
+}
+
+// What is between "://" and the path. False: it is no http or https address, or there is a name or password in it.
+static bool ckpt__auth_split_url(const char *url, bool *is_https, ckpt__view *authority, const char **path) {
+    ckpt__view scheme = { url, strcspn(url, ":") };
+    *is_https = ckpt__txt_eq_nocase(scheme, "https");
+    if ((!*is_https && !ckpt__txt_eq_nocase(scheme, "http")) || strncmp(url + scheme.n, "://", 3) != 0) return false;
+    authority->p = url + scheme.n + 3;
+    authority->n = strcspn(authority->p, "/?#");
+    *path = authority->p + authority->n;
+    for (const char *p = url; *p != 0; p++) {
+        if ((unsigned char)*p <= 0x20 || *p == 0x7F || *p == '\\') return false;
+    }
+    return authority->n > 0 && memchr(authority->p, '@', authority->n) == NULL;
+}
+
+//-- requests --------------------------------------------------------------------
+
+// The bytes of a buffer, which has no memory as long as it is empty.
+static const char *ckpt__auth_text(const ckpt__buf *b) {
+    return b->data != NULL ? b->data : "";
+}
+
+// One request of the chain, which leaves how it failed in the walk's transfer. `timeout` is of the whole.
+static ckpt_err ckpt__auth_request(ckpt__auth_walk *w, const char *method, const char *url, const ckpt__fields *headers,
+                                   const ckpt__buf *body, double timeout, bool no_proxy, ckpt__http_reply *r) {
+    ckpt__http_request q;
+    ckpt__transfer t;
+    ckpt__body b;
+    memset(&q, 0, sizeof q);
+    memset(&t, 0, sizeof t);
+    memset(&b, 0, sizeof b);
+    if (body != NULL) {
+        b.memory = body->data;
+        b.size = body->len;
+        q.body = &b;
+    }
+    t.cancel = w->t->cancel;
+    t.stall_timeout_s = timeout;
+    q.method = method;
+    q.url = url;
+    q.headers = headers;
+    q.reply_max = CKPT__AUTH_REPLY_MAX;
+    q.timeout_s = q.connect_timeout_s = timeout;
+    q.no_proxy = no_proxy;
+    q.transfer = &t;
+    ckpt_err e = ckpt__http_run(w->a->http, &q, r);
+    if (e == CKPT_OK) ckpt__http_judge(r, &t);
+    w->t->transient = t.transient;
+    w->t->throttled = t.throttled;
+    w->t->retry_after = t.retry_after;
+    w->t->status = t.status;
+    return e;
+}
+
+// An expiry of `text`, on this machine's clock: the server's, where it said what time it is, may be another.
+static ckpt_err ckpt__auth_set_expiry(ckpt_credentials *out, const char *text, double server_now, const char *source) {
+    if (!ckpt__txt_read_date(ckpt__txt_view(text), &out->expires))
+        return ckpt__error_set(CKPT_AUTH, "AWS credentials of %s: their expiry is no date", source);
+    double ahead = server_now > 0 ? server_now - ckpt__os_time() : 0;
+    if (ahead > 30 || ahead < -30) out->expires -= ahead;
+    if (out->expires < 1) out->expires = 1;         // 0 would be never
+    return CKPT_OK;
+}
+
+// The text of a member, NULL when it is absent or no text.
+static const char *ckpt__auth_member(const ckpt__json_doc *d, const char *key) {
+    const ckpt__json *node = ckpt__json_get(d, ckpt__json_root(d), key);
+    return node != NULL && node->kind == CKPT__JSON_TEXT ? node->text : NULL;
+}
+
+// Credentials as JSON: AccessKeyId, SecretAccessKey, a token by the name it has there, Expiration (which may be absent).
+static ckpt_err ckpt__auth_take_json(ckpt_credentials *out, const ckpt__json_doc *d, const char *token, double server_now,
+                                     const char *source) {
+    const char *expires = ckpt__auth_member(d, "Expiration");
+    ckpt_err e = ckpt__auth_fill(out, ckpt__auth_member(d, "AccessKeyId"), ckpt__auth_member(d, "SecretAccessKey"),
+                                 ckpt__auth_member(d, token), source);
+    return e == CKPT_OK && expires != NULL ? ckpt__auth_set_expiry(out, expires, server_now, source) : e;
+}
+
+//-- sts -------------------------------------------------------------------------
+
+typedef struct ckpt__auth_sts {
+    ckpt__buf   url, host, body;
+    ckpt__buf   region;                     // that signs
+    const char *path;
+    const char *role;                       // for sentences
+} ckpt__auth_sts;
+
+static void ckpt__auth_sts_free(ckpt__auth_sts *s) {
+    ckpt__buf_free(&s->url);
+    ckpt__buf_free(&s->host);
+    ckpt__buf_free(&s->body);
+    ckpt__buf_free(&s->region);
+}
+
+// Regions that had the one global address before there were regional ones: what AWS_STS_REGIONAL_ENDPOINTS=legacy goes back to.
+static bool ckpt__auth_sts_is_legacy(const ckpt__auth_aws *a, const char *region) {
+    static const char *const old[] = {
+        "ap-northeast-1", "ap-south-1", "ap-southeast-1", "ap-southeast-2", "aws-global", "ca-central-1", "eu-central-1",
+        "eu-north-1", "eu-west-1", "eu-west-2", "eu-west-3", "sa-east-1", "us-east-1", "us-east-2", "us-west-1", "us-west-2"
+    };
+    const char *mode = ckpt__auth_env("AWS_STS_REGIONAL_ENDPOINTS");
+    if (mode == NULL) mode = ckpt__auth_aws_setting(a, "sts_regional_endpoints");
+    bool is_old = strcmp(region, "aws-global") == 0;
+    for (size_t i = 0; mode != NULL && strcmp(mode, "legacy") == 0 && i < sizeof old / sizeof *old; i++) {
+        if (strcmp(old[i], region) == 0) is_old = true;
+    }
+    return is_old;
+}
+
+static ckpt_err ckpt__auth_sts_address(ckpt__auth_sts *s, const ckpt__auth_aws *a) {
+    const char *custom = ckpt__auth_aws_endpoint(a, "sts");
+    ckpt_err e = ckpt__auth_aws_region(a, &s->region);
+    if (e != CKPT_OK) return e;
+    const char *region = ckpt__buf_cstr(&s->region);
+    bool is_https, global = ckpt__auth_sts_is_legacy(a, region);
+    if (custom != NULL) ckpt__buf_text(&s->url, custom);
+    else if (global) ckpt__buf_text(&s->url, "https://sts.amazonaws.com/");
+    else ckpt__buf_fmt(&s->url, "https://sts.%s.%s/", region, ckpt__auth_domain(region));
+    if (global) {
+        s->region.len = 0;
+        ckpt__buf_text(&s->region, "us-east-1");
+    }
+    ckpt__view host;
+    const char *url = ckpt__buf_cstr(&s->url);
+    if (s->url.err == CKPT_OK && !ckpt__auth_split_url(url, &is_https, &host, &s->path))
+        return ckpt__error_set(CKPT_ARG, "the endpoint of AWS STS is no http or https address, or holds a password");
+    if (s->url.err != CKPT_OK) return s->url.err;
+    const char *port = is_https ? ":443" : ":80";
+    size_t n = strlen(port);
+    if (host.n > n && memcmp(host.p + host.n - n, port, n) == 0) host.n -= n;
+    for (size_t i = 0; i < host.n; i++) ckpt__buf_byte(&s->host, (unsigned)ckpt__txt_lower((unsigned char)host.p[i]));
+    (void)ckpt__buf_cstr(&s->host);
+    (void)ckpt__buf_cstr(&s->region);
+    return s->host.err != CKPT_OK ? s->host.err : s->region.err;
+}
+
+// One attempt, signed when there are credentials to sign with.
+static ckpt_err ckpt__auth_sts_send(ckpt__auth_walk *w, const ckpt__auth_sts *s, const ckpt_credentials *signer,
+                                    ckpt__http_reply *r) {
+    unsigned char sum[32];
+    ckpt__fields headers;
+    ckpt__buf hash;
+    ckpt__fields_init(&headers, &w->a->secret);
+    ckpt__buf_init(&hash, &w->a->secret);
+    ckpt__fields_add(&headers, "host", s->host.data);
+    ckpt__fields_add(&headers, "content-type", "application/x-www-form-urlencoded; charset=utf-8");
+    ckpt_err e = ckpt__digest_sha256(s->body.data, s->body.len, sum);
+    ckpt__txt_add_hex(&hash, sum, sizeof sum);
+    if (e == CKPT_OK && signer != NULL) {
+        ckpt__auth_scope scope;
+        scope.region = s->region.data;
+        scope.service = "sts";
+        scope.credentials = signer;
+        scope.now = ckpt__os_time() + w->a->skew;
+        e = ckpt__auth_sigv4(&headers, &scope, "POST", s->path[0] != 0 ? s->path : "/", "", ckpt__buf_cstr(&hash));
+    }
+    if (e == CKPT_OK) e = headers.text.err != CKPT_OK ? headers.text.err : hash.err;
+    if (e == CKPT_OK) e = ckpt__auth_request(w, "POST", s->url.data, &headers, &s->body, 30, false, r);
+    ckpt__fields_free(&headers);
+    ckpt__buf_free(&hash);
+    return e;
+}
+
+static ckpt_err ckpt__auth_sts_take(ckpt__auth_walk *w, const ckpt__auth_sts *s, const ckpt__http_reply *r,
+                                    ckpt_credentials *out) {
+    static const char *const names[] = { "AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration" };
+    char source[300];
+    (void)snprintf(source, sizeof source, "the role %.200s", s->role);
+    ckpt__buf values[4];
+    ckpt__view root;
+    ckpt_err e = CKPT_OK;
+    if (!ckpt__xml_root(&root, r->body.data, r->body.len))
+        e = ckpt__error_set(CKPT_AUTH, "AWS credentials of %s: STS sent no whole reply", source);
+    for (int i = 0; i < 4; i++) {
+        ckpt__buf_init(&values[i], &w->a->secret);
+        if (e == CKPT_OK) (void)ckpt__xml_get(&values[i], r->body.data, r->body.len, names[i]);
+    }
+    const char *id = ckpt__buf_cstr(&values[0]), *secret = ckpt__buf_cstr(&values[1]), *token = ckpt__buf_cstr(&values[2]);
+    const char *expires = ckpt__buf_cstr(&values[3]);
+    for (int i = 0; e == CKPT_OK && i < 4; i++) e = values[i].err;
+    if (e == CKPT_OK) e = ckpt__auth_fill(out, id, secret, token, source);
+    if (e == CKPT_OK) e = ckpt__auth_set_expiry(out, expires, r->date, source);
+    for (int i = 0; i < 4; i++) ckpt__buf_free(&values[i]);
+    return e;
+}
+
+// What an error of STS means. *again: the same request may go well at once, or later when it is transient.
+static ckpt_err ckpt__auth_sts_error(ckpt__auth_walk *w, const ckpt__auth_sts *s, const ckpt__http_reply *r, bool *again) {
+    static const char *const passing[] = { "IDPCommunicationError", "Throttling", "ThrottlingException", "RequestLimitExceeded",
+        "TooManyRequestsException", "ServiceUnavailable", "InternalFailure" };
+    ckpt__buf code, message;
+    ckpt__buf_init(&code, &w->a->secret);
+    ckpt__buf_init(&message, &w->a->secret);
+    (void)ckpt__xml_get(&code, r->body.data, r->body.len, "Code");
+    (void)ckpt__xml_get(&message, r->body.data, r->body.len, "Message");
+    const char *why = ckpt__buf_cstr(&code), *text = ckpt__buf_cstr(&message);
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        if (strcmp(why, passing[i]) == 0) w->t->transient = true;
+    }
+    *again = w->t->transient;
+    double ahead = r->date > 0 ? r->date - ckpt__os_time() : 0, off = ahead - w->a->skew;
+    bool clock = strcmp(why, "RequestExpired") == 0 || strcmp(why, "SignatureDoesNotMatch") == 0 ||
+                 strcmp(why, "InvalidSignatureException") == 0;
+    if (clock && (off > 60 || off < -60)) {
+        w->a->skew = ahead;
+        *again = true;
+    }
+    // Behind the first line a message may repeat what was signed, the token among it.
+    ckpt_err e = ckpt__error_set(w->t->transient ? CKPT_NET : CKPT_AUTH,
+                                 "AWS STS does not give credentials of the role %.200s: %.80s (HTTP %d)%s%.*s",
+                                 s->role, why[0] != 0 ? why : "no reason", r->status, text[0] != 0 ? ": " : "",
+                                 (int)(strcspn(text, "\r\n") < 300 ? strcspn(text, "\r\n") : 300), text);
+    ckpt__buf_free(&code);
+    ckpt__buf_free(&message);
+    return e;
+}
+
+// Asks STS, with the form in s->body. `signer` may be `out`.
+static ckpt_err ckpt__auth_sts_run(ckpt__auth_walk *w, ckpt__auth_sts *s, const ckpt_credentials *signer, ckpt_credentials *out) {
+    ckpt__http_reply r;
+    ckpt__http_reply_init(&r, &w->a->secret);
+    ckpt_err e = ckpt__auth_sts_address(s, w->a);
+    for (int i = 0; e == CKPT_OK; i++) {
+        bool again = false;
+        e = ckpt__auth_sts_send(w, s, signer, &r);
+        if (e != CKPT_OK) again = w->t->transient;
+        else if (r.status == 200) e = ckpt__auth_sts_take(w, s, &r, out);
+        else e = ckpt__auth_sts_error(w, s, &r, &again);
+        if (e == CKPT_OK || !again || i + 1 >= CKPT__AUTH_TRIES) break;
+        e = w->t->transient ? ckpt__auth_pause(w, w->t->retry_after > 0 ? w->t->retry_after : 0.5 * (1 << i)) : CKPT_OK;
+    }
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+// The form of an action. What is NULL is left out.
+static ckpt_err ckpt__auth_sts_form(ckpt__auth_sts *s, ckpt__auth_walk *w, const char *action, const char *role,
+                                    const char *session, const char *const *more) {
+    ckpt__fields form;
+    char name[64];
+    memset(s, 0, sizeof *s);
+    ckpt__buf_init(&s->url, &w->a->secret);
+    ckpt__buf_init(&s->host, &w->a->secret);
+    ckpt__buf_init(&s->body, &w->a->secret);
+    ckpt__buf_init(&s->region, &w->a->secret);
+    s->role = role;
+    (void)snprintf(name, sizeof name, "ckpt-session-%lld", (long long)ckpt__os_time());
+    ckpt__fields_init(&form, &w->a->secret);
+    ckpt__fields_add(&form, "Action", action);
+    ckpt__fields_add(&form, "Version", "2011-06-15");
+    ckpt__fields_add(&form, "RoleArn", role);
+    ckpt__fields_add(&form, "RoleSessionName", session != NULL && session[0] != 0 ? session : name);
+    for (; *more != NULL; more += 2) {
+        if (more[1] != NULL) ckpt__fields_add(&form, more[0], more[1]);
+    }
+    ckpt_err e = form.text.err != CKPT_OK ? form.text.err : ckpt__auth_query(&s->body, &form);
+    ckpt__fields_free(&form);
+    return e;
+}
+
+//-- sources ---------------------------------------------------------------------
+
+static ckpt_err ckpt__auth_from_environment(ckpt__auth_walk *w, ckpt_credentials *out) {
+    const char *id = ckpt__auth_env("AWS_ACCESS_KEY_ID"), *token = ckpt__auth_env("AWS_SECURITY_TOKEN");
+    const char *expires = ckpt__auth_env("AWS_CREDENTIAL_EXPIRATION"), *source = "the environment (AWS_ACCESS_KEY_ID)";
+    if (id == NULL) {
+        ckpt__auth_tried(w, "AWS_ACCESS_KEY_ID (not set)");
+        return CKPT_OK;
+    }
+    if (token == NULL) token = ckpt__auth_env("AWS_SESSION_TOKEN");
+    w->found = true;
+    (void)snprintf(w->source, sizeof w->source, "%s", source);
+    ckpt_err e = ckpt__auth_fill(out, id, ckpt__auth_env("AWS_SECRET_ACCESS_KEY"), token, source);
+    return e == CKPT_OK && expires != NULL ? ckpt__auth_set_expiry(out, expires, 0, source) : e;
+}
+
+static ckpt_err ckpt__auth_from_web_identity(ckpt__auth_walk *w, const char *profile, bool env, ckpt_credentials *out) {
+    const char *file = env ? ckpt__auth_env("AWS_WEB_IDENTITY_TOKEN_FILE") : NULL;
+    const char *role = env ? ckpt__auth_env("AWS_ROLE_ARN") : NULL;
+    const char *session = env ? ckpt__auth_env("AWS_ROLE_SESSION_NAME") : NULL;
+    if (file == NULL) file = ckpt__auth_value(&w->files, profile, "web_identity_token_file");
+    if (role == NULL) role = ckpt__auth_value(&w->files, profile, "role_arn");
+    if (session == NULL) session = ckpt__auth_value(&w->files, profile, "role_session_name");
+    if (file == NULL || file[0] == 0) {
+        if (env) ckpt__auth_tried(w, "AWS_WEB_IDENTITY_TOKEN_FILE (not set)");
+        return CKPT_OK;
+    }
+    w->found = true;
+    (void)snprintf(w->source, sizeof w->source, "the web identity in %.120s", file);
+    if (role == NULL || role[0] == 0)
+        return ckpt__error_set(CKPT_AUTH, "there is a web identity, %s, but no role: set AWS_ROLE_ARN, or role_arn in the "
+                               "profile", file);
+    ckpt__buf token;
+    ckpt__auth_sts s;
+    ckpt__buf_init(&token, &w->a->secret);
+    ckpt_err e = ckpt__auth_slurp(&token, file, CKPT__AUTH_REPLY_MAX);      // anew each time: it is rotated
+    while (token.len > 0 && (token.data[token.len - 1] == '\n' || token.data[token.len - 1] == '\r')) token.len--;
+    const char *const more[] = { "WebIdentityToken", ckpt__buf_cstr(&token), NULL };
+    if (e == CKPT_OK) e = token.err;
+    if (e != CKPT_OK) e = ckpt__error_prefix(e == CKPT_NOMEM ? e : CKPT_AUTH, "no AWS credentials by web identity");
+    ckpt_err formed = ckpt__auth_sts_form(&s, w, "AssumeRoleWithWebIdentity", role, session, more);
+    if (e == CKPT_OK) e = formed;
+    if (e == CKPT_OK) e = ckpt__auth_sts_run(w, &s, NULL, out);
+    ckpt__auth_sts_free(&s);
+    ckpt__buf_free(&token);
+    return e;
+}
+
+// Static keys of one of the two files.
+static ckpt_err ckpt__auth_from_keys(ckpt__auth_walk *w, const char *profile, bool shared, ckpt_credentials *out) {
+    static const char *const keys[] = { "aws_access_key_id", "aws_secret_access_key", "aws_security_token", "aws_session_token" };
+    const char *values[4], *path = shared ? w->a->shared_path : w->a->config_path;
+    for (int i = 0; i < 4; i++) {
+        if (shared) values[i] = ckpt__ini_get(&w->files.shared, profile, keys[i]);
+        else values[i] = ckpt__auth_config(&w->files, "profile", profile, keys[i]);
+    }
+    if (values[0] == NULL) return CKPT_OK;
+    char source[500];
+    (void)snprintf(source, sizeof source, "the profile \"%.100s\" of %.300s", profile, path);
+    (void)snprintf(w->source, sizeof w->source, "%.159s", source);
+    w->found = true;
+    return ckpt__auth_fill(out, values[0], values[1], values[2] != NULL ? values[2] : values[3], source);
+}
+
+// Reads all that the program prints, at most a minute long.
+static ckpt_err ckpt__auth_listen(ckpt__auth_walk *w, int fd, ckpt__buf *out) {
+    double end = ckpt__os_now() + ckpt__auth_program;
+    ckpt_err e = CKPT_OK;
+    for (size_t got = 1; e == CKPT_OK && got > 0;) {
+        if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
+        if (ckpt__os_now() > end) return ckpt__error_set(CKPT_AUTH, "it did not end within %.0f s", ckpt__auth_program);
+        if (!ckpt__os_readable(fd, 0.05)) continue;
+        char *p = ckpt__buf_reserve(out, 4096);
+        e = p == NULL ? out->err : ckpt__os_read(fd, p, 4096, &got, "its output");
+        if (e == CKPT_OK) out->len += got;
+        if (e == CKPT_OK && out->len > CKPT__AUTH_REPLY_MAX) e = ckpt__error_set(CKPT_AUTH, "it prints too much");
+    }
+    return e;
+}
+
+static ckpt_err ckpt__auth_run_program(ckpt__auth_walk *w, const char *const *argv, ckpt__buf *out) {
+    int fds[2];
+    ckpt__os_child child;
+    ckpt_err e = ckpt__os_pipe(fds);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_spawn(&child, argv, -1, fds[1]);
+    ckpt__os_drop(fds[1]);
+    if (e == CKPT_OK) {
+        e = ckpt__auth_listen(w, fds[0], out);
+        if (e == CKPT_OK) e = ckpt__os_wait_child(&child);
+        else ckpt__os_kill_child(&child);
+    }
+    ckpt__os_drop(fds[0]);
+    return e;
+}
+
+// The words of a command, as a list that ends in NULL.
+static ckpt_err ckpt__auth_command(ckpt__auth_walk *w, const char *command, ckpt__buf *out) {
+    enum { WORDS = 64 };
+    const char *argv[WORDS + 1];
+    int count;
+    ckpt__buf words;
+    ckpt__buf_init(&words, &w->a->secret);
+    ckpt_err e = CKPT_OK;
+    if (!ckpt__txt_words(&words, &count, ckpt__txt_view(command)) || count < 1 || count > WORDS)
+        e = ckpt__error_set(CKPT_AUTH, "it is empty, too long, or a quote in it is not closed");
+    if (e == CKPT_OK) e = words.err;
+    const char *at = words.data;
+    for (int i = 0; e == CKPT_OK && i < count; i++, at += strlen(at) + 1) argv[i] = at;
+    if (e == CKPT_OK) {
+        argv[count] = NULL;
+        e = ckpt__auth_run_program(w, argv, out);
+    }
+    ckpt__buf_free(&words);
+    return e;
+}
+
+static ckpt_err ckpt__auth_from_program(ckpt__auth_walk *w, const char *profile, ckpt_credentials *out) {
+    const char *command = ckpt__auth_value(&w->files, profile, "credential_process");
+    if (command == NULL) return CKPT_OK;
+    char source[200];
+    (void)snprintf(source, sizeof source, "credential_process of the profile \"%.100s\"", profile);
+    (void)snprintf(w->source, sizeof w->source, "%.159s", source);
+    w->found = true;
+    ckpt__buf text;
+    ckpt__json_doc d;
+    ckpt__buf_init(&text, &w->a->secret);
+    ckpt_err e = ckpt__auth_command(w, command, &text);
+    if (e == CKPT_OK) e = ckpt__json_parse(&d, &w->a->secret, ckpt__auth_text(&text), text.len);
+    bool parsed = e == CKPT_OK;
+    if (!parsed && e != CKPT_NOMEM && e != CKPT_CANCELLED) e = CKPT_AUTH;
+    if (!parsed) e = ckpt__error_prefix(e, "no AWS credentials by %s", source);
+    ckpt__buf_free(&text);
+    if (!parsed) return e;
+    const ckpt__json *version = ckpt__json_get(&d, ckpt__json_root(&d), "Version");
+    if (version == NULL || version->kind != CKPT__JSON_INT || version->i != 1)
+        e = ckpt__error_set(CKPT_AUTH, "no AWS credentials by %s: its reply is not of Version 1", source);
+    else e = ckpt__auth_take_json(out, &d, "SessionToken", 0, source);
+    ckpt__json_free(&d);
+    return e;
+}
+
+// What only `aws sso login` and `aws login` can do. Keys or a program in the same profile serve instead.
+static ckpt_err ckpt__auth_check_login(ckpt__auth_walk *w, const char *profile) {
+    const ckpt__auth_files *f = &w->files;
+    bool sso = ckpt__auth_value(f, profile, "sso_role_name") != NULL || ckpt__auth_value(f, profile, "sso_account_id") != NULL;
+    if (!sso && ckpt__auth_value(f, profile, "login_session") == NULL) return CKPT_OK;
+    return ckpt__error_set(CKPT_AUTH, "the profile \"%.100s\" signs in by %s, which is not supported here: put the output of "
+                           "\"aws configure export-credentials --profile %.100s --format env\" into the environment, or name "
+                           "\"aws configure export-credentials --profile %.100s\" as credential_process of another profile",
+                           profile, sso ? "SSO" : "aws login", profile, profile);
+}
+
+// The sources that a profile may name, less assume-role, in botocore's order.
+static ckpt_err ckpt__auth_from_profile(ckpt__auth_walk *w, const char *profile, bool env, ckpt_credentials *out) {
+    ckpt_err e = ckpt__auth_from_web_identity(w, profile, env, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_from_keys(w, profile, true, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_from_program(w, profile, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_from_keys(w, profile, false, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_check_login(w, profile);
+    return e;
+}
+
+//-- containers and instances ----------------------------------------------------
+
+// Whether the token may be sent there without TLS: this machine, and the addresses of ECS and EKS.
+static bool ckpt__auth_is_near(ckpt__view authority) {
+    static const char *const names[] = { "localhost", "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]", "[::1]" };
+    ckpt__view host = authority;
+    size_t colon = host.n;
+    for (size_t i = 0; i < host.n; i++) {
+        if (host.p[i] == ':') colon = i;
+    }
+    if (host.n > 0 && host.p[host.n - 1] != ']') host.n = colon;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (ckpt__txt_eq_nocase(host, names[i])) return true;
+    }
+    int part, dots = 0;                     // 127.0.0.0/8, four decimal numbers
+    for (; host.n > 0; dots++) {
+        size_t n = 0;
+        while (n < host.n && ckpt__txt_is_digit(host.p[n])) n++;
+        if (n == 0 || n > 3 || !ckpt__txt_take_digits(&host, n, &part) || part > 255 || (dots == 0 && part != 127)) return false;
+        if (dots < 3 && !ckpt__txt_take(&host, ".")) return false;
+    }
+    return dots == 4;
+}
+
+static ckpt_err ckpt__auth_container_headers(ckpt__auth_walk *w, ckpt__fields *headers) {
+    const char *file = ckpt__auth_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *token = ckpt__auth_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    ckpt__buf text;
+    ckpt__buf_init(&text, &w->a->secret);
+    ckpt__fields_add(headers, "Accept", "application/json");
+    ckpt_err e = file != NULL ? ckpt__auth_slurp(&text, file, 16 * 1024) : CKPT_OK;     // anew each time: it is rotated
+    if (file != NULL) {
+        while (text.len > 0 && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r')) text.len--;
+        token = ckpt__buf_cstr(&text);
+    }
+    if (e == CKPT_OK) e = text.err;
+    if (e == CKPT_OK && token != NULL && (strpbrk(token, "\r\n") != NULL || strlen(token) < text.len))
+        e = ckpt__error_set(CKPT_AUTH, "the token of AWS_CONTAINER_AUTHORIZATION_TOKEN%s holds a line break",
+                            file != NULL ? "_FILE" : "");
+    if (e == CKPT_OK && token != NULL) ckpt__fields_add(headers, "Authorization", token);
+    ckpt__buf_free(&text);
+    return e != CKPT_OK ? e : headers->text.err;
+}
+
+static ckpt_err ckpt__auth_container_ask(ckpt__auth_walk *w, const char *url, ckpt_credentials *out) {
+    const char *source = "the container (AWS_CONTAINER_CREDENTIALS_*)";
+    ckpt__fields headers;
+    ckpt__http_reply r;
+    ckpt__fields_init(&headers, &w->a->secret);
+    ckpt__http_reply_init(&r, &w->a->secret);
+    ckpt_err e = ckpt__auth_container_headers(w, &headers);
+    bool told = e != CKPT_OK;
+    for (int i = 0; !told; i++) {
+        ckpt__json_doc d;
+        e = ckpt__auth_request(w, "GET", url, &headers, NULL, 2, true, &r);
+        if (e == CKPT_OK && r.status != 200) e = ckpt__error_set(CKPT_AUTH, "it answers with HTTP %d", r.status);
+        if (e == CKPT_OK) e = ckpt__json_parse(&d, &w->a->secret, ckpt__auth_text(&r.body), r.body.len);
+        if (e == CKPT_OK) {
+            e = ckpt__auth_take_json(out, &d, "Token", r.date, source);
+            ckpt__json_free(&d);
+            told = true;
+            break;
+        }
+        told = e == CKPT_CANCELLED || e == CKPT_NOMEM;
+        if (told || i + 1 >= CKPT__AUTH_TRIES) break;
+        ckpt_err paused = ckpt__auth_pause(w, 1);
+        told = paused != CKPT_OK;
+        if (told) e = paused;
+    }
+    if (!told)
+        e = ckpt__error_prefix(w->t->transient ? CKPT_NET : CKPT_AUTH, "no AWS credentials of %s", source);
+    ckpt__fields_free(&headers);
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+static ckpt_err ckpt__auth_from_container(ckpt__auth_walk *w, ckpt_credentials *out) {
+    const char *relative = ckpt__auth_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = ckpt__auth_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    if (relative == NULL && full == NULL) {
+        ckpt__auth_tried(w, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and _FULL_URI (not set)");
+        return CKPT_OK;
+    }
+    w->found = true;
+    (void)snprintf(w->source, sizeof w->source, "the container");
+    ckpt__buf url;
+    ckpt__buf_init(&url, &w->a->secret);
+    if (relative != NULL) ckpt__buf_fmt(&url, "http://169.254.170.2%s%s", relative[0] == '/' ? "" : "/", relative);
+    else ckpt__buf_text(&url, full);
+    const char *text = ckpt__buf_cstr(&url), *path;
+    ckpt__view authority;
+    bool is_https;
+    ckpt_err e = url.err;
+    if (e == CKPT_OK && (!ckpt__auth_split_url(text, &is_https, &authority, &path) ||
+                         !(is_https || ckpt__auth_is_near(authority))))
+        e = ckpt__error_set(CKPT_AUTH, "AWS_CONTAINER_CREDENTIALS_FULL_URI must be an https address, or one of this machine, "
+                            "169.254.170.2, 169.254.170.23 or [fd00:ec2::23]");
+    if (e == CKPT_OK) e = ckpt__auth_container_ask(w, text, out);
+    ckpt__buf_free(&url);
+    return e;
+}
+
+typedef struct ckpt__auth_imds {
+    ckpt__buf    url, token;
+    size_t       base;                      // length of the address in url
+    double       timeout;
+    int          tries;
+    const char  *reason;                    // why there is nothing
+    ckpt__fields headers;
+    ckpt__http_reply reply;
+} ckpt__auth_imds;
+
+// One request, tried again as often as is configured; CKPT_OK with the reply, whatever its status.
+static ckpt_err ckpt__auth_imds_run(ckpt__auth_walk *w, ckpt__auth_imds *m, const char *method, const char *path) {
+    ckpt_err e = CKPT_OK;
+    m->url.len = m->base;
+    ckpt__buf_text(&m->url, path);
+    const char *url = ckpt__buf_cstr(&m->url);
+    if (m->url.err != CKPT_OK) return m->url.err;
+    if (m->headers.text.err != CKPT_OK) return m->headers.text.err;
+    for (int i = 0; i < m->tries; i++) {
+        e = ckpt__auth_request(w, method, url, &m->headers, NULL, m->timeout, true, &m->reply);
+        if (e == CKPT_CANCELLED || e == CKPT_NOMEM || e == CKPT_TIMEOUT ||
+            (e == CKPT_OK && m->reply.status < 500 && m->reply.status != 429)) break;
+    }
+    return e;
+}
+
+// The token of IMDSv2. Without one version 1 serves, unless that is forbidden. m->reason says why neither does.
+static ckpt_err ckpt__auth_imds_token(ckpt__auth_walk *w, ckpt__auth_imds *m) {
+    ckpt__fields_add(&m->headers, "x-aws-ec2-metadata-token-ttl-seconds", "21600");
+    ckpt_err e = ckpt__auth_imds_run(w, m, "PUT", "latest/api/token");
+    int status = m->reply.status;
+    m->headers.text.len = 0;
+    if (e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+    if (e != CKPT_OK && e != CKPT_TIMEOUT) m->reason = "it does not answer";
+    if (e == CKPT_OK && status == 400) m->reason = "it refuses the request for a token";
+    if (m->reason != NULL) return CKPT_OK;
+    if (e == CKPT_OK && status == 200 && m->reply.body.len > 0) {
+        const char *token = ckpt__buf_cstr(&m->reply.body);
+        if (m->reply.body.err != CKPT_OK) return m->reply.body.err;
+        if (strlen(token) != m->reply.body.len || strpbrk(token, "\r\n") != NULL) m->reason = "its token is damaged";
+        else ckpt__fields_add(&m->headers, "x-aws-ec2-metadata-token", token);
+        return m->headers.text.err;
+    }
+    const char *forbidden = ckpt__auth_env("AWS_EC2_METADATA_V1_DISABLED");
+    if (forbidden == NULL) forbidden = ckpt__auth_aws_setting(w->a, "ec2_metadata_v1_disabled");
+    if (ckpt__auth_is_true(forbidden)) m->reason = "it gives no token, and version 1 is disabled";
+    return CKPT_OK;
+}
+
+// Credentials that the service lets run out during its own outages are still good: AWS asks to use them on, and to ask
+// again after some minutes.
+static void ckpt__auth_imds_extend(ckpt_credentials *out) {
+    double now = ckpt__os_time();
+    unsigned char random[2] = { 0, 0 };
+    if (out->expires == 0 || out->expires > now) return;
+    (void)ckpt__os_random(random, sizeof random);
+    out->expires = now + ckpt__auth_advisory + 120 + (random[0] << 8 | random[1]) % 480;
+}
+
+static ckpt_err ckpt__auth_imds_ask(ckpt__auth_walk *w, ckpt__auth_imds *m, ckpt_credentials *out) {
+    static const char folder[] = "latest/meta-data/iam/security-credentials/";
+    ckpt_err e = ckpt__auth_imds_token(w, m);
+    if (e != CKPT_OK || m->reason != NULL) return e;
+    e = ckpt__auth_imds_run(w, m, "GET", folder);
+    if (e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+    ckpt__buf path;
+    ckpt__buf_init(&path, &w->a->secret);
+    if (e != CKPT_OK) m->reason = "it does not answer";
+    else if (m->reply.status != 200 || m->reply.body.len == 0) m->reason = "this machine has no role";
+    size_t n = m->reason == NULL ? strcspn(ckpt__buf_cstr(&m->reply.body), "\r\n") : 0;
+    ckpt__buf_text(&path, folder);
+    if (n > 0) ckpt__txt_add_percent(&path, m->reply.body.data, n, false);
+    const char *text = ckpt__buf_cstr(&path);
+    e = path.err;
+    if (e == CKPT_OK && m->reason == NULL) e = ckpt__auth_imds_run(w, m, "GET", text);
+    ckpt__buf_free(&path);
+    if (m->reason != NULL || e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+    ckpt__json_doc d;
+    if (e == CKPT_OK && m->reply.status == 200)
+        e = ckpt__json_parse(&d, &w->a->secret, ckpt__auth_text(&m->reply.body), m->reply.body.len);
+    else if (e == CKPT_OK) e = CKPT_NET;
+    if (e == CKPT_NOMEM) return e;
+    if (e != CKPT_OK) {
+        m->reason = "its reply is damaged, or an error";
+        return CKPT_OK;
+    }
+    const char *code = ckpt__auth_member(&d, "Code");
+    bool whole = ckpt__auth_member(&d, "Expiration") != NULL &&
+                 ckpt__auth_take_json(out, &d, "Token", m->reply.date, "the EC2 metadata service") == CKPT_OK;
+    if (code != NULL && strcmp(code, "Success") != 0) m->reason = "it refuses to give any";
+    else if (!whole) m->reason = "its reply is damaged";
+    ckpt__json_free(&d);
+    return CKPT_OK;
+}
+
+// A number from the environment, else of the profile, within bounds.
+static double ckpt__auth_number(const ckpt__auth_aws *a, const char *variable, const char *key, double otherwise, double most) {
+    const char *text = ckpt__auth_env(variable);
+    double value;
+    if (text == NULL) text = ckpt__auth_aws_setting(a, key);
+    if (text == NULL || !ckpt__txt_double(ckpt__txt_view(text), &value) || !(value > 0)) return otherwise;
+    return value < most ? value : most;
+}
+
+// http://169.254.169.254/, its IPv6 form, or what is configured.
+static ckpt_err ckpt__auth_imds_address(ckpt__auth_walk *w, ckpt__auth_imds *m) {
+    const char *endpoint = ckpt__auth_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *mode = ckpt__auth_env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+    if (endpoint == NULL) endpoint = ckpt__auth_aws_setting(w->a, "ec2_metadata_service_endpoint");
+    if (mode == NULL) mode = ckpt__auth_aws_setting(w->a, "ec2_metadata_service_endpoint_mode");
+    bool v6 = mode != NULL && ckpt__txt_eq_nocase(ckpt__txt_view(mode), "ipv6"), is_https;
+    ckpt__buf_text(&m->url, endpoint != NULL ? endpoint : v6 ? "http://[fd00:ec2::254]/" : "http://169.254.169.254/");
+    ckpt__view authority;
+    const char *url = ckpt__buf_cstr(&m->url), *path;
+    if (m->url.err == CKPT_OK && !ckpt__auth_split_url(url, &is_https, &authority, &path))
+        return ckpt__error_set(CKPT_AUTH, "the endpoint of the EC2 metadata service is no http or https address");
+    if (m->url.err == CKPT_OK && url[m->url.len - 1] != '/') ckpt__buf_byte(&m->url, '/');
+    m->base = m->url.len;
+    return m->url.err;
+}
+
+static ckpt_err ckpt__auth_from_instance(ckpt__auth_walk *w, ckpt_credentials *out) {
+    if (ckpt__auth_is_true(ckpt__auth_env("AWS_EC2_METADATA_DISABLED"))) {
+        ckpt__auth_tried(w, "the EC2 metadata service (disabled)");
+        return CKPT_OK;
+    }
+    ckpt__auth_imds m;
+    memset(&m, 0, sizeof m);
+    ckpt__buf_init(&m.url, &w->a->secret);
+    ckpt__fields_init(&m.headers, &w->a->secret);
+    ckpt__http_reply_init(&m.reply, &w->a->secret);
+    m.timeout = ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout", 1, 60);
+    m.tries = (int)ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", "metadata_service_num_attempts", 1, 10);
+    if (m.tries < 1) m.tries = 1;
+    ckpt_err e = ckpt__auth_imds_address(w, &m);
+    if (e == CKPT_OK) e = ckpt__auth_imds_ask(w, &m, out);
+    if (e == CKPT_OK && m.reason == NULL) {
+        w->found = true;
+        (void)snprintf(w->source, sizeof w->source, "the EC2 metadata service");
+        ckpt__auth_imds_extend(out);
+    }
+    if (m.reason != NULL) ckpt__auth_tried(w, "the EC2 metadata service (%s)", m.reason);
+    ckpt__buf_free(&m.url);
+    ckpt__fields_free(&m.headers);
+    ckpt__http_reply_free(&m.reply);
+    return e;
+}
+
+//-- roles -----------------------------------------------------------------------
+
+static bool ckpt__auth_has_role(const ckpt__auth_walk *w, const char *profile) {
+    return ckpt__auth_value(&w->files, profile, "role_arn") != NULL &&
+           ckpt__auth_value(&w->files, profile, "web_identity_token_file") == NULL;
+}
+
+static bool ckpt__auth_has_keys(const ckpt__auth_walk *w, const char *profile) {
+    return ckpt__auth_value(&w->files, profile, "aws_access_key_id") != NULL ||
+           ckpt__auth_value(&w->files, profile, "aws_secret_access_key") != NULL;
+}
+
+// The identity that asks for the role of a profile whose role's base is `credential_source`.
+static ckpt_err ckpt__auth_from_named(ckpt__auth_walk *w, const char *profile, const char *name, ckpt_credentials *out) {
+    ckpt__view v = ckpt__txt_view(name);
+    ckpt_err e = CKPT_OK;
+    if (ckpt__txt_eq_nocase(v, "Environment")) e = ckpt__auth_from_environment(w, out);
+    else if (ckpt__txt_eq_nocase(v, "EcsContainer")) e = ckpt__auth_from_container(w, out);
+    else if (ckpt__txt_eq_nocase(v, "Ec2InstanceMetadata")) e = ckpt__auth_from_instance(w, out);
+    else return ckpt__error_set(CKPT_AUTH, "the profile \"%.100s\" has a credential_source that there is not: Environment, "
+                                "EcsContainer or Ec2InstanceMetadata", profile);
+    if (e != CKPT_OK || w->found) return e;
+    return ckpt__error_set(CKPT_AUTH, "the profile \"%.100s\" wants the credentials of %s, which has none: %.400s", profile, name,
+                           ckpt__buf_cstr(&w->tried));
+}
+
+// Asks STS for the role of a profile, signed with what is in *out, which the role's replaces.
+static ckpt_err ckpt__auth_assume(ckpt__auth_walk *w, const char *profile, ckpt_credentials *out) {
+    const ckpt__auth_files *f = &w->files;
+    const char *duration = ckpt__auth_value(f, profile, "duration_seconds"), *role = ckpt__auth_value(f, profile, "role_arn");
+    int64_t seconds;
+    if (duration != NULL && !ckpt__txt_int(ckpt__txt_view(duration), &seconds)) duration = NULL;
+    const char *const more[] = { "DurationSeconds", duration, "ExternalId", ckpt__auth_value(f, profile, "external_id"), NULL };
+    ckpt__auth_sts s;
+    ckpt_err e = ckpt__auth_sts_form(&s, w, "AssumeRole", role, ckpt__auth_value(f, profile, "role_session_name"), more);
+    if (e == CKPT_OK) e = ckpt__auth_sts_run(w, &s, out, out);
+    ckpt__auth_sts_free(&s);
+    (void)snprintf(w->source, sizeof w->source, "the role %.140s", role);
+    return e;
+}
+
+// Follows source_profile until somebody has an identity of its own; the profiles on the way are in w->visited.
+static ckpt_err ckpt__auth_follow(ckpt__auth_walk *w, const char *profile, ckpt_credentials *out) {
+    for (;;) {
+        const char *source = ckpt__auth_value(&w->files, profile, "source_profile");
+        const char *named = ckpt__auth_value(&w->files, profile, "credential_source");
+        if (ckpt__auth_value(&w->files, profile, "mfa_serial") != NULL)
+            return ckpt__error_set(CKPT_AUTH, "the role of the profile \"%.100s\" wants an MFA code, which nobody can type here",
+                                   profile);
+        if (w->depth == CKPT__AUTH_DEPTH)
+            return ckpt__error_set(CKPT_AUTH, "more than %d profiles name each other as source_profile", CKPT__AUTH_DEPTH);
+        w->visited[w->depth++] = profile;
+        if ((source == NULL) == (named == NULL))
+            return ckpt__error_set(CKPT_AUTH, "the profile \"%.100s\" has role_arn, and %s source_profile %s credential_source",
+                                   profile, source == NULL ? "neither" : "both", source == NULL ? "nor" : "and");
+        if (named != NULL) return ckpt__auth_from_named(w, profile, named, out);
+        if (ckpt__auth_value(&w->files, source, "") == NULL)
+            return ckpt__error_set(CKPT_AUTH, "the source_profile \"%.100s\" of the profile \"%.100s\" does not exist", source,
+                                   profile);
+        bool itself = strcmp(source, profile) == 0, keys = ckpt__auth_has_keys(w, source);
+        for (int i = 0; i < w->depth; i++) {
+            if (strcmp(w->visited[i], source) == 0 && !(itself && keys))
+                return ckpt__error_set(CKPT_AUTH, "the profiles \"%.100s\" and \"%.100s\" lead to each other by source_profile",
+                                       source, profile);
+        }
+        if (keys || !ckpt__auth_has_role(w, source)) {
+            ckpt_err e = ckpt__auth_from_profile(w, source, false, out);
+            if (e != CKPT_OK || w->found) return e;
+            return ckpt__error_set(CKPT_AUTH, "the source_profile \"%.100s\" of the profile \"%.100s\" has no credentials",
+                                   source, profile);
+        }
+        profile = source;
+    }
+}
+
+static ckpt_err ckpt__auth_from_role(ckpt__auth_walk *w, const char *profile, ckpt_credentials *out) {
+    if (!ckpt__auth_has_role(w, profile)) return CKPT_OK;
+    ckpt_err e = ckpt__auth_follow(w, profile, out);
+    while (e == CKPT_OK && w->depth > 0) e = ckpt__auth_assume(w, w->visited[--w->depth], out);
+    return e;
+}
+
+//-- the chain -------------------------------------------------------------------
+
+static ckpt_err ckpt__auth_nothing(ckpt__auth_walk *w) {
+    const ckpt__auth_aws *a = w->a;
+    ckpt__transfer_begin(w->t);
+    bool there = ckpt__auth_value(&w->files, a->profile, "") != NULL;
+    return ckpt__error_set(CKPT_AUTH, "no AWS credentials found; looked for %.500s; profile \"%.100s\" in %.150s and %.150s (%s)",
+                           ckpt__buf_cstr(&w->tried), a->profile,
+                           a->shared_path != NULL ? a->shared_path : "~/.aws/credentials (HOME is not set)",
+                           a->config_path != NULL ? a->config_path : "~/.aws/config",
+                           there ? "it has no keys, role_arn or credential_process" : "no such profile");
+}
+
+static ckpt_err ckpt__auth_ask(ckpt__auth_walk *w, ckpt_credentials *out) {
+    (void)snprintf(w->source, sizeof w->source, "the program");
+    ckpt_err e = w->a->ask(out, w->a->ask_user);
+    out->access_key_id[sizeof out->access_key_id - 1] = out->secret_access_key[sizeof out->secret_access_key - 1] = 0;
+    out->session_token[sizeof out->session_token - 1] = 0;
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "the program's own function gave no AWS credentials");
+    double expires = out->expires;
+    e = ckpt__auth_fill(out, out->access_key_id, out->secret_access_key, out->session_token, "the program's own function");
+    out->expires = expires;
+    return e;
+}
+
+static ckpt_err ckpt__auth_walk_chain(ckpt__auth_walk *w, ckpt_credentials *out) {
+    ckpt__auth_aws *a = w->a;
+    if (a->ask != NULL) return ckpt__auth_ask(w, out);
+    ckpt_err e = ckpt__auth_files_load(&w->files, a);
+    if (e == CKPT_OK && !a->is_named) e = ckpt__auth_from_environment(w, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_from_role(w, a->profile, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_from_profile(w, a->profile, !a->is_named, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_from_container(w, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_from_instance(w, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_nothing(w);
+    ckpt__auth_files_free(&w->files);
+    return e;
+}
+
+// Fetches credentials from wherever they come. Not under the lock: it may take seconds.
+static ckpt_err ckpt__auth_fetch(ckpt__auth_aws *a, ckpt_credentials *out, ckpt__transfer *t) {
+    ckpt__auth_walk w;
+    memset(&w, 0, sizeof w);
+    memset(out, 0, sizeof *out);
+    w.a = a;
+    w.t = t;
+    ckpt__transfer_begin(t);
+    ckpt__buf_init(&w.tried, &a->secret);
+    ckpt_err e = ckpt__auth_walk_chain(&w, out);
+    if (e == CKPT_OK && out->expires != 0 && out->expires <= ckpt__os_time())
+        e = ckpt__error_set(CKPT_AUTH, "the AWS credentials of %s have expired", w.source);
+    if (e == CKPT_OK) {
+        ckpt__transfer_begin(t);
+        size_t n = strlen(out->access_key_id);
+        const char *tail = out->access_key_id + (n > 8 ? n - 4 : n);
+        double left = out->expires - ckpt__os_time();
+        if (out->expires == 0) ckpt__error_log(&a->logger, CKPT_LOG_INFO, "AWS credentials of %s, key ...%s", w.source, tail);
+        else ckpt__error_log(&a->logger, CKPT_LOG_INFO, "AWS credentials of %s, key ...%s, for %.0f s", w.source, tail, left);
+    }
+    ckpt__buf_free(&w.tried);
+    return e;
+}
+
+static char *ckpt__auth_keep(const ckpt__auth_aws *a, const char *text, ckpt_err *e) {
+    char *copy = text != NULL ? ckpt__mem_copy_text(&a->allocator, text) : NULL;
+    if (text != NULL && copy == NULL) *e = CKPT_NOMEM;
+    return copy;
+}
+
+// A path with "~/" at its begin resolved; NULL when it needs HOME and that is not set.
+static char *ckpt__auth_keep_path(const ckpt__auth_aws *a, const char *path, ckpt_err *e) {
+    const char *home = ckpt__auth_env("HOME");
+    if (path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_keep(a, path, e);
+    if (home == NULL) return NULL;
+    ckpt__buf b;
+    ckpt__buf_init(&b, &a->allocator);
+    ckpt__buf_fmt(&b, "%s%s", home, path + 1);
+    const char *text = ckpt__buf_cstr(&b);
+    char *copy = b.err == CKPT_OK ? ckpt__auth_keep(a, text, e) : NULL;
+    if (b.err != CKPT_OK) *e = b.err;
+    ckpt__buf_free(&b);
+    return copy;
+}
+
+static void ckpt__auth_aws_free(ckpt__auth_aws *a) {
+    char *texts[5];
+    texts[0] = a->profile;
+    texts[1] = a->config_path;
+    texts[2] = a->shared_path;
+    texts[3] = a->region;
+    texts[4] = a->endpoint;
+    for (int i = 0; i < 5; i++) ckpt__mem_free_text(&a->allocator, texts[i]);
+    ckpt__auth_files_free(&a->files);
+    if (a->is_open) {
+        ckpt__os_cond_free(&a->wake);
+        ckpt__os_mutex_free(&a->lock);
+    }
+    OPENSSL_cleanse(&a->now, sizeof a->now);
+    memset(a, 0, sizeof *a);
+}
+
+// Which profile, which files, and what was given outright.
+static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d) {
+    const char *profile = d->profile, *config = ckpt__auth_env("AWS_CONFIG_FILE"), *shared = d->credentials_file;
+    ckpt_err e = CKPT_OK;
+    a->is_named = profile != NULL;
+    if (profile == NULL) profile = ckpt__auth_env("AWS_PROFILE");
+    if (profile == NULL) profile = ckpt__auth_env("AWS_DEFAULT_PROFILE");
+    bool wanted = profile != NULL;
+    if (shared == NULL) shared = ckpt__auth_env("AWS_SHARED_CREDENTIALS_FILE");
+    a->profile = ckpt__auth_keep(a, wanted ? profile : "default", &e);
+    a->config_path = ckpt__auth_keep_path(a, config != NULL ? config : "~/.aws/config", &e);
+    a->shared_path = ckpt__auth_keep_path(a, shared != NULL ? shared : "~/.aws/credentials", &e);
+    a->region = ckpt__auth_keep(a, d->region, &e);
+    a->endpoint = ckpt__auth_keep(a, d->endpoint_url, &e);
+    if (e == CKPT_OK && strlen(a->profile) > CKPT__AUTH_NAME_MAX)
+        e = ckpt__error_set(CKPT_ARG, "the name of the AWS profile is too long");
+    if (e == CKPT_OK) e = ckpt__auth_files_load(&a->files, a);
+    if (e == CKPT_OK && wanted && ckpt__auth_value(&a->files, a->profile, "") == NULL)
+        e = ckpt__error_set(CKPT_AUTH, "there is no AWS profile \"%.100s\" in %s or %s", a->profile,
+                            a->shared_path != NULL ? a->shared_path : "~/.aws/credentials",
+                            a->config_path != NULL ? a->config_path : "~/.aws/config");
+    if (e != CKPT_OK || (d->access_key_id == NULL && d->secret_access_key == NULL)) return e;
+    a->is_given = a->has = a->had = true;
+    return ckpt__auth_fill(&a->now, d->access_key_id, d->secret_access_key, d->session_token, "the store's description");
+}
+
+// Reads the settings; no request is made, and no source is asked yet. *a must not move afterwards.
+static ckpt_err ckpt__auth_aws_init(ckpt__auth_aws *a, const ckpt_store_desc *d, ckpt__http *http, const ckpt_allocator *al) {
+    memset(a, 0, sizeof *a);
+    if (al != NULL) a->allocator = *al;
+    a->secret = ckpt__auth_wiping(&a->allocator);
+    a->logger = d->logger;
+    a->http = http;
+    a->ask = d->credentials;
+    a->ask_user = d->credentials_user;
+    ckpt_err e = ckpt__os_mutex_init(&a->lock);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_cond_init(&a->wake);
+    if (e != CKPT_OK) {
+        ckpt__os_mutex_free(&a->lock);
+        return e;
+    }
+    a->is_open = true;
+    e = ckpt__auth_configure(a, d);
+    if (e != CKPT_OK) ckpt__auth_aws_free(a);
+    return e;
+}
+
+// Seconds that the current credentials last; under the lock.
+static double ckpt__auth_left(const ckpt__auth_aws *a) {
+    return !a->has ? 0 : a->now.expires == 0 ? 1e18 : a->now.expires - ckpt__os_time();
+}
+
+// Takes the outcome of a renewal; under the lock. Credentials that last are better than none: a failed renewal is tried
+// again later, in a minute or a quarter of what is left.
+static ckpt_err ckpt__auth_settle(ckpt__auth_aws *a, const ckpt_credentials *fresh, ckpt_err e, const ckpt__transfer *t) {
+    a->renewing = false;
+    if (e == CKPT_OK) {
+        double life = fresh->expires - ckpt__os_time();
+        a->now = *fresh;
+        a->has = a->had = true;
+        a->advisory = life / 2 < ckpt__auth_advisory ? life / 2 : ckpt__auth_advisory;
+        a->mandatory = life / 4 < ckpt__auth_mandatory ? life / 4 : ckpt__auth_mandatory;
+        a->again_at = 0;
+        a->ended++;
+        return CKPT_OK;
+    }
+    if (e == CKPT_CANCELLED) return e;      // tells the others nothing: one of them takes over
+    double left = ckpt__auth_left(a);
+    ckpt__error_take(&a->failure);
+    if (left > 0) {
+        a->again_at = ckpt__os_now() + (left / 4 < 60 ? left / 4 : 60);
+        ckpt__error_log(&a->logger, CKPT_LOG_WARN, "AWS credentials were not renewed, the old ones last %.0f s: %s", left,
+                        a->failure.text);
+        a->ended++;
+        return CKPT_OK;
+    }
+    a->has = false;
+    a->failure_transient = t->transient || a->had;
+    a->ended++;
+    return e;
+}
+
+// The credentials to sign the next attempt with. They are cached; one caller renews them before they end, while the others use
+// the old ones as long as these last, else wait. Renewing walks the whole chain again, so that files and variables that have
+// changed count. CKPT_AUTH with a sentence that names what was tried; t->transient tells whether trying again may help.
+static ckpt_err ckpt__auth_aws_get(ckpt__auth_aws *a, ckpt_credentials *out, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    ckpt_credentials fresh;
+    ckpt__os_mutex_lock(&a->lock);
+    for (unsigned seen = a->ended;;) {
+        double left = ckpt__auth_left(a);
+        bool rests = left > 0 && ckpt__os_now() < a->again_at;
+        if (a->has && (left > a->advisory || rests || (a->renewing && left > a->mandatory))) break;
+        if (!a->renewing && a->ended != seen && !a->has) {
+            t->transient = a->failure_transient;
+            e = ckpt__error_put(&a->failure);
+            break;
+        }
+        if (ckpt__transfer_cancelled(t)) {
+            e = ckpt__auth_cancelled();
+            break;
+        }
+        if (a->renewing) {
+            (void)ckpt__os_cond_wait_until(&a->wake, &a->lock, ckpt__os_now() + 0.05);
+            continue;
+        }
+        a->renewing = true;
+        ckpt__os_mutex_unlock(&a->lock);
+        e = ckpt__auth_fetch(a, &fresh, t);
+        ckpt__os_mutex_lock(&a->lock);
+        e = ckpt__auth_settle(a, &fresh, e, t);
+        OPENSSL_cleanse(&fresh, sizeof fresh);
+        if (e != CKPT_OK && e != CKPT_CANCELLED) t->transient = a->failure_transient;
+        ckpt__os_cond_broadcast(&a->wake);
+        break;
+    }
+    if (e == CKPT_OK) *out = a->now;
+    ckpt__os_mutex_unlock(&a->lock);
+    return e;
+}
+
+// The server refused them as expired: they are dropped, unless somebody renewed them meanwhile. What was given as an argument
+// stays, as there is nothing else.
+static void ckpt__auth_aws_expired(ckpt__auth_aws *a, const ckpt_credentials *used) {
+    ckpt__os_mutex_lock(&a->lock);
+    bool same = strcmp(a->now.access_key_id, used->access_key_id) == 0 && strcmp(a->now.session_token, used->session_token) == 0;
+    if (a->has && same && (!a->is_given || a->ask != NULL)) {
+        a->has = false;
+        a->again_at = 0;
+    }
+    ckpt__os_mutex_unlock(&a->lock);
+}
+
+#endif // CKPT_NO_REMOTE
+//------------------------------------------------------------------------------
+// >>store      [N]  the table of operations that every store fills, and what they share
+//
+// uses:    error memory platform text digest file transfer
+// threads: any number of threads may run operations of one store at once
+//
+// Everyone calls the ckpt__store_run_* functions, never the table: they refuse a forked child and an empty name, look at
+// `cancel`, and take the turn where a store wants one. The sentence is the store's: the reason alone, so that the caller puts
+// "cannot upload <name> to <uri>: " before it, once.
+//
+// file:// keeps plain files that any tool reads and writes. What it promises:
+// - An object appears whole or not at all, durably: written aside in the same folder, synced, renamed (without replacing when
+//   overwrite is off), the folder synced. Parts go into one reserved file in a hidden folder beside the object's place.
+// - A name never leads out of the bucket: absolute names and the levels "", "." and ".." are refused; a symbolic link below the
+//   bucket is followed only while its real path stays within. Links made between that look and the use are not found out.
+// - The version (etag) is size, time of change and inode. Checksum and mark are kept as an extended attribute, tied to size and
+//   time of change, where the file system has them; elsewhere there are none.
+// - Folders are made by a put, and go with their last object.
+//------------------------------------------------------------------------------
+
+typedef struct ckpt__store_part {
+    int      number;                    // from 1
+    uint64_t size;
+    char     etag[128];
+    bool     has_crc;
+    uint32_t crc;                       // CRC-32
+} ckpt__store_part;
+
+// One object up in one request.
+typedef struct ckpt__store_put {
+    const char        *name;
+    const ckpt__body  *body;
+    bool               overwrite;
+    const char        *mark;            // random text of this upload, kept with the object: tells a lost reply; NULL: none
+    bool               has_crc;
+    uint32_t           crc;             // CRC-32 of the whole, kept with the object
+    ckpt__transfer    *t;
+} ckpt__store_put;
+
+// One object up in parts.
+typedef struct ckpt__store_multi {
+    const char             *name;
+    uint64_t                size;       // of the whole
+    bool                    overwrite;
+    const char             *mark;
+    bool                    has_crc;
+    uint32_t                crc;
+    ckpt__transfer         *t;
+    const char             *upload_id;  // not for begin
+    const ckpt__store_part *parts;      // complete: all of them, in order
+    size_t                  part_count;
+} ckpt__store_multi;
+
+typedef struct ckpt__store_stat {
+    uint64_t size;
+    char     etag[128];                 // opaque; "": none
+    bool     has_crc;
+    uint32_t crc;
+    char     mark[64];                  // "": none
+    double   modified;                  // seconds since 1970, 0: unknown
+} ckpt__store_stat;
+
+// What the lists call for each thing found; they stop at its first error.
+typedef ckpt_err ckpt__store_each(const char *name, uint64_t size, void *user);
+typedef ckpt_err ckpt__store_each_part(const ckpt__store_part *part, void *user);
+typedef ckpt_err ckpt__store_each_upload(const char *name, const char *upload_id, double started, void *user);
+
+// One attempt each: only the caller repeats, by what *t says afterwards.
+typedef struct ckpt__store_table {
+    const char *scheme;
+    ckpt_err (*put)     (ckpt_store *s, const ckpt__store_put *p);      // confirms the size; knows its own lost reply by the mark
+    // NULL: no parts. part: part->number is given, the rest is filled in
+    ckpt_err (*begin)   (ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *upload_id);
+    ckpt_err (*part)    (ckpt_store *s, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part);
+    ckpt_err (*complete)(ckpt_store *s, const ckpt__store_multi *m);        // confirms the size; recognises its own lost reply
+    ckpt_err (*abort)   (ckpt_store *s, const ckpt__store_multi *m);        // one that is gone is success
+    ckpt_err (*parts)   (ckpt_store *s, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user);
+    // open multiparts; NULL: none can be listed
+    ckpt_err (*uploads) (ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user, ckpt__transfer *t);
+    // sink->size bytes from `offset`; another version than `etag` (NULL: any) is CKPT_CORRUPT, transient. NULL: only fetch
+    ckpt_err (*get)     (ckpt_store *s, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink, ckpt__transfer *t);
+    // path does not exist yet; NULL: get
+    ckpt_err (*fetch)   (ckpt_store *s, const char *name, const char *path, ckpt__transfer *t);
+    ckpt_err (*stat)    (ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t);
+    ckpt_err (*list)    (ckpt_store *s, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t);
+    ckpt_err (*remove)  (ckpt_store *s, const char *name, ckpt__transfer *t);   // CKPT_NOT_FOUND where the store can tell
+    void     (*close)   (ckpt_store *s);
+} ckpt__store_table;
+
+struct ckpt_store {
+    const ckpt__store_table *table;
+    ckpt_allocator           allocator;
+    ckpt_logger              logger;
+    ckpt_on_progress         progress;  // of the public put and get
+    char                    *uri;       // "s3://bucket/prefix/", to which a name is appended; no secrets
+    uint64_t                 min_part, max_part, max_parts; // 0: no limit
+    uint64_t                 max_single;    // above it only parts will do; 0: no limit
+    uint64_t                 best_part; // 0: any
+    bool                     creates_only;  // the server itself honours overwrite == false; else the caller looks once before
+    bool                     one_at_a_time;
+    ckpt__os_mutex           turn;      // held during each call when one_at_a_time
+    double                   stall_timeout_s;
+    int                      pid;       // of the process that opened it
+    void                    *impl;
+    size_t                   impl_size;
+};
+
+//-- making one ------------------------------------------------------------------
+
+// Frees the store itself; what impl holds is for table->close, before.
+static void ckpt__store_free(ckpt_store *s) {
+    if (s == NULL) return;
+    ckpt_allocator a = s->allocator;
+    ckpt__os_mutex_free(&s->turn);
+    ckpt__mem_free(&a, s->impl, s->impl_size);
+    ckpt__mem_free_text(&a, s->uri);
+    ckpt__mem_free(&a, s, sizeof *s);
+}
+
+// A store with impl_size zeroed bytes behind ->impl. `uri` is what names are appended to in sentences; d may be NULL.
+static ckpt_err ckpt__store_new(ckpt_store **out, const ckpt__store_table *table, const char *uri, const ckpt_store_desc *d,
+                                size_t impl_size) {
+    *out = NULL;
+    ckpt_allocator a = { NULL, NULL };
+    if (d != NULL) a = d->allocator;
+    ckpt_store *s = (ckpt_store *)ckpt__mem_alloc(&a, sizeof *s);
+    if (s == NULL) return CKPT_NOMEM;
+    s->table = table;
+    s->allocator = a;
+    if (d != NULL) s->logger = d->logger;
+    if (d != NULL) s->progress = d->progress;
+    s->stall_timeout_s = d != NULL && d->stall_timeout_s > 0.0 ? d->stall_timeout_s : 60.0;
+    s->pid = ckpt__os_pid();
+    ckpt_err e = ckpt__os_mutex_init(&s->turn);
+    if (e != CKPT_OK) { ckpt__mem_free(&a, s, sizeof *s); return e; }
+    s->impl_size = impl_size;
+    s->uri = ckpt__mem_copy_text(&a, uri);
+    if (s->uri != NULL && impl_size > 0) s->impl = ckpt__mem_alloc(&a, impl_size);
+    if (s->uri == NULL || (impl_size > 0 && s->impl == NULL)) { ckpt__store_free(s); return CKPT_NOMEM; }
+    *out = s;
+    return CKPT_OK;
+}
+
+// A forked child owns neither the connections nor the locks of its parent: there, only memory is let go.
+static void ckpt__store_close(ckpt_store *s) {
+    if (s == NULL) return;
+    if (s->table->close != NULL && s->pid == ckpt__os_pid()) s->table->close(s);
+    ckpt__store_free(s);
+}
+
+//-- the guarded calls -----------------------------------------------------------
+
+static ckpt_err ckpt__store_cancelled(const ckpt__transfer *t) {
+    return t != NULL && ckpt__transfer_cancelled(t) ? ckpt__error_set(CKPT_CANCELLED, "it was cancelled") : CKPT_OK;
+}
+
+// Before every call. After CKPT_OK, ckpt__store_leave must follow.
+static ckpt_err ckpt__store_enter(ckpt_store *s, const char *name, const ckpt__transfer *t) {
+    if (s->pid != ckpt__os_pid())
+        return ckpt__error_set(CKPT_ARG, "the store was opened by process %d; a forked child opens one of its own", s->pid);
+    if (name != NULL && name[0] == 0) return ckpt__error_set(CKPT_ARG, "the object's name is empty");
+    ckpt_err e = ckpt__store_cancelled(t);
+    if (e != CKPT_OK) return e;
+    if (s->one_at_a_time) ckpt__os_mutex_lock(&s->turn);
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__store_leave(ckpt_store *s, ckpt_err e) {
+    if (s->one_at_a_time) ckpt__os_mutex_unlock(&s->turn);
+    return e;
+}
+
+static bool ckpt__store_has_parts(const ckpt_store *s) {
+    return s->table->begin != NULL;
+}
+
+static ckpt_err ckpt__store_run_put(ckpt_store *s, const ckpt__store_put *p) {
+    ckpt_err e = ckpt__store_enter(s, p->name, p->t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->put(s, p));
+}
+
+// The ckpt__store_run_ functions of parts need ckpt__store_has_parts.
+static ckpt_err ckpt__store_run_begin(ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt_err e = ckpt__store_enter(s, m->name, m->t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->begin(s, m, upload_id));
+}
+
+static ckpt_err ckpt__store_run_part(ckpt_store *s, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    ckpt_err e = ckpt__store_enter(s, m->name, m->t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->part(s, m, body, part));
+}
+
+static ckpt_err ckpt__store_run_complete(ckpt_store *s, const ckpt__store_multi *m) {
+    ckpt_err e = ckpt__store_enter(s, m->name, m->t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->complete(s, m));
+}
+
+static ckpt_err ckpt__store_run_abort(ckpt_store *s, const ckpt__store_multi *m) {
+    ckpt_err e = ckpt__store_enter(s, m->name, m->t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->abort(s, m));
+}
+
+static ckpt_err ckpt__store_run_parts(ckpt_store *s, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
+    ckpt_err e = ckpt__store_enter(s, m->name, m->t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->parts(s, m, each, user));
+}
+
+// Nothing is listed where a store cannot list them.
+static ckpt_err ckpt__store_run_uploads(ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                        ckpt__transfer *t) {
+    if (s->table->uploads == NULL) return CKPT_OK;
+    ckpt_err e = ckpt__store_enter(s, NULL, t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->uploads(s, prefix, each, user, t));
+}
+
+static ckpt_err ckpt__store_run_get(ckpt_store *s, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                                    ckpt__transfer *t) {
+    ckpt_err e = ckpt__store_enter(s, name, t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->get(s, name, etag, offset, sink, t));
+}
+
+static ckpt_err ckpt__store_run_fetch(ckpt_store *s, const char *name, const char *path, ckpt__transfer *t) {
+    ckpt_err e = ckpt__store_enter(s, name, t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->fetch(s, name, path, t));
+}
+
+static ckpt_err ckpt__store_run_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    memset(out, 0, sizeof *out);
+    ckpt_err e = ckpt__store_enter(s, name, t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->stat(s, name, out, t));
+}
+
+static ckpt_err ckpt__store_run_list(ckpt_store *s, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
+    if (s->table->list == NULL) return ckpt__error_set(CKPT_UNSUPPORTED, "this store cannot be listed");
+    ckpt_err e = ckpt__store_enter(s, NULL, t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->list(s, prefix, each, user, t));
+}
+
+static ckpt_err ckpt__store_run_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
+    if (s->table->remove == NULL) return ckpt__error_set(CKPT_UNSUPPORTED, "this store cannot remove objects");
+    ckpt_err e = ckpt__store_enter(s, name, t);
+    return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->remove(s, name, t));
+}
+
+//-- file:// ---------------------------------------------------------------------
+
+enum {
+    CKPT__STORE_COPY_KERNEL = 64 << 20,     // bytes per step, between which `cancel` and the progress are looked after
+    CKPT__STORE_COPY_BUFFER = 1 << 20,
+    CKPT__STORE_SWEEP_FROM = 64 << 20       // from this size on a put looks for what killed processes left beside it
+};
+
+static const char *const ckpt__store_note = "user.ckpt";
+static const char *const ckpt__store_hidden = ".ckpt-upload-";     // and the upload's id: the folder of an upload in parts
+
+typedef struct ckpt__store_folder {
+    char  *root;                        // the bucket, without '/' at its end ("" for "/")
+    size_t root_len;
+} ckpt__store_folder;
+
+static ckpt__store_folder *ckpt__store_folder_of(const ckpt_store *s) {
+    return (ckpt__store_folder *)s->impl;
+}
+
+// Names that the store uses itself.
+static bool ckpt__store_is_hidden(const char *name) {
+    int64_t pid;
+    uint32_t host;
+    return ckpt__txt_starts(name, ckpt__store_hidden) || ckpt__file_temp_parse(name, &pid, &host);
+}
+
+static ckpt_err ckpt__store_check_name(const char *name) {
+    if (name[0] == '/') return ckpt__error_set(CKPT_ARG, "the name is absolute; it must be relative to the bucket");
+    for (const char *p = name;; p++) {
+        size_t n = strcspn(p, "/");
+        if (n == 0) return ckpt__error_set(CKPT_ARG, "the name has an empty level, which a folder cannot have");
+        if ((n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return ckpt__error_set(CKPT_ARG, "the name has the level '%.*s', which could lead out of the bucket", (int)n, p);
+        if (ckpt__txt_starts(p, ckpt__store_hidden) || (p[n] == 0 && ckpt__store_is_hidden(p)))
+            return ckpt__error_set(CKPT_ARG, "names like this one are kept for uploads under way");
+        p += n;
+        if (*p == 0) return CKPT_OK;
+    }
+}
+
+// Refuses a link at `path` whose real path lies outside of the bucket.
+static ckpt_err ckpt__store_check_link(const ckpt__store_folder *f, const char *path, const ckpt_allocator *a) {
+    ckpt__buf root, real;
+    ckpt__buf_init(&root, a);
+    ckpt__buf_init(&real, a);
+    ckpt_err e = ckpt__os_realpath(&root, f->root_len > 0 ? f->root : "/");
+    if (e == CKPT_OK) e = ckpt__os_realpath(&real, path);
+    if (e == CKPT_OK) {
+        size_t n = strcmp(root.data, "/") == 0 ? 0 : root.len;
+        bool within = real.len > n && memcmp(real.data, root.data, n) == 0 && real.data[n] == '/';
+        if (!within) e = ckpt__error_set(CKPT_AUTH, "%s is a link that leads out of the bucket", path);
+    }
+    ckpt__buf_free(&root);
+    ckpt__buf_free(&real);
+    return e;
+}
+
+// Checks each level of a path below the bucket, the last one too when it is to be followed. Levels that are not there are fine.
+static ckpt_err ckpt__store_check_path(const ckpt__store_folder *f, ckpt__buf *path, bool last) {
+    for (size_t i = f->root_len + 1;; i++) {
+        char c = path->data[i];
+        if (c != '/' && c != 0) continue;
+        if (c == 0 && !last) return CKPT_OK;
+        ckpt__os_info info;
+        path->data[i] = 0;
+        ckpt_err e = ckpt__os_lstat(path->data, &info);
+        if (e == CKPT_OK && info.is_link) e = ckpt__store_check_link(f, path->data, &path->allocator);
+        path->data[i] = c;
+        if (e == CKPT_NOT_FOUND) return CKPT_OK;
+        if (e != CKPT_OK || c == 0) return e;
+    }
+}
+
+// The checked local path of an object. `path` is initialised here and freed by the caller, whatever is returned.
+static ckpt_err ckpt__store_path(const ckpt_store *s, const char *name, bool last, ckpt__buf *path) {
+    const ckpt__store_folder *f = ckpt__store_folder_of(s);
+    ckpt__buf_init(path, &s->allocator);
+    ckpt_err e = ckpt__store_check_name(name);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_text(path, f->root);
+    ckpt__buf_byte(path, '/');
+    ckpt__buf_text(path, name);
+    (void)ckpt__buf_cstr(path);
+    return path->err != CKPT_OK ? path->err : ckpt__store_check_path(f, path, last);
+}
+
+static ckpt_err ckpt__store_absent(void) {
+    return ckpt__error_set(CKPT_NOT_FOUND, "there is no such object");
+}
+
+// Opens an object. Folders, pipes and links to nowhere are no objects.
+static ckpt_err ckpt__store_open_object(const ckpt_store *s, const char *name, ckpt__buf *path, int *fd, ckpt__os_info *info) {
+    *fd = -1;
+    ckpt_err e = ckpt__store_path(s, name, true, path);
+    if (e == CKPT_OK) e = ckpt__os_stat(path->data, info);
+    if (e == CKPT_OK && !info->is_file) e = CKPT_NOT_FOUND;
+    if (e == CKPT_OK) e = ckpt__os_open_read(fd, path->data);
+    if (e == CKPT_OK) e = ckpt__os_fstat(*fd, info, path->data);
+    return e == CKPT_NOT_FOUND ? ckpt__store_absent() : e;
+}
+
+static void ckpt__store_drop(int fd, const char *path) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (fd >= 0) (void)ckpt__os_close(fd, path);
+    ckpt__error_last = kept;
+}
+
+static void ckpt__store_etag(char *out, size_t cap, const ckpt__os_info *info) {
+    (void)snprintf(out, cap, "%llx-%llx-%llx", (unsigned long long)info->size, (unsigned long long)info->mtime_ns,
+                   (unsigned long long)info->ino);
+}
+
+// Keeps checksum and mark with a file that is complete: "1 <size> <mtime> <crc or -> <mark or ->".
+static void ckpt__store_keep_note(int fd, const char *path, bool has_crc, uint32_t crc, const char *mark) {
+    ckpt__os_info info;
+    char sum[16] = "-", text[192];
+    if (!has_crc && mark == NULL) return;
+    if (ckpt__os_fstat(fd, &info, path) != CKPT_OK) return;
+    if (has_crc) (void)snprintf(sum, sizeof sum, "%08lx", (unsigned long)crc);
+    int n = snprintf(text, sizeof text, "1 %llx %llx %s %s", (unsigned long long)info.size, (unsigned long long)info.mtime_ns,
+                     sum, mark != NULL && mark[0] != 0 ? mark : "-");
+    if (n > 0 && n < (int)sizeof text) (void)ckpt__os_note_set(fd, ckpt__store_note, text);
+}
+
+// Reads the note back, unless the file has been written to since.
+static void ckpt__store_read_note(int fd, const ckpt__os_info *info, ckpt__store_stat *out) {
+    char text[192], *at = text;
+    if (!ckpt__os_note_get(fd, ckpt__store_note, text, sizeof text)) return;
+    if (strtoull(at, &at, 10) != 1 || *at != ' ') return;
+    if (strtoull(at, &at, 16) != info->size || *at != ' ') return;
+    if (strtoull(at, &at, 16) != (unsigned long long)info->mtime_ns || *at++ != ' ') return;
+    if (*at != '-') {
+        out->has_crc = true;
+        out->crc = (uint32_t)strtoul(at, &at, 16);
+    } else {
+        at++;
+    }
+    if (at[0] == ' ' && at[1] != '-') (void)snprintf(out->mark, sizeof out->mark, "%s", at + 1);
+}
+
+static ckpt_err ckpt__store_file_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    (void)t;
+    ckpt__buf path;
+    ckpt__os_info info;
+    int fd;
+    ckpt_err e = ckpt__store_open_object(s, name, &path, &fd, &info);
+    if (e == CKPT_OK) {
+        out->size = info.size;
+        out->modified = info.mtime;
+        ckpt__store_etag(out->etag, sizeof out->etag, &info);
+        ckpt__store_read_note(fd, &info, out);
+    }
+    ckpt__store_drop(fd, path.data);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+//-- file://, up -----------------------------------------------------------------
+
+// Copies as much as the kernel does by itself; *done says how much that was.
+static ckpt_err ckpt__store_copy_inside(const ckpt__body *b, int fd, uint64_t at, const char *path, ckpt__transfer *t,
+                                        uint64_t *done) {
+    ckpt__os_info before, after;
+    ckpt_err e = ckpt__os_fstat(b->fd, &before, b->path);
+    while (e == CKPT_OK && *done < b->size) {
+        uint64_t left = b->size - *done, step = left < CKPT__STORE_COPY_KERNEL ? left : (uint64_t)CKPT__STORE_COPY_KERNEL, moved;
+        e = ckpt__store_cancelled(t);
+        if (e == CKPT_OK) e = ckpt__os_copy_range(b->fd, b->offset + *done, fd, at + *done, step, &moved, path);
+        if (e == CKPT_UNSUPPORTED) return CKPT_OK;
+        if (e != CKPT_OK) break;
+        *done += moved;
+        ckpt__transfer_moved(t, moved);
+        if (moved < step) break;
+    }
+    if (e == CKPT_OK) e = ckpt__os_fstat(b->fd, &after, b->path);
+    if (e == CKPT_OK && (after.size != before.size || after.mtime_ns != before.mtime_ns))
+        e = ckpt__error_set(CKPT_CORRUPT, "%s was changed while it was copied", b->path);
+    return e;
+}
+
+// Copies the body to fd at `at`. *summed: all of it came through here, and *crc is its checksum.
+static ckpt_err ckpt__store_copy_in(const ckpt_store *s, const ckpt__body *b, int fd, uint64_t at, const char *path,
+                                    ckpt__transfer *t, uint32_t *crc, bool *summed) {
+    uint64_t done = 0;
+    *crc = 0;
+    *summed = false;
+    ckpt_err e = CKPT_OK;
+    if (b->read == NULL && b->memory == NULL && b->size > 0) e = ckpt__store_copy_inside(b, fd, at, path, t, &done);
+    if (e != CKPT_OK || (done == b->size && done > 0)) return e;
+    *summed = done == 0;
+    size_t cap = b->size - done < CKPT__STORE_COPY_BUFFER ? (size_t)(b->size - done) : (size_t)CKPT__STORE_COPY_BUFFER;
+    char *buf = cap > 0 ? (char *)ckpt__mem_resize(&s->allocator, NULL, 0, cap) : NULL;
+    if (cap > 0 && buf == NULL) return CKPT_NOMEM;
+    while (e == CKPT_OK && done < b->size) {
+        size_t n = b->size - done < cap ? (size_t)(b->size - done) : cap;
+        e = ckpt__store_cancelled(t);
+        if (e == CKPT_OK) e = ckpt__body_read(b, buf, n, done);
+        if (e == CKPT_OK) e = ckpt__os_pwrite(fd, buf, n, at + done, path);
+        if (e != CKPT_OK) break;
+        if (*summed) *crc = ckpt__digest_crc32(*crc, buf, n);
+        ckpt__transfer_moved(t, n);
+        done += n;
+    }
+    ckpt__mem_free(&s->allocator, buf, cap);
+    return e;
+}
+
+static ckpt_err ckpt__store_check_sum(bool summed, uint32_t crc, bool has_crc, uint32_t wanted) {
+    if (!summed || !has_crc || crc == wanted) return CKPT_OK;
+    return ckpt__error_set(CKPT_CORRUPT, "its bytes have the checksum %08lx, but %08lx was expected: the file was changed since, "
+                           "or damaged", (unsigned long)crc, (unsigned long)wanted);
+}
+
+// Is the object the one that this upload has put already?
+static bool ckpt__store_is_ours(ckpt_store *s, const char *name, const char *mark, uint64_t size) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__store_stat st;
+    memset(&st, 0, sizeof st);
+    bool ours = mark != NULL && mark[0] != 0 && ckpt__store_file_stat(s, name, &st, NULL) == CKPT_OK && st.size == size &&
+                strcmp(st.mark, mark) == 0;
+    ckpt__error_last = kept;
+    return ours;
+}
+
+// Takes away the folders above `path` that are empty now, up to the bucket.
+static void ckpt__store_prune(const ckpt_store *s, ckpt__buf *path) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    for (size_t i = path->len; i-- > ckpt__store_folder_of(s)->root_len + 1;) {
+        if (path->data[i] != '/') continue;
+        path->data[i] = 0;
+        ckpt_err e = ckpt__os_remove_dir(path->data);
+        path->data[i] = '/';
+        if (e != CKPT_OK) break;
+    }
+    ckpt__error_last = kept;
+}
+
+static void ckpt__store_sweep(const ckpt_store *s, const char *path, uint64_t size) {
+    if (size < CKPT__STORE_SWEEP_FROM) return;
+    ckpt__buf dir;
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt__os_path_dir(&dir, path);
+    if (dir.err == CKPT_OK) ckpt__file_sweep(dir.data, &s->allocator);
+    ckpt__buf_free(&dir);
+}
+
+// Opens the hidden file beside the object. Again while a removal elsewhere takes the emptied folder away in between.
+static ckpt_err ckpt__store_begin_file(const ckpt_store *s, ckpt__file_new *n, const char *path, bool overwrite) {
+    ckpt_err e = CKPT_NOT_FOUND;
+    for (int tries = 0; e == CKPT_NOT_FOUND && tries < 100; tries++) e = ckpt__file_begin(n, path, overwrite, &s->allocator);
+    return e;
+}
+
+// CKPT_EXISTS is said of objects alone: a folder of that name, or a file where a folder belongs, is another kind of trouble.
+static ckpt_err ckpt__store_in_the_way(ckpt_err e, const char *path) {
+    ckpt__error_record said;
+    ckpt__os_info info;
+    if (e != CKPT_EXISTS) return e;
+    ckpt__error_take(&said);
+    bool object = ckpt__os_lstat(path, &info) == CKPT_OK && !info.is_dir;
+    ckpt__error_last = said;
+    return object ? e : ckpt__error_set(CKPT_IO, "%s", said.text);
+}
+
+static ckpt_err ckpt__store_file_put(ckpt_store *s, const ckpt__store_put *p) {
+    ckpt__buf path;
+    ckpt__file_new n;
+    uint32_t crc;
+    bool summed;
+    ckpt_err e = ckpt__store_path(s, p->name, false, &path);
+    if (e == CKPT_OK) ckpt__store_sweep(s, path.data, p->body->size);
+    if (e == CKPT_OK) {
+        e = ckpt__store_begin_file(s, &n, path.data, p->overwrite);
+        if (e == CKPT_OK) {
+            e = ckpt__os_allocate(n.fd, p->body->size, n.temp.data);
+            if (e == CKPT_OK) e = ckpt__store_copy_in(s, p->body, n.fd, 0, n.temp.data, p->t, &crc, &summed);
+            if (e == CKPT_OK) e = ckpt__store_check_sum(summed, crc, p->has_crc, p->crc);
+            if (e == CKPT_OK)
+                ckpt__store_keep_note(n.fd, n.temp.data, summed || p->has_crc, summed ? crc : p->crc, p->mark);
+            if (e == CKPT_OK) e = ckpt__file_commit(&n, p->overwrite);
+            else ckpt__file_abort(&n);
+            if (e != CKPT_OK) ckpt__store_prune(s, &path);
+        }
+        e = ckpt__store_in_the_way(e, path.data);
+    }
+    if (e == CKPT_EXISTS && ckpt__store_is_ours(s, p->name, p->mark, p->body->size)) e = CKPT_OK;
+    ckpt__buf_free(&path);
+    return e;
+}
+
+//-- file://, in parts -----------------------------------------------------------
+
+// An upload's paths: <folder of the object>/.ckpt-upload-<id>/<name's last level>/{data,part-<number>}.
+typedef struct ckpt__store_upload {
+    ckpt__buf path;                     // of the object
+    ckpt__buf outer, inner;             // the two hidden folders
+    ckpt__buf file;                     // a path inside, as ckpt__store_inside last made it
+} ckpt__store_upload;
+
+static void ckpt__store_upload_free(ckpt__store_upload *u) {
+    ckpt__buf_free(&u->path);
+    ckpt__buf_free(&u->outer);
+    ckpt__buf_free(&u->inner);
+    ckpt__buf_free(&u->file);
+}
+
+// Ids come from journals and other processes: 32 hexadecimal digits and nothing else.
+static bool ckpt__store_is_id(const char *id) {
+    return id != NULL && strlen(id) == 32 && strspn(id, "0123456789abcdef") == 32;
+}
+
+// ckpt__store_upload_free follows, whatever is returned.
+static ckpt_err ckpt__store_upload_of(const ckpt_store *s, const char *name, const char *id, ckpt__store_upload *u) {
+    memset(u, 0, sizeof *u);
+    if (!ckpt__store_is_id(id)) return ckpt__error_set(CKPT_ARG, "'%s' is no upload of this store", id != NULL ? id : "");
+    ckpt_err e = ckpt__store_path(s, name, false, &u->path);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&u->outer, &s->allocator);
+    ckpt__buf_init(&u->inner, &s->allocator);
+    ckpt__buf_init(&u->file, &s->allocator);
+    const char *base = ckpt__os_path_base(u->path.data);
+    ckpt__buf_add(&u->outer, u->path.data, (size_t)(base - u->path.data));
+    ckpt__buf_fmt(&u->outer, "%s%s", ckpt__store_hidden, id);
+    ckpt__os_path_join(&u->inner, ckpt__buf_cstr(&u->outer), base);
+    return u->outer.err != CKPT_OK ? u->outer.err : u->inner.err;
+}
+
+static ckpt_err ckpt__store_inside(ckpt__store_upload *u, const char *name) {
+    u->file.len = 0;
+    ckpt__os_path_join(&u->file, u->inner.data, name);
+    return u->file.err;
+}
+
+static ckpt_err ckpt__store_part_file(ckpt__store_upload *u, int number) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "part-%d", number);
+    return ckpt__store_inside(u, name);
+}
+
+static ckpt_err ckpt__store_remove_inside(const char *name, void *user) {
+    ckpt__store_upload *u = (ckpt__store_upload *)user;
+    ckpt_err e = ckpt__store_inside(u, name);
+    if (e == CKPT_OK) e = ckpt__os_remove(u->file.data);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+// Removes all of an upload. What is gone already is fine.
+static ckpt_err ckpt__store_remove_upload(ckpt__store_upload *u) {
+    ckpt_err e = ckpt__os_list(u->inner.data, ckpt__store_remove_inside, u);
+    if (e == CKPT_OK) e = ckpt__os_remove_dir(u->inner.data);
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) e = ckpt__os_remove_dir(u->outer.data);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+static ckpt_err ckpt__store_make_data(ckpt__store_upload *u, uint64_t size) {
+    int fd = -1;
+    ckpt_err e = CKPT_NOT_FOUND;
+    for (int tries = 0; e == CKPT_NOT_FOUND && tries < 100; tries++) {
+        e = ckpt__os_mkdirs(u->inner.data);
+        if (e == CKPT_OK) e = ckpt__store_inside(u, "data");
+        if (e == CKPT_OK) e = ckpt__os_create(&fd, u->file.data);
+    }
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_allocate(fd, size, u->file.data);
+    if (e == CKPT_OK) e = ckpt__os_truncate(fd, size, u->file.data);
+    ckpt__store_drop(fd, u->file.data);
+    return e;
+}
+
+static ckpt_err ckpt__store_file_begin(ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    unsigned char number[16];
+    char id[40];
+    ckpt__store_upload u;
+    ckpt_err e = ckpt__os_random(number, sizeof number);
+    if (e != CKPT_OK) return e;
+    for (int i = 0; i < 16; i++) (void)snprintf(id + 2 * i, 3, "%02x", (unsigned)number[i]);
+    e = ckpt__store_upload_of(s, m->name, id, &u);
+    if (e == CKPT_OK) e = ckpt__file_check_target(u.path.data, m->overwrite);
+    if (e == CKPT_EXISTS && ckpt__store_is_ours(s, m->name, m->mark, m->size)) e = CKPT_OK;
+    if (e == CKPT_OK) {
+        ckpt__store_sweep(s, u.path.data, m->size);
+        e = ckpt__store_make_data(&u, m->size);
+        if (e == CKPT_OK) {
+            ckpt__buf_text(upload_id, id);
+            (void)ckpt__buf_cstr(upload_id);
+            e = upload_id->err;
+        }
+        if (e != CKPT_OK) {
+            ckpt__error_record kept;
+            ckpt__error_take(&kept);
+            (void)ckpt__store_remove_upload(&u);
+            ckpt__store_prune(s, &u.path);
+            ckpt__error_last = kept;
+        }
+    }
+    if (e == CKPT_EXISTS) e = ckpt__store_in_the_way(e, u.path.data);
+    ckpt__store_upload_free(&u);
+    return e;
+}
+
+static ckpt_err ckpt__store_no_upload(void) {
+    return ckpt__error_set(CKPT_NOT_FOUND, "the upload is gone: finished, or given up");
+}
+
+// Opens the file that the parts go into. There is none: CKPT_NOT_FOUND.
+static ckpt_err ckpt__store_open_data(ckpt__store_upload *u, int *fd) {
+    *fd = -1;
+    ckpt_err e = ckpt__store_inside(u, "data");
+    if (e == CKPT_OK) e = ckpt__os_open_write(fd, u->file.data);
+    return e == CKPT_NOT_FOUND ? ckpt__store_no_upload() : e;
+}
+
+// A part's etag says where it lies: "<offset>-<size>-<crc or ->". It is the contents of the part's own small file as well, which
+// exists only once the part's bytes are on disk.
+static bool ckpt__store_part_parse(const char *etag, uint64_t *offset, ckpt__store_part *part) {
+    char *at;
+    *offset = strtoull(etag, &at, 16);
+    if (at == etag || *at++ != '-') return false;
+    const char *from = at;
+    part->size = strtoull(from, &at, 16);
+    if (at == from || *at++ != '-') return false;
+    part->has_crc = *at != '-';
+    if (part->has_crc) part->crc = (uint32_t)strtoul(at, &at, 16);
+    else at++;
+    (void)snprintf(part->etag, sizeof part->etag, "%s", etag);
+    return *at == 0;
+}
+
+static ckpt_err ckpt__store_read_part(ckpt__store_upload *u, int number, uint64_t *offset, ckpt__store_part *part) {
+    char text[sizeof part->etag];
+    size_t got = 0;
+    int fd = -1;
+    memset(part, 0, sizeof *part);
+    part->number = number;
+    ckpt_err e = ckpt__store_part_file(u, number);
+    if (e == CKPT_OK) e = ckpt__os_open_read(&fd, u->file.data);
+    if (e == CKPT_OK) e = ckpt__os_pread(fd, text, sizeof text - 1, 0, &got, u->file.data);
+    text[got] = 0;
+    if (e == CKPT_OK && !ckpt__store_part_parse(text, offset, part))
+        e = ckpt__error_set(CKPT_CORRUPT, "%s is damaged", u->file.data);
+    ckpt__store_drop(fd, u->file.data);
+    return e;
+}
+
+static ckpt_err ckpt__store_write_part(ckpt_store *s, ckpt__store_upload *u, const ckpt__store_multi *m, const ckpt__body *body,
+                                       ckpt__store_part *part) {
+    int fd;
+    uint32_t crc = 0;
+    bool summed = false;
+    char sum[16] = "-";
+    ckpt_err e = ckpt__store_open_data(u, &fd);
+    if (e == CKPT_OK) e = ckpt__store_copy_in(s, body, fd, body->offset, u->file.data, m->t, &crc, &summed);
+    if (e == CKPT_OK) e = ckpt__os_sync(fd, u->file.data);
+    ckpt__store_drop(fd, u->file.data);
+    if (e == CKPT_OK) e = ckpt__store_part_file(u, part->number);
+    if (e != CKPT_OK) return e;
+    part->size = body->size;
+    part->has_crc = summed;
+    part->crc = summed ? crc : 0;
+    if (summed) (void)snprintf(sum, sizeof sum, "%08lx", (unsigned long)crc);
+    (void)snprintf(part->etag, sizeof part->etag, "%llx-%llx-%s", (unsigned long long)body->offset,
+                   (unsigned long long)body->size, sum);
+    return ckpt__file_put(u->file.data, part->etag, strlen(part->etag), true, &s->allocator);
+}
+
+static ckpt_err ckpt__store_file_part(ckpt_store *s, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    ckpt__store_upload u;
+    ckpt_err e = ckpt__store_upload_of(s, m->name, m->upload_id, &u);
+    if (e == CKPT_OK && (body->offset > m->size || body->size > m->size - body->offset || part->number < 1))
+        e = ckpt__error_set(CKPT_ARG, "part %d reaches past the end of the object", part->number);
+    if (e == CKPT_OK) e = ckpt__store_part_file(&u, part->number);
+    // A part that is sent again is not there while its bytes are written.
+    if (e == CKPT_OK && ckpt__os_exists(u.file.data)) e = ckpt__os_remove(u.file.data);
+    if (e == CKPT_OK) e = ckpt__store_write_part(s, &u, m, body, part);
+    ckpt__store_upload_free(&u);
+    return e;
+}
+
+// Do the parts make up the object? *has_crc: *crc is the checksum of the whole.
+static ckpt_err ckpt__store_check_parts(ckpt__store_upload *u, const ckpt__store_multi *m, bool *has_crc, uint32_t *crc) {
+    uint64_t at = 0, offset = 0;
+    *has_crc = true;
+    *crc = 0;
+    for (size_t i = 0; i < m->part_count; i++) {
+        ckpt__store_part stored;
+        ckpt_err e = ckpt__store_read_part(u, m->parts[i].number, &offset, &stored);
+        if (e == CKPT_NOT_FOUND || (e == CKPT_OK && strcmp(stored.etag, m->parts[i].etag) != 0))
+            e = ckpt__error_set(CKPT_CORRUPT, "part %d of the upload is not there as it was sent", m->parts[i].number);
+        if (e != CKPT_OK) return e;
+        if (offset != at) return ckpt__error_set(CKPT_CORRUPT, "part %d does not follow the one before it", stored.number);
+        if (stored.has_crc && *has_crc) *crc = ckpt__digest_crc32_join(*crc, stored.crc, stored.size);
+        else *has_crc = false;
+        at += stored.size;
+    }
+    if (at == m->size) return CKPT_OK;
+    return ckpt__error_set(CKPT_CORRUPT, "its parts have %llu bytes instead of %llu", (unsigned long long)at,
+                           (unsigned long long)m->size);
+}
+
+static ckpt_err ckpt__store_finish(const ckpt_store *s, ckpt__store_upload *u, const ckpt__store_multi *m) {
+    ckpt__os_info info;
+    ckpt__buf dir;
+    bool has_crc;
+    uint32_t crc;
+    int fd = -1;
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt_err e = ckpt__store_open_data(u, &fd);
+    if (e == CKPT_OK) e = ckpt__store_check_parts(u, m, &has_crc, &crc);
+    if (e == CKPT_OK) e = ckpt__store_check_sum(has_crc, crc, m->has_crc, m->crc);
+    if (e == CKPT_OK) e = ckpt__store_inside(u, "data");
+    if (e == CKPT_OK) e = ckpt__os_fstat(fd, &info, u->file.data);
+    if (e == CKPT_OK && info.size != m->size) e = ckpt__error_set(CKPT_CORRUPT, "%s has a wrong size", u->file.data);
+    if (e == CKPT_OK) {
+        ckpt__store_keep_note(fd, u->file.data, has_crc || m->has_crc, has_crc ? crc : m->crc, m->mark);
+        e = ckpt__os_sync(fd, u->file.data);
+    }
+    ckpt__store_drop(fd, "");
+    if (e == CKPT_OK && m->overwrite) e = ckpt__os_rename(u->file.data, u->path.data);
+    else if (e == CKPT_OK) e = ckpt__os_rename_new(u->file.data, u->path.data);
+    if (e == CKPT_EXISTS) e = ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (e == CKPT_OK) {
+        ckpt__os_path_dir(&dir, u->path.data);
+        e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(dir.data);
+    }
+    ckpt__buf_free(&dir);
+    return ckpt__store_in_the_way(e, u->path.data);
+}
+
+static ckpt_err ckpt__store_file_complete(ckpt_store *s, const ckpt__store_multi *m) {
+    ckpt__store_upload u;
+    ckpt_err e = ckpt__store_upload_of(s, m->name, m->upload_id, &u);
+    if (e == CKPT_OK) e = ckpt__store_finish(s, &u, m);
+    if (e == CKPT_NOT_FOUND && ckpt__store_is_ours(s, m->name, m->mark, m->size)) e = CKPT_OK;
+    if (e == CKPT_OK) {
+        // The object is there; a hidden folder that cannot be removed is only litter.
+        ckpt__error_record kept;
+        ckpt__error_take(&kept);
+        (void)ckpt__store_remove_upload(&u);
+        ckpt__error_last = kept;
+    }
+    ckpt__store_upload_free(&u);
+    return e;
+}
+
+static ckpt_err ckpt__store_file_abort(ckpt_store *s, const ckpt__store_multi *m) {
+    ckpt__store_upload u;
+    ckpt_err e = ckpt__store_upload_of(s, m->name, m->upload_id, &u);
+    if (e == CKPT_OK) e = ckpt__store_remove_upload(&u);
+    if (e == CKPT_OK) ckpt__store_prune(s, &u.path);
+    ckpt__store_upload_free(&u);
+    return e;
+}
+
+typedef struct ckpt__store_numbers {
+    ckpt_allocator allocator;
+    int           *list;
+    size_t         count, cap;
+} ckpt__store_numbers;
+
+static ckpt_err ckpt__store_note_part(const char *name, void *user) {
+    ckpt__store_numbers *n = (ckpt__store_numbers *)user;
+    int64_t number;
+    if (!ckpt__txt_starts(name, "part-")) return CKPT_OK;
+    if (!ckpt__txt_int(ckpt__txt_view(name + 5), &number) || number < 1 || number > INT_MAX) return CKPT_OK;
+    void *list = n->list;
+    ckpt_err e = ckpt__mem_grow(&n->allocator, &list, sizeof *n->list, &n->cap, n->count + 1);
+    n->list = (int *)list;
+    if (e == CKPT_OK) n->list[n->count++] = (int)number;
+    return e;
+}
+
+static int ckpt__store_compare_int(const void *a, const void *b) {
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+static ckpt_err ckpt__store_file_parts(ckpt_store *s, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
+    ckpt__store_upload u;
+    ckpt__store_numbers n;
+    int fd = -1;
+    memset(&n, 0, sizeof n);
+    n.allocator = s->allocator;
+    ckpt_err e = ckpt__store_upload_of(s, m->name, m->upload_id, &u);
+    if (e == CKPT_OK) e = ckpt__store_open_data(&u, &fd);
+    ckpt__store_drop(fd, "");
+    if (e == CKPT_OK) e = ckpt__os_list(u.inner.data, ckpt__store_note_part, &n);
+    if (n.count > 1) qsort(n.list, n.count, sizeof *n.list, ckpt__store_compare_int);
+    for (size_t i = 0; e == CKPT_OK && i < n.count; i++) {
+        ckpt__store_part part;
+        uint64_t offset;
+        e = ckpt__store_read_part(&u, n.list[i], &offset, &part);
+        if (e == CKPT_OK) e = each(&part, user);
+        else if (e == CKPT_NOT_FOUND) e = CKPT_OK;      // it is being sent again
+    }
+    ckpt__mem_free(&n.allocator, n.list, n.cap * sizeof *n.list);
+    ckpt__store_upload_free(&u);
+    return e;
+}
+
+//-- file://, down ---------------------------------------------------------------
+
+static ckpt_err ckpt__store_copy_out(const ckpt_store *s, int fd, uint64_t at, const char *path, ckpt__sink *sink,
+                                     ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    while (e == CKPT_OK && sink->memory == NULL && !sink->sum && sink->got < sink->size) {
+        uint64_t left = sink->size - sink->got, moved;
+        uint64_t step = left < CKPT__STORE_COPY_KERNEL ? left : (uint64_t)CKPT__STORE_COPY_KERNEL, to = sink->offset + sink->got;
+        e = ckpt__store_cancelled(t);
+        if (e == CKPT_OK) e = ckpt__os_copy_range(fd, at + sink->got, sink->fd, to, step, &moved, sink->path);
+        if (e != CKPT_OK) break;
+        sink->got += moved;
+        ckpt__transfer_moved(t, moved);
+        if (moved < step) break;
+    }
+    if (e == CKPT_UNSUPPORTED) e = CKPT_OK;
+    uint64_t left = sink->size - sink->got;
+    if (e != CKPT_OK || left == 0) return e;
+    size_t cap = left < CKPT__STORE_COPY_BUFFER ? (size_t)left : (size_t)CKPT__STORE_COPY_BUFFER, got = cap;
+    char *buf = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, cap);
+    if (buf == NULL) return CKPT_NOMEM;
+    while (e == CKPT_OK && got > 0 && sink->got < sink->size) {
+        left = sink->size - sink->got;
+        e = ckpt__store_cancelled(t);
+        if (e == CKPT_OK) e = ckpt__os_pread(fd, buf, left < cap ? (size_t)left : cap, at + sink->got, &got, path);
+        if (e == CKPT_OK && got > 0) e = ckpt__sink_write(sink, buf, got);
+        if (e == CKPT_OK) ckpt__transfer_moved(t, got);
+    }
+    ckpt__mem_free(&s->allocator, buf, cap);
+    return e;
+}
+
+static ckpt_err ckpt__store_file_get(ckpt_store *s, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                                     ckpt__transfer *t) {
+    ckpt__buf path;
+    ckpt__os_info before, after;
+    char have[128] = "", now[128] = "";
+    int fd;
+    sink->got = 0;
+    sink->crc = 0;
+    ckpt_err e = ckpt__store_open_object(s, name, &path, &fd, &before);
+    if (e == CKPT_OK) ckpt__store_etag(have, sizeof have, &before);
+    bool other = e == CKPT_OK && etag != NULL && strcmp(have, etag) != 0;
+    if (e == CKPT_OK && !other && (offset > before.size || sink->size > before.size - offset))
+        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes; %llu from %llu on were asked for", (unsigned long long)before.size,
+                            (unsigned long long)sink->size, (unsigned long long)offset);
+    if (e == CKPT_OK && !other) {
+        e = ckpt__store_copy_out(s, fd, offset, path.data, sink, t);
+        if (e == CKPT_OK) e = ckpt__os_fstat(fd, &after, path.data);
+        if (e == CKPT_OK) ckpt__store_etag(now, sizeof now, &after);
+        other = e == CKPT_OK && (strcmp(have, now) != 0 || sink->got < sink->size);
+    }
+    if (other) {
+        e = ckpt__error_set(CKPT_CORRUPT, "it was changed in the middle of it");
+        t->transient = true;
+    }
+    ckpt__store_drop(fd, path.data);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+//-- file://, listing and removing -----------------------------------------------
+
+typedef struct ckpt__store_found {
+    size_t   name;                      // where it begins in ckpt__store_walk.names
+    uint64_t size;
+    size_t   id;                        // likewise; of an upload
+    double   started;
+} ckpt__store_found;
+
+// A walk over the folders that can hold names beginning with `prefix`.
+typedef struct ckpt__store_walk {
+    const ckpt_store  *store;
+    const char        *prefix;
+    ckpt__transfer    *t;
+    bool               uploads;         // look for uploads in parts instead of objects
+    ckpt__buf          dirs;            // still to be looked into, relative, each with '/' and NUL behind it
+    size_t             dir;             // the one being looked into
+    ckpt__buf          path, rel;
+    ckpt__buf          names;           // of all that was found, each with a NUL
+    ckpt__store_found *found;
+    size_t             count, cap;
+} ckpt__store_walk;
+
+static void ckpt__store_walk_free(ckpt__store_walk *w) {
+    ckpt__buf_free(&w->dirs);
+    ckpt__buf_free(&w->path);
+    ckpt__buf_free(&w->rel);
+    ckpt__buf_free(&w->names);
+    ckpt__mem_free(&w->store->allocator, w->found, w->cap * sizeof *w->found);
+}
+
+// Does either begin with the other?
+static bool ckpt__store_on_the_way(const char *a, const char *b) {
+    size_t n = strlen(a), m = strlen(b);
+    return strncmp(a, b, n < m ? n : m) == 0;
+}
+
+static ckpt_err ckpt__store_add_found(ckpt__store_walk *w, const char *name, uint64_t size, const char *id, double started) {
+    void *found = w->found;
+    ckpt_err e = ckpt__mem_grow(&w->store->allocator, &found, sizeof *w->found, &w->cap, w->count + 1);
+    w->found = (ckpt__store_found *)found;
+    if (e != CKPT_OK) return e;
+    ckpt__store_found *f = &w->found[w->count++];
+    f->size = size;
+    f->started = started;
+    f->name = w->names.len;
+    ckpt__buf_add(&w->names, name, strlen(name) + 1);
+    f->id = w->names.len;
+    ckpt__buf_add(&w->names, id, strlen(id) + 1);
+    return w->names.err;
+}
+
+typedef struct ckpt__store_inner {
+    ckpt__store_walk *walk;
+    const char       *id;
+    double            started;
+    bool              any;
+} ckpt__store_inner;
+
+// The folder inside an upload's is called as the object is.
+static ckpt_err ckpt__store_see_inner(const char *name, void *user) {
+    ckpt__store_inner *in = (ckpt__store_inner *)user;
+    ckpt__store_walk *w = in->walk;
+    in->any = true;
+    w->rel.len = 0;
+    ckpt__buf_text(&w->rel, w->dirs.data + w->dir);
+    ckpt__buf_text(&w->rel, name);
+    const char *rel = ckpt__buf_cstr(&w->rel);
+    if (w->rel.err != CKPT_OK || !ckpt__txt_starts(rel, w->prefix)) return w->rel.err;
+    return ckpt__store_add_found(w, rel, 0, in->id, in->started);
+}
+
+static ckpt_err ckpt__store_see_folder(ckpt__store_walk *w, const char *name, const ckpt__os_info *info) {
+    if (ckpt__txt_starts(name, ckpt__store_hidden)) {
+        ckpt__store_inner in = { w, name + strlen(ckpt__store_hidden), info->mtime, false };
+        if (!w->uploads || !ckpt__store_is_id(in.id)) return CKPT_OK;
+        ckpt_err e = ckpt__os_list(w->path.data, ckpt__store_see_inner, &in);
+        // Empty it is what a process left that was killed between two steps; one that has just begun makes it again.
+        if (e == CKPT_OK && !in.any) (void)ckpt__os_remove_dir(w->path.data);
+        return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+    }
+    ckpt__buf_byte(&w->rel, '/');
+    if (!ckpt__store_on_the_way(ckpt__buf_cstr(&w->rel), w->prefix)) return w->rel.err;
+    ckpt__buf_add(&w->dirs, w->rel.data, w->rel.len + 1);
+    return w->dirs.err;
+}
+
+static ckpt_err ckpt__store_see(const char *name, void *user) {
+    ckpt__store_walk *w = (ckpt__store_walk *)user;
+    ckpt__os_info info;
+    ckpt_err e = ckpt__store_cancelled(w->t);
+    if (e != CKPT_OK) return e;
+    w->rel.len = w->path.len = 0;
+    ckpt__buf_text(&w->rel, w->dirs.data + w->dir);
+    ckpt__buf_text(&w->rel, name);
+    const char *rel = ckpt__buf_cstr(&w->rel);
+    ckpt__buf_text(&w->path, ckpt__store_folder_of(w->store)->root);
+    ckpt__buf_byte(&w->path, '/');
+    ckpt__buf_text(&w->path, rel);
+    (void)ckpt__buf_cstr(&w->path);
+    if (w->rel.err != CKPT_OK || w->path.err != CKPT_OK) return CKPT_NOMEM;
+    bool wanted = ckpt__store_on_the_way(rel, w->prefix) || ckpt__txt_starts(name, ckpt__store_hidden);
+    if (!wanted) return CKPT_OK;
+    e = ckpt__os_lstat(w->path.data, &info);
+    if (e == CKPT_NOT_FOUND) return CKPT_OK;
+    if (e != CKPT_OK) return e;
+    if (info.is_dir) return ckpt__store_see_folder(w, name, &info);
+    bool object = info.is_file && !w->uploads && ckpt__txt_starts(rel, w->prefix) && !ckpt__store_is_hidden(name);
+    return object ? ckpt__store_add_found(w, rel, info.size, "", 0.0) : CKPT_OK;
+}
+
+// Collects what there is, folder by folder. Folders that vanish meanwhile are passed over; no bucket is an empty one.
+static ckpt_err ckpt__store_walk_run(ckpt__store_walk *w, const ckpt_store *s, const char *prefix, bool uploads,
+                                     ckpt__transfer *t) {
+    memset(w, 0, sizeof *w);
+    w->store = s;
+    w->prefix = prefix;
+    w->uploads = uploads;
+    w->t = t;
+    ckpt__buf_init(&w->dirs, &s->allocator);
+    ckpt__buf_init(&w->path, &s->allocator);
+    ckpt__buf_init(&w->rel, &s->allocator);
+    ckpt__buf_init(&w->names, &s->allocator);
+    ckpt__buf_byte(&w->dirs, 0);
+    ckpt_err e = w->dirs.err;
+    while (e == CKPT_OK && w->dir < w->dirs.len) {
+        ckpt__buf dir;
+        ckpt__buf_init(&dir, &s->allocator);
+        ckpt__buf_text(&dir, ckpt__store_folder_of(s)->root);
+        ckpt__buf_byte(&dir, '/');
+        ckpt__buf_text(&dir, w->dirs.data + w->dir);
+        e = ckpt__os_list(ckpt__buf_cstr(&dir), ckpt__store_see, w);
+        if (dir.err != CKPT_OK) e = dir.err;
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+        ckpt__buf_free(&dir);
+        w->dir += strlen(w->dirs.data + w->dir) + 1;
+    }
+    return e;
+}
+
+// Sorts by bytes, as S3 does, by merging runs: qsort has no way to know where the names are.
+static ckpt_err ckpt__store_sort(ckpt__store_walk *w) {
+    const ckpt_allocator *a = &w->store->allocator;
+    size_t n = w->count;
+    if (n < 2) return CKPT_OK;
+    ckpt__store_found *other = (ckpt__store_found *)ckpt__mem_resize(a, NULL, 0, n * sizeof *other);
+    ckpt__store_found *from = w->found, *to = other;
+    if (other == NULL) return CKPT_NOMEM;
+    for (size_t width = 1; width < n; width *= 2) {
+        for (size_t lo = 0; lo < n; lo += 2 * width) {
+            size_t mid = lo + width < n ? lo + width : n, hi = lo + 2 * width < n ? lo + 2 * width : n, i = lo, j = mid;
+            for (size_t k = lo; k < hi; k++) {
+                bool left = i < mid && (j == hi || strcmp(w->names.data + from[i].name, w->names.data + from[j].name) <= 0);
+                to[k] = left ? from[i++] : from[j++];
+            }
+        }
+        ckpt__store_found *kept = from;
+        from = to;
+        to = kept;
+    }
+    if (from != w->found) memcpy(w->found, from, n * sizeof *from);
+    ckpt__mem_free(a, other, n * sizeof *other);
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__store_file_list(ckpt_store *s, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
+    ckpt__store_walk w;
+    ckpt_err e = ckpt__store_walk_run(&w, s, prefix, false, t);
+    if (e == CKPT_OK) e = ckpt__store_sort(&w);
+    for (size_t i = 0; e == CKPT_OK && i < w.count; i++) {
+        e = ckpt__store_cancelled(t);
+        if (e == CKPT_OK) e = each(w.names.data + w.found[i].name, w.found[i].size, user);
+    }
+    ckpt__store_walk_free(&w);
+    return e;
+}
+
+static ckpt_err ckpt__store_file_uploads(ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                        ckpt__transfer *t) {
+    ckpt__store_walk w;
+    ckpt_err e = ckpt__store_walk_run(&w, s, prefix, true, t);
+    if (e == CKPT_OK) e = ckpt__store_sort(&w);
+    for (size_t i = 0; e == CKPT_OK && i < w.count; i++)
+        e = each(w.names.data + w.found[i].name, w.names.data + w.found[i].id, w.found[i].started, user);
+    ckpt__store_walk_free(&w);
+    return e;
+}
+
+static ckpt_err ckpt__store_file_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
+    (void)t;
+    ckpt__buf path;
+    ckpt__os_info info;
+    ckpt_err e = ckpt__store_path(s, name, false, &path);
+    if (e == CKPT_OK) e = ckpt__os_lstat(path.data, &info);
+    if (e == CKPT_OK && !info.is_file && !info.is_link) e = CKPT_NOT_FOUND;
+    if (e == CKPT_OK) e = ckpt__os_remove(path.data);
+    if (e == CKPT_OK) ckpt__store_prune(s, &path);
+    ckpt__buf_free(&path);
+    return e == CKPT_NOT_FOUND ? ckpt__store_absent() : e;
+}
+
+static void ckpt__store_file_close(ckpt_store *s) {
+    ckpt__mem_free_text(&s->allocator, ckpt__store_folder_of(s)->root);
+}
+
+static const ckpt__store_table ckpt__store_file_table = {
+    "file", ckpt__store_file_put,
+    ckpt__store_file_begin, ckpt__store_file_part, ckpt__store_file_complete, ckpt__store_file_abort, ckpt__store_file_parts,
+    ckpt__store_file_uploads,
+    ckpt__store_file_get, NULL, ckpt__store_file_stat, ckpt__store_file_list, ckpt__store_file_remove, ckpt__store_file_close
+};
+
+// The local path of "file:///a/b": RFC 8089 without its forms for other systems. "file://" and a local folder are taken apart by
+// the same rules as Composer's other URIs, so what follows '?' or '#' must be escaped to be part of the path.
+static ckpt_err ckpt__store_file_root(ckpt__buf *root, const char *text, const ckpt__uri *u) {
+    ckpt__view host = u->authority;
+    if (host.n != 0 && !(host.n == 9 && ckpt__txt_eq(host, "localhost")))
+        return ckpt__error_set(CKPT_ARG, "'%s' is on the machine '%.*s': file:// is for this machine alone, and its path is "
+                               "absolute (file:///folder)", text, (int)(host.n < 200 ? host.n : 200), host.p);
+    const char *path = host.p + host.n;
+    size_t n = strcspn(path, "?#");
+    if (path[n] != 0)
+        return ckpt__error_set(CKPT_ARG, "'%s' has a '%c'; in a path it is written %%%02X", text, path[n], (unsigned)path[n]);
+    if (n == 0) return ckpt__error_set(CKPT_ARG, "'%s' names no folder; write file:///folder", text);
+    if (!ckpt__txt_unpercent(root, path, n) || memchr(ckpt__buf_cstr(root), 0, root->len) != NULL)
+        return root->err != CKPT_OK ? root->err : ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape of a path", text);
+    while (root->len > 0 && root->data[root->len - 1] == '/') root->len--;
+    (void)ckpt__buf_cstr(root);
+    return root->err;
+}
+
+static ckpt_err ckpt__store_file_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt__buf root, uri;
+    *out = NULL;
+    ckpt__buf_init(&root, d != NULL ? &d->allocator : NULL);
+    ckpt__buf_init(&uri, d != NULL ? &d->allocator : NULL);
+    ckpt_err e = ckpt__store_file_root(&root, text, u);
+    if (e == CKPT_OK) {
+        ckpt__buf_text(&uri, "file://");
+        ckpt__txt_add_percent(&uri, root.data, root.len, true);
+        ckpt__buf_byte(&uri, '/');
+        e = ckpt__store_new(out, &ckpt__store_file_table, ckpt__buf_cstr(&uri), d, sizeof(ckpt__store_folder));
+    }
+    if (e == CKPT_OK) {
+        ckpt__store_folder *f = ckpt__store_folder_of(*out);
+        f->root = ckpt__mem_copy_text(&(*out)->allocator, root.data);
+        f->root_len = root.len;
+        (*out)->creates_only = true;
+        (*out)->best_part = (uint64_t)256 << 20;
+        e = f->root == NULL ? CKPT_NOMEM : uri.err;
+        if (e != CKPT_OK) {
+            ckpt__store_close(*out);
+            *out = NULL;
+        }
+    }
+    ckpt__buf_free(&root);
+    ckpt__buf_free(&uri);
+    return e;
+}
+
+//-- custom ----------------------------------------------------------------------
+
+typedef struct ckpt__store_custom {
+    ckpt_store_ops ops;
+    void          *user;
+} ckpt__store_custom;
+
+static ckpt__store_custom *ckpt__store_custom_of(const ckpt_store *s) {
+    return (ckpt__store_custom *)s->impl;
+}
+
+// What a function of the user returned, with a sentence if it set none. Its sentence was emptied before the call.
+static ckpt_err ckpt__store_custom_end(ckpt_err e, const char *function, ckpt__transfer *t) {
+    if (e == CKPT_OK) return CKPT_OK;
+    bool known = (int)e > 0 && e < CKPT__ERR_COUNT;
+    if (t != NULL) t->transient = e == CKPT_NET || e == CKPT_TIMEOUT;
+    if (!known)
+        return ckpt__error_set(CKPT_IO, "the store's %s function returned %d, which is no error of this library", function,
+                               (int)e);
+    if (ckpt__error_last.text[0] != 0) { ckpt__error_last.code = e; return e; }
+    return ckpt__error_set(e, "the store's %s function failed with %s", function, ckpt__error_name(e));
+}
+
+static void ckpt__store_custom_begin(void) {
+    ckpt__error_last.code = CKPT_OK;
+    ckpt__error_last.text[0] = 0;
+}
+
+// Is the whole body the whole file that `path` names, so that the user's function can be given the path?
+static bool ckpt__store_body_is_file(const ckpt__body *b) {
+    ckpt__os_info open, named;
+    if (b->read != NULL || b->memory != NULL || b->path == NULL || b->offset != 0) return false;
+    if (ckpt__os_fstat(b->fd, &open, b->path) != CKPT_OK || ckpt__os_stat(b->path, &named) != CKPT_OK) return false;
+    return open.ino == named.ino && open.dev == named.dev && open.size == b->size;
+}
+
+// Writes a body that is no file of its own to one, in the folder for temporary files.
+static ckpt_err ckpt__store_spill(const ckpt_store *s, const ckpt__body *b, ckpt__transfer *t, ckpt__buf *path) {
+    const char *dir = ckpt__os_env("TMPDIR");
+    ckpt__buf want;
+    uint32_t crc;
+    bool summed;
+    int fd;
+    ckpt__buf_init(&want, &s->allocator);
+    ckpt__os_path_join(&want, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-object");
+    ckpt_err e = want.err;
+    if (e == CKPT_OK) e = ckpt__file_temp_name(path, want.data);
+    ckpt__buf_free(&want);
+    if (e == CKPT_OK) e = ckpt__os_create(&fd, path->data);
+    if (e != CKPT_OK) { path->len = 0; return e; }
+    ckpt__transfer quiet = *t;
+    quiet.moved = NULL;
+    e = ckpt__store_copy_in(s, b, fd, 0, path->data, &quiet, &crc, &summed);
+    ckpt_err closed = ckpt__os_close(fd, path->data);
+    return e != CKPT_OK ? e : closed;
+}
+
+static ckpt_err ckpt__store_custom_size(const ckpt_store *s, const char *name, uint64_t *size, ckpt__transfer *t) {
+    ckpt__store_custom *c = ckpt__store_custom_of(s);
+    ckpt__store_custom_begin();
+    return ckpt__store_custom_end(c->ops.size(name, size, c->user), "size", t);
+}
+
+static ckpt_err ckpt__store_custom_put(ckpt_store *s, const ckpt__store_put *p) {
+    ckpt__store_custom *c = ckpt__store_custom_of(s);
+    ckpt__buf path;
+    uint64_t size = 0;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = CKPT_OK;
+    bool direct = ckpt__store_body_is_file(p->body);
+    if (!direct) e = ckpt__store_spill(s, p->body, p->t, &path);
+    if (e == CKPT_OK) {
+        ckpt__store_custom_begin();
+        e = ckpt__store_custom_end(c->ops.put(p->name, direct ? p->body->path : path.data, p->overwrite, c->user), "put", p->t);
+        p->t->unsure = p->t->transient;
+    }
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (path.len > 0) (void)ckpt__os_remove(path.data);
+    ckpt__error_last = kept;
+    ckpt__buf_free(&path);
+    if (e == CKPT_OK) e = ckpt__store_custom_size(s, p->name, &size, p->t);
+    if (e == CKPT_OK && size != p->body->size) {
+        p->t->transient = p->t->unsure = true;
+        e = ckpt__error_set(CKPT_CORRUPT, "the store keeps %llu bytes of its %llu", (unsigned long long)size,
+                            (unsigned long long)p->body->size);
+    }
+    if (e == CKPT_OK) ckpt__transfer_moved(p->t, size);
+    return e;
+}
+
+static ckpt_err ckpt__store_custom_fetch(ckpt_store *s, const char *name, const char *path, ckpt__transfer *t) {
+    ckpt__store_custom *c = ckpt__store_custom_of(s);
+    ckpt__os_info info;
+    ckpt__store_custom_begin();
+    ckpt_err e = ckpt__store_custom_end(c->ops.get(name, path, c->user), "get", t);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_stat(path, &info);
+    if (e == CKPT_OK && !info.is_file) e = CKPT_NOT_FOUND;
+    if (e == CKPT_NOT_FOUND) return ckpt__error_set(CKPT_IO, "the store's get function made no file %s", path);
+    if (e == CKPT_OK) ckpt__transfer_moved(t, info.size);
+    return e;
+}
+
+static ckpt_err ckpt__store_custom_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    return ckpt__store_custom_size(s, name, &out->size, t);
+}
+
+static ckpt_err ckpt__store_custom_list(ckpt_store *s, const char *prefix, ckpt__store_each *each, void *user,
+                                        ckpt__transfer *t) {
+    ckpt__store_custom *c = ckpt__store_custom_of(s);
+    if (c->ops.list == NULL) return ckpt__error_set(CKPT_UNSUPPORTED, "this store has no function for it");
+    ckpt__store_custom_begin();
+    return ckpt__store_custom_end(c->ops.list(prefix, each, user, c->user), "list", t);
+}
+
+static ckpt_err ckpt__store_custom_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
+    ckpt__store_custom *c = ckpt__store_custom_of(s);
+    if (c->ops.remove == NULL) return ckpt__error_set(CKPT_UNSUPPORTED, "this store has no function for it");
+    ckpt__store_custom_begin();
+    return ckpt__store_custom_end(c->ops.remove(name, c->user), "remove", t);
+}
+
+static void ckpt__store_custom_close(ckpt_store *s) {
+    ckpt__store_custom *c = ckpt__store_custom_of(s);
+    if (c->ops.close != NULL) c->ops.close(c->user);
+}
+
+static const ckpt__store_table ckpt__store_custom_table = {
+    "custom", ckpt__store_custom_put, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__store_custom_fetch, ckpt__store_custom_stat,
+    ckpt__store_custom_list, ckpt__store_custom_remove, ckpt__store_custom_close
+};
+
+static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *ops, void *user) {
+    ckpt_err e = ckpt__store_new(out, &ckpt__store_custom_table, "custom://", NULL, sizeof(ckpt__store_custom));
+    if (e != CKPT_OK) return e;
+    ckpt__store_custom_of(*out)->ops = *ops;
+    ckpt__store_custom_of(*out)->user = user;
+    (*out)->creates_only = true;
+    (*out)->one_at_a_time = ops->one_at_a_time;
+    return CKPT_OK;
+}
+//------------------------------------------------------------------------------
+// >>s3         [O]  the store s3://: Amazon S3 and what speaks its protocol
+//
+// uses:    error memory platform text digest transfer http auth store
+// threads: any number of requests at once; what the servers taught us (region, clock, which checks
+//          they do) is kept per store behind one mutex
+//
+// Every request is signed anew for each attempt. Nothing is repeated here but what the reply itself explains:
+// another region, another clock, credentials that have run out, a feature that the server lacks; each once.
+// How the bytes are guarded on their way: over http the signature covers their SHA-256. Over TLS they are not
+// signed; the server gets their CRC-32, which counts only when its reply echoes it (older stores ignore the
+// header), else their MD5, else they are signed after all. No aws-chunked bodies and no trailers: R2, B2 and
+// older MinIO and Ceph refuse them.
+//------------------------------------------------------------------------------
+
+#ifndef CKPT_NO_REMOTE
+
+enum {
+    CKPT__S3_KEY_MAX = 1024,            // bytes of a key
+    CKPT__S3_PAGE_MAX = 16 << 20,       // bytes of a page of a listing
+    CKPT__S3_SMALL = 1 << 20,           // up to here the MD5 is computed too: an ETag that is the same saves a second look
+    CKPT__S3_COMPLETE_IDLE = 600        // seconds that the joining of parts may take without a sign of life
+};
+
+static const char *const ckpt__s3_empty_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+// How the server is made to check what it receives, the cheapest first.
+typedef enum ckpt__s3_guard { CKPT__S3_CRC, CKPT__S3_MD5, CKPT__S3_SIGNED } ckpt__s3_guard;
+
+// What is known of services by the end of their host names (their documentation, 2026).
+typedef struct ckpt__s3_service {
+    const char *host_end, *region;      // region: NULL us-east-1
+    bool        virtual_only;           // no path-style addresses
+    bool        conditions;             // If-None-Match works, with parts too
+    bool        no_conditions;
+    bool        no_checksums;           // x-amz-checksum-* is refused or not in use
+    unsigned    min_part;               // MiB; 0: 5
+} ckpt__s3_service;
+
+static const ckpt__s3_service ckpt__s3_services[] = {
+    { "amazonaws.com", NULL, false, true, false, false, 0 },
+    { "amazonaws.com.cn", NULL, false, true, false, false, 0 },
+    { "r2.cloudflarestorage.com", "auto", false, true, false, false, 0 },
+    { "backblazeb2.com", NULL, false, false, true, true, 0 },
+    { "cwobject.com", NULL, true, true, false, false, 15 },
+    { "cwlota.com", NULL, true, true, false, false, 15 },
+    { "storage.googleapis.com", "auto", false, false, true, true, 0 },
+    { "aliyuncs.com", NULL, true, false, false, true, 0 },
+};
+
+typedef struct ckpt__s3 {
+    ckpt__http      http;
+    ckpt__auth_aws  auth;
+    bool            has_http, has_auth, has_lock;
+    char           *bucket, *prefix;    // prefix: "" or "a/b/"
+    char           *endpoint;           // "host:port"; NULL: Amazon's, by region
+    char           *base;               // path of the endpoint, encoded: "" or "/base"
+    char           *acl, *storage_class, *encryption, *kms_key;     // NULL: not asked for
+    bool            tls;
+    bool            amazon;             // regions may be learnt, and are one system
+    bool            conditions;         // "create only" is known to hold for uploads in parts too
+    bool            dualstack, accelerate;
+    bool            in_host;            // virtual-host addressing
+    bool            guard_fixed;        // the caller chose
+    int             page;               // entries of a page of a listing
+    ckpt__os_mutex  lock;               // guards all below
+    char            region[64];
+    double          clock;              // seconds by which the servers are ahead of us
+    ckpt__s3_guard  guard;
+    bool            no_condition;       // If-None-Match was refused
+} ckpt__s3;
+
+// One request and its reply.
+typedef struct ckpt__s3_call {
+    ckpt_store          *store;
+    ckpt__s3            *s;
+    const char          *method;
+    const char          *name;          // NULL: of the bucket itself
+    ckpt__fields         query, headers;
+    const ckpt__body    *body;
+    const char          *hash;          // of the body, as it is signed; NULL: there is none
+    ckpt__sink          *sink;
+    size_t               reply_max;
+    double               idle_timeout_s;
+    bool                 quiet;         // its bytes are not those of an object
+    const char          *region;        // NULL: the store's
+    ckpt__transfer      *t;
+    ckpt__http_reply     reply;
+    // what it was signed with: another worker may have taught the store since
+    char                 sent_region[64];
+    double               sent_clock;
+    ckpt_credentials     used;
+    // of a reply that tells of a failure
+    char                 code[64], message[256], request_id[96], expected[64];
+} ckpt__s3_call;
+
+static ckpt__s3 *ckpt__s3_of(ckpt_store *store) {
+    return (ckpt__s3 *)store->impl;
+}
+
+//-- addresses -------------------------------------------------------------------
+
+// May the name be a label of a host? Such a bucket can be addressed as BUCKET.host.
+static bool ckpt__s3_is_label(const char *bucket) {
+    size_t n = strlen(bucket);
+    if (n < 3 || n > 63 || bucket[0] == '-' || bucket[n - 1] == '-') return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = bucket[i];
+        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-') return false;
+    }
+    return true;
+}
+
+static bool ckpt__s3_is_region(const char *text) {
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++) {
+        if (!(text[i] >= 'a' && text[i] <= 'z') && !(text[i] >= '0' && text[i] <= '9') && text[i] != '-') return false;
+    }
+    return n > 0 && n <= 32;
+}
+
+// The domain of a region's endpoints.
+static const char *ckpt__s3_domain(const char *region) {
+    static const char *const table[][2] = {
+        { "cn-", "amazonaws.com.cn" }, { "eusc-", "amazonaws.eu" }, { "us-isob-", "sc2s.sgov.gov" },
+        { "us-isof-", "csp.hci.ic.gov" }, { "eu-isoe-", "cloud.adc-e.uk" }, { "us-iso-", "c2s.ic.gov" } };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (ckpt__txt_starts(region, table[i][0])) return table[i][1];
+    }
+    return "amazonaws.com";
+}
+
+// The host of the requests, with the port where it is not the usual one.
+static void ckpt__s3_add_host(const ckpt__s3 *s, ckpt__buf *b, const char *region) {
+    if (s->in_host) ckpt__buf_fmt(b, "%s.", s->bucket);
+    if (s->endpoint != NULL) { ckpt__buf_text(b, s->endpoint); return; }
+    const char *domain = ckpt__s3_domain(region);
+    const char *dual = s->dualstack ? ".dualstack" : "";
+    bool first = strcmp(region, "us-east-1") == 0 || strcmp(region, "aws-global") == 0;     // whose names are older than regions
+    if (s->accelerate && s->in_host) ckpt__buf_fmt(b, "s3-accelerate%s.%s", dual, domain);
+    else if (first && !s->dualstack) ckpt__buf_fmt(b, "s3.%s", domain);
+    else ckpt__buf_fmt(b, "s3%s.%s.%s", dual, region, domain);
+}
+
+// The path of an object, or with NULL of the bucket, encoded as it is sent and signed.
+static void ckpt__s3_add_path(const ckpt__s3 *s, ckpt__buf *b, const char *name) {
+    ckpt__buf_text(b, s->base);
+    if (!s->in_host) {
+        ckpt__buf_byte(b, '/');
+        ckpt__txt_add_percent(b, s->bucket, strlen(s->bucket), false);
+    }
+    if (name == NULL) {
+        if (s->in_host) ckpt__buf_byte(b, '/');
+        return;
+    }
+    ckpt__buf_byte(b, '/');
+    ckpt__txt_add_percent(b, s->prefix, strlen(s->prefix), true);
+    ckpt__txt_add_percent(b, name, strlen(name), true);
+}
+
+static ckpt_err ckpt__s3_check_name(const ckpt__s3 *s, const char *name) {
+    size_t n = strlen(s->prefix) + strlen(name);
+    if (n > CKPT__S3_KEY_MAX)
+        return ckpt__error_set(CKPT_ARG, "the key has %zu bytes, and S3 allows %d", n, (int)CKPT__S3_KEY_MAX);
+    if (!ckpt__txt_utf8(name, strlen(name))) return ckpt__error_set(CKPT_ARG, "the key is not valid UTF-8, which S3 demands");
+    return CKPT_OK;
+}
+
+//-- one request -----------------------------------------------------------------
+
+static void ckpt__s3_call_init(ckpt__s3_call *c, ckpt_store *store, const char *method, const char *name, ckpt__transfer *t) {
+    memset(c, 0, sizeof *c);
+    c->store = store;
+    c->s = ckpt__s3_of(store);
+    c->method = method;
+    c->name = name;
+    c->t = t;
+    ckpt__fields_init(&c->query, &store->allocator);
+    ckpt__fields_init(&c->headers, &store->allocator);
+    ckpt__http_reply_init(&c->reply, &store->allocator);
+}
+
+static void ckpt__s3_call_free(ckpt__s3_call *c) {
+    ckpt__fields_free(&c->query);
+    ckpt__fields_free(&c->headers);
+    ckpt__http_reply_free(&c->reply);
+    OPENSSL_cleanse(&c->used, sizeof c->used);
+}
+
+// Signs and sends once. CKPT_OK: there is a reply, whatever it says.
+static ckpt_err ckpt__s3_send(ckpt__s3_call *c) {
+    ckpt__s3 *s = c->s;
+    const ckpt_allocator *a = &c->store->allocator;
+    const char *region = c->sent_region;
+    ckpt__os_mutex_lock(&s->lock);
+    (void)snprintf(c->sent_region, sizeof c->sent_region, "%s", c->region != NULL ? c->region : s->region);
+    c->sent_clock = s->clock;
+    ckpt__os_mutex_unlock(&s->lock);
+    ckpt_err e = ckpt__auth_aws_get(&s->auth, &c->used, c->t);
+    if (e != CKPT_OK) return e;
+    ckpt__buf host, path, query, url;
+    ckpt__fields headers;
+    ckpt__buf_init(&host, a);
+    ckpt__buf_init(&path, a);
+    ckpt__buf_init(&query, a);
+    ckpt__buf_init(&url, a);
+    ckpt__fields_init(&headers, a);
+    ckpt__s3_add_host(s, &host, region);
+    ckpt__s3_add_path(s, &path, c->name);
+    e = ckpt__auth_query(&query, &c->query);
+    ckpt__fields_add(&headers, "host", ckpt__buf_cstr(&host));
+    ckpt__buf_add(&headers.text, c->headers.text.data, c->headers.text.len);
+    ckpt__buf_fmt(&url, "%s://%s%s%s%s", s->tls ? "https" : "http", ckpt__buf_cstr(&host), ckpt__buf_cstr(&path),
+                  query.len > 0 ? "?" : "", ckpt__buf_cstr(&query));
+    const char *address = ckpt__buf_cstr(&url);
+    const ckpt_err errs[] = { c->headers.text.err, c->query.text.err, url.err, host.err, path.err, query.err };
+    for (size_t i = 0; i < sizeof errs / sizeof errs[0] && e == CKPT_OK; i++) e = errs[i];
+    if (e == CKPT_OK) {
+        const char *signing = strcmp(region, "aws-global") == 0 ? "us-east-1" : region;
+        ckpt__auth_scope scope = { signing, "s3", &c->used, ckpt__os_time() + c->sent_clock };
+        e = ckpt__auth_sigv4(&headers, &scope, c->method, ckpt__buf_cstr(&path), ckpt__buf_cstr(&query),
+                             c->hash != NULL ? c->hash : ckpt__s3_empty_sha256);
+    }
+    if (e == CKPT_OK) {
+        ckpt__http_request q;
+        memset(&q, 0, sizeof q);
+        q.method = c->method;
+        q.url = address;
+        q.headers = &headers;
+        q.body = c->body;
+        q.sink = c->sink;
+        q.reply_max = c->reply_max;
+        q.idle_timeout_s = c->idle_timeout_s;
+        q.no_redact = true;
+        q.transfer = c->t;
+        e = ckpt__http_run(&s->http, &q, &c->reply);
+    }
+    ckpt__buf_free(&host);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&query);
+    ckpt__buf_free(&url);
+    ckpt__fields_free(&headers);
+    return e;
+}
+
+//-- what a refusal says ---------------------------------------------------------
+
+// One line of printable text of at most cap - 1 bytes, whatever the server sent.
+static void ckpt__s3_clean(char *out, size_t cap, const char *p, size_t n) {
+    size_t len = 0;
+    for (size_t i = 0; i < n && len + 1 < cap; i++) {
+        unsigned char c = (unsigned char)p[i];
+        bool blank = c <= ' ' || c == 0x7F;
+        if (blank && (len == 0 || out[len - 1] == ' ')) continue;
+        out[len++] = blank ? ' ' : (char)c;
+    }
+    while (len > 0 && out[len - 1] == ' ') len--;
+    out[len] = 0;
+    if (len + 1 == cap) ckpt__error_trim(out, len);
+    if (ckpt__txt_utf8(out, strlen(out))) return;
+    for (char *q = out; *q != 0; q++) {
+        if ((unsigned char)*q >= 0x80) *q = '?';
+    }
+}
+
+// The text of the first element of that name in the reply; "" when there is none.
+static void ckpt__s3_field(ckpt__s3_call *c, char *out, size_t cap, const char *name) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, &c->store->allocator);
+    out[0] = 0;
+    if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, name)) ckpt__s3_clean(out, cap, text.data, text.len);
+    ckpt__buf_free(&text);
+}
+
+// Reads the code and the message of an error. Only these are kept: some servers send the signed request back.
+static void ckpt__s3_read_error(ckpt__s3_call *c) {
+    c->code[0] = c->message[0] = c->expected[0] = 0;
+    const char *id = ckpt__fields_get(&c->reply.headers, "x-amz-request-id");
+    ckpt__s3_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
+    if (c->reply.body.len > 0) {
+        ckpt__s3_field(c, c->code, sizeof c->code, "Code");
+        ckpt__s3_field(c, c->message, sizeof c->message, "Message");
+        ckpt__s3_field(c, c->expected, sizeof c->expected, "Region");
+        if (c->request_id[0] == 0) ckpt__s3_field(c, c->request_id, sizeof c->request_id, "RequestId");
+    }
+    const char *region = ckpt__fields_get(&c->reply.headers, "x-amz-bucket-region");
+    if (region != NULL) ckpt__s3_clean(c->expected, sizeof c->expected, region, strlen(region));
+    if (!ckpt__s3_is_region(c->expected)) c->expected[0] = 0;
+    bool secret = c->used.secret_access_key[0] != 0 && strstr(c->message, c->used.secret_access_key) != NULL;
+    if (secret || (c->used.session_token[0] != 0 && strstr(c->message, c->used.session_token) != NULL)) c->message[0] = 0;
+}
+
+static bool ckpt__s3_is(const ckpt__s3_call *c, const char *code) {
+    return strcmp(c->code, code) == 0;
+}
+
+static bool ckpt__s3_is_any(const ckpt__s3_call *c, const char *const *codes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(c->code, codes[i]) == 0) return true;
+    }
+    return false;
+}
+#define CKPT__S3_IS_ANY(c, codes) ckpt__s3_is_any(c, codes, sizeof(codes) / sizeof((codes)[0]))
+
+// Does the message speak of this, in any case of letters?
+static bool ckpt__s3_says(const ckpt__s3_call *c, const char *word) {
+    size_t n = strlen(word);
+    for (const char *p = c->message; strlen(p) >= n; p++) {
+        ckpt__view v = { p, n };
+        if (ckpt__txt_eq_nocase(v, word)) return true;
+    }
+    return false;
+}
+
+// Codes whose meaning is not that of their status.
+typedef struct ckpt__s3_meaning {
+    const char *code;
+    ckpt_err    err;
+    bool        transient, throttled;
+    const char *advice;
+} ckpt__s3_meaning;
+
+static const ckpt__s3_meaning ckpt__s3_meanings[] = {
+    { "SlowDown", CKPT_NET, true, true, "" },
+    { "ServiceUnavailable", CKPT_NET, true, true, "" },
+    { "Throttling", CKPT_NET, true, true, "" },
+    { "ThrottlingException", CKPT_NET, true, true, "" },
+    { "ThrottledException", CKPT_NET, true, true, "" },
+    { "RequestThrottled", CKPT_NET, true, true, "" },
+    { "RequestThrottledException", CKPT_NET, true, true, "" },
+    { "TooManyRequests", CKPT_NET, true, true, "" },
+    { "TooManyRequestsException", CKPT_NET, true, true, "" },
+    { "ProvisionedThroughputExceededException", CKPT_NET, true, true, "" },
+    { "RequestLimitExceeded", CKPT_NET, true, true, "" },
+    { "BandwidthLimitExceeded", CKPT_NET, true, true, "" },
+    { "LimitExceededException", CKPT_NET, true, true, "" },
+    { "TransactionInProgressException", CKPT_NET, true, true, "" },
+    { "PriorRequestNotComplete", CKPT_NET, true, true, "" },
+    { "EC2ThrottledException", CKPT_NET, true, true, "" },
+    { "InternalError", CKPT_NET, true, false, "" },
+    { "InternalErrors", CKPT_NET, true, false, "" },
+    { "OperationAborted", CKPT_NET, true, false, "" },
+    { "ConditionalRequestConflict", CKPT_NET, true, false, "" },
+    { "RequestTimeout", CKPT_NET, true, false, "" },
+    { "RequestTimeoutException", CKPT_NET, true, false, "" },
+    { "IncompleteBody", CKPT_NET, true, false, "" },
+    { "MissingContentLength", CKPT_NET, false, false, "; a proxy on the way may have taken it out" },
+    { "BadDigest", CKPT_CORRUPT, true, false, "; the bytes changed on their way, or while they were read" },
+    { "XAmzContentSHA256Mismatch", CKPT_CORRUPT, true, false, "; the bytes changed on their way, or while they were read" },
+    { "XAmzContentChecksumMismatch", CKPT_CORRUPT, true, false, "; the bytes changed on their way, or while they were read" },
+    { "InvalidRange", CKPT_CORRUPT, true, false, "; the object is shorter than it was" },
+    { "ExpiredToken", CKPT_AUTH, false, false, "; the credentials have run out: renew them" },
+    { "ExpiredTokenException", CKPT_AUTH, false, false, "; the credentials have run out: renew them" },
+    { "TokenRefreshRequired", CKPT_AUTH, false, false, "; the credentials have run out: renew them" },
+    { "InvalidToken", CKPT_AUTH, false, false, "; the session token is wrong (AWS_SESSION_TOKEN)" },
+    { "InvalidAccessKeyId", CKPT_AUTH, false, false,
+      "; the server does not know this access key: check AWS_ACCESS_KEY_ID or the profile, and the endpoint" },
+    { "SignatureDoesNotMatch", CKPT_AUTH, false, false,
+      "; the secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY or the profile" },
+    { "AccessDenied", CKPT_AUTH, false, false, "; these credentials do not have the permission for it" },
+    { "RequestExpired", CKPT_AUTH, false, false, "" },
+    { "AuthorizationHeaderMalformed", CKPT_AUTH, false, false, "" },
+    { "InvalidBucketName", CKPT_ARG, false, false, "" },
+    { "KeyTooLongError", CKPT_ARG, false, false, "" },
+    { "EntityTooSmall", CKPT_ARG, false, false, "; parts must be larger here" },
+    { "EntityTooLarge", CKPT_ARG, false, false, "; it is larger than this server takes" },
+    { "NoSuchKey", CKPT_NOT_FOUND, false, false, "; there is no such object" },
+    { "NoSuchUpload", CKPT_NOT_FOUND, false, false, "; the upload in parts is gone" },
+    { "InvalidPart", CKPT_NOT_FOUND, false, false, "; the upload has lost a part and must begin anew" },
+    { "PreconditionFailed", CKPT_EXISTS, false, false, "" },
+    { "NotImplemented", CKPT_UNSUPPORTED, false, false, "" },
+    { "MethodNotAllowed", CKPT_UNSUPPORTED, false, false, "" },
+    { "QuotaExceeded", CKPT_NO_SPACE, false, false, "; the quota of the bucket or user is used up" },
+    { "XMinioStorageFull", CKPT_NO_SPACE, false, false, "; the server's disks are full" },
+    { "InsufficientCapacity", CKPT_NO_SPACE, true, false, "" },
+};
+
+static ckpt_err ckpt__s3_class(int status) {
+    switch (status) {
+        case 401: case 403: case 407: return CKPT_AUTH;
+        case 404: return CKPT_NOT_FOUND;
+        case 405: case 501: return CKPT_UNSUPPORTED;
+        case 412: return CKPT_EXISTS;
+        case 413: return CKPT_ARG;
+        case 416: return CKPT_CORRUPT;
+        case 507: return CKPT_NO_SPACE;
+        default: return CKPT_NET;
+    }
+}
+
+// What to do about it, where the server's words do not say; text has room for cap bytes.
+static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
+    const ckpt__s3 *s = c->s;
+    double off = c->reply.date > 0.0 ? c->reply.date - ckpt__os_time() : 0.0;
+    int status = c->reply.status;
+    text[0] = 0;
+    if (ckpt__s3_is(c, "RequestTimeTooSkewed")) {
+        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
+                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+    } else if (ckpt__s3_is(c, "NoSuchBucket") || (status == 404 && c->name == NULL)) {
+        (void)snprintf(text, cap, "; there is no bucket '%s' at %s: make it, or check its name and the endpoint", s->bucket,
+                       s->endpoint != NULL ? s->endpoint : "Amazon S3");
+    } else if (status >= 300 && status < 400) {
+        (void)snprintf(text, cap, "; it wants to send us elsewhere, which is not followed: check the endpoint and the region");
+    } else if (c->expected[0] != 0) {
+        (void)snprintf(text, cap, "; the bucket's region is %s: set AWS_REGION", c->expected);
+    } else if (status == 403 && c->code[0] == 0) {
+        (void)snprintf(text, cap, "; the keys are wrong, or lack the permission (%s)",
+                       "where objects may not be listed, S3 says so of missing ones too");
+    } else if (status == 404 && c->code[0] == 0) {
+        (void)snprintf(text, cap, "; there is no such object in bucket '%s', or no such bucket", s->bucket);
+    }
+}
+
+// The failure that a reply tells of: its sentence, its class, and what may be done about it.
+static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
+    char advice[320];
+    ckpt__http_judge(&c->reply, c->t);
+    ckpt_err e = ckpt__s3_class(c->reply.status);
+    ckpt__s3_advise(c, advice, sizeof advice);
+    for (size_t i = 0; i < sizeof ckpt__s3_meanings / sizeof ckpt__s3_meanings[0]; i++) {
+        const ckpt__s3_meaning *m = &ckpt__s3_meanings[i];
+        if (!ckpt__s3_is(c, m->code)) continue;
+        e = m->err;
+        c->t->transient = c->t->transient || m->transient;
+        c->t->throttled = c->t->throttled || m->throttled;
+        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
+        break;
+    }
+    if (e == CKPT_CORRUPT) c->t->transient = true;
+    return ckpt__error_set(e, "the server answered %d%s%s%s%s%s%s%s%s", c->reply.status, c->code[0] != 0 ? " " : "", c->code,
+                           c->message[0] != 0 ? ": " : "", c->message, c->request_id[0] != 0 ? " (request " : "", c->request_id,
+                           c->request_id[0] != 0 ? ")" : "", advice);
+}
+
+//-- what a refusal teaches ------------------------------------------------------
+
+static void ckpt__s3_set_region(ckpt__s3 *s, const ckpt_store *store, const char *region) {
+    char before[64];
+    ckpt__os_mutex_lock(&s->lock);
+    memcpy(before, s->region, sizeof before);
+    (void)snprintf(s->region, sizeof s->region, "%s", region);
+    ckpt__os_mutex_unlock(&s->lock);
+    if (strcmp(before, region) != 0)
+        ckpt__error_log(&store->logger, CKPT_LOG_INFO, "%s is in region %s, not %s", store->uri, region, before);
+}
+
+// Does the reply say that the bucket is elsewhere? Only Amazon's regions are one system in which that helps.
+static bool ckpt__s3_is_elsewhere(const ckpt__s3_call *c) {
+    static const char *const codes[] = { "PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed",
+                                         "IllegalLocationConstraintException" };
+    int status = c->reply.status;
+    if (!c->s->amazon) return false;
+    if (status == 301 || status == 302 || status == 307 || CKPT__S3_IS_ANY(c, codes)) return true;
+    return status == 400 && c->reply.body.len == 0 && c->expected[0] != 0;
+}
+
+// Learns where the bucket is: from the reply, else by asking for the bucket, whose region is told even to strangers. The
+// new host is made of a checked region: nothing is sent to where a reply points.
+static bool ckpt__s3_learn_region(ckpt__s3_call *c) {
+    if (!ckpt__s3_is_elsewhere(c) || c->region != NULL) return false;
+    if (c->expected[0] == 0 && c->s->endpoint == NULL) {
+        ckpt__s3_call ask;
+        ckpt__transfer t = *c->t;
+        t.moved = NULL;
+        ckpt__s3_call_init(&ask, c->store, "HEAD", NULL, &t);
+        ask.region = "us-east-1";
+        if (ckpt__s3_send(&ask) == CKPT_OK) {
+            ckpt__s3_read_error(&ask);
+            memcpy(c->expected, ask.expected, sizeof c->expected);
+        }
+        ckpt__s3_call_free(&ask);
+    }
+    if (c->expected[0] == 0 || strcmp(c->expected, c->sent_region) == 0) return false;
+    ckpt__s3_set_region(c->s, c->store, c->expected);
+    return true;
+}
+
+// Signatures hold for 15 minutes: a machine whose clock is further off signs with the server's time. A HEAD is refused
+// without a reason, so that its Date must do.
+static bool ckpt__s3_learn_clock(ckpt__s3_call *c) {
+    ckpt__s3 *s = c->s;
+    bool told = ckpt__s3_is(c, "RequestTimeTooSkewed") || ckpt__s3_is(c, "RequestExpired");
+    if (c->reply.date <= 0.0 || (c->reply.status != 403 && !told)) return false;
+    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
+    if (off < 60.0 && off > -60.0) return false;
+    if (!told && off < 600.0 && off > -600.0) return false;
+    ckpt__os_mutex_lock(&s->lock);
+    double news = ahead - s->clock;
+    s->clock = ahead;
+    ckpt__os_mutex_unlock(&s->lock);
+    if (news > 60.0 || news < -60.0)
+        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN,
+                        "%s: this machine's clock is %.0f minutes %s the server's, whose time is used: set it right",
+                        c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0, ahead < 0 ? "ahead of" : "behind");
+    return true;
+}
+
+// Have the credentials run out? Then the next request asks for new ones.
+static bool ckpt__s3_learn_expiry(ckpt__s3_call *c) {
+    static const char *const codes[] = { "ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired" };
+    bool head = c->reply.status == 400 && strcmp(c->method, "HEAD") == 0 && c->used.session_token[0] != 0;
+    if (!head && !CKPT__S3_IS_ANY(c, codes)) return false;
+    ckpt__auth_aws_expired(&c->s->auth, &c->used);
+    return true;
+}
+
+// Sends, and sends again once for each thing that the server taught. CKPT_OK: a status of 2xx; any other reply has become a
+// failure, whose status and code the caller may look at. Without a reply the status is 0.
+static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
+    bool moved = false, clocked = false, renewed = false;
+    uint64_t *counter = c->t->moved;
+    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    if (c->quiet) c->t->moved = NULL;
+    ckpt_err e;
+    for (;;) {
+        c->code[0] = c->message[0] = c->expected[0] = c->request_id[0] = 0;
+        c->reply.status = 0;
+        e = ckpt__s3_send(c);
+        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
+        if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
+        ckpt__s3_read_error(c);
+        bool again = false, expired = ckpt__s3_learn_expiry(c);
+        if (!moved && ckpt__s3_learn_region(c)) again = moved = true;
+        else if (!clocked && ckpt__s3_learn_clock(c)) again = clocked = true;
+        else if (!renewed && expired) again = renewed = true;
+        if (!again) {
+            e = ckpt__s3_fail(c);
+            c->t->expired = expired;
+            break;
+        }
+        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+    }
+    c->t->moved = counter;
+    return e;
+}
+
+// A failure that another try may cure.
+static ckpt_err ckpt__s3_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
+    return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
+}
+
+//-- looking at an object --------------------------------------------------------
+
+static bool ckpt__s3_read_size(const char *text, uint64_t *size) {
+    int64_t n = 0;
+    if (text == NULL || !ckpt__txt_int(ckpt__txt_view(text), &n) || n < 0) return false;
+    *size = (uint64_t)n;
+    return true;
+}
+
+// Eight hexadecimal digits, as they are kept with an object.
+static bool ckpt__s3_read_crc(const char *text, uint32_t *crc) {
+    *crc = 0;
+    if (text == NULL || strlen(text) != 8) return false;
+    for (int i = 0; i < 8; i++) {
+        int digit = ckpt__txt_hex_digit(text[i]);
+        if (digit < 0) return false;
+        *crc = *crc << 4 | (uint32_t)digit;
+    }
+    return true;
+}
+
+static void ckpt__s3_add_base64_crc(ckpt__buf *b, uint32_t crc) {
+    unsigned char bytes[4];
+    for (int i = 0; i < 4; i++) bytes[i] = (unsigned char)(crc >> (24 - 8 * i));
+    ckpt__txt_add_base64(b, bytes, sizeof bytes);
+    (void)ckpt__buf_cstr(b);
+}
+
+// Copies a text that must fit whole; false: it does not.
+static bool ckpt__s3_copy(char *out, size_t cap, const char *text) {
+    size_t n = text != NULL ? strlen(text) : 0;
+    out[0] = 0;
+    if (n >= cap) return false;
+    if (n > 0) memcpy(out, text, n + 1);
+    return true;
+}
+
+static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt__s3_call c;
+    memset(out, 0, sizeof *out);
+    ckpt__s3_call_init(&c, store, "HEAD", name, t);
+    ckpt_err e = ckpt__s3_run(&c);
+    if (e == CKPT_OK) {
+        const ckpt__fields *h = &c.reply.headers;
+        const char *modified = ckpt__fields_get(h, "last-modified");
+        if (!ckpt__s3_read_size(ckpt__fields_get(h, "content-length"), &out->size))
+            e = ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
+        if (!ckpt__s3_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
+        if (!ckpt__s3_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-amz-meta-ckpt-mark"))) out->mark[0] = 0;
+        out->has_crc = ckpt__s3_read_crc(ckpt__fields_get(h, "x-amz-meta-ckpt-crc32"), &out->crc);
+        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+    }
+    ckpt__s3_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
+    return e == CKPT_OK ? ckpt__s3_head(store, name, out, t) : e;
+}
+
+// Is the object the one that an upload with this mark has made? Says nothing of failures.
+static bool ckpt__s3_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *t;
+    ckpt__error_record kept;
+    look.moved = NULL;
+    if (mark == NULL || mark[0] == 0) return false;
+    ckpt__error_take(&kept);
+    bool ours = ckpt__s3_head(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
+    ckpt__error_last = kept;
+    return ours;
+}
+
+// After the server has acknowledged an object: it must be there in full and be this upload's. Who may write but not read
+// cannot look, and takes the server's word.
+static ckpt_err ckpt__s3_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *t;
+    look.moved = NULL;
+    ckpt_err e = ckpt__s3_head(store, name, &there, &look);
+    if (e == CKPT_OK && there.size != size) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
+                            (unsigned long long)there.size);
+    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
+    } else if (e == CKPT_AUTH) {
+        ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
+                        ckpt__error_last.text);
+        return CKPT_OK;
+    } else if (e == CKPT_NOT_FOUND) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
+    }
+    if (e == CKPT_OK) return CKPT_OK;
+    t->transient = look.transient || e == CKPT_CORRUPT;
+    t->throttled = look.throttled;
+    t->retry_after = look.retry_after;
+    t->status = look.status;
+    t->unsure = true;
+    return e;
+}
+
+//-- guarding the bytes ----------------------------------------------------------
+
+static ckpt__s3_guard ckpt__s3_guard_now(ckpt__s3 *s) {
+    ckpt__os_mutex_lock(&s->lock);
+    ckpt__s3_guard guard = s->guard;
+    ckpt__os_mutex_unlock(&s->lock);
+    return guard;
+}
+
+// Gives up a way of guarding that this server does not have; false: it was the caller's own choice.
+static bool ckpt__s3_weaken(ckpt_store *store, ckpt__s3_guard from, const char *why) {
+    static const char *const names[] = { "CRC-32", "MD5", "SHA-256" };
+    ckpt__s3 *s = ckpt__s3_of(store);
+    if (s->guard_fixed || from == CKPT__S3_SIGNED) return false;
+    ckpt__os_mutex_lock(&s->lock);
+    bool first = s->guard == from;
+    if (first) s->guard = from == CKPT__S3_CRC ? CKPT__S3_MD5 : CKPT__S3_SIGNED;
+    ckpt__os_mutex_unlock(&s->lock);
+    if (first) ckpt__error_log(&store->logger, CKPT_LOG_INFO, "%s: the server %s; uploads are checked by %s from now on",
+                               store->uri, why, names[from + 1]);
+    return true;
+}
+
+// The sums of a body and the headers that make the server compare them. hash has room for 65 characters; *guard may become
+// a stronger one when the system has no MD5.
+static ckpt_err ckpt__s3_guard_body(ckpt__s3_call *c, ckpt__s3_guard *guard, bool with_md5, ckpt__transfer_sums *sums,
+                                    char *hash) {
+    unsigned what = CKPT__SUM_CRC32;
+    if (*guard == CKPT__S3_MD5 || with_md5) what |= (unsigned)CKPT__SUM_MD5;
+    if (*guard == CKPT__S3_SIGNED) what |= (unsigned)CKPT__SUM_SHA256;
+    ckpt_err e = ckpt__transfer_digest(c->body, what, sums);
+    if (e == CKPT_OK && *guard == CKPT__S3_MD5 && (sums->has & (unsigned)CKPT__SUM_MD5) == 0) {
+        (void)ckpt__s3_weaken(c->store, CKPT__S3_MD5, "would need MD5, which this system forbids");
+        *guard = CKPT__S3_SIGNED;
+        e = ckpt__transfer_digest(c->body, CKPT__SUM_CRC32 | CKPT__SUM_SHA256, sums);
+    }
+    if (e == CKPT_OK && *guard == CKPT__S3_SIGNED && (sums->has & (unsigned)CKPT__SUM_SHA256) == 0)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "OpenSSL has no SHA-256 here");
+    if (e != CKPT_OK) return e;
+    ckpt__buf text;
+    ckpt__buf_init(&text, &c->store->allocator);
+    (void)snprintf(hash, 65, "UNSIGNED-PAYLOAD");
+    if (*guard == CKPT__S3_CRC) {
+        ckpt__s3_add_base64_crc(&text, sums->crc);
+        ckpt__fields_add(&c->headers, "x-amz-checksum-crc32", ckpt__buf_cstr(&text));
+    } else if (*guard == CKPT__S3_MD5) {
+        ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
+        ckpt__fields_add(&c->headers, "content-md5", ckpt__buf_cstr(&text));
+    } else {
+        ckpt__txt_add_hex(&text, sums->sha256, sizeof sums->sha256);
+        (void)snprintf(hash, 65, "%s", ckpt__buf_cstr(&text));
+    }
+    c->hash = hash;
+    e = text.err;
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// After a success: was the CRC looked at? The header is echoed by servers that do.
+static bool ckpt__s3_is_echoed(ckpt__s3_call *c, const ckpt__transfer_sums *sums) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, &c->store->allocator);
+    ckpt__s3_add_base64_crc(&text, sums->crc);
+    const char *echo = ckpt__fields_get(&c->reply.headers, "x-amz-checksum-crc32");
+    bool echoed = echo != NULL && text.err == CKPT_OK && strcmp(echo, text.data) == 0;
+    ckpt__buf_free(&text);
+    return echoed;
+}
+
+// After a refusal: does the server lack the guard that was used? Then another is in force now.
+static bool ckpt__s3_is_unguarded(ckpt__s3_call *c, ckpt__s3_guard guard) {
+    static const char *const damaged[] = { "BadDigest", "XAmzContentChecksumMismatch" };       // the guard has done its work
+    int status = c->reply.status;
+    bool silent = status == 501 && c->message[0] == 0;
+    if ((status != 400 && status != 403 && status != 501) || CKPT__S3_IS_ANY(c, damaged)) return false;
+    if (guard != CKPT__S3_SIGNED && (ckpt__s3_says(c, "content-sha256") || ckpt__s3_is(c, "XAmzContentSHA256Mismatch"))) {
+        while (ckpt__s3_weaken(c->store, guard, "wants bodies to be signed") && guard != CKPT__S3_MD5) guard = CKPT__S3_MD5;
+        return !c->s->guard_fixed;
+    }
+    if (guard == CKPT__S3_CRC && (ckpt__s3_says(c, "checksum") || silent))
+        return ckpt__s3_weaken(c->store, guard, "takes no x-amz-checksum-crc32");
+    if (guard == CKPT__S3_MD5 && (ckpt__s3_says(c, "md5") || ckpt__s3_is(c, "InvalidDigest") || silent))
+        return ckpt__s3_weaken(c->store, guard, "takes no Content-MD5");
+    return false;
+}
+
+//-- writing ---------------------------------------------------------------------
+
+// What is kept with an object, at its PUT or when its upload in parts begins.
+static ckpt_err ckpt__s3_add_object(ckpt__s3_call *c, const char *mark, bool has_crc, uint32_t crc) {
+    const ckpt__s3 *s = c->s;
+    char text[16];
+    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)crc);
+    if (s->acl != NULL) ckpt__fields_add(&c->headers, "x-amz-acl", s->acl);
+    if (s->storage_class != NULL) ckpt__fields_add(&c->headers, "x-amz-storage-class", s->storage_class);
+    if (s->encryption != NULL) ckpt__fields_add(&c->headers, "x-amz-server-side-encryption", s->encryption);
+    if (s->kms_key != NULL) ckpt__fields_add(&c->headers, "x-amz-server-side-encryption-aws-kms-key-id", s->kms_key);
+    if (mark != NULL && mark[0] != 0) ckpt__fields_add(&c->headers, "x-amz-meta-ckpt-mark", mark);
+    if (has_crc) ckpt__fields_add(&c->headers, "x-amz-meta-ckpt-crc32", text);
+    return c->headers.text.err;
+}
+
+// Adds the condition that nothing of that name exists; false: this server has none.
+static bool ckpt__s3_add_condition(ckpt__s3_call *c) {
+    ckpt__os_mutex_lock(&c->s->lock);
+    bool can = !c->s->no_condition;
+    ckpt__os_mutex_unlock(&c->s->lock);
+    if (can) ckpt__fields_add(&c->headers, "if-none-match", "*");
+    return can;
+}
+
+// After a refusal: is it the condition that the server lacks? Then it is left out from now on.
+static bool ckpt__s3_is_unconditional(ckpt__s3_call *c) {
+    int status = c->reply.status;
+    bool it = (status == 501 && (c->message[0] == 0 || ckpt__s3_says(c, "header") || ckpt__s3_says(c, "condition"))) ||
+              ((status == 400 || status == 501) && (ckpt__s3_says(c, "if-none-match") || ckpt__s3_says(c, "conditional")));
+    if (!it) return false;
+    ckpt__os_mutex_lock(&c->s->lock);
+    c->s->no_condition = true;
+    ckpt__os_mutex_unlock(&c->s->lock);
+    ckpt__error_log(&c->store->logger, CKPT_LOG_INFO, "%s: the server cannot be told to create only", c->store->uri);
+    return true;
+}
+
+// Does the ETag say that the server has the very bytes? One that differs says nothing: encrypted objects have others.
+static bool ckpt__s3_etag_fits(ckpt__s3_call *c, const ckpt__transfer_sums *sums) {
+    const char *etag = ckpt__fields_get(&c->reply.headers, "etag");
+    ckpt__buf text;
+    if (etag == NULL || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return false;
+    ckpt__buf_init(&text, &c->store->allocator);
+    ckpt__txt_add_hex(&text, sums->md5, sizeof sums->md5);
+    if (etag[0] == '"') etag++;
+    bool fits = text.err == CKPT_OK && strncmp(etag, ckpt__buf_cstr(&text), 32) == 0 && (etag[32] == 0 || etag[32] == '"');
+    ckpt__buf_free(&text);
+    return fits;
+}
+
+// What one try of a PUT found out.
+typedef struct ckpt__s3_try {
+    bool created;                       // an object was made, unguarded, by an earlier try of the same call
+    bool again;                         // the server lacks something that was asked for: once more without
+    bool proven;                        // the ETag is the MD5 of the bytes
+} ckpt__s3_try;
+
+static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, ckpt__s3_try *now) {
+    ckpt__s3_call c;
+    ckpt__transfer_sums sums;
+    char hash[65];
+    ckpt__s3_call_init(&c, store, "PUT", p->name, p->t);
+    ckpt__s3_guard guard = ckpt__s3_guard_now(c.s);
+    c.body = p->body;
+    now->again = now->proven = false;
+    ckpt_err e = ckpt__s3_add_object(&c, p->mark, p->has_crc, p->crc);
+    if (e == CKPT_OK) e = ckpt__s3_guard_body(&c, &guard, p->body->size <= CKPT__S3_SMALL, &sums, hash);
+    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
+                            (unsigned long)p->crc);
+    if (e != CKPT_OK) { ckpt__s3_call_free(&c); return e; }
+    bool condition = !p->overwrite && !now->created && ckpt__s3_add_condition(&c);
+    e = ckpt__s3_run(&c);
+    if (e == CKPT_OK) {
+        if (guard == CKPT__S3_CRC && !ckpt__s3_is_echoed(&c, &sums))
+            now->again = now->created = ckpt__s3_weaken(store, guard, "does not look at x-amz-checksum-crc32");
+        now->proven = ckpt__s3_etag_fits(&c, &sums);
+    } else if (c.reply.status == 412 && condition) {
+        p->t->transient = false;
+        e = ckpt__s3_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK :
+            ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    } else if (c.reply.status != 0) {
+        now->again = (condition && ckpt__s3_is_unconditional(&c)) || ckpt__s3_is_unguarded(&c, guard);
+    }
+    ckpt__s3_call_free(&c);
+    return e;
+}
+
+// One try more for each thing that the server may lack: the CRC, the MD5, the condition.
+static ckpt_err ckpt__s3_put(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__s3_try now = { false, false, false };
+    uint64_t before = p->t->moved != NULL ? ckpt__os_load64(p->t->moved) : 0;
+    ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), p->name);
+    if (e != CKPT_OK) return e;
+    for (int tries = 0; tries < 5; tries++) {
+        e = ckpt__s3_put_once(store, p, &now);
+        if (!now.again) break;
+        ckpt__transfer_begin(p->t);
+        if (p->t->moved != NULL) (void)ckpt__os_add64(p->t->moved, before - ckpt__os_load64(p->t->moved));
+    }
+    if (e == CKPT_OK && !now.proven) e = ckpt__s3_confirm(store, p->name, p->mark, p->body->size, p->t);
+    return e;
+}
+
+//-- writing in parts ------------------------------------------------------------
+
+// The name of an upload is the server's, and behind a blank whether each part was declared to have a CRC: then each must
+// have one, and they are repeated at the end.
+static const char ckpt__s3_with_crc[] = " crc32";
+
+static bool ckpt__s3_has_crc(const char *upload_id) {
+    return ckpt__txt_ends(upload_id, ckpt__s3_with_crc);
+}
+
+// A call about an upload in parts.
+static ckpt_err ckpt__s3_multi_init(ckpt__s3_call *c, ckpt_store *store, const char *method, const ckpt__store_multi *m) {
+    ckpt__s3_call_init(c, store, method, m->name, m->t);
+    ckpt_err e = ckpt__s3_check_name(c->s, m->name);
+    size_t n = strlen(m->upload_id);
+    if (ckpt__s3_has_crc(m->upload_id)) n -= sizeof ckpt__s3_with_crc - 1;
+    ckpt__buf_text(&c->query.text, "uploadId");
+    ckpt__buf_byte(&c->query.text, 0);
+    ckpt__buf_add(&c->query.text, m->upload_id, n);
+    ckpt__buf_byte(&c->query.text, 0);
+    return e == CKPT_OK ? c->query.text.err : e;
+}
+
+// The decoded text of an element in a reply.
+static ckpt_err ckpt__s3_reply_text(const ckpt__s3_call *c, ckpt__buf *out, const char *name) {
+    out->len = 0;
+    bool found = ckpt__xml_get(out, c->reply.body.data, c->reply.body.len, name);
+    (void)ckpt__buf_cstr(out);
+    if (out->err != CKPT_OK) return out->err;
+    if (found && out->len > 0 && strlen(out->data) == out->len) return CKPT_OK;
+    c->t->transient = true;
+    return ckpt__error_set(CKPT_NET, "the server answered 200 without a <%s>", name);
+}
+
+static ckpt_err ckpt__s3_begin_once(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id, bool *again) {
+    ckpt__s3_call c;
+    ckpt__s3_call_init(&c, store, "POST", m->name, m->t);
+    ckpt__s3_guard guard = ckpt__s3_guard_now(c.s);
+    ckpt__fields_add(&c.query, "uploads", "");
+    ckpt_err e = ckpt__s3_add_object(&c, m->mark, m->has_crc, m->crc);
+    if (guard == CKPT__S3_CRC) ckpt__fields_add(&c.headers, "x-amz-checksum-algorithm", "CRC32");
+    if (e == CKPT_OK) e = ckpt__s3_run(&c);
+    *again = e != CKPT_OK && c.reply.status != 0 && guard == CKPT__S3_CRC && ckpt__s3_is_unguarded(&c, guard);
+    if (e == CKPT_OK) e = ckpt__s3_reply_text(&c, upload_id, "UploadId");
+    const char *echo = ckpt__fields_get(&c.reply.headers, "x-amz-checksum-algorithm");
+    if (e == CKPT_OK && guard == CKPT__S3_CRC && echo != NULL && ckpt__txt_eq_nocase(ckpt__txt_view(echo), "CRC32"))
+        ckpt__buf_text(upload_id, ckpt__s3_with_crc);
+    (void)ckpt__buf_cstr(upload_id);
+    ckpt__s3_call_free(&c);
+    return e == CKPT_OK ? upload_id->err : e;
+}
+
+static ckpt_err ckpt__s3_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    bool again = false;
+    ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), m->name);
+    if (e == CKPT_OK) e = ckpt__s3_begin_once(store, m, upload_id, &again);
+    if (!again) return e;
+    ckpt__transfer_begin(m->t);
+    return ckpt__s3_begin_once(store, m, upload_id, &again);
+}
+
+static ckpt_err ckpt__s3_part_once(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part,
+                                   bool *again) {
+    ckpt__s3_call c;
+    ckpt__transfer_sums sums;
+    char hash[65], number[16];
+    bool declared = ckpt__s3_has_crc(m->upload_id);
+    *again = false;
+    ckpt_err e = ckpt__s3_multi_init(&c, store, "PUT", m);
+    ckpt__s3_guard guard = declared ? CKPT__S3_CRC : ckpt__s3_guard_now(c.s);
+    (void)snprintf(number, sizeof number, "%d", part->number);
+    ckpt__fields_add(&c.query, "partNumber", number);
+    c.body = body;
+    if (e == CKPT_OK) e = ckpt__s3_guard_body(&c, &guard, false, &sums, hash);
+    if (e == CKPT_OK) {
+        e = ckpt__s3_run(&c);
+        if (e == CKPT_OK && guard == CKPT__S3_CRC && !declared && !ckpt__s3_is_echoed(&c, &sums))
+            *again = ckpt__s3_weaken(store, guard, "does not look at x-amz-checksum-crc32");
+        else if (e != CKPT_OK && c.reply.status != 0 && !declared)
+            *again = ckpt__s3_is_unguarded(&c, guard);
+    }
+    const char *etag = ckpt__fields_get(&c.reply.headers, "etag");
+    if (e == CKPT_OK && (etag == NULL || etag[0] == 0 || !ckpt__s3_copy(part->etag, sizeof part->etag, etag)))
+        e = ckpt__s3_again(m->t, CKPT_NET, "the server took it and gave no ETag");
+    if (e == CKPT_OK) {
+        part->size = body->size;
+        part->has_crc = true;
+        part->crc = sums.crc;
+    }
+    ckpt__s3_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__s3_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    uint64_t before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
+    ckpt_err e = CKPT_OK;
+    bool again = true;
+    for (int tries = 0; again && tries < 3; tries++) {
+        if (tries > 0) {
+            ckpt__transfer_begin(m->t);
+            if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before - ckpt__os_load64(m->t->moved));
+        }
+        e = ckpt__s3_part_once(store, m, body, part, &again);
+    }
+    return e;
+}
+
+static void ckpt__s3_add_xml(ckpt__buf *b, const char *text) {
+    for (; *text != 0; text++) {
+        if (*text == '&') ckpt__buf_text(b, "&amp;");
+        else if (*text == '<') ckpt__buf_text(b, "&lt;");
+        else if (*text == '>') ckpt__buf_text(b, "&gt;");
+        else ckpt__buf_byte(b, (unsigned char)*text);
+    }
+}
+
+static void ckpt__s3_list_of_parts(ckpt__buf *b, const ckpt__store_multi *m) {
+    bool declared = ckpt__s3_has_crc(m->upload_id);
+    ckpt__buf_text(b, "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+    for (size_t i = 0; i < m->part_count; i++) {
+        ckpt__buf_text(b, "<Part>");
+        if (declared && m->parts[i].has_crc) {
+            ckpt__buf_text(b, "<ChecksumCRC32>");
+            ckpt__s3_add_base64_crc(b, m->parts[i].crc);
+            ckpt__buf_text(b, "</ChecksumCRC32>");
+        }
+        ckpt__buf_text(b, "<ETag>");
+        ckpt__s3_add_xml(b, m->parts[i].etag);
+        ckpt__buf_fmt(b, "</ETag><PartNumber>%d</PartNumber></Part>", m->parts[i].number);
+    }
+    ckpt__buf_text(b, "</CompleteMultipartUpload>");
+    (void)ckpt__buf_cstr(b);
+}
+
+// A 200 to a completion may have been sent long before the end was known: only its body tells.
+static ckpt_err ckpt__s3_judge_complete(ckpt__s3_call *c) {
+    ckpt__view root;
+    const char *p = c->reply.body.data;
+    size_t n = c->reply.body.len;
+    while (n > 0 && ckpt__txt_is_blank((unsigned char)*p)) p++, n--;
+    bool whole = ckpt__xml_root(&root, p, n);
+    if (whole && ckpt__txt_eq(root, "CompleteMultipartUploadResult")) return CKPT_OK;
+    c->t->transient = c->t->unsure = true;
+    if (!whole || !ckpt__txt_eq(root, "Error"))
+        return ckpt__error_set(CKPT_NET, "the server answered 200 and then did not say that the parts were joined");
+    ckpt__s3_read_error(c);
+    ckpt_err e = ckpt__s3_fail(c);
+    if (e == CKPT_NET) c->t->transient = true;              // as a 500 would be
+    c->t->unsure = true;
+    return e;
+}
+
+// Where the condition may not hold for uploads in parts (Ceph ignores it there), the name is looked at before.
+static ckpt_err ckpt__s3_check_absent(ckpt_store *store, const ckpt__store_multi *m, bool *done) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *m->t;
+    look.moved = NULL;
+    *done = false;
+    if (m->overwrite || ckpt__s3_of(store)->conditions) return CKPT_OK;
+    ckpt_err e = ckpt__s3_head(store, m->name, &there, &look);
+    if (e == CKPT_NOT_FOUND || e == CKPT_AUTH) return CKPT_OK;
+    if (e != CKPT_OK) {
+        m->t->transient = look.transient;
+        m->t->throttled = look.throttled;
+        m->t->retry_after = look.retry_after;
+        return e;
+    }
+    *done = m->mark != NULL && strcmp(there.mark, m->mark) == 0 && there.size == m->size;
+    return *done ? CKPT_OK : ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+}
+
+// Is the upload gone? A server may fail to say so when it is to join parts: Ceph answers 500 then.
+static bool ckpt__s3_is_gone(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__s3_call c;
+    ckpt__transfer look = *m->t;
+    ckpt__error_record kept;
+    look.moved = NULL;
+    ckpt__error_take(&kept);
+    ckpt__store_multi ask = *m;
+    ask.t = &look;
+    ckpt_err e = ckpt__s3_multi_init(&c, store, "GET", &ask);
+    ckpt__fields_add(&c.query, "max-parts", "1");
+    bool gone = e == CKPT_OK && ckpt__s3_run(&c) == CKPT_NOT_FOUND;
+    ckpt__s3_call_free(&c);
+    ckpt__error_last = kept;
+    return gone;
+}
+
+// What a refusal to join the parts means: perhaps that an earlier request did it, whose reply was lost.
+static ckpt_err ckpt__s3_complete_failed(ckpt__s3_call *c, const ckpt__store_multi *m, ckpt_err e, bool condition, bool *again) {
+    bool conflict = ckpt__s3_is(c, "ConditionalRequestConflict");
+    bool failed = c->reply.status >= 500 || c->reply.status == 200;
+    bool done = e == CKPT_NOT_FOUND || e == CKPT_EXISTS || conflict || failed;
+    if (done && ckpt__s3_is_ours(c->store, m->name, m->mark, m->size, m->t)) {
+        ckpt__transfer_begin(m->t);
+        return CKPT_OK;
+    }
+    if (e == CKPT_EXISTS) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (condition && ckpt__s3_is_unconditional(c)) {
+        *again = true;
+    } else if (conflict || (failed && !c->t->throttled && ckpt__s3_is_gone(c->store, m))) {     // its caller begins anew
+        m->t->transient = false;
+        return ckpt__error_prefix(CKPT_NOT_FOUND, "the upload in parts is gone");
+    }
+    return e;
+}
+
+static ckpt_err ckpt__s3_complete_once(ckpt_store *store, const ckpt__store_multi *m, bool *again) {
+    ckpt__s3_call c;
+    ckpt__buf text;
+    ckpt__body body;
+    unsigned char sum[32];
+    memset(&body, 0, sizeof body);
+    ckpt__buf_init(&text, &store->allocator);
+    ckpt__buf hash = text;
+    ckpt_err e = ckpt__s3_multi_init(&c, store, "POST", m);
+    ckpt__s3_list_of_parts(&text, m);
+    if (e == CKPT_OK) e = text.err;
+    if (e == CKPT_OK) e = ckpt__digest_sha256(text.data, text.len, sum);
+    ckpt__txt_add_hex(&hash, sum, sizeof sum);
+    c.hash = ckpt__buf_cstr(&hash);
+    body.memory = text.data;
+    body.size = text.len;
+    c.body = &body;
+    c.quiet = true;
+    c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
+    c.reply_max = 1 << 20;
+    bool condition = !m->overwrite && ckpt__s3_add_condition(&c);
+    *again = false;
+    if (e == CKPT_OK) e = ckpt__s3_run(&c);
+    bool replied = e == CKPT_OK || (c.reply.status >= 300 && e != CKPT_NOMEM && e != CKPT_CANCELLED);
+    if (e == CKPT_OK) e = ckpt__s3_judge_complete(&c);
+    if (e != CKPT_OK && replied) e = ckpt__s3_complete_failed(&c, m, e, condition, again);
+    ckpt__s3_call_free(&c);
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&hash);
+    return e;
+}
+
+static ckpt_err ckpt__s3_complete(ckpt_store *store, const ckpt__store_multi *m) {
+    bool done = false, again = false;
+    ckpt_err e = ckpt__s3_check_absent(store, m, &done);
+    if (e != CKPT_OK || done) return e;
+    e = ckpt__s3_complete_once(store, m, &again);
+    if (again) {
+        ckpt__transfer_begin(m->t);
+        e = ckpt__s3_complete_once(store, m, &again);
+    }
+    return e == CKPT_OK ? ckpt__s3_confirm(store, m->name, m->mark, m->size, m->t) : e;
+}
+
+static ckpt_err ckpt__s3_abort(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__s3_call c;
+    ckpt_err e = ckpt__s3_multi_init(&c, store, "DELETE", m);
+    if (e == CKPT_OK) e = ckpt__s3_run(&c);
+    if (e == CKPT_NOT_FOUND && !ckpt__s3_is(&c, "NoSuchBucket")) e = CKPT_OK;
+    ckpt__s3_call_free(&c);
+    return e;
+}
+
+//-- listing ---------------------------------------------------------------------
+
+// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
+typedef struct ckpt__s3_circle {
+    uint64_t  pages, limit;
+    ckpt__buf seen;
+} ckpt__s3_circle;
+
+static ckpt_err ckpt__s3_go_on(ckpt__s3_circle *g, const ckpt__buf *at) {
+    bool same = g->pages > 0 && g->seen.len == at->len && memcmp(g->seen.data, at->data, at->len) == 0;
+    if (same || at->len == 0) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
+    if (g->pages++ < g->limit) return CKPT_OK;
+    g->limit = 2 * g->pages;
+    g->seen.len = 0;
+    ckpt__buf_add(&g->seen, at->data, at->len);
+    return g->seen.err;
+}
+
+// A page of a listing, and one entry of it. The texts are views of the reply, still encoded.
+typedef struct ckpt__s3_page {
+    ckpt__s3_call *c;
+    const char    *entry, *next_name, *next2_name;      // names of elements
+    ckpt__view     next, next2;
+    bool           more, encoded;                       // encoded: keys are percent-encoded within
+    ckpt__view     key, id, etag, crc, size, number, date;
+    ckpt__buf      name, text;                          // decoded
+    ckpt_err     (*take)(struct ckpt__s3_page *p);
+    void         (*unused)(void);
+    ckpt_err     (*each_object)(const char *name, uint64_t size, void *user);
+    ckpt_err     (*each_part)(const ckpt__store_part *part, void *user);
+    ckpt_err     (*each_upload)(const char *name, const char *upload_id, double started, void *user);
+    void          *user;
+} ckpt__s3_page;
+
+static ckpt_err ckpt__s3_odd(const char *what) {
+    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
+}
+
+// Decodes a text, with a NUL behind its end and none inside.
+static ckpt_err ckpt__s3_decode(ckpt__buf *out, ckpt__view v, bool percent, const ckpt_allocator *a) {
+    out->len = 0;
+    bool ok;
+    if (percent) {
+        ckpt__buf plain;
+        ckpt__buf_init(&plain, a);
+        ok = ckpt__xml_decode(&plain, v);
+        for (size_t i = 0; i < plain.len; i++) {
+            if (plain.data[i] == '+') plain.data[i] = ' ';
+        }
+        ok = ok && (plain.len == 0 || ckpt__txt_unpercent(out, plain.data, plain.len));
+        if (plain.err != CKPT_OK) out->err = plain.err;
+        ckpt__buf_free(&plain);
+    } else {
+        ok = ckpt__xml_decode(out, v);
+    }
+    (void)ckpt__buf_cstr(out);
+    if (out->err != CKPT_OK) return out->err;
+    return ok && strlen(out->data) == out->len ? CKPT_OK : ckpt__s3_odd("a name that cannot be read");
+}
+
+// The name of an entry without the store's prefix; false: it is the prefix itself, which some tools make into an object.
+static ckpt_err ckpt__s3_entry_name(ckpt__s3_page *p, bool *named) {
+    const char *prefix = p->c->s->prefix;
+    ckpt_err e = ckpt__s3_decode(&p->name, p->key, p->encoded, &p->c->store->allocator);
+    if (e != CKPT_OK) return e;
+    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__s3_odd("a name that was not asked for");
+    *named = p->name.len > strlen(prefix);
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__s3_take_object(ckpt__s3_page *p) {
+    bool named = false;
+    int64_t size = 0;
+    ckpt_err e = ckpt__s3_entry_name(p, &named);
+    if (e != CKPT_OK || !named) return e;
+    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__s3_odd("a size that is no number");
+    return p->each_object(p->name.data + strlen(p->c->s->prefix), (uint64_t)size, p->user);
+}
+
+static ckpt_err ckpt__s3_take_part(ckpt__s3_page *p) {
+    ckpt__store_part part;
+    int64_t number = 0, size = 0;
+    memset(&part, 0, sizeof part);
+    if (!ckpt__txt_int(p->number, &number) || number < 0 || number > INT_MAX || !ckpt__txt_int(p->size, &size) || size < 0)
+        return ckpt__s3_odd("a number that is none");
+    ckpt_err e = ckpt__s3_decode(&p->text, p->etag, false, NULL);
+    if (e != CKPT_OK) return e;
+    if (!ckpt__s3_copy(part.etag, sizeof part.etag, p->text.data)) return ckpt__s3_odd("an ETag that is too long");
+    part.number = (int)number;
+    part.size = (uint64_t)size;
+    p->text.len = 0;
+    if (p->crc.n == 8 && ckpt__txt_unbase64(&p->text, p->crc.p, p->crc.n) && p->text.len == 4) {
+        const unsigned char *u = (const unsigned char *)p->text.data;
+        part.has_crc = true;
+        part.crc = (uint32_t)u[0] << 24 | (uint32_t)u[1] << 16 | (uint32_t)u[2] << 8 | u[3];
+    }
+    return p->each_part(&part, p->user);
+}
+
+static ckpt_err ckpt__s3_take_upload(ckpt__s3_page *p) {
+    bool named = false;
+    double started = 0.0;
+    ckpt_err e = ckpt__s3_entry_name(p, &named);
+    if (e == CKPT_OK) e = ckpt__s3_decode(&p->text, p->id, false, NULL);
+    if (e != CKPT_OK || !named) return e;
+    if (!ckpt__txt_read_date(p->date, &started)) started = 0.0;
+    return p->each_upload(p->name.data + strlen(p->c->s->prefix), p->text.data, started, p->user);
+}
+
+// What concerns the page as a whole, and whether it is well-formed to its end.
+static ckpt_err ckpt__s3_read_page(ckpt__s3_page *p) {
+    ckpt__xml x;
+    ckpt__xml_kind kind;
+    memset(&p->next, 0, sizeof p->next);
+    memset(&p->next2, 0, sizeof p->next2);
+    p->more = p->encoded = false;
+    ckpt__xml_init(&x, p->c->reply.body.data, p->c->reply.body.len);
+    while ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END) {
+        if (kind != CKPT__XML_END || x.depth != 2 || !x.plain) continue;
+        if (ckpt__xml_is(&x, "IsTruncated")) p->more = ckpt__txt_eq_nocase(ckpt__txt_trim(x.text), "true");
+        else if (ckpt__xml_is(&x, "EncodingType")) p->encoded = ckpt__txt_eq_nocase(ckpt__txt_trim(x.text), "url");
+        else if (ckpt__xml_is(&x, p->next_name)) p->next = x.text;
+        else if (p->next2_name != NULL && ckpt__xml_is(&x, p->next2_name)) p->next2 = x.text;
+    }
+    if (kind == CKPT__XML_DONE) return CKPT_OK;
+    p->c->t->transient = true;
+    return ckpt__error_set(CKPT_NET, "the server's list is damaged or cut short");
+}
+
+static ckpt_err ckpt__s3_read_entries(ckpt__s3_page *p) {
+    ckpt__xml x;
+    ckpt__xml_kind kind;
+    ckpt_err e = CKPT_OK;
+    bool inside = false;
+    ckpt__xml_init(&x, p->c->reply.body.data, p->c->reply.body.len);
+    while (e == CKPT_OK && ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END)) {
+        if (x.depth == 2) {
+            inside = kind == CKPT__XML_BEGIN && ckpt__xml_is(&x, p->entry);
+            if (kind == CKPT__XML_END && ckpt__xml_is(&x, p->entry)) e = p->take(p);
+            ckpt__view none = { "", 0 };
+            p->key = p->id = p->etag = p->crc = p->size = p->number = p->date = none;
+        } else if (inside && kind == CKPT__XML_END && x.depth == 3 && x.plain) {
+            if (ckpt__xml_is(&x, "Key")) p->key = x.text;
+            else if (ckpt__xml_is(&x, "UploadId")) p->id = x.text;
+            else if (ckpt__xml_is(&x, "ETag")) p->etag = x.text;
+            else if (ckpt__xml_is(&x, "ChecksumCRC32")) p->crc = x.text;
+            else if (ckpt__xml_is(&x, "Size")) p->size = ckpt__txt_trim(x.text);
+            else if (ckpt__xml_is(&x, "PartNumber")) p->number = ckpt__txt_trim(x.text);
+            else if (ckpt__xml_is(&x, "Initiated")) p->date = ckpt__txt_trim(x.text);
+        }
+    }
+    return e;
+}
+
+// Runs the request for a page and gives its entries away. `next` and `next2` get the marks of the next page.
+static ckpt_err ckpt__s3_turn_page(ckpt__s3_page *p, ckpt__s3_circle *circle, ckpt__buf *next, ckpt__buf *next2, bool keys) {
+    const ckpt_allocator *a = &p->c->store->allocator;
+    p->c->reply_max = CKPT__S3_PAGE_MAX;
+    ckpt_err e = ckpt__s3_run(p->c);
+    if (e == CKPT_OK) e = ckpt__s3_read_page(p);
+    if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
+    if (e == CKPT_OK) e = ckpt__s3_decode(next, p->next, keys && p->encoded, a);
+    if (e == CKPT_OK) e = ckpt__s3_decode(next2, p->next2, false, a);
+    if (e != CKPT_OK || !p->more) return e;
+    ckpt__buf both;
+    ckpt__buf_init(&both, a);
+    ckpt__buf_add(&both, next->data, next->len);
+    if (next2->len > 0) ckpt__buf_fmt(&both, " %s", next2->data);
+    e = both.err == CKPT_OK ? ckpt__s3_go_on(circle, &both) : both.err;
+    ckpt__buf_free(&both);
+    return e;
+}
+
+// All pages of a listing: `ask` fills in the query, with the marks of the last page ("" for the first one).
+typedef struct ckpt__s3_listing {
+    ckpt_store             *store;
+    const char             *name;       // NULL: the bucket
+    const char             *prefix;
+    const ckpt__store_multi *m;         // parts of an upload
+    bool                    keys;       // the mark is a key, encoded as keys are
+    void                  (*ask)(const struct ckpt__s3_listing *l, ckpt__s3_call *c, const char *next, const char *next2);
+} ckpt__s3_listing;
+
+static ckpt_err ckpt__s3_list_all(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
+    const ckpt_allocator *a = &l->store->allocator;
+    ckpt__buf next, next2;
+    ckpt__s3_circle circle;
+    ckpt_err e = CKPT_OK;
+    memset(&circle, 0, sizeof circle);
+    ckpt__buf_init(&circle.seen, a);
+    ckpt__buf_init(&next, a);
+    ckpt__buf_init(&next2, a);
+    ckpt__buf_init(&p->name, a);
+    ckpt__buf_init(&p->text, a);
+    p->more = true;
+    while (e == CKPT_OK && p->more) {
+        ckpt__s3_call c;
+        if (l->m != NULL) e = ckpt__s3_multi_init(&c, l->store, "GET", l->m);
+        else ckpt__s3_call_init(&c, l->store, "GET", NULL, t);
+        p->c = &c;
+        p->more = false;
+        l->ask(l, &c, ckpt__buf_cstr(&next), ckpt__buf_cstr(&next2));
+        if (e == CKPT_OK) e = next.err != CKPT_OK ? next.err : ckpt__s3_turn_page(p, &circle, &next, &next2, l->keys);
+        ckpt__s3_call_free(&c);
+    }
+    ckpt__buf_free(&circle.seen);
+    ckpt__buf_free(&next);
+    ckpt__buf_free(&next2);
+    ckpt__buf_free(&p->name);
+    ckpt__buf_free(&p->text);
+    return e;
+}
+
+static void ckpt__s3_add_number(ckpt__fields *query, const char *name, int value) {
+    char text[16];
+    (void)snprintf(text, sizeof text, "%d", value);
+    ckpt__fields_add(query, name, text);
+}
+
+// The prefix of a listing: the store's, and the one within it.
+static void ckpt__s3_add_prefix(const ckpt__s3_listing *l, ckpt__s3_call *c) {
+    ckpt__buf_text(&c->query.text, "prefix");
+    ckpt__buf_byte(&c->query.text, 0);
+    ckpt__buf_text(&c->query.text, c->s->prefix);
+    ckpt__buf_add(&c->query.text, l->prefix, strlen(l->prefix) + 1);
+}
+
+static void ckpt__s3_ask_objects(const ckpt__s3_listing *l, ckpt__s3_call *c, const char *next, const char *next2) {
+    (void)next2;
+    ckpt__fields_add(&c->query, "list-type", "2");
+    ckpt__fields_add(&c->query, "encoding-type", "url");
+    ckpt__s3_add_number(&c->query, "max-keys", c->s->page);
+    ckpt__s3_add_prefix(l, c);
+    if (next[0] != 0) ckpt__fields_add(&c->query, "continuation-token", next);
+}
+
+static void ckpt__s3_ask_parts(const ckpt__s3_listing *l, ckpt__s3_call *c, const char *next, const char *next2) {
+    (void)l, (void)next2;
+    ckpt__s3_add_number(&c->query, "max-parts", c->s->page);
+    if (next[0] != 0) ckpt__fields_add(&c->query, "part-number-marker", next);
+}
+
+static void ckpt__s3_ask_uploads(const ckpt__s3_listing *l, ckpt__s3_call *c, const char *next, const char *next2) {
+    ckpt__fields_add(&c->query, "uploads", "");             // no encoding-type: Ceph encodes then and does not say so
+    ckpt__s3_add_number(&c->query, "max-uploads", c->s->page);
+    ckpt__s3_add_prefix(l, c);
+    if (next[0] != 0) ckpt__fields_add(&c->query, "key-marker", next);
+    if (next2[0] != 0) ckpt__fields_add(&c->query, "upload-id-marker", next2);
+}
+
+static ckpt_err ckpt__s3_list(ckpt_store *store, const char *prefix,
+                              ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+    ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, false, ckpt__s3_ask_objects };
+    ckpt__s3_page p;
+    memset(&p, 0, sizeof p);
+    p.entry = "Contents";
+    p.next_name = "NextContinuationToken";
+    p.take = ckpt__s3_take_object;
+    p.each_object = each;
+    p.user = user;
+    return ckpt__s3_list_all(&l, &p, t);
+}
+
+static ckpt_err ckpt__s3_parts(ckpt_store *store, const ckpt__store_multi *m,
+                               ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
+    ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
+    ckpt__s3_page p;
+    memset(&p, 0, sizeof p);
+    p.entry = "Part";
+    p.next_name = "NextPartNumberMarker";
+    p.take = ckpt__s3_take_part;
+    p.each_part = each;
+    p.user = user;
+    return ckpt__s3_list_all(&l, &p, m->t);
+}
+
+static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
+                                 ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
+                                 void *user, ckpt__transfer *t) {
+    ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
+    ckpt__s3_page p;
+    memset(&p, 0, sizeof p);
+    p.entry = "Upload";
+    p.next_name = "NextKeyMarker";
+    p.next2_name = "NextUploadIdMarker";
+    p.take = ckpt__s3_take_upload;
+    p.each_upload = each;
+    p.user = user;
+    return ckpt__s3_list_all(&l, &p, t);
+}
+
+//-- reading, removing -----------------------------------------------------------
+
+// "bytes 5-9/20": are these the bytes that were asked for?
+static bool ckpt__s3_is_range(const char *text, uint64_t offset, uint64_t size) {
+    char want[64];
+    if (text == NULL) return false;
+    int n = snprintf(want, sizeof want, "bytes %llu-%llu/", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    return n > 0 && strncmp(text, want, (size_t)n) == 0;
+}
+
+static ckpt_err ckpt__s3_judge_get(ckpt__s3_call *c, ckpt_err e, const char *etag, uint64_t offset, uint64_t size) {
+    const char *now = ckpt__fields_get(&c->reply.headers, "etag");
+    if (c->reply.status == 412 && etag != NULL)
+        return ckpt__s3_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    if (c->reply.status == 200 && (offset != 0 || c->sink->got != size || e != CKPT_OK)) {
+        uint64_t whole = 0;
+        bool known = ckpt__s3_read_size(ckpt__fields_get(&c->reply.headers, "content-length"), &whole);
+        if (offset != 0 || (known && whole != size)) {
+            c->t->transient = false;
+            return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole objects only (200 to a request for a range)");
+        }
+    }
+    if (e != CKPT_OK) return e;
+    if (c->reply.status == 206 && !ckpt__s3_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
+        return ckpt__s3_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
+    if (c->reply.status != 206 && c->reply.status != 200)
+        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", c->reply.status);
+    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
+        return ckpt__s3_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    return c->sink->got == size ? CKPT_OK : ckpt__s3_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
+}
+
+// A range cannot be empty, so that nothing is asked for when nothing is wanted.
+static ckpt_err ckpt__s3_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                             ckpt__transfer *t) {
+    ckpt__s3_call c;
+    char range[64];
+    uint64_t size = sink->size;
+    ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
+    if (e != CKPT_OK || size == 0) return e;
+    if (etag != NULL && etag[0] == 0) etag = NULL;
+    ckpt__s3_call_init(&c, store, "GET", name, t);
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    ckpt__fields_add(&c.headers, "range", range);
+    bool weak = etag != NULL && ckpt__txt_starts(etag, "W/");       // which never matches
+    if (etag != NULL && !weak) ckpt__fields_add(&c.headers, "if-match", etag);
+    c.sink = sink;
+    e = ckpt__s3_run(&c);
+    e = ckpt__s3_judge_get(&c, e, etag, offset, size);
+    ckpt__s3_call_free(&c);
+    return e;
+}
+
+// S3 does not tell whether there was such an object.
+static ckpt_err ckpt__s3_remove(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__s3_call c;
+    ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
+    if (e != CKPT_OK) return e;
+    ckpt__s3_call_init(&c, store, "DELETE", name, t);
+    e = ckpt__s3_run(&c);
+    ckpt__s3_call_free(&c);
+    return e;
+}
+
+static void ckpt__s3_close(ckpt_store *store) {
+    ckpt__s3 *s = ckpt__s3_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    if (s->has_auth) ckpt__auth_aws_free(&s->auth);
+    if (s->has_http) ckpt__http_free(&s->http);
+    if (s->has_lock) ckpt__os_mutex_free(&s->lock);
+    ckpt__mem_free_text(a, s->bucket);
+    ckpt__mem_free_text(a, s->prefix);
+    ckpt__mem_free_text(a, s->endpoint);
+    ckpt__mem_free_text(a, s->base);
+    ckpt__mem_free_text(a, s->acl);
+    ckpt__mem_free_text(a, s->storage_class);
+    ckpt__mem_free_text(a, s->encryption);
+    ckpt__mem_free_text(a, s->kms_key);
+}
+
+//-- opening ---------------------------------------------------------------------
+
+static const ckpt__store_table ckpt__s3_table = {
+    "s3", ckpt__s3_put, ckpt__s3_begin, ckpt__s3_part, ckpt__s3_complete, ckpt__s3_abort, ckpt__s3_parts, ckpt__s3_uploads,
+    ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
+};
+
+static const char *ckpt__s3_given(const char *text) {
+    return text != NULL && text[0] != 0 ? text : NULL;
+}
+
+static bool ckpt__s3_is_true(const char *text) {
+    return text != NULL && (ckpt__txt_eq_nocase(ckpt__txt_view(text), "true") || strcmp(text, "1") == 0);
+}
+
+static bool ckpt__s3_is_host_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+}
+
+// A host name or address with perhaps a port, in lower case.
+static bool ckpt__s3_is_site(const char *site) {
+    const char *p = site;
+    if (*p == '[') {
+        while (*p != 0 && *p != ']') p++;
+        if (*p++ != ']') return false;
+    } else {
+        while (ckpt__s3_is_host_char(*p)) p++;
+    }
+    int64_t port = 0;
+    if (p == site) return false;
+    return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
+}
+
+// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as clients do in Host.
+static ckpt_err ckpt__s3_use_endpoint(ckpt__s3 *s, const char *url, const ckpt_allocator *a) {
+    ckpt__buf site;
+    ckpt__buf_init(&site, a);
+    s->tls = ckpt__txt_starts(url, "https://");
+    const char *p = s->tls ? url + 8 : url + 7;
+    if (!s->tls && !ckpt__txt_starts(url, "http://"))
+        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
+    size_t n = strcspn(p, "/?#"), end = strlen(p);
+    if (memchr(p, '@', n) != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user or a password");
+    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
+    const char *usual = s->tls ? ":443" : ":80";
+    (void)ckpt__buf_cstr(&site);
+    if (site.err == CKPT_OK && ckpt__txt_ends(site.data, usual)) site.len -= strlen(usual);
+    bool ok = site.err == CKPT_OK && ckpt__s3_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
+    if (ok) s->endpoint = ckpt__mem_copy_text(a, site.data);
+    site.len = 0;
+    while (end > n && p[end - 1] == '/') end--;
+    ckpt__txt_add_percent(&site, p + n, end - n, true);
+    if (ok) s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&site));
+    ckpt_err e = site.err;
+    ckpt__buf_free(&site);
+    if (e != CKPT_OK) return e;
+    if (!ok) return ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
+    return s->endpoint != NULL && s->base != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+// What is known of the service behind the endpoint; NULL: nothing.
+static const ckpt__s3_service *ckpt__s3_find_service(const ckpt__s3 *s) {
+    if (s->endpoint == NULL) return &ckpt__s3_services[0];
+    size_t n = strcspn(s->endpoint, ":");
+    for (size_t i = 0; i < sizeof ckpt__s3_services / sizeof ckpt__s3_services[0]; i++) {
+        const char *name = ckpt__s3_services[i].host_end;
+        size_t k = strlen(name);
+        bool same = n >= k && memcmp(s->endpoint + n - k, name, k) == 0 && (n == k || s->endpoint[n - k - 1] == '.');
+        if (same) return &ckpt__s3_services[i];
+    }
+    return NULL;
+}
+
+// Does the endpoint's host consist of digits and dots, or of an IPv6 address? Then no bucket can stand before it.
+static bool ckpt__s3_is_address(const char *site) {
+    if (site[0] == '[') return true;
+    for (; *site != 0 && *site != ':'; site++) {
+        if (!ckpt__txt_is_digit(*site) && *site != '.') return false;
+    }
+    return true;
+}
+
+// Amazon is addressed by BUCKET.host, others by host/BUCKET, unless told otherwise, or where the name does not allow it.
+static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
+    const char *style = d != NULL ? ckpt__s3_given(d->addressing_style) : NULL;
+    if (style == NULL) style = ckpt__s3_given(ckpt__auth_aws_setting(&s->auth, "s3.addressing_style"));
+    bool automatic = style == NULL || strcmp(style, "auto") == 0;
+    if (!automatic && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0)
+        return ckpt__error_set(CKPT_ARG, "the addressing style '%.40s' is none of auto, path and virtual", style);
+    bool wanted = automatic ? s->endpoint == NULL || (service != NULL && service->virtual_only) : strcmp(style, "virtual") == 0;
+    s->in_host = wanted && ckpt__s3_is_label(s->bucket) && (s->endpoint == NULL || !ckpt__s3_is_address(s->endpoint));
+    if (service != NULL && service->virtual_only && !s->in_host)
+        return ckpt__error_set(CKPT_ARG, "%s wants the bucket in the host's name%s", s->endpoint,
+                               wanted ? ", which this bucket's name does not allow" : ": the addressing style must be virtual");
+    s->dualstack = ckpt__s3_is_true(ckpt__os_env("AWS_USE_DUALSTACK_ENDPOINT")) ||
+                   ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.use_dualstack_endpoint"));
+    s->accelerate = ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.use_accelerate_endpoint"));
+    return CKPT_OK;
+}
+
+// How bodies are guarded at first: see the section's head.
+static ckpt_err ckpt__s3_choose_guard(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
+    const char *how = d != NULL ? ckpt__s3_given(d->payload_signing) : NULL;
+    const char *when = ckpt__s3_given(ckpt__os_env("AWS_REQUEST_CHECKSUM_CALCULATION"));
+    if (how == NULL && ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.payload_signing_enabled"))) how = "signed";
+    if (when == NULL) when = ckpt__s3_given(ckpt__auth_aws_setting(&s->auth, "request_checksum_calculation"));
+    s->guard_fixed = how != NULL && strcmp(how, "auto") != 0;
+    if (!s->guard_fixed) {
+        bool no_crc = (service != NULL && service->no_checksums) ||
+                      (when != NULL && ckpt__txt_eq_nocase(ckpt__txt_view(when), "when_required"));
+        s->guard = !s->tls ? CKPT__S3_SIGNED : no_crc ? CKPT__S3_MD5 : CKPT__S3_CRC;
+        return CKPT_OK;
+    }
+    if (strcmp(how, "signed") == 0) s->guard = CKPT__S3_SIGNED;
+    else if (strcmp(how, "unsigned") == 0) s->guard = CKPT__S3_CRC;
+    else if (strcmp(how, "md5") == 0) s->guard = CKPT__S3_MD5;
+    else return ckpt__error_set(CKPT_ARG, "the payload signing '%.40s' is none of auto, signed, unsigned and md5", how);
+    return CKPT_OK;
+}
+
+// The region that a host's name holds before the service's domain, "s3.us-west-004.backblazeb2.com"; NULL: none that is one.
+static const char *ckpt__s3_region_of_host(const ckpt__s3 *s, const ckpt__s3_service *service, char *text, size_t cap) {
+    size_t n = strcspn(s->endpoint, ":") - strlen(service->host_end), from;
+    if (n < 2) return NULL;
+    for (from = --n; from > 0 && s->endpoint[from - 1] != '.';) from--;
+    (void)snprintf(text, cap, "%.*s", n - from < cap ? (int)(n - from) : 0, s->endpoint + from);
+    return strchr(text, '-') != NULL && ckpt__s3_is_region(text) ? text : NULL;
+}
+
+// Where nobody named one, the region is the service's, or that of the endpoint's name.
+static ckpt_err ckpt__s3_choose_region(ckpt__s3 *s, const ckpt__s3_service *service, const ckpt_allocator *a) {
+    ckpt__buf text;
+    char label[64];
+    ckpt__buf_init(&text, a);
+    ckpt_err e = ckpt__auth_aws_region(&s->auth, &text);
+    const char *region = ckpt__buf_cstr(&text), *other = NULL;
+    if (e == CKPT_OK) e = text.err;
+    if (e == CKPT_OK && strcmp(region, "us-east-1") == 0 && service != NULL && s->endpoint != NULL)
+        other = service->region != NULL ? service->region : ckpt__s3_region_of_host(s, service, label, sizeof label);
+    if (e == CKPT_OK && !ckpt__s3_copy(s->region, sizeof s->region, other != NULL ? other : region))
+        e = ckpt__error_set(CKPT_ARG, "'%.80s' is no region", region);
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// Keeps a text that becomes a header; NULL and "": it is not sent.
+static ckpt_err ckpt__s3_keep(char **out, const char *what, const char *text, const ckpt_allocator *a) {
+    if (ckpt__s3_given(text) == NULL) return CKPT_OK;
+    for (const char *p = text; *p != 0; p++) {
+        if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
+            return ckpt__error_set(CKPT_ARG, "the %s holds a character that no header may", what);
+    }
+    *out = ckpt__mem_copy_text(a, text);
+    return *out != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+static ckpt_err ckpt__s3_keep_headers(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
+    const char *acl = d != NULL ? ckpt__s3_given(d->canned_acl) : NULL;
+    ckpt_err e = ckpt__s3_keep(&s->acl, "canned ACL", acl != NULL ? acl : ckpt__os_env("S3_CANNED_ACL"), a);
+    if (d == NULL) return e;
+    if (e == CKPT_OK) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
+    const char *encryption = ckpt__s3_given(d->server_side_encryption);
+    if (encryption == NULL && ckpt__s3_given(d->sse_kms_key_id) != NULL) encryption = "aws:kms";
+    if (e == CKPT_OK) e = ckpt__s3_keep(&s->encryption, "server-side encryption", encryption, a);
+    return e == CKPT_OK ? ckpt__s3_keep(&s->kms_key, "KMS key", d->sse_kms_key_id, a) : e;
+}
+
+static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
+    ckpt__s3 *s = ckpt__s3_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    ckpt_store_desc none;
+    memset(&none, 0, sizeof none);
+    s->page = 1000;
+    ckpt_err e = ckpt__os_mutex_init(&s->lock);
+    s->has_lock = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
+    s->has_http = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__auth_aws_init(&s->auth, d != NULL ? d : &none, &s->http, a);
+    s->has_auth = s->has_http && e == CKPT_OK;
+    if (e != CKPT_OK) return e;
+    const char *url = ckpt__auth_aws_endpoint(&s->auth, "s3");
+    s->tls = true;
+    if (url != NULL) e = ckpt__s3_use_endpoint(s, url, a);
+    else if ((s->base = ckpt__mem_copy_text(a, "")) == NULL) e = CKPT_NOMEM;
+    if (e != CKPT_OK) return e;
+    const ckpt__s3_service *service = ckpt__s3_find_service(s);
+    s->amazon = service != NULL && ckpt__txt_starts(service->host_end, "amazonaws.com");
+    s->no_condition = service != NULL && service->no_conditions;
+    s->conditions = store->creates_only = service != NULL && service->conditions;
+    store->min_part = (uint64_t)(service != NULL && service->min_part > 0 ? service->min_part : 5) << 20;
+    store->max_part = store->max_single = (uint64_t)5 << 30;
+    store->max_parts = 10000;
+    e = ckpt__s3_choose_style(s, d, service);
+    if (e == CKPT_OK) e = ckpt__s3_choose_guard(s, d, service);
+    if (e == CKPT_OK) e = ckpt__s3_choose_region(s, service, a);
+    return e == CKPT_OK ? ckpt__s3_keep_headers(s, d, a) : e;
+}
+
+// Cuts "s3://bucket/a/b/" into the bucket and the prefix "a/b/".
+static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__uri *u) {
+    size_t n = u->path.n;
+    if (u->bucket.n != u->authority.n)
+        return ckpt__error_set(CKPT_ARG, "an s3 URI holds no user: keys come from the environment or the profile");
+    if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "it names no bucket: s3://BUCKET/PREFIX does");
+    ckpt__buf_add(bucket, u->bucket.p, u->bucket.n);
+    const char *name = ckpt__buf_cstr(bucket);
+    for (const char *p = name; *p != 0; p++) {
+        int c = ckpt__txt_lower((unsigned char)*p);
+        bool plain = (c >= 'a' && c <= 'z') || ckpt__txt_is_digit(c) || c == '.' || c == '-' || c == '_';
+        if (!plain || bucket->len > 255) return ckpt__error_set(CKPT_ARG, "'%.80s' cannot be a bucket's name", name);
+    }
+    while (n > 0 && u->path.p[n - 1] == '/') n--;
+    ckpt__buf_add(prefix, u->path.p, n);
+    if (n > 0) ckpt__buf_byte(prefix, '/');
+    const char *text = ckpt__buf_cstr(prefix);
+    if (bucket->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
+    if (ckpt__txt_utf8(text, prefix->len)) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the prefix is not valid UTF-8, which S3 demands");
+}
+
+// Opens "s3://bucket/prefix". Asks nobody: wrong keys and missing buckets show at the first request. d may be NULL.
+static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__buf bucket, prefix, uri;
+    ckpt_store *store = NULL;
+    *out = NULL;
+    if (d != NULL) a = d->allocator;
+    ckpt__buf_init(&bucket, &a);
+    ckpt__buf_init(&prefix, &a);
+    ckpt__buf_init(&uri, &a);
+    ckpt_err e = ckpt__s3_cut(&bucket, &prefix, u);
+    if (e == CKPT_OK) {
+        ckpt__buf_fmt(&uri, "s3://%s/%s", bucket.data, prefix.data);
+        e = uri.err == CKPT_OK ? ckpt__store_new(&store, &ckpt__s3_table, ckpt__buf_cstr(&uri), d, sizeof(ckpt__s3)) : uri.err;
+    }
+    if (e == CKPT_OK) {
+        ckpt__s3_of(store)->bucket = ckpt__mem_copy_text(&a, bucket.data);
+        ckpt__s3_of(store)->prefix = ckpt__mem_copy_text(&a, prefix.data);
+        e = ckpt__s3_of(store)->bucket != NULL && ckpt__s3_of(store)->prefix != NULL ? ckpt__s3_set_up(store, d) : CKPT_NOMEM;
+        if (e != CKPT_OK) ckpt__store_close(store);
+        else *out = store;
+    }
+    ckpt__buf_free(&bucket);
+    ckpt__buf_free(&prefix);
+    ckpt__buf_free(&uri);
+    return ckpt__error_prefix(e, "cannot open %s", memchr(u->authority.p, '@', u->authority.n) != NULL ? "an s3 URI" : text);
+}
+
+#endif // CKPT_NO_REMOTE
+//------------------------------------------------------------------------------
+// >>sftp       [N]  files on an SSH server, over libcurl (which has libssh2 or libssh below it)
+//
+// uses:    error memory platform text digest transfer http store
+// threads: any number of operations at once, each with a connection of its own from the pool of >>http
+// states:  of a put: (resume or begin) the part file -> its size is confirmed -> it gets the final name
+//
+// libcurl writes one file over one connection, and sends all bytes of a resumed upload behind the file's end: so there
+// are no parts, and an upload goes on only at exactly the size that the server has. It reports success for short files
+// and for failed closes, and accepts any host where no known_hosts are given: both are seen to here. OpenSSH refuses to
+// rename over an existing name (SFTP version 3, draft-ietf-secsh-filexfer-02 6.5), and libcurl does not know its
+// extension for that. So a file that is replaced is moved aside first, to a name that every reader can compute:
+//
+//     .NAME.MARK.ckpt-part    an upload under way; MARK is the upload's own
+//     .NAME.ckpt-old          the file being replaced; a reader that finds no NAME reads it instead
+//
+// Whoever managed to move NAME aside is the one that replaces it; others wait. A writer that dies in between leaves the
+// old file readable, and the next one takes over.
+//------------------------------------------------------------------------------
+
+#ifndef CKPT_NO_REMOTE
+
+enum {
+    CKPT__SFTP_LOGINS = 8,              // at once: sshd's MaxStartups drops some of 10 and more
+    CKPT__SFTP_UPLOAD = 2 << 20,        // bytes in flight, libcurl's most: over distance they are what decides
+    CKPT__SFTP_DOWNLOAD = 2 << 20,      // libssh2 asks for four times as much ahead
+    CKPT__SFTP_SMALL = 4 << 20,         // an upload below this size begins again rather than being resumed
+    CKPT__SFTP_TAIL = 64 * 1024,        // bytes before a resumed upload that are read back
+    CKPT__SFTP_BASE = 160,              // bytes of a name kept in a hidden one: NAME_MAX is 255
+    CKPT__SFTP_TRIES = 40,              // of a rename, while another writer has its turn
+    CKPT__SFTP_LOOKS = 5,               // at a name and the one aside, in turns, until there is no such object
+    CKPT__SFTP_KEY_MAX = 64 * 1024,
+    CKPT__SFTP_KNOWN_MAX = 16 << 20,
+    CKPT__SFTP_UNSURE = 16,
+    CKPT__SFTP_OLD = 3                  // seconds after which a file aside is taken for a dead writer's
+};
+
+static const char *const ckpt__sftp_part_end = ".ckpt-part";
+static const char *const ckpt__sftp_old_end = ".ckpt-old";
+
+typedef struct ckpt__sftp {
+    ckpt__http     http;
+    bool           has_http, has_lock, has_wake;
+    char          *site;                // "sftp://host:port", before every path
+    char          *host;                // without brackets, in lower case
+    int            port;
+    char          *cwd;                 // "", or with '/' at its end; relative to the login folder without one at its start
+    char          *user, *password, *key_file, *key_password, *known_hosts;     // NULL: none
+    ckpt__os_mutex lock;                // guards what follows
+    ckpt__os_cond  wake;
+    int            logins;              // under way
+    int            good;                // the offer that was accepted last
+    int            known_fd;            // the lines of known_hosts for this host, in an unnamed file; -1: not read yet
+    char           known_path[32];
+    char           unsure[CKPT__SFTP_UNSURE][64];   // marks of uploads whose rename was not answered
+    unsigned       unsure_next;
+} ckpt__sftp;
+
+static ckpt__sftp *ckpt__sftp_of(const ckpt_store *s) {
+    return (ckpt__sftp *)s->impl;
+}
+
+//-- address ---------------------------------------------------------------------
+
+// The parts of "sftp://[user[:password]@]host[:port][/path]" as Composer reads them: the text of the path without its first
+// '/' is the folder, so that "/dir" lies in the login folder and "//dir" is absolute. Nothing is percent-decoded.
+typedef struct ckpt__sftp_address {
+    ckpt__view user, password, host, path;
+    int        port;
+    bool       has_user, has_password;
+} ckpt__sftp_address;
+
+static ckpt_err ckpt__sftp_port(ckpt__sftp_address *a, ckpt__view text) {
+    int64_t port = 22;
+    if (text.n > 0 && (!ckpt__txt_int(text, &port) || port < 1 || port > 65535))
+        return ckpt__error_set(CKPT_ARG, "the port of an sftp:// address is a number from 1 to 65535, not '%.*s'", (int)text.n,
+                               text.p);
+    a->port = (int)port;
+    return CKPT_OK;
+}
+
+// "user", "user:password"
+static void ckpt__sftp_login_of(ckpt__sftp_address *a, ckpt__view text) {
+    const char *colon = text.n > 0 ? (const char *)memchr(text.p, ':', text.n) : NULL;
+    a->user = text;
+    a->has_password = colon != NULL;
+    if (colon != NULL) {
+        a->user.n = (size_t)(colon - text.p);
+        a->password.p = colon + 1;
+        a->password.n = text.n - a->user.n - 1;
+    }
+    a->has_user = a->user.n > 0;
+}
+
+static ckpt_err ckpt__sftp_parse(ckpt__sftp_address *a, const char *text) {
+    memset(a, 0, sizeof *a);
+    const char *p = strstr(text, "://");
+    if (p == NULL) return ckpt__error_set(CKPT_ARG, "an address of an SFTP server begins with sftp://");
+    p += 3;
+    if (p[strcspn(p, "?#")] != 0)
+        return ckpt__error_set(CKPT_ARG, "an sftp:// address has no '?' and no '#'; a password with one is given as `password`");
+    if (p[strcspn(p, "\r\n")] != 0) return ckpt__error_set(CKPT_ARG, "an sftp:// address with a line break in it");
+    size_t n = strcspn(p, "/"), from = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] == '@') from = i + 1;
+    }
+    ckpt__view login = { p, from > 0 ? from - 1 : 0 }, rest = { p + from, n - from }, port = { NULL, 0 };
+    if (from > 0) ckpt__sftp_login_of(a, login);
+    bool bracket = rest.n > 0 && rest.p[0] == '[';
+    const char *end = bracket ? (const char *)memchr(rest.p, ']', rest.n) : (const char *)memchr(rest.p, ':', rest.n);
+    a->host.p = rest.p + (bracket ? 1 : 0);
+    a->host.n = end != NULL ? (size_t)(end - a->host.p) : rest.n;
+    const char *colon = end != NULL && bracket ? end + 1 : end;
+    bool junk = (bracket && end == NULL) || (bracket && colon < rest.p + rest.n && *colon != ':');
+    if (colon != NULL && colon < rest.p + rest.n) {
+        port.p = colon + 1;
+        port.n = (size_t)(rest.p + rest.n - port.p);
+    }
+    for (size_t i = 0; i < a->host.n; i++) {
+        if ((unsigned char)a->host.p[i] <= ' ' || strchr("\"'\\%@,*?|", a->host.p[i]) != NULL) junk = true;
+    }
+    if (a->host.n == 0 || a->host.n > 255 || junk)
+        return ckpt__error_set(CKPT_ARG, "an sftp:// address needs a host: sftp://user@host:port/folder");
+    a->path = ckpt__txt_view(p[n] == '/' ? p + n + 1 : p + n);
+    return ckpt__sftp_port(a, port);
+}
+
+static ckpt_err ckpt__sftp_keep(const ckpt_allocator *al, char **out, const char *p, size_t n) {
+    ckpt__buf b;
+    ckpt__buf_init(&b, al);
+    ckpt__buf_add(&b, p, n);
+    *out = b.err == CKPT_OK ? ckpt__mem_copy_text(al, ckpt__buf_cstr(&b)) : NULL;
+    ckpt__buf_free(&b);
+    return *out != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+// The first of two settings that is there; neither leaves *out NULL.
+static ckpt_err ckpt__sftp_keep_either(const ckpt_allocator *al, char **out, const char *given, const char *variable) {
+    const char *text = given != NULL && given[0] != 0 ? given : variable != NULL ? ckpt__os_env(variable) : NULL;
+    return text == NULL || text[0] == 0 ? CKPT_OK : ckpt__sftp_keep(al, out, text, strlen(text));
+}
+
+static ckpt_err ckpt__sftp_keep_user(ckpt__sftp *f, const ckpt__sftp_address *a, const ckpt_store_desc *d,
+                                     const ckpt_allocator *al) {
+    const char *user = d != NULL && d->username != NULL && d->username[0] != 0 ? d->username : NULL;
+    const char *word = d != NULL && d->password != NULL && d->password[0] != 0 ? d->password : NULL;
+    if (user != NULL && a->has_user)
+        return ckpt__error_set(CKPT_ARG, "the user is given twice: in the sftp:// address and as `username`");
+    if (word != NULL && a->has_password)
+        return ckpt__error_set(CKPT_ARG, "the password is given twice: in the sftp:// address and as `password`");
+    ckpt_err e = a->has_user ? ckpt__sftp_keep(al, &f->user, a->user.p, a->user.n)
+                             : ckpt__sftp_keep_either(al, &f->user, user, NULL);
+    // As Python's getpass.getuser, which paramiko asks.
+    static const char *const names[] = { "LOGNAME", "USER", "LNAME", "USERNAME" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && e == CKPT_OK && f->user == NULL; i++)
+        e = ckpt__sftp_keep_either(al, &f->user, NULL, names[i]);
+    if (e == CKPT_OK && a->has_password) e = ckpt__sftp_keep(al, &f->password, a->password.p, a->password.n);
+    else if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->password, word, NULL);
+    return e;
+}
+
+// ~/.ssh/NAME; "" without a home.
+static const char *ckpt__sftp_home(ckpt__buf *out, const char *name) {
+    const char *home = ckpt__os_env("HOME");
+    out->len = 0;
+    if (home != NULL && home[0] != 0) ckpt__buf_fmt(out, "%s/.ssh/%s", home, name);
+    return ckpt__buf_cstr(out);
+}
+
+static ckpt_err ckpt__sftp_keep_known(ckpt__sftp *f, const ckpt_store_desc *d, const ckpt_allocator *al) {
+    const char *given = d != NULL ? d->known_hosts_filename : NULL;
+    ckpt_err e = ckpt__sftp_keep_either(al, &f->known_hosts, given, "COMPOSER_SFTP_KNOWN_HOSTS_FILE");
+    if (e != CKPT_OK || f->known_hosts != NULL) return e;
+    ckpt__buf path;
+    ckpt__buf_init(&path, al);
+    const char *own = ckpt__sftp_home(&path, "known_hosts"), *machine = "/etc/ssh/ssh_known_hosts";
+    bool there = own[0] != 0 && ckpt__os_exists(own);
+    const char *use = there || !ckpt__os_exists(machine) ? own : machine;
+    if (path.err == CKPT_OK && use[0] == 0) use = machine;
+    e = path.err != CKPT_OK ? path.err : ckpt__sftp_keep(al, &f->known_hosts, use, strlen(use));
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Settings from the address, the description and the environment, in that order.
+static ckpt_err ckpt__sftp_settings(ckpt__sftp *f, const ckpt__sftp_address *a, const ckpt_store_desc *d,
+                                    const ckpt_allocator *al) {
+    f->port = a->port;
+    ckpt__buf b;
+    ckpt__buf_init(&b, al);
+    ckpt__buf_add(&b, a->path.p, a->path.n);
+    if (a->path.n > 0 && a->path.p[a->path.n - 1] != '/') ckpt__buf_byte(&b, '/');
+    ckpt_err e = b.err == CKPT_OK ? ckpt__sftp_keep(al, &f->cwd, ckpt__buf_cstr(&b), b.len) : b.err;
+    if (e == CKPT_OK) e = ckpt__sftp_keep(al, &f->host, a->host.p, a->host.n);
+    for (char *p = f->host; e == CKPT_OK && *p != 0; p++) *p = (char)ckpt__txt_lower((unsigned char)*p);
+    b.len = 0;
+    bool v6 = e == CKPT_OK && strchr(f->host, ':') != NULL;
+    if (e == CKPT_OK) ckpt__buf_fmt(&b, v6 ? "sftp://[%s]:%d" : "sftp://%s:%d", f->host, f->port);
+    if (e == CKPT_OK) e = b.err != CKPT_OK ? b.err : ckpt__sftp_keep(al, &f->site, ckpt__buf_cstr(&b), b.len);
+    ckpt__buf_free(&b);
+    if (e == CKPT_OK) e = ckpt__sftp_keep_user(f, a, d, al);
+    if (e == CKPT_OK) e = ckpt__sftp_keep_known(f, d, al);
+    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_file, d != NULL ? d->key_filename : NULL, "COMPOSER_SFTP_KEY_FILE");
+    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_password, d != NULL ? d->key_password : NULL, NULL);
+    return e;
+}
+
+//-- known hosts -----------------------------------------------------------------
+
+// Reads a small file whole; one that is larger than `max` is cut.
+static ckpt_err ckpt__sftp_read_file(ckpt__buf *out, const char *path, size_t max) {
+    int fd;
+    size_t got = 0;
+    ckpt__os_info info;
+    ckpt_err e = ckpt__os_open_read(&fd, path);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_fstat(fd, &info, path);
+    size_t n = e == CKPT_OK && info.size < max ? (size_t)info.size : max;
+    char *p = e == CKPT_OK ? ckpt__buf_reserve(out, n) : NULL;
+    if (e == CKPT_OK && p == NULL) e = out->err;
+    if (e == CKPT_OK) e = ckpt__os_pread(fd, p, n, 0, &got, path);
+    out->len += got;
+    ckpt_err closed = ckpt__os_close(fd, path);
+    (void)ckpt__buf_cstr(out);
+    return e != CKPT_OK ? e : closed;
+}
+
+// One pattern of sshd(8)'s file format: '*' any text, '?' one character, letters of either case.
+static bool ckpt__sftp_pattern(ckpt__view p, const char *text) {
+    size_t i = 0, j = 0, star = SIZE_MAX, back = 0;
+    while (text[j] != 0) {
+        if (i < p.n && p.p[i] == '*') { star = i++; back = j; continue; }
+        bool same = i < p.n && (p.p[i] == '?' || ckpt__txt_lower((unsigned char)p.p[i]) == text[j]);
+        if (same) { i++; j++; continue; }
+        if (star == SIZE_MAX) return false;
+        i = star + 1;
+        j = ++back;
+    }
+    while (i < p.n && p.p[i] == '*') i++;
+    return i == p.n;
+}
+
+// "|1|salt|hash": HMAC-SHA1 of the name (sshd(8), HashKnownHosts).
+static bool ckpt__sftp_hashed(ckpt__view v, const char *text, const ckpt_allocator *al) {
+    const char *bar = v.n > 3 ? (const char *)memchr(v.p + 3, '|', v.n - 3) : NULL;
+    if (bar == NULL || memcmp(v.p, "|1|", 3) != 0) return false;
+    ckpt__buf salt, hash;
+    ckpt__buf_init(&salt, al);
+    ckpt__buf_init(&hash, al);
+    unsigned char own[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    bool same = ckpt__txt_unbase64(&salt, v.p + 3, (size_t)(bar - v.p) - 3) && salt.err == CKPT_OK && salt.len > 0 &&
+                salt.len < 1024 && ckpt__txt_unbase64(&hash, bar + 1, v.n - (size_t)(bar - v.p) - 1) && hash.err == CKPT_OK &&
+                HMAC(EVP_sha1(), salt.data, (int)salt.len, (const unsigned char *)text, strlen(text), own, &size) != NULL &&
+                size == hash.len && memcmp(own, hash.data, size) == 0;
+    ckpt__buf_free(&salt);
+    ckpt__buf_free(&hash);
+    return same;
+}
+
+// Does the first field of a line name this host? A negated pattern that does decides.
+static bool ckpt__sftp_names(ckpt__view field, const char *text, const ckpt_allocator *al) {
+    bool found = false;
+    if (field.n > 0 && field.p[0] == '|') return ckpt__sftp_hashed(field, text, al);
+    for (size_t i = 0; i <= field.n;) {
+        const char *comma = i < field.n ? (const char *)memchr(field.p + i, ',', field.n - i) : NULL;
+        ckpt__view one = { field.p + i, comma != NULL ? (size_t)(comma - field.p) - i : field.n - i };
+        bool not_this = one.n > 0 && one.p[0] == '!';
+        if (not_this) { one.p++; one.n--; }
+        if (one.n > 0 && ckpt__sftp_pattern(one, text)) {
+            if (not_this) return false;
+            found = true;
+        }
+        i += one.n + (not_this ? 1u : 0u) + 1;
+    }
+    return found;
+}
+
+static ckpt__view ckpt__sftp_word(const char **at, const char *end) {
+    while (*at < end && (**at == ' ' || **at == '\t')) (*at)++;
+    ckpt__view v = { *at, 0 };
+    while (*at < end && **at != ' ' && **at != '\t') (*at)++;
+    v.n = (size_t)(*at - v.p);
+    return v;
+}
+
+typedef struct ckpt__sftp_known_line { ckpt__view type, key; bool revoked; } ckpt__sftp_known_line;
+
+// The next line for this host at *at; false: there are no more. Certificate authorities are passed over: libssh2 knows none.
+static bool ckpt__sftp_known_next(const ckpt__sftp *f, const ckpt_allocator *al, const char **at, const char *end,
+                                  ckpt__sftp_known_line *out) {
+    char name[300];
+    if (f->port == 22) (void)snprintf(name, sizeof name, "%s", f->host);
+    else (void)snprintf(name, sizeof name, "[%s]:%d", f->host, f->port);
+    while (*at < end) {
+        const char *p = *at, *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        if (stop == NULL) stop = end;
+        *at = stop < end ? stop + 1 : end;
+        if (stop > p && stop[-1] == '\r') stop--;
+        ckpt__view hosts = ckpt__sftp_word(&p, stop);
+        if (hosts.n == 0 || hosts.p[0] == '#') continue;
+        out->revoked = ckpt__txt_eq(hosts, "@revoked");
+        if (hosts.p[0] == '@' && !out->revoked) continue;
+        if (out->revoked) hosts = ckpt__sftp_word(&p, stop);
+        out->type = ckpt__sftp_word(&p, stop);
+        out->key = ckpt__sftp_word(&p, stop);
+        if (out->key.n > 0 && ckpt__sftp_names(hosts, name, al)) return true;
+    }
+    return false;
+}
+
+static bool ckpt__sftp_is_revoked(const ckpt__sftp *f, const ckpt_allocator *al, const ckpt__buf *text, ckpt__view key) {
+    const char *at = text->data, *end = text->data + text->len;
+    ckpt__sftp_known_line line;
+    while (ckpt__sftp_known_next(f, al, &at, end, &line)) {
+        if (line.revoked && line.key.n == key.n && memcmp(line.key.p, key.p, key.n) == 0) return true;
+    }
+    return false;
+}
+
+// Adds the lines for this host with plain names, and first those of the kinds of key that every libssh2 can check: libcurl asks
+// the server for the kind of the first line that may be the host's, and takes any line with a hashed name for such a one.
+static void ckpt__sftp_known_lines(const ckpt__sftp *f, const ckpt_allocator *al, const ckpt__buf *text, ckpt__buf *out) {
+    static const char *const types[] = { "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
+                                         "ssh-rsa" };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        const char *at = text->data, *end = text->data + text->len;
+        ckpt__sftp_known_line line;
+        while (ckpt__sftp_known_next(f, al, &at, end, &line)) {
+            if (line.revoked || !ckpt__txt_eq(line.type, types[i]) || ckpt__sftp_is_revoked(f, al, text, line.key)) continue;
+            if (f->port == 22) ckpt__buf_text(out, f->host);
+            else ckpt__buf_fmt(out, "[%s]:%d", f->host, f->port);
+            ckpt__buf_fmt(out, " %s %.*s\n", types[i], (int)line.key.n, line.key.p);
+        }
+    }
+}
+
+static ckpt_err ckpt__sftp_unknown(const ckpt__sftp *f, const char *why) {
+    char port[16] = "";
+    if (f->port != 22) (void)snprintf(port, sizeof port, "-p %d ", f->port);
+    return ckpt__error_set(CKPT_AUTH, "%s; nothing is sent to a host that is not known. To add it, run 'ssh-keyscan %s%s >> %s' "
+                           "and compare the fingerprint (ssh-keygen -lf) with one from its owner", why, port, f->host,
+                           f->known_hosts);
+}
+
+// Puts the host's lines into an unnamed file that libcurl can open. Where the system has no names for open files, libcurl gets
+// the user's own file.
+static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, ckpt__buf *lines) {
+    if (!ckpt__os_exists("/proc/self/fd")) return CKPT_OK;
+    const char *dir = ckpt__os_env("TMPDIR");
+    int fd;
+    ckpt_err e = ckpt__os_open_temp(&fd, dir != NULL && dir[0] != 0 ? dir : "/tmp");
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "the keys of the host %s", f->host);
+    e = ckpt__os_pwrite(fd, lines->data, lines->len, 0, "an unnamed file");
+    (void)al;
+    if (e != CKPT_OK) { (void)ckpt__os_close(fd, "an unnamed file"); return e; }
+    f->known_fd = fd;
+    (void)snprintf(f->known_path, sizeof f->known_path, "/proc/self/fd/%d", fd);
+    return CKPT_OK;
+}
+
+// Finds the host's keys. Only success is remembered: a host may be added while the program runs.
+static ckpt_err ckpt__sftp_known(ckpt__sftp *f, const ckpt_allocator *al) {
+    ckpt__buf text, lines, why;
+    ckpt__buf_init(&text, al);
+    ckpt__buf_init(&lines, al);
+    ckpt__buf_init(&why, al);
+    ckpt_err e = ckpt__sftp_read_file(&text, f->known_hosts, CKPT__SFTP_KNOWN_MAX);
+    if (e == CKPT_NOT_FOUND) {
+        ckpt__buf_fmt(&why, "there is no file of known hosts %s", f->known_hosts);
+        e = ckpt__sftp_unknown(f, ckpt__buf_cstr(&why));
+    } else if (e == CKPT_OK) {
+        ckpt__sftp_known_lines(f, al, &text, &lines);
+        e = lines.err;
+        if (e == CKPT_OK && lines.len == 0) {
+            ckpt__buf_fmt(&why, "%s (port %d) has no usable key in %s", f->host, f->port, f->known_hosts);
+            e = ckpt__sftp_unknown(f, ckpt__buf_cstr(&why));
+        }
+        if (e == CKPT_OK) e = ckpt__sftp_known_open(f, al, &lines);
+    }
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&lines);
+    ckpt__buf_free(&why);
+    return e;
+}
+
+//-- logging in ------------------------------------------------------------------
+
+// What is offered in one login. libcurl tries the key file, then the password, then the agent.
+typedef struct ckpt__sftp_offer {
+    const char *key;                    // NULL: none
+    bool        agent, password;
+} ckpt__sftp_offer;
+
+// A file of a private key, as far as it decides why a login was refused.
+typedef struct ckpt__sftp_key { bool readable, rsa, encrypted; } ckpt__sftp_key;
+
+// One operation: a handle, on which several requests follow each other.
+typedef struct ckpt__sftp_call {
+    ckpt_store        *store;
+    ckpt__sftp        *f;
+    ckpt__transfer    *t;
+    ckpt__transfer     quiet;           // as *t, for requests whose bytes are not the object's
+    ckpt__http_job     job;
+    ckpt__buf          url, line, path, part, old;
+    struct curl_slist *list;
+    int                match;           // of the host's key; -1: it was not compared
+    char               sha[64];         // its fingerprint
+    uint64_t           free_bytes;      // by statvfs
+} ckpt__sftp_call;
+
+// The n-th way to log in; false: there is no such. Without a key file the agent is asked, then what ssh takes by default.
+static bool ckpt__sftp_offer_of(const ckpt__sftp *f, int n, ckpt__buf *path, ckpt__sftp_offer *o) {
+    static const char *const names[] = { "id_ed25519", "id_ecdsa", "id_rsa" };
+    const char *sock = ckpt__os_env("SSH_AUTH_SOCK");
+    memset(o, 0, sizeof *o);
+    if (n == 0) {
+        o->key = f->key_file;
+        o->password = f->password != NULL;
+        o->agent = sock != NULL && sock[0] != 0;
+        return true;
+    }
+    if (n > 3 || f->key_file != NULL || f->password != NULL) return false;
+    o->key = ckpt__sftp_home(path, names[n - 1]);
+    return true;
+}
+
+static bool ckpt__sftp_is_offer(const ckpt__sftp_offer *o) {
+    return o->agent || o->password || (o->key != NULL && o->key[0] != 0 && ckpt__os_exists(o->key));
+}
+
+static bool ckpt__sftp_holds(const char *p, size_t n, const char *what) {
+    size_t k = strlen(what);
+    for (size_t i = 0; i + k <= n; i++) {
+        if (memcmp(p + i, what, k) == 0) return true;
+    }
+    return false;
+}
+
+// Looks into a key: PEM (RFC 1421, PKCS #8), or OpenSSH's own form (PROTOCOL.key), whose cipher comes first and is none without a
+// pass phrase.
+static void ckpt__sftp_look_at_key(const char *path, const ckpt_allocator *al, ckpt__sftp_key *out) {
+    ckpt__buf text, code, bytes;
+    memset(out, 0, sizeof *out);
+    ckpt__buf_init(&text, al);
+    ckpt__buf_init(&code, al);
+    ckpt__buf_init(&bytes, al);
+    out->readable = ckpt__sftp_read_file(&text, path, CKPT__SFTP_KEY_MAX) == CKPT_OK;
+    const char *p = out->readable ? ckpt__buf_cstr(&text) : "", *own = strstr(p, "BEGIN OPENSSH PRIVATE KEY-----");
+    out->rsa = strstr(p, "BEGIN RSA PRIVATE KEY") != NULL;
+    out->encrypted = strstr(p, "ENCRYPTED") != NULL;
+    for (p = own != NULL ? own + 30 : ""; *p != 0 && *p != '-'; p++) {
+        if ((unsigned char)*p > ' ') ckpt__buf_byte(&code, (unsigned char)*p);
+    }
+    if (ckpt__txt_unbase64(&bytes, ckpt__buf_cstr(&code), code.len) && bytes.err == CKPT_OK && bytes.len > 24) {
+        out->rsa = ckpt__sftp_holds(bytes.data, bytes.len, "ssh-rsa");
+        out->encrypted = memcmp(bytes.data + 15, "\0\0\0\4none", 8) != 0;
+    }
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&code);
+    ckpt__buf_free(&bytes);
+}
+
+// libssh2 before 1.11 signs with SHA-1 alone where RSA is concerned, and OpenSSH from 8.8 on takes no such signatures.
+static const char *ckpt__sftp_old_libssh2(void) {
+    const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
+    const char *text = v->age >= CURLVERSION_FOURTH ? v->libssh_version : NULL;
+    if (text == NULL || !ckpt__txt_starts(text, "libssh2/1.")) return NULL;
+    ckpt__view minor = { text + 10, strspn(text + 10, "0123456789") };
+    int64_t n = 99;
+    return ckpt__txt_int(minor, &n) && n < 11 ? text : NULL;
+}
+
+// Why a server may have refused all that was offered, with the files' names and no secrets.
+static ckpt_err ckpt__sftp_denied(ckpt__sftp_call *c) {
+    const ckpt__sftp *f = c->f;
+    const char *old = ckpt__sftp_old_libssh2();
+    ckpt__buf b;
+    ckpt__buf_init(&b, &c->store->allocator);
+    ckpt__sftp_offer o;
+    for (int i = 0; ckpt__sftp_offer_of(f, i, &c->path, &o); i++) {
+        if (!ckpt__sftp_is_offer(&o) && f->key_file == NULL) continue;
+        ckpt__sftp_key key;
+        if (o.key != NULL) {
+            ckpt__sftp_look_at_key(o.key, &c->store->allocator, &key);
+            ckpt__buf_fmt(&b, "%sthe key %s", b.len > 0 ? ", " : "", o.key);
+            if (!key.readable) ckpt__buf_text(&b, " (it cannot be read)");
+            else if (key.encrypted && f->key_password == NULL) ckpt__buf_text(&b, " (it needs a pass phrase: key_password)");
+            else if (key.encrypted) ckpt__buf_text(&b, " (unless its pass phrase is wrong)");
+            if (key.rsa && old != NULL)
+                ckpt__buf_fmt(&b, " (an RSA key: %s can only sign with SHA-1, which OpenSSH refuses since 8.8; use ed25519)",
+                              old);
+        }
+        if (o.password) ckpt__buf_fmt(&b, "%sa password", b.len > 0 ? ", " : "");
+        if (o.agent) ckpt__buf_fmt(&b, "%sthe keys of the agent at SSH_AUTH_SOCK", b.len > 0 ? ", " : "");
+    }
+    const char *tried = ckpt__buf_cstr(&b);
+    ckpt_err e;
+    if (tried[0] == 0)
+        e = ckpt__error_set(CKPT_AUTH, "there is nothing to log in with at %s: set COMPOSER_SFTP_KEY_FILE (or key_filename, "
+                            "password), or start an agent", f->site);
+    else e = ckpt__error_set(CKPT_AUTH, "%s refused the login of '%s'; it was offered %s", f->site, f->user, tried);
+    ckpt__buf_free(&b);
+    return e;
+}
+
+// libcurl compared the host's key with the file; everything but a match is refused.
+static int ckpt__sftp_on_key(CURL *easy, const struct curl_khkey *known, const struct curl_khkey *found,
+                             enum curl_khmatch match, void *user) {
+    ckpt__sftp_call *c = (ckpt__sftp_call *)user;
+    (void)easy; (void)known;
+    c->match = (int)match;
+    c->sha[0] = 0;
+    unsigned char sum[32];
+    bool shown = match != CURLKHMATCH_OK && found != NULL && found->len > 0;
+    if (shown && ckpt__digest_sha256(found->key, found->len, sum) == CKPT_OK) {
+        ckpt__buf b;
+        ckpt__buf_init(&b, &c->store->allocator);
+        ckpt__txt_add_base64(&b, sum, sizeof sum);
+        if (b.err == CKPT_OK) (void)snprintf(c->sha, sizeof c->sha, "SHA256:%.43s", b.data);
+        ckpt__buf_free(&b);
+    }
+    return match == CURLKHMATCH_OK ? (int)CURLKHSTAT_FINE : (int)CURLKHSTAT_REJECT;
+}
+
+static ckpt_err ckpt__sftp_other_key(const ckpt__sftp_call *c) {
+    const ckpt__sftp *f = c->f;
+    const char *sha = c->sha[0] != 0 ? c->sha : "of a kind that is not there";
+    return ckpt__error_set(CKPT_AUTH, "the key of %s (%s) is not the one in %s: somebody else may be answering in its place. If "
+                           "the host really has a new key, replace its line there (ssh-keygen -R)", f->site, sha, f->known_hosts);
+}
+
+// Sentences and classes for what went wrong before the server took us in.
+static ckpt_err ckpt__sftp_login_failed(ckpt__sftp_call *c, ckpt_err e) {
+    const char *old = ckpt__sftp_old_libssh2(), *why = c->job.reason;
+    bool keys = strstr(why, "-5, ") != NULL || strstr(why, "-8, ") != NULL || strstr(why, "-33, ") != NULL;
+    c->t->unsure = false;
+    if (e == CKPT_CANCELLED || e == CKPT_NOMEM || c->job.failure.code != CKPT_OK) return e;
+    c->t->transient = false;
+    if (c->job.code == CURLE_LOGIN_DENIED) return ckpt__sftp_denied(c);
+    if (c->job.code == CURLE_PEER_FAILED_VERIFICATION) return ckpt__sftp_other_key(c);
+    if (c->job.code == CURLE_FAILED_INIT && keys)
+        return ckpt__error_set(CKPT_AUTH, "%s and this program's SSH library know no way to talk that both accept (%s)%s%s",
+                               c->f->site, why, old != NULL ? "; where only an RSA key of the host is known, due to " : "",
+                               old != NULL ? old : "");
+    c->t->transient = e == CKPT_NET || e == CKPT_TIMEOUT;
+    // Too many logins at once end like this too, by sshd's MaxStartups: fewer help.
+    c->t->throttled = c->job.code == CURLE_FAILED_INIT;
+    if (c->job.code == CURLE_FAILED_INIT)
+        return ckpt__error_set(CKPT_NET, "%s hung up before the login (%s); a server does that when too many log in at once",
+                               c->f->site, why);
+    return e;
+}
+
+// Ends a request from within. Left to its own, libcurl would end an SSH transfer by closing the file, and wait without an end for
+// the answer; and it would say goodbye.
+static int ckpt__sftp_on_progress(void *user, curl_off_t total_down, curl_off_t down, curl_off_t total_up, curl_off_t up) {
+    ckpt__http_job *job = (ckpt__http_job *)user;
+    (void)total_down; (void)down; (void)total_up; (void)up;
+    if (job->failure.code == CKPT_OK && ckpt__http_watch(job) == CKPT_OK) return 0;
+    if (job->failure.code == CKPT_OK) ckpt__error_take(&job->failure);
+    for (size_t i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        if (job->slot->sockets[i] > 0) ckpt__os_hang_up(job->slot->sockets[i]);
+    }
+    return 1;
+}
+
+// As many logins as sshd is sure to take, at once.
+static ckpt_err ckpt__sftp_queue(ckpt__sftp_call *c) {
+    ckpt__sftp *f = c->f;
+    double began = ckpt__os_now();
+    ckpt_err e = CKPT_OK;
+    ckpt__os_mutex_lock(&f->lock);
+    while (f->logins >= (int)CKPT__SFTP_LOGINS && e == CKPT_OK) {
+        double now = ckpt__os_now();
+        (void)ckpt__os_cond_wait_until(&f->wake, &f->lock, now + 0.05);
+        e = ckpt__store_cancelled(c->t);
+        if (e == CKPT_OK && now - began > c->t->stall_timeout_s)
+            e = ckpt__transfer_again(c->t, ckpt__error_set(CKPT_TIMEOUT, "%s takes long to let others in", f->site));
+    }
+    if (e == CKPT_OK && f->known_fd < 0 && f->known_path[0] == 0) {
+        e = ckpt__sftp_known(f, &c->store->allocator);
+        if (e == CKPT_OK && f->known_fd < 0) f->known_path[0] = '-';
+    }
+    if (e == CKPT_OK) f->logins++;
+    ckpt__os_mutex_unlock(&f->lock);
+    return e;
+}
+
+static void ckpt__sftp_unqueue(ckpt__sftp *f, int good) {
+    ckpt__os_mutex_lock(&f->lock);
+    f->logins--;
+    if (good >= 0) f->good = good;
+    ckpt__os_cond_broadcast(&f->wake);
+    ckpt__os_mutex_unlock(&f->lock);
+}
+
+// "sftp://host:port/~/relative" or "sftp://host:port/absolute"
+static const char *ckpt__sftp_url(ckpt__sftp_call *c, const char *path) {
+    c->url.len = 0;
+    ckpt__buf_text(&c->url, c->f->site);
+    if (path[0] != '/') ckpt__buf_text(&c->url, "/~/");
+    ckpt__txt_add_percent(&c->url, path, strlen(path), true);
+    return ckpt__buf_cstr(&c->url);
+}
+
+// A request that moves no data: the login, or what the quote commands in c->list do.
+static void ckpt__sftp_clear(ckpt__sftp_call *c, const char *url) {
+    CURL *easy = c->job.easy;
+    (void)curl_easy_setopt(easy, CURLOPT_UPLOAD, 0L);
+    (void)curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_URL, url);
+    (void)curl_easy_setopt(easy, CURLOPT_FILETIME, 0L);
+    (void)curl_easy_setopt(easy, CURLOPT_QUOTE, c->list);
+    (void)curl_easy_setopt(easy, CURLOPT_RANGE, NULL);
+    (void)curl_easy_setopt(easy, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)0);
+    c->job.body = NULL;
+    c->job.sink = NULL;
+    c->job.transfer = &c->quiet;
+}
+
+// Runs what was set, and carries what is known of its end over to the caller's transfer.
+static ckpt_err ckpt__sftp_perform(ckpt__sftp_call *c) {
+    ckpt_err e = c->url.err != CKPT_OK ? c->url.err : ckpt__http_perform(&c->job);
+    if (e != CKPT_OK && c->job.transfer == &c->quiet) c->t->transient = c->quiet.transient;
+    return e == CKPT_CANCELLED ? ckpt__error_set(e, "it was cancelled") : e;
+}
+
+static void ckpt__sftp_set_login(ckpt__sftp_call *c, const ckpt__sftp_offer *o) {
+    CURL *easy = c->job.easy;
+    long types = 0;
+    if (o->key != NULL) types |= CURLSSH_AUTH_PUBLICKEY;
+    if (o->password) types |= CURLSSH_AUTH_PASSWORD | CURLSSH_AUTH_KEYBOARD;
+    if (o->agent) types |= CURLSSH_AUTH_AGENT;
+    (void)curl_easy_setopt(easy, CURLOPT_SSH_AUTH_TYPES, types);
+    (void)curl_easy_setopt(easy, CURLOPT_SSH_PRIVATE_KEYFILE, o->key != NULL ? o->key : "");
+}
+
+// What the connection of every request has. A host is never talked to without its keys: that option is checked.
+static ckpt_err ckpt__sftp_set_common(ckpt__sftp_call *c) {
+    const ckpt__sftp *f = c->f;
+    CURL *easy = c->job.easy;
+    const char *known = f->known_fd >= 0 ? f->known_path : f->known_hosts;
+    if (curl_easy_setopt(easy, CURLOPT_SSH_KNOWNHOSTS, known) != CURLE_OK ||
+        curl_easy_setopt(easy, CURLOPT_SSH_KEYFUNCTION, ckpt__sftp_on_key) != CURLE_OK ||
+        curl_easy_setopt(easy, CURLOPT_SSH_KEYDATA, c) != CURLE_OK)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "this libcurl cannot check the keys of hosts");
+    (void)curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
+    (void)curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, ckpt__sftp_on_progress);
+    (void)curl_easy_setopt(easy, CURLOPT_XFERINFODATA, &c->job);
+    (void)curl_easy_setopt(easy, CURLOPT_USERNAME, f->user);
+    (void)curl_easy_setopt(easy, CURLOPT_PASSWORD, f->password != NULL ? f->password : "");
+    (void)curl_easy_setopt(easy, CURLOPT_KEYPASSWD, f->key_password != NULL ? f->key_password : "");
+    (void)curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    return CKPT_OK;
+}
+
+// Tries one way after the other, the one that worked last time first. On a connection that still lives it costs nothing.
+static ckpt_err ckpt__sftp_login(ckpt__sftp_call *c) {
+    ckpt__sftp *f = c->f;
+    ckpt__sftp_offer o;
+    ckpt_err e = ckpt__sftp_queue(c);
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&f->lock);
+    int first = f->good, good = -1;
+    ckpt__os_mutex_unlock(&f->lock);
+    e = ckpt__sftp_set_common(c);
+    bool tried = false, again = e == CKPT_OK;
+    for (int i = -1; again && good < 0; i++) {
+        int n = i < 0 ? first : i;
+        if (i == first) continue;
+        if (!ckpt__sftp_offer_of(f, n, &c->path, &o)) break;
+        if (!ckpt__sftp_is_offer(&o)) continue;
+        ckpt__sftp_set_login(c, &o);
+        ckpt__sftp_clear(c, ckpt__sftp_url(c, "/"));
+        e = ckpt__sftp_perform(c);
+        tried = true;
+        if (e == CKPT_OK) good = n;
+        again = c->job.code == CURLE_LOGIN_DENIED;
+    }
+    ckpt__sftp_unqueue(f, good);
+    if (e == CKPT_OK && !tried) return ckpt__sftp_denied(c);
+    return e != CKPT_OK && tried ? ckpt__sftp_login_failed(c, e) : e;
+}
+
+static void ckpt__sftp_end(ckpt__sftp_call *c) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__http_give(&c->f->http, &c->job, true);
+    curl_slist_free_all(c->list);
+    ckpt__buf_free(&c->url);
+    ckpt__buf_free(&c->line);
+    ckpt__buf_free(&c->path);
+    ckpt__buf_free(&c->part);
+    ckpt__buf_free(&c->old);
+    ckpt__error_last = kept;
+}
+
+// A handle that is logged in. ckpt__sftp_end must follow, whatever is returned.
+static ckpt_err ckpt__sftp_begin(ckpt__sftp_call *c, ckpt_store *s, ckpt__transfer *t) {
+    memset(c, 0, sizeof *c);
+    c->store = s;
+    c->f = ckpt__sftp_of(s);
+    c->t = t;
+    c->quiet = *t;
+    c->quiet.moved = NULL;
+    c->match = -1;
+    if (!(c->quiet.stall_timeout_s > 0.0)) c->quiet.stall_timeout_s = s->stall_timeout_s;
+    ckpt__buf_init(&c->url, &s->allocator);
+    ckpt__buf_init(&c->line, &s->allocator);
+    ckpt__buf_init(&c->path, &s->allocator);
+    ckpt__buf_init(&c->part, &s->allocator);
+    ckpt__buf_init(&c->old, &s->allocator);
+    if (c->f->user == NULL)
+        return ckpt__error_set(CKPT_AUTH, "no user is known to log in as: write %s with user@ before the host, or set LOGNAME",
+                               c->f->site);
+    ckpt_err e = ckpt__http_take(&c->f->http, &c->job, c->f->site, &c->quiet);
+    return e == CKPT_OK ? ckpt__sftp_login(c) : e;
+}
+
+//-- small requests --------------------------------------------------------------
+
+// The path of an object on the server. Its levels are checked, since names may come from files and from other programs.
+static ckpt_err ckpt__sftp_path(const ckpt_store *s, const char *name, ckpt__buf *out) {
+    if (name[0] == '/') return ckpt__error_set(CKPT_ARG, "the name is absolute; it must be relative to the store's folder");
+    if (name[strcspn(name, "\r\n")] != 0)
+        return ckpt__error_set(CKPT_ARG, "the name has a line break, which libcurl cannot send");
+    for (const char *p = name;; p++) {
+        size_t n = strcspn(p, "/");
+        if (n == 0) return ckpt__error_set(CKPT_ARG, "the name has an empty level, which a folder cannot have");
+        if ((n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return ckpt__error_set(CKPT_ARG, "the name has the level '%.*s', which could lead out of the store's folder", (int)n,
+                                   p);
+        p += n;
+        if (*p == 0) break;
+    }
+    const char *base = ckpt__os_path_base(name);
+    if (base[0] == '.' && (ckpt__txt_ends(base, ckpt__sftp_part_end) || ckpt__txt_ends(base, ckpt__sftp_old_end)))
+        return ckpt__error_set(CKPT_ARG, "names like this one are kept for uploads under way");
+    out->len = 0;
+    ckpt__buf_text(out, ckpt__sftp_of(s)->cwd);
+    ckpt__buf_text(out, name);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+// "dir/.base<middle><end>" of "dir/base"; a long base is cut, with its sum behind it. The sum is of the base alone, so that the
+// name is the same for everyone.
+static ckpt_err ckpt__sftp_hidden(ckpt__buf *out, const char *path, const char *mark, const char *end) {
+    const char *base = ckpt__os_path_base(path);
+    size_t n = strlen(base), keep = n;
+    if (n > CKPT__SFTP_BASE) keep = CKPT__SFTP_BASE;
+    while (keep > 0 && keep < n && ((unsigned char)base[keep] & 0xC0) == 0x80) keep--;
+    out->len = 0;
+    ckpt__buf_add(out, path, (size_t)(base - path));
+    ckpt__buf_byte(out, '.');
+    ckpt__buf_add(out, base, keep);
+    if (keep < n) ckpt__buf_fmt(out, "~%08lx", (unsigned long)ckpt__digest_crc32(0, base, n));
+    if (mark != NULL) ckpt__buf_fmt(out, ".%s", mark);
+    ckpt__buf_text(out, end);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+// A path in a quote command: in double quotes, in which '\' comes before '\', '"' and '\'' and nothing else.
+static void ckpt__sftp_quote(ckpt__buf *b, const char *path) {
+    ckpt__buf_text(b, " \"");
+    for (const char *p = path; *p != 0; p++) {
+        if (*p == '\\' || *p == '"' || *p == '\'') ckpt__buf_byte(b, '\\');
+        ckpt__buf_byte(b, (unsigned char)*p);
+    }
+    ckpt__buf_byte(b, '"');
+}
+
+// Runs "verb path" or "verb path other" on the server. What a server refuses is CKPT_NOT_FOUND, CKPT_AUTH, CKPT_NO_SPACE, or else
+// CKPT_EXISTS: version 3 of the protocol has only "failure" for a name that is taken, and for anything unusual.
+static ckpt_err ckpt__sftp_run(ckpt__sftp_call *c, const char *verb, const char *path, const char *other) {
+    c->line.len = 0;
+    ckpt__buf_text(&c->line, verb);
+    ckpt__sftp_quote(&c->line, path);
+    if (other != NULL) ckpt__sftp_quote(&c->line, other);
+    struct curl_slist *list = curl_slist_append(NULL, ckpt__buf_cstr(&c->line));
+    if (list == NULL || c->line.err != CKPT_OK) { curl_slist_free_all(list); return ckpt__mem_fail(c->line.len); }
+    c->list = list;
+    ckpt__sftp_clear(c, ckpt__sftp_url(c, "/"));
+    ckpt_err e = ckpt__sftp_perform(c);
+    (void)curl_easy_setopt(c->job.easy, CURLOPT_QUOTE, NULL);
+    c->list = NULL;
+    curl_slist_free_all(list);
+    if (e == CKPT_OK || c->job.code != CURLE_QUOTE_ERROR) return e;
+    const char *why = c->job.reason;
+    c->t->transient = false;
+    if (strstr(why, "No such file") != NULL) e = CKPT_NOT_FOUND;
+    else if (strstr(why, "ermission denied") != NULL || strstr(why, "write protected") != NULL) e = CKPT_AUTH;
+    else if (strstr(why, "Disk full") != NULL || strstr(why, "quota") != NULL) e = CKPT_NO_SPACE;
+    else e = CKPT_EXISTS;
+    return ckpt__error_set(e, "%s: %s", c->f->site, why);
+}
+
+// Is there anything of that name? One round trip when there is not.
+static ckpt_err ckpt__sftp_probe(ckpt__sftp_call *c, const char *path) {
+    ckpt__sftp_clear(c, ckpt__sftp_url(c, path));
+    return ckpt__sftp_perform(c);
+}
+
+// What libcurl says of a file: its size and time, -1 for one that it was not told, or for an empty file's size.
+static ckpt_err ckpt__sftp_ask(ckpt__sftp_call *c, const char *path, curl_off_t *size, curl_off_t *mtime) {
+    *size = *mtime = -1;
+    ckpt__sftp_clear(c, ckpt__sftp_url(c, path));
+    (void)curl_easy_setopt(c->job.easy, CURLOPT_FILETIME, 1L);
+    ckpt_err e = ckpt__sftp_perform(c);
+    if (e != CKPT_OK) return e;
+    (void)curl_easy_getinfo(c->job.easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, size);
+    (void)curl_easy_getinfo(c->job.easy, CURLINFO_FILETIME_T, mtime);
+    return CKPT_OK;
+}
+
+// Size and time of a file; CKPT_NOT_FOUND. A folder seems to be a file here. Without a size the file is empty, or was renamed
+// while libcurl, which asks for time and size by name, was at it: it is asked until it has the same answer twice.
+static ckpt_err ckpt__sftp_look(ckpt__sftp_call *c, const char *path, uint64_t *size, int64_t *mtime) {
+    curl_off_t length = -1, when = -1, before = -1;
+    for (int i = 0; i < 4; i++) {
+        ckpt_err e = ckpt__sftp_ask(c, path, &length, &when);
+        if (e != CKPT_OK) return e;
+        if (length >= 0 || (i > 0 && when >= 0 && when == before)) {
+            *size = length > 0 ? (uint64_t)length : 0;
+            *mtime = (int64_t)when;
+            return CKPT_OK;
+        }
+        before = when;
+    }
+    return ckpt__transfer_again(c->t, ckpt__error_set(CKPT_NET, "%s does not tell the size of the file", c->f->site));
+}
+
+// Only a folder has something of the name "." in it.
+static bool ckpt__sftp_is_folder(ckpt__sftp_call *c, const char *path) {
+    ckpt__error_record kept;
+    bool transient = c->t->transient;
+    ckpt__error_take(&kept);
+    c->path.len = 0;
+    ckpt__buf_fmt(&c->path, "%s/.", path);
+    bool is = ckpt__sftp_probe(c, ckpt__buf_cstr(&c->path)) == CKPT_OK;
+    c->t->transient = transient;
+    ckpt__error_last = kept;
+    return is;
+}
+
+static void ckpt__sftp_etag(char *out, size_t cap, uint64_t size, int64_t mtime) {
+    out[0] = 0;
+    if (mtime >= 0) (void)snprintf(out, cap, "%llx-%llx", (unsigned long long)size, (unsigned long long)mtime);
+}
+
+static ckpt_err ckpt__sftp_absent(ckpt__sftp_call *c) {
+    c->t->transient = false;
+    return ckpt__error_set(CKPT_NOT_FOUND, "there is no such object");
+}
+
+//-- down ------------------------------------------------------------------------
+
+static ckpt_err ckpt__sftp_changed(ckpt__transfer *t) {
+    return ckpt__transfer_again(t, ckpt__error_set(CKPT_CORRUPT, "it was changed in the middle of it"));
+}
+
+// Receives sink->size bytes (not 0) from `offset` of a file. libcurl leaves the range out when it cannot learn the file's size
+// (it asks by name, and the name may be gone for a moment): then it knows of no length either.
+static ckpt_err ckpt__sftp_receive(ckpt__sftp_call *c, const char *path, uint64_t offset, ckpt__sink *sink, ckpt__transfer *t) {
+    char range[64];
+    curl_off_t length = -1;
+    CURL *easy = c->job.easy;
+    (void)snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + sink->size - 1));
+    ckpt__sftp_clear(c, ckpt__sftp_url(c, path));
+    (void)curl_easy_setopt(easy, CURLOPT_NOBODY, 0L);
+    (void)curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_RANGE, range);
+    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__SFTP_DOWNLOAD);
+    sink->got = 0;
+    sink->crc = 0;
+    c->job.sink = sink;
+    c->job.transfer = t;
+    ckpt_err e = ckpt__sftp_perform(c);
+    (void)curl_easy_getinfo(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    c->job.sink = NULL;
+    int code = (int)c->job.code;
+    bool cut = code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME || code == CURLE_PARTIAL_FILE;
+    bool other = e == CKPT_OK && (length < 0 || (uint64_t)length != sink->size || sink->got != sink->size);
+    return cut || other ? ckpt__sftp_changed(c->t) : e;
+}
+
+// Runs one look or download, on the name and on what was moved aside from it in turns: who replaces the object moves the old
+// one there first. Gone from both and again gone from the first: there is none, unless it is replaced faster than looked at.
+static ckpt_err ckpt__sftp_either(ckpt__sftp_call *c, ckpt_err (*step)(ckpt__sftp_call *c, const char *path, void *user),
+                                  void *user) {
+    ckpt_err e = step(c, c->part.data, user);
+    for (int i = 1; i < (int)CKPT__SFTP_LOOKS && e == CKPT_NOT_FOUND; i++) {
+        const char *path = i % 2 == 0 ? c->part.data : c->old.data;
+        e = ckpt__sftp_probe(c, path);
+        if (e == CKPT_OK) e = step(c, path, user);
+    }
+    return e == CKPT_NOT_FOUND ? ckpt__sftp_absent(c) : e;
+}
+
+typedef struct ckpt__sftp_getting {
+    const char  *etag;
+    uint64_t     offset;
+    ckpt__sink  *sink;
+} ckpt__sftp_getting;
+
+static ckpt_err ckpt__sftp_get_from(ckpt__sftp_call *c, const char *path, void *user) {
+    ckpt__sftp_getting *g = (ckpt__sftp_getting *)user;
+    uint64_t size = 0;
+    int64_t mtime = -1;
+    char etag[128];
+    bool any = g->etag == NULL || g->etag[0] == 0;
+    ckpt_err e = g->sink->size > 0 ? ckpt__sftp_receive(c, path, g->offset, g->sink, c->t) : CKPT_OK;
+    if ((e != CKPT_OK && e != CKPT_CORRUPT) || (e == CKPT_OK && any && g->sink->size > 0)) return e;
+    // Who replaces the file renames, so one download has the bytes of one version; which one, its name tells afterwards.
+    ckpt_err looked = ckpt__sftp_look(c, path, &size, &mtime);
+    if (looked != CKPT_OK) return looked;
+    ckpt__sftp_etag(etag, sizeof etag, size, mtime);
+    if (!any && strcmp(g->etag, etag) != 0) return ckpt__sftp_changed(c->t);
+    if (g->offset <= size && g->sink->size <= size - g->offset) return e == CKPT_OK ? CKPT_OK : ckpt__sftp_changed(c->t);
+    c->t->transient = false;
+    return ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes; %llu from %llu on were asked for", (unsigned long long)size,
+                           (unsigned long long)g->sink->size, (unsigned long long)g->offset);
+}
+
+// c->part and c->old become the path of an object and the one aside.
+static ckpt_err ckpt__sftp_paths(ckpt__sftp_call *c, const char *name) {
+    ckpt_err e = ckpt__sftp_path(c->store, name, &c->part);
+    return e == CKPT_OK ? ckpt__sftp_hidden(&c->old, c->part.data, NULL, ckpt__sftp_old_end) : e;
+}
+
+static ckpt_err ckpt__sftp_get(ckpt_store *s, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                               ckpt__transfer *t) {
+    ckpt__sftp_call c;
+    ckpt__sftp_getting g = { etag, offset, sink };
+    sink->got = 0;
+    sink->crc = 0;
+    ckpt_err e = ckpt__sftp_begin(&c, s, t);
+    if (e == CKPT_OK) e = ckpt__sftp_paths(&c, name);
+    if (e == CKPT_OK) e = ckpt__sftp_either(&c, ckpt__sftp_get_from, &g);
+    bool odd = e != CKPT_OK && e != CKPT_NOT_FOUND && c.job.code == CURLE_SSH;
+    if (odd && ckpt__sftp_is_folder(&c, c.part.data)) e = ckpt__sftp_absent(&c);
+    ckpt__sftp_end(&c);
+    return e;
+}
+
+static ckpt_err ckpt__sftp_stat_of(ckpt__sftp_call *c, const char *path, void *user) {
+    ckpt__store_stat *out = (ckpt__store_stat *)user;
+    uint64_t size = 0;
+    int64_t mtime = -1;
+    ckpt_err e = ckpt__sftp_look(c, path, &size, &mtime);
+    if (e != CKPT_OK) return e;
+    out->size = size;
+    out->modified = mtime >= 0 ? (double)mtime : 0.0;
+    ckpt__sftp_etag(out->etag, sizeof out->etag, size, mtime);
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__sftp_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt__sftp_call c;
+    ckpt_err e = ckpt__sftp_begin(&c, s, t);
+    if (e == CKPT_OK) e = ckpt__sftp_paths(&c, name);
+    if (e == CKPT_OK) e = ckpt__sftp_either(&c, ckpt__sftp_stat_of, out);
+    if (e == CKPT_OK && ckpt__sftp_is_folder(&c, c.part.data)) {
+        memset(out, 0, sizeof *out);
+        e = ckpt__sftp_absent(&c);
+    }
+    ckpt__sftp_end(&c);
+    return e;
+}
+
+//-- up --------------------------------------------------------------------------
+
+// Uploads whose rename was sent and never answered, by their marks: should the part file be gone when they are tried again, then
+// what lies under the final name is theirs.
+static bool ckpt__sftp_is_unsure(ckpt__sftp *f, const char *mark) {
+    bool found = false;
+    ckpt__os_mutex_lock(&f->lock);
+    for (size_t i = 0; mark != NULL && i < CKPT__SFTP_UNSURE; i++) found = found || strcmp(f->unsure[i], mark) == 0;
+    ckpt__os_mutex_unlock(&f->lock);
+    return found;
+}
+
+static void ckpt__sftp_set_unsure(ckpt__sftp *f, const char *mark, bool unsure) {
+    if (mark == NULL || strlen(mark) >= sizeof f->unsure[0]) return;
+    ckpt__os_mutex_lock(&f->lock);
+    for (size_t i = 0; i < CKPT__SFTP_UNSURE; i++) {
+        if (strcmp(f->unsure[i], mark) == 0) f->unsure[i][0] = 0;
+    }
+    if (unsure) memcpy(f->unsure[f->unsure_next++ % CKPT__SFTP_UNSURE], mark, strlen(mark) + 1);
+    ckpt__os_mutex_unlock(&f->lock);
+}
+
+// Everything about one put.
+typedef struct ckpt__sftp_putting {
+    ckpt__sftp_call        *c;
+    const ckpt__store_put  *p;
+    const char             *path, *part, *old;
+    uint64_t                have;       // bytes of the part file that are there and good
+    int64_t                 mtime;      // of the part file, once it is complete
+} ckpt__sftp_putting;
+
+// Are the last bytes of the part file ours? Bytes that an earlier connection left on the way may have been added after the file
+// was measured, and then everything behind them is shifted.
+static ckpt_err ckpt__sftp_check_tail(ckpt__sftp_putting *u, bool *same) {
+    const ckpt_allocator *al = &u->c->store->allocator;
+    size_t n = u->have < (uint64_t)CKPT__SFTP_TAIL ? (size_t)u->have : (size_t)CKPT__SFTP_TAIL;
+    char *mem = (char *)ckpt__mem_alloc(al, 2 * n);
+    if (mem == NULL) return CKPT_NOMEM;
+    ckpt__sink sink;
+    memset(&sink, 0, sizeof sink);
+    sink.memory = mem;
+    sink.fd = -1;
+    sink.size = n;
+    ckpt_err e = ckpt__sftp_receive(u->c, u->part, u->have - n, &sink, &u->c->quiet);
+    if (e == CKPT_OK) e = ckpt__body_read(u->p->body, mem + n, n, u->have - n);
+    *same = e == CKPT_OK && memcmp(mem, mem + n, n) == 0;
+    ckpt__mem_free(al, mem, 2 * n);
+    return e;
+}
+
+// Waits until the part file has stopped growing: a connection that broke may still have bytes on their way to the server.
+static ckpt_err ckpt__sftp_settle(ckpt__sftp_putting *u) {
+    uint64_t before = u->have;
+    for (double began = ckpt__os_now(); ckpt__os_now() - began < u->c->quiet.stall_timeout_s; before = u->have) {
+        for (int i = 0; i < 20; i++) {
+            ckpt_err e = ckpt__store_cancelled(u->c->t);
+            if (e != CKPT_OK) return e;
+            ckpt__os_sleep(0.025);
+        }
+        ckpt_err e = ckpt__sftp_look(u->c, u->part, &u->have, &u->mtime);
+        if (e != CKPT_OK || u->have == before) return e;
+    }
+    return ckpt__transfer_again(u->c->t, ckpt__error_set(CKPT_NET, "another connection is still writing to the same upload"));
+}
+
+// Finds out how much an earlier attempt, or process, has left that can be used.
+static ckpt_err ckpt__sftp_resume(ckpt__sftp_putting *u) {
+    bool same = false;
+    u->have = 0;
+    if (u->p->mark == NULL || u->p->body->size < (uint64_t)CKPT__SFTP_SMALL) return CKPT_OK;
+    ckpt_err e = ckpt__sftp_probe(u->c, u->part);
+    if (e == CKPT_OK) e = ckpt__sftp_look(u->c, u->part, &u->have, &u->mtime);
+    if (e == CKPT_OK && u->have > 0) e = ckpt__sftp_settle(u);
+    if (e == CKPT_NOT_FOUND) { u->have = 0; return CKPT_OK; }
+    if (e != CKPT_OK || u->have == 0) return e;
+    if (u->have > u->p->body->size) { u->have = 0; return CKPT_OK; }
+    e = ckpt__sftp_check_tail(u, &same);
+    if (e == CKPT_CORRUPT) { u->c->t->transient = false; e = CKPT_OK; }
+    if (!same) u->have = 0;
+    return e;
+}
+
+// statvfs's answer comes as lines of a header.
+static size_t ckpt__sftp_on_statvfs(char *p, size_t size, size_t count, void *user) {
+    ckpt__sftp_call *c = (ckpt__sftp_call *)user;
+    for (size_t i = 0, n = size * count; i + 9 < n; i++) {
+        if (memcmp(p + i, "f_bavail:", 9) != 0) continue;
+        ckpt__view v = { p + i + 10, 0 };
+        int64_t blocks;
+        while (i + 10 + v.n < n && ckpt__txt_is_digit((unsigned char)v.p[v.n])) v.n++;
+        if (ckpt__txt_int(v, &blocks)) c->free_bytes = (uint64_t)blocks;
+    }
+    return size * count;
+}
+
+// A full disk ends in the protocol's plain "failure": the server is asked what is left.
+static bool ckpt__sftp_is_full(ckpt__sftp_call *c, const char *path) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    bool transient = c->t->transient;
+    c->path.len = 0;
+    ckpt__os_path_dir(&c->path, path);
+    c->free_bytes = UINT64_MAX;
+    (void)curl_easy_setopt(c->job.easy, CURLOPT_HEADERFUNCTION, ckpt__sftp_on_statvfs);
+    (void)curl_easy_setopt(c->job.easy, CURLOPT_HEADERDATA, c);
+    ckpt_err e = ckpt__sftp_run(c, "statvfs", ckpt__buf_cstr(&c->path), NULL);
+    (void)curl_easy_setopt(c->job.easy, CURLOPT_HEADERFUNCTION, ckpt__http_on_header);
+    (void)curl_easy_setopt(c->job.easy, CURLOPT_HEADERDATA, &c->job);
+    c->t->transient = transient;
+    ckpt__error_last = kept;
+    return e == CKPT_OK && c->free_bytes < 64;      // blocks
+}
+
+// Sends what is missing of the part file, making folders that are missing on the way (as mkdir -p would).
+static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
+    ckpt__sftp_call *c = u->c;
+    CURL *easy = c->job.easy;
+    ckpt__sftp_clear(c, ckpt__sftp_url(c, u->part));
+    (void)curl_easy_setopt(easy, CURLOPT_NOBODY, 0L);
+    (void)curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)u->p->body->size);
+    (void)curl_easy_setopt(easy, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)u->have);
+    (void)curl_easy_setopt(easy, CURLOPT_FTP_CREATE_MISSING_DIRS, 1L);
+    uint64_t left = u->p->body->size - u->have;
+    long buffer = left < (uint64_t)CKPT__SFTP_UPLOAD ? 64 * 1024 : (long)CKPT__SFTP_UPLOAD;
+    while (buffer < (long)CKPT__SFTP_UPLOAD && (uint64_t)buffer < left) buffer *= 2;
+    (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, buffer);
+    c->job.body = u->p->body;
+    c->job.transfer = c->t;
+    ckpt__transfer_moved(c->t, u->have);
+    ckpt_err e = ckpt__sftp_perform(c);
+    int code = (int)c->job.code;
+    c->job.body = NULL;
+    if (e == CKPT_NET && (code == CURLE_SSH || code == CURLE_UPLOAD_FAILED) && ckpt__sftp_is_full(c, u->part)) {
+        c->t->transient = false;
+        return ckpt__error_set(CKPT_NO_SPACE, "the disk of %s is full", c->f->site);
+    }
+    return e;
+}
+
+static ckpt_err ckpt__sftp_no_folder(ckpt__sftp_call *c) {
+    c->t->transient = false;
+    return ckpt__error_set(CKPT_AUTH, "the folder cannot be made on %s: a file is in its place, or the right is missing (%s)",
+                           c->f->site, c->job.reason);
+}
+
+// libcurl calls a short upload, and one whose last bytes could not be written, a success.
+static ckpt_err ckpt__sftp_confirm(ckpt__sftp_putting *u) {
+    uint64_t size = 0;
+    ckpt_err e = ckpt__sftp_look(u->c, u->part, &size, &u->mtime);
+    if (e == CKPT_OK && size == u->p->body->size) return CKPT_OK;
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
+    if (e == CKPT_OK) (void)ckpt__sftp_run(u->c, "*rm", u->part, NULL);
+    return ckpt__transfer_again(u->c->t, ckpt__error_set(CKPT_NET, "%s has %llu bytes after %llu were sent", u->c->f->site,
+                                                         (unsigned long long)size, (unsigned long long)u->p->body->size));
+}
+
+// Is the object there, or the one aside?
+static ckpt_err ckpt__sftp_exists(ckpt__sftp_call *c, const char *path, const char *old, bool *there) {
+    ckpt_err e = ckpt__sftp_probe(c, path);
+    if (e == CKPT_NOT_FOUND) e = ckpt__sftp_probe(c, old);
+    *there = e == CKPT_OK;
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+static ckpt_err ckpt__sftp_taken(ckpt__sftp_putting *u, bool folder) {
+    (void)ckpt__sftp_run(u->c, "*rm", u->part, NULL);
+    u->c->t->transient = false;
+    if (folder) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
+    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+}
+
+// Another writer has moved the old file aside and is about to put its own in place. One that died is known by that nothing
+// changes: then what it left aside goes, unless it is all there is.
+static ckpt_err ckpt__sftp_wait_turn(ckpt__sftp_putting *u, double since, int tries) {
+    double pause = 0.005 * (double)(1 + tries);
+    ckpt__os_sleep(pause < 0.1 ? pause : 0.1);
+    ckpt_err e = ckpt__store_cancelled(u->c->t);
+    if (e != CKPT_OK || ckpt__os_now() - since < (double)CKPT__SFTP_OLD) return e;
+    e = ckpt__sftp_probe(u->c, u->path);
+    if (e == CKPT_OK) e = ckpt__sftp_run(u->c, "*rm", u->old, NULL);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+// Versions of an object are told apart by size and time, and the time counts seconds: one that replaces another within the same
+// second is made a second younger.
+static void ckpt__sftp_make_younger(ckpt__sftp_putting *u, int64_t mtime) {
+    if (mtime < 0 || u->mtime > mtime) return;
+    ckpt__buf date;
+    ckpt__buf_init(&date, &u->c->store->allocator);
+    ckpt__txt_add_date(&date, (double)(mtime + 1), CKPT__DATE_HTTP);
+    if (date.err == CKPT_OK && ckpt__sftp_run(u->c, "*mtime", ckpt__buf_cstr(&date), u->part) == CKPT_OK) u->mtime = mtime + 1;
+    ckpt__buf_free(&date);
+}
+
+// Gives the part file its final name. *done: it has it. CKPT_OK without: the state has changed, look again.
+static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int tries, bool *done) {
+    ckpt__sftp_call *c = u->c;
+    uint64_t size = 0;
+    int64_t mtime = -1;
+    bool there = false;
+    ckpt_err e = CKPT_OK;
+    if (!u->p->overwrite) {             // some servers rename over a name that is taken
+        e = ckpt__sftp_exists(c, u->path, u->old, &there);
+        if (e == CKPT_OK && there) return ckpt__sftp_taken(u, false);
+        if (e != CKPT_OK) return e;
+    }
+    ckpt__sftp_set_unsure(c->f, u->p->mark, true);
+    e = ckpt__sftp_run(c, "rename", u->part, u->path);
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_NO_SPACE || e == CKPT_EXISTS)
+        ckpt__sftp_set_unsure(c->f, u->p->mark, false);
+    *done = e == CKPT_OK;
+    if (e != CKPT_EXISTS) return e == CKPT_NOT_FOUND ? ckpt__transfer_again(c->t, e) : e;
+    e = ckpt__sftp_look(c, u->path, &size, &mtime);
+    if (e == CKPT_NOT_FOUND) return ckpt__sftp_wait_turn(u, since, tries);
+    if (e != CKPT_OK) return e;
+    if (!u->p->overwrite) return ckpt__sftp_taken(u, false);
+    if (ckpt__sftp_is_folder(c, u->path)) {     // one that is empty is in nobody's way
+        e = ckpt__sftp_run(c, "rmdir", u->path, NULL);
+        return e == CKPT_EXISTS ? ckpt__sftp_taken(u, true) : e == CKPT_NOT_FOUND ? CKPT_OK : e;
+    }
+    ckpt__sftp_make_younger(u, mtime);
+    e = ckpt__sftp_run(c, "rename", u->path, u->old);
+    if (e == CKPT_EXISTS || e == CKPT_NOT_FOUND) return ckpt__sftp_wait_turn(u, since, tries);
+    if (e != CKPT_OK) return e;
+    ckpt__sftp_set_unsure(c->f, u->p->mark, true);
+    e = ckpt__sftp_run(c, "rename", u->part, u->path);
+    *done = e == CKPT_OK;
+    if (e == CKPT_EXISTS) e = CKPT_OK;  // another one's upload got in between; ours replaces that one next
+    if (e != CKPT_OK) return e;
+    // Readers that found no name look here next: the file aside stays for longer than a look takes.
+    (void)ckpt__sftp_probe(c, u->path);
+    ckpt__os_sleep(0.02);
+    ckpt__sftp_set_unsure(c->f, u->p->mark, false);
+    return ckpt__sftp_run(c, "*rm", u->old, NULL);
+}
+
+static ckpt_err ckpt__sftp_publish(ckpt__sftp_putting *u) {
+    bool done = false;
+    ckpt_err e = CKPT_OK;
+    double since = ckpt__os_now();
+    for (int tries = 0; e == CKPT_OK && !done; tries++) {
+        if (tries >= (int)CKPT__SFTP_TRIES && ckpt__os_now() - since > 2.0 * CKPT__SFTP_OLD) break;
+        e = ckpt__sftp_rename_once(u, since, tries, &done);
+    }
+    if (done) {
+        u->c->t->transient = false;
+        return CKPT_OK;
+    }
+    if (e != CKPT_OK) return e;
+    e = ckpt__error_set(CKPT_NET, "the file cannot be given its name: others replace it all the time, or %s refuses it for a "
+                        "reason that it does not tell", u->c->f->site);
+    return ckpt__transfer_again(u->c->t, e);
+}
+
+// Was the rename of an earlier attempt carried out although its answer was lost?
+static ckpt_err ckpt__sftp_is_done(ckpt__sftp_putting *u, bool *done) {
+    uint64_t size = 0;
+    int64_t mtime;
+    *done = false;
+    if (!ckpt__sftp_is_unsure(u->c->f, u->p->mark)) return CKPT_OK;
+    ckpt_err e = ckpt__sftp_probe(u->c, u->part);
+    if (e != CKPT_NOT_FOUND) return e;
+    e = ckpt__sftp_look(u->c, u->path, &size, &mtime);
+    *done = e == CKPT_OK && size == u->p->body->size;
+    if (*done) (void)ckpt__sftp_run(u->c, "*rm", u->old, NULL);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+// A name for the part file: the upload's mark where it can be part of a file name, else its sum; without a mark a random one.
+static ckpt_err ckpt__sftp_mark(char out[64], const char *mark) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    unsigned char bytes[32];
+    ckpt_err e = mark == NULL ? ckpt__os_random(bytes, sizeof bytes) : ckpt__digest_sha256(mark, strlen(mark), bytes);
+    if (mark != NULL && mark[0] != 0 && strlen(mark) < 48 && mark[strspn(mark, plain)] == 0) {
+        memcpy(out, mark, strlen(mark) + 1);
+        return CKPT_OK;
+    }
+    for (size_t i = 0; i < 16 && e == CKPT_OK; i++) (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    return e;
+}
+
+static ckpt_err ckpt__sftp_put(ckpt_store *s, const ckpt__store_put *p) {
+    ckpt__sftp_call c;
+    ckpt__buf path;
+    char mark[64];
+    bool done = false;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = ckpt__sftp_begin(&c, s, p->t);
+    if (e == CKPT_OK) e = ckpt__sftp_path(s, p->name, &path);
+    if (e == CKPT_OK) e = ckpt__sftp_mark(mark, p->mark);
+    if (e == CKPT_OK) e = ckpt__sftp_hidden(&c.part, path.data, mark, ckpt__sftp_part_end);
+    if (e == CKPT_OK) e = ckpt__sftp_hidden(&c.old, path.data, NULL, ckpt__sftp_old_end);
+    ckpt__sftp_putting u = { &c, p, path.data, c.part.data, c.old.data, 0, -1 };
+    if (e == CKPT_OK) e = ckpt__sftp_is_done(&u, &done);
+    if (e == CKPT_OK && !done) e = ckpt__sftp_resume(&u);
+    if (e == CKPT_OK && !done && (u.have < p->body->size || p->body->size == 0)) {
+        e = ckpt__sftp_send(&u);
+        if (e == CKPT_NOT_FOUND) e = ckpt__sftp_send(&u);       // its folder was just being removed, perhaps
+        if (e == CKPT_NOT_FOUND) e = ckpt__sftp_no_folder(&c);
+        if (e == CKPT_OK) e = ckpt__sftp_confirm(&u);
+    } else if (e == CKPT_OK) {
+        ckpt__transfer_moved(p->t, p->body->size);
+    }
+    if (e == CKPT_OK && !done) e = ckpt__sftp_publish(&u);
+    if (e == CKPT_OK) ckpt__sftp_set_unsure(c.f, p->mark, false);
+    if (e != CKPT_OK && p->mark == NULL && c.part.data != NULL && !ckpt__transfer_cancelled(p->t)) {
+        ckpt__error_record kept;        // nobody can ever resume it
+        bool transient = p->t->transient;
+        ckpt__error_take(&kept);
+        bool talks = c.job.slot != NULL && c.job.code != CURLE_ABORTED_BY_CALLBACK && e != CKPT_AUTH;
+        if (talks) (void)ckpt__sftp_run(&c, "*rm", c.part.data, NULL);
+        p->t->transient = transient;
+        ckpt__error_last = kept;
+    }
+    ckpt__sftp_end(&c);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+//-- listing and removing --------------------------------------------------------
+
+// One folder's listing, and all of the walk.
+typedef struct ckpt__sftp_listing {
+    ckpt__sftp_call  *c;
+    ckpt__store_walk *w;
+    ckpt__buf         text;             // what came and is not read yet
+    ckpt__buf         old;              // names of objects of which the one aside was seen, and "size" before each
+    ckpt_err          err;
+} ckpt__sftp_listing;
+
+// What the server says of one name, in the form of `ls -l`, as the protocol recommends (draft-ietf-secsh-filexfer-02 7):
+//     "-rw-r--r--    1 user     group        1234 Nov 21 03:14 name"
+typedef struct ckpt__sftp_entry { char type; uint64_t size; ckpt__view name; } ckpt__sftp_entry;
+
+// "1234 Nov 21 03:14 name" or "1234 Nov 21  2025 name": only the size, the date's form and the name are believed.
+static bool ckpt__sftp_parse_tail(const char *p, const char *end, ckpt__sftp_entry *out) {
+    ckpt__view word[4];
+    for (int i = 0; i < 4; i++) {
+        word[i] = ckpt__sftp_word(&p, end);
+        if (word[i].n == 0) return false;
+    }
+    int64_t size, day, year;
+    if (!ckpt__txt_int(word[0], &size) || size < 0 || word[1].n != 3) return false;
+    if (!ckpt__txt_int(word[2], &day) || day < 1 || day > 31) return false;
+    for (size_t i = 0; i < 3; i++) {
+        int low = ckpt__txt_lower((unsigned char)word[1].p[i]);
+        if (low < 'a' || low > 'z') return false;
+    }
+    bool clock = word[3].n == 5 && word[3].p[2] == ':';
+    if (!clock && (word[3].n != 4 || !ckpt__txt_int(word[3], &year))) return false;
+    if (p >= end || *p != ' ') return false;
+    out->size = (uint64_t)size;
+    out->name.p = p + 1;
+    out->name.n = (size_t)(end - p) - 1;
+    return out->name.n > 0;
+}
+
+// The first place where the rest reads like size, date and name: before it are owner and group, which may hold blanks.
+static bool ckpt__sftp_parse_line(const char *p, const char *end, ckpt__sftp_entry *out) {
+    if (end - p < 20 || strchr("-dlbcpsD", p[0]) == NULL || p[0] == 0) return false;
+    out->type = p[0];
+    for (const char *q = p + 10; q < end; q++) {
+        if (q[-1] == ' ' && ckpt__txt_is_digit((unsigned char)*q) && ckpt__sftp_parse_tail(q, end, out)) return true;
+    }
+    return false;
+}
+
+// Adds the name of the object that a hidden name belongs to: NAME of ".NAME.MARK.ckpt-part" or ".NAME.ckpt-old".
+static void ckpt__sftp_unhide(ckpt__buf *rel, ckpt__view name, size_t end, bool mark) {
+    size_t n = name.n - end;
+    while (mark && n > 1 && name.p[n - 1] != '.') n--;
+    if (mark && n > 1) n--;
+    ckpt__buf_add(rel, name.p + 1, n > 1 ? n - 1 : 0);
+}
+
+static ckpt_err ckpt__sftp_see(ckpt__sftp_listing *l, const ckpt__sftp_entry *en) {
+    ckpt__store_walk *w = l->w;
+    bool dots = (en->name.n == 1 && en->name.p[0] == '.') || (en->name.n == 2 && memcmp(en->name.p, "..", 2) == 0);
+    if (dots || memchr(en->name.p, '\n', en->name.n) != NULL || memchr(en->name.p, '/', en->name.n) != NULL) return CKPT_OK;
+    ckpt__buf *rel = &w->rel;
+    rel->len = 0;
+    ckpt__buf_text(rel, w->dirs.data + w->dir);
+    size_t from = rel->len, part = strlen(ckpt__sftp_part_end), old = strlen(ckpt__sftp_old_end);
+    ckpt__buf_add(rel, en->name.p, en->name.n);
+    const char *base = ckpt__buf_cstr(rel) + from;
+    if (rel->err != CKPT_OK) return rel->err;
+    if (en->type == 'd') {
+        ckpt__buf_byte(rel, '/');
+        if (!ckpt__store_on_the_way(ckpt__buf_cstr(rel), w->prefix)) return rel->err;
+        ckpt__buf_add(&w->dirs, rel->data, rel->len + 1);
+        return w->dirs.err;
+    }
+    if (en->type != '-') return CKPT_OK;
+    bool is_part = base[0] == '.' && en->name.n > part + 1 && ckpt__txt_ends(base, ckpt__sftp_part_end);
+    bool is_old = base[0] == '.' && en->name.n > old + 1 && ckpt__txt_ends(base, ckpt__sftp_old_end);
+    if (is_part || is_old) {
+        rel->len = from;
+        ckpt__sftp_unhide(rel, en->name, is_part ? part : old, is_part);
+    }
+    if (!ckpt__txt_starts(ckpt__buf_cstr(rel), w->prefix) || rel->err != CKPT_OK) return rel->err;
+    if (is_old && !w->uploads) {
+        ckpt__buf_le(&l->old, en->size, 8);
+        ckpt__buf_add(&l->old, rel->data, rel->len + 1);
+        return l->old.err;
+    }
+    if (is_part != w->uploads || is_old) return CKPT_OK;
+    char id[256];
+    (void)snprintf(id, sizeof id, "%.*s", is_part ? (int)(en->name.n < 255 ? en->name.n : 255) : 0, en->name.p);
+    return ckpt__store_add_found(w, rel->data, en->size, id, 0.0);
+}
+
+// Reads whole lines. libcurl hands over one name at a time; one that holds a line break is none of ours, and passed over with
+// what follows the break.
+static ckpt_err ckpt__sftp_read_lines(ckpt__sftp_listing *l) {
+    const char *p = l->text.data, *end = p + l->text.len;
+    ckpt_err e = CKPT_OK;
+    while (p < end && e == CKPT_OK) {
+        const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p)), *next = stop + 1;
+        ckpt__sftp_entry en, other;
+        bool is = ckpt__sftp_parse_line(p, stop, &en);
+        if (!is && p == l->text.data)
+            return ckpt__error_set(CKPT_UNSUPPORTED, "%s lists its folders in a form that is not understood: '%.*s'",
+                                   l->c->f->site, (int)(stop - p < 200 ? stop - p : 200), p);
+        bool broken = false;
+        while (next < end) {
+            const char *behind = (const char *)memchr(next, '\n', (size_t)(end - next));
+            if (ckpt__sftp_parse_line(next, behind, &other)) break;
+            next = behind + 1;
+            broken = true;
+        }
+        if (is && !broken) e = ckpt__sftp_see(l, &en);
+        p = next;
+    }
+    l->text.len = 0;
+    return e;
+}
+
+static size_t ckpt__sftp_on_line(char *p, size_t size, size_t count, void *user) {
+    ckpt__sftp_listing *l = (ckpt__sftp_listing *)user;
+    size_t n = size * count;
+    l->c->job.moved_at = ckpt__os_now();
+    ckpt__buf_add(&l->text, p, n);
+    l->err = l->text.err;
+    if (l->err == CKPT_OK && l->text.len > 1 << 20)
+        l->err = ckpt__error_set(CKPT_NET, "%s sends a line without end", l->c->f->site);
+    if (l->err == CKPT_OK && n > 0 && p[n - 1] == '\n') l->err = ckpt__sftp_read_lines(l);
+    if (l->err != CKPT_OK) ckpt__error_take(&l->c->job.failure);
+    return l->err == CKPT_OK ? n : 0;
+}
+
+// Lists the folder that w->dirs is at. One that vanished is empty.
+static ckpt_err ckpt__sftp_list_folder(ckpt__sftp_listing *l) {
+    ckpt__sftp_call *c = l->c;
+    CURL *easy = c->job.easy;
+    c->path.len = 0;
+    ckpt__buf_text(&c->path, c->f->cwd);
+    ckpt__buf_text(&c->path, l->w->dirs.data + l->w->dir);
+    if (c->path.len == 0) ckpt__buf_text(&c->path, "./");
+    ckpt__sftp_clear(c, ckpt__sftp_url(c, ckpt__buf_cstr(&c->path)));
+    (void)curl_easy_setopt(easy, CURLOPT_NOBODY, 0L);
+    (void)curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ckpt__sftp_on_line);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, l);
+    ckpt_err e = c->path.err != CKPT_OK ? c->path.err : ckpt__sftp_perform(c);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ckpt__http_on_write);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, &c->job);
+    if (e != CKPT_OK && l->err != CKPT_OK) { c->t->transient = false; return l->err; }
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+// Objects of which only the one aside was there.
+static ckpt_err ckpt__sftp_add_old(ckpt__sftp_listing *l) {
+    ckpt_err e = CKPT_OK;
+    for (size_t at = 0; at < l->old.len && e == CKPT_OK;) {
+        const char *name = l->old.data + at + 8;
+        bool found = false;
+        for (size_t i = 0; i < l->w->count && !found; i++) found = strcmp(l->w->names.data + l->w->found[i].name, name) == 0;
+        if (!found) e = ckpt__store_add_found(l->w, name, ckpt__mem_le(l->old.data + at, 8), "", 0.0);
+        at += 8 + strlen(name) + 1;
+    }
+    return e;
+}
+
+// Collects what there is below the folder that the prefix names. The prefix may come from outside: it must not lead elsewhere.
+static ckpt_err ckpt__sftp_walk(ckpt__sftp_call *c, ckpt__store_walk *w, const char *prefix, bool uploads) {
+    const char *slash = strrchr(prefix, '/');
+    if (prefix[0] == '/' || prefix[strcspn(prefix, "\r\n")] != 0) return CKPT_OK;
+    for (const char *p = prefix; p != NULL; p = strchr(p, '/') != NULL ? strchr(p, '/') + 1 : NULL) {
+        size_t n = strcspn(p, "/");
+        if (p[n] == '/' && (n == 0 || (n <= 2 && p[0] == '.' && p[n - 1] == '.'))) return CKPT_OK;   // no object is called so
+    }
+    ckpt__sftp_listing l;
+    memset(&l, 0, sizeof l);
+    l.c = c;
+    l.w = w;
+    w->uploads = uploads;
+    ckpt__buf_init(&l.text, &c->store->allocator);
+    ckpt__buf_init(&l.old, &c->store->allocator);
+    ckpt__buf_add(&w->dirs, prefix, slash != NULL ? (size_t)(slash - prefix) + 1 : 0);
+    ckpt__buf_byte(&w->dirs, 0);
+    ckpt_err e = w->dirs.err;
+    while (e == CKPT_OK && w->dir < w->dirs.len) {
+        e = ckpt__sftp_list_folder(&l);
+        w->dir += strlen(w->dirs.data + w->dir) + 1;
+    }
+    if (e == CKPT_OK) e = ckpt__sftp_add_old(&l);
+    if (e == CKPT_OK) e = ckpt__store_sort(w);
+    ckpt__buf_free(&l.text);
+    ckpt__buf_free(&l.old);
+    return e;
+}
+
+static void ckpt__sftp_walk_init(ckpt__store_walk *w, const ckpt_store *s, const char *prefix, ckpt__transfer *t) {
+    memset(w, 0, sizeof *w);
+    w->store = s;
+    w->prefix = prefix;
+    w->t = t;
+    ckpt__buf_init(&w->dirs, &s->allocator);
+    ckpt__buf_init(&w->path, &s->allocator);
+    ckpt__buf_init(&w->rel, &s->allocator);
+    ckpt__buf_init(&w->names, &s->allocator);
+}
+
+static ckpt_err ckpt__sftp_list(ckpt_store *s, const char *prefix,
+                                ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+    ckpt__sftp_call c;
+    ckpt__store_walk w;
+    ckpt__sftp_walk_init(&w, s, prefix, t);
+    ckpt_err e = ckpt__sftp_begin(&c, s, t);
+    if (e == CKPT_OK) e = ckpt__sftp_walk(&c, &w, prefix, false);
+    ckpt__sftp_end(&c);
+    for (size_t i = 0; e == CKPT_OK && i < w.count; i++) {
+        e = ckpt__store_cancelled(t);
+        if (e == CKPT_OK) e = each(w.names.data + w.found[i].name, w.found[i].size, user);
+    }
+    ckpt__store_walk_free(&w);
+    return e;
+}
+
+// The path of a part file of `name`; false: its name is none.
+static bool ckpt__sftp_part_path(const ckpt_store *s, const char *name, const char *id, ckpt__buf *out) {
+    if (id == NULL || id[0] != '.' || strchr(id, '/') != NULL || !ckpt__txt_ends(id, ckpt__sftp_part_end)) return false;
+    if (ckpt__sftp_path(s, name, out) != CKPT_OK) return false;
+    out->len = (size_t)(ckpt__os_path_base(out->data) - out->data);
+    ckpt__buf_text(out, id);
+    (void)ckpt__buf_cstr(out);
+    return out->err == CKPT_OK;
+}
+
+// Uploads that were begun and not ended. The last write counts as their start: one that goes on is not old.
+static ckpt_err ckpt__sftp_uploads(ckpt_store *s, const char *prefix,
+                                   ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
+                                   void *user, ckpt__transfer *t) {
+    ckpt__sftp_call c;
+    ckpt__store_walk w;
+    ckpt__sftp_walk_init(&w, s, prefix, t);
+    ckpt_err e = ckpt__sftp_begin(&c, s, t);
+    if (e == CKPT_OK) e = ckpt__sftp_walk(&c, &w, prefix, true);
+    for (size_t i = 0; e == CKPT_OK && i < w.count; i++) {
+        uint64_t size;
+        int64_t mtime = 0;
+        if (!ckpt__sftp_part_path(s, w.names.data + w.found[i].name, w.names.data + w.found[i].id, &c.part)) continue;
+        e = ckpt__sftp_look(&c, c.part.data, &size, &mtime);
+        w.found[i].started = e == CKPT_OK ? (double)mtime : -1.0;
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    }
+    ckpt__sftp_end(&c);
+    for (size_t i = 0; e == CKPT_OK && i < w.count; i++) {
+        e = ckpt__store_cancelled(t);
+        if (e == CKPT_OK && w.found[i].started >= 0.0)
+            e = each(w.names.data + w.found[i].name, w.names.data + w.found[i].id, w.found[i].started, user);
+    }
+    ckpt__store_walk_free(&w);
+    return e;
+}
+
+static ckpt_err ckpt__sftp_abort(ckpt_store *s, const ckpt__store_multi *m) {
+    ckpt__sftp_call c;
+    ckpt_err e = ckpt__sftp_begin(&c, s, m->t);
+    if (e == CKPT_OK && !ckpt__sftp_part_path(s, m->name, m->upload_id, &c.part))
+        e = ckpt__error_set(CKPT_ARG, "'%s' is no upload of this store", m->upload_id != NULL ? m->upload_id : "");
+    if (e == CKPT_OK) e = ckpt__sftp_run(&c, "rm", c.part.data, NULL);
+    ckpt__sftp_end(&c);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+// Folders that the object leaves empty go, as there are none in a bucket. c->part is its path, and used up.
+static void ckpt__sftp_prune(ckpt__sftp_call *c) {
+    bool transient = c->t->transient;
+    size_t least = strlen(c->f->cwd);
+    ckpt_err e = CKPT_OK;
+    while (e == CKPT_OK) {
+        size_t n = c->part.len;
+        while (n > least && c->part.data[n - 1] != '/') n--;
+        if (n <= least || n < 2) break;
+        c->part.len = n - 1;
+        e = ckpt__sftp_run(c, "rmdir", ckpt__buf_cstr(&c->part), NULL);
+    }
+    c->t->transient = transient;
+}
+
+// The object, and what a dead writer left aside: that one would come back as the object.
+static ckpt_err ckpt__sftp_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
+    ckpt__sftp_call c;
+    ckpt_err e = ckpt__sftp_begin(&c, s, t);
+    if (e == CKPT_OK) e = ckpt__sftp_paths(&c, name);
+    if (e == CKPT_OK) {
+        ckpt_err first = ckpt__sftp_run(&c, "rm", c.part.data, NULL);
+        e = first;
+        if (first == CKPT_EXISTS && ckpt__sftp_is_folder(&c, c.part.data)) e = ckpt__sftp_absent(&c);
+        else if (first == CKPT_EXISTS) e = CKPT_IO;
+        else if (first == CKPT_OK || first == CKPT_NOT_FOUND) {
+            e = ckpt__sftp_run(&c, "rm", c.old.data, NULL);
+            if (e == CKPT_NOT_FOUND) e = first == CKPT_OK ? CKPT_OK : ckpt__sftp_absent(&c);
+            if (e == CKPT_OK) ckpt__sftp_prune(&c);
+        }
+    }
+    ckpt__sftp_end(&c);
+    return e;
+}
+
+//-- the table -------------------------------------------------------------------
+
+static void ckpt__sftp_wipe(const ckpt_allocator *al, char *secret) {
+    size_t n = secret != NULL ? strlen(secret) : 0;
+    if (secret == NULL) return;
+    OPENSSL_cleanse(secret, n);
+    ckpt__mem_free(al, secret, n + 1);
+}
+
+static void ckpt__sftp_close(ckpt_store *s) {
+    ckpt__sftp *f = ckpt__sftp_of(s);
+    const ckpt_allocator *al = &s->allocator;
+    if (f->has_http) ckpt__http_free(&f->http);
+    if (f->known_fd >= 0) (void)ckpt__os_close(f->known_fd, "an unnamed file");
+    if (f->has_wake) ckpt__os_cond_free(&f->wake);
+    if (f->has_lock) ckpt__os_mutex_free(&f->lock);
+    ckpt__mem_free_text(al, f->site);
+    ckpt__mem_free_text(al, f->host);
+    ckpt__mem_free_text(al, f->cwd);
+    ckpt__mem_free_text(al, f->user);
+    ckpt__mem_free_text(al, f->key_file);
+    ckpt__mem_free_text(al, f->known_hosts);
+    ckpt__sftp_wipe(al, f->password);
+    ckpt__sftp_wipe(al, f->key_password);
+}
+
+static const ckpt__store_table ckpt__sftp_table = {
+    "sftp", ckpt__sftp_put, NULL, NULL, NULL, ckpt__sftp_abort, NULL, ckpt__sftp_uploads, ckpt__sftp_get, NULL, ckpt__sftp_stat,
+    ckpt__sftp_list, ckpt__sftp_remove, ckpt__sftp_close
+};
+
+static bool ckpt__sftp_built_in(void) {
+    const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
+    for (const char *const *p = v->protocols; p != NULL && *p != NULL; p++) {
+        if (strcmp(*p, "sftp") == 0) return true;
+    }
+    return false;
+}
+
+static ckpt_err ckpt__sftp_start(ckpt_store *s, const ckpt__sftp_address *a, const ckpt_store_desc *d) {
+    ckpt__sftp *f = ckpt__sftp_of(s);
+    ckpt__http_options o;
+    memset(&o, 0, sizeof o);
+    o.logger = &s->logger;
+    o.allocator = &s->allocator;
+    f->known_fd = -1;
+    ckpt_err e = ckpt__sftp_settings(f, a, d, &s->allocator);
+    if (e == CKPT_OK) e = ckpt__http_init(&f->http, &o);
+    f->has_http = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__os_mutex_init(&f->lock);
+    f->has_lock = f->has_http && e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__os_cond_init(&f->wake);
+    f->has_wake = f->has_lock && e == CKPT_OK;
+    return e;
+}
+
+// Opens without connecting: the first operation logs in.
+static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt__sftp_address a;
+    ckpt_store *s = NULL;
+    ckpt__buf uri;
+    (void)u;
+    *out = NULL;
+    if (!ckpt__sftp_built_in())
+        return ckpt__error_set(CKPT_UNSUPPORTED, "this libcurl was built without SFTP: it needs libssh2 or libssh (macOS' own "
+                               "has neither; Homebrew's has)");
+    ckpt_err e = ckpt__sftp_parse(&a, text);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&uri, d != NULL ? &d->allocator : NULL);
+    e = ckpt__store_new(&s, &ckpt__sftp_table, "sftp://", d, sizeof(ckpt__sftp));
+    if (e == CKPT_OK) e = ckpt__sftp_start(s, &a, d);
+    if (e == CKPT_OK) {
+        ckpt__sftp *f = ckpt__sftp_of(s);
+        ckpt__buf_text(&uri, "sftp://");
+        if (f->user != NULL) ckpt__buf_fmt(&uri, "%s@", f->user);
+        ckpt__buf_fmt(&uri, "%s/%s", f->site + 7, f->cwd);
+        char *shown = uri.err == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&uri)) : NULL;
+        if (shown == NULL) e = CKPT_NOMEM;
+        else { ckpt__mem_free_text(&s->allocator, s->uri); s->uri = shown; }
+    }
+    ckpt__buf_free(&uri);
+    if (e != CKPT_OK) ckpt__store_close(s);
+    else *out = s;
+    return e;
+}
+
+#endif // CKPT_NO_REMOTE
+
+//------------------------------------------------------------------------------
+// >>stores     [N]  a store by its URI
+//
+// uses:    error memory text store s3 sftp
+// threads: any
+//------------------------------------------------------------------------------
+
+// Schemes that Composer knows and this build does not: what they are, and what to do instead.
+static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
+    static const struct { const char *scheme, *what, *instead; } known[] = {
+        { "gs", "Google Cloud Storage", "; its S3 interface can be used with HMAC keys: s3://bucket and the endpoint "
+                "https://storage.googleapis.com" },
+        { "oci", "Oracle object storage", "; its S3 interface can be used: s3://bucket and the endpoint that Oracle "
+                 "gives for it" },
+        { "azure", "Azure blob storage", "" },
+        { "http", "a web server", "" },
+        { "https", "a web server", "" },
+        { "wandb", "Weights & Biases", "" },
+        { "libcloud", "Apache Libcloud", "; s3://, sftp:// and file:// are built in" },
+        { "hf", "the Hugging Face hub", "" },
+        { "mlflow-artifacts", "an MLflow server", "" },
+        { "dbfs", "Databricks volumes", "; on Databricks they are folders below /Volumes" }
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(backend, known[i].scheme) == 0)
+            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is %s, which this build cannot reach%s (ckpt_store_custom takes a "
+                                   "store of your own)", text, known[i].what, known[i].instead);
+    }
+    return ckpt__error_set(CKPT_UNSUPPORTED, "'%s': no store is called %s://; there are file://, s3:// and sftp://", text,
+                           backend);
+}
+
+// The text of a URI for a sentence: a password in it is left out.
+static void ckpt__stores_shown(char *out, size_t cap, const char *text, const ckpt__uri *u) {
+    const char *at = NULL, *colon = NULL;
+    for (size_t i = 0; i < u->authority.n; i++) {
+        if (u->authority.p[i] == '@') at = u->authority.p + i;
+        if (u->authority.p[i] == ':' && at == NULL && colon == NULL) colon = u->authority.p + i;
+    }
+    if (at == NULL || colon == NULL) (void)snprintf(out, cap, "%s", text);
+    else (void)snprintf(out, cap, "%.*s***%s", (int)(colon + 1 - text < 512 ? colon + 1 - text : 512), text, at);
+}
+
+static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt_store_desc *d) {
+    ckpt__uri u;
+    char shown[768];
+    *out = NULL;
+    ckpt__txt_uri(&u, text);
+    ckpt__stores_shown(shown, sizeof shown, text, &u);
+    if (u.backend[0] == 0)
+        return ckpt__error_set(CKPT_ARG, "'%s' is no URI of a store; a local folder is written file:///folder", shown);
+    if (strcmp(u.backend, "file") == 0) return ckpt__store_file_open(out, text, &u, d);
+#ifndef CKPT_NO_REMOTE
+    if (strcmp(u.backend, "s3") == 0) return ckpt__s3_open(out, text, &u, d);
+    if (strcmp(u.backend, "sftp") == 0) return ckpt__sftp_open(out, text, &u, d);
+#else
+    if (strcmp(u.backend, "s3") == 0 || strcmp(u.backend, "sftp") == 0)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is out of reach: this build is without the network (CKPT_NO_REMOTE)",
+                               shown);
+#endif
+    return ckpt__stores_missing(shown, u.backend);
+}
+
+// Is this text a URI rather than a local path? One with an unknown scheme is.
+static bool ckpt__stores_is_uri(const char *text) {
+    ckpt__uri u;
+    ckpt__txt_uri(&u, text);
+    return u.backend[0] != 0;
+}
+
+// Cuts the URI of an object into that of its store and the object's name. The store of s3:// is the bucket, as in Composer, since
+// .symlink objects hold names relative to it; of file:// and sftp:// it is the folder that the object is in.
+static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf *name) {
+    ckpt__uri u;
+    ckpt__txt_uri(&u, text);
+    bool folder = strcmp(u.backend, "file") == 0 || strcmp(u.backend, "sftp") == 0;
+    const char *end = u.path.p + u.path.n, *from = u.path.p;
+    for (const char *p = u.path.p; folder && p < end; p++) {
+        if (*p == '/') from = p + 1;
+    }
+    if (u.backend[0] == 0 || from >= end) return ckpt__error_set(CKPT_ARG, "'%s' is not the URI of an object", text);
+    ckpt__buf_add(store, text, (size_t)(from - text));
+    bool ok = true;
+    if (strcmp(u.backend, "file") == 0) ok = ckpt__txt_unpercent(name, from, (size_t)(end - from));
+    else ckpt__buf_add(name, from, (size_t)(end - from));
+    if (!ok) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", text);
+    (void)ckpt__buf_cstr(store);
+    (void)ckpt__buf_cstr(name);
+    return store->err != CKPT_OK ? store->err : name->err;
+}
+//------------------------------------------------------------------------------
+// >>retry      [N]  one request repeated: attempts, back-off, the gate that all workers share; the event file
+//
+// uses:    error memory platform text transfer
+// threads: a loop belongs to the thread that runs the request; gate, events and counters are shared. Fields
+//          below a `lock` are guarded by it. A meter is filled by any thread and read by one
+// states:  of a loop: begin -> next (enters the gate) -> the request -> next (leaves the gate) ... -> false
+//
+//     ckpt__retry_begin(&l, retry, "put", name);
+//     while (ckpt__retry_next(&l, &e)) e = store->table->put(...);        // with &l.t as its transfer
+//
+// Nothing above sleeps, and nothing below repeats (but for a region, a clock or credentials that a store corrects
+// once by itself).
+//------------------------------------------------------------------------------
+
+enum {
+    CKPT__RETRY_ATTEMPTS = 3,           // Composer's num_attempts
+    CKPT__RETRY_DOUBLINGS = 6,          // back-off grows up to 64 times the first one: Composer's has no end
+    CKPT__RETRY_LANES = 16,             // workers of one file
+    CKPT__GATE_OPEN = 32,               // so many requests at once after a storm, and it is over
+    CKPT__EVENTS_THREADS = 64
+};
+
+static const double ckpt__retry_tick = 0.02;        // seconds between two looks at the cancel flag while waiting
+static const double ckpt__gate_patience = 4.0;      // seconds under way without a refusal that count as a request that went well
+static const double ckpt__retry_longest = 3600.0;   // seconds: the most that a server's Retry-After is believed
+
+static double ckpt__retry_max(double a, double b) {
+    return a > b ? a : b;
+}
+
+//-- the gate ---------------------------------------------------------------------
+
+// What a server says to one worker holds for all. The first reply that asks for fewer requests closes the gate and begins
+// a round; replies to requests that were under way already tell nothing new. After the wait one request goes alone; when it
+// goes well, or has been under way for long, two follow, then four, until any number may. So a storm costs one request per back-off,
+// whatever the number of workers.
+typedef struct ckpt__gate {
+    ckpt__os_mutex lock;
+    ckpt__os_cond  wake;
+    double         open_at;             // nobody enters before; on ckpt__os_now's clock
+    unsigned       round;               // counts the closings
+    int            refused;             // closings since a request went well
+    int            room, inside;        // requests of this round at once, 0: any number; those under way
+} ckpt__gate;
+
+static ckpt_err ckpt__gate_init(ckpt__gate *g) {
+    memset(g, 0, sizeof *g);
+    ckpt_err e = ckpt__os_mutex_init(&g->lock);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_cond_init(&g->wake);
+    if (e != CKPT_OK) ckpt__os_mutex_free(&g->lock);
+    return e;
+}
+
+static void ckpt__gate_free(ckpt__gate *g) {
+    ckpt__os_cond_free(&g->wake);
+    ckpt__os_mutex_free(&g->lock);
+}
+
+static bool ckpt__retry_is_set(const ckpt__os_flag *a, const ckpt__os_flag *b) {
+    return (a != NULL && ckpt__os_flag_get(a) != 0) || (b != NULL && ckpt__os_flag_get(b) != 0);
+}
+
+// Requests of this round that may be under way at once.
+static int ckpt__gate_room(const ckpt__gate *g, double now) {
+    double opened = (now - g->open_at) / ckpt__gate_patience;
+    if (g->room == 0 || opened >= (double)CKPT__RETRY_DOUBLINGS) return INT_MAX;
+    return opened > 0.0 ? g->room << (int)opened : g->room;
+}
+
+// Waits until one more request may go; false: one of the flags was set first.
+static bool ckpt__gate_enter(ckpt__gate *g, const ckpt__os_flag *cancel, const ckpt__os_flag *stop, unsigned *round) {
+    bool entered = false;
+    ckpt__os_mutex_lock(&g->lock);
+    for (;;) {
+        double now = ckpt__os_now(), until = now + ckpt__retry_tick;
+        entered = now >= g->open_at && g->inside < ckpt__gate_room(g, now);
+        if (entered || ckpt__retry_is_set(cancel, stop)) break;
+        if (g->open_at > now && g->open_at < until) until = g->open_at;
+        (void)ckpt__os_cond_wait_until(&g->wake, &g->lock, until);
+    }
+    if (entered) g->inside++;
+    *round = g->round;
+    ckpt__os_mutex_unlock(&g->lock);
+    return entered;
+}
+
+// One request has ended. A throttled one closes the gate for `first` seconds, doubled with each closing in a row, and at
+// least for as long as the server said.
+static void ckpt__gate_leave(ckpt__gate *g, unsigned round, bool well, bool throttled, double first, double at_least) {
+    ckpt__os_mutex_lock(&g->lock);
+    double now = ckpt__os_now(), wait = at_least;
+    if (round == g->round) {
+        g->inside--;
+        if (well) {
+            g->refused = 0;
+            if (g->room > 0) g->room = g->room < CKPT__GATE_OPEN ? g->room * 2 : 0;
+        }
+        if (throttled) {
+            int doublings = g->refused < CKPT__RETRY_DOUBLINGS ? g->refused : (int)CKPT__RETRY_DOUBLINGS;
+            wait = ckpt__retry_max(wait, first * (double)(1 << doublings));
+            g->refused++;
+            g->round++;
+            g->room = 1;
+            g->inside = 0;
+        }
+    }
+    if (throttled && now + wait > g->open_at) g->open_at = now + wait;
+    ckpt__os_cond_broadcast(&g->wake);
+    ckpt__os_mutex_unlock(&g->lock);
+}
+
+//-- how far it has come ------------------------------------------------------------
+
+// Bytes of one file, summed over its workers. A part that is sent again counts once: what the reader is told never falls.
+typedef struct ckpt__meter {
+    uint64_t total;                     // of the file
+    uint64_t done;                      // of finished parts
+    uint64_t lane[CKPT__RETRY_LANES];   // of the part that each worker has in hand
+    uint64_t told;                      // the reader's
+} ckpt__meter;
+
+static void ckpt__meter_set(uint64_t *counter, uint64_t value) {
+    (void)ckpt__os_add64(counter, value - ckpt__os_load64(counter));
+}
+
+// A worker's part has been confirmed (`size` bytes), or given up (0).
+static void ckpt__meter_land(ckpt__meter *m, int lane, uint64_t size) {
+    ckpt__meter_set(&m->lane[lane], 0);
+    (void)ckpt__os_add64(&m->done, size);
+}
+
+// Bytes confirmed or on their way: only grows, ends at the total. One reader.
+static uint64_t ckpt__meter_read(ckpt__meter *m) {
+    uint64_t sum = ckpt__os_load64(&m->done), total = ckpt__os_load64(&m->total);
+    for (int i = 0; i < CKPT__RETRY_LANES; i++) sum += ckpt__os_load64(&m->lane[i]);
+    if (sum > total) sum = total;
+    if (sum > m->told) m->told = sum;
+    return m->told;
+}
+
+//-- the event file -----------------------------------------------------------------
+
+// A trace in the JSON array form of Chrome's trace viewer and Perfetto ("Trace Event Format", complete events): the first
+// line is "[", then one object and a comma a line. The format lets the closing bracket be absent, so a killed process leaves a
+// valid file, and several processes may append to one. It holds names, times and codes; no sentence of a server gets in.
+typedef struct ckpt__events {
+    ckpt__os_mutex lock;
+    ckpt_allocator allocator;
+    int            fd;                  // -1: closed
+    char          *path;
+    double         shift;               // from ckpt__os_now's clock to the time of day, so that several ranks' files fit together
+    uintptr_t      threads[CKPT__EVENTS_THREADS];   // below lock: known threads; the index is the number of a row in the viewer
+    int            thread_count;
+} ckpt__events;
+
+// Opens the file for appending, making it when there is none.
+static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt_allocator *a) {
+    memset(ev, 0, sizeof *ev);
+    ev->fd = -1;
+    if (a != NULL) ev->allocator = *a;
+    ev->shift = ckpt__os_time() - ckpt__os_now();
+    ckpt_err e = ckpt__os_mutex_init(&ev->lock);
+    if (e != CKPT_OK) return e;
+    ev->path = ckpt__mem_copy_text(&ev->allocator, path);
+    e = ev->path != NULL ? CKPT_OK : CKPT_NOMEM;
+    if (e == CKPT_OK) {
+        ev->fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+        if (ev->fd < 0) e = ckpt__os_fail(errno, "open the event file", path);
+    }
+    ckpt__os_info info;
+    memset(&info, 0, sizeof info);
+    if (e == CKPT_OK) e = ckpt__os_fstat(ev->fd, &info, path);
+    if (e == CKPT_OK && info.size == 0) e = ckpt__os_write(ev->fd, "[\n", 2, path);
+    if (e == CKPT_OK) return CKPT_OK;
+    ckpt__os_drop(ev->fd);
+    ckpt__mem_free_text(&ev->allocator, ev->path);
+    ckpt__os_mutex_free(&ev->lock);
+    memset(ev, 0, sizeof *ev);
+    ev->fd = -1;
+    return e;
+}
+
+static void ckpt__events_close(ckpt__events *ev) {
+    if (ev->path == NULL) return;
+    ckpt__os_drop(ev->fd);
+    ckpt__mem_free_text(&ev->allocator, ev->path);
+    ckpt__os_mutex_free(&ev->lock);
+    ev->path = NULL;
+    ev->fd = -1;
+}
+
+// A small number for the calling thread, known by where its error record lies. Below the lock.
+static int ckpt__events_thread(ckpt__events *ev) {
+    uintptr_t self = (uintptr_t)&ckpt__error_last;
+    for (int i = 0; i < ev->thread_count; i++) if (ev->threads[i] == self) return i + 1;
+    if (ev->thread_count < CKPT__EVENTS_THREADS) ev->threads[ev->thread_count++] = self;
+    return ev->thread_count;
+}
+
+// One span of work, times on ckpt__os_now's clock. A line that cannot be written ends the file, nothing else.
+static void ckpt__events_span(ckpt__events *ev, const char *what, const char *name, double begin, double end, uint64_t bytes,
+                              ckpt_err result) {
+    if (ev == NULL || ev->path == NULL) return;
+    ckpt__error_record kept;
+    ckpt__buf line;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&line, &ev->allocator);
+    ckpt__os_mutex_lock(&ev->lock);
+    ckpt__buf_fmt(&line, "{\"ph\":\"X\",\"cat\":\"ckpt\",\"pid\":%d,\"tid\":%d,\"ts\":%.0f,\"dur\":%.0f,\"name\":", ckpt__os_pid(),
+                  ckpt__events_thread(ev), (begin + ev->shift) * 1e6, ckpt__retry_max(end - begin, 0.0) * 1e6);
+    ckpt__json_add_text(&line, what, strlen(what));
+    ckpt__buf_text(&line, ",\"args\":{\"object\":");
+    ckpt__json_add_text(&line, name, strlen(name));
+    ckpt__buf_fmt(&line, ",\"bytes\":%llu,\"result\":\"%s\"}},\n", (unsigned long long)bytes, ckpt__error_name(result));
+    if (line.err == CKPT_OK && ev->fd >= 0 && ckpt__os_write(ev->fd, line.data, line.len, ev->path) != CKPT_OK) {
+        ckpt__os_drop(ev->fd);
+        ev->fd = -1;
+    }
+    ckpt__os_mutex_unlock(&ev->lock);
+    ckpt__buf_free(&line);
+    ckpt__error_last = kept;
+}
+
+//-- one request, repeated ----------------------------------------------------------
+
+typedef struct ckpt__retry_counters {   // added to by ckpt__os_add64
+    uint64_t requests, retries;
+    uint64_t stalled_us;                // waited on behalf of the server: back-off, Retry-After, the gate
+} ckpt__retry_counters;
+
+// How requests are repeated. Every field may be 0.
+typedef struct ckpt__retry {
+    ckpt__gate           *gate;
+    int                   num_attempts;
+    double                initial_backoff, max_jitter;      // default 1 s, and half of initial_backoff (Composer: 0.5 s)
+    const ckpt__os_flag  *cancel;       // ends a request under way as well
+    const ckpt__os_flag  *stop;         // ends waits only
+    double                stall_timeout_s;
+    const ckpt_logger    *logger;
+    ckpt__events         *events;
+    ckpt__retry_counters *counters;
+} ckpt__retry;
+
+static const ckpt__retry ckpt__retry_default = { NULL, 0, 0.0, 0.0, NULL, NULL, 0.0, NULL, NULL, NULL };
+
+typedef struct ckpt__retry_loop {
+    const ckpt__retry *retry;
+    const char        *what, *name;     // "put", and the object
+    ckpt__transfer     t;
+    uint64_t           size;            // bytes of this request, for the event file
+    int                tries;           // counted ones since the last headway
+    int                all;             // all
+    bool               running, renewed;
+    unsigned           round;
+    double             began;
+} ckpt__retry_loop;
+
+// Seconds before try i + 2 (i from 0): initial_backoff * 2^i + U(0, max_jitter), chance in [0, 1).
+static double ckpt__retry_backoff(double initial_backoff, double max_jitter, int i, double chance) {
+    int doublings = i < CKPT__RETRY_DOUBLINGS ? i : (int)CKPT__RETRY_DOUBLINGS;
+    return initial_backoff * (double)(1 << doublings) + max_jitter * chance;
+}
+
+static double ckpt__retry_first(const ckpt__retry *r) {
+    return r->initial_backoff > 0.0 ? r->initial_backoff : 1.0;
+}
+
+static double ckpt__retry_delay(const ckpt__retry *r, int i, double at_least) {
+    uint32_t random;
+    double first = ckpt__retry_first(r), jitter = r->max_jitter > 0.0 ? r->max_jitter : first / 2.0;
+    if (ckpt__os_random(&random, sizeof random) != CKPT_OK) random = 0x80000000u;
+    double delay = ckpt__retry_backoff(first, jitter, i, (double)random / 4294967296.0);
+    return ckpt__retry_max(delay, at_least);
+}
+
+// r NULL: the defaults. The caller may set l->t.moved and l->size afterwards.
+static void ckpt__retry_begin(ckpt__retry_loop *l, const ckpt__retry *r, const char *what, const char *name) {
+    memset(l, 0, sizeof *l);
+    l->retry = r != NULL ? r : &ckpt__retry_default;
+    l->what = what;
+    l->name = name;
+    l->t.stall_timeout_s = l->retry->stall_timeout_s;
+    l->t.cancel = l->retry->cancel;
+}
+
+// Sleeps; false: a flag was set first.
+static bool ckpt__retry_sleep(const ckpt__retry *r, double seconds) {
+    double until = ckpt__os_now() + seconds;
+    for (;;) {
+        if (ckpt__retry_is_set(r->cancel, r->stop)) return false;
+        double left = until - ckpt__os_now();
+        if (left <= 0.0) return true;
+        ckpt__os_sleep(left < ckpt__retry_tick ? left : ckpt__retry_tick);
+    }
+}
+
+static void ckpt__retry_count(const ckpt__retry *r, bool again, double since) {
+    if (r->counters == NULL) return;
+    double waited = ckpt__os_now() - since;
+    (void)ckpt__os_add64(&r->counters->requests, 1);
+    if (again) (void)ckpt__os_add64(&r->counters->retries, 1);
+    if (waited > 0.0) (void)ckpt__os_add64(&r->counters->stalled_us, (uint64_t)(waited * 1e6));
+}
+
+// Lets the next try begin: behind the back-off and the gate. What the try before moved counts no more.
+static bool ckpt__retry_go(ckpt__retry_loop *l, double delay, ckpt_err *e) {
+    const ckpt__retry *r = l->retry;
+    double since = ckpt__os_now();
+    bool go = ckpt__retry_sleep(r, delay);
+    if (go && r->gate != NULL) go = ckpt__gate_enter(r->gate, r->cancel, r->stop, &l->round);
+    if (!go) {
+        if (*e == CKPT_OK) *e = ckpt__error_set(CKPT_CANCELLED, "cancelled before it began");
+        else *e = ckpt__error_prefix(CKPT_CANCELLED, "cancelled while waiting to try again");
+        return false;
+    }
+    ckpt__retry_count(r, l->all > 0, since);
+    ckpt__transfer_begin(&l->t);
+    if (l->t.moved != NULL) ckpt__meter_set(l->t.moved, 0);
+    l->running = true;
+    l->began = ckpt__os_now();
+    return true;
+}
+
+static void ckpt__retry_end(ckpt__retry_loop *l, ckpt_err e) {
+    const ckpt__retry *r = l->retry;
+    bool throttled = e != CKPT_OK && l->t.throttled;
+    l->running = false;
+    l->all++;
+    if (!(l->t.retry_after > 0.0)) l->t.retry_after = 0.0;
+    if (l->t.retry_after > ckpt__retry_longest) l->t.retry_after = ckpt__retry_longest;
+    ckpt__events_span(r->events, l->what, l->name, l->began, ckpt__os_now(), l->size, e);
+    if (r->gate != NULL)
+        ckpt__gate_leave(r->gate, l->round, e == CKPT_OK, throttled, ckpt__retry_first(r), l->t.retry_after);
+}
+
+// The last failure, with the number of tries behind its sentence.
+static ckpt_err ckpt__retry_give_up(const ckpt__retry_loop *l, ckpt_err e) {
+    if (l->all < 2) return e;
+    ckpt__error_record last;
+    ckpt__error_take(&last);
+    return ckpt__error_set(e, "%s (after %d tries)", last.text, l->all);
+}
+
+// True: make the request now, then call this again with its result. False: *e is the end of it, the sentence says after how
+// many tries.
+static bool ckpt__retry_next(ckpt__retry_loop *l, ckpt_err *e) {
+    const ckpt__retry *r = l->retry;
+    int attempts = r->num_attempts > 0 ? r->num_attempts : (int)CKPT__RETRY_ATTEMPTS;
+    if (!l->running) {
+        *e = CKPT_OK;
+        return ckpt__retry_go(l, 0.0, e);
+    }
+    ckpt__retry_end(l, *e);
+    if (*e == CKPT_OK || *e == CKPT_CANCELLED) return false;
+    if (l->t.expired && !l->renewed) {
+        l->renewed = true;
+        return ckpt__retry_go(l, 0.0, e);
+    }
+    l->tries++;
+    if (!(l->t.transient || l->t.throttled) || l->tries >= attempts) {
+        *e = ckpt__retry_give_up(l, *e);
+        return false;
+    }
+    double delay = ckpt__retry_delay(r, l->tries - 1, l->t.retry_after);
+    ckpt__error_log(r->logger, CKPT_LOG_WARN, "%s; trying again in %.1f s (try %d of %d)", ckpt__error_last.text, delay,
+                    l->tries + 1, attempts);
+    return ckpt__retry_go(l, delay, e);
+}
+
+// The request that has just failed got far before it did: its next try counts as the first one.
+static void ckpt__retry_headway(ckpt__retry_loop *l) {
+    l->tries = 0;
+}
+//------------------------------------------------------------------------------
+// >>send       [N]  one object up: whole, or in parts side by side that a later process can go on with
+//
+// uses:    error memory platform digest engine transfer store retry
+// threads: ckpt__send_run blocks; it starts workers for a big file and joins them. Fields below `lock` are guarded by
+//          it. `remember` runs below the lock, so never twice at once; `ready` on the caller's thread
+// states:  look (overwrite off) -> ready -> put                                         a small object
+//          look -> begin or parts of a record -> part, part, ... -> ready -> complete   a big one; abort after a failure
+//                                                                                       that trying again cannot cure
+//------------------------------------------------------------------------------
+
+// Sizes are in this unit; a test makes it smaller.
+#ifndef CKPT__SEND_MIB
+    #define CKPT__SEND_MIB (1 << 20)
+#endif
+
+enum {
+    CKPT__SEND_WORKERS = 4,                     // requests side by side unless the caller says otherwise
+    CKPT__SEND_SHARE = 4,                       // parts for each worker, at least, so that all of them end at about the same time
+    CKPT__SEND_PART_MIN = 8 * CKPT__SEND_MIB,   // below this the round trip of a request shows
+    CKPT__SEND_PART_MAX = 64 * CKPT__SEND_MIB,  // a minute at 1 MiB/s
+    CKPT__SEND_WHOLE = 16 * CKPT__SEND_MIB      // parts cost two requests more than they save
+};
+
+// What a journal keeps of a multipart upload.
+typedef struct ckpt__send_record {
+    ckpt__buf         upload_id;        // empty: none has begun
+    uint64_t          part_size;        // of every part but the last
+    ckpt__store_part *parts;            // confirmed ones, in the order they finished
+    size_t            count, cap;
+} ckpt__send_record;
+
+typedef struct ckpt__send {
+    ckpt_store          *store;
+    const char          *name;
+    ckpt__body           body;          // the whole
+    bool                 overwrite;
+    bool                 has_crc;       // may become known as late as in `ready`
+    uint32_t             crc;           // CRC-32 of the whole
+    const char          *mark;
+    int                  num_concurrent_parts;      // 0: 4
+    uint64_t             part_size;     // 0: chosen
+    const ckpt__retry   *retry;
+    ckpt__send_record   *record;        // NULL: nothing to resume, nothing to remember. In: what an earlier process left
+    ckpt_err           (*remember)(const ckpt__send_record *r, void *user);     // the record has changed. Its failure only costs the resume
+    ckpt_err           (*ready)(void *user);        // waits until the object may come into being; its failure ends the upload
+    void                *user;
+    ckpt__meter         *meter;
+} ckpt__send;
+
+// One call of ckpt__send_run.
+typedef struct ckpt__send_job {
+    ckpt__send         *s;
+    ckpt__send_record  *record, own;
+    ckpt__retry         retry;          // the caller's, with stop
+    ckpt__os_flag       stop;           // a worker has failed
+    ckpt__os_mutex      lock;
+    uint64_t            size, part_size;
+    ckpt__store_part   *parts;          // below lock, as are those that follow: [count] by number; number 0: to be sent
+    size_t              count, next;
+    ckpt__error_record  first;          // of the worker that failed first
+    bool                curable;        // that failure: a later run may have more luck
+    bool                gone;           // the store does not know the upload any more
+    bool                resumed;        // upload id and parts are of an earlier process
+    bool                forgetful;      // remember has failed and been reported
+} ckpt__send_job;
+
+static void ckpt__send_record_init(ckpt__send_record *r, const ckpt_allocator *a) {
+    memset(r, 0, sizeof *r);
+    ckpt__buf_init(&r->upload_id, a);
+}
+
+static void ckpt__send_record_free(ckpt__send_record *r) {
+    ckpt__mem_free(&r->upload_id.allocator, r->parts, r->cap * sizeof *r->parts);
+    r->parts = NULL;
+    r->count = r->cap = 0;
+    ckpt__buf_free(&r->upload_id);
+}
+
+static void ckpt__send_record_clear(ckpt__send_record *r) {
+    r->upload_id.len = 0;
+    r->upload_id.err = CKPT_OK;
+    r->part_size = 0;
+    r->count = 0;
+}
+
+static ckpt_err ckpt__send_record_add(ckpt__send_record *r, const ckpt__store_part *part) {
+    void *p = r->parts;
+    ckpt_err e = ckpt__mem_room(&r->upload_id.allocator, &p, sizeof *r->parts, &r->cap, r->count + 1);
+    r->parts = (ckpt__store_part *)p;
+    if (e == CKPT_OK) r->parts[r->count++] = *part;
+    return e;
+}
+
+//-- sizes --------------------------------------------------------------------------
+
+static int ckpt__send_workers(const ckpt__send *s) {
+    int n = s->num_concurrent_parts > 0 ? s->num_concurrent_parts : (int)CKPT__SEND_WORKERS;
+    return n < CKPT__RETRY_LANES ? n : (int)CKPT__RETRY_LANES;
+}
+
+// Bytes of a part or range, in whole MiB: what keeps the workers busy, and each request short.
+static uint64_t ckpt__send_share(uint64_t size, int workers) {
+    uint64_t part = size / ((uint64_t)workers * CKPT__SEND_SHARE), unit = CKPT__SEND_MIB;
+    part = ckpt__engine_min(ckpt__engine_max(part, CKPT__SEND_PART_MIN), CKPT__SEND_PART_MAX);
+    return (part + unit - 1) / unit * unit;
+}
+
+// Bytes of a part within the limits of the store.
+static uint64_t ckpt__send_part_size(const ckpt_store *store, uint64_t size, int workers, uint64_t wanted) {
+    uint64_t part = wanted != 0 ? wanted : store->best_part, unit = CKPT__SEND_MIB;
+    if (part == 0) part = ckpt__send_share(size, workers);
+    if (store->max_parts > 0) part = ckpt__engine_max(part, size / store->max_parts + (size % store->max_parts != 0));
+    part = ckpt__engine_max(part, store->min_part);
+    if (part <= UINT64_MAX - unit) part = (part + unit - 1) / unit * unit;
+    if (store->max_part > 0) part = ckpt__engine_min(part, store->max_part);
+    return part;
+}
+
+static bool ckpt__send_is_whole(const ckpt__send *s, uint64_t part) {
+    const ckpt_store *store = s->store;
+    uint64_t size = s->body.size, limit = ckpt__send_workers(s) > 1 ? CKPT__SEND_WHOLE : CKPT__SEND_PART_MAX;
+    if (!ckpt__store_has_parts(store)) return true;
+    if (store->max_single > 0 && size > store->max_single) return false;
+    return size <= (s->part_size != 0 ? part : ckpt__engine_max(limit, part));
+}
+
+// Does the store take an object of this size at all?
+static ckpt_err ckpt__send_check_size(const ckpt__send *s, bool whole, uint64_t part) {
+    const ckpt_store *store = s->store;
+    uint64_t size = s->body.size, most = whole ? store->max_single : 0;
+    if (!whole && store->max_parts > 0 && size / part + (size % part != 0) > store->max_parts) most = part * store->max_parts;
+    if (most == 0 || size <= most) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "it has %llu bytes, and the store takes %llu at most", (unsigned long long)size,
+                           (unsigned long long)most);
+}
+
+// The file must be as long as it was: a file that somebody writes to while it is sent gives an object that never existed.
+static ckpt_err ckpt__send_check_body(const ckpt__body *b) {
+    ckpt__os_info info;
+    if (b->read != NULL || b->memory != NULL || b->size == 0) return CKPT_OK;
+    ckpt_err e = ckpt__os_fstat(b->fd, &info, b->path);
+    if (e != CKPT_OK || info.size == b->offset + b->size) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "%s has changed while it was being sent: it has %llu bytes now and had %llu", b->path,
+                           (unsigned long long)info.size, (unsigned long long)(b->offset + b->size));
+}
+
+//-- an object of that name that is there already -----------------------------------
+
+// Looks at the object: *ours when it carries this upload's mark and size, so that an earlier try or process has put it there.
+static ckpt_err ckpt__send_look(ckpt__send_job *j, bool *ours) {
+    ckpt__send *s = j->s;
+    ckpt__store_stat info;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    *ours = false;
+    ckpt__retry_begin(&l, &j->retry, "stat", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s->store, s->name, &info, &l.t);
+    if (e == CKPT_OK) *ours = s->mark != NULL && info.size == j->size && strcmp(info.mark, s->mark) == 0;
+    return e;
+}
+
+// overwrite == false where the server cannot be told: one look before the first attempt. Another program may come between.
+static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
+    if (j->s->overwrite || j->s->store->creates_only) return CKPT_OK;
+    ckpt_err e = ckpt__send_look(j, done);
+    if (e == CKPT_NOT_FOUND) return CKPT_OK;
+    if (e != CKPT_OK || *done) return e;
+    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+}
+
+//-- whole --------------------------------------------------------------------------
+
+static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
+    ckpt__send *s = j->s;
+    ckpt__store_put put;
+    ckpt__retry_loop l;
+    ckpt_err e = s->ready != NULL ? s->ready(s->user) : CKPT_OK;
+    if (e != CKPT_OK) return e;
+    memset(&put, 0, sizeof put);
+    put.name = s->name;
+    put.body = &s->body;
+    put.overwrite = s->overwrite;
+    put.mark = s->mark;
+    put.has_crc = s->has_crc;
+    put.crc = s->crc;
+    put.t = &l.t;
+    ckpt__retry_begin(&l, &j->retry, "put", s->name);
+    l.size = j->size;
+    if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_put(s->store, &put);
+    if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
+    return e == CKPT_OK ? ckpt__send_check_body(&s->body) : e;
+}
+
+//-- parts --------------------------------------------------------------------------
+
+static void ckpt__send_multi(const ckpt__send_job *j, ckpt__store_multi *m, ckpt__transfer *t) {
+    const ckpt__send *s = j->s;
+    memset(m, 0, sizeof *m);
+    m->name = s->name;
+    m->size = j->size;
+    m->overwrite = s->overwrite;
+    m->mark = s->mark;
+    m->has_crc = s->has_crc;
+    m->crc = s->crc;
+    m->t = t;
+    m->upload_id = j->record->upload_id.len > 0 ? j->record->upload_id.data : "";
+}
+
+static void ckpt__send_remember(ckpt__send_job *j) {
+    ckpt__send *s = j->s;
+    if (s->record == NULL || s->remember == NULL || s->remember(s->record, s->user) == CKPT_OK || j->forgetful) return;
+    j->forgetful = true;
+    ckpt__error_log(j->retry.logger, CKPT_LOG_WARN, "the upload of %s could not be resumed after a crash: %s", s->name,
+                    ckpt__error_last.text);
+}
+
+static uint64_t ckpt__send_size_of(const ckpt__send_job *j, size_t index) {
+    uint64_t at = (uint64_t)index * j->part_size;
+    return ckpt__engine_min(j->part_size, j->size - at);
+}
+
+// Keeps a confirmed part. Below the lock.
+static ckpt_err ckpt__send_keep(ckpt__send_job *j, const ckpt__store_part *part) {
+    j->parts[part->number - 1] = *part;
+    ckpt_err e = ckpt__send_record_add(j->record, part);
+    if (e == CKPT_OK) ckpt__send_remember(j);
+    return e;
+}
+
+// Notes a failure of the calling thread; the first one counts, and stops the others.
+static void ckpt__send_fail(ckpt__send_job *j, const ckpt__transfer *t, ckpt_err e) {
+    ckpt__os_mutex_lock(&j->lock);
+    if (j->first.code == CKPT_OK) {
+        ckpt__error_take(&j->first);
+        j->first.code = e;
+        j->curable = e == CKPT_CANCELLED || e == CKPT_AUTH || e == CKPT_NOMEM || (t != NULL && (t->transient || t->throttled));
+        j->gone = e == CKPT_NOT_FOUND;
+    }
+    ckpt__os_mutex_unlock(&j->lock);
+    ckpt__os_flag_set(&j->stop, 1);
+}
+
+static void ckpt__send_part(ckpt__send_job *j, size_t index, int worker) {
+    ckpt__send *s = j->s;
+    uint64_t size = ckpt__send_size_of(j, index);
+    ckpt__body body = s->body;
+    ckpt__store_multi m;
+    ckpt__store_part part;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    body.offset += (uint64_t)index * j->part_size;
+    body.size = size;
+    ckpt__send_multi(j, &m, &l.t);
+    ckpt__retry_begin(&l, &j->retry, "part", s->name);
+    l.size = size;
+    if (s->meter != NULL) l.t.moved = &s->meter->lane[worker];
+    while (ckpt__retry_next(&l, &e)) {
+        memset(&part, 0, sizeof part);
+        part.number = (int)index + 1;
+        e = ckpt__store_run_part(s->store, &m, &body, &part);
+        if (e != CKPT_OK || part.size == size) continue;
+        l.t.transient = true;
+        e = ckpt__error_set(CKPT_CORRUPT, "the store kept %llu of the %llu bytes of part %d", (unsigned long long)part.size,
+                            (unsigned long long)size, part.number);
+    }
+    if (s->meter != NULL) ckpt__meter_land(s->meter, worker, e == CKPT_OK ? size : 0);
+    if (e == CKPT_OK) {
+        ckpt__os_mutex_lock(&j->lock);
+        e = ckpt__send_keep(j, &part);
+        ckpt__os_mutex_unlock(&j->lock);
+    }
+    if (e != CKPT_OK) ckpt__send_fail(j, &l.t, e);
+}
+
+// The next part to be sent; false: there is none, or a worker has failed.
+static bool ckpt__send_take(ckpt__send_job *j, size_t *index) {
+    if (ckpt__os_flag_get(&j->stop) != 0) return false;
+    ckpt__os_mutex_lock(&j->lock);
+    while (j->next < j->count && j->parts[j->next].number != 0) j->next++;
+    *index = j->next;
+    if (j->next < j->count) j->next++;
+    bool found = *index < j->count;
+    ckpt__os_mutex_unlock(&j->lock);
+    return found;
+}
+
+static void ckpt__send_work(void *ctx, int worker) {
+    ckpt__send_job *j = (ckpt__send_job *)ctx;
+    size_t index;
+    while (ckpt__send_take(j, &index)) ckpt__send_part(j, index, worker);
+}
+
+//-- begin, or go on with what an earlier process began -------------------------------
+
+static ckpt_err ckpt__send_begin(ckpt__send_job *j) {
+    ckpt__send *s = j->s;
+    ckpt__send_record *r = j->record;
+    ckpt__store_multi m;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__send_record_clear(r);
+    ckpt__send_multi(j, &m, &l.t);
+    ckpt__retry_begin(&l, &j->retry, "begin", s->name);
+    while (ckpt__retry_next(&l, &e)) {
+        r->upload_id.len = 0;
+        e = ckpt__store_run_begin(s->store, &m, &r->upload_id);
+        (void)ckpt__buf_cstr(&r->upload_id);
+        if (e == CKPT_OK) e = r->upload_id.err;
+    }
+    if (e != CKPT_OK) {
+        ckpt__send_record_clear(r);
+        ckpt__send_fail(j, &l.t, e);
+        j->gone = false;
+        return e;
+    }
+    r->part_size = j->part_size;
+    ckpt__send_remember(j);
+    return CKPT_OK;
+}
+
+// A part that the store has counts when the record has the same. Claimed ones carry a negative number until then.
+static ckpt_err ckpt__send_match(const ckpt__store_part *part, void *user) {
+    ckpt__send_job *j = (ckpt__send_job *)user;
+    if (part->number < 1 || (size_t)part->number > j->count) return CKPT_OK;
+    ckpt__store_part *claimed = &j->parts[part->number - 1];
+    if (claimed->number == -part->number && claimed->size == part->size && strcmp(claimed->etag, part->etag) == 0)
+        claimed->number = part->number;
+    return CKPT_OK;
+}
+
+static void ckpt__send_claim(ckpt__send_job *j) {
+    const ckpt__send_record *r = j->record;
+    memset(j->parts, 0, j->count * sizeof *j->parts);
+    for (size_t i = 0; i < r->count; i++) {
+        const ckpt__store_part *part = &r->parts[i];
+        if (part->number < 1 || (size_t)part->number > j->count) continue;
+        size_t index = (size_t)part->number - 1;
+        if (part->size != ckpt__send_size_of(j, index)) continue;
+        j->parts[index] = *part;
+        j->parts[index].number = -part->number;
+    }
+}
+
+// Asks the store for the parts it has, and keeps those that the record confirms.
+static ckpt_err ckpt__send_resume(ckpt__send_job *j) {
+    ckpt__send *s = j->s;
+    ckpt__send_record *r = j->record;
+    ckpt__store_multi m;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__send_multi(j, &m, &l.t);
+    ckpt__retry_begin(&l, &j->retry, "parts", s->name);
+    while (ckpt__retry_next(&l, &e)) {
+        ckpt__send_claim(j);
+        e = ckpt__store_run_parts(s->store, &m, ckpt__send_match, j);
+    }
+    if (e != CKPT_OK) {
+        ckpt__send_fail(j, &l.t, e);
+        return e;
+    }
+    uint64_t kept = 0;
+    r->count = 0;
+    for (size_t i = 0; i < j->count && e == CKPT_OK; i++) {
+        if (j->parts[i].number < 0) j->parts[i].number = 0;
+        if (j->parts[i].number == 0) continue;
+        kept += j->parts[i].size;
+        e = ckpt__send_record_add(r, &j->parts[i]);     // never more than it had
+    }
+    if (s->meter != NULL) (void)ckpt__os_add64(&s->meter->done, kept);
+    return e;
+}
+
+//-- the end ------------------------------------------------------------------------
+
+// The parts' sums, joined, must be the sum of the whole: they were taken of what was sent.
+static ckpt_err ckpt__send_check_sums(const ckpt__send_job *j) {
+    uint32_t crc = 0;
+    if (!j->s->has_crc) return CKPT_OK;
+    for (size_t i = 0; i < j->count; i++) {
+        if (!j->parts[i].has_crc) return CKPT_OK;
+        crc = ckpt__digest_crc32_join(crc, j->parts[i].crc, j->parts[i].size);
+    }
+    if (crc == j->s->crc) return CKPT_OK;
+    return ckpt__error_set(CKPT_CORRUPT, "%s has changed while it was being sent: its checksum is %08lx and was %08lx",
+                           j->s->body.path != NULL ? j->s->body.path : "the source", (unsigned long)crc, (unsigned long)j->s->crc);
+}
+
+static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
+    ckpt__send *s = j->s;
+    ckpt__store_multi m;
+    ckpt__retry_loop l;
+    ckpt_err e = ckpt__send_check_body(&s->body);
+    if (e == CKPT_OK && s->ready != NULL) e = s->ready(s->user);
+    if (e == CKPT_OK) e = ckpt__send_check_sums(j);
+    if (e != CKPT_OK) {
+        ckpt__send_fail(j, NULL, e);
+        j->gone = false;
+        return e;
+    }
+    ckpt__send_multi(j, &m, &l.t);
+    m.parts = j->parts;
+    m.part_count = j->count;
+    ckpt__retry_begin(&l, &j->retry, "complete", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_complete(s->store, &m);
+    if (e != CKPT_OK) ckpt__send_fail(j, &l.t, e);
+    return e;
+}
+
+// Gives a half-done multipart up. The record is empty afterwards, unless the store refused.
+static ckpt_err ckpt__send_abort(ckpt_store *store, const char *name, ckpt__send_record *record, const ckpt__retry *retry) {
+    ckpt__store_multi m;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    if (record->upload_id.len == 0 || store->table->abort == NULL) return CKPT_OK;
+    memset(&m, 0, sizeof m);
+    m.name = name;
+    m.t = &l.t;
+    m.upload_id = ckpt__buf_cstr(&record->upload_id);
+    ckpt__retry_begin(&l, retry, "abort", name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_abort(store, &m);
+    if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    if (e == CKPT_OK) ckpt__send_record_clear(record);
+    return e;
+}
+
+// After a failure that a later run cannot cure, or that no later run will know of, what the store holds is thrown away. The
+// thread's sentence stays.
+static void ckpt__send_clean(ckpt__send_job *j) {
+    ckpt__send *s = j->s;
+    ckpt__error_record kept;
+    if (j->record->upload_id.len == 0 || (s->record != NULL && j->curable)) return;
+    ckpt__error_take(&kept);
+    ckpt__retry r = j->retry;
+    r.cancel = r.stop = NULL;
+    r.num_attempts = 2;
+    r.stall_timeout_s = 10.0;
+    if (ckpt__send_abort(s->store, s->name, j->record, &r) == CKPT_OK) ckpt__send_remember(j);
+    else ckpt__error_log(r.logger, CKPT_LOG_WARN, "parts of %s stay in the store until 'ckpt gc': %s", s->name, ckpt__error_last.text);
+    ckpt__error_last = kept;
+}
+
+// All of a multipart upload, once.
+static ckpt_err ckpt__send_parts(ckpt__send_job *j) {
+    ckpt__send *s = j->s;
+    memset(&j->first, 0, sizeof j->first);
+    ckpt__os_flag_set(&j->stop, 0);
+    j->gone = j->curable = false;
+    j->next = 0;
+    memset(j->parts, 0, j->count * sizeof *j->parts);
+    if (s->meter != NULL) ckpt__meter_set(&s->meter->done, 0);
+    ckpt_err e = j->resumed ? ckpt__send_resume(j) : ckpt__send_begin(j);
+    if (e != CKPT_OK) return e;
+    size_t left = j->count - j->record->count;
+    int workers = ckpt__send_workers(s);
+    if (left > 0) ckpt__engine_parallel(left < (size_t)workers ? (int)left : workers, ckpt__send_work, j);
+    e = ckpt__error_put(&j->first);
+    return e == CKPT_OK ? ckpt__send_complete(j) : e;
+}
+
+// A record may be of another version of this library, or damaged: it must fit the object.
+static bool ckpt__send_fits(const ckpt__send *s, const ckpt__send_record *r) {
+    uint64_t size = s->body.size;
+    if (r->upload_id.len == 0 || r->part_size == 0 || size == 0) return false;
+    if (!ckpt__store_has_parts(s->store) || s->store->table->parts == NULL) return false;
+    uint64_t count = size / r->part_size + (size % r->part_size != 0);
+    return count <= INT_MAX && (s->store->max_parts == 0 || count <= s->store->max_parts);
+}
+
+static ckpt_err ckpt__send_in_parts(ckpt__send_job *j) {
+    const ckpt_allocator *a = &j->s->store->allocator;
+    uint64_t count = j->size / j->part_size + (j->size % j->part_size != 0);
+    if (count > INT_MAX) return ckpt__error_set(CKPT_ARG, "its part size of %llu bytes makes too many parts",
+                                                (unsigned long long)j->part_size);
+    j->count = (size_t)count;
+    j->parts = (ckpt__store_part *)ckpt__mem_alloc(a, j->count * sizeof *j->parts);
+    if (j->parts == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__send_parts(j);
+    bool done = false;
+    if (e == CKPT_NOT_FOUND && j->gone) {       // expired, aborted by others, or completed by the process that began it
+        ckpt__os_flag_set(&j->stop, 0);
+        bool ended = j->resumed && j->s->mark != NULL && ckpt__send_look(j, &done) == CKPT_OK && done;
+        if (!ended) {
+            ckpt__error_log(j->retry.logger, CKPT_LOG_INFO, "the upload of %s is unknown to the store; it begins anew", j->s->name);
+            j->resumed = false;
+            e = ckpt__send_parts(j);
+        }
+    }
+    if (done) {
+        if (j->s->meter != NULL) ckpt__meter_set(&j->s->meter->done, j->size);
+        e = CKPT_OK;
+    }
+    if (e != CKPT_OK) ckpt__send_clean(j);
+    ckpt__mem_free(a, j->parts, j->count * sizeof *j->parts);
+    return e;
+}
+
+// Chooses between one request and parts, and does it.
+static ckpt_err ckpt__send_object(ckpt__send_job *j) {
+    ckpt__send *s = j->s;
+    bool done = false;
+    ckpt_err e = ckpt__send_check_body(&s->body);
+    if (e == CKPT_OK) e = ckpt__send_check_absent(j, &done);
+    if (e == CKPT_EXISTS || e == CKPT_CORRUPT) ckpt__send_clean(j);
+    if (e == CKPT_OK && done && s->meter != NULL) ckpt__meter_set(&s->meter->done, j->size);
+    if (e != CKPT_OK || done) return e;
+    j->resumed = ckpt__send_fits(s, j->record);
+    j->part_size = j->resumed ? j->record->part_size
+                              : ckpt__send_part_size(s->store, j->size, ckpt__send_workers(s), s->part_size);
+    bool whole = !j->resumed && ckpt__send_is_whole(s, j->part_size);
+    e = ckpt__send_check_size(s, whole, j->part_size);
+    if (e == CKPT_OK && !j->resumed && j->record->upload_id.len > 0) {
+        (void)ckpt__send_abort(s->store, s->name, j->record, &j->retry);
+        ckpt__send_record_clear(j->record);
+    }
+    if (e != CKPT_OK) return e;
+    return whole ? ckpt__send_whole(j) : ckpt__send_in_parts(j);
+}
+
+// Puts one object. Blocks. A failure's sentence is whole: it names object and store.
+static ckpt_err ckpt__send_run(ckpt__send *s) {
+    ckpt__send_job j;
+    double began = ckpt__os_now();
+    memset(&j, 0, sizeof j);
+    j.s = s;
+    j.size = s->body.size;
+    if (s->retry != NULL) j.retry = *s->retry;
+    if (!(j.retry.stall_timeout_s > 0.0)) j.retry.stall_timeout_s = s->store->stall_timeout_s;
+    j.retry.stop = &j.stop;
+    ckpt__send_record_init(&j.own, &s->store->allocator);
+    j.record = s->record != NULL ? s->record : &j.own;
+    ckpt_err e = ckpt__os_mutex_init(&j.lock);
+    if (e == CKPT_OK) {
+        if (s->meter != NULL) ckpt__meter_set(&s->meter->total, j.size);
+        e = ckpt__send_object(&j);
+        ckpt__os_mutex_free(&j.lock);
+    }
+    ckpt__send_record_free(&j.own);
+    ckpt__events_span(j.retry.events, "upload", s->name, began, ckpt__os_now(), j.size, e);
+    return ckpt__error_prefix(e, "cannot upload %s to %s", s->name, s->store->uri);
+}
+//------------------------------------------------------------------------------
+// >>fetch      [N]  one object down: aside, in ranges side by side, checked, synced, renamed; .symlink objects
+//
+// uses:    error memory platform text digest engine file transfer store retry send
+// threads: ckpt__fetch_run blocks; it starts workers for a big object and joins them. Fields below `lock` are guarded
+//          by it. Progress is reported on the caller's thread only
+// states:  stat -> hidden file -> ranges -> sums compared -> synced and renamed; from the stat again, a few times, when
+//          the object was replaced in the middle or does not match its sum
+//------------------------------------------------------------------------------
+
+enum {
+    CKPT__FETCH_RESTARTS = 3,                       // times that the whole is fetched, at most
+    CKPT__FETCH_HEADWAY = CKPT__SEND_MIB,           // a try that gets so far was not in vain
+    CKPT__FETCH_HOPS = 8,                           // links in a row
+    CKPT__FETCH_LINK_MAX = 4096                     // bytes of a .symlink text
+};
+
+typedef struct ckpt__fetch {
+    ckpt_store             *store;
+    const char             *name, *destination;
+    bool                    overwrite;
+    int                     num_concurrent_parts;   // 0: 4
+    const ckpt__retry      *retry;
+    ckpt__meter            *meter;
+    const ckpt_on_progress *progress;               // called on this thread a few times a second; the caller adds the finished one
+    const ckpt__store_stat *known;                  // what a stat said just before; NULL: asks
+    uint64_t                size;                   // out
+} ckpt__fetch;
+
+// One call of ckpt__fetch_run.
+typedef struct ckpt__fetch_job {
+    ckpt__fetch        *f;
+    ckpt__retry         retry;          // the caller's, with stop
+    ckpt__os_flag       stop;
+    ckpt__os_mutex      lock;
+    ckpt__os_cond       ended;          // a worker has no more to do
+    ckpt__store_stat    info;
+    ckpt__file_new     *file;
+    ckpt__meter        *meter, own;
+    uint64_t            piece;
+    uint32_t           *sums;           // [count], each written by the worker that fetches the piece
+    size_t              count;
+    size_t              next;           // below lock, as are those that follow
+    int                 working;        // workers that are not done
+    ckpt__error_record  first;
+    bool                replaced;       // the object is another one by now
+    double              began;
+} ckpt__fetch_job;
+
+static ckpt_err ckpt__fetch_stat(ckpt_store *store, const char *name, ckpt__store_stat *info, const ckpt__retry *retry) {
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__retry_begin(&l, retry, "stat", name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(store, name, info, &l.t);
+    return e;
+}
+
+//-- one range ----------------------------------------------------------------------
+
+// Bytes of one version of an object, into a file or memory.
+typedef struct ckpt__fetch_range {
+    ckpt_store        *store;
+    const char        *name, *etag;     // etag "": any version
+    uint64_t           at;
+    ckpt__sink         sink;            // as long as the range
+    const ckpt__retry *retry;
+    ckpt__meter       *meter;
+    int                lane;
+    uint32_t           crc;             // out
+    bool               replaced;        // out: another version is there by now
+} ckpt__fetch_range;
+
+// Gets a range. A try that breaks off is gone on with behind its last byte.
+static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
+    ckpt__retry_loop l;
+    uint64_t got = 0;
+    ckpt_err e = CKPT_OK;
+    ckpt__retry_begin(&l, r->retry, "get", r->name);
+    if (r->meter != NULL) l.t.moved = &r->meter->lane[r->lane];
+    r->crc = 0;
+    while (ckpt__retry_next(&l, &e)) {
+        ckpt__sink s = r->sink;
+        if (s.memory != NULL) s.memory = (char *)s.memory + got;
+        s.offset += got;
+        s.size -= got;
+        l.size = s.size;
+        e = ckpt__store_run_get(r->store, r->name, r->etag[0] != 0 ? r->etag : NULL, r->at + got, &s, &l.t);
+        if (e == CKPT_OK && s.got != s.size) {
+            l.t.transient = true;
+            e = ckpt__error_set(CKPT_NET, "the store sent %llu of %llu bytes", (unsigned long long)s.got, (unsigned long long)s.size);
+        }
+        r->crc = ckpt__digest_crc32_join(r->crc, s.crc, s.got);
+        got += s.got;
+        if (r->meter != NULL) ckpt__meter_land(r->meter, r->lane, s.got);
+        if (e != CKPT_OK && s.got >= CKPT__FETCH_HEADWAY) ckpt__retry_headway(&l);
+        if (e == CKPT_CORRUPT && l.t.transient) {
+            r->replaced = true;
+            l.t.transient = false;      // the version that was asked for will not come back
+        }
+    }
+    return e;
+}
+
+static bool ckpt__fetch_take(ckpt__fetch_job *j, size_t *index) {
+    if (ckpt__os_flag_get(&j->stop) != 0) return false;
+    ckpt__os_mutex_lock(&j->lock);
+    bool found = j->next < j->count;
+    *index = j->next;
+    if (found) j->next++;
+    ckpt__os_mutex_unlock(&j->lock);
+    return found;
+}
+
+static void ckpt__fetch_fail(ckpt__fetch_job *j, ckpt_err e, bool replaced) {
+    ckpt__os_mutex_lock(&j->lock);
+    if (j->first.code == CKPT_OK) {
+        ckpt__error_take(&j->first);
+        j->first.code = e;
+        j->replaced = replaced;
+    }
+    ckpt__os_mutex_unlock(&j->lock);
+    ckpt__os_flag_set(&j->stop, 1);
+}
+
+static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker) {
+    ckpt__fetch_range r;
+    memset(&r, 0, sizeof r);
+    r.store = j->f->store;
+    r.name = j->f->name;
+    r.etag = j->info.etag;
+    r.at = (uint64_t)index * j->piece;
+    r.sink.fd = j->file->fd;
+    r.sink.path = j->file->temp.data;
+    r.sink.offset = r.at;
+    r.sink.size = ckpt__engine_min(j->piece, j->info.size - r.at);
+    r.sink.sum = true;
+    r.retry = &j->retry;
+    r.meter = j->meter;
+    r.lane = worker;
+    ckpt_err e = ckpt__fetch_get(&r);
+    j->sums[index] = r.crc;
+    ckpt__os_write_back(r.sink.fd, r.sink.offset, r.sink.size);
+    if (e != CKPT_OK) ckpt__fetch_fail(j, e, r.replaced);
+}
+
+// All of it by a store that knows no ranges: it makes the file itself.
+static void ckpt__fetch_custom(ckpt__fetch_job *j) {
+    ckpt__fetch *f = j->f;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__retry_begin(&l, &j->retry, "get", f->name);
+    l.size = j->info.size;
+    l.t.moved = &j->meter->lane[0];
+    while (ckpt__retry_next(&l, &e)) {
+        (void)ckpt__os_remove(j->file->temp.data);      // of the try before
+        e = ckpt__store_run_fetch(f->store, f->name, j->file->temp.data, &l.t);
+    }
+    ckpt__meter_land(j->meter, 0, e == CKPT_OK ? j->info.size : 0);
+    if (e != CKPT_OK) ckpt__fetch_fail(j, e, false);
+}
+
+static void ckpt__fetch_work(void *ctx, int worker) {
+    ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
+    size_t index;
+    ckpt__os_mutex_lock(&j->lock);
+    j->working++;
+    ckpt__os_mutex_unlock(&j->lock);
+    while (ckpt__fetch_take(j, &index)) {
+        if (j->f->store->table->get != NULL) ckpt__fetch_piece(j, index, worker);
+        else ckpt__fetch_custom(j);
+    }
+    ckpt__os_mutex_lock(&j->lock);
+    j->working--;
+    ckpt__os_cond_broadcast(&j->ended);
+    ckpt__os_mutex_unlock(&j->lock);
+}
+
+//-- progress -----------------------------------------------------------------------
+
+static bool ckpt__fetch_is_watched(const ckpt__fetch_job *j) {
+    const ckpt_on_progress *p = j->f->progress;
+    return p != NULL && p->fn != NULL && j->info.size >= CKPT__FETCH_HEADWAY;
+}
+
+static void ckpt__fetch_tell(const ckpt__fetch_job *j) {
+    ckpt_progress p;
+    memset(&p, 0, sizeof p);
+    p.phase = "download";
+    p.name = j->f->name;
+    p.done = ckpt__meter_read(j->meter);
+    p.total = j->info.size;
+    p.attempt = 1;
+    p.seconds = ckpt__os_now() - j->began;
+    j->f->progress->fn(&p, j->f->progress->user);
+}
+
+// The caller's thread only looks on when somebody wants to know how far it is. Where no other thread could be had, it works.
+static void ckpt__fetch_watch(void *ctx, int worker) {
+    ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
+    if (worker > 0 || !ckpt__fetch_is_watched(j)) {
+        ckpt__fetch_work(ctx, worker);
+        return;
+    }
+    for (bool alone = false, busy = true; busy;) {
+        ckpt__os_mutex_lock(&j->lock);
+        busy = j->working > 0 || (j->next < j->count && ckpt__os_flag_get(&j->stop) == 0);
+        if (busy) (void)ckpt__os_cond_wait_until(&j->ended, &j->lock, ckpt__os_now() + 0.1);
+        alone = j->working == 0 && j->next < j->count;
+        ckpt__os_mutex_unlock(&j->lock);
+        ckpt__fetch_tell(j);
+        if (alone) ckpt__fetch_work(ctx, 0);
+    }
+}
+
+//-- the whole ----------------------------------------------------------------------
+
+static ckpt_err ckpt__fetch_plan(ckpt__fetch_job *j) {
+    const ckpt__fetch *f = j->f;
+    uint64_t size = j->info.size, count = 1;
+    int workers = f->num_concurrent_parts > 0 ? f->num_concurrent_parts : (int)CKPT__SEND_WORKERS;
+    j->piece = size;
+    if (f->store->table->get != NULL && size > CKPT__SEND_WHOLE && workers > 1) {
+        j->piece = ckpt__send_share(size, workers);
+        count = (size - 1) / j->piece + 1;
+    }
+    if (size == 0 && f->store->table->get != NULL) count = 0;
+    if (count > SIZE_MAX / sizeof *j->sums) return ckpt__mem_fail(SIZE_MAX);
+    j->count = (size_t)count;
+    j->sums = (uint32_t *)ckpt__mem_alloc(&f->store->allocator, (j->count + 1) * sizeof *j->sums);
+    return j->sums != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+static ckpt_err ckpt__fetch_pieces(ckpt__fetch_job *j) {
+    int workers = j->f->num_concurrent_parts > 0 ? j->f->num_concurrent_parts : (int)CKPT__SEND_WORKERS;
+    if (workers > CKPT__RETRY_LANES) workers = CKPT__RETRY_LANES;
+    if (j->count < (size_t)workers) workers = (int)j->count;
+    memset(&j->first, 0, sizeof j->first);
+    j->next = 0;
+    ckpt__meter_set(&j->meter->done, 0);
+    if (j->count > 0) ckpt__engine_parallel(ckpt__fetch_is_watched(j) ? workers + 1 : workers, ckpt__fetch_watch, j);
+    return ckpt__error_put(&j->first);
+}
+
+// Looks at what a store without ranges has made: a file of the right size.
+static ckpt_err ckpt__fetch_look(ckpt__fetch_job *j) {
+    ckpt__file_new *n = j->file;
+    ckpt__os_info info;
+    ckpt_err e = ckpt__os_open_read(&n->fd, n->temp.data);
+    if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
+    if (e != CKPT_OK || info.size == j->info.size) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "%llu bytes arrived, and its size is %llu", (unsigned long long)info.size,
+                           (unsigned long long)j->info.size);
+}
+
+static ckpt_err ckpt__fetch_check(ckpt__fetch_job *j) {
+    uint32_t crc = 0;
+    if (!j->info.has_crc || j->f->store->table->get == NULL) return CKPT_OK;
+    for (size_t i = 0; i < j->count; i++) {
+        uint64_t at = (uint64_t)i * j->piece;
+        crc = ckpt__digest_crc32_join(crc, j->sums[i], ckpt__engine_min(j->piece, j->info.size - at));
+    }
+    if (crc == j->info.crc) return CKPT_OK;
+    j->replaced = true;                 // or damaged on the way: another try may get it whole
+    return ckpt__error_set(CKPT_CORRUPT, "its checksum is %08lx, and the store says %08lx", (unsigned long)crc,
+                           (unsigned long)j->info.crc);
+}
+
+static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
+    ckpt__file_new *n = j->file;
+    bool ranges = j->f->store->table->get != NULL;
+    ckpt_err e = CKPT_OK;
+    if (ranges) {
+        e = ckpt__os_allocate(n->fd, j->info.size, n->temp.data);
+    } else {
+        (void)ckpt__os_close(n->fd, n->temp.data);
+        n->fd = -1;
+    }
+    if (e == CKPT_OK) e = ckpt__fetch_plan(j);
+    if (e == CKPT_OK) e = ckpt__fetch_pieces(j);
+    if (e == CKPT_OK) e = ranges ? ckpt__fetch_check(j) : ckpt__fetch_look(j);
+    ckpt__mem_free(&j->f->store->allocator, j->sums, (j->count + 1) * sizeof *j->sums);
+    j->sums = NULL;
+    return e;
+}
+
+static ckpt_err ckpt__fetch_once(ckpt__fetch_job *j) {
+    ckpt__fetch *f = j->f;
+    ckpt__file_new n;
+    if (f->known != NULL) j->info = *f->known;
+    ckpt_err e = f->known != NULL ? CKPT_OK : ckpt__fetch_stat(f->store, f->name, &j->info, &j->retry);
+    if (e == CKPT_OK) e = ckpt__file_begin(&n, f->destination, f->overwrite, &f->store->allocator);
+    if (e != CKPT_OK) return e;
+    ckpt__meter_set(&j->meter->total, j->info.size);
+    j->file = &n;
+    e = ckpt__fetch_fill(j);
+    if (e == CKPT_OK) e = ckpt__file_commit(&n, f->overwrite);
+    else ckpt__file_abort(&n);
+    f->size = j->info.size;
+    return e;
+}
+
+// Without the sentence's head.
+static ckpt_err ckpt__fetch_object(ckpt__fetch *f) {
+    ckpt__fetch_job j;
+    memset(&j, 0, sizeof j);
+    j.f = f;
+    j.began = ckpt__os_now();
+    j.meter = f->meter != NULL ? f->meter : &j.own;
+    if (f->retry != NULL) j.retry = *f->retry;
+    if (!(j.retry.stall_timeout_s > 0.0)) j.retry.stall_timeout_s = f->store->stall_timeout_s;
+    j.retry.stop = &j.stop;
+    ckpt_err e = ckpt__os_mutex_init(&j.lock);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_cond_init(&j.ended);
+    if (e == CKPT_OK) {
+        for (int round = 1; round <= CKPT__FETCH_RESTARTS; round++) {
+            j.replaced = false;
+            ckpt__os_flag_set(&j.stop, 0);
+            e = ckpt__fetch_once(&j);
+            if (!j.replaced) break;
+            f->known = NULL;
+            ckpt__error_log(j.retry.logger, CKPT_LOG_WARN, "%s: %s; fetching it again", f->name, ckpt__error_last.text);
+        }
+        ckpt__os_cond_free(&j.ended);
+    }
+    ckpt__os_mutex_free(&j.lock);
+    ckpt__events_span(j.retry.events, "download", f->name, j.began, ckpt__os_now(), j.info.size, e);
+    return e;
+}
+
+// Gets one object into a file: whole and durable, or not at all. Blocks. A failure's sentence names object and store.
+static ckpt_err ckpt__fetch_run(ckpt__fetch *f) {
+    return ckpt__error_prefix(ckpt__fetch_object(f), "cannot download %s from %s", f->name, f->store->uri);
+}
+
+//-- small objects ------------------------------------------------------------------
+
+// By a store without ranges: through a file in the folder for temporary files.
+static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max, const ckpt__retry *retry) {
+    const char *dir = ckpt__os_env("TMPDIR");
+    ckpt__buf near, path;
+    ckpt__retry_loop l;
+    int fd = -1;
+    size_t got = 0;
+    ckpt__buf_init(&near, &store->allocator);
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-text");
+    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(&path, near.data);
+    if (e == CKPT_OK) {
+        ckpt__retry_begin(&l, retry, "get", name);
+        while (ckpt__retry_next(&l, &e)) {
+            (void)ckpt__os_remove(path.data);
+            e = ckpt__store_run_fetch(store, name, path.data, &l.t);
+        }
+        if (e == CKPT_OK) e = ckpt__os_open_read(&fd, path.data);
+        char *to = e == CKPT_OK ? ckpt__buf_reserve(out, max + 1) : NULL;
+        if (e == CKPT_OK) e = to == NULL ? CKPT_NOMEM : ckpt__os_pread(fd, to, max + 1, 0, &got, path.data);
+        if (e == CKPT_OK && got > max) e = ckpt__error_set(CKPT_CORRUPT, "%s has more than %zu bytes", name, max);
+        if (e == CKPT_OK) out->len += got;
+        ckpt__os_drop(fd);
+        ckpt__error_record kept;
+        ckpt__error_take(&kept);
+        (void)ckpt__os_remove(path.data);
+        ckpt__error_last = kept;
+    }
+    ckpt__buf_free(&near);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Adds the whole of an object, of which a stat has just said `info`, to `out`, and a NUL.
+static ckpt_err ckpt__fetch_small(ckpt_store *store, const char *name, const ckpt__store_stat *info, ckpt__buf *out, size_t max,
+                                  const ckpt__retry *retry) {
+    ckpt__fetch_range r;
+    ckpt_err e = CKPT_OK;
+    if (info->size > max)
+        return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, more than %zu", name, (unsigned long long)info->size, max);
+    if (store->table->get == NULL) {
+        e = ckpt__fetch_text_by_file(store, name, out, max, retry);
+    } else if (info->size > 0) {
+        memset(&r, 0, sizeof r);
+        r.store = store;
+        r.name = name;
+        r.etag = info->etag;
+        r.retry = retry;
+        r.sink.fd = -1;
+        r.sink.size = info->size;
+        r.sink.sum = true;
+        r.sink.memory = ckpt__buf_reserve(out, (size_t)info->size);
+        e = r.sink.memory != NULL ? ckpt__fetch_get(&r) : out->err;
+        if (e == CKPT_OK && info->has_crc && r.crc != info->crc) e = ckpt__error_set(CKPT_CORRUPT, "%s is damaged", name);
+        if (e == CKPT_OK) out->len += (size_t)info->size;
+    }
+    (void)ckpt__buf_cstr(out);
+    return e != CKPT_OK ? e : out->err;
+}
+
+// Adds the whole of a small object to `out`, and a NUL behind it.
+static ckpt_err ckpt__fetch_text(ckpt_store *store, const char *name, ckpt__buf *out, size_t max, const ckpt__retry *retry) {
+    ckpt__store_stat info;
+    ckpt_err e = ckpt__fetch_stat(store, name, &info, retry);
+    if (e == CKPT_OK) e = ckpt__fetch_small(store, name, &info, out, max, retry);
+    return ckpt__error_prefix(e, "cannot read %s in %s", name, store->uri);
+}
+
+//-- links --------------------------------------------------------------------------
+
+// A .symlink text is data from outside: the name of an object of the same store, nothing else. One line break at its end is
+// taken off, other white space belongs to the name, as for Composer.
+static ckpt_err ckpt__fetch_check_link(ckpt__buf *text, const char *link) {
+    const char *why = NULL;
+    if (text->len > 0 && text->data[text->len - 1] == '\n') text->len--;
+    if (text->len > 0 && text->data[text->len - 1] == '\r') text->len--;
+    const char *p = ckpt__buf_cstr(text);
+    if (text->err != CKPT_OK) return text->err;
+    for (size_t i = 0; i < text->len; i++) if ((unsigned char)p[i] < 0x20 || p[i] == 0x7F) why = "control characters";
+    if (text->len == 0) why = "nothing";
+    else if (why == NULL && !ckpt__txt_utf8(p, text->len)) why = "no UTF-8 text";
+    else if (p[0] == '/') why = "an absolute name";
+    else if (strstr(p, "://") != NULL) why = "a URI";
+    for (const char *at = p; why == NULL && at != NULL; at = strchr(at, '/')) {
+        if (*at == '/') at++;
+        if (at[0] == '.' && at[1] == '.' && (at[2] == '/' || at[2] == 0)) why = "a name with '..'";
+    }
+    if (why == NULL) return CKPT_OK;
+    return ckpt__error_set(CKPT_CORRUPT, "the link %s holds %s", link, why);
+}
+
+// Replaces a link's name by the one that it holds.
+static ckpt_err ckpt__fetch_hop(ckpt_store *store, ckpt__buf *name, const ckpt__store_stat *info, const ckpt__retry *retry) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, &store->allocator);
+    ckpt_err e = ckpt__fetch_small(store, name->data, info, &text, CKPT__FETCH_LINK_MAX, retry);
+    if (e == CKPT_OK) e = ckpt__fetch_check_link(&text, name->data);
+    if (e == CKPT_OK) {
+        name->len = 0;
+        ckpt__buf_add(name, text.data, text.len);
+        (void)ckpt__buf_cstr(name);
+        e = name->err;
+    }
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// Looks at `name`, and at `name`.symlink when there is none: then the latter is what *name holds.
+static ckpt_err ckpt__fetch_find(ckpt_store *store, ckpt__buf *name, ckpt__store_stat *info, const ckpt__retry *retry) {
+    ckpt__error_record first;
+    size_t len = name->len;
+    ckpt_err e = ckpt__fetch_stat(store, name->data, info, retry);
+    if (e != CKPT_NOT_FOUND || ckpt__txt_ends(name->data, ".symlink")) return e;
+    ckpt__error_take(&first);
+    ckpt__buf_text(name, ".symlink");
+    (void)ckpt__buf_cstr(name);
+    e = name->err != CKPT_OK ? name->err : ckpt__fetch_stat(store, name->data, info, retry);
+    if (e != CKPT_NOT_FOUND) return e;
+    name->len = len;
+    name->data[len] = 0;
+    return ckpt__error_put(&first);
+}
+
+// Composer's rules (get_file): a name that ends in .symlink is a link; one that does not exist may be called "name.symlink"; what
+// the link holds is a name for which the same holds. *target gets the last one, *info what the store says of it.
+static ckpt_err ckpt__fetch_resolve(ckpt_store *store, const char *name, ckpt__buf *target, ckpt__store_stat *info,
+                                    const ckpt__retry *retry) {
+    target->len = 0;
+    ckpt__buf_text(target, name);
+    (void)ckpt__buf_cstr(target);
+    ckpt_err e = target->err;
+    for (int hops = 0; e == CKPT_OK; hops++) {
+        e = ckpt__fetch_find(store, target, info, retry);
+        if (e != CKPT_OK) return hops > 0 ? ckpt__error_prefix(e, "it leads to %s", target->data) : e;
+        if (!ckpt__txt_ends(target->data, ".symlink")) return CKPT_OK;
+        if (hops == CKPT__FETCH_HOPS)
+            return ckpt__error_set(CKPT_CORRUPT, "more than %d links in a row; do they lead in a circle?", (int)CKPT__FETCH_HOPS);
+        e = ckpt__fetch_hop(store, target, info, retry);
+    }
+    return e;
+}
+
+static ckpt_err ckpt__fetch_follow(ckpt_store *store, const char *name, ckpt__buf *target, const ckpt__retry *retry) {
+    ckpt__store_stat info;
+    return ckpt__error_prefix(ckpt__fetch_resolve(store, name, target, &info, retry), "cannot find %s in %s", name, store->uri);
+}
+
+// ckpt__fetch_run behind ckpt__fetch_follow, with the fewest requests.
+static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
+    ckpt__store_stat info;
+    ckpt__buf target;
+    ckpt__fetch inner = *f;
+    ckpt__buf_init(&target, &f->store->allocator);
+    ckpt_err e = ckpt__fetch_resolve(f->store, f->name, &target, &info, f->retry);
+    if (e == CKPT_OK) {
+        inner.name = target.data;
+        inner.known = &info;
+        e = ckpt__fetch_object(&inner);
+        f->size = inner.size;
+    }
+    ckpt__buf_free(&target);
+    return ckpt__error_prefix(e, "cannot download %s from %s", f->name, f->store->uri);
+}
+
+//------------------------------------------------------------------------------
+// >>uploader   [Q]  files to a store in the background: queue, staging, journal, recovery, publication
+//
+// uses:    error memory platform text digest name file transfer store stores retry send fetch
+// threads: add, remove, begin, commit and abandon may be called by any thread; check, wait, report and close by the
+//          owner's. num_concurrent_uploads workers run ckpt__uploader_main. What stands below `lock` in ckpt_uploader
+//          is guarded by it; an item belongs to the thread that took it out of the queue, its record and
+//          staged file too. `door` is held while a staging folder is opened, `ink` while the logger runs;
+//          no two of the three are ever held at once
+// states:  of a file: staged -> recorded (acknowledged) -> waiting -> sending -> confirmed -> published -> forgotten;
+//          failed: the record and the staged file stay for the next run
+//
+// A staging folder holds, for each uploader that used it, files whose names begin with u-<store>-<owner>, where <store> is the
+// CRC-32 of the store's URI and <owner> is random: <...>.lock, held while the uploader is open; <...>-<number>.upload, the record
+// of one file; <...>-<number>.data, the file itself. An owner whose lock can be taken is dead, and who takes it finishes its
+// files. l-<store>-<link>.link says which order of a published link was the last.
+//
+// A record is lines of JSON, each with the CRC-32 of its own text: first what is to be uploaded, then what has happened. It is
+// written aside, synced and renamed before the upload is acknowledged; later lines are appended. Order on disk: the file is
+// staged before its record, and the record goes before the file, so that a file without a record is nobody's, and a record
+// without its file is a loss that is reported.
+//------------------------------------------------------------------------------
+
+enum {
+    CKPT__UPLOADER_WORKERS = 256,       // at most
+    CKPT__UPLOADER_PLACES = 64,         // staging folders that are open at once, about
+    CKPT__UPLOADER_FAILURES = 32,       // kept until they are asked for; later ones are only counted
+    CKPT__UPLOADER_TOLD = 4096,         // files that the progress hook is told of, at most, until it has been
+    CKPT__UPLOADER_NAME_MAX = 4096,
+    CKPT__UPLOADER_RECORD_MAX = 1 << 26,        // bytes; 10,000 parts take 2 MiB
+    CKPT__UPLOADER_COPIED = 4 << 20     // bytes: files up to that size are copied unless nobody writes to them any more
+};
+
+// Seconds before a second try, 0: as >>retry has it. A test makes it shorter.
+#ifndef CKPT__UPLOADER_BACKOFF
+    #define CKPT__UPLOADER_BACKOFF 0.0
+#endif
+
+#define CKPT__UPLOADER_FOLDER ".ckpt-staging"
+#define CKPT__UPLOADER_PROBE  ".credentials_validated_successfully"     // Composer's name for it
+
+// One file to be uploaded.
+typedef struct ckpt__upload {
+    const char *name, *path;            // name as it is in the store; the file may be changed by renaming over it, and deleted
+    bool        overwrite, has_crc;
+    bool        durable;                // the file is on disk already
+    uint32_t    crc;                    // CRC-32 of the file
+    const char *link_name, *link_text;  // an object that is put (over what is there) once this one is confirmed; NULL: none
+    uint64_t    link_order[2];          // compared as a pair: a link never goes back to a smaller one, in any process
+    // Once for each upload that was accepted, no lock held, on a worker's thread or within close. CKPT_CANCELLED: a newer file of
+    // that name came first, or the uploader was closed first. Not for an abandoned ticket. NULL: none
+    void      (*done)(const char *name, ckpt_err e, bool published, void *user);
+    void       *user;
+} ckpt__upload;
+
+typedef enum ckpt__uploader_kind { CKPT__UPLOADER_PUT, CKPT__UPLOADER_REMOVE, CKPT__UPLOADER_SETTLE } ckpt__uploader_kind;
+
+// A file as the progress hook sees it. Only the owner frees one.
+typedef struct ckpt__uploader_told {
+    struct ckpt__uploader_told *next;
+    char        *name;
+    ckpt__meter  meter;
+    double       began, ended;          // 0: not yet
+    ckpt_err     err;
+    bool         over;
+} ckpt__uploader_told;
+
+typedef struct ckpt__uploader_item {
+    struct ckpt__uploader_item *next, *prev;    // in the queue
+    struct ckpt__uploader_item *old;    // what this one has replaced and a worker must still settle, newest first
+    ckpt__uploader_kind kind;
+    char        *name;
+    char        *record, *data;         // paths; NULL: not recorded
+    char        *folder;                // where they are
+    char        *from;                  // the file's own path, for people
+    char        *link_name, *link_text;
+    uint64_t     link_order[2];
+    uint64_t     size, added;           // added: microseconds since 1970, different for every file of a process
+    uint32_t     crc;
+    bool         overwrite, has_crc, adopted;
+    bool         confirmed;             // the store has it, the link is what remains
+    bool         early, committed;      // sent from `body` before the file was finished; the file is there now
+    bool         dropped;               // what is left is to give a half-done upload up
+    bool         refused;               // the store had an object of that name, and overwriting was not asked for
+    char         mark[33];
+    ckpt__os_flag cancel;
+    ckpt__send_record sent;
+    ckpt__buf    noted;                 // a byte per part number: 1, it is in the record
+    ckpt__meter  meter;
+    ckpt__uploader_told *told;          // NULL: nobody is told
+    void       (*done)(const char *name, ckpt_err e, bool published, void *user);
+    void        *user;
+    // of an early one, guarded by the uploader's lock
+    ckpt__body   body;
+    int          readers, fd;           // reads of body.read that are running; fd -1: the file is not there yet
+    bool         abandoned, withdrawn;  // withdrawn: in no queue, its ticket owns it
+} ckpt__uploader_item;
+
+// Everything that is known of one name. At most one of its files is sent at a time.
+typedef struct ckpt__uploader_slot {
+    struct ckpt__uploader_slot *next;
+    char                *name;
+    ckpt__uploader_item *running, *waiting, *failed;
+} ckpt__uploader_slot;
+
+// The lock of an owner: our own, or a dead one's whose files we finish.
+typedef struct ckpt__uploader_claim {
+    int   fd;
+    char *path;
+} ckpt__uploader_claim;
+
+typedef struct ckpt__uploader_place {
+    struct ckpt__uploader_place *next;
+    char                 *folder;
+    char                  owner[40];    // "u-<store>-<random>"
+    ckpt__uploader_claim *claims;
+    size_t                count, cap;
+    bool                  hidden;       // made by us beside a file: removed when it is empty
+    uint64_t              dev;          // its file system
+} ckpt__uploader_place;
+
+struct ckpt_uploader {
+    ckpt_allocator       allocator;
+    ckpt_store          *store;
+    bool                 owns_store;
+    char                *format, *run_name, *staging;       // staging NULL: beside the file
+    ckpt_ranks           ranks;
+    ckpt_logger          logger, quiet; // logger: the caller's, below `ink`; quiet: a copy that takes `ink` itself
+    ckpt_on_progress     progress;
+    int                  num_parts, pid;
+    size_t               part_size;
+    double               stagger;       // seconds
+    uint32_t             store_sum;     // of the store's URI
+    ckpt__gate           gate;
+    ckpt__events         events;
+    ckpt__retry_counters counters;
+    ckpt__retry          retry;         // of a download; an upload's has its own cancel flag
+    ckpt__os_flag        cancel;
+    bool                 has_gate, has_lock, has_door, has_ink, has_work, has_changed;
+    ckpt__os_mutex       ink, door;
+    ckpt__uploader_place *places;       // below door, as are those that follow
+    bool                 crashed;       // a dead owner was found
+    uint32_t             numbers;       // of the last record
+    ckpt__os_thread     *threads;
+    int                  thread_count, thread_cap;
+    ckpt__uploader_told *telling;       // the owner's: the first that is not over
+    ckpt__os_mutex       lock;
+    ckpt__os_cond        work, changed; // something to do; something was done
+    // guarded by lock
+    ckpt__uploader_slot **slots;
+    size_t               slot_count, slot_cap;
+    ckpt__uploader_item *first, *last;  // the queue
+    size_t               waiting, running;      // files
+    bool                 stop;
+    int                  paused;        // the workers take nothing while it is not 0
+    uint64_t             now;           // of the last file added
+    uint64_t             files, bytes, failed;
+    double               waited;
+    ckpt__error_record   first_failure;
+    ckpt__error_record  *failures;      // a ring
+    size_t               failure_at, failure_count, failures_lost;
+    ckpt__uploader_told *told_last;
+    size_t               told_count;
+    uint64_t             all_done, all_total, all_told;     // bytes since nothing was pending
+    size_t               all_files;
+    double               all_began;
+};
+
+//-- items -----------------------------------------------------------------------
+
+static void ckpt__uploader_item_free(const ckpt_uploader *u, ckpt__uploader_item *it) {
+    if (it == NULL) return;
+    const ckpt_allocator *a = &u->allocator;
+    ckpt__mem_free_text(a, it->name);
+    ckpt__mem_free_text(a, it->record);
+    ckpt__mem_free_text(a, it->data);
+    ckpt__mem_free_text(a, it->folder);
+    ckpt__mem_free_text(a, it->from);
+    ckpt__mem_free_text(a, it->link_name);
+    ckpt__mem_free_text(a, it->link_text);
+    ckpt__send_record_free(&it->sent);
+    ckpt__buf_free(&it->noted);
+    ckpt__os_drop(it->fd);
+    ckpt__mem_free(a, it, sizeof *it);
+}
+
+// Copies a text that may be NULL.
+static char *ckpt__uploader_keep(const ckpt_uploader *u, const char *text, ckpt_err *e) {
+    if (text == NULL || *e != CKPT_OK) return NULL;
+    char *copy = ckpt__mem_copy_text(&u->allocator, text);
+    if (copy == NULL) *e = CKPT_NOMEM;
+    return copy;
+}
+
+static ckpt__uploader_item *ckpt__uploader_item_new(const ckpt_uploader *u, ckpt__uploader_kind kind, const char *name) {
+    ckpt__uploader_item *it = (ckpt__uploader_item *)ckpt__mem_alloc(&u->allocator, sizeof *it);
+    if (it == NULL) return NULL;
+    it->kind = kind;
+    it->fd = -1;
+    ckpt__send_record_init(&it->sent, &u->allocator);
+    ckpt__buf_init(&it->noted, &u->allocator);
+    it->name = name == NULL ? NULL : ckpt__mem_copy_text(&u->allocator, name);
+    if (name == NULL || it->name != NULL) return it;
+    ckpt__uploader_item_free(u, it);
+    return NULL;
+}
+
+// A name that every store takes and no store can be led astray by.
+static ckpt_err ckpt__uploader_check_name(const char *name) {
+    size_t n = strlen(name);
+    if (n == 0) return ckpt__error_set(CKPT_ARG, "the remote name is empty");
+    if (n > CKPT__UPLOADER_NAME_MAX) return ckpt__error_set(CKPT_ARG, "the remote name has %zu bytes, too many", n);
+    if (name[0] == '/') return ckpt__error_set(CKPT_ARG, "the remote name '%s' is absolute", name);
+    if (!ckpt__txt_utf8(name, n)) return ckpt__error_set(CKPT_ARG, "the remote name is not valid UTF-8");
+    for (const char *p = name; ; p++) {
+        size_t k = strcspn(p, "/");
+        if (k == 2 && p[0] == '.' && p[1] == '.')
+            return ckpt__error_set(CKPT_ARG, "the remote name '%s' leads out of the folder by '..'", name);
+        p += k;
+        if (*p == 0) return CKPT_OK;
+    }
+}
+
+// file_path_format_string, filled in; leading slashes go, as in Composer.
+static ckpt_err ckpt__uploader_name(const ckpt_uploader *u, ckpt__buf *out, const char *remote_file_name) {
+    ckpt_name_var var = { "remote_file_name", remote_file_name };
+    ckpt_name_desc d;
+    memset(&d, 0, sizeof d);
+    d.run_name = u->run_name;
+    d.ranks = &u->ranks;
+    d.extra = &var;
+    d.extra_count = 1;
+    if (remote_file_name[0] == 0) return ckpt__error_set(CKPT_ARG, "the remote name is empty");
+    ckpt__buf text;
+    ckpt__buf_init(&text, &u->allocator);
+    ckpt_err e = ckpt__name_format(&text, u->format, &d);
+    if (e == CKPT_OK) e = text.err;
+    const char *name = ckpt__buf_cstr(&text);
+    while (*name == '/') name++;
+    if (e == CKPT_OK) e = ckpt__uploader_check_name(name);
+    if (e == CKPT_OK) {
+        ckpt__buf_text(out, name);
+        (void)ckpt__buf_cstr(out);
+        e = out->err;
+    }
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// Takes over what an upload says but the file itself.
+static ckpt_err ckpt__uploader_fill(const ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__upload *up) {
+    ckpt_err e = CKPT_OK;
+    it->overwrite = up->overwrite;
+    it->has_crc = up->has_crc;
+    it->crc = up->crc;
+    it->link_order[0] = up->link_order[0];
+    it->link_order[1] = up->link_order[1];
+    it->done = up->done;
+    it->user = up->user;
+    it->link_name = ckpt__uploader_keep(u, up->link_name, &e);
+    it->link_text = ckpt__uploader_keep(u, up->link_name != NULL ? up->link_text : NULL, &e);
+    it->from = ckpt__uploader_keep(u, up->path, &e);
+    unsigned char random[16];
+    if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);
+    for (size_t i = 0; e == CKPT_OK && i < sizeof random; i++) (void)snprintf(it->mark + 2 * i, 3, "%02x", random[i]);
+    return e;
+}
+
+//-- the record ------------------------------------------------------------------
+
+// Ends a line that began at `start` with the sum of its text.
+static void ckpt__uploader_seal(ckpt__buf *b, size_t start) {
+    if (b->err != CKPT_OK) return;
+    uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
+    ckpt__buf_fmt(b, ",\"line\":\"%08lx\"}\n", (unsigned long)crc);
+}
+
+static void ckpt__uploader_add_text(ckpt__buf *b, const char *key, const char *text) {
+    if (text == NULL) return;
+    ckpt__buf_fmt(b, ",\"%s\":", key);
+    ckpt__json_add_text(b, text, strlen(text));
+}
+
+static void ckpt__uploader_add_number(ckpt__buf *b, const char *key, uint64_t n) {
+    ckpt__buf_fmt(b, ",\"%s\":%llu", key, (unsigned long long)n);
+}
+
+static void ckpt__uploader_print_commit(ckpt__buf *b, const ckpt__uploader_item *it) {
+    size_t start = b->len;
+    ckpt__buf_text(b, "{\"is\":\"committed\"");
+    ckpt__uploader_add_number(b, "size", it->size);
+    if (it->has_crc) ckpt__buf_fmt(b, ",\"crc\":\"%08lx\"", (unsigned long)it->crc);
+    ckpt__uploader_add_text(b, "from", it->from);
+    ckpt__uploader_seal(b, start);
+}
+
+static void ckpt__uploader_print_parts(ckpt__buf *b, ckpt__uploader_item *it) {
+    for (size_t i = 0; i < it->sent.count; i++) {
+        const ckpt__store_part *p = &it->sent.parts[i];
+        if (p->number <= 0) continue;
+        size_t at = (size_t)p->number, start = b->len;
+        if (at < it->noted.len && it->noted.data[at] != 0) continue;
+        if (at >= it->noted.len) ckpt__buf_fill(&it->noted, 0, at + 1 - it->noted.len);
+        if (it->noted.err != CKPT_OK) { b->err = it->noted.err; return; }
+        it->noted.data[at] = 1;
+        ckpt__buf_text(b, "{\"is\":\"part\"");
+        ckpt__uploader_add_number(b, "number", (uint64_t)p->number);
+        ckpt__uploader_add_number(b, "size", p->size);
+        ckpt__uploader_add_text(b, "etag", p->etag);
+        if (p->has_crc) ckpt__buf_fmt(b, ",\"crc\":\"%08lx\"", (unsigned long)p->crc);
+        ckpt__uploader_seal(b, start);
+    }
+}
+
+static void ckpt__uploader_print_begun(ckpt__buf *b, ckpt__uploader_item *it) {
+    size_t start = b->len;
+    ckpt__buf_text(b, "{\"is\":\"begun\"");
+    ckpt__uploader_add_text(b, "upload_id", ckpt__buf_cstr(&it->sent.upload_id));
+    ckpt__uploader_add_number(b, "part_size", it->sent.part_size);
+    ckpt__uploader_seal(b, start);
+    it->noted.len = 0;
+}
+
+static void ckpt__uploader_print_word(ckpt__buf *b, const char *word) {
+    size_t start = b->len;
+    ckpt__buf_fmt(b, "{\"is\":\"%s\"", word);
+    ckpt__uploader_seal(b, start);
+}
+
+// All of the record.
+static void ckpt__uploader_print(ckpt__buf *b, ckpt__uploader_item *it, const char *store) {
+    size_t start = b->len;
+    ckpt__buf_fmt(b, "{\"is\":\"%s\",\"version\":1", it->early ? "early" : "upload");
+    ckpt__uploader_add_text(b, "store", store);
+    ckpt__uploader_add_text(b, "name", it->name);
+    ckpt__uploader_add_text(b, "from", it->from);
+    ckpt__uploader_add_number(b, "size", it->size);
+    if (it->has_crc) ckpt__buf_fmt(b, ",\"crc\":\"%08lx\"", (unsigned long)it->crc);
+    ckpt__uploader_add_text(b, "mark", it->mark);
+    ckpt__buf_fmt(b, ",\"overwrite\":%s", it->overwrite ? "true" : "false");
+    ckpt__uploader_add_text(b, "link", it->link_name);
+    ckpt__uploader_add_text(b, "text", it->link_text);
+    ckpt__buf_fmt(b, ",\"order\":[\"%llu\",\"%llu\"]", (unsigned long long)it->link_order[0],
+                  (unsigned long long)it->link_order[1]);
+    ckpt__uploader_add_number(b, "added", it->added);
+    ckpt__uploader_seal(b, start);
+    if (it->sent.upload_id.len > 0) {
+        ckpt__uploader_print_begun(b, it);
+        ckpt__uploader_print_parts(b, it);
+    }
+    if (it->early && it->committed) ckpt__uploader_print_commit(b, it);
+    if (it->confirmed) ckpt__uploader_print_word(b, "confirmed");
+    if (it->refused) ckpt__uploader_print_word(b, "refused");
+    if (it->dropped) ckpt__uploader_print_word(b, "dropped");
+}
+
+static ckpt_err ckpt__uploader_sync_file(const char *path) {
+    int fd = -1;
+    ckpt_err e = ckpt__os_open_read(&fd, path);
+    if (e == CKPT_OK) e = ckpt__os_sync(fd, path);
+    ckpt__os_drop(fd);
+    return e;
+}
+
+// Writes the whole record aside and renames it; then the staged file (when `data`), the record and their names are brought to
+// disk together, which costs a journaling file system fewer commits than one after the other.
+static ckpt_err ckpt__uploader_write_record(const ckpt_uploader *u, ckpt__uploader_item *it, bool data) {
+    ckpt__buf b, temp;
+    int fd = -1;
+    bool made = false;
+    ckpt__buf_init(&b, &u->allocator);
+    ckpt__buf_init(&temp, &u->allocator);
+    ckpt__uploader_print(&b, it, u->store->uri);
+    ckpt_err e = b.err != CKPT_OK ? b.err : ckpt__file_temp_name(&temp, it->record);
+    if (e == CKPT_OK) e = ckpt__os_create(&fd, temp.data);
+    made = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__os_pwrite(fd, b.data, b.len, 0, temp.data);
+    if (e == CKPT_OK) e = ckpt__os_rename(temp.data, it->record);
+    if (e != CKPT_OK && made) {
+        ckpt__error_record kept;
+        ckpt__error_take(&kept);
+        (void)ckpt__os_remove(temp.data);
+        ckpt__error_last = kept;
+    }
+    if (e == CKPT_OK && data) e = ckpt__uploader_sync_file(it->data);
+    if (e == CKPT_OK) e = ckpt__os_sync(fd, it->record);
+    if (e == CKPT_OK) e = ckpt__os_sync_dir(it->folder);
+    ckpt__os_drop(fd);
+    ckpt__buf_free(&b);
+    ckpt__buf_free(&temp);
+    return e;
+}
+
+// Adds lines to a record that is there. The buffer is freed.
+static ckpt_err ckpt__uploader_append(const ckpt__uploader_item *it, ckpt__buf *b, bool sync) {
+    ckpt_err e = b->err;
+    if (e == CKPT_OK && b->len > 0) {
+        int fd = ckpt__os_open(it->record, O_WRONLY | O_APPEND, 0);
+        if (fd < 0) e = ckpt__os_fail(errno, "write", it->record);
+        if (e == CKPT_OK) e = ckpt__os_write_all(fd, b->data, b->len, it->record);
+        if (e == CKPT_OK && sync) e = ckpt__os_sync(fd, it->record);
+        ckpt__os_drop(fd);
+    }
+    ckpt__buf_free(b);
+    return e;
+}
+
+static ckpt_err ckpt__uploader_append_word(const ckpt_uploader *u, const ckpt__uploader_item *it, const char *word, bool sync) {
+    ckpt__buf b;
+    if (it->record == NULL) return CKPT_OK;
+    ckpt__buf_init(&b, &u->allocator);
+    ckpt__uploader_print_word(&b, word);
+    return ckpt__uploader_append(it, &b, sync);
+}
+
+//-- reading a record ------------------------------------------------------------
+
+static const char *ckpt__uploader_get_text(const ckpt__json_doc *d, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, ckpt__json_root(d), key);
+    return v != NULL && v->kind == CKPT__JSON_TEXT && strlen(v->text) == v->text_len ? v->text : NULL;
+}
+
+static bool ckpt__uploader_get_number(const ckpt__json_doc *d, const char *key, uint64_t *out) {
+    const ckpt__json *v = ckpt__json_get(d, ckpt__json_root(d), key);
+    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
+    *out = (uint64_t)v->i;
+    return true;
+}
+
+// A CRC as 8 hex digits; false: there is none.
+static bool ckpt__uploader_hex(const char *p, uint32_t *out) {
+    uint32_t v = 0;
+    for (size_t i = 0; i < 8; i++) {
+        const char *digits = "0123456789abcdef", *at = p == NULL || p[i] == 0 ? NULL : strchr(digits, p[i]);
+        if (at == NULL) return false;
+        v = v << 4 | (uint32_t)(at - digits);
+    }
+    *out = v;
+    return true;
+}
+
+// Decimal digits only, all of 64 bits.
+static bool ckpt__uploader_digits(const ckpt__json *v, uint64_t *out) {
+    uint64_t n = 0;
+    if (v == NULL || v->kind != CKPT__JSON_TEXT || v->text_len == 0 || v->text_len > 20) return false;
+    for (size_t i = 0; i < v->text_len; i++) {
+        if (!ckpt__txt_is_digit(v->text[i])) return false;
+        unsigned digit = (unsigned)(v->text[i] - '0');
+        if (n > (UINT64_MAX - digit) / 10) return false;
+        n = n * 10 + digit;
+    }
+    *out = n;
+    return true;
+}
+
+static bool ckpt__uploader_read_order(const ckpt__json_doc *d, uint64_t order[2]) {
+    const ckpt__json *list = ckpt__json_get(d, ckpt__json_root(d), "order");
+    if (list == NULL || list->kind != CKPT__JSON_ARRAY || list->count != 2) return false;
+    const ckpt__json *a = ckpt__json_child(d, list);
+    return ckpt__uploader_digits(a, &order[0]) && ckpt__uploader_digits(ckpt__json_next(d, a), &order[1]);
+}
+
+// The first line. *store: a copy of the store's URI, the caller's.
+static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__json_doc *d, char **store,
+                                         bool *good) {
+    const char *name = ckpt__uploader_get_text(d, "name"), *mark = ckpt__uploader_get_text(d, "mark");
+    const char *uri = ckpt__uploader_get_text(d, "store"), *is = ckpt__uploader_get_text(d, "is");
+    const ckpt__json *over = ckpt__json_get(d, ckpt__json_root(d), "overwrite");
+    uint64_t version = 0;
+    *good = name != NULL && mark != NULL && uri != NULL && is != NULL && over != NULL && over->kind == CKPT__JSON_BOOL &&
+            strlen(mark) < sizeof it->mark && ckpt__uploader_check_name(name) == CKPT_OK &&
+            (strcmp(is, "upload") == 0 || strcmp(is, "early") == 0) &&
+            ckpt__uploader_get_number(d, "version", &version) && version == 1 &&
+            ckpt__uploader_get_number(d, "size", &it->size) &&
+            ckpt__uploader_get_number(d, "added", &it->added) && ckpt__uploader_read_order(d, it->link_order);
+    if (!*good) return CKPT_OK;
+    it->early = is[0] == 'e';
+    it->overwrite = over->i != 0;
+    it->has_crc = ckpt__uploader_hex(ckpt__uploader_get_text(d, "crc"), &it->crc);
+    memcpy(it->mark, mark, strlen(mark) + 1);
+    ckpt_err e = CKPT_OK;
+    it->name = ckpt__uploader_keep(u, name, &e);
+    it->from = ckpt__uploader_keep(u, ckpt__uploader_get_text(d, "from"), &e);
+    it->link_name = ckpt__uploader_keep(u, ckpt__uploader_get_text(d, "link"), &e);
+    it->link_text = ckpt__uploader_keep(u, ckpt__uploader_get_text(d, "text"), &e);
+    if (it->link_name != NULL && (it->link_text == NULL || ckpt__uploader_check_name(it->link_name) != CKPT_OK)) *good = false;
+    if (store != NULL) *store = ckpt__uploader_keep(u, uri, &e);
+    return e;
+}
+
+static ckpt_err ckpt__uploader_read_part(const ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__json_doc *d) {
+    ckpt__store_part p;
+    uint64_t number = 0;
+    memset(&p, 0, sizeof p);
+    const char *etag = ckpt__uploader_get_text(d, "etag");
+    if (etag == NULL || strlen(etag) >= sizeof p.etag || !ckpt__uploader_get_number(d, "number", &number)) return CKPT_OK;
+    if (number == 0 || number > 100000 || !ckpt__uploader_get_number(d, "size", &p.size)) return CKPT_OK;
+    p.number = (int)number;
+    memcpy(p.etag, etag, strlen(etag) + 1);
+    p.has_crc = ckpt__uploader_hex(ckpt__uploader_get_text(d, "crc"), &p.crc);
+    for (size_t i = 0; i < it->sent.count; i++) if (it->sent.parts[i].number == p.number) return CKPT_OK;
+    ckpt_err e = ckpt__mem_grow(&u->allocator, (void **)&it->sent.parts, sizeof p, &it->sent.cap, it->sent.count + 1);
+    if (e == CKPT_OK) it->sent.parts[it->sent.count++] = p;
+    return e;
+}
+
+// A later line.
+static ckpt_err ckpt__uploader_read_event(const ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__json_doc *d) {
+    const char *is = ckpt__uploader_get_text(d, "is");
+    if (is == NULL) return CKPT_OK;
+    if (strcmp(is, "part") == 0) return ckpt__uploader_read_part(u, it, d);
+    if (strcmp(is, "confirmed") == 0) it->confirmed = true;
+    if (strcmp(is, "refused") == 0) it->refused = true;
+    if (strcmp(is, "dropped") == 0) it->dropped = true;
+    if (strcmp(is, "committed") == 0) {
+        it->committed = ckpt__uploader_get_number(d, "size", &it->size);
+        it->has_crc = ckpt__uploader_hex(ckpt__uploader_get_text(d, "crc"), &it->crc);
+    }
+    if (strcmp(is, "begun") == 0) {
+        const char *id = ckpt__uploader_get_text(d, "upload_id");
+        it->sent.upload_id.len = it->sent.count = 0;
+        if (id == NULL || !ckpt__uploader_get_number(d, "part_size", &it->sent.part_size)) return CKPT_OK;
+        ckpt__buf_text(&it->sent.upload_id, id);
+        (void)ckpt__buf_cstr(&it->sent.upload_id);
+        return it->sent.upload_id.err;
+    }
+    return CKPT_OK;
+}
+
+// One line without its end. *good false: it is damaged.
+static ckpt_err ckpt__uploader_read_line(const ckpt_uploader *u, ckpt__uploader_item *it, const char *p, size_t n, bool first,
+                                         char **store, bool *good) {
+    static const char tail[] = ",\"line\":\"";
+    size_t end = sizeof tail - 1 + 8 + 2;
+    uint32_t crc = 0;
+    *good = false;
+    if (n < end || memcmp(p + n - end, tail, sizeof tail - 1) != 0 || memcmp(p + n - 2, "\"}", 2) != 0) return CKPT_OK;
+    if (!ckpt__uploader_hex(p + n - 10, &crc) || ckpt__digest_crc32(0, p, n - end) != crc) return CKPT_OK;
+    ckpt__json_doc d;
+    ckpt_err e = ckpt__json_parse(&d, &u->allocator, p, n);
+    if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
+    *good = true;
+    if (first) e = ckpt__uploader_read_head(u, it, &d, store, good);
+    else e = ckpt__uploader_read_event(u, it, &d);
+    ckpt__json_free(&d);
+    return e;
+}
+
+static ckpt_err ckpt__uploader_slurp(ckpt__buf *out, const char *path) {
+    ckpt__os_info info;
+    int fd = -1;
+    size_t got = 0;
+    ckpt_err e = ckpt__os_open_read(&fd, path);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_fstat(fd, &info, path);
+    if (e == CKPT_OK && info.size > CKPT__UPLOADER_RECORD_MAX)
+        e = ckpt__error_set(CKPT_CORRUPT, "%s is too large to be a record", path);
+    char *to = e == CKPT_OK ? ckpt__buf_reserve(out, (size_t)info.size) : NULL;
+    if (e == CKPT_OK && to == NULL) e = out->err;
+    if (e == CKPT_OK) e = ckpt__os_pread(fd, to, (size_t)info.size, 0, &got, path);
+    if (e == CKPT_OK) out->len += got;
+    ckpt__os_drop(fd);
+    return e;
+}
+
+// Reads the record that it->record names into an item that holds nothing else yet. CKPT_CORRUPT: it cannot be believed. *torn:
+// its end was lost, which is no more than a part that is sent again.
+static ckpt_err ckpt__uploader_read_record(const ckpt_uploader *u, ckpt__uploader_item *it, char **store, bool *torn) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, &u->allocator);
+    ckpt_err e = ckpt__uploader_slurp(&text, it->record);
+    bool good = true, first = true, cut = false;
+    for (size_t at = 0; e == CKPT_OK && good && at < text.len; first = false) {
+        const char *p = text.data + at, *nl = (const char *)memchr(p, '\n', text.len - at);
+        size_t n = nl != NULL ? (size_t)(nl - p) : text.len - at;
+        good = nl != NULL;
+        cut = nl == NULL;
+        if (good) e = ckpt__uploader_read_line(u, it, p, n, first, store, &good);
+        if (!good && first) break;
+        at += n + 1;
+    }
+    *torn = !good;
+    if (e == CKPT_OK && (it->name == NULL || (!good && (first || (it->early && !it->committed && !cut)))))
+        e = ckpt__error_set(CKPT_CORRUPT, "the record %s is damaged", it->record);
+    ckpt__buf_free(&text);
+    return e;
+}
+
+//-- failures, what the owner is told -----------------------------------------------
+
+// The caller's logger, for one thread at a time.
+static void ckpt__uploader_log(ckpt_log_level level, const char *msg, void *user) {
+    ckpt_uploader *u = (ckpt_uploader *)user;
+    ckpt__os_mutex_lock(&u->ink);
+    u->logger.fn(level, msg, u->logger.user);
+    ckpt__os_mutex_unlock(&u->ink);
+}
+
+// Keeps this thread's failure for the owner.
+static void ckpt__uploader_note_failure(ckpt_uploader *u) {
+    ckpt__error_record r;
+    ckpt__error_take(&r);
+    ckpt__error_log(&u->quiet, CKPT_LOG_ERROR, "%s", r.text);
+    ckpt__os_mutex_lock(&u->lock);
+    if (u->first_failure.code == CKPT_OK) u->first_failure = r;
+    if (u->failure_count < CKPT__UPLOADER_FAILURES) {
+        u->failures[(u->failure_at + u->failure_count) % CKPT__UPLOADER_FAILURES] = r;
+        u->failure_count++;
+    } else {
+        u->failures_lost++;
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+}
+
+// The oldest failure that was not returned yet becomes this thread's.
+static ckpt_err ckpt__uploader_take_failure(ckpt_uploader *u) {
+    ckpt__error_record r;
+    size_t lost = 0;
+    r.code = CKPT_OK;
+    ckpt__os_mutex_lock(&u->lock);
+    if (u->failure_count > 0) {
+        r = u->failures[u->failure_at];
+        u->failure_at = (u->failure_at + 1) % CKPT__UPLOADER_FAILURES;
+        u->failure_count--;
+        if (u->failure_count == 0) {
+            lost = u->failures_lost;
+            u->failures_lost = 0;
+        }
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+    if (lost > 0) (void)snprintf(r.text + strlen(r.text), sizeof r.text - strlen(r.text), " (and %zu more failed)", lost);
+    return ckpt__error_put(&r);
+}
+
+static void ckpt__uploader_tell(ckpt_uploader *u, const char *name, uint64_t done, uint64_t total, double began, double until,
+                                bool finished, ckpt_err err) {
+    ckpt_progress p;
+    memset(&p, 0, sizeof p);
+    p.phase = "upload";
+    p.name = name;
+    p.done = done;
+    p.total = total;
+    p.attempt = 1;
+    p.finished = finished;
+    p.err = err;
+    p.seconds = began > 0.0 ? until - began : 0.0;
+    u->progress.fn(&p, u->progress.user);
+}
+
+static void ckpt__uploader_told_free(const ckpt_uploader *u, ckpt__uploader_told *t) {
+    ckpt__mem_free_text(&u->allocator, t->name);
+    ckpt__mem_free(&u->allocator, t, sizeof *t);
+}
+
+// Tells the progress hook of every file and of all together. The owner's thread only; the list's nodes are freed nowhere else,
+// so they are looked at without the lock.
+static void ckpt__uploader_report(ckpt_uploader *u) {
+    if (u->progress.fn == NULL) return;
+    ckpt__uploader_told *prev = NULL, *t = NULL, *next = NULL;
+    ckpt__os_mutex_lock(&u->lock);
+    t = u->telling;
+    ckpt__os_mutex_unlock(&u->lock);
+    uint64_t moving = 0;
+    for (; t != NULL; t = next) {
+        ckpt__os_mutex_lock(&u->lock);
+        bool over = t->over;
+        double began = t->began, until = over ? t->ended : ckpt__os_now();
+        ckpt_err err = t->err;
+        next = t->next;
+        if (over) {
+            if (prev != NULL) prev->next = next;
+            else u->telling = next;
+            if (next == NULL) u->told_last = prev;
+            u->told_count--;
+        }
+        ckpt__os_mutex_unlock(&u->lock);
+        uint64_t before = t->meter.told, total = ckpt__os_load64(&t->meter.total), done = ckpt__meter_read(&t->meter);
+        if (over) {
+            ckpt__uploader_tell(u, t->name, err == CKPT_OK ? total : done, total, began, until, true, err);
+            ckpt__uploader_told_free(u, t);
+            continue;
+        }
+        moving += done;
+        if (done > before) ckpt__uploader_tell(u, t->name, done, total, began, until, false, CKPT_OK);
+        prev = t;
+    }
+    ckpt__os_mutex_lock(&u->lock);
+    size_t files = u->all_files;
+    uint64_t done = u->all_done + moving, total = u->all_total;
+    double began = u->all_began;
+    bool finished = u->waiting + u->running == 0 && files > 0;
+    if (finished || done > total) done = total;
+    if (done < u->all_told) done = u->all_told;
+    u->all_told = done;
+    if (finished) u->all_files = 0;
+    ckpt__os_mutex_unlock(&u->lock);
+    if (files > 1) ckpt__uploader_tell(u, u->store->uri, done, total, began, ckpt__os_now(), finished, CKPT_OK);
+}
+
+//-- staging folders -------------------------------------------------------------
+
+static void ckpt__uploader_place_free(const ckpt_uploader *u, ckpt__uploader_place *p) {
+    for (size_t i = 0; i < p->count; i++) {
+        ckpt__os_unlock(p->claims[i].fd, p->claims[i].path);
+        ckpt__mem_free_text(&u->allocator, p->claims[i].path);
+    }
+    ckpt__mem_free(&u->allocator, p->claims, p->cap * sizeof *p->claims);
+    if (p->hidden && p->folder != NULL) (void)ckpt__os_remove_dir(p->folder);      // stays when it is not empty
+    ckpt__mem_free_text(&u->allocator, p->folder);
+    ckpt__mem_free(&u->allocator, p, sizeof *p);
+}
+
+// "<folder>/<owner><ending>" as a text of its own; NULL: no memory.
+static char *ckpt__uploader_path(const ckpt_uploader *u, const char *folder, const char *name, size_t n, const char *ending) {
+    ckpt__buf b;
+    ckpt__buf_init(&b, &u->allocator);
+    ckpt__buf_text(&b, folder);
+    ckpt__buf_byte(&b, '/');
+    ckpt__buf_add(&b, name, n);
+    ckpt__buf_text(&b, ending);
+    const char *text = ckpt__buf_cstr(&b);
+    char *path = b.err == CKPT_OK ? ckpt__mem_copy_text(&u->allocator, text) : NULL;
+    ckpt__buf_free(&b);
+    return path;
+}
+
+// Takes an owner's lock: CKPT_EXISTS when it lives.
+static ckpt_err ckpt__uploader_lock(const ckpt_uploader *u, ckpt__uploader_place *p, const char *owner, size_t n) {
+    ckpt__uploader_claim c;
+    ckpt_err e = ckpt__mem_grow(&u->allocator, (void **)&p->claims, sizeof c, &p->cap, p->count + 1);
+    if (e != CKPT_OK) return e;
+    c.path = ckpt__uploader_path(u, p->folder, owner, n, ".lock");
+    if (c.path == NULL) return CKPT_NOMEM;
+    e = ckpt__os_lock(&c.fd, c.path);
+    if (e == CKPT_OK) p->claims[p->count++] = c;
+    else ckpt__mem_free_text(&u->allocator, c.path);
+    return e;
+}
+
+// Lets the lock that was taken last go.
+static void ckpt__uploader_unlock(const ckpt_uploader *u, ckpt__uploader_place *p) {
+    ckpt__uploader_claim *c = &p->claims[--p->count];
+    ckpt__os_unlock(c->fd, c->path);
+    ckpt__mem_free_text(&u->allocator, c->path);
+}
+
+enum { CKPT__UPLOADER_OWNER = 2 + 8 + 1 + 16 };     // characters of "u-<store>-<random>"
+
+// Is it a name of one of our files? Then *sum is the store's.
+static bool ckpt__uploader_is_ours(const char *name, uint32_t *sum) {
+    if (strlen(name) <= CKPT__UPLOADER_OWNER || name[0] != 'u' || name[1] != '-') return false;
+    if (!ckpt__uploader_hex(name + 2, sum)) return false;
+    uint32_t x;
+    return name[10] == '-' && ckpt__uploader_hex(name + 11, &x) && ckpt__uploader_hex(name + 19, &x) &&
+           (name[CKPT__UPLOADER_OWNER] == '.' || name[CKPT__UPLOADER_OWNER] == '-');
+}
+
+static ckpt_err ckpt__uploader_collect(const char *name, void *user) {
+    ckpt__buf *names = (ckpt__buf *)user;
+    uint32_t sum;
+    if (ckpt__uploader_is_ours(name, &sum)) ckpt__buf_add(names, name, strlen(name) + 1);
+    return names->err;
+}
+
+// Sets a record that cannot be believed aside, and says so.
+static void ckpt__uploader_set_aside(ckpt_uploader *u, const char *record) {
+    ckpt__error_record why;
+    ckpt__buf aside;
+    ckpt__error_take(&why);
+    ckpt__buf_init(&aside, &u->allocator);
+    ckpt__buf_text(&aside, record);
+    ckpt__buf_text(&aside, ".damaged");
+    const char *name = ckpt__buf_cstr(&aside);
+    bool done = aside.err == CKPT_OK && ckpt__os_rename(record, name) == CKPT_OK;
+    (void)ckpt__error_set(CKPT_CORRUPT, "%s: an upload that an earlier process left cannot be finished; its record is %s %s",
+                          why.text, done ? "now called" : "still", done ? name : record);
+    ckpt__uploader_note_failure(u);
+    ckpt__buf_free(&aside);
+}
+
+// A record of a dead owner whose lock we hold, as an item. *out NULL: nothing is to be done.
+static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder, const char *name, ckpt__uploader_item **out) {
+    size_t stem = strlen(name) - strlen(".upload");
+    *out = NULL;
+    ckpt__uploader_item *it = ckpt__uploader_item_new(u, CKPT__UPLOADER_PUT, NULL);
+    if (it == NULL) return CKPT_NOMEM;
+    ckpt_err e = CKPT_OK;
+    char *store = NULL;
+    bool torn = false, keep = false;
+    it->folder = ckpt__uploader_keep(u, folder, &e);
+    it->record = ckpt__uploader_path(u, folder, name, stem, ".upload");
+    it->data = ckpt__uploader_path(u, folder, name, stem, ".data");
+    if (it->record == NULL || it->data == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) e = ckpt__uploader_read_record(u, it, &store, &torn);
+    if (e == CKPT_CORRUPT) ckpt__uploader_set_aside(u, it->record);
+    if (e == CKPT_OK && strcmp(store, u->store->uri) == 0) {
+        if (it->early && !it->committed) it->dropped = true;
+        keep = !it->refused;
+        if (it->refused)
+            ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s is not uploaded again: %s%s existed and was not to be overwritten",
+                                         it->data, u->store->uri, it->name);
+    }
+    if (e == CKPT_OK && keep && !it->dropped && !it->confirmed && !ckpt__os_exists(it->data)) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the staged file %s of %s is gone", it->data, it->name);
+        ckpt__uploader_set_aside(u, it->record);
+        keep = false;
+    }
+    if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND) { e = CKPT_OK; keep = false; }
+    if (e == CKPT_OK && keep && torn) e = ckpt__uploader_write_record(u, it, false);
+    ckpt__mem_free_text(&u->allocator, store);
+    it->adopted = true;
+    if (e == CKPT_OK && keep) {
+        // Parts that the record lists need no second line.
+        for (size_t i = 0; i < it->sent.count; i++) {
+            size_t at = (size_t)it->sent.parts[i].number;
+            if (at >= it->noted.len) ckpt__buf_fill(&it->noted, 0, at + 1 - it->noted.len);
+            if (it->noted.err == CKPT_OK) it->noted.data[at] = 1;
+        }
+        e = it->noted.err;
+    }
+    if (e == CKPT_OK && keep) *out = it;
+    else ckpt__uploader_item_free(u, it);
+    return e;
+}
+
+// All that one dead owner left: records become items in `list`; a staged file without a record was never acknowledged, or is
+// done.
+static ckpt_err ckpt__uploader_adopt_owner(ckpt_uploader *u, const char *folder, const char *owner, ckpt__buf *names,
+                                           ckpt__uploader_item **list) {
+    ckpt_err e = CKPT_OK;
+    for (const char *p = names->data; e == CKPT_OK && p < names->data + names->len; p += strlen(p) + 1) {
+        if (strncmp(p, owner, CKPT__UPLOADER_OWNER) != 0) continue;
+        ckpt__uploader_item *it = NULL;
+        if (ckpt__txt_ends(p, ".upload")) e = ckpt__uploader_adopt_record(u, folder, p, &it);
+        if (it != NULL) { it->next = *list; *list = it; }
+        if (!ckpt__txt_ends(p, ".data")) continue;
+        size_t stem = strlen(p) - strlen(".data");
+        char *record = ckpt__uploader_path(u, folder, p, stem, ".upload");
+        char *aside = ckpt__uploader_path(u, folder, p, stem, ".upload.damaged");
+        char *data = ckpt__uploader_path(u, folder, p, stem, ".data");
+        if (record == NULL || aside == NULL || data == NULL) e = CKPT_NOMEM;
+        else if (!ckpt__os_exists(record) && !ckpt__os_exists(aside)) (void)ckpt__os_remove(data);
+        ckpt__mem_free_text(&u->allocator, record);
+        ckpt__mem_free_text(&u->allocator, aside);
+        ckpt__mem_free_text(&u->allocator, data);
+    }
+    return e;
+}
+
+// Does the owner of this lock file live? Asked without touching the lock.
+static bool ckpt__uploader_lives(const ckpt_uploader *u, const char *folder, const char *owner) {
+    char *path = ckpt__uploader_path(u, folder, owner, CKPT__UPLOADER_OWNER, ".lock");
+    int fd = path != NULL ? ckpt__os_open(path, O_RDONLY, 0) : -1;
+    bool alive = path == NULL;
+    if (fd >= 0) {
+        ckpt__os_holder h = ckpt__os_read_holder(fd);
+        alive = h.pid != 0 && h.alive;
+        ckpt__os_drop(fd);
+    }
+    ckpt__mem_free_text(&u->allocator, path);
+    return alive;
+}
+
+// Finds what dead owners left in a folder that was just opened. `list` gets the items, in no order.
+static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, ckpt__uploader_item **list) {
+    ckpt__buf names, owners;
+    size_t foreign = 0;
+    ckpt__buf_init(&names, &u->allocator);
+    ckpt__buf_init(&owners, &u->allocator);
+    ckpt__file_sweep(p->folder, &u->allocator);
+    ckpt_err e = ckpt__os_list(p->folder, ckpt__uploader_collect, &names);
+    for (const char *n = names.data; e == CKPT_OK && n < names.data + names.len; n += strlen(n) + 1) {
+        bool known = false;
+        uint32_t sum = 0;
+        for (size_t i = 0; i < owners.len && !known; i += CKPT__UPLOADER_OWNER)
+            known = memcmp(owners.data + i, n, CKPT__UPLOADER_OWNER) == 0;
+        if (!ckpt__uploader_is_ours(n, &sum)) continue;
+        if (sum != u->store_sum) {
+            if (ckpt__txt_ends(n, ".upload") && !ckpt__uploader_lives(u, p->folder, n)) foreign++;
+            continue;
+        }
+        if (known) continue;
+        ckpt__buf_add(&owners, n, CKPT__UPLOADER_OWNER);
+        e = owners.err;
+        if (e != CKPT_OK) break;
+        e = ckpt__uploader_lock(u, p, n, CKPT__UPLOADER_OWNER);
+        if (e == CKPT_EXISTS) { e = CKPT_OK; continue; }        // it lives
+        if (e != CKPT_OK) break;
+        u->crashed = true;
+        ckpt__uploader_item *before = *list;
+        e = ckpt__uploader_adopt_owner(u, p->folder, n, &names, list);
+        if (*list == before) ckpt__uploader_unlock(u, p);
+    }
+    if (foreign > 0)
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
+                        "%s holds %zu unfinished uploads to other stores; an uploader for their store finishes them",
+                        p->folder, foreign);
+    ckpt__buf_free(&names);
+    ckpt__buf_free(&owners);
+    return e;
+}
+
+//-- staging ---------------------------------------------------------------------
+
+static ckpt_err ckpt__uploader_copy_bytes(const ckpt_uploader *u, int from, int to, uint64_t at, uint64_t size,
+                                          const char *path, const char *to_path) {
+    enum { PIECE = 1 << 20 };
+    ckpt_err e = CKPT_OK;
+    char *piece = (char *)ckpt__mem_alloc(&u->allocator, PIECE);
+    if (piece == NULL) return CKPT_NOMEM;
+    while (e == CKPT_OK && at < size) {
+        size_t want = size - at < PIECE ? (size_t)(size - at) : (size_t)PIECE, got = 0;
+        e = ckpt__os_pread(from, piece, want, at, &got, path);
+        if (e == CKPT_OK && got == 0) break;
+        if (e == CKPT_OK) e = ckpt__os_pwrite(to, piece, got, at, to_path);
+        at += got;
+    }
+    ckpt__mem_free(&u->allocator, piece, PIECE);
+    return e;
+}
+
+// A second file with the same bytes: shared blocks where the file system has them.
+static ckpt_err ckpt__uploader_copy(const ckpt_uploader *u, const char *path, const char *to_path) {
+    ckpt__os_info info;
+    int from = -1, to = -1;
+    uint64_t moved = 0;
+    ckpt_err e = ckpt__os_open_read(&from, path);
+    if (e == CKPT_OK) e = ckpt__os_fstat(from, &info, path);
+    if (e == CKPT_OK) e = ckpt__os_create(&to, to_path);
+    if (e == CKPT_OK) {
+        e = ckpt__os_copy_range(from, 0, to, 0, info.size, &moved, to_path);
+        if (e == CKPT_UNSUPPORTED) e = CKPT_OK;
+        if (e == CKPT_OK && moved < info.size) e = ckpt__uploader_copy_bytes(u, from, to, moved, info.size, path, to_path);
+        ckpt_err closed = ckpt__os_close(to, to_path);
+        if (e == CKPT_OK) e = closed;
+    }
+    ckpt__os_drop(from);
+    return e;
+}
+
+// Makes the file at `path` the item's own. *synced: but for its name it is on disk.
+static ckpt_err ckpt__uploader_stage(const ckpt_uploader *u, const ckpt__uploader_item *it, const char *path, bool durable,
+                                     uint64_t *size, bool *synced) {
+    ckpt__os_info info;
+    *synced = true;
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e == CKPT_OK && !info.is_file) e = ckpt__error_set(CKPT_ARG, "%s is not a regular file", path);
+    if (e != CKPT_OK) return e;
+    // What programs write in place, logs and tables, is small; a link to it would change with it.
+    e = durable || info.size > CKPT__UPLOADER_COPIED ? ckpt__os_link(path, it->data) : CKPT_UNSUPPORTED;
+    if (e == CKPT_OK && !durable) *synced = false;
+    if (e == CKPT_UNSUPPORTED) {
+        *synced = false;
+        e = ckpt__uploader_copy(u, path, it->data);
+    }
+    if (e == CKPT_OK) e = ckpt__os_stat(it->data, &info);
+    if (e == CKPT_OK) *size = info.size;
+    return e;
+}
+
+// Gives the item its names in a staging folder.
+static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__uploader_place *p) {
+    ckpt_err e = CKPT_OK;
+    char ending[32];
+    ckpt__os_mutex_lock(&u->door);
+    uint32_t number = ++u->numbers;
+    ckpt__os_mutex_unlock(&u->door);
+    it->folder = ckpt__uploader_keep(u, p->folder, &e);
+    (void)snprintf(ending, sizeof ending, "-%08lx.upload", (unsigned long)number);
+    it->record = ckpt__uploader_path(u, p->folder, p->owner, strlen(p->owner), ending);
+    (void)snprintf(ending, sizeof ending, "-%08lx.data", (unsigned long)number);
+    it->data = ckpt__uploader_path(u, p->folder, p->owner, strlen(p->owner), ending);
+    return it->record == NULL || it->data == NULL ? CKPT_NOMEM : e;
+}
+
+// Removes what the item has on disk: the record first. The thread's sentence stays.
+static ckpt_err ckpt__uploader_forget(const ckpt__uploader_item *it) {
+    if (it->record == NULL) return CKPT_OK;
+    ckpt_err e = ckpt__os_exists(it->record) ? ckpt__os_remove(it->record) : CKPT_OK;
+    if (e == CKPT_OK && ckpt__os_exists(it->data)) e = ckpt__os_remove(it->data);
+    return e;
+}
+
+static ckpt_err ckpt__uploader_give_up(const ckpt__uploader_item *it, ckpt_err e) {
+    ckpt__error_record kept;
+    if (e == CKPT_OK) return e;
+    ckpt__error_take(&kept);
+    (void)ckpt__uploader_forget(it);
+    return ckpt__error_put(&kept);
+}
+
+//-- the queue -------------------------------------------------------------------
+
+static size_t ckpt__uploader_hash(const char *name) {
+    uint32_t h = 2166136261u;           // FNV-1a
+    for (; *name != 0; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return h;
+}
+
+static void ckpt__uploader_rehash(ckpt_uploader *u) {
+    size_t cap = u->slot_cap == 0 ? 64 : u->slot_cap * 2;
+    ckpt__uploader_slot **table = (ckpt__uploader_slot **)ckpt__mem_alloc(&u->allocator, cap * sizeof *table);
+    if (table == NULL) return;          // a fuller table is a slower one, no worse
+    for (size_t i = 0; i < u->slot_cap; i++) {
+        for (ckpt__uploader_slot *s = u->slots[i], *next; s != NULL; s = next) {
+            next = s->next;
+            ckpt__uploader_slot **at = &table[ckpt__uploader_hash(s->name) % cap];
+            s->next = *at;
+            *at = s;
+        }
+    }
+    ckpt__mem_free(&u->allocator, u->slots, u->slot_cap * sizeof *u->slots);
+    u->slots = table;
+    u->slot_cap = cap;
+}
+
+// The slot of a name, made when `make`; NULL: there is none, or no memory. Below the lock, as is all of this part.
+static ckpt__uploader_slot *ckpt__uploader_slot_of(ckpt_uploader *u, const char *name, bool make) {
+    if (make && u->slot_count >= u->slot_cap) ckpt__uploader_rehash(u);
+    if (u->slot_cap == 0) return NULL;
+    ckpt__uploader_slot **at = &u->slots[ckpt__uploader_hash(name) % u->slot_cap];
+    for (ckpt__uploader_slot *s = *at; s != NULL; s = s->next) {
+        if (strcmp(s->name, name) == 0) return s;
+    }
+    if (!make) return NULL;
+    ckpt__uploader_slot *s = (ckpt__uploader_slot *)ckpt__mem_alloc(&u->allocator, sizeof *s);
+    if (s == NULL) return NULL;
+    s->name = ckpt__mem_copy_text(&u->allocator, name);
+    if (s->name == NULL) { ckpt__mem_free(&u->allocator, s, sizeof *s); return NULL; }
+    s->next = *at;
+    *at = s;
+    u->slot_count++;
+    return s;
+}
+
+static void ckpt__uploader_slot_drop(ckpt_uploader *u, ckpt__uploader_slot *s) {
+    if (s->running != NULL || s->waiting != NULL || s->failed != NULL) return;
+    ckpt__uploader_slot **at = &u->slots[ckpt__uploader_hash(s->name) % u->slot_cap];
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    u->slot_count--;
+    ckpt__mem_free_text(&u->allocator, s->name);
+    ckpt__mem_free(&u->allocator, s, sizeof *s);
+}
+
+// Puts an item into the queue before `at` (NULL: last).
+static void ckpt__uploader_link_in(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_item *at) {
+    it->next = at;
+    it->prev = at != NULL ? at->prev : u->last;
+    if (it->prev != NULL) it->prev->next = it;
+    else u->first = it;
+    if (at != NULL) at->prev = it;
+    else u->last = it;
+}
+
+static void ckpt__uploader_link_out(ckpt_uploader *u, ckpt__uploader_item *it) {
+    if (it->prev != NULL) it->prev->next = it->next;
+    else if (u->first == it) u->first = it->next;
+    if (it->next != NULL) it->next->prev = it->prev;
+    else if (u->last == it) u->last = it->prev;
+    it->next = it->prev = NULL;
+}
+
+// Lets the owner's progress hook follow a file. Without memory for it, nobody is told.
+static void ckpt__uploader_follow(ckpt_uploader *u, ckpt__uploader_item *it) {
+    if (u->progress.fn == NULL || it->kind != CKPT__UPLOADER_PUT) return;
+    if (u->all_files == 0) {
+        u->all_done = u->all_total = u->all_told = 0;
+        u->all_began = ckpt__os_now();
+    }
+    u->all_files++;
+    u->all_total += it->size;
+    if (u->told_count >= CKPT__UPLOADER_TOLD) return;
+    ckpt__uploader_told *t = (ckpt__uploader_told *)ckpt__mem_alloc(&u->allocator, sizeof *t);
+    if (t == NULL) return;
+    t->name = ckpt__mem_copy_text(&u->allocator, it->name);
+    if (t->name == NULL) { ckpt__mem_free(&u->allocator, t, sizeof *t); return; }
+    t->meter.total = it->size;
+    if (u->told_last != NULL) u->told_last->next = t;
+    else u->telling = t;
+    u->told_last = t;
+    u->told_count++;
+    it->told = t;
+}
+
+// The item will not be heard of again.
+static void ckpt__uploader_unfollow(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
+    if (u->progress.fn != NULL && it->kind == CKPT__UPLOADER_PUT) u->all_done += it->size;
+    if (it->told == NULL) return;
+    it->told->over = true;
+    it->told->ended = ckpt__os_now();
+    it->told->err = e;
+    it->told = NULL;
+}
+
+static bool ckpt__uploader_is_newer(const ckpt__uploader_item *a, const ckpt__uploader_item *b) {
+    return a != NULL && a->kind != CKPT__UPLOADER_SETTLE && a->added > b->added;
+}
+
+// Puts an item into the queue. *replaced: the one that is not needed any more, which may be the item itself when a newer one
+// is known; the caller supersedes it.
+static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_item **replaced) {
+    ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, true);
+    *replaced = NULL;
+    if (s == NULL) return CKPT_NOMEM;
+    ckpt__uploader_item *w = s->waiting;
+    if (it->kind == CKPT__UPLOADER_SETTLE && (w != NULL || s->running != NULL)) {
+        if (w == NULL) w = s->running;
+        it->old = w->old;
+        w->old = it;
+        return CKPT_OK;
+    }
+    if (ckpt__uploader_is_newer(s->running, it) || ckpt__uploader_is_newer(w, it) || ckpt__uploader_is_newer(s->failed, it)) {
+        *replaced = it;
+        return CKPT_OK;
+    }
+    *replaced = s->failed;
+    s->failed = NULL;
+    ckpt__uploader_item *at = NULL;
+    if (w != NULL) {
+        at = w->next;
+        if (s->running == NULL) ckpt__uploader_link_out(u, w);
+        it->old = w->old;
+        w->old = NULL;
+        u->waiting--;
+        if (w->kind == CKPT__UPLOADER_SETTLE) { w->old = it->old; it->old = w; }
+        else if (w->early && !w->committed) w->withdrawn = true;        // it stays its ticket's
+        else *replaced = w;
+        ckpt__uploader_unfollow(u, w, CKPT_CANCELLED);
+    }
+    s->waiting = it;
+    u->waiting++;
+    ckpt__uploader_follow(u, it);
+    if (s->running == NULL) {
+        ckpt__uploader_link_in(u, it, at);
+        ckpt__os_cond_broadcast(&u->work);
+    }
+    return CKPT_OK;
+}
+
+// Puts an item into the queue. After a failure the item is the caller's.
+static ckpt_err ckpt__uploader_offer(ckpt_uploader *u, ckpt__uploader_item *it, bool fresh, ckpt__uploader_item **replaced) {
+    ckpt_err e = CKPT_OK;
+    *replaced = NULL;
+    ckpt__os_mutex_lock(&u->lock);
+    if (u->stop) e = ckpt__error_set(CKPT_CANCELLED, "the uploader is being closed");
+    if (e == CKPT_OK && fresh && !it->overwrite) {
+        const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
+        if (s != NULL && (s->running != NULL || s->waiting != NULL))
+            e = ckpt__error_set(CKPT_EXISTS, "a file of that name is on its way already, and overwriting it was not asked for");
+    }
+    if (e == CKPT_OK) e = ckpt__uploader_push(u, it, replaced);
+    ckpt__os_mutex_unlock(&u->lock);
+    return e;
+}
+
+// A newer file of that name has come: this one's staged file goes now, its half-done upload when a worker gets to it.
+static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    bool begun = (old->sent.upload_id.len > 0 || old->adopted) && !old->confirmed;
+    old->next = old->prev = NULL;
+    old->withdrawn = false;
+    old->dropped = true;
+    if (begun) {
+        bool said = ckpt__uploader_append_word(u, old, "dropped", false) == CKPT_OK;
+        if (said && ckpt__os_exists(old->data)) (void)ckpt__os_remove(old->data);
+    } else {
+        (void)ckpt__uploader_forget(old);
+    }
+    old->kind = CKPT__UPLOADER_SETTLE;
+    ckpt__uploader_item *none;          // what has to be settled replaces nothing
+    if ((!begun && old->done == NULL) || ckpt__uploader_offer(u, old, false, &none) != CKPT_OK) ckpt__uploader_item_free(u, old);
+    ckpt__error_last = kept;
+}
+
+// Puts an item into the queue, and out of the way what it replaces. After a failure the item is the caller's.
+static ckpt_err ckpt__uploader_enqueue(ckpt_uploader *u, ckpt__uploader_item *it, bool fresh) {
+    ckpt__uploader_item *replaced;
+    ckpt_err e = ckpt__uploader_offer(u, it, fresh, &replaced);
+    if (replaced != NULL) ckpt__uploader_supersede(u, replaced);
+    return e;
+}
+
+static void ckpt__uploader_pause(ckpt_uploader *u, int change) {
+    ckpt__os_mutex_lock(&u->lock);
+    u->paused += change;
+    ckpt__os_cond_broadcast(&u->work);
+    ckpt__os_mutex_unlock(&u->lock);
+}
+
+// Items that dead owners left, in the order in which they were added.
+static void ckpt__uploader_enqueue_list(ckpt_uploader *u, ckpt__uploader_item *list) {
+    size_t files = 0;
+    for (int bit = 0; bit < 64 && list != NULL; bit++) {        // radix sort: it needs no memory
+        ckpt__uploader_item *zero = NULL, *one = NULL, **z = &zero, **o = &one;
+        for (ckpt__uploader_item *it = list; it != NULL; it = it->next) {
+            if ((it->added >> bit & 1) != 0) { *o = it; o = &it->next; }
+            else { *z = it; z = &it->next; }
+        }
+        *o = NULL;
+        *z = one;
+        list = zero;
+    }
+    ckpt__uploader_pause(u, 1);         // an older file of a name is not begun before the newer one is known
+    for (ckpt__uploader_item *it = list, *next; it != NULL; it = next) {
+        next = it->next;
+        it->next = it->prev = NULL;
+        if (!it->dropped) files++;
+        if (it->dropped) it->kind = CKPT__UPLOADER_SETTLE;
+        if (ckpt__uploader_enqueue(u, it, false) != CKPT_OK) ckpt__uploader_item_free(u, it);    // for the next run
+    }
+    ckpt__uploader_pause(u, -1);
+    if (files > 0) ckpt__error_log(&u->quiet, CKPT_LOG_INFO, "going on with %zu uploads that an earlier process left", files);
+}
+
+//-- opening a staging folder -----------------------------------------------------
+
+// Makes the folder and takes the lock of an owner of its own. Again when another process removes the empty folder in between.
+static ckpt_err ckpt__uploader_settle_place(ckpt_uploader *u, ckpt__uploader_place *p) {
+    ckpt__os_info info;
+    unsigned char random[8];
+    ckpt_err e = ckpt__os_random(random, sizeof random);
+    int n = snprintf(p->owner, sizeof p->owner, "u-%08lx-", (unsigned long)u->store_sum);
+    for (size_t i = 0; e == CKPT_OK && i < sizeof random; i++) (void)snprintf(p->owner + n + 2 * i, 3, "%02x", random[i]);
+    for (int tries = 0; e == CKPT_OK; tries++) {
+        e = ckpt__os_mkdirs(p->folder);
+        if (e == CKPT_OK) e = ckpt__uploader_lock(u, p, p->owner, strlen(p->owner));
+        if (e != CKPT_NOT_FOUND || tries == 10) break;
+        e = CKPT_OK;
+    }
+    if (e == CKPT_OK) e = ckpt__os_stat(p->folder, &info);
+    if (e == CKPT_OK) p->dev = info.dev;
+    return e;
+}
+
+// Opens a staging folder, and finds what dead owners left in it.
+static ckpt_err ckpt__uploader_new_place(ckpt_uploader *u, const char *folder, bool hidden, ckpt__uploader_place **out,
+                                         ckpt__uploader_item **list) {
+    ckpt_err e = CKPT_OK;
+    ckpt__uploader_place *p = (ckpt__uploader_place *)ckpt__mem_alloc(&u->allocator, sizeof *p);
+    if (p == NULL) return CKPT_NOMEM;
+    p->hidden = hidden;
+    p->folder = ckpt__uploader_keep(u, folder, &e);
+    if (e == CKPT_OK) e = ckpt__uploader_settle_place(u, p);
+    if (e == CKPT_OK) e = ckpt__uploader_adopt(u, p, list);
+    if (e == CKPT_OK) {
+        *out = p;
+        return CKPT_OK;
+    }
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    for (ckpt__uploader_item *next; *list != NULL; *list = next) {
+        next = (*list)->next;
+        ckpt__uploader_item_free(u, *list);
+    }
+    ckpt__uploader_place_free(u, p);
+    return ckpt__error_put(&kept);
+}
+
+// The staging folder of that name, opened if need be. What dead owners left there is put into the queue. Each folder holds a
+// descriptor; so when very many are open, another one on the same file system will do.
+static ckpt_err ckpt__uploader_open_place(ckpt_uploader *u, const char *folder, bool hidden, uint64_t dev,
+                                          ckpt__uploader_place **out) {
+    ckpt__uploader_item *list = NULL;
+    ckpt__uploader_place *p, *other = NULL;
+    size_t count = 0;
+    ckpt_err e = CKPT_OK;
+    ckpt__os_mutex_lock(&u->door);
+    for (p = u->places; p != NULL && strcmp(p->folder, folder) != 0; p = p->next, count++) {
+        if (p->dev == dev) other = p;
+    }
+    if (p == NULL && count >= CKPT__UPLOADER_PLACES) p = other;
+    if (p == NULL) {
+        e = ckpt__uploader_new_place(u, folder, hidden, &p, &list);
+        if (e == CKPT_OK) {
+            p->next = u->places;
+            u->places = p;
+        }
+    }
+    ckpt__os_mutex_unlock(&u->door);
+    ckpt__uploader_enqueue_list(u, list);
+    *out = p;
+    return ckpt__error_prefix(e, "cannot use the staging folder %s", folder);
+}
+
+// Adds the absolute name of the hidden staging folder in `dir`.
+static ckpt_err ckpt__uploader_hidden(ckpt__buf *out, const char *dir) {
+    ckpt_err e = ckpt__os_realpath(out, dir);
+    if (e == CKPT_OK && (out->len == 0 || out->data[out->len - 1] != '/')) ckpt__buf_byte(out, '/');
+    ckpt__buf_text(out, CKPT__UPLOADER_FOLDER);
+    (void)ckpt__buf_cstr(out);
+    return e != CKPT_OK ? e : out->err;
+}
+
+// The staging folder for a file at `path`: the one that was asked for, else a hidden one beside the file.
+static ckpt_err ckpt__uploader_place_for(ckpt_uploader *u, const char *path, ckpt__uploader_place **out) {
+    if (u->staging != NULL) return ckpt__uploader_open_place(u, u->staging, false, 0, out);
+    ckpt__os_info info;
+    ckpt__buf dir, folder;
+    ckpt__buf_init(&dir, &u->allocator);
+    ckpt__buf_init(&folder, &u->allocator);
+    ckpt__os_path_dir(&dir, path);
+    ckpt_err e = dir.err;
+    if (e == CKPT_OK) e = ckpt__os_stat(dir.data, &info);
+    if (e == CKPT_OK) e = ckpt__uploader_hidden(&folder, dir.data);
+    if (e == CKPT_OK) e = ckpt__uploader_open_place(u, folder.data, true, info.dev, out);
+    ckpt__buf_free(&dir);
+    ckpt__buf_free(&folder);
+    return e;
+}
+
+// The folder that was asked for, by a name that stays right when the program changes its own folder.
+static ckpt_err ckpt__uploader_open_staging(ckpt_uploader *u) {
+    ckpt__uploader_place *place;
+    ckpt__buf real;
+    if (u->staging == NULL) return CKPT_OK;
+    ckpt__buf_init(&real, &u->allocator);
+    ckpt_err e = ckpt__os_mkdirs(u->staging);
+    if (e == CKPT_OK) e = ckpt__os_realpath(&real, u->staging);
+    char *path = ckpt__uploader_keep(u, e == CKPT_OK ? real.data : NULL, &e);
+    ckpt__buf_free(&real);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot use the staging folder %s", u->staging);
+    ckpt__mem_free_text(&u->allocator, u->staging);
+    u->staging = path;
+    return ckpt__uploader_open_place(u, u->staging, false, 0, &place);
+}
+
+//-- sending ---------------------------------------------------------------------
+
+static ckpt__retry ckpt__uploader_retry_of(const ckpt_uploader *u, const ckpt__uploader_item *it) {
+    ckpt__retry r = u->retry;
+    r.cancel = &it->cancel;
+    return r;
+}
+
+typedef struct ckpt__uploader_sending {
+    ckpt_uploader       *u;
+    ckpt__uploader_item *it;
+    ckpt__send          *send;
+    char                 known[256];    // the upload id that the record tells of, or its beginning
+    bool                 begun;
+} ckpt__uploader_sending;
+
+// The record of a multipart has changed: its new lines are added. The start is synced; a part that is lost is only sent again.
+static ckpt_err ckpt__uploader_remember(const ckpt__send_record *r, void *user) {
+    ckpt__uploader_sending *s = (ckpt__uploader_sending *)user;
+    ckpt__uploader_item *it = s->it;
+    const char *id = r->upload_id.len > 0 ? r->upload_id.data : "";
+    ckpt__buf b;
+    if (it->record == NULL) return CKPT_OK;
+    ckpt__buf_init(&b, &s->u->allocator);
+    bool begins = !s->begun || strncmp(s->known, id, sizeof s->known - 1) != 0;
+    if (begins) {
+        ckpt__uploader_print_begun(&b, it);
+        (void)snprintf(s->known, sizeof s->known, "%s", id);
+        s->begun = true;
+    }
+    ckpt__uploader_print_parts(&b, it);
+    return ckpt__uploader_append(it, &b, begins);
+}
+
+// Bytes of an early upload: of the snapshot until the file is there, then of the file.
+static ckpt_err ckpt__uploader_read(void *dst, size_t size, uint64_t offset, void *user) {
+    ckpt__uploader_sending *s = (ckpt__uploader_sending *)user;
+    ckpt_uploader *u = s->u;
+    ckpt__uploader_item *it = s->it;
+    ckpt_err e = CKPT_OK;
+    size_t got = 0;
+    ckpt__os_mutex_lock(&u->lock);
+    bool file = it->committed, gone = it->abandoned;
+    if (!file && !gone) it->readers++;
+    ckpt__os_mutex_unlock(&u->lock);
+    if (gone) return ckpt__error_set(CKPT_CANCELLED, "the upload was given up");
+    if (!file) {
+        e = it->body.read(dst, size, offset, it->body.user);
+        ckpt__os_mutex_lock(&u->lock);
+        it->readers--;
+        file = e != CKPT_OK && it->committed;
+        ckpt__os_cond_broadcast(&u->changed);
+        ckpt__os_mutex_unlock(&u->lock);
+        if (!file) return e;
+    }
+    e = ckpt__os_pread(it->fd, dst, size, offset, &got, it->data);
+    if (e == CKPT_OK && got < size) e = ckpt__error_set(CKPT_CORRUPT, "%s has become shorter", it->data);
+    return e;
+}
+
+// The object of an early upload comes into being only after its file has.
+static ckpt_err ckpt__uploader_ready(void *user) {
+    ckpt__uploader_sending *s = (ckpt__uploader_sending *)user;
+    ckpt_uploader *u = s->u;
+    ckpt__uploader_item *it = s->it;
+    ckpt__os_mutex_lock(&u->lock);
+    while (!it->committed && !it->abandoned && ckpt__os_flag_get(&it->cancel) == 0) ckpt__os_cond_wait(&u->changed, &u->lock);
+    bool go = it->committed;
+    s->send->has_crc = it->has_crc;
+    s->send->crc = it->crc;
+    ckpt__os_mutex_unlock(&u->lock);
+    return go ? CKPT_OK : ckpt__error_set(CKPT_CANCELLED, "the upload was given up");
+}
+
+typedef struct ckpt__uploader_open_list {
+    const char *name;
+    ckpt__buf   ids;                    // each with its NUL
+} ckpt__uploader_open_list;
+
+static ckpt_err ckpt__uploader_open_one(const char *name, const char *upload_id, double started, void *user) {
+    ckpt__uploader_open_list *l = (ckpt__uploader_open_list *)user;
+    (void)started;
+    if (strcmp(name, l->name) == 0) ckpt__buf_add(&l->ids, upload_id, strlen(upload_id) + 1);
+    return l->ids.err;
+}
+
+// Gives up what a process that died had begun under a name, when it could not write down any more that it had. The one request
+// that lists, and only after a crash.
+static void ckpt__uploader_sweep(ckpt_uploader *u, const char *name) {
+    ckpt__uploader_open_list l;
+    ckpt__retry_loop loop;
+    ckpt__error_record kept;
+    ckpt_err e = CKPT_OK;
+    if (u->store->table->uploads == NULL || u->store->table->abort == NULL) return;
+    ckpt__error_take(&kept);
+    l.name = name;
+    ckpt__buf_init(&l.ids, &u->allocator);
+    ckpt__retry_begin(&loop, &u->retry, "uploads", name);
+    while (ckpt__retry_next(&loop, &e)) {
+        l.ids.len = 0;
+        e = ckpt__store_run_uploads(u->store, name, ckpt__uploader_open_one, &l, &loop.t);
+    }
+    for (const char *id = l.ids.data; e == CKPT_OK && id != NULL && id < l.ids.data + l.ids.len; id += strlen(id) + 1) {
+        ckpt__send_record r;
+        ckpt__send_record_init(&r, &u->allocator);
+        ckpt__buf_text(&r.upload_id, id);
+        if (r.upload_id.err == CKPT_OK) e = ckpt__send_abort(u->store, name, &r, &u->retry);
+        ckpt__send_record_free(&r);
+    }
+    ckpt__buf_free(&l.ids);
+    ckpt__error_last = kept;
+}
+
+// Gives up what the store holds of an item that is not to be sent any more.
+static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) {
+    if (it->confirmed) return CKPT_OK;
+    if (it->adopted && it->sent.upload_id.len == 0) ckpt__uploader_sweep(u, it->name);
+    return ckpt__send_abort(u->store, it->name, &it->sent, &u->retry);
+}
+
+// Did an earlier process get this very file through, and die before its record said so?
+static bool ckpt__uploader_is_there(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
+    ckpt__store_stat info;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    memset(&info, 0, sizeof info);
+    ckpt__retry_begin(&l, r, "stat", it->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, it->name, &info, &l.t);
+    ckpt__error_last = kept;
+    if (e != CKPT_OK || info.size != it->size) return false;
+    if (info.mark[0] != 0) return strcmp(info.mark, it->mark) == 0;
+    return !it->overwrite && it->has_crc && info.has_crc && info.crc == it->crc;
+}
+
+static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__retry retry = ckpt__uploader_retry_of(u, it);
+    ckpt__uploader_sending sending;
+    ckpt__send s;
+    ckpt_err e = CKPT_OK;
+    if (it->adopted && it->sent.upload_id.len == 0 && ckpt__uploader_is_there(u, it, &retry)) return CKPT_OK;
+    memset(&s, 0, sizeof s);
+    memset(&sending, 0, sizeof sending);
+    sending.u = u;
+    sending.it = it;
+    sending.send = &s;
+    sending.begun = it->sent.upload_id.len > 0;
+    if (sending.begun) (void)snprintf(sending.known, sizeof sending.known, "%s", ckpt__buf_cstr(&it->sent.upload_id));
+    s.store = u->store;
+    s.name = it->name;
+    s.body.fd = -1;
+    s.body.size = it->size;
+    s.body.path = it->data;
+    ckpt__os_mutex_lock(&u->lock);
+    bool early = it->early && !it->committed;
+    s.has_crc = it->has_crc;
+    s.crc = it->crc;
+    ckpt__os_mutex_unlock(&u->lock);
+    if (early) {
+        s.body.read = ckpt__uploader_read;
+        s.body.user = &sending;
+        s.ready = ckpt__uploader_ready;
+    } else {
+        if (it->fd < 0) e = ckpt__os_open_read(&it->fd, it->data);
+        s.body.fd = it->fd;
+    }
+    s.overwrite = it->overwrite;
+    s.mark = it->mark;
+    s.num_concurrent_parts = u->num_parts;
+    s.part_size = u->part_size;
+    s.retry = &retry;
+    s.record = &it->sent;
+    s.remember = ckpt__uploader_remember;
+    s.user = &sending;
+    s.meter = it->told != NULL ? &it->told->meter : &it->meter;
+    uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
+    bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
+    if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
+    if (e == CKPT_OK) e = ckpt__send_run(&s);
+    // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
+    if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
+    return e;
+}
+
+//-- publication -----------------------------------------------------------------
+
+typedef struct ckpt__uploader_link {
+    char    *path, *lock_path;
+    int      lock_fd, fd;
+    uint64_t order[2];                  // of the last one published
+    bool     known;
+} ckpt__uploader_link;
+
+static ckpt_err ckpt__uploader_link_read(const ckpt_uploader *u, ckpt__uploader_link *l, const char *name) {
+    ckpt__buf text;
+    uint32_t crc = 0;
+    static const char tail[] = ",\"line\":\"";
+    size_t end = sizeof tail - 1 + 8 + 3;
+    l->known = false;
+    if (!ckpt__os_exists(l->path)) return CKPT_OK;
+    ckpt__buf_init(&text, &u->allocator);
+    ckpt_err e = ckpt__uploader_slurp(&text, l->path);
+    size_t n = text.len;
+    bool whole = e == CKPT_OK && n > end && memcmp(text.data + n - end, tail, sizeof tail - 1) == 0 &&
+                 ckpt__uploader_hex(text.data + n - 11, &crc) && ckpt__digest_crc32(0, text.data, n - end) == crc;
+    ckpt__json_doc d;
+    if (whole && ckpt__json_parse(&d, &u->allocator, text.data, n) == CKPT_OK) {
+        const char *link = ckpt__uploader_get_text(&d, "link"), *store = ckpt__uploader_get_text(&d, "store");
+        l->known = link != NULL && store != NULL && strcmp(link, name) == 0 && strcmp(store, u->store->uri) == 0 &&
+                   ckpt__uploader_read_order(&d, l->order);
+        ckpt__json_free(&d);
+    }
+    ckpt__buf_free(&text);
+    return e == CKPT_NOMEM ? e : CKPT_OK;       // a damaged one knows nothing
+}
+
+// Writes what is about to be published, aside and renamed. It is synced afterwards: until then the item's record is there too,
+// and the next process publishes it again.
+static ckpt_err ckpt__uploader_link_write(const ckpt_uploader *u, ckpt__uploader_link *l, const ckpt__uploader_item *it) {
+    ckpt__buf b, temp;
+    ckpt__buf_init(&b, &u->allocator);
+    ckpt__buf_init(&temp, &u->allocator);
+    ckpt__buf_text(&b, "{\"is\":\"link\"");
+    ckpt__uploader_add_text(&b, "store", u->store->uri);
+    ckpt__uploader_add_text(&b, "link", it->link_name);
+    ckpt__uploader_add_text(&b, "text", it->link_text);
+    ckpt__buf_fmt(&b, ",\"order\":[\"%llu\",\"%llu\"]", (unsigned long long)it->link_order[0],
+                  (unsigned long long)it->link_order[1]);
+    ckpt__uploader_seal(&b, 0);
+    ckpt_err e = b.err != CKPT_OK ? b.err : ckpt__file_temp_name(&temp, l->path);
+    if (e == CKPT_OK) e = ckpt__os_create(&l->fd, temp.data);
+    if (e == CKPT_OK) {
+        e = ckpt__os_pwrite(l->fd, b.data, b.len, 0, temp.data);
+        if (e == CKPT_OK) e = ckpt__os_rename(temp.data, l->path);
+        if (e != CKPT_OK) (void)ckpt__os_remove(temp.data);
+    }
+    ckpt__buf_free(&b);
+    ckpt__buf_free(&temp);
+    return e;
+}
+
+// Waits for the lock of a link, which others hold for one small request.
+static ckpt_err ckpt__uploader_link_lock(ckpt__uploader_link *l, const ckpt__uploader_item *it) {
+    for (;;) {
+        ckpt_err e = ckpt__os_lock(&l->lock_fd, l->lock_path);
+        if (e != CKPT_EXISTS) return e;
+        if (ckpt__os_flag_get(&it->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled before it was published");
+        ckpt__os_sleep(0.001);
+    }
+}
+
+static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l, const ckpt__uploader_item *it,
+                                        bool *published) {
+    ckpt__retry retry = ckpt__uploader_retry_of(u, it);
+    ckpt__send s;
+    ckpt_err e = ckpt__uploader_link_read(u, l, it->link_name);
+    if (e != CKPT_OK) return e;
+    const uint64_t *a = l->order, *b = it->link_order;
+    if (l->known && (a[0] > b[0] || (a[0] == b[0] && a[1] > b[1]))) return CKPT_OK;
+    e = ckpt__uploader_link_write(u, l, it);
+    if (e != CKPT_OK) return e;
+    memset(&s, 0, sizeof s);
+    s.store = u->store;
+    s.name = it->link_name;
+    s.body.memory = it->link_text;
+    s.body.fd = -1;
+    s.body.size = strlen(it->link_text);
+    s.overwrite = true;
+    s.retry = &retry;
+    e = ckpt__send_run(&s);
+    if (e != CKPT_OK) return e;
+    *published = true;
+    e = ckpt__os_sync(l->fd, l->path);
+    return e == CKPT_OK ? ckpt__os_sync_dir(it->folder) : e;
+}
+
+// Puts the item's link unless a later one has been put, by this process or another that shares the staging folder.
+static ckpt_err ckpt__uploader_publish(ckpt_uploader *u, const ckpt__uploader_item *it, bool *published) {
+    ckpt__uploader_link l;
+    char name[64];
+    memset(&l, 0, sizeof l);
+    l.fd = l.lock_fd = -1;
+    size_t n = strlen(it->link_name);
+    uint32_t high = ckpt__digest_crc32(0, it->link_name, n), low = ckpt__digest_crc32(0x5bd1e995u, it->link_name, n);
+    (void)snprintf(name, sizeof name, "l-%08lx-%08lx%08lx", (unsigned long)u->store_sum, (unsigned long)high, (unsigned long)low);
+    l.path = ckpt__uploader_path(u, it->folder, name, strlen(name), ".link");
+    l.lock_path = ckpt__uploader_path(u, it->folder, name, strlen(name), ".lock");
+    ckpt_err e = l.path == NULL || l.lock_path == NULL ? CKPT_NOMEM : ckpt__uploader_link_lock(&l, it);
+    if (e == CKPT_OK) {
+        e = ckpt__uploader_link_put(u, &l, it, published);
+        ckpt__os_unlock(l.lock_fd, l.lock_path);
+    }
+    ckpt__os_drop(l.fd);
+    ckpt__mem_free_text(&u->allocator, l.path);
+    ckpt__mem_free_text(&u->allocator, l.lock_path);
+    return e;
+}
+
+//-- workers ---------------------------------------------------------------------
+
+// Gives half-done uploads of replaced files up, and tells whose they were.
+static void ckpt__uploader_settle(ckpt_uploader *u, ckpt__uploader_item *old) {
+    ckpt__uploader_item *next;
+    for (; old != NULL; old = next) {
+        next = old->old;
+        ckpt_err e = ckpt__uploader_abort(u, old);
+        if (e == CKPT_OK) (void)ckpt__uploader_forget(old);
+        else ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s; the next run tries again", ckpt__error_last.text);
+        if (old->done != NULL) old->done(old->name, CKPT_CANCELLED, false, old->user);
+        ckpt__uploader_item_free(u, old);
+    }
+}
+
+static void ckpt__uploader_settle_of(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__os_mutex_lock(&u->lock);
+    ckpt__uploader_item *old = it->old;
+    it->old = NULL;
+    ckpt__os_mutex_unlock(&u->lock);
+    ckpt__uploader_settle(u, old);
+}
+
+static ckpt_err ckpt__uploader_run_remove(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__retry retry = ckpt__uploader_retry_of(u, it);
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__retry_begin(&l, &retry, "remove", it->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_remove(u->store, it->name, &l.t);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it, bool *published) {
+    ckpt_err e = CKPT_OK;
+    for (double until = ckpt__os_now() + u->stagger; u->stagger > 0 && ckpt__os_now() < until; ckpt__os_sleep(0.01)) {
+        if (ckpt__os_flag_get(&it->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled before it began");
+    }
+    if (!it->confirmed) e = ckpt__uploader_send(u, it);
+    if (e != CKPT_OK) return e;
+    if (it->link_name != NULL) {
+        it->confirmed = true;
+        (void)ckpt__uploader_append_word(u, it, "confirmed", false);     // else it is only sent again after a crash
+        e = ckpt__uploader_publish(u, it, published);
+        if (e != CKPT_OK) return ckpt__error_prefix(e, "%s is uploaded, but %s could not be put", it->name, it->link_name);
+    }
+    return ckpt__uploader_forget(it);
+}
+
+// A failure that the owner is to hear of.
+static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    why.code = e;
+    if (it->kind == CKPT__UPLOADER_PUT && e == CKPT_EXISTS) {
+        it->refused = true;
+        (void)ckpt__uploader_append_word(u, it, "refused", false);
+        (void)ckpt__error_set(e, "%s; the file is kept as %s", why.text, it->data);
+    } else if (it->kind == CKPT__UPLOADER_PUT) {
+        (void)ckpt__error_set(e, "%s; the file is kept in %s, the next run tries again", why.text, it->folder);
+    } else {
+        (void)ckpt__error_put(&why);
+    }
+    ckpt__uploader_note_failure(u);
+}
+
+// Takes an item that a worker has done with out of the books. Below the lock. True: it can be freed.
+static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__uploader_item *it, ckpt_err e, bool forgotten) {
+    bool failed = e != CKPT_OK && e != CKPT_CANCELLED, put = it->kind == CKPT__UPLOADER_PUT;
+    s->running = NULL;
+    u->running--;
+    if (e == CKPT_OK && put) {
+        u->files++;
+        u->bytes += it->size;
+    }
+    if (failed) u->failed++;
+    ckpt__uploader_unfollow(u, it, e);
+    bool kept = failed && put && !forgotten && !it->withdrawn;
+    if (kept) s->failed = it;
+    if (s->waiting != NULL) {
+        ckpt__uploader_link_in(u, s->waiting, NULL);
+        ckpt__os_cond_broadcast(&u->work);
+    }
+    ckpt__uploader_slot_drop(u, s);
+    ckpt__os_cond_broadcast(&u->changed);
+    return !kept && !it->withdrawn;
+}
+
+// An early upload that failed before its file was finished goes back to its ticket: it is tried again with the file.
+static bool ckpt__uploader_withdraw(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__uploader_item *it, ckpt_err e) {
+    ckpt__os_mutex_lock(&u->lock);
+    bool back = e != CKPT_OK && it->early && !it->committed && !it->abandoned;
+    if (back) {
+        it->withdrawn = true;
+        (void)ckpt__uploader_book(u, s, it, CKPT_CANCELLED, false);
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+    if (back && e != CKPT_CANCELLED)
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s; it is tried again when the file is finished", ckpt__error_last.text);
+    return back;
+}
+
+// Gives up what an item has in the store and on disk; what cannot be given up now is marked for the next run.
+static void ckpt__uploader_discard(ckpt_uploader *u, ckpt__uploader_item *it) {
+    it->dropped = true;
+    if (ckpt__uploader_abort(u, it) == CKPT_OK) (void)ckpt__uploader_forget(it);
+    else (void)ckpt__uploader_append_word(u, it, "dropped", false);
+}
+
+// One item from the queue to its end.
+static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__uploader_item *it) {
+    bool published = false, forgotten = false, ends = false;
+    ckpt_err e = CKPT_OK;
+    ckpt__uploader_settle_of(u, it);
+    if (it->kind == CKPT__UPLOADER_PUT) e = ckpt__uploader_run_put(u, it, &published);
+    else if (it->kind == CKPT__UPLOADER_REMOVE) e = ckpt__uploader_run_remove(u, it);
+    if (ckpt__uploader_withdraw(u, s, it, e)) return;
+    if (it->abandoned) e = CKPT_CANCELLED;
+    if (e != CKPT_OK && e != CKPT_CANCELLED) ckpt__uploader_failed(u, it, e);
+    bool discards = it->kind == CKPT__UPLOADER_SETTLE || it->abandoned;
+    if (it->done != NULL) it->done(it->name, it->kind == CKPT__UPLOADER_SETTLE ? CKPT_CANCELLED : e, published, it->user);
+    it->done = NULL;                    // once: what failed stays, and may be superseded later
+    for (bool over = false; !over;) {
+        ckpt__os_mutex_lock(&u->lock);
+        const ckpt__uploader_item *w = s->waiting;
+        bool failed = e != CKPT_OK && e != CKPT_CANCELLED && it->kind == CKPT__UPLOADER_PUT;
+        if (failed && w != NULL && w->kind != CKPT__UPLOADER_SETTLE) discards = true;      // a newer one has come
+        over = it->old == NULL && (!discards || forgotten);
+        if (over) ends = ckpt__uploader_book(u, s, it, e, forgotten);
+        ckpt__os_mutex_unlock(&u->lock);
+        if (over) break;
+        ckpt__uploader_settle_of(u, it);
+        if (discards && !forgotten) ckpt__uploader_discard(u, it);
+        forgotten = forgotten || discards;
+    }
+    if (ends) ckpt__uploader_item_free(u, it);
+}
+
+static void ckpt__uploader_main(void *arg) {
+    ckpt_uploader *u = (ckpt_uploader *)arg;
+    ckpt__os_mutex_lock(&u->lock);
+    for (;;) {
+        while ((u->first == NULL || u->paused > 0) && !u->stop) ckpt__os_cond_wait(&u->work, &u->lock);
+        if (u->stop) break;
+        ckpt__uploader_item *it = u->first;
+        ckpt__uploader_link_out(u, it);
+        ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
+        s->waiting = NULL;
+        s->running = it;
+        u->waiting--;
+        u->running++;
+        if (it->told != NULL) it->told->began = ckpt__os_now();
+        ckpt__os_mutex_unlock(&u->lock);
+        ckpt__uploader_work(u, s, it);
+        ckpt__os_mutex_lock(&u->lock);
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+}
+//-- adding ----------------------------------------------------------------------
+
+static ckpt_err ckpt__uploader_check_process(const ckpt_uploader *u) {
+    if (u->pid == ckpt__os_pid()) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the uploader was opened by process %d: a forked child opens one of its own", u->pid);
+}
+
+// A moment that no other file of this process has.
+static uint64_t ckpt__uploader_stamp(ckpt_uploader *u) {
+    uint64_t now = (uint64_t)(ckpt__os_time() * 1e6);
+    ckpt__os_mutex_lock(&u->lock);
+    if (now <= u->now) now = u->now + 1;
+    u->now = now;
+    ckpt__os_mutex_unlock(&u->lock);
+    return now;
+}
+
+// Is a file of that name waiting or being sent?
+static bool ckpt__uploader_is_pending(ckpt_uploader *u, const char *name) {
+    ckpt__os_mutex_lock(&u->lock);
+    const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
+    bool pending = s != NULL && (s->running != NULL || s->waiting != NULL);
+    ckpt__os_mutex_unlock(&u->lock);
+    return pending;
+}
+
+// What can be refused before anything is staged.
+static ckpt_err ckpt__uploader_check(ckpt_uploader *u, const ckpt__upload *up) {
+    ckpt_err e = ckpt__uploader_check_process(u);
+    if (e == CKPT_OK) e = ckpt__uploader_check_name(up->name);
+    if (e == CKPT_OK && up->link_name != NULL) e = ckpt__uploader_check_name(up->link_name);
+    if (e == CKPT_OK && !up->overwrite && ckpt__uploader_is_pending(u, up->name))
+        e = ckpt__error_set(CKPT_EXISTS, "a file of that name is on its way already, and overwriting it was not asked for");
+    return e;
+}
+
+// Puts a file into the queue: staged and recorded on return. After a failure nothing is left of it.
+static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
+    ckpt__uploader_place *place = NULL;
+    ckpt__uploader_item *it = NULL;
+    bool synced = false;
+    ckpt_err e = ckpt__uploader_check(u, up);
+    if (e == CKPT_OK) e = ckpt__uploader_place_for(u, up->path, &place);
+    if (e == CKPT_OK) {
+        it = ckpt__uploader_item_new(u, CKPT__UPLOADER_PUT, up->name);
+        e = it == NULL ? CKPT_NOMEM : ckpt__uploader_fill(u, it, up);
+    }
+    if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
+    if (e == CKPT_OK) {
+        it->added = ckpt__uploader_stamp(u);
+        e = ckpt__uploader_stage(u, it, up->path, up->durable, &it->size, &synced);
+        if (e == CKPT_OK) e = ckpt__uploader_write_record(u, it, !synced);
+        if (e == CKPT_OK) e = ckpt__uploader_enqueue(u, it, true);
+        (void)ckpt__uploader_give_up(it, e);
+    }
+    if (e == CKPT_OK) return CKPT_OK;
+    if (it != NULL) ckpt__uploader_item_free(u, it);
+    return ckpt__error_prefix(e, "cannot stage %s for %s%s", up->path, u->store->uri, up->name);
+}
+
+// Removes an object, behind what is on its way under that name. Not recorded: who still wants it after a crash asks again.
+static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name,
+                                      void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
+    ckpt_err e = ckpt__uploader_check_process(u);
+    if (e == CKPT_OK) e = ckpt__uploader_check_name(name);
+    ckpt__uploader_item *it = e == CKPT_OK ? ckpt__uploader_item_new(u, CKPT__UPLOADER_REMOVE, name) : NULL;
+    if (e == CKPT_OK && it == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) {
+        it->added = ckpt__uploader_stamp(u);
+        it->overwrite = true;
+        it->done = done;
+        it->user = user;
+        e = ckpt__uploader_enqueue(u, it, true);
+        if (e != CKPT_OK) ckpt__uploader_item_free(u, it);
+    }
+    return ckpt__error_prefix(e, "cannot remove %s from %s", name, u->store->uri);
+}
+
+// Opens the staging folder that files of `folder` would use, when an earlier process left one there, and goes on with what it
+// holds.
+static ckpt_err ckpt__uploader_resume(ckpt_uploader *u, const char *folder) {
+    ckpt__uploader_place *place;
+    ckpt__buf path;
+    if (u->staging != NULL) return CKPT_OK;
+    if (!ckpt__os_exists(folder)) return CKPT_OK;
+    ckpt__buf_init(&path, &u->allocator);
+    ckpt_err e = ckpt__uploader_hidden(&path, folder);
+    if (e == CKPT_OK && ckpt__os_exists(path.data)) e = ckpt__uploader_open_place(u, path.data, true, 0, &place);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+//-- files that are sent while they are written -------------------------------------
+
+// Begins to send a file that does not exist yet: its bytes come from body->read, which may block and may be called by several
+// threads. item->path is where the file will be. Whatever happens, ckpt__uploader_commit or ckpt__uploader_abandon must
+// follow, each of which ends the ticket.
+static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, const ckpt__body *body,
+                                     ckpt__uploader_item **ticket) {
+    ckpt__uploader_place *place = NULL;
+    *ticket = NULL;
+    ckpt_err e = ckpt__uploader_check(u, up);
+    if (e == CKPT_OK) e = ckpt__uploader_place_for(u, up->path, &place);
+    ckpt__uploader_item *it = e == CKPT_OK ? ckpt__uploader_item_new(u, CKPT__UPLOADER_PUT, up->name) : NULL;
+    if (e == CKPT_OK) e = it == NULL ? CKPT_NOMEM : ckpt__uploader_fill(u, it, up);
+    if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
+    if (e == CKPT_OK) {
+        it->added = ckpt__uploader_stamp(u);
+        it->early = true;
+        it->body = *body;
+        it->size = body->size;
+        it->withdrawn = body->read == NULL || u->store->table->begin == NULL || ckpt__uploader_is_pending(u, up->name);
+        if (!it->withdrawn) {
+            e = ckpt__uploader_write_record(u, it, false);
+            if (e == CKPT_OK) e = ckpt__uploader_enqueue(u, it, true);
+            (void)ckpt__uploader_give_up(it, e);
+        }
+    }
+    if (e == CKPT_OK) *ticket = it;
+    else if (it != NULL) ckpt__uploader_item_free(u, it);
+    return ckpt__error_prefix(e, "cannot upload %s to %s%s", up->path, u->store->uri, up->name);
+}
+
+// Sees to it that body->read is not running and will not be called again. Below the lock.
+static void ckpt__uploader_detach(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__os_cond_broadcast(&u->changed);
+    while (it->readers > 0) ckpt__os_cond_wait(&u->changed, &u->lock);
+    memset(&it->body, 0, sizeof it->body);
+}
+
+// Stages and records the finished file of a ticket. Its worker may be sending meanwhile: nothing that it reads is written.
+static ckpt_err ckpt__uploader_commit_file(ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__upload *up, int *fd) {
+    ckpt__buf b;
+    ckpt__uploader_item as;
+    memset(&as, 0, sizeof as);
+    bool synced;
+    ckpt_err e = ckpt__uploader_stage(u, it, up->path, up->durable, &as.size, &synced);
+    if (e == CKPT_OK) e = ckpt__os_open_read(fd, it->data);
+    bool recorded = ckpt__os_exists(it->record);
+    if (e == CKPT_OK && recorded && as.size != it->size)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes, and %llu are being sent", (unsigned long long)as.size,
+                            (unsigned long long)it->size);
+    if (e != CKPT_OK) return e;
+    if (!recorded) {                        // only a ticket's own: it was never sent
+        it->early = false;
+        it->size = as.size;
+        it->has_crc = up->has_crc;
+        it->crc = up->crc;
+        return ckpt__uploader_write_record(u, it, !synced);
+    }
+    if (!synced) e = ckpt__uploader_sync_file(it->data);
+    as.has_crc = up->has_crc;
+    as.crc = up->crc;
+    ckpt__buf_init(&b, &u->allocator);
+    ckpt__uploader_print_commit(&b, &as);
+    if (e == CKPT_OK) e = ckpt__os_sync_dir(it->folder);     // the file's name first, then the word that it counts
+    if (e == CKPT_OK) return ckpt__uploader_append(it, &b, true);
+    ckpt__buf_free(&b);
+    return e;
+}
+
+// Gives a ticket up: nothing of it becomes an object. On return body->read is not running and will not be called again.
+static void ckpt__uploader_abandon(ckpt_uploader *u, ckpt__uploader_item *it) {
+    if (it == NULL) return;
+    ckpt__os_mutex_lock(&u->lock);
+    ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
+    if (!it->withdrawn && s != NULL && s->waiting == it) {
+        if (s->running == NULL) ckpt__uploader_link_out(u, it);
+        s->waiting = NULL;
+        u->waiting--;
+        ckpt__uploader_unfollow(u, it, CKPT_CANCELLED);
+        ckpt__uploader_slot_drop(u, s);
+        it->withdrawn = true;
+    }
+    bool ours = it->withdrawn;
+    it->abandoned = true;
+    it->done = NULL;
+    ckpt__os_flag_set(&it->cancel, 1);
+    if (!ours) {
+        ckpt__uploader_detach(u, it);
+        it = NULL;                          // its worker's
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+    if (ours) ckpt__uploader_supersede(u, it);
+}
+
+// The file of a ticket is finished: it is staged and recorded, which acknowledges the upload, and what is not sent yet is read
+// from it. up->name is the ticket's; path, durable and crc count. On return body->read is not running and will not be called
+// again. After a failure the upload is abandoned.
+static ckpt_err ckpt__uploader_commit(ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__upload *up) {
+    int fd = -1;
+    ckpt_err e = ckpt__uploader_check_process(u);
+    if (e == CKPT_OK) e = ckpt__uploader_commit_file(u, it, up, &fd);
+    bool ours = true;
+    if (e == CKPT_OK) {
+        ckpt__os_mutex_lock(&u->lock);
+        it->has_crc = up->has_crc;
+        it->crc = up->crc;
+        it->fd = fd;
+        it->committed = true;
+        ours = it->withdrawn;
+        it->withdrawn = false;
+        if (!ours) ckpt__uploader_detach(u, it);
+        ckpt__os_mutex_unlock(&u->lock);
+        fd = -1;
+    }
+    if (e == CKPT_OK && ours) {
+        ckpt__os_flag_set(&it->cancel, 0);
+        e = ckpt__uploader_enqueue(u, it, false);
+        if (e == CKPT_CANCELLED) {          // closed in between: the record is there for the next run
+            if (it->done != NULL) it->done(it->name, e, false, it->user);
+            ckpt__uploader_item_free(u, it);
+            return CKPT_OK;
+        }
+        if (e != CKPT_OK) it->withdrawn = true;
+    }
+    if (e == CKPT_OK) return CKPT_OK;
+    ckpt__os_drop(fd);
+    ckpt__error_record why;
+    (void)ckpt__error_prefix(e, "cannot stage %s for %s%s", up->path, u->store->uri, it->name);
+    ckpt__error_take(&why);
+    ckpt__uploader_abandon(u, it);
+    return ckpt__error_put(&why);
+}
+
+//-- waiting, closing ---------------------------------------------------------------
+
+// Waits until nothing is pending; false: the time was up. timeout 0: no limit.
+static bool ckpt__uploader_await(ckpt_uploader *u, double timeout_s) {
+    double began = ckpt__os_now(), deadline = timeout_s > 0 ? began + timeout_s : 0, look = began;
+    bool idle;
+    for (;;) {
+        if (u->progress.fn != NULL && ckpt__os_now() >= look) {
+            ckpt__uploader_report(u);
+            look = ckpt__os_now() + 0.2;
+        }
+        ckpt__os_mutex_lock(&u->lock);
+        idle = u->waiting + u->running == 0;
+        double until = u->progress.fn != NULL && (deadline <= 0 || look < deadline) ? look : deadline;
+        if (!idle && until > 0) (void)ckpt__os_cond_wait_until(&u->changed, &u->lock, until);
+        else if (!idle) ckpt__os_cond_wait(&u->changed, &u->lock);
+        ckpt__os_mutex_unlock(&u->lock);
+        if (idle || (deadline > 0 && ckpt__os_now() >= deadline)) break;
+    }
+    ckpt__uploader_report(u);
+    ckpt__os_mutex_lock(&u->lock);
+    u->waited += ckpt__os_now() - began;
+    ckpt__os_mutex_unlock(&u->lock);
+    return idle;
+}
+
+static ckpt_err ckpt__uploader_wait(ckpt_uploader *u, double timeout_s) {
+    ckpt_err e = ckpt__uploader_check_process(u);
+    if (e != CKPT_OK) return e;
+    if (!ckpt__uploader_await(u, timeout_s)) {
+        ckpt__os_mutex_lock(&u->lock);
+        size_t left = u->waiting + u->running;
+        ckpt__os_mutex_unlock(&u->lock);
+        return ckpt__error_set(CKPT_TIMEOUT, "%zu uploads to %s are not finished after %g s; they go on", left, u->store->uri,
+                               timeout_s);
+    }
+    return ckpt__uploader_take_failure(u);
+}
+
+// Ends the workers; what they have not finished stays on disk.
+static void ckpt__uploader_stop(ckpt_uploader *u) {
+    if (u->has_lock) {
+        ckpt__os_mutex_lock(&u->lock);
+        u->stop = true;
+        ckpt__os_flag_set(&u->cancel, 1);
+        for (size_t i = 0; i < u->slot_cap; i++) {
+            for (ckpt__uploader_slot *s = u->slots[i]; s != NULL; s = s->next) {
+                if (s->running != NULL) ckpt__os_flag_set(&s->running->cancel, 1);
+            }
+        }
+        ckpt__os_cond_broadcast(&u->work);
+        ckpt__os_cond_broadcast(&u->changed);
+        ckpt__os_mutex_unlock(&u->lock);
+    }
+    for (int i = 0; i < u->thread_count; i++) ckpt__os_thread_join(u->threads[i]);
+    u->thread_count = 0;
+}
+
+// Frees an item and what it has replaced; tells those who still wait to hear of them.
+static void ckpt__uploader_free_list(const ckpt_uploader *u, ckpt__uploader_item *it, bool tell) {
+    for (ckpt__uploader_item *next; it != NULL; it = next) {
+        next = it->old;
+        if (tell && it->done != NULL) it->done(it->name, CKPT_CANCELLED, false, it->user);
+        ckpt__uploader_item_free(u, it);
+    }
+}
+
+static void ckpt__uploader_free(ckpt_uploader *u) {
+    const ckpt_allocator a = u->allocator;
+    ckpt__uploader_stop(u);
+    for (size_t i = 0; i < u->slot_cap; i++) {
+        for (ckpt__uploader_slot *s = u->slots[i], *next; s != NULL; s = next) {
+            next = s->next;
+            ckpt__uploader_free_list(u, s->waiting, true);
+            ckpt__uploader_free_list(u, s->failed, false);
+            ckpt__mem_free_text(&a, s->name);
+            ckpt__mem_free(&a, s, sizeof *s);
+        }
+    }
+    ckpt__mem_free(&a, u->slots, u->slot_cap * sizeof *u->slots);
+    for (ckpt__uploader_told *t = u->telling, *next; t != NULL; t = next) {
+        next = t->next;
+        ckpt__uploader_told_free(u, t);
+    }
+    for (ckpt__uploader_place *p = u->places, *next; p != NULL; p = next) {
+        next = p->next;
+        ckpt__uploader_place_free(u, p);
+    }
+    ckpt__mem_free(&a, u->threads, (size_t)u->thread_cap * sizeof *u->threads);
+    ckpt__mem_free(&a, u->failures, CKPT__UPLOADER_FAILURES * sizeof *u->failures);
+    ckpt__mem_free_text(&a, u->format);
+    ckpt__mem_free_text(&a, u->run_name);
+    ckpt__mem_free_text(&a, u->staging);
+    if (u->owns_store) ckpt__store_close(u->store);
+    ckpt__events_close(&u->events);
+    if (u->has_gate) ckpt__gate_free(&u->gate);
+    if (u->has_changed) ckpt__os_cond_free(&u->changed);
+    if (u->has_work) ckpt__os_cond_free(&u->work);
+    if (u->has_ink) ckpt__os_mutex_free(&u->ink);
+    if (u->has_door) ckpt__os_mutex_free(&u->door);
+    if (u->has_lock) ckpt__os_mutex_free(&u->lock);
+    ckpt__mem_free(&a, u, sizeof *u);
+}
+
+static ckpt_err ckpt__uploader_close(ckpt_uploader *u, double timeout_s) {
+    ckpt_err e = ckpt__uploader_check_process(u);
+    if (e != CKPT_OK) return e;
+    bool idle = ckpt__uploader_await(u, timeout_s);
+    if (!idle) ckpt__uploader_stop(u);
+    ckpt__os_mutex_lock(&u->lock);
+    size_t left = u->waiting + u->running;
+    ckpt__error_record first = u->first_failure;
+    ckpt__os_mutex_unlock(&u->lock);
+    if (!idle && first.code == CKPT_OK)
+        e = ckpt__error_set(CKPT_TIMEOUT,
+                            "uploads to %s were not finished after %g s (%zu had not begun); %s%s keeps them for the next run",
+                            u->store->uri, timeout_s, left, u->staging != NULL ? u->staging : CKPT__UPLOADER_FOLDER,
+                            u->staging != NULL ? "" : " beside the files");
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    ckpt__uploader_free(u);
+    if (first.code != CKPT_OK) return ckpt__error_put(&first);
+    ckpt__error_last = why;
+    return e;
+}
+
+static void ckpt__uploader_stats(const ckpt_uploader *cu, ckpt_transfer_stats *out) {
+    ckpt_uploader *u;
+    memcpy(&u, &cu, sizeof u);          // only its lock is written to
+    out->requests = ckpt__os_load64(&u->counters.requests);
+    out->retries = ckpt__os_load64(&u->counters.retries);
+    out->stalled_s = (double)ckpt__os_load64(&u->counters.stalled_us) * 1e-6;
+    ckpt__os_mutex_lock(&u->lock);
+    out->files = u->files;
+    out->bytes = u->bytes;
+    out->pending = u->waiting + u->running;
+    out->failed = u->failed;
+    out->waited_s = u->waited;
+    ckpt__os_mutex_unlock(&u->lock);
+}
+
+//-- opening ---------------------------------------------------------------------
+
+// Writes where the store's files will be written, and leaves nothing behind: a half-done upload that is given up, where the
+// store has those; else an object that is removed again. A store of the user's own is only asked a question.
+static ckpt_err ckpt__uploader_probe(ckpt_uploader *u) {
+    ckpt__buf name;
+    ckpt__store_stat info;
+    ckpt__retry_loop l;
+    const ckpt__store_table *table = u->store->table;
+    ckpt__buf_init(&name, &u->allocator);
+    ckpt_err e = ckpt__uploader_name(u, &name, CKPT__UPLOADER_PROBE);
+    if (e == CKPT_OK && table->begin != NULL && table->abort != NULL) {
+        ckpt__send_record r;
+        ckpt__store_multi m;
+        ckpt__send_record_init(&r, &u->allocator);
+        memset(&m, 0, sizeof m);
+        m.name = name.data;
+        m.overwrite = true;
+        m.size = 1;
+        m.t = &l.t;
+        ckpt__retry_begin(&l, &u->retry, "probe", name.data);
+        while (ckpt__retry_next(&l, &e)) {
+            r.upload_id.len = 0;
+            e = ckpt__store_run_begin(u->store, &m, &r.upload_id);
+            (void)ckpt__buf_cstr(&r.upload_id);
+        }
+        if (e == CKPT_OK) e = ckpt__send_abort(u->store, name.data, &r, &u->retry);
+        ckpt__send_record_free(&r);
+    } else if (e == CKPT_OK) {
+        ckpt__retry_begin(&l, &u->retry, "probe", name.data);
+        while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, name.data, &info, &l.t);
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    }
+    if (e == CKPT_OK && u->crashed) ckpt__uploader_sweep(u, name.data);
+    ckpt__buf_free(&name);
+    return ckpt__error_prefix(e, "the store refuses a trial");
+}
+
+static ckpt_err ckpt__uploader_check_desc(const ckpt_uploader_desc *d) {
+    if ((d->bucket_uri == NULL) == (d->store == NULL))
+        return ckpt__error_set(CKPT_ARG, "one of bucket_uri and store must be given%s", d->store != NULL ? ", not both" : "");
+    if (d->num_concurrent_uploads < 0 || d->num_concurrent_uploads > CKPT__UPLOADER_WORKERS)
+        return ckpt__error_set(CKPT_ARG, "num_concurrent_uploads is %d, and must be from 1 to %d (0: 1)",
+                               d->num_concurrent_uploads,
+                               (int)CKPT__UPLOADER_WORKERS);
+    if (d->num_concurrent_parts < 0 || d->num_concurrent_parts > CKPT__RETRY_LANES)
+        return ckpt__error_set(CKPT_ARG, "num_concurrent_parts is %d, and must be from 1 to %d (0: 4)", d->num_concurrent_parts,
+                               (int)CKPT__RETRY_LANES);
+    if (d->num_attempts < 0)
+        return ckpt__error_set(CKPT_ARG, "num_attempts is %d, and must be at least 1 (0: 3)", d->num_attempts);
+    if (!(d->stall_timeout_s >= 0.0)) return ckpt__error_set(CKPT_ARG, "stall_timeout_s is %g", d->stall_timeout_s);
+    return CKPT_OK;
+}
+
+// The texts of the description, and the run's name where the format asks for one.
+static ckpt_err ckpt__uploader_texts(ckpt_uploader *u, const ckpt_uploader_desc *d) {
+    const char *format = d->file_path_format_string, *run = d->run_name;
+    if (format == NULL) format = "{remote_file_name}";
+    const char *stagger = ckpt__os_env("COMPOSER_LOCAL_RANK_STAGGER_SECONDS");
+    ckpt_err e = ckpt__name_ranks(&u->ranks, &d->ranks);
+    if (run == NULL) run = ckpt__os_env("COMPOSER_RUN_NAME");
+    if (run == NULL) run = ckpt__os_env("RUN_NAME");
+    if (run != NULL && run[0] == 0) run = NULL;
+    if (e == CKPT_OK && run == NULL && strstr(format, "{run_name") != NULL)
+        e = ckpt__error_set(CKPT_ARG, "file_path_format_string '%s' holds the run's name, and no run_name is given", format);
+    if (e == CKPT_OK && strstr(format, "{remote_file_name") == NULL)
+        e = ckpt__error_set(CKPT_ARG, "file_path_format_string '%s' lacks {remote_file_name}: all files would have one name",
+                            format);
+    u->format = ckpt__uploader_keep(u, format, &e);
+    u->run_name = ckpt__uploader_keep(u, run, &e);
+    u->staging = ckpt__uploader_keep(u, d->upload_staging_folder, &e);
+    int64_t seconds = 0;
+    if (e == CKPT_OK && stagger != NULL && stagger[0] != 0) {
+        if (!ckpt__txt_int(ckpt__txt_view(stagger), &seconds) || seconds < 0 || seconds > 86400)
+            return ckpt__error_set(CKPT_ARG,
+                                   "COMPOSER_LOCAL_RANK_STAGGER_SECONDS is '%s', and must be a whole number of seconds", stagger);
+        u->stagger = (double)seconds * (double)u->ranks.local_rank;
+    }
+    return e;
+}
+
+static ckpt_err ckpt__uploader_locks(ckpt_uploader *u) {
+    ckpt_err e = ckpt__os_mutex_init(&u->lock);
+    u->has_lock = e == CKPT_OK;
+    if (e == CKPT_OK) { e = ckpt__os_mutex_init(&u->door); u->has_door = e == CKPT_OK; }
+    if (e == CKPT_OK) { e = ckpt__os_mutex_init(&u->ink); u->has_ink = e == CKPT_OK; }
+    if (e == CKPT_OK) { e = ckpt__os_cond_init(&u->work); u->has_work = e == CKPT_OK; }
+    if (e == CKPT_OK) { e = ckpt__os_cond_init(&u->changed); u->has_changed = e == CKPT_OK; }
+    if (e == CKPT_OK) { e = ckpt__gate_init(&u->gate); u->has_gate = e == CKPT_OK; }
+    return e;
+}
+
+static ckpt_err ckpt__uploader_open_store(ckpt_uploader *u, const ckpt_uploader_desc *d) {
+    ckpt_store_desc sd;
+    u->store = d->store;
+    if (u->store != NULL) return CKPT_OK;
+    memset(&sd, 0, sizeof sd);
+    if (d->store_desc != NULL) sd = *d->store_desc;
+    if (sd.logger.fn == NULL) sd.logger = u->quiet;
+    if (sd.allocator.fn == NULL) sd.allocator = u->allocator;
+    if (!(sd.stall_timeout_s > 0.0)) sd.stall_timeout_s = d->stall_timeout_s;
+    u->owns_store = true;
+    return ckpt__stores_open(&u->store, d->bucket_uri, &sd);
+}
+
+static ckpt_err ckpt__uploader_start(ckpt_uploader *u, int workers) {
+    ckpt_err e = CKPT_OK;
+    u->thread_cap = workers;
+    u->threads = (ckpt__os_thread *)ckpt__mem_alloc(&u->allocator, (size_t)workers * sizeof *u->threads);
+    if (u->threads == NULL) return CKPT_NOMEM;
+    while (e == CKPT_OK && u->thread_count < workers) {
+        e = ckpt__os_thread_start(&u->threads[u->thread_count], ckpt__uploader_main, u);
+        if (e == CKPT_OK) u->thread_count++;
+    }
+    return u->thread_count > 0 ? CKPT_OK : e;       // fewer than asked for are slower, no worse
+}
+
+static ckpt_err ckpt__uploader_set_up(ckpt_uploader *u, const ckpt_uploader_desc *d) {
+    ckpt_err e = ckpt__uploader_texts(u, d);
+    if (e == CKPT_OK) e = ckpt__uploader_locks(u);
+    if (e == CKPT_OK && d->event_file != NULL) e = ckpt__events_open(&u->events, d->event_file, &u->allocator);
+    if (e == CKPT_OK) e = ckpt__uploader_open_store(u, d);
+    if (e != CKPT_OK) return e;
+    u->failures = (ckpt__error_record *)ckpt__mem_alloc(&u->allocator, CKPT__UPLOADER_FAILURES * sizeof *u->failures);
+    if (u->failures == NULL) return CKPT_NOMEM;
+    u->num_parts = d->num_concurrent_parts;
+    u->part_size = d->part_size;
+    u->store_sum = ckpt__digest_crc32(0, u->store->uri, strlen(u->store->uri));
+    u->retry.gate = &u->gate;
+    u->retry.num_attempts = d->num_attempts;
+    u->retry.initial_backoff = CKPT__UPLOADER_BACKOFF;
+    u->retry.cancel = &u->cancel;
+    u->retry.stall_timeout_s = d->stall_timeout_s;
+    u->retry.logger = &u->quiet;
+    u->retry.events = &u->events;
+    u->retry.counters = &u->counters;
+    e = ckpt__uploader_open_staging(u);
+    if (e == CKPT_OK && u->ranks.rank == 0) e = ckpt__uploader_probe(u);
+    return e == CKPT_OK ? ckpt__uploader_start(u, d->num_concurrent_uploads > 0 ? d->num_concurrent_uploads : 1) : e;
+}
+
+static ckpt_err ckpt__uploader_open(ckpt_uploader **out, const ckpt_uploader_desc *d) {
+    *out = NULL;
+    ckpt_err e = ckpt__uploader_check_desc(d);
+    ckpt_uploader *u = e == CKPT_OK ? (ckpt_uploader *)ckpt__mem_alloc(&d->allocator, sizeof *u) : NULL;
+    if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) {
+        u->allocator = d->allocator;
+        u->logger = d->logger;
+        u->quiet.fn = d->logger.fn != NULL ? ckpt__uploader_log : NULL;
+        u->quiet.user = u;
+        u->progress = d->progress;
+        u->pid = ckpt__os_pid();
+        u->events.fd = -1;
+        e = ckpt__uploader_set_up(u, d);
+    }
+    if (e == CKPT_OK) { *out = u; return CKPT_OK; }
+    ckpt__error_record why;
+    (void)ckpt__error_prefix(e, "cannot open the uploader");
+    ckpt__error_take(&why);
+    if (u != NULL) ckpt__uploader_free(u);
+    return ckpt__error_put(&why);
+}
+
+static ckpt_store *ckpt__uploader_store(const ckpt_uploader *u) {
+    return u->store;
+}
+
+// How the uploader's own downloads repeat their requests.
+static const ckpt__retry *ckpt__uploader_retry(const ckpt_uploader *u) {
+    return &u->retry;
+}
+
+//-- downloads, single files -----------------------------------------------------------
+
+static ckpt_err ckpt__uploader_download(ckpt_uploader *u, const char *name, const char *destination, bool overwrite) {
+    ckpt_err e = ckpt__uploader_check_process(u);
+    ckpt__fetch f;
+    if (e != CKPT_OK) return e;
+    double began = ckpt__os_now();
+    memset(&f, 0, sizeof f);
+    f.store = u->store;
+    f.name = name;
+    f.destination = destination;
+    f.overwrite = overwrite;
+    f.num_concurrent_parts = u->num_parts;
+    f.retry = &u->retry;
+    f.progress = u->progress.fn != NULL ? &u->progress : NULL;
+    e = ckpt__fetch_file(&f);
+    if (f.progress != NULL) {
+        ckpt_progress p;
+        memset(&p, 0, sizeof p);
+        p.phase = "download";
+        p.name = name;
+        p.done = p.total = f.size;
+        p.attempt = 1;
+        p.finished = true;
+        p.err = e;
+        p.seconds = ckpt__os_now() - began;
+        u->progress.fn(&p, u->progress.user);
+    }
+    ckpt__os_mutex_lock(&u->lock);
+    u->waited += ckpt__os_now() - began;
+    ckpt__os_mutex_unlock(&u->lock);
+    return e;
+}
+
+// One file to one URI, now, without staging and record.
+static ckpt_err ckpt__uploader_put_file(const char *path, const char *uri, bool overwrite) {
+    ckpt__os_info info;
+    ckpt__buf store, name;
+    ckpt__retry retry;
+    ckpt__gate gate;
+    ckpt__send s;
+    unsigned char random[16];
+    char mark[33];
+    memset(&retry, 0, sizeof retry);
+    memset(&s, 0, sizeof s);
+    s.body.fd = -1;
+    ckpt__buf_init(&store, NULL);
+    ckpt__buf_init(&name, NULL);
+    ckpt_err e = ckpt__stores_split(uri, &store, &name);
+    if (e == CKPT_OK) e = ckpt__uploader_check_name(name.data);
+    if (e == CKPT_OK) e = ckpt__os_open_read(&s.body.fd, path);
+    if (e == CKPT_OK) e = ckpt__os_fstat(s.body.fd, &info, path);
+    if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);
+    if (e == CKPT_OK) e = ckpt__stores_open(&s.store, store.data, NULL);
+    if (e == CKPT_OK) e = ckpt__gate_init(&gate);
+    if (e == CKPT_OK) {
+        for (size_t i = 0; i < sizeof random; i++) (void)snprintf(mark + 2 * i, 3, "%02x", random[i]);
+        retry.gate = &gate;
+        s.name = name.data;
+        s.body.path = path;
+        s.body.size = info.size;
+        s.overwrite = overwrite;
+        s.mark = mark;
+        s.retry = &retry;
+        e = ckpt__send_run(&s);
+        ckpt__gate_free(&gate);
+    } else {
+        e = ckpt__error_prefix(e, "cannot upload %s", path);
+    }
+    ckpt__store_close(s.store);
+    ckpt__os_drop(s.body.fd);
+    ckpt__buf_free(&store);
+    ckpt__buf_free(&name);
+    return e;
+}
+
+//-- what journals hold ---------------------------------------------------------------
+
+typedef struct ckpt__uploader_listing {
+    ckpt_uploader *u;                   // only its allocator is looked at
+    const char    *folder;
+    void         (*each)(const ckpt_pending *p, void *user);
+    void          *user;
+} ckpt__uploader_listing;
+
+static ckpt_err ckpt__uploader_list_one(const char *name, void *user) {
+    const ckpt__uploader_listing *l = (const ckpt__uploader_listing *)user;
+    uint32_t sum;
+    bool aside = ckpt__txt_ends(name, ".upload.damaged"), torn = false;
+    if (!ckpt__uploader_is_ours(name, &sum) || (!aside && !ckpt__txt_ends(name, ".upload"))) return CKPT_OK;
+    size_t stem = strlen(name) - strlen(aside ? ".upload.damaged" : ".upload");
+    ckpt__uploader_item *it = ckpt__uploader_item_new(l->u, CKPT__UPLOADER_PUT, NULL);
+    if (it == NULL) return CKPT_NOMEM;
+    ckpt_pending p;
+    char *store = NULL;
+    memset(&p, 0, sizeof p);
+    it->record = ckpt__uploader_path(l->u, l->folder, name, strlen(name), "");
+    it->data = ckpt__uploader_path(l->u, l->folder, name, stem, ".data");
+    ckpt_err e = it->record == NULL || it->data == NULL ? CKPT_NOMEM : ckpt__uploader_read_record(l->u, it, &store, &torn);
+    p.damaged = aside || e == CKPT_CORRUPT;
+    p.record = it->record;
+    p.staged_path = it->data;
+    p.in_use = ckpt__uploader_lives(l->u, l->folder, name);
+    if (e == CKPT_OK) {
+        p.uri = store;
+        p.name = it->name;
+        p.file_path = it->from;
+        p.size = it->size;
+        p.added = (double)it->added * 1e-6;
+        p.refused = it->refused;
+        for (size_t i = 0; i < it->sent.count; i++) p.sent += it->sent.parts[i].size;
+        if (it->confirmed) p.sent = it->size;
+    }
+    bool shown = e == CKPT_OK ? !it->dropped && !(it->early && !it->committed) : e == CKPT_CORRUPT;
+    if (shown) l->each(&p, l->user);
+    ckpt__mem_free_text(&l->u->allocator, store);
+    ckpt__uploader_item_free(l->u, it);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
+// Lists the records of a staging folder, or of the hidden one in a folder of checkpoints.
+static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ckpt_pending *p, void *user), void *user) {
+    ckpt_uploader u;
+    ckpt__uploader_listing l;
+    ckpt__buf inner;
+    memset(&u, 0, sizeof u);
+    ckpt__buf_init(&inner, NULL);
+    ckpt__os_path_join(&inner, folder, CKPT__UPLOADER_FOLDER);
+    ckpt_err e = inner.err;
+    l.u = &u;
+    l.folder = e == CKPT_OK && ckpt__os_exists(inner.data) ? inner.data : folder;
+    l.each = each;
+    l.user = user;
+    if (e == CKPT_OK) e = ckpt__os_list(l.folder, ckpt__uploader_list_one, &l);
+    ckpt__buf_free(&inner);
+    return e;
+}
+
+//------------------------------------------------------------------------------
+// >>remote     [P]  a saver's destinations: names in a store, what is known to lie there, what goes, what is newest
+//
+// uses:    error memory platform text digest name index store retry fetch uploader
+// threads: names: any. A destination's ledger belongs to whoever has the saver's turn
+//
+// The ledger is an index of its own beside the folder's, one for each destination: its lines outlive
+// the local files, so that rotation in a store needs no listing. It is written before an upload is
+// handed over, so that no object of the run can be unknown to it, whenever the process dies.
+//------------------------------------------------------------------------------
+
+//-- names -----------------------------------------------------------------------
+
+// Splits "s3://bucket/run/x.pt" into what opens the store and the name in it. For file:// the store is the root folder, for
+// sftp:// the folder one logs in to, or the root when two slashes begin the path (SPEC 6.6). A query is dropped, escapes in
+// file:// are resolved.
+static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__buf *path) {
+    ckpt__uri uri;
+    ckpt__txt_uri(&uri, text);
+    if (!uri.known)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s is neither a local path nor a URI of a store that is known", text);
+    const char *after = uri.authority.p + uri.authority.n;
+    bool absolute = strcmp(uri.backend, "sftp") == 0 && after[0] == '/' && after[1] == '/';
+    ckpt__buf_fmt(bucket, "%s://", uri.backend);
+    ckpt__buf_add(bucket, uri.authority.p, uri.authority.n);
+    if (absolute) ckpt__buf_text(bucket, "//");
+    else if (strcmp(uri.backend, "file") == 0) ckpt__buf_byte(bucket, '/');
+    bool good = true;
+    if (strcmp(uri.backend, "file") == 0) good = ckpt__txt_unpercent(path, uri.path.p, uri.path.n);
+    else ckpt__buf_add(path, uri.path.p, uri.path.n);
+    (void)ckpt__buf_cstr(bucket);
+    (void)ckpt__buf_cstr(path);
+    if (!good) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", text);
+    return bucket->err != CKPT_OK ? bucket->err : path->err;
+}
+
+// The template of remote names when none is given: Composer's Path(folder) / filename, in which an absolute file name stands
+// alone (SPEC 1.1).
+static ckpt_err ckpt__remote_derive(ckpt__buf *out, const char *folder, const char *filename) {
+    ckpt__buf raw;
+    ckpt__uri uri;
+    ckpt__buf_init(&raw, &out->allocator);
+    ckpt__txt_uri(&uri, folder);
+    if (filename[0] != '/') {
+        ckpt__buf_add(&raw, uri.path.p, uri.path.n);
+        ckpt__buf_byte(&raw, '/');
+        if (raw.len == 1) raw.len = 0;
+    }
+    ckpt__buf_text(&raw, filename);
+    ckpt__index_clean(out, ckpt__buf_cstr(&raw));
+    (void)ckpt__buf_cstr(out);
+    ckpt_err e = raw.err != CKPT_OK ? raw.err : out->err;
+    ckpt__buf_free(&raw);
+    return e;
+}
+
+//-- a destination ---------------------------------------------------------------
+
+typedef struct ckpt__remote {
+    ckpt_uploader *uploader;            // NULL on a rank that does not write, for folder's own
+    ckpt_store    *store;               // the uploader's
+    bool           own;                 // both are the saver's
+    bool           links;               // a latest is published there
+    bool           inherits;            // the ledger has lines of an earlier process whose uploads this one finishes
+    bool           stuck;               // removing was refused for good: not asked again
+    char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
+    ckpt__index    ledger;
+} ckpt__remote;
+
+static const ckpt__retry *ckpt__remote_retry(const ckpt__remote *r) {
+    return r->uploader != NULL ? ckpt__uploader_retry(r->uploader) : NULL;
+}
+
+// Adds the name that an object has in this store: the uploader may put more around it.
+static ckpt_err ckpt__remote_name(const ckpt__remote *r, ckpt__buf *out, const char *name) {
+    if (r->uploader != NULL) return ckpt__uploader_name(r->uploader, out, name);
+    ckpt__buf_text(out, name + strspn(name, "/"));
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+// Reads what an earlier process knew to be in the store. twins: destinations before this one whose stores have the same URI.
+static ckpt_err ckpt__remote_enter(ckpt__remote *r, int twins, const char *folder, const char *best, const ckpt_allocator *a) {
+    ckpt_err e = ckpt__index_init(&r->ledger, a, folder);
+    if (e != CKPT_OK) return e;
+    (void)snprintf(r->ledger.file, sizeof r->ledger.file, "/.ckpt-remote-%08lx-%d.jsonl",
+                   (unsigned long)ckpt__digest_crc32(0, r->store->uri, strlen(r->store->uri)), twins);
+    r->ledger.best = best;
+    return ckpt__index_load(&r->ledger);
+}
+
+static int ckpt__remote_find(const ckpt__index *ix, uint64_t number) {
+    for (size_t i = ix->count; i > 0; i--) {
+        if (ix->lines[i - 1].number == number) return (int)(i - 1);
+    }
+    return -1;
+}
+
+// A checkpoint is about to be handed over under `name`.
+static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *line, char *name) {
+    ckpt__index_line l = *line;
+    l.name = name;
+    l.upload = CKPT__UPLOAD_PENDING;
+    l.owned = true;
+    l.removing = false;
+    size_t at = r->ledger.count;
+    while (at > 0 && r->ledger.lines[at - 1].number > l.number) at--;
+    ckpt_err e = ckpt__index_insert(&r->ledger, at, &l);
+    if (e != CKPT_OK) return e;
+    ckpt__index_settle(&r->ledger);
+    return ckpt__error_prefix(ckpt__index_write(&r->ledger), "cannot note what goes to %s", r->store->uri);
+}
+
+// How an upload has ended. Only one line is the published one: what the store's latest names.
+static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, bool published) {
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at < 0) return;
+    ckpt__index_line *l = &r->ledger.lines[at];
+    if (e != CKPT_OK) {
+        if (l->upload < CKPT__UPLOAD_UPLOADED) l->upload = CKPT__UPLOAD_FAILED;
+        return;
+    }
+    for (size_t i = 0; i < r->ledger.count && published; i++) {
+        if (r->ledger.lines[i].upload == CKPT__UPLOAD_PUBLISHED) r->ledger.lines[i].upload = CKPT__UPLOAD_UPLOADED;
+    }
+    l->upload = published ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
+}
+
+// Is an object of that name still in the uploader's queue? *failed: it has been given up for this process.
+static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool *failed) {
+    ckpt_uploader *u = r->uploader;
+    ckpt__os_mutex_lock(&u->lock);
+    const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
+    bool queued = slot != NULL && (slot->running != NULL || slot->waiting != NULL);
+    *failed = slot != NULL && slot->failed != NULL;
+    ckpt__os_mutex_unlock(&u->lock);
+    return queued;
+}
+
+// What an earlier process left and this one's uploader finishes: where is it now? The uploader forgets a file only when it and
+// its link are confirmed, so what it does not have any more is there. True: something has changed.
+static bool ckpt__remote_inherit(ckpt__remote *r) {
+    bool changed = false;
+    for (size_t i = 0; i < r->ledger.count && r->inherits; i++) {
+        ckpt__index_line *l = &r->ledger.lines[i];
+        bool failed = false;
+        if (!l->inherited || ckpt__remote_is_queued(r, l->name, &failed)) continue;
+        uint64_t published = 0;
+        for (size_t k = 0; k < r->ledger.count; k++) {
+            if (r->ledger.lines[k].upload == CKPT__UPLOAD_PUBLISHED) published = r->ledger.lines[k].number;
+        }
+        l->inherited = false;
+        ckpt__remote_arrived(r, l->number, failed ? CKPT_NET : CKPT_OK, r->links && l->number >= published);
+        changed = true;
+    }
+    return changed;
+}
+
+// Adds to `names` what rotation lets go, each with its NUL, and marks it. Pins are those of the folder's index.
+static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, const ckpt__index *local, ckpt__buf *names) {
+    size_t count = 0;
+    if (rule->keep <= 0 || r->stuck) return 0;
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        ckpt__index_line *l = &r->ledger.lines[i];
+        int at = ckpt__remote_find(local, l->number);
+        l->pinned = (at >= 0 && local->lines[at].pinned) || (at < 0 && l->pinned);
+    }
+    (void)ckpt__index_choose(&r->ledger, rule);
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        ckpt__index_line *l = &r->ledger.lines[i];
+        if (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED) continue;
+        l->removing = true;
+        ckpt__buf_add(names, l->name, strlen(l->name) + 1);
+        count++;
+    }
+    return names->err == CKPT_OK ? count : 0;
+}
+
+// The store has removed an object, or has said why not.
+static void ckpt__remote_removed(ckpt__remote *r, const char *name, ckpt_err e) {
+    int at = ckpt__index_find(&r->ledger, name);
+    if (e == CKPT_AUTH || e == CKPT_UNSUPPORTED) r->stuck = true;
+    if (at < 0 || !r->ledger.lines[at].removing) return;
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__index_drop(&r->ledger, (size_t)at);
+    else r->ledger.lines[at].removing = false;
+}
+
+//-- looking ---------------------------------------------------------------------
+
+// Adds to `target` the object that `asked` leads to (SPEC 7.2), and what the store says of it. The text of a .symlink is a name
+// from the top of the bucket that its writer had; where the URI that we were given begins further up (a folder of a file system,
+// a prefix), the folders on the way down to the link are tried as that top, one after the other. An answer other than
+// "there is none" is passed on as it is: what may not be read is not missing.
+static ckpt_err ckpt__remote_follow(ckpt_store *store, const char *asked, ckpt__buf *target, ckpt__store_stat *info,
+                                    const ckpt__retry *retry) {
+    ckpt_err e = ckpt__fetch_resolve(store, asked, target, info, retry);
+    if (e != CKPT_NOT_FOUND || strcmp(target->data, asked) == 0 || asked[0] == '/') return e;
+    ckpt__error_record first;
+    ckpt__buf text, next;
+    ckpt__error_take(&first);
+    ckpt__buf_init(&text, &target->allocator);
+    ckpt__buf_init(&next, &target->allocator);
+    ckpt__buf_text(&text, target->data);
+    (void)ckpt__buf_cstr(&text);
+    for (const char *slash = strchr(asked, '/'); slash != NULL && e == CKPT_NOT_FOUND; slash = strchr(slash + 1, '/')) {
+        next.len = 0;
+        ckpt__buf_add(&next, asked, (size_t)(slash - asked) + 1);
+        ckpt__buf_add(&next, text.data, text.len);
+        (void)ckpt__buf_cstr(&next);
+        e = text.err != CKPT_OK ? text.err : next.err;
+        if (e == CKPT_OK) e = ckpt__fetch_resolve(store, next.data, target, info, retry);
+    }
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&next);
+    return e == CKPT_NOT_FOUND ? ckpt__error_put(&first) : e;
+}
+
+// The object that the run's latest names in this store: through "<latest>.symlink", else an object of that very name.
+// CKPT_NOT_FOUND: neither is there; or, with *dangling, it leads to nothing.
+static ckpt_err ckpt__remote_latest(const ckpt__remote *r, const char *link, ckpt__buf *target, ckpt__store_stat *info,
+                                    const ckpt__retry *retry, bool *dangling) {
+    ckpt_err e = ckpt__fetch_resolve(r->store, link, target, info, retry);
+    *dangling = e == CKPT_NOT_FOUND && strcmp(target->data, link) != 0;
+    if (e == CKPT_NOT_FOUND && !*dangling) {
+        target->len = 0;
+        ckpt__buf_add(target, link, strlen(link) - strlen(".symlink"));
+        (void)ckpt__buf_cstr(target);
+        e = target->err != CKPT_OK ? target->err : ckpt__fetch_stat(r->store, target->data, info, retry);
+    }
+    if (e == CKPT_OK && !ckpt__index_name_ok(target->data))
+        e = ckpt__error_set(CKPT_CORRUPT, "it leads to '%s', which is no name of a checkpoint", target->data);
+    return ckpt__error_prefix(e, "cannot follow %s%s", r->store->uri, link);
+}
+
+typedef struct ckpt__remote_lister {
+    ckpt__index          *out;
+    const char           *pattern;
+    const ckpt_name_desc *desc;
+} ckpt__remote_lister;
+
+static ckpt_err ckpt__remote_list_one(const char *name, uint64_t size, void *user) {
+    ckpt__remote_lister *l = (ckpt__remote_lister *)user;
+    ckpt__name_found found;
+    bool matches = false;
+    if (!ckpt__index_name_ok(name) || ckpt__index_find(l->out, name) >= 0) return CKPT_OK;
+    ckpt_err e = ckpt__name_match(l->pattern, l->desc, name, &matches, &found);
+    if (e != CKPT_OK || !matches) return e;
+    ckpt__index_line line;
+    memset(&line, 0, sizeof line);
+    memcpy(&line.name, &name, sizeof line.name);
+    line.t = found.t;
+    line.bytes = size;
+    line.upload = CKPT__UPLOAD_UPLOADED;
+    return ckpt__index_insert(l->out, ckpt__index_place(l->out, &line), &line);
+}
+
+// Adds to `out` the objects whose names begin with `prefix` and that the template makes, each at its place in time. A store that
+// cannot be listed holds none.
+static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, const char *pattern, const ckpt_name_desc *desc,
+                                  const ckpt__retry *retry, ckpt__index *out) {
+    ckpt__remote_lister l;
+    ckpt__retry_loop loop;
+    ckpt_err e = CKPT_OK;
+    l.out = out;
+    l.pattern = pattern;
+    l.desc = desc;
+    ckpt__retry_begin(&loop, retry, "list", prefix);
+    while (ckpt__retry_next(&loop, &e)) e = ckpt__store_run_list(r->store, prefix, ckpt__remote_list_one, &l, &loop.t);
+    return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
+}
+//------------------------------------------------------------------------------
 // >>saver      [P]  when to save, the snapshot, the order of a save, rotation, latest
 //
-// uses:    error memory platform text time name state plan codec engine file index
+// uses:    error memory platform text time name state plan codec engine file index transfer store stores fetch uploader
+//          remote
 // threads: open, *_end, save, fence, wait, close run on the owner's thread. With COPY and LAZY a writer thread
 //          runs ckpt__saver_main, which calls no hook but the allocator and state.copy. The first file that is
-//          deleted starts a sweeper that frees blocks. What stands below `lock` in ckpt__saver_shared is guarded
-//          by it, `index` too; `image` belongs to the writer from the hand-over until it is idle; all else is
-//          the owner's, or constant after open
-// states:  a save is planned -> handed over -> captured -> written -> durable -> indexed -> linked -> retired
+//          deleted starts a sweeper that frees blocks. Uploaders call ckpt__saver_uploaded and _removed on their
+//          workers. What stands below `lock` in ckpt__saver_shared is guarded by it, `index` too; who changes `index`
+//          or a ledger, or writes one, has the turn as well (ckpt__saver_enter), for which others wait; `image` belongs to
+//          the writer from the hand-over until it is idle, and uploaders read it meanwhile; all else is the owner's,
+//          or constant after open
+// states:  a save is planned -> handed over -> captured -> written -> durable -> indexed -> linked -> staged -> retired;
+//          and of what is staged: uploaded -> published -> removed by rotation in the store
 //
 // The newest save wins. `latest` and resume follow the order of saves, which is the order of time
 // unless the training loop itself went back: with `overwrite` on, or within one run, a save of an
@@ -13226,11 +25792,14 @@ typedef struct ckpt__saver_told {
 
 typedef struct ckpt__saver_shared {
     ckpt__os_mutex     lock;
+    ckpt__os_mutex     ink;             // held while the logger runs
     ckpt__os_cond      changed;         // broadcast at every change below
     // guarded by lock
     ckpt__saver_job    next;            // handed over, not yet taken
     bool               has_next, busy, uncaptured, stop;
     bool               writer_runs, sweeper_runs;
+    bool               turn;            // somebody changes the index or a ledger
+    size_t             away;            // uploads and removals that have not ended
     ckpt__error_record first, unreported;
     uint64_t           finished;        // saves that the writer has done with
     ckpt_err           ended[2];        // how the last two ended, by whether their number is odd
@@ -13240,7 +25809,9 @@ typedef struct ckpt__saver_shared {
     ckpt__os_flag      failed;          // unreported holds a failure
     ckpt__os_flag      waiting;         // something is handed over and not yet captured
     ckpt__os_flag      requested;
+    ckpt__os_flag      moving;          // something is away, or was when the owner looked last
     ckpt__os_thread    writer, sweeper;
+    uint64_t           saved, saved_bytes, uploaded, uploaded_bytes, upload_failed, removed, waited_us;
     uint64_t           done;            // bytes that the writer has written of its present file
     // the list that ckpt_saver_checkpoints hands out
     char             **paths;
@@ -13261,7 +25832,7 @@ struct ckpt_saver {
     ckpt_snapshot        snapshot;
     size_t               staging;       // most bytes that the image may have
     ckpt_ranks           ranks, named;  // named: those that stand in names, rank 0's where another rank writes
-    ckpt_logger          logger;
+    ckpt_logger          logger, hook;  // hook: the caller's, called by logger below `ink`
     ckpt_on_progress     progress;
     int                  lock_fd;
     char                *lock_path;
@@ -13271,6 +25842,7 @@ struct ckpt_saver {
     bool                 has_previous, checked, resumed;
     int64_t              last_batch;    // of the last save, -1
     uint64_t             number;        // of the last save
+    double               next_report;   // when the progress hook may hear of uploads again
     ckpt__saver_told     told[2];       // saves that the progress hook is being told of, the one being written first
     uint64_t             told_done;
     // What the save being planned holds. LAZY: the writer's from the hand-over until the bound memory is captured
@@ -13279,7 +25851,14 @@ struct ckpt_saver {
     ckpt__buf            captured;      // LAZY: values that the call has taken
     ckpt__plan           spare;         // the last plan, for its room: of whoever plans
     ckpt__image          image;
-    ckpt__index          index;         // guarded by shared->lock once the writer runs
+    ckpt__index          index;         // guarded by shared->lock once the writer runs, and by the turn
+    ckpt__remote        *remotes;       // destinations
+    int                  remote_count, remote_cap;
+    ckpt_store          *store;         // of folder's own URI, NULL: none
+    char                *bucket;        // what opens it; NULL: folder is no URI
+    char                *remote_name, *remote_latest;   // templates, NULL: none
+    ckpt__index_rule     remote_rule;
+    bool                 resume_offline, remote_varies; // remote_varies: remote_latest holds variables of time
     ckpt__os_info        index_seen;    // the index file as we wrote it
     ckpt__saver_shared  *shared;        // a pointer, so that a const saver can hand out its list
 };
@@ -13701,29 +26280,356 @@ static ckpt_err ckpt__saver_write_index(ckpt_saver *s) {
     return ckpt__error_prefix(e, "cannot update the index");
 }
 
-// A durable checkpoint gets its line, `latest` its new target, and those that rotation lets go are deleted.
-static ckpt_err ckpt__saver_publish(ckpt_saver *s, const ckpt__index_line *line, const char *latest, const char *path) {
-    ckpt__index gone;
-    ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
+//-- destinations ----------------------------------------------------------------
+
+// Whose turn it is to change the index and the ledgers. Not a lock: files are written while one has it.
+static void ckpt__saver_enter(ckpt_saver *s) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    while (sh->turn) ckpt__os_cond_wait(&sh->changed, &sh->lock);
+    sh->turn = true;
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
+static void ckpt__saver_leave(ckpt_saver *s) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    sh->turn = false;
+    ckpt__os_cond_broadcast(&sh->changed);
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
+// Keeps a failed save for close, which returns the first one ever, and one of the background for the next call that can
+// report it.
+static void ckpt__saver_note_failure(ckpt_saver *s, bool background) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__error_record r;
+    ckpt__error_take(&r);
+    ckpt__os_mutex_lock(&sh->lock);
+    if (sh->first.code == CKPT_OK) sh->first = r;
+    if (background && sh->unreported.code == CKPT_OK) {
+        sh->unreported = r;
+        ckpt__os_flag_set(&sh->failed, 1);
+    }
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
+// One more thing that an uploader will call back for, or one less.
+static void ckpt__saver_away(ckpt_saver *s, bool more) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    if (more) sh->away++;
+    else sh->away--;
+    if (more) ckpt__os_flag_set(&sh->moving, 1);
+    ckpt__os_cond_broadcast(&sh->changed);
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
+// What goes with an upload to its end.
+typedef struct ckpt__saver_upload {
+    ckpt_saver   *saver;
+    ckpt__remote *to;
+    uint64_t      number, bytes;
+} ckpt__saver_upload;
+
+// The state of a checkpoint is the one of its slowest upload. With the turn.
+static void ckpt__saver_weigh(ckpt_saver *s, uint64_t number) {
+    int at = ckpt__remote_find(&s->index, number);
+    if (at < 0) return;
+    ckpt__index_upload least = CKPT__UPLOAD_PUBLISHED;
+    for (int i = 0; i < s->remote_count; i++) {
+        int there = ckpt__remote_find(&s->remotes[i].ledger, number);
+        if (there >= 0 && s->remotes[i].ledger.lines[there].upload < least) least = s->remotes[i].ledger.lines[there].upload;
+    }
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->index.lines[at].upload = least;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// An object that rotation has let go is gone, or could not be removed, which is said once. On a worker's thread.
+static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, void *user) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)user;
+    ckpt_saver *s = up->saver;
+    (void)published;
+    bool gone = e == CKPT_OK || e == CKPT_NOT_FOUND;
+    if (!gone) (void)ckpt__error_prefix(e, "an old checkpoint could not be removed");
+    if (!gone && e != CKPT_CANCELLED) {
+        ckpt__saver_note_failure(s, !up->to->own);
+        if (up->to->own) ckpt__os_flag_set(&s->shared->failed, 1);
+    }
+    ckpt__saver_enter(s);
+    ckpt__remote_removed(up->to, name, e);
+    ckpt_err wrote = ckpt__index_write(&up->to->ledger);
+    ckpt__saver_leave(s);
+    if (wrote != CKPT_OK) ckpt__saver_note_failure(s, true);
+    if (gone) (void)ckpt__os_add64(&s->shared->removed, 1);
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__saver_away(s, false);
+}
+
+// Asks for the removal of objects: `count` names, each with its NUL.
+static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count) {
+    const char *name = names->data;
+    ckpt_err first = CKPT_OK;
+    for (size_t i = 0; i < count; i++, name += strlen(name) + 1) {
+        ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
+        ckpt_err e = up != NULL ? CKPT_OK : CKPT_NOMEM;
+        if (e == CKPT_OK) {
+            up->saver = s;
+            up->to = r;
+            ckpt__saver_away(s, true);
+            e = ckpt__uploader_remove(r->uploader, name, ckpt__saver_removed, up);
+            if (e != CKPT_OK) ckpt__saver_away(s, false);
+            if (e != CKPT_OK) ckpt__mem_free(&s->allocator, up, sizeof *up);
+        }
+        if (e == CKPT_OK) continue;
+        ckpt__saver_enter(s);
+        int at = ckpt__index_find(&r->ledger, name);
+        if (at >= 0) r->ledger.lines[at].removing = false;
+        ckpt__saver_leave(s);
+        if (first == CKPT_OK) first = e;
+    }
+    return first;
+}
+
+// Writes down how an upload has ended, and chooses what goes now: objects (`names`, `count`) and local files (`gone`).
+static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published,
+                                   ckpt__buf *names, size_t *count, ckpt__index *gone) {
+    ckpt__remote_arrived(r, number, how, published);
+    (void)ckpt__remote_inherit(r);
+    *count = ckpt__remote_choose(r, &s->remote_rule, &s->index, names);
+    ckpt_err e = ckpt__index_write(&r->ledger);
+    ckpt__saver_weigh(s, number);
     if (e == CKPT_OK) e = ckpt__index_lock(&s->index);
-    bool locked = e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__saver_merge(s);
+    if (e != CKPT_OK) return e;
+    e = ckpt__saver_merge(s);
+    if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, gone);
+    if (e == CKPT_OK) e = ckpt__saver_write_index(s);
+    ckpt__index_unlock(&s->index);
+    return e;
+}
+
+// An upload has ended. On a worker's thread.
+static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, void *user) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)user;
+    ckpt_saver *s = up->saver;
+    ckpt__saver_shared *sh = s->shared;
+    (void)name;
+    if (e != CKPT_OK && e != CKPT_CANCELLED) {
+        ckpt__saver_note_failure(s, !up->to->own);      // the owner asks its own uploader, which knows of all
+        if (up->to->own) ckpt__os_flag_set(&sh->failed, 1);
+        (void)ckpt__os_add64(&sh->upload_failed, 1);
+    } else if (e == CKPT_OK) {
+        (void)ckpt__os_add64(&sh->uploaded, 1);
+        (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
+    }
+    ckpt__buf names;
+    ckpt__index gone;
+    size_t count = 0;
+    ckpt__buf_init(&names, &s->allocator);
+    ckpt_err done = ckpt__index_init(&gone, &s->allocator, s->root);
+    ckpt__saver_enter(s);
+    if (done == CKPT_OK && e != CKPT_CANCELLED)
+        done = ckpt__saver_settle(s, up->to, up->number, e, published, &names, &count, &gone);
+    ckpt__saver_leave(s);
+    if (done == CKPT_OK) done = ckpt__saver_retire(s, &gone);
+    if (done == CKPT_OK) done = ckpt__saver_remove(s, up->to, &names, count);
+    if (done != CKPT_OK) {
+        (void)ckpt__error_prefix(done, "a checkpoint is uploaded, but not all that follows is done");
+        ckpt__saver_note_failure(s, true);
+    }
+    ckpt__index_free(&gone);
+    ckpt__buf_free(&names);
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__saver_away(s, false);
+}
+
+// The names that a checkpoint of time t has in a store, and the one of the link that leads to it ("": none).
+static ckpt_err ckpt__saver_remote_names(const ckpt_saver *s, const ckpt__remote *r, const ckpt_timestamp *t, ckpt__buf *name,
+                                         ckpt__buf *link) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, &s->allocator);
+    name->len = link->len = 0;
+    ckpt_err e = ckpt__saver_format(s, &text, s->remote_name, t);
+    if (e == CKPT_OK) e = ckpt__remote_name(r, name, ckpt__buf_cstr(&text));
+    if (e == CKPT_OK && s->remote_latest != NULL) {
+        e = ckpt__saver_format(s, &text, s->remote_latest, t);
+        ckpt__buf_text(&text, ".symlink");
+        if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : ckpt__remote_name(r, link, ckpt__buf_cstr(&text));
+    }
+    (void)ckpt__buf_cstr(link);
+    if (e == CKPT_OK) e = name->err != CKPT_OK ? name->err : link->err;
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// The template of the final names in a store: an uploader may put more around those of the saver.
+static ckpt_err ckpt__saver_remote_pattern(const ckpt_saver *s, const ckpt__remote *r, ckpt__buf *out) {
+    out->len = 0;
+    return ckpt__remote_name(r, out, s->remote_name);
+}
+
+// A checkpoint made ready for one destination.
+typedef struct ckpt__saver_parcel {
+    ckpt__buf            name, link;
+    ckpt__upload         item;
+    ckpt__saver_upload  *up;            // NULL: the uploader's by now
+    ckpt__uploader_item *ticket;        // its parts are leaving already; NULL: not
+} ckpt__saver_parcel;
+
+static void ckpt__saver_unpack(ckpt_saver *s, ckpt__saver_parcel *p) {
+    if (p->up != NULL) ckpt__mem_free(&s->allocator, p->up, sizeof *p->up);
+    p->up = NULL;
+    ckpt__buf_free(&p->name);
+    ckpt__buf_free(&p->link);
+}
+
+// ckpt__saver_unpack follows, whatever is returned.
+static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path,
+                                 ckpt__saver_parcel *p) {
+    memset(p, 0, sizeof *p);
+    ckpt__buf_init(&p->name, &s->allocator);
+    ckpt__buf_init(&p->link, &s->allocator);
+    p->up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *p->up);
+    ckpt_err e = p->up != NULL ? ckpt__saver_remote_names(s, r, &line->t, &p->name, &p->link) : CKPT_NOMEM;
+    if (e != CKPT_OK) return e;
+    ckpt__saver_enter(s);
+    int old = ckpt__index_find(&r->ledger, p->name.data);
+    p->item.overwrite = s->overwrite || s->resumed || (old >= 0 && r->ledger.lines[old].owned);
+    ckpt__saver_leave(s);
+    p->up->saver = s;
+    p->up->to = r;
+    p->up->number = line->number;
+    p->item.name = p->name.data;
+    p->item.path = path;
+    p->item.durable = true;
+    p->item.link_name = p->link.len > 0 ? p->link.data : NULL;
+    p->item.link_text = p->name.data;
+    p->item.link_order[0] = line->number;
+    p->item.done = ckpt__saver_uploaded;
+    p->item.user = p->up;
+    return CKPT_OK;
+}
+
+// Hands a durable checkpoint to one destination: noted in its ledger first, so that no object can be there unknown.
+static ckpt_err ckpt__saver_send(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, ckpt__saver_parcel *p) {
+    ckpt__saver_enter(s);
+    ckpt_err e = ckpt__remote_expect(r, line, p->name.data);
+    ckpt__saver_leave(s);
+    if (e != CKPT_OK) return e;
+    p->up->bytes = line->bytes;
+    p->item.has_crc = line->has_checksum;
+    p->item.crc = line->checksum;
+    ckpt__saver_away(s, true);
+    if (p->ticket != NULL) e = ckpt__uploader_commit(r->uploader, p->ticket, &p->item);
+    else e = ckpt__uploader_add(r->uploader, &p->item);
+    p->ticket = NULL;
+    if (e != CKPT_OK) ckpt__saver_away(s, false);
+    else p->up = NULL;
+    return e;
+}
+
+static ckpt_err ckpt__saver_stage_one(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path) {
+    ckpt__saver_parcel p;
+    ckpt_err e = ckpt__saver_pack(s, r, line, path, &p);
+    if (e == CKPT_OK) e = ckpt__saver_send(s, r, line, &p);
+    ckpt__saver_unpack(s, &p);
+    return ckpt__error_prefix(e, "cannot hand it over for %s", r->store->uri);
+}
+
+// One destination that fails does not keep the others from theirs. early: parcels that are on their way, or NULL.
+static ckpt_err ckpt__saver_stage(ckpt_saver *s, const ckpt__index_line *line, const char *path, ckpt__saver_parcel *early) {
+    ckpt__error_record first;
+    first.code = CKPT_OK;
+    for (int i = 0; i < s->remote_count; i++) {
+        ckpt__remote *r = &s->remotes[i];
+        ckpt_err e = early != NULL && early[i].ticket != NULL ? ckpt__saver_send(s, r, line, &early[i])
+                                                              : ckpt__saver_stage_one(s, r, line, path);
+        if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+    }
+    return ckpt__error_put(&first);
+}
+
+// Bytes of the image, for an uploader. The image is not touched before every ticket has ended.
+static ckpt_err ckpt__saver_read_image(void *dst, size_t size, uint64_t offset, void *user) {
+    const ckpt__image *im = (const ckpt__image *)user;
+    if (offset > im->size || size > im->size - offset)
+        return ckpt__error_set(CKPT_IO, "%zu bytes at %llu are beyond the snapshot", size, (unsigned long long)offset);
+    memcpy(dst, (const char *)im->data + offset, size);
+    return CKPT_OK;
+}
+
+// Lets the parts of a big checkpoint leave from the image while its file is being written: half the time until it is safe. No
+// object comes into being before the file has. What cannot begin early goes when the file is there.
+static ckpt__saver_parcel *ckpt__saver_begin_early(ckpt_saver *s, const ckpt__index_line *line, const char *path) {
+    ckpt__body body;
+    if (s->remote_count == 0 || s->image.size <= CKPT__SEND_WHOLE) return NULL;
+    ckpt__saver_parcel *list = (ckpt__saver_parcel *)ckpt__mem_alloc(&s->allocator, (size_t)s->remote_count * sizeof *list);
+    memset(&body, 0, sizeof body);
+    body.read = ckpt__saver_read_image;
+    body.user = &s->image;
+    body.fd = -1;
+    body.size = s->image.size;
+    for (int i = 0; i < s->remote_count && list != NULL; i++) {
+        ckpt_err e = ckpt__saver_pack(s, &s->remotes[i], line, path, &list[i]);
+        if (e == CKPT_OK) e = ckpt__uploader_begin(s->remotes[i].uploader, &list[i].item, &body, &list[i].ticket);
+        if (e != CKPT_OK) list[i].ticket = NULL;
+    }
+    return list;
+}
+
+// Gives up what was begun and has not been handed over; the thread's sentence stays.
+static void ckpt__saver_end_early(ckpt_saver *s, ckpt__saver_parcel *list) {
+    ckpt__error_record kept;
+    if (list == NULL) return;
+    ckpt__error_take(&kept);
+    for (int i = 0; i < s->remote_count; i++) {
+        if (list[i].ticket != NULL) ckpt__uploader_abandon(s->remotes[i].uploader, list[i].ticket);
+        ckpt__saver_unpack(s, &list[i]);
+    }
+    ckpt__mem_free(&s->allocator, list, (size_t)s->remote_count * sizeof *list);
+    ckpt__error_last = kept;
+}
+
+//-- after the file --------------------------------------------------------------
+
+// The line of a durable checkpoint enters the index; what rotation lets go leaves it for `gone`.
+static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, ckpt__index *gone) {
+    ckpt_err e = ckpt__index_lock(&s->index);
+    if (e != CKPT_OK) return e;
+    e = ckpt__saver_merge(s);
     if (e == CKPT_OK) {
         ckpt__os_mutex_lock(&s->shared->lock);
         e = ckpt__index_insert(&s->index, s->index.count, line);
         if (e == CKPT_OK) ckpt__index_settle(&s->index);
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
-    if (e == CKPT_OK) e = ckpt__saver_rotate(s, &gone);
+    if (e == CKPT_OK) e = ckpt__saver_rotate(s, gone);
     if (e == CKPT_OK) e = ckpt__saver_write_index(s);
-    if (locked) ckpt__index_unlock(&s->index);
+    ckpt__index_unlock(&s->index);
+    return e;
+}
+
+// A durable checkpoint gets its line, `latest` its new target, the uploaders their part, and those that rotation lets go are
+// deleted.
+static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const char *latest, const char *path,
+                                    ckpt__saver_parcel *early) {
+    ckpt__index gone;
+    if (s->remote_count > 0) line->upload = CKPT__UPLOAD_PENDING;
+    ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
+    ckpt__saver_enter(s);
+    if (e == CKPT_OK) e = ckpt__saver_enlist(s, line, &gone);
+    ckpt__saver_leave(s);
     if (e == CKPT_OK && latest != NULL) e = ckpt__error_prefix(ckpt__saver_link(s, latest, path), "cannot move %s", latest);
+    if (e == CKPT_OK) e = ckpt__saver_stage(s, line, path, early);
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone), "cannot delete an old checkpoint");
     // What could not go on stays in the index and goes with the next save.
     if (e != CKPT_OK && gone.count > 0) {
+        ckpt__saver_enter(s);
         ckpt__os_mutex_lock(&s->shared->lock);
         for (size_t i = gone.count; i > 0; i--) (void)ckpt__index_insert(&s->index, 0, &gone.lines[i - 1]);
         ckpt__os_mutex_unlock(&s->shared->lock);
+        ckpt__saver_leave(s);
     }
     ckpt__index_free(&gone);
     return e;
@@ -13994,21 +26900,6 @@ static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__eng
     return e;
 }
 
-// Keeps a failed save for close, which returns the first one ever, and one of the background for the next call that can
-// report it.
-static void ckpt__saver_note_failure(ckpt_saver *s, bool background) {
-    ckpt__saver_shared *sh = s->shared;
-    ckpt__error_record r;
-    ckpt__error_take(&r);
-    ckpt__os_mutex_lock(&sh->lock);
-    if (sh->first.code == CKPT_OK) sh->first = r;
-    if (background && sh->unreported.code == CKPT_OK) {
-        sh->unreported = r;
-        ckpt__os_flag_set(&sh->failed, 1);
-    }
-    ckpt__os_mutex_unlock(&sh->lock);
-}
-
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
 static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt_err e = job->planned || job->staged ? CKPT_OK : ckpt__saver_plan(s, job);
@@ -14022,14 +26913,19 @@ static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__en
         }
         ckpt__saver_captured(s, job);
     }
+    ckpt__saver_parcel *early = NULL;
+    if (e == CKPT_OK && job->staged && job->format.codec == NULL) early = ckpt__saver_begin_early(s, &job->line, job->path);
     if (e == CKPT_OK) e = ckpt__saver_write(s, job, work);
     ckpt__saver_captured(s, job);
     if (e != CKPT_OK) {
         (void)ckpt__error_prefix(e, "cannot save %s", job->path);
     } else {
-        e = ckpt__saver_publish(s, &job->line, job->latest, job->path);
+        (void)ckpt__os_add64(&s->shared->saved, 1);
+        (void)ckpt__os_add64(&s->shared->saved_bytes, job->line.bytes);
+        e = ckpt__saver_publish(s, &job->line, job->latest, job->path, early);
         (void)ckpt__error_prefix(e, "%s is saved, but not all that follows is done", job->path);
     }
+    ckpt__saver_end_early(s, early);
     ckpt__saver_job_free(s, job);
     return e;
 }
@@ -14115,6 +27011,25 @@ static void ckpt__saver_report(ckpt_saver *s) {
     }
 }
 
+// Tells the progress hook of the uploads, at most ten times a second.
+static void ckpt__saver_report_uploads(ckpt_saver *s) {
+    if (s->progress.fn == NULL || s->remote_count == 0 || !s->remotes[0].own || !s->writes) return;
+    double now = ckpt__os_now();
+    if (now < s->next_report) return;
+    s->next_report = now + 0.1;
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    if (sh->away == 0) ckpt__os_flag_set(&sh->moving, 0);
+    ckpt__os_mutex_unlock(&sh->lock);
+    ckpt__uploader_report(s->remotes[0].uploader);
+}
+
+// Counts the seconds that a call has blocked.
+static void ckpt__saver_waited(ckpt_saver *s, double since) {
+    double seconds = ckpt__os_now() - since;
+    if (seconds > 0) (void)ckpt__os_add64(&s->shared->waited_us, (uint64_t)(seconds * 1e6));
+}
+
 // Waits until `idle`, or (not idle) until the bound memory is free. deadline 0: for ever. False: the time was up.
 static bool ckpt__saver_await(ckpt_saver *s, bool idle, double deadline) {
     ckpt__saver_shared *sh = s->shared;
@@ -14145,15 +27060,21 @@ static ckpt_err ckpt__saver_fence(ckpt_saver *s) {
 // A failure of the background that nobody has been told of.
 static ckpt_err ckpt__saver_take_failure(ckpt_saver *s) {
     ckpt__saver_shared *sh = s->shared;
-    if (ckpt__os_flag_get(&sh->failed) == 0) return CKPT_OK;
+    bool own = s->remote_count > 0 && s->remotes[0].own && s->writes;
+    if (ckpt__os_flag_get(&sh->failed) == 0 && !own) return CKPT_OK;
     ckpt__error_record r;
     ckpt__os_mutex_lock(&sh->lock);
     r = sh->unreported;
     sh->unreported.code = CKPT_OK;
     ckpt__os_flag_set(&sh->failed, 0);
     ckpt__os_mutex_unlock(&sh->lock);
-    ckpt__error_log(&s->logger, CKPT_LOG_ERROR, "%s", r.text);
-    return ckpt__error_put(&r);
+    if (r.code != CKPT_OK) ckpt__error_log(&s->logger, CKPT_LOG_ERROR, "%s", r.text);
+    if (r.code != CKPT_OK || !own) return ckpt__error_put(&r);
+    ckpt_err e = ckpt__uploader_take_failure(s->remotes[0].uploader);
+    if (e == CKPT_OK) return e;
+    ckpt__os_flag_set(&sh->failed, 1);          // there may be more
+    ckpt__saver_note_failure(s, false);
+    return e;
 }
 
 //-- saving ----------------------------------------------------------------------
@@ -14227,6 +27148,7 @@ static ckpt_err ckpt__saver_snapshot(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__saver_job job;
     memset(&job, 0, sizeof job);
     ckpt__error_record before;
+    double begin = ckpt__os_now();
     ckpt__error_take(&before);
     (void)ckpt__saver_fence(s);
     ckpt_err e = ckpt__time_check(t);
@@ -14245,6 +27167,7 @@ static ckpt_err ckpt__saver_snapshot(ckpt_saver *s, const ckpt_timestamp *t) {
     if (e != CKPT_OK) ckpt__saver_note_failure(s, false);
     else ckpt__error_last = before;         // what went wrong on the way and did not matter is nobody's last failure
     ckpt__saver_job_free(s, &job);
+    ckpt__saver_waited(s, begin);
     return e;
 }
 
@@ -14276,12 +27199,25 @@ static ckpt_err ckpt__saver_check_conflicts(const char *folder, const char *form
     return e == CKPT_EXISTS ? ckpt__error_prefix(e, "%s", folder) : e;
 }
 
+// The same of a store: what its latest named when the saver was opened must not be of a later time, or the run that it belongs to
+// would seem to go back. Saving on would also publish over it.
+static ckpt_err ckpt__saver_check_newest(const ckpt_saver *s, const ckpt__remote *r, const ckpt_name_desc *d) {
+    ckpt__buf pattern;
+    if (r->newest == NULL) return CKPT_OK;
+    ckpt__buf_init(&pattern, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_pattern(s, r, &pattern);
+    if (e == CKPT_OK) e = ckpt__name_conflict(pattern.data, d, r->newest);
+    ckpt__buf_free(&pattern);
+    return e == CKPT_EXISTS ? ckpt__error_prefix(e, "%s", r->store->uri) : e;
+}
+
 // Before the first checkpoint: is the folder free for this run? A resumed run has looked already.
 static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
     if (s->writes && !s->overwrite && !s->resumed) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, t);
         ckpt_err e = ckpt__time_check(t);
         if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->allocator);
+        for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_check_newest(s, &s->remotes[i], &d);
         if (e != CKPT_OK) {
             ckpt__saver_note_failure(s, false);
             return e;
@@ -14328,6 +27264,7 @@ static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due
     ckpt_err e = CKPT_OK;
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
+    ckpt__saver_report_uploads(s);
     if (!s->checked) e = ckpt__saver_first(s, t);
     if (e != CKPT_OK) return e;
     bool asked = ckpt__os_flag_swap(&s->shared->requested, 0) != 0;
@@ -14350,6 +27287,7 @@ static ckpt_err ckpt__saver_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_e
     const ckpt__saver_shared *sh = s->shared;
     bool quiet = s->checked && s->told[0].name == NULL && ckpt__os_flag_get(&sh->requested) == 0 &&
                  ckpt__os_flag_get(&sh->failed) == 0 && ckpt__os_flag_get(&sh->waiting) == 0;
+    if (s->progress.fn != NULL && ckpt__os_flag_get(&sh->moving) != 0) ckpt__saver_report_uploads(s);
     return due || !quiet ? ckpt__saver_act(s, t, due) : CKPT_OK;
 }
 
@@ -14375,7 +27313,7 @@ static ckpt_err ckpt__saver_set_best(ckpt_saver *s, const char *text) {
     if (text == NULL || text[0] == 0) return CKPT_OK;
     if (!ckpt__txt_starts(text, "min:") && !ckpt__txt_starts(text, "max:"))
         return ckpt__error_set(CKPT_ARG, "keep_best '%s' begins with neither 'min:' nor 'max:'", text);
-    s->rule.best = text[1] == 'i' ? -1 : 1;
+    s->rule.best = s->remote_rule.best = text[1] == 'i' ? -1 : 1;
     s->best = ckpt__mem_copy_text(&s->allocator, text + 4);
     if (s->best == NULL) return CKPT_NOMEM;
     int at = ckpt__state_find(s->state, s->best);
@@ -14394,21 +27332,75 @@ static ckpt_err ckpt__saver_check_numbers(const ckpt_saver_desc *d) {
         return ckpt__error_set(CKPT_ARG, "num_checkpoints_to_keep is %d; it can be CKPT_KEEP_ALL (0), CKPT_KEEP_NONE (-1) or a "
                                "count", d->num_checkpoints_to_keep);
     if (d->keep_every < 0) return ckpt__error_set(CKPT_ARG, "keep_every is %d", d->keep_every);
+    if (d->num_remote_to_keep < 0)
+        return ckpt__error_set(CKPT_ARG, "num_remote_to_keep is %d; it can be CKPT_KEEP_ALL (0) or a count",
+                               d->num_remote_to_keep);
+    if (d->num_concurrent_uploads < 0 || d->num_attempts < 0)
+        return ckpt__error_set(CKPT_ARG, "num_concurrent_uploads is %d, num_attempts %d", d->num_concurrent_uploads,
+                               d->num_attempts);
+    if (d->uploaders_count < 0 || (d->uploaders_count > 0 && d->uploaders == NULL))
+        return ckpt__error_set(CKPT_ARG, "uploaders_count is %d%s", d->uploaders_count,
+                               d->uploaders_count > 0 ? ", but uploaders is NULL" : "");
+    for (int i = 0; i < d->uploaders_count; i++) {
+        if (d->uploaders[i] == NULL) return ckpt__error_set(CKPT_ARG, "uploaders[%d] is NULL", i);
+    }
     if (d->batches_per_epoch < 0) return ckpt__error_set(CKPT_ARG, "batches_per_epoch is %lld", (long long)d->batches_per_epoch);
     if ((int)d->snapshot < 0 || (int)d->snapshot > (int)CKPT_SNAPSHOT_LAZY)
         return ckpt__error_set(CKPT_ARG, "snapshot is %d, which is none of ckpt_snapshot", (int)d->snapshot);
     return CKPT_OK;
 }
 
-// Resolves the names: everything but the variables of time is fixed from here on.
-static ckpt_err ckpt__saver_set_names(ckpt_saver *s, const ckpt_saver_desc *d) {
-    const char *folder = d->folder != NULL ? d->folder : "{run_name}/checkpoints";
+// A template of names in stores: the one given, else derived; NULL when it is switched off.
+static ckpt_err ckpt__saver_remote_template(ckpt_saver *s, char **out, const char *given, const char *folder, const char *file) {
+    ckpt__buf name;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt_err e = CKPT_OK;
+    *out = NULL;
+    if (given != NULL) ckpt__buf_text(&name, given + strspn(given, "/"));
+    else e = ckpt__remote_derive(&name, folder, file);
+    const char *text = ckpt__buf_cstr(&name);
+    text += strspn(text, "/");
+    if (e == CKPT_OK) e = name.err;
+    if (e == CKPT_OK && text[0] != 0 && (*out = ckpt__mem_copy_text(&s->allocator, text)) == NULL) e = CKPT_NOMEM;
+    ckpt__buf_free(&name);
+    return e;
+}
+
+// Does a template of names in stores make names that stores take, of a kind of file that can be read again?
+static ckpt_err ckpt__saver_check_remote(const ckpt_saver *s, const char *what, const char *format, bool used) {
+    ckpt__buf name;
+    ckpt__file_format kind;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    ckpt_err e = ckpt__saver_format(s, &name, format, &t);
+    const char *text = ckpt__buf_cstr(&name);
+    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__file_format_of(text, &kind), "%s", what);
+    if (e == CKPT_OK && used && (!ckpt__index_name_ok(text) || !ckpt__txt_utf8(text, name.len)))
+        e = ckpt__error_set(CKPT_ARG, "%s '%s' gives '%s': an object needs a name below its bucket, UTF-8, without '..'", what,
+                            format, text);
+    ckpt__buf_free(&name);
+    return e;
+}
+
+static ckpt_err ckpt__saver_set_remote_names(ckpt_saver *s, const ckpt_saver_desc *d, const char *folder, const char *filename,
+                                             const char *latest) {
+    bool used = s->bucket != NULL || d->uploaders_count > 0;
+    ckpt_err e = ckpt__saver_remote_template(s, &s->remote_name, d->remote_file_name, folder, filename);
+    if (e == CKPT_OK && (d->latest_remote_file_name != NULL || latest[strspn(latest, "/")] != 0))
+        e = ckpt__saver_remote_template(s, &s->remote_latest, d->latest_remote_file_name, folder, latest);
+    if (e == CKPT_OK && s->remote_name != NULL) e = ckpt__saver_check_remote(s, "remote_file_name", s->remote_name, used);
+    if (e == CKPT_OK && s->remote_latest != NULL) {
+        e = ckpt__saver_check_remote(s, "latest_remote_file_name", s->remote_latest, used);
+        if (e == CKPT_OK) e = ckpt__saver_varies(s, s->remote_latest, &s->remote_varies);
+    }
+    return e;
+}
+
+// Resolves the names: everything but the variables of time is fixed from here on. `folder` is a local path by now, `given`
+// what it came from.
+static ckpt_err ckpt__saver_set_local_names(ckpt_saver *s, const ckpt_saver_desc *d, const char *folder, const char *given) {
     const char *filename = d->filename != NULL ? d->filename : "ep{epoch}-ba{batch}-rank{rank}.pt";
     const char *latest = d->latest_filename != NULL ? d->latest_filename : "latest-rank{rank}.pt";
-    ckpt__uri uri;
-    ckpt__txt_uri(&uri, folder);
-    if (uri.backend[0] != 0)
-        return ckpt__error_set(CKPT_UNSUPPORTED, "folder '%s' is a URI: this version saves to local folders only", folder);
     if (filename[strspn(filename, "/")] == 0) return ckpt__error_set(CKPT_ARG, "filename is empty: a checkpoint needs a name");
     ckpt__buf name;
     ckpt__buf_init(&name, &s->allocator);
@@ -14426,7 +27418,23 @@ static ckpt_err ckpt__saver_set_names(ckpt_saver *s, const ckpt_saver_desc *d) {
         e = ckpt__saver_template(s, &s->latest, folder + rest, latest);
         if (e == CKPT_OK) e = ckpt__saver_check_latest(s);
     }
+    if (e == CKPT_OK) e = ckpt__saver_set_remote_names(s, d, given, filename, latest);
     ckpt__buf_free(&name);
+    return e;
+}
+
+// Of a URI the path is the local folder (Composer; "." for none), and the rest is where files go from there.
+static ckpt_err ckpt__saver_set_names(ckpt_saver *s, const ckpt_saver_desc *d) {
+    const char *folder = d->folder != NULL ? d->folder : "{run_name}/checkpoints";
+    if (!ckpt__stores_is_uri(folder)) return ckpt__saver_set_local_names(s, d, folder, folder);
+    ckpt__buf bucket, path;
+    ckpt__buf_init(&bucket, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = ckpt__remote_split(folder, &bucket, &path);
+    if (e == CKPT_OK && (s->bucket = ckpt__mem_copy_text(&s->allocator, bucket.data)) == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) e = ckpt__saver_set_local_names(s, d, path.len > 0 ? path.data : ".", path.data);
+    ckpt__buf_free(&bucket);
+    ckpt__buf_free(&path);
     return e;
 }
 
@@ -14512,6 +27520,169 @@ static ckpt_err ckpt__saver_prepare(ckpt_saver *s) {
     return CKPT_OK;
 }
 
+//-- opening the destinations ----------------------------------------------------
+
+// A file:// bucket that holds the folder itself would have each file uploaded over itself.
+static ckpt_err ckpt__saver_check_apart(const ckpt_saver *s) {
+    ckpt__buf real, there;
+    ckpt__uri uri;
+    ckpt__txt_uri(&uri, s->bucket);
+    if (strcmp(uri.backend, "file") != 0) return CKPT_OK;
+    ckpt__buf_init(&real, &s->allocator);
+    ckpt__buf_init(&there, &s->allocator);
+    ckpt__buf_fmt(&there, "/%s", s->root);
+    bool same = there.err == CKPT_OK && ckpt__os_exists(there.data) && ckpt__os_realpath(&real, s->root) == CKPT_OK;
+    if (same) {
+        ckpt__buf other;
+        ckpt__buf_init(&other, &s->allocator);
+        same = ckpt__os_realpath(&other, there.data) == CKPT_OK && strcmp(other.data, real.data) == 0;
+        ckpt__buf_free(&other);
+    }
+    ckpt_err e = CKPT_OK;
+    if (same)
+        e = ckpt__error_set(CKPT_ARG, "the local folder of this URI, relative to the working directory, is %s itself: give a "
+                            "local folder, and the bucket as one of `uploaders`", real.data);
+    ckpt__buf_free(&real);
+    ckpt__buf_free(&there);
+    return e;
+}
+
+// The folder's own uploader, on the folder's own store. It takes up what an earlier process left.
+static ckpt_err ckpt__saver_open_uploader(ckpt_saver *s, const ckpt_saver_desc *d, ckpt_uploader **out) {
+    ckpt_uploader_desc u;
+    ckpt__buf staging;
+    memset(&u, 0, sizeof u);
+    ckpt__buf_init(&staging, &s->allocator);
+    ckpt__os_path_join(&staging, s->root, ".ckpt-staging");
+    u.store = s->store;
+    u.num_concurrent_uploads = d->num_concurrent_uploads;
+    u.num_attempts = d->num_attempts;
+    u.upload_staging_folder = d->upload_staging_folder != NULL ? d->upload_staging_folder : ckpt__buf_cstr(&staging);
+    u.run_name = s->run_name;
+    u.event_file = d->event_file;
+    u.ranks = s->ranks;
+    u.logger = s->logger;
+    u.progress = d->progress;
+    u.allocator = d->allocator;
+    ckpt_err e = staging.err != CKPT_OK ? staging.err : ckpt__uploader_open(out, &u);
+    ckpt__buf_free(&staging);
+    return e;
+}
+
+// How many of the destinations so far have a store of that URI; the user's own stores need not be told apart by it.
+static int ckpt__saver_count_stores(const ckpt_saver *s, const ckpt_store *store, bool *same) {
+    int count = 0;
+    *same = false;
+    for (int i = 0; i < s->remote_count; i++) {
+        const ckpt_store *other = s->remotes[i].store;
+        if (strcmp(other->uri, store->uri) != 0) continue;
+        count++;
+        *same = *same || other == store || !ckpt__txt_starts(store->uri, "custom:");
+    }
+    return count;
+}
+
+// Adds a destination; the same one twice counts once, as in Composer.
+static ckpt_err ckpt__saver_add_remote(ckpt_saver *s, ckpt_uploader *u, bool own) {
+    ckpt_store *store = u != NULL ? ckpt__uploader_store(u) : s->store;
+    bool same = false;
+    int twins = ckpt__saver_count_stores(s, store, &same);
+    if (same) {
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "two destinations are %s: one of them is enough", store->uri);
+        return CKPT_OK;
+    }
+    ckpt__remote *r = &s->remotes[s->remote_count++];
+    r->uploader = u;
+    r->store = store;
+    r->own = own;
+    if (!s->writes) return ckpt__index_init(&r->ledger, &s->allocator, s->root);
+    if (!own) {
+        ckpt_err e = ckpt__uploader_resume(u, s->root);
+        if (e != CKPT_OK) return e;
+    }
+    return ckpt__remote_enter(r, twins, s->root, s->best, &s->allocator);
+}
+
+// What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again.
+static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, ckpt__index_line *l) {
+    ckpt__store_stat info;
+    bool failed = false;
+    if (ckpt__remote_is_queued(r, l->name, &failed)) {
+        l->inherited = r->inherits = true;
+        return CKPT_OK;
+    }
+    ckpt_err e = ckpt__fetch_stat(r->store, l->name, &info, ckpt__remote_retry(r));
+    if (e == CKPT_OK && info.size == l->bytes) l->upload = CKPT__UPLOAD_UPLOADED;
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
+    int at = ckpt__remote_find(&s->index, l->number);
+    if (l->upload == CKPT__UPLOAD_UPLOADED || at < 0) return CKPT_OK;
+    ckpt__buf path;
+    ckpt__index_line line = s->index.lines[at];
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__index_path(&path, &s->index, line.name);
+    e = path.err;
+    if (e == CKPT_OK && ckpt__os_exists(path.data)) e = ckpt__saver_stage_one(s, r, &line, path.data);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Puts the ledger in order after an earlier process, and looks what the store's latest names. Failures here are for the log:
+// resume and the uploads themselves meet them again.
+static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
+    ckpt__buf name, link;
+    ckpt__store_stat info;
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    bool dangling = false;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
+    r->links = e == CKPT_OK && link.len > 0;
+    for (size_t i = r->ledger.count; i > 0 && e == CKPT_OK; i--) {
+        ckpt__index_line *l = &r->ledger.lines[i - 1];
+        if (l->upload < CKPT__UPLOAD_UPLOADED) e = ckpt__saver_take_up_line(s, r, l);
+    }
+    bool looks = e == CKPT_OK && r->links && !s->remote_varies && !s->overwrite;
+    if (looks) e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
+    if (looks && e == CKPT_OK && (r->newest = ckpt__mem_copy_text(&s->allocator, name.data)) == NULL) e = CKPT_NOMEM;
+    if (looks && (e == CKPT_NOT_FOUND || e == CKPT_CORRUPT)) e = CKPT_OK;
+    if (e != CKPT_OK && e != CKPT_NOMEM)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "it could not be seen what %s holds: %s", r->store->uri,
+                        ckpt__error_last.text);
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
+static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d) {
+    int most = d->uploaders_count + 1;
+    if (s->remote_name == NULL || (s->store == NULL && d->uploaders_count == 0)) return CKPT_OK;
+    s->remotes = (ckpt__remote *)ckpt__mem_alloc(&s->allocator, (size_t)most * sizeof *s->remotes);
+    if (s->remotes == NULL) return CKPT_NOMEM;
+    s->remote_cap = most;
+    ckpt_err e = CKPT_OK;
+    if (s->store != NULL) {
+        ckpt_uploader *u = NULL;
+        e = s->writes ? ckpt__saver_check_apart(s) : CKPT_OK;
+        if (e == CKPT_OK && s->writes) e = ckpt__saver_open_uploader(s, d, &u);
+        if (e == CKPT_OK) e = ckpt__saver_add_remote(s, u, true);
+        ckpt__os_flag_set(&s->shared->moving, s->writes);
+    }
+    for (int i = 0; i < d->uploaders_count && e == CKPT_OK; i++) e = ckpt__saver_add_remote(s, d->uploaders[i], false);
+    s->rule.uploaded = s->rule.keep == CKPT_KEEP_NONE;
+    for (int i = 0; i < s->remote_count && e == CKPT_OK && s->writes; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
+    return e;
+}
+
+static void ckpt__saver_close_remotes(ckpt_saver *s) {
+    for (int i = 0; i < s->remote_count; i++) {
+        if (s->remotes[i].own && s->remotes[i].uploader != NULL) (void)ckpt__uploader_close(s->remotes[i].uploader, 0.001);
+        ckpt__index_free(&s->remotes[i].ledger);
+        ckpt__mem_free_text(&s->allocator, s->remotes[i].newest);
+    }
+    ckpt__mem_free(&s->allocator, s->remotes, (size_t)s->remote_cap * sizeof *s->remotes);
+    ckpt__store_close(s->store);
+}
+
 static void ckpt__saver_log_desc(const ckpt_saver *s, const ckpt_saver_desc *d) {
     static const char *const modes[] = { "none", "copy", "lazy" };
     const char *interval = d->should_save != NULL ? "(callback)" : d->save_interval != NULL ? d->save_interval : "1ep";
@@ -14523,7 +27694,11 @@ static void ckpt__saver_log_desc(const ckpt_saver *s, const ckpt_saver_desc *d) 
                     s->overwrite, s->rule.keep, s->rule.every, d->keep_best != NULL ? d->keep_best : "(none)", s->weights_only,
                     s->ignore_count, modes[s->snapshot],
                     (unsigned long long)d->max_staging_bytes);
-    if (s->rule.keep == CKPT_KEEP_NONE)
+    for (int i = 0; i < s->remote_count; i++)
+        ckpt__error_log(&s->logger, CKPT_LOG_INFO, "saver: uploads to %s%s, latest %s.symlink, keeps %d there",
+                        s->remotes[i].store->uri, s->remote_name, s->remote_latest != NULL ? s->remote_latest : "(none)",
+                        s->remote_rule.keep);
+    if (s->rule.keep == CKPT_KEEP_NONE && s->remote_count == 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "CKPT_KEEP_NONE: each checkpoint in %s is deleted as soon as it is written",
                         s->root);
 }
@@ -14531,6 +27706,7 @@ static void ckpt__saver_log_desc(const ckpt_saver *s, const ckpt_saver_desc *d) 
 static void ckpt__saver_free(ckpt_saver *s) {
     ckpt_allocator a = s->allocator;
     ckpt__saver_shared *sh = s->shared;
+    ckpt__saver_close_remotes(s);
     if (sh != NULL) {
         ckpt__os_mutex_lock(&sh->lock);
         sh->stop = true;
@@ -14541,9 +27717,13 @@ static void ckpt__saver_free(ckpt_saver *s) {
         for (size_t i = 0; i < sh->path_count; i++) ckpt__mem_free_text(&a, sh->paths[i]);
         ckpt__mem_free(&a, sh->paths, sh->path_cap * sizeof *sh->paths);
         ckpt__os_cond_free(&sh->changed);
+        ckpt__os_mutex_free(&sh->ink);
         ckpt__os_mutex_free(&sh->lock);
         ckpt__mem_free(&a, sh, sizeof *sh);
     }
+    ckpt__mem_free_text(&a, s->bucket);
+    ckpt__mem_free_text(&a, s->remote_name);
+    ckpt__mem_free_text(&a, s->remote_latest);
     if (s->lock_fd >= 0) ckpt__os_unlock(s->lock_fd, s->lock_path);
     for (int i = 0; i < s->ignore_count; i++) ckpt__mem_free_text(&a, s->ignore[i]);
     ckpt__mem_free(&a, s->ignore, (size_t)s->ignore_count * sizeof *s->ignore);
@@ -14568,17 +27748,35 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__mem_free(&a, s, sizeof *s);
 }
 
+// The caller's logger, for one thread at a time: the saver's uploader has things to say as well.
+static void ckpt__saver_log(ckpt_log_level level, const char *msg, void *user) {
+    ckpt_saver *s = (ckpt_saver *)user;
+    ckpt__os_mutex_lock(&s->shared->ink);
+    s->hook.fn(level, msg, s->hook.user);
+    ckpt__os_mutex_unlock(&s->shared->ink);
+}
+
 static ckpt_err ckpt__saver_make_shared(ckpt_saver *s) {
     ckpt__saver_shared *sh = (ckpt__saver_shared *)ckpt__mem_alloc(&s->allocator, sizeof *sh);
     if (sh == NULL) return CKPT_NOMEM;
     ckpt_err e = ckpt__os_mutex_init(&sh->lock);
     if (e == CKPT_OK) {
-        e = ckpt__os_cond_init(&sh->changed);
+        e = ckpt__os_mutex_init(&sh->ink);
         if (e != CKPT_OK) ckpt__os_mutex_free(&sh->lock);
     }
-    if (e == CKPT_OK) s->shared = sh;
-    else ckpt__mem_free(&s->allocator, sh, sizeof *sh);
-    return e;
+    if (e == CKPT_OK) {
+        e = ckpt__os_cond_init(&sh->changed);
+        if (e != CKPT_OK) ckpt__os_mutex_free(&sh->lock);
+        if (e != CKPT_OK) ckpt__os_mutex_free(&sh->ink);
+    }
+    if (e != CKPT_OK) {
+        ckpt__mem_free(&s->allocator, sh, sizeof *sh);
+        return e;
+    }
+    s->shared = sh;
+    if (s->hook.fn != NULL) s->logger.fn = ckpt__saver_log;
+    s->logger.user = s;
+    return CKPT_OK;
 }
 
 // All of opening. The saver is freed by the caller after a failure.
@@ -14597,9 +27795,11 @@ static ckpt_err ckpt__saver_open(ckpt_saver *s, const ckpt_saver_desc *d) {
                                      d->batches_per_epoch);
     if (e == CKPT_OK) e = ckpt__saver_set_names(s, d);
     if (e != CKPT_OK) return e;
-    e = ckpt__index_init(&s->index, &s->allocator, s->root);
+    if (s->bucket != NULL && s->remote_name != NULL) e = ckpt__stores_open(&s->store, s->bucket, d->store_desc);
+    if (e == CKPT_OK) e = ckpt__index_init(&s->index, &s->allocator, s->root);
     s->index.best = s->best;
     if (e == CKPT_OK && s->writes) e = ckpt__saver_enter_folder(s);
+    if (e == CKPT_OK) e = ckpt__saver_open_remotes(s, d);
     if (e == CKPT_OK) e = ckpt__saver_prepare(s);
     if (e == CKPT_OK && s->writes && s->snapshot != CKPT_SNAPSHOT_NONE) {
         e = ckpt__os_thread_start(&s->shared->writer, ckpt__saver_main, s);
@@ -14617,13 +27817,17 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     s->state = d->state;
     s->rule.keep = d->num_checkpoints_to_keep;
     s->rule.every = d->keep_every;
+    s->remote_rule.keep = d->num_remote_to_keep;
+    s->remote_rule.every = d->keep_every;
+    s->remote_rule.uploaded = true;
+    s->resume_offline = d->resume_offline;
     s->should_save = d->should_save;
     s->should_save_user = d->should_save_user;
     s->overwrite = d->overwrite;
     s->weights_only = d->weights_only;
     s->snapshot = d->snapshot;
     s->staging = d->max_staging_bytes != 0 ? d->max_staging_bytes : SIZE_MAX;
-    s->logger = d->logger;
+    s->hook = d->logger;
     s->progress = d->progress;
     s->lock_fd = -1;
     s->last_batch = -1;
@@ -14634,11 +27838,73 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     return s;
 }
 
+// Waits until nothing is away. False: the time was up.
+static bool ckpt__saver_await_uploads(ckpt_saver *s, double deadline) {
+    ckpt__saver_shared *sh = s->shared;
+    for (;;) {
+        double slice = ckpt__os_now() + 0.1;
+        double until = deadline > 0 && deadline < slice ? deadline : slice;
+        ckpt__os_mutex_lock(&sh->lock);
+        bool more = true;
+        while (sh->away > 0 && more) more = ckpt__os_cond_wait_until(&sh->changed, &sh->lock, until);
+        bool done = sh->away == 0;
+        ckpt__os_mutex_unlock(&sh->lock);
+        ckpt__saver_report_uploads(s);
+        if (done) return true;
+        if (deadline > 0 && ckpt__os_now() >= deadline) return false;
+    }
+}
+
+// Waits until a destination has ended all that an earlier process left. Failures of our own uploader are kept for the next
+// report; those of another's are its owner's.
+static ckpt_err ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double deadline) {
+    for (;;) {
+        double left = deadline > 0 ? deadline - ckpt__os_now() : 0;
+        if (r->own) {
+            ckpt_err e = ckpt__uploader_wait(r->uploader, deadline > 0 && left < 0.001 ? 0.001 : left);
+            if (e != CKPT_OK && e != CKPT_TIMEOUT) ckpt__saver_note_failure(s, true);
+            return e == CKPT_TIMEOUT ? e : CKPT_OK;
+        }
+        bool queued = false, failed = false;
+        ckpt__saver_enter(s);
+        for (size_t i = 0; i < r->ledger.count && !queued; i++) {
+            const ckpt__index_line *l = &r->ledger.lines[i];
+            queued = l->inherited && ckpt__remote_is_queued(r, l->name, &failed);
+        }
+        ckpt__saver_leave(s);
+        if (!queued) return CKPT_OK;
+        if (deadline > 0 && left <= 0) return CKPT_TIMEOUT;
+        ckpt__os_sleep(0.01);
+    }
+}
+
+// What an earlier process left is waited for as well; how it ended enters the ledgers.
+static ckpt_err ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
+        ckpt__remote *r = &s->remotes[i];
+        if (r->uploader == NULL || (!r->own && !r->inherits)) continue;
+        e = ckpt__saver_await_left(s, r, deadline);
+        ckpt__saver_enter(s);
+        bool changed = ckpt__remote_inherit(r);
+        for (size_t k = 0; k < r->ledger.count && changed; k++) ckpt__saver_weigh(s, r->ledger.lines[k].number);
+        if (changed && ckpt__index_write(&r->ledger) != CKPT_OK) ckpt__saver_note_failure(s, true);
+        ckpt__saver_leave(s);
+    }
+    return e;
+}
+
 static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
-    double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
+    double begin = ckpt__os_now(), deadline = timeout_s > 0 && timeout_s < 1e9 ? begin + timeout_s : 0;
+    ckpt_err e = CKPT_OK;
     if (!ckpt__saver_await(s, true, deadline))
-        return ckpt__error_set(CKPT_TIMEOUT, "a checkpoint in %s is still being written after %g s", s->root, timeout_s);
-    return CKPT_OK;
+        e = ckpt__error_set(CKPT_TIMEOUT, "a checkpoint in %s is still being written after %g s", s->root, timeout_s);
+    if (e == CKPT_OK && s->remote_count > 0 && s->writes &&
+        (!ckpt__saver_await_uploads(s, deadline) || ckpt__saver_await_inherited(s, deadline) != CKPT_OK ||
+         !ckpt__saver_await_uploads(s, deadline)))
+        e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being uploaded after %g s", s->root, timeout_s);
+    ckpt__saver_waited(s, begin);
+    return e;
 }
 
 // Makes the list that ckpt_saver_checkpoints hands out. Returns how many, -1 without memory.
@@ -14662,11 +27928,30 @@ static int ckpt__saver_list(const ckpt_saver *s) {
     return e == CKPT_OK ? (int)sh->path_count : -1;
 }
 
+static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
+    ckpt__saver_shared *sh = s->shared;
+    out->saved = ckpt__os_load64(&sh->saved);
+    out->saved_bytes = ckpt__os_load64(&sh->saved_bytes);
+    out->uploaded = ckpt__os_load64(&sh->uploaded);
+    out->uploaded_bytes = ckpt__os_load64(&sh->uploaded_bytes);
+    out->failed = ckpt__os_load64(&sh->upload_failed);
+    out->removed = ckpt__os_load64(&sh->removed);
+    out->waited_s = (double)ckpt__os_load64(&sh->waited_us) * 1e-6;
+    ckpt__os_mutex_lock(&sh->lock);
+    out->pending = sh->away;
+    ckpt__os_mutex_unlock(&sh->lock);
+    if (s->remote_count == 0 || !s->remotes[0].own || s->remotes[0].uploader == NULL) return;
+    ckpt_transfer_stats t;
+    ckpt__uploader_stats(s->remotes[0].uploader, &t);
+    out->requests = t.requests;
+    out->retries = t.retries;
+    out->stalled_s = t.stalled_s;
+}
 
 //------------------------------------------------------------------------------
-// >>loader     [Q]  from a load_path to a filled state: names, links, the file behind them
+// >>loader     [Q]  from a load_path to a filled state: names, links, the file behind them, fetched if need be
 //
-// uses:    error memory platform text name engine file
+// uses:    error memory platform text name engine file store stores fetch remote
 // threads: the caller's
 //
 // A path is followed as Composer follows it, with the holes closed: the text of a ".symlink" file is
@@ -14682,7 +27967,7 @@ static ckpt_err ckpt__loader_check_local(const char *path) {
     ckpt__txt_uri(&uri, path);
     if (uri.backend[0] == 0) return CKPT_OK;
     if (!uri.known) return ckpt__error_set(CKPT_ARG, "%s is neither a local path nor a URI of a store that is known", path);
-    return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a URI, and this version reads local paths only: fetch it first", path);
+    return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a URI, and only a local path will do here: fetch it first", path);
 }
 
 // Reads a small file without what is blank at either end.
@@ -14793,20 +28078,130 @@ static ckpt_err ckpt__loader_resolve(ckpt__buf *out, const char *asked) {
     return ckpt__loader_follow(out, asked, true);
 }
 
-// The file name that a load_path means: {run_name} filled in, and the ranks, which are 0 for a file that all ranks load.
-static ckpt_err ckpt__loader_path(ckpt__buf *out, const ckpt_load_desc *desc) {
+//-- stores ----------------------------------------------------------------------
+
+// A checkpoint on the local disk: where it lies, or a temporary copy of what a store has.
+typedef struct ckpt__loader_local {
+    ckpt__buf path;
+    bool      fetched;
+} ckpt__loader_local;
+
+static void ckpt__loader_local_init(ckpt__loader_local *l, const ckpt_allocator *a) {
+    ckpt__buf_init(&l->path, a);
+    l->fetched = false;
+}
+
+// Removes what was fetched; the thread's sentence stays.
+static void ckpt__loader_local_free(ckpt__loader_local *l) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (l->fetched) (void)ckpt__os_remove(l->path.data);
+    ckpt__error_last = kept;
+    ckpt__buf_free(&l->path);
+}
+
+// An open store and a name in it, from a URI or from a store that was given.
+typedef struct ckpt__loader_source {
+    ckpt_store      *store;
+    bool             own;
+    ckpt__buf        name, target;      // what was asked for, and the object that it leads to
+    ckpt__store_stat info;
+} ckpt__loader_source;
+
+static void ckpt__loader_source_free(ckpt__loader_source *src) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (src->own) ckpt__store_close(src->store);
+    ckpt__error_last = kept;
+    ckpt__buf_free(&src->name);
+    ckpt__buf_free(&src->target);
+}
+
+// Opens what a path names; ckpt__loader_source_free follows, whatever is returned. With a store given, the path of a URI is the
+// name (Composer's loading with load_object_store).
+static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *path, ckpt_store *store,
+                                         const ckpt_store_desc *desc, const ckpt_allocator *a) {
+    ckpt__buf bucket;
+    ckpt__uri uri;
+    memset(src, 0, sizeof *src);
+    ckpt__buf_init(&src->name, a);
+    ckpt__buf_init(&src->target, a);
+    ckpt__buf_init(&bucket, a);
+    src->store = store;
+    ckpt__txt_uri(&uri, path);
+    ckpt_err e = CKPT_OK;
+    if (uri.backend[0] != 0 && !uri.known) e = ckpt__loader_check_local(path);
+    else if (uri.backend[0] != 0) e = ckpt__remote_split(path, &bucket, &src->name);
+    else ckpt__buf_text(&src->name, path);
+    const char *name = ckpt__buf_cstr(&src->name);
+    if (e == CKPT_OK) e = src->name.err;
+    if (e == CKPT_OK && name[0] == 0) e = ckpt__error_set(CKPT_ARG, "'%s' is not the URI of an object", path);
+    if (e == CKPT_OK && store == NULL) {
+        e = ckpt__stores_open(&src->store, bucket.data, desc);
+        src->own = e == CKPT_OK;
+    }
+    if (e == CKPT_OK)
+        e = ckpt__error_prefix(ckpt__remote_follow(src->store, name, &src->target, &src->info, NULL), "cannot find %s in %s",
+                               name, src->store->uri);
+    ckpt__buf_free(&bucket);
+    return e;
+}
+
+// Brings what a path names to the local disk. An object of a file:// store is used where it lies.
+static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ckpt_store *store, const ckpt_store_desc *desc,
+                                   const ckpt_on_progress *progress) {
+    ckpt__loader_source src;
+    ckpt__buf near;
+    ckpt_err e = ckpt__loader_source_open(&src, path, store, desc, &out->path.allocator);
+    ckpt__buf_init(&near, &out->path.allocator);
+    if (e == CKPT_OK && strcmp(src.store->table->scheme, "file") == 0) {
+        e = ckpt__store_path(src.store, src.target.data, true, &near);
+        ckpt__buf_text(&out->path, ckpt__buf_cstr(&near));
+        (void)ckpt__buf_cstr(&out->path);
+        if (e == CKPT_OK) e = out->path.err;
+    } else if (e == CKPT_OK) {
+        const char *dir = ckpt__os_env("TMPDIR");
+        ckpt__fetch f;
+        memset(&f, 0, sizeof f);
+        ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", ckpt__os_path_base(src.target.data));
+        e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(&out->path, ckpt__buf_cstr(&near));
+        f.store = src.store;
+        f.name = src.target.data;
+        f.destination = out->path.data;
+        f.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
+        f.known = &src.info;
+        if (e == CKPT_OK) e = ckpt__fetch_run(&f);
+        out->fetched = e == CKPT_OK;
+    }
+    ckpt__buf_free(&near);
+    ckpt__loader_source_free(&src);
+    return e;
+}
+
+// Brings a path of a tool to the local disk: followed through links, fetched when it is a URI.
+static ckpt_err ckpt__loader_bring(ckpt__loader_local *out, const char *path, const ckpt_on_progress *progress) {
+    if (ckpt__stores_is_uri(path)) return ckpt__loader_fetch(out, path, NULL, NULL, progress);
+    return ckpt__loader_resolve(&out->path, path);
+}
+
+//-- load ------------------------------------------------------------------------
+
+// The file that a load_path means: {run_name} filled in, and the ranks, which are 0 for a file that all ranks load.
+static ckpt_err ckpt__loader_find(ckpt__loader_local *out, const ckpt_load_desc *desc) {
     const char *run = desc->run_name;
     if (run == NULL || run[0] == 0) run = ckpt__os_env("COMPOSER_RUN_NAME");
     if (run == NULL || run[0] == 0) run = ckpt__os_env("RUN_NAME");
     if (run != NULL && run[0] == 0) run = NULL;
+    bool far = desc->store != NULL || ckpt__stores_is_uri(desc->load_path);
     ckpt__buf name;
-    ckpt__buf_init(&name, &out->allocator);
+    ckpt__buf_init(&name, &out->path.allocator);
     ckpt_err e = CKPT_OK;
-    if (ckpt__os_exists(desc->load_path)) ckpt__buf_text(&name, desc->load_path);   // braces in it are just letters, then
+    if (!far && ckpt__os_exists(desc->load_path)) ckpt__buf_text(&name, desc->load_path);   // braces in it are just letters, then
     else e = ckpt__name_load_path(&name, desc->load_path, run);
     const char *path = ckpt__buf_cstr(&name);
     if (e == CKPT_OK) e = name.err;
-    if (e == CKPT_OK) e = ckpt__loader_resolve(out, path);
+    if (e == CKPT_OK && far) e = ckpt__loader_fetch(out, path, desc->store, desc->store_desc, &desc->progress);
+    else if (e == CKPT_OK) e = ckpt__loader_resolve(&out->path, path);
     ckpt__buf_free(&name);
     return e;
 }
@@ -14816,17 +28211,17 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     ckpt_ranks ranks;
     ckpt_err e = ckpt__name_ranks(&ranks, &desc->ranks);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot load %s", desc->load_path);
-    ckpt__buf path;
+    ckpt__loader_local local;
     ckpt_file *f = NULL;
-    ckpt__buf_init(&path, &desc->allocator);
-    e = ckpt__loader_path(&path, desc);
-    if (e == CKPT_OK) e = ckpt__file_open(&f, path.data, &desc->allocator);
+    ckpt__loader_local_init(&local, &desc->allocator);
+    e = ckpt__loader_find(&local, desc);
+    if (e == CKPT_OK) e = ckpt__file_open(&f, local.path.data, &desc->allocator);
     if (e == CKPT_OK) {
         ckpt__engine_job job;
         memset(&job, 0, sizeof job);
         job.progress = &desc->progress;
         job.phase = "load";
-        job.name = path.data;
+        job.name = local.fetched ? desc->load_path : local.path.data;
         ckpt__file_options o;
         memset(&o, 0, sizeof o);
         o.weights_only = desc->load_weights_only;
@@ -14840,7 +28235,8 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
         e = ckpt__file_restore(f, desc->state, &o, at);
     }
     ckpt__file_close(f);
-    ckpt__buf_free(&path);
+    if (e != CKPT_OK && local.fetched) e = ckpt__error_prefix(e, "cannot load %s", desc->load_path);
+    ckpt__loader_local_free(&local);
     return e;
 }
 
@@ -14914,10 +28310,28 @@ static ckpt_err ckpt__loader_place(const char *target, const char *destination, 
     return e;
 }
 
-// Makes `destination` lead to the file that a local path names.
+// Fetches what a URI names.
+static ckpt_err ckpt__loader_get_uri(const char *uri, const char *destination, bool overwrite) {
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__loader_source src;
+    ckpt__fetch f;
+    memset(&f, 0, sizeof f);
+    ckpt_err e = ckpt__loader_source_open(&src, uri, NULL, NULL, &a);
+    f.store = src.store;
+    f.name = src.target.data;
+    f.destination = destination;
+    f.overwrite = overwrite;
+    f.known = &src.info;
+    if (e == CKPT_OK) e = ckpt__fetch_run(&f);
+    ckpt__loader_source_free(&src);
+    return e;
+}
+
+// Makes `destination` lead to the file that a local path names, or hold what a URI names.
 static ckpt_err ckpt__loader_get_file(const char *path, const char *destination, bool overwrite) {
     ckpt_allocator a = { NULL, NULL };
     ckpt__buf found, target;
+    if (ckpt__stores_is_uri(path)) return ckpt__loader_get_uri(path, destination, overwrite);
     ckpt__buf_init(&found, &a);
     ckpt__buf_init(&target, &a);
     ckpt_err e = ckpt__loader_follow(&found, path, false);
@@ -14988,13 +28402,15 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
     return ckpt__file_put(path, target, strlen(target), false, &a);
 }
 //------------------------------------------------------------------------------
-// >>resume     [Q]  the newest checkpoint of a folder that verifies
+// >>resume     [Q]  the newest checkpoint of a folder and its stores that verifies
 //
-// uses:    error memory platform time plan engine file index saver
-// threads: the owner's thread of the saver, its writer idle
+// uses:    error memory platform time name plan engine file index store fetch remote saver
+// threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
 //
-// Index, folder and latest link are put together; the newest save comes first, and those of a
-// future that the run went back from last. What does not verify is left where it is.
+// Index, folder, latest link and what each store's latest names are put together; the newest save
+// comes first, what is local before what is not, and those of a future that the run went back from
+// last. What does not verify is left where it is; in a store the next older one is then found by
+// listing it. A store that cannot be asked ends it: what is local may be weeks behind.
 //------------------------------------------------------------------------------
 
 // What is wrong with the checkpoints that were passed over, for the sentence when nothing is left.
@@ -15002,7 +28418,20 @@ typedef struct ckpt__resume_walk {
     ckpt__buf names;
     size_t    tried;
     bool      misfits;                  // one of them is whole, but somebody else's
+    bool     *listed;                   // [remote_count]
+    struct ckpt__resume_far *far;       // what stores have
+    size_t    far_count, far_cap;
+    size_t    left;                     // local lines that were not tried yet
 } ckpt__resume_walk;
+
+// A checkpoint in a store.
+typedef struct ckpt__resume_far {
+    ckpt__remote   *from;
+    char           *name;
+    ckpt__name_found found;             // what its name says of its time
+    uint64_t        number;             // of the save, 0: not known
+    bool            linked, tried;
+} ckpt__resume_far;
 
 // A checkpoint that is called `latest` itself, as `scp host:run/latest-rank0.pt .` leaves it: the next link would replace it. It
 // gets the name of its time; where that is taken it is a copy. What cannot be moved stays as it is.
@@ -15092,7 +28521,9 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
 }
 
 // Loads one checkpoint. *own: this library wrote it.
-static ckpt_err ckpt__resume_load(ckpt_saver *s, const ckpt__index_line *line, const char *path, ckpt_timestamp *at, bool *own) {
+// `learnt` (may be NULL) gets what the file says of itself.
+static ckpt_err ckpt__resume_load(ckpt_saver *s, const ckpt__index_line *line, const char *path, ckpt_timestamp *at, bool *own,
+                                  ckpt__index_line *learnt) {
     ckpt_file *f = NULL;
     ckpt__engine_job job;
     ckpt__file_options o;
@@ -15111,6 +28542,7 @@ static ckpt_err ckpt__resume_load(ckpt_saver *s, const ckpt__index_line *line, c
     ckpt_err e = ckpt__file_open(&f, path, &s->allocator);
     if (e != CKPT_OK) return e;
     *own = f->toc.own;
+    if (learnt != NULL) (void)ckpt__index_describe_file(&s->index, learnt, f);
     bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0 && !s->weights_only;
     e = ckpt__file_restore(f, s->state, &o, at);
     if (!stamped) *at = line->t;
@@ -15124,6 +28556,12 @@ static bool ckpt__resume_passes(ckpt_err e, bool own) {
     return e == CKPT_CORRUPT || e == CKPT_IO || e == CKPT_NOT_FOUND || (e == CKPT_MISMATCH && !own);
 }
 
+static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err e, const char *path, const char *name) {
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is passed over: %s", path, ckpt__error_last.text);
+    if (w->tried++ < 8) ckpt__buf_fmt(&w->names, "%s%s", w->names.len > 0 ? ", " : "", name);
+    w->misfits = w->misfits || e == CKPT_MISMATCH;
+}
+
 // Tries the line at `i`. *loaded: this is the one.
 static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, ckpt_timestamp *at, bool *loaded) {
     ckpt__buf path;
@@ -15132,7 +28570,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
     ckpt__index_line *l = &s->index.lines[i];
     ckpt__index_path(&path, &s->index, l->name);
     ckpt_err e = path.err;
-    if (e == CKPT_OK) e = ckpt__resume_load(s, l, ckpt__buf_cstr(&path), at, &own);
+    if (e == CKPT_OK) e = ckpt__resume_load(s, l, ckpt__buf_cstr(&path), at, &own, NULL);
     *loaded = e == CKPT_OK;
     if (e == CKPT_OK) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s: epoch %lld, batch %lld", ckpt__buf_cstr(&path),
@@ -15147,9 +28585,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
         l->t = *at;
         if (l->state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_SAVED;
     } else if (ckpt__resume_passes(e, own)) {
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is passed over: %s", ckpt__buf_cstr(&path), ckpt__error_last.text);
-        if (w->tried++ < 8) ckpt__buf_fmt(&w->names, "%s%s", w->names.len > 0 ? ", " : "", l->name);
-        w->misfits = w->misfits || e == CKPT_MISMATCH;
+        ckpt__resume_pass_over(s, w, e, ckpt__buf_cstr(&path), l->name);
         l->state = CKPT__INDEX_DAMAGED;
         e = path.err;
     }
@@ -15159,7 +28595,9 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
 
 static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) {
     if (w->tried == 0)
-        return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that matches %s: a fresh start", s->root, s->filename);
+        return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that matches %s%s%s: a fresh start", s->root, s->filename,
+                               s->remote_count > 0 ? ", and neither does " : "",
+                               s->remote_count > 0 ? s->remotes[0].store->uri : "");
     return ckpt__error_set(w->misfits ? CKPT_MISMATCH : CKPT_CORRUPT, "none of the %llu checkpoints in %s can be resumed from "
                            "(%s%s); the log says why of each", (unsigned long long)w->tried, s->root, ckpt__buf_cstr(&w->names),
                            w->tried > 8 ? ", ..." : "");
@@ -15175,6 +28613,10 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
     ckpt__buf_init(&want, &s->allocator);
     ckpt__index_settle(&s->index);
     for (size_t i = 0; i < s->index.count; i++) s->index.lines[i].owned = true;
+    for (int k = 0; k < s->remote_count; k++) {
+        ckpt__index *ledger = &s->remotes[k].ledger;
+        for (size_t i = 0; i < ledger->count; i++) ledger->lines[i].owned = true;
+    }
     ckpt__index_path(&path, &s->index, name);
     ckpt_err e = ckpt__index_lock(&s->index);
     if (e == CKPT_OK) {
@@ -15198,35 +28640,433 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
     ckpt__buf_free(&want);
 }
 
-// The saver goes on from the line at `i`, of time t.
+//-- stores ----------------------------------------------------------------------
+
+static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const char *name, bool linked) {
+    for (size_t i = 0; i < w->far_count; i++) {
+        if (w->far[i].from == r && strcmp(w->far[i].name, name) == 0) return CKPT_OK;
+    }
+    ckpt__buf pattern;
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    bool matches = false;
+    ckpt__buf_init(&pattern, &s->allocator);
+    ckpt_err e = ckpt__mem_grow(&s->allocator, (void **)&w->far, sizeof *w->far, &w->far_cap, w->far_count + 1);
+    ckpt__resume_far *f = e == CKPT_OK ? &w->far[w->far_count] : NULL;
+    if (e == CKPT_OK) memset(f, 0, sizeof *f);
+    if (e == CKPT_OK) e = ckpt__saver_remote_pattern(s, r, &pattern);
+    if (e == CKPT_OK) e = ckpt__name_match(pattern.data, &d, name, &matches, &f->found);
+    if (e == CKPT_OK && (f->name = ckpt__mem_copy_text(&s->allocator, name)) == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) {
+        int at = ckpt__index_find(&r->ledger, name);
+        if (!matches) f->found.captured = 0;
+        f->number = at >= 0 && f->found.captured != 0 ? r->ledger.lines[at].number : 0;    // else another machine's may be there
+        f->from = r;
+        f->linked = linked;
+        w->far_count++;
+    }
+    ckpt__buf_free(&pattern);
+    return e;
+}
+
+// What all names of the template begin with, in this store.
+static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *out) {
+    ckpt__buf a, b;
+    ckpt__buf_init(&a, &s->allocator);
+    ckpt__buf_init(&b, &s->allocator);
+    ckpt_timestamp one = ckpt__saver_sample_time(1), two = ckpt__saver_sample_time(2);
+    ckpt__buf link;
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_names(s, r, &one, &a, &link);
+    if (e == CKPT_OK) e = ckpt__saver_remote_names(s, r, &two, &b, &link);
+    size_t n = 0;
+    while (e == CKPT_OK && n < a.len && n < b.len && a.data[n] == b.data[n]) n++;
+    while (n > 0 && n < a.len && strchr("0123456789 ", a.data[n - 1]) != NULL) n--;     // fill of a number
+    if (e == CKPT_OK) ckpt__buf_add(out, a.data, n);
+    (void)ckpt__buf_cstr(out);
+    ckpt__buf_free(&a);
+    ckpt__buf_free(&b);
+    ckpt__buf_free(&link);
+    return e == CKPT_OK ? out->err : e;
+}
+
+// Lists a store into `out`. One that does not let us has nothing to offer.
+static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__index *out) {
+    ckpt__buf prefix, pattern;
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__buf_init(&prefix, &s->allocator);
+    ckpt__buf_init(&pattern, &s->allocator);
+    ckpt_err e = ckpt__resume_prefix(s, r, &prefix);
+    if (e == CKPT_OK) e = ckpt__saver_remote_pattern(s, r, &pattern);
+    if (e == CKPT_OK) e = ckpt__remote_list(r, prefix.data, pattern.data, &d, ckpt__remote_retry(r), out);
+    if (e == CKPT_AUTH) {
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s may not be listed: %s", r->store->uri, ckpt__error_last.text);
+        e = CKPT_OK;
+    }
+    ckpt__buf_free(&prefix);
+    ckpt__buf_free(&pattern);
+    return ckpt__error_prefix(e, "cannot list %s", r->store->uri);
+}
+
+// Adds all that a store has of this run, once.
+static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r) {
+    bool *listed = &w->listed[r - s->remotes];
+    ckpt__index all;
+    if (*listed) return CKPT_OK;
+    *listed = true;
+    ckpt_err e = ckpt__index_init(&all, &s->allocator, s->root);
+    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all);
+    for (size_t i = 0; i < all.count && e == CKPT_OK; i++) e = ckpt__resume_add_far(s, w, r, all.lines[i].name, false);
+    ckpt__index_free(&all);
+    return e;
+}
+
+// Asks a store what its latest names.
+static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r) {
+    ckpt__buf name, link;
+    ckpt__store_stat info;
+    bool dangling = false;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
+    bool asks = e == CKPT_OK && link.len > 0 && !s->remote_varies;
+    if (asks) {
+        e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
+        if (e == CKPT_OK) {
+            e = ckpt__resume_add_far(s, w, r, name.data, true);
+        } else if (e == CKPT_CORRUPT || dangling) {
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+            e = ckpt__resume_list(s, w, r);
+        } else if (e == CKPT_NOT_FOUND) {
+            e = CKPT_OK;
+        }
+    } else if (e == CKPT_OK) {
+        e = ckpt__resume_list(s, w, r);
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    if (e == CKPT_OK || e == CKPT_NOMEM) return e;
+    if (!s->resume_offline)
+        return ckpt__error_prefix(e, "%s cannot be asked for a newer checkpoint (resume_offline goes on without)", r->store->uri);
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resuming without %s: %s", r->store->uri, ckpt__error_last.text);
+    return CKPT_OK;
+}
+
+// Orders a checkpoint in a store and a moment: 1, it is later. Only what its name says can be compared.
+static int ckpt__resume_compare(const ckpt__resume_far *f, const ckpt_timestamp *t, uint64_t number) {
+    static const int which[] = { CKPT__NAME_BATCH, CKPT__NAME_EPOCH, CKPT__NAME_SAMPLE, CKPT__NAME_TOKEN };
+    const int64_t x[] = { f->found.t.batch, f->found.t.epoch, f->found.t.sample, f->found.t.token };
+    const int64_t y[] = { t->batch, t->epoch, t->sample, t->token };
+    if (f->number != 0 && number != 0) return f->number < number ? -1 : f->number > number;
+    for (size_t i = 0; i < sizeof which / sizeof which[0]; i++) {
+        if ((f->found.captured >> which[i] & 1) != 0 && x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+    }
+    return 0;
+}
+
+// The newest in any store that was not tried; NULL: none is left.
+static ckpt__resume_far *ckpt__resume_next_far(ckpt__resume_walk *w) {
+    ckpt__resume_far *best = NULL;
+    for (size_t i = 0; i < w->far_count; i++) {
+        ckpt__resume_far *f = &w->far[i];
+        if (f->tried) continue;
+        bool known = best != NULL && best->found.captured != 0;
+        if (best == NULL || (known && ckpt__resume_compare(f, &best->found.t, best->number) > 0)) best = f;
+    }
+    return best;
+}
+
+// Is what the line says the same file as the one in the store, whose name says nothing of its time?
+static bool ckpt__resume_same(ckpt__resume_far *f, const ckpt__index_line *l) {
+    ckpt__store_stat info;
+    ckpt__error_record kept;
+    if (f->found.captured != 0 || f->number != 0) return false;
+    ckpt__error_take(&kept);
+    bool same = ckpt__fetch_stat(f->from->store, f->name, &info, ckpt__remote_retry(f->from)) == CKPT_OK &&
+                info.size == l->bytes && info.has_crc && l->has_checksum && info.crc == l->checksum;
+    ckpt__error_last = kept;
+    return same;
+}
+
+// Where a checkpoint is fetched to: beside its final name, so that it needs only a new one; elsewhere on a rank that does not
+// write.
+static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf *out) {
+    const char *dir = ckpt__os_env("TMPDIR");
+    ckpt__buf near;
+    ckpt__buf_init(&near, &s->allocator);
+    ckpt__os_path_join(&near, s->writes ? s->root : dir != NULL && dir[0] != 0 ? dir : "/tmp", ckpt__os_path_base(name));
+    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(out, ckpt__buf_cstr(&near));
+    ckpt__buf_free(&near);
+    return e;
+}
+
+// A fetched checkpoint that was loaded gets its place in the folder, the index and the ledger. *at: its line.
+static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, ckpt__index_line *l, size_t *at) {
+    ckpt__buf name, path, dir;
+    ckpt__os_info info;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt_err e = ckpt__saver_format(s, &name, s->filename, &l->t);
+    if (e == CKPT_OK && !ckpt__index_name_ok(ckpt__buf_cstr(&name)))
+        e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s', which is no name inside the folder", s->filename, name.data);
+    if (e == CKPT_OK) ckpt__index_path(&path, &s->index, name.data);
+    if (e == CKPT_OK) ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
+    if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : dir.err != CKPT_OK ? dir.err : ckpt__os_mkdirs(dir.data);
+    if (e == CKPT_OK) e = ckpt__os_stat(temp, &info);
+    if (e == CKPT_OK) e = ckpt__os_rename(temp, path.data);
+    if (e == CKPT_OK) e = ckpt__os_sync_dir(dir.data);
+    if (e == CKPT_OK) {
+        l->name = name.data;
+        l->bytes = info.size;
+        l->owned = true;
+        l->upload = f->linked ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
+        ckpt__os_mutex_lock(&s->shared->lock);
+        int old = ckpt__index_find(&s->index, name.data);
+        if (old >= 0) ckpt__index_drop(&s->index, (size_t)old);
+        *at = ckpt__index_place(&s->index, l);
+        e = ckpt__index_insert(&s->index, *at, l);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
+    if (e == CKPT_OK) {
+        ckpt__index_line there = *l;
+        there.name = f->name;
+        e = ckpt__index_insert(&f->from->ledger, ckpt__index_place(&f->from->ledger, &there), &there);
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&dir);
+    return ckpt__error_prefix(e, "%s%s is fetched, but cannot enter %s", f->from->store->uri, f->name, s->root);
+}
+
+// Fetches one to a name of its own.
+static ckpt_err ckpt__resume_fetch(ckpt_saver *s, const ckpt__resume_far *f, ckpt__buf *temp, ckpt__store_stat *info) {
+    ckpt__fetch fetch;
+    memset(&fetch, 0, sizeof fetch);
+    memset(info, 0, sizeof *info);
+    fetch.store = f->from->store;
+    fetch.name = f->name;
+    fetch.retry = ckpt__remote_retry(f->from);
+    fetch.progress = s->progress.fn != NULL ? &s->progress : NULL;
+    fetch.known = info;
+    ckpt_err e = ckpt__fetch_stat(f->from->store, f->name, info, fetch.retry);
+    if (e == CKPT_OK) e = ckpt__resume_scratch(s, f->name, temp);
+    fetch.destination = temp->data;
+    if (e != CKPT_OK) return e;
+    ckpt__error_log(&s->logger, CKPT_LOG_INFO, "fetching %s%s", f->from->store->uri, f->name);
+    return ckpt__fetch_run(&fetch);
+}
+
+// Takes the fetched file away, if it still has that name; the thread's sentence stays.
+static void ckpt__resume_drop(ckpt__buf *temp, bool fetched) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (fetched && ckpt__os_exists(temp->data)) (void)ckpt__os_remove(temp->data);
+    ckpt__error_last = kept;
+    ckpt__buf_free(temp);
+}
+
+// Fetches and tries one. *loaded: this is the one, and *at its line, where this rank writes.
+static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded,
+                                     size_t *at) {
+    ckpt__resume_far f = *far;          // the list may move
+    ckpt__buf temp;
+    ckpt__index_line line;
+    ckpt__store_stat info;
+    bool own = false;
+    far->tried = true;
+    ckpt__buf_init(&temp, &s->allocator);
+    memset(&line, 0, sizeof line);
+    line.t = f.found.t;
+    ckpt_err e = ckpt__resume_fetch(s, &f, &temp, &info);
+    bool fetched = e == CKPT_OK;
+    if (fetched) e = ckpt__resume_load(s, &line, temp.data, t, &own, &line);
+    *loaded = e == CKPT_OK;
+    if (*loaded) {
+        ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s%s: epoch %lld, batch %lld", f.from->store->uri, f.name,
+                        (long long)t->epoch, (long long)t->batch);
+        line.t = *t;
+        line.saved_at = info.modified > 0 ? info.modified : ckpt__os_time();
+        line.checksum = info.crc;
+        line.has_checksum = info.has_crc;
+        if (s->writes) e = ckpt__resume_keep(s, &f, temp.data, &line, at);
+    } else if ((fetched && ckpt__resume_passes(e, own)) || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND) {
+        ckpt__resume_pass_over(s, w, e, f.name, f.name);
+        e = ckpt__resume_list(s, w, f.from);
+    }
+    ckpt__resume_drop(&temp, fetched);
+    return e;
+}
+
+// Finds out of which time a checkpoint is whose name does not say it, by a look inside; one that cannot be read is passed over.
+static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__resume_walk *w) {
+    ckpt__buf temp;
+    ckpt__store_stat info;
+    ckpt_file *file = NULL;
+    bool has = false;
+    ckpt__buf_init(&temp, &s->allocator);
+    ckpt_err e = ckpt__resume_fetch(s, f, &temp, &info);
+    bool fetched = e == CKPT_OK;
+    if (fetched) e = ckpt__file_open(&file, temp.data, &s->allocator);
+    if (e == CKPT_OK) {
+        ckpt__file_timestamp(file, &f->found.t, &has);
+        f->found.captured = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
+    } else if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || (fetched && e == CKPT_UNSUPPORTED)) {
+        ckpt__resume_pass_over(s, w, e, f->name, f->name);
+        f->tried = true;
+        e = CKPT_OK;
+    }
+    ckpt__file_close(file);
+    ckpt__resume_drop(&temp, fetched);
+    return e;
+}
+
+// A ledger that was lost with the folder is made again from a listing: rotation in the store must know of all.
+static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r) {
+    if (!(r->ledger.lost || r->ledger.damaged) || s->remote_rule.keep <= 0) return CKPT_OK;
+    ckpt_err e = ckpt__resume_list_into(s, r, &r->ledger);
+    size_t known = 0;
+    while (known < r->ledger.count && r->ledger.lines[known].number == 0) known++;
+    for (size_t i = 0; i < r->ledger.count && known < r->ledger.count; i++) {       // around the one whose number is known
+        uint64_t n = r->ledger.lines[known].number;
+        if (i < known) r->ledger.lines[i].number = n > known - i ? n - (known - i) : 0;
+        else if (r->ledger.lines[i].number == 0) r->ledger.lines[i].number = r->ledger.lines[i - 1].number + 1;
+    }
+    return e;
+}
+
+//-- all of it -------------------------------------------------------------------
+
+// The saver goes on from the line at `i`, of time t; a rank that does not write has no line of what it fetched.
 static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t) {
     s->previous = *t;
     s->has_previous = s->resumed = s->checked = true;
     s->last_batch = s->schedule.last_batch = -1;
+    for (int k = 0; k < s->remote_count && s->writes; k++) {
+        if (ckpt__resume_relist(s, &s->remotes[k]) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known for certain: %s",
+                            s->remotes[k].store->uri, ckpt__error_last.text);
+    }
     s->number = ckpt__index_next_number(&s->index) - 1;
+    for (int k = 0; k < s->remote_count; k++) {
+        uint64_t there = ckpt__index_next_number(&s->remotes[k].ledger) - 1;
+        if (there > s->number) s->number = there;
+    }
     if (s->writes) ckpt__resume_own(s, s->index.lines[i].name, t);
 }
 
-static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
-    ckpt__resume_walk w;
-    ckpt_timestamp t;
-    memset(&w, 0, sizeof w);
-    ckpt__buf_init(&w.names, &s->allocator);
-    bool loaded = false;
-    ckpt_err e = ckpt__resume_look(s);
-    for (int pass = 0; pass < 2 && e == CKPT_OK && !loaded; pass++) {
-        for (size_t i = s->index.count; i > 0 && e == CKPT_OK && !loaded; i--) {
-            if ((s->index.lines[i - 1].state == CKPT__INDEX_ABANDONED) != (pass == 1)) continue;
-            e = ckpt__resume_try(s, i - 1, &w, &t, &loaded);
-            if (loaded) ckpt__resume_begin(s, i - 1, &t);
+// The newest local line that was not tried; abandoned ones come last. -1: none is left.
+static int ckpt__resume_next_line(const ckpt_saver *s, const bool *tried, bool abandoned) {
+    for (size_t i = s->index.count; i > 0; i--) {
+        if (!tried[i - 1] && (s->index.lines[i - 1].state == CKPT__INDEX_ABANDONED) == abandoned) return (int)(i - 1);
+    }
+    return -1;
+}
+
+// Tries what is left, the newest first. *loaded false, CKPT_OK: nothing is.
+static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool *tried, ckpt_timestamp *t, bool *loaded,
+                                      size_t *at) {
+    ckpt_err e = CKPT_OK;
+    while (e == CKPT_OK && !*loaded) {
+        int line = ckpt__resume_next_line(s, tried, false);
+        ckpt__resume_far *far = ckpt__resume_next_far(w);
+        if (line < 0 && far == NULL) {
+            bool more = false;
+            for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
+                more = more || !w->listed[i];
+                e = ckpt__resume_list(s, w, &s->remotes[i]);
+            }
+            if (more) continue;
+            line = ckpt__resume_next_line(s, tried, true);
+            if (line < 0) return e;
+        }
+        const ckpt__index_line *l = line >= 0 ? &s->index.lines[line] : NULL;
+        bool same = far != NULL && l != NULL && ckpt__resume_same(far, l);
+        if (far != NULL && l != NULL && !same && far->found.captured == 0) {
+            e = ckpt__resume_learn(s, far, w);
+            continue;
+        }
+        bool newer = far != NULL && !same && (l == NULL || ckpt__resume_compare(far, &l->t, l->number) > 0);
+        if (newer) {
+            e = ckpt__resume_try_far(s, far, w, t, loaded, at);
+        } else {
+            tried[line] = true;
+            *at = (size_t)line;
+            e = ckpt__resume_try(s, *at, w, t, loaded);
         }
     }
-    if (e == CKPT_OK && !loaded) e = ckpt__resume_nothing(s, &w);
-    if (e == CKPT_OK && at != NULL) *at = t;
-    ckpt__buf_free(&w.names);
     return e;
 }
 
+static void ckpt__resume_walk_free(ckpt_saver *s, ckpt__resume_walk *w) {
+    for (size_t i = 0; i < w->far_count; i++) ckpt__mem_free_text(&s->allocator, w->far[i].name);
+    ckpt__mem_free(&s->allocator, w->far, w->far_cap * sizeof *w->far);
+    ckpt__mem_free(&s->allocator, w->listed, (size_t)s->remote_count + 1);
+    ckpt__buf_free(&w->names);
+}
+
+// Below the turn.
+static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
+    ckpt__resume_walk w;
+    ckpt_timestamp t;
+    size_t line = 0;
+    memset(&w, 0, sizeof w);
+    memset(&t, 0, sizeof t);
+    ckpt__buf_init(&w.names, &s->allocator);
+    w.listed = (bool *)ckpt__mem_alloc(&s->allocator, (size_t)s->remote_count + 1);
+    bool loaded = false;
+    ckpt_err e = w.listed != NULL ? ckpt__resume_look(s) : CKPT_NOMEM;
+    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__resume_ask(s, &w, &s->remotes[i]);
+    size_t lines = s->index.count + 1;
+    bool *tried = e == CKPT_OK ? (bool *)ckpt__mem_alloc(&s->allocator, lines) : NULL;
+    if (e == CKPT_OK && tried == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) e = ckpt__resume_walk_all(s, &w, tried, &t, &loaded, &line);
+    if (loaded && e == CKPT_OK) ckpt__resume_begin(s, line, &t);
+    if (e == CKPT_OK && !loaded) e = ckpt__resume_nothing(s, &w);
+    if (e == CKPT_OK && at != NULL) *at = t;
+    ckpt__mem_free(&s->allocator, tried, lines);
+    ckpt__resume_walk_free(s, &w);
+    return e;
+}
+
+// What an earlier process has staged may be newer than all that is published and all that is left in the folder: then it is
+// waited for.
+static void ckpt__resume_wait_inherited(ckpt_saver *s) {
+    uint64_t here = 0, staged = 0;
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    for (int i = 0; i < s->remote_count; i++) {
+        const ckpt__index *ledger = &s->remotes[i].ledger;
+        for (size_t k = 0; k < ledger->count; k++) {
+            if (ledger->lines[k].inherited && ledger->lines[k].number > staged) staged = ledger->lines[k].number;
+        }
+    }
+    for (size_t i = 0; i < s->index.count && staged > 0; i++) {
+        ckpt__index_path(&path, &s->index, s->index.lines[i].name);
+        bool there = path.err == CKPT_OK && ckpt__os_exists(path.data);
+        if (there && s->index.lines[i].number > here) here = s->index.lines[i].number;
+    }
+    ckpt__buf_free(&path);
+    if (staged > here) (void)ckpt__saver_await_inherited(s, 0);
+}
+
+static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
+    bool together = s->remote_count > 0 && s->ranks.barrier != NULL && s->ranks.world_size > 1;
+    ckpt_err e = CKPT_OK, met = CKPT_OK;
+    ckpt__error_record why;
+    // Rank 0 fetches first, so that ranks with the same folder find the file there.
+    if (together && !s->writes) met = s->ranks.barrier(s->ranks.user);
+    ckpt__resume_wait_inherited(s);
+    ckpt__saver_enter(s);
+    e = ckpt__resume_turn(s, at);
+    ckpt__saver_leave(s);
+    ckpt__error_take(&why);
+    if (together && s->writes) met = s->ranks.barrier(s->ranks.user);
+    ckpt__error_last = why;
+    if (e == CKPT_OK && met != CKPT_OK)
+        e = ckpt__error_set(met, "the ranks' barrier while resuming failed (ckpt_err %d)", (int)met);
+    return e;
+}
 //------------------------------------------------------------------------------
 // >>folder     [Q]  a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted
 //
@@ -16116,7 +29956,8 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, const char 
 //------------------------------------------------------------------------------
 // >>public     the ckpt_ functions: they check arguments, fill in defaults, and call below
 //
-// uses:    error memory platform text time name state plan engine file saver loader resume folder
+// uses:    error memory platform text time name state plan engine file store stores retry send fetch uploader
+//          saver loader resume folder
 // threads: as the contract above says of each
 //------------------------------------------------------------------------------
 
@@ -16292,13 +30133,15 @@ CKPT__DECL ckpt_err ckpt_file_open(ckpt_file **out, const char *path) {
     *out = NULL;
     if (path == NULL) return ckpt__public_null("ckpt_file_open", "path");
     ckpt_allocator a = { NULL, NULL };
-    ckpt__buf real;
+    ckpt__loader_local real;
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt__buf_init(&real, &a);
-    ckpt_err e = ckpt__loader_resolve(&real, path);
-    if (e == CKPT_OK) e = ckpt__file_open(out, real.data, &a);
-    ckpt__buf_free(&real);
+    ckpt__loader_local_init(&real, &a);
+    ckpt_err e = ckpt__loader_bring(&real, path, NULL);
+    if (e == CKPT_OK) e = ckpt__file_open(out, real.path.data, &a);
+    if (e == CKPT_OK && real.fetched) (*out)->fetched = true;
+    else ckpt__loader_local_free(&real);
+    if (e == CKPT_OK && real.fetched) ckpt__buf_free(&real.path);
     return ckpt__public_end(&before, e);
 }
 
@@ -16363,6 +30206,7 @@ CKPT__DECL ckpt_err ckpt_file_verify(ckpt_file *f) {
 }
 
 CKPT__DECL void ckpt_file_close(ckpt_file *f) {
+    if (f != NULL && f->fetched) (void)ckpt__os_remove(f->path);
     ckpt__file_close(f);
 }
 
@@ -16479,9 +30323,16 @@ CKPT__DECL ckpt_err ckpt_saver_close(ckpt_saver *s, double timeout_s) {
     if (s == NULL) return CKPT_OK;
     ckpt_err e = ckpt__saver_wait(s, timeout_s);
     if (e != CKPT_OK) return e;
+    while (ckpt__saver_take_failure(s) != CKPT_OK) {}       // what nobody has asked for yet may be the first
     ckpt__error_record first = s->shared->first;
     ckpt__saver_free(s);
     return ckpt__error_put(&first);
+}
+
+CKPT__DECL void ckpt_saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
+    if (out == NULL) return;
+    memset(out, 0, sizeof *out);
+    if (s != NULL) ckpt__saver_stats(s, out);
 }
 
 CKPT__DECL ckpt_err ckpt_ensure_folder_has_no_conflicting_files(const char *folder, const char *filename,
@@ -16643,11 +30494,12 @@ CKPT__DECL ckpt_err ckpt_verify(const char *path, const ckpt_on_progress *progre
     ckpt__error_record before;
     ckpt__error_take(&before);
     ckpt_allocator a = { NULL, NULL };
-    ckpt__buf real;
-    ckpt__buf_init(&real, &a);
-    ckpt_err e = ckpt__loader_resolve(&real, path);
-    if (e == CKPT_OK) e = ckpt__folder_check_file(real.data, &a, progress);
-    ckpt__buf_free(&real);
+    ckpt__loader_local real;
+    ckpt__loader_local_init(&real, &a);
+    ckpt_err e = ckpt__loader_bring(&real, path, progress);
+    if (e == CKPT_OK) e = ckpt__folder_check_file(real.path.data, &a, progress);
+    if (real.fetched) e = ckpt__error_prefix(e, "%s", path);
+    ckpt__loader_local_free(&real);
     if (e == CKPT_OK) ckpt__error_last = before;
     return e;
 }
@@ -16659,14 +30511,427 @@ CKPT__DECL ckpt_err ckpt_convert(const ckpt_convert_desc *desc) {
     if (desc->to == NULL || desc->to[0] == 0) return ckpt__public_null("ckpt_convert", "desc->to");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt__buf real;
-    ckpt__buf_init(&real, &desc->allocator);
+    ckpt__loader_local real;
+    ckpt__loader_local_init(&real, &desc->allocator);
     ckpt_err e = ckpt__loader_check_local(desc->to);
-    if (e == CKPT_OK) e = ckpt__loader_resolve(&real, desc->from);
-    if (e == CKPT_OK) e = ckpt__folder_convert_run(desc, real.data);
-    ckpt__buf_free(&real);
+    if (e == CKPT_OK) e = ckpt__loader_bring(&real, desc->from, &desc->progress);
+    if (e == CKPT_OK) e = ckpt__folder_convert_run(desc, real.path.data);
+    ckpt__loader_local_free(&real);
     if (e == CKPT_OK) ckpt__error_last = before;
     return ckpt__error_prefix(e, "cannot convert %s", desc->from);
+}
+
+//-- stores ----------------------------------------------------------------------
+
+// What the requests of one call share.
+typedef struct ckpt__public_call {
+    ckpt__error_record before;
+    ckpt__gate         gate;
+    ckpt__retry        retry;
+} ckpt__public_call;
+
+static ckpt_err ckpt__public_call_begin(ckpt__public_call *c, ckpt_store *s) {
+    memset(c, 0, sizeof *c);
+    ckpt__error_take(&c->before);
+    c->retry.gate = &c->gate;
+    c->retry.stall_timeout_s = s->stall_timeout_s;
+    c->retry.logger = &s->logger;
+    return ckpt__gate_init(&c->gate);
+}
+
+static ckpt_err ckpt__public_call_end(ckpt__public_call *c, ckpt_err e) {
+    ckpt__gate_free(&c->gate);
+    return ckpt__public_end(&c->before, e);
+}
+
+CKPT__DECL ckpt_err ckpt_store_open(ckpt_store **out, const char *uri, const ckpt_store_desc *desc) {
+    if (out == NULL) return ckpt__public_null("ckpt_store_open", "out");
+    *out = NULL;
+    if (uri == NULL) return ckpt__public_null("ckpt_store_open", "uri");
+    if (desc != NULL && desc->_canary != 0) return ckpt__public_canary("ckpt_store_open", "ckpt_store_desc");
+    if (desc != NULL && !(desc->stall_timeout_s >= 0.0))
+        return ckpt__error_set(CKPT_ARG, "ckpt_store_open: stall_timeout_s is %g", desc->stall_timeout_s);
+    ckpt__error_record before;
+    ckpt__error_take(&before);
+    return ckpt__public_end(&before, ckpt__stores_open(out, uri, desc));
+}
+
+CKPT__DECL ckpt_err ckpt_store_custom(ckpt_store **out, const ckpt_store_ops *ops, void *user) {
+    if (out == NULL) return ckpt__public_null("ckpt_store_custom", "out");
+    *out = NULL;
+    if (ops == NULL) return ckpt__public_null("ckpt_store_custom", "ops");
+    if (ops->put == NULL) return ckpt__public_null("ckpt_store_custom", "ops->put");
+    if (ops->get == NULL) return ckpt__public_null("ckpt_store_custom", "ops->get");
+    if (ops->size == NULL) return ckpt__public_null("ckpt_store_custom", "ops->size");
+    return ckpt__store_custom_open(out, ops, user);
+}
+
+//-- putting and getting, with progress ------------------------------------------
+
+// An upload on a thread of its own, while the caller's thread tells how far it is.
+typedef struct ckpt__public_upload {
+    ckpt__send        *send;
+    ckpt__os_mutex     lock;
+    ckpt__os_cond      ended;
+    bool               done;            // below lock, as the next
+    ckpt_err           e;
+    ckpt__error_record error;
+} ckpt__public_upload;
+
+static void ckpt__public_upload_run(void *arg) {
+    ckpt__public_upload *u = (ckpt__public_upload *)arg;
+    ckpt_err e = ckpt__send_run(u->send);
+    ckpt__os_mutex_lock(&u->lock);
+    ckpt__error_take(&u->error);
+    u->e = e;
+    u->done = true;
+    ckpt__os_cond_broadcast(&u->ended);
+    ckpt__os_mutex_unlock(&u->lock);
+}
+
+static void ckpt__public_tell(const ckpt_store *s, const char *phase, const char *name, uint64_t done, uint64_t total,
+                              double began, bool finished, ckpt_err e) {
+    ckpt_progress p;
+    if (s->progress.fn == NULL) return;
+    memset(&p, 0, sizeof p);
+    p.phase = phase;
+    p.name = name;
+    p.done = done;
+    p.total = total;
+    p.attempt = 1;
+    p.finished = finished;
+    p.err = e;
+    p.seconds = ckpt__os_now() - began;
+    s->progress.fn(&p, s->progress.user);
+}
+
+// Tells until the thread has ended, and takes over its error.
+static ckpt_err ckpt__public_watch(ckpt__public_upload *u, ckpt__os_thread *thread, double began) {
+    const ckpt__send *send = u->send;
+    for (bool done = false; !done;) {
+        ckpt__os_mutex_lock(&u->lock);
+        if (!u->done) (void)ckpt__os_cond_wait_until(&u->ended, &u->lock, ckpt__os_now() + 0.1);
+        done = u->done;
+        ckpt__os_mutex_unlock(&u->lock);
+        if (done) break;
+        uint64_t moved = ckpt__meter_read(send->meter);
+        ckpt__public_tell(send->store, "upload", send->name, moved, send->body.size, began, false, CKPT_OK);
+    }
+    ckpt__os_thread_join(*thread);
+    if (u->e != CKPT_OK) (void)ckpt__error_put(&u->error);
+    return u->e;
+}
+
+static ckpt_err ckpt__public_send(ckpt__send *send) {
+    ckpt__public_upload u;
+    ckpt__os_thread thread;
+    ckpt__meter meter;
+    double began = ckpt__os_now();
+    if (send->store->progress.fn == NULL) return ckpt__send_run(send);
+    memset(&u, 0, sizeof u);
+    memset(&meter, 0, sizeof meter);
+    u.send = send;
+    send->meter = &meter;
+    ckpt_err e = ckpt__os_mutex_init(&u.lock);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_cond_init(&u.ended);
+    if (e == CKPT_OK) {
+        bool started = ckpt__os_thread_start(&thread, ckpt__public_upload_run, &u) == CKPT_OK;
+        e = started ? ckpt__public_watch(&u, &thread, began) : ckpt__send_run(send);
+        uint64_t done = e == CKPT_OK ? send->body.size : ckpt__meter_read(&meter);
+        ckpt__public_tell(send->store, "upload", send->name, done, send->body.size, began, true, e);
+        ckpt__os_cond_free(&u.ended);
+    }
+    ckpt__os_mutex_free(&u.lock);
+    return e;
+}
+
+static ckpt_err ckpt__public_put(ckpt_store *s, const char *name, const char *path, bool overwrite, const ckpt__retry *retry) {
+    unsigned char number[16];
+    char mark[33];
+    ckpt__send send;
+    ckpt__os_info info;
+    memset(&send, 0, sizeof send);
+    ckpt_err e = ckpt__os_random(number, sizeof number);
+    if (e == CKPT_OK) e = ckpt__os_open_read(&send.body.fd, path);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot upload %s to %s", name, s->uri);
+    for (int i = 0; i < 16; i++) (void)snprintf(mark + 2 * i, 3, "%02x", (unsigned)number[i]);
+    e = ckpt__os_fstat(send.body.fd, &info, path);
+    if (e == CKPT_OK) {
+        send.store = s;
+        send.name = name;
+        send.body.path = path;
+        send.body.size = info.size;
+        send.overwrite = overwrite;
+        send.mark = mark;
+        send.retry = retry;
+        e = ckpt__public_send(&send);
+    }
+    ckpt__store_drop(send.body.fd, path);
+    return e;
+}
+
+CKPT__DECL ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite) {
+    ckpt__public_call c;
+    if (s == NULL) return ckpt__public_null("ckpt_store_put", "s");
+    if (name == NULL) return ckpt__public_null("ckpt_store_put", "name");
+    if (file_path == NULL) return ckpt__public_null("ckpt_store_put", "file_path");
+    ckpt_err e = ckpt__public_call_begin(&c, s);
+    return e != CKPT_OK ? e : ckpt__public_call_end(&c, ckpt__public_put(s, name, file_path, overwrite, &c.retry));
+}
+
+CKPT__DECL ckpt_err ckpt_store_get(ckpt_store *s, const char *name, const char *destination, bool overwrite) {
+    ckpt__public_call c;
+    ckpt__fetch fetch;
+    ckpt__meter meter;
+    if (s == NULL) return ckpt__public_null("ckpt_store_get", "s");
+    if (name == NULL) return ckpt__public_null("ckpt_store_get", "name");
+    if (destination == NULL) return ckpt__public_null("ckpt_store_get", "destination");
+    if (destination[0] == 0) return ckpt__error_set(CKPT_ARG, "ckpt_store_get: destination is empty");
+    ckpt_err e = ckpt__public_call_begin(&c, s);
+    if (e != CKPT_OK) return e;
+    memset(&fetch, 0, sizeof fetch);
+    fetch.store = s;
+    fetch.name = name;
+    fetch.destination = destination;
+    fetch.overwrite = overwrite;
+    fetch.retry = &c.retry;
+    fetch.progress = &s->progress;
+    fetch.meter = &meter;
+    memset(&meter, 0, sizeof meter);
+    double began = ckpt__os_now();
+    e = ckpt__fetch_run(&fetch);
+    ckpt__public_tell(s, "download", name, e == CKPT_OK ? fetch.size : ckpt__meter_read(&meter), fetch.size, began, true, e);
+    return ckpt__public_call_end(&c, e);
+}
+
+CKPT__DECL ckpt_err ckpt_store_size(ckpt_store *s, const char *name, uint64_t *size) {
+    ckpt__public_call c;
+    ckpt__store_stat st;
+    ckpt__retry_loop l;
+    if (s == NULL) return ckpt__public_null("ckpt_store_size", "s");
+    if (name == NULL) return ckpt__public_null("ckpt_store_size", "name");
+    if (size == NULL) return ckpt__public_null("ckpt_store_size", "size");
+    ckpt_err e = ckpt__public_call_begin(&c, s);
+    if (e != CKPT_OK) return e;
+    ckpt__retry_begin(&l, &c.retry, "stat", name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s, name, &st, &l.t);
+    if (e == CKPT_OK) *size = st.size;
+    return ckpt__public_call_end(&c, ckpt__error_prefix(e, "cannot look at %s in %s", name, s->uri));
+}
+
+// A listing is collected first: one that is tried again would tell its first names twice, and the caller may use the store.
+typedef struct ckpt__public_names {
+    ckpt__buf text;                     // of each: 8 bytes size or start, the name and a NUL, for uploads the id and a NUL
+} ckpt__public_names;
+
+static ckpt_err ckpt__public_note(const char *name, uint64_t size, void *user) {
+    ckpt__public_names *n = (ckpt__public_names *)user;
+    ckpt__buf_add(&n->text, &size, sizeof size);
+    ckpt__buf_add(&n->text, name, strlen(name) + 1);
+    return n->text.err;
+}
+
+static ckpt_err ckpt__public_note_upload(const char *name, const char *id, double started, void *user) {
+    ckpt__public_names *n = (ckpt__public_names *)user;
+    ckpt__buf_add(&n->text, &started, sizeof started);
+    ckpt__buf_add(&n->text, name, strlen(name) + 1);
+    ckpt__buf_add(&n->text, id, strlen(id) + 1);
+    return n->text.err;
+}
+
+CKPT__DECL ckpt_err ckpt_store_list(ckpt_store *s, const char *prefix,
+                                    ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user) {
+    ckpt__public_call c;
+    ckpt__public_names n;
+    ckpt__retry_loop l;
+    if (s == NULL) return ckpt__public_null("ckpt_store_list", "s");
+    if (each == NULL) return ckpt__public_null("ckpt_store_list", "each");
+    if (prefix == NULL) prefix = "";
+    ckpt_err e = ckpt__public_call_begin(&c, s);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&n.text, &s->allocator);
+    ckpt__retry_begin(&l, &c.retry, "list", prefix);
+    while (ckpt__retry_next(&l, &e)) {
+        n.text.len = 0;
+        e = ckpt__store_run_list(s, prefix, ckpt__public_note, &n, &l.t);
+    }
+    e = ckpt__error_prefix(e, "cannot list %s%s", s->uri, prefix);
+    for (size_t at = 0; e == CKPT_OK && at < n.text.len;) {
+        uint64_t size;
+        memcpy(&size, n.text.data + at, sizeof size);
+        const char *name = n.text.data + at + sizeof size;
+        at += sizeof size + strlen(name) + 1;
+        e = each(name, size, user);
+    }
+    ckpt__buf_free(&n.text);
+    return ckpt__public_call_end(&c, e);
+}
+
+CKPT__DECL ckpt_err ckpt_store_remove(ckpt_store *s, const char *name) {
+    ckpt__public_call c;
+    ckpt__retry_loop l;
+    bool unsure = false;
+    if (s == NULL) return ckpt__public_null("ckpt_store_remove", "s");
+    if (name == NULL) return ckpt__public_null("ckpt_store_remove", "name");
+    ckpt_err e = ckpt__public_call_begin(&c, s);
+    if (e != CKPT_OK) return e;
+    ckpt__retry_begin(&l, &c.retry, "remove", name);
+    while (ckpt__retry_next(&l, &e)) {
+        e = ckpt__store_run_remove(s, name, &l.t);
+        if (e == CKPT_NOT_FOUND && unsure) e = CKPT_OK;         // the reply to the try before was lost
+        unsure = unsure || l.t.unsure;
+    }
+    return ckpt__public_call_end(&c, ckpt__error_prefix(e, "cannot remove %s from %s", name, s->uri));
+}
+
+CKPT__DECL ckpt_err ckpt_store_uploads(ckpt_store *s, const char *prefix,
+                                       ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
+                                       void *user) {
+    ckpt__public_call c;
+    ckpt__public_names n;
+    ckpt__retry_loop l;
+    if (s == NULL) return ckpt__public_null("ckpt_store_uploads", "s");
+    if (each == NULL) return ckpt__public_null("ckpt_store_uploads", "each");
+    if (prefix == NULL) prefix = "";
+    ckpt_err e = ckpt__public_call_begin(&c, s);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&n.text, &s->allocator);
+    ckpt__retry_begin(&l, &c.retry, "uploads", prefix);
+    while (ckpt__retry_next(&l, &e)) {
+        n.text.len = 0;
+        e = ckpt__store_run_uploads(s, prefix, ckpt__public_note_upload, &n, &l.t);
+    }
+    e = ckpt__error_prefix(e, "cannot list the uploads of %s%s", s->uri, prefix);
+    for (size_t at = 0; e == CKPT_OK && at < n.text.len;) {
+        double started;
+        memcpy(&started, n.text.data + at, sizeof started);
+        const char *name = n.text.data + at + sizeof started, *id = name + strlen(name) + 1;
+        at = (size_t)(id - n.text.data) + strlen(id) + 1;
+        e = each(name, id, started, user);
+    }
+    ckpt__buf_free(&n.text);
+    return ckpt__public_call_end(&c, e);
+}
+
+CKPT__DECL ckpt_err ckpt_store_abort_upload(ckpt_store *s, const char *name, const char *upload_id) {
+    ckpt__public_call c;
+    ckpt__send_record r;
+    if (s == NULL) return ckpt__public_null("ckpt_store_abort_upload", "s");
+    if (name == NULL) return ckpt__public_null("ckpt_store_abort_upload", "name");
+    if (upload_id == NULL) return ckpt__public_null("ckpt_store_abort_upload", "upload_id");
+    ckpt_err e = ckpt__public_call_begin(&c, s);
+    if (e != CKPT_OK) return e;
+    ckpt__send_record_init(&r, &s->allocator);
+    ckpt__buf_text(&r.upload_id, upload_id);
+    (void)ckpt__buf_cstr(&r.upload_id);
+    e = r.upload_id.err;
+    if (e == CKPT_OK) e = ckpt__send_abort(s, name, &r, &c.retry);
+    ckpt__send_record_free(&r);
+    return ckpt__public_call_end(&c, ckpt__error_prefix(e, "cannot give up the upload of %s to %s", name, s->uri));
+}
+
+CKPT__DECL void ckpt_store_close(ckpt_store *s) {
+    ckpt__store_close(s);
+}
+
+CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence) {
+    if (e == CKPT_OK) return CKPT_OK;
+    return ckpt__error_set(e, "%s", sentence != NULL && sentence[0] != 0 ? sentence : "it failed");
+}
+
+//-- uploader --------------------------------------------------------------------
+
+CKPT__DECL ckpt_err ckpt_uploader_open(ckpt_uploader **out, const ckpt_uploader_desc *desc) {
+    if (out == NULL) return ckpt__public_null("ckpt_uploader_open", "out");
+    *out = NULL;
+    if (desc == NULL) return ckpt__public_null("ckpt_uploader_open", "desc");
+    if (desc->_canary != 0) return ckpt__public_canary("ckpt_uploader_open", "ckpt_uploader_desc");
+    ckpt__error_record before;
+    ckpt__error_take(&before);
+    return ckpt__public_end(&before, ckpt__uploader_open(out, desc));
+}
+
+CKPT__DECL ckpt_err ckpt_upload_file(ckpt_uploader *u, const char *remote_file_name, const char *file_path, bool overwrite) {
+    if (u == NULL) return ckpt__public_null("ckpt_upload_file", "u");
+    if (remote_file_name == NULL) return ckpt__public_null("ckpt_upload_file", "remote_file_name");
+    if (file_path == NULL) return ckpt__public_null("ckpt_upload_file", "file_path");
+    ckpt__error_record before;
+    ckpt__upload up;
+    ckpt__buf name;
+    ckpt__error_take(&before);
+    memset(&up, 0, sizeof up);
+    ckpt__buf_init(&name, &u->allocator);
+    ckpt_err e = ckpt__uploader_name(u, &name, remote_file_name);
+    if (e != CKPT_OK) e = ckpt__error_prefix(e, "cannot upload %s", file_path);
+    if (e == CKPT_OK) {
+        up.name = name.data;
+        up.path = file_path;
+        up.overwrite = overwrite;
+        e = ckpt__uploader_add(u, &up);
+    }
+    ckpt__buf_free(&name);
+    return ckpt__public_end(&before, e);
+}
+
+CKPT__DECL ckpt_err ckpt_uploader_check(ckpt_uploader *u) {
+    if (u == NULL) return ckpt__public_null("ckpt_uploader_check", "u");
+    ckpt_err e = ckpt__uploader_check_process(u);
+    if (e != CKPT_OK) return e;
+    ckpt__uploader_report(u);
+    return ckpt__uploader_take_failure(u);
+}
+
+CKPT__DECL ckpt_err ckpt_uploader_wait(ckpt_uploader *u, double timeout_s) {
+    if (u == NULL) return ckpt__public_null("ckpt_uploader_wait", "u");
+    return ckpt__uploader_wait(u, timeout_s);
+}
+
+CKPT__DECL ckpt_err ckpt_uploader_close(ckpt_uploader *u, double timeout_s) {
+    return u == NULL ? CKPT_OK : ckpt__uploader_close(u, timeout_s);
+}
+
+CKPT__DECL void ckpt_uploader_stats(const ckpt_uploader *u, ckpt_transfer_stats *out) {
+    if (out == NULL) return;
+    memset(out, 0, sizeof *out);
+    if (u != NULL) ckpt__uploader_stats(u, out);
+}
+
+CKPT__DECL ckpt_err ckpt_download_file(ckpt_uploader *u, const char *remote_file_name, const char *destination, bool overwrite) {
+    if (u == NULL) return ckpt__public_null("ckpt_download_file", "u");
+    if (remote_file_name == NULL) return ckpt__public_null("ckpt_download_file", "remote_file_name");
+    if (destination == NULL) return ckpt__public_null("ckpt_download_file", "destination");
+    ckpt__error_record before;
+    ckpt__error_take(&before);
+    return ckpt__public_end(&before, ckpt__uploader_download(u, remote_file_name, destination, overwrite));
+}
+
+CKPT__DECL ckpt_err ckpt_get_uri_for_file(ckpt_uploader *u, const char *remote_file_name, char *buf, size_t cap) {
+    if (u == NULL) return ckpt__public_null("ckpt_get_uri_for_file", "u");
+    if (remote_file_name == NULL) return ckpt__public_null("ckpt_get_uri_for_file", "remote_file_name");
+    if (buf == NULL || cap == 0) return ckpt__error_set(CKPT_ARG, "ckpt_get_uri_for_file needs a buffer");
+    ckpt__buf text;
+    buf[0] = 0;
+    ckpt__buf_init(&text, &u->allocator);
+    ckpt__buf_text(&text, u->store->uri);
+    ckpt_err e = ckpt__uploader_name(u, &text, remote_file_name);
+    return ckpt__public_hand_over(buf, cap, &text, e, "ckpt_get_uri_for_file");
+}
+
+CKPT__DECL ckpt_err ckpt_uploader_pending(const char *upload_staging_folder, void (*each)(const ckpt_pending *p, void *user), void *user) {
+    if (upload_staging_folder == NULL) return ckpt__public_null("ckpt_uploader_pending", "upload_staging_folder");
+    if (each == NULL) return ckpt__public_null("ckpt_uploader_pending", "each");
+    ckpt__error_record before;
+    ckpt__error_take(&before);
+    return ckpt__public_end(&before, ckpt__uploader_pending(upload_staging_folder, each, user));
+}
+
+CKPT__DECL ckpt_err ckpt_put_file(const char *path, const char *uri, bool overwrite) {
+    if (path == NULL) return ckpt__public_null("ckpt_put_file", "path");
+    if (uri == NULL) return ckpt__public_null("ckpt_put_file", "uri");
+    ckpt__error_record before;
+    ckpt__error_take(&before);
+    return ckpt__public_end(&before, ckpt__uploader_put_file(path, uri, overwrite));
 }
 #endif // CKPT_IMPLEMENTATION
 

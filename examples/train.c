@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { CONTEXT = 24, EMBED = 16, INPUT = CONTEXT * EMBED, BATCH = 64, PARAMS = 7 };
 
 typedef struct options {
-    const char *text, *folder, *loss_log;
+    const char *text, *folder, *remote, *loss_log;
     long steps, every, hidden;
     ckpt_snapshot snapshot;
     bool quiet;
@@ -302,6 +303,7 @@ static options read_options(int argc, char **argv) {
         if (strcmp(a, "--quiet") == 0) { o.quiet = true; continue; }
         if (strcmp(a, "--text") == 0) o.text = v;
         else if (strcmp(a, "--folder") == 0) o.folder = v;
+        else if (strcmp(a, "--remote") == 0) o.remote = v;
         else if (strcmp(a, "--loss-log") == 0) o.loss_log = v;
         else if (strcmp(a, "--steps") == 0) o.steps = atol(v);
         else if (strcmp(a, "--every") == 0) o.every = atol(v);
@@ -309,12 +311,28 @@ static options read_options(int argc, char **argv) {
         else if (strcmp(a, "--snapshot") == 0 && strcmp(v, "none") == 0) o.snapshot = CKPT_SNAPSHOT_NONE;
         else if (strcmp(a, "--snapshot") == 0 && strcmp(v, "copy") == 0) o.snapshot = CKPT_SNAPSHOT_COPY;
         else if (strcmp(a, "--snapshot") == 0 && strcmp(v, "lazy") == 0) o.snapshot = CKPT_SNAPSHOT_LAZY;
-        else die("usage: train [--steps N] [--every N] [--snapshot none|copy|lazy] [--folder DIR] [--text FILE] [--hidden N] "
-                 "[--loss-log FILE] [--quiet]", "");
+        else die("usage: train [--steps N] [--every N] [--snapshot none|copy|lazy] [--folder DIR] [--remote URI|none] [--text FILE] "
+                 "[--hidden N] [--loss-log FILE] [--quiet]", "");
         i++;
     }
     if (o.every < 1 || o.hidden < 8 || o.hidden > 4096 || o.steps < 0) die("a number is out of range", "");
     return o;
+}
+
+// Where checkpoints go besides the folder: a bucket beside it unless told otherwise; NULL: nowhere.
+static ckpt_uploader *open_uploader(options *o) {
+    static char beside[8192];
+    char here[4096];
+    ckpt_uploader *up = NULL;
+    if (o->remote == NULL && strstr(o->folder, "://") == NULL) {
+        if (o->folder[0] != '/' && getcwd(here, sizeof here) == NULL) die("no current folder", "");
+        snprintf(beside, sizeof beside, "file://%s%s%s-bucket", o->folder[0] != '/' ? here : "", o->folder[0] != '/' ? "/" : "", o->folder);
+        o->remote = beside;
+    }
+    if (o->remote == NULL || strcmp(o->remote, "none") == 0) return NULL;
+    ckpt_uploader_desc desc = { .bucket_uri = o->remote, .logger = { on_log, NULL } };
+    if (ckpt_uploader_open(&up, &desc) != CKPT_OK) die("cannot upload checkpoints", ckpt_last_error());
+    return up;
 }
 
 static double seconds(void) {
@@ -368,10 +386,14 @@ int main(int argc, char **argv) {
 
     char interval[32];
     snprintf(interval, sizeof interval, "%ldba", o.every);
+    ckpt_uploader *up = open_uploader(&o);
     ckpt_saver_desc desc = {
-        .state = &st, .folder = o.folder, .filename = "ba{batch:06d}-rank{rank}.pt", .save_interval = interval,
+        .state = &st, .run_name = "train", .folder = o.folder, .filename = "ba{batch:06d}-rank{rank}.pt", .save_interval = interval,
         .num_checkpoints_to_keep = 3, .keep_best = "min:state/metrics/val_loss", .snapshot = o.snapshot, .logger = { on_log, NULL },
+        .uploaders = &up, .uploaders_count = up != NULL, .num_remote_to_keep = 5,
+        .remote_file_name = "{run_name}/ba{batch:06d}-rank{rank}.pt", .latest_remote_file_name = "{run_name}/latest-rank{rank}.pt",
     };
+    if (strstr(o.folder, "://") != NULL) desc.remote_file_name = desc.latest_remote_file_name = NULL;     // derived from the URI
     if (ckpt_saver_open(&saver, &desc) != CKPT_OK) die("cannot save checkpoints", ckpt_last_error());
     ckpt_timestamp t = {0};
     ckpt_err e = ckpt_saver_resume(saver, &t);
@@ -383,6 +405,7 @@ int main(int argc, char **argv) {
         printf("%ld weights, %ld characters of %d kinds; ", weights, text_size, vocab);
         if (e == CKPT_OK) printf("resumed from step %lld in %s\n", (long long)t.batch, o.folder);
         else printf("a fresh start in %s\n", o.folder);
+        if (up != NULL) printf("each checkpoint is uploaded to %s\n", o.remote);
     }
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
@@ -394,7 +417,14 @@ int main(int argc, char **argv) {
     train(&m, &tr, &t, &o, log);
     bool saved = stopping || t.batch == first || t.batch % o.every == 0;
     if (!saved && ckpt_saver_save(saver, &t) != CKPT_OK) fprintf(stderr, "train: %s\n", ckpt_last_error());
+    if (ckpt_saver_wait(saver, 0) != CKPT_OK) fprintf(stderr, "train: %s\n", ckpt_last_error());      // written, uploaded, published
+    ckpt_saver_counts c;
+    ckpt_saver_stats(saver, &c);
     if (ckpt_saver_close(saver, 0) != CKPT_OK) die("a checkpoint was lost", ckpt_last_error());
+    if (ckpt_uploader_close(up, 0) != CKPT_OK) die("not all was uploaded", ckpt_last_error());
+    if (!o.quiet && c.uploaded > 0)
+        printf("\nuploaded %d checkpoints, %.1f MiB; training waited %.2f s for %d saves\n", (int)c.uploaded,
+               (double)c.uploaded_bytes / 1048576, c.waited_s, (int)c.saved);
 
     if (stopping) printf("stopped after step %lld, which is saved: run it again to go on\n", (long long)t.batch);
     else if (!o.quiet) {

@@ -35,10 +35,10 @@ d=json.load(sys.stdin)
 sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
 }
 
-flags="-std=c99 -O1 -g -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings -Wformat=2 -Werror"
+flags="-std=c99 -O1 -g -DCKPT_NO_REMOTE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings -Wformat=2 -Werror"
 $cc $flags -o ckpt "$root/tools/ckpt.c" -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
 pass "build"
-if $cc -std=c99 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -o ckpt-asan "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null; then
+if $cc -std=c99 -DCKPT_NO_REMOTE -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -o ckpt-asan "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null; then
     mv ckpt-asan ckpt
 fi
 

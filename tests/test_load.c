@@ -87,7 +87,7 @@ static void test_awkward_names(void **unused) {
         assert_int_equal(load_value(names[i]), i + 10);
     }
     assert_int_equal(load_value("s3://bucket/x.pt"), -CKPT_UNSUPPORTED);
-    expect_sentence("local paths only");
+    expect_sentence("without the network");
     assert_int_equal(load_value("foo://bucket/x.pt"), -CKPT_ARG);
     assert_int_equal(load_value(""), -CKPT_ARG);
 }

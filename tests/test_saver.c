@@ -534,7 +534,7 @@ static void test_rotation_table(void **state) {
             l.metric = c == '!' ? (double)NAN : (double)(c - '0');
             ok(ckpt__index_insert(&ix, ix.count, &l));
         }
-        ckpt__index_rule rule = { row->keep, row->every, row->best };
+        ckpt__index_rule rule = { row->keep, row->every, row->best, false };
         (void)ckpt__index_choose(&ix, &rule);
         char stay[32] = "";
         for (size_t k = 0; k < ix.count; k++) {

@@ -41,7 +41,7 @@ for mode in none copy lazy; do
             again=$((again + 1))
             [ $again -gt 20 ] && break
             cat $mode.log >>$mode.all
-            rm -rf $mode
+            rm -rf $mode $mode-bucket
             : >$mode.log
         fi
     done 2>/dev/null

@@ -1,6 +1,7 @@
 /* bench.c: how fast ckpt.h is beside what the machine can do and beside torch, in one run.
 
        cc -O2 -o bench tools/bench.c -lpthread -lm && ./bench [--quick] [--only G4,G7] [--rounds N] [--dir DIR] [--json]
+       (with -DBENCH_NET -lcurl -lcrypto also the network's goals, of bench_net.h, which need what bench.sh builds beside it)
        sh tools/bench.sh [the same flags]
 
    Rules: own code and peers take turns within a round, on the same file system; what is reported are medians and ratios of
@@ -9,7 +10,7 @@
    installed is left out and said so. Without --quick the workloads are 1 and 4 GiB; with it 256 MiB.
 */
 #define _GNU_SOURCE
-#ifndef CKPT_NO_REMOTE
+#if !defined(BENCH_NET) && !defined(CKPT_NO_REMOTE)
 #define CKPT_NO_REMOTE
 #endif
 #define CKPT_IMPLEMENTATION
@@ -1127,7 +1128,12 @@ static void goal_idle(void) {
     row("-", "ckpt_saver_batch_end with nothing due", "", 1e9 * median(&each), true, 100, " ns");
 }
 
+#ifdef BENCH_NET
+#include "bench_net.h"
+#endif
+
 int main(int argc, char **argv) {
+    const char *net_peak = NULL;
     const char *base = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp", *peak = NULL;
     bool given = false;
     for (int i = 1; i < argc; i++) {
@@ -1137,12 +1143,18 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) rounds_asked = atoi(argv[++i]);
         else if (strcmp(argv[i], "--dir") == 0 && i + 1 < argc) base = argv[++i], given = true;
         else if (strcmp(argv[i], "--peak") == 0 && i + 1 < argc) peak = argv[++i];
+        else if (strcmp(argv[i], "--net-peak") == 0 && i + 1 < argc) net_peak = argv[++i];
         else {
             fprintf(stderr, "usage: bench [--quick] [--only G4,G7] [--rounds N] [--dir DIR] [--json]\n");
             return 2;
         }
     }
     (void)given;
+#ifdef BENCH_NET
+    if (net_peak != NULL) return net_peak_child(net_peak);
+#else
+    if (net_peak != NULL) return 2;
+#endif
     if (peak != NULL) {
         snprintf(dir, sizeof dir, "%s", base);
         return peak_child(peak);
@@ -1168,6 +1180,16 @@ int main(int argc, char **argv) {
     if (wanted("G12")) goal_12(argv[0]);
     if (wanted("G16")) goal_16();
     if (wanted("G17")) goal_17();
+#ifdef BENCH_NET
+    if (wanted("G9")) goal_9(false);
+    if (wanted("G9")) goal_9_down(false);
+    if (wanted("G9b") || wanted("G9")) goal_9(true);
+    if (wanted("G9b") || wanted("G9")) goal_9_down(true);
+    if (wanted("G9d") || wanted("G9")) goal_9d(argv[0]);
+    if (wanted("G10")) goal_10();
+    if (wanted("G15")) goal_15();
+    if (wanted("small")) goal_small();
+#endif
     if (as_json) printf("\n]\n");
     if (isnan(shell("rm -rf '%s'", dir))) die(dir);
     if (python_in != NULL) fclose(python_in);

@@ -1,11 +1,9 @@
 /* ckpt: looks into checkpoints and keeps folders of them in order. Over the public interface of ckpt.h only.
 
-   build:  cc -O2 -DCKPT_NO_REMOTE -o ckpt tools/ckpt.c -lpthread -lm
+   build:  cc -O2 -o ckpt tools/ckpt.c -lcurl -lcrypto -lpthread -lm
+           cc -O2 -DCKPT_NO_REMOTE -o ckpt tools/ckpt.c -lpthread -lm       (without s3:// and sftp://)
    use:    ckpt --help
 */
-#ifndef CKPT_NO_REMOTE
-    #define CKPT_NO_REMOTE
-#endif
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 
@@ -26,7 +24,7 @@ typedef struct tool_options {
     bool   json, quiet, stats, all, verify, force, no_verify, damaged, dry_run, colour, utf8;
     int    keep, keep_every;
     const char *keep_best;
-    double rtol, atol;
+    double rtol, atol, older;
     char **args;
     int    count;
 } tool_options;
@@ -790,12 +788,357 @@ static int do_show(void) {
     return status;
 }
 
-//-- verify --------------------------------------------------------------------------
+//-- stores --------------------------------------------------------------------------
+
+// Is it the URI of a store, or of something in one, rather than a local path?
+static bool is_uri(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._");
+    return strncmp(s, "dbfs:", 5) == 0 || (n > 0 && strncmp(s + n, "://", 3) == 0);
+}
+
+static ckpt_err open_store(ckpt_store **out, const char *uri) {
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    d.logger.fn = on_log;
+    d.progress.fn = on_progress;
+    return ckpt_store_open(out, uri, &d);
+}
+
+// In a file:// URI a name is written with escapes.
+static char *unescaped(const char *s) {
+    char *out = keep_text(s), *to = out;
+    for (const char *p = s; *p != 0; p++) {
+        unsigned v = 0;
+        if (*p == '%' && sscanf(p + 1, "%2x", &v) == 1 && v != 0 && strspn(p + 1, "0123456789abcdefABCDEF") >= 2) {
+            *to++ = (char)v;
+            p += 2;
+        } else {
+            *to++ = *p;
+        }
+    }
+    *to = 0;
+    return out;
+}
+
+// Cuts the URI of an object into its folder's and its name. The name is "" for a URI that ends with '/', or has no path. Both
+// are to be freed.
+static void cut_uri(const char *uri, char **folder, char **name) {
+    const char *mark = strstr(uri, "://"), *path = mark != NULL ? strchr(mark + 3, '/') : NULL;
+    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
+    *folder = keep_text(uri);
+    if (slash == NULL) {
+        *name = keep_text("");
+        return;
+    }
+    (*folder)[slash + 1 - uri] = 0;
+    *name = uri[0] == 'f' || uri[0] == 'F' ? unescaped(slash + 1) : keep_text(slash + 1);
+}
+
+// Opens the folder of an object.
+static ckpt_err open_object(ckpt_store **s, const char *uri, char **name) {
+    char *folder;
+    cut_uri(uri, &folder, name);
+    ckpt_err e = open_store(s, folder);
+    if (e == CKPT_OK && (*name)[0] == 0) {
+        ckpt_store_close(*s);
+        *s = NULL;
+        e = ckpt_set_error(CKPT_ARG, "that URI names a folder or a store: the name of an object must follow");
+    }
+    free(folder);
+    return e;
+}
 
 static int worse(int a, int b) {
     static const int rank[] = { 0, 3, 5, 2, 1, 4 };     // damage says more than a missing file, a failure more than damage
     return rank[a] >= rank[b] ? a : b;
 }
+
+typedef struct object_list { char **names; uint64_t *sizes; int count, cap; uint64_t bytes; } object_list;
+
+static ckpt_err note_object(const char *name, uint64_t size, void *user) {
+    object_list *l = (object_list *)user;
+    if (l->count == l->cap) {
+        l->cap = l->cap > 0 ? 2 * l->cap : 64;
+        l->names = (char **)need(realloc(l->names, (size_t)l->cap * sizeof *l->names));
+        l->sizes = (uint64_t *)need(realloc(l->sizes, (size_t)l->cap * sizeof *l->sizes));
+    }
+    l->names[l->count] = keep_text(name);
+    l->sizes[l->count++] = size;
+    l->bytes += size;
+    return CKPT_OK;
+}
+
+static void free_objects(object_list *l) {
+    for (int i = 0; i < l->count; i++) free(l->names[i]);
+    free(l->names);
+    free(l->sizes);
+}
+
+// What lies below a URI; when nothing does, the object of that very name.
+static ckpt_err list_uri(const char *uri, object_list *l) {
+    ckpt_store *s = NULL;
+    char *name = NULL;
+    uint64_t size = 0;
+    memset(l, 0, sizeof *l);
+    ckpt_err e = open_store(&s, uri);
+    if (e == CKPT_OK) e = ckpt_store_list(s, "", note_object, l);
+    ckpt_store_close(s);
+    if (e != CKPT_OK || l->count > 0) return e;
+    if (open_object(&s, uri, &name) == CKPT_OK) {
+        e = ckpt_store_size(s, name, &size);
+        if (e == CKPT_OK) e = note_object(name, size, l);
+        if (e == CKPT_NOT_FOUND || e == CKPT_AUTH) e = CKPT_OK;
+        ckpt_store_close(s);
+    }
+    free(name);
+    return e;
+}
+
+static int ls_uri(void) {
+    object_list l;
+    char text[32], clean[4096];
+    if (opt.count != 1) return misuse("ls wants one folder or URI");
+    if (opt.verify) return misuse("--verify is for folders of this machine; ckpt verify URI reads an object");
+    ckpt_err e = list_uri(opt.args[0], &l);
+    if (e != CKPT_OK) {
+        free_objects(&l);
+        return complain(e);
+    }
+    if (opt.json) {
+        printf("{\"uri\": ");
+        json_text(opt.args[0]);
+        printf(", \"objects\": [");
+        for (int i = 0; i < l.count; i++) {
+            printf("%s\n  {\"name\": ", i > 0 ? "," : "");
+            json_text(l.names[i]);
+            printf(", \"size\": %llu}", (unsigned long long)l.sizes[i]);
+        }
+        printf("%s], \"bytes\": %llu}\n", l.count > 0 ? "\n" : "", (unsigned long long)l.bytes);
+    } else {
+        for (int i = 0; i < l.count; i++)
+            printf("%10s  %s\n", size_text(l.sizes[i], text, sizeof text), shown(l.names[i], clean, sizeof clean));
+        if (isatty(1) || l.count == 0)
+            printf("%s%d object%s, %s%s\n", DIM, l.count, l.count == 1 ? "" : "s", size_text(l.bytes, text, sizeof text), PLAIN);
+    }
+    free_objects(&l);
+    return EXIT_OK;
+}
+
+// A text is what a latest object holds: it is followed by the library, which asks for names as the run wrote them.
+static bool is_symlink_name(const char *name) {
+    size_t n = strlen(name);
+    return n > 8 && strcmp(name + n - 8, ".symlink") == 0;
+}
+
+static ckpt_err fetch_object(const char *uri, const char *to, bool overwrite) {
+    ckpt_store *s = NULL;
+    char *name = NULL;
+    ckpt_err e = open_object(&s, uri, &name);
+    if (e == CKPT_OK && is_symlink_name(name)) {
+        e = ckpt_get_file(uri, to, overwrite);
+    } else if (e == CKPT_OK) {
+        e = ckpt_store_get(s, name, to, overwrite);
+        if (e == CKPT_NOT_FOUND) e = ckpt_get_file(uri, to, overwrite);     // there may be a link of that name
+    }
+    ckpt_store_close(s);
+    free(name);
+    return e;
+}
+
+// A path for a file that is not there yet, in the folder for temporary files. To be freed.
+static char *spare_path(void) {
+    const char *dir = getenv("TMPDIR");
+    size_t cap = (dir != NULL ? strlen(dir) : 0) + 64;
+    char *path = (char *)need(malloc(cap));
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    snprintf(path, cap, "%s/ckpt-tool-%ld-%lx%lx", dir != NULL && dir[0] != 0 ? dir : "/tmp", (long)getpid(), (unsigned long)t.tv_sec,
+             (unsigned long)t.tv_nsec);
+    return path;
+}
+
+static char *joined(const char *a, const char *b) {
+    size_t cap = strlen(a) + strlen(b) + 2;
+    char *out = (char *)need(malloc(cap));
+    snprintf(out, cap, "%s%s%s", a, a[0] != 0 && a[strlen(a) - 1] == '/' ? "" : "/", b);
+    return out;
+}
+
+// The base name of a path or of a URI's object. To be freed.
+static char *object_base(const char *s) {
+    char *folder, *name;
+    if (!is_uri(s)) return keep_text(base_of(s));
+    cut_uri(s, &folder, &name);
+    free(folder);
+    return name;
+}
+
+static ckpt_err put_object(const char *path, const char *uri) {
+    ckpt_store *s = NULL;
+    char *folder, *name, *base = NULL;
+    cut_uri(uri, &folder, &name);
+    if (name[0] == 0) base = object_base(path);
+    ckpt_err e = open_store(&s, name[0] == 0 ? uri : folder);
+    if (e == CKPT_OK) e = ckpt_store_put(s, base != NULL ? base : name, path, opt.force);
+    ckpt_store_close(s);
+    free(folder);
+    free(name);
+    free(base);
+    return e;
+}
+
+static ckpt_err copy_between(const char *from, const char *to) {
+    char *spare = spare_path(), *base = object_base(from), *inside = NULL;
+    ckpt_err e = fetch_object(from, spare, false);
+    size_t n = strlen(to);
+    if (e == CKPT_OK && n > 0 && to[n - 1] == '/') inside = joined(to, base);
+    if (e == CKPT_OK) e = put_object(spare, inside != NULL ? inside : to);
+    (void)unlink(spare);
+    free(spare);
+    free(base);
+    free(inside);
+    return e;
+}
+
+// A copy from here to there: the outcome, and how many bytes.
+static int copy_one(const char *from, const char *to) {
+    struct stat st;
+    char *base = object_base(from), *inside = is_uri(from) && !is_uri(to) && is_dir(to) ? joined(to, base) : NULL;
+    const char *target = inside != NULL ? inside : to;
+    char a[4096], b[4096], size[32], rate[32];
+    uint64_t bytes = 0;
+    double start = now_monotonic();
+    ckpt_err e = !is_uri(to) ? fetch_object(from, target, opt.force) : is_uri(from) ? copy_between(from, to) : put_object(from, to);
+    double seconds = now_monotonic() - start;
+    if (e == CKPT_OK && stat(is_uri(to) ? from : target, &st) == 0) bytes = (uint64_t)st.st_size;
+    int status = e == CKPT_OK ? EXIT_OK : complain(e);
+    if (e == CKPT_OK && opt.json) {
+        printf("{\"from\": ");
+        json_text(from);
+        printf(", \"to\": ");
+        json_text(target);
+        printf(", \"seconds\": ");
+        json_number(seconds);
+        if (!(is_uri(from) && is_uri(to))) printf(", \"size\": %llu", (unsigned long long)bytes);
+        printf("}\n");
+    } else if (e == CKPT_OK) {
+        printf("%s  ->  %s", shown(from, a, sizeof a), shown(target, b, sizeof b));
+        if (bytes > 0) printf("  (%s", size_text(bytes, size, sizeof size));
+        if (bytes > 0 && seconds > 0) printf(", %s/s", size_text((uint64_t)((double)bytes / seconds), rate, sizeof rate));
+        printf("%s\n", bytes > 0 ? ")" : "");
+    }
+    free(base);
+    free(inside);
+    return status;
+}
+
+static int do_get(void) {
+    if (opt.count < 1 || opt.count > 2) return misuse("get wants a URI, and where it is to go");
+    if (!is_uri(opt.args[0])) return misuse("'%s' is no URI", opt.args[0]);
+    if (opt.count == 2 && is_uri(opt.args[1])) return misuse("get is for files of this machine; ckpt cp copies from store to store");
+    char *base = object_base(opt.args[0]);
+    int status = base[0] == 0 ? misuse("'%s' names no object", opt.args[0]) : copy_one(opt.args[0], opt.count == 2 ? opt.args[1] : base);
+    free(base);
+    return status;
+}
+
+static int do_put(void) {
+    if (opt.count != 2) return misuse("put wants a file and a URI");
+    if (!is_uri(opt.args[1])) return misuse("'%s' is no URI", opt.args[1]);
+    if (is_uri(opt.args[0])) return misuse("put is for files of this machine; ckpt cp copies from store to store");
+    return copy_one(opt.args[0], opt.args[1]);
+}
+
+static int do_cp(void) {
+    if (opt.count != 2) return misuse("cp wants a source and a destination");
+    if (!is_uri(opt.args[0]) && !is_uri(opt.args[1])) return misuse("neither is a URI; cp(1) copies files of this machine");
+    return copy_one(opt.args[0], opt.args[1]);
+}
+
+// Gets an object into a temporary file and checks that.
+static ckpt_err verify_uri(const char *uri, uint64_t *size) {
+    ckpt_on_progress hook = { on_progress, NULL };
+    struct stat st;
+    char *spare = spare_path();
+    ckpt_err e = fetch_object(uri, spare, false);
+    if (e == CKPT_OK) e = ckpt_verify(spare, &hook);
+    if (stat(spare, &st) == 0) *size = (uint64_t)st.st_size;
+    (void)unlink(spare);
+    free(spare);
+    return e;
+}
+
+static int rm_uri(const char *uri, bool first) {
+    ckpt_store *s = NULL;
+    char *name = NULL, clean[4096], text[32];
+    uint64_t size = 0;
+    ckpt_err e = open_object(&s, uri, &name);
+    if (e == CKPT_OK) e = ckpt_store_size(s, name, &size);      // S3 says yes to the removal of what is not there
+    if (e == CKPT_OK) e = ckpt_store_remove(s, name);
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    if (e == CKPT_OK && opt.json) printf("%s", first ? "" : ", ");
+    if (e == CKPT_OK && opt.json) json_text(uri);
+    if (e == CKPT_OK && !opt.json) printf("removed  %s  (%s)\n", shown(uri, clean, sizeof clean), size_text(size, text, sizeof text));
+    ckpt_store_close(s);
+    free(name);
+    return exit_of(e);
+}
+
+// Uploads in parts that were begun and neither finished nor given up.
+typedef struct gc_uploads { ckpt_store *store; double before; int count, young, failed; } gc_uploads;
+
+static ckpt_err gc_upload(const char *name, const char *upload_id, double started, void *user) {
+    gc_uploads *g = (gc_uploads *)user;
+    char clean[4096], age[32];
+    double now = (double)time(NULL);
+    if (started > g->before) {
+        g->young++;
+        return CKPT_OK;
+    }
+    ckpt_err e = opt.dry_run ? CKPT_OK : ckpt_store_abort_upload(g->store, name, upload_id);
+    if (e != CKPT_OK) {
+        fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        g->failed = worse(g->failed, exit_of(e));
+        return CKPT_OK;
+    }
+    if (opt.json) {
+        printf("%s\n  {\"name\": ", g->count > 0 ? "," : "");
+        json_text(name);
+        printf(", \"upload_id\": ");
+        json_text(upload_id);
+        printf(", \"started\": ");
+        json_number(started);
+        printf("}");
+    } else {
+        printf("%s  the parts of %s  (begun %s%s)\n", opt.dry_run ? "would go" : "removed", shown(name, clean, sizeof clean),
+               started > 0 ? age_text(now - started, age, sizeof age) : "at a time that is not known", started > 0 ? " ago" : "");
+    }
+    g->count++;
+    return CKPT_OK;
+}
+
+static int gc_uri(void) {
+    gc_uploads g = { NULL, (double)time(NULL) + 1 - 3600.0 * opt.older, 0, 0, EXIT_OK };      // time() has no fractions
+    if (opt.keep > 0 || opt.keep_every > 0 || opt.keep_best != NULL || opt.damaged)
+        return misuse("--keep and --damaged are for folders of this machine");
+    ckpt_err e = open_store(&g.store, opt.args[0]);
+    if (e != CKPT_OK) return complain(e);
+    if (opt.json) printf("{\"dry_run\": %s, \"removed\": [", opt.dry_run ? "true" : "false");
+    e = ckpt_store_uploads(g.store, "", gc_upload, &g);
+    if (opt.json) {
+        printf("%s], \"count\": %d, \"younger\": %d, \"error\": ", g.count > 0 ? "\n" : "", g.count, g.young);
+        json_text(e == CKPT_OK && g.failed == EXIT_OK ? NULL : ckpt_last_error());
+        printf("}\n");
+    } else if (e == CKPT_OK) {
+        if (g.count == 0 && g.failed == EXIT_OK) printf("nothing to remove\n");
+        if (g.young > 0) printf("%d upload%s younger than %g h (--older-than)\n", g.young, g.young == 1 ? " is" : "s are", opt.older);
+    }
+    ckpt_store_close(g.store);
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    return e != CKPT_OK ? exit_of(e) : g.failed;
+}
+
+//-- verify --------------------------------------------------------------------------
 
 // One result; `first` is false from the second on.
 static int verify_report(const char *path, ckpt_err e, uint64_t size, double seconds, bool first) {
@@ -811,7 +1154,8 @@ static int verify_report(const char *path, ckpt_err e, uint64_t size, double sec
     } else if (e == CKPT_OK) {
         printf("%sok%s       %9s  %s\n", GREEN, PLAIN, size_text(size, text, sizeof text), shown(path, clean, sizeof clean));
     } else {
-        printf("%s%s%s %s\n", RED, e == CKPT_CORRUPT ? "DAMAGED" : "FAILED ", PLAIN, ckpt_last_error());
+        printf("%s%s%s %s%s%s\n", RED, e == CKPT_CORRUPT ? "DAMAGED" : "FAILED ", PLAIN, is_uri(path) ? shown(path, clean, sizeof clean) : "",
+               is_uri(path) ? ": " : "", ckpt_last_error());
     }
     fflush(stdout);
     return exit_of(e);
@@ -850,8 +1194,8 @@ static int do_verify(void) {
             continue;
         }
         double start = now_monotonic();
-        ckpt_err e = ckpt_verify(opt.args[i], &hook);
         uint64_t size = stat(opt.args[i], &st) == 0 ? (uint64_t)st.st_size : 0;
+        ckpt_err e = is_uri(opt.args[i]) ? verify_uri(opt.args[i], &size) : ckpt_verify(opt.args[i], &hook);
         status = worse(status, verify_report(opt.args[i], e, size, now_monotonic() - start, first));
         first = false;
     }
@@ -1153,6 +1497,12 @@ static int do_each(deed what) {
     for (int i = 0; i < opt.count; i++) {
         uint64_t size = 0;
         bool said = false;
+        if (what == DEED_RM && is_uri(opt.args[i])) {
+            int removed = rm_uri(opt.args[i], good == 0);
+            good += removed == EXIT_OK;
+            status = worse(status, removed);
+            continue;
+        }
         if (is_dir(opt.args[i])) {
             fprintf(stderr, "ckpt: %s is a folder: name a checkpoint\n", opt.args[i]);
             status = worse(status, EXIT_USAGE);
@@ -1228,19 +1578,178 @@ static int do_gc(void) {
     return EXIT_OK;
 }
 
+// Files that a staging folder holds for upload.
+typedef struct waiting { char *uri, *name, *file; uint64_t size, sent; double added; bool in_use, refused, damaged; } waiting;
+typedef struct waiting_list { waiting *list; int count, cap; } waiting_list;
+
+static void note_waiting(const ckpt_pending *p, void *user) {
+    waiting_list *l = (waiting_list *)user;
+    if (l->count == l->cap) {
+        l->cap = l->cap > 0 ? 2 * l->cap : 64;
+        l->list = (waiting *)need(realloc(l->list, (size_t)l->cap * sizeof *l->list));
+    }
+    waiting *w = &l->list[l->count++];
+    w->uri = keep_text(p->uri != NULL ? p->uri : "");
+    w->name = keep_text(p->name != NULL ? p->name : base_of(p->record));
+    w->file = keep_text(p->file_path != NULL ? p->file_path : "");
+    w->size = p->size;
+    w->sent = p->sent;
+    w->added = p->added;
+    w->in_use = p->in_use;
+    w->refused = p->refused;
+    w->damaged = p->damaged;
+}
+
+static void free_waiting(waiting_list *l) {
+    for (int i = 0; i < l->count; i++) {
+        free(l->list[i].uri);
+        free(l->list[i].name);
+        free(l->list[i].file);
+    }
+    free(l->list);
+}
+
+static const char *waiting_state(const waiting *w) {
+    return w->damaged ? "damaged" : w->refused ? "refused" : w->in_use ? "on its way" : "waits";
+}
+
+static int do_pending(void) {
+    waiting_list l;
+    char size[32], age[32], clean[4096], uri[4096];
+    if (opt.count > 1) return misuse("pending wants one folder");
+    memset(&l, 0, sizeof l);
+    ckpt_err e = ckpt_uploader_pending(opt.count > 0 ? opt.args[0] : ".", note_waiting, &l);
+    if (e != CKPT_OK) {
+        free_waiting(&l);
+        return complain(e);
+    }
+    if (opt.json) printf("{\"pending\": [");
+    for (int i = 0; i < l.count; i++) {
+        const waiting *w = &l.list[i];
+        if (opt.json) {
+            printf("%s\n  {\"uri\": ", i > 0 ? "," : "");
+            json_text(w->uri);
+            printf(", \"name\": ");
+            json_text(w->name);
+            printf(", \"file\": ");
+            json_text(w->file);
+            printf(", \"size\": %llu, \"sent\": %llu, \"added\": ", (unsigned long long)w->size, (unsigned long long)w->sent);
+            json_number(w->added);
+            printf(", \"state\": \"%s\"}", waiting_state(w));
+        } else {
+            double share = w->size > 0 ? 100.0 * (double)w->sent / (double)w->size : 0.0;
+            printf("%10s  %3.0f %%  %7s  %-10s  %s%s\n", size_text(w->size, size, sizeof size), share,
+                   age_text((double)time(NULL) - w->added, age, sizeof age), waiting_state(w), shown(w->uri, uri, sizeof uri),
+                   shown(w->name, clean, sizeof clean));
+        }
+    }
+    if (opt.json) printf("%s]}\n", l.count > 0 ? "\n" : "");
+    else if (l.count == 0) printf("nothing is pending\n");
+    free_waiting(&l);
+    return EXIT_OK;
+}
+
+// Finishes what waits for one store.
+static int push_to(const char *uri, const char *folder) {
+    ckpt_uploader_desc d;
+    ckpt_store_desc sd;
+    ckpt_uploader *u = NULL;
+    ckpt_transfer_stats st;
+    char clean[4096], size[32];
+    memset(&d, 0, sizeof d);
+    memset(&sd, 0, sizeof sd);
+    memset(&st, 0, sizeof st);
+    d.bucket_uri = uri;
+    sd.logger.fn = on_log;
+    d.store_desc = &sd;
+    d.upload_staging_folder = folder;
+    d.logger.fn = on_log;
+    d.progress.fn = on_progress;
+    double start = now_monotonic();
+    ckpt_err e = ckpt_uploader_open(&u, &d);
+    while (e == CKPT_OK) {
+        e = ckpt_uploader_wait(u, 0.5);
+        if (e == CKPT_TIMEOUT) e = CKPT_OK;
+        ckpt_uploader_stats(u, &st);
+        if (st.pending == 0) break;
+    }
+    if (u != NULL) {
+        ckpt_err closed = ckpt_uploader_close(u, 0);
+        if (e == CKPT_OK) e = closed;
+    }
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    double seconds = now_monotonic() - start;
+    if (opt.json) {
+        printf("\n  {\"uri\": ");
+        json_text(uri);
+        printf(", \"files\": %llu, \"bytes\": %llu, \"failed\": %llu, \"seconds\": ", (unsigned long long)st.files, (unsigned long long)st.bytes,
+               (unsigned long long)st.failed);
+        json_number(seconds);
+        printf(", \"code\": \"%s\"}", ckpt_err_name(e));
+    } else {
+        printf("%llu file%s, %s  ->  %s\n", (unsigned long long)st.files, st.files == 1 ? "" : "s", size_text(st.bytes, size, sizeof size),
+               shown(uri, clean, sizeof clean));
+    }
+    return exit_of(e);
+}
+
+static int do_push(void) {
+    waiting_list l;
+    const char *folder = opt.count > 0 ? opt.args[0] : ".";
+    int status = EXIT_OK, stores = 0, left = 0;
+    if (opt.count > 1) return misuse("push wants one folder");
+    memset(&l, 0, sizeof l);
+    ckpt_err e = ckpt_uploader_pending(folder, note_waiting, &l);
+    if (e != CKPT_OK) {
+        free_waiting(&l);
+        return complain(e);
+    }
+    if (opt.json) printf("{\"pushed\": [");
+    for (int i = 0; i < l.count; i++) {
+        const waiting *w = &l.list[i];
+        bool seen = w->damaged || w->in_use || w->refused;
+        left += seen;
+        for (int k = 0; k < i && !seen; k++) {
+            const waiting *o = &l.list[k];
+            seen = strcmp(o->uri, w->uri) == 0 && !o->damaged && !o->in_use && !o->refused;
+        }
+        if (seen) continue;
+        if (opt.json && stores > 0) printf(",");
+        status = worse(status, push_to(w->uri, folder));
+        stores++;
+    }
+    if (opt.json) printf("%s]}\n", stores > 0 ? "\n" : "");
+    else if (stores == 0) printf("nothing to push\n");
+    if (left > 0 && !opt.quiet) fprintf(stderr, "ckpt: %d file%s left: damaged, refused, or another process sends them (ckpt pending)\n", left, left == 1 ? " is" : "s are");
+    free_waiting(&l);
+    return status;
+}
+
+static int do_ls_any(void) {
+    return opt.count > 0 && is_uri(opt.args[0]) ? ls_uri() : do_ls();
+}
+
+static int do_gc_any(void) {
+    return opt.count == 1 && is_uri(opt.args[0]) ? gc_uri() : do_gc();
+}
+
 //-- help and options ----------------------------------------------------------------
 
 static const char *const help_all =
     "usage: ckpt COMMAND [OPTIONS] ...\n"
     "\n"
-    "  ls [DIR]            the checkpoints of a folder: time, size, age, verified, pinned, latest\n"
+    "  ls [DIR|URI]        the checkpoints of a folder: time, size, age, verified, pinned, latest; the objects of a store\n"
     "  show FILE [NAME..]  what is in a checkpoint: names, dtypes, shapes, bytes, values\n"
-    "  verify PATH...      reads files, or all of a folder, and checks every checksum\n"
+    "  verify PATH|URI...  reads files, or all of a folder, and checks every checksum\n"
     "  diff A B            compares two checkpoints, value by value\n"
     "  convert A B         writes A again as B: another container or compression, by B's name\n"
     "  pin PATH...         keeps checkpoints for ever;  unpin lets them go again\n"
-    "  rm PATH...          deletes checkpoints; links that lead to them move to the newest one left\n"
-    "  gc DIR              tidies a folder: left-overs of killed runs, and what --keep lets go\n"
+    "  rm PATH|URI...      deletes checkpoints; links that lead to them move to the newest one left\n"
+    "  gc DIR|URI          tidies a folder: left-overs of killed runs, and what --keep lets go; a store: uploads given up\n"
+    "  get URI [PATH]      copies an object to a file;  put FILE URI the other way;  cp A B either, or from store to store\n"
+    "  pending [DIR]       the files that a staging folder, or a folder of checkpoints, holds for upload;  push sends them\n"
+    "\n"
+    "URIs: s3://bucket/name  sftp://user@host/name  file:///folder/name, with credentials from the environment.\n"
     "\n"
     "Every command:  --json (for programs)   --quiet (no progress, no warnings)   --help\n"
     "Colours and progress bars appear on a terminal only; NO_COLOR switches colours off.\n"
@@ -1256,14 +1765,15 @@ static int do_unpin(void) { return do_each(DEED_UNPIN); }
 static int do_rm(void) { return do_each(DEED_RM); }
 
 static const command commands[] = {
-    { "ls", do_ls, "--verify ",
-      "usage: ckpt ls [--verify] [--json] [DIR]\n\n"
+    { "ls", do_ls_any, "--verify ",
+      "usage: ckpt ls [--verify] [--json] [DIR|URI]\n\n"
       "Lists the checkpoints of a folder (default: this one), the oldest save first.\n\n"
       "  --verify   read every byte and check every checksum; without it VERIFIED says \"-\" for a file whose\n"
       "             listing is whole and whose size is right, and \"NO\" for one that is damaged or missing\n\n"
       "pinned: kept for ever (ckpt pin).   <- NAME: the link that leads to it.   abandoned: the run went back\n"
       "before it and saved again.   foreign, not in the index: not known to be written by ckpt.h; listed, never rotated.\n"
-      "Exit status 1: at least one is damaged or missing.\n" },
+      "Exit status 1: at least one is damaged or missing.\n"
+      "A URI: every object below it, by name, with its size.\n" },
     { "show", do_show, "--stats --all ",
       "usage: ckpt show [--stats] [--all] [--json] FILE [NAME...]\n\n"
       "Shows what is in a checkpoint as a tree. NAME: only that name, what is below it, or what matches the pattern.\n\n"
@@ -1271,8 +1781,9 @@ static const command commands[] = {
       "             of every tensor (of the absolute values, for complex ones); reads the file twice, a few MiB at a time\n"
       "  --all      also the saver's own record of earlier checkpoints\n" },
     { "verify", do_verify, "",
-      "usage: ckpt verify [--json] FILE|DIR...\n\n"
+      "usage: ckpt verify [--json] FILE|DIR|URI...\n\n"
       "Reads whole files and checks every checksum. Of a folder, all its checkpoints; its index remembers the outcome.\n"
+      "An object is copied to the folder for temporary files ($TMPDIR) first.\n"
       "Exit status 1: at least one is damaged.\n" },
     { "diff", do_diff, "--rtol --atol --all ",
       "usage: ckpt diff [--rtol X] [--atol X] [--all] [--json] A B\n\n"
@@ -1293,10 +1804,11 @@ static const command commands[] = {
       "latest-rank0.pt. A saver that is running takes notice at its next save.\n" },
     { "unpin", do_unpin, "", "usage: ckpt unpin [--json] PATH...\n\nLets pinned checkpoints go again.\n" },
     { "rm", do_rm, "",
-      "usage: ckpt rm [--json] PATH...\n\nDeletes checkpoints. A link that leads to one moves first, to the newest one left that verifies. Refused\n"
+      "usage: ckpt rm [--json] PATH|URI...\n\nDeletes checkpoints, and objects of stores. A link that leads to one moves first, to the newest one left that verifies. Refused\n"
       "(status 4) while it is pinned, or while a saver has the folder open.\n" },
-    { "gc", do_gc, "--keep --keep-every --keep-best --damaged --dry-run ",
-      "usage: ckpt gc [--keep N [--keep-every N] [--keep-best min|max]] [--damaged] [--dry-run] [--json] DIR\n\n"
+    { "gc", do_gc_any, "--keep --keep-every --keep-best --damaged --dry-run --older-than ",
+      "usage: ckpt gc [--keep N [--keep-every N] [--keep-best min|max]] [--damaged] [--dry-run] [--json] DIR\n"
+      "       ckpt gc [--older-than HOURS] [--dry-run] [--json] URI\n\n"
       "Tidies a folder: deletes the hidden files that killed runs left, brings the index up to what is there, and leads links\n"
       "that lead nowhere, or to a damaged file, to the newest checkpoint that verifies. Beyond that it deletes:\n\n"
       "  --keep N         all but the newest N, the pinned ones, and\n"
@@ -1304,7 +1816,25 @@ static const command commands[] = {
       "  --keep-best W      the one with the best recorded metric (min or max)\n"
       "  --damaged        what is known to be damaged (ckpt verify DIR finds out)\n"
       "  --dry-run, -n    only say what would go\n\n"
-      "Nothing is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open.\n" }
+      "Nothing is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open.\n\n"
+      "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them.\n\n"
+      "  --older-than H   those begun more than H hours ago (default 24): a younger one may still be on its way\n" },
+    { "get", do_get, "--force ",
+      "usage: ckpt get [--force] [--json] URI [PATH]\n\nCopies an object to a file, whole or not at all, checked. PATH may be a folder; the default is this one.\n"
+      "The name of a .symlink object, with or without the ending, gets what it leads to.\n\n"
+      "  --force   replace the file\n" },
+    { "put", do_put, "--force ",
+      "usage: ckpt put [--force] [--json] FILE URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n\n"
+      "  --force   replace the object\n" },
+    { "cp", do_cp, "--force ",
+      "usage: ckpt cp [--force] [--json] FROM TO\n\nAs get and put; from one store to another it goes through the folder for temporary files ($TMPDIR).\n\n"
+      "  --force   replace what is there\n" },
+    { "pending", do_pending, "",
+      "usage: ckpt pending [--json] [DIR]\n\nShows what a staging folder (default: this one), or the hidden one in a folder of checkpoints, holds for upload:\n"
+      "size, share that the store has confirmed, age, and whether it waits, is on its way in a running process, was refused\n"
+      "because the object exists, or cannot be read.\n" },
+    { "push", do_push, "",
+      "usage: ckpt push [--json] [DIR]\n\nSends what ckpt pending shows, going on where a dead process stopped, and returns when it has arrived.\n" }
 };
 
 enum { COMMANDS = (int)(sizeof commands / sizeof commands[0]) };
@@ -1353,6 +1883,7 @@ static int take_option(const command *c, const char *o, const char *value, bool 
     bool good = false;
     if (strcmp(o, "--keep") == 0) good = parse_count(value, &opt.keep);
     if (strcmp(o, "--keep-every") == 0) good = parse_count(value, &opt.keep_every);
+    if (strcmp(o, "--older-than") == 0) good = parse_tolerance(value, &opt.older);
     if (strcmp(o, "--rtol") == 0) good = parse_tolerance(value, &opt.rtol);
     if (strcmp(o, "--atol") == 0) good = parse_tolerance(value, &opt.atol);
     if (strcmp(o, "--keep-best") == 0) {
@@ -1373,6 +1904,7 @@ static void look_around(void) {
 int main(int argc, char **argv) {
     const command *c = NULL;
     look_around();
+    opt.older = 24;
     opt.args = argv;
     for (int i = 0; i < COMMANDS && argc > 1; i++) if (strcmp(argv[1], commands[i].name) == 0) c = &commands[i];
     if (argc < 2) { fputs(help_all, stderr); return EXIT_USAGE; }

@@ -18,8 +18,10 @@ LONGEST = 120           # lines of a function
 USUAL = 60              # 95 % of the functions are shorter
 
 # Names of a section's functions and types: ckpt__<one of these>_.
-PREFIXES = {"memory": ["mem", "buf"], "platform": ["os"], "text": ["txt", "json", "uri", "view"], "plan": ["plan", "toc", "source", "seg",
-            "blob", "fixup", "entry"], "state": ["state", "binding", "binds", "items"], "engine": ["engine", "image", "want"]}
+PREFIXES = {"memory": ["mem", "buf"], "platform": ["os"], "text": ["txt", "json", "ini", "xml", "uri", "view"], "plan": ["plan", "toc", "source", "seg",
+            "blob", "fixup", "entry"], "state": ["state", "binding", "binds", "items"], "engine": ["engine", "image", "want"], "uploader": ["uploader", "upload"],
+            "retry": ["retry", "gate", "meter", "events"],
+            "transfer": ["transfer", "fields", "body", "sink"]}
 
 # May not be called at all: they print, exit, have no bound, or change the whole process.
 BANNED = """printf vprintf puts putchar putc fputs fputc perror sprintf vsprintf strcpy strcat strncpy strncat stpcpy gets scanf sscanf fscanf
@@ -294,7 +296,7 @@ def check_statements(h):
         name = re.search(r"\b(ckpt_\w+)\s*\(", text)
         if name and "=" not in text.split("(")[0] and "CKPT__CHECK" not in text:
             report(h.path, first, "%s is declared before it is defined" % name.group(1))
-        elif not re.search(r"\bconst\b", text.split("=")[0]) and "ckpt__error_last" not in text:
+        elif not re.search(r"\bconst\b", text.split("=")[0]) and not re.search(r"\b(ckpt__error_last|ckpt__http_once)\b", text):
             report(h.path, first, "writable variable at file scope: %s" % text.split("=")[0].strip()[:60])
 
 

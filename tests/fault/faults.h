@@ -35,6 +35,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -180,8 +181,15 @@ FAULT_FN int fault_clock_gettime(clockid_t id, struct timespec *t) { return FAUL
 FAULT_FN int fault_gethostname(char *b, size_t n) { return FAULT_CALL("gethostname", 0, gethostname(b, n)); }
 FAULT_FN int fault_isatty(int fd) { return FAULT_CALL("isatty", 0, isatty(fd)); }
 FAULT_FN int fault_sigpending(sigset_t *s) { return FAULT_CALL("sigpending", 0, sigpending(s)); }
+FAULT_FN int fault_linkat(int d, const char *a, int e, const char *b, int flags) {
+    return FAULT_CALL("linkat", FAULT_INTR | FAULT_GROWS, linkat(d, a, e, b, flags));
+}
+FAULT_FN int fault_socket(int domain, int type, int protocol) { return FAULT_CALL("socket", 0, socket(domain, type, protocol)); }
+FAULT_FN ssize_t fault_recv(int fd, void *p, size_t n, int flags) { FAULT_MOVE("recv", FAULT_INTR, n, recv(fd, p, part, flags)); }
 #define fault_fcntl(...)   FAULT_CALL("fcntl", FAULT_INTR, fcntl(__VA_ARGS__))
 #define fault_ioctl(...)   FAULT_CALL("ioctl", 0, ioctl(__VA_ARGS__))
+#define fault_poll(...)    FAULT_CALL("poll", FAULT_INTR, poll(__VA_ARGS__))
+#define fault_shutdown(...) FAULT_CALL("shutdown", 0, shutdown(__VA_ARGS__))
 
 // fallocate, renameat2, getrandom, statx, pwritev2, memfd_create and sched_getaffinity, which strict C libraries hide.
 #define fault_syscall(number, ...) \
@@ -199,6 +207,11 @@ FAULT_FN const char *fault_number_name(long number) {
 #ifdef SYS_pwritev2
         case SYS_pwritev2: return "pwritev2";
 #endif
+#ifdef SYS_copy_file_range
+        case SYS_copy_file_range: return "copy_file_range";
+#endif
+        case SYS_fsetxattr: return "fsetxattr";
+        case SYS_fgetxattr: return "fgetxattr";
         default: return "syscall";
     }
 }
@@ -208,6 +221,10 @@ FAULT_FN int fault_number_flags(long number) {
 #ifdef SYS_pwritev2
     if (number == SYS_pwritev2) return FAULT_INTR | FAULT_GROWS;
 #endif
+#ifdef SYS_copy_file_range
+    if (number == SYS_copy_file_range) return FAULT_INTR | FAULT_GROWS;
+#endif
+    if (number == SYS_fsetxattr) return FAULT_GROWS;
     return number == SYS_getrandom ? FAULT_INTR : 0;
 }
 

@@ -1,0 +1,700 @@
+/* net_faults.c: what becomes of uploads to and downloads from a real S3 server (RGW) behind a proxy that breaks requests, and a made-up
+   one that lies. After every fault the object is there, whole and right, or was never acknowledged and is absent; what failed goes
+   through by the next uploader with the same staging folder; nothing half-done is left in the store. Driven by net_faults.sh.
+
+       net_faults table       faults one by one, up and down, many side by side
+       net_faults storm       429 and 503 against 16 workers: requests stay few
+       net_faults stall       frozen links fail within the limit of 2 s +-20 %, slow ones succeed
+       net_faults restart     radosgw dies in mid multipart: only what is missing is sent again
+       net_faults lies        a server that keeps too few bytes, answers wrong sums, fails inside a 200
+       net_faults tokens      session credentials that live for 3 s
+   run.sh: helper
+*/
+#define CKPT_IMPLEMENTATION
+#include "../../ckpt.h"
+#include "../util.h"
+#include "net_util_s3.h"
+
+enum { SMALL = 100000, MULTI = 11 << 20, PART = 5 << 20, LINES = 20000 };
+
+static const char *work;
+static int failures;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+__attribute__((format(printf, 2, 3)))
+static void result(bool good, const char *fmt, ...) {
+    va_list args;
+    pthread_mutex_lock(&lock);
+    printf(good ? "PASS: " : "FAIL: ");
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    printf("\n");
+    fflush(stdout);
+    failures += !good;
+    pthread_mutex_unlock(&lock);
+}
+
+static void on_log(ckpt_log_level level, const char *text, void *user) {
+    if (getenv("NET_DEBUG") != NULL) fprintf(stderr, "%s %d: %s\n", (const char *)user, (int)level, text);
+}
+
+//-- doing things ------------------------------------------------------------------
+
+typedef struct how {
+    const char *endpoint;
+    int         attempts, files, parts;
+    double      stall;
+    const ckpt_store_desc *store;
+} how;
+
+static ckpt_err open_uploader(ckpt_uploader **u, const char *staging, const how *h) {
+    ckpt_store_desc s;
+    ckpt_uploader_desc d;
+    memset(&s, 0, sizeof s);
+    memset(&d, 0, sizeof d);
+    if (h->store != NULL) s = *h->store;
+    s.endpoint_url = h->endpoint;
+    s.stall_timeout_s = h->stall;
+    d.bucket_uri = "s3://net";
+    d.store_desc = &s;
+    d.upload_staging_folder = staging;
+    d.num_attempts = h->attempts;
+    d.num_concurrent_uploads = h->files;
+    d.num_concurrent_parts = h->parts;
+    d.part_size = PART;
+    d.stall_timeout_s = h->stall;
+    d.logger.fn = on_log;
+    d.logger.user = (void *)(uintptr_t)"uploader";
+    d.ranks.world_size = 1;
+    return ckpt_uploader_open(u, &d);
+}
+
+// The store itself, no proxy between.
+static ckpt_store *direct(const char *endpoint) {
+    ckpt_store_desc d;
+    ckpt_store *s;
+    memset(&d, 0, sizeof d);
+    d.endpoint_url = endpoint;
+    if (ckpt_store_open(&s, "s3://net", &d) != CKPT_OK) { printf("FAIL: %s\n", ckpt_last_error()); exit(1); }
+    return s;
+}
+
+// 1: the object is there and right; 0: absent; -1: wrong, or not to be had.
+static int look(ckpt_store *s, const char *name, size_t size, unsigned seed) {
+    char path[600];
+    uint64_t n;
+    ckpt_err e = ckpt_store_size(s, name, &n);
+    if (e == CKPT_NOT_FOUND) return 0;
+    snprintf(path, sizeof path, "%s/look-%s", work, name);
+    if (e == CKPT_OK) e = ckpt_store_get(s, name, path, true);
+    int good = e == CKPT_OK && file_holds(path, size, seed) ? 1 : -1;
+    unlink(path);
+    return good;
+}
+
+static ckpt_err count_one(const char *name, const char *id, double started, void *user) {
+    (void)id; (void)started;
+    if (getenv("NET_DEBUG") != NULL) fprintf(stderr, "open upload of %s\n", name);
+    ++*(int *)user;
+    return CKPT_OK;
+}
+
+static int open_uploads(ckpt_store *s, const char *name) {
+    int n = 0;
+    return ckpt_store_uploads(s, name, count_one, &n) == CKPT_OK ? n : -1;
+}
+
+static void staging_of(char *out, size_t cap, const char *name) { snprintf(out, cap, "%s/staging-%s", work, name); }
+
+static bool is_clean(const char *dir) {
+    bool clean = true;
+    DIR *d = opendir(dir);
+    for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d))
+        if (strstr(e->d_name, ".upload") != NULL || strstr(e->d_name, ".data") != NULL || strstr(e->d_name, ".tmp") != NULL) clean = false;
+    if (d != NULL) closedir(d);
+    return clean;
+}
+
+//-- the table ---------------------------------------------------------------------
+
+typedef enum act { UP, UP_NEW, BIG, BIG_NEW, DOWN, DOWN_BIG } act;      // _NEW: without overwrite
+
+typedef struct fault {
+    act         what;
+    const char *rules;                  // "@": METHOD is followed by a blank as '+', then the object's path; several behind ';'
+    ckpt_err    end;                    // CKPT_OK, or what comes before the fault is taken away
+    int         most;                   // requests for the object, 0: any number
+} fault;
+
+#define ALL(act, head, tail) \
+    { act, head "0" tail, CKPT_OK, 0 }, { act, head "1" tail, CKPT_OK, 0 }, { act, head "15" tail, CKPT_OK, 0 }, \
+    { act, head "300" tail, CKPT_OK, 0 }, { act, head "700" tail, CKPT_OK, 0 }, { act, head "1000" tail, CKPT_OK, 0 }, \
+    { act, head "50000" tail, CKPT_OK, 0 }, { act, head "99999" tail, CKPT_OK, 0 }
+
+static const fault faults[] = {
+    ALL(UP, "rst=", " match=PUT+@"),
+    ALL(UP, "close=", " match=PUT+@"),
+    { UP, "flip=50000 match=PUT+@", CKPT_OK, 0 },
+    { UP, "flip=99000 n=2 match=PUT+@", CKPT_OK, 0 },
+    { UP, "rst=40000 match=PUT+@;close=90000 match=PUT+@", CKPT_OK, 0 },
+    { UP, "rst=0 dir=down match=PUT+@", CKPT_OK, 0 },
+    { UP, "rst=20 dir=down match=PUT+@", CKPT_OK, 0 },
+    { UP, "close=20 dir=down match=PUT+@", CKPT_OK, 0 },
+    { UP, "close=120 dir=down match=PUT+@", CKPT_OK, 0 },
+    { UP, "status=500 match=PUT+@", CKPT_OK, 4 },
+    { UP, "status=500 n=2 match=PUT+@", CKPT_OK, 5 },
+    { UP, "status=500 retry=1 match=PUT+@", CKPT_OK, 4 },
+    { UP, "status=502 match=PUT+@", CKPT_OK, 4 },
+    { UP, "status=503 match=PUT+@", CKPT_OK, 4 },
+    { UP, "status=503 retry=2 match=PUT+@", CKPT_OK, 4 },
+    { UP, "status=503 early match=PUT+@", CKPT_OK, 4 },
+    { UP, "status=503 rude match=PUT+@", CKPT_OK, 4 },
+    { UP, "status=429 match=PUT+@", CKPT_OK, 4 },
+    { UP, "status=504 match=PUT+@", CKPT_OK, 4 },
+    { UP, "rstatus=500 match=PUT+@", CKPT_OK, 0 },
+    { UP, "rstatus=503 match=PUT+@", CKPT_OK, 0 },
+    { UP, "swallow=close match=PUT+@", CKPT_OK, 0 },
+    { UP, "swallow=rst n=2 match=PUT+@", CKPT_OK, 0 },
+    { UP, "swallow=stall match=PUT+@", CKPT_OK, 0 },
+    { UP, "stall=50000 match=PUT+@", CKPT_OK, 0 },
+    { UP, "rst=0 match=HEAD+@", CKPT_OK, 0 },
+    { UP, "status=503 n=2 match=HEAD+@", CKPT_OK, 0 },
+    { UP_NEW, "swallow=close match=PUT+@", CKPT_OK, 0 },
+    { UP_NEW, "swallow=rst n=2 match=PUT+@", CKPT_OK, 0 },
+    { UP_NEW, "rstatus=500 match=PUT+@", CKPT_OK, 0 },
+    { UP_NEW, "rst=50000 match=PUT+@", CKPT_OK, 0 },
+    { UP, "rst=50000 n=-1 match=PUT+@", CKPT_NET, 8 },
+    { UP, "close=0 dir=down n=-1 match=PUT+@", CKPT_NET, 9 },
+    { UP, "status=500 n=-1 match=PUT+@", CKPT_NET, 8 },
+    { UP, "status=503 n=-1 match=PUT+@", CKPT_NET, 8 },
+    { UP, "flip=50000 n=-1 match=PUT+@", CKPT_CORRUPT, 8 },
+    { UP, "status=403 code=AccessDenied n=-1 match=PUT+@", CKPT_AUTH, 4 },
+    { UP, "status=400 code=InvalidRequest n=-1 match=PUT+@", CKPT_ARG, 4 },
+    { UP, "status=404 code=NoSuchBucket n=-1 match=PUT+@", CKPT_NOT_FOUND, 4 },
+
+    { BIG, "rst=0 match=PUT+@?partNumber=2", CKPT_OK, 0 },
+    { BIG, "rst=600 match=PUT+@?partNumber=2", CKPT_OK, 0 },
+    { BIG, "rst=2500000 match=PUT+@?partNumber=1", CKPT_OK, 0 },
+    { BIG, "rst=5242880 match=PUT+@?partNumber=2", CKPT_OK, 0 },
+    { BIG, "close=1048576 n=2 match=PUT+@?partNumber=3", CKPT_OK, 0 },
+    { BIG, "flip=4000000 match=PUT+@?partNumber=2", CKPT_OK, 0 },
+    { BIG, "swallow=close match=PUT+@?partNumber=1", CKPT_OK, 0 },
+    { BIG, "rstatus=500 match=PUT+@?partNumber=3", CKPT_OK, 0 },
+    { BIG, "status=503 early n=2 match=PUT+@?partNumber=2", CKPT_OK, 0 },
+    { BIG, "rst=2000000 match=PUT+@?partNumber=1;rst=3000000 match=PUT+@?partNumber=2;rst=100 match=PUT+@?partNumber=3", CKPT_OK, 0 },
+    { BIG, "rst=0 match=POST+@?uploads", CKPT_OK, 0 },
+    { BIG, "status=503 retry=1 match=POST+@?uploads", CKPT_OK, 0 },
+    { BIG, "swallow=close match=POST+@?uploads", CKPT_OK, 0 },
+    { BIG, "close=200 dir=down match=POST+@?uploads", CKPT_OK, 0 },
+    { BIG, "rst=0 match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG, "rst=700 match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG, "status=500 n=2 match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG, "swallow=close match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG, "swallow=rst n=2 match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG, "rstatus=503 match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG, "close=30 dir=down match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG_NEW, "swallow=close match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG_NEW, "rstatus=500 n=2 match=POST+@?uploadId", CKPT_OK, 0 },
+    { BIG_NEW, "rst=2500000 match=PUT+@?partNumber=2", CKPT_OK, 0 },
+    { BIG, "rst=2500000 n=-1 match=PUT+@?partNumber=2", CKPT_NET, 0 },
+    { BIG, "status=503 n=-1 match=POST+@?uploads", CKPT_NET, 0 },
+    { BIG, "status=500 n=-1 match=POST+@?uploadId", CKPT_NET, 0 },
+    { BIG, "status=403 code=AccessDenied n=-1 match=PUT+@?partNumber=1", CKPT_AUTH, 0 },
+    { BIG, "status=404 code=NoSuchUpload match=PUT+@?partNumber=2", CKPT_OK, 0 },
+
+    ALL(DOWN, "rst=", " dir=down match=GET+@"),
+    ALL(DOWN, "close=", " dir=down match=GET+@"),
+    { DOWN, "rst=100 match=GET+@", CKPT_OK, 0 },
+    { DOWN, "flip=60000 dir=down match=GET+@", CKPT_OK, 0 },
+    { DOWN, "stall=60000 dir=down match=GET+@", CKPT_OK, 0 },
+    { DOWN, "status=500 n=2 match=GET+@", CKPT_OK, 0 },
+    { DOWN, "status=503 retry=1 match=GET+@", CKPT_OK, 0 },
+    { DOWN, "rstatus=502 match=GET+@", CKPT_OK, 0 },
+    { DOWN, "swallow=close match=GET+@", CKPT_OK, 0 },
+    { DOWN, "close=60000 dir=down n=-1 match=GET+@", CKPT_NET, 8 },
+    { DOWN, "flip=60000 dir=down n=-1 match=GET+@", CKPT_CORRUPT, 8 },
+    { DOWN, "status=403 code=AccessDenied n=-1 match=GET+@", CKPT_AUTH, 4 },
+    { DOWN_BIG, "rst=3000000 dir=down match=GET+@", CKPT_OK, 0 },
+    { DOWN_BIG, "close=5000000 dir=down n=2 match=GET+@", CKPT_OK, 0 },
+    { DOWN_BIG, "flip=2000000 dir=down match=GET+@", CKPT_OK, 0 },
+    { DOWN_BIG, "status=503 n=3 match=GET+@", CKPT_OK, 0 },
+    { DOWN_BIG, "close=3000000 dir=down n=-1 match=GET+@", CKPT_NET, 0 },
+};
+
+// Hands the rules over, "@" filled in; drops: the rules are taken away instead.
+static void set_rules(const char *rules, const char *name, bool drops) {
+    const char *control = env("NET_CONTROL");
+    for (const char *p = rules; *p != 0; p += *p == ';') {
+        char text[600];
+        size_t n = 0;
+        for (; *p != 0 && *p != ';'; p++) {
+            if (*p == '@') n += (size_t)snprintf(text + n, sizeof text - n, "/net/%s", name);
+            else text[n++] = *p;
+        }
+        text[n] = 0;
+        if (drops) proxy(control, "drop=%s", strstr(text, "match=") + 6);
+        else proxy(control, "%s", text);
+    }
+}
+
+static int requests_for(const char *name, int *broken) {
+    char key[200];
+    net_line *l = (net_line *)calloc(LINES, sizeof *l);
+    snprintf(key, sizeof key, "/net/%s", name);
+    int n = net_log(env("NET_LOG"), key, l, LINES);
+    *broken = 0;
+    for (int i = 0; i < n; i++) *broken += strcmp(l[i].done, "-") != 0;
+    free(l);
+    return n;
+}
+
+static ckpt_err upload_once(const char *name, const char *staging, const char *path, bool overwrite, const how *h, char *why, size_t cap) {
+    ckpt_uploader *u;
+    ckpt_err e = open_uploader(&u, staging, h);
+    if (e == CKPT_OK) {
+        e = path != NULL ? ckpt_upload_file(u, name, path, overwrite) : CKPT_OK;
+        ckpt_err closed = ckpt_uploader_close(u, 60);
+        if (e == CKPT_OK) e = closed;
+    }
+    if (e != CKPT_OK) snprintf(why, cap, "%s", ckpt_last_error());
+    return e;
+}
+
+static ckpt_err download_once(const char *name, const char *path, const how *h, char *why, size_t cap) {
+    ckpt_store_desc d;
+    ckpt_store *s;
+    memset(&d, 0, sizeof d);
+    d.endpoint_url = h->endpoint;
+    d.stall_timeout_s = h->stall;
+    ckpt_err e = ckpt_store_open(&s, "s3://net", &d);
+    if (e == CKPT_OK) {
+        e = ckpt_store_get(s, name, path, false);
+        if (e != CKPT_OK) snprintf(why, cap, "%s", ckpt_last_error());
+        ckpt_store_close(s);
+    }
+    return e;
+}
+
+static const char *fault_up(const fault *f, const char *name, unsigned seed, ckpt_store *s, const how *h, ckpt_err *e, char *why) {
+    char path[600], staging[600];
+    bool big = f->what == BIG || f->what == BIG_NEW, overwrite = f->what == UP || f->what == BIG;
+    size_t size = big ? MULTI : SMALL;
+    snprintf(path, sizeof path, "%s/source-%s", work, name);
+    staging_of(staging, sizeof staging, name);
+    make_file(path, size, seed);
+    *e = upload_once(name, staging, path, overwrite, h, why, 1000);
+    unlink(path);
+    if (*e != f->end) return "another end";
+    int there = look(s, name, size, seed);
+    if (there < 0) return "the object is damaged";
+    if (*e == CKPT_OK && there == 0) return "acknowledged and not there";
+    int broken, n = requests_for(name, &broken);
+    if (broken == 0) return "the fault did not happen";
+    if (f->most > 0 && n > f->most) { snprintf(why, 1000, "%d requests", n); return "too many requests"; }
+    if (*e != CKPT_OK) {
+        set_rules(f->rules, name, true);
+        *e = upload_once(name, staging, NULL, overwrite, h, why, 1000);
+        if (*e != CKPT_OK) return "the next uploader fails";
+        if (look(s, name, size, seed) != 1) return "the next uploader did not bring it there";
+    }
+    if (!is_clean(staging)) return "something is left in the staging folder";
+    if (big && (n = open_uploads(s, name)) != 0) { snprintf(why, 1000, "%d", n); return "multipart uploads are left"; }
+    return NULL;
+}
+
+static const char *fault_down(const fault *f, const char *name, unsigned seed, ckpt_store *s, const how *h, ckpt_err *e, char *why) {
+    char path[600], source[600], dir[560];
+    size_t size = f->what == DOWN_BIG ? 2 * MULTI : SMALL;
+    snprintf(dir, sizeof dir, "%s/into-%s", work, name);
+    snprintf(path, sizeof path, "%s/file", dir);
+    snprintf(source, sizeof source, "%s/source-%s", work, name);
+    make_file(source, size, seed);
+    *e = ckpt_store_put(s, name, source, true);
+    unlink(source);
+    if (*e != CKPT_OK) { snprintf(why, 1000, "%s", ckpt_last_error()); return "cannot put"; }
+    util_mkdir(dir);
+    *e = download_once(name, path, h, why, 1000);
+    if (*e != f->end) return "another end";
+    int broken, n = requests_for(name, &broken);
+    if (broken == 0) return "the fault did not happen";
+    if (f->most > 0 && n > f->most) { snprintf(why, 1000, "%d requests", n); return "too many requests"; }
+    if (*e != CKPT_OK) {
+        if (util_exists(path)) return "a failed download left a file";
+        set_rules(f->rules, name, true);
+        *e = download_once(name, path, h, why, 1000);
+        if (*e != CKPT_OK) return "it fails without the fault";
+    }
+    if (!file_holds(path, size, seed)) return "other bytes have arrived";
+    if (unlink(path) != 0 || rmdir(dir) != 0) return "something is left beside the file";
+    return NULL;
+}
+
+static int next_fault, table_count = UTIL_COUNT(faults);
+
+static void *table_main(void *arg) {
+    how h = { env("NET_ENDPOINT"), 3, 1, 2, 2.0, NULL };
+    ckpt_store *s = direct(env("RGW_HTTP"));
+    const char *only = getenv("NET_ONLY");
+    (void)arg;
+    for (int i = __atomic_fetch_add(&next_fault, 1, __ATOMIC_SEQ_CST); i < table_count; i = __atomic_fetch_add(&next_fault, 1, __ATOMIC_SEQ_CST)) {
+        const fault *f = &faults[i];
+        static const char *const names[] = { "up", "up, new", "parts up", "parts up, new", "down", "ranges down" };
+        char name[40], why[1000] = "";
+        ckpt_err e = CKPT_OK;
+        if (only != NULL && atoi(only) != i) continue;
+        snprintf(name, sizeof name, "f%03d-%d", i, (int)getpid() % 1000);
+        set_rules(f->rules, name, false);
+        const char *wrong = f->what >= DOWN ? fault_down(f, name, (unsigned)i, s, &h, &e, why) : fault_up(f, name, (unsigned)i, s, &h, &e, why);
+        set_rules(f->rules, name, true);
+        if (wrong == NULL) result(true, "%s: %s", names[f->what], f->rules);
+        else result(false, "%s: %s (%d): %s: %s: %s", names[f->what], f->rules, i, wrong, ckpt_err_name(e), why);
+    }
+    ckpt_store_close(s);
+    return NULL;
+}
+
+static void run_table(void) {
+    pthread_t threads[16];
+    for (int i = 0; i < 16; i++) if (pthread_create(&threads[i], NULL, table_main, NULL) != 0) abort();
+    for (int i = 0; i < 16; i++) pthread_join(threads[i], NULL);
+}
+
+//-- storms ------------------------------------------------------------------------
+
+// All that asks for `prefix` is refused for `seconds`: how many requests are made meanwhile?
+static void one_storm(const char *what, const char *prefix, int files, int parts, int count, size_t size, const char *rule, double seconds,
+                      double quiet, int most) {
+    how h = { env("NET_ENDPOINT"), 8, files, parts, 20.0, NULL };
+    ckpt_store *s = direct(env("RGW_HTTP"));
+    char path[600], staging[600], name[100];
+    ckpt_uploader *u = NULL;
+    staging_of(staging, sizeof staging, prefix);
+    snprintf(path, sizeof path, "%s/source-%s", work, prefix);
+    make_file(path, size, 7);
+    ckpt_err e = open_uploader(&u, staging, &h);
+    double from = now();
+    proxy(env("NET_CONTROL"), "%s n=-1 match=PUT+/net/%s", rule, prefix);
+    for (int i = 0; i < count && e == CKPT_OK; i++) {
+        snprintf(name, sizeof name, "%s-%d", prefix, i);
+        e = ckpt_upload_file(u, name, path, true);
+    }
+    usleep((useconds_t)(seconds * 1e6));
+    proxy(env("NET_CONTROL"), "drop=PUT+/net/%s", prefix);
+    double to = now();
+    if (e == CKPT_OK) e = ckpt_uploader_wait(u, 90);
+    double all = now() - from;
+    ckpt_transfer_stats st;
+    ckpt_uploader_stats(u, &st);
+    ckpt_err closed = ckpt_uploader_close(u, 5);
+    net_line *l = (net_line *)calloc(LINES, sizeof *l);
+    int n = net_log(env("NET_LOG"), NULL, l, LINES), refused = 0, early = 0;
+    double first = 0;
+    char key[200];
+    snprintf(key, sizeof key, "/net/%s-", prefix);
+    for (int i = 0; i < n; i++) {
+        if (strncmp(l[i].target, key, strlen(key)) != 0 || strcmp(l[i].method, "PUT") != 0 || l[i].at > to) continue;
+        if (strcmp(l[i].done, "-") == 0) continue;
+        if (first == 0) first = l[i].at;
+        early += quiet > 0 && l[i].at > first + 0.5 && l[i].at < first + quiet;
+        refused++;
+    }
+    free(l);
+    int right = 0;
+    for (int i = 0; i < count && e == CKPT_OK; i++) {
+        snprintf(name, sizeof name, "%s-%d", prefix, i);
+        right += look(s, name, size, 7) == 1;
+    }
+    unlink(path);
+    ckpt_store_close(s);
+    result(e == CKPT_OK && closed == CKPT_OK && right == count && refused <= most && refused > 0 && early == 0,
+           "%s: %d requests refused in %.1f s (%d at most), %d within Retry-After, %d of %d objects right after %.1f s, %llu tries again%s%s", what, refused,
+           to - from, most, early, right, count, all, (unsigned long long)st.retries, e != CKPT_OK ? ": " : "", e != CKPT_OK ? ckpt_last_error() : "");
+}
+
+typedef struct storm { const char *what, *prefix; int files, parts, count; size_t size; const char *rule; double seconds, quiet; int most; } storm;
+
+static void *storm_main(void *arg) {
+    const storm *s = (const storm *)arg;
+    one_storm(s->what, s->prefix, s->files, s->parts, s->count, s->size, s->rule, s->seconds, s->quiet, s->most);
+    return NULL;
+}
+
+static void run_storm(void) {
+    static const storm storms[] = {
+        { "a 429 storm, 16 files at a time", "storm-a", 16, 1, 32, 20000, "status=429", 5.0, 0, 22 },
+        { "a 503 storm, 4 files of 4 parts", "storm-b", 4, 4, 4, 4 * PART, "status=503", 5.0, 0, 22 },
+        { "a 503 storm with Retry-After: 3", "storm-c", 16, 1, 32, 20000, "status=503 retry=3", 4.0, 2.9, 20 },
+    };
+    pthread_t t[3];
+    for (int i = 0; i < 3; i++) if (pthread_create(&t[i], NULL, storm_main, (void *)(uintptr_t)&storms[i]) != 0) abort();
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+}
+
+//-- stalls ------------------------------------------------------------------------
+
+enum { LIMIT = 2 };                     // seconds
+
+typedef struct stall { const char *what, *rule; bool down; size_t size; ckpt_err end; double least, most; } stall;
+
+static const stall stalls[] = {
+    { "frozen before the first byte", "stall=0 match=PUT+@", false, SMALL, CKPT_TIMEOUT, 0.8 * LIMIT, 1.2 * LIMIT },
+    { "frozen in the body", "stall=2000000 match=PUT+@", false, 4000000, CKPT_TIMEOUT, 0.8 * LIMIT, 1.2 * LIMIT },
+    { "no answer", "swallow=stall match=PUT+@", false, SMALL, CKPT_TIMEOUT, 0.8 * LIMIT, 1.2 * LIMIT },
+    { "frozen in a part", "stall=3000000 match=PUT+@?partNumber=2", false, MULTI, CKPT_TIMEOUT, 0.8 * LIMIT, 1.2 * LIMIT + 1 },
+    { "no answer to a download", "swallow=stall match=GET+@", true, SMALL, CKPT_TIMEOUT, 0.8 * LIMIT, 1.2 * LIMIT },
+    { "frozen in a download", "stall=50000 dir=down match=GET+@", true, SMALL, CKPT_TIMEOUT, 0.8 * LIMIT, 1.2 * LIMIT },
+    { "slow up", "rate=40000 match=PUT+@", false, 260000, CKPT_OK, 2.5 * LIMIT, 100 },
+    { "slow down", "rate=40000 match=GET+@", true, 260000, CKPT_OK, 2.5 * LIMIT, 100 },
+    { "an answer that takes a while", "delay=1.5 match=PUT+@", false, SMALL, CKPT_OK, 1.5, 100 },
+};
+
+static void *stall_main(void *arg) {
+    const stall *f = (const stall *)arg;
+    how h = { env("NET_ENDPOINT"), 1, 1, 2, LIMIT, NULL };
+    ckpt_store *s = direct(env("RGW_HTTP"));
+    ckpt_uploader *u = NULL;
+    unsigned seed = (unsigned)(f - stalls);
+    char name[40], path[600], staging[600], why[600] = "";
+    snprintf(name, sizeof name, "stall-%u", seed);
+    snprintf(path, sizeof path, "%s/source-%s", work, name);
+    staging_of(staging, sizeof staging, name);
+    make_file(path, f->size, seed);
+    ckpt_err e = open_uploader(&u, staging, &h);
+    if (e == CKPT_OK && f->down) {
+        e = ckpt_store_put(s, name, path, true);
+        unlink(path);
+    }
+    set_rules(f->rule, name, false);
+    double from = now();
+    if (e == CKPT_OK) e = f->down ? ckpt_download_file(u, name, path, false) : ckpt_upload_file(u, name, path, true);
+    if (e == CKPT_OK && !f->down) e = ckpt_uploader_wait(u, 60);
+    double took = now() - from;
+    if (e != CKPT_OK) snprintf(why, sizeof why, "%s", ckpt_last_error());
+    (void)!ckpt_uploader_close(u, 5);
+    set_rules(f->rule, name, true);
+    bool whole = f->down ? (e == CKPT_OK ? file_holds(path, f->size, seed) : !util_exists(path)) : look(s, name, f->size, seed) == (e == CKPT_OK);
+    if (!f->down && e != CKPT_OK && strcmp(f->rule, "swallow=stall match=PUT+@") == 0) whole = look(s, name, f->size, seed) == 1;
+    bool again = true;
+    if (!f->down && e != CKPT_OK) again = upload_once(name, staging, NULL, true, &h, why, sizeof why) == CKPT_OK && look(s, name, f->size, seed) == 1;
+    result(e == f->end && took >= f->least && took <= f->most && whole && again, "%s: %s after %.2f s (%.1f to %.1f)%s%s%s%s", f->what, ckpt_err_name(e), took,
+           f->least, f->most, whole ? "" : ", damaged", again ? "" : ", not mended", e != f->end ? ": " : "", e != f->end ? why : "");
+    ckpt_store_close(s);
+    return NULL;
+}
+
+static void run_stall(void) {
+    pthread_t t[UTIL_COUNT(stalls)];
+    for (int i = 0; i < UTIL_COUNT(stalls); i++) if (pthread_create(&t[i], NULL, stall_main, (void *)(uintptr_t)&stalls[i]) != 0) abort();
+    for (int i = 0; i < UTIL_COUNT(stalls); i++) pthread_join(t[i], NULL);
+}
+
+//-- a server that dies ------------------------------------------------------------
+
+static int part_of(const net_line *l) {
+    const char *p = strcmp(l->method, "PUT") == 0 ? strstr(l->target, "partNumber=") : NULL;
+    return p != NULL ? atoi(p + 11) : 0;
+}
+
+static void rgw(const char *what) {
+    char command[1000];
+    snprintf(command, sizeof command, "sh '%s/servers/rgw.sh' %s '%s/rgw' >/dev/null 2>&1", CKPT_TESTS_DIR, what, work);
+    if (system(command) != 0) { printf("FAIL: rgw.sh %s\n", what); exit(1); }
+}
+
+// The gateway is killed when `kills_at` parts have been begun. patient: the same uploader lives through it; else another goes on.
+static void one_restart(const char *name, bool patient, int kills_at) {
+    enum { PARTS = 8, LANES = 2 };
+    how h = { env("NET_ENDPOINT"), patient ? 8 : 1, 1, LANES, 10.0, NULL };
+    char path[600], staging[600], key[100], why[600] = "";
+    ckpt_uploader *u = NULL;
+    net_line *l = (net_line *)calloc(LINES, sizeof *l);
+    size_t size = PARTS * (size_t)PART - 12345;
+    int n = 0, before[PARTS + 1] = { 0 }, counts[PARTS + 1] = { 0 }, most = 0, again = 0;
+    snprintf(key, sizeof key, "/net/%s", name);
+    snprintf(path, sizeof path, "%s/source-%s", work, name);
+    staging_of(staging, sizeof staging, name);
+    make_file(path, size, 3);
+    proxy(env("NET_CONTROL"), "rate=25000000 n=-1 match=PUT+%s", key);
+    ckpt_err e = open_uploader(&u, staging, &h);
+    if (e == CKPT_OK) e = ckpt_upload_file(u, name, path, true);
+    unlink(path);
+    for (double end = now() + 20; now() < end && most < kills_at; usleep(2000)) {
+        n = net_log(env("NET_LOG"), key, l, LINES);
+        most = 0;
+        for (int i = 0; i < n; i++) most += part_of(&l[i]) > 0;
+    }
+    rgw("kill");
+    n = net_log(env("NET_LOG"), key, l, LINES);
+    for (int i = 0; i < n; i++) if (part_of(&l[i]) > 0) before[part_of(&l[i])] = i + 1;
+    // The last one that each lane has begun may have been under way.
+    int sure = 0;
+    for (int i = 1; i <= PARTS; i++) {
+        int later = 0;
+        for (int k = 1; k <= PARTS; k++) later += before[k] > before[i];
+        if (before[i] > 0 && later < LANES) before[i] = 0;
+        sure += before[i] > 0;
+    }
+    if (!patient) {
+        ckpt_err failed = e == CKPT_OK ? ckpt_uploader_close(u, 30) : e;
+        u = NULL;
+        if (failed != CKPT_NET) snprintf(why, sizeof why, "the first uploader said %s", ckpt_err_name(failed));
+    }
+    rgw("restart");
+    if (!patient) e = open_uploader(&u, staging, &h);
+    if (e == CKPT_OK) e = ckpt_uploader_close(u, 60);
+    if (e != CKPT_OK) snprintf(why, sizeof why, "%s", ckpt_last_error());
+    n = net_log(env("NET_LOG"), key, l, LINES);
+    for (int i = 0; i < n; i++) counts[part_of(&l[i])]++;
+    for (int i = 1; i <= PARTS; i++) again += before[i] > 0 && counts[i] != 1;
+    ckpt_store *s = direct(env("RGW_HTTP"));
+    int there = look(s, name, size, 3), left = open_uploads(s, name);
+    ckpt_store_close(s);
+    free(l);
+    result(e == CKPT_OK && there == 1 && left == 0 && again == 0 && sure > 0 && why[0] == 0,
+           "radosgw killed in mid multipart, %s: %d of %d parts were confirmed, %d of those sent again, object %s, %d uploads left%s%s",
+           patient ? "the same uploader" : "the next uploader", sure, PARTS, again, there == 1 ? "right" : "wrong", left, why[0] != 0 ? ": " : "", why);
+}
+
+static void run_restart(void) {
+    one_restart("restart-a", true, 5);
+    one_restart("restart-b", false, 6);
+    if (getenv("CKPT_LONG") != NULL && atoi(getenv("CKPT_LONG")) != 0) {
+        for (int i = 3; i <= 8; i++) {
+            char name[40];
+            snprintf(name, sizeof name, "restart-%d", i);
+            one_restart(name, i % 2 == 0, i);
+        }
+    }
+}
+
+//-- lies --------------------------------------------------------------------------
+
+typedef struct lie { const char *kind; bool big; int n; ckpt_err end; } lie;
+
+static const lie lies[] = {
+    { "empty", false, 1, CKPT_OK }, { "empty", false, 2, CKPT_OK }, { "empty", false, -1, CKPT_CORRUPT }, { "short", false, 1, CKPT_OK },
+    { "short", false, -1, CKPT_CORRUPT }, { "etag", false, 1, CKPT_OK }, { "etag", false, -1, CKPT_CORRUPT }, { "empty", true, 1, CKPT_OK },
+    { "short", true, 1, CKPT_OK }, { "etag", true, 1, CKPT_OK }, { "etag", true, -1, CKPT_CORRUPT }, { "inside", true, 1, CKPT_OK },
+    { "inside", true, 2, CKPT_OK }, { "inside", true, -1, CKPT_NET }, { "nothing", true, 1, CKPT_OK }, { "short", true, -1, CKPT_CORRUPT },
+};
+
+static void *lie_main(void *arg) {
+    const lie *f = (const lie *)arg;
+    how h = { env("SINK_ENDPOINT"), 3, 1, 2, 5.0, NULL };
+    ckpt_store *s = direct(h.endpoint);
+    unsigned seed = (unsigned)(f - lies);
+    size_t size = f->big ? MULTI : SMALL;
+    char name[40], path[600], staging[600], why[600] = "", answer[2000];
+    snprintf(name, sizeof name, "lie%02u", seed);
+    snprintf(path, sizeof path, "%s/source-%s", work, name);
+    staging_of(staging, sizeof staging, name);
+    make_file(path, size, seed);
+    tell(env("SINK_PORT"), answer, sizeof answer, "PUT /-/lie?key=%s&kind=%s&n=%d HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", name, f->kind, f->n);
+    ckpt_err e = upload_once(name, staging, path, true, &h, why, sizeof why);
+    unlink(path);
+    int there = look(s, name, size, seed), left = open_uploads(s, name);
+    // What fails for good leaves what the server has made of it; what is acknowledged must be right.
+    bool good = e == f->end && (e != CKPT_OK || (there == 1 && left == 0 && is_clean(staging)));
+    result(good, "a server that lies: %s, %s, %d times: %s%s%s%s%s", f->kind, f->big ? "parts" : "whole", f->n, ckpt_err_name(e),
+           e == CKPT_OK && there != 1 ? ", and the object is wrong" : "", left != 0 && e == CKPT_OK ? ", an upload is left" : "", good ? "" : ": ", good ? "" : why);
+    ckpt_store_close(s);
+    return NULL;
+}
+
+static void run_lies(void) {
+    pthread_t t[UTIL_COUNT(lies)];
+    for (int i = 0; i < UTIL_COUNT(lies); i++) if (pthread_create(&t[i], NULL, lie_main, (void *)(uintptr_t)&lies[i]) != 0) abort();
+    for (int i = 0; i < UTIL_COUNT(lies); i++) pthread_join(t[i], NULL);
+}
+
+//-- credentials that expire ---------------------------------------------------------
+
+typedef struct giver { int calls, inside, overlaps; bool tells; } giver;
+
+static ckpt_err give(ckpt_credentials *out, void *user) {
+    giver *g = (giver *)user;
+    if (__atomic_add_fetch(&g->inside, 1, __ATOMIC_SEQ_CST) != 1) g->overlaps++;
+    double until = time_of_day() + 3.0;
+    g->calls++;
+    usleep(50000);
+    snprintf(out->access_key_id, sizeof out->access_key_id, "ASIAEXAMPLE");
+    snprintf(out->secret_access_key, sizeof out->secret_access_key, "aSecretThatIsNotChecked");
+    snprintf(out->session_token, sizeof out->session_token, "until-%.3f", until);
+    out->expires = g->tells ? until : 0.0;
+    __atomic_sub_fetch(&g->inside, 1, __ATOMIC_SEQ_CST);
+    return CKPT_OK;
+}
+
+static void one_token(bool tells, const char *prefix) {
+    enum { FILES = 40 };
+    giver g = { 0, 0, 0, tells };
+    ckpt_store_desc d;
+    ckpt_uploader *u = NULL;
+    char path[600], big[600], staging[600], name[60], why[600] = "";
+    memset(&d, 0, sizeof d);
+    d.credentials = give;
+    d.credentials_user = &g;
+    how h = { env("TOKEN_ENDPOINT"), 3, 4, 2, 10.0, &d };
+    staging_of(staging, sizeof staging, prefix);
+    snprintf(path, sizeof path, "%s/source-%s", work, prefix);
+    snprintf(big, sizeof big, "%s/big-%s", work, prefix);
+    make_file(path, SMALL, 1);
+    make_file(big, MULTI, 2);
+    double from = now();
+    proxy(env("TOKEN_CONTROL"), "rate=1200000 n=-1 match=%s-big", prefix);
+    ckpt_err e = open_uploader(&u, staging, &h);
+    snprintf(name, sizeof name, "%s-big", prefix);
+    if (e == CKPT_OK) e = ckpt_upload_file(u, name, big, true);
+    for (int i = 0; i < FILES && e == CKPT_OK; i++) {
+        snprintf(name, sizeof name, "%s-%d", prefix, i);
+        e = ckpt_upload_file(u, name, path, true);
+        usleep(250000);
+    }
+    ckpt_err closed = ckpt_uploader_close(u, 60);
+    if (e == CKPT_OK) e = closed;
+    if (e != CKPT_OK) snprintf(why, sizeof why, "%s", ckpt_last_error());
+    double took = now() - from;
+    giver own = { 0, 0, 0, true };
+    ckpt_store *s;
+    d.endpoint_url = env("TOKEN_ENDPOINT");
+    d.credentials_user = &own;
+    int right = 0;
+    if (ckpt_store_open(&s, "s3://net", &d) != CKPT_OK) abort();
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "%s-%d", prefix, i);
+        right += look(s, name, SMALL, 1) == 1;
+    }
+    snprintf(name, sizeof name, "%s-big", prefix);
+    right += look(s, name, MULTI, 2) == 1;
+    ckpt_store_close(s);
+    int least = (int)(took / 3.5), most = (int)(took) + 6;
+    result(e == CKPT_OK && right == FILES + 1 && g.overlaps == 0 && g.calls >= least && g.calls <= most,
+           "tokens of 3 s, %s: %d of %d objects right in %.1f s, asked %d times (%d to %d), %d at once%s%s", tells ? "with their end told" : "their end not told", right,
+           FILES + 1, took, g.calls, least, most, g.overlaps, why[0] != 0 ? ": " : "", why);
+}
+
+static void *token_main(void *arg) {
+    one_token(arg != NULL, arg != NULL ? "told" : "untold");
+    return NULL;
+}
+
+static void run_tokens(void) {
+    pthread_t t;
+    if (pthread_create(&t, NULL, token_main, NULL) != 0) abort();
+    token_main(&t);
+    pthread_join(t, NULL);
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    work = env("NET_WORK");
+    if (strcmp(what, "table") == 0) run_table();
+    else if (strcmp(what, "storm") == 0) run_storm();
+    else if (strcmp(what, "stall") == 0) run_stall();
+    else if (strcmp(what, "restart") == 0) run_restart();
+    else if (strcmp(what, "lies") == 0) run_lies();
+    else if (strcmp(what, "tokens") == 0) run_tokens();
+    else { fprintf(stderr, "net_faults: see its top\n"); return 2; }
+    return failures != 0;
+}

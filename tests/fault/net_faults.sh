@@ -1,0 +1,32 @@
+#!/bin/sh
+# net_faults.sh: faults of the network and of servers between the library and a real S3 server, by net_faults.c; see its top.
+# With CKPT_LONG=1 the gateway dies more often, and more of everything runs one after the other.
+. "$(dirname "$0")/net_setup.sh"
+compile "$tests/fault/net_faults.c" net_faults -DCKPT_STATIC= -lcmocka -lcurl -lcrypto -lpthread
+gateway http
+behind --small --log "$work/proxy.log" "${RGW_HTTP##*:}"
+NET_ENDPOINT=http://127.0.0.1:$port NET_CONTROL=$control NET_LOG=$work/proxy.log NET_WORK=$work
+sink_server --keep --md5 --check
+SINK_ENDPOINT=http://127.0.0.1:$port SINK_PORT=$port
+sink_server --keep --md5 --check --tokens
+behind "$port"
+TOKEN_ENDPOINT=http://127.0.0.1:$port TOKEN_CONTROL=$control
+export NET_ENDPOINT NET_CONTROL NET_LOG NET_WORK SINK_ENDPOINT SINK_PORT TOKEN_ENDPOINT TOKEN_CONTROL
+
+# Timed ones first and by themselves; what mostly waits runs beside something that works.
+for group in ${NET_GROUPS:-"tokens+stall" "lies+storm" table restart}; do
+    pids=
+    for one in $(echo "$group" | tr + ' '); do
+        ./net_faults "$one" >"$one.log" 2>"$one.err" &
+        pids="$pids $!:$one"
+    done
+    for p in $pids; do
+        wait "${p%%:*}"
+        rc=$?
+        one=${p##*:}
+        cat "$one.log"
+        [ $rc -le 1 ] || fail "$one: status $rc" "$one.err"
+        [ $rc = 0 ] || { failures=$((failures + 1)); tail -n 30 "$one.err" | cut -c 1-300; }
+    done
+done
+[ $failures = 0 ]

@@ -1,0 +1,84 @@
+# net_setup.sh: read by the tests that need servers: a folder of its own, which is left at the end with all that was started.
+# run.sh: helper
+#
+# Sets root, tests, work (the current folder then), failures; pass NAME, fail NAME [LOG], note TEXT; compile SOURCE PROGRAM;
+# gateway [http|both]: RGW with a bucket "net"; behind ARG...: a fault proxy, sets port and control; sink_server ARG...: sets port.
+set -u
+root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
+[ -f "$root/ckpt.h" ] || root=$(cd "$root/.." && pwd -P)
+tests=$root/tests
+work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-net-XXXXXX") || exit 1
+work=$(cd "$work" && pwd -P)
+started=
+leave() {
+    for pid in $started; do kill "$pid" 2>/dev/null; done
+    for dir in "$work"/rgw*; do [ -d "$dir" ] && sh "$tests/servers/rgw.sh" down "$dir"; done
+    for dir in "$work"/sftp*; do [ -d "$dir" ] && sh "$tests/servers/sftp.sh" down "$dir"; done
+    [ -n "${CKPT_NET_KEEP:-}" ] && { echo "left: $work"; return; }
+    chmod -R u+rwx "$work" 2>/dev/null
+    rm -rf "$work"
+}
+trap leave EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+cd "$work" || exit 1
+failures=0
+pass() { echo "PASS: $1"; }
+fail() {
+    echo "FAIL: $1"
+    [ $# -lt 2 ] || tail -n 15 "$2" | cut -c 1-400 | sed 's/^/    /'
+    failures=$((failures + 1))
+}
+
+compile() {
+    source=$1 program=$2
+    shift 2
+    ${CC:-cc} -std=gnu11 -g -O1 "-DCKPT_TESTS_DIR=\"$tests\"" "$source" -o "$program" "$@" >compile.log 2>&1 && return
+    echo "FAIL: $(basename "$source") does not compile"
+    head -n 12 compile.log | cut -c 1-300
+    exit 1
+}
+for header in curl/curl.h openssl/evp.h; do
+    echo "#include <$header>" | ${CC:-cc} -E -x c - >/dev/null 2>&1 ||
+        { echo "no libcurl or OpenSSL to compile with (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
+done
+
+# Nothing of the user's own may take part.
+unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN AWS_SECURITY_TOKEN AWS_REGION AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 S3_CANNED_ACL \
+    AWS_REQUEST_CHECKSUM_CALCULATION http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY COMPOSER_LOCAL_RANK_STAGGER_SECONDS
+HOME=$work AWS_CONFIG_FILE=$work/none AWS_SHARED_CREDENTIALS_FILE=$work/none AWS_EC2_METADATA_DISABLED=true AWS_DEFAULT_REGION=us-east-1
+export HOME AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_EC2_METADATA_DISABLED AWS_DEFAULT_REGION
+
+gateway() {
+    sh "$tests/servers/rgw.sh" up "$work/rgw" "${1:-http}" || exit $?
+    . "$work/rgw/env"
+    sh "$tests/servers/rgw.sh" bucket "$work/rgw" net || exit 1
+    AWS_ACCESS_KEY_ID=$RGW_KEY AWS_SECRET_ACCESS_KEY=$RGW_SECRET
+    export AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+}
+
+# Waits for the first line of a server; words go to $1 and $2.
+ports_of() {
+    i=0
+    until [ -s "$1" ]; do
+        i=$((i + 1))
+        [ $i -lt 200 ] || { echo "FAIL: a server does not start"; exit 1; }
+        sleep 0.02
+    done
+    read -r port control <"$1"
+}
+servers=0
+behind() {
+    [ -x faultproxy ] || compile "$tests/servers/faultproxy.c" faultproxy -O2 -pthread
+    servers=$((servers + 1))
+    ./faultproxy "$@" >server.$servers 2>&1 &
+    started="$started $!"
+    ports_of server.$servers
+}
+sink_server() {
+    [ -x sink ] || compile "$tests/servers/sink.c" sink -O2 -pthread -lcrypto
+    servers=$((servers + 1))
+    ./sink "$@" >server.$servers 2>&1 &
+    started="$started $!"
+    ports_of server.$servers
+}

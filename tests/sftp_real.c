@@ -1,0 +1,666 @@
+// run.sh: helper (sftp_real.sh runs it). SFTP against OpenSSH's sshd: the contract of stores, logins, host keys, resumed uploads,
+// frozen and dying servers, replacing under the eyes of a reader.
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "store_contract.h"
+
+static const char *env(const char *name) {
+    const char *text = getenv(name);
+    return text != NULL ? text : "";
+}
+
+static char *the_log;
+static pthread_mutex_t the_log_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void on_log(ckpt_log_level level, const char *text, void *user) {
+    (void)level; (void)user;
+    pthread_mutex_lock(&the_log_lock);
+    size_t old = the_log != NULL ? strlen(the_log) : 0, n = strlen(text);
+    the_log = (char *)realloc(the_log, old + n + 2);
+    memcpy(the_log + old, text, n);
+    memcpy(the_log + old + n, "\n", 2);
+    pthread_mutex_unlock(&the_log_lock);
+}
+
+static ckpt_store_desc desc(void) {
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    d.known_hosts_filename = env("SFTP_KNOWN");
+    d.key_filename = env("SFTP_KEY");
+    d.logger.fn = on_log;
+    return d;
+}
+
+// "sftp://user@host:port//data/folder"
+static const char *address(const char *user, const char *folder) {
+    return util_fmt("sftp://%s%s%s:%s/%s/%s", user, user[0] != 0 ? "@" : "", env("SFTP_HOST"), env("SFTP_PORT"), env("SFTP_DATA"), folder);
+}
+
+static ckpt_store *open_store(const ckpt_store_desc *d, const char *folder) {
+    ckpt_store *s = NULL;
+    contract_ok(ckpt_store_open(&s, address(env("SFTP_USER"), folder), d));
+    return s;
+}
+
+static ckpt_store *open_another(void *user) {
+    (void)user;
+    ckpt_store_desc d = desc();
+    return open_store(&d, "contract");
+}
+
+// One look with these settings; the sentence is in ckpt_last_error. A login that works finds nothing.
+static ckpt_err login(const ckpt_store_desc *d, const char *user) {
+    ckpt_store *s = NULL;
+    ckpt__store_stat st;
+    ckpt__transfer t = contract_transfer();
+    // From the root: not every user may enter the folder of this test.
+    contract_ok(ckpt_store_open(&s, util_fmt("sftp://%s%s%s:%s//", user, user[0] != 0 ? "@" : "", env("SFTP_HOST"), env("SFTP_PORT")), d));
+    ckpt_err e = ckpt__store_run_stat(s, "nothing of this name", &st, &t);
+    if (e == CKPT_AUTH) assert_false(t.transient);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt_store_close(s);
+    (void)ckpt__error_put(&kept);
+    return e;
+}
+
+static void says(const char *what) {
+    if (strstr(ckpt_last_error(), what) == NULL) fail_msg("'%s' is not in: %s", what, ckpt_last_error());
+}
+
+static const char *file_path(const char *name) {
+    return util_fmt("%s/%s", env("SFTP_DATA"), name);
+}
+
+static void server(const char *command) {
+    const char *line = util_fmt("sh '%s/servers/sftp.sh' %s '%s'", CKPT_TESTS_DIR, command, env("SFTP_SERVER"));
+    if (system(line) != 0) fail_msg("%s", line);
+}
+
+//-- host keys and logins ----------------------------------------------------------
+
+static void test_host_keys(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    const char *dir = util_temp_dir(), *user = env("SFTP_USER");
+    static const char *const good[] = { "SFTP_KNOWN", "SFTP_KNOWN_HASHED", "SFTP_KNOWN_ED25519", "SFTP_KNOWN_ECDSA" };
+    for (int i = 0; i < UTIL_COUNT(good); i++) {
+        d.known_hosts_filename = env(good[i]);
+        contract_is(login(&d, user), CKPT_NOT_FOUND);
+    }
+    d.known_hosts_filename = env("SFTP_KNOWN_WRONG");
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("is not the one in");
+    says("SHA256:");
+    d.known_hosts_filename = util_join(dir, "absent");
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("ssh-keyscan -p");
+    says("absent");
+    util_write_text(util_join(dir, "empty"), "");
+    d.known_hosts_filename = util_join(dir, "empty");
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("no usable key");
+    util_write_text(util_join(dir, "other"), util_fmt("elsewhere %s", strchr(util_read(env("SFTP_KNOWN_ED25519"), NULL), ' ') + 1));
+    d.known_hosts_filename = util_join(dir, "other");
+    contract_is(login(&d, user), CKPT_AUTH);
+    // The port is part of the name.
+    util_write_text(util_join(dir, "port"), util_fmt("127.0.0.1 %s", strchr(util_read(env("SFTP_KNOWN_ED25519"), NULL), ' ') + 1));
+    d.known_hosts_filename = util_join(dir, "port");
+    contract_is(login(&d, user), CKPT_AUTH);
+    // A revoked key is none.
+    const char *line = util_read(env("SFTP_KNOWN_ED25519"), NULL);
+    util_write_text(util_join(dir, "revoked"), util_fmt("%s@revoked * %s", line, strchr(line, ' ') + 1));
+    d.known_hosts_filename = util_join(dir, "revoked");
+    contract_is(login(&d, user), CKPT_AUTH);
+    util_write_text(util_join(dir, "pattern"), util_fmt("# text\n\n[127.0.0.*]:* %s", strchr(line, ' ') + 1));
+    d.known_hosts_filename = util_join(dir, "pattern");
+    contract_is(login(&d, user), CKPT_NOT_FOUND);
+    d.known_hosts_filename = env("SFTP_KNOWN_RSA");
+    ckpt_err e = login(&d, user);
+    if (ckpt__sftp_old_libssh2() != NULL) {
+        contract_is(e, CKPT_AUTH);
+        says("RSA");
+    } else contract_is(e, CKPT_NOT_FOUND);
+    // A file that comes into being later is found.
+    ckpt_store *s = NULL;
+    ckpt__store_stat st;
+    ckpt__transfer t = contract_transfer();
+    d.known_hosts_filename = util_join(dir, "later");
+    s = open_store(&d, "login");
+    contract_is(ckpt__store_run_stat(s, "nothing", &st, &t), CKPT_AUTH);
+    util_write_text(util_join(dir, "later"), util_read(env("SFTP_KNOWN"), NULL));
+    contract_is(ckpt__store_run_stat(s, "nothing", &st, &t), CKPT_NOT_FOUND);
+    ckpt_store_close(s);
+}
+
+static void test_logins(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    const char *user = env("SFTP_USER");
+    unsetenv("SSH_AUTH_SOCK");
+    d.key_filename = env("SFTP_KEY_ECDSA");
+    contract_is(login(&d, user), CKPT_NOT_FOUND);
+    d.key_filename = env("SFTP_KEY_PASS");
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("needs a pass phrase");
+    d.key_password = "wrong one";
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("pass phrase is wrong");
+    assert_null(strstr(ckpt_last_error(), "wrong one"));
+    d.key_password = env("SFTP_PASS_PHRASE");
+    contract_is(login(&d, user), CKPT_NOT_FOUND);
+    d.key_password = NULL;
+    d.key_filename = env("SFTP_KEY_OTHER");
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("refused the login");
+    says(env("SFTP_KEY_OTHER"));
+    d.key_filename = env("SFTP_KEY");
+    contract_is(login(&d, "no-such-user-here"), CKPT_AUTH);
+    says("no-such-user-here");
+    d.key_filename = "/nonexistent/key";
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("cannot be read");
+    d.key_filename = env("SFTP_KEY_RSA");
+    ckpt_err e = login(&d, user);
+    if (ckpt__sftp_old_libssh2() != NULL) {
+        contract_is(e, CKPT_AUTH);
+        says("RSA key");
+    } else contract_is(e, CKPT_NOT_FOUND);
+}
+
+// Without a key file: what ssh looks for in ~/.ssh, and the agent.
+static void test_default_keys(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    const char *home = util_temp_dir(), *user = env("SFTP_USER"), *own = getenv("HOME") != NULL ? util_fmt("%s", env("HOME")) : NULL;
+    d.key_filename = NULL;
+    setenv("HOME", home, 1);
+    unsetenv("SSH_AUTH_SOCK");
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("nothing to log in with");
+    util_mkdir(util_join(home, ".ssh"));
+    util_write_text(util_join(home, ".ssh/id_ed25519"), util_read(env("SFTP_KEY_OTHER"), NULL));
+    contract_is(login(&d, user), CKPT_AUTH);
+    says("id_ed25519");
+    util_write_text(util_join(home, ".ssh/id_ecdsa"), util_read(env("SFTP_KEY_ECDSA"), NULL));
+    contract_is(login(&d, user), CKPT_NOT_FOUND);
+    util_write_text(util_join(home, ".ssh/known_hosts"), util_read(env("SFTP_KNOWN"), NULL));
+    d.known_hosts_filename = NULL;
+    contract_is(login(&d, user), CKPT_NOT_FOUND);
+    setenv("LOGNAME", user, 1);
+    contract_is(login(&d, ""), CKPT_NOT_FOUND);
+    if (env("SFTP_AGENT")[0] != 0) {
+        util_remove_tree(util_join(home, ".ssh/id_ecdsa"));
+        setenv("SSH_AUTH_SOCK", env("SFTP_AGENT"), 1);
+        contract_is(login(&d, user), CKPT_NOT_FOUND);
+        unsetenv("SSH_AUTH_SOCK");
+    } else print_message("no agent\n");
+    if (own != NULL) setenv("HOME", own, 1);
+}
+
+static void test_password(void **state) {
+    (void)state;
+    if (env("SFTP_PASS_USER")[0] == 0) util_skip("only root can make a user with a password");
+    ckpt_store_desc d = desc();
+    d.key_filename = NULL;
+    d.password = env("SFTP_PASSWORD");
+    contract_is(login(&d, env("SFTP_PASS_USER")), CKPT_NOT_FOUND);
+    d.password = "a wrong password";
+    contract_is(login(&d, env("SFTP_PASS_USER")), CKPT_AUTH);
+    says("a password");
+    assert_null(strstr(ckpt_last_error(), "a wrong password"));
+    assert_true(the_log == NULL || (strstr(the_log, "a wrong password") == NULL && strstr(the_log, env("SFTP_PASSWORD")) == NULL));
+}
+
+static void test_no_server(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = NULL;
+    ckpt__store_stat st;
+    ckpt__transfer t = contract_transfer();
+    util_write_text(util_join(util_temp_dir(), "k"), "");
+    const char *known = util_join(util_temp_dir(), "known");
+    util_write_text(known, util_fmt("[127.0.0.1]:1 %s", strchr(util_read(env("SFTP_KNOWN_ED25519"), NULL), ' ') + 1));
+    d.known_hosts_filename = known;
+    contract_ok(ckpt_store_open(&s, util_fmt("sftp://%s@127.0.0.1:1/x", env("SFTP_USER")), &d));
+    contract_is(ckpt__store_run_stat(s, "nothing", &st, &t), CKPT_NET);
+    assert_true(t.transient);
+    ckpt_store_close(s);
+}
+
+typedef struct crowd { ckpt_store *s; ckpt_err e; char why[1024]; } crowd;
+
+static void *look_once(void *arg) {
+    crowd *c = (crowd *)arg;
+    ckpt__store_stat st;
+    ckpt__transfer t = contract_transfer();
+    c->e = ckpt__store_run_stat(c->s, "nothing", &st, &t);
+    snprintf(c->why, sizeof c->why, "%s", ckpt_last_error());
+    return NULL;
+}
+
+// The server drops whoever comes while eight are logging in; twice as many threads of one store all get in.
+static void test_many_logins(void **state) {
+    (void)state;
+    enum { MANY = 16 };
+    ckpt_store_desc d = desc();
+    crowd c[MANY];
+    pthread_t id[MANY];
+    ckpt_store *s = open_store(&d, "many");
+    for (int i = 0; i < MANY; i++) {
+        memset(&c[i], 0, sizeof c[i]);
+        c[i].s = s;
+        assert_int_equal(pthread_create(&id[i], NULL, look_once, &c[i]), 0);
+    }
+    for (int i = 0; i < MANY; i++) pthread_join(id[i], NULL);
+    for (int i = 0; i < MANY; i++) {
+        if (c[i].e != CKPT_NOT_FOUND) fail_msg("%s", c[i].why);
+    }
+    ckpt_store_close(s);
+}
+
+//-- with OpenSSH's own program -----------------------------------------------------
+
+static void sftp_batch(const char *commands) {
+    const char *batch = util_join(util_temp_dir(), "batch");
+    util_write_text(batch, commands);
+    const char *line = util_fmt("sftp -q -b '%s' -i '%s' -P %s -o IdentitiesOnly=yes -o GlobalKnownHostsFile=/dev/null -o UserKnownHostsFile='%s' "
+                                "-F /dev/null '%s@%s' >/dev/null", batch, env("SFTP_KEY"), env("SFTP_PORT"), env("SFTP_KNOWN"), env("SFTP_USER"),
+                                env("SFTP_HOST"));
+    if (system(line) != 0) fail_msg("%s", commands);
+}
+
+static void test_openssh(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "openssh/deep er");
+    const char *dir = util_temp_dir(), *path = util_join(dir, "mine"), *back = util_join(dir, "back");
+    unsigned char *p = contract_bytes(5000001, 7);
+    util_write(path, p, 5000001);
+    contract_ok(ckpt_store_put(s, "sub/ours.pt", path, false));
+    sftp_batch(util_fmt("get \"%s/openssh/deep er/sub/ours.pt\" \"%s\"\nput \"%s\" \"%s/openssh/deep er/theirs.pt\"\n", env("SFTP_DATA"), back, path,
+                        env("SFTP_DATA")));
+    size_t size = 0;
+    assert_memory_equal(util_read(back, &size), p, 5000001);
+    assert_int_equal(size, 5000001);
+    assert_true(contract_holds(s, "theirs.pt", p, 5000001));
+    ckpt_store_close(s);
+    // A folder relative to the login folder.
+    const char *name = util_fmt("ckpt test %d", (int)getpid());
+    contract_ok(ckpt_store_open(&s, util_fmt("sftp://%s@%s:%s/%s", env("SFTP_USER"), env("SFTP_HOST"), env("SFTP_PORT"), name), &d));
+    contract_ok(ckpt_store_put(s, "a 'quoted' \"name\"", path, true));
+    contract_ok(ckpt_store_put(s, "a 'quoted' \"name\"", path, true));
+    sftp_batch(util_fmt("get \"%s/a 'quoted' \\\"name\\\"\" \"%s\"\n", name, back));
+    assert_memory_equal(util_read(back, NULL), p, 5000001);
+    contract_ok(ckpt_store_remove(s, "a 'quoted' \"name\""));
+    sftp_batch(util_fmt("rmdir \"%s\"\n", name));
+    ckpt_store_close(s);
+}
+
+// What others may have put into the folder.
+static void test_strange_folder(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "strange");
+    const char *dir = file_path("strange");
+    util_mkdir(dir);
+    util_mkdir(util_join(dir, "sub"));
+    util_write_text(util_join(dir, "new\nline"), "1");
+    util_write_text(util_join(dir, "new\n-rw-r--r--    1 root     root            5 Nov 21 03:14 ghost"), "1");
+    util_write_text(util_join(dir, "12 Jan 1 2020 like a line"), "1234567");
+    util_write_text(util_join(dir, "back\\slash -> arrow"), "12");
+    util_write_text(util_join(dir, "sub/file"), "123");
+    assert_int_equal(symlink("/etc", util_join(dir, "link-out")), 0);
+    assert_int_equal(symlink(".", util_join(dir, "sub/loop")), 0);
+    assert_int_equal(mkfifo(util_join(dir, "pipe"), 0600), 0);
+    contract_names found;
+    memset(&found, 0, sizeof found);
+    contract_ok(ckpt_store_list(s, "", contract_note, &found));
+    int at = contract_find(&found, "12 Jan 1 2020 like a line");
+    assert_true(at >= 0 && found.sizes[at] == 7);
+    assert_true(contract_find(&found, "back\\slash -> arrow") >= 0);
+    assert_true(contract_find(&found, "sub/file") >= 0);
+    for (int i = 0; i < found.count; i++) assert_null(strchr(found.names[i], '\n'));
+    if (found.count > 5) fail_msg("%d names", found.count);     // a break in a name that imitates a line makes two of one
+    contract_names_free(&found);
+    contract_ok(ckpt_store_list(s, "../", contract_note, &found));
+    assert_int_equal(found.count, 0);
+    contract_is(ckpt_store_list(s, "no such/", contract_note, &found), CKPT_OK);
+    assert_int_equal(found.count, 0);
+    ckpt_store_close(s);
+}
+
+//-- broken uploads ----------------------------------------------------------------
+
+// A body that tells what is read of it, and does something at a place.
+typedef struct source {
+    const unsigned char *p;
+    uint64_t size, first, read, act_at;
+    const char *act;
+    double acted, slow;
+} source;
+
+static ckpt_err read_source(void *dst, size_t size, uint64_t offset, void *user) {
+    source *b = (source *)user;
+    memcpy(dst, b->p + offset, size);
+    if (b->read == 0 || offset < b->first) b->first = offset;
+    b->read += size;
+    if (b->slow > 0) ckpt__os_sleep(b->slow);
+    if (b->act != NULL && offset + size > b->act_at) {
+        server(b->act);
+        b->act = NULL;
+        b->acted = ckpt__os_now();
+    }
+    return CKPT_OK;
+}
+
+static ckpt_err put_source(ckpt_store *s, const char *name, source *b, const char *mark, ckpt__transfer *t) {
+    ckpt__body body;
+    ckpt__store_put put;
+    memset(&body, 0, sizeof body);
+    body.read = read_source;
+    body.user = b;
+    body.fd = -1;
+    body.size = b->size;
+    memset(&put, 0, sizeof put);
+    put.name = name;
+    put.body = &body;
+    put.overwrite = true;
+    put.mark = mark;
+    put.t = t;
+    ckpt__transfer_begin(t);
+    return ckpt__store_run_put(s, &put);
+}
+
+enum { BIG = 48 << 20 };
+
+static void test_resume(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "resume");
+    unsigned char *p = contract_bytes(BIG, 8);
+    ckpt__transfer t = contract_transfer();
+    uint64_t moved = 0;
+    struct stat st;
+    source b = { p, BIG, 0, 0, BIG / 2, "kill", 0, 0 };
+    t.moved = &moved;
+    t.stall_timeout_s = 10;
+    contract_is(put_source(s, "a big one", &b, "mark-1", &t), CKPT_NET);
+    assert_true(t.transient);
+    assert_false(util_exists(file_path("resume/a big one")));
+    assert_int_equal(stat(file_path("resume/.a big one.mark-1.ckpt-part"), &st), 0);
+    uint64_t there = (uint64_t)st.st_size;
+    assert_true(there > BIG / 4 && there < BIG);
+    source again = { p, BIG, 0, 0, 0, NULL, 0, 0 };
+    contract_is(put_source(s, "a big one", &again, "mark-1", &t), CKPT_NET);    // nobody there
+    assert_true(t.transient);
+    server("restart");
+    // Another process, which has only the mark: another store.
+    ckpt_store_close(s);
+    s = open_store(&d, "resume");
+    moved = 0;
+    contract_ok(put_source(s, "a big one", &again, "mark-1", &t));
+    assert_int_equal(moved, BIG);
+    assert_true(again.read <= BIG - there + CKPT__SFTP_TAIL);
+    assert_true(again.first + CKPT__SFTP_TAIL >= there);
+    assert_true(contract_holds(s, "a big one", p, BIG));
+    assert_false(util_exists(file_path("resume/.a big one.mark-1.ckpt-part")));
+    // A part file that holds other bytes, or too many, is begun again.
+    unsigned char *q = contract_bytes(BIG, 9);
+    util_write(file_path("resume/.other.mark-2.ckpt-part"), q, BIG / 2);
+    source whole = { p, BIG, 0, 0, 0, NULL, 0, 0 };
+    contract_ok(put_source(s, "other", &whole, "mark-2", &t));
+    assert_true(contract_holds(s, "other", p, BIG));
+    util_write(file_path("resume/.longer.mark-3.ckpt-part"), q, BIG);
+    whole.size = BIG / 2;
+    contract_ok(put_source(s, "longer", &whole, "mark-3", &t));
+    assert_true(contract_holds(s, "longer", p, BIG / 2));
+    // One that is complete only needs its name.
+    util_write(file_path("resume/.done.mark-4.ckpt-part"), p, BIG / 2);
+    whole.read = 0;
+    contract_ok(put_source(s, "done", &whole, "mark-4", &t));
+    assert_true(whole.read <= CKPT__SFTP_TAIL);
+    assert_true(contract_holds(s, "done", p, BIG / 2));
+    // The answer to the rename was lost: nothing is sent again.
+    ckpt__sftp_set_unsure(ckpt__sftp_of(s), "mark-5", true);
+    whole.read = 0;
+    contract_ok(put_source(s, "done", &whole, "mark-5", &t));
+    assert_int_equal(whole.read, 0);
+    whole.read = 0;
+    contract_ok(put_source(s, "done", &whole, "mark-5", &t));
+    assert_int_equal(whole.read, BIG / 2);
+    ckpt_store_close(s);
+}
+
+// What is left of an upload can be found and removed.
+static void test_leftovers(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "left");
+    util_mkdir(file_path("left"));
+    util_mkdir(file_path("left/sub"));
+    util_write_text(file_path("left/sub/.a name.0123.ckpt-part"), "12345");
+    contract_names found;
+    memset(&found, 0, sizeof found);
+    contract_ok(ckpt_store_list(s, "", contract_note, &found));
+    assert_int_equal(found.count, 0);
+    contract_uploads open;
+    memset(&open, 0, sizeof open);
+    open.name = "sub/a name";
+    ckpt__transfer t = contract_transfer();
+    contract_ok(ckpt__store_run_uploads(s, "", contract_note_upload, &open, &t));
+    assert_int_equal(open.count, 1);
+    ckpt__store_multi m;
+    memset(&m, 0, sizeof m);
+    m.name = open.name;
+    m.upload_id = open.id[0];
+    m.t = &t;
+    contract_ok(ckpt__store_run_abort(s, &m));
+    contract_ok(ckpt__store_run_abort(s, &m));
+    assert_false(util_exists(file_path("left/sub/.a name.0123.ckpt-part")));
+    m.upload_id = "../../key_ed25519.ckpt-part";
+    contract_is(ckpt__store_run_abort(s, &m), CKPT_ARG);
+    contract_is(contract_put(s, ".x.ckpt-old", "x", 1, true, NULL, &t), CKPT_ARG);
+    ckpt_store_close(s);
+}
+
+static void test_frozen(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "frozen");
+    unsigned char *p = contract_bytes(BIG, 8);
+    ckpt__transfer t = contract_transfer();
+    t.stall_timeout_s = 2;
+    source b = { p, BIG, 0, 0, BIG / 2, "freeze", 0, 0 };
+    contract_is(put_source(s, "upload", &b, "mark", &t), CKPT_TIMEOUT);
+    double took = ckpt__os_now() - b.acted;
+    server("thaw");
+    assert_true(t.transient);
+    print_message("frozen upload: %.2f s of 2\n", took);
+    assert_true(took > 1.6 && took < 2.4);
+    source rest = { p, BIG, 0, 0, 0, NULL, 0, 0 };
+    contract_ok(put_source(s, "upload", &rest, "mark", &t));
+    assert_true(rest.read < BIG);
+    assert_true(contract_holds(s, "upload", p, BIG));
+    ckpt__store_stat st;
+    contract_ok(ckpt__store_run_stat(s, "upload", &st, &t));
+    server("freeze");
+    double began = ckpt__os_now();
+    contract_is(ckpt__store_run_stat(s, "upload", &st, &t), CKPT_TIMEOUT);
+    took = ckpt__os_now() - began;
+    server("thaw");
+    print_message("frozen look: %.2f s of 2\n", took);
+    assert_true(t.transient && took > 1.6 && took < 2.4);
+    ckpt_store_close(s);
+}
+
+//-- replacing ---------------------------------------------------------------------
+
+// A writer died between moving the old file aside and putting its own in place.
+static void test_gap(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "gap");
+    ckpt__transfer t = contract_transfer();
+    ckpt__store_stat st;
+    contract_names found;
+    memset(&found, 0, sizeof found);
+    contract_ok(contract_put(s, "name", "old", 3, true, NULL, &t));
+    const char *name = file_path("gap/name"), *old = file_path("gap/.name.ckpt-old");
+    assert_int_equal(rename(name, old), 0);
+    contract_ok(ckpt__store_run_stat(s, "name", &st, &t));
+    assert_int_equal(st.size, 3);
+    assert_true(contract_holds(s, "name", "old", 3));
+    contract_ok(ckpt_store_list(s, "", contract_note, &found));
+    assert_int_equal(found.count, 1);
+    assert_string_equal(found.names[0], "name");
+    assert_int_equal(found.sizes[0], 3);
+    contract_names_free(&found);
+    contract_is(contract_put(s, "name", "new!", 4, false, NULL, &t), CKPT_EXISTS);
+    assert_string_equal(util_list(file_path("gap")), ".name.ckpt-old\n");
+    contract_ok(contract_put(s, "name", "new!", 4, true, NULL, &t));            // the next writer puts it right
+    assert_true(contract_holds(s, "name", "new!", 4));
+    contract_ok(ckpt_store_list(s, "", contract_note, &found));
+    assert_int_equal(found.count, 1);
+    assert_int_equal(found.sizes[0], 4);
+    contract_names_free(&found);
+    // What that writer left aside is taken for another's turn for some seconds, and then for a dead one's.
+    double began = ckpt__os_now();
+    contract_ok(contract_put(s, "name", "newer", 5, true, NULL, &t));
+    print_message("after a dead writer: %.1f s\n", ckpt__os_now() - began);
+    assert_true(contract_holds(s, "name", "newer", 5));
+    assert_string_equal(util_list(file_path("gap")), "name\n");
+    // Removing removes both.
+    util_write_text(old, "older");
+    contract_ok(ckpt_store_remove(s, "name"));
+    assert_string_equal(util_list(file_path("gap")), "");
+    util_write_text(old, "older");
+    contract_ok(ckpt_store_remove(s, "name"));
+    contract_is(ckpt_store_remove(s, "name"), CKPT_NOT_FOUND);
+    ckpt_store_close(s);
+}
+
+typedef struct writer { ckpt_store *s; int seed, done; ckpt__os_flag *stop; ckpt_err e; char why[1024]; } writer;
+
+enum { WHOLE = 60000 };
+
+static void *replace_all_the_time(void *arg) {
+    writer *w = (writer *)arg;
+    unsigned char *p = (unsigned char *)malloc(WHOLE);
+    for (int i = 0; w->e == CKPT_OK && ckpt__os_flag_get(w->stop) == 0; i++) {
+        ckpt__transfer t = contract_transfer();
+        contract_fill(p, WHOLE, (unsigned)(w->seed + i));
+        uint32_t crc = ckpt__digest_crc32(0, p + 4, WHOLE - 4);
+        memcpy(p, &crc, 4);
+        w->e = contract_put(w->s, "one name", p, WHOLE, true, NULL, &t);
+        if (w->e != CKPT_OK) snprintf(w->why, sizeof w->why, "%s", ckpt_last_error());
+        else w->done++;
+    }
+    free(p);
+    return NULL;
+}
+
+// Two writers replace one name as fast as they can; a reader never finds it missing or torn.
+static void test_two_writers(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "two");
+    ckpt__os_flag stop;
+    memset(&stop, 0, sizeof stop);
+    writer w[2];
+    pthread_t id[2];
+    unsigned char *back = (unsigned char *)util_keep(malloc(WHOLE), false);
+    memset(back, 0, WHOLE);
+    uint32_t crc = ckpt__digest_crc32(0, back + 4, WHOLE - 4);
+    memcpy(back, &crc, 4);
+    ckpt__transfer first = contract_transfer();
+    contract_ok(contract_put(s, "one name", back, WHOLE, true, NULL, &first));
+    for (int i = 0; i < 2; i++) {
+        memset(&w[i], 0, sizeof w[i]);
+        w[i].s = s;
+        w[i].seed = 1000000 * i;
+        w[i].stop = &stop;
+        assert_int_equal(pthread_create(&id[i], NULL, replace_all_the_time, &w[i]), 0);
+    }
+    int reads = 0, missing = 0, torn = 0, again = 0;
+    for (double began = ckpt__os_now(); ckpt__os_now() - began < (getenv("CKPT_LONG") != NULL && env("CKPT_LONG")[0] == '1' ? 60.0 : 3.0); reads++) {
+        ckpt__transfer t = contract_transfer();
+        ckpt__sink k;
+        memset(&k, 0, sizeof k);
+        k.memory = back;
+        k.fd = -1;
+        k.size = WHOLE;
+        ckpt_err e = ckpt__store_run_get(s, "one name", NULL, 0, &k, &t);
+        if (e == CKPT_NOT_FOUND) missing++;
+        else if (e == CKPT_CORRUPT && t.transient) again++;
+        else if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+        else if (memcmp(back, (crc = ckpt__digest_crc32(0, back + 4, WHOLE - 4), &crc), 4) != 0) torn++;
+    }
+    ckpt__os_flag_set(&stop, 1);
+    for (int i = 0; i < 2; i++) pthread_join(id[i], NULL);
+    print_message("%d reads, %d and %d writes: %d missing, %d torn, %d to be tried again\n", reads, w[0].done, w[1].done, missing, torn, again);
+    for (int i = 0; i < 2; i++) {
+        if (w[i].e != CKPT_OK) fail_msg("%s", w[i].why);
+        assert_true(w[i].done > 5);
+    }
+    assert_int_equal(missing, 0);
+    assert_int_equal(torn, 0);
+    assert_true(again < reads / 10 + 2);
+    assert_string_equal(util_list(file_path("two")), "one name\n");
+    ckpt_store_close(s);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "refused");
+    ckpt__transfer t = contract_transfer();
+    contract_ok(contract_put(s, "folder/file", "x", 1, true, NULL, &t));
+    contract_is(contract_put(s, "folder", "y", 1, true, NULL, &t), CKPT_EXISTS);
+    says("folder of that name");
+    assert_string_equal(util_list(file_path("refused")), "folder\n");
+    t = contract_transfer();
+    assert_int_not_equal(contract_put(s, "folder/file/below", "y", 1, true, NULL, &t), CKPT_OK);
+    assert_false(t.transient);
+    assert_true(contract_holds(s, "folder/file", "x", 1));
+    if (env("SFTP_FULL")[0] != 0) {         // a small file system
+        const char *uri = util_fmt("sftp://%s@%s:%s/%s", env("SFTP_USER"), env("SFTP_HOST"), env("SFTP_PORT"), env("SFTP_FULL"));
+        ckpt_store *full = NULL;
+        contract_ok(ckpt_store_open(&full, uri, &d));
+        unsigned char *p = contract_bytes(8 << 20, 1);
+        t = contract_transfer();
+        contract_is(contract_put(full, "too big", p, 8 << 20, true, NULL, &t), CKPT_NO_SPACE);
+        assert_false(t.transient);
+        ckpt_store_close(full);
+    } else print_message("no small file system\n");
+    if (geteuid() != 0) {
+        assert_int_equal(mkdir(file_path("refused/closed"), 0500), 0);
+        t = contract_transfer();
+        contract_is(contract_put(s, "closed/file", "y", 1, true, NULL, &t), CKPT_AUTH);
+        assert_false(t.transient);
+    }
+    ckpt_store_close(s);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    static const struct CMUnitTest contract_tests[] = { CONTRACT_TESTS };
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_host_keys), cmocka_unit_test(test_logins), cmocka_unit_test(test_default_keys), cmocka_unit_test(test_password),
+        cmocka_unit_test(test_no_server), cmocka_unit_test(test_many_logins), cmocka_unit_test(test_openssh),
+        cmocka_unit_test(test_strange_folder), cmocka_unit_test(test_leftovers), cmocka_unit_test(test_gap), cmocka_unit_test(test_two_writers),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume)
+    };
+    ckpt_store_desc d = desc();
+    the_contract.store = open_store(&d, "contract");
+    the_contract.prefix = "";
+    the_contract.another = open_another;
+    the_contract.is_folder = the_contract.no_marks = the_contract.no_crc = the_contract.no_newline = true;
+    int failed = env("SFTP_ONLY")[0] != 0 ? 0 : cmocka_run_group_tests_name("contract", contract_tests, NULL, NULL);
+    ckpt_store_close(the_contract.store);
+    if (env("SFTP_ONLY")[0] != 0) cmocka_set_test_filter(env("SFTP_ONLY"));
+    failed += cmocka_run_group_tests_name("sshd", tests, NULL, NULL);
+    free(the_log);
+    return failed;
+}

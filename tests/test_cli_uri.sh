@@ -1,0 +1,192 @@
+#!/bin/sh
+# Proves the commands of tools/ckpt.c that take URIs, on a file:// store: ls, get, put, cp, verify, rm, gc; their exit statuses, and that --json
+# is JSON. What differs for s3:// and sftp:// lies below the public interface and is tested there.
+set -u
+root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
+dir=${TMPDIR:-/tmp}/ckpt-cli-uri.$$
+cc=${CC:-cc}
+mkdir -p "$dir" && cd "$dir" || exit 1
+dir=$(pwd -P)
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM
+unset NO_COLOR RANK WORLD_SIZE LOCAL_RANK RUN_NAME COMPOSER_RUN_NAME SLURM_PROCID SLURM_NTASKS 2>/dev/null
+export LC_ALL=C.UTF-8 TZ=UTC TMPDIR="$dir/tmp"
+mkdir tmp
+failed=0
+pass() { echo "PASS: $1"; }
+fail() { echo "FAIL: $1"; failed=1; }
+
+# is NAME WANTED-STATUS COMMAND...: runs it; the output is left in $out, complaints in ./err
+is() {
+    name=$1 want=$2
+    shift 2
+    out=$("$@" 2>err)
+    got=$?
+    if [ "$got" = "$want" ]; then pass "$name"; else
+        fail "$name"
+        echo "  $* ended with $got, not $want"
+        printf '%s\n' "$out" | sed 's/^/  | /' | head -20
+        sed 's/^/  ! /' err | head -5
+    fi
+}
+holds() { case $out in *"$2"*) pass "$1" ;; *) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /' | head -30 ;; esac; }
+says() { if grep -q "$2" err; then pass "$1"; else fail "$1"; sed 's/^/  ! /' err | head -5; fi; }
+same() { if cmp -s "$2" "$3"; then pass "$1"; else fail "$1"; fi; }
+json() {
+    if printf '%s' "$out" | python3 -c "import json,sys
+d=json.load(sys.stdin)
+sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
+}
+
+flags="-std=c99 -g -O1 -DCKPT_NO_REMOTE"
+$cc $flags -o ckpt "$root/tools/ckpt.c" -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
+if $cc $flags -fsanitize=address,undefined -fno-sanitize-recover=all -o ckpt-asan "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null; then
+    mv ckpt-asan ckpt
+fi
+cat > make.c <<'C'
+#define CKPT_NO_REMOTE
+#define CKPT_IMPLEMENTATION
+#include HEADER
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+/* make FILE: a small checkpoint.  make begin URI NAME: an upload in parts that nobody finishes.  make stage FOLDER BUCKET FILE: an
+   upload that fails, so that it stays in the staging folder. */
+int main(int argc, char **argv) {
+    static float w[50000];
+    if (argc > 4) {
+        char uri[4096];
+        ckpt_uploader *u = NULL;
+        ckpt_uploader_desc d;
+        memset(&d, 0, sizeof d);
+        snprintf(uri, sizeof uri, "file://%s", argv[3]);
+        d.bucket_uri = uri;
+        d.upload_staging_folder = argv[2];
+        if (ckpt_uploader_open(&u, &d) != CKPT_OK) { puts(ckpt_last_error()); return 1; }
+        rmdir(argv[3]);
+        fclose(fopen(argv[3], "w"));            /* a file where the bucket belongs */
+        if (ckpt_upload_file(u, "one.pt", argv[4], true) != CKPT_OK || ckpt_upload_file(u, "two.pt", argv[4], true) != CKPT_OK) {
+            puts(ckpt_last_error());
+            return 1;
+        }
+        return ckpt_uploader_close(u, 0) == CKPT_OK;
+    }
+    if (argc > 3) {
+        ckpt_store *s = NULL;
+        ckpt__transfer t;
+        ckpt__store_multi m;
+        ckpt__buf id;
+        memset(&t, 0, sizeof t);
+        memset(&m, 0, sizeof m);
+        ckpt__buf_init(&id, NULL);
+        m.name = argv[3];
+        m.size = 1 << 20;
+        m.t = &t;
+        return ckpt_store_open(&s, argv[2], NULL) != CKPT_OK || ckpt__store_run_begin(s, &m, &id) != CKPT_OK;
+    }
+    ckpt_state st;
+    memset(&st, 0, sizeof st);
+    ckpt_bind_f32(&st, "state/model/w", w, 50000);
+    return ckpt_save(argv[1], &st, NULL) != CKPT_OK;
+}
+C
+$cc -O0 -w -DHEADER="\"$root/ckpt.h\"" -o make make.c -lpthread -lm || { echo "FAIL: build of make.c"; exit 1; }
+./make a.pt || { echo "FAIL: make a.pt"; exit 1; }
+bucket=file://$dir/bucket
+
+is "ls of nothing" 0 ./ckpt ls "$bucket"
+is "ls of nothing, JSON" 0 ./ckpt ls --json "$bucket"
+json "no objects" "d['objects'] == [] and d['bytes'] == 0"
+is "put" 0 ./ckpt put a.pt "$bucket/run/ep1.pt"
+holds "it says where to" "bucket/run/ep1.pt"
+is "put behind a slash" 0 ./ckpt put a.pt "$bucket/run/"
+is "put once more" 4 ./ckpt put a.pt "$bucket/run/ep1.pt"
+says "it exists" "overwriting"
+is "put --force" 0 ./ckpt put --force --json a.pt "$bucket/run/ep1.pt"
+json "put's JSON" "d['to'].endswith('run/ep1.pt') and d['size'] > 200000"
+is "put a name with a space" 0 ./ckpt put a.pt "$bucket/a%20b%25.pt"
+[ -f "bucket/a b%.pt" ] && pass "its name is decoded" || fail "its name is decoded"
+is "put of nothing" 3 ./ckpt put none.pt "$bucket/x"
+is "ls" 0 ./ckpt ls "$bucket"
+holds "ls shows names" "run/ep1.pt"
+is "ls --json" 0 ./ckpt ls --json "$bucket"
+json "three objects in order" "[o['name'] for o in d['objects']] == ['a b%.pt', 'run/a.pt', 'run/ep1.pt']"
+is "ls below a folder" 0 ./ckpt ls --json "$bucket/run"
+json "two objects" "[o['name'] for o in d['objects']] == ['a.pt', 'ep1.pt']"
+is "ls of one object" 0 ./ckpt ls --json "$bucket/run/ep1.pt"
+json "itself" "[o['name'] for o in d['objects']] == ['ep1.pt']"
+
+is "get" 0 ./ckpt get "$bucket/run/ep1.pt" back.pt
+same "the same bytes" a.pt back.pt
+is "get once more" 4 ./ckpt get "$bucket/run/ep1.pt" back.pt
+is "get --force" 0 ./ckpt get --force "$bucket/run/ep1.pt" back.pt
+mkdir into
+is "get into a folder" 0 ./ckpt get "$bucket/run/ep1.pt" into
+same "its own name" a.pt into/ep1.pt
+is "get here" 0 ./ckpt get --json "$bucket/a%20b%25.pt"
+json "get's JSON" "d['to'] == 'a b%.pt'"
+same "its decoded name" a.pt "a b%.pt"
+is "get of nothing" 3 ./ckpt get "$bucket/none.pt" x
+is "get of a folder" 3 ./ckpt get "$bucket/run" x
+is "get of no name" 2 ./ckpt get "$bucket/"
+is "get of a local path" 2 ./ckpt get a.pt
+is "get .." 4 ./ckpt get "$bucket/.." x
+
+is "cp up" 0 ./ckpt cp a.pt "$bucket/copy.pt"
+is "cp across" 0 ./ckpt cp "$bucket/copy.pt" "file://$dir/other/"
+same "there it is" a.pt other/copy.pt
+is "cp down" 0 ./ckpt cp "file://$dir/other/copy.pt" down.pt
+is "cp of two files" 2 ./ckpt cp a.pt b.pt
+is "cp over" 4 ./ckpt cp a.pt "$bucket/copy.pt"
+
+is "verify" 0 ./ckpt verify "$bucket/run/ep1.pt" a.pt
+holds "both are whole" "ep1.pt"
+printf 'X' | dd of=bucket/run/a.pt bs=1 seek=150000 conv=notrunc 2>/dev/null
+is "verify a damaged one" 1 ./ckpt verify --json "$bucket/run/a.pt" "$bucket/run/ep1.pt"
+json "one of two" "[v['ok'] for v in d['verified']] == [False, True]"
+is "verify nothing" 3 ./ckpt verify "$bucket/none.pt"
+[ -z "$(ls tmp)" ] && pass "no temporary files are left" || { fail "no temporary files are left"; ls tmp; }
+
+is "rm" 0 ./ckpt rm "$bucket/run/ep1.pt" "$bucket/run/a.pt"
+[ -z "$(ls bucket/run)" ] && pass "both are gone" || fail "both are gone"
+rmdir bucket/run
+is "rm once more" 3 ./ckpt rm "$bucket/run/ep1.pt"
+is "rm --json" 0 ./ckpt rm --json "$bucket/copy.pt"
+json "rm's JSON" "len(d['removed']) == 1"
+
+./make begin "$bucket" run/big.pt || fail "begin an upload"
+is "ls does not show it" 0 ./ckpt ls --json "$bucket"
+json "only what is whole" "[o['name'] for o in d['objects']] == ['a b%.pt']"
+is "gc lets young ones be" 0 ./ckpt gc "$bucket"
+holds "and says so" "1 upload is younger than 24 h"
+is "gc --dry-run" 0 ./ckpt gc --older-than 0 --dry-run --json "$bucket"
+json "what would go" "[u['name'] for u in d['removed']] == ['run/big.pt']"
+[ -d bucket/run ] && pass "it is there" || fail "it is there"
+is "gc" 0 ./ckpt gc --older-than 0 "$bucket"
+[ ! -e bucket/run ] && pass "it is gone" || fail "it is gone"
+is "gc again" 0 ./ckpt gc --older-than 0 "$bucket"
+holds "nothing left" "nothing to remove"
+is "gc --keep of a URI" 2 ./ckpt gc --keep 2 "$bucket"
+
+mkdir staging
+./make stage "$dir/staging" "$dir/late" a.pt || fail "stage an upload that fails"
+is "pending" 0 ./ckpt pending --json staging
+json "two files wait" "sorted(p['name'] for p in d['pending']) == ['one.pt', 'two.pt'] and all(p['state'] == 'waits' and p['size'] > 200000 for p in d['pending'])"
+is "pending as text" 0 ./ckpt pending staging
+holds "it names the object" "late/one.pt"
+is "push into what is in the way" 5 ./ckpt push staging
+rm late
+is "push" 0 ./ckpt push --json staging
+json "two files went" "d['pushed'][0]['files'] == 2 and d['pushed'][0]['code'] == 'CKPT_OK'"
+same "they are there" a.pt late/two.pt
+is "nothing pending" 0 ./ckpt pending staging
+holds "it says so" "nothing is pending"
+is "nothing to push" 0 ./ckpt push staging
+is "pending of no folder" 3 ./ckpt pending none
+
+is "an unknown store" 5 ./ckpt ls gs://bucket/x
+says "it says what to do" "s3://bucket"
+is "no network here" 5 ./ckpt put a.pt s3://bucket/x
+says "it says so" "CKPT_NO_REMOTE"
+is "another machine" 4 ./ckpt ls file://host/x
+exit $failed

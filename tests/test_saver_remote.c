@@ -1,0 +1,1141 @@
+/* test_saver_remote.c: a saver's uploads: names, order of publication, rotation in stores, failures, recovery, resuming.
+   run.sh: tsan */
+
+// That fsync is called matters elsewhere; the time of the disk would be most of this test's.
+#include <unistd.h>
+#define fsync(fd) ((void)(fd), 0)
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "saver_util.h"
+#include "bucket_util.h"
+
+//-- a run with destinations -------------------------------------------------------
+
+static ckpt_uploader *uploader_on(bucket *b, const char *staging) {
+    ckpt_uploader_desc d;
+    ckpt_uploader *u = NULL;
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.upload_staging_folder = staging;
+    d.num_attempts = 1;
+    ok(ckpt_uploader_open(&u, &d));
+    return u;
+}
+
+typedef struct remote_run {
+    run           *r;
+    bucket        *b;
+    ckpt_uploader *u;
+} remote_run;
+
+// A run in `dir` with the bucket as a destination; names there are "run/ba<batch>.pt" and "run/latest.pt.symlink".
+static remote_run remote_new(const char *dir, bucket *b) {
+    remote_run m;
+    m.r = run_new(dir);
+    m.b = b;
+    m.u = uploader_on(b, NULL);
+    m.r->d.remote_file_name = "run/ba{batch}.pt";
+    m.r->d.latest_remote_file_name = "run/latest.pt";
+    ckpt_uploader **list = (ckpt_uploader **)util_keep(calloc(1, sizeof *list), false);
+    list[0] = m.u;
+    m.r->d.uploaders = list;
+    m.r->d.uploaders_count = 1;
+    return m;
+}
+
+static void remote_end(remote_run *m) {
+    run_end(m->r);
+    ok(ckpt_uploader_close(m->u, 0));
+}
+
+static void save_wait(remote_run *m, int64_t step) {
+    run_save(m->r, step);
+    ok(ckpt_saver_wait(m->r->s, 0));
+}
+
+// Saves with a store that answers only afterwards, so that no failure is met by the save itself.
+static void save_held(remote_run *m, int64_t step) {
+    bucket_hold(m->b, true);
+    run_save(m->r, step);
+    bucket_hold(m->b, false);
+}
+
+//-- Composer's tables -------------------------------------------------------------
+
+static ckpt__json_doc cases_json(const char *name) {
+    size_t size;
+    char *text = util_read(util_tests_path(util_fmt("cases/%s", name)), &size);
+    ckpt__json_doc d;
+    ckpt_allocator a = { NULL, NULL };
+    ok(ckpt__json_parse(&d, &a, text, size));
+    return d;
+}
+
+static const char *field_text(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, o, key);
+    return v != NULL && v->kind == CKPT__JSON_TEXT ? v->text : NULL;
+}
+
+static int64_t field_int(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, o, key);
+    return v != NULL && v->kind == CKPT__JSON_INT ? v->i : 0;
+}
+
+// A name argument of CheckpointSaver: given, None, or its default.
+static const char *layout_arg(const ckpt__json_doc *d, const ckpt__json *args, const char *key, const char *preset) {
+    const ckpt__json *v = ckpt__json_get(d, args, key);
+    if (v == NULL) return preset;
+    return v->kind == CKPT__JSON_TEXT ? v->text : CKPT_NONE;
+}
+
+// saver_layout.json: what is uploaded, under which names, in which order. Each save is waited for, so that the calls have one order.
+static void layout_row(const ckpt__json_doc *d, const ckpt__json *row, ckpt_snapshot mode) {
+    const ckpt__json *args = ckpt__json_get(d, row, "args"), *uploads = ckpt__json_get(d, row, "uploads"), *v;
+    const char *dir = util_temp_dir(), *filename = field_text(d, args, "filename");
+    assert_int_equal(chdir(dir), 0);
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(layout_arg(d, args, "folder", NULL), b);
+    run *r = m.r;
+    r->d.run_name = field_text(d, row, "run_name");
+    r->d.filename = filename;
+    r->d.latest_filename = layout_arg(d, args, "latest_filename", NULL);
+    r->d.remote_file_name = layout_arg(d, args, "remote_file_name", "{run_name}/checkpoints/ep{epoch}-ba{batch}-rank{rank}.pt");
+    r->d.latest_remote_file_name = layout_arg(d, args, "latest_remote_file_name", "{run_name}/checkpoints/latest-rank{rank}.pt");
+    r->d.save_interval = field_text(d, args, "save_interval");
+    r->d.overwrite = ckpt__json_get(d, args, "overwrite") != NULL;
+    r->d.snapshot = mode;
+    v = ckpt__json_get(d, args, "num_checkpoints_to_keep");
+    if (v != NULL) r->d.num_checkpoints_to_keep = v->i < 0 ? CKPT_KEEP_ALL : v->i == 0 ? CKPT_KEEP_NONE : (int)v->i;
+    if (field_text(d, ckpt__json_get(d, row, "env"), "RANK") != NULL)
+        r->d.ranks.rank = r->d.ranks.local_rank = 1, r->d.ranks.world_size = r->d.ranks.local_world_size = 2;
+    run_open(r);
+    const ckpt__json *up = uploads != NULL ? ckpt__json_child(d, uploads) : NULL;
+    for (const ckpt__json *save = ckpt__json_child(d, ckpt__json_get(d, row, "saves")); save != NULL; save = ckpt__json_next(d, save)) {
+        ckpt_timestamp t = at_batch(field_int(d, save, "batch"));
+        t.epoch = field_int(d, save, "epoch");
+        run_set(r, t.batch);
+        size_t before = strlen(b->log);
+        ok(ckpt_saver_save(r->s, &t));
+        ok(ckpt_saver_fence(r->s));
+        ok(ckpt_saver_wait(r->s, 0));
+        char *calls = util_fmt("%s", b->log + before), *next = NULL;
+        for (char *line = strtok_r(calls, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next)) {
+            if (strncmp(line, "put ", 4) != 0) continue;
+            assert_non_null(up);
+            assert_string_equal(line + 4, field_text(d, up, "remote_name"));
+            const char *text = field_text(d, up, "symlink_content");
+            if (text != NULL) assert_string_equal(bucket_text(b, line + 4), text);
+            up = ckpt__json_next(d, up);
+        }
+    }
+    assert_null(up);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// Rows whose outcome differs on purpose (SPEC 10): two times in the folder, a latest that is the checkpoint's own name.
+static bool layout_differs(const ckpt__json_doc *d, const ckpt__json *row) {
+    const ckpt__json *args = ckpt__json_get(d, row, "args");
+    const char *folder = field_text(d, args, "folder"), *filename = field_text(d, args, "filename");
+    const char *latest = field_text(d, args, "latest_filename");
+    if (strcmp(field_text(d, row, "status"), "ok") != 0) return true;
+    if (folder != NULL && strstr(folder, "{epoch}") != NULL) return true;
+    return filename != NULL && latest != NULL && strcmp(filename, latest) == 0;
+}
+
+static void test_layout_cases(void **state) {
+    (void)state;
+    ckpt__json_doc d = cases_json("saver_layout.json");
+    int rows = 0;
+    for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
+        if (ckpt__json_get(&d, row, "sharded_prefix_dir")->kind != CKPT__JSON_NULL) continue;
+        if (layout_differs(&d, row) || field_text(&d, row, "run_name")[0] == 0) continue;
+        layout_row(&d, row, modes[rows++ % 3]);
+    }
+    assert_true(rows >= 20);
+    ckpt__json_free(&d);
+}
+
+// A compression that nobody knows in a remote name is refused when the saver is opened.
+static void test_remote_names_refused(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *const bad[][2] = { { "x{batch}.pt.unknown", NULL }, { NULL, "latest.pt.unknown" }, { "../x.pt", NULL }, { NULL, "a/../l" } };
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        remote_run m = remote_new(util_temp_dir(), b);
+        if (bad[i][0] != NULL) m.r->d.remote_file_name = bad[i][0];
+        if (bad[i][1] != NULL) m.r->d.latest_remote_file_name = bad[i][1];
+        assert_int_equal(ckpt_saver_open(&m.r->s, &m.r->d), i < 2 ? CKPT_UNSUPPORTED : CKPT_ARG);
+        assert_null(m.r->s);
+        ckpt_state_free(&m.r->st);
+        ok(ckpt_uploader_close(m.u, 0));
+    }
+    bucket_end(b);
+}
+
+// trainer_save_folder.tsv: which bucket, which local folder, which names follow from a folder. Stores of all kinds are split the
+// same way, though this build may not reach them.
+static void test_trainer_save_folder(void **state) {
+    (void)state;
+    util_table t = cases_tsv("trainer_save_folder.tsv");
+    ckpt_allocator a = { NULL, NULL };
+    int rows = 0;
+    for (int i = 0; i < t.rows; i++) {
+        const char *folder = cases_text(&t, i, "save_folder"), *file = cases_text(&t, i, "save_filename");
+        const char *latest = cases_get(&t, i, "save_latest_filename"), *backend = cases_text(&t, i, "backend");
+        if (strncmp(folder, "gcs:", 4) == 0) continue;          // no store's name: refused
+        if (strcmp(folder, "run#1") == 0) continue;             // repair 28: '#' is a letter of a local path
+        ckpt__buf root, path, name, link;
+        ckpt__buf_init(&root, &a);
+        ckpt__buf_init(&path, &a);
+        ckpt__buf_init(&name, &a);
+        ckpt__buf_init(&link, &a);
+        if (backend[0] != 0) {
+            ok(ckpt__remote_split(folder, &root, &path));
+            if (strcmp(backend, "dbfs") != 0 && strcmp(backend, "oci") != 0)
+                assert_string_equal(ckpt__buf_cstr(&root), util_fmt("%s://%s", backend, cases_text(&t, i, "bucket")));
+            const char *local = cases_text(&t, i, "local_folder");
+            assert_string_equal(path.len > 0 ? path.data : ".", local + strlen("$TMP/"));
+            ok(ckpt__remote_derive(&name, path.data, file));
+            if (latest != NULL) ok(ckpt__remote_derive(&link, path.data, latest));
+        } else {
+            assert_false(ckpt__stores_is_uri(folder));
+            ok(ckpt__remote_derive(&name, folder, file));
+            if (latest != NULL) ok(ckpt__remote_derive(&link, folder, latest));
+        }
+        assert_string_equal(name.data, cases_text(&t, i, "remote_file_name"));
+        if (latest != NULL) assert_string_equal(link.data, cases_text(&t, i, "latest_remote_file_name"));
+        rows++;
+        ckpt__buf_free(&root);
+        ckpt__buf_free(&path);
+        ckpt__buf_free(&name);
+        ckpt__buf_free(&link);
+    }
+    assert_int_equal(rows, t.rows - 2);
+}
+
+//-- a folder that is a URI --------------------------------------------------------
+
+static void test_uri_folder(void **state) {
+    (void)state;
+    for (int m = 0; m < 3; m++) {
+        const char *here = util_temp_dir(), *far = util_temp_dir();
+        assert_int_equal(chdir(here), 0);
+        run *r = run_new(util_fmt("file://%s/{run_name}/ckpt", far));
+        r->d.snapshot = modes[m];
+        r->d.num_checkpoints_to_keep = 1;
+        run_open(r);
+        for (int i = 1; i <= 3; i++) run_save(r, i);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(names_in(util_fmt("%s/r/ckpt", far)), "ba1.pt ba2.pt ba3.pt latest.pt.symlink");
+        assert_string_equal(util_read(util_fmt("%s/r/ckpt/latest.pt.symlink", far), NULL), util_fmt("%s/r/ckpt/ba3.pt", far + 1));
+        assert_string_equal(names_in(util_fmt(".%s/r/ckpt", far)), "ba3.pt latest.pt");
+        for (int i = 1; i <= 3; i++) check_file(util_fmt("%s/r/ckpt/ba%d.pt", far, i), i);
+        check_file(util_fmt("file://%s/r/ckpt/latest.pt", far), 3);
+        ckpt_saver_counts c;
+        ckpt_saver_stats(r->s, &c);
+        assert_int_equal(c.saved, 3);
+        assert_int_equal(c.uploaded, 3);
+        assert_int_equal(c.pending, 0);
+        assert_int_equal(c.failed, 0);
+        assert_true(c.uploaded_bytes == c.saved_bytes && c.requests >= 3 && c.waited_s > 0);
+        ckpt_saver_stats(NULL, &c);
+        assert_int_equal(c.saved, 0);
+        run_end(r);
+    }
+}
+
+// In "/" the folder of file:///x is /x itself: uploading each file over itself is refused.
+static void test_uri_folder_is_itself(void **state) {
+    (void)state;
+    const char *far = util_temp_dir();
+    assert_int_equal(chdir("/"), 0);
+    run *r = run_new(util_fmt("file://%s/x", far));
+    assert_int_equal(ckpt_saver_open(&r->s, &r->d), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "itself"));
+    ckpt_state_free(&r->st);
+}
+
+static void test_two_destinations(void **state) {
+    (void)state;
+    bucket *a = bucket_new(NULL), *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), a);
+    ckpt_uploader *list[3] = { m.u, uploader_on(b, util_temp_dir()), m.u };     // one of them twice
+    m.r->d.uploaders = list;
+    m.r->d.uploaders_count = 3;
+    run_open(m.r);
+    for (int i = 1; i <= 2; i++) save_wait(&m, i);
+    remote_end(&m);
+    ok(ckpt_uploader_close(list[1], 0));
+    assert_string_equal(bucket_names(a), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+    assert_int_equal(bucket_count(a, "put run/ba"), 2);
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba2.pt");
+    bucket_end(a);
+    bucket_end(b);
+}
+
+// The uploader's own format stands around the names, and what the link says is the object's real name.
+static void test_file_path_format(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    ckpt_uploader_desc d;
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.file_path_format_string = "lab/{remote_file_name}";
+    ckpt_uploader *u;
+    ok(ckpt_uploader_open(&u, &d));
+    m.r->d.uploaders = &u;
+    run_open(m.r);
+    save_wait(&m, 7);
+    run_end(m.r);
+    assert_string_equal(bucket_names(b), "lab%run%ba7.pt lab%run%latest.pt.symlink");
+    assert_string_equal(bucket_text(b, "lab/run/latest.pt.symlink"), "lab/run/ba7.pt");
+    // A machine that has nothing.
+    m.r = run_new(util_temp_dir());
+    m.r->d.remote_file_name = "run/ba{batch}.pt";
+    m.r->d.latest_remote_file_name = "run/latest.pt";
+    m.r->d.uploaders = &u;
+    m.r->d.uploaders_count = 1;
+    ckpt_timestamp t;
+    run_open(m.r);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 7);
+    run_end(m.r);
+    ok(ckpt_uploader_close(u, 0));
+    ok(ckpt_uploader_close(m.u, 0));
+    bucket_end(b);
+}
+
+//-- order, and who waits ----------------------------------------------------------
+
+// No saving call waits for the network: with a store that does not answer, saves go on, and nothing is published.
+static void test_calls_do_not_wait(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(util_temp_dir(), b);
+        m.r->d.snapshot = modes[k];
+        m.r->d.num_checkpoints_to_keep = 1;
+        run_open(m.r);
+        bucket_hold(b, true);
+        for (int i = 1; i <= 4; i++) {
+            ckpt_timestamp t = at_batch(i);
+            run_set(m.r, i);
+            ok(ckpt_saver_batch_end(m.r->s, &t));
+            ok(ckpt_saver_fence(m.r->s));
+        }
+        assert_int_equal(ckpt_saver_wait(m.r->s, 0.05), CKPT_TIMEOUT);
+        assert_string_equal(bucket_names(b), "");
+        ckpt_saver_counts c;
+        ckpt_saver_stats(m.r->s, &c);
+        assert_int_equal(c.pending, 4);
+        assert_int_equal(ckpt_saver_close(m.r->s, 0.05), CKPT_TIMEOUT);     // still open
+        bucket_hold(b, false);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        // Rotation deleted the files long before they were sent.
+        assert_string_equal(names_in(m.r->dir), "ba4.pt latest.pt");
+        assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%ba3.pt run%ba4.pt run%latest.pt.symlink");
+        for (int i = 1; i <= 4; i++) check_file(bucket_path(b, util_fmt("run/ba%d.pt", i)), i);
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
+// The link appears only when its checkpoint is there, and never goes back, with several uploads at a time.
+static void *watch_link(void *arg) {
+    bucket *b = (bucket *)arg;
+    char path[4096], text[256];
+    intptr_t newest = 0, wrong = 0;
+    (void)snprintf(path, sizeof path, "%s/run%%latest.pt.symlink", b->dir);
+    for (;;) {
+        pthread_mutex_lock(&b->lock);
+        bool over = b->fail != NULL;
+        pthread_mutex_unlock(&b->lock);
+        FILE *f = fopen(path, "rb");
+        if (f != NULL) {
+            size_t n = fread(text, 1, sizeof text - 1, f);
+            text[n] = 0;
+            fclose(f);
+            intptr_t batch = n > 6 ? atoi(text + 6) : -1;
+            char object[4096];
+            (void)snprintf(object, sizeof object, "%s/run%%ba%d.pt", b->dir, (int)batch);
+            if (batch < newest || access(object, F_OK) != 0) wrong++;
+            newest = batch;
+        }
+        if (over) return (void *)wrong;
+        usleep(200);
+    }
+}
+
+static void test_publication_order(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    ckpt_uploader_desc d;
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.num_concurrent_uploads = 4;
+    ckpt_uploader *u;
+    ok(ckpt_uploader_open(&u, &d));
+    m.r->d.uploaders = &u;
+    m.r->d.snapshot = CKPT_SNAPSHOT_COPY;
+    b->slow = 0.002;
+    pthread_t watcher;
+    void *wrong;
+    assert_int_equal(pthread_create(&watcher, NULL, watch_link, b), 0);
+    run_open(m.r);
+    for (int i = 1; i <= 30; i++) run_save(m.r, i);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    bucket_fail(b, "never", CKPT_IO, 0);
+    pthread_join(watcher, &wrong);
+    assert_null(wrong);
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba30.pt");
+    run_end(m.r);
+    ok(ckpt_uploader_close(u, 0));
+    ok(ckpt_uploader_close(m.u, 0));
+    bucket_end(b);
+}
+
+// An idle event costs nanoseconds with destinations too.
+static void test_idle_events(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.save_interval = "1000000ba";
+    run_open(m.r);
+    ckpt_timestamp t = at_batch(1);
+    ok(ckpt_saver_batch_end(m.r->s, &t));
+    double begin = ckpt__os_now();
+    for (int i = 2; i < 20002; i++) {
+        t.batch = t.batch_in_epoch = i;
+        ok(ckpt_saver_batch_end(m.r->s, &t));
+    }
+    double each = (ckpt__os_now() - begin) / 20000;
+    assert_true(each < 20e-6);          // a sanitizer's build; the plain one takes a hundredth of it
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// A big snapshot leaves in parts while its file is being written. What arrives is the file; nothing arrives when there is none.
+enum { BIG = 6 << 20 };
+
+static void test_early_parts(void **state) {
+    (void)state;
+    float *big = (float *)util_keep(calloc(BIG, sizeof *big), false);
+    for (int k = 1; k < 3; k++) {
+        const char *here = util_temp_dir(), *far = util_temp_dir();
+        assert_int_equal(chdir(here), 0);
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(util_fmt("file://%s/x", far), b);        // a store with parts, and one without
+        run *r = m.r;
+        ckpt_bind_f32(&r->st, "state/model/big", big, BIG);
+        r->d.remote_file_name = util_fmt("%s/run/ba{batch}.pt", far + 1);           // the bucket of file:// is the root
+        r->d.latest_remote_file_name = util_fmt("%s/run/latest.pt", far + 1);
+        r->d.snapshot = modes[k];
+        r->d.num_checkpoints_to_keep = 1;
+        run_open(r);
+        for (int i = 1; i <= 3; i++) {
+            for (int n = 0; n < BIG; n += 1000) big[n] = (float)(i * 3 + n % 7);
+            run_save(r, i);
+        }
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(names_in(util_fmt("%s/run", far)), "ba1.pt ba2.pt ba3.pt latest.pt.symlink");
+        for (int i = 1; i <= 3; i++) {
+            ok(ckpt_verify(util_fmt("%s/run/ba%d.pt", far, i), NULL));
+            ok(ckpt_verify(bucket_path(b, util_fmt("%s/run/ba%d.pt", far + 1, i)), NULL));
+        }
+        size_t size[2];
+        char *a = util_read(util_fmt("%s/run/ba3.pt", far), &size[0]), *c = util_read(util_fmt(".%s/x/ba3.pt", far), &size[1]);
+        assert_int_equal(size[0], size[1]);
+        assert_memory_equal(a, c, size[0]);
+        // A folder where the file belongs: it is not saved, and so not uploaded.
+        util_mkdir(util_fmt(".%s/x/ba4.pt", far));
+        ckpt_timestamp t = at_batch(4);
+        ckpt_err e = ckpt_saver_save(r->s, &t);
+        ok(ckpt_saver_fence(r->s));
+        assert_int_equal(e != CKPT_OK ? e : ckpt_saver_wait(r->s, 0), CKPT_EXISTS);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_false(util_exists(util_fmt("%s/run/ba4.pt", far)));
+        assert_false(bucket_has(b, util_fmt("%s/run/ba4.pt", far + 1)));
+        run_save(r, 5);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(names_in(util_fmt("%s/run", far)), "ba1.pt ba2.pt ba3.pt ba5.pt latest.pt.symlink");
+        assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_EXISTS);
+        ckpt_state_free(&r->st);
+        ok(ckpt_uploader_close(m.u, 0));
+        bucket_end(b);
+    }
+}
+
+//-- failures ----------------------------------------------------------------------
+
+static void test_failure_is_reported_once(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(util_temp_dir(), b);
+        m.r->d.snapshot = modes[k];
+        m.r->d.save_interval = "1000000ba";
+        run_open(m.r);
+        save_wait(&m, 1);
+        bucket_fail(b, "put run/ba2.pt", CKPT_AUTH, -1);
+        bucket_hold(b, true);
+        run_save(m.r, 2);
+        bucket_hold(b, false);
+        ckpt_err e = CKPT_OK;
+        for (int i = 0; e == CKPT_OK && i < 5000; i++) {
+            ckpt_timestamp t = at_batch(2);
+            e = ckpt_saver_batch_end(m.r->s, &t);       // nothing is due: the report alone
+            usleep(1000);
+        }
+        assert_int_equal(e, CKPT_AUTH);
+        assert_non_null(strstr(ckpt_last_error(), "run/ba2.pt"));
+        save_wait(&m, 3);                               // reported once, and training goes on
+        assert_string_equal(bucket_names(b), "run%ba1.pt run%ba3.pt run%latest.pt.symlink");
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba3.pt");
+        assert_string_equal(names_in(m.r->dir), "ba1.pt ba2.pt ba3.pt latest.pt");
+        ckpt_saver_counts c;
+        ckpt_saver_stats(m.r->s, &c);
+        assert_int_equal(c.failed, 1);
+        assert_int_equal(c.uploaded, 2);
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_AUTH);       // the first failure ever
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_AUTH);
+        // The next process uploads what was left, and the link stays with the newest.
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        remote_run again = remote_new(m.r->dir, b);
+        run_open(again.r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(again.r->s, &t));
+        run_check(again.r, 3);
+        ok(ckpt_saver_wait(again.r->s, 0));
+        assert_true(bucket_has(b, "run/ba2.pt"));
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba3.pt");
+        remote_end(&again);
+        bucket_end(b);
+    }
+}
+
+// The same through folder's own uploader, which the saver asks for its failures.
+static void test_own_failure_is_reported_once(void **state) {
+    (void)state;
+    const char *here = util_temp_dir(), *dir = util_temp_dir();
+    assert_int_equal(chdir(here), 0);
+    run *r = run_new(util_fmt("file://%s/x", dir));
+    run_open(r);
+    run_save(r, 1);
+    ok(ckpt_saver_wait(r->s, 0));
+    util_mkdir(util_fmt("%s/x/ba2.pt", dir));               // a folder is in the way
+    ckpt_timestamp t = at_batch(2);
+    run_set(r, 2);
+    ckpt_err e = ckpt_saver_save(r->s, &t);
+    if (e == CKPT_OK) e = ckpt_saver_wait(r->s, 0);
+    assert_true(e == CKPT_EXISTS || e == CKPT_IO);
+    ok(ckpt_saver_wait(r->s, 0));
+    run_save(r, 3);
+    ok(ckpt_saver_wait(r->s, 0));
+    assert_string_equal(util_read(util_fmt("%s/x/latest.pt.symlink", dir), NULL), util_fmt("%s/x/ba3.pt", dir + 1));
+    assert_int_equal(ckpt_saver_close(r->s, 0), e);
+    ckpt_state_free(&r->st);
+}
+
+// overwrite off: an object of that name that is not this run's is left alone.
+static void test_overwrite(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    util_write_text(bucket_path(b, "run/ba5.pt"), "somebody's");
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    bucket_hold(b, true);
+    run_save(m.r, 5);
+    bucket_hold(b, false);
+    assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_EXISTS);
+    assert_string_equal(bucket_text(b, "run/ba5.pt"), "somebody's");
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_EXISTS);
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_EXISTS);
+    m = remote_new(util_temp_dir(), b);
+    m.r->d.overwrite = true;
+    run_open(m.r);
+    save_wait(&m, 5);
+    check_file(bucket_path(b, "run/ba5.pt"), 5);
+    remote_end(&m);
+    // A constant name is this run's own from the second save on.
+    m = remote_new(util_temp_dir(), b);
+    m.r->d.filename = "model.pt";
+    m.r->d.remote_file_name = "run/model.pt";
+    m.r->d.latest_remote_file_name = CKPT_NONE;
+    run_open(m.r);
+    for (int i = 1; i <= 3; i++) save_wait(&m, i);
+    check_file(bucket_path(b, "run/model.pt"), 3);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// A fresh start over what a store holds of a later time is refused as it is over local files.
+static void test_remote_conflict(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    save_wait(&m, 9);
+    remote_end(&m);
+    m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    ckpt_timestamp t = at_batch(3);
+    assert_int_equal(ckpt_saver_save(m.r->s, &t), CKPT_EXISTS);
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_EXISTS);
+    ckpt_state_free(&m.r->st);
+    ok(ckpt_uploader_close(m.u, 0));
+    m = remote_new(util_temp_dir(), b);
+    m.r->d.overwrite = true;
+    run_open(m.r);
+    save_wait(&m, 3);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+//-- rotation ----------------------------------------------------------------------
+
+static void test_keep_none(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *a = bucket_new(NULL), *b = bucket_new(NULL);
+        remote_run m = remote_new(util_temp_dir(), a);
+        ckpt_uploader *list[2] = { m.u, uploader_on(b, util_temp_dir()) };
+        m.r->d.uploaders = list;
+        m.r->d.uploaders_count = 2;
+        m.r->d.snapshot = modes[k];
+        m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+        run_open(m.r);
+        bucket_hold(b, true);
+        run_save(m.r, 1);
+        for (int i = 0; !bucket_has(a, "run/latest.pt.symlink") && i < 5000; i++) usleep(1000);
+        usleep(20000);
+        assert_string_equal(names_in(m.r->dir), "ba1.pt");          // the other store has not got it yet
+        bucket_hold(b, false);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(names_in(m.r->dir), "");
+        bucket_fail(b, "put run/ba2.pt", CKPT_AUTH, -1);
+        bucket_hold(b, true);
+        run_save(m.r, 2);
+        bucket_hold(b, false);
+        assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
+        assert_string_equal(names_in(m.r->dir), "ba2.pt");          // what was not uploaded everywhere stays
+        assert_int_equal(ckpt_saver_checkpoints(m.r->s, NULL), 1);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        save_wait(&m, 3);
+        assert_string_equal(names_in(m.r->dir), "ba2.pt");
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_AUTH);
+        ckpt_state_free(&m.r->st);
+        ok(ckpt_uploader_close(m.u, 0));
+        assert_int_equal(ckpt_uploader_close(list[1], 0), CKPT_AUTH);
+        bucket_end(a);
+        bucket_end(b);
+    }
+}
+
+static void test_remote_rotation(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = 1;
+    m.r->d.num_remote_to_keep = 2;
+    run_open(m.r);
+    for (int i = 1; i <= 5; i++) save_wait(&m, i);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba4.pt run%ba5.pt run%latest.pt.symlink");
+    assert_string_equal(names_in(dir), "ba5.pt latest.pt");
+    ckpt_saver_counts c;
+    ckpt_saver_stats(m.r->s, &c);
+    assert_int_equal(c.removed, 3);
+    remote_end(&m);
+    // The next process goes on with it, without a listing.
+    m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = 1;
+    m.r->d.num_remote_to_keep = 2;
+    run_open(m.r);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 5);
+    for (int i = 6; i <= 7; i++) save_wait(&m, i);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba6.pt run%ba7.pt run%latest.pt.symlink");
+    assert_int_equal(bucket_count(b, "list"), 0);
+    remote_end(&m);
+    // A machine that has nothing lists once, and then knows of all.
+    m = remote_new(util_temp_dir(), b);
+    m.r->d.num_remote_to_keep = 2;
+    run_open(m.r);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 7);
+    assert_int_equal(bucket_count(b, "list"), 1);
+    for (int i = 8; i <= 9; i++) save_wait(&m, i);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba8.pt run%ba9.pt run%latest.pt.symlink");
+    assert_int_equal(bucket_count(b, "list"), 1);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// What is pinned, every Nth, the best, and what the link names stay in the store.
+static void test_remote_rotation_keeps(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.num_remote_to_keep = 1;
+    m.r->d.keep_every = 5;
+    m.r->d.keep_best = "min:state/metrics/loss";        // (5 * step) % 11: the smallest of 1..8 is step 8's 7... step 7's 2
+    run_open(m.r);
+    for (int i = 1; i <= 8; i++) {
+        save_wait(&m, i);
+        if (i != 2) continue;
+        ckpt_folder_desc fd;
+        ckpt_folder *f;
+        memset(&fd, 0, sizeof fd);
+        fd.folder = m.r->dir;
+        ok(ckpt_folder_open(&f, &fd));
+        ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba2.pt"), true));
+        ckpt_folder_close(f);
+    }
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba2.pt run%ba5.pt run%ba7.pt run%ba8.pt run%latest.pt.symlink");
+    // A checkpoint that could not be published keeps the one that is.
+    bucket_fail(b, "put run/latest.pt.symlink", CKPT_AUTH, -1);
+    save_held(&m, 9);
+    assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
+    assert_true(bucket_has(b, "run/ba8.pt") && bucket_has(b, "run/ba9.pt"));
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba8.pt");
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_AUTH);
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_AUTH);
+    bucket_end(b);
+}
+
+// A store that lets us put but not remove says so once.
+static void test_removal_refused(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    bucket_fail(b, "remove", CKPT_AUTH, -1);
+    save_wait(&m, 1);
+    save_held(&m, 2);
+    assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
+    for (int i = 3; i <= 5; i++) save_wait(&m, i);
+    assert_int_equal(bucket_count(b, "remove"), 1);
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_AUTH);
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_AUTH);
+    bucket_end(b);
+}
+
+// The index says how far each upload is.
+static void test_index_state(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    bucket_hold(b, true);
+    run_save(m.r, 1);
+    const char *index = util_join(m.r->dir, ".ckpt-index.jsonl");
+    assert_non_null(strstr(util_read(index, NULL), "\"upload\":\"pending\""));
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_non_null(strstr(util_read(index, NULL), "\"upload\":\"published\""));
+    remote_end(&m);
+    bucket_end(b);
+}
+
+//-- processes that end ------------------------------------------------------------
+
+static void test_next_process_finishes(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    for (int last = 4; last <= 12; last += 4) {
+        pid_t child = fork();
+        if (child == 0) {
+            bucket *mine = bucket_new(b->dir);
+            remote_run m = remote_new(dir, mine);
+            m.r->d.num_checkpoints_to_keep = 1;
+            m.r->d.num_remote_to_keep = 3;
+            if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
+            ckpt_timestamp t;
+            ckpt_err e = ckpt_saver_resume(m.r->s, &t);
+            if (e != (last == 4 ? CKPT_NOT_FOUND : CKPT_OK)) _exit(3);
+            if (e == CKPT_OK && t.batch != last - 4) _exit(4);
+            bucket_hold(mine, true);
+            for (int i = last - 3; i <= last; i++) {
+                t = at_batch(i);
+                run_set(m.r, i);
+                if (ckpt_saver_save(m.r->s, &t) != CKPT_OK) _exit(5);
+            }
+            _exit(0);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = 1;
+    m.r->d.num_remote_to_keep = 3;
+    run_open(m.r);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 12);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba12.pt");
+    save_wait(&m, 13);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba11.pt run%ba12.pt run%ba13.pt run%latest.pt.symlink");
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// Nothing local is left but the staging folder: what it holds is newer than what is published, so it is waited for.
+static void test_staged_is_newer(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    pid_t child = fork();
+    if (child == 0) {
+        bucket *mine = bucket_new(b->dir);
+        remote_run m = remote_new(dir, mine);
+        ckpt_timestamp t = at_batch(1);
+        run_set(m.r, 1);
+        if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK || ckpt_saver_save(m.r->s, &t) != CKPT_OK) _exit(2);
+        if (ckpt_saver_wait(m.r->s, 0) != CKPT_OK) _exit(3);
+        bucket_hold(mine, true);
+        t = at_batch(2);
+        run_set(m.r, 2);
+        _exit(ckpt_saver_save(m.r->s, &t) == CKPT_OK ? 0 : 4);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    for (int i = 1; i <= 2; i++) (void)unlink(util_join(dir, util_fmt("ba%d.pt", i)));
+    b->slow = 0.05;
+    remote_run m = remote_new(dir, b);
+    run_open(m.r);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 2);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+//-- resuming ----------------------------------------------------------------------
+
+static bucket *bucket_with(int saves) {
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    for (int i = 1; i <= saves; i++) save_wait(&m, i);
+    remote_end(&m);
+    b->log[0] = 0;
+    return b;
+}
+
+static void test_resume_on_an_empty_machine(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *b = bucket_with(3);
+        remote_run m = remote_new(util_temp_dir(), b);
+        m.r->d.snapshot = modes[k];
+        run_open(m.r);
+        ckpt_timestamp t;
+        memset(&t, 0, sizeof t);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        run_check(m.r, 3);
+        assert_int_equal(t.batch, 3);
+        assert_string_equal(names_in(m.r->dir), "ba3.pt latest.pt");
+        assert_int_equal(bucket_count(b, "list"), 0);
+        assert_int_equal(bucket_count(b, "get run/ba"), 1);
+        save_wait(&m, 4);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba4.pt");
+        // A name that the run before has used, uploaded but not published, is this run's own.
+        util_write_text(bucket_path(b, "run/ba5.pt"), "left by the other machine");
+        save_wait(&m, 5);
+        check_file(bucket_path(b, "run/ba5.pt"), 5);
+        const char *const *paths;
+        assert_int_equal(ckpt_saver_checkpoints(m.r->s, &paths), 3);
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
+static void test_fresh_start(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    ckpt_timestamp t;
+    assert_int_equal(ckpt_saver_resume(m.r->s, &t), CKPT_NOT_FOUND);
+    save_wait(&m, 1);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// The newer of folder and store is taken.
+static void test_resume_newest(void **state) {
+    (void)state;
+    bucket *b = bucket_with(5);
+    // Local is older: another machine went on.
+    const char *dir = util_temp_dir();
+    run *old = run_new(dir);
+    run_open(old);
+    for (int i = 1; i <= 2; i++) run_save(old, i);
+    run_end(old);
+    remote_run m = remote_new(dir, b);
+    run_open(m.r);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 5);
+    assert_string_equal(names_in(dir), "ba1.pt ba2.pt ba5.pt latest.pt");
+    assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba5.pt");
+    remote_end(&m);
+    // Local is as new: nothing is fetched.
+    b->log[0] = 0;
+    m = remote_new(dir, b);
+    run_open(m.r);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 5);
+    assert_int_equal(bucket_count(b, "get run/ba"), 0);
+    // And newer.
+    bucket_hold(b, true);
+    run_save(m.r, 6);
+    assert_int_equal(ckpt_saver_wait(m.r->s, 0.01), CKPT_TIMEOUT);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    remote_end(&m);
+    util_write_text(bucket_path(b, "run/latest.pt.symlink"), "run/ba5.pt");
+    m = remote_new(dir, b);
+    run_open(m.r);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 6);
+    assert_int_equal(bucket_count(b, "get run/ba"), 0);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// What does not verify is passed over and reported, and the next older one found by a listing.
+static void test_resume_walks_back(void **state) {
+    (void)state;
+    bucket *b = bucket_with(12);
+    util_flip(bucket_path(b, "run/ba12.pt"), 5000, 0x10);
+    util_flip(bucket_path(b, "run/ba11.pt"), 5000, 0x10);
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 10);
+    assert_int_equal(bucket_count(b, "list"), 1);
+    assert_non_null(strstr(m.r->log, "run/ba12.pt is passed over"));
+    assert_non_null(strstr(m.r->log, "run/ba11.pt is passed over"));
+    assert_string_equal(names_in(m.r->dir), "ba10.pt latest.pt");
+    save_wait(&m, 11);
+    check_file(bucket_path(b, "run/ba11.pt"), 11);
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba11.pt");
+    remote_end(&m);
+    // The same with a local one in between: it comes before what is older in the store.
+    bucket_end(b);
+    b = bucket_with(5);
+    util_flip(bucket_path(b, "run/ba5.pt"), 5000, 0x10);
+    const char *dir = util_temp_dir();
+    run *old = run_new(dir);
+    run_open(old);
+    run_save(old, 4);
+    run_end(old);
+    m = remote_new(dir, b);
+    run_open(m.r);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 4);
+    assert_int_equal(bucket_count(b, "get run/ba4"), 0);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// The link leads to nothing, or is damaged: what is there is found all the same.
+static void test_resume_without_a_good_link(void **state) {
+    (void)state;
+    static const char *const texts[] = { "run/ba9.pt", "../../etc/passwd", "", NULL };
+    for (int i = 0; i < UTIL_COUNT(texts); i++) {
+        bucket *b = bucket_with(3);
+        if (texts[i] != NULL) util_write_text(bucket_path(b, "run/latest.pt.symlink"), texts[i]);
+        else (void)unlink(bucket_path(b, "run/latest.pt.symlink"));
+        remote_run m = remote_new(util_temp_dir(), b);
+        run_open(m.r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        run_check(m.r, 3);
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
+// All of them damaged is not a fresh start.
+static void test_resume_all_damaged(void **state) {
+    (void)state;
+    bucket *b = bucket_with(2);
+    for (int i = 1; i <= 2; i++) util_flip(bucket_path(b, util_fmt("run/ba%d.pt", i)), 5000, 0x10);
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    ckpt_timestamp t;
+    assert_int_equal(ckpt_saver_resume(m.r->s, &t), CKPT_CORRUPT);
+    assert_string_equal(names_in(m.r->dir), "");            // nothing of them is left here
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// A store that cannot be asked: loud, unless the user knows better. "Not allowed" is never "not there".
+static void test_resume_offline(void **state) {
+    (void)state;
+    static const ckpt_err how[] = { CKPT_NET, CKPT_AUTH, CKPT_TIMEOUT };
+    for (int i = 0; i < UTIL_COUNT(how); i++) {
+        bucket *b = bucket_with(3);
+        for (int local = 0; local < 2; local++) {
+            const char *dir = util_temp_dir();
+            run *old = run_new(dir);
+            run_open(old);
+            if (local) run_save(old, 2);
+            run_end(old);
+            for (int offline = 0; offline < 2; offline++) {
+                remote_run m = remote_new(dir, b);
+                m.r->d.resume_offline = offline != 0;
+                run_open(m.r);
+                bucket_fail(b, "size run/latest", how[i], -1);
+                ckpt_timestamp t;
+                ckpt_err e = ckpt_saver_resume(m.r->s, &t);
+                if (!offline) assert_int_equal(e, how[i]);
+                else if (local) ok(e);
+                if (offline && local) run_check(m.r, 2);
+                bucket_fail(b, NULL, CKPT_OK, 0);
+                remote_end(&m);
+            }
+        }
+        bucket_end(b);
+    }
+}
+
+// Names that say nothing of their time: the file itself is asked, unless it is the one that is here.
+static void test_resume_constant_names(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *other = util_temp_dir();
+    for (int i = 1; i <= 3; i++) {
+        remote_run m = remote_new(i == 2 ? other : dir, b);
+        m.r->d.filename = "model.pt";
+        m.r->d.remote_file_name = "run/model.pt";
+        run_open(m.r);
+        ckpt_timestamp t;
+        ckpt_err e = ckpt_saver_resume(m.r->s, &t);
+        assert_int_equal(e, i == 1 ? CKPT_NOT_FOUND : CKPT_OK);
+        if (i > 1) run_check(m.r, i - 1);
+        save_wait(&m, i);
+        remote_end(&m);
+    }
+    check_file(bucket_path(b, "run/model.pt"), 3);
+    bucket_end(b);
+}
+
+// Ranks that do not write resume from the store too, and leave nothing.
+static void test_other_ranks(void **state) {
+    (void)state;
+    bucket *b = bucket_with(3);
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.ranks.rank = m.r->d.ranks.local_rank = 1;
+    m.r->d.ranks.world_size = m.r->d.ranks.local_world_size = 2;
+    run_open(m.r);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 3);
+    assert_string_equal(util_list(m.r->dir), "");
+    run_save(m.r, 4);
+    remote_end(&m);
+    assert_false(bucket_has(b, "run/ba4.pt"));
+    bucket_end(b);
+}
+
+// autoresume.json, the rows with a store: the newest of run 1, whether its local copy is there or not.
+static void test_autoresume_cases(void **state) {
+    (void)state;
+    ckpt__json_doc d = cases_json("autoresume.json");
+    int rows = 0;
+    for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
+        const ckpt__json *setup = ckpt__json_get(&d, row, "setup");
+        const char *folder = field_text(&d, setup, "save_folder"), *file = field_text(&d, setup, "save_filename");
+        if (file == NULL || strncmp(folder, "s3://bucket_name/", 17) != 0) continue;
+        if (strstr(file, "lz4") != NULL && !ckpt__os_which("lz4")) continue;
+        const char *here = util_temp_dir(), *dir = util_temp_dir();
+        assert_int_equal(chdir(here), 0);
+        ckpt_timestamp t;
+        for (int start = 0; start < 2; start++) {
+            run *r = run_new(util_fmt("file://%s/%s", dir, folder + 17));
+            r->d.run_name = field_text(&d, setup, "run_name");
+            r->d.filename = file;
+            r->d.latest_filename = field_text(&d, setup, "latest_filename");
+            r->d.overwrite = field_int(&d, setup, "save_overwrite") != 0;
+            run_open(r);
+            ckpt_err e = ckpt_saver_resume(r->s, &t);
+            assert_int_equal(e, start == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            if (start == 1) run_check(r, 2);
+            if (start == 1) assert_int_equal(t.epoch, 2);
+            for (int epoch = 1; epoch <= 2 && start == 0; epoch++) {
+                t = at_batch(5 * epoch);
+                t.epoch = epoch;
+                run_set(r, epoch);
+                ok(ckpt_saver_save(r->s, &t));
+            }
+            run_end(r);
+            if (start == 0 && field_int(&d, setup, "delete_local") != 0) util_remove_tree(util_fmt("%s%s", here, dir));
+        }
+        rows++;
+    }
+    assert_true(rows >= 8);
+    ckpt__json_free(&d);
+}
+
+int main(void) {
+    util_clear_env();
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layout_cases),
+        cmocka_unit_test(test_remote_names_refused),
+        cmocka_unit_test(test_trainer_save_folder),
+        cmocka_unit_test(test_uri_folder),
+        cmocka_unit_test(test_uri_folder_is_itself),
+        cmocka_unit_test(test_two_destinations),
+        cmocka_unit_test(test_file_path_format),
+        cmocka_unit_test(test_calls_do_not_wait),
+        cmocka_unit_test(test_publication_order),
+        cmocka_unit_test(test_idle_events),
+        cmocka_unit_test(test_early_parts),
+        cmocka_unit_test(test_failure_is_reported_once),
+        cmocka_unit_test(test_own_failure_is_reported_once),
+        cmocka_unit_test(test_overwrite),
+        cmocka_unit_test(test_remote_conflict),
+        cmocka_unit_test(test_keep_none),
+        cmocka_unit_test(test_remote_rotation),
+        cmocka_unit_test(test_remote_rotation_keeps),
+        cmocka_unit_test(test_removal_refused),
+        cmocka_unit_test(test_index_state),
+        cmocka_unit_test(test_next_process_finishes),
+        cmocka_unit_test(test_staged_is_newer),
+        cmocka_unit_test(test_resume_on_an_empty_machine),
+        cmocka_unit_test(test_fresh_start),
+        cmocka_unit_test(test_resume_newest),
+        cmocka_unit_test(test_resume_walks_back),
+        cmocka_unit_test(test_resume_without_a_good_link),
+        cmocka_unit_test(test_resume_all_damaged),
+        cmocka_unit_test(test_resume_offline),
+        cmocka_unit_test(test_resume_constant_names),
+        cmocka_unit_test(test_other_ranks),
+        cmocka_unit_test(test_autoresume_cases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,251 @@
+// run.sh: remote. Proves what SFTP decides without a server: addresses as Composer reads them, settings from the environment, known
+// hosts, kinds of keys, names and their quoting, listings.
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+
+static const ckpt_allocator heap = { NULL, NULL };
+
+static void clear_env(void) {
+    static const char *const names[] = { "COMPOSER_SFTP_KEY_FILE", "COMPOSER_SFTP_KNOWN_HOSTS_FILE", "LOGNAME", "USER", "LNAME", "USERNAME",
+                                         "SSH_AUTH_SOCK" };
+    for (int i = 0; i < UTIL_COUNT(names); i++) unsetenv(names[i]);
+}
+
+static const char *json_text(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, o, key);
+    return v != NULL && v->kind == CKPT__JSON_TEXT ? v->text : NULL;
+}
+
+static void json_parse(ckpt__json_doc *d, const char *text) {
+    assert_int_equal(ckpt__json_parse(d, &heap, text, strlen(text)), CKPT_OK);
+}
+
+static void same_text(int row, const char *what, const char *have, const char *wanted) {
+    if (strcmp(have != NULL ? have : "", wanted != NULL ? wanted : "") != 0) fail_msg("row %d: %s is '%s', not '%s'", row, what, have, wanted);
+}
+
+// One row. Where this library means something else: "user@host" without a scheme is a user and a host; an IPv6 address keeps its
+// brackets in the URI; the port 0 is the default one; a policy other than refusing does not exist.
+static void try_row(const util_table *t, int row) {
+    ckpt__json_doc args, env, connect;
+    json_parse(&args, cases_get(t, row, "args_json"));
+    json_parse(&env, cases_get(t, row, "env_json"));
+    const ckpt__json *root = ckpt__json_root(&args), *port = ckpt__json_get(&args, root, "port");
+    const char *host = json_text(&args, root, "host");
+    const char *uri = strstr(host, "://") != NULL ? host : util_fmt("sftp://%s", host);
+    if (port != NULL && port->i != 0 && port->i != 22) uri = util_fmt("%s:%d", uri, (int)port->i);
+    clear_env();
+    for (const ckpt__json *v = ckpt__json_child(&env, ckpt__json_root(&env)); v != NULL; v = ckpt__json_next(&env, v)) setenv(v->key, v->text, 1);
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    d.username = json_text(&args, root, "username");
+    ckpt_store *s = NULL;
+    ckpt_err e = ckpt_store_open(&s, uri, &d);
+    if (strcmp(cases_get(t, row, "status"), "ok") != 0) {
+        if (e != CKPT_ARG) fail_msg("row %d: '%s' is %s", row, uri, ckpt_err_name(e));
+    } else {
+        if (e != CKPT_OK) fail_msg("row %d: %s", row, ckpt_last_error());
+        const ckpt__sftp *f = ckpt__sftp_of(s);
+        json_parse(&connect, cases_get(t, row, "connect_args_json"));
+        const ckpt__json *c = ckpt__json_root(&connect), *p = ckpt__json_get(&connect, c, "port");
+        const char *at = strrchr(json_text(&connect, c, "hostname"), '@'), *user = json_text(&connect, c, "username");
+        same_text(row, "the host", f->host, at != NULL ? at + 1 : json_text(&connect, c, "hostname"));
+        same_text(row, "the user", f->user, at != NULL ? "user" : user);
+        assert_int_equal(f->port, p != NULL ? p->i : 22);
+        same_text(row, "the folder", f->cwd, cases_text(t, row, "cwd"));
+        same_text(row, "the key", f->key_file, json_text(&connect, c, "key_filename"));
+        if (cases_get(t, row, "known_hosts") != NULL) same_text(row, "known_hosts", f->known_hosts, cases_get(t, row, "known_hosts"));
+        const char *wanted = cases_get(t, row, "uri_of_obj");
+        if (strcmp(wanted, "sftp://::1:22/x/obj") == 0) wanted = "sftp://[::1]:22/x/obj";
+        if (strcmp(wanted, "sftp://h/obj") == 0) wanted = "sftp://h:22/obj";
+        same_text(row, "the URI", util_fmt("%sobj", s->uri), wanted);
+        ckpt__buf path;
+        ckpt__buf_init(&path, NULL);
+        assert_int_equal(ckpt__sftp_path(s, "a/b.pt", &path), CKPT_OK);
+        same_text(row, "the path", path.data, cases_get(t, row, "remote_path_of_a/b.pt"));
+        ckpt__buf_free(&path);
+        ckpt__json_free(&connect);
+        ckpt_store_close(s);
+    }
+    ckpt__json_free(&args);
+    ckpt__json_free(&env);
+}
+
+static void test_cases(void **state) {
+    (void)state;
+    util_table t = cases_tsv("sftp_connect.tsv");
+    int tried = 0;
+    for (int row = 0; row < t.rows; row++) {
+        if (strstr(cases_get(&t, row, "args_json"), "connect_kwargs") != NULL) continue;    // Python's
+        try_row(&t, row);
+        tried++;
+    }
+    assert_true(tried >= 15);
+}
+
+static void test_addresses(void **state) {
+    (void)state;
+    static const struct { const char *text, *cwd, *host, *user, *password; int port; } good[] = {
+        { "sftp://h//abs/dir", "/abs/dir/", "h", "", "", 22 }, { "sftp://h/./rel", "./rel/", "h", "", "", 22 }, { "sftp://h//", "/", "h", "", "", 22 },
+        { "sftp://u:p@h:2222/d", "d/", "h", "u", "p", 2222 }, { "sftp://u:p:q@r@h", "", "h", "u", "p:q@r", 22 },
+        { "sftp://H.Example:/a b/c", "a b/c/", "h.example", "", "", 22 }, { "sftp://[fe80::1]", "", "fe80::1", "", "", 22 }
+    };
+    static const char *const bad[] = { "sftp://", "sftp:///x", "sftp://h:0", "sftp://h:65536", "sftp://h:x", "sftp://h?x", "sftp://h/a?b", "sftp://h/a#b",
+                                       "sftp://[::1", "sftp://[::1]x", "sftp://h h/x", "sftp://u@", "sftp://h\\x/", "sftp://h/a\nb", "sftp://*/" };
+    clear_env();
+    for (int i = 0; i < UTIL_COUNT(good); i++) {
+        ckpt_store *s = NULL;
+        if (ckpt_store_open(&s, good[i].text, NULL) != CKPT_OK) fail_msg("%s: %s", good[i].text, ckpt_last_error());
+        const ckpt__sftp *f = ckpt__sftp_of(s);
+        same_text(i, "cwd", f->cwd, good[i].cwd);
+        same_text(i, "host", f->host, good[i].host);
+        same_text(i, "user", f->user, good[i].user);
+        same_text(i, "password", f->password, good[i].password);
+        assert_int_equal(f->port, good[i].port);
+        if (good[i].password[0] != 0) assert_null(strstr(s->uri, util_fmt(":%s@", good[i].password)));
+        ckpt_store_close(s);
+    }
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        ckpt_store *s = NULL;
+        if (ckpt_store_open(&s, bad[i], NULL) != CKPT_ARG) fail_msg("'%s' was taken", bad[i]);
+        assert_null(s);
+    }
+    // Twice is once too often; a secret is not repeated.
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    ckpt_store *s = NULL;
+    d.password = "other";
+    assert_int_equal(ckpt_store_open(&s, "sftp://u:secret@h/x", &d), CKPT_ARG);
+    assert_null(strstr(ckpt_last_error(), "secret"));
+    setenv("LOGNAME", "me", 1);
+    assert_int_equal(ckpt_store_open(&s, "sftp://h/x", &d), CKPT_OK);
+    assert_string_equal(s->uri, "sftp://me@h:22/x/");
+    ckpt_store_close(s);
+}
+
+static int lines_for(const char *host, int port, const char *text) {
+    ckpt__sftp f;
+    ckpt__buf in, out;
+    memset(&f, 0, sizeof f);
+    f.host = util_fmt("%s", host);
+    f.port = port;
+    ckpt__buf_init(&in, NULL);
+    ckpt__buf_init(&out, NULL);
+    ckpt__buf_text(&in, text);
+    (void)ckpt__buf_cstr(&in);
+    ckpt__sftp_known_lines(&f, &heap, &in, &out);
+    int n = 0;
+    for (size_t i = 0; i < out.len; i++) n += out.data[i] == '\n';
+    ckpt__buf_free(&in);
+    ckpt__buf_free(&out);
+    return n;
+}
+
+static void test_known_hosts(void **state) {
+    (void)state;
+    assert_int_equal(lines_for("h", 22, ""), 0);
+    assert_int_equal(lines_for("h", 22, "h ssh-ed25519 AAAA\n"), 1);
+    assert_int_equal(lines_for("h", 22, "h ssh-ed25519 AAAA"), 1);
+    assert_int_equal(lines_for("h", 22, "  a,h\tssh-ed25519  AAAA comment\r\n"), 1);
+    assert_int_equal(lines_for("h", 2222, "h ssh-ed25519 AAAA\n[h]:2222 ssh-rsa BBBB\n[h]:222 ssh-rsa CCCC\n"), 1);
+    assert_int_equal(lines_for("h", 22, "#h ssh-ed25519 AAAA\nhh ssh-ed25519 AAAA\nh\nh ssh-ed25519\nh unknown-type AAAA\n\n,,\n"), 0);
+    assert_int_equal(lines_for("a.b.c", 22, "*.b.c ssh-ed25519 AAAA\n"), 1);
+    assert_int_equal(lines_for("a.b.c", 22, "!a.*,*.b.c ssh-ed25519 AAAA\n"), 0);
+    assert_int_equal(lines_for("a.b.c", 22, "?.B.C ssh-ed25519 AAAA\n"), 1);
+    assert_int_equal(lines_for("h", 22, "@cert-authority h ssh-ed25519 AAAA\n"), 0);
+    assert_int_equal(lines_for("h", 22, "h ssh-ed25519 AAAA\nh ssh-rsa BBBB\n@revoked * ssh-ed25519 AAAA\n"), 1);
+    // Made by ssh-keygen -H of "[127.0.0.1]:28199 ssh-ed25519 ...".
+    const char *hashed = "|1|qdp/deUkXc1otKlZyRdvibhqYJE=|RN8+qO0crHEBhwNVwE1ilUGCWf8= ssh-ed25519 "
+                         "AAAAC3NzaC1lZDI1NTE5AAAAII2pgSdWYWFwA1Vl12LzV4VMdnGBVZQHY/R8Duz1+Ip2\n";
+    assert_int_equal(lines_for("127.0.0.1", 28199, hashed), 1);
+    assert_int_equal(lines_for("127.0.0.1", 28198, hashed), 0);
+    assert_int_equal(lines_for("127.0.0.1", 28199, "|1|| ssh-rsa A\n|1|x|y ssh-rsa A\n|1 ssh-rsa A\n| ssh-rsa A\n|1|AAAA|AAAA ssh-rsa A\n"), 0);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    ckpt__buf b;
+    ckpt__buf_init(&b, NULL);
+    ckpt__sftp_quote(&b, "a \"b\" 'c' \\d");
+    assert_string_equal(ckpt__buf_cstr(&b), " \"a \\\"b\\\" \\'c\\' \\\\d\"");
+    assert_int_equal(ckpt__sftp_hidden(&b, "dir/x.pt", "m", ckpt__sftp_part_end), CKPT_OK);
+    assert_string_equal(b.data, "dir/.x.pt.m.ckpt-part");
+    assert_int_equal(ckpt__sftp_hidden(&b, "x.pt", NULL, ckpt__sftp_old_end), CKPT_OK);
+    assert_string_equal(b.data, ".x.pt.ckpt-old");
+    char name[256], mark[64];
+    memset(name, 'n', 255);
+    name[255] = 0;
+    assert_int_equal(ckpt__sftp_mark(mark, NULL), CKPT_OK);
+    assert_int_equal(strlen(mark), 32);
+    assert_int_equal(ckpt__sftp_hidden(&b, name, mark, ckpt__sftp_part_end), CKPT_OK);
+    assert_true(b.len <= 255);
+    assert_int_equal(ckpt__sftp_mark(mark, "../../x"), CKPT_OK);
+    assert_null(strchr(mark, '/'));
+    assert_int_equal(ckpt__sftp_mark(mark, "good-Mark_1"), CKPT_OK);
+    assert_string_equal(mark, "good-Mark_1");
+    ckpt__buf_free(&b);
+}
+
+static void test_lines(void **state) {
+    (void)state;
+    static const struct { const char *line, *name; char type; uint64_t size; } good[] = {
+        { "-rw-r--r--    1 root     root            5 Nov 21 03:14 name", "name", '-', 5 },
+        { "-rw-r--r--    1 root     root            5 Nov 21  2025  lead", " lead", '-', 5 },
+        { "drwxr-xr-x    2 0        0            4096 Jan  1 00:00 d", "d", 'd', 4096 },
+        { "-rw-r--r--    1 DOM\\domain users DOM\\staff 7 21 18446744 Nov 21 03:14 1 Nov 21 03:14 x", "1 Nov 21 03:14 x", '-', 18446744 },
+        { "-rwxr--r--   1 -        -       12345678901 Nov 21 03:14 a -> b", "a -> b", '-', 12345678901ull }
+    };
+    static const char *const bad[] = { "", "-", "total 5", "-rw-r--r--    1 root     root            5 Nov 21 03:14", "-rw-r--r-- 1 root root 5 Nov 21",
+                                       "-rw-r--r--    1 root     root            5 Nov 99 03:14 name", "xrw-r--r--    1 root root 5 Nov 21 03:14 name" };
+    ckpt__sftp_entry en;
+    for (int i = 0; i < UTIL_COUNT(good); i++) {
+        if (!ckpt__sftp_parse_line(good[i].line, good[i].line + strlen(good[i].line), &en)) fail_msg("%s", good[i].line);
+        same_text(i, "the name", util_fmt("%.*s", (int)en.name.n, en.name.p), good[i].name);
+        assert_int_equal(en.type, good[i].type);
+        assert_int_equal(en.size, good[i].size);
+    }
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        if (ckpt__sftp_parse_line(bad[i], bad[i] + strlen(bad[i]), &en)) fail_msg("'%s' was taken", bad[i]);
+    }
+}
+
+// Each allocation of an opening fails once.
+typedef struct failing { int left; long live; } failing;
+
+static void *fail_at(void *ptr, size_t old_size, size_t new_size, void *user) {
+    failing *f = (failing *)user;
+    if (new_size == 0) { f->live -= (long)old_size; free(ptr); return NULL; }
+    if (f->left-- == 0) return NULL;
+    f->live += (long)new_size - (long)old_size;
+    return realloc(ptr, new_size);
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    clear_env();
+    for (int i = 0;; i++) {
+        failing f = { i, 0 };
+        ckpt_store_desc d;
+        ckpt_store *s = NULL;
+        memset(&d, 0, sizeof d);
+        d.key_filename = "/k";
+        d.key_password = "p";
+        d.password = "w";
+        d.allocator.fn = fail_at;
+        d.allocator.user = &f;
+        ckpt_err e = ckpt_store_open(&s, "sftp://u@h/dir", &d);
+        if (e == CKPT_OK) ckpt_store_close(s);
+        else assert_int_equal(e, CKPT_NOMEM);
+        assert_int_equal(f.live, 0);
+        if (e == CKPT_OK) { assert_true(i > 10); return; }
+    }
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_lines), cmocka_unit_test(test_no_memory)
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

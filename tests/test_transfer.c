@@ -1,0 +1,203 @@
+// test_transfer.c: proves bodies, sinks, fields and sums: what every remote request is made of.
+// run.sh: remote
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "counting.h"
+
+static void test_fields(void **state) {
+    (void)state;
+    ckpt__fields f;
+    ckpt__fields_init(&f, NULL);
+    assert_null(ckpt__fields_get(&f, "a"));
+    ckpt__fields_add(&f, "Content-Type", "text/plain");
+    ckpt__fields_add(&f, "x-empty", "");
+    ckpt__fields_add(&f, "CONTENT-TYPE", "second");
+    assert_string_equal(ckpt__fields_get(&f, "content-type"), "text/plain");
+    assert_string_equal(ckpt__fields_get(&f, "X-EMPTY"), "");
+    assert_null(ckpt__fields_get(&f, "Content-Typ"));
+    assert_null(ckpt__fields_get(&f, "second"));        // a value is no name
+    const char *n, *v;
+    size_t at = 0;
+    int count = 0;
+    while (ckpt__fields_next(&f, &at, &n, &v)) count++;
+    assert_int_equal(count, 3);
+    assert_string_equal(n, "CONTENT-TYPE");
+    assert_string_equal(v, "second");
+    ckpt__fields_free(&f);
+}
+
+static void test_fields_without_memory(void **state) {
+    (void)state;
+    for (int i = 1; i <= 2; i++) {
+        counting c = { 0, 0, i };
+        ckpt_allocator a = { counting_fn, &c };
+        char longer[200];
+        memset(longer, 'x', sizeof longer - 1);
+        longer[sizeof longer - 1] = 0;
+        ckpt__fields f;
+        ckpt__fields_init(&f, &a);
+        ckpt__fields_add(&f, "a", "b");
+        ckpt__fields_add(&f, "c", longer);
+        assert_int_equal(f.text.err, CKPT_NOMEM);
+        assert_null(ckpt__fields_get(&f, "c"));
+        ckpt__fields_free(&f);
+        assert_int_equal(c.live, 0);
+    }
+}
+
+static ckpt_err from_reader(void *dst, size_t size, uint64_t offset, void *user) {
+    if (user == NULL) return ckpt__error_set(CKPT_IO, "the reader is broken");
+    for (size_t i = 0; i < size; i++) ((unsigned char *)dst)[i] = (unsigned char)(offset + i);
+    return CKPT_OK;
+}
+
+static void test_bodies(void **state) {
+    (void)state;
+    unsigned char bytes[1000], got[1000];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)i;
+    const char *path = util_join(util_temp_dir(), "f");
+    util_write(path, bytes, sizeof bytes);
+    int fd, user = 1;
+    assert_int_equal(ckpt__os_open_read(&fd, path), CKPT_OK);
+    for (int kind = 0; kind < 3; kind++) {
+        ckpt__body b;
+        memset(&b, 0, sizeof b);
+        b.fd = fd;
+        b.path = path;
+        if (kind == 1) b.memory = bytes;
+        if (kind == 2) { b.read = from_reader; b.user = &user; }
+        b.offset = 100;
+        b.size = 500;
+        memset(got, 0xEE, sizeof got);
+        assert_int_equal(ckpt__body_read(&b, got, 200, 300), CKPT_OK);
+        assert_memory_equal(got, bytes + 400, 200);
+        assert_int_equal(got[200], 0xEE);
+        assert_int_equal(ckpt__body_read(&b, got, 0, 500), CKPT_OK);
+        assert_int_equal(ckpt__body_read(&b, got, 201, 300), CKPT_ARG);
+        assert_int_equal(ckpt__body_read(&b, got, 1, UINT64_MAX), CKPT_ARG);
+    }
+    ckpt__body b;
+    memset(&b, 0, sizeof b);
+    b.fd = fd;
+    b.path = path;
+    b.size = 2000;
+    assert_int_equal(ckpt__body_read(&b, got, 500, 900), CKPT_CORRUPT);
+    assert_non_null(strstr(ckpt__error_last.text, "has changed"));
+    b.read = from_reader;
+    assert_int_equal(ckpt__body_read(&b, got, 1, 0), CKPT_IO);
+    ckpt__os_drop(fd);
+}
+
+static void test_sinks(void **state) {
+    (void)state;
+    const char *path = util_join(util_temp_dir(), "f");
+    char memory[100];
+    int fd;
+    assert_int_equal(ckpt__os_create(&fd, path), CKPT_OK);
+    for (int kind = 0; kind < 2; kind++) {
+        ckpt__sink s;
+        memset(&s, 0, sizeof s);
+        memset(memory, '.', sizeof memory);
+        s.fd = fd;
+        s.path = path;
+        if (kind == 1) s.memory = memory;
+        s.offset = 10;
+        s.size = 11;
+        s.sum = true;
+        assert_int_equal(ckpt__sink_write(&s, "hello ", 6), CKPT_OK);
+        assert_int_equal(ckpt__sink_write(&s, "", 0), CKPT_OK);
+        assert_int_equal(ckpt__sink_write(&s, "world!", 6), CKPT_NET);      // one too many: none is written
+        assert_int_equal(s.got, 6);
+        assert_int_equal(ckpt__sink_write(&s, "world", 5), CKPT_OK);
+        assert_int_equal(s.got, 11);
+        assert_true(s.crc == 0x0D4A1185u);
+        if (kind == 1) {
+            assert_memory_equal(memory + 10, "hello world", 11);
+            assert_int_equal(memory[21], '.');
+            assert_int_equal(memory[9], '.');
+        }
+    }
+    ckpt__os_drop(fd);
+    size_t size;
+    char *text = util_read(path, &size);
+    assert_int_equal(size, 21);
+    assert_memory_equal(text + 10, "hello world", 11);
+}
+
+static void test_digest(void **state) {
+    (void)state;
+    ckpt__body b;
+    ckpt__transfer_sums sums;
+    memset(&b, 0, sizeof b);
+    b.memory = "say abc";
+    b.offset = 4;
+    b.size = 3;
+    assert_int_equal(ckpt__transfer_digest(&b, CKPT__SUM_CRC32, &sums), CKPT_OK);
+    assert_int_equal(sums.has, CKPT__SUM_CRC32);
+    assert_true(sums.crc == 0x352441C2u);
+    unsigned all = CKPT__SUM_CRC32 | CKPT__SUM_MD5 | CKPT__SUM_SHA256;
+    assert_int_equal(ckpt__transfer_digest(&b, all, &sums), CKPT_OK);
+#ifndef CKPT_NO_REMOTE
+    assert_true((sums.has & CKPT__SUM_SHA256) != 0);
+    assert_memory_equal(sums.sha256, "\xba\x78\x16\xbf\x8f\x01\xcf\xea\x41\x41\x40\xde\x5d\xae\x22\x23"
+                                     "\xb0\x03\x61\xa3\x96\x17\x7a\x9c\xb4\x10\xff\x61\xf2\x00\x15\xad", 32);
+    if ((sums.has & CKPT__SUM_MD5) != 0) assert_memory_equal(sums.md5, "\x90\x01\x50\x98\x3c\xd2\x4f\xb0\xd6\x96\x3f\x7d\x28\xe1\x7f\x72", 16);
+#endif
+    b.size = 0;
+    assert_int_equal(ckpt__transfer_digest(&b, CKPT__SUM_CRC32, &sums), CKPT_OK);
+    assert_true(sums.crc == 0);
+    // Many pieces, and a reader that fails.
+    int user = 1;
+    b.read = from_reader;
+    b.user = &user;
+    b.offset = 0;
+    b.size = 1000003;
+    unsigned char *bytes = (unsigned char *)malloc((size_t)b.size);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < b.size; i++) bytes[i] = (unsigned char)i;
+    assert_int_equal(ckpt__transfer_digest(&b, all, &sums), CKPT_OK);
+    assert_true(sums.crc == ckpt__digest_crc32(0, bytes, (size_t)b.size));
+#ifndef CKPT_NO_REMOTE
+    unsigned char whole[32];
+    assert_int_equal(ckpt__digest_sha256(bytes, (size_t)b.size, whole), CKPT_OK);
+    assert_memory_equal(sums.sha256, whole, 32);
+#endif
+    free(bytes);
+    b.user = NULL;
+    assert_int_equal(ckpt__transfer_digest(&b, all, &sums), CKPT_IO);
+}
+
+static void test_begin(void **state) {
+    (void)state;
+    uint64_t moved = 5;
+    ckpt__os_flag cancel = 0;
+    ckpt__transfer t;
+    memset(&t, 0xFF, sizeof t);
+    t.stall_timeout_s = 3.0;
+    t.cancel = &cancel;
+    t.moved = &moved;
+    ckpt__transfer_begin(&t);
+    assert_true(t.stall_timeout_s == 3.0 && t.cancel == &cancel && t.moved == &moved);
+    assert_true(!t.transient && !t.throttled && !t.expired && !t.unsure && t.status == 0);
+    assert_true(!(t.retry_after > 0.0));
+    assert_false(ckpt__transfer_cancelled(&t));
+    ckpt__os_flag_set(&cancel, 1);
+    assert_true(ckpt__transfer_cancelled(&t));
+    ckpt__transfer_moved(&t, 7);
+    assert_int_equal(moved, 12);
+    assert_int_equal(ckpt__transfer_again(&t, CKPT_NET), CKPT_NET);
+    assert_true(t.transient);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_fields_without_memory),
+        cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,2113 @@
+// Proves what the uploader promises: order, staging, the journal, recovery by a later process, publication, errors, early parts. run.sh: tsan
+#define CKPT_NO_REMOTE
+#define CKPT__SEND_MIB 1024             // parts of 8 to 64 KiB: many of them in small files
+#define CKPT__UPLOADER_BACKOFF 0.001
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+//-- a file:// store whose every call is counted, and can be held or made to fail -----------------------
+
+typedef struct scripted {
+    const ckpt__store_table *inner;
+    ckpt__store_table        table;
+    pthread_mutex_t          lock;
+    pthread_cond_t           moved;
+    // guarded by lock
+    int         puts, begins, parts, completes, aborts, stats, lists, removes, asked;
+    int         inside;                 // objects being put or completed
+    bool        hold;                   // puts and completes wait
+    bool        hold_parts;
+    int         parts_until_hold;       // parts that pass before hold_parts counts
+    int         fail;                   // so many puts, parts and completes fail
+    ckpt_err    code;
+    bool        transient;
+    const char *only;                   // they fail only for names that hold this; NULL: all
+    const char *never;                  // puts of names that hold this always fail with `code`
+    char        order[4096];            // names as they were put
+    int         part_count[64];         // how often each part number was confirmed
+} scripted;
+
+static scripted S;
+
+static void locked_add(int *n) {
+    pthread_mutex_lock(&S.lock);
+    (*n)++;
+    pthread_cond_broadcast(&S.moved);
+    pthread_mutex_unlock(&S.lock);
+}
+
+static int locked_get(const int *n) {
+    pthread_mutex_lock(&S.lock);
+    int v = *n;
+    pthread_mutex_unlock(&S.lock);
+    return v;
+}
+
+static void let_go(void) {
+    pthread_mutex_lock(&S.lock);
+    S.hold = S.hold_parts = false;
+    pthread_cond_broadcast(&S.moved);
+    pthread_mutex_unlock(&S.lock);
+}
+
+static void hold(void) {
+    pthread_mutex_lock(&S.lock);
+    S.hold = true;
+    pthread_mutex_unlock(&S.lock);
+}
+
+// Parts wait once so many have come through.
+static void hold_parts(int after) {
+    pthread_mutex_lock(&S.lock);
+    S.hold_parts = true;
+    S.parts_until_hold = after;
+    pthread_mutex_unlock(&S.lock);
+}
+
+static void fail_next(int count, ckpt_err code, bool transient) {
+    pthread_mutex_lock(&S.lock);
+    S.fail = count;
+    S.code = code;
+    S.transient = transient;
+    pthread_mutex_unlock(&S.lock);
+}
+
+// Waits for a counter, at most 20 s.
+static void await_count(const int *n, int least) {
+    for (int i = 0; i < 20000 && locked_get(n) < least; i++) usleep(1000);
+    assert_true(locked_get(n) >= least);
+}
+
+// Waits while held, then fails or goes on.
+static ckpt_err gate(const char *name, const char *what, ckpt__transfer *t, bool part) {
+    pthread_mutex_lock(&S.lock);
+    ckpt_err e = CKPT_OK;
+    S.asked++;
+    bool held = part ? S.hold_parts && S.parts >= S.parts_until_hold : S.hold;
+    while (held && e == CKPT_OK) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 5000000;
+        if (until.tv_nsec >= 1000000000) { until.tv_sec++; until.tv_nsec -= 1000000000; }
+        pthread_cond_timedwait(&S.moved, &S.lock, &until);
+        held = part ? S.hold_parts && S.parts >= S.parts_until_hold : S.hold;
+        if (t->cancel != NULL && ckpt__os_flag_get(t->cancel) != 0) e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
+    }
+    bool never = S.never != NULL && strstr(name, S.never) != NULL;
+    if (e == CKPT_OK && (never || (S.fail > 0 && (S.only == NULL || strstr(name, S.only) != NULL)))) {
+        if (!never) S.fail--;
+        t->transient = S.transient;
+        e = ckpt__error_set(S.code, "the script makes %s fail", what);
+    }
+    pthread_mutex_unlock(&S.lock);
+    return e;
+}
+
+static void note(const char *name) {
+    pthread_mutex_lock(&S.lock);
+    size_t n = strlen(S.order);
+    snprintf(S.order + n, sizeof S.order - n, "%s ", name);
+    pthread_mutex_unlock(&S.lock);
+}
+
+static ckpt_err s_put(ckpt_store *s, const ckpt__store_put *p) {
+    ckpt_err e = gate(p->name, "a put", p->t, false);
+    if (e == CKPT_OK) e = S.inner->put(s, p);
+    if (e == CKPT_OK) { note(p->name); locked_add(&S.puts); }
+    return e;
+}
+
+static ckpt_err s_begin(ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *id) {
+    if (strstr(m->name, CKPT__UPLOADER_PROBE) == NULL) locked_add(&S.begins);
+    return S.inner->begin(s, m, id);
+}
+
+static ckpt_err s_part(ckpt_store *s, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    ckpt_err e = gate(m->name, "a part", m->t, true);
+    if (e == CKPT_OK) e = S.inner->part(s, m, body, part);
+    if (e != CKPT_OK) return e;
+    pthread_mutex_lock(&S.lock);
+    if (part->number < 64) S.part_count[part->number]++;
+    pthread_mutex_unlock(&S.lock);
+    locked_add(&S.parts);
+    return CKPT_OK;
+}
+
+static ckpt_err s_complete(ckpt_store *s, const ckpt__store_multi *m) {
+    ckpt_err e = gate(m->name, "the completion", m->t, false);
+    if (e == CKPT_OK) e = S.inner->complete(s, m);
+    if (e == CKPT_OK) { note(m->name); locked_add(&S.completes); }
+    return e;
+}
+
+static ckpt_err s_abort(ckpt_store *s, const ckpt__store_multi *m) {
+    if (strstr(m->name, CKPT__UPLOADER_PROBE) == NULL) locked_add(&S.aborts);
+    return S.inner->abort(s, m);
+}
+
+static ckpt_err s_list(ckpt_store *s, const char *prefix, ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user,
+                       ckpt__transfer *t) {
+    locked_add(&S.lists);
+    return S.inner->list(s, prefix, each, user, t);
+}
+
+static ckpt_err s_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    locked_add(&S.stats);
+    return S.inner->stat(s, name, out, t);
+}
+
+static ckpt_err s_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
+    locked_add(&S.removes);
+    ckpt_err e = S.inner->remove(s, name, t);
+    if (e == CKPT_OK) note(util_fmt("-%s", name));
+    return e;
+}
+
+typedef struct world {
+    const char  *dir, *bucket, *staging;
+    ckpt_store  *store;
+    ckpt_uploader_desc d;
+    ckpt_uploader *u;
+} world;
+
+static void new_world(world *w) {
+    util_clear_env();
+    memset(w, 0, sizeof *w);
+    w->dir = util_temp_dir();
+    w->bucket = util_join(w->dir, "bucket");
+    w->staging = util_join(w->dir, "staging");
+    util_mkdir(w->bucket);
+}
+
+static void open_store(world *w) {
+    memset(&S, 0, sizeof S);
+    pthread_mutex_init(&S.lock, NULL);
+    pthread_cond_init(&S.moved, NULL);
+    assert_int_equal(ckpt_store_open(&w->store, util_fmt("file://%s", w->bucket), NULL), CKPT_OK);
+    S.inner = w->store->table;
+    S.table = *S.inner;
+    S.table.put = s_put;
+    S.table.begin = s_begin;
+    S.table.part = s_part;
+    S.table.complete = s_complete;
+    S.table.abort = s_abort;
+    S.table.list = s_list;
+    S.table.stat = s_stat;
+    S.table.remove = s_remove;
+    w->store->table = &S.table;
+    w->store->best_part = 0;
+}
+
+static void open_uploader(world *w) {
+    w->d.store = w->store;
+    if (w->d.upload_staging_folder == NULL) w->d.upload_staging_folder = w->staging;
+    ckpt_err e = ckpt_uploader_open(&w->u, &w->d);
+    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+}
+
+static void begin_world(world *w) {
+    new_world(w);
+    open_store(w);
+    open_uploader(w);
+}
+
+static ckpt_err close_uploader(world *w, double timeout) {
+    ckpt_err e = ckpt_uploader_close(w->u, timeout);
+    w->u = NULL;
+    return e;
+}
+
+static void end_world(world *w) {
+    let_go();
+    if (w->u != NULL) (void)!close_uploader(w, 0);
+    ckpt_store_close(w->store);
+}
+
+static const char *file_of(const world *w, const char *name, const char *text) {
+    const char *path = util_join(w->dir, name);
+    (void)unlink(path);
+    util_write_text(path, text);
+    return path;
+}
+
+// A file of `size` bytes that tell where they are.
+static const char *big_file(const world *w, const char *name, size_t size, unsigned seed) {
+    const char *path = util_join(w->dir, name);
+    unsigned char *p = (unsigned char *)malloc(size);
+    uint32_t x = seed * 2654435761u + 1;
+    for (size_t i = 0; i < size; i++) { x = x * 1664525u + 1013904223u; p[i] = (unsigned char)(x >> 24); }
+    (void)unlink(path);
+    util_write(path, p, size);
+    free(p);
+    return path;
+}
+
+static void same_file(const char *a, const char *b) {
+    size_t n, m;
+    const char *p = util_read(a, &n), *q = util_read(b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(p, q, n);
+}
+
+static const char *object(const world *w, const char *name) {
+    return util_join(w->bucket, name);
+}
+
+static const char *text_of(const world *w, const char *name) {
+    return util_exists(object(w, name)) ? util_read(object(w, name), NULL) : "(absent)";
+}
+
+static void upload_text(world *w, const char *name, const char *text, bool overwrite) {
+    ckpt_err e = ckpt_upload_file(w->u, name, file_of(w, "source", text), overwrite);
+    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+}
+
+static int entries(const char *dir, const char *ending) {
+    int n = 0;
+    const char *list = util_list(dir);
+    for (const char *p = list; *p != 0; p = strchr(p, '\n') + 1) {
+        size_t len = strcspn(p, "\n"), k = strlen(ending);
+        if (len >= k && memcmp(p + len - k, ending, k) == 0) n++;
+    }
+    return n;
+}
+
+static uint64_t pending(const world *w) {
+    ckpt_transfer_stats s;
+    ckpt_uploader_stats(w->u, &s);
+    return s.pending;
+}
+
+//-- case tables -----------------------------------------------------------------------------------------
+
+static void test_remote_names(void **state) {
+    (void)state;
+    util_table t = cases_tsv("uploader_remote_name.tsv");
+    for (int i = 0; i < t.rows; i++) {
+        world w;
+        new_world(&w);
+        open_store(&w);
+        w.d.file_path_format_string = cases_text(&t, i, "file_path_format_string");
+        w.d.run_name = cases_text(&t, i, "run_name");
+        open_uploader(&w);
+        char uri[4096];
+        assert_int_equal(ckpt_get_uri_for_file(w.u, cases_text(&t, i, "remote_file_name"), uri, sizeof uri), CKPT_OK);
+        assert_string_equal(uri, util_fmt("file://%s/%s", w.bucket, cases_text(&t, i, "result")));
+        upload_text(&w, cases_text(&t, i, "remote_file_name"), "x", true);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_string_equal(text_of(&w, cases_text(&t, i, "result")), "x");
+        assert_int_equal(ckpt_get_uri_for_file(w.u, "n", uri, 5), CKPT_ARG);
+        end_world(&w);
+    }
+}
+
+// The constructor takes every URI apart as Composer does. What this build cannot reach is refused with a sentence.
+static void test_uris(void **state) {
+    (void)state;
+    util_table t = cases_tsv("uploader_constructor.tsv");
+    for (int i = 0; i < t.rows; i++) {
+        ckpt__uri u;
+        ckpt_uploader_desc d;
+        ckpt_uploader *up = NULL;
+        const char *uri = cases_text(&t, i, "bucket_uri"), *bucket = cases_text(&t, i, "bucket");
+        ckpt__txt_uri(&u, uri);
+        assert_string_equal(u.backend, cases_text(&t, i, "backend"));
+        bool whole = u.authority.n == strlen(bucket) && memcmp(u.authority.p, bucket, u.authority.n) == 0;
+        assert_true(whole);
+        memset(&d, 0, sizeof d);
+        d.bucket_uri = uri;
+        assert_int_equal(ckpt_uploader_open(&up, &d), CKPT_UNSUPPORTED);
+        assert_null(up);
+        assert_true(strlen(ckpt_last_error()) > 20);
+    }
+    util_table f = cases_tsv("uploader_from_uri.tsv");
+    for (int i = 0; i < f.rows; i++) {
+        ckpt_uploader_desc d;
+        ckpt_uploader *up = NULL;
+        const char *uri = cases_text(&f, i, "uri");
+        memset(&d, 0, sizeof d);
+        d.bucket_uri = uri;
+        ckpt_err want = strcmp(cases_text(&f, i, "status"), "none") == 0 ? CKPT_ARG : CKPT_UNSUPPORTED;
+        if (strstr(uri, "an uploader for") != NULL) continue;
+        assert_int_equal(ckpt_uploader_open(&up, &d), want);
+        assert_null(up);
+    }
+}
+
+static void test_description(void **state) {
+    (void)state;
+    world w;
+    ckpt_uploader *u = (ckpt_uploader *)&w;
+    new_world(&w);
+    open_store(&w);
+    ckpt_uploader_desc d;
+    memset(&d, 0, sizeof d);
+    assert_int_equal(ckpt_uploader_open(&u, NULL), CKPT_ARG);
+    assert_null(u);
+    assert_int_equal(ckpt_uploader_open(&u, &d), CKPT_ARG);
+    d.store = w.store;
+    d.num_concurrent_uploads = -1;
+    assert_int_equal(ckpt_uploader_open(&u, &d), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "num_concurrent_uploads"));
+    d.num_concurrent_uploads = 0;
+    d.num_attempts = -1;
+    assert_int_equal(ckpt_uploader_open(&u, &d), CKPT_ARG);
+    d.num_attempts = 0;
+    d.num_concurrent_parts = 17;
+    assert_int_equal(ckpt_uploader_open(&u, &d), CKPT_ARG);
+    d.num_concurrent_parts = 0;
+    d.file_path_format_string = "{run_name}/{remote_file_name}";
+    assert_int_equal(ckpt_uploader_open(&u, &d), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "run_name"));
+    d.file_path_format_string = "constant";
+    assert_int_equal(ckpt_uploader_open(&u, &d), CKPT_ARG);
+    d.file_path_format_string = NULL;
+    d._canary = 1;
+    assert_int_equal(ckpt_uploader_open(&u, &d), CKPT_ARG);
+    d._canary = 0;
+    d.bucket_uri = "file:///tmp";
+    assert_int_equal(ckpt_uploader_open(&u, &d), CKPT_ARG);
+    assert_null(u);
+    assert_int_equal(ckpt_uploader_close(NULL, 0), CKPT_OK);
+    ckpt_store_close(w.store);
+}
+
+// save_folder and file names make remote names; where they come from is the saver's part, what they are made of is here.
+static void test_names_refused(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    const char *path = file_of(&w, "f", "x");
+    static const char *const bad[] = { "", "..", "../x", "a/../b", "a/..", "/", "///" };
+    for (int i = 0; i < UTIL_COUNT(bad); i++) assert_int_equal(ckpt_upload_file(w.u, bad[i], path, true), CKPT_ARG);
+    assert_int_equal(ckpt_upload_file(w.u, "a\xff", path, true), CKPT_ARG);
+    assert_int_equal(ckpt_upload_file(w.u, "a", util_join(w.dir, "absent"), true), CKPT_NOT_FOUND);
+    assert_int_equal(ckpt_upload_file(w.u, "a", w.dir, true), CKPT_ARG);
+    assert_int_equal(ckpt_upload_file(w.u, NULL, path, true), CKPT_ARG);
+    assert_int_equal(ckpt_upload_file(w.u, "a..b", path, true), CKPT_OK);
+    assert_int_equal(ckpt_upload_file(w.u, "..a", path, true), CKPT_OK);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "a..b"), "x");
+    assert_string_equal(util_list(w.staging), util_fmt("%s.lock\n", w.u->places->owner));
+    end_world(&w);
+}
+
+//-- the scenarios of Composer's tests --------------------------------------------------------------------
+
+static void scenario_single(void) {
+    world w;
+    begin_world(&w);
+    upload_text(&w, "remote_file_name", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "remote_file_name"), "1");
+    const char *to = util_join(w.dir, "down");
+    assert_int_equal(ckpt_download_file(w.u, "remote_file_name", to, false), CKPT_OK);
+    assert_string_equal(util_read(to, NULL), "1");
+    assert_int_equal(ckpt_download_file(w.u, "remote_file_name", to, false), CKPT_EXISTS);
+    assert_int_equal(ckpt_download_file(w.u, "nothing", to, true), CKPT_NOT_FOUND);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_list(w.bucket), "remote_file_name\n");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
+static void scenario_twice_pending(void) {
+    world w;
+    begin_world(&w);
+    hold();
+    upload_text(&w, "n", "1", false);
+    assert_int_equal(ckpt_upload_file(w.u, "n", file_of(&w, "source", "2"), false), CKPT_EXISTS);
+    assert_int_equal(entries(w.staging, ".data"), 1);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "n"), "1");
+    end_world(&w);
+}
+
+static void scenario_twice_finished(void) {
+    world w;
+    begin_world(&w);
+    upload_text(&w, "n", "1", false);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    upload_text(&w, "n", "2", false);
+    for (int i = 0; i < 10000 && pending(&w) > 0; i++) usleep(1000);
+    assert_int_equal(ckpt_uploader_check(w.u), CKPT_EXISTS);
+    assert_non_null(strstr(ckpt_last_error(), w.staging));
+    assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
+    assert_int_equal(close_uploader(&w, 0), CKPT_EXISTS);
+    assert_string_equal(text_of(&w, "n"), "1");
+    assert_int_equal(entries(w.staging, ".data"), 1);
+    // It stays refused: the next run does not ask again, and says so.
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_int_equal(entries(w.staging, ".data"), 1);
+    end_world(&w);
+}
+
+static void scenario_first_attempt_only(void) {
+    world w;
+    new_world(&w);
+    open_store(&w);
+    w.d.num_concurrent_uploads = 4;
+    open_uploader(&w);
+    fail_next(2, CKPT_NET, true);
+    upload_text(&w, "n", "sample", false);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "n"), "sample");
+    assert_int_equal(S.asked, 3);
+    ckpt_transfer_stats s;
+    ckpt_uploader_stats(w.u, &s);
+    assert_int_equal(s.files, 1);
+    assert_int_equal(s.bytes, 6);
+    assert_int_equal(s.retries, 2);
+    assert_int_equal(s.failed, 0);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);       // cured: no error is left (defect 12 of Composer)
+    end_world(&w);
+}
+
+static void scenario_ten_in_a_row(void) {
+    for (int workers = 1; workers <= 4; workers += 3) {
+        world w;
+        new_world(&w);
+        open_store(&w);
+        w.d.num_concurrent_uploads = workers;
+        open_uploader(&w);
+        for (int i = 0; i < 10; i++) upload_text(&w, "n", util_fmt("%d", i), true);
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        assert_string_equal(text_of(&w, "n"), "9");
+        assert_string_equal(util_list(w.staging), "");
+        end_world(&w);
+    }
+}
+
+static void scenario_failure_does_not_hang(void) {
+    world w;
+    begin_world(&w);
+    S.never = "d";
+    S.code = CKPT_IO;
+    upload_text(&w, "d", "hi", false);
+    for (int i = 0; i < 10000 && pending(&w) > 0; i++) usleep(1000);
+    assert_int_equal(ckpt_uploader_check(w.u), CKPT_IO);
+    assert_non_null(strstr(ckpt_last_error(), "the script makes a put fail"));
+    assert_non_null(strstr(ckpt_last_error(), w.staging));
+    upload_text(&w, "d", "hi", false);
+    assert_int_equal(close_uploader(&w, 0), CKPT_IO);
+    assert_int_equal(entries(w.staging, ".upload"), 1);     // the newer one, for the next run
+    assert_int_equal(entries(w.staging, ".data"), 1);
+    S.never = NULL;
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "d"), "hi");
+    end_world(&w);
+}
+
+static void scenario_five_files(void) {
+    world w;
+    new_world(&w);
+    open_store(&w);
+    w.d.num_concurrent_uploads = 3;
+    open_uploader(&w);
+    for (int i = 0; i < 5; i++) upload_text(&w, util_fmt("%d", i), util_fmt("%d", i), true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(pending(&w), 0);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    for (int i = 0; i < 5; i++) assert_string_equal(text_of(&w, util_fmt("%d", i)), util_fmt("%d", i));
+    end_world(&w);
+}
+
+static void scenario_overwrite(void) {
+    world w;
+    begin_world(&w);
+    upload_text(&w, "a", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    upload_text(&w, "a", "2", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "a"), "2");
+    upload_text(&w, "a", "3", false);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_EXISTS);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "a"), "2");
+    end_world(&w);
+}
+
+static void upload_linked(world *w, const char *name, const char *text, uint64_t order, void (*done)(const char *, ckpt_err, bool, void *), void *user) {
+    ckpt__upload up;
+    memset(&up, 0, sizeof up);
+    up.name = name;
+    up.path = file_of(w, "source", text);
+    up.overwrite = true;
+    up.link_name = "latest-rank0.pt.symlink";
+    up.link_text = name;
+    up.link_order[0] = order;
+    up.done = done;
+    up.user = user;
+    ckpt_err e = ckpt__uploader_add(w->u, &up);
+    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+}
+
+static void scenario_symlink_after(void) {
+    world w;
+    begin_world(&w);
+    upload_linked(&w, "ep0-ba1-rank0.pt", "x", 1, NULL, NULL);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "ep0-ba1-rank0.pt");
+    assert_string_equal(S.order, "ep0-ba1-rank0.pt latest-rank0.pt.symlink ");
+    const char *to = util_join(w.dir, "down");
+    assert_int_equal(ckpt_download_file(w.u, "latest-rank0.pt", to, false), CKPT_OK);
+    assert_string_equal(util_read(to, NULL), "x");
+    end_world(&w);
+}
+
+static void scenario_symlink_not_after_failure(void) {
+    world w;
+    begin_world(&w);
+    S.never = "ep0";
+    S.code = CKPT_IO;
+    upload_linked(&w, "ep0-ba1-rank0.pt", "x", 1, NULL, NULL);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_IO);
+    assert_string_equal(util_list(w.bucket), "");
+    end_world(&w);
+}
+
+static void scenario_probe(void) {
+    world w;
+    begin_world(&w);
+    assert_string_equal(util_list(w.bucket), "");           // Composer leaves an empty object behind
+    assert_int_equal(S.lists, 0);
+    end_world(&w);
+    // A store without parts, as sftp:// is: an object that is removed again.
+    new_world(&w);
+    open_store(&w);
+    S.table.begin = NULL;
+    open_uploader(&w);
+    assert_string_equal(S.order, CKPT__UPLOADER_PROBE " -" CKPT__UPLOADER_PROBE " ");
+    assert_string_equal(util_list(w.bucket), "");
+    end_world(&w);
+    // Missing rights show at the open. Root may write anywhere.
+    if (geteuid() == 0) return;
+    new_world(&w);
+    assert_int_equal(chmod(w.bucket, 0500), 0);
+    w.d.bucket_uri = util_fmt("file://%s", w.bucket);
+    w.d.upload_staging_folder = w.staging;
+    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_AUTH);
+    assert_int_equal(chmod(w.bucket, 0700), 0);
+}
+
+static void scenario_error_once(void) {
+    world w;
+    begin_world(&w);
+    fail_next(1, CKPT_IO, false);
+    upload_text(&w, "a", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_IO);
+    assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
+    fail_next(1, CKPT_AUTH, false);
+    upload_text(&w, "b", "1", true);
+    upload_text(&w, "c", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
+    assert_string_equal(text_of(&w, "c"), "1");
+    assert_int_equal(close_uploader(&w, 0), CKPT_IO);       // the first one ever
+    end_world(&w);
+}
+
+typedef struct scenario { const char *name; void (*run)(void); } scenario;
+
+static const scenario scenarios[] = {
+    { "single upload, threads", scenario_single },
+    { "single upload, processes", scenario_single },
+    { "same name twice without overwrite, second while the first is still pending", scenario_twice_pending },
+    { "same name twice without overwrite, second after the first finished; detected at batch_end", scenario_twice_finished },
+    { "same, detected at epoch_end", scenario_twice_finished },
+    { "overwrite check is done on the first attempt only", scenario_first_attempt_only },
+    { "ten uploads of one name in a row, 4 workers: last one wins", scenario_ten_in_a_row },
+    { "post_close does not hang after a worker died", scenario_failure_does_not_hang },
+    { "worker's own exception reaches the training loop", scenario_failure_does_not_hang },
+    { "five files, three workers", scenario_five_files },
+    { "overwrite=True replaces", scenario_overwrite },
+    { "overwrite=False on an existing object", scenario_overwrite },
+    { "check_workers rethrows", scenario_failure_does_not_hang },
+    { "wait drains", scenario_five_files },
+    { "wait_and_close drains", scenario_five_files },
+    { "bad count", NULL },              // test_description
+    { "upload before init", NULL },     // there is no such state: test_description
+    { "remote symlink is uploaded after the checkpoint", scenario_symlink_after },
+    { "remote symlink is not uploaded when the checkpoint upload fails", scenario_symlink_not_after_failure },
+    { "credential probe object", scenario_probe },
+    { "transient failure that a retry cures still raises at the end of fit", scenario_first_attempt_only },
+    { "error repeats", scenario_error_once },
+};
+
+static void test_scenarios(void **state) {
+    (void)state;
+    size_t size;
+    const char *text = util_read(util_tests_path("cases/uploader_scenarios.json"), &size);
+    ckpt__json_doc doc;
+    assert_int_equal(ckpt__json_parse(&doc, NULL, text, size), CKPT_OK);
+    int count = 0;
+    for (const ckpt__json *c = ckpt__json_child(&doc, ckpt__json_root(&doc)); c != NULL; c = ckpt__json_next(&doc, c), count++) {
+        const char *name = ckpt__json_get(&doc, c, "name")->text;
+        int found = -1;
+        for (int i = 0; i < UTIL_COUNT(scenarios); i++) if (strcmp(scenarios[i].name, name) == 0) found = i;
+        if (found < 0) fail_msg("the scenario '%s' is not tested", name);
+        bool again = false;
+        for (int i = 0; i < found; i++) again = again || scenarios[i].run == scenarios[found].run;
+        if (scenarios[found].run != NULL && !again) scenarios[found].run();
+    }
+    assert_int_equal(count, UTIL_COUNT(scenarios));
+    ckpt__json_free(&doc);
+}
+
+//-- order -----------------------------------------------------------------------------------------------
+
+typedef struct told { int done, published, cancelled; char names[1024]; } told;
+
+static void on_done(const char *name, ckpt_err e, bool published, void *user) {
+    told *t = (told *)user;
+    pthread_mutex_lock(&S.lock);
+    t->done++;
+    t->published += published;
+    t->cancelled += e == CKPT_CANCELLED;
+    size_t n = strlen(t->names);
+    snprintf(t->names + n, sizeof t->names - n, "%s%s ", e == CKPT_OK ? "" : "!", name);
+    pthread_mutex_unlock(&S.lock);
+}
+
+static void upload_done(world *w, const char *name, const char *text, told *t) {
+    ckpt__upload up;
+    memset(&up, 0, sizeof up);
+    up.name = name;
+    up.path = file_of(w, "source", text);
+    up.overwrite = true;
+    up.done = on_done;
+    up.user = t;
+    assert_int_equal(ckpt__uploader_add(w->u, &up), CKPT_OK);
+}
+
+static void test_replaced_while_waiting(void **state) {
+    (void)state;
+    world w;
+    told t;
+    memset(&t, 0, sizeof t);
+    begin_world(&w);
+    hold();
+    upload_done(&w, "a", "a1", &t);
+    await_count(&S.asked, 1);                               // a1 is on its way
+    upload_done(&w, "b", "b1", &t);
+    upload_done(&w, "c", "c1", &t);
+    upload_done(&w, "a", "a2", &t);
+    upload_done(&w, "b", "b2", &t);
+    upload_done(&w, "a", "a3", &t);
+    assert_int_equal(entries(w.staging, ".data"), 4);       // a1 a3 b2 c1: staged files of replaced ones are gone at once
+    assert_int_equal(entries(w.staging, ".upload"), 4);
+    assert_int_equal(pending(&w), 4);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(S.order, "a b c a ");
+    assert_string_equal(text_of(&w, "a"), "a3");
+    assert_string_equal(text_of(&w, "b"), "b2");
+    assert_int_equal(t.done, 6);
+    assert_int_equal(t.cancelled, 2);
+    assert_int_equal(entries(w.staging, ".data"), 0);
+    assert_int_equal(S.lists, 0);
+    end_world(&w);
+}
+
+// Each upload is heard of once, also when the uploader is closed before its turn.
+static void test_told_at_close(void **state) {
+    (void)state;
+    world w;
+    told t;
+    memset(&t, 0, sizeof t);
+    begin_world(&w);
+    hold();
+    upload_done(&w, "a", "a1", &t);
+    await_count(&S.asked, 1);
+    upload_done(&w, "a", "a2", &t);
+    upload_done(&w, "a", "a3", &t);
+    upload_done(&w, "b", "b1", &t);
+    upload_done(&w, "b", "b2", &t);
+    assert_int_equal(close_uploader(&w, 0.01), CKPT_TIMEOUT);
+    assert_int_equal(t.done, 5);
+    assert_int_equal(t.cancelled, 5);
+    assert_int_equal(entries(w.staging, ".upload"), 3);     // a1 a3 b2
+    end_world(&w);
+}
+
+static void test_remove(void **state) {
+    (void)state;
+    world w;
+    told t;
+    memset(&t, 0, sizeof t);
+    begin_world(&w);
+    hold();
+    upload_done(&w, "a", "a1", &t);
+    await_count(&S.asked, 1);
+    assert_int_equal(ckpt__uploader_remove(w.u, "a", on_done, &t), CKPT_OK);
+    assert_int_equal(ckpt__uploader_remove(w.u, "never", on_done, &t), CKPT_OK);
+    upload_done(&w, "b", "b1", &t);
+    assert_int_equal(ckpt__uploader_remove(w.u, "b", NULL, NULL), CKPT_OK);      // it has not begun: it never will
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(S.order, "a -a ");
+    assert_string_equal(util_list(w.bucket), "");
+    assert_int_equal(t.done, 4);
+    assert_int_equal(t.cancelled, 1);
+    assert_int_equal(entries(w.staging, ".data"), 0);
+    end_world(&w);
+}
+
+static void test_failed_then_newer(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    fail_next(1, CKPT_IO, false);
+    upload_text(&w, "a", "old", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_IO);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    upload_text(&w, "a", "new", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(entries(w.staging, ".upload"), 0);     // else the next run would put the old one over the new one
+    // One that fails while a newer one waits.
+    hold();
+    upload_text(&w, "a", "3", true);
+    await_count(&S.asked, 3);
+    upload_text(&w, "a", "4", true);
+    fail_next(1, CKPT_IO, false);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_IO);
+    assert_string_equal(text_of(&w, "a"), "4");
+    assert_int_equal(entries(w.staging, ".upload"), 0);
+    end_world(&w);
+}
+
+static void test_many_failures(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    S.never = "bad";
+    S.code = CKPT_NOT_FOUND;
+    for (int i = 0; i < 40; i++) upload_text(&w, util_fmt("bad%d", i), "x", true);
+    upload_text(&w, "good", "x", true);
+    int seen = 0;
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NOT_FOUND);
+    for (seen = 1; ckpt_uploader_check(w.u) != CKPT_OK; seen++) {}
+    assert_int_equal(seen, CKPT__UPLOADER_FAILURES);
+    assert_non_null(strstr(ckpt_last_error(), "8 more"));
+    assert_string_equal(text_of(&w, "good"), "x");
+    ckpt_transfer_stats s;
+    ckpt_uploader_stats(w.u, &s);
+    assert_int_equal(s.failed, 40);
+    assert_int_equal(close_uploader(&w, 0), CKPT_NOT_FOUND);
+    assert_non_null(strstr(ckpt_last_error(), "bad0"));
+    end_world(&w);
+}
+
+static void test_attempts(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    open_store(&w);
+    w.d.num_attempts = 5;
+    open_uploader(&w);
+    fail_next(5, CKPT_NET, true);
+    upload_text(&w, "a", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NET);
+    assert_non_null(strstr(ckpt_last_error(), "5 tries"));
+    assert_int_equal(S.asked, 5);
+    fail_next(1, CKPT_AUTH, false);
+    upload_text(&w, "b", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
+    assert_int_equal(S.asked, 6);
+    end_world(&w);
+}
+
+static void test_time_limits(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    hold();
+    upload_text(&w, "a", "1", true);
+    upload_text(&w, "b", "2", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0.05), CKPT_TIMEOUT);
+    assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
+    double began = ckpt__os_now();
+    assert_int_equal(close_uploader(&w, 0.05), CKPT_TIMEOUT);
+    assert_true(ckpt__os_now() - began < 5.0);
+    assert_non_null(strstr(ckpt_last_error(), w.staging));
+    assert_string_equal(util_list(w.bucket), "");
+    assert_int_equal(entries(w.staging, ".upload"), 2);
+    assert_int_equal(entries(w.staging, ".lock"), 0);
+    let_go();
+    open_uploader(&w);                                      // the next process
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "a"), "1");
+    assert_string_equal(text_of(&w, "b"), "2");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
+static void test_stagger(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    open_store(&w);
+    setenv("COMPOSER_LOCAL_RANK_STAGGER_SECONDS", "1", 1);
+    w.d.ranks.world_size = 2;
+    w.d.ranks.rank = w.d.ranks.local_rank = 1;
+    w.d.ranks.local_world_size = 2;
+    double began = ckpt__os_now();
+    open_uploader(&w);
+    upload_text(&w, "a", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_true(ckpt__os_now() - began >= 1.0);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    setenv("COMPOSER_LOCAL_RANK_STAGGER_SECONDS", "often", 1);
+    w.d.store = w.store;
+    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_ARG);
+    unsetenv("COMPOSER_LOCAL_RANK_STAGGER_SECONDS");
+    end_world(&w);
+}
+
+//-- staging ---------------------------------------------------------------------------------------------
+
+static void test_staging_by_link(void **state) {
+    (void)state;
+    world w;
+    struct stat a, b;
+    begin_world(&w);
+    hold();
+    const char *big = big_file(&w, "big", CKPT__UPLOADER_COPIED + 1, 1), *small = file_of(&w, "small", "before");
+    assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+    assert_int_equal(ckpt_upload_file(w.u, "small", small, true), CKPT_OK);
+    assert_int_equal(stat(big, &a), 0);
+    assert_int_equal(a.st_nlink, 2);                        // no byte was copied
+    assert_int_equal(stat(small, &b), 0);
+    assert_int_equal(b.st_nlink, 1);
+    // Rotation may delete and replace at once; a small file may be written to.
+    const char *copy = big_file(&w, "copy", CKPT__UPLOADER_COPIED + 1, 1);
+    assert_int_equal(unlink(big), 0);
+    util_write_text(small, "after, and longer");
+    const char *link = util_join(w.dir, "link");
+    assert_int_equal(symlink(copy, link), 0);
+    assert_int_equal(ckpt_upload_file(w.u, "through a link", link, true), CKPT_OK);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    same_file(object(&w, "big"), copy);
+    same_file(object(&w, "through a link"), copy);
+    assert_string_equal(text_of(&w, "small"), "before");
+    end_world(&w);
+}
+
+// A durable file is linked whatever its size; a link that is written to is found out.
+static void test_written_in_place(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    hold();
+    const char *big = big_file(&w, "big", CKPT__UPLOADER_COPIED + 1, 1);
+    upload_text(&w, "first", "x", true);
+    await_count(&S.asked, 1);
+    assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+    util_write_text(big, "short");
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_CORRUPT);
+    assert_false(util_exists(object(&w, "big")));
+    end_world(&w);
+}
+
+static void test_beside_the_file(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    open_store(&w);
+    w.d.store = w.store;
+    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+    hold();
+    util_mkdir(util_join(w.dir, "x"));
+    util_mkdir(util_join(w.dir, "y"));
+    util_write_text(util_join(w.dir, "x/f"), "x");
+    util_write_text(util_join(w.dir, "y/f"), "y");
+    assert_int_equal(ckpt_upload_file(w.u, "x", util_join(w.dir, "x/f"), true), CKPT_OK);
+    assert_int_equal(ckpt_upload_file(w.u, "y", util_join(w.dir, "y/f"), true), CKPT_OK);
+    assert_int_equal(entries(util_join(w.dir, "x/.ckpt-staging"), ".upload"), 1);
+    assert_int_equal(entries(util_join(w.dir, "y/.ckpt-staging"), ".upload"), 1);
+    assert_int_equal(close_uploader(&w, 0.01), CKPT_TIMEOUT);
+    let_go();
+    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+    assert_int_equal(ckpt__uploader_resume(w.u, util_join(w.dir, "x")), CKPT_OK);
+    assert_int_equal(ckpt__uploader_resume(w.u, util_join(w.dir, "nowhere")), CKPT_OK);
+    util_write_text(util_join(w.dir, "y/g"), "g");
+    assert_int_equal(ckpt_upload_file(w.u, "g", util_join(w.dir, "y/g"), true), CKPT_OK);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_list(w.bucket), "g\nx\ny\n");
+    assert_string_equal(util_list(util_join(w.dir, "x")), "f\n");       // nothing is left
+    assert_string_equal(util_list(util_join(w.dir, "y")), "f\ng\n");
+    end_world(&w);
+}
+
+static void test_other_file_system(void **state) {
+    (void)state;
+    struct stat a, b;
+    world w;
+    new_world(&w);
+    if (stat("/dev/shm", &a) != 0 || access("/dev/shm", W_OK) != 0 || stat(w.dir, &b) != 0 || a.st_dev == b.st_dev)
+        util_skip("/dev/shm is not there, or not another file system");
+    const char *shm = util_fmt("/dev/shm/ckpt-test-%d", (int)getpid());
+    open_store(&w);
+    w.d.upload_staging_folder = shm;
+    open_uploader(&w);
+    hold();
+    const char *big = big_file(&w, "big", 6 << 20, 3);
+    assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+    assert_int_equal(stat(big, &a), 0);
+    assert_int_equal(a.st_nlink, 1);
+    const char *copy = big_file(&w, "copy", 6 << 20, 3);
+    util_write_text(big, "may be written to: it was copied");
+    let_go();
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    same_file(object(&w, "big"), copy);
+    assert_string_equal(util_list(shm), "");
+    (void)rmdir(shm);
+    end_world(&w);
+}
+
+static void test_no_room(void **state) {
+    (void)state;
+    world w;
+    struct rlimit old, low;
+    begin_world(&w);
+    hold();
+    upload_text(&w, "a", "1", true);
+    const char *big = big_file(&w, "big", 1 << 20, 1);
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = old;
+    low.rlim_cur = 65536;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    ckpt_err e = ckpt_upload_file(w.u, "big", big, true);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    (void)signal(SIGXFSZ, before);
+    assert_int_equal(e, CKPT_NO_SPACE);
+    assert_non_null(strstr(ckpt_last_error(), big));
+    assert_int_equal(entries(w.staging, ".data"), 1);
+    assert_true(util_exists(big));
+    assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+    let_go();
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    same_file(object(&w, "big"), big);
+    assert_string_equal(text_of(&w, "a"), "1");
+    end_world(&w);
+}
+
+//-- recovery --------------------------------------------------------------------------------------------
+
+// Runs `f` in a process that dies without a word.
+static void in_a_process(void (*f)(world *w), world *w) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        open_store(w);
+        f(w);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static void die_with_two(world *w) {
+    open_uploader(w);
+    hold();
+    upload_text(w, "a", "1", true);
+    upload_text(w, "b", "2", false);
+    upload_text(w, "b", "3", true);
+    await_count(&S.asked, 1);
+}
+
+static void test_dead_owner(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_with_two, &w);
+    assert_string_equal(util_list(w.bucket), "");
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(S.order, "a b ");
+    assert_string_equal(text_of(&w, "b"), "3");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
+static void die_in_parts(world *w) {
+    w->d.num_concurrent_parts = 2;
+    open_uploader(w);
+    hold_parts(5);
+    const char *path = big_file(w, "big", 200000, 1);
+    assert_int_equal(ckpt_upload_file(w->u, "big", path, true), CKPT_OK);
+    await_count(&S.parts, 5);
+    await_count(&S.asked, 7);                               // two more on their way
+    usleep(20000);                                          // the record is written behind the part
+}
+
+static void test_half_done(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_in_parts, &w);
+    const char *big = util_join(w.dir, "keep");
+    assert_int_equal(rename(util_join(w.dir, "big"), big), 0);
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(S.begins, 0);
+    assert_int_equal(S.completes, 1);
+    int twice = 0, sent = 0;
+    for (int i = 0; i < 64; i++) { twice += S.part_count[i] > 1; sent += S.part_count[i]; }
+    assert_int_equal(twice, 0);
+    uint64_t size = ckpt__send_part_size(w.store, 200000, 2, 0);
+    int all = (int)((200000 + size - 1) / size);
+    assert_true(sent <= all - 5 && sent >= all - 7);        // a request of each worker may have come through
+    same_file(object(&w, "big"), big);
+    assert_string_equal(util_list(w.bucket), "big\n");
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
+// The newer file of a name counts; the older one's half-done upload is given up.
+static void die_in_parts_with_newer(world *w) {
+    die_in_parts(w);
+    upload_text(w, "big", "small now", true);
+}
+
+static void test_half_done_replaced(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_in_parts_with_newer, &w);
+    assert_int_equal(entries(w.staging, ".upload"), 2);
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_int_equal(S.aborts, 1);
+    assert_int_equal(S.parts, 0);
+    assert_string_equal(text_of(&w, "big"), "small now");
+    assert_string_equal(util_list(w.bucket), "big\n");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
+static void confirmed_not_recorded(world *w) {
+    open_uploader(w);
+    hold();
+    upload_text(w, "a", "1", false);
+    await_count(&S.asked, 1);
+    // The put gets through, but the process dies before it hears of it.
+    ckpt__store_put p;
+    ckpt__body b;
+    ckpt__transfer t;
+    memset(&p, 0, sizeof p);
+    memset(&b, 0, sizeof b);
+    memset(&t, 0, sizeof t);
+    b.memory = "1";
+    b.size = 1;
+    b.fd = -1;
+    p.name = "a";
+    p.body = &b;
+    p.mark = w->u->slots[ckpt__uploader_hash("a") % w->u->slot_cap]->running->mark;
+    p.t = &t;
+    if (S.inner->put(w->store, &p) != CKPT_OK) _exit(1);
+}
+
+static void test_own_object(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(confirmed_not_recorded, &w);
+    open_store(&w);
+    ckpt__store_stat info;
+    ckpt__transfer t;
+    memset(&t, 0, sizeof t);
+    memset(&info, 0, sizeof info);
+    assert_int_equal(S.inner->stat(w.store, "a", &info, &t), CKPT_OK);
+    if (info.mark[0] == 0) {
+        ckpt_store_close(w.store);
+        util_skip("this file system keeps no extended attributes");
+    }
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);       // not CKPT_EXISTS: the object is ours
+    assert_int_equal(S.puts, 0);
+    end_world(&w);
+}
+
+static void live_owner(world *w) {
+    // In a child of the test, while the parent's uploader lives.
+    w->u = NULL;
+    open_uploader(w);
+    upload_text(w, "mine", "c", true);
+    if (close_uploader(w, 0) != CKPT_OK) _exit(2);
+    if (strcmp(S.order, "mine ") != 0) _exit(3);
+}
+
+static void test_two_processes(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    int ready[2], go[2];
+    char c = 0;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(go), 0);
+    pid_t pid = fork();
+    if (pid == 0) {                                         // holds two records, and lives
+        open_store(&w);
+        die_with_two(&w);
+        if (write(ready[1], "x", 1) != 1 || read(go[0], &c, 1) != 1) _exit(9);
+        let_go();
+        _exit(close_uploader(&w, 0) == CKPT_OK ? 0 : 8);
+    }
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    in_a_process(live_owner, &w);
+    assert_int_equal(entries(w.staging, ".upload"), 2);     // the live one's are untouched
+    assert_string_equal(util_list(w.bucket), "mine\n");
+    int status;
+    assert_int_equal(write(go[1], "x", 1), 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_string_equal(util_list(w.bucket), "a\nb\nmine\n");
+    assert_string_equal(util_list(w.staging), "");
+    for (int i = 0; i < 2; i++) { close(ready[i]); close(go[i]); }
+}
+
+static void collect_log(ckpt_log_level level, const char *msg, void *user) {
+    char *log = (char *)user;
+    size_t n = strlen(log);
+    snprintf(log + n, 4096 - n, "%d %s\n", (int)level, msg);
+}
+
+static void test_damaged_records(void **state) {
+    (void)state;
+    static char log[4096];
+    for (int kind = 0; kind < 5; kind++) {
+        world w;
+        new_world(&w);
+        in_a_process(die_with_two, &w);
+        const char *list = util_list(w.staging), *end = strstr(list, "01.upload\n");
+        if (end == NULL) util_die("no record in", list);
+        const char *from = end;
+        while (from > list && from[-1] != '\n') from--;
+        char stem[256];
+        size_t len = (size_t)(end - from);
+        assert_true(len < sizeof stem);
+        memcpy(stem, from, len);
+        stem[len] = 0;
+        const char *record = util_join(w.staging, util_fmt("%s01.upload", stem)), *data = util_join(w.staging, util_fmt("%s01.data", stem));
+        size_t n;
+        char *text = util_read(record, &n);
+        if (kind == 0) util_flip(record, 30, 1);
+        if (kind == 1) util_write(record, text, n / 2);
+        if (kind == 2) util_write(record, text, 0);
+        if (kind == 3) assert_int_equal(unlink(data), 0);
+        if (kind == 4) util_write_text(record, util_fmt("%s{\"is\":\"part\",\"num", text));      // a torn end: only that is lost
+        open_store(&w);
+        log[0] = 0;
+        w.d.logger.fn = collect_log;
+        w.d.logger.user = log;
+        open_uploader(&w);
+        ckpt_err e = ckpt_uploader_wait(w.u, 0);
+        assert_string_equal(text_of(&w, "b"), "3");         // the other one is not lost with it
+        if (kind == 4) {
+            assert_int_equal(e, CKPT_OK);
+            assert_string_equal(text_of(&w, "a"), "1");
+            end_world(&w);
+            continue;
+        }
+        assert_int_equal(e, CKPT_CORRUPT);
+        assert_non_null(strstr(ckpt_last_error(), ".damaged"));
+        assert_non_null(strstr(log, ".damaged"));
+        assert_int_equal(entries(w.staging, ".upload.damaged"), 1);
+        if (kind != 3) assert_true(util_exists(data));
+        assert_int_equal(close_uploader(&w, 0), CKPT_CORRUPT);
+        open_uploader(&w);                                  // reported once, and never lost
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        assert_int_equal(entries(w.staging, ".upload.damaged"), 1);
+        if (kind != 3) assert_true(util_exists(data));
+        end_world(&w);
+    }
+}
+
+typedef struct listing { int count, damaged, in_use; char names[1024]; uint64_t size, sent; } listing;
+
+static void on_pending(const ckpt_pending *p, void *user) {
+    listing *l = (listing *)user;
+    l->count++;
+    l->damaged += p->damaged;
+    l->in_use += p->in_use;
+    l->size += p->size;
+    l->sent += p->sent;
+    assert_true(util_exists(p->staged_path) || p->damaged);
+    assert_true(util_exists(p->record));
+    size_t n = strlen(l->names);
+    if (!p->damaged) snprintf(l->names + n, sizeof l->names - n, "%s%s ", p->uri, p->name);
+}
+
+static void test_other_store(void **state) {
+    (void)state;
+    static char log[4096];
+    world w;
+    listing l;
+    new_world(&w);
+    in_a_process(die_with_two, &w);
+    const char *first = w.bucket;
+    w.bucket = util_join(w.dir, "bucket2");
+    util_mkdir(w.bucket);
+    open_store(&w);
+    log[0] = 0;
+    w.d.logger.fn = collect_log;
+    w.d.logger.user = log;
+    open_uploader(&w);
+    assert_non_null(strstr(log, "2 unfinished uploads to other stores"));
+    upload_text(&w, "z", "1", true);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_list(w.bucket), "z\n");
+    assert_int_equal(entries(w.staging, ".upload"), 2);
+    memset(&l, 0, sizeof l);
+    assert_int_equal(ckpt_uploader_pending(w.staging, on_pending, &l), CKPT_OK);
+    assert_int_equal(l.count, 2);
+    assert_int_equal(l.in_use, 0);
+    assert_int_equal(l.size, 2);
+    assert_non_null(strstr(l.names, util_fmt("file://%s/a ", first)));
+    assert_int_equal(ckpt_uploader_pending(util_join(w.dir, "nothing"), on_pending, &l), CKPT_NOT_FOUND);
+    assert_int_equal(ckpt_uploader_pending(NULL, on_pending, &l), CKPT_ARG);
+    end_world(&w);
+}
+
+static void test_orphans(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    // A staged file whose record was never written was never acknowledged.
+    char name[128];
+    uint32_t sum = ckpt__digest_crc32(0, w.store->uri, strlen(w.store->uri));
+    snprintf(name, sizeof name, "u-%08x-0123456789abcdef-00000001.data", (unsigned)sum);
+    util_write_text(util_join(w.staging, name), "x");
+    util_write_text(util_join(w.staging, "not-ours"), "x");
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_list(w.staging), "not-ours\n");
+    end_world(&w);
+}
+
+//-- publication -----------------------------------------------------------------------------------------
+
+static void test_links_never_go_back(void **state) {
+    (void)state;
+    world w;
+    told t;
+    memset(&t, 0, sizeof t);
+    begin_world(&w);
+    upload_linked(&w, "c1", "1", 1, on_done, &t);
+    upload_linked(&w, "c3", "3", 3, on_done, &t);
+    upload_linked(&w, "c2", "2", 2, on_done, &t);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c3");
+    assert_int_equal(t.published, 2);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    open_uploader(&w);                                      // another process
+    upload_linked(&w, "c2b", "2", 2, on_done, &t);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c3");
+    assert_string_equal(text_of(&w, "c2b"), "2");
+    upload_linked(&w, "c3b", "3", 3, on_done, &t);          // the same order again is no step back
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c3b");
+    end_world(&w);
+}
+
+static void test_links_many_workers(void **state) {
+    (void)state;
+    world w;
+    told t;
+    memset(&t, 0, sizeof t);
+    new_world(&w);
+    open_store(&w);
+    w.d.num_concurrent_uploads = 4;
+    open_uploader(&w);
+    for (int i = 1; i <= 40; i++) upload_linked(&w, util_fmt("c%d", i), "x", (uint64_t)i, on_done, &t);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c40");
+    assert_int_equal(t.done, 40);
+    end_world(&w);
+}
+
+static void publish_many(world *w, int first) {
+    for (int i = first; i <= 30; i += 2) upload_linked(w, util_fmt("c%d", i), "x", (uint64_t)i, NULL, NULL);
+    if (close_uploader(w, 0) != CKPT_OK) _exit(4);
+}
+
+// Two processes that share the folder publish one link: the greater order wins whoever comes last.
+static void test_links_two_processes(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    pid_t pids[2];
+    for (int i = 0; i < 2; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            w.dir = util_join(w.dir, i == 0 ? "p0" : "p1");
+            util_mkdir(w.dir);
+            open_store(&w);
+            w.d.num_concurrent_uploads = 2;
+            open_uploader(&w);
+            publish_many(&w, 1 + i);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c30");
+    assert_int_equal(entries(w.bucket, ""), 31);
+    assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data") + entries(w.staging, ".lock"), 0);
+}
+
+// From very many folders: the descriptors do not grow with them.
+static void test_many_folders(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    open_store(&w);
+    w.d.store = w.store;
+    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+    for (int i = 0; i < 100; i++) {
+        const char *dir = util_join(w.dir, util_fmt("d%d", i));
+        util_mkdir(dir);
+        util_write_text(util_join(dir, "f"), "x");
+        assert_int_equal(ckpt_upload_file(w.u, util_fmt("o%d", i), util_join(dir, "f"), true), CKPT_OK);
+    }
+    int places = 0;
+    for (const ckpt__uploader_place *p = w.u->places; p != NULL; p = p->next) places++;
+    assert_int_equal(places, CKPT__UPLOADER_PLACES);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_int_equal(entries(w.bucket, ""), 100);
+    for (int i = 0; i < 100; i++) assert_string_equal(util_list(util_join(w.dir, util_fmt("d%d", i))), "f\n");
+    end_world(&w);
+}
+
+static void test_relative_paths(void **state) {
+    (void)state;
+    world w;
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    new_world(&w);
+    open_store(&w);
+    assert_int_equal(chdir(w.dir), 0);
+    w.d.upload_staging_folder = "staging";
+    open_uploader(&w);
+    hold();
+    util_write_text("f", "x");
+    assert_int_equal(ckpt_upload_file(w.u, "a", "f", true), CKPT_OK);
+    assert_int_equal(chdir("/"), 0);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "a"), "x");
+    assert_int_equal(ckpt_upload_file(w.u, "b", util_join(w.dir, "f"), true), CKPT_OK);
+    end_world(&w);
+    assert_string_equal(util_list(w.staging), "");
+    assert_int_equal(chdir(before), 0);
+}
+
+static void die_before_the_link(world *w) {
+    open_uploader(w);
+    S.never = "symlink";
+    S.code = CKPT_NET;
+    upload_linked(w, "c1", "1", 1, NULL, NULL);
+    if (ckpt_uploader_wait(w->u, 0) != CKPT_NET) _exit(1);
+    if (strstr(ckpt_last_error(), "c1 is uploaded") == NULL) _exit(2);
+}
+
+static void test_link_after_a_crash(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_before_the_link, &w);
+    assert_string_equal(util_list(w.bucket), "c1\n");
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(S.order, "latest-rank0.pt.symlink ");       // the file itself is not sent again
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c1");
+    end_world(&w);
+}
+
+//-- progress, log, threads, fork ---------------------------------------------------------------------------
+
+typedef struct progress_seen { pthread_t owner; int calls, finished, all; uint64_t last, last_all; bool fell; } progress_seen;
+
+static void on_progress(const ckpt_progress *p, void *user) {
+    progress_seen *s = (progress_seen *)user;
+    assert_true(pthread_equal(s->owner, pthread_self()));
+    s->calls++;
+    assert_true(p->done <= p->total);
+    if (strncmp(p->name, "file://", 7) == 0) {
+        if (p->done < s->last_all) s->fell = true;
+        s->last_all = p->finished ? 0 : p->done;
+        s->all += p->finished;
+        return;
+    }
+    if (strcmp(p->name, "big") == 0) {
+        if (p->done < s->last) s->fell = true;
+        s->last = p->done;
+    }
+    if (p->finished) {
+        assert_int_equal(p->done, p->total);
+        s->finished++;
+    }
+}
+
+static void test_progress(void **state) {
+    (void)state;
+    world w;
+    progress_seen seen;
+    memset(&seen, 0, sizeof seen);
+    seen.owner = pthread_self();
+    new_world(&w);
+    open_store(&w);
+    w.d.progress.fn = on_progress;
+    w.d.progress.user = &seen;
+    open_uploader(&w);
+    hold_parts(3);
+    assert_int_equal(ckpt_upload_file(w.u, "big", big_file(&w, "big", 200000, 1), true), CKPT_OK);
+    upload_text(&w, "a", "1", true);
+    await_count(&S.parts, 3);
+    assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
+    assert_true(seen.calls > 0 && seen.last > 0 && seen.finished == 0);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(seen.finished, 2);
+    assert_int_equal(seen.all, 1);
+    assert_int_equal(seen.last, 200000);
+    assert_false(seen.fell);
+    end_world(&w);
+}
+
+static void *add_many(void *arg) {
+    world *w = (world *)arg;
+    for (int i = 0; i < 20; i++) {
+        const char *path = util_fmt("%s/many", w->dir);
+        if (ckpt_upload_file(w->u, i % 2 == 0 ? "shared" : util_fmt("t%d", i), path, true) != CKPT_OK) return arg;
+        ckpt_transfer_stats s;
+        ckpt_uploader_stats(w->u, &s);
+    }
+    return NULL;
+}
+
+static void test_any_thread(void **state) {
+    (void)state;
+    world w;
+    pthread_t threads[4];
+    new_world(&w);
+    open_store(&w);
+    w.d.num_concurrent_uploads = 3;
+    w.d.event_file = util_join(w.dir, "trace.json");
+    open_uploader(&w);
+    file_of(&w, "many", "x");
+    (void)util_fmt(" ");
+    // util_fmt keeps a list of its own: one thread at a time may use it.
+    for (int i = 0; i < 1; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_many, &w), 0);
+    for (int i = 0; i < 1; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "shared"), "x");
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_true(strncmp(util_read(util_join(w.dir, "trace.json"), NULL), "[\n{", 3) == 0);
+    end_world(&w);
+}
+
+typedef struct hammer { ckpt_uploader *u; const char *path; int number, failed; } hammer;
+
+static void *hammer_main(void *arg) {
+    hammer *h = (hammer *)arg;
+    char name[32];
+    for (int i = 0; i < 25; i++) {
+        snprintf(name, sizeof name, i % 3 == 0 ? "shared" : "t%d-%d", h->number, i);
+        if (ckpt_upload_file(h->u, name, h->path, true) != CKPT_OK) h->failed++;
+    }
+    return NULL;
+}
+
+static void test_threads_at_once(void **state) {
+    (void)state;
+    world w;
+    pthread_t threads[4];
+    hammer h[4];
+    new_world(&w);
+    open_store(&w);
+    w.d.num_concurrent_uploads = 3;
+    open_uploader(&w);
+    const char *path = file_of(&w, "many", "x");
+    for (int i = 0; i < 4; i++) {
+        memset(&h[i], 0, sizeof h[i]);
+        h[i].u = w.u;
+        h[i].path = path;
+        h[i].number = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, hammer_main, &h[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(h[i].failed, 0);
+    }
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_int_equal(entries(w.bucket, ""), 1 + 4 * 16);
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
+static void test_fork(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    const char *path = file_of(&w, "f", "x");
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool ok = ckpt_upload_file(w.u, "a", path, true) == CKPT_ARG && strstr(ckpt_last_error(), "forked") != NULL &&
+                  ckpt_uploader_check(w.u) == CKPT_ARG && ckpt_uploader_wait(w.u, 0) == CKPT_ARG &&
+                  ckpt_uploader_close(w.u, 0) == CKPT_ARG;
+        _exit(ok ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(ckpt_upload_file(w.u, "a", path, true), CKPT_OK);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    end_world(&w);
+}
+
+// From ckpt_upload_file to the first request, and from the last byte to the published link.
+static void test_latency(void **state) {
+    (void)state;
+    world w;
+    double best = 1e9;
+    begin_world(&w);
+    for (int i = 0; i < 20; i++) {
+        const char *path = file_of(&w, "f", "x");
+        int before = locked_get(&S.asked);
+        assert_int_equal(ckpt_upload_file(w.u, util_fmt("n%d", i), path, true), CKPT_OK);
+        double began = ckpt__os_now();
+        while (locked_get(&S.asked) == before) {}
+        double took = ckpt__os_now() - began;
+        if (took < best) best = took;
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    }
+    assert_true(best < 0.001);
+    end_world(&w);
+}
+
+//-- custom stores -----------------------------------------------------------------------------------------
+
+typedef struct mock { const char *dir; int puts, fail; ckpt_err code; pthread_mutex_t lock; } mock;
+
+static ckpt_err mock_put(const char *name, const char *path, bool overwrite, void *user) {
+    mock *m = (mock *)user;
+    pthread_mutex_lock(&m->lock);
+    m->puts++;
+    bool fails = m->fail > 0;
+    if (fails) m->fail--;
+    pthread_mutex_unlock(&m->lock);
+    if (fails) return ckpt_set_error(m->code, "the mock is down");
+    char to[4096];
+    snprintf(to, sizeof to, "%s/%s", m->dir, name);
+    if (!overwrite && access(to, F_OK) == 0) return ckpt_set_error(CKPT_EXISTS, "it is there");
+    size_t n;
+    char *bytes = util_slurp(path, &n);
+    util_write(to, bytes, n);
+    free(bytes);
+    return CKPT_OK;
+}
+
+static ckpt_err mock_get(const char *name, const char *destination, void *user) {
+    char from[4096];
+    size_t n;
+    snprintf(from, sizeof from, "%s/%s", ((mock *)user)->dir, name);
+    char *bytes = util_slurp(from, &n);
+    if (bytes == NULL) return CKPT_NOT_FOUND;
+    util_write(destination, bytes, n);
+    free(bytes);
+    return CKPT_OK;
+}
+
+static ckpt_err mock_size(const char *name, uint64_t *size, void *user) {
+    char path[4096];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", ((mock *)user)->dir, name);
+    if (stat(path, &st) != 0) return CKPT_NOT_FOUND;
+    *size = (uint64_t)st.st_size;
+    return CKPT_OK;
+}
+
+static void test_custom_store(void **state) {
+    (void)state;
+    world w;
+    mock m;
+    ckpt_store_ops ops;
+    new_world(&w);
+    memset(&m, 0, sizeof m);
+    memset(&ops, 0, sizeof ops);
+    pthread_mutex_init(&m.lock, NULL);
+    m.dir = w.bucket;
+    ops.put = mock_put;
+    ops.get = mock_get;
+    ops.size = mock_size;
+    assert_int_equal(ckpt_store_custom(&w.store, &ops, &m), CKPT_OK);
+    open_uploader(&w);
+    assert_int_equal(m.puts, 0);                            // the probe leaves nothing, and puts nothing
+    m.fail = 2;
+    m.code = CKPT_NET;
+    upload_text(&w, "a", "1", false);
+    const char *big = big_file(&w, "big", 300000, 5);
+    assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(m.puts, 4);
+    assert_string_equal(text_of(&w, "a"), "1");
+    same_file(object(&w, "big"), big);
+    m.fail = 1;
+    m.code = CKPT_AUTH;
+    upload_text(&w, "b", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
+    assert_non_null(strstr(ckpt_last_error(), "the mock is down"));
+    assert_int_equal(close_uploader(&w, 0), CKPT_AUTH);
+    ckpt_store_close(w.store);
+}
+
+static void test_put_file(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    const char *path = big_file(&w, "big", 300000, 5), *uri = util_fmt("file://%s/sub/x", w.bucket);
+    assert_int_equal(ckpt_put_file(path, uri, false), CKPT_OK);
+    same_file(object(&w, "sub/x"), path);
+    assert_int_equal(ckpt_put_file(path, uri, false), CKPT_EXISTS);
+    assert_int_equal(ckpt_put_file(path, uri, true), CKPT_OK);
+    assert_int_equal(ckpt_put_file(util_join(w.dir, "none"), uri, true), CKPT_NOT_FOUND);
+    assert_int_equal(ckpt_put_file(path, "local/name", true), CKPT_ARG);
+    assert_int_equal(ckpt_put_file(path, "wandb://a/b", true), CKPT_UNSUPPORTED);
+    assert_int_equal(ckpt_put_file(NULL, uri, true), CKPT_ARG);
+}
+
+//-- early parts -------------------------------------------------------------------------------------------
+
+typedef struct snapshot {
+    unsigned char  *bytes;
+    size_t          size;
+    pthread_mutex_t lock;
+    pthread_cond_t  grew;
+    size_t          there;              // bytes that may be read
+    bool            broken, freed;
+    int             reads, late;        // late: reads after it was let go
+} snapshot;
+
+static ckpt_err snapshot_read(void *dst, size_t size, uint64_t offset, void *user) {
+    snapshot *s = (snapshot *)user;
+    pthread_mutex_lock(&s->lock);
+    s->reads++;
+    if (s->freed) s->late++;
+    while (s->there < offset + size && !s->broken && !s->freed) pthread_cond_wait(&s->grew, &s->lock);
+    bool ok = s->there >= offset + size && !s->freed;
+    if (ok) memcpy(dst, s->bytes + offset, size);
+    pthread_mutex_unlock(&s->lock);
+    return ok ? CKPT_OK : ckpt__error_set(CKPT_IO, "the snapshot is broken");
+}
+
+static void snapshot_open(snapshot *s, const world *w, size_t size) {
+    memset(s, 0, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->grew, NULL);
+    size_t n;
+    char *bytes = util_slurp(big_file(w, "made", size, 9), &n);
+    s->bytes = (unsigned char *)bytes;
+    s->size = n;
+}
+
+static void snapshot_grow(snapshot *s, size_t there, bool broken) {
+    pthread_mutex_lock(&s->lock);
+    s->there = there;
+    s->broken = broken;
+    pthread_cond_broadcast(&s->grew);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void snapshot_close(snapshot *s) {
+    pthread_mutex_lock(&s->lock);
+    s->freed = true;
+    memset(s->bytes, 0xEE, s->size);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void early_item(ckpt__upload *up, const world *w, const char *name) {
+    memset(up, 0, sizeof *up);
+    up->name = name;
+    up->path = util_join(w->dir, "made");
+    up->overwrite = true;
+    up->durable = true;
+    up->link_name = "latest.symlink";
+    up->link_text = name;
+    up->link_order[0] = 1;
+}
+
+static void early_body(ckpt__body *b, snapshot *s) {
+    memset(b, 0, sizeof *b);
+    b->fd = -1;
+    b->read = snapshot_read;
+    b->user = s;
+    b->size = s->size;
+}
+
+static void test_early(void **state) {
+    (void)state;
+    world w;
+    snapshot s;
+    ckpt__upload up;
+    ckpt__body body;
+    ckpt__uploader_item *ticket;
+    new_world(&w);
+    open_store(&w);
+    w.d.num_concurrent_parts = 2;
+    open_uploader(&w);
+    snapshot_open(&s, &w, 200000);
+    early_item(&up, &w, "early");
+    early_body(&body, &s);
+    assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
+    snapshot_grow(&s, 110000, false);
+    await_count(&S.parts, 4);                               // parts leave before the file is finished
+    assert_false(util_exists(object(&w, "early")));
+    snapshot_grow(&s, 200000, false);
+    usleep(30000);
+    assert_int_equal(locked_get(&S.completes), 0);          // the object does not come into being before its file has
+    assert_int_equal(ckpt_uploader_wait(w.u, 0.01), CKPT_TIMEOUT);
+    up.has_crc = true;
+    up.crc = ckpt__digest_crc32(0, s.bytes, s.size);
+    assert_int_equal(ckpt__uploader_commit(w.u, ticket, &up), CKPT_OK);
+    snapshot_close(&s);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    same_file(object(&w, "early"), util_join(w.dir, "made"));
+    assert_string_equal(text_of(&w, "latest.symlink"), "early");
+    assert_int_equal(s.late, 0);
+    free(s.bytes);
+    end_world(&w);
+}
+
+// Committed in the middle: the rest comes from the file, and the snapshot is let go.
+static void test_early_switch(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 6; turn++) {
+        world w;
+        snapshot s;
+        ckpt__upload up;
+        ckpt__body body;
+        ckpt__uploader_item *ticket;
+        new_world(&w);
+        open_store(&w);
+        w.d.num_concurrent_parts = 3;
+        open_uploader(&w);
+        snapshot_open(&s, &w, 400000);
+        early_item(&up, &w, "early");
+        early_body(&body, &s);
+        if (turn % 2 == 0) hold_parts(turn);
+        assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
+        snapshot_grow(&s, 400000, false);
+        if (turn % 2 == 0) await_count(&S.parts, turn);
+        else usleep((useconds_t)turn * 300);
+        assert_int_equal(ckpt__uploader_commit(w.u, ticket, &up), CKPT_OK);
+        snapshot_close(&s);
+        let_go();
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        same_file(object(&w, "early"), util_join(w.dir, "made"));
+        assert_int_equal(s.late, 0);
+        assert_int_equal(S.begins, 1);
+        free(s.bytes);
+        end_world(&w);
+        assert_int_equal(entries(w.staging, ".upload"), 0);
+    }
+}
+
+static void test_early_abandoned(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        world w;
+        snapshot s;
+        ckpt__upload up;
+        ckpt__body body;
+        ckpt__uploader_item *ticket;
+        begin_world(&w);
+        if (turn == 3) {                                    // it has not begun: the worker is busy
+            hold();
+            upload_text(&w, "other", "x", true);
+            await_count(&S.asked, 1);
+        }
+        snapshot_open(&s, &w, 200000);
+        early_item(&up, &w, "early");
+        early_body(&body, &s);
+        assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
+        if (turn < 3) snapshot_grow(&s, turn == 0 ? 0 : turn == 1 ? 90000 : 200000, false);
+        if (turn == 1) await_count(&S.parts, 2);
+        snapshot_grow(&s, s.there, turn < 2);
+        ckpt__uploader_abandon(w.u, ticket);
+        snapshot_close(&s);
+        let_go();
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_false(util_exists(object(&w, "early")));
+        assert_int_equal(entries(w.bucket, ""), turn == 3 ? 1 : 0);      // no half-done upload either
+        assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+        assert_int_equal(s.late, 0);
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        free(s.bytes);
+        end_world(&w);
+    }
+}
+
+// Failures before the commit are nobody's business; it is tried again with the file.
+static void test_early_fails_first(void **state) {
+    (void)state;
+    for (int commits = 0; commits < 2; commits++) {
+        world w;
+        snapshot s;
+        ckpt__upload up;
+        ckpt__body body;
+        ckpt__uploader_item *ticket;
+        begin_world(&w);
+        snapshot_open(&s, &w, 200000);
+        early_item(&up, &w, "early");
+        early_body(&body, &s);
+        S.never = "early";
+        S.code = CKPT_NET;
+        S.transient = true;
+        assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
+        snapshot_grow(&s, 200000, false);
+        for (int i = 0; i < 10000 && pending(&w) > 0; i++) usleep(1000);
+        assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
+        pthread_mutex_lock(&S.lock);
+        S.never = NULL;
+        pthread_mutex_unlock(&S.lock);
+        if (commits) assert_int_equal(ckpt__uploader_commit(w.u, ticket, &up), CKPT_OK);
+        else ckpt__uploader_abandon(w.u, ticket);
+        snapshot_close(&s);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        if (commits) same_file(object(&w, "early"), util_join(w.dir, "made"));
+        assert_int_equal(entries(w.bucket, ""), commits ? 2 : 0);
+        assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+        free(s.bytes);
+        end_world(&w);
+    }
+}
+
+static void die_early(world *w) {
+    snapshot s;
+    ckpt__upload up;
+    ckpt__body body;
+    ckpt__uploader_item *ticket;
+    open_uploader(w);
+    snapshot_open(&s, w, 200000);
+    early_item(&up, w, "early");
+    early_body(&body, &s);
+    if (ckpt__uploader_begin(w->u, &up, &body, &ticket) != CKPT_OK) _exit(1);
+    snapshot_grow(&s, 110000, false);
+    await_count(&S.parts, 4);
+    usleep(20000);
+    if (getenv("CKPT_TEST_COMMIT") == NULL) return;
+    hold_parts(0);
+    snapshot_grow(&s, 200000, false);
+    if (ckpt__uploader_commit(w->u, ticket, &up) != CKPT_OK) _exit(2);
+}
+
+static void test_early_killed(void **state) {
+    (void)state;
+    for (int committed = 0; committed < 2; committed++) {
+        world w;
+        new_world(&w);
+        if (committed) setenv("CKPT_TEST_COMMIT", "1", 1);
+        in_a_process(die_early, &w);
+        unsetenv("CKPT_TEST_COMMIT");
+        assert_true(entries(w.bucket, "") > 0);
+        open_store(&w);
+        open_uploader(&w);
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        if (committed) {
+            same_file(object(&w, "early"), util_join(w.dir, "made"));
+            assert_true(S.parts > 0 && S.begins == 0);
+        } else {
+            assert_int_equal(S.aborts, 1);
+            assert_int_equal(S.parts, 0);
+        }
+        assert_int_equal(entries(w.bucket, ""), committed ? 2 : 0);
+        assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+        end_world(&w);
+    }
+}
+
+// A store without parts, a name that is busy, a newer file in between.
+static void test_early_otherwise(void **state) {
+    (void)state;
+    world w;
+    snapshot s;
+    ckpt__upload up;
+    ckpt__body body;
+    ckpt__uploader_item *ticket;
+    begin_world(&w);
+    hold();
+    snapshot_open(&s, &w, 200000);
+    early_item(&up, &w, "early");
+    early_body(&body, &s);
+    upload_text(&w, "early", "first", true);
+    await_count(&S.asked, 1);
+    assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "early"), "first");
+    assert_int_equal(ckpt__uploader_commit(w.u, ticket, &up), CKPT_OK);
+    snapshot_close(&s);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    same_file(object(&w, "early"), util_join(w.dir, "made"));
+    // A newer file comes while it waits for a worker: it is not needed any more, but still its ticket's.
+    hold();
+    upload_text(&w, "other", "x", true);
+    await_count(&S.asked, 4);
+    s.freed = false;
+    assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
+    upload_text(&w, "early", "newest", true);
+    assert_int_equal(ckpt__uploader_commit(w.u, ticket, &up), CKPT_OK);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "early"), "newest");
+    assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+    free(s.bytes);
+    end_world(&w);
+}
+
+//-- memory ------------------------------------------------------------------------------------------------
+
+typedef struct heap { int calls, nth, live; } heap;
+
+static void *heap_fn(void *ptr, size_t old_size, size_t new_size, void *user) {
+    heap *h = (heap *)user;
+    (void)old_size;
+    if (new_size == 0) {
+        if (ptr != NULL) __atomic_sub_fetch(&h->live, 1, __ATOMIC_SEQ_CST);
+        free(ptr);
+        return NULL;
+    }
+    if (__atomic_add_fetch(&h->calls, 1, __ATOMIC_SEQ_CST) == h->nth) return NULL;
+    if (ptr == NULL) __atomic_add_fetch(&h->live, 1, __ATOMIC_SEQ_CST);
+    return realloc(ptr, new_size);
+}
+
+// Each allocation fails in turn: no crash, no leak, and what was acknowledged gets there, in this run or the next.
+static void test_memory(void **state) {
+    (void)state;
+    world w;
+    heap h;
+    new_world(&w);
+    const char *big = big_file(&w, "big", 100000, 1), *small = file_of(&w, "small", "x");
+    for (int nth = 1; ; nth++) {
+        ckpt__upload up;
+        bool acked[2] = { false, false };
+        memset(&h, 0, sizeof h);
+        h.nth = nth;
+        open_store(&w);
+        w.u = NULL;
+        w.d.store = w.store;
+        w.d.upload_staging_folder = w.staging;
+        w.d.allocator.fn = heap_fn;
+        w.d.allocator.user = &h;
+        ckpt_err e = ckpt_uploader_open(&w.u, &w.d), first = e;
+        if (e == CKPT_OK) {
+            e = ckpt_upload_file(w.u, "big", big, true);
+            acked[0] = e == CKPT_OK;
+            memset(&up, 0, sizeof up);
+            up.name = "small";
+            up.path = small;
+            up.overwrite = true;
+            up.link_name = "link";
+            up.link_text = "small";
+            e = ckpt__uploader_add(w.u, &up);
+            acked[1] = e == CKPT_OK;
+            first = ckpt_uploader_close(w.u, 0);
+        }
+        assert_true(first == CKPT_OK || first == CKPT_NOMEM);
+        assert_int_equal(h.live, 0);
+        bool over = h.calls < nth;
+        // The next run.
+        memset(&w.d.allocator, 0, sizeof w.d.allocator);
+        open_uploader(&w);
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        if (acked[0]) same_file(object(&w, "big"), big);
+        if (acked[1]) assert_string_equal(text_of(&w, "link"), "small");
+        assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+        ckpt_store_close(w.store);
+        (void)unlink(object(&w, "big"));
+        (void)unlink(object(&w, "small"));
+        (void)unlink(object(&w, "link"));
+        assert_string_equal(util_list(w.bucket), "");
+        if (over) break;
+    }
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_remote_names),
+        cmocka_unit_test(test_uris),
+        cmocka_unit_test(test_description),
+        cmocka_unit_test(test_names_refused),
+        cmocka_unit_test(test_scenarios),
+        cmocka_unit_test(test_replaced_while_waiting),
+        cmocka_unit_test(test_told_at_close),
+        cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_failed_then_newer),
+        cmocka_unit_test(test_many_failures),
+        cmocka_unit_test(test_attempts),
+        cmocka_unit_test(test_time_limits),
+        cmocka_unit_test(test_stagger),
+        cmocka_unit_test(test_staging_by_link),
+        cmocka_unit_test(test_written_in_place),
+        cmocka_unit_test(test_beside_the_file),
+        cmocka_unit_test(test_other_file_system),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_dead_owner),
+        cmocka_unit_test(test_half_done),
+        cmocka_unit_test(test_half_done_replaced),
+        cmocka_unit_test(test_own_object),
+        cmocka_unit_test(test_two_processes),
+        cmocka_unit_test(test_damaged_records),
+        cmocka_unit_test(test_other_store),
+        cmocka_unit_test(test_orphans),
+        cmocka_unit_test(test_links_never_go_back),
+        cmocka_unit_test(test_links_many_workers),
+        cmocka_unit_test(test_links_two_processes),
+        cmocka_unit_test(test_many_folders),
+        cmocka_unit_test(test_relative_paths),
+        cmocka_unit_test(test_link_after_a_crash),
+        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_any_thread),
+        cmocka_unit_test(test_threads_at_once),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_latency),
+        cmocka_unit_test(test_custom_store),
+        cmocka_unit_test(test_put_file),
+        cmocka_unit_test(test_early),
+        cmocka_unit_test(test_early_switch),
+        cmocka_unit_test(test_early_abandoned),
+        cmocka_unit_test(test_early_fails_first),
+        cmocka_unit_test(test_early_killed),
+        cmocka_unit_test(test_early_otherwise),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,581 @@
+/* bench_net.h: the network's goals of bench.c (G9, G9b, G9c, G9d, G10, G11, G14, G15, small files), part of that program.
+
+   The peer of a client's own speed is tests/servers/sink.c, which answers as S3 does and drops the bytes: a real server on the same two
+   cores would be measured instead. Clients that are programs of their own (aws, rclone) are timed by the sink's log, from the first byte of
+   their first request to the last answer, so that their start does not count. What was uploaded is counted by the sink, byte for byte, on
+   every round; that it is right is the tests' business.
+*/
+#include <curl/curl.h>
+
+typedef struct sink {
+    pid_t pid;
+    int   port;
+    bool  tls;
+    char  log[4200], ca[4200];
+} sink;
+
+static const char *tool_dir(void) { return getenv("CKPT_BENCH_BUILD") != NULL ? getenv("CKPT_BENCH_BUILD") : "."; }
+
+static bool sink_start(sink *k, bool tls, const char *extra, const char *extra_value) {
+    int out[2];
+    char program[4200], line[64];
+    memset(k, 0, sizeof *k);
+    k->tls = tls;
+    snprintf(program, sizeof program, "%s/%s", tool_dir(), tls ? "sink_tls" : "sink");
+    snprintf(k->log, sizeof k->log, "%s/sink.log", dir);
+    snprintf(k->ca, sizeof k->ca, "%s/sink.pem", dir);
+    unlink(k->log);
+    if (access(program, X_OK) != 0 || pipe(out) != 0) return false;
+    k->pid = fork();
+    if (k->pid == 0) {
+        dup2(out[1], 1);
+        close(out[0]);
+        const char *args[12] = { program, "--log", k->log };
+        int n = 3;
+        if (tls) args[n++] = "--tls", args[n++] = k->ca;
+        if (extra != NULL) args[n++] = extra;
+        if (extra_value != NULL) args[n++] = extra_value;
+        execv(program, (char **)(void *)args);
+        _exit(127);
+    }
+    close(out[1]);
+    ssize_t got = read(out[0], line, sizeof line - 1);
+    close(out[0]);
+    if (got <= 0) return false;
+    line[got] = 0;
+    k->port = atoi(line);
+    return k->port > 0;
+}
+
+static void sink_stop(sink *k) {
+    if (k->pid > 0) {
+        kill(k->pid, SIGKILL);
+        waitpid(k->pid, NULL, 0);
+    }
+}
+
+// What the log says of the requests since `from`.
+typedef struct sink_seen { double first, last, complete, last_part, link; unsigned long long bytes; int requests; } sink_seen;
+
+static long sink_mark(const sink *k) {
+    struct stat s;
+    return stat(k->log, &s) == 0 ? (long)s.st_size : 0;
+}
+
+static sink_seen sink_look(const sink *k, long from) {
+    sink_seen seen;
+    char line[8192], method[16], target[4096];
+    memset(&seen, 0, sizeof seen);
+    usleep(50000);                      // the log's last line may be on its way
+    FILE *f = fopen(k->log, "r");
+    if (f == NULL) return seen;
+    fseek(f, from, SEEK_SET);
+    while (fgets(line, sizeof line, f) != NULL) {
+        double a, b;
+        int status;
+        unsigned long long bytes;
+        if (sscanf(line, "%lf %lf %15s %4095s %d %llu", &a, &b, method, target, &status, &bytes) != 6 || status >= 300) continue;
+        bool put = strcmp(method, "PUT") == 0;
+        if (seen.first == 0 && (put || strcmp(method, "POST") == 0 || (strcmp(method, "GET") == 0 && bytes > 4096))) seen.first = a;
+        if (put && strstr(target, "symlink") != NULL) seen.link = a;
+        else if (put && bytes > 4096 && b > seen.last_part) seen.last_part = b;
+        if (strcmp(method, "POST") == 0 && strstr(target, "uploadId") != NULL) seen.complete = b;
+        if (put) seen.bytes += bytes;
+        if (b > seen.last) seen.last = b;
+        seen.requests++;
+    }
+    fclose(f);
+    return seen;
+}
+
+static void sink_check(const sink *k, long from, unsigned long long bytes, const char *who) {
+    sink_seen seen = sink_look(k, from);
+    if (seen.bytes < bytes) {
+        fprintf(stderr, "bench: %s: the sink got %llu bytes of %llu\n", who, seen.bytes, bytes);
+        exit(3);
+    }
+}
+
+//-- peers ----------------------------------------------------------------------------
+
+typedef struct raw_job { const sink *k; const char *path; uint64_t size, part; int threads; bool down; uint64_t next; int failed; } raw_job;
+typedef struct raw_part { int fd; uint64_t at, end; } raw_part;
+
+static size_t raw_read(char *p, size_t a, size_t b, void *user) {
+    raw_part *r = (raw_part *)user;
+    uint64_t left = r->end - r->at;
+    size_t n = a * b < left ? a * b : (size_t)left;
+    ssize_t got = pread(r->fd, p, n, (off_t)r->at);
+    if (got < 0) return CURL_READFUNC_ABORT;
+    r->at += (uint64_t)got;
+    return (size_t)got;
+}
+
+static size_t raw_write(char *p, size_t a, size_t b, void *user) {
+    raw_part *r = (raw_part *)user;
+    ssize_t put = pwrite(r->fd, p, a * b, (off_t)r->at);
+    if (put > 0) r->at += (uint64_t)put;
+    return put < 0 ? 0 : (size_t)put;
+}
+
+// The least that a parallel transfer over libcurl can do: a handle for each worker, kept alive, large buffers, no checks.
+static void raw_main(void *ctx, int worker) {
+    raw_job *j = (raw_job *)ctx;
+    char url[256], range[64];
+    (void)worker;
+    CURL *c = curl_easy_init();
+    struct curl_slist *h = curl_slist_append(NULL, "x-amz-content-sha256: UNSIGNED-PAYLOAD");
+    h = curl_slist_append(h, "x-amz-date: 20260101T000000Z");
+    h = curl_slist_append(h, "Authorization: AWS4-HMAC-SHA256 Credential=A/20260101/us-east-1/s3/aws4_request, "
+                             "SignedHeaders=host;x-amz-content-sha256;x-amz-date, "
+                             "Signature=0123456789012345678901234567890123456789012345678901234567890123");
+    h = curl_slist_append(h, "Expect:");
+    int fd = open(j->path, j->down ? O_RDWR : O_RDONLY);
+    for (;;) {
+        uint64_t i = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED), at = i * j->part;
+        if (at >= j->size || fd < 0) break;
+        raw_part part = { fd, at, at + j->part < j->size ? at + j->part : j->size };
+        curl_easy_reset(c);
+        if (j->down) snprintf(url, sizeof url, "%s://127.0.0.1:%d/bench/big", j->k->tls ? "https" : "http", j->k->port);
+        else snprintf(url, sizeof url, "%s://127.0.0.1:%d/bench/raw%d", j->k->tls ? "https" : "http", j->k->port, (int)i);
+        curl_easy_setopt(c, CURLOPT_URL, url);
+        curl_easy_setopt(c, CURLOPT_HTTPHEADER, h);
+        curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+        curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+        curl_easy_setopt(c, CURLOPT_CAINFO, j->k->ca);
+        curl_easy_setopt(c, CURLOPT_UPLOAD_BUFFERSIZE, 512L * 1024);
+        curl_easy_setopt(c, CURLOPT_BUFFERSIZE, 512L * 1024);
+        if (j->down) {
+            snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)part.at, (unsigned long long)part.end - 1);
+            curl_easy_setopt(c, CURLOPT_RANGE, range);
+            curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, raw_write);
+            curl_easy_setopt(c, CURLOPT_WRITEDATA, &part);
+        } else {
+            curl_easy_setopt(c, CURLOPT_UPLOAD, 1L);
+            curl_easy_setopt(c, CURLOPT_INFILESIZE_LARGE, (curl_off_t)(part.end - part.at));
+            curl_easy_setopt(c, CURLOPT_READFUNCTION, raw_read);
+            curl_easy_setopt(c, CURLOPT_READDATA, &part);
+        }
+        long status = 0;
+        if (curl_easy_perform(c) != CURLE_OK) j->failed = 1;
+        curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+        if (status / 100 != 2) j->failed = 1;
+    }
+    if (fd >= 0) close(fd);
+    curl_slist_free_all(h);
+    curl_easy_cleanup(c);
+}
+
+static double raw_transfer(const sink *k, const char *path, uint64_t size, bool down) {
+    raw_job j = { k, path, size, 64 * MIB, 4, down, 0, 0 };
+    double t = now();
+    ckpt__engine_parallel(4, raw_main, &j);
+    t = now() - t;
+    return j.failed ? NAN : t;
+}
+
+static double peer_boto3(const sink *k, const char *path, bool down) {
+    double t = NAN;
+    char command[16000];
+    snprintf(command, sizeof command,
+             "AWS_ACCESS_KEY_ID=A AWS_SECRET_ACCESS_KEY=B AWS_DEFAULT_REGION=us-east-1 AWS_CA_BUNDLE='%s' /usr/bin/python3 -c \"\n"
+             "import boto3, time\n"
+             "c = boto3.client('s3', endpoint_url='%s://127.0.0.1:%d'%s)\n"
+             "c.put_object(Bucket='bench', Key='warm', Body=b'x')\n"
+             "t = time.perf_counter()\n"
+             "c.%s\n"
+             "print(time.perf_counter() - t)\" 2>/dev/null", k->ca, k->tls ? "https" : "http", k->port,
+             k->tls ? "" : ", config=boto3.session.Config(signature_version='s3v4')",
+             down ? detail("download_file('bench', 'big', '%s')", path) : detail("upload_file('%s', 'bench', 'boto3')", path));
+    FILE *f = popen(command, "r");
+    if (f == NULL) return NAN;
+    if (fscanf(f, "%lf", &t) != 1) t = NAN;
+    pclose(f);
+    return t;
+}
+
+static double peer_program(const sink *k, const char *format, const char *path) {
+    char command[20000], middle[12000];
+    long from = sink_mark(k);
+    snprintf(middle, sizeof middle, format, k->port, path);
+    snprintf(command, sizeof command, "AWS_ACCESS_KEY_ID=A AWS_SECRET_ACCESS_KEY=B AWS_DEFAULT_REGION=us-east-1 AWS_CA_BUNDLE='%s' SSL_CERT_FILE='%s' "
+             "%s >/dev/null 2>&1", k->ca, k->ca, middle);
+    if (k->tls) {                       // rclone and minio-go read SSL_CERT_FILE; AWS_CA_BUNDLE confuses rclone
+        if (strncmp(middle, "rclone", 6) == 0) snprintf(command, sizeof command, "AWS_ACCESS_KEY_ID=A AWS_SECRET_ACCESS_KEY=B AWS_DEFAULT_REGION=us-east-1 "
+                                                        "SSL_CERT_FILE='%s' %s >/dev/null 2>&1", k->ca, middle);
+    }
+    if (system(command) != 0) return NAN;
+    sink_seen seen = sink_look(k, from);
+    return seen.bytes > MIB ? seen.last - seen.first : NAN;
+}
+
+static double peer_minio(const sink *k, const char *path) {
+    char program[4300], command[4400];
+    snprintf(program, sizeof program, "%s/miniogo", tool_dir());
+    if (access(program, X_OK) != 0) return NAN;
+    snprintf(command, sizeof command, "'%s' %s 127.0.0.1:%%d '%%s'", program, k->tls ? "https" : "http");
+    return peer_program(k, command, path);
+}
+
+//-- own ------------------------------------------------------------------------------
+
+static ckpt_store *own_store(const sink *k, const char *signing) {
+    ckpt_store *s;
+    ckpt_store_desc d;
+    char url[128];
+    memset(&d, 0, sizeof d);
+    snprintf(url, sizeof url, "%s://127.0.0.1:%d", k->tls ? "https" : "http", k->port);
+    d.endpoint_url = url;
+    d.region = "us-east-1";
+    d.access_key_id = "A";
+    d.secret_access_key = "B";
+    d.ca_file = k->tls ? k->ca : NULL;
+    d.payload_signing = signing;
+    must(ckpt_store_open(&s, "s3://bench", &d), "opening the sink");
+    return s;
+}
+
+static const char *flat_file(size_t size) {
+    static char path[4200];
+    snprintf(path, sizeof path, "%s/flat", dir);
+    if (access(path, R_OK) == 0) return path;
+    char *p = block(size, true);
+    fill(p, size);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    for (size_t at = 0; at < size; at += 8 * MIB) if (pwrite(fd, p + at, 8 * MIB, (off_t)at) != (ssize_t)(8 * MIB)) die(path);
+    fsync(fd);
+    close(fd);
+    unblock(p, size);
+    return path;
+}
+
+static void goal_9(bool tls) {
+    size_t size = quick ? 256 * MIB : 1024 * MIB;
+    const char *path = flat_file(size), *g = tls ? "G9b" : "G9";
+    samples own = { { 0 }, 0 }, cpu = own, raw = own, minio = own, boto = own, aws = own, rclone = own, sign = own, sha = own;
+    sink k;
+    if (!sink_start(&k, tls, NULL, NULL)) {
+        print_row(g, "uploads", "-", "-", "skipped: no sink (run by tools/bench.sh, with libcurl and OpenSSL)");
+        return;
+    }
+    ckpt_store *s = own_store(&k, tls ? NULL : "unsigned"), *signing = own_store(&k, "signed");
+    for (int r = -1; r < rounds(5); r++) {
+        warm_cache(path);
+        long from = sink_mark(&k);
+        double t = now(), u = cpu_now();
+        must(ckpt_store_put(s, "own", path, true), "uploading");
+        t = now() - t;
+        u = cpu_now() - u;
+        sink_check(&k, from, size, "own");
+        double w = raw_transfer(&k, path, size, false);
+        double m = peer_minio(&k, path);
+        double b = peer_boto3(&k, path, false), a = NAN, c = NAN;
+        if (r < 2) {                    // slow ones: three rounds are enough
+            a = peer_program(&k, tls ? "aws --endpoint-url https://127.0.0.1:%d s3 cp '%s' s3://bench/aws"
+                                     : "aws --endpoint-url http://127.0.0.1:%d s3 cp '%s' s3://bench/aws", path);
+            c = peer_program(&k, tls ? "rclone copyto --s3-provider Other --s3-env-auth --s3-endpoint https://127.0.0.1:%d '%s' :s3:bench/rclone"
+                                     : "rclone copyto --s3-provider Other --s3-env-auth --s3-endpoint http://127.0.0.1:%d '%s' :s3:bench/rclone", path);
+        }
+        if (r < 0) continue;
+        add(&own, t);
+        add(&cpu, u);
+        add(&raw, w);
+        if (!isnan(m)) add(&minio, m);
+        if (!isnan(b)) add(&boto, b);
+        if (!isnan(a)) add(&aws, a);
+        if (!isnan(c)) add(&rclone, c);
+        if (!tls) {
+            t = now();
+            must(ckpt_store_put(signing, "signed", path, true), "uploading signed");
+            add(&sign, now() - t);
+            unsigned char sum[32];
+            char *p = block(size, true);
+            t = now();
+            ckpt__digest_sha256(p, size, sum);
+            add(&sha, (now() - t) / 2);             // on both cores
+            unblock(p, size);
+        }
+    }
+    double o = median(&own), gib = (double)size / (double)GIB;
+    row(g, "upload: rate / raw libcurl loop, 4 connections", detail("%.2f / %.2f s", o, median(&raw)), median(&raw) / o, false, 0.95, "");
+    row(g, "upload: rate / minio-go, 64 MiB, 4 threads", detail("%.2f s", median(&minio)), median(&minio) / o, false, tls ? 0.98 : 1.0, "");
+    row(g, "upload: rate / boto3 default", detail("%.2f s", median(&boto)), median(&boto) / o, false, tls ? 3 : 5, "");
+    row(g, "upload: rate / aws cli", detail("%.2f s", median(&aws)), median(&aws) / o, false, tls ? 4 : 6, "");
+    row(g, "upload: rate / rclone", detail("%.2f s", median(&rclone)), median(&rclone) / o, false, tls ? 6 : 10, "");
+    row("G9c", tls ? "upload over TLS: processor time" : "upload: processor time", "", median(&cpu) / gib, true, tls ? 0.60 : 0.35, " s/GiB");
+    if (!tls) row("G9", "signed payload: time / SHA-256 alone on 2 cores", detail("%.2f / %.2f s", median(&sign), median(&sha)),
+                  median(&sign) / median(&sha), true, 1.1, "");
+    ckpt_store_close(s);
+    ckpt_store_close(signing);
+    sink_stop(&k);
+}
+
+static void goal_9_down(bool tls) {
+    size_t size = quick ? 256 * MIB : 1024 * MIB;
+    const char *g = tls ? "G9b" : "G9";
+    char target[64], raw_target[64], boto_target[64], spec[64];
+    samples own = { { 0 }, 0 }, cpu = own, raw = own, boto = own;
+    sink k;
+    snprintf(spec, sizeof spec, "bench/big=%zu", size);
+    if (access("/dev/shm", W_OK) != 0 || !sink_start(&k, tls, "--object", spec)) {
+        print_row(g, "downloads", "-", "-", "skipped: no sink or no /dev/shm");
+        return;
+    }
+    snprintf(target, sizeof target, "/dev/shm/ckpt-bench-%d-own", (int)getpid());
+    snprintf(raw_target, sizeof raw_target, "/dev/shm/ckpt-bench-%d-raw", (int)getpid());
+    snprintf(boto_target, sizeof boto_target, "/dev/shm/ckpt-bench-%d-boto", (int)getpid());
+    ckpt_store *s = own_store(&k, NULL);
+    for (int r = -1; r < rounds(5); r++) {
+        unlink(target);
+        prewarm(size);
+        double t = now(), u = cpu_now();
+        must(ckpt_store_get(s, "big", target, true), "downloading");
+        t = now() - t;
+        u = cpu_now() - u;
+        struct stat st;
+        if (stat(target, &st) != 0 || (size_t)st.st_size != size) die("the download's size");
+        unlink(target);
+        prewarm(size);
+        int fd = open(raw_target, O_RDWR | O_CREAT | O_TRUNC, 0666);
+        if (fd < 0 || ftruncate(fd, (off_t)size) != 0) die(raw_target);
+        close(fd);
+        double w = raw_transfer(&k, raw_target, size, true);
+        unlink(raw_target);
+        double b = peer_boto3(&k, boto_target, true);
+        unlink(boto_target);
+        if (r < 0) continue;
+        add(&own, t);
+        add(&cpu, u);
+        add(&raw, w);
+        if (!isnan(b)) add(&boto, b);
+    }
+    double o = median(&own), gib = (double)size / (double)GIB;
+    row(g, "download: rate / raw libcurl loop, 4 connections", detail("%.2f / %.2f s", o, median(&raw)), median(&raw) / o, false, 0.95, "");
+    row(g, "download: rate / boto3 default", detail("%.2f s", median(&boto)), median(&boto) / o, false, tls ? 3 : 5, "");
+    row("G9c", tls ? "download over TLS: processor time" : "download: processor time", "", median(&cpu) / gib, true, tls ? 0.60 : 0.35, " s/GiB");
+    ckpt_store_close(s);
+    sink_stop(&k);
+}
+
+// In a child: prints the KiB that an upload adds.
+static int net_peak_child(const char *spec) {
+    sink k;
+    char path[4096];
+    memset(&k, 0, sizeof k);
+    if (sscanf(spec, "%d,%4095s", &k.port, path) != 2) return 2;
+    ckpt_store *s = own_store(&k, "unsigned");
+    long before = reset_peak();
+    must(ckpt_store_put(s, "peak", path, true), "uploading");
+    printf("%ld\n", status_kib("VmHWM:") - before);
+    ckpt_store_close(s);
+    return 0;
+}
+
+static void goal_9d(const char *self) {
+    size_t size = quick ? 256 * MIB : 1024 * MIB;
+    const char *path = flat_file(size);
+    char command[12000];
+    long kib = 0;
+    sink k;
+    if (!sink_start(&k, false, NULL, NULL)) return;
+    snprintf(command, sizeof command, "'%s' --net-peak %d,'%s'", self, k.port, path);
+    FILE *f = popen(command, "r");
+    if (f == NULL || fscanf(f, "%ld", &kib) != 1) die("the child that measures memory");
+    pclose(f);
+    row("G9d", "peak memory of an upload, 4 connections", "", (double)kib / 1024, true, 2 * 4 + 8, " MiB");
+    sink_stop(&k);
+}
+
+// G10, G11, G14: a saver whose folder is an S3 URI.
+static void goal_10(void) {
+    workload w;
+    samples both = { { 0 }, 0 }, local = both, up = both, link = both, start = both, stage = both;
+    sink k;
+    char url[128];
+    if (!sink_start(&k, false, NULL, NULL)) return;
+    make_small(&w);
+    ckpt_store *s = own_store(&k, "unsigned");
+    ckpt_store_desc sd;
+    memset(&sd, 0, sizeof sd);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", k.port);
+    sd.endpoint_url = url;
+    sd.region = "us-east-1";
+    sd.access_key_id = "A";
+    sd.secret_access_key = "B";
+    sd.payload_signing = "unsigned";
+    for (int r = -1; r < rounds(5); r++) {
+        ckpt_uploader *u;
+        ckpt_uploader_desc ud;
+        ckpt_saver *sv;
+        ckpt_saver_desc d;
+        ckpt_timestamp t;
+        memset(&ud, 0, sizeof ud);
+        memset(&d, 0, sizeof d);
+        memset(&t, 0, sizeof t);
+        ud.bucket_uri = "s3://bench";
+        ud.store_desc = &sd;
+        must(ckpt_uploader_open(&u, &ud), "uploader");
+        prewarm(2 * w.bytes);
+        double a = timed_save(&w, in_dir("g10.pt"), NULL);
+        warm_cache(in_dir("g10.pt"));
+        double b = now();
+        must(ckpt_store_put(s, "g9", in_dir("g10.pt"), true), "uploading");
+        b = now() - b;
+        unlink(in_dir("g10.pt"));
+        d.state = &w.st;
+        d.folder = in_dir("g10");
+        d.snapshot = CKPT_SNAPSHOT_COPY;
+        d.overwrite = true;
+        d.uploaders = &u;
+        d.uploaders_count = 1;
+        must(ckpt_saver_open(&sv, &d), "saver");
+        ckpt_next_batch(&t, 1, 1, 0.1);
+        long from = sink_mark(&k);
+        double c = now();
+        must(ckpt_saver_save(sv, &t), "save");
+        must(ckpt_saver_wait(sv, 0), "wait");
+        c = now() - c;
+        sink_seen seen = sink_look(&k, from);
+        must(ckpt_saver_close(sv, 0), "close");
+        // G14, G11: a file that is there already
+        const char *flat = flat_file(quick ? 256 * MIB : 1024 * MIB);
+        from = sink_mark(&k);
+        double p = now();
+        must(ckpt_upload_file(u, "flat", flat, true), "upload_file");
+        double q = now();
+        must(ckpt_uploader_wait(u, 0), "wait");
+        sink_seen one = sink_look(&k, from);
+        must(ckpt_uploader_close(u, 0), "close");
+        (void)shell("rm -rf '%s'", in_dir("g10"));
+        if (r < 0) continue;
+        add(&local, a);
+        add(&up, b);
+        add(&both, c);
+        if (seen.link > 0) add(&link, 1e3 * (seen.link - seen.last_part));
+        add(&start, 1e3 * (one.first - q));
+        add(&stage, 1e3 * (q - p));
+    }
+    double slower = median(&local) > median(&up) ? median(&local) : median(&up);
+    row("G10", "saved durably and uploaded / the slower of the two", detail("%.2f: %.2f, %.2f s", median(&both), median(&local), median(&up)),
+        median(&both) / slower, true, 1.15, "");
+    row("G11", "ckpt_upload_file of 1 GiB: the call (links, no bytes)", "", median(&stage), true, 0.1, " ms");
+    row("G14", "upload_file returned until the first request", "", median(&start), true, 1, " ms");
+    row("G14", "last part confirmed until the .symlink's request", link.n == 0 ? "no link seen" : "", link.n == 0 ? NAN : median(&link), true, 5, " ms");
+    ckpt_store_close(s);
+    unmake(&w);
+    sink_stop(&k);
+}
+
+// Starts tests/servers/NAME in a folder and reads a variable of the env file it leaves.
+static bool server_up(const char *name, const char *where) {
+    return getenv("CKPT_BENCH_SERVERS") != NULL && !isnan(shell("SFTP_OWNER=0 RGW_OWNER=0 sh '%s/%s' up '%s' >/dev/null 2>&1", getenv("CKPT_BENCH_SERVERS"), name, where));
+}
+
+static const char *server_value(const char *where, const char *key) {
+    static char values[8][1024];
+    static int next;
+    char *v = values[next++ % 8], command[5000];
+    v[0] = 0;
+    snprintf(command, sizeof command, ". '%s/env' && printf '%%s' \"$%s\"", where, key);
+    FILE *f = popen(command, "r");
+    if (f == NULL || fgets(v, 1024, f) == NULL) v[0] = 0;
+    if (f != NULL) pclose(f);
+    return v;
+}
+
+static void server_down(const char *name, const char *where) {
+    (void)shell("sh '%s/%s' down '%s' >/dev/null 2>&1", getenv("CKPT_BENCH_SERVERS"), name, where);
+}
+
+static void goal_15(void) {
+    size_t size = quick ? 256 * MIB : 1024 * MIB;
+    const char *path = flat_file(size);
+    char where[64], uri[512];
+    samples own = { { 0 }, 0 }, peer = own, tool = own;
+    snprintf(where, sizeof where, "/dev/shm/ckpt-bench-%d-sftp", (int)getpid());
+    if (!server_up("sftp.sh", where)) {
+        print_row("G15", "SFTP upload", "-", "-", "skipped: no sshd");
+        return;
+    }
+    ckpt_store *s;
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    d.key_filename = server_value(where, "SFTP_KEY");
+    d.known_hosts_filename = server_value(where, "SFTP_KNOWN");
+    const char *port = server_value(where, "SFTP_PORT"), *user = server_value(where, "SFTP_USER"), *data = server_value(where, "SFTP_DATA");
+    snprintf(uri, sizeof uri, "sftp://%s@127.0.0.1:%s//%s", user, port, data + (data[0] == '/'));
+    must(ckpt_store_open(&s, uri, &d), "opening the SFTP server");
+    for (int r = -1; r < rounds(5); r++) {
+        warm_cache(path);
+        double t = now();
+        must(ckpt_store_put(s, "own", path, true), "uploading");
+        t = now() - t;
+        double p = shell("echo \"put '%s' '%s/peer'\" | sftp -q -b - -i '%s' -o UserKnownHostsFile='%s' -P %s %s@127.0.0.1 >/dev/null 2>&1", path, data,
+                         d.key_filename, d.known_hosts_filename, port, user);
+        double c = shell("curl -s -T '%s' --key '%s' --pubkey '%s.pub' --user %s: 'sftp://127.0.0.1:%s/%s/curl' -k 2>/dev/null", path, d.key_filename,
+                         d.key_filename, user, port, data + (data[0] == '/'));
+        if (r < 0) continue;
+        add(&own, t);
+        if (!isnan(p)) add(&peer, p);
+        if (!isnan(c)) add(&tool, c);
+    }
+    row("G15", "SFTP upload: rate / OpenSSH sftp", detail("%.2f / %.2f s", median(&own), median(&peer)), median(&peer) / median(&own), false, 1.0, "");
+    row("G15", "SFTP upload: rate / curl's tool", detail("%.2f s", median(&tool)), median(&tool) / median(&own), false, 2.0, "");
+    ckpt_store_close(s);
+    server_down("sftp.sh", where);
+    (void)shell("rm -rf '%s'", where);
+}
+
+// 1,000 files of 4 KiB to a real S3 server.
+static void goal_small(void) {
+    char where[4200], folder[4200];
+    samples own = { { 0 }, 0 }, aws = own;
+    int count = quick ? 200 : 1000;
+    snprintf(where, sizeof where, "%s/rgw", dir);
+    snprintf(folder, sizeof folder, "%s/small", dir);
+    if (!have("radosgw") || !server_up("rgw.sh", where)) {
+        print_row("small", "4 KiB files to Ceph RGW", "-", "-", "skipped: no radosgw");
+        return;
+    }
+    mkdir(folder, 0777);
+    for (int i = 0; i < count; i++) {
+        char name[4300], bytes[4096];
+        snprintf(name, sizeof name, "%s/f%04d", folder, i);
+        memset(bytes, i, sizeof bytes);
+        int fd = open(name, O_RDWR | O_CREAT, 0666);
+        if (fd < 0 || write(fd, bytes, sizeof bytes) != (ssize_t)sizeof bytes) die(name);
+        close(fd);
+    }
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    d.endpoint_url = server_value(where, "RGW_HTTP");
+    d.access_key_id = server_value(where, "RGW_KEY");
+    d.secret_access_key = server_value(where, "RGW_SECRET");
+    d.region = "us-east-1";
+    (void)shell("AWS_ACCESS_KEY_ID='%s' AWS_SECRET_ACCESS_KEY='%s' AWS_DEFAULT_REGION=us-east-1 aws --endpoint-url %s s3 mb s3://bench >/dev/null 2>&1",
+                d.access_key_id, d.secret_access_key, d.endpoint_url);
+    for (int r = 0; r < rounds(3); r++) {
+        ckpt_uploader *u;
+        ckpt_uploader_desc ud;
+        memset(&ud, 0, sizeof ud);
+        ud.bucket_uri = "s3://bench";
+        ud.store_desc = &d;
+        ud.num_concurrent_uploads = 8;
+        must(ckpt_uploader_open(&u, &ud), "uploader");
+        double t = now();
+        for (int i = 0; i < count; i++) {
+            char name[64], file[4300];
+            snprintf(name, sizeof name, "own%d/f%04d", r, i);
+            snprintf(file, sizeof file, "%s/f%04d", folder, i);
+            must(ckpt_upload_file(u, name, file, true), "upload_file");
+        }
+        must(ckpt_uploader_wait(u, 0), "wait");
+        add(&own, now() - t);
+        must(ckpt_uploader_close(u, 0), "close");
+        add(&aws, shell("AWS_ACCESS_KEY_ID='%s' AWS_SECRET_ACCESS_KEY='%s' AWS_DEFAULT_REGION=us-east-1 aws --endpoint-url %s s3 cp --quiet --recursive "
+                        "'%s' s3://bench/aws%d >/dev/null 2>&1", d.access_key_id, d.secret_access_key, d.endpoint_url, folder, r));
+    }
+    row("small", detail("%d files of 4 KiB to RGW: aws cli / own", count), detail("%.2f / %.2f s", median(&aws), median(&own)), median(&aws) / median(&own), false,
+        5, "");
+    server_down("rgw.sh", where);
+}
