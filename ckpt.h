@@ -6,7 +6,7 @@
        #include "ckpt.h"
 
    and just #include "ckpt.h" wherever else you need it. Link: -lcurl -lcrypto -lpthread.
-   Local files only, which is all that this version does:  -DCKPT_NO_REMOTE  and link -lpthread alone.
+   Without the network:  -DCKPT_NO_REMOTE  and link -lpthread alone (folders, file:// and custom stores still work).
 
    CONTENTS (search for the words)
 
@@ -16,15 +16,18 @@
        WHAT IS PROMISED ....... the order of a save, what a kill can do
        RETENTION .............. which checkpoints stay
        RESUMING ............... what is looked for, what is loaded
+       UPLOADING .............. in the background, through bad networks and dead processes
+       STORES AND CREDENTIALS . file://, s3://, sftp://: addresses, rights, limits
        NAMES .................. templates, tensors, what is reserved
        FILES .................. .pt, .safetensors, .tar, compression, the index
        THREADS, ERRORS, MEMORY
        COMPOSER ............... where we follow it, where we do not
        OPTIONS ................ the macros
        MAP .................... the sections of the implementation
-       >>api.errors hooks time names state file saver folder ... the calls, each with its contract
+       >>api.errors hooks time names state file saver folder store uploader ... the calls, each with its contract
        >>implementation ....... error memory platform text digest time name state plan pickle pt safetensors tar codec
-                                engine file index saver loader resume folder public
+                                engine file index transfer http auth store s3 sftp stores retry send fetch uploader
+                                remote saver loader resume folder public
 
    PLEASE KEEP THE ORDER OF THE SECTIONS. A section calls only the sections in its "uses:" line, all of them earlier in
    the file, and no private function is declared before it is defined: that is the architecture, and the compiler
@@ -76,7 +79,8 @@
        ckpt_saver_*_end and save, due   NONE: until the file is durable. COPY: a copy of the state at memory speed, and the
                                         rest of the save before if that is not written yet. LAZY: well under a millisecond
        ckpt_saver_fence                 until the threads have what they need from the bound memory
-       ckpt_saver_wait, close           until all is durable, linked and rotated, or the time is up
+       ckpt_saver_wait, close           until all is durable, linked, rotated, uploaded and published, or the time is up
+       ckpt_upload_file                 until the file is staged and recorded: a link and two syncs, never the network
        ckpt_save, ckpt_load, ckpt_file_verify, ckpt_saver_resume   as long as the disk takes
 
 
@@ -102,13 +106,16 @@
 
    WHAT IS PROMISED
    ================
-       captured -> written -> durable -> linked -> retired
+       captured -> written -> durable -> linked -> [staged -> uploaded -> published] -> retired
 
    captured   When the call returns (LAZY: when the fence returns) the checkpoint no longer depends on bound memory.
    written    To a hidden name in the same folder, checksummed on the way.
    durable    fsync(file), rename, fsync(folder). Only now does the checkpoint exist.
    linked     The index names it, then `latest` is replaced by renaming a new link over it.
-   retired    Rotation takes a checkpoint from the index, and only then unlinks it, after a newer one is durable.
+   staged     With a store: linked into the staging folder, with a record that survives a crash.
+   uploaded   The store has confirmed the size, and the sums that guarded each request.
+   published  The .symlink object names it: after it is uploaded, and never an older one again.
+   retired    Rotation takes a checkpoint from the index, and only then unlinks it, after a newer one is durable and staged.
 
    At every instant, and after a kill at any instruction: a final name holds a whole file; `latest` names a checkpoint
    that verifies; the newest checkpoint that was reported saved, and not retired, loads. What a killed process leaves
@@ -137,6 +144,63 @@
        l.load_path = "base/latest-rank0.pt"; l.state = &st; l.load_weights_only = true; l.not_strict = true;
        ckpt_load(&l, NULL);                         // the first start takes the base model ...
        ckpt_saver_resume(saver, &t);                // ... a restart takes its own latest instead
+
+
+   UPLOADING
+   =========
+   Give the saver a URI as its folder, or open uploaders of your own for it and for any other file:
+
+       desc.folder = "s3://bucket/{run_name}/checkpoints";     // written to {run_name}/checkpoints here, then uploaded
+
+       ckpt_uploader *up;
+       ckpt_uploader_desc u = {0};
+       u.bucket_uri = "sftp://me@backup//srv/runs";
+       if (ckpt_uploader_open(&up, &u) != CKPT_OK) die(ckpt_last_error());
+       if (ckpt_upload_file(up, "logs/loss.csv", "loss.csv", true) != CKPT_OK) warn(ckpt_last_error());
+       ...
+       if (ckpt_uploader_close(up, 0) != CKPT_OK) die(ckpt_last_error());
+
+   A file that was accepted is on its way for good. It is staged by a hard link (no byte is copied; rotation may delete
+   the original) with a record of what is to be done. When the process dies, the next one with the same staging folder
+   and the same URI goes on: of a file in parts only those that were in flight are sent again. `ckpt pending DIR` lists
+   what waits, `ckpt push DIR` finishes it by hand.
+   A name is in flight once; a newer file for a waiting name takes its place, and the newest goes last. Requests that
+   fail for a passing reason are tried num_attempts times, after 1, 2, 4 ... s and a random part of half a second, or when
+   the server says; when one is told to slow down, all do. A slow upload is never given up, one without a byte moving
+   for stall_timeout_s is. A failed upload never stops training nor the others: the next *_end, check or wait returns
+   it once, close returns the first one ever, and the file stays staged for the next run.
+   The .symlink object (Composer's) is a text with the name of the newest checkpoint. It is replaced after that
+   checkpoint is confirmed, and never goes back. ckpt_load, ckpt_get_file and resume follow it.
+   With COPY and LAZY the parts leave from the snapshot while the file is being written.
+   event_file gets a trace of every request, for ui.perfetto.dev or chrome://tracing.
+
+   Resuming on an empty machine downloads the checkpoint that the .symlink names into the local folder, when it is newer
+   than what is there, verifies and loads it; one that does not verify is reported and the next older one is fetched. If
+   a store cannot be asked, resume fails rather than going on from an older state; resume_offline allows that.
+
+
+   STORES AND CREDENTIALS
+   ======================
+   file:///dir           A folder. Objects are plain files; whole or absent. Parts in progress lie in a hidden folder.
+   s3://bucket/prefix    Amazon S3 and what speaks like it (MinIO, Ceph, R2, B2, CoreWeave, GCS by HMAC keys).
+       endpoint          desc.endpoint_url, S3_ENDPOINT_URL, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile.
+       region            desc.region, AWS_REGION, AWS_DEFAULT_REGION, the profile; the bucket's own is found out.
+       credentials       desc, desc.credentials (a callback), then boto3's chain: environment, assume-role and web
+                         identity, shared files with profiles, credential_process, container, IMDSv2. Renewed before they
+                         expire. SSO logins are not read: use credential_process or `aws configure export-credentials`.
+       integrity         http: signed SHA-256. TLS: CRC-32 that the server compares, else Content-MD5. Sizes and
+                         ETags are compared afterwards. See payload_signing.
+       also              S3_CANNED_ACL, storage_class, server_side_encryption, sse_kms_key_id, addressing_style.
+       clean-up          Parts of uploads that nobody finished cost money: `ckpt gc URI`, or a lifecycle rule for the bucket.
+   sftp://user@host:port/dir   ("//dir" from the root.) COMPOSER_SFTP_KEY_FILE, COMPOSER_SFTP_KNOWN_HOSTS_FILE, the agent, a
+                         password. The host's key must be known. libcurl cannot rename over a file that is there: when an
+                         object is replaced, the old one is moved aside for a moment, and readers of this library that
+                         meet the gap read that one. One connection a file; several files go side by side.
+   your own              ckpt_store_custom: six functions.
+
+   Secrets never reach a log, a sentence, a record or an event file. Redirects are never followed. TLS is always verified; CA
+   files: desc.ca_file, AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR, CURL_CA_BUNDLE. http only where the
+   endpoint says http://.
 
 
    NAMES
@@ -170,15 +234,17 @@
 
    In a checkpoint folder:  .ckpt-index.jsonl   one JSON line per checkpoint; rebuilt from the files when lost, all but the pins
                             .ckpt-lock          held while a saver is open; holds its process id and host
+                            .ckpt-staging/      what waits to be uploaded
                             latest-rank0.pt     a relative symbolic link; where links do not work, a one-line text file
 
 
    THREADS
    =======
    An object belongs to one thread at a time; different objects may be used at the same time. ckpt_saver_request may be
-   called from any thread and from signal handlers. ckpt_last_error is per thread. Each saver has one writer thread;
-   large copies, writes and loads use a few more while they run. They block all signals, and call your code
-   only through the logger, the allocator and state.copy.
+   called from any thread and from signal handlers, ckpt_upload_file from any thread, a store from several at once.
+   ckpt_last_error is per thread. Each saver has one writer thread, an uploader num_concurrent_uploads workers;
+   large copies, writes, loads and transfers use a few more while they run. They block all signals, and call your code
+   only through the logger, the allocator, state.copy and the functions of a custom store.
 
 
    ERRORS
@@ -208,7 +274,10 @@
    - The conflict check understands format specs, escapes and sub-folders.
    - Time strings without a unit or digits ("", "5") are refused; "24h", "90m" and "3600s" are accepted.
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
-   - num_checkpoints_to_keep: 0 keeps all (zero is always the default here) and -1 none; in Composer -1 keeps all and 0 none.
+   - num_checkpoints_to_keep: 0 keeps all (zero is always the default) and -1 none; in Composer -1 keeps all, 0 none.
+   - An upload that fails is reported once and the others go on; what is staged survives the process. Staging copies nothing.
+   - 403 is an error of rights, not "not found". The .symlink object appears after its checkpoint, not before.
+   - The credential probe leaves no object behind. SFTP uploads are whole or absent, and make their folders.
    - Wall-clock times are stored as seconds (float64 tensors), not as datetime.timedelta: weights_only loading works.
      The saver's record of what it keeps lists counters only.
    - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end).
@@ -219,7 +288,7 @@
        CKPT_IMPLEMENTATION        in one file
        CKPT_STATIC                all functions static: several files may each have the implementation
        CKPT_API                   the declarations' prefix, e.g. __attribute__((visibility("default")))
-       CKPT_NO_REMOTE             local files only: the headers of libcurl and OpenSSL are not asked for
+       CKPT_NO_REMOTE             without libcurl and OpenSSL: no s3://, no sftp://
        CKPT_WITH_ZLIB, CKPT_WITH_ZSTD, CKPT_WITH_LZ4, CKPT_WITH_LZMA, CKPT_WITH_BZIP2
                                   compress in-process with that library (-lz -lzstd -llz4 -llzma -lbz2) instead of by tool
        CKPT_ASSERT(x)             for what cannot happen; default assert
@@ -232,8 +301,9 @@
    ===
        your loop --*_end--> saver --plan--> pt, safetensors, tar        what goes where
                               |---image--> engine                       a snapshot in memory
-                              '---write--> file --> codec, engine       aside, synced, renamed
-                                            '--> index, latest          then named
+                              |---write--> file --> codec, engine       aside, synced, renamed
+                              |             '--> index, latest          then named
+                              '---add----> uploader --> send --> store --> http       staged, sent, published
        your start --resume--> loader --open--> file --toc--> pt, ...    what lies where
                                                 '---read--> engine      straight into bound memory, checksums on the way
 
@@ -896,8 +966,12 @@ typedef struct ckpt_store_desc {
     const char  *access_key_id, *secret_access_key, *session_token;    // S3
     const char  *credentials_file, *key_filename, *key_password, *known_hosts_filename, *username, *password, *ca_file;
     const char  *canned_acl, *storage_class, *server_side_encryption, *sse_kms_key_id;
-    // S3: how the bytes are guarded on their way: "auto" (over http by their signed SHA-256; over TLS by a CRC-32 where
-    // the server checks it, else by an MD5), "signed", "unsigned" (a CRC-32 alone, over http too) or "md5".
+    // S3: how the server is made to check the bytes. Such a check must be known before the first byte leaves, so that
+    // a big file is read a second time. "auto": over http "signed"; over TLS a CRC-32 where the server looks at it (reading
+    // and sum cost 0.2 to 0.25 s of processor time a GiB), else "md5". "signed": their SHA-256 (about 0.75 s), which nobody
+    // on the way can forge. "md5": Content-MD5 (about 2 s). "unsigned": no check, and files are read once; over TLS the
+    // bytes are as safe on their way, but not from faults in the server's memory, over http from nothing but TCP's
+    // own sum. With any of them a file whose CRC-32 is known is compared with what was sent, before the object is made.
     const char  *payload_signing;
     // Called again shortly before the credentials that it gave expire, and when the server says they have; on any
     // thread that uses the store, never twice at once.
@@ -1055,7 +1129,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_check(ckpt_uploader *u);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_wait(ckpt_uploader *u, double timeout_s);
 // Waits as ckpt_uploader_wait, then frees the uploader, in any case. Returns the first failure ever, also one that was
 // returned before; else CKPT_TIMEOUT when not all was uploaded: the rest stays in the staging folder for the next
-// uploader (a call of a custom store that is running is waited for). NULL: CKPT_OK. In a forked child: CKPT_ARG, and nothing is freed.
+// uploader (a call of a custom store that is running is waited for). NULL: CKPT_OK. In a forked child: CKPT_ARG, and
+// nothing is freed.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_close(ckpt_uploader *u, double timeout_s);
 // Downloads an object, by its full name in the store (file_path_format_string is not applied, as in Composer), to
 // `destination`: aside, checked, renamed. A name that ends in .symlink, or exists only with .symlink behind it, is
@@ -14329,13 +14404,19 @@ typedef struct ckpt__body {
     uint64_t    offset, size;           // the piece of the whole that this request sends
 } ckpt__body;
 
+// Bytes of a file that are written together, at multiples of this: libcurl hands out 16 KiB at a time, off any boundary.
+enum { CKPT__SINK_GATHER = 256 * 1024 };
+
 // Where received bytes go: into a file at `offset`, or into memory. Never more than `size`.
 typedef struct ckpt__sink {
     void       *memory;                 // NULL: fd
     int         fd;
     const char *path;
     uint64_t    offset, size;
-    uint64_t    got;                    // out: bytes written
+    char       *gather;                 // NULL, or CKPT__SINK_GATHER bytes where those of a file wait until ckpt__sink_flush
+    size_t      gathered;               // bytes that wait there
+    ckpt__os_mutex *turn;               // NULL, or held while the file is written: see ckpt__sink_put
+    uint64_t    got;                    // out: bytes taken, those that wait among them
     bool        sum;                    // compute crc
     uint32_t    crc;                    // out: CRC-32 of what was written
 } ckpt__sink;
@@ -14349,7 +14430,7 @@ typedef struct ckpt__transfer {
     bool                 transient;         // the same request may succeed later
     bool                 throttled;         // the server asks for fewer requests: everyone slows down
     bool                 expired;           // the credentials were renewed; try again at once, once
-    bool                 unsure;            // the request may have been carried out although it failed (lost reply)
+    bool                 unsure;            // the request may have been carried out although it failed (lost reply), or twice
     double               retry_after;       // seconds, at least, before the next attempt
     int                  status;            // of HTTP, 0: none
 } ckpt__transfer;
@@ -14410,18 +14491,58 @@ static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uin
     return ckpt__error_set(CKPT_CORRUPT, "%s has changed: it became shorter while it was sent", b->path);
 }
 
+// Writes the next bytes of a file. Systems let one thread at a time write to a file, and the others burn their time slices
+// spinning until it is done; those that wait for `turn` sleep.
+static ckpt_err ckpt__sink_put(const ckpt__sink *s, const void *p, size_t n) {
+    if (s->turn != NULL) ckpt__os_mutex_lock(s->turn);
+    ckpt_err e = ckpt__os_pwrite(s->fd, p, n, s->offset + s->got - s->gathered, s->path);
+    if (s->turn != NULL) ckpt__os_mutex_unlock(s->turn);
+    return e;
+}
+
+// Writes what waits. After a failure it is forgotten, and got says what is in the file.
+static ckpt_err ckpt__sink_flush(ckpt__sink *s) {
+    if (s->gathered == 0) return CKPT_OK;
+    ckpt_err e = ckpt__sink_put(s, s->gather, s->gathered);
+    if (e != CKPT_OK) s->got -= s->gathered;
+    s->gathered = 0;
+    return e;
+}
+
+// Takes bytes of a file in, and writes as often as they reach a boundary.
+static ckpt_err ckpt__sink_gather(ckpt__sink *s, const char *p, size_t n) {
+    ckpt_err e = CKPT_OK;
+    while (n > 0 && e == CKPT_OK) {
+        size_t room = CKPT__SINK_GATHER - (size_t)((s->offset + s->got) % CKPT__SINK_GATHER), some = n < room ? n : room;
+        bool direct = s->gathered == 0 && n >= room;
+        if (direct) {                           // large pieces of other stores need no copy
+            some += (n - room) / CKPT__SINK_GATHER * CKPT__SINK_GATHER;
+            e = ckpt__sink_put(s, p, some);
+            if (e != CKPT_OK) return e;
+        } else {
+            memcpy(s->gather + s->gathered, p, some);
+            s->gathered += some;
+        }
+        s->got += some;
+        p += some;
+        n -= some;
+        if (some == room) e = ckpt__sink_flush(s);
+    }
+    return e;
+}
+
 // Adds bytes behind those that came before.
 static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
     if (n > s->size - s->got)
         return ckpt__error_set(CKPT_NET, "the server sent more than the %llu bytes that were asked for",
                                (unsigned long long)s->size);
-    ckpt_err e = CKPT_OK;
-    if (n > 0 && s->memory != NULL) memcpy((char *)s->memory + (size_t)(s->offset + s->got), p, n);
-    else if (n > 0) e = ckpt__os_pwrite(s->fd, p, n, s->offset + s->got, s->path);
-    if (e != CKPT_OK) return e;
+    if (n == 0) return CKPT_OK;
     if (s->sum) s->crc = ckpt__digest_crc32(s->crc, p, n);
-    s->got += n;
-    return CKPT_OK;
+    if (s->memory == NULL && s->gather != NULL) return ckpt__sink_gather(s, (const char *)p, n);
+    if (s->memory != NULL) memcpy((char *)s->memory + (size_t)(s->offset + s->got), p, n);
+    ckpt_err e = s->memory == NULL ? ckpt__sink_put(s, p, n) : CKPT_OK;
+    if (e == CKPT_OK) s->got += n;
+    return e;
 }
 
 // Forgets how the last attempt ended.
@@ -14486,7 +14607,7 @@ static ckpt_err ckpt__transfer_digest(const ckpt__body *b, unsigned what, ckpt__
 //------------------------------------------------------------------------------
 // >>http       [L]  one request over libcurl, on connections that are kept alive
 //
-// uses:    error memory platform text transfer
+// uses:    error memory platform text digest transfer
 // threads: any number at once on one ckpt__http: each request takes a handle of its own from the
 //          pool, with its connections. A request and its reply belong to the thread that runs it
 //
@@ -14546,6 +14667,7 @@ typedef struct ckpt__http_job {
     size_t             text_max;            // more is a failure
     double             timeout_s, idle_timeout_s;   // 0: none; of the transfer
     struct ckpt__http_reply *reply;         // of HTTP: headers and status; NULL: none
+    ckpt__transfer_sums *sums;              // the CRC-32 of the body, taken as it is sent; NULL: not wanted
     // out
     CURLcode           code;                // libcurl's verdict
     char               reason[CURL_ERROR_SIZE + 64];    // a sentence without secrets; "" after success
@@ -14557,9 +14679,11 @@ typedef struct ckpt__http_job {
     char               text_of_curl[CURL_ERROR_SIZE];
     ckpt__error_record failure;             // of a callback of ours
     uint64_t           at, last_up, last_down;
+    uint64_t           summed;              // bytes of the body that sums->crc is of; UINT64_MAX: they were not read in order
     int64_t            unsent;
     double             began, moved_at;
     size_t             header_bytes;
+    int                requests;            // that libcurl made of it: it repeats one itself when a kept connection dies
     bool               is_headed;           // the headers came to their end
     bool               is_enough;           // an error's reply was broken off, and what matters of it is there
 } ckpt__http_job;
@@ -14570,6 +14694,7 @@ typedef struct ckpt__http_request {
     const ckpt__body   *body;               // NULL: none; PUT and POST then send Content-Length: 0
     ckpt__sink         *sink;               // the body of a 200 or 206; NULL: reply->body, as that of any other status
     size_t              reply_max;          // of reply->body; 0: 64 KiB
+    ckpt__transfer_sums *sums;              // out: the CRC-32 of the body as it was sent; NULL: not wanted
     double              timeout_s, connect_timeout_s;   // 0: none; 0: 10 s
     double              idle_timeout_s;     // instead of transfer->stall_timeout_s when > 0
     bool                no_proxy;
@@ -14765,6 +14890,15 @@ static size_t ckpt__http_stop(ckpt__http_job *job, size_t how) {
     return how;
 }
 
+// The sum of what libcurl just got is taken while the bytes are in the processor's cache. A request that it repeats begins anew.
+static void ckpt__http_sum(ckpt__http_job *job, const void *p, size_t n) {
+    if (job->sums == NULL) return;
+    if (job->at == 0) { job->summed = 0; job->sums->crc = 0; }
+    if (job->at != job->summed) { job->summed = UINT64_MAX; return; }
+    job->sums->crc = ckpt__digest_crc32(job->sums->crc, p, n);
+    job->summed += n;
+}
+
 static size_t ckpt__http_on_read(char *dst, size_t size, size_t count, void *user) {
     ckpt__http_job *job = (ckpt__http_job *)user;
     if (job->body == NULL) return 0;
@@ -14772,6 +14906,7 @@ static size_t ckpt__http_on_read(char *dst, size_t size, size_t count, void *use
     size_t n = size * count < left ? size * count : (size_t)left;
     ckpt_err e = ckpt__body_read(job->body, dst, n, job->at);
     if (e != CKPT_OK) return ckpt__http_stop(job, CURL_READFUNC_ABORT);
+    ckpt__http_sum(job, dst, n);
     job->at += n;
     job->moved_at = ckpt__os_now();         // a source that made us wait is no stalled network
     return n;
@@ -14922,8 +15057,20 @@ static void ckpt__http_set_protocol(CURL *easy, const char *url) {
 #endif
 }
 
+#if LIBCURL_VERSION_NUM >= 0x075000
+static int ckpt__http_on_request(void *user, char *to, char *from, int to_port, int from_port) {
+    (void)to; (void)from; (void)to_port; (void)from_port;
+    ((ckpt__http_job *)user)->requests++;
+    return CURL_PREREQFUNC_OK;
+}
+#endif
+
 static void ckpt__http_set_callbacks(ckpt__http_job *job) {
     CURL *easy = job->easy;
+#if LIBCURL_VERSION_NUM >= 0x075000
+    (void)curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, ckpt__http_on_request);
+    (void)curl_easy_setopt(easy, CURLOPT_PREREQDATA, job);
+#endif
     (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, ckpt__http_on_read);
     (void)curl_easy_setopt(easy, CURLOPT_READDATA, job);
     (void)curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, ckpt__http_on_seek);
@@ -15119,7 +15266,8 @@ static ckpt_err ckpt__http_perform(ckpt__http_job *job) {
     ckpt__os_pipe_guard guard;
     job->failure.code = CKPT_OK;
     job->text_of_curl[0] = job->reason[0] = 0;
-    job->at = job->last_up = job->last_down = job->uploaded = 0;
+    job->at = job->last_up = job->last_down = job->uploaded = job->summed = 0;
+    if (job->sums != NULL) memset(job->sums, 0, sizeof *job->sums);
     job->unsent = 0;
     job->header_bytes = 0;
     job->is_enough = job->is_headed = job->sent = false;
@@ -15242,8 +15390,9 @@ static ckpt_err ckpt__http_finish(const ckpt__http_request *q, ckpt__http_reply 
     if (e == CKPT_OK && r->status == 0)
         e = ckpt__transfer_again(q->transfer, ckpt__error_set(CKPT_NET, "%s answers with no status", job->host));
     q->transfer->status = r->status;
+    if (job->sums != NULL && job->body != NULL && job->summed == job->body->size) job->sums->has = (unsigned)CKPT__SUM_CRC32;
     bool reads = ckpt__http_is(q->method, "GET") || ckpt__http_is(q->method, "HEAD");
-    if (e != CKPT_OK && job->sent && !reads) q->transfer->unsure = true;
+    if (!reads && (job->requests > 1 || (e != CKPT_OK && job->sent))) q->transfer->unsure = true;
     return e;
 }
 
@@ -15266,6 +15415,7 @@ static ckpt_err ckpt__http_run(ckpt__http *h, const ckpt__http_request *q, ckpt_
         job.timeout_s = q->timeout_s;
         job.idle_timeout_s = q->idle_timeout_s;
         job.reply = r;
+        job.sums = q->sums;
         e = ckpt__http_perform(&job);
         e = ckpt__http_finish(q, r, &job, e);
         ckpt__http_log(h, q, r, &job, e);
@@ -18108,7 +18258,8 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
 // How the bytes are guarded on their way: over http the signature covers their SHA-256. Over TLS they are not
 // signed; the server gets their CRC-32, which counts only when its reply echoes it (older stores ignore the
 // header), else their MD5, else they are signed after all. No aws-chunked bodies and no trailers: R2, B2 and
-// older MinIO and Ceph refuse them.
+// older MinIO and Ceph refuse them. A sum in a header needs a pass over the bytes before they are sent; where the caller wants no
+// guard there is none, and their CRC-32 is taken while they go, for the comparison with the whole (>>send).
 //------------------------------------------------------------------------------
 
 #ifndef CKPT_NO_REMOTE
@@ -18122,8 +18273,8 @@ enum {
 
 static const char *const ckpt__s3_empty_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-// How the server is made to check what it receives, the cheapest first.
-typedef enum ckpt__s3_guard { CKPT__S3_CRC, CKPT__S3_MD5, CKPT__S3_SIGNED } ckpt__s3_guard;
+// How the server is made to check what it receives, the cheapest first; not at all only when the caller says so.
+typedef enum ckpt__s3_guard { CKPT__S3_CRC, CKPT__S3_MD5, CKPT__S3_SIGNED, CKPT__S3_NONE } ckpt__s3_guard;
 
 // What is known of services by the end of their host names (their documentation, 2026).
 typedef struct ckpt__s3_service {
@@ -18177,6 +18328,7 @@ typedef struct ckpt__s3_call {
     ckpt__fields         query, headers;
     const ckpt__body    *body;
     const char          *hash;          // of the body, as it is signed; NULL: there is none
+    ckpt__transfer_sums *sums;          // of the body, taken as it is sent; NULL: not wanted
     ckpt__sink          *sink;
     size_t               reply_max;
     double               idle_timeout_s;
@@ -18329,6 +18481,7 @@ static ckpt_err ckpt__s3_send(ckpt__s3_call *c) {
         q.sink = c->sink;
         q.reply_max = c->reply_max;
         q.idle_timeout_s = c->idle_timeout_s;
+        q.sums = c->sums;
         q.no_redact = true;
         q.transfer = c->t;
         e = ckpt__http_run(&s->http, &q, &c->reply);
@@ -18370,6 +18523,13 @@ static void ckpt__s3_field(ckpt__s3_call *c, char *out, size_t cap, const char *
     ckpt__buf_free(&text);
 }
 
+// Is a secret, or the beginning of one that was cut off, in a text?
+static bool ckpt__s3_shows(const char *text, const char *secret) {
+    char head[17];
+    (void)snprintf(head, sizeof head, "%.16s", secret);
+    return head[0] != 0 && strstr(text, head) != NULL;
+}
+
 // Reads the code and the message of an error. Only these are kept: some servers send the signed request back.
 static void ckpt__s3_read_error(ckpt__s3_call *c) {
     c->code[0] = c->message[0] = c->expected[0] = 0;
@@ -18384,8 +18544,8 @@ static void ckpt__s3_read_error(ckpt__s3_call *c) {
     const char *region = ckpt__fields_get(&c->reply.headers, "x-amz-bucket-region");
     if (region != NULL) ckpt__s3_clean(c->expected, sizeof c->expected, region, strlen(region));
     if (!ckpt__s3_is_region(c->expected)) c->expected[0] = 0;
-    bool secret = c->used.secret_access_key[0] != 0 && strstr(c->message, c->used.secret_access_key) != NULL;
-    if (secret || (c->used.session_token[0] != 0 && strstr(c->message, c->used.session_token) != NULL)) c->message[0] = 0;
+    if (ckpt__s3_shows(c->message, c->used.secret_access_key) || ckpt__s3_shows(c->message, c->used.session_token) ||
+        strstr(c->message, "Signature=") != NULL) c->message[0] = 0;
 }
 
 static bool ckpt__s3_is(const ckpt__s3_call *c, const char *code) {
@@ -18765,9 +18925,16 @@ static bool ckpt__s3_weaken(ckpt_store *store, ckpt__s3_guard from, const char *
 
 // The sums of a body and the headers that make the server compare them. hash has room for 65 characters; *guard may become
 // a stronger one when the system has no MD5.
-static ckpt_err ckpt__s3_guard_body(ckpt__s3_call *c, ckpt__s3_guard *guard, bool with_md5, ckpt__transfer_sums *sums,
-                                    char *hash) {
+static ckpt_err ckpt__s3_guard_body(ckpt__s3_call *c, ckpt__s3_guard *guard, bool with_crc, bool with_md5,
+                                    ckpt__transfer_sums *sums, char *hash) {
     unsigned what = CKPT__SUM_CRC32;
+    (void)snprintf(hash, 65, "UNSIGNED-PAYLOAD");
+    c->hash = hash;
+    if (*guard == CKPT__S3_NONE && !with_crc && !with_md5) {    // nothing has to be known before: the bytes are read once
+        memset(sums, 0, sizeof *sums);
+        c->sums = sums;
+        return CKPT_OK;
+    }
     if (*guard == CKPT__S3_MD5 || with_md5) what |= (unsigned)CKPT__SUM_MD5;
     if (*guard == CKPT__S3_SIGNED) what |= (unsigned)CKPT__SUM_SHA256;
     ckpt_err e = ckpt__transfer_digest(c->body, what, sums);
@@ -18781,18 +18948,16 @@ static ckpt_err ckpt__s3_guard_body(ckpt__s3_call *c, ckpt__s3_guard *guard, boo
     if (e != CKPT_OK) return e;
     ckpt__buf text;
     ckpt__buf_init(&text, &c->store->allocator);
-    (void)snprintf(hash, 65, "UNSIGNED-PAYLOAD");
     if (*guard == CKPT__S3_CRC) {
         ckpt__s3_add_base64_crc(&text, sums->crc);
         ckpt__fields_add(&c->headers, "x-amz-checksum-crc32", ckpt__buf_cstr(&text));
     } else if (*guard == CKPT__S3_MD5) {
         ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
         ckpt__fields_add(&c->headers, "content-md5", ckpt__buf_cstr(&text));
-    } else {
+    } else if (*guard == CKPT__S3_SIGNED) {
         ckpt__txt_add_hex(&text, sums->sha256, sizeof sums->sha256);
         (void)snprintf(hash, 65, "%s", ckpt__buf_cstr(&text));
     }
-    c->hash = hash;
     e = text.err;
     ckpt__buf_free(&text);
     return e;
@@ -18892,11 +19057,11 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     ckpt__s3_guard guard = ckpt__s3_guard_now(c.s);
     c.body = p->body;
     now->again = now->proven = false;
-    ckpt_err e = ckpt__s3_add_object(&c, p->mark, p->has_crc, p->crc);
-    if (e == CKPT_OK) e = ckpt__s3_guard_body(&c, &guard, p->body->size <= CKPT__S3_SMALL, &sums, hash);
+    ckpt_err e = ckpt__s3_guard_body(&c, &guard, p->has_crc, p->body->size <= CKPT__S3_SMALL, &sums, hash);
     if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
         e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
                             (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__s3_add_object(&c, p->mark, true, sums.crc);
     if (e != CKPT_OK) { ckpt__s3_call_free(&c); return e; }
     bool condition = !p->overwrite && !now->created && ckpt__s3_add_condition(&c);
     e = ckpt__s3_run(&c);
@@ -19004,7 +19169,7 @@ static ckpt_err ckpt__s3_part_once(ckpt_store *store, const ckpt__store_multi *m
     (void)snprintf(number, sizeof number, "%d", part->number);
     ckpt__fields_add(&c.query, "partNumber", number);
     c.body = body;
-    if (e == CKPT_OK) e = ckpt__s3_guard_body(&c, &guard, false, &sums, hash);
+    if (e == CKPT_OK) e = ckpt__s3_guard_body(&c, &guard, false, false, &sums, hash);
     if (e == CKPT_OK) {
         e = ckpt__s3_run(&c);
         if (e == CKPT_OK && guard == CKPT__S3_CRC && !declared && !ckpt__s3_is_echoed(&c, &sums))
@@ -19017,7 +19182,7 @@ static ckpt_err ckpt__s3_part_once(ckpt_store *store, const ckpt__store_multi *m
         e = ckpt__s3_again(m->t, CKPT_NET, "the server took it and gave no ETag");
     if (e == CKPT_OK) {
         part->size = body->size;
-        part->has_crc = true;
+        part->has_crc = (sums.has & (unsigned)CKPT__SUM_CRC32) != 0;
         part->crc = sums.crc;
     }
     ckpt__s3_call_free(&c);
@@ -19676,7 +19841,7 @@ static ckpt_err ckpt__s3_choose_guard(ckpt__s3 *s, const ckpt_store_desc *d, con
         return CKPT_OK;
     }
     if (strcmp(how, "signed") == 0) s->guard = CKPT__S3_SIGNED;
-    else if (strcmp(how, "unsigned") == 0) s->guard = CKPT__S3_CRC;
+    else if (strcmp(how, "unsigned") == 0) s->guard = CKPT__S3_NONE;
     else if (strcmp(how, "md5") == 0) s->guard = CKPT__S3_MD5;
     else return ckpt__error_set(CKPT_ARG, "the payload signing '%.40s' is none of auto, signed, unsigned and md5", how);
     return CKPT_OK;
@@ -21527,15 +21692,19 @@ static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
                            backend);
 }
 
-// The text of a URI for a sentence: a password in it is left out.
+// The text of a URI for a sentence: a password in it is left out, and the query of a web address, which may be signed.
 static void ckpt__stores_shown(char *out, size_t cap, const char *text, const ckpt__uri *u) {
     const char *at = NULL, *colon = NULL;
     for (size_t i = 0; i < u->authority.n; i++) {
         if (u->authority.p[i] == '@') at = u->authority.p + i;
         if (u->authority.p[i] == ':' && at == NULL && colon == NULL) colon = u->authority.p + i;
     }
-    if (at == NULL || colon == NULL) (void)snprintf(out, cap, "%s", text);
-    else (void)snprintf(out, cap, "%.*s***%s", (int)(colon + 1 - text < 512 ? colon + 1 - text : 512), text, at);
+    bool web = strcmp(u->backend, "http") == 0 || strcmp(u->backend, "https") == 0;
+    int n = web ? (int)strcspn(text, "?") : (int)strlen(text);
+    const char *end = text + n;
+    if (at == NULL || colon == NULL || at > end) (void)snprintf(out, cap, "%.*s", n, text);
+    else (void)snprintf(out, cap, "%.*s***%.*s", (int)(colon + 1 - text < 512 ? colon + 1 - text : 512), text,
+                        (int)(end - at), at);
 }
 
 static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt_store_desc *d) {
@@ -21620,7 +21789,7 @@ static double ckpt__retry_max(double a, double b) {
 
 // What a server says to one worker holds for all. The first reply that asks for fewer requests closes the gate and begins
 // a round; replies to requests that were under way already tell nothing new. After the wait one request goes alone; when it
-// goes well, or has been under way for long, two follow, then four, until any number may. So a storm costs one request per back-off,
+// goes well, or has been under way for long, two follow, then four, until any number may. A storm costs one request a back-off,
 // whatever the number of workers.
 typedef struct ckpt__gate {
     ckpt__os_mutex lock;
@@ -21795,7 +21964,8 @@ static void ckpt__events_span(ckpt__events *ev, const char *what, const char *na
     ckpt__error_take(&kept);
     ckpt__buf_init(&line, &ev->allocator);
     ckpt__os_mutex_lock(&ev->lock);
-    ckpt__buf_fmt(&line, "{\"ph\":\"X\",\"cat\":\"ckpt\",\"pid\":%d,\"tid\":%d,\"ts\":%.0f,\"dur\":%.0f,\"name\":", ckpt__os_pid(),
+    ckpt__buf_fmt(&line, "{\"ph\":\"X\",\"cat\":\"ckpt\",\"pid\":%d,\"tid\":%d,\"ts\":%.0f,\"dur\":%.0f,\"name\":",
+                  ckpt__os_pid(),
                   ckpt__events_thread(ev), (begin + ev->shift) * 1e6, ckpt__retry_max(end - begin, 0.0) * 1e6);
     ckpt__json_add_text(&line, what, strlen(what));
     ckpt__buf_text(&line, ",\"args\":{\"object\":");
@@ -22004,7 +22174,7 @@ typedef struct ckpt__send {
     uint64_t             part_size;     // 0: chosen
     const ckpt__retry   *retry;
     ckpt__send_record   *record;        // NULL: nothing to resume, nothing to remember. In: what an earlier process left
-    ckpt_err           (*remember)(const ckpt__send_record *r, void *user);     // the record has changed. Its failure only costs the resume
+    ckpt_err           (*remember)(const ckpt__send_record *r, void *user);     // the record changed; may fail
     ckpt_err           (*ready)(void *user);        // waits until the object may come into being; its failure ends the upload
     void                *user;
     ckpt__meter         *meter;
@@ -22256,12 +22426,76 @@ static void ckpt__send_work(void *ctx, int worker) {
 
 //-- begin, or go on with what an earlier process began -------------------------------
 
+// Open uploads of one object.
+typedef struct ckpt__send_strays {
+    const char *name;
+    ckpt__buf   list;                   // of each: when it began, and its id with the NUL
+} ckpt__send_strays;
+
+static ckpt_err ckpt__send_stray(const char *name, const char *upload_id, double started, void *user) {
+    ckpt__send_strays *l = (ckpt__send_strays *)user;
+    if (strcmp(name, l->name) != 0) return CKPT_OK;
+    ckpt__buf_add(&l->list, &started, sizeof started);
+    ckpt__buf_add(&l->list, upload_id, strlen(upload_id) + 1);
+    return l->list.err;
+}
+
+// Is it the upload that the record holds? A store may add words behind its id there.
+static bool ckpt__send_is_own(const ckpt__send_record *r, const char *upload_id) {
+    size_t n = strlen(upload_id);
+    return n <= r->upload_id.len && memcmp(r->upload_id.data, upload_id, n) == 0 &&
+           (n == r->upload_id.len || r->upload_id.data[n] == ' ' || r->upload_id.data[n] == 0);
+}
+
+// Gives an upload up that is not the record's.
+static void ckpt__send_give_up(ckpt__send_job *j, const char *upload_id) {
+    ckpt__store_multi m;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__send_multi(j, &m, &l.t);
+    m.upload_id = upload_id;
+    ckpt__retry_begin(&l, &j->retry, "abort", j->s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_abort(j->s->store, &m);
+}
+
+// A request to begin whose reply was lost may have begun an upload that nobody knows of. Gives up those of this object that
+// began, by the store's own clock, in the seconds in which this one was asked for.
+static void ckpt__send_sweep(ckpt__send_job *j, double seconds) {
+    ckpt__send_strays strays;
+    ckpt__store_multi m;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    double own = 0.0, began;
+    if (j->s->store->table->uploads == NULL || j->s->store->table->abort == NULL) return;
+    strays.name = j->s->name;
+    ckpt__buf_init(&strays.list, &j->s->store->allocator);
+    ckpt__send_multi(j, &m, &l.t);
+    ckpt__retry_begin(&l, &j->retry, "uploads", j->s->name);
+    while (ckpt__retry_next(&l, &e)) {
+        strays.list.len = 0;
+        e = ckpt__store_run_uploads(j->s->store, j->s->name, ckpt__send_stray, &strays, &l.t);
+    }
+    for (int pass = 0; pass < 2 && e == CKPT_OK; pass++) {
+        for (const char *at = strays.list.data; at != NULL && at < strays.list.data + strays.list.len; ) {
+            memcpy(&began, at, sizeof began);
+            const char *id = at + sizeof began;
+            at = id + strlen(id) + 1;
+            bool is_own = ckpt__send_is_own(j->record, id);
+            if (is_own) own = began;
+            else if (pass == 1 && own > 0.0 && began <= own && began >= own - seconds - 1.0) ckpt__send_give_up(j, id);
+        }
+    }
+    ckpt__buf_free(&strays.list);
+}
+
 static ckpt_err ckpt__send_begin(ckpt__send_job *j) {
     ckpt__send *s = j->s;
     ckpt__send_record *r = j->record;
     ckpt__store_multi m;
     ckpt__retry_loop l;
     ckpt_err e = CKPT_OK;
+    bool lost = false;
+    double began = ckpt__os_now();
     ckpt__send_record_clear(r);
     ckpt__send_multi(j, &m, &l.t);
     ckpt__retry_begin(&l, &j->retry, "begin", s->name);
@@ -22270,6 +22504,7 @@ static ckpt_err ckpt__send_begin(ckpt__send_job *j) {
         e = ckpt__store_run_begin(s->store, &m, &r->upload_id);
         (void)ckpt__buf_cstr(&r->upload_id);
         if (e == CKPT_OK) e = r->upload_id.err;
+        lost = lost || l.t.unsure || (e != CKPT_OK && !l.t.throttled);
     }
     if (e != CKPT_OK) {
         ckpt__send_record_clear(r);
@@ -22279,6 +22514,7 @@ static ckpt_err ckpt__send_begin(ckpt__send_job *j) {
     }
     r->part_size = j->part_size;
     ckpt__send_remember(j);
+    if (lost) ckpt__send_sweep(j, ckpt__os_now() - began);
     return CKPT_OK;
 }
 
@@ -22346,7 +22582,8 @@ static ckpt_err ckpt__send_check_sums(const ckpt__send_job *j) {
     }
     if (crc == j->s->crc) return CKPT_OK;
     return ckpt__error_set(CKPT_CORRUPT, "%s has changed while it was being sent: its checksum is %08lx and was %08lx",
-                           j->s->body.path != NULL ? j->s->body.path : "the source", (unsigned long)crc, (unsigned long)j->s->crc);
+                           j->s->body.path != NULL ? j->s->body.path : "the source", (unsigned long)crc,
+                           (unsigned long)j->s->crc);
 }
 
 static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
@@ -22399,7 +22636,8 @@ static void ckpt__send_clean(ckpt__send_job *j) {
     r.num_attempts = 2;
     r.stall_timeout_s = 10.0;
     if (ckpt__send_abort(s->store, s->name, j->record, &r) == CKPT_OK) ckpt__send_remember(j);
-    else ckpt__error_log(r.logger, CKPT_LOG_WARN, "parts of %s stay in the store until 'ckpt gc': %s", s->name, ckpt__error_last.text);
+    else ckpt__error_log(r.logger, CKPT_LOG_WARN, "parts of %s stay in the store until 'ckpt gc': %s", s->name,
+                         ckpt__error_last.text);
     ckpt__error_last = kept;
 }
 
@@ -22444,8 +22682,10 @@ static ckpt_err ckpt__send_in_parts(ckpt__send_job *j) {
         ckpt__os_flag_set(&j->stop, 0);
         bool ended = j->resumed && j->s->mark != NULL && ckpt__send_look(j, &done) == CKPT_OK && done;
         if (!ended) {
-            ckpt__error_log(j->retry.logger, CKPT_LOG_INFO, "the upload of %s is unknown to the store; it begins anew", j->s->name);
+            ckpt__error_log(j->retry.logger, CKPT_LOG_INFO, "the upload of %s is unknown to the store; it begins anew",
+                            j->s->name);
             j->resumed = false;
+            (void)ckpt__send_abort(j->s->store, j->s->name, j->record, &j->retry);     // it may only have lost a part
             e = ckpt__send_parts(j);
         }
     }
@@ -22526,7 +22766,7 @@ typedef struct ckpt__fetch {
     int                     num_concurrent_parts;   // 0: 4
     const ckpt__retry      *retry;
     ckpt__meter            *meter;
-    const ckpt_on_progress *progress;               // called on this thread a few times a second; the caller adds the finished one
+    const ckpt_on_progress *progress;               // on this thread, a few times a second; the caller adds the finished one
     const ckpt__store_stat *known;                  // what a stat said just before; NULL: asks
     uint64_t                size;                   // out
 } ckpt__fetch;
@@ -22537,6 +22777,7 @@ typedef struct ckpt__fetch_job {
     ckpt__retry         retry;          // the caller's, with stop
     ckpt__os_flag       stop;
     ckpt__os_mutex      lock;
+    ckpt__os_mutex      writing;        // held by the worker that writes to the file
     ckpt__os_cond       ended;          // a worker has no more to do
     ckpt__store_stat    info;
     ckpt__file_new     *file;
@@ -22591,8 +22832,11 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
         e = ckpt__store_run_get(r->store, r->name, r->etag[0] != 0 ? r->etag : NULL, r->at + got, &s, &l.t);
         if (e == CKPT_OK && s.got != s.size) {
             l.t.transient = true;
-            e = ckpt__error_set(CKPT_NET, "the store sent %llu of %llu bytes", (unsigned long long)s.got, (unsigned long long)s.size);
+            e = ckpt__error_set(CKPT_NET, "the store sent %llu of %llu bytes", (unsigned long long)s.got,
+                                (unsigned long long)s.size);
         }
+        ckpt_err written = ckpt__sink_flush(&s);
+        if (written != CKPT_OK) { l.t.transient = false; e = written; }
         r->crc = ckpt__digest_crc32_join(r->crc, s.crc, s.got);
         got += s.got;
         if (r->meter != NULL) ckpt__meter_land(r->meter, r->lane, s.got);
@@ -22627,6 +22871,7 @@ static void ckpt__fetch_fail(ckpt__fetch_job *j, ckpt_err e, bool replaced) {
 }
 
 static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker) {
+    const ckpt_allocator *a = &j->f->store->allocator;
     ckpt__fetch_range r;
     memset(&r, 0, sizeof r);
     r.store = j->f->store;
@@ -22638,10 +22883,13 @@ static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker) {
     r.sink.offset = r.at;
     r.sink.size = ckpt__engine_min(j->piece, j->info.size - r.at);
     r.sink.sum = true;
+    r.sink.turn = &j->writing;
+    r.sink.gather = (char *)ckpt__mem_resize(a, NULL, 0, CKPT__SINK_GATHER);
     r.retry = &j->retry;
     r.meter = j->meter;
     r.lane = worker;
-    ckpt_err e = ckpt__fetch_get(&r);
+    ckpt_err e = r.sink.gather != NULL ? ckpt__fetch_get(&r) : CKPT_NOMEM;
+    ckpt__mem_free(a, r.sink.gather, CKPT__SINK_GATHER);
     j->sums[index] = r.crc;
     ckpt__os_write_back(r.sink.fd, r.sink.offset, r.sink.size);
     if (e != CKPT_OK) ckpt__fetch_fail(j, e, r.replaced);
@@ -22815,7 +23063,11 @@ static ckpt_err ckpt__fetch_object(ckpt__fetch *f) {
     j.retry.stop = &j.stop;
     ckpt_err e = ckpt__os_mutex_init(&j.lock);
     if (e != CKPT_OK) return e;
-    e = ckpt__os_cond_init(&j.ended);
+    e = ckpt__os_mutex_init(&j.writing);
+    if (e == CKPT_OK) {
+        e = ckpt__os_cond_init(&j.ended);
+        if (e != CKPT_OK) ckpt__os_mutex_free(&j.writing);
+    }
     if (e == CKPT_OK) {
         for (int round = 1; round <= CKPT__FETCH_RESTARTS; round++) {
             j.replaced = false;
@@ -22826,6 +23078,7 @@ static ckpt_err ckpt__fetch_object(ckpt__fetch *f) {
             ckpt__error_log(j.retry.logger, CKPT_LOG_WARN, "%s: %s; fetching it again", f->name, ckpt__error_last.text);
         }
         ckpt__os_cond_free(&j.ended);
+        ckpt__os_mutex_free(&j.writing);
     }
     ckpt__os_mutex_free(&j.lock);
     ckpt__events_span(j.retry.events, "download", f->name, j.began, ckpt__os_now(), j.info.size, e);
@@ -22840,7 +23093,8 @@ static ckpt_err ckpt__fetch_run(ckpt__fetch *f) {
 //-- small objects ------------------------------------------------------------------
 
 // By a store without ranges: through a file in the folder for temporary files.
-static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max, const ckpt__retry *retry) {
+static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max,
+                                         const ckpt__retry *retry) {
     const char *dir = ckpt__os_env("TMPDIR");
     ckpt__buf near, path;
     ckpt__retry_loop l;
@@ -22897,14 +23151,6 @@ static ckpt_err ckpt__fetch_small(ckpt_store *store, const char *name, const ckp
     }
     (void)ckpt__buf_cstr(out);
     return e != CKPT_OK ? e : out->err;
-}
-
-// Adds the whole of a small object to `out`, and a NUL behind it.
-static ckpt_err ckpt__fetch_text(ckpt_store *store, const char *name, ckpt__buf *out, size_t max, const ckpt__retry *retry) {
-    ckpt__store_stat info;
-    ckpt_err e = ckpt__fetch_stat(store, name, &info, retry);
-    if (e == CKPT_OK) e = ckpt__fetch_small(store, name, &info, out, max, retry);
-    return ckpt__error_prefix(e, "cannot read %s in %s", name, store->uri);
 }
 
 //-- links --------------------------------------------------------------------------
@@ -22979,11 +23225,6 @@ static ckpt_err ckpt__fetch_resolve(ckpt_store *store, const char *name, ckpt__b
         e = ckpt__fetch_hop(store, target, info, retry);
     }
     return e;
-}
-
-static ckpt_err ckpt__fetch_follow(ckpt_store *store, const char *name, ckpt__buf *target, const ckpt__retry *retry) {
-    ckpt__store_stat info;
-    return ckpt__error_prefix(ckpt__fetch_resolve(store, name, target, &info, retry), "cannot find %s in %s", name, store->uri);
 }
 
 // ckpt__fetch_run behind ckpt__fetch_follow, with the fewest requests.
@@ -24590,6 +24831,8 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     ckpt_err e = ckpt__uploader_link_read(u, l, it->link_name);
     if (e != CKPT_OK) return e;
     const uint64_t *a = l->order, *b = it->link_order;
+    // What a process left that was killed while it put this link; below the lock no other of this folder is about to.
+    if (it->adopted && u->store->table->begin == NULL) ckpt__uploader_sweep(u, it->link_name);
     if (l->known && (a[0] > b[0] || (a[0] == b[0] && a[1] > b[1]))) return CKPT_OK;
     e = ckpt__uploader_link_write(u, l, it);
     if (e != CKPT_OK) return e;
@@ -25155,6 +25398,29 @@ static void ckpt__uploader_stats(const ckpt_uploader *cu, ckpt_transfer_stats *o
 
 //-- opening ---------------------------------------------------------------------
 
+// An object of one byte that is removed again.
+static ckpt_err ckpt__uploader_probe_put(ckpt_uploader *u, const char *name) {
+    ckpt__store_put put;
+    ckpt__body body;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    memset(&put, 0, sizeof put);
+    memset(&body, 0, sizeof body);
+    body.memory = "\n";
+    body.fd = -1;
+    body.size = 1;
+    put.name = name;
+    put.body = &body;
+    put.overwrite = true;
+    put.t = &l.t;
+    ckpt__retry_begin(&l, &u->retry, "probe", name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_put(u->store, &put);
+    if (e != CKPT_OK) return e;
+    ckpt__retry_begin(&l, &u->retry, "probe", name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_remove(u->store, name, &l.t);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
 // Writes where the store's files will be written, and leaves nothing behind: a half-done upload that is given up, where the
 // store has those; else an object that is removed again. A store of the user's own is only asked a question.
 static ckpt_err ckpt__uploader_probe(ckpt_uploader *u) {
@@ -25181,6 +25447,8 @@ static ckpt_err ckpt__uploader_probe(ckpt_uploader *u) {
         }
         if (e == CKPT_OK) e = ckpt__send_abort(u->store, name.data, &r, &u->retry);
         ckpt__send_record_free(&r);
+    } else if (e == CKPT_OK && table->get != NULL && table->remove != NULL) {
+        e = ckpt__uploader_probe_put(u, name.data);
     } else if (e == CKPT_OK) {
         ckpt__retry_begin(&l, &u->retry, "probe", name.data);
         while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, name.data, &info, &l.t);
@@ -30918,7 +31186,8 @@ CKPT__DECL ckpt_err ckpt_get_uri_for_file(ckpt_uploader *u, const char *remote_f
     return ckpt__public_hand_over(buf, cap, &text, e, "ckpt_get_uri_for_file");
 }
 
-CKPT__DECL ckpt_err ckpt_uploader_pending(const char *upload_staging_folder, void (*each)(const ckpt_pending *p, void *user), void *user) {
+CKPT__DECL ckpt_err ckpt_uploader_pending(const char *upload_staging_folder, void (*each)(const ckpt_pending *p, void *user),
+                                          void *user) {
     if (upload_staging_folder == NULL) return ckpt__public_null("ckpt_uploader_pending", "upload_staging_folder");
     if (each == NULL) return ckpt__public_null("ckpt_uploader_pending", "each");
     ckpt__error_record before;

@@ -27,7 +27,7 @@ while read -r line; do
         '' | 'sh tests/run.sh'* | *'tools/bench'* | *'tools/check'*) continue ;;
         'sh examples/run.sh') line='sh examples/run.sh --quick' ;;
     esac
-    here=$(printf '%s' "$line" | sed "s,/tmp/,../tmp/,g")
+    here=$(printf '%s' "$line" | sed "s,file:///tmp/,file://@here@/,g; s,/tmp/,../tmp/,g; s,@here@,$work/tmp,g")
     if sh -c "$here" >../log 2>&1 </dev/null; then echo "PASS: $line"; else echo "FAIL: $line"; sed 's/^/    /' ../log | tail -n 20; failed=1; fi
 done <../commands
 [ -s ../commands ] || { echo "FAIL: README.md has no commands"; failed=1; }

@@ -9,6 +9,19 @@
 #include "counting.h"
 #include "scripted.h"
 
+// A small object as text, and where a name leads, as the loader asks for them.
+static ckpt_err text_of(ckpt_store *store, const char *name, ckpt__buf *out, size_t max, const ckpt__retry *retry) {
+    ckpt__store_stat info;
+    ckpt_err e = ckpt__fetch_stat(store, name, &info, retry);
+    if (e == CKPT_OK) e = ckpt__fetch_small(store, name, &info, out, max, retry);
+    return ckpt__error_prefix(e, "cannot read %s in %s", name, store->uri);
+}
+
+static ckpt_err follow(ckpt_store *store, const char *name, ckpt__buf *target, const ckpt__retry *retry) {
+    ckpt__store_stat info;
+    return ckpt__error_prefix(ckpt__fetch_resolve(store, name, target, &info, retry), "cannot find %s in %s", name, store->uri);
+}
+
 enum { KIB = 1024, BIG = 200 * KIB + 123, RANGES = 16 };    // of 13 KiB, by 4 workers
 
 static void must(ckpt_err e) {
@@ -401,15 +414,15 @@ static void test_text(void **state) {
         ckpt__buf_init(&out, NULL);
         scripted_when(w->s, ranges == 0 ? OP_FETCH : OP_GET, 1, DO_FAIL);
         ckpt__buf_text(&out, "ab");
-        must(ckpt__fetch_text(&w->s->store, "run/ep1.pt", &out, 100, &w->retry));
+        must(text_of(&w->s->store, "run/ep1.pt", &out, 100, &w->retry));
         assert_int_equal(out.len, 102);
         assert_memory_equal(out.data + 2, w->bytes, 100);
         assert_int_equal(out.data[102], 0);
-        assert_int_equal(ckpt__fetch_text(&w->s->store, "run/ep1.pt", &out, 99, &w->retry), CKPT_CORRUPT);
+        assert_int_equal(text_of(&w->s->store, "run/ep1.pt", &out, 99, &w->retry), CKPT_CORRUPT);
         expect_sentence("cannot read run/ep1.pt in scripted://bucket/: run/ep1.pt has 100 bytes, more than 99");
-        assert_int_equal(ckpt__fetch_text(&w->s->store, "none", &out, 99, NULL), CKPT_NOT_FOUND);
+        assert_int_equal(text_of(&w->s->store, "none", &out, 99, NULL), CKPT_NOT_FOUND);
         scripted_keep(w->s, "empty", "", 0);
-        must(ckpt__fetch_text(&w->s->store, "empty", &out, 99, NULL));
+        must(text_of(&w->s->store, "empty", &out, 99, NULL));
         assert_int_equal(out.len, 102);
         ckpt__buf_free(&out);
         world_close(w);
@@ -491,29 +504,29 @@ static void test_hostile_links(void **state) {
     scripted_keep(w->s, "a..b/..c/ep1", "x", 1);
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         scripted_keep(w->s, "l.symlink", rows[i].text, strlen(rows[i].text));
-        ckpt_err e = ckpt__fetch_follow(&w->s->store, "l", &target, &w->retry);
+        ckpt_err e = follow(&w->s->store, "l", &target, &w->retry);
         if (e != rows[i].want) fail_msg("'%s': %s: %s", rows[i].text, ckpt_err_name(e), ckpt_last_error());
         if (e == CKPT_OK) assert_string_equal(target.data, rows[i].sentence);
         else expect_sentence(rows[i].sentence);
         if (e != CKPT_OK) expect_sentence("cannot find l in scripted://bucket/: ");
     }
     scripted_keep(w->s, "l.symlink", "a\0b", 3);
-    assert_int_equal(ckpt__fetch_follow(&w->s->store, "l", &target, &w->retry), CKPT_CORRUPT);
+    assert_int_equal(follow(&w->s->store, "l", &target, &w->retry), CKPT_CORRUPT);
     scripted_keep(w->s, "l.symlink", scripted_bytes(5000), 5000);
-    assert_int_equal(ckpt__fetch_follow(&w->s->store, "l", &target, &w->retry), CKPT_CORRUPT);
+    assert_int_equal(follow(&w->s->store, "l", &target, &w->retry), CKPT_CORRUPT);
     expect_sentence("more than 4096");
     for (int i = 0; i < 9; i++) {                                           // eight in a row are followed, nine are not
         const char *name = util_fmt("%d.symlink", i), *next = i < 8 ? util_fmt("%d", i + 1) : "ep1";
         scripted_keep(w->s, name, next, strlen(next));
     }
-    must(ckpt__fetch_follow(&w->s->store, "1", &target, &w->retry));
+    must(follow(&w->s->store, "1", &target, &w->retry));
     assert_string_equal(target.data, "ep1");
-    assert_int_equal(ckpt__fetch_follow(&w->s->store, "0", &target, &w->retry), CKPT_CORRUPT);
+    assert_int_equal(follow(&w->s->store, "0", &target, &w->retry), CKPT_CORRUPT);
     expect_sentence("circle");
     scripted_rule *r = scripted_when(w->s, OP_STAT, 0, DO_FAIL);            // no right to look is not "not found"
     r->err = CKPT_AUTH;
     r->transient = false;
-    assert_int_equal(ckpt__fetch_follow(&w->s->store, "1", &target, &w->retry), CKPT_AUTH);
+    assert_int_equal(follow(&w->s->store, "1", &target, &w->retry), CKPT_AUTH);
     ckpt__buf_free(&target);
     world_close(w);
 }

@@ -527,7 +527,7 @@ static void test_checksum_setting(void **state) {
     ckpt_store_close(s);
     unsetenv("AWS_REQUEST_CHECKSUM_CALCULATION");
     static const struct { const char *how; ckpt__s3_guard guard; bool fixed; } cases[] = {
-        { "auto", CKPT__S3_CRC, false }, { "signed", CKPT__S3_SIGNED, true }, { "unsigned", CKPT__S3_CRC, true }, { "md5", CKPT__S3_MD5, true } };
+        { "auto", CKPT__S3_CRC, false }, { "signed", CKPT__S3_SIGNED, true }, { "unsigned", CKPT__S3_NONE, true }, { "md5", CKPT__S3_MD5, true } };
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
         memset(&d, 0, sizeof d);
         d.payload_signing = cases[i].how;
@@ -830,6 +830,47 @@ static void test_parts_with_crc(void **state) {
     assert_int_equal(strlen(header_of(3, "x-amz-content-sha256")), 64);
     is(s->table->abort(s, &u.m), CKPT_OK);
     assert_string_equal(script.list[5].target, "/bucket/pre/big?uploadId=UP%261%2F%20%2B");
+    ckpt__buf_free(&u.id);
+    ckpt_store_close(s);
+}
+
+static int body_reads;
+
+static ckpt_err read_hello(void *dst, size_t size, uint64_t offset, void *user) {
+    (void)user;
+    if (offset == 0) body_reads++;
+    memcpy(dst, "hello world" + offset, size);
+    return CKPT_OK;
+}
+
+// No guard at all: the bytes are read once, and their sum, taken as they leave, is there to be compared with the whole.
+static void test_parts_unsigned(void **state) {
+    (void)state;
+    static const step steps[] = { { 200, NULL, INITIATED, 0 }, { 200, "ETag: e1\r\n", NULL, 0 }, { 200, "ETag: e2\r\n", NULL, 0 },
+                                  { 200, NULL, COMPLETED, 0 }, { 200, OURS, NULL, 22 } };
+    ckpt_store *s = meet_guard(steps, 5, CKPT__S3_NONE);
+    ckpt__s3_of(s)->guard_fixed = true;
+    multi u;
+    ckpt__body b = body_of("hello world");
+    b.memory = NULL;
+    b.read = read_hello;
+    body_reads = 0;
+    multi_init(&u, true);
+    is(s->table->begin(s, &u.m, &u.id), CKPT_OK);
+    assert_string_equal(header_of(0, "x-amz-checksum-algorithm"), "");
+    u.m.upload_id = ckpt__buf_cstr(&u.id);
+    for (int i = 0; i < 2; i++) {
+        u.parts[i].has_crc = false;
+        u.parts[i].crc = 0;
+        is(s->table->part(s, &u.m, &b, &u.parts[i]), CKPT_OK);
+        assert_string_equal(header_of(1 + i, "x-amz-content-sha256"), "UNSIGNED-PAYLOAD");
+        assert_string_equal(header_of(1 + i, "x-amz-checksum-crc32"), "");
+        assert_string_equal(header_of(1 + i, "content-md5"), "");
+        assert_true(u.parts[i].has_crc && u.parts[i].crc == 0x0d4a1185u);
+    }
+    assert_int_equal(body_reads, 2);
+    is(s->table->complete(s, &u.m), CKPT_OK);
+    assert_false(has(script.list[3].body, "Checksum"));
     ckpt__buf_free(&u.id);
     ckpt_store_close(s);
 }
@@ -1277,7 +1318,7 @@ int main(void) {
         cmocka_unit_test(test_crc_echoed), cmocka_unit_test(test_crc_ignored), cmocka_unit_test(test_guards_refused),
         cmocka_unit_test(test_changed_source), cmocka_unit_test(test_checksum_setting), cmocka_unit_test(test_confirm),
         cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc),
+        cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
         cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
         cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists), cmocka_unit_test(test_parts_and_uploads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),

@@ -1101,6 +1101,66 @@ static void test_autoresume_cases(void **state) {
     ckpt__json_free(&d);
 }
 
+// Each allocation of a run with a URI folder failing in turn: an error or success, no crash, nothing half done that hinders the
+// next process.
+static int      nomem_at;
+static int      nomem_seen;
+static void *nomem_fn(void *p, size_t old_size, size_t new_size, void *user) {
+    (void)old_size;
+    (void)user;
+    if (new_size == 0) { free(p); return NULL; }
+    return __atomic_add_fetch(&nomem_seen, 1, __ATOMIC_SEQ_CST) == nomem_at ? NULL : realloc(p, new_size);
+}
+
+static void test_out_of_memory(void **state) {
+    (void)state;
+    int step = ckpt__os_env("CKPT_LONG") != NULL && ckpt__os_env("CKPT_LONG")[0] == '1' ? 1 : 7;
+    for (nomem_at = 1;; nomem_at += step) {
+        const char *far = util_temp_dir();
+        for (int machine = 0; machine < 2; machine++) {
+            const char *here = util_temp_dir();
+            assert_int_equal(chdir(here), 0);
+            run *r = run_new(util_fmt("file://%s/x", far));
+            r->d.allocator.fn = nomem_fn;
+            r->d.num_remote_to_keep = 1;
+            nomem_seen = machine == 0 ? 0 : nomem_seen;
+            ckpt_timestamp t;
+            ckpt_err e = ckpt_saver_open(&r->s, &r->d);
+            if (e == CKPT_OK) {
+                e = ckpt_saver_resume(r->s, &t);
+                if (e == CKPT_OK) run_check(r, t.batch);
+                for (int i = 1; i <= 2; i++) {
+                    t = at_batch(10 * machine + i);
+                    run_set(r, t.batch);
+                    (void)(ckpt_saver_save(r->s, &t) == CKPT_OK);
+                }
+                (void)(ckpt_saver_close(r->s, 0) == CKPT_OK);
+            } else {
+                assert_null(r->s);
+            }
+            ckpt_state_free(&r->st);
+            assert_int_equal(chdir("/"), 0);
+            util_remove_tree(here);
+        }
+        bool over = nomem_seen < nomem_at;
+        nomem_seen = 1 << 30;
+        const char *here = util_temp_dir();
+        assert_int_equal(chdir(here), 0);
+        run *r = run_new(util_fmt("file://%s/x", far));
+        ckpt_timestamp t;
+        run_open(r);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        if (e != CKPT_NOT_FOUND) ok(e);
+        if (e == CKPT_OK) run_check(r, t.batch);
+        run_end(r);
+        assert_int_equal(chdir("/"), 0);
+        util_remove_tree(here);
+        util_remove_tree(far);
+        if (over) break;
+    }
+    assert_true(nomem_at > 200);
+}
+
 int main(void) {
     util_clear_env();
     static const struct CMUnitTest tests[] = {
@@ -1136,6 +1196,7 @@ int main(void) {
         cmocka_unit_test(test_resume_constant_names),
         cmocka_unit_test(test_other_ranks),
         cmocka_unit_test(test_autoresume_cases),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

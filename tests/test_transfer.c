@@ -168,6 +168,57 @@ static void test_digest(void **state) {
     assert_int_equal(ckpt__transfer_digest(&b, all, &sums), CKPT_IO);
 }
 
+// Pieces of any size, from any offset, come out as whole writes up to each boundary; what waits is written by the flush.
+static void test_gathered(void **state) {
+    (void)state;
+    enum { ROOM = CKPT__SINK_GATHER, SIZE = 3 * ROOM + 777 };
+    static const size_t steps[] = { 16384, 1000, ROOM - 500, 2 * ROOM + 3 };
+    char *bytes = (char *)malloc(SIZE), *back = (char *)malloc(SIZE), *room = (char *)malloc(ROOM);
+    for (size_t i = 0; i < SIZE; i++) bytes[i] = (char)(i * 7 + i / 251);
+    ckpt__os_mutex turn;
+    assert_int_equal(ckpt__os_mutex_init(&turn), CKPT_OK);
+    for (size_t k = 0; k < sizeof steps / sizeof steps[0]; k++) {
+        FILE *f = tmpfile();
+        ckpt__sink s;
+        memset(&s, 0, sizeof s);
+        s.fd = fileno(f);
+        s.path = "x";
+        s.offset = 4096 * k + k;
+        s.size = SIZE;
+        s.sum = true;
+        s.gather = room;
+        s.turn = &turn;
+        for (size_t at = 0; at < SIZE;) {
+            size_t n = SIZE - at < steps[k] ? SIZE - at : steps[k];
+            assert_int_equal(ckpt__sink_write(&s, bytes + at, n), CKPT_OK);
+            at += n;
+            assert_int_equal(s.got, at);
+            assert_int_equal(lseek(s.fd, 0, SEEK_END), s.got == s.gathered ? 0 : (off_t)(s.offset + s.got - s.gathered));
+            assert_true(s.gathered == 0 || (s.offset + s.got - s.gathered) % ROOM == 0 || s.got == s.gathered);
+        }
+        assert_int_equal(ckpt__sink_flush(&s), CKPT_OK);
+        assert_int_equal(ckpt__sink_flush(&s), CKPT_OK);
+        assert_int_equal(s.gathered, 0);
+        assert_int_equal(pread(s.fd, back, SIZE, (off_t)s.offset), SIZE);
+        assert_memory_equal(back, bytes, SIZE);
+        assert_int_equal(s.crc, ckpt__digest_crc32(0, bytes, SIZE));
+        fclose(f);
+    }
+    ckpt__sink s;                               // a failure takes back what was not written
+    memset(&s, 0, sizeof s);
+    s.fd = -1;
+    s.path = "x";
+    s.size = SIZE;
+    s.gather = room;
+    assert_int_equal(ckpt__sink_write(&s, bytes, 100), CKPT_OK);
+    assert_int_equal(ckpt__sink_flush(&s), CKPT_IO);
+    assert_true(s.got == 0 && s.gathered == 0);
+    ckpt__os_mutex_free(&turn);
+    free(bytes);
+    free(back);
+    free(room);
+}
+
 static void test_begin(void **state) {
     (void)state;
     uint64_t moved = 5;
@@ -196,6 +247,7 @@ int main(void) {
         cmocka_unit_test(test_fields_without_memory),
         cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_gathered),
         cmocka_unit_test(test_digest),
         cmocka_unit_test(test_begin),
     };
