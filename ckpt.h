@@ -17,7 +17,7 @@
        RETENTION .............. which checkpoints stay
        RESUMING ............... what is looked for, what is loaded
        UPLOADING .............. in the background, through bad networks and dead processes
-       STORES AND CREDENTIALS . file://, s3://, sftp://: addresses, rights, limits
+       STORES AND CREDENTIALS . file://, s3://, gs://, oci://, azure://, sftp://: addresses, rights, limits
        NAMES .................. templates, tensors, what is reserved
        FILES .................. .pt, .safetensors, .tar, compression, the index
        THREADS, ERRORS, MEMORY
@@ -26,8 +26,8 @@
        MAP .................... the sections of the implementation
        >>api.errors hooks time names state file saver folder store uploader ... the calls, each with its contract
        >>implementation ....... error memory platform text digest time name state plan pickle pt safetensors tar codec
-                                engine file index transfer http auth store s3 sftp stores retry send fetch uploader
-                                remote saver loader resume folder public
+                                engine file index transfer http auth store s3 sftp azure gcs oci libcloud stores retry send
+                                fetch uploader remote saver loader resume folder public
 
    PLEASE KEEP THE ORDER OF THE SECTIONS. A section calls only the sections in its "uses:" line, all of them earlier in
    the file, and no private function is declared before it is defined: that is the architecture, and the compiler
@@ -190,17 +190,28 @@
                          expire. SSO logins are not read: use credential_process or `aws configure export-credentials`.
        integrity         http: signed SHA-256. TLS: CRC-32 that the server compares, else Content-MD5. Sizes and
                          ETags are compared afterwards. See payload_signing.
-       also              S3_CANNED_ACL, storage_class, server_side_encryption, sse_kms_key_id, addressing_style.
+       also              S3_CANNED_ACL, storage_class, server_side_encryption, sse_kms_key_id, addressing_style;
+                         AWS_USE_DUALSTACK_ENDPOINT, AWS_USE_FIPS_ENDPOINT.
        clean-up          Parts of uploads that nobody finished cost money: `ckpt gc URI`, or a lifecycle rule for the bucket.
    sftp://user@host:port/dir   ("//dir" from the root.) COMPOSER_SFTP_KEY_FILE, COMPOSER_SFTP_KNOWN_HOSTS_FILE, the agent, a
                          password. The host's key must be known. libcurl cannot rename over a file that is there: when an
                          object is replaced, the old one is moved aside for a moment, and readers of this library that
                          meet the gap read that one. One connection a file; several files go side by side.
+   gs://bucket/prefix    GCS_KEY and GCS_SECRET (HMAC, over the XML API), else Application Default Credentials: a
+                         service account, an authorised user, workload identity from a file or URL, the metadata server.
+                         Big files that must not replace go in one session instead of in parallel.
+   oci://bucket@namespace/prefix   ~/.oci/config, OCI_CONFIG_FILE, OCI_CLI_*, security tokens, resource principals.
+   azure://container/prefix        AZURE_ACCOUNT_NAME and AZURE_ACCOUNT_ACCESS_KEY, or Azure's own AZURE_STORAGE_* (a connection
+                         string, a SAS). Blocks go in parallel.
+   libcloud://container?provider=...&key_environ=...&secret_environ=...   Composer's libcloud: opens the store that it means.
    your own              ckpt_store_custom: six functions.
 
+   GCS's JSON API and OCI were tested against fakes that verify signatures and are judged by the vendors' own clients,
+   Azure against Azurite; none of them against the real service.
+
    Secrets never reach a log, a sentence, a record or an event file. Redirects are never followed. TLS is always verified; CA
-   files: desc.ca_file, AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR, CURL_CA_BUNDLE. http only where the
-   endpoint says http://.
+   files: desc.ca_file, AWS_CA_BUNDLE, the AWS profile's ca_bundle, CURL_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR,
+   REQUESTS_CA_BUNDLE. http only where the endpoint says http://.
 
 
    NAMES
@@ -288,7 +299,8 @@
        CKPT_IMPLEMENTATION        in one file
        CKPT_STATIC                all functions static: several files may each have the implementation
        CKPT_API                   the declarations' prefix, e.g. __attribute__((visibility("default")))
-       CKPT_NO_REMOTE             without libcurl and OpenSSL: no s3://, no sftp://
+       CKPT_NO_REMOTE             without libcurl and OpenSSL: file:// and custom stores alone
+       CKPT_NO_GCS, CKPT_NO_OCI, CKPT_NO_AZURE   leave out that store
        CKPT_WITH_ZLIB, CKPT_WITH_ZSTD, CKPT_WITH_LZ4, CKPT_WITH_LZMA, CKPT_WITH_BZIP2
                                   compress in-process with that library (-lz -lzstd -llz4 -llzma -lbz2) instead of by tool
        CKPT_ASSERT(x)             for what cannot happen; default assert
@@ -436,7 +448,7 @@ typedef struct ckpt_progress {
     const char *phase;          // "save", "load", "verify"
     const char *name;           // the checkpoint's path, valid during the call
     uint64_t    done, total;    // bytes; done never falls and ends at total
-    int         attempt;        // 1 for the first try
+    int         attempt;        // 1 for the first try; of an upload or download, of the request that was tried most often
     bool        finished;
     ckpt_err    err;            // of a finished one
     double      seconds;        // since this transfer began; 0: not known
@@ -963,7 +975,8 @@ typedef struct ckpt_credentials {
 typedef struct ckpt_store_desc {
     uint32_t     _canary;               // must stay 0
     const char  *endpoint_url, *region, *profile, *addressing_style;   // "auto", "path", "virtual"
-    const char  *access_key_id, *secret_access_key, *session_token;    // S3
+    // S3, and GCS by HMAC keys; Azure: account and key. session_token: of S3; GCS: an OAuth2 token; Azure: a SAS
+    const char  *access_key_id, *secret_access_key, *session_token;
     const char  *credentials_file, *key_filename, *key_password, *known_hosts_filename, *username, *password, *ca_file;
     const char  *canned_acl, *storage_class, *server_side_encryption, *sse_kms_key_id;
     // S3: how the server is made to check the bytes. Such a check must be known before the first byte leaves, so that
@@ -1002,6 +1015,10 @@ typedef struct ckpt_store_ops {
     ckpt_err (*remove)(const char *name, void *user);
     void     (*close) (void *user);     // once, from ckpt_store_close
     bool       one_at_a_time;           // never two calls at once, whatever the number of threads
+    // What tells this store from others in sentences and in the records of staging folders: its URI is "custom://name/".
+    // Files that a dead process left are finished by the next uploader whose store has the same URI, so that two stores need
+    // two names, the same ones in each run. NULL or "": none, "custom://". UTF-8 without control characters. Copied.
+    const char *name;
 } ckpt_store_ops;
 
 // Names of objects are texts with '/' between levels, relative to the store. file:// and sftp:// refuse what would be no path
@@ -1016,10 +1033,14 @@ typedef struct ckpt_store_ops {
 // and "s3://bucket/prefix", "sftp://user@host:22/folder" ("//folder" from the root). The path becomes a prefix of all names.
 // Nothing is asked of a server yet, so wrong credentials and missing buckets show at the first use.
 // desc: may be NULL. *out is NULL after a failure.
-// CKPT_ARG: the URI is none, or makes no sense for its store. CKPT_UNSUPPORTED: gs, oci, azure, http, https, wandb, libcloud, hf,
-// mlflow-artifacts, dbfs and unknown schemes; s3 and sftp with CKPT_NO_REMOTE. Schemes may be written in capitals.
+// "gs://bucket/prefix", "oci://bucket@namespace/prefix", "azure://container/prefix" and
+// "libcloud://container?provider=...&key_environ=..." likewise.
+// CKPT_ARG: the URI is none, or makes no sense for its store. CKPT_AUTH: oci, gs or azure finds no configuration.
+// CKPT_UNSUPPORTED: http, https, wandb, hf, mlflow-artifacts, dbfs and unknown schemes; all but file with CKPT_NO_REMOTE, and
+// what CKPT_NO_GCS, CKPT_NO_OCI and CKPT_NO_AZURE leave out. Schemes may be written in capitals.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_open(ckpt_store **out, const char *uri, const ckpt_store_desc *desc);
-// Makes a store of the user's own functions. *ops is copied, `user` is passed to each. CKPT_ARG: put, get or size is missing.
+// Makes a store of the user's own functions. *ops is copied, `user` is passed to each. CKPT_ARG: put, get or size is missing,
+// or ops->name is no text of up to 255 bytes.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckpt_store_ops *ops, void *user);
 // Puts a file as the object `name`: whole or not at all, its size confirmed by the store. A big file goes in parts, 4 at a time.
 // overwrite off: CKPT_EXISTS when the object is there; where the store cannot be told (sftp, some S3 servers) it is looked for
@@ -1140,7 +1161,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_download_file(ckpt_uploader *u, const ch
                                                       bool overwrite);
 // Writes the URI that ckpt_upload_file gives a file into buf of cap bytes. CKPT_ARG: it does not fit. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_uri_for_file(ckpt_uploader *u, const char *remote_file_name, char *buf, size_t cap);
-// Any thread.
+// Any thread. In a forked child all but requests, retries and stalled_s are 0.
 CKPT__DECL void ckpt_uploader_stats(const ckpt_uploader *u, ckpt_transfer_stats *out);
 
 // A file that a staging folder holds for upload. Texts are valid during the call.
@@ -2875,6 +2896,17 @@ static ckpt_err ckpt__os_wait_child(ckpt__os_child *c) {
     return ckpt__error_set(CKPT_IO, "%s failed with status %d%s%s", c->tool, WEXITSTATUS(status), colon, said);
 }
 
+#ifndef CKPT_NO_REMOTE
+// Has the child ended? Does not block, and leaves it to ckpt__os_wait_child, which does not block then.
+static bool ckpt__os_child_ended(const ckpt__os_child *c) {
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    if (c->pid <= 0) return true;
+    if (CKPT__SYS(waitid)(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno != EINTR;
+    return info.si_pid != 0;
+}
+#endif
+
 // Ends the child at once and reaps it; for a child that has ended already, or was never started, it only cleans up.
 static void ckpt__os_kill_child(ckpt__os_child *c) {
     if (c->pid > 0) {
@@ -4563,6 +4595,110 @@ static ckpt_err ckpt__digest_hmac_sha256(const void *key, size_t key_size, const
 }
 
 #endif // CKPT_NO_REMOTE
+
+//-- crc-32c ---------------------------------------------------------------------
+
+// The Castagnoli polynomial 0x1EDC6F41, reflected (RFC 3720 B.4): what Google's stores keep of each object.
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
+
+// As ckpt__digest_table.
+static const uint32_t ckpt__digest_table_c[8][256] = {
+    CKPT__CRC_ROW(0xf26b8303u, 0xe13b70f7u, 0xc79a971fu, 0x8ad958cfu, 0x105ec76fu, 0x20bd8edeu, 0x417b1dbcu, 0x82f63b78u),
+    CKPT__CRC_ROW(0x13a29877u, 0x274530eeu, 0x4e8a61dcu, 0x9d14c3b8u, 0x3fc5f181u, 0x7f8be302u, 0xff17c604u, 0xfbc3faf9u),
+    CKPT__CRC_ROW(0xa541927eu, 0x4f6f520du, 0x9edea41au, 0x38513ec5u, 0x70a27d8au, 0xe144fb14u, 0xc76580d9u, 0x8b277743u),
+    CKPT__CRC_ROW(0xdd45aab8u, 0xbf672381u, 0x7b2231f3u, 0xf64463e6u, 0xe964b13du, 0xd725148bu, 0xaba65fe7u, 0x52a0c93fu),
+    CKPT__CRC_ROW(0x38116facu, 0x7022df58u, 0xe045beb0u, 0xc5670b91u, 0x8f2261d3u, 0x1ba8b557u, 0x37516aaeu, 0x6ea2d55cu),
+    CKPT__CRC_ROW(0xef306b19u, 0xdb8ca0c3u, 0xb2f53777u, 0x6006181fu, 0xc00c303eu, 0x85f4168du, 0x0e045bebu, 0x1c08b7d6u),
+    CKPT__CRC_ROW(0x68032cc8u, 0xd0065990u, 0xa5e0c5d1u, 0x4e2dfd53u, 0x9c5bfaa6u, 0x3d5b83bdu, 0x7ab7077au, 0xf56e0ef4u),
+    CKPT__CRC_ROW(0x493c7d27u, 0x9278fa4eu, 0x211d826du, 0x423b04dau, 0x847609b4u, 0x0d006599u, 0x1a00cb32u, 0x34019664u)
+};
+
+// As ckpt__digest_powers; here x^(2^31) is x again, as x + 1 divides it.
+static const uint32_t ckpt__digest_powers_c[31] = {
+    0x40000000u, 0x20000000u, 0x08000000u, 0x00800000u, 0x00008000u, 0x82f63b78u, 0x6ea2d55cu, 0x18b8ea18u,
+    0x510ac59au, 0xb82be955u, 0xb8fdb1e7u, 0x88e56f72u, 0x74c360a4u, 0xe4172b16u, 0x0d65762au, 0x35d73a62u,
+    0x28461564u, 0xbf455269u, 0xe2ea32dcu, 0xfe7740e6u, 0xf946610bu, 0x3c204f8fu, 0x538586e3u, 0x59726915u,
+    0x734d5309u, 0xbc1ac763u, 0x7d0722ccu, 0xd289cabeu, 0xe94ca9bcu, 0x05b74f3fu, 0xa51e1f42u
+};
+
+static uint32_t ckpt__digest_c_table(uint32_t c, const unsigned char *p, size_t n) {
+    const uint32_t (*t)[256] = ckpt__digest_table_c;
+    for (; n >= 8; p += 8, n -= 8) {
+        uint32_t x = c ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+        c = t[7][x & 255] ^ t[6][x >> 8 & 255] ^ t[5][x >> 16 & 255] ^ t[4][x >> 24] ^ t[3][p[4]] ^ t[2][p[5]] ^ t[1][p[6]] ^
+            t[0][p[7]];
+    }
+    for (; n > 0; p++, n--) c = t[0][(c ^ *p) & 255] ^ c >> 8;
+    return c;
+}
+
+#if defined(CKPT__DIGEST_X86)
+
+__attribute__((target("sse4.2")))
+static uint32_t ckpt__digest_c_sse42(uint32_t c, const unsigned char *p, size_t n) {
+#if defined(__x86_64__)
+    uint64_t wide = c, x;
+    for (; n >= 8; p += 8, n -= 8) {
+        memcpy(&x, p, 8);
+        wide = _mm_crc32_u64(wide, x);
+    }
+    c = (uint32_t)wide;
+#else
+    uint32_t x;
+    for (; n >= 4; p += 4, n -= 4) {
+        memcpy(&x, p, 4);
+        c = _mm_crc32_u32(c, x);
+    }
+#endif
+    for (; n > 0; p++, n--) c = _mm_crc32_u8(c, *p);
+    return c;
+}
+
+#elif defined(CKPT__DIGEST_ARM)
+
+static uint32_t ckpt__digest_c_arm(uint32_t c, const unsigned char *p, size_t n) {
+    uint64_t x;
+    for (; n >= 8; p += 8, n -= 8) {
+        memcpy(&x, p, 8);
+        c = __crc32cd(c, x);
+    }
+    for (; n > 0; p++, n--) c = __crc32cb(c, *p);
+    return c;
+}
+
+#endif // CKPT__DIGEST_X86
+
+// The CRC-32C of what came before (0: nothing) and these n bytes.
+static uint32_t ckpt__digest_crc32c(uint32_t crc, const void *p, size_t n) {
+    const unsigned char *bytes = (const unsigned char *)p;
+#if defined(CKPT__DIGEST_X86)
+    if (__builtin_cpu_supports("sse4.2")) return ~ckpt__digest_c_sse42(~crc, bytes, n);
+#elif defined(CKPT__DIGEST_ARM)
+    if (n >= 8) return ~ckpt__digest_c_arm(~crc, bytes, n);
+#endif
+    return ~ckpt__digest_c_table(~crc, bytes, n);
+}
+
+// As ckpt__digest_multiply.
+static uint32_t ckpt__digest_c_multiply(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (; a != 0; a <<= 1) {
+        if ((a & 0x80000000u) != 0) product ^= b;
+        b = (b & 1) != 0 ? b >> 1 ^ 0x82f63b78u : b >> 1;
+    }
+    return product;
+}
+
+// The CRC-32C of A followed by B from those of A and B.
+static uint32_t ckpt__digest_crc32c_join(uint32_t a, uint32_t b, uint64_t b_size) {
+    for (unsigned k = 3; b_size != 0; b_size >>= 1, k++) {
+        if ((b_size & 1) != 0) a = ckpt__digest_c_multiply(ckpt__digest_powers_c[k % 31], a);
+    }
+    return a ^ b;
+}
+
+#endif // CKPT_NO_GCS
+
 
 //------------------------------------------------------------------------------
 // >>time       [F]  units, time strings, arithmetic, and when a checkpoint is due
@@ -13794,6 +13930,8 @@ typedef struct ckpt__index_line {
     bool              leaves;           // not stored: chosen by ckpt__index_choose
     bool              removing;         // not stored: a store has been asked to remove it
     bool              inherited;        // not stored: an earlier process handed it over, this one's uploader finishes it
+    bool              unsent;           // not stored: it could not be handed over for every store
+    bool              replaced;         // not stored: its name is about to be another checkpoint's
 } ckpt__index_line;
 
 typedef struct ckpt__index {
@@ -14375,7 +14513,7 @@ static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) 
     for (size_t i = ix->count; i > 0; i--) {
         ckpt__index_line *l = &ix->lines[i - 1];
         l->leaves = false;
-        if (rule->keep == CKPT_KEEP_ALL || !ckpt__index_counts(l) || l->removing) continue;
+        if (rule->keep == CKPT_KEEP_ALL || !ckpt__index_counts(l) || l->removing || l->replaced) continue;
         if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
         bool among_newest = rule->keep > 0 && newest < (size_t)rule->keep;
         newest++;
@@ -15258,7 +15396,9 @@ static ckpt_err ckpt__http_fail(ckpt__http_job *job) {
     const char *why = job->text_of_curl[0] != 0 ? job->text_of_curl : curl_easy_strerror(job->code);
     (void)snprintf(job->reason, sizeof job->reason, "%s", why);
     ckpt_err e = ckpt__http_class(job->code, &t->transient);
-    return ckpt__error_set(e, "%s: %s", job->host, job->reason);
+    bool untrusted = job->reply != NULL && job->code == CURLE_PEER_FAILED_VERIFICATION;
+    return ckpt__error_set(e, "%s: %s%s", job->host, job->reason,
+                           untrusted ? "; ca_file or AWS_CA_BUNDLE names a file of the authorities to trust" : "");
 }
 
 // Runs the request of a job. On failure job->code has libcurl's verdict, the transfer what may be done about it.
@@ -15324,6 +15464,7 @@ static ckpt_err ckpt__http_lines(struct curl_slist **list, const ckpt__http_requ
     ckpt__buf_init(&line, a);
     const char *name, *value;
     ckpt_err e = q->headers != NULL ? q->headers->text.err : CKPT_OK;
+    if (e == CKPT_OK && q->headers != NULL) (void)ckpt__buf_reserve(&line, q->headers->text.len + 2);   // no line is longer
     for (size_t at = 0; e == CKPT_OK && q->headers != NULL && ckpt__fields_next(q->headers, &at, &name, &value);) {
         if (!ckpt__txt_eq_nocase(ckpt__txt_view(name), "content-length")) e = ckpt__http_add_line(list, &line, name, value);
     }
@@ -15335,6 +15476,7 @@ static ckpt_err ckpt__http_lines(struct curl_slist **list, const ckpt__http_requ
         if (longer == NULL) e = ckpt__error_set(CKPT_NOMEM, "out of memory for a request");
         else *list = longer;
     }
+    if (line.data != NULL) OPENSSL_cleanse(line.data, line.cap);        // tokens and signatures have been in it
     ckpt__buf_free(&line);
     return e;
 }
@@ -15421,6 +15563,7 @@ static ckpt_err ckpt__http_run(ckpt__http *h, const ckpt__http_request *q, ckpt_
         ckpt__http_log(h, q, r, &job, e);
     }
     ckpt__http_give(h, &job, true);
+    for (struct curl_slist *l = lines; l != NULL; l = l->next) OPENSSL_cleanse(l->data, strlen(l->data));
     curl_slist_free_all(lines);
     return e;
 }
@@ -15720,6 +15863,7 @@ enum {
 // short life they are a half and a quarter.
 static const double ckpt__auth_advisory = 900, ckpt__auth_mandatory = 600;
 static const double ckpt__auth_program = 60;        // seconds that a credential_process may take
+static const double ckpt__auth_patience = 5;        // seconds that callers wait for new ones while the old ones last
 
 // The two files of the AWS tools; one that is absent is empty.
 typedef struct ckpt__auth_files {
@@ -15772,9 +15916,12 @@ static void ckpt__auth_tried(ckpt__auth_walk *w, const char *fmt, ...) {
     ckpt__buf_fmt(&w->tried, "%s%s", w->tried.len > 0 ? ", " : "", text);
 }
 
+static const char *ckpt__auth_given(const char *text) {
+    return text != NULL && text[0] != 0 ? text : NULL;
+}
+
 static const char *ckpt__auth_env(const char *name) {
-    const char *value = ckpt__os_env(name);
-    return value != NULL && value[0] != 0 ? value : NULL;
+    return ckpt__auth_given(ckpt__os_env(name));
 }
 
 static bool ckpt__auth_is_true(const char *value) {
@@ -15933,6 +16080,12 @@ static const char *ckpt__auth_aws_endpoint(const ckpt__auth_aws *a, const char *
     return url != NULL ? url : ckpt__auth_aws_setting(a, "endpoint_url");
 }
 
+// Only services whose cryptography is certified by FIPS 140 are wanted.
+static bool ckpt__auth_is_fips(const ckpt__auth_aws *a) {
+    const char *wanted = ckpt__auth_env("AWS_USE_FIPS_ENDPOINT");
+    return ckpt__auth_is_true(wanted != NULL ? wanted : ckpt__auth_aws_setting(a, "use_fips_endpoint"));
+}
+
 // The domain of a region's partition.
 static const char *ckpt__auth_domain(const char *region) {
     static const char *const table[][2] = {
@@ -16059,10 +16212,10 @@ static ckpt_err ckpt__auth_sts_address(ckpt__auth_sts *s, const ckpt__auth_aws *
     ckpt_err e = ckpt__auth_aws_region(a, &s->region);
     if (e != CKPT_OK) return e;
     const char *region = ckpt__buf_cstr(&s->region);
-    bool is_https, global = ckpt__auth_sts_is_legacy(a, region);
+    bool is_https, fips = ckpt__auth_is_fips(a), global = !fips && ckpt__auth_sts_is_legacy(a, region);
     if (custom != NULL) ckpt__buf_text(&s->url, custom);
     else if (global) ckpt__buf_text(&s->url, "https://sts.amazonaws.com/");
-    else ckpt__buf_fmt(&s->url, "https://sts.%s.%s/", region, ckpt__auth_domain(region));
+    else ckpt__buf_fmt(&s->url, "https://sts%s.%s.%s/", fips ? "-fips" : "", region, ckpt__auth_domain(region));
     if (global) {
         s->region.len = 0;
         ckpt__buf_text(&s->region, "us-east-1");
@@ -16269,14 +16422,15 @@ static ckpt_err ckpt__auth_from_keys(ckpt__auth_walk *w, const char *profile, bo
     return ckpt__auth_fill(out, values[0], values[1], values[2] != NULL ? values[2] : values[3], source);
 }
 
-// Reads all that the program prints, at most a minute long.
-static ckpt_err ckpt__auth_listen(ckpt__auth_walk *w, int fd, ckpt__buf *out) {
+// Reads all that the program prints, and waits for its end, which may come later; at most a minute long.
+static ckpt_err ckpt__auth_listen(ckpt__auth_walk *w, const ckpt__os_child *child, int fd, ckpt__buf *out) {
     double end = ckpt__os_now() + ckpt__auth_program;
     ckpt_err e = CKPT_OK;
-    for (size_t got = 1; e == CKPT_OK && got > 0;) {
+    for (size_t got = 1; e == CKPT_OK && (got > 0 || !ckpt__os_child_ended(child));) {
         if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
         if (ckpt__os_now() > end) return ckpt__error_set(CKPT_AUTH, "it did not end within %.0f s", ckpt__auth_program);
-        if (!ckpt__os_readable(fd, 0.05)) continue;
+        if (got == 0) ckpt__os_sleep(0.005);
+        if (got == 0 || !ckpt__os_readable(fd, 0.05)) continue;
         char *p = ckpt__buf_reserve(out, 4096);
         e = p == NULL ? out->err : ckpt__os_read(fd, p, 4096, &got, "its output");
         if (e == CKPT_OK) out->len += got;
@@ -16293,7 +16447,7 @@ static ckpt_err ckpt__auth_run_program(ckpt__auth_walk *w, const char *const *ar
     e = ckpt__os_spawn(&child, argv, -1, fds[1]);
     ckpt__os_drop(fds[1]);
     if (e == CKPT_OK) {
-        e = ckpt__auth_listen(w, fds[0], out);
+        e = ckpt__auth_listen(w, &child, fds[0], out);
         if (e == CKPT_OK) e = ckpt__os_wait_child(&child);
         else ckpt__os_kill_child(&child);
     }
@@ -16803,7 +16957,8 @@ static void ckpt__auth_aws_free(ckpt__auth_aws *a) {
 
 // Which profile, which files, and what was given outright.
 static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d) {
-    const char *profile = d->profile, *config = ckpt__auth_env("AWS_CONFIG_FILE"), *shared = d->credentials_file;
+    const char *profile = ckpt__auth_given(d->profile), *config = ckpt__auth_env("AWS_CONFIG_FILE");
+    const char *shared = ckpt__auth_given(d->credentials_file);
     ckpt_err e = CKPT_OK;
     a->is_named = profile != NULL;
     if (profile == NULL) profile = ckpt__auth_env("AWS_PROFILE");
@@ -16813,8 +16968,8 @@ static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d
     a->profile = ckpt__auth_keep(a, wanted ? profile : "default", &e);
     a->config_path = ckpt__auth_keep_path(a, config != NULL ? config : "~/.aws/config", &e);
     a->shared_path = ckpt__auth_keep_path(a, shared != NULL ? shared : "~/.aws/credentials", &e);
-    a->region = ckpt__auth_keep(a, d->region, &e);
-    a->endpoint = ckpt__auth_keep(a, d->endpoint_url, &e);
+    a->region = ckpt__auth_keep(a, ckpt__auth_given(d->region), &e);
+    a->endpoint = ckpt__auth_keep(a, ckpt__auth_given(d->endpoint_url), &e);
     if (e == CKPT_OK && strlen(a->profile) > CKPT__AUTH_NAME_MAX)
         e = ckpt__error_set(CKPT_ARG, "the name of the AWS profile is too long");
     if (e == CKPT_OK) e = ckpt__auth_files_load(&a->files, a);
@@ -16822,7 +16977,7 @@ static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d
         e = ckpt__error_set(CKPT_AUTH, "there is no AWS profile \"%.100s\" in %s or %s", a->profile,
                             a->shared_path != NULL ? a->shared_path : "~/.aws/credentials",
                             a->config_path != NULL ? a->config_path : "~/.aws/config");
-    if (e != CKPT_OK || (d->access_key_id == NULL && d->secret_access_key == NULL)) return e;
+    if (e != CKPT_OK || (ckpt__auth_given(d->access_key_id) == NULL && ckpt__auth_given(d->secret_access_key) == NULL)) return e;
     a->is_given = a->has = a->had = true;
     return ckpt__auth_fill(&a->now, d->access_key_id, d->secret_access_key, d->session_token, "the store's description");
 }
@@ -16885,16 +17040,19 @@ static ckpt_err ckpt__auth_settle(ckpt__auth_aws *a, const ckpt_credentials *fre
 }
 
 // The credentials to sign the next attempt with. They are cached; one caller renews them before they end, while the others use
-// the old ones as long as these last, else wait. Renewing walks the whole chain again, so that files and variables that have
+// the old ones, or wait for the new ones when the end is near: not for long while the old ones last, then as long as a request
+// may stall. Renewing walks the whole chain again, so that files and variables that have
 // changed count. CKPT_AUTH with a sentence that names what was tried; t->transient tells whether trying again may help.
 static ckpt_err ckpt__auth_aws_get(ckpt__auth_aws *a, ckpt_credentials *out, ckpt__transfer *t) {
     ckpt_err e = CKPT_OK;
     ckpt_credentials fresh;
+    double began = ckpt__os_now(), limit = t->stall_timeout_s > 0.0 ? t->stall_timeout_s : 60.0;
     ckpt__os_mutex_lock(&a->lock);
     for (unsigned seen = a->ended;;) {
-        double left = ckpt__auth_left(a);
+        double left = ckpt__auth_left(a), waited = ckpt__os_now() - began;
         bool rests = left > 0 && ckpt__os_now() < a->again_at;
-        if (a->has && (left > a->advisory || rests || (a->renewing && left > a->mandatory))) break;
+        bool serves = left > a->mandatory || (left > 0 && (waited > ckpt__auth_patience || waited > left));
+        if (a->has && (left > a->advisory || rests || (a->renewing && serves))) break;
         if (!a->renewing && a->ended != seen && !a->has) {
             t->transient = a->failure_transient;
             e = ckpt__error_put(&a->failure);
@@ -16902,6 +17060,11 @@ static ckpt_err ckpt__auth_aws_get(ckpt__auth_aws *a, ckpt_credentials *out, ckp
         }
         if (ckpt__transfer_cancelled(t)) {
             e = ckpt__auth_cancelled();
+            break;
+        }
+        if (a->renewing && waited > limit) {
+            t->transient = true;
+            e = ckpt__error_set(CKPT_TIMEOUT, "AWS credentials are being renewed, and nothing came for %g s", waited);
             break;
         }
         if (a->renewing) {
@@ -16936,6 +17099,1311 @@ static void ckpt__auth_aws_expired(ckpt__auth_aws *a, const ckpt_credentials *us
 }
 
 #endif // CKPT_NO_REMOTE
+
+//-- google ----------------------------------------------------------------------
+
+// OAuth2 tokens by Google's Application Default Credentials (AIP-4110): the file that GOOGLE_APPLICATION_CREDENTIALS names,
+// that of gcloud, the metadata server. What the files may be: service_account (RFC 7523, AIP-4112), authorized_user
+// (AIP-4113), external_account with the source a file or an address (RFC 8693, AIP-4117), impersonated_service_account.
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
+
+#include <openssl/pem.h>
+
+// Seconds before its end from which a token is renewed, as Google's libraries do: the metadata server gives the same one until
+// about then. Below the other one nobody uses it any more.
+static const double ckpt__auth_google_fresh = 225, ckpt__auth_google_last = 10;
+
+static const char ckpt__auth_google_write[] = "https://www.googleapis.com/auth/devstorage.read_write";
+static const char ckpt__auth_google_full[] = "https://www.googleapis.com/auth/devstorage.full_control";     // ACLs too
+static const char ckpt__auth_google_cloud[] = "https://www.googleapis.com/auth/cloud-platform";
+
+// What requests carry.
+typedef struct ckpt__auth_bearer {
+    ckpt__buf token;                    // "": none, as emulators want it
+    char      project[128];             // that is billed (x-goog-user-project); "": the bucket's
+} ckpt__auth_bearer;
+
+// The token of one store.
+typedef struct ckpt__auth_google {
+    ckpt_allocator     allocator, secret;   // secret: wiped before it is given back
+    ckpt_logger        logger;
+    ckpt__http        *http;
+    char              *file;            // of the description; NULL: by the environment
+    bool               is_open, anonymous, is_given;    // is_given: the token is the description's
+    bool               full;            // objects get ACLs
+    ckpt_err         (*ask)(ckpt_credentials *out, void *user);
+    void              *ask_user;
+    ckpt__os_mutex     lock;            // guards what follows
+    ckpt__os_cond      wake;
+    bool               has, renewing;
+    unsigned           ended;           // renewals
+    ckpt__auth_bearer  now;             // valid when `has`
+    double             expires;         // seconds since 1970; 0: never
+    double             again_at;        // not before, on ckpt__os_now's clock
+    ckpt__error_record failure;         // of the last renewal
+    bool               failure_transient;
+} ckpt__auth_google;
+
+// One walk along the sources.
+typedef struct ckpt__auth_search {
+    ckpt__auth_google *g;
+    ckpt__transfer    *t;               // cancel flag in; how it failed out
+    ckpt__auth_bearer *out;
+    double             expires;
+    char               source[200];     // where they are of, for sentences
+} ckpt__auth_search;
+
+static void ckpt__auth_bearer_init(ckpt__auth_bearer *b, const ckpt_allocator *secret) {
+    memset(b, 0, sizeof *b);
+    ckpt__buf_init(&b->token, secret);
+}
+
+static void ckpt__auth_bearer_free(ckpt__auth_bearer *b) {
+    ckpt__buf_free(&b->token);
+}
+
+static const ckpt__json *ckpt__auth_node(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
+    return object != NULL && object->kind == CKPT__JSON_OBJECT ? ckpt__json_get(d, object, key) : NULL;
+}
+
+// The text of a member that is there and not empty; else NULL. One with a NUL inside is none.
+static const char *ckpt__auth_node_text(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
+    const ckpt__json *node = ckpt__auth_node(d, object, key);
+    bool good = node != NULL && node->kind == CKPT__JSON_TEXT && node->text_len > 0 && strlen(node->text) == node->text_len;
+    return good ? node->text : NULL;
+}
+
+// A line of what a server says, for a sentence. Words that look like keys or tokens are left out.
+static void ckpt__auth_quote(char *out, size_t cap, const char *text) {
+    size_t len = 0;
+    out[0] = 0;
+    while (text != NULL && *text != 0) {
+        size_t blanks = strspn(text, " \t\r\n"), n = strcspn(text + blanks, " \t\r\n");
+        const char *word = text + blanks;
+        text = word + n;
+        bool plain = n < 24 || memchr(word, '@', n) != NULL;
+        if (n == 0 || len + (plain ? n : 3) + 2 > cap) break;
+        if (len > 0) out[len++] = ' ';
+        if (plain) for (size_t i = 0; i < n; i++) out[len++] = word[i] > ' ' && word[i] <= '~' ? word[i] : '?';
+        else memcpy(out + len, "...", 3), len += 3;
+        out[len] = 0;
+    }
+}
+
+// Where tokens and keys are sent: https, or this machine.
+static ckpt_err ckpt__auth_check_url(const char *url, const char *what, const char *source) {
+    ckpt__view authority;
+    const char *path;
+    bool is_https;
+    bool good = url != NULL && ckpt__auth_split_url(url, &is_https, &authority, &path) &&
+                (is_https || ckpt__auth_is_near(authority));
+    if (good) return CKPT_OK;
+    return ckpt__error_set(CKPT_AUTH, "the Google credentials of %s have no %s that is an https address", source, what);
+}
+
+//-- one request to a token service ----------------------------------------------
+
+typedef struct ckpt__auth_question {
+    const char         *method, *url;
+    const ckpt__fields *headers;
+    const ckpt__buf    *body;           // NULL: none
+    double              timeout;        // of an attempt
+    int                 tries;
+    bool                no_proxy;
+} ckpt__auth_question;
+
+static ckpt_err ckpt__auth_google_send(ckpt__auth_search *s, const ckpt__auth_question *q, ckpt__http_reply *r) {
+    ckpt__http_request h;
+    ckpt__transfer t;
+    ckpt__body b;
+    memset(&h, 0, sizeof h);
+    memset(&t, 0, sizeof t);
+    memset(&b, 0, sizeof b);
+    if (q->body != NULL) {
+        b.memory = q->body->data;
+        b.size = q->body->len;
+        h.body = &b;
+    }
+    t.cancel = s->t->cancel;
+    t.stall_timeout_s = q->timeout;
+    h.method = q->method;
+    h.url = q->url;
+    h.headers = q->headers;
+    h.reply_max = CKPT__AUTH_REPLY_MAX;
+    h.timeout_s = h.connect_timeout_s = q->timeout;
+    h.no_proxy = q->no_proxy;
+    h.transfer = &t;
+    ckpt_err e = q->headers->text.err != CKPT_OK ? q->headers->text.err : ckpt__http_run(s->g->http, &h, r);
+    if (e == CKPT_OK) ckpt__http_judge(r, &t);
+    s->t->transient = t.transient;
+    s->t->throttled = t.throttled;
+    s->t->retry_after = t.retry_after;
+    s->t->status = t.status;
+    return e;
+}
+
+static ckpt_err ckpt__auth_google_pause(ckpt__auth_search *s, double seconds) {
+    for (double end = ckpt__os_now() + seconds; ckpt__os_now() < end; ckpt__os_sleep(0.02)) {
+        if (ckpt__transfer_cancelled(s->t)) return ckpt__error_set(CKPT_CANCELLED, "cancelled while a Google token was fetched");
+    }
+    return CKPT_OK;
+}
+
+// The sentence of a refusal: {"error":"invalid_grant","error_description":"..."} of RFC 6749 5.2, or
+// {"error":{"status":"...","message":"..."}} of Google's other services.
+static ckpt_err ckpt__auth_google_refused(ckpt__auth_search *s, const ckpt__http_reply *r, const char *what) {
+    static const char *const passing[] = { "internal_failure", "server_error", "temporarily_unavailable" };
+    ckpt__json_doc d;
+    char code[80] = "", text[300] = "";
+    if (ckpt__json_parse(&d, &s->g->secret, ckpt__auth_text(&r->body), r->body.len) == CKPT_OK) {
+        const ckpt__json *root = ckpt__json_root(&d), *inner = ckpt__auth_node(&d, root, "error");
+        bool nested = inner != NULL && inner->kind == CKPT__JSON_OBJECT;
+        ckpt__auth_quote(code, sizeof code, ckpt__auth_node_text(&d, nested ? inner : root, nested ? "status" : "error"));
+        ckpt__auth_quote(text, sizeof text,
+                         ckpt__auth_node_text(&d, nested ? inner : root, nested ? "message" : "error_description"));
+        ckpt__json_free(&d);
+    }
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        if (strcmp(code, passing[i]) == 0) s->t->transient = true;
+    }
+    const char *advice = "";
+    if (strcmp(code, "invalid_grant") == 0) advice = "; the key or login was revoked, or this machine's clock is wrong";
+    if (strstr(text, "invalid_rapt") != NULL) advice = "; log in again: gcloud auth application-default login";
+    return ckpt__error_set(s->t->transient ? CKPT_NET : CKPT_AUTH, "%s gives no token for %s: %s%s%s (HTTP %d)%s", what,
+                           s->source, code[0] != 0 ? code : "no reason", text[0] != 0 ? ": " : "", text, r->status, advice);
+}
+
+// Asks, again after failures that may pass. CKPT_OK: the reply is a 200.
+static ckpt_err ckpt__auth_google_run(ckpt__auth_search *s, const ckpt__auth_question *q, ckpt__http_reply *r, const char *what) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0;; i++) {
+        e = ckpt__auth_google_send(s, q, r);
+        if (e == CKPT_OK && r->status == 200) return CKPT_OK;
+        if (e == CKPT_OK) e = ckpt__auth_google_refused(s, r, what);
+        else if (e != CKPT_NOMEM && e != CKPT_CANCELLED) e = ckpt__error_prefix(e, "%s cannot be asked for a token", what);
+        if (!s->t->transient || i + 1 >= q->tries) return e;
+        double wait = s->t->retry_after > 0 ? s->t->retry_after : 1 << i;
+        ckpt_err paused = ckpt__auth_google_pause(s, wait);
+        if (paused != CKPT_OK) return paused;
+    }
+}
+
+// Takes {"access_token":...,"expires_in":...}. The token becomes part of a header.
+static ckpt_err ckpt__auth_take_token(ckpt__auth_search *s, const ckpt__http_reply *r) {
+    ckpt__json_doc d;
+    ckpt_err e = ckpt__json_parse(&d, &s->g->secret, ckpt__auth_text(&r->body), r->body.len);
+    if (e == CKPT_NOMEM) return e;
+    const ckpt__json *root = e == CKPT_OK ? ckpt__json_root(&d) : NULL, *left = NULL;
+    const char *token = e == CKPT_OK ? ckpt__auth_node_text(&d, root, "access_token") : NULL;
+    if (token != NULL) left = ckpt__auth_node(&d, root, "expires_in");
+    bool good = token != NULL && strpbrk(token, "\r\n \t") == NULL;
+    s->out->token.len = 0;
+    if (good) ckpt__buf_text(&s->out->token, token);
+    double seconds = left != NULL && left->kind == CKPT__JSON_INT ? (double)left->i : left != NULL ? left->f : 0;
+    s->expires = ckpt__os_time() + (seconds > 0 ? seconds : 3600);
+    if (e == CKPT_OK) ckpt__json_free(&d);
+    if (!good) return ckpt__error_set(CKPT_AUTH, "the reply to the request for a token of %s holds none", s->source);
+    (void)ckpt__buf_cstr(&s->out->token);
+    return s->out->token.err;
+}
+
+// Posts a form and takes the token out of the reply.
+static ckpt_err ckpt__auth_post_form(ckpt__auth_search *s, const char *url, const ckpt__fields *form) {
+    const ckpt_allocator *a = &s->g->secret;
+    ckpt__buf body;
+    ckpt__fields headers;
+    ckpt__http_reply r;
+    ckpt__buf_init(&body, a);
+    ckpt__fields_init(&headers, a);
+    ckpt__http_reply_init(&r, a);
+    ckpt__fields_add(&headers, "Content-Type", "application/x-www-form-urlencoded");
+    ckpt__auth_question q = { "POST", url, &headers, &body, 30, CKPT__AUTH_TRIES, false };
+    ckpt_err e = form->text.err != CKPT_OK ? form->text.err : ckpt__auth_query(&body, form);
+    if (e == CKPT_OK) e = ckpt__auth_google_run(s, &q, &r, "Google's token service");
+    if (e == CKPT_OK) e = ckpt__auth_take_token(s, &r);
+    ckpt__buf_free(&body);
+    ckpt__fields_free(&headers);
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+//-- a service account's key -----------------------------------------------------
+
+// base64url without '=' (RFC 7515 2).
+static void ckpt__auth_add_base64url(ckpt__buf *b, const void *p, size_t n) {
+    size_t from = b->len;
+    ckpt__txt_add_base64(b, p, n);
+    if (b->err != CKPT_OK) return;
+    while (b->len > from && b->data[b->len - 1] == '=') b->len--;
+    for (size_t i = from; i < b->len; i++) {
+        if (b->data[i] == '+') b->data[i] = '-';
+        else if (b->data[i] == '/') b->data[i] = '_';
+    }
+}
+
+// RSASSA-PKCS1-v1_5 with SHA-256 (RFC 8017 8.2), base64url.
+static ckpt_err ckpt__auth_sign_rs256(ckpt__buf *out, const char *pem, const void *text, size_t n) {
+    size_t pem_size = strlen(pem), size = 0;
+    BIO *bio = pem_size <= INT_MAX ? BIO_new_mem_buf(pem, (int)pem_size) : NULL;
+    char no_password[] = "";            // else OpenSSL asks the terminal for the one of an encrypted key
+    EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, NULL, no_password) : NULL;
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    ckpt__buf sign;
+    ckpt__buf_init(&sign, &out->allocator);
+    bool good = key != NULL && context != NULL && EVP_PKEY_base_id(key) == EVP_PKEY_RSA &&
+                EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 && EVP_DigestSignUpdate(context, text, n) == 1 &&
+                EVP_DigestSignFinal(context, NULL, &size) == 1;
+    char *p = good ? ckpt__buf_reserve(&sign, size) : NULL;
+    good = p != NULL && EVP_DigestSignFinal(context, (unsigned char *)p, &size) == 1;
+    if (good) ckpt__auth_add_base64url(out, p, size);
+    ckpt_err e = sign.err != CKPT_OK ? sign.err : out->err;
+    EVP_MD_CTX_free(context);
+    EVP_PKEY_free(key);
+    (void)BIO_free(bio);
+    ckpt__buf_free(&sign);
+    if (e != CKPT_OK || good) return e;
+    return ckpt__error_set(CKPT_AUTH, "its private_key is no RSA key that OpenSSL can sign with");
+}
+
+typedef struct ckpt__auth_claims {
+    const char *key_id, *email, *scope, *audience, *key;
+    int64_t     now;                    // seconds since 1970
+} ckpt__auth_claims;
+
+static void ckpt__auth_add_claim(ckpt__buf *b, const char *before, const char *value) {
+    ckpt__buf_text(b, before);
+    ckpt__json_add_text(b, value, strlen(value));
+}
+
+// A signed assertion of one hour (RFC 7519, RFC 7523 3).
+static ckpt_err ckpt__auth_jwt(ckpt__buf *out, const ckpt__auth_claims *c) {
+    ckpt__buf head, body;
+    ckpt__buf_init(&head, &out->allocator);
+    ckpt__buf_init(&body, &out->allocator);
+    ckpt__buf_text(&head, "{\"alg\":\"RS256\",\"typ\":\"JWT\"");
+    if (c->key_id != NULL) ckpt__auth_add_claim(&head, ",\"kid\":", c->key_id);
+    ckpt__buf_text(&head, "}");
+    ckpt__auth_add_claim(&body, "{\"iss\":", c->email);
+    ckpt__auth_add_claim(&body, ",\"scope\":", c->scope);
+    ckpt__auth_add_claim(&body, ",\"aud\":", c->audience);
+    ckpt__buf_fmt(&body, ",\"iat\":%lld,\"exp\":%lld}", (long long)c->now, (long long)c->now + 3600);
+    ckpt__auth_add_base64url(out, head.data, head.len);
+    ckpt__buf_byte(out, '.');
+    ckpt__auth_add_base64url(out, body.data, body.len);
+    ckpt_err e = head.err != CKPT_OK ? head.err : body.err != CKPT_OK ? body.err : out->err;
+    ckpt__buf_free(&head);
+    ckpt__buf_free(&body);
+    if (e != CKPT_OK) return e;
+    ckpt__buf sign;
+    ckpt__buf_init(&sign, &out->allocator);
+    e = ckpt__auth_sign_rs256(&sign, c->key, out->data, out->len);
+    ckpt__buf_byte(out, '.');
+    ckpt__buf_add(out, sign.data, sign.len);
+    ckpt__buf_free(&sign);
+    (void)ckpt__buf_cstr(out);
+    return e != CKPT_OK ? e : out->err;
+}
+
+static ckpt_err ckpt__auth_of_key(ckpt__auth_search *s, const ckpt__json_doc *d, const ckpt__json *o, const char *scope) {
+    const char *url = ckpt__auth_node_text(d, o, "token_uri"), *universe = ckpt__auth_node_text(d, o, "universe_domain");
+    ckpt__auth_claims c = { ckpt__auth_node_text(d, o, "private_key_id"), ckpt__auth_node_text(d, o, "client_email"), scope, url,
+                            ckpt__auth_node_text(d, o, "private_key"), (int64_t)ckpt__os_time() };
+    if (universe != NULL && strcmp(universe, "googleapis.com") != 0)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s is of the universe %.80s; only googleapis.com is supported", s->source,
+                               universe);
+    if (c.email == NULL || c.key == NULL)
+        return ckpt__error_set(CKPT_AUTH, "%s is no key of a service account: it has no %s", s->source,
+                               c.email == NULL ? "client_email" : "private_key");
+    if (url == NULL) c.audience = url = "https://oauth2.googleapis.com/token";
+    ckpt_err e = ckpt__auth_check_url(url, "token_uri", s->source);
+    if (e != CKPT_OK) return e;
+    ckpt__buf jwt;
+    ckpt__fields form;
+    ckpt__buf_init(&jwt, &s->g->secret);
+    ckpt__fields_init(&form, &s->g->secret);
+    e = ckpt__auth_jwt(&jwt, &c);
+    if (e == CKPT_AUTH) e = ckpt__error_prefix(e, "%s", s->source);
+    ckpt__fields_add(&form, "grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer");
+    if (e == CKPT_OK) ckpt__fields_add(&form, "assertion", jwt.data);
+    if (e == CKPT_OK) e = ckpt__auth_post_form(s, url, &form);
+    ckpt__buf_free(&jwt);
+    ckpt__fields_free(&form);
+    return e;
+}
+
+//-- a user's login --------------------------------------------------------------
+
+static ckpt_err ckpt__auth_of_user(ckpt__auth_search *s, const ckpt__json_doc *d, const ckpt__json *o) {
+    static const char *const keys[] = { "client_id", "client_secret", "refresh_token" };
+    const char *url = ckpt__auth_node_text(d, o, "token_uri");
+    ckpt__fields form;
+    ckpt__fields_init(&form, &s->g->secret);
+    ckpt__fields_add(&form, "grant_type", "refresh_token");
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < 3 && e == CKPT_OK; i++) {
+        const char *value = ckpt__auth_node_text(d, o, keys[i]);
+        if (value == NULL) e = ckpt__error_set(CKPT_AUTH, "%s is no login of a user: it has no %s", s->source, keys[i]);
+        else ckpt__fields_add(&form, keys[i], value);
+    }
+    if (url == NULL) url = "https://oauth2.googleapis.com/token";
+    if (e == CKPT_OK) e = ckpt__auth_check_url(url, "token_uri", s->source);
+    if (e == CKPT_OK) e = ckpt__auth_post_form(s, url, &form);
+    ckpt__fields_free(&form);
+    return e;
+}
+
+//-- another provider's identity -------------------------------------------------
+
+// The identity's token, as it is or a member of a JSON object.
+static ckpt_err ckpt__auth_pick_subject(ckpt__auth_search *s, ckpt__buf *text, const ckpt__json_doc *d,
+                                        const ckpt__json *source) {
+    const ckpt__json *format = ckpt__auth_node(d, source, "format");
+    const char *type = ckpt__auth_node_text(d, format, "type");
+    const char *field = ckpt__auth_node_text(d, format, "subject_token_field_name");
+    ckpt_err e = CKPT_OK;
+    if (type != NULL && strcmp(type, "json") == 0) {
+        ckpt__json_doc inner;
+        e = ckpt__json_parse(&inner, &s->g->secret, ckpt__auth_text(text), text->len);
+        if (e == CKPT_NOMEM) return e;
+        const char *token = e == CKPT_OK && field != NULL ? ckpt__auth_node_text(&inner, ckpt__json_root(&inner), field) : NULL;
+        text->len = 0;
+        if (token != NULL) ckpt__buf_text(text, token);
+        if (e == CKPT_OK) ckpt__json_free(&inner);
+    } else {
+        while (text->len > 0 && ckpt__txt_is_blank((unsigned char)text->data[text->len - 1])) text->len--;
+    }
+    const char *all = ckpt__buf_cstr(text);
+    if (text->err != CKPT_OK) return text->err;
+    if (text->len > 0 && strlen(all) == text->len) return CKPT_OK;
+    return ckpt__error_set(CKPT_AUTH, "the credential_source of %s holds no token", s->source);
+}
+
+static ckpt_err ckpt__auth_fetch_subject(ckpt__auth_search *s, ckpt__buf *out, const char *url, const ckpt__json_doc *d,
+                                         const ckpt__json *source) {
+    const ckpt__json *list = ckpt__auth_node(d, source, "headers");
+    ckpt__fields headers;
+    ckpt__http_reply r;
+    ckpt__fields_init(&headers, &s->g->secret);
+    ckpt__http_reply_init(&r, &s->g->secret);
+    for (const ckpt__json *h = list != NULL && list->kind == CKPT__JSON_OBJECT ? ckpt__json_child(d, list) : NULL; h != NULL;
+         h = ckpt__json_next(d, h)) {
+        if (h->kind == CKPT__JSON_TEXT) ckpt__fields_add(&headers, h->key, h->text);
+    }
+    ckpt__auth_question q = { "GET", url, &headers, NULL, 30, CKPT__AUTH_TRIES, false };
+    ckpt_err e = ckpt__auth_google_run(s, &q, &r, "the identity provider");
+    if (e == CKPT_OK) ckpt__buf_add(out, r.body.data, r.body.len);
+    ckpt__fields_free(&headers);
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+static ckpt_err ckpt__auth_read_subject(ckpt__auth_search *s, ckpt__buf *out, const ckpt__json_doc *d, const ckpt__json *o) {
+    const ckpt__json *source = ckpt__auth_node(d, o, "credential_source");
+    const char *file = ckpt__auth_node_text(d, source, "file"), *url = ckpt__auth_node_text(d, source, "url");
+    bool aws = ckpt__auth_node_text(d, source, "environment_id") != NULL;
+    ckpt_err e;
+    const char *other = ckpt__auth_node(d, source, "executable") != NULL ? "a program" :
+                        ckpt__auth_node(d, source, "certificate") != NULL ? "a certificate" : "an unknown source";
+    if (aws || (file == NULL && url == NULL))
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s takes its identity from %s, which is not supported here; a file or an "
+                               "address is", s->source, aws ? "AWS" : other);
+    if (file != NULL) {
+        e = ckpt__auth_slurp(out, file, CKPT__AUTH_REPLY_MAX);      // anew each time: it is rotated
+        if (e != CKPT_OK) e = ckpt__error_prefix(e == CKPT_NOMEM ? e : CKPT_AUTH, "no identity for %s", s->source);
+    } else {
+        e = ckpt__auth_fetch_subject(s, out, url, d, source);
+    }
+    return e == CKPT_OK ? ckpt__auth_pick_subject(s, out, d, source) : e;
+}
+
+static ckpt_err ckpt__auth_of_identity(ckpt__auth_search *s, const ckpt__json_doc *d, const ckpt__json *o, const char *scope) {
+    const char *url = ckpt__auth_node_text(d, o, "token_url"), *audience = ckpt__auth_node_text(d, o, "audience");
+    const char *type = ckpt__auth_node_text(d, o, "subject_token_type"), *id = ckpt__auth_node_text(d, o, "client_id");
+    if (audience == NULL || type == NULL)
+        return ckpt__error_set(CKPT_AUTH, "%s is no external account: it has no %s", s->source,
+                               audience == NULL ? "audience" : "subject_token_type");
+    if (id != NULL)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s wants to log in as a client, which is not supported here", s->source);
+    ckpt_err e = ckpt__auth_check_url(url, "token_url", s->source);
+    if (e != CKPT_OK) return e;
+    ckpt__buf subject;
+    ckpt__fields form;
+    ckpt__buf_init(&subject, &s->g->secret);
+    ckpt__fields_init(&form, &s->g->secret);
+    e = ckpt__auth_read_subject(s, &subject, d, o);
+    ckpt__fields_add(&form, "grant_type", "urn:ietf:params:oauth:grant-type:token-exchange");
+    ckpt__fields_add(&form, "audience", audience);
+    ckpt__fields_add(&form, "scope", scope);
+    ckpt__fields_add(&form, "requested_token_type", "urn:ietf:params:oauth:token-type:access_token");
+    ckpt__fields_add(&form, "subject_token_type", type);
+    if (e == CKPT_OK) ckpt__fields_add(&form, "subject_token", subject.data);
+    if (e == CKPT_OK) e = ckpt__auth_post_form(s, url, &form);
+    ckpt__buf_free(&subject);
+    ckpt__fields_free(&form);
+    return e;
+}
+
+//-- the part of a service account -----------------------------------------------
+
+// Takes {"accessToken":...,"expireTime":"2026-01-01T00:00:00Z"}.
+static ckpt_err ckpt__auth_take_part(ckpt__auth_search *s, const ckpt__http_reply *r) {
+    ckpt__json_doc d;
+    ckpt_err e = ckpt__json_parse(&d, &s->g->secret, ckpt__auth_text(&r->body), r->body.len);
+    if (e == CKPT_NOMEM) return e;
+    const char *token = e == CKPT_OK ? ckpt__auth_member(&d, "accessToken") : NULL;
+    const char *end = e == CKPT_OK ? ckpt__auth_member(&d, "expireTime") : NULL;
+    bool good = token != NULL && token[0] != 0 && strpbrk(token, "\r\n \t") == NULL && end != NULL &&
+                ckpt__txt_read_date(ckpt__txt_view(end), &s->expires);
+    s->out->token.len = 0;
+    if (good) ckpt__buf_text(&s->out->token, token);
+    if (e == CKPT_OK) ckpt__json_free(&d);
+    if (!good) return ckpt__error_set(CKPT_AUTH, "the reply to the request for the token of %s holds none", s->source);
+    (void)ckpt__buf_cstr(&s->out->token);
+    return s->out->token.err;
+}
+
+// Trades the token at hand for one of a service account (IAM Credentials API, generateAccessToken).
+static ckpt_err ckpt__auth_impersonate(ckpt__auth_search *s, const char *url, const char *scope) {
+    const ckpt_allocator *a = &s->g->secret;
+    ckpt__buf body, bearer;
+    ckpt__fields headers;
+    ckpt__http_reply r;
+    ckpt_err e = ckpt__auth_check_url(url, "service_account_impersonation_url", s->source);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&body, a);
+    ckpt__buf_init(&bearer, a);
+    ckpt__fields_init(&headers, a);
+    ckpt__http_reply_init(&r, a);
+    ckpt__buf_fmt(&body, "{\"scope\":[\"%s\"],\"lifetime\":\"3600s\"}", scope);
+    ckpt__buf_fmt(&bearer, "Bearer %s", s->out->token.data);
+    ckpt__fields_add(&headers, "Authorization", ckpt__buf_cstr(&bearer));
+    ckpt__fields_add(&headers, "Content-Type", "application/json");
+    ckpt__auth_question q = { "POST", url, &headers, &body, 30, CKPT__AUTH_TRIES, false };
+    e = body.err != CKPT_OK ? body.err : bearer.err;
+    if (e == CKPT_OK) e = ckpt__auth_google_run(s, &q, &r, "Google's IAM service");
+    if (e == CKPT_OK) e = ckpt__auth_take_part(s, &r);
+    ckpt__buf_free(&body);
+    ckpt__buf_free(&bearer);
+    ckpt__fields_free(&headers);
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+//-- by type ---------------------------------------------------------------------
+
+static ckpt_err ckpt__auth_of_type(ckpt__auth_search *s, const ckpt__json_doc *d, const ckpt__json *o) {
+    const char *type = ckpt__auth_node_text(d, o, "type");
+    const char *part = ckpt__auth_node_text(d, o, "service_account_impersonation_url");
+    const char *storage = s->g->full ? ckpt__auth_google_full : ckpt__auth_google_write;
+    const char *scope = part != NULL ? ckpt__auth_google_cloud : storage;
+    ckpt_err e;
+    if (type != NULL && strcmp(type, "impersonated_service_account") == 0) {
+        const ckpt__json *inner = ckpt__auth_node(d, o, "source_credentials");
+        type = ckpt__auth_node_text(d, inner, "type");
+        if (part == NULL || type == NULL)
+            return ckpt__error_set(CKPT_AUTH, "%s has no %s", s->source,
+                                   part == NULL ? "service_account_impersonation_url" : "source_credentials");
+        o = inner;
+    }
+    if (type == NULL) return ckpt__error_set(CKPT_AUTH, "%s is no file of Google credentials: it has no \"type\"", s->source);
+    if (strcmp(type, "service_account") == 0) e = ckpt__auth_of_key(s, d, o, scope);
+    else if (strcmp(type, "authorized_user") == 0) e = ckpt__auth_of_user(s, d, o);
+    else if (strcmp(type, "external_account") == 0) e = ckpt__auth_of_identity(s, d, o, scope);
+    else return ckpt__error_set(CKPT_UNSUPPORTED, "%s has credentials of type %.60s, which are not supported here; "
+                                "service_account, authorized_user, external_account and impersonated_service_account are",
+                                s->source, type);
+    return e == CKPT_OK && part != NULL ? ckpt__auth_impersonate(s, part, storage) : e;
+}
+
+static ckpt_err ckpt__auth_of_file(ckpt__auth_search *s, const char *path) {
+    ckpt__buf text;
+    ckpt__json_doc d;
+    (void)snprintf(s->source, sizeof s->source, "%.180s", path);
+    ckpt__buf_init(&text, &s->g->secret);
+    ckpt_err e = ckpt__auth_slurp(&text, path, CKPT__AUTH_FILE_MAX);
+    if (e == CKPT_OK) e = ckpt__json_parse(&d, &s->g->secret, ckpt__auth_text(&text), text.len);
+    bool parsed = e == CKPT_OK;
+    if (!parsed && e != CKPT_NOMEM) e = ckpt__error_prefix(CKPT_AUTH, "no Google credentials of %s", s->source);
+    ckpt__buf_free(&text);
+    if (!parsed) return e;
+    const char *project = ckpt__auth_member(&d, "quota_project_id"), *other = ckpt__auth_env("GOOGLE_CLOUD_QUOTA_PROJECT");
+    if (other != NULL) project = other;
+    if (project != NULL && !ckpt__auth_copy(s->out->project, sizeof s->out->project, project))
+        e = ckpt__error_set(CKPT_AUTH, "the quota project of %s is no name of a project", s->source);
+    if (e == CKPT_OK) e = ckpt__auth_of_type(s, &d, ckpt__json_root(&d));
+    ckpt__json_free(&d);
+    return e;
+}
+
+//-- the metadata server ---------------------------------------------------------
+
+// Asks the metadata server of Compute Engine, Kubernetes Engine and Cloud Run. *found: there is one; else *why tells.
+static ckpt_err ckpt__auth_of_machine(ckpt__auth_search *s, bool *found, const char **why) {
+    const char *host = ckpt__auth_env("GCE_METADATA_HOST"), *wait = ckpt__auth_env("GCE_METADATA_TIMEOUT");
+    double timeout = 3;
+    *found = false;
+    *why = "NO_GCE_CHECK is set";
+    if (ckpt__auth_is_true(ckpt__auth_env("NO_GCE_CHECK"))) return CKPT_OK;
+    if (host == NULL) host = ckpt__auth_env("GCE_METADATA_ROOT");
+    if (host == NULL) host = "metadata.google.internal";
+    if (wait != NULL && (!ckpt__txt_double(ckpt__txt_view(wait), &timeout) || !(timeout > 0) || timeout > 60)) timeout = 3;
+    (void)snprintf(s->source, sizeof s->source, "this machine's service account");
+    ckpt__buf url;
+    ckpt__fields headers;
+    ckpt__http_reply r;
+    ckpt__buf_init(&url, &s->g->secret);
+    ckpt__fields_init(&headers, &s->g->secret);
+    ckpt__http_reply_init(&r, &s->g->secret);
+    ckpt__buf_fmt(&url, "http://%s/computeMetadata/v1/instance/service-accounts/default/token", host);
+    ckpt__fields_add(&headers, "Metadata-Flavor", "Google");
+    ckpt__auth_question q = { "GET", ckpt__buf_cstr(&url), &headers, NULL, timeout, CKPT__AUTH_TRIES, true };
+    ckpt_err e = url.err;
+    for (int i = 0; e == CKPT_OK && i < q.tries && !*found; i++) {
+        e = ckpt__auth_google_send(s, &q, &r);
+        const char *flavor = e == CKPT_OK ? ckpt__fields_get(&r.headers, "metadata-flavor") : NULL;
+        *why = e != CKPT_OK ? "it does not answer" : "another server answers in its place";
+        *found = flavor != NULL && strcmp(flavor, "Google") == 0;
+        if (e == CKPT_NOMEM || e == CKPT_CANCELLED || !s->t->transient) break;
+        if (e == CKPT_OK && *found) break;
+        e = i + 1 < q.tries && e == CKPT_TIMEOUT ? CKPT_OK : e;
+    }
+    if (*found && r.status == 200) e = ckpt__auth_take_token(s, &r);
+    else if (*found) e = ckpt__auth_google_run(s, &q, &r, "the metadata server");
+    if (*found && e == CKPT_OK && s->out->token.len == 0) e = ckpt__auth_take_token(s, &r);
+    if (!*found && e != CKPT_NOMEM && e != CKPT_CANCELLED) e = CKPT_OK;
+    ckpt__buf_free(&url);
+    ckpt__fields_free(&headers);
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+//-- the order -------------------------------------------------------------------
+
+// The file of `gcloud auth application-default login`.
+static ckpt_err ckpt__auth_gcloud_path(ckpt__buf *out) {
+    const char *folder = ckpt__auth_env("CLOUDSDK_CONFIG"), *home = ckpt__auth_env("HOME");
+    if (folder != NULL) ckpt__buf_fmt(out, "%s/application_default_credentials.json", folder);
+    else if (home != NULL) ckpt__buf_fmt(out, "%s/.config/gcloud/application_default_credentials.json", home);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+static ckpt_err ckpt__auth_google_nothing(ckpt__auth_search *s, const char *gcloud, const char *why) {
+    const char *key = ckpt__auth_env("GCS_KEY"), *secret = ckpt__auth_env("GCS_SECRET");
+    ckpt__transfer_begin(s->t);
+    const char *half = key == NULL ? "GCS_SECRET is set without GCS_KEY" : "GCS_KEY is set without GCS_SECRET";
+    return ckpt__error_set(CKPT_AUTH, "no Google credentials found: %s; GOOGLE_APPLICATION_CREDENTIALS is not set; %.300s is not "
+                           "there; the metadata server: %s. Set GCS_KEY and GCS_SECRET to an HMAC key, or "
+                           "GOOGLE_APPLICATION_CREDENTIALS to a key file",
+                           key == NULL && secret == NULL ? "GCS_KEY and GCS_SECRET are not set" : half,
+                           gcloud[0] != 0 ? gcloud : "gcloud's file (HOME is not set)", why);
+}
+
+static ckpt_err ckpt__auth_google_ask(ckpt__auth_search *s) {
+    ckpt_credentials c;
+    memset(&c, 0, sizeof c);
+    (void)snprintf(s->source, sizeof s->source, "the program's own function");
+    ckpt_err e = s->g->ask(&c, s->g->ask_user);
+    c.session_token[sizeof c.session_token - 1] = 0;
+    if (e != CKPT_OK) e = ckpt__error_prefix(e, "%s gave no Google token", s->source);
+    else if (c.session_token[0] == 0 || strpbrk(c.session_token, "\r\n \t") != NULL)
+        e = ckpt__error_set(CKPT_AUTH, "%s gave no token as session_token", s->source);
+    if (e == CKPT_OK) ckpt__buf_text(&s->out->token, c.session_token);
+    s->expires = c.expires;
+    OPENSSL_cleanse(&c, sizeof c);
+    (void)ckpt__buf_cstr(&s->out->token);
+    return e != CKPT_OK ? e : s->out->token.err;
+}
+
+static ckpt_err ckpt__auth_google_walk(ckpt__auth_search *s) {
+    const char *named = s->g->file != NULL ? s->g->file : ckpt__auth_env("GOOGLE_APPLICATION_CREDENTIALS");
+    if (s->g->ask != NULL) return ckpt__auth_google_ask(s);
+    if (named != NULL) return ckpt__auth_of_file(s, named);
+    ckpt__buf path;
+    bool found = false;
+    const char *why = "";
+    ckpt__buf_init(&path, &s->g->allocator);
+    ckpt_err e = ckpt__auth_gcloud_path(&path);
+    if (e == CKPT_OK && path.len > 0 && ckpt__os_exists(path.data)) {
+        e = ckpt__auth_of_file(s, path.data);
+    } else if (e == CKPT_OK) {
+        e = ckpt__auth_of_machine(s, &found, &why);
+        if (e == CKPT_OK && !found) e = ckpt__auth_google_nothing(s, path.data, why);
+    }
+    ckpt__buf_free(&path);
+    return e;
+}
+
+//-- the token of a store --------------------------------------------------------
+
+static void ckpt__auth_google_free(ckpt__auth_google *g) {
+    ckpt__mem_free_text(&g->allocator, g->file);
+    ckpt__auth_bearer_free(&g->now);
+    if (g->is_open) {
+        ckpt__os_cond_free(&g->wake);
+        ckpt__os_mutex_free(&g->lock);
+    }
+    memset(g, 0, sizeof *g);
+}
+
+// Asks nobody yet. `anonymous`: no token at all. *g must not move afterwards.
+static ckpt_err ckpt__auth_google_init(ckpt__auth_google *g, const ckpt_store_desc *d, ckpt__http *http, const ckpt_allocator *al,
+                                       bool anonymous) {
+    memset(g, 0, sizeof *g);
+    g->allocator = *al;
+    g->secret = ckpt__auth_wiping(&g->allocator);
+    g->http = http;
+    g->anonymous = anonymous;
+    ckpt__auth_bearer_init(&g->now, &g->secret);
+    ckpt_err e = ckpt__os_mutex_init(&g->lock);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_cond_init(&g->wake);
+    if (e != CKPT_OK) {
+        ckpt__os_mutex_free(&g->lock);
+        return e;
+    }
+    g->is_open = true;
+    if (d == NULL) return CKPT_OK;
+    g->logger = d->logger;
+    g->ask = d->credentials;
+    g->ask_user = d->credentials_user;
+    if (d->credentials_file != NULL) g->file = ckpt__mem_copy_text(&g->allocator, d->credentials_file);
+    if (d->credentials_file != NULL && g->file == NULL) e = CKPT_NOMEM;
+    if (d->session_token != NULL && d->session_token[0] != 0) {
+        g->is_given = g->has = true;
+        ckpt__buf_text(&g->now.token, d->session_token);
+        (void)ckpt__buf_cstr(&g->now.token);
+        if (e == CKPT_OK) e = g->now.token.err;
+        if (e == CKPT_OK && strpbrk(d->session_token, "\r\n \t") != NULL)
+            e = ckpt__error_set(CKPT_ARG, "the token (session_token) holds a blank or a line break");
+    }
+    if (e != CKPT_OK) ckpt__auth_google_free(g);
+    return e;
+}
+
+static ckpt_err ckpt__auth_google_fetch(ckpt__auth_google *g, ckpt__auth_bearer *fresh, double *expires, ckpt__transfer *t) {
+    ckpt__auth_search s;
+    memset(&s, 0, sizeof s);
+    s.g = g;
+    s.t = t;
+    s.out = fresh;
+    ckpt__transfer_begin(t);
+    ckpt_err e = ckpt__auth_google_walk(&s);
+    if (e != CKPT_OK) return e;
+    ckpt__transfer_begin(t);
+    *expires = s.expires;
+    double left = s.expires - ckpt__os_time();
+    if (s.expires > 0) ckpt__error_log(&g->logger, CKPT_LOG_INFO, "Google token of %s, for %.0f s", s.source, left);
+    else ckpt__error_log(&g->logger, CKPT_LOG_INFO, "Google token of %s", s.source);
+    return CKPT_OK;
+}
+
+// Seconds that the current token lasts; under the lock.
+static double ckpt__auth_google_left(const ckpt__auth_google *g) {
+    return !g->has ? 0 : g->expires <= 0 ? 1e18 : g->expires - ckpt__os_time();
+}
+
+// Takes the outcome of a renewal; under the lock. A failed one is not repeated at once while the old token lasts, nor is one
+// that brought a token which ends soon.
+static ckpt_err ckpt__auth_google_settle(ckpt__auth_google *g, ckpt__auth_bearer *fresh, double expires, ckpt_err e,
+                                         const ckpt__transfer *t) {
+    g->renewing = false;
+    g->ended++;
+    if (e == CKPT_OK) {
+        ckpt__auth_bearer old = g->now;
+        g->now = *fresh;
+        *fresh = old;
+        g->has = true;
+        g->expires = expires;
+    } else {
+        ckpt__error_take(&g->failure);
+        g->failure.code = e;
+        g->failure_transient = t->transient;
+    }
+    double left = ckpt__auth_google_left(g);
+    g->again_at = ckpt__os_now() + (left / 4 < 30 ? left / 4 : 30);
+    if (e == CKPT_OK || e == CKPT_CANCELLED || left <= ckpt__auth_google_last) return e;
+    ckpt__error_log(&g->logger, CKPT_LOG_WARN, "the Google token was not renewed, the old one lasts %.0f s: %s", left,
+                    g->failure.text);
+    return CKPT_OK;
+}
+
+// Copies the token for the next attempt to *out. One caller renews it before it ends, the others use the old one as long as it
+// lasts, else wait. CKPT_AUTH with a sentence that names what was tried; t->transient tells whether trying again may help.
+static ckpt_err ckpt__auth_google_get(ckpt__auth_google *g, ckpt__auth_bearer *out, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    ckpt__auth_bearer fresh;
+    double expires = 0;
+    out->token.len = 0;
+    if (g->anonymous) return CKPT_OK;
+    ckpt__os_mutex_lock(&g->lock);
+    for (unsigned seen = g->ended;;) {
+        double left = ckpt__auth_google_left(g);
+        bool lasts = left > ckpt__auth_google_last, rests = lasts && ckpt__os_now() < g->again_at;
+        if (left > ckpt__auth_google_fresh || rests || (lasts && g->renewing)) break;
+        if (!g->renewing && g->ended != seen && !lasts && g->failure.code != CKPT_CANCELLED) {
+            t->transient = g->failure_transient;
+            e = ckpt__error_put(&g->failure);
+            break;
+        }
+        if (ckpt__transfer_cancelled(t)) {
+            e = ckpt__error_set(CKPT_CANCELLED, "cancelled while a Google token was fetched");
+            break;
+        }
+        if (g->renewing) {
+            (void)ckpt__os_cond_wait_until(&g->wake, &g->lock, ckpt__os_now() + 0.05);
+            continue;
+        }
+        g->renewing = true;
+        ckpt__os_mutex_unlock(&g->lock);
+        ckpt__auth_bearer_init(&fresh, &g->secret);
+        e = ckpt__auth_google_fetch(g, &fresh, &expires, t);
+        ckpt__os_mutex_lock(&g->lock);
+        e = ckpt__auth_google_settle(g, &fresh, expires, e, t);
+        ckpt__auth_bearer_free(&fresh);
+        ckpt__os_cond_broadcast(&g->wake);
+        break;
+    }
+    if (e == CKPT_OK) {
+        ckpt__buf_add(&out->token, g->now.token.data, g->now.token.len);
+        (void)ckpt__buf_cstr(&out->token);
+        memcpy(out->project, g->now.project, sizeof out->project);
+        e = out->token.err;
+    }
+    ckpt__os_mutex_unlock(&g->lock);
+    return e;
+}
+
+// The server refused this token: it is dropped, unless somebody renewed it meanwhile. True: the next one may be another.
+static bool ckpt__auth_google_expired(ckpt__auth_google *g, const ckpt__auth_bearer *used) {
+    ckpt__os_mutex_lock(&g->lock);
+    bool same = g->has && g->now.token.len == used->token.len &&
+                memcmp(g->now.token.data, used->token.data, used->token.len) == 0;
+    bool given = g->is_given && g->ask == NULL;
+    if (same && !given) g->has = false;
+    ckpt__os_mutex_unlock(&g->lock);
+    return !g->anonymous && !given;
+}
+
+#endif // CKPT_NO_GCS
+
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_OCI)
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+
+//-- oci: whose key signs ----------------------------------------------------------
+
+// Request signatures of Oracle Cloud Infrastructure, version "1" (draft-cavage-http-signatures-08 with rsa-sha256), and where the
+// keys come from: the file, profiles and variables of Oracle's SDKs and of its command line.
+typedef enum ckpt__auth_oci_kind {
+    CKPT__AUTH_OCI_KEY,                     // of a user: "TENANCY/USER/FINGERPRINT"
+    CKPT__AUTH_OCI_SESSION                  // a token and its key, which others renew: oci session, resource principals
+} ckpt__auth_oci_kind;
+
+typedef struct ckpt__auth_oci {
+    ckpt_allocator      allocator, secret;  // secret: wiped before it is given back
+    ckpt_logger         logger;
+    ckpt__auth_oci_kind kind;
+    char               *region;             // NULL: nobody named one
+    char               *where;              // for sentences: which profile, which file
+    char               *name;               // of a user's key
+    char               *key_file, *token_file;  // NULL: the texts were given outright
+    char               *key_text, *token_text, *phrase;
+    ckpt__os_mutex      lock;               // guards what follows
+    bool                is_open;
+    EVP_PKEY           *key;
+    char               *id;                 // as requests name it
+    double              expires;            // of a token; 0: not known
+    unsigned            version;            // grows with each renewal
+} ckpt__auth_oci;
+
+// The settings while they are looked up.
+typedef struct ckpt__auth_oci_lookup {
+    ckpt__auth_oci *a;
+    ckpt__ini       ini;
+    char           *path;
+    const char     *profile;
+    bool            is_named;               // profile or file are the caller's: the variables of the command line do not count
+    bool            is_there;               // the file
+} ckpt__auth_oci_lookup;
+
+static char *ckpt__auth_oci_keep(const ckpt__auth_oci *a, const char *text, ckpt_err *e) {
+    char *copy = text != NULL ? ckpt__mem_copy_text(&a->secret, text) : NULL;
+    if (text != NULL && copy == NULL) *e = CKPT_NOMEM;
+    return copy;
+}
+
+// A path with "~/" at its beginning resolved; NULL when it needs HOME and that is not set.
+static char *ckpt__auth_oci_keep_path(const ckpt__auth_oci *a, const char *path, ckpt_err *e) {
+    const char *home = ckpt__auth_env("HOME");
+    if (path == NULL || path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_oci_keep(a, path, e);
+    if (home == NULL) return NULL;
+    ckpt__buf b;
+    ckpt__buf_init(&b, &a->secret);
+    ckpt__buf_fmt(&b, "%s%s", home, path + 1);
+    char *copy = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), e);
+    if (b.err != CKPT_OK) *e = b.err;
+    ckpt__buf_free(&b);
+    return copy;
+}
+
+//-- oci: keys and tokens ----------------------------------------------------------
+
+typedef struct ckpt__auth_oci_phrase {
+    const char *text;                       // NULL: none
+    bool        was_asked;
+} ckpt__auth_oci_phrase;
+
+// Without it OpenSSL would ask whoever sits at the terminal.
+static int ckpt__auth_oci_on_phrase(char *out, int size, int is_writing, void *user) {
+    ckpt__auth_oci_phrase *phrase = (ckpt__auth_oci_phrase *)user;
+    (void)is_writing;
+    phrase->was_asked = true;
+    size_t n = phrase->text != NULL ? strlen(phrase->text) : 0;
+    if (phrase->text == NULL || n > (size_t)size) return -1;
+    memcpy(out, phrase->text, n);
+    return (int)n;
+}
+
+// A private RSA key in PEM, PKCS#1 or PKCS#8, perhaps encrypted. What stands behind it (Oracle's label lines) is passed over.
+static ckpt_err ckpt__auth_oci_read_key(EVP_PKEY **out, const char *text, size_t n, const char *phrase_text, const char *where) {
+    ckpt__auth_oci_phrase phrase = { phrase_text, false };
+    *out = NULL;
+    BIO *bio = n < (size_t)INT_MAX ? BIO_new_mem_buf(text, (int)n) : NULL;
+    if (bio != NULL) *out = PEM_read_bio_PrivateKey(bio, NULL, ckpt__auth_oci_on_phrase, &phrase);
+    BIO_free(bio);
+    ERR_clear_error();
+    if (*out != NULL && EVP_PKEY_base_id(*out) == EVP_PKEY_RSA) return CKPT_OK;
+    if (*out != NULL) {
+        EVP_PKEY_free(*out);
+        *out = NULL;
+        return ckpt__error_set(CKPT_AUTH, "%s is no RSA key, which Oracle's signatures need", where);
+    }
+    if (phrase.was_asked && phrase_text == NULL)
+        return ckpt__error_set(CKPT_AUTH, "%s is encrypted, and no pass_phrase is given for it", where);
+    return ckpt__error_set(CKPT_AUTH, "%s %s", where, phrase.was_asked ? "cannot be decrypted with its pass_phrase" :
+                           "holds no private key in PEM");
+}
+
+// Writes the key's fingerprint, the MD5 of its public half, as "aa:bb:..."; "" where the system has no MD5.
+static void ckpt__auth_oci_fingerprint(char out[48], EVP_PKEY *key) {
+    unsigned char *der = NULL, sum[16];
+    ckpt__digest md5 = { NULL };
+    out[0] = 0;
+    int n = i2d_PUBKEY(key, &der);
+    if (n > 0) (void)ckpt__digest_begin(&md5, CKPT__DIGEST_MD5);
+    if (n > 0) ckpt__digest_add(&md5, der, (size_t)n);
+    if (ckpt__digest_end(&md5, sum)) {
+        for (int i = 0; i < 16; i++) (void)snprintf(out + 3 * i, 4, "%02x%s", sum[i], i < 15 ? ":" : "");
+    }
+    OPENSSL_free(der);
+    ERR_clear_error();
+}
+
+// When a token (a JWT) ends, by its own "exp"; 0: it does not say.
+static double ckpt__auth_oci_expiry(const char *token, const ckpt_allocator *a) {
+    ckpt__buf text, json;
+    ckpt__json_doc doc;
+    double expires = 0.0;
+    const char *p = strchr(token, '.');
+    size_t n = p != NULL ? strcspn(++p, ".") : 0;
+    ckpt__buf_init(&text, a);
+    ckpt__buf_init(&json, a);
+    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&text, (unsigned char)(p[i] == '-' ? '+' : p[i] == '_' ? '/' : p[i]));
+    ckpt__buf_fill(&text, '=', (4 - n % 4) % 4);        // base64url goes without
+    bool ok = n > 0 && text.err == CKPT_OK && ckpt__txt_unbase64(&json, text.data, text.len) && json.err == CKPT_OK;
+    if (ok && json.len > 0 && ckpt__json_parse(&doc, a, json.data, json.len) == CKPT_OK) {
+        const ckpt__json *exp = ckpt__json_get(&doc, ckpt__json_root(&doc), "exp");
+        if (exp != NULL && exp->kind == CKPT__JSON_INT) expires = exp->f;
+        ckpt__json_free(&doc);
+    }
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&json);
+    return expires;
+}
+
+// The text of a file, or the one that was given, without blanks around it.
+static ckpt_err ckpt__auth_oci_text(const ckpt__auth_oci *a, ckpt__buf *out, const char *given, const char *path,
+                                    const char *what) {
+    if (path == NULL) {
+        ckpt__buf_text(out, given != NULL ? given : "");
+    } else {
+        ckpt_err e = ckpt__auth_slurp(out, path, CKPT__AUTH_FILE_MAX);
+        if (e != CKPT_OK) return ckpt__error_prefix(e == CKPT_NOMEM ? e : CKPT_AUTH, "%s of %s", what, a->where);
+    }
+    while (out->len > 0 && ckpt__txt_is_blank((unsigned char)out->data[out->len - 1])) out->len--;
+    (void)ckpt__buf_cstr(out);
+    if (out->err != CKPT_OK) return out->err;
+    if (out->len > 0 && strlen(out->data) == out->len) return CKPT_OK;
+    return ckpt__error_set(CKPT_AUTH, "%s of %s is empty, or no text", what, a->where);
+}
+
+// A user's key must be the one whose fingerprint stands beside it: the server would only say "not authenticated".
+static ckpt_err ckpt__auth_oci_check_key(const ckpt__auth_oci *a, EVP_PKEY *key) {
+    char found[48];
+    const char *want = a->name != NULL ? strrchr(a->name, '/') : NULL;
+    ckpt__auth_oci_fingerprint(found, key);
+    if (want == NULL || found[0] == 0 || ckpt__txt_eq_nocase(ckpt__txt_view(want + 1), found)) return CKPT_OK;
+    return ckpt__error_set(CKPT_AUTH, "the key of %s has the fingerprint %s, and %.60s is configured: it is another key",
+                           a->where, found, want + 1);
+}
+
+// Reads key and token from wherever they are. Below the lock, or before anybody else knows *a.
+static ckpt_err ckpt__auth_oci_load(ckpt__auth_oci *a) {
+    ckpt__buf pem, token, where, id;
+    EVP_PKEY *key = NULL;
+    double expires = 0.0;
+    ckpt__buf_init(&pem, &a->secret);
+    ckpt__buf_init(&token, &a->secret);
+    ckpt__buf_init(&where, &a->secret);
+    ckpt__buf_init(&id, &a->secret);
+    ckpt__buf_fmt(&where, "the private key of %s%s%s", a->where, a->key_file != NULL ? ", " : "",
+                  a->key_file != NULL ? a->key_file : "");
+    ckpt_err e = ckpt__auth_oci_text(a, &pem, a->key_text, a->key_file, "the private key");
+    const char *what = ckpt__buf_cstr(&where);
+    if (e == CKPT_OK) e = where.err;
+    if (e == CKPT_OK) e = ckpt__auth_oci_read_key(&key, pem.data, pem.len, a->phrase, what);
+    if (e == CKPT_OK && a->kind == CKPT__AUTH_OCI_KEY) {
+        e = ckpt__auth_oci_check_key(a, key);
+        ckpt__buf_text(&id, a->name);
+    } else if (e == CKPT_OK) {
+        e = ckpt__auth_oci_text(a, &token, a->token_text, a->token_file, "the session token");
+        if (e == CKPT_OK) expires = ckpt__auth_oci_expiry(token.data, &a->secret);
+        ckpt__buf_fmt(&id, "ST$%s", e == CKPT_OK ? token.data : "");
+    }
+    const char *text = ckpt__buf_cstr(&id);
+    if (e == CKPT_OK) e = id.err;
+    for (const char *p = text; e == CKPT_OK && *p != 0; p++) {
+        if ((unsigned char)*p <= ' ' || *p == '"' || (unsigned char)*p >= 0x7F)
+            e = ckpt__error_set(CKPT_AUTH, "%s holds a character that no key's name may", a->where);
+    }
+    char *copy = e == CKPT_OK ? ckpt__auth_oci_keep(a, text, &e) : NULL;
+    if (e == CKPT_OK) {
+        ckpt__mem_free_text(&a->secret, a->id);
+        EVP_PKEY_free(a->key);
+        a->key = key;
+        a->id = copy;
+        a->expires = expires;
+        key = NULL;
+    }
+    EVP_PKEY_free(key);
+    ckpt__buf_free(&pem);
+    ckpt__buf_free(&token);
+    ckpt__buf_free(&where);
+    ckpt__buf_free(&id);
+    return e;
+}
+
+//-- oci: settings -----------------------------------------------------------------
+
+// A key of the profile, which inherits those of [DEFAULT]; a variable of the command line goes before. NULL: there is none.
+static const char *ckpt__auth_oci_value(const ckpt__auth_oci_lookup *l, const char *key, const char *variable) {
+    const char *value = variable != NULL && !l->is_named ? ckpt__auth_env(variable) : NULL;
+    if (value == NULL) value = ckpt__ini_get(&l->ini, l->profile, key);
+    if (value == NULL || value[0] == 0) value = ckpt__ini_get(&l->ini, "DEFAULT", key);
+    return value != NULL && value[0] != 0 ? value : NULL;
+}
+
+// Finds and reads the configuration file. Only one that was named must be there.
+static ckpt_err ckpt__auth_oci_open_file(ckpt__auth_oci_lookup *l, const ckpt_store_desc *d) {
+    static const char *const places[] = { "~/.oci/config", "~/.oraclebmc/config" };
+    const char *given = d->credentials_file, *by = "";
+    ckpt__auth_oci *a = l->a;
+    ckpt__buf text;
+    ckpt_err e = CKPT_OK;
+    if (given == NULL && (given = ckpt__auth_env("OCI_CONFIG_FILE")) != NULL) by = " (OCI_CONFIG_FILE)";
+    if (given == NULL && (given = ckpt__auth_env("OCI_CLI_CONFIG_FILE")) != NULL) by = " (OCI_CLI_CONFIG_FILE)";
+    for (size_t i = 0; i < 2 && e == CKPT_OK && !l->is_there; i++) {
+        ckpt__mem_free_text(&a->secret, l->path);
+        l->path = ckpt__auth_oci_keep_path(a, given != NULL ? given : places[i], &e);
+        l->is_there = l->path != NULL && ckpt__os_exists(l->path);
+    }
+    if (e != CKPT_OK) return e;
+    if (!l->is_there && given != NULL)
+        return ckpt__error_set(CKPT_AUTH, "there is no OCI configuration file %s%s", l->path != NULL ? l->path : given, by);
+    if (!l->is_there) return CKPT_OK;
+    ckpt__buf_init(&text, &a->secret);
+    e = ckpt__auth_slurp(&text, l->path, CKPT__AUTH_FILE_MAX);
+    if (e == CKPT_OK) e = ckpt__ini_parse(&l->ini, &a->secret, text.data, text.len);
+    ckpt__buf_free(&text);
+    return ckpt__error_prefix(e == CKPT_OK || e == CKPT_NOMEM ? e : CKPT_AUTH, "cannot read %s", l->path);
+}
+
+// Says what a user's key lacks.
+static ckpt_err ckpt__auth_oci_lacks(const ckpt__auth_oci_lookup *l, const char *what) {
+    if (l->is_there) return ckpt__error_set(CKPT_AUTH, "%s has no %s", l->a->where, what);
+    return ckpt__error_set(CKPT_AUTH, "no OCI credentials found: there is neither ~/.oci/config nor a file that "
+                           "OCI_CONFIG_FILE names, OCI_CLI_USER and its like are not set, and "
+                           "OCI_RESOURCE_PRINCIPAL_VERSION is not either");
+}
+
+static ckpt_err ckpt__auth_oci_use_key(ckpt__auth_oci_lookup *l, const ckpt_store_desc *d, bool has_token) {
+    ckpt__auth_oci *a = l->a;
+    ckpt_err e = CKPT_OK;
+    const char *file = d->key_filename, *content = NULL, *phrase = d->key_password;
+    const char *tenancy = ckpt__auth_oci_value(l, "tenancy", "OCI_CLI_TENANCY");
+    const char *user = ckpt__auth_oci_value(l, "user", "OCI_CLI_USER");
+    const char *fingerprint = ckpt__auth_oci_value(l, "fingerprint", "OCI_CLI_FINGERPRINT");
+    if (file == NULL) content = ckpt__auth_oci_value(l, "key_content", "OCI_CLI_KEY_CONTENT");
+    if (file == NULL && content == NULL) file = ckpt__auth_oci_value(l, "key_file", "OCI_CLI_KEY_FILE");
+    if (phrase == NULL) phrase = ckpt__auth_oci_value(l, "pass_phrase", "OCI_CLI_PASSPHRASE");
+    if (!has_token && user == NULL) return ckpt__auth_oci_lacks(l, "user");
+    if (!has_token && tenancy == NULL) return ckpt__auth_oci_lacks(l, "tenancy");
+    if (!has_token && fingerprint == NULL) return ckpt__auth_oci_lacks(l, "fingerprint");
+    if (file == NULL && content == NULL) return ckpt__auth_oci_lacks(l, "key_file");
+    a->key_file = ckpt__auth_oci_keep_path(a, file, &e);
+    a->key_text = ckpt__auth_oci_keep(a, content, &e);
+    a->phrase = ckpt__auth_oci_keep(a, phrase, &e);
+    if (e == CKPT_OK && file != NULL && a->key_file == NULL)
+        return ckpt__error_set(CKPT_AUTH, "the key file of %s is in the home folder, and HOME is not set", a->where);
+    if (has_token || e != CKPT_OK) return e;
+    ckpt__buf b;
+    ckpt__buf_init(&b, &a->secret);
+    ckpt__buf_fmt(&b, "%s/%s/%s", tenancy, user, fingerprint);
+    a->name = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), &e);
+    if (b.err != CKPT_OK) e = b.err;
+    ckpt__buf_free(&b);
+    return e;
+}
+
+// A variable of a resource principal holds the text itself, or the absolute path of a file with it.
+static void ckpt__auth_oci_text_or_path(const ckpt__auth_oci *a, const char *variable, char **text, char **path, ckpt_err *e) {
+    const char *value = ckpt__auth_env(variable);
+    if (value != NULL) *(value[0] == '/' ? path : text) = ckpt__auth_oci_keep(a, value, e);
+}
+
+// Functions, jobs and notebooks on Oracle's cloud: version 2.2 of resource principals.
+static ckpt_err ckpt__auth_oci_use_resource(ckpt__auth_oci_lookup *l) {
+    ckpt__auth_oci *a = l->a;
+    const char *version = ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_VERSION");
+    char *phrase_path = NULL;
+    ckpt_err e = CKPT_OK;
+    if (version == NULL)
+        return ckpt__error_set(CKPT_AUTH, "resource principals are asked for, and OCI_RESOURCE_PRINCIPAL_VERSION is not set");
+    if (strcmp(version, "2.2") != 0)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "resource principals of version %.20s are not built in, 2.2 is", version);
+    a->kind = CKPT__AUTH_OCI_SESSION;
+    ckpt__mem_free_text(&a->secret, a->where);
+    a->where = ckpt__auth_oci_keep(a, "the resource principal (OCI_RESOURCE_PRINCIPAL_*)", &e);
+    ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_RPST", &a->token_text, &a->token_file, &e);
+    ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM", &a->key_text, &a->key_file, &e);
+    ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM_PASSPHRASE", &a->phrase, &phrase_path, &e);
+    if (a->region == NULL) a->region = ckpt__auth_oci_keep(a, ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_REGION"), &e);
+    if (e == CKPT_OK && phrase_path != NULL) {
+        ckpt__buf b;
+        ckpt__buf_init(&b, &a->secret);
+        e = ckpt__auth_oci_text(a, &b, NULL, phrase_path, "the pass phrase");
+        if (e == CKPT_OK) a->phrase = ckpt__auth_oci_keep(a, b.data, &e);
+        ckpt__buf_free(&b);
+    }
+    ckpt__mem_free_text(&a->secret, phrase_path);
+    return e;
+}
+
+// Which kind of identity it is to be, and what belongs to it.
+static ckpt_err ckpt__auth_oci_choose(ckpt__auth_oci_lookup *l, const ckpt_store_desc *d) {
+    ckpt__auth_oci *a = l->a;
+    ckpt_err e = CKPT_OK;
+    const char *how = ckpt__auth_oci_value(l, "authentication_type", "OCI_CLI_AUTH");
+    const char *token = ckpt__auth_oci_value(l, "security_token_file", "OCI_CLI_SECURITY_TOKEN_FILE");
+    const char *region = d->region != NULL ? d->region : ckpt__auth_oci_value(l, "region", "OCI_CLI_REGION");
+    if (region == NULL && ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_VERSION") == NULL) region = ckpt__auth_env("OCI_REGION");
+    a->region = ckpt__auth_oci_keep(a, region, &e);
+    if (e != CKPT_OK) return e;
+    if (how == NULL && !l->is_there && ckpt__auth_env("OCI_CLI_USER") == NULL &&
+        ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_VERSION") != NULL)
+        how = "resource_principal";
+    if (how == NULL) how = token != NULL ? "security_token" : "api_key";
+    if (strcmp(how, "resource_principal") == 0) return ckpt__auth_oci_use_resource(l);
+    if (strcmp(how, "api_key") == 0) return ckpt__auth_oci_use_key(l, d, false);
+    if (strcmp(how, "security_token") != 0)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s wants the authentication '%.40s': api_key, security_token and "
+                               "resource_principal are built in", a->where, how);
+    if (token == NULL) return ckpt__auth_oci_lacks(l, "security_token_file");
+    a->kind = CKPT__AUTH_OCI_SESSION;
+    a->token_file = ckpt__auth_oci_keep_path(a, token, &e);
+    if (e == CKPT_OK && a->token_file == NULL)
+        return ckpt__error_set(CKPT_AUTH, "the token file of %s is in the home folder, and HOME is not set", a->where);
+    return e == CKPT_OK ? ckpt__auth_oci_use_key(l, d, true) : e;
+}
+
+static ckpt_err ckpt__auth_oci_configure(ckpt__auth_oci *a, const ckpt_store_desc *d) {
+    ckpt__auth_oci_lookup l;
+    memset(&l, 0, sizeof l);
+    l.a = a;
+    l.profile = d->profile;
+    l.is_named = d->profile != NULL || d->credentials_file != NULL;
+    if (l.profile == NULL && !l.is_named) l.profile = ckpt__auth_env("OCI_CLI_PROFILE");
+    bool wanted = l.profile != NULL;
+    if (!wanted) l.profile = "DEFAULT";
+    ckpt_err e = ckpt__auth_oci_open_file(&l, d);
+    if (e == CKPT_OK) {
+        ckpt__buf b;
+        ckpt__buf_init(&b, &a->secret);
+        if (l.is_there) ckpt__buf_fmt(&b, "the profile \"%.100s\" of %s", l.profile, l.path);
+        else ckpt__buf_text(&b, "the environment (OCI_CLI_*)");
+        a->where = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), &e);
+        if (b.err != CKPT_OK) e = b.err;
+        ckpt__buf_free(&b);
+    }
+    if (e == CKPT_OK && wanted && ckpt__ini_get(&l.ini, l.profile, "") == NULL)
+        e = ckpt__error_set(CKPT_AUTH, "there is no OCI profile \"%.100s\" in %s", l.profile,
+                            l.path != NULL ? l.path : "~/.oci/config");
+    if (e == CKPT_OK) e = ckpt__auth_oci_choose(&l, d);
+    ckpt__mem_free_text(&a->secret, l.path);
+    ckpt__ini_free(&l.ini);
+    return e;
+}
+
+static void ckpt__auth_oci_free(ckpt__auth_oci *a) {
+    char *texts[9];
+    texts[0] = a->region;
+    texts[1] = a->where;
+    texts[2] = a->name;
+    texts[3] = a->key_file;
+    texts[4] = a->token_file;
+    texts[5] = a->key_text;
+    texts[6] = a->token_text;
+    texts[7] = a->phrase;
+    texts[8] = a->id;
+    for (int i = 0; i < 9; i++) ckpt__mem_free_text(&a->secret, texts[i]);
+    EVP_PKEY_free(a->key);                  // wipes it
+    if (a->is_open) ckpt__os_mutex_free(&a->lock);
+    memset(a, 0, sizeof *a);
+}
+
+// Reads the settings, the key and the token. No request is made. *a must not move afterwards.
+static ckpt_err ckpt__auth_oci_init(ckpt__auth_oci *a, const ckpt_store_desc *d, const ckpt_allocator *al) {
+    memset(a, 0, sizeof *a);
+    if (al != NULL) a->allocator = *al;
+    a->secret = ckpt__auth_wiping(&a->allocator);
+    a->logger = d->logger;
+    ckpt_err e = ckpt__os_mutex_init(&a->lock);
+    if (e != CKPT_OK) return e;
+    a->is_open = true;
+    e = ckpt__auth_oci_configure(a, d);
+    if (e == CKPT_OK) e = ckpt__auth_oci_load(a);
+    if (e == CKPT_OK) ckpt__error_log(&a->logger, CKPT_LOG_INFO, "OCI credentials of %s", a->where);
+    else ckpt__auth_oci_free(a);
+    return e;
+}
+
+//-- oci: signature ----------------------------------------------------------------
+
+// Adds what is signed, a line per header, and the list of their names. The body's three headers take part when it is signed too.
+static ckpt_err ckpt__auth_oci_string(ckpt__buf *out, ckpt__buf *names, const ckpt__fields *headers, const char *method,
+                                      const char *target, bool with_body) {
+    static const char *const all[] = { "date", "(request-target)", "host", "content-length", "content-type", "x-content-sha256" };
+    for (size_t i = 0; i < (with_body ? 6u : 3u); i++) {
+        ckpt__buf_fmt(names, "%s%s", i > 0 ? " " : "", all[i]);
+        ckpt__buf_fmt(out, "%s%s: ", i > 0 ? "\n" : "", all[i]);
+        const char *value = ckpt__fields_get(headers, all[i]);
+        if (i == 1) {
+            for (const char *p = method; *p != 0; p++) ckpt__buf_byte(out, (unsigned)ckpt__txt_lower((unsigned char)*p));
+            ckpt__buf_fmt(out, " %s", target);
+        } else {
+            if (value == NULL) return ckpt__error_set(CKPT_ARG, "a request is to be signed without its %s", all[i]);
+            ckpt__buf_text(out, value);
+        }
+    }
+    return out->err != CKPT_OK ? out->err : names->err;
+}
+
+// Adds the signature of a text in base64: RSASSA-PKCS1-v1_5 with SHA-256.
+static ckpt_err ckpt__auth_oci_sign_text(ckpt__buf *out, EVP_PKEY *key, const char *text, size_t n) {
+    unsigned char signature[2048];
+    size_t size = sizeof signature;
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    bool ok = c != NULL && EVP_DigestSignInit(c, NULL, EVP_sha256(), NULL, key) == 1 &&
+              EVP_DigestSign(c, signature, &size, (const unsigned char *)text, n) == 1;
+    EVP_MD_CTX_free(c);
+    ERR_clear_error();
+    if (!ok) return ckpt__digest_fail("an RSA signature");
+    ckpt__txt_add_base64(out, signature, size);
+    return out->err;
+}
+
+// Adds Authorization to headers that hold date, host and what else is signed.
+static ckpt_err ckpt__auth_oci_authorize(ckpt__fields *headers, EVP_PKEY *key, const char *id, const char *method,
+                                         const char *target, bool with_body) {
+    ckpt_allocator wiping = ckpt__auth_wiping(&headers->text.allocator);
+    ckpt__buf text, names, value;
+    ckpt__buf_init(&text, &wiping);
+    ckpt__buf_init(&names, &wiping);
+    ckpt__buf_init(&value, &wiping);
+    ckpt_err e = ckpt__auth_oci_string(&text, &names, headers, method, target, with_body);
+    ckpt__buf_fmt(&value, "Signature algorithm=\"rsa-sha256\",headers=\"%s\",keyId=\"%s\",signature=\"", ckpt__buf_cstr(&names),
+                  id);
+    if (e == CKPT_OK) e = ckpt__auth_oci_sign_text(&value, key, text.data, text.len);
+    ckpt__buf_text(&value, "\",version=\"1\"");
+    const char *all = ckpt__buf_cstr(&value);
+    if (e == CKPT_OK) e = value.err;
+    if (e == CKPT_OK) ckpt__fields_add(headers, "authorization", all);
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&names);
+    ckpt__buf_free(&value);
+    return e != CKPT_OK ? e : headers->text.err;
+}
+
+// A token that has ended, or was refused, is read again from where it came: somebody may have renewed it. True: it is another
+// one now. Below the lock.
+static bool ckpt__auth_oci_reload(ckpt__auth_oci *a) {
+    ckpt_err e = CKPT_OK;
+    char *before = ckpt__auth_oci_keep(a, a->id, &e);
+    if (e == CKPT_OK) e = ckpt__auth_oci_load(a);
+    bool news = e == CKPT_OK && strcmp(before, a->id) != 0;
+    if (news) a->version++;
+    if (e != CKPT_OK) ckpt__error_log(&a->logger, CKPT_LOG_WARN, "OCI credentials were not renewed: %s", ckpt__error_last.text);
+    ckpt__mem_free_text(&a->secret, before);
+    return news;
+}
+
+// Signs a request as of `now`, seconds since 1970 by the server's clock: adds date and authorization. *version is for
+// ckpt__auth_oci_renew.
+static ckpt_err ckpt__auth_oci_sign(ckpt__auth_oci *a, ckpt__fields *headers, const char *method, const char *target,
+                                    bool with_body, double now, unsigned *version) {
+    ckpt__buf date;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&date, &headers->text.allocator);
+    ckpt__txt_add_date(&date, now, CKPT__DATE_HTTP);
+    ckpt__fields_add(headers, "date", ckpt__buf_cstr(&date));
+    if (date.err != CKPT_OK) e = date.err;
+    ckpt__buf_free(&date);
+    ckpt__os_mutex_lock(&a->lock);
+    if (a->expires > 0.0 && a->expires <= now && !ckpt__auth_oci_reload(a) && e == CKPT_OK)
+        e = ckpt__error_set(CKPT_AUTH, "the session token of %s has run out: renew it (oci session refresh)", a->where);
+    EVP_PKEY *key = a->key;
+    char *id = e == CKPT_OK ? ckpt__auth_oci_keep(a, a->id, &e) : NULL;
+    *version = a->version;
+    (void)EVP_PKEY_up_ref(key);
+    ckpt__os_mutex_unlock(&a->lock);
+    if (e == CKPT_OK) e = headers->text.err;
+    if (e == CKPT_OK) e = ckpt__auth_oci_authorize(headers, key, id, method, target, with_body);
+    EVP_PKEY_free(key);
+    ckpt__mem_free_text(&a->secret, id);
+    return e;
+}
+
+// The server refused what was signed with that version. True: there is another one now.
+static bool ckpt__auth_oci_renew(ckpt__auth_oci *a, unsigned version) {
+    if (a->kind == CKPT__AUTH_OCI_KEY) return false;
+    ckpt__os_mutex_lock(&a->lock);
+    bool news = a->version != version || ckpt__auth_oci_reload(a);
+    ckpt__os_mutex_unlock(&a->lock);
+    return news;
+}
+
+// Does a server's text repeat the token?
+static bool ckpt__auth_oci_is_told(ckpt__auth_oci *a, const char *text) {
+    ckpt__os_mutex_lock(&a->lock);
+    bool told = a->kind == CKPT__AUTH_OCI_SESSION && strlen(a->id) > 3 && strstr(text, a->id + 3) != NULL;
+    ckpt__os_mutex_unlock(&a->lock);
+    return told;
+}
+
+#endif // !CKPT_NO_REMOTE && !CKPT_NO_OCI
 //------------------------------------------------------------------------------
 // >>store      [N]  the table of operations that every store fills, and what they share
 //
@@ -17028,7 +18496,9 @@ typedef struct ckpt__store_table {
 struct ckpt_store {
     const ckpt__store_table *table;
     ckpt_allocator           allocator;
-    ckpt_logger              logger;
+    ckpt_logger              logger;    // takes `pen`, and hands on to `given`
+    ckpt_logger              given;     // the caller's
+    ckpt__os_mutex           pen;
     ckpt_on_progress         progress;  // of the public put and get
     char                    *uri;       // "s3://bucket/prefix/", to which a name is appended; no secrets
     uint64_t                 min_part, max_part, max_parts; // 0: no limit
@@ -17045,11 +18515,20 @@ struct ckpt_store {
 
 //-- making one ------------------------------------------------------------------
 
+// The caller's logger, for one thread at a time.
+static void ckpt__store_log(ckpt_log_level level, const char *msg, void *user) {
+    ckpt_store *s = (ckpt_store *)user;
+    ckpt__os_mutex_lock(&s->pen);
+    s->given.fn(level, msg, s->given.user);
+    ckpt__os_mutex_unlock(&s->pen);
+}
+
 // Frees the store itself; what impl holds is for table->close, before.
 static void ckpt__store_free(ckpt_store *s) {
     if (s == NULL) return;
     ckpt_allocator a = s->allocator;
     ckpt__os_mutex_free(&s->turn);
+    ckpt__os_mutex_free(&s->pen);
     ckpt__mem_free(&a, s->impl, s->impl_size);
     ckpt__mem_free_text(&a, s->uri);
     ckpt__mem_free(&a, s, sizeof *s);
@@ -17065,12 +18544,16 @@ static ckpt_err ckpt__store_new(ckpt_store **out, const ckpt__store_table *table
     if (s == NULL) return CKPT_NOMEM;
     s->table = table;
     s->allocator = a;
-    if (d != NULL) s->logger = d->logger;
+    if (d != NULL) s->given = d->logger;
+    s->logger.fn = s->given.fn != NULL ? ckpt__store_log : NULL;
+    s->logger.user = s;
     if (d != NULL) s->progress = d->progress;
     s->stall_timeout_s = d != NULL && d->stall_timeout_s > 0.0 ? d->stall_timeout_s : 60.0;
     s->pid = ckpt__os_pid();
     ckpt_err e = ckpt__os_mutex_init(&s->turn);
     if (e != CKPT_OK) { ckpt__mem_free(&a, s, sizeof *s); return e; }
+    e = ckpt__os_mutex_init(&s->pen);
+    if (e != CKPT_OK) { ckpt__os_mutex_free(&s->turn); ckpt__mem_free(&a, s, sizeof *s); return e; }
     s->impl_size = impl_size;
     s->uri = ckpt__mem_copy_text(&a, uri);
     if (s->uri != NULL && impl_size > 0) s->impl = ckpt__mem_alloc(&a, impl_size);
@@ -18238,9 +19721,17 @@ static const ckpt__store_table ckpt__store_custom_table = {
 };
 
 static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *ops, void *user) {
-    ckpt_err e = ckpt__store_new(out, &ckpt__store_custom_table, "custom://", NULL, sizeof(ckpt__store_custom));
+    char uri[300];
+    const char *name = ops->name != NULL ? ops->name : "";
+    size_t n = strlen(name);
+    bool good = n <= 255 && ckpt__txt_utf8(name, n);
+    for (size_t i = 0; i < n; i++) good = good && (unsigned char)name[i] >= 0x20 && name[i] != 0x7F;
+    if (!good) return ckpt__error_set(CKPT_ARG, "the name of a custom store must be a text of up to 255 bytes");
+    (void)snprintf(uri, sizeof uri, "custom://%s%s", name, n > 0 && name[n - 1] != '/' ? "/" : "");
+    ckpt_err e = ckpt__store_new(out, &ckpt__store_custom_table, uri, NULL, sizeof(ckpt__store_custom));
     if (e != CKPT_OK) return e;
     ckpt__store_custom_of(*out)->ops = *ops;
+    ckpt__store_custom_of(*out)->ops.name = NULL;       // the caller's
     ckpt__store_custom_of(*out)->user = user;
     (*out)->creates_only = true;
     (*out)->one_at_a_time = ops->one_at_a_time;
@@ -18308,7 +19799,7 @@ typedef struct ckpt__s3 {
     bool            tls;
     bool            amazon;             // regions may be learnt, and are one system
     bool            conditions;         // "create only" is known to hold for uploads in parts too
-    bool            dualstack, accelerate;
+    bool            dualstack, accelerate, fips;
     bool            in_host;            // virtual-host addressing
     bool            guard_fixed;        // the caller chose
     int             page;               // entries of a page of a listing
@@ -18388,8 +19879,8 @@ static void ckpt__s3_add_host(const ckpt__s3 *s, ckpt__buf *b, const char *regio
     const char *dual = s->dualstack ? ".dualstack" : "";
     bool first = strcmp(region, "us-east-1") == 0 || strcmp(region, "aws-global") == 0;     // whose names are older than regions
     if (s->accelerate && s->in_host) ckpt__buf_fmt(b, "s3-accelerate%s.%s", dual, domain);
-    else if (first && !s->dualstack) ckpt__buf_fmt(b, "s3.%s", domain);
-    else ckpt__buf_fmt(b, "s3%s.%s.%s", dual, region, domain);
+    else if (first && !s->dualstack && !s->fips) ckpt__buf_fmt(b, "s3.%s", domain);
+    else ckpt__buf_fmt(b, "s3%s%s.%s.%s", s->fips ? "-fips" : "", dual, first ? "us-east-1" : region, domain);
 }
 
 // The path of an object, or with NULL of the bucket, encoded as it is sent and signed.
@@ -18448,13 +19939,14 @@ static ckpt_err ckpt__s3_send(ckpt__s3_call *c) {
     ckpt__os_mutex_unlock(&s->lock);
     ckpt_err e = ckpt__auth_aws_get(&s->auth, &c->used, c->t);
     if (e != CKPT_OK) return e;
+    ckpt_allocator wiping = ckpt__auth_wiping(&c->store->allocator);
     ckpt__buf host, path, query, url;
     ckpt__fields headers;
     ckpt__buf_init(&host, a);
     ckpt__buf_init(&path, a);
     ckpt__buf_init(&query, a);
     ckpt__buf_init(&url, a);
-    ckpt__fields_init(&headers, a);
+    ckpt__fields_init(&headers, &wiping);
     ckpt__s3_add_host(s, &host, region);
     ckpt__s3_add_path(s, &path, c->name);
     e = ckpt__auth_query(&query, &c->query);
@@ -18544,8 +20036,11 @@ static void ckpt__s3_read_error(ckpt__s3_call *c) {
     const char *region = ckpt__fields_get(&c->reply.headers, "x-amz-bucket-region");
     if (region != NULL) ckpt__s3_clean(c->expected, sizeof c->expected, region, strlen(region));
     if (!ckpt__s3_is_region(c->expected)) c->expected[0] = 0;
-    if (ckpt__s3_shows(c->message, c->used.secret_access_key) || ckpt__s3_shows(c->message, c->used.session_token) ||
-        strstr(c->message, "Signature=") != NULL) c->message[0] = 0;
+    char *const said[] = { c->code, c->message, c->request_id };
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        if (ckpt__s3_shows(said[i], c->used.secret_access_key) || ckpt__s3_shows(said[i], c->used.session_token) ||
+            strstr(said[i], "Signature=") != NULL) said[i][0] = 0;
+    }
 }
 
 static bool ckpt__s3_is(const ckpt__s3_call *c, const char *code) {
@@ -18616,6 +20111,7 @@ static const ckpt__s3_meaning ckpt__s3_meanings[] = {
     { "SignatureDoesNotMatch", CKPT_AUTH, false, false,
       "; the secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY or the profile" },
     { "AccessDenied", CKPT_AUTH, false, false, "; these credentials do not have the permission for it" },
+    { "InvalidObjectState", CKPT_UNSUPPORTED, false, false, "; the object is archived and must be restored first" },
     { "RequestExpired", CKPT_AUTH, false, false, "" },
     { "AuthorizationHeaderMalformed", CKPT_AUTH, false, false, "" },
     { "InvalidBucketName", CKPT_ARG, false, false, "" },
@@ -19520,10 +21016,11 @@ static ckpt_err ckpt__s3_turn_page(ckpt__s3_page *p, ckpt__s3_circle *circle, ck
     if (e == CKPT_OK) e = ckpt__s3_decode(next, p->next, keys && p->encoded, a);
     if (e == CKPT_OK) e = ckpt__s3_decode(next2, p->next2, false, a);
     if (e != CKPT_OK || !p->more) return e;
+    if (next->len == 0 && p->each_object != NULL) ckpt__buf_text(next2, ckpt__buf_cstr(&p->name));   // a list of version 1
     ckpt__buf both;
     ckpt__buf_init(&both, a);
     ckpt__buf_add(&both, next->data, next->len);
-    if (next2->len > 0) ckpt__buf_fmt(&both, " %s", next2->data);
+    if (next2->len > 0) ckpt__buf_fmt(&both, " %s", ckpt__buf_cstr(next2));
     e = both.err == CKPT_OK ? ckpt__s3_go_on(circle, &both) : both.err;
     ckpt__buf_free(&both);
     return e;
@@ -19590,6 +21087,10 @@ static void ckpt__s3_ask_objects(const ckpt__s3_listing *l, ckpt__s3_call *c, co
     ckpt__s3_add_number(&c->query, "max-keys", c->s->page);
     ckpt__s3_add_prefix(l, c);
     if (next[0] != 0) ckpt__fields_add(&c->query, "continuation-token", next);
+    if (next[0] == 0 && next2[0] != 0) {        // the server gave no token: it goes on behind the last name, by one of the two
+        ckpt__fields_add(&c->query, "start-after", next2);
+        ckpt__fields_add(&c->query, "marker", next2);
+    }
 }
 
 static void ckpt__s3_ask_parts(const ckpt__s3_listing *l, ckpt__s3_call *c, const char *next, const char *next2) {
@@ -19824,7 +21325,9 @@ static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, con
     s->dualstack = ckpt__s3_is_true(ckpt__os_env("AWS_USE_DUALSTACK_ENDPOINT")) ||
                    ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.use_dualstack_endpoint"));
     s->accelerate = ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.use_accelerate_endpoint"));
-    return CKPT_OK;
+    s->fips = ckpt__auth_is_fips(&s->auth);
+    if (!s->fips || (s->endpoint == NULL && !s->accelerate)) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "AWS_USE_FIPS_ENDPOINT goes with neither an endpoint of one's own nor acceleration");
 }
 
 // How bodies are guarded at first: see the section's head.
@@ -19897,16 +21400,22 @@ static ckpt_err ckpt__s3_keep_headers(ckpt__s3 *s, const ckpt_store_desc *d, con
 static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__s3 *s = ckpt__s3_of(store);
     const ckpt_allocator *a = &store->allocator;
-    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
-    ckpt_store_desc none;
-    memset(&none, 0, sizeof none);
+    ckpt__http_options o = { NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    ckpt_store_desc own;
+    memset(&own, 0, sizeof own);
+    if (d != NULL) own = *d;
+    own.logger = store->logger;
     s->page = 1000;
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
+    if (e == CKPT_OK) e = ckpt__auth_aws_init(&s->auth, &own, &s->http, a);
+    s->has_auth = s->has_lock && e == CKPT_OK;
+    if (e != CKPT_OK) return e;
+    o.ca_file = ckpt__s3_given(own.ca_file);
+    if (o.ca_file == NULL && ckpt__s3_given(ckpt__os_env("AWS_CA_BUNDLE")) == NULL)
+        o.ca_file = ckpt__auth_aws_setting(&s->auth, "ca_bundle");
+    e = ckpt__http_init(&s->http, &o);
     s->has_http = e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__auth_aws_init(&s->auth, d != NULL ? d : &none, &s->http, a);
-    s->has_auth = s->has_http && e == CKPT_OK;
     if (e != CKPT_OK) return e;
     const char *url = ckpt__auth_aws_endpoint(&s->auth, "s3");
     s->tls = true;
@@ -19929,7 +21438,7 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
 // Cuts "s3://bucket/a/b/" into the bucket and the prefix "a/b/".
 static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__uri *u) {
     size_t n = u->path.n;
-    if (u->bucket.n != u->authority.n)
+    if (u->bucket.n != u->authority.n || memchr(u->authority.p, ':', u->authority.n) != NULL)
         return ckpt__error_set(CKPT_ARG, "an s3 URI holds no user: keys come from the environment or the profile");
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "it names no bucket: s3://BUCKET/PREFIX does");
     ckpt__buf_add(bucket, u->bucket.p, u->bucket.n);
@@ -19973,7 +21482,8 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
     ckpt__buf_free(&bucket);
     ckpt__buf_free(&prefix);
     ckpt__buf_free(&uri);
-    return ckpt__error_prefix(e, "cannot open %s", memchr(u->authority.p, '@', u->authority.n) != NULL ? "an s3 URI" : text);
+    bool plain = memchr(u->authority.p, '@', u->authority.n) == NULL && memchr(u->authority.p, ':', u->authority.n) == NULL;
+    return ckpt__error_prefix(e, "cannot open %s", plain ? text : "an s3 URI");
 }
 
 #endif // CKPT_NO_REMOTE
@@ -21192,7 +22702,7 @@ static ckpt_err ckpt__sftp_publish(ckpt__sftp_putting *u) {
     ckpt_err e = CKPT_OK;
     double since = ckpt__os_now();
     for (int tries = 0; e == CKPT_OK && !done; tries++) {
-        if (tries >= (int)CKPT__SFTP_TRIES && ckpt__os_now() - since > 2.0 * CKPT__SFTP_OLD) break;
+        if (tries >= (int)CKPT__SFTP_TRIES && ckpt__os_now() - since > 2.0 * (double)CKPT__SFTP_OLD) break;
         e = ckpt__sftp_rename_once(u, since, tries, &done);
     }
     if (done) {
@@ -21661,17 +23171,4286 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 #endif // CKPT_NO_REMOTE
 
 //------------------------------------------------------------------------------
+// >>azure      [O]  the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
+//
+// uses:    error memory platform text digest transfer http auth store s3
+// threads: any number of requests at once; what the server's clock taught us is behind one mutex
+//
+// By Microsoft's Blob service REST API, version 2021-12-02. A request is signed with the account's Shared Key, or carries a
+// shared access signature (SAS) in its address, which is never logged.
+// Bytes are guarded by their MD5, which the service compares, and with a Shared Key signs too; where the system forbids MD5
+// (FIPS) only TLS guards them.
+// The service has no uploads in parts as such: blocks wait beside a blob, for a week, until a list of them is committed. An
+// upload's name is made here and stands in the name of each of its blocks, with the number and CRC-32 of the part. A block of
+// one byte, number 0, says that the upload is alive; with two bytes it was given up. Whoever commits or replaces the blob
+// drops all blocks that wait, and the uploads they were of are gone.
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_AZURE)
+
+enum {
+    CKPT__AZURE_NAME_MAX = 1024,        // characters of a blob's name
+    CKPT__AZURE_PAGE_MAX = 32 << 20,    // bytes of a page of a listing, or of a list of 100,000 blocks
+    CKPT__AZURE_ID = 32,                // characters of an upload's name
+    CKPT__AZURE_BLOCK = 48,             // characters of a block's name before base64, as Microsoft's own clients make them: all
+                                        // blocks of a blob must have names of one length
+    CKPT__AZURE_GIVEN_UP = 16,          // uploads given up that are remembered
+    CKPT__AZURE_COMMIT_IDLE = 600       // seconds that the commit of a list may take without a sign of life
+};
+
+// The emulator's account, which is the same everywhere (Microsoft's documentation of Azurite).
+static const char *const ckpt__azure_emulator =
+    "AccountName=devstoreaccount1;"
+    "AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;"
+    "BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1";
+
+typedef struct ckpt__azure {
+    ckpt__http      http;
+    bool            has_http, has_lock;
+    char           *container, *prefix; // prefix: "" or "a/b/"
+    char           *account;            // "": not known, with a SAS alone
+    char           *site, *base;        // of the endpoint: "https://host:port", and "" or "/devstoreaccount1"
+    char           *expiry;             // of the SAS, by itself; NULL: it does not say
+    ckpt_allocator  secret;             // wiped before it is given back
+    ckpt__buf       key;                // decoded; empty: there is a SAS
+    ckpt__buf       sas;                // "sv=...&sig=..."
+    int             page;               // entries of a page of a listing
+    ckpt__os_mutex  lock;               // guards all below
+    double          clock;              // seconds by which the server is ahead of us
+    char            given_up[CKPT__AZURE_GIVEN_UP][CKPT__AZURE_ID + 1];
+    unsigned        given_up_next;
+} ckpt__azure;
+
+// One request and its reply.
+typedef struct ckpt__azure_call {
+    ckpt_store       *store;
+    ckpt__azure      *s;
+    const char       *method;
+    const char       *name;             // NULL: of the container
+    ckpt__fields      query, headers;
+    const ckpt__body *body;
+    ckpt__sink       *sink;
+    size_t            reply_max;
+    double            idle_timeout_s;
+    bool              quiet;            // its bytes are not those of an object
+    ckpt__transfer   *t;
+    ckpt__http_reply  reply;
+    double            sent_clock;
+    char              code[64], message[256], request_id[64];   // of a reply that tells of a failure
+} ckpt__azure_call;
+
+static ckpt__azure *ckpt__azure_of(const ckpt_store *store) {
+    return (ckpt__azure *)store->impl;
+}
+
+//-- signing ---------------------------------------------------------------------
+
+// The headers that begin with x-ms-, in order, as "name:value" lines.
+static ckpt_err ckpt__azure_add_headers(ckpt__buf *out, const ckpt__fields *headers) {
+    ckpt__auth_pairs p;
+    const char *name, *value;
+    ckpt__auth_pairs_init(&p, &out->allocator);
+    for (size_t at = 0; ckpt__fields_next(headers, &at, &name, &value);) {
+        ckpt__view first = { name, 5 };
+        if (strlen(name) < 6 || !ckpt__txt_eq_nocase(first, "x-ms-")) continue;
+        for (const char *c = name; *c != 0; c++) ckpt__buf_byte(&p.text, (unsigned)ckpt__txt_lower((unsigned char)*c));
+        ckpt__buf_byte(&p.text, 0);
+        ckpt__buf_add(&p.text, value, strlen(value) + 1);
+    }
+    ckpt_err e = ckpt__auth_pairs_sort(&p, ckpt__auth_header_compare);
+    for (size_t i = 0; i < p.count && e == CKPT_OK; i++) ckpt__buf_fmt(out, "%s:%s\n", p.list[i].name, p.list[i].value);
+    ckpt__auth_pairs_free(&p);
+    return e;
+}
+
+// The parameters of the query, in order and not encoded, as "name:value" lines.
+static ckpt_err ckpt__azure_add_query(ckpt__buf *out, const ckpt__fields *query) {
+    ckpt__auth_pairs p;
+    ckpt__auth_pairs_init(&p, &out->allocator);
+    ckpt__buf_add(&p.text, query->text.data, query->text.len);
+    ckpt_err e = query->text.err != CKPT_OK ? query->text.err : ckpt__auth_pairs_sort(&p, ckpt__auth_pair_compare);
+    for (size_t i = 0; i < p.count && e == CKPT_OK; i++) ckpt__buf_fmt(out, "\n%s:%s", p.list[i].name, p.list[i].value);
+    ckpt__auth_pairs_free(&p);
+    return e;
+}
+
+// What is signed (Microsoft: "Authorize with Shared Key"). The path is that of the address, encoded; names in the query are in
+// lower case; an empty body has no length here.
+static ckpt_err ckpt__azure_string_to_sign(ckpt__buf *out, const char *method, const char *account, const char *path,
+                                           const ckpt__fields *query, const ckpt__fields *headers, uint64_t length) {
+    static const char *const lines[] = { "content-encoding", "content-language", "", "content-md5", "content-type", "date",
+                                         "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range" };
+    ckpt__buf_fmt(out, "%s\n", method);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        const char *value = lines[i][0] != 0 ? ckpt__fields_get(headers, lines[i]) : NULL;
+        if (lines[i][0] == 0 && length > 0) ckpt__buf_fmt(out, "%llu", (unsigned long long)length);
+        ckpt__buf_fmt(out, "%s\n", value != NULL ? value : "");
+    }
+    ckpt_err e = ckpt__azure_add_headers(out, headers);
+    ckpt__buf_fmt(out, "/%s%s", account, path);
+    if (e == CKPT_OK) e = ckpt__azure_add_query(out, query);
+    return e == CKPT_OK ? out->err : e;
+}
+
+// Adds the Authorization header.
+static ckpt_err ckpt__azure_sign(const ckpt__azure *s, ckpt__fields *headers, const char *method, const char *path,
+                                 const ckpt__fields *query, uint64_t length) {
+    ckpt__buf text, value;
+    unsigned char mac[32];
+    ckpt__buf_init(&text, &headers->text.allocator);
+    ckpt__buf_init(&value, &headers->text.allocator);
+    ckpt_err e = ckpt__azure_string_to_sign(&text, method, s->account, path, query, headers, length);
+    if (e == CKPT_OK) e = ckpt__digest_hmac_sha256(s->key.data, s->key.len, text.data, text.len, mac);
+    if (e == CKPT_OK) {
+        ckpt__buf_fmt(&value, "SharedKey %s:", s->account);
+        ckpt__txt_add_base64(&value, mac, sizeof mac);
+        ckpt__fields_add(headers, "Authorization", ckpt__buf_cstr(&value));
+        e = value.err != CKPT_OK ? value.err : headers->text.err;
+    }
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&value);
+    return e;
+}
+
+//-- one request -----------------------------------------------------------------
+
+static void ckpt__azure_call_init(ckpt__azure_call *c, ckpt_store *store, const char *method, const char *name,
+                                  ckpt__transfer *t) {
+    memset(c, 0, sizeof *c);
+    c->store = store;
+    c->s = ckpt__azure_of(store);
+    c->method = method;
+    c->name = name;
+    c->t = t;
+    ckpt__fields_init(&c->query, &store->allocator);
+    ckpt__fields_init(&c->headers, &store->allocator);
+    ckpt__http_reply_init(&c->reply, &store->allocator);
+}
+
+static void ckpt__azure_call_free(ckpt__azure_call *c) {
+    ckpt__fields_free(&c->query);
+    ckpt__fields_free(&c->headers);
+    ckpt__http_reply_free(&c->reply);
+}
+
+static void ckpt__azure_add_path(const ckpt__azure *s, ckpt__buf *b, const char *name) {
+    ckpt__buf_fmt(b, "%s/%s", s->base, s->container);
+    if (name == NULL) return;
+    ckpt__buf_byte(b, '/');
+    ckpt__txt_add_percent(b, s->prefix, strlen(s->prefix), true);
+    ckpt__txt_add_percent(b, name, strlen(name), true);
+}
+
+// Levels "." and ".." would be taken out on the way, '\\' becomes '/', and control characters cannot be listed.
+static ckpt_err ckpt__azure_check_text(const char *what, const char *text) {
+    if (!ckpt__txt_utf8(text, strlen(text)))
+        return ckpt__error_set(CKPT_ARG, "the %s is not valid UTF-8, which Azure demands", what);
+    for (const char *p = text; *p != 0; p++) {
+        if ((unsigned char)*p < ' ' || *p == 0x7F)
+            return ckpt__error_set(CKPT_ARG, "the %s holds a control character, which Azure does not allow", what);
+        if (*p == '\\') return ckpt__error_set(CKPT_ARG, "the %s holds a '\\', which Azure takes for '/'", what);
+    }
+    for (const char *p = text;; p += strcspn(p, "/") + 1) {
+        size_t k = strcspn(p, "/");
+        if ((k == 1 && p[0] == '.') || (k == 2 && p[0] == '.' && p[1] == '.'))
+            return ckpt__error_set(CKPT_ARG, "the %s holds a level '.' or '..', which Azure takes for a way elsewhere", what);
+        if (p[k] == 0) return CKPT_OK;
+    }
+}
+
+static ckpt_err ckpt__azure_check_name(const ckpt__azure *s, const char *name) {
+    size_t n = ckpt__txt_length(ckpt__txt_view(s->prefix)) + ckpt__txt_length(ckpt__txt_view(name));
+    if (n <= CKPT__AZURE_NAME_MAX) return ckpt__azure_check_text("name", name);
+    return ckpt__error_set(CKPT_ARG, "the blob's name has %zu characters, and Azure allows %d", n, (int)CKPT__AZURE_NAME_MAX);
+}
+
+// The headers of a request as they go out, with its signature.
+static ckpt_err ckpt__azure_complete_headers(ckpt__azure_call *c, ckpt__fields *headers, const char *path) {
+    ckpt__buf date;
+    ckpt__buf_init(&date, &c->store->allocator);
+    ckpt__txt_add_date(&date, ckpt__os_time() + c->sent_clock, CKPT__DATE_HTTP);
+    ckpt__buf_add(&headers->text, c->headers.text.data, c->headers.text.len);
+    ckpt__fields_add(headers, "x-ms-date", ckpt__buf_cstr(&date));
+    ckpt__fields_add(headers, "x-ms-version", "2021-12-02");
+    ckpt_err e = date.err != CKPT_OK ? date.err : c->headers.text.err != CKPT_OK ? c->headers.text.err : headers->text.err;
+    if (e == CKPT_OK && c->s->key.len > 0)
+        e = ckpt__azure_sign(c->s, headers, c->method, path, &c->query, c->body != NULL ? c->body->size : 0);
+    ckpt__buf_free(&date);
+    return e;
+}
+
+// Signs and sends once. CKPT_OK: there is a reply, whatever it says.
+static ckpt_err ckpt__azure_send(ckpt__azure_call *c) {
+    ckpt__azure *s = c->s;
+    ckpt__buf path, url;
+    ckpt__fields headers;
+    ckpt__os_mutex_lock(&s->lock);
+    c->sent_clock = s->clock;
+    ckpt__os_mutex_unlock(&s->lock);
+    ckpt__buf_init(&path, &c->store->allocator);
+    ckpt__buf_init(&url, &s->secret);
+    ckpt__fields_init(&headers, &c->store->allocator);
+    ckpt__azure_add_path(s, &path, c->name);
+    ckpt__buf_fmt(&url, "%s%s%s", s->site, ckpt__buf_cstr(&path), c->query.text.len > 0 || s->sas.len > 0 ? "?" : "");
+    ckpt_err e = ckpt__auth_query(&url, &c->query);
+    if (s->sas.len > 0) ckpt__buf_fmt(&url, "%s%s", c->query.text.len > 0 ? "&" : "", s->sas.data);
+    const char *address = ckpt__buf_cstr(&url);
+    if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : url.err;
+    if (e == CKPT_OK) e = ckpt__azure_complete_headers(c, &headers, path.data);
+    if (e == CKPT_OK) {
+        ckpt__http_request q;
+        memset(&q, 0, sizeof q);
+        q.method = c->method;
+        q.url = address;
+        q.headers = &headers;
+        q.body = c->body;
+        q.sink = c->sink;
+        q.reply_max = c->reply_max;
+        q.idle_timeout_s = c->idle_timeout_s;
+        q.no_redact = s->sas.len == 0;
+        q.transfer = c->t;
+        e = ckpt__http_run(&s->http, &q, &c->reply);
+    }
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&url);
+    ckpt__fields_free(&headers);
+    return e;
+}
+
+//-- what a refusal says ---------------------------------------------------------
+
+static bool ckpt__azure_is(const ckpt__azure_call *c, const char *code) {
+    return strcmp(c->code, code) == 0;
+}
+
+// Reads the code, and of the message the first line: the others repeat the id and, of signatures, what was signed.
+static void ckpt__azure_read_error(ckpt__azure_call *c) {
+    const ckpt__fields *h = &c->reply.headers;
+    const char *code = ckpt__fields_get(h, "x-ms-error-code"), *id = ckpt__fields_get(h, "x-ms-request-id");
+    ckpt__buf text;
+    ckpt__buf_init(&text, &c->store->allocator);
+    c->code[0] = c->message[0] = c->request_id[0] = 0;
+    if (code != NULL) ckpt__s3_clean(c->code, sizeof c->code, code, strlen(code));
+    else if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, "Code"))
+        ckpt__s3_clean(c->code, sizeof c->code, text.data, text.len);
+    if (id != NULL) ckpt__s3_clean(c->request_id, sizeof c->request_id, id, strlen(id));
+    if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, "Message") && text.len > 0) {
+        size_t n = strcspn(ckpt__buf_cstr(&text), "\r\n");
+        ckpt__s3_clean(c->message, sizeof c->message, text.data, n < text.len ? n : text.len);
+    }
+    ckpt__buf_free(&text);
+    if (strstr(c->message, "sig=") != NULL || strstr(c->message, "SharedKey ") != NULL) c->message[0] = 0;
+}
+
+// Codes whose meaning is not that of their status (Microsoft: "Common REST API error codes", "Blob service error codes").
+typedef struct ckpt__azure_meaning {
+    const char *code;
+    ckpt_err    err;
+    bool        transient, throttled;
+    const char *advice;
+} ckpt__azure_meaning;
+
+static const ckpt__azure_meaning ckpt__azure_meanings[] = {
+    { "ServerBusy", CKPT_NET, true, true, "" },
+    { "OperationTimedOut", CKPT_NET, true, true, "" },
+    { "InternalError", CKPT_NET, true, false, "" },
+    { "ContainerBeingDeleted", CKPT_NET, true, false, "; the container is being deleted" },
+    { "Md5Mismatch", CKPT_CORRUPT, true, false, "; the bytes changed on their way, or while they were read" },
+    { "InvalidRange", CKPT_CORRUPT, true, false, "; the blob is shorter than it was" },
+    { "AuthorizationFailure", CKPT_AUTH, false, false,
+      "; the key or SAS does not fit the account, or the account's network rules keep this machine out" },
+    { "AuthorizationPermissionMismatch", CKPT_AUTH, false, false, "; the SAS lacks the permission for it (its sp=)" },
+    { "AuthorizationProtocolMismatch", CKPT_AUTH, false, false, "; the SAS is for https only (its spr=)" },
+    { "AuthorizationResourceTypeMismatch", CKPT_AUTH, false, false, "; the SAS is not for containers and objects (its srt=)" },
+    { "AuthorizationServiceMismatch", CKPT_AUTH, false, false, "; the SAS is not for the blob service (its ss=)" },
+    { "AuthorizationSourceIPMismatch", CKPT_AUTH, false, false, "; the SAS is for other addresses than this machine's (sip=)" },
+    { "KeyBasedAuthenticationNotPermitted", CKPT_AUTH, false, false,
+      "; this account refuses Shared Keys: use a user delegation SAS (AZURE_STORAGE_SAS_TOKEN)" },
+    { "UnauthorizedBlobOverwrite", CKPT_AUTH, false, false, "; the SAS may create but not overwrite" },
+    { "BlobImmutableDueToPolicy", CKPT_AUTH, false, false, "; a policy keeps this blob as it is" },
+    { "LeaseIdMissing", CKPT_AUTH, false, false, "; somebody holds a lease on it" },
+    { "BlobNotFound", CKPT_NOT_FOUND, false, false, "; there is no such blob" },
+    { "ResourceNotFound", CKPT_NOT_FOUND, false, false, "" },
+    { "BlobAlreadyExists", CKPT_EXISTS, false, false, "" },
+    { "InvalidBlockList", CKPT_NOT_FOUND, false, false, "; the upload has lost a block and must begin anew" },
+    { "InvalidBlobOrBlock", CKPT_ARG, false, false,
+      "; another program's upload of this name is open: put the object whole once, or wait a week for its blocks to go" },
+    { "BlockCountExceedsLimit", CKPT_ARG, false, false, "; make the parts larger" },
+    { "RequestBodyTooLarge", CKPT_ARG, false, false, "; it is larger than this server takes" },
+    { "InvalidBlobType", CKPT_ARG, false, false, "; there is an append or page blob of that name: remove it" },
+    { "BlobArchived", CKPT_UNSUPPORTED, false, false, "; it is in the archive tier: rehydrate it first" },
+    { "BlobBeingRehydrated", CKPT_UNSUPPORTED, false, false, "; it is on its way out of the archive tier: wait" },
+    { "SnapshotsPresent", CKPT_UNSUPPORTED, false, false, "; it has snapshots, which would go with it: delete them first" },
+};
+
+static ckpt_err ckpt__azure_class(int status) {
+    switch (status) {
+        case 401: case 403: case 407: return CKPT_AUTH;
+        case 404: return CKPT_NOT_FOUND;
+        case 405: case 501: return CKPT_UNSUPPORTED;
+        case 412: return CKPT_EXISTS;
+        case 413: return CKPT_ARG;
+        case 416: return CKPT_CORRUPT;
+        case 507: return CKPT_NO_SPACE;
+        default: return CKPT_NET;
+    }
+}
+
+// What to do about it, where the server's words do not say; text has room for cap bytes.
+static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap) {
+    const ckpt__azure *s = c->s;
+    double off = c->reply.date > 0.0 ? c->reply.date - ckpt__os_time() : 0.0;
+    int status = c->reply.status;
+    text[0] = 0;
+    if (ckpt__azure_is(c, "ContainerNotFound")) {
+        (void)snprintf(text, cap, "; there is no container '%s' at %s%s: make it, or check its name and the account",
+                       s->container, s->site, s->base);
+    } else if (status == 403 && s->key.len > 0 && (off > 600.0 || off < -600.0)) {
+        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
+                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+    } else if (ckpt__azure_is(c, "AuthenticationFailed") && s->key.len > 0) {
+        (void)snprintf(text, cap, "; the key does not fit the account '%s': check AZURE_ACCOUNT_NAME and "
+                       "AZURE_ACCOUNT_ACCESS_KEY, or Azure's own variables", s->account);
+    } else if (ckpt__azure_is(c, "AuthenticationFailed") && s->expiry != NULL) {
+        (void)snprintf(text, cap, "; the SAS is wrong, for another container, or has run out (it holds until %s)", s->expiry);
+    } else if (ckpt__azure_is(c, "AuthenticationFailed")) {
+        (void)snprintf(text, cap, "; the SAS is wrong, for another container, or has run out");
+    } else if (status >= 300 && status < 400) {
+        (void)snprintf(text, cap, "; it wants to send us elsewhere, which is not followed: check the endpoint");
+    } else if (status == 404 && c->code[0] == 0) {
+        (void)snprintf(text, cap, "; there is no such blob in container '%s', or no such container", s->container);
+    }
+}
+
+// The failure that a reply tells of: its sentence, its class, and what may be done about it.
+static ckpt_err ckpt__azure_fail(ckpt__azure_call *c) {
+    char advice[320];
+    ckpt__http_judge(&c->reply, c->t);
+    ckpt_err e = ckpt__azure_class(c->reply.status);
+    ckpt__azure_advise(c, advice, sizeof advice);
+    for (size_t i = 0; i < sizeof ckpt__azure_meanings / sizeof ckpt__azure_meanings[0]; i++) {
+        const ckpt__azure_meaning *m = &ckpt__azure_meanings[i];
+        if (!ckpt__azure_is(c, m->code)) continue;
+        e = m->err;
+        c->t->transient = c->t->transient || m->transient;
+        c->t->throttled = c->t->throttled || m->throttled;
+        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
+        break;
+    }
+    if (c->reply.status == 400 && ckpt__fields_get(&c->headers, "content-md5") != NULL && strstr(c->message, "MD5") != NULL)
+        e = CKPT_CORRUPT;                                   // Azurite calls it InvalidOperation
+    if (e == CKPT_CORRUPT) c->t->transient = true;
+    return ckpt__error_set(e, "the server answered %d%s%s%s%s%s%s%s%s", c->reply.status, c->code[0] != 0 ? " " : "", c->code,
+                           c->message[0] != 0 ? ": " : "", c->message, c->request_id[0] != 0 ? " (request " : "", c->request_id,
+                           c->request_id[0] != 0 ? ")" : "", advice);
+}
+
+// A Shared Key signature holds for 15 minutes: a machine whose clock is further off signs with the server's time.
+static bool ckpt__azure_learn_clock(ckpt__azure_call *c) {
+    ckpt__azure *s = c->s;
+    if (c->reply.date <= 0.0 || c->reply.status != 403 || s->key.len == 0) return false;
+    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
+    if (off < 600.0 && off > -600.0) return false;
+    ckpt__os_mutex_lock(&s->lock);
+    double news = ahead - s->clock;
+    s->clock = ahead;
+    ckpt__os_mutex_unlock(&s->lock);
+    if (news > 60.0 || news < -60.0)
+        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN,
+                        "%s: this machine's clock is %.0f minutes %s the server's, whose time is used: set it right",
+                        c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0, ahead < 0 ? "ahead of" : "behind");
+    return true;
+}
+
+// Sends, and sends again once if the server's clock explains the refusal. CKPT_OK: a status of 2xx; any other reply has become
+// a failure, whose status and code the caller may look at. Without a reply the status is 0.
+static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
+    uint64_t *counter = c->t->moved;
+    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    if (c->quiet) c->t->moved = NULL;
+    ckpt_err e;
+    for (int tries = 0;; tries++) {
+        c->code[0] = c->message[0] = c->request_id[0] = 0;
+        c->reply.status = 0;
+        e = ckpt__azure_send(c);
+        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
+        if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
+        ckpt__azure_read_error(c);
+        if (tries > 0 || !ckpt__azure_learn_clock(c)) { e = ckpt__azure_fail(c); break; }
+        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+    }
+    c->t->moved = counter;
+    return e;
+}
+
+static ckpt_err ckpt__azure_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
+    return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
+}
+
+static ckpt_err ckpt__azure_exists(void) {
+    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+}
+
+//-- looking at a blob -----------------------------------------------------------
+
+static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt__azure_call c;
+    memset(out, 0, sizeof *out);
+    ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
+    if (e != CKPT_OK) return e;
+    ckpt__azure_call_init(&c, store, "HEAD", name, t);
+    e = ckpt__azure_run(&c);
+    if (e == CKPT_OK) {
+        const ckpt__fields *h = &c.reply.headers;
+        const char *modified = ckpt__fields_get(h, "last-modified");
+        if (!ckpt__s3_read_size(ckpt__fields_get(h, "content-length"), &out->size))
+            e = ckpt__error_set(CKPT_NET, "the server does not tell the blob's size");
+        if (!ckpt__s3_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
+        if (!ckpt__s3_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-ms-meta-ckpt_mark"))) out->mark[0] = 0;
+        out->has_crc = ckpt__s3_read_crc(ckpt__fields_get(h, "x-ms-meta-ckpt_crc32"), &out->crc);
+        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+    }
+    ckpt__azure_call_free(&c);
+    return e;
+}
+
+// What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made.
+static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *t;
+    ckpt__error_record kept;
+    look.moved = NULL;
+    ckpt__error_take(&kept);
+    ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
+    bool ours = e == CKPT_OK && mark != NULL && mark[0] != 0 && there.size == size && strcmp(there.mark, mark) == 0;
+    ckpt__error_last = kept;
+    return e == CKPT_OK && !ours ? CKPT_EXISTS : e;
+}
+
+// After the server has acknowledged a list of blocks: the blob must be there in full and be this upload's. Who may write but not
+// read cannot look, and takes the server's word.
+static ckpt_err ckpt__azure_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *t;
+    look.moved = NULL;
+    ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
+    if (e == CKPT_AUTH) return CKPT_OK;
+    if (e == CKPT_OK && there.size != size) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
+                            (unsigned long long)there.size);
+    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
+    } else if (e == CKPT_NOT_FOUND) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
+    }
+    if (e == CKPT_OK) return CKPT_OK;
+    t->transient = look.transient || e == CKPT_CORRUPT;
+    t->throttled = look.throttled;
+    t->retry_after = look.retry_after;
+    t->status = look.status;
+    t->unsure = true;
+    return e;
+}
+
+//-- writing ---------------------------------------------------------------------
+
+// The sums of the body, and the header that makes the server compare its MD5; md5 has room for 25 characters, "" without one.
+static ckpt_err ckpt__azure_guard(ckpt__azure_call *c, ckpt__transfer_sums *sums, char *md5) {
+    ckpt__buf text;
+    ckpt_err e = ckpt__transfer_digest(c->body, CKPT__SUM_CRC32 | CKPT__SUM_MD5, sums);
+    md5[0] = 0;
+    if (e != CKPT_OK || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return e;
+    ckpt__buf_init(&text, &c->store->allocator);
+    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
+    (void)ckpt__s3_copy(md5, 25, ckpt__buf_cstr(&text));
+    ckpt__fields_add(&c->headers, "Content-MD5", md5);
+    e = text.err;
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// What is kept with a blob. Names of metadata are those of variables.
+static void ckpt__azure_add_meta(ckpt__azure_call *c, const char *mark, bool has_crc, uint32_t crc) {
+    char text[16];
+    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)crc);
+    if (has_crc) ckpt__fields_add(&c->headers, "x-ms-meta-ckpt_crc32", text);
+    if (mark != NULL && mark[0] != 0) ckpt__fields_add(&c->headers, "x-ms-meta-ckpt_mark", mark);
+}
+
+static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__azure_call c;
+    ckpt__transfer_sums sums;
+    char md5[25];
+    ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), p->name);
+    if (e != CKPT_OK) return e;
+    ckpt__azure_call_init(&c, store, "PUT", p->name, p->t);
+    c.body = p->body;
+    e = ckpt__azure_guard(&c, &sums, md5);
+    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
+                            (unsigned long)p->crc);
+    ckpt__azure_add_meta(&c, p->mark, true, sums.crc);
+    ckpt__fields_add(&c.headers, "x-ms-blob-type", "BlockBlob");
+    ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
+    if (!p->overwrite) ckpt__fields_add(&c.headers, "If-None-Match", "*");
+    if (e == CKPT_OK) e = ckpt__azure_run(&c);
+    const char *echo = ckpt__fields_get(&c.reply.headers, "content-md5");
+    bool proven = e == CKPT_OK && md5[0] != 0 && echo != NULL && strcmp(md5, echo) == 0;
+    if (!p->overwrite && e == CKPT_EXISTS) {
+        p->t->transient = false;
+        e = ckpt__azure_look(store, p->name, p->mark, p->body->size, p->t);
+        if (e == CKPT_OK) proven = true;
+        else e = ckpt__azure_exists();
+    } else if (e == CKPT_EXISTS) {
+        e = ckpt__transfer_again(p->t, ckpt__error_prefix(CKPT_NET, "another writer came between"));
+    }
+    ckpt__azure_call_free(&c);
+    return e == CKPT_OK && !proven ? ckpt__azure_confirm(store, p->name, p->mark, p->body->size, p->t) : e;
+}
+
+//-- blocks ----------------------------------------------------------------------
+
+// The name of a block, in base64: upload, number of the part, CRC-32. text has room for 65 characters.
+static void ckpt__azure_block_name(char *text, const char *upload_id, int number, uint32_t crc) {
+    char plain[CKPT__AZURE_BLOCK + 16];
+    ckpt__buf b;
+    (void)snprintf(plain, sizeof plain, "%.32s.%06d.%08lx", upload_id, number, (unsigned long)crc);
+    ckpt__buf_init(&b, NULL);
+    ckpt__txt_add_base64(&b, plain, CKPT__AZURE_BLOCK);
+    (void)ckpt__s3_copy(text, 65, ckpt__buf_cstr(&b));
+    ckpt__buf_free(&b);
+}
+
+// The reverse; false: it is none of ours. id has room for 33 characters.
+static bool ckpt__azure_read_block(ckpt__view name, char *id, int *number, uint32_t *crc) {
+    ckpt__buf b;
+    char digits[9];
+    int64_t n = 0;
+    ckpt__buf_init(&b, NULL);
+    bool ours = name.n == 64 && ckpt__txt_unbase64(&b, name.p, name.n) && b.len == CKPT__AZURE_BLOCK &&
+                b.data[32] == '.' && b.data[39] == '.';
+    for (size_t i = 0; ours && i < 32; i++) ours = ckpt__txt_hex_digit(b.data[i]) >= 0;
+    if (ours) {
+        ckpt__view v = { b.data + 33, 6 };
+        memcpy(id, b.data, 32);
+        id[32] = 0;
+        memcpy(digits, b.data + 40, 8);
+        digits[8] = 0;
+        ours = ckpt__txt_int(v, &n) && n >= 0 && ckpt__s3_read_crc(digits, crc);
+        *number = (int)n;
+    }
+    ckpt__buf_free(&b);
+    return ours;
+}
+
+static ckpt_err ckpt__azure_gone(void) {
+    return ckpt__error_set(CKPT_NOT_FOUND, "the upload in blocks is gone: it was given up, ended, or the blob was written by "
+                           "others");
+}
+
+// An upload that this store gave up takes no more blocks, which the service itself would.
+static bool ckpt__azure_is_given_up(ckpt__azure *s, const char *upload_id) {
+    bool found = false;
+    ckpt__os_mutex_lock(&s->lock);
+    for (int i = 0; i < CKPT__AZURE_GIVEN_UP; i++) found = found || strcmp(s->given_up[i], upload_id) == 0;
+    ckpt__os_mutex_unlock(&s->lock);
+    return found;
+}
+
+static ckpt_err ckpt__azure_check_upload(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), m->name);
+    if (e != CKPT_OK) return e;
+    if (strlen(m->upload_id) != CKPT__AZURE_ID)
+        return ckpt__error_set(CKPT_NOT_FOUND, "'%.80s' is no upload of ours", m->upload_id);
+    return ckpt__azure_is_given_up(ckpt__azure_of(store), m->upload_id) ? ckpt__azure_gone() : CKPT_OK;
+}
+
+// Puts one block. sums may be NULL when the body is no part of an object.
+static ckpt_err ckpt__azure_put_block(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, int number,
+                                      const char *name, ckpt__store_part *part) {
+    ckpt__azure_call c;
+    ckpt__transfer_sums sums;
+    char md5[25], block[65];
+    ckpt__azure_call_init(&c, store, "PUT", m->name, m->t);
+    c.body = body;
+    c.quiet = part == NULL;
+    ckpt_err e = ckpt__azure_guard(&c, &sums, md5);
+    if (name != NULL) (void)ckpt__s3_copy(block, sizeof block, name);
+    else ckpt__azure_block_name(block, m->upload_id, number, sums.crc);
+    ckpt__fields_add(&c.query, "comp", "block");
+    ckpt__fields_add(&c.query, "blockid", block);
+    if (e == CKPT_OK && block[0] == 0) e = CKPT_NOMEM;
+    if (e == CKPT_OK) e = ckpt__azure_run(&c);
+    if (e == CKPT_OK && part != NULL) {
+        (void)ckpt__s3_copy(part->etag, sizeof part->etag, block);
+        part->size = body->size;
+        part->has_crc = true;
+        part->crc = sums.crc;
+    }
+    ckpt__azure_call_free(&c);
+    return e;
+}
+
+// The block that says whether the upload is alive: of one byte, or of two.
+static ckpt_err ckpt__azure_put_sign(ckpt_store *store, const ckpt__store_multi *m, size_t size) {
+    ckpt__body body;
+    char block[65];
+    memset(&body, 0, sizeof body);
+    body.memory = "--";
+    body.size = size;
+    ckpt__azure_block_name(block, m->upload_id, 0, 0);
+    return ckpt__azure_put_block(store, m, &body, 0, block, NULL);
+}
+
+// The upload's name holds the time of its begin, by which old ones are told.
+static ckpt_err ckpt__azure_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    unsigned char bytes[12];
+    ckpt__store_multi mine = *m;
+    ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), m->name);
+    if (e == CKPT_OK) e = ckpt__os_random(bytes, sizeof bytes);
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&ckpt__azure_of(store)->lock);
+    double now = ckpt__os_time() + ckpt__azure_of(store)->clock;
+    ckpt__os_mutex_unlock(&ckpt__azure_of(store)->lock);
+    ckpt__buf_fmt(upload_id, "%08lx", (unsigned long)(uint32_t)(int64_t)now);
+    ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
+    mine.upload_id = ckpt__buf_cstr(upload_id);
+    return upload_id->err == CKPT_OK ? ckpt__azure_put_sign(store, &mine, 1) : upload_id->err;
+}
+
+static ckpt_err ckpt__azure_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    ckpt_err e = ckpt__azure_check_upload(store, m);
+    return e == CKPT_OK ? ckpt__azure_put_block(store, m, body, part->number, NULL, part) : e;
+}
+
+static ckpt_err ckpt__azure_odd(const char *what) {
+    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
+}
+
+// What a walk over the blocks that wait beside a blob looks for.
+typedef struct ckpt__azure_blocks {
+    const char            *id;          // "": of any upload
+    ckpt__store_each_part *each;        // NULL: none; not called for the sign
+    void                  *user;
+    bool                   alive, found;
+    char                   first[CKPT__AZURE_ID + 1];   // an upload that is alive
+    const ckpt__store_multi *m;         // NULL, or whose parts must all be there
+    size_t                 there;       // how many of them are
+} ckpt__azure_blocks;
+
+static ckpt_err ckpt__azure_take_block(ckpt__azure_blocks *b, ckpt__view name, ckpt__view size) {
+    ckpt__store_part part;
+    char id[CKPT__AZURE_ID + 1];
+    int64_t bytes = 0;
+    memset(&part, 0, sizeof part);
+    if (!ckpt__txt_int(size, &bytes) || bytes < 0) return ckpt__azure_odd("a size that is no number");
+    if (!ckpt__azure_read_block(name, id, &part.number, &part.crc)) return CKPT_OK;
+    if (b->id[0] != 0 && strcmp(id, b->id) != 0) return CKPT_OK;
+    b->found = true;
+    if (part.number == 0) {
+        b->alive = b->alive || bytes == 1;
+        if (bytes == 1) memcpy(b->first, id, sizeof id);
+        return CKPT_OK;
+    }
+    memcpy(part.etag, name.p, name.n);
+    part.size = (uint64_t)bytes;
+    part.has_crc = true;
+    size_t index = (size_t)part.number - 1;
+    if (b->m != NULL && index < b->m->part_count && b->m->parts[index].size == part.size &&
+        strcmp(b->m->parts[index].etag, part.etag) == 0) b->there++;
+    return b->each != NULL ? b->each(&part, b->user) : CKPT_OK;
+}
+
+// Asks which blocks wait beside a blob. CKPT_NOT_FOUND: none, and there is no blob.
+static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckpt__azure_blocks *b, ckpt__transfer *t) {
+    ckpt__azure_call c;
+    ckpt__xml x;
+    ckpt__xml_kind kind = CKPT__XML_DONE;
+    ckpt__view block = { "", 0 }, root;
+    ckpt__azure_call_init(&c, store, "GET", name, t);
+    c.quiet = true;
+    c.reply_max = CKPT__AZURE_PAGE_MAX;
+    ckpt__fields_add(&c.query, "comp", "blocklist");
+    ckpt__fields_add(&c.query, "blocklisttype", "uncommitted");
+    ckpt_err e = ckpt__azure_run(&c);
+    if (e == CKPT_OK && !ckpt__xml_root(&root, c.reply.body.data, c.reply.body.len))
+        e = ckpt__azure_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
+    ckpt__xml_init(&x, c.reply.body.data, c.reply.body.len);
+    while (e == CKPT_OK && ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END)) {
+        if (kind != CKPT__XML_END || !x.plain || x.depth != 4) continue;
+        if (ckpt__xml_is(&x, "Name")) block = ckpt__txt_trim(x.text);
+        else if (ckpt__xml_is(&x, "Size")) e = ckpt__azure_take_block(b, block, ckpt__txt_trim(x.text));
+    }
+    ckpt__azure_call_free(&c);
+    return e;
+}
+
+// Parts in the order of their numbers, as they are kept until the walk is complete.
+typedef struct ckpt__azure_found {
+    ckpt_allocator    allocator;
+    ckpt__store_part *list;
+    size_t            count, cap;
+} ckpt__azure_found;
+
+static ckpt_err ckpt__azure_add_found(const ckpt__store_part *part, void *user) {
+    ckpt__azure_found *f = (ckpt__azure_found *)user;
+    ckpt_err e = ckpt__mem_grow(&f->allocator, (void **)&f->list, sizeof *f->list, &f->cap, f->count + 1);
+    if (e == CKPT_OK) f->list[f->count++] = *part;
+    return e;
+}
+
+static int ckpt__azure_compare_parts(const void *a, const void *b) {
+    int x = ((const ckpt__store_part *)a)->number, y = ((const ckpt__store_part *)b)->number;
+    return x < y ? -1 : x > y;
+}
+
+// All parts of an upload that wait; CKPT_NOT_FOUND: it is gone.
+static ckpt_err ckpt__azure_find(ckpt_store *store, const ckpt__store_multi *m, ckpt__azure_found *f) {
+    ckpt__azure_blocks b;
+    memset(&b, 0, sizeof b);
+    memset(f, 0, sizeof *f);
+    f->allocator = store->allocator;
+    b.id = m->upload_id;
+    b.each = ckpt__azure_add_found;
+    b.user = f;
+    ckpt_err e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
+    if (e == CKPT_OK && !b.alive) e = ckpt__azure_gone();
+    if (e == CKPT_OK && f->count > 1) qsort(f->list, f->count, sizeof *f->list, ckpt__azure_compare_parts);
+    return e;
+}
+
+static ckpt_err ckpt__azure_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
+    ckpt__azure_found f;
+    ckpt_err e = ckpt__azure_check_upload(store, m);
+    if (e != CKPT_OK) return e;
+    e = ckpt__azure_find(store, m, &f);
+    for (size_t i = 0; i < f.count && e == CKPT_OK; i++) e = each(&f.list[i], user);
+    ckpt__mem_free(&f.allocator, f.list, f.cap * sizeof *f.list);
+    return e;
+}
+
+// Blocks cannot be removed, only replaced: each gets a single byte, after the sign has got two. The service drops them all in a
+// week.
+static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    ckpt__azure_found f;
+    ckpt__body body;
+    if (ckpt__azure_check_upload(store, m) != CKPT_OK) return ckpt__azure_check_name(s, m->name);
+    ckpt_err e = ckpt__azure_find(store, m, &f);
+    memset(&body, 0, sizeof body);
+    body.memory = "-";
+    body.size = 1;
+    if (e == CKPT_OK) e = ckpt__azure_put_sign(store, m, 2);
+    for (size_t i = 0; i < f.count && e == CKPT_OK; i++) {
+        if (f.list[i].size > 1) e = ckpt__azure_put_block(store, m, &body, 0, f.list[i].etag, NULL);
+    }
+    ckpt__mem_free(&f.allocator, f.list, f.cap * sizeof *f.list);
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
+    ckpt__os_mutex_lock(&s->lock);
+    (void)ckpt__s3_copy(s->given_up[s->given_up_next++ % CKPT__AZURE_GIVEN_UP], CKPT__AZURE_ID + 1, m->upload_id);
+    ckpt__os_mutex_unlock(&s->lock);
+    return CKPT_OK;
+}
+
+// Before the commit: is the upload alive, and are all its blocks there as they were sent? One that was given up in between would
+// leave single bytes.
+static ckpt_err ckpt__azure_check_blocks(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__azure_blocks b;
+    memset(&b, 0, sizeof b);
+    b.id = m->upload_id;
+    b.m = m;
+    ckpt_err e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
+    if (e == CKPT_OK && !b.alive) e = ckpt__azure_gone();
+    if (e == CKPT_OK && b.there != m->part_count)
+        e = ckpt__error_set(CKPT_NOT_FOUND, "the upload has lost a block and must begin anew");
+    return e;
+}
+
+static ckpt_err ckpt__azure_commit(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__azure_call c;
+    ckpt__transfer_sums sums;
+    ckpt__buf text;
+    ckpt__body body;
+    char md5[25];
+    ckpt__buf_init(&text, &store->allocator);
+    ckpt__buf_text(&text, "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
+    for (size_t i = 0; i < m->part_count; i++) ckpt__buf_fmt(&text, "<Uncommitted>%s</Uncommitted>", m->parts[i].etag);
+    ckpt__buf_text(&text, "</BlockList>");
+    memset(&body, 0, sizeof body);
+    body.memory = text.data;
+    body.size = text.len;
+    ckpt__azure_call_init(&c, store, "PUT", m->name, m->t);
+    c.body = &body;
+    c.quiet = true;
+    c.idle_timeout_s = CKPT__AZURE_COMMIT_IDLE;
+    ckpt_err e = text.err == CKPT_OK ? ckpt__azure_guard(&c, &sums, md5) : text.err;
+    ckpt__fields_add(&c.query, "comp", "blocklist");
+    ckpt__fields_add(&c.headers, "Content-Type", "application/xml");
+    ckpt__fields_add(&c.headers, "x-ms-blob-content-type", "application/octet-stream");
+    ckpt__azure_add_meta(&c, m->mark, m->has_crc, m->crc);
+    if (!m->overwrite) ckpt__fields_add(&c.headers, "If-None-Match", "*");
+    if (e == CKPT_OK) e = ckpt__azure_run(&c);
+    ckpt__azure_call_free(&c);
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// A refusal may mean that an earlier request did it, whose reply was lost.
+static ckpt_err ckpt__azure_complete(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt_err e = ckpt__azure_check_upload(store, m);
+    if (e == CKPT_OK) e = ckpt__azure_check_blocks(store, m);
+    if (e == CKPT_OK) e = ckpt__azure_commit(store, m);
+    if (m->overwrite && e == CKPT_EXISTS)
+        e = ckpt__transfer_again(m->t, ckpt__error_prefix(CKPT_NET, "another writer came between"));
+    if (e == CKPT_NOT_FOUND || e == CKPT_EXISTS || (e != CKPT_OK && m->t->status >= 500 && !m->t->throttled)) {
+        ckpt_err there = ckpt__azure_look(store, m->name, m->mark, m->size, m->t);
+        if (there == CKPT_OK) { ckpt__transfer_begin(m->t); return CKPT_OK; }
+        if (e == CKPT_EXISTS || (e == CKPT_NOT_FOUND && there == CKPT_EXISTS && !m->overwrite)) {
+            m->t->transient = false;
+            return ckpt__azure_exists();
+        }
+    }
+    return e == CKPT_OK ? ckpt__azure_confirm(store, m->name, m->mark, m->size, m->t) : e;
+}
+
+//-- listing ---------------------------------------------------------------------
+
+// A page of a listing, and one entry of it. The texts are views of the reply, still encoded.
+typedef struct ckpt__azure_page {
+    ckpt_store       *store;
+    ckpt__transfer   *t;
+    const char       *prefix;
+    ckpt__azure_call *c;
+    bool              uncommitted;      // blobs of which only blocks are there are listed too, and only they are wanted
+    bool              encoded;          // of the name: percent-encoded, as those that XML cannot hold
+    ckpt__view        key, size;
+    ckpt__buf         name, next;
+    ckpt__s3_circle   circle;
+    ckpt__store_each *each;
+    void             *user;
+} ckpt__azure_page;
+
+static ckpt_err ckpt__azure_take_blob(ckpt__azure_page *p) {
+    const char *prefix = ckpt__azure_of(p->store)->prefix;
+    int64_t size = 0;
+    ckpt_err e = ckpt__s3_decode(&p->name, p->key, p->encoded, &p->store->allocator);
+    if (e != CKPT_OK) return e;
+    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__azure_odd("a name that was not asked for");
+    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__azure_odd("a size that is no number");
+    if (p->name.len == strlen(prefix) || (p->uncommitted && size > 0)) return CKPT_OK;
+    return p->each(p->name.data + strlen(prefix), (uint64_t)size, p->user);
+}
+
+// EnumerationResults/Blobs/Blob/{Name,Properties/Content-Length}, and NextMarker.
+static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
+    ckpt__xml x;
+    ckpt__xml_kind kind;
+    ckpt__view root, none = { "", 0 };
+    const ckpt__http_reply *r = &p->c->reply;
+    ckpt_err e = CKPT_OK;
+    p->next.len = 0;
+    if (!ckpt__xml_root(&root, r->body.data, r->body.len))
+        return ckpt__azure_again(p->t, CKPT_NET, "the server's list is damaged or cut short");
+    ckpt__xml_init(&x, r->body.data, r->body.len);
+    while (e == CKPT_OK && ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END)) {
+        bool ends = kind == CKPT__XML_END;
+        if (x.depth == 3 && ckpt__xml_is(&x, "Blob")) {
+            if (ends) e = ckpt__azure_take_blob(p);
+            p->key = p->size = none;
+            p->encoded = false;
+        } else if (x.depth == 4 && ckpt__xml_is(&x, "Name")) {
+            ckpt__view tag = { x.name.p, (size_t)(x.inner - x.name.p) };
+            static const char mark[] = "Encoded=\"true\"";
+            for (size_t i = 0; !ends && i + sizeof mark <= tag.n; i++) {
+                if (memcmp(tag.p + i, mark, sizeof mark - 1) == 0) p->encoded = true;
+            }
+            if (ends && x.plain) p->key = x.text;
+        } else if (ends && x.plain && x.depth == 5 && ckpt__xml_is(&x, "Content-Length")) {
+            p->size = ckpt__txt_trim(x.text);
+        } else if (ends && x.plain && x.depth == 2 && ckpt__xml_is(&x, "NextMarker")) {
+            e = ckpt__s3_decode(&p->next, x.text, false, NULL);
+        }
+    }
+    return e;
+}
+
+static ckpt_err ckpt__azure_turn_page(ckpt__azure_page *p) {
+    ckpt__azure_call c;
+    char number[16];
+    const ckpt__azure *s = ckpt__azure_of(p->store);
+    (void)snprintf(number, sizeof number, "%d", s->page);
+    ckpt__azure_call_init(&c, p->store, "GET", NULL, p->t);
+    c.reply_max = CKPT__AZURE_PAGE_MAX;
+    ckpt__fields_add(&c.query, "restype", "container");
+    ckpt__fields_add(&c.query, "comp", "list");
+    ckpt__fields_add(&c.query, "maxresults", number);
+    if (p->uncommitted) ckpt__fields_add(&c.query, "include", "uncommittedblobs");
+    if (s->prefix[0] != 0 || p->prefix[0] != 0) {
+        ckpt__buf_add(&c.query.text, "prefix", 7);
+        ckpt__buf_text(&c.query.text, s->prefix);
+        ckpt__buf_add(&c.query.text, p->prefix, strlen(p->prefix) + 1);
+    }
+    if (p->next.len > 0) ckpt__fields_add(&c.query, "marker", ckpt__buf_cstr(&p->next));
+    p->c = &c;
+    ckpt_err e = p->next.err == CKPT_OK ? ckpt__azure_run(&c) : p->next.err;
+    if (e == CKPT_OK) e = ckpt__azure_read_page(p);
+    if (e == CKPT_OK && p->next.len > 0) e = ckpt__s3_go_on(&p->circle, &p->next);
+    ckpt__azure_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__azure_list_all(ckpt_store *store, const char *prefix, bool uncommitted, ckpt__store_each *each, void *user,
+                                     ckpt__transfer *t) {
+    ckpt__azure_page p;
+    ckpt_err e;
+    memset(&p, 0, sizeof p);
+    p.store = store;
+    p.t = t;
+    p.prefix = prefix != NULL ? prefix : "";
+    p.uncommitted = uncommitted;
+    p.each = each;
+    p.user = user;
+    ckpt__buf_init(&p.name, &store->allocator);
+    ckpt__buf_init(&p.next, &store->allocator);
+    ckpt__buf_init(&p.circle.seen, &store->allocator);
+    do e = ckpt__azure_turn_page(&p); while (e == CKPT_OK && p.next.len > 0);
+    ckpt__buf_free(&p.name);
+    ckpt__buf_free(&p.next);
+    ckpt__buf_free(&p.circle.seen);
+    return e;
+}
+
+static ckpt_err ckpt__azure_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
+    return ckpt__azure_list_all(store, prefix, false, each, user, t);
+}
+
+static ckpt_err ckpt__azure_add_name(const char *name, uint64_t size, void *user) {
+    ckpt__buf *b = (ckpt__buf *)user;
+    (void)size;
+    ckpt__buf_add(b, name, strlen(name) + 1);
+    return b->err;
+}
+
+// One open upload of each blob of which there are only blocks: the service does not list blobs that are there already and have
+// blocks waiting.
+static ckpt_err ckpt__azure_uploads(ckpt_store *store, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                    ckpt__transfer *t) {
+    ckpt__buf names;
+    ckpt__buf_init(&names, &store->allocator);
+    ckpt_err e = ckpt__azure_list_all(store, prefix, true, ckpt__azure_add_name, &names, t);
+    for (const char *name = names.data; e == CKPT_OK && name != NULL && name < names.data + names.len; name += strlen(name) + 1) {
+        ckpt__azure_blocks b;
+        uint32_t started = 0;
+        char digits[9];
+        memset(&b, 0, sizeof b);
+        b.id = "";
+        e = ckpt__azure_walk_blocks(store, name, &b, t);
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;               // it was removed meanwhile
+        else if (e == CKPT_OK && b.alive) {
+            memcpy(digits, b.first, 8);
+            digits[8] = 0;
+            (void)ckpt__s3_read_crc(digits, &started);
+            e = each(name, b.first, (double)started, user);
+        }
+    }
+    ckpt__buf_free(&names);
+    return e;
+}
+
+//-- reading, removing -----------------------------------------------------------
+
+static ckpt_err ckpt__azure_judge_get(ckpt__azure_call *c, ckpt_err e, const char *etag, uint64_t offset, uint64_t size) {
+    const char *now = ckpt__fields_get(&c->reply.headers, "etag");
+    if (c->reply.status == 412 && etag != NULL)
+        return ckpt__azure_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    if (c->reply.status == 200 && offset != 0) {
+        c->t->transient = false;
+        return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole blobs only (200 to a request for a range)");
+    }
+    if (e != CKPT_OK) return e;
+    if (c->reply.status == 206 && !ckpt__s3_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
+        return ckpt__azure_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
+    if (c->reply.status != 206 && c->reply.status != 200)
+        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", c->reply.status);
+    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
+        return ckpt__azure_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    return c->sink->got == size ? CKPT_OK : ckpt__azure_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
+}
+
+// A range cannot be empty, so that nothing is asked for when nothing is wanted.
+static ckpt_err ckpt__azure_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                                ckpt__transfer *t) {
+    ckpt__azure_call c;
+    char range[64];
+    uint64_t size = sink->size;
+    ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
+    if (e != CKPT_OK || size == 0) return e;
+    if (etag != NULL && etag[0] == 0) etag = NULL;
+    ckpt__azure_call_init(&c, store, "GET", name, t);
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    ckpt__fields_add(&c.headers, "Range", range);
+    if (etag != NULL) ckpt__fields_add(&c.headers, "If-Match", etag);
+    c.sink = sink;
+    e = ckpt__azure_run(&c);
+    e = ckpt__azure_judge_get(&c, e, etag, offset, size);
+    ckpt__azure_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__azure_remove(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__azure_call c;
+    ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
+    if (e != CKPT_OK) return e;
+    ckpt__azure_call_init(&c, store, "DELETE", name, t);
+    e = ckpt__azure_run(&c);
+    ckpt__azure_call_free(&c);
+    return e;
+}
+
+static void ckpt__azure_close(ckpt_store *store) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    if (s->has_http) ckpt__http_free(&s->http);
+    if (s->has_lock) ckpt__os_mutex_free(&s->lock);
+    ckpt__mem_free_text(a, s->container);
+    ckpt__mem_free_text(a, s->prefix);
+    ckpt__mem_free_text(a, s->account);
+    ckpt__mem_free_text(a, s->site);
+    ckpt__mem_free_text(a, s->base);
+    ckpt__mem_free_text(a, s->expiry);
+    ckpt__buf_free(&s->key);
+    ckpt__buf_free(&s->sas);
+}
+
+//-- opening ---------------------------------------------------------------------
+
+static const ckpt__store_table ckpt__azure_table = {
+    "azure", ckpt__azure_put, ckpt__azure_begin, ckpt__azure_part, ckpt__azure_complete, ckpt__azure_abort, ckpt__azure_parts,
+    ckpt__azure_uploads, ckpt__azure_get, NULL, ckpt__azure_stat, ckpt__azure_list, ckpt__azure_remove, ckpt__azure_close
+};
+
+// Where account, key, SAS and endpoint come from. Texts of others, which last as long as the opening.
+typedef struct ckpt__azure_settings {
+    const char *account, *endpoint;
+    const char *key, *sas;              // at most one of them
+    const char *source;                 // of key or SAS, for sentences
+    ckpt__buf   text;                   // a connection string, cut into "name\0value\0"; wiped
+    ckpt__buf   host;                   // an endpoint that is made of it
+} ckpt__azure_settings;
+
+// Reads "Name=value;Name=value" (Microsoft: "Configure Azure Storage connection strings").
+static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char *text) {
+    ckpt__fields f;
+    for (const char *p = text; *p != 0;) {
+        size_t n = strcspn(p, ";"), k = strcspn(p, "=");
+        if (n > 0 && k >= n)
+            return ckpt__error_set(CKPT_ARG, "AZURE_STORAGE_CONNECTION_STRING is not of the form Name=value;Name=value");
+        if (n > 0) {
+            ckpt__buf_add(&w->text, p, k);
+            ckpt__buf_byte(&w->text, 0);
+            ckpt__buf_add(&w->text, p + k + 1, n - k - 1);
+            ckpt__buf_byte(&w->text, 0);
+        }
+        p += n + (p[n] == ';');
+    }
+    if (w->text.err != CKPT_OK) return w->text.err;
+    f.text = w->text;
+    const char *suffix = ckpt__fields_get(&f, "EndpointSuffix"), *scheme = ckpt__fields_get(&f, "DefaultEndpointsProtocol");
+    const char *account = ckpt__fields_get(&f, "AccountName"), *endpoint = ckpt__fields_get(&f, "BlobEndpoint");
+    if (account != NULL) w->account = account;
+    w->key = ckpt__fields_get(&f, "AccountKey");
+    w->sas = ckpt__fields_get(&f, "SharedAccessSignature");
+    w->source = "AZURE_STORAGE_CONNECTION_STRING";
+    if (w->endpoint == NULL) w->endpoint = endpoint;
+    if (w->endpoint == NULL && w->account != NULL && (suffix != NULL || scheme != NULL)) {
+        ckpt__buf_fmt(&w->host, "%s://%s.blob.%s", scheme != NULL ? scheme : "https", w->account,
+                      suffix != NULL ? suffix : "core.windows.net");
+        w->endpoint = ckpt__buf_cstr(&w->host);
+    }
+    return w->host.err;
+}
+
+static const char *ckpt__azure_env(const char *name) {
+    return ckpt__s3_given(ckpt__os_env(name));
+}
+
+// The caller's own, then Composer's two variables, then Azure's: as its tools, a connection string before a key before a SAS.
+static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_desc *d) {
+    const char *connection = ckpt__azure_env("AZURE_STORAGE_CONNECTION_STRING");
+    const char *given = d != NULL ? ckpt__s3_given(d->access_key_id) : NULL;
+    if (given != NULL) w->account = given;
+    w->endpoint = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL;
+    if (w->endpoint == NULL) w->endpoint = ckpt__azure_env("AZURE_STORAGE_SERVICE_ENDPOINT");
+    w->key = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
+    w->sas = d != NULL && w->key == NULL ? ckpt__s3_given(d->session_token) : NULL;
+    w->source = w->key != NULL ? "secret_access_key" : "session_token";
+    bool complete = w->key != NULL || w->sas != NULL;
+    if (!complete && (w->key = ckpt__azure_env("AZURE_ACCOUNT_ACCESS_KEY")) != NULL) {
+        w->source = "AZURE_ACCOUNT_ACCESS_KEY";
+        complete = true;
+    }
+    if (w->account == NULL) w->account = ckpt__azure_env("AZURE_ACCOUNT_NAME");
+    if (!complete && connection != NULL) {
+        bool emulated = strstr(connection, "UseDevelopmentStorage=true") != NULL;
+        return ckpt__azure_read_connection(w, emulated ? ckpt__azure_emulator : connection);
+    }
+    if (w->account == NULL) w->account = ckpt__azure_env("AZURE_STORAGE_ACCOUNT");
+    if (!complete && (w->key = ckpt__azure_env("AZURE_STORAGE_KEY")) != NULL) w->source = "AZURE_STORAGE_KEY";
+    else if (!complete && (w->sas = ckpt__azure_env("AZURE_STORAGE_SAS_TOKEN")) != NULL) w->source = "AZURE_STORAGE_SAS_TOKEN";
+    return CKPT_OK;
+}
+
+static bool ckpt__azure_is_account(const char *text) {
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++) {
+        if (!(text[i] >= 'a' && text[i] <= 'z') && !ckpt__txt_is_digit(text[i])) return false;
+    }
+    return n >= 3 && n <= 24;
+}
+
+// "https://host:port/base" in its pieces. The emulator, which has no name of its own, has the account in the path.
+static ckpt_err ckpt__azure_use_endpoint(ckpt__azure *s, const char *url, const char *account, const ckpt_allocator *a) {
+    ckpt__buf site, base;
+    bool tls = ckpt__txt_starts(url, "https://");
+    if (!tls && !ckpt__txt_starts(url, "http://"))
+        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
+    const char *p = tls ? url + 8 : url + 7;
+    size_t n = strcspn(p, "/?#"), end = strlen(p);
+    if (memchr(p, '@', n) != NULL || strchr(p, '?') != NULL)
+        return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user, a password or a SAS");
+    ckpt__buf_init(&site, a);
+    ckpt__buf_init(&base, a);
+    ckpt__buf_text(&site, tls ? "https://" : "http://");
+    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
+    const char *host = ckpt__buf_cstr(&site);
+    host = site.err == CKPT_OK ? host + (tls ? 8 : 7) : "";
+    bool ok = ckpt__s3_is_site(host) && strchr(p, '#') == NULL;
+    while (end > n && p[end - 1] == '/') end--;
+    ckpt__txt_add_percent(&base, p + n, end - n, true);
+    bool bare = ckpt__s3_is_address(host) || ckpt__txt_starts(host, "localhost");
+    if (ok && base.len == 0 && bare && account != NULL) ckpt__buf_fmt(&base, "/%s", account);
+    ckpt_err e = site.err != CKPT_OK ? site.err : base.err;
+    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
+    if (e == CKPT_OK) s->site = ckpt__mem_copy_text(a, site.data);
+    if (e == CKPT_OK) s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&base));
+    if (e == CKPT_OK && (s->site == NULL || s->base == NULL)) e = CKPT_NOMEM;
+    ckpt__buf_free(&site);
+    ckpt__buf_free(&base);
+    return e;
+}
+
+// Keeps a SAS, which is sent as it is: it must be a query and nothing else.
+static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char *source, const ckpt_allocator *a) {
+    static const char digits[] = "-._~%+:/!$'()*,;=&@";
+    if (sas[0] == '?') sas++;
+    bool ok = strncmp(sas, "sig=", 4) == 0 || strstr(sas, "&sig=") != NULL;
+    for (const char *p = sas; *p != 0; p++) {
+        int c = ckpt__txt_lower((unsigned char)*p);
+        ok = ok && ((c >= 'a' && c <= 'z') || ckpt__txt_is_digit(c) || strchr(digits, *p) != NULL);
+    }
+    if (!ok) return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
+    ckpt__buf_text(&s->sas, sas);
+    (void)ckpt__buf_cstr(&s->sas);
+    const char *until = ckpt__txt_starts(sas, "se=") ? sas : strstr(sas, "&se=");
+    if (until != NULL) {
+        ckpt__buf text;
+        ckpt__buf_init(&text, a);
+        until += until[0] == '&' ? 4 : 3;
+        size_t n = strcspn(until, "&");
+        if (n < 64 && ckpt__txt_unpercent(&text, until, n)) s->expiry = ckpt__mem_copy_text(a, ckpt__buf_cstr(&text));
+        ckpt__buf_free(&text);
+        if (s->expiry == NULL && n < 64) return CKPT_NOMEM;
+    }
+    return s->sas.err;
+}
+
+static ckpt_err ckpt__azure_keep_key(ckpt__azure *s, const char *key, const char *source) {
+    bool ok = ckpt__txt_unbase64(&s->key, key, strlen(key));
+    if (s->key.err != CKPT_OK) return s->key.err;
+    if (ok && s->key.len > 0) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "%s is no key of an Azure account: those are texts in base64, as the portal shows them",
+                           source);
+}
+
+// Takes the settings over. The account may stand in the endpoint's name alone.
+static ckpt_err ckpt__azure_use(ckpt__azure *s, ckpt__azure_settings *w, const ckpt_allocator *a) {
+    char label[32] = "";
+    const char *host = w->endpoint != NULL ? strstr(w->endpoint, "://") : NULL;
+    if (w->account == NULL && host != NULL) {
+        const char *from = strstr(host, ".blob.") != NULL ? host + 3 : NULL;
+        if (from == NULL && (from = strchr(host + 3, '/')) != NULL) from++;
+        if (from != NULL) (void)snprintf(label, sizeof label, "%.*s", (int)(strcspn(from, "./") % sizeof label), from);
+        if (ckpt__azure_is_account(label)) w->account = label;
+    }
+    if (w->account == NULL && (w->key != NULL || w->endpoint == NULL))
+        return ckpt__error_set(CKPT_AUTH, "no account is named: set AZURE_ACCOUNT_NAME or AZURE_STORAGE_ACCOUNT, or write "
+                               "azure://CONTAINER@ACCOUNT");
+    if (w->account != NULL && !ckpt__azure_is_account(w->account))
+        return ckpt__error_set(CKPT_ARG, "the account's name is not one: 3 to 24 small letters and digits are");
+    if (w->key == NULL && w->sas == NULL)
+        return ckpt__error_set(CKPT_AUTH, "there is neither a key nor a SAS token for Azure: set AZURE_ACCOUNT_ACCESS_KEY, "
+                               "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_SAS_TOKEN");
+    if (w->endpoint == NULL) {
+        ckpt__buf_fmt(&w->host, "https://%s.blob.core.windows.net", w->account);
+        w->endpoint = ckpt__buf_cstr(&w->host);
+        if (w->host.err != CKPT_OK) return w->host.err;
+    }
+    if ((s->account = ckpt__mem_copy_text(a, w->account != NULL ? w->account : "")) == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__azure_use_endpoint(s, w->endpoint, w->account, a);
+    if (e != CKPT_OK) return e;
+    return w->key != NULL ? ckpt__azure_keep_key(s, w->key, w->source) : ckpt__azure_keep_sas(s, w->sas, w->source, a);
+}
+
+static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const ckpt_store_desc *d) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
+    ckpt__azure_settings w;
+    s->page = 5000;
+    s->secret = ckpt__auth_wiping(&store->allocator);
+    ckpt__buf_init(&s->key, &s->secret);
+    ckpt__buf_init(&s->sas, &s->secret);
+    ckpt_err e = ckpt__os_mutex_init(&s->lock);
+    s->has_lock = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
+    s->has_http = s->has_lock && e == CKPT_OK;
+    if (e != CKPT_OK) return e;
+    store->creates_only = true;
+    store->max_part = (uint64_t)4000 << 20;
+    store->max_single = (uint64_t)5000 << 20;
+    store->max_parts = 50000;
+    memset(&w, 0, sizeof w);
+    ckpt__buf_init(&w.text, &s->secret);
+    ckpt__buf_init(&w.host, &store->allocator);
+    if (account[0] != 0) w.account = account;
+    e = ckpt__azure_find_keys(&w, d);
+    if (account[0] != 0 && e == CKPT_OK && w.account != NULL && strcmp(account, w.account) != 0)
+        e = ckpt__error_set(CKPT_ARG, "the URI names the account '%s', and the key is of '%.32s'", account, w.account);
+    if (e == CKPT_OK) e = ckpt__azure_use(s, &w, &store->allocator);
+    ckpt__buf_free(&w.text);
+    ckpt__buf_free(&w.host);
+    return e;
+}
+
+static bool ckpt__azure_is_container(const char *name) {
+    size_t n = strlen(name);
+    for (size_t i = 0; i < n; i++) {
+        if (!(name[i] >= 'a' && name[i] <= 'z') && !ckpt__txt_is_digit(name[i]) && name[i] != '-' && !(i == 0 && name[i] == '$'))
+            return false;
+    }
+    return n >= 3 && n <= 63;
+}
+
+// Cuts "azure://container@account/a/b/" into container, account ("": not named) and the prefix "a/b/".
+static ckpt_err ckpt__azure_cut(ckpt__buf *container, ckpt__buf *account, ckpt__buf *prefix, const ckpt__uri *u) {
+    size_t n = u->path.n;
+    ckpt__buf_add(container, u->bucket.p, u->bucket.n);
+    if (u->bucket.n < u->authority.n) {
+        const char *p = u->bucket.p + u->bucket.n + 1;
+        size_t k = u->authority.n - u->bucket.n - 1;
+        const char *dot = (const char *)memchr(p, '.', k);      // container@account.dfs.core.windows.net
+        ckpt__buf_add(account, p, dot != NULL ? (size_t)(dot - p) : k);
+        if (account->err == CKPT_OK && !ckpt__azure_is_account(ckpt__buf_cstr(account)))
+            return ckpt__error_set(CKPT_ARG, "behind '@' an azure URI holds the account's name, and no key");
+    }
+    (void)ckpt__buf_cstr(account);
+    if (container->err == CKPT_OK && !ckpt__azure_is_container(ckpt__buf_cstr(container)))
+        return ckpt__error_set(CKPT_ARG, "it names no container: azure://CONTAINER/PREFIX does, with 3 to 63 small letters, "
+                               "digits and '-'");
+    while (n > 0 && u->path.p[n - 1] == '/') n--;
+    ckpt__buf_add(prefix, u->path.p, n);
+    if (n > 0) ckpt__buf_byte(prefix, '/');
+    const char *text = ckpt__buf_cstr(prefix);
+    if (container->err != CKPT_OK || account->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
+    return ckpt__azure_check_text("prefix", text);
+}
+
+// Opens "azure://container/prefix". Asks nobody: wrong keys and missing containers show at the first request. d may be NULL.
+static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__buf container, account, prefix, uri;
+    ckpt_store *store = NULL;
+    *out = NULL;
+    if (d != NULL) a = d->allocator;
+    ckpt__buf_init(&container, &a);
+    ckpt__buf_init(&account, &a);
+    ckpt__buf_init(&prefix, &a);
+    ckpt__buf_init(&uri, &a);
+    ckpt_err e = ckpt__azure_cut(&container, &account, &prefix, u);
+    if (e == CKPT_OK) {
+        ckpt__buf_fmt(&uri, "azure://%s%s%s/%s", container.data, account.len > 0 ? "@" : "", account.data, prefix.data);
+        e = uri.err != CKPT_OK ? uri.err :
+            ckpt__store_new(&store, &ckpt__azure_table, ckpt__buf_cstr(&uri), d, sizeof(ckpt__azure));
+    }
+    if (e == CKPT_OK) {
+        ckpt__azure *s = ckpt__azure_of(store);
+        s->container = ckpt__mem_copy_text(&a, container.data);
+        s->prefix = ckpt__mem_copy_text(&a, prefix.data);
+        e = s->container != NULL && s->prefix != NULL ? ckpt__azure_set_up(store, account.data, d) : CKPT_NOMEM;
+        if (e != CKPT_OK) ckpt__store_close(store);
+        else *out = store;
+    }
+    e = ckpt__error_prefix(e, "cannot open %s", uri.len > 0 && uri.err == CKPT_OK ? uri.data : "an azure URI");
+    ckpt__buf_free(&container);
+    ckpt__buf_free(&account);
+    ckpt__buf_free(&prefix);
+    ckpt__buf_free(&uri);
+    return e;
+}
+
+#endif // CKPT_NO_REMOTE, CKPT_NO_AZURE
+//------------------------------------------------------------------------------
+// >>gcs        [N]  the store gs://: Google Cloud Storage
+//
+// uses:    error memory platform text digest transfer http auth store s3
+// threads: any number of requests at once; what is kept of uploads and downloads under way is behind the lock of the
+//          ckpt__s3 that it contains. Of an upload in one session, whoever has set `busy` owns the fields named there
+// states:  of a session: begun -> bytes of the parts in their order -> the rest and the end by complete; gone
+//
+// With an HMAC key it is the store of >>s3 at Google's address. With an OAuth2 token small objects are one request to the JSON
+// API. Big ones that may replace an object go in parts side by side by the XML API, which takes tokens too but knows no
+// condition there. Those that may only create go by a resumable session, one part after the other: it does. Google keeps a
+// CRC-32C of every object and compares it with ours; of what is downloaded it is compared here.
+//
+// The address of a session is as good as a password for it: it is the upload's id, for the journal alone, and sent without a
+// token. It ends in no log, since >>http leaves queries out.
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
+
+enum {
+    CKPT__GCS_GRAIN = 256 * 1024,       // all pieces that a session takes, but the last, are multiples of it
+    CKPT__GCS_SEEN = 8                  // downloads whose sums are put together at the same time
+};
+
+// Seconds that a part waits for the one before it to be tried again.
+static const double ckpt__gcs_patience = 20;
+
+// A part, or a range of a download, and its CRC-32C.
+typedef struct ckpt__gcs_sum {
+    uint64_t at, size;                  // of a part: its number, its bytes
+    uint32_t crc32c;
+} ckpt__gcs_sum;
+
+typedef struct ckpt__gcs_sums {
+    ckpt__gcs_sum *list;
+    size_t         count, cap;
+} ckpt__gcs_sums;
+
+// What this process knows of an upload in parts.
+typedef struct ckpt__gcs_upload {
+    struct ckpt__gcs_upload *next;
+    char                    *id;
+    ckpt__gcs_sums           sums;      // of parts
+    // of a session
+    bool                     busy;      // its owner may touch: known, finished, committed, tail
+    bool                     known;     // the server was asked, and has not failed since
+    bool                     finished;  // the object is there
+    bool                     failed;    // for good
+    uint64_t                 part_size; // of the first part; 0: it has not come yet
+    uint64_t                 passed;    // bytes of the parts that have gone through here
+    uint32_t                 crc32c;    // of them
+    uint64_t                 committed; // bytes that the server has
+    char                    *tail;      // CKPT__GCS_GRAIN bytes: what is left for the end
+    size_t                   tail_size;
+    double                   rested;    // since when nobody is at it
+} ckpt__gcs_upload;
+
+// A download in ranges: when all have come, their sums make that of the whole.
+typedef struct ckpt__gcs_seen {
+    struct ckpt__gcs_seen *next;
+    char                  *name;
+    char                   generation[32];
+    uint64_t               size;
+    ckpt__gcs_sums         ranges;
+} ckpt__gcs_seen;
+
+typedef struct ckpt__gcs {
+    ckpt__s3           s3;              // comes first: bucket, prefix, address, connections, lock; the functions of >>s3 see it
+    ckpt__auth_google  auth;
+    bool               has_auth, has_wake, emulator;
+    ckpt__os_cond      wake;            // with s3.lock: a part of a session has ended
+    bool               no_parts;        // below s3.lock, as those that follow: the server has no XML API for parts
+    ckpt__gcs_upload  *uploads;
+    ckpt__gcs_seen    *seen;
+} ckpt__gcs;
+
+static ckpt__gcs *ckpt__gcs_of(ckpt_store *store) {
+    return (ckpt__gcs *)store->impl;
+}
+
+//-- one request -----------------------------------------------------------------
+
+typedef struct ckpt__gcs_call {
+    ckpt__s3_call     c;                // its region and credentials are not used
+    ckpt__buf         path;             // of the JSON API; empty: the XML API's, of c.name
+    const char       *session;          // the whole address; NULL: the store's
+    ckpt__auth_bearer used;
+} ckpt__gcs_call;
+
+static void ckpt__gcs_call_init(ckpt__gcs_call *g, ckpt_store *store, const char *method, const char *name, ckpt__transfer *t) {
+    ckpt__s3_call_init(&g->c, store, method, name, t);
+    ckpt__buf_init(&g->path, &store->allocator);
+    g->session = NULL;
+    ckpt__auth_bearer_init(&g->used, &ckpt__gcs_of(store)->auth.secret);
+}
+
+static void ckpt__gcs_call_free(ckpt__gcs_call *g) {
+    ckpt__s3_call_free(&g->c);
+    ckpt__buf_free(&g->path);
+    ckpt__auth_bearer_free(&g->used);
+}
+
+// The JSON API's path of an object, or with NULL of all; `upload`: of the API that takes objects.
+static void ckpt__gcs_set_path(ckpt__gcs_call *g, bool upload, const char *name) {
+    const ckpt__s3 *s = g->c.s;
+    ckpt__buf_fmt(&g->path, "%s%s/storage/v1/b/", s->base, upload ? "/upload" : "");
+    ckpt__txt_add_percent(&g->path, s->bucket, strlen(s->bucket), false);
+    ckpt__buf_text(&g->path, "/o");
+    if (name == NULL) return;
+    ckpt__buf_byte(&g->path, '/');
+    ckpt__txt_add_percent(&g->path, s->prefix, strlen(s->prefix), false);
+    ckpt__txt_add_percent(&g->path, name, strlen(name), false);
+}
+
+static ckpt_err ckpt__gcs_add_address(ckpt__gcs_call *g, ckpt__buf *url) {
+    const ckpt__s3 *s = g->c.s;
+    if (g->session != NULL) {
+        ckpt__buf_text(url, g->session);
+    } else {
+        ckpt__buf_fmt(url, "%s://%s", s->tls ? "https" : "http", s->endpoint);
+        if (g->path.len > 0) ckpt__buf_add(url, g->path.data, g->path.len);
+        else ckpt__s3_add_path(s, url, g->c.name);
+        if (g->c.query.text.len > 0) ckpt__buf_byte(url, '?');
+        ckpt_err e = g->path.err != CKPT_OK ? g->path.err : ckpt__auth_query(url, &g->c.query);
+        if (e != CKPT_OK) return e;
+    }
+    (void)ckpt__buf_cstr(url);
+    return url->err != CKPT_OK ? url->err : g->c.query.text.err;
+}
+
+// Sends once. CKPT_OK: there is a reply, whatever it says.
+static ckpt_err ckpt__gcs_send(ckpt__gcs_call *g) {
+    ckpt__gcs *own = ckpt__gcs_of(g->c.store);
+    ckpt__buf url, bearer;
+    ckpt__fields headers;
+    ckpt_err e = g->session != NULL ? CKPT_OK : ckpt__auth_google_get(&own->auth, &g->used, g->c.t);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&url, &own->auth.secret);
+    ckpt__buf_init(&bearer, &own->auth.secret);
+    ckpt__fields_init(&headers, &own->auth.secret);
+    ckpt__buf_add(&headers.text, g->c.headers.text.data, g->c.headers.text.len);
+    if (g->session == NULL && g->used.token.len > 0) {
+        ckpt__buf_fmt(&bearer, "Bearer %s", g->used.token.data);
+        ckpt__fields_add(&headers, "Authorization", ckpt__buf_cstr(&bearer));
+        if (g->used.project[0] != 0) ckpt__fields_add(&headers, "x-goog-user-project", g->used.project);
+    }
+    e = ckpt__gcs_add_address(g, &url);
+    if (e == CKPT_OK) e = g->c.headers.text.err != CKPT_OK ? g->c.headers.text.err : bearer.err;
+    if (e == CKPT_OK) e = headers.text.err;
+    if (e == CKPT_OK) {
+        ckpt__http_request q;
+        memset(&q, 0, sizeof q);
+        q.method = g->c.method;
+        q.url = url.data;
+        q.headers = &headers;
+        q.body = g->c.body;
+        q.sink = g->c.sink;
+        q.reply_max = g->c.reply_max;
+        q.idle_timeout_s = g->c.idle_timeout_s;
+        q.transfer = g->c.t;
+        e = ckpt__http_run(&own->s3.http, &q, &g->c.reply);
+    }
+    ckpt__buf_free(&url);
+    ckpt__buf_free(&bearer);
+    ckpt__fields_free(&headers);
+    return e;
+}
+
+// Reads {"error":{"message":...,"errors":[{"reason":...}]}}, or the XML API's error.
+static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
+    ckpt__json_doc d;
+    ckpt__s3_call *c = &g->c;
+    ckpt__s3_read_error(c);
+    if (c->reply.body.len == 0 || c->reply.body.data[0] != '{') return;
+    if (ckpt__json_parse(&d, &c->store->allocator, c->reply.body.data, c->reply.body.len) != CKPT_OK) return;
+    const ckpt__json *error = ckpt__auth_node(&d, ckpt__json_root(&d), "error");
+    const ckpt__json *list = error != NULL ? ckpt__auth_node(&d, error, "errors") : NULL;
+    const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&d, list) : NULL;
+    const char *reason = ckpt__auth_node_text(&d, first, "reason"), *message = ckpt__auth_node_text(&d, error, "message");
+    if (message != NULL) ckpt__s3_clean(c->message, sizeof c->message, message, strlen(message));
+    if (reason != NULL) ckpt__s3_clean(c->code, sizeof c->code, reason, strlen(reason));
+    ckpt__json_free(&d);
+    if (ckpt__s3_is(c, "notFound"))
+        (void)snprintf(c->code, sizeof c->code, ckpt__s3_says(c, "bucket does not exist") ? "NoSuchBucket" : "NoSuchKey");
+}
+
+// The failure that a reply tells of. What Google says in words of its own is seen to here, the rest by >>s3.
+static ckpt_err ckpt__gcs_fail(ckpt__gcs_call *g) {
+    static const char *const limits[] = { "rateLimitExceeded", "userRateLimitExceeded" };
+    static const char *const damaged[] = { "CrcMismatch", "InvalidDigest" };
+    ckpt__s3_call *c = &g->c;
+    ckpt__gcs_read_error(g);
+    if (g->used.token.len > 0 && strstr(c->message, g->used.token.data) != NULL) c->message[0] = 0;
+    ckpt_err e = ckpt__s3_fail(c);
+    bool hash = c->reply.status == 400 && (ckpt__s3_says(c, "crc32c") || ckpt__s3_says(c, "md5") || ckpt__s3_says(c, "checksum"));
+    if (CKPT__S3_IS_ANY(c, limits)) {
+        c->t->transient = c->t->throttled = true;
+        e = CKPT_NET;
+    } else if (hash || CKPT__S3_IS_ANY(c, damaged)) {
+        c->t->transient = true;
+        e = CKPT_CORRUPT;
+    }
+    ckpt__error_last.code = e;
+    return e;
+}
+
+// Sends, and once more with another token when this one is refused. CKPT_OK: a status of 2xx, of a session 308 and 499 too.
+static ckpt_err ckpt__gcs_run(ckpt__gcs_call *g) {
+    ckpt__s3_call *c = &g->c;
+    uint64_t *counter = c->t->moved;
+    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    if (c->quiet) c->t->moved = NULL;
+    ckpt_err e;
+    for (bool renewed = false;; renewed = true) {
+        c->code[0] = c->message[0] = c->expected[0] = c->request_id[0] = 0;
+        c->reply.status = 0;
+        e = ckpt__gcs_send(g);
+        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
+        int status = c->reply.status;
+        if (e != CKPT_OK || (status >= 200 && status < 300)) break;
+        if (g->session != NULL && (status == 308 || status == 499)) break;
+        bool again = status == 401 && g->session == NULL && !renewed;
+        if (again) again = ckpt__auth_google_expired(&ckpt__gcs_of(c->store)->auth, &g->used);
+        if (!again) {
+            e = ckpt__gcs_fail(g);
+            break;
+        }
+        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+    }
+    c->t->moved = counter;
+    return e;
+}
+
+//-- names and sums --------------------------------------------------------------
+
+static ckpt_err ckpt__gcs_check_name(ckpt_store *store, const char *name) {
+    const ckpt__s3 *s = ckpt__s3_of(store);
+    ckpt_err e = ckpt__s3_check_name(s, name);
+    if (e != CKPT_OK) return e;
+    if (strpbrk(name, "\r\n") != NULL) return ckpt__error_set(CKPT_ARG, "the name holds a line break, which Google forbids");
+    bool dots = s->prefix[0] == 0 && (strcmp(name, ".") == 0 || strcmp(name, "..") == 0);
+    if (dots || (s->prefix[0] == 0 && ckpt__txt_starts(name, ".well-known/acme-challenge/")))
+        return ckpt__error_set(CKPT_ARG, "Google forbids this name");
+    return CKPT_OK;
+}
+
+// Both sums of a body in one pass.
+static ckpt_err ckpt__gcs_digest(const ckpt__body *b, uint32_t *crc, uint32_t *crc32c) {
+    char piece[32768];
+    *crc = *crc32c = 0;
+    for (uint64_t at = 0; at < b->size;) {
+        size_t n = b->size - at < (uint64_t)sizeof piece ? (size_t)(b->size - at) : sizeof piece;
+        ckpt_err e = ckpt__body_read(b, piece, n, at);
+        if (e != CKPT_OK) return e;
+        *crc = ckpt__digest_crc32(*crc, piece, n);
+        *crc32c = ckpt__digest_crc32c(*crc32c, piece, n);
+        at += n;
+    }
+    return CKPT_OK;
+}
+
+// Base64 of the four bytes, the highest one first.
+static bool ckpt__gcs_read_crc32c(ckpt__view v, uint32_t *out) {
+    ckpt__buf b;
+    ckpt__buf_init(&b, NULL);
+    bool good = v.n == 8 && ckpt__txt_unbase64(&b, v.p, v.n) && b.len == 4;
+    const unsigned char *u = (const unsigned char *)b.data;
+    if (good) *out = (uint32_t)u[0] << 24 | (uint32_t)u[1] << 16 | (uint32_t)u[2] << 8 | u[3];
+    ckpt__buf_free(&b);
+    return good;
+}
+
+// x-goog-hash, which may come twice, or once with both sums behind each other.
+static bool ckpt__gcs_reply_crc32c(const ckpt__http_reply *r, uint32_t *out) {
+    const char *name, *value;
+    for (size_t at = 0; ckpt__fields_next(&r->headers, &at, &name, &value);) {
+        const char *p = ckpt__txt_eq_nocase(ckpt__txt_view(name), "x-goog-hash") ? strstr(value, "crc32c=") : NULL;
+        if (p == NULL) continue;
+        ckpt__view v = { p + 7, strcspn(p + 7, ", ") };
+        if (ckpt__gcs_read_crc32c(v, out)) return true;
+    }
+    return false;
+}
+
+static void ckpt__gcs_add_hash(ckpt__gcs_call *g, uint32_t crc32c) {
+    ckpt__buf b;
+    ckpt__buf_init(&b, &g->c.store->allocator);
+    ckpt__buf_text(&b, "crc32c=");
+    ckpt__s3_add_base64_crc(&b, crc32c);
+    ckpt__fields_add(&g->c.headers, "x-goog-hash", ckpt__buf_cstr(&b));
+    if (b.err != CKPT_OK) g->c.headers.text.err = b.err;
+    ckpt__buf_free(&b);
+}
+
+static ckpt_err ckpt__gcs_keep_sum(ckpt__gcs_sums *s, uint64_t at, uint64_t size, uint32_t crc32c, const ckpt_allocator *a) {
+    size_t i = 0;
+    while (i < s->count && s->list[i].at != at) i++;
+    if (i == s->count) {
+        ckpt_err e = ckpt__mem_grow(a, (void **)&s->list, sizeof *s->list, &s->cap, s->count + 1);
+        if (e != CKPT_OK) return e;
+        s->count++;
+    }
+    s->list[i].at = at;
+    s->list[i].size = size;
+    s->list[i].crc32c = crc32c;
+    return CKPT_OK;
+}
+
+static int ckpt__gcs_compare(const void *a, const void *b) {
+    const ckpt__gcs_sum *x = (const ckpt__gcs_sum *)a, *y = (const ckpt__gcs_sum *)b;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+// The sum of the whole, in the order of `at`.
+static uint32_t ckpt__gcs_join(ckpt__gcs_sums *s, uint64_t *size) {
+    uint32_t crc32c = 0;
+    *size = 0;
+    if (s->count > 1) qsort(s->list, s->count, sizeof *s->list, ckpt__gcs_compare);
+    for (size_t i = 0; i < s->count; i++) {
+        crc32c = ckpt__digest_crc32c_join(crc32c, s->list[i].crc32c, s->list[i].size);
+        *size += s->list[i].size;
+    }
+    return crc32c;
+}
+
+static void ckpt__gcs_sums_free(ckpt__gcs_sums *s, const ckpt_allocator *a) {
+    ckpt__mem_free(a, s->list, s->cap * sizeof *s->list);
+}
+
+//-- looking at an object --------------------------------------------------------
+
+static const char *const ckpt__gcs_fields = "size,generation,crc32c,updated,metadata";
+
+typedef struct ckpt__gcs_object {
+    ckpt__store_stat stat;              // etag: the generation
+    bool             has_crc32c;
+    uint32_t         crc32c;
+} ckpt__gcs_object;
+
+static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__gcs_object *out) {
+    const char *updated = ckpt__auth_node_text(d, o, "updated"), *sum = ckpt__auth_node_text(d, o, "crc32c");
+    const ckpt__json *metadata = ckpt__auth_node(d, o, "metadata");
+    memset(out, 0, sizeof *out);
+    if (!ckpt__s3_read_size(ckpt__auth_node_text(d, o, "size"), &out->stat.size)) return false;
+    if (!ckpt__s3_copy(out->stat.etag, sizeof out->stat.etag, ckpt__auth_node_text(d, o, "generation"))) return false;
+    const char *mark = ckpt__auth_node_text(d, metadata, "ckpt-mark");
+    if (!ckpt__s3_copy(out->stat.mark, sizeof out->stat.mark, mark)) out->stat.mark[0] = 0;
+    out->stat.has_crc = ckpt__s3_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->stat.crc);
+    if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->stat.modified)) out->stat.modified = 0.0;
+    out->has_crc32c = sum != NULL && ckpt__gcs_read_crc32c(ckpt__txt_view(sum), &out->crc32c);
+    return true;
+}
+
+// The object that a reply describes.
+static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__gcs_object *out) {
+    ckpt__json_doc d;
+    const ckpt__buf *b = &g->c.reply.body;
+    memset(out, 0, sizeof *out);
+    ckpt_err e = ckpt__json_parse(&d, &g->c.store->allocator, ckpt__auth_text(b), b->len);
+    if (e == CKPT_NOMEM) return e;
+    bool good = e == CKPT_OK && ckpt__gcs_take_object(&d, ckpt__json_root(&d), out);
+    if (e == CKPT_OK) ckpt__json_free(&d);
+    return good ? CKPT_OK : ckpt__s3_again(g->c.t, CKPT_NET, "the server's description of the object cannot be read");
+}
+
+static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__gcs_object *out, ckpt__transfer *t) {
+    ckpt__gcs_call g;
+    memset(out, 0, sizeof *out);
+    ckpt__gcs_call_init(&g, store, "GET", name, t);
+    ckpt__gcs_set_path(&g, false, name);
+    ckpt__fields_add(&g.c.query, "fields", ckpt__gcs_fields);
+    g.c.quiet = true;
+    ckpt_err e = ckpt__gcs_run(&g);
+    if (e == CKPT_OK) e = ckpt__gcs_read_object(&g, out);
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt__gcs_object o;
+    ckpt_err e = ckpt__gcs_check_name(store, name);
+    if (e == CKPT_OK) e = ckpt__gcs_look(store, name, &o, t);
+    if (e == CKPT_OK) *out = o.stat;
+    return e;
+}
+
+// Is the object the one that an upload with this mark has made? Says nothing of failures.
+static bool ckpt__gcs_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
+    ckpt__gcs_object o;
+    ckpt__transfer look = *t;
+    ckpt__error_record kept;
+    look.moved = NULL;
+    if (mark == NULL || mark[0] == 0) return false;
+    ckpt__error_take(&kept);
+    bool ours = ckpt__gcs_look(store, name, &o, &look) == CKPT_OK && o.stat.size == size && strcmp(o.stat.mark, mark) == 0;
+    ckpt__error_last = kept;
+    return ours;
+}
+
+static ckpt_err ckpt__gcs_exists(void) {
+    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+}
+
+// Compares what the server has made with what was sent. has_sum: crc32c is that of all that was sent.
+static ckpt_err ckpt__gcs_compare_object(const ckpt__gcs_object *o, uint64_t size, bool has_sum, uint32_t crc32c,
+                                         ckpt__transfer *t) {
+    bool differs = has_sum && o->has_crc32c && o->crc32c != crc32c;
+    if (o->stat.size == size && !differs) return CKPT_OK;
+    t->transient = t->unsure = true;
+    if (differs)
+        return ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet its CRC-32C is %08lx there and %08lx here",
+                               (unsigned long)o->crc32c, (unsigned long)crc32c);
+    return ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
+                           (unsigned long long)o->stat.size);
+}
+
+// The object as it is kept: compares it, and whose it is. Who may write but not read takes the server's word.
+static ckpt_err ckpt__gcs_confirm(ckpt_store *store, const ckpt__store_multi *m, bool has_sum, uint32_t crc32c) {
+    ckpt__gcs_object o;
+    ckpt__transfer look = *m->t;
+    look.moved = NULL;
+    ckpt_err e = ckpt__gcs_look(store, m->name, &o, &look);
+    if (e == CKPT_AUTH) return CKPT_OK;
+    if (e == CKPT_OK) {
+        bool other = m->mark != NULL && o.stat.mark[0] != 0 && strcmp(m->mark, o.stat.mark) != 0;
+        if (!other) return ckpt__gcs_compare_object(&o, m->size, has_sum, crc32c, m->t);
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
+    } else if (e == CKPT_NOT_FOUND) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
+    }
+    m->t->transient = look.transient || e == CKPT_CORRUPT;
+    m->t->throttled = look.throttled;
+    m->t->retry_after = look.retry_after;
+    m->t->unsure = true;
+    return e;
+}
+
+//-- an object in one request ----------------------------------------------------
+
+// What is kept with an object. has_sum: the server is to compare its bytes.
+static void ckpt__gcs_add_object(ckpt__gcs_call *g, ckpt__buf *b, const char *mark, bool has_crc, uint32_t crc, bool has_sum,
+                                 uint32_t crc32c) {
+    const ckpt__s3 *s = g->c.s;
+    ckpt__buf key;
+    ckpt__buf_init(&key, &b->allocator);
+    ckpt__buf_fmt(&key, "%s%s", s->prefix, g->c.name);
+    ckpt__buf_text(b, "{\"name\":");
+    ckpt__json_add_text(b, ckpt__buf_cstr(&key), key.len);
+    ckpt__buf_text(b, ",\"contentType\":\"application/octet-stream\"");
+    if (has_sum) {
+        ckpt__buf_text(b, ",\"crc32c\":\"");
+        ckpt__s3_add_base64_crc(b, crc32c);
+        ckpt__buf_byte(b, '"');
+    }
+    if (s->storage_class != NULL) ckpt__auth_add_claim(b, ",\"storageClass\":", s->storage_class);
+    ckpt__buf_text(b, ",\"metadata\":{");
+    if (mark != NULL && mark[0] != 0) ckpt__auth_add_claim(b, "\"ckpt-mark\":", mark);
+    if (has_crc) ckpt__buf_fmt(b, "%s\"ckpt-crc32\":\"%08lx\"", mark != NULL && mark[0] != 0 ? "," : "", (unsigned long)crc);
+    ckpt__buf_text(b, "}}");
+    if (key.err != CKPT_OK) b->err = key.err;
+    ckpt__buf_free(&key);
+    if (s->acl != NULL) ckpt__fields_add(&g->c.query, "predefinedAcl", s->acl);
+    if (s->kms_key != NULL) ckpt__fields_add(&g->c.query, "kmsKeyName", s->kms_key);
+}
+
+// A body between two texts (multipart/related, RFC 2387). The bytes within are counted as they are read.
+typedef struct ckpt__gcs_related {
+    const ckpt__buf  *head;
+    const char       *tail;
+    const ckpt__body *inner;
+    uint64_t         *moved, told;
+} ckpt__gcs_related;
+
+static ckpt_err ckpt__gcs_read_related(void *dst, size_t size, uint64_t at, void *user) {
+    ckpt__gcs_related *r = (ckpt__gcs_related *)user;
+    char *to = (char *)dst;
+    uint64_t head = r->head->len, end = head + r->inner->size;
+    while (size > 0) {
+        uint64_t left = at < head ? head - at : at < end ? end - at : size;
+        size_t n = left < (uint64_t)size ? (size_t)left : size;
+        ckpt_err e = CKPT_OK;
+        if (at < head) memcpy(to, r->head->data + (size_t)at, n);
+        else if (at < end) e = ckpt__body_read(r->inner, to, n, at - head);
+        else memcpy(to, r->tail + (size_t)(at - end), n);
+        if (e != CKPT_OK) return e;
+        at += n, to += n, size -= n;
+        uint64_t inside = at <= head ? 0 : at >= end ? r->inner->size : at - head;
+        if (r->moved == NULL || inside <= r->told) continue;
+        (void)ckpt__os_add64(r->moved, inside - r->told);
+        r->told = inside;
+    }
+    return CKPT_OK;
+}
+
+// A text that no file holds by chance.
+static ckpt_err ckpt__gcs_boundary(char out[48]) {
+    unsigned char random[16];
+    ckpt_err e = ckpt__os_random(random, sizeof random);
+    (void)snprintf(out, 48, "ckpt-");
+    for (size_t i = 0; e == CKPT_OK && i < sizeof random; i++) (void)snprintf(out + 5 + 2 * i, 3, "%02x", (unsigned)random[i]);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_put_related(ckpt__gcs_call *g, const ckpt__store_put *p, uint32_t crc32c) {
+    char boundary[48], tail[64], type[96];
+    ckpt__buf head;
+    ckpt__body body;
+    ckpt__gcs_related related = { &head, tail, p->body, p->t->moved, 0 };
+    ckpt__buf_init(&head, &g->c.store->allocator);
+    memset(&body, 0, sizeof body);
+    ckpt_err e = ckpt__gcs_boundary(boundary);
+    (void)snprintf(tail, sizeof tail, "\r\n--%s--\r\n", boundary);
+    (void)snprintf(type, sizeof type, "multipart/related; boundary=%s", boundary);
+    ckpt__buf_fmt(&head, "--%s\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n", boundary);
+    ckpt__gcs_add_object(g, &head, p->mark, p->has_crc, p->crc, true, crc32c);
+    ckpt__buf_fmt(&head, "\r\n--%s\r\nContent-Type: application/octet-stream\r\n\r\n", boundary);
+    ckpt__fields_add(&g->c.headers, "Content-Type", type);
+    body.read = ckpt__gcs_read_related;
+    body.user = &related;
+    body.size = head.len + p->body->size + strlen(tail);
+    g->c.body = &body;
+    g->c.quiet = true;
+    if (e == CKPT_OK) e = head.err;
+    if (e == CKPT_OK) e = ckpt__gcs_run(g);
+    g->c.body = NULL;
+    ckpt__buf_free(&head);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__gcs_call g;
+    ckpt__gcs_object o;
+    uint32_t crc, crc32c;
+    ckpt_err e = ckpt__gcs_check_name(store, p->name);
+    if (e == CKPT_OK) e = ckpt__gcs_digest(p->body, &crc, &crc32c);
+    if (e == CKPT_OK && p->has_crc && crc != p->crc)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)crc,
+                            (unsigned long)p->crc);
+    if (e != CKPT_OK) return e;
+    ckpt__gcs_call_init(&g, store, "POST", p->name, p->t);
+    ckpt__gcs_set_path(&g, true, NULL);
+    ckpt__fields_add(&g.c.query, "uploadType", "multipart");
+    ckpt__fields_add(&g.c.query, "fields", ckpt__gcs_fields);
+    if (!p->overwrite) ckpt__fields_add(&g.c.query, "ifGenerationMatch", "0");
+    e = ckpt__gcs_put_related(&g, p, crc32c);
+    if (e == CKPT_OK) {
+        e = ckpt__gcs_read_object(&g, &o);
+        if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, p->body->size, true, crc32c, p->t);
+    } else if (g.c.reply.status == 412 && !p->overwrite) {
+        e = ckpt__gcs_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK : ckpt__gcs_exists();
+    }
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+//-- uploads under way -----------------------------------------------------------
+
+static bool ckpt__gcs_is_session(const char *upload_id) {
+    return ckpt__txt_starts(upload_id, "https://") || ckpt__txt_starts(upload_id, "http://");
+}
+
+// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends.
+static ckpt__gcs_upload *ckpt__gcs_find(ckpt_store *store, const char *id) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    ckpt__os_mutex_lock(&own->s3.lock);
+    ckpt__gcs_upload *u = own->uploads;
+    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
+    if (u == NULL) {
+        u = (ckpt__gcs_upload *)ckpt__mem_alloc(&store->allocator, sizeof *u);
+        char *copy = u != NULL ? ckpt__mem_copy_text(&own->auth.secret, id) : NULL;
+        if (u != NULL && copy == NULL) {
+            ckpt__mem_free(&store->allocator, u, sizeof *u);
+            u = NULL;
+        }
+        if (u != NULL) {
+            u->id = copy;
+            u->rested = ckpt__os_now();
+            u->next = own->uploads;
+            own->uploads = u;
+        }
+    }
+    ckpt__os_mutex_unlock(&own->s3.lock);
+    return u;
+}
+
+static void ckpt__gcs_free_upload(ckpt_store *store, ckpt__gcs_upload *u) {
+    const ckpt_allocator *a = &store->allocator;
+    ckpt__gcs_sums_free(&u->sums, a);
+    if (u->tail != NULL) ckpt__mem_free(a, u->tail, CKPT__GCS_GRAIN);
+    ckpt__mem_free_text(&ckpt__gcs_of(store)->auth.secret, u->id);
+    ckpt__mem_free(a, u, sizeof *u);
+}
+
+static void ckpt__gcs_forget(ckpt_store *store, const char *id) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    ckpt__os_mutex_lock(&own->s3.lock);
+    ckpt__gcs_upload **at = &own->uploads;
+    while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
+    ckpt__gcs_upload *u = *at;
+    if (u != NULL) *at = u->next;
+    ckpt__os_mutex_unlock(&own->s3.lock);
+    if (u != NULL) ckpt__gcs_free_upload(store, u);
+}
+
+//-- one session -----------------------------------------------------------------
+
+static ckpt_err ckpt__gcs_gone(void) {
+    return ckpt__error_set(CKPT_NOT_FOUND, "the upload is gone: the server has forgotten the session, or it was given up");
+}
+
+// The address of a session as it is kept. Only Google's own may be elsewhere than the store's: nothing is sent to where a reply
+// points.
+static ckpt_err ckpt__gcs_take_session(ckpt__gcs_call *g, ckpt__buf *out) {
+    const ckpt__s3 *s = g->c.s;
+    const char *url = ckpt__fields_get(&g->c.reply.headers, "location"), *path;
+    ckpt__view site;
+    bool is_https;
+    if (url == NULL || !ckpt__auth_split_url(url, &is_https, &site, &path) || path[0] != '/')
+        return ckpt__s3_again(g->c.t, CKPT_NET, "the server began a session and did not say where");
+    static const char domain[] = ".googleapis.com";
+    size_t n = sizeof domain - 1;
+    bool google = is_https && site.n > n && memcmp(site.p + site.n - n, domain, n) == 0;
+    if (google) ckpt__buf_text(out, url);
+    else ckpt__buf_fmt(out, "%s://%s%s", s->tls ? "https" : "http", s->endpoint, path);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt__gcs_call g;
+    ckpt__buf text;
+    ckpt__body body;
+    ckpt__buf_init(&text, &store->allocator);
+    memset(&body, 0, sizeof body);
+    ckpt__gcs_call_init(&g, store, "POST", m->name, m->t);
+    ckpt__gcs_set_path(&g, true, NULL);
+    ckpt__fields_add(&g.c.query, "uploadType", "resumable");
+    ckpt__fields_add(&g.c.query, "fields", ckpt__gcs_fields);
+    if (!m->overwrite) ckpt__fields_add(&g.c.query, "ifGenerationMatch", "0");
+    ckpt__fields_add(&g.c.headers, "Content-Type", "application/json; charset=UTF-8");
+    ckpt__fields_add(&g.c.headers, "x-upload-content-type", "application/octet-stream");
+    ckpt__gcs_add_object(&g, &text, m->mark, m->has_crc, m->crc, false, 0);
+    body.memory = text.data;
+    body.size = text.len;
+    g.c.body = &body;
+    g.c.quiet = true;
+    ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__gcs_run(&g);
+    if (e == CKPT_OK) e = ckpt__gcs_take_session(&g, upload_id);
+    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, upload_id->data) : NULL;
+    if (u != NULL) u->known = true;     // that it has nothing yet
+    if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__gcs_exists();
+    ckpt__gcs_call_free(&g);
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// Takes a session's reply: 308 with "Range: bytes=0-N", or the object's description.
+static ckpt_err ckpt__gcs_take_range(ckpt__gcs_call *g, ckpt_err e, ckpt__gcs_upload *u) {
+    int status = g->c.reply.status;
+    if (e != CKPT_OK) {
+        u->known = false;
+        if (status != 404 && status != 410) return e;
+        g->c.t->transient = false;
+        return ckpt__gcs_gone();
+    }
+    if (status == 499) return ckpt__gcs_gone();
+    u->known = true;
+    u->finished = status != 308;
+    if (u->finished) return CKPT_OK;
+    const char *range = ckpt__fields_get(&g->c.reply.headers, "range");
+    uint64_t last = 0;
+    if (range == NULL) u->committed = 0;
+    else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__s3_read_size(range + 8, &last)) u->committed = last + 1;
+    else {
+        u->known = false;
+        return ckpt__s3_again(g->c.t, CKPT_NET, "the server did not say how much of the upload it has");
+    }
+    return CKPT_OK;
+}
+
+// Asks how far a session is.
+static ckpt_err ckpt__gcs_ask_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__gcs_upload *u) {
+    ckpt__gcs_call g;
+    ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
+    g.session = m->upload_id;
+    g.c.quiet = true;
+    ckpt__fields_add(&g.c.headers, "Content-Range", "bytes */*");
+    ckpt_err e = ckpt__gcs_take_range(&g, ckpt__gcs_run(&g), u);
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+// Sends bytes [u->committed, end) of a part that begins at `at`. The server may keep fewer.
+static ckpt_err ckpt__gcs_push(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at, uint64_t end,
+                               ckpt__gcs_upload *u) {
+    ckpt__gcs_call g;
+    char range[80];
+    ckpt__body body = *part;
+    uint64_t from = u->committed;
+    body.offset += from - at;
+    body.size = end - from;
+    ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
+    g.session = m->upload_id;
+    g.c.body = &body;
+    (void)snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)from, (unsigned long long)end - 1);
+    ckpt__fields_add(&g.c.headers, "Content-Range", range);
+    ckpt_err e = ckpt__gcs_take_range(&g, ckpt__gcs_run(&g), u);
+    // libcurl repeats a request whose connection died before the reply: these bytes may be there already.
+    if (e != CKPT_OK && g.c.reply.status == 400) {
+        ckpt__transfer_begin(m->t);
+        ckpt_err asked = ckpt__gcs_ask_session(store, m, u);
+        if (asked != CKPT_OK || u->finished || u->committed > from) e = asked;
+        else e = ckpt__gcs_fail(&g);
+    }
+    if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
+        u->known = false;
+        e = ckpt__s3_again(m->t, CKPT_NET, "the server kept none of the bytes that were sent");
+    }
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+// Keeps the bytes that no multiple of the grain holds, for the end.
+static ckpt_err ckpt__gcs_keep_tail(ckpt_store *store, ckpt__gcs_upload *u, const ckpt__body *part, uint64_t from) {
+    if (u->tail == NULL) u->tail = (char *)ckpt__mem_alloc(&store->allocator, CKPT__GCS_GRAIN);
+    if (u->tail == NULL) return CKPT_NOMEM;
+    u->tail_size = (size_t)(part->size - from);
+    return ckpt__body_read(part, u->tail, u->tail_size, from);
+}
+
+// Brings the session to the end of a part that begins at `at`: what the server has already is not sent again.
+static ckpt_err ckpt__gcs_advance(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at,
+                                  ckpt__gcs_upload *u) {
+    uint64_t end = at + part->size, grain = CKPT__GCS_GRAIN;
+    bool last = end >= m->size;
+    if (!last && part->size % grain != 0)
+        return ckpt__error_set(CKPT_ARG, "a part has %llu bytes; Google wants multiples of %d", (unsigned long long)part->size,
+                               (int)CKPT__GCS_GRAIN);
+    uint64_t whole = last ? end / grain * grain : end;
+    ckpt_err e = u->known ? CKPT_OK : ckpt__gcs_ask_session(store, m, u);
+    if (e == CKPT_OK && !u->finished && u->committed < at) return ckpt__gcs_gone();
+    while (e == CKPT_OK && !u->finished && u->committed < whole) e = ckpt__gcs_push(store, m, part, at, whole, u);
+    return e == CKPT_OK && last ? ckpt__gcs_keep_tail(store, u, part, whole - at) : e;
+}
+
+// Waits until the parts before have gone through. *at: where this one begins; *passed: it has gone through before. After
+// CKPT_OK and not *passed the caller owns the session.
+static ckpt_err ckpt__gcs_queue(ckpt_store *store, ckpt__gcs_upload *u, const ckpt__store_part *part, uint64_t size,
+                                uint64_t *at, bool *passed, ckpt__transfer *t) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    ckpt_err e = CKPT_OK;
+    *at = 0;
+    *passed = false;
+    ckpt__os_mutex_lock(&own->s3.lock);
+    if (part->number == 1 && u->part_size == 0) u->part_size = size;
+    for (;;) {
+        bool known = u->part_size > 0;
+        *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
+        *passed = known && *at < u->passed;
+        if (*passed || (known && !u->busy && *at == u->passed)) break;
+        if (ckpt__transfer_cancelled(t)) {
+            e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
+            break;
+        }
+        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > ckpt__gcs_patience)) {
+            e = ckpt__s3_again(t, CKPT_NET, "the part before it was not sent, and a session takes them in their order");
+            break;
+        }
+        (void)ckpt__os_cond_wait_until(&own->wake, &own->s3.lock, ckpt__os_now() + 0.05);
+    }
+    if (e == CKPT_OK && !*passed) u->busy = true;
+    ckpt__os_mutex_unlock(&own->s3.lock);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                          ckpt__store_part *part) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    uint32_t crc, crc32c;
+    uint64_t at = 0, before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
+    bool passed = false;
+    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__gcs_digest(body, &crc, &crc32c);
+    if (e == CKPT_OK) e = ckpt__gcs_queue(store, u, part, body->size, &at, &passed, m->t);
+    if (e != CKPT_OK) return e;
+    if (!passed) {
+        e = ckpt__gcs_advance(store, m, body, at, u);
+        ckpt__os_mutex_lock(&own->s3.lock);
+        u->busy = false;
+        u->rested = ckpt__os_now();
+        u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
+        if (e == CKPT_OK) {
+            u->passed = at + body->size;
+            u->crc32c = ckpt__digest_crc32c_join(u->crc32c, crc32c, body->size);
+        }
+        ckpt__os_cond_broadcast(&own->wake);
+        ckpt__os_mutex_unlock(&own->s3.lock);
+    }
+    if (e != CKPT_OK) return e;
+    part->size = body->size;
+    part->has_crc = true;
+    part->crc = crc;
+    (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)crc32c);
+    // What the server had before, or gets at the end, counts as well.
+    if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before + body->size - ckpt__os_load64(m->t->moved));
+    return CKPT_OK;
+}
+
+// The rest of the bytes and the number of all: the object comes into being.
+static ckpt_err ckpt__gcs_end_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__gcs_upload *u) {
+    ckpt__gcs_call g;
+    ckpt__gcs_object o;
+    ckpt__body body;
+    char range[80];
+    uint64_t total = m->size, from = total - u->tail_size;
+    if (u->passed != total || u->committed < from || u->committed > total)
+        return ckpt__error_set(CKPT_ARG, "the upload cannot end: parts are missing");
+    memset(&body, 0, sizeof body);
+    body.memory = u->tail_size > 0 ? u->tail : "";
+    body.offset = u->committed - from;
+    body.size = total - u->committed;
+    ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
+    g.session = m->upload_id;
+    g.c.quiet = true;
+    g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
+    if (body.size > 0) g.c.body = &body;
+    if (body.size > 0) (void)snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)u->committed,
+                                      (unsigned long long)total - 1, (unsigned long long)total);
+    else (void)snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)total);
+    ckpt__fields_add(&g.c.headers, "Content-Range", range);
+    ckpt__gcs_add_hash(&g, u->crc32c);
+    ckpt_err e = ckpt__gcs_run(&g);
+    if (e == CKPT_CORRUPT) m->t->transient = false;         // the session holds the wrong bytes for good
+    bool exists = g.c.reply.status == 412;
+    e = ckpt__gcs_take_range(&g, e, u);
+    if (e == CKPT_OK && !u->finished) e = ckpt__s3_again(m->t, CKPT_NET, "the server has not all of the bytes yet");
+    if (e == CKPT_OK) e = ckpt__gcs_read_object(&g, &o);
+    if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, total, true, u->crc32c, m->t);
+    if (exists) e = ckpt__gcs_exists();
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_complete_session(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt_err e = u->known ? CKPT_OK : ckpt__gcs_ask_session(store, m, u);
+    if (e == CKPT_OK && u->finished) e = ckpt__gcs_confirm(store, m, u->passed == m->size, u->crc32c);
+    else if (e == CKPT_OK) e = ckpt__gcs_end_session(store, m, u);
+    if ((e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__gcs_is_ours(store, m->name, m->mark, m->size, m->t)) {
+        ckpt__transfer_begin(m->t);
+        e = CKPT_OK;
+    }
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__gcs_forget(store, m->upload_id);
+    return e;
+}
+
+//-- parts side by side ----------------------------------------------------------
+
+static ckpt_err ckpt__gcs_multi_init(ckpt__gcs_call *g, ckpt_store *store, const char *method, const ckpt__store_multi *m) {
+    ckpt__gcs_call_init(g, store, method, m->name, m->t);
+    ckpt__fields_add(&g->c.query, "uploadId", m->upload_id);
+    return ckpt__gcs_check_name(store, m->name);
+}
+
+// What is kept with the object, as headers.
+static void ckpt__gcs_add_headers(ckpt__gcs_call *g, const ckpt__store_multi *m) {
+    const ckpt__s3 *s = g->c.s;
+    ckpt__fields *h = &g->c.headers;
+    char text[16];
+    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)m->crc);
+    ckpt__fields_add(h, "Content-Type", "application/octet-stream");
+    if (s->acl != NULL) ckpt__fields_add(h, "x-goog-acl", s->acl);
+    if (s->storage_class != NULL) ckpt__fields_add(h, "x-goog-storage-class", s->storage_class);
+    if (s->kms_key != NULL) ckpt__fields_add(h, "x-goog-encryption-kms-key-name", s->kms_key);
+    if (m->mark != NULL && m->mark[0] != 0) ckpt__fields_add(h, "x-goog-meta-ckpt-mark", m->mark);
+    if (m->has_crc) ckpt__fields_add(h, "x-goog-meta-ckpt-crc32", text);
+}
+
+// *lacking: the server does not know uploads in parts. Emulators that do not answer in many ways.
+static ckpt_err ckpt__gcs_begin_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id, bool *lacking) {
+    ckpt__gcs_call g;
+    ckpt__gcs_call_init(&g, store, "POST", m->name, m->t);
+    ckpt__fields_add(&g.c.query, "uploads", "");
+    ckpt__gcs_add_headers(&g, m);
+    ckpt_err e = ckpt__gcs_run(&g);
+    int status = g.c.reply.status;
+    if (e == CKPT_OK) e = ckpt__s3_reply_text(&g.c, upload_id, "UploadId");
+    bool refused = status >= 400 && status < 500 && status != 401 && status != 403 && status != 429;
+    bool odd = refused || (status == 200 && e == CKPT_NET);
+    *lacking = (odd && ckpt__gcs_of(store)->emulator) || status == 405 || status == 501;
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    bool lacking = false;
+    ckpt_err e = ckpt__gcs_check_name(store, m->name);
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&own->s3.lock);
+    bool parts = m->overwrite && !own->no_parts;
+    ckpt__os_mutex_unlock(&own->s3.lock);
+    if (!parts) return ckpt__gcs_begin_session(store, m, upload_id);
+    e = ckpt__gcs_begin_parts(store, m, upload_id, &lacking);
+    if (!lacking) return e;
+    ckpt__os_mutex_lock(&own->s3.lock);
+    own->no_parts = true;
+    ckpt__os_mutex_unlock(&own->s3.lock);
+    ckpt__transfer_begin(m->t);
+    upload_id->len = 0;
+    return ckpt__gcs_begin_session(store, m, upload_id);
+}
+
+static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    ckpt__gcs_call g;
+    uint32_t crc = 0, crc32c = 0, told = 0;
+    if (ckpt__gcs_is_session(m->upload_id)) return ckpt__gcs_part_of_session(store, m, body, part);
+    ckpt_err e = ckpt__gcs_multi_init(&g, store, "PUT", m);
+    ckpt__s3_add_number(&g.c.query, "partNumber", part->number);
+    if (e == CKPT_OK) e = ckpt__gcs_digest(body, &crc, &crc32c);
+    ckpt__gcs_add_hash(&g, crc32c);
+    g.c.body = body;
+    if (e == CKPT_OK) e = ckpt__gcs_run(&g);
+    const char *etag = ckpt__fields_get(&g.c.reply.headers, "etag");
+    if (e == CKPT_OK && (etag == NULL || etag[0] == 0 || !ckpt__s3_copy(part->etag, sizeof part->etag, etag)))
+        e = ckpt__s3_again(m->t, CKPT_NET, "the server took it and gave no ETag");
+    if (e == CKPT_OK && ckpt__gcs_reply_crc32c(&g.c.reply, &told) && told != crc32c)
+        e = ckpt__s3_again(m->t, CKPT_CORRUPT, "the server has other bytes than those sent, by their CRC-32C");
+    ckpt__gcs_call_free(&g);
+    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, m->upload_id) : NULL;
+    if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
+    if (e != CKPT_OK) return e;
+    part->size = body->size;
+    part->has_crc = true;
+    part->crc = crc;
+    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
+    e = ckpt__gcs_keep_sum(&u->sums, (uint64_t)part->number, body->size, crc32c, &store->allocator);
+    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    return e;
+}
+
+// The sum of the whole by those of its parts; false: some were sent by another process.
+static bool ckpt__gcs_sum_of_parts(ckpt_store *store, const ckpt__store_multi *m, uint32_t *crc32c) {
+    uint64_t size = 0;
+    *crc32c = 0;
+    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    if (u == NULL) return false;
+    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
+    bool all = u->sums.count == m->part_count;
+    if (all) *crc32c = ckpt__gcs_join(&u->sums, &size);
+    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    return all && size == m->size;
+}
+
+static ckpt_err ckpt__gcs_complete(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__gcs_call g;
+    ckpt__buf text;
+    ckpt__body body;
+    uint32_t crc32c;
+    if (ckpt__gcs_is_session(m->upload_id)) return ckpt__gcs_complete_session(store, m);
+    bool has_sum = ckpt__gcs_sum_of_parts(store, m, &crc32c);
+    memset(&body, 0, sizeof body);
+    ckpt__buf_init(&text, &store->allocator);
+    ckpt_err e = ckpt__gcs_multi_init(&g, store, "POST", m);
+    ckpt__s3_list_of_parts(&text, m);
+    body.memory = text.data;
+    body.size = text.len;
+    g.c.body = &body;
+    g.c.quiet = true;
+    g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
+    g.c.reply_max = 1 << 20;
+    if (e == CKPT_OK) e = text.err;
+    if (e == CKPT_OK) e = ckpt__gcs_run(&g);
+    if (e == CKPT_OK) e = ckpt__s3_judge_complete(&g.c);
+    bool lost = e == CKPT_NOT_FOUND || g.c.reply.status >= 500;
+    if (e != CKPT_OK && lost && ckpt__gcs_is_ours(store, m->name, m->mark, m->size, m->t)) {
+        ckpt__transfer_begin(m->t);
+        e = CKPT_OK;
+    }
+    if (e == CKPT_OK) e = ckpt__gcs_confirm(store, m, has_sum, crc32c);
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__gcs_forget(store, m->upload_id);
+    ckpt__gcs_call_free(&g);
+    ckpt__buf_free(&text);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_abort(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__gcs_call g;
+    ckpt_err e = ckpt__gcs_multi_init(&g, store, "DELETE", m);
+    bool session = ckpt__gcs_is_session(m->upload_id);
+    if (session) g.session = m->upload_id;
+    if (e == CKPT_OK) e = ckpt__gcs_run(&g);
+    int status = g.c.reply.status;
+    if (e == CKPT_NOT_FOUND && !ckpt__s3_is(&g.c, "NoSuchBucket")) e = CKPT_OK;
+    if (session && (status == 404 || status == 410)) e = CKPT_OK;
+    if (e == CKPT_OK) ckpt__gcs_forget(store, m->upload_id);
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+//-- listing ---------------------------------------------------------------------
+
+// One page of a listing of the XML API; *next and *next2 get the marks of the next one.
+static ckpt_err ckpt__gcs_turn_page(ckpt__gcs_call *g, ckpt__s3_page *p, ckpt__s3_circle *circle, ckpt__buf *next,
+                                    ckpt__buf *next2) {
+    const ckpt_allocator *a = &g->c.store->allocator;
+    g->c.reply_max = CKPT__S3_PAGE_MAX;
+    ckpt_err e = ckpt__gcs_run(g);
+    if (e == CKPT_OK) e = ckpt__s3_read_page(p);
+    if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
+    if (e == CKPT_OK) e = ckpt__s3_decode(next, p->next, false, a);
+    if (e == CKPT_OK) e = ckpt__s3_decode(next2, p->next2, false, a);
+    if (e != CKPT_OK || !p->more) return e;
+    ckpt__buf both;
+    ckpt__buf_init(&both, a);
+    ckpt__buf_fmt(&both, "%s %s", next->data, next2->data);
+    e = both.err == CKPT_OK ? ckpt__s3_go_on(circle, &both) : both.err;
+    ckpt__buf_free(&both);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_list_xml(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
+    const ckpt_allocator *a = &l->store->allocator;
+    ckpt__buf next, next2;
+    ckpt__s3_circle circle;
+    ckpt_err e = CKPT_OK;
+    memset(&circle, 0, sizeof circle);
+    ckpt__buf_init(&circle.seen, a);
+    ckpt__buf_init(&next, a);
+    ckpt__buf_init(&next2, a);
+    ckpt__buf_init(&p->name, a);
+    ckpt__buf_init(&p->text, a);
+    p->more = true;
+    while (e == CKPT_OK && p->more) {
+        ckpt__gcs_call g;
+        if (l->m != NULL) e = ckpt__gcs_multi_init(&g, l->store, "GET", l->m);
+        else ckpt__gcs_call_init(&g, l->store, "GET", NULL, t);
+        p->c = &g.c;
+        p->more = false;
+        l->ask(l, &g.c, ckpt__buf_cstr(&next), ckpt__buf_cstr(&next2));
+        if (e == CKPT_OK) e = next.err != CKPT_OK ? next.err : ckpt__gcs_turn_page(&g, p, &circle, &next, &next2);
+        ckpt__gcs_call_free(&g);
+    }
+    ckpt__buf_free(&circle.seen);
+    ckpt__buf_free(&next);
+    ckpt__buf_free(&next2);
+    ckpt__buf_free(&p->name);
+    ckpt__buf_free(&p->text);
+    return e;
+}
+
+// A session does not tell of its parts: each is offered again, and what the server has of it is passed over.
+static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m,
+                                ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
+    if (ckpt__gcs_is_session(m->upload_id)) {
+        ckpt__gcs_upload u;
+        memset(&u, 0, sizeof u);
+        return ckpt__gcs_ask_session(store, m, &u);
+    }
+    ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
+    ckpt__s3_page p;
+    memset(&p, 0, sizeof p);
+    p.entry = "Part";
+    p.next_name = "NextPartNumberMarker";
+    p.take = ckpt__s3_take_part;
+    p.each_part = each;
+    p.user = user;
+    return ckpt__gcs_list_xml(&l, &p, m->t);
+}
+
+static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix,
+                                  ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
+                                  void *user, ckpt__transfer *t) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
+    ckpt__s3_page p;
+    memset(&p, 0, sizeof p);
+    p.entry = "Upload";
+    p.next_name = "NextKeyMarker";
+    p.next2_name = "NextUploadIdMarker";
+    p.take = ckpt__s3_take_upload;
+    p.each_upload = each;
+    p.user = user;
+    ckpt__os_mutex_lock(&own->s3.lock);
+    bool none = own->no_parts;
+    ckpt__os_mutex_unlock(&own->s3.lock);
+    ckpt_err e = none ? CKPT_OK : ckpt__gcs_list_xml(&l, &p, t);
+    return own->emulator && (e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) ? CKPT_OK : e;
+}
+
+static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
+                                     ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user) {
+    const ckpt__json *items = ckpt__auth_node(d, ckpt__json_root(d), "items");
+    const ckpt__json *o = items != NULL && items->kind == CKPT__JSON_ARRAY ? ckpt__json_child(d, items) : NULL;
+    size_t skip = strlen(s->prefix);
+    ckpt_err e = CKPT_OK;
+    for (; o != NULL && e == CKPT_OK; o = ckpt__json_next(d, o)) {
+        const char *name = ckpt__auth_node_text(d, o, "name");
+        uint64_t size = 0;
+        if (name == NULL || !ckpt__txt_starts(name, s->prefix)) return ckpt__s3_odd("a name that was not asked for");
+        if (!ckpt__s3_read_size(ckpt__auth_node_text(d, o, "size"), &size)) return ckpt__s3_odd("a size that is no number");
+        if (name[skip] != 0) e = each(name + skip, size, user);
+    }
+    return e;
+}
+
+// One page; *next: the mark of the next one, "" after the last.
+static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt__buf *next,
+                                    ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user,
+                                    ckpt__transfer *t) {
+    ckpt__gcs_call g;
+    ckpt__json_doc d;
+    ckpt__s3_listing l = { store, NULL, prefix, NULL, false, NULL };
+    ckpt__gcs_call_init(&g, store, "GET", NULL, t);
+    ckpt__gcs_set_path(&g, false, NULL);
+    ckpt__fields_add(&g.c.query, "fields", "nextPageToken,items(name,size)");
+    ckpt__s3_add_number(&g.c.query, "maxResults", g.c.s->page);
+    ckpt__s3_add_prefix(&l, &g.c);
+    if (next->len > 0) ckpt__fields_add(&g.c.query, "pageToken", next->data);
+    g.c.reply_max = CKPT__S3_PAGE_MAX;
+    ckpt_err e = ckpt__gcs_run(&g);
+    next->len = 0;
+    if (e == CKPT_OK) {
+        e = ckpt__json_parse(&d, &store->allocator, ckpt__auth_text(&g.c.reply.body), g.c.reply.body.len);
+        bool parsed = e == CKPT_OK;
+        const char *mark = parsed ? ckpt__auth_node_text(&d, ckpt__json_root(&d), "nextPageToken") : NULL;
+        if (parsed) e = ckpt__gcs_take_items(&d, g.c.s, each, user);
+        else if (e != CKPT_NOMEM) e = ckpt__s3_again(t, CKPT_NET, "the server's list is damaged or cut short");
+        if (e == CKPT_OK && mark != NULL) ckpt__buf_text(next, mark);
+        if (parsed) ckpt__json_free(&d);
+    }
+    (void)ckpt__buf_cstr(next);
+    ckpt__gcs_call_free(&g);
+    return e != CKPT_OK ? e : next->err;
+}
+
+static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix,
+                               ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+    ckpt__buf next;
+    ckpt__s3_circle circle;
+    memset(&circle, 0, sizeof circle);
+    ckpt__buf_init(&circle.seen, &store->allocator);
+    ckpt__buf_init(&next, &store->allocator);
+    ckpt_err e;
+    do {
+        e = ckpt__gcs_list_page(store, prefix != NULL ? prefix : "", &next, each, user, t);
+        if (e == CKPT_OK && next.len > 0) e = ckpt__s3_go_on(&circle, &next);
+    } while (e == CKPT_OK && next.len > 0);
+    ckpt__buf_free(&circle.seen);
+    ckpt__buf_free(&next);
+    return e;
+}
+
+//-- reading, removing -----------------------------------------------------------
+
+static void ckpt__gcs_free_seen(ckpt_store *store, ckpt__gcs_seen *n) {
+    ckpt__gcs_sums_free(&n->ranges, &store->allocator);
+    ckpt__mem_free_text(&store->allocator, n->name);
+    ckpt__mem_free(&store->allocator, n, sizeof *n);
+}
+
+// The entry of a download; the oldest one goes when there are too many. Below the lock. NULL: out of memory.
+static ckpt__gcs_seen *ckpt__gcs_find_seen(ckpt_store *store, const char *name, const char *generation, uint64_t size) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    int count = 0;
+    for (ckpt__gcs_seen **at = &own->seen; *at != NULL; at = &(*at)->next) {
+        ckpt__gcs_seen *n = *at;
+        if (strcmp(n->name, name) == 0 && strcmp(n->generation, generation) == 0) return n;
+        if (++count < CKPT__GCS_SEEN) continue;
+        *at = n->next;
+        ckpt__gcs_free_seen(store, n);
+        break;
+    }
+    ckpt__gcs_seen *made = (ckpt__gcs_seen *)ckpt__mem_alloc(&store->allocator, sizeof *made);
+    char *copy = made != NULL ? ckpt__mem_copy_text(&store->allocator, name) : NULL;
+    if (made != NULL && copy == NULL) {
+        ckpt__mem_free(&store->allocator, made, sizeof *made);
+        made = NULL;
+    }
+    if (made == NULL) return NULL;
+    made->name = copy;
+    (void)snprintf(made->generation, sizeof made->generation, "%s", generation);
+    made->size = size;
+    made->next = own->seen;
+    own->seen = made;
+    return made;
+}
+
+// Adds a range to those of its download. *whole: all have come, and *crc32c is the sum of the object.
+static ckpt_err ckpt__gcs_note_range(ckpt_store *store, const char *name, const char *generation, uint64_t size, uint64_t at,
+                                     uint64_t n, uint32_t *crc32c, bool *whole) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    uint64_t sum = 0, end = 0;
+    *whole = at == 0 && n == size;
+    if (*whole) return CKPT_OK;
+    ckpt__os_mutex_lock(&own->s3.lock);
+    ckpt__gcs_seen *d = ckpt__gcs_find_seen(store, name, generation, size);
+    ckpt_err e = d != NULL ? ckpt__gcs_keep_sum(&d->ranges, at, n, *crc32c, &store->allocator) : CKPT_NOMEM;
+    for (size_t i = 0; e == CKPT_OK && i < d->ranges.count; i++) sum += d->ranges.list[i].size;
+    if (e == CKPT_OK && sum >= size) {
+        uint32_t all = ckpt__gcs_join(&d->ranges, &sum);
+        *whole = true;
+        for (size_t i = 0; i < d->ranges.count; i++) {
+            if (d->ranges.list[i].at != end) *whole = false;
+            end += d->ranges.list[i].size;
+        }
+        if (*whole) *crc32c = all;
+        ckpt__gcs_seen **link = &own->seen;
+        while (*link != d) link = &(*link)->next;
+        *link = d->next;
+        ckpt__gcs_free_seen(store, d);
+    }
+    ckpt__os_mutex_unlock(&own->s3.lock);
+    return e;
+}
+
+// The CRC-32C of what a sink has taken; false: it cannot be read.
+static bool ckpt__gcs_sum_sink(ckpt__sink *sink, uint32_t *crc32c) {
+    char piece[32768];
+    size_t got = 0;
+    *crc32c = 0;
+    if (ckpt__sink_flush(sink) != CKPT_OK) return false;
+    for (uint64_t at = 0; at < sink->got; at += got) {
+        size_t n = sink->got - at < (uint64_t)sizeof piece ? (size_t)(sink->got - at) : sizeof piece;
+        const char *from = piece;
+        got = n;
+        if (sink->memory != NULL) from = (const char *)sink->memory + (size_t)(sink->offset + at);
+        else if (ckpt__os_pread(sink->fd, piece, n, sink->offset + at, &got, sink->path) != CKPT_OK || got != n) return false;
+        *crc32c = ckpt__digest_crc32c(*crc32c, from, n);
+    }
+    return true;
+}
+
+// Once all ranges of an object have come, its CRC-32C must be the one that the server has kept.
+static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
+    const ckpt__http_reply *r = &g->c.reply;
+    const char *generation = ckpt__fields_get(&r->headers, "x-goog-generation");
+    const char *range = ckpt__fields_get(&r->headers, "content-range");
+    const char *slash = range != NULL ? strchr(range, '/') : NULL;
+    uint64_t size = g->c.sink->got;
+    uint32_t want = 0, crc32c = 0;
+    bool whole = false, sized = slash == NULL || ckpt__s3_read_size(slash + 1, &size);
+    if (generation == NULL || strlen(generation) > 30 || !sized || !ckpt__gcs_reply_crc32c(r, &want)) return CKPT_OK;
+    if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c)) return CKPT_OK;
+    ckpt_err e = ckpt__gcs_note_range(g->c.store, g->c.name, generation, size, offset, g->c.sink->got, &crc32c, &whole);
+    if (e != CKPT_OK || !whole || crc32c == want) return e;
+    g->c.t->transient = true;
+    return ckpt__error_set(CKPT_CORRUPT, "its bytes do not match its CRC-32C: %08lx instead of %08lx", (unsigned long)crc32c,
+                           (unsigned long)want);
+}
+
+static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                              ckpt__transfer *t) {
+    ckpt__gcs_call g;
+    char range[64];
+    uint64_t size = sink->size;
+    ckpt_err e = ckpt__gcs_check_name(store, name);
+    if (e != CKPT_OK || size == 0) return e;
+    if (etag != NULL && etag[0] == 0) etag = NULL;
+    ckpt__gcs_call_init(&g, store, "GET", name, t);
+    ckpt__gcs_set_path(&g, false, name);
+    ckpt__fields_add(&g.c.query, "alt", "media");
+    if (etag != NULL) ckpt__fields_add(&g.c.query, "ifGenerationMatch", etag);
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    ckpt__fields_add(&g.c.headers, "Range", range);
+    ckpt__fields_add(&g.c.headers, "Accept-Encoding", "gzip");      // the bytes as they are kept, whose length and sum are known
+    g.c.sink = sink;
+    e = ckpt__gcs_run(&g);
+    e = ckpt__s3_judge_get(&g.c, e, NULL, offset, size);
+    if (etag != NULL && g.c.reply.status == 412)
+        e = ckpt__s3_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    if (e == CKPT_OK) e = ckpt__gcs_check_range(&g, offset);
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+static ckpt_err ckpt__gcs_remove(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__gcs_call g;
+    ckpt_err e = ckpt__gcs_check_name(store, name);
+    if (e != CKPT_OK) return e;
+    ckpt__gcs_call_init(&g, store, "DELETE", name, t);
+    ckpt__gcs_set_path(&g, false, name);
+    e = ckpt__gcs_run(&g);
+    ckpt__gcs_call_free(&g);
+    return e;
+}
+
+static void ckpt__gcs_close(ckpt_store *store) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    while (own->uploads != NULL) ckpt__gcs_forget(store, own->uploads->id);
+    while (own->seen != NULL) {
+        ckpt__gcs_seen *n = own->seen;
+        own->seen = n->next;
+        ckpt__gcs_free_seen(store, n);
+    }
+    if (own->has_auth) ckpt__auth_google_free(&own->auth);
+    if (own->has_wake) ckpt__os_cond_free(&own->wake);
+    ckpt__s3_close(store);
+}
+
+//-- opening ---------------------------------------------------------------------
+
+static const ckpt__store_table ckpt__gcs_table = {
+    "gs", ckpt__gcs_put, ckpt__gcs_begin, ckpt__gcs_part, ckpt__gcs_complete, ckpt__gcs_abort, ckpt__gcs_parts, ckpt__gcs_uploads,
+    ckpt__gcs_get, NULL, ckpt__gcs_stat, ckpt__gcs_list, ckpt__gcs_remove, ckpt__gcs_close
+};
+
+// The same requests as to S3, with an HMAC key.
+static const ckpt__store_table ckpt__gcs_hmac_table = {
+    "gs", ckpt__s3_put, ckpt__s3_begin, ckpt__s3_part, ckpt__s3_complete, ckpt__s3_abort, ckpt__s3_parts, ckpt__s3_uploads,
+    ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
+};
+
+// The description's endpoint, that of an emulator (*emulator), else Google's.
+static ckpt_err ckpt__gcs_endpoint(const ckpt_store_desc *d, ckpt__buf *out, bool *emulator) {
+    const char *given = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL;
+    const char *other = given == NULL ? ckpt__s3_given(ckpt__os_env("STORAGE_EMULATOR_HOST")) : NULL;
+    *emulator = other != NULL;
+    if (given != NULL) ckpt__buf_text(out, given);
+    else if (other != NULL) ckpt__buf_fmt(out, "%s%s", strstr(other, "://") != NULL ? "" : "http://", other);
+    else ckpt__buf_text(out, "https://storage.googleapis.com");
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+static ckpt_err ckpt__gcs_set_up(ckpt_store *store, const ckpt_store_desc *d) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    ckpt__s3 *s = &own->s3;
+    const ckpt_allocator *a = &store->allocator;
+    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    ckpt__buf url;
+    ckpt__buf_init(&url, a);
+    s->page = 1000;
+    ckpt_err e = ckpt__os_mutex_init(&s->lock);
+    s->has_lock = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__os_cond_init(&own->wake);
+    own->has_wake = s->has_lock && e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
+    s->has_http = own->has_wake && e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__gcs_endpoint(d, &url, &own->emulator);
+    if (e == CKPT_OK) e = ckpt__s3_use_endpoint(s, url.data, a);
+    if (e == CKPT_OK) {
+        e = ckpt__auth_google_init(&own->auth, d, &s->http, a, own->emulator);
+        own->has_auth = e == CKPT_OK;
+    }
+    ckpt__buf_free(&url);
+    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->acl, "canned ACL", d->canned_acl, a);
+    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
+    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->kms_key, "KMS key", d->sse_kms_key_id, a);
+    own->auth.full = s->acl != NULL;
+    store->creates_only = true;
+    store->min_part = (uint64_t)5 << 20;
+    store->max_part = (uint64_t)5 << 30;
+    store->max_parts = 10000;
+    store->max_single = (uint64_t)5 << 40;
+    return e;
+}
+
+static ckpt_err ckpt__gcs_open_oauth(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d, const char *uri) {
+    ckpt_store *store = NULL;
+    ckpt__buf bucket, prefix;
+    ckpt_err e = ckpt__store_new(&store, &ckpt__gcs_table, uri, d, sizeof(ckpt__gcs));
+    if (e != CKPT_OK) return e;
+    ckpt__s3 *s = ckpt__s3_of(store);
+    ckpt__buf_init(&bucket, &store->allocator);
+    ckpt__buf_init(&prefix, &store->allocator);
+    e = ckpt__s3_cut(&bucket, &prefix, u);
+    if (e == CKPT_OK && (s->bucket = ckpt__mem_copy_text(&store->allocator, bucket.data)) == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK && (s->prefix = ckpt__mem_copy_text(&store->allocator, prefix.data)) == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) e = ckpt__gcs_set_up(store, d);
+    ckpt__buf_free(&bucket);
+    ckpt__buf_free(&prefix);
+    if (e != CKPT_OK) ckpt__store_close(store);
+    else *out = store;
+    return e;
+}
+
+static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d,
+                                    const char *uri, const char *key, const char *secret) {
+    ckpt_store_desc copy;
+    ckpt__buf url;
+    bool emulator;
+    memset(&copy, 0, sizeof copy);
+    if (d != NULL) copy = *d;
+    ckpt__buf_init(&url, &copy.allocator);
+    ckpt_err e = ckpt__gcs_endpoint(d, &url, &emulator);
+    copy.endpoint_url = e == CKPT_OK ? url.data : NULL;
+    if (copy.region == NULL) copy.region = "auto";
+    copy.access_key_id = key;
+    copy.secret_access_key = secret;
+    copy.session_token = NULL;
+    copy.credentials = NULL;
+    if (e == CKPT_OK) e = ckpt__s3_open(out, text, u, &copy);
+    ckpt__buf_free(&url);
+    if (e != CKPT_OK) return e;
+    char *own = ckpt__mem_copy_text(&(*out)->allocator, uri);
+    if (own == NULL) {
+        ckpt__store_close(*out);
+        *out = NULL;
+        return CKPT_NOMEM;
+    }
+    ckpt__mem_free_text(&(*out)->allocator, (*out)->uri);
+    (*out)->uri = own;
+    (*out)->table = &ckpt__gcs_hmac_table;
+    return CKPT_OK;
+}
+
+// Opens "gs://bucket/prefix": with the HMAC key of the description or of GCS_KEY and GCS_SECRET, as Composer does, else with
+// OAuth2. Asks nobody yet. d may be NULL.
+static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
+    const char *key = d != NULL ? ckpt__s3_given(d->access_key_id) : NULL;
+    const char *secret = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
+    bool own = key != NULL || secret != NULL;
+    bool token = d != NULL && (d->credentials != NULL || ckpt__s3_given(d->session_token) != NULL);
+    *out = NULL;
+    if (u->bucket.n != u->authority.n)
+        return ckpt__error_set(CKPT_ARG, "cannot open a gs URI: it holds no user; keys come from the environment");
+    if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "cannot open %s: it names no bucket: gs://BUCKET/PREFIX does", text);
+    if (own && (key == NULL || secret == NULL))
+        return ckpt__error_set(CKPT_ARG, "cannot open %s: an HMAC key has two halves, access_key_id and secret_access_key", text);
+    bool file = d != NULL && d->credentials_file != NULL;
+    if (!own && !token && !file) {
+        key = ckpt__s3_given(ckpt__os_env("GCS_KEY"));
+        secret = ckpt__s3_given(ckpt__os_env("GCS_SECRET"));
+    }
+    ckpt_allocator a = { NULL, NULL };
+    if (d != NULL) a = d->allocator;
+    ckpt__buf uri;
+    size_t n = u->path.n;
+    while (n > 0 && u->path.p[n - 1] == '/') n--;
+    ckpt__buf_init(&uri, &a);
+    ckpt__buf_fmt(&uri, "gs://%.*s/", (int)(u->bucket.n < 1024 ? u->bucket.n : 1024), u->bucket.p);
+    ckpt__buf_add(&uri, u->path.p, n);
+    if (n > 0) ckpt__buf_byte(&uri, '/');
+    const char *name = ckpt__buf_cstr(&uri);
+    ckpt_err e = uri.err;
+    if (e == CKPT_OK && key != NULL && secret != NULL) e = ckpt__gcs_open_hmac(out, text, u, d, name, key, secret);
+    else if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__gcs_open_oauth(out, u, d, name), "cannot open %s", text);
+    ckpt__buf_free(&uri);
+    return e;
+}
+
+#endif // CKPT_NO_GCS
+//------------------------------------------------------------------------------
+// >>oci        [O]  the store oci://: Oracle Cloud Infrastructure's object storage, by its own API
+//
+// uses:    error memory platform text digest transfer http auth store
+// threads: any number of requests at once; what the server taught us (namespace, clock) is kept per
+//          store behind one mutex
+//
+// Every request is signed anew for each attempt. Bodies of objects are not signed, as Oracle's SDKs do it: the server
+// compares their MD5, which it is sent and sends back. The ETag of a part is kept with that MD5 behind a blank, so that
+// the sum of all parts that the server tells in the end can be checked, by a later process as well. Where the system
+// forbids MD5 (FIPS) TLS alone guards the bytes, and the CRC-32 that is kept with each object.
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_OCI)
+
+enum {
+    CKPT__OCI_NAME_MAX = 1024,          // bytes of an object's name
+    CKPT__OCI_PAGE_MAX = 16 << 20,      // bytes of a page of a listing
+    CKPT__OCI_COMPLETE_IDLE = 600       // seconds that the joining of parts may take without a sign of life
+};
+
+typedef struct ckpt__oci {
+    ckpt__http      http;
+    ckpt__auth_oci  auth;
+    bool            has_http, has_auth, has_lock;
+    char           *bucket, *prefix;    // prefix: "" or "a/b/"
+    char           *host, *base;        // "host:port", and the path before ours: "" or "/base"
+    bool            tls;
+    int             page;               // entries of a page of a listing
+    ckpt__os_mutex  lock;               // guards all below
+    char            space[256];         // the namespace; "": not asked for yet
+    double          clock;              // seconds by which the server is ahead of us
+} ckpt__oci;
+
+// One request and its reply.
+typedef struct ckpt__oci_call {
+    ckpt_store        *store;
+    ckpt__oci         *o;
+    const char        *method;
+    char               kind;            // 'n': of the namespace, 'o': of objects, 'u': of uploads in parts
+    const char        *name;            // NULL: of none in particular
+    ckpt__buf          query;           // encoded
+    ckpt__fields       headers;
+    const ckpt__body  *body;
+    bool               signs_body;      // JSON, which is signed
+    ckpt__sink        *sink;
+    size_t             reply_max;
+    double             idle_timeout_s;
+    bool               quiet;           // its bytes are not those of an object
+    ckpt__transfer    *t;
+    ckpt__http_reply   reply;
+    // what it was signed with: another worker may have taught the store since
+    double             sent_clock;
+    unsigned           version;
+    // of a reply that tells of a failure
+    char               code[64], message[256], request_id[128];
+} ckpt__oci_call;
+
+static ckpt__oci *ckpt__oci_of(ckpt_store *store) {
+    return (ckpt__oci *)store->impl;
+}
+
+//-- addresses -------------------------------------------------------------------
+
+// The domain of a region's endpoints, by the realm that the region belongs to (oci-common 2.142), and its short name.
+typedef struct ckpt__oci_region {
+    const char *name, *key, *domain;    // domain: NULL oraclecloud.com
+} ckpt__oci_region;
+
+static const ckpt__oci_region ckpt__oci_regions[] = {
+    { "af-casablanca-1", "lej", NULL }, { "af-johannesburg-1", "jnb", NULL }, { "ap-batam-1", "hsg", NULL },
+    { "ap-chuncheon-1", "yny", NULL }, { "ap-delhi-1", "onm", NULL }, { "ap-hyderabad-1", "hyd", NULL },
+    { "ap-kulai-2", "jbp", NULL }, { "ap-melbourne-1", "mel", NULL }, { "ap-mumbai-1", "bom", NULL },
+    { "ap-osaka-1", "kix", NULL }, { "ap-seoul-1", "icn", NULL }, { "ap-singapore-1", "sin", NULL },
+    { "ap-singapore-2", "xsp", NULL }, { "ap-sydney-1", "syd", NULL }, { "ap-tokyo-1", "nrt", NULL },
+    { "ca-montreal-1", "yul", NULL }, { "ca-toronto-1", "yyz", NULL }, { "eu-amsterdam-1", "ams", NULL },
+    { "eu-frankfurt-1", "fra", NULL }, { "eu-madrid-1", "mad", NULL }, { "eu-madrid-3", "orf", NULL },
+    { "eu-marseille-1", "mrs", NULL }, { "eu-milan-1", "lin", NULL }, { "eu-paris-1", "cdg", NULL },
+    { "eu-stockholm-1", "arn", NULL }, { "eu-turin-1", "nrq", NULL }, { "eu-zurich-1", "zrh", NULL },
+    { "il-jerusalem-1", "mtz", NULL }, { "me-abudhabi-1", "auh", NULL }, { "me-dubai-1", "dxb", NULL },
+    { "me-jeddah-1", "jed", NULL }, { "me-riyadh-1", "ruh", NULL }, { "mx-monterrey-1", "mty", NULL },
+    { "mx-queretaro-1", "qro", NULL }, { "sa-bogota-1", "bog", NULL }, { "sa-santiago-1", "scl", NULL },
+    { "sa-saopaulo-1", "gru", NULL }, { "sa-valparaiso-1", "vap", NULL }, { "sa-vinhedo-1", "vcp", NULL },
+    { "uk-cardiff-1", "cwl", NULL }, { "uk-london-1", "lhr", NULL }, { "us-ashburn-1", "iad", NULL },
+    { "us-chicago-1", "ord", NULL }, { "us-phoenix-1", "phx", NULL }, { "us-saltlake-2", "aga", NULL },
+    { "us-sanjose-1", "sjc", NULL },
+    { "us-langley-1", "lfi", "oraclegovcloud.com" }, { "us-luke-1", "luf", "oraclegovcloud.com" },
+    { "us-gov-ashburn-1", "ric", "oraclegovcloud.com" }, { "us-gov-chicago-1", "pia", "oraclegovcloud.com" },
+    { "us-gov-phoenix-1", "tus", "oraclegovcloud.com" }, { "uk-gov-london-1", "ltn", "oraclegovcloud.uk" },
+    { "uk-gov-cardiff-1", "brs", "oraclegovcloud.uk" }, { "ap-chiyoda-1", "nja", "oraclecloud8.com" },
+    { "ap-ibaraki-1", "ukb", "oraclecloud8.com" }, { "me-dcc-muscat-1", "mct", "oraclecloud9.com" },
+    { "me-ibri-1", "ibr", "oraclecloud9.com" }, { "ap-dcc-canberra-1", "wga", "oraclecloud10.com" },
+    { "eu-dcc-milan-1", "bgy", "oraclecloud14.com" }, { "eu-dcc-milan-2", "mxp", "oraclecloud14.com" },
+    { "eu-dcc-dublin-1", "ork", "oraclecloud14.com" }, { "eu-dcc-dublin-2", "snn", "oraclecloud14.com" },
+    { "eu-dcc-rating-1", "dus", "oraclecloud14.com" }, { "eu-dcc-rating-2", "dtm", "oraclecloud14.com" },
+    { "ap-dcc-gazipur-1", "dac", "oraclecloud15.com" }, { "eu-madrid-2", "vll", "oraclecloud.eu" },
+    { "eu-frankfurt-2", "str", "oraclecloud.eu" }, { "eu-jovanovac-1", "beg", "oraclecloud20.com" },
+    { "me-dcc-doha-1", "doh", "oraclecloud21.com" }, { "me-alrayyan-1", "vve", "oraclecloud21.com" },
+    { "us-somerset-1", "ebb", "oraclecloud23.com" }, { "us-thames-1", "ebl", "oraclecloud23.com" },
+    { "eu-dcc-zurich-1", "avz", "oraclecloud24.com" }, { "eu-crissier-1", "avf", "oraclecloud24.com" },
+    { "me-abudhabi-3", "ahu", "oraclecloud26.com" }, { "me-alain-1", "rba", "oraclecloud26.com" },
+    { "me-abudhabi-2", "rkt", "oraclecloud29.com" }, { "me-abudhabi-4", "shj", "oraclecloud29.com" },
+    { "ap-seoul-2", "dtz", "oraclecloud35.com" }, { "ap-suwon-1", "dln", "oraclecloud35.com" },
+    { "ap-chuncheon-2", "bno", "oraclecloud35.com" }, { "us-ashburn-2", "yxj", "oraclecloud42.com" },
+    { "us-newark-1", "pgc", "oraclecloud42.com" }, { "eu-budapest-1", "jsk", "oraclecloud51.com" },
+    { "sa-riodejaneiro-1", "hnw", "oraclecloud52.com" }
+};
+
+// Does the name have a level that somebody on the way might take for a path's: "", "." or ".."?
+static bool ckpt__oci_is_odd_path(const char *name) {
+    for (const char *p = name;; p++) {
+        size_t n = strcspn(p, "/");
+        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.')) return true;
+        p += n;
+        if (*p == 0) return false;
+    }
+}
+
+// A name in a path: '/' stays, as Oracle's Python SDK has it, unless there is a level that might be resolved on the way.
+static void ckpt__oci_add_name(const ckpt__oci *o, ckpt__buf *b, const char *name) {
+    ckpt__buf all;
+    ckpt__buf_init(&all, &b->allocator);
+    ckpt__buf_fmt(&all, "%s%s", o->prefix, name);
+    const char *text = ckpt__buf_cstr(&all);
+    if (all.err != CKPT_OK) b->err = all.err;
+    else if (strcmp(text, ".") == 0) ckpt__buf_text(b, "%2E");
+    else if (strcmp(text, "..") == 0) ckpt__buf_text(b, "%2E%2E");
+    else ckpt__txt_add_percent(b, text, all.len, !ckpt__oci_is_odd_path(text));
+    ckpt__buf_free(&all);
+}
+
+// The path and query of a request, encoded as they are sent and signed.
+static void ckpt__oci_add_target(ckpt__oci_call *c, ckpt__buf *b) {
+    ckpt__oci *o = c->o;
+    ckpt__buf_fmt(b, "%s/n", o->base);
+    if (c->kind != 'n') {
+        ckpt__os_mutex_lock(&o->lock);
+        ckpt__buf_byte(b, '/');
+        ckpt__txt_add_percent(b, o->space, strlen(o->space), false);
+        ckpt__os_mutex_unlock(&o->lock);
+        ckpt__buf_text(b, "/b/");
+        ckpt__txt_add_percent(b, o->bucket, strlen(o->bucket), false);
+        ckpt__buf_fmt(b, "/%c", c->kind);
+        if (c->name != NULL) ckpt__buf_byte(b, '/');
+        if (c->name != NULL) ckpt__oci_add_name(o, b, c->name);
+    }
+    if (c->query.len > 0) ckpt__buf_byte(b, '?');
+    ckpt__buf_add(b, c->query.data, c->query.len);
+    (void)ckpt__buf_cstr(b);
+}
+
+static ckpt_err ckpt__oci_check_name(const ckpt__oci *o, const char *name) {
+    size_t n = strlen(o->prefix) + strlen(name);
+    if (n > CKPT__OCI_NAME_MAX)
+        return ckpt__error_set(CKPT_ARG, "the name has %zu bytes, and Oracle allows %d", n, (int)CKPT__OCI_NAME_MAX);
+    if (!ckpt__txt_utf8(name, strlen(name)))
+        return ckpt__error_set(CKPT_ARG, "the name is not valid UTF-8, which Oracle demands");
+    if (strpbrk(name, "\r\n") == NULL) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the name holds a line break, which Oracle does not allow");
+}
+
+//-- one request -----------------------------------------------------------------
+
+static void ckpt__oci_call_init(ckpt__oci_call *c, ckpt_store *store, const char *method, char kind, const char *name,
+                                ckpt__transfer *t) {
+    memset(c, 0, sizeof *c);
+    c->store = store;
+    c->o = ckpt__oci_of(store);
+    c->method = method;
+    c->kind = kind;
+    c->name = name;
+    c->t = t;
+    ckpt__buf_init(&c->query, &store->allocator);
+    ckpt__fields_init(&c->headers, &store->allocator);
+    ckpt__http_reply_init(&c->reply, &store->allocator);
+}
+
+static void ckpt__oci_call_free(ckpt__oci_call *c) {
+    ckpt__buf_free(&c->query);
+    ckpt__fields_free(&c->headers);
+    ckpt__http_reply_free(&c->reply);
+}
+
+static void ckpt__oci_ask(ckpt__oci_call *c, const char *name, const char *value, size_t n) {
+    ckpt__buf_fmt(&c->query, "%s%s=", c->query.len > 0 ? "&" : "", name);
+    ckpt__txt_add_percent(&c->query, value, n, false);
+}
+
+static void ckpt__oci_ask_number(ckpt__oci_call *c, const char *name, int value) {
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d", value);
+    ckpt__oci_ask(c, name, text, (size_t)n);
+}
+
+// What goes with a signed body, which is in memory.
+static ckpt_err ckpt__oci_add_hash(const ckpt__oci_call *c, ckpt__fields *headers) {
+    unsigned char sum[32];
+    char size[24];
+    ckpt__buf hash;
+    ckpt__buf_init(&hash, &c->store->allocator);
+    ckpt_err e = ckpt__digest_sha256(c->body->memory, (size_t)c->body->size, sum);
+    if (e == CKPT_OK) ckpt__txt_add_base64(&hash, sum, sizeof sum);
+    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)c->body->size);
+    ckpt__fields_add(headers, "content-length", size);
+    ckpt__fields_add(headers, "content-type", "application/json");
+    ckpt__fields_add(headers, "x-content-sha256", ckpt__buf_cstr(&hash));
+    if (e == CKPT_OK) e = hash.err;
+    ckpt__buf_free(&hash);
+    return e;
+}
+
+// Signs and sends once. CKPT_OK: there is a reply, whatever it says.
+static ckpt_err ckpt__oci_send(ckpt__oci_call *c) {
+    ckpt__oci *o = c->o;
+    ckpt_allocator wiping = ckpt__auth_wiping(&c->store->allocator);
+    ckpt__buf target, url;
+    ckpt__fields headers;
+    ckpt__http_request q;
+    ckpt__buf_init(&target, &c->store->allocator);
+    ckpt__buf_init(&url, &c->store->allocator);
+    ckpt__fields_init(&headers, &wiping);
+    ckpt__os_mutex_lock(&o->lock);
+    c->sent_clock = o->clock;
+    ckpt__os_mutex_unlock(&o->lock);
+    ckpt__oci_add_target(c, &target);
+    ckpt__buf_fmt(&url, "%s://%s%s", o->tls ? "https" : "http", o->host, ckpt__buf_cstr(&target));
+    ckpt__fields_add(&headers, "host", o->host);
+    ckpt__buf_add(&headers.text, c->headers.text.data, c->headers.text.len);
+    memset(&q, 0, sizeof q);
+    q.method = c->method;
+    q.url = ckpt__buf_cstr(&url);
+    const ckpt_err errs[] = { c->query.err, c->headers.text.err, target.err, url.err };
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < sizeof errs / sizeof errs[0] && e == CKPT_OK; i++) e = errs[i];
+    if (e == CKPT_OK && c->signs_body) e = ckpt__oci_add_hash(c, &headers);
+    if (e == CKPT_OK)
+        e = ckpt__auth_oci_sign(&o->auth, &headers, c->method, target.data, c->signs_body, ckpt__os_time() + c->sent_clock,
+                                &c->version);
+    if (e == CKPT_OK) {
+        q.headers = &headers;
+        q.body = c->body;
+        q.sink = c->sink;
+        q.reply_max = c->reply_max;
+        q.idle_timeout_s = c->idle_timeout_s;
+        q.no_redact = true;
+        q.transfer = c->t;
+        e = ckpt__http_run(&o->http, &q, &c->reply);
+    }
+    ckpt__buf_free(&target);
+    ckpt__buf_free(&url);
+    ckpt__fields_free(&headers);
+    return e;
+}
+
+//-- what a refusal says ---------------------------------------------------------
+
+// One line of printable text of at most cap - 1 bytes, whatever the server sent.
+static void ckpt__oci_clean(char *out, size_t cap, const char *p, size_t n) {
+    size_t len = 0;
+    for (size_t i = 0; i < n && len + 1 < cap; i++) {
+        unsigned char c = (unsigned char)p[i];
+        bool blank = c <= ' ' || c == 0x7F;
+        if (blank && (len == 0 || out[len - 1] == ' ')) continue;
+        out[len++] = c >= 0x80 ? '?' : blank ? ' ' : (char)c;
+    }
+    while (len > 0 && out[len - 1] == ' ') len--;
+    out[len] = 0;
+}
+
+// Reads the code and the message of an error.
+static ckpt_err ckpt__oci_read_error(ckpt__oci_call *c) {
+    ckpt__json_doc doc;
+    const char *id = ckpt__fields_get(&c->reply.headers, "opc-request-id");
+    c->code[0] = c->message[0] = 0;
+    ckpt__oci_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
+    if (c->reply.body.len == 0) return CKPT_OK;
+    ckpt_err e = ckpt__json_parse(&doc, &c->store->allocator, c->reply.body.data, c->reply.body.len);
+    if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
+    const ckpt__json *code = ckpt__json_get(&doc, ckpt__json_root(&doc), "code");
+    const ckpt__json *message = ckpt__json_get(&doc, ckpt__json_root(&doc), "message");
+    if (code != NULL && code->kind == CKPT__JSON_TEXT) ckpt__oci_clean(c->code, sizeof c->code, code->text, code->text_len);
+    if (message != NULL && message->kind == CKPT__JSON_TEXT && !ckpt__auth_oci_is_told(&c->o->auth, message->text))
+        ckpt__oci_clean(c->message, sizeof c->message, message->text, message->text_len);
+    if (strstr(c->message, "ST$") != NULL || strstr(c->message, "signature=") != NULL) c->message[0] = 0;
+    ckpt__json_free(&doc);
+    return CKPT_OK;
+}
+
+static bool ckpt__oci_is(const ckpt__oci_call *c, const char *code) {
+    return strcmp(c->code, code) == 0;
+}
+
+// Codes whose meaning is not that of their status, or that want a word more.
+typedef struct ckpt__oci_meaning {
+    const char *code;
+    ckpt_err    err;
+    bool        transient, throttled;
+    const char *advice;
+} ckpt__oci_meaning;
+
+static const ckpt__oci_meaning ckpt__oci_meanings[] = {
+    { "TooManyRequests", CKPT_NET, true, true, "" },
+    { "IncorrectState", CKPT_NET, true, false, "" },
+    { "LockConflict", CKPT_NET, true, false, "" },
+    { "ConcurrentObjectUpdate", CKPT_NET, true, false, "" },
+    { "RequestTimeout", CKPT_NET, true, false, "" },
+    { "UnmatchedContentMD5", CKPT_CORRUPT, true, false, "; the bytes changed on their way, or while they were read" },
+    { "InvalidRange", CKPT_CORRUPT, true, false, "; the object is shorter than it was" },
+    { "NotAuthenticated", CKPT_AUTH, false, false,
+      "; check tenancy, user, fingerprint and key of the profile, and that the key's public half is uploaded" },
+    { "SignUpRequired", CKPT_AUTH, false, false, "" },
+    { "NotAuthorized", CKPT_AUTH, false, false, "; these credentials do not have the permission for it" },
+    { "NotAuthorizedOrNotFound", CKPT_NOT_FOUND, false, false, "; it is not there, or these credentials may not see it" },
+    { "ObjectNotFound", CKPT_NOT_FOUND, false, false, "; there is no such object" },
+    { "NoSuchUpload", CKPT_NOT_FOUND, false, false, "; the upload in parts is gone" },
+    { "InvalidUploadPart", CKPT_NOT_FOUND, false, false, "; the upload has lost a part and must begin anew" },
+    { "IfNoneMatchFailed", CKPT_EXISTS, false, false, "" },
+    { "NotRestored", CKPT_UNSUPPORTED, false, false, "; it is in the Archive tier and must be restored first" },
+    { "InvalidObjectName", CKPT_ARG, false, false, "" },
+    { "InvalidBucketName", CKPT_ARG, false, false, "" },
+    { "EntityTooSmall", CKPT_ARG, false, false, "; parts must be larger here" },
+    { "UploadPartTooSmall", CKPT_ARG, false, false, "; parts must be larger here" },
+    { "QuotaExceeded", CKPT_NO_SPACE, false, false, "; the quota of the compartment is used up" },
+    { "LimitExceeded", CKPT_NO_SPACE, false, false, "; a service limit of the tenancy is reached" },
+    { "StorageLimitExceeded", CKPT_NO_SPACE, false, false, "; the storage limit of the tenancy is reached" }
+};
+
+static ckpt_err ckpt__oci_class(int status) {
+    switch (status) {
+        case 401: case 402: case 403: case 407: return CKPT_AUTH;
+        case 404: return CKPT_NOT_FOUND;
+        case 405: case 501: return CKPT_UNSUPPORTED;
+        case 412: return CKPT_EXISTS;
+        case 413: return CKPT_ARG;
+        case 416: return CKPT_CORRUPT;
+        case 507: return CKPT_NO_SPACE;
+        default: return CKPT_NET;
+    }
+}
+
+// Is it the bucket that is missing, or its namespace, rather than what is in it?
+static bool ckpt__oci_is_bucketless(const ckpt__oci_call *c) {
+    if (ckpt__oci_is(c, "BucketNotFound") || ckpt__oci_is(c, "NamespaceNotFound")) return true;
+    return c->reply.status == 404 && c->name == NULL;
+}
+
+// Seconds by which the server's clock is ahead of this machine's; 0: it did not say, or within what signatures allow.
+static double ckpt__oci_skew(const ckpt__oci_call *c) {
+    double ahead = c->reply.date > 0.0 ? c->reply.date - ckpt__os_time() : 0.0;
+    return ahead > 240.0 || ahead < -240.0 ? ahead : 0.0;
+}
+
+// What to do about it, where the server's words do not say; text has room for cap bytes.
+static void ckpt__oci_advise(const ckpt__oci_call *c, char *text, size_t cap) {
+    const ckpt__oci *o = c->o;
+    double off = ckpt__oci_skew(c);
+    int status = c->reply.status;
+    text[0] = 0;
+    if (status == 401 && off != 0.0) {
+        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
+                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+    } else if (ckpt__oci_is_bucketless(c) && c->kind != 'n') {
+        (void)snprintf(text, cap, "; there is no bucket '%s' in the namespace '%s' at %s, or these credentials may not see it",
+                       o->bucket, o->space, o->host);
+    } else if (status >= 300 && status < 400) {
+        (void)snprintf(text, cap, "; it wants to send us elsewhere, which is not followed: check the endpoint and the region");
+    } else if (status == 404 && c->code[0] == 0) {
+        (void)snprintf(text, cap, "; there is no such object in the bucket '%s', or no such bucket", o->bucket);
+    } else if (status == 401 && c->code[0] == 0) {
+        (void)snprintf(text, cap, "; the key, or what names it in the profile, is wrong");
+    }
+}
+
+// The failure that a reply tells of: its sentence, its class, and what may be done about it.
+static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
+    char advice[720];
+    ckpt__http_judge(&c->reply, c->t);
+    ckpt_err e = ckpt__oci_class(c->reply.status);
+    ckpt__oci_advise(c, advice, sizeof advice);
+    for (size_t i = 0; i < sizeof ckpt__oci_meanings / sizeof ckpt__oci_meanings[0]; i++) {
+        const ckpt__oci_meaning *m = &ckpt__oci_meanings[i];
+        if (!ckpt__oci_is(c, m->code)) continue;
+        e = m->err;
+        c->t->transient = c->t->transient || m->transient;
+        c->t->throttled = c->t->throttled || m->throttled;
+        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
+        break;
+    }
+    if (e == CKPT_CORRUPT) c->t->transient = true;
+    return ckpt__error_set(e, "%sthe server answered %d%s%s%s%s%s%s%s%s",
+                           c->kind == 'n' ? "the namespace cannot be asked for: " : "",
+                           c->reply.status, c->code[0] != 0 ? " " : "", c->code, c->message[0] != 0 ? ": " : "", c->message,
+                           c->request_id[0] != 0 ? " (request " : "", c->request_id, c->request_id[0] != 0 ? ")" : "", advice);
+}
+
+//-- what a refusal teaches ------------------------------------------------------
+
+// Signatures hold for 5 minutes: a machine whose clock is further off signs with the server's time.
+static bool ckpt__oci_learn_clock(ckpt__oci_call *c) {
+    ckpt__oci *o = c->o;
+    if (c->reply.status != 401 || c->reply.date <= 0.0) return false;
+    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
+    if (off < 240.0 && off > -240.0) return false;
+    ckpt__os_mutex_lock(&o->lock);
+    double news = ahead - o->clock;
+    o->clock = ahead;
+    ckpt__os_mutex_unlock(&o->lock);
+    if (news > 60.0 || news < -60.0)
+        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN, "%s: this machine's clock is %.0f minutes %s the server's, whose "
+                        "time is used: set it right", c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0,
+                        ahead < 0 ? "ahead of" : "behind");
+    return true;
+}
+
+// Sends, and sends again once for each thing that the server taught. CKPT_OK: a status of 2xx; any other reply has become a
+// failure, whose status and code the caller may look at. Without a reply the status is 0.
+static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
+    bool clocked = false, renewed = false;
+    uint64_t *counter = c->t->moved;
+    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    if (c->quiet) c->t->moved = NULL;
+    ckpt_err e;
+    for (;;) {
+        bool again = false;
+        c->code[0] = c->message[0] = c->request_id[0] = 0;
+        c->reply.status = 0;
+        e = ckpt__oci_send(c);
+        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
+        if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
+        e = ckpt__oci_read_error(c);
+        if (e != CKPT_OK) break;
+        if (!clocked && ckpt__oci_learn_clock(c)) again = clocked = true;
+        else if (!renewed && c->reply.status == 401) again = renewed = ckpt__auth_oci_renew(&c->o->auth, c->version);
+        if (!again) {
+            e = ckpt__oci_fail(c);
+            break;
+        }
+        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+    }
+    c->t->moved = counter;
+    return e;
+}
+
+// A failure that another try may cure.
+static ckpt_err ckpt__oci_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
+    return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
+}
+
+static bool ckpt__oci_is_word(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        int c = ckpt__txt_lower((unsigned char)text[i]);
+        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '.' && c != '-' && c != '_') return false;
+    }
+    return n > 0 && n < 256;
+}
+
+// The reply to "GET /n": a JSON text.
+static ckpt_err ckpt__oci_read_space(ckpt__oci_call *c) {
+    ckpt__json_doc doc;
+    ckpt_err e = CKPT_CORRUPT;
+    if (c->reply.body.len > 0) e = ckpt__json_parse(&doc, &c->store->allocator, c->reply.body.data, c->reply.body.len);
+    if (e == CKPT_NOMEM) return e;
+    const ckpt__json *root = e == CKPT_OK ? ckpt__json_root(&doc) : NULL;
+    bool ok = root != NULL && root->kind == CKPT__JSON_TEXT && ckpt__oci_is_word(root->text, root->text_len);
+    if (ok) {
+        ckpt__os_mutex_lock(&c->o->lock);
+        memcpy(c->o->space, root->text, root->text_len + 1);
+        ckpt__os_mutex_unlock(&c->o->lock);
+    }
+    if (e == CKPT_OK) ckpt__json_free(&doc);
+    return ok ? CKPT_OK : ckpt__oci_again(c->t, CKPT_NET, "the server was asked for the namespace, and its answer holds none");
+}
+
+// Learns the tenancy's namespace, which stands in every path. Asked for once; two workers may both do it at the beginning.
+static ckpt_err ckpt__oci_learn_space(ckpt_store *store, ckpt__transfer *t) {
+    ckpt__oci *o = ckpt__oci_of(store);
+    ckpt__oci_call c;
+    ckpt__os_mutex_lock(&o->lock);
+    bool known = o->space[0] != 0;
+    ckpt__os_mutex_unlock(&o->lock);
+    if (known) return CKPT_OK;
+    ckpt__oci_call_init(&c, store, "GET", 'n', NULL, t);
+    c.quiet = true;
+    ckpt_err e = ckpt__oci_exchange(&c);
+    if (e == CKPT_OK) e = ckpt__oci_read_space(&c);
+    t->unsure = false;
+    ckpt__oci_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__oci_run(ckpt__oci_call *c) {
+    ckpt_err e = ckpt__oci_learn_space(c->store, c->t);
+    return e == CKPT_OK ? ckpt__oci_exchange(c) : e;
+}
+
+//-- looking at an object --------------------------------------------------------
+
+static bool ckpt__oci_read_size(const char *text, uint64_t *size) {
+    int64_t n = 0;
+    if (text == NULL || !ckpt__txt_int(ckpt__txt_view(text), &n) || n < 0) return false;
+    *size = (uint64_t)n;
+    return true;
+}
+
+// Eight hexadecimal digits, as they are kept with an object.
+static bool ckpt__oci_read_crc(const char *text, uint32_t *crc) {
+    *crc = 0;
+    if (text == NULL || strlen(text) != 8) return false;
+    for (int i = 0; i < 8; i++) {
+        int digit = ckpt__txt_hex_digit(text[i]);
+        if (digit < 0) return false;
+        *crc = *crc << 4 | (uint32_t)digit;
+    }
+    return true;
+}
+
+// Copies a text that must fit whole; false: it does not.
+static bool ckpt__oci_copy(char *out, size_t cap, const char *text) {
+    size_t n = text != NULL ? strlen(text) : 0;
+    out[0] = 0;
+    if (n >= cap) return false;
+    if (n > 0) memcpy(out, text, n + 1);
+    return true;
+}
+
+// *sum_of_parts, when it is asked for, becomes false when the server's sum of the parts is not `parts`.
+static ckpt_err ckpt__oci_head(ckpt_store *store, const char *name, ckpt__store_stat *out, const char *parts, bool *same_parts,
+                               ckpt__transfer *t) {
+    ckpt__oci_call c;
+    memset(out, 0, sizeof *out);
+    ckpt__oci_call_init(&c, store, "HEAD", 'o', name, t);
+    ckpt_err e = ckpt__oci_run(&c);
+    if (e == CKPT_OK) {
+        const ckpt__fields *h = &c.reply.headers;
+        const char *modified = ckpt__fields_get(h, "last-modified"), *sum = ckpt__fields_get(h, "opc-multipart-md5");
+        if (!ckpt__oci_read_size(ckpt__fields_get(h, "content-length"), &out->size))
+            e = ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
+        if (!ckpt__oci_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
+        if (!ckpt__oci_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "opc-meta-ckpt-mark"))) out->mark[0] = 0;
+        out->has_crc = ckpt__oci_read_crc(ckpt__fields_get(h, "opc-meta-ckpt-crc32"), &out->crc);
+        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+        if (parts != NULL && sum != NULL && strcmp(sum, parts) != 0) *same_parts = false;
+    }
+    ckpt__oci_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__oci_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), name);
+    return e == CKPT_OK ? ckpt__oci_head(store, name, out, NULL, NULL, t) : e;
+}
+
+// Is the object the one that an upload with this mark has made? `parts`: the sum of its parts, NULL when there are none, or
+// nobody knows. Says nothing of failures.
+static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const char *parts,
+                              const ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *t;
+    ckpt__error_record kept;
+    bool same = true;
+    look.moved = NULL;
+    if (mark == NULL || mark[0] == 0) return false;
+    ckpt__error_take(&kept);
+    bool ours = ckpt__oci_head(store, name, &there, parts, &same, &look) == CKPT_OK && same && there.size == size &&
+                strcmp(there.mark, mark) == 0;
+    ckpt__error_last = kept;
+    return ours;
+}
+
+// After the server has acknowledged an object without a sum: it must be there in full and be this upload's. Who may write but
+// not read cannot look, and takes the server's word.
+static ckpt_err ckpt__oci_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *t;
+    look.moved = NULL;
+    ckpt_err e = ckpt__oci_head(store, name, &there, NULL, NULL, &look);
+    if (e == CKPT_OK && there.size != size) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
+                            (unsigned long long)there.size);
+    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
+    } else if (e == CKPT_AUTH) {
+        ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
+                        ckpt__error_last.text);
+        return CKPT_OK;
+    } else if (e == CKPT_NOT_FOUND) {
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
+    }
+    if (e == CKPT_OK) return CKPT_OK;
+    t->transient = look.transient || e == CKPT_CORRUPT;
+    t->throttled = look.throttled;
+    t->retry_after = look.retry_after;
+    t->status = look.status;
+    t->unsure = true;
+    return e;
+}
+
+//-- writing ---------------------------------------------------------------------
+
+// The sums of a body, and the header that makes the server compare one.
+static ckpt_err ckpt__oci_guard(ckpt__oci_call *c, ckpt__transfer_sums *sums) {
+    ckpt_err e = ckpt__transfer_digest(c->body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, sums);
+    if (e != CKPT_OK || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return e;
+    ckpt__buf text;
+    ckpt__buf_init(&text, &c->store->allocator);
+    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
+    ckpt__fields_add(&c->headers, "content-md5", ckpt__buf_cstr(&text));
+    e = text.err;
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// After a success: what the server summed up must be what was sent. *proven: it told.
+static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const ckpt__transfer_sums *sums, bool *proven) {
+    ckpt__buf text;
+    const char *echo = ckpt__fields_get(&c->reply.headers, "opc-content-md5");
+    *proven = false;
+    if (echo == NULL || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return CKPT_OK;
+    ckpt__buf_init(&text, &c->store->allocator);
+    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
+    *proven = strcmp(ckpt__buf_cstr(&text), echo) == 0;
+    ckpt_err e = text.err;
+    ckpt__buf_free(&text);
+    if (e != CKPT_OK || *proven) return e;
+    c->t->unsure = true;
+    return ckpt__oci_again(c->t, CKPT_CORRUPT, "the server received other bytes than were sent, by its MD5");
+}
+
+static ckpt_err ckpt__oci_exists(void) {
+    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+}
+
+static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__oci_call c;
+    ckpt__transfer_sums sums;
+    char crc[16];
+    bool proven = false;
+    ckpt__oci_call_init(&c, store, "PUT", 'o', p->name, p->t);
+    c.body = p->body;
+    (void)snprintf(crc, sizeof crc, "%08lx", (unsigned long)p->crc);
+    ckpt__fields_add(&c.headers, "content-type", "application/octet-stream");
+    if (p->mark != NULL && p->mark[0] != 0) ckpt__fields_add(&c.headers, "opc-meta-ckpt-mark", p->mark);
+    if (p->has_crc) ckpt__fields_add(&c.headers, "opc-meta-ckpt-crc32", crc);
+    if (!p->overwrite) ckpt__fields_add(&c.headers, "if-none-match", "*");
+    ckpt_err e = ckpt__oci_check_name(c.o, p->name);
+    if (e == CKPT_OK) e = ckpt__oci_guard(&c, &sums);
+    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
+                            (unsigned long)p->crc);
+    if (e == CKPT_OK) {
+        e = ckpt__oci_run(&c);
+        if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, &sums, &proven);
+        else if (c.reply.status == 412 && !p->overwrite && e != CKPT_NOMEM) {
+            p->t->transient = false;
+            proven = ckpt__oci_is_ours(store, p->name, p->mark, p->body->size, NULL, p->t);
+            e = proven ? CKPT_OK : ckpt__oci_exists();
+        }
+    }
+    ckpt__oci_call_free(&c);
+    return e == CKPT_OK && !proven ? ckpt__oci_confirm(store, p->name, p->mark, p->body->size, p->t) : e;
+}
+
+//-- writing in parts ------------------------------------------------------------
+
+// A call about an upload in parts.
+static ckpt_err ckpt__oci_multi_init(ckpt__oci_call *c, ckpt_store *store, const char *method, const ckpt__store_multi *m) {
+    ckpt__oci_call_init(c, store, method, 'u', m->name, m->t);
+    ckpt__oci_ask(c, "uploadId", m->upload_id, strlen(m->upload_id));
+    return ckpt__oci_check_name(c->o, m->name);
+}
+
+static void ckpt__oci_use_json(ckpt__oci_call *c, ckpt__body *body, const ckpt__buf *text) {
+    memset(body, 0, sizeof *body);
+    body->memory = text->data;
+    body->size = text->len;
+    c->body = body;
+    c->signs_body = c->quiet = true;
+}
+
+// Reads a whole reply as JSON; what is none is the network's damage.
+static ckpt_err ckpt__oci_parse(const ckpt__oci_call *c, ckpt__json_doc *doc) {
+    const ckpt__buf *b = &c->reply.body;
+    ckpt_err e = ckpt__json_parse(doc, &c->store->allocator, b->len > 0 ? b->data : "", b->len);
+    if (e == CKPT_OK || e == CKPT_NOMEM) return e;
+    return ckpt__oci_again(c->t, CKPT_NET, "the server's reply is damaged or cut short");
+}
+
+// A member that is a text without NULs; NULL: it is none.
+static const char *ckpt__oci_member(const ckpt__json_doc *doc, const ckpt__json *object, const char *key) {
+    const ckpt__json *v = ckpt__json_get(doc, object, key);
+    return v != NULL && v->kind == CKPT__JSON_TEXT && strlen(v->text) == v->text_len ? v->text : NULL;
+}
+
+static void ckpt__oci_add_begin(ckpt__buf *b, const ckpt__oci *o, const ckpt__store_multi *m) {
+    ckpt__buf name;
+    ckpt__buf_init(&name, &b->allocator);
+    ckpt__buf_fmt(&name, "%s%s", o->prefix, m->name);
+    ckpt__buf_text(b, "{\"object\":");
+    ckpt__json_add_text(b, ckpt__buf_cstr(&name), name.len);
+    ckpt__buf_text(b, ",\"contentType\":\"application/octet-stream\",\"metadata\":{");
+    bool marked = m->mark != NULL && m->mark[0] != 0;
+    if (marked) ckpt__buf_text(b, "\"opc-meta-ckpt-mark\":");
+    if (marked) ckpt__json_add_text(b, m->mark, strlen(m->mark));
+    if (m->has_crc) ckpt__buf_fmt(b, "%s\"opc-meta-ckpt-crc32\":\"%08lx\"", marked ? "," : "", (unsigned long)m->crc);
+    ckpt__buf_text(b, "}}");
+    (void)ckpt__buf_cstr(b);
+    if (name.err != CKPT_OK) b->err = name.err;
+    ckpt__buf_free(&name);
+}
+
+// *ours: there is an object, which an earlier process with this mark has made.
+static ckpt_err ckpt__oci_begin_once(ckpt_store *store, const ckpt__store_multi *m, bool condition, ckpt__buf *upload_id,
+                                     bool *ours) {
+    ckpt__oci_call c;
+    ckpt__buf text;
+    ckpt__body body;
+    ckpt__json_doc doc;
+    ckpt__buf_init(&text, &store->allocator);
+    ckpt__oci_call_init(&c, store, "POST", 'u', NULL, m->t);
+    ckpt__oci_add_begin(&text, c.o, m);
+    ckpt__oci_use_json(&c, &body, &text);
+    if (condition) ckpt__fields_add(&c.headers, "if-none-match", "*");
+    ckpt_err e = text.err == CKPT_OK ? ckpt__oci_run(&c) : text.err;
+    if (e == CKPT_OK) e = ckpt__oci_parse(&c, &doc);
+    else if (c.reply.status == 412 && condition && e != CKPT_NOMEM) {
+        *ours = ckpt__oci_is_ours(store, m->name, m->mark, m->size, NULL, m->t);
+        e = ckpt__oci_exists();
+    }
+    if (e == CKPT_OK) {
+        const char *id = ckpt__oci_member(&doc, ckpt__json_root(&doc), "uploadId");
+        if (id != NULL && id[0] != 0) ckpt__buf_text(upload_id, id);
+        else e = ckpt__oci_again(m->t, CKPT_NET, "the server began an upload in parts and gave no uploadId");
+        ckpt__json_free(&doc);
+    }
+    (void)ckpt__buf_cstr(upload_id);
+    ckpt__oci_call_free(&c);
+    ckpt__buf_free(&text);
+    return e == CKPT_OK ? upload_id->err : e;
+}
+
+// Where the object is there already it is found out now, not after all parts were sent. It may be this very upload's, whose
+// record was lost: then it goes on, and the end finds out.
+static ckpt_err ckpt__oci_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    bool ours = false;
+    ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), m->name);
+    if (e == CKPT_OK) e = ckpt__oci_begin_once(store, m, !m->overwrite, upload_id, &ours);
+    if (!ours) return e;
+    ckpt__transfer_begin(m->t);
+    return ckpt__oci_begin_once(store, m, false, upload_id, &ours);
+}
+
+// The ETag of a part, and behind a blank its MD5 in base64 where the server told it.
+static bool ckpt__oci_part_tag(char *out, size_t cap, const char *etag, const char *md5) {
+    if (etag == NULL || etag[0] == 0 || strchr(etag, ' ') != NULL) return false;
+    int n = snprintf(out, cap, "%s%s%s", etag, md5 != NULL ? " " : "", md5 != NULL ? md5 : "");
+    return n > 0 && (size_t)n < cap;
+}
+
+static ckpt_err ckpt__oci_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    ckpt__oci_call c;
+    ckpt__transfer_sums sums;
+    bool proven;
+    ckpt_err e = ckpt__oci_multi_init(&c, store, "PUT", m);
+    ckpt__oci_ask_number(&c, "uploadPartNum", part->number);
+    ckpt__fields_add(&c.headers, "content-type", "application/octet-stream");
+    c.body = body;
+    if (e == CKPT_OK) e = ckpt__oci_guard(&c, &sums);
+    if (e == CKPT_OK) e = ckpt__oci_run(&c);
+    if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, &sums, &proven);
+    if (e == CKPT_OK && !ckpt__oci_part_tag(part->etag, sizeof part->etag, ckpt__fields_get(&c.reply.headers, "etag"),
+                                            ckpt__fields_get(&c.reply.headers, "opc-content-md5")))
+        e = ckpt__oci_again(m->t, CKPT_NET, "the server took it and gave no ETag");
+    if (e == CKPT_OK) {
+        part->size = body->size;
+        part->has_crc = true;
+        part->crc = sums.crc;
+    }
+    ckpt__oci_call_free(&c);
+    return e;
+}
+
+// What the server says of a whole that was joined: the MD5 of the MD5s of all parts, "BASE64-N". False: one is not known.
+static bool ckpt__oci_sum_parts(ckpt__buf *out, const ckpt__store_multi *m) {
+    ckpt__digest md5 = { NULL };
+    unsigned char sum[16];
+    bool ok = ckpt__digest_begin(&md5, CKPT__DIGEST_MD5);
+    for (size_t i = 0; ok && i < m->part_count; i++) {
+        const char *tag = strchr(m->parts[i].etag, ' ');
+        out->len = 0;
+        ok = tag != NULL && ckpt__txt_unbase64(out, tag + 1, strlen(tag + 1)) && out->err == CKPT_OK && out->len == sizeof sum;
+        if (ok) ckpt__digest_add(&md5, out->data, out->len);
+    }
+    out->len = 0;
+    ok = ckpt__digest_end(&md5, sum) && ok;
+    if (ok) ckpt__txt_add_base64(out, sum, sizeof sum);
+    if (ok) ckpt__buf_fmt(out, "-%llu", (unsigned long long)m->part_count);
+    (void)ckpt__buf_cstr(out);
+    return ok && out->err == CKPT_OK;
+}
+
+static void ckpt__oci_add_parts(ckpt__buf *b, const ckpt__store_multi *m) {
+    ckpt__buf_text(b, "{\"partsToCommit\":[");
+    for (size_t i = 0; i < m->part_count; i++) {
+        ckpt__buf_fmt(b, "%s{\"partNum\":%d,\"etag\":", i > 0 ? "," : "", m->parts[i].number);
+        ckpt__json_add_text(b, m->parts[i].etag, strcspn(m->parts[i].etag, " "));
+        ckpt__buf_byte(b, '}');
+    }
+    ckpt__buf_text(b, "],\"partsToExclude\":[]}");
+    (void)ckpt__buf_cstr(b);
+}
+
+// What a refusal to join the parts means: perhaps that an earlier request did it, whose reply was lost.
+static ckpt_err ckpt__oci_complete_failed(ckpt__oci_call *c, const ckpt__store_multi *m, ckpt_err e, const char *sum) {
+    int status = c->reply.status;
+    bool done = e == CKPT_NOT_FOUND || e == CKPT_EXISTS || status == 409 || status >= 500;
+    if (done && !ckpt__oci_is_bucketless(c) && ckpt__oci_is_ours(c->store, m->name, m->mark, m->size, sum, m->t)) {
+        ckpt__transfer_begin(m->t);
+        return CKPT_OK;
+    }
+    if (e == CKPT_EXISTS) return ckpt__oci_exists();
+    if (e == CKPT_NOT_FOUND && !ckpt__oci_is_bucketless(c)) {
+        m->t->transient = false;                // its caller begins anew
+        return ckpt__error_prefix(CKPT_NOT_FOUND, "the upload in parts is gone");
+    }
+    return e;
+}
+
+static ckpt_err ckpt__oci_complete(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__oci_call c;
+    ckpt__buf text, sum;
+    ckpt__body body;
+    bool proven = false;
+    ckpt__buf_init(&text, &store->allocator);
+    ckpt__buf_init(&sum, &store->allocator);
+    ckpt_err e = ckpt__oci_multi_init(&c, store, "POST", m);
+    bool known = ckpt__oci_sum_parts(&sum, m);
+    ckpt__oci_add_parts(&text, m);
+    ckpt__oci_use_json(&c, &body, &text);
+    c.idle_timeout_s = CKPT__OCI_COMPLETE_IDLE;
+    if (!m->overwrite) ckpt__fields_add(&c.headers, "if-none-match", "*");
+    if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : sum.err;
+    if (e == CKPT_OK) {
+        e = ckpt__oci_run(&c);
+        if (e != CKPT_OK && c.reply.status >= 300 && e != CKPT_NOMEM && e != CKPT_CANCELLED) {
+            e = ckpt__oci_complete_failed(&c, m, e, known ? sum.data : NULL);
+            proven = e == CKPT_OK;
+        } else if (e == CKPT_OK) {
+            const char *told = ckpt__fields_get(&c.reply.headers, "opc-multipart-md5");
+            proven = known && told != NULL && strcmp(told, sum.data) == 0;
+            m->t->unsure = known && told != NULL && !proven;
+            if (m->t->unsure)
+                e = ckpt__oci_again(m->t, CKPT_CORRUPT, "the server joined other parts than were sent, by their MD5");
+        }
+    }
+    ckpt__oci_call_free(&c);
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&sum);
+    return e == CKPT_OK && !proven ? ckpt__oci_confirm(store, m->name, m->mark, m->size, m->t) : e;
+}
+
+static ckpt_err ckpt__oci_abort(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__oci_call c;
+    ckpt_err e = ckpt__oci_multi_init(&c, store, "DELETE", m);
+    if (e == CKPT_OK) e = ckpt__oci_run(&c);
+    if (e == CKPT_NOT_FOUND && c.reply.status == 404 && !ckpt__oci_is_bucketless(&c)) e = CKPT_OK;
+    ckpt__oci_call_free(&c);
+    return e;
+}
+
+//-- listing ---------------------------------------------------------------------
+
+// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
+typedef struct ckpt__oci_circle {
+    uint64_t  pages, limit;
+    ckpt__buf seen;
+} ckpt__oci_circle;
+
+static ckpt_err ckpt__oci_go_on(ckpt__oci_circle *g, const char *at) {
+    bool same = g->pages > 0 && strcmp(ckpt__buf_cstr(&g->seen), at) == 0;
+    if (g->seen.err != CKPT_OK) return g->seen.err;
+    if (same) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
+    if (g->pages++ < g->limit) return CKPT_OK;
+    g->limit = 2 * g->pages;
+    g->seen.len = 0;
+    ckpt__buf_text(&g->seen, at);
+    return g->seen.err;
+}
+
+// What a list is made of. `take` gets each entry of a page.
+typedef struct ckpt__oci_listing {
+    ckpt_store              *store;
+    const char              *prefix;
+    const ckpt__store_multi *m;             // parts of an upload
+    ckpt__store_each        *each;
+    ckpt__store_each_part   *each_part;
+    ckpt__store_each_upload *each_upload;
+    void                    *user;
+    ckpt_err               (*take)(const struct ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry);
+} ckpt__oci_listing;
+
+static ckpt_err ckpt__oci_odd(const char *what) {
+    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
+}
+
+// A member that is a whole number that no size is too small for.
+static bool ckpt__oci_number(const ckpt__json_doc *doc, const ckpt__json *entry, const char *key, int64_t *out) {
+    const ckpt__json *v = ckpt__json_get(doc, entry, key);
+    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
+    *out = v->i;
+    return true;
+}
+
+static ckpt_err ckpt__oci_take_object(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
+    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "name");
+    int64_t size = 0;
+    if (name == NULL) return ckpt__oci_odd("a name that cannot be read");
+    if (!ckpt__txt_starts(name, prefix) || !ckpt__txt_starts(name + strlen(prefix), l->prefix))
+        return ckpt__oci_odd("a name that was not asked for");
+    if (!ckpt__oci_number(doc, entry, "size", &size)) return ckpt__oci_odd("a size that is no number");
+    name += strlen(prefix);
+    return name[0] != 0 ? l->each(name, (uint64_t)size, l->user) : CKPT_OK;     // the prefix itself: some tools make it an object
+}
+
+static ckpt_err ckpt__oci_take_part(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
+    ckpt__store_part part;
+    int64_t number = 0, size = 0;
+    memset(&part, 0, sizeof part);
+    if (!ckpt__oci_number(doc, entry, "partNumber", &number) || number > INT_MAX || !ckpt__oci_number(doc, entry, "size", &size))
+        return ckpt__oci_odd("a number that is none");
+    const char *etag = ckpt__oci_member(doc, entry, "etag"), *md5 = ckpt__oci_member(doc, entry, "md5");
+    if (!ckpt__oci_part_tag(part.etag, sizeof part.etag, etag, md5)) return ckpt__oci_odd("an ETag that cannot be read");
+    part.number = (int)number;
+    part.size = (uint64_t)size;
+    return l->each_part(&part, l->user);
+}
+
+// Uploads of the whole bucket are listed: those of other prefixes are passed over.
+static ckpt_err ckpt__oci_take_upload(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
+    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "object");
+    const char *id = ckpt__oci_member(doc, entry, "uploadId"), *when = ckpt__oci_member(doc, entry, "timeCreated");
+    double started = 0.0;
+    if (name == NULL || id == NULL || id[0] == 0) return ckpt__oci_odd("a name that cannot be read");
+    size_t n = strlen(prefix);
+    if (!ckpt__txt_starts(name, prefix) || name[n] == 0 || !ckpt__txt_starts(name + n, l->prefix)) return CKPT_OK;
+    if (when == NULL || !ckpt__txt_read_date(ckpt__txt_view(when), &started)) started = 0.0;
+    return l->each_upload(name + n, id, started, l->user);
+}
+
+// Runs the request for a page and gives its entries away; *next gets the mark of the next page, "" after the last.
+static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *c, ckpt__buf *next) {
+    ckpt__json_doc doc;
+    c->reply_max = CKPT__OCI_PAGE_MAX;
+    ckpt_err e = ckpt__oci_run(c);
+    if (e == CKPT_OK) e = ckpt__oci_parse(c, &doc);
+    if (e != CKPT_OK) return e;
+    const ckpt__json *root = ckpt__json_root(&doc), *list = root;
+    const char *mark = ckpt__fields_get(&c->reply.headers, "opc-next-page");
+    if (c->kind == 'o') {
+        const ckpt__json *start = ckpt__json_get(&doc, root, "nextStartWith");
+        mark = ckpt__oci_member(&doc, root, "nextStartWith");
+        list = ckpt__json_get(&doc, root, "objects");
+        if (start != NULL && start->kind != CKPT__JSON_NULL && mark == NULL) e = ckpt__oci_odd("a name that cannot be read");
+    }
+    if (e == CKPT_OK && (list == NULL || list->kind != CKPT__JSON_ARRAY))
+        e = ckpt__oci_again(c->t, CKPT_NET, "the server's reply is no list");
+    for (const ckpt__json *entry = e == CKPT_OK ? ckpt__json_child(&doc, list) : NULL; e == CKPT_OK && entry != NULL;
+         entry = ckpt__json_next(&doc, entry))
+        e = l->take(l, &doc, entry);
+    next->len = 0;
+    if (mark != NULL) ckpt__buf_text(next, mark);
+    (void)ckpt__buf_cstr(next);
+    ckpt__json_free(&doc);
+    return e == CKPT_OK ? next->err : e;
+}
+
+// What a page is asked for with.
+static ckpt_err ckpt__oci_ask_page(const ckpt__oci_listing *l, ckpt__oci_call *c, const ckpt__buf *next, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    if (l->m != NULL) e = ckpt__oci_multi_init(c, l->store, "GET", l->m);
+    else ckpt__oci_call_init(c, l->store, "GET", l->each != NULL ? 'o' : 'u', NULL, t);
+    ckpt__oci_ask_number(c, "limit", c->o->page);
+    if (l->each == NULL) {
+        if (next->len > 0) ckpt__oci_ask(c, "page", next->data, next->len);
+        return e;
+    }
+    ckpt__oci_ask(c, "fields", "name,size", 9);
+    ckpt__buf_text(&c->query, "&prefix=");
+    ckpt__txt_add_percent(&c->query, c->o->prefix, strlen(c->o->prefix), false);
+    ckpt__txt_add_percent(&c->query, l->prefix, strlen(l->prefix), false);
+    if (next->len > 0) ckpt__oci_ask(c, "start", next->data, next->len);
+    return e;
+}
+
+static ckpt_err ckpt__oci_list_all(const ckpt__oci_listing *l, ckpt__transfer *t) {
+    ckpt__buf next;
+    ckpt__oci_circle circle;
+    ckpt_err e = CKPT_OK;
+    memset(&circle, 0, sizeof circle);
+    ckpt__buf_init(&circle.seen, &l->store->allocator);
+    ckpt__buf_init(&next, &l->store->allocator);
+    do {
+        ckpt__oci_call c;
+        e = ckpt__oci_ask_page(l, &c, &next, t);
+        if (e == CKPT_OK) e = ckpt__oci_turn_page(l, &c, &next);
+        if (e == CKPT_OK && next.len > 0) e = ckpt__oci_go_on(&circle, next.data);
+        ckpt__oci_call_free(&c);
+    } while (e == CKPT_OK && next.len > 0);
+    ckpt__buf_free(&circle.seen);
+    ckpt__buf_free(&next);
+    return e;
+}
+
+static ckpt_err ckpt__oci_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
+    ckpt__oci_listing l = { store, prefix != NULL ? prefix : "", NULL, each, NULL, NULL, user, ckpt__oci_take_object };
+    return ckpt__oci_list_all(&l, t);
+}
+
+static ckpt_err ckpt__oci_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
+    ckpt__oci_listing l = { store, "", m, NULL, each, NULL, user, ckpt__oci_take_part };
+    return ckpt__oci_list_all(&l, m->t);
+}
+
+static ckpt_err ckpt__oci_uploads(ckpt_store *store, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                  ckpt__transfer *t) {
+    ckpt__oci_listing l = { store, prefix != NULL ? prefix : "", NULL, NULL, NULL, each, user, ckpt__oci_take_upload };
+    return ckpt__oci_list_all(&l, t);
+}
+
+//-- reading, removing -----------------------------------------------------------
+
+// "bytes 5-9/20": are these the bytes that were asked for?
+static bool ckpt__oci_is_range(const char *text, uint64_t offset, uint64_t size) {
+    char want[64];
+    if (text == NULL) return false;
+    int n = snprintf(want, sizeof want, "bytes %llu-%llu/", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    return n > 0 && strncmp(text, want, (size_t)n) == 0;
+}
+
+static ckpt_err ckpt__oci_judge_get(ckpt__oci_call *c, ckpt_err e, const char *etag, uint64_t offset, uint64_t size) {
+    const char *now = ckpt__fields_get(&c->reply.headers, "etag");
+    if (c->reply.status == 412 && etag != NULL)
+        return ckpt__oci_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    if (c->reply.status == 200 && (offset != 0 || c->sink->got != size || e != CKPT_OK)) {
+        uint64_t whole = 0;
+        bool known = ckpt__oci_read_size(ckpt__fields_get(&c->reply.headers, "content-length"), &whole);
+        if (offset != 0 || (known && whole != size)) {
+            c->t->transient = false;
+            return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole objects only (200 to a request for a range)");
+        }
+    }
+    if (e != CKPT_OK) return e;
+    if (c->reply.status == 206 && !ckpt__oci_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
+        return ckpt__oci_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
+    if (c->reply.status != 206 && c->reply.status != 200)
+        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", c->reply.status);
+    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
+        return ckpt__oci_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    return c->sink->got == size ? CKPT_OK : ckpt__oci_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
+}
+
+// A range cannot be empty, so that nothing is asked for when nothing is wanted.
+static ckpt_err ckpt__oci_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                              ckpt__transfer *t) {
+    ckpt__oci_call c;
+    char range[64];
+    uint64_t size = sink->size;
+    ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), name);
+    if (e != CKPT_OK || size == 0) return e;
+    if (etag != NULL && etag[0] == 0) etag = NULL;
+    ckpt__oci_call_init(&c, store, "GET", 'o', name, t);
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    ckpt__fields_add(&c.headers, "range", range);
+    if (etag != NULL) ckpt__fields_add(&c.headers, "if-match", etag);
+    c.sink = sink;
+    e = ckpt__oci_run(&c);
+    e = ckpt__oci_judge_get(&c, e, etag, offset, size);
+    ckpt__oci_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__oci_remove(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__oci_call c;
+    ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), name);
+    if (e != CKPT_OK) return e;
+    ckpt__oci_call_init(&c, store, "DELETE", 'o', name, t);
+    e = ckpt__oci_run(&c);
+    ckpt__oci_call_free(&c);
+    return e;
+}
+
+static void ckpt__oci_close(ckpt_store *store) {
+    ckpt__oci *o = ckpt__oci_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    if (o->has_auth) ckpt__auth_oci_free(&o->auth);
+    if (o->has_http) ckpt__http_free(&o->http);
+    if (o->has_lock) ckpt__os_mutex_free(&o->lock);
+    ckpt__mem_free_text(a, o->bucket);
+    ckpt__mem_free_text(a, o->prefix);
+    ckpt__mem_free_text(a, o->host);
+    ckpt__mem_free_text(a, o->base);
+}
+
+//-- opening ---------------------------------------------------------------------
+
+static const ckpt__store_table ckpt__oci_table = {
+    "oci", ckpt__oci_put, ckpt__oci_begin, ckpt__oci_part, ckpt__oci_complete, ckpt__oci_abort, ckpt__oci_parts,
+    ckpt__oci_uploads, ckpt__oci_get, NULL, ckpt__oci_stat, ckpt__oci_list, ckpt__oci_remove, ckpt__oci_close
+};
+
+// A host's name or address with perhaps a port, in lower case.
+static bool ckpt__oci_is_site(const char *site) {
+    const char *p = site;
+    int64_t port = 0;
+    if (*p == '[') p += strcspn(p, "]") + (strchr(p, ']') != NULL ? 1 : 0);
+    else p += strcspn(p, ":");
+    size_t n = (size_t)(p - site);
+    if (site[0] != '[' && !ckpt__oci_is_word(site, n)) return false;
+    if (site[0] == '[' && (n < 3 || site[n - 1] != ']' || strspn(site + 1, "0123456789abcdef:.") != n - 2)) return false;
+    return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
+}
+
+// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as libcurl does in Host.
+static ckpt_err ckpt__oci_use_endpoint(ckpt__oci *o, const char *url, const ckpt_allocator *a) {
+    ckpt__buf site, base;
+    o->tls = ckpt__txt_starts(url, "https://");
+    if (!o->tls && !ckpt__txt_starts(url, "http://"))
+        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
+    const char *p = url + (o->tls ? 8 : 7);
+    size_t n = strcspn(p, "/?#"), end = strlen(p);
+    if (memchr(p, '@', n) != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user or a password");
+    ckpt__buf_init(&site, a);
+    ckpt__buf_init(&base, a);
+    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
+    const char *usual = o->tls ? ":443" : ":80", *text = ckpt__buf_cstr(&site);
+    if (site.err == CKPT_OK && ckpt__txt_ends(text, usual)) site.len -= strlen(usual);
+    bool ok = ckpt__oci_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
+    while (end > n && p[end - 1] == '/') end--;
+    ckpt__txt_add_percent(&base, p + n, end - n, true);
+    text = ckpt__buf_cstr(&base);
+    ckpt_err e = site.err != CKPT_OK ? site.err : base.err;
+    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
+    if (e == CKPT_OK) {
+        o->host = ckpt__mem_copy_text(a, site.data);
+        o->base = ckpt__mem_copy_text(a, text);
+        if (o->host == NULL || o->base == NULL) e = CKPT_NOMEM;
+    }
+    ckpt__buf_free(&site);
+    ckpt__buf_free(&base);
+    return e;
+}
+
+// Where a region's object storage is.
+static ckpt_err ckpt__oci_use_region(ckpt__oci *o, const char *region, const ckpt_allocator *a) {
+    const char *domain = ckpt__os_env("OCI_DEFAULT_REALM");     // as in Oracle's SDKs: of regions that are newer than they
+    char url[512];
+    if (region == NULL || region[0] == 0)
+        return ckpt__error_set(CKPT_ARG, "nobody names a region: set 'region' in the profile, or OCI_REGION, or give an "
+                               "endpoint");
+    if (!ckpt__oci_is_word(region, strlen(region)) || strlen(region) > 64)
+        return ckpt__error_set(CKPT_ARG, "'%.80s' is no region", region);
+    if (domain == NULL || !ckpt__oci_is_word(domain, strlen(domain))) domain = "oraclecloud.com";
+    for (size_t i = 0; i < sizeof ckpt__oci_regions / sizeof ckpt__oci_regions[0]; i++) {
+        const ckpt__oci_region *r = &ckpt__oci_regions[i];
+        ckpt__view v = ckpt__txt_view(region);
+        if (!ckpt__txt_eq_nocase(v, r->name) && !ckpt__txt_eq_nocase(v, r->key)) continue;
+        region = r->name;
+        domain = r->domain != NULL ? r->domain : "oraclecloud.com";
+        break;
+    }
+    (void)snprintf(url, sizeof url, "https://objectstorage.%s.%s", region, domain);
+    return ckpt__oci_use_endpoint(o, url, a);
+}
+
+static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
+    ckpt__oci *o = ckpt__oci_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    ckpt__http_options options = { d->ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    const char *url = d->endpoint_url != NULL && d->endpoint_url[0] != 0 ? d->endpoint_url : ckpt__os_env("OCI_CLI_ENDPOINT");
+    o->page = 1000;
+    ckpt_err e = ckpt__os_mutex_init(&o->lock);
+    o->has_lock = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__http_init(&o->http, &options);
+    o->has_http = o->has_lock && e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__auth_oci_init(&o->auth, d, a);
+    o->has_auth = o->has_http && e == CKPT_OK;
+    if (e == CKPT_OK && url != NULL && url[0] != 0) e = ckpt__oci_use_endpoint(o, url, a);
+    else if (e == CKPT_OK) e = ckpt__oci_use_region(o, o->auth.region, a);
+    store->creates_only = true;
+    store->min_part = (uint64_t)10 << 20;
+    store->max_part = store->max_single = (uint64_t)50 << 30;
+    store->max_parts = 10000;
+    return e;
+}
+
+// Cuts "oci://bucket@namespace/a/b/" into the bucket, the namespace ("" when it is to be asked for) and the prefix "a/b/".
+static ckpt_err ckpt__oci_cut(ckpt__buf *bucket, ckpt__buf *space, ckpt__buf *prefix, const ckpt__uri *u) {
+    size_t n = u->path.n, cut = u->bucket.n;
+    ckpt__buf_add(bucket, u->bucket.p, cut);
+    if (cut < u->authority.n) ckpt__buf_add(space, u->authority.p + cut + 1, u->authority.n - cut - 1);
+    const char *name = ckpt__buf_cstr(bucket), *within = ckpt__buf_cstr(space);
+    while (n > 0 && u->path.p[n - 1] == '/') n--;
+    ckpt__buf_add(prefix, u->path.p, n);
+    if (n > 0) ckpt__buf_byte(prefix, '/');
+    const char *text = ckpt__buf_cstr(prefix);
+    if (bucket->err != CKPT_OK || space->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
+    if (bucket->len == 0)
+        return ckpt__error_set(CKPT_ARG, "it names no bucket: oci://BUCKET/PREFIX or oci://BUCKET@NAMESPACE/PREFIX does");
+    if (!ckpt__oci_is_word(name, bucket->len))
+        return ckpt__error_set(CKPT_ARG, "what stands before the '/' cannot be a bucket's name");
+    if (cut < u->authority.n && !ckpt__oci_is_word(within, space->len))
+        return ckpt__error_set(CKPT_ARG, "what stands behind the '@' cannot be a namespace");
+    if (!ckpt__txt_utf8(text, prefix->len))
+        return ckpt__error_set(CKPT_ARG, "the prefix is not valid UTF-8, which Oracle demands");
+    return strpbrk(text, "\r\n") == NULL ? CKPT_OK : ckpt__error_set(CKPT_ARG, "the prefix holds a line break");
+}
+
+static ckpt_err ckpt__oci_make(ckpt_store **out, const ckpt__buf *bucket, const ckpt__buf *space, const ckpt__buf *prefix,
+                               const ckpt_store_desc *d) {
+    ckpt__buf uri;
+    ckpt_store *store = NULL;
+    ckpt__buf_init(&uri, &bucket->allocator);
+    ckpt__buf_fmt(&uri, "oci://%s%s%s/%s", bucket->data, space->len > 0 ? "@" : "", space->data, prefix->data);
+    const char *text = ckpt__buf_cstr(&uri);
+    ckpt_err e = uri.err == CKPT_OK ? ckpt__store_new(&store, &ckpt__oci_table, text, d, sizeof(ckpt__oci)) : uri.err;
+    ckpt__buf_free(&uri);
+    if (e != CKPT_OK) return e;
+    ckpt__oci *o = ckpt__oci_of(store);
+    o->bucket = ckpt__mem_copy_text(&store->allocator, bucket->data);
+    o->prefix = ckpt__mem_copy_text(&store->allocator, prefix->data);
+    memcpy(o->space, space->data, space->len + 1);
+    e = o->bucket != NULL && o->prefix != NULL ? ckpt__oci_set_up(store, d) : CKPT_NOMEM;
+    if (e == CKPT_OK) *out = store;
+    else ckpt__store_close(store);
+    return e;
+}
+
+// Opens "oci://bucket/prefix". The profile and its key are read now; the server is asked nothing, so that a wrong bucket shows at
+// the first request. d may be NULL.
+static ckpt_err ckpt__oci_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt_store_desc none;
+    ckpt__buf bucket, space, prefix;
+    memset(&none, 0, sizeof none);
+    if (d == NULL) d = &none;
+    *out = NULL;
+    ckpt__buf_init(&bucket, &d->allocator);
+    ckpt__buf_init(&space, &d->allocator);
+    ckpt__buf_init(&prefix, &d->allocator);
+    ckpt_err e = ckpt__oci_cut(&bucket, &space, &prefix, u);
+    if (e == CKPT_OK) e = ckpt__oci_make(out, &bucket, &space, &prefix, d);
+    ckpt__buf_free(&bucket);
+    ckpt__buf_free(&space);
+    ckpt__buf_free(&prefix);
+    return ckpt__error_prefix(e, "cannot open %s", memchr(u->authority.p, ':', u->authority.n) != NULL ? "an oci URI" : text);
+}
+
+#endif // !CKPT_NO_REMOTE && !CKPT_NO_OCI
+
+//------------------------------------------------------------------------------
+// >>libcloud   [P]  libcloud://container?provider=S3&key_environ=NAME&...: which store is meant
+//
+// uses:    error memory platform text
+// threads: any
+//
+// Composer's LibcloudObjectStore names a provider of Apache Libcloud, a container, and the variables that hold key and secret.
+// Here that is another way to write the URI of a store of ours, with the settings that go with it: host, port, secure and region
+// are those of Libcloud's drivers. Secrets do not stand in the URI, only the names of their variables.
+//------------------------------------------------------------------------------
+
+// What a URI says, and what becomes of it. The texts point into `text`; NULL: it does not say.
+typedef struct ckpt__libcloud {
+    const char     *provider, *key_environ, *secret_environ, *token_environ, *host, *port, *secure, *region;
+    ckpt__buf       text, endpoint;
+    ckpt__buf       uri;                // out: of the store that is meant
+    ckpt_store_desc desc;               // out: how it is opened; valid as long as this is
+} ckpt__libcloud;
+
+// Libcloud's names of Amazon's regions.
+static const char *const ckpt__libcloud_regions[][2] = {
+    { "S3", NULL }, { "S3_US_STANDARD", "us-east-1" }, { "S3_US_EAST2", "us-east-2" }, { "S3_US_WEST", "us-west-1" },
+    { "S3_US_WEST_OREGON", "us-west-2" }, { "S3_US_GOV_EAST", "us-gov-east-1" }, { "S3_US_GOV_WEST", "us-gov-west-1" },
+    { "S3_CN_NORTH", "cn-north-1" }, { "S3_CN_NORTHWEST", "cn-northwest-1" }, { "S3_EU_WEST", "eu-west-1" },
+    { "S3_EU_WEST2", "eu-west-2" }, { "S3_EU_CENTRAL", "eu-central-1" }, { "S3_EU_NORTH1", "eu-north-1" },
+    { "S3_AP_SOUTH", "ap-south-1" }, { "S3_AP_SOUTHEAST", "ap-southeast-1" }, { "S3_AP_SOUTHEAST2", "ap-southeast-2" },
+    { "S3_AP_NORTHEAST", "ap-northeast-1" }, { "S3_AP_NORTHEAST1", "ap-northeast-1" }, { "S3_AP_NORTHEAST2", "ap-northeast-2" },
+    { "S3_SA_EAST", "sa-east-1" }, { "S3_CA_CENTRAL", "ca-central-1" }
+};
+
+static void ckpt__libcloud_free(ckpt__libcloud *l) {
+    ckpt__buf_free(&l->uri);
+    ckpt__buf_free(&l->text);
+    ckpt__buf_free(&l->endpoint);
+}
+
+static int ckpt__libcloud_digit(char c) {
+    int d = ckpt__txt_lower((unsigned char)c);
+    return ckpt__txt_is_digit(d) ? d - '0' : d >= 'a' && d <= 'f' ? d - 'a' + 10 : -1;
+}
+
+// Adds a value of the query without its percent-escapes; false: one of them is damaged, or stands for a NUL.
+static bool ckpt__libcloud_add(ckpt__buf *b, const char *p, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        unsigned c = (unsigned char)p[i];
+        if (c == '%') {
+            int high = n - i > 2 ? ckpt__libcloud_digit(p[i + 1]) : -1, low = high >= 0 ? ckpt__libcloud_digit(p[i + 2]) : -1;
+            if (low < 0 || high + low == 0) return false;
+            c = (unsigned)(high * 16 + low);
+            i += 2;
+        }
+        ckpt__buf_byte(b, c);
+    }
+    ckpt__buf_byte(b, 0);
+    return true;
+}
+
+// The place of a parameter; NULL: there is none of that name.
+static const char **ckpt__libcloud_place(ckpt__libcloud *l, ckpt__view name) {
+    if (ckpt__txt_eq(name, "provider")) return &l->provider;
+    if (ckpt__txt_eq(name, "key_environ")) return &l->key_environ;
+    if (ckpt__txt_eq(name, "secret_environ")) return &l->secret_environ;
+    if (ckpt__txt_eq(name, "token_environ")) return &l->token_environ;
+    if (ckpt__txt_eq(name, "host")) return &l->host;
+    if (ckpt__txt_eq(name, "port")) return &l->port;
+    if (ckpt__txt_eq(name, "secure")) return &l->secure;
+    if (ckpt__txt_eq(name, "region")) return &l->region;
+    return NULL;
+}
+
+// Reads the query. Its values are not shown in sentences: somebody may have written a secret there.
+static ckpt_err ckpt__libcloud_read(ckpt__libcloud *l, const char *query) {
+    l->text.len = 0;
+    ckpt__buf_fill(&l->text, 0, strlen(query) + 1);         // room for all, so that nothing moves
+    l->text.len = 0;
+    while (*query != 0 && l->text.err == CKPT_OK) {
+        size_t n = strcspn(query, "&"), k = strcspn(query, "=&");
+        ckpt__view name = { query, k };
+        const char **place = ckpt__libcloud_place(l, name);
+        if (ckpt__txt_eq(name, "key") || ckpt__txt_eq(name, "secret") || ckpt__txt_eq(name, "token"))
+            return ckpt__error_set(CKPT_ARG, "keys and secrets do not belong into a URI: name the variables that hold them, "
+                                   "key_environ=NAME&secret_environ=NAME");
+        if (n > 0 && (place == NULL || k == n))
+            return ckpt__error_set(CKPT_ARG, "'%.*s' is no setting of it; there are provider, key_environ, secret_environ, "
+                                   "token_environ, host, port, secure and region", (int)(k < 40 ? k : 40), query);
+        if (n > 0) {
+            *place = l->text.data + l->text.len;
+            if (!ckpt__libcloud_add(&l->text, query + k + 1, n - k - 1))
+                return ckpt__error_set(CKPT_ARG, "the value of '%.*s' has a '%%' that is no escape", (int)k, query);
+            if (**place == 0) *place = NULL;
+        }
+        query += n + (query[n] == '&');
+    }
+    return l->text.err;
+}
+
+// The value of a variable that must be set.
+static ckpt_err ckpt__libcloud_env(const char **out, const char *variable) {
+    if (variable == NULL) return CKPT_OK;
+    const char *value = ckpt__os_env(variable);
+    if (value == NULL || value[0] == 0) return ckpt__error_set(CKPT_AUTH, "the variable %.80s is not set", variable);
+    *out = value;
+    return CKPT_OK;
+}
+
+// "https://host:port" of what the URI says, or of the provider's usual host.
+static void ckpt__libcloud_use_host(ckpt__libcloud *l, const char *host) {
+    bool plain = l->secure != NULL && (ckpt__txt_eq_nocase(ckpt__txt_view(l->secure), "false") || strcmp(l->secure, "0") == 0);
+    if (l->host != NULL) host = l->host;
+    if (strstr(host, "://") == NULL) ckpt__buf_text(&l->endpoint, plain ? "http://" : "https://");
+    ckpt__buf_text(&l->endpoint, host);
+    if (l->port != NULL) ckpt__buf_fmt(&l->endpoint, ":%s", l->port);
+    l->desc.endpoint_url = ckpt__buf_cstr(&l->endpoint);
+}
+
+static bool ckpt__libcloud_is(const ckpt__libcloud *l, const char *name) {
+    return ckpt__txt_eq_nocase(ckpt__txt_view(l->provider), name);
+}
+
+// One of Amazon's regions by its name there? Then the store is S3.
+static bool ckpt__libcloud_is_amazon(ckpt__libcloud *l) {
+    for (size_t i = 0; i < sizeof ckpt__libcloud_regions / sizeof ckpt__libcloud_regions[0]; i++) {
+        if (!ckpt__libcloud_is(l, ckpt__libcloud_regions[i][0])) continue;
+        if (l->region == NULL && l->host == NULL) l->region = ckpt__libcloud_regions[i][1];
+        return true;
+    }
+    return false;
+}
+
+static ckpt_err ckpt__libcloud_wants(const char *what) {
+    return ckpt__error_set(CKPT_ARG, "this provider wants %s in the URI", what);
+}
+
+// What speaks the protocol of S3 under another name: its usual host.
+static ckpt_err ckpt__libcloud_other_s3(ckpt__libcloud *l, bool *known) {
+    char host[128];
+    *known = true;
+    if (ckpt__libcloud_is(l, "MINIO") || ckpt__libcloud_is(l, "S3_RGW") || ckpt__libcloud_is(l, "S3_RGW_OUTSCALE")) {
+        if (l->host == NULL) return ckpt__libcloud_wants("host=HOST (and perhaps port= and secure=false)");
+        ckpt__libcloud_use_host(l, "");
+    } else if (ckpt__libcloud_is(l, "DIGITALOCEAN_SPACES")) {
+        (void)snprintf(host, sizeof host, "%.60s.digitaloceanspaces.com", l->region != NULL ? l->region : "nyc3");
+        ckpt__libcloud_use_host(l, host);
+    } else if (ckpt__libcloud_is(l, "BACKBLAZE_B2")) {
+        if (l->host == NULL && l->region == NULL) return ckpt__libcloud_wants("region=REGION (us-west-004) or host=HOST");
+        (void)snprintf(host, sizeof host, "s3.%.60s.backblazeb2.com", l->region != NULL ? l->region : "");
+        ckpt__libcloud_use_host(l, host);
+    } else if (ckpt__libcloud_is(l, "ALIYUN_OSS")) {
+        (void)snprintf(host, sizeof host, "oss-%.60s.aliyuncs.com", l->region != NULL ? l->region : "cn-hangzhou");
+        ckpt__libcloud_use_host(l, host);
+    } else {
+        *known = false;
+    }
+    return CKPT_OK;
+}
+
+// Chooses the store for the provider; false behind *known: there is none.
+static ckpt_err ckpt__libcloud_choose(ckpt__libcloud *l, const char **scheme, bool *known) {
+    const char *key = l->desc.access_key_id;
+    *known = true;
+    *scheme = "s3";
+    if (ckpt__libcloud_is(l, "AZURE_BLOBS")) {
+        *scheme = "azure";
+        if (l->host != NULL) ckpt__libcloud_use_host(l, "");
+    } else if (ckpt__libcloud_is(l, "GOOGLE_STORAGE")) {
+        if (key != NULL && strchr(key, '@') != NULL)
+            return ckpt__error_set(CKPT_UNSUPPORTED, "a service account signs otherwise here: write gs://BUCKET and set "
+                                   "GOOGLE_APPLICATION_CREDENTIALS to its key file");
+        if (key == NULL) *scheme = "gs";
+        else ckpt__libcloud_use_host(l, "storage.googleapis.com");
+    } else if (ckpt__libcloud_is_amazon(l)) {
+        if (l->host != NULL) ckpt__libcloud_use_host(l, "");
+    } else {
+        return ckpt__libcloud_other_s3(l, known);
+    }
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__libcloud_no_store(const ckpt__libcloud *l) {
+    return ckpt__error_set(CKPT_UNSUPPORTED, "there is no store for Apache Libcloud's provider '%.40s'; there are S3 and its "
+                           "regions, MINIO, S3_RGW, DIGITALOCEAN_SPACES, BACKBLAZE_B2, ALIYUN_OSS, GOOGLE_STORAGE, AZURE_BLOBS "
+                           "and LOCAL. What speaks the protocol of S3 is s3://BUCKET with its endpoint", l->provider);
+}
+
+// Writes the URI of the store. LOCAL: the key is the folder that holds the containers.
+static ckpt_err ckpt__libcloud_write(ckpt__libcloud *l, const ckpt__uri *u) {
+    const char *scheme = "file";
+    bool known = true;
+    ckpt_err e = ckpt__libcloud_env(&l->desc.access_key_id, l->key_environ);
+    if (e == CKPT_OK) e = ckpt__libcloud_env(&l->desc.secret_access_key, l->secret_environ);
+    if (e == CKPT_OK) e = ckpt__libcloud_env(&l->desc.session_token, l->token_environ);
+    if (e != CKPT_OK) return e;
+    const char *folder = l->desc.access_key_id;
+    if (!ckpt__libcloud_is(l, "LOCAL")) {
+        e = ckpt__libcloud_choose(l, &scheme, &known);
+        if (e == CKPT_OK && !known) e = ckpt__libcloud_no_store(l);
+        ckpt__buf_fmt(&l->uri, "%s://", scheme);
+    } else {
+        if (folder == NULL || folder[0] != '/')
+            return ckpt__libcloud_wants("key_environ=NAME of a variable with an absolute folder");
+        ckpt__buf_text(&l->uri, "file://");
+        for (const char *p = folder; *p != 0; p++) {
+            bool odd = (unsigned char)*p <= ' ' || strchr("%?#", *p) != NULL;
+            if (odd) ckpt__buf_fmt(&l->uri, "%%%02X", (unsigned)(unsigned char)*p);
+            else ckpt__buf_byte(&l->uri, (unsigned char)*p);
+        }
+        ckpt__buf_byte(&l->uri, '/');
+    }
+    ckpt__buf_add(&l->uri, u->bucket.p, u->bucket.n);
+    ckpt__buf_byte(&l->uri, '/');
+    ckpt__buf_add(&l->uri, u->path.p, u->path.n);
+    if (l->region != NULL) l->desc.region = l->region;
+    (void)ckpt__buf_cstr(&l->uri);
+    return e != CKPT_OK ? e : l->uri.err != CKPT_OK ? l->uri.err : l->endpoint.err;
+}
+
+// Fills in ->uri and ->desc, which begins as *d (NULL: defaults). ckpt__libcloud_free must follow in any case.
+static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
+    const ckpt_allocator *a = d != NULL ? &d->allocator : NULL;
+    const char *query = strchr(text, '?');
+    char shown[512];
+    size_t n = (size_t)(u->path.p + u->path.n - text);
+    (void)snprintf(shown, sizeof shown, "%.*s", (int)(n < 500 ? n : 500), text);
+    memset(l, 0, sizeof *l);
+    ckpt__buf_init(&l->uri, a);
+    ckpt__buf_init(&l->text, a);
+    ckpt__buf_init(&l->endpoint, a);
+    if (d != NULL) l->desc = *d;
+    ckpt_err e = query != NULL ? ckpt__libcloud_read(l, query + 1) : CKPT_OK;
+    if (e == CKPT_OK && l->provider == NULL)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "Apache Libcloud has many providers: name one, libcloud://CONTAINER?provider=S3&"
+                            "key_environ=NAME and so on, or write the URI of its store: s3://, gs://, azure://");
+    if (e == CKPT_OK && u->bucket.n == 0)
+        e = ckpt__error_set(CKPT_ARG, "it names no container: libcloud://CONTAINER?provider=... does");
+    if (e == CKPT_OK) e = ckpt__libcloud_write(l, u);
+    return ckpt__error_prefix(e, "cannot open %s", memchr(shown, '@', strlen(shown)) != NULL ? "a libcloud URI" : shown);
+}
+
+//------------------------------------------------------------------------------
 // >>stores     [N]  a store by its URI
 //
-// uses:    error memory text store s3 sftp
+// uses:    error memory text store s3 sftp gcs oci azure libcloud
 // threads: any
 //------------------------------------------------------------------------------
 
 // Schemes that Composer knows and this build does not: what they are, and what to do instead.
 static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
     static const struct { const char *scheme, *what, *instead; } known[] = {
+#if defined(CKPT_NO_REMOTE) || defined(CKPT_NO_GCS)
         { "gs", "Google Cloud Storage", "; its S3 interface can be used with HMAC keys: s3://bucket and the endpoint "
                 "https://storage.googleapis.com" },
+#endif
         { "oci", "Oracle object storage", "; its S3 interface can be used: s3://bucket and the endpoint that Oracle "
                  "gives for it" },
         { "azure", "Azure blob storage", "" },
@@ -21692,14 +27471,15 @@ static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
                            backend);
 }
 
-// The text of a URI for a sentence: a password in it is left out, and the query of a web address, which may be signed.
-static void ckpt__stores_shown(char *out, size_t cap, const char *text, const ckpt__uri *u) {
-    const char *at = NULL, *colon = NULL;
-    for (size_t i = 0; i < u->authority.n; i++) {
-        if (u->authority.p[i] == '@') at = u->authority.p + i;
-        if (u->authority.p[i] == ':' && at == NULL && colon == NULL) colon = u->authority.p + i;
-    }
-    bool web = strcmp(u->backend, "http") == 0 || strcmp(u->backend, "https") == 0;
+// The text of a path or URI for a sentence. A password in it is left out, also one with a '/', which cuts the authority
+// short, and the query of a web address, which may be signed.
+static void ckpt__stores_shown(char *out, size_t cap, const char *text) {
+    ckpt__uri u;
+    ckpt__txt_uri(&u, text);
+    bool named = u.backend[0] != 0 && u.authority.n > 0 && u.authority.p[0] != '[';
+    const char *colon = named ? (const char *)memchr(u.authority.p, ':', u.authority.n) : NULL;
+    const char *at = colon != NULL ? strrchr(colon, '@') : NULL;
+    bool web = strcmp(u.backend, "http") == 0 || strcmp(u.backend, "https") == 0;
     int n = web ? (int)strcspn(text, "?") : (int)strlen(text);
     const char *end = text + n;
     if (at == NULL || colon == NULL || at > end) (void)snprintf(out, cap, "%.*s", n, text);
@@ -21712,13 +27492,29 @@ static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt
     char shown[768];
     *out = NULL;
     ckpt__txt_uri(&u, text);
-    ckpt__stores_shown(shown, sizeof shown, text, &u);
+    ckpt__stores_shown(shown, sizeof shown, text);
     if (u.backend[0] == 0)
         return ckpt__error_set(CKPT_ARG, "'%s' is no URI of a store; a local folder is written file:///folder", shown);
     if (strcmp(u.backend, "file") == 0) return ckpt__store_file_open(out, text, &u, d);
+    if (strcmp(u.backend, "libcloud") == 0) {                // another way to write the URI of one of the others
+        ckpt__libcloud l;
+        ckpt_err e = ckpt__libcloud_translate(&l, text, &u, d);
+        if (e == CKPT_OK) e = ckpt__stores_open(out, l.uri.data, &l.desc);
+        ckpt__libcloud_free(&l);
+        return e;
+    }
 #ifndef CKPT_NO_REMOTE
     if (strcmp(u.backend, "s3") == 0) return ckpt__s3_open(out, text, &u, d);
     if (strcmp(u.backend, "sftp") == 0) return ckpt__sftp_open(out, text, &u, d);
+#ifndef CKPT_NO_GCS
+    if (strcmp(u.backend, "gs") == 0) return ckpt__gcs_open(out, text, &u, d);
+#endif
+#ifndef CKPT_NO_AZURE
+    if (strcmp(u.backend, "azure") == 0) return ckpt__azure_open(out, &u, d);
+#endif
+#ifndef CKPT_NO_OCI
+    if (strcmp(u.backend, "oci") == 0) return ckpt__oci_open(out, text, &u, d);
+#endif
 #else
     if (strcmp(u.backend, "s3") == 0 || strcmp(u.backend, "sftp") == 0)
         return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is out of reach: this build is without the network (CKPT_NO_REMOTE)",
@@ -21738,18 +27534,21 @@ static bool ckpt__stores_is_uri(const char *text) {
 // .symlink objects hold names relative to it; of file:// and sftp:// it is the folder that the object is in.
 static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf *name) {
     ckpt__uri u;
+    char shown[768];
     ckpt__txt_uri(&u, text);
+    ckpt__stores_shown(shown, sizeof shown, text);
     bool folder = strcmp(u.backend, "file") == 0 || strcmp(u.backend, "sftp") == 0;
     const char *end = u.path.p + u.path.n, *from = u.path.p;
     for (const char *p = u.path.p; folder && p < end; p++) {
         if (*p == '/') from = p + 1;
     }
-    if (u.backend[0] == 0 || from >= end) return ckpt__error_set(CKPT_ARG, "'%s' is not the URI of an object", text);
+    if (u.backend[0] == 0 || from >= end) return ckpt__error_set(CKPT_ARG, "'%s' is not the URI of an object", shown);
     ckpt__buf_add(store, text, (size_t)(from - text));
+    if (strcmp(u.backend, "libcloud") == 0) ckpt__buf_text(store, end);     // its settings stand behind the name
     bool ok = true;
     if (strcmp(u.backend, "file") == 0) ok = ckpt__txt_unpercent(name, from, (size_t)(end - from));
     else ckpt__buf_add(name, from, (size_t)(end - from));
-    if (!ok) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", text);
+    if (!ok) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", shown);
     (void)ckpt__buf_cstr(store);
     (void)ckpt__buf_cstr(name);
     return store->err != CKPT_OK ? store->err : name->err;
@@ -21757,7 +27556,7 @@ static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf
 //------------------------------------------------------------------------------
 // >>retry      [N]  one request repeated: attempts, back-off, the gate that all workers share; the event file
 //
-// uses:    error memory platform text transfer
+// uses:    error memory platform text file transfer
 // threads: a loop belongs to the thread that runs the request; gate, events and counters are shared. Fields
 //          below a `lock` are guarded by it. A meter is filled by any thread and read by one
 // states:  of a loop: begin -> next (enters the gate) -> the request -> next (leaves the gate) ... -> false
@@ -21875,6 +27674,7 @@ typedef struct ckpt__meter {
     uint64_t done;                      // of finished parts
     uint64_t lane[CKPT__RETRY_LANES];   // of the part that each worker has in hand
     uint64_t told;                      // the reader's
+    ckpt__os_flag tries;                // of the request that was tried most often; 0: none was begun
 } ckpt__meter;
 
 static void ckpt__meter_set(uint64_t *counter, uint64_t value) {
@@ -21885,6 +27685,17 @@ static void ckpt__meter_set(uint64_t *counter, uint64_t value) {
 static void ckpt__meter_land(ckpt__meter *m, int lane, uint64_t size) {
     ckpt__meter_set(&m->lane[lane], 0);
     (void)ckpt__os_add64(&m->done, size);
+}
+
+// A request is being tried for the n-th time.
+static void ckpt__meter_try(ckpt__meter *m, int n) {
+    while (ckpt__os_flag_get(&m->tries) < n) ckpt__os_flag_set(&m->tries, n);
+}
+
+// ckpt_progress.attempt: 1, and more once a request had to be repeated.
+static int ckpt__meter_attempt(const ckpt__meter *m) {
+    int n = ckpt__os_flag_get(&m->tries);
+    return n > 1 ? n : 1;
 }
 
 // Bytes confirmed or on their way: only grows, ends at the total. One reader.
@@ -21911,6 +27722,49 @@ typedef struct ckpt__events {
     int            thread_count;
 } ckpt__events;
 
+// Takes the end of a line off that a full disk or a power cut left behind.
+static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
+    enum { TAIL = 65536 };
+    ckpt__os_info info;
+    ckpt__buf b;
+    size_t got = 0, keep = 0;
+    int fd = ckpt__os_open(path, O_RDWR, 0);
+    if (fd < 0) return;
+    ckpt__buf_init(&b, a);
+    ckpt_err e = ckpt__os_fstat(fd, &info, path);
+    char *tail = e == CKPT_OK && info.is_file && info.size > 0 ? ckpt__buf_reserve(&b, TAIL) : NULL;
+    uint64_t at = e == CKPT_OK && info.size > TAIL ? info.size - TAIL : 0;
+    if (tail != NULL && ckpt__os_pread(fd, tail, TAIL, at, &got, path) == CKPT_OK) {
+        for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
+        if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+    }
+    ckpt__buf_free(&b);
+    ckpt__os_drop(fd);
+}
+
+// A new file gets its name together with its first line: several processes may want it at the same moment.
+static ckpt_err ckpt__events_make(const char *path, const ckpt_allocator *a) {
+    ckpt__buf temp;
+    int fd = -1;
+    if (ckpt__os_exists(path)) { ckpt__events_mend(path, a); return CKPT_OK; }
+    ckpt__buf_init(&temp, a);
+    ckpt_err e = ckpt__file_temp_name(&temp, path);
+    if (e == CKPT_OK) e = ckpt__os_create(&fd, temp.data);
+    if (e == CKPT_OK) {
+        e = ckpt__os_pwrite(fd, "[\n", 2, 0, temp.data);
+        if (e == CKPT_OK) e = ckpt__os_rename_new(temp.data, path);
+        if (e != CKPT_OK) {
+            ckpt__error_record kept;
+            ckpt__error_take(&kept);
+            (void)ckpt__os_remove(temp.data);
+            ckpt__error_last = kept;
+        }
+        ckpt__os_drop(fd);
+    }
+    ckpt__buf_free(&temp);
+    return e == CKPT_EXISTS ? CKPT_OK : ckpt__error_prefix(e, "cannot make the event file %s", path);
+}
+
 // Opens the file for appending, making it when there is none.
 static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt_allocator *a) {
     memset(ev, 0, sizeof *ev);
@@ -21920,7 +27774,7 @@ static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt
     ckpt_err e = ckpt__os_mutex_init(&ev->lock);
     if (e != CKPT_OK) return e;
     ev->path = ckpt__mem_copy_text(&ev->allocator, path);
-    e = ev->path != NULL ? CKPT_OK : CKPT_NOMEM;
+    e = ev->path != NULL ? ckpt__events_make(path, a) : CKPT_NOMEM;
     if (e == CKPT_OK) {
         ev->fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
         if (ev->fd < 0) e = ckpt__os_fail(errno, "open the event file", path);
@@ -21974,6 +27828,7 @@ static void ckpt__events_span(ckpt__events *ev, const char *what, const char *na
     if (line.err == CKPT_OK && ev->fd >= 0 && ckpt__os_write(ev->fd, line.data, line.len, ev->path) != CKPT_OK) {
         ckpt__os_drop(ev->fd);
         ev->fd = -1;
+        ckpt__events_mend(ev->path, &ev->allocator);
     }
     ckpt__os_mutex_unlock(&ev->lock);
     ckpt__buf_free(&line);
@@ -22007,6 +27862,7 @@ typedef struct ckpt__retry_loop {
     const char        *what, *name;     // "put", and the object
     ckpt__transfer     t;
     uint64_t           size;            // bytes of this request, for the event file
+    ckpt__meter       *meter;           // NULL: nobody counts the tries
     int                tries;           // counted ones since the last headway
     int                all;             // all
     bool               running, renewed;
@@ -22032,7 +27888,7 @@ static double ckpt__retry_delay(const ckpt__retry *r, int i, double at_least) {
     return ckpt__retry_max(delay, at_least);
 }
 
-// r NULL: the defaults. The caller may set l->t.moved and l->size afterwards.
+// r NULL: the defaults. The caller may set l->t.moved, l->meter and l->size afterwards.
 static void ckpt__retry_begin(ckpt__retry_loop *l, const ckpt__retry *r, const char *what, const char *name) {
     memset(l, 0, sizeof *l);
     l->retry = r != NULL ? r : &ckpt__retry_default;
@@ -22075,6 +27931,7 @@ static bool ckpt__retry_go(ckpt__retry_loop *l, double delay, ckpt_err *e) {
     ckpt__retry_count(r, l->all > 0, since);
     ckpt__transfer_begin(&l->t);
     if (l->t.moved != NULL) ckpt__meter_set(l->t.moved, 0);
+    if (l->meter != NULL) ckpt__meter_try(l->meter, l->tries + 1);
     l->running = true;
     l->began = ckpt__os_now();
     return true;
@@ -22319,6 +28176,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     put.t = &l.t;
     ckpt__retry_begin(&l, &j->retry, "put", s->name);
     l.size = j->size;
+    l.meter = s->meter;
     if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_put(s->store, &put);
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
@@ -22387,6 +28245,7 @@ static void ckpt__send_part(ckpt__send_job *j, size_t index, int worker) {
     ckpt__send_multi(j, &m, &l.t);
     ckpt__retry_begin(&l, &j->retry, "part", s->name);
     l.size = size;
+    l.meter = s->meter;
     if (s->meter != NULL) l.t.moved = &s->meter->lane[worker];
     while (ckpt__retry_next(&l, &e)) {
         memset(&part, 0, sizeof part);
@@ -22499,6 +28358,7 @@ static ckpt_err ckpt__send_begin(ckpt__send_job *j) {
     ckpt__send_record_clear(r);
     ckpt__send_multi(j, &m, &l.t);
     ckpt__retry_begin(&l, &j->retry, "begin", s->name);
+    l.meter = s->meter;
     while (ckpt__retry_next(&l, &e)) {
         r->upload_id.len = 0;
         e = ckpt__store_run_begin(s->store, &m, &r->upload_id);
@@ -22602,6 +28462,7 @@ static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
     m.parts = j->parts;
     m.part_count = j->count;
     ckpt__retry_begin(&l, &j->retry, "complete", s->name);
+    l.meter = s->meter;
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_complete(s->store, &m);
     if (e != CKPT_OK) ckpt__send_fail(j, &l.t, e);
     return e;
@@ -22769,6 +28630,7 @@ typedef struct ckpt__fetch {
     const ckpt_on_progress *progress;               // on this thread, a few times a second; the caller adds the finished one
     const ckpt__store_stat *known;                  // what a stat said just before; NULL: asks
     uint64_t                size;                   // out
+    int                     attempt;                // out: ckpt_progress's
 } ckpt__fetch;
 
 // One call of ckpt__fetch_run.
@@ -22821,6 +28683,7 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
     uint64_t got = 0;
     ckpt_err e = CKPT_OK;
     ckpt__retry_begin(&l, r->retry, "get", r->name);
+    l.meter = r->meter;
     if (r->meter != NULL) l.t.moved = &r->meter->lane[r->lane];
     r->crc = 0;
     while (ckpt__retry_next(&l, &e)) {
@@ -22902,6 +28765,7 @@ static void ckpt__fetch_custom(ckpt__fetch_job *j) {
     ckpt_err e = CKPT_OK;
     ckpt__retry_begin(&l, &j->retry, "get", f->name);
     l.size = j->info.size;
+    l.meter = j->meter;
     l.t.moved = &j->meter->lane[0];
     while (ckpt__retry_next(&l, &e)) {
         (void)ckpt__os_remove(j->file->temp.data);      // of the try before
@@ -22941,7 +28805,8 @@ static void ckpt__fetch_tell(const ckpt__fetch_job *j) {
     p.name = j->f->name;
     p.done = ckpt__meter_read(j->meter);
     p.total = j->info.size;
-    p.attempt = 1;
+    if (p.done > p.total) p.done = p.total;         // a smaller object is there by now
+    p.attempt = ckpt__meter_attempt(j->meter);
     p.seconds = ckpt__os_now() - j->began;
     j->f->progress->fn(&p, j->f->progress->user);
 }
@@ -23081,6 +28946,7 @@ static ckpt_err ckpt__fetch_object(ckpt__fetch *f) {
         ckpt__os_mutex_free(&j.writing);
     }
     ckpt__os_mutex_free(&j.lock);
+    f->attempt = ckpt__meter_attempt(j.meter);
     ckpt__events_span(j.retry.events, "download", f->name, j.began, ckpt__os_now(), j.info.size, e);
     return e;
 }
@@ -23239,6 +29105,7 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
         inner.known = &info;
         e = ckpt__fetch_object(&inner);
         f->size = inner.size;
+        f->attempt = inner.attempt;
     }
     ckpt__buf_free(&target);
     return ckpt__error_prefix(e, "cannot download %s from %s", f->name, f->store->uri);
@@ -23252,7 +29119,7 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
 //          owner's. num_concurrent_uploads workers run ckpt__uploader_main. What stands below `lock` in ckpt_uploader
 //          is guarded by it; an item belongs to the thread that took it out of the queue, its record and
 //          staged file too. `door` is held while a staging folder is opened, `ink` while the logger runs;
-//          no two of the three are ever held at once
+//          below `door` each of the others may be taken, else no two are ever held at once
 // states:  of a file: staged -> recorded (acknowledged) -> waiting -> sending -> confirmed -> published -> forgotten;
 //          failed: the record and the staged file stay for the next run
 //
@@ -23322,6 +29189,7 @@ typedef struct ckpt__uploader_item {
     char        *link_name, *link_text;
     uint64_t     link_order[2];
     uint64_t     size, added;           // added: microseconds since 1970, different for every file of a process
+    uint64_t     modified;              // microseconds since 1970; 0: need not be compared
     uint32_t     crc;
     bool         overwrite, has_crc, adopted;
     bool         confirmed;             // the store has it, the link is what remains
@@ -23331,7 +29199,7 @@ typedef struct ckpt__uploader_item {
     char         mark[33];
     ckpt__os_flag cancel;
     ckpt__send_record sent;
-    ckpt__buf    noted;                 // a byte per part number: 1, it is in the record
+    ckpt__buf    noted;                 // a byte per part number: not 0, it is in the record
     ckpt__meter  meter;
     ckpt__uploader_told *told;          // NULL: nobody is told
     void       (*done)(const char *name, ckpt_err e, bool published, void *user);
@@ -23540,15 +29408,24 @@ static void ckpt__uploader_print_commit(ckpt__buf *b, const ckpt__uploader_item 
     ckpt__uploader_seal(b, start);
 }
 
+// Remembers that the record tells of a part, by what a byte can hold of its tag: a resumed upload may send one again. False:
+// it is known.
+static bool ckpt__uploader_note_part(ckpt__uploader_item *it, const ckpt__store_part *p) {
+    size_t at = (size_t)p->number;
+    char tag = (char)(1 + ckpt__digest_crc32(0, p->etag, strlen(p->etag)) % 127);
+    if (at < it->noted.len && it->noted.data[at] == tag) return false;
+    if (at >= it->noted.len) ckpt__buf_fill(&it->noted, 0, at + 1 - it->noted.len);
+    if (it->noted.err == CKPT_OK) it->noted.data[at] = tag;
+    return true;
+}
+
 static void ckpt__uploader_print_parts(ckpt__buf *b, ckpt__uploader_item *it) {
     for (size_t i = 0; i < it->sent.count; i++) {
         const ckpt__store_part *p = &it->sent.parts[i];
         if (p->number <= 0) continue;
-        size_t at = (size_t)p->number, start = b->len;
-        if (at < it->noted.len && it->noted.data[at] != 0) continue;
-        if (at >= it->noted.len) ckpt__buf_fill(&it->noted, 0, at + 1 - it->noted.len);
+        size_t start = b->len;
+        if (!ckpt__uploader_note_part(it, p)) continue;
         if (it->noted.err != CKPT_OK) { b->err = it->noted.err; return; }
-        it->noted.data[at] = 1;
         ckpt__buf_text(b, "{\"is\":\"part\"");
         ckpt__uploader_add_number(b, "number", (uint64_t)p->number);
         ckpt__uploader_add_number(b, "size", p->size);
@@ -23589,6 +29466,7 @@ static void ckpt__uploader_print(ckpt__buf *b, ckpt__uploader_item *it, const ch
     ckpt__buf_fmt(b, ",\"order\":[\"%llu\",\"%llu\"]", (unsigned long long)it->link_order[0],
                   (unsigned long long)it->link_order[1]);
     ckpt__uploader_add_number(b, "added", it->added);
+    if (it->modified != 0) ckpt__uploader_add_number(b, "modified", it->modified);
     ckpt__uploader_seal(b, start);
     if (it->sent.upload_id.len > 0) {
         ckpt__uploader_print_begun(b, it);
@@ -23621,6 +29499,7 @@ static ckpt_err ckpt__uploader_write_record(const ckpt_uploader *u, ckpt__upload
     if (e == CKPT_OK) e = ckpt__os_create(&fd, temp.data);
     made = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_pwrite(fd, b.data, b.len, 0, temp.data);
+    if (e == CKPT_OK && it->adopted) e = ckpt__os_sync(fd, temp.data);     // what it replaces was acknowledged
     if (e == CKPT_OK) e = ckpt__os_rename(temp.data, it->record);
     if (e != CKPT_OK && made) {
         ckpt__error_record kept;
@@ -23720,6 +29599,7 @@ static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_
             ckpt__uploader_get_number(d, "size", &it->size) &&
             ckpt__uploader_get_number(d, "added", &it->added) && ckpt__uploader_read_order(d, it->link_order);
     if (!*good) return CKPT_OK;
+    (void)ckpt__uploader_get_number(d, "modified", &it->modified);
     it->early = is[0] == 'e';
     it->overwrite = over->i != 0;
     it->has_crc = ckpt__uploader_hex(ckpt__uploader_get_text(d, "crc"), &it->crc);
@@ -23744,7 +29624,7 @@ static ckpt_err ckpt__uploader_read_part(const ckpt_uploader *u, ckpt__uploader_
     p.number = (int)number;
     memcpy(p.etag, etag, strlen(etag) + 1);
     p.has_crc = ckpt__uploader_hex(ckpt__uploader_get_text(d, "crc"), &p.crc);
-    for (size_t i = 0; i < it->sent.count; i++) if (it->sent.parts[i].number == p.number) return CKPT_OK;
+    if (it->sent.count >= 1000000) return CKPT_OK;      // no upload has so many
     ckpt_err e = ckpt__mem_grow(&u->allocator, (void **)&it->sent.parts, sizeof p, &it->sent.cap, it->sent.count + 1);
     if (e == CKPT_OK) it->sent.parts[it->sent.count++] = p;
     return e;
@@ -23792,6 +29672,46 @@ static ckpt_err ckpt__uploader_read_line(const ckpt_uploader *u, ckpt__uploader_
     return e;
 }
 
+// A line that is damaged may be two: the first cut off by a full disk, and behind it a whole one, whose beginning no text within
+// a line can look like. *hole: there is none.
+static ckpt_err ckpt__uploader_read_rest(const ckpt_uploader *u, ckpt__uploader_item *it, const char *p, size_t n, bool *hole) {
+    static const char head[] = "{\"is\":\"";
+    bool good = false;
+    ckpt_err e = CKPT_OK;
+    for (size_t i = n; i-- > 1 && !good;) {
+        if (n - i < sizeof head - 1 || memcmp(p + i, head, sizeof head - 1) != 0) continue;
+        e = ckpt__uploader_read_line(u, it, p + i, n - i, false, NULL, &good);
+        break;
+    }
+    *hole = *hole || !good;
+    return e;
+}
+
+// Of the lines that tell of one part the last counts.
+static ckpt_err ckpt__uploader_last_parts(const ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__buf seen;                     // a byte per number
+    size_t kept = it->sent.count, most = 0;
+    if (kept == 0) return CKPT_OK;
+    for (size_t i = 0; i < kept; i++) {
+        size_t number = (size_t)it->sent.parts[i].number;
+        if (number > most) most = number;
+    }
+    ckpt__buf_init(&seen, &u->allocator);
+    ckpt__buf_fill(&seen, 0, most + 1);
+    ckpt_err e = seen.err;
+    for (size_t i = it->sent.count; e == CKPT_OK && i-- > 0;) {
+        ckpt__store_part *p = &it->sent.parts[i];
+        if (seen.data[p->number] == 0) it->sent.parts[--kept] = *p;
+        seen.data[p->number] = 1;
+    }
+    if (e == CKPT_OK) {
+        it->sent.count -= kept;
+        memmove(it->sent.parts, it->sent.parts + kept, it->sent.count * sizeof *it->sent.parts);
+    }
+    ckpt__buf_free(&seen);
+    return e;
+}
+
 static ckpt_err ckpt__uploader_slurp(ckpt__buf *out, const char *path) {
     ckpt__os_info info;
     int fd = -1;
@@ -23815,18 +29735,21 @@ static ckpt_err ckpt__uploader_read_record(const ckpt_uploader *u, ckpt__uploade
     ckpt__buf text;
     ckpt__buf_init(&text, &u->allocator);
     ckpt_err e = ckpt__uploader_slurp(&text, it->record);
-    bool good = true, first = true, cut = false;
-    for (size_t at = 0; e == CKPT_OK && good && at < text.len; first = false) {
+    bool good = true, first = true, hole = false;
+    *torn = false;
+    for (size_t at = 0; e == CKPT_OK && at < text.len; first = false) {
         const char *p = text.data + at, *nl = (const char *)memchr(p, '\n', text.len - at);
         size_t n = nl != NULL ? (size_t)(nl - p) : text.len - at;
         good = nl != NULL;
-        cut = nl == NULL;
         if (good) e = ckpt__uploader_read_line(u, it, p, n, first, store, &good);
         if (!good && first) break;
+        if (!good) *torn = true;
+        if (!good && nl != NULL && e == CKPT_OK) e = ckpt__uploader_read_rest(u, it, p, n, &hole);
         at += n + 1;
     }
-    *torn = !good;
-    if (e == CKPT_OK && (it->name == NULL || (!good && (first || (it->early && !it->committed && !cut)))))
+    if (hole) ckpt__send_record_clear(&it->sent);       // which parts of which upload is not certain
+    if (e == CKPT_OK) e = ckpt__uploader_last_parts(u, it);
+    if (e == CKPT_OK && (it->name == NULL || (!good && first) || (it->early && !it->committed && hole)))
         e = ckpt__error_set(CKPT_CORRUPT, "the record %s is damaged", it->record);
     ckpt__buf_free(&text);
     return e;
@@ -23878,15 +29801,15 @@ static ckpt_err ckpt__uploader_take_failure(ckpt_uploader *u) {
     return ckpt__error_put(&r);
 }
 
-static void ckpt__uploader_tell(ckpt_uploader *u, const char *name, uint64_t done, uint64_t total, double began, double until,
-                                bool finished, ckpt_err err) {
+static void ckpt__uploader_tell(ckpt_uploader *u, const char *name, uint64_t done, uint64_t total, int attempt, double began,
+                                double until, bool finished, ckpt_err err) {
     ckpt_progress p;
     memset(&p, 0, sizeof p);
     p.phase = "upload";
     p.name = name;
     p.done = done;
     p.total = total;
-    p.attempt = 1;
+    p.attempt = attempt;
     p.finished = finished;
     p.err = err;
     p.seconds = began > 0.0 ? until - began : 0.0;
@@ -23921,13 +29844,14 @@ static void ckpt__uploader_report(ckpt_uploader *u) {
         }
         ckpt__os_mutex_unlock(&u->lock);
         uint64_t before = t->meter.told, total = ckpt__os_load64(&t->meter.total), done = ckpt__meter_read(&t->meter);
+        int attempt = ckpt__meter_attempt(&t->meter);
         if (over) {
-            ckpt__uploader_tell(u, t->name, err == CKPT_OK ? total : done, total, began, until, true, err);
+            ckpt__uploader_tell(u, t->name, err == CKPT_OK ? total : done, total, attempt, began, until, true, err);
             ckpt__uploader_told_free(u, t);
             continue;
         }
         moving += done;
-        if (done > before) ckpt__uploader_tell(u, t->name, done, total, began, until, false, CKPT_OK);
+        if (done > before) ckpt__uploader_tell(u, t->name, done, total, attempt, began, until, false, CKPT_OK);
         prev = t;
     }
     ckpt__os_mutex_lock(&u->lock);
@@ -23940,7 +29864,7 @@ static void ckpt__uploader_report(ckpt_uploader *u) {
     u->all_told = done;
     if (finished) u->all_files = 0;
     ckpt__os_mutex_unlock(&u->lock);
-    if (files > 1) ckpt__uploader_tell(u, u->store->uri, done, total, began, ckpt__os_now(), finished, CKPT_OK);
+    if (files > 1) ckpt__uploader_tell(u, u->store->uri, done, total, 1, began, ckpt__os_now(), finished, CKPT_OK);
 }
 
 //-- staging folders -------------------------------------------------------------
@@ -24024,6 +29948,13 @@ static void ckpt__uploader_set_aside(ckpt_uploader *u, const char *record) {
     ckpt__buf_free(&aside);
 }
 
+// Files added from now on are newer than one of that moment, even when the clock has been set back since.
+static void ckpt__uploader_pass(ckpt_uploader *u, uint64_t added) {
+    ckpt__os_mutex_lock(&u->lock);
+    if (added > u->now) u->now = added;
+    ckpt__os_mutex_unlock(&u->lock);
+}
+
 // A record of a dead owner whose lock we hold, as an item. *out NULL: nothing is to be done.
 static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder, const char *name, ckpt__uploader_item **out) {
     size_t stem = strlen(name) - strlen(".upload");
@@ -24033,6 +29964,7 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     ckpt_err e = CKPT_OK;
     char *store = NULL;
     bool torn = false, keep = false;
+    it->adopted = true;
     it->folder = ckpt__uploader_keep(u, folder, &e);
     it->record = ckpt__uploader_path(u, folder, name, stem, ".upload");
     it->data = ckpt__uploader_path(u, folder, name, stem, ".data");
@@ -24054,14 +29986,10 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND) { e = CKPT_OK; keep = false; }
     if (e == CKPT_OK && keep && torn) e = ckpt__uploader_write_record(u, it, false);
     ckpt__mem_free_text(&u->allocator, store);
-    it->adopted = true;
     if (e == CKPT_OK && keep) {
+        ckpt__uploader_pass(u, it->added);
         // Parts that the record lists need no second line.
-        for (size_t i = 0; i < it->sent.count; i++) {
-            size_t at = (size_t)it->sent.parts[i].number;
-            if (at >= it->noted.len) ckpt__buf_fill(&it->noted, 0, at + 1 - it->noted.len);
-            if (it->noted.err == CKPT_OK) it->noted.data[at] = 1;
-        }
+        for (size_t i = 0; i < it->sent.count; i++) (void)ckpt__uploader_note_part(it, &it->sent.parts[i]);
         e = it->noted.err;
     }
     if (e == CKPT_OK && keep) *out = it;
@@ -24201,6 +30129,13 @@ static ckpt_err ckpt__uploader_stage(const ckpt_uploader *u, const ckpt__uploade
     }
     if (e == CKPT_OK) e = ckpt__os_stat(it->data, &info);
     if (e == CKPT_OK) *size = info.size;
+    return e;
+}
+
+static ckpt_err ckpt__uploader_modified(const char *path, uint64_t *out) {
+    ckpt__os_info info;
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e == CKPT_OK) *out = info.mtime > 0.0 ? (uint64_t)(info.mtime * 1e6) : 0;
     return e;
 }
 
@@ -24646,6 +30581,15 @@ static ckpt_err ckpt__uploader_ready(void *user) {
     return go ? CKPT_OK : ckpt__error_set(CKPT_CANCELLED, "the upload was given up");
 }
 
+// A file whose sum nobody knows must not have been written to since it was staged; its length alone would not show it.
+static ckpt_err ckpt__uploader_unchanged(void *user) {
+    const ckpt__uploader_item *it = ((ckpt__uploader_sending *)user)->it;
+    uint64_t now = it->modified;
+    ckpt_err e = now != 0 && !it->has_crc ? ckpt__uploader_modified(it->data, &now) : CKPT_OK;
+    if (e != CKPT_OK || now == it->modified) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "%s was written to before it was uploaded", it->from != NULL ? it->from : it->data);
+}
+
 typedef struct ckpt__uploader_open_list {
     const char *name;
     ckpt__buf   ids;                    // each with its NUL
@@ -24738,6 +30682,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     } else {
         if (it->fd < 0) e = ckpt__os_open_read(&it->fd, it->data);
         s.body.fd = it->fd;
+        s.ready = ckpt__uploader_unchanged;
     }
     s.overwrite = it->overwrite;
     s.mark = it->mark;
@@ -24752,6 +30697,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
     if (e == CKPT_OK) e = ckpt__send_run(&s);
+    if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
     return e;
@@ -25081,6 +31027,7 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     if (e == CKPT_OK) {
         it->added = ckpt__uploader_stamp(u);
         e = ckpt__uploader_stage(u, it, up->path, up->durable, &it->size, &synced);
+        if (e == CKPT_OK && !up->durable && !up->has_crc) e = ckpt__uploader_modified(it->data, &it->modified);
         if (e == CKPT_OK) e = ckpt__uploader_write_record(u, it, !synced);
         if (e == CKPT_OK) e = ckpt__uploader_enqueue(u, it, true);
         (void)ckpt__uploader_give_up(it, e);
@@ -25387,6 +31334,7 @@ static void ckpt__uploader_stats(const ckpt_uploader *cu, ckpt_transfer_stats *o
     out->requests = ckpt__os_load64(&u->counters.requests);
     out->retries = ckpt__os_load64(&u->counters.retries);
     out->stalled_s = (double)ckpt__os_load64(&u->counters.stalled_us) * 1e-6;
+    if (u->pid != ckpt__os_pid()) return;       // a forked child: whoever held the lock is not there
     ckpt__os_mutex_lock(&u->lock);
     out->files = u->files;
     out->bytes = u->bytes;
@@ -25616,7 +31564,7 @@ static ckpt_err ckpt__uploader_download(ckpt_uploader *u, const char *name, cons
         p.phase = "download";
         p.name = name;
         p.done = p.total = f.size;
-        p.attempt = 1;
+        p.attempt = f.attempt > 1 ? f.attempt : 1;
         p.finished = true;
         p.err = e;
         p.seconds = ckpt__os_now() - began;
@@ -25836,7 +31784,7 @@ static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *lin
     l.name = name;
     l.upload = CKPT__UPLOAD_PENDING;
     l.owned = true;
-    l.removing = false;
+    l.removing = l.inherited = l.unsent = false;
     size_t at = r->ledger.count;
     while (at > 0 && r->ledger.lines[at - 1].number > l.number) at--;
     ckpt_err e = ckpt__index_insert(&r->ledger, at, &l);
@@ -26604,14 +32552,24 @@ typedef struct ckpt__saver_upload {
 static void ckpt__saver_weigh(ckpt_saver *s, uint64_t number) {
     int at = ckpt__remote_find(&s->index, number);
     if (at < 0) return;
-    ckpt__index_upload least = CKPT__UPLOAD_PUBLISHED;
-    for (int i = 0; i < s->remote_count; i++) {
+    ckpt__index_upload least = s->index.lines[at].unsent ? CKPT__UPLOAD_FAILED : CKPT__UPLOAD_PUBLISHED;
+    bool known = false;
+    for (int i = 0; i < s->remote_count; i++) {         // a ledger without it has let it go, after it was uploaded
         int there = ckpt__remote_find(&s->remotes[i].ledger, number);
+        known = known || there >= 0;
         if (there >= 0 && s->remotes[i].ledger.lines[there].upload < least) least = s->remotes[i].ledger.lines[there].upload;
     }
+    if (!known) return;
     ckpt__os_mutex_lock(&s->shared->lock);
     s->index.lines[at].upload = least;
     ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// The same of all that may have changed while nobody looked.
+static void ckpt__saver_weigh_all(ckpt_saver *s) {
+    for (size_t i = 0; i < s->index.count; i++) {
+        if (s->index.lines[i].upload < CKPT__UPLOAD_UPLOADED) ckpt__saver_weigh(s, s->index.lines[i].number);
+    }
 }
 
 // An object that rotation has let go is gone, or could not be removed, which is said once. On a worker's thread.
@@ -26660,20 +32618,38 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
     return first;
 }
 
-// Writes down how an upload has ended, and chooses what goes now: objects (`names`, `count`) and local files (`gone`).
-static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published,
-                                   ckpt__buf *names, size_t *count, ckpt__index *gone) {
-    ckpt__remote_arrived(r, number, how, published);
-    (void)ckpt__remote_inherit(r);
+// Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`).
+static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
+                                   ckpt__index *gone) {
+    bool more = ckpt__remote_inherit(r);
     *count = ckpt__remote_choose(r, &s->remote_rule, &s->index, names);
     ckpt_err e = ckpt__index_write(&r->ledger);
     ckpt__saver_weigh(s, number);
+    if (more) ckpt__saver_weigh_all(s);
     if (e == CKPT_OK) e = ckpt__index_lock(&s->index);
     if (e != CKPT_OK) return e;
     e = ckpt__saver_merge(s);
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, gone);
     if (e == CKPT_OK) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);
+    return e;
+}
+
+// An upload of this process has ended (number), or those of an earlier one may have (0). Without the turn.
+static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published) {
+    ckpt__buf names;
+    ckpt__index gone;
+    size_t count = 0;
+    ckpt__buf_init(&names, &s->allocator);
+    ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
+    ckpt__saver_enter(s);
+    if (number != 0) ckpt__remote_arrived(r, number, how, published);
+    if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
+    if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone);     // with the turn: the writer may be about to use a name again
+    ckpt__saver_leave(s);
+    if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count);
+    ckpt__index_free(&gone);
+    ckpt__buf_free(&names);
     return e;
 }
 
@@ -26691,23 +32667,11 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
         (void)ckpt__os_add64(&sh->uploaded, 1);
         (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
     }
-    ckpt__buf names;
-    ckpt__index gone;
-    size_t count = 0;
-    ckpt__buf_init(&names, &s->allocator);
-    ckpt_err done = ckpt__index_init(&gone, &s->allocator, s->root);
-    ckpt__saver_enter(s);
-    if (done == CKPT_OK && e != CKPT_CANCELLED)
-        done = ckpt__saver_settle(s, up->to, up->number, e, published, &names, &count, &gone);
-    ckpt__saver_leave(s);
-    if (done == CKPT_OK) done = ckpt__saver_retire(s, &gone);
-    if (done == CKPT_OK) done = ckpt__saver_remove(s, up->to, &names, count);
+    ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published) : CKPT_OK;
     if (done != CKPT_OK) {
         (void)ckpt__error_prefix(done, "a checkpoint is uploaded, but not all that follows is done");
         ckpt__saver_note_failure(s, true);
     }
-    ckpt__index_free(&gone);
-    ckpt__buf_free(&names);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__saver_away(s, false);
 }
@@ -26763,7 +32727,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     if (e != CKPT_OK) return e;
     ckpt__saver_enter(s);
     int old = ckpt__index_find(&r->ledger, p->name.data);
-    p->item.overwrite = s->overwrite || s->resumed || (old >= 0 && r->ledger.lines[old].owned);
+    p->item.overwrite = s->overwrite || s->resumed || line->inherited || (old >= 0 && r->ledger.lines[old].owned);
     ckpt__saver_leave(s);
     p->up->saver = s;
     p->up->to = r;
@@ -26805,6 +32769,15 @@ static ckpt_err ckpt__saver_stage_one(ckpt_saver *s, ckpt__remote *r, const ckpt
     return ckpt__error_prefix(e, "cannot hand it over for %s", r->store->uri);
 }
 
+// A checkpoint that is not on its way everywhere does not count as uploaded.
+static void ckpt__saver_mark_unsent(ckpt_saver *s, uint64_t number) {
+    ckpt__saver_enter(s);
+    int at = ckpt__remote_find(&s->index, number);
+    if (at >= 0) s->index.lines[at].unsent = true;
+    ckpt__saver_weigh(s, number);
+    ckpt__saver_leave(s);
+}
+
 // One destination that fails does not keep the others from theirs. early: parcels that are on their way, or NULL.
 static ckpt_err ckpt__saver_stage(ckpt_saver *s, const ckpt__index_line *line, const char *path, ckpt__saver_parcel *early) {
     ckpt__error_record first;
@@ -26814,6 +32787,7 @@ static ckpt_err ckpt__saver_stage(ckpt_saver *s, const ckpt__index_line *line, c
         ckpt_err e = early != NULL && early[i].ticket != NULL ? ckpt__saver_send(s, r, line, &early[i])
                                                               : ckpt__saver_stage_one(s, r, line, path);
         if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+        if (e != CKPT_OK) ckpt__saver_mark_unsent(s, line->number);
     }
     return ckpt__error_put(&first);
 }
@@ -26888,8 +32862,15 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
     ckpt__saver_enter(s);
     if (e == CKPT_OK) e = ckpt__saver_enlist(s, line, &gone);
     ckpt__saver_leave(s);
+    bool listed = e == CKPT_OK;
+    ckpt__error_record why;
     if (e == CKPT_OK && latest != NULL) e = ckpt__error_prefix(ckpt__saver_link(s, latest, path), "cannot move %s", latest);
-    if (e == CKPT_OK) e = ckpt__saver_stage(s, line, path, early);
+    ckpt__error_take(&why);
+    if (listed) {                       // a link that cannot be moved is no reason to keep it from the stores
+        ckpt_err staged = ckpt__saver_stage(s, line, path, early);
+        if (e == CKPT_OK) e = staged;
+        else ckpt__error_last = why;
+    }
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone), "cannot delete an old checkpoint");
     // What could not go on stays in the index and goes with the next save.
     if (e != CKPT_OK && gone.count > 0) {
@@ -27150,6 +33131,15 @@ static ckpt_err ckpt__saver_fill_file(ckpt_saver *s, ckpt__saver_job *job, ckpt_
     return CKPT_OK;
 }
 
+// While a file is replaced its line says nothing of what lies there: an upload that ends must not let the new file go.
+static void ckpt__saver_mark_replaced(ckpt_saver *s, const char *name, bool replaced) {
+    if (s->remote_count == 0) return;
+    ckpt__saver_enter(s);
+    int at = ckpt__index_find(&s->index, name);
+    if (at >= 0) s->index.lines[at].replaced = replaced;
+    ckpt__saver_leave(s);
+}
+
 // Writes the file aside, lets the bound memory go, syncs and renames. A file that is replaced keeps a descriptor, so that its
 // blocks are freed by the sweeper and not by the rename.
 static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
@@ -27161,8 +33151,13 @@ static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__eng
         e = ckpt__saver_fill_file(s, job, &n, work);
         ckpt__saver_captured(s, job);
         if (e == CKPT_OK && replace && ckpt__os_exists(job->path)) (void)ckpt__os_open_read(&old, job->path);
-        if (e == CKPT_OK) e = ckpt__file_commit(&n, replace);
-        else ckpt__file_abort(&n);
+        if (e != CKPT_OK) {
+            ckpt__file_abort(&n);
+        } else {
+            ckpt__saver_mark_replaced(s, job->line.name, true);
+            e = ckpt__file_commit(&n, replace);
+            if (e != CKPT_OK) ckpt__saver_mark_replaced(s, job->line.name, false);
+        }
         ckpt__saver_hold(s, old);
     }
     return e;
@@ -27845,7 +33840,7 @@ static int ckpt__saver_count_stores(const ckpt_saver *s, const ckpt_store *store
         const ckpt_store *other = s->remotes[i].store;
         if (strcmp(other->uri, store->uri) != 0) continue;
         count++;
-        *same = *same || other == store || !ckpt__txt_starts(store->uri, "custom:");
+        *same = *same || other == store || strcmp(store->uri, "custom://") != 0;
     }
     return count;
 }
@@ -27879,19 +33874,53 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, ckpt__i
         l->inherited = r->inherits = true;
         return CKPT_OK;
     }
+    if (failed) return CKPT_OK;         // again, and the uploader has kept it
     ckpt_err e = ckpt__fetch_stat(r->store, l->name, &info, ckpt__remote_retry(r));
-    if (e == CKPT_OK && info.size == l->bytes) l->upload = CKPT__UPLOAD_UPLOADED;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
     int at = ckpt__remote_find(&s->index, l->number);
-    if (l->upload == CKPT__UPLOAD_UPLOADED || at < 0) return CKPT_OK;
     ckpt__buf path;
-    ckpt__index_line line = s->index.lines[at];
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__index_path(&path, &s->index, line.name);
+    if (at >= 0) ckpt__index_path(&path, &s->index, s->index.lines[at].name);
+    bool sums = e == CKPT_OK && info.has_crc && l->has_checksum, here = path.len > 0 && ckpt__os_exists(path.data);
+    bool same = e == CKPT_OK && info.size == l->bytes && (!sums || info.crc == l->checksum);
     e = path.err;
-    if (e == CKPT_OK && ckpt__os_exists(path.data)) e = ckpt__saver_stage_one(s, r, &line, path.data);
+    // The same size alone may be an earlier checkpoint under a constant name, or somebody else's: when in doubt it goes again.
+    if (same && (sums || !here)) {
+        l->upload = CKPT__UPLOAD_UPLOADED;
+    } else if (e == CKPT_OK && here) {
+        ckpt__index_line line = s->index.lines[at];
+        line.inherited = true;
+        e = ckpt__saver_stage_one(s, r, &line, path.data);
+    }
     ckpt__buf_free(&path);
     return e;
+}
+
+// Hands over what a killed process left between its index and a ledger, and what it had not entered into the index yet: that is
+// the one that a resumed run goes on from.
+static void ckpt__saver_send_left(ckpt_saver *s, ckpt__remote *r) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    bool newest = true;
+    for (size_t i = s->index.count; i > 0; i--) {
+        ckpt__index_line line = s->index.lines[i - 1];
+        if (line.state != CKPT__INDEX_SAVED) continue;
+        bool last = newest && line.owned && line.upload == CKPT__UPLOAD_LOCAL;
+        newest = false;
+        if (!last && line.upload != CKPT__UPLOAD_PENDING && line.upload != CKPT__UPLOAD_FAILED) continue;
+        if (ckpt__remote_find(&r->ledger, line.number) >= 0) continue;
+        size_t later = 0;
+        for (size_t k = 0; k < r->ledger.count; k++) later += r->ledger.lines[k].number > line.number;
+        if (last ? later > 0 : s->remote_rule.keep > 0 && later >= (size_t)s->remote_rule.keep) continue;
+        ckpt__index_path(&path, &s->index, line.name);
+        if (path.err != CKPT_OK || !ckpt__os_exists(path.data)) continue;
+        line.inherited = true;
+        if (last) s->index.lines[i - 1].upload = CKPT__UPLOAD_PENDING;
+        if (ckpt__saver_stage_one(s, r, &line, path.data) == CKPT_OK) continue;
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not uploaded yet: %s", path.data, ckpt__error_last.text);
+        ckpt__saver_mark_unsent(s, line.number);
+    }
+    ckpt__buf_free(&path);
 }
 
 // Puts the ledger in order after an earlier process, and looks what the store's latest names. Failures here are for the log:
@@ -27909,6 +33938,7 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
         ckpt__index_line *l = &r->ledger.lines[i - 1];
         if (l->upload < CKPT__UPLOAD_UPLOADED) e = ckpt__saver_take_up_line(s, r, l);
     }
+    if (e == CKPT_OK) ckpt__saver_send_left(s, r);
     bool looks = e == CKPT_OK && r->links && !s->remote_varies && !s->overwrite;
     if (looks) e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
     if (looks && e == CKPT_OK && (r->newest = ckpt__mem_copy_text(&s->allocator, name.data)) == NULL) e = CKPT_NOMEM;
@@ -27938,6 +33968,9 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     for (int i = 0; i < d->uploaders_count && e == CKPT_OK; i++) e = ckpt__saver_add_remote(s, d->uploaders[i], false);
     s->rule.uploaded = s->rule.keep == CKPT_KEEP_NONE;
     for (int i = 0; i < s->remote_count && e == CKPT_OK && s->writes; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
+    ckpt__saver_enter(s);
+    ckpt__saver_weigh_all(s);
+    ckpt__saver_leave(s);
     return e;
 }
 
@@ -28153,11 +34186,11 @@ static ckpt_err ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
         ckpt__remote *r = &s->remotes[i];
         if (r->uploader == NULL || (!r->own && !r->inherits)) continue;
         e = ckpt__saver_await_left(s, r, deadline);
+        bool left = false;
         ckpt__saver_enter(s);
-        bool changed = ckpt__remote_inherit(r);
-        for (size_t k = 0; k < r->ledger.count && changed; k++) ckpt__saver_weigh(s, r->ledger.lines[k].number);
-        if (changed && ckpt__index_write(&r->ledger) != CKPT_OK) ckpt__saver_note_failure(s, true);
+        for (size_t k = 0; k < r->ledger.count; k++) left = left || r->ledger.lines[k].inherited;
         ckpt__saver_leave(s);
+        if (left && ckpt__saver_arrive(s, r, 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
     return e;
 }
@@ -28403,7 +34436,11 @@ static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *p
     else ckpt__buf_text(&src->name, path);
     const char *name = ckpt__buf_cstr(&src->name);
     if (e == CKPT_OK) e = src->name.err;
-    if (e == CKPT_OK && name[0] == 0) e = ckpt__error_set(CKPT_ARG, "'%s' is not the URI of an object", path);
+    if (e == CKPT_OK && name[0] == 0) {
+        char shown[768];
+        ckpt__stores_shown(shown, sizeof shown, path);
+        e = ckpt__error_set(CKPT_ARG, "'%s' is not the URI of an object", shown);
+    }
     if (e == CKPT_OK && store == NULL) {
         e = ckpt__stores_open(&src->store, bucket.data, desc);
         src->own = e == CKPT_OK;
@@ -28431,7 +34468,9 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
         const char *dir = ckpt__os_env("TMPDIR");
         ckpt__fetch f;
         memset(&f, 0, sizeof f);
-        ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", ckpt__os_path_base(src.target.data));
+        dir = dir != NULL && dir[0] != 0 ? dir : "/tmp";
+        ckpt__file_sweep(dir, &out->path.allocator);        // what a killed process has fetched
+        ckpt__os_path_join(&near, dir, ckpt__os_path_base(src.target.data));
         e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(&out->path, ckpt__buf_cstr(&near));
         f.store = src.store;
         f.name = src.target.data;
@@ -28474,11 +34513,18 @@ static ckpt_err ckpt__loader_find(ckpt__loader_local *out, const ckpt_load_desc 
     return e;
 }
 
+// Says of a failure what was to be loaded.
+static ckpt_err ckpt__loader_fail(ckpt_err e, const char *path) {
+    char shown[768];
+    ckpt__stores_shown(shown, sizeof shown, path);
+    return ckpt__error_prefix(e, "cannot load %s", shown);
+}
+
 // The whole of ckpt_load, below its argument checks.
 static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
     ckpt_ranks ranks;
     ckpt_err e = ckpt__name_ranks(&ranks, &desc->ranks);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot load %s", desc->load_path);
+    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
     ckpt__loader_local local;
     ckpt_file *f = NULL;
     ckpt__loader_local_init(&local, &desc->allocator);
@@ -28503,7 +34549,7 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
         e = ckpt__file_restore(f, desc->state, &o, at);
     }
     ckpt__file_close(f);
-    if (e != CKPT_OK && local.fetched) e = ckpt__error_prefix(e, "cannot load %s", desc->load_path);
+    if (e != CKPT_OK && local.fetched) e = ckpt__loader_fail(e, desc->load_path);
     ckpt__loader_local_free(&local);
     return e;
 }
@@ -29329,6 +35375,12 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
     e = ckpt__resume_turn(s, at);
     ckpt__saver_leave(s);
     ckpt__error_take(&why);
+    if (e == CKPT_OK && s->writes && s->remote_count > 0) {
+        for (int i = 0; i < s->remote_count; i++) ckpt__saver_send_left(s, &s->remotes[i]);
+        ckpt__saver_enter(s);
+        ckpt__saver_weigh_all(s);
+        ckpt__saver_leave(s);
+    }
     if (together && s->writes) met = s->ranks.barrier(s->ranks.user);
     ckpt__error_last = why;
     if (e == CKPT_OK && met != CKPT_OK)
@@ -30392,7 +36444,7 @@ CKPT__DECL ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
     ckpt__error_record before;
     ckpt__error_take(&before);
     ckpt_err e = ckpt__state_check(desc->state);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot load %s", desc->load_path);
+    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
     return ckpt__public_end(&before, ckpt__loader_load(desc, at));
 }
 
@@ -30921,6 +36973,8 @@ static ckpt_err ckpt__public_put(ckpt_store *s, const char *name, const char *pa
     ckpt__os_info info;
     memset(&send, 0, sizeof send);
     ckpt_err e = ckpt__os_random(number, sizeof number);
+    if (e == CKPT_OK) e = ckpt__os_stat(path, &info);               // before the open, which waits at a pipe
+    if (e == CKPT_OK && !info.is_file && !info.is_dir) e = ckpt__error_set(CKPT_ARG, "%s is no regular file", path);
     if (e == CKPT_OK) e = ckpt__os_open_read(&send.body.fd, path);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot upload %s to %s", name, s->uri);
     for (int i = 0; i < 16; i++) (void)snprintf(mark + 2 * i, 3, "%02x", (unsigned)number[i]);

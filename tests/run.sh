@@ -1,13 +1,13 @@
 #!/bin/sh
 # run.sh: builds and runs every test. The last line is "N passed, N failed, N skipped"; the status is 0 when nothing failed.
 #
-#   sh tests/run.sh                  all of it, two jobs at a time, 5 to 10 minutes
+#   sh tests/run.sh                  all of it, three jobs at a time, 10 to 15 minutes on two cores
 #   sh tests/run.sh --only PATTERN   jobs whose name contains PATTERN (a shell pattern; may be given several times)
 #   sh tests/run.sh --fast           a cut for use while editing: one build of each unit test, few compilers, no faults, no slow scripts
 #   sh tests/run.sh --fuzz           the fuzzers alone, a minute each (the default run replays their corpora and fuzzes 5 seconds)
 #   sh tests/run.sh --long           the long forms of the tests that have one as well
 #   sh tests/run.sh --list           names of the jobs
-#   --jobs N (2)   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
+#   --jobs N (3)   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
 #
 # What is a test: tests/test_*.c and tests/fault/*.c are cmocka programs, built plain, with ASan+UBSan, and with TSan where
 # threads are used. tests/*.sh, tests/*.py and tests/fault/*.sh, *.py are scripts: 0 passed, 77 skipped (the last line says why),
@@ -80,7 +80,7 @@ fi
 
 #-- options -------------------------------------------------------------------------------------------
 
-only= fast=0 fuzz=0 list=0 keep=0 install=1 jobs=2 CKPT_LONG=0 CKPT_VERBOSE=0
+only= fast=0 fuzz=0 list=0 keep=0 install=1 jobs=3 CKPT_LONG=0 CKPT_VERBOSE=0
 while [ $# -gt 0 ]; do
     case $1 in
         --only) [ $# -gt 1 ] || { echo "run.sh: --only wants a pattern" >&2; exit 2; }; only="$only $2"; shift ;;
@@ -136,7 +136,8 @@ missing() {
         python_has numpy || echo python3-numpy
         python_has torch || echo python3-torch
         python_has boto3 || echo python3-boto3
-        for tool in radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common curl:curl openssl:openssl aws:awscli faketime:faketime; do
+        for tool in radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common curl:curl openssl:openssl aws:awscli faketime:faketime \
+            node:nodejs npm:npm; do
             command_there "${tool%%:*}" || echo "${tool#*:}"
         done
     fi

@@ -23,6 +23,7 @@ typedef enum scripted_kind {
     DO_FORGET,          // the upload is gone
     DO_REPLACE,         // somebody replaces the object first
     DO_CANCEL,          // the caller sets its flag now
+    DO_CUT,             // a get: breaks off after `bytes`, and says that all is well
     DO_FLIP             // one byte of what is sent or kept is damaged
 } scripted_kind;
 
@@ -388,7 +389,7 @@ static ckpt_err scripted_get(ckpt_store *store, const char *name, const char *et
         } else if (offset + sink->size > o->size) {
             e = ckpt__error_set(CKPT_NET, "416 InvalidRange");
         } else {
-            n = has && r.kind == DO_SHORT && r.bytes < sink->size ? r.bytes : sink->size;
+            n = has && (r.kind == DO_SHORT || r.kind == DO_CUT) && r.bytes < sink->size ? r.bytes : sink->size;
             copy = (char *)malloc((size_t)n + 1);
             memcpy(copy, o->data + offset, (size_t)n);
             if (has && r.kind == DO_FLIP && n > 0) copy[n / 2] ^= 1;

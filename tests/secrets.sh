@@ -67,8 +67,9 @@ run reset SEC_ENDPOINT="$proxy" ./secrets upload s3://net/reset
 run echo SEC_ATTEMPTS=1 AWS_SESSION_TOKEN="$long_token" ./secrets echo
 run redirect SEC_ATTEMPTS=1 AWS_SESSION_TOKEN="$token" ./secrets redirect
 sftp_uri= sftp_names=
-if SFTP_PASSWORD_USER=1 sh "$tests/servers/sftp.sh" up "$work/sftp" >sftp.log 2>&1; then
-    . "$work/sftp/env"
+SFTP_PASSWORD_USER=1
+export SFTP_PASSWORD_USER
+if sftp_server; then
     good_phrase=$(secret keyphrase)
     ssh-keygen -q -p -P "$SFTP_PASS_PHRASE" -N "$good_phrase" -f "$SFTP_KEY_PASS" >keygen.log 2>&1 || fail 'no new pass phrase' keygen.log
     SFTP_PASS_PHRASE=$good_phrase
@@ -84,6 +85,7 @@ if SFTP_PASSWORD_USER=1 sh "$tests/servers/sftp.sh" up "$work/sftp" >sftp.log 2>
     sftp_uri=sftp://$SFTP_USER@$at/names
 else
     echo "SKIP: sftp: $(tail -n 1 sftp.log)"
+    unset SFTP_PASS_PHRASE SFTP_PASS_USER
 fi
 
 settle
@@ -139,7 +141,8 @@ cp all/echo/dir/heads seen
 [ "$(wc -l <signatures)" -gt 10 ] && grep -qF -- "$long_token" seen || fail 'the echo server saw no signatures'
 rm -f all/echo/dir/heads all/redirect/dir/stolen
 {
-    printf '%s\n' "$RGW_SECRET" "$wrong_secret" "$token" "$uri_password" "$proxy_password" "$phrase" "$end_password" "$wrong_password" "$file_secret" "$(echo "$long_token" | cut -c 1-30)"
+    printf '%s\n' "$RGW_SECRET" "$wrong_secret" "$token" "$uri_password" \
+        "$proxy_password" "$phrase" "$end_password" "$wrong_password" "$file_secret" "$(echo "$long_token" | cut -c 1-30)"
     [ -z "${SFTP_PASS_PHRASE:-}" ] || printf '%s\n' "$SFTP_PASS_PHRASE"
     [ -z "${SFTP_PASS_USER:-}" ] || printf '%s\n' "$SFTP_PASSWORD"
     # As they stand in an address.
@@ -156,6 +159,10 @@ journals=$(find all -name '*.upload' | wc -l)
 [ "$journals" -gt 3 ] || fail "only $journals journals were kept"
 traces=$(find all -name events | wc -l)
 files=$(find all -type f | wc -l)
-if grep -raFof words all >found; then fail "secrets are in what was said or kept" found; else pass "$(wc -l <words) secrets are in none of $files files: $lines log lines ($debug of the highest level), $journals journals, $traces traces"; fi
-if grep -raEo 'Signature=[0-9a-fA-F]{64}' all >found; then fail 'signatures are in what was said or kept' found; else pass 'no signature of any request'; fi
+if grep -raFof words all >found; then fail "secrets are in what was said or kept" found
+else
+    pass "$(wc -l <words) secrets are in none of $files files: $lines log lines ($debug of the highest level), $journals journals, $traces traces"
+fi
+if grep -raEo 'Signature=[0-9a-fA-F]{64}' all >found; then fail 'signatures are in what was said or kept' found
+else pass 'no signature of any request'; fi
 [ $failures = 0 ]

@@ -26,6 +26,7 @@ typedef struct contract {
     bool        no_list, no_remove;         // the store cannot
     bool        gap;                        // replacing an object leaves a moment without it
     bool        no_newline;                 // names may not hold control characters
+    bool        no_backslash;               // nor a '\\'
     bool        no_cancel;                  // a request under way cannot be cancelled
     int         many;                       // objects for the listing; 0: 40
     size_t      part;                       // bytes of a part; 0: 1 MiB or the store's least
@@ -376,6 +377,10 @@ UTIL_FN void contract_test_ranges(void **state) {
 
 //-- names -------------------------------------------------------------------------
 
+UTIL_FN bool contract_forbids(const char *name) {
+    return (the_contract.no_newline && strpbrk(name, "\n\t") != NULL) || (the_contract.no_backslash && strchr(name, '\\') != NULL);
+}
+
 UTIL_FN void contract_test_names(void **state) {
     (void)state;
     ckpt_store *s = the_contract.store;
@@ -394,7 +399,7 @@ UTIL_FN void contract_test_names(void **state) {
     int count = UTIL_COUNT(names) + 1, tried = 0;
     for (int i = 0; i < count; i++) {
         const char *plain = i < UTIL_COUNT(names) ? names[i] : many;
-        if (the_contract.no_newline && strpbrk(plain, "\n\t") != NULL) continue;
+        if (contract_forbids(plain)) continue;
         const char *name = contract_name(util_fmt("names/%s", plain));
         ckpt__transfer t = contract_transfer();
         if (contract_put(s, name, plain, strlen(plain), true, NULL, &t) != CKPT_OK) fail_msg("put '%s': %s", name, ckpt_last_error());
@@ -409,7 +414,7 @@ UTIL_FN void contract_test_names(void **state) {
     }
     for (int i = 0; i < count; i++) {
         const char *plain = i < UTIL_COUNT(names) ? names[i] : many;
-        if (the_contract.no_newline && strpbrk(plain, "\n\t") != NULL) continue;
+        if (contract_forbids(plain)) continue;
         const char *name = contract_name(util_fmt("names/%s", plain));
         if (!the_contract.no_list && contract_find(&found, name) < 0) fail_msg("'%s' is not listed", name);
         if (!the_contract.no_remove && ckpt_store_remove(s, name) != CKPT_OK) fail_msg("remove '%s': %s", name, ckpt_last_error());

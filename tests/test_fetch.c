@@ -220,6 +220,18 @@ static void test_broken(void **state) {
 }
 
 // Another object under the same name: the whole begins again, once it is the new one that is fetched.
+// A store that says nothing of the bytes that are missing: they are counted.
+static void test_cut(void **state) {
+    (void)state;
+    world *w = world_open(BIG);
+    scripted_find(w->s, w->fetch.name)->has_crc = false;
+    scripted_when(w->s, OP_GET, 2, DO_CUT)->bytes = 100;
+    must(ckpt__fetch_run(&w->fetch));
+    expect_file(w->fetch.destination, w->bytes, w->size);
+    assert_int_equal(w->s->calls[OP_GET], RANGES + 1);
+    world_close(w);
+}
+
 static void test_replaced(void **state) {
     (void)state;
     for (int at = 1; at <= RANGES; at += 3) {
@@ -560,6 +572,7 @@ int main(void) {
         cmocka_unit_test(test_destination),
         cmocka_unit_test(test_each_once),
         cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_cut),
         cmocka_unit_test(test_replaced),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_permanent),

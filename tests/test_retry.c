@@ -383,6 +383,58 @@ static void test_events(void **state) {
     ckpt__json_free(&d);
 }
 
+static void whole_lines(const char *path, int least) {
+    ckpt_allocator a = { NULL, NULL };
+    size_t size;
+    char *text = util_read(path, &size);
+    assert_memory_equal(text, "[\n", 2);
+    int lines = 0;
+    for (char *p = text + 2; *p != 0; lines++) {
+        char *end = strchr(p, '\n');
+        ckpt__json_doc d;
+        assert_non_null(end);
+        assert_true(end - p > 2 && end[-1] == ',');
+        must(ckpt__json_parse(&d, &a, p, (size_t)(end - 1 - p)));
+        ckpt__json_free(&d);
+        p = end + 1;
+    }
+    assert_true(lines >= least);
+}
+
+static void *open_and_write(void *arg) {
+    ckpt__events ev;
+    must(ckpt__events_open(&ev, (const char *)arg, NULL));
+    ckpt__events_span(&ev, "put", "x", 0, 1, 2, CKPT_OK);
+    ckpt__events_close(&ev);
+    return NULL;
+}
+
+// Ranks that open one new file at the same moment: it has one first line.
+static void test_events_opened_at_once(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    for (int round = 0; round < 100; round++) {
+        char path[4096];
+        pthread_t t[4];
+        snprintf(path, sizeof path, "%s/trace%d", dir, round);
+        for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, open_and_write, path);
+        for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+        whole_lines(path, 4);
+    }
+}
+
+// A line that a full disk or a power cut left unfinished goes when the file is opened again, and only that.
+static void test_events_torn(void **state) {
+    (void)state;
+    static const char *const torn[] = { "[\n{\"ph\":\"X\"},\n{\"ph\":\"X\",\"p", "[\n{\"ph\":\"X\"},\n", "[\n", "[", "" };
+    const char *path = util_join(util_temp_dir(), "trace");
+    for (size_t i = 0; i < sizeof torn / sizeof torn[0]; i++) {
+        util_write_text(path, torn[i]);
+        (void)open_and_write((void *)(uintptr_t)path);
+        whole_lines(path, i < 2 ? 2 : 1);
+    }
+}
+
 static void test_events_fail(void **state) {
     (void)state;
     ckpt__events ev;
@@ -438,6 +490,8 @@ int main(void) {
         cmocka_unit_test(test_gate),
         cmocka_unit_test(test_meter),
         cmocka_unit_test(test_events),
+        cmocka_unit_test(test_events_opened_at_once),
+        cmocka_unit_test(test_events_torn),
         cmocka_unit_test(test_events_fail),
         cmocka_unit_test(test_events_of_a_loop)
     };

@@ -246,6 +246,25 @@ static void test_uri_folder(void **state) {
     }
 }
 
+// A local link that cannot be moved is reported, and is no reason to keep the checkpoint from the store.
+static void test_link_in_the_way(void **state) {
+    (void)state;
+    const char *here = util_temp_dir(), *far = util_temp_dir();
+    assert_int_equal(chdir(here), 0);
+    run *r = run_new(util_fmt("file://%s/run", far));
+    run_open(r);
+    util_mkdir(util_fmt(".%s/run/latest.pt", far));
+    util_write_text(util_fmt(".%s/run/latest.pt/x", far), "x");
+    ckpt_timestamp t = at_batch(1);
+    run_set(r, 1);
+    assert_int_not_equal(ckpt_saver_save(r->s, &t), CKPT_OK);
+    assert_non_null(strstr(ckpt_last_error(), "latest.pt"));
+    ok(ckpt_saver_wait(r->s, 0));
+    check_file(util_fmt("%s/run/ba1.pt", far), 1);
+    assert_int_not_equal(ckpt_saver_close(r->s, 0), CKPT_OK);
+    ckpt_state_free(&r->st);
+}
+
 // In "/" the folder of file:///x is /x itself: uploading each file over itself is refused.
 static void test_uri_folder_is_itself(void **state) {
     (void)state;
@@ -1168,6 +1187,7 @@ int main(void) {
         cmocka_unit_test(test_remote_names_refused),
         cmocka_unit_test(test_trainer_save_folder),
         cmocka_unit_test(test_uri_folder),
+        cmocka_unit_test(test_link_in_the_way),
         cmocka_unit_test(test_uri_folder_is_itself),
         cmocka_unit_test(test_two_destinations),
         cmocka_unit_test(test_file_path_format),

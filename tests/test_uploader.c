@@ -918,6 +918,30 @@ static void test_written_in_place(void **state) {
     end_world(&w);
 }
 
+// Of the same length as before, and long after it was staged.
+static void test_overwritten_in_place(void **state) {
+    (void)state;
+    for (int parts = 0; parts < 2; parts++) {
+        world w;
+        new_world(&w);
+        open_store(&w);
+        w.d.part_size = parts ? 0 : 64 << 20;
+        open_uploader(&w);
+        hold();
+        const char *big = big_file(&w, "big", CKPT__UPLOADER_COPIED + 1, 1);
+        upload_text(&w, "first", "x", true);
+        await_count(&S.asked, 1);
+        assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+        usleep(30000);
+        util_flip(big, 1000, 1);
+        let_go();
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_CORRUPT);
+        assert_non_null(strstr(ckpt_last_error(), "written"));
+        assert_false(util_exists(object(&w, "big")));
+        end_world(&w);
+    }
+}
+
 static void test_beside_the_file(void **state) {
     (void)state;
     world w;
@@ -1077,6 +1101,40 @@ static void test_half_done(void **state) {
     end_world(&w);
 }
 
+static void die_in_parts_again(world *w) {
+    open_uploader(w);
+    hold_parts(2);
+    await_count(&S.parts, 2);
+    usleep(20000);
+}
+
+// The store has lost a part in between: it is sent again, and recorded again.
+static void test_part_lost(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_in_parts, &w);
+    const char *find = util_fmt("find '%s' -type f -name '*1' | head -1", w.bucket);
+    char path[4096] = "";
+    FILE *f = popen(find, "r");
+    if (f == NULL || fgets(path, sizeof path, f) == NULL) fail_msg("no part in %s", w.bucket);
+    pclose(f);
+    path[strcspn(path, "\n")] = 0;
+    assert_int_equal(unlink(path), 0);
+    w.d.num_concurrent_parts = 1;
+    in_a_process(die_in_parts_again, &w);
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    uint64_t size = ckpt__send_part_size(w.store, 200000, 2, 0);
+    int all = (int)((200000 + size - 1) / size);
+    assert_int_equal(S.begins, 0);
+    assert_int_equal(S.part_count[1], 0);
+    assert_true(S.parts <= all - 6);
+    same_file(object(&w, "big"), util_join(w.dir, "big"));
+    end_world(&w);
+}
+
 // The newer file of a name counts; the older one's half-done upload is given up.
 static void die_in_parts_with_newer(world *w) {
     die_in_parts(w);
@@ -1190,7 +1248,7 @@ static void collect_log(ckpt_log_level level, const char *msg, void *user) {
 static void test_damaged_records(void **state) {
     (void)state;
     static char log[4096];
-    for (int kind = 0; kind < 5; kind++) {
+    for (int kind = 0; kind < 6; kind++) {
         world w;
         new_world(&w);
         in_a_process(die_with_two, &w);
@@ -1210,6 +1268,7 @@ static void test_damaged_records(void **state) {
         if (kind == 1) util_write(record, text, n / 2);
         if (kind == 2) util_write(record, text, 0);
         if (kind == 3) assert_int_equal(unlink(data), 0);
+        if (kind == 5) util_flip(record, (size_t)(strstr(text, "\"name\":\"a\"") + 8 - text), 2);    // "c": JSON all the same
         if (kind == 4) util_write_text(record, util_fmt("%s{\"is\":\"part\",\"num", text));      // a torn end: only that is lost
         open_store(&w);
         log[0] = 0;
@@ -1225,6 +1284,7 @@ static void test_damaged_records(void **state) {
             continue;
         }
         assert_int_equal(e, CKPT_CORRUPT);
+        assert_false(util_exists(object(&w, "c")));
         assert_non_null(strstr(ckpt_last_error(), ".damaged"));
         assert_non_null(strstr(log, ".damaged"));
         assert_int_equal(entries(w.staging, ".upload.damaged"), 1);
@@ -1236,6 +1296,32 @@ static void test_damaged_records(void **state) {
         if (kind != 3) assert_true(util_exists(data));
         end_world(&w);
     }
+}
+
+static void die_in_the_future(world *w) {
+    open_uploader(w);
+    hold();
+    w->u->now = (uint64_t)1 << 60;                          // its clock was wrong
+    upload_text(w, "first", "1", true);
+    upload_text(w, "b", "old", true);
+    await_count(&S.asked, 1);
+}
+
+// What is added after a crash is newer than what was left, although the clock has been set back in between.
+static void test_clock_set_back(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_in_the_future, &w);
+    open_store(&w);
+    hold();
+    open_uploader(&w);
+    upload_text(&w, "b", "new", true);
+    let_go();
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "b"), "new");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
 }
 
 typedef struct listing { int count, damaged, in_use; char names[1024]; uint64_t size, sent; } listing;
@@ -1496,6 +1582,41 @@ static void test_progress(void **state) {
     end_world(&w);
 }
 
+typedef struct tries_seen { int most, last, other; } tries_seen;
+
+static void on_tries(const ckpt_progress *p, void *user) {
+    tries_seen *s = (tries_seen *)user;
+    assert_true(p->attempt >= 1);
+    if (strcmp(p->name, "big") != 0) { if (p->attempt > s->other) s->other = p->attempt; return; }
+    if (p->attempt > s->most) s->most = p->attempt;
+    if (p->finished) s->last = p->attempt;
+}
+
+// A part that had to be sent three times is the third attempt; its neighbours' files know nothing of it.
+static void test_attempts_told(void **state) {
+    (void)state;
+    for (int parts = 0; parts < 2; parts++) {
+        world w;
+        tries_seen seen;
+        memset(&seen, 0, sizeof seen);
+        new_world(&w);
+        open_store(&w);
+        w.d.progress.fn = on_tries;
+        w.d.progress.user = &seen;
+        w.d.num_concurrent_parts = 1;
+        open_uploader(&w);
+        S.only = "big";
+        fail_next(2, CKPT_NET, true);
+        assert_int_equal(ckpt_upload_file(w.u, "big", big_file(&w, "big", parts ? 200000 : 100, 1), true), CKPT_OK);
+        upload_text(&w, "a", "1", true);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_int_equal(seen.last, 3);
+        assert_int_equal(seen.most, 3);
+        assert_int_equal(seen.other, 1);
+        end_world(&w);
+    }
+}
+
 static void *add_many(void *arg) {
     world *w = (world *)arg;
     for (int i = 0; i < 20; i++) {
@@ -1685,6 +1806,62 @@ static void test_custom_store(void **state) {
     assert_non_null(strstr(ckpt_last_error(), "the mock is down"));
     assert_int_equal(close_uploader(&w, 0), CKPT_AUTH);
     ckpt_store_close(w.store);
+}
+
+static mock named_a, named_b;
+
+static void open_named(world *w, mock *m, const char *name) {
+    ckpt_store_ops ops;
+    memset(m, 0, sizeof *m);
+    memset(&ops, 0, sizeof ops);
+    pthread_mutex_init(&m->lock, NULL);
+    m->dir = util_join(w->dir, name);
+    if (!util_exists(m->dir)) util_mkdir(m->dir);
+    ops.put = mock_put;
+    ops.get = mock_get;
+    ops.size = mock_size;
+    ops.name = name;
+    assert_int_equal(ckpt_store_custom(&w->store, &ops, m), CKPT_OK);
+}
+
+static void die_named(world *w) {
+    open_named(w, &named_a, "a");
+    named_a.fail = 1000000;
+    named_a.code = CKPT_NET;
+    w->d.num_attempts = 1000000;
+    open_uploader(w);
+    upload_text(w, "x", "1", true);
+}
+
+// Two stores of the user's own have nothing in common but the staging folder.
+static void test_custom_names(void **state) {
+    (void)state;
+    world w;
+    char uri[64];
+    new_world(&w);
+    in_a_process(die_named, &w);
+    open_named(&w, &named_b, "b");
+    open_uploader(&w);
+    assert_int_equal(ckpt_get_uri_for_file(w.u, "x", uri, sizeof uri), CKPT_OK);
+    assert_string_equal(uri, "custom://b/x");
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    ckpt_store_close(w.store);
+    assert_int_equal(named_b.puts, 0);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    open_named(&w, &named_a, "a");
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    ckpt_store_close(w.store);
+    assert_int_equal(named_a.puts, 1);
+    assert_string_equal(util_list(w.staging), "");
+    ckpt_store_ops ops;
+    memset(&ops, 0, sizeof ops);
+    ops.put = mock_put;
+    ops.get = mock_get;
+    ops.size = mock_size;
+    ops.name = "a\nb";
+    assert_int_equal(ckpt_store_custom(&w.store, &ops, &named_a), CKPT_ARG);
+    assert_null(w.store);
 }
 
 static void test_put_file(void **state) {
@@ -1924,6 +2101,10 @@ static void die_early(world *w) {
     if (getenv("CKPT_TEST_COMMIT") == NULL) return;
     hold_parts(0);
     snapshot_grow(&s, 200000, false);
+    if (getenv("CKPT_TEST_TORN") != NULL) {                 // the disk was full for a moment
+        FILE *f = fopen(ticket->record, "ab");
+        if (f == NULL || fputs("{\"is\":\"part\",\"numb", f) < 0 || fclose(f) != 0) _exit(3);
+    }
     if (ckpt__uploader_commit(w->u, ticket, &up) != CKPT_OK) _exit(2);
 }
 
@@ -1950,6 +2131,24 @@ static void test_early_killed(void **state) {
         assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
         end_world(&w);
     }
+}
+
+// A line of the record that a full disk cut off does not take those behind it along.
+static void test_early_torn(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    setenv("CKPT_TEST_COMMIT", "1", 1);
+    setenv("CKPT_TEST_TORN", "1", 1);
+    in_a_process(die_early, &w);
+    unsetenv("CKPT_TEST_COMMIT");
+    unsetenv("CKPT_TEST_TORN");
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    same_file(object(&w, "early"), util_join(w.dir, "made"));
+    assert_int_equal(entries(w.staging, ".damaged") + entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+    end_world(&w);
 }
 
 // A store without parts, a name that is busy, a newer file in between.
@@ -2077,15 +2276,18 @@ int main(void) {
         cmocka_unit_test(test_stagger),
         cmocka_unit_test(test_staging_by_link),
         cmocka_unit_test(test_written_in_place),
+        cmocka_unit_test(test_overwritten_in_place),
         cmocka_unit_test(test_beside_the_file),
         cmocka_unit_test(test_other_file_system),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_dead_owner),
         cmocka_unit_test(test_half_done),
         cmocka_unit_test(test_half_done_replaced),
+        cmocka_unit_test(test_part_lost),
         cmocka_unit_test(test_own_object),
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
+        cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_orphans),
         cmocka_unit_test(test_links_never_go_back),
@@ -2095,17 +2297,20 @@ int main(void) {
         cmocka_unit_test(test_relative_paths),
         cmocka_unit_test(test_link_after_a_crash),
         cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_attempts_told),
         cmocka_unit_test(test_any_thread),
         cmocka_unit_test(test_threads_at_once),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_latency),
         cmocka_unit_test(test_custom_store),
+        cmocka_unit_test(test_custom_names),
         cmocka_unit_test(test_put_file),
         cmocka_unit_test(test_early),
         cmocka_unit_test(test_early_switch),
         cmocka_unit_test(test_early_abandoned),
         cmocka_unit_test(test_early_fails_first),
         cmocka_unit_test(test_early_killed),
+        cmocka_unit_test(test_early_torn),
         cmocka_unit_test(test_early_otherwise),
         cmocka_unit_test(test_memory),
     };

@@ -156,6 +156,10 @@ FAULT_FN pid_t fault_waitpid(pid_t pid, int *status, int options) {
     return -1;
 }
 
+FAULT_FN int fault_waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
+    return FAULT_CALL("waitid", FAULT_INTR, waitid(type, id, info, options));
+}
+
 FAULT_FN int fault_nanosleep(const struct timespec *t, struct timespec *left) {
     if (left != NULL) *left = *t;
     return FAULT_CALL("nanosleep", FAULT_INTR, nanosleep(t, left));

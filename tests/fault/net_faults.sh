@@ -13,8 +13,9 @@ behind "$port"
 TOKEN_ENDPOINT=http://127.0.0.1:$port TOKEN_CONTROL=$control
 export NET_ENDPOINT NET_CONTROL NET_LOG NET_WORK SINK_ENDPOINT SINK_PORT TOKEN_ENDPOINT TOKEN_CONTROL
 
-# Timed ones first and by themselves; what mostly waits runs beside something that works.
-for group in ${NET_GROUPS:-"tokens+stall" "lies+storm" table restart}; do
+# What mostly waits runs side by side; the one that kills the gateway comes last.
+groups=${NET_GROUPS:-tokens+stall+lies+storm table restart}
+for group in $groups; do
     pids=
     for one in $(echo "$group" | tr + ' '); do
         ./net_faults "$one" >"$one.log" 2>"$one.err" &

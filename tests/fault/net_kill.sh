@@ -20,8 +20,7 @@ case ${NET_ONLY:-both} in both | s3)
 esac
 
 case ${NET_ONLY:-both} in both | sftp)
-    if sh "$tests/servers/sftp.sh" up "$work/sftp" >sftp.log 2>&1; then
-        . "$work/sftp/env"
+    if sftp_server; then
         NET_URI=sftp://$SFTP_USER@$SFTP_HOST:$SFTP_PORT/$SFTP_DATA/run SFTP_PLACE=$SFTP_DATA/run NET_KILLS=$few NET_SECONDS=1.2
         export NET_URI SFTP_PLACE NET_KILLS NET_SECONDS
         ./net_kill 2>kill.err || { failures=1; tail -n 20 kill.err | cut -c 1-300; }

@@ -2,7 +2,7 @@
 # run.sh: helper
 #
 # Sets root, tests, work (the current folder then), failures; pass NAME, fail NAME [LOG], note TEXT; compile SOURCE PROGRAM;
-# gateway [http|both]: RGW with a bucket "net"; behind ARG...: a fault proxy, sets port and control; sink_server ARG...: sets port.
+# gateway [http|both]: RGW with a bucket "net"; sftp_server: sshd; behind ARG...: a fault proxy, sets port and control; sink_server ARG...: sets port.
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 [ -f "$root/ckpt.h" ] || root=$(cd "$root/.." && pwd -P)
@@ -66,6 +66,16 @@ ports_of() {
         sleep 0.02
     done
     read -r port control <"$1"
+}
+# sshd, and may this user log in to it? 1: no, and why is the last line of sftp.log.
+sftp_server() {
+    sh "$tests/servers/sftp.sh" up "$work/sftp" >sftp.log 2>&1 || return 1
+    . "$work/sftp/env"
+    command -v sftp >/dev/null 2>&1 || return 0
+    echo pwd | sftp -q -b - -F none -i "$SFTP_KEY" -o UserKnownHostsFile="$SFTP_KNOWN" -o IdentitiesOnly=yes -P "$SFTP_PORT" \
+        "$SFTP_USER@127.0.0.1" >sftp.try 2>&1 && return 0
+    echo "$SFTP_USER may not log in here: $(tail -n 1 sftp.try)" >>sftp.log
+    return 1
 }
 servers=0
 behind() {

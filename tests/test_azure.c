@@ -1,0 +1,758 @@
+/* test_azure.c: what azure:// signs, sends and makes of replies, good, bad and hostile, by a scripted server in the process; and
+   which store libcloud:// stands for.
+   run.sh: remote tsan */
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "net_util.h"
+#include "counting.h"
+
+//-- a scripted server -------------------------------------------------------------
+
+// One reply. status 0: the connection is closed without one.
+typedef struct step {
+    int         status;
+    const char *headers;
+    const char *body;
+    size_t      size;                   // of the body; 0: strlen(body). For HEAD: what Content-Length says
+} step;
+
+enum { SEEN_MAX = 32 };
+typedef struct seen { char method[16], target[4096], head[16384]; char *body; size_t size; } seen;
+
+static struct {
+    const step *steps;
+    int         count;
+    seen        list[SEEN_MAX];
+    int         n;
+    pthread_mutex_t lock;
+} script = { NULL, 0, { { "", "", "", NULL, 0 } }, 0, PTHREAD_MUTEX_INITIALIZER };
+
+static net_server server;
+static ckpt__transfer t;
+
+static void on_request(net_request *r, void *user) {
+    (void)user;
+    net_body(r, SIZE_MAX);
+    pthread_mutex_lock(&script.lock);
+    int i = script.n++;
+    if (i < SEEN_MAX) {
+        seen *s = &script.list[i];
+        snprintf(s->method, sizeof s->method, "%s", r->method);
+        snprintf(s->target, sizeof s->target, "%s", r->target);
+        snprintf(s->head, sizeof s->head, "%.*s", (int)r->head_size, r->head);
+        free(s->body);
+        s->body = (char *)malloc(r->body_size + 1);
+        s->size = r->body_size;
+        if (s->body != NULL) {
+            if (r->body_size > 0) memcpy(s->body, r->body, r->body_size);
+            s->body[r->body_size] = 0;
+        }
+    }
+    const step *s = i < script.count ? &script.steps[i] : NULL;
+    pthread_mutex_unlock(&script.lock);
+    if (s == NULL) { net_reply(r, 599, NULL, "", 0); return; }
+    if (s->status == 0) { net_close(r); return; }
+    size_t size = s->size > 0 ? s->size : s->body != NULL ? strlen(s->body) : 0;
+    net_reply(r, s->status, s->headers, s->body != NULL ? s->body : "", size);
+}
+
+// The value of a header of request i; "" when it has none.
+static const char *header_of(int i, const char *name) {
+    size_t n = strlen(name);
+    for (const char *line = strchr(script.list[i].head, '\n'); line != NULL; line = strchr(line, '\n')) {
+        line++;
+        if (strncasecmp(line, name, n) == 0 && line[n] == ':') return util_fmt("%.*s", (int)strcspn(line + n + 2, "\r\n"), line + n + 2);
+    }
+    return "";
+}
+
+static bool has(const char *text, const char *part) {
+    return strstr(text, part) != NULL;
+}
+
+#define sentence_has(part) do { if (!has(ckpt_last_error(), part)) fail_msg("%s:%d: no '%s' in: %s", __FILE__, __LINE__, part, ckpt_last_error()); } while (0)
+#define is(e, code) do { ckpt_err got_ = (e); if (got_ != (code)) fail_msg("%s:%d: %s instead of %s: %s", __FILE__, __LINE__, \
+                              ckpt_err_name(got_), #code, got_ != CKPT_OK ? ckpt_last_error() : ""); } while (0)
+
+#define KEY "dmVyeVNlY3JldEtleU9mT3Vycw=="
+#define SIGNATURE "c2lnbmF0dXJl"
+#define SAS "sv=2021-12-02&sr=c&sp=rwdl&se=2026-12-01T00%3A00%3A00Z&sig=" SIGNATURE "%3D"
+
+static bool leaked;
+static char the_log[8192];
+
+static bool is_secret(const char *text) {
+    return has(text, KEY) || has(text, "verySecretKey") || has(text, SIGNATURE);
+}
+
+static void on_log(ckpt_log_level level, const char *text, void *user) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    (void)level, (void)user;
+    pthread_mutex_lock(&lock);
+    leaked = leaked || is_secret(text);
+    size_t n = strlen(the_log);
+    snprintf(the_log + n, sizeof the_log - n, "%s\n", text);
+    pthread_mutex_unlock(&lock);
+}
+
+static ckpt_store *meet_with(const step *steps, int count, const char *sas) {
+    ckpt_store_desc d;
+    ckpt_store *s = NULL;
+    memset(&d, 0, sizeof d);
+    memset(&t, 0, sizeof t);
+    d.endpoint_url = server.url;
+    d.access_key_id = "account1";
+    if (sas != NULL) d.session_token = sas;
+    else d.secret_access_key = KEY;
+    d.stall_timeout_s = t.stall_timeout_s = 5.0;
+    d.logger.fn = on_log;
+    pthread_mutex_lock(&script.lock);
+    script.steps = steps;
+    script.count = count;
+    script.n = 0;
+    pthread_mutex_unlock(&script.lock);
+    the_log[0] = 0;
+    is(ckpt_store_open(&s, "azure://bucket/pre", &d), CKPT_OK);
+    return s;
+}
+#define MEET(steps) meet_with(steps, UTIL_COUNT(steps), NULL)
+
+static int requests(void) {
+    pthread_mutex_lock(&script.lock);
+    int n = script.n;
+    pthread_mutex_unlock(&script.lock);
+    return n;
+}
+
+static ckpt_err put(ckpt_store *s, const char *text, bool overwrite, const char *mark) {
+    ckpt__body b;
+    ckpt__store_put p;
+    memset(&b, 0, sizeof b);
+    memset(&p, 0, sizeof p);
+    b.memory = text;
+    b.size = strlen(text);
+    p.name = "name";
+    p.body = &b;
+    p.overwrite = overwrite;
+    p.mark = mark;
+    p.t = &t;
+    ckpt__transfer_begin(&t);
+    return s->table->put(s, &p);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    static const char *const names[] = { "AZURE_ACCOUNT_NAME", "AZURE_ACCOUNT_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY",
+        "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SERVICE_ENDPOINT", "http_proxy", "https_proxy", "all_proxy" };
+    net_start(&server, on_request, NULL);
+    util_clear_env();
+    for (int i = 0; i < UTIL_COUNT(names); i++) unsetenv(names[i]);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    net_stop(&server);
+    for (int i = 0; i < SEEN_MAX; i++) { free(script.list[i].body); script.list[i].body = NULL; }
+    return 0;
+}
+
+//-- signatures --------------------------------------------------------------------
+
+static void test_vectors(void **state) {
+    (void)state;
+    size_t n;
+    const char *text = util_read(util_tests_path("cases/azure_sharedkey.json"), &n);
+    ckpt__json_doc d;
+    is(ckpt__json_parse(&d, NULL, text, n), CKPT_OK);
+    const ckpt__json *root = ckpt__json_root(&d);
+    ckpt__azure s;
+    char account[64];
+    int done = 0;
+    memset(&s, 0, sizeof s);
+    snprintf(account, sizeof account, "%s", ckpt__json_get(&d, root, "account")->text);
+    s.account = account;
+    const char *key = ckpt__json_get(&d, root, "key_base64")->text;
+    assert_true(ckpt__txt_unbase64(&s.key, key, strlen(key)));
+    const ckpt__json *all = ckpt__json_get(&d, root, "vectors");
+    for (const ckpt__json *v = ckpt__json_child(&d, all); v != NULL; v = ckpt__json_next(&d, v)) {
+        ckpt__fields headers, query;
+        ckpt__buf out;
+        uint64_t length = 0;
+        ckpt__fields_init(&headers, NULL);
+        ckpt__fields_init(&query, NULL);
+        ckpt__buf_init(&out, NULL);
+        const ckpt__json *list = ckpt__json_get(&d, v, "headers");
+        for (const ckpt__json *h = ckpt__json_child(&d, list); h != NULL; h = ckpt__json_next(&d, h)) {
+            if (strcmp(h->key, "Content-Length") == 0) length = strtoull(h->text, NULL, 10);
+            else ckpt__fields_add(&headers, h->key, h->text);
+        }
+        list = ckpt__json_get(&d, v, "query");
+        for (const ckpt__json *q = ckpt__json_child(&d, list); q != NULL; q = ckpt__json_next(&d, q)) {
+            const ckpt__json *name = ckpt__json_child(&d, q);
+            ckpt__fields_add(&query, name->text, ckpt__json_next(&d, name)->text);
+        }
+        const char *method = ckpt__json_get(&d, v, "method")->text, *path = ckpt__json_get(&d, v, "path")->text;
+        is(ckpt__azure_string_to_sign(&out, method, account, path, &query, &headers, length), CKPT_OK);
+        assert_string_equal(ckpt__buf_cstr(&out), ckpt__json_get(&d, v, "string_to_sign")->text);
+        is(ckpt__azure_sign(&s, &headers, method, path, &query, length), CKPT_OK);
+        assert_string_equal(ckpt__fields_get(&headers, "Authorization"), ckpt__json_get(&d, v, "authorization")->text);
+        ckpt__fields_free(&headers);
+        ckpt__fields_free(&query);
+        ckpt__buf_free(&out);
+        done++;
+    }
+    assert_int_equal(done, 5);
+    ckpt__buf_free(&s.key);
+    ckpt__json_free(&d);
+}
+
+//-- settings ----------------------------------------------------------------------
+
+typedef struct setting {
+    const char *uri, *account, *key, *sas, *endpoint;       // of the descriptor
+    const char *env[3][2];
+    ckpt_err    e;
+    const char *word;                   // of the sentence; else the address of blob "k"
+} setting;
+
+#define ENV_KEY { "AZURE_STORAGE_KEY", KEY }
+static const setting settings[] = {
+    { "azure://box/p/", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_OK, "https://acc.blob.core.windows.net/box/p/k" },
+    { "AZURE_BLOBS://box/p", NULL, NULL, NULL, NULL, { { "AZURE_ACCOUNT_NAME", "composer" }, { "AZURE_ACCOUNT_ACCESS_KEY", KEY },
+      { "AZURE_STORAGE_ACCOUNT", "other" } }, CKPT_OK, "https://composer.blob.core.windows.net/box/p/k" },
+    { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_ACCOUNT", "azures" }, ENV_KEY }, CKPT_OK, "https://azures.blob.core.windows.net/box/k" },
+    { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_ACCOUNT", "azures" }, { "AZURE_STORAGE_SAS_TOKEN", "?" SAS } }, CKPT_OK,
+      "https://azures.blob.core.windows.net/box/k" },
+    { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "DefaultEndpointsProtocol=https;AccountName=cs1;AccountKey=" KEY
+      ";EndpointSuffix=core.usgovcloudapi.net" } }, CKPT_OK, "https://cs1.blob.core.usgovcloudapi.net/box/k" },
+    { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "BlobEndpoint=https://cs2.blob.core.windows.net/;SharedAccessSignature=" SAS } },
+      CKPT_OK, "https://cs2.blob.core.windows.net/box/k" },
+    { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "UseDevelopmentStorage=true" } }, CKPT_OK,
+      "http://127.0.0.1:10000/devstoreaccount1/box/k" },
+    { "azure://box@acc/p", NULL, KEY, NULL, NULL, { { NULL } }, CKPT_OK, "https://acc.blob.core.windows.net/box/p/k" },
+    { "azure://box@acc.dfs.core.windows.net/p", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_OK, "https://acc.blob.core.windows.net/box/p/k" },
+    { "azure://box", "acc", KEY, NULL, "http://10.0.0.7:10000", { { NULL } }, CKPT_OK, "http://10.0.0.7:10000/acc/box/k" },
+    { "azure://box", "acc", KEY, NULL, "http://LocalHost:10000/acc/", { { NULL } }, CKPT_OK, "http://localhost:10000/acc/box/k" },
+    { "azure://box", "acc", KEY, NULL, "https://blobs.example.com", { { NULL } }, CKPT_OK, "https://blobs.example.com/box/k" },
+    { "azure://box", NULL, KEY, NULL, "https://named.blob.core.windows.net", { { NULL } }, CKPT_OK, "https://named.blob.core.windows.net/box/k" },
+    { "azure://box", NULL, KEY, NULL, "http://127.0.0.1:10000/pathacc", { { NULL } }, CKPT_OK, "http://127.0.0.1:10000/pathacc/box/k" },
+    { "azure://$root/x", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_OK, "https://acc.blob.core.windows.net/$root/x/k" },
+    { "azure://box", "acc", KEY, NULL, NULL, { { "AZURE_STORAGE_SERVICE_ENDPOINT", "http://127.0.0.1:7" } }, CKPT_OK, "http://127.0.0.1:7/acc/box/k" },
+    // refused
+    { "azure://box", NULL, NULL, NULL, NULL, { { NULL } }, CKPT_AUTH, "AZURE_ACCOUNT_NAME" },
+    { "azure://box", "acc", NULL, NULL, NULL, { { NULL } }, CKPT_AUTH, "AZURE_STORAGE_SAS_TOKEN" },
+    { "azure://box@acc", "other", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "account" },
+    { "azure://", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "container" },
+    { "azure://Box", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "container" },
+    { "azure://box@user:" KEY "/p", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "no key" },
+    { "azure://box/a/../b", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "'..'" },
+    { "azure://box", "acc", "not base64!", NULL, NULL, { { NULL } }, CKPT_ARG, "base64" },
+    { "azure://box", "Not An Account", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "account" },
+    { "azure://box", "acc", NULL, "sv=1&sp=r", NULL, { { NULL } }, CKPT_ARG, "SAS" },
+    { "azure://box", "acc", NULL, SAS "\r\nX-Evil: 1", NULL, { { NULL } }, CKPT_ARG, "SAS" },
+    { "azure://box", "acc", NULL, SAS "#x", NULL, { { NULL } }, CKPT_ARG, "SAS" },
+    { "azure://box", "acc", KEY, NULL, "ftp://x", { { NULL } }, CKPT_ARG, "http" },
+    { "azure://box", "acc", KEY, NULL, "https://x/?" SAS, { { NULL } }, CKPT_ARG, "SAS" },
+    { "azure://box", "acc", KEY, NULL, "https://user:" KEY "@x", { { NULL } }, CKPT_ARG, "password" },
+    { "azure://box", "acc", KEY, NULL, "https://a b", { { NULL } }, CKPT_ARG, "endpoint" },
+    { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "AccountKey=" KEY ";gibberish" } }, CKPT_ARG, "Name=value" },
+};
+
+static void test_settings(void **state) {
+    (void)state;
+    for (int i = 0; i < UTIL_COUNT(settings); i++) {
+        const setting *c = &settings[i];
+        ckpt_store_desc d;
+        ckpt_store *s = NULL;
+        memset(&d, 0, sizeof d);
+        d.access_key_id = c->account;
+        d.secret_access_key = c->key;
+        d.session_token = c->sas;
+        d.endpoint_url = c->endpoint;
+        d.logger.fn = on_log;
+        for (int k = 0; k < 3 && c->env[k][0] != NULL; k++) setenv(c->env[k][0], c->env[k][1], 1);
+        ckpt_err e = ckpt_store_open(&s, c->uri, &d);
+        for (int k = 0; k < 3 && c->env[k][0] != NULL; k++) unsetenv(c->env[k][0]);
+        if (e != c->e) fail_msg("setting %d: %s: %s", i, ckpt_err_name(e), e != CKPT_OK ? ckpt_last_error() : "");
+        if (e != CKPT_OK) {
+            sentence_has(c->word);
+            if (is_secret(ckpt_last_error())) fail_msg("setting %d shows a secret: %s", i, ckpt_last_error());
+            continue;
+        }
+        ckpt__buf b;
+        ckpt__buf_init(&b, NULL);
+        ckpt__buf_text(&b, ckpt__azure_of(s)->site);
+        ckpt__azure_add_path(ckpt__azure_of(s), &b, "k");
+        if (strcmp(ckpt__buf_cstr(&b), c->word) != 0) fail_msg("setting %d: %s", i, b.data);
+        ckpt__buf_free(&b);
+        ckpt_store_close(s);
+    }
+    assert_false(leaked);
+}
+
+//-- what is sent ------------------------------------------------------------------
+
+static void test_put(void **state) {
+    (void)state;
+    static const step steps[] = { { 201, "ETag: \"0x1\"\r\nContent-MD5: XrY7u+Ae7tCTyyK7j1rNww==\r\n", NULL, 0 },
+                                  { 201, "ETag: \"0x2\"\r\n", NULL, 0 }, { 200, "x-ms-meta-ckpt_mark: m\r\n", NULL, 11 } };
+    ckpt_store *s = MEET(steps);
+    is(put(s, "hello world", false, "the-mark"), CKPT_OK);
+    assert_int_equal(requests(), 1);            // the MD5 in the reply proves it: no HEAD
+    assert_string_equal(script.list[0].target, "/account1/bucket/pre/name");
+    assert_string_equal(header_of(0, "Content-MD5"), "XrY7u+Ae7tCTyyK7j1rNww==");
+    assert_string_equal(header_of(0, "If-None-Match"), "*");
+    assert_string_equal(header_of(0, "x-ms-blob-type"), "BlockBlob");
+    assert_string_equal(header_of(0, "x-ms-version"), "2021-12-02");
+    assert_string_equal(header_of(0, "x-ms-meta-ckpt_mark"), "the-mark");
+    assert_string_equal(header_of(0, "x-ms-meta-ckpt_crc32"), "0d4a1185");
+    assert_true(has(header_of(0, "Authorization"), "SharedKey account1:"));
+    assert_string_equal(header_of(0, "expect"), "");
+    is(put(s, "hello world", true, "m"), CKPT_OK);
+    assert_int_equal(requests(), 3);
+    assert_string_equal(header_of(1, "If-None-Match"), "");
+    ckpt_store_close(s);
+    static const step sassed[] = { { 201, "Content-MD5: XrY7u+Ae7tCTyyK7j1rNww==\r\n", NULL, 0 }, { 404, "x-ms-error-code: BlobNotFound\r\n", NULL, 0 } };
+    ckpt__store_stat st;
+    s = meet_with(sassed, 2, "?" SAS);
+    is(put(s, "hello world", true, NULL), CKPT_OK);
+    assert_string_equal(script.list[0].target, "/account1/bucket/pre/name?" SAS);
+    assert_string_equal(header_of(0, "Authorization"), "");
+    is(s->table->stat(s, "x", &st, &t), CKPT_NOT_FOUND);
+    assert_false(is_secret(ckpt_last_error()));
+    assert_false(leaked);
+    assert_true(has(the_log, "PUT"));
+    ckpt_store_close(s);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    static const step steps[] = { { 200, NULL, NULL, 5 } };
+    ckpt_store *s = MEET(steps);
+    ckpt__store_stat st;
+    char name[1100];
+    is(s->table->stat(s, "a b/\xC3\xA9+%!*'()", &st, &t), CKPT_OK);
+    assert_string_equal(script.list[0].target, "/account1/bucket/pre/a%20b/%C3%A9%2B%25%21%2A%27%28%29");
+    memset(name, 'k', sizeof name);
+    name[1021] = 0;                             // and "pre/"
+    static const struct { const char *name, *word; } bad[] = { { NULL, "1024" }, { "\xff", "UTF-8" }, { "a/../b", "'..'" }, { "..", "'..'" },
+        { "./x", "'.'" }, { "x/.", "'.'" }, { "a\\b", "'/'" }, { "a\nb", "control" } };
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        is(s->table->stat(s, bad[i].name != NULL ? bad[i].name : name, &st, &t), CKPT_ARG);
+        sentence_has(bad[i].word);
+    }
+    assert_int_equal(requests(), 1);
+    ckpt_store_close(s);
+}
+
+//-- refusals ----------------------------------------------------------------------
+
+#define ERROR_XML(code, message) "\xEF\xBB\xBF<?xml version=\"1.0\"?><Error><Code>" code "</Code><Message>" message \
+    "\nRequestId:1\nTime:2026</Message><AuthenticationErrorDetail>The MAC signature 'x' of " KEY "</AuthenticationErrorDetail></Error>"
+
+static void test_refusals(void **state) {
+    (void)state;
+    static const struct { int status; const char *headers, *body; ckpt_err e; bool transient, throttled; const char *word; } cases[] = {
+        { 503, "Retry-After: 7\r\n", ERROR_XML("ServerBusy", "busy"), CKPT_NET, true, true, "ServerBusy: busy" },
+        { 429, NULL, "", CKPT_NET, true, true, "429" },
+        { 500, NULL, ERROR_XML("OperationTimedOut", "slow"), CKPT_NET, true, true, "OperationTimedOut" },
+        { 500, NULL, ERROR_XML("InternalError", "x"), CKPT_NET, true, false, "InternalError" },
+        { 403, NULL, ERROR_XML("AuthenticationFailed", "wrong"), CKPT_AUTH, false, false, "AZURE_ACCOUNT_ACCESS_KEY" },
+        { 403, "x-ms-error-code: AuthorizationPermissionMismatch\r\n", "", CKPT_AUTH, false, false, "sp=" },
+        { 403, NULL, ERROR_XML("AuthorizationFailure", "see https://x?sig=" SIGNATURE), CKPT_AUTH, false, false, "network rules" },
+        { 404, NULL, ERROR_XML("ContainerNotFound", "x"), CKPT_NOT_FOUND, false, false, "no container 'bucket'" },
+        { 404, NULL, "", CKPT_NOT_FOUND, false, false, "no such container" },
+        { 400, NULL, ERROR_XML("Md5Mismatch", "x"), CKPT_CORRUPT, true, false, "changed on their way" },
+        { 400, NULL, ERROR_XML("InvalidOperation", "Provided MD5 does not match"), CKPT_CORRUPT, true, false, "MD5" },
+        { 400, NULL, ERROR_XML("InvalidHeaderValue", "x"), CKPT_NET, false, false, "InvalidHeaderValue" },
+        { 409, NULL, ERROR_XML("InvalidBlobType", "x"), CKPT_ARG, false, false, "page blob" },
+        { 412, NULL, ERROR_XML("LeaseIdMissing", "x"), CKPT_AUTH, false, false, "lease" },
+        { 412, NULL, ERROR_XML("ConditionNotMet", "x"), CKPT_NET, true, false, "another writer" },
+        { 307, "Location: http://evil.test/\r\n", "", CKPT_NET, false, false, "elsewhere" },
+        { 400, NULL, "<Error><Code>&#0;</Code>", CKPT_NET, false, false, "400" },
+    };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        step one = { cases[i].status, cases[i].headers, cases[i].body, 0 };
+        ckpt_store *s = meet_with(&one, 1, NULL);
+        ckpt_err e = put(s, "hello world", true, "m");
+        if (e != cases[i].e || t.transient != cases[i].transient || t.throttled != cases[i].throttled)
+            fail_msg("case %d: %s %d %d: %s", i, ckpt_err_name(e), t.transient, t.throttled, ckpt_last_error());
+        sentence_has(cases[i].word);
+        if (is_secret(ckpt_last_error()) || has(ckpt_last_error(), "RequestId:")) fail_msg("case %d: %s", i, ckpt_last_error());
+        if (i == 0) assert_true(t.retry_after >= 6.9);
+        assert_int_equal(requests(), 1);
+        ckpt_store_close(s);
+    }
+    step expired = { 403, NULL, ERROR_XML("AuthenticationFailed", "Signature not valid in the specified time frame"), 0 };
+    ckpt_store *s = meet_with(&expired, 1, SAS);
+    is(put(s, "x", true, NULL), CKPT_AUTH);
+    sentence_has("until 2026-12-01T00:00:00Z");
+    assert_false(is_secret(ckpt_last_error()));
+    ckpt_store_close(s);
+    assert_false(leaked);
+}
+
+static void test_clock(void **state) {
+    (void)state;
+    static const step steps[] = { { 403, "Date: Mon, 01 Jan 2001 10:00:00 GMT\r\n", ERROR_XML("AuthenticationFailed", "x"), 0 },
+        { 201, "Content-MD5: XrY7u+Ae7tCTyyK7j1rNww==\r\n", NULL, 0 }, { 201, "Content-MD5: XrY7u+Ae7tCTyyK7j1rNww==\r\n", NULL, 0 } };
+    ckpt_store *s = MEET(steps);
+    uint64_t moved = 0;
+    t.moved = &moved;
+    is(put(s, "hello world", true, NULL), CKPT_OK);
+    assert_int_equal(moved, 11);
+    assert_true(has(header_of(1, "x-ms-date"), "Jan 2001 10:0"));
+    assert_true(has(the_log, "clock"));
+    is(put(s, "hello world", true, NULL), CKPT_OK);
+    assert_true(has(header_of(2, "x-ms-date"), "Jan 2001 10:0"));
+    ckpt_store_close(s);
+    static const step again[] = { { 403, "Date: Mon, 01 Jan 2001 10:00:00 GMT\r\n", NULL, 0 }, { 403, "Date: Tue, 01 Jan 2002 10:00:00 GMT\r\n", NULL, 0 } };
+    s = MEET(again);
+    is(put(s, "hello world", true, NULL), CKPT_AUTH);
+    sentence_has("ahead of");
+    assert_int_equal(requests(), 2);
+    ckpt_store_close(s);
+}
+
+// The reply of an upload that may only create was lost; or somebody else was first.
+static void test_lost_replies(void **state) {
+    (void)state;
+    static const char exists[] = ERROR_XML("BlobAlreadyExists", "x");
+    static const step ours[] = { { 409, NULL, exists, 0 }, { 200, "x-ms-meta-ckpt_mark: m\r\n", NULL, 11 } };
+    static const step theirs[] = { { 409, NULL, exists, 0 }, { 200, "x-ms-meta-ckpt_mark: other\r\n", NULL, 11 } };
+    static const step raced[] = { { 412, NULL, ERROR_XML("ConditionNotMet", "x"), 0 }, { 200, NULL, NULL, 11 } };
+    ckpt_store *s = MEET(ours);
+    is(put(s, "hello world", false, "m"), CKPT_OK);
+    ckpt_store_close(s);
+    s = MEET(theirs);
+    is(put(s, "hello world", false, "m"), CKPT_EXISTS);
+    sentence_has("overwriting");
+    ckpt_store_close(s);
+    s = MEET(raced);
+    is(put(s, "hello world", false, "m"), CKPT_EXISTS);
+    ckpt_store_close(s);
+    static const step cut[] = { { 0, NULL, NULL, 0 }, { 0, NULL, NULL, 0 } };
+    s = MEET(cut);
+    is(put(s, "hello world", true, "m"), CKPT_NET);
+    assert_true(t.transient && t.unsure);
+    ckpt_store_close(s);
+    // Acknowledged, and not what is there.
+    static const step less[] = { { 201, NULL, NULL, 0 }, { 200, NULL, NULL, 10 } };
+    s = MEET(less);
+    is(put(s, "hello world", true, "m"), CKPT_CORRUPT);
+    sentence_has("11 bytes");
+    ckpt_store_close(s);
+}
+
+//-- blocks ------------------------------------------------------------------------
+
+typedef struct multi { ckpt__store_multi m; ckpt__store_part part[2]; ckpt__buf id; } multi;
+
+static void multi_init(multi *u, bool overwrite) {
+    memset(u, 0, sizeof *u);
+    u->m.name = "big";
+    u->m.size = 22;
+    u->m.overwrite = overwrite;
+    u->m.mark = "m";
+    u->m.t = &t;
+    u->m.parts = u->part;
+    u->m.part_count = 2;
+    u->m.upload_id = "0123456789abcdef0123456789abcdef";
+    for (int i = 0; i < 2; i++) {
+        u->part[i].number = i + 1;
+        u->part[i].size = 11;
+        ckpt__azure_block_name(u->part[i].etag, u->m.upload_id, i + 1, 0x0d4a1185);
+    }
+    ckpt__transfer_begin(&t);
+}
+
+static const char *block(int number, uint32_t crc, int size) {
+    char name[65];
+    ckpt__azure_block_name(name, "0123456789abcdef0123456789abcdef", number, crc);
+    return util_fmt("<Block><Name>%s</Name><Size>%d</Size></Block>", name, size);
+}
+
+static const char *blocks(const char *a, const char *b, const char *c) {
+    return util_fmt("<?xml version=\"1.0\"?><BlockList><CommittedBlocks /><UncommittedBlocks>%s%s%s</UncommittedBlocks></BlockList>", a, b, c);
+}
+
+static char listed[4096];
+
+static ckpt_err on_part(const ckpt__store_part *part, void *user) {
+    (void)user;
+    size_t n = strlen(listed);
+    snprintf(listed + n, sizeof listed - n, "%d %llu %08lx;", part->number, (unsigned long long)part->size, (unsigned long)part->crc);
+    return CKPT_OK;
+}
+
+static void test_blocks(void **state) {
+    (void)state;
+    const char *alive = block(0, 0, 1), *dead = block(0, 0, 2), *one = block(1, 0x0d4a1185, 11), *two = block(2, 0x0d4a1185, 11);
+    const step steps[] = {
+        { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 },                                     // begin, part
+        { 200, NULL, blocks(two, alive, one), 0 },                                          // parts
+        { 200, NULL, blocks(alive, one, two), 0 }, { 201, NULL, NULL, 0 }, { 200, "x-ms-meta-ckpt_mark: m\r\n", NULL, 22 },     // complete
+        { 200, NULL, blocks(dead, one, two), 0 }, { 404, NULL, NULL, 0 },                   // complete of what was given up
+        { 200, NULL, blocks(alive, one, ""), 0 }, { 404, NULL, NULL, 0 },                   // a block is missing
+        { 404, NULL, NULL, 0 }, { 200, "x-ms-meta-ckpt_mark: m\r\n", NULL, 22 },            // it was done, and its reply lost
+        { 200, NULL, blocks("", "", ""), 0 },                                               // parts of what is gone
+        { 200, NULL, "<BlockList><UncommittedBlocks>", 0 },                                 // damaged
+        { 200, NULL, blocks(alive, "<Block><Name>QUJD</Name><Size>5</Size></Block>", "<Block><Name>?</Name><Size>-1</Size></Block>"), 0 } };
+    ckpt_store *s = meet_with(steps, UTIL_COUNT(steps), NULL);
+    multi u;
+    ckpt__body b;
+    multi_init(&u, true);
+    ckpt__buf_init(&u.id, NULL);
+    is(s->table->begin(s, &u.m, &u.id), CKPT_OK);
+    assert_int_equal(u.id.len, 32);
+    assert_true(has(script.list[0].target, "?blockid=") && has(script.list[0].target, "&comp=block"));
+    ckpt__buf_free(&u.id);
+    memset(&b, 0, sizeof b);
+    b.memory = "hello world";
+    b.size = 11;
+    ckpt__store_part part;
+    memset(&part, 0, sizeof part);
+    part.number = 1;
+    is(s->table->part(s, &u.m, &b, &part), CKPT_OK);
+    assert_string_equal(part.etag, u.part[0].etag);
+    assert_int_equal(part.crc, 0x0d4a1185);
+    assert_string_equal(header_of(1, "Content-MD5"), "XrY7u+Ae7tCTyyK7j1rNww==");
+    listed[0] = 0;
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_OK);
+    assert_string_equal(listed, "1 11 0d4a1185;2 11 0d4a1185;");
+    is(s->table->complete(s, &u.m), CKPT_OK);
+    assert_true(has(script.list[4].body, util_fmt("<Uncommitted>%s</Uncommitted><Uncommitted>", u.part[0].etag)));
+    assert_string_equal(header_of(4, "x-ms-meta-ckpt_mark"), "m");
+    is(s->table->complete(s, &u.m), CKPT_NOT_FOUND);
+    is(s->table->complete(s, &u.m), CKPT_NOT_FOUND);
+    sentence_has("begin anew");
+    is(s->table->complete(s, &u.m), CKPT_OK);
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NET);
+    assert_true(t.transient);
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NET);
+    u.m.upload_id = "../../etc";
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    is(s->table->abort(s, &u.m), CKPT_OK);
+    ckpt_store_close(s);
+}
+
+//-- reading -----------------------------------------------------------------------
+
+static ckpt_err get(ckpt_store *s, const char *etag, uint64_t at, size_t n) {
+    static char back[64];
+    ckpt__sink k;
+    memset(&k, 0, sizeof k);
+    k.memory = back;
+    k.fd = -1;
+    k.size = n;
+    ckpt__transfer_begin(&t);
+    return s->table->get(s, "name", etag, at, &k, &t);
+}
+
+static void test_get(void **state) {
+    (void)state;
+    static const struct { step reply; const char *etag; ckpt_err e; bool transient; } cases[] = {
+        { { 206, "Content-Range: bytes 2-6/11\r\nETag: \"0x1\"\r\n", "llo w", 0 }, "\"0x1\"", CKPT_OK, false },
+        { { 206, "Content-Range: bytes 3-7/11\r\n", "lo wo", 0 }, NULL, CKPT_CORRUPT, true },
+        { { 206, "Content-Range: bytes 2-6/11\r\nETag: \"0x2\"\r\n", "llo w", 0 }, "\"0x1\"", CKPT_CORRUPT, true },
+        { { 206, "Content-Range: bytes 2-6/11\r\n", "llo", 0 }, NULL, CKPT_NET, true },
+        { { 206, "Content-Range: bytes 2-6/11\r\n", "llo world", 0 }, NULL, CKPT_NET, true },
+        { { 200, NULL, "hello world", 0 }, NULL, CKPT_UNSUPPORTED, false },
+        { { 412, "x-ms-error-code: ConditionNotMet\r\n", NULL, 0 }, "\"0x1\"", CKPT_CORRUPT, true },
+        { { 416, "x-ms-error-code: InvalidRange\r\n", NULL, 0 }, NULL, CKPT_CORRUPT, true },
+        { { 404, "x-ms-error-code: BlobNotFound\r\n", NULL, 0 }, NULL, CKPT_NOT_FOUND, false },
+        { { 302, "Location: http://evil.test/\r\n", NULL, 0 }, NULL, CKPT_NET, false },
+    };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        ckpt_store *s = meet_with(&cases[i].reply, 1, NULL);
+        ckpt_err e = get(s, cases[i].etag, 2, 5);
+        if (e != cases[i].e || (e != CKPT_OK && t.transient != cases[i].transient)) fail_msg("get %d: %s %d: %s", i, ckpt_err_name(e), t.transient, ckpt_last_error());
+        assert_string_equal(header_of(0, "Range"), "bytes=2-6");
+        assert_string_equal(header_of(0, "If-Match"), cases[i].etag != NULL ? cases[i].etag : "");
+        ckpt_store_close(s);
+    }
+}
+
+static ckpt_err on_object(const char *name, uint64_t size, void *user) {
+    (void)user;
+    size_t n = strlen(listed);
+    snprintf(listed + n, sizeof listed - n, "%s=%llu;", name, (unsigned long long)size);
+    return CKPT_OK;
+}
+
+#define LIST(inner, next) "\xEF\xBB\xBF<?xml version=\"1.0\"?><EnumerationResults ContainerName=\"x\"><Prefix>pre/</Prefix><Blobs>" inner \
+    "</Blobs><NextMarker>" next "</NextMarker></EnumerationResults>"
+#define BLOB(name, size) "<Blob><Name>" name "</Name><Properties><Content-Length>" size "</Content-Length></Properties></Blob>"
+
+static ckpt_err list(ckpt_store *s) {
+    listed[0] = 0;
+    ckpt__transfer_begin(&t);
+    return s->table->list(s, "k", on_object, NULL, &t);
+}
+
+static void test_lists(void **state) {
+    (void)state;
+    static const step pages[] = { { 200, NULL, LIST(BLOB("pre/k&amp;1", "1") BLOB("pre/k2", "2"), "mark &amp; 2"), 0 },
+        { 200, NULL, LIST("<Blob><Name Encoded=\"true\">pre/k%EF%BF%BF</Name><Properties><Content-Length>3</Content-Length></Properties></Blob>", ""), 0 } };
+    ckpt_store *s = MEET(pages);
+    is(list(s), CKPT_OK);
+    assert_string_equal(listed, "k&1=1;k2=2;k\xEF\xBF\xBF=3;");
+    assert_string_equal(script.list[0].target, "/account1/bucket?comp=list&maxresults=5000&prefix=pre%2Fk&restype=container");
+    assert_true(has(script.list[1].target, "marker=mark%20%26%202&"));
+    ckpt_store_close(s);
+    static const char *const bad[] = { LIST(BLOB("other/k", "1"), ""), LIST(BLOB("pre/k", "-1"), ""), LIST(BLOB("pre/k", ""), ""),
+        LIST(BLOB("pre/k&#0;", "1"), ""), LIST(BLOB("pre/k&bomb;", "1"), ""), "<EnumerationResults><Blobs>", "", "nothing",
+        "<!DOCTYPE x [<!ENTITY a \"aa\">]><EnumerationResults/>", LIST(BLOB("pre/k", "99999999999999999999"), "") };
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        step one = { 200, NULL, bad[i], 0 };
+        s = meet_with(&one, 1, NULL);
+        if (list(s) != CKPT_NET) fail_msg("list %d: %s", i, listed);
+        ckpt_store_close(s);
+    }
+    step round[SEEN_MAX];
+    for (int i = 0; i < SEEN_MAX; i++) round[i] = (step){ 200, NULL, i % 2 == 0 ? LIST("", "a") : LIST("", "b"), 0 };
+    s = meet_with(round, SEEN_MAX, NULL);
+    is(list(s), CKPT_NET);
+    sentence_has("no end");
+    assert_true(requests() < 20);
+    ckpt_store_close(s);
+}
+
+static ckpt_err on_upload(const char *name, const char *id, double started, void *user) {
+    (void)user;
+    size_t n = strlen(listed);
+    snprintf(listed + n, sizeof listed - n, "%s %s %.0f;", name, id, started);
+    return CKPT_OK;
+}
+
+static void test_uploads(void **state) {
+    (void)state;
+    const step steps[] = { { 200, NULL, LIST(BLOB("pre/k", "0") BLOB("pre/full", "5") BLOB("pre/gone", "0"), ""), 0 },
+        { 200, NULL, blocks(block(0, 0, 1), block(1, 2, 9), ""), 0 }, { 404, NULL, NULL, 0 },
+        // given up: the sign gets two bytes, then the block one
+        { 200, NULL, blocks(block(0, 0, 1), block(1, 2, 9), ""), 0 }, { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 } };
+    ckpt_store *s = meet_with(steps, UTIL_COUNT(steps), NULL);
+    multi u;
+    multi_init(&u, true);
+    listed[0] = 0;
+    is(s->table->uploads(s, "", on_upload, NULL, &t), CKPT_OK);
+    assert_string_equal(listed, util_fmt("k 0123456789abcdef0123456789abcdef %lu;", 0x01234567ul));
+    assert_true(has(script.list[0].target, "include=uncommittedblobs"));
+    is(s->table->abort(s, &u.m), CKPT_OK);
+    assert_int_equal(script.list[4].size, 2);
+    assert_int_equal(script.list[5].size, 1);
+    is(s->table->complete(s, &u.m), CKPT_NOT_FOUND);
+    ckpt_store_close(s);
+}
+
+//-- memory ------------------------------------------------------------------------
+
+static void test_no_memory(void **state) {
+    (void)state;
+    const char *all = blocks(block(0, 0, 1), block(1, 0x0d4a1185, 11), block(2, 0x0d4a1185, 11));
+    const step steps[] = { { 201, NULL, NULL, 0 }, { 200, NULL, NULL, 11 }, { 200, NULL, LIST(BLOB("pre/k", "1"), "2"), 0 },
+        { 200, NULL, LIST(BLOB("pre/k2", "1"), ""), 0 }, { 201, NULL, NULL, 0 }, { 200, NULL, all, 0 }, { 200, NULL, all, 0 },
+        { 201, NULL, NULL, 0 }, { 200, "x-ms-meta-ckpt_mark: m\r\n", NULL, 22 } };
+    ckpt_store_close(meet_with(steps, UTIL_COUNT(steps), NULL));
+    setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=account1;AccountKey=" KEY ";EndpointSuffix=x", 1);
+    int wins = 0;
+    for (int at = 1; at < 1000 && wins == 0; at++) {
+        counting c = { 0, 0, at };
+        ckpt_store_desc d;
+        ckpt_store *s = NULL;
+        multi u;
+        memset(&d, 0, sizeof d);
+        if (at % 100 == 0) { net_stop(&server); net_start(&server, on_request, NULL); }     // it has a limit of connections
+        d.endpoint_url = server.url;
+        d.allocator.fn = counting_fn;
+        d.allocator.user = &c;
+        script.n = 0;
+        ckpt_err e = ckpt_store_open(&s, "azure://bucket/pre", &d);
+        if (e == CKPT_OK) e = put(s, "hello world", true, "m");
+        if (e == CKPT_OK) e = list(s);
+        multi_init(&u, true);
+        ckpt__buf_init(&u.id, NULL);
+        if (e == CKPT_OK) e = s->table->begin(s, &u.m, &u.id);
+        listed[0] = 0;
+        if (e == CKPT_OK) e = s->table->parts(s, &u.m, on_part, NULL);
+        if (e == CKPT_OK) e = s->table->complete(s, &u.m);
+        ckpt__buf_free(&u.id);
+        ckpt_store_close(s);
+        if (e == CKPT_OK && c.calls < at) wins++;
+        else if (e != CKPT_NOMEM && !(e == CKPT_OK && c.calls >= at)) fail_msg("allocation %d: %s: %s", at, ckpt_err_name(e), ckpt_last_error());
+        if (c.live != 0) fail_msg("allocation %d: %d blocks are left", at, c.live);
+    }
+    unsetenv("AZURE_STORAGE_CONNECTION_STRING");
+    assert_int_equal(wins, 1);
+}
+
+//-- libcloud ----------------------------------------------------------------------
+
+static void test_libcloud(void **state) {
+    (void)state;
+    static const struct { const char *uri; ckpt_err e; const char *word, *endpoint, *region; } cases[] = {
+        { "libcloud://box/p?provider=S3&key_environ=MY_KEY&secret_environ=MY_SECRET", CKPT_OK, "s3://box/p", NULL, NULL },
+        { "libcloud://box?provider=s3_us_west_oregon&key_environ=MY_KEY&secret_environ=MY_SECRET", CKPT_OK, "s3://box/", NULL, "us-west-2" },
+        { "libcloud://box/p?provider=MINIO&key_environ=MY_KEY&secret_environ=MY_SECRET&host=min.local&port=9000&secure=False", CKPT_OK, "s3://box/p",
+          "http://min.local:9000", NULL },
+        { "libcloud://box/p?provider=GOOGLE_STORAGE&key_environ=MY_KEY&secret_environ=MY_SECRET", CKPT_OK, "s3://box/p", "https://storage.googleapis.com", NULL },
+        { "libcloud://box/p?provider=GOOGLE_STORAGE", CKPT_OK, "gs://box/p", NULL, NULL },
+        { "libcloud://box/p?provider=AZURE_BLOBS&key_environ=MY_KEY&secret_environ=MY_SECRET", CKPT_OK, "azure://box/p", NULL, NULL },
+        { "libcloud://box/p?provider=DIGITALOCEAN_SPACES&region=fra1", CKPT_OK, "s3://box/p", "https://fra1.digitaloceanspaces.com", "fra1" },
+        { "libcloud://box/p?provider=BACKBLAZE_B2&region=us-west-004", CKPT_OK, "s3://box/p", "https://s3.us-west-004.backblazeb2.com", "us-west-004" },
+        { "libcloud://box/p?provider=ALIYUN_OSS&host=oss-cn-beijing.aliyuncs.com", CKPT_OK, "s3://box/p", "https://oss-cn-beijing.aliyuncs.com", NULL },
+        { "libcloud://box/p%20q?provider=LOCAL&key_environ=MY_FOLDER", CKPT_OK, "file:///data/a%20b/box/p%20q", NULL, NULL },
+        { "libcloud://box/p", CKPT_UNSUPPORTED, "provider=S3", NULL, NULL },
+        { "libcloud://box/p?provider=CLOUDFILES&key_environ=MY_KEY", CKPT_UNSUPPORTED, "CLOUDFILES", NULL, NULL },
+        { "libcloud://box/p?provider=MINIO", CKPT_ARG, "host=", NULL, NULL },
+        { "libcloud://box/p?provider=BACKBLAZE_B2", CKPT_ARG, "region=", NULL, NULL },
+        { "libcloud://box/p?provider=S3&key_environ=NOT_SET", CKPT_AUTH, "NOT_SET", NULL, NULL },
+        { "libcloud://box/p?provider=S3&secret=topsecret", CKPT_ARG, "key_environ=NAME", NULL, NULL },
+        { "libcloud://box/p?provider=S3&topsecret=1", CKPT_ARG, "setting", NULL, NULL },
+        { "libcloud://box/p?provider=S%zz", CKPT_ARG, "escape", NULL, NULL },
+        { "libcloud://box/p?provider=GOOGLE_STORAGE&key_environ=MY_MAIL", CKPT_UNSUPPORTED, "gs://", NULL, NULL },
+        { "libcloud:///p?provider=S3", CKPT_ARG, "container", NULL, NULL },
+        { "libcloud://box?provider=LOCAL", CKPT_ARG, "folder", NULL, NULL },
+    };
+    setenv("MY_KEY", "myname", 1);
+    setenv("MY_SECRET", KEY, 1);
+    setenv("MY_FOLDER", "/data/a b", 1);
+    setenv("MY_MAIL", "me@project.iam.gserviceaccount.com", 1);
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        ckpt__libcloud l;
+        ckpt__uri u;
+        ckpt__txt_uri(&u, cases[i].uri);
+        ckpt_err e = ckpt__libcloud_translate(&l, cases[i].uri, &u, NULL);
+        if (e != cases[i].e) fail_msg("%s: %s: %s", cases[i].uri, ckpt_err_name(e), e != CKPT_OK ? ckpt_last_error() : l.uri.data);
+        if (e != CKPT_OK) {
+            sentence_has(cases[i].word);
+            assert_false(has(ckpt_last_error(), "topsecret=1") || has(ckpt_last_error(), "=topsecret"));
+        } else {
+            assert_string_equal(l.uri.data, cases[i].word);
+            assert_string_equal(l.desc.endpoint_url != NULL ? l.desc.endpoint_url : "", cases[i].endpoint != NULL ? cases[i].endpoint : "");
+            assert_string_equal(l.desc.region != NULL ? l.desc.region : "", cases[i].region != NULL ? cases[i].region : "");
+            if (has(cases[i].uri, "MY_SECRET")) assert_true(strcmp(l.desc.access_key_id, "myname") == 0 && strcmp(l.desc.secret_access_key, KEY) == 0);
+        }
+        ckpt__libcloud_free(&l);
+    }
+    ckpt_store *s = NULL;
+    is(ckpt_store_open(&s, cases[5].uri, NULL), CKPT_OK);
+    assert_true(has(s->uri, "azure://box/p/"));
+    ckpt_store_close(s);
+    is(ckpt_store_open(&s, cases[0].uri, NULL), CKPT_OK);
+    assert_string_equal(s->uri, "s3://box/p/");
+    ckpt_store_close(s);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_uploads), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_libcloud),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,536 @@
+/* test_gcs.c: CRC-32C and RS256 by known answers, where Google credentials are looked for and in which order, what gs:// sends and
+   what it makes of replies, good, bad and hostile, by a scripted server in the process.
+   run.sh: remote tsan */
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "net_util.h"
+
+#define is(e, code) do { ckpt_err got_ = (e); if (got_ != (code)) fail_msg("%s:%d: %s instead of %s: %s", __FILE__, __LINE__, \
+                              ckpt_err_name(got_), #code, got_ != CKPT_OK ? ckpt_last_error() : ""); } while (0)
+#define sentence_has(part) do { if (strstr(ckpt_last_error(), part) == NULL) \
+                                    fail_msg("%s:%d: no '%s' in: %s", __FILE__, __LINE__, part, ckpt_last_error()); } while (0)
+
+//-- sums ---------------------------------------------------------------------------
+
+static void test_crc32c(void **state) {
+    (void)state;
+    unsigned char p[1000], zero[32], ones[32], count[32];
+    for (int i = 0; i < 1000; i++) p[i] = (unsigned char)(i * 31 + 7);
+    memset(zero, 0, sizeof zero);
+    memset(ones, 0xFF, sizeof ones);
+    for (int i = 0; i < 32; i++) count[i] = (unsigned char)i;
+    assert_int_equal(ckpt__digest_crc32c(0, "", 0), 0);                        // checksums.json; RFC 3720 B.4
+    assert_int_equal(ckpt__digest_crc32c(0, "a", 1), 0xc1d04330u);
+    assert_int_equal(ckpt__digest_crc32c(0, "123456789", 9), 0xe3069283u);
+    assert_int_equal(ckpt__digest_crc32c(0, zero, 32), 0x8a9136aau);
+    assert_int_equal(ckpt__digest_crc32c(0, ones, 32), 0x62a8ab43u);
+    assert_int_equal(ckpt__digest_crc32c(0, count, 32), 0x46dd794eu);
+    assert_int_equal(ckpt__digest_crc32c(0, p, 1000), 0xff52ee97u);
+    for (size_t n = 0; n <= 1000; n += n < 40 ? 1 : 37) {
+        uint32_t a = ckpt__digest_crc32c(0, p, n), b = ckpt__digest_crc32c(0, p + n, 1000 - n);
+        assert_int_equal(ckpt__digest_crc32c(a, p + n, 1000 - n), 0xff52ee97u);
+        assert_int_equal(ckpt__digest_crc32c_join(a, b, 1000 - n), 0xff52ee97u);
+        assert_int_equal(~ckpt__digest_c_table(~0u, p, n), a);                 // the machine's instruction, and tables
+        for (size_t from = 1; from < 8 && from < n; from++)
+            assert_int_equal(~ckpt__digest_c_table(~0u, p + from, n - from), ckpt__digest_crc32c(0, p + from, n - from));
+    }
+    // 2^33 bits and more: the exponents wrap. The sum of n zero bytes, by doubling, against joining with itself.
+    uint32_t one = ckpt__digest_crc32c(0, zero, 1), sum = one;
+    uint64_t size = 1;
+    for (int i = 0; i < 40; i++, size *= 2) sum = ckpt__digest_crc32c_join(sum, sum, size);
+    uint32_t other = ckpt__digest_crc32c_join(one, one, 1), step = one;
+    for (uint64_t n = 2; n < size; n *= 2) {
+        step = other;
+        other = ckpt__digest_crc32c_join(step, step, n);
+    }
+    assert_int_equal(sum, other);
+}
+
+static void test_jwt(void **state) {
+    (void)state;
+    size_t n;
+    char *text = util_read(util_tests_path("cases/gcs_jwt.json"), &n);
+    ckpt_allocator none = { NULL, NULL };
+    ckpt__json_doc d;
+    is(ckpt__json_parse(&d, &none, text, n), CKPT_OK);
+    const ckpt__json *file = ckpt__json_get(&d, ckpt__json_root(&d), "service_account_file");
+    const ckpt__json *grant = ckpt__json_get(&d, ckpt__json_root(&d), "jwt_bearer_grant");
+    ckpt__auth_claims c = { ckpt__auth_node_text(&d, file, "private_key_id"), ckpt__auth_node_text(&d, file, "client_email"),
+                            "https://www.googleapis.com/auth/devstorage.read_write", ckpt__auth_node_text(&d, file, "token_uri"),
+                            ckpt__auth_node_text(&d, file, "private_key"), 1767323045 };
+    ckpt__buf jwt;
+    ckpt__buf_init(&jwt, NULL);
+    is(ckpt__auth_jwt(&jwt, &c), CKPT_OK);
+    assert_string_equal(jwt.data, ckpt__auth_node_text(&d, grant, "jwt"));
+    jwt.len = 0;
+    c.key = "-----BEGIN PRIVATE KEY-----\nbm8=\n-----END PRIVATE KEY-----\n";
+    is(ckpt__auth_jwt(&jwt, &c), CKPT_AUTH);
+    sentence_has("RSA key");
+    ckpt__buf_free(&jwt);
+    ckpt__json_free(&d);
+}
+
+static void test_quote(void **state) {
+    (void)state;
+    char out[60];
+    ckpt__auth_quote(out, sizeof out, "Invalid \n JWT eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9.eyJhbGciOiJS of x@y");
+    assert_string_equal(out, "Invalid JWT ... of x@y");
+    ckpt__auth_quote(out, 12, "Invalid request");
+    assert_string_equal(out, "Invalid");
+    ckpt__auth_quote(out, sizeof out, NULL);
+    assert_string_equal(out, "");
+}
+
+//-- a scripted server --------------------------------------------------------------
+
+typedef struct step {
+    const char *match;                  // the request line must begin so
+    int         status;                 // 0: the connection is closed
+    const char *headers, *body;
+} step;
+
+static struct {
+    const step     *steps;
+    int             count, n;
+    char            lines[64][1024], heads[64][8192];
+    char           *bodies[64];
+    pthread_mutex_t lock;
+} script = { NULL, 0, 0, { "" }, { "" }, { NULL }, PTHREAD_MUTEX_INITIALIZER };
+
+static net_server server;
+
+static void on_request(net_request *r, void *user) {
+    (void)user;
+    net_body(r, SIZE_MAX);
+    pthread_mutex_lock(&script.lock);
+    int i = script.n++;
+    if (i < 64) {
+        snprintf(script.lines[i], sizeof script.lines[i], "%s %s", r->method, r->target);
+        snprintf(script.heads[i], sizeof script.heads[i], "%.*s", (int)r->head_size, r->head);
+        free(script.bodies[i]);
+        script.bodies[i] = strdup(r->body != NULL ? r->body : "");
+    }
+    pthread_mutex_unlock(&script.lock);
+    if (i >= script.count) { net_reply(r, 599, NULL, "", 0); return; }
+    const step *s = &script.steps[i];
+    if (s->status == 0) { net_close(r); return; }
+    net_reply(r, s->status, s->headers, s->body != NULL ? s->body : "", s->body != NULL ? strlen(s->body) : 0);
+}
+
+// All steps were taken, in that order.
+static void check_script(void) {
+    pthread_mutex_lock(&script.lock);
+    for (int i = 0; i < script.count && i < script.n; i++) {
+        if (strncmp(script.lines[i], script.steps[i].match, strlen(script.steps[i].match)) != 0)
+            fail_msg("request %d is '%s' instead of '%s'", i, script.lines[i], script.steps[i].match);
+    }
+    if (script.n != script.count) fail_msg("%d requests instead of %d", script.n, script.count);
+    pthread_mutex_unlock(&script.lock);
+}
+
+static char the_log[16384];
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void on_log(ckpt_log_level level, const char *text, void *user) {
+    (void)level, (void)user;
+    pthread_mutex_lock(&log_lock);
+    size_t n = strlen(the_log);
+    snprintf(the_log + n, sizeof the_log - n, "%s\n", text);
+    pthread_mutex_unlock(&log_lock);
+}
+
+static ckpt__transfer t;
+
+static ckpt_store *meet(const step *steps, int count, ckpt_store_desc *given) {
+    ckpt_store_desc d;
+    ckpt_store *s = NULL;
+    memset(&d, 0, sizeof d);
+    memset(&t, 0, sizeof t);
+    if (given != NULL) d = *given;
+    else d.session_token = "ya29.token-of-the-test";
+    d.endpoint_url = server.url;
+    d.stall_timeout_s = t.stall_timeout_s = 5.0;
+    d.logger.fn = on_log;
+    pthread_mutex_lock(&script.lock);
+    script.steps = steps;
+    script.count = count;
+    script.n = 0;
+    pthread_mutex_unlock(&script.lock);
+    is(ckpt_store_open(&s, "gs://bucket/pre/", &d), CKPT_OK);
+    return s;
+}
+#define MEET(steps) meet(steps, UTIL_COUNT(steps), NULL)
+
+static ckpt_err look(ckpt_store *s, ckpt__store_stat *out) {
+    return ckpt__store_run_stat(s, "a/b c", out, &t);
+}
+
+#define OBJECT "{\"size\":\"5\",\"generation\":\"17\",\"crc32c\":\"mnG7TA==\",\"metadata\":{\"ckpt-mark\":\"m\",\"ckpt-crc32\":\"3610a686\"}}"
+
+static void test_stat(void **state) {
+    (void)state;
+    static const step steps[] = { { "GET /storage/v1/b/bucket/o/pre%2Fa%2Fb%20c?fields=", 200, NULL, OBJECT } };
+    ckpt__store_stat st;
+    ckpt_store *s = MEET(steps);
+    is(look(s, &st), CKPT_OK);
+    assert_int_equal(st.size, 5);
+    assert_string_equal(st.etag, "17");
+    assert_string_equal(st.mark, "m");
+    assert_true(st.has_crc && st.crc == 0x3610a686u);
+    assert_non_null(strstr(script.heads[0], "Authorization: Bearer ya29.token-of-the-test\r\n"));
+    check_script();
+    ckpt_store_close(s);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    static const struct { int status; const char *body; ckpt_err e; bool transient, throttled; const char *says; } cases[] = {
+        { 404, "{\"error\":{\"code\":404,\"message\":\"No such object: x\",\"errors\":[{\"reason\":\"notFound\"}]}}", CKPT_NOT_FOUND, false, false, "no such object" },
+        { 404, "{\"error\":{\"code\":404,\"message\":\"The specified bucket does not exist.\",\"errors\":[{\"reason\":\"notFound\"}]}}",
+          CKPT_NOT_FOUND, false, false, "no bucket 'bucket'" },
+        { 403, "{\"error\":{\"code\":403,\"message\":\"x@y does not have storage.objects.get\",\"errors\":[{\"reason\":\"forbidden\"}]}}",
+          CKPT_AUTH, false, false, "x@y does not have" },
+        { 403, "{\"error\":{\"code\":403,\"message\":\"slow\",\"errors\":[{\"reason\":\"rateLimitExceeded\"}]}}", CKPT_NET, true, true, "rateLimitExceeded" },
+        { 429, "{\"error\":{\"code\":429,\"message\":\"slow\",\"errors\":[{\"reason\":\"rateLimitExceeded\"}]}}", CKPT_NET, true, true, "429" },
+        { 401, "{\"error\":{\"code\":401,\"message\":\"Invalid Credentials: ya29.token-of-the-test\"}}", CKPT_AUTH, false, false, "401" },
+        { 503, "{\"error\":{\"code\":503,\"message\":\"later\",\"errors\":[{\"reason\":\"backendError\"}]}}", CKPT_NET, true, true, "backendError" },
+        { 500, "", CKPT_NET, true, false, "500" },
+        { 400, "{\"error\":{\"code\":400,\"message\":\"Provided CRC32C doesn't match\",\"errors\":[{\"reason\":\"invalid\"}]}}", CKPT_CORRUPT, true, false, "CRC32C" },
+        { 400, "<?xml version='1.0'?><Error><Code>CrcMismatch</Code><Message>m</Message></Error>", CKPT_CORRUPT, true, false, "CrcMismatch" },
+        { 412, "{\"error\":{\"errors\":[{\"reason\":\"conditionNotMet\"}]}}", CKPT_EXISTS, false, false, "412" },
+        { 418, "{\"error\":[]}", CKPT_NET, false, false, "418" },
+        { 301, "", CKPT_NET, false, false, "elsewhere" },
+        { 403, "{\"error\":{\"errors\":{\"reason\":3},\"message\":7}}", CKPT_AUTH, false, false, "403" },
+    };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        step one = { "GET /storage", cases[i].status, NULL, cases[i].body };
+        ckpt__store_stat st;
+        ckpt_store *s = meet(&one, 1, NULL);
+        ckpt_err e = look(s, &st);
+        if (e != cases[i].e || t.transient != cases[i].transient || t.throttled != cases[i].throttled)
+            fail_msg("case %d: %s, transient %d, throttled %d: %s", i, ckpt_err_name(e), t.transient, t.throttled, ckpt_last_error());
+        sentence_has(cases[i].says);
+        assert_null(strstr(ckpt_last_error(), "ya29"));
+        check_script();
+        ckpt_store_close(s);
+    }
+}
+
+static void test_odd_replies(void **state) {
+    (void)state;
+    static const char *const bodies[] = { "", "{", "[]", "{}", "{\"size\":5}", "{\"size\":\"-5\",\"generation\":\"1\"}",
+        "{\"size\":\"99999999999999999999\",\"generation\":\"1\"}" };
+    for (int i = 0; i < UTIL_COUNT(bodies); i++) {
+        step one = { "GET /storage", 200, NULL, bodies[i] };
+        ckpt__store_stat st;
+        ckpt_store *s = meet(&one, 1, NULL);
+        is(look(s, &st), CKPT_NET);
+        assert_true(t.transient);
+        ckpt_store_close(s);
+    }
+}
+
+static ckpt_err put(ckpt_store *s, const char *text, bool overwrite, const char *mark) {
+    ckpt__body b;
+    ckpt__store_put p;
+    memset(&b, 0, sizeof b);
+    memset(&p, 0, sizeof p);
+    b.memory = text;
+    b.size = strlen(text);
+    p.name = "name";
+    p.body = &b;
+    p.overwrite = overwrite;
+    p.mark = mark;
+    p.has_crc = true;
+    p.crc = ckpt__digest_crc32(0, text, b.size);
+    p.t = &t;
+    return ckpt__store_run_put(s, &p);
+}
+
+static void test_put(void **state) {
+    (void)state;
+    static const step good[] = { { "POST /upload/storage/v1/b/bucket/o?fields=", 200, NULL, OBJECT } };
+    static const step other[] = { { "POST /upload", 200, NULL, "{\"size\":\"5\",\"generation\":\"17\",\"crc32c\":\"AAAAAA==\"}" } };
+    static const step lost[] = { { "POST /upload", 412, NULL, "{}" }, { "GET /storage/v1/b/bucket/o/pre%2Fname?", 200, NULL, OBJECT } };
+    static const step taken[] = { { "POST /upload", 412, NULL, "{}" }, { "GET /storage", 200, NULL, OBJECT } };
+    ckpt_store *s = MEET(good);
+    is(put(s, "hello", false, "m"), CKPT_OK);
+    assert_non_null(strstr(script.lines[0], "ifGenerationMatch=0&uploadType=multipart"));
+    assert_non_null(strstr(script.bodies[0], "{\"name\":\"pre/name\",\"contentType\":\"application/octet-stream\",\"crc32c\":\"mnG7TA==\","
+                                             "\"metadata\":{\"ckpt-mark\":\"m\",\"ckpt-crc32\":\"3610a686\"}}\r\n--ckpt-"));
+    assert_non_null(strstr(script.bodies[0], "\r\n\r\nhello\r\n--ckpt-"));
+    check_script();
+    ckpt_store_close(s);
+    s = MEET(other);
+    is(put(s, "hello", true, "m"), CKPT_CORRUPT);
+    sentence_has("CRC-32C");
+    assert_true(t.transient);
+    ckpt_store_close(s);
+    s = MEET(lost);
+    is(put(s, "hello", false, "m"), CKPT_OK);
+    check_script();
+    ckpt_store_close(s);
+    s = MEET(taken);
+    is(put(s, "hello", false, "n"), CKPT_EXISTS);
+    ckpt_store_close(s);
+}
+
+static void test_session_address(void **state) {
+    (void)state;
+    static const struct { const char *location; bool kept; } cases[] = {
+        { "Location: http://evil.example/upload/x?upload_id=1\r\n", false },
+        { "Location: https://evil-googleapis.com/upload/x?upload_id=1\r\n", false },
+        { "Location: https://storage.googleapis.com/upload/x?upload_id=1\r\n", true },
+        { "Location: http://storage.googleapis.com/upload/x?upload_id=1\r\n", false },
+    };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        step one = { "POST /upload/storage/v1/b/bucket/o?fields=", 200, cases[i].location, "" };
+        ckpt__store_multi m;
+        ckpt__buf id;
+        ckpt_store *s = meet(&one, 1, NULL);
+        ckpt__buf_init(&id, NULL);
+        memset(&m, 0, sizeof m);
+        m.name = "name";
+        m.size = 1 << 20;
+        m.t = &t;
+        is(ckpt__store_run_begin(s, &m, &id), CKPT_OK);
+        assert_string_equal(ckpt__buf_cstr(&id), cases[i].kept ? "https://storage.googleapis.com/upload/x?upload_id=1" :
+                                                 util_fmt("%s/upload/x?upload_id=1", server.url));
+        ckpt__buf_free(&id);
+        ckpt_store_close(s);
+    }
+}
+
+//-- credentials --------------------------------------------------------------------
+
+static const char *home;
+
+static void clear(void) {
+    static const char *const names[] = { "GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GCS_KEY", "GCS_SECRET", "GCE_METADATA_HOST",
+        "GCE_METADATA_ROOT", "GOOGLE_CLOUD_QUOTA_PROJECT", "STORAGE_EMULATOR_HOST", "S3_ENDPOINT_URL", "AWS_PROFILE" };
+    for (int i = 0; i < UTIL_COUNT(names); i++) unsetenv(names[i]);
+    setenv("NO_GCE_CHECK", "true", 1);
+    setenv("HOME", home, 1);
+}
+
+static const char *user_file(const char *name, const char *token) {
+    const char *path = util_join(home, name);
+    util_write_text(path, util_fmt("{\"type\":\"authorized_user\",\"client_id\":\"c\",\"client_secret\":\"s\",\"refresh_token\":\"%s\","
+                                   "\"token_uri\":\"%s/token\",\"quota_project_id\":\"quota\"}", token, server.url));
+    return path;
+}
+
+static void test_order(void **state) {
+    (void)state;
+    static const char token[] = "{\"access_token\":\"ya29.one\",\"expires_in\":3599,\"token_type\":\"Bearer\"}";
+    static const step machine[] = { { "GET /computeMetadata/v1/instance/service-accounts/default/token", 200, "Metadata-Flavor: Google\r\n", token },
+                                    { "GET /storage", 200, NULL, OBJECT } };
+    static const step stranger[] = { { "GET /computeMetadata/", 200, NULL, token } };
+    static const step file[] = { { "POST /token", 200, NULL, token }, { "GET /storage", 200, NULL, OBJECT } };
+    ckpt_store_desc d;
+    ckpt__store_stat st;
+    memset(&d, 0, sizeof d);
+    clear();
+    // Nothing at all.
+    ckpt_store *s = meet(file, 0, &d);
+    is(look(s, &st), CKPT_AUTH);
+    sentence_has("GCS_KEY and GCS_SECRET are not set");
+    sentence_has("GOOGLE_APPLICATION_CREDENTIALS");
+    sentence_has("application_default_credentials.json");
+    sentence_has("NO_GCE_CHECK");
+    setenv("GCS_KEY", "k", 1);
+    is(look(s, &st), CKPT_AUTH);
+    sentence_has("GCS_KEY is set without GCS_SECRET");
+    unsetenv("GCS_KEY");
+    ckpt_store_close(s);
+    // The machine's.
+    unsetenv("NO_GCE_CHECK");
+    setenv("GCE_METADATA_HOST", server.url + 7, 1);
+    s = meet(machine, 2, &d);
+    is(look(s, &st), CKPT_OK);
+    assert_non_null(strstr(script.heads[0], "Metadata-Flavor: Google"));
+    assert_non_null(strstr(script.heads[1], "Bearer ya29.one\r\n"));
+    check_script();
+    ckpt_store_close(s);
+    s = meet(stranger, 1, &d);
+    is(look(s, &st), CKPT_AUTH);
+    sentence_has("another server answers");
+    ckpt_store_close(s);
+    // gcloud's file comes before it, in HOME or where CLOUDSDK_CONFIG says.
+    util_mkdir(util_join(home, ".config"));
+    util_mkdir(util_join(home, ".config/gcloud"));
+    user_file(".config/gcloud/application_default_credentials.json", "of-gcloud");
+    s = meet(file, 2, &d);
+    is(look(s, &st), CKPT_OK);
+    assert_string_equal(script.bodies[0], "client_id=c&client_secret=s&grant_type=refresh_token&refresh_token=of-gcloud");
+    assert_non_null(strstr(script.heads[1], "x-goog-user-project: quota\r\n"));
+    ckpt_store_close(s);
+    util_mkdir(util_join(home, "sdk"));
+    user_file("sdk/application_default_credentials.json", "of-sdk");
+    setenv("CLOUDSDK_CONFIG", util_join(home, "sdk"), 1);
+    s = meet(file, 2, &d);
+    is(look(s, &st), CKPT_OK);
+    assert_non_null(strstr(script.bodies[0], "refresh_token=of-sdk"));
+    ckpt_store_close(s);
+    // The variable before that; a file that is not there is an error, and not "go on".
+    setenv("GOOGLE_APPLICATION_CREDENTIALS", user_file("named.json", "named"), 1);
+    s = meet(file, 2, &d);
+    is(look(s, &st), CKPT_OK);
+    assert_non_null(strstr(script.bodies[0], "refresh_token=named"));
+    ckpt_store_close(s);
+    setenv("GOOGLE_APPLICATION_CREDENTIALS", util_join(home, "missing.json"), 1);
+    s = meet(file, 0, &d);
+    is(look(s, &st), CKPT_AUTH);
+    sentence_has("missing.json");
+    ckpt_store_close(s);
+    // The description before all of them.
+    d.credentials_file = user_file("given.json", "given");
+    s = meet(file, 2, &d);
+    is(look(s, &st), CKPT_OK);
+    assert_non_null(strstr(script.bodies[0], "refresh_token=given"));
+    check_script();
+    ckpt_store_close(s);
+}
+
+static void test_types(void **state) {
+    (void)state;
+    static const struct { const char *text; ckpt_err e; const char *says; } cases[] = {
+        { "{\"type\":\"gdch_service_account\"}", CKPT_UNSUPPORTED, "gdch_service_account" },
+        { "{\"type\":\"external_account_authorized_user\"}", CKPT_UNSUPPORTED, "external_account_authorized_user" },
+        { "{}", CKPT_AUTH, "no \"type\"" },
+        { "{\"type\":7}", CKPT_AUTH, "no \"type\"" },
+        { "[]", CKPT_AUTH, "no \"type\"" },
+        { "nonsense", CKPT_AUTH, "no Google credentials" },
+        { "{\"type\":\"service_account\",\"client_email\":\"a@b\"}", CKPT_AUTH, "private_key" },
+        { "{\"type\":\"service_account\",\"client_email\":\"a@b\",\"private_key\":\"x\",\"token_uri\":\"http://evil.example/t\"}", CKPT_AUTH, "https" },
+        { "{\"type\":\"service_account\",\"client_email\":\"a@b\",\"private_key\":\"x\",\"token_uri\":\"https://127.0.0.1:1/t\"}", CKPT_AUTH, "RSA" },
+        { "{\"type\":\"service_account\",\"universe_domain\":\"example.com\"}", CKPT_UNSUPPORTED, "example.com" },
+        { "{\"type\":\"authorized_user\",\"client_id\":\"c\"}", CKPT_AUTH, "client_secret" },
+        { "{\"type\":\"external_account\",\"audience\":\"a\"}", CKPT_AUTH, "subject_token_type" },
+        { "{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\",\"token_url\":\"https://127.0.0.1:1/\""
+          ",\"credential_source\":{\"environment_id\":\"aws1\",\"url\":\"x\"}}",
+          CKPT_UNSUPPORTED, "AWS" },
+        { "{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\",\"token_url\":\"https://127.0.0.1:1/\",\"credential_source\":{\"executable\":{}}}",
+          CKPT_UNSUPPORTED, "a program" },
+        { "{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\",\"token_url\":\"https://127.0.0.1:1/\""
+          ",\"credential_source\":{\"file\":\"/nonexistent/x\"}}",
+          CKPT_AUTH, "/nonexistent/x" },
+        { "{\"type\":\"impersonated_service_account\"}", CKPT_AUTH, "impersonation_url" },
+    };
+    clear();
+    ckpt_store_desc d;
+    ckpt__store_stat st;
+    memset(&d, 0, sizeof d);
+    d.credentials_file = util_join(home, "typed.json");
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        util_write_text(d.credentials_file, cases[i].text);
+        ckpt_store *s = meet(NULL, 0, &d);
+        is(look(s, &st), cases[i].e);
+        sentence_has(cases[i].says);
+        ckpt_store_close(s);
+    }
+}
+
+static void test_token_replies(void **state) {
+    (void)state;
+    static const step renewed[] = { { "POST /token", 200, NULL, "{\"access_token\":\"ya29.one\",\"expires_in\":3599}" },
+                                    { "GET /storage", 401, NULL, "{}" },
+                                    { "POST /token", 200, NULL, "{\"access_token\":\"ya29.two\",\"expires_in\":3599}" },
+                                    { "GET /storage", 200, NULL, OBJECT }, { "GET /storage", 200, NULL, OBJECT } };
+    static const step again[] = { { "POST /token", 503, NULL, "" }, { "POST /token", 200, NULL, "{\"access_token\":\"ya29.one\"}" },
+                                  { "GET /storage", 200, NULL, OBJECT } };
+    static const step refused[] = { { "POST /token", 400, NULL, "{\"error\":\"invalid_grant\",\"error_description\":\"Bad 1//a-refresh-token-that-came-back\"}" } };
+    static const step none[] = { { "POST /token", 200, NULL, "{\"access_token\":\"two words\"}" } };
+    ckpt_store_desc d;
+    ckpt__store_stat st;
+    clear();
+    memset(&d, 0, sizeof d);
+    d.credentials_file = user_file("replies.json", "r");
+    ckpt_store *s = meet(renewed, UTIL_COUNT(renewed), &d);
+    is(look(s, &st), CKPT_OK);
+    is(look(s, &st), CKPT_OK);                          // the token is kept
+    assert_non_null(strstr(script.heads[3], "Bearer ya29.two\r\n"));
+    check_script();
+    ckpt_store_close(s);
+    s = meet(again, UTIL_COUNT(again), &d);
+    is(look(s, &st), CKPT_OK);
+    check_script();
+    ckpt_store_close(s);
+    s = meet(refused, 1, &d);
+    is(look(s, &st), CKPT_AUTH);
+    sentence_has("invalid_grant: Bad ...");
+    assert_false(t.transient);
+    check_script();
+    ckpt_store_close(s);
+    s = meet(none, 1, &d);
+    is(look(s, &st), CKPT_AUTH);
+    ckpt_store_close(s);
+}
+
+//-- opening ------------------------------------------------------------------------
+
+static void test_open(void **state) {
+    (void)state;
+    ckpt_store *s = NULL;
+    ckpt_store_desc d;
+    clear();
+    is(ckpt_store_open(&s, "gs://", NULL), CKPT_ARG);
+    is(ckpt_store_open(&s, "gs:///x", NULL), CKPT_ARG);
+    is(ckpt_store_open(&s, "gs://user@bucket/x", NULL), CKPT_ARG);
+    memset(&d, 0, sizeof d);
+    d.access_key_id = "half";
+    is(ckpt_store_open(&s, "gs://bucket", &d), CKPT_ARG);
+    is(ckpt_store_open(&s, "gs://bucket/a/b/", NULL), CKPT_OK);
+    assert_string_equal(s->uri, "gs://bucket/a/b/");
+    assert_ptr_equal(s->table, &ckpt__gcs_table);
+    ckpt_store_close(s);
+    setenv("GCS_KEY", "GOOGKEY", 1);                    // Composer: both, or neither
+    is(ckpt_store_open(&s, "gs://bucket/a", NULL), CKPT_OK);
+    assert_ptr_equal(s->table, &ckpt__gcs_table);
+    ckpt_store_close(s);
+    setenv("GCS_SECRET", "secret", 1);
+    is(ckpt_store_open(&s, "gs://bucket/a", NULL), CKPT_OK);
+    assert_ptr_equal(s->table, &ckpt__gcs_hmac_table);
+    assert_string_equal(s->uri, "gs://bucket/a/");
+    assert_string_equal(ckpt__s3_of(s)->endpoint, "storage.googleapis.com");
+    assert_string_equal(ckpt__s3_of(s)->region, "auto");
+    assert_true(ckpt__s3_of(s)->tls);
+    ckpt_store_close(s);
+    static const step hmac[] = { { "HEAD /bucket/pre/a/b%20c", 200, NULL, "12345" } };
+    ckpt__store_stat st;
+    memset(&d, 0, sizeof d);
+    s = meet(hmac, 1, &d);
+    is(look(s, &st), CKPT_OK);
+    assert_non_null(strstr(script.heads[0], "Credential=GOOGKEY/"));
+    assert_non_null(strstr(script.heads[0], "/auto/s3/aws4_request"));
+    check_script();
+    ckpt_store_close(s);
+    clear();
+}
+
+static void test_no_secrets(void **state) {
+    (void)state;
+    static const char *const secrets[] = { "ya29.", "refresh-token", "upload_id", "Bearer" };
+    for (int i = 0; i < UTIL_COUNT(secrets); i++) {
+        if (strstr(the_log, secrets[i]) != NULL) fail_msg("'%s' is in the log", secrets[i]);
+    }
+    assert_true(strlen(the_log) > 100);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_crc32c), cmocka_unit_test(test_jwt), cmocka_unit_test(test_quote), cmocka_unit_test(test_stat),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put),
+        cmocka_unit_test(test_session_address), cmocka_unit_test(test_order), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
+    };
+    util_clear_env();
+    home = util_join(util_temp_dir(), "home");
+    util_mkdir(home);
+    net_start(&server, on_request, NULL);
+    int rc = cmocka_run_group_tests_name("gcs", tests, NULL, NULL);
+    net_stop(&server);
+    for (int i = 0; i < 64; i++) free(script.bodies[i]);
+    return rc;
+}
