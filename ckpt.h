@@ -14669,6 +14669,13 @@ static ckpt_err ckpt__sink_gather(ckpt__sink *s, const char *p, size_t n) {
     return e;
 }
 
+// Forgets what a try before has brought: the next one begins where the first did.
+static void ckpt__sink_begin(ckpt__sink *s) {
+    s->got = 0;
+    s->gathered = 0;
+    s->crc = 0;
+}
+
 // Adds bytes behind those that came before.
 static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
     if (n > s->size - s->got)
@@ -19304,8 +19311,7 @@ static ckpt_err ckpt__store_file_get(ckpt_store *s, const char *name, const char
     ckpt__os_info before, after;
     char have[128] = "", now[128] = "";
     int fd;
-    sink->got = 0;
-    sink->crc = 0;
+    ckpt__sink_begin(sink);
     ckpt_err e = ckpt__store_open_object(s, name, &path, &fd, &before);
     if (e == CKPT_OK) ckpt__store_etag(have, sizeof have, &before);
     bool other = e == CKPT_OK && etag != NULL && strcmp(have, etag) != 0;
@@ -22363,8 +22369,7 @@ static ckpt_err ckpt__sftp_receive(ckpt__sftp_call *c, const char *path, uint64_
     (void)curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_RANGE, range);
     (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__SFTP_DOWNLOAD);
-    sink->got = 0;
-    sink->crc = 0;
+    ckpt__sink_begin(sink);
     c->job.sink = sink;
     c->job.transfer = t;
     ckpt_err e = ckpt__sftp_perform(c);
@@ -22424,8 +22429,7 @@ static ckpt_err ckpt__sftp_get(ckpt_store *s, const char *name, const char *etag
                                ckpt__transfer *t) {
     ckpt__sftp_call c;
     ckpt__sftp_getting g = { etag, offset, sink };
-    sink->got = 0;
-    sink->crc = 0;
+    ckpt__sink_begin(sink);
     ckpt_err e = ckpt__sftp_begin(&c, s, t);
     if (e == CKPT_OK) e = ckpt__sftp_paths(&c, name);
     if (e == CKPT_OK) e = ckpt__sftp_either(&c, ckpt__sftp_get_from, &g);

@@ -106,7 +106,7 @@ static void on_request(net_request *r, void *user) {
     pthread_mutex_lock(&script.lock);
     int i = script.n++;
     if (i < 64) {
-        snprintf(script.lines[i], sizeof script.lines[i], "%s %s", r->method, r->target);
+        snprintf(script.lines[i], sizeof script.lines[i], "%.15s %.1000s", r->method, r->target);
         snprintf(script.heads[i], sizeof script.heads[i], "%.*s", (int)r->head_size, r->head);
         free(script.bodies[i]);
         script.bodies[i] = strdup(r->body != NULL ? r->body : "");

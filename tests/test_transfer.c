@@ -197,6 +197,18 @@ static void test_gathered(void **state) {
             assert_true(s.gathered == 0 || (s.offset + s.got - s.gathered) % ROOM == 0 || s.got == s.gathered);
         }
         assert_int_equal(ckpt__sink_flush(&s), CKPT_OK);
+        // A try that broke off leaves bytes waiting; the next one begins where it did.
+        assert_int_equal(ckpt__sink_write(&s, bytes, 0), CKPT_OK);
+        ckpt__sink_begin(&s);
+        assert_int_equal(ckpt__sink_write(&s, bytes, 5000), CKPT_OK);
+        assert_true(s.gathered > 0);
+        ckpt__sink_begin(&s);
+        for (size_t at = 0; at < SIZE; at += 1000) {
+            assert_int_equal(ckpt__sink_write(&s, bytes + at, SIZE - at < 1000 ? SIZE - at : 1000), CKPT_OK);
+            assert_true(s.gathered <= ROOM);
+        }
+        assert_int_equal(s.crc, ckpt__digest_crc32(0, bytes, SIZE));
+        assert_int_equal(ckpt__sink_flush(&s), CKPT_OK);
         assert_int_equal(ckpt__sink_flush(&s), CKPT_OK);
         assert_int_equal(s.gathered, 0);
         assert_int_equal(pread(s.fd, back, SIZE, (off_t)s.offset), SIZE);
