@@ -4214,6 +4214,7 @@ static uint32_t ckpt__xml_entity(const char **at, const char *end) {
 
 // The text of an element, decoded. False: an entity that there is not, or a NUL.
 static bool ckpt__xml_decode(ckpt__buf *b, ckpt__view text) {
+    if (text.n == 0) return true;
     for (const char *p = text.p, *end = p + text.n; p < end;) {
         const char *from = p;
         while (p < end && *p != '&' && *p != '<' && *p != 0) p++;
@@ -25918,7 +25919,7 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
     bool own = key != NULL || secret != NULL;
     bool token = d != NULL && (d->credentials != NULL || ckpt__s3_given(d->session_token) != NULL);
     *out = NULL;
-    if (u->bucket.n != u->authority.n)
+    if (u->bucket.n != u->authority.n || (u->authority.n > 0 && memchr(u->authority.p, ':', u->authority.n) != NULL))
         return ckpt__error_set(CKPT_ARG, "cannot open a gs URI: it holds no user; keys come from the environment");
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "cannot open %s: it names no bucket: gs://BUCKET/PREFIX does", text);
     if (own && (key == NULL || secret == NULL))
@@ -33870,61 +33871,110 @@ static ckpt_err ckpt__saver_add_remote(ckpt_saver *s, ckpt_uploader *u, bool own
     return ckpt__remote_enter(r, twins, s->root, s->best, &s->allocator);
 }
 
+// One checkpoint on its way to a store, as it was when the turn was ours: uploads that end meanwhile change the tables.
+typedef struct ckpt__saver_left {
+    ckpt__index_line line;              // line.name is `name`
+    ckpt__buf        name, path;
+    size_t           at;                // lines before it are still to be looked at
+    bool             newest;            // none has been looked at yet
+} ckpt__saver_left;
+
+static void ckpt__saver_left_init(ckpt__saver_left *left, const ckpt_allocator *a, size_t at) {
+    memset(left, 0, sizeof *left);
+    ckpt__buf_init(&left->name, a);
+    ckpt__buf_init(&left->path, a);
+    left->at = at;
+    left->newest = true;
+}
+
+static void ckpt__saver_left_free(ckpt__saver_left *left) {
+    ckpt__buf_free(&left->name);
+    ckpt__buf_free(&left->path);
+}
+
+// Keeps a line, and where its file is; false: there is no file, or no memory.
+static bool ckpt__saver_left_take(const ckpt_saver *s, ckpt__saver_left *left, const ckpt__index_line *line) {
+    left->line = *line;
+    left->name.len = 0;
+    ckpt__buf_text(&left->name, line->name);
+    (void)ckpt__buf_cstr(&left->name);
+    left->line.name = left->name.data;
+    ckpt__index_path(&left->path, &s->index, line->name);
+    return left->name.err == CKPT_OK && left->path.err == CKPT_OK && ckpt__os_exists(left->path.data);
+}
+
+// The next older checkpoint that this store should have and was never told of. Called with the turn.
+static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__saver_left *left) {
+    if (left->at > s->index.count) left->at = s->index.count;
+    while (left->at > 0) {
+        ckpt__index_line *line = &s->index.lines[--left->at];
+        if (line->state != CKPT__INDEX_SAVED) continue;
+        bool last = left->newest && line->owned && line->upload == CKPT__UPLOAD_LOCAL;
+        left->newest = false;
+        if (!last && line->upload != CKPT__UPLOAD_PENDING && line->upload != CKPT__UPLOAD_FAILED) continue;
+        if (ckpt__remote_find(&r->ledger, line->number) >= 0) continue;
+        size_t later = 0;
+        for (size_t k = 0; k < r->ledger.count; k++) later += r->ledger.lines[k].number > line->number;
+        if (last ? later > 0 : s->remote_rule.keep > 0 && later >= (size_t)s->remote_rule.keep) continue;
+        if (!ckpt__saver_left_take(s, left, line)) continue;
+        if (last) line->upload = CKPT__UPLOAD_PENDING;
+        return true;
+    }
+    return false;
+}
+
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again.
-static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, ckpt__index_line *l) {
+static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    ckpt__saver_left left;
     ckpt__store_stat info;
-    bool failed = false;
-    if (ckpt__remote_is_queued(r, l->name, &failed)) {
-        l->inherited = r->inherits = true;
-        return CKPT_OK;
+    bool failed = false, same = false, here = false, sums = false;
+    ckpt__saver_left_init(&left, &s->allocator, 0);
+    ckpt__saver_enter(s);
+    int at = ckpt__remote_find(&r->ledger, number), local = ckpt__remote_find(&s->index, number);
+    bool known = at >= 0 && r->ledger.lines[at].upload < CKPT__UPLOAD_UPLOADED;
+    if (known) (void)ckpt__saver_left_take(s, &left, &r->ledger.lines[at]);
+    ckpt__index_line in_store = left.line;
+    bool queued = known && ckpt__remote_is_queued(r, in_store.name, &failed);
+    if (queued) r->ledger.lines[at].inherited = r->inherits = true;
+    ckpt__saver_leave(s);
+    // One that the uploader had given up before has failed again: it is kept.
+    ckpt_err e = left.name.err;
+    if (!known || queued || failed || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
+    e = ckpt__fetch_stat(r->store, in_store.name, &info, ckpt__remote_retry(r));
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) {
+        sums = e == CKPT_OK && info.has_crc && in_store.has_checksum;
+        same = e == CKPT_OK && info.size == in_store.bytes && (!sums || info.crc == in_store.checksum);
+        e = CKPT_OK;
+        ckpt__saver_enter(s);
+        local = ckpt__remote_find(&s->index, number);
+        here = local >= 0 && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
+        // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
+        at = ckpt__remote_find(&r->ledger, number);
+        if (same && (sums || !here) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
+        ckpt__saver_leave(s);
+        left.line.inherited = true;
+        if (!(same && (sums || !here)) && here) e = ckpt__saver_stage_one(s, r, &left.line, left.path.data);
     }
-    if (failed) return CKPT_OK;         // again, and the uploader has kept it
-    ckpt_err e = ckpt__fetch_stat(r->store, l->name, &info, ckpt__remote_retry(r));
-    if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
-    int at = ckpt__remote_find(&s->index, l->number);
-    ckpt__buf path;
-    ckpt__buf_init(&path, &s->allocator);
-    if (at >= 0) ckpt__index_path(&path, &s->index, s->index.lines[at].name);
-    bool sums = e == CKPT_OK && info.has_crc && l->has_checksum, here = path.len > 0 && ckpt__os_exists(path.data);
-    bool same = e == CKPT_OK && info.size == l->bytes && (!sums || info.crc == l->checksum);
-    e = path.err;
-    // The same size alone may be an earlier checkpoint under a constant name, or somebody else's: when in doubt it goes again.
-    if (same && (sums || !here)) {
-        l->upload = CKPT__UPLOAD_UPLOADED;
-    } else if (e == CKPT_OK && here) {
-        ckpt__index_line line = s->index.lines[at];
-        line.inherited = true;
-        e = ckpt__saver_stage_one(s, r, &line, path.data);
-    }
-    ckpt__buf_free(&path);
+    ckpt__saver_left_free(&left);
     return e;
 }
 
 // Hands over what a killed process left between its index and a ledger, and what it had not entered into the index yet: that is
 // the one that a resumed run goes on from.
 static void ckpt__saver_send_left(ckpt_saver *s, ckpt__remote *r) {
-    ckpt__buf path;
-    ckpt__buf_init(&path, &s->allocator);
-    bool newest = true;
-    for (size_t i = s->index.count; i > 0; i--) {
-        ckpt__index_line line = s->index.lines[i - 1];
-        if (line.state != CKPT__INDEX_SAVED) continue;
-        bool last = newest && line.owned && line.upload == CKPT__UPLOAD_LOCAL;
-        newest = false;
-        if (!last && line.upload != CKPT__UPLOAD_PENDING && line.upload != CKPT__UPLOAD_FAILED) continue;
-        if (ckpt__remote_find(&r->ledger, line.number) >= 0) continue;
-        size_t later = 0;
-        for (size_t k = 0; k < r->ledger.count; k++) later += r->ledger.lines[k].number > line.number;
-        if (last ? later > 0 : s->remote_rule.keep > 0 && later >= (size_t)s->remote_rule.keep) continue;
-        ckpt__index_path(&path, &s->index, line.name);
-        if (path.err != CKPT_OK || !ckpt__os_exists(path.data)) continue;
-        line.inherited = true;
-        if (last) s->index.lines[i - 1].upload = CKPT__UPLOAD_PENDING;
-        if (ckpt__saver_stage_one(s, r, &line, path.data) == CKPT_OK) continue;
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not uploaded yet: %s", path.data, ckpt__error_last.text);
-        ckpt__saver_mark_unsent(s, line.number);
+    ckpt__saver_left left;
+    ckpt__saver_left_init(&left, &s->allocator, SIZE_MAX);
+    for (bool more = true; more;) {
+        ckpt__saver_enter(s);
+        more = ckpt__saver_left_next(s, r, &left);
+        ckpt__saver_leave(s);
+        if (!more) break;
+        left.line.inherited = true;
+        if (ckpt__saver_stage_one(s, r, &left.line, left.path.data) == CKPT_OK) continue;
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not uploaded yet: %s", left.path.data, ckpt__error_last.text);
+        ckpt__saver_mark_unsent(s, left.line.number);
     }
-    ckpt__buf_free(&path);
+    ckpt__saver_left_free(&left);
 }
 
 // Puts the ledger in order after an earlier process, and looks what the store's latest names. Failures here are for the log:
@@ -33939,8 +33989,10 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
     r->links = e == CKPT_OK && link.len > 0;
     for (size_t i = r->ledger.count; i > 0 && e == CKPT_OK; i--) {
-        ckpt__index_line *l = &r->ledger.lines[i - 1];
-        if (l->upload < CKPT__UPLOAD_UPLOADED) e = ckpt__saver_take_up_line(s, r, l);
+        ckpt__saver_enter(s);
+        uint64_t number = i <= r->ledger.count ? r->ledger.lines[i - 1].number : 0;
+        ckpt__saver_leave(s);
+        e = ckpt__saver_take_up_line(s, r, number);
     }
     if (e == CKPT_OK) ckpt__saver_send_left(s, r);
     bool looks = e == CKPT_OK && r->links && !s->remote_varies && !s->overwrite;

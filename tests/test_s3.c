@@ -839,7 +839,7 @@ static int body_reads;
 static ckpt_err read_hello(void *dst, size_t size, uint64_t offset, void *user) {
     (void)user;
     if (offset == 0) body_reads++;
-    memcpy(dst, "hello world" + offset, size);
+    memcpy(dst, &"hello world"[offset], size);
     return CKPT_OK;
 }
 

@@ -1,5 +1,6 @@
-// run.sh: remote. Proves what SFTP decides without a server: addresses as Composer reads them, settings from the environment, known
+// Proves what SFTP decides without a server: addresses as Composer reads them, settings from the environment, known
 // hosts, kinds of keys, names and their quoting, listings.
+// run.sh: remote
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
