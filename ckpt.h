@@ -26,7 +26,7 @@
        MAP .................... the sections of the implementation
        >>api.errors hooks time names state file saver folder store uploader ... the calls, each with its contract
        >>implementation ....... error memory platform text digest time name state plan pickle pt safetensors tar codec
-                                engine file index transfer http auth store s3 sftp azure gcs oci libcloud stores retry send
+                                engine file index transfer http auth store web s3 sftp azure gcs oci libcloud stores retry send
                                 fetch uploader remote saver loader resume folder public
 
    PLEASE KEEP THE ORDER OF THE SECTIONS. A section calls only the sections in its "uses:" line, all of them earlier in
@@ -3257,6 +3257,19 @@ static bool ckpt__txt_glob(const char *pattern, const char *name) {
 }
 
 //-- for people ------------------------------------------------------------------
+
+// Reads a CRC-32 as this library writes it: 8 lower-case hex digits. A text that ends before is none, NULL too; *out is 0 then.
+static bool ckpt__txt_sum(const char *p, uint32_t *out) {
+    uint32_t v = 0;
+    *out = 0;
+    for (int i = 0; i < 8; i++) {
+        bool digit = p != NULL && p[i] >= '0' && p[i] <= '9', letter = p != NULL && p[i] >= 'a' && p[i] <= 'f';
+        if (!digit && !letter) return false;
+        v = v << 4 | (uint32_t)(p[i] - (digit ? '0' : 'a' - 10));
+    }
+    *out = v;
+    return true;
+}
 
 // "512 B", "1.2 GiB": one digit behind the point, in integers, so that no locale's comma can come in.
 static void ckpt__txt_size(ckpt__buf *b, uint64_t bytes) {
@@ -8813,17 +8826,6 @@ static ckpt_err ckpt__pt_no_zip(ckpt__pt_reader *r) {
     return ckpt__error_set(CKPT_CORRUPT, "it is no zip file, as torch.save writes: the directory at its end is missing");
 }
 
-static bool ckpt__pt_hex(const char *p, uint32_t *out) {
-    uint32_t v = 0;
-    for (int i = 0; i < CKPT__PT_HEX; i++) {
-        const char *digits = "0123456789abcdef", *at = p[i] != 0 ? strchr(digits, p[i]) : NULL;
-        if (at == NULL) return false;
-        v = v << 4 | (uint32_t)(at - digits);
-    }
-    *out = v;
-    return true;
-}
-
 // The zip64 end (4.3.14), found through its locator. It must agree with the end record wherever that one is not saturated.
 static ckpt_err ckpt__pt_end64(ckpt__pt_reader *r, const char *end, uint64_t end_at) {
     char loc[CKPT__PT_LOCATOR], z[CKPT__PT_END64];
@@ -8875,7 +8877,7 @@ static ckpt_err ckpt__pt_find_end(ckpt__pt_reader *r) {
         if (memcmp(end, "PK\5\6", 4) != 0 || ckpt__mem_le(end + 20, 2) != n - at - CKPT__PT_END) continue;
         r->commented = n - at - CKPT__PT_END == CKPT__PT_COMMENT &&
                        memcmp(end + CKPT__PT_END, ckpt__pt_comment, CKPT__PT_COMMENT - CKPT__PT_HEX) == 0 &&
-                       ckpt__pt_hex(end + CKPT__PT_END + CKPT__PT_COMMENT - CKPT__PT_HEX, &r->sum);
+                       ckpt__txt_sum(end + CKPT__PT_END + CKPT__PT_COMMENT - CKPT__PT_HEX, &r->sum);
         return ckpt__pt_end64(r, end, from + at);
     }
     return ckpt__pt_no_zip(r);
@@ -9999,16 +10001,6 @@ static ckpt_err ckpt__safetensors_settle(ckpt__safetensors_reader *r) {
 
 //-- what this library wrote -----------------------------------------------------
 
-static bool ckpt__safetensors_hex(const char *p, uint32_t *out) {
-    *out = 0;
-    for (int i = 0; i < 8; i++) {
-        bool digit = p[i] >= '0' && p[i] <= '9', letter = p[i] >= 'a' && p[i] <= 'f';
-        if (!digit && !letter) return false;
-        *out = *out << 4 | (uint32_t)(p[i] - (digit ? '0' : 'a' - 10));
-    }
-    return true;
-}
-
 // The header's own sum. Its digits are found in the text as they were written; a header written in another way is not ours.
 static ckpt_err ckpt__safetensors_check_header(ckpt__safetensors_reader *r) {
     static const char key[] = "\"ckpt.header_crc32\":\"";
@@ -10022,7 +10014,7 @@ static ckpt_err ckpt__safetensors_check_header(ckpt__safetensors_reader *r) {
     bool good = at >= 0 && p != NULL && (size_t)(end - p) > sizeof key + 8 && r->meta.entries[at].size == 8;
     if (good) {
         p += sizeof key - 1;
-        good = memcmp(p, r->meta.entries[at].text, 8) == 0 && ckpt__safetensors_hex(p, &want);
+        good = memcmp(p, r->meta.entries[at].text, 8) == 0 && ckpt__txt_sum(p, &want);
     }
     if (good) {
         memset(p, '0', 8);
@@ -10039,7 +10031,7 @@ static ckpt_err ckpt__safetensors_take_crcs(ckpt__safetensors_reader *r) {
         return ckpt__error_set(CKPT_CORRUPT, "ckpt.crc32 is not one sum for each tensor");
     for (size_t i = 0; i < n; i++) {
         ckpt__blob *b = &t->blobs[r->first_blob + i];
-        b->has_crc = ckpt__safetensors_hex(r->meta.entries[at].text + 8 * i, &b->crc);
+        b->has_crc = ckpt__txt_sum(r->meta.entries[at].text + 8 * i, &b->crc);
         if (!b->has_crc) return ckpt__error_set(CKPT_CORRUPT, "ckpt.crc32 has no sum for '%s'", b->name);
     }
     return CKPT_OK;
@@ -10637,16 +10629,6 @@ static ckpt_err ckpt__tar_find(const ckpt__tar_reader *r, size_t *out) {
 
 typedef struct ckpt__tar_line { uint32_t crc; bool has_crc; uint64_t offset, size; const char *what, *name; } ckpt__tar_line;
 
-static bool ckpt__tar_hex(const char *p, uint32_t *out) {
-    *out = 0;
-    for (int i = 0; i < 8; i++) {
-        bool digit = p[i] >= '0' && p[i] <= '9', letter = p[i] >= 'a' && p[i] <= 'f';
-        if (!digit && !letter) return false;
-        *out = *out << 4 | (uint32_t)(p[i] - (digit ? '0' : 'a' - 10));
-    }
-    return true;
-}
-
 // Cuts "CRC OFFSET SIZE WHAT [NAME]" in place.
 static bool ckpt__tar_cut(char *line, ckpt__tar_line *out) {
     char *field[5] = { line, NULL, NULL, NULL, NULL };
@@ -10657,7 +10639,7 @@ static bool ckpt__tar_cut(char *line, ckpt__tar_line *out) {
     int64_t offset = 0, size = 0;
     if (field[3] == NULL || strlen(field[0]) != 8) return false;
     if (!ckpt__txt_int(ckpt__txt_view(field[1]), &offset) || !ckpt__txt_int(ckpt__txt_view(field[2]), &size)) return false;
-    out->has_crc = ckpt__tar_hex(field[0], &out->crc);
+    out->has_crc = ckpt__txt_sum(field[0], &out->crc);
     out->offset = (uint64_t)offset;
     out->size = (uint64_t)size;
     out->what = field[3];
@@ -10716,7 +10698,7 @@ static ckpt_err ckpt__tar_check_end(const ckpt__tar_reader *r, uint64_t begin, u
     uint32_t want;
     ckpt__buf_init(&b, &r->toc->allocator);
     ckpt_err e = ckpt__tar_load_buf(r, &b, begin, (size_t)(r->src->size - begin));
-    bool good = e == CKPT_OK && ckpt__tar_hex(b.data + (digits - begin), &want);
+    bool good = e == CKPT_OK && ckpt__txt_sum(b.data + (digits - begin), &want);
     if (good) {
         memset(b.data + (digits - begin), '0', 8);
         good = ckpt__digest_crc32(0, b.data, b.len) == want;
@@ -13026,6 +13008,23 @@ static ckpt_err ckpt__file_replace(const char *path, const void *bytes, size_t s
     return ckpt__file_put(path, bytes, size, true, &a);
 }
 
+// Adds the whole of a small file. More than `max` bytes are too many for what it should be.
+static ckpt_err ckpt__file_slurp(ckpt__buf *out, const char *path, uint64_t max, const char *what) {
+    ckpt__os_info info;
+    int fd = -1;
+    size_t got = 0;
+    ckpt_err e = ckpt__os_open_read(&fd, path);
+    if (e != CKPT_OK) return e;
+    e = ckpt__os_fstat(fd, &info, path);
+    if (e == CKPT_OK && info.size > max) e = ckpt__error_set(CKPT_CORRUPT, "%s is too large to be %s", path, what);
+    char *to = e == CKPT_OK ? ckpt__buf_reserve(out, (size_t)info.size) : NULL;
+    if (e == CKPT_OK && to == NULL) e = out->err;
+    if (e == CKPT_OK) e = ckpt__os_pread(fd, to, (size_t)info.size, 0, &got, path);
+    if (e == CKPT_OK) out->len += got;
+    ckpt__os_drop(fd);
+    return e;
+}
+
 //-- left-overs ------------------------------------------------------------------
 
 typedef struct ckpt__file_sweeping {
@@ -13894,7 +13893,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 //------------------------------------------------------------------------------
 // >>index      [K]  which checkpoints a folder holds, which of them rotation lets go
 //
-// uses:    error memory platform text digest time name state plan file
+// uses:    memory platform text digest time name state plan file
 // threads: whoever owns the object; two processes that change one index take turns by ckpt__index_lock
 // states:  a line is saved -> abandoned (the run went back and saved again) or damaged (resume found it so)
 //
@@ -14066,24 +14065,6 @@ static void ckpt__index_settle(ckpt__index *ix) {
 
 enum { CKPT__INDEX_MAX_FILE = 1 << 28 };
 
-// Reads a whole small file.
-static ckpt_err ckpt__index_slurp(ckpt__buf *out, const char *path) {
-    ckpt__os_info info;
-    int fd = -1;
-    size_t got = 0;
-    ckpt_err e = ckpt__os_open_read(&fd, path);
-    if (e != CKPT_OK) return e;
-    e = ckpt__os_fstat(fd, &info, path);
-    if (e == CKPT_OK && info.size > CKPT__INDEX_MAX_FILE)
-        e = ckpt__error_set(CKPT_CORRUPT, "%s is too large to be an index", path);
-    char *to = e == CKPT_OK ? ckpt__buf_reserve(out, (size_t)info.size) : NULL;
-    if (e == CKPT_OK) e = out->err;
-    if (e == CKPT_OK) e = ckpt__os_pread(fd, to, (size_t)info.size, 0, &got, path);
-    if (e == CKPT_OK) out->len += got;
-    ckpt_err closed = ckpt__os_close(fd, path);
-    return e != CKPT_OK ? e : closed;
-}
-
 static const char *const ckpt__index_states[] = { "saved", "abandoned", "damaged" };
 static const char *const ckpt__index_uploads[] = { "local", "pending", "failed", "uploaded", "published" };
 
@@ -14116,19 +14097,6 @@ static void ckpt__index_print(ckpt__buf *b, const ckpt__index_line *l) {
     if (b->err != CKPT_OK) return;
     uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
     ckpt__buf_fmt(b, ",\"line\":\"%08lx\"}\n", (unsigned long)crc);
-}
-
-// Reads 8 hex digits.
-static bool ckpt__index_hex(const char *p, size_t n, uint32_t *out) {
-    if (n != 8) return false;
-    uint32_t v = 0;
-    for (size_t i = 0; i < 8; i++) {
-        const char *digits = "0123456789abcdef", *at = p[i] != 0 ? strchr(digits, p[i]) : NULL;
-        if (at == NULL) return false;
-        v = v << 4 | (uint32_t)(at - digits);
-    }
-    *out = v;
-    return true;
 }
 
 static bool ckpt__index_number(const ckpt__json_doc *d, const ckpt__json *object, const char *key, double *out) {
@@ -14181,7 +14149,8 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     l->pinned = pin->i != 0;
     l->has_metric = ckpt__index_number(d, root, "metric", &l->metric);
     (void)ckpt__index_number(d, root, "saved_at", &l->saved_at);
-    l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && ckpt__index_hex(sum->text, sum->text_len, &l->checksum);
+    l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && sum->text_len == 8 &&
+                      ckpt__txt_sum(sum->text, &l->checksum);
     for (int i = 0; i < 3; i++) {
         if (strcmp(state->text, ckpt__index_states[i]) == 0) l->state = (ckpt__index_state)i;
     }
@@ -14200,7 +14169,7 @@ static ckpt_err ckpt__index_parse_line(ckpt__index *ix, const char *p, size_t n,
     *good = false;
     size_t end = sizeof tail - 1 + 8 + 2;
     if (n < end || memcmp(p + n - end, tail, sizeof tail - 1) != 0 || memcmp(p + n - 2, "\"}", 2) != 0) return CKPT_OK;
-    if (!ckpt__index_hex(p + n - 10, 8, &crc) || ckpt__digest_crc32(0, p, n - end) != crc) return CKPT_OK;
+    if (!ckpt__txt_sum(p + n - 10, &crc) || ckpt__digest_crc32(0, p, n - end) != crc) return CKPT_OK;
     ckpt__json_doc doc;
     ckpt__index_line line;
     ckpt_err e = ckpt__json_parse(&doc, &ix->allocator, p, n);
@@ -14243,7 +14212,7 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
     while (ix->count > 0) ckpt__index_drop(ix, ix->count - 1);
     ix->lost = ix->damaged = false;
     ckpt_err e = path.err;
-    if (e == CKPT_OK) e = ckpt__index_slurp(&text, ckpt__buf_cstr(&path));
+    if (e == CKPT_OK) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__INDEX_MAX_FILE, "an index");
     if (e == CKPT_OK) e = ckpt__index_parse(ix, text.data, text.len);
     else if (e == CKPT_NOT_FOUND) { ix->lost = true; e = CKPT_OK; }
     else if (e != CKPT_NOMEM) { ix->damaged = true; e = CKPT_OK; }
@@ -19745,9 +19714,100 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
     return CKPT_OK;
 }
 //------------------------------------------------------------------------------
+// >>web        [N]  what the stores that speak HTTP share: status, headers, ranges
+//
+// uses:    error text transfer http
+// threads: any
+//------------------------------------------------------------------------------
+
+#ifndef CKPT_NO_REMOTE
+
+// What a status means where the server says no more.
+static ckpt_err ckpt__web_class(int status) {
+    switch (status) {
+        case 401: case 403: case 407: return CKPT_AUTH;
+        case 404: return CKPT_NOT_FOUND;
+        case 405: case 501: return CKPT_UNSUPPORTED;
+        case 412: return CKPT_EXISTS;
+        case 413: return CKPT_ARG;
+        case 416: return CKPT_CORRUPT;
+        case 507: return CKPT_NO_SPACE;
+        default: return CKPT_NET;
+    }
+}
+
+// A failure that another try may cure.
+static ckpt_err ckpt__web_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
+    return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
+}
+
+static bool ckpt__web_read_size(const char *text, uint64_t *size) {
+    int64_t n = 0;
+    if (text == NULL || !ckpt__txt_int(ckpt__txt_view(text), &n) || n < 0) return false;
+    *size = (uint64_t)n;
+    return true;
+}
+
+// Eight hexadecimal digits, as they are kept with an object.
+static bool ckpt__web_read_crc(const char *text, uint32_t *crc) {
+    *crc = 0;
+    if (text == NULL || strlen(text) != 8) return false;
+    for (int i = 0; i < 8; i++) {
+        int digit = ckpt__txt_hex_digit(text[i]);
+        if (digit < 0) return false;
+        *crc = *crc << 4 | (uint32_t)digit;
+    }
+    return true;
+}
+
+// Copies a text that must fit whole; false: it does not.
+static bool ckpt__web_copy(char *out, size_t cap, const char *text) {
+    size_t n = text != NULL ? strlen(text) : 0;
+    out[0] = 0;
+    if (n >= cap) return false;
+    if (n > 0) memcpy(out, text, n + 1);
+    return true;
+}
+
+// "bytes 5-9/20": are these the bytes that were asked for?
+static bool ckpt__web_is_range(const char *text, uint64_t offset, uint64_t size) {
+    char want[64];
+    if (text == NULL) return false;
+    int n = snprintf(want, sizeof want, "bytes %llu-%llu/", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    return n > 0 && strncmp(text, want, (size_t)n) == 0;
+}
+
+// How the request for sink->size bytes from `offset` on ended; e is what its status says. etag: the version asked for, or NULL.
+static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, const ckpt__sink *sink, ckpt__transfer *t, ckpt_err e,
+                                    const char *etag, uint64_t offset) {
+    uint64_t size = sink->size;
+    const char *now = ckpt__fields_get(&r->headers, "etag");
+    if (r->status == 412 && etag != NULL)
+        return ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    if (r->status == 200 && (offset != 0 || sink->got != size || e != CKPT_OK)) {
+        uint64_t whole = 0;
+        bool known = ckpt__web_read_size(ckpt__fields_get(&r->headers, "content-length"), &whole);
+        if (offset != 0 || (known && whole != size)) {
+            t->transient = false;
+            return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole objects only (200 to a request for a range)");
+        }
+    }
+    if (e != CKPT_OK) return e;
+    if (r->status == 206 && !ckpt__web_is_range(ckpt__fields_get(&r->headers, "content-range"), offset, size))
+        return ckpt__web_again(t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
+    if (r->status != 206 && r->status != 200)
+        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", r->status);
+    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
+        return ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    return sink->got == size ? CKPT_OK : ckpt__web_again(t, CKPT_NET, "the server sent fewer bytes than were asked for");
+}
+
+#endif // CKPT_NO_REMOTE
+
+//------------------------------------------------------------------------------
 // >>s3         [O]  the store s3://: Amazon S3 and what speaks its protocol
 //
-// uses:    error memory platform text digest transfer http auth store
+// uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the servers taught us (region, clock, which checks
 //          they do) is kept per store behind one mutex
 //
@@ -20136,19 +20196,6 @@ static const ckpt__s3_meaning ckpt__s3_meanings[] = {
     { "InsufficientCapacity", CKPT_NO_SPACE, true, false, "" },
 };
 
-static ckpt_err ckpt__s3_class(int status) {
-    switch (status) {
-        case 401: case 403: case 407: return CKPT_AUTH;
-        case 404: return CKPT_NOT_FOUND;
-        case 405: case 501: return CKPT_UNSUPPORTED;
-        case 412: return CKPT_EXISTS;
-        case 413: return CKPT_ARG;
-        case 416: return CKPT_CORRUPT;
-        case 507: return CKPT_NO_SPACE;
-        default: return CKPT_NET;
-    }
-}
-
 // What to do about it, where the server's words do not say; text has room for cap bytes.
 static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
     const ckpt__s3 *s = c->s;
@@ -20177,7 +20224,7 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
 static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
     char advice[320];
     ckpt__http_judge(&c->reply, c->t);
-    ckpt_err e = ckpt__s3_class(c->reply.status);
+    ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__s3_advise(c, advice, sizeof advice);
     for (size_t i = 0; i < sizeof ckpt__s3_meanings / sizeof ckpt__s3_meanings[0]; i++) {
         const ckpt__s3_meaning *m = &ckpt__s3_meanings[i];
@@ -20296,46 +20343,13 @@ static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
     return e;
 }
 
-// A failure that another try may cure.
-static ckpt_err ckpt__s3_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
-    return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
-}
-
 //-- looking at an object --------------------------------------------------------
-
-static bool ckpt__s3_read_size(const char *text, uint64_t *size) {
-    int64_t n = 0;
-    if (text == NULL || !ckpt__txt_int(ckpt__txt_view(text), &n) || n < 0) return false;
-    *size = (uint64_t)n;
-    return true;
-}
-
-// Eight hexadecimal digits, as they are kept with an object.
-static bool ckpt__s3_read_crc(const char *text, uint32_t *crc) {
-    *crc = 0;
-    if (text == NULL || strlen(text) != 8) return false;
-    for (int i = 0; i < 8; i++) {
-        int digit = ckpt__txt_hex_digit(text[i]);
-        if (digit < 0) return false;
-        *crc = *crc << 4 | (uint32_t)digit;
-    }
-    return true;
-}
 
 static void ckpt__s3_add_base64_crc(ckpt__buf *b, uint32_t crc) {
     unsigned char bytes[4];
     for (int i = 0; i < 4; i++) bytes[i] = (unsigned char)(crc >> (24 - 8 * i));
     ckpt__txt_add_base64(b, bytes, sizeof bytes);
     (void)ckpt__buf_cstr(b);
-}
-
-// Copies a text that must fit whole; false: it does not.
-static bool ckpt__s3_copy(char *out, size_t cap, const char *text) {
-    size_t n = text != NULL ? strlen(text) : 0;
-    out[0] = 0;
-    if (n >= cap) return false;
-    if (n > 0) memcpy(out, text, n + 1);
-    return true;
 }
 
 static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
@@ -20346,11 +20360,11 @@ static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_s
     if (e == CKPT_OK) {
         const ckpt__fields *h = &c.reply.headers;
         const char *modified = ckpt__fields_get(h, "last-modified");
-        if (!ckpt__s3_read_size(ckpt__fields_get(h, "content-length"), &out->size))
+        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
             e = ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
-        if (!ckpt__s3_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__s3_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-amz-meta-ckpt-mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__s3_read_crc(ckpt__fields_get(h, "x-amz-meta-ckpt-crc32"), &out->crc);
+        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
+        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-amz-meta-ckpt-mark"))) out->mark[0] = 0;
+        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "x-amz-meta-ckpt-crc32"), &out->crc);
         if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
     }
     ckpt__s3_call_free(&c);
@@ -20681,8 +20695,8 @@ static ckpt_err ckpt__s3_part_once(ckpt_store *store, const ckpt__store_multi *m
             *again = ckpt__s3_is_unguarded(&c, guard);
     }
     const char *etag = ckpt__fields_get(&c.reply.headers, "etag");
-    if (e == CKPT_OK && (etag == NULL || etag[0] == 0 || !ckpt__s3_copy(part->etag, sizeof part->etag, etag)))
-        e = ckpt__s3_again(m->t, CKPT_NET, "the server took it and gave no ETag");
+    if (e == CKPT_OK && (etag == NULL || etag[0] == 0 || !ckpt__web_copy(part->etag, sizeof part->etag, etag)))
+        e = ckpt__web_again(m->t, CKPT_NET, "the server took it and gave no ETag");
     if (e == CKPT_OK) {
         part->size = body->size;
         part->has_crc = (sums.has & (unsigned)CKPT__SUM_CRC32) != 0;
@@ -20946,7 +20960,7 @@ static ckpt_err ckpt__s3_take_part(ckpt__s3_page *p) {
         return ckpt__s3_odd("a number that is none");
     ckpt_err e = ckpt__s3_decode(&p->text, p->etag, false, NULL);
     if (e != CKPT_OK) return e;
-    if (!ckpt__s3_copy(part.etag, sizeof part.etag, p->text.data)) return ckpt__s3_odd("an ETag that is too long");
+    if (!ckpt__web_copy(part.etag, sizeof part.etag, p->text.data)) return ckpt__s3_odd("an ETag that is too long");
     part.number = (int)number;
     part.size = (uint64_t)size;
     p->text.len = 0;
@@ -21157,36 +21171,6 @@ static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
 
 //-- reading, removing -----------------------------------------------------------
 
-// "bytes 5-9/20": are these the bytes that were asked for?
-static bool ckpt__s3_is_range(const char *text, uint64_t offset, uint64_t size) {
-    char want[64];
-    if (text == NULL) return false;
-    int n = snprintf(want, sizeof want, "bytes %llu-%llu/", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    return n > 0 && strncmp(text, want, (size_t)n) == 0;
-}
-
-static ckpt_err ckpt__s3_judge_get(ckpt__s3_call *c, ckpt_err e, const char *etag, uint64_t offset, uint64_t size) {
-    const char *now = ckpt__fields_get(&c->reply.headers, "etag");
-    if (c->reply.status == 412 && etag != NULL)
-        return ckpt__s3_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    if (c->reply.status == 200 && (offset != 0 || c->sink->got != size || e != CKPT_OK)) {
-        uint64_t whole = 0;
-        bool known = ckpt__s3_read_size(ckpt__fields_get(&c->reply.headers, "content-length"), &whole);
-        if (offset != 0 || (known && whole != size)) {
-            c->t->transient = false;
-            return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole objects only (200 to a request for a range)");
-        }
-    }
-    if (e != CKPT_OK) return e;
-    if (c->reply.status == 206 && !ckpt__s3_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
-        return ckpt__s3_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
-    if (c->reply.status != 206 && c->reply.status != 200)
-        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", c->reply.status);
-    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
-        return ckpt__s3_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    return c->sink->got == size ? CKPT_OK : ckpt__s3_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
-}
-
 // A range cannot be empty, so that nothing is asked for when nothing is wanted.
 static ckpt_err ckpt__s3_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                              ckpt__transfer *t) {
@@ -21203,7 +21187,7 @@ static ckpt_err ckpt__s3_get(ckpt_store *store, const char *name, const char *et
     if (etag != NULL && !weak) ckpt__fields_add(&c.headers, "if-match", etag);
     c.sink = sink;
     e = ckpt__s3_run(&c);
-    e = ckpt__s3_judge_get(&c, e, etag, offset, size);
+    e = ckpt__web_judge_get(&c.reply, sink, t, e, etag, offset);
     ckpt__s3_call_free(&c);
     return e;
 }
@@ -21376,7 +21360,7 @@ static ckpt_err ckpt__s3_choose_region(ckpt__s3 *s, const ckpt__s3_service *serv
     if (e == CKPT_OK) e = text.err;
     if (e == CKPT_OK && strcmp(region, "us-east-1") == 0 && service != NULL && s->endpoint != NULL)
         other = service->region != NULL ? service->region : ckpt__s3_region_of_host(s, service, label, sizeof label);
-    if (e == CKPT_OK && !ckpt__s3_copy(s->region, sizeof s->region, other != NULL ? other : region))
+    if (e == CKPT_OK && !ckpt__web_copy(s->region, sizeof s->region, other != NULL ? other : region))
         e = ckpt__error_set(CKPT_ARG, "'%.80s' is no region", region);
     ckpt__buf_free(&text);
     return e;
@@ -23178,7 +23162,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 //------------------------------------------------------------------------------
 // >>azure      [O]  the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
 //
-// uses:    error memory platform text digest transfer http auth store s3
+// uses:    error memory platform text digest transfer http auth store web s3
 // threads: any number of requests at once; what the server's clock taught us is behind one mutex
 //
 // By Microsoft's Blob service REST API, version 2021-12-02. A request is signed with the account's Shared Key, or carries a
@@ -23488,19 +23472,6 @@ static const ckpt__azure_meaning ckpt__azure_meanings[] = {
     { "SnapshotsPresent", CKPT_UNSUPPORTED, false, false, "; it has snapshots, which would go with it: delete them first" },
 };
 
-static ckpt_err ckpt__azure_class(int status) {
-    switch (status) {
-        case 401: case 403: case 407: return CKPT_AUTH;
-        case 404: return CKPT_NOT_FOUND;
-        case 405: case 501: return CKPT_UNSUPPORTED;
-        case 412: return CKPT_EXISTS;
-        case 413: return CKPT_ARG;
-        case 416: return CKPT_CORRUPT;
-        case 507: return CKPT_NO_SPACE;
-        default: return CKPT_NET;
-    }
-}
-
 // What to do about it, where the server's words do not say; text has room for cap bytes.
 static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap) {
     const ckpt__azure *s = c->s;
@@ -23531,7 +23502,7 @@ static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap
 static ckpt_err ckpt__azure_fail(ckpt__azure_call *c) {
     char advice[320];
     ckpt__http_judge(&c->reply, c->t);
-    ckpt_err e = ckpt__azure_class(c->reply.status);
+    ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__azure_advise(c, advice, sizeof advice);
     for (size_t i = 0; i < sizeof ckpt__azure_meanings / sizeof ckpt__azure_meanings[0]; i++) {
         const ckpt__azure_meaning *m = &ckpt__azure_meanings[i];
@@ -23588,10 +23559,6 @@ static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
     return e;
 }
 
-static ckpt_err ckpt__azure_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
-    return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
-}
-
 static ckpt_err ckpt__azure_exists(void) {
     return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
 }
@@ -23608,11 +23575,11 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     if (e == CKPT_OK) {
         const ckpt__fields *h = &c.reply.headers;
         const char *modified = ckpt__fields_get(h, "last-modified");
-        if (!ckpt__s3_read_size(ckpt__fields_get(h, "content-length"), &out->size))
+        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
             e = ckpt__error_set(CKPT_NET, "the server does not tell the blob's size");
-        if (!ckpt__s3_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__s3_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-ms-meta-ckpt_mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__s3_read_crc(ckpt__fields_get(h, "x-ms-meta-ckpt_crc32"), &out->crc);
+        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
+        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-ms-meta-ckpt_mark"))) out->mark[0] = 0;
+        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "x-ms-meta-ckpt_crc32"), &out->crc);
         if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
     }
     ckpt__azure_call_free(&c);
@@ -23667,7 +23634,7 @@ static ckpt_err ckpt__azure_guard(ckpt__azure_call *c, ckpt__transfer_sums *sums
     if (e != CKPT_OK || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return e;
     ckpt__buf_init(&text, &c->store->allocator);
     ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
-    (void)ckpt__s3_copy(md5, 25, ckpt__buf_cstr(&text));
+    (void)ckpt__web_copy(md5, 25, ckpt__buf_cstr(&text));
     ckpt__fields_add(&c->headers, "Content-MD5", md5);
     e = text.err;
     ckpt__buf_free(&text);
@@ -23722,7 +23689,7 @@ static void ckpt__azure_block_name(char *text, const char *upload_id, int number
     (void)snprintf(plain, sizeof plain, "%.32s.%06d.%08lx", upload_id, number, (unsigned long)crc);
     ckpt__buf_init(&b, NULL);
     ckpt__txt_add_base64(&b, plain, CKPT__AZURE_BLOCK);
-    (void)ckpt__s3_copy(text, 65, ckpt__buf_cstr(&b));
+    (void)ckpt__web_copy(text, 65, ckpt__buf_cstr(&b));
     ckpt__buf_free(&b);
 }
 
@@ -23741,7 +23708,7 @@ static bool ckpt__azure_read_block(ckpt__view name, char *id, int *number, uint3
         id[32] = 0;
         memcpy(digits, b.data + 40, 8);
         digits[8] = 0;
-        ours = ckpt__txt_int(v, &n) && n >= 0 && ckpt__s3_read_crc(digits, crc);
+        ours = ckpt__txt_int(v, &n) && n >= 0 && ckpt__web_read_crc(digits, crc);
         *number = (int)n;
     }
     ckpt__buf_free(&b);
@@ -23780,14 +23747,14 @@ static ckpt_err ckpt__azure_put_block(ckpt_store *store, const ckpt__store_multi
     c.body = body;
     c.quiet = part == NULL;
     ckpt_err e = ckpt__azure_guard(&c, &sums, md5);
-    if (name != NULL) (void)ckpt__s3_copy(block, sizeof block, name);
+    if (name != NULL) (void)ckpt__web_copy(block, sizeof block, name);
     else ckpt__azure_block_name(block, m->upload_id, number, sums.crc);
     ckpt__fields_add(&c.query, "comp", "block");
     ckpt__fields_add(&c.query, "blockid", block);
     if (e == CKPT_OK && block[0] == 0) e = CKPT_NOMEM;
     if (e == CKPT_OK) e = ckpt__azure_run(&c);
     if (e == CKPT_OK && part != NULL) {
-        (void)ckpt__s3_copy(part->etag, sizeof part->etag, block);
+        (void)ckpt__web_copy(part->etag, sizeof part->etag, block);
         part->size = body->size;
         part->has_crc = true;
         part->crc = sums.crc;
@@ -23879,7 +23846,7 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
     ckpt__fields_add(&c.query, "blocklisttype", "uncommitted");
     ckpt_err e = ckpt__azure_run(&c);
     if (e == CKPT_OK && !ckpt__xml_root(&root, c.reply.body.data, c.reply.body.len))
-        e = ckpt__azure_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
+        e = ckpt__web_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
     ckpt__xml_init(&x, c.reply.body.data, c.reply.body.len);
     while (e == CKPT_OK && ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END)) {
         if (kind != CKPT__XML_END || !x.plain || x.depth != 4) continue;
@@ -23952,7 +23919,7 @@ static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m)
     ckpt__mem_free(&f.allocator, f.list, f.cap * sizeof *f.list);
     if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
     ckpt__os_mutex_lock(&s->lock);
-    (void)ckpt__s3_copy(s->given_up[s->given_up_next++ % CKPT__AZURE_GIVEN_UP], CKPT__AZURE_ID + 1, m->upload_id);
+    (void)ckpt__web_copy(s->given_up[s->given_up_next++ % CKPT__AZURE_GIVEN_UP], CKPT__AZURE_ID + 1, m->upload_id);
     ckpt__os_mutex_unlock(&s->lock);
     return CKPT_OK;
 }
@@ -24055,7 +24022,7 @@ static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
     ckpt_err e = CKPT_OK;
     p->next.len = 0;
     if (!ckpt__xml_root(&root, r->body.data, r->body.len))
-        return ckpt__azure_again(p->t, CKPT_NET, "the server's list is damaged or cut short");
+        return ckpt__web_again(p->t, CKPT_NET, "the server's list is damaged or cut short");
     ckpt__xml_init(&x, r->body.data, r->body.len);
     while (e == CKPT_OK && ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END)) {
         bool ends = kind == CKPT__XML_END;
@@ -24154,7 +24121,7 @@ static ckpt_err ckpt__azure_uploads(ckpt_store *store, const char *prefix, ckpt_
         else if (e == CKPT_OK && b.alive) {
             memcpy(digits, b.first, 8);
             digits[8] = 0;
-            (void)ckpt__s3_read_crc(digits, &started);
+            (void)ckpt__web_read_crc(digits, &started);
             e = each(name, b.first, (double)started, user);
         }
     }
@@ -24167,19 +24134,19 @@ static ckpt_err ckpt__azure_uploads(ckpt_store *store, const char *prefix, ckpt_
 static ckpt_err ckpt__azure_judge_get(ckpt__azure_call *c, ckpt_err e, const char *etag, uint64_t offset, uint64_t size) {
     const char *now = ckpt__fields_get(&c->reply.headers, "etag");
     if (c->reply.status == 412 && etag != NULL)
-        return ckpt__azure_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+        return ckpt__web_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
     if (c->reply.status == 200 && offset != 0) {
         c->t->transient = false;
         return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole blobs only (200 to a request for a range)");
     }
     if (e != CKPT_OK) return e;
-    if (c->reply.status == 206 && !ckpt__s3_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
-        return ckpt__azure_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
+    if (c->reply.status == 206 && !ckpt__web_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
+        return ckpt__web_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
     if (c->reply.status != 206 && c->reply.status != 200)
         return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", c->reply.status);
     if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
-        return ckpt__azure_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    return c->sink->got == size ? CKPT_OK : ckpt__azure_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
+        return ckpt__web_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    return c->sink->got == size ? CKPT_OK : ckpt__web_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
 }
 
 // A range cannot be empty, so that nothing is asked for when nothing is wanted.
@@ -24506,7 +24473,7 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 //------------------------------------------------------------------------------
 // >>gcs        [N]  the store gs://: Google Cloud Storage
 //
-// uses:    error memory platform text digest transfer http auth store s3
+// uses:    error memory platform text digest transfer http auth store web s3
 // threads: any number of requests at once; what is kept of uploads and downloads under way is behind the lock of the
 //          ckpt__s3 that it contains. Of an upload in one session, whoever has set `busy` owns the fields named there
 // states:  of a session: begun -> bytes of the parts in their order -> the rest and the end by complete; gone
@@ -24846,11 +24813,11 @@ static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, 
     const char *updated = ckpt__auth_node_text(d, o, "updated"), *sum = ckpt__auth_node_text(d, o, "crc32c");
     const ckpt__json *metadata = ckpt__auth_node(d, o, "metadata");
     memset(out, 0, sizeof *out);
-    if (!ckpt__s3_read_size(ckpt__auth_node_text(d, o, "size"), &out->stat.size)) return false;
-    if (!ckpt__s3_copy(out->stat.etag, sizeof out->stat.etag, ckpt__auth_node_text(d, o, "generation"))) return false;
+    if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->stat.size)) return false;
+    if (!ckpt__web_copy(out->stat.etag, sizeof out->stat.etag, ckpt__auth_node_text(d, o, "generation"))) return false;
     const char *mark = ckpt__auth_node_text(d, metadata, "ckpt-mark");
-    if (!ckpt__s3_copy(out->stat.mark, sizeof out->stat.mark, mark)) out->stat.mark[0] = 0;
-    out->stat.has_crc = ckpt__s3_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->stat.crc);
+    if (!ckpt__web_copy(out->stat.mark, sizeof out->stat.mark, mark)) out->stat.mark[0] = 0;
+    out->stat.has_crc = ckpt__web_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->stat.crc);
     if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->stat.modified)) out->stat.modified = 0.0;
     out->has_crc32c = sum != NULL && ckpt__gcs_read_crc32c(ckpt__txt_view(sum), &out->crc32c);
     return true;
@@ -24865,7 +24832,7 @@ static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__gcs_object *out) 
     if (e == CKPT_NOMEM) return e;
     bool good = e == CKPT_OK && ckpt__gcs_take_object(&d, ckpt__json_root(&d), out);
     if (e == CKPT_OK) ckpt__json_free(&d);
-    return good ? CKPT_OK : ckpt__s3_again(g->c.t, CKPT_NET, "the server's description of the object cannot be read");
+    return good ? CKPT_OK : ckpt__web_again(g->c.t, CKPT_NET, "the server's description of the object cannot be read");
 }
 
 static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__gcs_object *out, ckpt__transfer *t) {
@@ -25121,7 +25088,7 @@ static ckpt_err ckpt__gcs_take_session(ckpt__gcs_call *g, ckpt__buf *out) {
     ckpt__view site;
     bool is_https;
     if (url == NULL || !ckpt__auth_split_url(url, &is_https, &site, &path) || path[0] != '/')
-        return ckpt__s3_again(g->c.t, CKPT_NET, "the server began a session and did not say where");
+        return ckpt__web_again(g->c.t, CKPT_NET, "the server began a session and did not say where");
     static const char domain[] = ".googleapis.com";
     size_t n = sizeof domain - 1;
     bool google = is_https && site.n > n && memcmp(site.p + site.n - n, domain, n) == 0;
@@ -25175,10 +25142,10 @@ static ckpt_err ckpt__gcs_take_range(ckpt__gcs_call *g, ckpt_err e, ckpt__gcs_up
     const char *range = ckpt__fields_get(&g->c.reply.headers, "range");
     uint64_t last = 0;
     if (range == NULL) u->committed = 0;
-    else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__s3_read_size(range + 8, &last)) u->committed = last + 1;
+    else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__web_read_size(range + 8, &last)) u->committed = last + 1;
     else {
         u->known = false;
-        return ckpt__s3_again(g->c.t, CKPT_NET, "the server did not say how much of the upload it has");
+        return ckpt__web_again(g->c.t, CKPT_NET, "the server did not say how much of the upload it has");
     }
     return CKPT_OK;
 }
@@ -25219,7 +25186,7 @@ static ckpt_err ckpt__gcs_push(ckpt_store *store, const ckpt__store_multi *m, co
     }
     if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
         u->known = false;
-        e = ckpt__s3_again(m->t, CKPT_NET, "the server kept none of the bytes that were sent");
+        e = ckpt__web_again(m->t, CKPT_NET, "the server kept none of the bytes that were sent");
     }
     ckpt__gcs_call_free(&g);
     return e;
@@ -25268,7 +25235,7 @@ static ckpt_err ckpt__gcs_queue(ckpt_store *store, ckpt__gcs_upload *u, const ck
             break;
         }
         if (!u->busy && (u->failed || ckpt__os_now() - u->rested > ckpt__gcs_patience)) {
-            e = ckpt__s3_again(t, CKPT_NET, "the part before it was not sent, and a session takes them in their order");
+            e = ckpt__web_again(t, CKPT_NET, "the part before it was not sent, and a session takes them in their order");
             break;
         }
         (void)ckpt__os_cond_wait_until(&own->wake, &own->s3.lock, ckpt__os_now() + 0.05);
@@ -25338,7 +25305,7 @@ static ckpt_err ckpt__gcs_end_session(ckpt_store *store, const ckpt__store_multi
     if (e == CKPT_CORRUPT) m->t->transient = false;         // the session holds the wrong bytes for good
     bool exists = g.c.reply.status == 412;
     e = ckpt__gcs_take_range(&g, e, u);
-    if (e == CKPT_OK && !u->finished) e = ckpt__s3_again(m->t, CKPT_NET, "the server has not all of the bytes yet");
+    if (e == CKPT_OK && !u->finished) e = ckpt__web_again(m->t, CKPT_NET, "the server has not all of the bytes yet");
     if (e == CKPT_OK) e = ckpt__gcs_read_object(&g, &o);
     if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, total, true, u->crc32c, m->t);
     if (exists) e = ckpt__gcs_exists();
@@ -25428,10 +25395,10 @@ static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, co
     g.c.body = body;
     if (e == CKPT_OK) e = ckpt__gcs_run(&g);
     const char *etag = ckpt__fields_get(&g.c.reply.headers, "etag");
-    if (e == CKPT_OK && (etag == NULL || etag[0] == 0 || !ckpt__s3_copy(part->etag, sizeof part->etag, etag)))
-        e = ckpt__s3_again(m->t, CKPT_NET, "the server took it and gave no ETag");
+    if (e == CKPT_OK && (etag == NULL || etag[0] == 0 || !ckpt__web_copy(part->etag, sizeof part->etag, etag)))
+        e = ckpt__web_again(m->t, CKPT_NET, "the server took it and gave no ETag");
     if (e == CKPT_OK && ckpt__gcs_reply_crc32c(&g.c.reply, &told) && told != crc32c)
-        e = ckpt__s3_again(m->t, CKPT_CORRUPT, "the server has other bytes than those sent, by their CRC-32C");
+        e = ckpt__web_again(m->t, CKPT_CORRUPT, "the server has other bytes than those sent, by their CRC-32C");
     ckpt__gcs_call_free(&g);
     ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, m->upload_id) : NULL;
     if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
@@ -25604,7 +25571,7 @@ static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
         const char *name = ckpt__auth_node_text(d, o, "name");
         uint64_t size = 0;
         if (name == NULL || !ckpt__txt_starts(name, s->prefix)) return ckpt__s3_odd("a name that was not asked for");
-        if (!ckpt__s3_read_size(ckpt__auth_node_text(d, o, "size"), &size)) return ckpt__s3_odd("a size that is no number");
+        if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &size)) return ckpt__s3_odd("a size that is no number");
         if (name[skip] != 0) e = each(name + skip, size, user);
     }
     return e;
@@ -25631,7 +25598,7 @@ static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt_
         bool parsed = e == CKPT_OK;
         const char *mark = parsed ? ckpt__auth_node_text(&d, ckpt__json_root(&d), "nextPageToken") : NULL;
         if (parsed) e = ckpt__gcs_take_items(&d, g.c.s, each, user);
-        else if (e != CKPT_NOMEM) e = ckpt__s3_again(t, CKPT_NET, "the server's list is damaged or cut short");
+        else if (e != CKPT_NOMEM) e = ckpt__web_again(t, CKPT_NET, "the server's list is damaged or cut short");
         if (e == CKPT_OK && mark != NULL) ckpt__buf_text(next, mark);
         if (parsed) ckpt__json_free(&d);
     }
@@ -25745,7 +25712,7 @@ static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
     const char *slash = range != NULL ? strchr(range, '/') : NULL;
     uint64_t size = g->c.sink->got;
     uint32_t want = 0, crc32c = 0;
-    bool whole = false, sized = slash == NULL || ckpt__s3_read_size(slash + 1, &size);
+    bool whole = false, sized = slash == NULL || ckpt__web_read_size(slash + 1, &size);
     if (generation == NULL || strlen(generation) > 30 || !sized || !ckpt__gcs_reply_crc32c(r, &want)) return CKPT_OK;
     if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c)) return CKPT_OK;
     ckpt_err e = ckpt__gcs_note_range(g->c.store, g->c.name, generation, size, offset, g->c.sink->got, &crc32c, &whole);
@@ -25772,9 +25739,9 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     ckpt__fields_add(&g.c.headers, "Accept-Encoding", "gzip");      // the bytes as they are kept, whose length and sum are known
     g.c.sink = sink;
     e = ckpt__gcs_run(&g);
-    e = ckpt__s3_judge_get(&g.c, e, NULL, offset, size);
+    e = ckpt__web_judge_get(&g.c.reply, sink, t, e, NULL, offset);
     if (etag != NULL && g.c.reply.status == 412)
-        e = ckpt__s3_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+        e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
     if (e == CKPT_OK) e = ckpt__gcs_check_range(&g, offset);
     ckpt__gcs_call_free(&g);
     return e;
@@ -25950,7 +25917,7 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
 //------------------------------------------------------------------------------
 // >>oci        [O]  the store oci://: Oracle Cloud Infrastructure's object storage, by its own API
 //
-// uses:    error memory platform text digest transfer http auth store
+// uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the server taught us (namespace, clock) is kept per
 //          store behind one mutex
 //
@@ -26274,19 +26241,6 @@ static const ckpt__oci_meaning ckpt__oci_meanings[] = {
     { "StorageLimitExceeded", CKPT_NO_SPACE, false, false, "; the storage limit of the tenancy is reached" }
 };
 
-static ckpt_err ckpt__oci_class(int status) {
-    switch (status) {
-        case 401: case 402: case 403: case 407: return CKPT_AUTH;
-        case 404: return CKPT_NOT_FOUND;
-        case 405: case 501: return CKPT_UNSUPPORTED;
-        case 412: return CKPT_EXISTS;
-        case 413: return CKPT_ARG;
-        case 416: return CKPT_CORRUPT;
-        case 507: return CKPT_NO_SPACE;
-        default: return CKPT_NET;
-    }
-}
-
 // Is it the bucket that is missing, or its namespace, rather than what is in it?
 static bool ckpt__oci_is_bucketless(const ckpt__oci_call *c) {
     if (ckpt__oci_is(c, "BucketNotFound") || ckpt__oci_is(c, "NamespaceNotFound")) return true;
@@ -26324,7 +26278,7 @@ static void ckpt__oci_advise(const ckpt__oci_call *c, char *text, size_t cap) {
 static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
     char advice[720];
     ckpt__http_judge(&c->reply, c->t);
-    ckpt_err e = ckpt__oci_class(c->reply.status);
+    ckpt_err e = c->reply.status == 402 ? CKPT_AUTH : ckpt__web_class(c->reply.status);
     ckpt__oci_advise(c, advice, sizeof advice);
     for (size_t i = 0; i < sizeof ckpt__oci_meanings / sizeof ckpt__oci_meanings[0]; i++) {
         const ckpt__oci_meaning *m = &ckpt__oci_meanings[i];
@@ -26390,11 +26344,6 @@ static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
     return e;
 }
 
-// A failure that another try may cure.
-static ckpt_err ckpt__oci_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
-    return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
-}
-
 static bool ckpt__oci_is_word(const char *text, size_t n) {
     for (size_t i = 0; i < n; i++) {
         int c = ckpt__txt_lower((unsigned char)text[i]);
@@ -26417,7 +26366,7 @@ static ckpt_err ckpt__oci_read_space(ckpt__oci_call *c) {
         ckpt__os_mutex_unlock(&c->o->lock);
     }
     if (e == CKPT_OK) ckpt__json_free(&doc);
-    return ok ? CKPT_OK : ckpt__oci_again(c->t, CKPT_NET, "the server was asked for the namespace, and its answer holds none");
+    return ok ? CKPT_OK : ckpt__web_again(c->t, CKPT_NET, "the server was asked for the namespace, and its answer holds none");
 }
 
 // Learns the tenancy's namespace, which stands in every path. Asked for once; two workers may both do it at the beginning.
@@ -26444,34 +26393,6 @@ static ckpt_err ckpt__oci_run(ckpt__oci_call *c) {
 
 //-- looking at an object --------------------------------------------------------
 
-static bool ckpt__oci_read_size(const char *text, uint64_t *size) {
-    int64_t n = 0;
-    if (text == NULL || !ckpt__txt_int(ckpt__txt_view(text), &n) || n < 0) return false;
-    *size = (uint64_t)n;
-    return true;
-}
-
-// Eight hexadecimal digits, as they are kept with an object.
-static bool ckpt__oci_read_crc(const char *text, uint32_t *crc) {
-    *crc = 0;
-    if (text == NULL || strlen(text) != 8) return false;
-    for (int i = 0; i < 8; i++) {
-        int digit = ckpt__txt_hex_digit(text[i]);
-        if (digit < 0) return false;
-        *crc = *crc << 4 | (uint32_t)digit;
-    }
-    return true;
-}
-
-// Copies a text that must fit whole; false: it does not.
-static bool ckpt__oci_copy(char *out, size_t cap, const char *text) {
-    size_t n = text != NULL ? strlen(text) : 0;
-    out[0] = 0;
-    if (n >= cap) return false;
-    if (n > 0) memcpy(out, text, n + 1);
-    return true;
-}
-
 // *sum_of_parts, when it is asked for, becomes false when the server's sum of the parts is not `parts`.
 static ckpt_err ckpt__oci_head(ckpt_store *store, const char *name, ckpt__store_stat *out, const char *parts, bool *same_parts,
                                ckpt__transfer *t) {
@@ -26482,11 +26403,11 @@ static ckpt_err ckpt__oci_head(ckpt_store *store, const char *name, ckpt__store_
     if (e == CKPT_OK) {
         const ckpt__fields *h = &c.reply.headers;
         const char *modified = ckpt__fields_get(h, "last-modified"), *sum = ckpt__fields_get(h, "opc-multipart-md5");
-        if (!ckpt__oci_read_size(ckpt__fields_get(h, "content-length"), &out->size))
+        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
             e = ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
-        if (!ckpt__oci_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__oci_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "opc-meta-ckpt-mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__oci_read_crc(ckpt__fields_get(h, "opc-meta-ckpt-crc32"), &out->crc);
+        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
+        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "opc-meta-ckpt-mark"))) out->mark[0] = 0;
+        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "opc-meta-ckpt-crc32"), &out->crc);
         if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
         if (parts != NULL && sum != NULL && strcmp(sum, parts) != 0) *same_parts = false;
     }
@@ -26572,7 +26493,7 @@ static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const ckpt__transfer_sums
     ckpt__buf_free(&text);
     if (e != CKPT_OK || *proven) return e;
     c->t->unsure = true;
-    return ckpt__oci_again(c->t, CKPT_CORRUPT, "the server received other bytes than were sent, by its MD5");
+    return ckpt__web_again(c->t, CKPT_CORRUPT, "the server received other bytes than were sent, by its MD5");
 }
 
 static ckpt_err ckpt__oci_exists(void) {
@@ -26631,7 +26552,7 @@ static ckpt_err ckpt__oci_parse(const ckpt__oci_call *c, ckpt__json_doc *doc) {
     const ckpt__buf *b = &c->reply.body;
     ckpt_err e = ckpt__json_parse(doc, &c->store->allocator, b->len > 0 ? b->data : "", b->len);
     if (e == CKPT_OK || e == CKPT_NOMEM) return e;
-    return ckpt__oci_again(c->t, CKPT_NET, "the server's reply is damaged or cut short");
+    return ckpt__web_again(c->t, CKPT_NET, "the server's reply is damaged or cut short");
 }
 
 // A member that is a text without NULs; NULL: it is none.
@@ -26678,7 +26599,7 @@ static ckpt_err ckpt__oci_begin_once(ckpt_store *store, const ckpt__store_multi 
     if (e == CKPT_OK) {
         const char *id = ckpt__oci_member(&doc, ckpt__json_root(&doc), "uploadId");
         if (id != NULL && id[0] != 0) ckpt__buf_text(upload_id, id);
-        else e = ckpt__oci_again(m->t, CKPT_NET, "the server began an upload in parts and gave no uploadId");
+        else e = ckpt__web_again(m->t, CKPT_NET, "the server began an upload in parts and gave no uploadId");
         ckpt__json_free(&doc);
     }
     (void)ckpt__buf_cstr(upload_id);
@@ -26718,7 +26639,7 @@ static ckpt_err ckpt__oci_part(ckpt_store *store, const ckpt__store_multi *m, co
     if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, &sums, &proven);
     if (e == CKPT_OK && !ckpt__oci_part_tag(part->etag, sizeof part->etag, ckpt__fields_get(&c.reply.headers, "etag"),
                                             ckpt__fields_get(&c.reply.headers, "opc-content-md5")))
-        e = ckpt__oci_again(m->t, CKPT_NET, "the server took it and gave no ETag");
+        e = ckpt__web_again(m->t, CKPT_NET, "the server took it and gave no ETag");
     if (e == CKPT_OK) {
         part->size = body->size;
         part->has_crc = true;
@@ -26798,7 +26719,7 @@ static ckpt_err ckpt__oci_complete(ckpt_store *store, const ckpt__store_multi *m
             proven = known && told != NULL && strcmp(told, sum.data) == 0;
             m->t->unsure = known && told != NULL && !proven;
             if (m->t->unsure)
-                e = ckpt__oci_again(m->t, CKPT_CORRUPT, "the server joined other parts than were sent, by their MD5");
+                e = ckpt__web_again(m->t, CKPT_CORRUPT, "the server joined other parts than were sent, by their MD5");
         }
     }
     ckpt__oci_call_free(&c);
@@ -26911,7 +26832,7 @@ static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *
         if (start != NULL && start->kind != CKPT__JSON_NULL && mark == NULL) e = ckpt__oci_odd("a name that cannot be read");
     }
     if (e == CKPT_OK && (list == NULL || list->kind != CKPT__JSON_ARRAY))
-        e = ckpt__oci_again(c->t, CKPT_NET, "the server's reply is no list");
+        e = ckpt__web_again(c->t, CKPT_NET, "the server's reply is no list");
     for (const ckpt__json *entry = e == CKPT_OK ? ckpt__json_child(&doc, list) : NULL; e == CKPT_OK && entry != NULL;
          entry = ckpt__json_next(&doc, entry))
         e = l->take(l, &doc, entry);
@@ -26977,36 +26898,6 @@ static ckpt_err ckpt__oci_uploads(ckpt_store *store, const char *prefix, ckpt__s
 
 //-- reading, removing -----------------------------------------------------------
 
-// "bytes 5-9/20": are these the bytes that were asked for?
-static bool ckpt__oci_is_range(const char *text, uint64_t offset, uint64_t size) {
-    char want[64];
-    if (text == NULL) return false;
-    int n = snprintf(want, sizeof want, "bytes %llu-%llu/", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    return n > 0 && strncmp(text, want, (size_t)n) == 0;
-}
-
-static ckpt_err ckpt__oci_judge_get(ckpt__oci_call *c, ckpt_err e, const char *etag, uint64_t offset, uint64_t size) {
-    const char *now = ckpt__fields_get(&c->reply.headers, "etag");
-    if (c->reply.status == 412 && etag != NULL)
-        return ckpt__oci_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    if (c->reply.status == 200 && (offset != 0 || c->sink->got != size || e != CKPT_OK)) {
-        uint64_t whole = 0;
-        bool known = ckpt__oci_read_size(ckpt__fields_get(&c->reply.headers, "content-length"), &whole);
-        if (offset != 0 || (known && whole != size)) {
-            c->t->transient = false;
-            return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole objects only (200 to a request for a range)");
-        }
-    }
-    if (e != CKPT_OK) return e;
-    if (c->reply.status == 206 && !ckpt__oci_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
-        return ckpt__oci_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
-    if (c->reply.status != 206 && c->reply.status != 200)
-        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", c->reply.status);
-    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
-        return ckpt__oci_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    return c->sink->got == size ? CKPT_OK : ckpt__oci_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
-}
-
 // A range cannot be empty, so that nothing is asked for when nothing is wanted.
 static ckpt_err ckpt__oci_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                               ckpt__transfer *t) {
@@ -27022,7 +26913,7 @@ static ckpt_err ckpt__oci_get(ckpt_store *store, const char *name, const char *e
     if (etag != NULL) ckpt__fields_add(&c.headers, "if-match", etag);
     c.sink = sink;
     e = ckpt__oci_run(&c);
-    e = ckpt__oci_judge_get(&c, e, etag, offset, size);
+    e = ckpt__web_judge_get(&c.reply, sink, t, e, etag, offset);
     ckpt__oci_call_free(&c);
     return e;
 }
@@ -29557,18 +29448,6 @@ static bool ckpt__uploader_get_number(const ckpt__json_doc *d, const char *key, 
     return true;
 }
 
-// A CRC as 8 hex digits; false: there is none.
-static bool ckpt__uploader_hex(const char *p, uint32_t *out) {
-    uint32_t v = 0;
-    for (size_t i = 0; i < 8; i++) {
-        const char *digits = "0123456789abcdef", *at = p == NULL || p[i] == 0 ? NULL : strchr(digits, p[i]);
-        if (at == NULL) return false;
-        v = v << 4 | (uint32_t)(at - digits);
-    }
-    *out = v;
-    return true;
-}
-
 // Decimal digits only, all of 64 bits.
 static bool ckpt__uploader_digits(const ckpt__json *v, uint64_t *out) {
     uint64_t n = 0;
@@ -29607,7 +29486,7 @@ static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_
     (void)ckpt__uploader_get_number(d, "modified", &it->modified);
     it->early = is[0] == 'e';
     it->overwrite = over->i != 0;
-    it->has_crc = ckpt__uploader_hex(ckpt__uploader_get_text(d, "crc"), &it->crc);
+    it->has_crc = ckpt__txt_sum(ckpt__uploader_get_text(d, "crc"), &it->crc);
     memcpy(it->mark, mark, strlen(mark) + 1);
     ckpt_err e = CKPT_OK;
     it->name = ckpt__uploader_keep(u, name, &e);
@@ -29628,7 +29507,7 @@ static ckpt_err ckpt__uploader_read_part(const ckpt_uploader *u, ckpt__uploader_
     if (number == 0 || number > 100000 || !ckpt__uploader_get_number(d, "size", &p.size)) return CKPT_OK;
     p.number = (int)number;
     memcpy(p.etag, etag, strlen(etag) + 1);
-    p.has_crc = ckpt__uploader_hex(ckpt__uploader_get_text(d, "crc"), &p.crc);
+    p.has_crc = ckpt__txt_sum(ckpt__uploader_get_text(d, "crc"), &p.crc);
     if (it->sent.count >= 1000000) return CKPT_OK;      // no upload has so many
     ckpt_err e = ckpt__mem_grow(&u->allocator, (void **)&it->sent.parts, sizeof p, &it->sent.cap, it->sent.count + 1);
     if (e == CKPT_OK) it->sent.parts[it->sent.count++] = p;
@@ -29645,7 +29524,7 @@ static ckpt_err ckpt__uploader_read_event(const ckpt_uploader *u, ckpt__uploader
     if (strcmp(is, "dropped") == 0) it->dropped = true;
     if (strcmp(is, "committed") == 0) {
         it->committed = ckpt__uploader_get_number(d, "size", &it->size);
-        it->has_crc = ckpt__uploader_hex(ckpt__uploader_get_text(d, "crc"), &it->crc);
+        it->has_crc = ckpt__txt_sum(ckpt__uploader_get_text(d, "crc"), &it->crc);
     }
     if (strcmp(is, "begun") == 0) {
         const char *id = ckpt__uploader_get_text(d, "upload_id");
@@ -29666,7 +29545,7 @@ static ckpt_err ckpt__uploader_read_line(const ckpt_uploader *u, ckpt__uploader_
     uint32_t crc = 0;
     *good = false;
     if (n < end || memcmp(p + n - end, tail, sizeof tail - 1) != 0 || memcmp(p + n - 2, "\"}", 2) != 0) return CKPT_OK;
-    if (!ckpt__uploader_hex(p + n - 10, &crc) || ckpt__digest_crc32(0, p, n - end) != crc) return CKPT_OK;
+    if (!ckpt__txt_sum(p + n - 10, &crc) || ckpt__digest_crc32(0, p, n - end) != crc) return CKPT_OK;
     ckpt__json_doc d;
     ckpt_err e = ckpt__json_parse(&d, &u->allocator, p, n);
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
@@ -29717,29 +29596,12 @@ static ckpt_err ckpt__uploader_last_parts(const ckpt_uploader *u, ckpt__uploader
     return e;
 }
 
-static ckpt_err ckpt__uploader_slurp(ckpt__buf *out, const char *path) {
-    ckpt__os_info info;
-    int fd = -1;
-    size_t got = 0;
-    ckpt_err e = ckpt__os_open_read(&fd, path);
-    if (e != CKPT_OK) return e;
-    e = ckpt__os_fstat(fd, &info, path);
-    if (e == CKPT_OK && info.size > CKPT__UPLOADER_RECORD_MAX)
-        e = ckpt__error_set(CKPT_CORRUPT, "%s is too large to be a record", path);
-    char *to = e == CKPT_OK ? ckpt__buf_reserve(out, (size_t)info.size) : NULL;
-    if (e == CKPT_OK && to == NULL) e = out->err;
-    if (e == CKPT_OK) e = ckpt__os_pread(fd, to, (size_t)info.size, 0, &got, path);
-    if (e == CKPT_OK) out->len += got;
-    ckpt__os_drop(fd);
-    return e;
-}
-
 // Reads the record that it->record names into an item that holds nothing else yet. CKPT_CORRUPT: it cannot be believed. *torn:
 // its end was lost, which is no more than a part that is sent again.
 static ckpt_err ckpt__uploader_read_record(const ckpt_uploader *u, ckpt__uploader_item *it, char **store, bool *torn) {
     ckpt__buf text;
     ckpt__buf_init(&text, &u->allocator);
-    ckpt_err e = ckpt__uploader_slurp(&text, it->record);
+    ckpt_err e = ckpt__file_slurp(&text, it->record, CKPT__UPLOADER_RECORD_MAX, "a record");
     bool good = true, first = true, hole = false;
     *torn = false;
     for (size_t at = 0; e == CKPT_OK && at < text.len; first = false) {
@@ -29924,9 +29786,9 @@ enum { CKPT__UPLOADER_OWNER = 2 + 8 + 1 + 16 };     // characters of "u-<store>-
 // Is it a name of one of our files? Then *sum is the store's.
 static bool ckpt__uploader_is_ours(const char *name, uint32_t *sum) {
     if (strlen(name) <= CKPT__UPLOADER_OWNER || name[0] != 'u' || name[1] != '-') return false;
-    if (!ckpt__uploader_hex(name + 2, sum)) return false;
+    if (!ckpt__txt_sum(name + 2, sum)) return false;
     uint32_t x;
-    return name[10] == '-' && ckpt__uploader_hex(name + 11, &x) && ckpt__uploader_hex(name + 19, &x) &&
+    return name[10] == '-' && ckpt__txt_sum(name + 11, &x) && ckpt__txt_sum(name + 19, &x) &&
            (name[CKPT__UPLOADER_OWNER] == '.' || name[CKPT__UPLOADER_OWNER] == '-');
 }
 
@@ -30725,10 +30587,10 @@ static ckpt_err ckpt__uploader_link_read(const ckpt_uploader *u, ckpt__uploader_
     l->known = false;
     if (!ckpt__os_exists(l->path)) return CKPT_OK;
     ckpt__buf_init(&text, &u->allocator);
-    ckpt_err e = ckpt__uploader_slurp(&text, l->path);
+    ckpt_err e = ckpt__file_slurp(&text, l->path, CKPT__UPLOADER_RECORD_MAX, "a record");
     size_t n = text.len;
     bool whole = e == CKPT_OK && n > end && memcmp(text.data + n - end, tail, sizeof tail - 1) == 0 &&
-                 ckpt__uploader_hex(text.data + n - 11, &crc) && ckpt__digest_crc32(0, text.data, n - end) == crc;
+                 ckpt__txt_sum(text.data + n - 11, &crc) && ckpt__digest_crc32(0, text.data, n - end) == crc;
     ckpt__json_doc d;
     if (whole && ckpt__json_parse(&d, &u->allocator, text.data, n) == CKPT_OK) {
         const char *link = ckpt__uploader_get_text(&d, "link"), *store = ckpt__uploader_get_text(&d, "store");
@@ -32299,7 +32161,7 @@ static ckpt_err ckpt__saver_read_link(ckpt__buf *out, const char *latest) {
     if (info.is_link) return ckpt__os_readlink(out, latest);
     if (!info.is_file || info.size == 0 || info.size > CKPT__INDEX_NAME_MAX)
         return ckpt__error_set(CKPT_NOT_FOUND, "%s is no link", latest);
-    e = ckpt__index_slurp(out, latest);
+    e = ckpt__file_slurp(out, latest, CKPT__INDEX_MAX_FILE, "an index");
     while (e == CKPT_OK && out->len > 0 && strchr(" \t\r\n", out->data[out->len - 1]) != NULL) out->len--;
     const char *text = ckpt__buf_cstr(out);
     if (e == CKPT_OK && (strlen(text) != out->len || !ckpt__txt_utf8(text, out->len)))
@@ -32712,6 +32574,8 @@ typedef struct ckpt__saver_parcel {
     ckpt__upload         item;
     ckpt__saver_upload  *up;            // NULL: the uploader's by now
     ckpt__uploader_item *ticket;        // its parts are leaving already; NULL: not
+    bool                 ready;         // packed
+    bool                 expected;      // the destination's ledger has its line
 } ckpt__saver_parcel;
 
 static void ckpt__saver_unpack(ckpt_saver *s, ckpt__saver_parcel *p) {
@@ -32745,15 +32609,25 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.link_order[0] = line->number;
     p->item.done = ckpt__saver_uploaded;
     p->item.user = p->up;
+    p->ready = true;
     return CKPT_OK;
 }
 
-// Hands a durable checkpoint to one destination: noted in its ledger first, so that no object can be there unknown.
-static ckpt_err ckpt__saver_send(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, ckpt__saver_parcel *p) {
-    ckpt__saver_enter(s);
-    ckpt_err e = ckpt__remote_expect(r, line, p->name.data);
-    ckpt__saver_leave(s);
+// Notes a durable checkpoint in the ledger of a destination, so that no object can be there unknown.
+static ckpt_err ckpt__saver_expect(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path,
+                                   ckpt__saver_parcel *p) {
+    ckpt_err e = p->ready ? CKPT_OK : ckpt__saver_pack(s, r, line, path, p);
     if (e != CKPT_OK) return e;
+    ckpt__saver_enter(s);
+    e = ckpt__remote_expect(r, line, p->name.data);
+    ckpt__saver_leave(s);
+    p->expected = e == CKPT_OK;
+    return e;
+}
+
+// Hands it over.
+static ckpt_err ckpt__saver_send(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, ckpt__saver_parcel *p) {
+    ckpt_err e;
     p->up->bytes = line->bytes;
     p->item.has_crc = line->has_checksum;
     p->item.crc = line->checksum;
@@ -32768,7 +32642,8 @@ static ckpt_err ckpt__saver_send(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
 
 static ckpt_err ckpt__saver_stage_one(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path) {
     ckpt__saver_parcel p;
-    ckpt_err e = ckpt__saver_pack(s, r, line, path, &p);
+    memset(&p, 0, sizeof p);
+    ckpt_err e = ckpt__saver_expect(s, r, line, path, &p);
     if (e == CKPT_OK) e = ckpt__saver_send(s, r, line, &p);
     ckpt__saver_unpack(s, &p);
     return ckpt__error_prefix(e, "cannot hand it over for %s", r->store->uri);
@@ -32783,18 +32658,50 @@ static void ckpt__saver_mark_unsent(ckpt_saver *s, uint64_t number) {
     ckpt__saver_leave(s);
 }
 
-// One destination that fails does not keep the others from theirs. early: parcels that are on their way, or NULL.
-static ckpt_err ckpt__saver_stage(ckpt_saver *s, const ckpt__index_line *line, const char *path, ckpt__saver_parcel *early) {
+// Gives up what was packed and has not been handed over; the thread's sentence stays.
+static void ckpt__saver_drop_parcels(ckpt_saver *s, ckpt__saver_parcel *list) {
+    ckpt__error_record kept;
+    if (list == NULL) return;
+    ckpt__error_take(&kept);
+    for (int i = 0; i < s->remote_count; i++) {
+        if (list[i].ticket != NULL) ckpt__uploader_abandon(s->remotes[i].uploader, list[i].ticket);
+        ckpt__saver_unpack(s, &list[i]);
+    }
+    ckpt__mem_free(&s->allocator, list, (size_t)s->remote_count * sizeof *list);
+    ckpt__error_last = kept;
+}
+
+static ckpt__saver_parcel *ckpt__saver_new_parcels(const ckpt_saver *s) {
+    return (ckpt__saver_parcel *)ckpt__mem_alloc(&s->allocator, (size_t)s->remote_count * sizeof(ckpt__saver_parcel));
+}
+
+// Every ledger has its line before anything is handed over: an upload that ends at once would else be taken for the last one, and
+// with CKPT_KEEP_NONE the file would go before the others have it. One destination that fails does not keep the others from
+// theirs.
+static ckpt_err ckpt__saver_stage(ckpt_saver *s, const ckpt__index_line *line, const char *path, ckpt__saver_parcel *list) {
     ckpt__error_record first;
     first.code = CKPT_OK;
-    for (int i = 0; i < s->remote_count; i++) {
+    for (int k = 0; k < 2 * s->remote_count; k++) {
+        int i = k % s->remote_count;
         ckpt__remote *r = &s->remotes[i];
-        ckpt_err e = early != NULL && early[i].ticket != NULL ? ckpt__saver_send(s, r, line, &early[i])
-                                                              : ckpt__saver_stage_one(s, r, line, path);
-        if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
-        if (e != CKPT_OK) ckpt__saver_mark_unsent(s, line->number);
+        if (k != i && !list[i].expected) continue;
+        ckpt_err e = k == i ? ckpt__saver_expect(s, r, line, path, &list[i]) : ckpt__saver_send(s, r, line, &list[i]);
+        if (e == CKPT_OK) continue;
+        (void)ckpt__error_prefix(e, "cannot hand it over for %s", r->store->uri);
+        if (first.code == CKPT_OK) ckpt__error_take(&first);
+        ckpt__saver_mark_unsent(s, line->number);
     }
     return ckpt__error_put(&first);
+}
+
+// The same without parcels that are on their way.
+static ckpt_err ckpt__saver_stage_all(ckpt_saver *s, const ckpt__index_line *line, const char *path) {
+    if (s->remote_count == 0) return CKPT_OK;
+    ckpt__saver_parcel *list = ckpt__saver_new_parcels(s);
+    if (list == NULL) ckpt__saver_mark_unsent(s, line->number);
+    ckpt_err e = list != NULL ? ckpt__saver_stage(s, line, path, list) : CKPT_NOMEM;
+    ckpt__saver_drop_parcels(s, list);
+    return e;
 }
 
 // Bytes of the image, for an uploader. The image is not touched before every ticket has ended.
@@ -32811,7 +32718,7 @@ static ckpt_err ckpt__saver_read_image(void *dst, size_t size, uint64_t offset, 
 static ckpt__saver_parcel *ckpt__saver_begin_early(ckpt_saver *s, const ckpt__index_line *line, const char *path) {
     ckpt__body body;
     if (s->remote_count == 0 || s->image.size <= CKPT__SEND_WHOLE) return NULL;
-    ckpt__saver_parcel *list = (ckpt__saver_parcel *)ckpt__mem_alloc(&s->allocator, (size_t)s->remote_count * sizeof *list);
+    ckpt__saver_parcel *list = ckpt__saver_new_parcels(s);
     memset(&body, 0, sizeof body);
     body.read = ckpt__saver_read_image;
     body.user = &s->image;
@@ -32823,19 +32730,6 @@ static ckpt__saver_parcel *ckpt__saver_begin_early(ckpt_saver *s, const ckpt__in
         if (e != CKPT_OK) list[i].ticket = NULL;
     }
     return list;
-}
-
-// Gives up what was begun and has not been handed over; the thread's sentence stays.
-static void ckpt__saver_end_early(ckpt_saver *s, ckpt__saver_parcel *list) {
-    ckpt__error_record kept;
-    if (list == NULL) return;
-    ckpt__error_take(&kept);
-    for (int i = 0; i < s->remote_count; i++) {
-        if (list[i].ticket != NULL) ckpt__uploader_abandon(s->remotes[i].uploader, list[i].ticket);
-        ckpt__saver_unpack(s, &list[i]);
-    }
-    ckpt__mem_free(&s->allocator, list, (size_t)s->remote_count * sizeof *list);
-    ckpt__error_last = kept;
 }
 
 //-- after the file --------------------------------------------------------------
@@ -32872,7 +32766,7 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
     if (e == CKPT_OK && latest != NULL) e = ckpt__error_prefix(ckpt__saver_link(s, latest, path), "cannot move %s", latest);
     ckpt__error_take(&why);
     if (listed) {                       // a link that cannot be moved is no reason to keep it from the stores
-        ckpt_err staged = ckpt__saver_stage(s, line, path, early);
+        ckpt_err staged = early != NULL ? ckpt__saver_stage(s, line, path, early) : ckpt__saver_stage_all(s, line, path);
         if (e == CKPT_OK) e = staged;
         else ckpt__error_last = why;
     }
@@ -33193,7 +33087,7 @@ static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__en
         e = ckpt__saver_publish(s, &job->line, job->latest, job->path, early);
         (void)ckpt__error_prefix(e, "%s is saved, but not all that follows is done", job->path);
     }
-    ckpt__saver_end_early(s, early);
+    ckpt__saver_drop_parcels(s, early);
     ckpt__saver_job_free(s, job);
     return e;
 }

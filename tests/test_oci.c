@@ -588,8 +588,8 @@ static void test_ranges(void **state) {
             if (n > 0) ckpt__buf_fmt(&b, "%s%llu-%llu", at > 0 ? " " : "", (unsigned long long)at, (unsigned long long)(at + n - 1));
             if (n > 0) {
                 const char *range = util_fmt("bytes %llu-%llu/%llu", (unsigned long long)at, (unsigned long long)(at + n - 1), (unsigned long long)size);
-                assert_true(ckpt__oci_is_range(range, at, n));
-                assert_false(ckpt__oci_is_range(range, at, n + 1));
+                assert_true(ckpt__web_is_range(range, at, n));
+                assert_false(ckpt__web_is_range(range, at, n + 1));
             }
             at += n;
         }
