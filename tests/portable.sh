@@ -31,10 +31,10 @@ one "gcc -std=c99 -O0" gcc -std=c99 -O0 $warn_c
 one "clang -std=c99 -O2" clang -std=c99 -O2 $warn_c
 one "gcc -O3 -march=native" gcc -O3 -march=native $warn_c
 one "gcc without SIMD instructions" gcc -O1 -DCKPT__NO_SIMD $warn_c
-one "gcc -funsigned-char" gcc -O1 -funsigned-char $warn_c
-one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O1 -DNDEBUG $warn_c
+one "gcc -funsigned-char" gcc -O0 -funsigned-char $warn_c
+one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O0 -DNDEBUG $warn_c
 one "g++ -std=c++11" g++ -x c++ -std=c++11 -O0 $warn -Wno-missing-field-initializers
-one "g++ -std=c++20" g++ -x c++ -std=c++20 -O1 $warn -Wno-missing-field-initializers
+one "clang++ -std=c++20" clang++ -x c++ -std=c++20 -O1 $warn -Wno-missing-field-initializers
 one "clang++ -std=c++17" clang++ -x c++ -std=c++17 -O0 $warn -Wno-missing-field-initializers
 one "musl, static" musl-gcc -std=c99 -O1 -static $warn_c
 

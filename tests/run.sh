@@ -275,7 +275,7 @@ add_unit() {
         return
     fi
     if [ $fast = 1 ]; then add_program "$1" "$2" plain -O0; return 0; fi
-    add_program "$1" "$2" plain -O2
+    add_program "$1" "$2" plain -O1     # portable.sh, compile/ and bench.sh have -O2 and -O3; here they would double the run
     if ! has_word "$w" no-asan; then
         if runnable "$have_asan"; then add_program "$1" "$2" asan "-O0 -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all"
         else absent "$2 (asan)" "no working -fsanitize=$asan in $CC"; fi
