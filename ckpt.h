@@ -17,7 +17,8 @@
        RETENTION .............. which checkpoints stay
        RESUMING ............... what is looked for, what is loaded
        UPLOADING .............. in the background, through bad networks and dead processes
-       STORES AND CREDENTIALS . file://, s3://, gs://, oci://, azure://, sftp://: addresses, rights, limits
+       STORES AND CREDENTIALS . file://, s3://, gs://, oci://, azure://, sftp://, dbfs:, mlflow: rights, limits
+       MANY RANKS ............. monolithic, sharded, tarballs; loading on another number of ranks
        NAMES .................. templates, tensors, what is reserved
        FILES .................. .pt, .safetensors, .tar, compression, the index
        THREADS, ERRORS, MEMORY
@@ -26,8 +27,9 @@
        MAP .................... the sections of the implementation
        >>api.errors hooks time names state file saver folder store uploader ... the calls, each with its contract
        >>implementation ....... error memory platform text digest time name state plan pickle pt safetensors tar codec
-                                engine file index transfer http auth store web s3 sftp azure gcs oci libcloud stores retry send
-                                fetch uploader remote saver loader resume folder public
+                                engine file index transfer http auth store web s3 databricks mlflow sftp uc azure gcs oci libcloud
+                                stores retry send fetch uploader remote ranks shard saver loader resume crew folder
+                                public
 
    PLEASE KEEP THE ORDER OF THE SECTIONS. A section calls only the sections in its "uses:" line, all of them earlier in
    the file, and no private function is declared before it is defined: that is the architecture, and the compiler
@@ -203,15 +205,71 @@
    oci://bucket@namespace/prefix   ~/.oci/config, OCI_CONFIG_FILE, OCI_CLI_*, security tokens, resource principals.
    azure://container/prefix        AZURE_ACCOUNT_NAME and AZURE_ACCOUNT_ACCESS_KEY, or Azure's own AZURE_STORAGE_* (a connection
                          string, a SAS). Blocks go in parallel.
+   dbfs:/Volumes/catalog/schema/volume/prefix   Volumes of Unity Catalog: DATABRICKS_HOST with DATABRICKS_TOKEN, or with
+                         DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or a profile of ~/.databrickscfg. Up to 5 GiB in one
+                         request; parts go to the cloud behind it, but not on Google Cloud, where 5 GiB are the limit.
+   dbfs:/databricks/mlflow-tracking/experiment/run/artifacts/prefix   Artifacts of an MLflow run there; same credentials.
+                         Nothing can be removed. {mlflow_experiment_id} and {mlflow_run_id} are filled in: a run is made at
+                         each opening, unless MLFLOW_RUN_ID names one; several ranks must have it named.
+   mlflow-artifacts:/path   The proxy of an MLflow server: MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME and _PASSWORD or _TOKEN,
+                         _SERVER_CERT_PATH, _CLIENT_CERT_PATH, _INSECURE_TLS. Files go and come whole, without ranges or sums;
+                         MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD=true sends big ones in parts where the server offers that.
+   wandb://entity/project/prefix   Artifacts of Weights & Biases, named as Composer's WandB logger names them: WANDB_API_KEY or
+                         ~/.netrc, WANDB_BASE_URL; WANDB_RUN_ID, else a run is made. Each put is a version, a remove takes all.
+                         Files go whole, up to 5 GiB. The interface is that of W&B's open-source client, which documents none;
+                         it was never tried against the real service.
    libcloud://container?provider=...&key_environ=...&secret_environ=...   Composer's libcloud: opens the store that it means.
    your own              ckpt_store_custom: six functions.
 
    GCS's JSON API and OCI were tested against fakes that verify signatures and are judged by the vendors' own clients,
-   Azure against Azurite; none of them against the real service.
+   Azure against Azurite, Databricks and MLflow against a fake alone; none of them against the real service.
 
-   Secrets never reach a log, a sentence, a record or an event file. Redirects are never followed. TLS is always verified; CA
-   files: desc.ca_file, AWS_CA_BUNDLE, the AWS profile's ca_bundle, CURL_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR,
+   Secrets never reach a log, a sentence, a record or an event file. Redirects are never followed. TLS is always verified (but of
+   a tracking server with MLFLOW_TRACKING_INSECURE_TLS=true, which each opening warns of); CA files: desc.ca_file,
+   AWS_CA_BUNDLE, the AWS profile's ca_bundle, CURL_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR,
    REQUESTS_CA_BUNDLE. http only where the endpoint says http://.
+
+
+   MANY RANKS
+   ==========
+   The library links no MPI and no NCCL. ckpt_ranks holds the numbers (from the environment: torchrun, Open MPI, PMI,
+   SLURM) and three functions of yours, barrier, allreduce_min and broadcast, optionally gather. examples/ranks_mpi.h,
+   examples/ranks_tcp.h (MASTER_ADDR and MASTER_PORT) fill it in. They are called on the thread that calls the library,
+   by all ranks in the same order; so every rank makes the same calls: open, resume, each *_end, save, wait, close.
+
+       monolithic (default)  rank 0 writes its own bindings; all ranks return the same result.
+       sharded               every rank writes what it holds to <folder>/<sharded_prefix_dir>/__<rank>_0.<ext>; rank 0
+                             writes .metadata last. Without it the directory does not count.
+       per_rank_tar          every rank writes a tarball of its own (Composer's DeepSpeed layout): `.tar` is appended to
+                             names that have none, {rank} must be in them, all ranks resume from the same one or none does.
+
+   A piece of a tensor says what it is a piece of:
+
+       ckpt_tensor w = { .dtype = CKPT_F32, .ndim = 2, .shape = { rows, 768 }, .data = mine,
+                         .global_shape = { 50257, 768 }, .offset = { first_row, 0 } };
+       ckpt_bind(&st, "state/model/wte", &w);
+
+   What is bound without global_shape is taken to be the same on all ranks, and written once, by the lowest rank that
+   binds the name; pieces that several ranks hold alike too. What differs from rank to rank needs a name of its own, as
+   rng/<rank>/... has. Pieces must cover the tensor and not overlap: the first save checks that, and names who is wrong.
+
+   When it counts.  written and durable on every rank -> .metadata -> index and `latest` (a link to the directory) ->
+   [every rank's file uploaded -> .metadata uploaded -> .symlink, whose text is the directory] -> rotation, .metadata
+   first. One rank's failure is every rank's error, with its number and sentence; the checkpoint before stays the latest.
+   With COPY and LAZY a save is committed at a later *_end, by all ranks at the same one.
+   What ranks cannot know alike (a signal, a clock, a callback, how far the others' writers are) is agreed on at *_end
+   by one allreduce_min, about once a second; while should_save is set, at each. Between, an *_end costs nanoseconds.
+   A rank that died or hangs: the hook returns an error after its own time limit, with a sentence that names the rank
+   (ckpt_set_error). Every rank that is left gets that error, now and from every later call; nothing is committed.
+
+   Loading.  ckpt_load and ckpt_saver_resume take the directory, a link to it, the URI of its prefix or of the .symlink.
+   The number of ranks may be another: each rank reads, of the pieces there are, the bytes that its own pieces need,
+   straight from the files or by ranged gets. Sums are kept for every 256 KiB, so part of a piece is verified too, at the
+   price of reading whole stretches (no_verify reads the bytes alone). Gaps of up to 64 KiB (1 MiB in a store) are read
+   through. Whole tensors load from pieces and pieces from single files. Resume takes the newest checkpoint that every
+   rank can reach and that verifies.
+   Folders may be shared by all ranks, by those of a node, or by none; open finds out. With a folder of its own a rank
+   finds its own file again, and needs a store to load what others have written.
 
 
    NAMES
@@ -300,7 +358,7 @@
        CKPT_STATIC                all functions static: several files may each have the implementation
        CKPT_API                   the declarations' prefix, e.g. __attribute__((visibility("default")))
        CKPT_NO_REMOTE             without libcurl and OpenSSL: file:// and custom stores alone
-       CKPT_NO_GCS, CKPT_NO_OCI, CKPT_NO_AZURE   leave out that store
+       CKPT_NO_GCS, CKPT_NO_OCI, CKPT_NO_AZURE, CKPT_NO_UC, CKPT_NO_MLFLOW, CKPT_NO_WANDB   leave out that store
        CKPT_WITH_ZLIB, CKPT_WITH_ZSTD, CKPT_WITH_LZ4, CKPT_WITH_LZMA, CKPT_WITH_BZIP2
                                   compress in-process with that library (-lz -lzstd -llz4 -llzma -lbz2) instead of by tool
        CKPT_ASSERT(x)             for what cannot happen; default assert
@@ -445,8 +503,8 @@ typedef struct ckpt_allocator {
 
 // How far a save, load or check has come.
 typedef struct ckpt_progress {
-    const char *phase;          // "save", "load", "verify"
-    const char *name;           // the checkpoint's path, valid during the call
+    const char *phase;          // "save", "load", "verify", "upload", "download"
+    const char *name;           // the checkpoint's path or the object's name, valid during the call
     uint64_t    done, total;    // bytes; done never falls and ends at total
     int         attempt;        // 1 for the first try; of an upload or download, of the request that was tried most often
     bool        finished;
@@ -512,15 +570,26 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_
 
 // Which process of a job this is. world_size 0: read RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and
 // NODE_RANK, or what Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_*) or SLURM (SLURM_*) set when those are absent;
-// one process when nothing is set. The three functions are all given or all NULL. They are called by every rank
-// in the same order, on the thread that called the saver; anything but CKPT_OK from them makes that call fail.
-// Without them ranks never wait for each other.
+// one process when nothing is set. The three functions are all given or all NULL; gather goes with them and is
+// optional. Without them ranks never wait for each other.
+//
+// The hooks are called on the thread that called the library, never on one of its own, by every rank in the same
+// order; so every rank must make the same calls on a saver, with the same timestamps, in the same order.
+// allreduce_min: each value becomes the least of all ranks'. broadcast: root's bytes come to all. gather: `size`
+// bytes of each rank come to rank 0, in `all`, size * world_size bytes in the order of ranks; all is NULL
+// elsewhere; without it each rank broadcasts. barrier is where ranks wait for one that writes a file: give it a time
+// limit that a save fits in; the others are answered at once by a rank that lives.
+// Time limits are the hooks': one that waits for a rank that does not come returns an error after its limit
+// (CKPT_TIMEOUT, CKPT_NET) and says which rank is missing with ckpt_set_error. After that the object asks the
+// hooks nothing any more, because it is not known who still follows: every call returns that error, no checkpoint
+// is committed, and the last one that was stays the latest. Close the object and end, or start again.
 typedef struct ckpt_ranks {
     int rank, world_size, local_rank, local_world_size, node_rank;
     ckpt_err (*barrier)(void *user);
     ckpt_err (*allreduce_min)(int64_t *values, int count, void *user);
     ckpt_err (*broadcast)(void *bytes, size_t size, int root, void *user);
     void *user;
+    ckpt_err (*gather)(const void *mine, size_t size, void *all, void *user);
 } ckpt_ranks;
 
 // An extra {name} and its text. Names of the built-in variables are refused.
@@ -569,8 +638,17 @@ typedef struct ckpt_tensor {
     int64_t    shape[CKPT_MAX_DIMS];    // row-major, contiguous; a 0 means no elements, and data may be NULL
     void      *data;                    // host address; a device address when .device
     bool       device;                  // moved through ckpt_state.copy
-    int64_t    global_shape[CKPT_MAX_DIMS], offset[CKPT_MAX_DIMS];  // a piece of a sharded tensor: not yet, must be 0
+    int64_t    global_shape[CKPT_MAX_DIMS], offset[CKPT_MAX_DIMS];  // of a piece; zeros: it is whole, see PIECES
 } ckpt_tensor;
+
+// PIECES. A tensor that is spread over ranks is bound on each of them by one name, with its own part at data: global_shape
+// is the whole's, offset the part's first element in it, shape the part's extents, all of ndim numbers; dtype and ndim
+// are the whole's, offset + shape stays within global_shape, and a rank may hold nothing (an extent of 0). A tensor
+// without dimensions has no pieces. Together the ranks' pieces are the whole, without overlap; ranks that hold the very
+// same piece (replicas) are one: the lowest writes it. A tensor that is bound whole is the same on all ranks that bind
+// it, and so are values, text and bytes: the lowest rank writes them. What differs from rank to rank needs names that
+// differ, as Composer's "rng/<rank>/...". Pieces are saved by a saver with `sharded`; ckpt_load fills them from any
+// checkpoint, of one file or of any number of ranks.
 
 // Zero-initialise it (ckpt_state st = {0}), set the hooks if any, bind. Owned by the caller; one thread at a
 // time. Several savers may share one state. While a saver is open the bound memory must stay where it is;
@@ -627,15 +705,16 @@ CKPT__DECL void ckpt_state_free(ckpt_state *st);
 // .tar.lzma). Missing folders are made.
 // t: stored with it; NULL stores none. Blocks until done; several threads write big states. Any thread, if
 // nobody changes the state.
-// CKPT_ARG, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH (no permission), CKPT_NOMEM, CKPT_UNSUPPORTED (no such
-// compression here), and what st->copy returned.
+// CKPT_ARG, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH (no permission), CKPT_EXISTS (a file where a folder belongs, or a
+// folder of that name), CKPT_NOMEM, CKPT_UNSUPPORTED (no such compression here, or path is a URI), and what st->copy
+// returned.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt_timestamp *t);
 
 typedef struct ckpt_load_desc {
     uint32_t           _canary;                 // must stay 0
-    const char        *load_path;               // required: a file, a link, "x.symlink", or a URI of one of these in a
-                                                // store; when no local file has that very name, {run_name} and {rank}
-                                                // (0) are filled in
+    const char        *load_path;               // required: a file, the directory of a sharded checkpoint, a link,
+                                                // "x.symlink", or a URI of one of these in a store; when nothing local
+                                                // has that very name, {run_name} and {rank} (0) are filled in
     ckpt_state        *state;                   // required: filled in place
     bool               load_weights_only;       // only names under state/model/
     bool               not_strict;              // missing and unexpected names pass; same name, other shape never
@@ -658,6 +737,13 @@ typedef struct ckpt_load_desc {
 // threads, checksums verified on the way: CKPT_CORRUPT names the damaged entry, and bound memory must then be
 // taken as garbage (load another checkpoint, as ckpt_saver_resume does by itself). Names in the file that only
 // this library or other ranks use are never unexpected. Nothing in a file is ever executed.
+// A sharded checkpoint is a directory with a file of each rank and a .metadata, without which it does not count. It loads on
+// any number of ranks: each reads what it binds, pieces or wholes, and no more than that but for checked blocks of
+// 256 KiB and gaps too short to be worth another request (64 KiB; 1 MiB in a store, where ranges are asked for side by
+// side; with no_verify only the gaps). Compressed files are brought whole, one at a time, into unnamed temporary
+// files. Names that this rank does not bind are other ranks' business, also with strict, and random state
+// "rng/<rank>/..." is not missed beyond the ranks that saved. With hooks in ranks every rank calls this and all get
+// the same result: the code, and the sentence of the lowest rank that failed.
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
@@ -680,6 +766,7 @@ typedef struct ckpt_entry {
     uint64_t    size;           // bytes that ckpt_file_read can read
     uint32_t    checksum;       // CRC-32 of the stored bytes
     bool        has_checksum;
+    int         pieces;         // of a checkpoint of many ranks: in how many pieces it lies; else 0
 } ckpt_entry;
 
 typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools, partial reads
@@ -690,6 +777,11 @@ typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_open(ckpt_file **out, const char *path);
 // Number of entries; 0 for NULL. Levels of nested dicts are no entries, their leaves are.
 CKPT__DECL int      ckpt_file_count(const ckpt_file *f);
+// How many ranks saved a checkpoint that is a directory; 0 for a single file, and for NULL.
+CKPT__DECL int      ckpt_file_ranks(const ckpt_file *f);
+// Name, within the directory, of one of the files that such a checkpoint consists of besides its .metadata, and its bytes
+// (size may be NULL), as .metadata has them. NULL: there are no more. The text is the file's.
+CKPT__DECL const char *ckpt_file_shard(const ckpt_file *f, int index, uint64_t *size);
 // Describes entry `index`, in file order. CKPT_ARG: no such index.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_entry(const ckpt_file *f, int index, ckpt_entry *out);
 // Copies bytes [offset, offset + size) of an entry's value to dst: a tensor row-major whatever its strides in
@@ -781,6 +873,9 @@ typedef struct ckpt_saver_desc {
     const struct ckpt_store_desc *store_desc;   // how folder's URI is opened: credentials and the like; NULL: defaults
     const char        *event_file;              // what folder's uploader does, for a trace viewer; NULL: none
     bool               resume_offline;          // resume from what is local when a store cannot be asked; default: fail
+    bool               sharded;                 // one file per rank and a .metadata in a folder of its own: see RANKS
+    const char        *sharded_prefix_dir;      // that folder's name; default "ep{epoch}-ba{batch}"
+    bool               per_rank_tar;            // Composer's DeepSpeed layout: every rank writes a tarball of its own
     ckpt_ranks         ranks;
     ckpt_logger        logger;
     ckpt_on_progress   progress;
@@ -801,6 +896,26 @@ typedef struct ckpt_saver_desc {
 // to be in a store stands in a file beside the index, so that no bucket is listed.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays for the
 // next process, which takes it up when it opens a saver of this folder.
+
+// RANKS. With the hooks of ckpt_ranks all ranks do each thing together or not at all: a call returns the same on every
+// rank, with the sentence of the lowest rank that failed ("rank 3: ..."), and a request on one rank saves on all of them at
+// the same step. Between steps at which something is due they speak to each other about once a second (with should_save at
+// every call), so that this is how long a request may wait. run_name is rank 0's; desc must be alike on all ranks.
+//   neither field set: rank 0 writes one file for all.
+//   sharded: every rank writes "__<rank>_0" + the ending of filename (".pt") to the folder
+//     <folder>/<folder part of filename>/<sharded_prefix_dir>: its pieces of tensors that are split (ckpt_tensor.global_shape),
+//     and what it is the lowest rank to bind. When the files of all ranks are durable rank 0 adds ".metadata", which says
+//     where every byte lies; without it the folder is no checkpoint, and the next saver that is opened removes it.
+//     latest_filename becomes a link to the folder; rotation, conflicts, pins and uploads are those of whole folders. In a
+//     store each rank's object is put by that rank, .metadata by rank 0 when all are confirmed, and then the .symlink, whose
+//     text is the folder. A checkpoint loads on any number of ranks. With COPY and LAZY ranks agree that a checkpoint is
+//     whole when they speak next after all have written it, at the next save, or in wait and close. Names must change with
+//     time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine has not comes from another rank's.
+//     Needs the hooks when world_size is above 1 (CKPT_ARG).
+//   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank} (CKPT_ARG);
+//     not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when all ranks'
+//     are durable. Loads on as many ranks as saved. Every rank needs its own folder or a name of its own in it.
+// A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it.
 typedef struct ckpt_saver ckpt_saver;
@@ -894,6 +1009,11 @@ typedef struct ckpt_checkpoint {
     bool           missing;             // the index has it, the folder has not
     bool           foreign;             // not known to be of this library (a compressed file that is not in the
                                         // index is not opened to find out): listed, never removed by itself
+    bool           sharded;             // a directory with a file per rank; name and path are the directory's, size is of all
+                                        // its files, and recorded_size and checksum are those of the index
+    bool           unfinished;          // such a directory without its .metadata: it is being written, or never was
+                                        // finished. No checkpoint: it cannot be loaded, and nothing counts it
+    int            ranks;               // that saved a sharded one; 0: a single file
 } ckpt_checkpoint;
 
 typedef struct ckpt_folder ckpt_folder;
@@ -928,11 +1048,13 @@ typedef struct ckpt_gc_desc {
     const char *keep_best;              // "min" or "max": the best recorded metric stays too
     bool        damaged;                // delete what is known to be damaged
     bool        dry_run;                // report only
-    void      (*removed)(const char *name, uint64_t size, void *user); // once per file
+    bool        unfinished_now;         // of unfinished directories also those that were touched within the last hour
+    void      (*removed)(const char *name, uint64_t size, void *user); // once per file, or directory of ranks' files
     void       *user;
 } ckpt_gc_desc;
 
-// Tidies a folder: deletes the hidden files of killed savers and what the rules above let go, brings the index
+// Tidies a folder: deletes the hidden files of killed savers, what the rules above let go, and directories that a
+// save of many ranks left unfinished an hour ago or earlier and that no living process writes to; brings the index
 // up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
 // verifies. Pinned and foreign files stay; nothing is deleted unless one that stays verifies (CKPT_CORRUPT).
 // CKPT_EXISTS: a saver has the folder open.
@@ -949,6 +1071,9 @@ typedef struct ckpt_convert_desc {
     const char        *from, *to;       // required; the ending of `to` says what it becomes, as in ckpt_save
     bool               overwrite;       // default: CKPT_EXISTS when `to` exists
     bool               no_verify;       // do not check `from` first
+    int                shards;          // more than 0: `to` becomes a directory with so many files, as that many ranks write it
+    const char        *shard_ending;    // theirs: ".pt" (default), ".safetensors", ".pt.zst" ...
+    bool               shards_whole;    // no tensor is cut: whole ones are spread over the files
     ckpt_logger        logger;          // a line (WARN) for each value that the new kind of file cannot hold
     ckpt_on_progress   progress;
     ckpt_allocator     allocator;
@@ -957,7 +1082,9 @@ typedef struct ckpt_convert_desc {
 // Writes a checkpoint again in another container or compression, durably, in little memory whatever its size.
 // Within one kind of container the bytes stay the same, so any file can be packed and unpacked; from one to
 // another every tensor and value is carried over by name. Values of no kind (None, objects of unknown types)
-// are left out.
+// are left out. A directory that many ranks wrote becomes one file, its pieces joined; with `shards` anything becomes
+// such a directory: tensors are cut into rows, or with `shards_whole` handed out as they come, the rest goes to the first
+// rank's file. Where whole tensors lie in .safetensors, Hugging Face's model.safetensors.index.json is added.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
@@ -975,7 +1102,8 @@ typedef struct ckpt_credentials {
 typedef struct ckpt_store_desc {
     uint32_t     _canary;               // must stay 0
     const char  *endpoint_url, *region, *profile, *addressing_style;   // "auto", "path", "virtual"
-    // S3, and GCS by HMAC keys; Azure: account and key. session_token: of S3; GCS: an OAuth2 token; Azure: a SAS
+    // S3, and GCS by HMAC keys; Azure: account and key; Databricks: a service principal's id and secret. session_token: of S3;
+    // GCS: an OAuth2 token; Azure: a SAS; Databricks and MLflow: a token
     const char  *access_key_id, *secret_access_key, *session_token;
     const char  *credentials_file, *key_filename, *key_password, *known_hosts_filename, *username, *password, *ca_file;
     const char  *canned_acl, *storage_class, *server_side_encryption, *sse_kms_key_id;
@@ -1035,9 +1163,19 @@ typedef struct ckpt_store_ops {
 // desc: may be NULL. *out is NULL after a failure.
 // "gs://bucket/prefix", "oci://bucket@namespace/prefix", "azure://container/prefix" and
 // "libcloud://container?provider=...&key_environ=..." likewise.
-// CKPT_ARG: the URI is none, or makes no sense for its store. CKPT_AUTH: oci, gs or azure finds no configuration.
-// CKPT_UNSUPPORTED: http, https, wandb, hf, mlflow-artifacts, dbfs and unknown schemes; all but file with CKPT_NO_REMOTE, and
-// what CKPT_NO_GCS, CKPT_NO_OCI and CKPT_NO_AZURE leave out. Schemes may be written in capitals.
+// "dbfs:/Volumes/catalog/schema/volume/prefix": endpoint_url is the workspace; names may say "Volumes/..." again, as in Composer.
+// "dbfs:/databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/prefix" and "mlflow-artifacts:/path" (endpoint_url: the tracking
+// server) are MLflow's: neither keeps a mark or takes a condition, so that with overwrite off one looks before each upload, and
+// another writer may come between; a reply that gets lost as the process dies is not recognised. Where the address has
+// {mlflow_experiment_id} and {mlflow_run_id}, opening asks the server, and makes a run unless MLFLOW_RUN_ID names one.
+// "wandb://entity/project/prefix" are artifacts of Weights & Biases, one file each, called as Composer's WandB logger calls them:
+// names that differ only in what is no letter, digit, '-', '_' or '.' meet, and the second is refused. Key: secret_access_key,
+// WANDB_API_KEY or ~/.netrc; server: endpoint_url or WANDB_BASE_URL; run: WANDB_RUN_ID, else one is made. A put makes a version,
+// a remove takes all of them; overwrite off is looked at first; objects go whole, up to 5 GiB. W&B documents no such interface:
+// it is spoken as its open-source client does, and was never tried against the real service.
+// CKPT_ARG: the URI is none, or makes no sense for its store. CKPT_AUTH: oci, gs, azure, dbfs or wandb finds no
+// configuration. CKPT_UNSUPPORTED: http, https, hf and unknown schemes; all but file with CKPT_NO_REMOTE, and what
+// CKPT_NO_GCS, CKPT_NO_OCI, CKPT_NO_AZURE, CKPT_NO_UC, CKPT_NO_MLFLOW and CKPT_NO_WANDB leave out. Schemes may be in capitals.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_open(ckpt_store **out, const char *uri, const ckpt_store_desc *desc);
 // Makes a store of the user's own functions. *ops is copied, `user` is passed to each. CKPT_ARG: put, get or size is missing,
 // or ops->name is no text of up to 255 bytes.
@@ -1049,11 +1187,13 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckp
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite);
 // Gets an object into a file, whole and durable or not at all: written aside, several ranges at a time, size and, where the
 // store keeps one, checksum compared, synced, renamed. Folders above `destination` are made.
-// CKPT_EXISTS: destination exists and overwrite is off. CKPT_NOT_FOUND: no such object. CKPT_CORRUPT: it does not match its
-// checksum, or was replaced in the middle each time. CKPT_NO_SPACE.
+// CKPT_EXISTS: destination exists and overwrite is off, or is a folder. CKPT_NOT_FOUND: no such object. CKPT_CORRUPT: it does not
+// match its checksum, or was replaced in the middle each time. CKPT_NO_SPACE.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_get(ckpt_store *s, const char *name, const char *destination, bool overwrite);
 // Bytes of an object. CKPT_NOT_FOUND: there is none of that name; a folder is none.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_size(ckpt_store *s, const char *name, uint64_t *size);
+// When an object was put, in seconds since 1970; 0: the store does not say. As ckpt_store_size otherwise.
+CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_time(ckpt_store *s, const char *name, double *put_at);
 // Calls `each` on this thread for every object whose name begins with the text `prefix` (NULL or "": all), with the name as the
 // other calls take it and its bytes. file:// and s3:// sort by bytes. The list is complete before the first call, so `each` may
 // use the store; the first error that it returns ends the list and is returned. The name is valid during the call.
@@ -1061,11 +1201,12 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_size(ckpt_store *s, const char *na
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_list(ckpt_store *s, const char *prefix,
                                                    ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user);
 // Removes an object. CKPT_NOT_FOUND: there is none; S3 cannot tell, and says CKPT_OK. file:// and sftp:// take away the folders
-// above it that are empty then. CKPT_UNSUPPORTED: a custom store without remove.
+// above it that are empty then. CKPT_UNSUPPORTED: a custom store without remove; MLflow on Databricks, which has no such call.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_remove(ckpt_store *s, const char *name);
 // Calls `each` for every upload in parts below `prefix` that was begun and neither finished nor given up, this machine's and
 // others': which object, the store's id of it, and when it began (seconds since 1970, 0: not known). Its parts cost room until
-// it ends. None where a store has no parts. As ckpt_store_list otherwise.
+// it ends. sftp:// has no parts: it tells of the hidden files of uploads under way, and when the last byte came. None where
+// a store has neither. As ckpt_store_list otherwise.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_uploads(ckpt_store *s, const char *prefix,
                                                       ckpt_err (*each)(const char *name, const char *upload_id, double started,
                                                                        void *user), void *user);
@@ -1145,8 +1286,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char
 // once. CKPT_OK: none. The file of a failed upload is kept, and the sentence says where; the next uploader tries again,
 // but for CKPT_EXISTS. Does not block.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_check(ckpt_uploader *u);
-// Blocks until nothing is pending, and returns as ckpt_uploader_check. timeout_s 0: no limit; else CKPT_TIMEOUT, and
-// the work goes on.
+// Blocks until nothing is pending, and returns as ckpt_uploader_check. timeout_s 0 or less: no limit; else CKPT_TIMEOUT,
+// and the work goes on.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_wait(ckpt_uploader *u, double timeout_s);
 // Waits as ckpt_uploader_wait, then frees the uploader, in any case. Returns the first failure ever, also one that was
 // returned before; else CKPT_TIMEOUT when not all was uploaded: the rest stays in the staging folder for the next
@@ -1181,7 +1322,7 @@ typedef struct ckpt_pending {
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_pending(const char *upload_staging_folder,
                                                          void (*each)(const ckpt_pending *p, void *user), void *user);
 // Uploads one file, blocking, with credentials from the environment; neither staged nor recorded. Any thread.
-// CKPT_EXISTS: the object is there and overwrite is false.
+// CKPT_ARG: path is no regular file, or uri names no object. CKPT_EXISTS: the object is there and overwrite is false.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_put_file(const char *path, const char *uri, bool overwrite);
 
 #ifdef __cplusplus
@@ -2577,6 +2718,15 @@ static void ckpt__os_hang_up(int fd) {
     (void)CKPT__SYS(shutdown)(fd, SHUT_RDWR);
 }
 
+// Has the connection ended, from the other side or by a failure? What has arrived is not taken.
+static bool ckpt__os_is_hung_up(int fd) {
+    char byte;
+    ssize_t n;
+    do n = CKPT__SYS(recv)(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
 // Bytes written to the socket that the other side has not confirmed yet; -1 where nobody knows.
 static int64_t ckpt__os_unsent(int fd) {
     int bytes = -1;
@@ -3304,7 +3454,7 @@ static bool ckpt__txt_is_scheme(ckpt__view v) {
 }
 
 // Splits "s3://bucket/path". Unlike urlparse, which Composer uses, it takes for a URI only what has "://" behind a legal
-// scheme (or begins with "dbfs:"), so that local names may hold ':', '#', '?' and ';'.
+// scheme (or begins with "dbfs:" or "mlflow-artifacts:"), so that local names may hold ':', '#', '?' and ';'.
 static void ckpt__txt_uri(ckpt__uri *out, const char *text) {
     static const char *const names[] = { "s3", "gs", "oci", "sftp", "azure", "file", "http", "https", "wandb", "libcloud",
                                          "hf", "mlflow-artifacts", "dbfs" };
@@ -3315,6 +3465,7 @@ static void ckpt__txt_uri(ckpt__uri *out, const char *text) {
     ckpt__view scheme = { text, mark == NULL ? 0 : (size_t)(mark - text) };
     bool azure = ckpt__txt_eq(scheme, "AZURE_BLOBS"), dbfs = ckpt__txt_starts(text, "dbfs:");
     if (dbfs) scheme.n = 4;
+    if (ckpt__txt_starts(text, "mlflow-artifacts:")) scheme.n = 16;
     if (!azure && !ckpt__txt_is_scheme(scheme)) return;
     if (azure) memcpy(out->backend, "azure", 6);
     else for (size_t i = 0; i < scheme.n; i++) out->backend[i] = (char)ckpt__txt_lower(scheme.p[i]);
@@ -3332,6 +3483,22 @@ static void ckpt__txt_uri(ckpt__uri *out, const char *text) {
     while (*p == '/') p++;
     out->path.p = p;
     out->path.n = strcspn(p, "?#");
+}
+
+// Bytes at the beginning of the path that say which store it is, with the '/' behind them: the volume of "dbfs:/Volumes/...", the
+// run of an MLflow address, the project of a wandb:// one. 0: the authority says it all.
+static size_t ckpt__txt_uri_root(const ckpt__uri *u) {
+    const char *p = u->path.p, *end = p + u->path.n, *from = p;
+    bool mlflow = strcmp(u->backend, "mlflow-artifacts") == 0, dbfs = strcmp(u->backend, "dbfs") == 0;
+    int levels = mlflow ? 3 : strcmp(u->backend, "wandb") == 0 ? 1 : !dbfs ? 0 :
+                 ckpt__txt_starts(p, "databricks/mlflow-tracking/") ? 5 : 4;
+    for (; levels > 0 && p < end; levels--) {
+        from = p;
+        while (p < end && *p != '/') p++;
+        while (p < end && *p == '/') p++;
+    }
+    if (mlflow && (levels > 0 || !ckpt__txt_starts(from, "artifacts") || (from + 9 < end && from[9] != '/'))) return 0;
+    return (size_t)(p - u->path.p);
 }
 
 //-- json ------------------------------------------------------------------------
@@ -6624,17 +6791,45 @@ static void ckpt__state_drop(const ckpt_allocator *a, ckpt__binding *it) {
     if (it->name != NULL) ckpt__mem_free(a, it->name, 2 * strlen(it->name) + 2);
 }
 
+// Is it a part of a larger tensor?
+static bool ckpt__state_is_piece(const ckpt_tensor *t) {
+    if (t->ndim < 1 || t->ndim > CKPT_MAX_DIMS || t->global_shape[0] == 0) return false;
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->offset[i] != 0 || t->global_shape[i] != t->shape[i]) return true;
+    }
+    return false;
+}
+
+// The extents of the whole tensor, which are the binding's own but for a piece.
+static const int64_t *ckpt__state_whole(const ckpt_tensor *t) {
+    return ckpt__state_is_piece(t) ? t->global_shape : t->shape;
+}
+
+// Refuses a piece that is none of its whole.
+static ckpt_err ckpt__state_check_piece(const ckpt_tensor *t) {
+    uint64_t size = 0;
+    bool given = false;
+    for (int i = 0; i < CKPT_MAX_DIMS; i++) given = given || t->global_shape[i] != 0 || t->offset[i] != 0;
+    if (!given) return CKPT_OK;
+    if (t->ndim == 0) return ckpt__error_set(CKPT_ARG, "global_shape or offset is set, but a tensor of ndim 0 has no pieces");
+    ckpt_err e = ckpt__state_shape_size(t->dtype, t->ndim, t->global_shape, &size);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "global_shape");
+    for (int i = 0; i < t->ndim; i++) {
+        const int64_t from = t->offset[i], n = t->shape[i], whole = t->global_shape[i];
+        if (from < 0 || from > whole || n > whole - from)
+            return ckpt__error_set(CKPT_ARG, "the piece leaves its whole: offset[%d] %lld and shape[%d] %lld, but "
+                                   "global_shape[%d] is %lld", i, (long long)from, i, (long long)n, i, (long long)whole);
+    }
+    return CKPT_OK;
+}
+
 // Refuses what could not be saved later: the tensor's dtype, shape and address.
 static ckpt_err ckpt__state_check_tensor(const ckpt_tensor *t, uint64_t *size) {
     ckpt_err e = ckpt__state_tensor_size(t, size);
     if (e != CKPT_OK) return e;
     if (*size > SIZE_MAX / 2) return ckpt__error_set(CKPT_ARG, "the tensor is larger than this machine's memory can be");
     if (t->data == NULL && *size > 0) return ckpt__error_set(CKPT_ARG, "tensor.data is NULL");
-    bool piece = false;
-    for (int i = 0; i < t->ndim && t->global_shape[0] != 0; i++)
-        piece = piece || t->offset[i] != 0 || t->global_shape[i] != t->shape[i];
-    if (piece) return ckpt__error_set(CKPT_UNSUPPORTED, "a piece of a sharded tensor (global_shape) cannot be saved yet");
-    return CKPT_OK;
+    return ckpt__state_check_piece(t);
 }
 
 static ckpt_err ckpt__state_grow(ckpt_state *st) {
@@ -11568,12 +11763,23 @@ enum {
     CKPT__ENGINE_WORKERS = 16
 };
 
+// CRC-32 of every `block` bytes of those blobs of a plan that have more, from the blob's first byte on: what lets a reader check
+// a part of a blob. Filled in together with the blobs' own sums.
+typedef struct ckpt__engine_blocks {
+    ckpt_allocator allocator;
+    uint64_t       block;
+    size_t        *first;                   // per blob: its first sum in `sums`
+    uint32_t      *sums;
+    size_t         blob_count, first_cap, count, cap;
+} ckpt__engine_blocks;
+
 typedef struct ckpt__engine_job {
     int                     threads;        // 0: what fits the work
     bool                    no_direct;      // through the page cache, always
     const ckpt_on_progress *progress;       // may be NULL; the caller adds the finished one
     const char             *phase, *name;
     uint64_t                done;           // bytes moved so far
+    ckpt__engine_blocks    *blocks;         // NULL: only whole blobs are summed
 } ckpt__engine_job;
 
 //-- workers ---------------------------------------------------------------------
@@ -11907,6 +12113,19 @@ static ckpt_err ckpt__engine_read_file(const ckpt__seg *s, char *dst, uint64_t s
     return e;
 }
 
+// Adds the sum of [.., end), which does not leave a block, to the block's.
+static void ckpt__engine_credit_block(ckpt__engine_writer *w, const ckpt__engine_chunk *c, int blob, uint32_t crc, uint64_t end) {
+    ckpt__engine_blocks *k = w->crew.job->blocks;
+    const ckpt__blob *b = &w->plan->blobs[blob];
+    uint64_t index = (end - b->offset - 1) / k->block, from = b->offset + index * k->block;
+    uint64_t to = ckpt__engine_min(from + k->block, b->offset + b->size);
+    bool shared = from < c->begin || to > c->end;
+    crc = ckpt__digest_crc32_shift(crc, to - end);
+    if (shared) ckpt__os_mutex_lock(&w->crew.lock);
+    k->sums[k->first[blob] + (size_t)index] ^= crc;
+    if (shared) ckpt__os_mutex_unlock(&w->crew.lock);
+}
+
 // Adds a part's sum to its blob's. Parts of a blob that leaves the chunk come from several workers, in any order.
 static void ckpt__engine_credit(ckpt__engine_writer *w, const ckpt__engine_chunk *c, int blob, uint32_t crc, uint64_t end) {
     ckpt__blob *b = &w->plan->blobs[blob];
@@ -11915,6 +12134,24 @@ static void ckpt__engine_credit(ckpt__engine_writer *w, const ckpt__engine_chunk
     if (shared) ckpt__os_mutex_lock(&w->crew.lock);
     b->crc ^= crc;
     if (shared) ckpt__os_mutex_unlock(&w->crew.lock);
+}
+
+// Sums bytes [from, to) of the file, which stand at src, for their blob and its blocks; copies them to dst when that is not NULL.
+static void ckpt__engine_sum(ckpt__engine_writer *w, const ckpt__engine_chunk *c, int blob, char *dst, const char *src,
+                             uint64_t from, uint64_t to) {
+    const ckpt__engine_blocks *k = w->crew.job->blocks;
+    const ckpt__blob *b = &w->plan->blobs[blob];
+    bool many = k != NULL && b->size > k->block;
+    uint32_t all = 0;
+    for (uint64_t at = from; at < to;) {
+        uint64_t end = many ? ckpt__engine_min(to, at + (k->block - (at - b->offset) % k->block)) : to;
+        size_t skip = (size_t)(at - from), n = (size_t)(end - at);
+        uint32_t crc = dst != NULL ? ckpt__digest_crc32_copy(0, dst + skip, src + skip, n) : ckpt__digest_crc32(0, src + skip, n);
+        if (many) ckpt__engine_credit_block(w, c, blob, crc, end);
+        all = at == from ? crc : ckpt__digest_crc32_join(all, crc, end - at);
+        at = end;
+    }
+    ckpt__engine_credit(w, c, blob, all, to);
 }
 
 // Brings bytes [from, to) of one segment to dst. With `sum` they count for their blob; dst may then be NULL, for memory.
@@ -11929,11 +12166,8 @@ static ckpt_err ckpt__engine_part(ckpt__engine_writer *w, const ckpt__engine_chu
     else if (s->kind == CKPT__SEG_FILE) e = ckpt__engine_read_file(s, dst, skip, n);
     else if (dst != NULL && !sum) memcpy(dst, src + skip, n);
     if (e != CKPT_OK || !sum) return e;
-    uint32_t crc;
-    if (s->kind == CKPT__SEG_DEVICE || s->kind == CKPT__SEG_FILE) crc = ckpt__digest_crc32(0, dst, n);
-    else if (dst == NULL) crc = ckpt__digest_crc32(0, src + skip, n);
-    else crc = ckpt__digest_crc32_copy(0, dst, src + skip, n);
-    ckpt__engine_credit(w, c, s->blob, crc, to);
+    if (s->kind == CKPT__SEG_DEVICE || s->kind == CKPT__SEG_FILE) ckpt__engine_sum(w, c, s->blob, NULL, dst, from, to);
+    else ckpt__engine_sum(w, c, s->blob, dst, src + skip, from, to);
     return CKPT_OK;
 }
 
@@ -12042,12 +12276,11 @@ static void ckpt__engine_summed(ckpt__engine_writer *w) {
 // One chunk of the first pass. The worker's block comes when it is first needed: straight writes do without.
 static ckpt_err ckpt__engine_first(ckpt__engine_writer *w, const ckpt__engine_chunk *c, char **block, int worker) {
     const ckpt__seg *s = &w->plan->segs[c->seg];
-    const size_t n = (size_t)(c->end - c->begin);
     const char *src = (const char *)s->src;
     ckpt_err e = CKPT_OK;
     if (c->straight) {
         src += c->begin - s->offset;
-        if (s->blob >= 0) ckpt__engine_credit(w, c, s->blob, ckpt__digest_crc32(0, src, n), c->end);
+        if (s->blob >= 0) ckpt__engine_sum(w, c, s->blob, NULL, src, c->begin, c->end);
     } else {
         if (w->mode != CKPT__ENGINE_FILL && *block == NULL) *block = (char *)ckpt__os_pages((size_t)w->chunk);
         if (w->mode != CKPT__ENGINE_FILL && *block == NULL) return CKPT_NOMEM;
@@ -12077,10 +12310,37 @@ static void ckpt__engine_write_main(void *ctx, int worker) {
     if (block != NULL) ckpt__os_pages_free(block, (size_t)w->chunk);
 }
 
+static void ckpt__engine_blocks_free(ckpt__engine_blocks *k) {
+    ckpt__mem_free(&k->allocator, k->first, k->first_cap * sizeof *k->first);
+    ckpt__mem_free(&k->allocator, k->sums, k->cap * sizeof *k->sums);
+    memset(k, 0, sizeof *k);
+}
+
+// Makes zeroed room for the sums of a plan's blocks. A plan without blobs, which an image is, leaves those of the plan before.
+static ckpt_err ckpt__engine_blocks_fit(ckpt__engine_blocks *k, const ckpt__plan *p) {
+    uint64_t count = 0;
+    if (p->blob_count == 0) return CKPT_OK;
+    k->blob_count = k->count = 0;
+    ckpt_err e = ckpt__mem_room(&k->allocator, (void **)&k->first, sizeof *k->first, &k->first_cap, p->blob_count);
+    if (e != CKPT_OK) return e;
+    for (size_t i = 0; i < p->blob_count; i++) {
+        k->first[i] = (size_t)count;
+        if (p->blobs[i].size > k->block) count += (p->blobs[i].size - 1) / k->block + 1;
+    }
+    if (count > SIZE_MAX / sizeof *k->sums) return ckpt__mem_fail(SIZE_MAX);
+    if (count > 0) e = ckpt__mem_room(&k->allocator, (void **)&k->sums, sizeof *k->sums, &k->cap, (size_t)count);
+    if (e != CKPT_OK) return e;
+    if (count > 0) memset(k->sums, 0, (size_t)count * sizeof *k->sums);
+    k->blob_count = p->blob_count;
+    k->count = (size_t)count;
+    return CKPT_OK;
+}
+
 // Runs a mode over the whole plan. Afterwards all checksums are in the plan's bytes.
 static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__engine_mode mode, ckpt__engine_job *job) {
     if (p->size == 0) return CKPT_OK;
-    ckpt_err e = ckpt__engine_crew_init(&w->crew, p->state, job, p->size);
+    ckpt_err e = job->blocks != NULL ? ckpt__engine_blocks_fit(job->blocks, p) : CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__engine_crew_init(&w->crew, p->state, job, p->size);
     if (e != CKPT_OK) return e;
     w->plan = p;
     w->mode = mode;
@@ -12855,6 +13115,7 @@ typedef struct ckpt__file_format {
     bool               safetensors;     // the container, or the one inside the tar: .safetensors instead of .pt
     bool               tar;
     const ckpt__codec *codec;           // NULL: none
+    bool               sharded;         // one file of many: pieces of tensors may be in it
 } ckpt__file_format;
 
 static const char *const ckpt__file_member_pt = "composer_states.pt";
@@ -13097,6 +13358,9 @@ static void ckpt__file_stem(ckpt__buf *out, const char *path) {
 static ckpt_err ckpt__file_check_items(const ckpt__file_format *fmt, const ckpt__binding *items, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const ckpt__binding *b = &items[i];
+        if (b->kind == CKPT_KIND_TENSOR && !fmt->sharded && ckpt__state_is_piece(&b->tensor))
+            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is a piece of a tensor (global_shape): only a saver with `sharded` "
+                                   "set can save it", b->name);
         if (b->kind == CKPT_KIND_FILE && !fmt->tar)
             return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is a file to attach: only .tar checkpoints can hold one", b->name);
         if (b->kind != CKPT_KIND_TEXT) continue;
@@ -13221,6 +13485,8 @@ struct ckpt_file {
     size_t         window_cap, window_len;
     uint64_t       window_at;
     bool           fetched;         // a temporary file that goes with it
+    bool           many;            // it stands for a checkpoint of many ranks: a directory
+    void          *shards;          // what >>shard keeps open of it; NULL: nothing
 };
 
 typedef enum ckpt__file_guess { CKPT__GUESS_NONE, CKPT__GUESS_PT, CKPT__GUESS_SAFETENSORS, CKPT__GUESS_TAR } ckpt__file_guess;
@@ -13458,6 +13724,8 @@ typedef struct ckpt__file_options {
     const char *const *ignore;
     int                ignore_count;
     int                rank;            // whose rng entries are expected
+    int                world;           // ranks that saved: the random state of further ones is not asked for; 0: any
+    bool               shared;          // other ranks bind what this one does not: nothing is unexpected
     const ckpt_logger *log;             // may be NULL
     ckpt__engine_job  *job;
 } ckpt__file_options;
@@ -13547,14 +13815,17 @@ static void ckpt__file_differs(ckpt__file_match *m, const ckpt__binding *b, cons
     if (m->different.count > 1) return;
     char in_file[160], bound[160];
     ckpt__file_describe(in_file, sizeof in_file, e->kind, e->dtype, e->ndim, e->shape, e->size);
-    ckpt__file_describe(bound, sizeof bound, b->kind, b->tensor.dtype, b->tensor.ndim, b->tensor.shape, b->size);
-    (void)snprintf(m->why, sizeof m->why, "%.120s is %s in the file%s, but bound as %s", e->name, in_file, note, bound);
+    bool piece = b->kind == CKPT_KIND_TENSOR && ckpt__state_is_piece(&b->tensor);
+    ckpt__file_describe(bound, sizeof bound, b->kind, b->tensor.dtype, b->tensor.ndim, ckpt__state_whole(&b->tensor), b->size);
+    (void)snprintf(m->why, sizeof m->why, "%.120s is %s in the %s%s, but bound as %s%s", e->name, in_file,
+                   m->f->many ? "checkpoint" : "file", note, piece ? "a piece of " : "", bound);
 }
 
 static bool ckpt__file_same_tensor(const ckpt_tensor *t, const ckpt__entry *e) {
     if (t->dtype != e->dtype || t->ndim != e->ndim) return false;
+    const int64_t *whole = ckpt__state_whole(t);
     for (int i = 0; i < t->ndim; i++) {
-        if (t->shape[i] != e->shape[i]) return false;
+        if (whole[i] != e->shape[i]) return false;
     }
     return true;
 }
@@ -13563,7 +13834,8 @@ static bool ckpt__file_same_tensor(const ckpt_tensor *t, const ckpt__entry *e) {
 static bool ckpt__file_same_bytes(const ckpt__binding *b, const ckpt__entry *e) {
     bool flat_entry = e->kind == CKPT_KIND_TENSOR && e->dtype == CKPT_U8 && e->ndim == 1;
     bool flat_bound = b->kind == CKPT_KIND_TENSOR && b->tensor.dtype == CKPT_U8 && b->tensor.ndim == 1;
-    return (e->kind == CKPT_KIND_BYTES || flat_entry) && (b->kind == CKPT_KIND_BYTES || flat_bound) && e->size == b->size;
+    uint64_t size = flat_bound ? (uint64_t)ckpt__state_whole(&b->tensor)[0] : b->size;
+    return (e->kind == CKPT_KIND_BYTES || flat_entry) && (b->kind == CKPT_KIND_BYTES || flat_bound) && e->size == size;
 }
 
 static bool ckpt__file_one_element(const ckpt__entry *e) {
@@ -13647,8 +13919,10 @@ static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *g
         e = ckpt__state_globs_match(globs, canonical, &ignored);
         if (e != CKPT_OK || ignored) continue;
         int at = ckpt__toc_find(&m->f->toc, canonical);
-        if (at < 0) ckpt__file_odd_add(&m->missing, m->st->items[i].name);
-        else ckpt__file_match_one(m, i, at);
+        const char *rest = NULL;
+        if (at >= 0) ckpt__file_match_one(m, i, at);
+        else if (m->o->world == 0 || ckpt__state_rng_rank(canonical, &rest) < m->o->world)
+            ckpt__file_odd_add(&m->missing, m->st->items[i].name);
     }
     return e;
 }
@@ -13688,7 +13962,7 @@ static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
 static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
     ckpt_err e = ckpt__file_match_names(m);
     if (e != CKPT_OK) return e;
-    for (size_t i = 0; i < m->f->toc.count; i++) {
+    for (size_t i = 0; i < m->f->toc.count && !m->o->shared; i++) {
         const ckpt__entry *entry = &m->f->toc.entries[i];
         if (!m->used[i] && ckpt__file_counts(entry, m->o)) ckpt__file_odd_add(&m->unexpected, entry->name);
     }
@@ -13868,6 +14142,16 @@ static void ckpt__file_finished(const ckpt__engine_job *job, ckpt_err e) {
     job->progress->fn(&p, job->progress->user);
 }
 
+// Pieces have a way of their own: the reader of this one would write the whole tensor to where the piece lies.
+static ckpt_err ckpt__file_check_whole(const ckpt__file_match *m) {
+    for (int i = 0; i < m->st->count; i++) {
+        const ckpt__binding *b = &m->st->items[i];
+        if (m->entry[i] >= 0 && b->kind == CKPT_KIND_TENSOR && ckpt__state_is_piece(&b->tensor))
+            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is bound as a piece of a tensor: ckpt_load fills it", b->name);
+    }
+    return CKPT_OK;
+}
+
 // Fills the bound memory from an open file. Until the file as a whole fits the binding nothing is written; scalars come last.
 // *at (may be NULL) gets the timestamp; zeros for weights alone, which begin a training of their own.
 static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckpt__file_options *o, ckpt_timestamp *at) {
@@ -13878,6 +14162,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
     if (e != CKPT_OK) return e;
     e = ckpt__file_match_init(&m, f, st, o);
     if (e == CKPT_OK) e = ckpt__file_match_all(&m);
+    if (e == CKPT_OK) e = ckpt__file_check_whole(&m);
     if (e == CKPT_OK && !o->weights_only && ckpt__file_clocks(f, m.used, &t) && ckpt__time_check(&t) != CKPT_OK)
         e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
     if (e == CKPT_OK) e = ckpt__file_read_small(&m);
@@ -13926,18 +14211,20 @@ typedef struct ckpt__index_line {
     double            saved_at;         // wall clock
     ckpt__index_state state;
     ckpt__index_upload upload;
+    int64_t           ranks;            // of a folder in a store: how many files of ranks are in it; 0: not known
     bool              owned;            // not stored: this process's run saved it, or resumed from its folder
     bool              leaves;           // not stored: chosen by ckpt__index_choose
     bool              removing;         // not stored: a store has been asked to remove it
     bool              inherited;        // not stored: an earlier process handed it over, this one's uploader finishes it
     bool              unsent;           // not stored: it could not be handed over for every store
     bool              replaced;         // not stored: its name is about to be another checkpoint's
+    int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
 } ckpt__index_line;
 
 typedef struct ckpt__index {
     ckpt_allocator    allocator;
     char             *folder;
-    char              file[40];         // its name, with the '/' before it
+    char              file[64];         // its name, with the '/' before it
     ckpt__index_line *lines;            // oldest save first
     size_t            count, cap;
     bool              lost;             // there was no index file
@@ -13975,6 +14262,26 @@ static bool ckpt__index_name_ok(const char *name) {
         if (p[n] == 0) return true;
         p += n + 1;
     }
+}
+
+// A checkpoint of many files is called by the one in its folder that says what the others are, and that is written last.
+#define CKPT__INDEX_INSIDE "/.metadata"
+
+static bool ckpt__index_is_folder(const char *name) {
+    return ckpt__txt_ends(name, CKPT__INDEX_INSIDE);
+}
+
+// Is it what a rank's file of a checkpoint of many ranks is called: "__3_0.pt", "__12_0.safetensors.gz"?
+static bool ckpt__index_is_rank_file(const char *base) {
+    static const char *const containers[] = { ".pt", ".safetensors", ".tar", ".tgz" };
+    size_t digits = ckpt__txt_starts(base, "__") ? strspn(base + 2, "0123456789") : 0;
+    if (digits == 0 || digits > 9 || !ckpt__txt_starts(base + 2 + digits, "_0.")) return false;
+    const char *rest = base + 2 + digits + 2;
+    for (size_t i = 0; i < sizeof containers / sizeof *containers; i++) {
+        size_t n = strlen(containers[i]);
+        if (strncmp(rest, containers[i], n) == 0 && (rest[n] == 0 || rest[n] == '.')) return true;
+    }
+    return false;
 }
 
 // Drops "./" and doubled slashes, so that one file has one name.
@@ -14094,6 +14401,7 @@ static void ckpt__index_print(ckpt__buf *b, const ckpt__index_line *l) {
     else ckpt__buf_text(b, "null");
     ckpt__buf_fmt(b, ",\"pinned\":%s,\"state\":\"%s\"", l->pinned ? "true" : "false", ckpt__index_states[l->state]);
     if (l->upload != CKPT__UPLOAD_LOCAL) ckpt__buf_fmt(b, ",\"upload\":\"%s\"", ckpt__index_uploads[l->upload]);
+    if (l->ranks > 0) ckpt__buf_fmt(b, ",\"ranks\":%lld", (long long)l->ranks);
     if (b->err != CKPT_OK) return;
     uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
     ckpt__buf_fmt(b, ",\"line\":\"%08lx\"}\n", (unsigned long)crc);
@@ -14151,6 +14459,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     (void)ckpt__index_number(d, root, "saved_at", &l->saved_at);
     l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && sum->text_len == 8 &&
                       ckpt__txt_sum(sum->text, &l->checksum);
+    if (!ckpt__index_count(d, root, "ranks", &l->ranks) || l->ranks > 1 << 24) l->ranks = 0;
     for (int i = 0; i < 3; i++) {
         if (strcmp(state->text, ckpt__index_states[i]) == 0) l->state = (ckpt__index_state)i;
     }
@@ -14243,7 +14552,8 @@ static ckpt_err ckpt__index_write(const ckpt__index *ix) {
 // milliseconds, so a few seconds of patience are enough; where locks do not work the write is as safe as rename is.
 static ckpt_err ckpt__index_lock(ckpt__index *ix) {
     ckpt__buf_init(&ix->lock_path, &ix->allocator);
-    ckpt__buf_fmt(&ix->lock_path, "%s" CKPT__INDEX_LOCK, ix->folder);
+    if (strcmp(ix->file, CKPT__INDEX_FILE) == 0) ckpt__buf_fmt(&ix->lock_path, "%s" CKPT__INDEX_LOCK, ix->folder);
+    else ckpt__buf_fmt(&ix->lock_path, "%s%s.lock", ix->folder, ix->file);      // of one rank of several
     const char *path = ckpt__buf_cstr(&ix->lock_path);
     ckpt_err e = ix->lock_path.err;
     double deadline = ckpt__os_now() + 10;
@@ -14390,7 +14700,8 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     ckpt__index_scanner *sc = (ckpt__index_scanner *)user;
     ckpt__name_found found;
     ckpt__os_info file = *info;
-    bool matches = sc->pattern == NULL && ckpt__os_path_base(name)[0] != '.' && info->is_file, ours = false;
+    const char *base = ckpt__os_path_base(name);
+    bool matches = sc->pattern == NULL && base[0] != '.' && info->is_file && !ckpt__index_is_rank_file(base), ours = false;
     if (!ckpt__index_name_ok(name) || ckpt__index_find(sc->ix, name) >= 0) return CKPT_OK;
     ckpt_err e = CKPT_OK;
     if (sc->pattern != NULL) e = ckpt__name_match(sc->pattern, sc->desc, name, &matches, &found);
@@ -14766,6 +15077,8 @@ typedef struct ckpt__http {
     ckpt__os_mutex   lock;                  // guards idle and the logger
     ckpt__http_slot *idle;                  // the last one used comes first
     char            *ca_file, *ca_dir, *user_agent;
+    char            *client_cert;           // of TLS, with its key, PEM; NULL: none. It and `insecure` are set after the init
+    bool             insecure;              // who answers is not checked: only where the caller said so
     int              pid;                   // of the process that opened it
     bool             is_open;
 } ckpt__http;
@@ -14929,6 +15242,7 @@ static void ckpt__http_free(ckpt__http *h) {
     ckpt__mem_free_text(&h->allocator, h->ca_file);
     ckpt__mem_free_text(&h->allocator, h->ca_dir);
     ckpt__mem_free_text(&h->allocator, h->user_agent);
+    ckpt__mem_free_text(&h->allocator, h->client_cert);
     ckpt__os_mutex_free(&h->lock);
     memset(h, 0, sizeof *h);
 }
@@ -15212,8 +15526,10 @@ static void ckpt__http_set_common(const ckpt__http *h, CURL *easy) {
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 15L);
     (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
     (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
-    (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
-    (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+    (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, h->insecure ? 0L : 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, h->insecure ? 0L : 2L);
+    if (h->client_cert != NULL) (void)curl_easy_setopt(easy, CURLOPT_SSLCERT, h->client_cert);
+    if (h->client_cert != NULL) (void)curl_easy_setopt(easy, CURLOPT_SSLKEY, h->client_cert);
     (void)curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (h->ca_file != NULL || h->ca_dir != NULL) {      // instead of libcurl's own, not besides
         (void)curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_file);
@@ -16425,8 +16741,11 @@ static ckpt_err ckpt__auth_run_program(ckpt__auth_walk *w, const char *const *ar
     ckpt__os_drop(fds[1]);
     if (e == CKPT_OK) {
         e = ckpt__auth_listen(w, &child, fds[0], out);
-        if (e == CKPT_OK) e = ckpt__os_wait_child(&child);
-        else ckpt__os_kill_child(&child);
+        if (e != CKPT_OK) ckpt__os_kill_child(&child);
+        else e = ckpt__os_wait_child(&child);
+        if (e != CKPT_OK && child.said[0] != 0)
+            e = ckpt__error_set(CKPT_IO, "%s failed with status %d; what it said on stderr may hold secrets, and is not repeated",
+                                child.tool, child.status);
     }
     ckpt__os_drop(fds[0]);
     return e;
@@ -18452,11 +18771,12 @@ typedef ckpt_err ckpt__store_each_upload(const char *name, const char *upload_id
 typedef struct ckpt__store_table {
     const char *scheme;
     ckpt_err (*put)     (ckpt_store *s, const ckpt__store_put *p);      // confirms the size; knows its own lost reply by the mark
-    // NULL: no parts. part: part->number is given, the rest is filled in
+    // NULL: no parts. begin: CKPT_UNSUPPORTED when this object must go whole. part: part->number is given, the rest is filled in
     ckpt_err (*begin)   (ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *upload_id);
     ckpt_err (*part)    (ckpt_store *s, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part);
     ckpt_err (*complete)(ckpt_store *s, const ckpt__store_multi *m);        // confirms the size; recognises its own lost reply
     ckpt_err (*abort)   (ckpt_store *s, const ckpt__store_multi *m);        // one that is gone is success
+    // m->parts: those of the journal, for a store that cannot list
     ckpt_err (*parts)   (ckpt_store *s, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user);
     // open multiparts; NULL: none can be listed
     ckpt_err (*uploads) (ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user, ckpt__transfer *t);
@@ -18645,7 +18965,8 @@ static ckpt_err ckpt__store_run_remove(ckpt_store *s, const char *name, ckpt__tr
 enum {
     CKPT__STORE_COPY_KERNEL = 64 << 20,     // bytes per step, between which `cancel` and the progress are looked after
     CKPT__STORE_COPY_BUFFER = 1 << 20,
-    CKPT__STORE_SWEEP_FROM = 64 << 20       // from this size on a put looks for what killed processes left beside it
+    CKPT__STORE_SWEEP_FROM = 64 << 20,      // from this size on a put looks for what killed processes left beside it,
+    CKPT__STORE_SWEPT = 64                  // as the first one into a folder does, of so many folders at most
 };
 
 static const char *const ckpt__store_note = "user.ckpt";
@@ -18654,6 +18975,7 @@ static const char *const ckpt__store_hidden = ".ckpt-upload-";     // and the up
 typedef struct ckpt__store_folder {
     char  *root;                        // the bucket, without '/' at its end ("" for "/")
     size_t root_len;
+    ckpt__os_flag swept[CKPT__STORE_SWEPT]; // by the sum of a folder's path: one of those was looked at
 } ckpt__store_folder;
 
 static ckpt__store_folder *ckpt__store_folder_of(const ckpt_store *s) {
@@ -18882,11 +19204,12 @@ static void ckpt__store_prune(const ckpt_store *s, ckpt__buf *path) {
 }
 
 static void ckpt__store_sweep(const ckpt_store *s, const char *path, uint64_t size) {
-    if (size < CKPT__STORE_SWEEP_FROM) return;
     ckpt__buf dir;
     ckpt__buf_init(&dir, &s->allocator);
     ckpt__os_path_dir(&dir, path);
-    if (dir.err == CKPT_OK) ckpt__file_sweep(dir.data, &s->allocator);
+    uint32_t slot = ckpt__digest_crc32(0, ckpt__buf_cstr(&dir), dir.len) % (uint32_t)CKPT__STORE_SWEPT;
+    bool first = ckpt__os_flag_swap(&ckpt__store_folder_of(s)->swept[slot], 1) == 0;
+    if (dir.err == CKPT_OK && (first || size >= CKPT__STORE_SWEEP_FROM)) ckpt__file_sweep(dir.data, &s->allocator);
     ckpt__buf_free(&dir);
 }
 
@@ -21479,6 +21802,2612 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
 
 #endif // CKPT_NO_REMOTE
 //------------------------------------------------------------------------------
+// >>databricks [N]  what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
+//
+// uses:    error memory platform text transfer http auth store web s3
+// threads: any number of requests at once; the token of a service principal is behind one mutex
+//
+// Credentials as Databricks' "unified authentication" finds them: the caller's own, then DATABRICKS_HOST with DATABRICKS_TOKEN or
+// with DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET (OAuth of a service principal, RFC 6749 4.4), then a profile of
+// ~/.databrickscfg. Big files go to and come from the cloud behind a workspace by addresses that the workspace signs for an hour:
+// those carry no token of ours, are asked for anew for each attempt, and are never logged.
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !(defined(CKPT_NO_MLFLOW) && defined(CKPT_NO_UC))
+
+enum {
+    CKPT__DATABRICKS_PAGE_MAX = 32 << 20,   // bytes of a page of a listing
+    CKPT__DATABRICKS_DEPTH = 64,            // folders in one another
+    CKPT__DATABRICKS_TOKEN_S = 30           // seconds that a token service may take
+};
+
+typedef enum ckpt__databricks_kind {
+    CKPT__DATABRICKS_NONE,                  // nothing is sent
+    CKPT__DATABRICKS_TOKEN,                 // Bearer
+    CKPT__DATABRICKS_BASIC,                 // user and password, in base64
+    CKPT__DATABRICKS_PRINCIPAL              // a token for client id and secret
+} ckpt__databricks_kind;
+
+// A server and what requests to it carry.
+typedef struct ckpt__databricks {
+    ckpt_allocator        secret;           // wiped before it is given back
+    ckpt_logger           logger;
+    ckpt__http            http, cloud;      // of the server; of the clouds behind it, whose TLS is always checked
+    bool                  has_http, has_cloud, has_lock;
+    bool                  plain;            // addresses of a cloud may be http
+    ckpt__databricks_kind kind;
+    char                 *site;             // "https://host:port/base", nothing behind it
+    char                 *where;            // the credentials are of, for sentences
+    char                 *token;            // or base64
+    char                 *client_id, *client_secret;
+    ckpt_err            (*ask)(ckpt_credentials *out, void *user);
+    void                 *ask_user;
+    ckpt__os_mutex        lock;             // guards what follows
+    ckpt__buf             now;              // a token that ends
+    double                expires;          // seconds since 1970
+} ckpt__databricks;
+
+// One request and its reply.
+typedef struct ckpt__databricks_call {
+    ckpt_store       *store;
+    ckpt__databricks *d;
+    const char       *method;
+    const char       *url;                  // NULL: site, path and query; else an address of a cloud, with no token
+    ckpt__buf         path;                 // percent-encoded, behind the site
+    ckpt__fields      query, headers;
+    ckpt__buf         json;                 // the request's body, where `body` is NULL and it is not empty
+    const ckpt__body *body;
+    ckpt__sink       *sink;
+    ckpt__transfer_sums *sums;
+    size_t            reply_max;
+    double            idle_timeout_s;
+    bool              quiet;                // its bytes are not those of an object
+    ckpt__transfer   *t;
+    ckpt__http_reply  reply;
+    ckpt__json_doc    doc;                  // of a reply in JSON
+    bool              has_doc;
+    ckpt__buf         bearer;               // as it was sent
+    char              code[80], message[300], reason[80];   // of a failure
+} ckpt__databricks_call;
+
+//-- where to, and as whom -------------------------------------------------------
+
+// "https://host:port/base" as it stands in addresses; without a scheme it is https. with_base: what is behind the host counts.
+static ckpt_err ckpt__databricks_site(char **out, const char *text, bool with_base, const char *what, const ckpt_allocator *a) {
+    ckpt__buf url, site, whole;
+    ckpt__view authority;
+    const char *path = "";
+    bool tls = false;
+    ckpt__buf_init(&url, a);
+    ckpt__buf_init(&site, a);
+    ckpt__buf_init(&whole, a);
+    ckpt__buf_fmt(&url, "%s%s", strstr(text, "://") == NULL ? "https://" : "", text);
+    bool ok = ckpt__auth_split_url(ckpt__buf_cstr(&url), &tls, &authority, &path);
+    for (size_t i = 0; ok && i < authority.n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower(authority.p[i]));
+    ok = ok && ckpt__s3_is_site(ckpt__buf_cstr(&site));
+    ckpt_err e = url.err != CKPT_OK ? url.err : site.err;
+    if (e == CKPT_OK && (!ok || (with_base && path[strcspn(path, "?#")] != 0)))
+        e = ckpt__error_set(CKPT_ARG, "%s is no address of a server: https://HOST is one, without user, password, query", what);
+    if (e == CKPT_OK) ckpt__buf_fmt(&whole, "%s://%s", tls ? "https" : "http", site.data);
+    if (e == CKPT_OK && with_base) {
+        size_t n = strlen(path);
+        while (n > 0 && path[n - 1] == '/') n--;
+        ckpt__buf_add(&whole, path, n);
+    }
+    const char *copy = ckpt__buf_cstr(&whole);
+    if (e == CKPT_OK) e = whole.err;
+    if (e == CKPT_OK && (*out = ckpt__mem_copy_text(a, copy)) == NULL) e = CKPT_NOMEM;
+    ckpt__buf_free(&url);
+    ckpt__buf_free(&site);
+    ckpt__buf_free(&whole);
+    return e;
+}
+
+// Does an address without TLS lead no further than this machine?
+static bool ckpt__databricks_is_private(const char *site) {
+    ckpt__view authority;
+    const char *path;
+    bool tls = false;
+    return ckpt__auth_split_url(site, &tls, &authority, &path) && (tls || ckpt__auth_is_near(authority));
+}
+
+// What becomes part of a header.
+static ckpt_err ckpt__databricks_keep(ckpt__databricks *d, char **out, const char *text, const char *what) {
+    for (const char *p = text; *p != 0; p++) {
+        if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7F)
+            return ckpt__error_set(CKPT_ARG, "%s holds a blank, a line break or another byte that it cannot have", what);
+    }
+    *out = ckpt__mem_copy_text(&d->secret, text);
+    return *out != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+// The settings while they are looked up. Texts of others.
+typedef struct ckpt__databricks_lookup {
+    const char *host, *token, *id, *secret, *type, *where;
+    ckpt__ini   ini;
+    ckpt__buf   path;                       // of the file
+    const char *profile;
+    bool        has_ini, is_named;          // is_named: the caller named the profile, whose values come before the environment's
+} ckpt__databricks_lookup;
+
+// One setting, of the environment and of the profile.
+static const char *ckpt__databricks_find(const ckpt__databricks_lookup *w, const char *key, const char *variable) {
+    const char *env = w->is_named ? NULL : ckpt__auth_env(variable);
+    return env != NULL || !w->has_ini ? env : ckpt__auth_given(ckpt__ini_get(&w->ini, w->profile, key));
+}
+
+// Reads the file of profiles. One that is not there is empty, unless a profile of it was asked for.
+static ckpt_err ckpt__databricks_load(ckpt__databricks_lookup *w, const ckpt_store_desc *desc, const ckpt_allocator *secret) {
+    const char *file = desc != NULL ? ckpt__auth_given(desc->credentials_file) : NULL, *home = ckpt__auth_env("HOME");
+    bool asked = w->profile != NULL;
+    ckpt__buf text;
+    if (file == NULL) file = ckpt__auth_env("DATABRICKS_CONFIG_FILE");
+    bool below = file == NULL || (file[0] == '~' && file[1] == '/');
+    if (below && home == NULL) return CKPT_OK;
+    ckpt__buf_fmt(&w->path, "%s%s", below ? home : "", file == NULL ? "/.databrickscfg" : below ? file + 1 : file);
+    const char *path = ckpt__buf_cstr(&w->path);
+    if (w->path.err != CKPT_OK) return w->path.err;
+    if (w->profile == NULL) w->profile = "DEFAULT";
+    ckpt__buf_init(&text, secret);
+    ckpt_err e = ckpt__auth_slurp(&text, path, 1 << 20);
+    if (e == CKPT_OK) {
+        e = ckpt__error_prefix(ckpt__ini_parse(&w->ini, secret, ckpt__auth_text(&text), text.len), "cannot read %s", path);
+        w->has_ini = e == CKPT_OK;
+        if (w->has_ini && asked && ckpt__ini_get(&w->ini, w->profile, "") == NULL)
+            e = ckpt__error_set(CKPT_AUTH, "%s has no profile [%.64s]", path, w->profile);
+    } else if (e == CKPT_NOT_FOUND && !asked) e = CKPT_OK;
+    ckpt__buf_free(&text);
+    return e == CKPT_NOT_FOUND || e == CKPT_IO ? CKPT_AUTH : e;
+}
+
+// The caller's own settings come first, and all of one kind are of one place. `profile`: of a tracking URI, or NULL.
+static ckpt_err ckpt__databricks_look(ckpt__databricks_lookup *w, const ckpt_store_desc *desc, const char *profile,
+                                      const ckpt_allocator *secret) {
+    if (profile == NULL && desc != NULL) profile = ckpt__auth_given(desc->profile);
+    w->is_named = profile != NULL;
+    w->profile = profile != NULL ? profile : ckpt__auth_env("DATABRICKS_CONFIG_PROFILE");
+    if (desc != NULL) {
+        w->host = ckpt__auth_given(desc->endpoint_url);
+        w->token = ckpt__auth_given(desc->session_token);
+        w->id = ckpt__auth_given(desc->access_key_id);
+        w->secret = ckpt__auth_given(desc->secret_access_key);
+        if (w->token == NULL && (w->id == NULL) != (w->secret == NULL))
+            return ckpt__error_set(CKPT_ARG, "access_key_id and secret_access_key, a service principal's, come together");
+        if (w->token != NULL) w->id = w->secret = NULL;
+        w->where = w->token != NULL ? "session_token" : "secret_access_key";
+    }
+    bool done = w->token != NULL || w->id != NULL || (desc != NULL && desc->credentials != NULL);
+    bool env = ckpt__auth_env("DATABRICKS_HOST") != NULL && w->profile == NULL;
+    if (!(done && w->host != NULL) && !env) {
+        ckpt_err e = ckpt__databricks_load(w, desc, secret);
+        if (e != CKPT_OK) return e;
+    }
+    if (w->host == NULL) w->host = ckpt__databricks_find(w, "host", "DATABRICKS_HOST");
+    w->type = done ? NULL : ckpt__databricks_find(w, "auth_type", "DATABRICKS_AUTH_TYPE");
+    if (done) return CKPT_OK;
+    w->token = ckpt__databricks_find(w, "token", "DATABRICKS_TOKEN");
+    w->id = ckpt__databricks_find(w, "client_id", "DATABRICKS_CLIENT_ID");
+    w->secret = ckpt__databricks_find(w, "client_secret", "DATABRICKS_CLIENT_SECRET");
+    if (w->id == NULL || w->secret == NULL) w->id = w->secret = NULL;
+    if (w->type != NULL && strcmp(w->type, "pat") == 0) w->id = w->secret = NULL;
+    else if (w->type != NULL && strcmp(w->type, "oauth-m2m") == 0) w->token = NULL;
+    else if (w->type != NULL && w->token == NULL && w->id == NULL)
+        return ckpt__error_set(CKPT_AUTH, "to log in by '%.40s' takes Databricks' own tools: give a token (DATABRICKS_TOKEN) "
+                               "or a service principal (DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET)", w->type);
+    if (w->token != NULL && w->id != NULL)
+        return ckpt__error_set(CKPT_ARG, "there are a token and a service principal for Databricks: say which by "
+                               "DATABRICKS_AUTH_TYPE, pat or oauth-m2m");
+    bool is_env = !w->is_named && ckpt__auth_env(w->token != NULL ? "DATABRICKS_TOKEN" : "DATABRICKS_CLIENT_SECRET") != NULL;
+    w->where = !is_env ? w->path.data : w->token != NULL ? "DATABRICKS_TOKEN" : "DATABRICKS_CLIENT_SECRET";
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__databricks_take(ckpt__databricks *d, const ckpt__databricks_lookup *w, const ckpt_store_desc *desc,
+                                      const ckpt_allocator *a) {
+    if (w->host == NULL)
+        return ckpt__error_set(CKPT_AUTH, "no Databricks workspace is named: set DATABRICKS_HOST, endpoint_url, or a profile of "
+                               "~/.databrickscfg (DATABRICKS_CONFIG_PROFILE)");
+    ckpt_err e = ckpt__databricks_site(&d->site, w->host, false, "the workspace's host (DATABRICKS_HOST)", a);
+    if (e == CKPT_OK && !ckpt__databricks_is_private(d->site))
+        return ckpt__error_set(CKPT_ARG, "a token is not sent over http: %s must be https", d->site);
+    if (e == CKPT_OK && desc != NULL && desc->credentials != NULL && w->token == NULL && w->id == NULL) {
+        d->kind = CKPT__DATABRICKS_PRINCIPAL;
+        d->ask = desc->credentials;
+        d->ask_user = desc->credentials_user;
+    } else if (e == CKPT_OK && w->token != NULL) {
+        d->kind = CKPT__DATABRICKS_TOKEN;
+        e = ckpt__databricks_keep(d, &d->token, w->token, "the Databricks token");
+    } else if (e == CKPT_OK && w->id != NULL) {
+        d->kind = CKPT__DATABRICKS_PRINCIPAL;
+        e = ckpt__databricks_keep(d, &d->client_id, w->id, "the service principal's client id");
+        if (e == CKPT_OK) e = ckpt__databricks_keep(d, &d->client_secret, w->secret, "the service principal's secret");
+    } else if (e == CKPT_OK) {
+        return ckpt__error_set(CKPT_AUTH, "there are no credentials for %s: set DATABRICKS_TOKEN, or DATABRICKS_CLIENT_ID and "
+                               "DATABRICKS_CLIENT_SECRET, or name a profile of ~/.databrickscfg", d->site);
+    }
+    if (e == CKPT_OK && (d->where = ckpt__mem_copy_text(a, w->where != NULL ? w->where : "credentials")) == NULL) e = CKPT_NOMEM;
+    return e;
+}
+
+// Finds workspace and credentials; asks nobody.
+static ckpt_err ckpt__databricks_configure(ckpt__databricks *d, const ckpt_store_desc *desc, const char *profile,
+                                           const ckpt_allocator *a) {
+    ckpt__databricks_lookup w;
+    memset(&w, 0, sizeof w);
+    ckpt__buf_init(&w.path, a);
+    ckpt_err e = ckpt__databricks_look(&w, desc, profile, &d->secret);
+    if (e == CKPT_OK) e = ckpt__databricks_take(d, &w, desc, a);
+    if (w.has_ini) ckpt__ini_free(&w.ini);
+    ckpt__buf_free(&w.path);
+    return e;
+}
+
+//-- the token of a service principal --------------------------------------------
+
+// Takes {"access_token":...,"expires_in":...}.
+static ckpt_err ckpt__databricks_take_token(ckpt__databricks *d, const ckpt__http_reply *r) {
+    ckpt__json_doc doc;
+    ckpt_err e = ckpt__json_parse(&doc, &d->secret, ckpt__auth_text(&r->body), r->body.len);
+    if (e == CKPT_NOMEM) return e;
+    const char *token = e == CKPT_OK ? ckpt__auth_member(&doc, "access_token") : NULL;
+    const ckpt__json *left = e == CKPT_OK ? ckpt__json_get(&doc, ckpt__json_root(&doc), "expires_in") : NULL;
+    double seconds = left != NULL && left->kind == CKPT__JSON_INT && left->i > 0 ? (double)left->i : 3600.0;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=";     // RFC 6750 2.1
+    bool good = token != NULL && token[0] != 0 && token[strspn(token, letters)] == 0;
+    if (good) {
+        d->now.len = 0;
+        ckpt__buf_text(&d->now, token);
+        (void)ckpt__buf_cstr(&d->now);
+        d->expires = ckpt__os_time() + seconds;
+    }
+    if (e == CKPT_OK) ckpt__json_free(&doc);
+    if (d->now.err != CKPT_OK) return d->now.err;
+    return good ? CKPT_OK : ckpt__error_set(CKPT_AUTH, "the workspace's answer to the request for a token holds none");
+}
+
+// The sentence of a refusal: {"error":...,"error_description":...} (RFC 6749 5.2). Its words may not quote the secret.
+static ckpt_err ckpt__databricks_denied(ckpt__databricks *d, const ckpt__http_reply *r, ckpt__transfer *t) {
+    ckpt__json_doc doc;
+    char code[80] = "", text[200] = "";
+    ckpt__http_judge(r, t);
+    if (ckpt__json_parse(&doc, &d->secret, ckpt__auth_text(&r->body), r->body.len) == CKPT_OK) {
+        const char *c = ckpt__auth_member(&doc, "error"), *m = ckpt__auth_member(&doc, "error_description");
+        if (c != NULL) ckpt__s3_clean(code, sizeof code, c, strlen(c));
+        if (m != NULL) ckpt__s3_clean(text, sizeof text, m, strlen(m));
+        ckpt__json_free(&doc);
+    }
+    if (ckpt__s3_shows(text, d->client_secret)) text[0] = 0;
+    const char *advice = strcmp(code, "invalid_client") == 0 ? "; its id or secret is wrong, or the secret was withdrawn" : "";
+    return ckpt__error_set(t->transient ? CKPT_NET : CKPT_AUTH, "%s gives the service principal of %s no token: %s%s%s "
+                           "(HTTP %d)%s", d->site, d->where, code[0] != 0 ? code : "no reason", text[0] != 0 ? ": " : "", text,
+                           r->status, advice);
+}
+
+static ckpt_err ckpt__databricks_post_form(ckpt__databricks *d, const char *url, const ckpt__fields *headers, ckpt__transfer *t) {
+    static const char form[] = "grant_type=client_credentials&scope=all-apis";
+    ckpt__http_request q;
+    ckpt__http_reply r;
+    ckpt__transfer mine;
+    ckpt__body body;
+    memset(&q, 0, sizeof q);
+    memset(&mine, 0, sizeof mine);
+    memset(&body, 0, sizeof body);
+    ckpt__http_reply_init(&r, &d->secret);
+    body.memory = form;
+    body.size = sizeof form - 1;
+    mine.cancel = t->cancel;
+    mine.stall_timeout_s = CKPT__DATABRICKS_TOKEN_S;
+    q.method = "POST";
+    q.url = url;
+    q.headers = headers;
+    q.body = &body;
+    q.timeout_s = CKPT__DATABRICKS_TOKEN_S;
+    q.transfer = &mine;
+    ckpt_err e = ckpt__http_run(&d->http, &q, &r);
+    if (e == CKPT_OK) e = r.status == 200 ? ckpt__databricks_take_token(d, &r) : ckpt__databricks_denied(d, &r, &mine);
+    t->transient = mine.transient;
+    t->throttled = mine.throttled;
+    t->retry_after = mine.retry_after;
+    t->status = mine.status;
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+// Fetches a token; below the lock.
+static ckpt_err ckpt__databricks_fetch(ckpt__databricks *d, ckpt__transfer *t) {
+    ckpt__buf url, text;
+    ckpt__fields headers;
+    if (d->ask != NULL) {
+        ckpt_credentials given;
+        memset(&given, 0, sizeof given);
+        ckpt_err e = d->ask(&given, d->ask_user);
+        given.session_token[sizeof given.session_token - 1] = 0;
+        if (e == CKPT_OK && (given.session_token[0] == 0 || strpbrk(given.session_token, "\r\n \t") != NULL))
+            e = ckpt__error_set(CKPT_AUTH, "the credentials callback gave no token (session_token)");
+        if (e == CKPT_OK) {
+            d->now.len = 0;
+            ckpt__buf_text(&d->now, given.session_token);
+            (void)ckpt__buf_cstr(&d->now);
+            d->expires = given.expires > 0.0 ? given.expires : 1e18;
+            e = d->now.err;
+        }
+        OPENSSL_cleanse(&given, sizeof given);
+        return e;
+    }
+    ckpt__buf_init(&url, &d->secret);
+    ckpt__buf_init(&text, &d->secret);
+    ckpt__fields_init(&headers, &d->secret);
+    ckpt__buf_fmt(&url, "%s:%s", d->client_id, d->client_secret);
+    ckpt__buf_text(&text, "Basic ");
+    ckpt__txt_add_base64(&text, url.data, url.len);
+    ckpt__fields_add(&headers, "Authorization", ckpt__buf_cstr(&text));
+    ckpt__fields_add(&headers, "Content-Type", "application/x-www-form-urlencoded");
+    url.len = 0;
+    ckpt__buf_fmt(&url, "%s/oidc/v1/token", d->site);
+    const char *address = ckpt__buf_cstr(&url);
+    ckpt_err e = url.err != CKPT_OK ? url.err : text.err != CKPT_OK ? text.err : headers.text.err;
+    if (e == CKPT_OK) e = ckpt__databricks_post_form(d, address, &headers, t);
+    ckpt__buf_free(&url);
+    ckpt__buf_free(&text);
+    ckpt__fields_free(&headers);
+    return e;
+}
+
+// What a request carries, as a header's value; nothing when it needs none. One that ends within two minutes is renewed first, by
+// one caller while the others wait.
+static ckpt_err ckpt__databricks_bearer(ckpt__databricks *d, ckpt__buf *out, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    out->len = 0;
+    if (d->kind == CKPT__DATABRICKS_NONE) return CKPT_OK;
+    ckpt__buf_text(out, d->kind == CKPT__DATABRICKS_BASIC ? "Basic " : "Bearer ");
+    if (d->kind == CKPT__DATABRICKS_PRINCIPAL) {
+        ckpt__os_mutex_lock(&d->lock);
+        if (d->now.len == 0 || d->expires - ckpt__os_time() < 120.0) {
+            e = ckpt__databricks_fetch(d, t);
+            bool lasts = d->now.len > 0 && d->expires > ckpt__os_time() + 10.0;
+            if (e != CKPT_OK && e != CKPT_CANCELLED && lasts) e = CKPT_OK;      // the old one does for now
+        }
+        if (e == CKPT_OK) ckpt__buf_text(out, ckpt__auth_text(&d->now));
+        ckpt__os_mutex_unlock(&d->lock);
+    } else {
+        ckpt__buf_text(out, d->token);
+    }
+    (void)ckpt__buf_cstr(out);
+    return e != CKPT_OK ? e : out->err;
+}
+
+// The server refused it: a token that can be had anew is dropped. True: the next one may be another.
+static bool ckpt__databricks_drop(ckpt__databricks *d, const ckpt__buf *used) {
+    if (d->kind != CKPT__DATABRICKS_PRINCIPAL || used->len < 7) return false;
+    ckpt__os_mutex_lock(&d->lock);
+    if (d->now.len > 0 && strcmp(d->now.data, used->data + 7) == 0) d->now.len = 0;
+    ckpt__os_mutex_unlock(&d->lock);
+    return true;
+}
+
+//-- one request -----------------------------------------------------------------
+
+static void ckpt__databricks_init(ckpt__databricks_call *c, ckpt_store *store, ckpt__databricks *d, const char *method,
+                                  const char *path, ckpt__transfer *t) {
+    memset(c, 0, sizeof *c);
+    c->store = store;
+    c->d = d;
+    c->method = method;
+    c->t = t;
+    ckpt__buf_init(&c->path, &store->allocator);
+    ckpt__buf_init(&c->json, &d->secret);
+    ckpt__buf_init(&c->bearer, &d->secret);
+    ckpt__fields_init(&c->query, &d->secret);
+    ckpt__fields_init(&c->headers, &d->secret);
+    ckpt__http_reply_init(&c->reply, &d->secret);
+    ckpt__buf_text(&c->path, path);
+}
+
+static void ckpt__databricks_free(ckpt__databricks_call *c) {
+    ckpt__buf_free(&c->path);
+    ckpt__buf_free(&c->json);
+    ckpt__buf_free(&c->bearer);
+    ckpt__fields_free(&c->query);
+    ckpt__fields_free(&c->headers);
+    ckpt__http_reply_free(&c->reply);
+    if (c->has_doc) ckpt__json_free(&c->doc);
+    c->has_doc = false;
+}
+
+// The request's own headers, and what says who we are.
+static ckpt_err ckpt__databricks_headers(ckpt__databricks_call *c, ckpt__fields *headers) {
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_add(&headers->text, c->headers.text.data, c->headers.text.len);
+    if (c->json.len > 0) ckpt__fields_add(headers, "Content-Type", "application/json");
+    if (c->url == NULL) {
+        e = ckpt__databricks_bearer(c->d, &c->bearer, c->t);
+        if (e == CKPT_OK && c->bearer.len > 0) ckpt__fields_add(headers, "Authorization", c->bearer.data);
+    }
+    if (e == CKPT_OK) e = c->headers.text.err != CKPT_OK ? c->headers.text.err : headers->text.err;
+    return e;
+}
+
+// Sends once. CKPT_OK: there is a reply, whatever it says.
+static ckpt_err ckpt__databricks_send(ckpt__databricks_call *c) {
+    ckpt__databricks *d = c->d;
+    ckpt__buf url;
+    ckpt__fields headers;
+    ckpt__body body;
+    ckpt__http_request q;
+    memset(&q, 0, sizeof q);
+    memset(&body, 0, sizeof body);
+    ckpt__buf_init(&url, &d->secret);
+    ckpt__fields_init(&headers, &d->secret);
+    ckpt_err e = ckpt__databricks_headers(c, &headers);
+    if (e == CKPT_OK && c->url == NULL) {
+        ckpt__buf_fmt(&url, "%s%s%s", d->site, ckpt__buf_cstr(&c->path), c->query.text.len > 0 ? "?" : "");
+        e = ckpt__auth_query(&url, &c->query);
+        (void)ckpt__buf_cstr(&url);
+    }
+    if (e == CKPT_OK) e = c->path.err != CKPT_OK ? c->path.err : c->json.err != CKPT_OK ? c->json.err : url.err;
+    if (e == CKPT_OK) {
+        q.method = c->method;
+        q.url = c->url != NULL ? c->url : url.data;
+        q.headers = &headers;
+        q.body = c->body;
+        if (c->body == NULL && c->json.len > 0) {
+            body.memory = c->json.data;
+            body.size = c->json.len;
+            q.body = &body;
+        }
+        q.sink = c->sink;
+        q.sums = c->sums;
+        q.reply_max = c->reply_max;
+        q.idle_timeout_s = c->idle_timeout_s;
+        q.transfer = c->t;
+        e = ckpt__http_run(c->url != NULL ? &d->cloud : &d->http, &q, &c->reply);
+    }
+    ckpt__buf_free(&url);
+    ckpt__fields_free(&headers);
+    return e;
+}
+
+//-- what a refusal says ---------------------------------------------------------
+
+// The member of an object as a text; NULL: there is none.
+static const char *ckpt__databricks_text(const ckpt__json_doc *doc, const ckpt__json *object, const char *key) {
+    const ckpt__json *node = ckpt__json_get(doc, object, key);
+    return node != NULL && node->kind == CKPT__JSON_TEXT && strlen(node->text) == node->text_len ? node->text : NULL;
+}
+
+// Reads {"error_code","message","details":[{"reason"}]} of Databricks and MLflow, or a cloud's XML, of which only code and
+// message are kept: it may quote what was signed.
+static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
+    ckpt__json_doc doc;
+    const ckpt__buf *b = &c->reply.body;
+    ckpt__buf text;
+    c->code[0] = c->message[0] = c->reason[0] = 0;
+    if (b->len > 0 && ckpt__json_parse(&doc, &c->d->secret, b->data, b->len) == CKPT_OK) {
+        const ckpt__json *root = ckpt__json_root(&doc);
+        const char *code = ckpt__databricks_text(&doc, root, "error_code"), *said = ckpt__databricks_text(&doc, root, "message");
+        const ckpt__json *details = ckpt__json_get(&doc, root, "details");
+        if (code != NULL) ckpt__s3_clean(c->code, sizeof c->code, code, strlen(code));
+        if (said != NULL) ckpt__s3_clean(c->message, sizeof c->message, said, strlen(said));
+        if (details != NULL && details->kind != CKPT__JSON_ARRAY) details = NULL;
+        for (const ckpt__json *n = ckpt__json_child(&doc, details); n != NULL; n = ckpt__json_next(&doc, n)) {
+            const char *reason = ckpt__databricks_text(&doc, n, "reason");
+            if (reason != NULL) ckpt__s3_clean(c->reason, sizeof c->reason, reason, strlen(reason));
+        }
+        ckpt__json_free(&doc);
+    } else if (b->len > 0 && c->url != NULL) {
+        ckpt__buf_init(&text, &c->d->secret);
+        if (ckpt__xml_get(&text, b->data, b->len, "Code")) ckpt__s3_clean(c->code, sizeof c->code, text.data, text.len);
+        if (ckpt__xml_get(&text, b->data, b->len, "Message")) ckpt__s3_clean(c->message, sizeof c->message, text.data, text.len);
+        if (ckpt__xml_get(&text, b->data, b->len, "AuthenticationErrorDetail"))
+            ckpt__s3_clean(c->reason, sizeof c->reason, text.data, text.len);
+        ckpt__buf_free(&text);
+    }
+    static const char *const secrets[] = { "sig=", "Signature=", "Bearer ", "Basic ", "Token=", "token=" };
+    for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
+        if (strstr(c->message, secrets[i]) != NULL) c->message[0] = 0;
+    }
+    const char *own = c->bearer.len > 7 ? c->bearer.data + (c->d->kind == CKPT__DATABRICKS_BASIC ? 6 : 7) : NULL;
+    if (own != NULL && ckpt__s3_shows(c->message, own)) c->message[0] = 0;
+}
+
+// Codes whose meaning is not that of their status (Databricks: "Error codes"; MLflow: databricks.proto; Composer's classes).
+typedef struct ckpt__databricks_meaning {
+    const char *code;
+    ckpt_err    err;
+    bool        transient, throttled;
+} ckpt__databricks_meaning;
+
+static const ckpt__databricks_meaning ckpt__databricks_meanings[] = {
+    { "RESOURCE_DOES_NOT_EXIST", CKPT_NOT_FOUND, false, false },
+    { "NOT_FOUND", CKPT_NOT_FOUND, false, false },
+    { "NoSuchKey", CKPT_NOT_FOUND, false, false },
+    { "NoSuchUpload", CKPT_NOT_FOUND, false, false },
+    { "InvalidPart", CKPT_NOT_FOUND, false, false },
+    { "InvalidBlockList", CKPT_NOT_FOUND, false, false },
+    { "ENDPOINT_NOT_FOUND", CKPT_UNSUPPORTED, false, false },       // Composer: "not found", which it is not
+    { "NOT_IMPLEMENTED", CKPT_UNSUPPORTED, false, false },
+    { "FEATURE_DISABLED", CKPT_UNSUPPORTED, false, false },
+    { "ALREADY_EXISTS", CKPT_EXISTS, false, false },
+    { "RESOURCE_ALREADY_EXISTS", CKPT_EXISTS, false, false },
+    { "PERMISSION_DENIED", CKPT_AUTH, false, false },
+    { "UNAUTHENTICATED", CKPT_AUTH, false, false },
+    { "CUSTOMER_UNAUTHORIZED", CKPT_AUTH, false, false },
+    { "INVALID_PARAMETER_VALUE", CKPT_ARG, false, false },
+    { "BAD_REQUEST", CKPT_ARG, false, false },
+    { "MALFORMED_REQUEST", CKPT_ARG, false, false },
+    { "QUOTA_EXCEEDED", CKPT_NO_SPACE, false, false },
+    { "RESOURCE_LIMIT_EXCEEDED", CKPT_NO_SPACE, false, false },
+    { "RESOURCE_EXHAUSTED", CKPT_NET, true, true },
+    { "REQUEST_LIMIT_EXCEEDED", CKPT_NET, true, true },
+    { "TEMPORARILY_UNAVAILABLE", CKPT_NET, true, false },
+    { "DEADLINE_EXCEEDED", CKPT_NET, true, false },
+    { "ABORTED", CKPT_NET, true, false },
+    { "DATA_LOSS", CKPT_NET, true, false },
+    { "INVALID_STATE", CKPT_NET, true, false },
+    { "SlowDown", CKPT_NET, true, true },
+    { "RequestTimeout", CKPT_NET, true, false },
+};
+
+// An address that was signed for a time that is over: the next attempt asks for another.
+static bool ckpt__databricks_is_late(const ckpt__databricks_call *c) {
+    if (c->url == NULL || (c->reply.status != 403 && c->reply.status != 400)) return false;
+    return strcmp(c->code, "ExpiredToken") == 0 || strstr(c->message, "expired") != NULL ||
+           strstr(c->reason, "not valid in the specified time frame") != NULL;
+}
+
+static const char *ckpt__databricks_advice(const ckpt__databricks_call *c) {
+    const ckpt__databricks *d = c->d;
+    int status = c->reply.status;
+    if (status >= 300 && status < 400)
+        return "; it wants to send us elsewhere, which is not followed: check the address, and how to log in";
+    if (c->url != NULL && status == 403)
+        return "; the cloud behind the workspace refuses the signed address: a firewall of the storage may keep this machine out";
+    if (status == 401 && d->kind == CKPT__DATABRICKS_NONE) return "; it wants a login, and none is set";
+    if (status == 401) return "; the token or password is wrong, or has run out";
+    if (c->code[0] == 0 && (status == 404 || status == 405)) return "; is it the right server?";
+    return "";
+}
+
+// The failure that a reply tells of: its sentence, its class, and what may be done about it.
+static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
+    int status = c->reply.status;
+    ckpt__http_judge(&c->reply, c->t);
+    ckpt_err e = status == 409 ? CKPT_EXISTS : status == 400 || status == 422 ? CKPT_ARG : ckpt__web_class(status);
+    for (size_t i = 0; i < sizeof ckpt__databricks_meanings / sizeof ckpt__databricks_meanings[0]; i++) {
+        const ckpt__databricks_meaning *m = &ckpt__databricks_meanings[i];
+        if (strcmp(c->code, m->code) != 0) continue;
+        e = m->err;
+        c->t->transient = c->t->transient || m->transient;
+        c->t->throttled = c->t->throttled || m->throttled;
+    }
+    if (strstr(c->message, "401 Client Error") != NULL || strstr(c->message, "403 Client Error") != NULL) e = CKPT_AUTH;
+    if (e == CKPT_AUTH) c->t->transient = false;            // what an MLflow server was refused behind itself comes as a 500
+    bool late = ckpt__databricks_is_late(c);
+    if (late) {
+        e = CKPT_NET;
+        c->t->transient = true;
+    }
+    return ckpt__error_set(e, "%s answered %d%s%s%s%s%s", c->url != NULL ? "the cloud" : "the server", status,
+                           c->code[0] != 0 ? " " : "", c->code, c->message[0] != 0 ? ": " : "", c->message,
+                           late ? "; the signed address has run out" : ckpt__databricks_advice(c));
+}
+
+// Sends, and sends again once with another token if this one was refused. CKPT_OK: a status of 2xx; any other reply has become a
+// failure, whose status and code the caller may look at. Without a reply the status is 0.
+static ckpt_err ckpt__databricks_run(ckpt__databricks_call *c) {
+    uint64_t *counter = c->t->moved;
+    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    if (c->quiet || (c->body == NULL && c->sink == NULL)) c->t->moved = NULL;
+    ckpt_err e;
+    for (int tries = 0;; tries++) {
+        c->code[0] = c->message[0] = c->reason[0] = 0;
+        c->reply.status = 0;
+        e = ckpt__databricks_send(c);
+        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
+        if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
+        ckpt__databricks_read_error(c);
+        bool again = tries == 0 && c->url == NULL && c->reply.status == 401 && ckpt__databricks_drop(c->d, &c->bearer);
+        if (!again) { e = ckpt__databricks_fail(c); break; }
+        if (counter != NULL && c->t->moved != NULL) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+    }
+    c->t->moved = counter;
+    return e;
+}
+
+// Sends a request whose reply is an object in JSON, which c->doc holds then.
+static ckpt_err ckpt__databricks_ask(ckpt__databricks_call *c) {
+    c->quiet = true;
+    if (c->reply_max == 0) c->reply_max = CKPT__DATABRICKS_PAGE_MAX;
+    ckpt_err e = ckpt__databricks_run(c);
+    if (e != CKPT_OK) return e;
+    const char *text = c->reply.body.len > 0 ? c->reply.body.data : "{}";
+    e = ckpt__json_parse(&c->doc, &c->d->secret, text, c->reply.body.len > 0 ? c->reply.body.len : 2);
+    if (e == CKPT_NOMEM) return e;
+    c->has_doc = e == CKPT_OK;
+    if (c->has_doc && ckpt__json_root(&c->doc)->kind == CKPT__JSON_OBJECT) return CKPT_OK;
+    const char *kind = ckpt__fields_get(&c->reply.headers, "content-type");
+    bool page = kind != NULL && ckpt__txt_starts(kind, "text/html");
+    return ckpt__error_set(CKPT_NET, "the server's answer is %s: is %s the right address, and no login stands before it?",
+                           page ? "a web page" : "damaged or no JSON", c->d->site);
+}
+
+static const ckpt__json *ckpt__databricks_member(const ckpt__databricks_call *c, const char *key) {
+    return ckpt__json_get(&c->doc, ckpt__json_root(&c->doc), key);
+}
+
+//-- addresses signed by a cloud -------------------------------------------------
+
+// An address and the headers that go with it, {"url" or "signed_uri", "headers":[{"name","value"}]}.
+typedef struct ckpt__databricks_link {
+    ckpt__buf    url;
+    ckpt__fields headers;
+} ckpt__databricks_link;
+
+static void ckpt__databricks_link_init(ckpt__databricks_link *l, const ckpt__databricks *d) {
+    ckpt__buf_init(&l->url, &d->secret);
+    ckpt__fields_init(&l->headers, &d->secret);
+}
+
+static void ckpt__databricks_link_free(ckpt__databricks_link *l) {
+    ckpt__buf_free(&l->url);
+    ckpt__fields_free(&l->headers);
+}
+
+// A name or value of a header; what the connection itself is about is not the server's to say.
+static bool ckpt__databricks_is_field(const char *name, const char *value) {
+    static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
+    if (name == NULL || value == NULL || name[0] == 0 || strpbrk(value, "\r\n") != NULL) return false;
+    for (const char *p = name; *p != 0; p++) {
+        int c = ckpt__txt_lower((unsigned char)*p);
+        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_') return false;
+    }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) return false;
+    }
+    return true;
+}
+
+// Takes an address out of a reply. Plain http only leads to this machine, or to the proxy that workspaces have on their clusters.
+static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt__json_doc *doc, const ckpt__json *node,
+                                           const char *key, bool plain) {
+    const char *url = ckpt__databricks_text(doc, node, key), *path;
+    ckpt__view authority;
+    char host[300] = "";
+    bool tls = false, ok = url != NULL && ckpt__auth_split_url(url, &tls, &authority, &path) && authority.n < sizeof host;
+    for (size_t i = 0; ok && i < authority.n; i++) host[i] = (char)ckpt__txt_lower(authority.p[i]);
+    ok = ok && ckpt__s3_is_site(host) &&
+              (tls || plain || ckpt__auth_is_near(authority) || ckpt__txt_eq_nocase(authority, "storage-proxy.databricks.com"));
+    if (!ok) return ckpt__error_set(CKPT_NET, "the server gives no https address of a cloud");
+    l->url.len = l->headers.text.len = 0;
+    ckpt__buf_text(&l->url, url);
+    (void)ckpt__buf_cstr(&l->url);
+    const ckpt__json *list = ckpt__json_get(doc, node, "headers");
+    bool is_map = list != NULL && list->kind == CKPT__JSON_OBJECT;      // MLflow's proxy: {"name":"value"}
+    if (list != NULL && !is_map && list->kind != CKPT__JSON_ARRAY) list = NULL;
+    for (const ckpt__json *n = ckpt__json_child(doc, list); n != NULL; n = ckpt__json_next(doc, n)) {
+        const char *name = is_map ? n->key : ckpt__databricks_text(doc, n, "name");
+        const char *value = !is_map ? ckpt__databricks_text(doc, n, "value") : n->kind == CKPT__JSON_TEXT ? n->text : NULL;
+        if (ckpt__databricks_is_field(name, value)) ckpt__fields_add(&l->headers, name, value);
+    }
+    return l->url.err != CKPT_OK ? l->url.err : l->headers.text.err;
+}
+
+// A request to a cloud; free it like any other.
+static void ckpt__databricks_follow(ckpt__databricks_call *c, ckpt_store *store, ckpt__databricks *d, const char *method,
+                                    const ckpt__databricks_link *l, ckpt__transfer *t) {
+    ckpt__databricks_init(c, store, d, method, "", t);
+    c->url = l->url.data != NULL ? l->url.data : "";
+    ckpt__buf_add(&c->headers.text, l->headers.text.data, l->headers.text.len);
+}
+
+// Puts one part at its address, and takes its etag and sum.
+static ckpt_err ckpt__databricks_put_part(ckpt_store *store, ckpt__databricks *d, const ckpt__databricks_link *l,
+                                          const ckpt__body *body, ckpt__store_part *part, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__transfer_sums sums;
+    memset(&sums, 0, sizeof sums);
+    ckpt__databricks_follow(&c, store, d, "PUT", l, t);
+    c.body = body;
+    c.sums = &sums;
+    if (ckpt__fields_get(&c.headers, "content-type") == NULL)
+        ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
+    ckpt_err e = ckpt__databricks_run(&c);
+    if (e == CKPT_OK) {
+        const char *etag = ckpt__fields_get(&c.reply.headers, "etag");
+        part->size = body->size;
+        part->has_crc = (sums.has & (unsigned)CKPT__SUM_CRC32) != 0;
+        part->crc = sums.crc;
+        if (!ckpt__web_copy(part->etag, sizeof part->etag, etag))
+            e = ckpt__error_set(CKPT_NET, "the cloud's name of a part (ETag) is too long");
+    }
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+//-- names -----------------------------------------------------------------------
+
+// Names are paths here: levels "", "." and ".." lead elsewhere or nowhere.
+static ckpt_err ckpt__databricks_check_name(const char *name) {
+    if (!ckpt__txt_utf8(name, strlen(name))) return ckpt__error_set(CKPT_ARG, "the name is not valid UTF-8");
+    for (const char *p = name; *p != 0; p++) {
+        if ((unsigned char)*p < ' ' || *p == 0x7F) return ckpt__error_set(CKPT_ARG, "the name holds a control character");
+    }
+    if (name[0] == '/') return ckpt__error_set(CKPT_ARG, "the name is absolute; it must be relative to the store");
+    for (const char *p = name;; p++) {
+        size_t n = strcspn(p, "/");
+        if (n == 0) return ckpt__error_set(CKPT_ARG, "the name has an empty level, which a path cannot have");
+        if ((n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return ckpt__error_set(CKPT_ARG, "the name has the level '%.*s', which leads elsewhere", (int)n, p);
+        p += n;
+        if (*p == 0) return CKPT_OK;
+    }
+}
+
+// The prefix "a/b/" of a store out of what an address holds behind its root, of any number of '/'.
+static ckpt_err ckpt__databricks_prefix(ckpt__buf *out, const char *p, size_t n) {
+    for (const char *end = p + n; p < end;) {
+        const char *slash = (const char *)memchr(p, '/', (size_t)(end - p));
+        size_t k = slash != NULL ? (size_t)(slash - p) : (size_t)(end - p);
+        if (k > 0) ckpt__buf_add(out, p, k);
+        if (k > 0) ckpt__buf_byte(out, '/');
+        p += k + (slash != NULL);
+    }
+    const char *text = ckpt__buf_cstr(out);
+    if (out->err != CKPT_OK || out->len == 0) return out->err;
+    out->data[out->len - 1] = 0;                            // the check takes no '/' at the end
+    ckpt_err e = ckpt__error_prefix(ckpt__databricks_check_name(text), "the address's path");
+    out->data[out->len - 1] = '/';
+    return e;
+}
+
+//-- trees -----------------------------------------------------------------------
+
+// A listing of all that is below folders: the folders still to be asked for wait in a queue.
+typedef struct ckpt__databricks_tree {
+    ckpt_store       *store;
+    ckpt__transfer   *t;
+    const char       *wanted;               // names that begin so
+    ckpt__buf         front;                // what is put before them again: the store's root, when `wanted` began with it
+    ckpt__store_each *each;
+    void             *user;
+    ckpt__buf         queue;                // "folder\0" each, of names
+    size_t            at;
+    ckpt__buf         found;                // "name\0" each
+    uint64_t         *sizes;
+    size_t            count, cap;
+    ckpt__buf         name, next;           // next: the page to ask for
+    ckpt__s3_circle   circle;
+} ckpt__databricks_tree;
+
+// Keeps a file for the end.
+static ckpt_err ckpt__databricks_keep_entry(ckpt__databricks_tree *w, const char *name, uint64_t size) {
+    ckpt_err e = ckpt__mem_grow(&w->store->allocator, (void **)&w->sizes, sizeof *w->sizes, &w->cap, w->count + 1);
+    if (e != CKPT_OK) return e;
+    w->sizes[w->count++] = size;
+    ckpt__buf_add(&w->found, name, strlen(name) + 1);
+    return w->found.err;
+}
+
+// One entry of a folder, by its whole name.
+static ckpt_err ckpt__databricks_take_entry(ckpt__databricks_tree *w, const char *name, bool is_folder, uint64_t size) {
+    size_t n = strlen(name), k = strlen(w->wanted);
+    if (ckpt__databricks_check_name(name) != CKPT_OK) return ckpt__s3_odd("a name that cannot be one");
+    if (!is_folder) return strncmp(name, w->wanted, k) == 0 ? ckpt__databricks_keep_entry(w, name, size) : CKPT_OK;
+    bool within = n >= k ? strncmp(name, w->wanted, k) == 0 : strncmp(name, w->wanted, n) == 0 && w->wanted[n] == '/';
+    int levels = 0;
+    if (!within) return CKPT_OK;
+    for (const char *p = name; *p != 0; p++) levels += *p == '/';
+    if (levels > CKPT__DATABRICKS_DEPTH) return ckpt__s3_odd("folders too deep in one another");
+    ckpt__buf_add(&w->queue, name, n + 1);
+    return w->queue.err;
+}
+
+typedef struct ckpt__databricks_entry {
+    const char *name;
+    uint64_t    size;
+} ckpt__databricks_entry;
+
+static int ckpt__databricks_compare(const void *a, const void *b) {
+    return strcmp(((const ckpt__databricks_entry *)a)->name, ((const ckpt__databricks_entry *)b)->name);
+}
+
+// Hands on what was found, sorted by bytes.
+static ckpt_err ckpt__databricks_tell(ckpt__databricks_tree *w) {
+    const ckpt_allocator *a = &w->store->allocator;
+    const char *name = w->found.data;
+    ckpt_err e = CKPT_OK;
+    if (w->count == 0) return CKPT_OK;
+    if (w->count > SIZE_MAX / sizeof(ckpt__databricks_entry)) return CKPT_NOMEM;
+    ckpt__databricks_entry *list = (ckpt__databricks_entry *)ckpt__mem_alloc(a, w->count * sizeof *list);
+    if (list == NULL) return CKPT_NOMEM;
+    for (size_t i = 0; i < w->count; i++) {
+        list[i].name = name;
+        list[i].size = w->sizes[i];
+        name += strlen(name) + 1;
+    }
+    qsort(list, w->count, sizeof *list, ckpt__databricks_compare);
+    size_t n = w->front.len;
+    for (size_t i = 0; i < w->count && e == CKPT_OK; i++) {
+        if (n == 0) { e = w->each(list[i].name, list[i].size, w->user); continue; }
+        w->front.len = n;
+        ckpt__buf_text(&w->front, list[i].name);
+        const char *whole = ckpt__buf_cstr(&w->front);
+        e = w->front.err == CKPT_OK ? w->each(whole, list[i].size, w->user) : w->front.err;
+    }
+    ckpt__mem_free(a, list, w->count * sizeof *list);
+    return e;
+}
+
+// Says what is wanted. Names that begin at the root, "Volumes/..." as Composer's, are listed as such; below the store's prefix
+// there are no others. False: nothing can begin so.
+static bool ckpt__databricks_want(ckpt__databricks_tree *w, const char *wanted, const char *root, const char *prefix) {
+    size_t n = strlen(root), k = strlen(prefix);
+    ckpt__buf_init(&w->front, &w->store->allocator);
+    w->wanted = wanted != NULL ? wanted : "";
+    if (n == 0 || strncmp(w->wanted, root, n) != 0) return true;
+    ckpt__buf_fmt(&w->front, "%s%s", root, prefix);
+    wanted = w->wanted + n;
+    bool within = strncmp(wanted, prefix, k) == 0;
+    w->wanted = within ? wanted + k : "";
+    return within || strncmp(prefix, wanted, strlen(wanted)) == 0;
+}
+
+// Walks from the folder that all wanted names are in. page: asks for one page of `folder` ("" is the store itself), hands its
+// entries to ckpt__databricks_take_entry, and leaves the next page's token in w->next. A folder that is not there is empty.
+static ckpt_err ckpt__databricks_walk(ckpt__databricks_tree *w, ckpt_err (*page)(ckpt__databricks_tree *w, const char *folder)) {
+    const ckpt_allocator *a = &w->store->allocator;
+    ckpt__buf folder;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&w->queue, a);
+    ckpt__buf_init(&w->found, a);
+    ckpt__buf_init(&w->name, a);
+    ckpt__buf_init(&w->next, a);
+    ckpt__buf_init(&w->circle.seen, a);
+    ckpt__buf_init(&folder, a);
+    const char *slash = strrchr(w->wanted, '/');
+    ckpt__buf_add(&w->queue, w->wanted, slash != NULL ? (size_t)(slash - w->wanted) : 0);
+    ckpt__buf_byte(&w->queue, 0);
+    while (e == CKPT_OK && w->queue.err == CKPT_OK && w->at < w->queue.len) {
+        folder.len = 0;
+        ckpt__buf_text(&folder, w->queue.data + w->at);     // the queue moves as it grows
+        w->at += strlen(w->queue.data + w->at) + 1;
+        w->circle.pages = w->circle.limit = 0;
+        const char *text = ckpt__buf_cstr(&folder);
+        if (folder.err != CKPT_OK) { e = folder.err; break; }
+        w->next.len = 0;
+        do {
+            e = ckpt__store_cancelled(w->t);
+            if (e == CKPT_OK) e = page(w, text);
+            if (e == CKPT_OK && w->next.len > 0) e = ckpt__s3_go_on(&w->circle, &w->next);
+        } while (e == CKPT_OK && w->next.len > 0);
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    }
+    if (e == CKPT_OK) e = w->queue.err;
+    if (e == CKPT_OK) e = ckpt__databricks_tell(w);
+    ckpt__mem_free(a, w->sizes, w->cap * sizeof *w->sizes);
+    ckpt__buf_free(&w->found);
+    ckpt__buf_free(&w->front);
+    ckpt__buf_free(&w->queue);
+    ckpt__buf_free(&w->name);
+    ckpt__buf_free(&w->next);
+    ckpt__buf_free(&w->circle.seen);
+    ckpt__buf_free(&folder);
+    return e;
+}
+
+// A size as JSON has it: a number, or (as protobuf's 64 bits) a text. What is not said is 0, which a file may have.
+static bool ckpt__databricks_size(const ckpt__json *node, uint64_t *size) {
+    *size = 0;
+    if (node == NULL || node->kind == CKPT__JSON_NULL) return true;
+    if (node->kind == CKPT__JSON_TEXT) return ckpt__web_read_size(node->text, size);
+    if (node->kind != CKPT__JSON_INT || node->i < 0) return false;
+    *size = (uint64_t)node->i;
+    return true;
+}
+
+static bool ckpt__databricks_is_true(const ckpt__json *node) {
+    return node != NULL && node->kind == CKPT__JSON_BOOL && node->i != 0;
+}
+
+//-- uploads under way -----------------------------------------------------------
+
+// What this process knows of an upload in parts, which the services do not list.
+typedef struct ckpt__databricks_upload {
+    struct ckpt__databricks_upload *next;
+    char             *id;
+    ckpt__store_part *parts;                // the last one of each number
+    size_t            count, cap;
+    ckpt__buf         links;                // of MLflow's proxy: "url\0" by number, as they were given; wiped
+    ckpt__fields      headers;
+    bool              unsure;               // the end was asked for, and the reply was lost
+    bool              gone;                 // given up or ended
+} ckpt__databricks_upload;
+
+// Below the lock, as all that follow.
+static ckpt__databricks_upload *ckpt__databricks_find_upload(ckpt__databricks_upload *list, const char *id) {
+    while (list != NULL && strcmp(list->id, id) != 0) list = list->next;
+    return list;
+}
+
+static ckpt_err ckpt__databricks_new_upload(ckpt__databricks_upload **list, const char *id, ckpt__databricks *d,
+                                            const ckpt_allocator *a) {
+    ckpt__databricks_upload *u = (ckpt__databricks_upload *)ckpt__mem_alloc(a, sizeof *u);
+    if (u == NULL) return CKPT_NOMEM;
+    u->id = ckpt__mem_copy_text(a, id);
+    if (u->id == NULL) {
+        ckpt__mem_free(a, u, sizeof *u);
+        return CKPT_NOMEM;
+    }
+    ckpt__buf_init(&u->links, &d->secret);
+    ckpt__fields_init(&u->headers, &d->secret);
+    u->next = *list;
+    *list = u;
+    return CKPT_OK;
+}
+
+// All of them, or with `keep` those that are over: the newest few are remembered.
+static void ckpt__databricks_free_uploads(ckpt__databricks_upload **list, int keep, const ckpt_allocator *a) {
+    int over = 0;
+    for (ckpt__databricks_upload **at = list; *at != NULL;) {
+        ckpt__databricks_upload *u = *at;
+        if (keep > 0 && (!u->gone || over++ < keep)) { at = &u->next; continue; }
+        *at = u->next;
+        ckpt__mem_free(a, u->parts, u->cap * sizeof *u->parts);
+        ckpt__buf_free(&u->links);
+        ckpt__fields_free(&u->headers);
+        ckpt__mem_free_text(a, u->id);
+        ckpt__mem_free(a, u, sizeof *u);
+    }
+}
+
+static ckpt_err ckpt__databricks_note_part(ckpt__databricks_upload *u, const ckpt__store_part *part, const ckpt_allocator *a) {
+    size_t i = 0;
+    while (i < u->count && u->parts[i].number < part->number) i++;
+    if (i < u->count && u->parts[i].number == part->number) {
+        u->parts[i] = *part;
+        return CKPT_OK;
+    }
+    ckpt_err e = ckpt__mem_grow(a, (void **)&u->parts, sizeof *u->parts, &u->cap, u->count + 1);
+    if (e != CKPT_OK) return e;
+    memmove(u->parts + i + 1, u->parts + i, (u->count - i) * sizeof *u->parts);
+    u->parts[i] = *part;
+    u->count++;
+    return CKPT_OK;
+}
+
+//-- opening, closing ------------------------------------------------------------
+
+// The connections. *d must not move afterwards.
+static ckpt_err ckpt__databricks_open(ckpt__databricks *d, ckpt_store *store, const char *ca_file) {
+    ckpt__http_options o = { ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
+    d->secret = ckpt__auth_wiping(&store->allocator);
+    d->logger = store->logger;
+    ckpt__buf_init(&d->now, &d->secret);
+    ckpt_err e = ckpt__os_mutex_init(&d->lock);
+    d->has_lock = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__http_init(&d->http, &o);
+    d->has_http = d->has_lock && e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__http_init(&d->cloud, &o);
+    d->has_cloud = d->has_http && e == CKPT_OK;
+    return e;
+}
+
+static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a) {
+    if (d->has_cloud) ckpt__http_free(&d->cloud);
+    if (d->has_http) ckpt__http_free(&d->http);
+    if (d->has_lock) ckpt__os_mutex_free(&d->lock);
+    ckpt__mem_free_text(a, d->site);
+    ckpt__mem_free_text(a, d->where);
+    ckpt__mem_free_text(&d->secret, d->token);
+    ckpt__mem_free_text(&d->secret, d->client_id);
+    ckpt__mem_free_text(&d->secret, d->client_secret);
+    ckpt__buf_free(&d->now);
+}
+
+#endif // CKPT_NO_REMOTE, CKPT_NO_MLFLOW and CKPT_NO_UC
+//------------------------------------------------------------------------------
+// >>mlflow     [O]  the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
+//
+// uses:    error memory platform text name transfer http auth store web s3 databricks
+// threads: any number of requests at once; uploads under way and addresses are behind the mutex of >>databricks
+//
+// mlflow-artifacts: is the proxy of a tracking server (MLFLOW_TRACKING_URI; MLflow's "mlflow-artifacts" REST API). It passes a
+// file on whole, and gives it back whole: there are no ranges, no versions, no sums and no condition on a put. Creating only
+// therefore looks before it puts, and another writer may come between. What is there is known from the list of its folder. With
+// MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD=true, MLflow's own switch, big files go in parts to the storage behind the server by
+// addresses that it signs once, so that a later process cannot go on with them.
+//
+// dbfs:/databricks/mlflow-tracking/ is the tracking server of a Databricks workspace. It signs addresses of the cloud for each
+// read and write (databricks_artifacts.proto of MLflow): ranges and versions are the cloud's. Parts go as S3's do, or as Azure's
+// blocks; on Google Cloud and Azure's Data Lake a file goes whole. Nothing can be removed there: MLflow has no such call.
+//
+// {mlflow_experiment_id} and {mlflow_run_id} in an address are filled in as it is opened, as Composer does: MLFLOW_RUN_ID names
+// the run, else one is made in MLFLOW_EXPERIMENT_ID, or in the experiment MLFLOW_EXPERIMENT_NAME, else in "mlflow-object-store".
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_MLFLOW)
+
+enum {
+    CKPT__MLFLOW_LINKS = 8,                 // addresses for reading that are kept
+    CKPT__MLFLOW_LINK_S = 300,              // seconds for which one is used; they last longer
+    CKPT__MLFLOW_COMPLETE_IDLE = 600,
+    CKPT__MLFLOW_TRIES = 3
+};
+
+static const char *const ckpt__mlflow_tracking = "databricks/mlflow-tracking/";
+static const char *const ckpt__mlflow_experiment = "{mlflow_experiment_id}";
+static const char *const ckpt__mlflow_run = "{mlflow_run_id}";
+
+// How a cloud takes what an address is signed for (ArtifactCredentialType).
+typedef enum ckpt__mlflow_cloud {
+    CKPT__MLFLOW_NO_CLOUD, CKPT__MLFLOW_AWS, CKPT__MLFLOW_GCP, CKPT__MLFLOW_AZURE, CKPT__MLFLOW_ADLS
+} ckpt__mlflow_cloud;
+
+// An address for reading.
+typedef struct ckpt__mlflow_link {
+    char                 *name;             // NULL: none
+    ckpt__databricks_link link;
+    double                until;            // on ckpt__os_now's clock
+} ckpt__mlflow_link;
+
+typedef struct ckpt__mlflow {
+    ckpt__databricks         d;             // comes first
+    bool                     managed;       // of Databricks; else the proxy
+    char                    *experiment, *run;      // managed; NULL else
+    char                    *alias;         // "databricks/mlflow-tracking/1/2/artifacts/": names may begin so, as Composer's do
+    char                    *prefix;        // "" or "a/b/": below the run's artifacts, or all of the proxy's path
+    uint64_t                 least;         // bytes from which the proxy is asked for parts
+    ckpt__databricks_upload *uploads;       // below d.lock, as those that follow
+    ckpt__mlflow_link        links[CKPT__MLFLOW_LINKS];
+    unsigned                 links_next;
+    bool                     checked;       // the run is of the experiment
+} ckpt__mlflow;
+
+static ckpt__mlflow *ckpt__mlflow_of(const ckpt_store *store) {
+    return (ckpt__mlflow *)store->impl;
+}
+
+//-- paths -----------------------------------------------------------------------
+
+// Splits "databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/PATH" (Composer's parse_dbfs_path). Views of the text. bare: the
+// last '/' may be missing when PATH is empty, which Composer refuses.
+static bool ckpt__mlflow_parse(const char *path, size_t n, bool bare, ckpt__view *experiment, ckpt__view *run,
+                               ckpt__view *rest) {
+    size_t k = strlen(ckpt__mlflow_tracking);
+    const char *p = path + k, *end = path + n;
+    ckpt__view *out[2];
+    out[0] = experiment;
+    out[1] = run;
+    if (n < k || memcmp(path, ckpt__mlflow_tracking, k) != 0) return false;
+    for (int i = 0; i < 2; i++) {
+        const char *slash = (const char *)memchr(p, '/', (size_t)(end - p));
+        if (slash == NULL || slash == p) return false;
+        out[i]->p = p;
+        out[i]->n = (size_t)(slash - p);
+        p = slash + 1;
+    }
+    bool ends = bare && end - p == 9;
+    if (!ends && end - p < 10) return false;
+    rest->p = p + (ends ? 9 : 10);
+    rest->n = (size_t)(end - rest->p);
+    return memcmp(p, "artifacts/", ends ? 9 : 10) == 0;
+}
+
+// A name without what says once more which run it is of.
+static ckpt_err ckpt__mlflow_own_name(const ckpt__mlflow *s, const char **name, bool *whole) {
+    size_t slash = (*name)[0] == '/', n = s->alias != NULL ? strlen(s->alias) : 0;
+    *whole = n > 0 && strncmp(*name + slash, s->alias, n) == 0;
+    if (*whole) *name += slash + n;
+    else if (n > 0 && ckpt__txt_starts(*name + slash, ckpt__mlflow_tracking))
+        return ckpt__error_set(CKPT_ARG, "the name is of another run or experiment than the store's, %s", s->alias);
+    return ckpt__databricks_check_name(*name);
+}
+
+// The path of an object below the run's artifacts, or of the proxy, which takes '%' for an escape, and refuses '#'.
+static ckpt_err ckpt__mlflow_path(const ckpt__mlflow *s, ckpt__buf *out, const char *name) {
+    bool whole = false;
+    ckpt_err e = ckpt__mlflow_own_name(s, &name, &whole);
+    if (e != CKPT_OK) return e;
+    for (const char *p = name; *p != 0 && !s->managed; p++) {
+        bool escape = *p == '%' && ckpt__txt_hex_digit(p[1]) >= 0 && ckpt__txt_hex_digit(p[2]) >= 0;
+        if (*p == '#' || escape)
+            return ckpt__error_set(CKPT_ARG, "the name holds a '#' or an escape like '%%20', which MLflow's server does not take "
+                                   "as it is");
+    }
+    ckpt__buf_fmt(out, "%s%s", whole ? "" : s->prefix, name);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+// Path and base name of an object: "a/b" and "c.pt" of "a/b/c.pt".
+typedef struct ckpt__mlflow_place {
+    ckpt__buf   folder;                     // "" at the root
+    const char *base;                       // behind it in `whole`
+    ckpt__buf   whole;
+} ckpt__mlflow_place;
+
+static ckpt_err ckpt__mlflow_place_init(ckpt__mlflow_place *p, ckpt_store *store, const char *name) {
+    ckpt__buf_init(&p->folder, &store->allocator);
+    ckpt__buf_init(&p->whole, &store->allocator);
+    p->base = "";
+    ckpt_err e = ckpt__mlflow_path(ckpt__mlflow_of(store), &p->whole, name);
+    if (e != CKPT_OK) return e;
+    const char *slash = strrchr(p->whole.data, '/');
+    p->base = slash != NULL ? slash + 1 : p->whole.data;
+    if (slash != NULL) ckpt__buf_add(&p->folder, p->whole.data, (size_t)(slash - p->whole.data));
+    (void)ckpt__buf_cstr(&p->folder);
+    return p->folder.err;
+}
+
+static void ckpt__mlflow_place_free(ckpt__mlflow_place *p) {
+    ckpt__buf_free(&p->folder);
+    ckpt__buf_free(&p->whole);
+}
+
+static const char *const ckpt__mlflow_proxy = "/api/2.0/mlflow-artifacts/artifacts";
+
+//-- runs ------------------------------------------------------------------------
+
+// The text of a member of a member; NULL: there is none.
+static const char *ckpt__mlflow_inner(const ckpt__databricks_call *c, const char *a, const char *b, const char *key) {
+    const ckpt__json *node = ckpt__databricks_member(c, a);
+    if (b != NULL) node = ckpt__json_get(&c->doc, node, b);
+    return ckpt__databricks_text(&c->doc, node, key);
+}
+
+// What an id may be made of: it becomes part of paths.
+static bool ckpt__mlflow_is_id(const char *text) {
+    size_t n = text != NULL ? strlen(text) : 0;
+    for (size_t i = 0; i < n; i++) {
+        int c = ckpt__txt_lower((unsigned char)text[i]);
+        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_') return false;
+    }
+    return n > 0 && n < 128;
+}
+
+// What a run is: where its artifacts lie, and its experiment. Any of the buffers may be NULL.
+static ckpt_err ckpt__mlflow_take_run(const ckpt__databricks_call *c, ckpt__buf *experiment, ckpt__buf *run, ckpt__buf *where) {
+    const char *e = ckpt__mlflow_inner(c, "run", "info", "experiment_id"), *r = ckpt__mlflow_inner(c, "run", "info", "run_id");
+    const char *w = ckpt__mlflow_inner(c, "run", "info", "artifact_uri");
+    if (!ckpt__mlflow_is_id(e) || !ckpt__mlflow_is_id(r) || w == NULL)
+        return ckpt__error_set(CKPT_NET, "the server's answer does not describe a run");
+    ckpt__buf *const out[] = { experiment, run, where };
+    const char *const text[] = { e, r, w };
+    for (size_t i = 0; i < 3; i++) {
+        if (out[i] == NULL) continue;
+        out[i]->len = 0;
+        ckpt__buf_text(out[i], text[i]);
+        (void)ckpt__buf_cstr(out[i]);
+        if (out[i]->err != CKPT_OK) return out[i]->err;
+    }
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__mlflow_get_run(ckpt_store *store, const char *id, ckpt__buf *experiment, ckpt__buf *where,
+                                     ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__databricks_init(&c, store, &ckpt__mlflow_of(store)->d, "GET", "/api/2.0/mlflow/runs/get", t);
+    ckpt__fields_add(&c.query, "run_id", id);
+    ckpt_err e = ckpt__databricks_ask(&c);
+    if (e == CKPT_OK) e = ckpt__mlflow_take_run(&c, experiment, NULL, where);
+    ckpt__databricks_free(&c);
+    return ckpt__error_prefix(e, "MLflow run %.64s", id);
+}
+
+static ckpt_err ckpt__mlflow_create_run(ckpt_store *store, const char *experiment, ckpt__buf *run, ckpt__buf *where,
+                                        ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__databricks_init(&c, store, &ckpt__mlflow_of(store)->d, "POST", "/api/2.0/mlflow/runs/create", t);
+    ckpt__buf_text(&c.json, "{\"experiment_id\":");
+    ckpt__json_add_text(&c.json, experiment, strlen(experiment));
+    ckpt__buf_fmt(&c.json, ",\"start_time\":%.0f}", ckpt__os_time() * 1000.0);
+    ckpt_err e = ckpt__databricks_ask(&c);
+    if (e == CKPT_OK) e = ckpt__mlflow_take_run(&c, NULL, run, where);
+    ckpt__databricks_free(&c);
+    return ckpt__error_prefix(e, "cannot make an MLflow run in experiment %.64s", experiment);
+}
+
+// The id of an experiment by its name.
+static ckpt_err ckpt__mlflow_find_experiment(ckpt_store *store, const char *name, ckpt__buf *id, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__databricks_init(&c, store, &ckpt__mlflow_of(store)->d, "GET", "/api/2.0/mlflow/experiments/get-by-name", t);
+    ckpt__fields_add(&c.query, "experiment_name", name);
+    ckpt_err e = ckpt__databricks_ask(&c);
+    const char *found = e == CKPT_OK ? ckpt__mlflow_inner(&c, "experiment", NULL, "experiment_id") : NULL;
+    if (e == CKPT_OK && !ckpt__mlflow_is_id(found)) e = ckpt__error_set(CKPT_NET, "the server's answer names no experiment");
+    if (e == CKPT_OK) ckpt__buf_text(id, found);
+    (void)ckpt__buf_cstr(id);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_create_experiment(ckpt_store *store, const char *name, ckpt__buf *id, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__databricks_init(&c, store, &ckpt__mlflow_of(store)->d, "POST", "/api/2.0/mlflow/experiments/create", t);
+    ckpt__buf_text(&c.json, "{\"name\":");
+    ckpt__json_add_text(&c.json, name, strlen(name));
+    ckpt__buf_byte(&c.json, '}');
+    ckpt_err e = ckpt__databricks_ask(&c);
+    const char *made = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "experiment_id") : NULL;
+    if (e == CKPT_OK && !ckpt__mlflow_is_id(made)) e = ckpt__error_set(CKPT_NET, "the server's answer names no experiment");
+    if (e == CKPT_OK) ckpt__buf_text(id, made);
+    (void)ckpt__buf_cstr(id);
+    ckpt__databricks_free(&c);
+    if (e != CKPT_EXISTS && e != CKPT_ARG) return e;        // open source calls it RESOURCE_ALREADY_EXISTS: somebody was faster
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    id->len = 0;
+    if (ckpt__mlflow_find_experiment(store, name, id, t) == CKPT_OK) return CKPT_OK;
+    return ckpt__error_put(&kept);
+}
+
+// What the placeholders stand for, one attempt. `experiment` is in when it is given.
+static ckpt_err ckpt__mlflow_resolve_once(ckpt_store *store, ckpt__buf *experiment, ckpt__buf *run, ckpt__buf *where,
+                                          ckpt__transfer *t) {
+    const char *active = ckpt__auth_env("MLFLOW_RUN_ID"), *name = ckpt__auth_env("MLFLOW_EXPERIMENT_NAME");
+    const char *given = ckpt__auth_env("MLFLOW_EXPERIMENT_ID");
+    ckpt_err e = CKPT_OK;
+    if (active != NULL && experiment->len == 0) {
+        if (!ckpt__mlflow_is_id(active)) return ckpt__error_set(CKPT_ARG, "MLFLOW_RUN_ID is no id of a run");
+        e = ckpt__mlflow_get_run(store, active, experiment, where, t);
+        run->len = 0;
+        ckpt__buf_text(run, active);
+        (void)ckpt__buf_cstr(run);
+        return e;
+    }
+    if (experiment->len == 0 && given != NULL && name == NULL) {
+        if (!ckpt__mlflow_is_id(given)) return ckpt__error_set(CKPT_ARG, "MLFLOW_EXPERIMENT_ID is no id of an experiment");
+        ckpt__buf_text(experiment, given);
+        (void)ckpt__buf_cstr(experiment);
+    } else if (experiment->len == 0) {
+        if (name == NULL) name = "mlflow-object-store";
+        e = ckpt__mlflow_find_experiment(store, name, experiment, t);
+        if (e == CKPT_NOT_FOUND) e = ckpt__mlflow_create_experiment(store, name, experiment, t);
+        e = ckpt__error_prefix(e, "MLflow experiment '%.200s'", name);
+    }
+    return e == CKPT_OK ? ckpt__mlflow_create_run(store, experiment->data, run, where, t) : e;
+}
+
+// Fills in {mlflow_experiment_id} and {mlflow_run_id}. A request that may have made a run is not repeated.
+static ckpt_err ckpt__mlflow_resolve(ckpt_store *store, ckpt__buf *experiment, ckpt__buf *run, ckpt__buf *where) {
+    ckpt_ranks ranks;
+    ckpt__transfer t;
+    size_t given = experiment->len;
+    ckpt_err e = ckpt__name_ranks(&ranks, NULL);
+    if (e != CKPT_OK) return e;
+    if (ranks.world_size > 1 && (given > 0 || ckpt__auth_env("MLFLOW_RUN_ID") == NULL))
+        return ckpt__error_set(CKPT_ARG, "each of the %d ranks would make an MLflow run of its own: make one first, and name it "
+                               "by MLFLOW_RUN_ID or in the address", ranks.world_size);
+    memset(&t, 0, sizeof t);
+    t.stall_timeout_s = store->stall_timeout_s;
+    for (int i = 0;; i++) {
+        ckpt__transfer_begin(&t);
+        experiment->len = given;
+        run->len = 0;
+        e = ckpt__mlflow_resolve_once(store, experiment, run, where, &t);
+        if (e == CKPT_OK || !t.transient || t.unsure || i + 1 == CKPT__MLFLOW_TRIES) break;
+        ckpt__os_sleep(t.retry_after > 0.0 ? t.retry_after : (double)(1 << i));
+    }
+    if (e == CKPT_OK)
+        ckpt__error_log(&store->logger, CKPT_LOG_INFO, "MLflow experiment %s, run %s", experiment->data, run->data);
+    return e;
+}
+
+// Before the first write or read: the run must be of the experiment that the address names, and have its artifacts there.
+static ckpt_err ckpt__mlflow_check_run(ckpt_store *store, ckpt__transfer *t) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__buf experiment, where;
+    ckpt__os_mutex_lock(&s->d.lock);
+    bool checked = s->checked;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    if (checked || !s->managed) return CKPT_OK;
+    ckpt__buf_init(&experiment, &store->allocator);
+    ckpt__buf_init(&where, &store->allocator);
+    ckpt_err e = ckpt__mlflow_get_run(store, s->run, &experiment, &where, t);
+    size_t n = e == CKPT_OK ? where.len : 0;
+    while (n > 0 && where.data[n - 1] == '/') where.data[--n] = 0;
+    if (e == CKPT_OK && strcmp(experiment.data, s->experiment) != 0)
+        e = ckpt__error_set(CKPT_ARG, "run %.64s is of experiment %.64s, not of %.64s", s->run, experiment.data, s->experiment);
+    size_t k = strlen(s->alias) - 1;                        // without the '/'
+    if (e == CKPT_OK && (n < k || strncmp(where.data + n - k, s->alias, k) != 0)) {
+        char text[200];
+        ckpt__s3_clean(text, sizeof text, where.data, n);
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "the artifacts of run %.64s lie elsewhere, at %s: use that address", s->run, text);
+    }
+    if (e == CKPT_OK) {
+        ckpt__os_mutex_lock(&s->d.lock);
+        s->checked = true;
+        ckpt__os_mutex_unlock(&s->d.lock);
+    }
+    ckpt__buf_free(&experiment);
+    ckpt__buf_free(&where);
+    return e;
+}
+
+//-- listing ---------------------------------------------------------------------
+
+// One page of a folder, by the path that the server knows it under. each: stops at its first error.
+typedef struct ckpt__mlflow_files {
+    ckpt_store     *store;
+    ckpt__transfer *t;
+    const char     *folder;                 // "" is the root
+    ckpt__buf      *next;                   // the page to ask for; the one behind it when it returns
+    ckpt_err      (*each)(const char *base, bool is_folder, uint64_t size, void *user);
+    void           *user;
+} ckpt__mlflow_files;
+
+// {"files":[{"path","is_dir","file_size"}]}: of the proxy base names, of Databricks paths from the run's artifacts on, and a file
+// that is asked for as a folder is its own entry.
+static ckpt_err ckpt__mlflow_take_files(const ckpt__mlflow_files *f, const ckpt__databricks_call *c) {
+    const ckpt__mlflow *s = ckpt__mlflow_of(f->store);
+    const ckpt__json *list = ckpt__databricks_member(c, "files");
+    size_t n = strlen(f->folder);
+    uint64_t size = 0;
+    ckpt_err e = list == NULL || list->kind == CKPT__JSON_ARRAY ? CKPT_OK : ckpt__s3_odd("no list");
+    for (const ckpt__json *x = ckpt__json_child(&c->doc, e == CKPT_OK ? list : NULL); x != NULL && e == CKPT_OK;
+         x = ckpt__json_next(&c->doc, x)) {
+        const char *path = ckpt__databricks_text(&c->doc, x, "path");
+        bool is_folder = ckpt__databricks_is_true(ckpt__json_get(&c->doc, x, "is_dir"));
+        bool ok = path != NULL && ckpt__databricks_size(ckpt__json_get(&c->doc, x, "file_size"), &size);
+        if (ok && s->managed && strcmp(path, f->folder) == 0) continue;
+        if (ok && s->managed && n > 0) {
+            ok = strncmp(path, f->folder, n) == 0 && path[n] == '/';
+            if (ok) path += n + 1;
+        }
+        ok = ok && path[0] != 0 && strchr(path, '/') == NULL && strcmp(path, ".") != 0 && strcmp(path, "..") != 0;
+        e = ok ? f->each(path, is_folder, size, f->user) : ckpt__s3_odd("an entry that was not asked for, or is none");
+    }
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_list_page(const ckpt__mlflow_files *f) {
+    ckpt__databricks_call c;
+    ckpt__mlflow *s = ckpt__mlflow_of(f->store);
+    ckpt__databricks_init(&c, f->store, &s->d, "GET", s->managed ? "/api/2.0/mlflow/artifacts/list" : ckpt__mlflow_proxy, f->t);
+    if (s->managed) ckpt__fields_add(&c.query, "run_id", s->run);
+    if (f->folder[0] != 0) ckpt__fields_add(&c.query, "path", f->folder);
+    if (s->managed && f->next->len > 0) ckpt__fields_add(&c.query, "page_token", f->next->data);
+    ckpt_err e = ckpt__databricks_ask(&c);
+    if (e == CKPT_OK) e = ckpt__mlflow_take_files(f, &c);
+    f->next->len = 0;
+    const char *next = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "next_page_token") : NULL;
+    if (next != NULL && s->managed) ckpt__buf_text(f->next, next);
+    if (f->next->len > 0) (void)ckpt__buf_cstr(f->next);
+    ckpt__databricks_free(&c);
+    return e == CKPT_OK ? f->next->err : e;
+}
+
+// What a walk hands on: names relative to the store.
+typedef struct ckpt__mlflow_walk {
+    ckpt__databricks_tree *w;
+    const char            *folder;
+} ckpt__mlflow_walk;
+
+static ckpt_err ckpt__mlflow_walk_each(const char *base, bool is_folder, uint64_t size, void *user) {
+    const ckpt__mlflow_walk *m = (const ckpt__mlflow_walk *)user;
+    ckpt__databricks_tree *w = m->w;
+    w->name.len = 0;
+    ckpt__buf_fmt(&w->name, "%s%s%s", m->folder, m->folder[0] != 0 ? "/" : "", base);
+    return w->name.err == CKPT_OK ? ckpt__databricks_take_entry(w, ckpt__buf_cstr(&w->name), is_folder, size) : w->name.err;
+}
+
+static ckpt_err ckpt__mlflow_page(ckpt__databricks_tree *w, const char *folder) {
+    ckpt__mlflow_walk m = { w, folder };
+    ckpt__buf path;
+    ckpt__buf_init(&path, &w->store->allocator);
+    ckpt__buf_fmt(&path, "%s%s", ckpt__mlflow_of(w->store)->prefix, folder);
+    while (path.len > 0 && path.data[path.len - 1] == '/') path.len--;
+    ckpt__mlflow_files f = { w->store, w->t, ckpt__buf_cstr(&path), &w->next, ckpt__mlflow_walk_each, &m };
+    ckpt_err e = path.err == CKPT_OK ? ckpt__mlflow_list_page(&f) : path.err;
+    ckpt__buf_free(&path);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
+    ckpt__databricks_tree w;
+    memset(&w, 0, sizeof w);
+    w.store = store;
+    w.t = t;
+    w.each = each;
+    w.user = user;
+    const ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt_err e = ckpt__mlflow_check_run(store, t);
+    if (e != CKPT_OK) return e;
+    bool some = ckpt__databricks_want(&w, prefix, s->alias != NULL ? s->alias : "", s->prefix);
+    if (some) return ckpt__databricks_walk(&w, ckpt__mlflow_page);
+    ckpt__buf_free(&w.front);
+    return CKPT_OK;
+}
+
+//-- looking at an object --------------------------------------------------------
+
+typedef struct ckpt__mlflow_look {
+    const char *base;
+    bool        found;
+    uint64_t    size;
+} ckpt__mlflow_look;
+
+static ckpt_err ckpt__mlflow_look_each(const char *base, bool is_folder, uint64_t size, void *user) {
+    ckpt__mlflow_look *l = (ckpt__mlflow_look *)user;
+    if (is_folder || strcmp(base, l->base) != 0) return CKPT_OK;
+    l->found = true;
+    l->size = size;
+    return CKPT_OK;
+}
+
+// Looks an object up in the listing of its folder, as Composer does.
+static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t *size, ckpt__transfer *t) {
+    ckpt__mlflow_place p;
+    ckpt__mlflow_look look;
+    ckpt__buf next;
+    ckpt__s3_circle circle;
+    memset(&look, 0, sizeof look);
+    memset(&circle, 0, sizeof circle);
+    ckpt__buf_init(&next, &store->allocator);
+    ckpt__buf_init(&circle.seen, &store->allocator);
+    ckpt_err e = ckpt__mlflow_place_init(&p, store, name);
+    if (e == CKPT_OK) e = ckpt__mlflow_check_run(store, t);
+    look.base = p.base;
+    ckpt__mlflow_files f = { store, t, e == CKPT_OK ? p.folder.data : "", &next, ckpt__mlflow_look_each, &look };
+    while (e == CKPT_OK && !look.found) {
+        e = ckpt__mlflow_list_page(&f);
+        if (e == CKPT_OK && next.len == 0) break;
+        if (e == CKPT_OK) e = ckpt__s3_go_on(&circle, &next);
+    }
+    if (e == CKPT_OK && !look.found) e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such artifact");
+    *size = look.size;
+    ckpt__mlflow_place_free(&p);
+    ckpt__buf_free(&next);
+    ckpt__buf_free(&circle.seen);
+    return e;
+}
+
+// After the server has acknowledged a file: it must be there in full.
+static ckpt_err ckpt__mlflow_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
+    ckpt__transfer look = *t;
+    uint64_t there = 0;
+    look.moved = NULL;
+    ckpt_err e = ckpt__mlflow_size(store, name, &there, &look);
+    if (e == CKPT_AUTH || (e == CKPT_OK && there == size)) return CKPT_OK;
+    if (e == CKPT_OK)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
+                            (unsigned long long)there);
+    else if (e == CKPT_NOT_FOUND)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
+    t->transient = look.transient || e == CKPT_CORRUPT;
+    t->throttled = look.throttled;
+    t->retry_after = look.retry_after;
+    t->status = look.status;
+    t->unsure = true;
+    return e;
+}
+
+// Nothing that is kept changed file goes out: neither server can tell.
+static ckpt_err ckpt__mlflow_check_sum(const ckpt__store_put *p) {
+    ckpt__transfer_sums sums;
+    if (!p->has_crc) return CKPT_OK;
+    ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
+    if (e != CKPT_OK || sums.crc == p->crc) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
+                           (unsigned long)p->crc);
+}
+
+//-- the proxy: whole files ------------------------------------------------------
+
+// A request about an object; `api` with what is behind it.
+static ckpt_err ckpt__mlflow_init(ckpt__databricks_call *c, ckpt_store *store, const char *method, const char *name,
+                                  ckpt__transfer *t) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__buf path;
+    ckpt__databricks_init(c, store, &s->d, method, ckpt__mlflow_proxy, t);
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__mlflow_path(s, &path, name);
+    ckpt__buf_byte(&c->path, '/');
+    if (e == CKPT_OK) ckpt__txt_add_percent(&c->path, path.data, path.len, true);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    memset(out, 0, sizeof *out);
+    return ckpt__mlflow_size(store, name, &out->size, t);
+}
+
+static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__databricks_call c;
+    ckpt_err e = ckpt__mlflow_init(&c, store, "PUT", p->name, p->t);
+    if (e == CKPT_OK) e = ckpt__mlflow_check_sum(p);
+    c.body = p->body;
+    ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
+    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;          // the server passes it on before it answers
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    if (e == CKPT_NOT_FOUND) {
+        p->t->transient = false;
+        e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the server passes no artifacts on");
+    }
+    ckpt__databricks_free(&c);
+    return e == CKPT_OK ? ckpt__mlflow_confirm(store, p->name, p->body->size, p->t) : e;
+}
+
+// The size comes from the listing: the proxy does not tell it, and answers 500 for what is not there.
+static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, const char *path, int fd, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__sink k;
+    memset(&k, 0, sizeof k);
+    k.fd = fd;
+    k.path = path;
+    ckpt_err e = ckpt__mlflow_init(&c, store, "GET", name, t);
+    if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &k.size, t);
+    if (e == CKPT_OK && k.size > 0) {
+        c.sink = &k;
+        c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;      // it has the whole file before it sends the first byte
+        e = ckpt__databricks_run(&c);
+        bool longer = e == CKPT_NET && strstr(ckpt__error_last.text, "sent more than") != NULL;     // the sink's words
+        if (longer || (e == CKPT_OK && k.got != k.size))
+            e = ckpt__web_again(t, CKPT_CORRUPT, "the server sent other bytes than its list says: it was replaced meanwhile");
+    }
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_fetch(ckpt_store *store, const char *name, const char *path, ckpt__transfer *t) {
+    int fd = -1;
+    ckpt_err e = ckpt__os_create(&fd, path);
+    if (e != CKPT_OK) return e;
+    e = ckpt__mlflow_fetch_into(store, name, path, fd, t);
+    if (e == CKPT_OK) return ckpt__os_close(fd, path);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__os_drop(fd);
+    (void)ckpt__os_remove(path);
+    ckpt__error_last = kept;
+    return e;
+}
+
+// The server removes whole folders as readily as files, so that it is looked at first.
+static ckpt_err ckpt__mlflow_remove(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    uint64_t size = 0;
+    ckpt_err e = ckpt__mlflow_init(&c, store, "DELETE", name, t);
+    if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &size, t);
+    c.quiet = true;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+//-- uploads in parts: what both have --------------------------------------------
+
+static ckpt_err ckpt__mlflow_gone(void) {
+    return ckpt__error_set(CKPT_NOT_FOUND, "the upload in parts is gone: it was given up, ended, or is of another process");
+}
+
+// Below the lock: the upload as this process knows it; NULL also for one that is over.
+static ckpt__databricks_upload *ckpt__mlflow_find(ckpt__mlflow *s, const char *id) {
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
+    return u != NULL && !u->gone ? u : NULL;
+}
+
+static bool ckpt__mlflow_is_over(ckpt__mlflow *s, const char *id) {
+    ckpt__os_mutex_lock(&s->d.lock);
+    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
+    bool over = u != NULL && u->gone;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return over;
+}
+
+// Notes how an upload ended, or that its end was asked for with no answer; returns whether that was so before.
+static bool ckpt__mlflow_mark(ckpt__mlflow *s, const char *id, bool gone, bool unsure) {
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
+    bool before = u != NULL && u->unsure;
+    if (u != NULL) {
+        u->gone = u->gone || gone;
+        u->unsure = u->unsure || unsure;
+    }
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return before;
+}
+
+// Keeps a new upload: the addresses "url\0" in `links` and the headers of them all are taken over.
+static ckpt_err ckpt__mlflow_keep_upload(ckpt_store *store, const char *id, ckpt__buf *links, ckpt__fields *headers) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__databricks_free_uploads(&s->uploads, 16, &store->allocator);
+    ckpt_err e = ckpt__databricks_new_upload(&s->uploads, id, &s->d, &store->allocator);
+    if (e == CKPT_OK && links != NULL) {
+        ckpt__buf empty = s->uploads->links;
+        s->uploads->links = *links;
+        *links = empty;
+    }
+    if (e == CKPT_OK && headers != NULL) {
+        ckpt__fields empty = s->uploads->headers;
+        s->uploads->headers = *headers;
+        *headers = empty;
+    }
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_note(ckpt_store *store, const char *id, const ckpt__store_part *part) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__databricks_upload *u = ckpt__mlflow_find(s, id);
+    ckpt_err e = u != NULL ? ckpt__databricks_note_part(u, part, &store->allocator) : CKPT_OK;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return e;
+}
+
+// Number n of texts one after another, from 1; "" when there are not so many.
+static const char *ckpt__mlflow_nth(const ckpt__buf *texts, int n) {
+    const char *p = texts->data, *end = texts->data + texts->len;
+    for (; n > 1 && p != NULL && p < end; n--) p += strlen(p) + 1;
+    return p != NULL && p < end && n >= 1 ? p : "";
+}
+
+// Hands on the parts that this process has sent, and those of the journal that it does not know.
+static ckpt_err ckpt__mlflow_each_part(ckpt_store *store, const ckpt__store_multi *m, bool journal, ckpt__store_each_part *each,
+                                       void *user) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__store_part *list = NULL;
+    size_t count = 0;
+    ckpt_err e = CKPT_OK;
+    ckpt__os_mutex_lock(&s->d.lock);
+    const ckpt__databricks_upload *u = ckpt__mlflow_find(s, m->upload_id);
+    if (u != NULL && u->count > 0) {
+        list = (ckpt__store_part *)ckpt__mem_alloc(&store->allocator, u->count * sizeof *list);
+        if (list == NULL) e = CKPT_NOMEM;
+        else memcpy(list, u->parts, u->count * sizeof *list);
+        count = u->count;
+    }
+    ckpt__os_mutex_unlock(&s->d.lock);
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = each(&list[i], user);
+    for (size_t i = 0; i < m->part_count && journal && e == CKPT_OK; i++) {
+        bool known = false;
+        for (size_t k = 0; k < count; k++) known = known || list[k].number == m->parts[i].number;
+        if (!known) e = each(&m->parts[i], user);
+    }
+    if (list != NULL) ckpt__mem_free(&store->allocator, list, count * sizeof *list);
+    return e;
+}
+
+// What the end of an upload comes to. A refusal after a request whose reply was lost may mean that that one did it.
+static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    uint64_t size = 0;
+    bool lost = ckpt__mlflow_mark(s, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
+    lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
+    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
+    if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
+    if (!lost || (e != CKPT_NOT_FOUND && m->t->status < 500)) return e;
+    ckpt__transfer look = *m->t;
+    ckpt__error_record kept;
+    look.moved = NULL;
+    ckpt__error_take(&kept);
+    bool ours = ckpt__mlflow_size(store, m->name, &size, &look) == CKPT_OK && size == m->size;
+    ckpt__error_last = kept;
+    if (!ours) return e;
+    (void)ckpt__mlflow_mark(s, m->upload_id, true, true);
+    ckpt__transfer_begin(m->t);
+    return CKPT_OK;
+}
+
+// The count of parts that addresses are asked for: never fewer than will be sent.
+static uint64_t ckpt__mlflow_count(const ckpt_store *store, uint64_t size) {
+    uint64_t n = size / store->min_part + (size % store->min_part != 0);
+    return n == 0 ? 1 : n > store->max_parts ? store->max_parts : n;
+}
+
+// ,"parts":[{"part_number","etag","url"}] of the proxy; part_etags without addresses of Databricks.
+static void ckpt__mlflow_add_parts(ckpt__buf *b, const char *key, const ckpt__store_multi *m, const ckpt__databricks_upload *u) {
+    ckpt__buf_fmt(b, ",\"%s\":[", key);
+    for (size_t i = 0; i < m->part_count; i++) {
+        const char *url = u != NULL ? ckpt__mlflow_nth(&u->links, m->parts[i].number) : "";
+        ckpt__buf_fmt(b, "%s{\"part_number\":%d,\"etag\":", i > 0 ? "," : "", m->parts[i].number);
+        ckpt__json_add_text(b, m->parts[i].etag, strlen(m->parts[i].etag));
+        if (u != NULL) ckpt__buf_text(b, ",\"url\":");
+        if (u != NULL) ckpt__json_add_text(b, url, strlen(url));
+        ckpt__buf_byte(b, '}');
+    }
+    ckpt__buf_byte(b, ']');
+}
+
+//-- the proxy: parts ------------------------------------------------------------
+
+// A request to mpu/create, mpu/complete or mpu/abort: the folder is in the address, the base name in the body.
+static ckpt_err ckpt__mlflow_mpu(ckpt__databricks_call *c, ckpt_store *store, const char *verb, const char *name,
+                                 ckpt__transfer *t) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__mlflow_place p;
+    ckpt__databricks_init(c, store, &s->d, "POST", "/api/2.0/mlflow-artifacts/mpu/", t);
+    ckpt_err e = ckpt__mlflow_place_init(&p, store, name);
+    if (e == CKPT_OK && p.folder.len <= 1)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "MLflow takes parts only for what is in a folder");
+    if (e == CKPT_OK) {
+        ckpt__buf_fmt(&c->path, "%s/", verb);
+        ckpt__txt_add_percent(&c->path, p.folder.data, strlen(p.folder.data), true);
+        ckpt__buf_text(&c->json, "{\"path\":");
+        ckpt__json_add_text(&c->json, p.base, strlen(p.base));
+    }
+    ckpt__mlflow_place_free(&p);
+    return e;
+}
+
+// Takes {"upload_id","credentials":[{"url","part_number","headers"}]}: one address for each part, in any order.
+static ckpt_err ckpt__mlflow_take_mpu(const ckpt__databricks_call *c, uint64_t count, ckpt__buf *links, ckpt__fields *headers) {
+    const ckpt__json *list = ckpt__databricks_member(c, "credentials");
+    ckpt__databricks_link l;
+    ckpt_err e = CKPT_OK;
+    if (list == NULL || list->kind != CKPT__JSON_ARRAY || (uint64_t)list->count < count)
+        return ckpt__error_set(CKPT_NET, "the server gives fewer addresses than there are parts");
+    ckpt__databricks_link_init(&l, c->d);
+    for (int number = 1; (uint64_t)number <= count && e == CKPT_OK; number++) {
+        const ckpt__json *found = NULL, *n = ckpt__json_child(&c->doc, list);
+        for (int at = 1; n != NULL && found == NULL; n = ckpt__json_next(&c->doc, n), at++) {
+            const ckpt__json *which = ckpt__json_get(&c->doc, n, "part_number");
+            if (which != NULL && which->kind == CKPT__JSON_INT && which->i == number) found = n;
+        }
+        e = ckpt__databricks_link_read(&l, &c->doc, found, "url", c->d->plain);
+        if (e == CKPT_OK) ckpt__buf_add(links, l.url.data, l.url.len + 1);
+        if (e == CKPT_OK && number == 1) ckpt__buf_add(&headers->text, l.headers.text.data, l.headers.text.len);
+    }
+    ckpt__databricks_link_free(&l);
+    return e != CKPT_OK ? e : links->err != CKPT_OK ? links->err : headers->text.err;
+}
+
+static ckpt_err ckpt__mlflow_proxy_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt__databricks_call c;
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    uint64_t count = ckpt__mlflow_count(store, m->size);
+    ckpt__buf links;
+    ckpt__fields headers;
+    if (m->size < s->least)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "it is smaller than MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE");
+    ckpt__buf_init(&links, &s->d.secret);
+    ckpt__fields_init(&headers, &s->d.secret);
+    ckpt_err e = ckpt__mlflow_mpu(&c, store, "create", m->name, m->t);
+    ckpt__buf_fmt(&c.json, ",\"num_parts\":%llu}", (unsigned long long)count);
+    bool asked = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    if (asked && e == CKPT_NOT_FOUND) e = CKPT_UNSUPPORTED;
+    if (asked && e == CKPT_UNSUPPORTED) e = ckpt__error_prefix(e, "the server offers no uploads in parts");
+    const char *id = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
+    if (e == CKPT_OK && id == NULL) e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
+    if (e == CKPT_OK) e = ckpt__mlflow_take_mpu(&c, count, &links, &headers);
+    if (e == CKPT_OK) {                                     // Azure names none: the address of the first part does
+        unsigned char bytes[16];
+        e = id[0] == 0 ? ckpt__os_random(bytes, sizeof bytes) : CKPT_OK;
+        size_t from = upload_id->len;
+        ckpt__buf_text(upload_id, id);
+        if (e == CKPT_OK && id[0] == 0) {
+            ckpt__buf_byte(upload_id, '-');
+            ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
+        }
+        if (e == CKPT_OK) e = ckpt__mlflow_keep_upload(store, ckpt__buf_cstr(upload_id) + from, &links, &headers);
+    }
+    ckpt__databricks_free(&c);
+    ckpt__buf_free(&links);
+    ckpt__fields_free(&headers);
+    return e == CKPT_OK ? upload_id->err : e;
+}
+
+// Addresses are signed once: one that has run out ends the upload.
+static ckpt_err ckpt__mlflow_proxy_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                        ckpt__store_part *part) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__databricks_link l;
+    ckpt__databricks_link_init(&l, &s->d);
+    ckpt__os_mutex_lock(&s->d.lock);
+    const ckpt__databricks_upload *u = ckpt__mlflow_find(s, m->upload_id);
+    const char *url = u != NULL ? ckpt__mlflow_nth(&u->links, part->number) : "";
+    ckpt__buf_text(&l.url, url);
+    (void)ckpt__buf_cstr(&l.url);
+    if (u != NULL) ckpt__buf_add(&l.headers.text, u->headers.text.data, u->headers.text.len);
+    bool known = url[0] != 0;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    ckpt_err e = !known ? ckpt__mlflow_gone() : l.url.err != CKPT_OK ? l.url.err : l.headers.text.err;
+    if (e == CKPT_OK) e = ckpt__databricks_put_part(store, &s->d, &l, body, part, m->t);
+    if (e == CKPT_NET && strstr(ckpt__error_last.text, "signed address has run out") != NULL) {
+        m->t->transient = false;
+        e = ckpt__error_prefix(CKPT_NOT_FOUND, "it took longer than the server's addresses last");
+    }
+    ckpt__databricks_link_free(&l);
+    return e == CKPT_OK ? ckpt__mlflow_note(store, m->upload_id, part) : e;
+}
+
+static ckpt_err ckpt__mlflow_proxy_abort_id(ckpt_store *store, const char *name, const char *id, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt_err e = ckpt__mlflow_mpu(&c, store, "abort", name, t);
+    ckpt__buf_text(&c.json, ",\"upload_id\":");
+    ckpt__json_add_text(&c.json, id[0] == '-' ? "" : id, id[0] == '-' ? 0 : strlen(id));
+    ckpt__buf_byte(&c.json, '}');
+    c.quiet = true;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+// An upload of another process cannot be gone on with, for want of its addresses.
+static ckpt_err ckpt__mlflow_proxy_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__os_mutex_lock(&s->d.lock);
+    bool known = ckpt__mlflow_find(s, m->upload_id) != NULL;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return known ? ckpt__mlflow_each_part(store, m, false, each, user) : ckpt__mlflow_gone();
+}
+
+static ckpt_err ckpt__mlflow_proxy_complete(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__databricks_call c;
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    const char *id = m->upload_id[0] == '-' ? "" : m->upload_id;
+    ckpt_err e = ckpt__mlflow_mpu(&c, store, "complete", m->name, m->t);
+    ckpt__buf_text(&c.json, ",\"upload_id\":");
+    ckpt__json_add_text(&c.json, id, strlen(id));
+    ckpt__os_mutex_lock(&s->d.lock);
+    const ckpt__databricks_upload *u = ckpt__mlflow_find(s, m->upload_id);
+    if (u != NULL) ckpt__mlflow_add_parts(&c.json, "parts", m, u);
+    ckpt__os_mutex_unlock(&s->d.lock);
+    ckpt__buf_byte(&c.json, '}');
+    c.quiet = true;
+    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;
+    if (e == CKPT_OK) e = u != NULL ? ckpt__databricks_run(&c) : ckpt__mlflow_gone();
+    ckpt__databricks_free(&c);
+    return ckpt__mlflow_ended(store, m, e);
+}
+
+static ckpt_err ckpt__mlflow_proxy_abort(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    if (ckpt__mlflow_is_over(s, m->upload_id)) return CKPT_OK;
+    ckpt_err e = ckpt__mlflow_proxy_abort_id(store, m->name, m->upload_id, m->t);
+    if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    if (e == CKPT_OK) (void)ckpt__mlflow_mark(s, m->upload_id, true, false);
+    return e;
+}
+
+//-- Databricks: addresses -------------------------------------------------------
+
+static ckpt__mlflow_cloud ckpt__mlflow_kind(const char *type) {
+    static const struct { const char *name; ckpt__mlflow_cloud cloud; } kinds[] = {
+        { "AWS_PRESIGNED_URL", CKPT__MLFLOW_AWS }, { "GCP_SIGNED_URL", CKPT__MLFLOW_GCP },
+        { "AZURE_SAS_URI", CKPT__MLFLOW_AZURE }, { "AZURE_ADLS_GEN2_SAS_URI", CKPT__MLFLOW_ADLS }
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && type != NULL; i++) {
+        if (strcmp(type, kinds[i].name) == 0) return kinds[i].cloud;
+    }
+    return CKPT__MLFLOW_NO_CLOUD;
+}
+
+// Takes an ArtifactCredentialInfo.
+static ckpt_err ckpt__mlflow_take_link(const ckpt__databricks_call *c, const ckpt__json *node, ckpt__databricks_link *out,
+                                       ckpt__mlflow_cloud *cloud) {
+    *cloud = ckpt__mlflow_kind(ckpt__databricks_text(&c->doc, node, "type"));
+    if (node == NULL) return ckpt__error_set(CKPT_NET, "the server gives no address for the artifact");
+    if (*cloud == CKPT__MLFLOW_NO_CLOUD)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "the workspace keeps its artifacts in a cloud that is not known here");
+    return ckpt__databricks_link_read(out, &c->doc, node, "signed_uri", false);
+}
+
+// Asks for the address of one artifact, by its path. verb: "credentials-for-write" or "credentials-for-read".
+static ckpt_err ckpt__mlflow_sign(ckpt_store *store, const char *verb, const char *path, ckpt__databricks_link *out,
+                                  ckpt__mlflow_cloud *cloud, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt_err e = ckpt__mlflow_check_run(store, t);
+    if (e != CKPT_OK) return e;
+    ckpt__databricks_init(&c, store, &s->d, "POST", "/api/2.0/mlflow/artifacts/", t);
+    ckpt__buf_text(&c.path, verb);
+    ckpt__buf_text(&c.json, "{\"run_id\":");
+    ckpt__json_add_text(&c.json, s->run, strlen(s->run));
+    ckpt__buf_text(&c.json, ",\"path\":[");
+    ckpt__json_add_text(&c.json, path, strlen(path));
+    ckpt__buf_text(&c.json, "]}");
+    e = ckpt__databricks_ask(&c);
+    if (e == CKPT_OK) {
+        const ckpt__json *list = ckpt__databricks_member(&c, "credential_infos");
+        list = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c.doc, list) : NULL;
+        e = ckpt__mlflow_take_link(&c, list, out, cloud);
+    }
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+// Adds to the query of an address that has one already.
+static ckpt_err ckpt__mlflow_add_query(ckpt__databricks_link *l, const char *text) {
+    ckpt__buf_fmt(&l->url, "%s%s", strchr(ckpt__auth_text(&l->url), '?') != NULL ? "&" : "?", text);
+    (void)ckpt__buf_cstr(&l->url);
+    return l->url.err;
+}
+
+// One request of an upload to a cloud, with an address that is used once.
+static ckpt_err ckpt__mlflow_push(ckpt_store *store, const char *method, const ckpt__databricks_link *l, const char *query,
+                                  const char *header, const char *value, const ckpt__body *body, bool quiet, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__databricks *d = &ckpt__mlflow_of(store)->d;
+    ckpt__databricks_link own;
+    ckpt__databricks_link_init(&own, d);
+    ckpt__buf_text(&own.url, ckpt__auth_text(&l->url));
+    ckpt__buf_add(&own.headers.text, l->headers.text.data, l->headers.text.len);
+    if (query[0] != 0) (void)ckpt__mlflow_add_query(&own, query);
+    (void)ckpt__buf_cstr(&own.url);
+    ckpt__databricks_follow(&c, store, d, method, &own, t);
+    if (header != NULL && ckpt__fields_get(&c.headers, header) == NULL) ckpt__fields_add(&c.headers, header, value);
+    c.body = body;
+    c.quiet = quiet;
+    ckpt_err e = own.url.err != CKPT_OK ? own.url.err : own.headers.text.err;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    ckpt__databricks_free(&c);
+    ckpt__databricks_link_free(&own);
+    return e;
+}
+
+// Azure's Data Lake: a file is made, its bytes are appended, and shown by the flush.
+static ckpt_err ckpt__mlflow_put_adls(ckpt_store *store, const ckpt__databricks_link *l, const ckpt__body *body,
+                                      ckpt__transfer *t) {
+    char query[80];
+    ckpt_err e = ckpt__mlflow_push(store, "PUT", l, "resource=file", NULL, NULL, NULL, true, t);
+    if (e == CKPT_OK && body->size > 0)
+        e = ckpt__mlflow_push(store, "PATCH", l, "action=append&position=0", NULL, NULL, body, false, t);
+    (void)snprintf(query, sizeof query, "action=flush&position=%llu", (unsigned long long)body->size);
+    if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, NULL, true, t);
+    if (t->unsure && (e == CKPT_ARG || e == CKPT_EXISTS)) e = ckpt__web_again(t, CKPT_NET, "bytes were appended twice");
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__mlflow_place where;
+    ckpt__databricks_link l;
+    ckpt__mlflow_cloud cloud = CKPT__MLFLOW_NO_CLOUD;
+    ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
+    ckpt_err e = ckpt__mlflow_place_init(&where, store, p->name);
+    if (e == CKPT_OK) e = ckpt__mlflow_check_sum(p);
+    if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", where.whole.data, &l, &cloud, p->t);
+    if (e == CKPT_OK && cloud == CKPT__MLFLOW_ADLS) e = ckpt__mlflow_put_adls(store, &l, p->body, p->t);
+    else if (e == CKPT_OK && cloud == CKPT__MLFLOW_AZURE)
+        e = ckpt__mlflow_push(store, "PUT", &l, "", "x-ms-blob-type", "BlockBlob", p->body, false, p->t);
+    else if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PUT", &l, "", NULL, NULL, p->body, false, p->t);
+    ckpt__databricks_link_free(&l);
+    ckpt__mlflow_place_free(&where);
+    return e == CKPT_OK ? ckpt__mlflow_confirm(store, p->name, p->body->size, p->t) : e;
+}
+
+//-- Databricks: parts -----------------------------------------------------------
+
+// An upload's name here begins with the kind of its cloud: "aws ID", or "azure" and what its blocks are named by.
+static bool ckpt__mlflow_is_azure(const char *id) {
+    return ckpt__txt_starts(id, "azure ");
+}
+
+// A request about an upload of S3's kind; `member` of its answer is what is wanted. The caller frees it.
+static ckpt_err ckpt__mlflow_aws(ckpt__databricks_call *c, ckpt_store *store, const ckpt__store_multi *m, const char *verb) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__mlflow_place p;
+    ckpt__databricks_init(c, store, &s->d, "POST", "/api/2.0/mlflow/artifacts/", m->t);
+    ckpt_err e = ckpt__mlflow_place_init(&p, store, m->name);
+    ckpt__buf_text(&c->path, verb);
+    ckpt__buf_text(&c->json, "{\"run_id\":");
+    ckpt__json_add_text(&c->json, s->run, strlen(s->run));
+    ckpt__buf_text(&c->json, ",\"path\":");
+    ckpt__json_add_text(&c->json, ckpt__auth_text(&p.whole), p.whole.len);
+    if (m->upload_id != NULL && m->upload_id[0] != 0) {
+        ckpt__buf_text(&c->json, ",\"upload_id\":");
+        ckpt__json_add_text(&c->json, m->upload_id + 4, strlen(m->upload_id + 4));
+    }
+    ckpt__mlflow_place_free(&p);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_begin_aws(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt__databricks_call c;
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__store_multi plain = *m;
+    ckpt__databricks_link l;
+    ckpt__mlflow_cloud cloud;
+    ckpt__databricks_link_init(&l, &s->d);
+    plain.upload_id = NULL;
+    ckpt_err e = ckpt__mlflow_aws(&c, store, &plain, "create-multipart-upload");
+    ckpt__buf_fmt(&c.json, ",\"num_parts\":%llu}", (unsigned long long)ckpt__mlflow_count(store, m->size));
+    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    const char *id = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
+    if (e == CKPT_OK && (id == NULL || id[0] == 0))
+        e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
+    if (e == CKPT_OK && ckpt__databricks_member(&c, "abort_credential_info") != NULL)
+        (void)ckpt__mlflow_take_link(&c, ckpt__databricks_member(&c, "abort_credential_info"), &l, &cloud);
+    size_t from = upload_id->len;
+    if (e == CKPT_OK) ckpt__buf_fmt(upload_id, "aws %s", id);
+    const char *name = ckpt__buf_cstr(upload_id);
+    if (e == CKPT_OK) e = upload_id->err;
+    if (e == CKPT_OK) e = ckpt__mlflow_keep_upload(store, name + from, &l.url, &l.headers);
+    ckpt__databricks_link_free(&l);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+// Which cloud it is shows in an address for writing.
+static ckpt_err ckpt__mlflow_managed_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt__mlflow_place p;
+    ckpt__databricks_link l;
+    ckpt__mlflow_cloud cloud = CKPT__MLFLOW_NO_CLOUD;
+    unsigned char bytes[16];
+    ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
+    ckpt_err e = ckpt__mlflow_place_init(&p, store, m->name);
+    if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", p.whole.data, &l, &cloud, m->t);
+    ckpt__databricks_link_free(&l);
+    ckpt__mlflow_place_free(&p);
+    if (e != CKPT_OK) return e;
+    if (cloud == CKPT__MLFLOW_AWS) return ckpt__mlflow_begin_aws(store, m, upload_id);
+    if (cloud != CKPT__MLFLOW_AZURE)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "this workspace's cloud takes files whole");
+    e = ckpt__os_random(bytes, sizeof bytes);
+    if (e != CKPT_OK) return e;
+    size_t from = upload_id->len;
+    ckpt__buf_text(upload_id, "azure ");
+    ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
+    const char *name = ckpt__buf_cstr(upload_id);
+    return upload_id->err == CKPT_OK ? ckpt__mlflow_keep_upload(store, name + from, NULL, NULL) : upload_id->err;
+}
+
+// The name of a block: the upload's and the part's number, all of one length.
+static void ckpt__mlflow_block(const char *id, int number, char *out, size_t cap) {
+    char plain[64];
+    ckpt__buf b;
+    ckpt__buf_init(&b, NULL);
+    (void)snprintf(plain, sizeof plain, "%.32s.%05d0", id + 6, number);
+    ckpt__txt_add_base64(&b, plain, strlen(plain));
+    (void)ckpt__web_copy(out, cap, ckpt__buf_cstr(&b));
+    ckpt__buf_free(&b);
+}
+
+static ckpt_err ckpt__mlflow_part_azure(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                        ckpt__store_part *part) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__mlflow_place p;
+    ckpt__databricks_link l;
+    ckpt__mlflow_cloud cloud = CKPT__MLFLOW_NO_CLOUD;
+    char block[72], query[200];
+    ckpt__buf text;
+    ckpt__buf_init(&text, &store->allocator);
+    ckpt__databricks_link_init(&l, &s->d);
+    ckpt__mlflow_block(m->upload_id, part->number, block, sizeof block);
+    ckpt__txt_add_percent(&text, block, strlen(block), false);
+    (void)snprintf(query, sizeof query, "comp=block&blockid=%.180s", ckpt__buf_cstr(&text));
+    ckpt_err e = ckpt__mlflow_place_init(&p, store, m->name);
+    if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", p.whole.data, &l, &cloud, m->t);
+    if (e == CKPT_OK && (cloud != CKPT__MLFLOW_AZURE || block[0] == 0))
+        e = ckpt__error_set(CKPT_NET, "the workspace's cloud has changed meanwhile");
+    if (e == CKPT_OK) e = ckpt__mlflow_add_query(&l, query);
+    if (e == CKPT_OK) e = ckpt__databricks_put_part(store, &s->d, &l, body, part, m->t);
+    (void)ckpt__web_copy(part->etag, sizeof part->etag, block);
+    ckpt__databricks_link_free(&l);
+    ckpt__mlflow_place_free(&p);
+    ckpt__buf_free(&text);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_part_aws(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                      ckpt__store_part *part) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__databricks_call c;
+    ckpt__mlflow_place p;
+    ckpt__databricks_link l;
+    ckpt__mlflow_cloud cloud;
+    char number[16];
+    ckpt__databricks_link_init(&l, &s->d);
+    (void)snprintf(number, sizeof number, "%d", part->number);
+    ckpt__databricks_init(&c, store, &s->d, "GET", "/api/2.0/mlflow/artifacts/get-presigned-upload-part-url", m->t);
+    ckpt_err e = ckpt__mlflow_place_init(&p, store, m->name);
+    ckpt__fields_add(&c.query, "run_id", s->run);
+    ckpt__fields_add(&c.query, "path", ckpt__auth_text(&p.whole));
+    ckpt__fields_add(&c.query, "upload_id", m->upload_id + 4);
+    ckpt__fields_add(&c.query, "part_number", number);
+    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    if (e == CKPT_OK) e = ckpt__mlflow_take_link(&c, ckpt__databricks_member(&c, "upload_credential_info"), &l, &cloud);
+    ckpt__mlflow_place_free(&p);
+    ckpt__databricks_free(&c);
+    if (e == CKPT_OK && body != NULL) e = ckpt__databricks_put_part(store, &s->d, &l, body, part, m->t);
+    ckpt__databricks_link_free(&l);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_managed_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                          ckpt__store_part *part) {
+    bool azure = ckpt__mlflow_is_azure(m->upload_id);
+    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id)) return ckpt__mlflow_gone();
+    ckpt_err e = azure ? ckpt__mlflow_part_azure(store, m, body, part) : ckpt__mlflow_part_aws(store, m, body, part);
+    return e == CKPT_OK ? ckpt__mlflow_note(store, m->upload_id, part) : e;
+}
+
+// The clouds' lists cannot be asked for: what the journal has counts, and the end finds out what is lost.
+static ckpt_err ckpt__mlflow_managed_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each,
+                                           void *user) {
+    ckpt__store_part first;
+    memset(&first, 0, sizeof first);
+    first.number = 1;
+    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id)) return ckpt__mlflow_gone();
+    ckpt_err e = ckpt__mlflow_is_azure(m->upload_id) ? CKPT_OK : ckpt__mlflow_part_aws(store, m, NULL, &first);
+    if (e == CKPT_ARG) e = ckpt__mlflow_gone();
+    return e == CKPT_OK ? ckpt__mlflow_each_part(store, m, true, each, user) : e;
+}
+
+static ckpt_err ckpt__mlflow_complete_azure(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__mlflow_place p;
+    ckpt__databricks_link l;
+    ckpt__mlflow_cloud cloud = CKPT__MLFLOW_NO_CLOUD;
+    ckpt__buf list;
+    ckpt__body body;
+    ckpt__buf_init(&list, &store->allocator);
+    ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
+    ckpt__buf_text(&list, "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
+    for (size_t i = 0; i < m->part_count; i++) ckpt__buf_fmt(&list, "<Uncommitted>%s</Uncommitted>", m->parts[i].etag);
+    ckpt__buf_text(&list, "</BlockList>");
+    memset(&body, 0, sizeof body);
+    body.memory = list.data;
+    body.size = list.len;
+    ckpt_err e = ckpt__mlflow_place_init(&p, store, m->name);
+    if (e == CKPT_OK) e = list.err;
+    if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", p.whole.data, &l, &cloud, m->t);
+    if (e == CKPT_OK)
+        e = ckpt__mlflow_push(store, "PUT", &l, "comp=blocklist", "Content-Type", "application/xml", &body, true, m->t);
+    ckpt__databricks_link_free(&l);
+    ckpt__mlflow_place_free(&p);
+    ckpt__buf_free(&list);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_managed_complete(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__databricks_call c;
+    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id))
+        return ckpt__mlflow_ended(store, m, ckpt__mlflow_gone());
+    if (ckpt__mlflow_is_azure(m->upload_id)) return ckpt__mlflow_ended(store, m, ckpt__mlflow_complete_azure(store, m));
+    ckpt_err e = ckpt__mlflow_aws(&c, store, m, "complete-multipart-upload");
+    ckpt__mlflow_add_parts(&c.json, "part_etags", m, NULL);
+    ckpt__buf_byte(&c.json, '}');
+    c.quiet = true;
+    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    ckpt__databricks_free(&c);
+    return ckpt__mlflow_ended(store, m, e);
+}
+
+// Azure drops blocks by itself in a week. S3's upload is given up by an address that came with its begin.
+static ckpt_err ckpt__mlflow_managed_abort(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__databricks_link l;
+    ckpt_err e = CKPT_OK;
+    if (ckpt__mlflow_is_over(s, m->upload_id)) return CKPT_OK;
+    ckpt__databricks_link_init(&l, &s->d);
+    ckpt__os_mutex_lock(&s->d.lock);
+    const ckpt__databricks_upload *u = ckpt__mlflow_find(s, m->upload_id);
+    if (u != NULL) ckpt__buf_text(&l.url, ckpt__auth_text(&u->links));
+    if (u != NULL) ckpt__buf_add(&l.headers.text, u->headers.text.data, u->headers.text.len);
+    ckpt__os_mutex_unlock(&s->d.lock);
+    (void)ckpt__buf_cstr(&l.url);
+    if (!ckpt__mlflow_is_azure(m->upload_id)) {
+        if (l.url.len > 0) e = ckpt__mlflow_push(store, "DELETE", &l, "", NULL, NULL, NULL, true, m->t);
+        else e = ckpt__error_set(CKPT_UNSUPPORTED, "an upload that another process began cannot be given up here: the storage's "
+                                 "rules for unfinished uploads clean it up");
+    }
+    ckpt__databricks_link_free(&l);
+    if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    if (e == CKPT_OK) (void)ckpt__mlflow_mark(s, m->upload_id, true, false);
+    return e;
+}
+
+//-- Databricks: reading ---------------------------------------------------------
+
+// The address for reading: one that is kept, unless it is to be `fresh`, else one that is signed now.
+static ckpt_err ckpt__mlflow_read_link(ckpt_store *store, const char *name, bool *fresh, ckpt__databricks_link *out,
+                                       ckpt__transfer *t) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__mlflow_place p;
+    ckpt__mlflow_cloud cloud;
+    bool found = false;
+    out->url.len = out->headers.text.len = 0;
+    ckpt__os_mutex_lock(&s->d.lock);
+    for (int i = 0; i < CKPT__MLFLOW_LINKS; i++) {
+        ckpt__mlflow_link *l = &s->links[i];
+        if (l->name == NULL || strcmp(l->name, name) != 0) continue;
+        if (*fresh || l->until < ckpt__os_now()) {
+            ckpt__mem_free_text(&store->allocator, l->name);
+            l->name = NULL;
+            continue;
+        }
+        ckpt__buf_text(&out->url, ckpt__auth_text(&l->link.url));
+        ckpt__buf_add(&out->headers.text, l->link.headers.text.data, l->link.headers.text.len);
+        found = true;
+    }
+    ckpt__os_mutex_unlock(&s->d.lock);
+    (void)ckpt__buf_cstr(&out->url);
+    *fresh = !found;
+    if (found) return out->url.err != CKPT_OK ? out->url.err : out->headers.text.err;
+    ckpt_err e = ckpt__mlflow_place_init(&p, store, name);
+    if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-read", p.whole.data, out, &cloud, t);
+    ckpt__mlflow_place_free(&p);
+    if (e != CKPT_OK) return e;
+    char *copy = ckpt__mem_copy_text(&store->allocator, name);
+    if (copy == NULL) return CKPT_NOMEM;
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__mlflow_link *l = &s->links[s->links_next++ % CKPT__MLFLOW_LINKS];
+    ckpt__mem_free_text(&store->allocator, l->name);
+    l->name = copy;
+    l->until = ckpt__os_now() + (double)CKPT__MLFLOW_LINK_S;
+    l->link.url.len = l->link.headers.text.len = 0;
+    ckpt__buf_text(&l->link.url, out->url.data);
+    ckpt__buf_add(&l->link.headers.text, out->headers.text.data, out->headers.text.len);
+    (void)ckpt__buf_cstr(&l->link.url);
+    if (l->link.url.err != CKPT_OK || l->link.headers.text.err != CKPT_OK) l->until = 0.0;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return CKPT_OK;
+}
+
+// Asks a cloud for bytes; again once with a fresh address when one that was kept is refused. The caller frees *c.
+static ckpt_err ckpt__mlflow_read(ckpt__databricks_call *c, ckpt_store *store, const char *name, uint64_t offset,
+                                  ckpt__sink *sink, ckpt__databricks_link *l, ckpt__transfer *t) {
+    char range[64];
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset,
+                   (unsigned long long)(offset + sink->size - 1));
+    ckpt_err e = CKPT_OK;
+    for (bool fresh = false, again = true; again; fresh = true) {
+        e = ckpt__mlflow_read_link(store, name, &fresh, l, t);
+        ckpt__databricks_follow(c, store, &ckpt__mlflow_of(store)->d, "GET", l, t);
+        if (e != CKPT_OK) return e;
+        ckpt__fields_add(&c->headers, "Range", range);
+        c->sink = sink;
+        ckpt__sink_begin(sink);
+        e = ckpt__databricks_run(c);
+        again = !fresh && (c->reply.status == 403 || c->reply.status == 400);
+        if (again) ckpt__databricks_free(c);
+    }
+    return e;
+}
+
+// The listing tells whether it is there; its version is the cloud's, which the first byte shows.
+static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__databricks_link l;
+    ckpt__sink k;
+    char byte;
+    memset(out, 0, sizeof *out);
+    memset(&k, 0, sizeof k);
+    ckpt_err e = ckpt__mlflow_size(store, name, &out->size, t);
+    if (e != CKPT_OK || out->size == 0) return e;
+    k.memory = &byte;
+    k.fd = -1;
+    k.size = 1;
+    uint64_t *moved = t->moved;
+    t->moved = NULL;
+    ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
+    e = ckpt__mlflow_read(&c, store, name, 0, &k, &l, t);
+    if (e == CKPT_OK) e = ckpt__web_judge_get(&c.reply, &k, t, e, NULL, 0);
+    if (e == CKPT_OK) {
+        const char *modified = ckpt__fields_get(&c.reply.headers, "last-modified");
+        const char *range = ckpt__fields_get(&c.reply.headers, "content-range");
+        const char *all = range != NULL ? strchr(range, '/') : NULL;
+        uint64_t size = 0;
+        if (all != NULL && ckpt__web_read_size(all + 1, &size)) out->size = size;
+        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(&c.reply.headers, "etag"))) out->etag[0] = 0;
+        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+    }
+    t->moved = moved;
+    ckpt__databricks_free(&c);
+    ckpt__databricks_link_free(&l);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_managed_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                                         ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__databricks_link l;
+    uint64_t size = 0;
+    if (etag != NULL && etag[0] == 0) etag = NULL;
+    if (sink->size == 0) return ckpt__mlflow_size(store, name, &size, t);
+    ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
+    ckpt_err e = ckpt__mlflow_read(&c, store, name, offset, sink, &l, t);
+    e = ckpt__web_judge_get(&c.reply, sink, t, e, etag, offset);
+    if (e == CKPT_AUTH) {                                   // clouds say 403 of what is not there to those who may not list
+        ckpt__error_record kept;
+        ckpt__transfer look = *t;
+        look.moved = NULL;
+        ckpt__error_take(&kept);
+        if (ckpt__mlflow_size(store, name, &size, &look) == CKPT_NOT_FOUND) e = CKPT_NOT_FOUND;
+        else ckpt__error_last = kept;
+    }
+    ckpt__databricks_free(&c);
+    ckpt__databricks_link_free(&l);
+    return e;
+}
+
+//-- opening ---------------------------------------------------------------------
+
+static void ckpt__mlflow_close(ckpt_store *store) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    ckpt__databricks_free_uploads(&s->uploads, 0, a);
+    for (int i = 0; i < CKPT__MLFLOW_LINKS; i++) {
+        ckpt__mem_free_text(a, s->links[i].name);
+        ckpt__databricks_link_free(&s->links[i].link);
+    }
+    ckpt__databricks_close(&s->d, a);
+    ckpt__mem_free_text(a, s->experiment);
+    ckpt__mem_free_text(a, s->run);
+    ckpt__mem_free_text(a, s->alias);
+    ckpt__mem_free_text(a, s->prefix);
+}
+
+static const ckpt__store_table ckpt__mlflow_proxy_table = {
+    "mlflow-artifacts", ckpt__mlflow_proxy_put, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__mlflow_fetch,
+    ckpt__mlflow_proxy_stat, ckpt__mlflow_list, ckpt__mlflow_remove, ckpt__mlflow_close
+};
+
+// The same with MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD.
+static const ckpt__store_table ckpt__mlflow_parts_table = {
+    "mlflow-artifacts", ckpt__mlflow_proxy_put, ckpt__mlflow_proxy_begin, ckpt__mlflow_proxy_part, ckpt__mlflow_proxy_complete,
+    ckpt__mlflow_proxy_abort, ckpt__mlflow_proxy_parts, NULL, NULL, ckpt__mlflow_fetch, ckpt__mlflow_proxy_stat,
+    ckpt__mlflow_list, ckpt__mlflow_remove, ckpt__mlflow_close
+};
+
+static const ckpt__store_table ckpt__mlflow_managed_table = {
+    "dbfs", ckpt__mlflow_managed_put, ckpt__mlflow_managed_begin, ckpt__mlflow_managed_part, ckpt__mlflow_managed_complete,
+    ckpt__mlflow_managed_abort, ckpt__mlflow_managed_parts, NULL, ckpt__mlflow_managed_get, NULL, ckpt__mlflow_managed_stat,
+    ckpt__mlflow_list, NULL, ckpt__mlflow_close
+};
+
+// A number of bytes out of the environment, within limits.
+static uint64_t ckpt__mlflow_bytes(const char *variable, uint64_t otherwise, uint64_t least, uint64_t most) {
+    uint64_t n = otherwise;
+    const char *text = ckpt__auth_env(variable);
+    if (text != NULL && !ckpt__web_read_size(text, &n)) n = otherwise;
+    return n < least ? least : n > most ? most : n;
+}
+
+// User and password, or a token, of a tracking server; the former go first, as MLflow has it. The file is that of `mlflow login`.
+static ckpt_err ckpt__mlflow_login(ckpt__databricks *d, const ckpt_store_desc *desc, const ckpt_allocator *a) {
+    const char *user = desc != NULL ? ckpt__auth_given(desc->username) : NULL;
+    const char *password = user != NULL ? ckpt__auth_given(desc->password) : NULL;
+    const char *token = desc != NULL ? ckpt__auth_given(desc->session_token) : NULL, *home = ckpt__auth_env("HOME");
+    bool given = user != NULL || token != NULL;
+    ckpt__buf text, path;
+    ckpt__ini ini;
+    memset(&ini, 0, sizeof ini);
+    ckpt__buf_init(&text, &d->secret);
+    ckpt__buf_init(&path, a);
+    if (!given) {
+        user = ckpt__auth_env("MLFLOW_TRACKING_USERNAME");
+        password = ckpt__auth_env("MLFLOW_TRACKING_PASSWORD");
+        token = ckpt__auth_env("MLFLOW_TRACKING_TOKEN");
+    }
+    ckpt_err e = CKPT_OK;
+    if (!given && home != NULL && (user == NULL || password == NULL) && token == NULL) {
+        ckpt__buf_fmt(&path, "%s/.mlflow/credentials", home);
+        e = path.err == CKPT_OK ? ckpt__auth_slurp(&text, ckpt__buf_cstr(&path), 1 << 20) : path.err;
+        if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__ini_parse(&ini, &d->secret, ckpt__auth_text(&text), text.len),
+                                                 "cannot read %s", path.data);
+        else if (e != CKPT_NOMEM) e = CKPT_OK;
+        bool read = e == CKPT_OK && text.len > 0;
+        if (read && user == NULL) user = ckpt__auth_given(ckpt__ini_get(&ini, "mlflow", "mlflow_tracking_username"));
+        if (read && password == NULL) password = ckpt__auth_given(ckpt__ini_get(&ini, "mlflow", "mlflow_tracking_password"));
+    }
+    if (e == CKPT_OK && user != NULL && password != NULL) {
+        ckpt__buf both, code;
+        ckpt__buf_init(&both, &d->secret);
+        ckpt__buf_init(&code, &d->secret);
+        ckpt__buf_fmt(&both, "%s:%s", user, password);
+        ckpt__txt_add_base64(&code, both.data, both.len);
+        d->kind = CKPT__DATABRICKS_BASIC;
+        e = both.err != CKPT_OK ? both.err : code.err;
+        if (e == CKPT_OK) e = ckpt__databricks_keep(d, &d->token, ckpt__buf_cstr(&code), "the password");
+        ckpt__buf_free(&both);
+        ckpt__buf_free(&code);
+    } else if (e == CKPT_OK && token != NULL) {
+        d->kind = CKPT__DATABRICKS_TOKEN;
+        e = ckpt__databricks_keep(d, &d->token, token, "the MLflow token");
+    }
+    ckpt__ini_free(&ini);
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// TLS as MLFLOW_TRACKING_* wants it, for the tracking server alone.
+static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc, bool *insecure) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    const char *ca = ckpt__auth_env("MLFLOW_TRACKING_SERVER_CERT_PATH");
+    const char *cert = ckpt__auth_env("MLFLOW_TRACKING_CLIENT_CERT_PATH");
+    *insecure = ckpt__s3_is_true(ckpt__auth_env("MLFLOW_TRACKING_INSECURE_TLS"));
+    if (ckpt__s3_is_true(ckpt__auth_env("MLFLOW_TRACKING_AWS_SIGV4")) || ckpt__auth_env("MLFLOW_TRACKING_AUTH") != NULL)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "MLFLOW_TRACKING_AWS_SIGV4 and MLFLOW_TRACKING_AUTH are not built: logins are "
+                               "by user and password or by a token");
+    if (*insecure && ca != NULL)
+        return ckpt__error_set(CKPT_ARG, "MLFLOW_TRACKING_INSECURE_TLS and MLFLOW_TRACKING_SERVER_CERT_PATH exclude each other");
+    if (ca != NULL && (desc == NULL || desc->ca_file == NULL)) {
+        ckpt__http_options o = { ca, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
+        ckpt__http_free(&s->d.http);
+        s->d.has_http = false;
+        ckpt_err e = ckpt__http_init(&s->d.http, &o);
+        s->d.has_http = e == CKPT_OK;
+        if (e != CKPT_OK) return e;
+    }
+    s->d.http.insecure = *insecure;
+    if (cert != NULL && (s->d.http.client_cert = ckpt__mem_copy_text(&store->allocator, cert)) == NULL) return CKPT_NOMEM;
+    if (*insecure)
+        ckpt__error_log(&store->logger, CKPT_LOG_WARN, "MLFLOW_TRACKING_INSECURE_TLS: who answers for the tracking server is not "
+                        "checked, and may read and change everything");
+    return CKPT_OK;
+}
+
+// The tracking server of open source. `host` of the address, or "" for that of MLFLOW_TRACKING_URI.
+static ckpt_err ckpt__mlflow_server(ckpt_store *store, const ckpt_store_desc *desc, const char *host) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    const char *uri = desc != NULL ? ckpt__auth_given(desc->endpoint_url) : NULL;
+    char own[600];
+    bool insecure = false;
+    if (uri == NULL) uri = ckpt__auth_env("MLFLOW_TRACKING_URI");
+    if (host[0] != 0) {
+        bool plain = uri != NULL && ckpt__txt_starts(uri, "http://");
+        (void)snprintf(own, sizeof own, "%s://%s", plain ? "http" : "https", host);
+        uri = own;
+    }
+    if (uri == NULL || (!ckpt__txt_starts(uri, "http://") && !ckpt__txt_starts(uri, "https://")))
+        return ckpt__error_set(CKPT_ARG, "MLFLOW_TRACKING_URI must name the tracking server, http:// or https://, for an address "
+                               "mlflow-artifacts:/...");
+    ckpt_err e = ckpt__databricks_site(&s->d.site, uri, true, "the tracking server (MLFLOW_TRACKING_URI)", &store->allocator);
+    if (e == CKPT_OK) e = ckpt__mlflow_tls(store, desc, &insecure);
+    if (e == CKPT_OK) e = ckpt__mlflow_login(&s->d, desc, &store->allocator);
+    if (e == CKPT_OK && (s->d.where = ckpt__mem_copy_text(&store->allocator, "MLFLOW_TRACKING_*")) == NULL) e = CKPT_NOMEM;
+    s->d.plain = e == CKPT_OK && ckpt__txt_starts(s->d.site, "http://");
+    if (e == CKPT_OK && s->d.kind != CKPT__DATABRICKS_NONE && !insecure && !ckpt__databricks_is_private(s->d.site))
+        e = ckpt__error_set(CKPT_ARG, "a login is not sent over http to another machine, %s: use https, or say that you do not "
+                            "mind by MLFLOW_TRACKING_INSECURE_TLS=true", s->d.site);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_keep(char **out, const char *text, const ckpt_allocator *a) {
+    *out = ckpt__mem_copy_text(a, text);
+    return *out != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+// Limits of parts, whose addresses are asked for before it is known how many there are: none may be smaller.
+static void ckpt__mlflow_limits(ckpt_store *store) {
+    uint64_t mib = (uint64_t)1 << 20;
+    store->min_part = ckpt__mlflow_bytes("MLFLOW_MULTIPART_UPLOAD_CHUNK_SIZE", 64 * mib, 5 * mib, 4000 * mib);
+    store->best_part = store->min_part;
+    store->max_part = 4000 * mib;
+    store->max_parts = 10000;
+    const char *least = "MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE";
+    ckpt__mlflow_of(store)->least = ckpt__mlflow_bytes(least, 500 * mib, 0, INT64_MAX);
+}
+
+// Replaces the store's address, which was not known in full when it was made.
+static ckpt_err ckpt__mlflow_rename(ckpt_store *store, const ckpt__buf *uri) {
+    char *text = uri->err == CKPT_OK ? ckpt__mem_copy_text(&store->allocator, uri->data) : NULL;
+    if (text == NULL) return CKPT_NOMEM;
+    ckpt__mem_free_text(&store->allocator, store->uri);
+    store->uri = text;
+    return CKPT_OK;
+}
+
+// Opens a Databricks run: finds the workspace, and fills in what the address leaves open.
+static ckpt_err ckpt__mlflow_open_managed(ckpt_store *store, ckpt__view experiment, ckpt__view run, ckpt__view rest,
+                                          const ckpt_store_desc *d) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    const char *tracking = ckpt__auth_env("MLFLOW_TRACKING_URI"), *profile = NULL;
+    if (tracking != NULL && ckpt__txt_starts(tracking, "databricks://") && tracking[13] != 0) profile = tracking + 13;
+    else if (tracking != NULL && strcmp(tracking, "databricks") != 0)
+        return ckpt__error_set(CKPT_ARG, "MLFLOW_TRACKING_URI must be 'databricks' for an address "
+                               "dbfs:/databricks/mlflow-tracking, and is not");
+    s->managed = true;
+    store->max_single = (uint64_t)5000 << 20;
+    ckpt_err e = ckpt__databricks_configure(&s->d, d, profile, a);
+    bool any_e = ckpt__txt_eq(experiment, ckpt__mlflow_experiment), any_r = ckpt__txt_eq(run, ckpt__mlflow_run);
+    if (e == CKPT_OK && any_e && !any_r)
+        e = ckpt__error_set(CKPT_ARG, "the address names a run and leaves its experiment open: name both");
+    ckpt__buf x, r, prefix, where;
+    ckpt__buf_init(&x, a);
+    ckpt__buf_init(&r, a);
+    ckpt__buf_init(&prefix, a);
+    ckpt__buf_init(&where, a);
+    if (!any_e) ckpt__buf_add(&x, experiment.p, experiment.n);
+    if (!any_r) ckpt__buf_add(&r, run.p, run.n);
+    (void)ckpt__buf_cstr(&x);
+    (void)ckpt__buf_cstr(&r);
+    if (e == CKPT_OK) e = x.err != CKPT_OK ? x.err : r.err;
+    if (e == CKPT_OK && ((!any_e && !ckpt__mlflow_is_id(x.data)) || (!any_r && !ckpt__mlflow_is_id(r.data))))
+        e = ckpt__error_set(CKPT_ARG, "experiment and run are ids: letters, digits, '-' and '_'");
+    if (e == CKPT_OK) e = ckpt__databricks_prefix(&prefix, rest.p, rest.n);
+    if (e == CKPT_OK && any_r) e = ckpt__mlflow_resolve(store, &x, &r, &where);
+    where.len = 0;
+    if (e == CKPT_OK) ckpt__buf_fmt(&where, "dbfs:/%s%s/%s/artifacts/", ckpt__mlflow_tracking, x.data, r.data);
+    if (e == CKPT_OK && where.err == CKPT_OK) e = ckpt__mlflow_keep(&s->alias, ckpt__buf_cstr(&where) + 6, a);
+    if (e == CKPT_OK) ckpt__buf_fmt(&where, "%s", ckpt__auth_text(&prefix));
+    (void)ckpt__buf_cstr(&where);
+    if (e == CKPT_OK) e = ckpt__mlflow_keep(&s->experiment, x.data, a);
+    if (e == CKPT_OK) e = ckpt__mlflow_keep(&s->run, r.data, a);
+    if (e == CKPT_OK) e = ckpt__mlflow_keep(&s->prefix, ckpt__auth_text(&prefix), a);
+    if (e == CKPT_OK) e = ckpt__mlflow_rename(store, &where);
+    ckpt__buf_free(&x);
+    ckpt__buf_free(&r);
+    ckpt__buf_free(&prefix);
+    ckpt__buf_free(&where);
+    return e;
+}
+
+// The path on the proxy that a run's artifacts have: what its artifact_uri says.
+static ckpt_err ckpt__mlflow_root_of_run(const ckpt__buf *where, ckpt__buf *root) {
+    ckpt__uri u;
+    char text[200];
+    ckpt__txt_uri(&u, where->data);
+    if (strcmp(u.backend, "mlflow-artifacts") == 0 && u.authority.n == 0)
+        return ckpt__databricks_prefix(root, u.path.p, u.path.n);
+    ckpt__s3_clean(text, sizeof text, where->data, strcspn(where->data, "?"));
+    return ckpt__error_set(CKPT_UNSUPPORTED, "the server keeps the run's artifacts at %s, outside of its proxy: use that address",
+                           text);
+}
+
+// Opens a path of the proxy. "{mlflow_experiment_id}/{mlflow_run_id}/artifacts/..." is filled in.
+static ckpt_err ckpt__mlflow_open_proxy(ckpt_store *store, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    char host[300], open[80];
+    ckpt__buf x, r, prefix, where, uri;
+    if (u->authority.n >= sizeof host) return ckpt__error_set(CKPT_ARG, "its host is too long");
+    (void)snprintf(host, sizeof host, "%.*s", (int)u->authority.n, u->authority.p);
+    (void)snprintf(open, sizeof open, "%s/%s/artifacts", ckpt__mlflow_experiment, ckpt__mlflow_run);
+    size_t n = strlen(open);
+    bool any = u->path.n >= n && memcmp(u->path.p, open, n) == 0 && (u->path.n == n || u->path.p[n] == '/');
+    ckpt__buf_init(&x, a);
+    ckpt__buf_init(&r, a);
+    ckpt__buf_init(&prefix, a);
+    ckpt__buf_init(&where, a);
+    ckpt__buf_init(&uri, a);
+    ckpt_err e = ckpt__mlflow_server(store, d, host);
+    if (e == CKPT_OK && !any && memchr(u->path.p, '{', u->path.n) != NULL)
+        e = ckpt__error_set(CKPT_ARG, "placeholders stand as {mlflow_experiment_id}/{mlflow_run_id}/artifacts at the beginning "
+                            "of the path, or not at all");
+    if (e == CKPT_OK && any) e = ckpt__mlflow_resolve(store, &x, &r, &where);
+    if (e == CKPT_OK && any) e = ckpt__mlflow_root_of_run(&where, &prefix);
+    if (e == CKPT_OK) e = ckpt__databricks_prefix(&prefix, u->path.p + (any ? n : 0), u->path.n - (any ? n : 0));
+    ckpt__buf_fmt(&uri, "mlflow-artifacts:%s%s/%s", host[0] != 0 ? "//" : "", host, ckpt__auth_text(&prefix));
+    (void)ckpt__buf_cstr(&uri);
+    if (e == CKPT_OK) e = ckpt__mlflow_keep(&s->prefix, ckpt__auth_text(&prefix), a);
+    if (e == CKPT_OK) e = ckpt__mlflow_rename(store, &uri);
+    ckpt__buf_free(&x);
+    ckpt__buf_free(&r);
+    ckpt__buf_free(&prefix);
+    ckpt__buf_free(&where);
+    ckpt__buf_free(&uri);
+    return e;
+}
+
+// Opens "mlflow-artifacts:/path" or "dbfs:/databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/path". Asks the server only when
+// placeholders are to be filled in. d may be NULL.
+static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt_store *store = NULL;
+    ckpt__view experiment, run, rest;
+    bool managed = strcmp(u->backend, "dbfs") == 0;
+    bool parts = ckpt__s3_is_true(ckpt__auth_env("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD"));
+    const char *shown = managed ? "dbfs:/databricks/mlflow-tracking" : "mlflow-artifacts:";
+    *out = NULL;
+    ckpt_err e = CKPT_OK;
+    if (managed && (u->authority.n > 0 || !ckpt__mlflow_parse(u->path.p, u->path.n, true, &experiment, &run, &rest)))
+        e = ckpt__error_set(CKPT_ARG, "it is not dbfs:/databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/PATH");
+    if (e == CKPT_OK)
+        e = ckpt__store_new(&store, managed ? &ckpt__mlflow_managed_table : parts ? &ckpt__mlflow_parts_table :
+                            &ckpt__mlflow_proxy_table, shown, d, sizeof(ckpt__mlflow));
+    if (e == CKPT_OK) {
+        ckpt__mlflow *s = ckpt__mlflow_of(store);
+        e = ckpt__databricks_open(&s->d, store, d != NULL ? d->ca_file : NULL);
+        for (int i = 0; i < CKPT__MLFLOW_LINKS; i++) ckpt__databricks_link_init(&s->links[i].link, &s->d);
+        ckpt__mlflow_limits(store);
+        if (e == CKPT_OK && managed) e = ckpt__mlflow_open_managed(store, experiment, run, rest, d);
+        else if (e == CKPT_OK) e = ckpt__mlflow_open_proxy(store, u, d);
+        if (e != CKPT_OK) ckpt__store_close(store);
+        else *out = store;
+    }
+    return ckpt__error_prefix(e, "cannot open %s", shown);
+}
+
+#endif // CKPT_NO_REMOTE, CKPT_NO_MLFLOW
+//------------------------------------------------------------------------------
 // >>sftp       [N]  files on an SSH server, over libcurl (which has libssh2 or libssh below it)
 //
 // uses:    error memory platform text digest transfer http store
@@ -21512,6 +24441,7 @@ enum {
     CKPT__SFTP_KEY_MAX = 64 * 1024,
     CKPT__SFTP_KNOWN_MAX = 16 << 20,
     CKPT__SFTP_UNSURE = 16,
+    CKPT__SFTP_DEEP = 16 * 1024,        // bytes of a path; Linux takes 4096
     CKPT__SFTP_OLD = 3                  // seconds after which a file aside is taken for a dead writer's
 };
 
@@ -21553,8 +24483,7 @@ typedef struct ckpt__sftp_address {
 static ckpt_err ckpt__sftp_port(ckpt__sftp_address *a, ckpt__view text) {
     int64_t port = 22;
     if (text.n > 0 && (!ckpt__txt_int(text, &port) || port < 1 || port > 65535))
-        return ckpt__error_set(CKPT_ARG, "the port of an sftp:// address is a number from 1 to 65535, not '%.*s'", (int)text.n,
-                               text.p);
+        return ckpt__error_set(CKPT_ARG, "the port of an sftp:// address is a number from 1 to 65535");     // it may be secret
     a->port = (int)port;
     return CKPT_OK;
 }
@@ -21597,7 +24526,9 @@ static ckpt_err ckpt__sftp_parse(ckpt__sftp_address *a, const char *text) {
         port.n = (size_t)(rest.p + rest.n - port.p);
     }
     for (size_t i = 0; i < a->host.n; i++) {
-        if ((unsigned char)a->host.p[i] <= ' ' || strchr("\"'\\%@,*?|", a->host.p[i]) != NULL) junk = true;
+        unsigned char c = (unsigned char)a->host.p[i];  // it also stands in a command that a sentence recommends
+        if (c < 0x80 && !ckpt__txt_is_digit(c) && !(ckpt__txt_lower(c) >= 'a' && ckpt__txt_lower(c) <= 'z') &&
+            strchr(bracket ? ".-_:" : ".-_", (int)c) == NULL) junk = true;
     }
     if (a->host.n == 0 || a->host.n > 255 || junk)
         return ckpt__error_set(CKPT_ARG, "an sftp:// address needs a host: sftp://user@host:port/folder");
@@ -21606,12 +24537,11 @@ static ckpt_err ckpt__sftp_parse(ckpt__sftp_address *a, const char *text) {
 }
 
 static ckpt_err ckpt__sftp_keep(const ckpt_allocator *al, char **out, const char *p, size_t n) {
-    ckpt__buf b;
-    ckpt__buf_init(&b, al);
-    ckpt__buf_add(&b, p, n);
-    *out = b.err == CKPT_OK ? ckpt__mem_copy_text(al, ckpt__buf_cstr(&b)) : NULL;
-    ckpt__buf_free(&b);
-    return *out != NULL ? CKPT_OK : CKPT_NOMEM;
+    *out = (char *)ckpt__mem_alloc(al, n + 1);
+    if (*out == NULL) return CKPT_NOMEM;
+    memcpy(*out, p, n);                 // which may be a password: no other copy is left behind
+    (*out)[n] = 0;
+    return CKPT_OK;
 }
 
 // The first of two settings that is there; neither leaves *out NULL.
@@ -22055,7 +24985,7 @@ static ckpt_err ckpt__sftp_queue(ckpt__sftp_call *c) {
         double now = ckpt__os_now();
         (void)ckpt__os_cond_wait_until(&f->wake, &f->lock, now + 0.05);
         e = ckpt__store_cancelled(c->t);
-        if (e == CKPT_OK && now - began > c->t->stall_timeout_s)
+        if (e == CKPT_OK && now - began > c->quiet.stall_timeout_s)
             e = ckpt__transfer_again(c->t, ckpt__error_set(CKPT_TIMEOUT, "%s takes long to let others in", f->site));
     }
     if (e == CKPT_OK && f->known_fd < 0 && f->known_path[0] == 0) {
@@ -22075,11 +25005,12 @@ static void ckpt__sftp_unqueue(ckpt__sftp *f, int good) {
     ckpt__os_mutex_unlock(&f->lock);
 }
 
-// "sftp://host:port/~/relative" or "sftp://host:port/absolute"
+// "sftp://host:port/~/relative" or "sftp://host:port/absolute". A folder "~" at the root is not the login folder.
 static const char *ckpt__sftp_url(ckpt__sftp_call *c, const char *path) {
     c->url.len = 0;
     ckpt__buf_text(&c->url, c->f->site);
     if (path[0] != '/') ckpt__buf_text(&c->url, "/~/");
+    else if (path[1] == '~') ckpt__buf_text(&c->url, "/.");
     ckpt__txt_add_percent(&c->url, path, strlen(path), true);
     return ckpt__buf_cstr(&c->url);
 }
@@ -22253,8 +25184,20 @@ static void ckpt__sftp_quote(ckpt__buf *b, const char *path) {
     ckpt__buf_byte(b, '"');
 }
 
+// Is the connection of the last request still there?
+static bool ckpt__sftp_is_connected(const ckpt__sftp_call *c) {
+    int open = 0;
+    for (size_t i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        int fd = c->job.slot->sockets[i];
+        if (fd > 0 && ckpt__os_is_hung_up(fd)) return false;
+        open += fd > 0 ? 1 : 0;
+    }
+    return open > 0;
+}
+
 // Runs "verb path" or "verb path other" on the server. What a server refuses is CKPT_NOT_FOUND, CKPT_AUTH, CKPT_NO_SPACE, or else
-// CKPT_EXISTS: version 3 of the protocol has only "failure" for a name that is taken, and for anything unusual.
+// CKPT_EXISTS: version 3 of the protocol has only "failure" for a name that is taken, and for anything unusual. libcurl says of
+// an answer that never came what it says of a refusal, with a reason that means nothing: then it is CKPT_NET, and unsure.
 static ckpt_err ckpt__sftp_run(ckpt__sftp_call *c, const char *verb, const char *path, const char *other) {
     c->line.len = 0;
     ckpt__buf_text(&c->line, verb);
@@ -22268,9 +25211,12 @@ static ckpt_err ckpt__sftp_run(ckpt__sftp_call *c, const char *verb, const char 
     (void)curl_easy_setopt(c->job.easy, CURLOPT_QUOTE, NULL);
     c->list = NULL;
     curl_slist_free_all(list);
+    if (e != CKPT_OK && e != CKPT_NOMEM) c->t->unsure = true;
     if (e == CKPT_OK || c->job.code != CURLE_QUOTE_ERROR) return e;
     const char *why = c->job.reason;
-    c->t->transient = false;
+    if (!ckpt__sftp_is_connected(c))
+        return ckpt__transfer_again(c->t, ckpt__error_set(CKPT_NET, "%s hung up before it answered", c->f->site));
+    c->t->transient = c->t->unsure = false;
     if (strstr(why, "No such file") != NULL) e = CKPT_NOT_FOUND;
     else if (strstr(why, "ermission denied") != NULL || strstr(why, "write protected") != NULL) e = CKPT_AUTH;
     else if (strstr(why, "Disk full") != NULL || strstr(why, "quota") != NULL) e = CKPT_NO_SPACE;
@@ -22320,7 +25266,7 @@ static bool ckpt__sftp_is_folder(ckpt__sftp_call *c, const char *path) {
     ckpt__error_take(&kept);
     c->path.len = 0;
     ckpt__buf_fmt(&c->path, "%s/.", path);
-    bool is = ckpt__sftp_probe(c, ckpt__buf_cstr(&c->path)) == CKPT_OK;
+    bool is = c->path.err == CKPT_OK && ckpt__sftp_probe(c, ckpt__buf_cstr(&c->path)) == CKPT_OK;
     c->t->transient = transient;
     ckpt__error_last = kept;
     return is;
@@ -22476,6 +25422,7 @@ typedef struct ckpt__sftp_putting {
     ckpt__sftp_call        *c;
     const ckpt__store_put  *p;
     const char             *path, *part, *old;
+    bool                    again;      // an earlier try, or process, may have moved the old file aside
     uint64_t                have;       // bytes of the part file that are there and good
     int64_t                 mtime;      // of the part file, once it is complete
 } ckpt__sftp_putting;
@@ -22523,6 +25470,7 @@ static ckpt_err ckpt__sftp_resume(ckpt__sftp_putting *u) {
     if (e == CKPT_OK) e = ckpt__sftp_look(u->c, u->part, &u->have, &u->mtime);
     if (e == CKPT_OK && u->have > 0) e = ckpt__sftp_settle(u);
     if (e == CKPT_NOT_FOUND) { u->have = 0; return CKPT_OK; }
+    u->again = true;
     if (e != CKPT_OK || u->have == 0) return e;
     if (u->have > u->p->body->size) { u->have = 0; return CKPT_OK; }
     e = ckpt__sftp_check_tail(u, &same);
@@ -22617,7 +25565,7 @@ static ckpt_err ckpt__sftp_exists(ckpt__sftp_call *c, const char *path, const ch
 static ckpt_err ckpt__sftp_taken(ckpt__sftp_putting *u, bool folder) {
     (void)ckpt__sftp_run(u->c, "*rm", u->part, NULL);
     u->c->t->transient = false;
-    if (folder) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
+    if (folder) return ckpt__error_set(CKPT_IO, "there is a folder of that name");      // CKPT_EXISTS is said of objects
     return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
 }
 
@@ -22653,7 +25601,7 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
     ckpt_err e = CKPT_OK;
     if (!u->p->overwrite) {             // some servers rename over a name that is taken
         e = ckpt__sftp_exists(c, u->path, u->old, &there);
-        if (e == CKPT_OK && there) return ckpt__sftp_taken(u, false);
+        if (e == CKPT_OK && there && !ckpt__sftp_is_folder(c, u->path)) return ckpt__sftp_taken(u, false);
         if (e != CKPT_OK) return e;
     }
     ckpt__sftp_set_unsure(c->f, u->p->mark, true);
@@ -22661,20 +25609,21 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
     if (e == CKPT_OK || e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_NO_SPACE || e == CKPT_EXISTS)
         ckpt__sftp_set_unsure(c->f, u->p->mark, false);
     *done = e == CKPT_OK;
+    if (*done && u->again && u->p->overwrite) (void)ckpt__sftp_run(c, "*rm", u->old, NULL);
     if (e != CKPT_EXISTS) return e == CKPT_NOT_FOUND ? ckpt__transfer_again(c->t, e) : e;
     e = ckpt__sftp_look(c, u->path, &size, &mtime);
     if (e == CKPT_NOT_FOUND) return ckpt__sftp_wait_turn(u, since, tries);
     if (e != CKPT_OK) return e;
-    if (!u->p->overwrite) return ckpt__sftp_taken(u, false);
     if (ckpt__sftp_is_folder(c, u->path)) {     // one that is empty is in nobody's way
         e = ckpt__sftp_run(c, "rmdir", u->path, NULL);
         return e == CKPT_EXISTS ? ckpt__sftp_taken(u, true) : e == CKPT_NOT_FOUND ? CKPT_OK : e;
     }
+    if (!u->p->overwrite) return ckpt__sftp_taken(u, false);
     ckpt__sftp_make_younger(u, mtime);
+    ckpt__sftp_set_unsure(c->f, u->p->mark, true);
     e = ckpt__sftp_run(c, "rename", u->path, u->old);
     if (e == CKPT_EXISTS || e == CKPT_NOT_FOUND) return ckpt__sftp_wait_turn(u, since, tries);
     if (e != CKPT_OK) return e;
-    ckpt__sftp_set_unsure(c->f, u->p->mark, true);
     e = ckpt__sftp_run(c, "rename", u->part, u->path);
     *done = e == CKPT_OK;
     if (e == CKPT_EXISTS) e = CKPT_OK;  // another one's upload got in between; ours replaces that one next
@@ -22710,6 +25659,7 @@ static ckpt_err ckpt__sftp_is_done(ckpt__sftp_putting *u, bool *done) {
     int64_t mtime;
     *done = false;
     if (!ckpt__sftp_is_unsure(u->c->f, u->p->mark)) return CKPT_OK;
+    u->again = true;
     ckpt_err e = ckpt__sftp_probe(u->c, u->part);
     if (e != CKPT_NOT_FOUND) return e;
     e = ckpt__sftp_look(u->c, u->path, &size, &mtime);
@@ -22742,7 +25692,7 @@ static ckpt_err ckpt__sftp_put(ckpt_store *s, const ckpt__store_put *p) {
     if (e == CKPT_OK) e = ckpt__sftp_mark(mark, p->mark);
     if (e == CKPT_OK) e = ckpt__sftp_hidden(&c.part, path.data, mark, ckpt__sftp_part_end);
     if (e == CKPT_OK) e = ckpt__sftp_hidden(&c.old, path.data, NULL, ckpt__sftp_old_end);
-    ckpt__sftp_putting u = { &c, p, path.data, c.part.data, c.old.data, 0, -1 };
+    ckpt__sftp_putting u = { &c, p, path.data, c.part.data, c.old.data, false, 0, -1 };
     if (e == CKPT_OK) e = ckpt__sftp_is_done(&u, &done);
     if (e == CKPT_OK && !done) e = ckpt__sftp_resume(&u);
     if (e == CKPT_OK && !done && (u.have < p->body->size || p->body->size == 0)) {
@@ -22838,6 +25788,8 @@ static ckpt_err ckpt__sftp_see(ckpt__sftp_listing *l, const ckpt__sftp_entry *en
     if (rel->err != CKPT_OK) return rel->err;
     if (en->type == 'd') {
         ckpt__buf_byte(rel, '/');
+        if (rel->len > CKPT__SFTP_DEEP)
+            return ckpt__error_set(CKPT_UNSUPPORTED, "%s has folders in folders without end", l->c->f->site);
         if (!ckpt__store_on_the_way(ckpt__buf_cstr(rel), w->prefix)) return rel->err;
         ckpt__buf_add(&w->dirs, rel->data, rel->len + 1);
         return w->dirs.err;
@@ -23011,6 +25963,7 @@ static ckpt_err ckpt__sftp_uploads(ckpt_store *s, const char *prefix,
     for (size_t i = 0; e == CKPT_OK && i < w.count; i++) {
         uint64_t size;
         int64_t mtime = 0;
+        w.found[i].started = -1.0;      // a file of somebody's that only looks like one
         if (!ckpt__sftp_part_path(s, w.names.data + w.found[i].name, w.names.data + w.found[i].id, &c.part)) continue;
         e = ckpt__sftp_look(&c, c.part.data, &size, &mtime);
         w.found[i].started = e == CKPT_OK ? (double)mtime : -1.0;
@@ -23158,6 +26111,1848 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 }
 
 #endif // CKPT_NO_REMOTE
+//------------------------------------------------------------------------------
+// >>uc         [O]  the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
+//
+// uses:    error memory platform text transfer auth store web s3 databricks
+// threads: any number of requests at once; what is known of uploads under way is behind the mutex of >>databricks
+//
+// By the Files API 2.0 (docs.databricks.com/api/files/v2), up to 5 GiB in one request. Bigger files go in parts to the cloud that
+// the volume is in, as Databricks' own clients do it: a session is begun, each part gets an address that is signed for an hour,
+// the end names all parts. A later process goes on with a session: its parts are those of the journal, since none are listed.
+// A workspace on Google Cloud has no such parts (it offers one resumable stream instead, which is not built): there 5 GiB are the
+// limit.
+// The service keeps neither checksum nor mark of ours with a file. Its version is the time of its last change, in seconds; a file
+// that another writer replaces twice within a second by one of the same size is not told from the one before.
+// Creating only is honoured by the service. Its own lost reply is known by this process as long as the store is open.
+// Folders are made by the service; those that are empty when their last file goes are taken away.
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_UC)
+
+enum { CKPT__UC_LOST = 16, CKPT__UC_COMPLETE_IDLE = 600 };     // seconds that joining the parts may take without a sign of life
+
+typedef struct ckpt__uc {
+    ckpt__databricks         d;             // comes first
+    char                    *root;          // "Volumes/catalog/schema/volume"
+    char                    *alias;         // the same with a '/': names may begin so
+    char                    *prefix;        // "" or "a/b/"
+    ckpt__databricks_upload *uploads;       // below d.lock, as those that follow
+    char                     lost[CKPT__UC_LOST][64];   // marks of puts whose reply was lost
+    unsigned                 lost_next;
+} ckpt__uc;
+
+static ckpt__uc *ckpt__uc_of(const ckpt_store *store) {
+    return (ckpt__uc *)store->impl;
+}
+
+//-- paths -----------------------------------------------------------------------
+
+// Splits "Volumes/catalog/schema/volume/more" as Composer does, but for a first level that only begins with that word.
+static ckpt_err ckpt__uc_split(ckpt__buf *root, ckpt__buf *rest, const char *path, size_t n) {
+    int levels = 0;
+    const char *p = path, *end = path + n;
+    while (p < end) {
+        const char *slash = (const char *)memchr(p, '/', (size_t)(end - p));
+        size_t k = slash != NULL ? (size_t)(slash - p) : (size_t)(end - p);
+        bool nothing = k == 0 || (k == 1 && p[0] == '.');
+        if (!nothing && levels == 4) break;
+        if (!nothing && levels > 0) ckpt__buf_byte(root, '/');
+        if (!nothing) ckpt__buf_add(root, p, k);
+        if (!nothing) levels++;
+        p += k + (slash != NULL);
+    }
+    const char *text = ckpt__buf_cstr(root);
+    if (root->err != CKPT_OK) return root->err;
+    if (levels < 4 || !ckpt__txt_starts(text, "Volumes/"))
+        return ckpt__error_set(CKPT_ARG, "it names no volume: dbfs:/Volumes/CATALOG/SCHEMA/VOLUME does");
+    ckpt_err e = ckpt__error_prefix(ckpt__databricks_check_name(text), "the volume");
+    return e == CKPT_OK ? ckpt__databricks_prefix(rest, p, (size_t)(end - p)) : e;
+}
+
+// The path of an object, "/Volumes/...". A name may be relative to the store, or begin at the root as Composer's do.
+static ckpt_err ckpt__uc_path(const ckpt__uc *s, ckpt__buf *out, const char *name) {
+    size_t n = strlen(s->root), slash = name[0] == '/';
+    bool whole = ckpt__txt_starts(name + slash, s->root) && name[slash + n] == '/';
+    if (whole) name += slash + n + 1;
+    else if (ckpt__txt_starts(name + slash, "Volumes/"))
+        return ckpt__error_set(CKPT_ARG, "the name is of another volume than the store's, %s", s->root);
+    ckpt_err e = ckpt__databricks_check_name(name);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_fmt(out, "/%s/%s%s", s->root, whole ? "" : s->prefix, name);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+// A request about an object: its path is put behind `api`, percent-encoded.
+static ckpt_err ckpt__uc_init(ckpt__databricks_call *c, ckpt_store *store, const char *method, const char *api, const char *name,
+                              ckpt__transfer *t) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__buf path;
+    ckpt__databricks_init(c, store, &s->d, method, api, t);
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__uc_path(s, &path, name);
+    if (e == CKPT_OK) ckpt__txt_add_percent(&c->path, path.data, path.len, true);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+static const char *const ckpt__uc_files = "/api/2.0/fs/files";
+
+//-- looking at a file -----------------------------------------------------------
+
+static ckpt_err ckpt__uc_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    memset(out, 0, sizeof *out);
+    ckpt_err e = ckpt__uc_init(&c, store, "HEAD", ckpt__uc_files, name, t);
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    if (e == CKPT_OK) {
+        const char *modified = ckpt__fields_get(&c.reply.headers, "last-modified");
+        if (!ckpt__web_read_size(ckpt__fields_get(&c.reply.headers, "content-length"), &out->size))
+            e = ckpt__error_set(CKPT_NET, "the server does not tell the file's size");
+        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+        if (out->modified == 0.0 || !ckpt__web_copy(out->etag, sizeof out->etag, modified)) out->etag[0] = 0;
+    }
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+// The size of what is there after a refusal; the sentence stays.
+static ckpt_err ckpt__uc_look(ckpt_store *store, const char *name, uint64_t *size, const ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *t;
+    ckpt__error_record kept;
+    look.moved = NULL;
+    ckpt__error_take(&kept);
+    ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
+    ckpt__error_last = kept;
+    *size = there.size;
+    return e;
+}
+
+// After the server has acknowledged a file: it must be there in full. Who may write but not read takes its word.
+static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = *t;
+    look.moved = NULL;
+    ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
+    if (e == CKPT_AUTH || (e == CKPT_OK && there.size == size)) return CKPT_OK;
+    if (e == CKPT_OK)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
+                            (unsigned long long)there.size);
+    else if (e == CKPT_NOT_FOUND)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
+    t->transient = look.transient || e == CKPT_CORRUPT;
+    t->throttled = look.throttled;
+    t->retry_after = look.retry_after;
+    t->status = look.status;
+    t->unsure = true;
+    return e;
+}
+
+static ckpt_err ckpt__uc_exists(void) {
+    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+}
+
+//-- a file in one request -------------------------------------------------------
+
+// Remembers an upload whose reply did not come, or asks whether it is one of those.
+static bool ckpt__uc_is_lost(ckpt__uc *s, const char *mark, bool remember) {
+    bool found = false;
+    if (mark == NULL || mark[0] == 0) return false;
+    ckpt__os_mutex_lock(&s->d.lock);
+    for (int i = 0; i < CKPT__UC_LOST; i++) found = found || strcmp(s->lost[i], mark) == 0;
+    if (remember && !found) (void)ckpt__web_copy(s->lost[s->lost_next++ % CKPT__UC_LOST], sizeof s->lost[0], mark);
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return found;
+}
+
+// Makes the folder above an object, which the service wants in some volumes.
+static ckpt_err ckpt__uc_make_folder(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt_err e = ckpt__uc_init(&c, store, "PUT", "/api/2.0/fs/directories", name, t);
+    const char *slash = e == CKPT_OK ? strrchr(ckpt__buf_cstr(&c.path), '/') : NULL;
+    if (slash != NULL) c.path.len = (size_t)(slash - c.path.data);
+    c.quiet = true;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__databricks_call c;
+    ckpt__transfer_sums sums;
+    memset(&sums, 0, sizeof sums);
+    ckpt_err e = ckpt__uc_init(&c, store, "PUT", ckpt__uc_files, p->name, p->t);
+    c.body = p->body;
+    c.sums = &sums;
+    ckpt__fields_add(&c.query, "overwrite", p->overwrite ? "true" : "false");
+    ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    bool changed = e == CKPT_OK && p->has_crc && (sums.has & (unsigned)CKPT__SUM_CRC32) != 0 && sums.crc != p->crc;
+    ckpt__databricks_free(&c);
+    return changed ? ckpt__error_set(CKPT_CORRUPT, "it has changed while it was sent, and what is there now is damaged") : e;
+}
+
+// The body's sum is compared before a byte leaves: the service would keep a changed file, and cannot tell.
+static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__transfer_sums sums;
+    uint64_t size = 0;
+    if (p->has_crc) {
+        ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
+        if (e != CKPT_OK) return e;
+        if (sums.crc != p->crc)
+            return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
+                                   (unsigned long)p->crc);
+    }
+    bool lost = ckpt__uc_is_lost(s, p->mark, false);
+    ckpt_err e = ckpt__uc_put_once(store, p);
+    if (e == CKPT_NOT_FOUND && strchr(p->name, '/') != NULL && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
+        e = ckpt__uc_put_once(store, p);
+    if (!p->overwrite && e == CKPT_EXISTS) {
+        p->t->transient = false;
+        lost = lost || p->t->unsure;                        // libcurl repeats a request itself when a kept connection dies
+        bool ours = lost && ckpt__uc_look(store, p->name, &size, p->t) == CKPT_OK && size == p->body->size;
+        return ours ? CKPT_OK : ckpt__uc_exists();
+    }
+    if (e != CKPT_OK && p->t->unsure) (void)ckpt__uc_is_lost(s, p->mark, true);
+    if (e != CKPT_OK) return e;
+    e = ckpt__uc_confirm(store, p->name, p->body->size, p->t);
+    if (e != CKPT_OK) (void)ckpt__uc_is_lost(s, p->mark, true);         // it was acknowledged: another try meets it
+    return e;
+}
+
+//-- parts -----------------------------------------------------------------------
+
+static ckpt_err ckpt__uc_gone(void) {
+    return ckpt__error_set(CKPT_NOT_FOUND, "the upload in parts is gone: it was given up, ended, or has run out");
+}
+
+// Asks for an address: of part `number`, or with 0 the one that gives the upload up.
+static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, const char *session, int number,
+                              ckpt__databricks_link *out) {
+    ckpt__databricks_call c;
+    ckpt__uc *s = ckpt__uc_of(store);
+    const char *api = number > 0 ? "/api/2.0/fs/create-upload-part-urls" : "/api/2.0/fs/create-abort-upload-url";
+    ckpt__buf path;
+    ckpt__databricks_init(&c, store, &s->d, "POST", api, m->t);
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__uc_path(s, &path, m->name);
+    ckpt__buf_text(&c.json, "{\"path\":");
+    ckpt__json_add_text(&c.json, ckpt__auth_text(&path), path.len);
+    ckpt__buf_text(&c.json, ",\"session_token\":");
+    ckpt__json_add_text(&c.json, session, strlen(session));
+    if (number > 0) ckpt__buf_fmt(&c.json, ",\"start_part_number\":%d,\"count\":1", number);
+    ckpt__buf_text(&c.json, ",\"expire_time\":\"");
+    ckpt__txt_add_date(&c.json, ckpt__os_time() + 3600.0, CKPT__DATE_ISO);
+    ckpt__buf_text(&c.json, "\"}");
+    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    if (e == CKPT_OK) {
+        const ckpt__json *node = ckpt__databricks_member(&c, number > 0 ? "upload_part_urls" : "abort_upload_url");
+        if (number > 0) {
+            node = node != NULL && node->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c.doc, node) : NULL;
+            const ckpt__json *which = ckpt__json_get(&c.doc, node, "part_number");
+            if (which != NULL && (which->kind != CKPT__JSON_INT || which->i != number)) node = NULL;
+        }
+        e = node == NULL ? ckpt__error_set(CKPT_NET, "the server gives no address for the part that was asked for") :
+            ckpt__databricks_link_read(out, &c.doc, node, "url", false);
+    }
+    ckpt__buf_free(&path);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__uc_abort_session(ckpt_store *store, const ckpt__store_multi *m, const char *session) {
+    ckpt__databricks_call c;
+    ckpt__databricks_link l;
+    ckpt__databricks_link_init(&l, &ckpt__uc_of(store)->d);
+    ckpt_err e = ckpt__uc_link(store, m, session, 0, &l);
+    if (e == CKPT_OK) {
+        ckpt__databricks_follow(&c, store, &ckpt__uc_of(store)->d, "DELETE", &l, m->t);
+        e = ckpt__databricks_run(&c);
+        ckpt__databricks_free(&c);
+    }
+    ckpt__databricks_link_free(&l);
+    return e;
+}
+
+// Begins a session. What the service offers instead, or its refusal for a reason that will not pass, means: in one request.
+static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *session) {
+    ckpt__databricks_call c;
+    ckpt_err e = ckpt__uc_init(&c, store, "POST", ckpt__uc_files, m->name, m->t);
+    ckpt__fields_add(&c.query, "action", "initiate-upload");
+    ckpt__fields_add(&c.query, "overwrite", m->overwrite ? "true" : "false");
+    bool asked = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    if (asked && (e == CKPT_ARG || e == CKPT_NOT_FOUND))
+        e = ckpt__error_prefix(CKPT_UNSUPPORTED, "there are no uploads in parts");
+    if (e == CKPT_EXISTS) {
+        m->t->transient = false;
+        e = ckpt__uc_exists();
+    } else if (e == CKPT_OK) {
+        const ckpt__json *offer = ckpt__databricks_member(&c, "multipart_upload");
+        const char *token = ckpt__databricks_text(&c.doc, offer, "session_token");
+        if (token != NULL && token[0] != 0) ckpt__buf_text(session, token);
+        else if (ckpt__databricks_member(&c, "resumable_upload") != NULL)
+            e = ckpt__error_set(CKPT_UNSUPPORTED, "this workspace's cloud takes no parts: files of up to 5 GiB go in one "
+                                "request, bigger ones cannot be put");
+        else e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
+    }
+    (void)ckpt__buf_cstr(session);
+    ckpt__databricks_free(&c);
+    return e == CKPT_OK ? session->err : e;
+}
+
+// The first part's address is asked for at once: it is what workspaces refuse whose signed addresses are turned off.
+static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__databricks_link l;
+    size_t from = upload_id->len;
+    ckpt_err e = ckpt__uc_initiate(store, m, upload_id);
+    if (e != CKPT_OK) return e;
+    const char *session = upload_id->data + from;
+    ckpt__databricks_link_init(&l, &s->d);
+    e = ckpt__uc_link(store, m, session, 1, &l);
+    ckpt__databricks_link_free(&l);
+    if (e == CKPT_AUTH || e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) {
+        ckpt__error_record kept;
+        ckpt__error_take(&kept);
+        (void)ckpt__uc_abort_session(store, m, session);
+        ckpt__error_last = kept;
+        ckpt__transfer_begin(m->t);
+        e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no addresses for parts");
+    }
+    if (e == CKPT_OK) {
+        ckpt__os_mutex_lock(&s->d.lock);
+        ckpt__databricks_free_uploads(&s->uploads, 16, &store->allocator);
+        e = ckpt__databricks_new_upload(&s->uploads, session, &s->d, &store->allocator);
+        ckpt__os_mutex_unlock(&s->d.lock);
+    }
+    return e;
+}
+
+// An upload that is known to be over. NULL-safe for those of other processes.
+static bool ckpt__uc_is_over(ckpt__uc *s, const char *id) {
+    ckpt__os_mutex_lock(&s->d.lock);
+    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
+    bool over = u != NULL && u->gone;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return over;
+}
+
+// Marks an upload as over, or as one whose end was asked for with no answer; returns whether that was so before.
+static bool ckpt__uc_mark(ckpt__uc *s, const char *id, bool gone, bool unsure) {
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
+    bool before = u != NULL && u->unsure;
+    if (u != NULL) {
+        u->gone = u->gone || gone;
+        u->unsure = u->unsure || unsure;
+    }
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return before;
+}
+
+static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__databricks_link l;
+    if (ckpt__uc_is_over(s, m->upload_id)) return ckpt__uc_gone();
+    ckpt__databricks_link_init(&l, &s->d);
+    ckpt_err e = ckpt__uc_link(store, m, m->upload_id, part->number, &l);
+    if (e == CKPT_OK) e = ckpt__databricks_put_part(store, &s->d, &l, body, part, m->t);
+    ckpt__databricks_link_free(&l);
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
+    if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
+    if (u != NULL) e = ckpt__databricks_note_part(u, part, &store->allocator);
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return e;
+}
+
+// Is the session alive? Then the parts are those that this process has sent, and those of the journal.
+static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__databricks_link l;
+    ckpt__store_part *list = NULL;
+    size_t count = 0;
+    if (ckpt__uc_is_over(s, m->upload_id)) return ckpt__uc_gone();
+    ckpt__databricks_link_init(&l, &s->d);
+    ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
+    ckpt__databricks_link_free(&l);
+    if (e == CKPT_ARG || e == CKPT_EXISTS) e = ckpt__uc_gone();
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&s->d.lock);
+    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
+    if (u != NULL && u->count > 0) {
+        list = (ckpt__store_part *)ckpt__mem_alloc(&store->allocator, u->count * sizeof *list);
+        if (list == NULL) e = CKPT_NOMEM;
+        else memcpy(list, u->parts, u->count * sizeof *list);
+        count = u->count;
+    }
+    ckpt__os_mutex_unlock(&s->d.lock);
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = each(&list[i], user);
+    for (size_t i = 0; i < m->part_count && e == CKPT_OK; i++) {
+        bool known = false;
+        for (size_t k = 0; k < count; k++) known = known || list[k].number == m->parts[i].number;
+        if (!known) e = each(&m->parts[i], user);
+    }
+    if (list != NULL) ckpt__mem_free(&store->allocator, list, count * sizeof *list);
+    return e;
+}
+
+static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__databricks_call c;
+    ckpt_err e = ckpt__uc_init(&c, store, "POST", ckpt__uc_files, m->name, m->t);
+    ckpt__fields_add(&c.query, "action", "complete-upload");
+    ckpt__fields_add(&c.query, "upload_type", "multipart");
+    ckpt__fields_add(&c.query, "session_token", m->upload_id);
+    ckpt__buf_text(&c.json, "{\"parts\":[");
+    for (size_t i = 0; i < m->part_count; i++) {
+        ckpt__buf_fmt(&c.json, "%s{\"part_number\":%d,\"etag\":", i > 0 ? "," : "", m->parts[i].number);
+        ckpt__json_add_text(&c.json, m->parts[i].etag, strlen(m->parts[i].etag));
+        ckpt__buf_byte(&c.json, '}');
+    }
+    ckpt__buf_text(&c.json, "]}");
+    c.quiet = true;
+    c.idle_timeout_s = CKPT__UC_COMPLETE_IDLE;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+// A refusal after a request whose reply was lost may mean that that one did it.
+static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    uint64_t size = 0;
+    bool over = ckpt__uc_is_over(s, m->upload_id);
+    ckpt_err e = over ? ckpt__uc_gone() : ckpt__uc_join(store, m);
+    bool lost = ckpt__uc_mark(s, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
+    lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
+    if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
+    if (lost && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__uc_look(store, m->name, &size, m->t) == CKPT_OK &&
+        size == m->size) {
+        (void)ckpt__uc_mark(s, m->upload_id, true, true);
+        ckpt__transfer_begin(m->t);
+        return CKPT_OK;
+    }
+    if (e == CKPT_EXISTS) {
+        m->t->transient = false;
+        return ckpt__uc_exists();
+    }
+    return e == CKPT_OK ? ckpt__uc_confirm(store, m->name, m->size, m->t) : e;
+}
+
+static ckpt_err ckpt__uc_abort(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    if (ckpt__uc_is_over(s, m->upload_id)) return CKPT_OK;
+    ckpt_err e = ckpt__uc_abort_session(store, m, m->upload_id);
+    if (e == CKPT_NOT_FOUND || e == CKPT_ARG) e = CKPT_OK;
+    if (e == CKPT_OK) (void)ckpt__uc_mark(s, m->upload_id, true, false);
+    return e;
+}
+
+//-- listing ---------------------------------------------------------------------
+
+// The token of the next page; none is the end.
+static ckpt_err ckpt__uc_turn(ckpt__databricks_tree *w, const ckpt__databricks_call *c) {
+    const char *next = ckpt__databricks_text(&c->doc, ckpt__json_root(&c->doc), "next_page_token");
+    w->next.len = 0;
+    if (next != NULL && next[0] != 0) ckpt__buf_text(&w->next, next);
+    if (w->next.len > 0) (void)ckpt__buf_cstr(&w->next);
+    return w->next.err;
+}
+
+// One page of a folder: {"contents":[{"path","is_directory","file_size"}],"next_page_token"}.
+static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
+    ckpt__databricks_call c;
+    const ckpt__uc *s = ckpt__uc_of(w->store);
+    ckpt__buf own;                                          // "/Volumes/c/s/v/prefix"
+    uint64_t size = 0;
+    ckpt__databricks_init(&c, w->store, &ckpt__uc_of(w->store)->d, "GET", "/api/2.0/fs/directories", w->t);
+    ckpt__buf_init(&own, &w->store->allocator);
+    ckpt__buf_fmt(&own, "/%s/%s", s->root, s->prefix);
+    size_t base = own.len;
+    ckpt__buf_fmt(&own, "%s%s", folder, folder[0] != 0 ? "/" : "");
+    const char *below = ckpt__buf_cstr(&own);
+    ckpt_err e = own.err;
+    if (e == CKPT_OK) ckpt__txt_add_percent(&c.path, below, own.len - 1, true);
+    if (w->next.len > 0) ckpt__fields_add(&c.query, "page_token", w->next.data);
+    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    const ckpt__json *list = e == CKPT_OK ? ckpt__databricks_member(&c, "contents") : NULL;
+    if (list != NULL && list->kind != CKPT__JSON_ARRAY) e = ckpt__s3_odd("no list");
+    for (const ckpt__json *n = ckpt__json_child(&c.doc, e == CKPT_OK ? list : NULL); n != NULL && e == CKPT_OK;
+         n = ckpt__json_next(&c.doc, n)) {
+        const char *path = ckpt__databricks_text(&c.doc, n, "path");
+        bool is_folder = ckpt__databricks_is_true(ckpt__json_get(&c.doc, n, "is_directory"));
+        bool ok = path != NULL && strncmp(path, below, own.len) == 0 &&
+                  ckpt__databricks_size(ckpt__json_get(&c.doc, n, "file_size"), &size);
+        w->name.len = 0;
+        if (ok) ckpt__buf_text(&w->name, path + base);
+        while (ok && w->name.len > 0 && w->name.data[w->name.len - 1] == '/') w->name.len--;
+        if (!ok) e = ckpt__s3_odd("an entry that was not asked for, or is none");
+        else e = w->name.err == CKPT_OK ? ckpt__databricks_take_entry(w, ckpt__buf_cstr(&w->name), is_folder, size) : w->name.err;
+    }
+    if (e == CKPT_OK) e = ckpt__uc_turn(w, &c);
+    ckpt__buf_free(&own);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__uc_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
+    ckpt__databricks_tree w;
+    memset(&w, 0, sizeof w);
+    w.store = store;
+    w.t = t;
+    w.each = each;
+    w.user = user;
+    const ckpt__uc *s = ckpt__uc_of(store);
+    bool some = ckpt__databricks_want(&w, prefix, s->alias, s->prefix);
+    if (some) return ckpt__databricks_walk(&w, ckpt__uc_page);
+    ckpt__buf_free(&w.front);
+    return CKPT_OK;
+}
+
+//-- reading, removing -----------------------------------------------------------
+
+static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                             ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    char range[64];
+    uint64_t size = sink->size;
+    ckpt_err e = ckpt__uc_init(&c, store, "GET", ckpt__uc_files, name, t);
+    if (etag != NULL && etag[0] == 0) etag = NULL;
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    ckpt__fields_add(&c.headers, "Range", range);
+    if (etag != NULL) ckpt__fields_add(&c.headers, "If-Unmodified-Since", etag);
+    c.sink = sink;
+    ckpt__sink_begin(sink);
+    if (e == CKPT_OK && size > 0) {
+        e = ckpt__databricks_run(&c);
+        const char *now = ckpt__fields_get(&c.reply.headers, "last-modified");
+        if (c.reply.status == 412 && etag != NULL)
+            e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+        else e = ckpt__web_judge_get(&c.reply, sink, t, e, NULL, offset);
+        if (e == CKPT_OK && etag != NULL && now != NULL && strcmp(now, etag) != 0)
+            e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    }
+    ckpt__databricks_free(&c);
+    return e;
+}
+
+// Takes the folders above an object away as long as they are empty, which the service looks after; never the volume.
+static void ckpt__uc_sweep(ckpt_store *store, const char *name, const ckpt__transfer *t) {
+    const ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__buf path;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__uc_path(s, &path, name);
+    while (e == CKPT_OK) {
+        ckpt__databricks_call c;
+        ckpt__transfer mine = *t;
+        char *slash = strrchr(path.data, '/');
+        if (slash == NULL || (size_t)(slash - path.data) <= strlen(s->root) + 1) break;
+        *slash = 0;
+        mine.moved = NULL;
+        ckpt__databricks_init(&c, store, &ckpt__uc_of(store)->d, "DELETE", "/api/2.0/fs/directories", &mine);
+        ckpt__txt_add_percent(&c.path, path.data, strlen(path.data), true);
+        c.quiet = true;
+        e = ckpt__databricks_run(&c);
+        ckpt__databricks_free(&c);
+    }
+    ckpt__buf_free(&path);
+    ckpt__error_last = kept;
+}
+
+static ckpt_err ckpt__uc_remove(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt_err e = ckpt__uc_init(&c, store, "DELETE", ckpt__uc_files, name, t);
+    c.quiet = true;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    ckpt__databricks_free(&c);
+    if (e == CKPT_OK) ckpt__uc_sweep(store, name, t);
+    return e;
+}
+
+static void ckpt__uc_close(ckpt_store *store) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    ckpt__databricks_free_uploads(&s->uploads, 0, a);
+    ckpt__databricks_close(&s->d, a);
+    ckpt__mem_free_text(a, s->root);
+    ckpt__mem_free_text(a, s->alias);
+    ckpt__mem_free_text(a, s->prefix);
+}
+
+//-- opening ---------------------------------------------------------------------
+
+static const ckpt__store_table ckpt__uc_table = {
+    "dbfs", ckpt__uc_put, ckpt__uc_begin, ckpt__uc_part, ckpt__uc_complete, ckpt__uc_abort, ckpt__uc_parts, NULL, ckpt__uc_get,
+    NULL, ckpt__uc_stat, ckpt__uc_list, ckpt__uc_remove, ckpt__uc_close
+};
+
+static ckpt_err ckpt__uc_set_up(ckpt_store *store, const ckpt_store_desc *d) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    store->creates_only = true;
+    store->min_part = (uint64_t)5 << 20;
+    store->max_part = (uint64_t)4000 << 20;
+    store->max_parts = 10000;
+    store->max_single = (uint64_t)5 << 30;
+    ckpt_err e = ckpt__databricks_open(&s->d, store, d != NULL ? d->ca_file : NULL);
+    return e == CKPT_OK ? ckpt__databricks_configure(&s->d, d, NULL, &store->allocator) : e;
+}
+
+// Opens "dbfs:/Volumes/catalog/schema/volume/prefix". Asks nobody. d may be NULL.
+static ckpt_err ckpt__uc_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__buf root, prefix, uri;
+    ckpt_store *store = NULL;
+    *out = NULL;
+    if (d != NULL) a = d->allocator;
+    ckpt__buf_init(&root, &a);
+    ckpt__buf_init(&prefix, &a);
+    ckpt__buf_init(&uri, &a);
+    ckpt_err e = CKPT_OK;
+    if (u->authority.n > 0)
+        e = ckpt__error_set(CKPT_ARG, "a dbfs address has no host: dbfs:/Volumes/CATALOG/SCHEMA/VOLUME, and the host is "
+                            "DATABRICKS_HOST");
+    if (e == CKPT_OK) e = ckpt__uc_split(&root, &prefix, u->path.p, u->path.n);
+    if (e == CKPT_OK) {
+        ckpt__buf_fmt(&uri, "dbfs:/%s/%s", root.data, prefix.data);
+        e = uri.err != CKPT_OK ? uri.err : ckpt__store_new(&store, &ckpt__uc_table, ckpt__buf_cstr(&uri), d, sizeof(ckpt__uc));
+    }
+    if (e == CKPT_OK) {
+        ckpt__uc *s = ckpt__uc_of(store);
+        s->root = ckpt__mem_copy_text(&a, root.data);
+        s->prefix = ckpt__mem_copy_text(&a, prefix.data);
+        ckpt__buf_byte(&root, '/');
+        const char *alias = ckpt__buf_cstr(&root);
+        s->alias = root.err == CKPT_OK ? ckpt__mem_copy_text(&a, alias) : NULL;
+        bool all = s->root != NULL && s->alias != NULL && s->prefix != NULL;
+        e = all ? ckpt__uc_set_up(store, d) : CKPT_NOMEM;
+        if (e != CKPT_OK) ckpt__store_close(store);
+        else *out = store;
+    }
+    e = ckpt__error_prefix(e, "cannot open %s", uri.len > 0 && uri.err == CKPT_OK ? uri.data : "a dbfs URI");
+    ckpt__buf_free(&root);
+    ckpt__buf_free(&prefix);
+    ckpt__buf_free(&uri);
+    return e;
+}
+
+#endif // CKPT_NO_REMOTE, CKPT_NO_UC
+
+//------------------------------------------------------------------------------
+// >>wandb      [O]  the store wandb://: artifacts of Weights & Biases
+//
+// uses:    error memory platform text digest transfer http auth store web s3
+// threads: any number of requests at once; the run, and addresses of files that were asked for, are behind one mutex
+// states:  of an artifact: created (pending) -> its file put -> its manifest put -> committed, and "latest"
+//
+// By the GraphQL interface as the open-source client of W&B uses it (github.com/wandb/wandb, core/api/graphql and
+// core/pkg/artifacts, 2026), since W&B documents none: what is asked for here is what that client asks for.
+// An object is the newest version of an artifact that holds one file. Artifacts are called as Composer's WandB logger calls them:
+// what is no letter, digit, '-', '_' or '.' of a name becomes a '.'. The name as it was is kept in the artifact's metadata, so
+// that of two names that become the same artifact only the first one's object is ever found under it. A put makes a new version;
+// equal contents make none. Nothing is put in parts, since the sums of all parts must be known before the first one is sent.
+// The file's bytes go to and come from addresses that the service signs for cloud storage, which get no key.
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_WANDB)
+
+enum {
+    CKPT__WANDB_NAME_MAX = 128,         // characters of an artifact's name, and of its type
+    CKPT__WANDB_PAGE = 50,              // artifacts of a page of a listing
+    CKPT__WANDB_REPLY_MAX = 16 << 20,
+    CKPT__WANDB_SEEN = 8,               // addresses that are kept
+    CKPT__WANDB_SEEN_S = 300            // seconds for which one is used: they last for an hour or longer
+};
+
+// The address of a version's file.
+typedef struct ckpt__wandb_seen {
+    char     *id;                       // of the version; NULL: none
+    ckpt__buf url;
+    double    until;                    // on ckpt__os_now's clock
+} ckpt__wandb_seen;
+
+typedef struct ckpt__wandb {
+    ckpt__http      http;
+    bool            has_http, has_lock;
+    char           *entity, *project;
+    char           *prefix;             // "" or "a/b/"
+    char           *site, *base;        // of the service: "https://host:port", and "" or "/base"
+    ckpt_allocator  secret;             // wiped before it is given back
+    ckpt__buf       key, basic;         // basic: the Authorization header's value
+    int             page;
+    ckpt__os_mutex  lock;               // guards all below
+    char            run[136];           // "": none was made yet
+    bool            made_run;
+    ckpt__wandb_seen seen[CKPT__WANDB_SEEN];
+    unsigned        seen_next;
+} ckpt__wandb;
+
+static ckpt__wandb *ckpt__wandb_of(const ckpt_store *store) {
+    return (ckpt__wandb *)store->impl;
+}
+
+//-- names -----------------------------------------------------------------------
+
+static bool ckpt__wandb_is_plain(int c) {
+    int l = ckpt__txt_lower(c);
+    return (l >= 'a' && l <= 'z') || ckpt__txt_is_digit(c) || c == '-' || c == '_' || c == '.';
+}
+
+// The artifact's name and type for a remote name (Composer's WandBLogger): the type is what follows the last dot, "model" for
+// "pt". A character of several bytes becomes one dot. Where nothing follows the last dot, which W&B refuses, the type is "file".
+static ckpt_err ckpt__wandb_artifact(ckpt__buf *name, ckpt__buf *type, const char *remote) {
+    for (const char *p = remote; *p != 0; p++) {
+        bool follows = ((unsigned char)*p & 0xC0u) == 0x80u;
+        if (!follows) ckpt__buf_byte(name, ckpt__wandb_is_plain((unsigned char)*p) ? (unsigned char)*p : '.');
+    }
+    const char *text = ckpt__buf_cstr(name), *dot = name->err == CKPT_OK ? strrchr(text, '.') : NULL;
+    const char *last = dot != NULL ? dot + 1 : text;
+    ckpt__buf_text(type, strcmp(last, "pt") == 0 ? "model" : last[0] == 0 ? "file" : last);
+    (void)ckpt__buf_cstr(type);
+    return name->err != CKPT_OK ? name->err : type->err;
+}
+
+// What an object is called.
+typedef struct ckpt__wandb_name {
+    ckpt__buf remote, artifact, type;   // remote: with the store's prefix
+    ckpt__buf latest;                   // "artifact:latest"
+    const char *file;                   // within the artifact: the last level of remote
+} ckpt__wandb_name;
+
+static void ckpt__wandb_name_free(ckpt__wandb_name *n) {
+    ckpt__buf_free(&n->remote);
+    ckpt__buf_free(&n->artifact);
+    ckpt__buf_free(&n->type);
+    ckpt__buf_free(&n->latest);
+}
+
+static ckpt_err ckpt__wandb_name_init(ckpt__wandb_name *n, ckpt_store *store, const char *name) {
+    const ckpt_allocator *a = &store->allocator;
+    ckpt__buf_init(&n->remote, a);
+    ckpt__buf_init(&n->artifact, a);
+    ckpt__buf_init(&n->type, a);
+    ckpt__buf_init(&n->latest, a);
+    n->file = "";
+    ckpt__buf_fmt(&n->remote, "%s%s", ckpt__wandb_of(store)->prefix, name);
+    const char *remote = ckpt__buf_cstr(&n->remote);
+    if (n->remote.err != CKPT_OK) return n->remote.err;
+    if (!ckpt__txt_utf8(remote, n->remote.len))
+        return ckpt__error_set(CKPT_ARG, "the name is not valid UTF-8, which W&B demands");
+    for (const char *p = remote; *p != 0; p++) {
+        if ((unsigned char)*p < ' ' || *p == 0x7F)
+            return ckpt__error_set(CKPT_ARG, "the name holds a control character, which a file of an artifact cannot");
+    }
+    const char *slash = strrchr(remote, '/');
+    n->file = slash != NULL ? slash + 1 : remote;
+    if (n->file[0] == 0 || strcmp(n->file, ".") == 0 || strcmp(n->file, "..") == 0)
+        return ckpt__error_set(CKPT_ARG, "the name ends with no file's name");
+    ckpt_err e = ckpt__wandb_artifact(&n->artifact, &n->type, remote);
+    if (e == CKPT_OK && (n->artifact.len > CKPT__WANDB_NAME_MAX || n->type.len > CKPT__WANDB_NAME_MAX))
+        return ckpt__error_set(CKPT_ARG, "its artifact's name has %zu characters, and W&B allows %d", n->artifact.len,
+                               (int)CKPT__WANDB_NAME_MAX);
+    ckpt__buf_fmt(&n->latest, "%s:latest", ckpt__auth_text(&n->artifact));
+    (void)ckpt__buf_cstr(&n->latest);
+    return e != CKPT_OK ? e : n->latest.err;
+}
+
+//-- one question ----------------------------------------------------------------
+
+typedef struct ckpt__wandb_call {
+    ckpt_store       *store;
+    ckpt__wandb      *s;
+    ckpt__transfer   *t;
+    ckpt__buf         variables;        // members of an object
+    ckpt__http_reply  reply;
+    ckpt__json_doc    doc;
+    bool              parsed;
+    const ckpt__json *data;
+    char              message[256];
+} ckpt__wandb_call;
+
+static void ckpt__wandb_call_init(ckpt__wandb_call *c, ckpt_store *store, ckpt__transfer *t) {
+    memset(c, 0, sizeof *c);
+    c->store = store;
+    c->s = ckpt__wandb_of(store);
+    c->t = t;
+    ckpt__buf_init(&c->variables, &store->allocator);
+    ckpt__http_reply_init(&c->reply, &c->s->secret);        // replies hold signed addresses
+}
+
+static void ckpt__wandb_call_free(ckpt__wandb_call *c) {
+    if (c->parsed) ckpt__json_free(&c->doc);
+    ckpt__buf_free(&c->variables);
+    ckpt__http_reply_free(&c->reply);
+}
+
+// Adds a member of the form "name":, and a comma before it where it is not the first.
+static void ckpt__wandb_add(ckpt__buf *b, const char *name, const char *value) {
+    ckpt__buf_fmt(b, "%s\"%s\":", b->len > 0 && b->data[b->len - 1] != '{' ? "," : "", name);
+    if (value == NULL) ckpt__buf_text(b, "null");
+    else ckpt__json_add_text(b, value, strlen(value));
+}
+
+static void ckpt__wandb_add_raw(ckpt__buf *b, const char *name, const char *value) {
+    ckpt__buf_fmt(b, "%s\"%s\":%s", b->len > 0 && b->data[b->len - 1] != '{' ? "," : "", name, value);
+}
+
+// What a refusal says: {"errors":[{"message":...}]} or {"error":...}.
+static void ckpt__wandb_read_error(ckpt__wandb_call *c) {
+    const ckpt__json *root = c->parsed ? ckpt__json_root(&c->doc) : NULL;
+    const ckpt__json *list = ckpt__auth_node(&c->doc, root, "errors");
+    const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
+    const char *text = ckpt__auth_node_text(&c->doc, first, "message");
+    if (text == NULL) text = ckpt__auth_node_text(&c->doc, root, "error");
+    c->message[0] = 0;
+    if (text == NULL || (c->s->key.len > 0 && strstr(text, c->s->key.data) != NULL)) return;
+    ckpt__auth_quote(c->message, sizeof c->message, text);
+}
+
+static bool ckpt__wandb_says(const ckpt__wandb_call *c, const char *words) {
+    size_t n = strlen(words);
+    for (const char *p = c->message; *p != 0; p++) {
+        ckpt__view v = { p, n };
+        if (strlen(p) >= n && ckpt__txt_eq_nocase(v, words)) return true;
+    }
+    return false;
+}
+
+// The failure that a reply tells of. GraphQL's own failures come with a status of 200.
+static ckpt_err ckpt__wandb_fail(ckpt__wandb_call *c) {
+    int status = c->reply.status;
+    ckpt__http_judge(&c->reply, c->t);
+    ckpt_err e = status == 200 ? CKPT_NET : ckpt__web_class(status);
+    if (status == 409) c->t->transient = true;
+    if (status == 200 || status == 400) {
+        if (ckpt__wandb_says(c, "permission") || ckpt__wandb_says(c, "not authorized")) e = CKPT_AUTH;
+        else if (ckpt__wandb_says(c, "not found") || ckpt__wandb_says(c, "could not find")) e = CKPT_NOT_FOUND;
+        else if (ckpt__wandb_says(c, "deadlock") || ckpt__wandb_says(c, "internal") || ckpt__wandb_says(c, "try again"))
+            c->t->transient = true;
+    }
+    const char *advice = "";
+    if (status == 401) advice = "; the API key is wrong: check WANDB_API_KEY, or the entry of ~/.netrc for this host";
+    else if (status == 403) advice = "; the API key may not do that in this project, or is of another entity";
+    else if (status == 404) advice = "; there is no such entity, project or artifact, or the API key may not see it";
+    else if (status >= 300 && status < 400)
+        advice = "; it wants to send us elsewhere, which is not followed: check WANDB_BASE_URL";
+    return ckpt__error_set(e, "W&B answered %d%s%s%s", status, c->message[0] != 0 ? ": " : "", c->message, advice);
+}
+
+// Sends a query or mutation with the call's variables. CKPT_OK: c->data is what it asked for, until the next question.
+static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
+    ckpt__buf url, text;
+    ckpt__fields headers;
+    ckpt__body body;
+    ckpt__http_request q;
+    if (c->parsed) ckpt__json_free(&c->doc);
+    c->parsed = false;
+    c->data = NULL;
+    ckpt__buf_init(&url, &c->store->allocator);
+    ckpt__buf_init(&text, &c->store->allocator);
+    ckpt__fields_init(&headers, &c->s->secret);
+    ckpt__buf_fmt(&url, "%s%s/graphql", c->s->site, c->s->base);
+    ckpt__buf_byte(&text, '{');
+    ckpt__wandb_add(&text, "query", query);
+    ckpt__buf_text(&text, ",\"variables\":{");
+    ckpt__buf_add(&text, c->variables.data, c->variables.len);
+    ckpt__buf_text(&text, "}}");
+    if (c->variables.err != CKPT_OK) text.err = c->variables.err;
+    c->variables.len = 0;
+    ckpt__fields_add(&headers, "Authorization", ckpt__auth_text(&c->s->basic));
+    ckpt__fields_add(&headers, "Content-Type", "application/json");
+    memset(&body, 0, sizeof body);
+    memset(&q, 0, sizeof q);
+    q.method = "POST";
+    q.url = ckpt__buf_cstr(&url);
+    body.memory = text.data;
+    body.size = text.len;
+    q.headers = &headers;
+    q.body = &body;
+    q.reply_max = CKPT__WANDB_REPLY_MAX;
+    q.transfer = c->t;
+    uint64_t *counter = c->t->moved;
+    c->t->moved = NULL;                                     // its bytes are not those of an object
+    ckpt_err e = url.err != CKPT_OK ? url.err : text.err != CKPT_OK ? text.err : headers.text.err;
+    if (e == CKPT_OK) e = ckpt__http_run(&c->s->http, &q, &c->reply);
+    c->t->moved = counter;
+    if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
+    ckpt__buf_free(&url);
+    ckpt__buf_free(&text);
+    ckpt__fields_free(&headers);
+    if (e != CKPT_OK) return e;
+    e = ckpt__json_parse(&c->doc, &c->s->secret, ckpt__auth_text(&c->reply.body), c->reply.body.len);
+    c->parsed = e == CKPT_OK;
+    if (e == CKPT_NOMEM) return e;
+    ckpt__wandb_read_error(c);
+    const ckpt__json *root = c->parsed ? ckpt__json_root(&c->doc) : NULL;
+    c->data = ckpt__auth_node(&c->doc, root, "data");
+    if (c->reply.status < 200 || c->reply.status >= 300 || c->message[0] != 0 || ckpt__auth_node(&c->doc, root, "errors") != NULL)
+        return ckpt__wandb_fail(c);
+    if (c->data != NULL && c->data->kind == CKPT__JSON_OBJECT) return CKPT_OK;
+    return ckpt__web_again(c->t, CKPT_NET, "W&B's reply is damaged or cut short");
+}
+
+// The member of a member...; NULL: one is not there.
+static const ckpt__json *ckpt__wandb_find(const ckpt__wandb_call *c, const ckpt__json *from, const char *const *path) {
+    for (; *path != NULL && from != NULL; path++) from = ckpt__auth_node(&c->doc, from, *path);
+    return from;
+}
+
+static ckpt_err ckpt__wandb_lacks(ckpt__wandb_call *c, const char *what) {
+    char text[160];
+    (void)snprintf(text, sizeof text, "W&B's reply names no %s", what);
+    return ckpt__web_again(c->t, CKPT_NET, text);
+}
+
+//-- bytes -----------------------------------------------------------------------
+
+// Headers that come with an address, "Name:value" each. What the library makes itself, or must not go elsewhere, is left out.
+static void ckpt__wandb_add_headers(const ckpt__wandb_call *c, const ckpt__json *list, ckpt__fields *out) {
+    static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
+    if (list == NULL || list->kind != CKPT__JSON_ARRAY) return;
+    for (const ckpt__json *n = ckpt__json_child(&c->doc, list); n != NULL; n = ckpt__json_next(&c->doc, n)) {
+        char name[80];
+        const char *colon = n->kind == CKPT__JSON_TEXT ? strchr(n->text, ':') : NULL;
+        bool good = colon != NULL && colon > n->text && (size_t)(colon - n->text) < sizeof name;
+        if (!good || strpbrk(n->text, "\r\n") != NULL) continue;
+        (void)snprintf(name, sizeof name, "%.*s", (int)(colon - n->text), n->text);
+        for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+            if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) good = false;
+        }
+        if (good) ckpt__fields_add(out, name, colon + 1 + strspn(colon + 1, " "));
+    }
+}
+
+// One request to an address that W&B gave. One without a host is the service's own, and alone gets the key.
+static ckpt_err ckpt__wandb_send(ckpt__wandb_call *c, const char *method, const char *url, ckpt__fields *headers,
+                                 const ckpt__body *body, ckpt__sink *sink, ckpt__http_reply *r) {
+    ckpt__buf full;
+    ckpt__view site;
+    const char *path;
+    bool is_https;
+    ckpt__http_request q;
+    bool own = url[0] == '/' && url[1] != '/';
+    if (!own && !ckpt__auth_split_url(url, &is_https, &site, &path))
+        return ckpt__error_set(CKPT_NET, "W&B gave an address that is none of http or https");
+    if (!own && !is_https && ckpt__txt_starts(c->s->site, "https:"))
+        return ckpt__error_set(CKPT_NET, "W&B gave an address without TLS, which is not used");
+    ckpt__buf_init(&full, &c->s->secret);
+    ckpt__buf_fmt(&full, "%s", own ? c->s->site : "");
+    ckpt__buf_text(&full, url);
+    if (own) ckpt__fields_add(headers, "Authorization", ckpt__auth_text(&c->s->basic));
+    memset(&q, 0, sizeof q);
+    q.method = method;
+    q.url = ckpt__buf_cstr(&full);
+    q.headers = headers;
+    q.body = body;
+    q.sink = sink;
+    q.transfer = c->t;
+    ckpt_err e = full.err != CKPT_OK ? full.err : headers->text.err;
+    if (e == CKPT_OK) e = ckpt__http_run(&c->s->http, &q, r);
+    if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
+    ckpt__buf_free(&full);
+    return e;
+}
+
+// What the storage behind W&B says; its body may quote the signed address.
+static ckpt_err ckpt__wandb_storage_failed(ckpt__wandb_call *c, const ckpt__http_reply *r) {
+    ckpt__http_judge(r, c->t);
+    bool damaged = r->status == 400 && r->body.len > 0 && strstr(r->body.data, "Digest") != NULL;
+    if (damaged) return ckpt__web_again(c->t, CKPT_CORRUPT, "the bytes changed on their way to W&B's storage, by their MD5");
+    return ckpt__error_set(ckpt__web_class(r->status), "W&B's storage answered %d", r->status);
+}
+
+// Puts bytes to an address of a reply: {uploadUrl, uploadHeaders}.
+static ckpt_err ckpt__wandb_upload(ckpt__wandb_call *c, const ckpt__json *node, const ckpt__body *body, bool quiet) {
+    ckpt__fields headers;
+    ckpt__http_reply r;
+    const char *url = ckpt__auth_node_text(&c->doc, node, "uploadUrl");
+    if (url == NULL) return ckpt__wandb_lacks(c, "address for the bytes");
+    ckpt__fields_init(&headers, &c->s->secret);
+    ckpt__http_reply_init(&r, &c->s->secret);
+    ckpt__wandb_add_headers(c, ckpt__auth_node(&c->doc, node, "uploadHeaders"), &headers);
+    uint64_t *counter = c->t->moved;
+    if (quiet) c->t->moved = NULL;
+    ckpt_err e = ckpt__wandb_send(c, "PUT", url, &headers, body, NULL, &r);
+    c->t->moved = counter;
+    if (e == CKPT_OK && (r.status < 200 || r.status >= 300)) e = ckpt__wandb_storage_failed(c, &r);
+    ckpt__fields_free(&headers);
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+//-- looking at an artifact ------------------------------------------------------
+
+#define CKPT__WANDB_VERSION "{id state size metadata createdAt artifactSequence{id} files(first:2){edges{node{name sizeBytes " \
+                            "md5 directUrl}}}}"
+
+static const char *const ckpt__wandb_by_name =
+    "query CkptArtifact($entity:String!,$project:String!,$name:String!){project(name:$project,entityName:$entity)"
+    "{artifact(name:$name)" CKPT__WANDB_VERSION "}}";
+
+static const char *const ckpt__wandb_by_id = "query CkptArtifactByID($id:ID!){artifact(id:$id)" CKPT__WANDB_VERSION "}";
+
+// A version of an artifact.
+typedef struct ckpt__wandb_object {
+    ckpt__store_stat stat;              // etag: the version's id
+    char             sequence[128];     // the id of the artifact whose version it is
+    char             md5[32];           // in base64; "": not told
+    ckpt__buf        url;               // of the file
+} ckpt__wandb_object;
+
+static void ckpt__wandb_object_init(ckpt__wandb_object *o, ckpt_store *store) {
+    memset(o, 0, sizeof *o);
+    ckpt__buf_init(&o->url, &ckpt__wandb_of(store)->secret);
+}
+
+static bool ckpt__wandb_number(const ckpt__json *node, uint64_t *out) {
+    bool good = node != NULL && node->kind == CKPT__JSON_INT && node->i >= 0;
+    if (good) *out = (uint64_t)node->i;
+    else if (node != NULL && node->kind == CKPT__JSON_TEXT) good = ckpt__web_read_size(node->text, out);
+    return good;
+}
+
+// What is kept with an artifact: its metadata are a JSON text. *name: the remote name it was put as; empty: it does not say.
+static ckpt_err ckpt__wandb_read_meta(const ckpt__wandb_call *c, const ckpt__json *artifact, ckpt__store_stat *out,
+                                      ckpt__buf *name) {
+    ckpt__json_doc d;
+    const char *text = ckpt__auth_node_text(&c->doc, artifact, "metadata");
+    name->len = 0;
+    (void)ckpt__buf_cstr(name);
+    if (text == NULL) return name->err;
+    ckpt_err e = ckpt__json_parse(&d, &c->store->allocator, text, strlen(text));
+    if (e != CKPT_OK) return e == CKPT_NOMEM ? e : name->err;
+    const ckpt__json *root = ckpt__json_root(&d);
+    const char *given = ckpt__auth_node_text(&d, root, "ckpt_name");
+    if (given != NULL) ckpt__buf_text(name, given);
+    (void)ckpt__buf_cstr(name);
+    if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__auth_node_text(&d, root, "ckpt_mark"))) out->mark[0] = 0;
+    out->has_crc = ckpt__web_read_crc(ckpt__auth_node_text(&d, root, "ckpt_crc32"), &out->crc);
+    ckpt__json_free(&d);
+    return name->err;
+}
+
+// Takes a version over. remote: as which it must have been put, where it says so.
+static ckpt_err ckpt__wandb_take(ckpt__wandb_call *c, const ckpt__json *artifact, const char *remote, ckpt__wandb_object *o) {
+    static const char *const edges[] = { "files", "edges", NULL };
+    const ckpt__json *list = ckpt__wandb_find(c, artifact, edges);
+    const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
+    const ckpt__json *file = first != NULL ? ckpt__auth_node(&c->doc, first, "node") : NULL;
+    const ckpt__json *sequence = ckpt__auth_node(&c->doc, artifact, "artifactSequence");
+    const char *created = ckpt__auth_node_text(&c->doc, artifact, "createdAt");
+    const char *state = ckpt__auth_node_text(&c->doc, artifact, "state");
+    const char *url = ckpt__auth_node_text(&c->doc, file, "directUrl");
+    ckpt__buf name;
+    if (state != NULL && strcmp(state, "COMMITTED") != 0)
+        return ckpt__error_set(CKPT_NOT_FOUND, "its artifact is not complete (%.32s)", state);
+    if (first != NULL && ckpt__json_next(&c->doc, first) != NULL)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "its artifact holds several files, and those of ckpt.h and Composer hold one");
+    if (file == NULL || url == NULL) return ckpt__wandb_lacks(c, "file of the artifact");
+    if (!ckpt__web_copy(o->stat.etag, sizeof o->stat.etag, ckpt__auth_node_text(&c->doc, artifact, "id")) || o->stat.etag[0] == 0)
+        return ckpt__wandb_lacks(c, "id of the artifact");
+    if (!ckpt__wandb_number(ckpt__auth_node(&c->doc, file, "sizeBytes"), &o->stat.size)) return ckpt__wandb_lacks(c, "size");
+    if (!ckpt__web_copy(o->sequence, sizeof o->sequence, ckpt__auth_node_text(&c->doc, sequence, "id"))) o->sequence[0] = 0;
+    if (!ckpt__web_copy(o->md5, sizeof o->md5, ckpt__auth_node_text(&c->doc, file, "md5"))) o->md5[0] = 0;
+    if (created == NULL || !ckpt__txt_read_date(ckpt__txt_view(created), &o->stat.modified)) o->stat.modified = 0.0;
+    o->url.len = 0;
+    ckpt__buf_text(&o->url, url);
+    (void)ckpt__buf_cstr(&o->url);
+    ckpt__buf_init(&name, &c->store->allocator);
+    ckpt_err e = ckpt__wandb_read_meta(c, artifact, &o->stat, &name);
+    if (e == CKPT_OK && remote != NULL && name.len > 0 && strcmp(name.data, remote) != 0)
+        e = ckpt__error_set(CKPT_NOT_FOUND, "the artifact that W&B knows by this name is of another object, '%.200s'", name.data);
+    ckpt__buf_free(&name);
+    return e != CKPT_OK ? e : o->url.err;
+}
+
+// Keeps the address of a version's file for the ranges that will be asked for.
+static ckpt_err ckpt__wandb_keep(ckpt_store *store, const ckpt__wandb_object *o) {
+    ckpt__wandb *s = ckpt__wandb_of(store);
+    ckpt__os_mutex_lock(&s->lock);
+    unsigned at = s->seen_next % CKPT__WANDB_SEEN;
+    for (unsigned i = 0; i < CKPT__WANDB_SEEN; i++) if (s->seen[i].id != NULL && strcmp(s->seen[i].id, o->stat.etag) == 0) at = i;
+    if (at == s->seen_next % CKPT__WANDB_SEEN) s->seen_next++;
+    ckpt__wandb_seen *n = &s->seen[at];
+    ckpt__mem_free_text(&store->allocator, n->id);
+    n->id = ckpt__mem_copy_text(&store->allocator, o->stat.etag);
+    ckpt__buf_free(&n->url);                                // also of a failure before
+    ckpt__buf_init(&n->url, &s->secret);
+    ckpt__buf_add(&n->url, o->url.data, o->url.len);
+    (void)ckpt__buf_cstr(&n->url);
+    n->until = ckpt__os_now() + CKPT__WANDB_SEEN_S;
+    ckpt_err e = n->id == NULL ? CKPT_NOMEM : n->url.err;
+    if (e != CKPT_OK) n->until = 0.0;
+    ckpt__os_mutex_unlock(&s->lock);
+    return e;
+}
+
+static bool ckpt__wandb_recall(ckpt_store *store, const char *id, ckpt__buf *url) {
+    ckpt__wandb *s = ckpt__wandb_of(store);
+    bool found = false;
+    url->len = 0;
+    ckpt__os_mutex_lock(&s->lock);
+    for (unsigned i = 0; i < CKPT__WANDB_SEEN && !found; i++) {
+        const ckpt__wandb_seen *n = &s->seen[i];
+        found = n->id != NULL && strcmp(n->id, id) == 0 && ckpt__os_now() < n->until;
+        if (found) ckpt__buf_add(url, n->url.data, n->url.len);
+    }
+    ckpt__os_mutex_unlock(&s->lock);
+    (void)ckpt__buf_cstr(url);
+    return found && url->err == CKPT_OK;
+}
+
+// Asks for the newest version, or with an id for that one. CKPT_NOT_FOUND: there is none.
+static ckpt_err ckpt__wandb_look(ckpt_store *store, const ckpt__wandb_name *n, const char *id, ckpt__wandb_object *o,
+                                 ckpt__transfer *t) {
+    static const char *const by_name[] = { "project", "artifact", NULL };
+    const char *const *path = id == NULL ? by_name : by_name + 1;
+    ckpt__wandb_call c;
+    ckpt__wandb_call_init(&c, store, t);
+    if (id != NULL) ckpt__wandb_add(&c.variables, "id", id);
+    else {
+        ckpt__wandb_add(&c.variables, "entity", c.s->entity);
+        ckpt__wandb_add(&c.variables, "project", c.s->project);
+        ckpt__wandb_add(&c.variables, "name", n->latest.data);
+    }
+    ckpt_err e = ckpt__wandb_ask(&c, id == NULL ? ckpt__wandb_by_name : ckpt__wandb_by_id);
+    const ckpt__json *artifact = e == CKPT_OK ? ckpt__wandb_find(&c, c.data, path) : NULL;
+    if (e == CKPT_OK && (artifact == NULL || artifact->kind != CKPT__JSON_OBJECT))
+        e = ckpt__error_set(CKPT_NOT_FOUND, "there is no artifact %s in %s/%s, or the API key may not see it", n->latest.data,
+                            c.s->entity, c.s->project);
+    else if (e == CKPT_OK) e = ckpt__wandb_take(&c, artifact, n->remote.data, o);
+    if (e == CKPT_OK) e = ckpt__wandb_keep(store, o);
+    ckpt__wandb_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__wandb_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt__wandb_name n;
+    ckpt__wandb_object o;
+    ckpt__wandb_object_init(&o, store);
+    ckpt_err e = ckpt__wandb_name_init(&n, store, name);
+    if (e == CKPT_OK) e = ckpt__wandb_look(store, &n, NULL, &o, t);
+    if (e == CKPT_OK) *out = o.stat;
+    ckpt__wandb_name_free(&n);
+    ckpt__buf_free(&o.url);
+    return e;
+}
+
+//-- writing ---------------------------------------------------------------------
+
+// The run that artifacts are made by: WANDB_RUN_ID's, which is there, else one of this store's own.
+static ckpt_err ckpt__wandb_find_run(ckpt__wandb_call *c, char run[136]) {
+    ckpt__wandb *s = c->s;
+    ckpt__os_mutex_lock(&s->lock);
+    bool made = s->made_run;
+    memcpy(run, s->run, sizeof s->run);
+    ckpt__os_mutex_unlock(&s->lock);
+    if (made) return CKPT_OK;
+    ckpt__wandb_add(&c->variables, "name", run);            // asked for twice it is the same run
+    ckpt__wandb_add(&c->variables, "project", s->project);
+    ckpt__wandb_add(&c->variables, "entity", s->entity);
+    ckpt__wandb_add(&c->variables, "jobType", "checkpoints");
+    ckpt_err e = ckpt__wandb_ask(c, "mutation CkptRun($name:String,$project:String,$entity:String,$jobType:String){upsertBucket("
+                                 "input:{name:$name,modelName:$project,entityName:$entity,jobType:$jobType}){bucket{id name}}}");
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "no run can be made for the artifacts (WANDB_RUN_ID names one)");
+    ckpt__os_mutex_lock(&s->lock);
+    s->made_run = true;
+    ckpt__os_mutex_unlock(&s->lock);
+    return CKPT_OK;
+}
+
+// What a put is made of.
+typedef struct ckpt__wandb_putting {
+    const ckpt__store_put  *p;
+    const ckpt__wandb_name *n;
+    ckpt__transfer_sums     sums;
+    char                    md5[32];    // of the file, in base64
+    char                    digest[33]; // of the artifact
+    char                    run[136];
+    char                    id[128], base[128], manifest[128], birth[128];     // of the artifact, the one before, the manifest
+} ckpt__wandb_putting;
+
+// 128 letters and digits for a version's own id, the same for each try of one upload.
+static ckpt_err ckpt__wandb_client_id(ckpt__buf *out, const char *what, const ckpt__wandb_putting *w) {
+    ckpt__buf text;
+    unsigned char random[16], sum[32];
+    ckpt__buf_init(&text, &out->allocator);
+    ckpt_err e = CKPT_OK;
+    bool marked = w->p->mark != NULL && w->p->mark[0] != 0;
+    if (!marked) e = ckpt__os_random(random, sizeof random);
+    for (int half = 0; half < 2 && e == CKPT_OK; half++) {
+        text.len = 0;
+        ckpt__buf_fmt(&text, "%s %d %s ", what, half, w->n->artifact.data);
+        if (marked) ckpt__buf_text(&text, w->p->mark);
+        else ckpt__buf_add(&text, random, sizeof random);
+        e = text.err != CKPT_OK ? text.err : ckpt__digest_sha256(text.data, text.len, sum);
+        ckpt__txt_add_hex(out, sum, sizeof sum);
+    }
+    ckpt__buf_free(&text);
+    (void)ckpt__buf_cstr(out);
+    return e != CKPT_OK ? e : out->err;
+}
+
+// MD5 over the manifest's first line and "path:digest" of its file, in hexadecimal.
+static ckpt_err ckpt__wandb_digest(ckpt__wandb_putting *w, const ckpt_allocator *a) {
+    ckpt__buf text;
+    ckpt__digest md5 = { NULL };
+    unsigned char sum[16];
+    if ((w->sums.has & (unsigned)CKPT__SUM_MD5) == 0)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "W&B needs the MD5 of each file, which this system forbids (FIPS)");
+    ckpt__buf_init(&text, a);
+    ckpt__txt_add_base64(&text, w->sums.md5, sizeof w->sums.md5);
+    (void)ckpt__web_copy(w->md5, sizeof w->md5, ckpt__buf_cstr(&text));
+    text.len = 0;
+    ckpt__buf_fmt(&text, "wandb-artifact-manifest-v1\n%s:%s\n", w->n->file, w->md5);
+    bool ok = text.err == CKPT_OK && ckpt__digest_begin(&md5, CKPT__DIGEST_MD5);
+    if (ok) ckpt__digest_add(&md5, text.data, text.len);
+    ok = ckpt__digest_end(&md5, sum) && ok;
+    for (int i = 0; i < 16 && ok; i++) (void)snprintf(w->digest + 2 * i, 3, "%02x", (unsigned)sum[i]);
+    ckpt_err e = text.err;
+    ckpt__buf_free(&text);
+    return e != CKPT_OK || ok ? e : ckpt__error_set(CKPT_UNSUPPORTED, "MD5 cannot be computed");
+}
+
+static void ckpt__wandb_add_input(ckpt__wandb_call *c, ckpt__buf *b, const ckpt__wandb_putting *w, const char *client,
+                                  const char *sequence) {
+    ckpt__buf meta;
+    char crc[16];
+    ckpt__buf_init(&meta, &b->allocator);
+    ckpt__buf_byte(&meta, '{');
+    ckpt__wandb_add(&meta, "ckpt_name", w->n->remote.data);
+    (void)snprintf(crc, sizeof crc, "%08lx", (unsigned long)w->sums.crc);
+    ckpt__wandb_add(&meta, "ckpt_crc32", crc);
+    if (w->p->mark != NULL && w->p->mark[0] != 0) ckpt__wandb_add(&meta, "ckpt_mark", w->p->mark);
+    ckpt__buf_byte(&meta, '}');
+    ckpt__buf_text(b, "\"input\":{");
+    ckpt__wandb_add(b, "entityName", c->s->entity);
+    ckpt__wandb_add(b, "projectName", c->s->project);
+    ckpt__wandb_add(b, "artifactTypeName", w->n->type.data);
+    ckpt__wandb_add(b, "artifactCollectionName", w->n->artifact.data);
+    ckpt__wandb_add(b, "runName", w->run);
+    ckpt__wandb_add(b, "digest", w->digest);
+    ckpt__wandb_add(b, "digestAlgorithm", "MANIFEST_MD5");
+    ckpt__buf_text(b, ",\"aliases\":[{");
+    ckpt__wandb_add(b, "artifactCollectionName", w->n->artifact.data);
+    ckpt__wandb_add(b, "alias", "latest");
+    ckpt__buf_text(b, "}]");
+    ckpt__wandb_add(b, "metadata", ckpt__buf_cstr(&meta));
+    ckpt__wandb_add_raw(b, "enableDigestDeduplication", "true");
+    ckpt__wandb_add(b, "clientID", client);
+    ckpt__wandb_add(b, "sequenceClientID", sequence);
+    ckpt__buf_byte(b, '}');
+    if (meta.err != CKPT_OK) b->err = meta.err;
+    ckpt__buf_free(&meta);
+}
+
+// *known: there is a version with these contents already.
+static ckpt_err ckpt__wandb_create(ckpt__wandb_call *c, ckpt__wandb_putting *w, bool *known) {
+    static const char *const created[] = { "createArtifact", "artifact", NULL };
+    static const char *const before[] = { "artifactSequence", "latestArtifact", "id", NULL };
+    ckpt__buf client, sequence;
+    ckpt__buf_init(&client, &c->store->allocator);
+    ckpt__buf_init(&sequence, &c->store->allocator);
+    ckpt_err e = ckpt__wandb_client_id(&client, "version", w);
+    if (e == CKPT_OK) e = ckpt__wandb_client_id(&sequence, "artifact", w);
+    if (e == CKPT_OK) ckpt__wandb_add_input(c, &c->variables, w, client.data, sequence.data);
+    ckpt__buf_free(&client);
+    ckpt__buf_free(&sequence);
+    if (e == CKPT_OK)
+        e = ckpt__wandb_ask(c, "mutation CkptCreate($input:CreateArtifactInput!){createArtifact(input:$input){artifact{id state "
+                            "artifactSequence{latestArtifact{id}}}}}");
+    if (e != CKPT_OK) return e;
+    const ckpt__json *artifact = ckpt__wandb_find(c, c->data, created), *base = ckpt__wandb_find(c, artifact, before);
+    const char *state = ckpt__auth_node_text(&c->doc, artifact, "state");
+    if (!ckpt__web_copy(w->id, sizeof w->id, ckpt__auth_node_text(&c->doc, artifact, "id")) || w->id[0] == 0 || state == NULL)
+        return ckpt__wandb_lacks(c, "new artifact");
+    const char *older = base != NULL && base->kind == CKPT__JSON_TEXT ? base->text : NULL;
+    if (!ckpt__web_copy(w->base, sizeof w->base, older)) w->base[0] = 0;
+    *known = strcmp(state, "COMMITTED") == 0;
+    if (*known || strcmp(state, "PENDING") == 0 || strcmp(state, "DELETED") == 0) return CKPT_OK;   // DELETED: of old servers
+    return ckpt__error_set(CKPT_NET, "W&B made an artifact in the state %.32s", state);
+}
+
+// Makes the manifest, or with its digest tells where its bytes go. The reply stays.
+static ckpt_err ckpt__wandb_make_manifest(ckpt__wandb_call *c, ckpt__wandb_putting *w, const char *digest) {
+    static const char *const made[] = { "createArtifactManifest", "artifactManifest", NULL };
+    ckpt__buf *b = &c->variables;
+    ckpt__wandb_add(b, "artifactID", w->id);
+    ckpt__wandb_add(b, "baseArtifactID", w->base[0] != 0 ? w->base : NULL);
+    ckpt__wandb_add(b, "name", "wandb_manifest.json");
+    ckpt__wandb_add(b, "digest", digest != NULL ? digest : "");
+    ckpt__wandb_add(b, "entityName", c->s->entity);
+    ckpt__wandb_add(b, "projectName", c->s->project);
+    ckpt__wandb_add(b, "runName", w->run);
+    ckpt__wandb_add_raw(b, "includeUpload", digest != NULL ? "true" : "false");
+    ckpt_err e = ckpt__wandb_ask(c, "mutation CkptManifest($artifactID:ID!,$baseArtifactID:ID,$name:String!,$digest:String!,"
+                                 "$entityName:String!,$projectName:String!,$runName:String!,$includeUpload:Boolean!)"
+                                 "{createArtifactManifest(input:{artifactID:$artifactID,baseArtifactID:$baseArtifactID,"
+                                 "name:$name,digest:$digest,entityName:$entityName,projectName:$projectName,runName:$runName,"
+                                 "type:FULL})"
+                                 "{artifactManifest{id file{id uploadUrl @include(if:$includeUpload) uploadHeaders "
+                                 "@include(if:$includeUpload)}}}}");
+    if (e != CKPT_OK) return e;
+    const char *id = ckpt__auth_node_text(&c->doc, ckpt__wandb_find(c, c->data, made), "id");
+    if (id == NULL || !ckpt__web_copy(w->manifest, sizeof w->manifest, id)) return ckpt__wandb_lacks(c, "manifest");
+    return CKPT_OK;
+}
+
+// Asks where the file's bytes go and puts them there, unless W&B has them.
+static ckpt_err ckpt__wandb_put_file(ckpt__wandb_call *c, ckpt__wandb_putting *w) {
+    static const char *const edges[] = { "createArtifactFiles", "files", "edges", NULL };
+    ckpt__buf *b = &c->variables;
+    ckpt__buf_text(b, "\"artifactFiles\":[{");
+    ckpt__wandb_add(b, "artifactID", w->id);
+    ckpt__wandb_add(b, "name", w->n->file);
+    ckpt__wandb_add(b, "md5", w->md5);
+    ckpt__wandb_add(b, "artifactManifestID", w->manifest);
+    ckpt__buf_text(b, "}]");
+    ckpt__wandb_add(b, "storageLayout", "V2");
+    ckpt_err e = ckpt__wandb_ask(c, "mutation CkptFiles($artifactFiles:[CreateArtifactFileSpecInput!]!,$storageLayout:"
+                                 "ArtifactStorageLayout!){createArtifactFiles(input:{artifactFiles:$artifactFiles,storageLayout:"
+                                 "$storageLayout}){files{edges{node{storagePath uploadUrl uploadHeaders artifact{id}}}}}}");
+    if (e != CKPT_OK) return e;
+    const ckpt__json *list = ckpt__wandb_find(c, c->data, edges);
+    const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
+    const ckpt__json *node = ckpt__auth_node(&c->doc, first, "node");
+    const ckpt__json *birth = ckpt__auth_node(&c->doc, node, "artifact"), *url = ckpt__auth_node(&c->doc, node, "uploadUrl");
+    if (!ckpt__web_copy(w->birth, sizeof w->birth, ckpt__auth_node_text(&c->doc, birth, "id")) || w->birth[0] == 0)
+        return ckpt__wandb_lacks(c, "artifact of the file");
+    if (url == NULL || url->kind == CKPT__JSON_NULL) return CKPT_OK;
+    return ckpt__wandb_upload(c, node, w->p->body, false);
+}
+
+static ckpt_err ckpt__wandb_put_manifest(ckpt__wandb_call *c, ckpt__wandb_putting *w) {
+    static const char *const file[] = { "createArtifactManifest", "artifactManifest", "file", NULL };
+    ckpt__buf text, digest;
+    ckpt__body body;
+    ckpt__transfer_sums sums;
+    ckpt__buf_init(&text, &c->store->allocator);
+    ckpt__buf_init(&digest, &c->store->allocator);
+    ckpt__buf_text(&text, "{\"version\":1,\"storagePolicy\":\"wandb-storage-policy-v1\",\"storagePolicyConfig\":"
+                   "{\"storageLayout\":\"V2\"},\"contents\":{");
+    ckpt__json_add_text(&text, w->n->file, strlen(w->n->file));
+    ckpt__buf_text(&text, ":{");
+    ckpt__wandb_add(&text, "digest", w->md5);
+    ckpt__wandb_add(&text, "birthArtifactID", w->birth);
+    ckpt__buf_fmt(&text, ",\"size\":%llu}}}", (unsigned long long)w->p->body->size);
+    memset(&body, 0, sizeof body);
+    body.memory = text.data;
+    body.size = text.len;
+    ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__transfer_digest(&body, CKPT__SUM_MD5, &sums);
+    if (e == CKPT_OK) {
+        ckpt__txt_add_base64(&digest, sums.md5, sizeof sums.md5);
+        e = ckpt__wandb_make_manifest(c, w, ckpt__buf_cstr(&digest));
+    }
+    if (e == CKPT_OK) e = ckpt__wandb_upload(c, ckpt__wandb_find(c, c->data, file), &body, true);
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&digest);
+    return e;
+}
+
+static ckpt_err ckpt__wandb_commit(ckpt__wandb_call *c, const char *id) {
+    ckpt__wandb_add(&c->variables, "artifactID", id);
+    return ckpt__wandb_ask(c, "mutation CkptCommit($artifactID:ID!){commitArtifact(input:{artifactID:$artifactID}){artifact{id "
+                           "digest}}}");
+}
+
+static ckpt_err ckpt__wandb_make_latest(ckpt__wandb_call *c, const ckpt__wandb_putting *w) {
+    ckpt__buf *b = &c->variables;
+    ckpt__buf_text(b, "\"input\":{");
+    ckpt__wandb_add(b, "artifactID", w->id);
+    ckpt__buf_text(b, ",\"aliases\":[{");
+    ckpt__wandb_add(b, "entityName", c->s->entity);
+    ckpt__wandb_add(b, "projectName", c->s->project);
+    ckpt__wandb_add(b, "artifactCollectionName", w->n->artifact.data);
+    ckpt__wandb_add(b, "alias", "latest");
+    ckpt__buf_text(b, "}]}");
+    return ckpt__wandb_ask(c, "mutation CkptLatest($input:AddAliasesInput!){addAliases(input:$input){success}}");
+}
+
+// After the end: the newest version must be this one, or a newer one of another writer. *latest: it is this one.
+static ckpt_err ckpt__wandb_confirm(ckpt__wandb_call *c, const ckpt__wandb_putting *w, bool *latest) {
+    ckpt__wandb_object o;
+    ckpt__transfer look = *c->t;
+    look.moved = NULL;
+    ckpt__wandb_object_init(&o, c->store);
+    ckpt_err e = ckpt__wandb_look(c->store, w->n, NULL, &o, &look);
+    *latest = e == CKPT_OK && strcmp(o.stat.etag, w->id) == 0;
+    bool same = o.stat.size == w->p->body->size && (o.md5[0] == 0 || strcmp(o.md5, w->md5) == 0);
+    if (e == CKPT_NOT_FOUND) e = ckpt__error_set(CKPT_CORRUPT, "W&B acknowledged it, and yet it is not there");
+    else if (*latest && !same)
+        e = ckpt__error_set(CKPT_CORRUPT, "W&B acknowledged it, and yet has kept %llu bytes of %llu, or others",
+                            (unsigned long long)o.stat.size, (unsigned long long)w->p->body->size);
+    if (e != CKPT_OK) {
+        c->t->transient = look.transient || e == CKPT_CORRUPT;
+        c->t->throttled = look.throttled;
+        c->t->retry_after = look.retry_after;
+        c->t->unsure = true;
+    }
+    ckpt__buf_free(&o.url);
+    return e;
+}
+
+// Two names may become one artifact: the object that is there must be this one's, or none.
+static ckpt_err ckpt__wandb_check_artifact(ckpt_store *store, const ckpt__store_put *p, const ckpt__wandb_name *n, bool *ours) {
+    ckpt__wandb_object o;
+    ckpt__transfer look = *p->t;
+    look.moved = NULL;
+    ckpt__wandb_object_init(&o, store);
+    ckpt_err e = ckpt__wandb_look(store, n, NULL, &o, &look);
+    bool marked = p->mark != NULL && p->mark[0] != 0;
+    *ours = e == CKPT_OK && marked && strcmp(p->mark, o.stat.mark) == 0 && o.stat.size == p->body->size;
+    bool other = e == CKPT_NOT_FOUND && o.stat.etag[0] != 0;
+    ckpt__buf_free(&o.url);
+    if (other)
+        return ckpt__error_set(CKPT_EXISTS, "the artifact that W&B knows by this name, '%s', is of another object: names that "
+                               "differ in more than '/' and '.' alone are needed", n->artifact.data);
+    if (e == CKPT_OK && !*ours && !p->overwrite)
+        return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) return CKPT_OK;
+    *p->t = look;
+    return e;
+}
+
+static ckpt_err ckpt__wandb_put_all(ckpt__wandb_call *c, ckpt__wandb_putting *w) {
+    bool known = false, latest = false;
+    ckpt_err e = ckpt__wandb_find_run(c, w->run);
+    if (e == CKPT_OK) e = ckpt__wandb_create(c, w, &known);
+    if (e == CKPT_OK && !known) {
+        e = ckpt__wandb_make_manifest(c, w, NULL);
+        if (e == CKPT_OK) e = ckpt__wandb_put_file(c, w);
+        if (e == CKPT_OK) e = ckpt__wandb_put_manifest(c, w);
+        if (e == CKPT_OK) e = ckpt__wandb_commit(c, w->id);
+        bool told = c->reply.status != 200 || c->message[0] != 0;           // by W&B, not by its storage
+        if (e == CKPT_NOT_FOUND && told)                    // with all its versions, by another writer
+            e = ckpt__transfer_again(c->t, ckpt__error_prefix(CKPT_NET, "the artifact was removed while it was put"));
+    }
+    if (e == CKPT_OK) e = ckpt__wandb_confirm(c, w, &latest);
+    if (e != CKPT_OK || latest || !known) return e;
+    e = ckpt__wandb_make_latest(c, w);                      // an older version has these contents
+    if (e == CKPT_OK) e = ckpt__wandb_confirm(c, w, &latest);
+    return e;
+}
+
+static ckpt_err ckpt__wandb_put(ckpt_store *store, const ckpt__store_put *p) {
+    ckpt__wandb_name n;
+    ckpt__wandb_putting w;
+    ckpt__wandb_call c;
+    bool ours = false;
+    memset(&w, 0, sizeof w);
+    w.p = p;
+    w.n = &n;
+    uint64_t before = p->t->moved != NULL ? ckpt__os_load64(p->t->moved) : 0;
+    ckpt__wandb_call_init(&c, store, p->t);
+    ckpt_err e = ckpt__wandb_name_init(&n, store, p->name);
+    if (e == CKPT_OK) e = ckpt__transfer_digest(p->body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, &w.sums);
+    if (e == CKPT_OK && p->has_crc && w.sums.crc != p->crc)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)w.sums.crc,
+                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__wandb_digest(&w, &store->allocator);
+    if (e == CKPT_OK) e = ckpt__wandb_check_artifact(store, p, &n, &ours);
+    if (e == CKPT_OK && !ours) e = ckpt__wandb_put_all(&c, &w);
+    // What W&B has already counts as well.
+    if (e == CKPT_OK && p->t->moved != NULL)
+        (void)ckpt__os_add64(p->t->moved, before + p->body->size - ckpt__os_load64(p->t->moved));
+    ckpt__wandb_call_free(&c);
+    ckpt__wandb_name_free(&n);
+    return e;
+}
+
+//-- reading ---------------------------------------------------------------------
+
+// One try with an address. *stale: it may be too old.
+static ckpt_err ckpt__wandb_fetch(ckpt__wandb_call *c, const char *url, uint64_t offset, ckpt__sink *sink, bool *stale) {
+    ckpt__fields headers;
+    ckpt__http_reply r;
+    char range[64];
+    ckpt__fields_init(&headers, &c->s->secret);
+    ckpt__http_reply_init(&r, &c->s->secret);
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset,
+                   (unsigned long long)(offset + sink->size - 1));
+    ckpt__fields_add(&headers, "Range", range);
+    ckpt_err e = ckpt__wandb_send(c, "GET", url, &headers, NULL, sink, &r);
+    *stale = r.status == 400 || r.status == 401 || r.status == 403 || r.status == 404;
+    if (e == CKPT_OK && r.status != 200 && r.status != 206) e = ckpt__wandb_storage_failed(c, &r);
+    e = ckpt__web_judge_get(&r, sink, c->t, e, NULL, offset);
+    ckpt__fields_free(&headers);
+    ckpt__http_reply_free(&r);
+    return e;
+}
+
+// With an etag, which is a version's id, of that version, whatever has come since: versions do not change.
+static ckpt_err ckpt__wandb_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                                ckpt__transfer *t) {
+    ckpt__wandb_name n;
+    ckpt__wandb_object o;
+    ckpt__wandb_call c;
+    bool stale = false;
+    if (etag != NULL && etag[0] == 0) etag = NULL;
+    ckpt__sink_begin(sink);
+    ckpt__wandb_object_init(&o, store);
+    ckpt__wandb_call_init(&c, store, t);
+    ckpt_err e = ckpt__wandb_name_init(&n, store, name);
+    if (sink->size > 0 && e == CKPT_OK) {
+        bool kept = etag != NULL && ckpt__wandb_recall(store, etag, &o.url);
+        if (!kept) e = ckpt__wandb_look(store, &n, etag, &o, t);
+        if (e == CKPT_OK) e = ckpt__wandb_fetch(&c, o.url.data, offset, sink, &stale);
+        if (e != CKPT_OK && kept && stale) {
+            ckpt__transfer_begin(t);
+            ckpt__sink_begin(sink);
+            e = ckpt__wandb_look(store, &n, etag, &o, t);
+            if (e == CKPT_OK) e = ckpt__wandb_fetch(&c, o.url.data, offset, sink, &stale);
+        }
+    }
+    ckpt__wandb_call_free(&c);
+    ckpt__wandb_name_free(&n);
+    ckpt__buf_free(&o.url);
+    return e;
+}
+
+//-- listing, removing -----------------------------------------------------------
+
+typedef struct ckpt__wandb_listing {
+    ckpt_store       *store;
+    const char       *prefix;
+    ckpt__store_each *each;
+    void             *user;
+    ckpt__buf         name, artifact, type, start;   // start: what artifacts of the store's prefix begin with
+    ckpt__s3_circle   circle;
+} ckpt__wandb_listing;
+
+// An artifact of ours is listed by the name it was put as, one of others by its own.
+static ckpt_err ckpt__wandb_take_entry(ckpt__wandb_call *c, ckpt__wandb_listing *l, const ckpt__json *node) {
+    static const char *const newest[] = { "artifactMembership", "artifact", NULL };
+    const ckpt__json *artifact = ckpt__wandb_find(c, node, newest);
+    const char *own = ckpt__auth_node_text(&c->doc, node, "name"), *state = ckpt__auth_node_text(&c->doc, artifact, "state");
+    const char *prefix = c->s->prefix, *name = own;
+    ckpt__store_stat info;
+    uint64_t size = 0;
+    if (own == NULL || artifact == NULL || artifact->kind != CKPT__JSON_OBJECT) return CKPT_OK;
+    if (state == NULL || strcmp(state, "COMMITTED") != 0) return CKPT_OK;
+    if (!ckpt__wandb_number(ckpt__auth_node(&c->doc, artifact, "size"), &size)) return CKPT_OK;
+    ckpt_err e = ckpt__wandb_read_meta(c, artifact, &info, &l->name);
+    if (e != CKPT_OK) return e;
+    l->artifact.len = l->type.len = 0;
+    e = ckpt__wandb_artifact(&l->artifact, &l->type, l->name.data);
+    if (e != CKPT_OK) return e;
+    if (l->name.len > 0 && strcmp(l->artifact.data, own) == 0) name = l->name.data;
+    else prefix = l->start.data;
+    if (!ckpt__txt_starts(name, prefix) || name[strlen(prefix)] == 0) return CKPT_OK;
+    name += strlen(prefix);
+    return ckpt__txt_starts(name, l->prefix) ? l->each(name, size, l->user) : CKPT_OK;
+}
+
+// One page; *next gets where the next one begins, "" at the end.
+static ckpt_err ckpt__wandb_list_page(ckpt__wandb_listing *l, ckpt__buf *next, ckpt__transfer *t) {
+    static const char *const list[] = { "project", "artifactCollections", NULL };
+    ckpt__wandb_call c;
+    char number[16];
+    ckpt__wandb_call_init(&c, l->store, t);
+    ckpt__wandb_add(&c.variables, "entity", c.s->entity);
+    ckpt__wandb_add(&c.variables, "project", c.s->project);
+    ckpt__wandb_add(&c.variables, "cursor", next->len > 0 ? ckpt__buf_cstr(next) : NULL);
+    (void)snprintf(number, sizeof number, "%d", c.s->page);
+    ckpt__wandb_add_raw(&c.variables, "perPage", number);
+    ckpt_err e = ckpt__wandb_ask(&c, "query CkptList($entity:String!,$project:String!,$cursor:String,$perPage:Int){project("
+                                 "entityName:$entity,name:$project){artifactCollections(after:$cursor,first:$perPage){pageInfo{"
+                                 "endCursor hasNextPage}edges{node{name artifactMembership(aliasName:\"latest\"){artifact{id "
+                                 "state size metadata}}}}}}}");
+    const ckpt__json *project = e == CKPT_OK ? ckpt__auth_node(&c.doc, c.data, "project") : NULL;
+    const ckpt__json *found = e == CKPT_OK ? ckpt__wandb_find(&c, c.data, list) : NULL;
+    const ckpt__json *edges = ckpt__auth_node(&c.doc, found, "edges"), *page = ckpt__auth_node(&c.doc, found, "pageInfo");
+    const ckpt__json *more = ckpt__auth_node(&c.doc, page, "hasNextPage");
+    const char *cursor = ckpt__auth_node_text(&c.doc, page, "endCursor");
+    next->len = 0;
+    bool gone = e == CKPT_OK && (project == NULL || project->kind == CKPT__JSON_NULL);
+    if (gone) e = ckpt__error_set(CKPT_NOT_FOUND, "there is no project %s/%s, or the API key may not see it", c.s->entity,
+                                  c.s->project);
+    else if (e == CKPT_OK && (edges == NULL || edges->kind != CKPT__JSON_ARRAY)) e = ckpt__wandb_lacks(&c, "artifacts");
+    const ckpt__json *edge = e == CKPT_OK ? ckpt__json_child(&c.doc, edges) : NULL;
+    for (; edge != NULL && e == CKPT_OK; edge = ckpt__json_next(&c.doc, edge))
+        e = ckpt__wandb_take_entry(&c, l, ckpt__auth_node(&c.doc, edge, "node"));
+    if (e == CKPT_OK && more != NULL && more->kind == CKPT__JSON_BOOL && more->i != 0 && cursor != NULL) {
+        ckpt__buf_text(next, cursor);
+        (void)ckpt__buf_cstr(next);
+        e = next->err != CKPT_OK ? next->err : ckpt__s3_go_on(&l->circle, next);
+    }
+    ckpt__wandb_call_free(&c);
+    return e;
+}
+
+static ckpt_err ckpt__wandb_list_all(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user,
+                                     ckpt__transfer *t) {
+    ckpt__wandb_listing l;
+    ckpt__buf next;
+    const ckpt_allocator *a = &store->allocator;
+    memset(&l, 0, sizeof l);
+    l.store = store;
+    l.prefix = prefix != NULL ? prefix : "";
+    l.each = each;
+    l.user = user;
+    ckpt__buf_init(&l.name, a);
+    ckpt__buf_init(&l.artifact, a);
+    ckpt__buf_init(&l.type, a);
+    ckpt__buf_init(&l.start, a);
+    ckpt__buf_init(&l.circle.seen, a);
+    ckpt__buf_init(&next, a);
+    ckpt_err e = ckpt__wandb_artifact(&l.start, &l.type, ckpt__wandb_of(store)->prefix);
+    if (e == CKPT_OK) do e = ckpt__wandb_list_page(&l, &next, t); while (e == CKPT_OK && next.len > 0);
+    ckpt__buf_free(&l.name);
+    ckpt__buf_free(&l.artifact);
+    ckpt__buf_free(&l.type);
+    ckpt__buf_free(&l.start);
+    ckpt__buf_free(&l.circle.seen);
+    ckpt__buf_free(&next);
+    return e;
+}
+
+// The artifact with all its versions.
+static ckpt_err ckpt__wandb_remove(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__wandb_name n;
+    ckpt__wandb_object o;
+    ckpt__wandb_call c;
+    ckpt__wandb_object_init(&o, store);
+    ckpt__wandb_call_init(&c, store, t);
+    ckpt_err e = ckpt__wandb_name_init(&n, store, name);
+    if (e == CKPT_OK) e = ckpt__wandb_look(store, &n, NULL, &o, t);
+    if (e == CKPT_OK && o.sequence[0] == 0) e = ckpt__wandb_lacks(&c, "artifact to remove");
+    if (e == CKPT_OK) {
+        ckpt__wandb_add(&c.variables, "id", o.sequence);
+        e = ckpt__wandb_ask(&c, "mutation CkptRemove($id:ID!){deleteArtifactSequence(input:{artifactSequenceID:$id})"
+                            "{artifactCollection{state}}}");
+    }
+    ckpt__wandb_call_free(&c);
+    ckpt__wandb_name_free(&n);
+    ckpt__buf_free(&o.url);
+    return e;
+}
+
+static void ckpt__wandb_close(ckpt_store *store) {
+    ckpt__wandb *s = ckpt__wandb_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    if (s->has_http) ckpt__http_free(&s->http);
+    if (s->has_lock) ckpt__os_mutex_free(&s->lock);
+    for (int i = 0; i < CKPT__WANDB_SEEN; i++) {
+        ckpt__mem_free_text(a, s->seen[i].id);
+        ckpt__buf_free(&s->seen[i].url);
+    }
+    ckpt__mem_free_text(a, s->entity);
+    ckpt__mem_free_text(a, s->project);
+    ckpt__mem_free_text(a, s->prefix);
+    ckpt__mem_free_text(a, s->site);
+    ckpt__mem_free_text(a, s->base);
+    ckpt__buf_free(&s->key);
+    ckpt__buf_free(&s->basic);
+}
+
+//-- opening ---------------------------------------------------------------------
+
+static const ckpt__store_table ckpt__wandb_table = {
+    "wandb", ckpt__wandb_put, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__wandb_get, NULL, ckpt__wandb_stat, ckpt__wandb_list_all,
+    ckpt__wandb_remove, ckpt__wandb_close
+};
+
+// The next word of a netrc file, of at most cap - 1 bytes. Comments and, in quotes, blanks are as Python's netrc has them.
+static bool ckpt__wandb_word(const char **at, char *out, size_t cap) {
+    const char *p = *at;
+    size_t n = 0;
+    for (;;) {
+        p += strspn(p, " \t\r\n");
+        if (*p != '#') break;
+        p += strcspn(p, "\n");
+    }
+    bool quoted = *p == '"', any = *p != 0;
+    if (quoted) p++;
+    while (*p != 0 && (quoted ? *p != '"' : strchr(" \t\r\n", *p) == NULL)) {
+        if (*p == '\\' && p[1] != 0) p++;
+        if (n + 1 < cap) out[n++] = *p;
+        p++;
+    }
+    if (quoted && *p == '"') p++;
+    out[n] = 0;
+    *at = p;
+    return any;
+}
+
+// The password of a machine's entry, or of the default's. true: there is one.
+static bool ckpt__wandb_read_netrc(ckpt__buf *key, const char *text, const char *host) {
+    char word[512], value[512];
+    bool inside = false;
+    while (ckpt__wandb_word(&text, word, sizeof word)) {
+        if (strcmp(word, "default") == 0) inside = true;
+        else if (strcmp(word, "macdef") == 0) {
+            const char *end = strstr(text, "\n\n");
+            text = end != NULL ? end : text + strlen(text);
+        } else {
+            bool machine = strcmp(word, "machine") == 0, password = strcmp(word, "password") == 0;
+            if (!ckpt__wandb_word(&text, value, sizeof value)) break;
+            if (machine) inside = strcmp(value, host) == 0;
+            if (!password || !inside || value[0] == 0) continue;
+            ckpt__buf_text(key, value);
+            memset(value, 0, sizeof value);
+            return true;
+        }
+    }
+    return false;
+}
+
+// Looks into $NETRC, ~/.netrc and ~/_netrc, as W&B's client does.
+static ckpt_err ckpt__wandb_ask_netrc(ckpt__wandb *s, const ckpt_allocator *a) {
+    static const char *const names[] = { "/.netrc", "/_netrc" };
+    const char *given = ckpt__s3_given(ckpt__os_env("NETRC")), *home = ckpt__s3_given(ckpt__os_env("HOME"));
+    const char *host = strstr(s->site, "://") + 3;
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < (given != NULL ? 1 : 2) && e == CKPT_OK && s->key.len == 0; i++) {
+        ckpt__buf path, text;
+        ckpt__buf_init(&path, a);
+        ckpt__buf_init(&text, &s->secret);
+        if (given != NULL) ckpt__buf_text(&path, given);
+        else if (home != NULL) ckpt__buf_fmt(&path, "%s%s", home, names[i]);
+        (void)ckpt__buf_cstr(&path);
+        e = path.err;
+        if (e == CKPT_OK && path.len > 0 && ckpt__auth_slurp(&text, path.data, 1 << 20) == CKPT_OK)
+            (void)ckpt__wandb_read_netrc(&s->key, ckpt__buf_cstr(&text), host);
+        if (e == CKPT_OK && s->key.err != CKPT_OK) e = s->key.err;
+        ckpt__buf_free(&path);
+        ckpt__buf_free(&text);
+    }
+    return e;
+}
+
+// The API key: the description's, WANDB_API_KEY, else netrc's.
+static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
+    const char *given = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
+    ckpt__buf text;
+    if (given == NULL) given = ckpt__s3_given(ckpt__os_env("WANDB_API_KEY"));
+    ckpt_err e = CKPT_OK;
+    if (given != NULL) ckpt__buf_text(&s->key, given);
+    else e = ckpt__wandb_ask_netrc(s, a);
+    const char *key = ckpt__buf_cstr(&s->key);
+    if (e == CKPT_OK) e = s->key.err;
+    if (e != CKPT_OK) return e;
+    if (key[0] == 0)
+        return ckpt__error_set(CKPT_AUTH, "there is no API key for W&B: set WANDB_API_KEY, or have an entry 'machine %s' in "
+                               "~/.netrc, as 'wandb login' makes it", strstr(s->site, "://") + 3);
+    for (const char *p = key; *p != 0; p++) {
+        if (!ckpt__wandb_is_plain((unsigned char)*p))
+            return ckpt__error_set(CKPT_AUTH, "the API key for W&B is none: it holds other characters than letters, digits, '-' "
+                                   "and '_'");
+    }
+    ckpt__buf_init(&text, &s->secret);
+    ckpt__buf_fmt(&text, "api:%s", key);
+    ckpt__buf_text(&s->basic, "Basic ");
+    ckpt__txt_add_base64(&s->basic, text.data, text.len);
+    (void)ckpt__buf_cstr(&s->basic);
+    e = text.err != CKPT_OK ? text.err : s->basic.err;
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// "https://host:port/base" in its pieces.
+static ckpt_err ckpt__wandb_use_site(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
+    const char *url = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL, *path = "";
+    ckpt__buf site;
+    ckpt__view host;
+    bool is_https = false;
+    if (url == NULL) url = ckpt__s3_given(ckpt__os_env("WANDB_BASE_URL"));
+    if (url == NULL) url = "https://api.wandb.ai";
+    if (!ckpt__auth_split_url(url, &is_https, &host, &path) || strpbrk(path, "?#") != NULL)
+        return ckpt__error_set(CKPT_ARG, "the address of W&B (WANDB_BASE_URL) is not one: https://HOST[:PORT] is");
+    if (!is_https && !ckpt__auth_is_near(host))
+        return ckpt__error_set(CKPT_ARG, "the address of W&B (WANDB_BASE_URL) must be one of https: the API key goes there");
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/') n--;
+    ckpt__buf_init(&site, a);
+    ckpt__buf_fmt(&site, "%s://%.*s", is_https ? "https" : "http", (int)host.n, host.p);
+    s->site = ckpt__mem_copy_text(a, ckpt__buf_cstr(&site));
+    site.len = 0;
+    ckpt__buf_add(&site, path, n);
+    s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&site));
+    ckpt_err e = site.err;
+    ckpt__buf_free(&site);
+    return e != CKPT_OK ? e : s->site != NULL && s->base != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) {
+    ckpt__wandb *s = ckpt__wandb_of(store);
+    const ckpt_allocator *a = &store->allocator;
+    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    const char *run = ckpt__s3_given(ckpt__os_env("WANDB_RUN_ID"));
+    unsigned char random[4];
+    s->secret = ckpt__auth_wiping(&store->allocator);
+    s->page = CKPT__WANDB_PAGE;
+    ckpt__buf_init(&s->key, &s->secret);
+    ckpt__buf_init(&s->basic, &s->secret);
+    for (int i = 0; i < CKPT__WANDB_SEEN; i++) ckpt__buf_init(&s->seen[i].url, &s->secret);
+    ckpt_err e = ckpt__os_mutex_init(&s->lock);
+    s->has_lock = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
+    s->has_http = s->has_lock && e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);
+    if (e != CKPT_OK) return e;
+    if (run != NULL && !ckpt__web_copy(s->run, sizeof s->run, run))
+        return ckpt__error_set(CKPT_ARG, "WANDB_RUN_ID is no run's id");
+    s->made_run = run != NULL;
+    if (run == NULL) (void)snprintf(s->run, sizeof s->run, "ckpt-%02x%02x%02x%02x", (unsigned)random[0], (unsigned)random[1],
+                                    (unsigned)random[2], (unsigned)random[3]);
+    store->max_single = (uint64_t)5 << 30;
+    e = ckpt__wandb_use_site(s, d, a);
+    return e == CKPT_OK ? ckpt__wandb_use_key(s, d, a) : e;
+}
+
+// Opens "wandb://entity/project/prefix". Asks nobody yet. d may be NULL.
+static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__buf project, prefix, uri;
+    ckpt_store *store = NULL;
+    size_t n = u->path.n, k = 0;
+    *out = NULL;
+    if (d != NULL) a = d->allocator;
+    while (n > 0 && u->path.p[n - 1] == '/') n--;
+    while (k < n && u->path.p[k] != '/') k++;
+    bool named = u->authority.n > 0 && k > 0 && memchr(u->authority.p, '@', u->authority.n) == NULL &&
+                 memchr(u->authority.p, ':', u->authority.n) == NULL && ckpt__txt_utf8(u->path.p, n);
+    if (!named)
+        return ckpt__error_set(CKPT_ARG, "cannot open a wandb URI: wandb://ENTITY/PROJECT/PREFIX is one; the key comes from "
+                               "WANDB_API_KEY or ~/.netrc");
+    ckpt__buf_init(&project, &a);
+    ckpt__buf_init(&prefix, &a);
+    ckpt__buf_init(&uri, &a);
+    ckpt__buf_add(&project, u->path.p, k);
+    if (n > k) ckpt__buf_add(&prefix, u->path.p + k + 1, n - k - 1);
+    if (prefix.len > 0) ckpt__buf_byte(&prefix, '/');
+    ckpt__buf_fmt(&uri, "wandb://%.*s/%s/%s", (int)(u->authority.n < 256 ? u->authority.n : 256), u->authority.p,
+                  ckpt__buf_cstr(&project), ckpt__buf_cstr(&prefix));
+    const char *text = ckpt__buf_cstr(&uri);
+    ckpt_err e = project.err != CKPT_OK ? project.err : prefix.err != CKPT_OK ? prefix.err : uri.err;
+    if (e == CKPT_OK) e = ckpt__store_new(&store, &ckpt__wandb_table, text, d, sizeof(ckpt__wandb));
+    if (e == CKPT_OK) {
+        ckpt__wandb *s = ckpt__wandb_of(store);
+        uri.len = 0;
+        ckpt__buf_add(&uri, u->authority.p, u->authority.n);
+        s->entity = ckpt__mem_copy_text(&a, ckpt__buf_cstr(&uri));
+        s->project = ckpt__mem_copy_text(&a, project.data);
+        s->prefix = ckpt__mem_copy_text(&a, prefix.data);
+        bool good = uri.err == CKPT_OK && s->entity != NULL && s->project != NULL && s->prefix != NULL;
+        e = good ? ckpt__wandb_set_up(store, d) : CKPT_NOMEM;
+        if (e != CKPT_OK) ckpt__store_close(store);
+        else *out = store;
+    }
+    e = ckpt__error_prefix(e, "cannot open wandb://%.*s/%s", (int)(u->authority.n < 256 ? u->authority.n : 256), u->authority.p,
+                           project.err == CKPT_OK ? project.data : "");
+    ckpt__buf_free(&project);
+    ckpt__buf_free(&prefix);
+    ckpt__buf_free(&uri);
+    return e;
+}
+
+#endif // CKPT_NO_REMOTE, CKPT_NO_WANDB
 
 //------------------------------------------------------------------------------
 // >>azure      [O]  the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
@@ -23938,12 +28733,23 @@ static ckpt_err ckpt__azure_check_blocks(ckpt_store *store, const ckpt__store_mu
     return e;
 }
 
+// The CRC-32 of the whole: that of the caller, else by those of its parts. False: one is not known.
+static bool ckpt__azure_sum_parts(const ckpt__store_multi *m, uint32_t *crc) {
+    *crc = m->has_crc ? m->crc : 0;
+    for (size_t i = 0; i < m->part_count && !m->has_crc; i++) {
+        if (!m->parts[i].has_crc) return false;
+        *crc = ckpt__digest_crc32_join(*crc, m->parts[i].crc, m->parts[i].size);
+    }
+    return true;
+}
+
 static ckpt_err ckpt__azure_commit(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__azure_call c;
     ckpt__transfer_sums sums;
     ckpt__buf text;
     ckpt__body body;
     char md5[25];
+    uint32_t crc;
     ckpt__buf_init(&text, &store->allocator);
     ckpt__buf_text(&text, "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for (size_t i = 0; i < m->part_count; i++) ckpt__buf_fmt(&text, "<Uncommitted>%s</Uncommitted>", m->parts[i].etag);
@@ -23959,7 +28765,8 @@ static ckpt_err ckpt__azure_commit(ckpt_store *store, const ckpt__store_multi *m
     ckpt__fields_add(&c.query, "comp", "blocklist");
     ckpt__fields_add(&c.headers, "Content-Type", "application/xml");
     ckpt__fields_add(&c.headers, "x-ms-blob-content-type", "application/octet-stream");
-    ckpt__azure_add_meta(&c, m->mark, m->has_crc, m->crc);
+    bool has_crc = ckpt__azure_sum_parts(m, &crc);
+    ckpt__azure_add_meta(&c, m->mark, has_crc, crc);
     if (!m->overwrite) ckpt__fields_add(&c.headers, "If-None-Match", "*");
     if (e == CKPT_OK) e = ckpt__azure_run(&c);
     ckpt__azure_call_free(&c);
@@ -26507,10 +31314,8 @@ static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
     bool proven = false;
     ckpt__oci_call_init(&c, store, "PUT", 'o', p->name, p->t);
     c.body = p->body;
-    (void)snprintf(crc, sizeof crc, "%08lx", (unsigned long)p->crc);
     ckpt__fields_add(&c.headers, "content-type", "application/octet-stream");
     if (p->mark != NULL && p->mark[0] != 0) ckpt__fields_add(&c.headers, "opc-meta-ckpt-mark", p->mark);
-    if (p->has_crc) ckpt__fields_add(&c.headers, "opc-meta-ckpt-crc32", crc);
     if (!p->overwrite) ckpt__fields_add(&c.headers, "if-none-match", "*");
     ckpt_err e = ckpt__oci_check_name(c.o, p->name);
     if (e == CKPT_OK) e = ckpt__oci_guard(&c, &sums);
@@ -26518,6 +31323,8 @@ static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
         e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
                             (unsigned long)p->crc);
     if (e == CKPT_OK) {
+        (void)snprintf(crc, sizeof crc, "%08lx", (unsigned long)sums.crc);
+        ckpt__fields_add(&c.headers, "opc-meta-ckpt-crc32", crc);
         e = ckpt__oci_run(&c);
         if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, &sums, &proven);
         else if (c.reply.status == 412 && !p->overwrite && e != CKPT_NOMEM) {
@@ -27336,7 +32143,7 @@ static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, co
 //------------------------------------------------------------------------------
 // >>stores     [N]  a store by its URI
 //
-// uses:    error memory text store s3 sftp gcs oci azure libcloud
+// uses:    error memory text store s3 sftp gcs oci azure uc mlflow wandb libcloud
 // threads: any
 //------------------------------------------------------------------------------
 
@@ -27411,6 +32218,17 @@ static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt
 #ifndef CKPT_NO_OCI
     if (strcmp(u.backend, "oci") == 0) return ckpt__oci_open(out, text, &u, d);
 #endif
+#ifndef CKPT_NO_WANDB
+    if (strcmp(u.backend, "wandb") == 0) return ckpt__wandb_open(out, &u, d);
+#endif
+    bool dbfs = strcmp(u.backend, "dbfs") == 0, tracked = dbfs && ckpt__txt_starts(u.path.p, "databricks/mlflow-tracking/");
+#ifndef CKPT_NO_MLFLOW
+    if (tracked || strcmp(u.backend, "mlflow-artifacts") == 0) return ckpt__mlflow_open(out, &u, d);
+#endif
+#ifndef CKPT_NO_UC
+    if (dbfs && !tracked) return ckpt__uc_open(out, &u, d);
+#endif
+    (void)tracked;
 #else
     if (strcmp(u.backend, "s3") == 0 || strcmp(u.backend, "sftp") == 0)
         return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is out of reach: this build is without the network (CKPT_NO_REMOTE)",
@@ -27426,15 +32244,24 @@ static bool ckpt__stores_is_uri(const char *text) {
     return u.backend[0] != 0;
 }
 
+// Adds the address of an object. A name that begins at the root again, as Composer's below dbfs:/ do, is not doubled.
+static void ckpt__stores_add_uri(ckpt__buf *out, const ckpt_store *s, const char *name) {
+    size_t n = ckpt__txt_starts(s->uri, "dbfs:/") ? strlen(s->uri) - 6 : 0;
+    ckpt__buf_text(out, s->uri);
+    if (n > 0 && strncmp(name, s->uri + 6, n) == 0) name += n;
+    ckpt__buf_text(out, name);
+}
+
 // Cuts the URI of an object into that of its store and the object's name. The store of s3:// is the bucket, as in Composer, since
-// .symlink objects hold names relative to it; of file:// and sftp:// it is the folder that the object is in.
+// .symlink objects hold names relative to it; of file:// and sftp:// it is the folder that the object is in; of dbfs: and
+// mlflow-artifacts: the volume or the run.
 static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf *name) {
     ckpt__uri u;
     char shown[768];
     ckpt__txt_uri(&u, text);
     ckpt__stores_shown(shown, sizeof shown, text);
     bool folder = strcmp(u.backend, "file") == 0 || strcmp(u.backend, "sftp") == 0;
-    const char *end = u.path.p + u.path.n, *from = u.path.p;
+    const char *end = u.path.p + u.path.n, *from = u.path.p + ckpt__txt_uri_root(&u);
     for (const char *p = u.path.p; folder && p < end; p++) {
         if (*p == '/') from = p + 1;
     }
@@ -27892,6 +32719,7 @@ static void ckpt__retry_headway(ckpt__retry_loop *l) {
 // states:  look (overwrite off) -> ready -> put                                         a small object
 //          look -> begin or parts of a record -> part, part, ... -> ready -> complete   a big one; abort after a failure
 //                                                                                       that trying again cannot cure
+//          look -> begin refused with CKPT_UNSUPPORTED -> ready -> put                  a big one where parts cannot be had
 //------------------------------------------------------------------------------
 
 // Sizes are in this unit; a test makes it smaller.
@@ -27946,6 +32774,7 @@ typedef struct ckpt__send_job {
     ckpt__error_record  first;          // of the worker that failed first
     bool                curable;        // that failure: a later run may have more luck
     bool                gone;           // the store does not know the upload any more
+    bool                no_parts;       // the store takes this object whole only, as it said when parts were asked for
     bool                resumed;        // upload id and parts are of an earlier process
     bool                forgetful;      // remember has failed and been reported
 } ckpt__send_job;
@@ -28266,6 +33095,7 @@ static ckpt_err ckpt__send_begin(ckpt__send_job *j) {
         ckpt__send_record_clear(r);
         ckpt__send_fail(j, &l.t, e);
         j->gone = false;
+        j->no_parts = e == CKPT_UNSUPPORTED;
         return e;
     }
     r->part_size = j->part_size;
@@ -28305,6 +33135,8 @@ static ckpt_err ckpt__send_resume(ckpt__send_job *j) {
     ckpt__retry_loop l;
     ckpt_err e = CKPT_OK;
     ckpt__send_multi(j, &m, &l.t);
+    m.parts = r->parts;                         // for stores that cannot list them, only say whether the upload is alive
+    m.part_count = r->count;
     ckpt__retry_begin(&l, &j->retry, "parts", s->name);
     while (ckpt__retry_next(&l, &e)) {
         ckpt__send_claim(j);
@@ -28361,6 +33193,7 @@ static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
     l.meter = s->meter;
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_complete(s->store, &m);
     if (e != CKPT_OK) ckpt__send_fail(j, &l.t, e);
+    j->gone = j->gone || (e == CKPT_CORRUPT && !l.t.transient);     // what it holds is wrong for good
     return e;
 }
 
@@ -28434,15 +33267,18 @@ static ckpt_err ckpt__send_in_parts(ckpt__send_job *j) {
     j->parts = (ckpt__store_part *)ckpt__mem_alloc(a, j->count * sizeof *j->parts);
     if (j->parts == NULL) return CKPT_NOMEM;
     ckpt_err e = ckpt__send_parts(j);
-    bool done = false;
-    if (e == CKPT_NOT_FOUND && j->gone) {       // expired, aborted by others, or completed by the process that began it
+    bool done = false, kept = false;            // kept: a damaged one that the store does not give up
+    if (e != CKPT_OK && j->gone) {              // expired, aborted, damaged, or completed by the process that began it
         ckpt__os_flag_set(&j->stop, 0);
         bool ended = j->resumed && j->s->mark != NULL && ckpt__send_look(j, &done) == CKPT_OK && done;
-        if (!ended) {
-            ckpt__error_log(j->retry.logger, CKPT_LOG_INFO, "the upload of %s is unknown to the store; it begins anew",
-                            j->s->name);
+        bool damaged = e == CKPT_CORRUPT;
+        if (damaged) ckpt__send_clean(j);
+        else if (!ended) (void)ckpt__send_abort(j->s->store, j->s->name, j->record, &j->retry);    // it may only have lost a part
+        kept = damaged && j->record->upload_id.len > 0;
+        if (!ended && !kept) {
+            ckpt__error_log(j->retry.logger, CKPT_LOG_INFO, "the upload of %s is %s; it begins anew", j->s->name,
+                            damaged ? "damaged" : "unknown to the store");
             j->resumed = false;
-            (void)ckpt__send_abort(j->s->store, j->s->name, j->record, &j->retry);     // it may only have lost a part
             e = ckpt__send_parts(j);
         }
     }
@@ -28450,7 +33286,7 @@ static ckpt_err ckpt__send_in_parts(ckpt__send_job *j) {
         if (j->s->meter != NULL) ckpt__meter_set(&j->s->meter->done, j->size);
         e = CKPT_OK;
     }
-    if (e != CKPT_OK) ckpt__send_clean(j);
+    if (e != CKPT_OK && !kept) ckpt__send_clean(j);
     ckpt__mem_free(a, j->parts, j->count * sizeof *j->parts);
     return e;
 }
@@ -28474,7 +33310,12 @@ static ckpt_err ckpt__send_object(ckpt__send_job *j) {
         ckpt__send_record_clear(j->record);
     }
     if (e != CKPT_OK) return e;
-    return whole ? ckpt__send_whole(j) : ckpt__send_in_parts(j);
+    if (whole) return ckpt__send_whole(j);
+    e = ckpt__send_in_parts(j);
+    if (!j->no_parts || (s->store->max_single > 0 && j->size > s->store->max_single)) return e;
+    ckpt__error_log(j->retry.logger, CKPT_LOG_INFO, "%s goes in one request: %s", s->name, ckpt__error_last.text);
+    ckpt__os_flag_set(&j->stop, 0);
+    return ckpt__send_whole(j);
 }
 
 // Puts one object. Blocks. A failure's sentence is whole: it names object and store.
@@ -28584,7 +33425,6 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
     r->crc = 0;
     while (ckpt__retry_next(&l, &e)) {
         ckpt__sink s = r->sink;
-        if (s.memory != NULL) s.memory = (char *)s.memory + got;
         s.offset += got;
         s.size -= got;
         l.size = s.size;
@@ -29383,7 +34223,8 @@ static ckpt_err ckpt__uploader_sync_file(const char *path) {
 }
 
 // Writes the whole record aside and renames it; then the staged file (when `data`), the record and their names are brought to
-// disk together, which costs a journaling file system fewer commits than one after the other.
+// disk together, which costs a journaling file system fewer commits than one after the other. The id of an upload may be all that
+// it takes to write to it (a session of Google's), so that nobody else may read a record.
 static ckpt_err ckpt__uploader_write_record(const ckpt_uploader *u, ckpt__uploader_item *it, bool data) {
     ckpt__buf b, temp;
     int fd = -1;
@@ -29392,7 +34233,8 @@ static ckpt_err ckpt__uploader_write_record(const ckpt_uploader *u, ckpt__upload
     ckpt__buf_init(&temp, &u->allocator);
     ckpt__uploader_print(&b, it, u->store->uri);
     ckpt_err e = b.err != CKPT_OK ? b.err : ckpt__file_temp_name(&temp, it->record);
-    if (e == CKPT_OK) e = ckpt__os_create(&fd, temp.data);
+    if (e == CKPT_OK && (fd = ckpt__os_open(temp.data, O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
+        e = ckpt__os_fail(errno, "create", temp.data);
     made = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_pwrite(fd, b.data, b.len, 0, temp.data);
     if (e == CKPT_OK && it->adopted) e = ckpt__os_sync(fd, temp.data);     // what it replaces was acknowledged
@@ -29902,6 +34744,19 @@ static bool ckpt__uploader_lives(const ckpt_uploader *u, const char *folder, con
     return alive;
 }
 
+typedef struct ckpt__uploader_sweeping { const ckpt_uploader *u; const char *folder; } ckpt__uploader_sweeping;
+
+// Removes the lock of a link, "l-<store>-<link>.lock", when nobody holds it: its publisher was killed.
+static ckpt_err ckpt__uploader_sweep_lock(const char *name, void *user) {
+    const ckpt__uploader_sweeping *l = (const ckpt__uploader_sweeping *)user;
+    int fd = -1;
+    if (!ckpt__txt_starts(name, "l-") || !ckpt__txt_ends(name, ".lock")) return CKPT_OK;
+    char *path = ckpt__uploader_path(l->u, l->folder, name, strlen(name), "");
+    if (path != NULL && ckpt__os_lock(&fd, path) == CKPT_OK) ckpt__os_unlock(fd, path);
+    ckpt__mem_free_text(&l->u->allocator, path);
+    return CKPT_OK;
+}
+
 // Finds what dead owners left in a folder that was just opened. `list` gets the items, in no order.
 static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, ckpt__uploader_item **list) {
     ckpt__buf names, owners;
@@ -29909,6 +34764,11 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
     ckpt__buf_init(&names, &u->allocator);
     ckpt__buf_init(&owners, &u->allocator);
     ckpt__file_sweep(p->folder, &u->allocator);
+    ckpt__uploader_sweeping locks = { u, p->folder };
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    (void)ckpt__os_list(p->folder, ckpt__uploader_sweep_lock, &locks);
+    ckpt__error_last = kept;
     ckpt_err e = ckpt__os_list(p->folder, ckpt__uploader_collect, &names);
     for (const char *n = names.data; e == CKPT_OK && n < names.data + names.len; n += strlen(n) + 1) {
         bool known = false;
@@ -30264,17 +35124,19 @@ static void ckpt__uploader_enqueue_list(ckpt_uploader *u, ckpt__uploader_item *l
 
 //-- opening a staging folder -----------------------------------------------------
 
-// Makes the folder and takes the lock of an owner of its own. Again when another process removes the empty folder in between.
+// Makes the folder and takes the lock of an owner of its own. Again, under another name, when another process removes the empty
+// folder in between, or takes our lock before we do: one that opens the same folder now may see the file of a dead owner in it.
 static ckpt_err ckpt__uploader_settle_place(ckpt_uploader *u, ckpt__uploader_place *p) {
     ckpt__os_info info;
     unsigned char random[8];
-    ckpt_err e = ckpt__os_random(random, sizeof random);
+    ckpt_err e = CKPT_OK;
     int n = snprintf(p->owner, sizeof p->owner, "u-%08lx-", (unsigned long)u->store_sum);
-    for (size_t i = 0; e == CKPT_OK && i < sizeof random; i++) (void)snprintf(p->owner + n + 2 * i, 3, "%02x", random[i]);
     for (int tries = 0; e == CKPT_OK; tries++) {
-        e = ckpt__os_mkdirs(p->folder);
+        e = ckpt__os_random(random, sizeof random);
+        for (size_t i = 0; e == CKPT_OK && i < sizeof random; i++) (void)snprintf(p->owner + n + 2 * i, 3, "%02x", random[i]);
+        if (e == CKPT_OK) e = ckpt__os_mkdirs(p->folder);
         if (e == CKPT_OK) e = ckpt__uploader_lock(u, p, p->owner, strlen(p->owner));
-        if (e != CKPT_NOT_FOUND || tries == 10) break;
+        if ((e != CKPT_NOT_FOUND && e != CKPT_EXISTS) || tries == 10) break;
         e = CKPT_OK;
     }
     if (e == CKPT_OK) e = ckpt__os_stat(p->folder, &info);
@@ -30503,6 +35365,31 @@ static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) 
     return ckpt__send_abort(u->store, it->name, &it->sent, &u->retry);
 }
 
+// Compares the object with the staged file. Of a store that keeps neither marks nor sums (sftp://) only that tells whose it is.
+static bool ckpt__uploader_is_same(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
+    if (u->store->table->get == NULL) return false;
+    size_t cap = it->size < (uint64_t)CKPT__UPLOADER_COPIED ? (size_t)it->size : (size_t)CKPT__UPLOADER_COPIED, got = 0;
+    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&u->allocator, 2 * cap) : NULL;
+    int fd = -1;
+    bool same = (cap == 0 || mem != NULL) && ckpt__os_open_read(&fd, it->data) == CKPT_OK;
+    for (uint64_t at = 0; same && at < it->size; at += cap) {
+        ckpt__retry_loop l;
+        ckpt__sink k;
+        ckpt_err e = CKPT_OK;
+        memset(&k, 0, sizeof k);
+        k.memory = mem;
+        k.fd = -1;
+        k.size = it->size - at < cap ? it->size - at : cap;
+        ckpt__retry_begin(&l, r, "get", it->name);
+        while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(u->store, it->name, NULL, at, &k, &l.t);
+        if (e == CKPT_OK) e = ckpt__os_pread(fd, mem + cap, (size_t)k.size, at, &got, it->data);
+        same = e == CKPT_OK && got == k.size && memcmp(mem, mem + cap, got) == 0;
+    }
+    if (fd >= 0) (void)ckpt__os_close(fd, it->data);
+    ckpt__mem_free(&u->allocator, mem, 2 * cap);
+    return same;
+}
+
 // Did an earlier process get this very file through, and die before its record said so?
 static bool ckpt__uploader_is_there(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
     ckpt__store_stat info;
@@ -30513,10 +35400,12 @@ static bool ckpt__uploader_is_there(const ckpt_uploader *u, const ckpt__uploader
     memset(&info, 0, sizeof info);
     ckpt__retry_begin(&l, r, "stat", it->name);
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, it->name, &info, &l.t);
+    bool is = e == CKPT_OK && info.size == it->size;
+    if (is && info.mark[0] != 0) is = strcmp(info.mark, it->mark) == 0;
+    else if (is && it->has_crc && info.has_crc) is = !it->overwrite && info.crc == it->crc;
+    else if (is) is = !it->overwrite && ckpt__uploader_is_same(u, it, r);       // replacing it is no more work than that
     ckpt__error_last = kept;
-    if (e != CKPT_OK || info.size != it->size) return false;
-    if (info.mark[0] != 0) return strcmp(info.mark, it->mark) == 0;
-    return !it->overwrite && it->has_crc && info.has_crc && info.crc == it->crc;
+    return is;
 }
 
 static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
@@ -31245,7 +36134,8 @@ static ckpt_err ckpt__uploader_probe(ckpt_uploader *u) {
     const ckpt__store_table *table = u->store->table;
     ckpt__buf_init(&name, &u->allocator);
     ckpt_err e = ckpt__uploader_name(u, &name, CKPT__UPLOADER_PROBE);
-    if (e == CKPT_OK && table->begin != NULL && table->abort != NULL) {
+    bool parts = table->begin != NULL && table->abort != NULL;
+    if (e == CKPT_OK && parts) {
         ckpt__send_record r;
         ckpt__store_multi m;
         ckpt__send_record_init(&r, &u->allocator);
@@ -31261,10 +36151,13 @@ static ckpt_err ckpt__uploader_probe(ckpt_uploader *u) {
             (void)ckpt__buf_cstr(&r.upload_id);
         }
         if (e == CKPT_OK) e = ckpt__send_abort(u->store, name.data, &r, &u->retry);
+        parts = e != CKPT_UNSUPPORTED;                      // else objects go whole there
+        if (!parts) e = CKPT_OK;
         ckpt__send_record_free(&r);
-    } else if (e == CKPT_OK && table->get != NULL && table->remove != NULL) {
+    }
+    if (e == CKPT_OK && !parts && table->get != NULL && table->remove != NULL) {
         e = ckpt__uploader_probe_put(u, name.data);
-    } else if (e == CKPT_OK) {
+    } else if (e == CKPT_OK && !parts) {
         ckpt__retry_begin(&l, &u->retry, "probe", name.data);
         while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, name.data, &info, &l.t);
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
@@ -31459,6 +36352,8 @@ static ckpt_err ckpt__uploader_put_file(const char *path, const char *uri, bool 
     ckpt__buf_init(&name, NULL);
     ckpt_err e = ckpt__stores_split(uri, &store, &name);
     if (e == CKPT_OK) e = ckpt__uploader_check_name(name.data);
+    if (e == CKPT_OK) e = ckpt__os_stat(path, &info);       // before the open, which waits at a pipe
+    if (e == CKPT_OK && !info.is_file && !info.is_dir) e = ckpt__error_set(CKPT_ARG, "%s is no regular file", path);
     if (e == CKPT_OK) e = ckpt__os_open_read(&s.body.fd, path);
     if (e == CKPT_OK) e = ckpt__os_fstat(s.body.fd, &info, path);
     if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);
@@ -31561,8 +36456,9 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 //-- names -----------------------------------------------------------------------
 
 // Splits "s3://bucket/run/x.pt" into what opens the store and the name in it. For file:// the store is the root folder, for
-// sftp:// the folder one logs in to, or the root when two slashes begin the path (SPEC 6.6). A query is dropped, escapes in
-// file:// are resolved.
+// sftp:// the folder one logs in to, or the root when two slashes begin the path (SPEC 6.6). Of dbfs: it is the volume or the
+// MLflow run, and names say so again, as Composer's do, unless placeholders stand for it. A query is dropped, escapes in file://
+// are resolved.
 static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__buf *path) {
     ckpt__uri uri;
     ckpt__txt_uri(&uri, text);
@@ -31570,12 +36466,18 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s is neither a local path nor a URI of a store that is known", text);
     const char *after = uri.authority.p + uri.authority.n;
     bool absolute = strcmp(uri.backend, "sftp") == 0 && after[0] == '/' && after[1] == '/';
-    ckpt__buf_fmt(bucket, "%s://", uri.backend);
+    size_t root = ckpt__txt_uri_root(&uri);
+    bool own = strcmp(uri.backend, "dbfs") == 0 || strcmp(uri.backend, "mlflow-artifacts") == 0;
+    bool open = memchr(uri.path.p, '{', root) != NULL;      // placeholders, which only the store fills in
+    ckpt__buf_fmt(bucket, "%s:%s", uri.backend, own && uri.authority.n == 0 ? "/" : "//");
     ckpt__buf_add(bucket, uri.authority.p, uri.authority.n);
+    if (own && uri.authority.n > 0) ckpt__buf_byte(bucket, '/');
+    if (own) ckpt__buf_add(bucket, uri.path.p, root);
     if (absolute) ckpt__buf_text(bucket, "//");
     else if (strcmp(uri.backend, "file") == 0) ckpt__buf_byte(bucket, '/');
     bool good = true;
     if (strcmp(uri.backend, "file") == 0) good = ckpt__txt_unpercent(path, uri.path.p, uri.path.n);
+    else if (own && (open || strcmp(uri.backend, "dbfs") != 0)) ckpt__buf_add(path, uri.path.p + root, uri.path.n - root);
     else ckpt__buf_add(path, uri.path.p, uri.path.n);
     (void)ckpt__buf_cstr(bucket);
     (void)ckpt__buf_cstr(path);
@@ -31629,11 +36531,15 @@ static ckpt_err ckpt__remote_name(const ckpt__remote *r, ckpt__buf *out, const c
 }
 
 // Reads what an earlier process knew to be in the store. twins: destinations before this one whose stores have the same URI.
-static ckpt_err ckpt__remote_enter(ckpt__remote *r, int twins, const char *folder, const char *best, const ckpt_allocator *a) {
+// rank: of one that keeps a ledger of its own beside rank 0's.
+static ckpt_err ckpt__remote_enter(ckpt__remote *r, int twins, int rank, const char *folder, const char *best,
+                                   const ckpt_allocator *a) {
     ckpt_err e = ckpt__index_init(&r->ledger, a, folder);
     if (e != CKPT_OK) return e;
-    (void)snprintf(r->ledger.file, sizeof r->ledger.file, "/.ckpt-remote-%08lx-%d.jsonl",
-                   (unsigned long)ckpt__digest_crc32(0, r->store->uri, strlen(r->store->uri)), twins);
+    char of[24] = "";
+    if (rank > 0) (void)snprintf(of, sizeof of, "-rank%d", rank);
+    (void)snprintf(r->ledger.file, sizeof r->ledger.file, "/.ckpt-remote-%08lx-%d%s.jsonl",
+                   (unsigned long)ckpt__digest_crc32(0, r->store->uri, strlen(r->store->uri)), twins, of);
     r->ledger.best = best;
     return ckpt__index_load(&r->ledger);
 }
@@ -31770,6 +36676,15 @@ static ckpt_err ckpt__remote_latest(const ckpt__remote *r, const char *link, ckp
                                     const ckpt__retry *retry, bool *dangling) {
     ckpt_err e = ckpt__fetch_resolve(r->store, link, target, info, retry);
     *dangling = e == CKPT_NOT_FOUND && strcmp(target->data, link) != 0;
+    if (*dangling) {                    // or to a folder, whose listing stands for it
+        ckpt__error_record why;
+        ckpt__error_take(&why);
+        ckpt__buf_text(target, CKPT__INDEX_INSIDE);
+        (void)ckpt__buf_cstr(target);
+        e = target->err != CKPT_OK ? target->err : ckpt__fetch_stat(r->store, target->data, info, retry);
+        *dangling = e == CKPT_NOT_FOUND;
+        if (*dangling) ckpt__error_last = why;
+    }
     if (e == CKPT_NOT_FOUND && !*dangling) {
         target->len = 0;
         ckpt__buf_add(target, link, strlen(link) - strlen(".symlink"));
@@ -31817,11 +36732,3441 @@ static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, con
     while (ckpt__retry_next(&loop, &e)) e = ckpt__store_run_list(r->store, prefix, ckpt__remote_list_one, &l, &loop.t);
     return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
 }
+
+//------------------------------------------------------------------------------
+// >>ranks      [R]  the caller's collectives, wrapped: what all ranks agree on, what one tells the others
+//
+// uses:    error memory name
+// threads: the one that called the library; a hook is never called from another
+//
+// Every function here is called by all ranks in the same order, on every path, failed work included: what
+// failed on one rank becomes a value that is agreed on, never a call that is left out. A hook that fails ends
+// that: `broken` keeps its sentence, and nothing is asked of the hooks any more, because who is still in step
+// with whom is not known. Without hooks, and in a world of one, each function leaves the rank's own values.
+//------------------------------------------------------------------------------
+
+enum {
+    CKPT__RANKS_PIECE = 64 << 20,       // bytes of one broadcast at most: adapters count in ints, and copy
+    CKPT__RANKS_ROUND = 16 << 10        // bytes of a rank in one gather at least
+};
+
+typedef struct ckpt__ranks {
+    ckpt_ranks         hooks;
+    bool               together;        // there are others, and hooks to reach them
+    ckpt__error_record broken;          // of the hook that failed; code OK: none has
+    uint64_t           calls, bytes;    // of hooks
+} ckpt__ranks;
+
+// Numbers as ckpt__name_ranks finds them.
+static ckpt_err ckpt__ranks_init(ckpt__ranks *r, const ckpt_ranks *given) {
+    memset(r, 0, sizeof *r);
+    ckpt_err e = ckpt__name_ranks(&r->hooks, given);
+    if (e == CKPT_OK && r->hooks.gather != NULL && r->hooks.barrier == NULL)
+        e = ckpt__error_set(CKPT_ARG, "ckpt_ranks has a gather, but not the three functions that it goes with");
+    r->together = e == CKPT_OK && r->hooks.world_size > 1 && r->hooks.barrier != NULL;
+    return e;
+}
+
+static bool ckpt__ranks_is_first(const ckpt__ranks *r) {
+    return !r->together || r->hooks.rank == 0;
+}
+
+//-- the hooks -------------------------------------------------------------------
+
+// Before a hook: CKPT_OK, or what broke the ranks apart. `kept` gets the thread's record, so that the hook's own sentence can
+// be told from an older one.
+static ckpt_err ckpt__ranks_begin(ckpt__ranks *r, size_t bytes, ckpt__error_record *kept) {
+    if (r->broken.code != CKPT_OK) return ckpt__error_put(&r->broken);
+    ckpt__error_take(kept);
+    ckpt__error_last.code = CKPT_OK;
+    ckpt__error_last.text[0] = 0;
+    r->calls++;
+    r->bytes += bytes;
+    return CKPT_OK;
+}
+
+// After it.
+static ckpt_err ckpt__ranks_end(ckpt__ranks *r, ckpt_err e, const char *hook, const ckpt__error_record *kept) {
+    if (e == CKPT_OK) {
+        ckpt__error_last = *kept;
+        return e;
+    }
+    if ((int)e < 0 || e >= CKPT__ERR_COUNT) e = CKPT_NET;
+    if (ckpt__error_last.text[0] != 0) (void)ckpt__error_prefix(e, "the ranks have lost each other in %s", hook);
+    else (void)ckpt__error_set(e, "the ranks have lost each other: the hook %s returned %s and said no more", hook,
+                               ckpt__error_name(e));
+    ckpt__error_take(&r->broken);
+    return e;
+}
+
+// The ranks are no longer in step, which all of them have seen at once: nothing more is asked of the hooks.
+CKPT__PRINTF(2, 3)
+static ckpt_err ckpt__ranks_part(ckpt__ranks *r, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(r->broken.text, sizeof r->broken.text, fmt, args);
+    va_end(args);
+    r->broken.code = CKPT_ARG;
+    return ckpt__error_put(&r->broken);
+}
+
+// Meets the others. A rank that has long work to wait for waits here and in no other hook, so that an adapter can give this one
+// a longer time limit.
+static ckpt_err ckpt__ranks_meet(ckpt__ranks *r) {
+    ckpt__error_record kept;
+    if (!r->together) return CKPT_OK;
+    ckpt_err e = ckpt__ranks_begin(r, 0, &kept);
+    return e != CKPT_OK ? e : ckpt__ranks_end(r, r->hooks.barrier(r->hooks.user), "barrier", &kept);
+}
+
+// Each value becomes the least that any rank has.
+static ckpt_err ckpt__ranks_min(ckpt__ranks *r, int64_t *values, int count) {
+    ckpt__error_record kept;
+    if (!r->together) return CKPT_OK;
+    ckpt_err e = ckpt__ranks_begin(r, (size_t)count * sizeof *values, &kept);
+    return e != CKPT_OK ? e : ckpt__ranks_end(r, r->hooks.allreduce_min(values, count, r->hooks.user), "allreduce_min", &kept);
+}
+
+// `root`'s bytes come to all; all know the size.
+static ckpt_err ckpt__ranks_broadcast(ckpt__ranks *r, void *bytes, size_t size, int root) {
+    ckpt__error_record kept;
+    ckpt_err e = CKPT_OK;
+    if (!r->together) return CKPT_OK;
+    for (size_t at = 0; at < size && e == CKPT_OK; ) {
+        size_t n = size - at < (size_t)CKPT__RANKS_PIECE ? size - at : (size_t)CKPT__RANKS_PIECE;
+        e = ckpt__ranks_begin(r, n, &kept);
+        if (e == CKPT_OK)
+            e = ckpt__ranks_end(r, r->hooks.broadcast((char *)bytes + at, n, root, r->hooks.user), "broadcast", &kept);
+        at += n;
+    }
+    return e;
+}
+
+//-- results ---------------------------------------------------------------------
+
+// Is it well everywhere? *all is false on every rank when it is not on one.
+static ckpt_err ckpt__ranks_all(ckpt__ranks *r, bool mine, bool *all) {
+    int64_t good = mine ? 1 : 0;
+    ckpt_err e = ckpt__ranks_min(r, &good, 1);
+    *all = e == CKPT_OK && good != 0;
+    return e;
+}
+
+// What `root` has come to, on every rank: its code and its sentence, with its number before it.
+static ckpt_err ckpt__ranks_follow(ckpt__ranks *r, ckpt_err mine, int root) {
+    ckpt__error_record told;
+    if (!r->together) return mine;
+    memset(&told, 0, sizeof told);
+    if (r->hooks.rank == root && mine != CKPT_OK) {
+        (void)ckpt__error_prefix(mine, "rank %d", root);
+        ckpt__error_take(&told);
+        told.code = mine;
+    }
+    int64_t head[2];                    // a sentence is sent when there is one
+    head[0] = (int64_t)told.code;
+    head[1] = (int64_t)strlen(told.text) + 1;
+    ckpt_err e = ckpt__ranks_broadcast(r, head, sizeof head, root);
+    if (e != CKPT_OK || head[0] == CKPT_OK) return e;
+    size_t size = head[1] > 0 && head[1] <= (int64_t)sizeof told.text ? (size_t)head[1] : sizeof told.text;
+    e = ckpt__ranks_broadcast(r, told.text, size, root);
+    if (e != CKPT_OK) return e;
+    told.text[sizeof told.text - 1] = 0;
+    told.code = head[0] > 0 && head[0] < CKPT__ERR_COUNT ? (ckpt_err)head[0] : CKPT_NET;
+    return ckpt__error_put(&told);
+}
+
+// All or none: OK where it is on every rank; else, on every rank, the code and the sentence of the lowest one that failed.
+static ckpt_err ckpt__ranks_share(ckpt__ranks *r, ckpt_err mine) {
+    if (!r->together) return mine;
+    int64_t lowest = mine != CKPT_OK ? r->hooks.rank : INT64_MAX;
+    ckpt_err e = ckpt__ranks_min(r, &lowest, 1);
+    if (e != CKPT_OK || lowest == INT64_MAX) return e;
+    return ckpt__ranks_follow(r, mine, lowest >= 0 && lowest < r->hooks.world_size ? (int)lowest : 0);
+}
+
+//-- bytes of any length -----------------------------------------------------------
+
+// `root`'s buffer comes to all: its length, then its bytes. What the others held is replaced. Without memory on one rank it
+// fails on all.
+static ckpt_err ckpt__ranks_send(ckpt__ranks *r, ckpt__buf *b, int root) {
+    if (!r->together) return b->err;
+    bool mine = r->hooks.rank == root;
+    int64_t size = !mine ? 0 : b->err != CKPT_OK ? -1 : (int64_t)b->len;
+    ckpt_err e = ckpt__ranks_broadcast(r, &size, sizeof size, root);
+    if (e != CKPT_OK) return e;
+    if (size < 0 || (uint64_t)size > SIZE_MAX / 4)
+        return ckpt__error_set(CKPT_NOMEM, "rank %d had no memory for what it was to send", root);
+    size_t n = (size_t)size;
+    bool all = false;
+    if (!mine) b->len = 0;
+    bool room = mine || ckpt__buf_reserve(b, n) != NULL;
+    e = ckpt__ranks_all(r, room, &all);
+    if (e == CKPT_OK && !all)
+        e = !room ? b->err : ckpt__error_set(CKPT_NOMEM, "a rank has no memory for the %zu bytes that rank %d sends", n, root);
+    if (e == CKPT_OK) e = ckpt__ranks_broadcast(r, b->data, n, root);
+    if (e == CKPT_OK) b->len = n;
+    if (b->data != NULL) b->data[b->len] = 0;       // there is room for it
+    return e;
+}
+
+// One round of a gather: `size` bytes of each rank to `into` on rank 0, one behind the other. Without the hook every rank
+// broadcasts its own.
+static ckpt_err ckpt__ranks_round(ckpt__ranks *r, char *mine, size_t size, char *into) {
+    ckpt__error_record kept;
+    ckpt_err e = CKPT_OK;
+    if (r->hooks.gather != NULL) {
+        e = ckpt__ranks_begin(r, size, &kept);
+        return e != CKPT_OK ? e : ckpt__ranks_end(r, r->hooks.gather(mine, size, into, r->hooks.user), "gather", &kept);
+    }
+    for (int i = 0; i < r->hooks.world_size && e == CKPT_OK; i++) {
+        char *at = i == r->hooks.rank ? mine : mine + size;
+        e = ckpt__ranks_broadcast(r, at, size, i);
+        if (e == CKPT_OK && into != NULL) memcpy(into + (size_t)i * size, at, size);
+    }
+    return e;
+}
+
+// Rank 0: takes a round apart. Round 0 begins with each rank's length; `all` has room for all of it from then on.
+static void ckpt__ranks_place(int world, const char *round, size_t size, uint64_t from, ckpt__buf *all, ckpt__buf *ends) {
+    if (from == 0) {
+        uint64_t end = 0;
+        for (int i = 0; i < world; i++) {
+            end += ckpt__mem_le(round + (size_t)i * size, 8);
+            ckpt__buf_add(ends, &end, sizeof end);
+        }
+        if (end > SIZE_MAX / 4) all->err = ckpt__mem_fail(SIZE_MAX);
+        if (ckpt__buf_reserve(all, (size_t)end) != NULL && ends->err == CKPT_OK) all->len = (size_t)end;
+    }
+    if (all->err != CKPT_OK || ends->err != CKPT_OK) return;
+    const uint64_t *end = (const uint64_t *)(const void *)ends->data;
+    for (int i = 0; i < world; i++) {
+        uint64_t begin = i > 0 ? end[i - 1] : 0, length = end[i] - begin + 8;
+        uint64_t skip = from == 0 ? 8 : 0, at = from + skip - 8, n = size - skip;
+        if (from + skip >= length) continue;
+        if (n > length - from - skip) n = length - from - skip;
+        memcpy(all->data + begin + at, round + (size_t)i * size + skip, (size_t)n);
+    }
+}
+
+// Every rank's bytes come to rank 0: `all` has them in the order of ranks, `ends` (one uint64_t for each) where they end. On
+// other
+// ranks both stay as they are. Rounds keep the room for padding within bounds, however unlike the lengths are. Rank 0 alone may
+// be left without memory for the whole; every other failure is everybody's.
+static ckpt_err ckpt__ranks_gather(ckpt__ranks *r, const ckpt__buf *mine, ckpt__buf *all, ckpt__buf *ends) {
+    uint64_t length = mine->len;
+    if (!r->together) {
+        ckpt__buf_add(all, mine->data, mine->len);
+        ckpt__buf_add(ends, &length, sizeof length);
+        return mine->err != CKPT_OK ? mine->err : all->err != CKPT_OK ? all->err : ends->err;
+    }
+    bool first = r->hooks.rank == 0;
+    size_t world = (size_t)r->hooks.world_size, size = CKPT__RANKS_PIECE / world;
+    int64_t longest = mine->err != CKPT_OK ? INT64_MIN : -(int64_t)length - 8;
+    ckpt_err e = ckpt__ranks_min(r, &longest, 1);
+    if (e != CKPT_OK) return e;
+    if (longest == INT64_MIN) return mine->err != CKPT_OK ? mine->err : ckpt__error_set(CKPT_NOMEM, "a rank had no memory");
+    uint64_t most = (uint64_t)-longest;
+    if (size < CKPT__RANKS_ROUND) size = CKPT__RANKS_ROUND;
+    if (size > most) size = (size_t)most;
+    size_t room = size * (2 + (first ? world : 0));
+    char *block = (char *)ckpt__mem_alloc(&all->allocator, room);
+    bool well = false;
+    e = ckpt__ranks_all(r, block != NULL, &well);
+    if (e == CKPT_OK && !well) e = block == NULL ? CKPT_NOMEM : ckpt__error_set(CKPT_NOMEM, "a rank had no memory");
+    for (uint64_t from = 0; from < most && e == CKPT_OK; from += size) {
+        for (size_t i = 0; i < size; i++) {             // 8 bytes of length, then the rank's own
+            uint64_t at = from + i;
+            block[i] = at < 8 ? (char)(unsigned char)(length >> (8 * at)) : at - 8 < length ? mine->data[at - 8] : (char)0;
+        }
+        e = ckpt__ranks_round(r, block, size, first ? block + 2 * size : NULL);
+        if (e == CKPT_OK && first) ckpt__ranks_place(r->hooks.world_size, block + 2 * size, size, from, all, ends);
+    }
+    ckpt__mem_free(&all->allocator, block, room);
+    return e != CKPT_OK || !first ? e : all->err != CKPT_OK ? all->err : ends->err;
+}
+
+//------------------------------------------------------------------------------
+// >>shard      [R]  a checkpoint of many ranks: who writes what, its .metadata, and any rank's pieces read back
+//
+// uses:    error memory platform text digest time state plan pickle engine file index store retry fetch ranks
+// threads: tables, plans and metas: whoever owns them; a reader starts its own workers and joins them
+// states:  tables of all ranks -> agreed -> each rank's file written, described -> .metadata; then parsed -> fits
+//          -> present -> restored
+//
+// The directory has a file for each rank, "__3_0.pt", an ordinary container of what that rank writes, and
+// ".metadata", without which it does not count: JSON with all names, whole shapes, values that are no arrays,
+// and of every piece the file, the place in it, its box in the whole, its CRC-32 and that of every block of
+// it. Reading needs nothing else: ranges of bytes, which containers keep as they lie in memory. Where two
+// boxes meet is found piece by piece, and each byte is read once, in the order in which it lies in the file.
+// Whatever a .metadata says is hostile until checked: pieces must fill their whole without a gap and without
+// overlap, and lie inside of files of the same directory.
+//------------------------------------------------------------------------------
+
+// Bytes of a piece that have a CRC-32 of their own; tests make it smaller.
+#ifndef CKPT__SHARD_BLOCK
+    #define CKPT__SHARD_BLOCK (256 * 1024)
+#endif
+
+#define CKPT__SHARD_META ".metadata"
+#define CKPT__SHARD_HF   "model.safetensors.index.json"
+
+enum {
+    CKPT__SHARD_MAX_TEXT = INT_MAX - 64,        // of a .metadata
+    CKPT__SHARD_MAX_RANKS = 1 << 24,
+    CKPT__SHARD_MAX_BLOCK = 1 << 24,
+    CKPT__SHARD_WINDOW = 8 * CKPT__ENGINE_MIB,  // bytes that a worker reads at a time
+    CKPT__SHARD_GAP = 64 * 1024,                // bytes between two ranges of a local file that are read rather than passed over
+    CKPT__SHARD_GAP_FAR = 1 << 20,              // the same for a store, where a request costs more
+    CKPT__SHARD_WORKERS = 4,
+    CKPT__SHARD_WORKERS_FAR = 8,
+    CKPT__SHARD_STAGED = 16 * 1024              // runs of device memory shorter than this are gathered on the host first
+};
+
+//-- what is known of a checkpoint -------------------------------------------------
+
+// One box of a whole, as it lies in one file. Numbers: its first element in the whole and its extents, ndim each; when `odd`, as
+// in files of others, also its strides in elements, how far its first element lies behind `place`, and the bytes from there that
+// `crc` is of.
+typedef struct ckpt__shard_piece {
+    uint64_t place;                 // of the bytes that are summed, from the start of the container
+    size_t   numbers, sums;         // in those of the meta
+    uint32_t file, entry, crc;
+    bool     has_crc, has_sums, odd;
+} ckpt__shard_piece;
+
+typedef struct ckpt__shard_member {
+    const char *name;
+    uint64_t    size, content;      // bytes of the file, and of the container in it, which differ when it is compressed
+    uint32_t    crc, content_crc;
+    bool        has_crc, has_content_crc, packed;
+} ckpt__shard_member;
+
+// What a .metadata says, or is going to say. The toc of `view` lists wholes and values, so that the rules by which one file is
+// matched with a state hold here as they are; its blobs mean nothing.
+typedef struct ckpt__shard_meta {
+    ckpt_allocator      allocator;
+    ckpt_file           view;
+    ckpt__shard_member *files;
+    ckpt__shard_piece  *pieces;     // from ckpt__shard_group on in the order of entries
+    size_t             *first;      // per entry and one more: its first piece
+    int64_t            *numbers;
+    uint32_t           *sums;
+    int                *slots;      // entry + 1 by its name, while it is built
+    size_t              file_count, file_cap, piece_count, piece_cap, first_cap, number_count, number_cap, sum_count, sum_cap;
+    size_t              slot_count;
+    size_t              next_entry;     // the one that the next name is likely to be
+    ckpt__buf           name;       // a canonical name, for a moment
+    uint64_t            block;
+    int                 world;      // ranks that saved
+    const char         *run_name;   // NULL: none
+    ckpt_timestamp      t;
+    bool                has_time;
+    bool                planning;   // pieces are those of ranks, which have not been written yet
+    int                 base;       // planning: the rank that file 0 stands for
+} ckpt__shard_meta;
+
+static void ckpt__shard_meta_init(ckpt__shard_meta *m, const ckpt_allocator *a) {
+    memset(m, 0, sizeof *m);
+    if (a != NULL) m->allocator = *a;
+    m->view.allocator = m->allocator;
+    m->view.src.fd = -1;
+    m->view.many = true;
+    ckpt__toc_init(&m->view.toc, &m->allocator);
+    ckpt__buf_init(&m->name, &m->allocator);
+    m->block = CKPT__SHARD_BLOCK;
+}
+
+static void ckpt__shard_free(ckpt__shard_meta *m) {
+    const ckpt_allocator *a = &m->allocator;
+    ckpt__toc_free(&m->view.toc);
+    ckpt__mem_free(a, m->files, m->file_cap * sizeof *m->files);
+    ckpt__mem_free(a, m->pieces, m->piece_cap * sizeof *m->pieces);
+    ckpt__mem_free(a, m->first, m->first_cap * sizeof *m->first);
+    ckpt__mem_free(a, m->numbers, m->number_cap * sizeof *m->numbers);
+    ckpt__mem_free(a, m->sums, m->sum_cap * sizeof *m->sums);
+    ckpt__mem_free(a, m->slots, m->slot_count * sizeof *m->slots);
+    ckpt__buf_free(&m->name);
+    memset(m, 0, sizeof *m);
+}
+
+// Is a value of this kind an array of bytes in a file, rather than a value in the listing?
+static bool ckpt__shard_has_bytes(ckpt_kind kind) {
+    return kind == CKPT_KIND_TENSOR || kind == CKPT_KIND_BYTES || kind == CKPT_KIND_FILE;
+}
+
+// Dimensions of an entry's boxes: bytes are a row of bytes.
+static int ckpt__shard_dims(const ckpt__entry *e) {
+    return e->kind == CKPT_KIND_TENSOR ? e->ndim : 1;
+}
+
+static size_t ckpt__shard_unit(const ckpt__entry *e) {
+    return e->kind == CKPT_KIND_TENSOR ? ckpt__state_dtype_size(e->dtype) : 1;
+}
+
+static int64_t ckpt__shard_extent(const ckpt__entry *e, int d) {
+    return e->kind == CKPT_KIND_TENSOR ? e->shape[d] : (int64_t)e->size;
+}
+
+static const ckpt__entry *ckpt__shard_entry_of(const ckpt__shard_meta *m, const ckpt__shard_piece *p) {
+    return &m->view.toc.entries[p->entry];
+}
+
+// Bytes of a piece's own elements.
+static uint64_t ckpt__shard_volume(const ckpt__shard_meta *m, const ckpt__shard_piece *p) {
+    const ckpt__entry *e = ckpt__shard_entry_of(m, p);
+    int dims = ckpt__shard_dims(e);
+    uint64_t n = ckpt__shard_unit(e);
+    for (int d = 0; d < dims; d++) n *= (uint64_t)m->numbers[p->numbers + (size_t)(dims + d)];
+    return n;
+}
+
+// Bytes that its sum is of.
+static uint64_t ckpt__shard_body(const ckpt__shard_meta *m, const ckpt__shard_piece *p) {
+    int dims = ckpt__shard_dims(ckpt__shard_entry_of(m, p));
+    return p->odd ? (uint64_t)m->numbers[p->numbers + (size_t)(3 * dims + 1)] : ckpt__shard_volume(m, p);
+}
+
+//-- building one ------------------------------------------------------------------
+
+static size_t ckpt__shard_slot(const ckpt__shard_meta *m, const char *name) {
+    size_t mask = m->slot_count - 1, at = (size_t)ckpt__toc_hash(name) & mask;
+    while (m->slots[at] != 0 && strcmp(m->view.toc.entries[m->slots[at] - 1].name, name) != 0) at = (at + 1) & mask;
+    return at;
+}
+
+// Room for one more name, at most half of the slots taken.
+static ckpt_err ckpt__shard_reserve(ckpt__shard_meta *m) {
+    size_t n = m->slot_count < 64 ? 64 : m->slot_count, old = m->slot_count;
+    while (n < (m->view.toc.count + 1) * 2) n *= 2;
+    if (n == old) return CKPT_OK;
+    int *slots = (int *)ckpt__mem_alloc(&m->allocator, n * sizeof *slots);
+    if (slots == NULL) return CKPT_NOMEM;
+    ckpt__mem_free(&m->allocator, m->slots, old * sizeof *m->slots);
+    m->slots = slots;
+    m->slot_count = n;
+    for (size_t i = 0; i < m->view.toc.count; i++) m->slots[ckpt__shard_slot(m, m->view.toc.entries[i].name)] = (int)i + 1;
+    return CKPT_OK;
+}
+
+// Finds or adds the entry of a name as it is bound, list levels in brackets.
+static ckpt_err ckpt__shard_enter(ckpt__shard_meta *m, const char *name, size_t len, ckpt_kind kind, uint32_t *index,
+                                  bool *fresh) {
+    // Most ranks name the same things in the same order. A name without list levels is in the table as it is bound.
+    if (m->next_entry < m->view.toc.count) {
+        const ckpt__entry *next = &m->view.toc.entries[m->next_entry];
+        if (next->lists == 0 && strlen(next->name) == len && memcmp(next->name, name, len) == 0) {
+            *index = (uint32_t)m->next_entry++;
+            *fresh = false;
+            return CKPT_OK;
+        }
+    }
+    m->name.len = 0;
+    char *canonical = ckpt__buf_reserve(&m->name, 2 * len + 2);
+    if (canonical == NULL) return m->name.err;
+    memcpy(canonical, name, len);
+    canonical[len] = 0;
+    ckpt_err e = ckpt__state_check_name(canonical);
+    if (e != CKPT_OK) return ckpt__error_prefix(CKPT_CORRUPT, "the name '%.200s'", canonical);
+    char *out = canonical + len + 1;
+    size_t n = ckpt__state_canonical(out, canonical);
+    e = ckpt__shard_reserve(m);
+    if (e != CKPT_OK) return e;
+    size_t slot = ckpt__shard_slot(m, out);
+    *fresh = m->slots[slot] == 0;
+    m->next_entry = *fresh ? m->view.toc.count + 1 : (size_t)m->slots[slot];
+    if (!*fresh) {
+        *index = (uint32_t)m->slots[slot] - 1;
+        return CKPT_OK;
+    }
+    ckpt__entry *entry = ckpt__toc_entry(&m->view.toc, out, n, kind);
+    if (entry == NULL) return m->view.toc.count >= (size_t)INT_MAX - 1 ? CKPT_CORRUPT : CKPT_NOMEM;
+    int level = 0;
+    for (const char *p = canonical; ; p++, level++) {
+        size_t k = strcspn(p, "/");
+        if (level < 64 && ckpt__state_list_index(p, k) >= 0) entry->lists |= (uint64_t)1 << level;
+        p += k;
+        if (*p == 0) break;
+    }
+    *index = (uint32_t)(m->view.toc.count - 1);
+    m->slots[slot] = (int)m->view.toc.count;
+    return CKPT_OK;
+}
+
+// Adds numbers; NULL: no memory. The pointer is good until the next ones come.
+static int64_t *ckpt__shard_add_numbers(ckpt__shard_meta *m, size_t count) {
+    if (count > SIZE_MAX / 16 - m->number_count) return NULL;
+    ckpt_err e = ckpt__mem_room(&m->allocator, (void **)&m->numbers, sizeof *m->numbers, &m->number_cap,
+                                m->number_count + count + 1);
+    if (e != CKPT_OK) return NULL;
+    m->number_count += count;
+    return m->numbers + m->number_count - count;
+}
+
+// Adds a piece of `entry`; its numbers are zero. *numbers is good until the next piece comes. NULL: no memory.
+static ckpt__shard_piece *ckpt__shard_add_piece(ckpt__shard_meta *m, uint32_t entry, int64_t **numbers) {
+    size_t dims = (size_t)ckpt__shard_dims(&m->view.toc.entries[entry]);
+    ckpt_err e = ckpt__mem_room(&m->allocator, (void **)&m->pieces, sizeof *m->pieces, &m->piece_cap, m->piece_count + 1);
+    *numbers = e == CKPT_OK ? ckpt__shard_add_numbers(m, 2 * dims) : NULL;
+    if (*numbers == NULL) return NULL;
+    memset(*numbers, 0, 2 * dims * sizeof **numbers);
+    ckpt__shard_piece *p = &m->pieces[m->piece_count++];
+    memset(p, 0, sizeof *p);
+    p->entry = entry;
+    p->numbers = m->number_count - 2 * dims;
+    return p;
+}
+
+static ckpt__shard_member *ckpt__shard_add_file(ckpt__shard_meta *m, const char *name, size_t len) {
+    const char *copy = ckpt__toc_text(&m->view.toc, name, len);
+    if (copy == NULL) return NULL;
+    if (ckpt__mem_room(&m->allocator, (void **)&m->files, sizeof *m->files, &m->file_cap, m->file_count + 1) != CKPT_OK)
+        return NULL;
+    ckpt__shard_member *f = &m->files[m->file_count++];
+    memset(f, 0, sizeof *f);
+    f->name = copy;
+    return f;
+}
+
+// Brings the pieces into the order of their entries, those of one entry as they came, and closes the table of names.
+static ckpt_err ckpt__shard_group(ckpt__shard_meta *m) {
+    size_t n = m->view.toc.count;
+    ckpt_err e = ckpt__mem_room(&m->allocator, (void **)&m->first, sizeof *m->first, &m->first_cap, n + 2);
+    if (e != CKPT_OK) return e;
+    bool sorted = true;
+    memset(m->first, 0, (n + 2) * sizeof *m->first);
+    for (size_t i = 0; i < m->piece_count; i++) {
+        m->first[m->pieces[i].entry + 1]++;
+        sorted = sorted && (i == 0 || m->pieces[i - 1].entry <= m->pieces[i].entry);
+    }
+    for (size_t i = 0; i < n; i++) m->first[i + 1] += m->first[i];
+    if (!sorted) {
+        ckpt__shard_piece *list = (ckpt__shard_piece *)ckpt__mem_resize(&m->allocator, NULL, 0, m->piece_cap * sizeof *list);
+        if (list == NULL) return CKPT_NOMEM;
+        for (size_t i = m->piece_count; i > 0; i--) list[--m->first[m->pieces[i - 1].entry + 1]] = m->pieces[i - 1];
+        ckpt__mem_free(&m->allocator, m->pieces, m->piece_cap * sizeof *m->pieces);
+        m->pieces = list;
+        for (size_t i = 0; i < n; i++) m->first[i] = m->first[i + 1];       // each has gone down to where its own begin
+        m->first[n] = m->piece_count;
+    }
+    ckpt__mem_free(&m->allocator, m->slots, m->slot_count * sizeof *m->slots);
+    m->slots = NULL;
+    m->slot_count = 0;
+    ckpt__toc *t = &m->view.toc;
+    // all that is no value "lies" in it
+    e = ckpt__mem_grow(&t->allocator, (void **)&t->blobs, sizeof *t->blobs, &t->blob_cap, 1);
+    if (e != CKPT_OK) return e;
+    t->blob_count = 1;
+    return ckpt__toc_finish(t);
+}
+
+//-- do the pieces make the whole? -------------------------------------------------
+
+// A piece while it is looked at in one dimension.
+typedef struct ckpt__shard_tile { int64_t from, to; size_t piece; } ckpt__shard_tile;
+
+// Some of the pieces, and the box that they must fill.
+typedef struct ckpt__shard_pile {
+    size_t  begin, end;
+    int64_t low[CKPT_MAX_DIMS], high[CKPT_MAX_DIMS];
+} ckpt__shard_pile;
+
+// Piles are cut where no piece crosses the cut, dimension by dimension, until each is one piece that fills its box: rows,
+// columns, grids and nested ones of these need a sort for each level. What cannot be cut is compared pair by pair, within a
+// budget that no sound checkpoint reaches: a hostile one is not to cost hours.
+typedef struct ckpt__shard_tiling {
+    const ckpt__shard_meta *m;
+    const ckpt__entry      *entry;
+    int                     dims;
+    ckpt__shard_tile       *tiles;
+    ckpt__shard_pile       *piles;
+    size_t                  tile_cap, pile_count, pile_cap;
+    uint64_t                budget;
+} ckpt__shard_tiling;
+
+static int ckpt__shard_tile_order(const void *a, const void *b) {
+    const ckpt__shard_tile *x = (const ckpt__shard_tile *)a, *y = (const ckpt__shard_tile *)b;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    return x->piece < y->piece ? -1 : x->piece > y->piece;
+}
+
+static const int64_t *ckpt__shard_box(const ckpt__shard_meta *m, size_t piece) {
+    return m->numbers + m->pieces[piece].numbers;
+}
+
+// "rank 3", or "__3_0.pt"
+static void ckpt__shard_whose(const ckpt__shard_meta *m, size_t piece, char *out, size_t cap) {
+    uint32_t file = m->pieces[piece].file;
+    if (m->planning) (void)snprintf(out, cap, "rank %lld", (long long)m->base + (long long)file);
+    else (void)snprintf(out, cap, "%.60s", m->files[file].name);
+}
+
+static void ckpt__shard_place_text(char *out, size_t cap, const int64_t *at, int dims) {
+    size_t n = 0;
+    for (int d = 0; d < dims && n < cap; d++) {
+        int k = snprintf(out + n, cap - n, "%s%lld%s", d > 0 ? ", " : "[", (long long)at[d], d == dims - 1 ? "]" : "");
+        n += k > 0 ? (size_t)k : 0;
+    }
+    if (dims == 0) (void)snprintf(out, cap, "[]");
+}
+
+static ckpt_err ckpt__shard_tiling_code(const ckpt__shard_tiling *t) {
+    return t->m->planning ? CKPT_ARG : CKPT_CORRUPT;
+}
+
+// The ranks that hold some of a pile, as far as they fit.
+static void ckpt__shard_holders(const ckpt__shard_tiling *t, size_t begin, size_t end, char *out, size_t cap) {
+    size_t n = 0;
+    out[0] = 0;
+    for (size_t i = begin; i < end && i < begin + 4; i++) {
+        char one[80];
+        ckpt__shard_whose(t->m, t->tiles[i].piece, one, sizeof one);
+        int k = snprintf(out + n, cap - n, "%s%s", i == begin ? "" : i + 1 == end ? " and " : ", ", one);
+        n += k > 0 ? (size_t)k : 0;
+        if (n >= cap) return;
+    }
+    if (end - begin > 4) (void)snprintf(out + n, cap - n, ", ... (%zu in all)", end - begin);
+}
+
+static ckpt_err ckpt__shard_hole(const ckpt__shard_tiling *t, const int64_t *at) {
+    char shape[160], where[160], who[360];
+    size_t first = t->m->first[t->entry - t->m->view.toc.entries], last = t->m->first[t->entry - t->m->view.toc.entries + 1];
+    ckpt__file_describe(shape, sizeof shape, t->entry->kind, t->entry->dtype, t->entry->ndim, t->entry->shape, t->entry->size);
+    ckpt__shard_place_text(where, sizeof where, at, t->dims);
+    size_t n = 0;
+    who[0] = 0;
+    for (size_t i = first; i < last && i < first + 4; i++) {
+        char one[80];
+        ckpt__shard_whose(t->m, i, one, sizeof one);
+        int k = snprintf(who + n, sizeof who - n, "%s%s", i > first ? ", " : "", one);
+        n += k > 0 ? (size_t)k : 0;
+    }
+    if (first == last)
+        return ckpt__error_set(ckpt__shard_tiling_code(t), "nobody holds anything of '%.200s', which is %s", t->entry->name,
+                               shape);
+    return ckpt__error_set(ckpt__shard_tiling_code(t),
+                           "a piece of '%.200s' is missing: it is %s, and none of its %zu pieces (%s%s) has "
+                           "the element %s", t->entry->name, shape, last - first, who, last - first > 4 ? ", ..." : "", where);
+}
+
+static ckpt_err ckpt__shard_overlap(const ckpt__shard_tiling *t, size_t a, size_t b) {
+    char one[80], two[80], first[160], second[160];
+    ckpt__shard_whose(t->m, a < b ? a : b, one, sizeof one);
+    ckpt__shard_whose(t->m, a < b ? b : a, two, sizeof two);
+    ckpt__shard_place_text(first, sizeof first, ckpt__shard_box(t->m, a < b ? a : b), t->dims);
+    ckpt__shard_place_text(second, sizeof second, ckpt__shard_box(t->m, a < b ? b : a), t->dims);
+    return ckpt__error_set(ckpt__shard_tiling_code(t), "two pieces of '%.200s' overlap: that of %s, at %s, and that of %s, at %s",
+                           t->entry->name, one, first, two, second);
+}
+
+static ckpt_err ckpt__shard_spend(ckpt__shard_tiling *t, uint64_t work) {
+    if (work <= t->budget) {
+        t->budget -= work;
+        return CKPT_OK;
+    }
+    return ckpt__error_set(t->m->planning ? CKPT_UNSUPPORTED : CKPT_CORRUPT,
+                           "the pieces of '%.200s' lie too irregularly for a look at "
+                           "whether they overlap", t->entry->name);
+}
+
+// Puts the pile's tiles in the order of where they begin in one dimension.
+static ckpt_err ckpt__shard_sort(ckpt__shard_tiling *t, const ckpt__shard_pile *pile, int d) {
+    bool sorted = true;
+    ckpt_err e = ckpt__shard_spend(t, pile->end - pile->begin);
+    for (size_t i = pile->begin; i < pile->end; i++) {
+        ckpt__shard_tile *x = &t->tiles[i];
+        const int64_t *box = ckpt__shard_box(t->m, x->piece);
+        x->from = box[d];
+        x->to = box[d] + box[t->dims + d];
+        sorted = sorted && (i == pile->begin || ckpt__shard_tile_order(x - 1, x) < 0);
+    }
+    if (!sorted) qsort(t->tiles + pile->begin, pile->end - pile->begin, sizeof *t->tiles, ckpt__shard_tile_order);
+    return e;
+}
+
+static ckpt_err ckpt__shard_push(ckpt__shard_tiling *t, const ckpt__shard_pile *from, size_t begin, size_t end, int d,
+                                 int64_t low, int64_t high) {
+    ckpt_err e = ckpt__mem_room(&t->m->allocator, (void **)&t->piles, sizeof *t->piles, &t->pile_cap, t->pile_count + 1);
+    if (e != CKPT_OK) return e;
+    ckpt__shard_pile *p = &t->piles[t->pile_count++];
+    *p = *from;
+    p->begin = begin;
+    p->end = end;
+    p->low[d] = low;
+    p->high[d] = high;
+    return CKPT_OK;
+}
+
+// Cuts a pile in one dimension wherever it can be. *cut: it could.
+static ckpt_err ckpt__shard_cut(ckpt__shard_tiling *t, const ckpt__shard_pile *pile, int d, bool *cut) {
+    int64_t at[CKPT_MAX_DIMS];
+    *cut = false;
+    if (pile->high[d] - pile->low[d] <= 1) return CKPT_OK;
+    ckpt_err e = ckpt__shard_sort(t, pile, d);
+    if (e != CKPT_OK) return e;
+    memcpy(at, pile->low, sizeof at);
+    int64_t reach = pile->low[d], low = pile->low[d];
+    size_t begin = pile->begin;
+    for (size_t i = pile->begin; i < pile->end && e == CKPT_OK; i++) {
+        const ckpt__shard_tile *x = &t->tiles[i];
+        if (x->from > reach) {
+            at[d] = reach;
+            return ckpt__shard_hole(t, at);
+        }
+        if (x->from == reach && i > begin) {
+            e = ckpt__shard_push(t, pile, begin, i, d, low, reach);
+            *cut = true;
+            begin = i;
+            low = reach;
+        }
+        if (x->to > reach) reach = x->to;
+    }
+    if (reach < pile->high[d]) {
+        at[d] = reach;
+        return ckpt__shard_hole(t, at);
+    }
+    if (e == CKPT_OK && *cut) e = ckpt__shard_push(t, pile, begin, pile->end, d, low, reach);
+    return e;
+}
+
+// The dimension in which the pile's tiles begin at most different places: there the fewest stand side by side.
+static ckpt_err ckpt__shard_widest(ckpt__shard_tiling *t, const ckpt__shard_pile *pile, int *widest) {
+    size_t most = 0;
+    for (int d = 0; d < t->dims; d++) {
+        size_t places = 1;
+        ckpt_err e = ckpt__shard_sort(t, pile, d);
+        if (e != CKPT_OK) return e;
+        for (size_t i = pile->begin + 1; i < pile->end; i++) places += t->tiles[i].from != t->tiles[i - 1].from;
+        if (places > most) *widest = d;
+        if (places > most) most = places;
+    }
+    return ckpt__shard_sort(t, pile, *widest);
+}
+
+static bool ckpt__shard_meet(const int64_t *a, const int64_t *b, int dims) {
+    for (int d = 0; d < dims; d++) {
+        if (a[d] >= b[d] + b[dims + d] || b[d] >= a[d] + a[dims + d]) return false;
+    }
+    return true;
+}
+
+// A pile that no straight cut divides: no two may meet, and together they must have the box's volume.
+static ckpt_err ckpt__shard_compare(ckpt__shard_tiling *t, const ckpt__shard_pile *pile) {
+    int d = 0;
+    uint64_t held = 0, box = 1;
+    ckpt_err e = ckpt__shard_widest(t, pile, &d);
+    for (size_t i = pile->begin; i < pile->end && e == CKPT_OK; i++) {
+        const int64_t *a = ckpt__shard_box(t->m, t->tiles[i].piece);
+        size_t k = i + 1;
+        for (; k < pile->end && t->tiles[k].from < t->tiles[i].to; k++) {
+            if (ckpt__shard_meet(a, ckpt__shard_box(t->m, t->tiles[k].piece), t->dims))
+                return ckpt__shard_overlap(t, t->tiles[i].piece, t->tiles[k].piece);
+        }
+        e = ckpt__shard_spend(t, k - i);
+        uint64_t volume = 1;
+        for (int j = 0; j < t->dims; j++) volume *= (uint64_t)a[t->dims + j];
+        held += volume;
+    }
+    for (int j = 0; j < t->dims; j++) box *= (uint64_t)(pile->high[j] - pile->low[j]);
+    if (e != CKPT_OK || held == box) return e;
+    char who[360];
+    ckpt__shard_holders(t, pile->begin, pile->end, who, sizeof who);
+    return ckpt__error_set(ckpt__shard_tiling_code(t), "a piece of '%.200s' is missing: %s hold %llu of %llu elements",
+                           t->entry->name,
+                           who, (unsigned long long)held, (unsigned long long)box);
+}
+
+// One pile: cut, or found to be the one piece that its box needs.
+static ckpt_err ckpt__shard_settle(ckpt__shard_tiling *t, const ckpt__shard_pile *pile) {
+    if (pile->end - pile->begin == 1) {
+        const int64_t *box = ckpt__shard_box(t->m, t->tiles[pile->begin].piece);
+        int64_t at[CKPT_MAX_DIMS];
+        memcpy(at, pile->low, sizeof at);
+        for (int d = 0; d < t->dims; d++) {
+            if (box[d] > pile->low[d]) return ckpt__shard_hole(t, at);
+            at[d] = box[d] + box[t->dims + d];
+            if (at[d] < pile->high[d]) return ckpt__shard_hole(t, at);
+            at[d] = pile->low[d];
+        }
+        return CKPT_OK;
+    }
+    for (int d = 0; d < t->dims; d++) {
+        bool cut = false;
+        ckpt_err e = ckpt__shard_cut(t, pile, d, &cut);
+        if (e != CKPT_OK || cut) return e;
+    }
+    return ckpt__shard_compare(t, pile);
+}
+
+// Do the pieces of one entry fill it? Those in `skip` (by piece; may be NULL) do not count, and no empty ones.
+static ckpt_err ckpt__shard_fill_whole(ckpt__shard_tiling *t, size_t entry, const bool *skip) {
+    const ckpt__shard_meta *m = t->m;
+    ckpt__shard_pile all;
+    size_t n = 0, first = m->first[entry], last = m->first[entry + 1];
+    t->entry = &m->view.toc.entries[entry];
+    t->dims = ckpt__shard_dims(t->entry);
+    memset(&all, 0, sizeof all);
+    for (int d = 0; d < t->dims; d++) all.high[d] = ckpt__shard_extent(t->entry, d);
+    ckpt_err e = ckpt__mem_room(&m->allocator, (void **)&t->tiles, sizeof *t->tiles, &t->tile_cap, last - first);
+    if (e != CKPT_OK) return e;
+    for (size_t i = first; i < last; i++) {
+        if ((skip == NULL || !skip[i]) && ckpt__shard_volume(m, &m->pieces[i]) > 0) t->tiles[n++].piece = i;
+    }
+    if (t->entry->size == 0) return CKPT_OK;
+    if (n == 0) return ckpt__shard_hole(t, all.low);
+    if (t->dims == 0) return n == 1 ? CKPT_OK : ckpt__shard_overlap(t, t->tiles[0].piece, t->tiles[1].piece);
+    t->pile_count = 0;
+    e = ckpt__shard_push(t, &all, 0, n, 0, 0, all.high[0]);
+    while (t->pile_count > 0 && e == CKPT_OK) {
+        ckpt__shard_pile pile = t->piles[--t->pile_count];
+        e = ckpt__shard_settle(t, &pile);
+    }
+    return e;
+}
+
+// The same for all entries that have bytes.
+static ckpt_err ckpt__shard_fill_all(const ckpt__shard_meta *m, const bool *skip) {
+    ckpt__shard_tiling t;
+    memset(&t, 0, sizeof t);
+    t.m = m;
+    t.budget = ((uint64_t)1 << 24) + 256 * (uint64_t)m->piece_count;
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < m->view.toc.count && e == CKPT_OK; i++) {
+        if (ckpt__shard_has_bytes(m->view.toc.entries[i].kind)) e = ckpt__shard_fill_whole(&t, i, skip);
+    }
+    ckpt__mem_free(&m->allocator, t.tiles, t.tile_cap * sizeof *t.tiles);
+    ckpt__mem_free(&m->allocator, t.piles, t.pile_cap * sizeof *t.piles);
+    return e;
+}
+
+// Is the box inside of its whole? Everything else relies on it.
+static bool ckpt__shard_inside(const ckpt__entry *e, const int64_t *box) {
+    int dims = ckpt__shard_dims(e);
+    for (int d = 0; d < dims; d++) {
+        int64_t whole = ckpt__shard_extent(e, d);
+        if (box[d] < 0 || box[dims + d] < 0 || box[d] > whole || box[dims + d] > whole - box[d]) return false;
+    }
+    return true;
+}
+
+//-- texts between ranks -----------------------------------------------------------
+
+// Little-endian numbers and counted bytes. What comes from another rank is taken as it is only as far as it goes.
+typedef struct ckpt__shard_reel { const char *at, *end; bool bad; } ckpt__shard_reel;
+
+static uint64_t ckpt__shard_take(ckpt__shard_reel *r, int bytes) {
+    if (r->bad || r->end - r->at < bytes) {
+        r->bad = true;
+        return 0;
+    }
+    uint64_t v = ckpt__mem_le(r->at, bytes);
+    r->at += bytes;
+    return v;
+}
+
+static const char *ckpt__shard_take_bytes(ckpt__shard_reel *r, size_t n) {
+    if (r->bad || (size_t)(r->end - r->at) < n) {
+        r->bad = true;
+        return NULL;
+    }
+    const char *p = r->at;
+    r->at += n;
+    return p;
+}
+
+static ckpt_err ckpt__shard_garbled(int rank) {
+    return ckpt__error_set(CKPT_NET, "what rank %d sent cannot be read: do all ranks run the same version of this library?",
+                           rank);
+}
+
+//-- who writes what ---------------------------------------------------------------
+
+typedef struct ckpt__shard_plan {
+    ckpt_allocator allocator;
+    bool          *mine;                // per item: this rank writes it
+    size_t         count, cap;
+    ckpt__buf      table;               // what was agreed on
+    bool           agreed;
+} ckpt__shard_plan;
+
+static void ckpt__shard_plan_init(ckpt__shard_plan *p, const ckpt_allocator *a) {
+    memset(p, 0, sizeof *p);
+    if (a != NULL) p->allocator = *a;
+    ckpt__buf_init(&p->table, a);
+}
+
+static void ckpt__shard_plan_free(ckpt__shard_plan *p) {
+    ckpt__mem_free(&p->allocator, p->mine, p->cap * sizeof *p->mine);
+    ckpt__buf_free(&p->table);
+    memset(p, 0, sizeof *p);
+}
+
+// A binding's box in its whole: a tensor that is no piece is all of itself.
+static void ckpt__shard_binding_box(const ckpt__binding *b, int64_t *offset, int64_t *extent, int64_t *whole) {
+    if (b->kind != CKPT_KIND_TENSOR) {
+        offset[0] = 0;
+        extent[0] = whole[0] = b->kind == CKPT_KIND_FILE ? 0 : (int64_t)b->size;
+        return;
+    }
+    bool piece = ckpt__state_is_piece(&b->tensor);
+    for (int d = 0; d < b->tensor.ndim; d++) {
+        offset[d] = piece ? b->tensor.offset[d] : 0;
+        extent[d] = b->tensor.shape[d];
+        whole[d] = ckpt__state_whole(&b->tensor)[d];
+    }
+}
+
+// What this rank binds, for rank 0: name, kind, and of arrays dtype, whole, offset, extents.
+static void ckpt__shard_table(ckpt__buf *out, const ckpt__binding *items, size_t count) {
+    ckpt__buf_le(out, count, 8);
+    for (size_t i = 0; i < count; i++) {
+        const ckpt__binding *b = &items[i];
+        int64_t offset[CKPT_MAX_DIMS] = { 0 }, extent[CKPT_MAX_DIMS] = { 0 }, whole[CKPT_MAX_DIMS] = { 0 };
+        bool tensor = b->kind == CKPT_KIND_TENSOR;
+        int dims = tensor ? b->tensor.ndim : ckpt__shard_has_bytes(b->kind) ? 1 : 0;
+        size_t len = strlen(b->name);
+        ckpt__buf_le(out, len, 4);
+        ckpt__buf_add(out, b->name, len);
+        ckpt__buf_byte(out, (unsigned)b->kind);
+        ckpt__buf_byte(out, tensor ? (unsigned)b->tensor.dtype : 0);
+        ckpt__buf_byte(out, (unsigned)dims);
+        ckpt__shard_binding_box(b, offset, extent, whole);
+        for (int d = 0; d < dims; d++) {
+            ckpt__buf_le(out, (uint64_t)whole[d], 8);
+            ckpt__buf_le(out, (uint64_t)offset[d], 8);
+            ckpt__buf_le(out, (uint64_t)extent[d], 8);
+        }
+    }
+}
+
+// An entry and one box of it, as a rank tells of them.
+typedef struct ckpt__shard_told {
+    const char *name;
+    size_t      name_len;
+    ckpt_kind   kind;
+    ckpt_dtype  dtype;
+    int         dims;
+    int64_t     whole[CKPT_MAX_DIMS], box[2 * CKPT_MAX_DIMS];
+} ckpt__shard_told;
+
+static bool ckpt__shard_take_told(ckpt__shard_reel *r, ckpt__shard_told *t) {
+    memset(t, 0, sizeof *t);
+    t->name_len = (size_t)ckpt__shard_take(r, 4);
+    t->name = ckpt__shard_take_bytes(r, t->name_len);
+    unsigned kind = (unsigned)ckpt__shard_take(r, 1), dtype = (unsigned)ckpt__shard_take(r, 1);
+    t->dims = (int)ckpt__shard_take(r, 1);
+    if (r->bad || t->dims > CKPT_MAX_DIMS || kind < (unsigned)CKPT_KIND_TENSOR || kind > (unsigned)CKPT_KIND_FILE) return false;
+    t->kind = (ckpt_kind)kind;
+    t->dtype = (ckpt_dtype)dtype;
+    for (int d = 0; d < t->dims; d++) {
+        t->whole[d] = (int64_t)ckpt__shard_take(r, 8);
+        t->box[d] = (int64_t)ckpt__shard_take(r, 8);
+        t->box[t->dims + d] = (int64_t)ckpt__shard_take(r, 8);
+    }
+    return !r->bad && (t->kind == CKPT_KIND_TENSOR || t->dims == (ckpt__shard_has_bytes(t->kind) ? 1 : 0));
+}
+
+// Fills in a fresh entry's type; CKPT_CORRUPT when it is none.
+static ckpt_err ckpt__shard_shape_entry(ckpt__entry *e, ckpt_dtype dtype, int dims, const int64_t *whole) {
+    ckpt_err err = CKPT_OK;
+    e->blob = 0;
+    if (e->kind == CKPT_KIND_TENSOR) {
+        e->dtype = dtype;
+        e->ndim = dims;
+        for (int d = 0; d < dims; d++) e->shape[d] = whole[d];
+        err = ckpt__state_shape_size(dtype, dims, whole, &e->size);
+        if (err != CKPT_OK) return ckpt__error_prefix(CKPT_CORRUPT, "the tensor '%.200s'", e->name);
+        int64_t stride = 1;
+        for (int d = dims - 1; d >= 0; d--) {
+            e->stride[d] = stride;
+            if (e->size > 0) stride *= e->shape[d];
+        }
+    } else if (ckpt__shard_has_bytes(e->kind)) {
+        if (whole[0] < 0) return ckpt__error_set(CKPT_CORRUPT, "the size of '%.200s' is %lld", e->name, (long long)whole[0]);
+        e->size = (uint64_t)whole[0];
+    } else {
+        e->blob = -1;
+    }
+    return CKPT_OK;
+}
+
+static bool ckpt__shard_same_type(const ckpt__entry *e, const ckpt__shard_told *t) {
+    if (e->kind != t->kind) return false;
+    if (!ckpt__shard_has_bytes(e->kind)) return true;
+    if (e->kind == CKPT_KIND_TENSOR && (e->dtype != t->dtype || e->ndim != t->dims)) return false;
+    for (int d = 0; d < t->dims; d++) {
+        if (ckpt__shard_extent(e, d) != t->whole[d]) return false;
+    }
+    return true;
+}
+
+// Two ranks mean different things by one name.
+static ckpt_err ckpt__shard_unlike(const ckpt__shard_meta *m, uint32_t entry, const ckpt__shard_told *t, int rank) {
+    const ckpt__entry *e = &m->view.toc.entries[entry];
+    char here[160], there[160];
+    long long other = m->base;
+    for (size_t i = 0; i < m->piece_count; i++) {
+        if (m->pieces[i].entry != entry) continue;
+        other = (long long)m->base + (long long)m->pieces[i].file;
+        break;
+    }
+    uint64_t size = t->dims > 0 ? (uint64_t)t->whole[0] : 0;
+    ckpt__file_describe(here, sizeof here, e->kind, e->dtype, e->ndim, e->shape, e->size);
+    ckpt__file_describe(there, sizeof there, t->kind, t->dtype, t->dims, t->whole, size);
+    return ckpt__error_set(CKPT_ARG, "'%.200s' is %s on rank %lld, but %s on rank %d", e->name, here, other, there, rank);
+}
+
+// Enters what one rank binds. A piece's `place` is its row in that rank's table.
+static ckpt_err ckpt__shard_enter_table(ckpt__shard_meta *m, const char *p, size_t n, int index) {
+    ckpt__shard_reel r = { p, p + n, false };
+    uint64_t count = ckpt__shard_take(&r, 8);
+    ckpt_err e = CKPT_OK;
+    for (uint64_t i = 0; i < count && e == CKPT_OK; i++) {
+        ckpt__shard_told t;
+        uint32_t entry = 0;
+        bool fresh = false;
+        int64_t *numbers = NULL;
+        if (!ckpt__shard_take_told(&r, &t)) return ckpt__shard_garbled(m->base + index);
+        e = ckpt__shard_enter(m, t.name, t.name_len, t.kind, &entry, &fresh);
+        if (e != CKPT_OK) return e;
+        ckpt__entry *x = &m->view.toc.entries[entry];
+        if (fresh) e = ckpt__shard_shape_entry(x, t.dtype, t.dims, t.whole);
+        else if (!ckpt__shard_same_type(x, &t)) return ckpt__shard_unlike(m, entry, &t, m->base + index);
+        if (e == CKPT_OK && !ckpt__shard_inside(x, t.box) && t.dims > 0) return ckpt__shard_garbled(m->base + index);
+        ckpt__shard_piece *piece = e == CKPT_OK ? ckpt__shard_add_piece(m, entry, &numbers) : NULL;
+        if (piece == NULL) return e != CKPT_OK ? e : CKPT_NOMEM;
+        piece->file = (uint32_t)index;
+        piece->place = i;
+        size_t dims = (size_t)ckpt__shard_dims(x);
+        if (dims > 0) memcpy(numbers, t.box, 2 * dims * sizeof *numbers);
+    }
+    return r.at == r.end ? CKPT_OK : ckpt__shard_garbled(m->base + index);
+}
+
+// A piece among those of one entry, to be ordered by box and then by rank.
+typedef struct ckpt__shard_twin { const int64_t *box; size_t numbers, piece; } ckpt__shard_twin;
+
+static int ckpt__shard_twin_order(const void *a, const void *b) {
+    const ckpt__shard_twin *x = (const ckpt__shard_twin *)a, *y = (const ckpt__shard_twin *)b;
+    for (size_t i = 0; i < x->numbers; i++) {
+        if (x->box[i] != y->box[i]) return x->box[i] < y->box[i] ? -1 : 1;
+    }
+    return x->piece < y->piece ? -1 : x->piece > y->piece;
+}
+
+// Marks all pieces that nobody writes: those that a lower rank has as well, and empty ones but for the first of a tensor that is
+// empty as a whole. Pieces of one entry stand in the order of ranks.
+static ckpt_err ckpt__shard_drop_twins(const ckpt__shard_meta *m, bool *skip) {
+    ckpt__shard_twin *list = NULL;
+    size_t cap = 0;
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < m->view.toc.count && e == CKPT_OK; i++) {
+        const ckpt__entry *x = &m->view.toc.entries[i];
+        size_t first = m->first[i], n = m->first[i + 1] - first;
+        bool value = !ckpt__shard_has_bytes(x->kind) || x->kind == CKPT_KIND_FILE || x->size == 0;
+        for (size_t k = 0; k < n; k++) skip[first + k] = value ? k > 0 : ckpt__shard_volume(m, &m->pieces[first + k]) == 0;
+        if (value || n < 2) continue;
+        e = ckpt__mem_room(&m->allocator, (void **)&list, sizeof *list, &cap, n);
+        bool sorted = true;
+        for (size_t k = 0; k < n && e == CKPT_OK; k++) {
+            list[k].box = ckpt__shard_box(m, first + k);
+            list[k].numbers = 2 * (size_t)ckpt__shard_dims(x);
+            list[k].piece = first + k;
+            sorted = sorted && (k == 0 || ckpt__shard_twin_order(&list[k - 1], &list[k]) < 0);
+        }
+        if (e == CKPT_OK && !sorted) qsort(list, n, sizeof *list, ckpt__shard_twin_order);
+        for (size_t k = 1; k < n && e == CKPT_OK; k++) {
+            if (memcmp(list[k].box, list[k - 1].box, list[k].numbers * sizeof(int64_t)) == 0) skip[list[k].piece] = true;
+        }
+    }
+    ckpt__mem_free(&m->allocator, list, cap * sizeof *list);
+    return e;
+}
+
+// Rank 0: looks at all ranks' tables and answers: for each rank how many rows it has, then a bit for each row, set where the
+// rank writes it. `base`: the rank of the first table.
+static ckpt_err ckpt__shard_decide(const ckpt_allocator *a, const char *all, const uint64_t *ends, int count, int base,
+                                   ckpt__buf *out) {
+    ckpt__shard_meta m;
+    bool *skip = NULL;
+    size_t *rows = NULL, total = 0, room = 0;
+    ckpt__shard_meta_init(&m, a);
+    m.planning = true;
+    m.base = base;
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < count && e == CKPT_OK; i++) {
+        uint64_t begin = i > 0 ? ends[i - 1] : 0;
+        e = ckpt__shard_enter_table(&m, all + begin, (size_t)(ends[i] - begin), i);
+    }
+    if (e == CKPT_OK) e = ckpt__shard_group(&m);
+    room = m.piece_count + 1;
+    if (e == CKPT_OK) skip = (bool *)ckpt__mem_alloc(a, room * sizeof *skip);
+    if (e == CKPT_OK) rows = (size_t *)ckpt__mem_alloc(a, ((size_t)count + 1) * sizeof *rows);
+    if (e == CKPT_OK && (skip == NULL || rows == NULL)) e = CKPT_NOMEM;
+    if (e == CKPT_OK) e = ckpt__shard_drop_twins(&m, skip);
+    if (e == CKPT_OK) e = ckpt__shard_fill_all(&m, skip);
+    for (size_t i = 0; i < m.piece_count && e == CKPT_OK; i++) rows[m.pieces[i].file + 1]++;
+    for (int i = 0; i < count && e == CKPT_OK; i++) {
+        ckpt__buf_le(out, rows[i + 1], 8);
+        rows[i + 1] += rows[i];
+    }
+    total = (m.piece_count + 7) / 8;
+    char *bits = e == CKPT_OK ? ckpt__buf_reserve(out, total) : NULL;
+    if (e == CKPT_OK && bits == NULL) e = out->err;
+    if (e == CKPT_OK) memset(bits, 0, total);
+    for (size_t i = 0; i < m.piece_count && e == CKPT_OK; i++) {
+        size_t at = rows[m.pieces[i].file] + (size_t)m.pieces[i].place;
+        if (!skip[i]) bits[at / 8] = (char)((unsigned char)bits[at / 8] | 1u << at % 8);
+    }
+    if (e == CKPT_OK) out->len += total;
+    ckpt__mem_free(a, skip, room * sizeof *skip);
+    ckpt__mem_free(a, rows, ((size_t)count + 1) * sizeof *rows);
+    ckpt__shard_free(&m);
+    return e;
+}
+
+// Takes this rank's bits out of the answer. index: its place among the tables.
+static ckpt_err ckpt__shard_heed(ckpt__shard_plan *p, const char *answer, size_t len, int index, int count, size_t items) {
+    ckpt__shard_reel r = { answer, answer + len, false };
+    uint64_t at = 0, rows = 0, total = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t n = ckpt__shard_take(&r, 8);
+        if (i < index) at += n;
+        if (i == index) rows = n;
+        total += n;
+    }
+    const char *bits = ckpt__shard_take_bytes(&r, (size_t)((total + 7) / 8));
+    if (r.bad || bits == NULL || rows != items || r.at != r.end) return ckpt__shard_garbled(0);
+    ckpt_err e = ckpt__mem_room(&p->allocator, (void **)&p->mine, sizeof *p->mine, &p->cap, items + 1);
+    if (e != CKPT_OK) return e;
+    for (size_t i = 0; i < items; i++, at++) p->mine[i] = ((unsigned char)bits[at / 8] >> at % 8 & 1) != 0;
+    p->count = items;
+    return CKPT_OK;
+}
+
+// Rank 0's part of an agreement: the answer behind a byte for how it went, or the sentence.
+static void ckpt__shard_answer(const ckpt_allocator *a, ckpt_err had, const ckpt__buf *all, const ckpt__buf *ends, int base,
+                               ckpt__buf *answer) {
+    int count = (int)(ends->len / sizeof(uint64_t));
+    ckpt__buf_byte(answer, 0);
+    const uint64_t *end = (const uint64_t *)(const void *)ends->data;
+    ckpt_err e = had != CKPT_OK ? had : ckpt__shard_decide(a, all->data, end, count, base, answer);
+    if (e == CKPT_OK) return;
+    answer->len = 0;
+    if (e != CKPT_NOMEM) answer->err = CKPT_OK;
+    ckpt__buf_byte(answer, (unsigned)e);
+    ckpt__buf_text(answer, ckpt__error_last.text);
+}
+
+static ckpt_err ckpt__shard_hear(ckpt__shard_plan *p, const ckpt__ranks *r, ckpt__buf *answer, size_t items) {
+    (void)ckpt__buf_cstr(answer);
+    if (answer->err != CKPT_OK) return answer->err;
+    int code = answer->len > 0 ? (unsigned char)answer->data[0] : (int)CKPT_NET;
+    const char *why = answer->len > 0 ? answer->data + 1 : "no answer";
+    if (code != 0) return ckpt__error_set(code < CKPT__ERR_COUNT ? (ckpt_err)code : CKPT_NET, "%s", why);
+    int count = r->together ? r->hooks.world_size : 1;
+    return ckpt__shard_heed(p, answer->data + 1, answer->len - 1, r->together ? r->hooks.rank : 0, count, items);
+}
+
+// Settles with all ranks who writes what: afterwards p->mine[i] says of items->list[i] whether this one does. What is bound like
+// the last time everywhere costs one allreduce. CKPT_ARG on all ranks: they do not agree, the pieces overlap or one is missing.
+static ckpt_err ckpt__shard_agree(ckpt__shard_plan *p, ckpt__ranks *r, const ckpt__items *items) {
+    ckpt__buf table, all, ends, answer;
+    bool same = false;
+    ckpt__buf_init(&table, &p->allocator);
+    ckpt__buf_init(&all, &p->allocator);
+    ckpt__buf_init(&ends, &p->allocator);
+    ckpt__buf_init(&answer, &p->allocator);
+    ckpt__shard_table(&table, items->list, items->count);
+    bool mine = p->agreed && table.err == CKPT_OK && table.len == p->table.len &&
+                memcmp(table.data, p->table.data, table.len) == 0;
+    ckpt_err e = ckpt__ranks_all(r, mine, &same);
+    if (!r->together) same = mine;
+    if (e == CKPT_OK && !same) {
+        p->agreed = false;
+        e = ckpt__ranks_gather(r, &table, &all, &ends);
+        // rank 0 for itself: the others wait for it
+        bool alone = e != CKPT_OK && (all.err != CKPT_OK || ends.err != CKPT_OK);
+        if (e == CKPT_OK || alone) {
+            int base = r->together ? 0 : r->hooks.rank;
+            if (ckpt__ranks_is_first(r)) ckpt__shard_answer(&p->allocator, e, &all, &ends, base, &answer);
+            e = ckpt__ranks_send(r, &answer, 0);
+        }
+        if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__shard_hear(p, r, &answer, items->count));
+        if (e == CKPT_OK) {
+            ckpt__buf_free(&p->table);
+            p->table = table;
+            ckpt__buf_init(&table, &p->allocator);
+            p->agreed = true;
+        }
+    }
+    ckpt__buf_free(&table);
+    ckpt__buf_free(&all);
+    ckpt__buf_free(&ends);
+    ckpt__buf_free(&answer);
+    return e;
+}
+
+//-- what a rank has written -------------------------------------------------------
+
+typedef struct ckpt__shard_file {
+    uint64_t  size, content;            // bytes of the file, and of the container in it
+    uint32_t  crc, content_crc;
+    bool      has_crc, packed, written;
+    ckpt__buf notes;                    // what is in it, for rank 0
+} ckpt__shard_file;
+
+static void ckpt__shard_file_init(ckpt__shard_file *f, const ckpt_allocator *a) {
+    memset(f, 0, sizeof *f);
+    ckpt__buf_init(&f->notes, a);
+}
+
+static void ckpt__shard_file_free(ckpt__shard_file *f) {
+    ckpt__buf_free(&f->notes);
+    memset(f, 0, sizeof *f);
+}
+
+// For ckpt__engine_job.blocks.
+static void ckpt__shard_sums_init(ckpt__engine_blocks *k, const ckpt_allocator *a) {
+    memset(k, 0, sizeof *k);
+    if (a != NULL) k->allocator = *a;
+    k->block = CKPT__SHARD_BLOCK;
+}
+
+// "__3_0.pt"; the NUL is behind the end.
+static void ckpt__shard_name(ckpt__buf *out, int rank, const char *ending) {
+    ckpt__buf_fmt(out, "__%d_0%s", rank, ending);
+    (void)ckpt__buf_cstr(out);
+}
+
+// What follows the name's own part in a file name: container and compression, ".pt" when there is nothing known.
+static void ckpt__shard_ending(ckpt__buf *out, const char *filename) {
+    static const char *const containers[] = { ".safetensors", ".tar", ".tgz", ".pt" };
+    const char *base = ckpt__os_path_base(filename), *found = NULL;
+    for (size_t i = 0; i < sizeof containers / sizeof *containers && found == NULL; i++) {
+        size_t n = strlen(containers[i]);
+        for (const char *p = strstr(base, containers[i]); p != NULL; p = strstr(p + 1, containers[i])) {
+            if (p[n] == 0 || p[n] == '.') found = p;
+        }
+    }
+    ckpt__buf_text(out, found != NULL && strchr(found, '{') == NULL ? found : ".pt");
+    (void)ckpt__buf_cstr(out);
+}
+
+// A plan's blobs by name. The records that a .pt has besides its data are blobs as well, and may have an item's name.
+typedef struct ckpt__shard_blobs {
+    const ckpt__plan *plan;
+    int              *slots;            // blob + 1, 0 empty
+    unsigned char    *kinds;            // per blob: the kind of its first segment, and 1
+    size_t            slot_count;
+} ckpt__shard_blobs;
+
+static void ckpt__shard_blobs_free(ckpt__shard_blobs *b) {
+    const ckpt_allocator *a = &b->plan->allocator;
+    ckpt__mem_free(a, b->slots, b->slot_count * sizeof *b->slots);
+    ckpt__mem_free(a, b->kinds, b->plan->blob_count + 1);
+}
+
+static ckpt_err ckpt__shard_blobs_init(ckpt__shard_blobs *b, const ckpt__plan *plan) {
+    memset(b, 0, sizeof *b);
+    b->plan = plan;
+    b->slot_count = 16;
+    while (b->slot_count < plan->blob_count * 2) b->slot_count *= 2;
+    b->slots = (int *)ckpt__mem_alloc(&plan->allocator, b->slot_count * sizeof *b->slots);
+    b->kinds = (unsigned char *)ckpt__mem_alloc(&plan->allocator, plan->blob_count + 1);
+    if (b->slots == NULL || b->kinds == NULL) return CKPT_NOMEM;
+    for (size_t i = 0; i < plan->seg_count; i++) {
+        const ckpt__seg *s = &plan->segs[i];
+        if (s->blob >= 0 && b->kinds[s->blob] == 0) b->kinds[s->blob] = (unsigned char)((int)s->kind + 1);
+    }
+    for (size_t i = 0; i < plan->blob_count; i++) {
+        size_t at = (size_t)ckpt__toc_hash(plan->blobs[i].name) & (b->slot_count - 1);
+        while (b->slots[at] != 0) at = (at + 1) & (b->slot_count - 1);
+        b->slots[at] = (int)i + 1;
+    }
+    return CKPT_OK;
+}
+
+// Can blob `i` be what was planned of this binding?
+static bool ckpt__shard_blob_fits(const ckpt__shard_blobs *b, size_t i, const ckpt__binding *it) {
+    unsigned kind = b->kinds[i] - 1u;
+    uint64_t size = b->plan->blobs[i].size;
+    if (it->kind == CKPT_KIND_FILE) return kind == (unsigned)CKPT__SEG_FILE || size == 0;
+    if (size != it->size || kind == (unsigned)CKPT__SEG_FILE) return false;
+    if (size == 0) return true;
+    bool small = it->kind == CKPT_KIND_BYTES && it->size <= CKPT__PLAN_CAPTURE;
+    return small == (kind == (unsigned)CKPT__SEG_BYTES);
+}
+
+// The blob of a binding, -1 when there is none. Records that come before the data are taken last, those behind it never first.
+static int ckpt__shard_blob(const ckpt__shard_blobs *b, const ckpt__binding *it) {
+    const char *const names[2] = { it->name, ckpt__state_canonical_of(it) };
+    int best = -1;
+    for (int k = 0; k < 2; k++) {
+        size_t at = (size_t)ckpt__toc_hash(names[k]) & (b->slot_count - 1);
+        for (; b->slots[at] != 0; at = (at + 1) & (b->slot_count - 1)) {
+            int i = b->slots[at] - 1;
+            bool before = strcmp(names[k], "data.pkl") == 0 || strcmp(names[k], "byteorder") == 0;
+            if (strcmp(b->plan->blobs[i].name, names[k]) != 0 || !ckpt__shard_blob_fits(b, (size_t)i, it)) continue;
+            if (best < 0 || (before ? i > best : i < best)) best = i;
+        }
+    }
+    return best;
+}
+
+static void ckpt__shard_note_bytes(ckpt__buf *out, const ckpt__blob *blob, const ckpt__engine_blocks *sums, int index) {
+    uint64_t blocks = blob->size > sums->block ? (blob->size - 1) / sums->block + 1 : 0;
+    ckpt__buf_le(out, blob->offset, 8);
+    ckpt__buf_le(out, blob->size, 8);
+    ckpt__buf_le(out, blob->crc, 4);
+    ckpt__buf_le(out, blocks, 4);
+    for (uint64_t i = 0; i < blocks; i++) ckpt__buf_le(out, sums->sums[sums->first[index] + (size_t)i], 4);
+}
+
+static ckpt_err ckpt__shard_note(ckpt__buf *out, const ckpt__shard_blobs *b, const ckpt__binding *it,
+                                 const ckpt__engine_blocks *sums) {
+    ckpt__blob none;
+    uint64_t bits = 0;
+    if (ckpt__shard_has_bytes(it->kind)) {
+        int blob = ckpt__shard_blob(b, it);
+        memset(&none, 0, sizeof none);
+        if (blob < 0 && it->size > 0)
+            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' cannot be found in the plan of its file", it->name);
+        ckpt__shard_note_bytes(out, blob >= 0 ? &b->plan->blobs[blob] : &none, sums, blob);
+        return CKPT_OK;
+    }
+    if (it->kind == CKPT_KIND_TEXT) {
+        const char *text = (const char *)it->data, *end = (const char *)memchr(text, 0, it->size);
+        size_t n = end != NULL ? (size_t)(end - text) : it->size;
+        ckpt__buf_le(out, n, 4);
+        ckpt__buf_add(out, text, n);
+        return CKPT_OK;
+    }
+    if (it->kind == CKPT_KIND_BOOL) bits = *(const bool *)it->data;
+    else memcpy(&bits, it->data, 8);
+    ckpt__buf_le(out, bits, 8);
+    return CKPT_OK;
+}
+
+// Notes what a rank's file holds, from the plan that has just been carried out with `sums` in its job: the items are still what
+// they were then.
+static ckpt_err ckpt__shard_describe(ckpt__shard_file *f, const ckpt__plan *plan, const ckpt__binding *items, size_t count,
+                                     const ckpt__engine_blocks *sums) {
+    ckpt__shard_blobs blobs;
+    f->notes.len = 0;
+    f->notes.err = CKPT_OK;
+    f->content = plan->size;
+    f->content_crc = ckpt__file_plan_crc(plan);
+    f->written = true;
+    if (sums->blob_count != plan->blob_count)
+        return ckpt__error_set(CKPT_ARG, "the file was written without its blocks being summed");
+    ckpt_err e = ckpt__shard_blobs_init(&blobs, plan);
+    if (e == CKPT_OK) ckpt__shard_table(&f->notes, items, count);
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = ckpt__shard_note(&f->notes, &blobs, &items[i], sums);
+    ckpt__shard_blobs_free(&blobs);
+    return e != CKPT_OK ? e : f->notes.err;
+}
+
+// CRC-32 of a whole file.
+static ckpt_err ckpt__shard_sum_file(const char *path, const ckpt_allocator *a, uint64_t *size, uint32_t *crc) {
+    enum { BLOCK = 1 << 20 };
+    int fd = -1;
+    size_t got = BLOCK;
+    ckpt_err e = ckpt__os_open_read(&fd, path);
+    if (e != CKPT_OK) return e;
+    char *block = (char *)ckpt__mem_resize(a, NULL, 0, BLOCK);
+    if (block == NULL) e = CKPT_NOMEM;
+    *size = 0;
+    *crc = 0;
+    while (e == CKPT_OK && got == BLOCK) {
+        e = ckpt__os_pread(fd, block, BLOCK, *size, &got, path);
+        if (e == CKPT_OK) *crc = ckpt__digest_crc32(*crc, block, got);
+        if (e == CKPT_OK) *size += got;
+    }
+    ckpt__mem_free(a, block, BLOCK);
+    ckpt__os_drop(fd);
+    return e;
+}
+
+// Notes the file as it lies on the disk. One that was compressed is read back for its sum.
+static ckpt_err ckpt__shard_stored(ckpt__shard_file *f, const char *path, bool packed) {
+    ckpt__os_info info;
+    f->packed = packed;
+    f->has_crc = true;
+    if (packed) return ckpt__shard_sum_file(path, &f->notes.allocator, &f->size, &f->crc);
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e != CKPT_OK) return e;
+    f->size = info.size;
+    f->crc = f->content_crc;
+    if (f->size == f->content) return CKPT_OK;
+    return ckpt__error_set(CKPT_IO, "%s has %llu bytes, and %llu were written", path, (unsigned long long)f->size,
+                           (unsigned long long)f->content);
+}
+
+//-- .metadata: the text -----------------------------------------------------------
+
+static void ckpt__shard_print_numbers(ckpt__buf *b, const int64_t *list, int count) {
+    char text[21 * CKPT_MAX_DIMS + 2], *p = text;
+    *p++ = '[';
+    for (int i = 0; i < count; i++) {
+        uint64_t v = (uint64_t)list[i];
+        char digits[20];
+        size_t n = 0;
+        if (i > 0) *p++ = ',';
+        do digits[sizeof digits - ++n] = (char)('0' + v % 10); while ((v /= 10) > 0);
+        memcpy(p, digits + sizeof digits - n, n);
+        p += n;
+    }
+    *p++ = ']';
+    ckpt__buf_add(b, text, (size_t)(p - text));
+}
+
+static void ckpt__shard_print_sum(ckpt__buf *b, uint32_t crc) {
+    static const char digits[] = "0123456789abcdef";
+    char text[8];
+    for (int i = 0; i < 8; i++) text[i] = digits[crc >> (28 - 4 * i) & 15];
+    ckpt__buf_add(b, text, 8);
+}
+
+// [file, place, "crc", [offset], [extents], "sums of its blocks"]; boxes only of tensors, sums only of more than one block.
+static void ckpt__shard_print_piece(ckpt__buf *b, const ckpt__shard_meta *m, const ckpt__shard_piece *p) {
+    const ckpt__entry *e = ckpt__shard_entry_of(m, p);
+    uint64_t volume = ckpt__shard_volume(m, p);
+    ckpt__buf_fmt(b, "[%lu,%llu,\"", (unsigned long)p->file, (unsigned long long)p->place);
+    ckpt__shard_print_sum(b, p->crc);
+    ckpt__buf_byte(b, '"');
+    if (e->kind == CKPT_KIND_TENSOR) {
+        ckpt__buf_byte(b, ',');
+        ckpt__shard_print_numbers(b, m->numbers + p->numbers, e->ndim);
+        ckpt__buf_byte(b, ',');
+        ckpt__shard_print_numbers(b, m->numbers + p->numbers + e->ndim, e->ndim);
+    }
+    if (p->has_sums) {
+        ckpt__buf_text(b, ",\"");
+        for (uint64_t i = 0; i <= (volume - 1) / m->block; i++) ckpt__shard_print_sum(b, m->sums[p->sums + (size_t)i]);
+        ckpt__buf_byte(b, '"');
+    }
+    ckpt__buf_byte(b, ']');
+}
+
+static void ckpt__shard_print_value(ckpt__buf *b, const ckpt__entry *e) {
+    if (e->kind == CKPT_KIND_INT) ckpt__buf_fmt(b, "{\"int\":%lld}", (long long)e->i);
+    if (e->kind == CKPT_KIND_BOOL) ckpt__buf_fmt(b, "{\"bool\":%s}", e->i != 0 ? "true" : "false");
+    if (e->kind == CKPT_KIND_FLOAT) {                   // JSON has no infinities
+        ckpt__buf_text(b, "{\"float\":\"");
+        ckpt__txt_add_double(b, e->f);
+        ckpt__buf_text(b, "\"}");
+    }
+    if (e->kind != CKPT_KIND_TEXT) return;
+    ckpt__buf_text(b, "{\"text\":");
+    ckpt__json_add_text(b, e->text, (size_t)e->size);
+    ckpt__buf_byte(b, '}');
+}
+
+// Adds a name as it is bound.
+static void ckpt__shard_spell(ckpt__buf *out, const ckpt__entry *e) {
+    const char *p = e->name;
+    for (int level = 0; ; level++, p++) {
+        size_t n = strcspn(p, "/");
+        bool item = level < 64 && (e->lists >> level & 1) != 0;
+        if (item) ckpt__buf_byte(out, '[');
+        ckpt__buf_add(out, p, n);
+        if (item) ckpt__buf_byte(out, ']');
+        p += n;
+        if (*p == 0) return;
+        ckpt__buf_byte(out, '/');
+    }
+}
+
+static void ckpt__shard_print_entry(ckpt__buf *b, ckpt__shard_meta *m, size_t index) {
+    const ckpt__entry *e = &m->view.toc.entries[index];
+    m->name.len = 0;
+    ckpt__shard_spell(&m->name, e);
+    ckpt__json_add_text(b, m->name.data, m->name.len);
+    ckpt__buf_byte(b, ':');
+    if (!ckpt__shard_has_bytes(e->kind)) {
+        ckpt__shard_print_value(b, e);
+        return;
+    }
+    if (e->kind == CKPT_KIND_TENSOR) {
+        ckpt__buf_fmt(b, "{\"tensor\":\"%s\",\"shape\":", ckpt__state_dtype_name(e->dtype));
+        ckpt__shard_print_numbers(b, e->shape, e->ndim);
+    } else {
+        ckpt__buf_fmt(b, "{\"%s\":%llu", e->kind == CKPT_KIND_BYTES ? "bytes" : "file", (unsigned long long)e->size);
+    }
+    ckpt__buf_text(b, ",\"pieces\":[");
+    for (size_t i = m->first[index]; i < m->first[index + 1]; i++) {
+        if (i > m->first[index]) ckpt__buf_byte(b, ',');
+        ckpt__shard_print_piece(b, m, &m->pieces[i]);
+    }
+    ckpt__buf_text(b, "]}");
+}
+
+static void ckpt__shard_print_time(ckpt__buf *b, const ckpt_timestamp *t) {
+    ckpt__buf_text(b, ",\"timestamp\":{");
+    for (int i = 0; i < CKPT__CLOCKS; i++) {
+        const ckpt__state_clock *c = &ckpt__state_clocks[i];
+        const char *field = (const char *)t + c->at;
+        double f;
+        int64_t n;
+        memcpy(&f, field, sizeof f);
+        memcpy(&n, field, sizeof n);
+        ckpt__buf_fmt(b, "%s\"%s\":", i > 0 ? "," : "", c->name + sizeof "state/timestamp/Timestamp/" - 1);
+        if (c->seconds) ckpt__txt_add_double(b, f - f == 0 ? f : 0);
+        else ckpt__buf_fmt(b, "%lld", (long long)n);
+    }
+    ckpt__buf_byte(b, '}');
+}
+
+static void ckpt__shard_print_files(ckpt__buf *b, const ckpt__shard_meta *m) {
+    ckpt__buf_text(b, ",\n\"files\":[");
+    for (size_t i = 0; i < m->file_count; i++) {
+        const ckpt__shard_member *f = &m->files[i];
+        ckpt__buf_text(b, i > 0 ? ",\n{\"name\":" : "\n{\"name\":");
+        ckpt__json_add_text(b, f->name, strlen(f->name));
+        ckpt__buf_fmt(b, ",\"size\":%llu,\"crc32\":\"%08lx\"", (unsigned long long)f->size, (unsigned long)f->crc);
+        if (f->packed)
+            ckpt__buf_fmt(b, ",\"content\":%llu,\"content_crc32\":\"%08lx\"", (unsigned long long)f->content,
+                          (unsigned long)f->content_crc);
+        ckpt__buf_byte(b, '}');
+    }
+    ckpt__buf_byte(b, ']');
+}
+
+// Writes the whole text; its last member is the CRC-32 of all before it.
+static ckpt_err ckpt__shard_print(ckpt__shard_meta *m, ckpt__buf *b) {
+    ckpt__buf_fmt(b, "{\"format\":\"ckpt sharded checkpoint\",\"version\":1,\"byteorder\":\"%s\",\"world_size\":%d",
+                  ckpt__pickle_byteorder(), m->world);
+    if (m->run_name != NULL) {
+        ckpt__buf_text(b, ",\"run_name\":");
+        ckpt__json_add_text(b, m->run_name, strlen(m->run_name));
+    }
+    if (m->has_time) ckpt__shard_print_time(b, &m->t);
+    ckpt__buf_fmt(b, ",\"block\":%llu", (unsigned long long)m->block);
+    ckpt__shard_print_files(b, m);
+    ckpt__buf_text(b, ",\n\"entries\":{");
+    for (size_t i = 0; i < m->view.toc.count && b->err == CKPT_OK; i++) {
+        ckpt__buf_text(b, i > 0 ? ",\n" : "\n");
+        ckpt__shard_print_entry(b, m, i);
+    }
+    ckpt__buf_byte(b, '}');
+    if (m->name.err != CKPT_OK) return m->name.err;
+    if (b->err != CKPT_OK) return b->err;
+    ckpt__buf_fmt(b, ",\n\"crc32\":\"%08lx\"}\n", (unsigned long)ckpt__digest_crc32(0, b->data, b->len));
+    (void)ckpt__buf_cstr(b);
+    if (b->err == CKPT_OK && b->len > CKPT__SHARD_MAX_TEXT)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "the listing of all pieces would have %zu bytes; 2 GiB can be", b->len);
+    return b->err;
+}
+
+// Hugging Face's index of a model in several .safetensors files. *whole false, and nothing added, when there is a tensor that
+// does not lie whole in one file, or a file of another kind: nobody else could read it.
+static ckpt_err ckpt__shard_hf_index(const ckpt__shard_meta *m, ckpt__buf *out, bool *whole) {
+    uint64_t total = 0;
+    size_t count = 0;
+    *whole = m->file_count > 0;
+    for (size_t i = 0; i < m->file_count; i++) *whole = *whole && ckpt__txt_ends(m->files[i].name, ".safetensors");
+    for (size_t i = 0; i < m->view.toc.count && *whole; i++) {
+        const ckpt__entry *e = &m->view.toc.entries[i];
+        if (!ckpt__shard_has_bytes(e->kind)) continue;
+        *whole = m->first[i + 1] - m->first[i] == 1;
+        total += e->size;
+    }
+    if (!*whole) return CKPT_OK;
+    ckpt__buf_fmt(out, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {", (unsigned long long)total);
+    for (size_t i = 0; i < m->view.toc.count; i++) {
+        const ckpt__entry *e = &m->view.toc.entries[i];
+        if (!ckpt__shard_has_bytes(e->kind)) continue;
+        const char *file = m->files[m->pieces[m->first[i]].file].name;
+        ckpt__buf_text(out, count++ > 0 ? ",\n    " : "\n    ");
+        ckpt__json_add_text(out, e->name, strlen(e->name));
+        ckpt__buf_text(out, ": ");
+        ckpt__json_add_text(out, file, strlen(file));
+    }
+    ckpt__buf_text(out, "\n  }\n}\n");
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+//-- .metadata: from the ranks' notes ----------------------------------------------
+
+// Where an array's bytes lie, behind the table of a rank's notes. Its numbers are the piece's already.
+static ckpt_err ckpt__shard_take_place(ckpt__shard_meta *m, ckpt__shard_reel *r, size_t index, int rank) {
+    ckpt__shard_piece *p = &m->pieces[index];
+    ckpt__entry *e = &m->view.toc.entries[p->entry];
+    p->place = ckpt__shard_take(r, 8);
+    uint64_t size = ckpt__shard_take(r, 8);
+    p->crc = (uint32_t)ckpt__shard_take(r, 4);
+    p->has_crc = true;
+    size_t n = (size_t)ckpt__shard_take(r, 4);
+    if (e->kind == CKPT_KIND_FILE) {                    // its size was not known before it was read
+        e->size = size;
+        m->numbers[p->numbers + 1] = (int64_t)size;
+    }
+    uint64_t volume = ckpt__shard_volume(m, p);
+    if (volume == 0) p->place = 0;
+    if (r->bad || size != volume || n != (volume > m->block ? (volume - 1) / m->block + 1 : 0)) return ckpt__shard_garbled(rank);
+    const char *sums = ckpt__shard_take_bytes(r, 4 * n);
+    if (n == 0) return CKPT_OK;
+    ckpt_err e2 = ckpt__mem_room(&m->allocator, (void **)&m->sums, sizeof *m->sums, &m->sum_cap, m->sum_count + n);
+    if (e2 != CKPT_OK || sums == NULL) return e2 != CKPT_OK ? e2 : ckpt__shard_garbled(rank);
+    p->has_sums = true;
+    p->sums = m->sum_count;
+    for (size_t i = 0; i < n; i++) m->sums[m->sum_count++] = (uint32_t)ckpt__mem_le(sums + 4 * i, 4);
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__shard_take_value(ckpt__shard_meta *m, ckpt__shard_reel *r, ckpt__entry *e, int rank) {
+    if (e->kind == CKPT_KIND_TEXT) {
+        size_t n = (size_t)ckpt__shard_take(r, 4);
+        const char *text = ckpt__shard_take_bytes(r, n);
+        if (text == NULL) return ckpt__shard_garbled(rank);
+        e->size = n;
+        e->text = ckpt__toc_text(&m->view.toc, text, n);
+        return e->text == NULL ? CKPT_NOMEM : CKPT_OK;
+    }
+    uint64_t bits = ckpt__shard_take(r, 8);
+    e->size = e->kind == CKPT_KIND_BOOL ? 1 : 8;
+    if (e->kind == CKPT_KIND_FLOAT) memcpy(&e->f, &bits, sizeof e->f);
+    else e->i = (int64_t)bits;
+    return r->bad ? ckpt__shard_garbled(rank) : CKPT_OK;
+}
+
+// Enters one rank's notes: the table, then what each of its rows holds.
+static ckpt_err ckpt__shard_enter_notes(ckpt__shard_meta *m, const char *p, size_t len, int rank) {
+    ckpt__shard_reel table = { p, p + len, false }, rest;
+    uint64_t count = ckpt__shard_take(&table, 8);
+    ckpt__shard_told t;
+    rest = table;
+    for (uint64_t i = 0; i < count; i++) {
+        if (!ckpt__shard_take_told(&rest, &t)) return ckpt__shard_garbled(rank);
+    }
+    ckpt_err e = CKPT_OK;
+    for (uint64_t i = 0; i < count && e == CKPT_OK; i++) {
+        uint32_t entry = 0;
+        bool fresh = false;
+        int64_t *numbers = NULL;
+        (void)ckpt__shard_take_told(&table, &t);
+        e = ckpt__shard_enter(m, t.name, t.name_len, t.kind, &entry, &fresh);
+        if (e != CKPT_OK) return e;
+        ckpt__entry *x = &m->view.toc.entries[entry];
+        if (fresh) e = ckpt__shard_shape_entry(x, t.dtype, t.dims, t.whole);
+        else if (!ckpt__shard_has_bytes(t.kind) || !ckpt__shard_same_type(x, &t)) return ckpt__shard_unlike(m, entry, &t, rank);
+        if (e != CKPT_OK) return e;
+        if (!ckpt__shard_has_bytes(t.kind)) {
+            e = ckpt__shard_take_value(m, &rest, x, rank);
+            continue;
+        }
+        if (!ckpt__shard_inside(x, t.box)) return ckpt__shard_garbled(rank);
+        ckpt__shard_piece *piece = ckpt__shard_add_piece(m, entry, &numbers);
+        if (piece == NULL) return CKPT_NOMEM;
+        size_t dims = (size_t)ckpt__shard_dims(x);
+        if (dims > 0) memcpy(numbers, t.box, 2 * dims * sizeof *numbers);
+        piece->file = (uint32_t)m->file_count - 1;
+        e = ckpt__shard_take_place(m, &rest, m->piece_count - 1, rank);
+    }
+    return e != CKPT_OK || rest.at == rest.end ? e : ckpt__shard_garbled(rank);
+}
+
+// One rank's part of the gather: its file, then its notes.
+static void ckpt__shard_report(ckpt__buf *out, const ckpt__shard_file *f) {
+    ckpt__buf_byte(out, (f->written ? 1u : 0u) | (f->packed ? 2u : 0u) | (f->has_crc ? 4u : 0u));
+    ckpt__buf_le(out, f->size, 8);
+    ckpt__buf_le(out, f->crc, 4);
+    ckpt__buf_le(out, f->content, 8);
+    ckpt__buf_le(out, f->content_crc, 4);
+    if (f->written) ckpt__buf_add(out, f->notes.data, f->notes.len);
+    if (out->err == CKPT_OK) out->err = f->notes.err;
+}
+
+static ckpt_err ckpt__shard_enter_report(ckpt__shard_meta *m, const char *p, size_t len, int rank, const char *ending) {
+    ckpt__shard_reel r = { p, p + len, false };
+    unsigned flags = (unsigned)ckpt__shard_take(&r, 1);
+    uint64_t size = ckpt__shard_take(&r, 8), crc = ckpt__shard_take(&r, 4);
+    uint64_t content = ckpt__shard_take(&r, 8), content_crc = ckpt__shard_take(&r, 4);
+    if (r.bad) return ckpt__shard_garbled(rank);
+    if ((flags & 1) == 0) return CKPT_OK;
+    m->name.len = 0;
+    ckpt__shard_name(&m->name, rank, ending);
+    ckpt__shard_member *f = m->name.err == CKPT_OK ? ckpt__shard_add_file(m, m->name.data, m->name.len) : NULL;
+    if (f == NULL) return CKPT_NOMEM;
+    f->size = size;
+    f->content = content;
+    f->crc = (uint32_t)crc;
+    f->content_crc = (uint32_t)content_crc;
+    f->packed = (flags & 2) != 0;
+    f->has_crc = (flags & 4) != 0;
+    f->has_content_crc = true;
+    return ckpt__shard_enter_notes(m, r.at, (size_t)(r.end - r.at), rank);
+}
+
+// Rank 0: what all reports come to. base: the rank of the first.
+static ckpt_err ckpt__shard_compile(const ckpt_allocator *a, const char *all, const uint64_t *ends, int count, int base,
+                                    int world, const ckpt_timestamp *t, const char *ending, const char *run_name,
+                                    ckpt__buf *out, ckpt__buf *hf) {
+    ckpt__shard_meta m;
+    bool whole = false;
+    ckpt__shard_meta_init(&m, a);
+    m.world = world;
+    m.has_time = t != NULL;
+    if (t != NULL) m.t = *t;
+    m.run_name = run_name;
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < count && e == CKPT_OK; i++) {
+        uint64_t begin = i > 0 ? ends[i - 1] : 0;
+        e = ckpt__shard_enter_report(&m, all + begin, (size_t)(ends[i] - begin), base + i, ending);
+    }
+    if (e == CKPT_OK) e = ckpt__shard_group(&m);
+    if (e == CKPT_OK) e = ckpt__shard_fill_all(&m, NULL);
+    if (e == CKPT_OK) e = ckpt__shard_print(&m, out);
+    if (e == CKPT_OK && hf != NULL) e = ckpt__shard_hf_index(&m, hf, &whole);
+    ckpt__shard_free(&m);
+    return e;
+}
+
+// Collective: rank 0 learns of every rank's file and makes the text of .metadata, and, when hf is not NULL and it applies,
+// that of Hugging Face's index. On other ranks both stay empty. What fails on rank 0 fails everywhere.
+static ckpt_err ckpt__shard_metadata(ckpt__ranks *r, const ckpt__shard_file *mine, const ckpt_timestamp *t, const char *ending,
+                                     const char *run_name, const ckpt_allocator *a, ckpt__buf *out, ckpt__buf *hf) {
+    ckpt__buf report, all, ends;
+    ckpt__buf_init(&report, a);
+    ckpt__buf_init(&all, a);
+    ckpt__buf_init(&ends, a);
+    ckpt__shard_report(&report, mine);
+    ckpt_err e = ckpt__ranks_gather(r, &report, &all, &ends);
+    ckpt__buf_free(&report);
+    bool alone = e != CKPT_OK && (all.err != CKPT_OK || ends.err != CKPT_OK);
+    if (e == CKPT_OK || alone) {
+        if (e == CKPT_OK && ckpt__ranks_is_first(r)) {
+            int count = (int)(ends.len / sizeof(uint64_t)), base = r->together ? 0 : r->hooks.rank;
+            int world = r->hooks.world_size > 0 ? r->hooks.world_size : 1;
+            const uint64_t *end = (const uint64_t *)(const void *)ends.data;
+            e = ckpt__shard_compile(a, all.data, end, count, base, world, t, ending, run_name, out, hf);
+        }
+        e = ckpt__ranks_follow(r, e, 0);
+    }
+    ckpt__buf_free(&all);
+    ckpt__buf_free(&ends);
+    return e;
+}
+
+//-- .metadata: parsing ------------------------------------------------------------
+
+// `json` is a cursor with an arena for texts, as for .safetensors: the form is fixed and there may be millions of pieces.
+typedef struct ckpt__shard_parser {
+    ckpt__shard_meta *m;
+    ckpt__json_doc    json;
+} ckpt__shard_parser;
+
+static ckpt_err ckpt__shard_odd(const ckpt__shard_parser *s, const char *what) {
+    return ckpt__error_set(CKPT_CORRUPT, "%s at byte %llu", what, (unsigned long long)(s->json.at - s->json.begin));
+}
+
+static bool ckpt__shard_is(ckpt__shard_parser *s, const char *token) {
+    ckpt__json_blanks(&s->json);
+    return ckpt__json_word(&s->json, token);
+}
+
+// What must come, several tokens at a time.
+static ckpt_err ckpt__shard_expect(ckpt__shard_parser *s, const char *token) {
+    char text[80];
+    if (ckpt__shard_is(s, token)) return CKPT_OK;
+    (void)snprintf(text, sizeof text, "'%.60s' is expected", token);
+    return ckpt__shard_odd(s, text);
+}
+
+static ckpt_err ckpt__shard_text(ckpt__shard_parser *s, const char **text, size_t *len) {
+    if (!ckpt__shard_is(s, "\"")) return ckpt__shard_odd(s, "a text is expected");
+    return ckpt__json_text(&s->json, text, len);
+}
+
+// A whole number from 0 to `most`.
+static ckpt_err ckpt__shard_number(ckpt__shard_parser *s, uint64_t most, uint64_t *out) {
+    ckpt__json_blanks(&s->json);
+    const char *p = s->json.at, *end = s->json.end;
+    uint64_t v = 0;
+    size_t n = 0;
+    for (; p + n < end && p[n] >= '0' && p[n] <= '9' && n < 20; n++) v = v * 10 + (uint64_t)(p[n] - '0');
+    if (n == 0 || n > 19 || (n > 1 && p[0] == '0') || v > most)
+        return ckpt__shard_odd(s, "a whole number within its bounds is expected");
+    s->json.at += n;
+    *out = v;
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__shard_sum(ckpt__shard_parser *s, uint32_t *out) {
+    ckpt__json_blanks(&s->json);
+    const char *p = s->json.at;
+    if (s->json.end - p < 10 || p[0] != '"' || p[9] != '"' || !ckpt__txt_sum(p + 1, out))
+        return ckpt__shard_odd(s, "a checksum is expected");
+    s->json.at += 10;
+    return CKPT_OK;
+}
+
+// Exactly `count` numbers in brackets; count -1: any number up to CKPT_MAX_DIMS, *found many.
+static ckpt_err ckpt__shard_list(ckpt__shard_parser *s, int64_t *out, int count, int *found) {
+    ckpt_err e = ckpt__shard_expect(s, "[");
+    int n = 0;
+    for (; e == CKPT_OK && !ckpt__shard_is(s, "]"); n++) {
+        uint64_t v = 0;
+        if (n == (count < 0 ? (int)CKPT_MAX_DIMS : count)) return ckpt__shard_odd(s, "too many dimensions");
+        if (n > 0) e = ckpt__shard_expect(s, ",");
+        if (e == CKPT_OK) e = ckpt__shard_number(s, (uint64_t)INT64_MAX, &v);
+        out[n] = (int64_t)v;
+    }
+    if (e == CKPT_OK && count >= 0 && n != count) return ckpt__shard_odd(s, "too few dimensions");
+    if (found != NULL) *found = n;
+    return e;
+}
+
+// The sums of a piece's blocks.
+static ckpt_err ckpt__shard_parse_sums(ckpt__shard_parser *s, ckpt__shard_piece *p, uint64_t volume) {
+    ckpt__shard_meta *m = s->m;
+    if (volume <= m->block) return CKPT_OK;
+    uint64_t n = (volume - 1) / m->block + 1;
+    ckpt_err e = ckpt__shard_expect(s, ",\"");
+    if (e != CKPT_OK) return e;
+    if (n > (uint64_t)(s->json.end - s->json.at) / 8) return ckpt__shard_odd(s, "sums of blocks are missing");
+    e = ckpt__mem_room(&m->allocator, (void **)&m->sums, sizeof *m->sums, &m->sum_cap, m->sum_count + (size_t)n);
+    p->has_sums = true;
+    p->sums = m->sum_count;
+    for (uint64_t i = 0; i < n && e == CKPT_OK; i++) {
+        if (!ckpt__txt_sum(s->json.at, &m->sums[m->sum_count++])) return ckpt__shard_odd(s, "a checksum is expected");
+        s->json.at += 8;
+    }
+    return e == CKPT_OK && !ckpt__json_word(&s->json, "\"") ? ckpt__shard_odd(s, "more sums than blocks") : e;
+}
+
+static ckpt_err ckpt__shard_parse_piece(ckpt__shard_parser *s, uint32_t entry) {
+    ckpt__shard_meta *m = s->m;
+    ckpt__entry *x = &m->view.toc.entries[entry];
+    int64_t *numbers = NULL;
+    uint64_t file = 0;
+    int dims = ckpt__shard_dims(x);
+    ckpt__shard_piece *p = ckpt__shard_add_piece(m, entry, &numbers);
+    if (p == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__shard_expect(s, "[");
+    if (e == CKPT_OK) e = ckpt__shard_number(s, m->file_count > 0 ? m->file_count - 1 : 0, &file);
+    if (e == CKPT_OK && m->file_count == 0) e = ckpt__shard_odd(s, "there are no files");
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",");
+    if (e == CKPT_OK) e = ckpt__shard_number(s, (uint64_t)INT64_MAX, &p->place);
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",");
+    if (e == CKPT_OK) e = ckpt__shard_sum(s, &p->crc);
+    p->file = (uint32_t)file;
+    p->has_crc = true;
+    if (e == CKPT_OK && x->kind == CKPT_KIND_TENSOR) {
+        e = ckpt__shard_expect(s, ",");
+        if (e == CKPT_OK) e = ckpt__shard_list(s, numbers, dims, NULL);
+        if (e == CKPT_OK) e = ckpt__shard_expect(s, ",");
+        if (e == CKPT_OK) e = ckpt__shard_list(s, numbers + dims, dims, NULL);
+    } else if (e == CKPT_OK) {
+        numbers[1] = (int64_t)x->size;
+    }
+    if (e != CKPT_OK) return e;
+    if (!ckpt__shard_inside(x, numbers))
+        return ckpt__error_set(CKPT_CORRUPT, "a piece of '%.200s' leaves the whole", x->name);
+    uint64_t volume = ckpt__shard_volume(m, p), content = m->files[file].content;
+    if (p->place > content || volume > content - p->place)
+        return ckpt__error_set(CKPT_CORRUPT, "a piece of '%.200s' lies outside of its file %.60s", x->name, m->files[file].name);
+    e = ckpt__shard_parse_sums(s, p, volume);
+    return e == CKPT_OK ? ckpt__shard_expect(s, "]") : e;
+}
+
+static ckpt_err ckpt__shard_parse_pieces(ckpt__shard_parser *s, uint32_t entry) {
+    ckpt_err e = ckpt__shard_expect(s, ",\"pieces\":[");
+    for (size_t n = 0; e == CKPT_OK && !ckpt__shard_is(s, "]"); n++) {
+        if (n > 0) e = ckpt__shard_expect(s, ",");
+        if (e == CKPT_OK) e = ckpt__shard_parse_piece(s, entry);
+    }
+    return e;
+}
+
+static ckpt_err ckpt__shard_parse_tensor(ckpt__shard_parser *s, ckpt__entry *x) {
+    const char *text = NULL;
+    size_t len = 0;
+    int64_t shape[CKPT_MAX_DIMS];
+    int dims = 0;
+    ckpt_dtype dtype = (ckpt_dtype)0;
+    ckpt_err e = ckpt__shard_text(s, &text, &len);
+    for (int d = (int)CKPT_F64; e == CKPT_OK && d <= (int)CKPT_C128; d++) {
+        if (strcmp(ckpt__state_dtype_name((ckpt_dtype)d), text) == 0) dtype = (ckpt_dtype)d;
+    }
+    if (e == CKPT_OK && dtype == (ckpt_dtype)0) e = ckpt__error_set(CKPT_CORRUPT, "the dtype '%.40s' is not known", text);
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",\"shape\":");
+    if (e == CKPT_OK) e = ckpt__shard_list(s, shape, -1, &dims);
+    return e == CKPT_OK ? ckpt__shard_shape_entry(x, dtype, dims, shape) : e;
+}
+
+static ckpt_err ckpt__shard_parse_value(ckpt__shard_parser *s, ckpt__entry *x) {
+    const char *text = NULL;
+    size_t len = 0;
+    ckpt_err e = CKPT_OK;
+    x->size = 8;
+    if (x->kind == CKPT_KIND_INT) {
+        ckpt__json_blanks(&s->json);
+        ckpt__view v = { s->json.at, 0 };
+        if (s->json.at < s->json.end && *s->json.at == '-') v.n++;
+        v.n += ckpt__json_count_digits(s->json.at + v.n, s->json.end);
+        if (!ckpt__txt_int(v, &x->i)) return ckpt__shard_odd(s, "a whole number is expected");
+        s->json.at += v.n;
+    } else if (x->kind == CKPT_KIND_BOOL) {
+        x->size = 1;
+        x->i = ckpt__shard_is(s, "true");
+        if (x->i == 0) e = ckpt__shard_expect(s, "false");
+    } else {
+        e = ckpt__shard_text(s, &text, &len);
+        ckpt__view v = { text, len };
+        if (e == CKPT_OK && x->kind == CKPT_KIND_FLOAT && !ckpt__txt_double(v, &x->f))
+            e = ckpt__shard_odd(s, "a number is expected");
+        if (e != CKPT_OK || x->kind == CKPT_KIND_FLOAT) return e;
+        x->size = len;
+        x->text = ckpt__toc_text(&s->m->view.toc, text, len);
+        if (x->text == NULL) return CKPT_NOMEM;
+    }
+    return e;
+}
+
+static ckpt_err ckpt__shard_parse_entry(ckpt__shard_parser *s) {
+    static const struct { const char *token; ckpt_kind kind; } kinds[] = {
+        { "{\"tensor\":", CKPT_KIND_TENSOR }, { "{\"int\":", CKPT_KIND_INT },     { "{\"float\":", CKPT_KIND_FLOAT },
+        { "{\"bool\":", CKPT_KIND_BOOL },     { "{\"text\":", CKPT_KIND_TEXT },   { "{\"bytes\":", CKPT_KIND_BYTES },
+        { "{\"file\":", CKPT_KIND_FILE }
+    };
+    const char *name = NULL;
+    size_t len = 0, k = 0, room = sizeof kinds / sizeof *kinds;
+    uint32_t entry = 0;
+    bool fresh = false;
+    ckpt_err e = ckpt__shard_text(s, &name, &len);
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ":");
+    if (e != CKPT_OK) return e;
+    while (k < room && !ckpt__shard_is(s, kinds[k].token)) k++;
+    if (k == room) return ckpt__shard_odd(s, "an entry of an unknown kind");
+    e = ckpt__shard_enter(s->m, name, len, kinds[k].kind, &entry, &fresh);
+    if (e != CKPT_OK) return e;
+    ckpt__entry *x = &s->m->view.toc.entries[entry];
+    if (!fresh) return ckpt__error_set(CKPT_CORRUPT, "the name '%.200s' stands twice", x->name);
+    if (x->kind == CKPT_KIND_TENSOR) {
+        e = ckpt__shard_parse_tensor(s, x);
+    } else if (ckpt__shard_has_bytes(x->kind)) {
+        x->blob = 0;
+        e = ckpt__shard_number(s, (uint64_t)INT64_MAX, &x->size);
+    } else {
+        e = ckpt__shard_parse_value(s, x);
+    }
+    if (e == CKPT_OK && ckpt__shard_has_bytes(x->kind)) e = ckpt__shard_parse_pieces(s, entry);
+    return e == CKPT_OK ? ckpt__shard_expect(s, "}") : e;
+}
+
+static ckpt_err ckpt__shard_parse_file(ckpt__shard_parser *s) {
+    const char *name = NULL;
+    size_t len = 0;
+    ckpt_err e = ckpt__shard_expect(s, "{\"name\":");
+    if (e == CKPT_OK) e = ckpt__shard_text(s, &name, &len);
+    if (e != CKPT_OK) return e;
+    if (!ckpt__index_name_ok(name) || strchr(name, '/') != NULL || name[0] == '.' || len > 255)
+        return ckpt__error_set(CKPT_CORRUPT, "'%.200s' is no name of a file in this directory", name);
+    ckpt__shard_member *f = ckpt__shard_add_file(s->m, name, len);
+    if (f == NULL) return CKPT_NOMEM;
+    e = ckpt__shard_expect(s, ",\"size\":");
+    if (e == CKPT_OK) e = ckpt__shard_number(s, (uint64_t)INT64_MAX, &f->size);
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",\"crc32\":");
+    if (e == CKPT_OK) e = ckpt__shard_sum(s, &f->crc);
+    f->has_crc = true;
+    f->content = f->size;
+    f->packed = e == CKPT_OK && ckpt__shard_is(s, ",\"content\":");
+    if (f->packed) {
+        e = ckpt__shard_number(s, (uint64_t)INT64_MAX, &f->content);
+        if (e == CKPT_OK) e = ckpt__shard_expect(s, ",\"content_crc32\":");
+        if (e == CKPT_OK) e = ckpt__shard_sum(s, &f->content_crc);
+        f->has_content_crc = true;
+    }
+    return e == CKPT_OK ? ckpt__shard_expect(s, "}") : e;
+}
+
+static ckpt_err ckpt__shard_parse_time(ckpt__shard_parser *s) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < CKPT__CLOCKS && e == CKPT_OK; i++) {
+        const ckpt__state_clock *c = &ckpt__state_clocks[i];
+        char key[64], *field = (char *)&s->m->t + c->at;
+        (void)snprintf(key, sizeof key, "%s\"%s\":", i > 0 ? "," : "", c->name + sizeof "state/timestamp/Timestamp/" - 1);
+        e = ckpt__shard_expect(s, key);
+        uint64_t n = 0;
+        ckpt__json number;
+        memset(&number, 0, sizeof number);
+        if (e == CKPT_OK && !c->seconds) {
+            e = ckpt__shard_number(s, (uint64_t)INT64_MAX, &n);
+            memcpy(field, &n, sizeof n);
+        } else if (e == CKPT_OK) {
+            e = ckpt__json_number(&s->json, &number);
+            memcpy(field, &number.f, sizeof number.f);
+        }
+    }
+    s->m->has_time = true;
+    return e == CKPT_OK ? ckpt__shard_expect(s, "}") : e;
+}
+
+static ckpt_err ckpt__shard_parse_head(ckpt__shard_parser *s) {
+    uint64_t version = 0, world = 0;
+    const char *order = NULL;
+    size_t len = 0;
+    ckpt_err e = ckpt__shard_expect(s, "{\"format\":\"ckpt sharded checkpoint\",\"version\":");
+    if (e == CKPT_OK) e = ckpt__shard_number(s, (uint64_t)INT64_MAX, &version);
+    if (e == CKPT_OK && version != 1)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "it is of version %llu, and this library reads version 1",
+                            (unsigned long long)version);
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",\"byteorder\":");
+    if (e == CKPT_OK) e = ckpt__shard_text(s, &order, &len);
+    if (e == CKPT_OK && strcmp(order, ckpt__pickle_byteorder()) != 0)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "it was written by a %.20s-endian machine, and this one is %s-endian", order,
+                            ckpt__pickle_byteorder());
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",\"world_size\":");
+    if (e == CKPT_OK) e = ckpt__shard_number(s, CKPT__SHARD_MAX_RANKS, &world);
+    s->m->world = (int)world;
+    if (e == CKPT_OK && ckpt__shard_is(s, ",\"run_name\":")) {
+        e = ckpt__shard_text(s, &order, &len);
+        if (e == CKPT_OK) s->m->run_name = ckpt__toc_text(&s->m->view.toc, order, len);
+        if (e == CKPT_OK && s->m->run_name == NULL) e = CKPT_NOMEM;
+    }
+    if (e == CKPT_OK && ckpt__shard_is(s, ",\"timestamp\":{")) e = ckpt__shard_parse_time(s);
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",\"block\":");
+    if (e == CKPT_OK) e = ckpt__shard_number(s, CKPT__SHARD_MAX_BLOCK, &s->m->block);
+    if (e == CKPT_OK && s->m->block == 0) e = ckpt__shard_odd(s, "blocks of no bytes");
+    return e;
+}
+
+static ckpt_err ckpt__shard_parse_all(ckpt__shard_parser *s) {
+    ckpt_err e = ckpt__shard_parse_head(s);
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",\n\"files\":[");
+    for (size_t n = 0; e == CKPT_OK && !ckpt__shard_is(s, "]"); n++) {
+        if (n == CKPT__SHARD_MAX_RANKS) return ckpt__shard_odd(s, "too many files");
+        if (n > 0) e = ckpt__shard_expect(s, ",");
+        if (e == CKPT_OK) e = ckpt__shard_parse_file(s);
+    }
+    if (e == CKPT_OK) e = ckpt__shard_expect(s, ",\n\"entries\":{");
+    for (size_t n = 0; e == CKPT_OK && !ckpt__shard_is(s, "}"); n++) {
+        if (n > 0) e = ckpt__shard_expect(s, ",");
+        if (e == CKPT_OK) e = ckpt__shard_parse_entry(s);
+    }
+    if (e == CKPT_OK && s->json.at != s->json.end) e = ckpt__shard_odd(s, "more follows");
+    if (e == CKPT_OK) e = ckpt__shard_group(s->m);
+    return e == CKPT_OK ? ckpt__shard_fill_all(s->m, NULL) : e;
+}
+
+// Takes the text of a .metadata apart. After a failure `m` holds nothing; the sentence says what is wrong without a name.
+static ckpt_err ckpt__shard_parse(ckpt__shard_meta *m, const ckpt_allocator *a, const char *text, size_t len) {
+    static const char tail[] = ",\n\"crc32\":\"";
+    const size_t size = sizeof tail - 1 + 8 + 3;
+    ckpt__shard_parser s;
+    uint32_t crc = 0;
+    ckpt__shard_meta_init(m, a);
+    const char *end = len >= size ? text + (len - size) : text;
+    bool closed = len >= size && len <= CKPT__SHARD_MAX_TEXT && memcmp(end, tail, sizeof tail - 1) == 0 &&
+                  memcmp(text + len - 3, "\"}\n", 3) == 0 && ckpt__txt_sum(text + len - 11, &crc);
+    if (!closed)
+        return ckpt__error_set(CKPT_CORRUPT, "it does not end with its checksum: it is cut short, damaged or none of ours");
+    if (ckpt__digest_crc32(0, text, len - size) != crc)
+        return ckpt__error_set(CKPT_CORRUPT, "it is damaged: its checksum does not fit");
+    if (!ckpt__txt_utf8(text, len - size)) return ckpt__error_set(CKPT_CORRUPT, "it is not UTF-8");
+    memset(&s, 0, sizeof s);
+    s.m = m;
+    s.json.begin = s.json.at = text;
+    s.json.end = end;
+    s.json.allocator = m->allocator;
+    s.json.text_size = len + 2;
+    s.json.text = (char *)ckpt__mem_resize(&m->allocator, NULL, 0, s.json.text_size);
+    ckpt_err e = s.json.text == NULL ? CKPT_NOMEM : ckpt__shard_parse_all(&s);
+    ckpt__json_free(&s.json);
+    if (e == CKPT_OK) return CKPT_OK;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__shard_free(m);
+    kept.code = e;
+    return ckpt__error_put(&kept);
+}
+
+//-- where a checkpoint lies -------------------------------------------------------
+
+typedef struct ckpt__shard_place {
+    const char        *folder;          // a local directory; NULL: store and prefix
+    ckpt_store        *store;
+    const char        *prefix;          // without '/' at its end; "": the store itself
+    const ckpt__retry *retry;           // may be NULL
+} ckpt__shard_place;
+
+static void ckpt__shard_path(ckpt__buf *out, const ckpt__shard_place *p, const char *name) {
+    out->len = 0;
+    if (p->folder != NULL) {
+        ckpt__os_path_join(out, p->folder, name);
+    } else {
+        ckpt__buf_text(out, p->prefix);
+        if (out->len > 0) ckpt__buf_byte(out, '/');
+        ckpt__buf_text(out, name);
+    }
+    (void)ckpt__buf_cstr(out);
+}
+
+// Says of a failure which file it was.
+static ckpt_err ckpt__shard_fail(ckpt_err e, const ckpt__shard_place *p, const char *name) {
+    const char *slash = p->prefix != NULL && p->prefix[0] != 0 ? "/" : "";
+    if (e == CKPT_OK || e == CKPT_CANCELLED) return e;
+    if (p->folder != NULL) return ckpt__error_prefix(e, "cannot read %.400s/%.100s", p->folder, name);
+    return ckpt__error_prefix(e, "cannot read %.300s%.300s%s%.100s", p->store->uri, p->prefix, slash, name);
+}
+
+// Reads .metadata there. CKPT_NOT_FOUND: it was never finished, or is none.
+static ckpt_err ckpt__shard_open(ckpt__shard_meta *m, const ckpt_allocator *a, const ckpt__shard_place *p) {
+    ckpt__buf path, text;
+    ckpt__store_stat info;
+    ckpt__shard_meta_init(m, a);
+    ckpt__buf_init(&path, a);
+    ckpt__buf_init(&text, a);
+    ckpt__shard_path(&path, p, CKPT__SHARD_META);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK && p->folder != NULL) {
+        e = ckpt__file_slurp(&text, path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+    } else if (e == CKPT_OK) {
+        e = ckpt__fetch_stat(p->store, path.data, &info, p->retry);
+        if (e == CKPT_OK) e = ckpt__fetch_small(p->store, path.data, &info, &text, (size_t)CKPT__SHARD_MAX_TEXT, p->retry);
+    }
+    if (e == CKPT_NOT_FOUND) e = ckpt__error_set(e, "it is not there: the checkpoint was never finished, or this is none");
+    if (e == CKPT_OK) e = ckpt__shard_parse(m, a, text.data, text.len);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&text);
+    return ckpt__shard_fail(e, p, CKPT__SHARD_META);
+}
+
+//-- reading: what goes where ------------------------------------------------------
+
+typedef struct ckpt__shard_count { uint64_t needed, read, requests; } ckpt__shard_count;
+
+// A box of an entry that is wanted in memory, row-major.
+typedef struct ckpt__shard_target {
+    char    *dst;
+    char    *staged;                    // on the host, of device memory that would be filled in too small steps
+    uint32_t entry;
+    bool     device;
+    int64_t  box[2 * CKPT_MAX_DIMS];    // offsets, then extents, each as many as there are dimensions
+} ckpt__shard_target;
+
+// What a piece has for a target.
+typedef struct ckpt__shard_goal {
+    uint64_t place;
+    size_t   piece;
+    uint32_t file, target;
+} ckpt__shard_goal;
+
+// How much of a piece must be read, so that it can be checked.
+typedef enum ckpt__shard_unit_kind {
+    CKPT__SHARD_EXACT,                  // what is needed, unchecked
+    CKPT__SHARD_BLOCKS,                 // each block that something is needed of
+    CKPT__SHARD_WHOLE,                  // all of it, in one window
+    CKPT__SHARD_JOINED                  // all of it, in any windows: the sums of its parts are joined
+} ckpt__shard_unit_kind;
+
+// The bytes of a goal within its piece, and how they lie in the target.
+typedef struct ckpt__shard_lay {
+    ckpt__engine_layout   l;
+    uint64_t              from, to;     // the first and behind the last byte that is needed, within what the piece's sum is of
+    uint64_t              dst;          // the first byte's place in the target
+    uint64_t              body;         // bytes that the piece's sum is of
+    uint64_t              needed;
+    bool                  dense;        // all gaps are too small to be passed over
+    ckpt__shard_unit_kind kind;
+} ckpt__shard_lay;
+
+// Below crew.lock: the cursor (goal, pos), and the shared sums.
+typedef struct ckpt__shard_reader {
+    ckpt__engine_crew        crew;
+    const ckpt__shard_meta  *m;
+    const ckpt__shard_place *place;
+    ckpt__shard_target      *targets;
+    ckpt__shard_goal        *goals;
+    uint32_t                *joined;    // per goal, where one is JOINED
+    size_t                   target_count, target_cap, goal_count, goal_cap;
+    bool                     verify, joins;
+    uint64_t                 gap, window;
+    size_t                   next, last;    // goals that are not handed out yet
+    uint64_t                 pos;           // in the next one
+    int                      whole_fd;      // the one file of these goals, brought here; -1: each worker opens what it needs
+    bool                     whole_kept;    // it is the caller's, and the only file
+    int                     *kept;          // NULL, or per file what has been brought, to be used again
+    ckpt__shard_count        count;
+} ckpt__shard_reader;
+
+static ckpt_err ckpt__shard_reader_init(ckpt__shard_reader *r, const ckpt__shard_meta *m, const ckpt__shard_place *p,
+                                        bool verify) {
+    memset(r, 0, sizeof *r);
+    r->m = m;
+    r->place = p;
+    r->verify = verify;
+    r->whole_fd = -1;
+    r->window = CKPT__SHARD_WINDOW;
+    r->gap = p->folder != NULL ? CKPT__SHARD_GAP : CKPT__SHARD_GAP_FAR;
+    return CKPT_OK;
+}
+
+static void ckpt__shard_reader_free(ckpt__shard_reader *r) {
+    const ckpt_allocator *a = &r->m->allocator;
+    for (size_t i = 0; i < r->target_count; i++) {
+        ckpt__shard_target *t = &r->targets[i];
+        int dims = ckpt__shard_dims(&r->m->view.toc.entries[t->entry]);
+        uint64_t size = ckpt__shard_unit(&r->m->view.toc.entries[t->entry]);
+        for (int d = 0; d < dims; d++) size *= (uint64_t)t->box[dims + d];
+        if (t->staged != NULL) ckpt__os_pages_free(t->staged, (size_t)size);
+    }
+    ckpt__mem_free(a, r->targets, r->target_cap * sizeof *r->targets);
+    ckpt__mem_free(a, r->joined, r->goal_cap * sizeof *r->joined);
+    ckpt__mem_free(a, r->goals, r->goal_cap * sizeof *r->goals);
+}
+
+// A box that is wanted at dst. Empty ones are nothing to do.
+static ckpt_err ckpt__shard_want(ckpt__shard_reader *r, uint32_t entry, void *dst, bool device, const int64_t *box) {
+    int dims = ckpt__shard_dims(&r->m->view.toc.entries[entry]);
+    for (int d = 0; d < dims; d++) {
+        if (box[dims + d] == 0) return CKPT_OK;
+    }
+    ckpt_err e = ckpt__mem_room(&r->m->allocator, (void **)&r->targets, sizeof *r->targets, &r->target_cap, r->target_count + 1);
+    if (e != CKPT_OK) return e;
+    if (r->target_count >= (size_t)INT_MAX) return ckpt__mem_fail(SIZE_MAX);
+    ckpt__shard_target *t = &r->targets[r->target_count++];
+    memset(t, 0, sizeof *t);
+    t->entry = entry;
+    t->dst = (char *)dst;
+    t->device = device;
+    if (dims > 0) memcpy(t->box, box, 2 * (size_t)dims * sizeof *box);
+    return CKPT_OK;
+}
+
+// Puts one dimension into a layout, the widest step first.
+static void ckpt__shard_lay_step(ckpt__engine_layout *l, uint64_t count, uint64_t step, uint64_t dst_step) {
+    int at = l->dims++;
+    for (; at > 0 && l->step[at - 1] < step; at--) {
+        l->count[at] = l->count[at - 1];
+        l->step[at] = l->step[at - 1];
+        l->dst_step[at] = l->dst_step[at - 1];
+    }
+    l->count[at] = count;
+    l->step[at] = step;
+    l->dst_step[at] = dst_step;
+}
+
+// Runs that follow each other in the file and in memory become one; then the spans, and what the gaps are like.
+static void ckpt__shard_lay_finish(ckpt__shard_lay *y, uint64_t gap) {
+    ckpt__engine_layout *l = &y->l;
+    y->dense = true;
+    while (l->dims > 0 && l->step[l->dims - 1] == l->run && l->dst_step[l->dims - 1] == l->run) l->run *= l->count[--l->dims];
+    l->span[l->dims] = l->run;
+    for (int d = l->dims - 1; d >= 0; d--) {
+        bool nested = l->step[d] >= l->span[d + 1];
+        if (nested && l->step[d] - l->span[d + 1] > gap) y->dense = false;
+        l->span[d] = l->span[d + 1] + (l->count[d] - 1) * l->step[d];
+    }
+    for (int d = 0; d < l->dims; d++) {
+        if (l->step[d] < l->span[d + 1]) y->dense = true;       // elements of others lie between: there is no passing over
+    }
+    y->to = y->from + l->span[0];
+}
+
+// Where a piece meets a target. False: nowhere.
+static bool ckpt__shard_lay_out(const ckpt__shard_reader *r, const ckpt__shard_piece *p, const ckpt__shard_target *t,
+                                ckpt__shard_lay *y) {
+    const ckpt__entry *e = ckpt__shard_entry_of(r->m, p);
+    const int64_t *box = r->m->numbers + p->numbers;
+    const int dims = ckpt__shard_dims(e);
+    uint64_t unit = ckpt__shard_unit(e), step = unit, dst_step = unit;
+    memset(y, 0, sizeof *y);
+    y->l.run = y->needed = y->body = unit;
+    if (p->odd) y->from = (uint64_t)box[3 * dims];
+    for (int d = dims - 1; d >= 0; d--) {
+        int64_t low = box[d] > t->box[d] ? box[d] : t->box[d], end = box[d] + box[dims + d], end2 = t->box[d] + t->box[dims + d];
+        int64_t high = end < end2 ? end : end2;
+        if (low >= high) return false;
+        uint64_t by = p->odd ? (uint64_t)box[2 * dims + d] * unit : step;
+        y->from += (uint64_t)(low - box[d]) * by;
+        y->dst += (uint64_t)(low - t->box[d]) * dst_step;
+        if (high - low > 1) ckpt__shard_lay_step(&y->l, (uint64_t)(high - low), by, dst_step);
+        y->needed *= (uint64_t)(high - low);
+        y->body *= (uint64_t)box[dims + d];
+        step *= (uint64_t)box[dims + d];
+        dst_step *= (uint64_t)t->box[dims + d];
+    }
+    if (p->odd) y->body = (uint64_t)box[3 * dims + 1];
+    ckpt__shard_lay_finish(y, r->gap);
+    bool check = r->verify && p->has_crc;
+    y->kind = !check ? CKPT__SHARD_EXACT : y->body <= r->m->block ? CKPT__SHARD_WHOLE
+            : p->has_sums ? CKPT__SHARD_BLOCKS : CKPT__SHARD_JOINED;
+    return true;
+}
+
+static int ckpt__shard_goal_order(const void *a, const void *b) {
+    const ckpt__shard_goal *x = (const ckpt__shard_goal *)a, *y = (const ckpt__shard_goal *)b;
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    if (x->place != y->place) return x->place < y->place ? -1 : 1;
+    if (x->piece != y->piece) return x->piece < y->piece ? -1 : 1;
+    return x->target < y->target ? -1 : x->target > y->target;
+}
+
+// Finds all pieces that the targets need, in the order of files and of places in them.
+static ckpt_err ckpt__shard_goals(ckpt__shard_reader *r) {
+    const ckpt__shard_meta *m = r->m;
+    bool sorted = true, tiny = false;
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < r->target_count && e == CKPT_OK; i++) {
+        ckpt__shard_target *t = &r->targets[i];
+        for (size_t k = m->first[t->entry]; k < m->first[t->entry + 1] && e == CKPT_OK; k++) {
+            ckpt__shard_lay y;
+            if (!ckpt__shard_lay_out(r, &m->pieces[k], t, &y)) continue;
+            e = ckpt__mem_room(&m->allocator, (void **)&r->goals, sizeof *r->goals, &r->goal_cap, r->goal_count + 1);
+            if (e != CKPT_OK) break;
+            ckpt__shard_goal *g = &r->goals[r->goal_count++];
+            g->place = m->pieces[k].place;
+            g->piece = k;
+            g->file = m->pieces[k].file;
+            g->target = (uint32_t)i;
+            sorted = sorted && (r->goal_count == 1 || ckpt__shard_goal_order(g - 1, g) < 0);
+            r->count.needed += y.needed;
+            r->joins = r->joins || y.kind == CKPT__SHARD_JOINED;
+            tiny = tiny || (t->device && y.l.dims > 0 && y.l.run < CKPT__SHARD_STAGED);
+        }
+        if (e == CKPT_OK && tiny) {
+            int dims = ckpt__shard_dims(&m->view.toc.entries[t->entry]);
+            uint64_t size = ckpt__shard_unit(&m->view.toc.entries[t->entry]);
+            for (int d = 0; d < dims; d++) size *= (uint64_t)t->box[dims + d];
+            t->staged = (char *)ckpt__os_pages((size_t)size);
+            if (t->staged == NULL) e = CKPT_NOMEM;
+        }
+        tiny = false;
+    }
+    if (e == CKPT_OK && !sorted) qsort(r->goals, r->goal_count, sizeof *r->goals, ckpt__shard_goal_order);
+    if (e == CKPT_OK && r->joins) {
+        r->joined = (uint32_t *)ckpt__mem_alloc(&m->allocator, r->goal_cap * sizeof *r->joined);
+        if (r->joined == NULL) e = CKPT_NOMEM;
+    }
+    return e;
+}
+
+//-- reading: windows --------------------------------------------------------------
+
+// What one worker reads at a time: bytes [begin, end) of a container, and the goals that have some of them.
+typedef struct ckpt__shard_window {
+    uint64_t begin, end;
+    size_t   first, last;
+    uint32_t file;
+} ckpt__shard_window;
+
+// The first byte at or behind `pos` that a layout needs, and the end of its run; false: none. Positions count from the first.
+static bool ckpt__shard_run(const ckpt__engine_layout *l, uint64_t pos, uint64_t *begin, uint64_t *end) {
+    uint64_t base = 0;
+    for (int d = 0; d < l->dims; d++) {
+        uint64_t i = pos > base ? (pos - base) / l->step[d] : 0;
+        if (i >= l->count[d]) return false;
+        if (pos > base && pos - base - i * l->step[d] >= l->span[d + 1]) i++;
+        if (i >= l->count[d]) return false;
+        base += i * l->step[d];
+    }
+    if (pos >= base + l->run) return false;
+    *begin = pos > base ? pos : base;
+    *end = base + l->run;
+    return true;
+}
+
+// The next bytes of a goal that must be read, from `pos` within its piece's body on, at most `most`; false: there are none.
+// Blocks are never cut, nor is what must be read in one window.
+static bool ckpt__shard_range(const ckpt__shard_reader *r, const ckpt__shard_lay *y, uint64_t pos, uint64_t most,
+                              uint64_t *begin, uint64_t *end) {
+    const uint64_t block = r->m->block;
+    if (y->kind == CKPT__SHARD_WHOLE || y->kind == CKPT__SHARD_JOINED) {
+        *begin = pos;
+        *end = y->kind == CKPT__SHARD_WHOLE ? y->body : ckpt__engine_min(y->body, pos + most);
+        return pos < y->body;
+    }
+    if (pos >= y->to) return false;
+    uint64_t a = ckpt__engine_max(pos, y->from), b = y->to, from = 0, to = 0;
+    if (!y->dense) {
+        if (!ckpt__shard_run(&y->l, a - y->from, &from, &to)) return false;
+        a = y->from + from;
+        b = y->from + to;
+        // Short gaps are read: one request, or one call, for all of it.
+        while (b - a < most && ckpt__shard_run(&y->l, b - y->from, &from, &to) && y->from + from - b <= r->gap) b = y->from + to;
+    }
+    if (y->kind == CKPT__SHARD_BLOCKS) {
+        a -= a % block;
+        if (b - a > most) b = a + ckpt__engine_max(block, most - most % block);
+        b = ckpt__engine_min(y->body, b + (block - b % block) % block);
+    } else {
+        b = ckpt__engine_min(b, a + most);
+    }
+    *begin = a;
+    *end = b;
+    return true;
+}
+
+// Cuts the next window off, below crew.lock.
+static bool ckpt__shard_next(ckpt__shard_reader *r, ckpt__shard_window *w) {
+    bool open = false;
+    ckpt__shard_lay y;
+    while (r->next < r->last) {
+        const ckpt__shard_goal *g = &r->goals[r->next];
+        const ckpt__shard_piece *p = &r->m->pieces[g->piece];
+        uint64_t begin = 0, end = 0, most = open ? r->window - (w->end - w->begin) : r->window;
+        if (open && g->file != w->file) return true;
+        (void)ckpt__shard_lay_out(r, p, &r->targets[g->target], &y);
+        if (!ckpt__shard_range(r, &y, r->pos, most, &begin, &end)) {
+            r->next++;
+            r->pos = 0;
+            continue;
+        }
+        uint64_t a = p->place + begin, b = p->place + end;
+        if (open && (a < w->end || a - w->end > r->gap || b - w->begin > r->window)) return true;
+        if (!open) {
+            w->begin = a;
+            w->first = r->next;
+            w->file = g->file;
+        }
+        w->end = b;
+        w->last = r->next;
+        r->pos = end;
+        open = true;
+        if (w->end - w->begin >= r->window) return true;
+    }
+    return open;
+}
+
+// A worker's own: the file that it has open, and its block.
+typedef struct ckpt__shard_hand {
+    ckpt__shard_reader *r;
+    int                 fd;             // -1: none
+    uint32_t            file;
+    char               *block;
+    size_t              room;
+    ckpt__buf           path;
+    uint64_t            read, requests;
+} ckpt__shard_hand;
+
+static void ckpt__shard_hand_init(ckpt__shard_hand *h, ckpt__shard_reader *r) {
+    memset(h, 0, sizeof *h);
+    h->r = r;
+    h->fd = -1;
+    ckpt__buf_init(&h->path, &r->m->allocator);
+}
+
+static void ckpt__shard_hand_free(ckpt__shard_hand *h) {
+    if (h->fd >= 0 && h->fd != h->r->whole_fd) ckpt__os_drop(h->fd);
+    if (h->block != NULL) ckpt__os_pages_free(h->block, h->room);
+    ckpt__buf_free(&h->path);
+    (void)ckpt__os_add64(&h->r->count.read, h->read);
+    (void)ckpt__os_add64(&h->r->count.requests, h->requests);
+}
+
+static ckpt_err ckpt__shard_short(const ckpt__shard_member *f, uint64_t at) {
+    return ckpt__error_set(CKPT_CORRUPT, "it is cut short: it ends at byte %llu, and should have %llu", (unsigned long long)at,
+                           (unsigned long long)f->content);
+}
+
+// Opens a file of the local directory for a worker, in place of the one before.
+static ckpt_err ckpt__shard_turn(ckpt__shard_hand *h, uint32_t file) {
+    ckpt__shard_reader *r = h->r;
+    if (r->whole_fd >= 0) h->fd = r->whole_fd;
+    if (h->fd >= 0 && (h->file == file || h->fd == r->whole_fd)) return CKPT_OK;
+    if (h->fd >= 0) ckpt__os_drop(h->fd);
+    h->fd = -1;
+    h->file = file;
+    ckpt__shard_path(&h->path, r->place, r->m->files[file].name);
+    return h->path.err != CKPT_OK ? h->path.err : ckpt__os_open_read(&h->fd, h->path.data);
+}
+
+// Bytes [at, at + size) of a container.
+static ckpt_err ckpt__shard_get(ckpt__shard_hand *h, uint32_t file, uint64_t at, char *dst, size_t size) {
+    const ckpt__shard_reader *r = h->r;
+    const ckpt__shard_member *f = &r->m->files[file];
+    ckpt_err e = CKPT_OK;
+    size_t got = 0;
+    h->read += size;
+    h->requests++;
+    if (r->place->folder != NULL || r->whole_fd >= 0) {
+        e = ckpt__shard_turn(h, file);
+        if (e == CKPT_OK) e = ckpt__os_pread(h->fd, dst, size, at, &got, r->whole_fd >= 0 ? f->name : h->path.data);
+        if (e == CKPT_OK && got < size) e = ckpt__shard_short(f, at + got);
+        return e;
+    }
+    ckpt__fetch_range g;
+    memset(&g, 0, sizeof g);
+    ckpt__shard_path(&h->path, r->place, f->name);
+    if (h->path.err != CKPT_OK) return h->path.err;
+    g.store = r->place->store;
+    g.name = h->path.data;
+    g.etag = "";
+    g.at = at;
+    g.retry = r->place->retry;
+    g.sink.fd = -1;
+    g.sink.memory = dst;
+    g.sink.size = size;
+    return ckpt__fetch_get(&g);
+}
+
+static ckpt_err ckpt__shard_damaged(const ckpt__shard_reader *r, const ckpt__shard_piece *p, uint32_t sum, uint32_t wanted) {
+    return ckpt__error_set(CKPT_CORRUPT, "'%.300s' is damaged: a checksum is %08lx and should be %08lx",
+                           ckpt__shard_entry_of(r->m, p)->name,
+                           (unsigned long)sum, (unsigned long)wanted);
+}
+
+// Checks what of a goal's piece can be checked in a window, whose bytes stand at `bytes`.
+static ckpt_err ckpt__shard_check(ckpt__shard_reader *r, const ckpt__shard_window *w, size_t goal, const ckpt__shard_lay *y,
+                                  const char *bytes) {
+    const ckpt__shard_piece *p = &r->m->pieces[r->goals[goal].piece];
+    uint64_t begin = p->place, end = p->place + y->body;
+    if (y->kind == CKPT__SHARD_EXACT) return CKPT_OK;
+    if (y->kind == CKPT__SHARD_WHOLE) {
+        uint32_t sum = ckpt__digest_crc32(0, bytes + (begin - w->begin), (size_t)(end - begin));
+        return sum == p->crc ? CKPT_OK : ckpt__shard_damaged(r, p, sum, p->crc);
+    }
+    if (y->kind == CKPT__SHARD_JOINED) {
+        uint64_t a = ckpt__engine_max(begin, w->begin), b = ckpt__engine_min(end, w->end);
+        if (a >= b) return CKPT_OK;
+        uint32_t sum = ckpt__digest_crc32(0, bytes + (a - w->begin), (size_t)(b - a));
+        sum = ckpt__digest_crc32_shift(sum, end - b);
+        ckpt__os_mutex_lock(&r->crew.lock);
+        r->joined[goal] ^= sum;
+        ckpt__os_mutex_unlock(&r->crew.lock);
+        return CKPT_OK;
+    }
+    const uint64_t block = r->m->block;
+    uint64_t from = w->begin > begin ? (w->begin - begin + block - 1) / block : 0;
+    for (uint64_t i = from; begin + i * block < end; i++) {
+        uint64_t a = begin + i * block, b = ckpt__engine_min(a + block, end);
+        if (b > w->end) break;
+        uint32_t sum = ckpt__digest_crc32(0, bytes + (a - w->begin), (size_t)(b - a)), wanted = r->m->sums[p->sums + (size_t)i];
+        if (sum != wanted) return ckpt__shard_damaged(r, p, sum, wanted);
+    }
+    return CKPT_OK;
+}
+
+// Hands over those bytes of a layout that lie in [begin, end), which stand at `block`; positions count from its first byte.
+static ckpt_err ckpt__shard_spread(ckpt__shard_reader *r, const ckpt__engine_layout *l, int depth, uint64_t pos, char *dst,
+                                   bool device, const char *block, uint64_t begin, uint64_t end, uint64_t *moved) {
+    if (pos >= end || pos + l->span[depth] <= begin) return CKPT_OK;
+    if (depth == l->dims) {
+        uint64_t a = ckpt__engine_max(pos, begin), b = ckpt__engine_min(pos + l->run, end);
+        *moved += b - a;
+        if (device) return ckpt__engine_copy_device(&r->crew, dst + (a - pos), block + (a - begin), (size_t)(b - a), true);
+        memcpy(dst + (a - pos), block + (a - begin), (size_t)(b - a));
+        return CKPT_OK;
+    }
+    uint64_t step = l->step[depth], first = 0, last = l->count[depth];
+    if (step > 0) {
+        uint64_t span = l->span[depth + 1];
+        if (begin >= pos + span) first = (begin - pos - span) / step + 1;
+        last = ckpt__engine_min(last, (end - pos + step - 1) / step);
+    }
+    ckpt_err e = CKPT_OK;
+    for (uint64_t i = first; i < last && e == CKPT_OK; i++)
+        e = ckpt__shard_spread(r, l, depth + 1, pos + i * step, dst + i * l->dst_step[depth], device, block, begin, end, moved);
+    return e;
+}
+
+// Memory of the host that all of a window goes to as it is; NULL: it must be taken apart.
+static char *ckpt__shard_straight(const ckpt__shard_reader *r, const ckpt__shard_window *w) {
+    const ckpt__shard_goal *g = &r->goals[w->first];
+    const ckpt__shard_target *t = &r->targets[g->target];
+    ckpt__shard_lay y;
+    if (w->first != w->last || t->device) return NULL;
+    (void)ckpt__shard_lay_out(r, &r->m->pieces[g->piece], t, &y);
+    if (y.l.dims > 0 || w->begin < g->place + y.from || w->end > g->place + y.to) return NULL;
+    return t->dst + y.dst + (w->begin - g->place - y.from);
+}
+
+static ckpt_err ckpt__shard_deal(ckpt__shard_hand *h, const ckpt__shard_window *w, int worker) {
+    ckpt__shard_reader *r = h->r;
+    char *straight = ckpt__shard_straight(r, w), *bytes = straight;
+    size_t size = (size_t)(w->end - w->begin);
+    if (bytes == NULL && h->room < size) {
+        if (h->block != NULL) ckpt__os_pages_free(h->block, h->room);
+        h->room = (size_t)ckpt__engine_max(size, ckpt__engine_min(r->window, r->count.needed)) + CKPT__ENGINE_PAGE;
+        h->block = (char *)ckpt__os_pages(h->room);
+        if (h->block == NULL) { h->room = 0; return CKPT_NOMEM; }
+    }
+    if (bytes == NULL) bytes = h->block;
+    uint64_t moved = straight != NULL ? size : 0;
+    ckpt_err e = ckpt__shard_get(h, w->file, w->begin, bytes, size);
+    for (size_t i = w->first; i <= w->last && e == CKPT_OK; i++) {
+        const ckpt__shard_goal *g = &r->goals[i];
+        const ckpt__shard_target *t = &r->targets[g->target];
+        ckpt__shard_lay y;
+        (void)ckpt__shard_lay_out(r, &r->m->pieces[g->piece], t, &y);
+        e = ckpt__shard_check(r, w, i, &y, bytes);
+        if (e != CKPT_OK || straight != NULL) continue;
+        uint64_t origin = g->place + y.from, skip = w->begin > origin ? w->begin - origin : 0, limit = w->end - origin;
+        if (w->end <= origin) continue;
+        char *dst = t->staged != NULL ? t->staged : t->dst;
+        const char *at = bytes + (origin + skip - w->begin);
+        e = ckpt__shard_spread(r, &y.l, 0, 0, dst + y.dst, t->device && t->staged == NULL, at, skip, limit, &moved);
+    }
+    if (e == CKPT_OK) ckpt__engine_crew_moved(&r->crew, moved, worker);
+    return e == CKPT_OK || e == CKPT_NOMEM ? e : ckpt__shard_fail(e, r->place, r->m->files[w->file].name);
+}
+
+static void ckpt__shard_main(void *ctx, int worker) {
+    ckpt__shard_reader *r = (ckpt__shard_reader *)ctx;
+    ckpt__shard_hand h;
+    ckpt_err e = CKPT_OK;
+    ckpt__shard_hand_init(&h, r);
+    while (e == CKPT_OK) {
+        ckpt__shard_window w;
+        memset(&w, 0, sizeof w);
+        ckpt__os_mutex_lock(&r->crew.lock);
+        bool have = !r->crew.stop && ckpt__shard_next(r, &w);
+        ckpt__os_mutex_unlock(&r->crew.lock);
+        if (!have) break;
+        e = ckpt__shard_deal(&h, &w, worker);
+    }
+    if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew);
+    ckpt__shard_hand_free(&h);
+}
+
+// Must a file be brought here whole before anything of it can be read?
+static bool ckpt__shard_is_brought(const ckpt__shard_reader *r, uint32_t file) {
+    return r->m->files[file].packed || (r->place->folder == NULL && r->place->store->table->get == NULL);
+}
+
+// Gets an object into an unnamed file, and unpacks it there when it is compressed. *stored (may be NULL): that file's sum.
+static ckpt_err ckpt__shard_fetch(const ckpt__shard_meta *m, const ckpt__shard_place *p, const ckpt__shard_member *f, int *fd,
+                                  uint32_t *stored) {
+    ckpt_file unpacked;
+    ckpt__os_info info;
+    ckpt__buf path, near, temp;
+    const char *dir = ckpt__os_env("TMPDIR");
+    bool fetched = false;
+    memset(&unpacked, 0, sizeof unpacked);
+    unpacked.allocator = m->allocator;
+    unpacked.src.fd = -1;
+    ckpt__buf_init(&path, &m->allocator);
+    ckpt__buf_init(&near, &m->allocator);
+    ckpt__buf_init(&temp, &m->allocator);
+    ckpt__shard_path(&path, p, f->name);
+    ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", f->name);
+    ckpt_err e = path.err != CKPT_OK ? path.err : near.err;
+    unpacked.path = path.data;
+    if (e == CKPT_OK && p->folder == NULL) {
+        ckpt__fetch g;
+        memset(&g, 0, sizeof g);
+        e = ckpt__file_temp_name(&temp, ckpt__buf_cstr(&near));
+        g.store = p->store;
+        g.name = path.data;
+        g.destination = temp.data;
+        g.retry = p->retry;
+        if (e == CKPT_OK) e = ckpt__fetch_run(&g);
+        fetched = e == CKPT_OK;
+        unpacked.path = temp.data;
+    }
+    if (e == CKPT_OK) e = ckpt__os_open_read(&unpacked.src.fd, unpacked.path);
+    if (e == CKPT_OK) e = ckpt__os_fstat(unpacked.src.fd, &info, unpacked.path);
+    if (e == CKPT_OK) {
+        unpacked.src.path = unpacked.path;
+        unpacked.src.size = info.size;
+        if (info.size != f->size)
+            e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes, and should have %llu", (unsigned long long)info.size,
+                                (unsigned long long)f->size);
+    }
+    uint64_t size = 0;
+    if (e == CKPT_OK && stored != NULL && f->packed) e = ckpt__shard_sum_file(unpacked.path, &m->allocator, &size, stored);
+    if (e == CKPT_OK && f->packed) e = ckpt__file_unpack(&unpacked);
+    if (e == CKPT_OK && unpacked.src.size != f->content) e = ckpt__shard_short(f, unpacked.src.size);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (fetched) (void)ckpt__os_remove(temp.data);
+    if (e != CKPT_OK) ckpt__os_drop(unpacked.src.fd);
+    *fd = e == CKPT_OK ? unpacked.src.fd : -1;
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&near);
+    ckpt__buf_free(&temp);
+    ckpt__error_last = kept;
+    return e;
+}
+
+// Reads goals [begin, end).
+static void ckpt__shard_pass(ckpt__shard_reader *r, size_t begin, size_t end, int threads) {
+    r->next = begin;
+    r->last = end;
+    r->pos = 0;
+    ckpt__engine_parallel(threads, ckpt__shard_main, r);
+}
+
+static ckpt_err ckpt__shard_compare_joined(const ckpt__shard_reader *r) {
+    for (size_t i = 0; i < r->goal_count && r->joins; i++) {
+        const ckpt__shard_piece *p = &r->m->pieces[r->goals[i].piece];
+        ckpt__shard_lay y;
+        (void)ckpt__shard_lay_out(r, p, &r->targets[r->goals[i].target], &y);
+        if (y.kind == CKPT__SHARD_JOINED && r->joined[i] != p->crc)
+            return ckpt__shard_fail(ckpt__shard_damaged(r, p, r->joined[i], p->crc), r->place, r->m->files[p->file].name);
+    }
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__shard_deliver(ckpt__shard_reader *r) {
+    for (size_t i = 0; i < r->target_count; i++) {
+        const ckpt__shard_target *t = &r->targets[i];
+        const ckpt__entry *x = &r->m->view.toc.entries[t->entry];
+        int dims = ckpt__shard_dims(x);
+        uint64_t size = ckpt__shard_unit(x);
+        if (t->staged == NULL) continue;
+        for (int d = 0; d < dims; d++) size *= (uint64_t)t->box[dims + d];
+        ckpt_err e = ckpt__engine_copy_device(&r->crew, t->dst, t->staged, (size_t)size, true);
+        if (e != CKPT_OK) return e;
+    }
+    return CKPT_OK;
+}
+
+// Has r->whole_fd be the bytes of a file that must be brought here whole.
+static ckpt_err ckpt__shard_bring(ckpt__shard_reader *r, uint32_t file) {
+    ckpt_err e = CKPT_OK;
+    r->whole_fd = r->kept != NULL ? r->kept[file] : -1;
+    if (r->whole_fd < 0) e = ckpt__shard_fetch(r->m, r->place, &r->m->files[file], &r->whole_fd, NULL);
+    if (r->kept != NULL) r->kept[file] = r->whole_fd;
+    return ckpt__shard_fail(e, r->place, r->m->files[file].name);
+}
+
+// Fills all targets. Plain files are read side by side; those that must be brought whole come one after the other, so that
+// there is never more than one of them on the disk. The caller's `count` gets this reader's added.
+static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ckpt__engine_job *job) {
+    ckpt_err e = ckpt__shard_goals(r);
+    if (e == CKPT_OK) e = ckpt__engine_crew_init(&r->crew, st, job, r->count.needed);
+    if (e != CKPT_OK) return e;
+    bool far = r->place->folder == NULL;
+    int most = far ? (int)CKPT__SHARD_WORKERS_FAR : (int)CKPT__SHARD_WORKERS;
+    int threads = ckpt__engine_threads(job, r->count.needed, CKPT__ENGINE_SMALL, most);
+    if (far && job->threads == 0) threads = r->goal_count < (size_t)most ? (int)r->goal_count : most;
+    for (size_t i = 0; i < r->goal_count && e == CKPT_OK && !r->crew.stop; ) {
+        size_t end = i + 1;
+        uint32_t file = r->goals[i].file;
+        bool brought = !r->whole_kept && ckpt__shard_is_brought(r, file);
+        while (end < r->goal_count && (brought ? r->goals[end].file == file
+                                                : r->whole_kept || !ckpt__shard_is_brought(r, r->goals[end].file))) end++;
+        if (brought) e = ckpt__shard_bring(r, file);
+        if (e == CKPT_OK) ckpt__shard_pass(r, i, end, threads);
+        if (brought && r->kept == NULL) ckpt__os_drop(r->whole_fd);
+        if (brought) r->whole_fd = -1;
+        i = end;
+    }
+    if (e == CKPT_OK && !r->crew.stop) e = ckpt__shard_compare_joined(r);
+    if (e == CKPT_OK && !r->crew.stop) e = ckpt__shard_deliver(r);
+    if (e == CKPT_OK && !r->crew.stop) ckpt__engine_crew_moved(&r->crew, 0, 0);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    kept.code = e;
+    ckpt_err failed = ckpt__engine_crew_free(&r->crew);
+    return e != CKPT_OK ? ckpt__error_put(&kept) : failed;
+}
+
+//-- into a state ------------------------------------------------------------------
+
+// What a state wants of a checkpoint, once the two fit: a target for each tensor and for bytes.
+typedef struct ckpt__shard_match {
+    ckpt__file_match   m;
+    ckpt__file_options o;
+} ckpt__shard_match;
+
+static void ckpt__shard_match_free(ckpt__shard_match *x) {
+    if (x->m.st != NULL) ckpt__file_match_free(&x->m);
+    memset(x, 0, sizeof *x);
+}
+
+// Compares names, kinds, dtypes and shapes as one file's are. What this rank does not bind is other ranks' business.
+static ckpt_err ckpt__shard_match_init(ckpt__shard_match *x, const ckpt__shard_meta *m, const ckpt_state *st,
+                                       const ckpt__file_options *o) {
+    ckpt_file *view = (ckpt_file *)(uintptr_t)&m->view;             // the matcher of files only looks at it
+    memset(x, 0, sizeof *x);
+    x->o = *o;
+    x->o.world = m->world;
+    x->o.shared = true;
+    ckpt_err e = ckpt__state_check(st);
+    if (e != CKPT_OK) return e;
+    e = ckpt__file_match_init(&x->m, view, st, &x->o);
+    return e == CKPT_OK ? ckpt__file_match_all(&x->m) : e;
+}
+
+// Does the checkpoint fit the state? Nothing is read and nothing is touched.
+static ckpt_err ckpt__shard_fits(const ckpt__shard_meta *m, const ckpt_state *st, const ckpt__file_options *o) {
+    ckpt__shard_match x;
+    ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__shard_match_free(&x);
+    ckpt__error_last = kept;
+    return e;
+}
+
+static void ckpt__shard_whole_box(const ckpt__entry *e, int64_t *box) {
+    int dims = ckpt__shard_dims(e);
+    for (int d = 0; d < dims; d++) {
+        box[d] = 0;
+        box[dims + d] = ckpt__shard_extent(e, d);
+    }
+}
+
+// The targets of a match: all that is bound of arrays.
+static ckpt_err ckpt__shard_want_bound(ckpt__shard_reader *r, const ckpt__shard_match *x) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < x->m.st->count && e == CKPT_OK; i++) {
+        const ckpt__binding *b = &x->m.st->items[i];
+        bool tensor = b->kind == CKPT_KIND_TENSOR;
+        if (x->m.entry[i] < 0 || (!tensor && b->kind != CKPT_KIND_BYTES)) continue;
+        const ckpt__entry *entry = &r->m->view.toc.entries[x->m.entry[i]];
+        int64_t box[2 * CKPT_MAX_DIMS], whole[CKPT_MAX_DIMS];
+        ckpt__shard_whole_box(entry, box);
+        if (tensor) {
+            int64_t offset[CKPT_MAX_DIMS], extent[CKPT_MAX_DIMS];
+            ckpt__shard_binding_box(b, offset, extent, whole);
+            for (int d = 0; d < b->tensor.ndim; d++) {
+                box[d] = offset[d];
+                box[b->tensor.ndim + d] = extent[d];
+            }
+        }
+        void *dst = tensor ? b->tensor.data : b->data;
+        e = ckpt__shard_want(r, (uint32_t)x->m.entry[i], dst, tensor && b->tensor.device, box);
+    }
+    return e;
+}
+
+static ckpt_err ckpt__shard_want_small(ckpt__shard_reader *r, const ckpt__shard_match *x) {
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < x->m.small_count && e == CKPT_OK; i++) {
+        int64_t box[2 * CKPT_MAX_DIMS];
+        ckpt__shard_whole_box(&r->m->view.toc.entries[x->m.small[i].entry], box);
+        e = ckpt__shard_want(r, (uint32_t)x->m.small[i].entry, x->m.small[i].dst, false, box);
+    }
+    return e;
+}
+
+static void ckpt__shard_add_count(ckpt__shard_count *to, const ckpt__shard_count *from) {
+    if (to == NULL) return;
+    to->needed += from->needed;
+    to->read += from->read;
+    to->requests += from->requests;
+}
+
+// Tensors of one element that are bound as numbers: they are read and converted before anything that is bound is written.
+static ckpt_err ckpt__shard_read_small(ckpt__shard_match *x, const ckpt__shard_meta *m, const ckpt__shard_place *p,
+                                       ckpt__shard_count *count) {
+    ckpt__shard_reader r;
+    ckpt__engine_job quiet = *x->o.job;
+    if (x->m.small_count == 0) return CKPT_OK;
+    quiet.progress = NULL;
+    ckpt_err e = ckpt__shard_reader_init(&r, m, p, !x->o.no_verify);
+    if (e == CKPT_OK) e = ckpt__shard_want_small(&r, x);
+    if (e == CKPT_OK) e = ckpt__shard_read(&r, x->m.st, &quiet);
+    for (size_t i = 0; i < x->m.small_count && e == CKPT_OK; i++) {
+        const ckpt__binding *b = &x->m.st->items[x->m.small_of[i]];
+        const ckpt__entry *entry = &m->view.toc.entries[x->m.small[i].entry];
+        if (!ckpt__file_convert(b->kind, entry->dtype, x->m.cells + 16 * i)) ckpt__file_differs(&x->m, b, entry, "");
+    }
+    if (e == CKPT_OK && x->m.different.count > 0) e = ckpt__file_match_fail(&x->m);
+    ckpt__shard_add_count(count, &r.count);
+    ckpt__shard_reader_free(&r);
+    return e;
+}
+
+// Writes an attached file to where it is bound, whole or not at all.
+static ckpt_err ckpt__shard_extract(const ckpt__shard_meta *m, const ckpt__shard_place *p, uint32_t entry, const char *path,
+                                    bool verify, ckpt__engine_job *job, ckpt__shard_count *count) {
+    enum { BLOCK = 4 << 20 };
+    const ckpt__entry *x = &m->view.toc.entries[entry];
+    ckpt__file_new n;
+    ckpt_err e = ckpt__file_begin(&n, path, true, &m->allocator);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot write %s", path);
+    char *block = (char *)ckpt__mem_resize(&m->allocator, NULL, 0, BLOCK);
+    if (block == NULL) e = CKPT_NOMEM;
+    ckpt__engine_job quiet = *job;
+    quiet.progress = NULL;
+    quiet.threads = 1;
+    for (uint64_t at = 0; at < x->size && e == CKPT_OK; at += BLOCK) {
+        ckpt__shard_reader r;
+        int64_t box[2];
+        size_t size = (size_t)ckpt__engine_min(BLOCK, x->size - at);
+        box[0] = (int64_t)at;
+        box[1] = (int64_t)size;
+        e = ckpt__shard_reader_init(&r, m, p, verify);
+        if (e == CKPT_OK) e = ckpt__shard_want(&r, entry, block, false, box);
+        if (e == CKPT_OK) e = ckpt__shard_read(&r, NULL, &quiet);
+        ckpt__shard_add_count(count, &r.count);
+        ckpt__shard_reader_free(&r);
+        if (e == CKPT_OK) e = ckpt__os_pwrite(n.fd, block, size, at, n.temp.data);
+    }
+    ckpt__mem_free(&m->allocator, block, BLOCK);
+    if (e == CKPT_OK) e = ckpt__file_commit(&n, true);
+    else ckpt__file_abort(&n);
+    return e;
+}
+
+// Brings every file of the goals that a state has to `each`, once.
+static ckpt_err ckpt__shard_stat(const ckpt__shard_meta *m, const ckpt__shard_place *p, uint32_t file, ckpt__buf *path) {
+    const ckpt__shard_member *f = &m->files[file];
+    uint64_t size = 0;
+    ckpt__shard_path(path, p, f->name);
+    ckpt_err e = path->err;
+    if (e == CKPT_OK && p->folder != NULL) {
+        ckpt__os_info info;
+        e = ckpt__os_stat(path->data, &info);
+        size = info.size;
+        if (e == CKPT_OK && !info.is_file) e = ckpt__error_set(CKPT_CORRUPT, "it is no file");
+    } else if (e == CKPT_OK) {
+        ckpt__store_stat info;
+        e = ckpt__fetch_stat(p->store, path->data, &info, p->retry);
+        size = info.size;
+    }
+    if (e == CKPT_OK && size != f->size)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes, and should have %llu", (unsigned long long)size,
+                            (unsigned long long)f->size);
+    return ckpt__shard_fail(e, p, f->name);
+}
+
+// Workers that look at files side by side: a store's answer takes its time.
+typedef struct ckpt__shard_roll {
+    ckpt__engine_crew        crew;
+    const ckpt__shard_meta  *m;
+    const ckpt__shard_place *place;
+    const bool              *needed;        // per file; NULL: all
+    uint64_t                 next;
+} ckpt__shard_roll;
+
+static void ckpt__shard_roll_main(void *ctx, int worker) {
+    ckpt__shard_roll *r = (ckpt__shard_roll *)ctx;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf path;
+    (void)worker;
+    ckpt__buf_init(&path, &r->m->allocator);
+    while (e == CKPT_OK) {
+        uint64_t i = ckpt__os_add64(&r->next, 1);
+        if (i >= r->m->file_count) break;
+        if (r->needed != NULL && !r->needed[i]) continue;
+        ckpt__os_mutex_lock(&r->crew.lock);
+        bool stop = r->crew.stop;
+        ckpt__os_mutex_unlock(&r->crew.lock);
+        if (stop) break;
+        e = ckpt__shard_stat(r->m, r->place, (uint32_t)i, &path);
+    }
+    if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew);
+    ckpt__buf_free(&path);
+}
+
+static ckpt_err ckpt__shard_call_roll(const ckpt__shard_meta *m, const ckpt__shard_place *p, const bool *needed) {
+    ckpt__shard_roll r;
+    ckpt__engine_job job;
+    memset(&r, 0, sizeof r);
+    memset(&job, 0, sizeof job);
+    r.m = m;
+    r.place = p;
+    r.needed = needed;
+    ckpt_err e = ckpt__engine_crew_init(&r.crew, NULL, &job, 0);
+    if (e != CKPT_OK) return e;
+    size_t count = 0;
+    for (size_t i = 0; i < m->file_count; i++) count += needed == NULL || needed[i];
+    size_t threads = p->folder != NULL ? 1 : count < CKPT__SHARD_WORKERS_FAR ? count : (size_t)CKPT__SHARD_WORKERS_FAR;
+    ckpt__engine_parallel((int)threads, ckpt__shard_roll_main, &r);
+    return ckpt__engine_crew_free(&r.crew);
+}
+
+static ckpt_err ckpt__shard_match_present(const ckpt__shard_match *x, const ckpt__shard_meta *m, const ckpt__shard_place *p) {
+    ckpt__shard_reader r;
+    bool *needed = (bool *)ckpt__mem_alloc(&m->allocator, m->file_count + 1);
+    if (needed == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__shard_reader_init(&r, m, p, !x->o.no_verify);
+    if (e == CKPT_OK) e = ckpt__shard_want_bound(&r, x);
+    if (e == CKPT_OK) e = ckpt__shard_want_small(&r, x);
+    for (size_t i = 0; i < r.target_count; i++) r.targets[i].device = false;        // nothing is read: nothing is staged
+    if (e == CKPT_OK) e = ckpt__shard_goals(&r);
+    for (size_t i = 0; i < r.goal_count; i++) needed[r.goals[i].file] = true;
+    for (int i = 0; i < x->m.st->count; i++) {
+        if (x->m.st->items[i].kind != CKPT_KIND_FILE || x->m.entry[i] < 0) continue;
+        for (size_t k = m->first[x->m.entry[i]]; k < m->first[x->m.entry[i] + 1]; k++) needed[m->pieces[k].file] = true;
+    }
+    ckpt__shard_reader_free(&r);
+    if (e == CKPT_OK) e = ckpt__shard_call_roll(m, p, needed);
+    ckpt__mem_free(&m->allocator, needed, m->file_count + 1);
+    return e;
+}
+
+// Are the files that this state needs there, with the size that they should have?
+static ckpt_err ckpt__shard_present(const ckpt__shard_meta *m, const ckpt__shard_place *p, const ckpt_state *st,
+                                    const ckpt__file_options *o) {
+    ckpt__shard_match x;
+    ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
+    if (e == CKPT_OK) e = ckpt__shard_match_present(&x, m, p);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__shard_match_free(&x);
+    ckpt__error_last = kept;
+    return e;
+}
+
+static ckpt_err ckpt__shard_fill_state(ckpt__shard_match *x, const ckpt__shard_meta *m, const ckpt__shard_place *p,
+                                       ckpt__shard_count *count) {
+    ckpt__shard_reader r;
+    ckpt_err e = ckpt__shard_read_small(x, m, p, count);
+    if (e != CKPT_OK) return e;
+    e = ckpt__shard_reader_init(&r, m, p, !x->o.no_verify);
+    if (e == CKPT_OK) e = ckpt__shard_want_bound(&r, x);
+    if (e == CKPT_OK) e = ckpt__shard_read(&r, x->m.st, x->o.job);
+    ckpt__shard_add_count(count, &r.count);
+    ckpt__shard_reader_free(&r);
+    for (int i = 0; i < x->m.st->count && e == CKPT_OK; i++) {
+        const ckpt__binding *b = &x->m.st->items[i];
+        if (b->kind != CKPT_KIND_FILE || x->m.entry[i] < 0) continue;
+        e = ckpt__shard_extract(m, p, (uint32_t)x->m.entry[i], (const char *)b->data, !x->o.no_verify, x->o.job, count);
+    }
+    if (e == CKPT_OK) ckpt__file_restore_scalars(&x->m);
+    return e;
+}
+
+// Fills the bound memory with this rank's share. Until the checkpoint as a whole fits the binding nothing is written; scalars
+// come last. *at (may be NULL) gets the timestamp, zeros for weights alone. count (may be NULL): added to.
+static ckpt_err ckpt__shard_restore(const ckpt__shard_meta *m, const ckpt__shard_place *p, const ckpt_state *st,
+                                    const ckpt__file_options *o, ckpt_timestamp *at, ckpt__shard_count *count) {
+    ckpt__shard_match x;
+    ckpt_timestamp t;
+    memset(&t, 0, sizeof t);
+    ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
+    if (e == CKPT_OK && !o->weights_only && !ckpt__file_clocks(&m->view, x.m.used, &t) && m->has_time && o->ignore_count == 0)
+        t = m->t;
+    if (e == CKPT_OK && ckpt__time_check(&t) != CKPT_OK) e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
+    if (e == CKPT_OK) e = ckpt__shard_fill_state(&x, m, p, count);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__shard_match_free(&x);
+    ckpt__error_last = kept;
+    if (e == CKPT_OK && at != NULL) *at = t;
+    ckpt__file_finished(o->job, e);
+    return e;
+}
+
+//-- one file as a checkpoint of pieces --------------------------------------------
+
+// Lists what is in one file as pieces that are all of their wholes, so that it can be read onto pieces.
+static ckpt_err ckpt__shard_of_file(ckpt__shard_meta *m, const ckpt_file *f) {
+    ckpt_err e = CKPT_OK;
+    ckpt__shard_meta_init(m, &f->allocator);
+    m->view.many = false;
+    ckpt__shard_member *file = ckpt__shard_add_file(m, f->path, strlen(f->path));
+    if (file == NULL) e = CKPT_NOMEM;
+    else file->size = file->content = f->src.base + f->src.size;
+    for (size_t i = 0; i < f->toc.count && e == CKPT_OK; i++) {
+        const ckpt__entry *from = &f->toc.entries[i];
+        ckpt__entry *x = ckpt__toc_entry(&m->view.toc, from->name, strlen(from->name), from->kind);
+        if (x == NULL) return CKPT_NOMEM;
+        const char *name = x->name;
+        *x = *from;
+        x->name = name;
+        x->blob = from->blob >= 0 ? 0 : -1;
+        if (!ckpt__shard_has_bytes(from->kind) || from->blob < 0) continue;
+        int64_t *n = NULL;
+        int dims = ckpt__shard_dims(x);
+        const ckpt__blob *blob = &f->toc.blobs[from->blob];
+        ckpt__engine_layout l;
+        uint64_t span = from->size;
+        if (from->kind == CKPT_KIND_TENSOR && !from->contiguous && from->size > 0) {
+            e = ckpt__engine_layout_init(&l, from);
+            if (e != CKPT_OK) return e;
+            span = l.span[0];
+        }
+        bool inside = from->offset >= blob->offset && from->offset - blob->offset <= blob->size &&
+                      span <= blob->size - (from->offset - blob->offset) && blob->size <= (uint64_t)INT64_MAX;
+        if (!inside && from->size > 0)
+            return ckpt__error_set(CKPT_CORRUPT, "'%s' reaches outside of its place in the file", from->name);
+        ckpt__shard_piece *p = ckpt__shard_add_piece(m, (uint32_t)(m->view.toc.count - 1), &n);
+        if (p == NULL || ckpt__shard_add_numbers(m, (size_t)dims + 2) == NULL) return CKPT_NOMEM;
+        n = m->numbers + p->numbers;
+        ckpt__shard_whole_box(x, n);
+        for (int d = 0; d < dims; d++) n[2 * dims + d] = from->kind == CKPT_KIND_TENSOR ? from->stride[d] : 1;
+        n[3 * dims] = inside ? (int64_t)(from->offset - blob->offset) : 0;
+        n[3 * dims + 1] = (int64_t)blob->size;
+        p->odd = true;
+        p->place = blob->offset;
+        p->crc = blob->crc;
+        p->has_crc = blob->has_crc;
+    }
+    return e == CKPT_OK ? ckpt__shard_group(m) : e;
+}
+
+// Does a state bind a piece of a tensor?
+static bool ckpt__shard_has_pieces(const ckpt_state *st) {
+    for (int i = 0; i < st->count; i++) {
+        if (st->items[i].kind == CKPT_KIND_TENSOR && ckpt__state_is_piece(&st->items[i].tensor)) return true;
+    }
+    return false;
+}
+
+// Hands the values over that a listing of one file already holds.
+static ckpt_err ckpt__shard_restore_held(const ckpt__shard_match *x, const ckpt__shard_meta *m) {
+    for (int i = 0; i < x->m.st->count; i++) {
+        const ckpt__binding *b = &x->m.st->items[i];
+        const ckpt__entry *e = x->m.entry[i] >= 0 ? &m->view.toc.entries[x->m.entry[i]] : NULL;
+        bool held = e != NULL && e->kind == CKPT_KIND_BYTES && e->blob < 0 && e->size > 0;
+        if (!held || (b->kind != CKPT_KIND_BYTES && b->kind != CKPT_KIND_TENSOR)) continue;
+        if (b->kind == CKPT_KIND_TENSOR && (b->tensor.device || ckpt__state_is_piece(&b->tensor)))
+            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is bytes within the file's listing: bind it as bytes", b->name);
+        memcpy(b->kind == CKPT_KIND_BYTES ? b->data : b->tensor.data, e->text, (size_t)e->size);
+    }
+    return CKPT_OK;
+}
+
+// Fills a state that binds pieces from an open file, each rank reading only its own part. Unlike ckpt__file_restore it does not
+// verify the file's headers beyond what opening it did.
+static ckpt_err ckpt__shard_restore_file(const ckpt_file *f, const ckpt_state *st, const ckpt__file_options *o,
+                                         ckpt_timestamp *at, ckpt__shard_count *count) {
+    ckpt__shard_meta m;
+    ckpt__shard_match x;
+    ckpt__shard_place p;
+    ckpt__shard_reader r;
+    ckpt_timestamp t;
+    memset(&x, 0, sizeof x);
+    memset(&t, 0, sizeof t);
+    memset(&p, 0, sizeof p);
+    p.folder = "";
+    ckpt_err e = ckpt__shard_of_file(&m, f);
+    if (e == CKPT_OK) e = ckpt__shard_match_init(&x, &m, st, o);
+    if (e == CKPT_OK && !o->weights_only && ckpt__file_clocks(&m.view, x.m.used, &t) && ckpt__time_check(&t) != CKPT_OK)
+        e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
+    for (int step = 0; step < 2 && e == CKPT_OK; step++) {          // numbers first: what does not convert is a mismatch
+        ckpt__engine_job quiet = *o->job;
+        if (step == 0 && x.m.small_count == 0) continue;
+        if (step == 0) quiet.progress = NULL;
+        e = ckpt__shard_reader_init(&r, &m, &p, !o->no_verify);
+        r.whole_fd = f->src.fd;
+        r.whole_kept = true;
+        if (e == CKPT_OK) e = step == 0 ? ckpt__shard_want_small(&r, &x) : ckpt__shard_want_bound(&r, &x);
+        if (e == CKPT_OK) e = ckpt__shard_read(&r, st, step == 0 ? &quiet : o->job);
+        for (size_t i = 0; i < x.m.small_count && e == CKPT_OK && step == 0; i++) {
+            const ckpt__binding *b = &st->items[x.m.small_of[i]];
+            const ckpt__entry *entry = &m.view.toc.entries[x.m.small[i].entry];
+            if (!ckpt__file_convert(b->kind, entry->dtype, x.m.cells + 16 * i)) ckpt__file_differs(&x.m, b, entry, "");
+        }
+        if (e == CKPT_OK && x.m.different.count > 0) e = ckpt__file_match_fail(&x.m);
+        ckpt__shard_add_count(count, &r.count);
+        ckpt__shard_reader_free(&r);
+    }
+    if (e == CKPT_OK) e = ckpt__shard_restore_held(&x, &m);
+    if (e == CKPT_OK) ckpt__file_restore_scalars(&x.m);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__shard_match_free(&x);
+    ckpt__shard_free(&m);
+    ckpt__error_last = kept;
+    if (e == CKPT_OK && at != NULL) *at = t;
+    ckpt__file_finished(o->job, e);
+    return ckpt__error_prefix(e, "cannot load %s", f->path);
+}
+
+//-- verifying ---------------------------------------------------------------------
+
+// All bytes of files [from, to), in windows that workers take in order.
+typedef struct ckpt__shard_audit {
+    ckpt__shard_reader r;
+    uint64_t          *first;           // per file and one more: its first window
+    uint32_t          *sums;            // per file, below crew.lock
+    uint64_t           next, end;       // windows that are not taken yet; by ckpt__os_add64
+    uint32_t           from, to;
+} ckpt__shard_audit;
+
+static uint32_t ckpt__shard_audit_file(const ckpt__shard_audit *x, uint64_t window) {
+    uint32_t low = x->from, high = x->to;
+    while (high - low > 1) {
+        uint32_t mid = low + (high - low) / 2;
+        if (x->first[mid] <= window) low = mid;
+        else high = mid;
+    }
+    while (x->first[low + 1] <= window) low++;          // files of no bytes have no window
+    return low;
+}
+
+static ckpt_err ckpt__shard_audit_one(ckpt__shard_audit *x, ckpt__shard_hand *h, uint64_t window, int worker) {
+    ckpt__shard_reader *r = &x->r;
+    uint32_t file = ckpt__shard_audit_file(x, window);
+    const ckpt__shard_member *f = &r->m->files[file];
+    uint64_t at = (window - x->first[file]) * r->window;
+    size_t size = (size_t)ckpt__engine_min(r->window, f->content - at);
+    if (h->block == NULL) {
+        h->block = (char *)ckpt__os_pages((size_t)r->window);
+        h->room = (size_t)r->window;
+    }
+    if (h->block == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__shard_get(h, file, at, h->block, size);
+    if (e != CKPT_OK) return ckpt__shard_fail(e, r->place, f->name);
+    uint32_t sum = ckpt__digest_crc32_shift(ckpt__digest_crc32(0, h->block, size), f->content - at - size);
+    ckpt__os_mutex_lock(&r->crew.lock);
+    x->sums[file] ^= sum;
+    ckpt__os_mutex_unlock(&r->crew.lock);
+    ckpt__engine_crew_moved(&r->crew, size, worker);
+    return CKPT_OK;
+}
+
+static void ckpt__shard_audit_main(void *ctx, int worker) {
+    ckpt__shard_audit *x = (ckpt__shard_audit *)ctx;
+    ckpt__shard_hand h;
+    ckpt_err e = CKPT_OK;
+    ckpt__shard_hand_init(&h, &x->r);
+    while (e == CKPT_OK) {
+        ckpt__os_mutex_lock(&x->r.crew.lock);
+        bool stop = x->r.crew.stop;
+        ckpt__os_mutex_unlock(&x->r.crew.lock);
+        uint64_t window = stop ? x->end : ckpt__os_add64(&x->next, 1);
+        if (window >= x->end) break;
+        e = ckpt__shard_audit_one(x, &h, window, worker);
+    }
+    if (e != CKPT_OK) ckpt__engine_crew_fail(&x->r.crew);
+    ckpt__shard_hand_free(&h);
+}
+
+// A file's sum is wrong: whose bytes are they? What lies in no piece is the container's own.
+static ckpt_err ckpt__shard_blame(ckpt__shard_audit *x, uint32_t file) {
+    const ckpt__shard_meta *m = x->r.m;
+    ckpt__shard_hand h;
+    ckpt_err e = CKPT_OK;
+    ckpt__shard_hand_init(&h, &x->r);
+    h.room = (size_t)x->r.window;
+    h.block = (char *)ckpt__os_pages(h.room);
+    if (h.block == NULL) e = CKPT_NOMEM;
+    for (size_t i = 0; i < m->piece_count && e == CKPT_OK; i++) {
+        const ckpt__shard_piece *p = &m->pieces[i];
+        uint64_t size = ckpt__shard_body(m, p);
+        uint32_t sum = 0;
+        if (p->file != file || !p->has_crc) continue;
+        for (uint64_t at = 0; at < size && e == CKPT_OK; at += h.room) {
+            size_t n = (size_t)ckpt__engine_min(h.room, size - at);
+            e = ckpt__shard_get(&h, file, p->place + at, h.block, n);
+            if (e == CKPT_OK) sum = ckpt__digest_crc32(sum, h.block, n);
+        }
+        if (e == CKPT_OK && sum != p->crc) e = ckpt__shard_damaged(&x->r, p, sum, p->crc);
+    }
+    if (e == CKPT_OK) e = ckpt__error_set(CKPT_CORRUPT, "its headers are damaged: the checksum of the whole file does not fit");
+    ckpt__shard_hand_free(&h);
+    return ckpt__shard_fail(e, x->r.place, m->files[file].name);
+}
+
+// Files [from, to): plain ones together, or one that has been brought here.
+static ckpt_err ckpt__shard_audit_files(ckpt__shard_audit *x, uint32_t from, uint32_t to, int threads) {
+    const ckpt__shard_meta *m = x->r.m;
+    x->from = from;
+    x->to = to;
+    x->next = x->first[from];
+    x->end = x->first[to];
+    ckpt__engine_parallel(threads, ckpt__shard_audit_main, x);
+    for (uint32_t i = from; i < to && !x->r.crew.stop; i++) {
+        const ckpt__shard_member *f = &m->files[i];
+        uint32_t wanted = f->packed ? f->content_crc : f->crc;
+        if ((f->packed ? f->has_content_crc : f->has_crc) && x->sums[i] != wanted) return ckpt__shard_blame(x, i);
+    }
+    return CKPT_OK;
+}
+
+// One that is compressed, or of a store that gives only whole objects.
+static ckpt_err ckpt__shard_audit_brought(ckpt__shard_audit *x, uint32_t file, int threads) {
+    const ckpt__shard_member *f = &x->r.m->files[file];
+    uint32_t stored = 0;
+    ckpt_err e = ckpt__shard_fetch(x->r.m, x->r.place, f, &x->r.whole_fd, &stored);
+    if (e == CKPT_OK && f->packed && f->has_crc && stored != f->crc)
+        e = ckpt__error_set(CKPT_CORRUPT, "it is damaged: its checksum is %08lx and should be %08lx", (unsigned long)stored,
+                            (unsigned long)f->crc);
+    e = ckpt__shard_fail(e, x->r.place, f->name);
+    if (e == CKPT_OK) e = ckpt__shard_audit_files(x, file, file + 1, threads);
+    if (x->r.whole_fd >= 0) ckpt__os_drop(x->r.whole_fd);
+    x->r.whole_fd = -1;
+    return e;
+}
+
+static ckpt_err ckpt__shard_audit_run(ckpt__shard_audit *x, const ckpt__engine_job *job) {
+    const ckpt__shard_meta *m = x->r.m;
+    bool far = x->r.place->folder == NULL;
+    int most = far ? (int)CKPT__SHARD_WORKERS_FAR : (int)CKPT__SHARD_WORKERS;
+    int threads = ckpt__engine_threads(job, x->r.crew.total, CKPT__ENGINE_SMALL, most);
+    ckpt_err e = CKPT_OK;
+    for (uint32_t i = 0; i < m->file_count && e == CKPT_OK && !x->r.crew.stop; ) {
+        uint32_t end = i + 1;
+        bool brought = ckpt__shard_is_brought(&x->r, i);
+        while (!brought && end < m->file_count && !ckpt__shard_is_brought(&x->r, end)) end++;
+        e = brought ? ckpt__shard_audit_brought(x, i, threads) : ckpt__shard_audit_files(x, i, end, threads);
+        i = end;
+    }
+    return e;
+}
+
+// Reads every file whole and checks every checksum in constant memory. CKPT_CORRUPT names the file and what in it is damaged.
+static ckpt_err ckpt__shard_verify(const ckpt__shard_meta *m, const ckpt__shard_place *p, ckpt__engine_job *job) {
+    ckpt__shard_audit x;
+    uint64_t total = 0;
+    memset(&x, 0, sizeof x);
+    ckpt_err e = ckpt__shard_call_roll(m, p, NULL);
+    if (e == CKPT_OK) e = ckpt__shard_reader_init(&x.r, m, p, true);
+    if (e != CKPT_OK) return e;
+    x.first = (uint64_t *)ckpt__mem_alloc(&m->allocator, (m->file_count + 1) * sizeof *x.first);
+    x.sums = (uint32_t *)ckpt__mem_alloc(&m->allocator, (m->file_count + 1) * sizeof *x.sums);
+    if (x.first == NULL || x.sums == NULL) e = CKPT_NOMEM;
+    for (size_t i = 0; i < m->file_count && e == CKPT_OK; i++) {
+        total += m->files[i].content;
+        x.first[i + 1] = x.first[i] + (m->files[i].content + x.r.window - 1) / x.r.window;
+    }
+    if (e == CKPT_OK) e = ckpt__engine_crew_init(&x.r.crew, NULL, job, total);
+    if (e == CKPT_OK) {
+        e = ckpt__shard_audit_run(&x, job);
+        if (e == CKPT_OK && !x.r.crew.stop) ckpt__engine_crew_moved(&x.r.crew, 0, 0);
+        ckpt__error_record kept;
+        ckpt__error_take(&kept);
+        kept.code = e;
+        ckpt_err failed = ckpt__engine_crew_free(&x.r.crew);
+        e = e != CKPT_OK ? ckpt__error_put(&kept) : failed;
+    }
+    ckpt__mem_free(&m->allocator, x.first, (m->file_count + 1) * sizeof *x.first);
+    ckpt__mem_free(&m->allocator, x.sums, (m->file_count + 1) * sizeof *x.sums);
+    return e;
+}
+
+//-- as an open file ---------------------------------------------------------------
+
+// What stands behind a ckpt_file that is a directory. Its toc is the meta's.
+typedef struct ckpt__shard_opened {
+    ckpt__shard_meta  meta;
+    ckpt__shard_place place;
+    char             *where;            // the folder, or the prefix
+    ckpt_store       *store;            // to be closed with it; NULL: none
+    int              *kept;             // per file: its unpacked bytes in an unnamed file, -1: none yet
+} ckpt__shard_opened;
+
+// What is behind an open file; NULL: it is no directory.
+static ckpt__shard_opened *ckpt__shard_of(const ckpt_file *f) {
+    return (ckpt__shard_opened *)f->shards;
+}
+
+static void ckpt__shard_close(ckpt_file *f) {
+    if (f == NULL || f->shards == NULL) return;
+    ckpt__shard_opened *o = ckpt__shard_of(f);
+    ckpt_allocator a = f->allocator;
+    for (size_t i = 0; i < o->meta.file_count && o->kept != NULL; i++) ckpt__os_drop(o->kept[i]);
+    ckpt__mem_free(&a, o->kept, (o->meta.file_count + 1) * sizeof *o->kept);
+    ckpt__shard_free(&o->meta);
+    if (o->store != NULL) ckpt__store_close(o->store);
+    ckpt__mem_free_text(&a, o->where);
+    ckpt__mem_free(&a, o, sizeof *o);
+    f->shards = NULL;
+    memset(&f->toc, 0, sizeof f->toc);
+}
+
+static ckpt_err ckpt__shard_open_into(ckpt_file *f, const char *folder, ckpt_store *store, const char *prefix) {
+    ckpt__shard_opened *o = (ckpt__shard_opened *)ckpt__mem_alloc(&f->allocator, sizeof *o);
+    if (o == NULL) return CKPT_NOMEM;
+    f->shards = o;
+    o->where = ckpt__mem_copy_text(&f->allocator, folder != NULL ? folder : prefix);
+    if (o->where == NULL) return CKPT_NOMEM;
+    if (folder != NULL) o->place.folder = o->where;
+    else o->place.prefix = o->where;
+    o->place.store = store;
+    ckpt_err e = ckpt__shard_open(&o->meta, &f->allocator, &o->place);
+    if (e != CKPT_OK) return e;
+    o->kept = (int *)ckpt__mem_alloc(&f->allocator, (o->meta.file_count + 1) * sizeof *o->kept);
+    if (o->kept == NULL) return CKPT_NOMEM;
+    for (size_t i = 0; i < o->meta.file_count; i++) o->kept[i] = -1;
+    o->store = store;
+    f->toc = o->meta.view.toc;
+    for (size_t i = 0; i < o->meta.file_count; i++) f->src.size += o->meta.files[i].size;
+    return CKPT_OK;
+}
+
+// Opens a directory, or with folder NULL a prefix of a store, as a file that lists wholes. On success the store goes with it.
+static ckpt_err ckpt__shard_open_file(ckpt_file **out, const char *folder, ckpt_store *store, const char *prefix,
+                                      const ckpt_allocator *a) {
+    *out = NULL;
+    ckpt_file *f = (ckpt_file *)ckpt__mem_alloc(a, sizeof *f);
+    if (f == NULL) return CKPT_NOMEM;
+    f->allocator = *a;
+    f->src.fd = -1;
+    f->many = true;
+    f->path = ckpt__mem_copy_text(a, folder != NULL ? folder : prefix);
+    ckpt_err e = f->path == NULL ? CKPT_NOMEM : ckpt__shard_open_into(f, folder, store, prefix);
+    if (e == CKPT_OK) { *out = f; return CKPT_OK; }
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__shard_close(f);
+    ckpt__file_close(f);
+    kept.code = e;
+    return ckpt__error_put(&kept);
+}
+
+// Elements [begin, end) of the row-major whole as boxes, each of which is contiguous in it, in order.
+static ckpt_err ckpt__shard_want_range(ckpt__shard_reader *r, uint32_t entry, uint64_t begin, uint64_t end, char *dst) {
+    const ckpt__entry *x = &r->m->view.toc.entries[entry];
+    const int dims = ckpt__shard_dims(x);
+    uint64_t unit = ckpt__shard_unit(x), inner[CKPT_MAX_DIMS + 1];
+    ckpt_err e = CKPT_OK;
+    inner[dims] = 1;
+    for (int d = dims - 1; d >= 0; d--) inner[d] = inner[d + 1] * (uint64_t)ckpt__shard_extent(x, d);
+    while (begin < end && e == CKPT_OK) {
+        int64_t box[2 * CKPT_MAX_DIMS];
+        int depth = 0;          // the outermost dimension in which whole rows can be taken from here on
+        while (depth < dims && (begin % inner[depth + 1] != 0 || end - begin < inner[depth + 1])) depth++;
+        uint64_t rows = 1, left = begin, taken = 1;
+        if (depth < dims) {
+            uint64_t extent = (uint64_t)ckpt__shard_extent(x, depth), at = begin / inner[depth + 1] % extent;
+            rows = ckpt__engine_min((end - begin) / inner[depth + 1], extent - at);
+            taken = rows * inner[depth + 1];
+        }
+        for (int d = 0; d < dims; d++) {
+            box[d] = (int64_t)(left / inner[d + 1]);
+            left %= inner[d + 1];
+            box[dims + d] = d < depth ? 1 : d == depth ? (int64_t)rows : ckpt__shard_extent(x, d);
+        }
+        e = ckpt__shard_want(r, entry, dst, false, box);
+        dst += taken * unit;
+        begin += taken;
+    }
+    return e;
+}
+
+// Elements [begin, end) of an entry's whole; nothing is verified.
+static ckpt_err ckpt__shard_read_range(ckpt__shard_opened *o, uint32_t entry, uint64_t begin, uint64_t end, void *dst) {
+    ckpt__shard_reader r;
+    ckpt__engine_job job;
+    memset(&job, 0, sizeof job);
+    job.threads = 1;
+    ckpt_err e = ckpt__shard_reader_init(&r, &o->meta, &o->place, false);
+    r.kept = o->kept;
+    if (e == CKPT_OK) e = ckpt__shard_want_range(&r, entry, begin, end, (char *)dst);
+    if (e == CKPT_OK) e = ckpt__shard_read(&r, NULL, &job);
+    ckpt__shard_reader_free(&r);
+    return e;
+}
+
+// Bytes [offset, offset + size) of an entry of any open file; the range has been checked.
+static ckpt_err ckpt__shard_read_entry(ckpt_file *f, const ckpt__entry *e, uint64_t offset, void *dst, size_t size) {
+    if (f->shards == NULL || e->blob < 0 || size == 0) return ckpt__file_read(f, e, offset, dst, size);
+    uint32_t entry = (uint32_t)(e - f->toc.entries);
+    ckpt__shard_opened *o = ckpt__shard_of(f);
+    uint64_t unit = ckpt__shard_unit(e), at = offset;
+    char *to = (char *)dst, cell[16];
+    ckpt_err err = CKPT_OK;
+    while (size > 0 && err == CKPT_OK) {
+        size_t skip = (size_t)(at % unit), n = size;
+        if (skip == 0 && size >= unit) {
+            n = size - size % (size_t)unit;
+            err = ckpt__shard_read_range(o, entry, at / unit, (at + n) / unit, to);
+        } else {                        // a part of one element
+            if (n > unit - skip) n = (size_t)unit - skip;
+            err = ckpt__shard_read_range(o, entry, at / unit, at / unit + 1, cell);
+            if (err == CKPT_OK) memcpy(to, cell + skip, n);
+        }
+        to += n;
+        at += n;
+        size -= n;
+    }
+    return err;
+}
+
+// Checks every checksum of any open file.
+static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
+    ckpt__shard_opened *o = ckpt__shard_of(f);
+    if (o == NULL) return ckpt__file_verify(f, job);
+    return ckpt__error_prefix(ckpt__shard_verify(&o->meta, &o->place, job), "%s does not verify", f->path);
+}
 //------------------------------------------------------------------------------
 // >>saver      [P]  when to save, the snapshot, the order of a save, rotation, latest
 //
 // uses:    error memory platform text time name state plan codec engine file index transfer store stores fetch uploader
-//          remote
+//          remote ranks shard
 // threads: open, *_end, save, fence, wait, close run on the owner's thread. With COPY and LAZY a writer thread
 //          runs ckpt__saver_main, which calls no hook but the allocator and state.copy. The first file that is
 //          deleted starts a sweeper that frees blocks. Uploaders call ckpt__saver_uploaded and _removed on their
@@ -31845,6 +40190,9 @@ enum {
 
 #define CKPT__SAVER_STATE "state/callbacks/CheckpointSaver/"
 
+// Who writes: rank 0 one file for all; each rank a file of a folder that .metadata completes; each rank a tarball of its own.
+typedef enum ckpt__saver_layout { CKPT__SAVER_WHOLE, CKPT__SAVER_SHARDED, CKPT__SAVER_TARS } ckpt__saver_layout;
+
 // Names and values of the items that are the saver's own, kept until the plan has copied them.
 typedef struct ckpt__saver_record {
     ckpt__state_stamp stamp;
@@ -31867,6 +40215,30 @@ typedef struct ckpt__saver_job {
     uint64_t           size;
 } ckpt__saver_job;
 
+// How far this rank is with a checkpoint that counts only when all ranks have their files.
+typedef enum ckpt__saver_part { CKPT__PART_FAILED, CKPT__PART_BUSY, CKPT__PART_DURABLE, CKPT__PART_NONE } ckpt__saver_part;
+
+// One destination of a committed checkpoint: this rank's file is on its way, and when those of all ranks are there the listing
+// follows. All ranks have the same list of these.
+typedef struct ckpt__saver_flight {
+    struct ckpt__saver_flight *next;
+    ckpt__index_line line;              // line.name is its own
+    int              to;                // index of the destination
+    ckpt__saver_part state;             // guarded by lock
+    bool             lost;              // guarded by lock: given up while its upload ran, which frees it
+    bool             overwrite;         // of what this run did not put there
+    char            *object;            // name of this rank's object; NULL: it never got so far
+    ckpt__buf        text;              // rank 0: the listing
+} ckpt__saver_flight;
+
+// That checkpoint. There is one at most: the next save finishes it first.
+typedef struct ckpt__saver_pending {
+    bool             active;            // handed over or written, neither committed nor given up
+    ckpt__index_line line;              // line.name is its own
+    char            *path, *latest;     // this rank's file; latest NULL: no link
+    ckpt__saver_flight *flights;        // one for each destination, made before anything is written
+} ckpt__saver_pending;
+
 // A save of the writer thread, for the progress hook.
 typedef struct ckpt__saver_told {
     char    *name;                      // NULL: none
@@ -31888,6 +40260,12 @@ typedef struct ckpt__saver_shared {
     ckpt_err           ended[2];        // how the last two ended, by whether their number is odd
     int                held[CKPT__SAVER_HELD];
     int                held_count;
+    ckpt__saver_part   part;            // of the pending checkpoint
+    ckpt__error_record part_why;        // FAILED
+    uint64_t           part_bytes;      // DURABLE: of the file
+    uint32_t           part_crc;
+    bool               part_has_crc;
+    ckpt__shard_file   part_file;       // SHARDED: what it holds; the writer's until it is DURABLE
     // atomics
     ckpt__os_flag      failed;          // unreported holds a failure
     ckpt__os_flag      waiting;         // something is handed over and not yet captured
@@ -31911,10 +40289,28 @@ struct ckpt_saver {
     ckpt__index_rule     rule;
     bool               (*should_save)(const ckpt_timestamp *t, ckpt_event event, void *user);
     void                *should_save_user;
-    bool                 overwrite, weights_only, latest_varies, writes;
+    bool                 overwrite, weights_only, latest_varies;
+    bool                 writes;        // files of checkpoints
+    bool                 leads;         // keeps the folder's index, lock and links; of several ranks in one folder one does
+    bool                 books;         // keeps the ledgers of destinations
+    ckpt__saver_layout   layout;
     ckpt_snapshot        snapshot;
     size_t               staging;       // most bytes that the image may have
     ckpt_ranks           ranks, named;  // named: those that stand in names, rank 0's where another rank writes
+    ckpt__ranks          crew;          // the others
+    ckpt__shard_plan     shards;        // SHARDED: who writes what
+    char                *ending;        // SHARDED: of the files' names
+    ckpt__engine_blocks  blocks;        // SHARDED: sums of the file being made; of whoever fills or writes it
+    bool                 scattered;     // SHARDED: not all ranks have rank 0's folder
+    ckpt__saver_pending  pending;
+    ckpt__saver_flight  *flights;       // SHARDED: the oldest first
+    ckpt__buf            leaving;       // SHARDED: names that rotation has let go of, whose files the ranks are about to delete
+    ckpt__buf            doomed;        // rank 0: folders whose listing has left a store; guarded by lock
+    ckpt__error_record   trouble;       // of the background, not yet told to the others
+    int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
+    int64_t              calls;         // since then
+    double               spoke;         // when they did
+    bool                 latched;       // due by a clock or a callback, since then
     ckpt_logger          logger, hook;  // hook: the caller's, called by logger below `ink`
     ckpt_on_progress     progress;
     int                  lock_fd;
@@ -32216,6 +40612,14 @@ static ckpt_err ckpt__saver_latest_path(const ckpt_saver *s, ckpt__buf *out, con
     return e;
 }
 
+// What a link to the checkpoint of a line leads to: its file, or its folder.
+static ckpt_err ckpt__saver_linked(const ckpt_saver *s, ckpt__buf *out, const char *name) {
+    ckpt__index_path(out, &s->index, name);
+    if (ckpt__index_is_folder(name) && out->err == CKPT_OK) out->len -= strlen(CKPT__INDEX_INSIDE);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
 // Takes away the link of a checkpoint that is about to go. Only a latest name with variables of time leaves such links behind.
 static ckpt_err ckpt__saver_unlink(const ckpt_saver *s, const ckpt__index_line *line, const char *path) {
     if (!s->latest_varies) return CKPT_OK;
@@ -32264,8 +40668,61 @@ static void ckpt__saver_hold(ckpt_saver *s, int fd) {
     if (!room) ckpt__os_drop(fd);
 }
 
+typedef struct ckpt__saver_clearing {
+    ckpt_saver *saver;
+    const char *folder;
+    ckpt__buf   path;
+    ckpt_err    err;                    // the first; the rest is deleted nonetheless
+} ckpt__saver_clearing;
+
+static ckpt_err ckpt__saver_clear_one(const char *name, const ckpt__os_info *info, void *user) {
+    ckpt__saver_clearing *c = (ckpt__saver_clearing *)user;
+    int fd = -1;
+    (void)info;
+    c->path.len = 0;
+    ckpt__os_path_join(&c->path, c->folder, name);
+    ckpt_err e = c->path.err != CKPT_OK ? c->path.err : ckpt__os_remove_slow(ckpt__buf_cstr(&c->path), &fd);
+    if (e == CKPT_OK) ckpt__saver_hold(c->saver, fd);
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND && c->err == CKPT_OK) c->err = e;
+    return CKPT_OK;
+}
+
+// The folder of a checkpoint whose .metadata lies at `path` counts as nothing from now on.
+static ckpt_err ckpt__saver_demote(ckpt_saver *s, const char *path) {
+    ckpt__buf folder;
+    ckpt_err e = ckpt__os_remove(path);
+    ckpt__buf_init(&folder, &s->allocator);
+    ckpt__os_path_dir(&folder, path);
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) e = folder.err;
+    if (e == CKPT_OK) e = ckpt__os_sync_dir(ckpt__buf_cstr(&folder));
+    ckpt__buf_free(&folder);
+    return e;
+}
+
+// Deletes the folder of a checkpoint whose .metadata lies at `path`: that goes first, so that what is left when the process dies
+// here counts as nothing.
+static ckpt_err ckpt__saver_clear(ckpt_saver *s, const char *path) {
+    ckpt__saver_clearing c;
+    ckpt__buf folder;
+    ckpt_err e = ckpt__saver_demote(s, path);
+    ckpt__buf_init(&folder, &s->allocator);
+    ckpt__buf_init(&c.path, &s->allocator);
+    ckpt__os_path_dir(&folder, path);
+    c.saver = s;
+    c.folder = ckpt__buf_cstr(&folder);
+    c.err = CKPT_OK;
+    if (e == CKPT_OK) e = folder.err;
+    if (e == CKPT_OK) e = ckpt__index_walk(&s->allocator, c.folder, 0, ckpt__saver_clear_one, &c);
+    if (e == CKPT_OK) e = c.err;
+    if (e == CKPT_OK) (void)ckpt__os_remove_dir(c.folder);
+    ckpt__buf_free(&folder);
+    ckpt__buf_free(&c.path);
+    return e;
+}
+
 // Deletes the files of `gone`, whose lines have left the index. What cannot be deleted is found again by the next resume.
-static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone) {
+// `later`: folders only stop to be checkpoints here, and the ranks delete what is in them together.
+static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool later) {
     ckpt__buf path, dir;
     ckpt__buf_init(&path, &s->allocator);
     ckpt__buf_init(&dir, &s->allocator);
@@ -32273,10 +40730,16 @@ static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone) {
     first.code = CKPT_OK;
     for (size_t i = 0; i < gone->count; i++) {
         int fd = -1;
-        ckpt__index_path(&path, &s->index, gone->lines[i].name);
-        ckpt_err e = path.err;
+        bool folder = ckpt__index_is_folder(gone->lines[i].name);
+        if (folder && later) ckpt__buf_add(&s->leaving, gone->lines[i].name, strlen(gone->lines[i].name) + 1);
+        if (!s->leads) continue;
+        ckpt_err e = ckpt__saver_linked(s, &path, gone->lines[i].name);
         if (e == CKPT_OK) e = ckpt__saver_unlink(s, &gone->lines[i], ckpt__buf_cstr(&path));
-        if (e == CKPT_OK) e = ckpt__os_remove_slow(ckpt__buf_cstr(&path), &fd);
+        ckpt__index_path(&path, &s->index, gone->lines[i].name);
+        if (e == CKPT_OK) e = path.err;
+        if (e == CKPT_OK && folder && later) e = ckpt__saver_demote(s, ckpt__buf_cstr(&path));
+        else if (e == CKPT_OK && folder) e = ckpt__saver_clear(s, ckpt__buf_cstr(&path));
+        else if (e == CKPT_OK) e = ckpt__os_remove_slow(ckpt__buf_cstr(&path), &fd);
         if (e == CKPT_OK) ckpt__saver_hold(s, fd);
         if (e != CKPT_OK && e != CKPT_NOT_FOUND && first.code == CKPT_OK) ckpt__error_take(&first);
         if (e == CKPT_OK && strchr(gone->lines[i].name, '/') != NULL) {
@@ -32313,13 +40776,14 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
     ckpt__buf path;
     ckpt__os_info now;
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_fmt(&path, "%s" CKPT__INDEX_FILE, s->root);
+    ckpt__buf_fmt(&path, "%s%s", s->root, s->index.file);
     ckpt_err seen = path.err == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&path), &now) : path.err;
     ckpt__buf_free(&path);
     if (seen != CKPT_OK || (now.ino == s->index_seen.ino && now.mtime == s->index_seen.mtime && now.size == s->index_seen.size))
         return seen == CKPT_NOMEM ? seen : CKPT_OK;
     ckpt__index other;
     ckpt_err e = ckpt__index_init(&other, &s->allocator, s->root);
+    if (e == CKPT_OK) memcpy(other.file, s->index.file, sizeof other.file);
     if (e == CKPT_OK) e = ckpt__index_load(&other);
     ckpt__os_mutex_lock(&s->shared->lock);
     for (size_t i = 0; i < other.count && e == CKPT_OK; i++) {
@@ -32336,7 +40800,7 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
 static void ckpt__saver_note_index(ckpt_saver *s) {
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_fmt(&path, "%s" CKPT__INDEX_FILE, s->root);
+    ckpt__buf_fmt(&path, "%s%s", s->root, s->index.file);
     if (path.err != CKPT_OK || ckpt__os_stat(ckpt__buf_cstr(&path), &s->index_seen) != CKPT_OK)
         memset(&s->index_seen, 0, sizeof s->index_seen);
     ckpt__buf_free(&path);
@@ -32345,7 +40809,7 @@ static void ckpt__saver_note_index(ckpt_saver *s) {
 // Moves the lines that rotation lets go to `gone`.
 static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
     ckpt_err e = CKPT_OK;
-    if (s->rule.keep != CKPT_KEEP_ALL) ckpt__saver_drop_missing(s);
+    if (s->rule.keep != CKPT_KEEP_ALL && s->leads) ckpt__saver_drop_missing(s);
     ckpt__os_mutex_lock(&s->shared->lock);
     (void)ckpt__index_choose(&s->index, &s->rule);
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; ) {
@@ -32413,6 +40877,7 @@ typedef struct ckpt__saver_upload {
     ckpt_saver   *saver;
     ckpt__remote *to;
     uint64_t      number, bytes;
+    ckpt__saver_flight *flight;         // one file of many; NULL: it belongs to no flight
 } ckpt__saver_upload;
 
 // The state of a checkpoint is the one of its slowest upload. With the turn.
@@ -32451,8 +40916,18 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
         if (up->to->own) ckpt__os_flag_set(&s->shared->failed, 1);
     }
     ckpt__saver_enter(s);
+    int at = gone && ckpt__index_is_folder(name) ? ckpt__index_find(&up->to->ledger, name) : -1;
+    if (at >= 0) {                      // now the files that it told of: each rank's, by that rank
+        int64_t head[2];
+        head[0] = up->to - s->remotes;
+        head[1] = up->to->ledger.lines[at].ranks;
+        ckpt__os_mutex_lock(&s->shared->lock);
+        ckpt__buf_add(&s->doomed, head, sizeof head);
+        ckpt__buf_add(&s->doomed, name, strlen(name) + 1);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
     ckpt__remote_removed(up->to, name, e);
-    ckpt_err wrote = ckpt__index_write(&up->to->ledger);
+    ckpt_err wrote = s->books ? ckpt__index_write(&up->to->ledger) : CKPT_OK;
     ckpt__saver_leave(s);
     if (wrote != CKPT_OK) ckpt__saver_note_failure(s, true);
     if (gone) (void)ckpt__os_add64(&s->shared->removed, 1);
@@ -32512,7 +40987,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     ckpt__saver_enter(s);
     if (number != 0) ckpt__remote_arrived(r, number, how, published);
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
-    if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone);     // with the turn: the writer may be about to use a name again
+    if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);     // with the turn: the writer may be about to use a name again
     ckpt__saver_leave(s);
     if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count);
     ckpt__index_free(&gone);
@@ -32570,7 +41045,7 @@ static ckpt_err ckpt__saver_remote_pattern(const ckpt_saver *s, const ckpt__remo
 
 // A checkpoint made ready for one destination.
 typedef struct ckpt__saver_parcel {
-    ckpt__buf            name, link;
+    ckpt__buf            name, link, text;
     ckpt__upload         item;
     ckpt__saver_upload  *up;            // NULL: the uploader's by now
     ckpt__uploader_item *ticket;        // its parts are leaving already; NULL: not
@@ -32583,6 +41058,7 @@ static void ckpt__saver_unpack(ckpt_saver *s, ckpt__saver_parcel *p) {
     p->up = NULL;
     ckpt__buf_free(&p->name);
     ckpt__buf_free(&p->link);
+    ckpt__buf_free(&p->text);
 }
 
 // ckpt__saver_unpack follows, whatever is returned.
@@ -32591,6 +41067,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     memset(p, 0, sizeof *p);
     ckpt__buf_init(&p->name, &s->allocator);
     ckpt__buf_init(&p->link, &s->allocator);
+    ckpt__buf_init(&p->text, &s->allocator);
     p->up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *p->up);
     ckpt_err e = p->up != NULL ? ckpt__saver_remote_names(s, r, &line->t, &p->name, &p->link) : CKPT_NOMEM;
     if (e != CKPT_OK) return e;
@@ -32605,7 +41082,10 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.path = path;
     p->item.durable = true;
     p->item.link_name = p->link.len > 0 ? p->link.data : NULL;
-    p->item.link_text = p->name.data;
+    size_t inside = ckpt__index_is_folder(p->name.data) ? sizeof CKPT__INDEX_INSIDE - 1 : 0;
+    ckpt__buf_add(&p->text, p->name.data, p->name.len - inside);        // of a folder its name (SPEC 4.3)
+    p->item.link_text = ckpt__buf_cstr(&p->text);
+    if (p->text.err != CKPT_OK) return p->text.err;
     p->item.link_order[0] = line->number;
     p->item.done = ckpt__saver_uploaded;
     p->item.user = p->up;
@@ -32734,11 +41214,12 @@ static ckpt__saver_parcel *ckpt__saver_begin_early(ckpt_saver *s, const ckpt__in
 
 //-- after the file --------------------------------------------------------------
 
-// The line of a durable checkpoint enters the index; what rotation lets go leaves it for `gone`.
+// The line of a durable checkpoint enters the index; what rotation lets go leaves it for `gone`. A rank that does not lead keeps
+// its index in memory.
 static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, ckpt__index *gone) {
-    ckpt_err e = ckpt__index_lock(&s->index);
+    ckpt_err e = s->leads ? ckpt__index_lock(&s->index) : CKPT_OK;
     if (e != CKPT_OK) return e;
-    e = ckpt__saver_merge(s);
+    if (s->leads) e = ckpt__saver_merge(s);
     if (e == CKPT_OK) {
         ckpt__os_mutex_lock(&s->shared->lock);
         e = ckpt__index_insert(&s->index, s->index.count, line);
@@ -32746,9 +41227,31 @@ static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, 
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
     if (e == CKPT_OK) e = ckpt__saver_rotate(s, gone);
-    if (e == CKPT_OK) e = ckpt__saver_write_index(s);
+    if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);
     return e;
+}
+
+// SHARDED: the folder of a checkpoint that is about to be replaced stops to be one. A link that leads there moves to the
+// newest of
+// the others first.
+static ckpt_err ckpt__saver_vacate(ckpt_saver *s, const char *name, const char *latest, const char *path) {
+    ckpt__buf says, want, other;
+    ckpt__buf *all[] = { &says, &want, &other };
+    for (size_t i = 0; i < 3; i++) ckpt__buf_init(all[i], &s->allocator);
+    ckpt_err e = ckpt__saver_linked(s, &other, name);
+    bool leads = e == CKPT_OK && latest != NULL && ckpt__saver_read_link(&says, latest) == CKPT_OK &&
+                 ckpt__saver_target(s, &want, latest, other.data) == CKPT_OK && strcmp(ckpt__buf_cstr(&says),
+                                                                                       ckpt__buf_cstr(&want)) == 0;
+    ckpt__saver_enter(s);
+    size_t i = s->index.count;
+    while (i > 0 && (!ckpt__index_counts(&s->index.lines[i - 1]) || strcmp(s->index.lines[i - 1].name, name) == 0)) i--;
+    if (leads && i > 0) e = ckpt__saver_linked(s, &other, s->index.lines[i - 1].name);
+    if (e == CKPT_OK && leads) e = i > 0 ? ckpt__saver_link(s, latest, other.data) : ckpt__os_remove(latest);
+    if (e == CKPT_OK) e = ckpt__saver_clear(s, path);
+    ckpt__saver_leave(s);
+    for (i = 0; i < 3; i++) ckpt__buf_free(all[i]);
+    return ckpt__error_prefix(e, "cannot make room for %s", path);
 }
 
 // A durable checkpoint gets its line, `latest` its new target, the uploaders their part, and those that rotation lets go are
@@ -32756,6 +41259,7 @@ static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, 
 static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const char *latest, const char *path,
                                     ckpt__saver_parcel *early) {
     ckpt__index gone;
+    bool together = s->layout == CKPT__SAVER_SHARDED && s->crew.together;
     if (s->remote_count > 0) line->upload = CKPT__UPLOAD_PENDING;
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
     ckpt__saver_enter(s);
@@ -32763,14 +41267,22 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
     ckpt__saver_leave(s);
     bool listed = e == CKPT_OK;
     ckpt__error_record why;
-    if (e == CKPT_OK && latest != NULL) e = ckpt__error_prefix(ckpt__saver_link(s, latest, path), "cannot move %s", latest);
+    if (e == CKPT_OK && latest != NULL && s->leads) {
+        ckpt__buf target;
+        ckpt__buf_init(&target, &s->allocator);
+        e = ckpt__saver_linked(s, &target, line->name);
+        if (e == CKPT_OK) e = ckpt__saver_link(s, latest, target.data);
+        (void)ckpt__error_prefix(e, "cannot move %s", latest);
+        ckpt__buf_free(&target);
+    }
     ckpt__error_take(&why);
-    if (listed) {                       // a link that cannot be moved is no reason to keep it from the stores
+    // a link that cannot be moved is no reason to keep it from the stores
+    if (listed && s->layout != CKPT__SAVER_SHARDED) {
         ckpt_err staged = early != NULL ? ckpt__saver_stage(s, line, path, early) : ckpt__saver_stage_all(s, line, path);
         if (e == CKPT_OK) e = staged;
         else ckpt__error_last = why;
     }
-    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone), "cannot delete an old checkpoint");
+    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone, together), "cannot delete an old checkpoint");
     // What could not go on stays in the index and goes with the next save.
     if (e != CKPT_OK && gone.count > 0) {
         ckpt__saver_enter(s);
@@ -32864,8 +41376,9 @@ static ckpt_err ckpt__saver_add_own(const ckpt_saver *s, ckpt__items *items, ckp
     if (e == CKPT_OK && !ignored) e = ckpt__items_add(items, r->run_name, CKPT_KIND_TEXT, s->run_name, strlen(s->run_name) + 1);
     if (e == CKPT_OK) e = ckpt__saver_ignores(s, CKPT__SAVER_STATE "all_saved_checkpoints_to_timestamp", &ignored);
     if (e != CKPT_OK || ignored) return e;
-    e = ckpt__saver_collect(s, r, line);
-    if (e == CKPT_OK) e = ckpt__saver_add_list(items, r);
+    // In a folder of many files the names stay the same from save to save, so that who writes what is agreed on once.
+    if (s->layout != CKPT__SAVER_SHARDED) e = ckpt__saver_collect(s, r, line);
+    if (e == CKPT_OK && s->layout != CKPT__SAVER_SHARDED) e = ckpt__saver_add_list(items, r);
     return e == CKPT_OK ? ckpt__items_add(items, r->save_count, CKPT_KIND_INT, &r->number, 8) : e;
 }
 
@@ -32888,6 +41401,18 @@ static void ckpt__saver_job_free(ckpt_saver *s, ckpt__saver_job *job) {
     memset(job, 0, sizeof *job);
 }
 
+// The path of this rank's file of a checkpoint whose line is called `name`.
+static ckpt_err ckpt__saver_file_path(const ckpt_saver *s, ckpt__buf *out, const char *name) {
+    out->len = 0;
+    ckpt__os_path_join(out, s->root, name);
+    if (s->layout == CKPT__SAVER_SHARDED && out->err == CKPT_OK) {
+        out->len -= strlen(CKPT__INDEX_INSIDE) - 1;             // the slash stays
+        ckpt__shard_name(out, s->ranks.rank, s->ending);
+    }
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
 // Takes the names that this checkpoint will have.
 static ckpt_err ckpt__saver_name_job(const ckpt_saver *s, ckpt__saver_job *job, const ckpt_timestamp *t) {
     ckpt__buf text, latest;
@@ -32899,7 +41424,7 @@ static ckpt_err ckpt__saver_name_job(const ckpt_saver *s, ckpt__saver_job *job, 
                             ckpt__buf_cstr(&text));
     if (e == CKPT_OK) job->line.name = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&text));
     text.len = 0;
-    if (e == CKPT_OK && job->line.name != NULL) ckpt__os_path_join(&text, s->root, job->line.name);
+    if (e == CKPT_OK && job->line.name != NULL) e = ckpt__saver_file_path(s, &text, job->line.name);
     if (e == CKPT_OK) job->path = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&text));
     if (e == CKPT_OK) e = ckpt__saver_latest_path(s, &latest, t);
     if (e == CKPT_OK && latest.len > 0) job->latest = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&latest));
@@ -32929,7 +41454,8 @@ static ckpt_err ckpt__saver_describe(ckpt_saver *s, ckpt__saver_job *job, const 
     job->line.owned = true;
     ckpt_err e = ckpt__state_check(s->state);
     if (e == CKPT_OK) e = ckpt__saver_name_job(s, job, t);
-    if (e == CKPT_OK) e = ckpt__file_format_of(job->line.name, &job->format);
+    if (e == CKPT_OK) e = ckpt__file_format_of(job->path, &job->format);
+    job->format.sharded = s->layout == CKPT__SAVER_SHARDED;
     if (e != CKPT_OK) return e;
     ckpt__saver_take_metric(s, &job->line);
     e = ckpt__state_select_again(s->state, s->weights_only, (const char *const *)s->ignore, s->ignore_count, log, &s->items);
@@ -32984,7 +41510,7 @@ static ckpt_err ckpt__saver_plan(ckpt_saver *s, ckpt__saver_job *job) {
     job->plan = s->spare;
     memset(&s->spare, 0, sizeof s->spare);
     job->planned = true;
-    ckpt_err e = ckpt__file_plan(&job->plan, &job->format, job->line.name, s->items.list, s->items.count);
+    ckpt_err e = ckpt__file_plan(&job->plan, &job->format, job->path, s->items.list, s->items.count);
     job->size = job->plan.size;
     return e;
 }
@@ -33003,6 +41529,15 @@ static void ckpt__saver_captured(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__os_mutex_unlock(&sh->lock);
 }
 
+// SHARDED: of what was listed only this rank's part stays.
+static void ckpt__saver_keep_mine(ckpt_saver *s) {
+    size_t kept = 0;
+    for (size_t i = 0; i < s->items.count; i++) {
+        if (s->shards.mine[i]) s->items.list[kept++] = s->items.list[i];
+    }
+    s->items.count = kept;
+}
+
 // May a file of that name be replaced? With overwrite off only what this run wrote, or what resume found damaged.
 static bool ckpt__saver_may_replace(const ckpt_saver *s, const char *name) {
     if (s->overwrite) return true;
@@ -33013,13 +41548,21 @@ static bool ckpt__saver_may_replace(const ckpt_saver *s, const char *name) {
     return may;
 }
 
+// SHARDED: notes what a plan that was just carried out has put where, while the items are still what they were.
+static ckpt_err ckpt__saver_note_part(ckpt_saver *s, const ckpt__saver_job *job) {
+    if (s->layout != CKPT__SAVER_SHARDED) return CKPT_OK;
+    return ckpt__shard_describe(&s->shared->part_file, &job->plan, s->items.list, s->items.count, &s->blocks);
+}
+
 static ckpt_err ckpt__saver_fill_file(ckpt_saver *s, ckpt__saver_job *job, ckpt__file_new *n, ckpt__engine_job *work) {
     ckpt__plan *plan = job->staged ? NULL : &job->plan;
     ckpt_err e;
+    work->blocks = plan != NULL && s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
     if (job->format.codec != NULL) e = ckpt__file_compress(n, job->format.codec, plan, &s->image, work, &s->allocator);
     else if (plan != NULL) e = ckpt__engine_write(plan, n->fd, n->temp.data, work);
     else e = ckpt__image_write(&s->image, n->fd, n->temp.data, work);
     ckpt__os_info info;
+    if (e == CKPT_OK && plan != NULL) e = ckpt__saver_note_part(s, job);
     if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
     if (e != CKPT_OK) return e;
     job->line.bytes = info.size;
@@ -33043,7 +41586,8 @@ static void ckpt__saver_mark_replaced(ckpt_saver *s, const char *name, bool repl
 // blocks are freed by the sweeper and not by the rename.
 static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt__file_new n;
-    bool replace = ckpt__saver_may_replace(s, job->line.name);
+    // a folder was asked for before
+    bool replace = s->layout == CKPT__SAVER_SHARDED || ckpt__saver_may_replace(s, job->line.name);
     int old = -1;
     ckpt_err e = ckpt__file_begin(&n, job->path, replace, &s->allocator);
     if (e == CKPT_OK) {
@@ -33062,12 +41606,31 @@ static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__eng
     return e;
 }
 
+// This rank's file of a checkpoint that all ranks have to complete is durable, or is not going to be.
+static void ckpt__saver_part_done(ckpt_saver *s, ckpt__saver_job *job, ckpt_err e) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    if (e == CKPT_OK) (void)ckpt__os_add64(&sh->saved_bytes, job->line.bytes);
+    ckpt__os_mutex_lock(&sh->lock);
+    sh->part = e == CKPT_OK ? CKPT__PART_DURABLE : CKPT__PART_FAILED;
+    sh->part_why = why;
+    sh->part_why.code = e;
+    sh->part_bytes = job->line.bytes;
+    sh->part_crc = job->line.checksum;
+    sh->part_has_crc = job->line.has_checksum;
+    ckpt__os_cond_broadcast(&sh->changed);
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
 static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt_err e = job->planned || job->staged ? CKPT_OK : ckpt__saver_plan(s, job);
     bool stage = e == CKPT_OK && s->snapshot == CKPT_SNAPSHOT_LAZY && job->size <= s->staging;
     if (stage && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) {
+        work->blocks = s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
         e = ckpt__image_fill(&s->image, &job->plan, work);
+        if (e == CKPT_OK) e = ckpt__saver_note_part(s, job);
         job->staged = true;
         if (e == CKPT_OK) {
             job->line.checksum = ckpt__file_plan_crc(&job->plan);
@@ -33076,17 +41639,22 @@ static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__en
         ckpt__saver_captured(s, job);
     }
     ckpt__saver_parcel *early = NULL;
-    if (e == CKPT_OK && job->staged && job->format.codec == NULL) early = ckpt__saver_begin_early(s, &job->line, job->path);
+    bool alone = s->layout == CKPT__SAVER_WHOLE;
+    if (e == CKPT_OK && alone && job->staged && job->format.codec == NULL)
+        early = ckpt__saver_begin_early(s, &job->line, job->path);
     if (e == CKPT_OK) e = ckpt__saver_write(s, job, work);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED)
+        e = ckpt__shard_stored(&s->shared->part_file, job->path, job->format.codec != NULL);
     ckpt__saver_captured(s, job);
     if (e != CKPT_OK) {
         (void)ckpt__error_prefix(e, "cannot save %s", job->path);
-    } else {
+    } else if (alone) {
         (void)ckpt__os_add64(&s->shared->saved, 1);
         (void)ckpt__os_add64(&s->shared->saved_bytes, job->line.bytes);
         e = ckpt__saver_publish(s, &job->line, job->latest, job->path, early);
         (void)ckpt__error_prefix(e, "%s is saved, but not all that follows is done", job->path);
     }
+    if (!alone) ckpt__saver_part_done(s, job, e);
     ckpt__saver_drop_parcels(s, early);
     ckpt__saver_job_free(s, job);
     return e;
@@ -33119,7 +41687,7 @@ static void ckpt__saver_main(void *arg) {
         sh->busy = true;
         ckpt__os_mutex_unlock(&sh->lock);
         ckpt_err e = ckpt__saver_commit(s, &job, &work);
-        if (e != CKPT_OK) ckpt__saver_note_failure(s, true);
+        if (e != CKPT_OK) ckpt__saver_note_failure(s, s->layout == CKPT__SAVER_WHOLE);      // of a part the others hear as well
         ckpt__os_mutex_lock(&sh->lock);
         sh->busy = false;
         sh->ended[sh->finished++ & 1] = e;
@@ -33276,7 +41844,9 @@ static ckpt_err ckpt__saver_copy(ckpt_saver *s, ckpt__saver_job *job) {
     memset(&work, 0, sizeof work);
     (void)ckpt__saver_await(s, true, 0);
     ckpt_err e = ckpt__image_reserve(&s->image, job->size);
+    work.blocks = s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
     if (e == CKPT_OK) e = ckpt__image_fill(&s->image, &job->plan, &work);
+    if (e == CKPT_OK) e = ckpt__saver_note_part(s, job);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot copy the state for %s", job->path);
     job->staged = job->captured = true;
     job->line.has_checksum = job->format.codec == NULL;
@@ -33305,6 +41875,19 @@ static ckpt_err ckpt__saver_write_now(ckpt_saver *s, ckpt__saver_job *job) {
     return e;
 }
 
+// Saves what was listed, in the saver's snapshot mode.
+static ckpt_err ckpt__saver_start(ckpt_saver *s, ckpt__saver_job *job) {
+    bool lazy = s->snapshot == CKPT_SNAPSHOT_LAZY;
+    ckpt_err e = lazy ? ckpt__saver_take(s, job) : ckpt__saver_plan(s, job);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save");
+    if (s->layout == CKPT__SAVER_WHOLE) s->number++;            // else the ranks count together
+    bool room = job->size <= s->staging;
+    if (lazy) ckpt__saver_hand_over(s, job);
+    else if (s->snapshot == CKPT_SNAPSHOT_COPY && room) e = ckpt__saver_copy(s, job);
+    else e = ckpt__saver_write_now(s, job);
+    return e;
+}
+
 // Makes one checkpoint of now, in the saver's snapshot mode.
 static ckpt_err ckpt__saver_snapshot(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__saver_job job;
@@ -33314,18 +41897,9 @@ static ckpt_err ckpt__saver_snapshot(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__error_take(&before);
     (void)ckpt__saver_fence(s);
     ckpt_err e = ckpt__time_check(t);
-    bool lazy = s->snapshot == CKPT_SNAPSHOT_LAZY;
     if (e == CKPT_OK) e = ckpt__saver_describe(s, &job, t, NULL);
-    if (e == CKPT_OK) e = lazy ? ckpt__saver_take(s, &job) : ckpt__saver_plan(s, &job);
-    if (e != CKPT_OK) {
-        (void)ckpt__error_prefix(e, "cannot save");
-    } else {
-        s->number++;
-        bool room = job.size <= s->staging;
-        if (lazy) ckpt__saver_hand_over(s, &job);
-        else if (s->snapshot == CKPT_SNAPSHOT_COPY && room) e = ckpt__saver_copy(s, &job);
-        else e = ckpt__saver_write_now(s, &job);
-    }
+    if (e != CKPT_OK) (void)ckpt__error_prefix(e, "cannot save");
+    else e = ckpt__saver_start(s, &job);
     if (e != CKPT_OK) ckpt__saver_note_failure(s, false);
     else ckpt__error_last = before;         // what went wrong on the way and did not matter is nobody's last failure
     ckpt__saver_job_free(s, &job);
@@ -33375,7 +41949,7 @@ static ckpt_err ckpt__saver_check_newest(const ckpt_saver *s, const ckpt__remote
 
 // Before the first checkpoint: is the folder free for this run? A resumed run has looked already.
 static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
-    if (s->writes && !s->overwrite && !s->resumed) {
+    if (s->leads && !s->overwrite && !s->resumed) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, t);
         ckpt_err e = ckpt__time_check(t);
         if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->allocator);
@@ -33389,15 +41963,10 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
     return CKPT_OK;
 }
 
-// Saves where this rank does, and keeps the ranks in step. `together`: every rank has come to the same decision.
-static ckpt_err ckpt__saver_save(ckpt_saver *s, const ckpt_timestamp *t, bool together) {
+// Saves where this rank does.
+static ckpt_err ckpt__saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt_err e = s->checked ? CKPT_OK : ckpt__saver_first(s, t);
     if (e == CKPT_OK && s->writes) e = ckpt__saver_snapshot(s, t);
-    if (together && s->ranks.barrier != NULL && s->ranks.world_size > 1) {
-        ckpt_err met = s->ranks.barrier(s->ranks.user);
-        if (met != CKPT_OK && e == CKPT_OK)
-            e = ckpt__error_set(met, "the ranks' barrier after the checkpoint failed (ckpt_err %d)", (int)met);
-    }
     if (e == CKPT_OK) s->last_batch = t->batch;
     return e;
 }
@@ -33430,11 +41999,12 @@ static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due
     if (!s->checked) e = ckpt__saver_first(s, t);
     if (e != CKPT_OK) return e;
     bool asked = ckpt__os_flag_swap(&s->shared->requested, 0) != 0;
-    if ((due || asked) && t->batch != s->last_batch) e = ckpt__saver_save(s, t, due);
+    if ((due || asked) && t->batch != s->last_batch) e = ckpt__saver_save(s, t);
     return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
 }
 
-static ckpt_err ckpt__saver_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
+// Is a checkpoint due at this event? Asked once for each.
+static bool ckpt__saver_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
     ckpt_timestamp first;
     const ckpt_timestamp *before = &s->previous;
     if (!s->has_previous || t->batch < s->previous.batch) {     // a loop that went back makes other batches of the same numbers
@@ -33446,6 +42016,11 @@ static ckpt_err ckpt__saver_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_e
                                       : ckpt__time_due(&s->schedule, before, t, event);
     s->previous = *t;
     s->has_previous = true;
+    return due;
+}
+
+static ckpt_err ckpt__saver_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
+    bool due = ckpt__saver_is_due(s, t, event);
     const ckpt__saver_shared *sh = s->shared;
     bool quiet = s->checked && s->told[0].name == NULL && ckpt__os_flag_get(&sh->requested) == 0 &&
                  ckpt__os_flag_get(&sh->failed) == 0 && ckpt__os_flag_get(&sh->waiting) == 0;
@@ -33512,6 +42087,77 @@ static ckpt_err ckpt__saver_check_numbers(const ckpt_saver_desc *d) {
     return CKPT_OK;
 }
 
+// SHARDED: the ending that all ranks' files have, which says what they are.
+static ckpt_err ckpt__saver_set_ending(ckpt_saver *s, const char *filename) {
+    ckpt__buf text;
+    ckpt__file_format format;
+    ckpt__buf_init(&text, &s->allocator);
+    ckpt__shard_ending(&text, filename);
+    ckpt_err e = text.err;
+    if (e == CKPT_OK && (s->ending = ckpt__mem_copy_text(&s->allocator, text.data)) == NULL) e = CKPT_NOMEM;
+    text.len = 0;
+    if (e == CKPT_OK) ckpt__shard_name(&text, 0, s->ending);
+    if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : ckpt__file_format_of(text.data, &format);
+    if (e == CKPT_OK && format.codec != NULL) e = ckpt__error_prefix(ckpt__codec_check(format.codec), "filename '%s'", filename);
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// SHARDED: the template of .metadata, in a folder of its own beside the file that `filename` would be. NULL stays NULL, and the
+// empty name that switches something off stays empty.
+static ckpt_err ckpt__saver_shard_template(const ckpt_saver_desc *d, const char *filename, ckpt__buf *out) {
+    const char *prefix = d->sharded_prefix_dir != NULL ? d->sharded_prefix_dir : "ep{epoch}-ba{batch}";
+    const char *base = ckpt__os_path_base(filename);
+    if (prefix[strspn(prefix, "/")] == 0)
+        return ckpt__error_set(CKPT_ARG, "sharded_prefix_dir is empty: each sharded checkpoint needs a folder of its own");
+    if (filename[0] != 0) ckpt__buf_fmt(out, "%.*s%s%s", (int)(base - filename), filename, prefix, CKPT__INDEX_INSIDE);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+// TARS: a name that is no tar's becomes one.
+static void ckpt__saver_tar_template(const char *name, ckpt__buf *out) {
+    ckpt__buf_text(out, name);
+    if (name[strspn(name, "/")] != 0 && !ckpt__codec_is_tar(ckpt__os_path_base(name))) ckpt__buf_text(out, ".tar");
+    (void)ckpt__buf_cstr(out);
+}
+
+// TARS: do two ranks write two files?
+static ckpt_err ckpt__saver_check_tars(ckpt_saver *s, const char *filename) {
+    ckpt__buf a, b;
+    ckpt__buf_init(&a, &s->allocator);
+    ckpt__buf_init(&b, &s->allocator);
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    ckpt_err e = ckpt__saver_format(s, &a, filename, &t);
+    s->named.rank = s->named.rank == 0 ? 1 : 0;
+    if (s->named.world_size < 2) s->named.world_size = 2;
+    if (e == CKPT_OK) e = ckpt__saver_format(s, &b, filename, &t);
+    s->named = s->ranks;
+    if (e == CKPT_OK && strcmp(ckpt__buf_cstr(&a), ckpt__buf_cstr(&b)) == 0)
+        e = ckpt__error_set(CKPT_ARG, "filename '%s' holds no {rank}: with per_rank_tar every rank would write the same file",
+                            filename);
+    if (e == CKPT_OK && s->weights_only)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "weights_only does not go with per_rank_tar: a rank's tarball is its whole state");
+    ckpt__buf_free(&a);
+    ckpt__buf_free(&b);
+    return e;
+}
+
+// The layout, and what this rank has to do with files, index and ledgers.
+static ckpt_err ckpt__saver_set_layout(ckpt_saver *s, const ckpt_saver_desc *d) {
+    s->layout = d->sharded ? CKPT__SAVER_SHARDED : d->per_rank_tar ? CKPT__SAVER_TARS : CKPT__SAVER_WHOLE;
+    s->ranks = s->named = s->crew.hooks;
+    if (d->sharded && d->per_rank_tar) return ckpt__error_set(CKPT_ARG, "sharded and per_rank_tar are two layouts: choose one");
+    if (s->layout != CKPT__SAVER_WHOLE && s->ranks.world_size > 1 && !s->crew.together)
+        return ckpt__error_set(CKPT_ARG, "%s with %d ranks needs the functions of ckpt_ranks: a checkpoint counts when all ranks "
+                               "have written theirs", d->sharded ? "sharded" : "per_rank_tar", s->ranks.world_size);
+    bool first = s->ranks.rank == 0;
+    s->writes = first || s->layout != CKPT__SAVER_WHOLE;
+    s->leads = s->books = first || s->layout == CKPT__SAVER_TARS;
+    if (!first && s->layout == CKPT__SAVER_WHOLE) s->named.rank = s->named.local_rank = s->named.node_rank = 0;
+    return CKPT_OK;
+}
+
 // A template of names in stores: the one given, else derived; NULL when it is switched off.
 static ckpt_err ckpt__saver_remote_template(ckpt_saver *s, char **out, const char *given, const char *folder, const char *file) {
     ckpt__buf name;
@@ -33564,24 +42210,44 @@ static ckpt_err ckpt__saver_set_local_names(ckpt_saver *s, const ckpt_saver_desc
     const char *filename = d->filename != NULL ? d->filename : "ep{epoch}-ba{batch}-rank{rank}.pt";
     const char *latest = d->latest_filename != NULL ? d->latest_filename : "latest-rank{rank}.pt";
     if (filename[strspn(filename, "/")] == 0) return ckpt__error_set(CKPT_ARG, "filename is empty: a checkpoint needs a name");
-    ckpt__buf name;
-    ckpt__buf_init(&name, &s->allocator);
+    ckpt_saver_desc own = *d;           // names as the layout has them
+    ckpt__buf name[4];
+    for (int i = 0; i < 4; i++) ckpt__buf_init(&name[i], &s->allocator);
     size_t rest = 0;
-    ckpt_err e = ckpt__name_ranks(&s->ranks, &d->ranks);
-    s->writes = s->ranks.rank == 0;
-    s->named = s->ranks;
-    if (!s->writes) s->named.rank = s->named.local_rank = s->named.node_rank = 0;
-    if (e == CKPT_OK) e = ckpt__name_run(&name, d->run_name);
-    if (e == CKPT_OK && (s->run_name = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&name))) == NULL) e = CKPT_NOMEM;
-    if (e == CKPT_OK) e = ckpt__saver_split_folder(s, folder, &rest);
+    ckpt_err e = ckpt__saver_split_folder(s, folder, &rest);
+    if (s->layout == CKPT__SAVER_SHARDED) {         // each rank its folder; below it all names are rank 0's
+        s->named.rank = s->named.local_rank = s->named.node_rank = 0;
+        if (e == CKPT_OK) e = ckpt__saver_set_ending(s, filename);
+        if (e == CKPT_OK) e = ckpt__saver_shard_template(d, filename, &name[0]);
+        if (e == CKPT_OK && d->remote_file_name != NULL) e = ckpt__saver_shard_template(d, d->remote_file_name, &name[1]);
+        filename = ckpt__buf_cstr(&name[0]);
+        if (d->remote_file_name != NULL) own.remote_file_name = ckpt__buf_cstr(&name[1]);
+    } else if (s->layout == CKPT__SAVER_TARS) {
+        if (e == CKPT_OK) e = ckpt__saver_check_tars(s, filename);
+        ckpt__saver_tar_template(filename, &name[0]);
+        ckpt__saver_tar_template(latest, &name[1]);
+        if (d->remote_file_name != NULL) ckpt__saver_tar_template(d->remote_file_name, &name[2]);
+        if (d->latest_remote_file_name != NULL) ckpt__saver_tar_template(d->latest_remote_file_name, &name[3]);
+        filename = ckpt__buf_cstr(&name[0]);
+        latest = ckpt__buf_cstr(&name[1]);
+        if (d->remote_file_name != NULL) own.remote_file_name = ckpt__buf_cstr(&name[2]);
+        if (d->latest_remote_file_name != NULL) own.latest_remote_file_name = ckpt__buf_cstr(&name[3]);
+    }
+    for (int i = 0; i < 4 && e == CKPT_OK; i++) e = name[i].err;
     if (e == CKPT_OK) e = ckpt__saver_template(s, &s->filename, folder + rest, filename);
     if (e == CKPT_OK) e = ckpt__saver_check_filename(s);
+    bool varies = true;
+    if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) e = ckpt__saver_varies(s, s->filename, &varies);
+    if (e == CKPT_OK && !varies)
+        e = ckpt__error_set(CKPT_ARG, "'%s' is the same at every time: while ranks replace one after the other what they had, "
+                            "there "
+                            "would be no checkpoint; add {batch} or {epoch}", s->filename);
     if (e == CKPT_OK && latest[strspn(latest, "/")] != 0) {
         e = ckpt__saver_template(s, &s->latest, folder + rest, latest);
         if (e == CKPT_OK) e = ckpt__saver_check_latest(s);
     }
-    if (e == CKPT_OK) e = ckpt__saver_set_remote_names(s, d, given, filename, latest);
-    ckpt__buf_free(&name);
+    if (e == CKPT_OK) e = ckpt__saver_set_remote_names(s, &own, given, filename, latest);
+    for (int i = 0; i < 4; i++) ckpt__buf_free(&name[i]);
     return e;
 }
 
@@ -33635,11 +42301,62 @@ static ckpt_err ckpt__saver_sweep(ckpt_saver *s) {
     return e;
 }
 
-// Makes the folder, takes its lock, reads its index. Only the rank that writes does.
+typedef struct ckpt__saver_orphans {
+    ckpt_saver    *saver;
+    ckpt_name_desc desc;
+    ckpt__buf      name, path;
+} ckpt__saver_orphans;
+
+// A file of a folder that was never completed, or that was being taken away, goes, and then the folder.
+static ckpt_err ckpt__saver_orphan(const char *name, const ckpt__os_info *info, void *user) {
+    ckpt__saver_orphans *o = (ckpt__saver_orphans *)user;
+    const char *base = ckpt__os_path_base(name);
+    bool matches = false;
+    int digits = 0;
+    ckpt__name_found found;
+    if (!info->is_file || base == name) return CKPT_OK;
+    for (const char *p = base + 2; ckpt__txt_starts(base, "__") && *p >= '0' && *p <= '9'; p++) digits++;
+    if (strcmp(base, CKPT__SHARD_HF) != 0 && (digits == 0 || !ckpt__txt_starts(base + 2 + digits, "_0"))) return CKPT_OK;
+    o->name.len = o->path.len = 0;
+    ckpt__buf_add(&o->name, name, (size_t)(base - name) - 1);
+    ckpt__buf_text(&o->name, CKPT__INDEX_INSIDE);
+    ckpt__os_path_join(&o->path, o->saver->root, ckpt__buf_cstr(&o->name));
+    ckpt_err e = o->name.err != CKPT_OK ? o->name.err : o->path.err;
+    if (e == CKPT_OK) e = ckpt__name_match(o->saver->filename, &o->desc, ckpt__buf_cstr(&o->name), &matches, &found);
+    if (e != CKPT_OK || !matches || ckpt__os_exists(ckpt__buf_cstr(&o->path))) return e;
+    o->path.len = 0;
+    ckpt__os_path_join(&o->path, o->saver->root, name);
+    (void)ckpt__os_remove(ckpt__buf_cstr(&o->path));
+    o->path.len -= strlen(base) + 1;
+    (void)ckpt__os_remove_dir(ckpt__buf_cstr(&o->path));        // refused by the system unless it is empty
+    return o->path.err;
+}
+
+// SHARDED: takes away what killed runs have written and not completed.
+static ckpt_err ckpt__saver_sweep_folders(ckpt_saver *s) {
+    ckpt__saver_orphans o;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    o.saver = s;
+    o.desc = ckpt__saver_name_desc(s, NULL);
+    ckpt__buf_init(&o.name, &s->allocator);
+    ckpt__buf_init(&o.path, &s->allocator);
+    ckpt_err e = ckpt__index_walk(&s->allocator, s->root, ckpt__index_levels(s->filename), ckpt__saver_orphan, &o);
+    ckpt__buf_free(&o.name);
+    ckpt__buf_free(&o.path);
+    if (e == CKPT_OK) ckpt__error_last = kept;
+    return e;
+}
+
+// Makes the folder, takes its lock, reads its index. Only the rank that leads there does.
 static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
     ckpt__buf_fmt(&path, "%s/.ckpt-lock", s->root);
+    if (s->layout == CKPT__SAVER_TARS && s->ranks.rank > 0) {   // ranks with tarballs of their own may share a folder
+        ckpt__buf_fmt(&path, "-rank%d", s->ranks.rank);
+        (void)snprintf(s->index.file, sizeof s->index.file, "/.ckpt-index-rank%d.jsonl", s->ranks.rank);
+    }
     ckpt_err e = path.err;
     if (e == CKPT_OK) e = ckpt__os_mkdirs(s->root);
     if (e == CKPT_OK && (s->lock_path = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&path))) == NULL) e = CKPT_NOMEM;
@@ -33651,6 +42368,7 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     }
     ckpt__buf_free(&path);
     if (e == CKPT_OK) e = ckpt__saver_sweep(s);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__saver_sweep_folders(s);
     if (e == CKPT_OK) e = ckpt__index_load(&s->index);
     if (e == CKPT_OK && s->index.damaged)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index in %s is damaged; it is made again from the files", s->root);
@@ -33661,11 +42379,17 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     return e;
 }
 
+// Lists what a checkpoint holds, for the agreement about who writes what.
+static ckpt_err ckpt__saver_rehearse(ckpt_saver *s, ckpt__saver_job *job, const ckpt_logger *log) {
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    return ckpt__saver_describe(s, job, &t, log);
+}
+
 // Plans a checkpoint that is not written: what cannot be saved is found now, and how much room an image needs.
 static ckpt_err ckpt__saver_prepare(ckpt_saver *s) {
     ckpt__saver_job job;
-    ckpt_timestamp t = ckpt__saver_sample_time(1);
-    ckpt_err e = ckpt__saver_describe(s, &job, &t, &s->logger);
+    ckpt_err e = ckpt__saver_rehearse(s, &job, s->layout == CKPT__SAVER_SHARDED ? NULL : &s->logger);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) ckpt__saver_keep_mine(s);
     if (e == CKPT_OK) e = ckpt__saver_plan(s, &job);
     uint64_t size = job.size + CKPT__SAVER_SLACK;
     ckpt__saver_job_free(s, &job);
@@ -33757,12 +42481,12 @@ static ckpt_err ckpt__saver_add_remote(ckpt_saver *s, ckpt_uploader *u, bool own
     r->uploader = u;
     r->store = store;
     r->own = own;
-    if (!s->writes) return ckpt__index_init(&r->ledger, &s->allocator, s->root);
-    if (!own) {
+    if (!own && s->writes) {
         ckpt_err e = ckpt__uploader_resume(u, s->root);
         if (e != CKPT_OK) return e;
     }
-    return ckpt__remote_enter(r, twins, s->root, s->best, &s->allocator);
+    if (!s->books) return ckpt__index_init(&r->ledger, &s->allocator, s->root);
+    return ckpt__remote_enter(r, twins, s->layout == CKPT__SAVER_TARS ? s->ranks.rank : 0, s->root, s->best, &s->allocator);
 }
 
 // One checkpoint on its way to a store, as it was when the turn was ours: uploads that end meanwhile change the tables.
@@ -33802,7 +42526,7 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
     if (left->at > s->index.count) left->at = s->index.count;
     while (left->at > 0) {
         ckpt__index_line *line = &s->index.lines[--left->at];
-        if (line->state != CKPT__INDEX_SAVED) continue;
+        if (line->state != CKPT__INDEX_SAVED || ckpt__index_is_folder(line->name)) continue;       // those need all ranks
         bool last = left->newest && line->owned && line->upload == CKPT__UPLOAD_LOCAL;
         left->newest = false;
         if (!last && line->upload != CKPT__UPLOAD_PENDING && line->upload != CKPT__UPLOAD_FAILED) continue;
@@ -33842,6 +42566,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         ckpt__saver_enter(s);
         local = ckpt__remote_find(&s->index, number);
         here = local >= 0 && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
+        if (here && ckpt__index_is_folder(left.name.data)) here = false;        // what it tells of may not be there
         // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
         at = ckpt__remote_find(&r->ledger, number);
         if (same && (sums || !here) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
@@ -33917,7 +42642,7 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     }
     for (int i = 0; i < d->uploaders_count && e == CKPT_OK; i++) e = ckpt__saver_add_remote(s, d->uploaders[i], false);
     s->rule.uploaded = s->rule.keep == CKPT_KEEP_NONE;
-    for (int i = 0; i < s->remote_count && e == CKPT_OK && s->writes; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
+    for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
     ckpt__saver_enter(s);
     ckpt__saver_weigh_all(s);
     ckpt__saver_leave(s);
@@ -33954,6 +42679,302 @@ static void ckpt__saver_log_desc(const ckpt_saver *s, const ckpt_saver_desc *d) 
                         s->root);
 }
 
+//-- checkpoints of many files on their way to stores -------------------------------
+
+static void ckpt__saver_flight_free(ckpt_saver *s, ckpt__saver_flight *f) {
+    ckpt__mem_free_text(&s->allocator, f->line.name);
+    ckpt__mem_free_text(&s->allocator, f->object);
+    ckpt__buf_free(&f->text);
+    ckpt__mem_free(&s->allocator, f, sizeof *f);
+}
+
+static void ckpt__saver_flights_free(ckpt_saver *s, ckpt__saver_flight **list) {
+    while (*list != NULL) {
+        ckpt__saver_flight *f = *list;
+        *list = f->next;
+        ckpt__saver_flight_free(s, f);
+    }
+}
+
+// Makes what the uploads of the pending checkpoint will need, so that later no rank alone can lack it.
+static ckpt_err ckpt__saver_plan_flights(ckpt_saver *s) {
+    ckpt__saver_flight **end = &s->pending.flights;
+    for (int i = 0; i < s->remote_count && s->layout == CKPT__SAVER_SHARDED; i++) {
+        ckpt__saver_flight *f = (ckpt__saver_flight *)ckpt__mem_alloc(&s->allocator, sizeof *f);
+        if (f == NULL) return CKPT_NOMEM;
+        *end = f;
+        end = &f->next;
+        ckpt__buf_init(&f->text, &s->allocator);
+        f->to = i;
+        f->line = s->pending.line;
+        f->line.name = ckpt__mem_copy_text(&s->allocator, s->pending.line.name);
+        if (f->line.name == NULL) return CKPT_NOMEM;
+    }
+    return CKPT_OK;
+}
+
+// How far the oldest one is. Also what was given up and has ended goes here.
+static ckpt__saver_part ckpt__saver_flight_state(ckpt_saver *s) {
+    if (s->flights == NULL) return CKPT__PART_NONE;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt__saver_part state = s->flights->state;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return state;
+}
+
+// Removes an object of a checkpoint that is not going to be published. What cannot be asked for stays there.
+static void ckpt__saver_take_back(ckpt_saver *s, ckpt__remote *r, const char *object) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
+    if (up == NULL) return;
+    up->saver = s;
+    up->to = r;
+    ckpt__saver_away(s, true);
+    if (ckpt__uploader_remove(r->uploader, object, ckpt__saver_removed, up) == CKPT_OK) return;
+    ckpt__saver_away(s, false);
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+}
+
+// This rank's object is there, or is not going to be. On a worker's thread.
+static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void *user) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)user;
+    ckpt_saver *s = up->saver;
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__saver_flight *f = up->flight;
+    (void)name;
+    (void)published;
+    if (e != CKPT_OK && e != CKPT_CANCELLED) {
+        ckpt__saver_note_failure(s, !up->to->own);
+        if (up->to->own) ckpt__os_flag_set(&sh->failed, 1);
+        (void)ckpt__os_add64(&sh->upload_failed, 1);
+    } else if (e == CKPT_OK) {
+        (void)ckpt__os_add64(&sh->uploaded, 1);
+        (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
+    }
+    ckpt__os_mutex_lock(&sh->lock);
+    bool lost = f != NULL && f->lost;
+    if (f != NULL) f->state = e == CKPT_OK ? CKPT__PART_DURABLE : CKPT__PART_FAILED;
+    ckpt__os_mutex_unlock(&sh->lock);
+    if (lost && e != CKPT_CANCELLED) ckpt__saver_take_back(s, up->to, f->object);
+    if (lost) ckpt__saver_flight_free(s, f);
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__saver_away(s, false);
+}
+
+// Hands one file of a folder to an uploader under the name `base` beside the listing's. f NULL: nobody waits for it.
+static ckpt_err ckpt__saver_fly(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path, const char *base,
+                                bool overwrite, ckpt__saver_flight *f) {
+    ckpt__buf name, link;
+    ckpt__upload item;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    memset(&item, 0, sizeof item);
+    ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
+    ckpt_err e = up != NULL ? ckpt__saver_remote_names(s, r, &line->t, &name, &link) : CKPT_NOMEM;
+    if (e == CKPT_OK && !ckpt__index_is_folder(name.data))
+        e = ckpt__error_set(CKPT_ARG, "the uploader of %s makes '%s' of a listing's name, which is none any more",
+                            r->store->uri, name.data);
+    if (e == CKPT_OK) {
+        name.len -= sizeof CKPT__SHARD_META - 1;
+        ckpt__buf_text(&name, base);
+        item.name = ckpt__buf_cstr(&name);
+        e = name.err;
+    }
+    if (e == CKPT_OK && f != NULL && (f->object = ckpt__mem_copy_text(&s->allocator, item.name)) == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) {
+        up->saver = s;
+        up->to = r;
+        up->flight = f;
+        up->bytes = f != NULL ? s->shared->part_bytes : 0;
+        item.path = path;
+        item.overwrite = overwrite;
+        item.durable = true;
+        item.has_crc = f != NULL && s->shared->part_file.has_crc;
+        item.crc = f != NULL ? s->shared->part_file.crc : 0;
+        item.done = ckpt__saver_flew;
+        item.user = up;
+        if (f != NULL) f->state = CKPT__PART_BUSY;
+        ckpt__saver_away(s, true);
+        e = ckpt__uploader_add(r->uploader, &item);
+        if (e != CKPT_OK) ckpt__saver_away(s, false);
+        else up = NULL;
+    }
+    if (e != CKPT_OK && f != NULL) f->state = CKPT__PART_FAILED;
+    if (up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return ckpt__error_prefix(e, "cannot hand it over for %s", r->store->uri);
+}
+
+// The pending checkpoint is committed: its files leave for the stores. Every rank's list grows alike, whatever fails.
+static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf) {
+    ckpt__saver_pending *p = &s->pending;
+    ckpt__error_record first;
+    first.code = CKPT_OK;
+    while (p->flights != NULL) {
+        ckpt__saver_flight *f = p->flights, **end = &s->flights;
+        ckpt__remote *r = &s->remotes[f->to];
+        ckpt__buf name, link;
+        ckpt__buf_init(&name, &s->allocator);
+        ckpt__buf_init(&link, &s->allocator);
+        p->flights = f->next;
+        f->next = NULL;
+        while (*end != NULL) end = &(*end)->next;
+        *end = f;
+        char *own = f->line.name;
+        f->line = p->line;
+        f->line.name = own;
+        f->line.ranks = s->ranks.world_size;
+        f->state = CKPT__PART_FAILED;
+        f->overwrite = s->overwrite || s->resumed;
+        ckpt_err e = CKPT_OK;
+        if (s->books) {
+            e = ckpt__saver_remote_names(s, r, &f->line.t, &name, &link);
+            ckpt__buf_add(&f->text, text->data, text->len);
+            if (e == CKPT_OK) e = f->text.err;
+            ckpt__saver_enter(s);
+            int old = e == CKPT_OK ? ckpt__index_find(&r->ledger, name.data) : -1;
+            f->overwrite = f->overwrite || (old >= 0 && r->ledger.lines[old].owned);
+            if (e == CKPT_OK) e = ckpt__remote_expect(r, &f->line, name.data);
+            ckpt__saver_leave(s);
+        }
+        if (e == CKPT_OK) e = ckpt__saver_fly(s, r, &f->line, p->path, ckpt__os_path_base(p->path), f->overwrite, f);
+        if (e == CKPT_OK && hf) {
+            ckpt__os_path_dir(&name, p->path);
+            link.len = 0;
+            ckpt__os_path_join(&link, ckpt__buf_cstr(&name), CKPT__SHARD_HF);
+            e = link.err != CKPT_OK ? link.err
+                                    : ckpt__saver_fly(s, r, &f->line, ckpt__buf_cstr(&link), CKPT__SHARD_HF, true, NULL);
+        }
+        if (e != CKPT_OK && s->books) ckpt__saver_mark_unsent(s, f->line.number);
+        if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+        ckpt__buf_free(&name);
+        ckpt__buf_free(&link);
+    }
+    return ckpt__error_put(&first);
+}
+
+// Rank 0: all ranks' objects are confirmed, so the listing goes, and the link with it. Its text was kept: the local folder may
+// have been rotated away meanwhile.
+static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f) {
+    ckpt__remote *r = &s->remotes[f->to];
+    ckpt__saver_parcel p;
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    memset(&p, 0, sizeof p);
+    ckpt__buf_fmt(&path, "%s/.ckpt-listing-%llu-%d", s->root, (unsigned long long)f->line.number, f->to);
+    ckpt_err e = ckpt__file_put(ckpt__buf_cstr(&path), f->text.data, f->text.len, true, &s->allocator);
+    if (e == CKPT_OK) e = ckpt__saver_pack(s, r, &f->line, path.data, &p);
+    p.item.overwrite = f->overwrite;
+    if (e == CKPT_OK) e = ckpt__saver_send(s, r, &f->line, &p);
+    ckpt__saver_unpack(s, &p);
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    (void)ckpt__os_remove(ckpt__buf_cstr(&path));       // staged by now
+    ckpt__error_last = why;
+    ckpt__buf_free(&path);
+    return ckpt__error_prefix(e, "cannot hand over the listing of %s for %s", f->line.name, r->store->uri);
+}
+
+// Takes the oldest one off the list. What this rank has put there for one that failed elsewhere goes again.
+static void ckpt__saver_flight_end(ckpt_saver *s, bool failed) {
+    ckpt__saver_flight *f = s->flights;
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__remote *r = &s->remotes[f->to];
+    uint64_t number = f->line.number;   // f may go as soon as it is lost
+    s->flights = f->next;
+    ckpt__os_mutex_lock(&sh->lock);
+    ckpt__saver_part state = f->state;
+    f->lost = state == CKPT__PART_BUSY;
+    ckpt__os_mutex_unlock(&sh->lock);
+    if (failed && state != CKPT__PART_BUSY && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
+    if (failed && s->books) {
+        ckpt__saver_enter(s);
+        ckpt__remote_arrived(r, number, CKPT_NET, false);
+        (void)ckpt__index_write(&r->ledger);
+        ckpt__saver_weigh(s, number);
+        ckpt__saver_leave(s);
+    }
+    if (state != CKPT__PART_BUSY) ckpt__saver_flight_free(s, f);
+}
+
+// A rank that keeps no ledger: what all have uploaded counts as such, and may leave the folder where only that may.
+static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
+    ckpt__index gone;
+    ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
+    ckpt__saver_enter(s);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    int at = ckpt__remote_find(&s->index, number);
+    if (at >= 0) s->index.lines[at].upload = CKPT__UPLOAD_PUBLISHED;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, &gone);
+    if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
+    if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);
+    ckpt__saver_leave(s);
+    ckpt__index_free(&gone);
+    return e;
+}
+
+// What all ranks know of the oldest one leads to. Collective when there is one that is not busy.
+static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
+    ckpt_err e = CKPT_OK;
+    if (state == (int64_t)CKPT__PART_FAILED) {      // its sentence comes by way of the uploader's failures
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not published: not all ranks could upload their file",
+                        s->flights->line.name);
+        ckpt__saver_flight_end(s, true);
+    } else if (state == (int64_t)CKPT__PART_DURABLE) {
+        bool last = s->flights->next == NULL || s->flights->next->line.number != s->flights->line.number;
+        if (s->books) e = ckpt__saver_announce(s, s->flights);
+        else if (last) e = ckpt__saver_mark_uploaded(s, s->flights->line.number);
+        ckpt__saver_flight_end(s, false);
+        e = ckpt__ranks_share(&s->crew, e);
+    }
+    return e;
+}
+
+// Removes this rank's objects of folders that have left a store; of those that more ranks saved also theirs.
+static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s, ckpt__buf *list) {
+    ckpt__buf name;
+    int64_t head[2];
+    ckpt_err first = CKPT_OK;
+    ckpt__buf_init(&name, &s->allocator);
+    for (size_t at = 0; at + sizeof head < list->len; ) {
+        memcpy(head, list->data + at, sizeof head);
+        const char *listing = list->data + at + sizeof head;
+        size_t n = strlen(listing);
+        at += sizeof head + n + 1;
+        if (head[0] < 0 || head[0] >= s->remote_count || !ckpt__index_is_folder(listing)) continue;
+        ckpt__remote *r = &s->remotes[head[0]];
+        int64_t ranks = head[1] > 0 ? head[1] : s->ranks.world_size;
+        for (int64_t i = s->ranks.rank; i < ranks + (s->ranks.rank == 0 ? 1 : 0); i += s->ranks.world_size) {
+            name.len = 0;
+            ckpt__buf_add(&name, listing, n - (sizeof CKPT__SHARD_META - 1));
+            if (i < ranks) ckpt__shard_name(&name, (int)i, s->ending);
+            else ckpt__buf_text(&name, CKPT__SHARD_HF);
+            ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
+            ckpt_err e = up != NULL ? name.err : CKPT_NOMEM;
+            if (e == CKPT_OK) {
+                up->saver = s;
+                up->to = r;
+                ckpt__saver_away(s, true);
+                e = ckpt__uploader_remove(r->uploader, ckpt__buf_cstr(&name), ckpt__saver_removed, up);
+                if (e != CKPT_OK) ckpt__saver_away(s, false);
+            }
+            if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
+            if (e != CKPT_OK) first = e;
+        }
+    }
+    ckpt__buf_free(&name);
+    return first;
+}
+
+static void ckpt__saver_pending_free(ckpt_saver *s) {
+    ckpt__mem_free_text(&s->allocator, s->pending.line.name);
+    ckpt__mem_free_text(&s->allocator, s->pending.path);
+    ckpt__mem_free_text(&s->allocator, s->pending.latest);
+    ckpt__saver_flights_free(s, &s->pending.flights);
+    memset(&s->pending, 0, sizeof s->pending);
+}
+
 static void ckpt__saver_free(ckpt_saver *s) {
     ckpt_allocator a = s->allocator;
     ckpt__saver_shared *sh = s->shared;
@@ -33967,6 +42988,7 @@ static void ckpt__saver_free(ckpt_saver *s) {
         if (sh->sweeper_runs) ckpt__os_thread_join(sh->sweeper);
         for (size_t i = 0; i < sh->path_count; i++) ckpt__mem_free_text(&a, sh->paths[i]);
         ckpt__mem_free(&a, sh->paths, sh->path_cap * sizeof *sh->paths);
+        ckpt__shard_file_free(&sh->part_file);
         ckpt__os_cond_free(&sh->changed);
         ckpt__os_mutex_free(&sh->ink);
         ckpt__os_mutex_free(&sh->lock);
@@ -33982,6 +43004,13 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__mem_free_text(&a, s->root);
     ckpt__mem_free_text(&a, s->filename);
     ckpt__mem_free_text(&a, s->latest);
+    ckpt__mem_free_text(&a, s->ending);
+    ckpt__saver_pending_free(s);
+    ckpt__saver_flights_free(s, &s->flights);
+    ckpt__buf_free(&s->doomed);
+    ckpt__buf_free(&s->leaving);
+    ckpt__shard_plan_free(&s->shards);
+    ckpt__engine_blocks_free(&s->blocks);
     ckpt__mem_free_text(&a, s->best);
     ckpt__mem_free_text(&a, s->lock_path);
     ckpt__mem_free_text(&a, s->told[0].name);
@@ -34010,6 +43039,8 @@ static void ckpt__saver_log(ckpt_log_level level, const char *msg, void *user) {
 static ckpt_err ckpt__saver_make_shared(ckpt_saver *s) {
     ckpt__saver_shared *sh = (ckpt__saver_shared *)ckpt__mem_alloc(&s->allocator, sizeof *sh);
     if (sh == NULL) return CKPT_NOMEM;
+    sh->part = CKPT__PART_NONE;
+    ckpt__shard_file_init(&sh->part_file, &s->allocator);
     ckpt_err e = ckpt__os_mutex_init(&sh->lock);
     if (e == CKPT_OK) {
         e = ckpt__os_mutex_init(&sh->ink);
@@ -34030,8 +43061,8 @@ static ckpt_err ckpt__saver_make_shared(ckpt_saver *s) {
     return CKPT_OK;
 }
 
-// All of opening. The saver is freed by the caller after a failure.
-static ckpt_err ckpt__saver_open(ckpt_saver *s, const ckpt_saver_desc *d) {
+// Opening, up to the names: what asks nobody. The saver is freed by the caller after a failure of this or of what follows.
+static ckpt_err ckpt__saver_open_begin(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt_err e = ckpt__saver_make_shared(s);
     if (e == CKPT_OK) e = ckpt__state_check(s->state);
     if (e != CKPT_OK) return e;
@@ -34039,19 +43070,29 @@ static ckpt_err ckpt__saver_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     if (s->record == NULL) return CKPT_NOMEM;
     ckpt__buf_init(&s->record->names, &s->allocator);
     ckpt__buf_init(&s->record->paths, &s->allocator);
+    if (e == CKPT_OK) e = ckpt__saver_set_layout(s, d);
     if (e == CKPT_OK) e = ckpt__saver_copy_ignore(s, d->ignore_keys, d->ignore_keys_count);
     if (e == CKPT_OK) e = ckpt__saver_set_best(s, d->keep_best);
     if (e == CKPT_OK && s->should_save == NULL)
         e = ckpt__time_schedule_init(&s->schedule, d->save_interval != NULL ? d->save_interval : "1ep", d->max_duration,
                                      d->batches_per_epoch);
-    if (e == CKPT_OK) e = ckpt__saver_set_names(s, d);
-    if (e != CKPT_OK) return e;
+    return e;
+}
+
+// The folder and the destinations. The run name is known.
+static ckpt_err ckpt__saver_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) {
+    ckpt_err e = CKPT_OK;
     if (s->bucket != NULL && s->remote_name != NULL) e = ckpt__stores_open(&s->store, s->bucket, d->store_desc);
     if (e == CKPT_OK) e = ckpt__index_init(&s->index, &s->allocator, s->root);
     s->index.best = s->best;
-    if (e == CKPT_OK && s->writes) e = ckpt__saver_enter_folder(s);
-    if (e == CKPT_OK) e = ckpt__saver_open_remotes(s, d);
-    if (e == CKPT_OK) e = ckpt__saver_prepare(s);
+    if (e == CKPT_OK && s->leads) e = ckpt__saver_enter_folder(s);
+    else if (e == CKPT_OK && s->writes) e = ckpt__os_mkdirs(s->root);
+    return e == CKPT_OK ? ckpt__saver_open_remotes(s, d) : e;
+}
+
+// What can be found now of what could go wrong later, and the writer.
+static ckpt_err ckpt__saver_open_end(ckpt_saver *s, const ckpt_saver_desc *d) {
+    ckpt_err e = ckpt__saver_prepare(s);
     if (e == CKPT_OK && s->writes && s->snapshot != CKPT_SNAPSHOT_NONE) {
         e = ckpt__os_thread_start(&s->shared->writer, ckpt__saver_main, s);
         s->shared->writer_runs = e == CKPT_OK;
@@ -34086,6 +43127,10 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     ckpt__items_init(&s->items, &d->allocator);
     ckpt__buf_init(&s->captured, &d->allocator);
     ckpt__plan_init(&s->spare, &d->allocator, d->state);
+    ckpt__buf_init(&s->doomed, &d->allocator);
+    ckpt__buf_init(&s->leaving, &d->allocator);
+    ckpt__shard_plan_init(&s->shards, &d->allocator);
+    ckpt__shard_sums_init(&s->blocks, &d->allocator);
     return s;
 }
 
@@ -34169,7 +43214,7 @@ static int ckpt__saver_list(const ckpt_saver *s) {
     ckpt_err e = ckpt__mem_grow(&s->allocator, (void **)&sh->paths, sizeof *sh->paths, &sh->path_cap, s->index.count + 1);
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
         if (!ckpt__index_counts(&s->index.lines[i])) continue;
-        ckpt__index_path(&path, &s->index, s->index.lines[i].name);
+        (void)ckpt__saver_linked(s, &path, s->index.lines[i].name);
         char *copy = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&path));
         if (copy == NULL || path.err != CKPT_OK) e = CKPT_NOMEM;
         if (copy != NULL) sh->paths[sh->path_count++] = copy;
@@ -34202,7 +43247,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
 //------------------------------------------------------------------------------
 // >>loader     [Q]  from a load_path to a filled state: names, links, the file behind them, fetched if need be
 //
-// uses:    error memory platform text name engine file store stores fetch remote
+// uses:    error memory platform text name engine file store stores fetch remote ranks shard
 // threads: the caller's
 //
 // A path is followed as Composer follows it, with the holes closed: the text of a ".symlink" file is
@@ -34263,8 +43308,22 @@ static ckpt_err ckpt__loader_hop(ckpt__buf *path) {
     return e;
 }
 
-// Is this file the text that stands for a link: one line that names a file which is there? Containers hold NULs, so that most
-// files are told apart without more.
+// A directory is a checkpoint of many ranks when it has a .metadata.
+static ckpt_err ckpt__loader_check_folder(const ckpt__buf *path) {
+    ckpt__buf meta;
+    ckpt__os_info info;
+    ckpt__buf_init(&meta, &path->allocator);
+    ckpt__os_path_join(&meta, path->data, CKPT__SHARD_META);
+    ckpt_err e = meta.err != CKPT_OK ? meta.err : ckpt__os_stat(ckpt__buf_cstr(&meta), &info);
+    ckpt__buf_free(&meta);
+    if (e == CKPT_NOT_FOUND)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a folder without a " CKPT__SHARD_META ": no checkpoint of several ranks, "
+                               "or one that was never finished", path->data);
+    return e;
+}
+
+// Is this file the text that stands for a link: one line that names a file, or a checkpoint's directory, which is there?
+// Containers hold NULs, so that most files are told apart without more.
 static ckpt_err ckpt__loader_is_link_text(const ckpt__buf *path, const ckpt__os_info *info, bool *link) {
     *link = false;
     if (!info->is_file || info->size == 0 || info->size > CKPT__LOADER_LINK_MAX) return CKPT_OK;
@@ -34277,7 +43336,8 @@ static ckpt_err ckpt__loader_is_link_text(const ckpt__buf *path, const ckpt__os_
         ckpt__buf_text(&target, path->data);
         (void)ckpt__buf_cstr(&target);
         e = target.err != CKPT_OK ? target.err : ckpt__loader_hop(&target);
-        *link = e == CKPT_OK && ckpt__os_stat(target.data, &there) == CKPT_OK && there.is_file;
+        *link = e == CKPT_OK && ckpt__os_stat(target.data, &there) == CKPT_OK &&
+                (there.is_file || (there.is_dir && ckpt__loader_check_folder(&target) == CKPT_OK));
     }
     ckpt__buf_free(&target);
     return e == CKPT_NOMEM ? e : CKPT_OK;       // a file that cannot be read says so when it is opened
@@ -34293,8 +43353,9 @@ static ckpt_err ckpt__loader_missing(const char *asked, const char *path) {
 }
 
 // Adds to `out` the path of the file that `asked` leads to, through .symlink files, and with `texts` through files of any name
-// that hold nothing but a path. The file is there; what it holds is not looked at further.
-static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool texts) {
+// that hold nothing but a path. The file is there; what it holds is not looked at further. folder: set when it is a directory
+// that is a checkpoint; NULL: only a file will do.
+static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool texts, bool *folder) {
     if (asked[0] == 0) return ckpt__error_set(CKPT_ARG, "the path is empty");
     ckpt_err e = ckpt__loader_check_local(asked);
     ckpt__buf_text(out, asked);
@@ -34305,8 +43366,12 @@ static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool text
             return ckpt__error_set(CKPT_CORRUPT, "%s leads through more than %d .symlink files: is it a ring?", asked,
                                    (int)CKPT__LOADER_HOPS);
         e = ckpt__os_stat(out->data, &info);
-        if (e == CKPT_OK && info.is_dir)
-            return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a folder: this version loads single files", out->data);
+        if (e == CKPT_OK && info.is_dir && folder == NULL)
+            return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a folder, and only a file will do here", out->data);
+        if (e == CKPT_OK && info.is_dir) {
+            *folder = true;
+            return ckpt__loader_check_folder(out);
+        }
         if (e == CKPT_NOT_FOUND) {
             size_t len = out->len;
             ckpt__buf_text(out, ".symlink");
@@ -34325,21 +43390,24 @@ static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool text
 }
 
 // The same for a path to a checkpoint.
-static ckpt_err ckpt__loader_resolve(ckpt__buf *out, const char *asked) {
-    return ckpt__loader_follow(out, asked, true);
+static ckpt_err ckpt__loader_resolve(ckpt__buf *out, const char *asked, bool *folder) {
+    return ckpt__loader_follow(out, asked, true, folder);
 }
 
 //-- stores ----------------------------------------------------------------------
 
-// A checkpoint on the local disk: where it lies, or a temporary copy of what a store has.
+// A checkpoint on the local disk: where it lies, or a temporary copy of what a store has. One of many ranks stays in its store.
 typedef struct ckpt__loader_local {
-    ckpt__buf path;
-    bool      fetched;
+    ckpt__buf   path;
+    bool        fetched;
+    bool        folder;                 // `path` is a directory, or with `store` a prefix
+    ckpt_store *store;
+    bool        own;                    // the store is to be closed
 } ckpt__loader_local;
 
 static void ckpt__loader_local_init(ckpt__loader_local *l, const ckpt_allocator *a) {
+    memset(l, 0, sizeof *l);
     ckpt__buf_init(&l->path, a);
-    l->fetched = false;
 }
 
 // Removes what was fetched; the thread's sentence stays.
@@ -34347,8 +43415,18 @@ static void ckpt__loader_local_free(ckpt__loader_local *l) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     if (l->fetched) (void)ckpt__os_remove(l->path.data);
+    if (l->own) ckpt__store_close(l->store);
     ckpt__error_last = kept;
     ckpt__buf_free(&l->path);
+}
+
+static ckpt__shard_place ckpt__loader_place_of(const ckpt__loader_local *l) {
+    ckpt__shard_place p;
+    memset(&p, 0, sizeof p);
+    p.store = l->store;
+    if (l->store != NULL) p.prefix = l->path.data;
+    else p.folder = l->path.data;
+    return p;
 }
 
 // An open store and a name in it, from a URI or from a store that was given.
@@ -34357,6 +43435,7 @@ typedef struct ckpt__loader_source {
     bool             own;
     ckpt__buf        name, target;      // what was asked for, and the object that it leads to
     ckpt__store_stat info;
+    bool             folder;            // `target` is the prefix of a checkpoint of many ranks
 } ckpt__loader_source;
 
 static void ckpt__loader_source_free(ckpt__loader_source *src) {
@@ -34368,10 +43447,48 @@ static void ckpt__loader_source_free(ckpt__loader_source *src) {
     ckpt__buf_free(&src->target);
 }
 
+// Is `prefix` followed by `rest` the directory of a checkpoint of many ranks? Then it is what *target holds.
+static ckpt_err ckpt__loader_probe(ckpt__loader_source *src, const char *prefix, size_t prefix_len, const ckpt__buf *rest,
+                                   bool *found) {
+    ckpt__buf *out = &src->target;
+    out->len = 0;
+    ckpt__buf_add(out, prefix, prefix_len);
+    ckpt__buf_add(out, rest->data, rest->len);
+    while (out->err == CKPT_OK && out->len > 0 && out->data[out->len - 1] == '/') out->len--;
+    size_t len = out->len;
+    ckpt__buf_text(out, len > 0 ? "/" CKPT__SHARD_META : CKPT__SHARD_META);
+    const char *name = ckpt__buf_cstr(out);
+    ckpt_err e = out->err != CKPT_OK ? out->err : ckpt__fetch_stat(src->store, name, &src->info, NULL);
+    *found = e == CKPT_OK;
+    if (out->err == CKPT_OK) out->data[out->len = len] = 0;
+    return e;
+}
+
+// There is no such object: is it a directory, or does it lead to one? The text of a link is a name from the top of the bucket, as
+// ckpt__remote_follow has it.
+static ckpt_err ckpt__loader_find_folder(ckpt__loader_source *src) {
+    const char *asked = src->name.data;
+    ckpt__error_record first;
+    ckpt__buf text;
+    ckpt__error_take(&first);
+    ckpt__buf_init(&text, &src->target.allocator);
+    ckpt_err e = ckpt__loader_probe(src, "", 0, &src->name, &src->folder);
+    if (e == CKPT_NOT_FOUND) e = ckpt__fetch_resolve(src->store, asked, &src->target, &src->info, NULL);
+    if (e == CKPT_NOT_FOUND && src->target.len > 0 && strcmp(src->target.data, asked) != 0) {
+        ckpt__buf_add(&text, src->target.data, src->target.len);
+        if (text.err != CKPT_OK) e = text.err;
+        if (e == CKPT_NOT_FOUND) e = ckpt__loader_probe(src, "", 0, &text, &src->folder);
+        for (const char *slash = strchr(asked, '/'); slash != NULL && e == CKPT_NOT_FOUND; slash = strchr(slash + 1, '/'))
+            e = ckpt__loader_probe(src, asked, (size_t)(slash - asked) + 1, &text, &src->folder);
+    }
+    ckpt__buf_free(&text);
+    return e == CKPT_NOT_FOUND ? ckpt__error_put(&first) : e;
+}
+
 // Opens what a path names; ckpt__loader_source_free follows, whatever is returned. With a store given, the path of a URI is the
-// name (Composer's loading with load_object_store).
+// name (Composer's loading with load_object_store). folders: the directory of a checkpoint of many ranks will do, too.
 static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *path, ckpt_store *store,
-                                         const ckpt_store_desc *desc, const ckpt_allocator *a) {
+                                         const ckpt_store_desc *desc, bool folders, const ckpt_allocator *a) {
     ckpt__buf bucket;
     ckpt__uri uri;
     memset(src, 0, sizeof *src);
@@ -34384,6 +43501,7 @@ static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *p
     if (uri.backend[0] != 0 && !uri.known) e = ckpt__loader_check_local(path);
     else if (uri.backend[0] != 0) e = ckpt__remote_split(path, &bucket, &src->name);
     else ckpt__buf_text(&src->name, path);
+    while (folders && src->name.len > 1 && src->name.data[src->name.len - 1] == '/') src->name.len--;
     const char *name = ckpt__buf_cstr(&src->name);
     if (e == CKPT_OK) e = src->name.err;
     if (e == CKPT_OK && name[0] == 0) {
@@ -34395,10 +43513,36 @@ static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *p
         e = ckpt__stores_open(&src->store, bucket.data, desc);
         src->own = e == CKPT_OK;
     }
-    if (e == CKPT_OK)
-        e = ckpt__error_prefix(ckpt__remote_follow(src->store, name, &src->target, &src->info, NULL), "cannot find %s in %s",
-                               name, src->store->uri);
+    if (e == CKPT_OK) {
+        e = ckpt__remote_follow(src->store, name, &src->target, &src->info, NULL);
+        if (e == CKPT_NOT_FOUND && folders) e = ckpt__loader_find_folder(src);
+        e = ckpt__error_prefix(e, "cannot find %s in %s", name, src->store->uri);
+    }
     ckpt__buf_free(&bucket);
+    return e;
+}
+
+// A directory of a file:// store is used where it lies; of another store the prefix is, and the store with it.
+static ckpt_err ckpt__loader_take_folder(ckpt__loader_local *out, ckpt__loader_source *src) {
+    out->folder = true;
+    if (strcmp(src->store->table->scheme, "file") != 0) {
+        ckpt__buf_add(&out->path, src->target.data, src->target.len);
+        (void)ckpt__buf_cstr(&out->path);
+        out->store = src->store;
+        out->own = src->own;
+        src->own = false;
+        return out->path.err;
+    }
+    ckpt__buf near, meta;
+    ckpt__buf_init(&near, &out->path.allocator);
+    ckpt__buf_init(&meta, &out->path.allocator);
+    ckpt__buf_fmt(&meta, "%s%s" CKPT__SHARD_META, src->target.data, src->target.len > 0 ? "/" : "");
+    ckpt_err e = meta.err != CKPT_OK ? meta.err : ckpt__store_path(src->store, ckpt__buf_cstr(&meta), true, &near);
+    if (e == CKPT_OK) ckpt__os_path_dir(&out->path, ckpt__buf_cstr(&near));
+    (void)ckpt__buf_cstr(&out->path);
+    if (e == CKPT_OK) e = near.err != CKPT_OK ? near.err : out->path.err;
+    ckpt__buf_free(&near);
+    ckpt__buf_free(&meta);
     return e;
 }
 
@@ -34407,9 +43551,11 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
                                    const ckpt_on_progress *progress) {
     ckpt__loader_source src;
     ckpt__buf near;
-    ckpt_err e = ckpt__loader_source_open(&src, path, store, desc, &out->path.allocator);
+    ckpt_err e = ckpt__loader_source_open(&src, path, store, desc, true, &out->path.allocator);
     ckpt__buf_init(&near, &out->path.allocator);
-    if (e == CKPT_OK && strcmp(src.store->table->scheme, "file") == 0) {
+    if (e == CKPT_OK && src.folder) {
+        e = ckpt__loader_take_folder(out, &src);
+    } else if (e == CKPT_OK && strcmp(src.store->table->scheme, "file") == 0) {
         e = ckpt__store_path(src.store, src.target.data, true, &near);
         ckpt__buf_text(&out->path, ckpt__buf_cstr(&near));
         (void)ckpt__buf_cstr(&out->path);
@@ -34438,7 +43584,18 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
 // Brings a path of a tool to the local disk: followed through links, fetched when it is a URI.
 static ckpt_err ckpt__loader_bring(ckpt__loader_local *out, const char *path, const ckpt_on_progress *progress) {
     if (ckpt__stores_is_uri(path)) return ckpt__loader_fetch(out, path, NULL, NULL, progress);
-    return ckpt__loader_resolve(&out->path, path);
+    return ckpt__loader_resolve(&out->path, path, &out->folder);
+}
+
+// Opens what has been brought. A store that belongs to it is the file's from then on.
+static ckpt_err ckpt__loader_open(ckpt_file **f, ckpt__loader_local *l, const ckpt_allocator *a) {
+    if (!l->folder) return ckpt__file_open(f, l->path.data, a);
+    ckpt_err e = ckpt__shard_open_file(f, l->store == NULL ? l->path.data : NULL, l->store, l->path.data, a);
+    if (e == CKPT_OK && l->store != NULL) {
+        if (!l->own) ckpt__shard_of(*f)->store = NULL;
+        l->own = false;
+    }
+    return e;
 }
 
 //-- load ------------------------------------------------------------------------
@@ -34458,7 +43615,7 @@ static ckpt_err ckpt__loader_find(ckpt__loader_local *out, const ckpt_load_desc 
     const char *path = ckpt__buf_cstr(&name);
     if (e == CKPT_OK) e = name.err;
     if (e == CKPT_OK && far) e = ckpt__loader_fetch(out, path, desc->store, desc->store_desc, &desc->progress);
-    else if (e == CKPT_OK) e = ckpt__loader_resolve(&out->path, path);
+    else if (e == CKPT_OK) e = ckpt__loader_resolve(&out->path, path, &out->folder);
     ckpt__buf_free(&name);
     return e;
 }
@@ -34470,38 +43627,77 @@ static ckpt_err ckpt__loader_fail(ckpt_err e, const char *path) {
     return ckpt__error_prefix(e, "cannot load %s", shown);
 }
 
-// The whole of ckpt_load, below its argument checks.
-static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
-    ckpt_ranks ranks;
-    ckpt_err e = ckpt__name_ranks(&ranks, &desc->ranks);
-    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
-    ckpt__loader_local local;
-    ckpt_file *f = NULL;
-    ckpt__loader_local_init(&local, &desc->allocator);
-    e = ckpt__loader_find(&local, desc);
-    if (e == CKPT_OK) e = ckpt__file_open(&f, local.path.data, &desc->allocator);
-    if (e == CKPT_OK) {
-        ckpt__engine_job job;
-        memset(&job, 0, sizeof job);
-        job.progress = &desc->progress;
-        job.phase = "load";
-        job.name = local.fetched ? desc->load_path : local.path.data;
-        ckpt__file_options o;
-        memset(&o, 0, sizeof o);
-        o.weights_only = desc->load_weights_only;
-        o.not_strict = desc->not_strict;
-        o.no_verify = desc->no_verify;
-        o.ignore = desc->load_ignore_keys;
-        o.ignore_count = desc->load_ignore_keys_count;
-        o.rank = ranks.rank;
-        o.log = &desc->logger;
-        o.job = &job;
-        e = ckpt__file_restore(f, desc->state, &o, at);
+// One call of ckpt_load.
+typedef struct ckpt__loader_job {
+    const ckpt_load_desc *desc;
+    ckpt__loader_local    local;
+    ckpt_file            *file;         // NULL: a directory, or none yet
+    ckpt__shard_meta      meta;
+    ckpt__shard_place     place;
+    ckpt__file_options    options;
+    ckpt__engine_job      work;
+} ckpt__loader_job;
+
+// Finds and opens it, and looks, as far as nothing has to be read for that, whether it fits and all of it is there.
+static ckpt_err ckpt__loader_prepare(ckpt__loader_job *j) {
+    const ckpt_load_desc *desc = j->desc;
+    ckpt_err e = ckpt__loader_find(&j->local, desc);
+    if (e != CKPT_OK) return e;
+    j->work.progress = &desc->progress;
+    j->work.phase = "load";
+    j->work.name = j->local.fetched || j->local.store != NULL ? desc->load_path : j->local.path.data;
+    j->options.weights_only = desc->load_weights_only;
+    j->options.not_strict = desc->not_strict;
+    j->options.no_verify = desc->no_verify;
+    j->options.ignore = desc->load_ignore_keys;
+    j->options.ignore_count = desc->load_ignore_keys_count;
+    j->options.log = &desc->logger;
+    j->options.job = &j->work;
+    if (!j->local.folder) {
+        e = ckpt__file_open(&j->file, j->local.path.data, &desc->allocator);
+        if (e != CKPT_OK && j->local.fetched) e = ckpt__loader_fail(e, desc->load_path);
+        return e;
     }
-    ckpt__file_close(f);
-    if (e != CKPT_OK && local.fetched) e = ckpt__loader_fail(e, desc->load_path);
-    ckpt__loader_local_free(&local);
-    return e;
+    j->place = ckpt__loader_place_of(&j->local);
+    e = ckpt__shard_open(&j->meta, &desc->allocator, &j->place);
+    if (e == CKPT_OK) e = ckpt__shard_present(&j->meta, &j->place, desc->state, &j->options);
+    return ckpt__loader_fail(e, desc->load_path);
+}
+
+static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
+    const ckpt_state *st = j->desc->state;
+    ckpt_err e;
+    if (j->local.folder)
+        return ckpt__loader_fail(ckpt__shard_restore(&j->meta, &j->place, st, &j->options, at, NULL), j->desc->load_path);
+    if (ckpt__shard_has_pieces(st)) {
+        j->options.shared = true;
+        e = ckpt__shard_restore_file(j->file, st, &j->options, at, NULL);
+    } else {
+        e = ckpt__file_restore(j->file, st, &j->options, at);
+    }
+    return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
+}
+
+// The whole of ckpt_load, below its argument checks. With hooks the ranks share how it went, once before anything that is
+// bound is touched and once at the end.
+static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
+    ckpt__ranks ranks;
+    ckpt__loader_job j;
+    ckpt__error_record kept;
+    memset(&j, 0, sizeof j);
+    ckpt_err e = ckpt__ranks_init(&ranks, &desc->ranks);
+    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
+    j.desc = desc;
+    j.options.rank = ranks.hooks.rank;
+    ckpt__loader_local_init(&j.local, &desc->allocator);
+    e = ckpt__ranks_share(&ranks, ckpt__loader_prepare(&j));
+    if (e == CKPT_OK) e = ckpt__ranks_share(&ranks, ckpt__loader_restore(&j, at));
+    ckpt__error_take(&kept);
+    kept.code = e;
+    ckpt__file_close(j.file);
+    ckpt__shard_free(&j.meta);
+    ckpt__loader_local_free(&j.local);
+    return e == CKPT_OK ? e : ckpt__error_put(&kept);
 }
 
 //-- get_file --------------------------------------------------------------------
@@ -34580,7 +43776,7 @@ static ckpt_err ckpt__loader_get_uri(const char *uri, const char *destination, b
     ckpt__loader_source src;
     ckpt__fetch f;
     memset(&f, 0, sizeof f);
-    ckpt_err e = ckpt__loader_source_open(&src, uri, NULL, NULL, &a);
+    ckpt_err e = ckpt__loader_source_open(&src, uri, NULL, NULL, false, &a);
     f.store = src.store;
     f.name = src.target.data;
     f.destination = destination;
@@ -34598,7 +43794,7 @@ static ckpt_err ckpt__loader_get_file(const char *path, const char *destination,
     if (ckpt__stores_is_uri(path)) return ckpt__loader_get_uri(path, destination, overwrite);
     ckpt__buf_init(&found, &a);
     ckpt__buf_init(&target, &a);
-    ckpt_err e = ckpt__loader_follow(&found, path, false);
+    ckpt_err e = ckpt__loader_follow(&found, path, false, NULL);
     if (e == CKPT_OK) e = ckpt__loader_absolute(&target, found.data);
     if (e == CKPT_OK) {
         e = ckpt__loader_place(target.data, destination, overwrite, &a);
@@ -34668,18 +43864,23 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
 //------------------------------------------------------------------------------
 // >>resume     [Q]  the newest checkpoint of a folder and its stores that verifies
 //
-// uses:    error memory platform time name plan engine file index store fetch remote saver
+// uses:    error memory platform time name plan engine file index store fetch remote ranks shard saver
 // threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
 //
 // Index, folder, latest link and what each store's latest names are put together; the newest save
 // comes first, what is local before what is not, and those of a future that the run went back from
 // last. What does not verify is left where it is; in a store the next older one is then found by
 // listing it. A store that cannot be asked ends it: what is local may be weeks behind.
+//
+// Of many ranks rank 0 looks and chooses. What it is about to try it tells the others, all try the same, and it
+// counts when it is loaded everywhere; else rank 0 goes on to the next older one, and so do they. When it is done
+// it says how it ended. So the others do nothing but answer, and no rank can be left waiting.
 //------------------------------------------------------------------------------
 
 // What is wrong with the checkpoints that were passed over, for the sentence when nothing is left.
 typedef struct ckpt__resume_walk {
     ckpt__buf names;
+    ckpt__error_record why;             // of the first
     size_t    tried;
     bool      misfits;                  // one of them is whole, but somebody else's
     bool     *listed;                   // [remote_count]
@@ -34747,7 +43948,8 @@ static ckpt_err ckpt__resume_follow_latest(ckpt_saver *s) {
     ckpt__os_info info;
     ckpt_err e = s->latest_varies ? CKPT_OK : ckpt__saver_latest_path(s, &link, &t);
     bool leads = e == CKPT_OK && link.len > 0 && ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) == CKPT_OK;
-    if (e == CKPT_OK && link.len > 0 && !leads && s->writes) e = ckpt__resume_adopt_latest(s, ckpt__buf_cstr(&link));
+    if (s->layout == CKPT__SAVER_SHARDED) leads = false;        // the index and the names of folders say all
+    else if (e == CKPT_OK && link.len > 0 && !leads && s->leads) e = ckpt__resume_adopt_latest(s, ckpt__buf_cstr(&link));
     if (e == CKPT_OK && leads) {
         ckpt__os_path_dir(&dir, ckpt__buf_cstr(&link));
         link.len = 0;
@@ -34769,6 +43971,59 @@ static ckpt_err ckpt__resume_follow_latest(ckpt_saver *s) {
     return e;
 }
 
+// What was found by the name of its folder alone says more of itself in its listing.
+static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l, bool *known) {
+    ckpt__shard_meta m;
+    ckpt__shard_place place;
+    ckpt__buf dir, path;
+    ckpt__os_info info;
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    memset(&place, 0, sizeof place);
+    ckpt_err e = ckpt__saver_linked(s, &dir, l->name);
+    ckpt__index_path(&path, &s->index, l->name);
+    place.folder = dir.data;
+    *known = false;
+    if (e == CKPT_OK) e = path.err;
+    if (e == CKPT_OK) e = ckpt__shard_open(&m, &s->allocator, &place);
+    if (e == CKPT_OK) {
+        int at = ckpt__toc_find(&m.view.toc, CKPT__SAVER_STATE "save_count");
+        bool number = at >= 0 && m.view.toc.entries[at].kind == CKPT_KIND_INT && m.view.toc.entries[at].i > 0;
+        if (number) l->number = (uint64_t)m.view.toc.entries[at].i;
+        if (m.has_time && ckpt__time_check(&m.t) == CKPT_OK) l->t = m.t;
+        if (ckpt__os_stat(path.data, &info) == CKPT_OK) l->bytes = info.size;
+        *known = true;
+        ckpt__shard_free(&m);
+    }
+    ckpt__buf_free(&dir);
+    ckpt__buf_free(&path);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
+// Gives each of those its place in the order of saves.
+static ckpt_err ckpt__resume_describe_folders(ckpt_saver *s) {
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
+        ckpt__index_line l = s->index.lines[i];
+        bool known = false;
+        if (!ckpt__index_is_folder(l.name) || l.has_checksum) continue;
+        e = ckpt__resume_describe_folder(s, &l, &known);
+        if (e != CKPT_OK || !known) continue;
+        l.name = ckpt__mem_copy_text(&s->allocator, l.name);
+        if (l.name == NULL) return CKPT_NOMEM;
+        ckpt__os_mutex_lock(&s->shared->lock);
+        s->index.lines[i].t = l.t;
+        s->index.lines[i].number = l.number;
+        s->index.lines[i].bytes = l.bytes;
+        size_t to = ckpt__index_place(&s->index, &l);
+        if (to != i && to != i + 1) e = ckpt__index_insert(&s->index, to, &l);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+        ckpt__mem_free_text(&s->allocator, l.name);
+    }
+    ckpt__index_settle(&s->index);
+    return e;
+}
+
 // Brings the saver's index up to what the folder holds.
 static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
@@ -34777,6 +44032,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     ckpt_err e = ckpt__index_load(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);
     if (e == CKPT_OK) e = ckpt__resume_follow_latest(s);
     if (e == CKPT_OK && rebuilt && s->index.count > 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index of %s was lost or damaged; %llu checkpoints were found by their "
@@ -34784,34 +44040,364 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     return e;
 }
 
-// Loads one checkpoint. *own: this library wrote it.
-// `learnt` (may be NULL) gets what the file says of itself.
-static ckpt_err ckpt__resume_load(ckpt_saver *s, const ckpt__index_line *line, const char *path, ckpt_timestamp *at, bool *own,
-                                  ckpt__index_line *learnt) {
+//-- trying one --------------------------------------------------------------------
+
+// Where a checkpoint is fetched to: beside its final name, so that it needs only a new one; elsewhere on a rank that does not
+// write.
+static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf *out) {
+    const char *dir = ckpt__os_env("TMPDIR");
+    ckpt__buf near;
+    ckpt__buf_init(&near, &s->allocator);
+    ckpt__os_path_join(&near, s->books ? s->root : dir != NULL && dir[0] != 0 ? dir : "/tmp", ckpt__os_path_base(name));
+    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(out, ckpt__buf_cstr(&near));
+    ckpt__buf_free(&near);
+    return e;
+}
+
+// Fetches one to a name of its own.
+static ckpt_err ckpt__resume_fetch_name(ckpt_saver *s, const ckpt__remote *from, const char *name, ckpt__buf *temp,
+                                        ckpt__store_stat *info) {
+    ckpt__fetch fetch;
+    memset(&fetch, 0, sizeof fetch);
+    memset(info, 0, sizeof *info);
+    fetch.store = from->store;
+    fetch.name = name;
+    fetch.retry = ckpt__remote_retry(from);
+    fetch.progress = s->progress.fn != NULL ? &s->progress : NULL;
+    fetch.known = info;
+    ckpt_err e = ckpt__fetch_stat(from->store, name, info, fetch.retry);
+    if (e == CKPT_OK) e = ckpt__resume_scratch(s, name, temp);
+    fetch.destination = temp->data;
+    if (e != CKPT_OK) return e;
+    ckpt__error_log(&s->logger, CKPT_LOG_INFO, "fetching %s%s", from->store->uri, name);
+    return ckpt__fetch_run(&fetch);
+}
+
+// Takes the fetched file away, if it still has that name; the thread's sentence stays.
+static void ckpt__resume_drop(ckpt__buf *temp, bool fetched) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (fetched && ckpt__os_exists(temp->data)) (void)ckpt__os_remove(temp->data);
+    ckpt__error_last = kept;
+    ckpt__buf_free(temp);
+}
+
+typedef enum ckpt__resume_kind {
+    CKPT__RESUME_FILE,          // a file in the folder
+    CKPT__RESUME_FETCHED,       // one of a store, fetched by rank 0 to `temp`
+    CKPT__RESUME_FOLDER,        // a folder of many files; `text` is its listing
+    CKPT__RESUME_FAR_FOLDER     // the same in a store
+} ckpt__resume_kind;
+
+// A checkpoint that all ranks are to try.
+typedef struct ckpt__resume_offer {
+    ckpt__resume_kind kind;
+    int               remote;           // whose store
+    uint64_t          number;
+    ckpt_timestamp    t;
+    size_t            length[3];
+    const char       *name, *temp, *text;   // each with a NUL behind its end
+    ckpt__buf         held[3];          // where they are: in one buffer each; all in the first one on a rank that was told
+} ckpt__resume_offer;
+
+static void ckpt__resume_offer_init(ckpt__resume_offer *o, ckpt__resume_kind kind, const ckpt_allocator *a) {
+    memset(o, 0, sizeof *o);
+    o->kind = kind;
+    for (int i = 0; i < 3; i++) ckpt__buf_init(&o->held[i], a);
+}
+
+static void ckpt__resume_offer_free(ckpt__resume_offer *o) {
+    for (int i = 0; i < 3; i++) ckpt__buf_free(&o->held[i]);
+}
+
+// The texts are complete.
+static ckpt_err ckpt__resume_offer_set(ckpt__resume_offer *o) {
+    const char **texts[3] = { &o->name, &o->temp, &o->text };
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < 3; i++) {
+        *texts[i] = ckpt__buf_cstr(&o->held[i]);
+        o->length[i] = o->held[i].len;
+        if (e == CKPT_OK) e = o->held[i].err;
+    }
+    return e;
+}
+
+// Rank 0 says whether there is more to try; on the others *more becomes what it said. Needs no memory, so that the end always
+// comes through.
+static ckpt_err ckpt__resume_more(ckpt_saver *s, bool *more) {
+    int64_t told = *more ? 1 : 0;
+    ckpt_err e = ckpt__ranks_broadcast(&s->crew, &told, sizeof told, 0);
+    *more = told != 0;
+    return e;
+}
+
+// Rank 0 tells the others. A failure is everybody's.
+static ckpt_err ckpt__resume_tell(ckpt_saver *s, const ckpt__resume_offer *o) {
+    const char *const texts[3] = { o->name, o->temp, o->text };
+    ckpt__buf b;
+    bool more = true;
+    if (!s->crew.together) return CKPT_OK;
+    ckpt_err e = ckpt__resume_more(s, &more);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&b, &s->allocator);
+    ckpt__buf_add(&b, o, offsetof(ckpt__resume_offer, name));
+    for (int i = 0; i < 3; i++) {
+        ckpt__buf_add(&b, texts[i] != NULL ? texts[i] : "", o->length[i]);
+        ckpt__buf_byte(&b, 0);
+    }
+    e = ckpt__ranks_send(&s->crew, &b, 0);
+    ckpt__buf_free(&b);
+    return e;
+}
+
+// The others hear it. `o` has been initialised.
+static ckpt_err ckpt__resume_hear(ckpt_saver *s, ckpt__resume_offer *o) {
+    const char **texts[3] = { &o->name, &o->temp, &o->text };
+    size_t at = offsetof(ckpt__resume_offer, name);
+    ckpt_err e = ckpt__ranks_send(&s->crew, &o->held[0], 0);
+    if (e != CKPT_OK) return e;
+    if (o->held[0].len >= at) memcpy(o, o->held[0].data, at);
+    for (int i = 0; i < 3; i++) {
+        if (o->held[0].len <= at || o->length[i] >= o->held[0].len - at)
+            return ckpt__ranks_part(&s->crew, "the hooks deliver other bytes than were sent");
+        *texts[i] = o->held[0].data + at;
+        at += o->length[i] + 1;
+    }
+    return CKPT_OK;
+}
+
+// The options of a load, and its job, which must stay.
+static void ckpt__resume_options(const ckpt_saver *s, ckpt__file_options *o, ckpt__engine_job *job, const char *name) {
+    memset(job, 0, sizeof *job);
+    memset(o, 0, sizeof *o);
+    job->phase = "load";
+    job->name = name;
+    job->progress = s->progress.fn != NULL ? &s->progress : NULL;
+    o->weights_only = s->weights_only;
+    o->ignore = (const char *const *)s->ignore;
+    o->ignore_count = s->ignore_count;
+    o->rank = s->ranks.rank;
+    o->log = &s->logger;
+    o->job = job;
+}
+
+// Loads one file. *own: this library wrote it. `learnt` gets what the file says of itself.
+static ckpt_err ckpt__resume_load_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_timestamp *at,
+                                       bool *own,
+                                       ckpt__index_line *learnt) {
     ckpt_file *f = NULL;
     ckpt__engine_job job;
     ckpt__file_options o;
-    memset(&job, 0, sizeof job);
-    memset(&o, 0, sizeof o);
-    job.phase = "load";
-    job.name = path;
-    job.progress = s->progress.fn != NULL ? &s->progress : NULL;
-    o.weights_only = s->weights_only;
-    o.ignore = (const char *const *)s->ignore;
-    o.ignore_count = s->ignore_count;
-    o.rank = s->ranks.rank;
-    o.log = &s->logger;
-    o.job = &job;
-    *own = false;
+    ckpt__resume_options(s, &o, &job, path);
     ckpt_err e = ckpt__file_open(&f, path, &s->allocator);
     if (e != CKPT_OK) return e;
     *own = f->toc.own;
-    if (learnt != NULL) (void)ckpt__index_describe_file(&s->index, learnt, f);
+    (void)ckpt__index_describe_file(&s->index, learnt, f);
+    if (s->layout == CKPT__SAVER_TARS && offer->number != 0 && learnt->number != 0 && offer->number != learnt->number)
+        e = ckpt__error_set(CKPT_CORRUPT, "%s is of save %llu, and rank 0's is of save %llu: they do not belong together", path,
+                            (unsigned long long)learnt->number, (unsigned long long)offer->number);
     bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0 && !s->weights_only;
-    e = ckpt__file_restore(f, s->state, &o, at);
-    if (!stamped) *at = line->t;
+    if (e == CKPT_OK) e = ckpt__file_restore(f, s->state, &o, at);
+    if (!stamped) *at = offer->t;
     ckpt__file_close(f);
     return e;
+}
+
+// Which files of a folder this rank's share lies in.
+static ckpt_err ckpt__resume_needed(const ckpt_saver *s, const ckpt__shard_meta *m, const ckpt__shard_place *place,
+                                    const ckpt__file_options *o, bool *needed) {
+    ckpt__shard_match x;
+    ckpt__shard_reader r;
+    ckpt_err e = ckpt__shard_match_init(&x, m, s->state, o);
+    if (e == CKPT_OK) {
+        e = ckpt__shard_reader_init(&r, m, place, true);
+        if (e == CKPT_OK) e = ckpt__shard_want_bound(&r, &x);
+        if (e == CKPT_OK) e = ckpt__shard_want_small(&r, &x);
+        for (size_t i = 0; i < r.target_count; i++) r.targets[i].device = false;        // nothing is read: nothing is staged
+        if (e == CKPT_OK) e = ckpt__shard_goals(&r);
+        for (size_t i = 0; i < r.goal_count && e == CKPT_OK; i++) needed[r.goals[i].file] = true;
+        for (int i = 0; i < x.m.st->count && e == CKPT_OK; i++) {
+            if (x.m.st->items[i].kind != CKPT_KIND_FILE || x.m.entry[i] < 0) continue;
+            for (size_t k = m->first[x.m.entry[i]]; k < m->first[x.m.entry[i] + 1]; k++) needed[m->pieces[k].file] = true;
+        }
+        ckpt__shard_reader_free(&r);
+    }
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__shard_match_free(&x);
+    ckpt__error_last = kept;
+    return e;
+}
+
+enum { CKPT__RESUME_BLOCK = 16 << 20 };
+
+// Copies one file of a folder from the folder of rank `from` to those that lack it. Collective; `writes`: this rank makes its
+// folder's copy.
+static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size, int from, bool writes, char *block) {
+    ckpt__file_new n;
+    int fd = -1;
+    bool reads = s->ranks.rank == from, begun = false;
+    ckpt_err e = reads ? ckpt__os_open_read(&fd, path) : CKPT_OK;
+    if (writes) {
+        e = ckpt__file_begin(&n, path, true, &s->allocator);
+        begun = e == CKPT_OK;
+    }
+    e = ckpt__ranks_share(&s->crew, e);
+    ckpt_err own = e;
+    for (uint64_t at = 0; at < size && e == CKPT_OK; ) {
+        size_t part = size - at < (uint64_t)CKPT__RESUME_BLOCK ? (size_t)(size - at) : (size_t)CKPT__RESUME_BLOCK, got = part;
+        if (reads && own == CKPT_OK) own = ckpt__os_pread(fd, block, part, at, &got, path);
+        if (own == CKPT_OK && got != part) own = ckpt__error_set(CKPT_CORRUPT, "%s has become shorter", path);
+        e = ckpt__ranks_broadcast(&s->crew, block, part, from);
+        if (e == CKPT_OK && writes && own == CKPT_OK) own = ckpt__os_pwrite(n.fd, block, part, at, n.temp.data);
+        at += part;
+    }
+    if (e == CKPT_OK) e = ckpt__ranks_share(&s->crew, own);
+    ckpt__os_drop(fd);
+    if (begun && e == CKPT_OK) e = ckpt__file_commit(&n, true);
+    else if (begun) ckpt__file_abort(&n);
+    return ckpt__ranks_share(&s->crew, e);
+}
+
+// Folders that are not one: what a rank needs and its folder has not, values that rank 0 alone has written for one, comes
+// from the
+// folder of another rank. Collective.
+static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, const ckpt__shard_place *place,
+                                   const ckpt__file_options *o) {
+    size_t count = m->file_count, room = count * (sizeof(int64_t) * 2 + sizeof(bool) * 2) + 16;
+    char *memory = (char *)ckpt__mem_alloc(&s->allocator, room);
+    char *block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
+    int64_t *told = (int64_t *)(void *)memory;
+    bool *needed = (bool *)(memory + count * sizeof(int64_t) * 2), *here = needed + count;
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = memory != NULL && block != NULL ? ckpt__resume_needed(s, m, place, o, needed) : CKPT_NOMEM;
+    e = ckpt__ranks_share(&s->crew, e);
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) {
+        ckpt__os_info info;
+        ckpt__shard_path(&path, place, m->files[i].name);
+        here[i] = path.err == CKPT_OK && ckpt__os_stat(path.data, &info) == CKPT_OK && info.is_file &&
+            info.size == m->files[i].size;
+        told[2 * i] = here[i] ? s->ranks.rank : INT64_MAX;
+        told[2 * i + 1] = needed[i] && !here[i] ? -1 : 0;
+    }
+    for (size_t i = 0; i < count && e == CKPT_OK; i += 4096)
+        e = ckpt__ranks_min(&s->crew, told + 2 * i, (int)(count - i < 4096 ? count - i : 4096) * 2);
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) {
+        if (told[2 * i + 1] == 0 || told[2 * i] == INT64_MAX) continue;
+        ckpt__shard_path(&path, place, m->files[i].name);
+        e = ckpt__ranks_share(&s->crew, path.err);
+        if (e == CKPT_OK) e = ckpt__resume_copy(s, path.data, m->files[i].size, (int)told[2 * i], s->leads && !here[i], block);
+    }
+    ckpt__mem_free(&s->allocator, memory, room);
+    ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Loads this rank's share of a folder. Memory is touched when it is known to fit, and to be there, on all ranks.
+static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt_timestamp *at, bool *own) {
+    ckpt__engine_job job;
+    ckpt__file_options o;
+    ckpt__shard_meta m;
+    ckpt__shard_place place;
+    ckpt__buf dir;
+    bool far = offer->kind == CKPT__RESUME_FAR_FOLDER, parsed = false;
+    ckpt__buf_init(&dir, &s->allocator);
+    memset(&place, 0, sizeof place);
+    ckpt_err e = CKPT_OK;
+    if (far) {
+        const ckpt__remote *r = &s->remotes[offer->remote < s->remote_count ? offer->remote : 0];
+        if (s->remote_count == 0) e = ckpt__error_set(CKPT_NOT_FOUND, "this rank has no store to load %s from", offer->name);
+        place.store = r != NULL && e == CKPT_OK ? r->store : NULL;
+        place.retry = e == CKPT_OK ? ckpt__remote_retry(r) : NULL;
+        ckpt__buf_add(&dir, offer->name, offer->length[0] - (sizeof CKPT__INDEX_INSIDE - 1));
+        (void)ckpt__buf_cstr(&dir);
+        place.prefix = dir.data;
+    } else {
+        e = ckpt__saver_linked(s, &dir, offer->name);
+        place.folder = dir.data;
+    }
+    if (e == CKPT_OK) e = dir.err;
+    ckpt__resume_options(s, &o, &job, dir.data);
+    if (e == CKPT_OK) {
+        e = ckpt__error_prefix(ckpt__shard_parse(&m, &s->allocator, offer->text, offer->length[2]), "%s", offer->name);
+        parsed = *own = e == CKPT_OK;
+    }
+    if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o);
+    if (s->scattered && !far) {
+        e = ckpt__ranks_share(&s->crew, e);
+        if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o);
+    }
+    if (e == CKPT_OK) e = ckpt__shard_present(&m, &place, s->state, &o);
+    e = ckpt__ranks_share(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__shard_restore(&m, &place, s->state, &o, at, NULL);
+    if (e == CKPT_OK && (s->weights_only || !m.has_time)) *at = offer->t;
+    if (parsed) ckpt__shard_free(&m);
+    ckpt__buf_free(&dir);
+    return e;
+}
+
+// Finds the file that an offer means on a rank that did not make it: in its folder, where rank 0 has fetched it to, else in the
+// store. *fetched: it goes afterwards.
+static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__buf *path, bool *fetched) {
+    ckpt__buf name, link;
+    ckpt__store_stat info;
+    bool tars = s->layout == CKPT__SAVER_TARS;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = CKPT_OK;
+    if (offer->kind == CKPT__RESUME_FETCHED && !tars && ckpt__os_exists(offer->temp)) {
+        ckpt__buf_text(path, offer->temp);
+    } else {
+        if (tars) e = ckpt__saver_format(s, &name, s->filename, &offer->t);
+        else ckpt__buf_text(&name, offer->name);
+        if (e == CKPT_OK) ckpt__index_path(path, &s->index, ckpt__buf_cstr(&name));
+        bool here = offer->kind == CKPT__RESUME_FILE || tars;
+        if (e == CKPT_OK && !(here && path->err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(path)))) {
+            const ckpt__remote *r = s->remote_count > 0 ? &s->remotes[offer->remote < s->remote_count ? offer->remote : 0] : NULL;
+            if (r == NULL)
+                e = ckpt__error_set(CKPT_NOT_FOUND, "%s is not there, and there is no store to fetch it from",
+                                    ckpt__buf_cstr(path));
+            else if (tars || offer->kind == CKPT__RESUME_FILE) e = ckpt__saver_remote_names(s, r, &offer->t, &name, &link);
+            path->len = 0;
+            if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&name), path, &info);
+            *fetched = e == CKPT_OK;
+        }
+    }
+    (void)ckpt__buf_cstr(path);
+    if (e == CKPT_OK) e = path->err;
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return e;
+}
+
+// Tries an offer on this rank; the result is everybody's. path: rank 0's file; NULL on the others. *mine: it went well here.
+static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_timestamp *at,
+                                       bool *own,
+                                       ckpt__index_line *learnt, bool *mine) {
+    ckpt__buf found;
+    bool fetched = false;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&found, &s->allocator);
+    if (offer->kind == CKPT__RESUME_FOLDER || offer->kind == CKPT__RESUME_FAR_FOLDER) {
+        e = ckpt__resume_load_folder(s, offer, at, own);
+    } else {
+        if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
+        if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
+    }
+    *mine = e == CKPT_OK;
+    e = ckpt__ranks_share(&s->crew, e);
+    ckpt__resume_drop(&found, fetched);
+    return e;
+}
+
+// A file or a folder that rank 0 has chosen.
+static ckpt_err ckpt__resume_load(ckpt_saver *s, ckpt__resume_offer *offer, const char *path, ckpt_timestamp *at, bool *own,
+                                  ckpt__index_line *learnt, bool *mine) {
+    ckpt_err e = ckpt__resume_tell(s, offer);
+    *own = *mine = false;
+    return e == CKPT_OK ? ckpt__resume_try_offer(s, offer, path, at, own, learnt, mine) : e;
 }
 
 // Is this a reason to look at the next older checkpoint? A file that is whole but does not fit is the user's business, unless
@@ -34822,6 +44408,7 @@ static bool ckpt__resume_passes(ckpt_err e, bool own) {
 
 static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err e, const char *path, const char *name) {
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is passed over: %s", path, ckpt__error_last.text);
+    if (w->tried == 0) ckpt__error_take(&w->why);
     if (w->tried++ < 8) ckpt__buf_fmt(&w->names, "%s%s", w->names.len > 0 ? ", " : "", name);
     w->misfits = w->misfits || e == CKPT_MISMATCH;
 }
@@ -34829,12 +44416,24 @@ static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err
 // Tries the line at `i`. *loaded: this is the one.
 static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, ckpt_timestamp *at, bool *loaded) {
     ckpt__buf path;
-    bool own = false;
+    bool own = false, mine = true;
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__index_line *l = &s->index.lines[i];
+    ckpt__index_line *l = &s->index.lines[i], learnt;
+    memset(&learnt, 0, sizeof learnt);
     ckpt__index_path(&path, &s->index, l->name);
     ckpt_err e = path.err;
-    if (e == CKPT_OK) e = ckpt__resume_load(s, l, ckpt__buf_cstr(&path), at, &own, NULL);
+    ckpt__resume_offer offer;
+    ckpt__resume_offer_init(&offer, ckpt__index_is_folder(l->name) ? CKPT__RESUME_FOLDER : CKPT__RESUME_FILE, &s->allocator);
+    offer.number = l->number;
+    offer.t = l->t;
+    ckpt__buf_text(&offer.held[0], l->name);
+    if (e == CKPT_OK && offer.kind == CKPT__RESUME_FOLDER) {
+        e = ckpt__file_slurp(&offer.held[2], ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+        mine = e == CKPT_OK;
+    }
+    if (e == CKPT_OK) e = ckpt__resume_offer_set(&offer);
+    if (e == CKPT_OK) e = ckpt__resume_load(s, &offer, ckpt__buf_cstr(&path), at, &own, &learnt, &mine);
+    ckpt__resume_offer_free(&offer);
     *loaded = e == CKPT_OK;
     if (e == CKPT_OK) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s: epoch %lld, batch %lld", ckpt__buf_cstr(&path),
@@ -34848,9 +44447,10 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
         }
         l->t = *at;
         if (l->state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_SAVED;
-    } else if (ckpt__resume_passes(e, own)) {
+    } else if (s->crew.broken.code == CKPT_OK && ckpt__resume_passes(e, own)) {
         ckpt__resume_pass_over(s, w, e, ckpt__buf_cstr(&path), l->name);
-        l->state = CKPT__INDEX_DAMAGED;
+        bool shared = s->layout == CKPT__SAVER_SHARDED && e == CKPT_CORRUPT;        // one damaged file of many
+        if (!mine || shared) l->state = CKPT__INDEX_DAMAGED;
         e = path.err;
     }
     ckpt__buf_free(&path);
@@ -34863,8 +44463,8 @@ static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) 
                                s->remote_count > 0 ? ", and neither does " : "",
                                s->remote_count > 0 ? s->remotes[0].store->uri : "");
     return ckpt__error_set(w->misfits ? CKPT_MISMATCH : CKPT_CORRUPT, "none of the %llu checkpoints in %s can be resumed from "
-                           "(%s%s); the log says why of each", (unsigned long long)w->tried, s->root, ckpt__buf_cstr(&w->names),
-                           w->tried > 8 ? ", ..." : "");
+                           "(%s%s); the log says why of each, and of the first: %s", (unsigned long long)w->tried, s->root,
+                           ckpt__buf_cstr(&w->names), w->tried > 8 ? ", ..." : "", w->why.text);
 }
 
 // From now on the folder's checkpoints are this run's. The index says so, and `latest` names what was loaded. A folder that
@@ -34881,21 +44481,22 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
         ckpt__index *ledger = &s->remotes[k].ledger;
         for (size_t i = 0; i < ledger->count; i++) ledger->lines[i].owned = true;
     }
-    ckpt__index_path(&path, &s->index, name);
-    ckpt_err e = ckpt__index_lock(&s->index);
+    ckpt_err e = name != NULL ? ckpt__saver_linked(s, &path, name) : CKPT_OK;
+    if (!s->leads) e = CKPT_NOT_FOUND;
+    if (e == CKPT_OK) e = ckpt__index_lock(&s->index);
     if (e == CKPT_OK) {
         e = ckpt__saver_merge(s);
         if (e == CKPT_OK) e = ckpt__saver_write_index(s);
         ckpt__index_unlock(&s->index);
     }
-    if (e == CKPT_OK) e = ckpt__saver_latest_path(s, &link, t);
+    if (e == CKPT_OK && name != NULL) e = ckpt__saver_latest_path(s, &link, t);
     if (e == CKPT_OK && link.len > 0) {
         bool right = ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) == CKPT_OK &&
                      ckpt__saver_target(s, &want, ckpt__buf_cstr(&link), ckpt__buf_cstr(&path)) == CKPT_OK &&
                      strcmp(ckpt__buf_cstr(&says), ckpt__buf_cstr(&want)) == 0;
         if (!right) e = ckpt__saver_link(s, ckpt__buf_cstr(&link), ckpt__buf_cstr(&path));
     }
-    if (e != CKPT_OK)
+    if (e != CKPT_OK && s->leads)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but %s could not be brought up to date: %s", s->root,
                         ckpt__error_last.text);
     ckpt__buf_free(&path);
@@ -35052,18 +44653,6 @@ static bool ckpt__resume_same(ckpt__resume_far *f, const ckpt__index_line *l) {
     return same;
 }
 
-// Where a checkpoint is fetched to: beside its final name, so that it needs only a new one; elsewhere on a rank that does not
-// write.
-static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf *out) {
-    const char *dir = ckpt__os_env("TMPDIR");
-    ckpt__buf near;
-    ckpt__buf_init(&near, &s->allocator);
-    ckpt__os_path_join(&near, s->writes ? s->root : dir != NULL && dir[0] != 0 ? dir : "/tmp", ckpt__os_path_base(name));
-    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(out, ckpt__buf_cstr(&near));
-    ckpt__buf_free(&near);
-    return e;
-}
-
 // A fetched checkpoint that was loaded gets its place in the folder, the index and the ledger. *at: its line.
 static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, ckpt__index_line *l, size_t *at) {
     ckpt__buf name, path, dir;
@@ -35103,48 +44692,59 @@ static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char
     return ckpt__error_prefix(e, "%s%s is fetched, but cannot enter %s", f->from->store->uri, f->name, s->root);
 }
 
-// Fetches one to a name of its own.
 static ckpt_err ckpt__resume_fetch(ckpt_saver *s, const ckpt__resume_far *f, ckpt__buf *temp, ckpt__store_stat *info) {
-    ckpt__fetch fetch;
-    memset(&fetch, 0, sizeof fetch);
-    memset(info, 0, sizeof *info);
-    fetch.store = f->from->store;
-    fetch.name = f->name;
-    fetch.retry = ckpt__remote_retry(f->from);
-    fetch.progress = s->progress.fn != NULL ? &s->progress : NULL;
-    fetch.known = info;
-    ckpt_err e = ckpt__fetch_stat(f->from->store, f->name, info, fetch.retry);
-    if (e == CKPT_OK) e = ckpt__resume_scratch(s, f->name, temp);
-    fetch.destination = temp->data;
-    if (e != CKPT_OK) return e;
-    ckpt__error_log(&s->logger, CKPT_LOG_INFO, "fetching %s%s", f->from->store->uri, f->name);
-    return ckpt__fetch_run(&fetch);
+    return ckpt__resume_fetch_name(s, f->from, f->name, temp, info);
 }
 
-// Takes the fetched file away, if it still has that name; the thread's sentence stays.
-static void ckpt__resume_drop(ckpt__buf *temp, bool fetched) {
-    ckpt__error_record kept;
-    ckpt__error_take(&kept);
-    if (fetched && ckpt__os_exists(temp->data)) (void)ckpt__os_remove(temp->data);
-    ckpt__error_last = kept;
-    ckpt__buf_free(temp);
+// Makes an offer of a checkpoint in a store: a file is fetched, of a folder only the listing is.
+static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, const ckpt__resume_far *f, ckpt__resume_offer *offer,
+                                         ckpt__store_stat *info,
+                                         bool *fetched) {
+    ckpt__index_line about;
+    ckpt_file *file = NULL;
+    offer->remote = (int)(f->from - s->remotes);
+    offer->number = f->number;
+    offer->t = f->found.t;
+    ckpt__buf_text(&offer->held[0], f->name);
+    ckpt_err e = offer->held[0].err;
+    if (e == CKPT_OK && offer->kind == CKPT__RESUME_FAR_FOLDER) {
+        memset(info, 0, sizeof *info);
+        e = ckpt__fetch_stat(f->from->store, f->name, info, ckpt__remote_retry(f->from));
+        if (e == CKPT_OK)
+            e = ckpt__fetch_small(f->from->store, f->name, info, &offer->held[2], (size_t)CKPT__SHARD_MAX_TEXT,
+                                  ckpt__remote_retry(f->from));
+        return e;
+    }
+    if (e == CKPT_OK) e = ckpt__resume_fetch(s, f, &offer->held[1], info);
+    *fetched = e == CKPT_OK;
+    if (e != CKPT_OK || s->layout != CKPT__SAVER_TARS) return e;
+    memset(&about, 0, sizeof about);        // the others must find theirs of the same save
+    if (ckpt__file_open(&file, offer->held[1].data, &s->allocator) == CKPT_OK && ckpt__index_describe_file(&s->index, &about,
+                                                                                                           file)) {
+        offer->t = about.t;
+        offer->number = about.number;
+    }
+    ckpt__file_close(file);
+    return CKPT_OK;
 }
 
-// Fetches and tries one. *loaded: this is the one, and *at its line, where this rank writes.
+// Fetches and tries one. *loaded: this is the one, and *at its line, where this rank keeps it; SIZE_MAX: it has none.
 static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded,
                                      size_t *at) {
     ckpt__resume_far f = *far;          // the list may move
-    ckpt__buf temp;
     ckpt__index_line line;
     ckpt__store_stat info;
-    bool own = false;
+    ckpt__resume_offer offer;
+    bool own = false, mine = false, fetched = false, folder = ckpt__index_is_folder(f.name);
     far->tried = true;
-    ckpt__buf_init(&temp, &s->allocator);
+    ckpt__resume_offer_init(&offer, folder ? CKPT__RESUME_FAR_FOLDER : CKPT__RESUME_FETCHED, &s->allocator);
     memset(&line, 0, sizeof line);
     line.t = f.found.t;
-    ckpt_err e = ckpt__resume_fetch(s, &f, &temp, &info);
-    bool fetched = e == CKPT_OK;
-    if (fetched) e = ckpt__resume_load(s, &line, temp.data, t, &own, &line);
+    *at = SIZE_MAX;
+    ckpt_err e = ckpt__resume_prepare_far(s, &f, &offer, &info, &fetched);
+    bool tries = e == CKPT_OK;
+    if (tries) e = ckpt__resume_offer_set(&offer);
+    if (tries && e == CKPT_OK) e = ckpt__resume_load(s, &offer, offer.temp, t, &own, &line, &mine);
     *loaded = e == CKPT_OK;
     if (*loaded) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s%s: epoch %lld, batch %lld", f.from->store->uri, f.name,
@@ -35153,12 +44753,14 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
         line.saved_at = info.modified > 0 ? info.modified : ckpt__os_time();
         line.checksum = info.crc;
         line.has_checksum = info.has_crc;
-        if (s->writes) e = ckpt__resume_keep(s, &f, temp.data, &line, at);
-    } else if ((fetched && ckpt__resume_passes(e, own)) || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND) {
+        if (s->books && !folder) e = ckpt__resume_keep(s, &f, offer.temp, &line, at);
+    } else if (s->crew.broken.code == CKPT_OK &&
+               ((tries && ckpt__resume_passes(e, own)) || (!tries && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND)))) {
         ckpt__resume_pass_over(s, w, e, f.name, f.name);
         e = ckpt__resume_list(s, w, f.from);
     }
-    ckpt__resume_drop(&temp, fetched);
+    ckpt__resume_drop(&offer.held[1], fetched);
+    ckpt__resume_offer_free(&offer);
     return e;
 }
 
@@ -35171,9 +44773,22 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     ckpt__buf_init(&temp, &s->allocator);
     ckpt_err e = ckpt__resume_fetch(s, f, &temp, &info);
     bool fetched = e == CKPT_OK;
-    if (fetched) e = ckpt__file_open(&file, temp.data, &s->allocator);
+    if (fetched && ckpt__index_is_folder(f->name)) {
+        ckpt__buf text;
+        ckpt__shard_meta m;
+        ckpt__buf_init(&text, &s->allocator);
+        e = ckpt__file_slurp(&text, temp.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+        if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
+        if (e == CKPT_OK) {
+            f->found.t = m.t;
+            ckpt__shard_free(&m);
+        }
+        ckpt__buf_free(&text);
+    } else if (fetched) {
+        e = ckpt__file_open(&file, temp.data, &s->allocator);
+    }
     if (e == CKPT_OK) {
-        ckpt__file_timestamp(file, &f->found.t, &has);
+        if (file != NULL) ckpt__file_timestamp(file, &f->found.t, &has);
         f->found.captured = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
     } else if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || (fetched && e == CKPT_UNSUPPORTED)) {
         ckpt__resume_pass_over(s, w, e, f->name, f->name);
@@ -35201,12 +44816,12 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r) {
 
 //-- all of it -------------------------------------------------------------------
 
-// The saver goes on from the line at `i`, of time t; a rank that does not write has no line of what it fetched.
+// The saver goes on from time t, and from the line at `i`; SIZE_MAX: there is none, as of what was read where it lies.
 static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t) {
     s->previous = *t;
     s->has_previous = s->resumed = s->checked = true;
     s->last_batch = s->schedule.last_batch = -1;
-    for (int k = 0; k < s->remote_count && s->writes; k++) {
+    for (int k = 0; k < s->remote_count && s->books; k++) {
         if (ckpt__resume_relist(s, &s->remotes[k]) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known for certain: %s",
                             s->remotes[k].store->uri, ckpt__error_last.text);
@@ -35216,7 +44831,7 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
         uint64_t there = ckpt__index_next_number(&s->remotes[k].ledger) - 1;
         if (there > s->number) s->number = there;
     }
-    if (s->writes) ckpt__resume_own(s, s->index.lines[i].name, t);
+    if (s->leads) ckpt__resume_own(s, i < s->index.count ? s->index.lines[i].name : NULL, t);
 }
 
 // The newest local line that was not tried; abandoned ones come last. -1: none is left.
@@ -35269,26 +44884,107 @@ static void ckpt__resume_walk_free(ckpt_saver *s, ckpt__resume_walk *w) {
     ckpt__buf_free(&w->names);
 }
 
-// Below the turn.
+// Names the ranks for which `mine` is not true, the first few of them.
+static ckpt_err ckpt__resume_name_ranks(ckpt_saver *s, bool mine, ckpt__buf *out) {
+    ckpt_err e = CKPT_OK;
+    int64_t next = -1;
+    for (int i = 0; i < 9 && e == CKPT_OK; i++) {
+        int64_t lowest = !mine && s->ranks.rank > next ? s->ranks.rank : INT64_MAX;
+        e = ckpt__ranks_min(&s->crew, &lowest, 1);
+        if (lowest == INT64_MAX) return e;
+        if (i < 8) ckpt__buf_fmt(out, "%s%lld", i > 0 ? ", " : "", (long long)lowest);
+        else ckpt__buf_text(out, ", ...");
+        next = lowest;
+    }
+    return e;
+}
+
+// TARS: rank 0 has found nothing to go on from. That is a fresh start where no rank has anything.
+static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, bool has) {
+    ckpt__buf lack;
+    int64_t any = has ? -1 : 0;
+    ckpt_err met = ckpt__ranks_min(&s->crew, &any, 1);
+    if (met != CKPT_OK || e != CKPT_NOT_FOUND || any == 0) return met != CKPT_OK ? met : e;
+    ckpt__buf_init(&lack, &s->allocator);
+    met = ckpt__resume_name_ranks(s, has, &lack);
+    if (met == CKPT_OK)
+        met = ckpt__error_set(CKPT_CORRUPT, "some ranks have checkpoints in %s, and these have none: %s; all are needed to go "
+                              "on", s->root,
+                              ckpt__buf_cstr(&lack));
+    ckpt__buf_free(&lack);
+    return met;
+}
+
+// The ranks that do not choose: tries what rank 0 offers until it says how it ended.
+static ckpt_err ckpt__resume_answer(ckpt_saver *s, ckpt_timestamp *t, bool *loaded) {
+    for (;;) {
+        ckpt__resume_offer offer;
+        ckpt__index_line learnt;
+        bool own = false, mine = false, more = false;
+        ckpt_err e = ckpt__resume_more(s, &more);
+        if (e != CKPT_OK || !more) return e;
+        ckpt__resume_offer_init(&offer, CKPT__RESUME_FILE, &s->allocator);
+        memset(&learnt, 0, sizeof learnt);
+        e = ckpt__resume_hear(s, &offer);
+        if (e == CKPT_OK) {             // what cannot be heard by one is given up by all
+            e = ckpt__resume_try_offer(s, &offer, NULL, t, &own, &learnt, &mine);
+            *loaded = e == CKPT_OK;
+        }
+        ckpt__resume_offer_free(&offer);
+        if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+    }
+}
+
+// The rank that chooses, and one for itself. Below the turn.
+static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded, size_t *line) {
+    size_t lines = s->index.count + 1;
+    bool *tried = (bool *)ckpt__mem_alloc(&s->allocator, lines);
+    ckpt_err e = tried != NULL ? ckpt__resume_walk_all(s, w, tried, t, loaded, line) : CKPT_NOMEM;
+    if (e == CKPT_OK && !*loaded) e = ckpt__resume_nothing(s, w);
+    ckpt__mem_free(&s->allocator, tried, lines);
+    if (s->crew.together && s->crew.broken.code == CKPT_OK) {
+        ckpt__error_record why;
+        bool more = false;
+        ckpt__error_take(&why);
+        ckpt_err told = ckpt__resume_more(s, &more);
+        if (told != CKPT_OK) return told;
+        ckpt__error_last = why;
+    }
+    return e;
+}
+
+// Which line of this rank's index is the checkpoint of time t; SIZE_MAX: none.
+static size_t ckpt__resume_line_of(const ckpt_saver *s, const ckpt_timestamp *t) {
+    for (size_t i = s->index.count; i > 0; i--) {
+        if (ckpt__index_compare_time(&s->index.lines[i - 1].t, t) == 0) return i - 1;
+    }
+    return SIZE_MAX;
+}
+
+// Below the turn. A rank that answers looks as well if it leads: the index must say what is there.
 static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt__resume_walk w;
     ckpt_timestamp t;
-    size_t line = 0;
+    size_t line = SIZE_MAX;
+    bool chooses = ckpt__ranks_is_first(&s->crew), loaded = false;
     memset(&w, 0, sizeof w);
     memset(&t, 0, sizeof t);
     ckpt__buf_init(&w.names, &s->allocator);
     w.listed = (bool *)ckpt__mem_alloc(&s->allocator, (size_t)s->remote_count + 1);
-    bool loaded = false;
-    ckpt_err e = w.listed != NULL ? ckpt__resume_look(s) : CKPT_NOMEM;
-    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__resume_ask(s, &w, &s->remotes[i]);
-    size_t lines = s->index.count + 1;
-    bool *tried = e == CKPT_OK ? (bool *)ckpt__mem_alloc(&s->allocator, lines) : NULL;
-    if (e == CKPT_OK && tried == NULL) e = CKPT_NOMEM;
-    if (e == CKPT_OK) e = ckpt__resume_walk_all(s, &w, tried, &t, &loaded, &line);
+    ckpt_err e = w.listed != NULL ? CKPT_OK : CKPT_NOMEM;
+    if (e == CKPT_OK && (chooses || s->leads)) e = ckpt__resume_look(s);
+    for (int i = 0; i < s->remote_count && e == CKPT_OK && chooses; i++) e = ckpt__resume_ask(s, &w, &s->remotes[i]);
+    e = ckpt__ranks_share(&s->crew, e);
+    if (e == CKPT_OK) {
+        if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
+        else e = ckpt__resume_answer(s, &t, &loaded);
+        if (s->crew.broken.code == CKPT_OK) e = ckpt__ranks_follow(&s->crew, e, 0);
+        if (s->layout == CKPT__SAVER_TARS && s->crew.together && s->crew.broken.code == CKPT_OK)
+            e = ckpt__resume_nothing_common(s, e, s->index.count > 0);
+    }
+    if (e == CKPT_OK && loaded && !chooses) line = ckpt__resume_line_of(s, &t);
     if (loaded && e == CKPT_OK) ckpt__resume_begin(s, line, &t);
-    if (e == CKPT_OK && !loaded) e = ckpt__resume_nothing(s, &w);
     if (e == CKPT_OK && at != NULL) *at = t;
-    ckpt__mem_free(&s->allocator, tried, lines);
     ckpt__resume_walk_free(s, &w);
     return e;
 }
@@ -35315,46 +45011,778 @@ static void ckpt__resume_wait_inherited(ckpt_saver *s) {
 }
 
 static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
-    bool together = s->remote_count > 0 && s->ranks.barrier != NULL && s->ranks.world_size > 1;
-    ckpt_err e = CKPT_OK, met = CKPT_OK;
     ckpt__error_record why;
-    // Rank 0 fetches first, so that ranks with the same folder find the file there.
-    if (together && !s->writes) met = s->ranks.barrier(s->ranks.user);
-    ckpt__resume_wait_inherited(s);
+    if (s->books) ckpt__resume_wait_inherited(s);
     ckpt__saver_enter(s);
-    e = ckpt__resume_turn(s, at);
+    ckpt_err e = ckpt__resume_turn(s, at);
     ckpt__saver_leave(s);
     ckpt__error_take(&why);
-    if (e == CKPT_OK && s->writes && s->remote_count > 0) {
+    if (e == CKPT_OK && s->books && s->remote_count > 0) {
         for (int i = 0; i < s->remote_count; i++) ckpt__saver_send_left(s, &s->remotes[i]);
         ckpt__saver_enter(s);
         ckpt__saver_weigh_all(s);
         ckpt__saver_leave(s);
     }
-    if (together && s->writes) met = s->ranks.barrier(s->ranks.user);
+    if (s->layout != CKPT__SAVER_WHOLE && s->crew.broken.code == CKPT_OK) {         // one count of saves
+        int64_t most = -(int64_t)s->number;
+        ckpt_err met = ckpt__ranks_min(&s->crew, &most, 1);
+        if (met == CKPT_OK) s->number = (uint64_t)-most;
+        else if (e == CKPT_OK) return met;
+    }
     ckpt__error_last = why;
-    if (e == CKPT_OK && met != CKPT_OK)
-        e = ckpt__error_set(met, "the ranks' barrier while resuming failed (ckpt_err %d)", (int)met);
     return e;
+}
+
+//------------------------------------------------------------------------------
+// >>crew       [R]  a saver on many ranks: what all of them do together, or none
+//
+// uses:    error memory platform digest time name file index ranks shard saver resume
+// threads: the owner's thread of each rank's saver; no collective is made from another
+// states:  a part is busy -> durable or failed; all durable: committed; one failed: given up by all
+//
+// Each call goes in turns: work that asks nobody, its result shared, and a next step that follows from what
+// all ranks know. So every rank makes the same collectives in the same order, whatever fails on it; and each
+// call that makes any begins with the same one, ckpt__crew_agree, so that ranks whose programs have come apart
+// are told so instead of taking one message for another.
+//
+// Nothing counts that is not committed: the files of a checkpoint first, then .metadata (rank 0), the index, the link. A
+// rank that
+// dies before .metadata is there leaves files that the next open takes away; one that dies afterwards leaves a checkpoint.
+//------------------------------------------------------------------------------
+
+// What the ranks tell each other in one breath; the least of each. Those with _MOST are sent negated as well.
+enum {
+    CKPT__CREW_CALL, CKPT__CREW_CALL_MOST,      // which call this is
+    CKPT__CREW_BATCH, CKPT__CREW_BATCH_MOST,
+    CKPT__CREW_PART, CKPT__CREW_PART_RANK,      // the pending checkpoint, and the lowest rank on which it failed
+    CKPT__CREW_FLIGHT,                          // the same of the oldest one that is being uploaded
+    CKPT__CREW_DOOMED,                          // negated: rank 0 knows of objects that are to go
+    CKPT__CREW_ASKED, CKPT__CREW_DUE,           // negated: somebody wants one
+    CKPT__CREW_LATE, CKPT__CREW_WORK,           // negated: somebody's time is up; somebody still works
+    CKPT__CREW_STEPS,                           // calls of *_end until next time
+    CKPT__CREW_TROUBLE,                         // the lowest rank with a failure of its background
+    CKPT__CREW_WORDS
+};
+
+enum { CKPT__CREW_EVENT = 1, CKPT__CREW_SAVE = 8, CKPT__CREW_WAIT, CKPT__CREW_CLOSE, CKPT__CREW_RESUME };
+
+typedef struct ckpt__crew_word {
+    int     call;
+    int64_t batch;
+    bool    due, late, work;
+} ckpt__crew_word;
+
+// Does anything here need the others?
+static bool ckpt__crew_gathers(const ckpt_saver *s) {
+    return s->crew.together || s->layout != CKPT__SAVER_WHOLE;
+}
+
+// Calls until the ranks speak again: about a second's worth, going by the rate since they spoke last. It grows by steps, because
+// the first calls of a training are no measure.
+static int64_t ckpt__crew_stride(const ckpt_saver *s) {
+    double seconds = ckpt__os_now() - s->spoke;
+    if (!s->crew.together || s->should_save != NULL || s->stride < 1) return 1;
+    if (s->calls < 1) return s->stride;
+    double want = seconds > 0 ? (double)s->calls / seconds : 1e6;
+    if (want > (double)s->stride * 8) want = (double)s->stride * 8;
+    return want < 1 ? 1 : want > 1e6 ? 1000000 : (int64_t)want;
+}
+
+static ckpt__saver_part ckpt__crew_part(ckpt_saver *s) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt__saver_part part = s->pending.active ? s->shared->part : CKPT__PART_NONE;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return part;
+}
+
+// Everybody's failure is everybody's first one, if there was none.
+static ckpt_err ckpt__crew_note(ckpt_saver *s, ckpt_err e) {
+    if (e != CKPT_OK) ckpt__saver_note_failure(s, false);
+    return e;
+}
+
+static bool ckpt__crew_is_doomed(ckpt_saver *s) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    bool any = s->doomed.len > 0;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return any;
+}
+
+// The beginning of every call that speaks to the others. w: CKPT__CREW_WORDS numbers.
+static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (s->trouble.code == CKPT_OK && ckpt__saver_take_failure(s) != CKPT_OK) ckpt__error_take(&s->trouble);
+    ckpt__error_last = kept;
+    ckpt__saver_part part = ckpt__crew_part(s), flight = ckpt__saver_flight_state(s);
+    w[CKPT__CREW_CALL] = say->call;
+    w[CKPT__CREW_CALL_MOST] = -say->call;
+    w[CKPT__CREW_BATCH] = say->batch;
+    w[CKPT__CREW_BATCH_MOST] = -say->batch;
+    w[CKPT__CREW_PART] = (int64_t)part;
+    w[CKPT__CREW_PART_RANK] = part == CKPT__PART_FAILED ? s->ranks.rank : INT64_MAX;
+    w[CKPT__CREW_FLIGHT] = (int64_t)flight;
+    w[CKPT__CREW_DOOMED] = ckpt__crew_is_doomed(s) ? -1 : 0;
+    w[CKPT__CREW_ASKED] = ckpt__os_flag_get(&s->shared->requested) != 0 ? -1 : 0;
+    w[CKPT__CREW_DUE] = say->due ? -1 : 0;
+    w[CKPT__CREW_LATE] = say->late ? -1 : 0;
+    w[CKPT__CREW_WORK] = say->work ? -1 : 0;
+    w[CKPT__CREW_STEPS] = ckpt__crew_stride(s);
+    w[CKPT__CREW_TROUBLE] = s->trouble.code != CKPT_OK ? s->ranks.rank : INT64_MAX;
+    ckpt_err e = ckpt__ranks_min(&s->crew, w, CKPT__CREW_WORDS);
+    s->stride = s->steps = w[CKPT__CREW_STEPS];
+    s->calls = 0;
+    s->spoke = ckpt__os_now();
+    if (e != CKPT_OK) return ckpt__crew_note(s, e);
+    if (w[CKPT__CREW_CALL] != -w[CKPT__CREW_CALL_MOST] || w[CKPT__CREW_BATCH] != -w[CKPT__CREW_BATCH_MOST])
+        e = ckpt__ranks_part(&s->crew, "the ranks make different calls on the saver, or with different timestamps: this one "
+                             "is at batch "
+                             "%lld, others are from %lld to %lld; all must make the same calls in the same order",
+                             (long long)say->batch, (long long)w[CKPT__CREW_BATCH], -(long long)w[CKPT__CREW_BATCH_MOST]);
+    return ckpt__crew_note(s, e);
+}
+
+// A failure of one rank's background reaches all.
+static ckpt_err ckpt__crew_hear(ckpt_saver *s, const int64_t *w) {
+    if (w[CKPT__CREW_TROUBLE] == INT64_MAX) return CKPT_OK;
+    int root = (int)w[CKPT__CREW_TROUBLE];
+    bool mine = root == s->ranks.rank;
+    if (mine) (void)ckpt__error_put(&s->trouble);
+    ckpt_err e = ckpt__ranks_follow(&s->crew, mine ? s->trouble.code : CKPT_OK, root);
+    if (mine) s->trouble.code = CKPT_OK;
+    return ckpt__crew_note(s, e);
+}
+
+//-- a checkpoint of many files --------------------------------------------------
+
+static void ckpt__crew_forget(ckpt_saver *s) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->shared->part = CKPT__PART_NONE;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    ckpt__saver_pending_free(s);
+}
+
+// The pending checkpoint failed on some rank: this rank's file goes, and the sentence of `root` is everybody's.
+static ckpt_err ckpt__crew_abandon(ckpt_saver *s, ckpt_err mine, int root) {
+    ckpt__error_record why;
+    ckpt__buf dir;
+    ckpt__error_take(&why);
+    (void)ckpt__saver_await(s, true, 0);
+    if (mine == CKPT_OK && ckpt__crew_part(s) == CKPT__PART_FAILED) {
+        why = s->shared->part_why;
+        mine = why.code;
+    }
+    ckpt__buf_init(&dir, &s->allocator);
+    if (s->pending.active && ckpt__crew_part(s) == CKPT__PART_DURABLE) {
+        (void)ckpt__os_remove(s->pending.path);
+        ckpt__os_path_dir(&dir, s->pending.path);
+        if (s->layout == CKPT__SAVER_SHARDED && dir.err == CKPT_OK) (void)ckpt__os_remove_dir(ckpt__buf_cstr(&dir));
+    }
+    ckpt__buf_free(&dir);
+    ckpt__crew_forget(s);
+    (void)ckpt__error_put(&why);
+    return ckpt__crew_note(s, ckpt__ranks_follow(&s->crew, mine, root));
+}
+
+// keep_best needs one opinion: rank 0's.
+static ckpt_err ckpt__crew_share_metric(ckpt_saver *s, ckpt__index_line *line) {
+    double told[2];
+    if (s->best == NULL) return CKPT_OK;
+    told[0] = line->has_metric ? 1 : 0;
+    told[1] = line->metric;
+    ckpt_err e = ckpt__ranks_broadcast(&s->crew, told, sizeof told, 0);
+    line->has_metric = told[0] > 0;
+    line->metric = told[1];
+    return e;
+}
+
+// Puts the listing, and what others read instead of it, into this rank's folder. The listing comes last.
+static ckpt_err ckpt__crew_put_listing(ckpt_saver *s, const char *name, const ckpt__buf *text, const ckpt__buf *hf) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__index_path(&path, &s->index, name);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK && hf->len > 0) {
+        path.len -= sizeof CKPT__SHARD_META - 1;
+        ckpt__buf_text(&path, CKPT__SHARD_HF);
+        e = ckpt__file_put(ckpt__buf_cstr(&path), hf->data, hf->len, true, &s->allocator);
+        ckpt__index_path(&path, &s->index, name);
+    }
+    if (e == CKPT_OK) e = path.err;
+    if (e == CKPT_OK) e = ckpt__file_put(ckpt__buf_cstr(&path), text->data, text->len, true, &s->allocator);
+    if (e == CKPT_OK) {                 // the folder itself may be new
+        ckpt__buf dir;
+        ckpt__buf_init(&dir, &s->allocator);
+        path.len -= sizeof CKPT__INDEX_INSIDE - 1;
+        ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
+        e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(ckpt__buf_cstr(&dir));
+        ckpt__buf_free(&dir);
+    }
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Takes it away again; the thread's sentence stays.
+static void ckpt__crew_drop_listing(ckpt_saver *s, const char *name) {
+    ckpt__error_record kept;
+    ckpt__buf path;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__index_path(&path, &s->index, name);
+    if (path.err == CKPT_OK) (void)ckpt__os_remove(ckpt__buf_cstr(&path));
+    path.len -= path.len >= sizeof CKPT__SHARD_META ? sizeof CKPT__SHARD_META - 1 : 0;
+    ckpt__buf_text(&path, CKPT__SHARD_HF);
+    if (path.err == CKPT_OK) (void)ckpt__os_remove(ckpt__buf_cstr(&path));
+    ckpt__buf_free(&path);
+    ckpt__error_last = kept;
+}
+
+// SHARDED: makes the folder a checkpoint. The listing is in other ranks' folders before it is in rank 0's.
+static ckpt_err ckpt__crew_complete(ckpt_saver *s, ckpt__index_line *line, ckpt__buf *text, bool *has_hf) {
+    ckpt__buf hf;
+    ckpt__buf_init(&hf, &s->allocator);
+    ckpt_err e = ckpt__shard_metadata(&s->crew, &s->shared->part_file, &line->t, s->ending, s->run_name, &s->allocator, text,
+                                      &hf);
+    if (e == CKPT_OK && s->scattered) e = ckpt__ranks_send(&s->crew, text, 0);
+    if (e == CKPT_OK && s->scattered) e = ckpt__ranks_send(&s->crew, &hf, 0);
+    e = ckpt__ranks_share(&s->crew, e);
+    bool first = s->ranks.rank == 0;
+    for (int turn = s->scattered ? 0 : 1; turn < 2 && e == CKPT_OK; turn++) {
+        if (s->leads && first == (turn == 1)) e = ckpt__crew_put_listing(s, line->name, text, &hf);
+        e = ckpt__ranks_share(&s->crew, e);
+    }
+    if (e != CKPT_OK && s->leads && s->crew.broken.code == CKPT_OK) ckpt__crew_drop_listing(s, line->name);
+    *has_hf = hf.len > 0;
+    line->bytes = text->len;
+    line->has_checksum = text->len > 0;
+    line->checksum = text->len > 0 ? ckpt__digest_crc32(0, text->data, text->len) : 0;
+    ckpt__buf_free(&hf);
+    return e;
+}
+
+// What rotation has let go of: every rank deletes its own file, and then the leaders what is left, because one rank that
+// deleted the files of thousands would make all of them wait. A folder that is a checkpoint still stays: a leader has found
+// it pinned.
+static void ckpt__crew_clear(ckpt_saver *s) {
+    ckpt__buf path, listing;
+    if (s->layout != CKPT__SAVER_SHARDED || !s->crew.together || s->rule.keep == CKPT_KEEP_ALL) return;     // alike on all ranks
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&listing, &s->allocator);
+    for (int turn = 0; turn < 2 && s->crew.broken.code == CKPT_OK; turn++) {
+        for (size_t at = 0; at < s->leaving.len; at += strlen(s->leaving.data + at) + 1) {
+            int fd = -1;
+            ckpt_err e = CKPT_OK;
+            ckpt__index_path(&listing, &s->index, s->leaving.data + at);
+            if (listing.err != CKPT_OK || ckpt__os_exists(ckpt__buf_cstr(&listing))) continue;
+            path.len = 0;
+            ckpt__buf_add(&path, listing.data, listing.len - (sizeof CKPT__SHARD_META - 1));
+            ckpt__shard_name(&path, s->ranks.rank, s->ending);
+            if (turn == 0) e = path.err != CKPT_OK ? path.err : ckpt__os_remove_slow(path.data, &fd);
+            else if (s->leads) e = ckpt__saver_clear(s, listing.data);
+            if (e == CKPT_OK && turn == 0) ckpt__saver_hold(s, fd);
+            if (e != CKPT_OK && e != CKPT_NOT_FOUND)
+                ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete all of an old checkpoint: %s", ckpt__error_last.text);
+        }
+        if (turn == 0) (void)ckpt__ranks_meet(&s->crew);
+    }
+    s->leaving.len = 0;
+    s->leaving.err = CKPT_OK;
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&listing);
+}
+
+// All files of the pending checkpoint are durable.
+static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
+    ckpt__saver_pending *p = &s->pending;
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__buf text;
+    ckpt__buf_init(&text, &s->allocator);
+    p->line.bytes = sh->part_bytes;
+    p->line.checksum = sh->part_crc;
+    p->line.has_checksum = sh->part_has_crc;
+    ckpt_err e = ckpt__crew_share_metric(s, &p->line);
+    bool sharded = s->layout == CKPT__SAVER_SHARDED, hf = false;
+    if (e == CKPT_OK && sharded) e = ckpt__crew_complete(s, &p->line, &text, &hf);
+    if (e != CKPT_OK) {
+        ckpt__buf_free(&text);
+        if (s->crew.broken.code != CKPT_OK) return ckpt__crew_note(s, ckpt__error_put(&s->crew.broken));
+        (void)ckpt__error_prefix(e, "cannot save %s", p->line.name);
+        return ckpt__crew_abandon(s, e, 0);
+    }
+    (void)ckpt__os_add64(&sh->saved, 1);
+    e = ckpt__saver_publish(s, &p->line, p->latest, p->path, NULL);
+    if (sharded) {
+        ckpt__error_record why;
+        ckpt__error_take(&why);
+        ckpt_err left = ckpt__saver_depart(s, &text, hf && s->ranks.rank == 0);
+        if (e == CKPT_OK) e = left;
+        else ckpt__error_last = why;
+    }
+    (void)ckpt__error_prefix(e, "%s is saved, but not all that follows is done", p->line.name);
+    e = ckpt__crew_note(s, ckpt__ranks_share(&s->crew, e));
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    ckpt__crew_clear(s);
+    ckpt__error_last = why;
+    if (e == CKPT_OK) ckpt__error_log(&s->logger, CKPT_LOG_INFO, "all %d ranks have saved %s", s->ranks.world_size, p->line.name);
+    ckpt__buf_free(&text);
+    ckpt__crew_forget(s);
+    return e;
+}
+
+// What an agreement says of stores.
+static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
+    ckpt__buf list;
+    ckpt_err e = ckpt__saver_land(s, w[CKPT__CREW_FLIGHT]);
+    if (w[CKPT__CREW_DOOMED] == 0 || s->crew.broken.code != CKPT_OK) return e;
+    ckpt__buf_init(&list, &s->allocator);
+    if (s->ranks.rank == 0) {
+        ckpt__os_mutex_lock(&s->shared->lock);
+        list = s->doomed;
+        ckpt__buf_init(&s->doomed, &s->allocator);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
+    ckpt_err told = ckpt__ranks_send(&s->crew, &list, 0);
+    if (told == CKPT_OK) told = ckpt__ranks_share(&s->crew, ckpt__saver_remove_doomed(s, &list));
+    ckpt__buf_free(&list);
+    return e != CKPT_OK ? e : told;
+}
+
+// What an agreement says of the pending checkpoint.
+static ckpt_err ckpt__crew_settle(ckpt_saver *s, const int64_t *w) {
+    if (w[CKPT__CREW_PART] == (int64_t)CKPT__PART_FAILED) return ckpt__crew_abandon(s, CKPT_OK, (int)w[CKPT__CREW_PART_RANK]);
+    if (w[CKPT__CREW_PART] == (int64_t)CKPT__PART_DURABLE) return ckpt__crew_commit(s);
+    return CKPT_OK;
+}
+
+// Waits for the pending checkpoint, so that another may begin.
+static ckpt_err ckpt__crew_finish(ckpt_saver *s) {
+    int64_t state[2];
+    if (!s->pending.active) return CKPT_OK;         // the same on all ranks
+    (void)ckpt__saver_await(s, true, 0);
+    ckpt_err e = ckpt__ranks_meet(&s->crew);
+    state[0] = (int64_t)ckpt__crew_part(s);
+    state[1] = state[0] == (int64_t)CKPT__PART_FAILED ? s->ranks.rank : INT64_MAX;
+    if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, state, 2);
+    if (e != CKPT_OK) return ckpt__crew_note(s, e);
+    return state[0] == (int64_t)CKPT__PART_FAILED ? ckpt__crew_abandon(s, CKPT_OK, (int)state[1]) : ckpt__crew_commit(s);
+}
+
+// The pending checkpoint is the one that `job` makes.
+static ckpt_err ckpt__crew_expect(ckpt_saver *s, const ckpt__saver_job *job) {
+    ckpt__saver_pending *p = &s->pending;
+    p->line = job->line;
+    p->line.name = ckpt__mem_copy_text(&s->allocator, job->line.name);
+    p->path = ckpt__mem_copy_text(&s->allocator, job->path);
+    p->latest = job->latest != NULL ? ckpt__mem_copy_text(&s->allocator, job->latest) : NULL;
+    if (p->line.name == NULL || p->path == NULL || (job->latest != NULL && p->latest == NULL)) return CKPT_NOMEM;
+    ckpt_err e = ckpt__saver_plan_flights(s);
+    if (e != CKPT_OK) return e;
+    p->active = true;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->shared->part = CKPT__PART_BUSY;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return CKPT_OK;
+}
+
+// SHARDED: makes room where a folder of that name is a checkpoint already. One that may not be replaced is an error, before
+// anything is touched.
+static ckpt_err ckpt__crew_vacate(ckpt_saver *s, const ckpt__saver_job *job) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__index_path(&path, &s->index, job->line.name);
+    bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
+    ckpt_err e = path.err;
+    if (e == CKPT_OK && there && !ckpt__saver_may_replace(s, job->line.name))
+        e = ckpt__error_set(CKPT_EXISTS, "cannot save: there is a checkpoint %s already, and overwriting was not asked for",
+                            path.data);
+    int64_t state[2];
+    state[0] = e != CKPT_OK ? 0 : 1;
+    state[1] = there ? -1 : 0;
+    ckpt_err told = ckpt__ranks_min(&s->crew, state, 2);
+    if (told != CKPT_OK) e = told;
+    else if (state[0] == 0) e = ckpt__ranks_share(&s->crew, e);
+    else if (state[1] != 0) {
+        if (there) e = ckpt__saver_vacate(s, job->line.name, job->latest, ckpt__buf_cstr(&path));
+        e = ckpt__ranks_share(&s->crew, e);
+    }
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Every rank's file of one checkpoint. With NONE it is committed at once; else when an agreement finds all of them durable.
+static ckpt_err ckpt__crew_save_parts(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt__saver_job job;
+    double begin = ckpt__os_now();
+    memset(&job, 0, sizeof job);
+    (void)ckpt__saver_fence(s);
+    ckpt_err e = ckpt__time_check(t);
+    if (e == CKPT_OK) e = ckpt__saver_describe(s, &job, t, NULL);
+    e = ckpt__ranks_share(&s->crew, ckpt__error_prefix(e, "cannot save"));
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__shard_agree(&s->shards, &s->crew, &s->items);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__crew_vacate(s, &job);
+    if (e == CKPT_OK) {
+        s->number++;
+        if (s->layout == CKPT__SAVER_SHARDED) ckpt__saver_keep_mine(s);
+        e = ckpt__crew_expect(s, &job);
+        if (e == CKPT_OK) e = ckpt__saver_start(s, &job);
+        if (s->snapshot != CKPT_SNAPSHOT_LAZY && ckpt__ranks_meet(&s->crew) != CKPT_OK) e = s->crew.broken.code;
+        int64_t state[2];
+        state[0] = e != CKPT_OK ? (int64_t)CKPT__PART_FAILED : (int64_t)ckpt__crew_part(s);
+        state[1] = e != CKPT_OK ? s->ranks.rank : INT64_MAX;
+        ckpt__error_record why;
+        ckpt__error_take(&why);
+        ckpt_err told = ckpt__ranks_min(&s->crew, state, 2);
+        if (told != CKPT_OK) {
+            e = told;
+        } else if (state[1] != INT64_MAX) {
+            ckpt__error_last = why;
+            e = ckpt__crew_abandon(s, e, (int)state[1]);
+        } else if (state[0] == (int64_t)CKPT__PART_DURABLE) {
+            e = ckpt__crew_commit(s);
+        }
+    }
+    ckpt__saver_job_free(s, &job);
+    ckpt__saver_waited(s, begin);
+    return ckpt__crew_note(s, e);
+}
+
+// One checkpoint, by all ranks. The decision is everybody's already.
+static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt_err e = CKPT_OK, before = ckpt__crew_finish(s);
+    ckpt__error_record first;
+    if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+    ckpt__error_take(&first);
+    if (!s->checked) {
+        e = ckpt__ranks_share(&s->crew, ckpt__saver_first(s, t));
+        s->checked = e == CKPT_OK;
+    }
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_WHOLE) {
+        if (s->writes) e = ckpt__saver_snapshot(s, t);
+        ckpt__error_record why;
+        ckpt__error_take(&why);
+        ckpt_err met = ckpt__ranks_meet(&s->crew);
+        if (met == CKPT_OK) ckpt__error_last = why;
+        e = ckpt__ranks_share(&s->crew, met != CKPT_OK ? met : e);
+    } else if (e == CKPT_OK) {
+        e = ckpt__crew_save_parts(s, t);
+    }
+    if (e == CKPT_OK) s->last_batch = t->batch;
+    (void)ckpt__crew_note(s, e);
+    if (e != CKPT_OK || before == CKPT_OK) return e;
+    return ckpt__error_put(&first);     // the one before has failed: said once, and the new one is made nonetheless
+}
+
+//-- the calls --------------------------------------------------------------------
+
+// Which steps are due is known to all alike, but for what goes by clocks or by a callback.
+static bool ckpt__crew_knows(const ckpt_saver *s) {
+    return s->should_save == NULL && s->schedule.unit != CKPT_SECOND && (s->schedule.max == 0 ||
+                                                                         s->schedule.max_unit != CKPT_SECOND);
+}
+
+// What an agreement leads to, and a checkpoint if somebody wants one.
+static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckpt__crew_word *say) {
+    int64_t w[CKPT__CREW_WORDS];
+    ckpt__error_record before, first;
+    ckpt__error_take(&before);
+    (void)ckpt__saver_fence(s);
+    ckpt__saver_report(s);
+    ckpt__saver_report_uploads(s);
+    s->latched = false;
+    ckpt_err e = ckpt__crew_agree(s, say, w);
+    if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
+    if (s->crew.broken.code == CKPT_OK) {
+        ckpt_err more = ckpt__crew_stores(s, w);
+        (void)ckpt__crew_note(s, more);
+        if (e == CKPT_OK) e = more;
+    }
+    if (s->crew.broken.code == CKPT_OK) {
+        ckpt_err more = ckpt__crew_hear(s, w);
+        if (e == CKPT_OK) e = more;
+    }
+    first.code = CKPT_OK;
+    if (e != CKPT_OK) ckpt__error_take(&first);
+    bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
+    if (s->crew.broken.code == CKPT_OK && !s->checked && !always) {
+        ckpt_err free = ckpt__ranks_share(&s->crew, ckpt__saver_first(s, t));
+        s->checked = free == CKPT_OK;
+        if (free != CKPT_OK) return ckpt__crew_note(s, free);
+    }
+    if (asked && s->crew.broken.code == CKPT_OK && !always) (void)ckpt__os_flag_swap(&s->shared->requested, 0);
+    if (s->crew.broken.code == CKPT_OK && (always || ((due || asked) && t->batch != s->last_batch))) {
+        ckpt_err saved = ckpt__crew_make(s, t);
+        if (saved != CKPT_OK) return saved;
+    }
+    if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+    ckpt__error_last = before;
+    return ckpt__error_put(&first);
+}
+
+static ckpt_err ckpt__crew_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
+    ckpt__crew_word say;
+    if (!ckpt__crew_gathers(s)) return ckpt__saver_event(s, t, event);
+    if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+    bool due = ckpt__saver_is_due(s, t, event) && t->batch != s->last_batch;
+    if (!ckpt__crew_knows(s)) {         // a clock's word is rank 0's, so that two clocks do not save twice
+        s->latched = s->latched || (due && (s->should_save != NULL || s->ranks.rank == 0));
+        due = false;
+    }
+    s->calls++;
+    if (ckpt__os_flag_get(&s->shared->waiting) != 0) (void)ckpt__saver_fence(s);
+    if (!due && s->checked && --s->steps > 0) return CKPT_OK;
+    memset(&say, 0, sizeof say);
+    say.call = CKPT__CREW_EVENT + (int)event;
+    say.batch = t->batch;
+    say.due = due || s->latched;
+    return ckpt__crew_act(s, t, &say);
+}
+
+static ckpt_err ckpt__crew_save(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt__crew_word say;
+    if (!ckpt__crew_gathers(s)) {
+        ckpt__saver_report(s);
+        ckpt_err e = ckpt__saver_save(s, t);
+        return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
+    }
+    if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+    memset(&say, 0, sizeof say);
+    say.call = CKPT__CREW_SAVE;
+    say.batch = t->batch;
+    return ckpt__crew_act(s, t, &say);
+}
+
+// Until nothing is on its way on any rank, or somebody's time is up.
+static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
+    int64_t w[CKPT__CREW_WORDS];
+    ckpt__crew_word say;
+    ckpt__error_record first;
+    double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
+    first.code = CKPT_OK;
+    memset(&say, 0, sizeof say);
+    say.call = call;
+    for (double slice = 0.001;; slice = slice < 0.1 ? slice * 4 : 0.2) {
+        double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
+        say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK;
+        say.late = deadline > 0 && ckpt__os_now() >= deadline;
+        ckpt_err e = ckpt__crew_agree(s, &say, w);
+        if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
+        if (s->crew.broken.code == CKPT_OK) {
+            ckpt_err more = ckpt__crew_stores(s, w);
+            (void)ckpt__crew_note(s, more);
+            if (e == CKPT_OK) e = more;
+        }
+        if (s->crew.broken.code == CKPT_OK) {
+            ckpt_err more = ckpt__crew_hear(s, w);
+            if (e == CKPT_OK) e = more;
+        }
+        if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+        if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+        bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
+                     w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX;
+        if (w[CKPT__CREW_WORK] == 0 && !moved) return ckpt__error_put(&first);
+        if (w[CKPT__CREW_LATE] != 0)
+            return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written or uploaded after %g s", s->root,
+                                   timeout_s);
+    }
+}
+
+static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
+    if (ckpt__crew_gathers(s)) {
+        ckpt__error_record before;
+        ckpt__error_take(&before);
+        if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+        ckpt_err e = ckpt__crew_await(s, CKPT__CREW_WAIT, timeout_s);
+        if (e == CKPT_OK) ckpt__error_last = before;
+        return e;
+    }
+    ckpt_err e = ckpt__saver_wait(s, timeout_s);
+    return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
+}
+
+// Ranks that have lost each other still close: each waits for its own work, and commits nothing.
+static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
+    ckpt_err e = CKPT_OK;
+    ckpt__error_record first;
+    bool gathers = ckpt__crew_gathers(s);
+    if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s);
+    if (e == CKPT_TIMEOUT && s->crew.broken.code == CKPT_OK) return e;
+    if (!gathers || s->crew.broken.code != CKPT_OK) {
+        e = ckpt__saver_wait(s, timeout_s);
+        if (e != CKPT_OK) return e;
+    }
+    while (ckpt__saver_take_failure(s) != CKPT_OK) {}       // what nobody has asked for yet may be the first
+    first = s->shared->first;
+    if (gathers && s->crew.broken.code == CKPT_OK) {
+        (void)ckpt__error_put(&first);
+        e = ckpt__ranks_share(&s->crew, first.code);
+        ckpt__error_take(&first);
+        first.code = e;
+    }
+    if (s->crew.broken.code != CKPT_OK) first = s->crew.broken;
+    ckpt__saver_free(s);
+    return ckpt__error_put(&first);
+}
+
+//-- opening ---------------------------------------------------------------------
+
+// What must be alike on all ranks, in one number. Not the folder: each machine may have its own.
+static uint64_t ckpt__crew_fingerprint(const ckpt_saver *s, const ckpt_saver_desc *d) {
+    char numbers[400];
+    const char *const texts[] = { d->filename, d->remote_file_name, d->latest_filename, d->latest_remote_file_name,
+                                  d->save_interval, d->max_duration, d->keep_best, d->sharded_prefix_dir };
+    int n = snprintf(numbers, sizeof numbers, "%d %d %d %d %d %d %d %d %d %d %d %lld %d", CKPT_VERSION_MAJOR, CKPT_VERSION_MINOR,
+                     (int)s->layout, (int)d->snapshot, d->num_checkpoints_to_keep, d->keep_every, d->num_remote_to_keep,
+                     d->weights_only, d->should_save != NULL, d->overwrite, s->ranks.world_size, (long long)d->batches_per_epoch,
+                     d->uploaders_count + (s->bucket != NULL ? 1 : 0));
+    uint32_t a = ckpt__digest_crc32(0, numbers, (size_t)n), b = ~a;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        const char *text = texts[i] != NULL ? texts[i] : "\001";
+        a = ckpt__digest_crc32(a, text, strlen(text) + 1);
+        b = ckpt__digest_crc32(b ^ (uint32_t)i, text, strlen(text));
+    }
+    for (int i = 0; i < s->ignore_count; i++) a = ckpt__digest_crc32(a, s->ignore[i], strlen(s->ignore[i]) + 1);
+    return (uint64_t)a << 31 ^ b;       // fits an int64_t
+}
+
+// Is every rank's desc like rank 0's?
+static ckpt_err ckpt__crew_compare(ckpt_saver *s, const ckpt_saver_desc *d) {
+    uint64_t first = ckpt__crew_fingerprint(s, d), mine = first;
+    ckpt_err e = ckpt__ranks_broadcast(&s->crew, &first, sizeof first, 0);
+    if (e != CKPT_OK) return e;
+    if (first != mine)
+        e = ckpt__error_set(CKPT_ARG, "its settings differ from rank 0's: layout, names, interval, rotation, ignore keys and "
+                            "snapshot must "
+                            "be alike on all ranks");
+    return ckpt__ranks_share(&s->crew, e);
+}
+
+// One name for the run: rank 0's.
+static ckpt_err ckpt__crew_name(ckpt_saver *s, const ckpt_saver_desc *d) {
+    ckpt__buf name;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt_err e = ckpt__ranks_is_first(&s->crew) ? ckpt__name_run(&name, d->run_name) : CKPT_OK;
+    e = ckpt__ranks_follow(&s->crew, e, 0);
+    if (e == CKPT_OK) e = ckpt__ranks_send(&s->crew, &name, 0);
+    if (e == CKPT_OK && (s->run_name = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&name))) == NULL) e = CKPT_NOMEM;
+    ckpt__buf_free(&name);
+    return ckpt__ranks_share(&s->crew, e);
+}
+
+// The file by which ranks find out whether two of them see one folder.
+static ckpt_err ckpt__crew_token(const ckpt_saver *s, uint64_t key, const char *whose, int number, ckpt__buf *out) {
+    out->len = 0;
+    ckpt__buf_fmt(out, "%s/.ckpt-token-%08lx%08lx-%s%d", s->root, (unsigned long)(key >> 32),
+                  (unsigned long)(key & 0xFFFFFFFFu), whose,
+                  number);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+// SHARDED: finds out who shares a folder with whom. Rank 0 leads in its own; elsewhere the first rank of the machine, and
+// one that
+// shares with neither leads itself.
+static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
+    ckpt__buf first, local;
+    uint64_t key = 0;
+    ckpt__buf_init(&first, &s->allocator);
+    ckpt__buf_init(&local, &s->allocator);
+    ckpt_err e = s->ranks.rank == 0 ? ckpt__os_random(&key, sizeof key) : CKPT_OK;
+    e = ckpt__ranks_follow(&s->crew, e, 0);
+    if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &key, sizeof key, 0);
+    if (e == CKPT_OK) {
+        e = ckpt__crew_token(s, key, "", 0, &first);
+        if (e == CKPT_OK) e = ckpt__crew_token(s, key, "node", s->ranks.node_rank, &local);
+        if (e == CKPT_OK && s->ranks.rank == 0) e = ckpt__file_put(first.data, "ckpt\n", 5, true, &s->allocator);
+        e = ckpt__ranks_share(&s->crew, e);
+    }
+    bool with_first = e == CKPT_OK && ckpt__os_exists(first.data), puts = !with_first && s->ranks.local_rank == 0;
+    if (e == CKPT_OK) {
+        if (puts) e = ckpt__file_put(local.data, "ckpt\n", 5, true, &s->allocator);
+        e = ckpt__ranks_share(&s->crew, e);
+    }
+    if (e == CKPT_OK) {
+        s->leads = s->ranks.rank == 0 || (!with_first && (puts || !ckpt__os_exists(local.data)));
+        int64_t together = with_first ? 1 : 0;
+        e = ckpt__ranks_min(&s->crew, &together, 1);
+        s->scattered = together == 0;
+    }
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (s->ranks.rank == 0 && first.len > 0) (void)ckpt__os_remove(first.data);
+    if (puts && local.len > 0) (void)ckpt__os_remove(local.data);
+    ckpt__error_last = kept;
+    ckpt__buf_free(&first);
+    ckpt__buf_free(&local);
+    return e;
+}
+
+// SHARDED: settles who writes what, with what is bound now.
+static ckpt_err ckpt__crew_settle_shards(ckpt_saver *s) {
+    ckpt__saver_job job;
+    ckpt_err e = ckpt__ranks_share(&s->crew, ckpt__saver_rehearse(s, &job, &s->logger));
+    if (e == CKPT_OK) e = ckpt__shard_agree(&s->shards, &s->crew, &s->items);
+    ckpt__saver_job_free(s, &job);
+    return e;
+}
+
+// All of opening, on all ranks or on none. The saver is freed by the caller after a failure.
+static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
+    ckpt__ranks *r = &s->crew;
+    bool sharded = d->sharded;
+    ckpt_err e = ckpt__ranks_share(r, ckpt__saver_open_begin(s, d));
+    if (e == CKPT_OK) e = ckpt__crew_name(s, d);
+    if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_set_names(s, d));
+    if (e == CKPT_OK && r->together) e = ckpt__crew_compare(s, d);
+    if (e == CKPT_OK && r->together && sharded) e = ckpt__crew_find_leaders(s);
+    if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_open_folder(s, d));
+    if (e == CKPT_OK && sharded) e = ckpt__crew_settle_shards(s);
+    if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) {       // one count of saves
+        int64_t most = -(int64_t)s->number;
+        e = ckpt__ranks_min(r, &most, 1);
+        s->number = (uint64_t)-most;
+    }
+    if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_open_end(s, d));
+    return e;
+}
+
+static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
+    ckpt__crew_word say;
+    int64_t w[CKPT__CREW_WORDS];
+    ckpt_err e = CKPT_OK;
+    if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+    (void)ckpt__saver_await(s, true, 0);
+    if (ckpt__crew_gathers(s)) {
+        memset(&say, 0, sizeof say);
+        say.call = CKPT__CREW_RESUME;
+        e = ckpt__crew_agree(s, &say, w);
+        if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
+    }
+    return e == CKPT_OK ? ckpt__resume_run(s, at) : e;
 }
 //------------------------------------------------------------------------------
 // >>folder     [Q]  a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted
 //
-// uses:    error memory platform state plan engine file index saver
+// uses:    error memory platform text time state plan engine file index shard saver loader
 // threads: a ckpt_folder belongs to one thread at a time
 //
 // The folder object is a view: the index, with the files beside it that the index does not know.
 // Every change is made to an index read afresh, under the index's lock, and where files go under
-// the saver's lock too; then the view is made again.
+// the saver's lock too; then the view is made again. A checkpoint of many ranks is one row: its line
+// in the index names its .metadata, people name its directory, and links lead there.
 //------------------------------------------------------------------------------
 
-#define CKPT__FOLDER_LOCK "/.ckpt-lock"        // the saver's
+#define CKPT__FOLDER_LOCK "/.ckpt-lock"        // the saver's; behind it "-rank3" that of a rank with tarballs of its own
+#define CKPT__FOLDER_RANK_INDEX "/.ckpt-index-rank"
 
 // What the view knows beyond the index line of the same place.
 typedef struct ckpt__folder_item {
     char         *path, *latest;    // latest NULL: no link leads to it
-    ckpt__os_info info;
-    bool          missing;
+    char         *name;             // of a directory; NULL: the line's
+    ckpt__os_info info;             // of the file or the directory
+    uint64_t      size;             // of all files
+    int           ranks;            // 0: a single file, or not known
+    bool          missing, unfinished;
 } ckpt__folder_item;
 
 // In the lines of the view `owned` means that this library wrote the file, `leaves` that the index has it.
@@ -35362,15 +45790,17 @@ struct ckpt_folder {
     ckpt_allocator     allocator;
     ckpt_logger        logger;
     ckpt_on_progress   progress;
-    ckpt__index        index;
+    ckpt__index        index;       // the lines of rank 0's and of all `ranks`
     ckpt__folder_item *items;
-    size_t             item_count, item_cap;
+    int               *ranks;       // above 0 that have an index of their own here, for tarballs of their own
+    size_t             item_count, item_cap, rank_count, rank_cap;
 };
 
 static void ckpt__folder_free_items(ckpt_folder *f) {
     for (size_t i = 0; i < f->item_count; i++) {
         ckpt__mem_free_text(&f->allocator, f->items[i].path);
         ckpt__mem_free_text(&f->allocator, f->items[i].latest);
+        ckpt__mem_free_text(&f->allocator, f->items[i].name);
     }
     ckpt__mem_free(&f->allocator, f->items, f->item_cap * sizeof *f->items);
     f->items = NULL;
@@ -35382,15 +45812,240 @@ static void ckpt__folder_free(ckpt_folder *f) {
     ckpt_allocator a = f->allocator;
     ckpt__folder_free_items(f);
     ckpt__index_free(&f->index);
+    ckpt__mem_free(&a, f->ranks, f->rank_cap * sizeof *f->ranks);
     ckpt__mem_free(&a, f, sizeof *f);
+}
+
+//-- directories -------------------------------------------------------------------
+
+// Is a line that of a checkpoint of many ranks?
+static bool ckpt__folder_is_many(const char *name) {
+    return strcmp(ckpt__os_path_base(name), CKPT__SHARD_META) == 0;
+}
+
+// Replaces `out` by the path that people and links use of a line: the file's, or the directory's.
+static void ckpt__folder_path(ckpt__buf *out, const ckpt__index *ix, const char *name) {
+    if (!ckpt__folder_is_many(name)) {
+        ckpt__index_path(out, ix, name);
+        return;
+    }
+    const char *base = ckpt__os_path_base(name);
+    out->len = 0;
+    ckpt__buf_text(out, ix->folder);
+    if (base > name) {
+        if (out->len > 0 && out->data[out->len - 1] != '/') ckpt__buf_byte(out, '/');
+        ckpt__buf_add(out, name, (size_t)(base - name) - 1);
+    }
+    (void)ckpt__buf_cstr(out);
+}
+
+// What there is of a checkpoint of many ranks in its directory: files whose names only such a checkpoint has.
+typedef struct ckpt__folder_many {
+    const char *dir;
+    ckpt__buf   names;              // of files, each with its NUL
+    ckpt__buf   path;
+    size_t      files;              // of ranks
+    uint64_t    size;
+    double      touched;            // the latest change of a file
+    bool        listed;             // there is a .metadata
+    bool        busy;               // a process that lives writes one
+} ckpt__folder_many;
+
+// A rank's file, a file beside these, or the hidden one that one of these is written as.
+static bool ckpt__folder_belongs(const char *name, bool *rank, int64_t *pid, uint32_t *host) {
+    *pid = 0;
+    *rank = ckpt__index_is_rank_file(name);
+    if (*rank || strcmp(name, CKPT__SHARD_META) == 0 || strcmp(name, CKPT__SHARD_HF) == 0) return true;
+    if (!ckpt__file_temp_parse(name, pid, host)) return false;
+    return ckpt__txt_starts(name, ".__") || ckpt__txt_starts(name, "." CKPT__SHARD_META ".") ||
+           ckpt__txt_starts(name, "." CKPT__SHARD_HF ".");
+}
+
+static ckpt_err ckpt__folder_note_many(const char *name, void *user) {
+    ckpt__folder_many *m = (ckpt__folder_many *)user;
+    ckpt__os_info info;
+    bool rank = false;
+    int64_t pid = 0;
+    uint32_t host = 0;
+    if (!ckpt__folder_belongs(name, &rank, &pid, &host)) return CKPT_OK;
+    m->path.len = 0;
+    ckpt__os_path_join(&m->path, m->dir, name);
+    if (m->path.err != CKPT_OK) return m->path.err;
+    if (ckpt__os_lstat(ckpt__buf_cstr(&m->path), &info) != CKPT_OK || info.is_dir) return CKPT_OK;
+    ckpt__buf_add(&m->names, name, strlen(name) + 1);
+    m->files += rank;
+    m->size += info.size;
+    m->listed = m->listed || strcmp(name, CKPT__SHARD_META) == 0;
+    if (info.mtime > m->touched) m->touched = info.mtime;
+    if (pid > 0 && host == ckpt__file_host()) m->busy = m->busy || ckpt__os_alive((int)pid);
+    else if (pid > 0) m->busy = m->busy || ckpt__os_time() - info.mtime < (double)CKPT__FILE_STALE;
+    return m->names.err;
+}
+
+static void ckpt__folder_many_free(ckpt__folder_many *m) {
+    ckpt__buf_free(&m->names);
+    ckpt__buf_free(&m->path);
+}
+
+// Looks into a directory; ckpt__folder_many_free follows, whatever is returned.
+static ckpt_err ckpt__folder_many_look(ckpt__folder_many *m, const char *dir, const ckpt_allocator *a) {
+    memset(m, 0, sizeof *m);
+    m->dir = dir;
+    ckpt__buf_init(&m->names, a);
+    ckpt__buf_init(&m->path, a);
+    return ckpt__os_list(dir, ckpt__folder_note_many, m);
+}
+
+// Is it a directory of ranks' files without .metadata?
+static bool ckpt__folder_is_half(const char *dir, const ckpt_allocator *a) {
+    ckpt__folder_many m;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    bool half = ckpt__folder_many_look(&m, dir, a) == CKPT_OK && m.files > 0 && !m.listed;
+    ckpt__folder_many_free(&m);
+    ckpt__error_last = kept;
+    return half;
+}
+
+// How many ranks saved a checkpoint: the beginning of its .metadata says. 0: it is none of this library's.
+static int ckpt__folder_ranks(const char *meta) {
+    static const char head[] = "{\"format\":\"ckpt sharded checkpoint\"", field[] = "\"world_size\":";
+    char text[257];
+    size_t n = 0;
+    int fd = -1;
+    int64_t ranks = 0;
+    if (ckpt__os_open_read(&fd, meta) != CKPT_OK) return 0;
+    if (ckpt__os_pread(fd, text, sizeof text - 1, 0, &n, meta) != CKPT_OK) n = 0;
+    ckpt__os_drop(fd);
+    text[n] = 0;
+    const char *at = ckpt__txt_starts(text, head) ? strstr(text, field) : NULL;
+    if (at == NULL) return 0;
+    ckpt__view digits = { at + sizeof field - 1, strspn(at + sizeof field - 1, "0123456789") };
+    return ckpt__txt_int(digits, &ranks) && ranks > 0 && ranks <= CKPT__SHARD_MAX_RANKS ? (int)ranks : 1;
+}
+
+// Adds the line of a directory whose .metadata the index does not know.
+static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const ckpt__os_info *info) {
+    ckpt__buf path;
+    ckpt__shard_meta m;
+    ckpt__shard_place place;
+    ckpt__index_line line;
+    memset(&place, 0, sizeof place);
+    memset(&line, 0, sizeof line);
+    memcpy(&line.name, &name, sizeof line.name);
+    line.saved_at = info->mtime;
+    ckpt__buf_init(&path, &ix->allocator);
+    ckpt__index_path(&path, ix, name);
+    bool ours = path.err == CKPT_OK && ckpt__folder_ranks(path.data) > 0;
+    ckpt_err e = path.err;
+    if (e == CKPT_OK) ckpt__folder_path(&path, ix, name);
+    if (e == CKPT_OK) e = path.err;
+    place.folder = path.data;
+    if (e == CKPT_OK && ours) {
+        e = ckpt__shard_open(&m, &ix->allocator, &place);
+        if (e == CKPT_OK) {
+            int at = ckpt__toc_find(&m.view.toc, "state/callbacks/CheckpointSaver/save_count");
+            if (at >= 0 && m.view.toc.entries[at].kind == CKPT_KIND_INT && m.view.toc.entries[at].i > 0)
+                line.number = (uint64_t)m.view.toc.entries[at].i;
+            if (m.has_time && ckpt__time_check(&m.t) == CKPT_OK) line.t = m.t;
+            line.bytes = info->size;            // of .metadata, as the saver notes it
+            ckpt__shard_free(&m);
+        } else if (e != CKPT_NOMEM) {
+            line.state = CKPT__INDEX_DAMAGED;
+            e = CKPT_OK;
+        }
+    }
+    ckpt__buf_free(&path);
+    line.owned = true;
+    return e == CKPT_OK && ours ? ckpt__index_insert(ix, ckpt__index_place(ix, &line), &line) : e;
+}
+
+// Is a file one of a rank's in a directory that is a checkpoint, or was to become one? Then `*name` gets the name of its line.
+static ckpt_err ckpt__folder_rank_line(const ckpt__index *ix, const char *file, ckpt__buf *name, bool *finished, bool *many) {
+    ckpt__buf path;
+    *finished = *many = false;
+    if (!ckpt__index_is_rank_file(ckpt__os_path_base(file))) return CKPT_OK;
+    name->len = 0;
+    ckpt__buf_add(name, file, (size_t)(ckpt__os_path_base(file) - file));
+    ckpt__buf_text(name, CKPT__SHARD_META);
+    ckpt__buf_init(&path, &ix->allocator);
+    ckpt__index_path(&path, ix, ckpt__buf_cstr(name));
+    ckpt_err e = name->err != CKPT_OK ? name->err : path.err;
+    if (e == CKPT_OK) {
+        bool there = ckpt__os_exists(path.data);
+        *finished = there && ckpt__folder_ranks(path.data) > 0;
+        *many = !there || *finished;
+    }
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Adds directories that the index does not know: finished ones for tools that have lost it.
+static ckpt_err ckpt__folder_scan_many_one(const char *name, const ckpt__os_info *info, void *user) {
+    ckpt__index *ix = (ckpt__index *)user;
+    bool new_one = info->is_file && ckpt__folder_is_many(name) && ckpt__index_name_ok(name) && ckpt__index_find(ix, name) < 0;
+    return new_one ? ckpt__folder_enter_many(ix, name, info) : CKPT_OK;
+}
+
+// The lines of files that are gone leave the index of a rank.
+static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &ix->allocator);
+    for (size_t i = ix->count; i > 0 && path.err == CKPT_OK; i--) {
+        ckpt__index_path(&path, ix, ix->lines[i - 1].name);
+        if (path.err == CKPT_OK && !ckpt__os_exists(path.data)) ckpt__index_drop(ix, i - 1);
+    }
+    ckpt_err e = path.err;
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// All that this library has written to the folder, for who has no index; what the index of another rank has is not taken away
+// from it. A rank's own gets nothing new: of a tarball that no index has it is not known whose it is.
+static ckpt_err ckpt__folder_scan(const ckpt_folder *f, ckpt__index *ix) {
+    if (strcmp(ix->file, CKPT__INDEX_FILE) != 0) return ckpt__folder_forget(ix);
+    ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL);
+    if (e == CKPT_OK) e = ckpt__index_walk(&ix->allocator, ix->folder, CKPT__INDEX_DEPTH, ckpt__folder_scan_many_one, ix);
+    for (size_t i = ix->count; i > 0 && f->rank_count > 0; i--) {
+        int at = ckpt__index_find(&f->index, ix->lines[i - 1].name);
+        if (at >= 0 && f->index.lines[at].rank > 0) ckpt__index_drop(ix, i - 1);
+    }
+    for (size_t i = 0; i < ix->count; i++) {
+        if (ix->lines[i].number == 0) ix->lines[i].number = i > 0 ? ix->lines[i - 1].number + 1 : 1;
+    }
+    if (e == CKPT_OK) ckpt__index_settle(ix);
+    return e;
+}
+
+// Adds what belongs to a directory. *taken: the file is no checkpoint of its own.
+static ckpt_err ckpt__folder_consider_many(ckpt__index *ix, const char *name, const ckpt__os_info *info, bool *taken) {
+    const char *base = ckpt__os_path_base(name);
+    ckpt__buf line_name;
+    bool finished = false;
+    ckpt__buf_init(&line_name, &ix->allocator);
+    *taken = strcmp(base, CKPT__SHARD_HF) == 0 || ckpt__folder_is_many(name);
+    ckpt_err e = ckpt__folder_scan_many_one(name, info, ix);
+    if (e == CKPT_OK && !*taken) e = ckpt__folder_rank_line(ix, name, &line_name, &finished, taken);
+    if (e == CKPT_OK && *taken && line_name.len > 0 && !finished && ckpt__index_find(ix, line_name.data) < 0) {
+        ckpt__index_line line;
+        memset(&line, 0, sizeof line);
+        line.name = line_name.data;
+        line.saved_at = info->mtime;
+        line.owned = true;
+        e = ckpt__index_insert(ix, ix->count, &line);
+    }
+    ckpt__buf_free(&line_name);
+    return e;
 }
 
 // Adds a file that the index does not know. A compressed one would have to be unpacked to be asked, so only its name speaks.
 static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__index *ix = (ckpt__index *)user;
     const char *base = ckpt__os_path_base(name);
-    if (!info->is_file || info->size == 0 || base[0] == '.' || !ckpt__index_name_ok(name)) return CKPT_OK;
-    if (ckpt__index_find(ix, name) >= 0) return CKPT_OK;
+    bool taken = false;
+    if (!info->is_file || info->size == 0 || !ckpt__index_name_ok(name)) return CKPT_OK;
+    ckpt_err many = ckpt__folder_consider_many(ix, name, info, &taken);
+    if (many != CKPT_OK || taken || base[0] == '.' || ckpt__index_find(ix, name) >= 0) return many;
     ckpt__file_format format;
     bool known = ckpt__file_format_of(name, &format) == CKPT_OK, ours = false, readable = false;
     ckpt__index_line line;
@@ -35524,16 +46179,47 @@ static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const char *folde
 
 //-- the view --------------------------------------------------------------------
 
+// What there is of a directory, and what it is called.
+static ckpt_err ckpt__folder_fill_many(const ckpt_folder *f, size_t i, ckpt__folder_item *it) {
+    const char *name = f->index.lines[i].name, *base = ckpt__os_path_base(name);
+    ckpt__folder_many m;
+    ckpt__buf text;
+    ckpt__buf_init(&text, &f->allocator);
+    if (base > name) ckpt__buf_add(&text, name, (size_t)(base - name) - 1);
+    else ckpt__buf_text(&text, ".");
+    it->name = ckpt__mem_copy_text(&f->allocator, ckpt__buf_cstr(&text));
+    ckpt_err e = it->name == NULL ? CKPT_NOMEM : CKPT_OK;
+    if (e == CKPT_OK && !it->missing) {
+        e = ckpt__folder_many_look(&m, it->path, &f->allocator);
+        it->size = m.size;
+        it->missing = !m.listed && m.files == 0;
+        it->unfinished = !m.listed && m.files > 0;
+        it->ranks = m.files < (size_t)CKPT__SHARD_MAX_RANKS ? (int)m.files : (int)CKPT__SHARD_MAX_RANKS;
+        ckpt__folder_many_free(&m);
+        ckpt__index_path(&text, &f->index, name);
+        int ranks = text.err == CKPT_OK ? ckpt__folder_ranks(text.data) : 0;
+        if (ranks > 0) it->ranks = ranks;
+        if (e != CKPT_OK && e != CKPT_NOMEM) {          // it has gone since, or may not be looked into
+            it->missing = true;
+            e = CKPT_OK;
+        }
+    }
+    ckpt__buf_free(&text);
+    return e;
+}
+
 static ckpt_err ckpt__folder_fill_items(ckpt_folder *f, const ckpt__folder_links *links) {
     ckpt__buf path;
     ckpt__buf_init(&path, &f->allocator);
     ckpt_err e = ckpt__mem_grow(&f->allocator, (void **)&f->items, sizeof *f->items, &f->item_cap, f->index.count + 1);
     for (size_t i = 0; i < f->index.count && e == CKPT_OK; i++) {
         ckpt__folder_item *it = &f->items[f->item_count++];
-        ckpt__index_path(&path, &f->index, f->index.lines[i].name);
+        ckpt__folder_path(&path, &f->index, f->index.lines[i].name);
         it->path = path.err == CKPT_OK ? ckpt__mem_copy_text(&f->allocator, ckpt__buf_cstr(&path)) : NULL;
         if (it->path == NULL) e = CKPT_NOMEM;
         it->missing = e == CKPT_OK && ckpt__os_stat(it->path, &it->info) != CKPT_OK;
+        it->size = it->missing ? 0 : it->info.size;
+        if (e == CKPT_OK && ckpt__folder_is_many(f->index.lines[i].name)) e = ckpt__folder_fill_many(f, i, it);
         for (size_t k = 0; k < links->count && e == CKPT_OK && !it->missing && it->latest == NULL; k++) {
             const ckpt__folder_link *l = &links->list[k];
             if (!l->there || l->target.ino != it->info.ino || l->target.dev != it->info.dev) continue;
@@ -35545,6 +46231,43 @@ static ckpt_err ckpt__folder_fill_items(ckpt_folder *f, const ckpt__folder_links
     return e;
 }
 
+// Makes `ix` the index of a rank.
+static void ckpt__folder_choose_index(ckpt__index *ix, int rank) {
+    if (rank > 0) (void)snprintf(ix->file, sizeof ix->file, CKPT__FOLDER_RANK_INDEX "%d.jsonl", rank);
+}
+
+static ckpt_err ckpt__folder_note_rank(const char *name, void *user) {
+    ckpt_folder *f = (ckpt_folder *)user;
+    const size_t head = sizeof CKPT__FOLDER_RANK_INDEX - 2;
+    if (strncmp(name, &CKPT__FOLDER_RANK_INDEX[1], head) != 0) return CKPT_OK;
+    size_t digits = strspn(name + head, "0123456789");
+    ckpt__view number = { name + head, digits };
+    int64_t rank = 0;
+    if (strcmp(name + head + digits, ".jsonl") != 0 || !ckpt__txt_int(number, &rank)) return CKPT_OK;
+    if (rank < 1 || rank >= CKPT__SHARD_MAX_RANKS) return CKPT_OK;
+    ckpt_err e = ckpt__mem_room(&f->allocator, (void **)&f->ranks, sizeof *f->ranks, &f->rank_cap, f->rank_count + 1);
+    if (e != CKPT_OK) return e;
+    size_t at = f->rank_count++;
+    for (; at > 0 && f->ranks[at - 1] > (int)rank; at--) f->ranks[at] = f->ranks[at - 1];
+    f->ranks[at] = (int)rank;
+    return CKPT_OK;
+}
+
+// Adds the lines of a rank that keeps an index of its own.
+static ckpt_err ckpt__folder_add_rank(ckpt_folder *f, int rank) {
+    ckpt__index ix;
+    ckpt_err e = ckpt__index_init(&ix, &f->allocator, f->index.folder);
+    ckpt__folder_choose_index(&ix, rank);
+    if (e == CKPT_OK) e = ckpt__index_load(&ix);
+    for (size_t i = 0; i < ix.count && e == CKPT_OK; i++) {
+        ix.lines[i].owned = ix.lines[i].leaves = true;
+        ix.lines[i].rank = rank;
+        e = ckpt__index_insert(&f->index, ckpt__index_place(&f->index, &ix.lines[i]), &ix.lines[i]);
+    }
+    ckpt__index_free(&ix);
+    return e;
+}
+
 // Makes the view again from what is there now.
 static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt__folder_links links;
@@ -35552,6 +46275,10 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt_err e = ckpt__index_load(&f->index);
     if (e != CKPT_OK) return e;
     for (size_t i = 0; i < f->index.count; i++) f->index.lines[i].owned = f->index.lines[i].leaves = true;
+    f->rank_count = 0;
+    e = ckpt__os_list(f->index.folder, ckpt__folder_note_rank, f);
+    for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_add_rank(f, f->ranks[i]);
+    if (e != CKPT_OK) return e;
     e = ckpt__index_walk(&f->allocator, f->index.folder, CKPT__INDEX_DEPTH, ckpt__folder_consider, &f->index);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_find_links(&links, f->index.folder, &f->allocator);
@@ -35581,13 +46308,15 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     const ckpt__index_line *l = &f->index.lines[i];
     const ckpt__folder_item *it = &f->items[i];
     memset(out, 0, sizeof *out);
-    out->name = l->name;
+    out->name = it->name != NULL ? it->name : l->name;
     out->path = it->path;
     out->latest = it->latest;
     out->timestamp = l->t;
     out->saved_at = l->saved_at;
     out->number = l->number;
-    out->size = it->missing ? 0 : it->info.size;
+    out->size = it->size;
+    out->ranks = it->ranks;
+    out->sharded = it->name != NULL;
     out->recorded_size = l->leaves ? l->bytes : 0;
     out->checksum = l->checksum;
     out->has_checksum = l->has_checksum;
@@ -35597,6 +46326,7 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     out->damaged = l->state == CKPT__INDEX_DAMAGED;
     out->abandoned = l->state == CKPT__INDEX_ABANDONED;
     out->missing = it->missing;
+    out->unfinished = it->unfinished;
     out->foreign = !l->owned;
 }
 
@@ -35604,6 +46334,9 @@ static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
     int at = ckpt__index_find(&f->index, name);
     ckpt__os_info info;
     if (at >= 0) return at;
+    for (size_t i = 0; i < f->item_count; i++) {
+        if (f->items[i].name != NULL && strcmp(f->items[i].name, name) == 0) return (int)i;
+    }
     for (int pass = 0; pass < 2; pass++) {          // a path first, then a link below the folder
         ckpt__buf path;
         ckpt__buf_init(&path, &f->allocator);
@@ -35624,11 +46357,12 @@ static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
 //-- changes ---------------------------------------------------------------------
 
 // An index read afresh, under its lock. ckpt__folder_leave must follow, also after a failure.
-static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix) {
+static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix, int rank) {
     ckpt_err e = ckpt__index_init(ix, &f->allocator, f->index.folder);
+    ckpt__folder_choose_index(ix, rank);
     if (e == CKPT_OK) e = ckpt__index_lock(ix);
     if (e == CKPT_OK) e = ckpt__index_load(ix);
-    if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__index_scan(ix, NULL, NULL, NULL);
+    if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__folder_scan(f, ix);
     return e;
 }
 
@@ -35641,10 +46375,10 @@ static void ckpt__folder_leave(ckpt__index *ix) {
 }
 
 // Finds the line of that name, looking through the files when the index does not have it. CKPT_OK and *at -1: not ours.
-static ckpt_err ckpt__folder_locate(ckpt__index *ix, const char *name, int *at) {
+static ckpt_err ckpt__folder_locate(const ckpt_folder *f, ckpt__index *ix, const char *name, int *at) {
     *at = ckpt__index_find(ix, name);
     if (*at >= 0) return CKPT_OK;
-    ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL);
+    ckpt_err e = ckpt__folder_scan(f, ix);
     if (e == CKPT_OK) *at = ckpt__index_find(ix, name);
     return e;
 }
@@ -35652,8 +46386,11 @@ static ckpt_err ckpt__folder_locate(ckpt__index *ix, const char *name, int *at) 
 static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
     ckpt__index ix;
     int at = -1;
-    ckpt_err e = ckpt__folder_enter(f, &ix);
-    if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
+    if (f->items[i].unfinished)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s was never finished: it has no " CKPT__SHARD_META " and is no checkpoint",
+                               f->items[i].path);
+    ckpt_err e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
+    if (e == CKPT_OK) e = ckpt__folder_locate(f, &ix, f->index.lines[i].name, &at);
     if (e == CKPT_OK && at < 0)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was not written by this library: no rotation removes it", f->items[i].path);
     if (e == CKPT_OK) {
@@ -35665,17 +46402,37 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
     return e;
 }
 
-// Reads all of one file. The hook gets its finished report.
-static ckpt_err ckpt__folder_check_file(const char *path, const ckpt_allocator *a, const ckpt_on_progress *progress) {
-    ckpt_file *file = NULL;
+// Opens a file, a directory of many ranks' files, or the .metadata that stands for one.
+static ckpt_err ckpt__folder_open_any(ckpt_file **out, const char *path, const ckpt_allocator *a) {
+    ckpt__os_info info;
+    ckpt__buf dir;
+    *out = NULL;
+    ckpt__buf_init(&dir, a);
+    bool meta = strcmp(ckpt__os_path_base(path), CKPT__SHARD_META) == 0;
+    if (meta) ckpt__os_path_dir(&dir, path);
+    else if (ckpt__os_stat(path, &info) == CKPT_OK && info.is_dir) ckpt__buf_text(&dir, path);
+    const char *folder = ckpt__buf_cstr(&dir);
+    ckpt_err e = dir.err;
+    if (e == CKPT_OK && dir.len > 0) e = ckpt__shard_open_file(out, folder, NULL, NULL, a);
+    else if (e == CKPT_OK) e = ckpt__file_open(out, path, a);
+    ckpt__buf_free(&dir);
+    return e;
+}
+
+static void ckpt__folder_close_any(ckpt_file *f) {
+    ckpt__shard_close(f);
+    ckpt__file_close(f);
+}
+
+// Reads all of an open file. The hook gets its finished report.
+static ckpt_err ckpt__folder_check_open(ckpt_file *file, const char *path, const ckpt_on_progress *progress) {
     ckpt__engine_job job;
     memset(&job, 0, sizeof job);
     job.phase = "verify";
     job.name = path;
     job.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
-    ckpt_err e = ckpt__file_open(&file, path, a);
-    if (e != CKPT_OK) return e;
-    e = ckpt__file_verify(file, &job);
+    ckpt_err e = ckpt__shard_verify_file(file, &job);
+    if (e == CKPT_NOT_FOUND) e = ckpt__error_last.code = CKPT_CORRUPT;      // a rank's file that is gone is damage of the whole
     if (job.progress != NULL) {
         ckpt_progress p;
         memset(&p, 0, sizeof p);
@@ -35687,14 +46444,23 @@ static ckpt_err ckpt__folder_check_file(const char *path, const ckpt_allocator *
         p.err = e;
         progress->fn(&p, progress->user);
     }
-    ckpt__file_close(file);
+    return e;
+}
+
+// Reads all of one file.
+static ckpt_err ckpt__folder_check_file(const char *path, const ckpt_allocator *a, const ckpt_on_progress *progress) {
+    ckpt_file *file = NULL;
+    ckpt_err e = ckpt__folder_open_any(&file, path, a);
+    if (e != CKPT_OK) return e;
+    e = ckpt__folder_check_open(file, path, progress);
+    ckpt__folder_close_any(file);
     return e;
 }
 
 // Notes an outcome in the index, as far as the folder may be written to.
-static void ckpt__folder_note(const ckpt_folder *f, const char *name, bool damaged) {
+static void ckpt__folder_note(const ckpt_folder *f, const char *name, int rank, bool damaged) {
     ckpt__index ix;
-    ckpt_err e = ckpt__folder_enter(f, &ix);
+    ckpt_err e = ckpt__folder_enter(f, &ix, rank);
     int at = e == CKPT_OK ? ckpt__index_find(&ix, name) : -1;
     if (at >= 0 && (ix.lines[at].state == CKPT__INDEX_DAMAGED) != damaged) {
         ix.lines[at].state = damaged ? CKPT__INDEX_DAMAGED : CKPT__INDEX_SAVED;
@@ -35708,14 +46474,17 @@ static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
     ckpt__error_record why;
     const ckpt__folder_item *it = &f->items[i];
     ckpt__index_line *l = &f->index.lines[i];
+    if (it->unfinished)
+        return ckpt__error_set(CKPT_NOT_FOUND, "%s has no " CKPT__SHARD_META ": it was never finished, and does not count",
+                               it->path);
     ckpt_err e = ckpt__folder_check_file(it->path, &f->allocator, &f->progress);
-    if (e == CKPT_OK && l->leaves && l->bytes != 0 && l->bytes != it->info.size)
+    if (e == CKPT_OK && l->leaves && it->name == NULL && l->bytes != 0 && l->bytes != it->info.size)
         e = ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, but the index says %llu: it is not what was saved", it->path,
                             (unsigned long long)it->info.size, (unsigned long long)l->bytes);
     ckpt__error_take(&why);
     bool damaged = e == CKPT_CORRUPT;
     if (l->leaves && (e == CKPT_OK || damaged) && damaged != (l->state == CKPT__INDEX_DAMAGED)) {
-        ckpt__folder_note(f, l->name, damaged);
+        ckpt__folder_note(f, l->name, l->rank, damaged);
         l->state = damaged ? CKPT__INDEX_DAMAGED : CKPT__INDEX_SAVED;
     }
     if (e != CKPT_OK) (void)ckpt__error_put(&why);
@@ -35730,14 +46499,16 @@ typedef struct ckpt__folder_change {
     ckpt__folder_links links;
     ckpt__buf          successor;   // path of the newest checkpoint that stays and verifies; empty: there is none
     bool               repair;      // links that lead nowhere move too
+    int                rank;        // whose index it is
     const ckpt_gc_desc *gc;         // for its hook; may be NULL
 } ckpt__folder_change;
 
 // The saver's lock: nobody writes here while files are deleted.
-static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int *fd, ckpt__buf *path) {
+static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int rank, int *fd, ckpt__buf *path) {
     *fd = -1;
     ckpt__buf_init(path, &f->allocator);
     ckpt__buf_fmt(path, "%s" CKPT__FOLDER_LOCK, f->index.folder);
+    if (rank > 0) ckpt__buf_fmt(path, "-rank%d", rank);
     ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_lock(fd, ckpt__buf_cstr(path));
     if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, "a saver has %s open", f->index.folder);
     return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
@@ -35748,6 +46519,17 @@ static void ckpt__folder_unlock(int fd, ckpt__buf *path) {
     ckpt__buf_free(path);
 }
 
+// Where ranks have indexes of their own: may a link that leads nowhere have led to one of this rank's? Its name says.
+static bool ckpt__folder_is_ranks_link(const ckpt__folder_change *c, const char *name) {
+    if (c->f->rank_count == 0) return true;
+    for (const char *p = strstr(name, "rank"); p != NULL; p = strstr(p + 1, "rank")) {
+        ckpt__view digits = { p + 4, strspn(p + 4, "0123456789") };
+        int64_t rank = 0;
+        if (ckpt__txt_int(digits, &rank)) return rank == c->rank;
+    }
+    return c->rank == 0;
+}
+
 // Marks the links that lead to a file that leaves, and those to be repaired: to nowhere, or to what is known to be damaged.
 static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     ckpt__buf path;
@@ -35755,7 +46537,7 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     *any = false;
     for (size_t i = 0; i < c->ix->count; i++) {
         ckpt__os_info info;
-        ckpt__index_path(&path, c->ix, c->ix->lines[i].name);
+        ckpt__folder_path(&path, c->ix, c->ix->lines[i].name);
         bool bad = c->ix->lines[i].leaves || (c->repair && c->ix->lines[i].state == CKPT__INDEX_DAMAGED);
         if (!bad || path.err != CKPT_OK || ckpt__os_stat(ckpt__buf_cstr(&path), &info) != CKPT_OK) continue;
         for (size_t k = 0; k < c->links.count; k++) {
@@ -35764,7 +46546,10 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
         }
     }
     for (size_t k = 0; k < c->links.count && c->repair; k++) {
-        if (!c->links.list[k].there && c->links.list[k].inside) c->links.list[k].moves = *any = true;
+        ckpt__folder_link *l = &c->links.list[k];
+        if (!ckpt__folder_is_ranks_link(c, l->name)) continue;
+        bool half = l->there && l->target.is_dir && ckpt__folder_is_half(l->path, &c->f->allocator);
+        if (half || (!l->there && l->inside)) l->moves = *any = true;
     }
     ckpt_err e = path.err;
     ckpt__buf_free(&path);
@@ -35777,7 +46562,7 @@ static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c) {
         for (size_t i = c->ix->count; i > 0; i--) {
             ckpt__index_line *l = &c->ix->lines[i - 1];
             if (l->leaves || l->state == CKPT__INDEX_DAMAGED || (l->state == CKPT__INDEX_ABANDONED) != (pass == 1)) continue;
-            ckpt__index_path(&c->successor, c->ix, l->name);
+            ckpt__folder_path(&c->successor, c->ix, l->name);
             if (c->successor.err != CKPT_OK) return c->successor.err;
             ckpt_err e = ckpt__folder_check_file(ckpt__buf_cstr(&c->successor), &c->f->allocator, &c->f->progress);
             if (e == CKPT_OK) return CKPT_OK;
@@ -35807,11 +46592,59 @@ static void ckpt__folder_tell(const ckpt__folder_change *c, const char *name, ui
     if (c->gc != NULL && c->gc->removed != NULL) c->gc->removed(name, size, c->gc->user);
 }
 
+// Deletes what belongs to a checkpoint of many ranks from its directory, .metadata first, so that what is left never counts.
+// *size (may be NULL): how much that was.
+static ckpt_err ckpt__folder_clear(const char *dir, uint64_t *size, const ckpt_allocator *a) {
+    ckpt__buf path;
+    ckpt__folder_many m;
+    ckpt__buf_init(&path, a);
+    ckpt_err e = ckpt__folder_many_look(&m, dir, a);
+    if (size != NULL) *size = m.size;
+    for (int pass = 0; pass < 2 && e == CKPT_OK; pass++) {
+        for (size_t at = 0; at < m.names.len && e == CKPT_OK; at += strlen(m.names.data + at) + 1) {
+            if ((strcmp(m.names.data + at, CKPT__SHARD_META) == 0) != (pass == 0)) continue;
+            path.len = 0;
+            ckpt__os_path_join(&path, dir, m.names.data + at);
+            e = path.err != CKPT_OK ? path.err : ckpt__os_remove(ckpt__buf_cstr(&path));
+            if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+        }
+        if (e == CKPT_OK) e = ckpt__os_sync_dir(dir);
+    }
+    ckpt__folder_many_free(&m);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// The same for a line that leaves; then the directory goes, and the one above it below the folder, if nothing else is in them.
+static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const char *name) {
+    ckpt__buf dir, path;
+    uint64_t size = 0;
+    ckpt__buf_init(&dir, &c->f->allocator);
+    ckpt__buf_init(&path, &c->f->allocator);
+    ckpt__folder_path(&dir, c->ix, name);
+    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_clear(dir.data, &size, &c->f->allocator);
+    const char *base = ckpt__os_path_base(name), *slash = base > name ? strchr(name, '/') : NULL;
+    if (e == CKPT_OK) {
+        path.len = 0;
+        if (base > name) ckpt__buf_add(&path, name, (size_t)(base - name) - 1);
+        else ckpt__buf_text(&path, ".");
+        ckpt__folder_tell(c, ckpt__buf_cstr(&path), size);
+        if (slash != NULL) (void)ckpt__os_remove_dir(dir.data);
+        path.len = 0;
+        ckpt__os_path_dir(&path, dir.data);
+        if (slash != NULL && slash + 1 != base) (void)ckpt__os_remove_dir(ckpt__buf_cstr(&path));
+    }
+    ckpt__buf_free(&dir);
+    ckpt__buf_free(&path);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
 // Deletes one file whose line has left the index, and its sub-folder when that is empty then.
 static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__index_line *l) {
     ckpt__buf path, dir;
     ckpt__os_info info;
     int held = -1;
+    if (ckpt__folder_is_many(l->name)) return ckpt__folder_delete_many(c, l->name);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__index_path(&path, c->ix, l->name);
@@ -35862,6 +46695,7 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
 static ckpt_err ckpt__folder_look_again(ckpt_folder *f, ckpt_err e) {
     ckpt__error_record why;
     ckpt__error_take(&why);
+    why.code = e;                       // its sentence may be of a look on the way
     ckpt_err seen = ckpt__folder_look(f);
     return e != CKPT_OK ? ckpt__error_put(&why) : seen;
 }
@@ -35872,13 +46706,13 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
     ckpt__folder_change c;
     int fd = -1, at = -1;
     if (f->index.lines[i].pinned) return ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", f->items[i].path);
-    ckpt_err e = ckpt__folder_lock(f, &fd, &lock);
+    ckpt_err e = ckpt__folder_lock(f, f->index.lines[i].rank, &fd, &lock);
     if (e != CKPT_OK) {
         ckpt__buf_free(&lock);
         return e;
     }
-    e = ckpt__folder_enter(f, &ix);
-    if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
+    e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
+    if (e == CKPT_OK) e = ckpt__folder_locate(f, &ix, f->index.lines[i].name, &at);
     if (e == CKPT_OK && at < 0) {
         e = ckpt__index_insert(&ix, 0, &f->index.lines[i]);
         at = 0;
@@ -35964,37 +46798,126 @@ static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
     return e;
 }
 
-static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_rule *rule) {
-    ckpt_err e = ckpt__folder_enter(c->f, c->ix);
-    if (e == CKPT_OK) e = ckpt__index_scan(c->ix, NULL, NULL, NULL);
-    if (e != CKPT_OK) return e;
-    size_t n = ckpt__folder_choose(c->ix, c->gc, rule);
-    if (!c->gc->dry_run) {
-        e = ckpt__folder_sweep(c);
-        return e == CKPT_OK ? ckpt__folder_retire(c, n > 0) : e;
+// Directories without .metadata, each once.
+typedef struct ckpt__folder_halves { const ckpt__index *ix; ckpt__buf names; } ckpt__folder_halves;
+
+static ckpt_err ckpt__folder_note_half(const char *name, const ckpt__os_info *info, void *user) {
+    ckpt__folder_halves *h = (ckpt__folder_halves *)user;
+    ckpt__buf line;
+    bool finished = false, many = false;
+    if (!info->is_file || !ckpt__index_name_ok(name)) return CKPT_OK;
+    ckpt__buf_init(&line, &h->names.allocator);
+    ckpt_err e = ckpt__folder_rank_line(h->ix, name, &line, &finished, &many);
+    bool known = false;
+    for (size_t at = 0; at < h->names.len && many && !finished && !known; at += strlen(h->names.data + at) + 1)
+        known = strcmp(h->names.data + at, line.data) == 0;
+    if (e == CKPT_OK && many && !finished && !known) ckpt__buf_add(&h->names, line.data, line.len + 1);
+    ckpt__buf_free(&line);
+    return e != CKPT_OK ? e : h->names.err;
+}
+
+// Was a rank's file here written by this library? A compressed one is taken for it: nobody else has such names for those. Where
+// none can be read nobody knows, and nothing is to be deleted.
+static ckpt_err ckpt__folder_half_is_ours(ckpt__folder_many *m, const ckpt_allocator *a, bool *ours) {
+    ckpt_err e = CKPT_OK;
+    *ours = false;
+    for (size_t at = 0; at < m->names.len && e == CKPT_OK; at += strlen(m->names.data + at) + 1) {
+        const char *name = m->names.data + at;
+        ckpt__file_format format;
+        ckpt_file *f = NULL;
+        if (!ckpt__index_is_rank_file(name)) continue;
+        bool packed = ckpt__file_format_of(name, &format) == CKPT_OK && format.codec != NULL;
+        *ours = *ours || packed;
+        if (packed) continue;
+        m->path.len = 0;
+        ckpt__os_path_join(&m->path, m->dir, name);
+        e = m->path.err != CKPT_OK ? m->path.err : ckpt__file_open(&f, ckpt__buf_cstr(&m->path), a);
+        if (e == CKPT_OK) *ours = f->toc.own;
+        ckpt__file_close(f);
+        if (e == CKPT_OK) break;
+        if (e != CKPT_NOMEM) e = CKPT_OK;
     }
+    return e;
+}
+
+// Deletes the directories that a save left unfinished, but for those that somebody may be writing.
+static ckpt_err ckpt__folder_sweep_halves(const ckpt__folder_change *c) {
+    const ckpt_allocator *a = &c->f->allocator;
+    ckpt__folder_halves h;
+    ckpt__buf dir;
+    h.ix = c->ix;
+    ckpt__buf_init(&h.names, a);
+    ckpt__buf_init(&dir, a);
+    ckpt_err e = ckpt__index_walk(a, c->ix->folder, CKPT__INDEX_DEPTH, ckpt__folder_note_half, &h);
+    for (size_t at = 0; at < h.names.len && e == CKPT_OK; at += strlen(h.names.data + at) + 1) {
+        const char *name = h.names.data + at;
+        ckpt__folder_many m;
+        bool ours = false;
+        ckpt__folder_path(&dir, c->ix, name);
+        e = dir.err != CKPT_OK ? dir.err : ckpt__folder_many_look(&m, dir.data, a);
+        if (dir.err != CKPT_OK) break;
+        bool old = c->gc->unfinished_now || ckpt__os_time() - m.touched > 3600;
+        if (e == CKPT_OK && !m.listed && !m.busy && old) e = ckpt__folder_half_is_ours(&m, a, &ours);
+        if (e == CKPT_OK && ours && c->gc->dry_run) {
+            dir.len = 0;
+            if (ckpt__os_path_base(name) > name) ckpt__buf_add(&dir, name, (size_t)(ckpt__os_path_base(name) - name) - 1);
+            else ckpt__buf_text(&dir, ".");
+            ckpt__folder_tell(c, ckpt__buf_cstr(&dir), m.size);
+        }
+        ckpt__folder_many_free(&m);
+        if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name);
+    }
+    ckpt__buf_free(&h.names);
+    ckpt__buf_free(&dir);
+    return e;
+}
+
+// What would go of a line: the file, or all of a directory.
+static ckpt_err ckpt__folder_tell_line(const ckpt__folder_change *c, const char *name) {
+    ckpt__os_info info;
     ckpt__buf path;
+    ckpt__folder_many m;
+    ckpt_err e = CKPT_OK;
     ckpt__buf_init(&path, &c->f->allocator);
-    for (size_t i = 0; i < c->ix->count; i++) {
-        ckpt__os_info info;
-        ckpt__index_path(&path, c->ix, c->ix->lines[i].name);
-        if (c->ix->lines[i].leaves && path.err == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) == CKPT_OK)
-            ckpt__folder_tell(c, c->ix->lines[i].name, info.size);
+    ckpt__folder_path(&path, c->ix, name);
+    if (path.err == CKPT_OK && !ckpt__folder_is_many(name) && ckpt__os_lstat(path.data, &info) == CKPT_OK) {
+        ckpt__folder_tell(c, name, info.size);
+    } else if (path.err == CKPT_OK && ckpt__folder_is_many(name)) {
+        e = ckpt__folder_many_look(&m, path.data, &c->f->allocator);
+        const char *below = path.data + strlen(c->ix->folder);
+        if (e == CKPT_OK) ckpt__folder_tell(c, *below == '/' ? below + 1 : *below != 0 ? below : ".", m.size);
+        ckpt__folder_many_free(&m);
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     }
-    e = path.err;
+    if (e == CKPT_OK) e = path.err;
     ckpt__buf_free(&path);
     return e;
 }
 
-static ckpt_err ckpt__folder_gc(ckpt_folder *f, const ckpt_gc_desc *d) {
+static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_rule *rule) {
+    ckpt_err e = ckpt__folder_enter(c->f, c->ix, c->rank);
+    if (e == CKPT_OK) e = ckpt__folder_scan(c->f, c->ix);
+    if (e != CKPT_OK) return e;
+    size_t n = ckpt__folder_choose(c->ix, c->gc, rule);
+    if (c->rank == 0) e = ckpt__folder_sweep_halves(c);
+    if (e != CKPT_OK) return e;
+    if (!c->gc->dry_run) {
+        if (c->rank == 0) e = ckpt__folder_sweep(c);
+        return e == CKPT_OK ? ckpt__folder_retire(c, n > 0) : e;
+    }
+    for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {
+        if (c->ix->lines[i].leaves) e = ckpt__folder_tell_line(c, c->ix->lines[i].name);
+    }
+    return e;
+}
+
+// Tidies what one rank's index has: all there is, but where ranks have tarballs of their own.
+static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_desc *d, const ckpt__index_rule *rule) {
     ckpt__index ix;
-    ckpt__index_rule rule;
     ckpt__buf lock;
     ckpt__folder_change c;
     int fd = -1;
-    ckpt_err e = ckpt__folder_rule(d, &rule);
-    if (e != CKPT_OK) return e;
-    e = ckpt__folder_lock(f, &fd, &lock);
+    ckpt_err e = ckpt__folder_lock(f, rank, &fd, &lock);
     if (e != CKPT_OK) {
         ckpt__buf_free(&lock);
         return e;
@@ -36004,9 +46927,19 @@ static ckpt_err ckpt__folder_gc(ckpt_folder *f, const ckpt_gc_desc *d) {
     c.ix = &ix;
     c.repair = true;
     c.gc = d;
-    e = ckpt__folder_gc_run(&c, &rule);
+    c.rank = rank;
+    e = ckpt__folder_gc_run(&c, rule);
     ckpt__folder_leave(&ix);
     ckpt__folder_unlock(fd, &lock);
+    return e;
+}
+
+static ckpt_err ckpt__folder_gc(ckpt_folder *f, const ckpt_gc_desc *d) {
+    ckpt__index_rule rule;
+    ckpt_err e = ckpt__folder_rule(d, &rule);
+    if (e != CKPT_OK) return e;
+    e = ckpt__folder_gc_rank(f, 0, d, &rule);
+    for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_gc_rank(f, f->ranks[i], d, &rule);
     return ckpt__folder_look_again(f, e);
 }
 
@@ -36044,7 +46977,7 @@ static ckpt_err ckpt__folder_fetch(void *dst, const void *src, size_t size, bool
         if (c->pieces[middle].start <= at) low = middle;
         else high = middle;
     }
-    return ckpt__file_read(c->file, &c->file->toc.entries[c->pieces[low].entry], at - c->pieces[low].start, dst, size);
+    return ckpt__shard_read_entry(c->file, &c->file->toc.entries[c->pieces[low].entry], at - c->pieces[low].start, dst, size);
 }
 
 // Adds an entry's name as a binding has it: list levels in brackets, and the canonical name behind its NUL.
@@ -36079,7 +47012,7 @@ static ckpt_err ckpt__folder_take_bytes(ckpt__folder_convert *c, const ckpt__ent
     memcpy(block, &size, sizeof size);
     c->blocks[c->block_count++] = block;
     *out = block + 16;
-    return ckpt__file_read(c->file, e, 0, block + 16, (size_t)e->size);
+    return ckpt__shard_read_entry(c->file, e, 0, block + 16, (size_t)e->size);
 }
 
 static void ckpt__folder_left_out(const ckpt__folder_convert *c, const ckpt__entry *e) {
@@ -36131,10 +47064,24 @@ static ckpt_err ckpt__folder_bind(ckpt__folder_convert *c, size_t index) {
 static ckpt_err ckpt__folder_same_container(const ckpt_file *f, const ckpt__file_format *to, bool *same) {
     unsigned char head[CKPT__FILE_SNIFF];
     size_t n = 0;
+    *same = false;
+    if (f->many) return CKPT_OK;
     ckpt_err e = ckpt__file_head(&f->src, head, &n);
     ckpt__file_guess g = ckpt__file_sniff(head, n, f->src.size);
     ckpt__file_guess want = to->tar ? CKPT__GUESS_TAR : to->safetensors ? CKPT__GUESS_SAFETENSORS : CKPT__GUESS_PT;
     *same = e == CKPT_OK && g == want;
+    return e;
+}
+
+// Binds all that the file holds.
+static ckpt_err ckpt__folder_bind_all(ckpt__folder_convert *c) {
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < c->file->toc.count && e == CKPT_OK; i++) e = ckpt__folder_bind(c, i);
+    for (size_t i = 0; i < c->items.count && e == CKPT_OK; i++) {
+        ckpt__binding *b = &c->items.list[i];
+        b->name = c->names.data + (uintptr_t)b->name;
+        b->canonical = b->name + strlen(b->name) + 1;
+    }
     return e;
 }
 
@@ -36148,14 +47095,8 @@ static ckpt_err ckpt__folder_plan(ckpt__folder_convert *c, ckpt__plan *plan, con
         ckpt__plan_data(plan, CKPT__SEG_DEVICE, (const void *)(uintptr_t)CKPT__FOLDER_BASE, c->file->src.size, blob);
         return ckpt__plan_finish(plan);
     }
-    for (size_t i = 0; i < c->file->toc.count && e == CKPT_OK; i++) e = ckpt__folder_bind(c, i);
-    if (e != CKPT_OK) return e;
-    for (size_t i = 0; i < c->items.count; i++) {
-        ckpt__binding *b = &c->items.list[i];
-        b->name = c->names.data + (uintptr_t)b->name;
-        b->canonical = b->name + strlen(b->name) + 1;
-    }
-    return ckpt__file_plan(plan, format, c->d->to, c->items.list, c->items.count);
+    if (e == CKPT_OK) e = ckpt__folder_bind_all(c);
+    return e != CKPT_OK ? e : ckpt__file_plan(plan, format, c->d->to, c->items.list, c->items.count);
 }
 
 static ckpt_err ckpt__folder_write(ckpt__folder_convert *c) {
@@ -36198,10 +47139,169 @@ static void ckpt__folder_convert_free(ckpt__folder_convert *c) {
     ckpt__mem_free(a, c->pieces, c->piece_cap * sizeof *c->pieces);
     ckpt__items_free(&c->items);
     ckpt__buf_free(&c->names);
-    ckpt__file_close(c->file);
+    ckpt__folder_close_any(c->file);
 }
 
-static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, const char *from) {
+//-- splitting -------------------------------------------------------------------
+
+// The share of one of `count` ranks: its rows of tensors that have enough of them, or with `whole` the tensors that begin in its
+// part of the row of all; the first rank has all the rest.
+static ckpt_err ckpt__folder_share(const ckpt__folder_convert *c, int rank, int count, ckpt__items *out) {
+    const bool whole = c->d->shards_whole;
+    const uint64_t part = c->total / (uint64_t)count + 1;
+    uint64_t before = 0;
+    out->count = 0;
+    for (size_t i = 0; i < c->items.count; i++) {
+        ckpt__binding b = c->items.list[i];
+        ckpt_tensor *t = &b.tensor;
+        bool rows = !whole && b.kind == CKPT_KIND_TENSOR && t->ndim > 0 && t->shape[0] > 1 && b.size > 0;
+        int owner = whole && b.kind == CKPT_KIND_TENSOR ? (int)(before / part) : 0;
+        if (b.kind == CKPT_KIND_TENSOR) before += b.size;
+        if (!rows && rank != owner) continue;
+        if (rows) {
+            int64_t all = t->shape[0], each = all / count, more = all % count;
+            int64_t from = each * rank + (rank < more ? rank : more), n = each + (rank < more ? 1 : 0);
+            uint64_t row = (uint64_t)b.size / (uint64_t)all;
+            if (n == 0) continue;
+            memcpy(t->global_shape, t->shape, sizeof t->shape);
+            t->shape[0] = n;
+            t->offset[0] = from;
+            t->data = (void *)((uintptr_t)t->data + (uintptr_t)(row * (uint64_t)from));
+            b.size = (size_t)(row * (uint64_t)n);
+        }
+        ckpt_err e = ckpt__mem_room(&out->allocator, (void **)&out->list, sizeof *out->list, &out->cap, out->count + 1);
+        if (e != CKPT_OK) return e;
+        out->list[out->count++] = b;
+    }
+    return CKPT_OK;
+}
+
+// Writes one rank's file and adds its report.
+static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *path, const ckpt__items *share,
+                                         ckpt__engine_job *job, ckpt__buf *reports) {
+    const ckpt_allocator *a = &c->d->allocator;
+    ckpt__file_format format;
+    ckpt__plan plan;
+    ckpt__engine_blocks sums;
+    ckpt__shard_file file;
+    ckpt__plan_init(&plan, a, &c->state);
+    ckpt__shard_sums_init(&sums, a);
+    ckpt__shard_file_init(&file, a);
+    job->blocks = &sums;
+    ckpt_err e = ckpt__file_format_of(path, &format);
+    format.sharded = true;
+    if (e == CKPT_OK) e = ckpt__file_plan(&plan, &format, path, share->list, share->count);
+    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, NULL, c->d->overwrite, job, a, NULL, NULL);
+    if (e == CKPT_OK) e = ckpt__shard_describe(&file, &plan, share->list, share->count, &sums);
+    if (e == CKPT_OK) e = ckpt__shard_stored(&file, path, format.codec != NULL);
+    if (e == CKPT_OK) ckpt__shard_report(reports, &file);
+    job->blocks = NULL;
+    ckpt__shard_file_free(&file);
+    ckpt__engine_blocks_free(&sums);
+    ckpt__plan_free(&plan);
+    return e != CKPT_OK ? e : reports->err;
+}
+
+// What stands in the directory beside the ranks' files; .metadata comes last.
+static ckpt_err ckpt__folder_finish_split(ckpt__folder_convert *c, const ckpt__buf *reports, const uint64_t *ends,
+                                          const char *ending) {
+    const ckpt_allocator *a = &c->d->allocator;
+    ckpt__buf text, hf, path;
+    ckpt_timestamp t;
+    ckpt__buf_init(&text, a);
+    ckpt__buf_init(&hf, a);
+    ckpt__buf_init(&path, a);
+    bool timed = ckpt__file_clocks(c->file, NULL, &t);
+    const ckpt_timestamp *at = timed ? &t : NULL;
+    ckpt_err e = ckpt__shard_compile(a, reports->data, ends, c->d->shards, 0, c->d->shards, at, ending, NULL, &text, &hf);
+    if (e == CKPT_OK && hf.len > 0) {
+        ckpt__os_path_join(&path, c->d->to, CKPT__SHARD_HF);
+        e = path.err != CKPT_OK ? path.err : ckpt__file_put(path.data, hf.data, hf.len, c->d->overwrite, a);
+    }
+    path.len = 0;
+    ckpt__os_path_join(&path, c->d->to, CKPT__SHARD_META);
+    if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : ckpt__file_put(path.data, text.data, text.len, c->d->overwrite, a);
+    ckpt__buf_free(&text);
+    ckpt__buf_free(&hf);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Is a path this directory, or a file in it? Then making the directory anew would take the source away.
+static bool ckpt__folder_within(const char *path, const char *dir, const ckpt_allocator *a) {
+    ckpt__os_info here, there, above;
+    ckpt__buf text;
+    ckpt__buf_init(&text, a);
+    ckpt__os_path_dir(&text, path);
+    bool known = ckpt__os_stat(dir, &there) == CKPT_OK && ckpt__os_stat(path, &here) == CKPT_OK && text.err == CKPT_OK;
+    bool within = known && here.ino == there.ino && here.dev == there.dev;
+    if (known && !within && ckpt__os_stat(ckpt__buf_cstr(&text), &above) == CKPT_OK)
+        within = above.ino == there.ino && above.dev == there.dev;
+    ckpt__buf_free(&text);
+    return within;
+}
+
+// Makes way for a split: what is there of an earlier checkpoint goes, .metadata first.
+static ckpt_err ckpt__folder_make_way(const ckpt__folder_convert *c) {
+    const char *to = c->d->to;
+    ckpt__os_info info;
+    if (!ckpt__os_exists(to)) return CKPT_OK;
+    ckpt_err e = ckpt__os_stat(to, &info);
+    if (e == CKPT_OK && !info.is_dir) e = ckpt__error_set(CKPT_EXISTS, "%s is a file: the name of a directory is wanted", to);
+    if (e == CKPT_OK && c->file->shards == NULL && ckpt__folder_within(c->file->path, to, &c->d->allocator))
+        e = ckpt__error_set(CKPT_ARG, "%s is where the checkpoint itself lies", to);
+    if (e == CKPT_OK && c->file->shards != NULL && ckpt__shard_of(c->file)->place.folder != NULL &&
+        ckpt__folder_within(ckpt__shard_of(c->file)->place.folder, to, &c->d->allocator))
+        e = ckpt__error_set(CKPT_ARG, "%s is where the checkpoint itself lies", to);
+    return e == CKPT_OK ? ckpt__folder_clear(to, NULL, &c->d->allocator) : e;
+}
+
+static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
+    const ckpt_allocator *a = &c->d->allocator;
+    const char *ending = c->d->shard_ending != NULL && c->d->shard_ending[0] != 0 ? c->d->shard_ending : ".pt";
+    size_t room = (size_t)c->d->shards * sizeof(uint64_t);
+    uint64_t *ends = (uint64_t *)ckpt__mem_alloc(a, room);
+    ckpt__items share;
+    ckpt__buf reports, path, name;
+    ckpt__engine_job job;
+    memset(&job, 0, sizeof job);
+    job.phase = "save";
+    ckpt__items_init(&share, a);
+    ckpt__buf_init(&reports, a);
+    ckpt__buf_init(&path, a);
+    ckpt__buf_init(&name, a);
+    ckpt_err e = ends == NULL ? CKPT_NOMEM : ckpt__folder_bind_all(c);
+    bool began = false;
+    if (e == CKPT_OK) e = ckpt__folder_make_way(c);
+    began = e == CKPT_OK;
+    job.progress = c->d->progress.fn != NULL ? &c->d->progress : NULL;
+    for (int r = 0; r < c->d->shards && e == CKPT_OK; r++) {
+        path.len = name.len = 0;
+        ckpt__shard_name(&name, r, ending);
+        ckpt__os_path_join(&path, c->d->to, ckpt__buf_cstr(&name));
+        job.name = ckpt__buf_cstr(&path);
+        e = name.err != CKPT_OK ? name.err : path.err;
+        if (e == CKPT_OK) e = ckpt__folder_share(c, r, c->d->shards, &share);
+        if (e == CKPT_OK) e = ckpt__folder_write_share(c, job.name, &share, &job, &reports);
+        ends[r] = reports.len;
+    }
+    if (e == CKPT_OK) e = ckpt__folder_finish_split(c, &reports, ends, ending);
+    if (e != CKPT_OK && began) {
+        ckpt__error_record why;
+        ckpt__error_take(&why);
+        (void)ckpt__folder_clear(c->d->to, NULL, a);
+        (void)ckpt__os_remove_dir(c->d->to);
+        (void)ckpt__error_put(&why);
+    }
+    ckpt__mem_free(a, ends, room);
+    ckpt__items_free(&share);
+    ckpt__buf_free(&reports);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&name);
+    return e;
+}
+
+static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loader_local *from) {
     ckpt__folder_convert c;
     memset(&c, 0, sizeof c);
     c.d = d;
@@ -36212,11 +47312,12 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, const char 
     ckpt__items_init(&c.items, &d->allocator);
     ckpt__buf_init(&c.names, &d->allocator);
     ckpt_err e = CKPT_OK;
-    if (!d->overwrite && ckpt__os_exists(d->to))
+    if (d->shards < 0 || d->shards > CKPT__SHARD_MAX_RANKS) e = ckpt__error_set(CKPT_ARG, "shards is %d", d->shards);
+    else if (!d->overwrite && ckpt__os_exists(d->to))
         e = ckpt__error_set(CKPT_EXISTS, "%s exists already, and overwriting it was not asked for", d->to);
-    if (e == CKPT_OK && !d->no_verify) e = ckpt__folder_check_file(from, &d->allocator, &d->progress);
-    if (e == CKPT_OK) e = ckpt__file_open(&c.file, from, &d->allocator);
-    if (e == CKPT_OK) e = ckpt__folder_write(&c);
+    if (e == CKPT_OK) e = ckpt__loader_open(&c.file, from, &d->allocator);
+    if (e == CKPT_OK && !d->no_verify) e = ckpt__folder_check_open(c.file, from->path.data, &d->progress);
+    if (e == CKPT_OK) e = d->shards > 0 ? ckpt__folder_split(&c) : ckpt__folder_write(&c);
     ckpt__error_record why;
     ckpt__error_take(&why);
     ckpt__folder_convert_free(&c);
@@ -36227,7 +47328,7 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, const char 
 // >>public     the ckpt_ functions: they check arguments, fill in defaults, and call below
 //
 // uses:    error memory platform text time name state plan engine file store stores retry send fetch uploader
-//          saver loader resume folder
+//          ranks shard saver loader crew folder
 // threads: as the contract above says of each
 //------------------------------------------------------------------------------
 
@@ -36247,6 +47348,18 @@ static ckpt_err ckpt__public_null(const char *function, const char *argument) {
 
 static ckpt_err ckpt__public_canary(const char *function, const char *type) {
     return ckpt__error_set(CKPT_ARG, "%s: the %s was not zero-initialised (%s desc = {0})", function, type, type);
+}
+
+// A text that must name something, and what a download is to be called: no folder.
+static ckpt_err ckpt__public_text(const char *function, const char *argument, const char *text) {
+    if (text == NULL) return ckpt__public_null(function, argument);
+    return text[0] != 0 ? CKPT_OK : ckpt__error_set(CKPT_ARG, "%s: %s is empty", function, argument);
+}
+
+static ckpt_err ckpt__public_destination(const char *function, const char *text) {
+    ckpt_err e = ckpt__public_text(function, "destination", text);
+    if (e != CKPT_OK || text[strlen(text) - 1] != '/') return e;
+    return ckpt__error_set(CKPT_ARG, "%s: destination '%s' is a folder's name; a file name must follow it", function, text);
 }
 
 // A call that succeeds leaves the thread's last sentence as it was before it, whatever it tried on its way.
@@ -36408,7 +47521,7 @@ CKPT__DECL ckpt_err ckpt_file_open(ckpt_file **out, const char *path) {
     ckpt__error_take(&before);
     ckpt__loader_local_init(&real, &a);
     ckpt_err e = ckpt__loader_bring(&real, path, NULL);
-    if (e == CKPT_OK) e = ckpt__file_open(out, real.path.data, &a);
+    if (e == CKPT_OK) e = ckpt__loader_open(out, &real, &a);
     if (e == CKPT_OK && real.fetched) (*out)->fetched = true;
     else ckpt__loader_local_free(&real);
     if (e == CKPT_OK && real.fetched) ckpt__buf_free(&real.path);
@@ -36417,6 +47530,17 @@ CKPT__DECL ckpt_err ckpt_file_open(ckpt_file **out, const char *path) {
 
 CKPT__DECL int ckpt_file_count(const ckpt_file *f) {
     return f != NULL ? (int)f->toc.count : 0;
+}
+
+CKPT__DECL int ckpt_file_ranks(const ckpt_file *f) {
+    if (f == NULL || f->shards == NULL) return 0;
+    return ckpt__shard_of(f)->meta.world > 0 ? ckpt__shard_of(f)->meta.world : 1;
+}
+
+CKPT__DECL const char *ckpt_file_shard(const ckpt_file *f, int index, uint64_t *size) {
+    if (f == NULL || f->shards == NULL || index < 0 || (size_t)index >= ckpt__shard_of(f)->meta.file_count) return NULL;
+    if (size != NULL) *size = ckpt__shard_of(f)->meta.files[index].size;
+    return ckpt__shard_of(f)->meta.files[index].name;
 }
 
 static ckpt_err ckpt__public_entry(const ckpt_file *f, int index, const char *function, const ckpt__entry **out) {
@@ -36442,7 +47566,13 @@ CKPT__DECL ckpt_err ckpt_file_entry(const ckpt_file *f, int index, ckpt_entry *o
         out->tensor.ndim = e->ndim;
         memcpy(out->tensor.shape, e->shape, sizeof out->tensor.shape);
     }
-    if (e->blob >= 0) {
+    if (f->shards != NULL) {
+        const ckpt__shard_meta *m = &ckpt__shard_of(f)->meta;
+        size_t first = m->first[index], n = m->first[index + 1] - first;
+        out->pieces = n < (size_t)INT_MAX ? (int)n : INT_MAX;
+        out->has_checksum = n == 1 && m->pieces[first].has_crc;
+        if (out->has_checksum) out->checksum = m->pieces[first].crc;
+    } else if (e->blob >= 0) {
         out->checksum = f->toc.blobs[e->blob].crc;
         out->has_checksum = f->toc.blobs[e->blob].has_crc;
     }
@@ -36461,7 +47591,7 @@ CKPT__DECL ckpt_err ckpt_file_read(ckpt_file *f, int index, uint64_t offset, voi
     if (offset > all || size > all - offset)
         return ckpt__error_set(CKPT_ARG, "ckpt_file_read: %zu bytes from %llu on were asked for, but '%s' has %llu", size,
                                (unsigned long long)offset, e->name, (unsigned long long)all);
-    return ckpt__file_read(f, e, offset, dst, size);
+    return ckpt__shard_read_entry(f, e, offset, dst, size);
 }
 
 CKPT__DECL ckpt_err ckpt_file_verify(ckpt_file *f) {
@@ -36472,11 +47602,12 @@ CKPT__DECL ckpt_err ckpt_file_verify(ckpt_file *f) {
     job.name = f->path;
     ckpt__error_record before;
     ckpt__error_take(&before);
-    return ckpt__public_end(&before, ckpt__file_verify(f, &job));
+    return ckpt__public_end(&before, ckpt__shard_verify_file(f, &job));
 }
 
 CKPT__DECL void ckpt_file_close(ckpt_file *f) {
     if (f != NULL && f->fetched) (void)ckpt__os_remove(f->path);
+    ckpt__shard_close(f);
     ckpt__file_close(f);
 }
 
@@ -36484,10 +47615,10 @@ CKPT__DECL void ckpt_file_close(ckpt_file *f) {
 
 CKPT__DECL ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite) {
     if (path_or_uri == NULL) return ckpt__public_null("ckpt_get_file", "path_or_uri");
-    if (destination == NULL) return ckpt__public_null("ckpt_get_file", "destination");
-    if (destination[0] == 0) return ckpt__error_set(CKPT_ARG, "ckpt_get_file: destination is empty");
     ckpt__error_record before;
     ckpt__error_take(&before);
+    ckpt_err e = ckpt__public_destination("ckpt_get_file", destination);
+    if (e != CKPT_OK) return e;
     return ckpt__public_end(&before, ckpt__loader_get_file(path_or_uri, destination, overwrite));
 }
 
@@ -36511,13 +47642,19 @@ CKPT__DECL ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *des
     if (out == NULL) return ckpt__public_null("ckpt_saver_open", "out");
     *out = NULL;
     if (desc == NULL) return ckpt__public_null("ckpt_saver_open", "desc");
-    ckpt_err e = ckpt__saver_check_numbers(desc);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot open the saver");
+    // Before anything of it is used: what stands in ranks would be called.
+    if (desc->_canary != 0) return ckpt__error_prefix(ckpt__saver_check_numbers(desc), "cannot open the saver");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt_saver *s = ckpt__saver_new(desc);
-    if (s == NULL) return CKPT_NOMEM;
-    e = ckpt__saver_open(s, desc);
+    ckpt__ranks crew;                   // from here on a failure is everybody's
+    ckpt_err e = ckpt__ranks_init(&crew, &desc->ranks);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot open the saver");
+    e = ckpt__saver_check_numbers(desc);
+    ckpt_saver *s = e == CKPT_OK ? ckpt__saver_new(desc) : NULL;
+    e = ckpt__ranks_share(&crew, e == CKPT_OK && s == NULL ? CKPT_NOMEM : e);
+    if (e != CKPT_OK && s == NULL) return ckpt__error_prefix(e, "cannot open the saver");
+    s->crew = crew;
+    if (e == CKPT_OK) e = ckpt__crew_open(s, desc);
     if (e == CKPT_OK) {
         ckpt__error_last = before;
         *out = s;
@@ -36534,8 +47671,7 @@ CKPT__DECL ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_resume", "s");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    (void)ckpt__saver_await(s, true, 0);
-    ckpt_err e = ckpt__resume_run(s, at);
+    ckpt_err e = ckpt__crew_resume(s, at);
     if (e == CKPT_OK) ckpt__error_last = before;
     return e == CKPT_OK ? e : ckpt__error_prefix(e, "cannot resume");
 }
@@ -36543,7 +47679,7 @@ CKPT__DECL ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at) {
 static ckpt_err ckpt__public_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
     if (s == NULL) return ckpt__error_set(CKPT_ARG, "ckpt_saver_*_end: the saver is NULL");
     if (t == NULL) return ckpt__error_set(CKPT_ARG, "ckpt_saver_*_end: the timestamp is NULL");
-    return ckpt__saver_event(s, t, event);
+    return ckpt__crew_event(s, t, event);
 }
 
 CKPT__DECL ckpt_err ckpt_saver_batch_end(ckpt_saver *s, const ckpt_timestamp *t) {
@@ -36561,9 +47697,7 @@ CKPT__DECL ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp
 CKPT__DECL ckpt_err ckpt_saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_save", "s");
     if (t == NULL) return ckpt__public_null("ckpt_saver_save", "t");
-    ckpt__saver_report(s);
-    ckpt_err e = ckpt__saver_save(s, t, true);
-    return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
+    return ckpt__crew_save(s, t);
 }
 
 CKPT__DECL ckpt_err ckpt_saver_fence(ckpt_saver *s) {
@@ -36585,18 +47719,12 @@ CKPT__DECL int ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **p
 
 CKPT__DECL ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_wait", "s");
-    ckpt_err e = ckpt__saver_wait(s, timeout_s);
-    return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
+    return ckpt__crew_wait(s, timeout_s);
 }
 
 CKPT__DECL ckpt_err ckpt_saver_close(ckpt_saver *s, double timeout_s) {
     if (s == NULL) return CKPT_OK;
-    ckpt_err e = ckpt__saver_wait(s, timeout_s);
-    if (e != CKPT_OK) return e;
-    while (ckpt__saver_take_failure(s) != CKPT_OK) {}       // what nobody has asked for yet may be the first
-    ckpt__error_record first = s->shared->first;
-    ckpt__saver_free(s);
-    return ckpt__error_put(&first);
+    return ckpt__crew_close(s, timeout_s);
 }
 
 CKPT__DECL void ckpt_saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
@@ -36683,10 +47811,10 @@ CKPT__DECL ckpt_err ckpt_folder_open(ckpt_folder **out, const ckpt_folder_desc *
     *out = NULL;
     if (desc == NULL) return ckpt__public_null("ckpt_folder_open", "desc");
     if (desc->_canary != 0) return ckpt__public_canary("ckpt_folder_open", "ckpt_folder_desc");
-    if (desc->folder == NULL || desc->folder[0] == 0) return ckpt__public_null("ckpt_folder_open", "desc->folder");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt_err e = ckpt__folder_open(out, desc);
+    ckpt_err e = ckpt__public_text("ckpt_folder_open", "desc->folder", desc->folder);
+    if (e == CKPT_OK) e = ckpt__folder_open(out, desc);
     if (e == CKPT_OK) ckpt__error_last = before;
     return e;
 }
@@ -36767,7 +47895,10 @@ CKPT__DECL ckpt_err ckpt_verify(const char *path, const ckpt_on_progress *progre
     ckpt__loader_local real;
     ckpt__loader_local_init(&real, &a);
     ckpt_err e = ckpt__loader_bring(&real, path, progress);
-    if (e == CKPT_OK) e = ckpt__folder_check_file(real.path.data, &a, progress);
+    ckpt_file *file = NULL;
+    if (e == CKPT_OK) e = ckpt__loader_open(&file, &real, &a);
+    if (e == CKPT_OK) e = ckpt__folder_check_open(file, real.path.data, progress);
+    ckpt__folder_close_any(file);
     if (real.fetched) e = ckpt__error_prefix(e, "%s", path);
     ckpt__loader_local_free(&real);
     if (e == CKPT_OK) ckpt__error_last = before;
@@ -36778,14 +47909,14 @@ CKPT__DECL ckpt_err ckpt_convert(const ckpt_convert_desc *desc) {
     if (desc == NULL) return ckpt__public_null("ckpt_convert", "desc");
     if (desc->_canary != 0) return ckpt__public_canary("ckpt_convert", "ckpt_convert_desc");
     if (desc->from == NULL) return ckpt__public_null("ckpt_convert", "desc->from");
-    if (desc->to == NULL || desc->to[0] == 0) return ckpt__public_null("ckpt_convert", "desc->to");
+    if (desc->to == NULL || desc->to[0] == 0) return ckpt__public_text("ckpt_convert", "desc->to", desc->to);
     ckpt__error_record before;
     ckpt__error_take(&before);
     ckpt__loader_local real;
     ckpt__loader_local_init(&real, &desc->allocator);
     ckpt_err e = ckpt__loader_check_local(desc->to);
     if (e == CKPT_OK) e = ckpt__loader_bring(&real, desc->from, &desc->progress);
-    if (e == CKPT_OK) e = ckpt__folder_convert_run(desc, real.path.data);
+    if (e == CKPT_OK) e = ckpt__folder_convert_run(desc, &real);
     ckpt__loader_local_free(&real);
     if (e == CKPT_OK) ckpt__error_last = before;
     return ckpt__error_prefix(e, "cannot convert %s", desc->from);
@@ -36958,9 +48089,8 @@ CKPT__DECL ckpt_err ckpt_store_get(ckpt_store *s, const char *name, const char *
     ckpt__meter meter;
     if (s == NULL) return ckpt__public_null("ckpt_store_get", "s");
     if (name == NULL) return ckpt__public_null("ckpt_store_get", "name");
-    if (destination == NULL) return ckpt__public_null("ckpt_store_get", "destination");
-    if (destination[0] == 0) return ckpt__error_set(CKPT_ARG, "ckpt_store_get: destination is empty");
-    ckpt_err e = ckpt__public_call_begin(&c, s);
+    ckpt_err e = ckpt__public_destination("ckpt_store_get", destination);
+    if (e == CKPT_OK) e = ckpt__public_call_begin(&c, s);
     if (e != CKPT_OK) return e;
     memset(&fetch, 0, sizeof fetch);
     fetch.store = s;
@@ -36977,19 +48107,34 @@ CKPT__DECL ckpt_err ckpt_store_get(ckpt_store *s, const char *name, const char *
     return ckpt__public_call_end(&c, e);
 }
 
-CKPT__DECL ckpt_err ckpt_store_size(ckpt_store *s, const char *name, uint64_t *size) {
+static ckpt_err ckpt__public_stat(ckpt_store *s, const char *name, ckpt__store_stat *st) {
     ckpt__public_call c;
-    ckpt__store_stat st;
     ckpt__retry_loop l;
-    if (s == NULL) return ckpt__public_null("ckpt_store_size", "s");
-    if (name == NULL) return ckpt__public_null("ckpt_store_size", "name");
-    if (size == NULL) return ckpt__public_null("ckpt_store_size", "size");
     ckpt_err e = ckpt__public_call_begin(&c, s);
     if (e != CKPT_OK) return e;
     ckpt__retry_begin(&l, &c.retry, "stat", name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s, name, &st, &l.t);
-    if (e == CKPT_OK) *size = st.size;
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s, name, st, &l.t);
     return ckpt__public_call_end(&c, ckpt__error_prefix(e, "cannot look at %s in %s", name, s->uri));
+}
+
+CKPT__DECL ckpt_err ckpt_store_size(ckpt_store *s, const char *name, uint64_t *size) {
+    ckpt__store_stat st;
+    if (s == NULL) return ckpt__public_null("ckpt_store_size", "s");
+    if (name == NULL) return ckpt__public_null("ckpt_store_size", "name");
+    if (size == NULL) return ckpt__public_null("ckpt_store_size", "size");
+    ckpt_err e = ckpt__public_stat(s, name, &st);
+    if (e == CKPT_OK) *size = st.size;
+    return e;
+}
+
+CKPT__DECL ckpt_err ckpt_store_time(ckpt_store *s, const char *name, double *put_at) {
+    ckpt__store_stat st;
+    if (s == NULL) return ckpt__public_null("ckpt_store_time", "s");
+    if (name == NULL) return ckpt__public_null("ckpt_store_time", "name");
+    if (put_at == NULL) return ckpt__public_null("ckpt_store_time", "put_at");
+    ckpt_err e = ckpt__public_stat(s, name, &st);
+    if (e == CKPT_OK) *put_at = st.modified;
+    return e;
 }
 
 // A listing is collected first: one that is tried again would tell its first names twice, and the caller may use the store.
@@ -37172,21 +48317,24 @@ CKPT__DECL void ckpt_uploader_stats(const ckpt_uploader *u, ckpt_transfer_stats 
 CKPT__DECL ckpt_err ckpt_download_file(ckpt_uploader *u, const char *remote_file_name, const char *destination, bool overwrite) {
     if (u == NULL) return ckpt__public_null("ckpt_download_file", "u");
     if (remote_file_name == NULL) return ckpt__public_null("ckpt_download_file", "remote_file_name");
-    if (destination == NULL) return ckpt__public_null("ckpt_download_file", "destination");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    return ckpt__public_end(&before, ckpt__uploader_download(u, remote_file_name, destination, overwrite));
+    ckpt_err e = ckpt__public_destination("ckpt_download_file", destination);
+    return e != CKPT_OK ? e : ckpt__public_end(&before, ckpt__uploader_download(u, remote_file_name, destination, overwrite));
 }
 
 CKPT__DECL ckpt_err ckpt_get_uri_for_file(ckpt_uploader *u, const char *remote_file_name, char *buf, size_t cap) {
     if (u == NULL) return ckpt__public_null("ckpt_get_uri_for_file", "u");
     if (remote_file_name == NULL) return ckpt__public_null("ckpt_get_uri_for_file", "remote_file_name");
     if (buf == NULL || cap == 0) return ckpt__error_set(CKPT_ARG, "ckpt_get_uri_for_file needs a buffer");
-    ckpt__buf text;
+    ckpt__buf text, name;
     buf[0] = 0;
     ckpt__buf_init(&text, &u->allocator);
-    ckpt__buf_text(&text, u->store->uri);
-    ckpt_err e = ckpt__uploader_name(u, &text, remote_file_name);
+    ckpt__buf_init(&name, &u->allocator);
+    ckpt_err e = ckpt__uploader_name(u, &name, remote_file_name);
+    if (e == CKPT_OK) ckpt__stores_add_uri(&text, u->store, ckpt__buf_cstr(&name));
+    if (e == CKPT_OK && name.err != CKPT_OK) e = name.err;
+    ckpt__buf_free(&name);
     return ckpt__public_hand_over(buf, cap, &text, e, "ckpt_get_uri_for_file");
 }
 

@@ -1,11 +1,11 @@
-/* secrets.c: what secrets.sh does with the library, everything it says being kept: log lines of all levels on stderr, sentences on
-   stdout, a trace, a staging folder. Settings come from the environment as for users, and SEC_DIR, SEC_ENDPOINT, SEC_KEY_FILE,
+/* secrets.c: what secrets.sh and secrets_clouds.sh do with the library, everything it says being kept: log lines of all levels on stderr,
+   sentences on stdout, a trace, a staging folder. Settings come from the environment as for users, and SEC_DIR, SEC_ENDPOINT, SEC_KEY_FILE,
    SEC_PHRASE, SEC_PASSWORD, SEC_KNOWN, SEC_EXPLICIT (credentials by the descriptor), SEC_DIE (killed with uploads under way).
 
        secrets upload URI       two files up, one of them in parts, one down
        secrets save URI         a saver with that folder
-       secrets echo             a server that shows requests in its replies, whose heads go to SEC_DIR/heads
-       secrets redirect         a server that sends elsewhere: nothing may get there
+       secrets echo [URI]       a server that shows requests in its replies, whose heads go to SEC_DIR/heads
+       secrets redirect [URI]   a server that sends elsewhere: nothing may get there
        secrets names FILE_URI URI...   ".." in names and in .symlink objects
    run.sh: helper
 */
@@ -71,6 +71,19 @@ static const char *file_of(const char *name, size_t size) {
     return path;
 }
 
+// Does a record in the folder hold the id of an upload without overwrite?
+static bool begun(const char *staging) {
+    bool found = false;
+    DIR *folder = opendir(staging);
+    for (struct dirent *f = folder != NULL ? readdir(folder) : NULL; f != NULL; f = readdir(folder)) {
+        if (strstr(f->d_name, ".upload") == NULL) continue;
+        const char *text = util_read(util_join(staging, f->d_name), NULL);
+        found = found || (strstr(text, "\"overwrite\":false") != NULL && strstr(text, "upload_id") != NULL);
+    }
+    if (folder != NULL) closedir(folder);
+    return found;
+}
+
 static int upload(const char *uri) {
     ckpt_store_desc s = desc();
     ckpt_uploader_desc d;
@@ -81,7 +94,7 @@ static int upload(const char *uri) {
     d.bucket_uri = uri;
     d.store_desc = &s;
     d.num_attempts = env("SEC_ATTEMPTS") != NULL ? atoi(env("SEC_ATTEMPTS")) : 2;
-    d.part_size = 5 << 20;
+    d.part_size = strncmp(uri, "oci:", 4) == 0 ? 10 << 20 : 5 << 20;
     d.upload_staging_folder = util_join(dir, "staging");
     d.event_file = util_join(dir, "events");
     d.logger.fn = on_log;
@@ -96,8 +109,13 @@ static int upload(const char *uri) {
         d.ranks.rank = rank;
         if (say("open", ckpt_uploader_open(&u, &d)) != CKPT_OK) continue;
         say("small", ckpt_upload_file(u, "small", file_of("small", 3000), true));
+        if (env("SEC_FRESH") != NULL) say("fresh", ckpt_upload_file(u, "fresh", file_of("fresh", 11 << 20), false));
         say("big", ckpt_upload_file(u, "big", file_of("big", 11 << 20), true));
-        if (env("SEC_DIE") != NULL) { usleep(400000); _exit(0); }
+        if (env("SEC_DIE") != NULL) {
+            usleep(400000);
+            for (int i = 0; i < 200 && env("SEC_FRESH") != NULL && !begun(d.upload_staging_folder); i++) usleep(50000);
+            _exit(0);
+        }
         say("wait", ckpt_uploader_wait(u, 30));
         say("check", ckpt_uploader_check(u));
         (void)unlink(util_join(dir, "back"));
@@ -159,22 +177,50 @@ static void echo(net_request *r, void *user) {
     snprintf(token, sizeof token, "%s", net_header(r, "x-amz-security-token"));
     snprintf(signature, sizeof signature, "%s", net_header(r, "authorization"));
     const char *sum = strstr(signature, "Signature=");
+    if (sum == NULL && strncmp(signature, "SharedKey ", 10) == 0) sum = signature;
     snprintf(body, sizeof body, "<?xml version=\"1.0\"?>\n<Error><Code>%s</Code><Message>Not with %s, which is %s</Message><Token-0>%s</Token-0>"
              "<StringToSign>%s</StringToSign></Error>", codes[r->number % 3], r->number % 2 ? token : sum != NULL ? sum : "", r->target, token, r->head);
     snprintf(header, sizeof header, "x-echo: %s\r\nx-token: %.4000s\r\n", signature, token);
     net_reply(r, ((int *)user)[0], header, body, strlen(body));
 }
 
-static int run_echo(void) {
+// A text as JSON has it between quotes.
+static void quote(char *out, size_t cap, const char *text) {
+    size_t n = 0;
+    for (; *text != 0 && n + 7 < cap; text++) {
+        if (*text == '"' || *text == '\\') out[n++] = '\\', out[n++] = *text;
+        else if ((unsigned char)*text < ' ') n += (size_t)snprintf(out + n, cap - n, "\\u%04x", (unsigned char)*text);
+        else out[n++] = *text;
+    }
+    out[n] = 0;
+}
+
+// The same where errors are JSON, Google's and Oracle's in one.
+static void echo_json(net_request *r, void *user) {
+    static const char *const codes[] = { "backendError", "NotAuthenticated", "invalid" };
+    static __thread char body[4 * NET_HEAD_MAX], head[2 * NET_HEAD_MAX], sign[16000], token[8192];
+    char header[16000];
+    note(r);
+    snprintf(token, sizeof token, "%s", net_header(r, "authorization"));
+    quote(sign, sizeof sign, token);
+    quote(head, sizeof head, r->head);
+    snprintf(body, sizeof body, "{\"code\":\"%s\",\"message\":\"Not with %s, which is %s\",\"error\":{\"code\":400,\"message\":\"%s and %s\",\"errors\":"
+             "[{\"reason\":\"%s\",\"message\":\"%s\"}]}}", codes[r->number % 3], r->number % 2 ? sign : head, r->target, r->number % 2 ? head : sign, r->target,
+             codes[r->number % 3], sign);
+    snprintf(header, sizeof header, "x-echo: %.8000s\r\nopc-request-id: %.4000s\r\n", token, token);
+    net_reply(r, ((int *)user)[0], header, body, strlen(body));
+}
+
+static int run_echo(const char *uri) {
     static const int statuses[] = { 400, 403, 500, 200, 301 };
     heads = fopen(util_join(dir, "heads"), "w");
     for (int i = 0; i < 5; i++) {
         net_server n;
         int status = statuses[i];
-        net_start(&n, echo, &status);
+        net_start(&n, strncmp(uri, "gs:", 3) == 0 || strncmp(uri, "oci:", 4) == 0 ? echo_json : echo, &status);
         setenv("SEC_ENDPOINT", n.url, 1);
         printf("a server that answers %d and shows the request\n", status);
-        upload("s3://bucket/prefix");
+        upload(uri);
         net_stop(&n);
     }
     fclose(heads);
@@ -194,7 +240,7 @@ static void record(net_request *r, void *user) {
     net_reply(r, 200, "ETag: \"x\"\r\n", "", 0);
 }
 
-static int run_redirect(void) {
+static int run_redirect(const char *uri) {
     static const int statuses[] = { 301, 302, 303, 307, 308 };
     heads = fopen(util_join(dir, "stolen"), "w");
     for (int i = 0; i < 5; i++) {
@@ -204,7 +250,7 @@ static int run_redirect(void) {
         snprintf(text, sizeof text, "%d %s", statuses[i], to.url);
         net_start(&from, elsewhere, text);
         setenv("SEC_ENDPOINT", from.url, 1);
-        upload("s3://bucket/prefix");
+        upload(uri);
         int asked = net_count(&from), there = net_count(&to) + net_connections(&to);
         net_stop(&from);
         net_stop(&to);
@@ -266,8 +312,8 @@ int main(int argc, char **argv) {
     util_mkdir(dir);
     if (strcmp(what, "upload") == 0 && argc > 2) return upload(argv[2]);
     if (strcmp(what, "save") == 0 && argc > 2) return save(argv[2]);
-    if (strcmp(what, "echo") == 0) return run_echo();
-    if (strcmp(what, "redirect") == 0) return run_redirect();
+    if (strcmp(what, "echo") == 0) return run_echo(argc > 2 ? argv[2] : "s3://bucket/prefix");
+    if (strcmp(what, "redirect") == 0) return run_redirect(argc > 2 ? argv[2] : "s3://bucket/prefix");
     if (strcmp(what, "names") != 0) return 2;
     for (int i = 2; i < argc; i++) check_names(argv[i]);
     return failures != 0;

@@ -2,33 +2,7 @@
 # secrets.sh: secret keys, session tokens, pass phrases, passwords and signatures get into no log line, sentence, journal, index or trace,
 # whatever goes wrong, at the highest log level; redirects are not followed; ".." in names and .symlink objects is refused. See secrets.c.
 . "$(dirname "$0")/fault/net_setup.sh"
-compile "$tests/secrets.c" secrets -DCKPT_STATIC= -lcmocka -lcurl -lcrypto -lpthread
-mkdir all
-
-# run NAME [-u VARIABLE]... [VARIABLE=VALUE]... COMMAND...: side by side with the others; keeps what it says in all/NAME.
-pids=
-run() {
-    name=$1
-    shift
-    mkdir -p "all/$name"
-    SEC_DIR=$work/all/$name/dir env "$@" >"all/$name/said" 2>"all/$name/log" &
-    pids="$pids $!"
-}
-settle() {
-    for pid in $pids; do wait "$pid"; done
-    pids=
-}
-# Was it what it should be? expect NAME WORD...
-expect() {
-    name=$1
-    shift
-    for word in "$@"; do
-        grep -qF -- "$word" "all/$name/said" || { fail "$name: no '$word' in what it said" "all/$name/said"; return; }
-    done
-    pass "$name: $*"
-}
-# The secrets, one a line; all are random, so that none can be met by chance.
-secret() { printf '%s-%s' "$1" "$(od -An -N9 -tx1 /dev/urandom | tr -d ' \n')"; }
+. "$tests/secrets_setup.sh"
 wrong_secret=$(secret wrong/Secret+Key) token=$(secret SessionToken/with+signs=) uri_password=$(secret uripassword)
 proxy_password=$(secret proxypassword) phrase=$(secret wrongphrase) end_password=$(secret endpointpassword) wrong_password=$(secret wrongpassword)
 file_secret=$(secret file/Secret)
@@ -149,20 +123,7 @@ rm -f all/echo/dir/heads all/redirect/dir/stolen
     printf '%s\n' "$wrong_secret" "$token" "$RGW_SECRET" | sed 's,/,%2F,g; s,+,%2B,g; s,=,%3D,g'
     cat signatures
 } | sort -u >words
-# The search finds what is there.
-printf 'x%sy\n' "$token" >control
-grep -qaFf words control || fail 'the search finds nothing'
-lines=$(cat all/*/log | wc -l)
-debug=$(cat all/*/log | grep -c '^log 0')
-[ "$debug" -gt 50 ] || fail "only $debug lines of the highest level were logged"
-journals=$(find all -name '*.upload' | wc -l)
-[ "$journals" -gt 3 ] || fail "only $journals journals were kept"
-traces=$(find all -name events | wc -l)
-files=$(find all -type f | wc -l)
-if grep -raFof words all >found; then fail "secrets are in what was said or kept" found
-else
-    pass "$(wc -l <words) secrets are in none of $files files: $lines log lines ($debug of the highest level), $journals journals, $traces traces"
-fi
+search_all 4
 if grep -raEo 'Signature=[0-9a-fA-F]{64}' all >found; then fail 'signatures are in what was said or kept' found
 else pass 'no signature of any request'; fi
 [ $failures = 0 ]

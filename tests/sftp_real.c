@@ -1,7 +1,18 @@
 // run.sh: helper (sftp_real.sh runs it). SFTP against OpenSSH's sshd: the contract of stores, logins, host keys, resumed uploads,
 // frozen and dying servers, replacing under the eyes of a reader.
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+// Sees the commands that libcurl is given before they are sent.
+static struct curl_slist *lossy_append(struct curl_slist *list, const char *text);
+#define curl_slist_append lossy_append
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
+#undef curl_slist_append
 #include "util.h"
 #include "store_contract.h"
 
@@ -422,6 +433,12 @@ static void test_resume(void **state) {
     contract_ok(put_source(s, "done", &whole, "mark-4", &t));
     assert_true(whole.read <= CKPT__SFTP_TAIL);
     assert_true(contract_holds(s, "done", p, BIG / 2));
+    // The writer before died when it had moved the old file aside: that one goes.
+    util_write(file_path("resume/.aside.mark-6.ckpt-part"), p, BIG / 2);
+    util_write_text(file_path("resume/.aside.ckpt-old"), "old");
+    contract_ok(put_source(s, "aside", &whole, "mark-6", &t));
+    assert_true(contract_holds(s, "aside", p, BIG / 2));
+    assert_false(util_exists(file_path("resume/.aside.ckpt-old")));
     // The answer to the rename was lost: nothing is sent again.
     ckpt__sftp_set_unsure(ckpt__sftp_of(s), "mark-5", true);
     whole.read = 0;
@@ -459,6 +476,13 @@ static void test_leftovers(void **state) {
     contract_ok(ckpt__store_run_abort(s, &m));
     contract_ok(ckpt__store_run_abort(s, &m));
     assert_false(util_exists(file_path("left/sub/.a name.0123.ckpt-part")));
+    // Somebody's files that are called like that by chance are no uploads.
+    util_write_text(file_path("left/.x.ckpt-part"), "1");
+    util_write_text(file_path("left/...ckpt-part"), "1");
+    open.count = 0;
+    open.name = "";
+    contract_ok(ckpt__store_run_uploads(s, "", contract_note_upload, &open, &t));
+    assert_int_equal(open.count, 0);
     m.upload_id = "../../key_ed25519.ckpt-part";
     contract_is(ckpt__store_run_abort(s, &m), CKPT_ARG);
     contract_is(contract_put(s, ".x.ckpt-old", "x", 1, true, NULL, &t), CKPT_ARG);
@@ -492,6 +516,183 @@ static void test_frozen(void **state) {
     server("thaw");
     print_message("frozen look: %.2f s of 2\n", took);
     assert_true(t.transient && took > 1.6 && took < 2.4);
+    ckpt_store_close(s);
+}
+
+//-- lost answers ------------------------------------------------------------------
+
+// The process ends when this many commands have been given and one more is: 0 never.
+static int die_at;
+
+// A server in between. From the `at`-th command that begins with `verb` on it swallows what comes back, and hangs up soon after:
+// the command is carried out and its answer is lost.
+typedef struct lossy {
+    int              listener, port, at;
+    const char      *verb;
+    ckpt__os_flag    swallow, stop, lost;
+    pthread_t        thread;
+} lossy;
+
+static lossy between;
+
+static struct curl_slist *lossy_append(struct curl_slist *list, const char *text) {
+    if (die_at > 0 && --die_at == 0) _exit(9);
+    if (between.verb != NULL && strncmp(text, between.verb, strlen(between.verb)) == 0 && --between.at == 0) {
+        between.verb = NULL;
+        ckpt__os_flag_set(&between.swallow, 1);
+    }
+    return curl_slist_append(list, text);
+}
+
+static bool pass_on(int from, int to, bool drop) {
+    char bytes[65536];
+    ssize_t n = read(from, bytes, sizeof bytes);
+    for (ssize_t at = 0; n > 0 && !drop && at < n;) {
+        ssize_t m = write(to, bytes + at, (size_t)(n - at));
+        if (m <= 0) return false;
+        at += m;
+    }
+    return n > 0;
+}
+
+// One client after the other; the library's stores here use one connection at a time.
+static void *lossy_run(void *arg) {
+    lossy *l = (lossy *)arg;
+    struct sockaddr_in real;
+    memset(&real, 0, sizeof real);
+    real.sin_family = AF_INET;
+    real.sin_port = htons((uint16_t)atoi(env("SFTP_PORT")));
+    real.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    while (ckpt__os_flag_get(&l->stop) == 0) {
+        struct pollfd wait = { l->listener, POLLIN, 0 };
+        if (poll(&wait, 1, 20) != 1) continue;
+        int a = accept(l->listener, NULL, NULL), b = socket(AF_INET, SOCK_STREAM, 0);
+        bool on = connect(b, (struct sockaddr *)&real, sizeof real) == 0;
+        double since = 0;
+        while (on && ckpt__os_flag_get(&l->stop) == 0) {
+            struct pollfd p[2] = { { a, POLLIN, 0 }, { b, POLLIN, 0 } };
+            bool swallow = ckpt__os_flag_get(&l->swallow) != 0;
+            (void)poll(p, 2, 10);
+            if (p[0].revents != 0) on = pass_on(a, b, false);
+            if (on && p[1].revents != 0) on = pass_on(b, a, swallow);
+            if (swallow && since == 0) since = ckpt__os_now();
+            if (swallow && ckpt__os_now() - since > 0.1) break;
+        }
+        if (since > 0) { ckpt__os_flag_set(&l->swallow, 0); ckpt__os_flag_set(&l->lost, 1); }
+        close(a);
+        close(b);
+    }
+    return NULL;
+}
+
+static void lossy_start(lossy *l) {
+    struct sockaddr_in at;
+    socklen_t n = sizeof at;
+    memset(l, 0, sizeof *l);
+    memset(&at, 0, sizeof at);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    l->listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(l->listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(l->listener, 8), 0);
+    assert_int_equal(getsockname(l->listener, (struct sockaddr *)&at, &n), 0);
+    l->port = ntohs(at.sin_port);
+    assert_int_equal(pthread_create(&l->thread, NULL, lossy_run, l), 0);
+}
+
+static ckpt_store *open_lossy(const char *folder) {
+    ckpt_store_desc d = desc();
+    ckpt_store *s = NULL;
+    char *key = strchr(util_read(env("SFTP_KNOWN_ED25519"), NULL), ' ');
+    const char *known = util_join(util_temp_dir(), "known");
+    util_write_text(known, util_fmt("[127.0.0.1]:%d%s", between.port, key));
+    d.known_hosts_filename = known;
+    contract_ok(ckpt_store_open(&s, util_fmt("sftp://%s@127.0.0.1:%d/%s/%s", env("SFTP_USER"), between.port, env("SFTP_DATA"), folder), &d));
+    return s;
+}
+
+static void lose(const char *verb, int at) {
+    ckpt__os_flag_set(&between.lost, 0);
+    between.at = at;
+    between.verb = verb;
+}
+
+// The same upload again, as the uploader does it, until an answer comes.
+static int put_lossy(ckpt_store *s, const char *name, const char *text, bool overwrite, const char *mark) {
+    for (int tries = 1;; tries++) {
+        ckpt__transfer t = contract_transfer();
+        ckpt_err e = contract_put(s, name, text, strlen(text), overwrite, mark, &t);
+        if (e == CKPT_OK) return tries;
+        if (e != CKPT_NET || !t.transient || tries == 4) fail_msg("%s, try %d: %s", name, tries, ckpt_last_error());
+    }
+}
+
+// Whatever answer gets lost: what was carried out counts, once, and nothing is left behind.
+static void test_lost_answers(void **state) {
+    (void)state;
+    static const struct { const char *verb; int at; bool there, overwrite; int tries; } cases[] = {
+        { "rename", 1, false, true, 2 }, { "rename", 1, false, false, 2 }, { "rename", 1, true, true, 2 }, { "rename", 2, true, true, 2 },
+        { "rename", 3, true, true, 2 }, { "*rm", 1, true, true, 1 }
+    };
+    lossy_start(&between);
+    ckpt_store *s = open_lossy("lost");
+    util_mkdir(file_path("lost"));
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        const char *name = util_fmt("name-%d", i), *mark = util_fmt("mark-%d", i);
+        if (cases[i].there) assert_int_equal(put_lossy(s, name, "old", true, NULL), 1);
+        lose(cases[i].verb, cases[i].at);
+        assert_int_equal(put_lossy(s, name, "what is put", cases[i].overwrite, mark), cases[i].tries);
+        assert_true(ckpt__os_flag_get(&between.lost) != 0);
+        assert_true(contract_holds(s, name, "what is put", 11));
+        assert_string_equal(util_list(file_path("lost")), util_fmt("%s\n", name));
+        lose("rm", 1);
+        contract_ok(ckpt_store_remove(s, name));
+        assert_true(ckpt__os_flag_get(&between.lost) != 0);
+        assert_false(util_exists(file_path(util_fmt("lost/%s", name))));
+        util_mkdir(file_path("lost"));
+    }
+    ckpt_store_close(s);
+    ckpt__os_flag_set(&between.stop, 1);
+    pthread_join(between.thread, NULL);
+    close(between.listener);
+    between.verb = NULL;
+}
+
+// A process that replaces an object is killed before each of its commands in turn. Whenever that is, a reader finds one whole
+// version, and the next process brings it to an end and leaves nothing behind.
+static void test_killed(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "killed");
+    int deaths = 0;
+    for (int step = 1, status = -1; status != 0; step++) {
+        ckpt__transfer t = contract_transfer();
+        contract_ok(contract_put(s, "name", "the old one", 11, true, NULL, &t));
+        pid_t pid = fork();
+        if (pid == 0) {
+            ckpt_store *own = NULL;
+            if (ckpt_store_open(&own, address(env("SFTP_USER"), "killed"), &d) != CKPT_OK) _exit(2);
+            die_at = step;
+            ckpt_err e = contract_put(own, "name", "a new one", 9, true, "mark", &t);
+            _exit(e == CKPT_OK ? 0 : 3);
+        }
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+        assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == 9 || WEXITSTATUS(status) == 0));
+        if (WEXITSTATUS(status) == 9) deaths++;
+        if (!contract_holds(s, "name", "the old one", 11)) assert_true(contract_holds(s, "name", "a new one", 9));
+        contract_names found;
+        memset(&found, 0, sizeof found);
+        contract_ok(ckpt_store_list(s, "", contract_note, &found));
+        assert_int_equal(found.count, 1);
+        assert_string_equal(found.names[0], "name");
+        contract_names_free(&found);
+        contract_ok(contract_put(s, "name", "a new one", 9, true, "mark", &t));
+        assert_true(contract_holds(s, "name", "a new one", 9));
+        contract_ok(ckpt_store_remove(s, "name"));
+        assert_string_equal(util_exists(file_path("killed")) ? util_list(file_path("killed")) : "", "");
+    }
+    print_message("killed at each of %d commands\n", deaths);
+    assert_true(deaths >= 4);
     ckpt_store_close(s);
 }
 
@@ -617,8 +818,14 @@ static void test_refused(void **state) {
     ckpt_store *s = open_store(&d, "refused");
     ckpt__transfer t = contract_transfer();
     contract_ok(contract_put(s, "folder/file", "x", 1, true, NULL, &t));
-    contract_is(contract_put(s, "folder", "y", 1, true, NULL, &t), CKPT_EXISTS);
-    says("folder of that name");
+    for (int overwrite = 0; overwrite < 2; overwrite++) {       // as file:// says it: only of an object is it CKPT_EXISTS
+        contract_is(contract_put(s, "folder", "y", 1, overwrite != 0, NULL, &t), CKPT_IO);
+        says("folder of that name");
+        assert_false(t.transient);
+    }
+    util_mkdir(file_path("refused/empty"));
+    contract_ok(contract_put(s, "empty", "y", 1, false, NULL, &t));
+    contract_ok(ckpt_store_remove(s, "empty"));
     assert_string_equal(util_list(file_path("refused")), "folder\n");
     t = contract_transfer();
     assert_int_not_equal(contract_put(s, "folder/file/below", "y", 1, true, NULL, &t), CKPT_OK);
@@ -650,7 +857,7 @@ int main(void) {
         cmocka_unit_test(test_host_keys), cmocka_unit_test(test_logins), cmocka_unit_test(test_default_keys), cmocka_unit_test(test_password),
         cmocka_unit_test(test_no_server), cmocka_unit_test(test_many_logins), cmocka_unit_test(test_openssh),
         cmocka_unit_test(test_strange_folder), cmocka_unit_test(test_leftovers), cmocka_unit_test(test_gap), cmocka_unit_test(test_two_writers),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume)
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume), cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_killed)
     };
     ckpt_store_desc d = desc();
     the_contract.store = open_store(&d, "contract");

@@ -747,9 +747,35 @@ static void test_libcloud(void **state) {
     ckpt_store_close(s);
 }
 
+// The sum of the whole that is kept with a blob of blocks, when the caller has none: that of the blocks, joined.
+static void test_sum_of_parts(void **state) {
+    (void)state;
+    static const char text[] = "one after the other";
+    ckpt__store_part parts[3];
+    ckpt__store_multi m;
+    uint32_t crc = 0;
+    memset(parts, 0, sizeof parts);
+    memset(&m, 0, sizeof m);
+    for (int i = 0; i < 3; i++) {
+        parts[i].size = i < 2 ? 7 : sizeof text - 1 - 14;
+        parts[i].has_crc = true;
+        parts[i].crc = ckpt__digest_crc32(0, text + 7 * i, (size_t)parts[i].size);
+    }
+    m.parts = parts;
+    m.part_count = 3;
+    assert_true(ckpt__azure_sum_parts(&m, &crc));
+    assert_int_equal(crc, ckpt__digest_crc32(0, text, sizeof text - 1));
+    m.has_crc = true;
+    m.crc = 7;
+    assert_true(ckpt__azure_sum_parts(&m, &crc));
+    assert_int_equal(crc, 7);
+    m.has_crc = parts[1].has_crc = false;
+    assert_false(ckpt__azure_sum_parts(&m, &crc));
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_uploads), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_libcloud),

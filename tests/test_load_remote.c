@@ -2,6 +2,7 @@
    run.sh: tsan */
 
 #include <unistd.h>
+#include <sys/wait.h>
 #define fsync(fd) ((void)(fd), 0)
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
@@ -92,6 +93,25 @@ static void test_compressed(void **state) {
         ok(load_from(NULL, util_fmt("file://%s/%s", b->dir, names[i][0]), i + 1));
     }
     assert_string_equal(left_in(tmp), "");
+    bucket_end(b);
+}
+
+// What a process that was killed has fetched goes with the next fetch; that of one that lives stays.
+static void test_sweep(void **state) {
+    (void)state;
+    const char *tmp = fresh_tmp();
+    bucket *b = bucket_new(NULL);
+    put_checkpoint(b, "ba3.pt", 3);
+    pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    int status;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    unsigned long host = (unsigned long)ckpt__file_host();
+    const char *live = util_fmt(".ba1.pt.%d-%08lx00000001.tmp", (int)getpid(), host);
+    util_write_text(util_join(tmp, util_fmt(".ba1.pt.%d-%08lx00000001.tmp", (int)pid, host)), "fetched");
+    util_write_text(util_join(tmp, live), "being fetched");
+    ok(load_from(b, "ba3.pt", 3));
+    assert_string_equal(left_in(tmp), live);
     bucket_end(b);
 }
 
@@ -273,7 +293,7 @@ int main(void) {
     util_clear_env();
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load_by_name),
-        cmocka_unit_test(test_compressed),
+        cmocka_unit_test(test_compressed), cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_uri_above_the_bucket),

@@ -205,6 +205,44 @@ static void test_state_cases(void **state) {
     assert_int_equal(run_named, 1);
 }
 
+// saver_state.json: of a checkpoint that is kept the record has its path and these counters. An empty record is no record: a file
+// always knows of itself here.
+static void test_state_table(void **state) {
+    (void)state;
+    ckpt__json_doc d = cases_json("saver_state.json");
+    const char *dir = util_temp_dir(), *list = "state/callbacks/CheckpointSaver/all_saved_checkpoints_to_timestamp/0";
+    const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d));
+    while (row != NULL && ckpt__json_get(&d, row, "state_dict_first") == NULL) row = ckpt__json_next(&d, row);
+    assert_non_null(row);
+    const ckpt__json *pair = ckpt__json_child(&d, ckpt__json_get(&d, row, "state_dict_first")), *counters = ckpt__json_next(&d, pair);
+    run *r = run_new(dir);
+    r->d.filename = pair->text;
+    run_open(r);
+    ckpt_timestamp t;
+    memset(&t, 0, sizeof t);
+    t.iteration = ckpt__json_get(&d, counters, "iteration")->i;
+    t.epoch = ckpt__json_get(&d, counters, "epoch")->i;
+    t.batch = ckpt__json_get(&d, counters, "batch")->i;
+    ok(ckpt_saver_save(r->s, &t));
+    run_end(r);
+    ckpt_file *f;
+    ok(ckpt_file_open(&f, util_join(dir, pair->text)));
+    int at = ckpt__toc_find(&f->toc, util_fmt("%s/0", list));
+    char text[512] = "";
+    assert_true(at >= 0 && f->toc.entries[at].kind == CKPT_KIND_TEXT);
+    ok(ckpt_file_read(f, at, 0, text, (size_t)ckpt__file_entry_size(&f->toc.entries[at])));
+    assert_string_equal(text, util_join(dir, pair->text));
+    for (const ckpt__json *c = ckpt__json_child(&d, counters); c != NULL; c = ckpt__json_next(&d, c)) {
+        int64_t n = -1;
+        at = ckpt__toc_find(&f->toc, util_fmt("%s/1/%s", list, c->key));
+        if (at < 0) fail_msg("there is no %s", c->key);
+        ok(ckpt_file_read(f, at, 0, &n, sizeof n));
+        assert_int_equal(n, c->i);
+    }
+    ckpt_file_close(f);
+    ckpt__json_free(&d);
+}
+
 // The record does not grow without end (defect 44), and what the ignore keys name is left out.
 static void test_record_is_bounded(void **state) {
     (void)state;
@@ -1552,7 +1590,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_cases),
         cmocka_unit_test(test_state_cases),
-        cmocka_unit_test(test_record_is_bounded),
+        cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded),
         cmocka_unit_test(test_conflict_cases),
         cmocka_unit_test(test_callback_decides),
         cmocka_unit_test(test_not_twice),

@@ -749,6 +749,51 @@ static void test_remote_rotation(void **state) {
     bucket_end(b);
 }
 
+// A ledger that cannot be written: the checkpoint is not handed over, since nobody would know of the object; the call says so,
+// what comes later goes, and the next process hands over what was kept back.
+static void test_ledger_cannot_be_written(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+    run_open(m.r);
+    save_wait(&m, 1);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    const char *ledger = util_join(dir, m.r->s->remotes[0].ledger.file + 1);
+    assert_true(util_exists(ledger));
+    assert_int_equal(unlink(ledger), 0);
+    util_mkdir(ledger);                                 // nothing can be renamed to it
+    util_write_text(util_join(ledger, "in the way"), "");
+    ckpt_timestamp t = at_batch(2);
+    run_set(m.r, 2);
+    ckpt_err e = ckpt_saver_save(m.r->s, &t);
+    if (e == CKPT_OK) e = ckpt_saver_wait(m.r->s, 0);
+    assert_int_equal(e, CKPT_EXISTS);
+    assert_non_null(strstr(ckpt_last_error(), "cannot note what goes to"));
+    assert_false(bucket_has(b, "run/ba2.pt"));
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1.pt");
+    assert_string_equal(names_in(dir), "ba1.pt ba2.pt latest.pt");
+    assert_int_equal(unlink(util_join(ledger, "in the way")), 0);
+    assert_int_equal(rmdir(ledger), 0);
+    save_wait(&m, 3);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba3.pt run%latest.pt.symlink");
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_EXISTS);      // the first failure ever
+    ckpt_state_free(&m.r->st);
+    ok(ckpt_uploader_close(m.u, 0));
+    // The next process hands over what was kept back.
+    m = remote_new(dir, b);
+    run_open(m.r);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 3);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%ba3.pt run%latest.pt.symlink");
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba3.pt");
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // What is pinned, every Nth, the best, and what the link names stay in the store.
 static void test_remote_rotation_keeps(void **state) {
     (void)state;
@@ -1254,7 +1299,7 @@ int main(void) {
         cmocka_unit_test(test_keep_none),
         cmocka_unit_test(test_keep_none_waits_for_all),
         cmocka_unit_test(test_remote_rotation),
-        cmocka_unit_test(test_remote_rotation_keeps),
+        cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),

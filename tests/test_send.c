@@ -396,6 +396,33 @@ static void test_abort_refused(void **state) {
     world_close(w);
 }
 
+// What a store says at the end is wrong for good begins anew, once.
+static void test_damaged(void **state) {
+    (void)state;
+    world *w = world_open(BIG);
+    scripted_rule *r = scripted_when(w->s, OP_COMPLETE, 1, DO_FAIL);
+    r->err = CKPT_CORRUPT;
+    r->transient = false;
+    w->send.ready = NULL;
+    must(ckpt__send_run(&w->send));
+    expect_sent(w);
+    assert_int_equal(w->s->calls[OP_BEGIN], 2);
+    assert_int_equal(w->s->calls[OP_COMPLETE], 2);
+    assert_int_equal(scripted_uploads(w->s), 0);
+    world_close(w);
+    w = world_open(BIG);
+    for (int n = 1; n <= 2; n++) {
+        r = scripted_when(w->s, OP_COMPLETE, n, DO_FAIL);
+        r->err = CKPT_CORRUPT;
+        r->transient = false;
+    }
+    w->send.ready = NULL;
+    expect_failed(w, CKPT_CORRUPT, "scripted failure");
+    assert_int_equal(w->s->calls[OP_BEGIN], 2);
+    assert_int_equal(scripted_uploads(w->s), 0);
+    world_close(w);
+}
+
 //-- cancel and resume ---------------------------------------------------------------
 
 // Cancelled after k parts; the next run sends the others, and only those.
@@ -867,6 +894,7 @@ int main(void) {
         cmocka_unit_test(test_exhausted),
         cmocka_unit_test(test_ready_fails),
         cmocka_unit_test(test_abort_refused),
+        cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_resume_mismatch),
         cmocka_unit_test(test_gone),

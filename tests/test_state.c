@@ -199,8 +199,30 @@ static void test_tensors(void **unused) {
     t.data = floats;
     t.global_shape[0] = 4;
     t.global_shape[1] = 2;
-    assert_int_equal(bind_tensor(&t), CKPT_UNSUPPORTED);            // half of a sharded tensor
-    t.global_shape[0] = 2;
+    assert_int_equal(bind_tensor(&t), CKPT_OK);                     // half of a sharded tensor
+    t.offset[0] = 2;
+    assert_int_equal(bind_tensor(&t), CKPT_OK);                     // the other half
+    t.offset[0] = 3;
+    assert_int_equal(bind_tensor(&t), CKPT_ARG);                    // it leaves the whole
+    assert_non_null(strstr(ckpt_last_error(), "leaves its whole: offset[0] 3 and shape[0] 2, but global_shape[0] is 4"));
+    t.offset[0] = -1;
+    assert_int_equal(bind_tensor(&t), CKPT_ARG);
+    t.offset[0] = 0;
+    t.global_shape[1] = 1;
+    assert_int_equal(bind_tensor(&t), CKPT_ARG);                    // smaller than its piece
+    t.global_shape[0] = t.global_shape[1] = (int64_t)1 << 32;
+    assert_int_equal(bind_tensor(&t), CKPT_ARG);                    // a whole of 2^66 bytes
+    t.global_shape[1] = -2;
+    assert_int_equal(bind_tensor(&t), CKPT_ARG);
+    t.global_shape[0] = t.global_shape[1] = 0;
+    t.offset[1] = 1;
+    assert_int_equal(bind_tensor(&t), CKPT_ARG);                    // a place in no whole
+    t.offset[1] = 0;
+    t.ndim = 0;
+    t.global_shape[0] = 1;
+    assert_int_equal(bind_tensor(&t), CKPT_ARG);                    // pieces of a scalar
+    t.ndim = 2;
+    t.global_shape[0] = t.global_shape[1] = 2;
     assert_int_equal(bind_tensor(&t), CKPT_OK);                     // all of it
     assert_int_equal(bind_tensor(NULL), CKPT_ARG);
     uint64_t size = 0;

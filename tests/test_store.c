@@ -424,6 +424,17 @@ static void test_sweep(void **state) {
     assert_false(util_exists(litter));
     assert_true(util_exists(live));
     ckpt_store_close(s);
+    // The first put into a folder looks whatever its size, later ones do not.
+    const char *small = util_join(util_temp_dir(), "small");
+    util_write_text(small, "x");
+    util_write_text(litter, "left");
+    s = open_folder(dir);
+    contract_ok(ckpt_store_put(s, "ep3.pt", small, false));
+    assert_false(util_exists(litter));
+    util_write_text(litter, "left");
+    contract_ok(ckpt_store_put(s, "ep4.pt", small, false));
+    assert_true(util_exists(litter));
+    ckpt_store_close(s);
 }
 
 // What an upload in parts damages or loses is found before the object is there.
@@ -653,6 +664,36 @@ static void test_store_from_uri(void **state) {
     }
 }
 
+// What a download is to be called is no folder, and not empty.
+static void test_destinations(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *object = util_fmt("file://%s/bucket/o", dir), *from = util_join(dir, "from");
+    util_write_text(from, "x");
+    ckpt_store *s = open_folder(util_join(dir, "bucket"));
+    contract_ok(ckpt_store_put(s, "o", from, false));
+    ckpt_uploader *u = NULL;
+    ckpt_uploader_desc d;
+    memset(&d, 0, sizeof d);
+    d.store = s;
+    contract_ok(ckpt_uploader_open(&u, &d));
+    const char *const bad[] = { "", util_fmt("%s/new/", dir) };
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        contract_is(ckpt_store_get(s, "o", bad[i], true), CKPT_ARG);
+        contract_is(ckpt_download_file(u, "o", bad[i], true), CKPT_ARG);
+        contract_is(ckpt_get_file(object, bad[i], true), CKPT_ARG);
+        contract_is(ckpt_get_file(from, bad[i], true), CKPT_ARG);
+    }
+    assert_false(util_exists(util_join(dir, "new")));
+    ckpt_convert_desc c;
+    memset(&c, 0, sizeof c);
+    c.from = from;
+    c.to = "";
+    contract_is(ckpt_convert(&c), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "is empty"));
+    contract_ok(ckpt_uploader_close(u, 0));
+    ckpt_store_close(s);
+}
+
 static void test_split(void **state) {
     (void)state;
     static const struct { const char *uri, *store, *name; } rows[] = {
@@ -772,7 +813,7 @@ static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_kill), cmocka_unit_test(test_sweep), cmocka_unit_test(test_parts_damaged), cmocka_unit_test(test_uploads), cmocka_unit_test(test_source_changes),
     cmocka_unit_test(test_progress_hook),
     cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_turn), cmocka_unit_test(test_open),
-    cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_split), cmocka_unit_test(test_allocations)
+    cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_allocations)
 };
 
 int main(void) {

@@ -17,6 +17,7 @@ typedef struct scripted {
     pthread_mutex_t          lock;
     pthread_cond_t           moved;
     // guarded by lock
+    bool        plain;                  // looks tell neither mark nor sum
     int         puts, begins, parts, completes, aborts, stats, lists, removes, asked;
     int         inside;                 // objects being put or completed
     bool        hold;                   // puts and completes wait
@@ -157,7 +158,10 @@ static ckpt_err s_list(ckpt_store *s, const char *prefix, ckpt_err (*each)(const
 
 static ckpt_err s_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     locked_add(&S.stats);
-    return S.inner->stat(s, name, out, t);
+    ckpt_err e = S.inner->stat(s, name, out, t);
+    if (S.plain) out->mark[0] = 0;
+    if (S.plain) out->has_crc = false;
+    return e;
 }
 
 static ckpt_err s_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
@@ -1201,6 +1205,42 @@ static void test_own_object(void **state) {
     end_world(&w);
 }
 
+// The same with a store that keeps neither marks nor sums, as sftp://: the bytes tell.
+static void test_own_object_plain(void **state) {
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        world w;
+        new_world(&w);
+        in_a_process(confirmed_not_recorded, &w);
+        if (!same) util_write_text(object(&w, "a"), "2");   // another's, as long as ours
+        open_store(&w);
+        S.plain = true;
+        open_uploader(&w);
+        assert_int_equal(close_uploader(&w, 0), same ? CKPT_OK : CKPT_EXISTS);
+        assert_string_equal(text_of(&w, "a"), same ? "1" : "2");
+        if (same) assert_string_equal(util_list(w.staging), "");
+        end_world(&w);
+    }
+}
+
+// A process that is killed while it publishes leaves the lock of the link behind. One that is held stays.
+static void test_link_locks(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    util_mkdir(w.staging);
+    int fd = -1;
+    const char *left = util_join(w.staging, "l-01234567-0123456789abcdef.lock"), *held = util_join(w.staging, "l-01234567-1123456789abcdef.lock");
+    util_write_text(left, "");
+    assert_int_equal(ckpt__os_lock(&fd, held), CKPT_OK);
+    open_store(&w);
+    open_uploader(&w);
+    assert_false(util_exists(left));
+    assert_true(util_exists(held));
+    ckpt__os_unlock(fd, held);
+    end_world(&w);
+}
+
 static void live_owner(world *w) {
     // In a child of the test, while the parent's uploader lives.
     w->u = NULL;
@@ -1875,8 +1915,12 @@ static void test_put_file(void **state) {
     assert_int_equal(ckpt_put_file(path, uri, true), CKPT_OK);
     assert_int_equal(ckpt_put_file(util_join(w.dir, "none"), uri, true), CKPT_NOT_FOUND);
     assert_int_equal(ckpt_put_file(path, "local/name", true), CKPT_ARG);
-    assert_int_equal(ckpt_put_file(path, "wandb://a/b", true), CKPT_UNSUPPORTED);
+    assert_int_equal(ckpt_put_file(path, "hf://a/b", true), CKPT_UNSUPPORTED);
     assert_int_equal(ckpt_put_file(NULL, uri, true), CKPT_ARG);
+    const char *pipe_path = util_join(w.dir, "pipe");
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    assert_int_equal(ckpt_put_file(pipe_path, uri, true), CKPT_ARG);        // and does not wait for a writer
+    assert_int_equal(ckpt_put_file("/dev/zero", uri, true), CKPT_ARG);
 }
 
 //-- early parts -------------------------------------------------------------------------------------------
@@ -2284,7 +2328,7 @@ int main(void) {
         cmocka_unit_test(test_half_done),
         cmocka_unit_test(test_half_done_replaced),
         cmocka_unit_test(test_part_lost),
-        cmocka_unit_test(test_own_object),
+        cmocka_unit_test(test_own_object), cmocka_unit_test(test_own_object_plain), cmocka_unit_test(test_link_locks),
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_clock_set_back),

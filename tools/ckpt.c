@@ -7,6 +7,7 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <math.h>
@@ -21,9 +22,9 @@
 enum { EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_MISSING, EXIT_REFUSED, EXIT_FAILED };
 
 typedef struct tool_options {
-    bool   json, quiet, stats, all, verify, force, no_verify, damaged, dry_run, colour, utf8;
+    bool   json, quiet, stats, all, verify, force, no_verify, damaged, dry_run, now, whole, colour, utf8;
     int    keep, keep_every;
-    const char *keep_best;
+    const char *keep_best, *as;
     double rtol, atol, older;
     char **args;
     int    count;
@@ -376,6 +377,161 @@ static bool is_dir(const char *path) {
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+//-- checkpoints of many ranks: a directory with a file for each, and .metadata --------
+
+static const char *const META = ".metadata", *const HF_INDEX = "model.safetensors.index.json";
+
+// "__3_0.pt": a rank's file.
+static bool is_rank_file(const char *base) {
+    size_t digits = strncmp(base, "__", 2) == 0 ? strspn(base + 2, "0123456789") : 0;
+    if (digits == 0 || strncmp(base + 2 + digits, "_0.", 3) != 0) return false;
+    const char *rest = base + 2 + digits + 2;
+    return strncmp(rest, ".pt", 3) == 0 || strncmp(rest, ".safetensors", 12) == 0 || strncmp(rest, ".tar", 4) == 0 ||
+           strncmp(rest, ".tgz", 4) == 0;
+}
+
+static bool belongs(const char *base) {
+    return is_rank_file(base) || strcmp(base, META) == 0 || strcmp(base, HF_INDEX) == 0;
+}
+
+static char *keep_text(const char *s) {
+    return strcpy((char *)need(malloc(strlen(s) + 1)), s);
+}
+
+static char *joined(const char *a, const char *b) {
+    size_t cap = strlen(a) + strlen(b) + 2;
+    char *out = (char *)need(malloc(cap));
+    snprintf(out, cap, "%s%s%s", a, a[0] != 0 && a[strlen(a) - 1] == '/' ? "" : "/", b);
+    return out;
+}
+
+typedef enum directory { DIR_OTHER, DIR_SHARDED, DIR_UNFINISHED } directory;
+
+// What a local directory is; DIR_OTHER also for what is none.
+static directory look_at(const char *path) {
+    if (!is_dir(path)) return DIR_OTHER;
+    char *meta = joined(path, META);
+    bool listed = access(meta, F_OK) == 0, ranks = false;
+    free(meta);
+    if (listed) return DIR_SHARDED;
+    DIR *d = opendir(path);
+    for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL && !ranks; e = readdir(d)) ranks = is_rank_file(e->d_name);
+    if (d != NULL) closedir(d);
+    return ranks ? DIR_UNFINISHED : DIR_OTHER;
+}
+
+static ckpt_err say_unfinished(const char *path) {
+    char text[4200], clean[4096];
+    snprintf(text, sizeof text, "%s has no .metadata: the save was never finished, and it does not count", shown(path, clean, sizeof clean));
+    return ckpt_set_error(CKPT_CORRUPT, text);
+}
+
+// Is it the URI of a store, or of something in one, rather than a local path?
+static bool is_uri(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._");
+    return strncmp(s, "dbfs:", 5) == 0 || (n > 0 && strncmp(s + n, "://", 3) == 0);
+}
+
+static ckpt_err open_store(ckpt_store **out, const char *uri) {
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    d.logger.fn = on_log;
+    d.progress.fn = on_progress;
+    return ckpt_store_open(out, uri, &d);
+}
+
+typedef struct object_list { char **names; uint64_t *sizes; int count, cap; uint64_t bytes; } object_list;
+
+static ckpt_err note_object(const char *name, uint64_t size, void *user) {
+    object_list *l = (object_list *)user;
+    if (l->count == l->cap) {
+        l->cap = l->cap > 0 ? 2 * l->cap : 64;
+        l->names = (char **)need(realloc(l->names, (size_t)l->cap * sizeof *l->names));
+        l->sizes = (uint64_t *)need(realloc(l->sizes, (size_t)l->cap * sizeof *l->sizes));
+    }
+    l->names[l->count] = keep_text(name);
+    l->sizes[l->count++] = size;
+    l->bytes += size;
+    return CKPT_OK;
+}
+
+static void free_objects(object_list *l) {
+    for (int i = 0; i < l->count; i++) free(l->names[i]);
+    free(l->names);
+    free(l->sizes);
+}
+
+// Are there ranks' files below a URI that names no object?
+static bool is_half_uri(const char *uri) {
+    ckpt_store *s = NULL;
+    object_list l;
+    bool ranks = false;
+    memset(&l, 0, sizeof l);
+    if (open_store(&s, uri) == CKPT_OK && ckpt_store_list(s, "__", note_object, &l) == CKPT_OK) {
+        for (int i = 0; i < l.count; i++) ranks = ranks || is_rank_file(l.names[i]);
+    }
+    ckpt_store_close(s);
+    free_objects(&l);
+    return ranks;
+}
+
+// Says of a URI that is not there what is: a sentence of its own for ranks' files without .metadata.
+static ckpt_err explain(ckpt_err e, const char *uri) {
+    char said[4096];
+    if (e != CKPT_NOT_FOUND || !is_uri(uri)) return e;
+    snprintf(said, sizeof said, "%s", ckpt_last_error());
+    return is_half_uri(uri) ? say_unfinished(uri) : ckpt_set_error(e, said);
+}
+
+// Opens a checkpoint of any kind.
+static ckpt_err open_any(ckpt_file **f, const char *path) {
+    *f = NULL;
+    return look_at(path) == DIR_UNFINISHED ? say_unfinished(path) : explain(ckpt_file_open(f, path), path);
+}
+
+// Bytes of a checkpoint of many ranks, as its .metadata says.
+static uint64_t shards_size(const ckpt_file *f, int *files) {
+    uint64_t all = 0, size = 0;
+    int i = 0;
+    for (; ckpt_file_shard(f, i, &size) != NULL; i++) all += size;
+    if (files != NULL) *files = i;
+    return all;
+}
+
+// Bytes of a local file or directory, 0: not known.
+static uint64_t size_on_disk(const char *path) {
+    struct stat st;
+    ckpt_file *f = NULL;
+    uint64_t size = 0;
+    if (look_at(path) == DIR_SHARDED) {
+        if (ckpt_file_open(&f, path) == CKPT_OK) size = shards_size(f, NULL);
+        ckpt_file_close(f);
+    } else if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        size = (uint64_t)st.st_size;
+    }
+    return size;
+}
+
+// Is each file there with the bytes that it should have? The first that is not, as a sentence to be freed; NULL: all are.
+static char *missing_shard(const ckpt_file *f, const char *path, bool full) {
+    uint64_t size = 0;
+    char text[1400], where[1024];
+    const char *name = NULL;
+    snprintf(where, sizeof where, "%.1000s%s", full ? path : "", full ? "/" : "");
+    for (int i = 0; (name = ckpt_file_shard(f, i, &size)) != NULL; i++) {
+        struct stat st;
+        char *file = joined(path, name);
+        bool there = stat(file, &st) == 0;
+        free(file);
+        if (there && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size) continue;
+        if (!there) snprintf(text, sizeof text, "%s%s is missing", where, name);
+        else snprintf(text, sizeof text, "%s%s has %llu bytes, and should have %llu", where, name, (unsigned long long)st.st_size,
+                      (unsigned long long)size);
+        return keep_text(text);
+    }
+    return NULL;
+}
+
 static ckpt_err open_folder(ckpt_folder **out, const char *folder) {
     ckpt_folder_desc d;
     memset(&d, 0, sizeof d);
@@ -391,10 +547,6 @@ typedef struct ls_row {
     char *problem;
 } ls_row;
 
-static char *keep_text(const char *s) {
-    return strcpy((char *)need(malloc(strlen(s) + 1)), s);
-}
-
 // Without --verify only the listing is read, which tells a torn file from a whole one; a compressed one would have to be unpacked.
 static void ls_check(ckpt_folder *f, int index, ls_row *r) {
     ckpt_file *file = NULL;
@@ -402,12 +554,22 @@ static void ls_check(ckpt_folder *f, int index, ls_row *r) {
     bool plain = is_plain(r->c.name);
     if (r->c.missing) {
         r->verified = -1;
-        r->problem = keep_text("the index has it, but the file is gone");
+        r->problem = keep_text(r->c.sharded ? "the index has it, but its .metadata is gone: it does not count" : "the index has it, but the file is gone");
+        return;
+    }
+    if (r->c.unfinished) {          // no checkpoint at all, so that nothing is wrong with the folder
+        r->problem = keep_text("it has no .metadata: being written, or never finished; it does not count");
         return;
     }
     if (opt.verify) {
         e = ckpt_folder_verify(f, index);
         r->verified = e == CKPT_OK ? 1 : -1;
+    } else if (r->c.sharded) {
+        e = ckpt_file_open(&file, r->c.path);
+        r->problem = e == CKPT_OK ? missing_shard(file, r->c.path, false) : NULL;
+        ckpt_file_close(file);
+        if (e != CKPT_OK || r->problem != NULL) r->verified = -1;
+        if (r->problem != NULL) return;
     } else if (r->c.recorded_size != 0 && r->c.recorded_size != r->c.size) {
         r->verified = -1;
         r->problem = keep_text("its size is not what it was when it was saved");
@@ -458,8 +620,11 @@ static void ls_json(const char *folder, const ls_row *rows, int count) {
         json_text(c->latest);
         printf(", \"verified\": %s, \"problem\": ", rows[i].verified > 0 ? "true" : rows[i].verified < 0 ? "false" : "null");
         json_text(rows[i].problem);
-        printf(", \"abandoned\": %s, \"missing\": %s, \"foreign\": %s}", c->abandoned ? "true" : "false", c->missing ? "true" : "false",
-               c->foreign ? "true" : "false");
+        printf(", \"abandoned\": %s, \"missing\": %s, \"foreign\": %s, \"sharded\": %s, \"unfinished\": %s, \"ranks\": ",
+               c->abandoned ? "true" : "false", c->missing ? "true" : "false", c->foreign ? "true" : "false", c->sharded ? "true" : "false",
+               c->unfinished ? "true" : "false");
+        if (c->sharded && !c->unfinished && c->ranks > 0) printf("%d}", c->ranks);
+        else printf("null}");
     }
     printf("%s]}\n", count > 0 ? "\n" : "");
 }
@@ -469,14 +634,38 @@ static void ls_time(const ckpt_timestamp *t, char *buf, size_t cap) {
     else snprintf(buf, cap, "ep %lld  ba %lld", (long long)t->epoch, (long long)t->batch);
 }
 
+// "ep1-ba5/" for a directory.
+static const char *ls_name(const ckpt_checkpoint *c, char *buf, size_t cap) {
+    shown(c->name, buf, cap - 1);
+    if (c->sharded) strcat(buf, "/");
+    return buf;
+}
+
+// The last column but what is wrong: verified, pinned, links.
+static void ls_state(const ls_row *r) {
+    const ckpt_checkpoint *c = &r->c;
+    char name[1024];
+    const char *word = c->missing ? "missing" : c->unfinished ? "unfinished" : r->verified > 0 ? "yes" : r->verified < 0 ? "NO" : "-";
+    bool more = c->pinned || c->latest != NULL || c->abandoned || c->foreign;
+    printf("%s%-*s%s", r->verified > 0 ? GREEN : r->verified < 0 ? RED : DIM, more ? c->unfinished ? 12 : 10 : 0, word, PLAIN);
+    if (c->pinned) printf("%spinned%s", YELLOW, PLAIN);
+    if (c->latest != NULL) printf("%s%s<- %s%s", c->pinned ? "  " : "", CYAN, shown(c->latest, name, sizeof name), PLAIN);
+    const char *gap = c->pinned || c->latest != NULL ? "  " : "";
+    const char *state = c->abandoned ? "abandoned" : is_plain(c->name) ? "foreign" : "not in the index";
+    if (c->abandoned || c->foreign) printf("%s%s%s%s", gap, DIM, state, PLAIN);
+    printf("\n");
+}
+
 static void ls_table(const char *folder, const ls_row *rows, int count) {
     char text[64], age[32], name[1024], name_head[1024];
-    int wide = 4, wide_time = 4;
+    int wide = 4, wide_time = 4, finished = 0;
     uint64_t total = 0;
-    bool metrics = false, problems = false;
+    bool metrics = false, problems = false, ranks = false;
     time_t now = time(NULL);
     for (int i = 0; i < count; i++) {
-        int n = columns_of(shown(rows[i].c.name, name, sizeof name));
+        int n = columns_of(ls_name(&rows[i].c, name, sizeof name));
+        ranks = ranks || rows[i].c.sharded;
+        finished += !rows[i].c.unfinished;
         ls_time(&rows[i].c.timestamp, text, sizeof text);
         if (n > wide) wide = n;
         if ((int)strlen(text) > wide_time) wide_time = (int)strlen(text);
@@ -484,40 +673,38 @@ static void ls_table(const char *folder, const ls_row *rows, int count) {
         problems = problems || rows[i].problem != NULL;
         total += rows[i].c.size;
     }
-    printf("%s%s%s  %d checkpoint%s, %s\n", BOLD, shown(folder, name_head, sizeof name_head), PLAIN, count, count == 1 ? "" : "s",
+    printf("%s%s%s  %d checkpoint%s, %s\n", BOLD, shown(folder, name_head, sizeof name_head), PLAIN, finished, finished == 1 ? "" : "s",
            size_text(total, text, sizeof text));
     if (count == 0) return;
     printf("\n%s", DIM);
     printf("NAME");
     pad(4, wide + 2);
-    printf("%-*s  %-16s  %7s  %9s  ", wide_time, "TIME", "SAVED", "AGE", "SIZE");
+    printf("%-*s  %-16s  %7s  ", wide_time, "TIME", "SAVED", "AGE");
+    if (ranks) printf("RANKS  ");
+    printf("%9s  ", "SIZE");
     if (metrics) printf("%10s  ", "METRIC");
     printf("VERIFIED%s\n", PLAIN);
     for (int i = 0; i < count; i++) {
         const ckpt_checkpoint *c = &rows[i].c;
-        shown(c->name, name, sizeof name);
-        printf("%s%s%s", c->missing ? DIM : "", name, c->missing ? PLAIN : "");
+        bool faint = c->missing || c->unfinished;
+        ls_name(c, name, sizeof name);
+        printf("%s%s%s", faint ? DIM : "", name, faint ? PLAIN : "");
         pad(columns_of(name), wide + 2);
         ls_time(&c->timestamp, text, sizeof text);
         printf("%-*s  ", wide_time, text);
         printf("%-16s  ", clock_text(c->saved_at, false, text, sizeof text));
         printf("%7s  ", age_text(difftime(now, (time_t)c->saved_at), age, sizeof age));
+        if (ranks && c->sharded && !faint && c->ranks > 0) printf("%5d  ", c->ranks);
+        else if (ranks) printf("%5s  ", "-");
         printf("%9s  ", c->missing ? "-" : size_text(c->size, text, sizeof text));
         if (metrics && c->has_metric) printf("%10.5g  ", c->metric);
         else if (metrics) printf("%10s  ", "-");
-        const char *word = c->missing ? "missing" : rows[i].verified > 0 ? "yes" : rows[i].verified < 0 ? "NO" : "-";
-        bool more = c->pinned || c->latest != NULL || c->abandoned || c->foreign;
-        printf("%s%-*s%s", rows[i].verified > 0 ? GREEN : rows[i].verified < 0 ? RED : DIM, more ? 10 : 0, word, PLAIN);
-        if (c->pinned) printf("%spinned%s", YELLOW, PLAIN);
-        if (c->latest != NULL) printf("%s%s<- %s%s", c->pinned ? "  " : "", CYAN, shown(c->latest, name, sizeof name), PLAIN);
-        const char *gap = c->pinned || c->latest != NULL ? "  " : "";
-        const char *state = c->abandoned ? "abandoned" : is_plain(c->name) ? "foreign" : "not in the index";
-        if (c->abandoned || c->foreign) printf("%s%s%s%s", gap, DIM, state, PLAIN);
-        printf("\n");
+        ls_state(&rows[i]);
     }
     for (int i = 0; i < count && problems; i++) {
         if (rows[i].problem == NULL) continue;
-        printf("%s%s%s%s: %s\n", i == 0 || problems ? "\n" : "", RED, shown(rows[i].c.name, name, sizeof name), PLAIN, rows[i].problem);
+        printf("%s%s%s%s: %s\n", i == 0 || problems ? "\n" : "", rows[i].verified < 0 ? RED : DIM, ls_name(&rows[i].c, name, sizeof name), PLAIN,
+               rows[i].problem);
     }
     if (!opt.verify && isatty(1)) printf("\n%s- : its bytes were not read; ckpt ls --verify reads them all%s\n", DIM, PLAIN);
 }
@@ -609,11 +796,26 @@ static bool wanted(const char *name) {
     return false;
 }
 
-static void show_json(const char *path, uint64_t size, const show_row *rows, int count) {
+// The files of a checkpoint of many ranks.
+static void show_files_json(const ckpt_file *f) {
+    uint64_t size = 0;
+    const char *name = NULL;
+    printf(", \"ranks\": %d, \"files\": [", ckpt_file_ranks(f));
+    for (int i = 0; (name = ckpt_file_shard(f, i, &size)) != NULL; i++) {
+        printf("%s\n  {\"name\": ", i > 0 ? "," : "");
+        json_text(name);
+        printf(", \"size\": %llu}", (unsigned long long)size);
+    }
+    printf("]");
+}
+
+static void show_json(const ckpt_file *f, const char *path, uint64_t size, const show_row *rows, int count) {
     char text[512];
     printf("{\"file\": ");
     json_text(path);
-    printf(", \"size\": %llu, \"entries\": [", (unsigned long long)size);
+    printf(", \"size\": %llu", (unsigned long long)size);
+    if (ckpt_file_ranks(f) > 0) show_files_json(f);
+    printf(", \"entries\": [");
     for (int i = 0; i < count; i++) {
         const ckpt_entry *e = &rows[i].e;
         printf("%s\n  {\"name\": ", i > 0 ? "," : "");
@@ -623,6 +825,7 @@ static void show_json(const char *path, uint64_t size, const show_row *rows, int
             shape_text(e, text, sizeof text);
             printf(", \"dtype\": \"%s\", \"shape\": %s", kind_text(e), text);
         }
+        if (e->pieces > 0) printf(", \"pieces\": %d", e->pieces);
         if (e->has_checksum) printf(", \"checksum\": \"%08lx\"", (unsigned long)e->checksum);
         const scalar *v = &rows[i].value;
         if (v->has) printf(", \"value\": ");
@@ -669,6 +872,40 @@ static const char *level_of(const char *name, int level, size_t *len) {
     return name;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const show_row *)a)->e.name, ((const show_row *)b)->e.name);
+}
+
+// Rows with a level in common, which stand together once they are sorted by name.
+typedef struct branch { int from, to, first; bool leaf; } branch;
+
+static int by_first(const void *a, const void *b) {
+    return ((const branch *)a)->first - ((const branch *)b)->first;
+}
+
+// Puts rows that are sorted by name into the order in which their levels come in the listing first. Ranks bind names of one level
+// each for itself, so that a listing of all comes back to it.
+static void tree_order(const show_row *rows, int from, int to, int level, show_row *out, int *n) {
+    branch *list = (branch *)need(malloc((size_t)(to - from) * sizeof *list));
+    int count = 0;
+    for (int i = from; i < to; i++) {
+        size_t len = 0, before = 0;
+        const char *p = level_of(rows[i].e.name, level, &len);
+        bool same = count > 0 && !list[count - 1].leaf && p[len] == '/' &&
+                    strncmp(level_of(rows[i - 1].e.name, level, &before), p, len + 1) == 0;
+        branch *b = same ? &list[count - 1] : &list[count++];
+        if (!same) b->from = i, b->first = rows[i].index, b->leaf = p[len] == 0;
+        if (rows[i].index < b->first) b->first = rows[i].index;
+        b->to = i + 1;
+    }
+    qsort(list, (size_t)count, sizeof *list, by_first);
+    for (int i = 0; i < count; i++) {
+        if (list[i].leaf) out[(*n)++] = rows[list[i].from];
+        else tree_order(rows, list[i].from, list[i].to, level + 1, out, n);
+    }
+    free(list);
+}
+
 // The heads of the levels in which this name differs from the one before, each with what lies below it.
 static void show_heads(const show_row *rows, int count, int i, int wide) {
     const char *name = rows[i].e.name;
@@ -707,7 +944,7 @@ static void show_stats(const tensor_stats *s) {
     if (s->infs > 0) printf("  %s%llu Inf%s", RED, (unsigned long long)s->infs, PLAIN);
 }
 
-static void show_tree(const char *path, uint64_t size, const show_row *rows, int count, int hidden) {
+static void show_tree(const ckpt_file *f, const char *path, uint64_t size, const show_row *rows, int count, int hidden) {
     char text[640], num[32], name[512];
     double elements = 0;
     uint64_t bytes = 0;
@@ -724,7 +961,13 @@ static void show_tree(const char *path, uint64_t size, const show_row *rows, int
         elements += elements_of(e);
     }
     if (wide > 60) wide = 60;
-    printf("%s%s%s  %s on disk, ", BOLD, shown(path, text, sizeof text), PLAIN, size_text(size, num, sizeof num));
+    printf("%s%s%s  ", BOLD, shown(path, text, sizeof text), PLAIN);
+    if (ckpt_file_ranks(f) > 0) {
+        int files = 0;
+        (void)shards_size(f, &files);
+        printf("%d rank%s, %d file%s, ", ckpt_file_ranks(f), ckpt_file_ranks(f) == 1 ? "" : "s", files, files == 1 ? "" : "s");
+    }
+    printf("%s on disk, ", size_text(size, num, sizeof num));
     printf("%d tensor%s of %s elements, ", tensors, tensors == 1 ? "" : "s", count_text(elements, num, sizeof num));
     printf("%s, %d other value%s\n\n", size_text(bytes, num, sizeof num), count - tensors, count - tensors == 1 ? "" : "s");
     if (opt.stats && tensors > 0) {
@@ -746,6 +989,7 @@ static void show_tree(const char *path, uint64_t size, const show_row *rows, int
         if (sized) printf("%-22s%10s", text, size_text(e->size, num, sizeof num));
         else printf("%s", text);
         if (opt.stats && e->kind == CKPT_KIND_TENSOR) show_stats(&rows[i].stats);
+        if (e->pieces > 1) printf("  %sin %d pieces%s", DIM, e->pieces, PLAIN);
         printf("\n");
     }
     if (hidden > 0) printf("\n%s(%d values of the saver's own record are not shown; --all shows them)%s\n", DIM, hidden, PLAIN);
@@ -756,10 +1000,11 @@ static int do_show(void) {
     struct stat st;
     if (opt.count < 1) return misuse("show wants a file");
     const char *path = opt.args[0];
-    if (is_dir(path)) return misuse("%s is a folder: ckpt ls lists it", path);
-    ckpt_err e = ckpt_file_open(&f, path);
+    if (is_dir(path) && look_at(path) == DIR_OTHER) return misuse("%s is a folder: ckpt ls lists it", path);
+    ckpt_err e = open_any(&f, path);
     if (e != CKPT_OK) return complain(e);
     uint64_t size = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0, work = 0;
+    if (ckpt_file_ranks(f) > 0) size = shards_size(f, NULL);
     int all = ckpt_file_count(f), count = 0, hidden = 0;
     show_row *rows = (show_row *)need(calloc((size_t)all + 1, sizeof *rows));
     for (int i = 0; i < all && e == CKPT_OK; i++) {
@@ -772,6 +1017,14 @@ static int do_show(void) {
         else r->value = read_scalar(f, i, &r->e);
         count++;
     }
+    if (ckpt_file_ranks(f) > 0 && count > 0) {
+        show_row *sorted = rows;
+        int n = 0;
+        rows = (show_row *)need(calloc((size_t)all + 1, sizeof *rows));
+        qsort(sorted, (size_t)count, sizeof *sorted, by_name);
+        tree_order(sorted, 0, count, 0, rows, &n);
+        free(sorted);
+    }
     meter m;
     meter_start(&m, "read", path, 2 * work);
     for (int i = 0; i < count && e == CKPT_OK && opt.stats; i++) {
@@ -780,8 +1033,8 @@ static int do_show(void) {
     if (opt.stats) meter_end(&m);
     int status = EXIT_OK;
     if (e != CKPT_OK) status = complain(e);
-    else if (opt.json) show_json(path, size, rows, count);
-    else show_tree(path, size, rows, count, hidden);
+    else if (opt.json) show_json(f, path, size, rows, count);
+    else show_tree(f, path, size, rows, count, hidden);
     if (status == EXIT_OK && count == 0 && opt.count > 1) status = EXIT_MISSING;
     free(rows);
     ckpt_file_close(f);
@@ -789,20 +1042,6 @@ static int do_show(void) {
 }
 
 //-- stores --------------------------------------------------------------------------
-
-// Is it the URI of a store, or of something in one, rather than a local path?
-static bool is_uri(const char *s) {
-    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._");
-    return strncmp(s, "dbfs:", 5) == 0 || (n > 0 && strncmp(s + n, "://", 3) == 0);
-}
-
-static ckpt_err open_store(ckpt_store **out, const char *uri) {
-    ckpt_store_desc d;
-    memset(&d, 0, sizeof d);
-    d.logger.fn = on_log;
-    d.progress.fn = on_progress;
-    return ckpt_store_open(out, uri, &d);
-}
 
 // In a file:// URI a name is written with escapes.
 static char *unescaped(const char *s) {
@@ -853,27 +1092,6 @@ static int worse(int a, int b) {
     return rank[a] >= rank[b] ? a : b;
 }
 
-typedef struct object_list { char **names; uint64_t *sizes; int count, cap; uint64_t bytes; } object_list;
-
-static ckpt_err note_object(const char *name, uint64_t size, void *user) {
-    object_list *l = (object_list *)user;
-    if (l->count == l->cap) {
-        l->cap = l->cap > 0 ? 2 * l->cap : 64;
-        l->names = (char **)need(realloc(l->names, (size_t)l->cap * sizeof *l->names));
-        l->sizes = (uint64_t *)need(realloc(l->sizes, (size_t)l->cap * sizeof *l->sizes));
-    }
-    l->names[l->count] = keep_text(name);
-    l->sizes[l->count++] = size;
-    l->bytes += size;
-    return CKPT_OK;
-}
-
-static void free_objects(object_list *l) {
-    for (int i = 0; i < l->count; i++) free(l->names[i]);
-    free(l->names);
-    free(l->sizes);
-}
-
 // What lies below a URI; when nothing does, the object of that very name.
 static ckpt_err list_uri(const char *uri, object_list *l) {
     ckpt_store *s = NULL;
@@ -894,8 +1112,154 @@ static ckpt_err list_uri(const char *uri, object_list *l) {
     return e;
 }
 
+// A text is what a latest object holds: it is followed by the library, which asks for names as the run wrote them.
+static bool is_symlink_name(const char *name) {
+    size_t n = strlen(name);
+    return n > 8 && strcmp(name + n - 8, ".symlink") == 0;
+}
+
+// A path for a file that is not there yet, in the folder for temporary files. To be freed.
+static char *spare_path(void) {
+    static unsigned number;
+    const char *dir = getenv("TMPDIR");
+    size_t cap = (dir != NULL ? strlen(dir) : 0) + 96;
+    char *path = (char *)need(malloc(cap));
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    snprintf(path, cap, "%s/ckpt-tool-%ld-%lx%lx-%u", dir != NULL && dir[0] != 0 ? dir : "/tmp", (long)getpid(), (unsigned long)t.tv_sec,
+             (unsigned long)t.tv_nsec, number++);
+    return path;
+}
+
+// What a .symlink object holds: the name that it leads to, from the top of the bucket. NULL: it holds no such thing. To be freed.
+static char *link_text(ckpt_store *s, const char *name) {
+    char text[4097], *spare = spare_path();
+    size_t n = 0;
+    uint64_t size = 0;
+    if (ckpt_store_size(s, name, &size) == CKPT_OK && size > 0 && size < sizeof text && ckpt_store_get(s, name, spare, false) == CKPT_OK) {
+        FILE *f = fopen(spare, "rb");
+        if (f != NULL) {
+            n = fread(text, 1, sizeof text - 1, f);
+            fclose(f);
+        }
+    }
+    (void)unlink(spare);
+    free(spare);
+    while (n > 0 && strchr(" \t\r\n/", text[n - 1]) != NULL) n--;
+    text[n] = 0;
+    return n > 0 && strlen(text) == n ? keep_text(text) : NULL;
+}
+
+// A checkpoint of many ranks in a list of objects: those of one folder.
+typedef struct group { char *dir; uint64_t bytes; int ranks; bool listed; char *latest; double touched; } group;
+typedef struct group_list { group *list; int count, cap; int *of; } group_list;     // of: each object's group, -1 none
+
+static int group_of(group_list *g, const char *name, size_t dir) {
+    for (int i = g->count - 1; i >= 0; i--) {                       // listings are sorted: it is mostly the last
+        if (strncmp(g->list[i].dir, name, dir) == 0 && g->list[i].dir[dir] == 0) return i;
+    }
+    if (g->count == g->cap) {
+        g->cap = g->cap > 0 ? 2 * g->cap : 16;
+        g->list = (group *)need(realloc(g->list, (size_t)g->cap * sizeof *g->list));
+    }
+    group *x = &g->list[g->count];
+    memset(x, 0, sizeof *x);
+    x->dir = (char *)need(malloc(dir + 1));
+    memcpy(x->dir, name, dir);
+    x->dir[dir] = 0;
+    return g->count++;
+}
+
+// Finds the checkpoints of many ranks in a listing. A folder with a .metadata and no rank's file is none.
+static void find_groups(const object_list *l, group_list *g) {
+    memset(g, 0, sizeof *g);
+    g->of = (int *)need(malloc(((size_t)l->count + 1) * sizeof *g->of));
+    for (int i = 0; i < l->count; i++) {
+        const char *base = base_of(l->names[i]);
+        size_t dir = base > l->names[i] ? (size_t)(base - l->names[i]) - 1 : 0;
+        g->of[i] = -1;
+        if (!belongs(base)) continue;
+        g->of[i] = group_of(g, l->names[i], dir);
+        group *x = &g->list[g->of[i]];
+        x->bytes += l->sizes[i];
+        x->ranks += is_rank_file(base);
+        x->listed = x->listed || strcmp(base, META) == 0;
+    }
+    for (int i = 0; i < l->count; i++) if (g->of[i] >= 0 && g->list[g->of[i]].ranks == 0) g->of[i] = -1;
+}
+
+static void free_groups(group_list *g) {
+    for (int i = 0; i < g->count; i++) {
+        free(g->list[i].dir);
+        free(g->list[i].latest);
+    }
+    free(g->list);
+    free(g->of);
+}
+
+// Are the first n bytes of a text the last ones of a URI, but for slashes?
+static bool is_end_of(const char *uri, const char *text, size_t n) {
+    size_t k = strlen(uri);
+    while (k > 0 && uri[k - 1] == '/') k--;
+    return n <= k && memcmp(uri + k - n, text, n) == 0;
+}
+
+// Which of them do .symlink objects lead to? Their texts count from the top of the bucket, the listing from the URI.
+static void find_latest(const char *uri, const object_list *l, group_list *g) {
+    ckpt_store *s = NULL;
+    if (g->count == 0 || open_store(&s, uri) != CKPT_OK) return;
+    for (int i = 0, looked = 0; i < l->count && looked < 64; i++) {
+        if (!is_symlink_name(l->names[i])) continue;
+        char *text = link_text(s, l->names[i]);
+        looked++;
+        for (int k = 0; k < g->count && text != NULL; k++) {
+            size_t n = strlen(text), d = strlen(g->list[k].dir);
+            bool ends = n >= d && strcmp(text + n - d, g->list[k].dir) == 0 && (n == d || d == 0 || text[n - d - 1] == '/');
+            bool same = ends && (n == d || is_end_of(uri, text, d == 0 ? n : n - d - 1));
+            if (same && g->list[k].ranks > 0 && g->list[k].latest == NULL) g->list[k].latest = keep_text(l->names[i]);
+        }
+        free(text);
+    }
+    ckpt_store_close(s);
+}
+
+static void ls_uri_json(const char *uri, const object_list *l, const group_list *g) {
+    int n = 0;
+    printf("{\"uri\": ");
+    json_text(uri);
+    printf(", \"checkpoints\": [");
+    for (int i = 0; i < g->count; i++) {
+        const group *x = &g->list[i];
+        if (x->ranks == 0) continue;
+        printf("%s\n  {\"name\": ", n++ > 0 ? "," : "");
+        json_text(x->dir[0] != 0 ? x->dir : ".");
+        printf(", \"size\": %llu, \"ranks\": %d, \"unfinished\": %s, \"latest\": ", (unsigned long long)x->bytes, x->ranks, x->listed ? "false" : "true");
+        json_text(x->latest);
+        printf("}");
+    }
+    printf("%s], \"objects\": [", n > 0 ? "\n" : "");
+    n = 0;
+    for (int i = 0; i < l->count; i++) {
+        if (g->of[i] >= 0 && !opt.all) continue;
+        printf("%s\n  {\"name\": ", n++ > 0 ? "," : "");
+        json_text(l->names[i]);
+        printf(", \"size\": %llu}", (unsigned long long)l->sizes[i]);
+    }
+    printf("%s], \"bytes\": %llu}\n", n > 0 ? "\n" : "", (unsigned long long)l->bytes);
+}
+
+static void ls_uri_group(const group *x) {
+    char text[32], clean[4096], link[4096];
+    printf("%10s  %s/  %s%d rank%s%s", size_text(x->bytes, text, sizeof text), shown(x->dir[0] != 0 ? x->dir : ".", clean, sizeof clean), DIM,
+           x->ranks, x->ranks == 1 ? "" : "s", PLAIN);
+    if (!x->listed) printf("  %sunfinished: no .metadata, it does not count%s", YELLOW, PLAIN);
+    if (x->latest != NULL) printf("  %s<- %s%s", CYAN, shown(x->latest, link, sizeof link), PLAIN);
+    printf("\n");
+}
+
 static int ls_uri(void) {
     object_list l;
+    group_list g;
     char text[32], clean[4096];
     if (opt.count != 1) return misuse("ls wants one folder or URI");
     if (opt.verify) return misuse("--verify is for folders of this machine; ckpt verify URI reads an object");
@@ -904,30 +1268,24 @@ static int ls_uri(void) {
         free_objects(&l);
         return complain(e);
     }
+    find_groups(&l, &g);
+    find_latest(opt.args[0], &l, &g);
     if (opt.json) {
-        printf("{\"uri\": ");
-        json_text(opt.args[0]);
-        printf(", \"objects\": [");
-        for (int i = 0; i < l.count; i++) {
-            printf("%s\n  {\"name\": ", i > 0 ? "," : "");
-            json_text(l.names[i]);
-            printf(", \"size\": %llu}", (unsigned long long)l.sizes[i]);
-        }
-        printf("%s], \"bytes\": %llu}\n", l.count > 0 ? "\n" : "", (unsigned long long)l.bytes);
+        ls_uri_json(opt.args[0], &l, &g);
     } else {
-        for (int i = 0; i < l.count; i++)
+        for (int i = 0; i < l.count; i++) {
+            bool first = g.of[i] >= 0 && !opt.all;
+            for (int k = 0; k < i && first; k++) first = g.of[k] != g.of[i];
+            if (first) ls_uri_group(&g.list[g.of[i]]);
+            if (g.of[i] >= 0 && !opt.all) continue;
             printf("%10s  %s\n", size_text(l.sizes[i], text, sizeof text), shown(l.names[i], clean, sizeof clean));
+        }
         if (isatty(1) || l.count == 0)
             printf("%s%d object%s, %s%s\n", DIM, l.count, l.count == 1 ? "" : "s", size_text(l.bytes, text, sizeof text), PLAIN);
     }
+    free_groups(&g);
     free_objects(&l);
     return EXIT_OK;
-}
-
-// A text is what a latest object holds: it is followed by the library, which asks for names as the run wrote them.
-static bool is_symlink_name(const char *name) {
-    size_t n = strlen(name);
-    return n > 8 && strcmp(name + n - 8, ".symlink") == 0;
 }
 
 static ckpt_err fetch_object(const char *uri, const char *to, bool overwrite) {
@@ -943,25 +1301,6 @@ static ckpt_err fetch_object(const char *uri, const char *to, bool overwrite) {
     ckpt_store_close(s);
     free(name);
     return e;
-}
-
-// A path for a file that is not there yet, in the folder for temporary files. To be freed.
-static char *spare_path(void) {
-    const char *dir = getenv("TMPDIR");
-    size_t cap = (dir != NULL ? strlen(dir) : 0) + 64;
-    char *path = (char *)need(malloc(cap));
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    snprintf(path, cap, "%s/ckpt-tool-%ld-%lx%lx", dir != NULL && dir[0] != 0 ? dir : "/tmp", (long)getpid(), (unsigned long)t.tv_sec,
-             (unsigned long)t.tv_nsec);
-    return path;
-}
-
-static char *joined(const char *a, const char *b) {
-    size_t cap = strlen(a) + strlen(b) + 2;
-    char *out = (char *)need(malloc(cap));
-    snprintf(out, cap, "%s%s%s", a, a[0] != 0 && a[strlen(a) - 1] == '/' ? "" : "/", b);
-    return out;
 }
 
 // The base name of a path or of a URI's object. To be freed.
@@ -1000,9 +1339,218 @@ static ckpt_err copy_between(const char *from, const char *to) {
     return e;
 }
 
+//-- whole checkpoints of many ranks, from here to there ----------------------------
+
+static bool has_metadata(const char *uri) {
+    ckpt_store *s = NULL;
+    uint64_t size = 0;
+    bool found = open_store(&s, uri) == CKPT_OK && ckpt_store_size(s, META, &size) == CKPT_OK;
+    ckpt_store_close(s);
+    return found;
+}
+
+static char *without_slashes(const char *s) {
+    char *out = keep_text(s);
+    size_t n = strlen(out), least = is_uri(s) && strstr(s, "://") != NULL ? (size_t)(strstr(s, "://") - s) + 3 : 1;
+    while (n > least && out[n - 1] == '/') out[--n] = 0;
+    return out;
+}
+
+// The URI of the directory that a URI names, or that a link of that name leads to; NULL: there is none. To be freed.
+static char *sharded_uri(const char *uri) {
+    char *dir = without_slashes(uri), *folder = NULL, *name = NULL, *text = NULL, *found = NULL;
+    ckpt_store *s = NULL;
+    if (has_metadata(dir)) return dir;
+    cut_uri(dir, &folder, &name);
+    if (name[0] != 0 && open_store(&s, folder) == CKPT_OK) {
+        char *link = (char *)need(malloc(strlen(name) + 10));
+        sprintf(link, "%s%s", name, is_symlink_name(name) ? "" : ".symlink");
+        text = link_text(s, link);
+        free(link);
+    }
+    ckpt_store_close(s);
+    const char *mark = strstr(folder, "://"), *slash = mark != NULL ? strchr(mark + 3, '/') : NULL;
+    for (; slash != NULL && text != NULL && found == NULL; slash = strchr(slash + 1, '/')) {
+        size_t top = (size_t)(slash - folder) + 1;
+        char *candidate = (char *)need(malloc(top + strlen(text) + 1));
+        memcpy(candidate, folder, top);
+        strcpy(candidate + top, text);
+        if (has_metadata(candidate)) found = candidate;
+        else free(candidate);
+    }
+    free(dir);
+    free(folder);
+    free(name);
+    free(text);
+    return found;
+}
+
+// Does a name look like that of one file?
+static bool names_a_file(const char *uri) {
+    const char *base = base_of(uri);
+    return strstr(base, ".pt") != NULL || strstr(base, ".safetensors") != NULL || strstr(base, ".tar") != NULL || strstr(base, ".tgz") != NULL;
+}
+
+static ckpt_err get_file(ckpt_store *s, const char *name, const char *dir) {
+    char *file = joined(dir, name);
+    ckpt_err e = ckpt_store_get(s, name, file, true);
+    free(file);
+    return e;
+}
+
+static ckpt_err taken(const char *place) {
+    char text[4200], clean[4096];
+    snprintf(text, sizeof text, "%s is a checkpoint already (--force replaces it)", shown(place, clean, sizeof clean));
+    return ckpt_set_error(CKPT_EXISTS, text);
+}
+
+// Gets every file into a directory, .metadata last: until then nothing there counts.
+static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, int *files) {
+    ckpt_store *s = NULL;
+    ckpt_file *f = NULL;
+    const char *name = NULL;
+    char *meta = joined(dir, META), *wrong = NULL;
+    ckpt_err e = ckpt_file_open(&f, uri);
+    if (e == CKPT_OK) e = open_store(&s, uri);
+    if (e == CKPT_OK && look_at(dir) == DIR_SHARDED && !opt.force) e = taken(dir);
+    if (e == CKPT_OK && unlink(meta) != 0 && errno != ENOENT && errno != ENOTDIR) e = ckpt_set_error(CKPT_IO, "the old .metadata cannot be removed");
+    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) e = get_file(s, name, dir);
+    if (e == CKPT_OK) {
+        uint64_t size = 0;
+        if (ckpt_store_size(s, HF_INDEX, &size) == CKPT_OK) e = get_file(s, HF_INDEX, dir);
+    }
+    if (e == CKPT_OK) wrong = missing_shard(f, dir, true);        // replaced by another save meanwhile
+    if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
+    if (e == CKPT_OK) e = get_file(s, META, dir);
+    *bytes = shards_size(f, files);
+    ckpt_store_close(s);
+    ckpt_file_close(f);
+    free(meta);
+    free(wrong);
+    return e;
+}
+
+static ckpt_err put_file(ckpt_store *s, const char *name, const char *dir) {
+    char *file = joined(dir, name);
+    ckpt_err e = ckpt_store_put(s, name, file, true);
+    free(file);
+    return e;
+}
+
+// Is the place free? With --force what is there stops counting first.
+static ckpt_err clear_place(ckpt_store *s, const char *uri) {
+    uint64_t size = 0;
+    ckpt_err e = ckpt_store_size(s, META, &size);
+    if (e == CKPT_NOT_FOUND) return CKPT_OK;
+    if (e == CKPT_OK && !opt.force) e = taken(uri);
+    return e == CKPT_OK ? ckpt_store_remove(s, META) : e;
+}
+
+static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, int *files) {
+    ckpt_store *s = NULL;
+    ckpt_file *f = NULL;
+    const char *name = NULL;
+    char *hf = joined(dir, HF_INDEX), *wrong = NULL;
+    ckpt_err e = open_any(&f, dir);
+    if (e == CKPT_OK) wrong = missing_shard(f, dir, true);
+    if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
+    if (e == CKPT_OK) e = open_store(&s, uri);
+    if (e == CKPT_OK) e = clear_place(s, uri);
+    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
+    if (e == CKPT_OK && access(hf, F_OK) == 0) e = put_file(s, HF_INDEX, dir);
+    if (e == CKPT_OK) e = put_file(s, META, dir);
+    *bytes = shards_size(f, files);
+    ckpt_store_close(s);
+    ckpt_file_close(f);
+    free(hf);
+    free(wrong);
+    return e;
+}
+
+static ckpt_err pass_file(ckpt_store *from, ckpt_store *to, const char *name) {
+    char *spare = spare_path();
+    ckpt_err e = ckpt_store_get(from, name, spare, false);
+    if (e == CKPT_OK) e = ckpt_store_put(to, name, spare, true);
+    (void)unlink(spare);
+    free(spare);
+    return e;
+}
+
+// From store to store, one file at a time through the folder for temporary files.
+static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, int *files) {
+    ckpt_store *s = NULL, *d = NULL;
+    ckpt_file *f = NULL;
+    const char *name = NULL;
+    uint64_t size = 0;
+    ckpt_err e = ckpt_file_open(&f, from);
+    if (e == CKPT_OK) e = open_store(&s, from);
+    if (e == CKPT_OK) e = open_store(&d, to);
+    if (e == CKPT_OK) e = clear_place(d, to);
+    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) e = pass_file(s, d, name);
+    if (e == CKPT_OK && ckpt_store_size(s, HF_INDEX, &size) == CKPT_OK) e = pass_file(s, d, HF_INDEX);
+    if (e == CKPT_OK) e = pass_file(s, d, META);
+    *bytes = shards_size(f, files);
+    ckpt_store_close(s);
+    ckpt_store_close(d);
+    ckpt_file_close(f);
+    return e;
+}
+
+// Where a directory goes: the very place, or below it when that is a folder of other things, or ends with '/'. To be freed.
+static char *place_for(const char *from, const char *to) {
+    char *plain = without_slashes(from), *base = object_base(plain), *out = NULL;
+    size_t n = strlen(to);
+    bool below = n > 0 && to[n - 1] == '/';
+    if (!is_uri(to)) below = is_dir(to) && look_at(to) == DIR_OTHER;
+    out = below && base[0] != 0 ? joined(to, base) : without_slashes(to);
+    free(plain);
+    free(base);
+    return out;
+}
+
+// A whole checkpoint of many ranks; `from` is a directory or the URI of one.
+static int copy_shards(const char *from, const char *to) {
+    char *place = place_for(from, to);
+    char a[4096], b[4096], size[32], rate[32];
+    uint64_t bytes = 0;
+    int files = 0;
+    double start = now_monotonic();
+    ckpt_err e = !is_uri(from) ? put_shards(from, place, &bytes, &files) : is_uri(place) ? pass_shards(from, place, &bytes, &files)
+               : get_shards(from, place, &bytes, &files);
+    double seconds = now_monotonic() - start;
+    int status = e == CKPT_OK ? EXIT_OK : complain(e);
+    if (e == CKPT_OK && opt.json) {
+        printf("{\"from\": ");
+        json_text(from);
+        printf(", \"to\": ");
+        json_text(place);
+        printf(", \"seconds\": ");
+        json_number(seconds);
+        printf(", \"size\": %llu, \"files\": %d}\n", (unsigned long long)bytes, files);
+    } else if (e == CKPT_OK) {
+        printf("%s  ->  %s  (%d file%s, %s", shown(from, a, sizeof a), shown(place, b, sizeof b), files, files == 1 ? "" : "s",
+               size_text(bytes, size, sizeof size));
+        if (bytes > 0 && seconds > 0) printf(", %s/s", size_text((uint64_t)((double)bytes / seconds), rate, sizeof rate));
+        printf(")\n");
+    }
+    free(place);
+    return status;
+}
+
+// -1: it is no checkpoint of many ranks.
+static int try_shards(const char *from, const char *to) {
+    if (!is_uri(from)) return look_at(from) != DIR_OTHER ? copy_shards(from, to) : -1;
+    char *dir = sharded_uri(from);
+    int status = dir != NULL ? copy_shards(dir, to) : -1;
+    free(dir);
+    return status;
+}
+
 // A copy from here to there: the outcome, and how many bytes.
 static int copy_one(const char *from, const char *to) {
     struct stat st;
+    int status = is_uri(from) && names_a_file(from) ? -1 : try_shards(from, to);
+    if (status >= 0) return status;
     char *base = object_base(from), *inside = is_uri(from) && !is_uri(to) && is_dir(to) ? joined(to, base) : NULL;
     const char *target = inside != NULL ? inside : to;
     char a[4096], b[4096], size[32], rate[32];
@@ -1011,7 +1559,8 @@ static int copy_one(const char *from, const char *to) {
     ckpt_err e = !is_uri(to) ? fetch_object(from, target, opt.force) : is_uri(from) ? copy_between(from, to) : put_object(from, to);
     double seconds = now_monotonic() - start;
     if (e == CKPT_OK && stat(is_uri(to) ? from : target, &st) == 0) bytes = (uint64_t)st.st_size;
-    int status = e == CKPT_OK ? EXIT_OK : complain(e);
+    if (e == CKPT_NOT_FOUND && is_uri(from) && names_a_file(from)) status = try_shards(from, to);       // a link to a directory
+    if (status < 0) status = e == CKPT_OK ? EXIT_OK : complain(explain(e, from));
     if (e == CKPT_OK && opt.json) {
         printf("{\"from\": ");
         json_text(from);
@@ -1036,9 +1585,18 @@ static int do_get(void) {
     if (opt.count < 1 || opt.count > 2) return misuse("get wants a URI, and where it is to go");
     if (!is_uri(opt.args[0])) return misuse("'%s' is no URI", opt.args[0]);
     if (opt.count == 2 && is_uri(opt.args[1])) return misuse("get is for files of this machine; ckpt cp copies from store to store");
-    char *base = object_base(opt.args[0]);
-    int status = base[0] == 0 ? misuse("'%s' names no object", opt.args[0]) : copy_one(opt.args[0], opt.count == 2 ? opt.args[1] : base);
+    const char *given = opt.args[0];
+    char *plain = without_slashes(given), *base = object_base(plain);
+    size_t len = strlen(given);
+    bool nameless = base[0] == 0;
+    if (!nameless && given[len - 1] == '/') {           // only a directory can be meant
+        char *dir = sharded_uri(plain);
+        nameless = dir == NULL && !is_half_uri(plain);
+        free(dir);
+    }
+    int status = nameless ? misuse("'%s' names no object", given) : copy_one(plain, opt.count == 2 ? opt.args[1] : base);
     free(base);
+    free(plain);
     return status;
 }
 
@@ -1059,33 +1617,84 @@ static int do_cp(void) {
 static ckpt_err verify_uri(const char *uri, uint64_t *size) {
     ckpt_on_progress hook = { on_progress, NULL };
     struct stat st;
-    char *spare = spare_path();
-    ckpt_err e = fetch_object(uri, spare, false);
-    if (e == CKPT_OK) e = ckpt_verify(spare, &hook);
-    if (stat(spare, &st) == 0) *size = (uint64_t)st.st_size;
+    char *spare = spare_path(), *dir = names_a_file(uri) ? NULL : sharded_uri(uri);
+    ckpt_err e = dir != NULL ? CKPT_NOT_FOUND : fetch_object(uri, spare, false);
+    if (e == CKPT_NOT_FOUND && dir == NULL && names_a_file(uri)) {
+        char said[4096];
+        snprintf(said, sizeof said, "%s", ckpt_last_error());
+        dir = sharded_uri(uri);
+        if (dir == NULL) e = ckpt_set_error(CKPT_NOT_FOUND, said);
+    }
+    if (dir == NULL) e = explain(e, uri);
+    if (dir != NULL) {              // read where it lies
+        ckpt_file *f = NULL;
+        e = ckpt_file_open(&f, dir);
+        if (e == CKPT_OK) *size = shards_size(f, NULL);
+        ckpt_file_close(f);
+        if (e == CKPT_OK) e = ckpt_verify(dir, &hook);
+    } else if (e == CKPT_OK) {
+        e = ckpt_verify(spare, &hook);
+        if (stat(spare, &st) == 0) *size = (uint64_t)st.st_size;
+    }
     (void)unlink(spare);
     free(spare);
+    free(dir);
     return e;
+}
+
+// Removes a checkpoint of many ranks, or what is left of one: .metadata first, so that the rest does not count. False: there is none.
+static bool rm_shards(const char *uri, ckpt_err *e, uint64_t *size) {
+    ckpt_store *s = NULL;
+    object_list l;
+    char *folder, *prefix;
+    int ranks = 0;
+    memset(&l, 0, sizeof l);
+    cut_uri(uri, &folder, &prefix);     // from above, so that a file:// store takes the empty folder away too
+    char *below = prefix[0] != 0 ? joined(prefix, "") : keep_text("");
+    size_t n = strlen(below);
+    *e = open_store(&s, prefix[0] != 0 ? folder : uri);
+    if (*e == CKPT_OK) *e = ckpt_store_list(s, below, note_object, &l);
+    for (int i = 0; i < l.count; i++) ranks += is_rank_file(l.names[i] + n);
+    bool found = *e == CKPT_OK && ranks > 0;
+    for (int pass = 0; pass < 2 && found; pass++) {
+        for (int i = 0; i < l.count && *e == CKPT_OK; i++) {
+            const char *base = l.names[i] + n;
+            if (!belongs(base) || (strcmp(base, META) == 0) != (pass == 0)) continue;
+            *size += l.sizes[i];
+            *e = ckpt_store_remove(s, l.names[i]);
+            if (*e == CKPT_NOT_FOUND) *e = CKPT_OK;
+        }
+    }
+    ckpt_store_close(s);
+    free_objects(&l);
+    free(folder);
+    free(prefix);
+    free(below);
+    return found;
 }
 
 static int rm_uri(const char *uri, bool first) {
     ckpt_store *s = NULL;
-    char *name = NULL, clean[4096], text[32];
+    char *name = NULL, clean[4096], text[32], *plain = without_slashes(uri);
     uint64_t size = 0;
-    ckpt_err e = open_object(&s, uri, &name);
-    if (e == CKPT_OK) e = ckpt_store_size(s, name, &size);      // S3 says yes to the removal of what is not there
-    if (e == CKPT_OK) e = ckpt_store_remove(s, name);
+    ckpt_err e = CKPT_OK;
+    if (names_a_file(uri) || !rm_shards(plain, &e, &size)) {
+        e = open_object(&s, plain, &name);
+        if (e == CKPT_OK) e = ckpt_store_size(s, name, &size);      // S3 says yes to the removal of what is not there
+        if (e == CKPT_OK) e = ckpt_store_remove(s, name);
+    }
     if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
     if (e == CKPT_OK && opt.json) printf("%s", first ? "" : ", ");
     if (e == CKPT_OK && opt.json) json_text(uri);
     if (e == CKPT_OK && !opt.json) printf("removed  %s  (%s)\n", shown(uri, clean, sizeof clean), size_text(size, text, sizeof text));
     ckpt_store_close(s);
     free(name);
+    free(plain);
     return exit_of(e);
 }
 
 // Uploads in parts that were begun and neither finished nor given up.
-typedef struct gc_uploads { ckpt_store *store; double before; int count, young, failed; } gc_uploads;
+typedef struct gc_uploads { ckpt_store *store; double before; int count, young, failed; object_list running; } gc_uploads;
 
 static ckpt_err gc_upload(const char *name, const char *upload_id, double started, void *user) {
     gc_uploads *g = (gc_uploads *)user;
@@ -1093,7 +1702,7 @@ static ckpt_err gc_upload(const char *name, const char *upload_id, double starte
     double now = (double)time(NULL);
     if (started > g->before) {
         g->young++;
-        return CKPT_OK;
+        return note_object(name, 0, &g->running);
     }
     ckpt_err e = opt.dry_run ? CKPT_OK : ckpt_store_abort_upload(g->store, name, upload_id);
     if (e != CKPT_OK) {
@@ -1117,23 +1726,102 @@ static ckpt_err gc_upload(const char *name, const char *upload_id, double starte
     return CKPT_OK;
 }
 
+// Is a file of this directory on its way just now?
+static bool is_on_its_way(const gc_uploads *g, const char *dir) {
+    size_t n = strlen(dir);
+    for (int i = 0; i < g->running.count; i++) {
+        const char *name = g->running.names[i], *base = base_of(name);
+        if (n == 0 ? base == name : strncmp(name, dir, n) == 0 && base == name + n + 1) return true;
+    }
+    return false;
+}
+
+// When a file of the directory was put last. An age that the store does not tell is none.
+static ckpt_err touched_last(ckpt_store *s, const object_list *l, const group_list *g, int which, double *touched) {
+    double now = (double)time(NULL);
+    *touched = 0;
+    for (int i = 0; i < l->count; i++) {
+        double at = 0;
+        if (g->of[i] != which) continue;
+        ckpt_err e = ckpt_store_time(s, l->names[i], &at);
+        if (e != CKPT_OK) return e;
+        if (at <= 0) at = now;
+        if (at > *touched) *touched = at;
+        if (now - at < 3600) break;
+    }
+    return CKPT_OK;
+}
+
+static ckpt_err gc_group(gc_uploads *u, const object_list *l, const group_list *g, int which) {
+    const group *x = &g->list[which];
+    char clean[4096], text[32];
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < l->count && e == CKPT_OK && !opt.dry_run; i++) {
+        if (g->of[i] == which) e = ckpt_store_remove(u->store, l->names[i]);
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    }
+    if (e != CKPT_OK) return e;
+    const char *dir = x->dir[0] != 0 ? x->dir : ".";
+    if (opt.json) {
+        printf("%s\n  {\"name\": ", u->count > 0 ? "," : "");
+        json_text(dir);
+        printf(", \"size\": %llu, \"unfinished\": true}", (unsigned long long)x->bytes);
+    } else {
+        printf("%s  %s/, which was never finished  (%s)\n", opt.dry_run ? "would go" : "removed", shown(dir, clean, sizeof clean),
+               size_text(x->bytes, text, sizeof text));
+    }
+    u->count++;
+    return CKPT_OK;
+}
+
+// Ranks' files without a .metadata, of a save that was given up. *young: how many may still become one.
+static ckpt_err gc_groups(gc_uploads *u, int *young) {
+    object_list l;
+    group_list g;
+    memset(&l, 0, sizeof l);
+    ckpt_err e = ckpt_store_list(u->store, "", note_object, &l);
+    find_groups(&l, &g);
+    for (int i = 0; i < g.count && e == CKPT_OK; i++) {
+        double touched = 0;
+        if (g.list[i].ranks == 0 || g.list[i].listed) continue;
+        bool busy = is_on_its_way(u, g.list[i].dir);
+        if (!busy && !opt.now) e = touched_last(u->store, &l, &g, i, &touched);
+        if (e == CKPT_NOT_FOUND) {          // somebody else is at it
+            busy = true;
+            e = CKPT_OK;
+        }
+        bool old = opt.now || (double)time(NULL) - touched >= 3600;
+        if (e == CKPT_OK && !busy && old) e = gc_group(u, &l, &g, i);
+        else *young += 1;
+    }
+    free_groups(&g);
+    free_objects(&l);
+    return e;
+}
+
 static int gc_uri(void) {
-    gc_uploads g = { NULL, (double)time(NULL) + 1 - 3600.0 * opt.older, 0, 0, EXIT_OK };      // time() has no fractions
+    gc_uploads g;
+    int young = 0;
+    memset(&g, 0, sizeof g);
+    g.before = (double)time(NULL) + 1 - 3600.0 * opt.older;         // time() has no fractions
     if (opt.keep > 0 || opt.keep_every > 0 || opt.keep_best != NULL || opt.damaged)
         return misuse("--keep and --damaged are for folders of this machine");
     ckpt_err e = open_store(&g.store, opt.args[0]);
     if (e != CKPT_OK) return complain(e);
     if (opt.json) printf("{\"dry_run\": %s, \"removed\": [", opt.dry_run ? "true" : "false");
     e = ckpt_store_uploads(g.store, "", gc_upload, &g);
+    if (e == CKPT_OK) e = gc_groups(&g, &young);
     if (opt.json) {
-        printf("%s], \"count\": %d, \"younger\": %d, \"error\": ", g.count > 0 ? "\n" : "", g.count, g.young);
+        printf("%s], \"count\": %d, \"younger\": %d, \"unfinished\": %d, \"error\": ", g.count > 0 ? "\n" : "", g.count, g.young, young);
         json_text(e == CKPT_OK && g.failed == EXIT_OK ? NULL : ckpt_last_error());
         printf("}\n");
     } else if (e == CKPT_OK) {
         if (g.count == 0 && g.failed == EXIT_OK) printf("nothing to remove\n");
         if (g.young > 0) printf("%d upload%s younger than %g h (--older-than)\n", g.young, g.young == 1 ? " is" : "s are", opt.older);
+        if (young > 0) printf("%d unfinished checkpoint%s may be on the way still (--now)\n", young, young == 1 ? "" : "s");
     }
     ckpt_store_close(g.store);
+    free_objects(&g.running);
     if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
     return e != CKPT_OK ? exit_of(e) : g.failed;
 }
@@ -1161,6 +1849,19 @@ static int verify_report(const char *path, ckpt_err e, uint64_t size, double sec
     return exit_of(e);
 }
 
+// What does not count is no damage of the folder.
+static void verify_unfinished(const char *path, uint64_t size, bool first) {
+    char text[32], clean[1024];
+    if (opt.json) {
+        printf("%s\n  {\"path\": ", first ? "" : ",");
+        json_text(path);
+        printf(", \"ok\": null, \"size\": %llu, \"unfinished\": true}", (unsigned long long)size);
+    } else {
+        printf("%s--%s       %9s  %s: unfinished: no .metadata, it does not count\n", DIM, PLAIN, size_text(size, text, sizeof text),
+               shown(path, clean, sizeof clean));
+    }
+}
+
 static int verify_folder(const char *folder, bool *first) {
     ckpt_folder *f = NULL;
     ckpt_err e = open_folder(&f, folder);
@@ -1172,6 +1873,11 @@ static int verify_folder(const char *folder, bool *first) {
     for (int i = 0; i < ckpt_folder_count(f); i++) {
         ckpt_checkpoint c;
         if (ckpt_folder_entry(f, i, &c) != CKPT_OK) continue;
+        if (c.unfinished) {
+            verify_unfinished(c.path, c.size, *first);
+            *first = false;
+            continue;
+        }
         double start = now_monotonic();
         e = ckpt_folder_verify(f, i);
         status = worse(status, verify_report(c.path, e, c.size, now_monotonic() - start, *first));
@@ -1188,14 +1894,15 @@ static int do_verify(void) {
     if (opt.count < 1) return misuse("verify wants files or folders");
     if (opt.json) printf("{\"verified\": [");
     for (int i = 0; i < opt.count; i++) {
-        struct stat st;
-        if (is_dir(opt.args[i])) {
+        directory what = look_at(opt.args[i]);
+        if (is_dir(opt.args[i]) && what == DIR_OTHER) {
             status = worse(status, verify_folder(opt.args[i], &first));
             continue;
         }
         double start = now_monotonic();
-        uint64_t size = stat(opt.args[i], &st) == 0 ? (uint64_t)st.st_size : 0;
-        ckpt_err e = is_uri(opt.args[i]) ? verify_uri(opt.args[i], &size) : ckpt_verify(opt.args[i], &hook);
+        uint64_t size = size_on_disk(opt.args[i]);
+        ckpt_err e = what == DIR_UNFINISHED ? say_unfinished(opt.args[i])
+                   : is_uri(opt.args[i]) ? verify_uri(opt.args[i], &size) : ckpt_verify(opt.args[i], &hook);
         status = worse(status, verify_report(opt.args[i], e, size, now_monotonic() - start, first));
         first = false;
     }
@@ -1215,7 +1922,7 @@ static int compare_names(const void *a, const void *b) {
 
 static ckpt_err diff_open(diff_side *s, const char *path) {
     memset(s, 0, sizeof *s);
-    ckpt_err e = ckpt_file_open(&s->f, path);
+    ckpt_err e = open_any(&s->f, path);
     if (e != CKPT_OK) return e;
     s->count = ckpt_file_count(s->f);
     s->e = (ckpt_entry *)need(calloc((size_t)s->count + 1, sizeof *s->e));
@@ -1402,33 +2109,71 @@ static int do_diff(void) {
 
 //-- convert, pin, rm, gc ------------------------------------------------------------
 
-static int do_convert(void) {
+// shards 0: into one file.
+static int convert(const char *from, const char *to, int shards) {
     ckpt_convert_desc d;
-    struct stat from, to;
     char x[32], y[32], clean[1024], other[1024];
-    if (opt.count != 2) return misuse("convert wants a file and the name of the new one");
     memset(&d, 0, sizeof d);
-    d.from = opt.args[0];
-    d.to = opt.args[1];
+    d.from = from;
+    d.to = to;
+    d.shards = shards;
+    d.shard_ending = opt.as;
+    d.shards_whole = opt.whole;
     d.overwrite = opt.force;
     d.no_verify = opt.no_verify;
     d.logger.fn = on_log;
     d.progress.fn = on_progress;
-    ckpt_err e = ckpt_convert(&d);
+    ckpt_err e = look_at(from) == DIR_UNFINISHED ? say_unfinished(from) : explain(ckpt_convert(&d), from);
     if (e != CKPT_OK) return complain(e);
-    if (stat(d.from, &from) != 0 || stat(d.to, &to) != 0) return misuse("%s has gone", d.to);
+    uint64_t before = size_on_disk(from), after = size_on_disk(to);
     if (opt.json) {
         printf("{\"from\": ");
-        json_text(d.from);
+        json_text(from);
         printf(", \"to\": ");
-        json_text(d.to);
-        printf(", \"size_from\": %llu, \"size_to\": %llu}\n", (unsigned long long)from.st_size, (unsigned long long)to.st_size);
-    } else {
-        printf("%s  %s  ->  %s  %s  (%.0f %%)\n", shown(d.from, clean, sizeof clean), size_text((uint64_t)from.st_size, x, sizeof x),
-               shown(d.to, other, sizeof other), size_text((uint64_t)to.st_size, y, sizeof y),
-               from.st_size > 0 ? 100.0 * (double)to.st_size / (double)from.st_size : 0.0);
+        json_text(to);
+        if (before > 0) printf(", \"size_from\": %llu", (unsigned long long)before);
+        if (shards > 0) printf(", \"files\": %d", shards);
+        printf(", \"size_to\": %llu}\n", (unsigned long long)after);
+        return EXIT_OK;
     }
+    printf("%s", shown(from, clean, sizeof clean));
+    if (before > 0) printf("  %s", size_text(before, x, sizeof x));
+    printf("  ->  %s  %s", shown(to, other, sizeof other), size_text(after, y, sizeof y));
+    if (shards > 0) printf("  (%d file%s)\n", shards, shards == 1 ? "" : "s");
+    else if (before > 0) printf("  (%.0f %%)\n", 100.0 * (double)after / (double)before);
+    else printf("\n");
     return EXIT_OK;
+}
+
+static int do_convert(void) {
+    if (opt.count != 2) return misuse("it wants a checkpoint and the name of the new file");
+    if (is_dir(opt.args[0]) && look_at(opt.args[0]) == DIR_OTHER) return misuse("%s is a folder: name a checkpoint", opt.args[0]);
+    if (is_uri(opt.args[1])) return misuse("'%s' is a URI: convert to a file, and put that", opt.args[1]);
+    return convert(opt.args[0], opt.args[1], 0);
+}
+
+static bool parse_count(const char *text, int *out) {
+    char *end = NULL;
+    errno = 0;
+    long v = text != NULL ? strtol(text, &end, 10) : 0;
+    if (text == NULL || end == text || *end != 0 || errno != 0 || v < 1 || v > 1000000000) return false;
+    *out = (int)v;
+    return true;
+}
+
+static int do_split(void) {
+    int shards = 0;
+    if (opt.count != 3) return misuse("split wants a checkpoint, how many files, and a directory");
+    if (!parse_count(opt.args[1], &shards)) return misuse("'%s' is no number of files", opt.args[1]);
+    if (is_dir(opt.args[0]) && look_at(opt.args[0]) == DIR_OTHER) return misuse("%s is a folder: name a checkpoint", opt.args[0]);
+    if (is_uri(opt.args[2])) return misuse("'%s' is a URI: split into a directory, and put that", opt.args[2]);
+    if (opt.as != NULL) {
+        char probe[64];
+        snprintf(probe, sizeof probe, "__0_0%.40s", opt.as);
+        if (opt.as[0] != '.' || strlen(opt.as) > 40 || strchr(opt.as, '/') != NULL || !is_rank_file(probe))
+            return misuse("--as wants the ending of a checkpoint, as '.pt', '.safetensors' or '.pt.zst'");
+    }
+    return convert(opt.args[0], opt.args[2], shards);
 }
 
 // The folder that a checkpoint belongs to: the nearest one above it with an index, else the one that it lies in.
@@ -1503,12 +2248,14 @@ static int do_each(deed what) {
             status = worse(status, removed);
             continue;
         }
-        if (is_dir(opt.args[i])) {
+        if (is_dir(opt.args[i]) && look_at(opt.args[i]) == DIR_OTHER) {
             fprintf(stderr, "ckpt: %s is a folder: name a checkpoint\n", opt.args[i]);
             status = worse(status, EXIT_USAGE);
             continue;
         }
-        ckpt_err e = do_one(opt.args[i], what, name, sizeof name, &size, &said);
+        char *plain = without_slashes(opt.args[i]);
+        ckpt_err e = do_one(plain, what, name, sizeof name, &size, &said);
+        free(plain);
         if (e != CKPT_OK && !said) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
         if (e == CKPT_OK && said) status = worse(status, EXIT_USAGE);
         status = worse(status, exit_of(e));
@@ -1555,6 +2302,7 @@ static int do_gc(void) {
     d.keep_best = opt.keep_best;
     d.damaged = opt.damaged;
     d.dry_run = opt.dry_run;
+    d.unfinished_now = opt.now;
     d.removed = gc_removed;
     d.user = &seen;
     if (opt.keep == 0 && (opt.keep_every > 0 || opt.keep_best != NULL)) return misuse("--keep-every and --keep-best only mean something with --keep");
@@ -1574,7 +2322,7 @@ static int do_gc(void) {
         return exit_of(e);
     }
     if (!opt.json && seen.count == 0) printf("nothing to remove\n");
-    else if (!opt.json) printf("%d file%s, %s\n", seen.count, seen.count == 1 ? "" : "s", size_text(seen.bytes, text, sizeof text));
+    else if (!opt.json) printf("%d item%s, %s\n", seen.count, seen.count == 1 ? "" : "s", size_text(seen.bytes, text, sizeof text));
     return EXIT_OK;
 }
 
@@ -1739,16 +2487,20 @@ static const char *const help_all =
     "usage: ckpt COMMAND [OPTIONS] ...\n"
     "\n"
     "  ls [DIR|URI]        the checkpoints of a folder: time, size, age, verified, pinned, latest; the objects of a store\n"
-    "  show FILE [NAME..]  what is in a checkpoint: names, dtypes, shapes, bytes, values\n"
+    "  show CKPT [NAME..]  what is in a checkpoint: names, dtypes, shapes, bytes, values\n"
     "  verify PATH|URI...  reads files, or all of a folder, and checks every checksum\n"
     "  diff A B            compares two checkpoints, value by value\n"
     "  convert A B         writes A again as B: another container or compression, by B's name\n"
+    "  merge DIR B         the same for a directory that many ranks wrote: one file, all pieces joined\n"
+    "  split A N DIR       the other way: a directory of N files, which any number of ranks loads\n"
     "  pin PATH...         keeps checkpoints for ever;  unpin lets them go again\n"
     "  rm PATH|URI...      deletes checkpoints; links that lead to them move to the newest one left\n"
     "  gc DIR|URI          tidies a folder: left-overs of killed runs, and what --keep lets go; a store: uploads given up\n"
-    "  get URI [PATH]      copies an object to a file;  put FILE URI the other way;  cp A B either, or from store to store\n"
+    "  get URI [PATH]      copies a checkpoint from a store;  put PATH URI the other way;  cp A B either, or from store to store\n"
     "  pending [DIR]       the files that a staging folder, or a folder of checkpoints, holds for upload;  push sends them\n"
     "\n"
+    "A checkpoint is a file, or the directory that many ranks wrote: .metadata and a file for each. Without .metadata such a\n"
+    "directory is unfinished and does not count.\n"
     "URIs: s3://bucket/name  sftp://user@host/name  file:///folder/name, with credentials from the environment.\n"
     "\n"
     "Every command:  --json (for programs)   --quiet (no progress, no warnings)   --help\n"
@@ -1765,25 +2517,31 @@ static int do_unpin(void) { return do_each(DEED_UNPIN); }
 static int do_rm(void) { return do_each(DEED_RM); }
 
 static const command commands[] = {
-    { "ls", do_ls_any, "--verify ",
-      "usage: ckpt ls [--verify] [--json] [DIR|URI]\n\n"
+    { "ls", do_ls_any, "--verify --all ",
+      "usage: ckpt ls [--verify] [--json] [DIR|URI]\n"
+      "       ckpt ls [--all] [--json] URI\n\n"
       "Lists the checkpoints of a folder (default: this one), the oldest save first.\n\n"
       "  --verify   read every byte and check every checksum; without it VERIFIED says \"-\" for a file whose\n"
       "             listing is whole and whose size is right, and \"NO\" for one that is damaged or missing\n\n"
       "pinned: kept for ever (ckpt pin).   <- NAME: the link that leads to it.   abandoned: the run went back\n"
       "before it and saved again.   foreign, not in the index: not known to be written by ckpt.h; listed, never rotated.\n"
+      "unfinished: a directory of ranks' files without .metadata: it is being written, or never was finished.\n"
       "Exit status 1: at least one is damaged or missing.\n"
-      "A URI: every object below it, by name, with its size.\n" },
+      "A URI: every object below it, by name, with its size; of a directory of ranks' files one line.\n\n"
+      "  --all      of such a directory every object too\n" },
     { "show", do_show, "--stats --all ",
-      "usage: ckpt show [--stats] [--all] [--json] FILE [NAME...]\n\n"
-      "Shows what is in a checkpoint as a tree. NAME: only that name, what is below it, or what matches the pattern.\n\n"
+      "usage: ckpt show [--stats] [--all] [--json] FILE|DIR|URI [NAME...]\n\n"
+      "Shows what is in a checkpoint as a tree. NAME: only that name, what is below it, or what matches the pattern.\n"
+      "Of a directory that many ranks wrote: whole tensors with their whole shapes, and in how many pieces they lie.\n\n"
       "  --stats    also smallest, mean and largest value, a histogram between them, and counts of NaN and infinity,\n"
       "             of every tensor (of the absolute values, for complex ones); reads the file twice, a few MiB at a time\n"
       "  --all      also the saver's own record of earlier checkpoints\n" },
     { "verify", do_verify, "",
       "usage: ckpt verify [--json] FILE|DIR|URI...\n\n"
       "Reads whole files and checks every checksum. Of a folder, all its checkpoints; its index remembers the outcome.\n"
-      "An object is copied to the folder for temporary files ($TMPDIR) first.\n"
+      "A directory that many ranks wrote: .metadata, and every file with every sum. One without .metadata is damaged when it is\n"
+      "named; among a folder's it is told of and does not count.\n"
+      "An object is copied to the folder for temporary files ($TMPDIR) first; a directory in a store is read where it lies.\n"
       "Exit status 1: at least one is damaged.\n" },
     { "diff", do_diff, "--rtol --atol --all ",
       "usage: ckpt diff [--rtol X] [--atol X] [--all] [--json] A B\n\n"
@@ -1796,36 +2554,59 @@ static const command commands[] = {
       "Writes checkpoint A again as B, durably, whole or not at all. The ending of B says what it becomes:\n"
       "  .pt  .safetensors  .tar        and packed: .pt.gz .bz2 .lz4 .lzma .lzo .xz .zst, .tar.gz .tgz .tar.bz2 .tar.lzma\n"
       "Between .pt and .pt.zst the content stays the same to the byte. From one container to another, tensors and values are\n"
-      "carried over by name; what the other cannot hold is named.\n\n"
+      "carried over by name; what the other cannot hold is named. A may be a directory that many ranks wrote: ckpt merge.\n\n"
       "  --force       replace B\n"
       "  --no-verify   do not check A first\n" },
+    { "merge", do_convert, "--force --no-verify ",
+      "usage: ckpt merge [--force] [--no-verify] [--json] DIR|URI FILE\n\n"
+      "Writes the directory that many ranks wrote, here or in a store, as one file: pieces joined, values carried over by name,\n"
+      "in little memory whatever its size. The ending of FILE says what it becomes, as for ckpt convert.\n\n"
+      "  --force       replace FILE\n"
+      "  --no-verify   do not check all sums first\n" },
+    { "split", do_split, "--force --no-verify --whole --as ",
+      "usage: ckpt split [--whole] [--as ENDING] [--force] [--no-verify] [--json] CKPT N DIR\n\n"
+      "Writes a checkpoint of any kind as a directory of N files and .metadata, as N ranks write it. Any number of ranks loads it.\n"
+      "Tensors are cut into N parts by rows (their first dimension); values, and tensors without rows, go to the first file.\n\n"
+      "  --as ENDING   what the files are: .pt (default), .safetensors, .pt.zst ...\n"
+      "  --whole       no tensor is cut: whole ones are spread over the files by their bytes, in order. With --as .safetensors\n"
+      "                model.safetensors.index.json is written too, by which Hugging Face's loaders find each tensor's file\n"
+      "  --force       replace the checkpoint in DIR\n"
+      "  --no-verify   do not check CKPT first\n" },
     { "pin", do_pin, "",
       "usage: ckpt pin [--json] PATH...\n\nKeeps checkpoints for ever: neither a saver nor gc nor rm deletes them. PATH may be a link such as\n"
       "latest-rank0.pt. A saver that is running takes notice at its next save.\n" },
     { "unpin", do_unpin, "", "usage: ckpt unpin [--json] PATH...\n\nLets pinned checkpoints go again.\n" },
     { "rm", do_rm, "",
-      "usage: ckpt rm [--json] PATH|URI...\n\nDeletes checkpoints, and objects of stores. A link that leads to one moves first, to the newest one left that verifies. Refused\n"
+      "usage: ckpt rm [--json] PATH|URI...\n\n"
+      "Deletes checkpoints, and objects of stores; of a directory that many ranks wrote .metadata goes first.\n"
+      "A link that leads to one moves first, to the newest one left that verifies. Refused\n"
       "(status 4) while it is pinned, or while a saver has the folder open.\n" },
-    { "gc", do_gc_any, "--keep --keep-every --keep-best --damaged --dry-run --older-than ",
-      "usage: ckpt gc [--keep N [--keep-every N] [--keep-best min|max]] [--damaged] [--dry-run] [--json] DIR\n"
-      "       ckpt gc [--older-than HOURS] [--dry-run] [--json] URI\n\n"
-      "Tidies a folder: deletes the hidden files that killed runs left, brings the index up to what is there, and leads links\n"
+    { "gc", do_gc_any, "--keep --keep-every --keep-best --damaged --dry-run --older-than --now ",
+      "usage: ckpt gc [--keep N [--keep-every N] [--keep-best min|max]] [--damaged] [--now] [--dry-run] [--json] DIR\n"
+      "       ckpt gc [--older-than HOURS] [--now] [--dry-run] [--json] URI\n\n"
+      "Tidies a folder: deletes the hidden files that killed runs left, and directories of ranks' files that have no .metadata and\n"
+      "that nobody has touched for an hour; brings the index up to what is there, and leads links\n"
       "that lead nowhere, or to a damaged file, to the newest checkpoint that verifies. Beyond that it deletes:\n\n"
       "  --keep N         all but the newest N, the pinned ones, and\n"
       "  --keep-every N     every Nth save, and\n"
       "  --keep-best W      the one with the best recorded metric (min or max)\n"
       "  --damaged        what is known to be damaged (ckpt verify DIR finds out)\n"
+      "  --now            unfinished directories of the last hour too, but never one that a living process writes\n"
       "  --dry-run, -n    only say what would go\n\n"
       "Nothing is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open.\n\n"
-      "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them.\n\n"
-      "  --older-than H   those begun more than H hours ago (default 24): a younger one may still be on its way\n" },
+      "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them; and removes\n"
+      "directories of ranks' files without .metadata that have not changed for an hour and to which nothing is on its way.\n\n"
+      "  --older-than H   uploads begun more than H hours ago (default 24): a younger one may still be on its way\n"
+      "  --now            unfinished directories of the last hour too: only when no run saves there\n" },
     { "get", do_get, "--force ",
       "usage: ckpt get [--force] [--json] URI [PATH]\n\nCopies an object to a file, whole or not at all, checked. PATH may be a folder; the default is this one.\n"
-      "The name of a .symlink object, with or without the ending, gets what it leads to.\n\n"
-      "  --force   replace the file\n" },
+      "The name of a .symlink object, with or without the ending, gets what it leads to.\n"
+      "A directory that many ranks wrote comes with all its files, .metadata last: one that was broken off does not count.\n\n"
+      "  --force   replace the file, or the checkpoint in that directory\n" },
     { "put", do_put, "--force ",
-      "usage: ckpt put [--force] [--json] FILE URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n\n"
-      "  --force   replace the object\n" },
+      "usage: ckpt put [--force] [--json] FILE|DIR URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n"
+      "DIR: a directory that many ranks wrote, with all its files, .metadata last.\n\n"
+      "  --force   replace the object, or the checkpoint there\n" },
     { "cp", do_cp, "--force ",
       "usage: ckpt cp [--force] [--json] FROM TO\n\nAs get and put; from one store to another it goes through the folder for temporary files ($TMPDIR).\n\n"
       "  --force   replace what is there\n" },
@@ -1838,15 +2619,6 @@ static const command commands[] = {
 };
 
 enum { COMMANDS = (int)(sizeof commands / sizeof commands[0]) };
-
-static bool parse_count(const char *text, int *out) {
-    char *end = NULL;
-    errno = 0;
-    long v = text != NULL ? strtol(text, &end, 10) : 0;
-    if (text == NULL || end == text || *end != 0 || errno != 0 || v < 1 || v > 1000000000) return false;
-    *out = (int)v;
-    return true;
-}
 
 static bool parse_tolerance(const char *text, double *out) {
     char *end = NULL;
@@ -1868,7 +2640,8 @@ static bool allowed(const command *c, const char *option) {
 static int take_option(const command *c, const char *o, const char *value, bool *used) {
     static const struct { const char *name; bool *flag; } flags[] = {
         { "--json", &opt.json }, { "--quiet", &opt.quiet }, { "--stats", &opt.stats }, { "--all", &opt.all }, { "--verify", &opt.verify },
-        { "--force", &opt.force }, { "--no-verify", &opt.no_verify }, { "--damaged", &opt.damaged }, { "--dry-run", &opt.dry_run }
+        { "--force", &opt.force }, { "--no-verify", &opt.no_verify }, { "--damaged", &opt.damaged }, { "--dry-run", &opt.dry_run },
+        { "--now", &opt.now }, { "--whole", &opt.whole }
     };
     if (strcmp(o, "-n") == 0) o = "--dry-run";
     if (strcmp(o, "-q") == 0) o = "--quiet";
@@ -1886,6 +2659,10 @@ static int take_option(const command *c, const char *o, const char *value, bool 
     if (strcmp(o, "--older-than") == 0) good = parse_tolerance(value, &opt.older);
     if (strcmp(o, "--rtol") == 0) good = parse_tolerance(value, &opt.rtol);
     if (strcmp(o, "--atol") == 0) good = parse_tolerance(value, &opt.atol);
+    if (strcmp(o, "--as") == 0) {
+        good = value != NULL && value[0] != 0;
+        opt.as = value;
+    }
     if (strcmp(o, "--keep-best") == 0) {
         good = value != NULL && (strcmp(value, "min") == 0 || strcmp(value, "max") == 0);
         opt.keep_best = value;

@@ -1,17 +1,19 @@
-/* net_kill.c: a process that uploads to a real server (RGW, or sshd) without pause is killed at random instants; the next one, with the same
-   staging folder, goes on. Every file whose upload was acknowledged gets there whole, no half-done upload is left, no part is sent
-   twice but those that were on their way (counted in a proxy's log), and the published link never names something absent and
-   never goes back, at which a reader looks all along. NET_URI, NET_KILLS, NET_SECONDS (the longest life); see net_kill.sh. run.sh: helper
+/* net_kill.c: a process that uploads to a server (sshd, or one of net_stores.h, RGW unless NET_STORE names another) without pause is killed
+   at random instants; the next one, with the same staging folder, goes on. Every file whose upload was acknowledged gets there whole,
+   no half-done upload is left, no part is sent twice but those that were on their way (counted in a proxy's log), and the published
+   link never names something absent and never goes back, at which a reader looks all along. NET_URI, NET_KILLS, NET_SECONDS (the
+   longest life); see net_kill.sh and net_clouds.sh. run.sh: helper
 */
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
 #include "../util.h"
 #include "net_util_s3.h"
+#include "net_stores.h"
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { STEPS = 20000, WORKERS = 2, LANES = 2, PART = 5 << 20, LARGEST = 17 << 20, LINES = 200000 };
+enum { STEPS = 20000, WORKERS = 2, LANES = 2, LINES = 200000 };
 
 // What the processes tell, in memory that outlives them.
 typedef struct ledger {
@@ -26,10 +28,11 @@ typedef struct ledger {
 static ledger *shared;
 static const char *staging, *source, *dir;
 static bool sftp;
+static const net_store *here;
 
 static size_t size_of(int step) {
     unsigned x = (unsigned)step * 2654435761u;
-    return step % 3 != 0 ? 1 + x % 100000 : PART * 2 + x % (LARGEST - 2 * PART);
+    return step % 3 != 0 ? 1 + x % 100000 : here->part * 2 + x % (here->part * 7 / 5);
 }
 
 #define check(condition) do { if (!(condition)) broken(__LINE__); } while (0)
@@ -68,7 +71,7 @@ static ckpt_uploader *start(void) {
     d.upload_staging_folder = staging;
     d.num_concurrent_uploads = WORKERS;
     d.num_concurrent_parts = LANES;
-    d.part_size = PART;
+    d.part_size = here->part;
     d.ranks.world_size = 1;
     d.logger.fn = on_log;
     check(ckpt_uploader_open(&u, &d) == CKPT_OK);
@@ -89,7 +92,7 @@ static void upload(void) {
         up.name = name;
         up.path = path;
         up.durable = step % 2 == 0;     // linked, else as any file
-        up.overwrite = step % 5 != 0;
+        up.overwrite = step % 5 != 0 && step % 6 != 0;
         up.link_name = "latest.symlink";
         up.link_text = name;
         up.link_order[0] = (uint64_t)step;
@@ -117,7 +120,7 @@ static ckpt_store *open_direct(void) {
     ckpt_store_desc d;
     ckpt_store *s;
     if (sftp) return NULL;
-    describe(&d, env("RGW_HTTP"));
+    describe(&d, env("NET_DIRECT"));
     check(ckpt_store_open(&s, env("NET_URI"), &d) == CKPT_OK);
     return s;
 }
@@ -200,16 +203,30 @@ static int by_target(const void *a, const void *b) {
     return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
 }
 
+// Leaves of the target of a part's request what names the part, and nothing of the upload it is of. false: it is none of those
+// that are counted. Azure's number stands in the block's name, in base64: 32 bytes of the upload, '.', number, '.', CRC-32.
+static bool cut_part(char *target) {
+    char *id = strstr(target, "ploadId="), *number = strstr(target, "artNum"), *block = strstr(target, "?blockid=");
+    if (strstr(target, "/model.pt?") != NULL) return false;
+    if (block != NULL && strlen(block) > 9 + 64) {
+        if (strncmp(block + 9 + 44, "MDAwMDAwLj", 10) == 0) return false;      // 000000.: a sign of life
+        memmove(block + 1, block + 9 + 44, 21);
+        block[21] = 0;
+        return true;
+    }
+    if (number == NULL || id == NULL) return false;
+    if (number < id) id[0] = 0;
+    else memmove(id, number, strlen(number) + 1);
+    return true;
+}
+
 // Parts that were put more than once, in all and (*most) of those that one process had put in vain.
 static int count_twice(int *parts, int *most, const double *ends, int lives) {
     net_line *l = (net_line *)calloc(LINES, sizeof *l);
     int n = net_log(env("NET_LOG"), NULL, l, LINES), kept = 0, twice = 0;
     int *vain = (int *)calloc((size_t)lives + 1, sizeof *vain);
     for (int i = 0; i < n; i++) {
-        char *id = strstr(l[i].target, "&uploadId=");
-        if (strcmp(l[i].method, "PUT") != 0 || strstr(l[i].target, "partNumber=") == NULL || strstr(l[i].target, "/model.pt?") != NULL) continue;
-        if (id != NULL) *id = 0;        // of one name, whatever the upload
-        l[kept++] = l[i];
+        if (strcmp(l[i].method, "PUT") == 0 && cut_part(l[i].target)) l[kept++] = l[i];
     }
     qsort(l, (size_t)kept, sizeof *l, by_target);
     for (int i = 1; i < kept; i++) {
@@ -232,7 +249,8 @@ int main(void) {
     double *ends = (double *)util_keep(calloc((size_t)kills + 1, sizeof *ends), false);
     double longest = atof(env("NET_SECONDS"));
     sftp = strncmp(env("NET_URI"), "sftp:", 5) == 0;
-    const char *what = sftp ? "sshd" : "RGW";
+    here = net_store_here();
+    const char *what = sftp ? "sshd" : here->what;
     dir = util_temp_dir();
     staging = util_join(dir, "staging");
     source = util_join(dir, "source");
@@ -283,7 +301,9 @@ int main(void) {
     // Of the constant name: the newest acknowledged one, or one that was begun after it.
     for (int i = shared->newest; i <= shared->step && model == 0; i++) if (i > 0 && there(s, "model.pt", i, true)) model = i;
     result(model > 0 || shared->newest == 0, "%s: the constant name holds the newest of its files", what);
-    if (s != NULL) {
+    if (s != NULL && !ckpt__store_has_parts(s)) {
+        ckpt_store_close(s);
+    } else if (s != NULL) {
         int open = 0, parts, most, twice = count_twice(&parts, &most, ends, killed);
         ckpt_err e = ckpt_store_uploads(s, "", count_one, &open);
         result(e == CKPT_OK && open == 0, "%s: %d multipart uploads are left", what, open);

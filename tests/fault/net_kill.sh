@@ -13,8 +13,8 @@ case ${NET_ONLY:-both} in both | s3)
     behind --log "$work/proxy.log" "${RGW_HTTP##*:}"
     # So slow that most kills meet parts under way.
     curl -s -o rule.log --noproxy '*' "http://127.0.0.1:$control/rate=40000000&n=-1&match=partNumber" || fail "no rule"
-    NET_URI=s3://net/run NET_KILLS=$kills NET_SECONDS=${NET_SECONDS:-0.8} NET_ENDPOINT=http://127.0.0.1:$port NET_LOG=$work/proxy.log
-    export NET_URI NET_KILLS NET_SECONDS NET_ENDPOINT NET_LOG
+    NET_URI=s3://net/run NET_KILLS=$kills NET_SECONDS=${NET_SECONDS:-0.8} NET_ENDPOINT=http://127.0.0.1:$port NET_DIRECT=$RGW_HTTP NET_LOG=$work/proxy.log
+    export NET_URI NET_KILLS NET_SECONDS NET_ENDPOINT NET_DIRECT NET_LOG
     ./net_kill 2>kill.err || { failures=1; tail -n 20 kill.err | cut -c 1-300; }
     sh "$tests/servers/rgw.sh" down "$work/rgw" ;;
 esac

@@ -2,7 +2,8 @@
 # run.sh: helper
 #
 # Sets root, tests, work (the current folder then), failures; pass NAME, fail NAME [LOG], note TEXT; compile SOURCE PROGRAM;
-# gateway [http|both]: RGW with a bucket "net"; sftp_server: sshd; behind ARG...: a fault proxy, sets port and control; sink_server ARG...: sets port.
+# gateway [http|both]: RGW with a bucket "net"; sftp_server: sshd; behind ARG...: a fault proxy, sets port and control; sink_server ARG...: sets port;
+# gs_server, oci_server, azure_server, wandb_server: the others of net_stores.h, set port and the credentials.
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 [ -f "$root/ckpt.h" ] || root=$(cd "$root/.." && pwd -P)
@@ -13,6 +14,7 @@ started=
 leave() {
     for pid in $started; do kill "$pid" 2>/dev/null; done
     for dir in "$work"/rgw*; do [ -d "$dir" ] && sh "$tests/servers/rgw.sh" down "$dir"; done
+    for dir in "$work"/azurite*; do [ -d "$dir" ] && sh "$tests/servers/azurite.sh" down "$dir"; done
     for dir in "$work"/sftp*; do [ -d "$dir" ] && sh "$tests/servers/sftp.sh" down "$dir"; done
     [ -n "${CKPT_NET_KEEP:-}" ] && { echo "left: $work"; return; }
     chmod -R u+rwx "$work" 2>/dev/null
@@ -45,7 +47,12 @@ done
 
 # Nothing of the user's own may take part.
 unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN AWS_SECURITY_TOKEN AWS_REGION AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 S3_CANNED_ACL \
-    AWS_REQUEST_CHECKSUM_CALCULATION http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY COMPOSER_LOCAL_RANK_STAGGER_SECONDS
+    AWS_REQUEST_CHECKSUM_CALCULATION GCS_KEY GCS_SECRET STORAGE_EMULATOR_HOST CLOUDSDK_CONFIG GOOGLE_CLOUD_QUOTA_PROJECT GCE_METADATA_HOST \
+    GCE_METADATA_ROOT AZURE_STORAGE_ACCOUNT AZURE_STORAGE_KEY AZURE_STORAGE_CONNECTION_STRING AZURE_STORAGE_SAS_TOKEN \
+    AZURE_STORAGE_SERVICE_ENDPOINT http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY COMPOSER_LOCAL_RANK_STAGGER_SECONDS
+for v in $(env | sed -n 's/^\(OCI_[A-Z_0-9]*\)=.*/\1/p'); do unset "$v"; done
+CKPT_NPM_CACHE=${CKPT_NPM_CACHE:-${HOME:-/tmp}/.cache/ckpt-tests}
+export CKPT_NPM_CACHE
 HOME=$work AWS_CONFIG_FILE=$work/none AWS_SHARED_CREDENTIALS_FILE=$work/none AWS_EC2_METADATA_DISABLED=true AWS_DEFAULT_REGION=us-east-1
 export HOME AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_EC2_METADATA_DISABLED AWS_DEFAULT_REGION
 
@@ -91,4 +98,52 @@ sink_server() {
     ./sink "$@" >server.$servers 2>&1 &
     started="$started $!"
     ports_of server.$servers
+}
+
+# A server of node's, FILE in $work/NAME: its port is in a file of that name.
+node_server() {
+    command -v node >/dev/null 2>&1 || { echo "no node to run servers/$2 with"; exit 77; }
+    mkdir -p "$work/$1"
+    node "$tests/servers/$2" "$work/$1" >"$1.log" 2>&1 &
+    started="$started $!"
+    i=0
+    until [ -s "$work/$1/port" ]; do
+        i=$((i + 1))
+        [ $i -lt 200 ] || { echo "FAIL: $2 does not start"; tail -n 5 "$1.log"; exit 1; }
+        sleep 0.05
+    done
+    port=$(cat "$work/$1/port")
+}
+gs_server() {
+    node_server gs fake-gcs.js
+    GOOGLE_APPLICATION_CREDENTIALS=$work/gs/sa.json
+    export GOOGLE_APPLICATION_CREDENTIALS
+}
+oci_server() {
+    mkdir -p "$work/oci"
+    openssl genrsa -out "$work/oci/key.pem" 2048 2>/dev/null || { echo "openssl makes no keys"; exit 77; }
+    OCI_CLI_TENANCY=ocid1.tenancy.oc1..fake OCI_CLI_USER=ocid1.user.oc1..fake OCI_CLI_KEY_FILE=$work/oci/key.pem OCI_CLI_REGION=us-ashburn-1
+    OCI_CLI_FINGERPRINT=$(openssl rsa -in "$OCI_CLI_KEY_FILE" -pubout -outform DER 2>/dev/null | openssl md5 -c | sed 's/.*= *//')
+    export OCI_CLI_TENANCY OCI_CLI_USER OCI_CLI_KEY_FILE OCI_CLI_FINGERPRINT OCI_CLI_REGION
+    printf '{"%s": "%s"}' "$OCI_CLI_TENANCY/$OCI_CLI_USER/$OCI_CLI_FINGERPRINT" \
+        "$(openssl rsa -in "$OCI_CLI_KEY_FILE" -pubout 2>/dev/null | awk '{ printf "%s\\n", $0 }')" >"$work/oci/keys.json"
+    node_server oci fake-oci.js
+}
+wandb_server() {
+    unset WANDB_RUN_ID WANDB_BASE_URL NETRC
+    node_server wandb fake-wandb.js
+    . "$work/wandb/env"
+    unset WANDB_BASE_URL
+    export WANDB_API_KEY
+}
+azure_server() {
+    sh "$tests/servers/azurite.sh" up "$work/azurite" || exit $?
+    . "$work/azurite/env"
+    port=$AZURITE_PORT AZURE_ACCOUNT_NAME=$AZURITE_ACCOUNT AZURE_ACCOUNT_ACCESS_KEY=$AZURITE_KEY
+    export AZURE_ACCOUNT_NAME AZURE_ACCOUNT_ACCESS_KEY
+    node -e '
+const { BlobServiceClient, StorageSharedKeyCredential } = require(process.argv[1] + "/node_modules/@azure/storage-blob"), e = process.env;
+new BlobServiceClient(`http://127.0.0.1:${process.argv[2]}/${e.AZURE_ACCOUNT_NAME}`, new StorageSharedKeyCredential(e.AZURE_ACCOUNT_NAME,
+    e.AZURE_ACCOUNT_ACCESS_KEY)).createContainer("net").catch((x) => { console.log(x.message); process.exit(1); });
+' "$AZURITE_NODE" "$port" >azure.log 2>&1 || { echo "FAIL: no container"; tail -n 3 azure.log; exit 1; }
 }

@@ -4,7 +4,8 @@
 //   node fake-gcs.js DIR     listens on a free loopback port; ends when its parent does, or with SIGTERM
 //
 // DIR gets: port, env (GCS_URL), sa.json (a service account's key made at the start, token_uri here), user.json, impersonated.json,
-// external-file.json, external-url.json, subject (the identity that the last two are for). The bucket is "ckpt-one".
+// external-file.json, external-url.json, subject (the identity that the last two are for). The bucket is "ckpt-one"; those whose
+// names begin with "ckpt-any-" are made when they are asked for.
 // What it has checked by itself: RS256 assertions with node's crypto, tokens and their end, 256 KiB pieces and Content-Range of
 // sessions, generation conditions, CRC-32C both in x-goog-hash and in the description, sizes of parts.
 //
@@ -14,7 +15,8 @@
 //                    status: refuse with it, reason: in the error; drop: read so many bytes of the body, keep what a server
 //                    would, and reset the connection; lose: do it and reset instead of the reply; hang: do it, never reply; keep: a session keeps only so
 //                    many bytes of this piece. corrupt: flips a byte of an object, not of its sum. revoke: all tokens end now
-//   GET  /_control   what was asked: {"requests":[...], "wrong":[...], "sessions":n, "uploads":n, "tokens":n}
+//   GET  /_control   what was asked: {"requests":[...], "wrong":[...], "ended":{count,size,received: of sessions}, 
+//                    "started": sessions left with bytes, "sessions":n, "uploads":n, "tokens":n}
 //
 // Not proven against the real service: that it takes "bytes A-B/*" pieces and a last one of less than 256 KiB behind them with
 // x-goog-hash as this does (its documentation and Google's own clients say so); how soon it forgets a session; how it words
@@ -27,6 +29,7 @@ const dir = process.argv[2], GRAIN = 256 * 1024, MIN_PART = 5 << 20;
 const keys = crypto.generateKeyPairSync('rsa', { modulusLength: 2048 });
 const buckets = new Map([['ckpt-one', new Map()]]);
 const sessions = new Map(), uploads = new Map(), tokens = new Map();
+const ended = { count: 0, size: 0, received: 0 };     // sessions, their objects' bytes, and the bytes that were sent to them
 let faults = [], tokenLife = 3599, anonymous = false, generation = 1700000000000000, requests = [], wrong = [], base = '', order = 0;
 
 //-- sums ----------------------------------------------------------------------------------------------------------------------
@@ -121,6 +124,7 @@ function authorize(req, isXml) {
 //-- objects -------------------------------------------------------------------------------------------------------------------
 
 function bucket(name, isXml) {
+    if (!buckets.has(name) && name.startsWith('ckpt-any-')) buckets.set(name, new Map());
     if (!buckets.has(name)) throw new Refusal(404, isXml ? 'NoSuchBucket' : 'notFound', 'The specified bucket does not exist.');
     return buckets.get(name);
 }
@@ -221,6 +225,7 @@ function session(req, res, url, body, fault, partial) {
     if (req.method === 'DELETE') { s.gone = true; s.pieces = []; return reply(res, 499, {}, ''); }
     if (req.method !== 'PUT') throw new Refusal(405, 'httpMethodNotAllowed', 'PUT or DELETE');
     if (s.done) return json(res, 200, s.done);
+    s.received = (s.received || 0) + body.length;
     const incomplete = () => reply(res, 308, s.size > 0 ? { Range: `bytes=0-${s.size - 1}`, 'X-Range-MD5': 'x' } : {}, '');
     const range = req.headers['content-range'];
     let total = null, data = body;
@@ -262,6 +267,9 @@ function session(req, res, url, body, fault, partial) {
     checkGeneration(b, s.meta.name, s.match);
     s.size = total;
     s.done = describe(s.bn, store(b, s.meta, all));
+    ended.count++;
+    ended.size += total;
+    ended.received += s.received;
     s.pieces = [];
     return json(res, 200, s.done);
 }
@@ -339,8 +347,8 @@ function control(req, res, body) {
         if (c.clear) { requests = []; wrong = []; }
         if (c.token) return json(res, 200, { token: issue(3600) });
     }
-    const held = [...sessions.values()].filter((s) => !s.done && !s.gone).length;
-    return json(res, 200, { requests, wrong, faults, sessions: held, uploads: uploads.size, tokens: tokens.size });
+    const open = [...sessions.values()].filter((s) => !s.done && !s.gone), held = open.length, started = open.filter((s) => s.received > 0).length;
+    return json(res, 200, { requests, wrong, faults, sessions: held, uploads: uploads.size, tokens: tokens.size, ended, started });
 }
 
 function serve(req, res, body, fault, partial) {
@@ -383,21 +391,22 @@ const server = http.createServer((req, res) => {
     const end = (partial) => {
         if (over) return;
         over = true;
-        const body = Buffer.concat(chunks), quiet = fault && (fault.lose || fault.hang || partial);
+        const body = Buffer.concat(chunks), quiet = partial || (fault && (fault.lose || fault.hang));
         const to = quiet ? { req, writeHead() {}, end() {} } : res;
         try {
             if (fault && fault.status) throw new Refusal(fault.status, fault.reason || 'backendError', fault.message || 'the test says so');
-            serve(req, to, partial ? body.subarray(0, fault.drop) : body, fault, partial);
+            serve(req, to, partial && fault && fault.drop !== undefined ? body.subarray(0, fault.drop) : body, fault, partial);
         } catch (e) {
             if (!(e instanceof Refusal)) { wrong.push(`${line}: ${e.stack}`); e = new Refusal(400, 'invalid', e.message); }
             const isXml = !/^\/(upload|download|storage|token)/.test(req.url);
             if (isXml) refuseXml(to, e); else refuseJson(to, e);
         }
-        if (quiet && !fault.hang) req.socket.resetAndDestroy();
+        if (quiet && !(fault && fault.hang)) req.socket.resetAndDestroy();
     };
     req.on('data', (c) => { chunks.push(c); got += c.length; if (fault && fault.drop !== undefined && got >= fault.drop) end(true); });
     req.on('end', () => end(false));
-    req.on('error', () => { over = true; });
+    // What has come of a piece before the connection was lost stays with its session.
+    req.on('error', () => { if (!over && req.method === 'PUT' && req.url.includes('upload_id=')) end(true); over = true; });
 });
 server.keepAliveTimeout = 60000;
 server.listen(0, '127.0.0.1', () => {

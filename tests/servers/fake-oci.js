@@ -2,7 +2,8 @@
 // documentation does not allow is refused.
 //
 //     node fake-oci.js DIR             reads DIR/keys.json { "KEY ID": "public key in PEM" }, listens on 127.0.0.1 at a free port
-//                                      and writes DIR/port when it does. Namespace "fakespace", buckets "bucket-one", "bucket-two"
+//                                      and writes DIR/port when it does. Namespace "fakespace", buckets "bucket-one", "bucket-two",
+//                                      and those whose names begin with "any-", which are made when they are asked for
 //     POST /control  {"faults": [...], "clock": SECONDS, "page": N, "revoke": "KEY ID", "forget": true}
 //     GET  /control  what it holds and has seen
 //
@@ -239,7 +240,9 @@ function operate(req, body) {
     authenticate(req, body, m !== null && req.method === 'PUT');
     if (target === '/n' || target === '/n/') { seen.namespace++; return [200, {}, NS]; }
     if (!m) no(404, 'NotFound', 'no such resource');
-    const bucketName = decode(m[2]), bucket = buckets.get(bucketName);
+    const bucketName = decode(m[2]);
+    if (bucketName.startsWith('any-') && !buckets.has(bucketName)) buckets.set(bucketName, { objects: new Map(), uploads: new Map() });
+    const bucket = buckets.get(bucketName);
     if (decode(m[1]) !== NS) no(404, 'NamespaceNotFound', 'You do not have authorization, or the namespace does not exist');
     if (!bucket) no(404, 'BucketNotFound', `Either the bucket named '${bucketName}' does not exist in the namespace '${NS}' or you are not authorized to access it`);
     if (m[3] === 'o') return m[4] === undefined ? onObjects(req, bucket, query) : onObject(req, bucket, objectName(m[4]), body);

@@ -5,6 +5,7 @@
 
      --port N --control N     on 127.0.0.1; 0, the default: free ones       --raw     not HTTP (TLS, SSH): rules meet connections
      --small                  small receive buffers, so that a stall is felt at once, not after megabytes
+     --json                   the bodies of status and rstatus are JSON, as Google and Oracle have it, not XML
      --log FILE               one line per request: CLOCK_MONOTONIC, method, target, what was done to it ("-": nothing)
 
    The control takes one command per connection, a line, or an HTTP GET whose path is the command with '&' for blanks:
@@ -27,10 +28,13 @@
                                       once, which resets it when bytes are still arriving)
      rstatus=S                        the server does the work, and its answer is replaced by S
      swallow=close|rst|stall          the server does the work, and its answer is lost
+     length=N                         the answer's Content-Length is N more than its bytes, which are followed by a close; less when
+                                      N is negative
      retry=SECONDS                    Retry-After of status and rstatus          code=NAME   <Code> of its body, SlowDown
      delay=S                          seconds before the request goes on         rate=N      bytes per second in both directions
      n=N                              for the next N requests (connections); 1; -1: for all      skip=N   after the next N that fit
-     match=TEXT                       only requests whose line ("PUT /b/k?partNumber=3 HTTP/1.1") has this in it; no blanks, a '+' is one
+     match=TEXT                       only requests whose line ("PUT /b/k?partNumber=3 HTTP/1.1") has this in it; no blanks, a '+' is one,
+                                      and a '*' stands for any text
 
    The signature of an S3 request stays valid when the client signs the proxy's own host and port. Requests need a Content-Length;
    pipelining is not supported.
@@ -56,8 +60,8 @@
 
 enum { PIECE = 256 * 1024, RULES = 64, CONNS = 4096 };
 
-typedef enum kind { NONE, RST, CLOSE, STALL, FLIP, STATUS, RSTATUS, SWALLOW, SLOW } kind;
-static const char *const kind_names[] = { "-", "rst", "close", "stall", "flip", "status", "rstatus", "swallow", "slow" };
+typedef enum kind { NONE, RST, CLOSE, STALL, FLIP, STATUS, RSTATUS, SWALLOW, LENGTH, SLOW } kind;
+static const char *const kind_names[] = { "-", "rst", "close", "stall", "flip", "status", "rstatus", "swallow", "length", "slow" };
 
 typedef struct rule {
     kind    kind, end;                  // end: of swallow
@@ -73,7 +77,7 @@ static rule     rules[RULES];
 static int      rule_count, generation;             // clear adds to generation: what stalls ends
 static uint64_t connections, requests, faults, bytes_up, bytes_down;
 static int      open_fds[CONNS];
-static bool     raw, small_buffers;
+static bool     raw, small_buffers, speaks_json;
 static FILE    *log_file;
 static struct sockaddr_in upstream;
 
@@ -83,6 +87,7 @@ typedef struct conn {
     char     head[65536];
     size_t   head_size;
     uint64_t body_left, up, down;       // bytes of this request and of its reply
+    int64_t  reply_left;                // of a reply that was told to be of another length
     rule     r;                         // of this request
     bool     in_body, fired, over, deaf;     // deaf: the server takes no more, but may have something to say
 } conn;
@@ -132,6 +137,7 @@ static const char *add_rule(char *text) {
         if ((v = value_of(w, "status")) != NULL) { r.kind = STATUS; r.status = atoi(v); }
         else if ((v = value_of(w, "rstatus")) != NULL) { r.kind = RSTATUS; r.status = atoi(v); }
         else if ((v = value_of(w, "swallow")) != NULL) { r.kind = SWALLOW; r.end = v[0] == 'r' ? RST : v[0] == 's' ? STALL : CLOSE; }
+        else if ((v = value_of(w, "length")) != NULL) { r.kind = LENGTH; r.at = strtoll(v, NULL, 10); }
         else if ((v = value_of(w, "dir")) != NULL) r.down = v[0] == 'd';
         else if ((v = value_of(w, "retry")) != NULL) r.retry = atof(v);
         else if ((v = value_of(w, "code")) != NULL) snprintf(r.code, sizeof r.code, "%s", v);
@@ -148,12 +154,25 @@ static const char *add_rule(char *text) {
     }
     if (r.kind == NONE && (r.delay > 0 || r.rate > 0)) r.kind = SLOW;
     if (r.kind == NONE) return "error: a rule without a fault\n";
-    if (raw && (r.kind == STATUS || r.kind == RSTATUS || r.kind == SWALLOW)) return "error: not with --raw\n";
+    if (raw && (r.kind == STATUS || r.kind == RSTATUS || r.kind == SWALLOW || r.kind == LENGTH)) return "error: not with --raw\n";
     pthread_mutex_lock(&lock);
     bool full = rule_count == RULES;
     if (!full) rules[rule_count++] = r;
     pthread_mutex_unlock(&lock);
     return full ? "error: too many rules\n" : "ok\n";
+}
+
+// Has the line these texts in it, one behind the other?
+static bool fits(const char *line, const char *match) {
+    char piece[sizeof ((rule *)0)->match];
+    while (*match != 0) {
+        size_t n = strcspn(match, "*");
+        snprintf(piece, sizeof piece, "%.*s", (int)n, match);
+        if ((line = strstr(line, piece)) == NULL) return false;
+        line += n;
+        match += n + (match[n] == '*');
+    }
+    return true;
 }
 
 // The rule for a request, or a connection; its kind is NONE when there is none.
@@ -164,7 +183,7 @@ static rule choose(const char *line) {
     requests += !raw;
     for (int i = 0; i < rule_count && found.kind == NONE; i++) {
         rule *r = &rules[i];
-        if (r->match[0] != 0 && strstr(line, r->match) == NULL) continue;
+        if (!fits(line, r->match)) continue;
         if (r->skip > 0) { r->skip--; continue; }
         found = *r;
         if (r->n > 0 && --r->n == 0) {
@@ -211,9 +230,12 @@ static void end_with(conn *c, kind how) {
 static void answer(conn *c, bool closes) {
     char body[300], text[700], retry[64] = "";
     int n = snprintf(body, sizeof body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>%s</Code><Message>by the fault proxy</Message></Error>", c->r.code);
+    if (speaks_json)
+        n = snprintf(body, sizeof body, "{\"code\":\"%s\",\"message\":\"by the fault proxy\",\"error\":{\"code\":%d,\"message\":\"by the fault proxy\","
+                     "\"errors\":[{\"reason\":\"%s\"}]}}", c->r.code, c->r.status, c->r.code);
     if (c->r.retry > 0) snprintf(retry, sizeof retry, "Retry-After: %g\r\n", c->r.retry);
     bool head = strncmp(c->head, "HEAD ", 5) == 0;
-    n = snprintf(text, sizeof text, "HTTP/1.1 %d Fault\r\nContent-Length: %d\r\nContent-Type: application/xml\r\n%s%s\r\n%s", c->r.status, n, retry,
+    n = snprintf(text, sizeof text, "HTTP/1.1 %d Fault\r\nContent-Length: %d\r\nContent-Type: application/%s\r\n%s%s\r\n%s", c->r.status, n, speaks_json ? "json" : "xml", retry,
                  closes ? "Connection: close\r\n" : "", head ? "" : body);
     if (!send_all(c->client, text, (size_t)n)) c->over = true;
 }
@@ -324,6 +346,25 @@ static void from_client(conn *c, char *p, size_t n) {
     }
 }
 
+// The head of an answer, which has come with its first bytes, with another Content-Length.
+static void answer_length(conn *c, char *p, size_t n) {
+    static const char name[] = "\r\ncontent-length:";
+    size_t at = 0;
+    while (at + sizeof name < n && strncasecmp(p + at, name, sizeof name - 1) != 0) at++;
+    if (at + sizeof name >= n) return;
+    char text[64], *end;
+    at += sizeof name - 1;
+    long long length = strtoll(p + at, &end, 10);
+    int size = snprintf(text, sizeof text, " %lld", length + c->r.at > 0 ? length + (long long)c->r.at : 0);
+    count_fault(c);
+    forward(c, p, at, true);
+    forward(c, text, (size_t)size, true);
+    forward(c, end, n - (size_t)(end - p), true);
+    char *body = memmem(p, n, "\r\n\r\n", 4);
+    c->reply_left = body != NULL ? length - (p + n - body - 4) : length;
+    c->over = c->over || c->reply_left <= 0;
+}
+
 static void from_server(conn *c, char *p, size_t n) {
     bool interim = n > 10 && memcmp(p, "HTTP/1.1 1", 10) == 0;
     if ((c->r.kind == RSTATUS || c->r.kind == SWALLOW) && !c->fired && !interim) {
@@ -336,7 +377,9 @@ static void from_server(conn *c, char *p, size_t n) {
         }
         return;
     }
+    if (c->r.kind == LENGTH && !c->fired && !interim) { answer_length(c, p, n); return; }
     forward(c, p, n, true);
+    if (c->r.kind == LENGTH && c->fired && (c->reply_left -= (int64_t)n) <= 0) c->over = true;
 }
 
 static void keep_open(int fd, bool opened) {
@@ -481,6 +524,7 @@ int main(int argc, char **argv) {
         const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(a, "--raw") == 0) raw = true;
         else if (strcmp(a, "--small") == 0) small_buffers = true;
+        else if (strcmp(a, "--json") == 0) speaks_json = true;
         else if (strcmp(a, "--port") == 0) { port = atoi(v); i++; }
         else if (strcmp(a, "--control") == 0) { control_port = atoi(v); i++; }
         else if (strcmp(a, "--log") == 0 && (log_file = fopen(v, "w")) != NULL) i++;

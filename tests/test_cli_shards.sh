@@ -1,0 +1,417 @@
+#!/bin/sh
+# Proves the commands of tools/ckpt.c on checkpoints of many ranks, which real savers wrote: ls, show, verify, diff, merge, split, pin, rm, gc,
+# and get, put, cp, rm, gc on a file:// store; damage at any byte, missing files, directories without .metadata; that what split
+# writes loads on other numbers of ranks and in Python as Hugging Face's loaders read it; and that a merge needs little memory.
+set -u
+root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
+dir=${TMPDIR:-/tmp}/ckpt-cli-shards.$$
+cc=${CC:-cc}
+mkdir -p "$dir" && cd "$dir" || exit 1
+dir=$(pwd -P)
+pids=
+trap 'for p in $pids; do kill $p 2>/dev/null; done; rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM
+unset NO_COLOR RANK WORLD_SIZE LOCAL_RANK RUN_NAME COMPOSER_RUN_NAME SLURM_PROCID SLURM_NTASKS 2>/dev/null
+export LC_ALL=C.UTF-8 TZ=UTC TMPDIR="$dir/tmp"
+mkdir tmp
+failed=0
+pass() { echo "PASS: $1"; }
+fail() { echo "FAIL: $1"; failed=1; }
+
+# is NAME WANTED-STATUS COMMAND...: runs it; the output is left in $out, complaints in ./err
+is() {
+    name=$1 want=$2
+    shift 2
+    out=$("$@" 2>err)
+    got=$?
+    if [ "$got" = "$want" ]; then pass "$name"; else
+        fail "$name"
+        echo "  $* ended with $got, not $want"
+        printf '%s\n' "$out" | sed 's/^/  | /' | head -20
+        sed 's/^/  ! /' err | head -5
+    fi
+}
+holds() { case $out in *"$2"*) pass "$1" ;; *) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /' | head -30 ;; esac; }
+lacks() { case $out in *"$2"*) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /' | head -30 ;; *) pass "$1" ;; esac; }
+says() { if grep -q -e "$2" err; then pass "$1"; else fail "$1"; sed 's/^/  ! /' err | head -5; fi; }
+good() { if eval "$2"; then pass "$1"; else fail "$1"; fi; }
+json() {
+    if printf '%s' "$out" | python3 -c "import json,sys
+d=json.load(sys.stdin)
+sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
+}
+
+$cc -std=c99 -g -O1 -DCKPT_NO_REMOTE -o ckpt-plain "$root/tools/ckpt.c" -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
+if $cc -std=c99 -DCKPT_NO_REMOTE -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -o ckpt "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null; then :
+else cp ckpt-plain ckpt; fi
+$cc -std=gnu99 -O1 -g -DHEADER="\"$root/ckpt.h\"" -DFORK_RANKS="\"$root/tests/fork_ranks.h\"" -o make "$root/tests/cli_shards_make.c" -lpthread -lm ||
+    { echo "FAIL: build of cli_shards_make.c"; exit 1; }
+./make run 4 .pt || { echo "FAIL: make"; exit 1; }
+f=run/ep0-ba30
+
+# ls
+is "ls" 0 ./ckpt ls run
+holds "ls names the directory" "ep0-ba30/"
+holds "ls counts checkpoints, not files" "3 checkpoints"
+holds "ls has a column for ranks" "RANKS"
+holds "ls shows the link" "<- latest"
+lacks "ls lists no rank's file" "__0_0"
+is "ls --verify" 0 ./ckpt ls --verify run
+holds "ls --verify says yes" "yes"
+is "ls --json" 0 ./ckpt ls --json run
+json "ls --json has them" "[(c['name'], c['ranks'], c['sharded'], c['unfinished']) for c in d['checkpoints']] == [('ep0-ba%d' % b, 4, True, False) for b in (10, 20, 30)]"
+json "ls --json has latest and times" "[(c['latest'], c['timestamp']['batch'], c['number']) for c in d['checkpoints']] == [(None, 10, 1), (None, 20, 2), ('latest', 30, 3)]"
+size=$(cat $f/__*.pt $f/.metadata | wc -c)
+json "ls --json has the size of all files" "d['checkpoints'][2]['size'] == $size"
+is "ls of the directory itself" 0 ./ckpt ls --json $f
+json "is one row" "[c['ranks'] for c in d['checkpoints']] == [4]"
+cp -r run lost && rm lost/.ckpt-index.jsonl
+is "ls without an index" 0 ./ckpt ls --json lost
+json "finds them again" "[(c['name'], c['ranks'], c['timestamp']['batch'], c['number']) for c in d['checkpoints']] == [('ep0-ba%d' % b, 4, b, b // 10) for b in (10, 20, 30)]"
+
+# show
+is "show" 0 ./ckpt show $f
+holds "show has ranks and files" "4 ranks, 4 files"
+holds "show has whole shapes" "[1000, 100]"
+holds "show counts pieces" "in 4 pieces"
+lacks "names are tamed" "$(printf '\033')"
+is "show of the link" 0 ./ckpt show run/latest
+is "show --json" 0 ./ckpt show --json $f
+json "show --json has ranks and files" "d['ranks'] == 4 and [x['name'] for x in d['files']] == ['__%d_0.pt' % i for i in range(4)] and d['size'] == sum(x['size'] for x in d['files'])"
+json "whole shapes, pieces" "{e['name']: (e.get('shape'), e.get('pieces')) for e in d['entries'] if e['kind'] == 'tensor'} == {'state/model/wte': ([1000, 100], 4), 'state/model/cols': ([64, 96], 4), 'state/model/grid': ([40, 60], 4), 'state/model/odd': ([7, 3], 4), 'state/model/norm': ([128], 1), 'state/model/hostile\x1b[31m': ([333], 1)}"
+json "values of all ranks" "[e['name'] for e in d['entries'] if e['name'].startswith('rng/')] == ['rng/%d/python' % i for i in range(4)] and {e['name']: e.get('value') for e in d['entries']}['state/step'] == 30"
+is "show --stats" 0 ./ckpt show --stats --json $f state/model
+json "stats go over pieces" "(lambda s: s['wte']['count'] == 100000 and s['wte']['min'] == -100 and s['wte']['max'] == 150 and abs(s['wte']['mean'] - sum(i % 251 - 100 for i in range(100000)) / 1e5) < 1e-9 and s['cols']['max'] == 150 and sum(s['grid']['histogram']) == 2400)({e['name'].split('/')[-1]: e['stats'] for e in d['entries']})"
+
+# merge, convert, diff
+for to in m.pt m.safetensors m.tar m.pt.gz m.tgz; do
+    is "merge to $to" 0 ./ckpt merge $f out/$to
+    is "$to is the same" 0 ./ckpt diff --all $f out/$to
+    is "$to verifies" 0 ./ckpt verify out/$to
+done
+is "merge again" 4 ./ckpt merge $f out/m.pt
+is "merge --force --json" 0 ./ckpt merge --force --json run/latest out/m.pt
+json "merge --json" "d['size_from'] > 400000 and d['size_to'] > 400000"
+is "convert does the same" 0 ./ckpt convert $f out/c.pt
+is "diff both ways" 0 ./ckpt diff --all out/c.pt $f
+is "diff of two of them" 1 ./ckpt diff run/ep0-ba20 $f
+holds "diff names what is different" "state/step"
+lacks "and not what is the same" "state/model/wte"
+./make one.pt 1 .pt one
+is "diff with the same in one file" 1 ./ckpt diff --json one.pt $f
+json "no value differs" "all(x['what'] == 'only in b' for x in d['differences'])"
+is "merge of a folder" 2 ./ckpt merge run out/x.pt
+is "merge to a URI" 2 ./ckpt merge $f file:///x.pt
+if python3 -c 'import torch' 2>/dev/null; then python=python3; else python=/usr/bin/python3; fi
+if $python -c 'import torch' 2>/dev/null; then
+    is "torch loads the merged file" 0 $python -c "
+import torch
+d = torch.load('out/m.pt')['state']
+w = torch.arange(100000).remainder(251).sub(100).to(torch.float32).reshape(1000, 100)
+assert torch.equal(d['model']['wte'], w) and d['step'] == 30 and d['optimizers']['AdamW']['param_groups'][0]['lr'] == 3e-4
+assert torch.equal(d['model']['grid'], torch.arange(2400).remainder(251).sub(100).to(torch.float64).reshape(40, 60))"
+else echo "SKIP: torch loads the merged file: no torch here"; fi
+
+# split
+n=0
+for how in "" "--whole" "--as .safetensors" "--as .safetensors --whole" "--as .pt.gz" "--as .tar"; do
+    n=$((n + 1))
+    is "split $how" 0 ./ckpt split $how out/m.pt 3 split$n
+    is "split $how is the same" 0 ./ckpt diff --all out/m.pt split$n
+    is "split $how verifies" 0 ./ckpt verify split$n
+done
+is "split --json" 0 ./ckpt split --json $f 7 again
+json "split --json" "d['files'] == 7 and d['size_to'] > 400000"
+is "a split of one that was split" 0 ./ckpt split again 2 again2
+is "is the same" 0 ./ckpt diff --all again2 $f
+is "more files than rows" 0 ./ckpt split --as .safetensors one.pt 11 many
+is "more files than rows: the same" 0 ./ckpt diff --all many one.pt
+is "no tensor is cut" 0 ./ckpt show --json split2
+json "no tensor is cut (pieces)" "all(e.get('pieces', 0) <= 1 for e in d['entries'])"
+is "cut by rows" 0 ./ckpt show --json split1
+json "cut by rows (pieces)" "{e['name']: e['pieces'] for e in d['entries'] if e['kind'] == 'tensor'}['state/model/wte'] == 3"
+is "split again" 4 ./ckpt split out/m.pt 2 split1
+is "split --force" 0 ./ckpt split --force out/m.pt 2 split1
+good "what was there before is gone" '[ "$(ls -A split1 | tr "\n" " ")" = ".metadata __0_0.pt __1_0.pt " ]'
+is "split onto itself" 4 ./ckpt split --force split1 3 split1
+is "split of a rank's file onto its directory" 4 ./ckpt split --force split1/__0_0.pt 3 split1
+is "is not touched" 0 ./ckpt verify split1
+is "split into no files" 2 ./ckpt split out/m.pt 0 none
+is "split as nothing known" 2 ./ckpt split --as .xyz out/m.pt 2 none
+is "split without a directory" 2 ./ckpt split out/m.pt 2
+good "nothing was made" '[ ! -e none ]'
+is "the index of Hugging Face" 0 python3 "$root/tests/hf_index.py" split4
+holds "all tensors by the index" "tensors in"
+good "only where tensors are whole" '[ ! -e split3/model.safetensors.index.json ]'
+./make hf 1 .safetensors
+is "the saver writes it too" 0 python3 "$root/tests/hf_index.py" hf/ep0-ba30
+for ranks in 1 3 5; do
+    mkdir back$ranks
+    is "split for $ranks ranks" 0 ./ckpt split $f 2 back$ranks/ep0-ba30
+    is "$ranks ranks load it" 0 ./make back$ranks $ranks .pt check
+    holds "$ranks ranks: at its time" 30
+    is "$ranks ranks go on from it" 0 ./make back$ranks $ranks .pt more
+    is "$ranks ranks: all verify" 0 ./ckpt ls --verify back$ranks
+done
+is "a merged one loads on ranks" 0 ./make back3 2 .pt check
+
+# verify: a byte changed anywhere, a file missing, cut or exchanged, no .metadata
+is "verify" 0 ./ckpt verify $f
+holds "verify says ok" "ok"
+is "verify of the link" 0 ./ckpt verify run/latest
+is "verify of the folder" 0 ./ckpt verify --json run
+json "verify has one line each" "[(v['path'], v['ok']) for v in d['verified']] == [('run/ep0-ba%d' % b, True) for b in (10, 20, 30)]"
+cp -r $f bad
+missed=0
+for name in .metadata __0_0.pt __1_0.pt __2_0.pt __3_0.pt; do
+    size=$(wc -c < bad/$name)
+    for at in 0 7 100 $((size / 3)) $((size / 2)) $((size * 2 / 3)) $((size - 40)) $((size - 1)); do
+        python3 -c "
+f = open('bad/$name', 'r+b'); f.seek($at); b = f.read(1)[0]; f.seek($at); f.write(bytes([b ^ 0x10]))"
+        ./ckpt-plain verify bad >/dev/null 2>&1
+        [ $? = 1 ] || { missed=$((missed + 1)); echo "  not seen: $name, byte $at"; }
+        python3 -c "
+f = open('bad/$name', 'r+b'); f.seek($at); b = f.read(1)[0]; f.seek($at); f.write(bytes([b ^ 0x10]))"
+    done
+done
+good "a changed byte in any file is found" '[ $missed = 0 ]'
+is "and it is whole again" 0 ./ckpt verify bad
+mv bad/__2_0.pt keep
+is "a missing file" 1 ./ckpt verify bad
+holds "names the file" "__2_0.pt"
+is "merge with a missing file" 1 ./ckpt merge bad x.pt
+good "nothing was written" '[ ! -e x.pt ]'
+is "put with a missing file" 1 ./ckpt put bad "file://$dir/bucket/bad"
+is "ls with a missing file" 1 ./ckpt ls bad
+holds "ls names it" "__2_0.pt is missing"
+head -c 1000 keep > bad/__2_0.pt
+is "a file that is cut" 1 ./ckpt verify bad
+is "ls with a file that is cut" 1 ./ckpt ls bad
+holds "ls says how long" "has 1000 bytes"
+cp bad/__3_0.pt bad/__2_0.pt
+is "files that were exchanged" 1 ./ckpt verify bad
+mv keep bad/__2_0.pt
+mv bad/.metadata keep
+is "no .metadata" 1 ./ckpt verify bad
+holds "it does not count" "does not count"
+is "show without .metadata" 1 ./ckpt show bad
+says "show says why" "does not count"
+is "merge without .metadata" 1 ./ckpt merge bad x.pt
+is "diff without .metadata" 5 ./ckpt diff bad one.pt
+is "put without .metadata" 1 ./ckpt put bad "file://$dir/bucket/bad"
+printf 'nonsense' > bad/.metadata
+is "a .metadata of something else" 1 ./ckpt verify bad
+sed 's/"__1_0.pt"/"..\/x.pt"/' keep > bad/.metadata
+is "a .metadata that leaves its directory" 1 ./ckpt verify bad
+mkdir mixed && cp -r $f mixed/ep0-ba30 && cp -r run/ep0-ba20 mixed/ep0-ba20 && rm mixed/ep0-ba20/.metadata
+is "ls with an unfinished one" 0 ./ckpt ls mixed
+holds "ls says so" "unfinished"
+holds "and does not count it" "1 checkpoint,"
+is "ls --json with an unfinished one" 0 ./ckpt ls --json mixed
+json "it is marked" "sorted((c['name'], c['unfinished'], c['ranks']) for c in d['checkpoints']) == [('ep0-ba20', True, None), ('ep0-ba30', False, 4)]"
+is "verify with an unfinished one" 0 ./ckpt verify --json mixed
+json "it is neither" "sorted((v['path'], v['ok']) for v in d['verified']) == [('mixed/ep0-ba20', None), ('mixed/ep0-ba30', True)]"
+is "pin of an unfinished one" 5 ./ckpt pin mixed/ep0-ba20
+mkdir dcp && printf 'pickle' > dcp/.metadata && printf x > dcp/__0_0.distcp
+is "another library's directory is none" 0 ./ckpt ls --json dcp
+json "nothing of ours" "d['checkpoints'] == []"
+
+# pin, rm
+cp -r run pins
+is "pin" 0 ./ckpt pin pins/latest pins/ep0-ba10/
+is "ls shows pins" 0 ./ckpt ls --json pins
+json "which" "[c['pinned'] for c in d['checkpoints']] == [True, False, True]"
+is "rm of a pinned one" 4 ./ckpt rm pins/ep0-ba10
+is "rm of the link" 2 ./ckpt rm pins/latest
+is "rm of a rank's file" 3 ./ckpt rm pins/ep0-ba20/__0_0.pt
+is "unpin" 0 ./ckpt unpin pins/ep0-ba10 pins/ep0-ba30
+printf mine > pins/ep0-ba30/notes.txt
+is "rm" 0 ./ckpt rm pins/ep0-ba30
+good "the link moved" '[ "$(readlink pins/latest)" = ep0-ba20 ]'
+good "other files stay" '[ "$(ls -A pins/ep0-ba30)" = notes.txt ]'
+is "rm --json" 0 ./ckpt rm --json pins/ep0-ba10/
+json "rm --json names it" "d['removed'] == ['pins/ep0-ba10']"
+good "the directory is gone" '[ ! -e pins/ep0-ba10 ]'
+is "the last one" 0 ./ckpt rm pins/ep0-ba20
+good "the link is gone" '[ ! -L pins/latest ]'
+is "rm of nothing" 3 ./ckpt rm pins/ep0-ba20
+is "rm of an unfinished one" 0 ./ckpt rm mixed/ep0-ba20
+good "it is gone" '[ ! -e mixed/ep0-ba20 ] && [ -e mixed/ep0-ba30/.metadata ]'
+
+# gc
+cp -r run tidy
+is "gc -n says what would go" 0 ./ckpt gc -n --keep 1 --json tidy
+json "with all of a directory" "[r['name'] for r in d['removed']] == ['ep0-ba10', 'ep0-ba20'] and d['bytes'] > 900000"
+is "gc keeps what is asked" 0 ./ckpt gc --keep 2 --json tidy
+json "gc names directories" "[r['name'] for r in d['removed']] == ['ep0-ba10']"
+good "gc removed it" '[ ! -e tidy/ep0-ba10 ] && [ -e tidy/ep0-ba20/.metadata ]'
+rm tidy/ep0-ba30/.metadata
+cp -r tidy/ep0-ba30 tidy/deep && mkdir tidy/sub && mv tidy/deep tidy/sub/deep
+is "gc leaves what is young" 0 ./ckpt gc tidy
+good "young ones stay" '[ -e tidy/ep0-ba30/__0_0.pt ] && [ -e tidy/sub/deep/__0_0.pt ]'
+good "the link leads to one that counts" '[ "$(readlink tidy/latest)" = ep0-ba20 ]'
+touch -d '2 hours ago' tidy/sub/deep/* tidy/sub/deep 2>/dev/null || touch -t 202001010000 tidy/sub/deep/* tidy/sub/deep
+is "gc -n" 0 ./ckpt gc -n --json tidy
+json "gc -n names old ones" "[r['name'] for r in d['removed']] == ['sub/deep']"
+good "gc -n removes nothing" '[ -e tidy/sub/deep/__0_0.pt ]'
+is "gc removes old ones" 0 ./ckpt gc tidy
+good "old ones go" '[ ! -e tidy/sub ] && [ -e tidy/ep0-ba30/__0_0.pt ]'
+./make busy tidy/ep0-ba30/__9_0.pt x > busy & pids="$pids $!" busy=$!
+while [ ! -s busy ]; do sleep 0.05; done
+is "gc --now while somebody writes" 0 ./ckpt gc --now tidy
+good "what is being written stays" '[ -e tidy/ep0-ba30/__0_0.pt ]'
+kill $busy; wait $busy 2>/dev/null
+is "gc --now" 0 ./ckpt gc --now tidy
+good "then it goes" '[ ! -e tidy/ep0-ba30 ] && [ -e tidy/ep0-ba20/.metadata ]'
+mkdir foreign && printf 'not ours at all, but with such a name' > foreign/__0_0.pt && touch -t 202001010000 foreign/__0_0.pt
+mkdir foreign/torch && (cd foreign/torch && python3 -c "
+import struct, json
+h = json.dumps({'w': {'dtype': 'U8', 'shape': [4], 'data_offsets': [0, 4]}}).encode()
+open('__0_0.safetensors', 'wb').write(struct.pack('<Q', len(h)) + h + b'abcd')") && touch -t 202001010000 foreign/torch/*
+is "gc with files of others" 0 ./ckpt gc --now foreign
+good "a file of others stays" '[ -e foreign/torch/__0_0.safetensors ]'
+./make held 2 .pt hold > held.out & pids="$pids $!" held=$!
+while [ ! -s held.out ]; do sleep 0.05; done
+is "gc while a saver is at work" 4 ./ckpt gc --now held
+is "rm while a saver is at work" 4 ./ckpt rm held/ep0-ba10
+is "pin while a saver is at work" 0 ./ckpt pin held/ep0-ba10
+is "ls while a saver is at work" 0 ./ckpt ls held
+kill $held; wait $held 2>/dev/null
+for p in $(ps -eo pid,args 2>/dev/null | awk -v d="$dir" '$2 == "./make" && $3 == "held" { print $1 }'); do
+    [ "$(readlink /proc/$p/cwd 2>/dev/null)" = "$dir" ] && kill $p
+done
+rm -rf run8 && cp -r run run8
+./ckpt pin run8/ep0-ba10 >/dev/null && ./ckpt rm run8/ep0-ba20 >/dev/null
+is "a saver takes over what the tool left" 0 ./make run8 3 .pt more
+is "all of it verifies" 0 ./ckpt ls --verify --json run8
+json "and the pin is kept" "[(c['name'], c['pinned'], c['ranks']) for c in d['checkpoints']] == [('ep0-ba10', True, 4), ('ep0-ba30', False, 4)] + [('ep0-ba%d' % b, False, 3) for b in (40, 50, 60)]"
+
+# tarballs of each rank's own: every rank's index, link and rotation for itself
+./make tars 3 .tar tars
+is "ls of ranks' tarballs" 0 ./ckpt ls --json tars
+json "all ranks' are known" "len(d['checkpoints']) == 18 and all(c['metric'] is None and not c['foreign'] and c['checksum'] for c in d['checkpoints'])"
+json "links of each rank" "sorted((c['name'], c['latest']) for c in d['checkpoints'] if c['latest']) == [('ep0-ba60-rank%d.tar' % r, 'latest-rank%d.tar' % r) for r in range(3)]"
+is "pin of them" 0 ./ckpt pin tars/ep0-ba10-rank0.tar tars/ep0-ba10-rank1.tar tars/ep0-ba10-rank2.tar
+good "each in its own index" '[ "$(grep -c rank1 tars/.ckpt-index.jsonl)" = 0 ] && grep -q "rank1.tar.*pinned.:true" tars/.ckpt-index-rank1.jsonl'
+rm tars/ep0-ba60-rank2.tar
+is "gc of them" 0 ./ckpt gc --keep 2 --json tars
+json "counts for each rank" "sorted(r['name'] for r in d['removed']) == sorted(['ep0-ba%d-rank%d.tar' % (b, r) for b in (20, 30, 40) for r in (0, 1)] + ['ep0-ba%d-rank2.tar' % b for b in (20, 30)])"
+good "a rank's link leads to its own" '[ "$(readlink tars/latest-rank2.tar)" = ep0-ba50-rank2.tar ] && [ "$(readlink tars/latest-rank0.tar)" = ep0-ba60-rank0.tar ]'
+is "rm of one" 0 ./ckpt rm tars/ep0-ba60-rank1.tar
+good "its link moved" '[ "$(readlink tars/latest-rank1.tar)" = ep0-ba50-rank1.tar ]'
+is "all go on from where all are" 0 ./make tars 3 .tar tars
+is "ranks' tarballs verify" 0 ./ckpt ls --verify tars
+
+# a store
+u=file://$dir/bucket
+is "put" 0 ./ckpt put $f $u/run/
+good "put wrote all" 'diff -r $f bucket/run/ep0-ba30 >/dev/null'
+is "put again" 4 ./ckpt put $f $u/run/ep0-ba30
+says "put names it" "run/ep0-ba30 is a checkpoint already"
+is "put --force --json" 0 ./ckpt put --force --json $f/ $u/run/ep0-ba30
+json "put --json" "d['files'] == 4 and d['size'] > 400000"
+./ckpt put run/ep0-ba20 $u/run/ >/dev/null && ./ckpt put out/m.pt $u/run/m.pt >/dev/null && ./ckpt put split4 $u/hf >/dev/null
+printf '%s' "${dir#/}/bucket/run/ep0-ba30" > bucket/run/latest.symlink
+is "ls of a URI" 0 ./ckpt ls $u/run
+holds "one row each" "ep0-ba30/  4 ranks  <- latest.symlink"
+lacks "no rank's object" "__0_0"
+is "ls --all of a URI" 0 ./ckpt ls --all $u/run
+holds "every object" "ep0-ba30/__0_0.pt"
+is "ls --json of a URI" 0 ./ckpt ls --json $u
+json "in checkpoints and objects" "sorted((c['name'], c['ranks'], c['unfinished'], c['latest']) for c in d['checkpoints']) == [('hf', 3, False, None), ('run/ep0-ba20', 4, False, None), ('run/ep0-ba30', 4, False, 'run/latest.symlink')] and sorted(o['name'] for o in d['objects']) == ['run/latest.symlink', 'run/m.pt']"
+is "verify URIs" 0 ./ckpt verify $u/run/ep0-ba30 $u/run/ep0-ba20/ $u/run/latest $u/run/m.pt
+is "show of a URI" 0 ./ckpt show --json $u/run/latest
+json "show of a URI has ranks" "d['ranks'] == 4"
+is "diff of URIs" 0 ./ckpt diff $u/run/ep0-ba30 $f
+is "merge of a URI" 0 ./ckpt merge $u/run/latest fromuri.pt
+is "which is the same" 0 ./ckpt diff --all fromuri.pt $f
+is "get" 0 ./ckpt get $u/run/ep0-ba30
+good "get has all" 'diff -r ep0-ba30 $f >/dev/null'
+is "get again" 4 ./ckpt get $u/run/ep0-ba30
+is "get --force" 0 ./ckpt get --force $u/run/ep0-ba20 ep0-ba30
+good "get replaced it" 'diff -r ep0-ba30 run/ep0-ba20 >/dev/null'
+mkdir here
+is "get of the link, into a folder" 0 ./ckpt get $u/run/latest here
+good "get has its name" 'diff -r here/ep0-ba30 $f >/dev/null'
+is "get --json to a new place" 0 ./ckpt get --json $u/run/latest.symlink here/new/one
+json "get --json" "d['to'] == 'here/new/one' and d['files'] == 4"
+rm here/new/one/.metadata here/new/one/__3_0.pt
+is "get goes on where it was broken off" 0 ./ckpt get $u/run/latest here/new/one
+good "and has all" 'diff -r here/new/one $f >/dev/null'
+is "get with the index of Hugging Face" 0 ./ckpt get $u/hf gothf
+is "that it has" 0 python3 "$root/tests/hf_index.py" gothf
+is "cp from store to store" 0 ./ckpt cp $u/run/ep0-ba30 $u/copy/
+good "cp has all" 'diff -r bucket/copy/ep0-ba30 $f >/dev/null'
+good "cp left nothing" '[ -z "$(ls -A tmp)" ]'
+printf x | dd of=bucket/copy/ep0-ba30/__1_0.pt bs=1 seek=6000 conv=notrunc 2>/dev/null
+is "verify of a damaged URI" 1 ./ckpt verify $u/copy/ep0-ba30
+rm bucket/copy/ep0-ba30/__1_0.pt
+is "verify of a URI with a missing object" 1 ./ckpt verify $u/copy/ep0-ba30
+is "get of one" 3 ./ckpt get $u/copy/ep0-ba30 broken
+good "it does not count" '[ ! -e broken/.metadata ]'
+is "rm of it" 0 ./ckpt rm $u/copy/ep0-ba30/
+good "all of it is gone" '[ ! -e bucket/copy/ep0-ba30 ]'
+mkdir bucket/half bucket/way && cp $f/__* bucket/half && cp $f/__* bucket/way
+for c in verify show; do
+    is "$c of an unfinished URI" 1 ./ckpt $c $u/half
+    case $c in verify) holds "$c says why" "does not count" ;; *) says "$c says why" "does not count" ;; esac
+done
+is "get of an unfinished URI" 1 ./ckpt get $u/half
+is "gc of a URI leaves what is young" 0 ./ckpt gc --json $u
+json "both" "d['count'] == 0 and d['unfinished'] == 2"
+touch -t 202001010000 bucket/half/* bucket/way/*
+./make begin $u way/__7_0.pt
+is "gc -n of a URI" 0 ./ckpt gc -n --json $u
+json "names the old one" "[r['name'] for r in d['removed']] == ['half'] and d['unfinished'] == 1"
+is "gc of a URI" 0 ./ckpt gc $u
+good "the old one is gone, one on its way is not" '[ ! -e bucket/half ] && [ -e bucket/way/__0_0.pt ] && [ -e bucket/run/ep0-ba30/__0_0.pt ]'
+is "gc --now does not take it either" 0 ./ckpt gc --now $u
+good "it is still there" '[ -e bucket/way/__0_0.pt ]'
+is "gc when the upload is given up" 0 ./ckpt gc --now --older-than 0 $u
+good "then it goes" '[ ! -e bucket/way/__0_0.pt ] && [ -e bucket/run/ep0-ba30/.metadata ]'
+is "rm of a URI" 0 ./ckpt rm --json $u/run/ep0-ba20
+json "rm of a URI says so" "d['removed'] == ['$u/run/ep0-ba20']"
+good "rm of a URI did" '[ ! -e bucket/run/ep0-ba20 ]'
+is "no such URI" 3 ./ckpt show $u/run/none
+is "no such URI to get" 3 ./ckpt get $u/run/none
+
+# memory: 1 GiB of holes in two tensors, one cut by rows and one by columns
+python3 - <<'P'
+import os, zlib
+ranks, half, block = 4, 1 << 27, 262144
+def zeros(n):
+    crc, z = 0, bytes(1 << 24)
+    while n > 0:
+        crc = zlib.crc32(z[:min(n, len(z))], crc)
+        n -= min(n, len(z))
+    return '%08x' % crc
+rows, one, sums = half // 4096, zeros(half), zeros(block) * (half // block)
+def pieces(place, offset):
+    return ','.join('[%d,%d,"%s",[%d,%d],[%d,1024],"%s"]' % (r, place, one, offset(r)[0], offset(r)[1], rows, sums) for r in range(ranks))
+t = '{"format":"ckpt sharded checkpoint","version":1,"byteorder":"little","world_size":%d,"block":%d,\n"files":[' % (ranks, block)
+t += ','.join('\n{"name":"__%d_0.pt","size":%d,"crc32":"%s"}' % (r, 2 * half, zeros(2 * half)) for r in range(ranks)) + '],\n"entries":{\n'
+t += '"state/rows":{"tensor":"float32","shape":[%d,1024],"pieces":[%s]},\n' % (rows * ranks, pieces(0, lambda r: (rows * r, 0)))
+t += '"state/columns":{"tensor":"float32","shape":[%d,%d],"pieces":[%s]}}' % (rows, 1024 * ranks, pieces(half, lambda r: (0, 1024 * r)))
+t += ',\n"crc32":"%08x"}\n' % zlib.crc32(t.encode())
+os.mkdir('big')
+for r in range(ranks):
+    with open('big/__%d_0.pt' % r, 'wb') as f:
+        f.truncate(2 * half)
+open('big/.metadata', 'w').write(t)
+P
+peak() {            # prints the most memory that a command had, in KiB; its status is the command's
+    python3 -c "import resource, subprocess, sys
+s = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(s)" "$@"
+}
+is "verify of 1 GiB" 0 peak ./ckpt-plain verify big
+good "needs less than 64 MiB (it had $out KiB)" '[ "$out" -lt 65536 ]'
+is "merge of 1 GiB" 0 peak ./ckpt-plain merge --no-verify big big.pt
+good "needs less than 64 MiB (it had $out KiB)" '[ "$out" -lt 65536 ]'
+good "and wrote it all" '[ "$(wc -c < big.pt)" -gt 1073741824 ]'
+rm -f big.pt
+is "split of 1 GiB" 0 peak ./ckpt-plain split --no-verify big 3 big3
+good "needs less than 64 MiB (it had $out KiB)" '[ "$out" -lt 65536 ]'
+
+[ $failed = 0 ] || { echo "test_cli_shards.sh: failed"; exit 1; }

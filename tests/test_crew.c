@@ -1,0 +1,1004 @@
+/* test_crew.c: savers on many ranks, as threads: what they do together or not at all. Monolithic, sharded and per-rank tars, over
+   folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: tsan */
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "thread_ranks.h"
+
+enum { ROWS = 37, COLS = 300, MOST_MINE = ROWS * COLS };
+
+// A rank of a training run: its rows of a matrix, a replicated vector, a value of its own, and counters.
+typedef struct member {
+    ckpt_state      st;
+    float           mine[MOST_MINE];
+    float           shared[500];
+    double          loss;
+    int64_t         step;
+    char            rng[16];
+    int64_t         first, rows;
+    ckpt_saver_desc d;
+    ckpt_saver     *s;
+    tr_rank        *r;
+    char            folder[300], own[40];
+    char            log[16384];
+} member;
+
+static void member_log(ckpt_log_level level, const char *msg, void *user) {
+    member *m = (member *)user;
+    size_t n = strlen(m->log);
+    (void)snprintf(m->log + n, sizeof m->log - n, "%d %s\n", (int)level, msg);
+}
+
+static void member_set(member *m, int64_t step) {
+    m->step = step;
+    m->loss = (double)((step * 5) % 11);
+    for (int64_t i = 0; i < m->rows * COLS; i++) m->mine[i] = (float)(step * 1000000 + m->first * COLS + i);
+    for (int i = 0; i < 500; i++) m->shared[i] = (float)(step * 3 + i);
+    (void)snprintf(m->rng, sizeof m->rng, "r%d-%d", m->r->rank, (int)step);
+}
+
+static void member_check(member *m, int64_t step) {
+    bool good = m->step == step && m->loss == (double)((step * 5) % 11);
+    for (int64_t i = 0; i < m->rows * COLS; i++) good = good && m->mine[i] == (float)(step * 1000000 + m->first * COLS + i);
+    for (int i = 0; i < 500; i++) good = good && m->shared[i] == (float)(step * 3 + i);
+    TR_CHECK(m->r, good);
+}
+
+typedef enum layout { WHOLE, SHARDED, TARS } layout;
+
+typedef struct plan {
+    layout          how;
+    ckpt_snapshot   snapshot;
+    const char     *dir;
+    bool            apart;              // each rank a folder of its own
+    int             keep, saves;
+    const char     *interval, *filename, *prefix, *latest;
+    void          (*then)(member *m, struct plan *p);
+    ckpt_err        want;
+    int             number;
+    char            text[TR_MOST][1100];
+} plan;
+
+static member *member_new(tr_rank *r, const plan *p) {
+    member *m = (member *)calloc(1, sizeof *m);
+    int n = r->world->size;
+    m->r = r;
+    m->first = ROWS * r->rank / n;
+    m->rows = ROWS * (r->rank + 1) / n - m->first;
+    if (p->how != SHARDED) m->first = 0, m->rows = ROWS;
+    ckpt_tensor t;
+    memset(&t, 0, sizeof t);
+    t.dtype = CKPT_F32;
+    t.ndim = 2;
+    t.shape[0] = m->rows;
+    t.shape[1] = COLS;
+    t.data = m->mine;
+    if (p->how == SHARDED) {
+        t.global_shape[0] = ROWS;
+        t.global_shape[1] = COLS;
+        t.offset[0] = m->first;
+    }
+    ckpt_bind(&m->st, "state/model/w", &t);
+    ckpt_bind_f32(&m->st, "state/model/shared", m->shared, 500);
+    ckpt_bind_float(&m->st, "state/metrics/loss", &m->loss);
+    ckpt_bind_int(&m->st, "state/step", &m->step);
+    (void)snprintf(m->own, sizeof m->own, "rng/%d/python", r->rank);
+    if (p->apart) (void)snprintf(m->folder, sizeof m->folder, "%s/rank%d", p->dir, r->rank);
+    else (void)snprintf(m->folder, sizeof m->folder, "%s", p->dir);
+    if (p->how == SHARDED) ckpt_bind_text(&m->st, m->own, m->rng, sizeof m->rng);
+    m->d.state = &m->st;
+    m->d.folder = m->folder;
+    m->d.run_name = "r";
+    m->d.filename = p->filename != NULL ? p->filename : p->how == TARS ? "ba{batch}-rank{rank}.pt" : "ba{batch}.pt";
+    m->d.latest_filename = p->latest != NULL ? p->latest : "latest-rank{rank}.pt";
+    m->d.sharded = p->how == SHARDED;
+    m->d.sharded_prefix_dir = p->prefix != NULL ? p->prefix : "ba{batch}";
+    m->d.per_rank_tar = p->how == TARS;
+    m->d.save_interval = p->interval != NULL ? p->interval : "1ba";
+    m->d.snapshot = p->snapshot;
+    m->d.num_checkpoints_to_keep = p->keep;
+    m->d.logger.fn = member_log;
+    m->d.logger.user = m;
+    m->d.ranks = r->ranks;
+    member_set(m, 0);
+    return m;
+}
+
+static ckpt_timestamp at_batch(int64_t batch) {
+    ckpt_timestamp t;
+    memset(&t, 0, sizeof t);
+    t.batch = t.batch_in_epoch = batch;
+    return t;
+}
+
+static bool member_open(member *m) {
+    ckpt_err e = ckpt_saver_open(&m->s, &m->d);
+    TR_OK(m->r, e);
+    return e == CKPT_OK;
+}
+
+static void member_free(member *m) {
+    ckpt_state_free(&m->st);
+    free(m);
+}
+
+static ckpt_err member_step(member *m, int64_t step) {
+    ckpt_timestamp t = at_batch(step);
+    TR_OK(m->r, ckpt_saver_fence(m->s));
+    member_set(m, step);
+    return ckpt_saver_batch_end(m->s, &t);
+}
+
+static void member_end(member *m) {
+    if (m->s != NULL) TR_OK(m->r, ckpt_saver_close(m->s, 0));
+    member_free(m);
+}
+
+// The names in a folder but the library's own, "a b c".
+static const char *names_in(const char *dir) {
+    char *all = util_fmt("%s", util_list(dir)), *out = util_fmt("%s ", all), *save = NULL;
+    size_t n = 0;
+    for (char *line = strtok_r(all, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(line, ".ckpt-", 6) == 0) continue;
+        n += (size_t)sprintf(out + n, "%s%s", n > 0 ? " " : "", line);
+    }
+    out[n] = 0;
+    return out;
+}
+
+static const ckpt_snapshot modes[] = { CKPT_SNAPSHOT_NONE, CKPT_SNAPSHOT_COPY, CKPT_SNAPSHOT_LAZY };
+static const int sizes[] = { 1, 2, 4, 8 };
+
+//-- saving ------------------------------------------------------------------------
+
+static void save_some(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (member_open(m)) {
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        const char *const *paths;
+        (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d", ckpt_saver_checkpoints(m->s, &paths));
+    }
+    member_end(m);
+}
+
+// Ranks of another job load what is there: each its rows.
+static void load_newest(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == p->want);
+        if (e == CKPT_OK) TR_CHECK(r, t.batch == p->number);
+        if (e == CKPT_OK) member_check(m, p->number);
+    }
+    member_end(m);
+}
+
+static void test_layouts(void **state) {
+    (void)state;
+    for (size_t mode = 0; mode < 3; mode++) {
+        for (size_t k = 0; k < 4; k++) {
+            for (int how = 0; how < 3; how++) {
+                int n = sizes[k];
+                plan p;
+                memset(&p, 0, sizeof p);
+                p.how = (layout)how;
+                p.snapshot = modes[mode];
+                p.dir = util_temp_dir();
+                p.keep = 2;
+                p.saves = 3;
+                tr_world *w = tr_new(n);
+                tr_run(w, save_some, &p);
+                const char *want = how == WHOLE ? "ba2.pt ba3.pt latest-rank0.pt" : "ba2 ba3 latest-rank0.pt";
+                if (how == TARS) {
+                    char all[1024] = "";
+                    for (int b = 2; b <= 3; b++)
+                        for (int i = 0; i < n; i++) sprintf(all + strlen(all), "ba%d-rank%d.pt.tar ", b, i);
+                    for (int i = 0; i < n; i++) sprintf(all + strlen(all), "latest-rank%d.pt.tar%s", i, i < n - 1 ? " " : "");
+                    want = util_fmt("%s", all);
+                }
+                assert_string_equal(names_in(p.dir), want);
+                for (int i = 0; i < n; i++) if (how != WHOLE || i == 0) assert_string_equal(p.text[i], "2");
+                if (how == SHARDED) {
+                    char all[1024] = ".metadata";
+                    for (int i = 0; i < n; i++) sprintf(all + strlen(all), " __%d_0.pt", i);
+                    assert_string_equal(names_in(util_join(p.dir, "ba3")), all);
+                    assert_string_equal(names_in(util_join(p.dir, "latest-rank0.pt")), all);
+                }
+                p.number = 3;
+                tr_run(w, load_newest, &p);
+            }
+        }
+    }
+}
+
+
+//-- Composer's cases ---------------------------------------------------------------
+
+static const char *text_of(const ckpt__json_doc *d, const ckpt__json *row, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, row, key);
+    return v != NULL && v->kind == CKPT__JSON_TEXT ? v->text : NULL;
+}
+
+static int int_of(const ckpt__json_doc *d, const ckpt__json *row, const char *key, int none) {
+    const ckpt__json *v = ckpt__json_get(d, row, key);
+    return v != NULL && v->kind == CKPT__JSON_INT ? (int)v->i : none;
+}
+
+// sharded_files.json: how many folders are left, and what is in each. Torch's ending is ours.
+static void test_cases(void **state) {
+    (void)state;
+    size_t size;
+    char *text = util_read(util_tests_path("cases/sharded_files.json"), &size);
+    ckpt__json_doc d;
+    ckpt_allocator a = { NULL, NULL };
+    int rows = 0, tars = 0;
+    assert_int_equal(ckpt__json_parse(&d, &a, text, size), CKPT_OK);
+    for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.dir = util_temp_dir();
+        if (text_of(&d, row, "saved_as") != NULL) {
+            p.how = TARS;
+            p.saves = 1;
+            p.filename = "ep{batch}-rank{rank}.pt";
+            tr_run(tr_new(1), save_some, &p);
+            assert_true(util_exists(util_join(p.dir, text_of(&d, row, "saved_as"))));
+            tars++;
+            continue;
+        }
+        if (text_of(&d, row, "prefix_dir") == NULL) continue;
+        int ranks = int_of(&d, row, "ranks", 0), keep = int_of(&d, row, "keep", -1);
+        p.how = SHARDED;
+        p.prefix = text_of(&d, row, "prefix_dir");
+        p.interval = text_of(&d, row, "interval");
+        p.keep = keep < 0 ? CKPT_KEEP_ALL : keep;
+        p.saves = int_of(&d, row, "batches", 4);
+        p.latest = "latest";
+        tr_run(tr_new(ranks), save_some, &p);
+        int dirs = 0, want = int_of(&d, row, "expect_dirs", 2);
+        for (int b = 1; b <= p.saves; b++) {
+            ckpt_timestamp t = at_batch(b);
+            char name[64];
+            ckpt_name_desc nd;
+            memset(&nd, 0, sizeof nd);
+            nd.timestamp = &t;
+            assert_int_equal(ckpt_format_name(name, sizeof name, p.prefix, &nd), CKPT_OK);
+            if (!util_exists(util_join(p.dir, name))) continue;
+            dirs++;
+            char all[256] = "";
+            const ckpt__json *files = ckpt__json_get(&d, row, "files_in_each");
+            for (const ckpt__json *f = ckpt__json_child(&d, files); f != NULL; f = ckpt__json_next(&d, f)) {
+                size_t stem = strcspn(f->text + 1, ".") + 1;
+                bool torch = strstr(f->text, ".distcp") != NULL;
+                sprintf(all + strlen(all), "%s%.*s%s", all[0] != 0 ? " " : "", (int)stem, f->text, torch ? ".pt" : f->text + stem);
+            }
+            assert_string_equal(names_in(util_join(p.dir, name)), all);
+        }
+        assert_int_equal(dirs, want);
+        rows++;
+    }
+    ckpt__json_free(&d);
+    assert_int_equal(rows, 5);
+    assert_int_equal(tars, 1);
+}
+
+//-- loading ------------------------------------------------------------------------
+
+static void test_reshape(void **state) {
+    (void)state;
+    static const int from[] = { 8, 8, 1, 2, 4 }, to[] = { 1, 3, 4, 8, 2 };
+    for (int i = 0; i < 5; i++) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.how = SHARDED;
+        p.dir = util_temp_dir();
+        p.saves = 2;
+        tr_run(tr_new(from[i]), save_some, &p);
+        p.number = 2;
+        tr_run(tr_new(to[i]), load_newest, &p);
+    }
+}
+
+// Goes on from what is there and saves one more.
+static void go_on(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == p->want);
+        if (e == CKPT_OK) {
+            TR_CHECK(r, t.batch == p->number);
+            member_check(m, p->number);
+        } else if (p->want == CKPT_OK) {
+            print_error("%s\n", m->log);
+        }
+        (void)snprintf(p->text[r->rank], sizeof p->text[0], "%s", e == CKPT_OK ? "" : ckpt_last_error());
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, p->number + i));
+    }
+    member_end(m);
+}
+
+static void flip_in(const char *dir, const char *name) {
+    util_flip(util_join(dir, name), 8000, 1);
+}
+
+// A damaged file of one rank sends all of them to the folder before; so does a file that is gone.
+static void test_walk_back(void **state) {
+    (void)state;
+    for (int gone = 0; gone < 3; gone++) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.how = SHARDED;
+        p.dir = util_temp_dir();
+        p.saves = 3;
+        tr_run(tr_new(4), save_some, &p);
+        if (gone == 0) flip_in(p.dir, "ba3/__2_0.pt");
+        if (gone == 1) unlink(util_join(p.dir, "ba3/__2_0.pt"));
+        if (gone == 2) util_flip(util_join(p.dir, "ba3/.metadata"), 60, 1);
+        p.number = 2;
+        p.saves = 0;
+        tr_run(tr_new(4), go_on, &p);
+        p.saves = 1;
+        tr_run(tr_new(3), go_on, &p);           // and the run goes on over what is damaged
+        p.number = 3;
+        p.saves = 0;
+        tr_run(tr_new(2), go_on, &p);
+    }
+}
+
+// Without .metadata nothing counts, and the next saver takes it away.
+static void test_uncommitted(void **state) {
+    (void)state;
+    plan p;
+    memset(&p, 0, sizeof p);
+    p.how = SHARDED;
+    p.dir = util_temp_dir();
+    p.saves = 2;
+    tr_run(tr_new(4), save_some, &p);
+    unlink(util_join(p.dir, "ba2/.metadata"));
+    unlink(util_join(p.dir, ".ckpt-index.jsonl"));
+    p.number = 1;
+    p.saves = 0;
+    tr_run(tr_new(2), go_on, &p);
+    assert_string_equal(names_in(p.dir), "ba1 latest-rank0.pt");
+    assert_string_equal(util_link_target(util_join(p.dir, "latest-rank0.pt")), "ba1");
+}
+
+// One rank's folder lacks the newest: the newest that all have is taken. With tars that every rank has of its own, too.
+static void test_apart(void **state) {
+    (void)state;
+    for (int how = 1; how < 3; how++) {
+        for (int lost = 0; lost < 2; lost++) {
+            plan p;
+            memset(&p, 0, sizeof p);
+            p.how = (layout)how;
+            p.dir = util_temp_dir();
+            p.apart = true;
+            p.saves = 3;
+            tr_world *w = tr_new(3);
+            tr_run(w, save_some, &p);
+            if (how == SHARDED) {
+                assert_string_equal(names_in(util_join(p.dir, "rank1/ba3")), ".metadata __1_0.pt");
+                assert_string_equal(util_link_target(util_join(p.dir, "rank1/latest-rank0.pt")), "ba3");
+            } else {
+                assert_string_equal(names_in(util_join(p.dir, "rank1")), "ba1-rank1.pt.tar ba2-rank1.pt.tar ba3-rank1.pt.tar latest-rank1.pt.tar");
+            }
+            int victim = lost == 0 ? 2 : 0;
+            util_remove_tree(util_join(p.dir, util_fmt(how == SHARDED ? "rank%d/ba3" : "rank%d/ba3-rank%d.pt.tar", victim, victim)));
+            p.number = 2;
+            p.saves = 1;
+            tr_run(w, go_on, &p);
+            p.number = 3;
+            p.saves = 0;
+            tr_run(w, go_on, &p);
+        }
+    }
+}
+
+static void test_tars_none_common(void **state) {
+    (void)state;
+    plan p;
+    memset(&p, 0, sizeof p);
+    p.how = TARS;
+    p.dir = util_temp_dir();
+    p.apart = true;
+    p.want = CKPT_NOT_FOUND;
+    tr_world *w = tr_new(3);
+    tr_run(w, go_on, &p);                       // a fresh start is one for all
+    p.saves = 2;
+    tr_run(w, save_some, &p);
+    util_remove_tree(util_join(p.dir, "rank0"));
+    p.want = CKPT_CORRUPT;
+    p.saves = 0;
+    tr_run(w, go_on, &p);
+    for (int i = 0; i < 3; i++) assert_non_null(strstr(p.text[i], "these have none: 0;"));
+    plan q;
+    memset(&q, 0, sizeof q);
+    q.how = TARS;
+    q.dir = util_temp_dir();
+    q.apart = true;
+    q.saves = 2;
+    tr_run(w, save_some, &q);
+    util_remove_tree(util_join(q.dir, "rank1"));
+    q.want = CKPT_CORRUPT;
+    q.saves = 0;
+    tr_run(w, go_on, &q);
+    for (int i = 0; i < 3; i++) assert_non_null(strstr(q.text[i], "rank 1"));
+}
+
+//-- failures ------------------------------------------------------------------------
+
+// At step 2 rank 2's file cannot be written: all hear the same of it, and the checkpoint before stays the latest.
+static void one_fails(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        char blocked[400], link[400];
+        int victim = p->how == WHOLE ? 0 : 2;
+        if (p->how == SHARDED) (void)snprintf(blocked, sizeof blocked, "%s/rank2/ba2", p->dir);
+        else if (p->how == TARS) (void)snprintf(blocked, sizeof blocked, "%s/rank2/ba2-rank2.pt.tar", p->dir);
+        else (void)snprintf(blocked, sizeof blocked, "%s/ba2.pt", p->dir);
+        if (r->rank == victim && p->how == SHARDED) util_write_text(blocked, "in the way");
+        if (r->rank == victim && p->how != SHARDED) TR_CHECK(r, mkdir(blocked, 0777) == 0);
+        TR_OK(r, tr_barrier(r));
+        ckpt_err e = member_step(m, 2);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, e != CKPT_OK);
+        (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d %s", (int)e, ckpt_last_error());
+        TR_OK(r, tr_barrier(r));
+        if (p->how == WHOLE) (void)snprintf(link, sizeof link, "%s/latest-rank0.pt", p->dir);
+        else (void)snprintf(link, sizeof link, "%s/rank%d/latest-rank%d.pt%s", p->dir, r->rank, p->how == TARS ? r->rank : 0, p->how == TARS ? ".tar" : "");
+        if (p->how != WHOLE || r->rank == 0) {
+            char says[200] = "";
+            ssize_t n = readlink(link, says, sizeof says - 1);
+            TR_CHECK(r, n > 0 && strncmp(says, "ba1", 3) == 0);
+        }
+        TR_OK(r, member_step(m, 3));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        e = ckpt_saver_close(m->s, 0);
+        m->s = NULL;
+        TR_CHECK(r, e != CKPT_OK);
+    }
+    member_free(m);
+}
+
+static void test_one_fails(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        for (int mode = 0; mode < 3; mode++) {
+            plan p;
+            memset(&p, 0, sizeof p);
+            p.how = (layout)how;
+            p.snapshot = modes[mode];
+            p.dir = util_temp_dir();
+            p.apart = how != WHOLE;
+            tr_world *w = tr_new(4);
+            tr_run(w, one_fails, &p);
+            assert_non_null(strstr(p.text[0], how == WHOLE ? "rank 0: " : "rank 2: "));
+            for (int i = 1; i < 4; i++) assert_string_equal(p.text[i], p.text[0]);
+            if (how == SHARDED) {
+                assert_false(util_exists(util_join(p.dir, "rank0/ba2")));
+                assert_false(util_exists(util_join(p.dir, "rank1/ba2/__1_0.pt")));
+            }
+            p.number = 3;
+            tr_run(w, load_newest, &p);
+        }
+    }
+}
+
+// The same without a wait: the next save finds out, says so, and is made nonetheless.
+static void fails_in_passing(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    char blocked[400];
+    (void)snprintf(blocked, sizeof blocked, "%s/rank2/ba2", p->dir);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        if (r->rank == 2) util_write_text(blocked, "in the way");
+        TR_OK(r, tr_barrier(r));
+        ckpt_err second = member_step(m, 2), third = member_step(m, 3), waited = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, (second != CKPT_OK) + (third != CKPT_OK) + (waited != CKPT_OK) == 1);
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) != CKPT_OK);
+    }
+    member_free(m);
+}
+
+static void test_fails_in_passing(void **state) {
+    (void)state;
+    for (int mode = 1; mode < 3; mode++) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.how = SHARDED;
+        p.snapshot = modes[mode];
+        p.dir = util_temp_dir();
+        p.apart = true;
+        tr_world *w = tr_new(3);
+        tr_run(w, fails_in_passing, &p);
+        assert_false(util_exists(util_join(p.dir, "rank0/ba2")));
+        assert_string_equal(util_link_target(util_join(p.dir, "rank0/latest-rank0.pt")), "ba3");
+        p.number = 3;
+        tr_run(w, load_newest, &p);
+    }
+}
+
+// Which rank dies, and at which of its collectives.
+typedef struct death { plan p; int rank; uint64_t at; bool died, hangs; int reached[TR_MOST]; } death;
+
+static void until_death(tr_rank *r, void *arg) {
+    death *d = (death *)arg;
+    member *m = member_new(r, &d->p);
+    ckpt_err e = ckpt_saver_open(&m->s, &m->d);
+    if (e == CKPT_OK) e = member_step(m, 1);
+    if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+    TR_CHECK(r, e == CKPT_OK);
+    if (r->rank == d->rank && d->at > 0) r->dies_at = tr_calls(r) + d->at;
+    for (int i = 2; i <= 4 && e == CKPT_OK; i++) {
+        e = member_step(m, i);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        if (e == CKPT_OK) d->reached[r->rank] = i;
+    }
+    if (e != CKPT_OK) {
+        char first[1024];
+        char name[16];
+        (void)snprintf(first, sizeof first, "%s", ckpt_last_error());
+        (void)snprintf(name, sizeof name, "rank %d", d->rank);
+        if (r->rank != d->rank) TR_CHECK(r, e == CKPT_TIMEOUT && strstr(first, name) != NULL);
+        ckpt_timestamp t = at_batch(9);         // and nothing more is asked of the hooks
+        uint64_t calls = tr_calls(r);
+        TR_CHECK(r, ckpt_saver_save(m->s, &t) == e && tr_calls(r) == calls);
+        TR_CHECK(r, strcmp(first, ckpt_last_error()) == 0);
+    }
+    if (m->s != NULL) {
+        ckpt_err closed = ckpt_saver_close(m->s, 0);
+        TR_CHECK(r, closed == e || (e == CKPT_OK && d->at > 0));
+        if (r->rank == d->rank) d->died = closed != CKPT_OK;
+    }
+    m->s = NULL;
+    member_free(m);
+}
+
+static void load_committed(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        const char *const *paths;
+        (void)paths;
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_OK(r, e);
+        if (e == CKPT_OK) TR_CHECK(r, t.batch >= p->saves && t.batch <= p->saves + 1);
+        if (e == CKPT_OK) member_check(m, t.batch);
+    }
+    member_end(m);
+}
+
+// A rank dies at each of the collectives that saves are made of. Nothing that is reported fails to load, and what was committed
+// before is still there.
+static void test_death(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        for (int mode = 0; mode < 3; mode += 2) {
+            for (int rank = 0; rank < 3; rank += 2) {
+                uint64_t step = mode == 0 ? 1 : 5;
+                for (uint64_t at = 1;; at += step) {
+                    death d;
+                    memset(&d, 0, sizeof d);
+                    d.p.how = (layout)how;
+                    d.p.snapshot = modes[mode];
+                    d.p.dir = util_temp_dir();
+                    d.p.keep = 2;
+                    d.rank = rank;
+                    d.at = at;
+                    tr_world *w = tr_new(3);
+                    w->limit = 0.01;
+                    tr_run(w, until_death, &d);
+                    for (int i = 0; i < 3; i++) w->rank[i].dies_at = 0;
+                    int least = 1, most = 1;
+                    for (int i = 0; i < 3; i++) {
+                        if (d.reached[i] > most) most = d.reached[i];
+                        if (i == 0 || d.reached[i] < least) least = d.reached[i];
+                    }
+                    if (least < 1) least = 1;
+                    d.p.want = CKPT_OK;
+                    d.p.number = -1;
+                    // what a rank was told is committed must be there; one more may be
+                    d.p.saves = most;
+                    tr_run(w, load_committed, &d.p);
+                    bool died = d.died;
+                    util_remove_tree(d.p.dir);
+                    if (!died) break;
+                    assert_true(at < 200);
+                }
+            }
+        }
+    }
+}
+
+// The settings of one rank differ, or its call does.
+static void differs(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (p->number == 0 && r->rank == 1) m->d.num_checkpoints_to_keep = 7;
+    if (p->number == 1 && r->rank == 1) m->d.save_interval = "1xx";
+    ckpt_err e = ckpt_saver_open(&m->s, &m->d);
+    if (p->number < 2) {
+        TR_CHECK(r, e == CKPT_ARG && strstr(ckpt_last_error(), "rank 1: ") != NULL);
+    } else {
+        TR_CHECK(r, e == CKPT_OK);
+        ckpt_timestamp t = at_batch(r->rank == 1 ? 2 : 1);
+        e = ckpt_saver_save(m->s, &t);
+        TR_CHECK(r, e == CKPT_ARG && strstr(ckpt_last_error(), "different") != NULL);
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) == CKPT_ARG);
+    }
+    member_free(m);
+}
+
+static void test_differs(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.dir = util_temp_dir();
+        p.number = i;
+        p.how = i == 2 ? WHOLE : SHARDED;
+        tr_run(tr_new(3), differs, &p);
+    }
+}
+
+static void open_refused(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_err want = CKPT_ARG;
+    const char *says = "";
+    if (p->number == 0) { memset(&m->d.ranks.barrier, 0, sizeof m->d.ranks - offsetof(ckpt_ranks, barrier)); says = "needs the functions"; }
+    if (p->number == 1) { m->d.filename = "ba{batch}.pt"; m->d.sharded = false; m->d.per_rank_tar = true; says = "{rank}"; }
+    if (p->number == 2) {
+        m->d.sharded = false;
+        m->d.filename = "ba{batch}-{rank}.pt";
+        m->d.per_rank_tar = m->d.weights_only = true;
+        want = CKPT_UNSUPPORTED;
+        says = "weights_only";
+    }
+    if (p->number == 3) { m->d.per_rank_tar = true; says = "two layouts"; }
+    if (p->number == 4) { m->d.sharded_prefix_dir = "always"; says = "same at every time"; }
+    if (p->number == 5) { m->d.sharded_prefix_dir = ""; says = "empty"; }
+    if (p->number == 6 && r->rank == 1) { m->d.ranks.barrier = NULL; }
+    ckpt_err e = ckpt_saver_open(&m->s, &m->d);
+    TR_CHECK(r, e == want && strstr(ckpt_last_error(), says) != NULL);
+    member_free(m);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.dir = util_temp_dir();
+        p.how = SHARDED;
+        p.number = i;
+        tr_run(tr_new(2), open_refused, &p);
+        assert_string_equal(names_in(p.dir), "");
+    }
+}
+
+//-- requests and cadence --------------------------------------------------------------
+
+static void requested(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    m->d.save_interval = "1000000ba";
+    if (member_open(m)) {
+        int saved = 0;
+        ckpt_saver_counts c;
+        double begin = ckpt__os_now();
+        int last = 0;
+        for (int i = 1; saved == 0 && ckpt__os_now() - begin < 30; i++) {
+            if (i == 20 && r->rank == 3) ckpt_saver_request(m->s);
+            TR_OK(r, member_step(m, i));
+            ckpt__os_sleep(0.01);
+            int64_t stop = 0;
+            ckpt_saver_stats(m->s, &c);
+            stop = -(int64_t)(p->how == WHOLE ? m->s->last_batch > 0 : m->s->last_batch > 0);
+            if (stop != 0) saved = i;
+            last = i;
+        }
+        TR_CHECK(r, saved > 0 && last < 400);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d", saved);
+    }
+    member_end(m);
+}
+
+static void test_request(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.how = (layout)how;
+        p.snapshot = CKPT_SNAPSHOT_LAZY;
+        p.dir = util_temp_dir();
+        tr_world *w = tr_new(4);
+        tr_run(w, requested, &p);
+        for (int i = 1; i < 4; i++) assert_string_equal(p.text[i], p.text[0]);
+        p.number = atoi(p.text[0]);
+        tr_run(w, load_newest, &p);
+    }
+}
+
+static bool never(const ckpt_timestamp *t, ckpt_event event, void *user) {
+    (void)event;
+    return user != NULL && t->batch == 7 && *(int *)user == 1;
+}
+
+static void idle(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    m->d.save_interval = "1000000000ba";
+    if (p->number == 1) {
+        m->d.should_save = never;
+        m->d.should_save_user = &r->rank;       // rank 1 alone wants one at batch 7
+    }
+    if (member_open(m)) {
+        uint64_t before = tr_calls(r);
+        int steps = 0;
+        ckpt_timestamp t = at_batch(0);
+        int most = p->number == 1 ? 10 : 400000;
+        while (steps < most) {
+            t.batch++;
+            TR_OK(r, ckpt_saver_batch_end(m->s, &t));
+            steps++;
+        }
+        uint64_t calls = tr_calls(r) - before;
+        if (p->number == 1) TR_CHECK(r, m->s->last_batch == 7);
+        else TR_CHECK(r, calls <= 30);
+        (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d", steps);
+    }
+    member_end(m);
+}
+
+static void test_cadence(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        for (int i = 0; i < 2; i++) {
+            plan p;
+            memset(&p, 0, sizeof p);
+            p.how = (layout)how;
+            p.dir = util_temp_dir();
+            p.number = i;
+            p.saves = 0;
+            // all ranks must make the same number of steps
+            tr_run(tr_new(4), idle, &p);
+        }
+    }
+}
+//-- stores ---------------------------------------------------------------------------
+
+static void store_some(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    m->d.num_remote_to_keep = 2;
+    m->d.num_attempts = 1;
+    if (member_open(m)) {
+        for (int i = 1; i <= p->saves; i++) {
+            ckpt_err e = member_step(m, i);
+            if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+            if (i == p->number) {
+                TR_CHECK(r, e != CKPT_OK);
+                (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d %s", (int)e, ckpt_last_error());
+            } else {
+                TR_CHECK(r, e == CKPT_OK);
+            }
+        }
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        ckpt_err e = ckpt_saver_close(m->s, 0);
+        TR_CHECK(r, (e == CKPT_OK) == (p->number == 0));
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+static void resume_store(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_OK(r, e);
+        if (e == CKPT_OK) TR_CHECK(r, t.batch == p->number);
+        if (e == CKPT_OK) member_check(m, p->number);
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, p->number + i));
+    }
+    member_end(m);
+}
+
+static const char *slurp(const char *path) {
+    size_t size;
+    return util_exists(path) ? util_read(path, &size) : "";
+}
+
+static void test_store(void **state) {
+    (void)state;
+    static const int other[] = { 3, 1, 5, 2 };
+    for (int how = 0; how < 3; how++) {
+        for (int mode = 0; mode < 3; mode += 2) {
+            plan p;
+            memset(&p, 0, sizeof p);
+            p.how = (layout)how;
+            p.snapshot = modes[mode];
+            p.dir = util_temp_dir();
+            p.saves = 4;
+            const char *here = util_temp_dir(), *there = util_temp_dir();
+            assert_int_equal(chdir(here), 0);
+            tr_world *w = tr_new(3);
+            tr_run(w, store_some, &p);
+            const char *run = util_join(p.dir, "run");
+            const char *to = how == WHOLE ? "run/ba4.pt" : how == TARS ? "run/ba4-rank0.pt.tar" : "run/ba4";
+            const char *link = util_join(run, how == TARS ? "latest-rank0.pt.tar.symlink" : "latest-rank0.pt.symlink");
+            assert_true(ckpt__txt_ends(slurp(link), to));
+            if (how == SHARDED) {
+                assert_string_equal(names_in(run), "ba3 ba4 latest-rank0.pt.symlink");
+                assert_string_equal(names_in(util_join(run, "ba4")), ".metadata __0_0.pt __1_0.pt __2_0.pt");
+                assert_string_equal(names_in(util_join(run, "ba3")), ".metadata __0_0.pt __1_0.pt __2_0.pt");
+            } else if (how == WHOLE) {
+                assert_string_equal(names_in(run), "ba3.pt ba4.pt latest-rank0.pt.symlink");
+            }
+            // a machine that has nothing; then one that goes on, with other ranks
+            p.number = 4;
+            p.saves = 0;
+            assert_int_equal(chdir(there), 0);
+            tr_run(w, resume_store, &p);
+            p.saves = 1;
+            if (how == SHARDED) w = tr_new(other[mode]);
+            tr_run(w, resume_store, &p);
+            assert_true(strstr(slurp(link), "ba5") != NULL);
+        }
+    }
+}
+
+// CKPT_KEEP_NONE: a folder stays until it is published, and no longer.
+static void test_store_only(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 2; turn++) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.how = SHARDED;
+        p.keep = CKPT_KEEP_NONE;
+        p.dir = util_temp_dir();
+        p.saves = 2;
+        const char *here = util_temp_dir();
+        assert_int_equal(chdir(here), 0);
+        tr_run(tr_new(3), store_some, &p);
+        assert_string_equal(names_in(util_fmt("%s%s/run", here, p.dir)), "");
+        assert_string_equal(names_in(util_join(p.dir, "run")), "ba1 ba2 latest-rank0.pt.symlink");
+        p.saves = 0;
+        p.number = 2;
+        tr_run(tr_new(2), resume_store, &p);
+    }
+}
+
+// One rank's object cannot be put: that checkpoint is not published, all hear of it, and the next one is.
+static void test_store_fails(void **state) {
+    (void)state;
+    plan p;
+    memset(&p, 0, sizeof p);
+    p.how = SHARDED;
+    p.dir = util_temp_dir();
+    p.saves = 3;
+    p.number = 2;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    util_mkdir(util_join(p.dir, "run"));
+    util_mkdir(util_join(p.dir, "run/ba2"));
+    util_mkdir(util_join(p.dir, "run/ba2/__1_0.pt"));
+    tr_run(tr_new(3), store_some, &p);
+    assert_non_null(strstr(p.text[0], "rank 1: "));
+    for (int i = 1; i < 3; i++) assert_string_equal(p.text[i], p.text[0]);
+    const char *run = util_join(p.dir, "run");
+    assert_true(ckpt__txt_ends(slurp(util_join(run, "latest-rank0.pt.symlink")), "run/ba3"));
+    assert_false(util_exists(util_join(run, "ba2/.metadata")));
+    assert_false(util_exists(util_join(run, "ba2/__0_0.pt")));
+    p.saves = 0;
+    p.number = 3;
+    tr_run(tr_new(2), resume_store, &p);
+}
+
+//-- memory ---------------------------------------------------------------------------
+
+typedef struct thrift { plan p; int64_t left[TR_MOST]; int victim; int64_t at; bool ran_out; pthread_mutex_t lock; } thrift;
+typedef struct purse { thrift *t; int rank; } purse;
+
+static void *purse_alloc(void *ptr, size_t old_size, size_t new_size, void *user) {
+    purse *u = (purse *)user;
+    (void)old_size;
+    if (new_size == 0) { free(ptr); return NULL; }
+    pthread_mutex_lock(&u->t->lock);
+    bool fails = u->t->left[u->rank] > 0 && --u->t->left[u->rank] == 0;
+    if (fails) u->t->ran_out = true;
+    pthread_mutex_unlock(&u->t->lock);
+    return fails ? NULL : realloc(ptr, new_size);
+}
+
+// One allocation of one rank fails: the ranks stay in step, all get the same, and nothing is lost.
+static void thrifty(tr_rank *r, void *arg) {
+    thrift *t = (thrift *)arg;
+    purse u = { t, r->rank };
+    member *m = member_new(r, &t->p);
+    m->d.allocator.fn = purse_alloc;
+    m->d.allocator.user = &u;
+    m->st.allocator = m->d.allocator;
+    t->left[r->rank] = r->rank == t->victim ? t->at : 0;
+    ckpt_err e = ckpt_saver_open(&m->s, &m->d);
+    ckpt_timestamp at;
+    if (e == CKPT_OK) {
+        e = ckpt_saver_resume(m->s, &at);
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    }
+    for (int i = 1; i <= 3 && e == CKPT_OK; i++) {
+        e = member_step(m, i);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+    }
+    if (e == CKPT_OK) e = ckpt_saver_resume(m->s, &at);
+    (void)snprintf(t->p.text[r->rank], sizeof t->p.text[0], "%d", (int)e);
+    if (m->s != NULL) (void)!ckpt_saver_close(m->s, 0);
+    m->s = NULL;
+    member_free(m);
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        for (int victim = 0; victim < 2; victim++) {
+            for (int64_t at = 1;; at += at < 40 ? 1 : 7) {
+                thrift t;
+                memset(&t, 0, sizeof t);
+                pthread_mutex_init(&t.lock, NULL);
+                t.p.how = (layout)how;
+                t.p.dir = util_temp_dir();
+                t.p.keep = 2;
+                t.victim = victim;
+                t.at = at;
+                tr_world *w = tr_new(2);
+                w->no_gather = (at & 1) != 0;
+                tr_run(w, thrifty, &t);
+                assert_string_equal(t.p.text[0], t.p.text[1]);
+                util_remove_tree(t.p.dir);
+                pthread_mutex_destroy(&t.lock);
+                if (!t.ran_out) break;
+            }
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_reshape),
+        cmocka_unit_test(test_walk_back),
+        cmocka_unit_test(test_uncommitted),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_tars_none_common),
+        cmocka_unit_test(test_one_fails),
+        cmocka_unit_test(test_fails_in_passing),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_differs),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_request),
+        cmocka_unit_test(test_cadence),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_only),
+        cmocka_unit_test(test_store_fails),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,410 @@
+/* test_folder_shards.c: the folder's view of checkpoints of many ranks, and ckpt_convert into and out of them, below tools/ckpt.c:
+   every allocation failed in turn, names and tables that are hostile, what gc may and may not take. */
+#define CKPT_NO_REMOTE
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "counting.h"
+#include <sys/stat.h>
+#include <sys/time.h>
+
+enum { ROWS = 37, COLUMNS = 1000 };
+
+static float wide[ROWS * COLUMNS];
+
+static void ok(ckpt_err e) {
+    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
+}
+
+// One file with some of everything.
+static const char *make_file(const char *path, int64_t step) {
+    ckpt_state st;
+    ckpt_tensor t;
+    ckpt_timestamp at;
+    double lr = 0.5;
+    char note[] = "note";
+    memset(&st, 0, sizeof st);
+    memset(&t, 0, sizeof t);
+    memset(&at, 0, sizeof at);
+    at.batch = step;
+    for (int i = 0; i < ROWS * COLUMNS; i++) wide[i] = (float)i;
+    t.dtype = CKPT_F32;
+    t.ndim = 2;
+    t.shape[0] = ROWS;
+    t.shape[1] = COLUMNS;
+    t.data = wide;
+    ckpt_bind(&st, "state/model/wide", &t);
+    t.ndim = 0;
+    ckpt_bind(&st, "state/model/one", &t);
+    ckpt_bind_f32(&st, "state/model/none", NULL, 0);
+    ckpt_bind_int(&st, "state/step", &step);
+    ckpt_bind_float(&st, "state/groups/[0]/lr", &lr);
+    ckpt_bind_text(&st, "state/note", note, sizeof note);
+    ckpt_bind_bytes(&st, "rng/0/python", wide, 999);
+    ok(ckpt_save(path, &st, &at));
+    ckpt_state_free(&st);
+    return path;
+}
+
+static ckpt_err convert(const char *from, const char *to, int shards, const char *ending, bool whole, const ckpt_allocator *a) {
+    ckpt_convert_desc d;
+    memset(&d, 0, sizeof d);
+    d.from = from;
+    d.to = to;
+    d.shards = shards;
+    d.shard_ending = ending;
+    d.shards_whole = whole;
+    d.overwrite = true;
+    if (a != NULL) d.allocator = *a;
+    return ckpt_convert(&d);
+}
+
+static ckpt_folder *look(const char *dir) {
+    ckpt_folder *f = NULL;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    ok(ckpt_folder_open(&f, &d));
+    return f;
+}
+
+static ckpt_checkpoint entry(const ckpt_folder *f, const char *name) {
+    ckpt_checkpoint c;
+    int at = ckpt_folder_find(f, name);
+    if (at < 0) fail_msg("there is no %s", name);
+    ok(ckpt_folder_entry(f, at, &c));
+    return c;
+}
+
+// A folder with ep1 and ep2, each of so many files.
+static const char *make_folder(int shards, const char *ending) {
+    const char *dir = util_temp_dir();
+    ok(convert(make_file(util_join(dir, "../one.pt"), 10), util_join(dir, "ep1"), shards, ending, false, NULL));
+    ok(convert(make_file(util_join(dir, "../one.pt"), 20), util_join(dir, "ep2"), shards, ending, false, NULL));
+    return dir;
+}
+
+static void old(const char *dir, const char *name) {
+    struct timeval t[2];
+    memset(t, 0, sizeof t);
+    t[0].tv_sec = t[1].tv_sec = 1500000000;
+    assert_int_equal(utimes(util_join(dir, name), t), 0);
+}
+
+//-- what a file of a directory says of itself ----------------------------------------
+
+static void test_entries(void **state) {
+    (void)state;
+    const char *dir = make_folder(3, ".pt");
+    ckpt_file *f = NULL;
+    ok(ckpt_file_open(&f, util_join(dir, "ep2")));
+    assert_int_equal(ckpt_file_ranks(f), 3);
+    uint64_t size = 0;
+    for (int i = 0; i < 3; i++) {
+        struct stat st;
+        assert_string_equal(ckpt_file_shard(f, i, &size), util_fmt("__%d_0.pt", i));
+        assert_int_equal(stat(util_join(dir, util_fmt("ep2/__%d_0.pt", i)), &st), 0);
+        assert_int_equal(size, st.st_size);
+    }
+    assert_non_null(ckpt_file_shard(f, 0, NULL));
+    assert_null(ckpt_file_shard(f, 3, &size));
+    assert_null(ckpt_file_shard(f, -1, &size));
+    for (int i = 0; i < ckpt_file_count(f); i++) {
+        ckpt_entry e;
+        ok(ckpt_file_entry(f, i, &e));
+        bool array = e.kind == CKPT_KIND_TENSOR || e.kind == CKPT_KIND_BYTES;
+        assert_int_equal(e.pieces, strcmp(e.name, "state/model/wide") == 0 ? 3 : array ? 1 : 0);
+        assert_int_equal(e.has_checksum, e.pieces == 1);
+    }
+    ckpt_file_close(f);
+    ok(ckpt_file_open(&f, util_join(dir, "../one.pt")));
+    ckpt_entry e;
+    assert_int_equal(ckpt_file_ranks(f), 0);
+    assert_null(ckpt_file_shard(f, 0, NULL));
+    ok(ckpt_file_entry(f, 0, &e));
+    assert_int_equal(e.pieces, 0);
+    ckpt_file_close(f);
+    assert_int_equal(ckpt_file_ranks(NULL), 0);
+    assert_null(ckpt_file_shard(NULL, 0, NULL));
+}
+
+static void test_store_time(void **state) {
+    (void)state;
+    const char *dir = make_folder(1, ".pt");
+    ckpt_store *s = NULL;
+    double at = 0;
+    old(dir, "ep1/__0_0.pt");
+    ok(ckpt_store_open(&s, util_fmt("file://%s", dir), NULL));
+    ok(ckpt_store_time(s, "ep1/__0_0.pt", &at));
+    assert_true(at == 1500000000.0);
+    assert_int_equal(ckpt_store_time(s, "ep1/nothing", &at), CKPT_NOT_FOUND);
+    assert_int_equal(ckpt_store_time(s, NULL, &at), CKPT_ARG);
+    assert_int_equal(ckpt_store_time(NULL, "x", &at), CKPT_ARG);
+    assert_int_equal(ckpt_store_time(s, "x", NULL), CKPT_ARG);
+    ckpt_store_close(s);
+}
+
+//-- the view ------------------------------------------------------------------------
+
+static void test_view(void **state) {
+    (void)state;
+    const char *dir = make_folder(4, ".safetensors");
+    assert_int_equal(symlink("ep2", util_join(dir, "latest")), 0);
+    util_mkdir(util_join(dir, "half"));
+    util_write_text(util_join(dir, "half/__0_0.pt"), "anything");
+    util_mkdir(util_join(dir, "sub"));
+    ok(convert(util_join(dir, "ep1"), util_join(dir, "sub/ep3"), 2, ".pt.gz", true, NULL));
+    make_file(util_join(dir, "single.pt"), 15);
+    ckpt_folder *f = look(dir);
+    assert_int_equal(ckpt_folder_count(f), 5);
+    ckpt_checkpoint c = entry(f, "ep2");
+    assert_true(c.sharded && !c.unfinished && !c.missing && !c.foreign && !c.damaged);
+    assert_int_equal(c.ranks, 4);
+    assert_int_equal(c.timestamp.batch, 20);
+    assert_string_equal(c.latest, "latest");
+    assert_string_equal(c.path, util_join(dir, "ep2"));
+    assert_string_equal(entry(f, util_join(dir, "latest")).name, "ep2");
+    assert_string_equal(entry(f, "latest").name, "ep2");
+    assert_string_equal(entry(f, "sub/ep3").name, "sub/ep3");
+    assert_int_equal(entry(f, "sub/ep3").ranks, 2);
+    assert_false(entry(f, "single.pt").sharded);
+    c = entry(f, "half");
+    assert_true(c.sharded && c.unfinished);
+    int at = ckpt_folder_find(f, "half");
+    assert_int_equal(at, 4);                        // behind all that counts
+    assert_int_equal(ckpt_folder_verify(f, at), CKPT_NOT_FOUND);
+    assert_int_equal(ckpt_folder_pin(f, at, true), CKPT_UNSUPPORTED);
+    assert_int_equal(ckpt_folder_find(f, "ep2/__0_0.safetensors"), -1);
+    for (int i = 0; i < 4; i++) ok(ckpt_folder_verify(f, i));
+    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ep1"), true));
+    assert_int_equal(ckpt_folder_remove(f, ckpt_folder_find(f, "ep1")), CKPT_ARG);
+    ok(ckpt_folder_remove(f, ckpt_folder_find(f, "ep2")));
+    assert_string_equal(util_link_target(util_join(dir, "latest")), "single.pt");
+    assert_false(util_exists(util_join(dir, "ep2")));
+    ok(ckpt_folder_remove(f, ckpt_folder_find(f, "sub/ep3")));
+    assert_false(util_exists(util_join(dir, "sub")));
+    ok(ckpt_folder_remove(f, ckpt_folder_find(f, "half")));
+    assert_false(util_exists(util_join(dir, "half")));
+    assert_int_equal(ckpt_folder_count(f), 2);
+    ckpt_folder_close(f);
+    f = look(dir);                                  // the pin brought both into an index
+    assert_true(entry(f, "ep1").pinned);
+    assert_int_equal(entry(f, "ep1").ranks, 4);
+    ckpt_folder_close(f);
+}
+
+// A rank's file that is gone or damaged is damage of the whole; the index remembers it, and gc takes it when asked to.
+static void test_damage(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt");
+    ckpt_gc_desc g;
+    memset(&g, 0, sizeof g);
+    ckpt_folder *f = look(dir);
+    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ep1"), true));
+    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ep1"), false));
+    ckpt_folder_close(f);
+    f = look(dir);                                  // now both are in an index
+    assert_int_equal(rename(util_join(dir, "ep2/__1_0.pt"), util_join(dir, "ep2/kept")), 0);
+    assert_int_equal(ckpt_folder_verify(f, ckpt_folder_find(f, "ep2")), CKPT_CORRUPT);
+    assert_non_null(strstr(ckpt_last_error(), "__1_0.pt"));
+    assert_int_equal(ckpt_verify(util_join(dir, "ep2"), NULL), CKPT_CORRUPT);
+    assert_int_equal(rename(util_join(dir, "ep2/kept"), util_join(dir, "ep2/__1_0.pt")), 0);
+    ok(ckpt_folder_verify(f, ckpt_folder_find(f, "ep2")));
+    util_flip(util_join(dir, "ep2/__1_0.pt"), 5000, 4);
+    assert_int_equal(ckpt_folder_verify(f, ckpt_folder_find(f, "ep2")), CKPT_CORRUPT);
+    ckpt_folder_close(f);
+    f = look(dir);
+    assert_true(entry(f, "ep2").damaged);
+    assert_int_equal(symlink("ep2", util_join(dir, "latest")), 0);
+    g.damaged = true;
+    ok(ckpt_folder_gc(f, &g));
+    assert_int_equal(ckpt_folder_find(f, "ep2"), -1);
+    assert_false(util_exists(util_join(dir, "ep2")));
+    assert_string_equal(util_link_target(util_join(dir, "latest")), "ep1");
+    ckpt_folder_close(f);
+}
+
+//-- gc ------------------------------------------------------------------------------
+
+static int gone;
+static void count_gone(const char *name, uint64_t size, void *user) {
+    (void)size;
+    (void)user;
+    assert_string_equal(name, "half");
+    gone++;
+}
+
+static void test_gc_unfinished(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt");
+    ckpt_gc_desc g;
+    memset(&g, 0, sizeof g);
+    g.removed = count_gone;
+    assert_int_equal(rename(util_join(dir, "ep2"), util_join(dir, "half")), 0);
+    assert_int_equal(unlink(util_join(dir, "half/.metadata")), 0);
+    util_write_text(util_join(dir, "half/notes.txt"), "mine");
+    ckpt_folder *f = look(dir);
+    gone = 0;
+    ok(ckpt_folder_gc(f, &g));                      // it is young
+    assert_int_equal(gone, 0);
+    old(dir, "half/__0_0.pt");
+    ok(ckpt_folder_gc(f, &g));                      // one file is
+    assert_int_equal(gone, 0);
+    old(dir, "half/__1_0.pt");
+    ckpt__buf temp;                                 // a process that lives writes here
+    ckpt__buf_init(&temp, NULL);
+    ok(ckpt__file_temp_name(&temp, util_join(dir, "half/__2_0.pt")));
+    util_write_text(temp.data, "x");
+    g.unfinished_now = true;
+    ok(ckpt_folder_gc(f, &g));
+    assert_int_equal(gone, 0);
+    assert_int_equal(unlink(temp.data), 0);
+    ckpt__buf_free(&temp);
+    g.unfinished_now = false;
+    g.dry_run = true;
+    ok(ckpt_folder_gc(f, &g));
+    assert_int_equal(gone, 1);
+    assert_true(util_exists(util_join(dir, "half/__0_0.pt")));
+    g.dry_run = false;
+    ok(ckpt_folder_gc(f, &g));
+    assert_int_equal(gone, 2);
+    assert_string_equal(util_list(util_join(dir, "half")), "notes.txt\n");
+    assert_true(util_exists(util_join(dir, "ep1/.metadata")));
+    ckpt_folder_close(f);
+    // what torch.distributed.checkpoint writes, and files of others by such a name, are nobody's business here
+    util_mkdir(util_join(dir, "dcp"));
+    util_write_text(util_join(dir, "dcp/.metadata"), "pickle");
+    util_write_text(util_join(dir, "dcp/__0_0.distcp"), "x");
+    util_write_text(util_join(dir, "dcp/__0_0.pt"), "x");
+    util_mkdir(util_join(dir, "odd"));
+    util_write_text(util_join(dir, "odd/__0_0.pt"), "no container at all");
+    util_mkdir(util_join(dir, "other"));
+    const unsigned char foreign[] = "\x38\0\0\0\0\0\0\0{\"w\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}   abcd";
+    util_write(util_join(dir, "other/__0_0.safetensors"), foreign, sizeof foreign - 1);
+    old(dir, "dcp/__0_0.pt");
+    old(dir, "other/__0_0.safetensors");
+    f = look(dir);
+    g.unfinished_now = true;
+    ok(ckpt_folder_gc(f, &g));
+    assert_true(util_exists(util_join(dir, "dcp/__0_0.pt")) && util_exists(util_join(dir, "other/__0_0.safetensors")));
+    assert_true(util_exists(util_join(dir, "odd/__0_0.pt")));
+    assert_int_equal(gone, 2);
+    ckpt_folder_close(f);
+}
+
+//-- converting ----------------------------------------------------------------------
+
+static void test_split_refusals(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt"), *ep1 = util_join(dir, "ep1");
+    assert_int_equal(convert(ep1, ep1, 3, ".pt", false, NULL), CKPT_ARG);
+    assert_int_equal(convert(util_join(dir, "ep1/__0_0.pt"), ep1, 3, ".pt", false, NULL), CKPT_ARG);
+    ok(ckpt_verify(ep1, NULL));
+    assert_int_equal(convert(ep1, util_join(dir, "x"), -1, ".pt", false, NULL), CKPT_ARG);
+    util_write_text(util_join(dir, "file"), "x");
+    assert_int_equal(convert(ep1, util_join(dir, "file"), 2, ".pt", false, NULL), CKPT_EXISTS);
+    assert_int_equal(convert(ep1, util_join(dir, "x"), 2, ".pt.nothing", false, NULL), CKPT_UNSUPPORTED);
+    assert_false(util_exists(util_join(dir, "x")));         // what a failure began is gone
+    ok(convert(ep1, util_join(dir, "ep2"), 5, NULL, false, NULL));
+    assert_string_equal(util_list(util_join(dir, "ep2")), ".metadata\n__0_0.pt\n__1_0.pt\n__2_0.pt\n__3_0.pt\n__4_0.pt\n");
+}
+
+// Whole tensors go to files in order, each by where it begins among all bytes.
+static void test_split_whole(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt");
+    for (int n = 1; n < 5; n++) {
+        ckpt_file *f = NULL;
+        const char *to = util_join(dir, util_fmt("whole%d", n));
+        ok(convert(util_join(dir, "ep1"), to, n, ".safetensors", true, NULL));
+        assert_true(util_exists(util_join(to, "model.safetensors.index.json")));
+        ok(ckpt_verify(to, NULL));
+        ok(ckpt_file_open(&f, to));
+        assert_int_equal(ckpt_file_ranks(f), n);
+        for (int i = 0; i < ckpt_file_count(f); i++) {
+            ckpt_entry e;
+            ok(ckpt_file_entry(f, i, &e));
+            assert_true(e.pieces <= 1);
+        }
+        ckpt_file_close(f);
+    }
+}
+
+//-- no memory -----------------------------------------------------------------------
+
+static void test_no_memory_convert(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt");
+    struct { int shards; bool whole; const char *to, *from; } jobs[] = {
+        { 3, false, "split", "ep1" }, { 2, true, "whole", "../one.pt" }, { 0, false, "merged.pt", "ep1" }
+    };
+    for (int j = 0; j < 3; j++) {
+        for (int n = 1; ; n += n < 40 ? 1 : 3) {
+            counting c = { 0, 0, n };
+            ckpt_allocator a = { counting_fn, &c };
+            const char *to = util_join(dir, jobs[j].to), *ending = jobs[j].whole ? ".safetensors" : ".pt";
+            ckpt_err e = convert(util_join(dir, jobs[j].from), to, jobs[j].shards, ending, jobs[j].whole, &a);
+            assert_int_equal(c.live, 0);
+            if (e == CKPT_OK && c.calls < n) break;
+            assert_true(e == CKPT_NOMEM || e == CKPT_OK);
+            if (e != CKPT_OK && jobs[j].shards > 0) assert_false(util_exists(util_join(to, ".metadata")));
+        }
+        ok(ckpt_verify(util_join(dir, jobs[j].to), NULL));
+    }
+}
+
+static void test_no_memory_folder(void **state) {
+    (void)state;
+    for (int what = 0; what < 4; what++) {
+        bool done = false;
+        for (int n = 1; !done; n += n < 40 ? 1 : 3) {
+            const char *dir = util_temp_dir();
+            ckpt_folder *f = NULL;
+            ckpt_folder_desc d;
+            ckpt_gc_desc g;
+            memset(&d, 0, sizeof d);
+            memset(&g, 0, sizeof g);
+            make_file(util_join(dir, "../two.pt"), 10);
+            ok(convert(util_join(dir, "../two.pt"), util_join(dir, "ep1"), 2, ".pt", false, NULL));
+            ok(convert(util_join(dir, "../two.pt"), util_join(dir, "ep2"), 2, ".pt", false, NULL));
+            assert_int_equal(symlink("ep2", util_join(dir, "latest")), 0);
+            if (what == 3) assert_int_equal(unlink(util_join(dir, "ep2/.metadata")), 0);
+            counting c = { 0, 0, n };
+            d.folder = dir;
+            d.allocator.fn = counting_fn;
+            d.allocator.user = &c;
+            g.unfinished_now = true;
+            ckpt_err e = ckpt_folder_open(&f, &d);
+            int at = e == CKPT_OK ? ckpt_folder_find(f, "ep2") : -1;
+            if (e == CKPT_OK && at >= 0 && what == 0) e = ckpt_folder_verify(f, at);
+            if (e == CKPT_OK && at >= 0 && what == 1) e = ckpt_folder_pin(f, at, true);
+            if (e == CKPT_OK && at >= 0 && what == 2) e = ckpt_folder_remove(f, at);
+            if (e == CKPT_OK && what == 3) e = ckpt_folder_gc(f, &g);
+            ckpt_folder_close(f);
+            assert_int_equal(c.live, 0);
+            if (e != CKPT_OK && e != CKPT_NOMEM) fail_msg("case %d, allocation %d: %s: %s", what, n, ckpt_err_name(e), ckpt_last_error());
+            ok(ckpt_verify(util_join(dir, "ep1"), NULL));
+            done = c.calls < n;
+            if (done && what == 2) assert_string_equal(util_link_target(util_join(dir, "latest")), "ep1");
+            if (done && what == 3) assert_false(util_exists(util_join(dir, "ep2")));
+            util_remove_tree(dir);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_entries),
+    cmocka_unit_test(test_store_time),
+    cmocka_unit_test(test_view),
+    cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_gc_unfinished),
+    cmocka_unit_test(test_split_refusals),
+    cmocka_unit_test(test_split_whole),
+    cmocka_unit_test(test_no_memory_convert),
+    cmocka_unit_test(test_no_memory_folder)
+};
+
+int main(void) {
+    util_clear_env();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,662 @@
+/* test_mlflow.c: what mlflow-artifacts: and dbfs:/databricks/mlflow-tracking/... send and make of replies, good, bad and hostile, by a scripted
+   server in the process; tracking servers and logins; runs that are found and made; Composer's table of paths.
+   run.sh: remote tsan */
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "net_util.h"
+#include "counting.h"
+#include "rest_util.h"
+
+#define PROXY "mlflow-artifacts:/1/abc/artifacts/pre"
+#define MANAGED "dbfs:/databricks/mlflow-tracking/1/abc/artifacts/pre"
+#define OPEN "{mlflow_experiment_id}/{mlflow_run_id}/artifacts"
+#define RUN "{\"run\":{\"info\":{\"run_id\":\"abc\",\"experiment_id\":\"1\",\"artifact_uri\":\"dbfs:/databricks/mlflow-tracking/1/abc/artifacts\"}}}"
+#define SAYS(code, text) "{\"error_code\":\"" code "\",\"message\":\"" text "\"}"
+
+static ckpt_store *proxy_with(const step *steps, int count) {
+    setenv("MLFLOW_TRACKING_URI", server.url, 1);
+    setenv("MLFLOW_TRACKING_TOKEN", TOKEN, 1);
+    return rest_meet(PROXY, steps, count);
+}
+#define PROXY_MEET(steps) proxy_with(steps, UTIL_COUNT(steps))
+
+static ckpt_store *managed_with(const step *steps, int count) {
+    setenv("MLFLOW_TRACKING_URI", "databricks", 1);
+    setenv("DATABRICKS_HOST", server.url, 1);
+    setenv("DATABRICKS_TOKEN", TOKEN, 1);
+    return rest_meet(MANAGED, steps, count);
+}
+#define MANAGED_MEET(steps) managed_with(steps, UTIL_COUNT(steps))
+
+//-- Composer's tables -------------------------------------------------------------
+
+static void test_parse_path(void **state) {
+    (void)state;
+    util_table c = cases_tsv("mlflow_parse_path.tsv");
+    for (int i = 0; i < c.rows; i++) {
+        const char *path = cases_text(&c, i, "path");
+        ckpt__view e, r, rest;
+        bool ok = ckpt__mlflow_parse(path, strlen(path), false, &e, &r, &rest);
+        assert_int_equal(ok, strcmp(cases_text(&c, i, "status"), "ok") == 0);
+        if (!ok) continue;
+        assert_true(ckpt__txt_eq(e, cases_text(&c, i, "experiment_id")) && ckpt__txt_eq(r, cases_text(&c, i, "run_id")));
+        assert_true(ckpt__txt_eq(rest, cases_text(&c, i, "artifact_path")));
+    }
+    assert_true(c.rows >= 6);
+    util_table u = cases_tsv("object_uri.tsv");
+    int seen = 0;
+    setenv("DATABRICKS_HOST", server.url, 1);
+    setenv("DATABRICKS_TOKEN", TOKEN, 1);
+    for (int i = 0; i < u.rows; i++) {
+        if (strcmp(cases_text(&u, i, u.names[0]), "mlflow") != 0) continue;
+        const char *name = cases_text(&u, i, u.names[2]);
+        ckpt_store *s = rest_meet("dbfs:/databricks/mlflow-tracking/123/456/artifacts/", NULL, 0);
+        ckpt__buf out;
+        ckpt__buf_init(&out, NULL);
+        ckpt__stores_add_uri(&out, s, name);
+        assert_string_equal(ckpt__buf_cstr(&out), cases_text(&u, i, u.names[3]));
+        out.len = 0;
+        is(ckpt__mlflow_path(ckpt__mlflow_of(s), &out, name), CKPT_OK);
+        assert_string_equal(out.data, cases_text(&u, i, u.names[4]));
+        out.len = 0;
+        is(ckpt__mlflow_path(ckpt__mlflow_of(s), &out, "databricks/mlflow-tracking/123/457/artifacts/x"), CKPT_ARG);
+        is(ckpt__mlflow_path(ckpt__mlflow_of(s), &out, "/databricks/mlflow-tracking/124/456/artifacts/x"), CKPT_ARG);
+        ckpt__buf_free(&out);
+        ckpt_store_close(s);
+        seen++;
+    }
+    assert_int_equal(seen, 2);
+    // store_from_uri.tsv: which of the dbfs: addresses opens what.
+    util_table f = cases_tsv("store_from_uri.tsv");
+    for (int i = 0; i < f.rows; i++) {
+        const char *uri = cases_text(&f, i, "uri");
+        ckpt_err e;
+        if (strncmp(uri, "dbfs:", 5) != 0) continue;
+        ckpt_store *s = rest_open(uri, NULL, 0, &e);
+        assert_int_equal(e, strcmp(cases_text(&f, i, "status"), "ok") == 0 ? CKPT_OK : CKPT_ARG);
+        if (e == CKPT_OK) assert_int_equal(ckpt__txt_starts(cases_text(&f, i, "store"), "UC"), ckpt__store_has_parts(s) && s->creates_only);
+        ckpt_store_close(s);
+    }
+    rest_clear_env();
+}
+
+//-- tracking servers and logins ---------------------------------------------------
+
+// How opening `uri` ends with an environment "NAME=value ..."; word: what is sent as Authorization, or of the sentence. "@": the server.
+static void settings(const char *uri, const char *env, ckpt_err want, const char *word) {
+    char text[2000], address[300];
+    ckpt_err e;
+    rest_clear_env();
+    rest_fill(text, sizeof text, env);
+    rest_fill(address, sizeof address, uri);
+    for (char *p = strtok(text, " "); p != NULL; p = strtok(NULL, " ")) {
+        char *eq = strchr(p, '=');
+        *eq = 0;
+        setenv(p, eq + 1, 1);
+    }
+    static const step steps[] = { { 200, "{\"files\":[{\"path\":\"x\",\"is_dir\":false,\"file_size\":\"5\"}]}", NULL } };
+    ckpt_store *s = rest_open(address, steps, 1, &e);
+    if (e == CKPT_OK && want == CKPT_OK) {
+        ckpt__store_stat info;
+        is(rest_stat(s, "x", &info), CKPT_OK);
+        if (strcmp(header_of(0, "authorization"), word) != 0) fail_msg("'%s': sent '%s'", env, header_of(0, "authorization"));
+    } else if (e != want || !has(ckpt_last_error(), word)) {
+        fail_msg("'%s': %s %s", env, ckpt_err_name(e), ckpt_last_error());
+    }
+    assert_false(leaked);
+    ckpt_store_close(s);
+    rest_clear_env();
+}
+
+#define BOTH "Basic dXNlcjpWZXJ5U2VjcmV0UGFzc3dvcmQ="
+
+static void test_settings(void **state) {
+    (void)state;
+    settings(PROXY, "", CKPT_ARG, "MLFLOW_TRACKING_URI");
+    settings(PROXY, "MLFLOW_TRACKING_URI=databricks", CKPT_ARG, "MLFLOW_TRACKING_URI");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@", CKPT_OK, "");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@/base/", CKPT_OK, "");
+    assert_true(ckpt__txt_starts(script.list[0].target, "/base/api/2.0/mlflow-artifacts/artifacts?path=1%2Fabc%2Fartifacts%2Fpre"));
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_TOKEN=" TOKEN, CKPT_OK, "Bearer " TOKEN);
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_USERNAME=user MLFLOW_TRACKING_PASSWORD=" PASSWORD, CKPT_OK, BOTH);
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_USERNAME=user MLFLOW_TRACKING_PASSWORD=" PASSWORD " MLFLOW_TRACKING_TOKEN=" TOKEN, CKPT_OK, BOTH);
+    settings(PROXY, "MLFLOW_TRACKING_URI=http://example.com MLFLOW_TRACKING_TOKEN=" TOKEN, CKPT_ARG, "MLFLOW_TRACKING_INSECURE_TLS");
+    settings(PROXY, "MLFLOW_TRACKING_URI=https://u:VerySecret@h", CKPT_ARG, "no address");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_INSECURE_TLS=true", CKPT_OK, "");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_INSECURE_TLS=true MLFLOW_TRACKING_SERVER_CERT_PATH=/x", CKPT_ARG, "exclude");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_SERVER_CERT_PATH=/nonexistent.pem", CKPT_NOT_FOUND, "/nonexistent.pem");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_AWS_SIGV4=true", CKPT_UNSUPPORTED, "SIGV4");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_AUTH=kubernetes", CKPT_UNSUPPORTED, "AUTH");
+    settings(MANAGED, "MLFLOW_TRACKING_URI=@ DATABRICKS_HOST=@ DATABRICKS_TOKEN=" TOKEN, CKPT_ARG, "databricks");
+    settings(MANAGED, "MLFLOW_TRACKING_URI=databricks", CKPT_AUTH, "DATABRICKS_HOST");
+    settings(MANAGED, "MLFLOW_TRACKING_URI=databricks://nobody", CKPT_AUTH, "");
+    settings("dbfs:/databricks/mlflow-tracking/1/abc/x", "DATABRICKS_HOST=@ DATABRICKS_TOKEN=" TOKEN, CKPT_ARG, "artifacts");
+    settings("dbfs:/databricks/mlflow-tracking/1/a.b/artifacts/", "DATABRICKS_HOST=@ DATABRICKS_TOKEN=" TOKEN, CKPT_ARG, "ids");
+    settings("dbfs:/databricks/mlflow-tracking/{mlflow_experiment_id}/abc/artifacts/", "DATABRICKS_HOST=@ DATABRICKS_TOKEN=" TOKEN, CKPT_ARG, "name both");
+    settings("mlflow-artifacts:/x/{mlflow_run_id}", "MLFLOW_TRACKING_URI=@", CKPT_ARG, "placeholders");
+    settings("mlflow-artifacts:/a/../b", "MLFLOW_TRACKING_URI=@", CKPT_ARG, "..");
+    // The host may stand in the address; `mlflow login` leaves a file; a profile may stand in the tracking URI.
+    char own[300];
+    snprintf(own, sizeof own, "mlflow-artifacts://%s/1/abc/artifacts/pre", server.url + 7);
+    settings(own, "MLFLOW_TRACKING_URI=http://other", CKPT_OK, "");
+    const char *home = getenv("HOME");
+    util_mkdir(util_join(home, ".mlflow"));
+    util_write_text(util_join(home, ".mlflow/credentials"), "[mlflow]\nmlflow_tracking_username = user\nmlflow_tracking_password = " PASSWORD "\n");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@", CKPT_OK, BOTH);
+    (void)unlink(util_join(home, ".mlflow/credentials"));
+    static const step managed[] = { { 200, RUN, NULL } };
+    util_write_text(util_join(home, ".databrickscfg"), util_fmt("[p1]\nhost=%s\ntoken=" TOKEN "\n", server.url));
+    setenv("MLFLOW_TRACKING_URI", "databricks://p1", 1);
+    setenv("DATABRICKS_TOKEN", "other", 1);
+    ckpt_store *s = rest_meet(MANAGED, managed, 1);
+    ckpt__store_stat info;
+    (void)rest_stat(s, "x", &info);
+    assert_string_equal(header_of(0, "authorization"), "Bearer " TOKEN);
+    ckpt_store_close(s);
+    (void)unlink(util_join(home, ".databrickscfg"));
+    rest_clear_env();
+}
+
+//-- runs --------------------------------------------------------------------------
+
+static void resolved(const char *uri, const step *steps, int count, ckpt_err want, const char *word) {
+    ckpt_err e;
+    ckpt_store *s = rest_open(uri, steps, count, &e);
+    if (e != want || (e == CKPT_OK ? strcmp(s->uri, word) != 0 : !has(ckpt_last_error(), word)))
+        fail_msg("%s: %s %s", uri, ckpt_err_name(e), e == CKPT_OK ? s->uri : ckpt_last_error());
+    rest_part(s);
+}
+#define RESOLVED(uri, steps, want, word) resolved(uri, steps, UTIL_COUNT(steps), want, word)
+
+static void test_runs(void **state) {
+    (void)state;
+    static const char uri[] = "dbfs:/databricks/mlflow-tracking/" OPEN "/ckpt/", oss[] = "mlflow-artifacts:/" OPEN "/ckpt/";
+    setenv("DATABRICKS_HOST", server.url, 1);
+    setenv("DATABRICKS_TOKEN", TOKEN, 1);
+    static const step fresh[] = { { 404, SAYS("RESOURCE_DOES_NOT_EXIST", "none"), NULL }, { 200, "{\"experiment_id\":\"1\"}", NULL }, { 200, RUN, NULL } };
+    RESOLVED(uri, fresh, CKPT_OK, "dbfs:/databricks/mlflow-tracking/1/abc/artifacts/ckpt/");
+    assert_string_equal(script.list[0].target, "/api/2.0/mlflow/experiments/get-by-name?experiment_name=mlflow-object-store");
+    assert_string_equal(script.list[1].body, "{\"name\":\"mlflow-object-store\"}");
+    assert_true(ckpt__txt_starts(script.list[2].body, "{\"experiment_id\":\"1\",\"start_time\":1"));
+    setenv("MLFLOW_EXPERIMENT_NAME", "/Users/me/my \"runs\"", 1);
+    static const step named[] = { { 503, "", NULL }, { 200, "{\"experiment\":{\"experiment_id\":\"1\"}}", NULL }, { 200, RUN, NULL } };
+    RESOLVED(uri, named, CKPT_OK, "dbfs:/databricks/mlflow-tracking/1/abc/artifacts/ckpt/");
+    assert_string_equal(script.list[1].target, "/api/2.0/mlflow/experiments/get-by-name?experiment_name=%2FUsers%2Fme%2Fmy%20%22runs%22");
+    static const step raced[] = { { 404, SAYS("RESOURCE_DOES_NOT_EXIST", ""), NULL }, { 400, SAYS("RESOURCE_ALREADY_EXISTS", ""), NULL },
+        { 200, "{\"experiment\":{\"experiment_id\":\"1\"}}", NULL }, { 200, RUN, NULL } };
+    RESOLVED(uri, raced, CKPT_OK, "dbfs:/databricks/mlflow-tracking/1/abc/artifacts/ckpt/");
+    unsetenv("MLFLOW_EXPERIMENT_NAME");
+    static const step one[] = { { 200, RUN, NULL } };
+    RESOLVED("dbfs:/databricks/mlflow-tracking/7/{mlflow_run_id}/artifacts/", one, CKPT_OK, "dbfs:/databricks/mlflow-tracking/7/abc/artifacts/");
+    setenv("MLFLOW_EXPERIMENT_ID", "9", 1);
+    RESOLVED(uri, one, CKPT_OK, "dbfs:/databricks/mlflow-tracking/9/abc/artifacts/ckpt/");
+    unsetenv("MLFLOW_EXPERIMENT_ID");
+    static const step denied[] = { { 403, SAYS("PERMISSION_DENIED", "no"), NULL } };
+    RESOLVED(uri, denied, CKPT_AUTH, "mlflow-object-store");
+    static const step hostile[] = { { 200, "{\"experiment\":{\"experiment_id\":\"../1\"}}", NULL } };
+    RESOLVED(uri, hostile, CKPT_NET, "experiment");
+    setenv("WORLD_SIZE", "4", 1);
+    resolved(uri, NULL, 0, CKPT_ARG, "MLFLOW_RUN_ID");
+    setenv("MLFLOW_RUN_ID", "abc", 1);
+    RESOLVED(uri, one, CKPT_OK, "dbfs:/databricks/mlflow-tracking/1/abc/artifacts/ckpt/");
+    assert_string_equal(script.list[0].target, "/api/2.0/mlflow/runs/get?run_id=abc");
+    unsetenv("WORLD_SIZE");
+    // Open source: the artifacts lie where the run says.
+    setenv("MLFLOW_TRACKING_URI", server.url, 1);
+    static const step served[] = { { 200, "{\"run\":{\"info\":{\"run_id\":\"abc\",\"experiment_id\":\"1\","
+        "\"artifact_uri\":\"mlflow-artifacts:/root/1/abc/artifacts\"}}}", NULL } };
+    RESOLVED(oss, served, CKPT_OK, "mlflow-artifacts:/root/1/abc/artifacts/ckpt/");
+    static const step elsewhere[] = { { 200, "{\"run\":{\"info\":{\"run_id\":\"abc\",\"experiment_id\":\"1\","
+        "\"artifact_uri\":\"s3://bucket/1/abc/artifacts?secret\"}}}", NULL } };
+    RESOLVED(oss, elsewhere, CKPT_UNSUPPORTED, "s3://bucket/1/abc/artifacts,");
+    static const step other[] = { { 200, "{\"run\":{\"info\":{\"run_id\":\"abc\",\"experiment_id\":\"1\","
+        "\"artifact_uri\":\"mlflow-artifacts://evil.example.com/1\"}}}", NULL } };
+    RESOLVED(oss, other, CKPT_UNSUPPORTED, "evil");
+    rest_clear_env();
+    // A given run is looked at before its first use.
+    static const struct { const char *body; ckpt_err e; const char *word; } runs[] = {
+        { "{\"run\":{\"info\":{\"run_id\":\"abc\",\"experiment_id\":\"2\",\"artifact_uri\":\"dbfs:/databricks/mlflow-tracking/2/abc/artifacts\"}}}", CKPT_ARG, "not of 1" },
+        { "{\"run\":{\"info\":{\"run_id\":\"abc\",\"experiment_id\":\"1\",\"artifact_uri\":\"dbfs:/Volumes/a/b/c/x\"}}}", CKPT_UNSUPPORTED, "dbfs:/Volumes/a/b/c/x" },
+        { "{}", CKPT_NET, "describe" }, { "{\"run\":7}", CKPT_NET, "describe" },
+    };
+    for (int i = 0; i < UTIL_COUNT(runs); i++) {
+        const step get[] = { { 200, runs[i].body, NULL } };
+        ckpt_store *s = MANAGED_MEET(get);
+        is(rest_put(s, "x", "hello", true, NULL), runs[i].e);
+        sentence_has(runs[i].word);
+        rest_part(s);
+    }
+    rest_clear_env();
+}
+
+//-- the proxy ---------------------------------------------------------------------
+
+#define FILES(list) "{\"files\":[" list "]}"
+#define FILE_(name, size) "{\"path\":\"" name "\",\"is_dir\":false,\"file_size\":" size "}"
+#define DIR_(name) "{\"path\":\"" name "\",\"is_dir\":true}"
+
+static void test_proxy(void **state) {
+    (void)state;
+    ckpt__store_stat info;
+    static const step steps[] = { { 200, "{}", NULL }, { 200, FILES(FILE_("x y", "\"5\"") "," DIR_("d")), NULL }, { 200, FILES(FILE_("b", "7")), NULL }, { 200, "{}", NULL },
+        { 200, FILES(DIR_("x")), NULL }, { 200, FILES(FILE_("c", "4")), NULL }, { 200, "{}", NULL }, { 200, FILES(DIR_("folder")), NULL } };
+    ckpt_store *s = PROXY_MEET(steps);
+    is(rest_put(s, "a/x y", "hello", true, NULL), CKPT_OK);
+    assert_string_equal(script.list[0].method, "PUT");
+    assert_string_equal(script.list[0].target, "/api/2.0/mlflow-artifacts/artifacts/1/abc/artifacts/pre/a/x%20y");
+    assert_string_equal(script.list[1].target, "/api/2.0/mlflow-artifacts/artifacts?path=1%2Fabc%2Fartifacts%2Fpre%2Fa");
+    is(rest_stat(s, "b", &info), CKPT_OK);
+    assert_int_equal(info.size, 7);
+    is(rest_stat(s, "x", &info), CKPT_NOT_FOUND);
+    is(rest_stat(s, "x", &info), CKPT_NOT_FOUND);                   // a folder is none
+    ckpt__transfer_begin(&t);
+    is(ckpt__store_run_remove(s, "c", &t), CKPT_OK);
+    assert_string_equal(script.list[6].method, "DELETE");
+    is(ckpt__store_run_remove(s, "folder", &t), CKPT_NOT_FOUND);    // which the server would remove with all that is in it
+    rest_part(s);
+    static const char *const bad[] = { "a#b", "a%20b", "../x", "/x", "a//b", "x\n" };
+    s = proxy_with(NULL, 0);
+    for (int i = 0; i < UTIL_COUNT(bad); i++) is(rest_put(s, bad[i], "x", true, NULL), CKPT_ARG);
+    rest_part(s);
+    static const struct { step put, list; ckpt_err e; bool again; const char *word; } rows[] = {
+        { { 200, "{}", NULL }, { 200, FILES(FILE_("x", "4")), NULL }, CKPT_CORRUPT, true, "has kept 4" },
+        { { 200, "{}", NULL }, { 200, "{}", NULL }, CKPT_CORRUPT, true, "not there" },
+        { { 404, "<html>Not Found</html>", NULL }, { -1, NULL, NULL }, CKPT_UNSUPPORTED, false, "passes no artifacts on" },
+        { { 501, SAYS("NOT_IMPLEMENTED", "x"), NULL }, { -1, NULL, NULL }, CKPT_UNSUPPORTED, false, "501" },
+        { { 401, "Unauthorized", NULL }, { -1, NULL, NULL }, CKPT_AUTH, false, "run out" },
+        { { 500, SAYS("INTERNAL_ERROR", "401 Client Error: Unauthorized for url"), NULL }, { -1, NULL, NULL }, CKPT_AUTH, false, "401 Client" },
+        { { 500, "<h1>Internal Server Error</h1>", NULL }, { -1, NULL, NULL }, CKPT_NET, true, "500" },
+        { { 503, SAYS("TEMPORARILY_UNAVAILABLE", ""), "Retry-After: 9\r\n" }, { -1, NULL, NULL }, CKPT_NET, true, "503" },
+        { { 413, "too large", NULL }, { -1, NULL, NULL }, CKPT_ARG, false, "413" },
+        { { 302, "", "Location: https://sso/\r\n" }, { -1, NULL, NULL }, CKPT_NET, false, "log in" },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const step two[] = { rows[i].put, rows[i].list };
+        s = proxy_with(two, rows[i].list.status < 0 ? 1 : 2);
+        ckpt_err e = rest_put(s, "x", "hello", true, NULL);
+        if (e != rows[i].e || t.transient != rows[i].again || !has(ckpt_last_error(), rows[i].word)) fail_msg("%d: %s %s", i, ckpt_err_name(e), ckpt_last_error());
+        rest_part(s);
+    }
+    rest_clear_env();
+}
+
+static void test_proxy_list(void **state) {
+    (void)state;
+    static const step steps[] = { { 200, FILES(DIR_("b") "," FILE_("a", "1")), NULL }, { 200, FILES(FILE_("c", "2")), NULL } };
+    ckpt_store *s = PROXY_MEET(steps);
+    is(rest_list(s, ""), CKPT_OK);
+    assert_string_equal(the_list, "a=1\nb/c=2\n");
+    rest_part(s);
+    static const char *const hostile[] = { "[]", "<html>login</html>", "{\"files\":7}", FILES("7"), FILES(FILE_("../x", "1")), FILES(FILE_("..", "1")),
+        FILES(FILE_("a/b", "1")),
+        FILES(FILE_("", "1")), FILES(FILE_("a", "-1")), FILES(FILE_("a", "\"x\"")), FILES(FILE_("a\\u0000b", "1")), FILES(DIR_(".")), "{\"files\":[" };
+    for (int i = 0; i < UTIL_COUNT(hostile); i++) {
+        const step one[] = { { 200, hostile[i], "Content-Type: text/html\r\n" } };
+        s = PROXY_MEET(one);
+        ckpt_err e = rest_list(s, "");
+        if (e != CKPT_NET && e != CKPT_CORRUPT) fail_msg("%s: %s", hostile[i], ckpt_err_name(e));
+        assert_string_equal(the_list, "");
+        rest_part(s);
+    }
+    // Folders in themselves, for ever.
+    step deep[100];
+    for (int i = 0; i < 100; i++) { deep[i].status = 200; deep[i].body = FILES(DIR_("d")); deep[i].headers = NULL; }
+    s = proxy_with(deep, 66);
+    is(rest_list(s, ""), CKPT_NET);
+    sentence_has("too deep");
+    rest_part(s);
+    rest_clear_env();
+}
+
+static void test_fetch(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *path = util_join(dir, "x");
+    static const step steps[] = { { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hello", NULL }, { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hell", NULL },
+        { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hello!", NULL }, { 200, FILES(""), NULL }, { 200, FILES(FILE_("x", "0")), NULL } };
+    ckpt_store *s = PROXY_MEET(steps);
+    ckpt__transfer_begin(&t);
+    is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_OK);
+    assert_string_equal(util_read(path, NULL), "hello");
+    (void)unlink(path);
+    is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_CORRUPT);
+    assert_true(t.transient);
+    assert_false(util_exists(path));
+    ckpt__transfer_begin(&t);
+    is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_CORRUPT);      // more than its list says
+    assert_true(t.transient);
+    assert_false(util_exists(path));
+    is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_NOT_FOUND);
+    is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_OK);           // empty
+    assert_true(util_exists(path));
+    rest_part(s);
+    rest_clear_env();
+}
+
+//-- parts -------------------------------------------------------------------------
+
+typedef struct multi { ckpt__store_multi m; ckpt__store_part part[2]; ckpt__buf id; } multi;
+
+static void multi_init(multi *u, const char *id) {
+    memset(u, 0, sizeof *u);
+    u->m.name = "d/big";
+    u->m.size = 10;
+    u->m.overwrite = true;
+    u->m.t = &t;
+    u->m.parts = u->part;
+    u->m.part_count = 2;
+    u->m.upload_id = id;
+    ckpt__buf_init(&u->id, NULL);
+    ckpt__transfer_begin(&t);
+}
+
+static ckpt_err begin(ckpt_store *s, multi *u) {
+    ckpt_err e = ckpt__store_run_begin(s, &u->m, &u->id);
+    u->m.upload_id = ckpt__buf_cstr(&u->id);
+    return e;
+}
+
+static ckpt_err part(ckpt_store *s, multi *u, int number) {
+    ckpt__body b;
+    memset(&b, 0, sizeof b);
+    b.memory = "0123456789";
+    b.offset = (uint64_t)(number - 1) * 5;
+    b.size = 5;
+    b.fd = -1;
+    u->part[number - 1].number = number;
+    ckpt__transfer_begin(&t);
+    return ckpt__store_run_part(s, &u->m, &b, &u->part[number - 1]);
+}
+
+static ckpt_err count_part(const ckpt__store_part *p, void *user) {
+    *(int *)user += p->number;
+    return CKPT_OK;
+}
+
+#define MPU "{\"upload_id\":\"up1\",\"credentials\":[{\"url\":\"@/c?n=2&" SIGNATURE "\",\"part_number\":2,\"headers\":{}}," \
+    "{\"url\":\"@/c?n=1&" SIGNATURE "\",\"part_number\":1,\"headers\":{\"x-h\":\"v\"}}]}"
+
+static ckpt_store *parts_with(const step *steps, int count) {
+    setenv("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD", "true", 1);
+    setenv("MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE", "10", 1);
+    ckpt_store *s = proxy_with(steps, count);
+    s->min_part = s->best_part = 5;
+    return s;
+}
+#define PARTS_MEET(steps) parts_with(steps, UTIL_COUNT(steps))
+
+static void test_proxy_parts(void **state) {
+    (void)state;
+    multi u;
+    int sum = 0;
+    static const step steps[] = { { 200, MPU, NULL }, { 200, "", "ETag: \"e2\"\r\n" }, { 200, "", "ETag: \"e1\"\r\n" }, { 200, "{}", NULL }, { 200,
+        FILES(FILE_("big", "10")), NULL } };
+    ckpt_store *s = PARTS_MEET(steps);
+    multi_init(&u, NULL);
+    is(begin(s, &u), CKPT_OK);
+    assert_string_equal(script.list[0].target, "/api/2.0/mlflow-artifacts/mpu/create/1/abc/artifacts/pre/d");
+    assert_string_equal(script.list[0].body, "{\"path\":\"big\",\"num_parts\":2}");
+    is(part(s, &u, 2), CKPT_OK);
+    assert_string_equal(script.list[1].target, "/c?n=2&" SIGNATURE);
+    assert_string_equal(header_of(1, "authorization"), "");
+    is(part(s, &u, 1), CKPT_OK);
+    is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_OK);
+    assert_int_equal(sum, 3);
+    is(ckpt__store_run_complete(s, &u.m), CKPT_OK);
+    char want[2000];
+    rest_fill(want, sizeof want, "{\"path\":\"big\",\"upload_id\":\"up1\",\"parts\":[{\"part_number\":1,\"etag\":\"\\\"e1\\\"\",\"url\":\"@/c?n=1&" SIGNATURE "\"},"
+              "{\"part_number\":2,\"etag\":\"\\\"e2\\\"\",\"url\":\"@/c?n=2&" SIGNATURE "\"}]}");
+    assert_string_equal(script.list[3].body, want);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    // Not offered, too small, hostile.
+    static const struct { int status; const char *body; ckpt_err e; } begins[] = {
+        { 501, SAYS("NOT_IMPLEMENTED", "Multipart upload is not supported"), CKPT_UNSUPPORTED }, { 404, "", CKPT_UNSUPPORTED }, { 503, "", CKPT_NET },
+        { 200, "{\"upload_id\":\"x\",\"credentials\":[]}", CKPT_NET }, { 200,
+            "{\"upload_id\":\"x\",\"credentials\":[{\"url\":\"@/\",\"part_number\":1},{\"url\":\"@/\",\"part_number\":1}]}", CKPT_NET },
+        { 200, "{\"credentials\":[{},{}]}", CKPT_NET }, { 200,
+            "{\"upload_id\":\"x\",\"credentials\":[{\"url\":\"ftp://h/\",\"part_number\":1},{\"url\":\"@/\",\"part_number\":2}]}", CKPT_NET },
+    };
+    for (int i = 0; i < UTIL_COUNT(begins); i++) {
+        const step one[] = { { begins[i].status, begins[i].body, NULL } };
+        s = PARTS_MEET(one);
+        multi_init(&u, NULL);
+        is(begin(s, &u), begins[i].e);
+        rest_part(s);
+        ckpt__buf_free(&u.id);
+    }
+    s = parts_with(NULL, 0);
+    multi_init(&u, NULL);
+    u.m.size = 9;
+    is(begin(s, &u), CKPT_UNSUPPORTED);
+    ckpt__buf_free(&u.id);
+    is(ckpt__store_run_parts(s, (multi_init(&u, "of another process"), &u.m), count_part, &sum), CKPT_NOT_FOUND);
+    rest_part(s);
+    // An address that has run out ends the upload: they are given once.
+    static const step late[] = { { 200, MPU, NULL }, { 403, "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", NULL }, { 200, "{}", NULL } };
+    s = PARTS_MEET(late);
+    multi_init(&u, NULL);
+    is(begin(s, &u), CKPT_OK);
+    is(part(s, &u, 1), CKPT_NOT_FOUND);
+    assert_false(t.transient);
+    is(ckpt__store_run_abort(s, &u.m), CKPT_OK);
+    assert_string_equal(script.list[2].body, "{\"path\":\"big\",\"upload_id\":\"up1\"}");
+    is(ckpt__store_run_abort(s, &u.m), CKPT_OK);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    rest_clear_env();
+}
+
+//-- Databricks --------------------------------------------------------------------
+
+#define CREDENTIAL(key, type, url) "{\"" key "\":[{\"run_id\":\"abc\",\"signed_uri\":\"" url "\",\"type\":\"" type "\",\"headers\":[{\"name\":\"x-h\",\"value\":\"v\"}]}]}"
+#define WHERE(name, size) FILES("{\"path\":\"pre/" name "\",\"is_dir\":false,\"file_size\":" size "}")
+
+static void test_managed(void **state) {
+    (void)state;
+    static const step aws[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/s3?" SIGNATURE), NULL }, { 200, "", NULL }, { 200,
+        WHERE("x", "5"), NULL } };
+    ckpt_store *s = MANAGED_MEET(aws);
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);
+    assert_string_equal(script.list[1].target, "/api/2.0/mlflow/artifacts/credentials-for-write");
+    assert_string_equal(script.list[1].body, "{\"run_id\":\"abc\",\"path\":[\"pre/x\"]}");
+    assert_string_equal(script.list[2].target, "/s3?" SIGNATURE);
+    assert_string_equal(header_of(2, "authorization"), "");
+    assert_string_equal(header_of(2, "x-h"), "v");
+    assert_string_equal(script.list[3].target, "/api/2.0/mlflow/artifacts/list?path=pre&run_id=abc");
+    rest_part(s);
+    static const step azure[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AZURE_SAS_URI", "@/az?" SIGNATURE), NULL }, { 201, "", NULL }, { 200,
+        WHERE("x", "5"), NULL } };
+    s = MANAGED_MEET(azure);
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);
+    assert_string_equal(header_of(2, "x-ms-blob-type"), "BlockBlob");
+    rest_part(s);
+    static const step adls[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AZURE_ADLS_GEN2_SAS_URI", "@/lake?" SIGNATURE), NULL }, { 201, "",
+        NULL }, { 202, "", NULL }, { 200, "", NULL },
+        { 200, WHERE("x", "5"), NULL } };
+    s = MANAGED_MEET(adls);
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);
+    assert_string_equal(script.list[2].target, "/lake?" SIGNATURE "&resource=file");
+    assert_string_equal(script.list[3].method, "PATCH");
+    assert_string_equal(script.list[3].target, "/lake?" SIGNATURE "&action=append&position=0");
+    assert_string_equal(script.list[4].target, "/lake?" SIGNATURE "&action=flush&position=5");
+    rest_part(s);
+    static const struct { const char *body; ckpt_err e; } hostile[] = {
+        { "{}", CKPT_NET }, { CREDENTIAL("credential_infos", "FLOPPY", "@/x"), CKPT_UNSUPPORTED }, { CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL",
+            "http://example.com/x"), CKPT_NET },
+        { "{\"credential_infos\":[7]}", CKPT_UNSUPPORTED }, { "{\"credential_infos\":{}}", CKPT_NET },
+    };
+    for (int i = 0; i < UTIL_COUNT(hostile); i++) {
+        const step two[] = { { 200, RUN, NULL }, { 200, hostile[i].body, NULL } };
+        s = MANAGED_MEET(two);
+        is(rest_put(s, "x", "hello", true, NULL), hostile[i].e);
+        rest_part(s);
+    }
+    // Reading: one address for several ranges, another when it is refused, and versions as the cloud tells them.
+    char out[16];
+    ckpt__store_stat info;
+    static const step read[] = { { 200, RUN, NULL }, { 200, WHERE("x", "5"), NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/r1?" SIGNATURE), NULL },
+        { 206, "h", "Content-Range: bytes 0-0/5\r\nETag: \"v1\"\r\n" }, { 206, "el", "Content-Range: bytes 1-2/5\r\nETag: \"v1\"\r\n" },
+        { 403, "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL",
+            "@/r2?" SIGNATURE), NULL },
+        { 206, "el", "Content-Range: bytes 1-2/5\r\nETag: \"v1\"\r\n" }, { 206, "el", "Content-Range: bytes 1-2/5\r\nETag: \"v2\"\r\n" },
+        { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/r3?" SIGNATURE), NULL }, { 403, "<Error><Code>AccessDenied</Code></Error>", NULL }, { 200,
+            WHERE("x", "5"), NULL },
+        { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/r4?" SIGNATURE), NULL }, { 404, "<Error><Code>NoSuchKey</Code></Error>", NULL } };
+    s = MANAGED_MEET(read);
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_string_equal(info.etag, "\"v1\"");
+    is(rest_get(s, "x", info.etag, 1, out, 2), CKPT_OK);
+    assert_string_equal(out, "el");
+    assert_string_equal(script.list[4].target, "/r1?" SIGNATURE);
+    is(rest_get(s, "x", info.etag, 1, out, 2), CKPT_OK);
+    assert_string_equal(script.list[7].target, "/r2?" SIGNATURE);
+    is(rest_get(s, "x", info.etag, 1, out, 2), CKPT_CORRUPT);
+    assert_true(t.transient);
+    is(rest_get(s, "y", NULL, 1, out, 2), CKPT_NOT_FOUND);                  // the cloud does not say so, the list does
+    is(rest_get(s, "z", NULL, 1, out, 2), CKPT_NOT_FOUND);
+    is(ckpt__store_run_remove(s, "x", &t), CKPT_UNSUPPORTED);
+    rest_part(s);
+    // A list in pages; a file that is asked for as a folder is its own list.
+    static const step pages[] = { { 200, RUN, NULL }, { 200, "{\"files\":[{\"path\":\"pre/d\",\"is_dir\":true}],\"next_page_token\":\"2\"}", NULL }, { 200,
+        FILES("{\"path\":\"pre/a\",\"is_dir\":false,\"file_size\":3}"), NULL },
+        { 200, FILES("{\"path\":\"pre/d\",\"is_dir\":false,\"file_size\":3},{\"path\":\"pre/d/e\",\"is_dir\":false,\"file_size\":4}"), NULL } };
+    s = MANAGED_MEET(pages);
+    is(rest_list(s, ""), CKPT_OK);
+    assert_string_equal(the_list, "a=3\nd/e=4\n");
+    assert_string_equal(script.list[2].target, "/api/2.0/mlflow/artifacts/list?page_token=2&path=pre&run_id=abc");
+    rest_part(s);
+    rest_clear_env();
+}
+
+static void test_managed_parts(void **state) {
+    (void)state;
+    multi u;
+    int sum = 0;
+    static const step aws[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/w?" SIGNATURE), NULL },
+        { 200, "{\"upload_id\":\"up/1\",\"abort_credential_info\":{\"signed_uri\":\"@/abort?" SIGNATURE "\",\"type\":\"AWS_PRESIGNED_URL\"}}", NULL },
+        { 200, "{\"upload_credential_info\":{\"signed_uri\":\"@/p1?" SIGNATURE "\",\"type\":\"AWS_PRESIGNED_URL\"}}", NULL }, { 200, "", "ETag: \"e1\"\r\n" },
+        { 200, "{}", NULL }, { 200, FILES("{\"path\":\"pre/d/big\",\"is_dir\":false,\"file_size\":10}"), NULL } };
+    ckpt_store *s = MANAGED_MEET(aws);
+    s->min_part = s->best_part = 5;
+    multi_init(&u, NULL);
+    is(begin(s, &u), CKPT_OK);
+    assert_string_equal(u.m.upload_id, "aws up/1");
+    assert_string_equal(script.list[2].body, "{\"run_id\":\"abc\",\"path\":\"pre/d/big\",\"num_parts\":2}");
+    is(part(s, &u, 1), CKPT_OK);
+    assert_string_equal(script.list[3].target, "/api/2.0/mlflow/artifacts/get-presigned-upload-part-url?part_number=1&path=pre%2Fd%2Fbig&run_id=abc&upload_id=up%2F1");
+    u.m.part_count = 1;
+    is(ckpt__store_run_complete(s, &u.m), CKPT_OK);
+    assert_string_equal(script.list[5].body, "{\"run_id\":\"abc\",\"path\":\"pre/d/big\",\"upload_id\":\"up/1\",\"part_etags\":[{\"part_number\":1,"
+        "\"etag\":\"\\\"e1\\\"\"}]}");
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    static const step abort_[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/w?" SIGNATURE), NULL },
+        { 200, "{\"upload_id\":\"up/1\",\"abort_credential_info\":{\"signed_uri\":\"@/abort?" SIGNATURE "\",\"type\":\"AWS_PRESIGNED_URL\"}}", NULL }, { 204, "", NULL } };
+    s = MANAGED_MEET(abort_);
+    multi_init(&u, NULL);
+    is(begin(s, &u), CKPT_OK);
+    is(ckpt__store_run_abort(s, &u.m), CKPT_OK);
+    assert_string_equal(script.list[3].method, "DELETE");
+    is(part(s, &u, 1), CKPT_NOT_FOUND);
+    ckpt__buf_free(&u.id);
+    is(ckpt__store_run_abort(s, (multi_init(&u, "aws other"), &u.m)), CKPT_UNSUPPORTED);
+    rest_part(s);
+    // Azure: blocks by our own names, so that another process goes on with them.
+    static const step azure[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AZURE_SAS_URI", "@/az?" SIGNATURE), NULL }, { 200,
+        CREDENTIAL("credential_infos", "AZURE_SAS_URI", "@/az?" SIGNATURE), NULL },
+        { 201, "", NULL }, { 200, CREDENTIAL("credential_infos", "AZURE_SAS_URI", "@/az?" SIGNATURE), NULL }, { 201, "", NULL }, { 200,
+            FILES("{\"path\":\"pre/d/big\",\"is_dir\":false,\"file_size\":10}"), NULL } };
+    s = MANAGED_MEET(azure);
+    multi_init(&u, NULL);
+    is(begin(s, &u), CKPT_OK);
+    assert_true(ckpt__txt_starts(u.m.upload_id, "azure ") && strlen(u.m.upload_id) == 38);
+    is(part(s, &u, 1), CKPT_OK);
+    assert_true(ckpt__txt_starts(script.list[3].target, "/az?" SIGNATURE "&comp=block&blockid="));
+    u.m.part_count = 1;
+    is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_OK);
+    assert_int_equal(sum, 1);
+    is(ckpt__store_run_complete(s, &u.m), CKPT_OK);
+    assert_string_equal(script.list[5].target, "/az?" SIGNATURE "&comp=blocklist");
+    assert_true(has(script.list[5].body, u.part[0].etag));
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    static const step gcp[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "GCP_SIGNED_URL", "@/g?" SIGNATURE), NULL } };
+    s = MANAGED_MEET(gcp);
+    multi_init(&u, NULL);
+    is(begin(s, &u), CKPT_UNSUPPORTED);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    rest_clear_env();
+}
+
+// Each allocation fails in turn: no leak, no crash, CKPT_NOMEM.
+static void no_memory(const char *uri, const step *steps, int count, bool parts, bool managed) {
+    int wins = 0;
+    for (int at = 1; at < 2000 && wins == 0; at++) {
+        counting c = { 0, 0, at };
+        ckpt_store *s = NULL;
+        multi u;
+        char out[8];
+        int sum = 0;
+        if (at % 100 == 0) { net_stop(&server); net_start(&server, on_request, NULL); }     // it has a limit of connections
+        setenv("MLFLOW_TRACKING_URI", managed ? "databricks" : server.url, 1);
+        setenv("DATABRICKS_HOST", server.url, 1);
+        ckpt_store_desc d = rest_desc();
+        d.allocator.fn = counting_fn;
+        d.allocator.user = &c;
+        d.logger.fn = NULL;
+        rest_script(steps, count);
+        ckpt_err e = ckpt_store_open(&s, uri, &d);
+        if (e == CKPT_OK) s->min_part = s->best_part = 5;
+        if (e == CKPT_OK) e = rest_put(s, "x", "hello", true, "m");
+        if (e == CKPT_OK) e = rest_list(s, "");
+        multi_init(&u, NULL);
+        u.m.part_count = 1;
+        if (e == CKPT_OK && parts) e = begin(s, &u);
+        if (e == CKPT_OK && parts) e = part(s, &u, 1);
+        if (e == CKPT_OK && parts && !managed) e = ckpt__store_run_parts(s, &u.m, count_part, &sum);
+        if (e == CKPT_OK && parts) e = ckpt__store_run_complete(s, &u.m);
+        if (e == CKPT_OK && managed) e = rest_get(s, "x", NULL, 0, out, 1);
+        ckpt__buf_free(&u.id);
+        ckpt_store_close(s);
+        if (e == CKPT_OK && c.calls < at) wins++;
+        else if (e != CKPT_NOMEM && !(e == CKPT_OK && c.calls >= at)) fail_msg("allocation %d: %s: %s", at, ckpt_err_name(e), ckpt_last_error());
+        if (c.live != 0) fail_msg("allocation %d: %d blocks are left", at, c.live);
+    }
+    assert_int_equal(wins, 1);
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    static const step proxy[] = { { 200, "{}", NULL }, { 200, FILES(FILE_("x", "5")), NULL }, { 200, FILES(FILE_("x", "5") "," DIR_("d")), NULL }, { 200, FILES(""),
+        NULL }, { 200, MPU, NULL }, { 200, "", "ETag: x\r\n" },
+        { 200, "{}", NULL }, { 200, FILES(FILE_("big", "10")), NULL } };
+    rest_clear_env();
+    setenv("MLFLOW_TRACKING_USERNAME", "user", 1);
+    setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD, 1);
+    setenv("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD", "true", 1);
+    setenv("MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE", "10", 1);
+    no_memory(PROXY, proxy, UTIL_COUNT(proxy), true, false);
+    static const step managed[] = { { 200, "{\"experiment\":{\"experiment_id\":\"1\"}}", NULL }, { 200, RUN, NULL }, { 200, RUN, NULL }, { 200,
+        CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/w"), NULL },
+        { 200, "", NULL }, { 200, FILES("{\"path\":\"x\",\"file_size\":5}"), NULL }, { 200, FILES("{\"path\":\"x\",\"file_size\":5}"), NULL }, { 200,
+            CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/w"), NULL },
+        { 200, "{\"upload_id\":\"up/1\",\"abort_credential_info\":{\"signed_uri\":\"@/abort\",\"type\":\"AWS_PRESIGNED_URL\"}}", NULL },
+        { 200, "{\"upload_credential_info\":{\"signed_uri\":\"@/p1\",\"type\":\"AWS_PRESIGNED_URL\"}}", NULL }, { 200, "", "ETag: \"e1\"\r\n" }, { 200, "{}", NULL },
+        { 200, FILES("{\"path\":\"d/big\",\"file_size\":10}"), NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/r"), NULL }, { 206, "h",
+            "Content-Range: bytes 0-0/5\r\n" } };
+    rest_clear_env();
+    setenv("DATABRICKS_TOKEN", TOKEN, 1);
+    no_memory("dbfs:/databricks/mlflow-tracking/" OPEN "/", managed, UTIL_COUNT(managed), true, true);
+    rest_clear_env();
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_proxy),
+        cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_managed),
+        cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, rest_set_up, rest_tear_down);
+}

@@ -1,0 +1,721 @@
+/* test_uc.c: what dbfs:/Volumes/... sends and makes of replies, good, bad and hostile, by a scripted server in the process; where
+   Databricks credentials come from; Composer's tables of volume paths.
+   run.sh: remote tsan */
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "net_util.h"
+#include "counting.h"
+#include "rest_util.h"
+
+#define URI "dbfs:/Volumes/c/s/v/pre"
+
+static ckpt_store *meet_with(const step *steps, int count) {
+    setenv("DATABRICKS_HOST", server.url, 1);
+    setenv("DATABRICKS_TOKEN", TOKEN, 1);
+    return rest_meet(URI, steps, count);
+}
+#define MEET(steps) meet_with(steps, UTIL_COUNT(steps))
+
+//-- Composer's tables -------------------------------------------------------------
+
+static void test_validate_path(void **state) {
+    (void)state;
+    util_table c = cases_tsv("uc_validate_path.tsv");
+    for (int i = 0; i < c.rows; i++) {
+        const char *path = cases_text(&c, i, "path"), *want = cases_get(&c, i, "prefix");
+        ckpt__buf root, rest;
+        ckpt__buf_init(&root, NULL);
+        ckpt__buf_init(&rest, NULL);
+        ckpt_err e = ckpt__uc_split(&root, &rest, path, strlen(path));
+        assert_int_equal(e, strcmp(cases_text(&c, i, "status"), "ok") == 0 ? CKPT_OK : CKPT_ARG);
+        if (e == CKPT_OK) assert_string_equal(root.data, want);
+        ckpt__buf_free(&root);
+        ckpt__buf_free(&rest);
+    }
+    assert_true(c.rows >= 6);
+}
+
+// Two rows differ on purpose: no name is the volume itself, which only a listing may ask for; and a name of another volume whose text begins
+// like ours is refused, where Composer makes it "/Volumes/catalog/schema/volume/../volume2/x".
+static void test_object_path(void **state) {
+    (void)state;
+    util_table c = cases_tsv("uc_object_path.tsv");
+    ckpt__uc s;
+    char root[] = "Volumes/catalog/schema/volume", prefix[] = "";
+    int others = 0;
+    memset(&s, 0, sizeof s);
+    s.root = root;
+    s.prefix = prefix;
+    for (int i = 0; i < c.rows; i++) {
+        const char *name = cases_get(&c, i, "object_name");
+        ckpt__buf path;
+        ckpt__buf_init(&path, NULL);
+        if (name == NULL || strstr(name, "volume2") != NULL) {
+            assert_int_equal(ckpt__uc_path(&s, &path, name != NULL ? name : ""), CKPT_ARG);
+            others++;
+        } else {
+            is(ckpt__uc_path(&s, &path, name), CKPT_OK);
+            assert_string_equal(path.data, cases_text(&c, i, "api_path"));
+        }
+        ckpt__buf_free(&path);
+    }
+    printf("uc_object_path.tsv: %d rows, %d answered otherwise on purpose\n", c.rows, others);
+    assert_int_equal(others, 2);
+    util_table u = cases_tsv("object_uri.tsv");
+    int seen = 0;
+    for (int i = 0; i < u.rows; i++) {
+        const char *kind = cases_text(&u, i, u.names[0]);
+        if (strcmp(kind, "uc") != 0) continue;
+        seen++;
+    }
+    assert_int_equal(seen, 2);
+    // The table's store ignores what stands behind the volume; here it is a prefix, as in every other store.
+    static const struct { const char *uri, *name, *full; } rows[] = {
+        { "dbfs:/Volumes/catalog/schema/volume", "train.txt", "dbfs:/Volumes/catalog/schema/volume/train.txt" },
+        { "dbfs:/Volumes/catalog/schema/volume", "Volumes/catalog/schema/volume/checkpoint/model.bin", "dbfs:/Volumes/catalog/schema/volume/checkpoint/model.bin" },
+        { "dbfs:///Volumes/catalog/schema/volume//path/", "train.txt", "dbfs:/Volumes/catalog/schema/volume/path/train.txt" },
+    };
+    setenv("DATABRICKS_HOST", server.url, 1);
+    setenv("DATABRICKS_TOKEN", TOKEN, 1);
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        ckpt__buf out;
+        ckpt_store *o = rest_meet(rows[i].uri, NULL, 0);
+        ckpt__buf_init(&out, NULL);
+        ckpt__stores_add_uri(&out, o, rows[i].name);
+        assert_string_equal(ckpt__buf_cstr(&out), rows[i].full);
+        ckpt__buf_free(&out);
+        ckpt_store_close(o);
+    }
+}
+
+static void test_split(void **state) {
+    (void)state;
+    static const struct { const char *uri, *store, *name, *bucket, *path; } rows[] = {
+        { "dbfs:/Volumes/c/s/v/a/b.pt", "dbfs:/Volumes/c/s/v/", "a/b.pt", "dbfs:/Volumes/c/s/v/", "Volumes/c/s/v/a/b.pt" },
+        { "dbfs:///Volumes/c/s/v/b.pt", "dbfs:///Volumes/c/s/v/", "b.pt", "dbfs:/Volumes/c/s/v/", "Volumes/c/s/v/b.pt" },
+        { "dbfs:/databricks/mlflow-tracking/1/2/artifacts/a/b", "dbfs:/databricks/mlflow-tracking/1/2/artifacts/", "a/b",
+          "dbfs:/databricks/mlflow-tracking/1/2/artifacts/", "databricks/mlflow-tracking/1/2/artifacts/a/b" },
+        { "dbfs:/databricks/mlflow-tracking/{mlflow_experiment_id}/{mlflow_run_id}/artifacts/a/b",
+          "dbfs:/databricks/mlflow-tracking/{mlflow_experiment_id}/{mlflow_run_id}/artifacts/", "a/b",
+          "dbfs:/databricks/mlflow-tracking/{mlflow_experiment_id}/{mlflow_run_id}/artifacts/", "a/b" },
+        { "mlflow-artifacts:/1/2/artifacts/a/b", "mlflow-artifacts:/1/2/artifacts/", "a/b", "mlflow-artifacts:/1/2/artifacts/", "a/b" },
+        { "mlflow-artifacts://h:5000/x/b", "mlflow-artifacts://h:5000/", "x/b", "mlflow-artifacts://h:5000/", "x/b" },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        ckpt__buf store, name;
+        ckpt__buf_init(&store, NULL);
+        ckpt__buf_init(&name, NULL);
+        is(ckpt__stores_split(rows[i].uri, &store, &name), CKPT_OK);
+        assert_string_equal(store.data, rows[i].store);
+        assert_string_equal(name.data, rows[i].name);
+        store.len = name.len = 0;
+        is(ckpt__remote_split(rows[i].uri, &store, &name), CKPT_OK);
+        assert_string_equal(store.data, rows[i].bucket);
+        assert_string_equal(name.data, rows[i].path);
+        ckpt__buf_free(&store);
+        ckpt__buf_free(&name);
+    }
+}
+
+//-- credentials -------------------------------------------------------------------
+
+// How opening ends with an environment "NAME=value ..." and a file of profiles; "@" is the server's address.
+static void settings(const char *env, const char *file, ckpt_err want, const char *word) {
+    char text[2000], profiles[1000];
+    ckpt_err e;
+    rest_clear_env();
+    rest_fill(text, sizeof text, env);
+    rest_fill(profiles, sizeof profiles, file);
+    const char *path = util_join(util_temp_dir(), "profiles");
+    util_write_text(path, profiles);
+    setenv("DATABRICKS_CONFIG_FILE", file != NULL ? path : "/nonexistent/profiles", 1);
+    for (char *p = strtok(text, " "); p != NULL; p = strtok(NULL, " ")) {
+        char *eq = strchr(p, '=');
+        *eq = 0;
+        setenv(p, eq + 1, 1);
+    }
+    static const step steps[] = { { 200, "12345", NULL } };
+    ckpt_store *s = rest_open(URI, steps, 1, &e);
+    if (e == CKPT_OK && want == CKPT_OK) {
+        ckpt__store_stat info;
+        is(rest_stat(s, "x", &info), CKPT_OK);
+        if (strcmp(header_of(0, "authorization"), word) != 0) fail_msg("'%s': sent '%s'", env, header_of(0, "authorization"));
+    } else if (e != want || !has(ckpt_last_error(), word)) {
+        fail_msg("'%s': %s %s", env, ckpt_err_name(e), ckpt_last_error());
+    }
+    assert_false(leaked);
+    ckpt_store_close(s);
+    rest_clear_env();
+}
+
+static void test_settings(void **state) {
+    (void)state;
+    settings("DATABRICKS_HOST=@ DATABRICKS_TOKEN=" TOKEN, NULL, CKPT_OK, "Bearer " TOKEN);
+    settings("DATABRICKS_HOST=@/ DATABRICKS_TOKEN=" TOKEN, NULL, CKPT_OK, "Bearer " TOKEN);
+    settings("", NULL, CKPT_AUTH, "DATABRICKS_HOST");
+    settings("DATABRICKS_HOST=@", NULL, CKPT_AUTH, "DATABRICKS_TOKEN");
+    settings("DATABRICKS_HOST=http://example.com DATABRICKS_TOKEN=" TOKEN, NULL, CKPT_ARG, "https");
+    settings("DATABRICKS_HOST=https://user:VerySecret@example.com DATABRICKS_TOKEN=" TOKEN, NULL, CKPT_ARG, "no address");
+    settings("DATABRICKS_HOST=@ DATABRICKS_TOKEN=" TOKEN " DATABRICKS_CLIENT_ID=x DATABRICKS_CLIENT_SECRET=" SECRET, NULL, CKPT_ARG, "DATABRICKS_AUTH_TYPE");
+    settings("DATABRICKS_HOST=@ DATABRICKS_TOKEN=" TOKEN " DATABRICKS_CLIENT_ID=x DATABRICKS_CLIENT_SECRET=" SECRET " DATABRICKS_AUTH_TYPE=pat", NULL,
+             CKPT_OK, "Bearer " TOKEN);
+    settings("DATABRICKS_HOST=@ DATABRICKS_AUTH_TYPE=azure-cli", NULL, CKPT_AUTH, "azure-cli");
+    settings("", "[DEFAULT]\nhost = @\ntoken = " TOKEN "\n", CKPT_OK, "Bearer " TOKEN);
+    settings("DATABRICKS_CONFIG_PROFILE=two", "[DEFAULT]\nhost = x\n[two]\nhost = @/?o=1\ntoken=" TOKEN "2\n", CKPT_OK, "Bearer " TOKEN "2");
+    settings("DATABRICKS_CONFIG_PROFILE=three", "[DEFAULT]\nhost = @\n", CKPT_AUTH, "[three]");
+    settings("DATABRICKS_CONFIG_PROFILE=three", NULL, CKPT_AUTH, "profiles");
+    settings("DATABRICKS_CONFIG_PROFILE=two DATABRICKS_TOKEN=" TOKEN "3", "[two]\nhost = @\ntoken=" TOKEN "2\n", CKPT_OK, "Bearer " TOKEN "3");
+    settings("", "[DEFAULT\nhost", CKPT_CORRUPT, "profiles");
+    // The caller's own.
+    ckpt_store_desc d = rest_desc();
+    ckpt_store *s = NULL;
+    static const step steps[] = { { 200, "12345", NULL } };
+    rest_script(steps, 1);
+    d.endpoint_url = server.url;
+    d.session_token = TOKEN "4";
+    is(ckpt_store_open(&s, URI, &d), CKPT_OK);
+    ckpt__store_stat info;
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_string_equal(header_of(0, "authorization"), "Bearer " TOKEN "4");
+    rest_part(s);
+    d.session_token = TOKEN "\nx";
+    is(ckpt_store_open(&s, URI, &d), CKPT_ARG);
+    d.session_token = NULL;
+    d.access_key_id = "id";
+    is(ckpt_store_open(&s, URI, &d), CKPT_ARG);
+    // Addresses.
+    static const char *const bad[] = { "dbfs:/Volumes/c/s", "dbfs:/x/c/s/v", "dbfs://host/Volumes/c/s/v", "dbfs:/Volumes/c/../v/x", "dbfs:/Volumes/c/s/v/../w",
+                                       "dbfs:/Volumes/c/s/v/a/./b" };
+    d.session_token = TOKEN;
+    for (int i = 0; i < UTIL_COUNT(bad); i++) is(ckpt_store_open(&s, bad[i], &d), CKPT_ARG);
+}
+
+#define GRANT(token, life) "{\"access_token\":\"" token "\",\"expires_in\":" life ",\"token_type\":\"Bearer\"}"
+
+static void test_principal(void **state) {
+    (void)state;
+    static const step steps[] = { { 200, GRANT("eyJone", "3600"), NULL }, { 200, "1", NULL }, { 200, "1", NULL }, { 401, "{\"error_code\":\"UNAUTHENTICATED\"}", NULL },
+        { 200, GRANT("eyJtwo", "100"), NULL }, { 200, "1", NULL }, { 200, GRANT("eyJthree", "\"x\""), NULL }, { 200, "1", NULL } };
+    ckpt__store_stat info;
+    setenv("DATABRICKS_HOST", server.url, 1);
+    setenv("DATABRICKS_CLIENT_ID", "the-id", 1);
+    setenv("DATABRICKS_CLIENT_SECRET", SECRET, 1);
+    unsetenv("DATABRICKS_TOKEN");
+    ckpt_store *s = rest_meet(URI, steps, UTIL_COUNT(steps));
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_string_equal(script.list[0].target, "/oidc/v1/token");
+    assert_string_equal(header_of(0, "authorization"), "Basic dGhlLWlkOmRvc2VWZXJ5U2VjcmV0U2VjcmV0NDU=");
+    assert_string_equal(script.list[0].body, "grant_type=client_credentials&scope=all-apis");
+    assert_string_equal(header_of(1, "authorization"), "Bearer eyJone");
+    is(rest_stat(s, "x", &info), CKPT_OK);                  // kept
+    is(rest_stat(s, "x", &info), CKPT_OK);                  // withdrawn: another, once
+    assert_string_equal(header_of(5, "authorization"), "Bearer eyJtwo");
+    is(rest_stat(s, "x", &info), CKPT_OK);                  // about to end
+    assert_string_equal(header_of(7, "authorization"), "Bearer eyJthree");
+    rest_part(s);
+    static const struct { int status; const char *body; ckpt_err e; bool again; const char *word; } rows[] = {
+        { 401, "{\"error\":\"invalid_client\",\"error_description\":\"Client authentication failed\"}", CKPT_AUTH, false, "withdrawn" },
+        { 400, "{\"error\":\"x\",\"error_description\":\"" SECRET "\"}", CKPT_AUTH, false, "no token" },
+        { 503, "", CKPT_NET, true, "503" }, { 200, "{}", CKPT_AUTH, false, "holds none" }, { 200, "<html>", CKPT_AUTH, false, "holds none" },
+        { 200, "{\"access_token\":\"a\\r\\nb\"}", CKPT_AUTH, false, "holds none" }, { 302, "", CKPT_AUTH, false, "302" }, { 0, NULL, CKPT_NET, true, "" },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const step one[] = { { rows[i].status, rows[i].body, "Location: https://elsewhere/\r\n" } };
+        s = rest_meet(URI, one, 1);
+        ckpt_err e = rest_stat(s, "x", &info);
+        if (e != rows[i].e || t.transient != rows[i].again || !has(ckpt_last_error(), rows[i].word)) fail_msg("%d: %s %s", i, ckpt_err_name(e), ckpt_last_error());
+        rest_part(s);
+    }
+    rest_clear_env();
+}
+
+static ckpt_err ask(ckpt_credentials *out, void *user) {
+    int *n = (int *)user;
+    snprintf(out->session_token, sizeof out->session_token, "asked%d", ++*n);
+    return *n < 3 ? CKPT_OK : ckpt_set_error(CKPT_AUTH, "no more tokens");
+}
+
+static void test_callback(void **state) {
+    (void)state;
+    static const step steps[] = { { 200, "1", NULL }, { 401, "", NULL }, { 200, "1", NULL }, { 401, "", NULL } };
+    ckpt__store_stat info;
+    ckpt_store *s = NULL;
+    int n = 0;
+    ckpt_store_desc d = rest_desc();
+    d.endpoint_url = server.url;
+    d.credentials = ask;
+    d.credentials_user = &n;
+    rest_script(steps, UTIL_COUNT(steps));
+    is(ckpt_store_open(&s, URI, &d), CKPT_OK);
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_string_equal(header_of(2, "authorization"), "Bearer asked2");
+    is(rest_stat(s, "x", &info), CKPT_AUTH);
+    sentence_has("no more tokens");
+    rest_part(s);
+}
+
+//-- whole files -------------------------------------------------------------------
+
+static void test_put(void **state) {
+    (void)state;
+    static const step steps[] = { { 204, "", NULL }, { 200, "hello", "Last-Modified: Fri, 20 Nov 2026 23:57:40 GMT\r\n" } };
+    ckpt_store *s = MEET(steps);
+    is(rest_put(s, "a b/\xc3\xbc#%.pt", "hello", true, NULL), CKPT_OK);
+    assert_string_equal(script.list[0].method, "PUT");
+    assert_string_equal(script.list[0].target, "/api/2.0/fs/files/Volumes/c/s/v/pre/a%20b/%C3%BC%23%25.pt?overwrite=true");
+    assert_string_equal(script.list[0].body, "hello");
+    assert_string_equal(header_of(0, "content-type"), "application/octet-stream");
+    assert_string_equal(script.list[1].method, "HEAD");
+    rest_part(s);
+    // Names.
+    static const char *const bad[] = { "/x", "a//b", "../x", "a/..", "./a", "a/", "a\nb", "\xff", "Volumes/c/s/w/x", "/Volumes/other/s/v/x" };
+    s = meet_with(NULL, 0);
+    for (int i = 0; i < UTIL_COUNT(bad); i++) is(rest_put(s, bad[i], "x", true, NULL), CKPT_ARG);
+    rest_part(s);
+    static const step whole[] = { { 204, "", NULL }, { 200, "x", NULL }, { 204, "", NULL }, { 200, "x", NULL } };
+    s = MEET(whole);
+    is(rest_put(s, "Volumes/c/s/v/top", "x", false, NULL), CKPT_OK);        // a whole name leaves the prefix out
+    assert_string_equal(script.list[0].target, "/api/2.0/fs/files/Volumes/c/s/v/top?overwrite=false");
+    is(rest_put(s, "/Volumes/c/s/v/pre/x", "x", false, NULL), CKPT_OK);
+    assert_string_equal(script.list[2].target, "/api/2.0/fs/files/Volumes/c/s/v/pre/x?overwrite=false");
+    rest_part(s);
+    // A folder that is missing is made.
+    static const step folder[] = { { 404, "{\"error_code\":\"NOT_FOUND\",\"message\":\"no folder\"}", NULL }, { 204, "", NULL }, { 204, "", NULL }, { 200, "x", NULL } };
+    s = MEET(folder);
+    is(rest_put(s, "a/b/c", "x", true, NULL), CKPT_OK);
+    assert_string_equal(script.list[1].target, "/api/2.0/fs/directories/Volumes/c/s/v/pre/a/b");
+    rest_part(s);
+    // What is kept is looked at.
+    static const step less[] = { { 204, "", NULL }, { 200, "hell", NULL }, { 204, "", NULL }, { 404, "", NULL }, { 204, "", NULL }, { 403, "", NULL } };
+    s = MEET(less);
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_CORRUPT);
+    assert_true(t.transient);
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_CORRUPT);
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);                     // who may not read takes its word
+    rest_part(s);
+}
+
+static void test_create_only(void **state) {
+    (void)state;
+    static const char exists[] = "{\"error_code\":\"ALREADY_EXISTS\",\"message\":\"The file being created already exists.\"}";
+    static const step steps[] = { { 409, exists, NULL } };
+    ckpt_store *s = MEET(steps);
+    is(rest_put(s, "x", "hello", false, "mark1"), CKPT_EXISTS);
+    sentence_has("overwriting");
+    assert_false(t.transient);
+    rest_part(s);
+    // Its own lost reply is recognised, also when the confirmation failed; not that of others, nor another size.
+    static const step lost[] = { { 0, NULL, NULL }, { 409, exists, NULL }, { 200, "hello", NULL }, { 409, exists, NULL },
+        { 204, "", NULL }, { 503, "", NULL }, { 409, exists, NULL }, { 200, "hello", NULL },
+        { 0, NULL, NULL }, { 409, exists, NULL }, { 200, "other size", NULL } };
+    s = MEET(lost);
+    is(rest_put(s, "x", "hello", false, "mark2"), CKPT_NET);
+    assert_true(t.unsure && t.transient);
+    is(rest_put(s, "x", "hello", false, "mark2"), CKPT_OK);
+    is(rest_put(s, "x", "hello", false, "mark3"), CKPT_EXISTS);
+    is(rest_put(s, "x", "hello", false, "mark4"), CKPT_NET);
+    is(rest_put(s, "x", "hello", false, "mark4"), CKPT_OK);
+    is(rest_put(s, "x", "hello", false, "mark5"), CKPT_EXISTS);             // the connection dies, libcurl repeats it, and the refusal is looked into
+    rest_part(s);
+}
+
+#define SAYS(code, text) "{\"error_code\":\"" code "\",\"message\":\"" text "\"}"
+
+static void test_refusals(void **state) {
+    (void)state;
+    static const struct { int status; const char *body, *headers; ckpt_err e; bool again, slow; const char *word; } rows[] = {
+        { 401, SAYS("UNAUTHENTICATED", "bad"), NULL, CKPT_AUTH, false, false, "run out" }, { 403, SAYS("PERMISSION_DENIED", "no"), NULL, CKPT_AUTH, false, false,
+            "PERMISSION_DENIED: no" },
+        { 403, "", NULL, CKPT_AUTH, false, false, "403" }, { 404, SAYS("RESOURCE_DOES_NOT_EXIST", "gone"), NULL, CKPT_NOT_FOUND, false, false, "gone" },
+        { 404, SAYS("ENDPOINT_NOT_FOUND", "what"), NULL, CKPT_UNSUPPORTED, false, false, "ENDPOINT" }, { 429, SAYS("REQUEST_LIMIT_EXCEEDED", ""),
+            "Retry-After: 7\r\n", CKPT_NET, true, true, "429" },
+        { 429, SAYS("RESOURCE_EXHAUSTED", ""), NULL, CKPT_NET, true, true, "429" }, { 503, SAYS("TEMPORARILY_UNAVAILABLE", ""), NULL, CKPT_NET, true, true, "503" },
+        { 500, SAYS("INTERNAL_ERROR", "oops"), NULL, CKPT_NET, true, false, "oops" }, { 500, SAYS("INTERNAL_ERROR", "403 Client Error: Forbidden"), NULL, CKPT_AUTH,
+            false, false, "Forbidden" },
+        { 504, SAYS("DEADLINE_EXCEEDED", ""), NULL, CKPT_NET, true, false, "504" }, { 409, SAYS("ABORTED", ""), NULL, CKPT_NET, true, false, "409" },
+        { 400, SAYS("INVALID_PARAMETER_VALUE", "bad path"), NULL, CKPT_ARG, false, false, "bad path" }, { 413, "", NULL, CKPT_ARG, false, false, "413" },
+        { 400, SAYS("QUOTA_EXCEEDED", "full"), NULL, CKPT_NO_SPACE, false, false, "full" }, { 302, "", "Location: https://elsewhere/login\r\n", CKPT_NET, false,
+            false, "elsewhere" },
+        { 403, SAYS("PERMISSION_DENIED", "token " TOKEN " may not"), NULL, CKPT_AUTH, false, false, "403" }, { 501, "", NULL, CKPT_UNSUPPORTED, false, false, "501" },
+        { 400, "not json", NULL, CKPT_ARG, false, false, "400" },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const step steps[] = { { rows[i].status, rows[i].body, rows[i].headers } };
+        ckpt_store *s = MEET(steps);
+        ckpt_err e = rest_put(s, "x", "hello", true, NULL);
+        if (e != rows[i].e || t.transient != rows[i].again || t.throttled != rows[i].slow || !has(ckpt_last_error(), rows[i].word))
+            fail_msg("%d: %s %s (again %d, slow %d)", rows[i].status, ckpt_err_name(e), ckpt_last_error(), t.transient, t.throttled);
+        if (rows[i].headers != NULL && rows[i].slow) assert_true(t.retry_after >= 7.0);
+        rest_part(s);
+    }
+}
+
+//-- reading -----------------------------------------------------------------------
+
+#define MODIFIED "Last-Modified: Fri, 20 Nov 2026 23:57:40 GMT\r\n"
+
+static void test_read(void **state) {
+    (void)state;
+    char out[64];
+    ckpt__store_stat info;
+    static const step steps[] = { { 200, "0123456789", MODIFIED }, { 206, "345", MODIFIED "Content-Range: bytes 3-5/10\r\n" }, { 412, "", NULL },
+        { 206, "345", "Last-Modified: Fri, 20 Nov 2026 23:57:41 GMT\r\nContent-Range: bytes 3-5/10\r\n" }, { 206, "345", MODIFIED "Content-Range: bytes 4-6/10\r\n" },
+        { 200, "0123456789", MODIFIED }, { 206, "34567", "Content-Range: bytes 3-5/10\r\n" }, { 416, "", NULL }, { 404, SAYS("NOT_FOUND", ""), NULL },
+        { 200, "0123456789", "Last-Modified: whenever\r\n" } };
+    ckpt_store *s = MEET(steps);
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_int_equal(info.size, 10);
+    assert_true(info.modified > 1.7e9 && info.etag[0] != 0);
+    is(rest_get(s, "x", info.etag, 3, out, 3), CKPT_OK);
+    assert_string_equal(out, "345");
+    assert_string_equal(header_of(1, "range"), "bytes=3-5");
+    assert_string_equal(header_of(1, "if-unmodified-since"), "Fri, 20 Nov 2026 23:57:40 GMT");
+    is(rest_get(s, "x", info.etag, 3, out, 3), CKPT_CORRUPT);
+    assert_true(t.transient);
+    is(rest_get(s, "x", info.etag, 3, out, 3), CKPT_CORRUPT);               // another version
+    is(rest_get(s, "x", NULL, 3, out, 3), CKPT_CORRUPT);                    // another range
+    is(rest_get(s, "x", NULL, 3, out, 3), CKPT_UNSUPPORTED);                // the whole
+    is(rest_get(s, "x", NULL, 3, out, 3), CKPT_NET);                        // too much
+    assert_int_not_equal(rest_get(s, "x", NULL, 30, out, 3), CKPT_OK);
+    is(rest_get(s, "y", NULL, 0, out, 3), CKPT_NOT_FOUND);
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_string_equal(info.etag, "");                                     // what cannot be asked for is no version
+    rest_part(s);
+}
+
+static void test_list(void **state) {
+    (void)state;
+    static const step steps[] = {
+        { 200, "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/b/\",\"is_directory\":true},{\"path\":\"/Volumes/c/s/v/pre/a.pt\",\"file_size\":7}],"
+            "\"next_page_token\":\"p/2\"}", NULL },
+        { 200, "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/a/\",\"is_directory\":true}]}", NULL },
+        { 200, "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/b/c d\",\"is_directory\":false,\"file_size\":\"9007199254740993\"}]}", NULL }, { 404, SAYS("NOT_FOUND",
+            ""), NULL } };
+    ckpt_store *s = MEET(steps);
+    is(rest_list(s, ""), CKPT_OK);
+    assert_string_equal(the_list, "a.pt=7\nb/c d=9007199254740993\n");
+    assert_string_equal(script.list[0].target, "/api/2.0/fs/directories/Volumes/c/s/v/pre");
+    assert_string_equal(script.list[1].target, "/api/2.0/fs/directories/Volumes/c/s/v/pre?page_token=p%2F2");
+    assert_string_equal(script.list[2].target, "/api/2.0/fs/directories/Volumes/c/s/v/pre/b");
+    rest_part(s);
+    // Names that begin at the root are told as such.
+    static const step whole[] = { { 200, "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/a.pt\",\"file_size\":7}]}", NULL },
+        { 200, "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/a.pt\",\"file_size\":7}]}", NULL } };
+    s = MEET(whole);
+    is(rest_list(s, "Volumes/c/s/v/pre/a"), CKPT_OK);
+    assert_string_equal(the_list, "Volumes/c/s/v/pre/a.pt=7\n");
+    is(rest_list(s, "Volumes/c/s/v/"), CKPT_OK);
+    assert_string_equal(the_list, "Volumes/c/s/v/pre/a.pt=7\n");
+    is(rest_list(s, "Volumes/c/s/v/other/"), CKPT_OK);
+    assert_string_equal(the_list, "");
+    rest_part(s);
+    static const char *const hostile[] = {
+        "[]", "{\"contents\":{}}", "{\"contents\":[{\"path\":\"/Volumes/c/s/v/other\"}]}", "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/../../x\"}]}",
+        "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/a\\u0000b\"}]}", "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/a\",\"file_size\":-1}]}",
+        "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/a\",\"file_size\":1.5}]}", "{\"contents\":[{\"path\":7}]}", "{\"contents\":[7]}",
+            "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/\"}]}",
+        "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre//x\"}]}", "<html>", "{\"contents\":[", "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/\\u0001\"}]}",
+    };
+    for (int i = 0; i < UTIL_COUNT(hostile); i++) {
+        const step one[] = { { 200, hostile[i], NULL } };
+        s = MEET(one);
+        ckpt_err e = rest_list(s, "");
+        if (e != CKPT_NET && e != CKPT_CORRUPT) fail_msg("%s: %s", hostile[i], ckpt_err_name(e));
+        assert_string_equal(the_list, "");
+        rest_part(s);
+    }
+    // A page that leads back to itself ends, and so do folders in folders.
+    static const step circle[] = { { 200, "{\"next_page_token\":\"x\"}", NULL }, { 200, "{\"next_page_token\":\"x\"}", NULL } };
+    s = MEET(circle);
+    is(rest_list(s, ""), CKPT_NET);
+    sentence_has("no end");
+    rest_part(s);
+    char deep[4000] = "";
+    for (int i = 0; i < 80; i++) strcat(deep, "/d");
+    const step down[] = { { 200, util_fmt("{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre%s\",\"is_directory\":true}]}", deep), NULL } };
+    s = MEET(down);
+    is(rest_list(s, ""), CKPT_NET);
+    rest_part(s);
+}
+
+//-- parts -------------------------------------------------------------------------
+
+#define PART_URL(n) "{\"upload_part_urls\":[{\"url\":\"@/cloud?n=" #n "&" SIGNATURE "\",\"part_number\":" #n ",\"headers\":[{\"name\":\"x-needed\",\"value\":\"yes\"}]}]}"
+#define SESSION "{\"multipart_upload\":{\"session_token\":\"tok/en+1\"}}"
+
+typedef struct multi { ckpt__store_multi m; ckpt__store_part part[2]; ckpt__buf id; } multi;
+
+static void multi_init(multi *u, bool overwrite) {
+    memset(u, 0, sizeof *u);
+    u->m.name = "big";
+    u->m.size = 10;
+    u->m.overwrite = overwrite;
+    u->m.t = &t;
+    u->m.parts = u->part;
+    u->m.part_count = 2;
+    ckpt__buf_init(&u->id, NULL);
+    ckpt__transfer_begin(&t);
+}
+
+static ckpt_err begin(ckpt_store *s, multi *u) {
+    ckpt_err e = ckpt__store_run_begin(s, &u->m, &u->id);
+    u->m.upload_id = u->id.len > 0 ? ckpt__buf_cstr(&u->id) : "tok/en+1";
+    return e;
+}
+
+static ckpt_err part(ckpt_store *s, multi *u, int number) {
+    ckpt__body b;
+    memset(&b, 0, sizeof b);
+    b.memory = "0123456789";
+    b.offset = (uint64_t)(number - 1) * 5;
+    b.size = 5;
+    b.fd = -1;
+    u->part[number - 1].number = number;
+    ckpt__transfer_begin(&t);
+    return ckpt__store_run_part(s, &u->m, &b, &u->part[number - 1]);
+}
+
+static void test_parts(void **state) {
+    (void)state;
+    multi u;
+    static const step steps[] = { { 200, SESSION, NULL }, { 200, PART_URL(1), NULL }, { 200, PART_URL(1), NULL }, { 200, "", "ETag: \"one\"\r\n" }, { 200, PART_URL(2), NULL },
+        { 201, "", "ETag: \"two\"\r\n" }, { 200, "{}", NULL }, { 200, "0123456789", NULL } };
+    ckpt_store *s = MEET(steps);
+    multi_init(&u, false);
+    is(begin(s, &u), CKPT_OK);
+    assert_string_equal(script.list[0].method, "POST");
+    assert_string_equal(script.list[0].target, "/api/2.0/fs/files/Volumes/c/s/v/pre/big?action=initiate-upload&overwrite=false");
+    assert_string_equal(u.m.upload_id, "tok/en+1");
+    is(part(s, &u, 1), CKPT_OK);
+    assert_true(strncmp(script.list[2].body, "{\"path\":\"/Volumes/c/s/v/pre/big\",\"session_token\":\"tok/en+1\",\"start_part_number\":1,\"count\":1,"
+        "\"expire_time\":\"20", 100) == 0);
+    assert_string_equal(script.list[3].target, "/cloud?n=1&" SIGNATURE);
+    assert_string_equal(script.list[3].body, "01234");
+    assert_string_equal(header_of(3, "authorization"), "");                 // the token is not for the cloud
+    assert_string_equal(header_of(3, "x-needed"), "yes");
+    assert_string_equal(u.part[0].etag, "\"one\"");
+    assert_int_equal(u.part[0].crc, ckpt__digest_crc32(0, "01234", 5));
+    is(part(s, &u, 2), CKPT_OK);
+    is(ckpt__store_run_complete(s, &u.m), CKPT_OK);
+    assert_string_equal(script.list[6].target, "/api/2.0/fs/files/Volumes/c/s/v/pre/big?action=complete-upload&session_token=tok%2Fen%2B1&upload_type=multipart");
+    assert_string_equal(script.list[6].body, "{\"parts\":[{\"part_number\":1,\"etag\":\"\\\"one\\\"\"},{\"part_number\":2,\"etag\":\"\\\"two\\\"\"}]}");
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+}
+
+static ckpt_err count_part(const ckpt__store_part *p, void *user) {
+    *(int *)user += p->number;
+    return CKPT_OK;
+}
+
+static void test_parts_ends(void **state) {
+    (void)state;
+    multi u;
+    int sum = 0;
+    // The reply to the end is lost: the second request is refused, and what is there is ours.
+    static const step lost[] = { { 200, SESSION, NULL }, { 200, PART_URL(1), NULL }, { 0, NULL, NULL }, { 404, SAYS("NOT_FOUND", "no session"), NULL }, { 200,
+        "0123456789", NULL } };
+    ckpt_store *s = MEET(lost);
+    multi_init(&u, true);
+    is(begin(s, &u), CKPT_OK);
+    ckpt__transfer_begin(&t);
+    is(ckpt__store_run_complete(s, &u.m), CKPT_OK);         // libcurl repeated it by itself
+    is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_NOT_FOUND);
+    is(ckpt__store_run_abort(s, &u.m), CKPT_OK);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    // Without that it is gone.
+    static const step gone[] = { { 404, SAYS("NOT_FOUND", "no session"), NULL } };
+    s = MEET(gone);
+    multi_init(&u, true);
+    u.m.upload_id = "of another process";
+    is(ckpt__store_run_complete(s, &u.m), CKPT_NOT_FOUND);
+    rest_part(s);
+    // Another process goes on by its journal while the session lives.
+    static const step alive[] = { { 200, PART_URL(1), NULL }, { 404, SAYS("NOT_FOUND", ""), NULL } };
+    s = MEET(alive);
+    multi_init(&u, true);
+    u.m.upload_id = "of another process";
+    u.part[0].number = 1;
+    u.part[1].number = 2;
+    is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_OK);
+    assert_int_equal(sum, 3);
+    is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_NOT_FOUND);
+    rest_part(s);
+    // Given up.
+    static const step abort_[] = { { 200, SESSION, NULL }, { 200, PART_URL(1), NULL }, { 200, "{\"abort_upload_url\":{\"url\":\"@/cloud?abort&" SIGNATURE "\"}}",
+        NULL }, { 204, "", NULL } };
+    s = MEET(abort_);
+    multi_init(&u, true);
+    is(begin(s, &u), CKPT_OK);
+    is(ckpt__store_run_abort(s, &u.m), CKPT_OK);
+    assert_string_equal(script.list[3].method, "DELETE");
+    is(part(s, &u, 1), CKPT_NOT_FOUND);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    // Somebody else was first.
+    static const step exists[] = { { 409, SAYS("ALREADY_EXISTS", ""), NULL } };
+    s = MEET(exists);
+    multi_init(&u, false);
+    is(begin(s, &u), CKPT_EXISTS);
+    sentence_has("overwriting");
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+}
+
+static void test_parts_refused(void **state) {
+    (void)state;
+    multi u;
+    static const struct { int status; const char *body; ckpt_err e; } begins[] = {
+        { 200, "{\"resumable_upload\":{\"session_token\":\"x\"}}", CKPT_UNSUPPORTED }, { 404, SAYS("ENDPOINT_NOT_FOUND", ""), CKPT_UNSUPPORTED },
+        { 400, SAYS("INVALID_PARAMETER_VALUE", "action"), CKPT_UNSUPPORTED }, { 403, SAYS("PERMISSION_DENIED", ""), CKPT_AUTH }, { 503, "", CKPT_NET },
+        { 200, "{}", CKPT_NET }, { 200, "<html>", CKPT_NET }, { 200, "{\"multipart_upload\":{\"session_token\":\"a\\u0000b\"}}", CKPT_NET },
+    };
+    for (int i = 0; i < UTIL_COUNT(begins); i++) {
+        const step one[] = { { begins[i].status, begins[i].body, NULL } };
+        ckpt_store *s = MEET(one);
+        multi_init(&u, true);
+        is(begin(s, &u), begins[i].e);
+        rest_part(s);
+        ckpt__buf_free(&u.id);
+    }
+    // Signed addresses are turned off: the session is given up, and the file goes whole.
+    static const step off[] = { { 200, SESSION, NULL }, { 403,
+        "{\"error_code\":\"PERMISSION_DENIED\",\"message\":\"off\",\"details\":[{\"reason\":\"FILES_API_API_IS_NOT_ENABLED\"}]}", NULL },
+        { 403, SAYS("PERMISSION_DENIED", ""), NULL }, { 204, "", NULL }, { 200, "0123456789", NULL } };
+    ckpt_store *s = MEET(off);
+    ckpt__send send;
+    ckpt__retry retry;
+    memset(&send, 0, sizeof send);
+    memset(&retry, 0, sizeof retry);
+    retry.logger = &s->logger;
+    send.retry = &retry;
+    s->min_part = 5;
+    send.store = s;
+    send.name = "big";
+    send.body.memory = "0123456789";
+    send.body.size = 10;
+    send.body.fd = -1;
+    send.overwrite = true;
+    send.part_size = 5;
+    s->max_part = 5;
+    is(ckpt__send_run(&send), CKPT_OK);
+    assert_string_equal(script.list[3].target, "/api/2.0/fs/files/Volumes/c/s/v/pre/big?overwrite=true");
+    assert_string_equal(script.list[3].body, "0123456789");
+    assert_true(has(the_log, "goes in one request"));
+    rest_part(s);
+    // Hostile addresses.
+    static const char *const hostile[] = {
+        "{}", "{\"upload_part_urls\":[]}", "{\"upload_part_urls\":{}}", "{\"upload_part_urls\":[{\"url\":\"http://example.com/x\",\"part_number\":1}]}",
+        "{\"upload_part_urls\":[{\"url\":\"file:///etc/passwd\",\"part_number\":1}]}", "{\"upload_part_urls\":[{\"url\":\"https://u:p@h/x\",\"part_number\":1}]}",
+        "{\"upload_part_urls\":[{\"url\":\"@/x y\",\"part_number\":1}]}", "{\"upload_part_urls\":[{\"url\":\"@/x\\r\\nHost: y\",\"part_number\":1}]}",
+        "{\"upload_part_urls\":[{\"url\":\"@/x\",\"part_number\":2}]}", "{\"upload_part_urls\":[{\"url\":7,\"part_number\":1}]}", "{\"upload_part_urls\":[7]}",
+    };
+    for (int i = 0; i < UTIL_COUNT(hostile); i++) {
+        const step one[] = { { 200, hostile[i], NULL } };
+        s = MEET(one);
+        multi_init(&u, true);
+        u.m.upload_id = "x";
+        is(part(s, &u, 1), CKPT_NET);
+        rest_part(s);
+    }
+    // Headers that are not the server's to set are left out.
+    static const step own[] = { { 200, "{\"upload_part_urls\":[{\"url\":\"@/x\",\"part_number\":1,\"headers\":[{\"name\":\"Authorization\",\"value\":\"x\"},"
+        "{\"name\":\"Content-Length\",\"value\":\"1\"},"
+        "{\"name\":\"bad name\",\"value\":\"x\"},{\"name\":\"a\",\"value\":\"b\\r\\nc: d\"},{\"name\":\"good\",\"value\":\"yes\"},{\"name\":7},{}]}]}", NULL },
+        { 200, "", "ETag: x\r\n" } };
+    s = MEET(own);
+    multi_init(&u, true);
+    u.m.upload_id = "x";
+    is(part(s, &u, 1), CKPT_OK);
+    assert_string_equal(header_of(1, "authorization"), "");
+    assert_string_equal(header_of(1, "content-length"), "5");
+    assert_string_equal(header_of(1, "good"), "yes");
+    assert_false(has(script.list[1].head, "\nc: d"));
+    rest_part(s);
+    // An address that has run out is asked for anew by the next try; the cloud's refusals say no secrets.
+    static const struct { int status; const char *body; ckpt_err e; bool again; const char *word; } clouds[] = {
+        { 403, "<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", CKPT_NET, true, "run out" },
+        { 403, "<Error><Code>AuthenticationFailed</Code><Message>no</Message><AuthenticationErrorDetail>"
+            "Signature not valid in the specified time frame: x</AuthenticationErrorDetail></Error>", CKPT_NET, true, "run out" },
+        { 403, "<Error><Code>AccessDenied</Code><Message>no way</Message><StringToSign>" SIGNATURE "</StringToSign></Error>", CKPT_AUTH, false, "firewall" },
+        { 403, "<Error><Code>X</Code><Message>" SIGNATURE "</Message></Error>", CKPT_AUTH, false, "403" },
+        { 404, "<Error><Code>NoSuchUpload</Code><Message>gone</Message></Error>", CKPT_NOT_FOUND, false, "NoSuchUpload" },
+        { 503, "<Error><Code>SlowDown</Code></Error>", CKPT_NET, true, "SlowDown" }, { 307, "", CKPT_NET, false, "elsewhere" },
+    };
+    for (int i = 0; i < UTIL_COUNT(clouds); i++) {
+        const step two[] = { { 200, PART_URL(1), NULL }, { clouds[i].status, clouds[i].body, "Location: https://elsewhere/\r\n" } };
+        s = MEET(two);
+        multi_init(&u, true);
+        u.m.upload_id = "x";
+        ckpt_err e = part(s, &u, 1);
+        if (e != clouds[i].e || t.transient != clouds[i].again || !has(ckpt_last_error(), clouds[i].word)) fail_msg("%d: %s %s", i, ckpt_err_name(e), ckpt_last_error());
+        rest_part(s);
+    }
+}
+
+static void test_remove(void **state) {
+    (void)state;
+    static const step steps[] = { { 204, "", NULL }, { 204, "", NULL }, { 409, SAYS("FAILED_PRECONDITION", "not empty"), NULL }, { 404, SAYS("NOT_FOUND", ""), NULL } };
+    ckpt_store *s = MEET(steps);
+    ckpt__transfer_begin(&t);
+    is(ckpt__store_run_remove(s, "a/b/c", &t), CKPT_OK);
+    assert_string_equal(script.list[0].target, "/api/2.0/fs/files/Volumes/c/s/v/pre/a/b/c");
+    assert_string_equal(script.list[1].target, "/api/2.0/fs/directories/Volumes/c/s/v/pre/a/b");
+    assert_string_equal(script.list[2].target, "/api/2.0/fs/directories/Volumes/c/s/v/pre/a");
+    is(ckpt__store_run_remove(s, "x", &t), CKPT_NOT_FOUND);
+    rest_part(s);
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    static const step steps[] = { { 200, GRANT("eyJone", "3600"), NULL }, { 204, "", NULL }, { 200, "hello", NULL },
+        { 200, "{\"contents\":[{\"path\":\"/Volumes/c/s/v/pre/d\",\"is_directory\":true},{\"path\":\"/Volumes/c/s/v/pre/a\",\"file_size\":1}],"
+            "\"next_page_token\":\"2\"}", NULL }, { 200, "{}", NULL }, { 200, "{}", NULL },
+        { 200, SESSION, NULL }, { 200, PART_URL(1), NULL }, { 200, PART_URL(1), NULL }, { 200, "", "ETag: x\r\n" }, { 200, PART_URL(1), NULL }, { 200, "{}", NULL },
+            { 200, "0123456789", NULL } };
+    rest_clear_env();
+    const char *path = util_join(util_temp_dir(), "profiles");
+    int wins = 0;
+    for (int at = 1; at < 2000 && wins == 0; at++) {
+        counting c = { 0, 0, at };
+        ckpt_store *s = NULL;
+        multi u;
+        int sum = 0;
+        if (at % 100 == 0) { net_stop(&server); net_start(&server, on_request, NULL); }     // it has a limit of connections
+        util_write_text(path, util_fmt("[DEFAULT]\nhost = %s\nclient_id = id\nclient_secret = " SECRET "\n", server.url));
+        setenv("DATABRICKS_CONFIG_FILE", path, 1);
+        ckpt_store_desc d = rest_desc();
+        d.allocator.fn = counting_fn;
+        d.allocator.user = &c;
+        d.logger.fn = NULL;
+        rest_script(steps, UTIL_COUNT(steps));
+        ckpt_err e = ckpt_store_open(&s, URI, &d);
+        if (e == CKPT_OK) e = rest_put(s, "x", "hello", true, "m");
+        if (e == CKPT_OK) e = rest_list(s, "");
+        multi_init(&u, true);
+        u.m.part_count = 1;
+        if (e == CKPT_OK) e = begin(s, &u);
+        if (e == CKPT_OK) e = part(s, &u, 1);
+        if (e == CKPT_OK) e = ckpt__store_run_parts(s, &u.m, count_part, &sum);
+        if (e == CKPT_OK) e = ckpt__store_run_complete(s, &u.m);
+        ckpt__buf_free(&u.id);
+        ckpt_store_close(s);
+        if (e == CKPT_OK && c.calls < at) wins++;
+        else if (e != CKPT_NOMEM && !(e == CKPT_OK && c.calls >= at)) fail_msg("allocation %d: %s: %s", at, ckpt_err_name(e), ckpt_last_error());
+        if (c.live != 0) fail_msg("allocation %d: %d blocks are left", at, c.live);
+    }
+    assert_int_equal(wins, 1);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_validate_path), cmocka_unit_test(test_object_path), cmocka_unit_test(test_split), cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_principal), cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_create_only),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, rest_set_up, rest_tear_down);
+}
