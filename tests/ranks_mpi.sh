@@ -91,7 +91,7 @@ goes() {
 }
 goes "4 ranks, never interrupted" 4 0 120 --folder whole
 want=$(hash)
-for mode in none copy lazy; do
+for mode in none lazy; do
     goes "$mode: 4 ranks begin" 4 0 50 --folder $mode --snapshot $mode
     goes "$mode: 3 ranks go on" 3 40 70 --folder $mode --snapshot $mode
     goes "$mode: 1 rank goes on" 1 60 90 --folder $mode --snapshot $mode

@@ -1,7 +1,7 @@
 /* ranks_kill.c: jobs of 8 ranks save checkpoints, sharded ones first of all; in each round one rank, any of them, is killed or stopped at a random instant.
    The others must all come back with an error that names it, in time; what was reported as saved must be there; and restarts on 8, 3
    and 1 ranks must find the same checkpoint, bit for bit what training had made of it. One shared folder, and one for each rank with a
-   store: file://, or the S3 URI in CKPT_RANKS_STORE when it was built with RANKS_KILL_REMOTE. CKPT_KILLS says how many rounds (20),
+   store: file://, or the S3 URI in CKPT_RANKS_STORE when it was built with RANKS_KILL_REMOTE. CKPT_KILLS says how many rounds (14),
    CKPT_SEED which, CKPT_CONFIGS (digits) with which settings. run.sh: no-asan no-tsan libs=-lm */
 
 #ifndef RANKS_KILL_REMOTE
@@ -285,7 +285,7 @@ static void restarts(job *j, const char *bucket) {
 static void test_killed(void **state) {
     (void)state;
     const char *often = getenv("CKPT_KILLS"), *seed = getenv("CKPT_SEED"), *store = getenv("CKPT_RANKS_STORE"), *which = getenv("CKPT_CONFIGS");
-    int rounds = often != NULL ? atoi(often) : 20, count, done = 0;
+    int rounds = often != NULL ? atoi(often) : 14, count, done = 0;
     srand(seed != NULL ? (unsigned)atoi(seed) : 1);
     if (which == NULL) which = "0123456789";
     count = (int)strlen(which);
