@@ -268,8 +268,11 @@
    price of reading whole stretches (no_verify reads the bytes alone). Gaps of up to 64 KiB (1 MiB in a store) are read
    through. Whole tensors load from pieces and pieces from single files. Resume takes the newest checkpoint that every
    rank can reach and that verifies.
-   Folders may be shared by all ranks, by those of a node, or by none; open finds out. With a folder of its own a rank
-   finds its own file again, and needs a store to load what others have written.
+   Folders may be shared by all ranks, by those of a node, or by none; open finds out. Where they are apart, resume copies
+   the files that a machine lacks from another rank's folder, by broadcast.
+   Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
+   no checkpoint at all for a while. Intervals in seconds follow rank 0's clock; should_save counts if any rank says yes.
+   barrier is the only hook that waits for others' writes: an adapter may give it a longer limit than the rest.
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
    CKPT N DIR: by rows, or whole tensors with model.safetensors.index.json. get, put and cp bring .metadata last, rm takes
    it first. Directories without .metadata are no checkpoints: the next saver of the folder removes them, or ckpt gc, an
@@ -375,6 +378,9 @@
    - The credential probe leaves no object behind. SFTP uploads are whole or absent, and make their folders.
    - Wall-clock times are stored as seconds (float64 tensors), not as datetime.timedelta: weights_only loading works.
      The saver's record of what it keeps lists counters only.
+   - Sharded checkpoints are __<rank>_0.pt (or what `filename` ends in) and .metadata in JSON, where Composer has .distcp and a
+     pickle: torch.distributed.checkpoint reads neither from the other. ckpt merge makes what torch.load reads.
+   - A rank that fails is named to all others, with its own sentence; nobody waits for it for ever.
    - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end).
 
 
@@ -45090,6 +45096,8 @@ enum {
     CKPT__CREW_WORDS
 };
 
+enum { CKPT__CREW_STRIDE = 1000 };      // calls between two agreements at most: a loop may begin fast and then make long steps
+
 enum { CKPT__CREW_EVENT = 1, CKPT__CREW_SAVE = 8, CKPT__CREW_WAIT, CKPT__CREW_CLOSE, CKPT__CREW_RESUME };
 
 typedef struct ckpt__crew_word {
@@ -45111,7 +45119,7 @@ static int64_t ckpt__crew_stride(const ckpt_saver *s) {
     if (s->calls < 1) return s->stride;
     double want = seconds > 0 ? (double)s->calls / seconds : 1e6;
     if (want > (double)s->stride * 8) want = (double)s->stride * 8;
-    return want < 1 ? 1 : want > 1e6 ? 1000000 : (int64_t)want;
+    return want < 1 ? 1 : want > (double)CKPT__CREW_STRIDE ? (int64_t)CKPT__CREW_STRIDE : (int64_t)want;
 }
 
 static ckpt__saver_part ckpt__crew_part(ckpt_saver *s) {

@@ -137,7 +137,7 @@ missing() {
         python_has torch || echo python3-torch
         python_has boto3 || echo python3-boto3
         for tool in radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common curl:curl openssl:openssl aws:awscli faketime:faketime \
-            node:nodejs npm:npm; do
+            node:nodejs npm:npm mpirun:openmpi-bin mpicc:libopenmpi-dev; do
             command_there "${tool%%:*}" || echo "${tool#*:}"
         done
     fi
