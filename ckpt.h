@@ -24414,7 +24414,7 @@ static ckpt_err ckpt__mlflow_open_proxy(ckpt_store *store, const ckpt__uri *u, c
 // placeholders are to be filled in. d may be NULL.
 static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
     ckpt_store *store = NULL;
-    ckpt__view experiment, run, rest;
+    ckpt__view experiment = ckpt__txt_view(""), run = experiment, rest = experiment;
     bool managed = strcmp(u->backend, "dbfs") == 0;
     bool parts = ckpt__s3_is_true(ckpt__auth_env("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD"));
     const char *shown = managed ? "dbfs:/databricks/mlflow-tracking" : "mlflow-artifacts:";
@@ -27216,7 +27216,7 @@ static ckpt_err ckpt__wandb_keep(ckpt_store *store, const ckpt__wandb_object *o)
     ckpt__buf_init(&n->url, &s->secret);
     ckpt__buf_add(&n->url, o->url.data, o->url.len);
     (void)ckpt__buf_cstr(&n->url);
-    n->until = ckpt__os_now() + CKPT__WANDB_SEEN_S;
+    n->until = ckpt__os_now() + (double)CKPT__WANDB_SEEN_S;
     ckpt_err e = n->id == NULL ? CKPT_NOMEM : n->url.err;
     if (e != CKPT_OK) n->until = 0.0;
     ckpt__os_mutex_unlock(&s->lock);

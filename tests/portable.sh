@@ -28,19 +28,19 @@ try() {
 one() { if there "$2"; then try "$@"; else skip "$1" "no $2"; fi; }
 
 one "gcc -std=c99 -O0" gcc -std=c99 -O0 $warn_c
-one "clang -std=c99 -O2" clang -std=c99 -O2 $warn_c
+one "clang -std=c99 -O1" clang -std=c99 -O1 $warn_c
 one "gcc -O3 -march=native" gcc -O3 -march=native $warn_c
-one "gcc without SIMD instructions" gcc -O1 -DCKPT__NO_SIMD $warn_c
+one "gcc without SIMD instructions" gcc -O0 -DCKPT__NO_SIMD $warn_c
 one "gcc -funsigned-char" gcc -O0 -funsigned-char $warn_c
 one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O0 -DNDEBUG $warn_c
 one "g++ -std=c++11" g++ -x c++ -std=c++11 -O0 $warn -Wno-missing-field-initializers
-one "clang++ -std=c++20" clang++ -x c++ -std=c++20 -O1 $warn -Wno-missing-field-initializers
+one "clang++ -std=c++20" clang++ -x c++ -std=c++20 -O0 $warn -Wno-missing-field-initializers
 one "clang++ -std=c++17" clang++ -x c++ -std=c++17 -O0 $warn -Wno-missing-field-initializers
-one "musl, static" musl-gcc -std=c99 -O1 -static $warn_c
+one "musl, static" musl-gcc -std=c99 -O0 -static $warn_c
 
 echo 'int main(void) { return 0; }' >empty.c
 if gcc -m32 empty.c -o prog 2>/dev/null && ./prog; then
-    try "32 bits: gcc -m32" gcc -m32 -std=c99 -O1 $warn_c
+    try "32 bits: gcc -m32" gcc -m32 -std=c99 -O0 $warn_c
     try "32 bits: gcc -m32 -O3 -msse2" gcc -m32 -std=gnu99 -O3 -msse2 -mfpmath=sse $warn_c
 else
     skip "32 bits" "no gcc -m32 (gcc-multilib), or it does not run here"
