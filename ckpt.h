@@ -17426,6 +17426,38 @@ static void ckpt__auth_aws_expired(ckpt__auth_aws *a, const ckpt_credentials *us
     ckpt__os_mutex_unlock(&a->lock);
 }
 
+//-- replies in JSON -------------------------------------------------------------
+
+#if !defined(CKPT_NO_GCS) || !defined(CKPT_NO_WANDB)
+static const ckpt__json *ckpt__auth_node(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
+    return object != NULL && object->kind == CKPT__JSON_OBJECT ? ckpt__json_get(d, object, key) : NULL;
+}
+
+// The text of a member that is there and not empty; else NULL. One with a NUL inside is none.
+static const char *ckpt__auth_node_text(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
+    const ckpt__json *node = ckpt__auth_node(d, object, key);
+    bool good = node != NULL && node->kind == CKPT__JSON_TEXT && node->text_len > 0 && strlen(node->text) == node->text_len;
+    return good ? node->text : NULL;
+}
+
+// A line of what a server says, for a sentence. Words that look like keys or tokens are left out.
+static void ckpt__auth_quote(char *out, size_t cap, const char *text) {
+    size_t len = 0;
+    out[0] = 0;
+    while (text != NULL && *text != 0) {
+        size_t blanks = strspn(text, " \t\r\n"), n = strcspn(text + blanks, " \t\r\n");
+        const char *word = text + blanks;
+        text = word + n;
+        bool plain = n < 24 || memchr(word, '@', n) != NULL;
+        if (n == 0 || len + (plain ? n : 3) + 2 > cap) break;
+        if (len > 0) out[len++] = ' ';
+        if (plain) for (size_t i = 0; i < n; i++) out[len++] = word[i] > ' ' && word[i] <= '~' ? word[i] : '?';
+        else memcpy(out + len, "...", 3), len += 3;
+        out[len] = 0;
+    }
+}
+#endif // CKPT_NO_GCS && CKPT_NO_WANDB
+
 #endif // CKPT_NO_REMOTE
 
 //-- google ----------------------------------------------------------------------
@@ -17488,34 +17520,6 @@ static void ckpt__auth_bearer_init(ckpt__auth_bearer *b, const ckpt_allocator *s
 
 static void ckpt__auth_bearer_free(ckpt__auth_bearer *b) {
     ckpt__buf_free(&b->token);
-}
-
-static const ckpt__json *ckpt__auth_node(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
-    return object != NULL && object->kind == CKPT__JSON_OBJECT ? ckpt__json_get(d, object, key) : NULL;
-}
-
-// The text of a member that is there and not empty; else NULL. One with a NUL inside is none.
-static const char *ckpt__auth_node_text(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
-    const ckpt__json *node = ckpt__auth_node(d, object, key);
-    bool good = node != NULL && node->kind == CKPT__JSON_TEXT && node->text_len > 0 && strlen(node->text) == node->text_len;
-    return good ? node->text : NULL;
-}
-
-// A line of what a server says, for a sentence. Words that look like keys or tokens are left out.
-static void ckpt__auth_quote(char *out, size_t cap, const char *text) {
-    size_t len = 0;
-    out[0] = 0;
-    while (text != NULL && *text != 0) {
-        size_t blanks = strspn(text, " \t\r\n"), n = strcspn(text + blanks, " \t\r\n");
-        const char *word = text + blanks;
-        text = word + n;
-        bool plain = n < 24 || memchr(word, '@', n) != NULL;
-        if (n == 0 || len + (plain ? n : 3) + 2 > cap) break;
-        if (len > 0) out[len++] = ' ';
-        if (plain) for (size_t i = 0; i < n; i++) out[len++] = word[i] > ' ' && word[i] <= '~' ? word[i] : '?';
-        else memcpy(out + len, "...", 3), len += 3;
-        out[len] = 0;
-    }
 }
 
 // Where tokens and keys are sent: https, or this machine.
