@@ -15651,11 +15651,20 @@ static void ckpt__http_count(ckpt__http_job *job, double now) {
     if (moved) job->moved_at = now;
 }
 
+// How long nothing may move. A request's own limit is for a server that thinks: it has all of the request, and nothing of what
+// was asked for is here.
+static double ckpt__http_patience(const ckpt__http_job *job) {
+    bool asked = (job->body == NULL || job->uploaded >= job->body->size) && job->unsent == 0;
+    bool thinks = asked && (job->sink == NULL || job->last_down == 0);
+    if (thinks && job->idle_timeout_s > 0.0) return job->idle_timeout_s;
+    return job->transfer->stall_timeout_s > 0.0 ? job->transfer->stall_timeout_s : 60.0;
+}
+
 // Looks at the clocks and at the cancel flag; CKPT_OK: go on.
 static ckpt_err ckpt__http_watch(ckpt__http_job *job) {
-    double now = ckpt__os_now(), limit = job->idle_timeout_s > 0.0 ? job->idle_timeout_s : job->transfer->stall_timeout_s;
-    if (!(limit > 0.0)) limit = 60.0;
+    double now = ckpt__os_now();
     ckpt__http_count(job, now);
+    double limit = ckpt__http_patience(job);
     if (ckpt__transfer_cancelled(job->transfer)) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
     if (job->timeout_s > 0.0 && now - job->began > job->timeout_s)
         return ckpt__error_set(CKPT_TIMEOUT, "%s did not answer within %g s", job->host, job->timeout_s);
@@ -26150,7 +26159,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 //------------------------------------------------------------------------------
 // >>uc         [O]  the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
 //
-// uses:    error memory platform text transfer auth store web s3 databricks
+// uses:    error memory platform digest text transfer auth store web s3 databricks
 // threads: any number of requests at once; what is known of uploads under way is behind the mutex of >>databricks
 //
 // By the Files API 2.0 (docs.databricks.com/api/files/v2), up to 5 GiB in one request. Bigger files go in parts to the cloud that
@@ -26166,7 +26175,11 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 
 #if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_UC)
 
-enum { CKPT__UC_LOST = 16, CKPT__UC_COMPLETE_IDLE = 600 };     // seconds that joining the parts may take without a sign of life
+enum {
+    CKPT__UC_LOST = 16,
+    CKPT__UC_COMPLETE_IDLE = 600,       // seconds that joining the parts may take without a sign of life
+    CKPT__UC_COMPARED = 8 << 20         // bytes that are read back at a time
+};
 
 typedef struct ckpt__uc {
     ckpt__databricks         d;             // comes first
@@ -26344,7 +26357,8 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     }
     bool lost = ckpt__uc_is_lost(s, p->mark, false);
     ckpt_err e = ckpt__uc_put_once(store, p);
-    if (e == CKPT_NOT_FOUND && strchr(p->name, '/') != NULL && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
+    bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
+    if (e == CKPT_NOT_FOUND && below && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
         e = ckpt__uc_put_once(store, p);
     if (!p->overwrite && e == CKPT_EXISTS) {
         p->t->transient = false;
@@ -26352,10 +26366,37 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
         bool ours = lost && ckpt__uc_look(store, p->name, &size, p->t) == CKPT_OK && size == p->body->size;
         return ours ? CKPT_OK : ckpt__uc_exists();
     }
-    if (e != CKPT_OK && p->t->unsure) (void)ckpt__uc_is_lost(s, p->mark, true);
+    if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
     if (e != CKPT_OK) return e;
     e = ckpt__uc_confirm(store, p->name, p->body->size, p->t);
     if (e != CKPT_OK) (void)ckpt__uc_is_lost(s, p->mark, true);         // it was acknowledged: another try meets it
+    return e;
+}
+
+//-- reading ---------------------------------------------------------------------
+
+static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
+                             ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    char range[64];
+    uint64_t size = sink->size;
+    ckpt_err e = ckpt__uc_init(&c, store, "GET", ckpt__uc_files, name, t);
+    if (etag != NULL && etag[0] == 0) etag = NULL;
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    ckpt__fields_add(&c.headers, "Range", range);
+    if (etag != NULL) ckpt__fields_add(&c.headers, "If-Unmodified-Since", etag);
+    c.sink = sink;
+    ckpt__sink_begin(sink);
+    if (e == CKPT_OK && size > 0) {
+        e = ckpt__databricks_run(&c);
+        const char *now = ckpt__fields_get(&c.reply.headers, "last-modified");
+        if (c.reply.status == 412 && etag != NULL)
+            e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+        else e = ckpt__web_judge_get(&c.reply, sink, t, e, NULL, offset);
+        if (e == CKPT_OK && etag != NULL && now != NULL && strcmp(now, etag) != 0)
+            e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    }
+    ckpt__databricks_free(&c);
     return e;
 }
 
@@ -26507,6 +26548,63 @@ static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, con
     return e;
 }
 
+// Is a file made of a part? It is read back: its sum is all that tells.
+static ckpt_err ckpt__uc_has_part(ckpt_store *store, const char *name, const ckpt__store_part *part, uint64_t offset, bool *same,
+                                  ckpt__transfer *t) {
+    size_t cap = part->size < (uint64_t)CKPT__UC_COMPARED ? (size_t)part->size : (size_t)CKPT__UC_COMPARED;
+    char *mem = (char *)ckpt__mem_alloc(&store->allocator, cap);
+    uint32_t crc = 0;
+    ckpt_err e = mem != NULL ? CKPT_OK : CKPT_NOMEM;
+    for (uint64_t at = 0; at < part->size && e == CKPT_OK; at += cap) {
+        ckpt__sink k;
+        memset(&k, 0, sizeof k);
+        k.memory = mem;
+        k.fd = -1;
+        k.size = part->size - at < cap ? part->size - at : cap;
+        e = ckpt__uc_get(store, name, NULL, offset + at, &k, t);
+        if (e == CKPT_OK) crc = ckpt__digest_crc32(crc, mem, (size_t)k.size);
+    }
+    ckpt__mem_free(&store->allocator, mem, cap);
+    *same = e == CKPT_OK && crc == part->crc;
+    return e;
+}
+
+// A session is gone. Did an earlier process end it, and die before its journal said so? Then the file is made of the journal's
+// parts, nothing is missing of it, and ending the session is success.
+static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    uint64_t sum = 0, size = 0;
+    bool same = m->part_count > 0;
+    for (size_t i = 0; i < m->part_count; i++) {
+        same = same && m->parts[i].has_crc && m->parts[i].size > 0;
+        sum += m->parts[i].size;
+    }
+    if (!same || sum != m->size || ckpt__uc_look(store, m->name, &size, m->t) != CKPT_OK || size != m->size)
+        return ckpt__uc_gone();
+    ckpt__transfer read = *m->t;
+    read.moved = NULL;
+    for (size_t i = 0; i < m->part_count && same; i++) {
+        uint64_t offset = 0;
+        for (size_t k = 0; k < m->part_count; k++) offset += m->parts[k].number < m->parts[i].number ? m->parts[k].size : 0;
+        ckpt_err e = ckpt__uc_has_part(store, m->name, &m->parts[i], offset, &same, &read);
+        if (e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+        if (e != CKPT_OK && read.transient) {
+            m->t->transient = true;
+            m->t->throttled = read.throttled;
+            m->t->retry_after = read.retry_after;
+            return e;
+        }
+    }
+    if (!same) return ckpt__uc_gone();
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
+    if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
+    if (u != NULL) u->gone = u->unsure = true;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    ckpt__transfer_begin(m->t);
+    return u != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
 // Is the session alive? Then the parts are those that this process has sent, and those of the journal.
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     ckpt__uc *s = ckpt__uc_of(store);
@@ -26518,6 +26616,7 @@ static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ck
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
     ckpt__databricks_link_free(&l);
     if (e == CKPT_ARG || e == CKPT_EXISTS) e = ckpt__uc_gone();
+    if (e == CKPT_NOT_FOUND) e = ckpt__uc_ended_before(store, m);
     if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&s->d.lock);
     const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
@@ -26650,32 +26749,7 @@ static ckpt_err ckpt__uc_list(ckpt_store *store, const char *prefix, ckpt__store
     return CKPT_OK;
 }
 
-//-- reading, removing -----------------------------------------------------------
-
-static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
-                             ckpt__transfer *t) {
-    ckpt__databricks_call c;
-    char range[64];
-    uint64_t size = sink->size;
-    ckpt_err e = ckpt__uc_init(&c, store, "GET", ckpt__uc_files, name, t);
-    if (etag != NULL && etag[0] == 0) etag = NULL;
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "Range", range);
-    if (etag != NULL) ckpt__fields_add(&c.headers, "If-Unmodified-Since", etag);
-    c.sink = sink;
-    ckpt__sink_begin(sink);
-    if (e == CKPT_OK && size > 0) {
-        e = ckpt__databricks_run(&c);
-        const char *now = ckpt__fields_get(&c.reply.headers, "last-modified");
-        if (c.reply.status == 412 && etag != NULL)
-            e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-        else e = ckpt__web_judge_get(&c.reply, sink, t, e, NULL, offset);
-        if (e == CKPT_OK && etag != NULL && now != NULL && strcmp(now, etag) != 0)
-            e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    }
-    ckpt__databricks_free(&c);
-    return e;
-}
+//-- removing --------------------------------------------------------------------
 
 // Takes the folders above an object away as long as they are empty, which the service looks after; never the volume.
 static void ckpt__uc_sweep(ckpt_store *store, const char *name, const ckpt__transfer *t) {

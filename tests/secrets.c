@@ -195,7 +195,7 @@ static void quote(char *out, size_t cap, const char *text) {
     out[n] = 0;
 }
 
-// The same where errors are JSON, Google's and Oracle's in one.
+// The same where errors are JSON, Google's, Oracle's and Databricks' in one.
 static void echo_json(net_request *r, void *user) {
     static const char *const codes[] = { "backendError", "NotAuthenticated", "invalid" };
     static __thread char body[4 * NET_HEAD_MAX], head[2 * NET_HEAD_MAX], sign[16000], token[8192];
@@ -204,8 +204,9 @@ static void echo_json(net_request *r, void *user) {
     snprintf(token, sizeof token, "%s", net_header(r, "authorization"));
     quote(sign, sizeof sign, token);
     quote(head, sizeof head, r->head);
-    snprintf(body, sizeof body, "{\"code\":\"%s\",\"message\":\"Not with %s, which is %s\",\"error\":{\"code\":400,\"message\":\"%s and %s\",\"errors\":"
-             "[{\"reason\":\"%s\",\"message\":\"%s\"}]}}", codes[r->number % 3], r->number % 2 ? sign : head, r->target, r->number % 2 ? head : sign, r->target,
+    snprintf(body, sizeof body, "{\"code\":\"%s\",\"error_code\":\"%s\",\"message\":\"Not with %s, which is %s\",\"error\":{\"code\":400,\"message\":\"%s and %s\",\"errors\":"
+             "[{\"reason\":\"%s\",\"message\":\"%s\"}]}}",
+             codes[r->number % 3], codes[r->number % 3], r->number % 2 ? sign : head, r->target, r->number % 2 ? head : sign, r->target,
              codes[r->number % 3], sign);
     snprintf(header, sizeof header, "x-echo: %.8000s\r\nopc-request-id: %.4000s\r\n", token, token);
     net_reply(r, ((int *)user)[0], header, body, strlen(body));
@@ -217,7 +218,8 @@ static int run_echo(const char *uri) {
     for (int i = 0; i < 5; i++) {
         net_server n;
         int status = statuses[i];
-        net_start(&n, strncmp(uri, "gs:", 3) == 0 || strncmp(uri, "oci:", 4) == 0 ? echo_json : echo, &status);
+        bool json = strncmp(uri, "gs:", 3) == 0 || strncmp(uri, "oci:", 4) == 0 || strncmp(uri, "dbfs:", 5) == 0 || strncmp(uri, "mlflow", 6) == 0;
+        net_start(&n, json ? echo_json : echo, &status);
         setenv("SEC_ENDPOINT", n.url, 1);
         printf("a server that answers %d and shows the request\n", status);
         upload(uri);

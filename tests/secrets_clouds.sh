@@ -1,6 +1,6 @@
 #!/bin/sh
-# secrets_clouds.sh: what secrets.sh proves of S3 and SFTP, of gs://, oci:// and azure://: no key, token, SAS, signature or assertion gets into
-# a log line, sentence, journal or trace, and the address of one of Google's sessions into nothing but the journal, which nobody else
+# secrets_clouds.sh: what secrets.sh proves of S3 and SFTP, of gs://, oci://, azure://, Unity Catalog and MLflow: no key, token, SAS, signature or assertion gets into
+# a log line, sentence, journal or trace, and the address of one of Google's sessions, or the name of one of Databricks', into nothing but the journal, which nobody else
 # may read; redirects are not followed.
 . "$(dirname "$0")/fault/net_setup.sh"
 . "$tests/secrets_setup.sh"
@@ -85,6 +85,30 @@ c.generateSasUrl({ permissions: b.ContainerSASPermissions.parse("racwdl"), expir
 else
     echo "SKIP: azure: $(tail -n 1 azurite.log)"
 fi
+
+databricks_server
+token=$DATABRICKS_TOKEN
+volume=dbfs:/Volumes/main/default/ckpt runs=mlflow-artifacts:/77/0123abcd/artifacts
+cloud uc $volume/secrets --json
+wrong_dapi=dapi$(secret wrong) wrong_client=dose$(secret wrong) wrong_password=$(secret wrong-password)
+run uc-wrong DATABRICKS_TOKEN="$wrong_dapi" SEC_ENDPOINT="$url" ./secrets upload $volume/by
+run uc-principal -u DATABRICKS_TOKEN DATABRICKS_CLIENT_ID="$FAKE_CLIENT_ID" DATABRICKS_CLIENT_SECRET="$FAKE_CLIENT_SECRET" SEC_FRESH=1 \
+    SEC_ENDPOINT="$url" ./secrets upload $volume/principal
+run uc-client -u DATABRICKS_TOKEN DATABRICKS_CLIENT_ID="$FAKE_CLIENT_ID" DATABRICKS_CLIENT_SECRET="$wrong_client" SEC_ENDPOINT="$url" \
+    ./secrets upload $volume/by
+printf '[DEFAULT]\nhost = %s\ntoken = %s\n' "$url" "$wrong_dapi" >databrickscfg
+run uc-profile -u DATABRICKS_TOKEN DATABRICKS_CONFIG_FILE="$work/databrickscfg" ./secrets upload $volume/by
+cloud mlflow $runs/secrets --json
+run mlflow-wrong MLFLOW_TRACKING_PASSWORD="$wrong_password" SEC_ENDPOINT="$url" ./secrets upload $runs/by
+run mlflow-token -u MLFLOW_TRACKING_USERNAME -u MLFLOW_TRACKING_PASSWORD MLFLOW_TRACKING_TOKEN="$token" SEC_ENDPOINT="$url" ./secrets upload $runs/token
+run mlflow-parts -u MLFLOW_TRACKING_TOKEN MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD=true MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE=1000000 \
+    SEC_ENDPOINT="$url" ./secrets upload $runs/parts
+printf '%s\n' "$token" "$FAKE_CLIENT_SECRET" "$FAKE_PASSWORD" "$wrong_dapi" "$wrong_client" "$wrong_password" >>words
+for login in "$FAKE_USER:$FAKE_PASSWORD" "$FAKE_CLIENT_ID:$FAKE_CLIENT_SECRET" "$FAKE_USER:$wrong_password"; do
+    printf '%s' "$login" | base64 | tr -d '\n=' >>words
+    echo >>words
+done
+clouds="$clouds uc mlflow"
 settle
 
 for cloud in $clouds; do
@@ -112,6 +136,15 @@ case $clouds in *azure*)
     expect azure-string CKPT_
     seen azure 's/.*SharedKey [^:]*:\([A-Za-z0-9+/]*\).*/\1/p' 10 ;;
 esac
+expect uc-wrong CKPT_AUTH
+expect uc-principal 'close: CKPT_OK' 'download: CKPT_OK'
+expect uc-client CKPT_AUTH invalid_client
+expect uc-profile CKPT_AUTH
+expect mlflow-wrong CKPT_AUTH
+expect mlflow-token 'close: CKPT_OK' 'download: CKPT_OK'
+expect mlflow-parts 'close: CKPT_OK' 'download: CKPT_OK'
+seen uc 's/.*Bearer \(.*\)/\1/p' 1
+seen mlflow 's/.*Basic \(.*\)/\1/p' 1
 seen gs 's/.*Bearer \(.*\)/\1/p' 1
 seen oci 's/.*signature="\([A-Za-z0-9+/]\{40\}\).*/\1/p' 10
 find all -name heads -exec rm {} +
@@ -123,10 +156,14 @@ search_all 3
 if grep -raEl 'upload_id=|upload_id%3D' all | grep -v "\.upload\$" >found; then fail "a session's address stands elsewhere than in a journal" found
 elif grep -rl 'upload_id=' all >found; then pass "$(wc -l <found) journals hold sessions' addresses, and nothing else does"
 else fail 'no journal holds a session'; fi
-for journal in $(cat found); do
+grep -raEl 'session-[A-Za-z0-9_-]{50}' all >sessions
+if grep -v "\.upload\$" sessions >elsewhere; then fail "a session of Databricks stands elsewhere than in a journal" elsewhere
+elif [ -s sessions ]; then pass "$(wc -l <sessions) journals hold sessions of Databricks, and nothing else does"
+else fail 'no journal holds a session of Databricks'; fi
+for journal in $(cat found sessions); do
     case $(stat -c %a "$journal" 2>/dev/null) in *00 | '') ;; *) fail "a journal with a session's address may be read by others" ;; esac
 done
-if grep -raEo 'eyJ[A-Za-z0-9_-]{20}|[?&]sig=[A-Za-z0-9%]{20}|signature="[A-Za-z0-9+/]{40}|Bearer [A-Za-z0-9._-]{20}' all >found; then
+if grep -raEo 'eyJ[A-Za-z0-9_-]{20}|[?&]sig=[A-Za-z0-9%]{20}|Signature=[A-Za-z0-9%]{20}|Basic [A-Za-z0-9+/]{20}|signature="[A-Za-z0-9+/]{40}|Bearer [A-Za-z0-9._-]{20}' all >found; then
     fail 'assertions or signatures are in what was said or kept' found
 else pass 'no assertion, bearer token or signature of any request'; fi
 [ $failures = 0 ]

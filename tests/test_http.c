@@ -652,6 +652,37 @@ static void test_frozen_servers(void **state) {
     free(bytes);
 }
 
+// A limit of its own is for a server that thinks, not for a link that freezes while a body moves.
+static void test_frozen_in_a_body(void **state) {
+    (void)state;
+    char *bytes = pattern(6000000), got[16];
+    net_small_buffers = 1;
+    for (int kind = 0; kind <= 3; kind++) {
+        if (kind == 1) continue;
+        pace p = { kind, 0 };
+        net_server server;
+        client c;
+        net_start(&server, paced, &p);
+        client_init(&c);
+        if (kind != 3) send_memory(&c, bytes, 6000000);
+        if (kind == 3) {
+            memset(&c.sink, 0, sizeof c.sink);
+            c.sink.memory = got;
+            c.sink.fd = -1;
+            c.sink.size = 10;
+            c.q.sink = &c.sink;
+        }
+        c.t.stall_timeout_s = 0.8;
+        c.q.idle_timeout_s = 20;
+        assert_int_equal(ask(&c, &server, kind == 3 ? "GET" : "PUT", "/x"), CKPT_TIMEOUT);
+        assert_true(c.took < 5);
+        net_stop(&server);
+        client_free(&c);
+    }
+    net_small_buffers = 0;
+    free(bytes);
+}
+
 static void test_slow_servers(void **state) {
     (void)state;
     char *bytes = pattern(1500000);
@@ -915,7 +946,7 @@ static void test_fork(void **state) {
 
 enum { THREADS = 8, ROUNDS = 20 };
 
-typedef struct crowd { ckpt__http *http; const char *url; int bad; uint64_t *moved; } crowd;
+typedef struct crowd { ckpt__http *http; const char *url; int bad, torn; uint64_t *moved; } crowd;
 
 static void echo_size(net_request *r, void *user) {
     (void)user;
@@ -948,7 +979,9 @@ static void *crowd_main(void *arg) {
         snprintf(expect, sizeof expect, "%zu", 100 * i);
         ckpt__http_reply_init(&r, NULL);
         ckpt_err e = ckpt__http_run(w->http, &q, &r);
-        if (e != CKPT_OK || strcmp(ckpt__buf_cstr(&r.body), expect) != 0) w->bad++;
+        // The server may close a kept connection while a request is on its way: said, and the caller's to try again.
+        if (e == CKPT_NET && t.transient) w->torn++;
+        else if (e != CKPT_OK || strcmp(ckpt__buf_cstr(&r.body), expect) != 0) w->bad++;
         ckpt__http_reply_free(&r);
     }
     return NULL;
@@ -961,18 +994,21 @@ static void test_threads(void **state) {
     pthread_t threads[THREADS];
     crowd workers[THREADS];
     uint64_t moved = 0;
+    int torn = 0;
     net_start(&server, echo_size, NULL);
     client_init(&c);
     for (int i = 0; i < THREADS; i++) {
-        crowd w = { &c.http, server.url, 0, &moved };
+        crowd w = { &c.http, server.url, 0, 0, &moved };
         workers[i] = w;
         assert_int_equal(pthread_create(&threads[i], NULL, crowd_main, &workers[i]), 0);
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
         assert_int_equal(workers[i].bad, 0);
+        torn += workers[i].torn;
     }
-    assert_int_equal(moved, (uint64_t)THREADS * 100 * ROUNDS * (ROUNDS - 1) / 2);
+    if (torn == 0) assert_int_equal(moved, (uint64_t)THREADS * 100 * ROUNDS * (ROUNDS - 1) / 2);
+    assert_true(torn <= 4);
     int slots = 0;
     for (ckpt__http_slot *s = c.http.idle; s != NULL; s = s->next) slots++;
     assert_true(slots <= THREADS);
@@ -1065,6 +1101,7 @@ int main(void) {
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_descriptors_do_not_leak_into_programs),
         cmocka_unit_test(test_frozen_servers),
+        cmocka_unit_test(test_frozen_in_a_body),
         cmocka_unit_test(test_slow_servers),
         cmocka_unit_test(test_other_limits),
         cmocka_unit_test(test_cancel),

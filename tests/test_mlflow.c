@@ -45,7 +45,7 @@ static void test_parse_path(void **state) {
     }
     assert_true(c.rows >= 6);
     util_table u = cases_tsv("object_uri.tsv");
-    int seen = 0;
+    int found = 0;
     setenv("DATABRICKS_HOST", server.url, 1);
     setenv("DATABRICKS_TOKEN", TOKEN, 1);
     for (int i = 0; i < u.rows; i++) {
@@ -64,9 +64,9 @@ static void test_parse_path(void **state) {
         is(ckpt__mlflow_path(ckpt__mlflow_of(s), &out, "/databricks/mlflow-tracking/124/456/artifacts/x"), CKPT_ARG);
         ckpt__buf_free(&out);
         ckpt_store_close(s);
-        seen++;
+        found++;
     }
-    assert_int_equal(seen, 2);
+    assert_int_equal(found, 2);
     // store_from_uri.tsv: which of the dbfs: addresses opens what.
     util_table f = cases_tsv("store_from_uri.tsv");
     for (int i = 0; i < f.rows; i++) {
@@ -137,7 +137,7 @@ static void test_settings(void **state) {
     settings("mlflow-artifacts:/x/{mlflow_run_id}", "MLFLOW_TRACKING_URI=@", CKPT_ARG, "placeholders");
     settings("mlflow-artifacts:/a/../b", "MLFLOW_TRACKING_URI=@", CKPT_ARG, "..");
     // The host may stand in the address; `mlflow login` leaves a file; a profile may stand in the tracking URI.
-    char own[300];
+    char own[4000];
     snprintf(own, sizeof own, "mlflow-artifacts://%s/1/abc/artifacts/pre", server.url + 7);
     settings(own, "MLFLOW_TRACKING_URI=http://other", CKPT_OK, "");
     const char *home = getenv("HOME");

@@ -367,7 +367,7 @@ static void test_addresses(void **state) {
         ckpt_store_close(s);
     }
     util_table uris = cases_tsv("object_uri.tsv");
-    int seen = 0;
+    int found = 0;
     for (int i = 0; i < uris.rows; i++) {
         if (strcmp(cases_text(&uris, i, uris.names[0]), "oci") != 0) continue;
         ckpt_store *s = open_at(util_fmt("oci://%s", strchr(cases_text(&uris, i, "args"), '=') + 1), NULL, "us-ashburn-1", NULL);
@@ -377,9 +377,9 @@ static void test_addresses(void **state) {
         assert_string_equal(ckpt__buf_cstr(&out), cases_text(&uris, i, "uri"));
         ckpt__buf_free(&out);
         ckpt_store_close(s);
-        seen++;
+        found++;
     }
-    assert_int_equal(seen, 1);
+    assert_int_equal(found, 1);
     static const struct { const char *uri, *endpoint, *word; } bad[] = { { "oci://", NULL, "bucket" }, { "oci:///x", NULL, "bucket" },
         { "oci://b@", NULL, "namespace" }, { "oci://b@n@m", NULL, "namespace" }, { "oci://user:topsecret@n", NULL, "bucket" },
         { "oci://b%20", NULL, "bucket" }, { "oci://b", "ftp://x", "http" }, { "oci://b", "http://u:topsecret@h", "password" },

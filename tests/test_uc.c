@@ -63,13 +63,13 @@ static void test_object_path(void **state) {
     printf("uc_object_path.tsv: %d rows, %d answered otherwise on purpose\n", c.rows, others);
     assert_int_equal(others, 2);
     util_table u = cases_tsv("object_uri.tsv");
-    int seen = 0;
+    int found = 0;
     for (int i = 0; i < u.rows; i++) {
         const char *kind = cases_text(&u, i, u.names[0]);
         if (strcmp(kind, "uc") != 0) continue;
-        seen++;
+        found++;
     }
-    assert_int_equal(seen, 2);
+    assert_int_equal(found, 2);
     // The table's store ignores what stands behind the volume; here it is a prefix, as in every other store.
     static const struct { const char *uri, *name, *full; } rows[] = {
         { "dbfs:/Volumes/catalog/schema/volume", "train.txt", "dbfs:/Volumes/catalog/schema/volume/train.txt" },

@@ -132,6 +132,8 @@ check 'a workspace that offers a stream instead of parts: in one request' out.lo
 control '{"clear":true,"resumable":false,"need_folders":true}' >/dev/null
 ./dbf put "$uri" deep/down/there small >out.log 2>>all.log
 check 'a folder that is not made by a put' out.log
+./dbf put dbfs:/Volumes/main/default/ckpt/fresh/place there small >out.log 2>>all.log
+check 'nor is the one that the address names' out.log
 control '{"need_folders":false}' >/dev/null
 
 # A process that dies in the middle: the next one goes on with its session, and sends no part twice.
@@ -148,6 +150,20 @@ control '{"clear":true,"faults":[]}' >/dev/null
 ./dbf upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$uri" killed back >>out.log 2>>err.log && cmp -s big back &&
     ! asked | grep -q 'killed?action=initiate-upload' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 3 ] && asked | grep -q '"uploads":0,'
 check 'a dead process: the next one goes on with its session' out.log
+cat err.log >>all.log
+# One that dies as it has ended its session: the next one reads the file back, and sends nothing.
+control '{"clear":true,"faults":[{"match":"complete-upload","hang":true}]}' >/dev/null
+./dbf upload "$uri" ended big "$work/staging" >out.log 2>err.log &
+pid=$!
+i=0
+until asked | grep -q 'complete-upload&'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+cat err.log >>all.log
+control '{"clear":true,"faults":[]}' >/dev/null
+./dbf upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$uri" ended back >>out.log 2>>err.log && cmp -s big back &&
+    [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT\|ended?action=')" = 0 ]
+check 'a dead process that had ended its session: nothing is sent again' out.log
 cat err.log >>all.log
 asked >state.log
 

@@ -1,4 +1,4 @@
-# net_clouds.sh: read by net_gs.sh, net_gs_hmac.sh, net_oci.sh, net_azure.sh and net_wandb.sh. Behind a fault proxy their store goes through the
+# net_clouds.sh: read by net_gs.sh, net_gs_hmac.sh, net_oci.sh, net_azure.sh, net_wandb.sh and net_uc.sh. Behind a fault proxy their store goes through the
 # table, storms and stalls of net_faults.c and net_kill.c's kills: 20, and 100 with CKPT_LONG=1. NET_WORDS: which of "kill table storm stall".
 # run.sh: helper
 . "$(dirname "$0")/net_setup.sh"

@@ -1,7 +1,7 @@
 /* net_faults.c: what becomes of uploads to and downloads from a server behind a proxy that breaks requests, and a made-up one that lies.
    After every fault the object is there, whole and right, or was never acknowledged and is absent; what failed goes through by the
    next uploader with the same staging folder; nothing half-done is left in the store. The server is one of net_stores.h, RGW unless
-   NET_STORE names another. Driven by net_faults.sh, and by net_gs.sh, net_oci.sh, net_azure.sh and net_wandb.sh.
+   NET_STORE names another. Driven by net_faults.sh, and by net_gs.sh, net_oci.sh, net_azure.sh, net_wandb.sh and net_uc.sh.
 
        net_faults table       faults one by one, up and down, many side by side
        net_faults storm       429 and 503 against 16 workers: requests stay few
@@ -324,6 +324,13 @@ static ckpt_err download_once(const char *name, const char *path, const how *h, 
     return e;
 }
 
+// What a fault ends with at this store.
+static ckpt_err end_of(const fault *f) {
+    if (here->is_invalid != CKPT_OK && strstr(f->rules, "$invalid") != NULL) return here->is_invalid;
+    if (here->is_no_bucket != CKPT_OK && strstr(f->rules, "$no_bucket") != NULL) return here->is_no_bucket;
+    return f->end;
+}
+
 static const char *fault_up(const fault *f, const char *name, unsigned seed, ckpt_store *s, const how *h, ckpt_err *e, char *why) {
     char path[600], staging[600];
     bool big = f->what >= BIG, overwrite = f->what == UP || f->what == BIG;
@@ -333,7 +340,7 @@ static const char *fault_up(const fault *f, const char *name, unsigned seed, ckp
     make_file(path, size, seed);
     *e = upload_once(name, staging, path, overwrite, h, why, 1000);
     unlink(path);
-    if (*e != f->end) return "another end";
+    if (*e != end_of(f)) return "another end";
     int there = look(s, name, size, seed);
     if (there < 0) return "the object is damaged";
     if (*e == CKPT_OK && there == 0) return "acknowledged and not there";
@@ -384,7 +391,7 @@ static const char *fault_down(const fault *f, const char *name, unsigned seed, c
     if (*e != CKPT_OK) { snprintf(why, 1000, "%s", ckpt_last_error()); return "cannot put"; }
     util_mkdir(dir);
     *e = download_once(name, path, h, why, 1000);
-    if (*e != f->end) return "another end";
+    if (*e != end_of(f)) return "another end";
     int broken, n = requests_for(name, &broken);
     if (broken == 0) return "the fault did not happen";
     if (f->most > 0 && n > f->most) { snprintf(why, 1000, "%d requests", n); return "too many requests"; }
@@ -399,7 +406,7 @@ static const char *fault_down(const fault *f, const char *name, unsigned seed, c
     return NULL;
 }
 
-static int next_fault, faults_run, table_count = UTIL_COUNT(faults);
+static int next_fault, faults_run, faults_blind, table_count = UTIL_COUNT(faults);
 
 static void table_one(int i) {
     static const char *const names[] = { "up", "up, new", "parts up", "parts up, new", "session", "down", "ranges down" };
@@ -408,6 +415,10 @@ static void table_one(int i) {
     char name[40], why[1000] = "";
     ckpt_err e = CKPT_OK;
     snprintf(name, sizeof name, "f%03d-%d", i, (int)getpid() % 1000);
+    if (here->sumless && strncmp(f->rules, "flip=", 5) == 0) {
+        __atomic_fetch_add(&faults_blind, 1, __ATOMIC_SEQ_CST);
+        return;
+    }
     how h = { env("NET_ENDPOINT"), name, 3, 1, 2, strcmp(here->name, "s3") == 0 ? 2.0 : 6.0, NULL };     // the fakes do one thing at a time
     if ((f->what == SESSION && here->fresh.begin == NULL) || !set_rules(f->rules, name, fresh, false)) return;
     ckpt_store *s = direct(env("NET_DIRECT"), name);
@@ -432,6 +443,7 @@ static void run_table(void) {
     for (int i = 0; i < 24; i++) if (pthread_create(&threads[i], NULL, table_main, NULL) != 0) abort();
     for (int i = 0; i < 24; i++) pthread_join(threads[i], NULL);
     printf("%s: %d faults\n", here->what, faults_run);
+    if (faults_blind > 0) printf("%s: %d flipped bits were not tried: the service has no checksums, so that only TLS tells\n", here->what, faults_blind);
 }
 
 //-- storms ------------------------------------------------------------------------

@@ -207,11 +207,17 @@ static int by_target(const void *a, const void *b) {
 // that are counted. Azure's number stands in the block's name, in base64: 32 bytes of the upload, '.', number, '.', CRC-32.
 static bool cut_part(char *target) {
     char *id = strstr(target, "ploadId="), *number = strstr(target, "artNum"), *block = strstr(target, "?blockid=");
-    if (strstr(target, "/model.pt?") != NULL) return false;
+    if (strstr(target, "/model.pt?") != NULL || strstr(target, "%2Fmodel.pt?") != NULL) return false;
     if (block != NULL && strlen(block) > 9 + 64) {
         if (strncmp(block + 9 + 44, "MDAwMDAwLj", 10) == 0) return false;      // 000000.: a sign of life
         memmove(block + 1, block + 9 + 44, 21);
         block[21] = 0;
+        return true;
+    }
+    char *signed_part = strstr(target, "?op=part&"), *nth = strstr(target, "&part=");     // Databricks' addresses
+    if (signed_part != NULL && nth != NULL) {
+        memmove(signed_part, nth, strcspn(nth + 1, "&") + 1);
+        signed_part[strcspn(nth + 1, "&") + 1] = 0;
         return true;
     }
     if (number == NULL || id == NULL) return false;

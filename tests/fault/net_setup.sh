@@ -3,7 +3,7 @@
 #
 # Sets root, tests, work (the current folder then), failures; pass NAME, fail NAME [LOG], note TEXT; compile SOURCE PROGRAM;
 # gateway [http|both]: RGW with a bucket "net"; sftp_server: sshd; behind ARG...: a fault proxy, sets port and control; sink_server ARG...: sets port;
-# gs_server, oci_server, azure_server, wandb_server: the others of net_stores.h, set port and the credentials.
+# gs_server, oci_server, azure_server, wandb_server, databricks_server: the others of net_stores.h, set port and the credentials.
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 [ -f "$root/ckpt.h" ] || root=$(cd "$root/.." && pwd -P)
@@ -135,6 +135,14 @@ wandb_server() {
     . "$work/wandb/env"
     unset WANDB_BASE_URL
     export WANDB_API_KEY
+}
+databricks_server() {
+    for v in $(env | sed -n 's/^\(MLFLOW_[A-Z_]*\|DATABRICKS_[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
+    node_server databricks fake-databricks.js
+    . "$work/databricks/env"
+    DATABRICKS_TOKEN=$FAKE_TOKEN MLFLOW_TRACKING_USERNAME=$FAKE_USER MLFLOW_TRACKING_PASSWORD=$FAKE_PASSWORD
+    export DATABRICKS_TOKEN MLFLOW_TRACKING_USERNAME MLFLOW_TRACKING_PASSWORD
+    curl -s -o databricks.door --noproxy '*' -d '{"one_door":true}' "http://127.0.0.1:$port/_control" || fail "no door"
 }
 azure_server() {
     sh "$tests/servers/azurite.sh" up "$work/azurite" || exit $?

@@ -17,11 +17,16 @@ typedef struct net_store {
     const char  *all;                   // what has to do with names that begin with "@"
     net_requests parts, fresh;          // fresh: without overwrite, where that goes another way
     const char  *denied, *no_bucket, *invalid, *no_upload;      // codes of errors; no_upload: NULL, there is no such error of a part
+    ckpt_err     is_invalid, is_no_bucket;      // what these end with; CKPT_OK: CKPT_NET and CKPT_NOT_FOUND
+    bool         sumless;               // the service takes and gives no checksums: nobody but TLS can tell a flipped bit
 } net_store;
 
 #define NET_S3_REQUESTS "PUT+/net/@", "GET+/net/@", "HEAD+/net/@", "PUT+/net/@", \
     { "POST+/net/@?uploads", "PUT+/net/@?partNumber=#", "POST+/net/@?uploadId", -1, -1 }, { NULL, NULL, NULL, 0, 0 }, \
-    "AccessDenied", "NoSuchBucket", "InvalidRequest", "NoSuchUpload"
+    "AccessDenied", "NoSuchBucket", "InvalidRequest", "NoSuchUpload", CKPT_OK, CKPT_OK, false
+#define NET_UC_PATH "/Volumes/main/default/ckpt/net"
+#define NET_UC "dbfs:" NET_UC_PATH
+#define NET_MLFLOW "/api/2.0/mlflow-artifacts/artifacts/77/0123abcd/artifacts/net/"
 
 static const net_store net_stores[] = {
     { "s3", "RGW", "s3://net", 5 << 20, 11 << 20, NET_S3_REQUESTS },
@@ -31,17 +36,26 @@ static const net_store net_stores[] = {
       { "POST+/ckpt-any-@/@?uploads", "PUT+/ckpt-any-@/@?partNumber=#", "POST+/ckpt-any-@/@?uploadId", -1, -1 },
       { "POST+/upload/storage/v1/b/ckpt-any-@/o?*uploadType=resumable", "PUT+/upload/storage/v1/b/ckpt-any-@/o?*upload_id=",
         "PUT+/upload/storage/v1/b/ckpt-any-@/o?*upload_id=", 0, 3 },
-      "forbidden", "notFound", "invalid", "NoSuchUpload" },
+      "forbidden", "notFound", "invalid", "NoSuchUpload", CKPT_OK, CKPT_OK, false },
     { "oci", "fake-oci", "oci://any-@", 10 << 20, 21 << 20, "PUT+/n/fakespace/b/any-@/o/@", "GET+/n/fakespace/b/any-@/o/@",
       NULL, "/b/any-@",
       { "POST+/n/fakespace/b/any-@/u+", "PUT+/n/fakespace/b/any-@/u/@?*uploadPartNum=#", "POST+/n/fakespace/b/any-@/u/@?uploadId", -1, -1 },
-      { NULL, NULL, NULL, 0, 0 }, "NotAuthorized", "BucketNotFound", "InvalidParameter", "NoSuchUpload" },
+      { NULL, NULL, NULL, 0, 0 }, "NotAuthorized", "BucketNotFound", "InvalidParameter", "NoSuchUpload",
+      CKPT_OK, CKPT_OK, false },
     { "azure", "Azurite", "azure://net", 5 << 20, 11 << 20, "PUT+/ckpttests/net/@+", "GET+/ckpttests/net/@+", "HEAD+/ckpttests/net/@",
       "PUT+/ckpttests/net/@",
       { "PUT+/ckpttests/net/@?blockid=", "PUT+/ckpttests/net/@?blockid=", "PUT+/ckpttests/net/@?comp=blocklist", 1, -1 },
-      { NULL, NULL, NULL, 0, 0 }, "AuthorizationPermissionMismatch", "ContainerNotFound", "InvalidInput", NULL },
+      { NULL, NULL, NULL, 0, 0 }, "AuthorizationPermissionMismatch", "ContainerNotFound", "InvalidInput", NULL, CKPT_OK, CKPT_OK, false },
     { "wandb", "fake-wandb", "wandb://ent/proj", 5 << 20, 11 << 20, "PUT+/storage/@/", "GET+/storage/@/", NULL, "/storage/@",
-      { NULL, NULL, NULL, -1, -1 }, { NULL, NULL, NULL, 0, 0 }, "AccessDenied", "NoSuchBucket", "InvalidRequest", NULL },
+      { NULL, NULL, NULL, -1, -1 }, { NULL, NULL, NULL, 0, 0 }, "AccessDenied", "NoSuchBucket", "InvalidRequest", NULL, CKPT_OK, CKPT_OK, false },
+    { "uc", "fake-databricks", NET_UC, 5 << 20, 11 << 20, "PUT+/api/2.0/fs/files" NET_UC_PATH "/@?", "GET+/api/2.0/fs/files" NET_UC_PATH "/@+",
+      "HEAD+/api/2.0/fs/files" NET_UC_PATH "/@+", "@",
+      { "POST+/api/2.0/fs/files" NET_UC_PATH "/@?action=initiate", "PUT+/cloud/*F@?op=part*part=#",
+        "POST+/api/2.0/fs/files" NET_UC_PATH "/@?action=complete", -1, -1 },
+      { NULL, NULL, NULL, 0, 0 }, "PERMISSION_DENIED", "NOT_FOUND", "INVALID_PARAMETER_VALUE", "NoSuchUpload", CKPT_ARG, CKPT_OK, true },
+    { "mlflow", "fake-databricks's MLflow proxy", "mlflow-artifacts:/77/0123abcd/artifacts/net", 5 << 20, 11 << 20, "PUT+" NET_MLFLOW "@+", "GET+" NET_MLFLOW "@+",
+      NULL, "@", { NULL, NULL, NULL, -1, -1 }, { NULL, NULL, NULL, 0, 0 }, "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", NULL,
+      CKPT_ARG, CKPT_UNSUPPORTED, true },
 };
 
 UTIL_FN const net_store *net_store_here(void) {

@@ -12,7 +12,8 @@
 //
 //   POST /_control   {"faults":[{"match":"PUT /api","status":503}], "clear":true, "page":3, "token_life":130, "revoke":true, "open":true,
 //                    "cloud":"aws|azure|gcp|adls", "mpu":true, "need_folders":true, "no_links":true, "link_life":1, "resumable":true,
-//                    "corrupt":"path", "oss":true, "forget":true}
+//                    "corrupt":"path", "oss":true, "forget":true, "one_door":true}
+//                    one_door: signed addresses lead to /cloud/ at the host that was asked, so that one fault proxy is before both.
 //                    oss: runs are of open source, whose artifacts are behind the proxy. faults are used up one request each (times: n, after skip: n), by a regular expression on "METHOD url", or
 //                    "CLOUD METHOD url": status: refuse with it; drop: read so many bytes of the body and reset the connection; lose:
 //                    do it and reset instead of the reply; hang: do it and never reply. corrupt: flips a byte of a file.
@@ -31,7 +32,7 @@ const USER = 'mlflow-user', PASSWORD = 'pass-' + crypto.randomBytes(12).toString
 const files = new Map(), folders = new Set([VOLUME]), artifacts = new Map(), runFiles = new Map(), uploads = new Map(), tokens = new Map();
 const experiments = new Map([['77', 'given']]), runs = new Map([['0123abcd', '77']]);
 let faults = [], requests = [], wrong = [], base = '', cloudBase = '', clock = Math.floor(Date.now() / 1000);
-let page = 1000, tokenLife = 3600, open = false, cloudKind = 'aws', mpu = false, needFolders = false, noLinks = false, linkLife = 3600, resumable = false, order = 0;
+let page = 1000, tokenLife = 3600, open = false, cloudKind = 'aws', mpu = false, needFolders = false, noLinks = false, linkLife = 3600, resumable = false, order = 0, oneDoor = false, linkBase = '';
 
 class Refusal extends Error {
     constructor(status, code, message, details) { super(message); this.status = status; this.code = code; this.details = details; }
@@ -77,7 +78,7 @@ const mac = (o) => crypto.createHmac('sha256', secret).update([o.key, o.op, o.up
 function link(o) {
     o.exp = Math.floor(Date.now() / 1000) + linkLife;
     const q = new URLSearchParams({ op: o.op, upload: o.upload || '', part: o.part || '', exp: o.exp, 'X-Amz-Signature': mac(o) });
-    return `${cloudBase}/${encodeURIComponent(o.key)}?${q}`;
+    return `${linkBase}/${encodeURIComponent(o.key)}?${q}`;
 }
 const NEEDED = [{ name: 'x-fake-needed', value: 'yes, all of it' }];
 const xml = (res, status, code, message, more) => reply(res, status, { 'Content-Type': 'application/xml' },
@@ -386,7 +387,7 @@ function proxyApi(req, res, url, body) {
     }
     keys(o, ['path', 'upload_id', 'parts']);
     const u = session(uploads.get(o.upload_id), key);
-    o.parts.forEach((x) => { keys(x, ['part_number', 'etag', 'url']); if (!x.url.startsWith(cloudBase)) throw new Refusal(400, 'INVALID_PARAMETER_VALUE', 'url'); });
+    o.parts.forEach((x) => { keys(x, ['part_number', 'etag', 'url']); if (!x.url.startsWith(linkBase)) throw new Refusal(400, 'INVALID_PARAMETER_VALUE', 'url'); });
     put(artifacts, `${p}/${o.path}`, join(u, o.parts));
     uploads.delete(o.upload_id);
     return json(res, {});
@@ -409,6 +410,7 @@ function control(req, res, body) {
         if (c.no_links !== undefined) noLinks = c.no_links;
         if (c.link_life !== undefined) linkLife = c.link_life;
         if (c.resumable !== undefined) resumable = c.resumable;
+        if (c.one_door !== undefined) oneDoor = c.one_door;
         if (c.corrupt) for (const map of [files, runFiles, artifacts]) if (map.has(c.corrupt)) map.get(c.corrupt).data[0] ^= 1;
         if (c.forget) uploads.clear();
         if (c.clear) { requests = []; wrong = []; }
@@ -427,7 +429,10 @@ function serve(req, res, body) {
     throw new Refusal(404, 'ENDPOINT_NOT_FOUND', 'No API found for ' + p);
 }
 
-const listen = (mark, handler) => http.createServer((req, res) => {
+const listen = (ownMark, ownHandler) => http.createServer((req, res) => {
+    const door = req.url.startsWith('/cloud/');
+    if (door) req.url = req.url.slice('/cloud'.length);
+    const mark = door ? 'CLOUD ' : ownMark, handler = door ? serveCloud : ownHandler;
     const line = `${mark}${req.method} ${req.url}`, chunks = [], own = req.url === '/_control';
     const fault = own ? undefined : faults.find((f) => f.times > 0 && new RegExp(f.match).test(line) && !(f.skip-- > 0));
     let got = 0, over = false;
@@ -441,6 +446,7 @@ const listen = (mark, handler) => http.createServer((req, res) => {
         try {
             if (!own && (req.method === 'PUT' || req.method === 'POST') && req.headers['content-length'] === undefined && req.headers['transfer-encoding'] !== 'chunked') throw new Refusal(411, 'BAD_REQUEST', 'no Content-Length');
             if (fault && fault.status) throw new Refusal(fault.status, fault.code === undefined ? 'TEMPORARILY_UNAVAILABLE' : fault.code, fault.message || 'the test says so');
+            linkBase = oneDoor ? `http://${req.headers.host}/cloud` : cloudBase;
             handler(req, to, body);
         } catch (e) {
             if (!(e instanceof Refusal)) { wrong.push(`${line}: ${e.stack}`); e = new Refusal(400, 'MALFORMED_REQUEST', e.message); }

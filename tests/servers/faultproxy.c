@@ -5,7 +5,7 @@
 
      --port N --control N     on 127.0.0.1; 0, the default: free ones       --raw     not HTTP (TLS, SSH): rules meet connections
      --small                  small receive buffers, so that a stall is felt at once, not after megabytes
-     --json                   the bodies of status and rstatus are JSON, as Google and Oracle have it, not XML
+     --json                   the bodies of status and rstatus are JSON, as Google, Oracle and Databricks have it, not XML
      --log FILE               one line per request: CLOCK_MONOTONIC, method, target, what was done to it ("-": nothing)
 
    The control takes one command per connection, a line, or an HTTP GET whose path is the command with '&' for blanks:
@@ -228,11 +228,11 @@ static void end_with(conn *c, kind how) {
 }
 
 static void answer(conn *c, bool closes) {
-    char body[300], text[700], retry[64] = "";
+    char body[400], text[800], retry[64] = "";
     int n = snprintf(body, sizeof body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>%s</Code><Message>by the fault proxy</Message></Error>", c->r.code);
     if (speaks_json)
-        n = snprintf(body, sizeof body, "{\"code\":\"%s\",\"message\":\"by the fault proxy\",\"error\":{\"code\":%d,\"message\":\"by the fault proxy\","
-                     "\"errors\":[{\"reason\":\"%s\"}]}}", c->r.code, c->r.status, c->r.code);
+        n = snprintf(body, sizeof body, "{\"code\":\"%s\",\"error_code\":\"%s\",\"message\":\"by the fault proxy\",\"error\":{\"code\":%d,\"message\":\"by the fault proxy\","
+                     "\"errors\":[{\"reason\":\"%s\"}]}}", c->r.code, c->r.code, c->r.status, c->r.code);
     if (c->r.retry > 0) snprintf(retry, sizeof retry, "Retry-After: %g\r\n", c->r.retry);
     bool head = strncmp(c->head, "HEAD ", 5) == 0;
     n = snprintf(text, sizeof text, "HTTP/1.1 %d Fault\r\nContent-Length: %d\r\nContent-Type: application/%s\r\n%s%s\r\n%s", c->r.status, n, speaks_json ? "json" : "xml", retry,
