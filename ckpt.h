@@ -36702,6 +36702,17 @@ static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool
     return queued;
 }
 
+// Is the newest file of that name in the uploader's queue this very one?
+static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_t size, uint32_t crc) {
+    ckpt_uploader *u = r->uploader;
+    ckpt__os_mutex_lock(&u->lock);
+    const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
+    const ckpt__uploader_item *it = slot == NULL ? NULL : slot->waiting != NULL ? slot->waiting : slot->running;
+    bool brings = it != NULL && it->kind == CKPT__UPLOADER_PUT && it->size == size && it->has_crc && it->crc == crc;
+    ckpt__os_mutex_unlock(&u->lock);
+    return brings;
+}
+
 // What an earlier process left and this one's uploader finishes: where is it now? The uploader forgets a file only when it and
 // its link are confirmed, so what it does not have any more is there. True: something has changed.
 static bool ckpt__remote_inherit(ckpt__remote *r) {
@@ -40337,7 +40348,12 @@ typedef struct ckpt__saver_flight {
     ckpt__saver_part state;             // guarded by lock
     bool             lost;              // guarded by lock: given up while its upload ran, which frees it
     bool             overwrite;         // of what this run did not put there
+    bool             more;              // the next one is another file of the same checkpoint, for the same store
+    bool             inherited;         // an earlier process has handed it over: the uploader is asked after it
     char            *object;            // name of this rank's object; NULL: it never got so far
+    uint64_t         bytes;             // of this rank's file, and its checksum
+    uint32_t         crc;
+    bool             has_crc;
     ckpt__buf        text;              // rank 0: the listing
 } ckpt__saver_flight;
 
@@ -42823,9 +42839,20 @@ static ckpt_err ckpt__saver_plan_flights(ckpt_saver *s) {
     return CKPT_OK;
 }
 
-// How far the oldest one is. Also what was given up and has ended goes here.
+// Nobody calls back for what an earlier process has handed over. What the uploader has forgotten is in the store.
+static void ckpt__saver_ask_after(ckpt_saver *s, ckpt__saver_flight *f) {
+    bool failed = false;
+    if (!f->inherited || ckpt__remote_is_queued(&s->remotes[f->to], f->object, &failed)) return;
+    f->inherited = false;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    f->state = failed ? CKPT__PART_FAILED : CKPT__PART_DURABLE;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// How far the oldest one is.
 static ckpt__saver_part ckpt__saver_flight_state(ckpt_saver *s) {
     if (s->flights == NULL) return CKPT__PART_NONE;
+    ckpt__saver_ask_after(s, s->flights);
     ckpt__os_mutex_lock(&s->shared->lock);
     ckpt__saver_part state = s->flights->state;
     ckpt__os_mutex_unlock(&s->shared->lock);
@@ -42870,36 +42897,45 @@ static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void 
     ckpt__saver_away(s, false);
 }
 
+// The name in a store that the file `base` of a folder has, beside its listing.
+static ckpt_err ckpt__saver_name_object(const ckpt_saver *s, const ckpt__remote *r, const ckpt_timestamp *t, const char *base,
+                                        ckpt__buf *name) {
+    ckpt__buf link;
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_names(s, r, t, name, &link);
+    ckpt__buf_free(&link);
+    if (e != CKPT_OK) return e;
+    if (!ckpt__index_is_folder(name->data))
+        return ckpt__error_set(CKPT_ARG, "the uploader of %s makes '%s' of a listing's name, which is none any more",
+                               r->store->uri, name->data);
+    name->len -= sizeof CKPT__SHARD_META - 1;
+    ckpt__buf_text(name, base);
+    (void)ckpt__buf_cstr(name);
+    return name->err;
+}
+
 // Hands one file of a folder to an uploader under the name `base` beside the listing's. f NULL: nobody waits for it.
 static ckpt_err ckpt__saver_fly(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path, const char *base,
                                 bool overwrite, ckpt__saver_flight *f) {
-    ckpt__buf name, link;
+    ckpt__buf name;
     ckpt__upload item;
     ckpt__buf_init(&name, &s->allocator);
-    ckpt__buf_init(&link, &s->allocator);
     memset(&item, 0, sizeof item);
     ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
-    ckpt_err e = up != NULL ? ckpt__saver_remote_names(s, r, &line->t, &name, &link) : CKPT_NOMEM;
-    if (e == CKPT_OK && !ckpt__index_is_folder(name.data))
-        e = ckpt__error_set(CKPT_ARG, "the uploader of %s makes '%s' of a listing's name, which is none any more",
-                            r->store->uri, name.data);
-    if (e == CKPT_OK) {
-        name.len -= sizeof CKPT__SHARD_META - 1;
-        ckpt__buf_text(&name, base);
-        item.name = ckpt__buf_cstr(&name);
-        e = name.err;
-    }
-    if (e == CKPT_OK && f != NULL && (f->object = ckpt__mem_copy_text(&s->allocator, item.name)) == NULL) e = CKPT_NOMEM;
+    ckpt_err e = up != NULL ? ckpt__saver_name_object(s, r, &line->t, base, &name) : CKPT_NOMEM;
+    if (e == CKPT_OK && f != NULL && f->object == NULL && (f->object = ckpt__mem_copy_text(&s->allocator, name.data)) == NULL)
+        e = CKPT_NOMEM;
     if (e == CKPT_OK) {
         up->saver = s;
         up->to = r;
         up->flight = f;
-        up->bytes = f != NULL ? s->shared->part_bytes : 0;
+        up->bytes = f != NULL ? f->bytes : 0;
+        item.name = name.data;
         item.path = path;
         item.overwrite = overwrite;
         item.durable = true;
-        item.has_crc = f != NULL && s->shared->part_file.has_crc;
-        item.crc = f != NULL ? s->shared->part_file.crc : 0;
+        item.has_crc = f != NULL && f->has_crc;
+        item.crc = f != NULL ? f->crc : 0;
         item.done = ckpt__saver_flew;
         item.user = up;
         if (f != NULL) f->state = CKPT__PART_BUSY;
@@ -42911,8 +42947,19 @@ static ckpt_err ckpt__saver_fly(ckpt_saver *s, ckpt__remote *r, const ckpt__inde
     if (e != CKPT_OK && f != NULL) f->state = CKPT__PART_FAILED;
     if (up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__buf_free(&name);
-    ckpt__buf_free(&link);
     return ckpt__error_prefix(e, "cannot hand it over for %s", r->store->uri);
+}
+
+// The Python-side index of a folder goes to a store, if the folder has one.
+static ckpt_err ckpt__saver_fly_hf(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *dir) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__os_path_join(&path, dir, CKPT__SHARD_HF);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path)))
+        e = ckpt__saver_fly(s, r, line, path.data, CKPT__SHARD_HF, true, NULL);
+    ckpt__buf_free(&path);
+    return e;
 }
 
 // The pending checkpoint is committed: its files leave for the stores. Every rank's list grows alike, whatever fails.
@@ -42936,6 +42983,9 @@ static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf
         f->line.ranks = s->ranks.world_size;
         f->state = CKPT__PART_FAILED;
         f->overwrite = s->overwrite || s->resumed;
+        f->bytes = s->shared->part_bytes;
+        f->has_crc = s->shared->part_file.has_crc;
+        f->crc = s->shared->part_file.crc;
         ckpt_err e = CKPT_OK;
         if (s->books) {
             e = ckpt__saver_remote_names(s, r, &f->line.t, &name, &link);
@@ -42950,10 +43000,7 @@ static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf
         if (e == CKPT_OK) e = ckpt__saver_fly(s, r, &f->line, p->path, ckpt__os_path_base(p->path), f->overwrite, f);
         if (e == CKPT_OK && hf) {
             ckpt__os_path_dir(&name, p->path);
-            link.len = 0;
-            ckpt__os_path_join(&link, ckpt__buf_cstr(&name), CKPT__SHARD_HF);
-            e = link.err != CKPT_OK ? link.err
-                                    : ckpt__saver_fly(s, r, &f->line, ckpt__buf_cstr(&link), CKPT__SHARD_HF, true, NULL);
+            e = name.err != CKPT_OK ? name.err : ckpt__saver_fly_hf(s, r, &f->line, ckpt__buf_cstr(&name));
         }
         if (e != CKPT_OK && s->books) ckpt__saver_mark_unsent(s, f->line.number);
         if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
@@ -42993,7 +43040,7 @@ static void ckpt__saver_flight_end(ckpt_saver *s, bool failed) {
     uint64_t number = f->line.number;   // f may go as soon as it is lost
     s->flights = f->next;
     ckpt__os_mutex_lock(&sh->lock);
-    ckpt__saver_part state = f->state;
+    ckpt__saver_part state = f->inherited ? CKPT__PART_NONE : f->state;
     f->lost = state == CKPT__PART_BUSY;
     ckpt__os_mutex_unlock(&sh->lock);
     if (failed && state != CKPT__PART_BUSY && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
@@ -43028,13 +43075,16 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
 static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
     ckpt_err e = CKPT_OK;
     if (state == (int64_t)CKPT__PART_FAILED) {      // its sentence comes by way of the uploader's failures
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not published: not all ranks could upload their file",
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not published: not all ranks could upload their files",
                         s->flights->line.name);
-        ckpt__saver_flight_end(s, true);
+        for (bool more = true; more;) {
+            more = s->flights->more;
+            ckpt__saver_flight_end(s, true);
+        }
     } else if (state == (int64_t)CKPT__PART_DURABLE) {
         bool last = s->flights->next == NULL || s->flights->next->line.number != s->flights->line.number;
-        if (s->books) e = ckpt__saver_announce(s, s->flights);
-        else if (last) e = ckpt__saver_mark_uploaded(s, s->flights->line.number);
+        if (s->books && !s->flights->more) e = ckpt__saver_announce(s, s->flights);
+        else if (!s->books && last) e = ckpt__saver_mark_uploaded(s, s->flights->line.number);
         ckpt__saver_flight_end(s, false);
         e = ckpt__ranks_share(&s->crew, e);
     }
@@ -45146,7 +45196,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 //------------------------------------------------------------------------------
 // >>crew       [R]  a saver on many ranks: what all of them do together, or none
 //
-// uses:    error memory platform digest time name file index ranks shard saver resume
+// uses:    error memory platform digest time name file index store fetch remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
 // states:  a part is busy -> durable or failed; all durable: committed; one failed: given up by all
 //
@@ -45858,6 +45908,276 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     return e;
 }
 
+//-- going on ----------------------------------------------------------------------
+
+// A checkpoint in the folder that not every store has: an earlier process was cut off before its uploads had ended, or they
+// failed. Rank 0 tells of it; then come its name and its files, each "size crc has_crc name", with a NUL behind each.
+typedef struct ckpt__crew_rest {
+    ckpt__index_line line;              // without its name, which is this rank's own copy of what was told
+    uint64_t         stores;            // a bit for each destination that lacks it; 0: there is none
+    int64_t          files;
+    int64_t          rounds;            // files of the rank that has to hand over most
+} ckpt__crew_rest;
+
+typedef struct ckpt__crew_file {
+    const char *name;
+    uint64_t    size;
+    uint32_t    crc;
+    bool        has_crc;
+    int64_t     owner;                  // the rank that hands it over
+} ckpt__crew_file;
+
+// Must it go there once more? What the uploader still has of an earlier process, or has given up, is left to it.
+static bool ckpt__crew_is_lacking(const ckpt__remote *r, const ckpt__index_line *l) {
+    bool failed = false;
+    int at = ckpt__remote_find(&r->ledger, l->number);
+    if (at >= 0)
+        return r->ledger.lines[at].upload < CKPT__UPLOAD_UPLOADED &&
+               !ckpt__remote_is_queued(r, r->ledger.lines[at].name, &failed) && !failed;
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        if (r->ledger.lines[i].number > l->number) return false;
+    }
+    return l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED || (l->owned && l->upload == CKPT__UPLOAD_LOCAL);
+}
+
+// Rank 0: is the checkpoint of time t, which was loaded just now, in the folder and not in every store? listing: its .metadata.
+static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, ckpt__crew_rest *rest, ckpt__buf *told,
+                                ckpt__buf *listing) {
+    ckpt__buf path;
+    ckpt__shard_meta m;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__saver_enter(s);
+    size_t at = ckpt__resume_line_of(s, t);
+    if (at < s->index.count && ckpt__index_is_folder(s->index.lines[at].name)) {
+        ckpt__index_line *l = &s->index.lines[at];
+        ckpt__index_path(&path, &s->index, l->name);
+        bool here = path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
+        for (int i = 0; i < s->remote_count && i < 64 && here; i++) {
+            if (ckpt__crew_is_lacking(&s->remotes[i], l)) rest->stores |= (uint64_t)1 << i;
+        }
+        rest->line = *l;
+        ckpt__buf_add(told, l->name, strlen(l->name) + 1);
+    }
+    ckpt__saver_leave(s);
+    if (rest->stores != 0 && path.err == CKPT_OK) {
+        e = ckpt__file_slurp(listing, path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+        if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, listing->data, listing->len);
+        if (e == CKPT_OK) {
+            rest->line.ranks = m.world;
+            rest->files = (int64_t)m.file_count;
+            for (size_t i = 0; i < m.file_count; i++) {
+                const ckpt__shard_member *f = &m.files[i];
+                ckpt__buf_fmt(told, "%llu %lu %d %s", (unsigned long long)f->size, (unsigned long)f->crc, f->has_crc, f->name);
+                ckpt__buf_byte(told, 0);
+            }
+            ckpt__shard_free(&m);
+        }
+    }
+    if (e == CKPT_OK) e = told->err != CKPT_OK ? told->err : path.err;
+    ckpt__buf_free(&path);
+    rest->line.name = NULL;
+    return e;
+}
+
+// What rank 0 has told, taken apart.
+static bool ckpt__crew_hear_rest(const ckpt__crew_rest *rest, ckpt__buf *told, const char **name, ckpt__crew_file *files) {
+    char *p = told->data, *end = told->data + told->len;
+    *name = p;
+    if (told->len == 0 || end[-1] != 0) return false;
+    p += strlen(p) + 1;
+    for (int64_t i = 0; i < rest->files; i++) {
+        ckpt__crew_file *f = &files[i];
+        char *after = NULL;
+        if (p >= end) return false;
+        f->size = strtoull(p, &after, 10);
+        f->crc = (uint32_t)strtoul(after, &after, 10);
+        f->has_crc = strtoul(after, &after, 10) != 0;
+        if (*after != ' ') return false;
+        f->name = after + 1;
+        p = after + strlen(after) + 1;
+    }
+    return p == end;
+}
+
+// Who hands over which file: the next rank, from the one of the file's number on, whose folder has it. Collective. *all: each
+// file is somewhere.
+static ckpt_err ckpt__crew_share_out(ckpt_saver *s, const char *dir, ckpt__crew_rest *rest, ckpt__crew_file *files, int64_t *far,
+                                     bool *all) {
+    int64_t world = s->ranks.world_size, mine = 0;
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    *all = true;
+    for (int64_t i = 0; i < rest->files; i++) {
+        ckpt__os_info info;
+        path.len = 0;
+        ckpt__os_path_join(&path, dir, files[i].name);
+        bool here = path.err == CKPT_OK && ckpt__os_stat(ckpt__buf_cstr(&path), &info) == CKPT_OK && info.is_file &&
+                    info.size == files[i].size;
+        far[i] = here ? (s->ranks.rank - i % world + world) % world : INT64_MAX;
+    }
+    ckpt__buf_free(&path);
+    ckpt_err e = CKPT_OK;
+    for (int64_t i = 0; i < rest->files && e == CKPT_OK; i += 4096)
+        e = ckpt__ranks_min(&s->crew, far + i, (int)(rest->files - i < 4096 ? rest->files - i : 4096));
+    for (int64_t i = 0; i < rest->files && e == CKPT_OK; i++) {
+        *all = *all && far[i] != INT64_MAX;
+        files[i].owner = far[i] != INT64_MAX ? (i % world + far[i]) % world : -1;
+        mine += files[i].owner == s->ranks.rank;
+    }
+    mine = -mine;
+    if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, &mine, 1);
+    rest->rounds = mine < 0 ? -mine : 1;
+    return e;
+}
+
+// Hands over one file, unless the store or the uploader has it already.
+static ckpt_err ckpt__crew_send_again(ckpt_saver *s, ckpt__saver_flight *f, const char *dir, const ckpt__crew_file *file) {
+    ckpt__remote *r = &s->remotes[f->to];
+    ckpt__buf name, path;
+    ckpt__store_stat info;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    f->state = CKPT__PART_FAILED;
+    f->bytes = file->size;
+    f->crc = file->crc;
+    f->has_crc = file->has_crc;
+    ckpt__os_path_join(&path, dir, file->name);
+    (void)ckpt__buf_cstr(&path);
+    ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__saver_name_object(s, r, &f->line.t, file->name, &name);
+    if (e == CKPT_OK && (f->object = ckpt__mem_copy_text(&s->allocator, name.data)) == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK && file->has_crc && ckpt__remote_brings(r, name.data, file->size, file->crc)) {
+        f->state = CKPT__PART_BUSY;
+        f->inherited = true;
+    } else if (e == CKPT_OK) {
+        ckpt_err seen = ckpt__fetch_stat(r->store, name.data, &info, ckpt__remote_retry(r));
+        if (seen == CKPT_OK && file->has_crc && info.has_crc && info.size == file->size && info.crc == file->crc)
+            f->state = CKPT__PART_DURABLE;
+        else e = ckpt__saver_fly(s, r, &f->line, path.data, file->name, true, f);
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// One flight for each round and destination, alike on all ranks.
+static ckpt_err ckpt__crew_plan_rest(ckpt_saver *s, const ckpt__crew_rest *rest, const char *name, const ckpt__buf *listing,
+                                     ckpt__saver_flight **end) {
+    for (int to = 0; to < s->remote_count && to < 64; to++) {
+        if ((rest->stores >> to & 1) == 0) continue;
+        for (int64_t k = 0; k < rest->rounds; k++) {
+            ckpt__saver_flight *f = (ckpt__saver_flight *)ckpt__mem_alloc(&s->allocator, sizeof *f);
+            if (f == NULL) return CKPT_NOMEM;
+            *end = f;
+            end = &f->next;
+            ckpt__buf_init(&f->text, &s->allocator);
+            f->to = to;
+            f->line = rest->line;
+            f->line.name = ckpt__mem_copy_text(&s->allocator, name);
+            f->overwrite = true;
+            f->more = k + 1 < rest->rounds;
+            f->state = CKPT__PART_DURABLE;
+            if (!f->more) ckpt__buf_add(&f->text, listing->data, listing->len);
+            if (f->line.name == NULL || f->text.err != CKPT_OK) return CKPT_NOMEM;
+        }
+    }
+    return CKPT_OK;
+}
+
+// All ranks have the same list of flights: now each hands over what falls to it. What fails fails by way of its flight.
+static ckpt_err ckpt__crew_depart_again(ckpt_saver *s, ckpt__saver_flight *list, const char *dir, const ckpt__crew_rest *rest,
+                                        const ckpt__crew_file *files) {
+    ckpt_err first = CKPT_OK;
+    ckpt__error_record why;
+    int64_t at = 0;
+    why.code = CKPT_OK;
+    for (ckpt__saver_flight *f = list, *before = NULL; f != NULL; before = f, f = f->next) {
+        ckpt_err e = CKPT_OK;
+        bool begins = before == NULL || !before->more;
+        if (begins) at = 0;
+        while (at < rest->files && files[at].owner != s->ranks.rank) at++;
+        if (begins && s->books) {
+            ckpt__buf name, link;
+            ckpt__buf_init(&name, &s->allocator);
+            ckpt__buf_init(&link, &s->allocator);
+            e = ckpt__saver_remote_names(s, &s->remotes[f->to], &f->line.t, &name, &link);
+            ckpt__saver_enter(s);
+            if (e == CKPT_OK) e = ckpt__remote_expect(&s->remotes[f->to], &f->line, name.data);
+            ckpt__saver_weigh(s, f->line.number);
+            ckpt__saver_leave(s);
+            ckpt__buf_free(&name);
+            ckpt__buf_free(&link);
+            if (e == CKPT_OK) e = ckpt__saver_fly_hf(s, &s->remotes[f->to], &f->line, dir);
+        }
+        if (e == CKPT_OK && at < rest->files) e = ckpt__crew_send_again(s, f, dir, &files[at++]);
+        if (e != CKPT_OK) f->state = CKPT__PART_FAILED;
+        if (e != CKPT_OK && first == CKPT_OK) {
+            first = e;
+            ckpt__error_take(&why);
+        }
+    }
+    return ckpt__error_put(&why);
+}
+
+// Every rank knows what is to go; `told` and `files` are this rank's.
+static ckpt_err ckpt__crew_publish_rest(ckpt_saver *s, ckpt__crew_rest *rest, ckpt__buf *told, const ckpt__buf *listing,
+                                        ckpt__crew_file *files, int64_t *far) {
+    ckpt__saver_flight *list = NULL, **end = &s->flights;
+    ckpt__buf dir;
+    const char *name = NULL;
+    bool all = false;
+    ckpt__buf_init(&dir, &s->allocator);
+    bool heard = ckpt__crew_hear_rest(rest, told, &name, files);
+    ckpt_err e = heard ? ckpt__saver_linked(s, &dir, name)
+                       : ckpt__error_set(CKPT_NET, "the hooks deliver other bytes than were sent");
+    e = ckpt__ranks_share(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__crew_share_out(s, dir.data, rest, files, far, &all);
+    if (e == CKPT_OK && !all && s->books)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not in every store, and not all of it is in the folder any more", name);
+    if (e == CKPT_OK && all) {
+        e = ckpt__ranks_share(&s->crew, ckpt__crew_plan_rest(s, rest, name, listing, &list));
+        if (e == CKPT_OK) {
+            ckpt__error_log(&s->logger, CKPT_LOG_INFO, "%s is handed over again: an earlier process could not publish it", name);
+            while (*end != NULL) end = &(*end)->next;
+            *end = list;
+            e = ckpt__crew_depart_again(s, list, dir.data, rest, files);
+            e = ckpt__ranks_share(&s->crew, e);
+        } else {
+            ckpt__saver_flights_free(s, &list);
+        }
+    }
+    ckpt__buf_free(&dir);
+    return e;
+}
+
+// What all have loaded may never have got to a store. It is the checkpoint that a machine with empty disks would go on from, and
+// after the last step nothing newer comes. Collective.
+static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt__crew_rest rest;
+    ckpt__buf told, listing;
+    if (s->layout != CKPT__SAVER_SHARDED || s->remote_count == 0) return CKPT_OK;
+    memset(&rest, 0, sizeof rest);
+    ckpt__buf_init(&told, &s->allocator);
+    ckpt__buf_init(&listing, &s->allocator);
+    ckpt_err e = ckpt__ranks_is_first(&s->crew) ? ckpt__crew_look(s, t, &rest, &told, &listing) : CKPT_OK;
+    e = ckpt__ranks_follow(&s->crew, e, 0);
+    if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &rest, sizeof rest, 0);
+    if (e == CKPT_OK && rest.stores != 0) {
+        rest.line.name = NULL;
+        e = ckpt__ranks_send(&s->crew, &told, 0);
+        size_t room = (size_t)rest.files * (sizeof(ckpt__crew_file) + sizeof(int64_t)) + 1;
+        char *memory = e == CKPT_OK ? (char *)ckpt__mem_alloc(&s->allocator, room) : NULL;
+        if (e == CKPT_OK) e = ckpt__ranks_share(&s->crew, memory != NULL ? CKPT_OK : CKPT_NOMEM);
+        if (e == CKPT_OK)
+            e = ckpt__crew_publish_rest(s, &rest, &told, &listing, (ckpt__crew_file *)(void *)memory,
+                                        (int64_t *)(void *)(memory + (size_t)rest.files * sizeof(ckpt__crew_file)));
+        ckpt__mem_free(&s->allocator, memory, room);
+    }
+    ckpt__buf_free(&told);
+    ckpt__buf_free(&listing);
+    return e;
+}
+
 static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt__crew_word say;
     int64_t w[CKPT__CREW_WORDS];
@@ -45870,7 +46190,15 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
         e = ckpt__crew_agree(s, &say, w);
         if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
     }
-    return e == CKPT_OK ? ckpt__resume_run(s, at) : e;
+    ckpt_timestamp t;
+    memset(&t, 0, sizeof t);
+    if (e == CKPT_OK) e = ckpt__resume_run(s, &t);
+    if (e != CKPT_OK) return e;
+    if (at != NULL) *at = t;
+    if (ckpt__crew_take_up(s, &t) != CKPT_OK && s->crew.broken.code == CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the checkpoint gone on from is not in every store, and could not be handed "
+                        "over: %s", ckpt__error_last.text);
+    return s->crew.broken.code != CKPT_OK ? ckpt__error_put(&s->crew.broken) : CKPT_OK;
 }
 //------------------------------------------------------------------------------
 // >>folder     [Q]  a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted

@@ -194,7 +194,9 @@ fi
 aws=
 for p in /usr/bin/aws aws; do command -v "$p" >/dev/null 2>&1 && { aws=$p; break; }; done
 if [ -n "$aws" ]; then
-    cli() { "$aws" --endpoint-url "$RGW_HTTPS" --ca-bundle "$RGW_CA" s3 "$@"; }
+    # From 1.36 on it sends checksums in trailers of aws-chunked bodies unless told not to, which this gateway does not know.
+    cli() { AWS_REQUEST_CHECKSUM_CALCULATION=when_required AWS_RESPONSE_CHECKSUM_VALIDATION=when_required \
+        "$aws" --endpoint-url "$RGW_HTTPS" --ca-bundle "$RGW_CA" s3 "$@"; }
     if cli cp --quiet "s3://ckpt-one/some/prefix/in parts" cli.big >cli.log 2>&1 && cmp -s big cli.big &&
         cli cp --quiet big s3://ckpt-one/some/prefix/cli/big >>cli.log 2>&1 &&
         S3_ENDPOINT_URL=$RGW_HTTPS ./s3 get $uri cli/big cli.back 4000000 >>cli.log 2>&1 && cmp -s big cli.back; then pass 'awscli reads what we put, and we what it put'

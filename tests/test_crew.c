@@ -918,6 +918,60 @@ static void test_store_fails(void **state) {
     tr_run(tr_new(2), resume_store, &p);
 }
 
+// What was cut off, or refused, before it was published is published by the process that goes on from it, be it with other ranks:
+// else the last checkpoint of a training would never get to the store.
+static void go_on_from(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    ckpt_saver_counts n;
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == p->number);
+        member_check(m, p->number);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        ckpt_saver_stats(m->s, &n);
+        (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d", (int)n.uploaded);
+    }
+    member_end(m);
+}
+
+static void test_store_left(void **state) {
+    (void)state;
+    static const int others[] = { 3, 2, 1, 5 };
+    for (int k = 0; k < 4; k++) {
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.how = SHARDED;
+        p.filename = "ba{batch}.safetensors";
+        p.dir = util_temp_dir();
+        p.saves = p.number = 2;
+        assert_int_equal(chdir(util_temp_dir()), 0);
+        const char *run = util_join(p.dir, "run"), *link = util_join(run, "latest-rank0.pt.symlink");
+        util_mkdir(run);
+        util_mkdir(util_join(run, "ba2"));
+        util_mkdir(util_join(run, "ba2/__1_0.safetensors"));
+        tr_run(tr_new(3), store_some, &p);
+        assert_non_null(strstr(p.text[0], "rank 1: "));
+        assert_true(ckpt__txt_ends(slurp(link), "run/ba1"));
+        assert_false(util_exists(util_join(run, "ba2/.metadata")));
+        assert_int_equal(rmdir(util_join(run, "ba2/__1_0.safetensors")), 0);
+        tr_world *w = tr_new(others[k]);
+        tr_run(w, go_on_from, &p);
+        assert_true(ckpt__txt_ends(slurp(link), "run/ba2"));
+        assert_int_equal(ckpt_verify(util_join(run, "ba2"), NULL), CKPT_OK);
+        int sent = 0;
+        for (int i = 0; i < others[k]; i++) sent += atoi(p.text[i]);
+        assert_int_equal(sent, 4);      // three files and the listing
+        tr_run(w, go_on_from, &p);
+        for (int i = 0; i < others[k]; i++) assert_string_equal(p.text[i], "0");
+        assert_int_equal(chdir(util_temp_dir()), 0);
+        tr_run(tr_new(2), go_on_from, &p);
+        for (int i = 0; i < 2; i++) assert_string_equal(p.text[i], "0");
+    }
+}
+
 //-- memory ---------------------------------------------------------------------------
 
 typedef struct thrift { plan p; int64_t left[TR_MOST]; int victim; int64_t at; bool ran_out; pthread_mutex_t lock; } thrift;
@@ -1005,6 +1059,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
+        cmocka_unit_test(test_store_left),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
