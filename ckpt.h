@@ -259,6 +259,8 @@
    With COPY and LAZY a save is committed at a later *_end, by all ranks at the same one.
    What ranks cannot know alike (a signal, a clock, a callback, how far the others' writers are) is agreed on at *_end
    by one allreduce_min, about once a second; while should_save is set, at each. Between, an *_end costs nanoseconds.
+   A checkpoint that some rank's death kept from a store is handed over again by the resume that goes on from it, on any
+   number of ranks; what is there already is not sent twice.
    A rank that died or hangs: the hook returns an error after its own time limit, with a sentence that names the rank
    (ckpt_set_error). Every rank that is left gets that error, now and from every later call; nothing is committed.
 
@@ -964,7 +966,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // first.
 // With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local
 // is fetched into the folder, entered in the index and loaded; so a machine that has nothing resumes too. One that
-// does not verify is passed over, and then the bucket is listed for older ones.
+// does not verify is passed over, and then the bucket is listed for older ones. What was loaded from the folder and never
+// got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
 // CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked. Then nothing is loaded even if there are local checkpoints: the
