@@ -21852,7 +21852,7 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
 //------------------------------------------------------------------------------
 // >>databricks [N]  what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
 //
-// uses:    error memory platform text transfer http auth store web s3
+// uses:    error memory platform digest text transfer http auth store web s3
 // threads: any number of requests at once; the token of a service principal is behind one mutex
 //
 // Credentials as Databricks' "unified authentication" finds them: the caller's own, then DATABRICKS_HOST with DATABRICKS_TOKEN or
@@ -21866,6 +21866,7 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
 enum {
     CKPT__DATABRICKS_PAGE_MAX = 32 << 20,   // bytes of a page of a listing
     CKPT__DATABRICKS_DEPTH = 64,            // folders in one another
+    CKPT__DATABRICKS_COMPARED = 8 << 20,    // bytes that are read back at a time
     CKPT__DATABRICKS_TOKEN_S = 30           // seconds that a token service may take
 };
 
@@ -22323,6 +22324,21 @@ static const char *ckpt__databricks_text(const ckpt__json_doc *doc, const ckpt__
     return node != NULL && node->kind == CKPT__JSON_TEXT && strlen(node->text) == node->text_len ? node->text : NULL;
 }
 
+// Does a text quote a value of an address's query, which is what signs it?
+static bool ckpt__databricks_quotes(const char *text, const char *url) {
+    bool value = false;
+    for (const char *p = strchr(url, '?'); p != NULL && *p != 0; p++) {
+        size_t n = strcspn(p + 1, "&=%");
+        value = p[0] == '=' || (value && p[0] == '%');      // escapes are left out: the text may have their letters
+        if (p[0] == '%' && n >= 2) { p += 2; n -= 2; }
+        char head[17];
+        (void)snprintf(head, sizeof head, "%.16s", p + 1);
+        if (value && n >= 16 && strstr(text, head) != NULL) return true;
+        p += n;
+    }
+    return false;
+}
+
 // Reads {"error_code","message","details":[{"reason"}]} of Databricks and MLflow, or a cloud's XML, of which only code and
 // message are kept: it may quote what was signed.
 static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
@@ -22356,6 +22372,7 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
     }
     const char *own = c->bearer.len > 7 ? c->bearer.data + (c->d->kind == CKPT__DATABRICKS_BASIC ? 6 : 7) : NULL;
     if (own != NULL && ckpt__s3_shows(c->message, own)) c->message[0] = 0;
+    if (c->url != NULL && ckpt__databricks_quotes(c->message, c->url)) c->message[0] = 0;
 }
 
 // Codes whose meaning is not that of their status (Databricks: "Error codes"; MLflow: databricks.proto; Composer's classes).
@@ -22820,6 +22837,53 @@ static ckpt_err ckpt__databricks_note_part(ckpt__databricks_upload *u, const ckp
     memmove(u->parts + i + 1, u->parts + i, (u->count - i) * sizeof *u->parts);
     u->parts[i] = *part;
     u->count++;
+    return CKPT_OK;
+}
+
+// Is a file made of a part? It is read back: its sum is all that tells.
+static ckpt_err ckpt__databricks_has_part(ckpt_store *store, const char *name, const ckpt__store_part *part, uint64_t offset,
+                                          bool *same, ckpt__transfer *t) {
+    size_t cap = part->size < (uint64_t)CKPT__DATABRICKS_COMPARED ? (size_t)part->size : (size_t)CKPT__DATABRICKS_COMPARED;
+    char *mem = (char *)ckpt__mem_alloc(&store->allocator, cap);
+    uint32_t crc = 0;
+    ckpt_err e = mem != NULL ? CKPT_OK : CKPT_NOMEM;
+    for (uint64_t at = 0; at < part->size && e == CKPT_OK; at += cap) {
+        ckpt__sink k;
+        memset(&k, 0, sizeof k);
+        k.memory = mem;
+        k.fd = -1;
+        k.size = part->size - at < cap ? part->size - at : cap;
+        e = store->table->get(store, name, NULL, offset + at, &k, t);
+        if (e == CKPT_OK) crc = ckpt__digest_crc32(crc, mem, (size_t)k.size);
+    }
+    ckpt__mem_free(&store->allocator, mem, cap);
+    *same = e == CKPT_OK && crc == part->crc;
+    return e;
+}
+
+// Is the file, which is as long, made of these parts, and nothing missing of them? A failure may be cured by another attempt.
+static ckpt_err ckpt__databricks_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same) {
+    uint64_t sum = 0;
+    ckpt__transfer read = *m->t;
+    read.moved = NULL;
+    *same = m->part_count > 0;
+    for (size_t i = 0; i < m->part_count; i++) {
+        *same = *same && m->parts[i].has_crc && m->parts[i].size > 0;
+        sum += m->parts[i].size;
+    }
+    *same = *same && sum == m->size;
+    for (size_t i = 0; i < m->part_count && *same; i++) {
+        uint64_t offset = 0;
+        for (size_t k = 0; k < m->part_count; k++) offset += m->parts[k].number < m->parts[i].number ? m->parts[k].size : 0;
+        ckpt_err e = ckpt__databricks_has_part(store, m->name, &m->parts[i], offset, same, &read);
+        if (e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+        if (e != CKPT_OK && read.transient) {
+            m->t->transient = true;
+            m->t->throttled = read.throttled;
+            m->t->retry_after = read.retry_after;
+            return e;
+        }
+    }
     return CKPT_OK;
 }
 
@@ -23519,14 +23583,43 @@ static ckpt_err ckpt__mlflow_each_part(ckpt_store *store, const ckpt__store_mult
     return e;
 }
 
+// The end of an upload to Databricks is refused, which `e` says. Did an earlier request or process end it, and had no reply?
+// Then the file is made of these parts, and that is success. One that is only as long may be the one before.
+static ckpt_err ckpt__mlflow_ended_before(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__transfer look = *m->t;
+    ckpt__error_record kept;
+    uint64_t size = 0;
+    bool same = false;
+    look.moved = NULL;
+    ckpt__error_take(&kept);
+    ckpt_err found = ckpt__mlflow_size(store, m->name, &size, &look);
+    if (found == CKPT_OK && size == m->size) {
+        found = ckpt__databricks_is_made_of(store, m, &same);
+        if (found != CKPT_OK) return found;
+    }
+    ckpt__error_last = kept;
+    if (!same) return e;
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
+    if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
+    if (u != NULL) u->gone = u->unsure = true;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    ckpt__transfer_begin(m->t);
+    return u != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
 // What the end of an upload comes to. A refusal after a request whose reply was lost may mean that that one did it.
 static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     uint64_t size = 0;
+    bool over = ckpt__mlflow_is_over(s, m->upload_id);      // it was ended by this process
     bool lost = ckpt__mlflow_mark(s, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
+    bool asks = e == CKPT_NOT_FOUND || (lost && m->t->status >= 500);
+    if (s->managed && !over) return asks ? ckpt__mlflow_ended_before(store, m, e) : e;
     if (!lost || (e != CKPT_NOT_FOUND && m->t->status < 500)) return e;
     ckpt__transfer look = *m->t;
     ckpt__error_record kept;
@@ -23796,8 +23889,10 @@ static ckpt_err ckpt__mlflow_put_adls(ckpt_store *store, const ckpt__databricks_
     if (e == CKPT_OK && body->size > 0)
         e = ckpt__mlflow_push(store, "PATCH", l, "action=append&position=0", NULL, NULL, body, false, t);
     (void)snprintf(query, sizeof query, "action=flush&position=%llu", (unsigned long long)body->size);
-    if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, NULL, true, t);
-    if (t->unsure && (e == CKPT_ARG || e == CKPT_EXISTS)) e = ckpt__web_again(t, CKPT_NET, "bytes were appended twice");
+    bool ends = e == CKPT_OK;
+    if (ends) e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, NULL, true, t);
+    if ((ends || t->unsure) && (e == CKPT_ARG || e == CKPT_EXISTS))
+        e = ckpt__web_again(t, CKPT_NET, ends ? "the cloud has other bytes than those appended" : "bytes were appended twice");
     return e;
 }
 
@@ -23973,6 +24068,7 @@ static ckpt_err ckpt__mlflow_managed_parts(ckpt_store *store, const ckpt__store_
     if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id)) return ckpt__mlflow_gone();
     ckpt_err e = ckpt__mlflow_is_azure(m->upload_id) ? CKPT_OK : ckpt__mlflow_part_aws(store, m, NULL, &first);
     if (e == CKPT_ARG) e = ckpt__mlflow_gone();
+    if (e == CKPT_NOT_FOUND) e = ckpt__mlflow_ended_before(store, m, e);
     return e == CKPT_OK ? ckpt__mlflow_each_part(store, m, true, each, user) : e;
 }
 
@@ -24059,6 +24155,7 @@ static ckpt_err ckpt__mlflow_read_link(ckpt_store *store, const char *name, bool
             l->name = NULL;
             continue;
         }
+        if (found) continue;            // ranges that began side by side were each given one
         ckpt__buf_text(&out->url, ckpt__auth_text(&l->link.url));
         ckpt__buf_add(&out->headers.text, l->link.headers.text.data, l->link.headers.text.len);
         found = true;
@@ -26162,7 +26259,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 //------------------------------------------------------------------------------
 // >>uc         [O]  the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
 //
-// uses:    error memory platform digest text transfer auth store web s3 databricks
+// uses:    error memory platform text transfer auth store web s3 databricks
 // threads: any number of requests at once; what is known of uploads under way is behind the mutex of >>databricks
 //
 // By the Files API 2.0 (docs.databricks.com/api/files/v2), up to 5 GiB in one request. Bigger files go in parts to the cloud that
@@ -26180,8 +26277,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 
 enum {
     CKPT__UC_LOST = 16,
-    CKPT__UC_COMPLETE_IDLE = 600,       // seconds that joining the parts may take without a sign of life
-    CKPT__UC_COMPARED = 8 << 20         // bytes that are read back at a time
+    CKPT__UC_COMPLETE_IDLE = 600        // seconds that joining the parts may take without a sign of life
 };
 
 typedef struct ckpt__uc {
@@ -26551,54 +26647,15 @@ static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, con
     return e;
 }
 
-// Is a file made of a part? It is read back: its sum is all that tells.
-static ckpt_err ckpt__uc_has_part(ckpt_store *store, const char *name, const ckpt__store_part *part, uint64_t offset, bool *same,
-                                  ckpt__transfer *t) {
-    size_t cap = part->size < (uint64_t)CKPT__UC_COMPARED ? (size_t)part->size : (size_t)CKPT__UC_COMPARED;
-    char *mem = (char *)ckpt__mem_alloc(&store->allocator, cap);
-    uint32_t crc = 0;
-    ckpt_err e = mem != NULL ? CKPT_OK : CKPT_NOMEM;
-    for (uint64_t at = 0; at < part->size && e == CKPT_OK; at += cap) {
-        ckpt__sink k;
-        memset(&k, 0, sizeof k);
-        k.memory = mem;
-        k.fd = -1;
-        k.size = part->size - at < cap ? part->size - at : cap;
-        e = ckpt__uc_get(store, name, NULL, offset + at, &k, t);
-        if (e == CKPT_OK) crc = ckpt__digest_crc32(crc, mem, (size_t)k.size);
-    }
-    ckpt__mem_free(&store->allocator, mem, cap);
-    *same = e == CKPT_OK && crc == part->crc;
-    return e;
-}
-
 // A session is gone. Did an earlier process end it, and die before its journal said so? Then the file is made of the journal's
 // parts, nothing is missing of it, and ending the session is success.
 static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__uc *s = ckpt__uc_of(store);
-    uint64_t sum = 0, size = 0;
-    bool same = m->part_count > 0;
-    for (size_t i = 0; i < m->part_count; i++) {
-        same = same && m->parts[i].has_crc && m->parts[i].size > 0;
-        sum += m->parts[i].size;
-    }
-    if (!same || sum != m->size || ckpt__uc_look(store, m->name, &size, m->t) != CKPT_OK || size != m->size)
-        return ckpt__uc_gone();
-    ckpt__transfer read = *m->t;
-    read.moved = NULL;
-    for (size_t i = 0; i < m->part_count && same; i++) {
-        uint64_t offset = 0;
-        for (size_t k = 0; k < m->part_count; k++) offset += m->parts[k].number < m->parts[i].number ? m->parts[k].size : 0;
-        ckpt_err e = ckpt__uc_has_part(store, m->name, &m->parts[i], offset, &same, &read);
-        if (e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
-        if (e != CKPT_OK && read.transient) {
-            m->t->transient = true;
-            m->t->throttled = read.throttled;
-            m->t->retry_after = read.retry_after;
-            return e;
-        }
-    }
-    if (!same) return ckpt__uc_gone();
+    uint64_t size = 0;
+    bool same = false;
+    if (ckpt__uc_look(store, m->name, &size, m->t) != CKPT_OK || size != m->size) return ckpt__uc_gone();
+    ckpt_err e = ckpt__databricks_is_made_of(store, m, &same);
+    if (e != CKPT_OK || !same) return e != CKPT_OK ? e : ckpt__uc_gone();
     ckpt__os_mutex_lock(&s->d.lock);
     ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
     if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
@@ -35526,7 +35583,11 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__uploader_sending sending;
     ckpt__send s;
     ckpt_err e = CKPT_OK;
-    if (it->adopted && it->sent.upload_id.len == 0 && ckpt__uploader_is_there(u, it, &retry)) return CKPT_OK;
+    bool looks = !it->overwrite && !u->store->creates_only;         // the store would refuse its own file
+    if (it->adopted && (looks || it->sent.upload_id.len == 0) && ckpt__uploader_is_there(u, it, &retry)) {
+        (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
+        return CKPT_OK;
+    }
     memset(&s, 0, sizeof s);
     memset(&sending, 0, sizeof sending);
     sending.u = u;

@@ -144,11 +144,14 @@ for cloud in $clouds; do
 done
 unset NO_PARTS
 control '{"page":1000,"link_life":-5}' >/dev/null
-for cloud in aws azure; do
+for cloud in aws azure gcp adls; do
     control "{\"clear\":true,\"cloud\":\"$cloud\",\"link_life\":-5}" >/dev/null
     (sleep 1.5; control '{"link_life":3600}' >/dev/null) &
     there "Databricks, $cloud: addresses that have run out" "$managed/$cloud" put
     wait $! 2>/dev/null
+done
+for cloud in aws azure; do
+    control "{\"clear\":true,\"cloud\":\"$cloud\"}" >/dev/null
     control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
     ./dbf upload "$managed" "killed-$cloud" big "$work/staging-$cloud" >out.log 2>err.log &
     pid=$!
@@ -163,7 +166,40 @@ for cloud in aws azure; do
         [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 4 ]
     check "Databricks, $cloud: a dead process: the next one goes on" out.log
     cat err.log >>all.log
+    # One that dies as it has ended its upload: the next one reads the file back, and sends nothing.
+    for how in 'REPLACE=1 false' ' false' 'REPLACE=1 true'; do
+        replaces=${how% *} blind=${how#* }
+        control '{"clear":true,"forget":true,"faults":[{"match":"complete-multipart-upload|comp=blocklist","hang":true}]}' >/dev/null
+        env $replaces ./dbf upload "$managed" "ended-$cloud$replaces" big "$work/staging-$cloud" >out.log 2>err.log &
+        pid=$!
+        i=0
+        until asked | grep -q '"times":0'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
+        sleep 0.3
+        kill -9 $pid 2>/dev/null
+        wait $pid 2>/dev/null
+        cat err.log >>all.log
+        control "{\"clear\":true,\"faults\":[],\"blind\":$blind}" >/dev/null
+        ./dbf upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./dbf get "$managed" "ended-$cloud$replaces" back >>out.log 2>>err.log &&
+            cmp -s big back && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT.*\(op=part\|comp=block&\)')" = 0 ]
+        check "Databricks, $cloud: a dead process that had ended its upload${replaces:+, of what is replaced}, blind: $blind: nothing is sent again" out.log
+        cat err.log >>all.log
+    done
+    control '{"blind":false}' >/dev/null
 done
+# Clouds that keep less than they acknowledge, or name a part otherwise than they know it.
+for lie in 'aws "keep":1000' 'aws "etag":"\"0123\""' 'azure "keep":1000' 'gcp "keep":1000' 'adls "keep":1000'; do
+    cloud=${lie%% *}
+    control "{\"clear\":true,\"forget\":true,\"cloud\":\"$cloud\",\"faults\":[{\"match\":\"CLOUD (PUT .*(op=part|comp=block&|Signature=[0-9a-f]*$)|PATCH .*append)\",${lie#* }}]}" >/dev/null
+    there "Databricks, $cloud: a cloud that lies: ${lie#* }" "$managed/lies" put
+    asked | grep -q '"times":0'
+    check 'it did'
+done
+# Refusals that quote the address.
+for cloud in aws azure gcp adls; do
+    control "{\"clear\":true,\"cloud\":\"$cloud\",\"tell\":true,\"faults\":[{\"match\":\"CLOUD\",\"status\":403,\"code\":\"AccessDenied\",\"times\":9}]}" >/dev/null
+    for i in 1 2 3; do refused "Databricks, $cloud: a refusal that quotes the address ($i)" 'CKPT_AUTH.*the cloud answered 403 AccessDenied' "$managed"; done
+done
+control '{"clear":true,"tell":false,"faults":[]}' >/dev/null
 control '{"cloud":"aws"}' >/dev/null
 refused 'a run that is not there' 'CKPT_NOT_FOUND.*MLflow run ffff' dbfs:/databricks/mlflow-tracking/77/ffff/artifacts
 refused 'a run of another experiment' 'CKPT_ARG.*of experiment 77, not of 78' dbfs:/databricks/mlflow-tracking/78/0123abcd/artifacts
@@ -176,6 +212,8 @@ check 'Databricks: and used' out.log
 
 [ -s all.log ] && ! grep -qE 'dapi[0-9a-f]|pass-[0-9a-f]|Signature=|Bearer [^ ]|Basic [^ ]' all.log
 check 'no secret in any log or sentence' all.log
+[ "$(wc -l <srv/signed)" -gt 100 ] && ! grep -qFf srv/signed all.log
+check 'no signature of an address either' all.log
 asked >state.log
 grep -q '"wrong":\[\]' state.log
 check 'nothing was sent that the services forbid'

@@ -590,6 +590,124 @@ static void test_managed_parts(void **state) {
     rest_clear_env();
 }
 
+// The end of an upload whose reply says nothing: what is there counts, not that something of that size is.
+#define LINK(n) { 200, "{\"upload_credential_info\":{\"signed_uri\":\"@/p" n "?" SIGNATURE "\",\"type\":\"AWS_PRESIGNED_URL\"}}", NULL }
+#define BEGUN { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/w?" SIGNATURE), NULL }, { 200, "{\"upload_id\":\"up/1\"}", NULL }, \
+    LINK("1"), { 200, "", "ETag: \"e1\"\r\n" }, LINK("2"), { 200, "", "ETag: \"e2\"\r\n" }
+#define THERE { 200, FILES("{\"path\":\"pre/d/big\",\"is_dir\":false,\"file_size\":10}"), NULL }
+#define READ { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/r?" SIGNATURE), NULL }
+#define BYTES(text, range) { 206, text, "Content-Range: bytes " range "/10\r\n" }
+#define GONE { 404, SAYS("NOT_FOUND", "no such upload"), NULL }
+
+static ckpt_store *begun_with(const step *steps, int count, multi *u) {
+    ckpt_store *s = managed_with(steps, count);
+    s->min_part = s->best_part = 5;
+    multi_init(u, NULL);
+    is(begin(s, u), CKPT_OK);
+    is(part(s, u, 1), CKPT_OK);
+    is(part(s, u, 2), CKPT_OK);
+    return s;
+}
+#define BEGUN_MEET(steps, u) begun_with(steps, UTIL_COUNT(steps), u)
+
+static ckpt_err complete(ckpt_store *s, multi *u) {
+    ckpt__transfer_begin(&t);
+    return ckpt__store_run_complete(s, &u->m);
+}
+
+static void test_managed_ends(void **state) {
+    (void)state;
+    multi u;
+    int sum = 0;
+    // Refused twice by a server that is down, over a file of the same size: nothing has been done.
+    static const step down[] = { BEGUN, { 500, "{}", NULL }, { 500, "{}", NULL }, THERE, READ, BYTES("xxxxx", "0-4") };
+    ckpt_store *s = BEGUN_MEET(down, &u);
+    for (int i = 0; i < 2; i++) is(complete(s, &u), CKPT_NET);
+    assert_true(t.transient);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    // It is gone then: another's file of the same size is not ours, and what we have sent is.
+    static const step other[] = { BEGUN, { 500, "{}", NULL }, GONE, THERE, READ, BYTES("01234", "0-4"), BYTES("xxxxx", "5-9") };
+    s = BEGUN_MEET(other, &u);
+    is(complete(s, &u), CKPT_NET);
+    is(complete(s, &u), CKPT_NOT_FOUND);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    static const step ours[] = { BEGUN, { 500, "{}", NULL }, GONE, THERE, READ, BYTES("01234", "0-4"), BYTES("56789", "5-9"), THERE };
+    s = BEGUN_MEET(ours, &u);
+    is(complete(s, &u), CKPT_NET);
+    is(complete(s, &u), CKPT_OK);
+    is(complete(s, &u), CKPT_OK);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    // An earlier process ended it, and died before its journal said so. Reading it back may fail for a while.
+    static const step before[] = { GONE, { 200, RUN, NULL }, THERE, READ, { 503, "", NULL }, GONE, THERE, BYTES("01234", "0-4"), BYTES("56789", "5-9"), THERE };
+    s = MANAGED_MEET(before);
+    multi_init(&u, "aws up/1");
+    for (int i = 0; i < 2; i++) {
+        u.part[i].number = i + 1;
+        u.part[i].size = 5;
+        u.part[i].has_crc = true;
+        u.part[i].crc = ckpt__digest_crc32(0, i == 0 ? "01234" : "56789", 5);
+    }
+    is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_NET);
+    assert_true(t.transient);
+    ckpt__transfer_begin(&t);
+    is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_OK);
+    assert_int_equal(sum, 3);
+    is(complete(s, &u), CKPT_OK);
+    rest_part(s);
+    // The same of Azure, whose blocks are gone with the end.
+    static const step azure[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AZURE_SAS_URI", "@/az?" SIGNATURE), NULL },
+        { 400, "<Error><Code>InvalidBlockList</Code></Error>", NULL }, THERE, READ, BYTES("01234", "0-4"), BYTES("56789", "5-9") };
+    s = MANAGED_MEET(azure);
+    u.m.upload_id = "azure 0123456789abcdef0123456789abcdef";
+    is(complete(s, &u), CKPT_OK);
+    rest_part(s);
+    rest_clear_env();
+}
+
+// Ranges that begin side by side are each given an address, and keep it.
+static void test_managed_links(void **state) {
+    (void)state;
+    static const step steps[] = { BYTES("el", "1-2") };
+    ckpt_store *s = MANAGED_MEET(steps);
+    char out[16];
+    for (int i = 0; i < 2; i++) {
+        ckpt__mlflow_link *l = &ckpt__mlflow_of(s)->links[i + 3];
+        l->name = ckpt__mem_copy_text(&s->allocator, "x");
+        l->until = ckpt__os_now() + 100.0;
+        ckpt__buf_fmt(&l->link.url, "%s/r%d?" SIGNATURE, server.url, i);
+        (void)ckpt__buf_cstr(&l->link.url);
+        ckpt__fields_add(&l->link.headers, "x-h", "v");
+    }
+    is(rest_get(s, "x", NULL, 1, out, 2), CKPT_OK);
+    assert_string_equal(script.list[0].target, "/r0?" SIGNATURE);
+    assert_string_equal(header_of(0, "x-h"), "v");
+    rest_part(s);
+    rest_clear_env();
+}
+
+// A cloud that quotes what signs an address, with and without its name.
+static void test_managed_quotes(void **state) {
+    (void)state;
+#define QUOTED(text) { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AZURE_SAS_URI", "@/az?se=2026-01-01T01%3A00%3A00Z&sig=ab%2BVerySecretValue012%2F34%3D"), \
+        NULL }, { 403, "<Error><Code>AuthenticationFailed</Code><Message>" text "</Message></Error>", NULL } }
+    static const step texts[][3] = { QUOTED("it is not ab+VerySecretValue012/34="), QUOTED("VerySecretValue012"), QUOTED("sig=ab%2BVerySecretValue012%2F34%3D") };
+    for (int i = 0; i < UTIL_COUNT(texts); i++) {
+        ckpt_store *s = MANAGED_MEET(texts[i]);
+        is(rest_put(s, "x", "hello", true, NULL), CKPT_AUTH);
+        sentence_has("403 AuthenticationFailed");
+        rest_part(s);
+    }
+    static const step plain[] = QUOTED("at 2026-01-01T01:23:45Z");
+    ckpt_store *s = MANAGED_MEET(plain);
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_AUTH);
+    sentence_has("at 2026-01-01T01:23:45Z");
+    rest_part(s);
+    rest_clear_env();
+}
+
 // Each allocation fails in turn: no leak, no crash, CKPT_NOMEM.
 static void no_memory(const char *uri, const step *steps, int count, bool parts, bool managed) {
     int wins = 0;
@@ -656,7 +774,9 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_proxy),
         cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_managed),
-        cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends), cmocka_unit_test(test_managed_links),
+        cmocka_unit_test(test_managed_quotes),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, rest_set_up, rest_tear_down);
 }

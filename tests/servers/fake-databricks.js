@@ -4,7 +4,8 @@
 //
 //   node fake-databricks.js DIR     listens on two free loopback ports; ends when its parent does, or with SIGTERM
 //
-// DIR gets: port, env (FAKE_URL, FAKE_TOKEN, FAKE_CLIENT_ID, FAKE_CLIENT_SECRET, FAKE_USER, FAKE_PASSWORD). The volume is
+// DIR gets: port, env (FAKE_URL, FAKE_TOKEN, FAKE_CLIENT_ID, FAKE_CLIENT_SECRET, FAKE_USER, FAKE_PASSWORD), signed (a line for
+// the signature of each address that was given away). The volume is
 // /Volumes/main/default/ckpt, the experiment of a given run 77, the run 0123abcd.
 // What it checks by itself: tokens and their end, Basic of the token service, bodies key by key, paths that are encoded as they
 // should be, that no login ever reaches the cloud (the second port), signatures and ends of the addresses that it signs, and the
@@ -12,17 +13,24 @@
 //
 //   POST /_control   {"faults":[{"match":"PUT /api","status":503}], "clear":true, "page":3, "token_life":130, "revoke":true, "open":true,
 //                    "cloud":"aws|azure|gcp|adls", "mpu":true, "need_folders":true, "no_links":true, "link_life":1, "resumable":true,
-//                    "corrupt":"path", "oss":true, "forget":true, "one_door":true}
+//                    "corrupt":"path", "oss":true, "forget":true, "one_door":true, "empty":true, "tell":true, "blind":true}
+//                    blind: addresses of parts are signed without a look at the upload, as a service may do that has only the keys.
+//                    empty: no file is there any more. tell: refusals of the cloud quote address and signature.
 //                    one_door: signed addresses lead to /cloud/ at the host that was asked, so that one fault proxy is before both.
 //                    oss: runs are of open source, whose artifacts are behind the proxy. faults are used up one request each (times: n, after skip: n), by a regular expression on "METHOD url", or
 //                    "CLOUD METHOD url": status: refuse with it; drop: read so many bytes of the body and reset the connection; lose:
-//                    do it and reset instead of the reply; hang: do it and never reply. corrupt: flips a byte of a file.
+//                    do it and reset instead of the reply; hang: do it and never reply; etag: name a part so; keep: keep so many bytes of a
+//                    body and acknowledge it. corrupt: flips a byte of a file.
 //   GET  /_control   {"requests":[...], "wrong":[...], "uploads":n, "files":n, "runs":n}
 //
-// Not proven against the real services: how they word refusals (the classes by code are documented); that complete-upload of the
-// Files API wants the ETag with its quotes as the cloud gave it, and how long a session lasts; that Databricks' own MLflow takes
-// a count of parts that is larger than what is sent, and what its presigned reads answer for what is not there; Last-Modified
-// steps by a second with each write here, the real one may not; the Data Lake's append and flush; quotas.
+// Not proven against the real services: how they word refusals (the classes by code are documented, those of an address that has
+// run out are the clouds'); that complete-upload of the Files API wants the ETag with its quotes as the cloud gave it, and how long a
+// session lasts; Last-Modified steps by a second with each write here, the real one may not; the Data Lake's append and flush; quotas.
+// Of Databricks' own MLflow: that it takes a count of parts that is larger than what is sent; what its presigned reads answer for
+// what is not there; whether it looks at an upload before it signs an address of a part (both are tried here: blind); what it makes of
+// the cloud's refusal to complete one that is gone (404 here; 400 and 500 would do: the file is read back then); how long its
+// addresses last (an hour here), and that the one which gives an upload up takes DELETE; whether credentials-for-write gives
+// another address each time it is asked; that blocks of Azure may be put by any number of such addresses, one after another.
 'use strict';
 const http = require('http'), crypto = require('crypto'), fs = require('fs'), path = require('path');
 
@@ -30,9 +38,10 @@ const dir = process.argv[2], VOLUME = '/Volumes/main/default/ckpt', MIN_PART = 5
 const PAT = 'dapi' + crypto.randomBytes(16).toString('hex'), ID = crypto.randomUUID(), SECRET = 'dose' + crypto.randomBytes(16).toString('hex');
 const USER = 'mlflow-user', PASSWORD = 'pass-' + crypto.randomBytes(12).toString('hex');
 const files = new Map(), folders = new Set([VOLUME]), artifacts = new Map(), runFiles = new Map(), uploads = new Map(), tokens = new Map();
+const signed = fs.createWriteStream(path.join(dir, 'signed'));
 const experiments = new Map([['77', 'given']]), runs = new Map([['0123abcd', '77']]);
 let faults = [], requests = [], wrong = [], base = '', cloudBase = '', clock = Math.floor(Date.now() / 1000);
-let page = 1000, tokenLife = 3600, open = false, cloudKind = 'aws', mpu = false, needFolders = false, noLinks = false, linkLife = 3600, resumable = false, order = 0, oneDoor = false, linkBase = '';
+let page = 1000, tokenLife = 3600, open = false, cloudKind = 'aws', mpu = false, needFolders = false, noLinks = false, linkLife = 3600, resumable = false, order = 0, oneDoor = false, linkBase = '', tells = false, blind = false;
 
 class Refusal extends Error {
     constructor(status, code, message, details) { super(message); this.status = status; this.code = code; this.details = details; }
@@ -78,11 +87,16 @@ const mac = (o) => crypto.createHmac('sha256', secret).update([o.key, o.op, o.up
 function link(o) {
     o.exp = Math.floor(Date.now() / 1000) + linkLife;
     const q = new URLSearchParams({ op: o.op, upload: o.upload || '', part: o.part || '', exp: o.exp, 'X-Amz-Signature': mac(o) });
+    signed.write(q.get('X-Amz-Signature') + '\n');
     return `${linkBase}/${encodeURIComponent(o.key)}?${q}`;
 }
 const NEEDED = [{ name: 'x-fake-needed', value: 'yes, all of it' }];
-const xml = (res, status, code, message, more) => reply(res, status, { 'Content-Type': 'application/xml' },
-    `<?xml version="1.0"?><Error><Code>${code}</Code><Message>${message}</Message>${more || ''}<StringToSign>GET X-Amz-Signature=hidden</StringToSign></Error>`);
+const xml = (res, status, code, message, more) => {
+    const at = tells ? res.req.url.replace(/&/g, '&amp;') : '', signature = (/Signature=([0-9a-f]+)/.exec(at) || ['', ''])[1];
+    if (tells) message = [`${message}: ${at}`, `${message}: ${signature} of ${at}`, `${signature} is wrong`][tells++ % 3];
+    return reply(res, status, { 'Content-Type': 'application/xml' }, `<?xml version="1.0"?><Error><Code>${code}</Code><Message>${message}</Message>` +
+        `${more || ''}<SignatureProvided>${signature}</SignatureProvided><StringToSign>GET X-Amz-Signature=hidden ${at}</StringToSign></Error>`);
+};
 
 function mapOf(key) { return key.startsWith('/Volumes/') ? files : key.startsWith('run:') ? runFiles : artifacts; }
 
@@ -91,7 +105,9 @@ function serveCloud(req, res, body) {
     if (req.headers.authorization || req.headers.cookie) { wrong.push('a login was sent to the cloud'); return xml(res, 400, 'InvalidArgument', 'Only one auth mechanism allowed'); }
     const o = { key, op, upload: q.get('upload'), part: q.get('part'), exp: q.get('exp') };
     if (mac(o) !== q.get('X-Amz-Signature')) { wrong.push('a signature is wrong: ' + req.url); return xml(res, 403, 'SignatureDoesNotMatch', 'The request signature does not match'); }
-    if (Number(o.exp) < Date.now() / 1000) return cloudKind === 'azure' ? xml(res, 403, 'AuthenticationFailed', 'Server failed to authenticate the request.', '<AuthenticationErrorDetail>Signature not valid in the specified time frame</AuthenticationErrorDetail>') : xml(res, 403, 'AccessDenied', 'Request has expired');
+    const late = Number(o.exp) < Date.now() / 1000;
+    if (late && cloudKind === 'gcp') return xml(res, 400, 'ExpiredToken', 'The provided token has expired.');
+    if (late) return cloudKind === 'azure' ? xml(res, 403, 'AuthenticationFailed', 'Server failed to authenticate the request.', '<AuthenticationErrorDetail>Signature not valid in the specified time frame</AuthenticationErrorDetail>') : xml(res, 403, 'AccessDenied', 'Request has expired');
     if (req.headers['x-fake-needed'] !== 'yes, all of it' && !key.startsWith('proxy:')) return xml(res, 403, 'AccessDenied', 'There were headers present in the request which were not signed');
     const map = mapOf(key), name = key.replace(/^(run|proxy):/, ''), there = map.get(name), u = uploads.get(o.upload), comp = q.get('comp'), action = q.get('action');
     if (op === 'get') {
@@ -109,7 +125,7 @@ function serveCloud(req, res, body) {
         if (!u || u.key !== key) return xml(res, 404, 'NoSuchUpload', 'The specified upload does not exist.');
         if (req.method !== 'PUT') return xml(res, 405, 'MethodNotAllowed', req.method);
         u.parts.set(Number(o.part), body);
-        return reply(res, 200, { ETag: etagOf(body) }, '');
+        return reply(res, 200, { ETag: req.fault && req.fault.etag || etagOf(body) }, '');
     }
     if (op !== 'put') return xml(res, 400, 'InvalidArgument', op);
     if (cloudKind === 'azure' && key.startsWith('run:')) {
@@ -298,7 +314,7 @@ function mlflowApi(req, res, url, body) {
         }
         case 'GET artifacts/get-presigned-upload-part-url':
             checkQuery(q, ['run_id', 'path', 'upload_id', 'part_number']);
-            if (!uploads.has(q.get('upload_id'))) throw new Refusal(404, 'NOT_FOUND', 'no such upload');
+            if (!blind && !uploads.has(q.get('upload_id'))) throw new Refusal(404, 'NOT_FOUND', 'no such upload');
             return json(res, { upload_credential_info: credential(needRun(q.get('run_id')), q.get('path'), { op: 'part', upload: q.get('upload_id'), part: q.get('part_number') }) });
         case 'POST artifacts/complete-multipart-upload': {
             keys(o, ['run_id', 'path', 'upload_id', 'part_etags']);
@@ -413,6 +429,9 @@ function control(req, res, body) {
         if (c.one_door !== undefined) oneDoor = c.one_door;
         if (c.corrupt) for (const map of [files, runFiles, artifacts]) if (map.has(c.corrupt)) map.get(c.corrupt).data[0] ^= 1;
         if (c.forget) uploads.clear();
+        if (c.empty) for (const map of [files, runFiles, artifacts]) map.clear();
+        if (c.blind !== undefined) blind = c.blind;
+        if (c.tell !== undefined) tells = c.tell ? 1 : false;
         if (c.clear) { requests = []; wrong = []; }
     }
     return json(res, { requests, wrong, faults, uploads: uploads.size, files: files.size + runFiles.size + artifacts.size, runs: runs.size });
@@ -437,12 +456,13 @@ const listen = (ownMark, ownHandler) => http.createServer((req, res) => {
     const fault = own ? undefined : faults.find((f) => f.times > 0 && new RegExp(f.match).test(line) && !(f.skip-- > 0));
     let got = 0, over = false;
     if (fault) fault.times--;
+    req.fault = fault;
     if (!own) requests.push(line);
     const end = (partial) => {
         if (over) return;
         over = true;
         if (partial) return req.socket.resetAndDestroy();
-        const body = Buffer.concat(chunks), quiet = fault && (fault.lose || fault.hang), to = quiet ? { req, writeHead() {}, write() {}, end() {} } : res;
+        const whole = Buffer.concat(chunks), body = fault && fault.keep !== undefined ? whole.subarray(0, fault.keep) : whole, quiet = fault && (fault.lose || fault.hang), to = quiet ? { req, writeHead() {}, write() {}, end() {} } : res;
         try {
             if (!own && (req.method === 'PUT' || req.method === 'POST') && req.headers['content-length'] === undefined && req.headers['transfer-encoding'] !== 'chunked') throw new Refusal(411, 'BAD_REQUEST', 'no Content-Length');
             if (fault && fault.status) throw new Refusal(fault.status, fault.code === undefined ? 'TEMPORARILY_UNAVAILABLE' : fault.code, fault.message || 'the test says so');
