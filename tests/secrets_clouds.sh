@@ -1,13 +1,14 @@
 #!/bin/sh
-# secrets_clouds.sh: what secrets.sh proves of S3 and SFTP, of gs://, oci://, azure://, Unity Catalog and MLflow: no key, token, SAS, signature or assertion gets into
-# a log line, sentence, journal or trace, and the address of one of Google's sessions, or the name of one of Databricks', into nothing but the journal, which nobody else
-# may read; redirects are not followed.
+# secrets_clouds.sh: what secrets.sh proves of S3 and SFTP, of gs://, oci://, azure://, Unity Catalog, MLflow and runs of Databricks: no key, token,
+# SAS, signature (of our requests, and of the addresses that a workspace signs) or assertion gets into a log line, sentence, journal or trace, and
+# the address of one of Google's sessions, or the name of one of Databricks', into nothing but the journal, which nobody else may read; redirects
+# are not followed.
 . "$(dirname "$0")/fault/net_setup.sh"
 . "$tests/secrets_setup.sh"
 : >words
 tell() { curl -s -o tell.log --noproxy '*' "http://127.0.0.1:$control/$1" && grep -q '^ok' tell.log || fail "the proxy: $1" tell.log; }
 
-# cloud NAME URI [JSON]: what all stores are put through at their server, $port.
+# cloud NAME URI [OPTIONS]: what all stores are put through at their server, $port. OPTIONS are the fault proxy's.
 cloud() {
     url=http://127.0.0.1:$port
     behind ${3:-} --log "$work/$1.requests" "$port"
@@ -87,6 +88,7 @@ else
 fi
 
 databricks_server
+databricks_port=$port
 token=$DATABRICKS_TOKEN
 volume=dbfs:/Volumes/main/default/ckpt runs=mlflow-artifacts:/77/0123abcd/artifacts
 cloud uc $volume/secrets --json
@@ -103,12 +105,36 @@ run mlflow-wrong MLFLOW_TRACKING_PASSWORD="$wrong_password" SEC_ENDPOINT="$url" 
 run mlflow-token -u MLFLOW_TRACKING_USERNAME -u MLFLOW_TRACKING_PASSWORD MLFLOW_TRACKING_TOKEN="$token" SEC_ENDPOINT="$url" ./secrets upload $runs/token
 run mlflow-parts -u MLFLOW_TRACKING_TOKEN MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD=true MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE=1000000 \
     SEC_ENDPOINT="$url" ./secrets upload $runs/parts
+# Runs of Databricks, on each cloud: a test of one cloud ends before the next begins.
+managed=dbfs:/databricks/mlflow-tracking/77/0123abcd/artifacts
+MLFLOW_MULTIPART_UPLOAD_CHUNK_SIZE=5242880
+export MLFLOW_MULTIPART_UPLOAD_CHUNK_SIZE
+workspace() { curl -s -o workspace.log --noproxy '*' -d "$1" "$url/_control" || fail "the workspace: $1"; }
+port=$databricks_port
+cloud dbfs $managed/secrets '--json --xml /cloud/ --bodies'
+run dbfs-wrong DATABRICKS_TOKEN="$wrong_dapi" SEC_ENDPOINT="$url" ./secrets upload $managed/by
+run dbfs-principal -u DATABRICKS_TOKEN DATABRICKS_CLIENT_ID="$FAKE_CLIENT_ID" DATABRICKS_CLIENT_SECRET="$FAKE_CLIENT_SECRET" SEC_FRESH=1 \
+    SEC_ENDPOINT="$url" ./secrets upload $managed/principal
+settle
+for kind in azure gcp adls; do
+    workspace "{\"cloud\":\"$kind\"}"
+    run dbfs-$kind SEC_FRESH=1 SEC_ENDPOINT="$url" ./secrets upload $managed/$kind
+    settle
+done
+# Clouds that quote the whole address in a refusal.
+for kind in aws azure gcp adls; do
+    workspace "{\"cloud\":\"$kind\",\"tell\":true,\"faults\":[{\"match\":\"CLOUD\",\"status\":403,\"code\":\"AccessDenied\",\"times\":999}]}"
+    run dbfs-tell-$kind SEC_ENDPOINT="$url" ./secrets upload $managed/tell
+    settle
+done
+workspace '{"cloud":"aws","tell":false,"faults":[]}'
+cat databricks/signed >>words
 printf '%s\n' "$token" "$FAKE_CLIENT_SECRET" "$FAKE_PASSWORD" "$wrong_dapi" "$wrong_client" "$wrong_password" >>words
 for login in "$FAKE_USER:$FAKE_PASSWORD" "$FAKE_CLIENT_ID:$FAKE_CLIENT_SECRET" "$FAKE_USER:$wrong_password"; do
     printf '%s' "$login" | base64 | tr -d '\n=' >>words
     echo >>words
 done
-clouds="$clouds uc mlflow"
+clouds="$clouds uc mlflow dbfs"
 settle
 
 for cloud in $clouds; do
@@ -143,6 +169,12 @@ expect uc-profile CKPT_AUTH
 expect mlflow-wrong CKPT_AUTH
 expect mlflow-token 'close: CKPT_OK' 'download: CKPT_OK'
 expect mlflow-parts 'close: CKPT_OK' 'download: CKPT_OK'
+expect dbfs-wrong CKPT_AUTH
+expect dbfs-principal 'close: CKPT_OK' 'download: CKPT_OK'
+for kind in azure gcp adls; do expect "dbfs-$kind" 'close: CKPT_OK' 'download: CKPT_OK' 'fresh: CKPT_OK'; done
+for kind in aws azure gcp adls; do expect "dbfs-tell-$kind" CKPT_AUTH 'the cloud answered 403 AccessDenied'; done
+[ "$(wc -l <databricks/signed)" -gt 100 ] || fail 'hardly an address was signed'
+seen dbfs 's/.*Bearer \(.*\)/\1/p' 1
 seen uc 's/.*Bearer \(.*\)/\1/p' 1
 seen mlflow 's/.*Basic \(.*\)/\1/p' 1
 seen gs 's/.*Bearer \(.*\)/\1/p' 1

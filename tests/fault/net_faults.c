@@ -1,7 +1,7 @@
 /* net_faults.c: what becomes of uploads to and downloads from a server behind a proxy that breaks requests, and a made-up one that lies.
    After every fault the object is there, whole and right, or was never acknowledged and is absent; what failed goes through by the
    next uploader with the same staging folder; nothing half-done is left in the store. The server is one of net_stores.h, RGW unless
-   NET_STORE names another. Driven by net_faults.sh, and by net_gs.sh, net_oci.sh, net_azure.sh, net_wandb.sh and net_uc.sh.
+   NET_STORE names another. Driven by net_faults.sh, and by net_gs.sh, net_oci.sh, net_azure.sh, net_wandb.sh, net_uc.sh and net_mlflow_dbfs.sh.
 
        net_faults table       faults one by one, up and down, many side by side
        net_faults storm       429 and 503 against 16 workers: requests stay few
@@ -180,6 +180,10 @@ static const fault faults[] = {
     { UP, "status=403 code=$denied n=-1 $put", CKPT_AUTH, 4 },
     { UP, "status=400 code=$invalid n=-1 $put", CKPT_NET, 4 },
     { UP, "status=404 code=$no_bucket n=-1 $put", CKPT_NOT_FOUND, 4 },
+    { UP, "$late $put", CKPT_OK, 4 },
+    { UP, "$late early n=2 $put", CKPT_OK, 5 },
+    { UP_NEW, "$late $put", CKPT_OK, 4 },
+    { UP, "$late n=-1 $put", CKPT_NET, 8 },
 
     { BIG, "rst=0 $part2", CKPT_OK, 0 },
     { BIG, "rst=600 $part2", CKPT_OK, 0 },
@@ -214,6 +218,10 @@ static const fault faults[] = {
     { BIG, "status=500 n=-1 $end", CKPT_NET, 0 },
     { BIG, "status=403 code=$denied n=-1 $part1", CKPT_AUTH, 0 },
     { BIG, "status=404 code=$no_upload $part2", CKPT_OK, 0 },
+    { BIG, "$late $part1;$late $part3", CKPT_OK, 0 },
+    { BIG, "$late early $part2", CKPT_OK, 0 },
+    { BIG, "$late n=-1 $part2", CKPT_NET, 0 },
+    { BIG, "$late n=2 $end", CKPT_OK, 0 },
 
     { SESSION, "rst=0 $part1", CKPT_OK, 0 },
     { SESSION, "rst=600 $part1", CKPT_OK, 0 },
@@ -258,6 +266,9 @@ static const fault faults[] = {
     { DOWN, "close=100 dir=down n=-1 $get", CKPT_NET, 8 },
     { DOWN, "flip=60000 dir=down n=-1 $get", CKPT_CORRUPT, 8 },
     { DOWN, "status=403 code=$denied n=-1 $get", CKPT_AUTH, 4 },
+    { DOWN, "$late $get", CKPT_OK, 5 },
+    { DOWN, "$late n=-1 $get", CKPT_NET, 8 },
+    { DOWN_BIG, "$late n=3 $get", CKPT_OK, 0 },
     { DOWN_BIG, "rst=3000000 dir=down $get", CKPT_OK, 0 },
     { DOWN_BIG, "close=5000000 dir=down n=2 $get", CKPT_OK, 0 },
     { DOWN_BIG, "status=503 n=3 $get", CKPT_OK, 0 },
@@ -344,9 +355,9 @@ static const char *fault_up(const fault *f, const char *name, unsigned seed, ckp
     int there = look(s, name, size, seed);
     if (there < 0) return "the object is damaged";
     if (*e == CKPT_OK && there == 0) return "acknowledged and not there";
-    int broken, n = requests_for(name, &broken);
+    int broken, n = requests_for(name, &broken), most = f->most * (here->each > 0 ? here->each : 1);
     if (broken == 0) return "the fault did not happen";
-    if (f->most > 0 && n > f->most) { snprintf(why, 1000, "%d requests", n); return "too many requests"; }
+    if (f->most > 0 && n > most) { snprintf(why, 1000, "%d requests", n); return "too many requests"; }
     if (*e != CKPT_OK) {
         set_rules(f->rules, name, !overwrite, true);
         *e = upload_once(name, staging, NULL, overwrite, h, why, 1000);
@@ -392,9 +403,9 @@ static const char *fault_down(const fault *f, const char *name, unsigned seed, c
     util_mkdir(dir);
     *e = download_once(name, path, h, why, 1000);
     if (*e != end_of(f)) return "another end";
-    int broken, n = requests_for(name, &broken);
+    int broken, n = requests_for(name, &broken), most = f->most * (here->each > 0 ? here->each : 1);
     if (broken == 0) return "the fault did not happen";
-    if (f->most > 0 && n > f->most) { snprintf(why, 1000, "%d requests", n); return "too many requests"; }
+    if (f->most > 0 && n > most) { snprintf(why, 1000, "%d requests", n); return "too many requests"; }
     if (*e != CKPT_OK) {
         if (util_exists(path)) return "a failed download left a file";
         set_rules(f->rules, name, false, true);

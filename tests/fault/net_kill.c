@@ -214,6 +214,10 @@ static bool cut_part(char *target) {
         block[21] = 0;
         return true;
     }
+    if ((block = strstr(target, "&comp=block&blockid=")) != NULL && (id = strchr(target, '?')) != NULL && strlen(block) >= 20 + 52) {
+        memmove(id + 1, block + 20 + 44, 9);        // the same of MLflow's blocks behind Databricks' addresses: without a sum
+        return true;
+    }
     char *signed_part = strstr(target, "?op=part&"), *nth = strstr(target, "&part=");     // Databricks' addresses
     if (signed_part != NULL && nth != NULL) {
         memmove(signed_part, nth, strcspn(nth + 1, "&") + 1);

@@ -6,6 +6,9 @@
      --port N --control N     on 127.0.0.1; 0, the default: free ones       --raw     not HTTP (TLS, SSH): rules meet connections
      --small                  small receive buffers, so that a stall is felt at once, not after megabytes
      --json                   the bodies of status and rstatus are JSON, as Google, Oracle and Databricks have it, not XML
+     --xml PATH               but for targets that begin so: the cloud behind a workspace
+     --bodies                 of a small request in JSON the body counts as the end of its target, blanks as '_': Databricks and MLflow
+                              name there what it is about
      --log FILE               one line per request: CLOCK_MONOTONIC, method, target, what was done to it ("-": nothing)
 
    The control takes one command per connection, a line, or an HTTP GET whose path is the command with '&' for blanks:
@@ -31,6 +34,7 @@
      length=N                         the answer's Content-Length is N more than its bytes, which are followed by a close; less when
                                       N is negative
      retry=SECONDS                    Retry-After of status and rstatus          code=NAME   <Code> of its body, SlowDown
+     says=TEXT                        <Message> of its body, a '+' is a blank    more=TEXT   its <AuthenticationErrorDetail>, in XML
      delay=S                          seconds before the request goes on         rate=N      bytes per second in both directions
      n=N                              for the next N requests (connections); 1; -1: for all      skip=N   after the next N that fit
      match=TEXT                       only requests whose line ("PUT /b/k?partNumber=3 HTTP/1.1") has this in it; no blanks, a '+' is one,
@@ -58,7 +62,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PIECE = 256 * 1024, RULES = 64, CONNS = 4096 };
+enum { PIECE = 256 * 1024, RULES = 64, CONNS = 4096, BODY_MAX = 4000, BODY_SHOWN = 250 };
 
 typedef enum kind { NONE, RST, CLOSE, STALL, FLIP, STATUS, RSTATUS, SWALLOW, LENGTH, SLOW } kind;
 static const char *const kind_names[] = { "-", "rst", "close", "stall", "flip", "status", "rstatus", "swallow", "length", "slow" };
@@ -69,7 +73,7 @@ typedef struct rule {
     int     status, n, skip;
     bool    down, early, rude;
     double  delay, rate, retry;
-    char    match[200], code[64];
+    char    match[200], code[64], says[80], more[80];
 } rule;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -77,15 +81,16 @@ static rule     rules[RULES];
 static int      rule_count, generation;             // clear adds to generation: what stalls ends
 static uint64_t connections, requests, faults, bytes_up, bytes_down;
 static int      open_fds[CONNS];
-static bool     raw, small_buffers, speaks_json;
+static bool     raw, small_buffers, speaks_json, reads_bodies;
+static const char *xml_at;
 static FILE    *log_file;
 static struct sockaddr_in upstream;
 
 typedef struct conn {
     int      client, server, generation;
     char    *buf;
-    char     head[65536];
-    size_t   head_size;
+    char     head[65536], body[BODY_MAX];
+    size_t   head_size, body_size, body_want;       // body_want: so much of the body is waited for before a rule is chosen
     uint64_t body_left, up, down;       // bytes of this request and of its reply
     int64_t  reply_left;                // of a reply that was told to be of another length
     rule     r;                         // of this request
@@ -120,11 +125,17 @@ static const char *value_of(const char *word, const char *name) {
     return strncmp(word, name, n) == 0 && word[n] == '=' ? word + n + 1 : NULL;
 }
 
+static void set_text(char *out, size_t cap, const char *text) {
+    snprintf(out, cap, "%s", text);
+    for (char *p = out; *p != 0; p++) if (*p == '+') *p = ' ';
+}
+
 static const char *add_rule(char *text) {
     rule r;
     memset(&r, 0, sizeof r);
     r.n = 1;
     snprintf(r.code, sizeof r.code, "SlowDown");
+    snprintf(r.says, sizeof r.says, "by the fault proxy");
     static const struct { const char *name; kind kind; } ats[] = { { "rst", RST }, { "close", CLOSE }, { "stall", STALL }, { "flip", FLIP } };
     char *save = NULL;
     for (char *w = strtok_r(text, " &\r\n", &save); w != NULL; w = strtok_r(NULL, " &\r\n", &save)) {
@@ -145,10 +156,10 @@ static const char *add_rule(char *text) {
         else if ((v = value_of(w, "rate")) != NULL) r.rate = atof(v);
         else if ((v = value_of(w, "n")) != NULL) r.n = atoi(v);
         else if ((v = value_of(w, "skip")) != NULL) r.skip = atoi(v);
-        else if ((v = value_of(w, "match")) != NULL) {
-            snprintf(r.match, sizeof r.match, "%s", v);
-            for (char *p = r.match; *p != 0; p++) if (*p == '+') *p = ' ';
-        } else if (strcmp(w, "early") == 0) r.early = true;
+        else if ((v = value_of(w, "says")) != NULL) set_text(r.says, sizeof r.says, v);
+        else if ((v = value_of(w, "more")) != NULL) set_text(r.more, sizeof r.more, v);
+        else if ((v = value_of(w, "match")) != NULL) set_text(r.match, sizeof r.match, v);
+        else if (strcmp(w, "early") == 0) r.early = true;
         else if (strcmp(w, "rude") == 0) r.early = r.rude = true;
         else return "error: no such word\n";
     }
@@ -228,14 +239,17 @@ static void end_with(conn *c, kind how) {
 }
 
 static void answer(conn *c, bool closes) {
-    char body[400], text[800], retry[64] = "";
-    int n = snprintf(body, sizeof body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>%s</Code><Message>by the fault proxy</Message></Error>", c->r.code);
-    if (speaks_json)
-        n = snprintf(body, sizeof body, "{\"code\":\"%s\",\"error_code\":\"%s\",\"message\":\"by the fault proxy\",\"error\":{\"code\":%d,\"message\":\"by the fault proxy\","
-                     "\"errors\":[{\"reason\":\"%s\"}]}}", c->r.code, c->r.code, c->r.status, c->r.code);
+    char body[800], text[1200], retry[64] = "";
+    const char *target = strchr(c->head, ' '), *mark = c->r.more[0] != 0 ? "AuthenticationErrorDetail" : "Resource";
+    bool json = speaks_json && (xml_at == NULL || target == NULL || strncmp(target + 1, xml_at, strlen(xml_at)) != 0);
+    int n = snprintf(body, sizeof body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>%s</Code><Message>%s</Message><%s>%s</%s></Error>",
+                     c->r.code, c->r.says, mark, c->r.more, mark);
+    if (json)
+        n = snprintf(body, sizeof body, "{\"code\":\"%s\",\"error_code\":\"%s\",\"message\":\"%s\",\"error\":{\"code\":%d,\"message\":\"%s\","
+                     "\"errors\":[{\"reason\":\"%s\"}]}}", c->r.code, c->r.code, c->r.says, c->r.status, c->r.says, c->r.code);
     if (c->r.retry > 0) snprintf(retry, sizeof retry, "Retry-After: %g\r\n", c->r.retry);
     bool head = strncmp(c->head, "HEAD ", 5) == 0;
-    n = snprintf(text, sizeof text, "HTTP/1.1 %d Fault\r\nContent-Length: %d\r\nContent-Type: application/%s\r\n%s%s\r\n%s", c->r.status, n, speaks_json ? "json" : "xml", retry,
+    n = snprintf(text, sizeof text, "HTTP/1.1 %d Fault\r\nContent-Length: %d\r\nContent-Type: application/%s\r\n%s%s\r\n%s", c->r.status, n, json ? "json" : "xml", retry,
                  closes ? "Connection: close\r\n" : "", head ? "" : body);
     if (!send_all(c->client, text, (size_t)n)) c->over = true;
 }
@@ -297,15 +311,36 @@ static void body_ended(conn *c) {
     answer(c, false);
 }
 
-static void begin_request(conn *c) {
-    uint64_t length = 0;
+// What a header of the request says; "" without it.
+static const char *header_of(const conn *c, const char *name) {
     for (const char *line = strchr(c->head, '\n'); line != NULL; line = strchr(line + 1, '\n')) {
-        if (strncasecmp(line + 1, "content-length:", 15) == 0) length = strtoull(line + 16, NULL, 10);
+        if (strncasecmp(line + 1, name, strlen(name)) == 0) return line + 1 + strlen(name);
     }
-    c->r = choose(c->head);
+    return "";
+}
+
+// How much of the body the choice of a rule waits for.
+static size_t told_body(const conn *c) {
+    unsigned long long length = strtoull(header_of(c, "content-length:"), NULL, 10);
+    return reads_bodies && length <= BODY_MAX && strncasecmp(header_of(c, "content-type:"), " application/json", 17) == 0 ? (size_t)length : 0;
+}
+
+// The request's line, with the body that was waited for behind the target.
+static const char *line_of(const conn *c, char *out, size_t cap) {
+    size_t first = strcspn(c->head, " "), target = first + 1 + strcspn(c->head + first + 1, " \r"), shown = c->body_size < BODY_SHOWN ? c->body_size : BODY_SHOWN;
+    if (c->body_size == 0 || target + shown + 12 > cap) return c->head;
+    memcpy(out, c->head, target);
+    for (size_t i = 0; i < shown; i++) out[target + i] = c->body[i] > ' ' ? c->body[i] : '_';
+    snprintf(out + target + shown, cap - target - shown, " HTTP/1.1");
+    return out;
+}
+
+static void begin_request(conn *c) {
+    char line[4096];
+    c->r = choose(line_of(c, line, sizeof line));
     c->up = c->down = 0;
     c->fired = false;
-    c->body_left = length;
+    c->body_left = strtoull(header_of(c, "content-length:"), NULL, 10);
     c->in_body = true;
     nap(c->r.delay);
     if (c->r.kind == SLOW) count_fault(c);
@@ -313,11 +348,20 @@ static void begin_request(conn *c) {
     else if (c->r.kind != STATUS) forward(c, c->head, c->head_size, false);
 }
 
+static void pass_body(conn *c, char *p, size_t n) {
+    if (n > 0 && c->r.kind != STATUS) forward(c, p, n, false);
+    c->body_left -= n;
+    if (c->over || c->body_left > 0) return;
+    body_ended(c);
+    c->in_body = false;
+    c->head_size = 0;
+}
+
 // Bytes of the client, which are heads and bodies.
 static void from_client(conn *c, char *p, size_t n) {
     if (raw) { forward(c, p, n, false); return; }
     while (n > 0 && !c->over) {
-        if (!c->in_body) {
+        if (!c->in_body && c->body_want == 0) {
             size_t before = c->head_size, room = sizeof c->head - 1 - before, take = n < room ? n : room;
             memcpy(c->head + before, p, take);
             c->head[before + take] = 0;
@@ -331,18 +375,25 @@ static void from_client(conn *c, char *p, size_t n) {
             c->head[c->head_size] = 0;
             p += c->head_size - before;
             n -= c->head_size - before;
+            c->body_want = told_body(c);
+            if (c->body_want == 0) begin_request(c);
+        }
+        if (c->body_want > 0) {
+            size_t take = n < c->body_want - c->body_size ? n : c->body_want - c->body_size;
+            memcpy(c->body + c->body_size, p, take);
+            c->body_size += take;
+            p += take;
+            n -= take;
+            if (c->body_size < c->body_want) return;
             begin_request(c);
+            if (!c->over) pass_body(c, c->body, c->body_size);
+            c->body_size = c->body_want = 0;
+            continue;
         }
         size_t part = n < c->body_left ? n : (size_t)c->body_left;
-        if (part > 0 && c->r.kind != STATUS) forward(c, p, part, false);
+        if (!c->over) pass_body(c, p, part);
         p += part;
         n -= part;
-        c->body_left -= part;
-        if (!c->over && c->body_left == 0) {
-            body_ended(c);
-            c->in_body = false;
-            c->head_size = 0;
-        }
     }
 }
 
@@ -525,6 +576,8 @@ int main(int argc, char **argv) {
         if (strcmp(a, "--raw") == 0) raw = true;
         else if (strcmp(a, "--small") == 0) small_buffers = true;
         else if (strcmp(a, "--json") == 0) speaks_json = true;
+        else if (strcmp(a, "--bodies") == 0) reads_bodies = true;
+        else if (strcmp(a, "--xml") == 0) { xml_at = v; i++; }
         else if (strcmp(a, "--port") == 0) { port = atoi(v); i++; }
         else if (strcmp(a, "--control") == 0) { control_port = atoi(v); i++; }
         else if (strcmp(a, "--log") == 0 && (log_file = fopen(v, "w")) != NULL) i++;
