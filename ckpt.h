@@ -35528,11 +35528,14 @@ static void ckpt__uploader_sweep(ckpt_uploader *u, const char *name) {
     ckpt__error_last = kept;
 }
 
-// Gives up what the store holds of an item that is not to be sent any more.
+// Gives up what the store holds of an item that is not to be sent any more. What a store cannot give up, no later run can either.
 static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (it->confirmed) return CKPT_OK;
     if (it->adopted && it->sent.upload_id.len == 0) ckpt__uploader_sweep(u, it->name);
-    return ckpt__send_abort(u->store, it->name, &it->sent, &u->retry);
+    ckpt_err e = ckpt__send_abort(u->store, it->name, &it->sent, &u->retry);
+    if (e != CKPT_UNSUPPORTED) return e;
+    ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "parts of %s stay in the store: %s", it->name, ckpt__error_last.text);
+    return CKPT_OK;
 }
 
 // Compares the object with the staged file. Of a store that keeps neither marks nor sums (sftp://) only that tells whose it is.

@@ -5,7 +5,8 @@
        databricks_fake get URI NAME FILE            down
        databricks_fake list URI PREFIX              lines "size name"
        databricks_fake stat|remove URI NAME
-       databricks_fake upload URI NAME FILE STAGING by the uploader, creating only unless REPLACE is set; NAME "": what is left there
+       databricks_fake upload URI NAME FILE STAGING by the uploader, creating only unless REPLACE is set; NAME "": what is left there.
+                                                    SECOND: a file of the same name a second later
        databricks_fake uri URI NAME                 opens, and tells the address of NAME
    PART: bytes of a part, the least and the best; below it objects go whole. NO_PARTS: the cloud takes none. Failures are printed as "CKPT_X: sentence", status 1. Log lines go
    to stderr.
@@ -80,6 +81,11 @@ static ckpt_err upload(const char *name, const char *path, const char *staging) 
     u.logger.fn = on_log;
     ckpt_err e = ckpt_uploader_open(&up, &u);
     if (e == CKPT_OK && name[0] != 0) e = ckpt_upload_file(up, name, path, getenv("REPLACE") != NULL);
+    const char *second = getenv("SECOND");
+    if (e == CKPT_OK && second != NULL) {
+        usleep(1000000);
+        e = ckpt_upload_file(up, name, second, true);
+    }
     if (e == CKPT_OK) e = ckpt_uploader_wait(up, 60.0);
     char text[1024];
     if (e == CKPT_OK && name[0] != 0) {
