@@ -207,7 +207,7 @@
                          string, a SAS). Blocks go in parallel.
    dbfs:/Volumes/catalog/schema/volume/prefix   Volumes of Unity Catalog: DATABRICKS_HOST with DATABRICKS_TOKEN, or with
                          DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or a profile of ~/.databrickscfg. Up to 5 GiB in one
-                         request; parts go to the cloud behind it, but not on Google Cloud, where 5 GiB are the limit.
+                         request; parts go to the cloud behind it, on Google Cloud one after another (a resumable upload).
    dbfs:/databricks/mlflow-tracking/experiment/run/artifacts/prefix   Artifacts of an MLflow run there; same credentials.
                          Nothing can be removed. {mlflow_experiment_id} and {mlflow_run_id} are filled in: a run is made at
                          each opening, unless MLFLOW_RUN_ID names one; several ranks must have it named.
@@ -21911,6 +21911,7 @@ typedef struct ckpt__databricks_call {
     size_t            reply_max;
     double            idle_timeout_s;
     bool              quiet;                // its bytes are not those of an object
+    bool              goes_on;              // 308 is no failure: Google has more to come of an upload
     ckpt__transfer   *t;
     ckpt__http_reply  reply;
     ckpt__json_doc    doc;                  // of a reply in JSON
@@ -22469,7 +22470,7 @@ static ckpt_err ckpt__databricks_run(ckpt__databricks_call *c) {
         c->reply.status = 0;
         e = ckpt__databricks_send(c);
         if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
-        if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
+        if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300) || (c->goes_on && c->reply.status == 308)) break;
         ckpt__databricks_read_error(c);
         bool again = tries == 0 && c->url == NULL && c->reply.status == 401 && ckpt__databricks_drop(c->d, &c->bearer);
         if (!again) { e = ckpt__databricks_fail(c); break; }
@@ -22861,17 +22862,21 @@ static ckpt_err ckpt__databricks_has_part(ckpt_store *store, const char *name, c
     return e;
 }
 
-// Is the file, which is as long, made of these parts, and nothing missing of them? A failure may be cured by another attempt.
-static ckpt_err ckpt__databricks_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same) {
+// Are all parts of an upload known, with their sums?
+static bool ckpt__databricks_has_all(const ckpt__store_multi *m) {
     uint64_t sum = 0;
-    ckpt__transfer read = *m->t;
-    read.moved = NULL;
-    *same = m->part_count > 0;
     for (size_t i = 0; i < m->part_count; i++) {
-        *same = *same && m->parts[i].has_crc && m->parts[i].size > 0;
+        if (!m->parts[i].has_crc || m->parts[i].size == 0) return false;
         sum += m->parts[i].size;
     }
-    *same = *same && sum == m->size;
+    return m->part_count > 0 && sum == m->size;
+}
+
+// Is the file, which is as long, made of these parts, of which all are known? A failure may be cured by another attempt.
+static ckpt_err ckpt__databricks_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same) {
+    ckpt__transfer read = *m->t;
+    read.moved = NULL;
+    *same = true;
     for (size_t i = 0; i < m->part_count && *same; i++) {
         uint64_t offset = 0;
         for (size_t k = 0; k < m->part_count; k++) offset += m->parts[k].number < m->parts[i].number ? m->parts[k].size : 0;
@@ -23591,6 +23596,7 @@ static ckpt_err ckpt__mlflow_ended_before(ckpt_store *store, const ckpt__store_m
     ckpt__error_record kept;
     uint64_t size = 0;
     bool same = false;
+    if (!ckpt__databricks_has_all(m)) return e;
     look.moved = NULL;
     ckpt__error_take(&kept);
     ckpt_err found = ckpt__mlflow_size(store, m->name, &size, &look);
@@ -26265,8 +26271,9 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 // By the Files API 2.0 (docs.databricks.com/api/files/v2), up to 5 GiB in one request. Bigger files go in parts to the cloud that
 // the volume is in, as Databricks' own clients do it: a session is begun, each part gets an address that is signed for an hour,
 // the end names all parts. A later process goes on with a session: its parts are those of the journal, since none are listed.
-// A workspace on Google Cloud has no such parts (it offers one resumable stream instead, which is not built): there 5 GiB are the
-// limit.
+// A workspace on Google Cloud offers one resumable upload instead, which takes the bytes in their order by an address that Google
+// gives for a week (cloud.google.com/storage/docs/performing-resumable-uploads). Whoever has that address may write the file:
+// it is the upload's name, for the journal alone.
 // The service keeps neither checksum nor mark of ours with a file. Its version is the time of its last change, in seconds; a file
 // that another writer replaces twice within a second by one of the same size is not told from the one before.
 // Creating only is honoured by the service. Its own lost reply is known by this process as long as the store is open.
@@ -26277,15 +26284,35 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 
 enum {
     CKPT__UC_LOST = 16,
-    CKPT__UC_COMPLETE_IDLE = 600        // seconds that joining the parts may take without a sign of life
+    CKPT__UC_COMPLETE_IDLE = 600,       // seconds that joining the parts may take without a sign of life
+    CKPT__UC_GRAIN = 256 * 1024,        // all pieces that a stream takes, but the last, are multiples of it
+    CKPT__UC_PATIENCE = 20              // seconds after which a part does not wait any more for the one before it
 };
+
+// What this process knows of an upload in one stream. Whoever has set `busy` owns what stands above it.
+typedef struct ckpt__uc_stream {
+    struct ckpt__uc_stream *next;
+    char                   *id;
+    bool                    known;          // the cloud was asked, and has not failed since
+    bool                    finished;       // the file is there
+    uint64_t                committed;      // bytes that the cloud has
+    char                   *tail;           // CKPT__UC_GRAIN bytes: what is left for the end
+    size_t                  tail_size;
+    bool                    busy, failed;   // failed: for good
+    uint64_t                part_size;      // of the first part; 0: it has not come yet
+    uint64_t                passed;         // bytes of the parts that have gone through here
+    double                  rested;         // since when nobody is at it
+} ckpt__uc_stream;
 
 typedef struct ckpt__uc {
     ckpt__databricks         d;             // comes first
     char                    *root;          // "Volumes/catalog/schema/volume"
     char                    *alias;         // the same with a '/': names may begin so
     char                    *prefix;        // "" or "a/b/"
+    bool                     has_wake;
+    ckpt__os_cond            wake;          // with d.lock: a part of a stream has ended
     ckpt__databricks_upload *uploads;       // below d.lock, as those that follow
+    ckpt__uc_stream         *streams;
     char                     lost[CKPT__UC_LOST][64];   // marks of puts whose reply was lost
     unsigned                 lost_next;
 } ckpt__uc;
@@ -26499,11 +26526,279 @@ static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *et
     return e;
 }
 
-//-- parts -----------------------------------------------------------------------
+//-- a stream --------------------------------------------------------------------
 
 static ckpt_err ckpt__uc_gone(void) {
     return ckpt__error_set(CKPT_NOT_FOUND, "the upload in parts is gone: it was given up, ended, or has run out");
 }
+
+static bool ckpt__uc_is_stream(const char *upload_id) { return ckpt__txt_starts(upload_id, "stream "); }
+
+// What is known of a stream, made when it is new; NULL: out of memory. It stays until the upload ends.
+static ckpt__uc_stream *ckpt__uc_find_stream(ckpt_store *store, const char *id) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__uc_stream *u = s->streams;
+    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
+    if (u == NULL) {
+        u = (ckpt__uc_stream *)ckpt__mem_alloc(&store->allocator, sizeof *u);
+        char *copy = u != NULL ? ckpt__mem_copy_text(&s->d.secret, id) : NULL;
+        if (u != NULL && copy == NULL) {
+            ckpt__mem_free(&store->allocator, u, sizeof *u);
+            u = NULL;
+        }
+        if (u != NULL) {
+            u->id = copy;
+            u->rested = ckpt__os_now();
+            u->next = s->streams;
+            s->streams = u;
+        }
+    }
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return u;
+}
+
+static void ckpt__uc_free_stream(ckpt_store *store, ckpt__uc_stream *u) {
+    if (u->tail != NULL) ckpt__mem_free(&store->allocator, u->tail, CKPT__UC_GRAIN);
+    ckpt__mem_free_text(&ckpt__uc_of(store)->d.secret, u->id);
+    ckpt__mem_free(&store->allocator, u, sizeof *u);
+}
+
+static void ckpt__uc_forget_stream(ckpt_store *store, const char *id) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__os_mutex_lock(&s->d.lock);
+    ckpt__uc_stream **at = &s->streams;
+    while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
+    ckpt__uc_stream *u = *at;
+    if (u != NULL) *at = u->next;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    if (u != NULL) ckpt__uc_free_stream(store, u);
+}
+
+// Address and headers out of an upload's name.
+static ckpt_err ckpt__uc_stream_link(const char *id, ckpt__databricks_link *l) {
+    const char *p = id + 7;
+    size_t n = strcspn(p, "\n");
+    ckpt__buf_add(&l->url, p, n);
+    (void)ckpt__buf_cstr(&l->url);
+    for (p += n; *p == '\n'; p += n) {
+        p++;
+        n = strcspn(p, "\n");
+        const char *value = strstr(p, ": ");
+        if (value == NULL || value >= p + n) continue;
+        ckpt__buf_add(&l->headers.text, p, (size_t)(value - p));
+        ckpt__buf_byte(&l->headers.text, 0);
+        ckpt__buf_add(&l->headers.text, value + 2, (size_t)(p + n - value - 2));
+        ckpt__buf_byte(&l->headers.text, 0);
+    }
+    return l->url.err != CKPT_OK ? l->url.err : l->headers.text.err;
+}
+
+// Takes a stream's reply: 308 with "Range: bytes=0-N", or that the file is there.
+static ckpt_err ckpt__uc_take_range(ckpt__databricks_call *c, const ckpt__store_multi *m, ckpt_err e, ckpt__uc_stream *u) {
+    int status = c->reply.status;
+    const char *range = ckpt__fields_get(&c->reply.headers, "range");
+    uint64_t last = 0;
+    u->known = e == CKPT_OK;
+    if (e != CKPT_OK) {
+        bool gone = status == 404 || status == 410 || status == 499, exists = status == 412 && !m->overwrite;
+        if (gone || exists) m->t->transient = false;
+        return exists ? ckpt__uc_exists() : gone ? ckpt__uc_gone() : e;
+    }
+    u->finished = status != 308;
+    if (u->finished || range == NULL) u->committed = u->finished ? m->size : 0;
+    else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__web_read_size(range + 8, &last)) u->committed = last + 1;
+    else {
+        u->known = false;
+        return ckpt__web_again(m->t, CKPT_NET, "the cloud did not say how much of the upload it has");
+    }
+    return CKPT_OK;
+}
+
+// One request to a stream. body NULL: it has none. *status: the reply's, 0 without one.
+static ckpt_err ckpt__uc_stream_run(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
+                                    bool ends, ckpt__uc_stream *u, int *status) {
+    ckpt__databricks_call c;
+    ckpt__databricks_link l;
+    ckpt__databricks_link_init(&l, &ckpt__uc_of(store)->d);
+    ckpt_err e = ckpt__uc_stream_link(m->upload_id, &l);
+    ckpt__databricks_follow(&c, store, &ckpt__uc_of(store)->d, "PUT", &l, m->t);
+    if (ckpt__fields_get(&c.headers, "content-type") == NULL)
+        ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
+    ckpt__fields_add(&c.headers, "Content-Range", range);
+    c.body = body;
+    c.quiet = ends || body == NULL;
+    c.goes_on = true;
+    if (ends) c.idle_timeout_s = CKPT__UC_COMPLETE_IDLE;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    *status = c.reply.status;
+    e = ckpt__uc_take_range(&c, m, e, u);
+    ckpt__databricks_free(&c);
+    ckpt__databricks_link_free(&l);
+    return e;
+}
+
+// Asks how far a stream is.
+static ckpt_err ckpt__uc_ask_stream(ckpt_store *store, const ckpt__store_multi *m, ckpt__uc_stream *u) {
+    int status;
+    return ckpt__uc_stream_run(store, m, "bytes */*", NULL, false, u, &status);
+}
+
+// Sends bytes [u->committed, end) of a part that begins at `at`. The cloud may keep fewer.
+static ckpt_err ckpt__uc_push(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at, uint64_t end,
+                              ckpt__uc_stream *u) {
+    char range[80];
+    ckpt__body body = *part;
+    ckpt__error_record kept;
+    uint64_t from = u->committed;
+    int status = 0;
+    body.offset += from - at;
+    body.size = end - from;
+    (void)snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)from, (unsigned long long)end - 1);
+    ckpt_err e = ckpt__uc_stream_run(store, m, range, &body, false, u, &status);
+    // libcurl repeats a request whose connection died before the reply: these bytes may be there already.
+    if (e != CKPT_OK && status == 400) {
+        ckpt__error_take(&kept);
+        ckpt__transfer_begin(m->t);
+        ckpt_err asked = ckpt__uc_ask_stream(store, m, u);
+        bool moved = asked != CKPT_OK || u->finished || u->committed > from;
+        e = moved ? asked : ckpt__error_put(&kept);
+    }
+    if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
+        u->known = false;
+        e = ckpt__web_again(m->t, CKPT_NET, "the cloud kept none of the bytes that were sent");
+    }
+    return e;
+}
+
+// Brings the stream to the end of a part that begins at `at`: what the cloud has already is not sent again. What no multiple of
+// the grain holds is kept for the end.
+static ckpt_err ckpt__uc_advance(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at,
+                                 ckpt__uc_stream *u) {
+    uint64_t end = at + part->size, grain = CKPT__UC_GRAIN;
+    bool last = end >= m->size;
+    if (!last && part->size % grain != 0)
+        return ckpt__error_set(CKPT_ARG, "a part has %llu bytes; Google wants multiples of %d", (unsigned long long)part->size,
+                               (int)CKPT__UC_GRAIN);
+    uint64_t whole = last ? end / grain * grain : end;
+    if (whole < at) whole = at;
+    ckpt_err e = u->known ? CKPT_OK : ckpt__uc_ask_stream(store, m, u);
+    if (e == CKPT_OK && !u->finished && u->committed < at) return ckpt__uc_gone();
+    while (e == CKPT_OK && !u->finished && u->committed < whole) e = ckpt__uc_push(store, m, part, at, whole, u);
+    if (e != CKPT_OK || !last) return e;
+    if (u->tail == NULL) u->tail = (char *)ckpt__mem_alloc(&store->allocator, CKPT__UC_GRAIN);
+    if (u->tail == NULL) return CKPT_NOMEM;
+    u->tail_size = (size_t)(end - whole);
+    return ckpt__body_read(part, u->tail, u->tail_size, whole - at);
+}
+
+// Waits until the parts before have gone through. *at: where this one begins; *passed: it has gone through before. After
+// CKPT_OK and not *passed the caller owns the stream.
+static ckpt_err ckpt__uc_queue(ckpt__uc *s, ckpt__uc_stream *u, const ckpt__store_part *part, uint64_t size, uint64_t *at,
+                               bool *passed, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    *at = 0;
+    *passed = false;
+    ckpt__os_mutex_lock(&s->d.lock);
+    if (part->number == 1 && u->part_size == 0) u->part_size = size;
+    for (;;) {
+        bool known = u->part_size > 0;
+        *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
+        *passed = known && *at < u->passed;
+        if (*passed || (known && !u->busy && *at == u->passed)) break;
+        if (ckpt__transfer_cancelled(t)) {
+            e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
+            break;
+        }
+        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > (double)CKPT__UC_PATIENCE)) {
+            e = ckpt__web_again(t, CKPT_NET, "the part before it was not sent, and a stream takes them in their order");
+            break;
+        }
+        (void)ckpt__os_cond_wait_until(&s->wake, &s->d.lock, ckpt__os_now() + 0.05);
+    }
+    if (e == CKPT_OK && !*passed) u->busy = true;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    return e;
+}
+
+static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                     ckpt__store_part *part) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__transfer_sums sums;
+    uint64_t at = 0, before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
+    bool passed = false;
+    ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
+    ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__transfer_digest(body, CKPT__SUM_CRC32, &sums);
+    if (e == CKPT_OK) e = ckpt__uc_queue(s, u, part, body->size, &at, &passed, m->t);
+    if (e != CKPT_OK) return e;
+    if (!passed) {
+        e = ckpt__uc_advance(store, m, body, at, u);
+        ckpt__os_mutex_lock(&s->d.lock);
+        u->busy = false;
+        u->rested = ckpt__os_now();
+        u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
+        if (e == CKPT_OK) u->passed = at + body->size;
+        ckpt__os_cond_broadcast(&s->wake);
+        ckpt__os_mutex_unlock(&s->d.lock);
+    }
+    if (e != CKPT_OK) return e;
+    part->size = body->size;
+    part->has_crc = true;
+    part->crc = sums.crc;
+    (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)sums.crc);
+    // What the cloud had before, or gets at the end, counts as well.
+    if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before + body->size - ckpt__os_load64(m->t->moved));
+    return CKPT_OK;
+}
+
+// The rest of the bytes and the number of all: the file comes into being.
+static ckpt_err ckpt__uc_end_stream(ckpt_store *store, const ckpt__store_multi *m, ckpt__uc_stream *u) {
+    ckpt__body body;
+    char range[80];
+    int status;
+    uint64_t total = m->size, from = total - u->tail_size;
+    if (u->passed != total || u->committed < from || u->committed > total)
+        return ckpt__error_set(CKPT_ARG, "the upload cannot end: parts are missing");
+    memset(&body, 0, sizeof body);
+    body.memory = u->tail_size > 0 ? u->tail : "";
+    body.offset = u->committed - from;
+    body.size = total - u->committed;
+    if (body.size > 0) (void)snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)u->committed,
+                                      (unsigned long long)total - 1, (unsigned long long)total);
+    else (void)snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)total);
+    ckpt_err e = ckpt__uc_stream_run(store, m, range, body.size > 0 ? &body : NULL, true, u, &status);
+    if (e == CKPT_OK && !u->finished) e = ckpt__web_again(m->t, CKPT_NET, "the cloud has not all of the bytes yet");
+    return e;
+}
+
+static ckpt_err ckpt__uc_complete_stream(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt_err e = u->known ? CKPT_OK : ckpt__uc_ask_stream(store, m, u);
+    if (e == CKPT_OK && !u->finished) e = ckpt__uc_end_stream(store, m, u);
+    if (e == CKPT_OK) e = ckpt__uc_confirm(store, m->name, m->size, m->t);
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__uc_forget_stream(store, m->upload_id);
+    return e;
+}
+
+static ckpt_err ckpt__uc_abort_stream(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__databricks_call c;
+    ckpt__databricks_link l;
+    ckpt__databricks_link_init(&l, &ckpt__uc_of(store)->d);
+    ckpt_err e = ckpt__uc_stream_link(m->upload_id, &l);
+    ckpt__databricks_follow(&c, store, &ckpt__uc_of(store)->d, "DELETE", &l, m->t);
+    c.quiet = true;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    int status = c.reply.status;
+    if (status == 404 || status == 410 || status == 499) e = CKPT_OK;       // 499 is Google's word for it
+    if (e == CKPT_OK) ckpt__transfer_begin(m->t);
+    if (e == CKPT_OK) ckpt__uc_forget_stream(store, m->upload_id);
+    ckpt__databricks_free(&c);
+    ckpt__databricks_link_free(&l);
+    return e;
+}
+
+//-- parts -----------------------------------------------------------------------
 
 // Asks for an address: of part `number`, or with 0 the one that gives the upload up.
 static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, const char *session, int number,
@@ -26553,8 +26848,9 @@ static ckpt_err ckpt__uc_abort_session(ckpt_store *store, const ckpt__store_mult
     return e;
 }
 
-// Begins a session. What the service offers instead, or its refusal for a reason that will not pass, means: in one request.
-static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *session) {
+// Begins a session: *stream, of one that takes the bytes in their order. A refusal for a reason that will not pass means: in one
+// request.
+static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *session, bool *stream) {
     ckpt__databricks_call c;
     ckpt_err e = ckpt__uc_init(&c, store, "POST", ckpt__uc_files, m->name, m->t);
     ckpt__fields_add(&c.query, "action", "initiate-upload");
@@ -26568,11 +26864,10 @@ static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m,
         e = ckpt__uc_exists();
     } else if (e == CKPT_OK) {
         const ckpt__json *offer = ckpt__databricks_member(&c, "multipart_upload");
+        *stream = offer == NULL;
+        if (*stream) offer = ckpt__databricks_member(&c, "resumable_upload");
         const char *token = ckpt__databricks_text(&c.doc, offer, "session_token");
         if (token != NULL && token[0] != 0) ckpt__buf_text(session, token);
-        else if (ckpt__databricks_member(&c, "resumable_upload") != NULL)
-            e = ckpt__error_set(CKPT_UNSUPPORTED, "this workspace's cloud takes no parts: files of up to 5 GiB go in one "
-                                "request, bigger ones cannot be put");
         else e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
     }
     (void)ckpt__buf_cstr(session);
@@ -26580,14 +26875,63 @@ static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m,
     return e == CKPT_OK ? session->err : e;
 }
 
+// Asks for a stream's address, which becomes the upload's name: "stream URL", and "\nNAME: VALUE" for each header of it.
+static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi *m, const char *session, ckpt__buf *upload_id) {
+    ckpt__databricks_call c;
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__databricks_link l;
+    ckpt__buf path;
+    ckpt__databricks_init(&c, store, &s->d, "POST", "/api/2.0/fs/create-resumable-upload-url", m->t);
+    ckpt__databricks_link_init(&l, &s->d);
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__uc_path(s, &path, m->name);
+    ckpt__buf_text(&c.json, "{\"path\":");
+    ckpt__json_add_text(&c.json, ckpt__auth_text(&path), path.len);
+    ckpt__buf_text(&c.json, ",\"session_token\":");
+    ckpt__json_add_text(&c.json, session, strlen(session));
+    ckpt__buf_byte(&c.json, '}');
+    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    const ckpt__json *node = e == CKPT_OK ? ckpt__databricks_member(&c, "resumable_upload_url") : NULL;
+    if (e == CKPT_OK) e = ckpt__databricks_link_read(&l, &c.doc, node, "url", false);
+    if (e == CKPT_OK) {
+        const char *name, *value;
+        size_t from = upload_id->len;
+        ckpt__buf_fmt(upload_id, "stream %s", l.url.data);
+        for (size_t at = 0; ckpt__fields_next(&l.headers, &at, &name, &value);) ckpt__buf_fmt(upload_id, "\n%s: %s", name, value);
+        const char *id = ckpt__buf_cstr(upload_id);
+        e = upload_id->err;
+        ckpt__uc_stream *u = e == CKPT_OK ? ckpt__uc_find_stream(store, id + from) : NULL;
+        if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
+        if (u != NULL) u->known = true;                     // that it has nothing yet
+    }
+    if (e == CKPT_AUTH || e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) {
+        ckpt__transfer_begin(m->t);
+        e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no address for a stream");
+    }
+    ckpt__buf_free(&path);
+    ckpt__databricks_link_free(&l);
+    ckpt__databricks_free(&c);
+    return e;
+}
+
 // The first part's address is asked for at once: it is what workspaces refuse whose signed addresses are turned off.
 static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
+    ckpt__buf token;
+    bool stream = false;
+    ckpt__buf_init(&token, &s->d.secret);
+    ckpt_err e = ckpt__uc_initiate(store, m, &token, &stream);
+    if (e == CKPT_OK && stream) e = ckpt__uc_begin_stream(store, m, token.data, upload_id);
+    if (e != CKPT_OK || stream) {
+        ckpt__buf_free(&token);
+        return e;
+    }
     size_t from = upload_id->len;
-    ckpt_err e = ckpt__uc_initiate(store, m, upload_id);
-    if (e != CKPT_OK) return e;
-    const char *session = upload_id->data + from;
+    ckpt__buf_text(upload_id, token.data);
+    ckpt__buf_free(&token);
+    const char *session = ckpt__buf_cstr(upload_id) + from;
+    if (upload_id->err != CKPT_OK) return upload_id->err;
     ckpt__databricks_link_init(&l, &s->d);
     e = ckpt__uc_link(store, m, session, 1, &l);
     ckpt__databricks_link_free(&l);
@@ -26633,6 +26977,7 @@ static bool ckpt__uc_mark(ckpt__uc *s, const char *id, bool gone, bool unsure) {
 static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
+    if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_stream_part(store, m, body, part);
     if (ckpt__uc_is_over(s, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, part->number, &l);
@@ -26653,7 +26998,8 @@ static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi
     ckpt__uc *s = ckpt__uc_of(store);
     uint64_t size = 0;
     bool same = false;
-    if (ckpt__uc_look(store, m->name, &size, m->t) != CKPT_OK || size != m->size) return ckpt__uc_gone();
+    if (!ckpt__databricks_has_all(m) || ckpt__uc_look(store, m->name, &size, m->t) != CKPT_OK || size != m->size)
+        return ckpt__uc_gone();
     ckpt_err e = ckpt__databricks_is_made_of(store, m, &same);
     if (e != CKPT_OK || !same) return e != CKPT_OK ? e : ckpt__uc_gone();
     ckpt__os_mutex_lock(&s->d.lock);
@@ -26665,12 +27011,18 @@ static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi
     return u != NULL ? CKPT_OK : CKPT_NOMEM;
 }
 
-// Is the session alive? Then the parts are those that this process has sent, and those of the journal.
+// Is the session alive? Then the parts are those that this process has sent, and those of the journal. A stream does not tell of
+// parts: each is offered again, and what the cloud has of it is passed over.
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
     ckpt__store_part *list = NULL;
     size_t count = 0;
+    if (ckpt__uc_is_stream(m->upload_id)) {
+        ckpt__uc_stream u;
+        memset(&u, 0, sizeof u);
+        return ckpt__uc_ask_stream(store, m, &u);
+    }
     if (ckpt__uc_is_over(s, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
@@ -26721,6 +27073,7 @@ static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
 static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__uc *s = ckpt__uc_of(store);
     uint64_t size = 0;
+    if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_complete_stream(store, m);
     bool over = ckpt__uc_is_over(s, m->upload_id);
     ckpt_err e = over ? ckpt__uc_gone() : ckpt__uc_join(store, m);
     bool lost = ckpt__uc_mark(s, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
@@ -26741,6 +27094,7 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
 
 static ckpt_err ckpt__uc_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__uc *s = ckpt__uc_of(store);
+    if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_abort_stream(store, m);
     if (ckpt__uc_is_over(s, m->upload_id)) return CKPT_OK;
     ckpt_err e = ckpt__uc_abort_session(store, m, m->upload_id);
     if (e == CKPT_NOT_FOUND || e == CKPT_ARG) e = CKPT_OK;
@@ -26850,6 +27204,12 @@ static void ckpt__uc_close(ckpt_store *store) {
     ckpt__uc *s = ckpt__uc_of(store);
     const ckpt_allocator *a = &store->allocator;
     ckpt__databricks_free_uploads(&s->uploads, 0, a);
+    while (s->streams != NULL) {
+        ckpt__uc_stream *u = s->streams;
+        s->streams = u->next;
+        ckpt__uc_free_stream(store, u);
+    }
+    if (s->has_wake) ckpt__os_cond_free(&s->wake);
     ckpt__databricks_close(&s->d, a);
     ckpt__mem_free_text(a, s->root);
     ckpt__mem_free_text(a, s->alias);
@@ -26871,6 +27231,8 @@ static ckpt_err ckpt__uc_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     store->max_parts = 10000;
     store->max_single = (uint64_t)5 << 30;
     ckpt_err e = ckpt__databricks_open(&s->d, store, d != NULL ? d->ca_file : NULL);
+    if (e == CKPT_OK) e = ckpt__os_cond_init(&s->wake);
+    s->has_wake = s->d.has_cloud && e == CKPT_OK;
     return e == CKPT_OK ? ckpt__databricks_configure(&s->d, d, NULL, &store->allocator) : e;
 }
 

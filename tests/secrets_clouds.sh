@@ -1,7 +1,7 @@
 #!/bin/sh
 # secrets_clouds.sh: what secrets.sh proves of S3 and SFTP, of gs://, oci://, azure://, Unity Catalog, MLflow and runs of Databricks: no key, token,
 # SAS, signature (of our requests, and of the addresses that a workspace signs) or assertion gets into a log line, sentence, journal or trace, and
-# the address of one of Google's sessions, or the name of one of Databricks', into nothing but the journal, which nobody else may read; redirects
+# the address of one of Google's sessions (behind Databricks too), or the name of one of Databricks', into nothing but the journal, which nobody else may read; redirects
 # are not followed.
 . "$(dirname "$0")/fault/net_setup.sh"
 . "$tests/secrets_setup.sh"
@@ -127,7 +127,14 @@ for kind in aws azure gcp adls; do
     run dbfs-tell-$kind SEC_ENDPOINT="$url" ./secrets upload $managed/tell
     settle
 done
-workspace '{"cloud":"aws","tell":false,"faults":[]}'
+workspace '{"cloud":"aws","tell":false,"faults":[],"resumable":true}'
+run uc-stream SEC_FRESH=1 SEC_ENDPOINT="$url" ./secrets upload $volume/stream
+run uc-stream-killed SEC_FRESH=1 SEC_DIE=1 SEC_ENDPOINT="http://127.0.0.1:$port" ./secrets upload $volume/stream-killed
+settle
+workspace '{"tell":true,"faults":[{"match":"CLOUD","status":403,"code":"AccessDenied","times":999}]}'
+run uc-stream-tell SEC_FRESH=1 SEC_ENDPOINT="$url" ./secrets upload $volume/tell
+settle
+workspace '{"tell":false,"faults":[],"resumable":false}'
 cat databricks/signed >>words
 printf '%s\n' "$token" "$FAKE_CLIENT_SECRET" "$FAKE_PASSWORD" "$wrong_dapi" "$wrong_client" "$wrong_password" >>words
 for login in "$FAKE_USER:$FAKE_PASSWORD" "$FAKE_CLIENT_ID:$FAKE_CLIENT_SECRET" "$FAKE_USER:$wrong_password"; do
@@ -166,6 +173,9 @@ expect uc-wrong CKPT_AUTH
 expect uc-principal 'close: CKPT_OK' 'download: CKPT_OK'
 expect uc-client CKPT_AUTH invalid_client
 expect uc-profile CKPT_AUTH
+expect uc-stream 'close: CKPT_OK' 'download: CKPT_OK' 'fresh: CKPT_OK'
+expect uc-stream-tell CKPT_AUTH 'the cloud answered 403 AccessDenied'
+grep -rl 'upload_id=' all/uc-stream-killed | grep -q '\.upload$' || fail 'no journal holds the address of a stream'
 expect mlflow-wrong CKPT_AUTH
 expect mlflow-token 'close: CKPT_OK' 'download: CKPT_OK'
 expect mlflow-parts 'close: CKPT_OK' 'download: CKPT_OK'

@@ -571,7 +571,7 @@ static void test_parts_refused(void **state) {
     (void)state;
     multi u;
     static const struct { int status; const char *body; ckpt_err e; } begins[] = {
-        { 200, "{\"resumable_upload\":{\"session_token\":\"x\"}}", CKPT_UNSUPPORTED }, { 404, SAYS("ENDPOINT_NOT_FOUND", ""), CKPT_UNSUPPORTED },
+        { 200, "{\"resumable_upload\":{}}", CKPT_NET }, { 404, SAYS("ENDPOINT_NOT_FOUND", ""), CKPT_UNSUPPORTED },
         { 400, SAYS("INVALID_PARAMETER_VALUE", "action"), CKPT_UNSUPPORTED }, { 403, SAYS("PERMISSION_DENIED", ""), CKPT_AUTH }, { 503, "", CKPT_NET },
         { 200, "{}", CKPT_NET }, { 200, "<html>", CKPT_NET }, { 200, "{\"multipart_upload\":{\"session_token\":\"a\\u0000b\"}}", CKPT_NET },
     };
@@ -671,6 +671,125 @@ static void test_remove(void **state) {
     rest_part(s);
 }
 
+// Google Cloud: bytes in their order to one address, which is the upload's name.
+#define STREAM { 200, "{\"resumable_upload\":{\"session_token\":\"to/k\"}}", NULL }, { 200, "{\"resumable_upload_url\":{\"url\":\"@/st?" SIGNATURE "\"," \
+    "\"headers\":[{\"name\":\"x-h\",\"value\":\"v: w\"},{\"name\":\"x-i\",\"value\":\"\"}]}}", NULL }
+
+enum { GRAIN = 256 * 1024 };
+
+// Part `number` of two of GRAIN bytes and a rest.
+static ckpt_err piece(ckpt_store *s, multi *u, int number, const char *bytes, size_t rest) {
+    ckpt__body b;
+    memset(&b, 0, sizeof b);
+    b.memory = bytes;
+    b.offset = (uint64_t)(number - 1) * GRAIN;
+    b.size = number < 3 ? GRAIN : rest;
+    b.fd = -1;
+    u->m.size = 2 * GRAIN + rest;
+    u->part[number % 2].number = number;
+    ckpt__transfer_begin(&t);
+    return ckpt__store_run_part(s, &u->m, &b, &u->part[number % 2]);
+}
+
+static void test_stream(void **state) {
+    (void)state;
+    multi u;
+    int sum = 0;
+    char *bytes = (char *)calloc(3, GRAIN);
+    // What no multiple of the grain holds goes with the end.
+    static const step steps[] = { STREAM, { 308, "", "Range: bytes=0-262143\r\n" }, { 308, "", "Range: bytes=0-524287\r\n" }, { 200, "{}", NULL }, { 403, "", NULL } };
+    ckpt_store *s = MEET(steps);
+    multi_init(&u, false);
+    is(begin(s, &u), CKPT_OK);
+    assert_string_equal(script.list[1].target, "/api/2.0/fs/create-resumable-upload-url");
+    assert_string_equal(script.list[1].body, "{\"path\":\"/Volumes/c/s/v/pre/big\",\"session_token\":\"to/k\"}");
+    assert_string_equal(u.m.upload_id, util_fmt("stream %s/st?" SIGNATURE "\nx-h: v: w\nx-i: ", server.url));
+    for (int i = 1; i <= 3; i++) is(piece(s, &u, i, bytes, 10), CKPT_OK);
+    assert_string_equal(script.list[2].target, "/st?" SIGNATURE);
+    assert_string_equal(header_of(2, "authorization"), "");
+    assert_string_equal(header_of(2, "x-h"), "v: w");
+    assert_string_equal(header_of(2, "content-range"), "bytes 0-262143/*");
+    assert_string_equal(header_of(3, "content-range"), "bytes 262144-524287/*");
+    is(piece(s, &u, 2, bytes, 10), CKPT_OK);                                // it has gone through
+    u.m.size = 2 * GRAIN + 10;
+    is(ckpt__store_run_complete(s, &u.m), CKPT_OK);
+    assert_string_equal(header_of(4, "content-range"), "bytes 524288-524297/524298");
+    assert_int_equal(script.list[4].size, 10);
+    assert_string_equal(script.list[5].method, "HEAD");
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    // One that another process began: what the cloud has is not sent again. Nothing is left for the end.
+    static const step resumed[] = { { 308, "", "Range: bytes=0-262143\r\n" }, { 308, "", "Range: bytes=0-262143\r\n" }, { 308, "", "Range: bytes=0-524287\r\n" },
+        { 308, "", "Range: bytes=0-786431\r\n" }, { 503, "", NULL }, { 308, "", "Range: bytes=0-786431\r\n" }, { 200, "", NULL }, { 403, "", NULL } };
+    s = MEET(resumed);
+    multi_init(&u, true);
+    u.m.upload_id = util_fmt("stream %s/st?" SIGNATURE, server.url);
+    is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_OK);
+    assert_int_equal(sum, 0);
+    assert_string_equal(header_of(0, "content-range"), "bytes */*");
+    assert_string_equal(header_of(0, "content-length"), "0");
+    for (int i = 1; i <= 3; i++) is(piece(s, &u, i, bytes, GRAIN), CKPT_OK);
+    assert_string_equal(header_of(2, "content-range"), "bytes 262144-524287/*");
+    is(ckpt__store_run_complete(s, &u.m), CKPT_NET);
+    assert_true(t.transient);
+    ckpt__transfer_begin(&t);
+    is(ckpt__store_run_complete(s, &u.m), CKPT_OK);
+    assert_string_equal(header_of(6, "content-range"), "bytes */786432");
+    rest_part(s);
+    // How it may end otherwise.
+    static const struct { step reply; bool overwrite, transient; ckpt_err e; } ends[] = {
+        { { 412, "<Error><Code>PreconditionFailed</Code></Error>", NULL }, false, false, CKPT_EXISTS }, { { 404, "", NULL }, true, false, CKPT_NOT_FOUND },
+        { { 410, "", NULL }, true, false, CKPT_NOT_FOUND }, { { 308, "", NULL }, true, true, CKPT_NET }, { { 308, "", "Range: bytes=5-9\r\n" }, true, true, CKPT_NET },
+        { { 403, "<Error><Message>" SIGNATURE "</Message></Error>", NULL }, true, false, CKPT_AUTH }, { { 307, "", "Location: /elsewhere\r\n" }, true, false, CKPT_NET },
+    };
+    for (int i = 0; i < UTIL_COUNT(ends); i++) {
+        const step one[] = { STREAM, ends[i].reply };
+        s = MEET(one);
+        multi_init(&u, ends[i].overwrite);
+        is(begin(s, &u), CKPT_OK);
+        u.m.size = 5;
+        is(part(s, &u, 1), CKPT_OK);
+        is(ckpt__store_run_complete(s, &u.m), ends[i].e);
+        assert_int_equal(t.transient, ends[i].transient);
+        rest_part(s);
+        ckpt__buf_free(&u.id);
+    }
+    // Too small a part; a cloud that keeps nothing; given up.
+    static const step odd[] = { STREAM, { 308, "", NULL }, { 499, "", NULL } };
+    s = MEET(odd);
+    multi_init(&u, true);
+    is(begin(s, &u), CKPT_OK);
+    is(piece(s, &u, 1, bytes, 10), CKPT_NET);
+    assert_true(t.transient);
+    is(ckpt__store_run_abort(s, &u.m), CKPT_OK);
+    assert_string_equal(script.list[3].method, "DELETE");
+    ckpt__buf_free(&u.id);
+    rest_part(s);
+    static const step small[] = { STREAM };
+    s = MEET(small);
+    multi_init(&u, true);
+    is(begin(s, &u), CKPT_OK);
+    is(part(s, &u, 1), CKPT_ARG);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    // No address for it: in one request. Hostile ones.
+    static const struct { int status; const char *body; ckpt_err e; } begins[] = {
+        { 403, SAYS("PERMISSION_DENIED", ""), CKPT_UNSUPPORTED }, { 404, SAYS("ENDPOINT_NOT_FOUND", ""), CKPT_UNSUPPORTED }, { 503, "", CKPT_NET }, { 200, "{}", CKPT_NET },
+        { 200, "{\"resumable_upload_url\":{\"url\":\"http://example.com/x\"}}", CKPT_NET }, { 200, "{\"resumable_upload_url\":[]}", CKPT_NET },
+    };
+    for (int i = 0; i < UTIL_COUNT(begins); i++) {
+        const step two[] = { { 200, "{\"resumable_upload\":{\"session_token\":\"x\"}}", NULL }, { begins[i].status, begins[i].body, NULL } };
+        s = MEET(two);
+        multi_init(&u, true);
+        is(begin(s, &u), begins[i].e);
+        rest_part(s);
+        ckpt__buf_free(&u.id);
+    }
+    free(bytes);
+}
+
+static void no_memory(const step *steps, int count, uint64_t size);
+
 static void test_no_memory(void **state) {
     (void)state;
     static const step steps[] = { { 200, GRANT("eyJone", "3600"), NULL }, { 204, "", NULL }, { 200, "hello", NULL },
@@ -678,7 +797,14 @@ static void test_no_memory(void **state) {
             "\"next_page_token\":\"2\"}", NULL }, { 200, "{}", NULL }, { 200, "{}", NULL },
         { 200, SESSION, NULL }, { 200, PART_URL(1), NULL }, { 200, PART_URL(1), NULL }, { 200, "", "ETag: x\r\n" }, { 200, PART_URL(1), NULL }, { 200, "{}", NULL },
             { 200, "0123456789", NULL } };
+    static const step stream[] = { { 200, GRANT("eyJone", "3600"), NULL }, { 204, "", NULL }, { 200, "hello", NULL }, { 200, "{}", NULL }, STREAM, { 308, "", NULL },
+        { 200, "{}", NULL }, { 200, "hello", NULL } };
     rest_clear_env();
+    no_memory(steps, UTIL_COUNT(steps), 10);
+    no_memory(stream, UTIL_COUNT(stream), 5);
+}
+
+static void no_memory(const step *steps, int count, uint64_t size) {
     const char *path = util_join(util_temp_dir(), "profiles");
     int wins = 0;
     for (int at = 1; at < 2000 && wins == 0; at++) {
@@ -693,12 +819,13 @@ static void test_no_memory(void **state) {
         d.allocator.fn = counting_fn;
         d.allocator.user = &c;
         d.logger.fn = NULL;
-        rest_script(steps, UTIL_COUNT(steps));
+        rest_script(steps, count);
         ckpt_err e = ckpt_store_open(&s, URI, &d);
         if (e == CKPT_OK) e = rest_put(s, "x", "hello", true, "m");
         if (e == CKPT_OK) e = rest_list(s, "");
         multi_init(&u, true);
         u.m.part_count = 1;
+        u.m.size = size;
         if (e == CKPT_OK) e = begin(s, &u);
         if (e == CKPT_OK) e = part(s, &u, 1);
         if (e == CKPT_OK) e = ckpt__store_run_parts(s, &u.m, count_part, &sum);
@@ -717,7 +844,7 @@ int main(void) {
         cmocka_unit_test(test_validate_path), cmocka_unit_test(test_object_path), cmocka_unit_test(test_split), cmocka_unit_test(test_settings),
         cmocka_unit_test(test_principal), cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_create_only),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, rest_set_up, rest_tear_down);
 }

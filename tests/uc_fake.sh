@@ -126,10 +126,64 @@ check 'create only, in parts: what is there stays' out.log
 control '{"clear":true,"no_links":true}' >/dev/null
 ./dbf put "$uri" fault/whole big >out.log 2>>all.log && ./dbf get "$uri" fault/whole back >>out.log 2>>all.log && cmp -s big back && ! asked | grep -q 'CLOUD'
 check 'a workspace that signs no addresses: in one request' out.log
-control '{"clear":true,"no_links":false,"resumable":true}' >/dev/null
-./dbf put "$uri" fault/stream big >out.log 2>>all.log && ./dbf get "$uri" fault/stream back >>out.log 2>>all.log && cmp -s big back
-check 'a workspace that offers a stream instead of parts: in one request' out.log
-control '{"clear":true,"resumable":false,"need_folders":true}' >/dev/null
+control '{"clear":true,"resumable":true}' >/dev/null
+./dbf put "$uri" fault/stream big >out.log 2>>all.log && ./dbf get "$uri" fault/stream back >>out.log 2>>all.log && cmp -s big back && ! asked | grep -q 'CLOUD'
+check 'a workspace that offers a stream and signs no address: in one request' out.log
+
+# Google Cloud: one resumable upload. Whole multiples of what it counts in, and what they do not hold.
+control '{"clear":true,"forget":true,"no_links":false}' >/dev/null
+NO_PARTS=1 ./dbf contract "$uri/streams" >contract.log 2>&1
+check 'a stream: the contract' contract.log
+cat contract.log >>all.log
+fault 'a stream' '[]' put
+[ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT.*op=stream')" = 6 ] && asked | grep -q '"uploads":0,'
+check 'a stream: a request for each part and one for the end'
+head -c 20971520 big >even
+./dbf new "$uri" fault/even even >out.log 2>>all.log && ./dbf get "$uri" fault/even back >>out.log 2>>all.log && cmp -s even back
+check 'a stream: nothing is left for its end' out.log
+fault 'a stream: a part is cut off, thrice' '[{"match":"CLOUD PUT","drop":3000000,"times":3}]' new
+fault 'a stream: refused with 503' '[{"match":"CLOUD PUT","status":503,"code":"SlowDown","times":2}]' put
+fault 'a stream: lost replies' '[{"match":"CLOUD PUT","lose":true},{"match":"CLOUD PUT","skip":3,"lose":true}]' put
+fault 'a stream: the reply to the end is lost' '[{"match":"CLOUD PUT","skip":5,"lose":true}]' new
+fault 'a stream: the replies to begin and address are lost' '[{"match":"initiate-upload","lose":true},{"match":"create-resumable","lose":true}]' put
+control '{"forget":true,"keep_half":true}' >/dev/null
+fault 'a stream: the cloud keeps half of each piece' '[]' new
+control '{"keep_half":false}' >/dev/null
+fault 'a stream: the cloud forgets it' '[{"match":"CLOUD PUT","skip":2,"status":410,"code":"gone"}]' put
+./dbf new "$uri" fault/even even >out.log 2>>all.log
+[ $? = 1 ] && grep -q 'CKPT_EXISTS' out.log
+check 'a stream, create only: what is there stays' out.log
+control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
+./dbf upload "$uri" stream-killed big "$work/staging" >out.log 2>err.log &
+pid=$!
+i=0
+while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 3 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
+sleep 0.3
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+cat err.log >>all.log
+control '{"clear":true,"faults":[]}' >/dev/null
+./dbf upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$uri" stream-killed back >>out.log 2>>err.log && cmp -s big back &&
+    ! asked | grep -q 'killed?action=initiate' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 5 ] && asked | grep -q '"uploads":0,'
+check 'a stream: a dead process: the next one goes on with it' out.log
+cat err.log >>all.log
+for replaces in '' REPLACE=1; do
+    control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":5,"hang":true}]}' >/dev/null
+    env $replaces ./dbf upload "$uri" "stream-ended$replaces" big "$work/staging" >out.log 2>err.log &
+    pid=$!
+    i=0
+    until asked | grep -q '"times":0'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
+    sleep 0.3
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    cat err.log >>all.log
+    control '{"clear":true,"faults":[]}' >/dev/null
+    ./dbf upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$uri" "stream-ended$replaces" back >>out.log 2>>err.log && cmp -s big back &&
+        ! asked | grep -q 'ended[^?]*?action=initiate' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 2 ]
+    check "a stream: a dead process that had ended it${replaces:+, of what is replaced}: nothing is sent again" out.log
+    cat err.log >>all.log
+done
+control '{"clear":true,"forget":true,"resumable":false,"need_folders":true}' >/dev/null
 ./dbf put "$uri" deep/down/there small >out.log 2>>all.log
 check 'a folder that is not made by a put' out.log
 ./dbf put dbfs:/Volumes/main/default/ckpt/fresh/place there small >out.log 2>>all.log

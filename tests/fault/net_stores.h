@@ -28,6 +28,7 @@ typedef struct net_store {
     "AccessDenied", "NoSuchBucket", "InvalidRequest", "NoSuchUpload", CKPT_OK, CKPT_OK, false, 0, NULL
 #define NET_UC_PATH "/Volumes/main/default/ckpt/net"
 #define NET_UC "dbfs:" NET_UC_PATH
+#define NET_UC_STREAM "POST+/api/2.0/fs/files" NET_UC_PATH "/@?action=initiate", "PUT+/cloud/*F@?op=stream", "PUT+/cloud/*F@?op=stream", 0, 3
 #define NET_MLFLOW "/api/2.0/mlflow-artifacts/artifacts/77/0123abcd/artifacts/net/"
 // Runs of Databricks: a folder for each name, so that lists are told apart. Bodies tell what POSTs are about: faultproxy --bodies.
 #define NET_DBFS "dbfs:/databricks/mlflow-tracking/77/0123abcd/artifacts/net-@"
@@ -73,6 +74,9 @@ static const net_store net_stores[] = {
       { "POST+/api/2.0/fs/files" NET_UC_PATH "/@?action=initiate", "PUT+/cloud/*F@?op=part*part=#",
         "POST+/api/2.0/fs/files" NET_UC_PATH "/@?action=complete", -1, -1 },
       { NULL, NULL, NULL, 0, 0 }, "PERMISSION_DENIED", "NOT_FOUND", "INVALID_PARAMETER_VALUE", "NoSuchUpload", CKPT_ARG, CKPT_OK, true, 0, NET_LATE_AWS },
+    { "uc-gcp", "fake-databricks on Google Cloud", NET_UC, 5 << 20, (11 << 20) + 12345, "PUT+/api/2.0/fs/files" NET_UC_PATH "/@?",
+      "GET+/api/2.0/fs/files" NET_UC_PATH "/@+", "HEAD+/api/2.0/fs/files" NET_UC_PATH "/@+", "@", { NET_UC_STREAM }, { NET_UC_STREAM },
+      "PERMISSION_DENIED", "NOT_FOUND", "INVALID_PARAMETER_VALUE", "NoSuchUpload", CKPT_ARG, CKPT_OK, true, 0, NULL },
     { "mlflow", "fake-databricks's MLflow proxy", "mlflow-artifacts:/77/0123abcd/artifacts/net", 5 << 20, 11 << 20, "PUT+" NET_MLFLOW "@+", "GET+" NET_MLFLOW "@+",
       NULL, "@", { NULL, NULL, NULL, -1, -1 }, { NULL, NULL, NULL, 0, 0 }, "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", NULL,
       CKPT_ARG, CKPT_UNSUPPORTED, true, 0, NULL },

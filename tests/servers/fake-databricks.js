@@ -5,7 +5,7 @@
 //   node fake-databricks.js DIR     listens on two free loopback ports; ends when its parent does, or with SIGTERM
 //
 // DIR gets: port, env (FAKE_URL, FAKE_TOKEN, FAKE_CLIENT_ID, FAKE_CLIENT_SECRET, FAKE_USER, FAKE_PASSWORD), signed (a line for
-// the signature of each address that was given away). The volume is
+// the signature of each address that was given away; those of resumable uploads have an upload_id, as Google's). The volume is
 // /Volumes/main/default/ckpt, the experiment of a given run 77, the run 0123abcd.
 // What it checks by itself: tokens and their end, Basic of the token service, bodies key by key, paths that are encoded as they
 // should be, that no login ever reaches the cloud (the second port), signatures and ends of the addresses that it signs, and the
@@ -13,7 +13,8 @@
 //
 //   POST /_control   {"faults":[{"match":"PUT /api","status":503}], "clear":true, "page":3, "token_life":130, "revoke":true, "open":true,
 //                    "cloud":"aws|azure|gcp|adls", "mpu":true, "need_folders":true, "no_links":true, "link_life":1, "resumable":true,
-//                    "corrupt":"path", "oss":true, "forget":true, "one_door":true, "empty":true, "tell":true, "blind":true}
+//                    "corrupt":"path", "oss":true, "forget":true, "one_door":true, "empty":true, "tell":true, "blind":true, "keep_half":true}
+//                    resumable: the Files API offers Google's resumable uploads instead of parts; keep_half: they keep half of a piece.
 //                    blind: addresses of parts are signed without a look at the upload, as a service may do that has only the keys.
 //                    empty: no file is there any more. tell: refusals of the cloud quote address and signature.
 //                    one_door: signed addresses lead to /cloud/ at the host that was asked, so that one fault proxy is before both.
@@ -25,7 +26,8 @@
 //
 // Not proven against the real services: how they word refusals (the classes by code are documented, those of an address that has
 // run out are the clouds'); that complete-upload of the Files API wants the ETag with its quotes as the cloud gave it, and how long a
-// session lasts; Last-Modified steps by a second with each write here, the real one may not; the Data Lake's append and flush; quotas.
+// session lasts; that create-resumable-upload-url gives the address of one of Google's own sessions, which takes a question, an end
+// without bytes and DELETE as Google documents them (Databricks' SDK asks and ends so); Last-Modified steps by a second with each write here, the real one may not; the Data Lake's append and flush; quotas.
 // Of Databricks' own MLflow: that it takes a count of parts that is larger than what is sent; what its presigned reads answer for
 // what is not there; whether it looks at an upload before it signs an address of a part (both are tried here: blind); what it makes of
 // the cloud's refusal to complete one that is gone (404 here; 400 and 500 would do: the file is read back then); how long its
@@ -41,7 +43,7 @@ const files = new Map(), folders = new Set([VOLUME]), artifacts = new Map(), run
 const signed = fs.createWriteStream(path.join(dir, 'signed'));
 const experiments = new Map([['77', 'given']]), runs = new Map([['0123abcd', '77']]);
 let faults = [], requests = [], wrong = [], base = '', cloudBase = '', clock = Math.floor(Date.now() / 1000);
-let page = 1000, tokenLife = 3600, open = false, cloudKind = 'aws', mpu = false, needFolders = false, noLinks = false, linkLife = 3600, resumable = false, order = 0, oneDoor = false, linkBase = '', tells = false, blind = false;
+let page = 1000, tokenLife = 3600, open = false, cloudKind = 'aws', mpu = false, needFolders = false, noLinks = false, linkLife = 3600, resumable = false, order = 0, oneDoor = false, linkBase = '', tells = false, blind = false, keepHalf = false;
 
 class Refusal extends Error {
     constructor(status, code, message, details) { super(message); this.status = status; this.code = code; this.details = details; }
@@ -84,15 +86,15 @@ function oidc(req, res, body) {
 //-- addresses of the cloud --------------------------------------------------------------------------------------------------
 
 const mac = (o) => crypto.createHmac('sha256', secret).update([o.key, o.op, o.upload || '', o.part || '', o.exp].join('\n')).digest('hex');
-function link(o) {
-    o.exp = Math.floor(Date.now() / 1000) + linkLife;
-    const q = new URLSearchParams({ op: o.op, upload: o.upload || '', part: o.part || '', exp: o.exp, 'X-Amz-Signature': mac(o) });
-    signed.write(q.get('X-Amz-Signature') + '\n');
+function link(o, life) {
+    o.exp = Math.floor(Date.now() / 1000) + (life || linkLife);
+    const q = new URLSearchParams({ op: o.op, upload: o.upload || '', part: o.part || '', exp: o.exp, [o.op === 'stream' ? 'upload_id' : 'X-Amz-Signature']: mac(o) });
+    if (o.op !== 'stream') signed.write(q.get('X-Amz-Signature') + '\n');
     return `${linkBase}/${encodeURIComponent(o.key)}?${q}`;
 }
 const NEEDED = [{ name: 'x-fake-needed', value: 'yes, all of it' }];
 const xml = (res, status, code, message, more) => {
-    const at = tells ? res.req.url.replace(/&/g, '&amp;') : '', signature = (/Signature=([0-9a-f]+)/.exec(at) || ['', ''])[1];
+    const at = tells ? res.req.url.replace(/&/g, '&amp;') : '', signature = (/(?:Signature|upload_id)=([0-9a-f]+)/.exec(at) || ['', ''])[1];
     if (tells) message = [`${message}: ${at}`, `${message}: ${signature} of ${at}`, `${signature} is wrong`][tells++ % 3];
     return reply(res, status, { 'Content-Type': 'application/xml' }, `<?xml version="1.0"?><Error><Code>${code}</Code><Message>${message}</Message>` +
         `${more || ''}<SignatureProvided>${signature}</SignatureProvided><StringToSign>GET X-Amz-Signature=hidden ${at}</StringToSign></Error>`);
@@ -104,7 +106,7 @@ function serveCloud(req, res, body) {
     const url = new URL(req.url, cloudBase), q = url.searchParams, key = decodeURIComponent(url.pathname.slice(1)), op = q.get('op');
     if (req.headers.authorization || req.headers.cookie) { wrong.push('a login was sent to the cloud'); return xml(res, 400, 'InvalidArgument', 'Only one auth mechanism allowed'); }
     const o = { key, op, upload: q.get('upload'), part: q.get('part'), exp: q.get('exp') };
-    if (mac(o) !== q.get('X-Amz-Signature')) { wrong.push('a signature is wrong: ' + req.url); return xml(res, 403, 'SignatureDoesNotMatch', 'The request signature does not match'); }
+    if (mac(o) !== q.get(op === 'stream' ? 'upload_id' : 'X-Amz-Signature')) { wrong.push('a signature is wrong: ' + req.url); return xml(res, 403, 'SignatureDoesNotMatch', 'The request signature does not match'); }
     const late = Number(o.exp) < Date.now() / 1000;
     if (late && cloudKind === 'gcp') return xml(res, 400, 'ExpiredToken', 'The provided token has expired.');
     if (late) return cloudKind === 'azure' ? xml(res, 403, 'AuthenticationFailed', 'Server failed to authenticate the request.', '<AuthenticationErrorDetail>Signature not valid in the specified time frame</AuthenticationErrorDetail>') : xml(res, 403, 'AccessDenied', 'Request has expired');
@@ -127,6 +129,7 @@ function serveCloud(req, res, body) {
         u.parts.set(Number(o.part), body);
         return reply(res, 200, { ETag: req.fault && req.fault.etag || etagOf(body) }, '');
     }
+    if (op === 'stream') return serveStream(req, res, u, body);
     if (op !== 'put') return xml(res, 400, 'InvalidArgument', op);
     if (cloudKind === 'azure' && key.startsWith('run:')) {
         const blocks = uploads.get('blocks ' + key) || new Map();
@@ -158,6 +161,33 @@ function serveCloud(req, res, body) {
     if (req.method !== 'PUT' || comp) return xml(res, 405, 'MethodNotAllowed', req.method);
     put(map, name, body);
     return reply(res, 200, { ETag: etagOf(body) }, '');
+}
+
+// A resumable upload of Google's: bytes in their order, in multiples of 256 KiB but for the last; 308 and Range until all are there.
+// What breaks off is kept as far as whole multiples go, and a cloud may keep less than it was sent (keep_half).
+function serveStream(req, res, u, body) {
+    if (!u || !u.stream) return xml(res, 404, 'NotFound', 'The upload session does not exist.');
+    if (req.method === 'DELETE') { for (const [k, v] of uploads) if (v === u) uploads.delete(k); return reply(res, 499, {}, ''); }
+    const m = /^bytes (?:(\d+)-(\d+)|\*)\/(\d+|\*)$/.exec(req.headers['content-range'] || ''), GRAIN = 256 << 10;
+    if (req.method !== 'PUT' || !m) { wrong.push('a stream without Content-Range'); return xml(res, 400, 'InvalidArgument', 'Content-Range'); }
+    if (u.finished) return reply(res, 200, { 'Content-Type': 'application/json' }, '{}');
+    const total = m[3] === '*' ? -1 : Number(m[3]), from = Number(m[1] || 0), left = total >= 0 && m[1] !== undefined && Number(m[2]) === total - 1;
+    if (m[1] !== undefined) {
+        if (from !== u.size) return xml(res, 400, 'InvalidArgument', `it begins at ${from}, and there are ${u.size}`);
+        if (!req.partial && (body.length !== Number(m[2]) - from + 1 || (!left && body.length % GRAIN !== 0))) { wrong.push('a piece of ' + body.length); return xml(res, 400, 'InvalidArgument', 'its length'); }
+        const kept = req.partial || (keepHalf && body.length > GRAIN && !left) ? Math.floor(body.length / (req.partial ? 1 : 2) / GRAIN) * GRAIN : body.length;
+        u.pieces.push(body.subarray(0, kept));
+        u.size += kept;
+    } else if (body.length > 0) { wrong.push('a body with a question'); return xml(res, 400, 'InvalidArgument', 'a body'); }
+    if (total >= 0 && u.size === total) {
+        if (!u.overwrite && files.has(u.key)) return xml(res, 412, 'PreconditionFailed', 'At least one of the pre-conditions you specified did not hold.');
+        makeFolders(path.posix.dirname(u.key));
+        put(files, u.key, Buffer.concat(u.pieces));
+        u.pieces = [];
+        u.finished = true;
+        return reply(res, 200, { 'Content-Type': 'application/json' }, '{}');
+    }
+    return reply(res, 308, u.size > 0 ? { Range: `bytes=0-${u.size - 1}` } : {}, '');
 }
 
 function send(req, res, f, headers) {           // with ranges and conditions
@@ -204,6 +234,13 @@ function fsApi(req, res, url, body) {
     const q = url.searchParams, m = /^\/api\/2\.0\/fs\/(files|directories)(\/.*)$/.exec(url.pathname);
     if (!m) {
         const o = JSON.parse(body.toString()), part = url.pathname === '/api/2.0/fs/create-upload-part-urls';
+        if (req.method === 'POST' && url.pathname === '/api/2.0/fs/create-resumable-upload-url') {
+            keys(o, ['path', 'session_token']);
+            const u = session(uploads.get(o.session_token), o.path);
+            if (noLinks) throw new Refusal(403, 'PERMISSION_DENIED', 'Presigned URLs API is not enabled', [{ reason: 'FILES_API_API_IS_NOT_ENABLED' }]);
+            if (!u.stream) throw new Refusal(400, 'INVALID_PARAMETER_VALUE', 'session_token');
+            return json(res, { resumable_upload_url: { url: link({ key: u.key, op: 'stream', upload: o.session_token }, 7 * 86400), headers: NEEDED } });
+        }
         if (req.method !== 'POST' || (!part && url.pathname !== '/api/2.0/fs/create-abort-upload-url')) throw new Refusal(404, 'ENDPOINT_NOT_FOUND', 'No API found');
         if (req.headers['content-type'] !== 'application/json') throw new Refusal(400, 'MALFORMED_REQUEST', 'no JSON');
         keys(o, part ? ['path', 'session_token', 'start_part_number', 'count', 'expire_time'] : ['path', 'session_token', 'expire_time']);
@@ -249,8 +286,11 @@ function fsApi(req, res, url, body) {
         if (action === 'initiate-upload') {
             checkQuery(q, ['action', 'overwrite']);
             checkNew(p, q.get('overwrite') === 'true');
-            if (resumable) return json(res, { resumable_upload: { session_token: 'x' } });
             const token = 'session-' + crypto.randomBytes(200).toString('base64url');
+            if (resumable) {
+                uploads.set(token, { key: p, stream: true, size: 0, pieces: [], overwrite: q.get('overwrite') === 'true' });
+                return json(res, { resumable_upload: { session_token: token } });
+            }
             uploads.set(token, { key: p, parts: new Map(), overwrite: q.get('overwrite') === 'true' });
             return json(res, { multipart_upload: { session_token: token } });
         }
@@ -430,11 +470,12 @@ function control(req, res, body) {
         if (c.corrupt) for (const map of [files, runFiles, artifacts]) if (map.has(c.corrupt)) map.get(c.corrupt).data[0] ^= 1;
         if (c.forget) uploads.clear();
         if (c.empty) for (const map of [files, runFiles, artifacts]) map.clear();
+        if (c.keep_half !== undefined) keepHalf = c.keep_half;
         if (c.blind !== undefined) blind = c.blind;
         if (c.tell !== undefined) tells = c.tell ? 1 : false;
         if (c.clear) { requests = []; wrong = []; }
     }
-    return json(res, { requests, wrong, faults, uploads: uploads.size, files: files.size + runFiles.size + artifacts.size, runs: runs.size });
+    return json(res, { requests, wrong, faults, uploads: [...uploads.values()].filter((u) => !u.finished).length, files: files.size + runFiles.size + artifacts.size, runs: runs.size });
 }
 
 function serve(req, res, body) {
@@ -461,7 +502,10 @@ const listen = (ownMark, ownHandler) => http.createServer((req, res) => {
     const end = (partial) => {
         if (over) return;
         over = true;
-        if (partial) return req.socket.resetAndDestroy();
+        if (partial) {
+            if (/[?&]op=stream&/.test(req.url)) { req.partial = true; serveStream(req, { writeHead() {}, end() {} }, uploads.get(new URL(req.url, base).searchParams.get('upload')), Buffer.concat(chunks)); }
+            return req.socket.resetAndDestroy();
+        }
         const whole = Buffer.concat(chunks), body = fault && fault.keep !== undefined ? whole.subarray(0, fault.keep) : whole, quiet = fault && (fault.lose || fault.hang), to = quiet ? { req, writeHead() {}, write() {}, end() {} } : res;
         try {
             if (!own && (req.method === 'PUT' || req.method === 'POST') && req.headers['content-length'] === undefined && req.headers['transfer-encoding'] !== 'chunked') throw new Refusal(411, 'BAD_REQUEST', 'no Content-Length');
