@@ -45646,15 +45646,8 @@ static bool ckpt__crew_knows(const ckpt_saver *s) {
                                                                          s->schedule.max_unit != CKPT_SECOND);
 }
 
-// What an agreement leads to, and a checkpoint if somebody wants one.
-static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckpt__crew_word *say) {
-    int64_t w[CKPT__CREW_WORDS];
-    ckpt__error_record before, first;
-    ckpt__error_take(&before);
-    (void)ckpt__saver_fence(s);
-    ckpt__saver_report(s);
-    ckpt__saver_report_uploads(s);
-    s->latched = false;
+// An agreement and what it leads to: a failure keeps no rank from the steps behind it, as long as the ranks hear each other.
+static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w) {
     ckpt_err e = ckpt__crew_agree(s, say, w);
     if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
     if (s->crew.broken.code == CKPT_OK) {
@@ -45666,6 +45659,19 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
         ckpt_err more = ckpt__crew_hear(s, w);
         if (e == CKPT_OK) e = more;
     }
+    return e;
+}
+
+// What an agreement leads to, and a checkpoint if somebody wants one.
+static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckpt__crew_word *say) {
+    int64_t w[CKPT__CREW_WORDS];
+    ckpt__error_record before, first;
+    ckpt__error_take(&before);
+    (void)ckpt__saver_fence(s);
+    ckpt__saver_report(s);
+    ckpt__saver_report_uploads(s);
+    s->latched = false;
+    ckpt_err e = ckpt__crew_heed(s, say, w);
     first.code = CKPT_OK;
     if (e != CKPT_OK) ckpt__error_take(&first);
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
@@ -45730,17 +45736,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
         say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK;
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
-        ckpt_err e = ckpt__crew_agree(s, &say, w);
-        if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
-        if (s->crew.broken.code == CKPT_OK) {
-            ckpt_err more = ckpt__crew_stores(s, w);
-            (void)ckpt__crew_note(s, more);
-            if (e == CKPT_OK) e = more;
-        }
-        if (s->crew.broken.code == CKPT_OK) {
-            ckpt_err more = ckpt__crew_hear(s, w);
-            if (e == CKPT_OK) e = more;
-        }
+        ckpt_err e = ckpt__crew_heed(s, &say, w);
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
         if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
