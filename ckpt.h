@@ -38286,7 +38286,7 @@ static void ckpt__shard_print_value(ckpt__buf *b, const ckpt__entry *e) {
     ckpt__buf_byte(b, '}');
 }
 
-// Adds a name as it is bound.
+// Adds a name as it is bound: list levels in brackets.
 static void ckpt__shard_spell(ckpt__buf *out, const ckpt__entry *e) {
     const char *p = e->name;
     for (int level = 0; ; level++, p++) {
@@ -47419,20 +47419,9 @@ static ckpt_err ckpt__folder_fetch(void *dst, const void *src, size_t size, bool
     return ckpt__shard_read_entry(c->file, &c->file->toc.entries[c->pieces[low].entry], at - c->pieces[low].start, dst, size);
 }
 
-// Adds an entry's name as a binding has it: list levels in brackets, and the canonical name behind its NUL.
+// Adds an entry's name as a binding has it: as it is bound, and the canonical name behind its NUL.
 static void ckpt__folder_spell(ckpt__buf *out, const ckpt__entry *e) {
-    const char *p = e->name;
-    for (int level = 0; ; level++) {
-        size_t n = strcspn(p, "/");
-        bool item = level < 64 && (e->lists >> level & 1) != 0;
-        if (item) ckpt__buf_byte(out, '[');
-        ckpt__buf_add(out, p, n);
-        if (item) ckpt__buf_byte(out, ']');
-        p += n;
-        if (*p == 0) break;
-        ckpt__buf_byte(out, '/');
-        p++;
-    }
+    ckpt__shard_spell(out, e);
     ckpt__buf_byte(out, 0);
     ckpt__buf_add(out, e->name, strlen(e->name) + 1);
 }
