@@ -21876,6 +21876,18 @@ typedef enum ckpt__databricks_kind {
     CKPT__DATABRICKS_PRINCIPAL              // a token for client id and secret
 } ckpt__databricks_kind;
 
+// What this process knows of an upload in parts, which the services do not list.
+typedef struct ckpt__databricks_upload {
+    struct ckpt__databricks_upload *next;
+    char             *id;
+    ckpt__store_part *parts;                // the last one of each number
+    size_t            count, cap;
+    ckpt__buf         links;                // of MLflow's proxy: "url\0" by number, as they were given; wiped
+    ckpt__fields      headers;
+    bool              unsure;               // the end was asked for, and the reply was lost
+    bool              gone;                 // given up or ended
+} ckpt__databricks_upload;
+
 // A server and what requests to it carry.
 typedef struct ckpt__databricks {
     ckpt_allocator        secret;           // wiped before it is given back
@@ -21893,6 +21905,7 @@ typedef struct ckpt__databricks {
     ckpt__os_mutex        lock;             // guards what follows
     ckpt__buf             now;              // a token that ends
     double                expires;          // seconds since 1970
+    ckpt__databricks_upload *uploads;
 } ckpt__databricks;
 
 // One request and its reply.
@@ -22759,44 +22772,33 @@ static bool ckpt__databricks_is_true(const ckpt__json *node) {
 
 //-- uploads under way -----------------------------------------------------------
 
-// What this process knows of an upload in parts, which the services do not list.
-typedef struct ckpt__databricks_upload {
-    struct ckpt__databricks_upload *next;
-    char             *id;
-    ckpt__store_part *parts;                // the last one of each number
-    size_t            count, cap;
-    ckpt__buf         links;                // of MLflow's proxy: "url\0" by number, as they were given; wiped
-    ckpt__fields      headers;
-    bool              unsure;               // the end was asked for, and the reply was lost
-    bool              gone;                 // given up or ended
-} ckpt__databricks_upload;
-
-// Below the lock, as all that follow.
-static ckpt__databricks_upload *ckpt__databricks_find_upload(ckpt__databricks_upload *list, const char *id) {
-    while (list != NULL && strcmp(list->id, id) != 0) list = list->next;
-    return list;
+// Below the lock; one that is over is found too. NULL: it is of another process.
+static ckpt__databricks_upload *ckpt__databricks_find_upload(const ckpt__databricks *d, const char *id) {
+    ckpt__databricks_upload *u = d->uploads;
+    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
+    return u;
 }
 
-static ckpt_err ckpt__databricks_new_upload(ckpt__databricks_upload **list, const char *id, ckpt__databricks *d,
-                                            const ckpt_allocator *a) {
+// Below the lock. NULL: there is no memory.
+static ckpt__databricks_upload *ckpt__databricks_new_upload(ckpt__databricks *d, const char *id, const ckpt_allocator *a) {
     ckpt__databricks_upload *u = (ckpt__databricks_upload *)ckpt__mem_alloc(a, sizeof *u);
-    if (u == NULL) return CKPT_NOMEM;
+    if (u == NULL) return NULL;
     u->id = ckpt__mem_copy_text(a, id);
     if (u->id == NULL) {
         ckpt__mem_free(a, u, sizeof *u);
-        return CKPT_NOMEM;
+        return NULL;
     }
     ckpt__buf_init(&u->links, &d->secret);
     ckpt__fields_init(&u->headers, &d->secret);
-    u->next = *list;
-    *list = u;
-    return CKPT_OK;
+    u->next = d->uploads;
+    d->uploads = u;
+    return u;
 }
 
-// All of them, or with `keep` those that are over: the newest few are remembered.
-static void ckpt__databricks_free_uploads(ckpt__databricks_upload **list, int keep, const ckpt_allocator *a) {
+// Below the lock: all of them, or with `keep` those that are over: the newest few are remembered.
+static void ckpt__databricks_free_uploads(ckpt__databricks *d, int keep, const ckpt_allocator *a) {
     int over = 0;
-    for (ckpt__databricks_upload **at = list; *at != NULL;) {
+    for (ckpt__databricks_upload **at = &d->uploads; *at != NULL;) {
         ckpt__databricks_upload *u = *at;
         if (keep > 0 && (!u->gone || over++ < keep)) { at = &u->next; continue; }
         *at = u->next;
@@ -22808,6 +22810,47 @@ static void ckpt__databricks_free_uploads(ckpt__databricks_upload **list, int ke
     }
 }
 
+// Keeps a new upload. The addresses "url\0" in `links` and the headers of them all are taken over; both NULL: there are none.
+static ckpt_err ckpt__databricks_keep_upload(ckpt__databricks *d, const char *id, ckpt__buf *links, ckpt__fields *headers,
+                                             const ckpt_allocator *a) {
+    ckpt__os_mutex_lock(&d->lock);
+    ckpt__databricks_free_uploads(d, 16, a);
+    ckpt__databricks_upload *u = ckpt__databricks_new_upload(d, id, a);
+    if (u != NULL && links != NULL) {
+        ckpt__buf empty = u->links;
+        u->links = *links;
+        *links = empty;
+        ckpt__fields none = u->headers;
+        u->headers = *headers;
+        *headers = none;
+    }
+    ckpt__os_mutex_unlock(&d->lock);
+    return u != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+// Is it known to be over? Nothing is known of those of other processes.
+static bool ckpt__databricks_is_over(ckpt__databricks *d, const char *id) {
+    ckpt__os_mutex_lock(&d->lock);
+    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(d, id);
+    bool over = u != NULL && u->gone;
+    ckpt__os_mutex_unlock(&d->lock);
+    return over;
+}
+
+// Notes how an upload ended, or that its end was asked for with no answer; returns whether that was so before.
+static bool ckpt__databricks_mark(ckpt__databricks *d, const char *id, bool gone, bool unsure) {
+    ckpt__os_mutex_lock(&d->lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(d, id);
+    bool before = u != NULL && u->unsure;
+    if (u != NULL) {
+        u->gone = u->gone || gone;
+        u->unsure = u->unsure || unsure;
+    }
+    ckpt__os_mutex_unlock(&d->lock);
+    return before;
+}
+
+// Below the lock.
 static ckpt_err ckpt__databricks_note_part(ckpt__databricks_upload *u, const ckpt__store_part *part, const ckpt_allocator *a) {
     size_t i = 0;
     while (i < u->count && u->parts[i].number < part->number) i++;
@@ -22821,6 +22864,41 @@ static ckpt_err ckpt__databricks_note_part(ckpt__databricks_upload *u, const ckp
     u->parts[i] = *part;
     u->count++;
     return CKPT_OK;
+}
+
+// Hands on the parts that this process has sent, and those of the journal that it does not know.
+static ckpt_err ckpt__databricks_each_part(ckpt__databricks *d, const ckpt__store_multi *m, bool journal,
+                                           ckpt__store_each_part *each, void *user, const ckpt_allocator *a) {
+    ckpt__store_part *list = NULL;
+    size_t count = 0;
+    ckpt_err e = CKPT_OK;
+    ckpt__os_mutex_lock(&d->lock);
+    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(d, m->upload_id);
+    if (u != NULL && u->count > 0) {
+        list = (ckpt__store_part *)ckpt__mem_alloc(a, u->count * sizeof *list);
+        if (list == NULL) e = CKPT_NOMEM;
+        else memcpy(list, u->parts, u->count * sizeof *list);
+        count = u->count;
+    }
+    ckpt__os_mutex_unlock(&d->lock);
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = each(&list[i], user);
+    for (size_t i = 0; i < m->part_count && journal && e == CKPT_OK; i++) {
+        bool known = false;
+        for (size_t k = 0; k < count; k++) known = known || list[k].number == m->parts[i].number;
+        if (!known) e = each(&m->parts[i], user);
+    }
+    if (list != NULL) ckpt__mem_free(a, list, count * sizeof *list);
+    return e;
+}
+
+// The body's sum is compared before a byte leaves: the services would keep a changed file, and cannot tell.
+static ckpt_err ckpt__databricks_check_sum(const ckpt__store_put *p) {
+    ckpt__transfer_sums sums;
+    if (!p->has_crc) return CKPT_OK;
+    ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
+    if (e != CKPT_OK || sums.crc == p->crc) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
+                           (unsigned long)p->crc);
 }
 
 //-- opening, closing ------------------------------------------------------------
@@ -22844,6 +22922,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
     if (d->has_cloud) ckpt__http_free(&d->cloud);
     if (d->has_http) ckpt__http_free(&d->http);
     if (d->has_lock) ckpt__os_mutex_free(&d->lock);
+    ckpt__databricks_free_uploads(d, 0, a);
     ckpt__mem_free_text(a, d->site);
     ckpt__mem_free_text(a, d->where);
     ckpt__mem_free_text(&d->secret, d->token);
@@ -22905,8 +22984,7 @@ typedef struct ckpt__mlflow {
     char                    *alias;         // "databricks/mlflow-tracking/1/2/artifacts/": names may begin so, as Composer's do
     char                    *prefix;        // "" or "a/b/": below the run's artifacts, or all of the proxy's path
     uint64_t                 least;         // bytes from which the proxy is asked for parts
-    ckpt__databricks_upload *uploads;       // below d.lock, as those that follow
-    ckpt__mlflow_link        links[CKPT__MLFLOW_LINKS];
+    ckpt__mlflow_link        links[CKPT__MLFLOW_LINKS];      // below d.lock, as those that follow
     unsigned                 links_next;
     bool                     checked;       // the run is of the experiment
 } ckpt__mlflow;
@@ -23330,16 +23408,6 @@ static ckpt_err ckpt__mlflow_confirm(ckpt_store *store, const char *name, uint64
     return e;
 }
 
-// Nothing that is kept changed file goes out: neither server can tell.
-static ckpt_err ckpt__mlflow_check_sum(const ckpt__store_put *p) {
-    ckpt__transfer_sums sums;
-    if (!p->has_crc) return CKPT_OK;
-    ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
-    if (e != CKPT_OK || sums.crc == p->crc) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                           (unsigned long)p->crc);
-}
-
 //-- the proxy: whole files ------------------------------------------------------
 
 // A request about an object; `api` with what is behind it.
@@ -23364,7 +23432,7 @@ static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckp
 static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__databricks_call c;
     ckpt_err e = ckpt__mlflow_init(&c, store, "PUT", p->name, p->t);
-    if (e == CKPT_OK) e = ckpt__mlflow_check_sum(p);
+    if (e == CKPT_OK) e = ckpt__databricks_check_sum(p);
     c.body = p->body;
     ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
     c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;          // the server passes it on before it answers
@@ -23432,49 +23500,8 @@ static ckpt_err ckpt__mlflow_gone(void) {
 
 // Below the lock: the upload as this process knows it; NULL also for one that is over.
 static ckpt__databricks_upload *ckpt__mlflow_find(ckpt__mlflow *s, const char *id) {
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, id);
     return u != NULL && !u->gone ? u : NULL;
-}
-
-static bool ckpt__mlflow_is_over(ckpt__mlflow *s, const char *id) {
-    ckpt__os_mutex_lock(&s->d.lock);
-    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
-    bool over = u != NULL && u->gone;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return over;
-}
-
-// Notes how an upload ended, or that its end was asked for with no answer; returns whether that was so before.
-static bool ckpt__mlflow_mark(ckpt__mlflow *s, const char *id, bool gone, bool unsure) {
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
-    bool before = u != NULL && u->unsure;
-    if (u != NULL) {
-        u->gone = u->gone || gone;
-        u->unsure = u->unsure || unsure;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return before;
-}
-
-// Keeps a new upload: the addresses "url\0" in `links` and the headers of them all are taken over.
-static ckpt_err ckpt__mlflow_keep_upload(ckpt_store *store, const char *id, ckpt__buf *links, ckpt__fields *headers) {
-    ckpt__mlflow *s = ckpt__mlflow_of(store);
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_free_uploads(&s->uploads, 16, &store->allocator);
-    ckpt_err e = ckpt__databricks_new_upload(&s->uploads, id, &s->d, &store->allocator);
-    if (e == CKPT_OK && links != NULL) {
-        ckpt__buf empty = s->uploads->links;
-        s->uploads->links = *links;
-        *links = empty;
-    }
-    if (e == CKPT_OK && headers != NULL) {
-        ckpt__fields empty = s->uploads->headers;
-        s->uploads->headers = *headers;
-        *headers = empty;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return e;
 }
 
 static ckpt_err ckpt__mlflow_note(ckpt_store *store, const char *id, const ckpt__store_part *part) {
@@ -23493,37 +23520,11 @@ static const char *ckpt__mlflow_nth(const ckpt__buf *texts, int n) {
     return p != NULL && p < end && n >= 1 ? p : "";
 }
 
-// Hands on the parts that this process has sent, and those of the journal that it does not know.
-static ckpt_err ckpt__mlflow_each_part(ckpt_store *store, const ckpt__store_multi *m, bool journal, ckpt__store_each_part *each,
-                                       void *user) {
-    ckpt__mlflow *s = ckpt__mlflow_of(store);
-    ckpt__store_part *list = NULL;
-    size_t count = 0;
-    ckpt_err e = CKPT_OK;
-    ckpt__os_mutex_lock(&s->d.lock);
-    const ckpt__databricks_upload *u = ckpt__mlflow_find(s, m->upload_id);
-    if (u != NULL && u->count > 0) {
-        list = (ckpt__store_part *)ckpt__mem_alloc(&store->allocator, u->count * sizeof *list);
-        if (list == NULL) e = CKPT_NOMEM;
-        else memcpy(list, u->parts, u->count * sizeof *list);
-        count = u->count;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = each(&list[i], user);
-    for (size_t i = 0; i < m->part_count && journal && e == CKPT_OK; i++) {
-        bool known = false;
-        for (size_t k = 0; k < count; k++) known = known || list[k].number == m->parts[i].number;
-        if (!known) e = each(&m->parts[i], user);
-    }
-    if (list != NULL) ckpt__mem_free(&store->allocator, list, count * sizeof *list);
-    return e;
-}
-
 // What the end of an upload comes to. A refusal after a request whose reply was lost may mean that that one did it.
 static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     uint64_t size = 0;
-    bool lost = ckpt__mlflow_mark(s, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
+    bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
@@ -23535,7 +23536,7 @@ static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m
     bool ours = ckpt__mlflow_size(store, m->name, &size, &look) == CKPT_OK && size == m->size;
     ckpt__error_last = kept;
     if (!ours) return e;
-    (void)ckpt__mlflow_mark(s, m->upload_id, true, true);
+    (void)ckpt__databricks_mark(&s->d, m->upload_id, true, true);
     ckpt__transfer_begin(m->t);
     return CKPT_OK;
 }
@@ -23631,7 +23632,8 @@ static ckpt_err ckpt__mlflow_proxy_begin(ckpt_store *store, const ckpt__store_mu
             ckpt__buf_byte(upload_id, '-');
             ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
         }
-        if (e == CKPT_OK) e = ckpt__mlflow_keep_upload(store, ckpt__buf_cstr(upload_id) + from, &links, &headers);
+        const char *name = ckpt__buf_cstr(upload_id) + from;
+        if (e == CKPT_OK) e = ckpt__databricks_keep_upload(&s->d, name, &links, &headers, &store->allocator);
     }
     ckpt__databricks_free(&c);
     ckpt__buf_free(&links);
@@ -23681,7 +23683,7 @@ static ckpt_err ckpt__mlflow_proxy_parts(ckpt_store *store, const ckpt__store_mu
     ckpt__os_mutex_lock(&s->d.lock);
     bool known = ckpt__mlflow_find(s, m->upload_id) != NULL;
     ckpt__os_mutex_unlock(&s->d.lock);
-    return known ? ckpt__mlflow_each_part(store, m, false, each, user) : ckpt__mlflow_gone();
+    return known ? ckpt__databricks_each_part(&s->d, m, false, each, user, &store->allocator) : ckpt__mlflow_gone();
 }
 
 static ckpt_err ckpt__mlflow_proxy_complete(ckpt_store *store, const ckpt__store_multi *m) {
@@ -23705,10 +23707,10 @@ static ckpt_err ckpt__mlflow_proxy_complete(ckpt_store *store, const ckpt__store
 
 static ckpt_err ckpt__mlflow_proxy_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
-    if (ckpt__mlflow_is_over(s, m->upload_id)) return CKPT_OK;
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return CKPT_OK;
     ckpt_err e = ckpt__mlflow_proxy_abort_id(store, m->name, m->upload_id, m->t);
     if (e == CKPT_NOT_FOUND) e = CKPT_OK;
-    if (e == CKPT_OK) (void)ckpt__mlflow_mark(s, m->upload_id, true, false);
+    if (e == CKPT_OK) (void)ckpt__databricks_mark(&s->d, m->upload_id, true, false);
     return e;
 }
 
@@ -23807,7 +23809,7 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     ckpt__mlflow_cloud cloud = CKPT__MLFLOW_NO_CLOUD;
     ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
     ckpt_err e = ckpt__mlflow_place_init(&where, store, p->name);
-    if (e == CKPT_OK) e = ckpt__mlflow_check_sum(p);
+    if (e == CKPT_OK) e = ckpt__databricks_check_sum(p);
     if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", where.whole.data, &l, &cloud, p->t);
     if (e == CKPT_OK && cloud == CKPT__MLFLOW_ADLS) e = ckpt__mlflow_put_adls(store, &l, p->body, p->t);
     else if (e == CKPT_OK && cloud == CKPT__MLFLOW_AZURE)
@@ -23864,7 +23866,7 @@ static ckpt_err ckpt__mlflow_begin_aws(ckpt_store *store, const ckpt__store_mult
     if (e == CKPT_OK) ckpt__buf_fmt(upload_id, "aws %s", id);
     const char *name = ckpt__buf_cstr(upload_id);
     if (e == CKPT_OK) e = upload_id->err;
-    if (e == CKPT_OK) e = ckpt__mlflow_keep_upload(store, name + from, &l.url, &l.headers);
+    if (e == CKPT_OK) e = ckpt__databricks_keep_upload(&s->d, name + from, &l.url, &l.headers, &store->allocator);
     ckpt__databricks_link_free(&l);
     ckpt__databricks_free(&c);
     return e;
@@ -23891,7 +23893,8 @@ static ckpt_err ckpt__mlflow_managed_begin(ckpt_store *store, const ckpt__store_
     ckpt__buf_text(upload_id, "azure ");
     ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
     const char *name = ckpt__buf_cstr(upload_id);
-    return upload_id->err == CKPT_OK ? ckpt__mlflow_keep_upload(store, name + from, NULL, NULL) : upload_id->err;
+    if (upload_id->err != CKPT_OK) return upload_id->err;
+    return ckpt__databricks_keep_upload(&ckpt__mlflow_of(store)->d, name + from, NULL, NULL, &store->allocator);
 }
 
 // The name of a block: the upload's and the part's number, all of one length.
@@ -23959,7 +23962,8 @@ static ckpt_err ckpt__mlflow_part_aws(ckpt_store *store, const ckpt__store_multi
 static ckpt_err ckpt__mlflow_managed_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
                                           ckpt__store_part *part) {
     bool azure = ckpt__mlflow_is_azure(m->upload_id);
-    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id)) return ckpt__mlflow_gone();
+    ckpt__databricks *d = &ckpt__mlflow_of(store)->d;
+    if (strlen(m->upload_id) < 5 || ckpt__databricks_is_over(d, m->upload_id)) return ckpt__mlflow_gone();
     ckpt_err e = azure ? ckpt__mlflow_part_azure(store, m, body, part) : ckpt__mlflow_part_aws(store, m, body, part);
     return e == CKPT_OK ? ckpt__mlflow_note(store, m->upload_id, part) : e;
 }
@@ -23970,10 +23974,11 @@ static ckpt_err ckpt__mlflow_managed_parts(ckpt_store *store, const ckpt__store_
     ckpt__store_part first;
     memset(&first, 0, sizeof first);
     first.number = 1;
-    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id)) return ckpt__mlflow_gone();
+    ckpt__databricks *d = &ckpt__mlflow_of(store)->d;
+    if (strlen(m->upload_id) < 5 || ckpt__databricks_is_over(d, m->upload_id)) return ckpt__mlflow_gone();
     ckpt_err e = ckpt__mlflow_is_azure(m->upload_id) ? CKPT_OK : ckpt__mlflow_part_aws(store, m, NULL, &first);
     if (e == CKPT_ARG) e = ckpt__mlflow_gone();
-    return e == CKPT_OK ? ckpt__mlflow_each_part(store, m, true, each, user) : e;
+    return e == CKPT_OK ? ckpt__databricks_each_part(d, m, true, each, user, &store->allocator) : e;
 }
 
 static ckpt_err ckpt__mlflow_complete_azure(ckpt_store *store, const ckpt__store_multi *m) {
@@ -24003,7 +24008,7 @@ static ckpt_err ckpt__mlflow_complete_azure(ckpt_store *store, const ckpt__store
 
 static ckpt_err ckpt__mlflow_managed_complete(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__databricks_call c;
-    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id))
+    if (strlen(m->upload_id) < 5 || ckpt__databricks_is_over(&ckpt__mlflow_of(store)->d, m->upload_id))
         return ckpt__mlflow_ended(store, m, ckpt__mlflow_gone());
     if (ckpt__mlflow_is_azure(m->upload_id)) return ckpt__mlflow_ended(store, m, ckpt__mlflow_complete_azure(store, m));
     ckpt_err e = ckpt__mlflow_aws(&c, store, m, "complete-multipart-upload");
@@ -24021,7 +24026,7 @@ static ckpt_err ckpt__mlflow_managed_abort(ckpt_store *store, const ckpt__store_
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     ckpt__databricks_link l;
     ckpt_err e = CKPT_OK;
-    if (ckpt__mlflow_is_over(s, m->upload_id)) return CKPT_OK;
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return CKPT_OK;
     ckpt__databricks_link_init(&l, &s->d);
     ckpt__os_mutex_lock(&s->d.lock);
     const ckpt__databricks_upload *u = ckpt__mlflow_find(s, m->upload_id);
@@ -24036,7 +24041,7 @@ static ckpt_err ckpt__mlflow_managed_abort(ckpt_store *store, const ckpt__store_
     }
     ckpt__databricks_link_free(&l);
     if (e == CKPT_NOT_FOUND) e = CKPT_OK;
-    if (e == CKPT_OK) (void)ckpt__mlflow_mark(s, m->upload_id, true, false);
+    if (e == CKPT_OK) (void)ckpt__databricks_mark(&s->d, m->upload_id, true, false);
     return e;
 }
 
@@ -24169,7 +24174,6 @@ static ckpt_err ckpt__mlflow_managed_get(ckpt_store *store, const char *name, co
 static void ckpt__mlflow_close(ckpt_store *store) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     const ckpt_allocator *a = &store->allocator;
-    ckpt__databricks_free_uploads(&s->uploads, 0, a);
     for (int i = 0; i < CKPT__MLFLOW_LINKS; i++) {
         ckpt__mem_free_text(a, s->links[i].name);
         ckpt__databricks_link_free(&s->links[i].link);
@@ -26189,8 +26193,7 @@ typedef struct ckpt__uc {
     char                    *root;          // "Volumes/catalog/schema/volume"
     char                    *alias;         // the same with a '/': names may begin so
     char                    *prefix;        // "" or "a/b/"
-    ckpt__databricks_upload *uploads;       // below d.lock, as those that follow
-    char                     lost[CKPT__UC_LOST][64];   // marks of puts whose reply was lost
+    char                     lost[CKPT__UC_LOST][64];   // marks of puts whose reply was lost; below d.lock, as lost_next
     unsigned                 lost_next;
 } ckpt__uc;
 
@@ -26346,20 +26349,13 @@ static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
     return changed ? ckpt__error_set(CKPT_CORRUPT, "it has changed while it was sent, and what is there now is damaged") : e;
 }
 
-// The body's sum is compared before a byte leaves: the service would keep a changed file, and cannot tell.
 static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__uc *s = ckpt__uc_of(store);
-    ckpt__transfer_sums sums;
     uint64_t size = 0;
-    if (p->has_crc) {
-        ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
-        if (e != CKPT_OK) return e;
-        if (sums.crc != p->crc)
-            return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                                   (unsigned long)p->crc);
-    }
+    ckpt_err e = ckpt__databricks_check_sum(p);
+    if (e != CKPT_OK) return e;
     bool lost = ckpt__uc_is_lost(s, p->mark, false);
-    ckpt_err e = ckpt__uc_put_once(store, p);
+    e = ckpt__uc_put_once(store, p);
     bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
     if (e == CKPT_NOT_FOUND && below && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
         e = ckpt__uc_put_once(store, p);
@@ -26503,49 +26499,21 @@ static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ck
         ckpt__transfer_begin(m->t);
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no addresses for parts");
     }
-    if (e == CKPT_OK) {
-        ckpt__os_mutex_lock(&s->d.lock);
-        ckpt__databricks_free_uploads(&s->uploads, 16, &store->allocator);
-        e = ckpt__databricks_new_upload(&s->uploads, session, &s->d, &store->allocator);
-        ckpt__os_mutex_unlock(&s->d.lock);
-    }
-    return e;
-}
-
-// An upload that is known to be over. NULL-safe for those of other processes.
-static bool ckpt__uc_is_over(ckpt__uc *s, const char *id) {
-    ckpt__os_mutex_lock(&s->d.lock);
-    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
-    bool over = u != NULL && u->gone;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return over;
-}
-
-// Marks an upload as over, or as one whose end was asked for with no answer; returns whether that was so before.
-static bool ckpt__uc_mark(ckpt__uc *s, const char *id, bool gone, bool unsure) {
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
-    bool before = u != NULL && u->unsure;
-    if (u != NULL) {
-        u->gone = u->gone || gone;
-        u->unsure = u->unsure || unsure;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return before;
+    return e == CKPT_OK ? ckpt__databricks_keep_upload(&s->d, session, NULL, NULL, &store->allocator) : e;
 }
 
 static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
-    if (ckpt__uc_is_over(s, m->upload_id)) return ckpt__uc_gone();
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, part->number, &l);
     if (e == CKPT_OK) e = ckpt__databricks_put_part(store, &s->d, &l, body, part, m->t);
     ckpt__databricks_link_free(&l);
     if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
-    if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
+    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
     if (u != NULL) e = ckpt__databricks_note_part(u, part, &store->allocator);
     ckpt__os_mutex_unlock(&s->d.lock);
     return e;
@@ -26600,8 +26568,8 @@ static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi
     }
     if (!same) return ckpt__uc_gone();
     ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
-    if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
+    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
     if (u != NULL) u->gone = u->unsure = true;
     ckpt__os_mutex_unlock(&s->d.lock);
     ckpt__transfer_begin(m->t);
@@ -26612,32 +26580,13 @@ static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
-    ckpt__store_part *list = NULL;
-    size_t count = 0;
-    if (ckpt__uc_is_over(s, m->upload_id)) return ckpt__uc_gone();
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
     ckpt__databricks_link_free(&l);
     if (e == CKPT_ARG || e == CKPT_EXISTS) e = ckpt__uc_gone();
     if (e == CKPT_NOT_FOUND) e = ckpt__uc_ended_before(store, m);
-    if (e != CKPT_OK) return e;
-    ckpt__os_mutex_lock(&s->d.lock);
-    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
-    if (u != NULL && u->count > 0) {
-        list = (ckpt__store_part *)ckpt__mem_alloc(&store->allocator, u->count * sizeof *list);
-        if (list == NULL) e = CKPT_NOMEM;
-        else memcpy(list, u->parts, u->count * sizeof *list);
-        count = u->count;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = each(&list[i], user);
-    for (size_t i = 0; i < m->part_count && e == CKPT_OK; i++) {
-        bool known = false;
-        for (size_t k = 0; k < count; k++) known = known || list[k].number == m->parts[i].number;
-        if (!known) e = each(&m->parts[i], user);
-    }
-    if (list != NULL) ckpt__mem_free(&store->allocator, list, count * sizeof *list);
-    return e;
+    return e == CKPT_OK ? ckpt__databricks_each_part(&s->d, m, true, each, user, &store->allocator) : e;
 }
 
 static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
@@ -26664,14 +26613,14 @@ static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
 static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__uc *s = ckpt__uc_of(store);
     uint64_t size = 0;
-    bool over = ckpt__uc_is_over(s, m->upload_id);
+    bool over = ckpt__databricks_is_over(&s->d, m->upload_id);
     ckpt_err e = over ? ckpt__uc_gone() : ckpt__uc_join(store, m);
-    bool lost = ckpt__uc_mark(s, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
+    bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
     if (lost && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__uc_look(store, m->name, &size, m->t) == CKPT_OK &&
         size == m->size) {
-        (void)ckpt__uc_mark(s, m->upload_id, true, true);
+        (void)ckpt__databricks_mark(&s->d, m->upload_id, true, true);
         ckpt__transfer_begin(m->t);
         return CKPT_OK;
     }
@@ -26684,10 +26633,10 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
 
 static ckpt_err ckpt__uc_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__uc *s = ckpt__uc_of(store);
-    if (ckpt__uc_is_over(s, m->upload_id)) return CKPT_OK;
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return CKPT_OK;
     ckpt_err e = ckpt__uc_abort_session(store, m, m->upload_id);
     if (e == CKPT_NOT_FOUND || e == CKPT_ARG) e = CKPT_OK;
-    if (e == CKPT_OK) (void)ckpt__uc_mark(s, m->upload_id, true, false);
+    if (e == CKPT_OK) (void)ckpt__databricks_mark(&s->d, m->upload_id, true, false);
     return e;
 }
 
@@ -26792,7 +26741,6 @@ static ckpt_err ckpt__uc_remove(ckpt_store *store, const char *name, ckpt__trans
 static void ckpt__uc_close(ckpt_store *store) {
     ckpt__uc *s = ckpt__uc_of(store);
     const ckpt_allocator *a = &store->allocator;
-    ckpt__databricks_free_uploads(&s->uploads, 0, a);
     ckpt__databricks_close(&s->d, a);
     ckpt__mem_free_text(a, s->root);
     ckpt__mem_free_text(a, s->alias);
