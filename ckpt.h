@@ -20085,9 +20085,9 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
     return CKPT_OK;
 }
 //------------------------------------------------------------------------------
-// >>web        [N]  what the stores that speak HTTP share: status, headers, ranges
+// >>web        [N]  what the stores that speak HTTP share: status, headers, ranges, words, lists
 //
-// uses:    error text transfer http
+// uses:    error memory text transfer http
 // threads: any
 //------------------------------------------------------------------------------
 
@@ -20171,6 +20171,111 @@ static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, const ckpt__sink 
     if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
         return ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
     return sink->got == size ? CKPT_OK : ckpt__web_again(t, CKPT_NET, "the server sent fewer bytes than were asked for");
+}
+
+//-- addresses -------------------------------------------------------------------
+
+static bool ckpt__web_is_host_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+}
+
+// A host name or address with perhaps a port, in lower case.
+static bool ckpt__web_is_site(const char *site) {
+    const char *p = site;
+    if (*p == '[') {
+        while (*p != 0 && *p != ']') p++;
+        if (*p++ != ']') return false;
+    } else {
+        while (ckpt__web_is_host_char(*p)) p++;
+    }
+    int64_t port = 0;
+    if (p == site) return false;
+    return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
+}
+
+// Does the endpoint's host consist of digits and dots, or of an IPv6 address? Then no bucket can stand before it.
+static bool ckpt__web_is_address(const char *site) {
+    if (site[0] == '[') return true;
+    for (; *site != 0 && *site != ':'; site++) {
+        if (!ckpt__txt_is_digit(*site) && *site != '.') return false;
+    }
+    return true;
+}
+
+//-- words -----------------------------------------------------------------------
+
+// A setting that is turned on.
+static bool ckpt__web_is_on(const char *text) {
+    return text != NULL && (ckpt__txt_eq_nocase(ckpt__txt_view(text), "true") || strcmp(text, "1") == 0);
+}
+
+// One line of printable text of at most cap - 1 bytes, whatever the server sent.
+static void ckpt__web_clean(char *out, size_t cap, const char *p, size_t n) {
+    size_t len = 0;
+    for (size_t i = 0; i < n && len + 1 < cap; i++) {
+        unsigned char c = (unsigned char)p[i];
+        bool blank = c <= ' ' || c == 0x7F;
+        if (blank && (len == 0 || out[len - 1] == ' ')) continue;
+        out[len++] = blank ? ' ' : (char)c;
+    }
+    while (len > 0 && out[len - 1] == ' ') len--;
+    out[len] = 0;
+    if (len + 1 == cap) ckpt__error_trim(out, len);
+    if (ckpt__txt_utf8(out, strlen(out))) return;
+    for (char *q = out; *q != 0; q++) {
+        if ((unsigned char)*q >= 0x80) *q = '?';
+    }
+}
+
+// Is a secret, or the beginning of one that was cut off, in a text?
+static bool ckpt__web_shows(const char *text, const char *secret) {
+    char head[17];
+    (void)snprintf(head, sizeof head, "%.16s", secret);
+    return head[0] != 0 && strstr(text, head) != NULL;
+}
+
+//-- lists -----------------------------------------------------------------------
+
+// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
+typedef struct ckpt__web_circle {
+    uint64_t  pages, limit;
+    ckpt__buf seen;
+} ckpt__web_circle;
+
+static ckpt_err ckpt__web_go_on(ckpt__web_circle *g, const ckpt__buf *at) {
+    bool same = g->pages > 0 && g->seen.len == at->len && memcmp(g->seen.data, at->data, at->len) == 0;
+    if (same || at->len == 0) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
+    if (g->pages++ < g->limit) return CKPT_OK;
+    g->limit = 2 * g->pages;
+    g->seen.len = 0;
+    ckpt__buf_add(&g->seen, at->data, at->len);
+    return g->seen.err;
+}
+
+static ckpt_err ckpt__web_odd(const char *what) {
+    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
+}
+
+// Decodes a text, with a NUL behind its end and none inside.
+static ckpt_err ckpt__web_decode(ckpt__buf *out, ckpt__view v, bool percent, const ckpt_allocator *a) {
+    out->len = 0;
+    bool ok;
+    if (percent) {
+        ckpt__buf plain;
+        ckpt__buf_init(&plain, a);
+        ok = ckpt__xml_decode(&plain, v);
+        for (size_t i = 0; i < plain.len; i++) {
+            if (plain.data[i] == '+') plain.data[i] = ' ';
+        }
+        ok = ok && (plain.len == 0 || ckpt__txt_unpercent(out, plain.data, plain.len));
+        if (plain.err != CKPT_OK) out->err = plain.err;
+        ckpt__buf_free(&plain);
+    } else {
+        ok = ckpt__xml_decode(out, v);
+    }
+    (void)ckpt__buf_cstr(out);
+    if (out->err != CKPT_OK) return out->err;
+    return ok && strlen(out->data) == out->len ? CKPT_OK : ckpt__web_odd("a name that cannot be read");
 }
 
 #endif // CKPT_NO_REMOTE
@@ -20426,45 +20531,20 @@ static ckpt_err ckpt__s3_send(ckpt__s3_call *c) {
 
 //-- what a refusal says ---------------------------------------------------------
 
-// One line of printable text of at most cap - 1 bytes, whatever the server sent.
-static void ckpt__s3_clean(char *out, size_t cap, const char *p, size_t n) {
-    size_t len = 0;
-    for (size_t i = 0; i < n && len + 1 < cap; i++) {
-        unsigned char c = (unsigned char)p[i];
-        bool blank = c <= ' ' || c == 0x7F;
-        if (blank && (len == 0 || out[len - 1] == ' ')) continue;
-        out[len++] = blank ? ' ' : (char)c;
-    }
-    while (len > 0 && out[len - 1] == ' ') len--;
-    out[len] = 0;
-    if (len + 1 == cap) ckpt__error_trim(out, len);
-    if (ckpt__txt_utf8(out, strlen(out))) return;
-    for (char *q = out; *q != 0; q++) {
-        if ((unsigned char)*q >= 0x80) *q = '?';
-    }
-}
-
 // The text of the first element of that name in the reply; "" when there is none.
 static void ckpt__s3_field(ckpt__s3_call *c, char *out, size_t cap, const char *name) {
     ckpt__buf text;
     ckpt__buf_init(&text, &c->store->allocator);
     out[0] = 0;
-    if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, name)) ckpt__s3_clean(out, cap, text.data, text.len);
+    if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, name)) ckpt__web_clean(out, cap, text.data, text.len);
     ckpt__buf_free(&text);
-}
-
-// Is a secret, or the beginning of one that was cut off, in a text?
-static bool ckpt__s3_shows(const char *text, const char *secret) {
-    char head[17];
-    (void)snprintf(head, sizeof head, "%.16s", secret);
-    return head[0] != 0 && strstr(text, head) != NULL;
 }
 
 // Reads the code and the message of an error. Only these are kept: some servers send the signed request back.
 static void ckpt__s3_read_error(ckpt__s3_call *c) {
     c->code[0] = c->message[0] = c->expected[0] = 0;
     const char *id = ckpt__fields_get(&c->reply.headers, "x-amz-request-id");
-    ckpt__s3_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
+    ckpt__web_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
     if (c->reply.body.len > 0) {
         ckpt__s3_field(c, c->code, sizeof c->code, "Code");
         ckpt__s3_field(c, c->message, sizeof c->message, "Message");
@@ -20472,11 +20552,11 @@ static void ckpt__s3_read_error(ckpt__s3_call *c) {
         if (c->request_id[0] == 0) ckpt__s3_field(c, c->request_id, sizeof c->request_id, "RequestId");
     }
     const char *region = ckpt__fields_get(&c->reply.headers, "x-amz-bucket-region");
-    if (region != NULL) ckpt__s3_clean(c->expected, sizeof c->expected, region, strlen(region));
+    if (region != NULL) ckpt__web_clean(c->expected, sizeof c->expected, region, strlen(region));
     if (!ckpt__s3_is_region(c->expected)) c->expected[0] = 0;
     char *const said[] = { c->code, c->message, c->request_id };
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
-        if (ckpt__s3_shows(said[i], c->used.secret_access_key) || ckpt__s3_shows(said[i], c->used.session_token) ||
+        if (ckpt__web_shows(said[i], c->used.secret_access_key) || ckpt__web_shows(said[i], c->used.session_token) ||
             strstr(said[i], "Signature=") != NULL) said[i][0] = 0;
     }
 }
@@ -21246,22 +21326,6 @@ static ckpt_err ckpt__s3_abort(ckpt_store *store, const ckpt__store_multi *m) {
 
 //-- listing ---------------------------------------------------------------------
 
-// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
-typedef struct ckpt__s3_circle {
-    uint64_t  pages, limit;
-    ckpt__buf seen;
-} ckpt__s3_circle;
-
-static ckpt_err ckpt__s3_go_on(ckpt__s3_circle *g, const ckpt__buf *at) {
-    bool same = g->pages > 0 && g->seen.len == at->len && memcmp(g->seen.data, at->data, at->len) == 0;
-    if (same || at->len == 0) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
-    if (g->pages++ < g->limit) return CKPT_OK;
-    g->limit = 2 * g->pages;
-    g->seen.len = 0;
-    ckpt__buf_add(&g->seen, at->data, at->len);
-    return g->seen.err;
-}
-
 // A page of a listing, and one entry of it. The texts are views of the reply, still encoded.
 typedef struct ckpt__s3_page {
     ckpt__s3_call *c;
@@ -21278,38 +21342,12 @@ typedef struct ckpt__s3_page {
     void          *user;
 } ckpt__s3_page;
 
-static ckpt_err ckpt__s3_odd(const char *what) {
-    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
-}
-
-// Decodes a text, with a NUL behind its end and none inside.
-static ckpt_err ckpt__s3_decode(ckpt__buf *out, ckpt__view v, bool percent, const ckpt_allocator *a) {
-    out->len = 0;
-    bool ok;
-    if (percent) {
-        ckpt__buf plain;
-        ckpt__buf_init(&plain, a);
-        ok = ckpt__xml_decode(&plain, v);
-        for (size_t i = 0; i < plain.len; i++) {
-            if (plain.data[i] == '+') plain.data[i] = ' ';
-        }
-        ok = ok && (plain.len == 0 || ckpt__txt_unpercent(out, plain.data, plain.len));
-        if (plain.err != CKPT_OK) out->err = plain.err;
-        ckpt__buf_free(&plain);
-    } else {
-        ok = ckpt__xml_decode(out, v);
-    }
-    (void)ckpt__buf_cstr(out);
-    if (out->err != CKPT_OK) return out->err;
-    return ok && strlen(out->data) == out->len ? CKPT_OK : ckpt__s3_odd("a name that cannot be read");
-}
-
 // The name of an entry without the store's prefix; false: it is the prefix itself, which some tools make into an object.
 static ckpt_err ckpt__s3_entry_name(ckpt__s3_page *p, bool *named) {
     const char *prefix = p->c->s->prefix;
-    ckpt_err e = ckpt__s3_decode(&p->name, p->key, p->encoded, &p->c->store->allocator);
+    ckpt_err e = ckpt__web_decode(&p->name, p->key, p->encoded, &p->c->store->allocator);
     if (e != CKPT_OK) return e;
-    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__s3_odd("a name that was not asked for");
+    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__web_odd("a name that was not asked for");
     *named = p->name.len > strlen(prefix);
     return CKPT_OK;
 }
@@ -21319,7 +21357,7 @@ static ckpt_err ckpt__s3_take_object(ckpt__s3_page *p) {
     int64_t size = 0;
     ckpt_err e = ckpt__s3_entry_name(p, &named);
     if (e != CKPT_OK || !named) return e;
-    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__s3_odd("a size that is no number");
+    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__web_odd("a size that is no number");
     return p->each_object(p->name.data + strlen(p->c->s->prefix), (uint64_t)size, p->user);
 }
 
@@ -21328,10 +21366,10 @@ static ckpt_err ckpt__s3_take_part(ckpt__s3_page *p) {
     int64_t number = 0, size = 0;
     memset(&part, 0, sizeof part);
     if (!ckpt__txt_int(p->number, &number) || number < 0 || number > INT_MAX || !ckpt__txt_int(p->size, &size) || size < 0)
-        return ckpt__s3_odd("a number that is none");
-    ckpt_err e = ckpt__s3_decode(&p->text, p->etag, false, NULL);
+        return ckpt__web_odd("a number that is none");
+    ckpt_err e = ckpt__web_decode(&p->text, p->etag, false, NULL);
     if (e != CKPT_OK) return e;
-    if (!ckpt__web_copy(part.etag, sizeof part.etag, p->text.data)) return ckpt__s3_odd("an ETag that is too long");
+    if (!ckpt__web_copy(part.etag, sizeof part.etag, p->text.data)) return ckpt__web_odd("an ETag that is too long");
     part.number = (int)number;
     part.size = (uint64_t)size;
     p->text.len = 0;
@@ -21347,7 +21385,7 @@ static ckpt_err ckpt__s3_take_upload(ckpt__s3_page *p) {
     bool named = false;
     double started = 0.0;
     ckpt_err e = ckpt__s3_entry_name(p, &named);
-    if (e == CKPT_OK) e = ckpt__s3_decode(&p->text, p->id, false, NULL);
+    if (e == CKPT_OK) e = ckpt__web_decode(&p->text, p->id, false, NULL);
     if (e != CKPT_OK || !named) return e;
     if (!ckpt__txt_read_date(p->date, &started)) started = 0.0;
     return p->each_upload(p->name.data + strlen(p->c->s->prefix), p->text.data, started, p->user);
@@ -21399,21 +21437,21 @@ static ckpt_err ckpt__s3_read_entries(ckpt__s3_page *p) {
 }
 
 // Runs the request for a page and gives its entries away. `next` and `next2` get the marks of the next page.
-static ckpt_err ckpt__s3_turn_page(ckpt__s3_page *p, ckpt__s3_circle *circle, ckpt__buf *next, ckpt__buf *next2, bool keys) {
+static ckpt_err ckpt__s3_turn_page(ckpt__s3_page *p, ckpt__web_circle *circle, ckpt__buf *next, ckpt__buf *next2, bool keys) {
     const ckpt_allocator *a = &p->c->store->allocator;
     p->c->reply_max = CKPT__S3_PAGE_MAX;
     ckpt_err e = ckpt__s3_run(p->c);
     if (e == CKPT_OK) e = ckpt__s3_read_page(p);
     if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
-    if (e == CKPT_OK) e = ckpt__s3_decode(next, p->next, keys && p->encoded, a);
-    if (e == CKPT_OK) e = ckpt__s3_decode(next2, p->next2, false, a);
+    if (e == CKPT_OK) e = ckpt__web_decode(next, p->next, keys && p->encoded, a);
+    if (e == CKPT_OK) e = ckpt__web_decode(next2, p->next2, false, a);
     if (e != CKPT_OK || !p->more) return e;
     if (next->len == 0 && p->each_object != NULL) ckpt__buf_text(next2, ckpt__buf_cstr(&p->name));   // a list of version 1
     ckpt__buf both;
     ckpt__buf_init(&both, a);
     ckpt__buf_add(&both, next->data, next->len);
     if (next2->len > 0) ckpt__buf_fmt(&both, " %s", ckpt__buf_cstr(next2));
-    e = both.err == CKPT_OK ? ckpt__s3_go_on(circle, &both) : both.err;
+    e = both.err == CKPT_OK ? ckpt__web_go_on(circle, &both) : both.err;
     ckpt__buf_free(&both);
     return e;
 }
@@ -21431,7 +21469,7 @@ typedef struct ckpt__s3_listing {
 static ckpt_err ckpt__s3_list_all(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
     const ckpt_allocator *a = &l->store->allocator;
     ckpt__buf next, next2;
-    ckpt__s3_circle circle;
+    ckpt__web_circle circle;
     ckpt_err e = CKPT_OK;
     memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&circle.seen, a);
@@ -21597,32 +21635,6 @@ static const ckpt__store_table ckpt__s3_table = {
     ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
 };
 
-static const char *ckpt__s3_given(const char *text) {
-    return text != NULL && text[0] != 0 ? text : NULL;
-}
-
-static bool ckpt__s3_is_true(const char *text) {
-    return text != NULL && (ckpt__txt_eq_nocase(ckpt__txt_view(text), "true") || strcmp(text, "1") == 0);
-}
-
-static bool ckpt__s3_is_host_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-}
-
-// A host name or address with perhaps a port, in lower case.
-static bool ckpt__s3_is_site(const char *site) {
-    const char *p = site;
-    if (*p == '[') {
-        while (*p != 0 && *p != ']') p++;
-        if (*p++ != ']') return false;
-    } else {
-        while (ckpt__s3_is_host_char(*p)) p++;
-    }
-    int64_t port = 0;
-    if (p == site) return false;
-    return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
-}
-
 // "https://host:port/base" in its pieces. The port is left out where it is the usual one, as clients do in Host.
 static ckpt_err ckpt__s3_use_endpoint(ckpt__s3 *s, const char *url, const ckpt_allocator *a) {
     ckpt__buf site;
@@ -21637,7 +21649,7 @@ static ckpt_err ckpt__s3_use_endpoint(ckpt__s3 *s, const char *url, const ckpt_a
     const char *usual = s->tls ? ":443" : ":80";
     (void)ckpt__buf_cstr(&site);
     if (site.err == CKPT_OK && ckpt__txt_ends(site.data, usual)) site.len -= strlen(usual);
-    bool ok = site.err == CKPT_OK && ckpt__s3_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
+    bool ok = site.err == CKPT_OK && ckpt__web_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
     if (ok) s->endpoint = ckpt__mem_copy_text(a, site.data);
     site.len = 0;
     while (end > n && p[end - 1] == '/') end--;
@@ -21663,30 +21675,21 @@ static const ckpt__s3_service *ckpt__s3_find_service(const ckpt__s3 *s) {
     return NULL;
 }
 
-// Does the endpoint's host consist of digits and dots, or of an IPv6 address? Then no bucket can stand before it.
-static bool ckpt__s3_is_address(const char *site) {
-    if (site[0] == '[') return true;
-    for (; *site != 0 && *site != ':'; site++) {
-        if (!ckpt__txt_is_digit(*site) && *site != '.') return false;
-    }
-    return true;
-}
-
 // Amazon is addressed by BUCKET.host, others by host/BUCKET, unless told otherwise, or where the name does not allow it.
 static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
-    const char *style = d != NULL ? ckpt__s3_given(d->addressing_style) : NULL;
-    if (style == NULL) style = ckpt__s3_given(ckpt__auth_aws_setting(&s->auth, "s3.addressing_style"));
+    const char *style = d != NULL ? ckpt__auth_given(d->addressing_style) : NULL;
+    if (style == NULL) style = ckpt__auth_given(ckpt__auth_aws_setting(&s->auth, "s3.addressing_style"));
     bool automatic = style == NULL || strcmp(style, "auto") == 0;
     if (!automatic && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0)
         return ckpt__error_set(CKPT_ARG, "the addressing style '%.40s' is none of auto, path and virtual", style);
     bool wanted = automatic ? s->endpoint == NULL || (service != NULL && service->virtual_only) : strcmp(style, "virtual") == 0;
-    s->in_host = wanted && ckpt__s3_is_label(s->bucket) && (s->endpoint == NULL || !ckpt__s3_is_address(s->endpoint));
+    s->in_host = wanted && ckpt__s3_is_label(s->bucket) && (s->endpoint == NULL || !ckpt__web_is_address(s->endpoint));
     if (service != NULL && service->virtual_only && !s->in_host)
         return ckpt__error_set(CKPT_ARG, "%s wants the bucket in the host's name%s", s->endpoint,
                                wanted ? ", which this bucket's name does not allow" : ": the addressing style must be virtual");
-    s->dualstack = ckpt__s3_is_true(ckpt__os_env("AWS_USE_DUALSTACK_ENDPOINT")) ||
-                   ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.use_dualstack_endpoint"));
-    s->accelerate = ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.use_accelerate_endpoint"));
+    s->dualstack = ckpt__web_is_on(ckpt__os_env("AWS_USE_DUALSTACK_ENDPOINT")) ||
+                   ckpt__web_is_on(ckpt__auth_aws_setting(&s->auth, "s3.use_dualstack_endpoint"));
+    s->accelerate = ckpt__web_is_on(ckpt__auth_aws_setting(&s->auth, "s3.use_accelerate_endpoint"));
     s->fips = ckpt__auth_is_fips(&s->auth);
     if (!s->fips || (s->endpoint == NULL && !s->accelerate)) return CKPT_OK;
     return ckpt__error_set(CKPT_ARG, "AWS_USE_FIPS_ENDPOINT goes with neither an endpoint of one's own nor acceleration");
@@ -21694,10 +21697,10 @@ static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, con
 
 // How bodies are guarded at first: see the section's head.
 static ckpt_err ckpt__s3_choose_guard(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
-    const char *how = d != NULL ? ckpt__s3_given(d->payload_signing) : NULL;
-    const char *when = ckpt__s3_given(ckpt__os_env("AWS_REQUEST_CHECKSUM_CALCULATION"));
-    if (how == NULL && ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.payload_signing_enabled"))) how = "signed";
-    if (when == NULL) when = ckpt__s3_given(ckpt__auth_aws_setting(&s->auth, "request_checksum_calculation"));
+    const char *how = d != NULL ? ckpt__auth_given(d->payload_signing) : NULL;
+    const char *when = ckpt__auth_env("AWS_REQUEST_CHECKSUM_CALCULATION");
+    if (how == NULL && ckpt__web_is_on(ckpt__auth_aws_setting(&s->auth, "s3.payload_signing_enabled"))) how = "signed";
+    if (when == NULL) when = ckpt__auth_given(ckpt__auth_aws_setting(&s->auth, "request_checksum_calculation"));
     s->guard_fixed = how != NULL && strcmp(how, "auto") != 0;
     if (!s->guard_fixed) {
         bool no_crc = (service != NULL && service->no_checksums) ||
@@ -21739,7 +21742,7 @@ static ckpt_err ckpt__s3_choose_region(ckpt__s3 *s, const ckpt__s3_service *serv
 
 // Keeps a text that becomes a header; NULL and "": it is not sent.
 static ckpt_err ckpt__s3_keep(char **out, const char *what, const char *text, const ckpt_allocator *a) {
-    if (ckpt__s3_given(text) == NULL) return CKPT_OK;
+    if (ckpt__auth_given(text) == NULL) return CKPT_OK;
     for (const char *p = text; *p != 0; p++) {
         if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
             return ckpt__error_set(CKPT_ARG, "the %s holds a character that no header may", what);
@@ -21749,12 +21752,12 @@ static ckpt_err ckpt__s3_keep(char **out, const char *what, const char *text, co
 }
 
 static ckpt_err ckpt__s3_keep_headers(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *acl = d != NULL ? ckpt__s3_given(d->canned_acl) : NULL;
+    const char *acl = d != NULL ? ckpt__auth_given(d->canned_acl) : NULL;
     ckpt_err e = ckpt__s3_keep(&s->acl, "canned ACL", acl != NULL ? acl : ckpt__os_env("S3_CANNED_ACL"), a);
     if (d == NULL) return e;
     if (e == CKPT_OK) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
-    const char *encryption = ckpt__s3_given(d->server_side_encryption);
-    if (encryption == NULL && ckpt__s3_given(d->sse_kms_key_id) != NULL) encryption = "aws:kms";
+    const char *encryption = ckpt__auth_given(d->server_side_encryption);
+    if (encryption == NULL && ckpt__auth_given(d->sse_kms_key_id) != NULL) encryption = "aws:kms";
     if (e == CKPT_OK) e = ckpt__s3_keep(&s->encryption, "server-side encryption", encryption, a);
     return e == CKPT_OK ? ckpt__s3_keep(&s->kms_key, "KMS key", d->sse_kms_key_id, a) : e;
 }
@@ -21773,8 +21776,8 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     if (e == CKPT_OK) e = ckpt__auth_aws_init(&s->auth, &own, &s->http, a);
     s->has_auth = s->has_lock && e == CKPT_OK;
     if (e != CKPT_OK) return e;
-    o.ca_file = ckpt__s3_given(own.ca_file);
-    if (o.ca_file == NULL && ckpt__s3_given(ckpt__os_env("AWS_CA_BUNDLE")) == NULL)
+    o.ca_file = ckpt__auth_given(own.ca_file);
+    if (o.ca_file == NULL && ckpt__auth_env("AWS_CA_BUNDLE") == NULL)
         o.ca_file = ckpt__auth_aws_setting(&s->auth, "ca_bundle");
     e = ckpt__http_init(&s->http, &o);
     s->has_http = e == CKPT_OK;
@@ -21852,7 +21855,7 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
 //------------------------------------------------------------------------------
 // >>databricks [N]  what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
 //
-// uses:    error memory platform text transfer http auth store web s3
+// uses:    error memory platform text transfer http auth store web
 // threads: any number of requests at once; the token of a service principal is behind one mutex
 //
 // Credentials as Databricks' "unified authentication" finds them: the caller's own, then DATABRICKS_HOST with DATABRICKS_TOKEN or
@@ -21945,7 +21948,7 @@ static ckpt_err ckpt__databricks_site(char **out, const char *text, bool with_ba
     ckpt__buf_fmt(&url, "%s%s", strstr(text, "://") == NULL ? "https://" : "", text);
     bool ok = ckpt__auth_split_url(ckpt__buf_cstr(&url), &tls, &authority, &path);
     for (size_t i = 0; ok && i < authority.n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower(authority.p[i]));
-    ok = ok && ckpt__s3_is_site(ckpt__buf_cstr(&site));
+    ok = ok && ckpt__web_is_site(ckpt__buf_cstr(&site));
     ckpt_err e = url.err != CKPT_OK ? url.err : site.err;
     if (e == CKPT_OK && (!ok || (with_base && path[strcspn(path, "?#")] != 0)))
         e = ckpt__error_set(CKPT_ARG, "%s is no address of a server: https://HOST is one, without user, password, query", what);
@@ -22133,11 +22136,11 @@ static ckpt_err ckpt__databricks_denied(ckpt__databricks *d, const ckpt__http_re
     ckpt__http_judge(r, t);
     if (ckpt__json_parse(&doc, &d->secret, ckpt__auth_text(&r->body), r->body.len) == CKPT_OK) {
         const char *c = ckpt__auth_member(&doc, "error"), *m = ckpt__auth_member(&doc, "error_description");
-        if (c != NULL) ckpt__s3_clean(code, sizeof code, c, strlen(c));
-        if (m != NULL) ckpt__s3_clean(text, sizeof text, m, strlen(m));
+        if (c != NULL) ckpt__web_clean(code, sizeof code, c, strlen(c));
+        if (m != NULL) ckpt__web_clean(text, sizeof text, m, strlen(m));
         ckpt__json_free(&doc);
     }
-    if (ckpt__s3_shows(text, d->client_secret)) text[0] = 0;
+    if (ckpt__web_shows(text, d->client_secret)) text[0] = 0;
     const char *advice = strcmp(code, "invalid_client") == 0 ? "; its id or secret is wrong, or the secret was withdrawn" : "";
     return ckpt__error_set(t->transient ? CKPT_NET : CKPT_AUTH, "%s gives the service principal of %s no token: %s%s%s "
                            "(HTTP %d)%s", d->site, d->where, code[0] != 0 ? code : "no reason", text[0] != 0 ? ": " : "", text,
@@ -22347,20 +22350,20 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
         const ckpt__json *root = ckpt__json_root(&doc);
         const char *code = ckpt__databricks_text(&doc, root, "error_code"), *said = ckpt__databricks_text(&doc, root, "message");
         const ckpt__json *details = ckpt__json_get(&doc, root, "details");
-        if (code != NULL) ckpt__s3_clean(c->code, sizeof c->code, code, strlen(code));
-        if (said != NULL) ckpt__s3_clean(c->message, sizeof c->message, said, strlen(said));
+        if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
+        if (said != NULL) ckpt__web_clean(c->message, sizeof c->message, said, strlen(said));
         if (details != NULL && details->kind != CKPT__JSON_ARRAY) details = NULL;
         for (const ckpt__json *n = ckpt__json_child(&doc, details); n != NULL; n = ckpt__json_next(&doc, n)) {
             const char *reason = ckpt__databricks_text(&doc, n, "reason");
-            if (reason != NULL) ckpt__s3_clean(c->reason, sizeof c->reason, reason, strlen(reason));
+            if (reason != NULL) ckpt__web_clean(c->reason, sizeof c->reason, reason, strlen(reason));
         }
         ckpt__json_free(&doc);
     } else if (b->len > 0 && c->url != NULL) {
         ckpt__buf_init(&text, &c->d->secret);
-        if (ckpt__xml_get(&text, b->data, b->len, "Code")) ckpt__s3_clean(c->code, sizeof c->code, text.data, text.len);
-        if (ckpt__xml_get(&text, b->data, b->len, "Message")) ckpt__s3_clean(c->message, sizeof c->message, text.data, text.len);
+        if (ckpt__xml_get(&text, b->data, b->len, "Code")) ckpt__web_clean(c->code, sizeof c->code, text.data, text.len);
+        if (ckpt__xml_get(&text, b->data, b->len, "Message")) ckpt__web_clean(c->message, sizeof c->message, text.data, text.len);
         if (ckpt__xml_get(&text, b->data, b->len, "AuthenticationErrorDetail"))
-            ckpt__s3_clean(c->reason, sizeof c->reason, text.data, text.len);
+            ckpt__web_clean(c->reason, sizeof c->reason, text.data, text.len);
         ckpt__buf_free(&text);
     }
     static const char *const secrets[] = { "sig=", "Signature=", "Bearer ", "Basic ", "Token=", "token=" };
@@ -22368,7 +22371,7 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
         if (strstr(c->message, secrets[i]) != NULL) c->message[0] = 0;
     }
     const char *own = c->bearer.len > 7 ? c->bearer.data + (c->d->kind == CKPT__DATABRICKS_BASIC ? 6 : 7) : NULL;
-    if (own != NULL && ckpt__s3_shows(c->message, own)) c->message[0] = 0;
+    if (own != NULL && ckpt__web_shows(c->message, own)) c->message[0] = 0;
 }
 
 // Codes whose meaning is not that of their status (Databricks: "Error codes"; MLflow: databricks.proto; Composer's classes).
@@ -22536,7 +22539,7 @@ static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt_
     char host[300] = "";
     bool tls = false, ok = url != NULL && ckpt__auth_split_url(url, &tls, &authority, &path) && authority.n < sizeof host;
     for (size_t i = 0; ok && i < authority.n; i++) host[i] = (char)ckpt__txt_lower(authority.p[i]);
-    ok = ok && ckpt__s3_is_site(host) &&
+    ok = ok && ckpt__web_is_site(host) &&
               (tls || plain || ckpt__auth_is_near(authority) || ckpt__txt_eq_nocase(authority, "storage-proxy.databricks.com"));
     if (!ok) return ckpt__error_set(CKPT_NET, "the server gives no https address of a cloud");
     l->url.len = l->headers.text.len = 0;
@@ -22637,7 +22640,7 @@ typedef struct ckpt__databricks_tree {
     uint64_t         *sizes;
     size_t            count, cap;
     ckpt__buf         name, next;           // next: the page to ask for
-    ckpt__s3_circle   circle;
+    ckpt__web_circle   circle;
 } ckpt__databricks_tree;
 
 // Keeps a file for the end.
@@ -22652,13 +22655,13 @@ static ckpt_err ckpt__databricks_keep_entry(ckpt__databricks_tree *w, const char
 // One entry of a folder, by its whole name.
 static ckpt_err ckpt__databricks_take_entry(ckpt__databricks_tree *w, const char *name, bool is_folder, uint64_t size) {
     size_t n = strlen(name), k = strlen(w->wanted);
-    if (ckpt__databricks_check_name(name) != CKPT_OK) return ckpt__s3_odd("a name that cannot be one");
+    if (ckpt__databricks_check_name(name) != CKPT_OK) return ckpt__web_odd("a name that cannot be one");
     if (!is_folder) return strncmp(name, w->wanted, k) == 0 ? ckpt__databricks_keep_entry(w, name, size) : CKPT_OK;
     bool within = n >= k ? strncmp(name, w->wanted, k) == 0 : strncmp(name, w->wanted, n) == 0 && w->wanted[n] == '/';
     int levels = 0;
     if (!within) return CKPT_OK;
     for (const char *p = name; *p != 0; p++) levels += *p == '/';
-    if (levels > CKPT__DATABRICKS_DEPTH) return ckpt__s3_odd("folders too deep in one another");
+    if (levels > CKPT__DATABRICKS_DEPTH) return ckpt__web_odd("folders too deep in one another");
     ckpt__buf_add(&w->queue, name, n + 1);
     return w->queue.err;
 }
@@ -22739,7 +22742,7 @@ static ckpt_err ckpt__databricks_walk(ckpt__databricks_tree *w, ckpt_err (*page)
         do {
             e = ckpt__store_cancelled(w->t);
             if (e == CKPT_OK) e = page(w, text);
-            if (e == CKPT_OK && w->next.len > 0) e = ckpt__s3_go_on(&w->circle, &w->next);
+            if (e == CKPT_OK && w->next.len > 0) e = ckpt__web_go_on(&w->circle, &w->next);
         } while (e == CKPT_OK && w->next.len > 0);
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     }
@@ -22935,7 +22938,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 //------------------------------------------------------------------------------
 // >>mlflow     [O]  the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
 //
-// uses:    error memory platform text name transfer http auth store web s3 databricks
+// uses:    error memory platform text name transfer http auth store web databricks
 // threads: any number of requests at once; uploads under way and addresses are behind the mutex of >>databricks
 //
 // mlflow-artifacts: is the proxy of a tracking server (MLFLOW_TRACKING_URI; MLflow's "mlflow-artifacts" REST API). It passes a
@@ -23237,7 +23240,7 @@ static ckpt_err ckpt__mlflow_check_run(ckpt_store *store, ckpt__transfer *t) {
     size_t k = strlen(s->alias) - 1;                        // without the '/'
     if (e == CKPT_OK && (n < k || strncmp(where.data + n - k, s->alias, k) != 0)) {
         char text[200];
-        ckpt__s3_clean(text, sizeof text, where.data, n);
+        ckpt__web_clean(text, sizeof text, where.data, n);
         e = ckpt__error_set(CKPT_UNSUPPORTED, "the artifacts of run %.64s lie elsewhere, at %s: use that address", s->run, text);
     }
     if (e == CKPT_OK) {
@@ -23269,7 +23272,7 @@ static ckpt_err ckpt__mlflow_take_files(const ckpt__mlflow_files *f, const ckpt_
     const ckpt__json *list = ckpt__databricks_member(c, "files");
     size_t n = strlen(f->folder);
     uint64_t size = 0;
-    ckpt_err e = list == NULL || list->kind == CKPT__JSON_ARRAY ? CKPT_OK : ckpt__s3_odd("no list");
+    ckpt_err e = list == NULL || list->kind == CKPT__JSON_ARRAY ? CKPT_OK : ckpt__web_odd("no list");
     for (const ckpt__json *x = ckpt__json_child(&c->doc, e == CKPT_OK ? list : NULL); x != NULL && e == CKPT_OK;
          x = ckpt__json_next(&c->doc, x)) {
         const char *path = ckpt__databricks_text(&c->doc, x, "path");
@@ -23281,7 +23284,7 @@ static ckpt_err ckpt__mlflow_take_files(const ckpt__mlflow_files *f, const ckpt_
             if (ok) path += n + 1;
         }
         ok = ok && path[0] != 0 && strchr(path, '/') == NULL && strcmp(path, ".") != 0 && strcmp(path, "..") != 0;
-        e = ok ? f->each(path, is_folder, size, f->user) : ckpt__s3_odd("an entry that was not asked for, or is none");
+        e = ok ? f->each(path, is_folder, size, f->user) : ckpt__web_odd("an entry that was not asked for, or is none");
     }
     return e;
 }
@@ -23366,7 +23369,7 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
     ckpt__mlflow_place p;
     ckpt__mlflow_look look;
     ckpt__buf next;
-    ckpt__s3_circle circle;
+    ckpt__web_circle circle;
     memset(&look, 0, sizeof look);
     memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&next, &store->allocator);
@@ -23378,7 +23381,7 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
     while (e == CKPT_OK && !look.found) {
         e = ckpt__mlflow_list_page(&f);
         if (e == CKPT_OK && next.len == 0) break;
-        if (e == CKPT_OK) e = ckpt__s3_go_on(&circle, &next);
+        if (e == CKPT_OK) e = ckpt__web_go_on(&circle, &next);
     }
     if (e == CKPT_OK && !look.found) e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such artifact");
     *size = look.size;
@@ -24264,8 +24267,8 @@ static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc,
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     const char *ca = ckpt__auth_env("MLFLOW_TRACKING_SERVER_CERT_PATH");
     const char *cert = ckpt__auth_env("MLFLOW_TRACKING_CLIENT_CERT_PATH");
-    *insecure = ckpt__s3_is_true(ckpt__auth_env("MLFLOW_TRACKING_INSECURE_TLS"));
-    if (ckpt__s3_is_true(ckpt__auth_env("MLFLOW_TRACKING_AWS_SIGV4")) || ckpt__auth_env("MLFLOW_TRACKING_AUTH") != NULL)
+    *insecure = ckpt__web_is_on(ckpt__auth_env("MLFLOW_TRACKING_INSECURE_TLS"));
+    if (ckpt__web_is_on(ckpt__auth_env("MLFLOW_TRACKING_AWS_SIGV4")) || ckpt__auth_env("MLFLOW_TRACKING_AUTH") != NULL)
         return ckpt__error_set(CKPT_UNSUPPORTED, "MLFLOW_TRACKING_AWS_SIGV4 and MLFLOW_TRACKING_AUTH are not built: logins are "
                                "by user and password or by a token");
     if (*insecure && ca != NULL)
@@ -24390,7 +24393,7 @@ static ckpt_err ckpt__mlflow_root_of_run(const ckpt__buf *where, ckpt__buf *root
     ckpt__txt_uri(&u, where->data);
     if (strcmp(u.backend, "mlflow-artifacts") == 0 && u.authority.n == 0)
         return ckpt__databricks_prefix(root, u.path.p, u.path.n);
-    ckpt__s3_clean(text, sizeof text, where->data, strcspn(where->data, "?"));
+    ckpt__web_clean(text, sizeof text, where->data, strcspn(where->data, "?"));
     return ckpt__error_set(CKPT_UNSUPPORTED, "the server keeps the run's artifacts at %s, outside of its proxy: use that address",
                            text);
 }
@@ -24436,7 +24439,7 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
     ckpt_store *store = NULL;
     ckpt__view experiment = ckpt__txt_view(""), run = experiment, rest = experiment;
     bool managed = strcmp(u->backend, "dbfs") == 0;
-    bool parts = ckpt__s3_is_true(ckpt__auth_env("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD"));
+    bool parts = ckpt__web_is_on(ckpt__auth_env("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD"));
     const char *shown = managed ? "dbfs:/databricks/mlflow-tracking" : "mlflow-artifacts:";
     *out = NULL;
     ckpt_err e = CKPT_OK;
@@ -26166,7 +26169,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 //------------------------------------------------------------------------------
 // >>uc         [O]  the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
 //
-// uses:    error memory platform digest text transfer auth store web s3 databricks
+// uses:    error memory platform digest text transfer auth store web databricks
 // threads: any number of requests at once; what is known of uploads under way is behind the mutex of >>databricks
 //
 // By the Files API 2.0 (docs.databricks.com/api/files/v2), up to 5 GiB in one request. Bigger files go in parts to the cloud that
@@ -26668,7 +26671,7 @@ static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
     if (w->next.len > 0) ckpt__fields_add(&c.query, "page_token", w->next.data);
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     const ckpt__json *list = e == CKPT_OK ? ckpt__databricks_member(&c, "contents") : NULL;
-    if (list != NULL && list->kind != CKPT__JSON_ARRAY) e = ckpt__s3_odd("no list");
+    if (list != NULL && list->kind != CKPT__JSON_ARRAY) e = ckpt__web_odd("no list");
     for (const ckpt__json *n = ckpt__json_child(&c.doc, e == CKPT_OK ? list : NULL); n != NULL && e == CKPT_OK;
          n = ckpt__json_next(&c.doc, n)) {
         const char *path = ckpt__databricks_text(&c.doc, n, "path");
@@ -26678,7 +26681,7 @@ static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
         w->name.len = 0;
         if (ok) ckpt__buf_text(&w->name, path + base);
         while (ok && w->name.len > 0 && w->name.data[w->name.len - 1] == '/') w->name.len--;
-        if (!ok) e = ckpt__s3_odd("an entry that was not asked for, or is none");
+        if (!ok) e = ckpt__web_odd("an entry that was not asked for, or is none");
         else e = w->name.err == CKPT_OK ? ckpt__databricks_take_entry(w, ckpt__buf_cstr(&w->name), is_folder, size) : w->name.err;
     }
     if (e == CKPT_OK) e = ckpt__uc_turn(w, &c);
@@ -26808,7 +26811,7 @@ static ckpt_err ckpt__uc_open(ckpt_store **out, const ckpt__uri *u, const ckpt_s
 //------------------------------------------------------------------------------
 // >>wandb      [O]  the store wandb://: artifacts of Weights & Biases
 //
-// uses:    error memory platform text digest transfer http auth store web s3
+// uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; the run, and addresses of files that were asked for, are behind one mutex
 // states:  of an artifact: created (pending) -> its file put -> its manifest put -> committed, and "latest"
 //
@@ -27683,7 +27686,7 @@ typedef struct ckpt__wandb_listing {
     ckpt__store_each *each;
     void             *user;
     ckpt__buf         name, artifact, type, start;   // start: what artifacts of the store's prefix begin with
-    ckpt__s3_circle   circle;
+    ckpt__web_circle   circle;
 } ckpt__wandb_listing;
 
 // An artifact of ours is listed by the name it was put as, one of others by its own.
@@ -27740,7 +27743,7 @@ static ckpt_err ckpt__wandb_list_page(ckpt__wandb_listing *l, ckpt__buf *next, c
     if (e == CKPT_OK && more != NULL && more->kind == CKPT__JSON_BOOL && more->i != 0 && cursor != NULL) {
         ckpt__buf_text(next, cursor);
         (void)ckpt__buf_cstr(next);
-        e = next->err != CKPT_OK ? next->err : ckpt__s3_go_on(&l->circle, next);
+        e = next->err != CKPT_OK ? next->err : ckpt__web_go_on(&l->circle, next);
     }
     ckpt__wandb_call_free(&c);
     return e;
@@ -27866,7 +27869,7 @@ static bool ckpt__wandb_read_netrc(ckpt__buf *key, const char *text, const char 
 // Looks into $NETRC, ~/.netrc and ~/_netrc, as W&B's client does.
 static ckpt_err ckpt__wandb_ask_netrc(ckpt__wandb *s, const ckpt_allocator *a) {
     static const char *const names[] = { "/.netrc", "/_netrc" };
-    const char *given = ckpt__s3_given(ckpt__os_env("NETRC")), *home = ckpt__s3_given(ckpt__os_env("HOME"));
+    const char *given = ckpt__auth_env("NETRC"), *home = ckpt__auth_env("HOME");
     const char *host = strstr(s->site, "://") + 3;
     ckpt_err e = CKPT_OK;
     for (int i = 0; i < (given != NULL ? 1 : 2) && e == CKPT_OK && s->key.len == 0; i++) {
@@ -27888,9 +27891,9 @@ static ckpt_err ckpt__wandb_ask_netrc(ckpt__wandb *s, const ckpt_allocator *a) {
 
 // The API key: the description's, WANDB_API_KEY, else netrc's.
 static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *given = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
+    const char *given = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
     ckpt__buf text;
-    if (given == NULL) given = ckpt__s3_given(ckpt__os_env("WANDB_API_KEY"));
+    if (given == NULL) given = ckpt__auth_env("WANDB_API_KEY");
     ckpt_err e = CKPT_OK;
     if (given != NULL) ckpt__buf_text(&s->key, given);
     else e = ckpt__wandb_ask_netrc(s, a);
@@ -27917,11 +27920,11 @@ static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, co
 
 // "https://host:port/base" in its pieces.
 static ckpt_err ckpt__wandb_use_site(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *url = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL, *path = "";
+    const char *url = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL, *path = "";
     ckpt__buf site;
     ckpt__view host;
     bool is_https = false;
-    if (url == NULL) url = ckpt__s3_given(ckpt__os_env("WANDB_BASE_URL"));
+    if (url == NULL) url = ckpt__auth_env("WANDB_BASE_URL");
     if (url == NULL) url = "https://api.wandb.ai";
     if (!ckpt__auth_split_url(url, &is_https, &host, &path) || strpbrk(path, "?#") != NULL)
         return ckpt__error_set(CKPT_ARG, "the address of W&B (WANDB_BASE_URL) is not one: https://HOST[:PORT] is");
@@ -27944,7 +27947,7 @@ static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) 
     ckpt__wandb *s = ckpt__wandb_of(store);
     const ckpt_allocator *a = &store->allocator;
     ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
-    const char *run = ckpt__s3_given(ckpt__os_env("WANDB_RUN_ID"));
+    const char *run = ckpt__auth_env("WANDB_RUN_ID");
     unsigned char random[4];
     s->secret = ckpt__auth_wiping(&store->allocator);
     s->page = CKPT__WANDB_PAGE;
@@ -28018,7 +28021,7 @@ static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckp
 //------------------------------------------------------------------------------
 // >>azure      [O]  the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
 //
-// uses:    error memory platform text digest transfer http auth store web s3
+// uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the server's clock taught us is behind one mutex
 //
 // By Microsoft's Blob service REST API, version 2021-12-02. A request is signed with the account's Shared Key, or carries a
@@ -28275,13 +28278,13 @@ static void ckpt__azure_read_error(ckpt__azure_call *c) {
     ckpt__buf text;
     ckpt__buf_init(&text, &c->store->allocator);
     c->code[0] = c->message[0] = c->request_id[0] = 0;
-    if (code != NULL) ckpt__s3_clean(c->code, sizeof c->code, code, strlen(code));
+    if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
     else if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, "Code"))
-        ckpt__s3_clean(c->code, sizeof c->code, text.data, text.len);
-    if (id != NULL) ckpt__s3_clean(c->request_id, sizeof c->request_id, id, strlen(id));
+        ckpt__web_clean(c->code, sizeof c->code, text.data, text.len);
+    if (id != NULL) ckpt__web_clean(c->request_id, sizeof c->request_id, id, strlen(id));
     if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, "Message") && text.len > 0) {
         size_t n = strcspn(ckpt__buf_cstr(&text), "\r\n");
-        ckpt__s3_clean(c->message, sizeof c->message, text.data, n < text.len ? n : text.len);
+        ckpt__web_clean(c->message, sizeof c->message, text.data, n < text.len ? n : text.len);
     }
     ckpt__buf_free(&text);
     if (strstr(c->message, "sig=") != NULL || strstr(c->message, "SharedKey ") != NULL) c->message[0] = 0;
@@ -28865,7 +28868,7 @@ typedef struct ckpt__azure_page {
     bool              encoded;          // of the name: percent-encoded, as those that XML cannot hold
     ckpt__view        key, size;
     ckpt__buf         name, next;
-    ckpt__s3_circle   circle;
+    ckpt__web_circle   circle;
     ckpt__store_each *each;
     void             *user;
 } ckpt__azure_page;
@@ -28873,7 +28876,7 @@ typedef struct ckpt__azure_page {
 static ckpt_err ckpt__azure_take_blob(ckpt__azure_page *p) {
     const char *prefix = ckpt__azure_of(p->store)->prefix;
     int64_t size = 0;
-    ckpt_err e = ckpt__s3_decode(&p->name, p->key, p->encoded, &p->store->allocator);
+    ckpt_err e = ckpt__web_decode(&p->name, p->key, p->encoded, &p->store->allocator);
     if (e != CKPT_OK) return e;
     if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__azure_odd("a name that was not asked for");
     if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__azure_odd("a size that is no number");
@@ -28908,7 +28911,7 @@ static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
         } else if (ends && x.plain && x.depth == 5 && ckpt__xml_is(&x, "Content-Length")) {
             p->size = ckpt__txt_trim(x.text);
         } else if (ends && x.plain && x.depth == 2 && ckpt__xml_is(&x, "NextMarker")) {
-            e = ckpt__s3_decode(&p->next, x.text, false, NULL);
+            e = ckpt__web_decode(&p->next, x.text, false, NULL);
         }
     }
     return e;
@@ -28934,7 +28937,7 @@ static ckpt_err ckpt__azure_turn_page(ckpt__azure_page *p) {
     p->c = &c;
     ckpt_err e = p->next.err == CKPT_OK ? ckpt__azure_run(&c) : p->next.err;
     if (e == CKPT_OK) e = ckpt__azure_read_page(p);
-    if (e == CKPT_OK && p->next.len > 0) e = ckpt__s3_go_on(&p->circle, &p->next);
+    if (e == CKPT_OK && p->next.len > 0) e = ckpt__web_go_on(&p->circle, &p->next);
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -29110,33 +29113,29 @@ static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char 
     return w->host.err;
 }
 
-static const char *ckpt__azure_env(const char *name) {
-    return ckpt__s3_given(ckpt__os_env(name));
-}
-
 // The caller's own, then Composer's two variables, then Azure's: as its tools, a connection string before a key before a SAS.
 static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_desc *d) {
-    const char *connection = ckpt__azure_env("AZURE_STORAGE_CONNECTION_STRING");
-    const char *given = d != NULL ? ckpt__s3_given(d->access_key_id) : NULL;
+    const char *connection = ckpt__auth_env("AZURE_STORAGE_CONNECTION_STRING");
+    const char *given = d != NULL ? ckpt__auth_given(d->access_key_id) : NULL;
     if (given != NULL) w->account = given;
-    w->endpoint = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL;
-    if (w->endpoint == NULL) w->endpoint = ckpt__azure_env("AZURE_STORAGE_SERVICE_ENDPOINT");
-    w->key = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
-    w->sas = d != NULL && w->key == NULL ? ckpt__s3_given(d->session_token) : NULL;
+    w->endpoint = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL;
+    if (w->endpoint == NULL) w->endpoint = ckpt__auth_env("AZURE_STORAGE_SERVICE_ENDPOINT");
+    w->key = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
+    w->sas = d != NULL && w->key == NULL ? ckpt__auth_given(d->session_token) : NULL;
     w->source = w->key != NULL ? "secret_access_key" : "session_token";
     bool complete = w->key != NULL || w->sas != NULL;
-    if (!complete && (w->key = ckpt__azure_env("AZURE_ACCOUNT_ACCESS_KEY")) != NULL) {
+    if (!complete && (w->key = ckpt__auth_env("AZURE_ACCOUNT_ACCESS_KEY")) != NULL) {
         w->source = "AZURE_ACCOUNT_ACCESS_KEY";
         complete = true;
     }
-    if (w->account == NULL) w->account = ckpt__azure_env("AZURE_ACCOUNT_NAME");
+    if (w->account == NULL) w->account = ckpt__auth_env("AZURE_ACCOUNT_NAME");
     if (!complete && connection != NULL) {
         bool emulated = strstr(connection, "UseDevelopmentStorage=true") != NULL;
         return ckpt__azure_read_connection(w, emulated ? ckpt__azure_emulator : connection);
     }
-    if (w->account == NULL) w->account = ckpt__azure_env("AZURE_STORAGE_ACCOUNT");
-    if (!complete && (w->key = ckpt__azure_env("AZURE_STORAGE_KEY")) != NULL) w->source = "AZURE_STORAGE_KEY";
-    else if (!complete && (w->sas = ckpt__azure_env("AZURE_STORAGE_SAS_TOKEN")) != NULL) w->source = "AZURE_STORAGE_SAS_TOKEN";
+    if (w->account == NULL) w->account = ckpt__auth_env("AZURE_STORAGE_ACCOUNT");
+    if (!complete && (w->key = ckpt__auth_env("AZURE_STORAGE_KEY")) != NULL) w->source = "AZURE_STORAGE_KEY";
+    else if (!complete && (w->sas = ckpt__auth_env("AZURE_STORAGE_SAS_TOKEN")) != NULL) w->source = "AZURE_STORAGE_SAS_TOKEN";
     return CKPT_OK;
 }
 
@@ -29164,10 +29163,10 @@ static ckpt_err ckpt__azure_use_endpoint(ckpt__azure *s, const char *url, const 
     for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
     const char *host = ckpt__buf_cstr(&site);
     host = site.err == CKPT_OK ? host + (tls ? 8 : 7) : "";
-    bool ok = ckpt__s3_is_site(host) && strchr(p, '#') == NULL;
+    bool ok = ckpt__web_is_site(host) && strchr(p, '#') == NULL;
     while (end > n && p[end - 1] == '/') end--;
     ckpt__txt_add_percent(&base, p + n, end - n, true);
-    bool bare = ckpt__s3_is_address(host) || ckpt__txt_starts(host, "localhost");
+    bool bare = ckpt__web_is_address(host) || ckpt__txt_starts(host, "localhost");
     if (ok && base.len == 0 && bare && account != NULL) ckpt__buf_fmt(&base, "/%s", account);
     ckpt_err e = site.err != CKPT_OK ? site.err : base.err;
     if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
@@ -29517,8 +29516,8 @@ static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
     const ckpt__json *list = error != NULL ? ckpt__auth_node(&d, error, "errors") : NULL;
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&d, list) : NULL;
     const char *reason = ckpt__auth_node_text(&d, first, "reason"), *message = ckpt__auth_node_text(&d, error, "message");
-    if (message != NULL) ckpt__s3_clean(c->message, sizeof c->message, message, strlen(message));
-    if (reason != NULL) ckpt__s3_clean(c->code, sizeof c->code, reason, strlen(reason));
+    if (message != NULL) ckpt__web_clean(c->message, sizeof c->message, message, strlen(message));
+    if (reason != NULL) ckpt__web_clean(c->code, sizeof c->code, reason, strlen(reason));
     ckpt__json_free(&d);
     if (ckpt__s3_is(c, "notFound"))
         (void)snprintf(c->code, sizeof c->code, ckpt__s3_says(c, "bucket does not exist") ? "NoSuchBucket" : "NoSuchKey");
@@ -30342,20 +30341,20 @@ static ckpt_err ckpt__gcs_abort(ckpt_store *store, const ckpt__store_multi *m) {
 //-- listing ---------------------------------------------------------------------
 
 // One page of a listing of the XML API; *next and *next2 get the marks of the next one.
-static ckpt_err ckpt__gcs_turn_page(ckpt__gcs_call *g, ckpt__s3_page *p, ckpt__s3_circle *circle, ckpt__buf *next,
+static ckpt_err ckpt__gcs_turn_page(ckpt__gcs_call *g, ckpt__s3_page *p, ckpt__web_circle *circle, ckpt__buf *next,
                                     ckpt__buf *next2) {
     const ckpt_allocator *a = &g->c.store->allocator;
     g->c.reply_max = CKPT__S3_PAGE_MAX;
     ckpt_err e = ckpt__gcs_run(g);
     if (e == CKPT_OK) e = ckpt__s3_read_page(p);
     if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
-    if (e == CKPT_OK) e = ckpt__s3_decode(next, p->next, false, a);
-    if (e == CKPT_OK) e = ckpt__s3_decode(next2, p->next2, false, a);
+    if (e == CKPT_OK) e = ckpt__web_decode(next, p->next, false, a);
+    if (e == CKPT_OK) e = ckpt__web_decode(next2, p->next2, false, a);
     if (e != CKPT_OK || !p->more) return e;
     ckpt__buf both;
     ckpt__buf_init(&both, a);
     ckpt__buf_fmt(&both, "%s %s", next->data, next2->data);
-    e = both.err == CKPT_OK ? ckpt__s3_go_on(circle, &both) : both.err;
+    e = both.err == CKPT_OK ? ckpt__web_go_on(circle, &both) : both.err;
     ckpt__buf_free(&both);
     return e;
 }
@@ -30363,7 +30362,7 @@ static ckpt_err ckpt__gcs_turn_page(ckpt__gcs_call *g, ckpt__s3_page *p, ckpt__s
 static ckpt_err ckpt__gcs_list_xml(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
     const ckpt_allocator *a = &l->store->allocator;
     ckpt__buf next, next2;
-    ckpt__s3_circle circle;
+    ckpt__web_circle circle;
     ckpt_err e = CKPT_OK;
     memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&circle.seen, a);
@@ -30438,8 +30437,8 @@ static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
     for (; o != NULL && e == CKPT_OK; o = ckpt__json_next(d, o)) {
         const char *name = ckpt__auth_node_text(d, o, "name");
         uint64_t size = 0;
-        if (name == NULL || !ckpt__txt_starts(name, s->prefix)) return ckpt__s3_odd("a name that was not asked for");
-        if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &size)) return ckpt__s3_odd("a size that is no number");
+        if (name == NULL || !ckpt__txt_starts(name, s->prefix)) return ckpt__web_odd("a name that was not asked for");
+        if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &size)) return ckpt__web_odd("a size that is no number");
         if (name[skip] != 0) e = each(name + skip, size, user);
     }
     return e;
@@ -30478,14 +30477,14 @@ static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt_
 static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix,
                                ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
     ckpt__buf next;
-    ckpt__s3_circle circle;
+    ckpt__web_circle circle;
     memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&circle.seen, &store->allocator);
     ckpt__buf_init(&next, &store->allocator);
     ckpt_err e;
     do {
         e = ckpt__gcs_list_page(store, prefix != NULL ? prefix : "", &next, each, user, t);
-        if (e == CKPT_OK && next.len > 0) e = ckpt__s3_go_on(&circle, &next);
+        if (e == CKPT_OK && next.len > 0) e = ckpt__web_go_on(&circle, &next);
     } while (e == CKPT_OK && next.len > 0);
     ckpt__buf_free(&circle.seen);
     ckpt__buf_free(&next);
@@ -30654,8 +30653,8 @@ static const ckpt__store_table ckpt__gcs_hmac_table = {
 
 // The description's endpoint, that of an emulator (*emulator), else Google's.
 static ckpt_err ckpt__gcs_endpoint(const ckpt_store_desc *d, ckpt__buf *out, bool *emulator) {
-    const char *given = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL;
-    const char *other = given == NULL ? ckpt__s3_given(ckpt__os_env("STORAGE_EMULATOR_HOST")) : NULL;
+    const char *given = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL;
+    const char *other = given == NULL ? ckpt__auth_env("STORAGE_EMULATOR_HOST") : NULL;
     *emulator = other != NULL;
     if (given != NULL) ckpt__buf_text(out, given);
     else if (other != NULL) ckpt__buf_fmt(out, "%s%s", strstr(other, "://") != NULL ? "" : "http://", other);
@@ -30749,10 +30748,10 @@ static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ck
 // Opens "gs://bucket/prefix": with the HMAC key of the description or of GCS_KEY and GCS_SECRET, as Composer does, else with
 // OAuth2. Asks nobody yet. d may be NULL.
 static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    const char *key = d != NULL ? ckpt__s3_given(d->access_key_id) : NULL;
-    const char *secret = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
+    const char *key = d != NULL ? ckpt__auth_given(d->access_key_id) : NULL;
+    const char *secret = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
     bool own = key != NULL || secret != NULL;
-    bool token = d != NULL && (d->credentials != NULL || ckpt__s3_given(d->session_token) != NULL);
+    bool token = d != NULL && (d->credentials != NULL || ckpt__auth_given(d->session_token) != NULL);
     *out = NULL;
     if (u->bucket.n != u->authority.n || (u->authority.n > 0 && memchr(u->authority.p, ':', u->authority.n) != NULL))
         return ckpt__error_set(CKPT_ARG, "cannot open a gs URI: it holds no user; keys come from the environment");
@@ -30761,8 +30760,8 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
         return ckpt__error_set(CKPT_ARG, "cannot open %s: an HMAC key has two halves, access_key_id and secret_access_key", text);
     bool file = d != NULL && d->credentials_file != NULL;
     if (!own && !token && !file) {
-        key = ckpt__s3_given(ckpt__os_env("GCS_KEY"));
-        secret = ckpt__s3_given(ckpt__os_env("GCS_SECRET"));
+        key = ckpt__auth_env("GCS_KEY");
+        secret = ckpt__auth_env("GCS_SECRET");
     }
     ckpt_allocator a = { NULL, NULL };
     if (d != NULL) a = d->allocator;
@@ -31038,33 +31037,20 @@ static ckpt_err ckpt__oci_send(ckpt__oci_call *c) {
 
 //-- what a refusal says ---------------------------------------------------------
 
-// One line of printable text of at most cap - 1 bytes, whatever the server sent.
-static void ckpt__oci_clean(char *out, size_t cap, const char *p, size_t n) {
-    size_t len = 0;
-    for (size_t i = 0; i < n && len + 1 < cap; i++) {
-        unsigned char c = (unsigned char)p[i];
-        bool blank = c <= ' ' || c == 0x7F;
-        if (blank && (len == 0 || out[len - 1] == ' ')) continue;
-        out[len++] = c >= 0x80 ? '?' : blank ? ' ' : (char)c;
-    }
-    while (len > 0 && out[len - 1] == ' ') len--;
-    out[len] = 0;
-}
-
 // Reads the code and the message of an error.
 static ckpt_err ckpt__oci_read_error(ckpt__oci_call *c) {
     ckpt__json_doc doc;
     const char *id = ckpt__fields_get(&c->reply.headers, "opc-request-id");
     c->code[0] = c->message[0] = 0;
-    ckpt__oci_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
+    ckpt__web_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
     if (c->reply.body.len == 0) return CKPT_OK;
     ckpt_err e = ckpt__json_parse(&doc, &c->store->allocator, c->reply.body.data, c->reply.body.len);
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
     const ckpt__json *code = ckpt__json_get(&doc, ckpt__json_root(&doc), "code");
     const ckpt__json *message = ckpt__json_get(&doc, ckpt__json_root(&doc), "message");
-    if (code != NULL && code->kind == CKPT__JSON_TEXT) ckpt__oci_clean(c->code, sizeof c->code, code->text, code->text_len);
+    if (code != NULL && code->kind == CKPT__JSON_TEXT) ckpt__web_clean(c->code, sizeof c->code, code->text, code->text_len);
     if (message != NULL && message->kind == CKPT__JSON_TEXT && !ckpt__auth_oci_is_told(&c->o->auth, message->text))
-        ckpt__oci_clean(c->message, sizeof c->message, message->text, message->text_len);
+        ckpt__web_clean(c->message, sizeof c->message, message->text, message->text_len);
     if (strstr(c->message, "ST$") != NULL || strstr(c->message, "signature=") != NULL) c->message[0] = 0;
     ckpt__json_free(&doc);
     return CKPT_OK;
@@ -31607,23 +31593,6 @@ static ckpt_err ckpt__oci_abort(ckpt_store *store, const ckpt__store_multi *m) {
 
 //-- listing ---------------------------------------------------------------------
 
-// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
-typedef struct ckpt__oci_circle {
-    uint64_t  pages, limit;
-    ckpt__buf seen;
-} ckpt__oci_circle;
-
-static ckpt_err ckpt__oci_go_on(ckpt__oci_circle *g, const char *at) {
-    bool same = g->pages > 0 && strcmp(ckpt__buf_cstr(&g->seen), at) == 0;
-    if (g->seen.err != CKPT_OK) return g->seen.err;
-    if (same) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
-    if (g->pages++ < g->limit) return CKPT_OK;
-    g->limit = 2 * g->pages;
-    g->seen.len = 0;
-    ckpt__buf_text(&g->seen, at);
-    return g->seen.err;
-}
-
 // What a list is made of. `take` gets each entry of a page.
 typedef struct ckpt__oci_listing {
     ckpt_store              *store;
@@ -31636,10 +31605,6 @@ typedef struct ckpt__oci_listing {
     ckpt_err               (*take)(const struct ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry);
 } ckpt__oci_listing;
 
-static ckpt_err ckpt__oci_odd(const char *what) {
-    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
-}
-
 // A member that is a whole number that no size is too small for.
 static bool ckpt__oci_number(const ckpt__json_doc *doc, const ckpt__json *entry, const char *key, int64_t *out) {
     const ckpt__json *v = ckpt__json_get(doc, entry, key);
@@ -31651,10 +31616,10 @@ static bool ckpt__oci_number(const ckpt__json_doc *doc, const ckpt__json *entry,
 static ckpt_err ckpt__oci_take_object(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
     const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "name");
     int64_t size = 0;
-    if (name == NULL) return ckpt__oci_odd("a name that cannot be read");
+    if (name == NULL) return ckpt__web_odd("a name that cannot be read");
     if (!ckpt__txt_starts(name, prefix) || !ckpt__txt_starts(name + strlen(prefix), l->prefix))
-        return ckpt__oci_odd("a name that was not asked for");
-    if (!ckpt__oci_number(doc, entry, "size", &size)) return ckpt__oci_odd("a size that is no number");
+        return ckpt__web_odd("a name that was not asked for");
+    if (!ckpt__oci_number(doc, entry, "size", &size)) return ckpt__web_odd("a size that is no number");
     name += strlen(prefix);
     return name[0] != 0 ? l->each(name, (uint64_t)size, l->user) : CKPT_OK;     // the prefix itself: some tools make it an object
 }
@@ -31664,9 +31629,9 @@ static ckpt_err ckpt__oci_take_part(const ckpt__oci_listing *l, const ckpt__json
     int64_t number = 0, size = 0;
     memset(&part, 0, sizeof part);
     if (!ckpt__oci_number(doc, entry, "partNumber", &number) || number > INT_MAX || !ckpt__oci_number(doc, entry, "size", &size))
-        return ckpt__oci_odd("a number that is none");
+        return ckpt__web_odd("a number that is none");
     const char *etag = ckpt__oci_member(doc, entry, "etag"), *md5 = ckpt__oci_member(doc, entry, "md5");
-    if (!ckpt__oci_part_tag(part.etag, sizeof part.etag, etag, md5)) return ckpt__oci_odd("an ETag that cannot be read");
+    if (!ckpt__oci_part_tag(part.etag, sizeof part.etag, etag, md5)) return ckpt__web_odd("an ETag that cannot be read");
     part.number = (int)number;
     part.size = (uint64_t)size;
     return l->each_part(&part, l->user);
@@ -31677,7 +31642,7 @@ static ckpt_err ckpt__oci_take_upload(const ckpt__oci_listing *l, const ckpt__js
     const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "object");
     const char *id = ckpt__oci_member(doc, entry, "uploadId"), *when = ckpt__oci_member(doc, entry, "timeCreated");
     double started = 0.0;
-    if (name == NULL || id == NULL || id[0] == 0) return ckpt__oci_odd("a name that cannot be read");
+    if (name == NULL || id == NULL || id[0] == 0) return ckpt__web_odd("a name that cannot be read");
     size_t n = strlen(prefix);
     if (!ckpt__txt_starts(name, prefix) || name[n] == 0 || !ckpt__txt_starts(name + n, l->prefix)) return CKPT_OK;
     if (when == NULL || !ckpt__txt_read_date(ckpt__txt_view(when), &started)) started = 0.0;
@@ -31697,7 +31662,7 @@ static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *
         const ckpt__json *start = ckpt__json_get(&doc, root, "nextStartWith");
         mark = ckpt__oci_member(&doc, root, "nextStartWith");
         list = ckpt__json_get(&doc, root, "objects");
-        if (start != NULL && start->kind != CKPT__JSON_NULL && mark == NULL) e = ckpt__oci_odd("a name that cannot be read");
+        if (start != NULL && start->kind != CKPT__JSON_NULL && mark == NULL) e = ckpt__web_odd("a name that cannot be read");
     }
     if (e == CKPT_OK && (list == NULL || list->kind != CKPT__JSON_ARRAY))
         e = ckpt__web_again(c->t, CKPT_NET, "the server's reply is no list");
@@ -31731,7 +31696,7 @@ static ckpt_err ckpt__oci_ask_page(const ckpt__oci_listing *l, ckpt__oci_call *c
 
 static ckpt_err ckpt__oci_list_all(const ckpt__oci_listing *l, ckpt__transfer *t) {
     ckpt__buf next;
-    ckpt__oci_circle circle;
+    ckpt__web_circle circle;
     ckpt_err e = CKPT_OK;
     memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&circle.seen, &l->store->allocator);
@@ -31740,7 +31705,7 @@ static ckpt_err ckpt__oci_list_all(const ckpt__oci_listing *l, ckpt__transfer *t
         ckpt__oci_call c;
         e = ckpt__oci_ask_page(l, &c, &next, t);
         if (e == CKPT_OK) e = ckpt__oci_turn_page(l, &c, &next);
-        if (e == CKPT_OK && next.len > 0) e = ckpt__oci_go_on(&circle, next.data);
+        if (e == CKPT_OK && next.len > 0) e = ckpt__web_go_on(&circle, &next);
         ckpt__oci_call_free(&c);
     } while (e == CKPT_OK && next.len > 0);
     ckpt__buf_free(&circle.seen);
@@ -31815,18 +31780,6 @@ static const ckpt__store_table ckpt__oci_table = {
     ckpt__oci_uploads, ckpt__oci_get, NULL, ckpt__oci_stat, ckpt__oci_list, ckpt__oci_remove, ckpt__oci_close
 };
 
-// A host's name or address with perhaps a port, in lower case.
-static bool ckpt__oci_is_site(const char *site) {
-    const char *p = site;
-    int64_t port = 0;
-    if (*p == '[') p += strcspn(p, "]") + (strchr(p, ']') != NULL ? 1 : 0);
-    else p += strcspn(p, ":");
-    size_t n = (size_t)(p - site);
-    if (site[0] != '[' && !ckpt__oci_is_word(site, n)) return false;
-    if (site[0] == '[' && (n < 3 || site[n - 1] != ']' || strspn(site + 1, "0123456789abcdef:.") != n - 2)) return false;
-    return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
-}
-
 // "https://host:port/base" in its pieces. The port is left out where it is the usual one, as libcurl does in Host.
 static ckpt_err ckpt__oci_use_endpoint(ckpt__oci *o, const char *url, const ckpt_allocator *a) {
     ckpt__buf site, base;
@@ -31841,7 +31794,7 @@ static ckpt_err ckpt__oci_use_endpoint(ckpt__oci *o, const char *url, const ckpt
     for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
     const char *usual = o->tls ? ":443" : ":80", *text = ckpt__buf_cstr(&site);
     if (site.err == CKPT_OK && ckpt__txt_ends(text, usual)) site.len -= strlen(usual);
-    bool ok = ckpt__oci_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
+    bool ok = ckpt__web_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
     while (end > n && p[end - 1] == '/') end--;
     ckpt__txt_add_percent(&base, p + n, end - n, true);
     text = ckpt__buf_cstr(&base);
