@@ -20085,9 +20085,9 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
     return CKPT_OK;
 }
 //------------------------------------------------------------------------------
-// >>web        [N]  what the stores that speak HTTP share: status, headers, ranges, words, lists
+// >>web        [N]  what the stores that speak HTTP share: status, headers, refusals, words, lists
 //
-// uses:    error memory text transfer http
+// uses:    error memory platform text transfer http store
 // threads: any
 //------------------------------------------------------------------------------
 
@@ -20140,6 +20140,44 @@ static bool ckpt__web_copy(char *out, size_t cap, const char *text) {
     return true;
 }
 
+// What the headers of a reply tell of an object; `mark` and `crc` are the names of those in which ours are.
+static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h, const char *mark, const char *crc) {
+    const char *modified = ckpt__fields_get(h, "last-modified");
+    bool sized = ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size);
+    if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
+    if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, mark))) out->mark[0] = 0;
+    out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, crc), &out->crc);
+    if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+    return sized ? CKPT_OK : ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
+}
+
+// What looking at an object came to (e) whose upload the server has acknowledged: it must be there in full, and be this upload's
+// where it has a mark. Who may write but not read cannot look, and takes the server's word.
+static ckpt_err ckpt__web_confirm(ckpt__transfer *t, const ckpt__transfer *look, ckpt_err e, const ckpt__store_stat *there,
+                                  uint64_t size, const char *mark) {
+    if (e == CKPT_AUTH) return CKPT_OK;
+    if (e == CKPT_OK && there->size != size)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
+                            (unsigned long long)there->size);
+    else if (e == CKPT_OK && mark != NULL && there->mark[0] != 0 && strcmp(mark, there->mark) != 0)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
+    else if (e == CKPT_NOT_FOUND)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
+    if (e == CKPT_OK) return CKPT_OK;
+    t->transient = look->transient || e == CKPT_CORRUPT;
+    t->throttled = look->throttled;
+    t->retry_after = look->retry_after;
+    t->status = look->status;
+    t->unsure = true;
+    return e;
+}
+
+static void ckpt__web_add_range(ckpt__fields *headers, uint64_t offset, uint64_t size) {
+    char range[64];
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    ckpt__fields_add(headers, "Range", range);
+}
+
 // "bytes 5-9/20": are these the bytes that were asked for?
 static bool ckpt__web_is_range(const char *text, uint64_t offset, uint64_t size) {
     char want[64];
@@ -20173,6 +20211,59 @@ static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, const ckpt__sink 
     return sink->got == size ? CKPT_OK : ckpt__web_again(t, CKPT_NET, "the server sent fewer bytes than were asked for");
 }
 
+//-- refusals --------------------------------------------------------------------
+
+// Codes whose meaning is not that of their status.
+typedef struct ckpt__web_meaning {
+    const char *code;
+    ckpt_err    err;
+    bool        transient, throttled;
+    const char *advice;
+} ckpt__web_meaning;
+
+// What a code means by the list of its store, else `e`, which its status says. The list's advice counts where there is none yet.
+static ckpt_err ckpt__web_mean(const ckpt__web_meaning *list, size_t count, const char *code, ckpt_err e, ckpt__transfer *t,
+                               char *advice, size_t cap) {
+    for (size_t i = 0; i < count; i++) {
+        const ckpt__web_meaning *m = &list[i];
+        if (strcmp(code, m->code) != 0) continue;
+        e = m->err;
+        t->transient = t->transient || m->transient;
+        t->throttled = t->throttled || m->throttled;
+        if (advice[0] == 0) (void)snprintf(advice, cap, "%s", m->advice);
+        break;
+    }
+    if (e == CKPT_CORRUPT) t->transient = true;
+    return e;
+}
+#define CKPT__WEB_MEAN(list, code, e, t, advice) \
+    ckpt__web_mean(list, sizeof(list) / sizeof((list)[0]), code, e, t, advice, sizeof(advice))
+
+// The sentence of a refusal: what the server said, as far as it said anything, and what to do about it.
+static ckpt_err ckpt__web_refusal(ckpt_err e, const char *before, int status, const char *code, const char *message,
+                                  const char *request_id, const char *advice) {
+    return ckpt__error_set(e, "%sthe server answered %d%s%s%s%s%s%s%s%s", before, status, code[0] != 0 ? " " : "", code,
+                           message[0] != 0 ? ": " : "", message, request_id[0] != 0 ? " (request " : "", request_id,
+                           request_id[0] != 0 ? ")" : "", advice);
+}
+
+// Signatures hold for some minutes: a machine whose clock is off by `most` seconds or more signs with the server's time. sent: by
+// how much the server was thought to be ahead when the refused request was signed; *clock: the same, below the lock.
+static bool ckpt__web_learn_clock(const ckpt_store *store, const ckpt__http_reply *r, double sent, double most, double *clock,
+                                  ckpt__os_mutex *lock) {
+    double ahead = r->date - ckpt__os_time(), off = ahead - sent;
+    if (r->date <= 0.0 || (off < most && off > -most)) return false;
+    ckpt__os_mutex_lock(lock);
+    double news = ahead - *clock;
+    *clock = ahead;
+    ckpt__os_mutex_unlock(lock);
+    if (news > 60.0 || news < -60.0)
+        ckpt__error_log(&store->logger, CKPT_LOG_WARN,
+                        "%s: this machine's clock is %.0f minutes %s the server's, whose time is used: set it right",
+                        store->uri, (ahead < 0 ? -ahead : ahead) / 60.0, ahead < 0 ? "ahead of" : "behind");
+    return true;
+}
+
 //-- addresses -------------------------------------------------------------------
 
 static bool ckpt__web_is_host_char(char c) {
@@ -20191,6 +20282,36 @@ static bool ckpt__web_is_site(const char *site) {
     int64_t port = 0;
     if (p == site) return false;
     return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
+}
+
+// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as clients do in Host.
+static ckpt_err ckpt__web_split_endpoint(const char *url, bool *tls, char **host, char **base, const ckpt_allocator *a) {
+    ckpt__buf site, path;
+    *tls = ckpt__txt_starts(url, "https://");
+    if (!*tls && !ckpt__txt_starts(url, "http://"))
+        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
+    const char *p = url + (*tls ? 8 : 7), *usual = *tls ? ":443" : ":80";
+    size_t n = strcspn(p, "/?#"), end = strlen(p);
+    if (memchr(p, '@', n) != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user or a password");
+    ckpt__buf_init(&site, a);
+    ckpt__buf_init(&path, a);
+    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
+    if (ckpt__txt_ends(ckpt__buf_cstr(&site), usual)) site.len -= strlen(usual);
+    const char *name = ckpt__buf_cstr(&site);
+    bool ok = ckpt__web_is_site(name) && strcspn(p, "?#") == end;
+    while (end > n && p[end - 1] == '/') end--;
+    ckpt__txt_add_percent(&path, p + n, end - n, true);
+    const char *text = ckpt__buf_cstr(&path);
+    ckpt_err e = site.err != CKPT_OK ? site.err : path.err;
+    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
+    if (e == CKPT_OK) {
+        *host = ckpt__mem_copy_text(a, name);
+        *base = ckpt__mem_copy_text(a, text);
+        if (*host == NULL || *base == NULL) e = CKPT_NOMEM;
+    }
+    ckpt__buf_free(&site);
+    ckpt__buf_free(&path);
+    return e;
 }
 
 // Does the endpoint's host consist of digits and dots, or of an IPv6 address? Then no bucket can stand before it.
@@ -20584,14 +20705,7 @@ static bool ckpt__s3_says(const ckpt__s3_call *c, const char *word) {
 }
 
 // Codes whose meaning is not that of their status.
-typedef struct ckpt__s3_meaning {
-    const char *code;
-    ckpt_err    err;
-    bool        transient, throttled;
-    const char *advice;
-} ckpt__s3_meaning;
-
-static const ckpt__s3_meaning ckpt__s3_meanings[] = {
+static const ckpt__web_meaning ckpt__s3_meanings[] = {
     { "SlowDown", CKPT_NET, true, true, "" },
     { "ServiceUnavailable", CKPT_NET, true, true, "" },
     { "Throttling", CKPT_NET, true, true, "" },
@@ -20677,19 +20791,8 @@ static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
     ckpt__http_judge(&c->reply, c->t);
     ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__s3_advise(c, advice, sizeof advice);
-    for (size_t i = 0; i < sizeof ckpt__s3_meanings / sizeof ckpt__s3_meanings[0]; i++) {
-        const ckpt__s3_meaning *m = &ckpt__s3_meanings[i];
-        if (!ckpt__s3_is(c, m->code)) continue;
-        e = m->err;
-        c->t->transient = c->t->transient || m->transient;
-        c->t->throttled = c->t->throttled || m->throttled;
-        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
-        break;
-    }
-    if (e == CKPT_CORRUPT) c->t->transient = true;
-    return ckpt__error_set(e, "the server answered %d%s%s%s%s%s%s%s%s", c->reply.status, c->code[0] != 0 ? " " : "", c->code,
-                           c->message[0] != 0 ? ": " : "", c->message, c->request_id[0] != 0 ? " (request " : "", c->request_id,
-                           c->request_id[0] != 0 ? ")" : "", advice);
+    e = CKPT__WEB_MEAN(ckpt__s3_meanings, c->code, e, c->t, advice);
+    return ckpt__web_refusal(e, "", c->reply.status, c->code, c->message, c->request_id, advice);
 }
 
 //-- what a refusal teaches ------------------------------------------------------
@@ -20740,19 +20843,8 @@ static bool ckpt__s3_learn_region(ckpt__s3_call *c) {
 static bool ckpt__s3_learn_clock(ckpt__s3_call *c) {
     ckpt__s3 *s = c->s;
     bool told = ckpt__s3_is(c, "RequestTimeTooSkewed") || ckpt__s3_is(c, "RequestExpired");
-    if (c->reply.date <= 0.0 || (c->reply.status != 403 && !told)) return false;
-    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
-    if (off < 60.0 && off > -60.0) return false;
-    if (!told && off < 600.0 && off > -600.0) return false;
-    ckpt__os_mutex_lock(&s->lock);
-    double news = ahead - s->clock;
-    s->clock = ahead;
-    ckpt__os_mutex_unlock(&s->lock);
-    if (news > 60.0 || news < -60.0)
-        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN,
-                        "%s: this machine's clock is %.0f minutes %s the server's, whose time is used: set it right",
-                        c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0, ahead < 0 ? "ahead of" : "behind");
-    return true;
+    if (c->reply.status != 403 && !told) return false;
+    return ckpt__web_learn_clock(c->store, &c->reply, c->sent_clock, told ? 60.0 : 600.0, &s->clock, &s->lock);
 }
 
 // Have the credentials run out? Then the next request asks for new ones.
@@ -20808,16 +20900,7 @@ static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_s
     memset(out, 0, sizeof *out);
     ckpt__s3_call_init(&c, store, "HEAD", name, t);
     ckpt_err e = ckpt__s3_run(&c);
-    if (e == CKPT_OK) {
-        const ckpt__fields *h = &c.reply.headers;
-        const char *modified = ckpt__fields_get(h, "last-modified");
-        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
-            e = ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
-        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-amz-meta-ckpt-mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "x-amz-meta-ckpt-crc32"), &out->crc);
-        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
-    }
+    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-mark", "x-amz-meta-ckpt-crc32");
     ckpt__s3_call_free(&c);
     return e;
 }
@@ -20847,25 +20930,10 @@ static ckpt_err ckpt__s3_confirm(ckpt_store *store, const char *name, const char
     ckpt__transfer look = *t;
     look.moved = NULL;
     ckpt_err e = ckpt__s3_head(store, name, &there, &look);
-    if (e == CKPT_OK && there.size != size) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there.size);
-    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
-    } else if (e == CKPT_AUTH) {
+    if (e == CKPT_AUTH)
         ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
                         ckpt__error_last.text);
-        return CKPT_OK;
-    } else if (e == CKPT_NOT_FOUND) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    }
-    if (e == CKPT_OK) return CKPT_OK;
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
+    return ckpt__web_confirm(t, &look, e, &there, size, mark);
 }
 
 //-- guarding the bytes ----------------------------------------------------------
@@ -21584,14 +21652,12 @@ static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
 static ckpt_err ckpt__s3_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                              ckpt__transfer *t) {
     ckpt__s3_call c;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
     if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__s3_call_init(&c, store, "GET", name, t);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "range", range);
+    ckpt__web_add_range(&c.headers, offset, size);
     bool weak = etag != NULL && ckpt__txt_starts(etag, "W/");       // which never matches
     if (etag != NULL && !weak) ckpt__fields_add(&c.headers, "if-match", etag);
     c.sink = sink;
@@ -21634,33 +21700,6 @@ static const ckpt__store_table ckpt__s3_table = {
     "s3", ckpt__s3_put, ckpt__s3_begin, ckpt__s3_part, ckpt__s3_complete, ckpt__s3_abort, ckpt__s3_parts, ckpt__s3_uploads,
     ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
 };
-
-// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as clients do in Host.
-static ckpt_err ckpt__s3_use_endpoint(ckpt__s3 *s, const char *url, const ckpt_allocator *a) {
-    ckpt__buf site;
-    ckpt__buf_init(&site, a);
-    s->tls = ckpt__txt_starts(url, "https://");
-    const char *p = s->tls ? url + 8 : url + 7;
-    if (!s->tls && !ckpt__txt_starts(url, "http://"))
-        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
-    size_t n = strcspn(p, "/?#"), end = strlen(p);
-    if (memchr(p, '@', n) != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user or a password");
-    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
-    const char *usual = s->tls ? ":443" : ":80";
-    (void)ckpt__buf_cstr(&site);
-    if (site.err == CKPT_OK && ckpt__txt_ends(site.data, usual)) site.len -= strlen(usual);
-    bool ok = site.err == CKPT_OK && ckpt__web_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
-    if (ok) s->endpoint = ckpt__mem_copy_text(a, site.data);
-    site.len = 0;
-    while (end > n && p[end - 1] == '/') end--;
-    ckpt__txt_add_percent(&site, p + n, end - n, true);
-    if (ok) s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&site));
-    ckpt_err e = site.err;
-    ckpt__buf_free(&site);
-    if (e != CKPT_OK) return e;
-    if (!ok) return ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
-    return s->endpoint != NULL && s->base != NULL ? CKPT_OK : CKPT_NOMEM;
-}
 
 // What is known of the service behind the endpoint; NULL: nothing.
 static const ckpt__s3_service *ckpt__s3_find_service(const ckpt__s3 *s) {
@@ -21784,7 +21823,7 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     if (e != CKPT_OK) return e;
     const char *url = ckpt__auth_aws_endpoint(&s->auth, "s3");
     s->tls = true;
-    if (url != NULL) e = ckpt__s3_use_endpoint(s, url, a);
+    if (url != NULL) e = ckpt__web_split_endpoint(url, &s->tls, &s->endpoint, &s->base, a);
     else if ((s->base = ckpt__mem_copy_text(a, "")) == NULL) e = CKPT_NOMEM;
     if (e != CKPT_OK) return e;
     const ckpt__s3_service *service = ckpt__s3_find_service(s);
@@ -23393,22 +23432,12 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
 
 // After the server has acknowledged a file: it must be there in full.
 static ckpt_err ckpt__mlflow_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
+    ckpt__store_stat there;
     ckpt__transfer look = *t;
-    uint64_t there = 0;
+    memset(&there, 0, sizeof there);
     look.moved = NULL;
-    ckpt_err e = ckpt__mlflow_size(store, name, &there, &look);
-    if (e == CKPT_AUTH || (e == CKPT_OK && there == size)) return CKPT_OK;
-    if (e == CKPT_OK)
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there);
-    else if (e == CKPT_NOT_FOUND)
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
+    ckpt_err e = ckpt__mlflow_size(store, name, &there.size, &look);
+    return ckpt__web_confirm(t, &look, e, &there, size, NULL);
 }
 
 //-- the proxy: whole files ------------------------------------------------------
@@ -24098,15 +24127,12 @@ static ckpt_err ckpt__mlflow_read_link(ckpt_store *store, const char *name, bool
 // Asks a cloud for bytes; again once with a fresh address when one that was kept is refused. The caller frees *c.
 static ckpt_err ckpt__mlflow_read(ckpt__databricks_call *c, ckpt_store *store, const char *name, uint64_t offset,
                                   ckpt__sink *sink, ckpt__databricks_link *l, ckpt__transfer *t) {
-    char range[64];
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset,
-                   (unsigned long long)(offset + sink->size - 1));
     ckpt_err e = CKPT_OK;
     for (bool fresh = false, again = true; again; fresh = true) {
         e = ckpt__mlflow_read_link(store, name, &fresh, l, t);
         ckpt__databricks_follow(c, store, &ckpt__mlflow_of(store)->d, "GET", l, t);
         if (e != CKPT_OK) return e;
-        ckpt__fields_add(&c->headers, "Range", range);
+        ckpt__web_add_range(&c->headers, offset, sink->size);
         c->sink = sink;
         ckpt__sink_begin(sink);
         e = ckpt__databricks_run(c);
@@ -26294,18 +26320,7 @@ static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t s
     ckpt__transfer look = *t;
     look.moved = NULL;
     ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
-    if (e == CKPT_AUTH || (e == CKPT_OK && there.size == size)) return CKPT_OK;
-    if (e == CKPT_OK)
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there.size);
-    else if (e == CKPT_NOT_FOUND)
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
+    return ckpt__web_confirm(t, &look, e, &there, size, NULL);
 }
 
 static ckpt_err ckpt__uc_exists(void) {
@@ -26380,12 +26395,10 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
 static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                              ckpt__transfer *t) {
     ckpt__databricks_call c;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__uc_init(&c, store, "GET", ckpt__uc_files, name, t);
     if (etag != NULL && etag[0] == 0) etag = NULL;
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "Range", range);
+    ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "If-Unmodified-Since", etag);
     c.sink = sink;
     ckpt__sink_begin(sink);
@@ -27634,12 +27647,9 @@ static ckpt_err ckpt__wandb_put(ckpt_store *store, const ckpt__store_put *p) {
 static ckpt_err ckpt__wandb_fetch(ckpt__wandb_call *c, const char *url, uint64_t offset, ckpt__sink *sink, bool *stale) {
     ckpt__fields headers;
     ckpt__http_reply r;
-    char range[64];
     ckpt__fields_init(&headers, &c->s->secret);
     ckpt__http_reply_init(&r, &c->s->secret);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset,
-                   (unsigned long long)(offset + sink->size - 1));
-    ckpt__fields_add(&headers, "Range", range);
+    ckpt__web_add_range(&headers, offset, sink->size);
     ckpt_err e = ckpt__wandb_send(c, "GET", url, &headers, NULL, sink, &r);
     *stale = r.status == 400 || r.status == 401 || r.status == 403 || r.status == 404;
     if (e == CKPT_OK && r.status != 200 && r.status != 206) e = ckpt__wandb_storage_failed(c, &r);
@@ -28291,14 +28301,7 @@ static void ckpt__azure_read_error(ckpt__azure_call *c) {
 }
 
 // Codes whose meaning is not that of their status (Microsoft: "Common REST API error codes", "Blob service error codes").
-typedef struct ckpt__azure_meaning {
-    const char *code;
-    ckpt_err    err;
-    bool        transient, throttled;
-    const char *advice;
-} ckpt__azure_meaning;
-
-static const ckpt__azure_meaning ckpt__azure_meanings[] = {
+static const ckpt__web_meaning ckpt__azure_meanings[] = {
     { "ServerBusy", CKPT_NET, true, true, "" },
     { "OperationTimedOut", CKPT_NET, true, true, "" },
     { "InternalError", CKPT_NET, true, false, "" },
@@ -28363,38 +28366,18 @@ static ckpt_err ckpt__azure_fail(ckpt__azure_call *c) {
     ckpt__http_judge(&c->reply, c->t);
     ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__azure_advise(c, advice, sizeof advice);
-    for (size_t i = 0; i < sizeof ckpt__azure_meanings / sizeof ckpt__azure_meanings[0]; i++) {
-        const ckpt__azure_meaning *m = &ckpt__azure_meanings[i];
-        if (!ckpt__azure_is(c, m->code)) continue;
-        e = m->err;
-        c->t->transient = c->t->transient || m->transient;
-        c->t->throttled = c->t->throttled || m->throttled;
-        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
-        break;
-    }
+    e = CKPT__WEB_MEAN(ckpt__azure_meanings, c->code, e, c->t, advice);
     if (c->reply.status == 400 && ckpt__fields_get(&c->headers, "content-md5") != NULL && strstr(c->message, "MD5") != NULL)
         e = CKPT_CORRUPT;                                   // Azurite calls it InvalidOperation
     if (e == CKPT_CORRUPT) c->t->transient = true;
-    return ckpt__error_set(e, "the server answered %d%s%s%s%s%s%s%s%s", c->reply.status, c->code[0] != 0 ? " " : "", c->code,
-                           c->message[0] != 0 ? ": " : "", c->message, c->request_id[0] != 0 ? " (request " : "", c->request_id,
-                           c->request_id[0] != 0 ? ")" : "", advice);
+    return ckpt__web_refusal(e, "", c->reply.status, c->code, c->message, c->request_id, advice);
 }
 
 // A Shared Key signature holds for 15 minutes: a machine whose clock is further off signs with the server's time.
 static bool ckpt__azure_learn_clock(ckpt__azure_call *c) {
     ckpt__azure *s = c->s;
-    if (c->reply.date <= 0.0 || c->reply.status != 403 || s->key.len == 0) return false;
-    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
-    if (off < 600.0 && off > -600.0) return false;
-    ckpt__os_mutex_lock(&s->lock);
-    double news = ahead - s->clock;
-    s->clock = ahead;
-    ckpt__os_mutex_unlock(&s->lock);
-    if (news > 60.0 || news < -60.0)
-        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN,
-                        "%s: this machine's clock is %.0f minutes %s the server's, whose time is used: set it right",
-                        c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0, ahead < 0 ? "ahead of" : "behind");
-    return true;
+    if (c->reply.status != 403 || s->key.len == 0) return false;
+    return ckpt__web_learn_clock(c->store, &c->reply, c->sent_clock, 600.0, &s->clock, &s->lock);
 }
 
 // Sends, and sends again once if the server's clock explains the refusal. CKPT_OK: a status of 2xx; any other reply has become
@@ -28431,16 +28414,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     if (e != CKPT_OK) return e;
     ckpt__azure_call_init(&c, store, "HEAD", name, t);
     e = ckpt__azure_run(&c);
-    if (e == CKPT_OK) {
-        const ckpt__fields *h = &c.reply.headers;
-        const char *modified = ckpt__fields_get(h, "last-modified");
-        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
-            e = ckpt__error_set(CKPT_NET, "the server does not tell the blob's size");
-        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-ms-meta-ckpt_mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "x-ms-meta-ckpt_crc32"), &out->crc);
-        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
-    }
+    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_mark", "x-ms-meta-ckpt_crc32");
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -28465,22 +28439,7 @@ static ckpt_err ckpt__azure_confirm(ckpt_store *store, const char *name, const c
     ckpt__transfer look = *t;
     look.moved = NULL;
     ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
-    if (e == CKPT_AUTH) return CKPT_OK;
-    if (e == CKPT_OK && there.size != size) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there.size);
-    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
-    } else if (e == CKPT_NOT_FOUND) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    }
-    if (e == CKPT_OK) return CKPT_OK;
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
+    return ckpt__web_confirm(t, &look, e, &there, size, mark);
 }
 
 //-- writing ---------------------------------------------------------------------
@@ -29002,40 +28961,20 @@ static ckpt_err ckpt__azure_uploads(ckpt_store *store, const char *prefix, ckpt_
 
 //-- reading, removing -----------------------------------------------------------
 
-static ckpt_err ckpt__azure_judge_get(ckpt__azure_call *c, ckpt_err e, const char *etag, uint64_t offset, uint64_t size) {
-    const char *now = ckpt__fields_get(&c->reply.headers, "etag");
-    if (c->reply.status == 412 && etag != NULL)
-        return ckpt__web_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    if (c->reply.status == 200 && offset != 0) {
-        c->t->transient = false;
-        return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole blobs only (200 to a request for a range)");
-    }
-    if (e != CKPT_OK) return e;
-    if (c->reply.status == 206 && !ckpt__web_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
-        return ckpt__web_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
-    if (c->reply.status != 206 && c->reply.status != 200)
-        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", c->reply.status);
-    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
-        return ckpt__web_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    return c->sink->got == size ? CKPT_OK : ckpt__web_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
-}
-
 // A range cannot be empty, so that nothing is asked for when nothing is wanted.
 static ckpt_err ckpt__azure_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                                 ckpt__transfer *t) {
     ckpt__azure_call c;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
     if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__azure_call_init(&c, store, "GET", name, t);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "Range", range);
+    ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "If-Match", etag);
     c.sink = sink;
     e = ckpt__azure_run(&c);
-    e = ckpt__azure_judge_get(&c, e, etag, offset, size);
+    e = ckpt__web_judge_get(&c.reply, sink, t, e, etag, offset);
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -29147,34 +29086,28 @@ static bool ckpt__azure_is_account(const char *text) {
     return n >= 3 && n <= 24;
 }
 
-// "https://host:port/base" in its pieces. The emulator, which has no name of its own, has the account in the path.
+// The emulator, which has no name of its own, has the account in the path.
 static ckpt_err ckpt__azure_use_endpoint(ckpt__azure *s, const char *url, const char *account, const ckpt_allocator *a) {
-    ckpt__buf site, base;
-    bool tls = ckpt__txt_starts(url, "https://");
-    if (!tls && !ckpt__txt_starts(url, "http://"))
-        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
-    const char *p = tls ? url + 8 : url + 7;
-    size_t n = strcspn(p, "/?#"), end = strlen(p);
-    if (memchr(p, '@', n) != NULL || strchr(p, '?') != NULL)
-        return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user, a password or a SAS");
-    ckpt__buf_init(&site, a);
-    ckpt__buf_init(&base, a);
-    ckpt__buf_text(&site, tls ? "https://" : "http://");
-    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
-    const char *host = ckpt__buf_cstr(&site);
-    host = site.err == CKPT_OK ? host + (tls ? 8 : 7) : "";
-    bool ok = ckpt__web_is_site(host) && strchr(p, '#') == NULL;
-    while (end > n && p[end - 1] == '/') end--;
-    ckpt__txt_add_percent(&base, p + n, end - n, true);
-    bool bare = ckpt__web_is_address(host) || ckpt__txt_starts(host, "localhost");
-    if (ok && base.len == 0 && bare && account != NULL) ckpt__buf_fmt(&base, "/%s", account);
-    ckpt_err e = site.err != CKPT_OK ? site.err : base.err;
-    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
-    if (e == CKPT_OK) s->site = ckpt__mem_copy_text(a, site.data);
-    if (e == CKPT_OK) s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&base));
-    if (e == CKPT_OK && (s->site == NULL || s->base == NULL)) e = CKPT_NOMEM;
-    ckpt__buf_free(&site);
-    ckpt__buf_free(&base);
+    char *host = NULL, *base = NULL;
+    bool tls = false;
+    if (strchr(url, '?') != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a SAS, or another query");
+    ckpt_err e = ckpt__web_split_endpoint(url, &tls, &host, &base, a);
+    if (e == CKPT_OK) {
+        ckpt__buf site, path;
+        bool bare = base[0] == 0 && (ckpt__web_is_address(host) || ckpt__txt_starts(host, "localhost"));
+        ckpt__buf_init(&site, a);
+        ckpt__buf_init(&path, a);
+        ckpt__buf_fmt(&site, "%s://%s", tls ? "https" : "http", host);
+        ckpt__buf_fmt(&path, "%s%s", bare && account != NULL ? "/" : base, bare && account != NULL ? account : "");
+        s->site = ckpt__mem_copy_text(a, ckpt__buf_cstr(&site));
+        s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&path));
+        bool all = site.err == CKPT_OK && path.err == CKPT_OK && s->site != NULL && s->base != NULL;
+        ckpt__buf_free(&site);
+        ckpt__buf_free(&path);
+        e = all ? CKPT_OK : CKPT_NOMEM;
+    }
+    ckpt__mem_free_text(a, host);
+    ckpt__mem_free_text(a, base);
     return e;
 }
 
@@ -30592,7 +30525,6 @@ static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
 static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                               ckpt__transfer *t) {
     ckpt__gcs_call g;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__gcs_check_name(store, name);
     if (e != CKPT_OK || size == 0) return e;
@@ -30601,8 +30533,7 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     ckpt__gcs_set_path(&g, false, name);
     ckpt__fields_add(&g.c.query, "alt", "media");
     if (etag != NULL) ckpt__fields_add(&g.c.query, "ifGenerationMatch", etag);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&g.c.headers, "Range", range);
+    ckpt__web_add_range(&g.c.headers, offset, size);
     ckpt__fields_add(&g.c.headers, "Accept-Encoding", "gzip");      // the bytes as they are kept, whose length and sum are known
     g.c.sink = sink;
     e = ckpt__gcs_run(&g);
@@ -30678,7 +30609,7 @@ static ckpt_err ckpt__gcs_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
     s->has_http = own->has_wake && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__gcs_endpoint(d, &url, &own->emulator);
-    if (e == CKPT_OK) e = ckpt__s3_use_endpoint(s, url.data, a);
+    if (e == CKPT_OK) e = ckpt__web_split_endpoint(url.data, &s->tls, &s->endpoint, &s->base, a);
     if (e == CKPT_OK) {
         e = ckpt__auth_google_init(&own->auth, d, &s->http, a, own->emulator);
         own->has_auth = e == CKPT_OK;
@@ -31061,14 +30992,7 @@ static bool ckpt__oci_is(const ckpt__oci_call *c, const char *code) {
 }
 
 // Codes whose meaning is not that of their status, or that want a word more.
-typedef struct ckpt__oci_meaning {
-    const char *code;
-    ckpt_err    err;
-    bool        transient, throttled;
-    const char *advice;
-} ckpt__oci_meaning;
-
-static const ckpt__oci_meaning ckpt__oci_meanings[] = {
+static const ckpt__web_meaning ckpt__oci_meanings[] = {
     { "TooManyRequests", CKPT_NET, true, true, "" },
     { "IncorrectState", CKPT_NET, true, false, "" },
     { "LockConflict", CKPT_NET, true, false, "" },
@@ -31134,20 +31058,9 @@ static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
     ckpt__http_judge(&c->reply, c->t);
     ckpt_err e = c->reply.status == 402 ? CKPT_AUTH : ckpt__web_class(c->reply.status);
     ckpt__oci_advise(c, advice, sizeof advice);
-    for (size_t i = 0; i < sizeof ckpt__oci_meanings / sizeof ckpt__oci_meanings[0]; i++) {
-        const ckpt__oci_meaning *m = &ckpt__oci_meanings[i];
-        if (!ckpt__oci_is(c, m->code)) continue;
-        e = m->err;
-        c->t->transient = c->t->transient || m->transient;
-        c->t->throttled = c->t->throttled || m->throttled;
-        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
-        break;
-    }
-    if (e == CKPT_CORRUPT) c->t->transient = true;
-    return ckpt__error_set(e, "%sthe server answered %d%s%s%s%s%s%s%s%s",
-                           c->kind == 'n' ? "the namespace cannot be asked for: " : "",
-                           c->reply.status, c->code[0] != 0 ? " " : "", c->code, c->message[0] != 0 ? ": " : "", c->message,
-                           c->request_id[0] != 0 ? " (request " : "", c->request_id, c->request_id[0] != 0 ? ")" : "", advice);
+    e = CKPT__WEB_MEAN(ckpt__oci_meanings, c->code, e, c->t, advice);
+    const char *before = c->kind == 'n' ? "the namespace cannot be asked for: " : "";
+    return ckpt__web_refusal(e, before, c->reply.status, c->code, c->message, c->request_id, advice);
 }
 
 //-- what a refusal teaches ------------------------------------------------------
@@ -31155,18 +31068,8 @@ static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
 // Signatures hold for 5 minutes: a machine whose clock is further off signs with the server's time.
 static bool ckpt__oci_learn_clock(ckpt__oci_call *c) {
     ckpt__oci *o = c->o;
-    if (c->reply.status != 401 || c->reply.date <= 0.0) return false;
-    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
-    if (off < 240.0 && off > -240.0) return false;
-    ckpt__os_mutex_lock(&o->lock);
-    double news = ahead - o->clock;
-    o->clock = ahead;
-    ckpt__os_mutex_unlock(&o->lock);
-    if (news > 60.0 || news < -60.0)
-        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN, "%s: this machine's clock is %.0f minutes %s the server's, whose "
-                        "time is used: set it right", c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0,
-                        ahead < 0 ? "ahead of" : "behind");
-    return true;
+    if (c->reply.status != 401) return false;
+    return ckpt__web_learn_clock(c->store, &c->reply, c->sent_clock, 240.0, &o->clock, &o->lock);
 }
 
 // Sends, and sends again once for each thing that the server taught. CKPT_OK: a status of 2xx; any other reply has become a
@@ -31255,14 +31158,8 @@ static ckpt_err ckpt__oci_head(ckpt_store *store, const char *name, ckpt__store_
     ckpt__oci_call_init(&c, store, "HEAD", 'o', name, t);
     ckpt_err e = ckpt__oci_run(&c);
     if (e == CKPT_OK) {
-        const ckpt__fields *h = &c.reply.headers;
-        const char *modified = ckpt__fields_get(h, "last-modified"), *sum = ckpt__fields_get(h, "opc-multipart-md5");
-        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
-            e = ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
-        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "opc-meta-ckpt-mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "opc-meta-ckpt-crc32"), &out->crc);
-        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+        const char *sum = ckpt__fields_get(&c.reply.headers, "opc-multipart-md5");
+        e = ckpt__web_read_stat(out, &c.reply.headers, "opc-meta-ckpt-mark", "opc-meta-ckpt-crc32");
         if (parts != NULL && sum != NULL && strcmp(sum, parts) != 0) *same_parts = false;
     }
     ckpt__oci_call_free(&c);
@@ -31298,25 +31195,10 @@ static ckpt_err ckpt__oci_confirm(ckpt_store *store, const char *name, const cha
     ckpt__transfer look = *t;
     look.moved = NULL;
     ckpt_err e = ckpt__oci_head(store, name, &there, NULL, NULL, &look);
-    if (e == CKPT_OK && there.size != size) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there.size);
-    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
-    } else if (e == CKPT_AUTH) {
+    if (e == CKPT_AUTH)
         ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
                         ckpt__error_last.text);
-        return CKPT_OK;
-    } else if (e == CKPT_NOT_FOUND) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    }
-    if (e == CKPT_OK) return CKPT_OK;
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
+    return ckpt__web_confirm(t, &look, e, &there, size, mark);
 }
 
 //-- writing ---------------------------------------------------------------------
@@ -31735,14 +31617,12 @@ static ckpt_err ckpt__oci_uploads(ckpt_store *store, const char *prefix, ckpt__s
 static ckpt_err ckpt__oci_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                               ckpt__transfer *t) {
     ckpt__oci_call c;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
     if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__oci_call_init(&c, store, "GET", 'o', name, t);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "range", range);
+    ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "if-match", etag);
     c.sink = sink;
     e = ckpt__oci_run(&c);
@@ -31780,36 +31660,6 @@ static const ckpt__store_table ckpt__oci_table = {
     ckpt__oci_uploads, ckpt__oci_get, NULL, ckpt__oci_stat, ckpt__oci_list, ckpt__oci_remove, ckpt__oci_close
 };
 
-// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as libcurl does in Host.
-static ckpt_err ckpt__oci_use_endpoint(ckpt__oci *o, const char *url, const ckpt_allocator *a) {
-    ckpt__buf site, base;
-    o->tls = ckpt__txt_starts(url, "https://");
-    if (!o->tls && !ckpt__txt_starts(url, "http://"))
-        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
-    const char *p = url + (o->tls ? 8 : 7);
-    size_t n = strcspn(p, "/?#"), end = strlen(p);
-    if (memchr(p, '@', n) != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user or a password");
-    ckpt__buf_init(&site, a);
-    ckpt__buf_init(&base, a);
-    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
-    const char *usual = o->tls ? ":443" : ":80", *text = ckpt__buf_cstr(&site);
-    if (site.err == CKPT_OK && ckpt__txt_ends(text, usual)) site.len -= strlen(usual);
-    bool ok = ckpt__web_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
-    while (end > n && p[end - 1] == '/') end--;
-    ckpt__txt_add_percent(&base, p + n, end - n, true);
-    text = ckpt__buf_cstr(&base);
-    ckpt_err e = site.err != CKPT_OK ? site.err : base.err;
-    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
-    if (e == CKPT_OK) {
-        o->host = ckpt__mem_copy_text(a, site.data);
-        o->base = ckpt__mem_copy_text(a, text);
-        if (o->host == NULL || o->base == NULL) e = CKPT_NOMEM;
-    }
-    ckpt__buf_free(&site);
-    ckpt__buf_free(&base);
-    return e;
-}
-
 // Where a region's object storage is.
 static ckpt_err ckpt__oci_use_region(ckpt__oci *o, const char *region, const ckpt_allocator *a) {
     const char *domain = ckpt__os_env("OCI_DEFAULT_REALM");     // as in Oracle's SDKs: of regions that are newer than they
@@ -31829,7 +31679,7 @@ static ckpt_err ckpt__oci_use_region(ckpt__oci *o, const char *region, const ckp
         break;
     }
     (void)snprintf(url, sizeof url, "https://objectstorage.%s.%s", region, domain);
-    return ckpt__oci_use_endpoint(o, url, a);
+    return ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
 }
 
 static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
@@ -31844,7 +31694,7 @@ static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     o->has_http = o->has_lock && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__auth_oci_init(&o->auth, d, a);
     o->has_auth = o->has_http && e == CKPT_OK;
-    if (e == CKPT_OK && url != NULL && url[0] != 0) e = ckpt__oci_use_endpoint(o, url, a);
+    if (e == CKPT_OK && url != NULL && url[0] != 0) e = ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
     else if (e == CKPT_OK) e = ckpt__oci_use_region(o, o->auth.region, a);
     store->creates_only = true;
     store->min_part = (uint64_t)10 << 20;
