@@ -21402,8 +21402,9 @@ typedef struct ckpt__s3_page {
     bool           more, encoded;                       // encoded: keys are percent-encoded within
     ckpt__view     key, id, etag, crc, size, number, date;
     ckpt__buf      name, text;                          // decoded
+    ckpt__buf      at, at2;                             // marks of the page that is asked for, "" for the first one
+    ckpt__web_circle circle;
     ckpt_err     (*take)(struct ckpt__s3_page *p);
-    void         (*unused)(void);
     ckpt_err     (*each_object)(const char *name, uint64_t size, void *user);
     ckpt_err     (*each_part)(const ckpt__store_part *part, void *user);
     ckpt_err     (*each_upload)(const char *name, const char *upload_id, double started, void *user);
@@ -21504,26 +21505,6 @@ static ckpt_err ckpt__s3_read_entries(ckpt__s3_page *p) {
     return e;
 }
 
-// Runs the request for a page and gives its entries away. `next` and `next2` get the marks of the next page.
-static ckpt_err ckpt__s3_turn_page(ckpt__s3_page *p, ckpt__web_circle *circle, ckpt__buf *next, ckpt__buf *next2, bool keys) {
-    const ckpt_allocator *a = &p->c->store->allocator;
-    p->c->reply_max = CKPT__S3_PAGE_MAX;
-    ckpt_err e = ckpt__s3_run(p->c);
-    if (e == CKPT_OK) e = ckpt__s3_read_page(p);
-    if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
-    if (e == CKPT_OK) e = ckpt__web_decode(next, p->next, keys && p->encoded, a);
-    if (e == CKPT_OK) e = ckpt__web_decode(next2, p->next2, false, a);
-    if (e != CKPT_OK || !p->more) return e;
-    if (next->len == 0 && p->each_object != NULL) ckpt__buf_text(next2, ckpt__buf_cstr(&p->name));   // a list of version 1
-    ckpt__buf both;
-    ckpt__buf_init(&both, a);
-    ckpt__buf_add(&both, next->data, next->len);
-    if (next2->len > 0) ckpt__buf_fmt(&both, " %s", ckpt__buf_cstr(next2));
-    e = both.err == CKPT_OK ? ckpt__web_go_on(circle, &both) : both.err;
-    ckpt__buf_free(&both);
-    return e;
-}
-
 // All pages of a listing: `ask` fills in the query, with the marks of the last page ("" for the first one).
 typedef struct ckpt__s3_listing {
     ckpt_store             *store;
@@ -21534,33 +21515,63 @@ typedef struct ckpt__s3_listing {
     void                  (*ask)(const struct ckpt__s3_listing *l, ckpt__s3_call *c, const char *next, const char *next2);
 } ckpt__s3_listing;
 
-static ckpt_err ckpt__s3_list_all(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
-    const ckpt_allocator *a = &l->store->allocator;
-    ckpt__buf next, next2;
-    ckpt__web_circle circle;
-    ckpt_err e = CKPT_OK;
-    memset(&circle, 0, sizeof circle);
-    ckpt__buf_init(&circle.seen, a);
-    ckpt__buf_init(&next, a);
-    ckpt__buf_init(&next2, a);
+static void ckpt__s3_begin_pages(ckpt__s3_page *p, const ckpt_allocator *a) {
+    ckpt__buf_init(&p->circle.seen, a);
+    ckpt__buf_init(&p->at, a);
+    ckpt__buf_init(&p->at2, a);
     ckpt__buf_init(&p->name, a);
     ckpt__buf_init(&p->text, a);
     p->more = true;
+}
+
+static void ckpt__s3_end_pages(ckpt__s3_page *p) {
+    ckpt__buf_free(&p->circle.seen);
+    ckpt__buf_free(&p->at);
+    ckpt__buf_free(&p->at2);
+    ckpt__buf_free(&p->name);
+    ckpt__buf_free(&p->text);
+}
+
+// Makes of a call the request for the page.
+static ckpt_err ckpt__s3_ask_page(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__s3_call *c) {
+    p->c = c;
+    p->more = false;
+    c->reply_max = CKPT__S3_PAGE_MAX;
+    l->ask(l, c, ckpt__buf_cstr(&p->at), ckpt__buf_cstr(&p->at2));
+    return p->at.err;
+}
+
+// Gives the entries of a page away that has come, and keeps the marks of the next one.
+static ckpt_err ckpt__s3_take_page(const ckpt__s3_listing *l, ckpt__s3_page *p) {
+    const ckpt_allocator *a = &l->store->allocator;
+    ckpt_err e = ckpt__s3_read_page(p);
+    if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
+    if (e == CKPT_OK) e = ckpt__web_decode(&p->at, p->next, l->keys && p->encoded, a);
+    if (e == CKPT_OK) e = ckpt__web_decode(&p->at2, p->next2, false, a);
+    if (e != CKPT_OK || !p->more) return e;
+    if (p->at.len == 0 && p->each_object != NULL) ckpt__buf_text(&p->at2, ckpt__buf_cstr(&p->name));   // a list of version 1
+    ckpt__buf both;
+    ckpt__buf_init(&both, a);
+    ckpt__buf_add(&both, p->at.data, p->at.len);
+    if (p->at2.len > 0) ckpt__buf_fmt(&both, " %s", ckpt__buf_cstr(&p->at2));
+    e = both.err == CKPT_OK ? ckpt__web_go_on(&p->circle, &both) : both.err;
+    ckpt__buf_free(&both);
+    return e;
+}
+
+static ckpt_err ckpt__s3_list_all(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    ckpt__s3_begin_pages(p, &l->store->allocator);
     while (e == CKPT_OK && p->more) {
         ckpt__s3_call c;
         if (l->m != NULL) e = ckpt__s3_multi_init(&c, l->store, "GET", l->m);
         else ckpt__s3_call_init(&c, l->store, "GET", NULL, t);
-        p->c = &c;
-        p->more = false;
-        l->ask(l, &c, ckpt__buf_cstr(&next), ckpt__buf_cstr(&next2));
-        if (e == CKPT_OK) e = next.err != CKPT_OK ? next.err : ckpt__s3_turn_page(p, &circle, &next, &next2, l->keys);
+        if (e == CKPT_OK) e = ckpt__s3_ask_page(l, p, &c);
+        if (e == CKPT_OK) e = ckpt__s3_run(&c);
+        if (e == CKPT_OK) e = ckpt__s3_take_page(l, p);
         ckpt__s3_call_free(&c);
     }
-    ckpt__buf_free(&circle.seen);
-    ckpt__buf_free(&next);
-    ckpt__buf_free(&next2);
-    ckpt__buf_free(&p->name);
-    ckpt__buf_free(&p->text);
+    ckpt__s3_end_pages(p);
     return e;
 }
 
@@ -21618,17 +21629,31 @@ static ckpt_err ckpt__s3_list(ckpt_store *store, const char *prefix,
     return ckpt__s3_list_all(&l, &p, t);
 }
 
+static void ckpt__s3_expect_parts(ckpt__s3_page *p, ckpt__store_each_part *each, void *user) {
+    memset(p, 0, sizeof *p);
+    p->entry = "Part";
+    p->next_name = "NextPartNumberMarker";
+    p->take = ckpt__s3_take_part;
+    p->each_part = each;
+    p->user = user;
+}
+
 static ckpt_err ckpt__s3_parts(ckpt_store *store, const ckpt__store_multi *m,
                                ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
-    memset(&p, 0, sizeof p);
-    p.entry = "Part";
-    p.next_name = "NextPartNumberMarker";
-    p.take = ckpt__s3_take_part;
-    p.each_part = each;
-    p.user = user;
+    ckpt__s3_expect_parts(&p, each, user);
     return ckpt__s3_list_all(&l, &p, m->t);
+}
+
+static void ckpt__s3_expect_uploads(ckpt__s3_page *p, ckpt__store_each_upload *each, void *user) {
+    memset(p, 0, sizeof *p);
+    p->entry = "Upload";
+    p->next_name = "NextKeyMarker";
+    p->next2_name = "NextUploadIdMarker";
+    p->take = ckpt__s3_take_upload;
+    p->each_upload = each;
+    p->user = user;
 }
 
 static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
@@ -21636,13 +21661,7 @@ static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
                                  void *user, ckpt__transfer *t) {
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
     ckpt__s3_page p;
-    memset(&p, 0, sizeof p);
-    p.entry = "Upload";
-    p.next_name = "NextKeyMarker";
-    p.next2_name = "NextUploadIdMarker";
-    p.take = ckpt__s3_take_upload;
-    p.each_upload = each;
-    p.user = user;
+    ckpt__s3_expect_uploads(&p, each, user);
     return ckpt__s3_list_all(&l, &p, t);
 }
 
@@ -30273,52 +30292,20 @@ static ckpt_err ckpt__gcs_abort(ckpt_store *store, const ckpt__store_multi *m) {
 
 //-- listing ---------------------------------------------------------------------
 
-// One page of a listing of the XML API; *next and *next2 get the marks of the next one.
-static ckpt_err ckpt__gcs_turn_page(ckpt__gcs_call *g, ckpt__s3_page *p, ckpt__web_circle *circle, ckpt__buf *next,
-                                    ckpt__buf *next2) {
-    const ckpt_allocator *a = &g->c.store->allocator;
-    g->c.reply_max = CKPT__S3_PAGE_MAX;
-    ckpt_err e = ckpt__gcs_run(g);
-    if (e == CKPT_OK) e = ckpt__s3_read_page(p);
-    if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
-    if (e == CKPT_OK) e = ckpt__web_decode(next, p->next, false, a);
-    if (e == CKPT_OK) e = ckpt__web_decode(next2, p->next2, false, a);
-    if (e != CKPT_OK || !p->more) return e;
-    ckpt__buf both;
-    ckpt__buf_init(&both, a);
-    ckpt__buf_fmt(&both, "%s %s", next->data, next2->data);
-    e = both.err == CKPT_OK ? ckpt__web_go_on(circle, &both) : both.err;
-    ckpt__buf_free(&both);
-    return e;
-}
-
+// A listing of the XML API, which is S3's.
 static ckpt_err ckpt__gcs_list_xml(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
-    const ckpt_allocator *a = &l->store->allocator;
-    ckpt__buf next, next2;
-    ckpt__web_circle circle;
     ckpt_err e = CKPT_OK;
-    memset(&circle, 0, sizeof circle);
-    ckpt__buf_init(&circle.seen, a);
-    ckpt__buf_init(&next, a);
-    ckpt__buf_init(&next2, a);
-    ckpt__buf_init(&p->name, a);
-    ckpt__buf_init(&p->text, a);
-    p->more = true;
+    ckpt__s3_begin_pages(p, &l->store->allocator);
     while (e == CKPT_OK && p->more) {
         ckpt__gcs_call g;
         if (l->m != NULL) e = ckpt__gcs_multi_init(&g, l->store, "GET", l->m);
         else ckpt__gcs_call_init(&g, l->store, "GET", NULL, t);
-        p->c = &g.c;
-        p->more = false;
-        l->ask(l, &g.c, ckpt__buf_cstr(&next), ckpt__buf_cstr(&next2));
-        if (e == CKPT_OK) e = next.err != CKPT_OK ? next.err : ckpt__gcs_turn_page(&g, p, &circle, &next, &next2);
+        if (e == CKPT_OK) e = ckpt__s3_ask_page(l, p, &g.c);
+        if (e == CKPT_OK) e = ckpt__gcs_run(&g);
+        if (e == CKPT_OK) e = ckpt__s3_take_page(l, p);
         ckpt__gcs_call_free(&g);
     }
-    ckpt__buf_free(&circle.seen);
-    ckpt__buf_free(&next);
-    ckpt__buf_free(&next2);
-    ckpt__buf_free(&p->name);
-    ckpt__buf_free(&p->text);
+    ckpt__s3_end_pages(p);
     return e;
 }
 
@@ -30332,12 +30319,7 @@ static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m,
     }
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
-    memset(&p, 0, sizeof p);
-    p.entry = "Part";
-    p.next_name = "NextPartNumberMarker";
-    p.take = ckpt__s3_take_part;
-    p.each_part = each;
-    p.user = user;
+    ckpt__s3_expect_parts(&p, each, user);
     return ckpt__gcs_list_xml(&l, &p, m->t);
 }
 
@@ -30347,13 +30329,7 @@ static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix,
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
     ckpt__s3_page p;
-    memset(&p, 0, sizeof p);
-    p.entry = "Upload";
-    p.next_name = "NextKeyMarker";
-    p.next2_name = "NextUploadIdMarker";
-    p.take = ckpt__s3_take_upload;
-    p.each_upload = each;
-    p.user = user;
+    ckpt__s3_expect_uploads(&p, each, user);
     ckpt__os_mutex_lock(&own->s3.lock);
     bool none = own->no_parts;
     ckpt__os_mutex_unlock(&own->s3.lock);
