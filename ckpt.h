@@ -19101,6 +19101,10 @@ static ckpt_err ckpt__store_absent(void) {
     return ckpt__error_set(CKPT_NOT_FOUND, "there is no such object");
 }
 
+static ckpt_err ckpt__store_exists(void) {
+    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+}
+
 // Opens an object. Folders, pipes and links to nowhere are no objects.
 static ckpt_err ckpt__store_open_object(const ckpt_store *s, const char *name, ckpt__buf *path, int *fd, ckpt__os_info *info) {
     *fd = -1;
@@ -19534,7 +19538,7 @@ static ckpt_err ckpt__store_finish(const ckpt_store *s, ckpt__store_upload *u, c
     ckpt__store_drop(fd, "");
     if (e == CKPT_OK && m->overwrite) e = ckpt__os_rename(u->file.data, u->path.data);
     else if (e == CKPT_OK) e = ckpt__os_rename_new(u->file.data, u->path.data);
-    if (e == CKPT_EXISTS) e = ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (e == CKPT_EXISTS) e = ckpt__store_exists();
     if (e == CKPT_OK) {
         ckpt__os_path_dir(&dir, u->path.data);
         e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(dir.data);
@@ -21108,7 +21112,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     } else if (c.reply.status == 412 && condition) {
         p->t->transient = false;
         e = ckpt__s3_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK :
-            ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+            ckpt__store_exists();
     } else if (c.reply.status != 0) {
         now->again = (condition && ckpt__s3_is_unconditional(&c)) || ckpt__s3_is_unguarded(&c, guard);
     }
@@ -21300,7 +21304,7 @@ static ckpt_err ckpt__s3_check_absent(ckpt_store *store, const ckpt__store_multi
         return e;
     }
     *done = m->mark != NULL && strcmp(there.mark, m->mark) == 0 && there.size == m->size;
-    return *done ? CKPT_OK : ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    return *done ? CKPT_OK : ckpt__store_exists();
 }
 
 // Is the upload gone? A server may fail to say so when it is to join parts: Ceph answers 500 then.
@@ -21329,7 +21333,7 @@ static ckpt_err ckpt__s3_complete_failed(ckpt__s3_call *c, const ckpt__store_mul
         ckpt__transfer_begin(m->t);
         return CKPT_OK;
     }
-    if (e == CKPT_EXISTS) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (e == CKPT_EXISTS) return ckpt__store_exists();
     if (condition && ckpt__s3_is_unconditional(c)) {
         *again = true;
     } else if (conflict || (failed && !c->t->throttled && ckpt__s3_is_gone(c->store, m))) {     // its caller begins anew
@@ -25666,7 +25670,7 @@ static ckpt_err ckpt__sftp_taken(ckpt__sftp_putting *u, bool folder) {
     (void)ckpt__sftp_run(u->c, "*rm", u->part, NULL);
     u->c->t->transient = false;
     if (folder) return ckpt__error_set(CKPT_IO, "there is a folder of that name");      // CKPT_EXISTS is said of objects
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    return ckpt__store_exists();
 }
 
 // Another writer has moved the old file aside and is about to put its own in place. One that died is known by that nothing
@@ -26342,10 +26346,6 @@ static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t s
     return ckpt__web_confirm(t, &look, e, &there, size, NULL);
 }
 
-static ckpt_err ckpt__uc_exists(void) {
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-}
-
 //-- a file in one request -------------------------------------------------------
 
 // Remembers an upload whose reply did not come, or asks whether it is one of those.
@@ -26400,7 +26400,7 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
         p->t->transient = false;
         lost = lost || p->t->unsure;                        // libcurl repeats a request itself when a kept connection dies
         bool ours = lost && ckpt__uc_look(store, p->name, &size, p->t) == CKPT_OK && size == p->body->size;
-        return ours ? CKPT_OK : ckpt__uc_exists();
+        return ours ? CKPT_OK : ckpt__store_exists();
     }
     if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
     if (e != CKPT_OK) return e;
@@ -26500,7 +26500,7 @@ static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m,
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "there are no uploads in parts");
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
-        e = ckpt__uc_exists();
+        e = ckpt__store_exists();
     } else if (e == CKPT_OK) {
         const ckpt__json *offer = ckpt__databricks_member(&c, "multipart_upload");
         const char *token = ckpt__databricks_text(&c.doc, offer, "session_token");
@@ -26661,7 +26661,7 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
     }
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
-        return ckpt__uc_exists();
+        return ckpt__store_exists();
     }
     return e == CKPT_OK ? ckpt__uc_confirm(store, m->name, m->size, m->t) : e;
 }
@@ -27608,7 +27608,7 @@ static ckpt_err ckpt__wandb_check_artifact(ckpt_store *store, const ckpt__store_
         return ckpt__error_set(CKPT_EXISTS, "the artifact that W&B knows by this name, '%s', is of another object: names that "
                                "differ in more than '/' and '.' alone are needed", n->artifact.data);
     if (e == CKPT_OK && !*ours && !p->overwrite)
-        return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+        return ckpt__store_exists();
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) return CKPT_OK;
     *p->t = look;
     return e;
@@ -28420,10 +28420,6 @@ static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
     return e;
 }
 
-static ckpt_err ckpt__azure_exists(void) {
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-}
-
 //-- looking at a blob -----------------------------------------------------------
 
 static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
@@ -28509,7 +28505,7 @@ static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
         p->t->transient = false;
         e = ckpt__azure_look(store, p->name, p->mark, p->body->size, p->t);
         if (e == CKPT_OK) proven = true;
-        else e = ckpt__azure_exists();
+        else e = ckpt__store_exists();
     } else if (e == CKPT_EXISTS) {
         e = ckpt__transfer_again(p->t, ckpt__error_prefix(CKPT_NET, "another writer came between"));
     }
@@ -28828,7 +28824,7 @@ static ckpt_err ckpt__azure_complete(ckpt_store *store, const ckpt__store_multi 
         if (there == CKPT_OK) { ckpt__transfer_begin(m->t); return CKPT_OK; }
         if (e == CKPT_EXISTS || (e == CKPT_NOT_FOUND && there == CKPT_EXISTS && !m->overwrite)) {
             m->t->transient = false;
-            return ckpt__azure_exists();
+            return ckpt__store_exists();
         }
     }
     return e == CKPT_OK ? ckpt__azure_confirm(store, m->name, m->mark, m->size, m->t) : e;
@@ -29688,10 +29684,6 @@ static bool ckpt__gcs_is_ours(ckpt_store *store, const char *name, const char *m
     return ours;
 }
 
-static ckpt_err ckpt__gcs_exists(void) {
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-}
-
 // Compares what the server has made with what was sent. has_sum: crc32c is that of all that was sent.
 static ckpt_err ckpt__gcs_compare_object(const ckpt__gcs_object *o, uint64_t size, bool has_sum, uint32_t crc32c,
                                          ckpt__transfer *t) {
@@ -29838,7 +29830,7 @@ static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
         e = ckpt__gcs_read_object(&g, &o);
         if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, p->body->size, true, crc32c, p->t);
     } else if (g.c.reply.status == 412 && !p->overwrite) {
-        e = ckpt__gcs_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK : ckpt__gcs_exists();
+        e = ckpt__gcs_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK : ckpt__store_exists();
     }
     ckpt__gcs_call_free(&g);
     return e;
@@ -29939,7 +29931,7 @@ static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_mul
     if (e == CKPT_OK) e = ckpt__gcs_take_session(&g, upload_id);
     ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, upload_id->data) : NULL;
     if (u != NULL) u->known = true;     // that it has nothing yet
-    if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__gcs_exists();
+    if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__store_exists();
     ckpt__gcs_call_free(&g);
     ckpt__buf_free(&text);
     return e;
@@ -30127,7 +30119,7 @@ static ckpt_err ckpt__gcs_end_session(ckpt_store *store, const ckpt__store_multi
     if (e == CKPT_OK && !u->finished) e = ckpt__web_again(m->t, CKPT_NET, "the server has not all of the bytes yet");
     if (e == CKPT_OK) e = ckpt__gcs_read_object(&g, &o);
     if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, total, true, u->crc32c, m->t);
-    if (exists) e = ckpt__gcs_exists();
+    if (exists) e = ckpt__store_exists();
     ckpt__gcs_call_free(&g);
     return e;
 }
@@ -31208,10 +31200,6 @@ static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const ckpt__transfer_sums
     return ckpt__web_again(c->t, CKPT_CORRUPT, "the server received other bytes than were sent, by its MD5");
 }
 
-static ckpt_err ckpt__oci_exists(void) {
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-}
-
 static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__oci_call c;
     ckpt__transfer_sums sums;
@@ -31235,7 +31223,7 @@ static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
         else if (c.reply.status == 412 && !p->overwrite && e != CKPT_NOMEM) {
             p->t->transient = false;
             proven = ckpt__oci_is_ours(store, p->name, p->mark, p->body->size, NULL, p->t);
-            e = proven ? CKPT_OK : ckpt__oci_exists();
+            e = proven ? CKPT_OK : ckpt__store_exists();
         }
     }
     ckpt__oci_call_free(&c);
@@ -31306,7 +31294,7 @@ static ckpt_err ckpt__oci_begin_once(ckpt_store *store, const ckpt__store_multi 
     if (e == CKPT_OK) e = ckpt__oci_parse(&c, &doc);
     else if (c.reply.status == 412 && condition && e != CKPT_NOMEM) {
         *ours = ckpt__oci_is_ours(store, m->name, m->mark, m->size, NULL, m->t);
-        e = ckpt__oci_exists();
+        e = ckpt__store_exists();
     }
     if (e == CKPT_OK) {
         const char *id = ckpt__oci_member(&doc, ckpt__json_root(&doc), "uploadId");
@@ -31399,7 +31387,7 @@ static ckpt_err ckpt__oci_complete_failed(ckpt__oci_call *c, const ckpt__store_m
         ckpt__transfer_begin(m->t);
         return CKPT_OK;
     }
-    if (e == CKPT_EXISTS) return ckpt__oci_exists();
+    if (e == CKPT_EXISTS) return ckpt__store_exists();
     if (e == CKPT_NOT_FOUND && !ckpt__oci_is_bucketless(c)) {
         m->t->transient = false;                // its caller begins anew
         return ckpt__error_prefix(CKPT_NOT_FOUND, "the upload in parts is gone");
@@ -32720,7 +32708,7 @@ static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
     ckpt_err e = ckpt__send_look(j, done);
     if (e == CKPT_NOT_FOUND) return CKPT_OK;
     if (e != CKPT_OK || *done) return e;
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    return ckpt__store_exists();
 }
 
 //-- whole --------------------------------------------------------------------------
