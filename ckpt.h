@@ -4722,23 +4722,28 @@ static uint32_t ckpt__digest_crc32_copy(uint32_t crc, void *dst, const void *src
     return ~ckpt__digest_run(~crc, (unsigned char *)dst, (const unsigned char *)src, n);
 }
 
-// The product of two polynomials modulo the CRC's, both reflected: bit 31 is x^0.
-static uint32_t ckpt__digest_multiply(uint32_t a, uint32_t b) {
+// The product of two polynomials modulo a third, all reflected: bit 31 is x^0.
+static uint32_t ckpt__digest_multiply(uint32_t a, uint32_t b, uint32_t modulus) {
     uint32_t product = 0;
     for (; a != 0; a <<= 1) {
         if ((a & 0x80000000u) != 0) product ^= b;
-        b = (b & 1) != 0 ? b >> 1 ^ 0xedb88320u : b >> 1;
+        b = (b & 1) != 0 ? b >> 1 ^ modulus : b >> 1;
     }
     return product;
+}
+
+// A sum times x^(8 size). `powers`: of x, each the square of the one before; there are `count` until they begin anew.
+static uint32_t ckpt__digest_shift(uint32_t crc, uint64_t size, const uint32_t *powers, unsigned count, uint32_t modulus) {
+    for (unsigned k = 3; size != 0; size >>= 1, k++) {
+        if ((size & 1) != 0) crc = ckpt__digest_multiply(powers[k % count], crc, modulus);
+    }
+    return crc;
 }
 
 // What a part's CRC-32 adds to that of the whole when `size` bytes follow it. The whole's CRC-32 is the exclusive or of
 // its parts' shares, in any order.
 static uint32_t ckpt__digest_crc32_shift(uint32_t crc, uint64_t size) {
-    for (unsigned k = 3; size != 0; size >>= 1, k++) {
-        if ((size & 1) != 0) crc = ckpt__digest_multiply(ckpt__digest_powers[k & 31], crc);
-    }
-    return crc;
+    return ckpt__digest_shift(crc, size, ckpt__digest_powers, 32, 0xedb88320u);
 }
 
 // The CRC-32 of A followed by B from those of A and B.
@@ -4895,22 +4900,9 @@ static uint32_t ckpt__digest_crc32c(uint32_t crc, const void *p, size_t n) {
     return ~ckpt__digest_c_table(~crc, bytes, n);
 }
 
-// As ckpt__digest_multiply.
-static uint32_t ckpt__digest_c_multiply(uint32_t a, uint32_t b) {
-    uint32_t product = 0;
-    for (; a != 0; a <<= 1) {
-        if ((a & 0x80000000u) != 0) product ^= b;
-        b = (b & 1) != 0 ? b >> 1 ^ 0x82f63b78u : b >> 1;
-    }
-    return product;
-}
-
 // The CRC-32C of A followed by B from those of A and B.
 static uint32_t ckpt__digest_crc32c_join(uint32_t a, uint32_t b, uint64_t b_size) {
-    for (unsigned k = 3; b_size != 0; b_size >>= 1, k++) {
-        if ((b_size & 1) != 0) a = ckpt__digest_c_multiply(ckpt__digest_powers_c[k % 31], a);
-    }
-    return a ^ b;
+    return ckpt__digest_shift(a, b_size, ckpt__digest_powers_c, 31, 0x82f63b78u) ^ b;
 }
 
 #endif // CKPT_NO_GCS
