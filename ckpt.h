@@ -17249,19 +17249,19 @@ static ckpt_err ckpt__auth_fetch(ckpt__auth_aws *a, ckpt_credentials *out, ckpt_
     return e;
 }
 
-static char *ckpt__auth_keep(const ckpt__auth_aws *a, const char *text, ckpt_err *e) {
-    char *copy = text != NULL ? ckpt__mem_copy_text(&a->allocator, text) : NULL;
+static char *ckpt__auth_keep(const ckpt_allocator *a, const char *text, ckpt_err *e) {
+    char *copy = text != NULL ? ckpt__mem_copy_text(a, text) : NULL;
     if (text != NULL && copy == NULL) *e = CKPT_NOMEM;
     return copy;
 }
 
-// A path with "~/" at its begin resolved; NULL when it needs HOME and that is not set.
-static char *ckpt__auth_keep_path(const ckpt__auth_aws *a, const char *path, ckpt_err *e) {
+// A path with "~/" at its beginning resolved; NULL when there is none, or it needs HOME and that is not set.
+static char *ckpt__auth_keep_path(const ckpt_allocator *a, const char *path, ckpt_err *e) {
     const char *home = ckpt__auth_env("HOME");
-    if (path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_keep(a, path, e);
+    if (path == NULL || path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_keep(a, path, e);
     if (home == NULL) return NULL;
     ckpt__buf b;
-    ckpt__buf_init(&b, &a->allocator);
+    ckpt__buf_init(&b, a);
     ckpt__buf_fmt(&b, "%s%s", home, path + 1);
     const char *text = ckpt__buf_cstr(&b);
     char *copy = b.err == CKPT_OK ? ckpt__auth_keep(a, text, e) : NULL;
@@ -17297,11 +17297,11 @@ static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d
     if (profile == NULL) profile = ckpt__auth_env("AWS_DEFAULT_PROFILE");
     bool wanted = profile != NULL;
     if (shared == NULL) shared = ckpt__auth_env("AWS_SHARED_CREDENTIALS_FILE");
-    a->profile = ckpt__auth_keep(a, wanted ? profile : "default", &e);
-    a->config_path = ckpt__auth_keep_path(a, config != NULL ? config : "~/.aws/config", &e);
-    a->shared_path = ckpt__auth_keep_path(a, shared != NULL ? shared : "~/.aws/credentials", &e);
-    a->region = ckpt__auth_keep(a, ckpt__auth_given(d->region), &e);
-    a->endpoint = ckpt__auth_keep(a, ckpt__auth_given(d->endpoint_url), &e);
+    a->profile = ckpt__auth_keep(&a->allocator, wanted ? profile : "default", &e);
+    a->config_path = ckpt__auth_keep_path(&a->allocator, config != NULL ? config : "~/.aws/config", &e);
+    a->shared_path = ckpt__auth_keep_path(&a->allocator, shared != NULL ? shared : "~/.aws/credentials", &e);
+    a->region = ckpt__auth_keep(&a->allocator, ckpt__auth_given(d->region), &e);
+    a->endpoint = ckpt__auth_keep(&a->allocator, ckpt__auth_given(d->endpoint_url), &e);
     if (e == CKPT_OK && strlen(a->profile) > CKPT__AUTH_NAME_MAX)
         e = ckpt__error_set(CKPT_ARG, "the name of the AWS profile is too long");
     if (e == CKPT_OK) e = ckpt__auth_files_load(&a->files, a);
@@ -18265,26 +18265,6 @@ typedef struct ckpt__auth_oci_lookup {
     bool            is_there;               // the file
 } ckpt__auth_oci_lookup;
 
-static char *ckpt__auth_oci_keep(const ckpt__auth_oci *a, const char *text, ckpt_err *e) {
-    char *copy = text != NULL ? ckpt__mem_copy_text(&a->secret, text) : NULL;
-    if (text != NULL && copy == NULL) *e = CKPT_NOMEM;
-    return copy;
-}
-
-// A path with "~/" at its beginning resolved; NULL when it needs HOME and that is not set.
-static char *ckpt__auth_oci_keep_path(const ckpt__auth_oci *a, const char *path, ckpt_err *e) {
-    const char *home = ckpt__auth_env("HOME");
-    if (path == NULL || path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_oci_keep(a, path, e);
-    if (home == NULL) return NULL;
-    ckpt__buf b;
-    ckpt__buf_init(&b, &a->secret);
-    ckpt__buf_fmt(&b, "%s%s", home, path + 1);
-    char *copy = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), e);
-    if (b.err != CKPT_OK) *e = b.err;
-    ckpt__buf_free(&b);
-    return copy;
-}
-
 //-- oci: keys and tokens ----------------------------------------------------------
 
 typedef struct ckpt__auth_oci_phrase {
@@ -18415,7 +18395,7 @@ static ckpt_err ckpt__auth_oci_load(ckpt__auth_oci *a) {
         if ((unsigned char)*p <= ' ' || *p == '"' || (unsigned char)*p >= 0x7F)
             e = ckpt__error_set(CKPT_AUTH, "%s holds a character that no key's name may", a->where);
     }
-    char *copy = e == CKPT_OK ? ckpt__auth_oci_keep(a, text, &e) : NULL;
+    char *copy = e == CKPT_OK ? ckpt__auth_keep(&a->secret, text, &e) : NULL;
     if (e == CKPT_OK) {
         ckpt__mem_free_text(&a->secret, a->id);
         EVP_PKEY_free(a->key);
@@ -18453,7 +18433,7 @@ static ckpt_err ckpt__auth_oci_open_file(ckpt__auth_oci_lookup *l, const ckpt_st
     if (given == NULL && (given = ckpt__auth_env("OCI_CLI_CONFIG_FILE")) != NULL) by = " (OCI_CLI_CONFIG_FILE)";
     for (size_t i = 0; i < 2 && e == CKPT_OK && !l->is_there; i++) {
         ckpt__mem_free_text(&a->secret, l->path);
-        l->path = ckpt__auth_oci_keep_path(a, given != NULL ? given : places[i], &e);
+        l->path = ckpt__auth_keep_path(&a->secret, given != NULL ? given : places[i], &e);
         l->is_there = l->path != NULL && ckpt__os_exists(l->path);
     }
     if (e != CKPT_OK) return e;
@@ -18489,16 +18469,16 @@ static ckpt_err ckpt__auth_oci_use_key(ckpt__auth_oci_lookup *l, const ckpt_stor
     if (!has_token && tenancy == NULL) return ckpt__auth_oci_lacks(l, "tenancy");
     if (!has_token && fingerprint == NULL) return ckpt__auth_oci_lacks(l, "fingerprint");
     if (file == NULL && content == NULL) return ckpt__auth_oci_lacks(l, "key_file");
-    a->key_file = ckpt__auth_oci_keep_path(a, file, &e);
-    a->key_text = ckpt__auth_oci_keep(a, content, &e);
-    a->phrase = ckpt__auth_oci_keep(a, phrase, &e);
+    a->key_file = ckpt__auth_keep_path(&a->secret, file, &e);
+    a->key_text = ckpt__auth_keep(&a->secret, content, &e);
+    a->phrase = ckpt__auth_keep(&a->secret, phrase, &e);
     if (e == CKPT_OK && file != NULL && a->key_file == NULL)
         return ckpt__error_set(CKPT_AUTH, "the key file of %s is in the home folder, and HOME is not set", a->where);
     if (has_token || e != CKPT_OK) return e;
     ckpt__buf b;
     ckpt__buf_init(&b, &a->secret);
     ckpt__buf_fmt(&b, "%s/%s/%s", tenancy, user, fingerprint);
-    a->name = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), &e);
+    a->name = ckpt__auth_keep(&a->secret, ckpt__buf_cstr(&b), &e);
     if (b.err != CKPT_OK) e = b.err;
     ckpt__buf_free(&b);
     return e;
@@ -18507,7 +18487,7 @@ static ckpt_err ckpt__auth_oci_use_key(ckpt__auth_oci_lookup *l, const ckpt_stor
 // A variable of a resource principal holds the text itself, or the absolute path of a file with it.
 static void ckpt__auth_oci_text_or_path(const ckpt__auth_oci *a, const char *variable, char **text, char **path, ckpt_err *e) {
     const char *value = ckpt__auth_env(variable);
-    if (value != NULL) *(value[0] == '/' ? path : text) = ckpt__auth_oci_keep(a, value, e);
+    if (value != NULL) *(value[0] == '/' ? path : text) = ckpt__auth_keep(&a->secret, value, e);
 }
 
 // Functions, jobs and notebooks on Oracle's cloud: version 2.2 of resource principals.
@@ -18522,16 +18502,16 @@ static ckpt_err ckpt__auth_oci_use_resource(ckpt__auth_oci_lookup *l) {
         return ckpt__error_set(CKPT_UNSUPPORTED, "resource principals of version %.20s are not built in, 2.2 is", version);
     a->kind = CKPT__AUTH_OCI_SESSION;
     ckpt__mem_free_text(&a->secret, a->where);
-    a->where = ckpt__auth_oci_keep(a, "the resource principal (OCI_RESOURCE_PRINCIPAL_*)", &e);
+    a->where = ckpt__auth_keep(&a->secret, "the resource principal (OCI_RESOURCE_PRINCIPAL_*)", &e);
     ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_RPST", &a->token_text, &a->token_file, &e);
     ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM", &a->key_text, &a->key_file, &e);
     ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM_PASSPHRASE", &a->phrase, &phrase_path, &e);
-    if (a->region == NULL) a->region = ckpt__auth_oci_keep(a, ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_REGION"), &e);
+    if (a->region == NULL) a->region = ckpt__auth_keep(&a->secret, ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_REGION"), &e);
     if (e == CKPT_OK && phrase_path != NULL) {
         ckpt__buf b;
         ckpt__buf_init(&b, &a->secret);
         e = ckpt__auth_oci_text(a, &b, NULL, phrase_path, "the pass phrase");
-        if (e == CKPT_OK) a->phrase = ckpt__auth_oci_keep(a, b.data, &e);
+        if (e == CKPT_OK) a->phrase = ckpt__auth_keep(&a->secret, b.data, &e);
         ckpt__buf_free(&b);
     }
     ckpt__mem_free_text(&a->secret, phrase_path);
@@ -18546,7 +18526,7 @@ static ckpt_err ckpt__auth_oci_choose(ckpt__auth_oci_lookup *l, const ckpt_store
     const char *token = ckpt__auth_oci_value(l, "security_token_file", "OCI_CLI_SECURITY_TOKEN_FILE");
     const char *region = d->region != NULL ? d->region : ckpt__auth_oci_value(l, "region", "OCI_CLI_REGION");
     if (region == NULL && ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_VERSION") == NULL) region = ckpt__auth_env("OCI_REGION");
-    a->region = ckpt__auth_oci_keep(a, region, &e);
+    a->region = ckpt__auth_keep(&a->secret, region, &e);
     if (e != CKPT_OK) return e;
     if (how == NULL && !l->is_there && ckpt__auth_env("OCI_CLI_USER") == NULL &&
         ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_VERSION") != NULL)
@@ -18559,7 +18539,7 @@ static ckpt_err ckpt__auth_oci_choose(ckpt__auth_oci_lookup *l, const ckpt_store
                                "resource_principal are built in", a->where, how);
     if (token == NULL) return ckpt__auth_oci_lacks(l, "security_token_file");
     a->kind = CKPT__AUTH_OCI_SESSION;
-    a->token_file = ckpt__auth_oci_keep_path(a, token, &e);
+    a->token_file = ckpt__auth_keep_path(&a->secret, token, &e);
     if (e == CKPT_OK && a->token_file == NULL)
         return ckpt__error_set(CKPT_AUTH, "the token file of %s is in the home folder, and HOME is not set", a->where);
     return e == CKPT_OK ? ckpt__auth_oci_use_key(l, d, true) : e;
@@ -18580,7 +18560,7 @@ static ckpt_err ckpt__auth_oci_configure(ckpt__auth_oci *a, const ckpt_store_des
         ckpt__buf_init(&b, &a->secret);
         if (l.is_there) ckpt__buf_fmt(&b, "the profile \"%.100s\" of %s", l.profile, l.path);
         else ckpt__buf_text(&b, "the environment (OCI_CLI_*)");
-        a->where = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), &e);
+        a->where = ckpt__auth_keep(&a->secret, ckpt__buf_cstr(&b), &e);
         if (b.err != CKPT_OK) e = b.err;
         ckpt__buf_free(&b);
     }
@@ -18687,7 +18667,7 @@ static ckpt_err ckpt__auth_oci_authorize(ckpt__fields *headers, EVP_PKEY *key, c
 // one now. Below the lock.
 static bool ckpt__auth_oci_reload(ckpt__auth_oci *a) {
     ckpt_err e = CKPT_OK;
-    char *before = ckpt__auth_oci_keep(a, a->id, &e);
+    char *before = ckpt__auth_keep(&a->secret, a->id, &e);
     if (e == CKPT_OK) e = ckpt__auth_oci_load(a);
     bool news = e == CKPT_OK && strcmp(before, a->id) != 0;
     if (news) a->version++;
@@ -18711,7 +18691,7 @@ static ckpt_err ckpt__auth_oci_sign(ckpt__auth_oci *a, ckpt__fields *headers, co
     if (a->expires > 0.0 && a->expires <= now && !ckpt__auth_oci_reload(a) && e == CKPT_OK)
         e = ckpt__error_set(CKPT_AUTH, "the session token of %s has run out: renew it (oci session refresh)", a->where);
     EVP_PKEY *key = a->key;
-    char *id = e == CKPT_OK ? ckpt__auth_oci_keep(a, a->id, &e) : NULL;
+    char *id = e == CKPT_OK ? ckpt__auth_keep(&a->secret, a->id, &e) : NULL;
     *version = a->version;
     (void)EVP_PKEY_up_ref(key);
     ckpt__os_mutex_unlock(&a->lock);
@@ -20520,22 +20500,11 @@ static bool ckpt__s3_is_region(const char *text) {
     return n > 0 && n <= 32;
 }
 
-// The domain of a region's endpoints.
-static const char *ckpt__s3_domain(const char *region) {
-    static const char *const table[][2] = {
-        { "cn-", "amazonaws.com.cn" }, { "eusc-", "amazonaws.eu" }, { "us-isob-", "sc2s.sgov.gov" },
-        { "us-isof-", "csp.hci.ic.gov" }, { "eu-isoe-", "cloud.adc-e.uk" }, { "us-iso-", "c2s.ic.gov" } };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (ckpt__txt_starts(region, table[i][0])) return table[i][1];
-    }
-    return "amazonaws.com";
-}
-
 // The host of the requests, with the port where it is not the usual one.
 static void ckpt__s3_add_host(const ckpt__s3 *s, ckpt__buf *b, const char *region) {
     if (s->in_host) ckpt__buf_fmt(b, "%s.", s->bucket);
     if (s->endpoint != NULL) { ckpt__buf_text(b, s->endpoint); return; }
-    const char *domain = ckpt__s3_domain(region);
+    const char *domain = ckpt__auth_domain(region);
     const char *dual = s->dualstack ? ".dualstack" : "";
     bool first = strcmp(region, "us-east-1") == 0 || strcmp(region, "aws-global") == 0;     // whose names are older than regions
     if (s->accelerate && s->in_host) ckpt__buf_fmt(b, "s3-accelerate%s.%s", dual, domain);
