@@ -27,8 +27,8 @@
        MAP .................... the sections of the implementation
        >>api.errors hooks time names state file saver folder store uploader ... the calls, each with its contract
        >>implementation ....... error memory platform text digest time name state plan pickle pt safetensors tar codec
-                                engine file index transfer http auth store web s3 databricks mlflow sftp uc azure gcs oci libcloud
-                                stores retry send fetch uploader remote ranks shard saver loader resume crew folder
+                                engine file index transfer http auth store web s3 databricks mlflow sftp uc wandb azure gcs oci
+                                libcloud stores retry send fetch uploader remote ranks shard saver loader resume crew folder
                                 public
 
    PLEASE KEEP THE ORDER OF THE SECTIONS. A section calls only the sections in its "uses:" line, all of them earlier in
@@ -21879,7 +21879,7 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
 // >>databricks [N]  what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
 //
 // uses:    error memory platform text transfer http auth store web
-// threads: any number of requests at once; the token of a service principal is behind one mutex
+// threads: any number of requests at once; the token of a service principal and the uploads under way are behind one mutex
 //
 // Credentials as Databricks' "unified authentication" finds them: the caller's own, then DATABRICKS_HOST with DATABRICKS_TOKEN or
 // with DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET (OAuth of a service principal, RFC 6749 4.4), then a profile of
