@@ -20299,6 +20299,14 @@ static bool ckpt__web_is_address(const char *site) {
     return true;
 }
 
+// Adds "a/b/", which is what the path of a URI, "a/b", is for the names below it; nothing when it is empty. Returns the text.
+static const char *ckpt__web_add_folder(ckpt__buf *out, ckpt__view path) {
+    while (path.n > 0 && path.p[path.n - 1] == '/') path.n--;
+    ckpt__buf_add(out, path.p, path.n);
+    if (path.n > 0) ckpt__buf_byte(out, '/');
+    return ckpt__buf_cstr(out);
+}
+
 //-- words -----------------------------------------------------------------------
 
 // A setting that is turned on.
@@ -21825,7 +21833,6 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
 
 // Cuts "s3://bucket/a/b/" into the bucket and the prefix "a/b/".
 static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__uri *u) {
-    size_t n = u->path.n;
     if (u->bucket.n != u->authority.n || memchr(u->authority.p, ':', u->authority.n) != NULL)
         return ckpt__error_set(CKPT_ARG, "an s3 URI holds no user: keys come from the environment or the profile");
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "it names no bucket: s3://BUCKET/PREFIX does");
@@ -21836,10 +21843,7 @@ static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__u
         bool plain = (c >= 'a' && c <= 'z') || ckpt__txt_is_digit(c) || c == '.' || c == '-' || c == '_';
         if (!plain || bucket->len > 255) return ckpt__error_set(CKPT_ARG, "'%.80s' cannot be a bucket's name", name);
     }
-    while (n > 0 && u->path.p[n - 1] == '/') n--;
-    ckpt__buf_add(prefix, u->path.p, n);
-    if (n > 0) ckpt__buf_byte(prefix, '/');
-    const char *text = ckpt__buf_cstr(prefix);
+    const char *text = ckpt__web_add_folder(prefix, u->path);
     if (bucket->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
     if (ckpt__txt_utf8(text, prefix->len)) return CKPT_OK;
     return ckpt__error_set(CKPT_ARG, "the prefix is not valid UTF-8, which S3 demands");
@@ -29190,7 +29194,6 @@ static bool ckpt__azure_is_container(const char *name) {
 
 // Cuts "azure://container@account/a/b/" into container, account ("": not named) and the prefix "a/b/".
 static ckpt_err ckpt__azure_cut(ckpt__buf *container, ckpt__buf *account, ckpt__buf *prefix, const ckpt__uri *u) {
-    size_t n = u->path.n;
     ckpt__buf_add(container, u->bucket.p, u->bucket.n);
     if (u->bucket.n < u->authority.n) {
         const char *p = u->bucket.p + u->bucket.n + 1;
@@ -29204,10 +29207,7 @@ static ckpt_err ckpt__azure_cut(ckpt__buf *container, ckpt__buf *account, ckpt__
     if (container->err == CKPT_OK && !ckpt__azure_is_container(ckpt__buf_cstr(container)))
         return ckpt__error_set(CKPT_ARG, "it names no container: azure://CONTAINER/PREFIX does, with 3 to 63 small letters, "
                                "digits and '-'");
-    while (n > 0 && u->path.p[n - 1] == '/') n--;
-    ckpt__buf_add(prefix, u->path.p, n);
-    if (n > 0) ckpt__buf_byte(prefix, '/');
-    const char *text = ckpt__buf_cstr(prefix);
+    const char *text = ckpt__web_add_folder(prefix, u->path);
     if (container->err != CKPT_OK || account->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
     return ckpt__azure_check_text("prefix", text);
 }
@@ -30626,13 +30626,9 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
     ckpt_allocator a = { NULL, NULL };
     if (d != NULL) a = d->allocator;
     ckpt__buf uri;
-    size_t n = u->path.n;
-    while (n > 0 && u->path.p[n - 1] == '/') n--;
     ckpt__buf_init(&uri, &a);
     ckpt__buf_fmt(&uri, "gs://%.*s/", (int)(u->bucket.n < 1024 ? u->bucket.n : 1024), u->bucket.p);
-    ckpt__buf_add(&uri, u->path.p, n);
-    if (n > 0) ckpt__buf_byte(&uri, '/');
-    const char *name = ckpt__buf_cstr(&uri);
+    const char *name = ckpt__web_add_folder(&uri, u->path);
     ckpt_err e = uri.err;
     if (e == CKPT_OK && key != NULL && secret != NULL) e = ckpt__gcs_open_hmac(out, text, u, d, name, key, secret);
     else if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__gcs_open_oauth(out, u, d, name), "cannot open %s", text);
@@ -31630,14 +31626,11 @@ static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
 
 // Cuts "oci://bucket@namespace/a/b/" into the bucket, the namespace ("" when it is to be asked for) and the prefix "a/b/".
 static ckpt_err ckpt__oci_cut(ckpt__buf *bucket, ckpt__buf *space, ckpt__buf *prefix, const ckpt__uri *u) {
-    size_t n = u->path.n, cut = u->bucket.n;
+    size_t cut = u->bucket.n;
     ckpt__buf_add(bucket, u->bucket.p, cut);
     if (cut < u->authority.n) ckpt__buf_add(space, u->authority.p + cut + 1, u->authority.n - cut - 1);
     const char *name = ckpt__buf_cstr(bucket), *within = ckpt__buf_cstr(space);
-    while (n > 0 && u->path.p[n - 1] == '/') n--;
-    ckpt__buf_add(prefix, u->path.p, n);
-    if (n > 0) ckpt__buf_byte(prefix, '/');
-    const char *text = ckpt__buf_cstr(prefix);
+    const char *text = ckpt__web_add_folder(prefix, u->path);
     if (bucket->err != CKPT_OK || space->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
     if (bucket->len == 0)
         return ckpt__error_set(CKPT_ARG, "it names no bucket: oci://BUCKET/PREFIX or oci://BUCKET@NAMESPACE/PREFIX does");
