@@ -22670,6 +22670,15 @@ typedef struct ckpt__databricks_tree {
     ckpt__web_circle   circle;
 } ckpt__databricks_tree;
 
+static void ckpt__databricks_tree_init(ckpt__databricks_tree *w, ckpt_store *store, ckpt__store_each *each, void *user,
+                                       ckpt__transfer *t) {
+    memset(w, 0, sizeof *w);
+    w->store = store;
+    w->t = t;
+    w->each = each;
+    w->user = user;
+}
+
 // Keeps a file for the end.
 static ckpt_err ckpt__databricks_keep_entry(ckpt__databricks_tree *w, const char *name, uint64_t size) {
     ckpt_err e = ckpt__mem_grow(&w->store->allocator, (void **)&w->sizes, sizeof *w->sizes, &w->cap, w->count + 1);
@@ -22784,6 +22793,14 @@ static ckpt_err ckpt__databricks_walk(ckpt__databricks_tree *w, ckpt_err (*page)
     ckpt__buf_free(&w->circle.seen);
     ckpt__buf_free(&folder);
     return e;
+}
+
+// Lists what begins with `wanted` in the store, by its root and prefix, as ckpt__databricks_want and _walk have them.
+static ckpt_err ckpt__databricks_list(ckpt__databricks_tree *w, const char *wanted, const char *root, const char *prefix,
+                                      ckpt_err (*page)(ckpt__databricks_tree *w, const char *folder)) {
+    if (ckpt__databricks_want(w, wanted, root, prefix)) return ckpt__databricks_walk(w, page);
+    ckpt__buf_free(&w->front);
+    return CKPT_OK;
 }
 
 // A size as JSON has it: a number, or (as protobuf's 64 bits) a text. What is not said is 0, which a file may have.
@@ -23361,18 +23378,10 @@ static ckpt_err ckpt__mlflow_page(ckpt__databricks_tree *w, const char *folder) 
 
 static ckpt_err ckpt__mlflow_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__databricks_tree w;
-    memset(&w, 0, sizeof w);
-    w.store = store;
-    w.t = t;
-    w.each = each;
-    w.user = user;
     const ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__databricks_tree_init(&w, store, each, user, t);
     ckpt_err e = ckpt__mlflow_check_run(store, t);
-    if (e != CKPT_OK) return e;
-    bool some = ckpt__databricks_want(&w, prefix, s->alias != NULL ? s->alias : "", s->prefix);
-    if (some) return ckpt__databricks_walk(&w, ckpt__mlflow_page);
-    ckpt__buf_free(&w.front);
-    return CKPT_OK;
+    return e == CKPT_OK ? ckpt__databricks_list(&w, prefix, s->alias != NULL ? s->alias : "", s->prefix, ckpt__mlflow_page) : e;
 }
 
 //-- looking at an object --------------------------------------------------------
@@ -26689,16 +26698,9 @@ static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
 
 static ckpt_err ckpt__uc_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__databricks_tree w;
-    memset(&w, 0, sizeof w);
-    w.store = store;
-    w.t = t;
-    w.each = each;
-    w.user = user;
     const ckpt__uc *s = ckpt__uc_of(store);
-    bool some = ckpt__databricks_want(&w, prefix, s->alias, s->prefix);
-    if (some) return ckpt__databricks_walk(&w, ckpt__uc_page);
-    ckpt__buf_free(&w.front);
-    return CKPT_OK;
+    ckpt__databricks_tree_init(&w, store, each, user, t);
+    return ckpt__databricks_list(&w, prefix, s->alias, s->prefix, ckpt__uc_page);
 }
 
 //-- removing --------------------------------------------------------------------
