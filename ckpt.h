@@ -33711,6 +33711,7 @@ static ckpt_err ckpt__fetch_look(ckpt__fetch_job *j) {
     ckpt_err e = ckpt__os_open_read(&n->fd, n->temp.data);
     if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
     if (e != CKPT_OK || info.size == j->info.size) return e;
+    j->replaced = true;                 // as a link is that is published just now
     return ckpt__error_set(CKPT_CORRUPT, "%llu bytes arrived, and its size is %llu", (unsigned long long)info.size,
                            (unsigned long long)j->info.size);
 }
