@@ -42652,11 +42652,25 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
     return false;
 }
 
+// Forgets an upload that no uploader has, whose object the store does not have, and whose file is gone: when rotation counts it
+// would take the place of one that is there. An index that was lost may not tell of all files. With the turn.
+static void ckpt__saver_drop_lost(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at < 0 || s->index.lost || s->index.damaged) return;
+    const ckpt__index_line *l = &r->ledger.lines[at];
+    if (l->upload >= CKPT__UPLOAD_UPLOADED || l->inherited || ckpt__index_is_folder(l->name)) return;
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s was not uploaded, and its file is gone: it is forgotten", r->store->uri,
+                    l->name);
+    ckpt__index_drop(&r->ledger, (size_t)at);
+    if (ckpt__index_write(&r->ledger) != CKPT_OK)           // the next process does the same
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+}
+
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again.
 static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     ckpt__saver_left left;
     ckpt__store_stat info;
-    bool failed = false, same = false, here = false, sums = false;
+    bool failed = false, same = false, here = false, sums = false, absent;
     ckpt__saver_left_init(&left, &s->allocator, 0);
     ckpt__saver_enter(s);
     int at = ckpt__remote_find(&r->ledger, number), local = ckpt__remote_find(&s->index, number);
@@ -42673,10 +42687,12 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) {
         sums = e == CKPT_OK && info.has_crc && in_store.has_checksum;
         same = e == CKPT_OK && info.size == in_store.bytes && (!sums || info.crc == in_store.checksum);
+        absent = e == CKPT_NOT_FOUND;
         e = CKPT_OK;
         ckpt__saver_enter(s);
         local = ckpt__remote_find(&s->index, number);
         here = local >= 0 && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
+        if (absent && !here && left.name.err == CKPT_OK && left.path.err == CKPT_OK) ckpt__saver_drop_lost(s, r, number);
         if (here && ckpt__index_is_folder(left.name.data)) here = false;        // what it tells of may not be there
         // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
         at = ckpt__remote_find(&r->ledger, number);
