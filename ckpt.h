@@ -22877,6 +22877,8 @@ enum {
     CKPT__MLFLOW_LINKS = 8,                 // addresses for reading that are kept
     CKPT__MLFLOW_LINK_S = 300,              // seconds for which one is used; they last longer
     CKPT__MLFLOW_COMPLETE_IDLE = 600,
+    CKPT__MLFLOW_PACE = 1 << 20,            // bytes per second, at least, that a server passes on while it says nothing,
+    CKPT__MLFLOW_PASSES = 3600,             // and seconds that it may take for that, at most
     CKPT__MLFLOW_TRIES = 3
 };
 
@@ -23359,13 +23361,19 @@ static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckp
     return ckpt__mlflow_size(store, name, &out->size, t);
 }
 
+// How long a server may be silent that passes a whole file on before it answers: what a small one takes is no sign of life.
+static double ckpt__mlflow_patience(const ckpt__transfer *t, uint64_t size) {
+    double pass = (double)size / (double)CKPT__MLFLOW_PACE, most = (double)CKPT__MLFLOW_PASSES;
+    return (t->stall_timeout_s > 0.0 ? t->stall_timeout_s : 60.0) + (pass < most ? pass : most);
+}
+
 static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__databricks_call c;
     ckpt_err e = ckpt__mlflow_init(&c, store, "PUT", p->name, p->t);
     if (e == CKPT_OK) e = ckpt__mlflow_check_sum(p);
     c.body = p->body;
     ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
-    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;          // the server passes it on before it answers
+    c.idle_timeout_s = ckpt__mlflow_patience(p->t, p->body->size);
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     if (e == CKPT_NOT_FOUND) {
         p->t->transient = false;
@@ -23384,9 +23392,11 @@ static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, con
     k.path = path;
     ckpt_err e = ckpt__mlflow_init(&c, store, "GET", name, t);
     if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &k.size, t);
+    if (e == CKPT_OK && t->most > 0 && k.size > t->most)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes by now, more than are wanted", (unsigned long long)k.size);
     if (e == CKPT_OK && k.size > 0) {
         c.sink = &k;
-        c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;      // it has the whole file before it sends the first byte
+        c.idle_timeout_s = ckpt__mlflow_patience(t, k.size);    // it has the whole file before it sends the first byte
         e = ckpt__databricks_run(&c);
         bool longer = e == CKPT_NET && strstr(ckpt__error_last.text, "sent more than") != NULL;     // the sink's words
         if (longer || (e == CKPT_OK && k.got != k.size))
