@@ -1198,7 +1198,7 @@ typedef struct ckpt_store_ops {
 // "dbfs:/Volumes/catalog/schema/volume/prefix": endpoint_url is the workspace; names may say "Volumes/..." again, as in Composer.
 // "dbfs:/databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/prefix" and "mlflow-artifacts:/path" (endpoint_url: the tracking
 // server) are MLflow's: neither keeps a mark or takes a condition, so that with overwrite off one looks before each upload, and
-// another writer may come between; a reply that gets lost as the process dies is not recognised. Where the address has
+// another writer may come between; what an uploader put as its process died is known by its bytes. Where the address has
 // {mlflow_experiment_id} and {mlflow_run_id}, opening asks the server, and makes a run unless MLFLOW_RUN_ID names one.
 // "wandb://entity/project/prefix" are artifacts of Weights & Biases, one file each, called as Composer's WandB logger calls them:
 // names that differ only in what is no letter, digit, '-', '_' or '.' meet, and the second is refused. Key: secret_access_key,
