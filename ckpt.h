@@ -1201,7 +1201,7 @@ typedef struct ckpt_store_ops {
 // "dbfs:/Volumes/catalog/schema/volume/prefix": endpoint_url is the workspace; names may say "Volumes/..." again, as in Composer.
 // "dbfs:/databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/prefix" and "mlflow-artifacts:/path" (endpoint_url: the tracking
 // server) are MLflow's: neither keeps a mark or takes a condition, so that with overwrite off one looks before each upload, and
-// another writer may come between; a reply that gets lost as the process dies is not recognised. Where the address has
+// another writer may come between; what an uploader put as its process died is known by its bytes. Where the address has
 // {mlflow_experiment_id} and {mlflow_run_id}, opening asks the server, and makes a run unless MLFLOW_RUN_ID names one.
 // "wandb://entity/project/prefix" are artifacts of Weights & Biases, one file each, called as Composer's WandB logger calls them:
 // names that differ only in what is no letter, digit, '-', '_' or '.' meet, and the second is refused. Key: secret_access_key,
@@ -14867,11 +14867,12 @@ typedef struct ckpt__sink {
     uint32_t    crc;                    // out: CRC-32 of what was written
 } ckpt__sink;
 
-// The caller's side of one request, and how it ended. Zeroed but for the first three before each attempt.
+// The caller's side of one request, and how it ended. Zeroed but for the first four before each attempt.
 typedef struct ckpt__transfer {
     double               stall_timeout_s;   // 0: 60; seconds without a byte until CKPT_TIMEOUT, transient
     const ckpt__os_flag *cancel;            // NULL: none; set: CKPT_CANCELLED as soon as it is seen
     uint64_t            *moved;             // NULL: none; payload bytes of this attempt, added atomically as they go
+    uint64_t             most;              // bytes that a store without ranges may fetch, where it knows before; 0: any number
     // how it ended
     bool                 transient;         // the same request may succeed later
     bool                 throttled;         // the server asks for fewer requests: everyone slows down
@@ -23005,6 +23006,8 @@ enum {
     CKPT__MLFLOW_LINKS = 8,                 // addresses for reading that are kept
     CKPT__MLFLOW_LINK_S = 300,              // seconds for which one is used; they last longer
     CKPT__MLFLOW_COMPLETE_IDLE = 600,
+    CKPT__MLFLOW_PACE = 1 << 20,            // bytes per second, at least, that a server passes on while it says nothing,
+    CKPT__MLFLOW_PASSES = 3600,             // and seconds that it may take for that, at most
     CKPT__MLFLOW_TRIES = 3
 };
 
@@ -23458,13 +23461,19 @@ static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckp
     return ckpt__mlflow_size(store, name, &out->size, t);
 }
 
+// How long a server may be silent that passes a whole file on before it answers: what a small one takes is no sign of life.
+static double ckpt__mlflow_patience(const ckpt__transfer *t, uint64_t size) {
+    double pass = (double)size / (double)CKPT__MLFLOW_PACE, most = (double)CKPT__MLFLOW_PASSES;
+    return (t->stall_timeout_s > 0.0 ? t->stall_timeout_s : 60.0) + (pass < most ? pass : most);
+}
+
 static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__databricks_call c;
     ckpt_err e = ckpt__mlflow_init(&c, store, "PUT", p->name, p->t);
     if (e == CKPT_OK) e = ckpt__databricks_check_sum(p);
     c.body = p->body;
     ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
-    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;          // the server passes it on before it answers
+    c.idle_timeout_s = ckpt__mlflow_patience(p->t, p->body->size);
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     if (e == CKPT_NOT_FOUND) {
         p->t->transient = false;
@@ -23483,9 +23492,11 @@ static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, con
     k.path = path;
     ckpt_err e = ckpt__mlflow_init(&c, store, "GET", name, t);
     if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &k.size, t);
+    if (e == CKPT_OK && t->most > 0 && k.size > t->most)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes by now, more than are wanted", (unsigned long long)k.size);
     if (e == CKPT_OK && k.size > 0) {
         c.sink = &k;
-        c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;      // it has the whole file before it sends the first byte
+        c.idle_timeout_s = ckpt__mlflow_patience(t, k.size);    // it has the whole file before it sends the first byte
         e = ckpt__databricks_run(&c);
         bool longer = e == CKPT_NET && strstr(ckpt__error_last.text, "sent more than") != NULL;     // the sink's words
         if (longer || (e == CKPT_OK && k.got != k.size))
@@ -32543,6 +32554,7 @@ typedef struct ckpt__send {
     ckpt_err           (*ready)(void *user);        // waits until the object may come into being; its failure ends the upload
     void                *user;
     ckpt__meter         *meter;
+    bool                 unsure;        // out: a put that failed may have come through
 } ckpt__send;
 
 // One call of ckpt__send_run.
@@ -32687,7 +32699,10 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     l.size = j->size;
     l.meter = s->meter;
     if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_put(s->store, &put);
+    while (ckpt__retry_next(&l, &e)) {
+        e = ckpt__store_run_put(s->store, &put);
+        s->unsure = s->unsure || (e != CKPT_OK && l.t.unsure);
+    }
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
     return e == CKPT_OK ? ckpt__send_check_body(&s->body) : e;
 }
@@ -33385,6 +33400,7 @@ static ckpt_err ckpt__fetch_look(ckpt__fetch_job *j) {
     ckpt_err e = ckpt__os_open_read(&n->fd, n->temp.data);
     if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
     if (e != CKPT_OK || info.size == j->info.size) return e;
+    j->replaced = true;                 // as a link is that is published just now
     return ckpt__error_set(CKPT_CORRUPT, "%llu bytes arrived, and its size is %llu", (unsigned long long)info.size,
                            (unsigned long long)j->info.size);
 }
@@ -33478,25 +33494,40 @@ static ckpt_err ckpt__fetch_run(ckpt__fetch *f) {
 
 //-- small objects ------------------------------------------------------------------
 
+// The whole of an object by a store without ranges, in a hidden file beside `near`: *path, which the caller removes after
+// CKPT_OK. A store that knows the size before it begins fetches no more than `most` bytes.
+static ckpt_err ckpt__fetch_aside(ckpt_store *store, const char *name, const char *near, uint64_t most,
+                                  const ckpt__retry *retry, ckpt__buf *path) {
+    ckpt__retry_loop l;
+    ckpt__error_record kept;
+    ckpt_err e = ckpt__file_temp_name(path, near);
+    if (e != CKPT_OK) return e;
+    ckpt__retry_begin(&l, retry, "get", name);
+    l.t.most = most;
+    while (ckpt__retry_next(&l, &e)) {
+        (void)ckpt__os_remove(path->data);      // of the try before
+        e = ckpt__store_run_fetch(store, name, path->data, &l.t);
+    }
+    if (e == CKPT_OK) return e;
+    ckpt__error_take(&kept);
+    (void)ckpt__os_remove(path->data);
+    ckpt__error_last = kept;
+    return e;
+}
+
 // By a store without ranges: through a file in the folder for temporary files.
 static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max,
                                          const ckpt__retry *retry) {
     const char *dir = ckpt__os_env("TMPDIR");
     ckpt__buf near, path;
-    ckpt__retry_loop l;
     int fd = -1;
     size_t got = 0;
     ckpt__buf_init(&near, &store->allocator);
     ckpt__buf_init(&path, &store->allocator);
     ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-text");
-    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(&path, near.data);
+    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__fetch_aside(store, name, near.data, max, retry, &path);
     if (e == CKPT_OK) {
-        ckpt__retry_begin(&l, retry, "get", name);
-        while (ckpt__retry_next(&l, &e)) {
-            (void)ckpt__os_remove(path.data);
-            e = ckpt__store_run_fetch(store, name, path.data, &l.t);
-        }
-        if (e == CKPT_OK) e = ckpt__os_open_read(&fd, path.data);
+        e = ckpt__os_open_read(&fd, path.data);
         char *to = e == CKPT_OK ? ckpt__buf_reserve(out, max + 1) : NULL;
         if (e == CKPT_OK) e = to == NULL ? CKPT_NOMEM : ckpt__os_pread(fd, to, max + 1, 0, &got, path.data);
         if (e == CKPT_OK && got > max) e = ckpt__error_set(CKPT_CORRUPT, "%s has more than %zu bytes", name, max);
@@ -35149,47 +35180,105 @@ static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) 
     return ckpt__send_abort(u->store, it->name, &it->sent, &u->retry);
 }
 
-// Compares the object with the staged file. Of a store that keeps neither marks nor sums (sftp://) only that tells whose it is.
-static bool ckpt__uploader_is_same(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
-    if (u->store->table->get == NULL) return false;
-    size_t cap = it->size < (uint64_t)CKPT__UPLOADER_COPIED ? (size_t)it->size : (size_t)CKPT__UPLOADER_COPIED, got = 0;
-    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&u->allocator, 2 * cap) : NULL;
-    int fd = -1;
-    bool same = (cap == 0 || mem != NULL) && ckpt__os_open_read(&fd, it->data) == CKPT_OK;
-    for (uint64_t at = 0; same && at < it->size; at += cap) {
-        ckpt__retry_loop l;
-        ckpt__sink k;
-        ckpt_err e = CKPT_OK;
-        memset(&k, 0, sizeof k);
-        k.memory = mem;
-        k.fd = -1;
-        k.size = it->size - at < cap ? it->size - at : cap;
-        ckpt__retry_begin(&l, r, "get", it->name);
-        while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(u->store, it->name, NULL, at, &k, &l.t);
-        if (e == CKPT_OK) e = ckpt__os_pread(fd, mem + cap, (size_t)k.size, at, &got, it->data);
-        same = e == CKPT_OK && got == k.size && memcmp(mem, mem + cap, got) == 0;
+// The whole object in a file that has no name any more, of a store that knows no ranges.
+static ckpt_err ckpt__uploader_fetch(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, int *fd) {
+    ckpt__os_info info;
+    ckpt__buf path;
+    ckpt__buf_init(&path, &u->allocator);
+    ckpt_err e = ckpt__fetch_aside(u->store, it->name, it->data, it->size, r, &path);
+    if (e == CKPT_OK) {
+        e = ckpt__os_open_read(fd, path.data);
+        (void)ckpt__os_remove(path.data);
     }
-    if (fd >= 0) (void)ckpt__os_close(fd, it->data);
-    ckpt__mem_free(&u->allocator, mem, 2 * cap);
-    return same;
+    if (e == CKPT_OK) e = ckpt__os_fstat(*fd, &info, path.data);
+    if (e == CKPT_OK && info.size != it->size) e = ckpt__error_set(CKPT_CORRUPT, "it came with another size");
+    ckpt__buf_free(&path);
+    return e;
 }
 
-// Did an earlier process get this very file through, and die before its record said so?
-static bool ckpt__uploader_is_there(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
+// Some bytes of the object. fd: all of it, or -1.
+static ckpt_err ckpt__uploader_peek(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, int fd, char *to,
+                                    size_t size, uint64_t at) {
+    ckpt__retry_loop l;
+    ckpt__sink k;
+    size_t got = 0;
+    ckpt_err e = CKPT_OK;
+    if (fd >= 0) {
+        e = ckpt__os_pread(fd, to, size, at, &got, it->name);
+        return e == CKPT_OK && got < size ? ckpt__error_set(CKPT_IO, "it cannot be read back") : e;
+    }
+    memset(&k, 0, sizeof k);
+    k.memory = to;
+    k.fd = -1;
+    k.size = size;
+    ckpt__retry_begin(&l, r, "get", it->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(u->store, it->name, NULL, at, &k, &l.t);
+    return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
+}
+
+// Compares the object, which has the staged file's size, with it. Of a store that keeps neither marks nor sums (sftp://,
+// mlflow-artifacts:) only that tells whose it is.
+static ckpt_err ckpt__uploader_is_same(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, bool *same) {
+    size_t cap = it->size < (uint64_t)CKPT__UPLOADER_COPIED ? (size_t)it->size : (size_t)CKPT__UPLOADER_COPIED, got = 0;
+    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&u->allocator, 2 * cap) : NULL;
+    int fd = -1, other = -1;
+    ckpt_err e = cap > 0 && mem == NULL ? CKPT_NOMEM : ckpt__os_open_read(&fd, it->data);
+    if (e == CKPT_OK && cap > 0 && u->store->table->get == NULL) e = ckpt__uploader_fetch(u, it, r, &other);
+    *same = true;
+    for (uint64_t at = 0; e == CKPT_OK && *same && at < it->size; at += cap) {
+        size_t n = it->size - at < cap ? (size_t)(it->size - at) : cap;
+        e = ckpt__uploader_peek(u, it, r, other, mem, n, at);
+        if (e == CKPT_OK) e = ckpt__os_pread(fd, mem + cap, n, at, &got, it->data);
+        *same = e == CKPT_OK && got == n && memcmp(mem, mem + cap, n) == 0;
+    }
+    ckpt__os_drop(fd);
+    ckpt__os_drop(other);
+    ckpt__mem_free(&u->allocator, mem, 2 * cap);
+    return e;
+}
+
+// Whose object has the item's name?
+typedef enum ckpt__uploader_whose {
+    CKPT__UPLOADER_UNKNOWN, CKPT__UPLOADER_NOBODYS, CKPT__UPLOADER_OURS, CKPT__UPLOADER_OTHERS
+} ckpt__uploader_whose;
+
+// An earlier process may have got this very file through, and died before its record said so.
+static ckpt_err ckpt__uploader_look(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r,
+                                    ckpt__uploader_whose *whose) {
     ckpt__store_stat info;
     ckpt__retry_loop l;
     ckpt_err e = CKPT_OK;
-    ckpt__error_record kept;
-    ckpt__error_take(&kept);
+    bool ours = false;
+    *whose = CKPT__UPLOADER_UNKNOWN;
     memset(&info, 0, sizeof info);
     ckpt__retry_begin(&l, r, "stat", it->name);
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, it->name, &info, &l.t);
-    bool is = e == CKPT_OK && info.size == it->size;
-    if (is && info.mark[0] != 0) is = strcmp(info.mark, it->mark) == 0;
-    else if (is && it->has_crc && info.has_crc) is = !it->overwrite && info.crc == it->crc;
-    else if (is) is = !it->overwrite && ckpt__uploader_is_same(u, it, r);       // replacing it is no more work than that
-    ckpt__error_last = kept;
-    return is;
+    if (e == CKPT_NOT_FOUND) {
+        *whose = CKPT__UPLOADER_NOBODYS;
+        return CKPT_OK;
+    }
+    if (e == CKPT_OK && info.size == it->size) {
+        if (info.mark[0] != 0) ours = strcmp(info.mark, it->mark) == 0;
+        else if (it->overwrite) ours = false;               // replacing it is no more work than a comparison
+        else if (it->has_crc && info.has_crc) ours = info.crc == it->crc;
+        else e = ckpt__uploader_is_same(u, it, r, &ours);
+    }
+    if (e == CKPT_OK) *whose = ours ? CKPT__UPLOADER_OURS : CKPT__UPLOADER_OTHERS;
+    return e;
+}
+
+// The store has refused the file, for there is an object of that name. It may be this very file: of a process that died before
+// it could say so, or that was killed while its request was under way; or of a try whose answer was lost.
+static ckpt_err ckpt__uploader_dispute(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
+    ckpt__error_record refusal;
+    ckpt__uploader_whose whose;
+    ckpt__error_take(&refusal);
+    ckpt_err e = ckpt__uploader_look(u, it, r, &whose);
+    if (whose == CKPT__UPLOADER_OURS) return CKPT_OK;
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
+        return ckpt__error_prefix(e, "cannot tell whose object %s is in %s", it->name, u->store->uri);
+    ckpt__error_last = refusal;
+    return CKPT_EXISTS;
 }
 
 static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
@@ -35197,7 +35286,9 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__uploader_sending sending;
     ckpt__send s;
     ckpt_err e = CKPT_OK;
-    if (it->adopted && it->sent.upload_id.len == 0 && ckpt__uploader_is_there(u, it, &retry)) return CKPT_OK;
+    ckpt__uploader_whose whose = CKPT__UPLOADER_UNKNOWN;
+    if (it->adopted && it->sent.upload_id.len == 0) (void)ckpt__uploader_look(u, it, &retry, &whose);
+    if (whose == CKPT__UPLOADER_OURS) return CKPT_OK;
     memset(&s, 0, sizeof s);
     memset(&sending, 0, sizeof sending);
     sending.u = u;
@@ -35237,6 +35328,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
     if (e == CKPT_OK) e = ckpt__send_run(&s);
+    bool doubt = (it->adopted || s.unsure) && whose != CKPT__UPLOADER_OTHERS;
+    if (e == CKPT_EXISTS && doubt) e = ckpt__uploader_dispute(u, it, &retry);
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
@@ -42341,11 +42434,25 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
     return false;
 }
 
+// Forgets an upload that no uploader has, whose object the store does not have, and whose file is gone: when rotation counts it
+// would take the place of one that is there. An index that was lost may not tell of all files. With the turn.
+static void ckpt__saver_drop_lost(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at < 0 || s->index.lost || s->index.damaged) return;
+    const ckpt__index_line *l = &r->ledger.lines[at];
+    if (l->upload >= CKPT__UPLOAD_UPLOADED || l->inherited || ckpt__index_is_folder(l->name)) return;
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s was not uploaded, and its file is gone: it is forgotten", r->store->uri,
+                    l->name);
+    ckpt__index_drop(&r->ledger, (size_t)at);
+    if (ckpt__index_write(&r->ledger) != CKPT_OK)           // the next process does the same
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+}
+
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again.
 static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     ckpt__saver_left left;
     ckpt__store_stat info;
-    bool failed = false, same = false, here = false, sums = false;
+    bool failed = false, same = false, here = false, sums = false, absent;
     ckpt__saver_left_init(&left, &s->allocator, 0);
     ckpt__saver_enter(s);
     int at = ckpt__remote_find(&r->ledger, number), local = ckpt__remote_find(&s->index, number);
@@ -42362,10 +42469,12 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) {
         sums = e == CKPT_OK && info.has_crc && in_store.has_checksum;
         same = e == CKPT_OK && info.size == in_store.bytes && (!sums || info.crc == in_store.checksum);
+        absent = e == CKPT_NOT_FOUND;
         e = CKPT_OK;
         ckpt__saver_enter(s);
         local = ckpt__remote_find(&s->index, number);
         here = local >= 0 && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
+        if (absent && !here && left.name.err == CKPT_OK && left.path.err == CKPT_OK) ckpt__saver_drop_lost(s, r, number);
         if (here && ckpt__index_is_folder(left.name.data)) here = false;        // what it tells of may not be there
         // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
         at = ckpt__remote_find(&r->ledger, number);
