@@ -27,8 +27,8 @@
        MAP .................... the sections of the implementation
        >>api.errors hooks time names state file saver folder store uploader ... the calls, each with its contract
        >>implementation ....... error memory platform text digest time name state plan pickle pt safetensors tar codec
-                                engine file index transfer http auth store web s3 databricks mlflow sftp uc azure gcs oci libcloud
-                                stores retry send fetch uploader remote ranks shard saver loader resume crew folder
+                                engine file index transfer http auth store web s3 databricks mlflow sftp uc wandb azure gcs oci
+                                libcloud stores retry send fetch uploader remote ranks shard saver loader resume crew folder
                                 public
 
    PLEASE KEEP THE ORDER OF THE SECTIONS. A section calls only the sections in its "uses:" line, all of them earlier in
@@ -1201,7 +1201,7 @@ typedef struct ckpt_store_ops {
 // "dbfs:/Volumes/catalog/schema/volume/prefix": endpoint_url is the workspace; names may say "Volumes/..." again, as in Composer.
 // "dbfs:/databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/prefix" and "mlflow-artifacts:/path" (endpoint_url: the tracking
 // server) are MLflow's: neither keeps a mark or takes a condition, so that with overwrite off one looks before each upload, and
-// another writer may come between; a reply that gets lost as the process dies is not recognised. Where the address has
+// another writer may come between; what an uploader put as its process died is known by its bytes. Where the address has
 // {mlflow_experiment_id} and {mlflow_run_id}, opening asks the server, and makes a run unless MLFLOW_RUN_ID names one.
 // "wandb://entity/project/prefix" are artifacts of Weights & Biases, one file each, called as Composer's WandB logger calls them:
 // names that differ only in what is no letter, digit, '-', '_' or '.' meet, and the second is refused. Key: secret_access_key,
@@ -4722,23 +4722,28 @@ static uint32_t ckpt__digest_crc32_copy(uint32_t crc, void *dst, const void *src
     return ~ckpt__digest_run(~crc, (unsigned char *)dst, (const unsigned char *)src, n);
 }
 
-// The product of two polynomials modulo the CRC's, both reflected: bit 31 is x^0.
-static uint32_t ckpt__digest_multiply(uint32_t a, uint32_t b) {
+// The product of two polynomials modulo a third, all reflected: bit 31 is x^0.
+static uint32_t ckpt__digest_multiply(uint32_t a, uint32_t b, uint32_t modulus) {
     uint32_t product = 0;
     for (; a != 0; a <<= 1) {
         if ((a & 0x80000000u) != 0) product ^= b;
-        b = (b & 1) != 0 ? b >> 1 ^ 0xedb88320u : b >> 1;
+        b = (b & 1) != 0 ? b >> 1 ^ modulus : b >> 1;
     }
     return product;
+}
+
+// A sum times x^(8 size). `powers`: of x, each the square of the one before; there are `count` until they begin anew.
+static uint32_t ckpt__digest_shift(uint32_t crc, uint64_t size, const uint32_t *powers, unsigned count, uint32_t modulus) {
+    for (unsigned k = 3; size != 0; size >>= 1, k++) {
+        if ((size & 1) != 0) crc = ckpt__digest_multiply(powers[k % count], crc, modulus);
+    }
+    return crc;
 }
 
 // What a part's CRC-32 adds to that of the whole when `size` bytes follow it. The whole's CRC-32 is the exclusive or of
 // its parts' shares, in any order.
 static uint32_t ckpt__digest_crc32_shift(uint32_t crc, uint64_t size) {
-    for (unsigned k = 3; size != 0; size >>= 1, k++) {
-        if ((size & 1) != 0) crc = ckpt__digest_multiply(ckpt__digest_powers[k & 31], crc);
-    }
-    return crc;
+    return ckpt__digest_shift(crc, size, ckpt__digest_powers, 32, 0xedb88320u);
 }
 
 // The CRC-32 of A followed by B from those of A and B.
@@ -4895,22 +4900,9 @@ static uint32_t ckpt__digest_crc32c(uint32_t crc, const void *p, size_t n) {
     return ~ckpt__digest_c_table(~crc, bytes, n);
 }
 
-// As ckpt__digest_multiply.
-static uint32_t ckpt__digest_c_multiply(uint32_t a, uint32_t b) {
-    uint32_t product = 0;
-    for (; a != 0; a <<= 1) {
-        if ((a & 0x80000000u) != 0) product ^= b;
-        b = (b & 1) != 0 ? b >> 1 ^ 0x82f63b78u : b >> 1;
-    }
-    return product;
-}
-
 // The CRC-32C of A followed by B from those of A and B.
 static uint32_t ckpt__digest_crc32c_join(uint32_t a, uint32_t b, uint64_t b_size) {
-    for (unsigned k = 3; b_size != 0; b_size >>= 1, k++) {
-        if ((b_size & 1) != 0) a = ckpt__digest_c_multiply(ckpt__digest_powers_c[k % 31], a);
-    }
-    return a ^ b;
+    return ckpt__digest_shift(a, b_size, ckpt__digest_powers_c, 31, 0x82f63b78u) ^ b;
 }
 
 #endif // CKPT_NO_GCS
@@ -14875,11 +14867,12 @@ typedef struct ckpt__sink {
     uint32_t    crc;                    // out: CRC-32 of what was written
 } ckpt__sink;
 
-// The caller's side of one request, and how it ended. Zeroed but for the first three before each attempt.
+// The caller's side of one request, and how it ended. Zeroed but for the first four before each attempt.
 typedef struct ckpt__transfer {
     double               stall_timeout_s;   // 0: 60; seconds without a byte until CKPT_TIMEOUT, transient
     const ckpt__os_flag *cancel;            // NULL: none; set: CKPT_CANCELLED as soon as it is seen
     uint64_t            *moved;             // NULL: none; payload bytes of this attempt, added atomically as they go
+    uint64_t             most;              // bytes that a store without ranges may fetch, where it knows before; 0: any number
     // how it ended
     bool                 transient;         // the same request may succeed later
     bool                 throttled;         // the server asks for fewer requests: everyone slows down
@@ -17257,19 +17250,19 @@ static ckpt_err ckpt__auth_fetch(ckpt__auth_aws *a, ckpt_credentials *out, ckpt_
     return e;
 }
 
-static char *ckpt__auth_keep(const ckpt__auth_aws *a, const char *text, ckpt_err *e) {
-    char *copy = text != NULL ? ckpt__mem_copy_text(&a->allocator, text) : NULL;
+static char *ckpt__auth_keep(const ckpt_allocator *a, const char *text, ckpt_err *e) {
+    char *copy = text != NULL ? ckpt__mem_copy_text(a, text) : NULL;
     if (text != NULL && copy == NULL) *e = CKPT_NOMEM;
     return copy;
 }
 
-// A path with "~/" at its begin resolved; NULL when it needs HOME and that is not set.
-static char *ckpt__auth_keep_path(const ckpt__auth_aws *a, const char *path, ckpt_err *e) {
+// A path with "~/" at its beginning resolved; NULL when there is none, or it needs HOME and that is not set.
+static char *ckpt__auth_keep_path(const ckpt_allocator *a, const char *path, ckpt_err *e) {
     const char *home = ckpt__auth_env("HOME");
-    if (path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_keep(a, path, e);
+    if (path == NULL || path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_keep(a, path, e);
     if (home == NULL) return NULL;
     ckpt__buf b;
-    ckpt__buf_init(&b, &a->allocator);
+    ckpt__buf_init(&b, a);
     ckpt__buf_fmt(&b, "%s%s", home, path + 1);
     const char *text = ckpt__buf_cstr(&b);
     char *copy = b.err == CKPT_OK ? ckpt__auth_keep(a, text, e) : NULL;
@@ -17305,11 +17298,11 @@ static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d
     if (profile == NULL) profile = ckpt__auth_env("AWS_DEFAULT_PROFILE");
     bool wanted = profile != NULL;
     if (shared == NULL) shared = ckpt__auth_env("AWS_SHARED_CREDENTIALS_FILE");
-    a->profile = ckpt__auth_keep(a, wanted ? profile : "default", &e);
-    a->config_path = ckpt__auth_keep_path(a, config != NULL ? config : "~/.aws/config", &e);
-    a->shared_path = ckpt__auth_keep_path(a, shared != NULL ? shared : "~/.aws/credentials", &e);
-    a->region = ckpt__auth_keep(a, ckpt__auth_given(d->region), &e);
-    a->endpoint = ckpt__auth_keep(a, ckpt__auth_given(d->endpoint_url), &e);
+    a->profile = ckpt__auth_keep(&a->allocator, wanted ? profile : "default", &e);
+    a->config_path = ckpt__auth_keep_path(&a->allocator, config != NULL ? config : "~/.aws/config", &e);
+    a->shared_path = ckpt__auth_keep_path(&a->allocator, shared != NULL ? shared : "~/.aws/credentials", &e);
+    a->region = ckpt__auth_keep(&a->allocator, ckpt__auth_given(d->region), &e);
+    a->endpoint = ckpt__auth_keep(&a->allocator, ckpt__auth_given(d->endpoint_url), &e);
     if (e == CKPT_OK && strlen(a->profile) > CKPT__AUTH_NAME_MAX)
         e = ckpt__error_set(CKPT_ARG, "the name of the AWS profile is too long");
     if (e == CKPT_OK) e = ckpt__auth_files_load(&a->files, a);
@@ -18273,26 +18266,6 @@ typedef struct ckpt__auth_oci_lookup {
     bool            is_there;               // the file
 } ckpt__auth_oci_lookup;
 
-static char *ckpt__auth_oci_keep(const ckpt__auth_oci *a, const char *text, ckpt_err *e) {
-    char *copy = text != NULL ? ckpt__mem_copy_text(&a->secret, text) : NULL;
-    if (text != NULL && copy == NULL) *e = CKPT_NOMEM;
-    return copy;
-}
-
-// A path with "~/" at its beginning resolved; NULL when it needs HOME and that is not set.
-static char *ckpt__auth_oci_keep_path(const ckpt__auth_oci *a, const char *path, ckpt_err *e) {
-    const char *home = ckpt__auth_env("HOME");
-    if (path == NULL || path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_oci_keep(a, path, e);
-    if (home == NULL) return NULL;
-    ckpt__buf b;
-    ckpt__buf_init(&b, &a->secret);
-    ckpt__buf_fmt(&b, "%s%s", home, path + 1);
-    char *copy = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), e);
-    if (b.err != CKPT_OK) *e = b.err;
-    ckpt__buf_free(&b);
-    return copy;
-}
-
 //-- oci: keys and tokens ----------------------------------------------------------
 
 typedef struct ckpt__auth_oci_phrase {
@@ -18423,7 +18396,7 @@ static ckpt_err ckpt__auth_oci_load(ckpt__auth_oci *a) {
         if ((unsigned char)*p <= ' ' || *p == '"' || (unsigned char)*p >= 0x7F)
             e = ckpt__error_set(CKPT_AUTH, "%s holds a character that no key's name may", a->where);
     }
-    char *copy = e == CKPT_OK ? ckpt__auth_oci_keep(a, text, &e) : NULL;
+    char *copy = e == CKPT_OK ? ckpt__auth_keep(&a->secret, text, &e) : NULL;
     if (e == CKPT_OK) {
         ckpt__mem_free_text(&a->secret, a->id);
         EVP_PKEY_free(a->key);
@@ -18461,7 +18434,7 @@ static ckpt_err ckpt__auth_oci_open_file(ckpt__auth_oci_lookup *l, const ckpt_st
     if (given == NULL && (given = ckpt__auth_env("OCI_CLI_CONFIG_FILE")) != NULL) by = " (OCI_CLI_CONFIG_FILE)";
     for (size_t i = 0; i < 2 && e == CKPT_OK && !l->is_there; i++) {
         ckpt__mem_free_text(&a->secret, l->path);
-        l->path = ckpt__auth_oci_keep_path(a, given != NULL ? given : places[i], &e);
+        l->path = ckpt__auth_keep_path(&a->secret, given != NULL ? given : places[i], &e);
         l->is_there = l->path != NULL && ckpt__os_exists(l->path);
     }
     if (e != CKPT_OK) return e;
@@ -18497,16 +18470,16 @@ static ckpt_err ckpt__auth_oci_use_key(ckpt__auth_oci_lookup *l, const ckpt_stor
     if (!has_token && tenancy == NULL) return ckpt__auth_oci_lacks(l, "tenancy");
     if (!has_token && fingerprint == NULL) return ckpt__auth_oci_lacks(l, "fingerprint");
     if (file == NULL && content == NULL) return ckpt__auth_oci_lacks(l, "key_file");
-    a->key_file = ckpt__auth_oci_keep_path(a, file, &e);
-    a->key_text = ckpt__auth_oci_keep(a, content, &e);
-    a->phrase = ckpt__auth_oci_keep(a, phrase, &e);
+    a->key_file = ckpt__auth_keep_path(&a->secret, file, &e);
+    a->key_text = ckpt__auth_keep(&a->secret, content, &e);
+    a->phrase = ckpt__auth_keep(&a->secret, phrase, &e);
     if (e == CKPT_OK && file != NULL && a->key_file == NULL)
         return ckpt__error_set(CKPT_AUTH, "the key file of %s is in the home folder, and HOME is not set", a->where);
     if (has_token || e != CKPT_OK) return e;
     ckpt__buf b;
     ckpt__buf_init(&b, &a->secret);
     ckpt__buf_fmt(&b, "%s/%s/%s", tenancy, user, fingerprint);
-    a->name = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), &e);
+    a->name = ckpt__auth_keep(&a->secret, ckpt__buf_cstr(&b), &e);
     if (b.err != CKPT_OK) e = b.err;
     ckpt__buf_free(&b);
     return e;
@@ -18515,7 +18488,7 @@ static ckpt_err ckpt__auth_oci_use_key(ckpt__auth_oci_lookup *l, const ckpt_stor
 // A variable of a resource principal holds the text itself, or the absolute path of a file with it.
 static void ckpt__auth_oci_text_or_path(const ckpt__auth_oci *a, const char *variable, char **text, char **path, ckpt_err *e) {
     const char *value = ckpt__auth_env(variable);
-    if (value != NULL) *(value[0] == '/' ? path : text) = ckpt__auth_oci_keep(a, value, e);
+    if (value != NULL) *(value[0] == '/' ? path : text) = ckpt__auth_keep(&a->secret, value, e);
 }
 
 // Functions, jobs and notebooks on Oracle's cloud: version 2.2 of resource principals.
@@ -18530,16 +18503,16 @@ static ckpt_err ckpt__auth_oci_use_resource(ckpt__auth_oci_lookup *l) {
         return ckpt__error_set(CKPT_UNSUPPORTED, "resource principals of version %.20s are not built in, 2.2 is", version);
     a->kind = CKPT__AUTH_OCI_SESSION;
     ckpt__mem_free_text(&a->secret, a->where);
-    a->where = ckpt__auth_oci_keep(a, "the resource principal (OCI_RESOURCE_PRINCIPAL_*)", &e);
+    a->where = ckpt__auth_keep(&a->secret, "the resource principal (OCI_RESOURCE_PRINCIPAL_*)", &e);
     ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_RPST", &a->token_text, &a->token_file, &e);
     ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM", &a->key_text, &a->key_file, &e);
     ckpt__auth_oci_text_or_path(a, "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM_PASSPHRASE", &a->phrase, &phrase_path, &e);
-    if (a->region == NULL) a->region = ckpt__auth_oci_keep(a, ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_REGION"), &e);
+    if (a->region == NULL) a->region = ckpt__auth_keep(&a->secret, ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_REGION"), &e);
     if (e == CKPT_OK && phrase_path != NULL) {
         ckpt__buf b;
         ckpt__buf_init(&b, &a->secret);
         e = ckpt__auth_oci_text(a, &b, NULL, phrase_path, "the pass phrase");
-        if (e == CKPT_OK) a->phrase = ckpt__auth_oci_keep(a, b.data, &e);
+        if (e == CKPT_OK) a->phrase = ckpt__auth_keep(&a->secret, b.data, &e);
         ckpt__buf_free(&b);
     }
     ckpt__mem_free_text(&a->secret, phrase_path);
@@ -18554,7 +18527,7 @@ static ckpt_err ckpt__auth_oci_choose(ckpt__auth_oci_lookup *l, const ckpt_store
     const char *token = ckpt__auth_oci_value(l, "security_token_file", "OCI_CLI_SECURITY_TOKEN_FILE");
     const char *region = d->region != NULL ? d->region : ckpt__auth_oci_value(l, "region", "OCI_CLI_REGION");
     if (region == NULL && ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_VERSION") == NULL) region = ckpt__auth_env("OCI_REGION");
-    a->region = ckpt__auth_oci_keep(a, region, &e);
+    a->region = ckpt__auth_keep(&a->secret, region, &e);
     if (e != CKPT_OK) return e;
     if (how == NULL && !l->is_there && ckpt__auth_env("OCI_CLI_USER") == NULL &&
         ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_VERSION") != NULL)
@@ -18567,7 +18540,7 @@ static ckpt_err ckpt__auth_oci_choose(ckpt__auth_oci_lookup *l, const ckpt_store
                                "resource_principal are built in", a->where, how);
     if (token == NULL) return ckpt__auth_oci_lacks(l, "security_token_file");
     a->kind = CKPT__AUTH_OCI_SESSION;
-    a->token_file = ckpt__auth_oci_keep_path(a, token, &e);
+    a->token_file = ckpt__auth_keep_path(&a->secret, token, &e);
     if (e == CKPT_OK && a->token_file == NULL)
         return ckpt__error_set(CKPT_AUTH, "the token file of %s is in the home folder, and HOME is not set", a->where);
     return e == CKPT_OK ? ckpt__auth_oci_use_key(l, d, true) : e;
@@ -18588,7 +18561,7 @@ static ckpt_err ckpt__auth_oci_configure(ckpt__auth_oci *a, const ckpt_store_des
         ckpt__buf_init(&b, &a->secret);
         if (l.is_there) ckpt__buf_fmt(&b, "the profile \"%.100s\" of %s", l.profile, l.path);
         else ckpt__buf_text(&b, "the environment (OCI_CLI_*)");
-        a->where = ckpt__auth_oci_keep(a, ckpt__buf_cstr(&b), &e);
+        a->where = ckpt__auth_keep(&a->secret, ckpt__buf_cstr(&b), &e);
         if (b.err != CKPT_OK) e = b.err;
         ckpt__buf_free(&b);
     }
@@ -18695,7 +18668,7 @@ static ckpt_err ckpt__auth_oci_authorize(ckpt__fields *headers, EVP_PKEY *key, c
 // one now. Below the lock.
 static bool ckpt__auth_oci_reload(ckpt__auth_oci *a) {
     ckpt_err e = CKPT_OK;
-    char *before = ckpt__auth_oci_keep(a, a->id, &e);
+    char *before = ckpt__auth_keep(&a->secret, a->id, &e);
     if (e == CKPT_OK) e = ckpt__auth_oci_load(a);
     bool news = e == CKPT_OK && strcmp(before, a->id) != 0;
     if (news) a->version++;
@@ -18719,7 +18692,7 @@ static ckpt_err ckpt__auth_oci_sign(ckpt__auth_oci *a, ckpt__fields *headers, co
     if (a->expires > 0.0 && a->expires <= now && !ckpt__auth_oci_reload(a) && e == CKPT_OK)
         e = ckpt__error_set(CKPT_AUTH, "the session token of %s has run out: renew it (oci session refresh)", a->where);
     EVP_PKEY *key = a->key;
-    char *id = e == CKPT_OK ? ckpt__auth_oci_keep(a, a->id, &e) : NULL;
+    char *id = e == CKPT_OK ? ckpt__auth_keep(&a->secret, a->id, &e) : NULL;
     *version = a->version;
     (void)EVP_PKEY_up_ref(key);
     ckpt__os_mutex_unlock(&a->lock);
@@ -19099,6 +19072,10 @@ static ckpt_err ckpt__store_path(const ckpt_store *s, const char *name, bool las
 
 static ckpt_err ckpt__store_absent(void) {
     return ckpt__error_set(CKPT_NOT_FOUND, "there is no such object");
+}
+
+static ckpt_err ckpt__store_exists(void) {
+    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
 }
 
 // Opens an object. Folders, pipes and links to nowhere are no objects.
@@ -19534,7 +19511,7 @@ static ckpt_err ckpt__store_finish(const ckpt_store *s, ckpt__store_upload *u, c
     ckpt__store_drop(fd, "");
     if (e == CKPT_OK && m->overwrite) e = ckpt__os_rename(u->file.data, u->path.data);
     else if (e == CKPT_OK) e = ckpt__os_rename_new(u->file.data, u->path.data);
-    if (e == CKPT_EXISTS) e = ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (e == CKPT_EXISTS) e = ckpt__store_exists();
     if (e == CKPT_OK) {
         ckpt__os_path_dir(&dir, u->path.data);
         e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(dir.data);
@@ -20085,9 +20062,9 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
     return CKPT_OK;
 }
 //------------------------------------------------------------------------------
-// >>web        [N]  what the stores that speak HTTP share: status, headers, ranges
+// >>web        [N]  what the stores that speak HTTP share: status, headers, refusals, words, lists
 //
-// uses:    error text transfer http
+// uses:    error memory platform text transfer http store
 // threads: any
 //------------------------------------------------------------------------------
 
@@ -20140,6 +20117,44 @@ static bool ckpt__web_copy(char *out, size_t cap, const char *text) {
     return true;
 }
 
+// What the headers of a reply tell of an object; `mark` and `crc` are the names of those in which ours are.
+static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h, const char *mark, const char *crc) {
+    const char *modified = ckpt__fields_get(h, "last-modified");
+    bool sized = ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size);
+    if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
+    if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, mark))) out->mark[0] = 0;
+    out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, crc), &out->crc);
+    if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+    return sized ? CKPT_OK : ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
+}
+
+// What looking at an object came to (e) whose upload the server has acknowledged: it must be there in full, and be this upload's
+// where it has a mark. Who may write but not read cannot look, and takes the server's word.
+static ckpt_err ckpt__web_confirm(ckpt__transfer *t, const ckpt__transfer *look, ckpt_err e, const ckpt__store_stat *there,
+                                  uint64_t size, const char *mark) {
+    if (e == CKPT_AUTH) return CKPT_OK;
+    if (e == CKPT_OK && there->size != size)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
+                            (unsigned long long)there->size);
+    else if (e == CKPT_OK && mark != NULL && there->mark[0] != 0 && strcmp(mark, there->mark) != 0)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
+    else if (e == CKPT_NOT_FOUND)
+        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
+    if (e == CKPT_OK) return CKPT_OK;
+    t->transient = look->transient || e == CKPT_CORRUPT;
+    t->throttled = look->throttled;
+    t->retry_after = look->retry_after;
+    t->status = look->status;
+    t->unsure = true;
+    return e;
+}
+
+static void ckpt__web_add_range(ckpt__fields *headers, uint64_t offset, uint64_t size) {
+    char range[64];
+    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
+    ckpt__fields_add(headers, "Range", range);
+}
+
 // "bytes 5-9/20": are these the bytes that were asked for?
 static bool ckpt__web_is_range(const char *text, uint64_t offset, uint64_t size) {
     char want[64];
@@ -20171,6 +20186,202 @@ static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, const ckpt__sink 
     if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
         return ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
     return sink->got == size ? CKPT_OK : ckpt__web_again(t, CKPT_NET, "the server sent fewer bytes than were asked for");
+}
+
+//-- refusals --------------------------------------------------------------------
+
+// Codes whose meaning is not that of their status.
+typedef struct ckpt__web_meaning {
+    const char *code;
+    ckpt_err    err;
+    bool        transient, throttled;
+    const char *advice;
+} ckpt__web_meaning;
+
+// What a code means by the list of its store, else `e`, which its status says. The list's advice counts where there is none yet.
+static ckpt_err ckpt__web_mean(const ckpt__web_meaning *list, size_t count, const char *code, ckpt_err e, ckpt__transfer *t,
+                               char *advice, size_t cap) {
+    for (size_t i = 0; i < count; i++) {
+        const ckpt__web_meaning *m = &list[i];
+        if (strcmp(code, m->code) != 0) continue;
+        e = m->err;
+        t->transient = t->transient || m->transient;
+        t->throttled = t->throttled || m->throttled;
+        if (advice[0] == 0) (void)snprintf(advice, cap, "%s", m->advice);
+        break;
+    }
+    if (e == CKPT_CORRUPT) t->transient = true;
+    return e;
+}
+#define CKPT__WEB_MEAN(list, code, e, t, advice) \
+    ckpt__web_mean(list, sizeof(list) / sizeof((list)[0]), code, e, t, advice, sizeof(advice))
+
+// The sentence of a refusal: what the server said, as far as it said anything, and what to do about it.
+static ckpt_err ckpt__web_refusal(ckpt_err e, const char *before, int status, const char *code, const char *message,
+                                  const char *request_id, const char *advice) {
+    return ckpt__error_set(e, "%sthe server answered %d%s%s%s%s%s%s%s%s", before, status, code[0] != 0 ? " " : "", code,
+                           message[0] != 0 ? ": " : "", message, request_id[0] != 0 ? " (request " : "", request_id,
+                           request_id[0] != 0 ? ")" : "", advice);
+}
+
+// Signatures hold for some minutes: a machine whose clock is off by `most` seconds or more signs with the server's time. sent: by
+// how much the server was thought to be ahead when the refused request was signed; *clock: the same, below the lock.
+static bool ckpt__web_learn_clock(const ckpt_store *store, const ckpt__http_reply *r, double sent, double most, double *clock,
+                                  ckpt__os_mutex *lock) {
+    double ahead = r->date - ckpt__os_time(), off = ahead - sent;
+    if (r->date <= 0.0 || (off < most && off > -most)) return false;
+    ckpt__os_mutex_lock(lock);
+    double news = ahead - *clock;
+    *clock = ahead;
+    ckpt__os_mutex_unlock(lock);
+    if (news > 60.0 || news < -60.0)
+        ckpt__error_log(&store->logger, CKPT_LOG_WARN,
+                        "%s: this machine's clock is %.0f minutes %s the server's, whose time is used: set it right",
+                        store->uri, (ahead < 0 ? -ahead : ahead) / 60.0, ahead < 0 ? "ahead of" : "behind");
+    return true;
+}
+
+//-- addresses -------------------------------------------------------------------
+
+static bool ckpt__web_is_host_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+}
+
+// A host name or address with perhaps a port, in lower case.
+static bool ckpt__web_is_site(const char *site) {
+    const char *p = site;
+    if (*p == '[') {
+        while (*p != 0 && *p != ']') p++;
+        if (*p++ != ']') return false;
+    } else {
+        while (ckpt__web_is_host_char(*p)) p++;
+    }
+    int64_t port = 0;
+    if (p == site) return false;
+    return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
+}
+
+// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as clients do in Host.
+static ckpt_err ckpt__web_split_endpoint(const char *url, bool *tls, char **host, char **base, const ckpt_allocator *a) {
+    ckpt__buf site, path;
+    *tls = ckpt__txt_starts(url, "https://");
+    if (!*tls && !ckpt__txt_starts(url, "http://"))
+        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
+    const char *p = url + (*tls ? 8 : 7), *usual = *tls ? ":443" : ":80";
+    size_t n = strcspn(p, "/?#"), end = strlen(p);
+    if (memchr(p, '@', n) != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user or a password");
+    ckpt__buf_init(&site, a);
+    ckpt__buf_init(&path, a);
+    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
+    if (ckpt__txt_ends(ckpt__buf_cstr(&site), usual)) site.len -= strlen(usual);
+    const char *name = ckpt__buf_cstr(&site);
+    bool ok = ckpt__web_is_site(name) && strcspn(p, "?#") == end;
+    while (end > n && p[end - 1] == '/') end--;
+    ckpt__txt_add_percent(&path, p + n, end - n, true);
+    const char *text = ckpt__buf_cstr(&path);
+    ckpt_err e = site.err != CKPT_OK ? site.err : path.err;
+    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
+    if (e == CKPT_OK) {
+        *host = ckpt__mem_copy_text(a, name);
+        *base = ckpt__mem_copy_text(a, text);
+        if (*host == NULL || *base == NULL) e = CKPT_NOMEM;
+    }
+    ckpt__buf_free(&site);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Does the endpoint's host consist of digits and dots, or of an IPv6 address? Then no bucket can stand before it.
+static bool ckpt__web_is_address(const char *site) {
+    if (site[0] == '[') return true;
+    for (; *site != 0 && *site != ':'; site++) {
+        if (!ckpt__txt_is_digit(*site) && *site != '.') return false;
+    }
+    return true;
+}
+
+// Adds "a/b/", which is what the path of a URI, "a/b", is for the names below it; nothing when it is empty. Returns the text.
+static const char *ckpt__web_add_folder(ckpt__buf *out, ckpt__view path) {
+    while (path.n > 0 && path.p[path.n - 1] == '/') path.n--;
+    ckpt__buf_add(out, path.p, path.n);
+    if (path.n > 0) ckpt__buf_byte(out, '/');
+    return ckpt__buf_cstr(out);
+}
+
+//-- words -----------------------------------------------------------------------
+
+// A setting that is turned on.
+static bool ckpt__web_is_on(const char *text) {
+    return text != NULL && (ckpt__txt_eq_nocase(ckpt__txt_view(text), "true") || strcmp(text, "1") == 0);
+}
+
+// One line of printable text of at most cap - 1 bytes, whatever the server sent.
+static void ckpt__web_clean(char *out, size_t cap, const char *p, size_t n) {
+    size_t len = 0;
+    for (size_t i = 0; i < n && len + 1 < cap; i++) {
+        unsigned char c = (unsigned char)p[i];
+        bool blank = c <= ' ' || c == 0x7F;
+        if (blank && (len == 0 || out[len - 1] == ' ')) continue;
+        out[len++] = blank ? ' ' : (char)c;
+    }
+    while (len > 0 && out[len - 1] == ' ') len--;
+    out[len] = 0;
+    if (len + 1 == cap) ckpt__error_trim(out, len);
+    if (ckpt__txt_utf8(out, strlen(out))) return;
+    for (char *q = out; *q != 0; q++) {
+        if ((unsigned char)*q >= 0x80) *q = '?';
+    }
+}
+
+// Is a secret, or the beginning of one that was cut off, in a text?
+static bool ckpt__web_shows(const char *text, const char *secret) {
+    char head[17];
+    (void)snprintf(head, sizeof head, "%.16s", secret);
+    return head[0] != 0 && strstr(text, head) != NULL;
+}
+
+//-- lists -----------------------------------------------------------------------
+
+// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
+typedef struct ckpt__web_circle {
+    uint64_t  pages, limit;
+    ckpt__buf seen;
+} ckpt__web_circle;
+
+static ckpt_err ckpt__web_go_on(ckpt__web_circle *g, const ckpt__buf *at) {
+    bool same = g->pages > 0 && g->seen.len == at->len && memcmp(g->seen.data, at->data, at->len) == 0;
+    if (same || at->len == 0) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
+    if (g->pages++ < g->limit) return CKPT_OK;
+    g->limit = 2 * g->pages;
+    g->seen.len = 0;
+    ckpt__buf_add(&g->seen, at->data, at->len);
+    return g->seen.err;
+}
+
+static ckpt_err ckpt__web_odd(const char *what) {
+    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
+}
+
+// Decodes a text, with a NUL behind its end and none inside.
+static ckpt_err ckpt__web_decode(ckpt__buf *out, ckpt__view v, bool percent, const ckpt_allocator *a) {
+    out->len = 0;
+    bool ok;
+    if (percent) {
+        ckpt__buf plain;
+        ckpt__buf_init(&plain, a);
+        ok = ckpt__xml_decode(&plain, v);
+        for (size_t i = 0; i < plain.len; i++) {
+            if (plain.data[i] == '+') plain.data[i] = ' ';
+        }
+        ok = ok && (plain.len == 0 || ckpt__txt_unpercent(out, plain.data, plain.len));
+        if (plain.err != CKPT_OK) out->err = plain.err;
+        ckpt__buf_free(&plain);
+    } else {
+        ok = ckpt__xml_decode(out, v);
+    }
+    (void)ckpt__buf_cstr(out);
+    if (out->err != CKPT_OK) return out->err;
+    return ok && strlen(out->data) == out->len ? CKPT_OK : ckpt__web_odd("a name that cannot be read");
 }
 
 #endif // CKPT_NO_REMOTE
@@ -20298,22 +20509,11 @@ static bool ckpt__s3_is_region(const char *text) {
     return n > 0 && n <= 32;
 }
 
-// The domain of a region's endpoints.
-static const char *ckpt__s3_domain(const char *region) {
-    static const char *const table[][2] = {
-        { "cn-", "amazonaws.com.cn" }, { "eusc-", "amazonaws.eu" }, { "us-isob-", "sc2s.sgov.gov" },
-        { "us-isof-", "csp.hci.ic.gov" }, { "eu-isoe-", "cloud.adc-e.uk" }, { "us-iso-", "c2s.ic.gov" } };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (ckpt__txt_starts(region, table[i][0])) return table[i][1];
-    }
-    return "amazonaws.com";
-}
-
 // The host of the requests, with the port where it is not the usual one.
 static void ckpt__s3_add_host(const ckpt__s3 *s, ckpt__buf *b, const char *region) {
     if (s->in_host) ckpt__buf_fmt(b, "%s.", s->bucket);
     if (s->endpoint != NULL) { ckpt__buf_text(b, s->endpoint); return; }
-    const char *domain = ckpt__s3_domain(region);
+    const char *domain = ckpt__auth_domain(region);
     const char *dual = s->dualstack ? ".dualstack" : "";
     bool first = strcmp(region, "us-east-1") == 0 || strcmp(region, "aws-global") == 0;     // whose names are older than regions
     if (s->accelerate && s->in_host) ckpt__buf_fmt(b, "s3-accelerate%s.%s", dual, domain);
@@ -20426,45 +20626,20 @@ static ckpt_err ckpt__s3_send(ckpt__s3_call *c) {
 
 //-- what a refusal says ---------------------------------------------------------
 
-// One line of printable text of at most cap - 1 bytes, whatever the server sent.
-static void ckpt__s3_clean(char *out, size_t cap, const char *p, size_t n) {
-    size_t len = 0;
-    for (size_t i = 0; i < n && len + 1 < cap; i++) {
-        unsigned char c = (unsigned char)p[i];
-        bool blank = c <= ' ' || c == 0x7F;
-        if (blank && (len == 0 || out[len - 1] == ' ')) continue;
-        out[len++] = blank ? ' ' : (char)c;
-    }
-    while (len > 0 && out[len - 1] == ' ') len--;
-    out[len] = 0;
-    if (len + 1 == cap) ckpt__error_trim(out, len);
-    if (ckpt__txt_utf8(out, strlen(out))) return;
-    for (char *q = out; *q != 0; q++) {
-        if ((unsigned char)*q >= 0x80) *q = '?';
-    }
-}
-
 // The text of the first element of that name in the reply; "" when there is none.
 static void ckpt__s3_field(ckpt__s3_call *c, char *out, size_t cap, const char *name) {
     ckpt__buf text;
     ckpt__buf_init(&text, &c->store->allocator);
     out[0] = 0;
-    if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, name)) ckpt__s3_clean(out, cap, text.data, text.len);
+    if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, name)) ckpt__web_clean(out, cap, text.data, text.len);
     ckpt__buf_free(&text);
-}
-
-// Is a secret, or the beginning of one that was cut off, in a text?
-static bool ckpt__s3_shows(const char *text, const char *secret) {
-    char head[17];
-    (void)snprintf(head, sizeof head, "%.16s", secret);
-    return head[0] != 0 && strstr(text, head) != NULL;
 }
 
 // Reads the code and the message of an error. Only these are kept: some servers send the signed request back.
 static void ckpt__s3_read_error(ckpt__s3_call *c) {
     c->code[0] = c->message[0] = c->expected[0] = 0;
     const char *id = ckpt__fields_get(&c->reply.headers, "x-amz-request-id");
-    ckpt__s3_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
+    ckpt__web_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
     if (c->reply.body.len > 0) {
         ckpt__s3_field(c, c->code, sizeof c->code, "Code");
         ckpt__s3_field(c, c->message, sizeof c->message, "Message");
@@ -20472,11 +20647,11 @@ static void ckpt__s3_read_error(ckpt__s3_call *c) {
         if (c->request_id[0] == 0) ckpt__s3_field(c, c->request_id, sizeof c->request_id, "RequestId");
     }
     const char *region = ckpt__fields_get(&c->reply.headers, "x-amz-bucket-region");
-    if (region != NULL) ckpt__s3_clean(c->expected, sizeof c->expected, region, strlen(region));
+    if (region != NULL) ckpt__web_clean(c->expected, sizeof c->expected, region, strlen(region));
     if (!ckpt__s3_is_region(c->expected)) c->expected[0] = 0;
     char *const said[] = { c->code, c->message, c->request_id };
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
-        if (ckpt__s3_shows(said[i], c->used.secret_access_key) || ckpt__s3_shows(said[i], c->used.session_token) ||
+        if (ckpt__web_shows(said[i], c->used.secret_access_key) || ckpt__web_shows(said[i], c->used.session_token) ||
             strstr(said[i], "Signature=") != NULL) said[i][0] = 0;
     }
 }
@@ -20504,14 +20679,7 @@ static bool ckpt__s3_says(const ckpt__s3_call *c, const char *word) {
 }
 
 // Codes whose meaning is not that of their status.
-typedef struct ckpt__s3_meaning {
-    const char *code;
-    ckpt_err    err;
-    bool        transient, throttled;
-    const char *advice;
-} ckpt__s3_meaning;
-
-static const ckpt__s3_meaning ckpt__s3_meanings[] = {
+static const ckpt__web_meaning ckpt__s3_meanings[] = {
     { "SlowDown", CKPT_NET, true, true, "" },
     { "ServiceUnavailable", CKPT_NET, true, true, "" },
     { "Throttling", CKPT_NET, true, true, "" },
@@ -20597,19 +20765,8 @@ static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
     ckpt__http_judge(&c->reply, c->t);
     ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__s3_advise(c, advice, sizeof advice);
-    for (size_t i = 0; i < sizeof ckpt__s3_meanings / sizeof ckpt__s3_meanings[0]; i++) {
-        const ckpt__s3_meaning *m = &ckpt__s3_meanings[i];
-        if (!ckpt__s3_is(c, m->code)) continue;
-        e = m->err;
-        c->t->transient = c->t->transient || m->transient;
-        c->t->throttled = c->t->throttled || m->throttled;
-        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
-        break;
-    }
-    if (e == CKPT_CORRUPT) c->t->transient = true;
-    return ckpt__error_set(e, "the server answered %d%s%s%s%s%s%s%s%s", c->reply.status, c->code[0] != 0 ? " " : "", c->code,
-                           c->message[0] != 0 ? ": " : "", c->message, c->request_id[0] != 0 ? " (request " : "", c->request_id,
-                           c->request_id[0] != 0 ? ")" : "", advice);
+    e = CKPT__WEB_MEAN(ckpt__s3_meanings, c->code, e, c->t, advice);
+    return ckpt__web_refusal(e, "", c->reply.status, c->code, c->message, c->request_id, advice);
 }
 
 //-- what a refusal teaches ------------------------------------------------------
@@ -20660,19 +20817,8 @@ static bool ckpt__s3_learn_region(ckpt__s3_call *c) {
 static bool ckpt__s3_learn_clock(ckpt__s3_call *c) {
     ckpt__s3 *s = c->s;
     bool told = ckpt__s3_is(c, "RequestTimeTooSkewed") || ckpt__s3_is(c, "RequestExpired");
-    if (c->reply.date <= 0.0 || (c->reply.status != 403 && !told)) return false;
-    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
-    if (off < 60.0 && off > -60.0) return false;
-    if (!told && off < 600.0 && off > -600.0) return false;
-    ckpt__os_mutex_lock(&s->lock);
-    double news = ahead - s->clock;
-    s->clock = ahead;
-    ckpt__os_mutex_unlock(&s->lock);
-    if (news > 60.0 || news < -60.0)
-        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN,
-                        "%s: this machine's clock is %.0f minutes %s the server's, whose time is used: set it right",
-                        c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0, ahead < 0 ? "ahead of" : "behind");
-    return true;
+    if (c->reply.status != 403 && !told) return false;
+    return ckpt__web_learn_clock(c->store, &c->reply, c->sent_clock, told ? 60.0 : 600.0, &s->clock, &s->lock);
 }
 
 // Have the credentials run out? Then the next request asks for new ones.
@@ -20728,16 +20874,7 @@ static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_s
     memset(out, 0, sizeof *out);
     ckpt__s3_call_init(&c, store, "HEAD", name, t);
     ckpt_err e = ckpt__s3_run(&c);
-    if (e == CKPT_OK) {
-        const ckpt__fields *h = &c.reply.headers;
-        const char *modified = ckpt__fields_get(h, "last-modified");
-        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
-            e = ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
-        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-amz-meta-ckpt-mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "x-amz-meta-ckpt-crc32"), &out->crc);
-        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
-    }
+    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-mark", "x-amz-meta-ckpt-crc32");
     ckpt__s3_call_free(&c);
     return e;
 }
@@ -20767,25 +20904,10 @@ static ckpt_err ckpt__s3_confirm(ckpt_store *store, const char *name, const char
     ckpt__transfer look = *t;
     look.moved = NULL;
     ckpt_err e = ckpt__s3_head(store, name, &there, &look);
-    if (e == CKPT_OK && there.size != size) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there.size);
-    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
-    } else if (e == CKPT_AUTH) {
+    if (e == CKPT_AUTH)
         ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
                         ckpt__error_last.text);
-        return CKPT_OK;
-    } else if (e == CKPT_NOT_FOUND) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    }
-    if (e == CKPT_OK) return CKPT_OK;
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
+    return ckpt__web_confirm(t, &look, e, &there, size, mark);
 }
 
 //-- guarding the bytes ----------------------------------------------------------
@@ -20960,7 +21082,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     } else if (c.reply.status == 412 && condition) {
         p->t->transient = false;
         e = ckpt__s3_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK :
-            ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+            ckpt__store_exists();
     } else if (c.reply.status != 0) {
         now->again = (condition && ckpt__s3_is_unconditional(&c)) || ckpt__s3_is_unguarded(&c, guard);
     }
@@ -21152,7 +21274,7 @@ static ckpt_err ckpt__s3_check_absent(ckpt_store *store, const ckpt__store_multi
         return e;
     }
     *done = m->mark != NULL && strcmp(there.mark, m->mark) == 0 && there.size == m->size;
-    return *done ? CKPT_OK : ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    return *done ? CKPT_OK : ckpt__store_exists();
 }
 
 // Is the upload gone? A server may fail to say so when it is to join parts: Ceph answers 500 then.
@@ -21181,7 +21303,7 @@ static ckpt_err ckpt__s3_complete_failed(ckpt__s3_call *c, const ckpt__store_mul
         ckpt__transfer_begin(m->t);
         return CKPT_OK;
     }
-    if (e == CKPT_EXISTS) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (e == CKPT_EXISTS) return ckpt__store_exists();
     if (condition && ckpt__s3_is_unconditional(c)) {
         *again = true;
     } else if (conflict || (failed && !c->t->throttled && ckpt__s3_is_gone(c->store, m))) {     // its caller begins anew
@@ -21246,22 +21368,6 @@ static ckpt_err ckpt__s3_abort(ckpt_store *store, const ckpt__store_multi *m) {
 
 //-- listing ---------------------------------------------------------------------
 
-// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
-typedef struct ckpt__s3_circle {
-    uint64_t  pages, limit;
-    ckpt__buf seen;
-} ckpt__s3_circle;
-
-static ckpt_err ckpt__s3_go_on(ckpt__s3_circle *g, const ckpt__buf *at) {
-    bool same = g->pages > 0 && g->seen.len == at->len && memcmp(g->seen.data, at->data, at->len) == 0;
-    if (same || at->len == 0) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
-    if (g->pages++ < g->limit) return CKPT_OK;
-    g->limit = 2 * g->pages;
-    g->seen.len = 0;
-    ckpt__buf_add(&g->seen, at->data, at->len);
-    return g->seen.err;
-}
-
 // A page of a listing, and one entry of it. The texts are views of the reply, still encoded.
 typedef struct ckpt__s3_page {
     ckpt__s3_call *c;
@@ -21270,46 +21376,21 @@ typedef struct ckpt__s3_page {
     bool           more, encoded;                       // encoded: keys are percent-encoded within
     ckpt__view     key, id, etag, crc, size, number, date;
     ckpt__buf      name, text;                          // decoded
+    ckpt__buf      at, at2;                             // marks of the page that is asked for, "" for the first one
+    ckpt__web_circle circle;
     ckpt_err     (*take)(struct ckpt__s3_page *p);
-    void         (*unused)(void);
     ckpt_err     (*each_object)(const char *name, uint64_t size, void *user);
     ckpt_err     (*each_part)(const ckpt__store_part *part, void *user);
     ckpt_err     (*each_upload)(const char *name, const char *upload_id, double started, void *user);
     void          *user;
 } ckpt__s3_page;
 
-static ckpt_err ckpt__s3_odd(const char *what) {
-    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
-}
-
-// Decodes a text, with a NUL behind its end and none inside.
-static ckpt_err ckpt__s3_decode(ckpt__buf *out, ckpt__view v, bool percent, const ckpt_allocator *a) {
-    out->len = 0;
-    bool ok;
-    if (percent) {
-        ckpt__buf plain;
-        ckpt__buf_init(&plain, a);
-        ok = ckpt__xml_decode(&plain, v);
-        for (size_t i = 0; i < plain.len; i++) {
-            if (plain.data[i] == '+') plain.data[i] = ' ';
-        }
-        ok = ok && (plain.len == 0 || ckpt__txt_unpercent(out, plain.data, plain.len));
-        if (plain.err != CKPT_OK) out->err = plain.err;
-        ckpt__buf_free(&plain);
-    } else {
-        ok = ckpt__xml_decode(out, v);
-    }
-    (void)ckpt__buf_cstr(out);
-    if (out->err != CKPT_OK) return out->err;
-    return ok && strlen(out->data) == out->len ? CKPT_OK : ckpt__s3_odd("a name that cannot be read");
-}
-
 // The name of an entry without the store's prefix; false: it is the prefix itself, which some tools make into an object.
 static ckpt_err ckpt__s3_entry_name(ckpt__s3_page *p, bool *named) {
     const char *prefix = p->c->s->prefix;
-    ckpt_err e = ckpt__s3_decode(&p->name, p->key, p->encoded, &p->c->store->allocator);
+    ckpt_err e = ckpt__web_decode(&p->name, p->key, p->encoded, &p->c->store->allocator);
     if (e != CKPT_OK) return e;
-    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__s3_odd("a name that was not asked for");
+    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__web_odd("a name that was not asked for");
     *named = p->name.len > strlen(prefix);
     return CKPT_OK;
 }
@@ -21319,7 +21400,7 @@ static ckpt_err ckpt__s3_take_object(ckpt__s3_page *p) {
     int64_t size = 0;
     ckpt_err e = ckpt__s3_entry_name(p, &named);
     if (e != CKPT_OK || !named) return e;
-    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__s3_odd("a size that is no number");
+    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__web_odd("a size that is no number");
     return p->each_object(p->name.data + strlen(p->c->s->prefix), (uint64_t)size, p->user);
 }
 
@@ -21328,10 +21409,10 @@ static ckpt_err ckpt__s3_take_part(ckpt__s3_page *p) {
     int64_t number = 0, size = 0;
     memset(&part, 0, sizeof part);
     if (!ckpt__txt_int(p->number, &number) || number < 0 || number > INT_MAX || !ckpt__txt_int(p->size, &size) || size < 0)
-        return ckpt__s3_odd("a number that is none");
-    ckpt_err e = ckpt__s3_decode(&p->text, p->etag, false, NULL);
+        return ckpt__web_odd("a number that is none");
+    ckpt_err e = ckpt__web_decode(&p->text, p->etag, false, NULL);
     if (e != CKPT_OK) return e;
-    if (!ckpt__web_copy(part.etag, sizeof part.etag, p->text.data)) return ckpt__s3_odd("an ETag that is too long");
+    if (!ckpt__web_copy(part.etag, sizeof part.etag, p->text.data)) return ckpt__web_odd("an ETag that is too long");
     part.number = (int)number;
     part.size = (uint64_t)size;
     p->text.len = 0;
@@ -21347,7 +21428,7 @@ static ckpt_err ckpt__s3_take_upload(ckpt__s3_page *p) {
     bool named = false;
     double started = 0.0;
     ckpt_err e = ckpt__s3_entry_name(p, &named);
-    if (e == CKPT_OK) e = ckpt__s3_decode(&p->text, p->id, false, NULL);
+    if (e == CKPT_OK) e = ckpt__web_decode(&p->text, p->id, false, NULL);
     if (e != CKPT_OK || !named) return e;
     if (!ckpt__txt_read_date(p->date, &started)) started = 0.0;
     return p->each_upload(p->name.data + strlen(p->c->s->prefix), p->text.data, started, p->user);
@@ -21398,26 +21479,6 @@ static ckpt_err ckpt__s3_read_entries(ckpt__s3_page *p) {
     return e;
 }
 
-// Runs the request for a page and gives its entries away. `next` and `next2` get the marks of the next page.
-static ckpt_err ckpt__s3_turn_page(ckpt__s3_page *p, ckpt__s3_circle *circle, ckpt__buf *next, ckpt__buf *next2, bool keys) {
-    const ckpt_allocator *a = &p->c->store->allocator;
-    p->c->reply_max = CKPT__S3_PAGE_MAX;
-    ckpt_err e = ckpt__s3_run(p->c);
-    if (e == CKPT_OK) e = ckpt__s3_read_page(p);
-    if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
-    if (e == CKPT_OK) e = ckpt__s3_decode(next, p->next, keys && p->encoded, a);
-    if (e == CKPT_OK) e = ckpt__s3_decode(next2, p->next2, false, a);
-    if (e != CKPT_OK || !p->more) return e;
-    if (next->len == 0 && p->each_object != NULL) ckpt__buf_text(next2, ckpt__buf_cstr(&p->name));   // a list of version 1
-    ckpt__buf both;
-    ckpt__buf_init(&both, a);
-    ckpt__buf_add(&both, next->data, next->len);
-    if (next2->len > 0) ckpt__buf_fmt(&both, " %s", ckpt__buf_cstr(next2));
-    e = both.err == CKPT_OK ? ckpt__s3_go_on(circle, &both) : both.err;
-    ckpt__buf_free(&both);
-    return e;
-}
-
 // All pages of a listing: `ask` fills in the query, with the marks of the last page ("" for the first one).
 typedef struct ckpt__s3_listing {
     ckpt_store             *store;
@@ -21428,33 +21489,63 @@ typedef struct ckpt__s3_listing {
     void                  (*ask)(const struct ckpt__s3_listing *l, ckpt__s3_call *c, const char *next, const char *next2);
 } ckpt__s3_listing;
 
-static ckpt_err ckpt__s3_list_all(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
-    const ckpt_allocator *a = &l->store->allocator;
-    ckpt__buf next, next2;
-    ckpt__s3_circle circle;
-    ckpt_err e = CKPT_OK;
-    memset(&circle, 0, sizeof circle);
-    ckpt__buf_init(&circle.seen, a);
-    ckpt__buf_init(&next, a);
-    ckpt__buf_init(&next2, a);
+static void ckpt__s3_begin_pages(ckpt__s3_page *p, const ckpt_allocator *a) {
+    ckpt__buf_init(&p->circle.seen, a);
+    ckpt__buf_init(&p->at, a);
+    ckpt__buf_init(&p->at2, a);
     ckpt__buf_init(&p->name, a);
     ckpt__buf_init(&p->text, a);
     p->more = true;
+}
+
+static void ckpt__s3_end_pages(ckpt__s3_page *p) {
+    ckpt__buf_free(&p->circle.seen);
+    ckpt__buf_free(&p->at);
+    ckpt__buf_free(&p->at2);
+    ckpt__buf_free(&p->name);
+    ckpt__buf_free(&p->text);
+}
+
+// Makes of a call the request for the page.
+static ckpt_err ckpt__s3_ask_page(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__s3_call *c) {
+    p->c = c;
+    p->more = false;
+    c->reply_max = CKPT__S3_PAGE_MAX;
+    l->ask(l, c, ckpt__buf_cstr(&p->at), ckpt__buf_cstr(&p->at2));
+    return p->at.err;
+}
+
+// Gives the entries of a page away that has come, and keeps the marks of the next one.
+static ckpt_err ckpt__s3_take_page(const ckpt__s3_listing *l, ckpt__s3_page *p) {
+    const ckpt_allocator *a = &l->store->allocator;
+    ckpt_err e = ckpt__s3_read_page(p);
+    if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
+    if (e == CKPT_OK) e = ckpt__web_decode(&p->at, p->next, l->keys && p->encoded, a);
+    if (e == CKPT_OK) e = ckpt__web_decode(&p->at2, p->next2, false, a);
+    if (e != CKPT_OK || !p->more) return e;
+    if (p->at.len == 0 && p->each_object != NULL) ckpt__buf_text(&p->at2, ckpt__buf_cstr(&p->name));   // a list of version 1
+    ckpt__buf both;
+    ckpt__buf_init(&both, a);
+    ckpt__buf_add(&both, p->at.data, p->at.len);
+    if (p->at2.len > 0) ckpt__buf_fmt(&both, " %s", ckpt__buf_cstr(&p->at2));
+    e = both.err == CKPT_OK ? ckpt__web_go_on(&p->circle, &both) : both.err;
+    ckpt__buf_free(&both);
+    return e;
+}
+
+static ckpt_err ckpt__s3_list_all(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    ckpt__s3_begin_pages(p, &l->store->allocator);
     while (e == CKPT_OK && p->more) {
         ckpt__s3_call c;
         if (l->m != NULL) e = ckpt__s3_multi_init(&c, l->store, "GET", l->m);
         else ckpt__s3_call_init(&c, l->store, "GET", NULL, t);
-        p->c = &c;
-        p->more = false;
-        l->ask(l, &c, ckpt__buf_cstr(&next), ckpt__buf_cstr(&next2));
-        if (e == CKPT_OK) e = next.err != CKPT_OK ? next.err : ckpt__s3_turn_page(p, &circle, &next, &next2, l->keys);
+        if (e == CKPT_OK) e = ckpt__s3_ask_page(l, p, &c);
+        if (e == CKPT_OK) e = ckpt__s3_run(&c);
+        if (e == CKPT_OK) e = ckpt__s3_take_page(l, p);
         ckpt__s3_call_free(&c);
     }
-    ckpt__buf_free(&circle.seen);
-    ckpt__buf_free(&next);
-    ckpt__buf_free(&next2);
-    ckpt__buf_free(&p->name);
-    ckpt__buf_free(&p->text);
+    ckpt__s3_end_pages(p);
     return e;
 }
 
@@ -21512,17 +21603,31 @@ static ckpt_err ckpt__s3_list(ckpt_store *store, const char *prefix,
     return ckpt__s3_list_all(&l, &p, t);
 }
 
+static void ckpt__s3_expect_parts(ckpt__s3_page *p, ckpt__store_each_part *each, void *user) {
+    memset(p, 0, sizeof *p);
+    p->entry = "Part";
+    p->next_name = "NextPartNumberMarker";
+    p->take = ckpt__s3_take_part;
+    p->each_part = each;
+    p->user = user;
+}
+
 static ckpt_err ckpt__s3_parts(ckpt_store *store, const ckpt__store_multi *m,
                                ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
-    memset(&p, 0, sizeof p);
-    p.entry = "Part";
-    p.next_name = "NextPartNumberMarker";
-    p.take = ckpt__s3_take_part;
-    p.each_part = each;
-    p.user = user;
+    ckpt__s3_expect_parts(&p, each, user);
     return ckpt__s3_list_all(&l, &p, m->t);
+}
+
+static void ckpt__s3_expect_uploads(ckpt__s3_page *p, ckpt__store_each_upload *each, void *user) {
+    memset(p, 0, sizeof *p);
+    p->entry = "Upload";
+    p->next_name = "NextKeyMarker";
+    p->next2_name = "NextUploadIdMarker";
+    p->take = ckpt__s3_take_upload;
+    p->each_upload = each;
+    p->user = user;
 }
 
 static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
@@ -21530,13 +21635,7 @@ static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
                                  void *user, ckpt__transfer *t) {
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
     ckpt__s3_page p;
-    memset(&p, 0, sizeof p);
-    p.entry = "Upload";
-    p.next_name = "NextKeyMarker";
-    p.next2_name = "NextUploadIdMarker";
-    p.take = ckpt__s3_take_upload;
-    p.each_upload = each;
-    p.user = user;
+    ckpt__s3_expect_uploads(&p, each, user);
     return ckpt__s3_list_all(&l, &p, t);
 }
 
@@ -21546,14 +21645,12 @@ static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
 static ckpt_err ckpt__s3_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                              ckpt__transfer *t) {
     ckpt__s3_call c;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
     if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__s3_call_init(&c, store, "GET", name, t);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "range", range);
+    ckpt__web_add_range(&c.headers, offset, size);
     bool weak = etag != NULL && ckpt__txt_starts(etag, "W/");       // which never matches
     if (etag != NULL && !weak) ckpt__fields_add(&c.headers, "if-match", etag);
     c.sink = sink;
@@ -21597,59 +21694,6 @@ static const ckpt__store_table ckpt__s3_table = {
     ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
 };
 
-static const char *ckpt__s3_given(const char *text) {
-    return text != NULL && text[0] != 0 ? text : NULL;
-}
-
-static bool ckpt__s3_is_true(const char *text) {
-    return text != NULL && (ckpt__txt_eq_nocase(ckpt__txt_view(text), "true") || strcmp(text, "1") == 0);
-}
-
-static bool ckpt__s3_is_host_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-}
-
-// A host name or address with perhaps a port, in lower case.
-static bool ckpt__s3_is_site(const char *site) {
-    const char *p = site;
-    if (*p == '[') {
-        while (*p != 0 && *p != ']') p++;
-        if (*p++ != ']') return false;
-    } else {
-        while (ckpt__s3_is_host_char(*p)) p++;
-    }
-    int64_t port = 0;
-    if (p == site) return false;
-    return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
-}
-
-// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as clients do in Host.
-static ckpt_err ckpt__s3_use_endpoint(ckpt__s3 *s, const char *url, const ckpt_allocator *a) {
-    ckpt__buf site;
-    ckpt__buf_init(&site, a);
-    s->tls = ckpt__txt_starts(url, "https://");
-    const char *p = s->tls ? url + 8 : url + 7;
-    if (!s->tls && !ckpt__txt_starts(url, "http://"))
-        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
-    size_t n = strcspn(p, "/?#"), end = strlen(p);
-    if (memchr(p, '@', n) != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user or a password");
-    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
-    const char *usual = s->tls ? ":443" : ":80";
-    (void)ckpt__buf_cstr(&site);
-    if (site.err == CKPT_OK && ckpt__txt_ends(site.data, usual)) site.len -= strlen(usual);
-    bool ok = site.err == CKPT_OK && ckpt__s3_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
-    if (ok) s->endpoint = ckpt__mem_copy_text(a, site.data);
-    site.len = 0;
-    while (end > n && p[end - 1] == '/') end--;
-    ckpt__txt_add_percent(&site, p + n, end - n, true);
-    if (ok) s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&site));
-    ckpt_err e = site.err;
-    ckpt__buf_free(&site);
-    if (e != CKPT_OK) return e;
-    if (!ok) return ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
-    return s->endpoint != NULL && s->base != NULL ? CKPT_OK : CKPT_NOMEM;
-}
-
 // What is known of the service behind the endpoint; NULL: nothing.
 static const ckpt__s3_service *ckpt__s3_find_service(const ckpt__s3 *s) {
     if (s->endpoint == NULL) return &ckpt__s3_services[0];
@@ -21663,30 +21707,21 @@ static const ckpt__s3_service *ckpt__s3_find_service(const ckpt__s3 *s) {
     return NULL;
 }
 
-// Does the endpoint's host consist of digits and dots, or of an IPv6 address? Then no bucket can stand before it.
-static bool ckpt__s3_is_address(const char *site) {
-    if (site[0] == '[') return true;
-    for (; *site != 0 && *site != ':'; site++) {
-        if (!ckpt__txt_is_digit(*site) && *site != '.') return false;
-    }
-    return true;
-}
-
 // Amazon is addressed by BUCKET.host, others by host/BUCKET, unless told otherwise, or where the name does not allow it.
 static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
-    const char *style = d != NULL ? ckpt__s3_given(d->addressing_style) : NULL;
-    if (style == NULL) style = ckpt__s3_given(ckpt__auth_aws_setting(&s->auth, "s3.addressing_style"));
+    const char *style = d != NULL ? ckpt__auth_given(d->addressing_style) : NULL;
+    if (style == NULL) style = ckpt__auth_given(ckpt__auth_aws_setting(&s->auth, "s3.addressing_style"));
     bool automatic = style == NULL || strcmp(style, "auto") == 0;
     if (!automatic && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0)
         return ckpt__error_set(CKPT_ARG, "the addressing style '%.40s' is none of auto, path and virtual", style);
     bool wanted = automatic ? s->endpoint == NULL || (service != NULL && service->virtual_only) : strcmp(style, "virtual") == 0;
-    s->in_host = wanted && ckpt__s3_is_label(s->bucket) && (s->endpoint == NULL || !ckpt__s3_is_address(s->endpoint));
+    s->in_host = wanted && ckpt__s3_is_label(s->bucket) && (s->endpoint == NULL || !ckpt__web_is_address(s->endpoint));
     if (service != NULL && service->virtual_only && !s->in_host)
         return ckpt__error_set(CKPT_ARG, "%s wants the bucket in the host's name%s", s->endpoint,
                                wanted ? ", which this bucket's name does not allow" : ": the addressing style must be virtual");
-    s->dualstack = ckpt__s3_is_true(ckpt__os_env("AWS_USE_DUALSTACK_ENDPOINT")) ||
-                   ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.use_dualstack_endpoint"));
-    s->accelerate = ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.use_accelerate_endpoint"));
+    s->dualstack = ckpt__web_is_on(ckpt__os_env("AWS_USE_DUALSTACK_ENDPOINT")) ||
+                   ckpt__web_is_on(ckpt__auth_aws_setting(&s->auth, "s3.use_dualstack_endpoint"));
+    s->accelerate = ckpt__web_is_on(ckpt__auth_aws_setting(&s->auth, "s3.use_accelerate_endpoint"));
     s->fips = ckpt__auth_is_fips(&s->auth);
     if (!s->fips || (s->endpoint == NULL && !s->accelerate)) return CKPT_OK;
     return ckpt__error_set(CKPT_ARG, "AWS_USE_FIPS_ENDPOINT goes with neither an endpoint of one's own nor acceleration");
@@ -21694,10 +21729,10 @@ static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, con
 
 // How bodies are guarded at first: see the section's head.
 static ckpt_err ckpt__s3_choose_guard(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
-    const char *how = d != NULL ? ckpt__s3_given(d->payload_signing) : NULL;
-    const char *when = ckpt__s3_given(ckpt__os_env("AWS_REQUEST_CHECKSUM_CALCULATION"));
-    if (how == NULL && ckpt__s3_is_true(ckpt__auth_aws_setting(&s->auth, "s3.payload_signing_enabled"))) how = "signed";
-    if (when == NULL) when = ckpt__s3_given(ckpt__auth_aws_setting(&s->auth, "request_checksum_calculation"));
+    const char *how = d != NULL ? ckpt__auth_given(d->payload_signing) : NULL;
+    const char *when = ckpt__auth_env("AWS_REQUEST_CHECKSUM_CALCULATION");
+    if (how == NULL && ckpt__web_is_on(ckpt__auth_aws_setting(&s->auth, "s3.payload_signing_enabled"))) how = "signed";
+    if (when == NULL) when = ckpt__auth_given(ckpt__auth_aws_setting(&s->auth, "request_checksum_calculation"));
     s->guard_fixed = how != NULL && strcmp(how, "auto") != 0;
     if (!s->guard_fixed) {
         bool no_crc = (service != NULL && service->no_checksums) ||
@@ -21739,7 +21774,7 @@ static ckpt_err ckpt__s3_choose_region(ckpt__s3 *s, const ckpt__s3_service *serv
 
 // Keeps a text that becomes a header; NULL and "": it is not sent.
 static ckpt_err ckpt__s3_keep(char **out, const char *what, const char *text, const ckpt_allocator *a) {
-    if (ckpt__s3_given(text) == NULL) return CKPT_OK;
+    if (ckpt__auth_given(text) == NULL) return CKPT_OK;
     for (const char *p = text; *p != 0; p++) {
         if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
             return ckpt__error_set(CKPT_ARG, "the %s holds a character that no header may", what);
@@ -21749,12 +21784,12 @@ static ckpt_err ckpt__s3_keep(char **out, const char *what, const char *text, co
 }
 
 static ckpt_err ckpt__s3_keep_headers(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *acl = d != NULL ? ckpt__s3_given(d->canned_acl) : NULL;
+    const char *acl = d != NULL ? ckpt__auth_given(d->canned_acl) : NULL;
     ckpt_err e = ckpt__s3_keep(&s->acl, "canned ACL", acl != NULL ? acl : ckpt__os_env("S3_CANNED_ACL"), a);
     if (d == NULL) return e;
     if (e == CKPT_OK) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
-    const char *encryption = ckpt__s3_given(d->server_side_encryption);
-    if (encryption == NULL && ckpt__s3_given(d->sse_kms_key_id) != NULL) encryption = "aws:kms";
+    const char *encryption = ckpt__auth_given(d->server_side_encryption);
+    if (encryption == NULL && ckpt__auth_given(d->sse_kms_key_id) != NULL) encryption = "aws:kms";
     if (e == CKPT_OK) e = ckpt__s3_keep(&s->encryption, "server-side encryption", encryption, a);
     return e == CKPT_OK ? ckpt__s3_keep(&s->kms_key, "KMS key", d->sse_kms_key_id, a) : e;
 }
@@ -21773,15 +21808,15 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     if (e == CKPT_OK) e = ckpt__auth_aws_init(&s->auth, &own, &s->http, a);
     s->has_auth = s->has_lock && e == CKPT_OK;
     if (e != CKPT_OK) return e;
-    o.ca_file = ckpt__s3_given(own.ca_file);
-    if (o.ca_file == NULL && ckpt__s3_given(ckpt__os_env("AWS_CA_BUNDLE")) == NULL)
+    o.ca_file = ckpt__auth_given(own.ca_file);
+    if (o.ca_file == NULL && ckpt__auth_env("AWS_CA_BUNDLE") == NULL)
         o.ca_file = ckpt__auth_aws_setting(&s->auth, "ca_bundle");
     e = ckpt__http_init(&s->http, &o);
     s->has_http = e == CKPT_OK;
     if (e != CKPT_OK) return e;
     const char *url = ckpt__auth_aws_endpoint(&s->auth, "s3");
     s->tls = true;
-    if (url != NULL) e = ckpt__s3_use_endpoint(s, url, a);
+    if (url != NULL) e = ckpt__web_split_endpoint(url, &s->tls, &s->endpoint, &s->base, a);
     else if ((s->base = ckpt__mem_copy_text(a, "")) == NULL) e = CKPT_NOMEM;
     if (e != CKPT_OK) return e;
     const ckpt__s3_service *service = ckpt__s3_find_service(s);
@@ -21799,7 +21834,6 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
 
 // Cuts "s3://bucket/a/b/" into the bucket and the prefix "a/b/".
 static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__uri *u) {
-    size_t n = u->path.n;
     if (u->bucket.n != u->authority.n || memchr(u->authority.p, ':', u->authority.n) != NULL)
         return ckpt__error_set(CKPT_ARG, "an s3 URI holds no user: keys come from the environment or the profile");
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "it names no bucket: s3://BUCKET/PREFIX does");
@@ -21810,10 +21844,7 @@ static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__u
         bool plain = (c >= 'a' && c <= 'z') || ckpt__txt_is_digit(c) || c == '.' || c == '-' || c == '_';
         if (!plain || bucket->len > 255) return ckpt__error_set(CKPT_ARG, "'%.80s' cannot be a bucket's name", name);
     }
-    while (n > 0 && u->path.p[n - 1] == '/') n--;
-    ckpt__buf_add(prefix, u->path.p, n);
-    if (n > 0) ckpt__buf_byte(prefix, '/');
-    const char *text = ckpt__buf_cstr(prefix);
+    const char *text = ckpt__web_add_folder(prefix, u->path);
     if (bucket->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
     if (ckpt__txt_utf8(text, prefix->len)) return CKPT_OK;
     return ckpt__error_set(CKPT_ARG, "the prefix is not valid UTF-8, which S3 demands");
@@ -21852,8 +21883,8 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
 //------------------------------------------------------------------------------
 // >>databricks [N]  what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
 //
-// uses:    error memory platform digest text transfer http auth store web s3
-// threads: any number of requests at once; the token of a service principal is behind one mutex
+// uses:    error memory platform digest text transfer http auth store web
+// threads: any number of requests at once; the token of a service principal and the uploads under way are behind one mutex
 //
 // Credentials as Databricks' "unified authentication" finds them: the caller's own, then DATABRICKS_HOST with DATABRICKS_TOKEN or
 // with DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET (OAuth of a service principal, RFC 6749 4.4), then a profile of
@@ -21877,6 +21908,18 @@ typedef enum ckpt__databricks_kind {
     CKPT__DATABRICKS_PRINCIPAL              // a token for client id and secret
 } ckpt__databricks_kind;
 
+// What this process knows of an upload in parts, which the services do not list.
+typedef struct ckpt__databricks_upload {
+    struct ckpt__databricks_upload *next;
+    char             *id;
+    ckpt__store_part *parts;                // the last one of each number
+    size_t            count, cap;
+    ckpt__buf         links;                // of MLflow's proxy: "url\0" by number, as they were given; wiped
+    ckpt__fields      headers;
+    bool              unsure;               // the end was asked for, and the reply was lost
+    bool              gone;                 // given up or ended
+} ckpt__databricks_upload;
+
 // A server and what requests to it carry.
 typedef struct ckpt__databricks {
     ckpt_allocator        secret;           // wiped before it is given back
@@ -21894,6 +21937,7 @@ typedef struct ckpt__databricks {
     ckpt__os_mutex        lock;             // guards what follows
     ckpt__buf             now;              // a token that ends
     double                expires;          // seconds since 1970
+    ckpt__databricks_upload *uploads;
 } ckpt__databricks;
 
 // One request and its reply.
@@ -21934,7 +21978,7 @@ static ckpt_err ckpt__databricks_site(char **out, const char *text, bool with_ba
     ckpt__buf_fmt(&url, "%s%s", strstr(text, "://") == NULL ? "https://" : "", text);
     bool ok = ckpt__auth_split_url(ckpt__buf_cstr(&url), &tls, &authority, &path);
     for (size_t i = 0; ok && i < authority.n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower(authority.p[i]));
-    ok = ok && ckpt__s3_is_site(ckpt__buf_cstr(&site));
+    ok = ok && ckpt__web_is_site(ckpt__buf_cstr(&site));
     ckpt_err e = url.err != CKPT_OK ? url.err : site.err;
     if (e == CKPT_OK && (!ok || (with_base && path[strcspn(path, "?#")] != 0)))
         e = ckpt__error_set(CKPT_ARG, "%s is no address of a server: https://HOST is one, without user, password, query", what);
@@ -22122,11 +22166,11 @@ static ckpt_err ckpt__databricks_denied(ckpt__databricks *d, const ckpt__http_re
     ckpt__http_judge(r, t);
     if (ckpt__json_parse(&doc, &d->secret, ckpt__auth_text(&r->body), r->body.len) == CKPT_OK) {
         const char *c = ckpt__auth_member(&doc, "error"), *m = ckpt__auth_member(&doc, "error_description");
-        if (c != NULL) ckpt__s3_clean(code, sizeof code, c, strlen(c));
-        if (m != NULL) ckpt__s3_clean(text, sizeof text, m, strlen(m));
+        if (c != NULL) ckpt__web_clean(code, sizeof code, c, strlen(c));
+        if (m != NULL) ckpt__web_clean(text, sizeof text, m, strlen(m));
         ckpt__json_free(&doc);
     }
-    if (ckpt__s3_shows(text, d->client_secret)) text[0] = 0;
+    if (ckpt__web_shows(text, d->client_secret)) text[0] = 0;
     const char *advice = strcmp(code, "invalid_client") == 0 ? "; its id or secret is wrong, or the secret was withdrawn" : "";
     return ckpt__error_set(t->transient ? CKPT_NET : CKPT_AUTH, "%s gives the service principal of %s no token: %s%s%s "
                            "(HTTP %d)%s", d->site, d->where, code[0] != 0 ? code : "no reason", text[0] != 0 ? ": " : "", text,
@@ -22351,20 +22395,20 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
         const ckpt__json *root = ckpt__json_root(&doc);
         const char *code = ckpt__databricks_text(&doc, root, "error_code"), *said = ckpt__databricks_text(&doc, root, "message");
         const ckpt__json *details = ckpt__json_get(&doc, root, "details");
-        if (code != NULL) ckpt__s3_clean(c->code, sizeof c->code, code, strlen(code));
-        if (said != NULL) ckpt__s3_clean(c->message, sizeof c->message, said, strlen(said));
+        if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
+        if (said != NULL) ckpt__web_clean(c->message, sizeof c->message, said, strlen(said));
         if (details != NULL && details->kind != CKPT__JSON_ARRAY) details = NULL;
         for (const ckpt__json *n = ckpt__json_child(&doc, details); n != NULL; n = ckpt__json_next(&doc, n)) {
             const char *reason = ckpt__databricks_text(&doc, n, "reason");
-            if (reason != NULL) ckpt__s3_clean(c->reason, sizeof c->reason, reason, strlen(reason));
+            if (reason != NULL) ckpt__web_clean(c->reason, sizeof c->reason, reason, strlen(reason));
         }
         ckpt__json_free(&doc);
     } else if (b->len > 0 && c->url != NULL) {
         ckpt__buf_init(&text, &c->d->secret);
-        if (ckpt__xml_get(&text, b->data, b->len, "Code")) ckpt__s3_clean(c->code, sizeof c->code, text.data, text.len);
-        if (ckpt__xml_get(&text, b->data, b->len, "Message")) ckpt__s3_clean(c->message, sizeof c->message, text.data, text.len);
+        if (ckpt__xml_get(&text, b->data, b->len, "Code")) ckpt__web_clean(c->code, sizeof c->code, text.data, text.len);
+        if (ckpt__xml_get(&text, b->data, b->len, "Message")) ckpt__web_clean(c->message, sizeof c->message, text.data, text.len);
         if (ckpt__xml_get(&text, b->data, b->len, "AuthenticationErrorDetail"))
-            ckpt__s3_clean(c->reason, sizeof c->reason, text.data, text.len);
+            ckpt__web_clean(c->reason, sizeof c->reason, text.data, text.len);
         ckpt__buf_free(&text);
     }
     static const char *const secrets[] = { "sig=", "Signature=", "Bearer ", "Basic ", "Token=", "token=" };
@@ -22372,7 +22416,7 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
         if (strstr(c->message, secrets[i]) != NULL) c->message[0] = 0;
     }
     const char *own = c->bearer.len > 7 ? c->bearer.data + (c->d->kind == CKPT__DATABRICKS_BASIC ? 6 : 7) : NULL;
-    if (own != NULL && ckpt__s3_shows(c->message, own)) c->message[0] = 0;
+    if (own != NULL && ckpt__web_shows(c->message, own)) c->message[0] = 0;
     if (c->url != NULL && ckpt__databricks_quotes(c->message, c->url)) c->message[0] = 0;
 }
 
@@ -22541,7 +22585,7 @@ static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt_
     char host[300] = "";
     bool tls = false, ok = url != NULL && ckpt__auth_split_url(url, &tls, &authority, &path) && authority.n < sizeof host;
     for (size_t i = 0; ok && i < authority.n; i++) host[i] = (char)ckpt__txt_lower(authority.p[i]);
-    ok = ok && ckpt__s3_is_site(host) &&
+    ok = ok && ckpt__web_is_site(host) &&
               (tls || plain || ckpt__auth_is_near(authority) || ckpt__txt_eq_nocase(authority, "storage-proxy.databricks.com"));
     if (!ok) return ckpt__error_set(CKPT_NET, "the server gives no https address of a cloud");
     l->url.len = l->headers.text.len = 0;
@@ -22642,8 +22686,17 @@ typedef struct ckpt__databricks_tree {
     uint64_t         *sizes;
     size_t            count, cap;
     ckpt__buf         name, next;           // next: the page to ask for
-    ckpt__s3_circle   circle;
+    ckpt__web_circle   circle;
 } ckpt__databricks_tree;
+
+static void ckpt__databricks_tree_init(ckpt__databricks_tree *w, ckpt_store *store, ckpt__store_each *each, void *user,
+                                       ckpt__transfer *t) {
+    memset(w, 0, sizeof *w);
+    w->store = store;
+    w->t = t;
+    w->each = each;
+    w->user = user;
+}
 
 // Keeps a file for the end.
 static ckpt_err ckpt__databricks_keep_entry(ckpt__databricks_tree *w, const char *name, uint64_t size) {
@@ -22657,13 +22710,13 @@ static ckpt_err ckpt__databricks_keep_entry(ckpt__databricks_tree *w, const char
 // One entry of a folder, by its whole name.
 static ckpt_err ckpt__databricks_take_entry(ckpt__databricks_tree *w, const char *name, bool is_folder, uint64_t size) {
     size_t n = strlen(name), k = strlen(w->wanted);
-    if (ckpt__databricks_check_name(name) != CKPT_OK) return ckpt__s3_odd("a name that cannot be one");
+    if (ckpt__databricks_check_name(name) != CKPT_OK) return ckpt__web_odd("a name that cannot be one");
     if (!is_folder) return strncmp(name, w->wanted, k) == 0 ? ckpt__databricks_keep_entry(w, name, size) : CKPT_OK;
     bool within = n >= k ? strncmp(name, w->wanted, k) == 0 : strncmp(name, w->wanted, n) == 0 && w->wanted[n] == '/';
     int levels = 0;
     if (!within) return CKPT_OK;
     for (const char *p = name; *p != 0; p++) levels += *p == '/';
-    if (levels > CKPT__DATABRICKS_DEPTH) return ckpt__s3_odd("folders too deep in one another");
+    if (levels > CKPT__DATABRICKS_DEPTH) return ckpt__web_odd("folders too deep in one another");
     ckpt__buf_add(&w->queue, name, n + 1);
     return w->queue.err;
 }
@@ -22744,7 +22797,7 @@ static ckpt_err ckpt__databricks_walk(ckpt__databricks_tree *w, ckpt_err (*page)
         do {
             e = ckpt__store_cancelled(w->t);
             if (e == CKPT_OK) e = page(w, text);
-            if (e == CKPT_OK && w->next.len > 0) e = ckpt__s3_go_on(&w->circle, &w->next);
+            if (e == CKPT_OK && w->next.len > 0) e = ckpt__web_go_on(&w->circle, &w->next);
         } while (e == CKPT_OK && w->next.len > 0);
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     }
@@ -22759,6 +22812,14 @@ static ckpt_err ckpt__databricks_walk(ckpt__databricks_tree *w, ckpt_err (*page)
     ckpt__buf_free(&w->circle.seen);
     ckpt__buf_free(&folder);
     return e;
+}
+
+// Lists what begins with `wanted` in the store, by its root and prefix, as ckpt__databricks_want and _walk have them.
+static ckpt_err ckpt__databricks_list(ckpt__databricks_tree *w, const char *wanted, const char *root, const char *prefix,
+                                      ckpt_err (*page)(ckpt__databricks_tree *w, const char *folder)) {
+    if (ckpt__databricks_want(w, wanted, root, prefix)) return ckpt__databricks_walk(w, page);
+    ckpt__buf_free(&w->front);
+    return CKPT_OK;
 }
 
 // A size as JSON has it: a number, or (as protobuf's 64 bits) a text. What is not said is 0, which a file may have.
@@ -22777,44 +22838,33 @@ static bool ckpt__databricks_is_true(const ckpt__json *node) {
 
 //-- uploads under way -----------------------------------------------------------
 
-// What this process knows of an upload in parts, which the services do not list.
-typedef struct ckpt__databricks_upload {
-    struct ckpt__databricks_upload *next;
-    char             *id;
-    ckpt__store_part *parts;                // the last one of each number
-    size_t            count, cap;
-    ckpt__buf         links;                // of MLflow's proxy: "url\0" by number, as they were given; wiped
-    ckpt__fields      headers;
-    bool              unsure;               // the end was asked for, and the reply was lost
-    bool              gone;                 // given up or ended
-} ckpt__databricks_upload;
-
-// Below the lock, as all that follow.
-static ckpt__databricks_upload *ckpt__databricks_find_upload(ckpt__databricks_upload *list, const char *id) {
-    while (list != NULL && strcmp(list->id, id) != 0) list = list->next;
-    return list;
+// Below the lock; one that is over is found too. NULL: it is of another process.
+static ckpt__databricks_upload *ckpt__databricks_find_upload(const ckpt__databricks *d, const char *id) {
+    ckpt__databricks_upload *u = d->uploads;
+    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
+    return u;
 }
 
-static ckpt_err ckpt__databricks_new_upload(ckpt__databricks_upload **list, const char *id, ckpt__databricks *d,
-                                            const ckpt_allocator *a) {
+// Below the lock. NULL: there is no memory.
+static ckpt__databricks_upload *ckpt__databricks_new_upload(ckpt__databricks *d, const char *id, const ckpt_allocator *a) {
     ckpt__databricks_upload *u = (ckpt__databricks_upload *)ckpt__mem_alloc(a, sizeof *u);
-    if (u == NULL) return CKPT_NOMEM;
+    if (u == NULL) return NULL;
     u->id = ckpt__mem_copy_text(a, id);
     if (u->id == NULL) {
         ckpt__mem_free(a, u, sizeof *u);
-        return CKPT_NOMEM;
+        return NULL;
     }
     ckpt__buf_init(&u->links, &d->secret);
     ckpt__fields_init(&u->headers, &d->secret);
-    u->next = *list;
-    *list = u;
-    return CKPT_OK;
+    u->next = d->uploads;
+    d->uploads = u;
+    return u;
 }
 
-// All of them, or with `keep` those that are over: the newest few are remembered.
-static void ckpt__databricks_free_uploads(ckpt__databricks_upload **list, int keep, const ckpt_allocator *a) {
+// Below the lock: all of them, or with `keep` those that are over: the newest few are remembered.
+static void ckpt__databricks_free_uploads(ckpt__databricks *d, int keep, const ckpt_allocator *a) {
     int over = 0;
-    for (ckpt__databricks_upload **at = list; *at != NULL;) {
+    for (ckpt__databricks_upload **at = &d->uploads; *at != NULL;) {
         ckpt__databricks_upload *u = *at;
         if (keep > 0 && (!u->gone || over++ < keep)) { at = &u->next; continue; }
         *at = u->next;
@@ -22826,6 +22876,47 @@ static void ckpt__databricks_free_uploads(ckpt__databricks_upload **list, int ke
     }
 }
 
+// Keeps a new upload. The addresses "url\0" in `links` and the headers of them all are taken over; both NULL: there are none.
+static ckpt_err ckpt__databricks_keep_upload(ckpt__databricks *d, const char *id, ckpt__buf *links, ckpt__fields *headers,
+                                             const ckpt_allocator *a) {
+    ckpt__os_mutex_lock(&d->lock);
+    ckpt__databricks_free_uploads(d, 16, a);
+    ckpt__databricks_upload *u = ckpt__databricks_new_upload(d, id, a);
+    if (u != NULL && links != NULL) {
+        ckpt__buf empty = u->links;
+        u->links = *links;
+        *links = empty;
+        ckpt__fields none = u->headers;
+        u->headers = *headers;
+        *headers = none;
+    }
+    ckpt__os_mutex_unlock(&d->lock);
+    return u != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
+// Is it known to be over? Nothing is known of those of other processes.
+static bool ckpt__databricks_is_over(ckpt__databricks *d, const char *id) {
+    ckpt__os_mutex_lock(&d->lock);
+    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(d, id);
+    bool over = u != NULL && u->gone;
+    ckpt__os_mutex_unlock(&d->lock);
+    return over;
+}
+
+// Notes how an upload ended, or that its end was asked for with no answer; returns whether that was so before.
+static bool ckpt__databricks_mark(ckpt__databricks *d, const char *id, bool gone, bool unsure) {
+    ckpt__os_mutex_lock(&d->lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(d, id);
+    bool before = u != NULL && u->unsure;
+    if (u != NULL) {
+        u->gone = u->gone || gone;
+        u->unsure = u->unsure || unsure;
+    }
+    ckpt__os_mutex_unlock(&d->lock);
+    return before;
+}
+
+// Below the lock.
 static ckpt_err ckpt__databricks_note_part(ckpt__databricks_upload *u, const ckpt__store_part *part, const ckpt_allocator *a) {
     size_t i = 0;
     while (i < u->count && u->parts[i].number < part->number) i++;
@@ -22839,6 +22930,41 @@ static ckpt_err ckpt__databricks_note_part(ckpt__databricks_upload *u, const ckp
     u->parts[i] = *part;
     u->count++;
     return CKPT_OK;
+}
+
+// Hands on the parts that this process has sent, and those of the journal that it does not know.
+static ckpt_err ckpt__databricks_each_part(ckpt__databricks *d, const ckpt__store_multi *m, bool journal,
+                                           ckpt__store_each_part *each, void *user, const ckpt_allocator *a) {
+    ckpt__store_part *list = NULL;
+    size_t count = 0;
+    ckpt_err e = CKPT_OK;
+    ckpt__os_mutex_lock(&d->lock);
+    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(d, m->upload_id);
+    if (u != NULL && u->count > 0) {
+        list = (ckpt__store_part *)ckpt__mem_alloc(a, u->count * sizeof *list);
+        if (list == NULL) e = CKPT_NOMEM;
+        else memcpy(list, u->parts, u->count * sizeof *list);
+        count = u->count;
+    }
+    ckpt__os_mutex_unlock(&d->lock);
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = each(&list[i], user);
+    for (size_t i = 0; i < m->part_count && journal && e == CKPT_OK; i++) {
+        bool known = false;
+        for (size_t k = 0; k < count; k++) known = known || list[k].number == m->parts[i].number;
+        if (!known) e = each(&m->parts[i], user);
+    }
+    if (list != NULL) ckpt__mem_free(a, list, count * sizeof *list);
+    return e;
+}
+
+// The body's sum is compared before a byte leaves: the services would keep a changed file, and cannot tell.
+static ckpt_err ckpt__databricks_check_sum(const ckpt__store_put *p) {
+    ckpt__transfer_sums sums;
+    if (!p->has_crc) return CKPT_OK;
+    ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
+    if (e != CKPT_OK || sums.crc == p->crc) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
+                           (unsigned long)p->crc);
 }
 
 // Is a file made of a part? It is read back: its sum is all that tells.
@@ -22913,6 +23039,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
     if (d->has_cloud) ckpt__http_free(&d->cloud);
     if (d->has_http) ckpt__http_free(&d->http);
     if (d->has_lock) ckpt__os_mutex_free(&d->lock);
+    ckpt__databricks_free_uploads(d, 0, a);
     ckpt__mem_free_text(a, d->site);
     ckpt__mem_free_text(a, d->where);
     ckpt__mem_free_text(&d->secret, d->token);
@@ -22925,7 +23052,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 //------------------------------------------------------------------------------
 // >>mlflow     [O]  the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
 //
-// uses:    error memory platform text name transfer http auth store web s3 databricks
+// uses:    error memory platform text name transfer http auth store web databricks
 // threads: any number of requests at once; uploads under way and addresses are behind the mutex of >>databricks
 //
 // mlflow-artifacts: is the proxy of a tracking server (MLFLOW_TRACKING_URI; MLflow's "mlflow-artifacts" REST API). It passes a
@@ -22948,6 +23075,8 @@ enum {
     CKPT__MLFLOW_LINKS = 8,                 // addresses for reading that are kept
     CKPT__MLFLOW_LINK_S = 300,              // seconds for which one is used; they last longer
     CKPT__MLFLOW_COMPLETE_IDLE = 600,
+    CKPT__MLFLOW_PACE = 1 << 20,            // bytes per second, at least, that a server passes on while it says nothing,
+    CKPT__MLFLOW_PASSES = 3600,             // and seconds that it may take for that, at most
     CKPT__MLFLOW_TRIES = 3
 };
 
@@ -22974,8 +23103,7 @@ typedef struct ckpt__mlflow {
     char                    *alias;         // "databricks/mlflow-tracking/1/2/artifacts/": names may begin so, as Composer's do
     char                    *prefix;        // "" or "a/b/": below the run's artifacts, or all of the proxy's path
     uint64_t                 least;         // bytes from which the proxy is asked for parts
-    ckpt__databricks_upload *uploads;       // below d.lock, as those that follow
-    ckpt__mlflow_link        links[CKPT__MLFLOW_LINKS];
+    ckpt__mlflow_link        links[CKPT__MLFLOW_LINKS];      // below d.lock, as those that follow
     unsigned                 links_next;
     bool                     checked;       // the run is of the experiment
 } ckpt__mlflow;
@@ -23228,7 +23356,7 @@ static ckpt_err ckpt__mlflow_check_run(ckpt_store *store, ckpt__transfer *t) {
     size_t k = strlen(s->alias) - 1;                        // without the '/'
     if (e == CKPT_OK && (n < k || strncmp(where.data + n - k, s->alias, k) != 0)) {
         char text[200];
-        ckpt__s3_clean(text, sizeof text, where.data, n);
+        ckpt__web_clean(text, sizeof text, where.data, n);
         e = ckpt__error_set(CKPT_UNSUPPORTED, "the artifacts of run %.64s lie elsewhere, at %s: use that address", s->run, text);
     }
     if (e == CKPT_OK) {
@@ -23260,7 +23388,7 @@ static ckpt_err ckpt__mlflow_take_files(const ckpt__mlflow_files *f, const ckpt_
     const ckpt__json *list = ckpt__databricks_member(c, "files");
     size_t n = strlen(f->folder);
     uint64_t size = 0;
-    ckpt_err e = list == NULL || list->kind == CKPT__JSON_ARRAY ? CKPT_OK : ckpt__s3_odd("no list");
+    ckpt_err e = list == NULL || list->kind == CKPT__JSON_ARRAY ? CKPT_OK : ckpt__web_odd("no list");
     for (const ckpt__json *x = ckpt__json_child(&c->doc, e == CKPT_OK ? list : NULL); x != NULL && e == CKPT_OK;
          x = ckpt__json_next(&c->doc, x)) {
         const char *path = ckpt__databricks_text(&c->doc, x, "path");
@@ -23272,7 +23400,7 @@ static ckpt_err ckpt__mlflow_take_files(const ckpt__mlflow_files *f, const ckpt_
             if (ok) path += n + 1;
         }
         ok = ok && path[0] != 0 && strchr(path, '/') == NULL && strcmp(path, ".") != 0 && strcmp(path, "..") != 0;
-        e = ok ? f->each(path, is_folder, size, f->user) : ckpt__s3_odd("an entry that was not asked for, or is none");
+        e = ok ? f->each(path, is_folder, size, f->user) : ckpt__web_odd("an entry that was not asked for, or is none");
     }
     return e;
 }
@@ -23322,18 +23450,10 @@ static ckpt_err ckpt__mlflow_page(ckpt__databricks_tree *w, const char *folder) 
 
 static ckpt_err ckpt__mlflow_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__databricks_tree w;
-    memset(&w, 0, sizeof w);
-    w.store = store;
-    w.t = t;
-    w.each = each;
-    w.user = user;
     const ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__databricks_tree_init(&w, store, each, user, t);
     ckpt_err e = ckpt__mlflow_check_run(store, t);
-    if (e != CKPT_OK) return e;
-    bool some = ckpt__databricks_want(&w, prefix, s->alias != NULL ? s->alias : "", s->prefix);
-    if (some) return ckpt__databricks_walk(&w, ckpt__mlflow_page);
-    ckpt__buf_free(&w.front);
-    return CKPT_OK;
+    return e == CKPT_OK ? ckpt__databricks_list(&w, prefix, s->alias != NULL ? s->alias : "", s->prefix, ckpt__mlflow_page) : e;
 }
 
 //-- looking at an object --------------------------------------------------------
@@ -23357,7 +23477,7 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
     ckpt__mlflow_place p;
     ckpt__mlflow_look look;
     ckpt__buf next;
-    ckpt__s3_circle circle;
+    ckpt__web_circle circle;
     memset(&look, 0, sizeof look);
     memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&next, &store->allocator);
@@ -23369,7 +23489,7 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
     while (e == CKPT_OK && !look.found) {
         e = ckpt__mlflow_list_page(&f);
         if (e == CKPT_OK && next.len == 0) break;
-        if (e == CKPT_OK) e = ckpt__s3_go_on(&circle, &next);
+        if (e == CKPT_OK) e = ckpt__web_go_on(&circle, &next);
     }
     if (e == CKPT_OK && !look.found) e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such artifact");
     *size = look.size;
@@ -23381,32 +23501,12 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
 
 // After the server has acknowledged a file: it must be there in full.
 static ckpt_err ckpt__mlflow_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
+    ckpt__store_stat there;
     ckpt__transfer look = *t;
-    uint64_t there = 0;
+    memset(&there, 0, sizeof there);
     look.moved = NULL;
-    ckpt_err e = ckpt__mlflow_size(store, name, &there, &look);
-    if (e == CKPT_AUTH || (e == CKPT_OK && there == size)) return CKPT_OK;
-    if (e == CKPT_OK)
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there);
-    else if (e == CKPT_NOT_FOUND)
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
-}
-
-// Nothing that is kept changed file goes out: neither server can tell.
-static ckpt_err ckpt__mlflow_check_sum(const ckpt__store_put *p) {
-    ckpt__transfer_sums sums;
-    if (!p->has_crc) return CKPT_OK;
-    ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
-    if (e != CKPT_OK || sums.crc == p->crc) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                           (unsigned long)p->crc);
+    ckpt_err e = ckpt__mlflow_size(store, name, &there.size, &look);
+    return ckpt__web_confirm(t, &look, e, &there, size, NULL);
 }
 
 //-- the proxy: whole files ------------------------------------------------------
@@ -23430,13 +23530,19 @@ static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckp
     return ckpt__mlflow_size(store, name, &out->size, t);
 }
 
+// How long a server may be silent that passes a whole file on before it answers: what a small one takes is no sign of life.
+static double ckpt__mlflow_patience(const ckpt__transfer *t, uint64_t size) {
+    double pass = (double)size / (double)CKPT__MLFLOW_PACE, most = (double)CKPT__MLFLOW_PASSES;
+    return (t->stall_timeout_s > 0.0 ? t->stall_timeout_s : 60.0) + (pass < most ? pass : most);
+}
+
 static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__databricks_call c;
     ckpt_err e = ckpt__mlflow_init(&c, store, "PUT", p->name, p->t);
-    if (e == CKPT_OK) e = ckpt__mlflow_check_sum(p);
+    if (e == CKPT_OK) e = ckpt__databricks_check_sum(p);
     c.body = p->body;
     ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
-    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;          // the server passes it on before it answers
+    c.idle_timeout_s = ckpt__mlflow_patience(p->t, p->body->size);
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     if (e == CKPT_NOT_FOUND) {
         p->t->transient = false;
@@ -23455,9 +23561,11 @@ static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, con
     k.path = path;
     ckpt_err e = ckpt__mlflow_init(&c, store, "GET", name, t);
     if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &k.size, t);
+    if (e == CKPT_OK && t->most > 0 && k.size > t->most)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes by now, more than are wanted", (unsigned long long)k.size);
     if (e == CKPT_OK && k.size > 0) {
         c.sink = &k;
-        c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;      // it has the whole file before it sends the first byte
+        c.idle_timeout_s = ckpt__mlflow_patience(t, k.size);    // it has the whole file before it sends the first byte
         e = ckpt__databricks_run(&c);
         bool longer = e == CKPT_NET && strstr(ckpt__error_last.text, "sent more than") != NULL;     // the sink's words
         if (longer || (e == CKPT_OK && k.got != k.size))
@@ -23501,49 +23609,8 @@ static ckpt_err ckpt__mlflow_gone(void) {
 
 // Below the lock: the upload as this process knows it; NULL also for one that is over.
 static ckpt__databricks_upload *ckpt__mlflow_find(ckpt__mlflow *s, const char *id) {
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, id);
     return u != NULL && !u->gone ? u : NULL;
-}
-
-static bool ckpt__mlflow_is_over(ckpt__mlflow *s, const char *id) {
-    ckpt__os_mutex_lock(&s->d.lock);
-    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
-    bool over = u != NULL && u->gone;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return over;
-}
-
-// Notes how an upload ended, or that its end was asked for with no answer; returns whether that was so before.
-static bool ckpt__mlflow_mark(ckpt__mlflow *s, const char *id, bool gone, bool unsure) {
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
-    bool before = u != NULL && u->unsure;
-    if (u != NULL) {
-        u->gone = u->gone || gone;
-        u->unsure = u->unsure || unsure;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return before;
-}
-
-// Keeps a new upload: the addresses "url\0" in `links` and the headers of them all are taken over.
-static ckpt_err ckpt__mlflow_keep_upload(ckpt_store *store, const char *id, ckpt__buf *links, ckpt__fields *headers) {
-    ckpt__mlflow *s = ckpt__mlflow_of(store);
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_free_uploads(&s->uploads, 16, &store->allocator);
-    ckpt_err e = ckpt__databricks_new_upload(&s->uploads, id, &s->d, &store->allocator);
-    if (e == CKPT_OK && links != NULL) {
-        ckpt__buf empty = s->uploads->links;
-        s->uploads->links = *links;
-        *links = empty;
-    }
-    if (e == CKPT_OK && headers != NULL) {
-        ckpt__fields empty = s->uploads->headers;
-        s->uploads->headers = *headers;
-        *headers = empty;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return e;
 }
 
 static ckpt_err ckpt__mlflow_note(ckpt_store *store, const char *id, const ckpt__store_part *part) {
@@ -23560,32 +23627,6 @@ static const char *ckpt__mlflow_nth(const ckpt__buf *texts, int n) {
     const char *p = texts->data, *end = texts->data + texts->len;
     for (; n > 1 && p != NULL && p < end; n--) p += strlen(p) + 1;
     return p != NULL && p < end && n >= 1 ? p : "";
-}
-
-// Hands on the parts that this process has sent, and those of the journal that it does not know.
-static ckpt_err ckpt__mlflow_each_part(ckpt_store *store, const ckpt__store_multi *m, bool journal, ckpt__store_each_part *each,
-                                       void *user) {
-    ckpt__mlflow *s = ckpt__mlflow_of(store);
-    ckpt__store_part *list = NULL;
-    size_t count = 0;
-    ckpt_err e = CKPT_OK;
-    ckpt__os_mutex_lock(&s->d.lock);
-    const ckpt__databricks_upload *u = ckpt__mlflow_find(s, m->upload_id);
-    if (u != NULL && u->count > 0) {
-        list = (ckpt__store_part *)ckpt__mem_alloc(&store->allocator, u->count * sizeof *list);
-        if (list == NULL) e = CKPT_NOMEM;
-        else memcpy(list, u->parts, u->count * sizeof *list);
-        count = u->count;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = each(&list[i], user);
-    for (size_t i = 0; i < m->part_count && journal && e == CKPT_OK; i++) {
-        bool known = false;
-        for (size_t k = 0; k < count; k++) known = known || list[k].number == m->parts[i].number;
-        if (!known) e = each(&m->parts[i], user);
-    }
-    if (list != NULL) ckpt__mem_free(&store->allocator, list, count * sizeof *list);
-    return e;
 }
 
 // The end of an upload to Databricks is refused, which `e` says. Did an earlier request or process end it, and had no reply?
@@ -23607,8 +23648,8 @@ static ckpt_err ckpt__mlflow_ended_before(ckpt_store *store, const ckpt__store_m
     ckpt__error_last = kept;
     if (!same) return e;
     ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
-    if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
+    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
     if (u != NULL) u->gone = u->unsure = true;
     ckpt__os_mutex_unlock(&s->d.lock);
     ckpt__transfer_begin(m->t);
@@ -23619,8 +23660,8 @@ static ckpt_err ckpt__mlflow_ended_before(ckpt_store *store, const ckpt__store_m
 static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     uint64_t size = 0;
-    bool over = ckpt__mlflow_is_over(s, m->upload_id);      // it was ended by this process
-    bool lost = ckpt__mlflow_mark(s, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
+    bool over = ckpt__databricks_is_over(&s->d, m->upload_id);          // it was ended by this process
+    bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
@@ -23634,7 +23675,7 @@ static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m
     bool ours = ckpt__mlflow_size(store, m->name, &size, &look) == CKPT_OK && size == m->size;
     ckpt__error_last = kept;
     if (!ours) return e;
-    (void)ckpt__mlflow_mark(s, m->upload_id, true, true);
+    (void)ckpt__databricks_mark(&s->d, m->upload_id, true, true);
     ckpt__transfer_begin(m->t);
     return CKPT_OK;
 }
@@ -23730,7 +23771,8 @@ static ckpt_err ckpt__mlflow_proxy_begin(ckpt_store *store, const ckpt__store_mu
             ckpt__buf_byte(upload_id, '-');
             ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
         }
-        if (e == CKPT_OK) e = ckpt__mlflow_keep_upload(store, ckpt__buf_cstr(upload_id) + from, &links, &headers);
+        const char *name = ckpt__buf_cstr(upload_id) + from;
+        if (e == CKPT_OK) e = ckpt__databricks_keep_upload(&s->d, name, &links, &headers, &store->allocator);
     }
     ckpt__databricks_free(&c);
     ckpt__buf_free(&links);
@@ -23780,7 +23822,7 @@ static ckpt_err ckpt__mlflow_proxy_parts(ckpt_store *store, const ckpt__store_mu
     ckpt__os_mutex_lock(&s->d.lock);
     bool known = ckpt__mlflow_find(s, m->upload_id) != NULL;
     ckpt__os_mutex_unlock(&s->d.lock);
-    return known ? ckpt__mlflow_each_part(store, m, false, each, user) : ckpt__mlflow_gone();
+    return known ? ckpt__databricks_each_part(&s->d, m, false, each, user, &store->allocator) : ckpt__mlflow_gone();
 }
 
 static ckpt_err ckpt__mlflow_proxy_complete(ckpt_store *store, const ckpt__store_multi *m) {
@@ -23804,10 +23846,10 @@ static ckpt_err ckpt__mlflow_proxy_complete(ckpt_store *store, const ckpt__store
 
 static ckpt_err ckpt__mlflow_proxy_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
-    if (ckpt__mlflow_is_over(s, m->upload_id)) return CKPT_OK;
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return CKPT_OK;
     ckpt_err e = ckpt__mlflow_proxy_abort_id(store, m->name, m->upload_id, m->t);
     if (e == CKPT_NOT_FOUND) e = CKPT_OK;
-    if (e == CKPT_OK) (void)ckpt__mlflow_mark(s, m->upload_id, true, false);
+    if (e == CKPT_OK) (void)ckpt__databricks_mark(&s->d, m->upload_id, true, false);
     return e;
 }
 
@@ -23908,7 +23950,7 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     ckpt__mlflow_cloud cloud = CKPT__MLFLOW_NO_CLOUD;
     ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
     ckpt_err e = ckpt__mlflow_place_init(&where, store, p->name);
-    if (e == CKPT_OK) e = ckpt__mlflow_check_sum(p);
+    if (e == CKPT_OK) e = ckpt__databricks_check_sum(p);
     if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", where.whole.data, &l, &cloud, p->t);
     if (e == CKPT_OK && cloud == CKPT__MLFLOW_ADLS) e = ckpt__mlflow_put_adls(store, &l, p->body, p->t);
     else if (e == CKPT_OK && cloud == CKPT__MLFLOW_AZURE)
@@ -23965,7 +24007,7 @@ static ckpt_err ckpt__mlflow_begin_aws(ckpt_store *store, const ckpt__store_mult
     if (e == CKPT_OK) ckpt__buf_fmt(upload_id, "aws %s", id);
     const char *name = ckpt__buf_cstr(upload_id);
     if (e == CKPT_OK) e = upload_id->err;
-    if (e == CKPT_OK) e = ckpt__mlflow_keep_upload(store, name + from, &l.url, &l.headers);
+    if (e == CKPT_OK) e = ckpt__databricks_keep_upload(&s->d, name + from, &l.url, &l.headers, &store->allocator);
     ckpt__databricks_link_free(&l);
     ckpt__databricks_free(&c);
     return e;
@@ -23992,7 +24034,8 @@ static ckpt_err ckpt__mlflow_managed_begin(ckpt_store *store, const ckpt__store_
     ckpt__buf_text(upload_id, "azure ");
     ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
     const char *name = ckpt__buf_cstr(upload_id);
-    return upload_id->err == CKPT_OK ? ckpt__mlflow_keep_upload(store, name + from, NULL, NULL) : upload_id->err;
+    if (upload_id->err != CKPT_OK) return upload_id->err;
+    return ckpt__databricks_keep_upload(&ckpt__mlflow_of(store)->d, name + from, NULL, NULL, &store->allocator);
 }
 
 // The name of a block: the upload's and the part's number, all of one length.
@@ -24060,7 +24103,8 @@ static ckpt_err ckpt__mlflow_part_aws(ckpt_store *store, const ckpt__store_multi
 static ckpt_err ckpt__mlflow_managed_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
                                           ckpt__store_part *part) {
     bool azure = ckpt__mlflow_is_azure(m->upload_id);
-    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id)) return ckpt__mlflow_gone();
+    ckpt__databricks *d = &ckpt__mlflow_of(store)->d;
+    if (strlen(m->upload_id) < 5 || ckpt__databricks_is_over(d, m->upload_id)) return ckpt__mlflow_gone();
     ckpt_err e = azure ? ckpt__mlflow_part_azure(store, m, body, part) : ckpt__mlflow_part_aws(store, m, body, part);
     return e == CKPT_OK ? ckpt__mlflow_note(store, m->upload_id, part) : e;
 }
@@ -24071,11 +24115,12 @@ static ckpt_err ckpt__mlflow_managed_parts(ckpt_store *store, const ckpt__store_
     ckpt__store_part first;
     memset(&first, 0, sizeof first);
     first.number = 1;
-    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id)) return ckpt__mlflow_gone();
+    ckpt__databricks *d = &ckpt__mlflow_of(store)->d;
+    if (strlen(m->upload_id) < 5 || ckpt__databricks_is_over(d, m->upload_id)) return ckpt__mlflow_gone();
     ckpt_err e = ckpt__mlflow_is_azure(m->upload_id) ? CKPT_OK : ckpt__mlflow_part_aws(store, m, NULL, &first);
     if (e == CKPT_ARG) e = ckpt__mlflow_gone();
     if (e == CKPT_NOT_FOUND) e = ckpt__mlflow_ended_before(store, m, e);
-    return e == CKPT_OK ? ckpt__mlflow_each_part(store, m, true, each, user) : e;
+    return e == CKPT_OK ? ckpt__databricks_each_part(d, m, true, each, user, &store->allocator) : e;
 }
 
 static ckpt_err ckpt__mlflow_complete_azure(ckpt_store *store, const ckpt__store_multi *m) {
@@ -24105,7 +24150,7 @@ static ckpt_err ckpt__mlflow_complete_azure(ckpt_store *store, const ckpt__store
 
 static ckpt_err ckpt__mlflow_managed_complete(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__databricks_call c;
-    if (strlen(m->upload_id) < 5 || ckpt__mlflow_is_over(ckpt__mlflow_of(store), m->upload_id))
+    if (strlen(m->upload_id) < 5 || ckpt__databricks_is_over(&ckpt__mlflow_of(store)->d, m->upload_id))
         return ckpt__mlflow_ended(store, m, ckpt__mlflow_gone());
     if (ckpt__mlflow_is_azure(m->upload_id)) return ckpt__mlflow_ended(store, m, ckpt__mlflow_complete_azure(store, m));
     ckpt_err e = ckpt__mlflow_aws(&c, store, m, "complete-multipart-upload");
@@ -24123,7 +24168,7 @@ static ckpt_err ckpt__mlflow_managed_abort(ckpt_store *store, const ckpt__store_
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     ckpt__databricks_link l;
     ckpt_err e = CKPT_OK;
-    if (ckpt__mlflow_is_over(s, m->upload_id)) return CKPT_OK;
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return CKPT_OK;
     ckpt__databricks_link_init(&l, &s->d);
     ckpt__os_mutex_lock(&s->d.lock);
     const ckpt__databricks_upload *u = ckpt__mlflow_find(s, m->upload_id);
@@ -24138,7 +24183,7 @@ static ckpt_err ckpt__mlflow_managed_abort(ckpt_store *store, const ckpt__store_
     }
     ckpt__databricks_link_free(&l);
     if (e == CKPT_NOT_FOUND) e = CKPT_OK;
-    if (e == CKPT_OK) (void)ckpt__mlflow_mark(s, m->upload_id, true, false);
+    if (e == CKPT_OK) (void)ckpt__databricks_mark(&s->d, m->upload_id, true, false);
     return e;
 }
 
@@ -24193,15 +24238,12 @@ static ckpt_err ckpt__mlflow_read_link(ckpt_store *store, const char *name, bool
 // Asks a cloud for bytes; again once with a fresh address when one that was kept is refused. The caller frees *c.
 static ckpt_err ckpt__mlflow_read(ckpt__databricks_call *c, ckpt_store *store, const char *name, uint64_t offset,
                                   ckpt__sink *sink, ckpt__databricks_link *l, ckpt__transfer *t) {
-    char range[64];
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset,
-                   (unsigned long long)(offset + sink->size - 1));
     ckpt_err e = CKPT_OK;
     for (bool fresh = false, again = true; again; fresh = true) {
         e = ckpt__mlflow_read_link(store, name, &fresh, l, t);
         ckpt__databricks_follow(c, store, &ckpt__mlflow_of(store)->d, "GET", l, t);
         if (e != CKPT_OK) return e;
-        ckpt__fields_add(&c->headers, "Range", range);
+        ckpt__web_add_range(&c->headers, offset, sink->size);
         c->sink = sink;
         ckpt__sink_begin(sink);
         e = ckpt__databricks_run(c);
@@ -24272,7 +24314,6 @@ static ckpt_err ckpt__mlflow_managed_get(ckpt_store *store, const char *name, co
 static void ckpt__mlflow_close(ckpt_store *store) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     const ckpt_allocator *a = &store->allocator;
-    ckpt__databricks_free_uploads(&s->uploads, 0, a);
     for (int i = 0; i < CKPT__MLFLOW_LINKS; i++) {
         ckpt__mem_free_text(a, s->links[i].name);
         ckpt__databricks_link_free(&s->links[i].link);
@@ -24363,8 +24404,8 @@ static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc,
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     const char *ca = ckpt__auth_env("MLFLOW_TRACKING_SERVER_CERT_PATH");
     const char *cert = ckpt__auth_env("MLFLOW_TRACKING_CLIENT_CERT_PATH");
-    *insecure = ckpt__s3_is_true(ckpt__auth_env("MLFLOW_TRACKING_INSECURE_TLS"));
-    if (ckpt__s3_is_true(ckpt__auth_env("MLFLOW_TRACKING_AWS_SIGV4")) || ckpt__auth_env("MLFLOW_TRACKING_AUTH") != NULL)
+    *insecure = ckpt__web_is_on(ckpt__auth_env("MLFLOW_TRACKING_INSECURE_TLS"));
+    if (ckpt__web_is_on(ckpt__auth_env("MLFLOW_TRACKING_AWS_SIGV4")) || ckpt__auth_env("MLFLOW_TRACKING_AUTH") != NULL)
         return ckpt__error_set(CKPT_UNSUPPORTED, "MLFLOW_TRACKING_AWS_SIGV4 and MLFLOW_TRACKING_AUTH are not built: logins are "
                                "by user and password or by a token");
     if (*insecure && ca != NULL)
@@ -24489,7 +24530,7 @@ static ckpt_err ckpt__mlflow_root_of_run(const ckpt__buf *where, ckpt__buf *root
     ckpt__txt_uri(&u, where->data);
     if (strcmp(u.backend, "mlflow-artifacts") == 0 && u.authority.n == 0)
         return ckpt__databricks_prefix(root, u.path.p, u.path.n);
-    ckpt__s3_clean(text, sizeof text, where->data, strcspn(where->data, "?"));
+    ckpt__web_clean(text, sizeof text, where->data, strcspn(where->data, "?"));
     return ckpt__error_set(CKPT_UNSUPPORTED, "the server keeps the run's artifacts at %s, outside of its proxy: use that address",
                            text);
 }
@@ -24535,7 +24576,7 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
     ckpt_store *store = NULL;
     ckpt__view experiment = ckpt__txt_view(""), run = experiment, rest = experiment;
     bool managed = strcmp(u->backend, "dbfs") == 0;
-    bool parts = ckpt__s3_is_true(ckpt__auth_env("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD"));
+    bool parts = ckpt__web_is_on(ckpt__auth_env("MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD"));
     const char *shown = managed ? "dbfs:/databricks/mlflow-tracking" : "mlflow-artifacts:";
     *out = NULL;
     ckpt_err e = CKPT_OK;
@@ -25717,7 +25758,7 @@ static ckpt_err ckpt__sftp_taken(ckpt__sftp_putting *u, bool folder) {
     (void)ckpt__sftp_run(u->c, "*rm", u->part, NULL);
     u->c->t->transient = false;
     if (folder) return ckpt__error_set(CKPT_IO, "there is a folder of that name");      // CKPT_EXISTS is said of objects
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    return ckpt__store_exists();
 }
 
 // Another writer has moved the old file aside and is about to put its own in place. One that died is known by that nothing
@@ -26265,7 +26306,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 //------------------------------------------------------------------------------
 // >>uc         [O]  the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
 //
-// uses:    error memory platform text transfer auth store web s3 databricks
+// uses:    error memory platform text transfer auth store web databricks
 // threads: any number of requests at once; what is known of uploads under way is behind the mutex of >>databricks
 //
 // By the Files API 2.0 (docs.databricks.com/api/files/v2), up to 5 GiB in one request. Bigger files go in parts to the cloud that
@@ -26311,8 +26352,7 @@ typedef struct ckpt__uc {
     char                    *prefix;        // "" or "a/b/"
     bool                     has_wake;
     ckpt__os_cond            wake;          // with d.lock: a part of a stream has ended
-    ckpt__databricks_upload *uploads;       // below d.lock, as those that follow
-    ckpt__uc_stream         *streams;
+    ckpt__uc_stream         *streams;       // below d.lock, as those that follow
     char                     lost[CKPT__UC_LOST][64];   // marks of puts whose reply was lost
     unsigned                 lost_next;
 } ckpt__uc;
@@ -26411,22 +26451,7 @@ static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t s
     ckpt__transfer look = *t;
     look.moved = NULL;
     ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
-    if (e == CKPT_AUTH || (e == CKPT_OK && there.size == size)) return CKPT_OK;
-    if (e == CKPT_OK)
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there.size);
-    else if (e == CKPT_NOT_FOUND)
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
-}
-
-static ckpt_err ckpt__uc_exists(void) {
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    return ckpt__web_confirm(t, &look, e, &there, size, NULL);
 }
 
 //-- a file in one request -------------------------------------------------------
@@ -26469,20 +26494,13 @@ static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
     return changed ? ckpt__error_set(CKPT_CORRUPT, "it has changed while it was sent, and what is there now is damaged") : e;
 }
 
-// The body's sum is compared before a byte leaves: the service would keep a changed file, and cannot tell.
 static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__uc *s = ckpt__uc_of(store);
-    ckpt__transfer_sums sums;
     uint64_t size = 0;
-    if (p->has_crc) {
-        ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
-        if (e != CKPT_OK) return e;
-        if (sums.crc != p->crc)
-            return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                                   (unsigned long)p->crc);
-    }
+    ckpt_err e = ckpt__databricks_check_sum(p);
+    if (e != CKPT_OK) return e;
     bool lost = ckpt__uc_is_lost(s, p->mark, false);
-    ckpt_err e = ckpt__uc_put_once(store, p);
+    e = ckpt__uc_put_once(store, p);
     bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
     if (e == CKPT_NOT_FOUND && below && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
         e = ckpt__uc_put_once(store, p);
@@ -26490,7 +26508,7 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
         p->t->transient = false;
         lost = lost || p->t->unsure;                        // libcurl repeats a request itself when a kept connection dies
         bool ours = lost && ckpt__uc_look(store, p->name, &size, p->t) == CKPT_OK && size == p->body->size;
-        return ours ? CKPT_OK : ckpt__uc_exists();
+        return ours ? CKPT_OK : ckpt__store_exists();
     }
     if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
     if (e != CKPT_OK) return e;
@@ -26504,12 +26522,10 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
 static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                              ckpt__transfer *t) {
     ckpt__databricks_call c;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__uc_init(&c, store, "GET", ckpt__uc_files, name, t);
     if (etag != NULL && etag[0] == 0) etag = NULL;
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "Range", range);
+    ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "If-Unmodified-Since", etag);
     c.sink = sink;
     ckpt__sink_begin(sink);
@@ -26603,7 +26619,7 @@ static ckpt_err ckpt__uc_take_range(ckpt__databricks_call *c, const ckpt__store_
     if (e != CKPT_OK) {
         bool gone = status == 404 || status == 410 || status == 499, exists = status == 412 && !m->overwrite;
         if (gone || exists) m->t->transient = false;
-        return exists ? ckpt__uc_exists() : gone ? ckpt__uc_gone() : e;
+        return exists ? ckpt__store_exists() : gone ? ckpt__uc_gone() : e;
     }
     u->finished = status != 308;
     if (u->finished || range == NULL) u->committed = u->finished ? m->size : 0;
@@ -26861,7 +26877,7 @@ static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m,
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "there are no uploads in parts");
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
-        e = ckpt__uc_exists();
+        e = ckpt__store_exists();
     } else if (e == CKPT_OK) {
         const ckpt__json *offer = ckpt__databricks_member(&c, "multipart_upload");
         *stream = offer == NULL;
@@ -26943,50 +26959,22 @@ static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ck
         ckpt__transfer_begin(m->t);
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no addresses for parts");
     }
-    if (e == CKPT_OK) {
-        ckpt__os_mutex_lock(&s->d.lock);
-        ckpt__databricks_free_uploads(&s->uploads, 16, &store->allocator);
-        e = ckpt__databricks_new_upload(&s->uploads, session, &s->d, &store->allocator);
-        ckpt__os_mutex_unlock(&s->d.lock);
-    }
-    return e;
-}
-
-// An upload that is known to be over. NULL-safe for those of other processes.
-static bool ckpt__uc_is_over(ckpt__uc *s, const char *id) {
-    ckpt__os_mutex_lock(&s->d.lock);
-    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
-    bool over = u != NULL && u->gone;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return over;
-}
-
-// Marks an upload as over, or as one whose end was asked for with no answer; returns whether that was so before.
-static bool ckpt__uc_mark(ckpt__uc *s, const char *id, bool gone, bool unsure) {
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, id);
-    bool before = u != NULL && u->unsure;
-    if (u != NULL) {
-        u->gone = u->gone || gone;
-        u->unsure = u->unsure || unsure;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return before;
+    return e == CKPT_OK ? ckpt__databricks_keep_upload(&s->d, session, NULL, NULL, &store->allocator) : e;
 }
 
 static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
     if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_stream_part(store, m, body, part);
-    if (ckpt__uc_is_over(s, m->upload_id)) return ckpt__uc_gone();
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, part->number, &l);
     if (e == CKPT_OK) e = ckpt__databricks_put_part(store, &s->d, &l, body, part, m->t);
     ckpt__databricks_link_free(&l);
     if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
-    if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
+    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
     if (u != NULL) e = ckpt__databricks_note_part(u, part, &store->allocator);
     ckpt__os_mutex_unlock(&s->d.lock);
     return e;
@@ -27003,8 +26991,8 @@ static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi
     ckpt_err e = ckpt__databricks_is_made_of(store, m, &same);
     if (e != CKPT_OK || !same) return e != CKPT_OK ? e : ckpt__uc_gone();
     ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
-    if (u == NULL && ckpt__databricks_new_upload(&s->uploads, m->upload_id, &s->d, &store->allocator) == CKPT_OK) u = s->uploads;
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
+    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
     if (u != NULL) u->gone = u->unsure = true;
     ckpt__os_mutex_unlock(&s->d.lock);
     ckpt__transfer_begin(m->t);
@@ -27016,37 +27004,18 @@ static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
-    ckpt__store_part *list = NULL;
-    size_t count = 0;
     if (ckpt__uc_is_stream(m->upload_id)) {
         ckpt__uc_stream u;
         memset(&u, 0, sizeof u);
         return ckpt__uc_ask_stream(store, m, &u);
     }
-    if (ckpt__uc_is_over(s, m->upload_id)) return ckpt__uc_gone();
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
     ckpt__databricks_link_free(&l);
     if (e == CKPT_ARG || e == CKPT_EXISTS) e = ckpt__uc_gone();
     if (e == CKPT_NOT_FOUND) e = ckpt__uc_ended_before(store, m);
-    if (e != CKPT_OK) return e;
-    ckpt__os_mutex_lock(&s->d.lock);
-    const ckpt__databricks_upload *u = ckpt__databricks_find_upload(s->uploads, m->upload_id);
-    if (u != NULL && u->count > 0) {
-        list = (ckpt__store_part *)ckpt__mem_alloc(&store->allocator, u->count * sizeof *list);
-        if (list == NULL) e = CKPT_NOMEM;
-        else memcpy(list, u->parts, u->count * sizeof *list);
-        count = u->count;
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    for (size_t i = 0; i < count && e == CKPT_OK; i++) e = each(&list[i], user);
-    for (size_t i = 0; i < m->part_count && e == CKPT_OK; i++) {
-        bool known = false;
-        for (size_t k = 0; k < count; k++) known = known || list[k].number == m->parts[i].number;
-        if (!known) e = each(&m->parts[i], user);
-    }
-    if (list != NULL) ckpt__mem_free(&store->allocator, list, count * sizeof *list);
-    return e;
+    return e == CKPT_OK ? ckpt__databricks_each_part(&s->d, m, true, each, user, &store->allocator) : e;
 }
 
 static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
@@ -27074,20 +27043,20 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
     ckpt__uc *s = ckpt__uc_of(store);
     uint64_t size = 0;
     if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_complete_stream(store, m);
-    bool over = ckpt__uc_is_over(s, m->upload_id);
+    bool over = ckpt__databricks_is_over(&s->d, m->upload_id);
     ckpt_err e = over ? ckpt__uc_gone() : ckpt__uc_join(store, m);
-    bool lost = ckpt__uc_mark(s, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
+    bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
     if (lost && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__uc_look(store, m->name, &size, m->t) == CKPT_OK &&
         size == m->size) {
-        (void)ckpt__uc_mark(s, m->upload_id, true, true);
+        (void)ckpt__databricks_mark(&s->d, m->upload_id, true, true);
         ckpt__transfer_begin(m->t);
         return CKPT_OK;
     }
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
-        return ckpt__uc_exists();
+        return ckpt__store_exists();
     }
     return e == CKPT_OK ? ckpt__uc_confirm(store, m->name, m->size, m->t) : e;
 }
@@ -27095,10 +27064,10 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
 static ckpt_err ckpt__uc_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__uc *s = ckpt__uc_of(store);
     if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_abort_stream(store, m);
-    if (ckpt__uc_is_over(s, m->upload_id)) return CKPT_OK;
+    if (ckpt__databricks_is_over(&s->d, m->upload_id)) return CKPT_OK;
     ckpt_err e = ckpt__uc_abort_session(store, m, m->upload_id);
     if (e == CKPT_NOT_FOUND || e == CKPT_ARG) e = CKPT_OK;
-    if (e == CKPT_OK) (void)ckpt__uc_mark(s, m->upload_id, true, false);
+    if (e == CKPT_OK) (void)ckpt__databricks_mark(&s->d, m->upload_id, true, false);
     return e;
 }
 
@@ -27130,7 +27099,7 @@ static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
     if (w->next.len > 0) ckpt__fields_add(&c.query, "page_token", w->next.data);
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     const ckpt__json *list = e == CKPT_OK ? ckpt__databricks_member(&c, "contents") : NULL;
-    if (list != NULL && list->kind != CKPT__JSON_ARRAY) e = ckpt__s3_odd("no list");
+    if (list != NULL && list->kind != CKPT__JSON_ARRAY) e = ckpt__web_odd("no list");
     for (const ckpt__json *n = ckpt__json_child(&c.doc, e == CKPT_OK ? list : NULL); n != NULL && e == CKPT_OK;
          n = ckpt__json_next(&c.doc, n)) {
         const char *path = ckpt__databricks_text(&c.doc, n, "path");
@@ -27140,7 +27109,7 @@ static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
         w->name.len = 0;
         if (ok) ckpt__buf_text(&w->name, path + base);
         while (ok && w->name.len > 0 && w->name.data[w->name.len - 1] == '/') w->name.len--;
-        if (!ok) e = ckpt__s3_odd("an entry that was not asked for, or is none");
+        if (!ok) e = ckpt__web_odd("an entry that was not asked for, or is none");
         else e = w->name.err == CKPT_OK ? ckpt__databricks_take_entry(w, ckpt__buf_cstr(&w->name), is_folder, size) : w->name.err;
     }
     if (e == CKPT_OK) e = ckpt__uc_turn(w, &c);
@@ -27151,16 +27120,9 @@ static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
 
 static ckpt_err ckpt__uc_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__databricks_tree w;
-    memset(&w, 0, sizeof w);
-    w.store = store;
-    w.t = t;
-    w.each = each;
-    w.user = user;
     const ckpt__uc *s = ckpt__uc_of(store);
-    bool some = ckpt__databricks_want(&w, prefix, s->alias, s->prefix);
-    if (some) return ckpt__databricks_walk(&w, ckpt__uc_page);
-    ckpt__buf_free(&w.front);
-    return CKPT_OK;
+    ckpt__databricks_tree_init(&w, store, each, user, t);
+    return ckpt__databricks_list(&w, prefix, s->alias, s->prefix, ckpt__uc_page);
 }
 
 //-- removing --------------------------------------------------------------------
@@ -27203,7 +27165,6 @@ static ckpt_err ckpt__uc_remove(ckpt_store *store, const char *name, ckpt__trans
 static void ckpt__uc_close(ckpt_store *store) {
     ckpt__uc *s = ckpt__uc_of(store);
     const ckpt_allocator *a = &store->allocator;
-    ckpt__databricks_free_uploads(&s->uploads, 0, a);
     while (s->streams != NULL) {
         ckpt__uc_stream *u = s->streams;
         s->streams = u->next;
@@ -27279,7 +27240,7 @@ static ckpt_err ckpt__uc_open(ckpt_store **out, const ckpt__uri *u, const ckpt_s
 //------------------------------------------------------------------------------
 // >>wandb      [O]  the store wandb://: artifacts of Weights & Biases
 //
-// uses:    error memory platform text digest transfer http auth store web s3
+// uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; the run, and addresses of files that were asked for, are behind one mutex
 // states:  of an artifact: created (pending) -> its file put -> its manifest put -> committed, and "latest"
 //
@@ -28044,7 +28005,7 @@ static ckpt_err ckpt__wandb_check_artifact(ckpt_store *store, const ckpt__store_
         return ckpt__error_set(CKPT_EXISTS, "the artifact that W&B knows by this name, '%s', is of another object: names that "
                                "differ in more than '/' and '.' alone are needed", n->artifact.data);
     if (e == CKPT_OK && !*ours && !p->overwrite)
-        return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+        return ckpt__store_exists();
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) return CKPT_OK;
     *p->t = look;
     return e;
@@ -28102,12 +28063,9 @@ static ckpt_err ckpt__wandb_put(ckpt_store *store, const ckpt__store_put *p) {
 static ckpt_err ckpt__wandb_fetch(ckpt__wandb_call *c, const char *url, uint64_t offset, ckpt__sink *sink, bool *stale) {
     ckpt__fields headers;
     ckpt__http_reply r;
-    char range[64];
     ckpt__fields_init(&headers, &c->s->secret);
     ckpt__http_reply_init(&r, &c->s->secret);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset,
-                   (unsigned long long)(offset + sink->size - 1));
-    ckpt__fields_add(&headers, "Range", range);
+    ckpt__web_add_range(&headers, offset, sink->size);
     ckpt_err e = ckpt__wandb_send(c, "GET", url, &headers, NULL, sink, &r);
     *stale = r.status == 400 || r.status == 401 || r.status == 403 || r.status == 404;
     if (e == CKPT_OK && r.status != 200 && r.status != 206) e = ckpt__wandb_storage_failed(c, &r);
@@ -28154,7 +28112,7 @@ typedef struct ckpt__wandb_listing {
     ckpt__store_each *each;
     void             *user;
     ckpt__buf         name, artifact, type, start;   // start: what artifacts of the store's prefix begin with
-    ckpt__s3_circle   circle;
+    ckpt__web_circle   circle;
 } ckpt__wandb_listing;
 
 // An artifact of ours is listed by the name it was put as, one of others by its own.
@@ -28211,7 +28169,7 @@ static ckpt_err ckpt__wandb_list_page(ckpt__wandb_listing *l, ckpt__buf *next, c
     if (e == CKPT_OK && more != NULL && more->kind == CKPT__JSON_BOOL && more->i != 0 && cursor != NULL) {
         ckpt__buf_text(next, cursor);
         (void)ckpt__buf_cstr(next);
-        e = next->err != CKPT_OK ? next->err : ckpt__s3_go_on(&l->circle, next);
+        e = next->err != CKPT_OK ? next->err : ckpt__web_go_on(&l->circle, next);
     }
     ckpt__wandb_call_free(&c);
     return e;
@@ -28337,7 +28295,7 @@ static bool ckpt__wandb_read_netrc(ckpt__buf *key, const char *text, const char 
 // Looks into $NETRC, ~/.netrc and ~/_netrc, as W&B's client does.
 static ckpt_err ckpt__wandb_ask_netrc(ckpt__wandb *s, const ckpt_allocator *a) {
     static const char *const names[] = { "/.netrc", "/_netrc" };
-    const char *given = ckpt__s3_given(ckpt__os_env("NETRC")), *home = ckpt__s3_given(ckpt__os_env("HOME"));
+    const char *given = ckpt__auth_env("NETRC"), *home = ckpt__auth_env("HOME");
     const char *host = strstr(s->site, "://") + 3;
     ckpt_err e = CKPT_OK;
     for (int i = 0; i < (given != NULL ? 1 : 2) && e == CKPT_OK && s->key.len == 0; i++) {
@@ -28359,9 +28317,9 @@ static ckpt_err ckpt__wandb_ask_netrc(ckpt__wandb *s, const ckpt_allocator *a) {
 
 // The API key: the description's, WANDB_API_KEY, else netrc's.
 static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *given = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
+    const char *given = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
     ckpt__buf text;
-    if (given == NULL) given = ckpt__s3_given(ckpt__os_env("WANDB_API_KEY"));
+    if (given == NULL) given = ckpt__auth_env("WANDB_API_KEY");
     ckpt_err e = CKPT_OK;
     if (given != NULL) ckpt__buf_text(&s->key, given);
     else e = ckpt__wandb_ask_netrc(s, a);
@@ -28388,11 +28346,11 @@ static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, co
 
 // "https://host:port/base" in its pieces.
 static ckpt_err ckpt__wandb_use_site(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *url = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL, *path = "";
+    const char *url = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL, *path = "";
     ckpt__buf site;
     ckpt__view host;
     bool is_https = false;
-    if (url == NULL) url = ckpt__s3_given(ckpt__os_env("WANDB_BASE_URL"));
+    if (url == NULL) url = ckpt__auth_env("WANDB_BASE_URL");
     if (url == NULL) url = "https://api.wandb.ai";
     if (!ckpt__auth_split_url(url, &is_https, &host, &path) || strpbrk(path, "?#") != NULL)
         return ckpt__error_set(CKPT_ARG, "the address of W&B (WANDB_BASE_URL) is not one: https://HOST[:PORT] is");
@@ -28415,7 +28373,7 @@ static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) 
     ckpt__wandb *s = ckpt__wandb_of(store);
     const ckpt_allocator *a = &store->allocator;
     ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
-    const char *run = ckpt__s3_given(ckpt__os_env("WANDB_RUN_ID"));
+    const char *run = ckpt__auth_env("WANDB_RUN_ID");
     unsigned char random[4];
     s->secret = ckpt__auth_wiping(&store->allocator);
     s->page = CKPT__WANDB_PAGE;
@@ -28489,7 +28447,7 @@ static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckp
 //------------------------------------------------------------------------------
 // >>azure      [O]  the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
 //
-// uses:    error memory platform text digest transfer http auth store web s3
+// uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the server's clock taught us is behind one mutex
 //
 // By Microsoft's Blob service REST API, version 2021-12-02. A request is signed with the account's Shared Key, or carries a
@@ -28746,27 +28704,20 @@ static void ckpt__azure_read_error(ckpt__azure_call *c) {
     ckpt__buf text;
     ckpt__buf_init(&text, &c->store->allocator);
     c->code[0] = c->message[0] = c->request_id[0] = 0;
-    if (code != NULL) ckpt__s3_clean(c->code, sizeof c->code, code, strlen(code));
+    if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
     else if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, "Code"))
-        ckpt__s3_clean(c->code, sizeof c->code, text.data, text.len);
-    if (id != NULL) ckpt__s3_clean(c->request_id, sizeof c->request_id, id, strlen(id));
+        ckpt__web_clean(c->code, sizeof c->code, text.data, text.len);
+    if (id != NULL) ckpt__web_clean(c->request_id, sizeof c->request_id, id, strlen(id));
     if (ckpt__xml_get(&text, c->reply.body.data, c->reply.body.len, "Message") && text.len > 0) {
         size_t n = strcspn(ckpt__buf_cstr(&text), "\r\n");
-        ckpt__s3_clean(c->message, sizeof c->message, text.data, n < text.len ? n : text.len);
+        ckpt__web_clean(c->message, sizeof c->message, text.data, n < text.len ? n : text.len);
     }
     ckpt__buf_free(&text);
     if (strstr(c->message, "sig=") != NULL || strstr(c->message, "SharedKey ") != NULL) c->message[0] = 0;
 }
 
 // Codes whose meaning is not that of their status (Microsoft: "Common REST API error codes", "Blob service error codes").
-typedef struct ckpt__azure_meaning {
-    const char *code;
-    ckpt_err    err;
-    bool        transient, throttled;
-    const char *advice;
-} ckpt__azure_meaning;
-
-static const ckpt__azure_meaning ckpt__azure_meanings[] = {
+static const ckpt__web_meaning ckpt__azure_meanings[] = {
     { "ServerBusy", CKPT_NET, true, true, "" },
     { "OperationTimedOut", CKPT_NET, true, true, "" },
     { "InternalError", CKPT_NET, true, false, "" },
@@ -28831,38 +28782,18 @@ static ckpt_err ckpt__azure_fail(ckpt__azure_call *c) {
     ckpt__http_judge(&c->reply, c->t);
     ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__azure_advise(c, advice, sizeof advice);
-    for (size_t i = 0; i < sizeof ckpt__azure_meanings / sizeof ckpt__azure_meanings[0]; i++) {
-        const ckpt__azure_meaning *m = &ckpt__azure_meanings[i];
-        if (!ckpt__azure_is(c, m->code)) continue;
-        e = m->err;
-        c->t->transient = c->t->transient || m->transient;
-        c->t->throttled = c->t->throttled || m->throttled;
-        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
-        break;
-    }
+    e = CKPT__WEB_MEAN(ckpt__azure_meanings, c->code, e, c->t, advice);
     if (c->reply.status == 400 && ckpt__fields_get(&c->headers, "content-md5") != NULL && strstr(c->message, "MD5") != NULL)
         e = CKPT_CORRUPT;                                   // Azurite calls it InvalidOperation
     if (e == CKPT_CORRUPT) c->t->transient = true;
-    return ckpt__error_set(e, "the server answered %d%s%s%s%s%s%s%s%s", c->reply.status, c->code[0] != 0 ? " " : "", c->code,
-                           c->message[0] != 0 ? ": " : "", c->message, c->request_id[0] != 0 ? " (request " : "", c->request_id,
-                           c->request_id[0] != 0 ? ")" : "", advice);
+    return ckpt__web_refusal(e, "", c->reply.status, c->code, c->message, c->request_id, advice);
 }
 
 // A Shared Key signature holds for 15 minutes: a machine whose clock is further off signs with the server's time.
 static bool ckpt__azure_learn_clock(ckpt__azure_call *c) {
     ckpt__azure *s = c->s;
-    if (c->reply.date <= 0.0 || c->reply.status != 403 || s->key.len == 0) return false;
-    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
-    if (off < 600.0 && off > -600.0) return false;
-    ckpt__os_mutex_lock(&s->lock);
-    double news = ahead - s->clock;
-    s->clock = ahead;
-    ckpt__os_mutex_unlock(&s->lock);
-    if (news > 60.0 || news < -60.0)
-        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN,
-                        "%s: this machine's clock is %.0f minutes %s the server's, whose time is used: set it right",
-                        c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0, ahead < 0 ? "ahead of" : "behind");
-    return true;
+    if (c->reply.status != 403 || s->key.len == 0) return false;
+    return ckpt__web_learn_clock(c->store, &c->reply, c->sent_clock, 600.0, &s->clock, &s->lock);
 }
 
 // Sends, and sends again once if the server's clock explains the refusal. CKPT_OK: a status of 2xx; any other reply has become
@@ -28886,10 +28817,6 @@ static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
     return e;
 }
 
-static ckpt_err ckpt__azure_exists(void) {
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-}
-
 //-- looking at a blob -----------------------------------------------------------
 
 static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
@@ -28899,16 +28826,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     if (e != CKPT_OK) return e;
     ckpt__azure_call_init(&c, store, "HEAD", name, t);
     e = ckpt__azure_run(&c);
-    if (e == CKPT_OK) {
-        const ckpt__fields *h = &c.reply.headers;
-        const char *modified = ckpt__fields_get(h, "last-modified");
-        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
-            e = ckpt__error_set(CKPT_NET, "the server does not tell the blob's size");
-        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "x-ms-meta-ckpt_mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "x-ms-meta-ckpt_crc32"), &out->crc);
-        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
-    }
+    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_mark", "x-ms-meta-ckpt_crc32");
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -28933,22 +28851,7 @@ static ckpt_err ckpt__azure_confirm(ckpt_store *store, const char *name, const c
     ckpt__transfer look = *t;
     look.moved = NULL;
     ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
-    if (e == CKPT_AUTH) return CKPT_OK;
-    if (e == CKPT_OK && there.size != size) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there.size);
-    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
-    } else if (e == CKPT_NOT_FOUND) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    }
-    if (e == CKPT_OK) return CKPT_OK;
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
+    return ckpt__web_confirm(t, &look, e, &there, size, mark);
 }
 
 //-- writing ---------------------------------------------------------------------
@@ -28999,7 +28902,7 @@ static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
         p->t->transient = false;
         e = ckpt__azure_look(store, p->name, p->mark, p->body->size, p->t);
         if (e == CKPT_OK) proven = true;
-        else e = ckpt__azure_exists();
+        else e = ckpt__store_exists();
     } else if (e == CKPT_EXISTS) {
         e = ckpt__transfer_again(p->t, ckpt__error_prefix(CKPT_NET, "another writer came between"));
     }
@@ -29318,7 +29221,7 @@ static ckpt_err ckpt__azure_complete(ckpt_store *store, const ckpt__store_multi 
         if (there == CKPT_OK) { ckpt__transfer_begin(m->t); return CKPT_OK; }
         if (e == CKPT_EXISTS || (e == CKPT_NOT_FOUND && there == CKPT_EXISTS && !m->overwrite)) {
             m->t->transient = false;
-            return ckpt__azure_exists();
+            return ckpt__store_exists();
         }
     }
     return e == CKPT_OK ? ckpt__azure_confirm(store, m->name, m->mark, m->size, m->t) : e;
@@ -29336,7 +29239,7 @@ typedef struct ckpt__azure_page {
     bool              encoded;          // of the name: percent-encoded, as those that XML cannot hold
     ckpt__view        key, size;
     ckpt__buf         name, next;
-    ckpt__s3_circle   circle;
+    ckpt__web_circle   circle;
     ckpt__store_each *each;
     void             *user;
 } ckpt__azure_page;
@@ -29344,7 +29247,7 @@ typedef struct ckpt__azure_page {
 static ckpt_err ckpt__azure_take_blob(ckpt__azure_page *p) {
     const char *prefix = ckpt__azure_of(p->store)->prefix;
     int64_t size = 0;
-    ckpt_err e = ckpt__s3_decode(&p->name, p->key, p->encoded, &p->store->allocator);
+    ckpt_err e = ckpt__web_decode(&p->name, p->key, p->encoded, &p->store->allocator);
     if (e != CKPT_OK) return e;
     if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__azure_odd("a name that was not asked for");
     if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__azure_odd("a size that is no number");
@@ -29379,7 +29282,7 @@ static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
         } else if (ends && x.plain && x.depth == 5 && ckpt__xml_is(&x, "Content-Length")) {
             p->size = ckpt__txt_trim(x.text);
         } else if (ends && x.plain && x.depth == 2 && ckpt__xml_is(&x, "NextMarker")) {
-            e = ckpt__s3_decode(&p->next, x.text, false, NULL);
+            e = ckpt__web_decode(&p->next, x.text, false, NULL);
         }
     }
     return e;
@@ -29405,7 +29308,7 @@ static ckpt_err ckpt__azure_turn_page(ckpt__azure_page *p) {
     p->c = &c;
     ckpt_err e = p->next.err == CKPT_OK ? ckpt__azure_run(&c) : p->next.err;
     if (e == CKPT_OK) e = ckpt__azure_read_page(p);
-    if (e == CKPT_OK && p->next.len > 0) e = ckpt__s3_go_on(&p->circle, &p->next);
+    if (e == CKPT_OK && p->next.len > 0) e = ckpt__web_go_on(&p->circle, &p->next);
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -29470,40 +29373,20 @@ static ckpt_err ckpt__azure_uploads(ckpt_store *store, const char *prefix, ckpt_
 
 //-- reading, removing -----------------------------------------------------------
 
-static ckpt_err ckpt__azure_judge_get(ckpt__azure_call *c, ckpt_err e, const char *etag, uint64_t offset, uint64_t size) {
-    const char *now = ckpt__fields_get(&c->reply.headers, "etag");
-    if (c->reply.status == 412 && etag != NULL)
-        return ckpt__web_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    if (c->reply.status == 200 && offset != 0) {
-        c->t->transient = false;
-        return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole blobs only (200 to a request for a range)");
-    }
-    if (e != CKPT_OK) return e;
-    if (c->reply.status == 206 && !ckpt__web_is_range(ckpt__fields_get(&c->reply.headers, "content-range"), offset, size))
-        return ckpt__web_again(c->t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
-    if (c->reply.status != 206 && c->reply.status != 200)
-        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", c->reply.status);
-    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
-        return ckpt__web_again(c->t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    return c->sink->got == size ? CKPT_OK : ckpt__web_again(c->t, CKPT_NET, "the server sent fewer bytes than were asked for");
-}
-
 // A range cannot be empty, so that nothing is asked for when nothing is wanted.
 static ckpt_err ckpt__azure_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                                 ckpt__transfer *t) {
     ckpt__azure_call c;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
     if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__azure_call_init(&c, store, "GET", name, t);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "Range", range);
+    ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "If-Match", etag);
     c.sink = sink;
     e = ckpt__azure_run(&c);
-    e = ckpt__azure_judge_get(&c, e, etag, offset, size);
+    e = ckpt__web_judge_get(&c.reply, sink, t, e, etag, offset);
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -29581,33 +29464,29 @@ static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char 
     return w->host.err;
 }
 
-static const char *ckpt__azure_env(const char *name) {
-    return ckpt__s3_given(ckpt__os_env(name));
-}
-
 // The caller's own, then Composer's two variables, then Azure's: as its tools, a connection string before a key before a SAS.
 static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_desc *d) {
-    const char *connection = ckpt__azure_env("AZURE_STORAGE_CONNECTION_STRING");
-    const char *given = d != NULL ? ckpt__s3_given(d->access_key_id) : NULL;
+    const char *connection = ckpt__auth_env("AZURE_STORAGE_CONNECTION_STRING");
+    const char *given = d != NULL ? ckpt__auth_given(d->access_key_id) : NULL;
     if (given != NULL) w->account = given;
-    w->endpoint = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL;
-    if (w->endpoint == NULL) w->endpoint = ckpt__azure_env("AZURE_STORAGE_SERVICE_ENDPOINT");
-    w->key = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
-    w->sas = d != NULL && w->key == NULL ? ckpt__s3_given(d->session_token) : NULL;
+    w->endpoint = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL;
+    if (w->endpoint == NULL) w->endpoint = ckpt__auth_env("AZURE_STORAGE_SERVICE_ENDPOINT");
+    w->key = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
+    w->sas = d != NULL && w->key == NULL ? ckpt__auth_given(d->session_token) : NULL;
     w->source = w->key != NULL ? "secret_access_key" : "session_token";
     bool complete = w->key != NULL || w->sas != NULL;
-    if (!complete && (w->key = ckpt__azure_env("AZURE_ACCOUNT_ACCESS_KEY")) != NULL) {
+    if (!complete && (w->key = ckpt__auth_env("AZURE_ACCOUNT_ACCESS_KEY")) != NULL) {
         w->source = "AZURE_ACCOUNT_ACCESS_KEY";
         complete = true;
     }
-    if (w->account == NULL) w->account = ckpt__azure_env("AZURE_ACCOUNT_NAME");
+    if (w->account == NULL) w->account = ckpt__auth_env("AZURE_ACCOUNT_NAME");
     if (!complete && connection != NULL) {
         bool emulated = strstr(connection, "UseDevelopmentStorage=true") != NULL;
         return ckpt__azure_read_connection(w, emulated ? ckpt__azure_emulator : connection);
     }
-    if (w->account == NULL) w->account = ckpt__azure_env("AZURE_STORAGE_ACCOUNT");
-    if (!complete && (w->key = ckpt__azure_env("AZURE_STORAGE_KEY")) != NULL) w->source = "AZURE_STORAGE_KEY";
-    else if (!complete && (w->sas = ckpt__azure_env("AZURE_STORAGE_SAS_TOKEN")) != NULL) w->source = "AZURE_STORAGE_SAS_TOKEN";
+    if (w->account == NULL) w->account = ckpt__auth_env("AZURE_STORAGE_ACCOUNT");
+    if (!complete && (w->key = ckpt__auth_env("AZURE_STORAGE_KEY")) != NULL) w->source = "AZURE_STORAGE_KEY";
+    else if (!complete && (w->sas = ckpt__auth_env("AZURE_STORAGE_SAS_TOKEN")) != NULL) w->source = "AZURE_STORAGE_SAS_TOKEN";
     return CKPT_OK;
 }
 
@@ -29619,34 +29498,28 @@ static bool ckpt__azure_is_account(const char *text) {
     return n >= 3 && n <= 24;
 }
 
-// "https://host:port/base" in its pieces. The emulator, which has no name of its own, has the account in the path.
+// The emulator, which has no name of its own, has the account in the path.
 static ckpt_err ckpt__azure_use_endpoint(ckpt__azure *s, const char *url, const char *account, const ckpt_allocator *a) {
-    ckpt__buf site, base;
-    bool tls = ckpt__txt_starts(url, "https://");
-    if (!tls && !ckpt__txt_starts(url, "http://"))
-        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
-    const char *p = tls ? url + 8 : url + 7;
-    size_t n = strcspn(p, "/?#"), end = strlen(p);
-    if (memchr(p, '@', n) != NULL || strchr(p, '?') != NULL)
-        return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user, a password or a SAS");
-    ckpt__buf_init(&site, a);
-    ckpt__buf_init(&base, a);
-    ckpt__buf_text(&site, tls ? "https://" : "http://");
-    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
-    const char *host = ckpt__buf_cstr(&site);
-    host = site.err == CKPT_OK ? host + (tls ? 8 : 7) : "";
-    bool ok = ckpt__s3_is_site(host) && strchr(p, '#') == NULL;
-    while (end > n && p[end - 1] == '/') end--;
-    ckpt__txt_add_percent(&base, p + n, end - n, true);
-    bool bare = ckpt__s3_is_address(host) || ckpt__txt_starts(host, "localhost");
-    if (ok && base.len == 0 && bare && account != NULL) ckpt__buf_fmt(&base, "/%s", account);
-    ckpt_err e = site.err != CKPT_OK ? site.err : base.err;
-    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
-    if (e == CKPT_OK) s->site = ckpt__mem_copy_text(a, site.data);
-    if (e == CKPT_OK) s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&base));
-    if (e == CKPT_OK && (s->site == NULL || s->base == NULL)) e = CKPT_NOMEM;
-    ckpt__buf_free(&site);
-    ckpt__buf_free(&base);
+    char *host = NULL, *base = NULL;
+    bool tls = false;
+    if (strchr(url, '?') != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a SAS, or another query");
+    ckpt_err e = ckpt__web_split_endpoint(url, &tls, &host, &base, a);
+    if (e == CKPT_OK) {
+        ckpt__buf site, path;
+        bool bare = base[0] == 0 && (ckpt__web_is_address(host) || ckpt__txt_starts(host, "localhost"));
+        ckpt__buf_init(&site, a);
+        ckpt__buf_init(&path, a);
+        ckpt__buf_fmt(&site, "%s://%s", tls ? "https" : "http", host);
+        ckpt__buf_fmt(&path, "%s%s", bare && account != NULL ? "/" : base, bare && account != NULL ? account : "");
+        s->site = ckpt__mem_copy_text(a, ckpt__buf_cstr(&site));
+        s->base = ckpt__mem_copy_text(a, ckpt__buf_cstr(&path));
+        bool all = site.err == CKPT_OK && path.err == CKPT_OK && s->site != NULL && s->base != NULL;
+        ckpt__buf_free(&site);
+        ckpt__buf_free(&path);
+        e = all ? CKPT_OK : CKPT_NOMEM;
+    }
+    ckpt__mem_free_text(a, host);
+    ckpt__mem_free_text(a, base);
     return e;
 }
 
@@ -29753,7 +29626,6 @@ static bool ckpt__azure_is_container(const char *name) {
 
 // Cuts "azure://container@account/a/b/" into container, account ("": not named) and the prefix "a/b/".
 static ckpt_err ckpt__azure_cut(ckpt__buf *container, ckpt__buf *account, ckpt__buf *prefix, const ckpt__uri *u) {
-    size_t n = u->path.n;
     ckpt__buf_add(container, u->bucket.p, u->bucket.n);
     if (u->bucket.n < u->authority.n) {
         const char *p = u->bucket.p + u->bucket.n + 1;
@@ -29767,10 +29639,7 @@ static ckpt_err ckpt__azure_cut(ckpt__buf *container, ckpt__buf *account, ckpt__
     if (container->err == CKPT_OK && !ckpt__azure_is_container(ckpt__buf_cstr(container)))
         return ckpt__error_set(CKPT_ARG, "it names no container: azure://CONTAINER/PREFIX does, with 3 to 63 small letters, "
                                "digits and '-'");
-    while (n > 0 && u->path.p[n - 1] == '/') n--;
-    ckpt__buf_add(prefix, u->path.p, n);
-    if (n > 0) ckpt__buf_byte(prefix, '/');
-    const char *text = ckpt__buf_cstr(prefix);
+    const char *text = ckpt__web_add_folder(prefix, u->path);
     if (container->err != CKPT_OK || account->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
     return ckpt__azure_check_text("prefix", text);
 }
@@ -29988,8 +29857,8 @@ static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
     const ckpt__json *list = error != NULL ? ckpt__auth_node(&d, error, "errors") : NULL;
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&d, list) : NULL;
     const char *reason = ckpt__auth_node_text(&d, first, "reason"), *message = ckpt__auth_node_text(&d, error, "message");
-    if (message != NULL) ckpt__s3_clean(c->message, sizeof c->message, message, strlen(message));
-    if (reason != NULL) ckpt__s3_clean(c->code, sizeof c->code, reason, strlen(reason));
+    if (message != NULL) ckpt__web_clean(c->message, sizeof c->message, message, strlen(message));
+    if (reason != NULL) ckpt__web_clean(c->code, sizeof c->code, reason, strlen(reason));
     ckpt__json_free(&d);
     if (ckpt__s3_is(c, "notFound"))
         (void)snprintf(c->code, sizeof c->code, ckpt__s3_says(c, "bucket does not exist") ? "NoSuchBucket" : "NoSuchKey");
@@ -30208,10 +30077,6 @@ static bool ckpt__gcs_is_ours(ckpt_store *store, const char *name, const char *m
     return ours;
 }
 
-static ckpt_err ckpt__gcs_exists(void) {
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-}
-
 // Compares what the server has made with what was sent. has_sum: crc32c is that of all that was sent.
 static ckpt_err ckpt__gcs_compare_object(const ckpt__gcs_object *o, uint64_t size, bool has_sum, uint32_t crc32c,
                                          ckpt__transfer *t) {
@@ -30358,7 +30223,7 @@ static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
         e = ckpt__gcs_read_object(&g, &o);
         if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, p->body->size, true, crc32c, p->t);
     } else if (g.c.reply.status == 412 && !p->overwrite) {
-        e = ckpt__gcs_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK : ckpt__gcs_exists();
+        e = ckpt__gcs_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK : ckpt__store_exists();
     }
     ckpt__gcs_call_free(&g);
     return e;
@@ -30459,7 +30324,7 @@ static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_mul
     if (e == CKPT_OK) e = ckpt__gcs_take_session(&g, upload_id);
     ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, upload_id->data) : NULL;
     if (u != NULL) u->known = true;     // that it has nothing yet
-    if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__gcs_exists();
+    if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__store_exists();
     ckpt__gcs_call_free(&g);
     ckpt__buf_free(&text);
     return e;
@@ -30647,7 +30512,7 @@ static ckpt_err ckpt__gcs_end_session(ckpt_store *store, const ckpt__store_multi
     if (e == CKPT_OK && !u->finished) e = ckpt__web_again(m->t, CKPT_NET, "the server has not all of the bytes yet");
     if (e == CKPT_OK) e = ckpt__gcs_read_object(&g, &o);
     if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, total, true, u->crc32c, m->t);
-    if (exists) e = ckpt__gcs_exists();
+    if (exists) e = ckpt__store_exists();
     ckpt__gcs_call_free(&g);
     return e;
 }
@@ -30812,52 +30677,20 @@ static ckpt_err ckpt__gcs_abort(ckpt_store *store, const ckpt__store_multi *m) {
 
 //-- listing ---------------------------------------------------------------------
 
-// One page of a listing of the XML API; *next and *next2 get the marks of the next one.
-static ckpt_err ckpt__gcs_turn_page(ckpt__gcs_call *g, ckpt__s3_page *p, ckpt__s3_circle *circle, ckpt__buf *next,
-                                    ckpt__buf *next2) {
-    const ckpt_allocator *a = &g->c.store->allocator;
-    g->c.reply_max = CKPT__S3_PAGE_MAX;
-    ckpt_err e = ckpt__gcs_run(g);
-    if (e == CKPT_OK) e = ckpt__s3_read_page(p);
-    if (e == CKPT_OK) e = ckpt__s3_read_entries(p);
-    if (e == CKPT_OK) e = ckpt__s3_decode(next, p->next, false, a);
-    if (e == CKPT_OK) e = ckpt__s3_decode(next2, p->next2, false, a);
-    if (e != CKPT_OK || !p->more) return e;
-    ckpt__buf both;
-    ckpt__buf_init(&both, a);
-    ckpt__buf_fmt(&both, "%s %s", next->data, next2->data);
-    e = both.err == CKPT_OK ? ckpt__s3_go_on(circle, &both) : both.err;
-    ckpt__buf_free(&both);
-    return e;
-}
-
+// A listing of the XML API, which is S3's.
 static ckpt_err ckpt__gcs_list_xml(const ckpt__s3_listing *l, ckpt__s3_page *p, ckpt__transfer *t) {
-    const ckpt_allocator *a = &l->store->allocator;
-    ckpt__buf next, next2;
-    ckpt__s3_circle circle;
     ckpt_err e = CKPT_OK;
-    memset(&circle, 0, sizeof circle);
-    ckpt__buf_init(&circle.seen, a);
-    ckpt__buf_init(&next, a);
-    ckpt__buf_init(&next2, a);
-    ckpt__buf_init(&p->name, a);
-    ckpt__buf_init(&p->text, a);
-    p->more = true;
+    ckpt__s3_begin_pages(p, &l->store->allocator);
     while (e == CKPT_OK && p->more) {
         ckpt__gcs_call g;
         if (l->m != NULL) e = ckpt__gcs_multi_init(&g, l->store, "GET", l->m);
         else ckpt__gcs_call_init(&g, l->store, "GET", NULL, t);
-        p->c = &g.c;
-        p->more = false;
-        l->ask(l, &g.c, ckpt__buf_cstr(&next), ckpt__buf_cstr(&next2));
-        if (e == CKPT_OK) e = next.err != CKPT_OK ? next.err : ckpt__gcs_turn_page(&g, p, &circle, &next, &next2);
+        if (e == CKPT_OK) e = ckpt__s3_ask_page(l, p, &g.c);
+        if (e == CKPT_OK) e = ckpt__gcs_run(&g);
+        if (e == CKPT_OK) e = ckpt__s3_take_page(l, p);
         ckpt__gcs_call_free(&g);
     }
-    ckpt__buf_free(&circle.seen);
-    ckpt__buf_free(&next);
-    ckpt__buf_free(&next2);
-    ckpt__buf_free(&p->name);
-    ckpt__buf_free(&p->text);
+    ckpt__s3_end_pages(p);
     return e;
 }
 
@@ -30871,12 +30704,7 @@ static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m,
     }
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
-    memset(&p, 0, sizeof p);
-    p.entry = "Part";
-    p.next_name = "NextPartNumberMarker";
-    p.take = ckpt__s3_take_part;
-    p.each_part = each;
-    p.user = user;
+    ckpt__s3_expect_parts(&p, each, user);
     return ckpt__gcs_list_xml(&l, &p, m->t);
 }
 
@@ -30886,13 +30714,7 @@ static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix,
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
     ckpt__s3_page p;
-    memset(&p, 0, sizeof p);
-    p.entry = "Upload";
-    p.next_name = "NextKeyMarker";
-    p.next2_name = "NextUploadIdMarker";
-    p.take = ckpt__s3_take_upload;
-    p.each_upload = each;
-    p.user = user;
+    ckpt__s3_expect_uploads(&p, each, user);
     ckpt__os_mutex_lock(&own->s3.lock);
     bool none = own->no_parts;
     ckpt__os_mutex_unlock(&own->s3.lock);
@@ -30909,8 +30731,8 @@ static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
     for (; o != NULL && e == CKPT_OK; o = ckpt__json_next(d, o)) {
         const char *name = ckpt__auth_node_text(d, o, "name");
         uint64_t size = 0;
-        if (name == NULL || !ckpt__txt_starts(name, s->prefix)) return ckpt__s3_odd("a name that was not asked for");
-        if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &size)) return ckpt__s3_odd("a size that is no number");
+        if (name == NULL || !ckpt__txt_starts(name, s->prefix)) return ckpt__web_odd("a name that was not asked for");
+        if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &size)) return ckpt__web_odd("a size that is no number");
         if (name[skip] != 0) e = each(name + skip, size, user);
     }
     return e;
@@ -30949,14 +30771,14 @@ static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt_
 static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix,
                                ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
     ckpt__buf next;
-    ckpt__s3_circle circle;
+    ckpt__web_circle circle;
     memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&circle.seen, &store->allocator);
     ckpt__buf_init(&next, &store->allocator);
     ckpt_err e;
     do {
         e = ckpt__gcs_list_page(store, prefix != NULL ? prefix : "", &next, each, user, t);
-        if (e == CKPT_OK && next.len > 0) e = ckpt__s3_go_on(&circle, &next);
+        if (e == CKPT_OK && next.len > 0) e = ckpt__web_go_on(&circle, &next);
     } while (e == CKPT_OK && next.len > 0);
     ckpt__buf_free(&circle.seen);
     ckpt__buf_free(&next);
@@ -31064,7 +30886,6 @@ static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
 static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                               ckpt__transfer *t) {
     ckpt__gcs_call g;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__gcs_check_name(store, name);
     if (e != CKPT_OK || size == 0) return e;
@@ -31073,8 +30894,7 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     ckpt__gcs_set_path(&g, false, name);
     ckpt__fields_add(&g.c.query, "alt", "media");
     if (etag != NULL) ckpt__fields_add(&g.c.query, "ifGenerationMatch", etag);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&g.c.headers, "Range", range);
+    ckpt__web_add_range(&g.c.headers, offset, size);
     ckpt__fields_add(&g.c.headers, "Accept-Encoding", "gzip");      // the bytes as they are kept, whose length and sum are known
     g.c.sink = sink;
     e = ckpt__gcs_run(&g);
@@ -31125,8 +30945,8 @@ static const ckpt__store_table ckpt__gcs_hmac_table = {
 
 // The description's endpoint, that of an emulator (*emulator), else Google's.
 static ckpt_err ckpt__gcs_endpoint(const ckpt_store_desc *d, ckpt__buf *out, bool *emulator) {
-    const char *given = d != NULL ? ckpt__s3_given(d->endpoint_url) : NULL;
-    const char *other = given == NULL ? ckpt__s3_given(ckpt__os_env("STORAGE_EMULATOR_HOST")) : NULL;
+    const char *given = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL;
+    const char *other = given == NULL ? ckpt__auth_env("STORAGE_EMULATOR_HOST") : NULL;
     *emulator = other != NULL;
     if (given != NULL) ckpt__buf_text(out, given);
     else if (other != NULL) ckpt__buf_fmt(out, "%s%s", strstr(other, "://") != NULL ? "" : "http://", other);
@@ -31150,7 +30970,7 @@ static ckpt_err ckpt__gcs_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
     s->has_http = own->has_wake && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__gcs_endpoint(d, &url, &own->emulator);
-    if (e == CKPT_OK) e = ckpt__s3_use_endpoint(s, url.data, a);
+    if (e == CKPT_OK) e = ckpt__web_split_endpoint(url.data, &s->tls, &s->endpoint, &s->base, a);
     if (e == CKPT_OK) {
         e = ckpt__auth_google_init(&own->auth, d, &s->http, a, own->emulator);
         own->has_auth = e == CKPT_OK;
@@ -31220,10 +31040,10 @@ static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ck
 // Opens "gs://bucket/prefix": with the HMAC key of the description or of GCS_KEY and GCS_SECRET, as Composer does, else with
 // OAuth2. Asks nobody yet. d may be NULL.
 static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    const char *key = d != NULL ? ckpt__s3_given(d->access_key_id) : NULL;
-    const char *secret = d != NULL ? ckpt__s3_given(d->secret_access_key) : NULL;
+    const char *key = d != NULL ? ckpt__auth_given(d->access_key_id) : NULL;
+    const char *secret = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
     bool own = key != NULL || secret != NULL;
-    bool token = d != NULL && (d->credentials != NULL || ckpt__s3_given(d->session_token) != NULL);
+    bool token = d != NULL && (d->credentials != NULL || ckpt__auth_given(d->session_token) != NULL);
     *out = NULL;
     if (u->bucket.n != u->authority.n || (u->authority.n > 0 && memchr(u->authority.p, ':', u->authority.n) != NULL))
         return ckpt__error_set(CKPT_ARG, "cannot open a gs URI: it holds no user; keys come from the environment");
@@ -31232,19 +31052,15 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
         return ckpt__error_set(CKPT_ARG, "cannot open %s: an HMAC key has two halves, access_key_id and secret_access_key", text);
     bool file = d != NULL && d->credentials_file != NULL;
     if (!own && !token && !file) {
-        key = ckpt__s3_given(ckpt__os_env("GCS_KEY"));
-        secret = ckpt__s3_given(ckpt__os_env("GCS_SECRET"));
+        key = ckpt__auth_env("GCS_KEY");
+        secret = ckpt__auth_env("GCS_SECRET");
     }
     ckpt_allocator a = { NULL, NULL };
     if (d != NULL) a = d->allocator;
     ckpt__buf uri;
-    size_t n = u->path.n;
-    while (n > 0 && u->path.p[n - 1] == '/') n--;
     ckpt__buf_init(&uri, &a);
     ckpt__buf_fmt(&uri, "gs://%.*s/", (int)(u->bucket.n < 1024 ? u->bucket.n : 1024), u->bucket.p);
-    ckpt__buf_add(&uri, u->path.p, n);
-    if (n > 0) ckpt__buf_byte(&uri, '/');
-    const char *name = ckpt__buf_cstr(&uri);
+    const char *name = ckpt__web_add_folder(&uri, u->path);
     ckpt_err e = uri.err;
     if (e == CKPT_OK && key != NULL && secret != NULL) e = ckpt__gcs_open_hmac(out, text, u, d, name, key, secret);
     else if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__gcs_open_oauth(out, u, d, name), "cannot open %s", text);
@@ -31509,33 +31325,20 @@ static ckpt_err ckpt__oci_send(ckpt__oci_call *c) {
 
 //-- what a refusal says ---------------------------------------------------------
 
-// One line of printable text of at most cap - 1 bytes, whatever the server sent.
-static void ckpt__oci_clean(char *out, size_t cap, const char *p, size_t n) {
-    size_t len = 0;
-    for (size_t i = 0; i < n && len + 1 < cap; i++) {
-        unsigned char c = (unsigned char)p[i];
-        bool blank = c <= ' ' || c == 0x7F;
-        if (blank && (len == 0 || out[len - 1] == ' ')) continue;
-        out[len++] = c >= 0x80 ? '?' : blank ? ' ' : (char)c;
-    }
-    while (len > 0 && out[len - 1] == ' ') len--;
-    out[len] = 0;
-}
-
 // Reads the code and the message of an error.
 static ckpt_err ckpt__oci_read_error(ckpt__oci_call *c) {
     ckpt__json_doc doc;
     const char *id = ckpt__fields_get(&c->reply.headers, "opc-request-id");
     c->code[0] = c->message[0] = 0;
-    ckpt__oci_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
+    ckpt__web_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
     if (c->reply.body.len == 0) return CKPT_OK;
     ckpt_err e = ckpt__json_parse(&doc, &c->store->allocator, c->reply.body.data, c->reply.body.len);
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
     const ckpt__json *code = ckpt__json_get(&doc, ckpt__json_root(&doc), "code");
     const ckpt__json *message = ckpt__json_get(&doc, ckpt__json_root(&doc), "message");
-    if (code != NULL && code->kind == CKPT__JSON_TEXT) ckpt__oci_clean(c->code, sizeof c->code, code->text, code->text_len);
+    if (code != NULL && code->kind == CKPT__JSON_TEXT) ckpt__web_clean(c->code, sizeof c->code, code->text, code->text_len);
     if (message != NULL && message->kind == CKPT__JSON_TEXT && !ckpt__auth_oci_is_told(&c->o->auth, message->text))
-        ckpt__oci_clean(c->message, sizeof c->message, message->text, message->text_len);
+        ckpt__web_clean(c->message, sizeof c->message, message->text, message->text_len);
     if (strstr(c->message, "ST$") != NULL || strstr(c->message, "signature=") != NULL) c->message[0] = 0;
     ckpt__json_free(&doc);
     return CKPT_OK;
@@ -31546,14 +31349,7 @@ static bool ckpt__oci_is(const ckpt__oci_call *c, const char *code) {
 }
 
 // Codes whose meaning is not that of their status, or that want a word more.
-typedef struct ckpt__oci_meaning {
-    const char *code;
-    ckpt_err    err;
-    bool        transient, throttled;
-    const char *advice;
-} ckpt__oci_meaning;
-
-static const ckpt__oci_meaning ckpt__oci_meanings[] = {
+static const ckpt__web_meaning ckpt__oci_meanings[] = {
     { "TooManyRequests", CKPT_NET, true, true, "" },
     { "IncorrectState", CKPT_NET, true, false, "" },
     { "LockConflict", CKPT_NET, true, false, "" },
@@ -31619,20 +31415,9 @@ static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
     ckpt__http_judge(&c->reply, c->t);
     ckpt_err e = c->reply.status == 402 ? CKPT_AUTH : ckpt__web_class(c->reply.status);
     ckpt__oci_advise(c, advice, sizeof advice);
-    for (size_t i = 0; i < sizeof ckpt__oci_meanings / sizeof ckpt__oci_meanings[0]; i++) {
-        const ckpt__oci_meaning *m = &ckpt__oci_meanings[i];
-        if (!ckpt__oci_is(c, m->code)) continue;
-        e = m->err;
-        c->t->transient = c->t->transient || m->transient;
-        c->t->throttled = c->t->throttled || m->throttled;
-        if (advice[0] == 0) (void)snprintf(advice, sizeof advice, "%s", m->advice);
-        break;
-    }
-    if (e == CKPT_CORRUPT) c->t->transient = true;
-    return ckpt__error_set(e, "%sthe server answered %d%s%s%s%s%s%s%s%s",
-                           c->kind == 'n' ? "the namespace cannot be asked for: " : "",
-                           c->reply.status, c->code[0] != 0 ? " " : "", c->code, c->message[0] != 0 ? ": " : "", c->message,
-                           c->request_id[0] != 0 ? " (request " : "", c->request_id, c->request_id[0] != 0 ? ")" : "", advice);
+    e = CKPT__WEB_MEAN(ckpt__oci_meanings, c->code, e, c->t, advice);
+    const char *before = c->kind == 'n' ? "the namespace cannot be asked for: " : "";
+    return ckpt__web_refusal(e, before, c->reply.status, c->code, c->message, c->request_id, advice);
 }
 
 //-- what a refusal teaches ------------------------------------------------------
@@ -31640,18 +31425,8 @@ static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
 // Signatures hold for 5 minutes: a machine whose clock is further off signs with the server's time.
 static bool ckpt__oci_learn_clock(ckpt__oci_call *c) {
     ckpt__oci *o = c->o;
-    if (c->reply.status != 401 || c->reply.date <= 0.0) return false;
-    double ahead = c->reply.date - ckpt__os_time(), off = ahead - c->sent_clock;
-    if (off < 240.0 && off > -240.0) return false;
-    ckpt__os_mutex_lock(&o->lock);
-    double news = ahead - o->clock;
-    o->clock = ahead;
-    ckpt__os_mutex_unlock(&o->lock);
-    if (news > 60.0 || news < -60.0)
-        ckpt__error_log(&c->store->logger, CKPT_LOG_WARN, "%s: this machine's clock is %.0f minutes %s the server's, whose "
-                        "time is used: set it right", c->store->uri, (ahead < 0 ? -ahead : ahead) / 60.0,
-                        ahead < 0 ? "ahead of" : "behind");
-    return true;
+    if (c->reply.status != 401) return false;
+    return ckpt__web_learn_clock(c->store, &c->reply, c->sent_clock, 240.0, &o->clock, &o->lock);
 }
 
 // Sends, and sends again once for each thing that the server taught. CKPT_OK: a status of 2xx; any other reply has become a
@@ -31740,14 +31515,8 @@ static ckpt_err ckpt__oci_head(ckpt_store *store, const char *name, ckpt__store_
     ckpt__oci_call_init(&c, store, "HEAD", 'o', name, t);
     ckpt_err e = ckpt__oci_run(&c);
     if (e == CKPT_OK) {
-        const ckpt__fields *h = &c.reply.headers;
-        const char *modified = ckpt__fields_get(h, "last-modified"), *sum = ckpt__fields_get(h, "opc-multipart-md5");
-        if (!ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size))
-            e = ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
-        if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
-        if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, "opc-meta-ckpt-mark"))) out->mark[0] = 0;
-        out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, "opc-meta-ckpt-crc32"), &out->crc);
-        if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
+        const char *sum = ckpt__fields_get(&c.reply.headers, "opc-multipart-md5");
+        e = ckpt__web_read_stat(out, &c.reply.headers, "opc-meta-ckpt-mark", "opc-meta-ckpt-crc32");
         if (parts != NULL && sum != NULL && strcmp(sum, parts) != 0) *same_parts = false;
     }
     ckpt__oci_call_free(&c);
@@ -31783,25 +31552,10 @@ static ckpt_err ckpt__oci_confirm(ckpt_store *store, const char *name, const cha
     ckpt__transfer look = *t;
     look.moved = NULL;
     ckpt_err e = ckpt__oci_head(store, name, &there, NULL, NULL, &look);
-    if (e == CKPT_OK && there.size != size) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there.size);
-    } else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
-    } else if (e == CKPT_AUTH) {
+    if (e == CKPT_AUTH)
         ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
                         ckpt__error_last.text);
-        return CKPT_OK;
-    } else if (e == CKPT_NOT_FOUND) {
-        e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
-    }
-    if (e == CKPT_OK) return CKPT_OK;
-    t->transient = look.transient || e == CKPT_CORRUPT;
-    t->throttled = look.throttled;
-    t->retry_after = look.retry_after;
-    t->status = look.status;
-    t->unsure = true;
-    return e;
+    return ckpt__web_confirm(t, &look, e, &there, size, mark);
 }
 
 //-- writing ---------------------------------------------------------------------
@@ -31835,10 +31589,6 @@ static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const ckpt__transfer_sums
     return ckpt__web_again(c->t, CKPT_CORRUPT, "the server received other bytes than were sent, by its MD5");
 }
 
-static ckpt_err ckpt__oci_exists(void) {
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-}
-
 static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__oci_call c;
     ckpt__transfer_sums sums;
@@ -31862,7 +31612,7 @@ static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
         else if (c.reply.status == 412 && !p->overwrite && e != CKPT_NOMEM) {
             p->t->transient = false;
             proven = ckpt__oci_is_ours(store, p->name, p->mark, p->body->size, NULL, p->t);
-            e = proven ? CKPT_OK : ckpt__oci_exists();
+            e = proven ? CKPT_OK : ckpt__store_exists();
         }
     }
     ckpt__oci_call_free(&c);
@@ -31933,7 +31683,7 @@ static ckpt_err ckpt__oci_begin_once(ckpt_store *store, const ckpt__store_multi 
     if (e == CKPT_OK) e = ckpt__oci_parse(&c, &doc);
     else if (c.reply.status == 412 && condition && e != CKPT_NOMEM) {
         *ours = ckpt__oci_is_ours(store, m->name, m->mark, m->size, NULL, m->t);
-        e = ckpt__oci_exists();
+        e = ckpt__store_exists();
     }
     if (e == CKPT_OK) {
         const char *id = ckpt__oci_member(&doc, ckpt__json_root(&doc), "uploadId");
@@ -32026,7 +31776,7 @@ static ckpt_err ckpt__oci_complete_failed(ckpt__oci_call *c, const ckpt__store_m
         ckpt__transfer_begin(m->t);
         return CKPT_OK;
     }
-    if (e == CKPT_EXISTS) return ckpt__oci_exists();
+    if (e == CKPT_EXISTS) return ckpt__store_exists();
     if (e == CKPT_NOT_FOUND && !ckpt__oci_is_bucketless(c)) {
         m->t->transient = false;                // its caller begins anew
         return ckpt__error_prefix(CKPT_NOT_FOUND, "the upload in parts is gone");
@@ -32078,23 +31828,6 @@ static ckpt_err ckpt__oci_abort(ckpt_store *store, const ckpt__store_multi *m) {
 
 //-- listing ---------------------------------------------------------------------
 
-// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
-typedef struct ckpt__oci_circle {
-    uint64_t  pages, limit;
-    ckpt__buf seen;
-} ckpt__oci_circle;
-
-static ckpt_err ckpt__oci_go_on(ckpt__oci_circle *g, const char *at) {
-    bool same = g->pages > 0 && strcmp(ckpt__buf_cstr(&g->seen), at) == 0;
-    if (g->seen.err != CKPT_OK) return g->seen.err;
-    if (same) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
-    if (g->pages++ < g->limit) return CKPT_OK;
-    g->limit = 2 * g->pages;
-    g->seen.len = 0;
-    ckpt__buf_text(&g->seen, at);
-    return g->seen.err;
-}
-
 // What a list is made of. `take` gets each entry of a page.
 typedef struct ckpt__oci_listing {
     ckpt_store              *store;
@@ -32107,10 +31840,6 @@ typedef struct ckpt__oci_listing {
     ckpt_err               (*take)(const struct ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry);
 } ckpt__oci_listing;
 
-static ckpt_err ckpt__oci_odd(const char *what) {
-    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
-}
-
 // A member that is a whole number that no size is too small for.
 static bool ckpt__oci_number(const ckpt__json_doc *doc, const ckpt__json *entry, const char *key, int64_t *out) {
     const ckpt__json *v = ckpt__json_get(doc, entry, key);
@@ -32122,10 +31851,10 @@ static bool ckpt__oci_number(const ckpt__json_doc *doc, const ckpt__json *entry,
 static ckpt_err ckpt__oci_take_object(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
     const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "name");
     int64_t size = 0;
-    if (name == NULL) return ckpt__oci_odd("a name that cannot be read");
+    if (name == NULL) return ckpt__web_odd("a name that cannot be read");
     if (!ckpt__txt_starts(name, prefix) || !ckpt__txt_starts(name + strlen(prefix), l->prefix))
-        return ckpt__oci_odd("a name that was not asked for");
-    if (!ckpt__oci_number(doc, entry, "size", &size)) return ckpt__oci_odd("a size that is no number");
+        return ckpt__web_odd("a name that was not asked for");
+    if (!ckpt__oci_number(doc, entry, "size", &size)) return ckpt__web_odd("a size that is no number");
     name += strlen(prefix);
     return name[0] != 0 ? l->each(name, (uint64_t)size, l->user) : CKPT_OK;     // the prefix itself: some tools make it an object
 }
@@ -32135,9 +31864,9 @@ static ckpt_err ckpt__oci_take_part(const ckpt__oci_listing *l, const ckpt__json
     int64_t number = 0, size = 0;
     memset(&part, 0, sizeof part);
     if (!ckpt__oci_number(doc, entry, "partNumber", &number) || number > INT_MAX || !ckpt__oci_number(doc, entry, "size", &size))
-        return ckpt__oci_odd("a number that is none");
+        return ckpt__web_odd("a number that is none");
     const char *etag = ckpt__oci_member(doc, entry, "etag"), *md5 = ckpt__oci_member(doc, entry, "md5");
-    if (!ckpt__oci_part_tag(part.etag, sizeof part.etag, etag, md5)) return ckpt__oci_odd("an ETag that cannot be read");
+    if (!ckpt__oci_part_tag(part.etag, sizeof part.etag, etag, md5)) return ckpt__web_odd("an ETag that cannot be read");
     part.number = (int)number;
     part.size = (uint64_t)size;
     return l->each_part(&part, l->user);
@@ -32148,7 +31877,7 @@ static ckpt_err ckpt__oci_take_upload(const ckpt__oci_listing *l, const ckpt__js
     const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "object");
     const char *id = ckpt__oci_member(doc, entry, "uploadId"), *when = ckpt__oci_member(doc, entry, "timeCreated");
     double started = 0.0;
-    if (name == NULL || id == NULL || id[0] == 0) return ckpt__oci_odd("a name that cannot be read");
+    if (name == NULL || id == NULL || id[0] == 0) return ckpt__web_odd("a name that cannot be read");
     size_t n = strlen(prefix);
     if (!ckpt__txt_starts(name, prefix) || name[n] == 0 || !ckpt__txt_starts(name + n, l->prefix)) return CKPT_OK;
     if (when == NULL || !ckpt__txt_read_date(ckpt__txt_view(when), &started)) started = 0.0;
@@ -32168,7 +31897,7 @@ static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *
         const ckpt__json *start = ckpt__json_get(&doc, root, "nextStartWith");
         mark = ckpt__oci_member(&doc, root, "nextStartWith");
         list = ckpt__json_get(&doc, root, "objects");
-        if (start != NULL && start->kind != CKPT__JSON_NULL && mark == NULL) e = ckpt__oci_odd("a name that cannot be read");
+        if (start != NULL && start->kind != CKPT__JSON_NULL && mark == NULL) e = ckpt__web_odd("a name that cannot be read");
     }
     if (e == CKPT_OK && (list == NULL || list->kind != CKPT__JSON_ARRAY))
         e = ckpt__web_again(c->t, CKPT_NET, "the server's reply is no list");
@@ -32202,7 +31931,7 @@ static ckpt_err ckpt__oci_ask_page(const ckpt__oci_listing *l, ckpt__oci_call *c
 
 static ckpt_err ckpt__oci_list_all(const ckpt__oci_listing *l, ckpt__transfer *t) {
     ckpt__buf next;
-    ckpt__oci_circle circle;
+    ckpt__web_circle circle;
     ckpt_err e = CKPT_OK;
     memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&circle.seen, &l->store->allocator);
@@ -32211,7 +31940,7 @@ static ckpt_err ckpt__oci_list_all(const ckpt__oci_listing *l, ckpt__transfer *t
         ckpt__oci_call c;
         e = ckpt__oci_ask_page(l, &c, &next, t);
         if (e == CKPT_OK) e = ckpt__oci_turn_page(l, &c, &next);
-        if (e == CKPT_OK && next.len > 0) e = ckpt__oci_go_on(&circle, next.data);
+        if (e == CKPT_OK && next.len > 0) e = ckpt__web_go_on(&circle, &next);
         ckpt__oci_call_free(&c);
     } while (e == CKPT_OK && next.len > 0);
     ckpt__buf_free(&circle.seen);
@@ -32241,14 +31970,12 @@ static ckpt_err ckpt__oci_uploads(ckpt_store *store, const char *prefix, ckpt__s
 static ckpt_err ckpt__oci_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                               ckpt__transfer *t) {
     ckpt__oci_call c;
-    char range[64];
     uint64_t size = sink->size;
     ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
     if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__oci_call_init(&c, store, "GET", 'o', name, t);
-    (void)snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    ckpt__fields_add(&c.headers, "range", range);
+    ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "if-match", etag);
     c.sink = sink;
     e = ckpt__oci_run(&c);
@@ -32286,48 +32013,6 @@ static const ckpt__store_table ckpt__oci_table = {
     ckpt__oci_uploads, ckpt__oci_get, NULL, ckpt__oci_stat, ckpt__oci_list, ckpt__oci_remove, ckpt__oci_close
 };
 
-// A host's name or address with perhaps a port, in lower case.
-static bool ckpt__oci_is_site(const char *site) {
-    const char *p = site;
-    int64_t port = 0;
-    if (*p == '[') p += strcspn(p, "]") + (strchr(p, ']') != NULL ? 1 : 0);
-    else p += strcspn(p, ":");
-    size_t n = (size_t)(p - site);
-    if (site[0] != '[' && !ckpt__oci_is_word(site, n)) return false;
-    if (site[0] == '[' && (n < 3 || site[n - 1] != ']' || strspn(site + 1, "0123456789abcdef:.") != n - 2)) return false;
-    return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
-}
-
-// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as libcurl does in Host.
-static ckpt_err ckpt__oci_use_endpoint(ckpt__oci *o, const char *url, const ckpt_allocator *a) {
-    ckpt__buf site, base;
-    o->tls = ckpt__txt_starts(url, "https://");
-    if (!o->tls && !ckpt__txt_starts(url, "http://"))
-        return ckpt__error_set(CKPT_ARG, "the endpoint must begin with http:// or https://");
-    const char *p = url + (o->tls ? 8 : 7);
-    size_t n = strcspn(p, "/?#"), end = strlen(p);
-    if (memchr(p, '@', n) != NULL) return ckpt__error_set(CKPT_ARG, "the endpoint must not hold a user or a password");
-    ckpt__buf_init(&site, a);
-    ckpt__buf_init(&base, a);
-    for (size_t i = 0; i < n; i++) ckpt__buf_byte(&site, (unsigned)ckpt__txt_lower((unsigned char)p[i]));
-    const char *usual = o->tls ? ":443" : ":80", *text = ckpt__buf_cstr(&site);
-    if (site.err == CKPT_OK && ckpt__txt_ends(text, usual)) site.len -= strlen(usual);
-    bool ok = ckpt__oci_is_site(ckpt__buf_cstr(&site)) && strcspn(p, "?#") == end;
-    while (end > n && p[end - 1] == '/') end--;
-    ckpt__txt_add_percent(&base, p + n, end - n, true);
-    text = ckpt__buf_cstr(&base);
-    ckpt_err e = site.err != CKPT_OK ? site.err : base.err;
-    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
-    if (e == CKPT_OK) {
-        o->host = ckpt__mem_copy_text(a, site.data);
-        o->base = ckpt__mem_copy_text(a, text);
-        if (o->host == NULL || o->base == NULL) e = CKPT_NOMEM;
-    }
-    ckpt__buf_free(&site);
-    ckpt__buf_free(&base);
-    return e;
-}
-
 // Where a region's object storage is.
 static ckpt_err ckpt__oci_use_region(ckpt__oci *o, const char *region, const ckpt_allocator *a) {
     const char *domain = ckpt__os_env("OCI_DEFAULT_REALM");     // as in Oracle's SDKs: of regions that are newer than they
@@ -32347,7 +32032,7 @@ static ckpt_err ckpt__oci_use_region(ckpt__oci *o, const char *region, const ckp
         break;
     }
     (void)snprintf(url, sizeof url, "https://objectstorage.%s.%s", region, domain);
-    return ckpt__oci_use_endpoint(o, url, a);
+    return ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
 }
 
 static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
@@ -32362,7 +32047,7 @@ static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     o->has_http = o->has_lock && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__auth_oci_init(&o->auth, d, a);
     o->has_auth = o->has_http && e == CKPT_OK;
-    if (e == CKPT_OK && url != NULL && url[0] != 0) e = ckpt__oci_use_endpoint(o, url, a);
+    if (e == CKPT_OK && url != NULL && url[0] != 0) e = ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
     else if (e == CKPT_OK) e = ckpt__oci_use_region(o, o->auth.region, a);
     store->creates_only = true;
     store->min_part = (uint64_t)10 << 20;
@@ -32373,14 +32058,11 @@ static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
 
 // Cuts "oci://bucket@namespace/a/b/" into the bucket, the namespace ("" when it is to be asked for) and the prefix "a/b/".
 static ckpt_err ckpt__oci_cut(ckpt__buf *bucket, ckpt__buf *space, ckpt__buf *prefix, const ckpt__uri *u) {
-    size_t n = u->path.n, cut = u->bucket.n;
+    size_t cut = u->bucket.n;
     ckpt__buf_add(bucket, u->bucket.p, cut);
     if (cut < u->authority.n) ckpt__buf_add(space, u->authority.p + cut + 1, u->authority.n - cut - 1);
     const char *name = ckpt__buf_cstr(bucket), *within = ckpt__buf_cstr(space);
-    while (n > 0 && u->path.p[n - 1] == '/') n--;
-    ckpt__buf_add(prefix, u->path.p, n);
-    if (n > 0) ckpt__buf_byte(prefix, '/');
-    const char *text = ckpt__buf_cstr(prefix);
+    const char *text = ckpt__web_add_folder(prefix, u->path);
     if (bucket->err != CKPT_OK || space->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
     if (bucket->len == 0)
         return ckpt__error_set(CKPT_ARG, "it names no bucket: oci://BUCKET/PREFIX or oci://BUCKET@NAMESPACE/PREFIX does");
@@ -33291,6 +32973,7 @@ typedef struct ckpt__send {
     ckpt_err           (*ready)(void *user);        // waits until the object may come into being; its failure ends the upload
     void                *user;
     ckpt__meter         *meter;
+    bool                 unsure;        // out: a put that failed may have come through
 } ckpt__send;
 
 // One call of ckpt__send_run.
@@ -33412,7 +33095,7 @@ static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
     ckpt_err e = ckpt__send_look(j, done);
     if (e == CKPT_NOT_FOUND) return CKPT_OK;
     if (e != CKPT_OK || *done) return e;
-    return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    return ckpt__store_exists();
 }
 
 //-- whole --------------------------------------------------------------------------
@@ -33435,7 +33118,10 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     l.size = j->size;
     l.meter = s->meter;
     if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_put(s->store, &put);
+    while (ckpt__retry_next(&l, &e)) {
+        e = ckpt__store_run_put(s->store, &put);
+        s->unsure = s->unsure || (e != CKPT_OK && l.t.unsure);
+    }
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
     return e == CKPT_OK ? ckpt__send_check_body(&s->body) : e;
 }
@@ -34133,6 +33819,7 @@ static ckpt_err ckpt__fetch_look(ckpt__fetch_job *j) {
     ckpt_err e = ckpt__os_open_read(&n->fd, n->temp.data);
     if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
     if (e != CKPT_OK || info.size == j->info.size) return e;
+    j->replaced = true;                 // as a link is that is published just now
     return ckpt__error_set(CKPT_CORRUPT, "%llu bytes arrived, and its size is %llu", (unsigned long long)info.size,
                            (unsigned long long)j->info.size);
 }
@@ -34226,25 +33913,40 @@ static ckpt_err ckpt__fetch_run(ckpt__fetch *f) {
 
 //-- small objects ------------------------------------------------------------------
 
+// The whole of an object by a store without ranges, in a hidden file beside `near`: *path, which the caller removes after
+// CKPT_OK. A store that knows the size before it begins fetches no more than `most` bytes.
+static ckpt_err ckpt__fetch_aside(ckpt_store *store, const char *name, const char *near, uint64_t most,
+                                  const ckpt__retry *retry, ckpt__buf *path) {
+    ckpt__retry_loop l;
+    ckpt__error_record kept;
+    ckpt_err e = ckpt__file_temp_name(path, near);
+    if (e != CKPT_OK) return e;
+    ckpt__retry_begin(&l, retry, "get", name);
+    l.t.most = most;
+    while (ckpt__retry_next(&l, &e)) {
+        (void)ckpt__os_remove(path->data);      // of the try before
+        e = ckpt__store_run_fetch(store, name, path->data, &l.t);
+    }
+    if (e == CKPT_OK) return e;
+    ckpt__error_take(&kept);
+    (void)ckpt__os_remove(path->data);
+    ckpt__error_last = kept;
+    return e;
+}
+
 // By a store without ranges: through a file in the folder for temporary files.
 static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max,
                                          const ckpt__retry *retry) {
     const char *dir = ckpt__os_env("TMPDIR");
     ckpt__buf near, path;
-    ckpt__retry_loop l;
     int fd = -1;
     size_t got = 0;
     ckpt__buf_init(&near, &store->allocator);
     ckpt__buf_init(&path, &store->allocator);
     ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-text");
-    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(&path, near.data);
+    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__fetch_aside(store, name, near.data, max, retry, &path);
     if (e == CKPT_OK) {
-        ckpt__retry_begin(&l, retry, "get", name);
-        while (ckpt__retry_next(&l, &e)) {
-            (void)ckpt__os_remove(path.data);
-            e = ckpt__store_run_fetch(store, name, path.data, &l.t);
-        }
-        if (e == CKPT_OK) e = ckpt__os_open_read(&fd, path.data);
+        e = ckpt__os_open_read(&fd, path.data);
         char *to = e == CKPT_OK ? ckpt__buf_reserve(out, max + 1) : NULL;
         if (e == CKPT_OK) e = to == NULL ? CKPT_NOMEM : ckpt__os_pread(fd, to, max + 1, 0, &got, path.data);
         if (e == CKPT_OK && got > max) e = ckpt__error_set(CKPT_CORRUPT, "%s has more than %zu bytes", name, max);
@@ -35900,47 +35602,105 @@ static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) 
     return CKPT_OK;
 }
 
-// Compares the object with the staged file. Of a store that keeps neither marks nor sums (sftp://) only that tells whose it is.
-static bool ckpt__uploader_is_same(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
-    if (u->store->table->get == NULL) return false;
-    size_t cap = it->size < (uint64_t)CKPT__UPLOADER_COPIED ? (size_t)it->size : (size_t)CKPT__UPLOADER_COPIED, got = 0;
-    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&u->allocator, 2 * cap) : NULL;
-    int fd = -1;
-    bool same = (cap == 0 || mem != NULL) && ckpt__os_open_read(&fd, it->data) == CKPT_OK;
-    for (uint64_t at = 0; same && at < it->size; at += cap) {
-        ckpt__retry_loop l;
-        ckpt__sink k;
-        ckpt_err e = CKPT_OK;
-        memset(&k, 0, sizeof k);
-        k.memory = mem;
-        k.fd = -1;
-        k.size = it->size - at < cap ? it->size - at : cap;
-        ckpt__retry_begin(&l, r, "get", it->name);
-        while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(u->store, it->name, NULL, at, &k, &l.t);
-        if (e == CKPT_OK) e = ckpt__os_pread(fd, mem + cap, (size_t)k.size, at, &got, it->data);
-        same = e == CKPT_OK && got == k.size && memcmp(mem, mem + cap, got) == 0;
+// The whole object in a file that has no name any more, of a store that knows no ranges.
+static ckpt_err ckpt__uploader_fetch(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, int *fd) {
+    ckpt__os_info info;
+    ckpt__buf path;
+    ckpt__buf_init(&path, &u->allocator);
+    ckpt_err e = ckpt__fetch_aside(u->store, it->name, it->data, it->size, r, &path);
+    if (e == CKPT_OK) {
+        e = ckpt__os_open_read(fd, path.data);
+        (void)ckpt__os_remove(path.data);
     }
-    if (fd >= 0) (void)ckpt__os_close(fd, it->data);
-    ckpt__mem_free(&u->allocator, mem, 2 * cap);
-    return same;
+    if (e == CKPT_OK) e = ckpt__os_fstat(*fd, &info, path.data);
+    if (e == CKPT_OK && info.size != it->size) e = ckpt__error_set(CKPT_CORRUPT, "it came with another size");
+    ckpt__buf_free(&path);
+    return e;
 }
 
-// Did an earlier process get this very file through, and die before its record said so?
-static bool ckpt__uploader_is_there(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
+// Some bytes of the object. fd: all of it, or -1.
+static ckpt_err ckpt__uploader_peek(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, int fd, char *to,
+                                    size_t size, uint64_t at) {
+    ckpt__retry_loop l;
+    ckpt__sink k;
+    size_t got = 0;
+    ckpt_err e = CKPT_OK;
+    if (fd >= 0) {
+        e = ckpt__os_pread(fd, to, size, at, &got, it->name);
+        return e == CKPT_OK && got < size ? ckpt__error_set(CKPT_IO, "it cannot be read back") : e;
+    }
+    memset(&k, 0, sizeof k);
+    k.memory = to;
+    k.fd = -1;
+    k.size = size;
+    ckpt__retry_begin(&l, r, "get", it->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(u->store, it->name, NULL, at, &k, &l.t);
+    return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
+}
+
+// Compares the object, which has the staged file's size, with it. Of a store that keeps neither marks nor sums (sftp://,
+// mlflow-artifacts:) only that tells whose it is.
+static ckpt_err ckpt__uploader_is_same(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, bool *same) {
+    size_t cap = it->size < (uint64_t)CKPT__UPLOADER_COPIED ? (size_t)it->size : (size_t)CKPT__UPLOADER_COPIED, got = 0;
+    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&u->allocator, 2 * cap) : NULL;
+    int fd = -1, other = -1;
+    ckpt_err e = cap > 0 && mem == NULL ? CKPT_NOMEM : ckpt__os_open_read(&fd, it->data);
+    if (e == CKPT_OK && cap > 0 && u->store->table->get == NULL) e = ckpt__uploader_fetch(u, it, r, &other);
+    *same = true;
+    for (uint64_t at = 0; e == CKPT_OK && *same && at < it->size; at += cap) {
+        size_t n = it->size - at < cap ? (size_t)(it->size - at) : cap;
+        e = ckpt__uploader_peek(u, it, r, other, mem, n, at);
+        if (e == CKPT_OK) e = ckpt__os_pread(fd, mem + cap, n, at, &got, it->data);
+        *same = e == CKPT_OK && got == n && memcmp(mem, mem + cap, n) == 0;
+    }
+    ckpt__os_drop(fd);
+    ckpt__os_drop(other);
+    ckpt__mem_free(&u->allocator, mem, 2 * cap);
+    return e;
+}
+
+// Whose object has the item's name?
+typedef enum ckpt__uploader_whose {
+    CKPT__UPLOADER_UNKNOWN, CKPT__UPLOADER_NOBODYS, CKPT__UPLOADER_OURS, CKPT__UPLOADER_OTHERS
+} ckpt__uploader_whose;
+
+// An earlier process may have got this very file through, and died before its record said so.
+static ckpt_err ckpt__uploader_look(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r,
+                                    ckpt__uploader_whose *whose) {
     ckpt__store_stat info;
     ckpt__retry_loop l;
     ckpt_err e = CKPT_OK;
-    ckpt__error_record kept;
-    ckpt__error_take(&kept);
+    bool ours = false;
+    *whose = CKPT__UPLOADER_UNKNOWN;
     memset(&info, 0, sizeof info);
     ckpt__retry_begin(&l, r, "stat", it->name);
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, it->name, &info, &l.t);
-    bool is = e == CKPT_OK && info.size == it->size;
-    if (is && info.mark[0] != 0) is = strcmp(info.mark, it->mark) == 0;
-    else if (is && it->has_crc && info.has_crc) is = !it->overwrite && info.crc == it->crc;
-    else if (is) is = !it->overwrite && ckpt__uploader_is_same(u, it, r);       // replacing it is no more work than that
-    ckpt__error_last = kept;
-    return is;
+    if (e == CKPT_NOT_FOUND) {
+        *whose = CKPT__UPLOADER_NOBODYS;
+        return CKPT_OK;
+    }
+    if (e == CKPT_OK && info.size == it->size) {
+        if (info.mark[0] != 0) ours = strcmp(info.mark, it->mark) == 0;
+        else if (it->overwrite) ours = false;               // replacing it is no more work than a comparison
+        else if (it->has_crc && info.has_crc) ours = info.crc == it->crc;
+        else e = ckpt__uploader_is_same(u, it, r, &ours);
+    }
+    if (e == CKPT_OK) *whose = ours ? CKPT__UPLOADER_OURS : CKPT__UPLOADER_OTHERS;
+    return e;
+}
+
+// The store has refused the file, for there is an object of that name. It may be this very file: of a process that died before
+// it could say so, or that was killed while its request was under way; or of a try whose answer was lost.
+static ckpt_err ckpt__uploader_dispute(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
+    ckpt__error_record refusal;
+    ckpt__uploader_whose whose;
+    ckpt__error_take(&refusal);
+    ckpt_err e = ckpt__uploader_look(u, it, r, &whose);
+    if (whose == CKPT__UPLOADER_OURS) return CKPT_OK;
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
+        return ckpt__error_prefix(e, "cannot tell whose object %s is in %s", it->name, u->store->uri);
+    ckpt__error_last = refusal;
+    return CKPT_EXISTS;
 }
 
 static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
@@ -35948,11 +35708,9 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__uploader_sending sending;
     ckpt__send s;
     ckpt_err e = CKPT_OK;
-    bool looks = !it->overwrite && !u->store->creates_only;         // the store would refuse its own file
-    if (it->adopted && (looks || it->sent.upload_id.len == 0) && ckpt__uploader_is_there(u, it, &retry)) {
-        (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
-        return CKPT_OK;
-    }
+    ckpt__uploader_whose whose = CKPT__UPLOADER_UNKNOWN;
+    if (it->adopted && it->sent.upload_id.len == 0) (void)ckpt__uploader_look(u, it, &retry, &whose);
+    if (whose == CKPT__UPLOADER_OURS) return CKPT_OK;
     memset(&s, 0, sizeof s);
     memset(&sending, 0, sizeof sending);
     sending.u = u;
@@ -35992,6 +35750,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
     if (e == CKPT_OK) e = ckpt__send_run(&s);
+    bool doubt = (it->adopted || s.unsure) && whose != CKPT__UPLOADER_OTHERS;
+    if (e == CKPT_EXISTS && doubt) e = ckpt__uploader_dispute(u, it, &retry);
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
@@ -38712,7 +38472,7 @@ static void ckpt__shard_print_value(ckpt__buf *b, const ckpt__entry *e) {
     ckpt__buf_byte(b, '}');
 }
 
-// Adds a name as it is bound.
+// Adds a name as it is bound: list levels in brackets.
 static void ckpt__shard_spell(ckpt__buf *out, const ckpt__entry *e) {
     const char *p = e->name;
     for (int level = 0; ; level++, p++) {
@@ -43096,11 +42856,25 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
     return false;
 }
 
+// Forgets an upload that no uploader has, whose object the store does not have, and whose file is gone: when rotation counts it
+// would take the place of one that is there. An index that was lost may not tell of all files. With the turn.
+static void ckpt__saver_drop_lost(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at < 0 || s->index.lost || s->index.damaged) return;
+    const ckpt__index_line *l = &r->ledger.lines[at];
+    if (l->upload >= CKPT__UPLOAD_UPLOADED || l->inherited || ckpt__index_is_folder(l->name)) return;
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s was not uploaded, and its file is gone: it is forgotten", r->store->uri,
+                    l->name);
+    ckpt__index_drop(&r->ledger, (size_t)at);
+    if (ckpt__index_write(&r->ledger) != CKPT_OK)           // the next process does the same
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+}
+
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again.
 static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     ckpt__saver_left left;
     ckpt__store_stat info;
-    bool failed = false, same = false, here = false, sums = false;
+    bool failed = false, same = false, here = false, sums = false, absent;
     ckpt__saver_left_init(&left, &s->allocator, 0);
     ckpt__saver_enter(s);
     int at = ckpt__remote_find(&r->ledger, number), local = ckpt__remote_find(&s->index, number);
@@ -43117,10 +42891,12 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) {
         sums = e == CKPT_OK && info.has_crc && in_store.has_checksum;
         same = e == CKPT_OK && info.size == in_store.bytes && (!sums || info.crc == in_store.checksum);
+        absent = e == CKPT_NOT_FOUND;
         e = CKPT_OK;
         ckpt__saver_enter(s);
         local = ckpt__remote_find(&s->index, number);
         here = local >= 0 && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
+        if (absent && !here && left.name.err == CKPT_OK && left.path.err == CKPT_OK) ckpt__saver_drop_lost(s, r, number);
         if (here && ckpt__index_is_folder(left.name.data)) here = false;        // what it tells of may not be there
         // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
         at = ckpt__remote_find(&r->ledger, number);
@@ -46072,15 +45848,8 @@ static bool ckpt__crew_knows(const ckpt_saver *s) {
                                                                          s->schedule.max_unit != CKPT_SECOND);
 }
 
-// What an agreement leads to, and a checkpoint if somebody wants one.
-static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckpt__crew_word *say) {
-    int64_t w[CKPT__CREW_WORDS];
-    ckpt__error_record before, first;
-    ckpt__error_take(&before);
-    (void)ckpt__saver_fence(s);
-    ckpt__saver_report(s);
-    ckpt__saver_report_uploads(s);
-    s->latched = false;
+// An agreement and what it leads to: a failure keeps no rank from the steps behind it, as long as the ranks hear each other.
+static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w) {
     ckpt_err e = ckpt__crew_agree(s, say, w);
     if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
     if (s->crew.broken.code == CKPT_OK) {
@@ -46092,6 +45861,19 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
         ckpt_err more = ckpt__crew_hear(s, w);
         if (e == CKPT_OK) e = more;
     }
+    return e;
+}
+
+// What an agreement leads to, and a checkpoint if somebody wants one.
+static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckpt__crew_word *say) {
+    int64_t w[CKPT__CREW_WORDS];
+    ckpt__error_record before, first;
+    ckpt__error_take(&before);
+    (void)ckpt__saver_fence(s);
+    ckpt__saver_report(s);
+    ckpt__saver_report_uploads(s);
+    s->latched = false;
+    ckpt_err e = ckpt__crew_heed(s, say, w);
     first.code = CKPT_OK;
     if (e != CKPT_OK) ckpt__error_take(&first);
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
@@ -46156,17 +45938,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
         say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK;
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
-        ckpt_err e = ckpt__crew_agree(s, &say, w);
-        if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
-        if (s->crew.broken.code == CKPT_OK) {
-            ckpt_err more = ckpt__crew_stores(s, w);
-            (void)ckpt__crew_note(s, more);
-            if (e == CKPT_OK) e = more;
-        }
-        if (s->crew.broken.code == CKPT_OK) {
-            ckpt_err more = ckpt__crew_hear(s, w);
-            if (e == CKPT_OK) e = more;
-        }
+        ckpt_err e = ckpt__crew_heed(s, &say, w);
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
         if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
@@ -47849,20 +47621,9 @@ static ckpt_err ckpt__folder_fetch(void *dst, const void *src, size_t size, bool
     return ckpt__shard_read_entry(c->file, &c->file->toc.entries[c->pieces[low].entry], at - c->pieces[low].start, dst, size);
 }
 
-// Adds an entry's name as a binding has it: list levels in brackets, and the canonical name behind its NUL.
+// Adds an entry's name as a binding has it: as it is bound, and the canonical name behind its NUL.
 static void ckpt__folder_spell(ckpt__buf *out, const ckpt__entry *e) {
-    const char *p = e->name;
-    for (int level = 0; ; level++) {
-        size_t n = strcspn(p, "/");
-        bool item = level < 64 && (e->lists >> level & 1) != 0;
-        if (item) ckpt__buf_byte(out, '[');
-        ckpt__buf_add(out, p, n);
-        if (item) ckpt__buf_byte(out, ']');
-        p += n;
-        if (*p == 0) break;
-        ckpt__buf_byte(out, '/');
-        p++;
-    }
+    ckpt__shard_spell(out, e);
     ckpt__buf_byte(out, 0);
     ckpt__buf_add(out, e->name, strlen(e->name) + 1);
 }

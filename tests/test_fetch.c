@@ -151,6 +151,19 @@ static void test_whole_only(void **state) {
     r->transient = false;
     r->times = -1;
     expect_failed(w, CKPT_CORRUPT, "77 bytes arrived");
+    assert_int_equal(w->s->calls[OP_FETCH], 3);
+    world_close(w);
+    w = world_open(BIG);                                                    // another one came between its size and its bytes
+    w->s->table.get = NULL;
+    w->s->table.fetch = scripted_fetch;
+    scripted_when(w->s, OP_FETCH, 1, DO_REPLACE);
+    must(ckpt__fetch_run(&w->fetch));
+    const scripted_object *o = scripted_find(w->s, w->fetch.name);
+    assert_true(o->size < 64);
+    expect_file(w->fetch.destination, o->data, (size_t)o->size);
+    assert_int_equal(w->s->calls[OP_STAT], 2);
+    assert_int_equal(w->s->calls[OP_FETCH], 2);
+    assert_string_equal(util_list(util_join(w->dir, "new/folder")), "got.pt\n");
     world_close(w);
 }
 

@@ -20,6 +20,12 @@ static void test_crc32c(void **state) {
     memset(zero, 0, sizeof zero);
     memset(ones, 0xFF, sizeof ones);
     for (int i = 0; i < 32; i++) count[i] = (unsigned char)i;
+    uint32_t x = 0x40000000u;
+    for (int k = 0; k < 31; k++) {
+        assert_int_equal(ckpt__digest_powers_c[k], x);
+        x = ckpt__digest_multiply(x, x, 0x82f63b78u);
+    }
+    assert_int_equal(x, 0x40000000u);
     assert_int_equal(ckpt__digest_crc32c(0, "", 0), 0);                        // checksums.json; RFC 3720 B.4
     assert_int_equal(ckpt__digest_crc32c(0, "a", 1), 0xc1d04330u);
     assert_int_equal(ckpt__digest_crc32c(0, "123456789", 9), 0xe3069283u);

@@ -313,7 +313,8 @@ static void test_fetch(void **state) {
     (void)state;
     const char *dir = util_temp_dir(), *path = util_join(dir, "x");
     static const step steps[] = { { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hello", NULL }, { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hell", NULL },
-        { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hello!", NULL }, { 200, FILES(""), NULL }, { 200, FILES(FILE_("x", "0")), NULL } };
+        { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hello!", NULL }, { 200, FILES(""), NULL }, { 200, FILES(FILE_("x", "0")), NULL },
+        { 200, FILES(FILE_("x", "6")), NULL }, { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hello", NULL } };
     ckpt_store *s = PROXY_MEET(steps);
     ckpt__transfer_begin(&t);
     is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_OK);
@@ -329,6 +330,14 @@ static void test_fetch(void **state) {
     is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_NOT_FOUND);
     is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_OK);           // empty
     assert_true(util_exists(path));
+    (void)unlink(path);
+    ckpt__transfer_begin(&t);
+    t.most = 5;
+    is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_CORRUPT);      // nothing of what is too long is fetched
+    assert_false(t.transient);
+    assert_false(util_exists(path));
+    is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_OK);
+    t.most = 0;
     rest_part(s);
     rest_clear_env();
 }

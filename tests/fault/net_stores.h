@@ -29,7 +29,6 @@ typedef struct net_store {
 #define NET_UC_PATH "/Volumes/main/default/ckpt/net"
 #define NET_UC "dbfs:" NET_UC_PATH
 #define NET_UC_STREAM "POST+/api/2.0/fs/files" NET_UC_PATH "/@?action=initiate", "PUT+/cloud/*F@?op=stream", "PUT+/cloud/*F@?op=stream", 0, 3
-#define NET_MLFLOW "/api/2.0/mlflow-artifacts/artifacts/77/0123abcd/artifacts/net/"
 // Runs of Databricks: a folder for each name, so that lists are told apart. Bodies tell what POSTs are about: faultproxy --bodies.
 #define NET_DBFS "dbfs:/databricks/mlflow-tracking/77/0123abcd/artifacts/net-@"
 #define NET_DBFS_API "+/api/2.0/mlflow/artifacts/"
@@ -39,6 +38,11 @@ typedef struct net_store {
 #define NET_LATE_AZURE "status=403 code=AuthenticationFailed says=Server+failed+to+authenticate+the+request. " \
     "more=Signature+not+valid+in+the+specified+time+frame"
 #define NET_LATE_GCP "status=400 code=ExpiredToken says=The+provided+token+has+expired."
+// A folder for each name: lists and what has to do with parts tell no more of a name than that.
+#define NET_MLFLOW_AT "77/0123abcd/artifacts/"
+#define NET_MLFLOW_API "/api/2.0/mlflow-artifacts/"
+#define NET_MLFLOW(folder) "mlflow-artifacts:/" NET_MLFLOW_AT folder, 5 << 20, 11 << 20, "PUT+" NET_MLFLOW_API "artifacts/" NET_MLFLOW_AT folder "/@+", \
+    "GET+" NET_MLFLOW_API "artifacts/" NET_MLFLOW_AT folder "/@+", "GET+" NET_MLFLOW_API "artifacts?path=77%2F0123abcd%2Fartifacts%2F" folder "+", "@"
 
 static const net_store net_stores[] = {
     { "s3", "RGW", "s3://net", 5 << 20, 11 << 20, NET_S3_REQUESTS },
@@ -77,9 +81,12 @@ static const net_store net_stores[] = {
     { "uc-gcp", "fake-databricks on Google Cloud", NET_UC, 5 << 20, (11 << 20) + 12345, "PUT+/api/2.0/fs/files" NET_UC_PATH "/@?",
       "GET+/api/2.0/fs/files" NET_UC_PATH "/@+", "HEAD+/api/2.0/fs/files" NET_UC_PATH "/@+", "@", { NET_UC_STREAM }, { NET_UC_STREAM },
       "PERMISSION_DENIED", "NOT_FOUND", "INVALID_PARAMETER_VALUE", "NoSuchUpload", CKPT_ARG, CKPT_OK, true, 0, NULL },
-    { "mlflow", "fake-databricks's MLflow proxy", "mlflow-artifacts:/77/0123abcd/artifacts/net", 5 << 20, 11 << 20, "PUT+" NET_MLFLOW "@+", "GET+" NET_MLFLOW "@+",
-      NULL, "@", { NULL, NULL, NULL, -1, -1 }, { NULL, NULL, NULL, 0, 0 }, "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", NULL,
-      CKPT_ARG, CKPT_UNSUPPORTED, true, 0, NULL },
+    { "mlflow", "fake-databricks's MLflow proxy", NET_MLFLOW("net-@"), { NULL, NULL, NULL, -1, -1 }, { NULL, NULL, NULL, 0, 0 },
+      "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", NULL, CKPT_ARG, CKPT_UNSUPPORTED, true, 0, NULL },
+    { "mlflow-parts", "fake-databricks's MLflow proxy with parts", NET_MLFLOW("parts-@"),
+      { "POST+" NET_MLFLOW_API "mpu/create/" NET_MLFLOW_AT "parts-@+", "PUT+/cloud/*parts-@*F@?op=part*part=#",
+        "POST+" NET_MLFLOW_API "mpu/complete/" NET_MLFLOW_AT "parts-@+", -1, -1 },
+      { NULL, NULL, NULL, 0, 0 }, "PERMISSION_DENIED", "RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NoSuchUpload", CKPT_ARG, CKPT_UNSUPPORTED, true, 0, NULL },
 };
 
 UTIL_FN const net_store *net_store_here(void) {
