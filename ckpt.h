@@ -15744,8 +15744,8 @@ static void ckpt__http_attempt(ckpt__http_job *job) {
     job->slot->job = NULL;
 }
 
-// Did a kept connection die under the request? Its server closed it just as the request went out. libcurl sends it again on another
-// when it learns of it as it waits for the reply, but not when it is in the middle of the body.
+// Did a kept connection die under the request? Its server closed it just as the request went out. libcurl sends it again when it
+// learns of it as it waits for the reply, but not when it is in the middle of the body.
 static bool ckpt__http_died(const ckpt__http_job *job) {
     long connects = 0;
     (void)curl_easy_getinfo(job->easy, CURLINFO_NUM_CONNECTS, &connects);
