@@ -6,17 +6,10 @@ work=${TMPDIR:-/tmp}/ckpt-examples-$$
 mkdir -p "$work" && cd "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
-# The commands' -O2 costs minutes and shows nothing here (portable.sh and compile/ have it): a cc that leaves it out.
-if [ "${CKPT_LONG:-0}" = 0 ]; then
-    mkdir -p "$work/bin"
-    for c in cc g++; do
-        path=$(command -v $c) || continue
-        printf '#!/bin/sh\nfor a; do shift; [ "$a" = -O2 ] || set -- "$@" "$a"; done\nexec %s "$@"\n' "$path" >"$work/bin/$c"
-        chmod +x "$work/bin/$c"
-    done
-    PATH=$work/bin:$PATH
-fi
-warn="-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wwrite-strings -Wformat=2 -Werror"
+. "$root/tests/share.sh"
+[ "${CKPT_LONG:-0}" = 1 ] || unoptimised "$work/bin"
+# What is looked at for its warnings is the example: the implementation has compile/ for that.
+warn="-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wwrite-strings -Wformat=2 -Werror -DCKPT__IMPLEMENTED"
 pass() { echo "PASS: $1"; }
 fail() { echo "FAIL: $1"; sed 's/^/    /' log | tail -n 20; failed=1; }
 there() { command -v "$1" >/dev/null 2>&1; }

@@ -11,7 +11,7 @@
 #include "util.h"
 
 // Thread checking makes everything some twenty times slower.
-#if defined(__SANITIZE_THREAD__)
+#ifdef UTIL_TSAN
 enum { PLANS = 8, READS = 3, STEP = 9 };
 #else
 enum { PLANS = 64, READS = 40, STEP = 1 };
