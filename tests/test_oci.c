@@ -319,14 +319,6 @@ static void test_addresses(void **state) {
 
 //-- what is sent ------------------------------------------------------------------
 
-static ckpt__body body_of(const char *text) {
-    ckpt__body b;
-    memset(&b, 0, sizeof b);
-    b.memory = text;
-    b.size = strlen(text);
-    return b;
-}
-
 static ckpt_err put(ckpt_store *s, const char *name, bool overwrite, const char *mark) {
     ckpt__body b = body_of("hello oci");
     ckpt__store_put p;
