@@ -53,11 +53,13 @@ UTIL_FN void on_request(net_request *r, void *user) {
             s->body[r->body_size] = 0;
         }
     }
-    const step *s = i < script.count ? &script.steps[i] : NULL;
+    step s;                                         // a copy: those of the script may be on a stack that is soon another's
+    memset(&s, 0, sizeof s);
+    s.status = 599;
+    if (i < script.count) s = script.steps[i];
     pthread_mutex_unlock(&script.lock);
-    if (s == NULL) net_reply(r, 599, NULL, "", 0);
-    else if (s->status == 0) net_close(r);
-    else script_reply(r, s);
+    if (s.status == 0) net_close(r);
+    else script_reply(r, &s);
 }
 
 // The value of a header of request i; "" when it has none.
