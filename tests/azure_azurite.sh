@@ -1,7 +1,7 @@
 #!/bin/sh
 # azure_azurite.sh: azure:// against Microsoft's own emulator: the contract of all stores with a Shared Key and with a SAS, refusals,
 # uploads that another process goes on with, and uploads by name of a provider of Apache Libcloud.
-# With CKPT_LONG=1 Microsoft's client @azure/storage-blob also reads what we put, and we what it put.
+# With CKPT_LONG=1 Microsoft's client @azure/storage-blob also reads what we put, and we what it put. run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 compile_stores
 sh "$tests/servers/azurite.sh" up "$work/azurite" || exit $?

@@ -1,7 +1,7 @@
 #!/bin/sh
 # gcs_fake.sh: gs:// against tests/servers/fake-gcs.js, with every kind of Google credentials: the contract of all stores, sessions
 # that go on after lost connections, short answers and a kill, refusals, what sums are good for, no secret in any output; Google's own
-# client reads our objects and we its. With CKPT_LONG=1 also the contract with an HMAC key against Ceph's gateway.
+# client reads our objects and we its. With CKPT_LONG=1 also the contract with an HMAC key against Ceph's gateway. run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 command -v curl >/dev/null 2>&1 || { echo "no curl to talk to servers/fake-gcs.js with"; exit 77; }
 compile_stores

@@ -1,7 +1,7 @@
 #!/bin/sh
 # mlflow_fake.sh: mlflow-artifacts: and dbfs:/databricks/mlflow-tracking/... against tests/servers/fake-databricks.js: the contract of all stores on
 # the proxy, with and without parts, and on each of the clouds behind Databricks; logins, runs that are made, lost connections and replies, a kill,
-# no secret in any output.
+# no secret in any output. run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 command -v curl >/dev/null 2>&1 || { echo "no curl to talk to servers/fake-databricks.js with"; exit 77; }
 compile_stores

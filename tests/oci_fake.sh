@@ -1,7 +1,7 @@
 #!/bin/sh
 # oci_fake.sh: oci:// against servers/fake-oci.js, which checks every signature with node's own crypto: the contract of all stores,
 # every kind of identity, refusals, a wrong clock, faults on the way, uploads that are resumed, Composer's ranges.
-# With CKPT_LONG=1 Oracle's own client (oci-objectstorage of npm) reads what we put, and we what it puts.
+# With CKPT_LONG=1 Oracle's own client (oci-objectstorage of npm) reads what we put, and we what it puts. run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 for tool in node openssl curl; do command -v $tool >/dev/null 2>&1 || { echo "no $tool here"; exit 77; }; done
 compile_stores

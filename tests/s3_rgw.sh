@@ -2,6 +2,7 @@
 # s3_rgw.sh: s3:// against a real server, Ceph's gateway, over http and TLS with its own CA: the contract of all stores, refusals,
 # a wrong clock, a gateway killed in mid upload, and what awscli and boto3 make of our objects and we of theirs.
 # With CKPT_LONG=1 the contract runs for every way of addressing and of guarding bytes, and the gateway dies more often.
+# run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 rgw() { sh "$tests/servers/rgw.sh" "$@"; }
 compile_stores

@@ -1,5 +1,5 @@
 // test_http.c: proves that one HTTP request says truly how it ended, whatever the server, the network or the disk does.
-// run.sh: remote tsan libs=-lssl
+// run.sh: waits remote tsan libs=-lssl
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"

@@ -1,6 +1,6 @@
 /* test_ranks_adapters.c: the hooks of examples/ranks_tcp.h, over sockets and over the socket pairs of fork_ranks.h: what they compute,
    that a dead rank is noticed at once and a stopped one within the limit, by name and by all, and that strangers on the port do no
-   harm. run.sh: tsan */
+   harm. run.sh: waits tsan */
 
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION

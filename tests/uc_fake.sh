@@ -1,7 +1,7 @@
 #!/bin/sh
 # uc_fake.sh: dbfs:/Volumes/... against tests/servers/fake-databricks.js: the contract of all stores, tokens and service principals, lost
 # connections and replies, addresses that run out, a kill that the next process goes on from, no secret in any output; Databricks' own client
-# reads our files.
+# reads our files. run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 command -v curl >/dev/null 2>&1 || { echo "no curl to talk to servers/fake-databricks.js with"; exit 77; }
 compile_stores

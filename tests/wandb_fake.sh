@@ -1,6 +1,6 @@
 #!/bin/sh
 # wandb_fake.sh: wandb:// against tests/servers/fake-wandb.js: the contract of all stores (what is about parts is counted as skipped),
-# where the key comes from, names, versions, refusals, faults on the way, no secret in any output.
+# where the key comes from, names, versions, refusals, faults on the way, no secret in any output. run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 compile_stores
 unset WANDB_RUN_ID WANDB_BASE_URL WANDB_API_KEY NETRC

@@ -1,6 +1,6 @@
 #!/bin/sh
 # net_faults.sh: faults of the network and of servers between the library and a real S3 server, by net_faults.c; see its top.
-# With CKPT_LONG=1 the gateway dies more often, and more of everything runs one after the other.
+# With CKPT_LONG=1 the gateway dies more often, and more of everything runs one after the other. run.sh: waits
 . "$(dirname "$0")/net_setup.sh"
 compile "$tests/fault/net_faults.c" net_faults -DCKPT_STATIC= -lcmocka -lcurl -lcrypto -lpthread
 gateway http

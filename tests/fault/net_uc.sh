@@ -1,5 +1,6 @@
 #!/bin/sh
 # net_uc.sh: faults and kills between dbfs:/Volumes/... and tests/servers/fake-databricks.js, and the cloud behind it. See net_clouds.sh.
+# run.sh: waits
 . "$(dirname "$0")/net_clouds.sh"
 databricks_server
 url=http://127.0.0.1:$port
