@@ -16,7 +16,9 @@
 # tests/fuzz/fuzz_NAME.c are libFuzzer targets with a corpus in tests/fuzz/corpus/NAME.
 # A script gets CKPT_ROOT, CKPT_LONG (0, 1), CC, and a TMPDIR of its own, where it starts; a program CKPT_TESTS_DIR as a macro.
 # Words after "run.sh:" in a test's first 20 lines: tsan, no-tsan, no-asan, slow (not with --fast), long (only with --long), waits (for
-# clocks and other processes most of its time), helper (not a test), remote (with libcurl and OpenSSL; the others are built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags). Everything is built and run under ${TMPDIR:-/tmp}; the tree is only read.
+# clocks and other processes most of its time), heavy (computes so long that ASan's build is worth optimising), helper (not a test),
+# remote (with libcurl and OpenSSL; the others are built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags). Everything is built and run
+# under ${TMPDIR:-/tmp}; the tree is only read.
 
 set -u
 CDPATH=
@@ -286,7 +288,9 @@ add_unit() {
     if [ $fast = 1 ]; then add_program "$1" "$2" plain -O0; return 0; fi
     add_program "$1" "$2" plain -O1     # portable.sh, compile/ and bench.sh have -O2 and -O3; here they would double the run
     if ! has_word "$w" no-asan; then
-        if runnable "$have_asan"; then add_program "$1" "$2" asan "-g -O0 -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all -DUTIL_ASAN"
+        level=-O0
+        has_word "$w" heavy && level=-O1
+        if runnable "$have_asan"; then add_program "$1" "$2" asan "-g $level -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all -DUTIL_ASAN"
         else absent "$2 (asan)" "no working -fsanitize=$asan in $CC"; fi
     fi
     if ! has_word "$w" no-tsan && { has_word "$w" tsan || grep -q 'pthread\|ckpt_saver_\|os_thread\|ckpt__engine' "$1"; }; then

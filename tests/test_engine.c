@@ -1,6 +1,6 @@
 // Proves >>engine: plans of every pattern come out byte for byte as a naive writer makes them, by engine_write (direct and
 // buffered), by engine_stream and through an image; reads of every kind of table bring the bytes a naive reader brings;
-// damage, short files, failing calls and failing user code are reported once, without leak or hang. run.sh: tsan
+// damage, short files, failing calls and failing user code are reported once, without leak or hang. run.sh: heavy tsan
 #ifndef CKPT_NO_REMOTE
 #define CKPT_NO_REMOTE
 #endif
