@@ -103,15 +103,15 @@ UTIL_FN void on_log(ckpt_log_level level, const char *text, void *user) {
 // What the next requests meet; and a description for a store that makes them.
 UTIL_FN ckpt_store_desc script_begin(const step *steps, int count) {
     ckpt_store_desc d;
-    memset(&d, 0, sizeof d);
-    memset(&t, 0, sizeof t);
-    d.stall_timeout_s = t.stall_timeout_s = 5.0;
-    d.logger.fn = on_log;
     pthread_mutex_lock(&script.lock);
     script.steps = steps;
     script.count = count;
     script.n = 0;
     pthread_mutex_unlock(&script.lock);
+    memset(&d, 0, sizeof d);
+    memset(&t, 0, sizeof t);
+    d.stall_timeout_s = t.stall_timeout_s = 5.0;
+    d.logger.fn = on_log;
     the_log[0] = 0;
     return d;
 }
