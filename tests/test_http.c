@@ -648,6 +648,7 @@ typedef struct pace { int kind; double rate; } pace;
 static void paced(net_request *r, void *user) {
     const pace *p = (const pace *)user;
     static const char text[] = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789";
+    static const char longer[] = "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n0123456789012345678901234567890123456789012345678901234567890123456789";
     switch (p->kind) {
         case 0: net_stall(r); break;                                            // reads nothing
         case 1: net_drain(r, UINT64_MAX, 0); net_stall(r); break;               // reads all, says nothing
@@ -655,7 +656,7 @@ static void paced(net_request *r, void *user) {
         case 3: net_drain(r, UINT64_MAX, 0); net_send(r, text, 44); net_stall(r); break;        // half a reply
         case 4: net_drain(r, UINT64_MAX, 0); net_send(r, text, 20); net_stall(r); break;        // half its headers
         case 5: net_drain(r, UINT64_MAX, p->rate); net_send(r, text, sizeof text - 1); break;   // slow, and alive
-        default: net_drain(r, UINT64_MAX, 0); net_drip(r, text, sizeof text - 1, 1, 0.02); break;
+        default: net_drain(r, UINT64_MAX, 0); net_drip(r, longer, sizeof longer - 1, 2, 0.02); break;    // no line takes half a second
     }
 }
 

@@ -236,7 +236,7 @@ part_link() {
     cat head.h use.c >static_a.c
     sed 's/use(/use_too(/' static_a.c >static_b.c
     printf 'int use(void);\nint use_too(void);\nint main(void) { return use() || use_too(); }\n' >static_main.c
-    expect "CKPT_STATIC in two files" $quick -std=c99 -O1 $warn_c $remote static_a.c static_b.c static_main.c -o prog $net -lpthread
+    expect "CKPT_STATIC in two files" $quick -std=c99 -O0 $warn_c $remote static_a.c static_b.c static_main.c -o prog $net -lpthread
     expect "... runs" ./prog
     printf '#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n#include "ckpt.h"\n#undef CKPT_IMPLEMENTATION\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >twice.c
     cat use.c main.c >>twice.c
