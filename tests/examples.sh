@@ -7,7 +7,9 @@ mkdir -p "$work" && cd "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
 . "$root/tests/share.sh"
-[ "${CKPT_LONG:-0}" = 1 ] || unoptimised "$work/bin"
+cxx=$(command -v g++) || cxx=g++
+real=$(command -v "${CC:-cc}") || exit 1
+[ "${CKPT_LONG:-0}" = 1 ] || hasty "$work/bin"
 # What is looked at for its warnings is the example: the implementation has compile/ for that.
 warn="-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wwrite-strings -Wformat=2 -Werror -DCKPT__IMPLEMENTED"
 pass() { echo "PASS: $1"; }
@@ -18,7 +20,7 @@ says() { if grep -q -e "$2" log; then pass "$1"; else fail "$1 (no '$2')"; fi; }
 
 for source in "$root"/examples/[0-9]*; do
     name=$(basename "$source")
-    most=35 cc=${CC:-cc}
+    most=35 cc=$real
     case $name in
         14_*)
             there mpicc || { echo "SKIP: $name: no mpicc (libopenmpi-dev)"; continue; }
@@ -29,12 +31,12 @@ for source in "$root"/examples/[0-9]*; do
     [ "$(wc -l <"$source")" -le $most ] && pass "$name has at most $most lines" || { wc -l "$source" >log; fail "$name has more than $most lines"; }
     case $name in
         *.cpp)
-            for cc in g++ clang++; do
+            for cc in $cxx clang++; do
                 there $cc || { echo "SKIP: $name $cc: not installed"; continue; }
                 for std in c++11 c++17 c++20; do
                     [ "$std" != c++17 ] && [ "${CKPT_FAST:-0}" = 1 ] && continue
                     if $cc -std=$std $warn -Wno-missing-field-initializers -DCKPT_NO_REMOTE -I"$root" -fsyntax-only "$source" >log 2>&1
-                    then pass "$name $cc $std"; else fail "$name $cc $std"; fi
+                    then pass "$name $(basename $cc) $std"; else fail "$name $(basename $cc) $std"; fi
                 done
             done ;;
         *)

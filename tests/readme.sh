@@ -7,7 +7,8 @@ mkdir -p "$work/tmp" && cd "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
 . "$root/tests/share.sh"
-[ "${CKPT_LONG:-0}" = 1 ] || unoptimised "$work/bin"
+real=$(command -v "${CC:-cc}") || exit 1
+[ "${CKPT_LONG:-0}" = 1 ] || hasty "$work/bin"
 mkdir tree
 (cd "$root" && tar -cf - --exclude=.git --exclude=examples/build --exclude=./out .) | (cd tree && tar -xf -)
 cd tree || exit 1
@@ -16,7 +17,7 @@ cd tree || exit 1
 awk '/^```c$/ { n++; inside = 1; next } /^```/ { inside = 0 } inside { print > ("../block" n ".c") }' README.md
 for block in ../block*.c; do
     grep -q 'int main' "$block" || continue
-    if ${CC:-cc} -std=c99 -Wall -Wno-misleading-indentation -Wextra -DCKPT_NO_REMOTE -I. "$block" -o ../prog -lpthread >../log 2>&1 && (mkdir -p ../run && cd ../run && ../prog && ../prog) >>../log 2>&1
+    if $real -std=c99 -Wall -Wno-misleading-indentation -Wextra -DCKPT_NO_REMOTE -I. "$block" -o ../prog -lpthread >../log 2>&1 && (mkdir -p ../run && cd ../run && ../prog && ../prog) >>../log 2>&1
     then echo "PASS: $(basename "$block") compiles, runs and resumes"
     else echo "FAIL: $(basename "$block")"; tail -n 20 ../log; failed=1; fi
 done

@@ -26,12 +26,14 @@ built() {
     ln -f "$place/program" "$program" 2>/dev/null || cp "$place/program" "$program"
 }
 
-# The commands of README.md and of the examples are run as they stand, but their -O2 and -O3 cost minutes and show nothing there
-# (portable.sh and compile/ have them): a cc and a g++ that leave these out.
-unoptimised() {
+# The commands of README.md and of the examples are run as they stand, but what gcc makes of ckpt.h, and -O2 and -O3, are the affair of
+# portable.sh and compile/, and cost minutes: a cc and a g++ that leave the optimising out, and are clang's where it is there.
+hasty() {
     mkdir -p "$1"
     for c in cc g++; do
         there=$(command -v $c) || continue
+        case $c in cc) other=clang ;; *) other=clang++ ;; esac
+        ! command -v $other >/dev/null 2>&1 || there=$(command -v $other)
         printf '#!/bin/sh\nfor a; do shift; case $a in -O[23]) ;; *) set -- "$@" "$a" ;; esac; done\nexec %s "$@"\n' "$there" >"$1/$c"
         chmod +x "$1/$c"
     done
