@@ -15,19 +15,5 @@ export NET_ENDPOINT NET_DIRECT NET_CONTROL NET_LOG NET_WORK SINK_ENDPOINT SINK_P
 
 # What mostly waits runs side by side; the one that kills the gateway comes last.
 groups=${NET_GROUPS:-tokens+stall+lies+storm table restart}
-for group in $groups; do
-    pids=
-    for one in $(echo "$group" | tr + ' '); do
-        ./net_faults "$one" >"$one.log" 2>"$one.err" &
-        pids="$pids $!:$one"
-    done
-    for p in $pids; do
-        wait "${p%%:*}"
-        rc=$?
-        one=${p##*:}
-        cat "$one.log"
-        [ $rc -le 1 ] || fail "$one: status $rc" "$one.err"
-        [ $rc = 0 ] || { failures=$((failures + 1)); tail -n 30 "$one.err" | cut -c 1-300; }
-    done
-done
+for group in $groups; do faults_of $(echo "$group" | tr + ' '); done
 [ $failures = 0 ]

@@ -61,6 +61,23 @@ export CKPT_NPM_CACHE
 HOME=$work AWS_CONFIG_FILE=$work/none AWS_SHARED_CREDENTIALS_FILE=$work/none AWS_EC2_METADATA_DISABLED=true AWS_DEFAULT_REGION=us-east-1
 export HOME AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_EC2_METADATA_DISABLED AWS_DEFAULT_REGION
 
+# Groups of net_faults.c, side by side.
+faults_of() {
+    pids=
+    for one in "$@"; do
+        ./net_faults "$one" >"$one.log" 2>"$one.err" &
+        pids="$pids $!:$one"
+    done
+    for p in $pids; do
+        wait "${p%%:*}"
+        rc=$?
+        one=${p##*:}
+        cat "$one.log"
+        [ $rc -le 1 ] || fail "$one: status $rc" "$one.err"
+        [ $rc = 0 ] || { failures=$((failures + 1)); tail -n 30 "$one.err" | cut -c 1-300; }
+    done
+}
+
 gateway() {
     sh "$tests/servers/rgw.sh" up "$work/rgw" "${1:-http}" || exit $?
     . "$work/rgw/env"
