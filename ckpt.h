@@ -15731,6 +15731,37 @@ static ckpt_err ckpt__http_fail(ckpt__http_job *job) {
                            untrusted ? "; ca_file or AWS_CA_BUNDLE names a file of the authorities to trust" : "");
 }
 
+static void ckpt__http_attempt(ckpt__http_job *job) {
+    long bytes = 0;
+    job->slot->job = job;
+    job->code = ckpt__http_drive(job);
+    ckpt__http_count(job, ckpt__os_now());
+    (void)curl_easy_getinfo(job->easy, CURLINFO_REQUEST_SIZE, &bytes);
+    // What answers is no HTTP server: the network's affair, not a protocol that libcurl lacks.
+    if (job->code == CURLE_UNSUPPORTED_PROTOCOL && bytes > 0) job->code = CURLE_WEIRD_SERVER_REPLY;
+    job->sent = bytes > 0 && (job->body == NULL || job->uploaded >= job->body->size);
+    (void)curl_multi_remove_handle(job->slot->multi, job->easy);
+    job->slot->job = NULL;
+}
+
+// Did a kept connection die under the request? Its server closed it just as the request went out. libcurl sends it again when it
+// learns of it as it waits for the reply, but not when it is in the middle of the body.
+static bool ckpt__http_died(const ckpt__http_job *job) {
+    long connects = 0;
+    (void)curl_easy_getinfo(job->easy, CURLINFO_NUM_CONNECTS, &connects);
+    bool silent = job->reply != NULL && job->header_bytes == 0 && job->last_down == 0 && !job->is_enough;
+    return job->code == CURLE_SEND_ERROR && connects == 0 && silent && job->failure.code == CKPT_OK;
+}
+
+// Once more, on a new connection.
+static void ckpt__http_attempt_anew(ckpt__http_job *job) {
+    (void)curl_easy_setopt(job->easy, CURLOPT_FRESH_CONNECT, 1L);
+    job->text_of_curl[0] = 0;
+    job->at = job->last_up = 0;
+    job->requests--;                        // not all of it had left, so it was not carried out
+    ckpt__http_attempt(job);
+}
+
 // Runs the request of a job. On failure job->code has libcurl's verdict, the transfer what may be done about it.
 static ckpt_err ckpt__http_perform(ckpt__http_job *job) {
     ckpt__os_pipe_guard guard;
@@ -15749,16 +15780,8 @@ static ckpt_err ckpt__http_perform(ckpt__http_job *job) {
         (void)ckpt__error_set(CKPT_CANCELLED, "cancelled");
         ckpt__error_take(&job->failure);
     } else {
-        job->slot->job = job;
-        job->code = ckpt__http_drive(job);
-        ckpt__http_count(job, ckpt__os_now());
-        long bytes = 0;
-        (void)curl_easy_getinfo(job->easy, CURLINFO_REQUEST_SIZE, &bytes);
-        // What answers is no HTTP server: the network's affair, not a protocol that libcurl lacks.
-        if (job->code == CURLE_UNSUPPORTED_PROTOCOL && bytes > 0) job->code = CURLE_WEIRD_SERVER_REPLY;
-        job->sent = bytes > 0 && (job->body == NULL || job->uploaded >= job->body->size);
-        (void)curl_multi_remove_handle(job->slot->multi, job->easy);
-        job->slot->job = NULL;
+        ckpt__http_attempt(job);
+        if (ckpt__http_died(job)) ckpt__http_attempt_anew(job);
     }
     ckpt__os_release_sigpipe(&guard);
     (void)curl_easy_setopt(job->easy, CURLOPT_ERRORBUFFER, NULL);

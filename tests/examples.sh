@@ -6,17 +6,12 @@ work=${TMPDIR:-/tmp}/ckpt-examples-$$
 mkdir -p "$work" && cd "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
-# The commands' -O2 costs minutes and shows nothing here (portable.sh and compile/ have it): a cc that leaves it out.
-if [ "${CKPT_LONG:-0}" = 0 ]; then
-    mkdir -p "$work/bin"
-    for c in cc g++; do
-        path=$(command -v $c) || continue
-        printf '#!/bin/sh\nfor a; do shift; [ "$a" = -O2 ] || set -- "$@" "$a"; done\nexec %s "$@"\n' "$path" >"$work/bin/$c"
-        chmod +x "$work/bin/$c"
-    done
-    PATH=$work/bin:$PATH
-fi
-warn="-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wwrite-strings -Wformat=2 -Werror"
+. "$root/tests/share.sh"
+cxx=$(command -v g++) || cxx=g++
+real=$(command -v "${CC:-cc}") || exit 1
+[ "${CKPT_LONG:-0}" = 1 ] || hasty "$work/bin"
+# What is looked at for its warnings is the example: the implementation has compile/ for that.
+warn="-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wwrite-strings -Wformat=2 -Werror -DCKPT__IMPLEMENTED"
 pass() { echo "PASS: $1"; }
 fail() { echo "FAIL: $1"; sed 's/^/    /' log | tail -n 20; failed=1; }
 there() { command -v "$1" >/dev/null 2>&1; }
@@ -25,7 +20,7 @@ says() { if grep -q -e "$2" log; then pass "$1"; else fail "$1 (no '$2')"; fi; }
 
 for source in "$root"/examples/[0-9]*; do
     name=$(basename "$source")
-    most=35 cc=${CC:-cc}
+    most=35 cc=$real
     case $name in
         14_*)
             there mpicc || { echo "SKIP: $name: no mpicc (libopenmpi-dev)"; continue; }
@@ -36,12 +31,12 @@ for source in "$root"/examples/[0-9]*; do
     [ "$(wc -l <"$source")" -le $most ] && pass "$name has at most $most lines" || { wc -l "$source" >log; fail "$name has more than $most lines"; }
     case $name in
         *.cpp)
-            for cc in g++ clang++; do
+            for cc in $cxx clang++; do
                 there $cc || { echo "SKIP: $name $cc: not installed"; continue; }
                 for std in c++11 c++17 c++20; do
                     [ "$std" != c++17 ] && [ "${CKPT_FAST:-0}" = 1 ] && continue
                     if $cc -std=$std $warn -Wno-missing-field-initializers -DCKPT_NO_REMOTE -I"$root" -fsyntax-only "$source" >log 2>&1
-                    then pass "$name $cc $std"; else fail "$name $cc $std"; fi
+                    then pass "$name $(basename $cc) $std"; else fail "$name $(basename $cc) $std"; fi
                 done
             done ;;
         *)

@@ -1,51 +1,18 @@
 #!/bin/sh
 # gcs_fake.sh: gs:// against tests/servers/fake-gcs.js, with every kind of Google credentials: the contract of all stores, sessions
 # that go on after lost connections, short answers and a kill, refusals, what sums are good for, no secret in any output; Google's own
-# client reads our objects and we its. With CKPT_LONG=1 also the contract with an HMAC key against Ceph's gateway.
-set -u
-root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd)}
-here=$root/tests
-command -v node >/dev/null 2>&1 || { echo "no node to run servers/fake-gcs.js with"; exit 77; }
+# client reads our objects and we its. With CKPT_LONG=1 also the contract with an HMAC key against Ceph's gateway. run.sh: waits
+. "$(dirname "$0")/fault/net_setup.sh"
 command -v curl >/dev/null 2>&1 || { echo "no curl to talk to servers/fake-gcs.js with"; exit 77; }
-for header in curl/curl.h openssl/evp.h; do
-    echo "#include <$header>" | ${CC:-cc} -E -x c - >/dev/null 2>&1 || { echo "no libcurl or OpenSSL to compile with (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
-done
-work=$(mktemp -d "${TMPDIR:-/tmp}/gcs-fake-XXXXXX") || exit 1
-server= gateway=
-clean() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null
-    [ -z "$gateway" ] || sh "$here/servers/rgw.sh" down "$work/rgw" >/dev/null 2>&1
-    rm -rf "$work"
-}
-trap clean EXIT
-trap 'exit 130' INT TERM HUP
-cd "$work" || exit 1
-failures=0
-pass() { echo "PASS: $1"; }
-fail() {
-    echo "FAIL: $1"
-    [ $# -lt 2 ] || sed 's/^/    /' "$2" | grep -v '^    \[ RUN \|^    \[       OK' | tail -n 12
-    failures=$((failures + 1))
-}
-# check NAME LOG: passes when the last command did
-check() { if [ $? = 0 ]; then pass "$1"; else fail "$@"; fi; }
-
-${CC:-cc} -std=gnu11 -g -O1 "-DCKPT_TESTS_DIR=\"$here\"" "$here/gcs_fake.c" -o gcs -lcmocka -lcurl -lcrypto -lpthread >compile.log 2>&1 ||
-    { echo "FAIL: gcs_fake.c does not compile"; head -n 12 compile.log; exit 1; }
-mkdir srv home
-node "$here/servers/fake-gcs.js" "$work/srv" >srv.log 2>&1 &
-server=$!
-i=0
-while [ ! -s srv/port ]; do i=$((i + 1)); [ $i -lt 200 ] || { echo "FAIL: fake-gcs.js does not start"; cat srv.log; exit 1; }; sleep 0.1; done
+compile_stores
+mkdir home
+node_server srv fake-gcs.js
 . srv/env
 control() { curl -s --noproxy '*' -d "$1" "$GCS_URL/_control"; }
 asked() { curl -s --noproxy '*' "$GCS_URL/_control"; }
 
-# Nothing of the user's own may take part.
-unset GCS_KEY GCS_SECRET STORAGE_EMULATOR_HOST CLOUDSDK_CONFIG GOOGLE_CLOUD_QUOTA_PROJECT GCE_METADATA_HOST GCE_METADATA_ROOT \
-    AWS_PROFILE AWS_DEFAULT_PROFILE http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY
-HOME=$work/home GCS_ENDPOINT=$GCS_URL GOOGLE_APPLICATION_CREDENTIALS=$work/srv/sa.json
-export HOME GCS_ENDPOINT GOOGLE_APPLICATION_CREDENTIALS
+HOME=$work/home STORE_DEBUG=1 STORE_ENDPOINT=$GCS_URL GOOGLE_APPLICATION_CREDENTIALS=$work/srv/sa.json
+export HOME STORE_DEBUG STORE_ENDPOINT GOOGLE_APPLICATION_CREDENTIALS
 uri=gs://ckpt-one/some/prefix
 head -c 23000077 /dev/urandom >big
 head -c 100000 big >small
@@ -53,7 +20,7 @@ head -c 100000 big >small
 #-- the contract -------------------------------------------------------------------------------------------
 
 contract() {
-    ./gcs contract "$uri" >contract.log 2>&1
+    ./store contract "$uri" >contract.log 2>&1
     rc=$?
     n=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' contract.log)
     if [ $rc = 0 ] && [ "${n:-0}" -gt 15 ]; then pass "contract $1 ($n tests)"; else fail "contract $1" contract.log; fi
@@ -65,33 +32,33 @@ check 'nothing was sent that the sheet forbids, and nothing is left open' wrong.
 #-- every kind of credentials ------------------------------------------------------------------------------
 
 for kind in user external-file external-url impersonated; do
-    GOOGLE_APPLICATION_CREDENTIALS=$work/srv/$kind.json ./gcs put "$uri" "by/$kind" small >out.log 2>err.log
+    GOOGLE_APPLICATION_CREDENTIALS=$work/srv/$kind.json ./store put "$uri" "by/$kind" small >out.log 2>err.log
     check "credentials: $kind" out.log
     cat out.log err.log >>all.log
 done
 mkdir -p home/.config/gcloud && cp srv/user.json home/.config/gcloud/application_default_credentials.json
-(unset GOOGLE_APPLICATION_CREDENTIALS; ./gcs put "$uri" by/gcloud small >out.log 2>err.log && grep -q home/.config err.log)
+(unset GOOGLE_APPLICATION_CREDENTIALS; ./store put "$uri" by/gcloud small >out.log 2>err.log && grep -q home/.config err.log)
 check "credentials: gcloud's file" out.log
 rm -r home/.config
-(unset GOOGLE_APPLICATION_CREDENTIALS; GCE_METADATA_HOST=${GCS_URL#http://} ./gcs put "$uri" by/machine small >out.log 2>err.log)
+(unset GOOGLE_APPLICATION_CREDENTIALS; GCE_METADATA_HOST=${GCS_URL#http://} ./store put "$uri" by/machine small >out.log 2>err.log)
 check 'credentials: the metadata server' out.log
-(unset GOOGLE_APPLICATION_CREDENTIALS; NO_GCE_CHECK=true ./gcs put "$uri" by/none small >out.log 2>err.log)
+(unset GOOGLE_APPLICATION_CREDENTIALS; NO_GCE_CHECK=true ./store put "$uri" by/none small >out.log 2>err.log)
 grep -q 'CKPT_AUTH.*GCS_KEY.*GOOGLE_APPLICATION_CREDENTIALS.*gcloud.*metadata' out.log
 check 'no credentials: the sentence names all ways' out.log
 sed 's/fake-key-1/other/' srv/sa.json >other.json
-GOOGLE_APPLICATION_CREDENTIALS=$work/other.json ./gcs put "$uri" by/other small >out.log 2>err.log
+GOOGLE_APPLICATION_CREDENTIALS=$work/other.json ./store put "$uri" by/other small >out.log 2>err.log
 grep -q 'CKPT_AUTH.*invalid_grant' out.log
 check 'a key that Google does not know' out.log
 printf 'wrong-%s' "$(cat srv/subject)" >wrong.subject
 sed "s,$work/srv/subject,$work/wrong.subject," srv/external-file.json >wrong.json
-GOOGLE_APPLICATION_CREDENTIALS=$work/wrong.json ./gcs put "$uri" by/other small >wrong.log 2>&1
+GOOGLE_APPLICATION_CREDENTIALS=$work/wrong.json ./store put "$uri" by/other small >wrong.log 2>&1
 grep -q 'CKPT_AUTH.*invalid_grant' wrong.log && ! grep -q "$(cat wrong.subject)" wrong.log
 check 'an identity that is refused, and not quoted' wrong.log
 control '{"token_life":2}' >/dev/null
-./gcs put "$uri" short small >out.log 2>err.log && ./gcs get "$uri" short back >>out.log 2>>err.log && cmp -s small back
+./store put "$uri" short small >out.log 2>err.log && ./store get "$uri" short back >>out.log 2>>err.log && cmp -s small back
 check 'tokens that end soon' out.log
 control '{"token_life":3599,"anonymous":true}' >/dev/null
-(unset GCS_ENDPOINT; STORAGE_EMULATOR_HOST=${GCS_URL#http://} ./gcs put "$uri" emulator small >out.log 2>err.log)
+(unset STORE_ENDPOINT; STORAGE_EMULATOR_HOST=${GCS_URL#http://} ./store put "$uri" emulator small >out.log 2>err.log)
 check 'STORAGE_EMULATOR_HOST: no token is sent' out.log
 control '{"anonymous":false}' >/dev/null
 
@@ -100,7 +67,7 @@ control '{"anonymous":false}' >/dev/null
 # fault NAME FAULTS VERB: the object must be right in the end
 fault() {
     control "{\"clear\":true,\"faults\":$2}" >/dev/null
-    ./gcs "$3" "$uri" "fault/$1" big >out.log 2>err.log && ./gcs get "$uri" "fault/$1" back >>out.log 2>>err.log && cmp -s big back
+    ./store "$3" "$uri" "fault/$1" big >out.log 2>err.log && ./store get "$uri" "fault/$1" back >>out.log 2>>err.log && cmp -s big back
     check "$1" out.log
     cat err.log >>all.log
 }
@@ -113,21 +80,21 @@ fault 'parts: the reply to the end is lost' '[{"match":"POST .*uploadId","lose":
 fault 'a range of the download is refused' '[{"match":"GET .*alt=media","status":429}]' put
 fault 'a token is refused once' '[{"match":"POST .*uploads","status":401,"reason":"authError"}]' put
 control '{"clear":true,"faults":[{"match":"POST .*multipart","lose":true}]}' >/dev/null
-./gcs new "$uri" fault/lost small >out.log 2>err.log
+./store new "$uri" fault/lost small >out.log 2>err.log
 check 'create only: its own lost reply is recognised' out.log
-./gcs new "$uri" fault/lost small >out.log 2>err.log
+./store new "$uri" fault/lost small >out.log 2>err.log
 [ $? = 1 ] && grep -q CKPT_EXISTS out.log
 check 'create only: what is there stays' out.log
-./gcs new "$uri" fault/parts:\ 503 big >/dev/null 2>&1
-./gcs put "$uri" corrupt small >out.log 2>err.log
+./store new "$uri" fault/parts:\ 503 big >/dev/null 2>&1
+./store put "$uri" corrupt small >out.log 2>err.log
 control '{"corrupt":"some/prefix/corrupt"}' >/dev/null
-./gcs get "$uri" corrupt back2 >out.log 2>err.log
+./store get "$uri" corrupt back2 >out.log 2>err.log
 [ $? = 1 ] && grep -q 'CKPT_CORRUPT.*CRC-32C' out.log && [ ! -e back2 ]
 check 'a byte that changed on the server is found by the CRC-32C' out.log
 
 # A process that dies in the middle: the next one goes on with the session, and sends nothing twice.
 control '{"clear":true,"faults":[{"match":"PUT .*upload_id","skip":1,"hang":true,"times":9}]}' >/dev/null
-./gcs upload "$uri" killed big "$work/staging" >out.log 2>err.log &
+./store upload "$uri" killed big "$work/staging" >out.log 2>err.log &
 pid=$!
 i=0
 while ! asked | grep -q 'upload_id.*"PUT /upload[^"]*upload_id'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -137,7 +104,7 @@ wait $pid 2>/dev/null
 cat err.log >>all.log
 sessions=$(asked | sed 's/.*"sessions":\([0-9]*\).*/\1/')
 control '{"clear":true,"faults":[]}' >/dev/null
-./gcs upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./gcs get "$uri" killed back >>out.log 2>>err.log && cmp -s big back &&
+./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" killed back >>out.log 2>>err.log && cmp -s big back &&
     [ "$sessions" = 1 ] && ! asked | grep -q '"POST /upload[^"]*uploadType=resumable' && asked | grep -q '"sessions":0,'
 check 'a dead process: the next one goes on with its session' out.log
 cat err.log >>all.log
@@ -159,9 +126,9 @@ if [ -z "$vendor" ] && [ "${CKPT_LONG:-0}" = 1 ] && command -v npm >/dev/null 2>
     mkdir npm && (cd npm && timeout 180 npm install --no-audit --no-fund @google-cloud/storage >npm.log 2>&1) && vendor=$work/npm/node_modules
 fi
 if [ -n "$vendor" ]; then
-    ./gcs put "$uri" 'vendor/whole #1+%' small >out.log 2>&1
-    ./gcs put "$uri" vendor/parts big >>out.log 2>&1
-    ./gcs new "$uri" vendor/session big >>out.log 2>&1
+    ./store put "$uri" 'vendor/whole #1+%' small >out.log 2>&1
+    ./store put "$uri" vendor/parts big >>out.log 2>&1
+    ./store new "$uri" vendor/session big >>out.log 2>&1
     token=$(control '{"token":true}' | sed 's/.*"token":"\([^"]*\)".*/\1/')
     cat >vendor.js <<'JS'
 const { Storage } = require(process.env.VENDOR + '/@google-cloud/storage'), { OAuth2Client } = require(process.env.VENDOR + '/google-auth-library');
@@ -169,7 +136,7 @@ const fs = require('fs'), assert = require('assert');
 (async () => {
     const authClient = new OAuth2Client();
     authClient.setCredentials({ access_token: process.env.TOKEN, expiry_date: Date.now() + 3e6 });
-    const b = new Storage({ apiEndpoint: process.env.GCS_ENDPOINT, useAuthWithCustomEndpoint: true, authClient, projectId: 'fake' }).bucket('ckpt-one');
+    const b = new Storage({ apiEndpoint: process.env.STORE_ENDPOINT, useAuthWithCustomEndpoint: true, authClient, projectId: 'fake' }).bucket('ckpt-one');
     for (const [name, path] of [['whole #1+%', 'small'], ['parts', 'big'], ['session', 'big']]) {
         const [data] = await b.file('some/prefix/vendor/' + name).download({ validation: 'crc32c' });
         assert(data.equals(fs.readFileSync(path)), `${name}: ${data.length} bytes`);
@@ -185,8 +152,8 @@ const fs = require('fs'), assert = require('assert');
 JS
     VENDOR=$vendor TOKEN=$token node vendor.js >vendor.log 2>&1
     check "@google-cloud/storage reads and lists what we put" vendor.log
-    ./gcs get "$uri" 'theirs/small #1' b1 >out.log 2>err.log && cmp -s small b1 && ./gcs get "$uri" theirs/big b2 >>out.log 2>>err.log && cmp -s big b2 &&
-        ./gcs list "$uri" theirs/ >list.log 2>/dev/null && grep -q '^100000 theirs/small #1$' list.log
+    ./store get "$uri" 'theirs/small #1' b1 >out.log 2>err.log && cmp -s small b1 && ./store get "$uri" theirs/big b2 >>out.log 2>>err.log && cmp -s big b2 &&
+        ./store list "$uri" theirs/ >list.log 2>/dev/null && grep -q '^100000 theirs/small #1$' list.log
     check 'we read and list what @google-cloud/storage put' out.log
 else
     echo "SKIP: @google-cloud/storage: not installed (CKPT_LONG=1 has npm install it, CKPT_NODE_MODULES says where it is)"
@@ -195,14 +162,13 @@ fi
 #-- HMAC keys ----------------------------------------------------------------------------------------------
 
 if [ "${CKPT_LONG:-0}" = 1 ]; then
-    sh "$here/servers/rgw.sh" up "$work/rgw" http >rgw.log 2>&1
+    sh "$tests/servers/rgw.sh" up "$work/rgw" http >rgw.log 2>&1
     rc=$?
     if [ $rc = 0 ]; then
-        gateway=1
         . "$work/rgw/env"
-        sh "$here/servers/rgw.sh" bucket "$work/rgw" ckpt-one
-        GCS_ENDPOINT=$RGW_HTTP GCS_KEY=$RGW_KEY GCS_SECRET=$RGW_SECRET
-        export GCS_ENDPOINT GCS_KEY GCS_SECRET
+        sh "$tests/servers/rgw.sh" bucket "$work/rgw" ckpt-one
+        STORE_ENDPOINT=$RGW_HTTP GCS_KEY=$RGW_KEY GCS_SECRET=$RGW_SECRET
+        export STORE_ENDPOINT GCS_KEY GCS_SECRET
         contract "an HMAC key, at Ceph's gateway"
         ! grep -qF "$RGW_SECRET" contract.log
         check 'no HMAC secret in any log' contract.log

@@ -1,56 +1,27 @@
 #!/bin/sh
 # mlflow_fake.sh: mlflow-artifacts: and dbfs:/databricks/mlflow-tracking/... against tests/servers/fake-databricks.js: the contract of all stores on
 # the proxy, with and without parts, and on each of the clouds behind Databricks; logins, runs that are made, lost connections and replies, a kill,
-# no secret in any output.
-set -u
-root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd)}
-here=$root/tests
-command -v node >/dev/null 2>&1 || { echo "no node to run servers/fake-databricks.js with"; exit 77; }
+# no secret in any output. run.sh: waits
+. "$(dirname "$0")/fault/net_setup.sh"
 command -v curl >/dev/null 2>&1 || { echo "no curl to talk to servers/fake-databricks.js with"; exit 77; }
-for header in curl/curl.h openssl/evp.h; do
-    echo "#include <$header>" | ${CC:-cc} -E -x c - >/dev/null 2>&1 || { echo "no libcurl or OpenSSL to compile with (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
-done
-work=$(mktemp -d "${TMPDIR:-/tmp}/mlflow-fake-XXXXXX") || exit 1
-server=
-clean() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null
-    rm -rf "$work"
-}
-trap clean EXIT
-trap 'exit 130' INT TERM HUP
-cd "$work" || exit 1
-failures=0
-pass() { echo "PASS: $1"; }
-fail() {
-    echo "FAIL: $1"
-    [ $# -lt 2 ] || cut -c1-300 "$2" | sed 's/^/    /' | grep -v '^    \[ RUN \|^    \[       OK' | tail -n 12
-    failures=$((failures + 1))
-}
-# check NAME LOG: passes when the last command did
-check() { if [ $? = 0 ]; then pass "$1"; else fail "$@"; fi; }
-
-${CC:-cc} -std=gnu11 -g -O1 "-DCKPT_TESTS_DIR=\"$here\"" "$here/databricks_fake.c" -o dbf -lcmocka -lcurl -lcrypto -lpthread >compile.log 2>&1 ||
-    { echo "FAIL: databricks_fake.c does not compile"; head -n 12 compile.log; exit 1; }
-mkdir srv home
-node "$here/servers/fake-databricks.js" "$work/srv" >srv.log 2>&1 &
-server=$!
-i=0
-while [ ! -s srv/port ]; do i=$((i + 1)); [ $i -lt 200 ] || { echo "FAIL: fake-databricks.js does not start"; cat srv.log; exit 1; }; sleep 0.1; done
+compile_stores
+mkdir home
+node_server srv fake-databricks.js
 . srv/env
 control() { curl -s --noproxy '*' -d "$1" "$FAKE_URL/_control"; }
 asked() { curl -s --noproxy '*' "$FAKE_URL/_control"; }
 
 # Nothing of the user's own may take part.
 for v in $(env | sed -n 's/^\(MLFLOW_[A-Z_]*\|DATABRICKS_[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
-unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY RANK WORLD_SIZE
-HOME=$work/home PART=5242880
-export HOME PART
+unset RANK WORLD_SIZE
+HOME=$work/home STORE_PART=5242880 STORE_DEBUG=1
+export HOME STORE_PART STORE_DEBUG
 head -c 23000077 /dev/urandom >big
 head -c 100000 big >small
 : >all.log
 
 contract() {
-    ./dbf contract "$2" >contract.log 2>&1
+    ./store contract "$2" >contract.log 2>&1
     rc=$?
     n=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' contract.log)
     if [ $rc = 0 ] && [ "${n:-0}" -gt 15 ]; then pass "contract: $1 ($n tests)"; else fail "contract: $1" contract.log; fi
@@ -62,13 +33,13 @@ contract() {
 }
 # there NAME URI VERB: the file must be right in the end
 there() {
-    ./dbf "$3" "$2" "fault/$1" big >out.log 2>err.log && ./dbf get "$2" "fault/$1" back >>out.log 2>>err.log && cmp -s big back
+    ./store "$3" "$2" "fault/$1" big >out.log 2>err.log && ./store get "$2" "fault/$1" back >>out.log 2>>err.log && cmp -s big back
     check "$1" out.log
     cat out.log err.log >>all.log
 }
 # refused NAME PATTERN URI: a put fails with a sentence
 refused() {
-    ./dbf put "$3" x small >out.log 2>err.log
+    ./store put "$3" x small >out.log 2>err.log
     [ $? = 1 ] && grep -q "$2" out.log
     check "$1" out.log
     cat out.log err.log >>all.log
@@ -102,7 +73,7 @@ there 'the proxy, with parts: cut off, 503, lost replies' "$proxy" put
 asked | grep -q '"faults":\[[^]]*"times":0[^]]*"times":0[^]]*"times":0[^]]*"times":0'
 check 'all of these happened'
 control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
-./dbf upload "$proxy" killed big "$work/staging" >out.log 2>err.log &
+./store upload "$proxy" killed big "$work/staging" >out.log 2>err.log &
 pid=$!
 i=0
 while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 4 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -110,19 +81,19 @@ kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
 cat err.log >>all.log
 control '{"clear":true,"faults":[]}' >/dev/null
-./dbf upload "$proxy" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$proxy" killed back >>out.log 2>>err.log && cmp -s big back && asked | grep -q 'mpu/abort'
+./store upload "$proxy" '' '' "$work/staging" >out.log 2>err.log && ./store get "$proxy" killed back >>out.log 2>>err.log && cmp -s big back && asked | grep -q 'mpu/abort'
 check 'the proxy, with parts: a dead process: the next one begins anew, and gives the other up' out.log
 cat err.log >>all.log
 unset MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE
 control '{"oss":true}' >/dev/null
-./dbf uri "mlflow-artifacts:/{mlflow_experiment_id}/{mlflow_run_id}/artifacts/ckpt" x >out.log 2>>all.log && grep -qE '^mlflow-artifacts:/10[0-9]/[0-9a-f]{32}/artifacts/ckpt/x$' out.log
+./store uri "mlflow-artifacts:/{mlflow_experiment_id}/{mlflow_run_id}/artifacts/ckpt" x >out.log 2>>all.log && grep -qE '^mlflow-artifacts:/10[0-9]/[0-9a-f]{32}/artifacts/ckpt/x$' out.log
 check 'a run is made, in an experiment that is made' out.log
-MLFLOW_RUN_ID=0123abcd ./dbf uri "mlflow-artifacts:/{mlflow_experiment_id}/{mlflow_run_id}/artifacts/ckpt" x >out.log 2>>all.log && grep -q '^mlflow-artifacts:/77/0123abcd/artifacts/ckpt/x$' out.log
+MLFLOW_RUN_ID=0123abcd ./store uri "mlflow-artifacts:/{mlflow_experiment_id}/{mlflow_run_id}/artifacts/ckpt" x >out.log 2>>all.log && grep -q '^mlflow-artifacts:/77/0123abcd/artifacts/ckpt/x$' out.log
 check 'a run that goes on' out.log
 control '{"oss":false}' >/dev/null
 unset MLFLOW_TRACKING_USERNAME MLFLOW_TRACKING_PASSWORD
 control '{"open":true}' >/dev/null
-./dbf put "$proxy" open small >out.log 2>>all.log
+./store put "$proxy" open small >out.log 2>>all.log
 check 'a server without logins' out.log
 control '{"open":false,"clear":true}' >/dev/null
 
@@ -153,7 +124,7 @@ done
 for cloud in aws azure; do
     control "{\"clear\":true,\"cloud\":\"$cloud\"}" >/dev/null
     control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
-    ./dbf upload "$managed" "killed-$cloud" big "$work/staging-$cloud" >out.log 2>err.log &
+    ./store upload "$managed" "killed-$cloud" big "$work/staging-$cloud" >out.log 2>err.log &
     pid=$!
     i=0
     while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 4 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -162,13 +133,13 @@ for cloud in aws azure; do
     wait $pid 2>/dev/null
     cat err.log >>all.log
     control '{"clear":true,"faults":[]}' >/dev/null
-    ./dbf upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./dbf get "$managed" "killed-$cloud" back >>out.log 2>>err.log && cmp -s big back &&
+    ./store upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./store get "$managed" "killed-$cloud" back >>out.log 2>>err.log && cmp -s big back &&
         [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 4 ]
     check "Databricks, $cloud: a dead process: the next one goes on" out.log
     cat err.log >>all.log
     # A file that is replaced by another before it was through: nothing of it is left, though on AWS only its own process could give it up.
     control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT .*(op=part|comp=block&)","skip":2,"hang":true,"times":99}]}' >/dev/null
-    REPLACE=1 SECOND=small ./dbf upload "$managed" "replaced-$cloud" big "$work/staging-$cloud" >out.log 2>err.log &
+    STORE_REPLACE=1 STORE_SECOND=small ./store upload "$managed" "replaced-$cloud" big "$work/staging-$cloud" >out.log 2>err.log &
     pid=$!
     i=0
     while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 3 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -177,15 +148,15 @@ for cloud in aws azure; do
     wait $pid 2>/dev/null
     cat err.log >>all.log
     control '{"clear":true,"faults":[]}' >/dev/null
-    ./dbf upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./dbf get "$managed" "replaced-$cloud" back >>out.log 2>>err.log &&
+    ./store upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./store get "$managed" "replaced-$cloud" back >>out.log 2>>err.log &&
         cmp -s small back && ! ls "$work/staging-$cloud" | grep '\.upload$\|\.data$' >>out.log
     check "Databricks, $cloud: a dead process, and another file of that name: nothing is left" out.log
     cat err.log >>all.log
     # One that dies as it has ended its upload: the next one reads the file back, and sends nothing.
-    for how in 'REPLACE=1 false' ' false' 'REPLACE=1 true'; do
+    for how in 'STORE_REPLACE=1 false' ' false' 'STORE_REPLACE=1 true'; do
         replaces=${how% *} blind=${how#* }
         control '{"clear":true,"forget":true,"faults":[{"match":"complete-multipart-upload|comp=blocklist","hang":true}]}' >/dev/null
-        env $replaces ./dbf upload "$managed" "ended-$cloud$replaces" big "$work/staging-$cloud" >out.log 2>err.log &
+        env $replaces ./store upload "$managed" "ended-$cloud$replaces" big "$work/staging-$cloud" >out.log 2>err.log &
         pid=$!
         i=0
         until asked | grep -q '"times":0'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -194,7 +165,7 @@ for cloud in aws azure; do
         wait $pid 2>/dev/null
         cat err.log >>all.log
         control "{\"clear\":true,\"faults\":[],\"blind\":$blind}" >/dev/null
-        ./dbf upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./dbf get "$managed" "ended-$cloud$replaces" back >>out.log 2>>err.log &&
+        ./store upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./store get "$managed" "ended-$cloud$replaces" back >>out.log 2>>err.log &&
             cmp -s big back && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT.*\(op=part\|comp=block&\)')" = 0 ]
         check "Databricks, $cloud: a dead process that had ended its upload${replaces:+, of what is replaced}, blind: $blind: nothing is sent again" out.log
         cat err.log >>all.log
@@ -218,9 +189,9 @@ control '{"clear":true,"tell":false,"faults":[]}' >/dev/null
 control '{"cloud":"aws"}' >/dev/null
 refused 'a run that is not there' 'CKPT_NOT_FOUND.*MLflow run ffff' dbfs:/databricks/mlflow-tracking/77/ffff/artifacts
 refused 'a run of another experiment' 'CKPT_ARG.*of experiment 77, not of 78' dbfs:/databricks/mlflow-tracking/78/0123abcd/artifacts
-./dbf uri 'dbfs:/databricks/mlflow-tracking/{mlflow_experiment_id}/{mlflow_run_id}/artifacts' x >out.log 2>>all.log && grep -qE '^dbfs:/databricks/mlflow-tracking/10[0-9]/[0-9a-f]{32}/artifacts/x$' out.log
+./store uri 'dbfs:/databricks/mlflow-tracking/{mlflow_experiment_id}/{mlflow_run_id}/artifacts' x >out.log 2>>all.log && grep -qE '^dbfs:/databricks/mlflow-tracking/10[0-9]/[0-9a-f]{32}/artifacts/x$' out.log
 check 'Databricks: a run is made' out.log
-./dbf put "$(sed 's,/x$,,' out.log)" x small >out.log 2>>all.log
+./store put "$(sed 's,/x$,,' out.log)" x small >out.log 2>>all.log
 check 'Databricks: and used' out.log
 
 #-- secrets ------------------------------------------------------------------------------------------------

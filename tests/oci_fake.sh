@@ -1,33 +1,13 @@
 #!/bin/sh
 # oci_fake.sh: oci:// against servers/fake-oci.js, which checks every signature with node's own crypto: the contract of all stores,
 # every kind of identity, refusals, a wrong clock, faults on the way, uploads that are resumed, Composer's ranges.
-# With CKPT_LONG=1 Oracle's own client (oci-objectstorage of npm) reads what we put, and we what it puts.
-set -u
-root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd)}
-here=$root/tests
-work=$(mktemp -d "${TMPDIR:-/tmp}/oci-fake-XXXXXX") || exit 1
-pid=
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM HUP
-cd "$work" || exit 1
-failures=0
-pass() { echo "PASS: $1"; }
-fail() {
-    echo "FAIL: $1"
-    [ $# -lt 2 ] || sed 's/^/    /' "$2" | grep -v '^    \[ RUN \|^    \[       OK' | tail -n 15
-    failures=$((failures + 1))
-}
+# With CKPT_LONG=1 Oracle's own client (oci-objectstorage of npm) reads what we put, and we what it puts. run.sh: waits
+. "$(dirname "$0")/fault/net_setup.sh"
 for tool in node openssl curl; do command -v $tool >/dev/null 2>&1 || { echo "no $tool here"; exit 77; }; done
-for header in curl/curl.h openssl/evp.h; do
-    echo "#include <$header>" | ${CC:-cc} -E -x c - >/dev/null 2>&1 || { echo "no libcurl or OpenSSL to compile with (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
-done
-${CC:-cc} -std=gnu11 -g -O1 "-DCKPT_TESTS_DIR=\"$here\"" "$here/oci_fake.c" -o oci -lcmocka -lcurl -lcrypto -lpthread >compile.log 2>&1 ||
-    { echo "FAIL: oci_fake.c does not compile"; head -n 12 compile.log; exit 1; }
+compile_stores
 
 #-- keys and server -----------------------------------------------------------------------------------------
 
-# Nothing of the user's own may take part.
-for v in $(env | sed -n 's/^\(OCI_[A-Z_0-9]*\)=.*/\1/p') http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY; do unset "$v"; done
 HOME=$work/home
 export HOME
 mkdir -p "$HOME/.oci"
@@ -46,12 +26,8 @@ keys[id + one] = pub("one.pem");
 for (const t of ["token", "token.new", "token.old"]) keys["ST$" + fs.readFileSync(t, "utf8").trim()] = pub("two.pem");
 fs.writeFileSync("keys.json", JSON.stringify(keys));
 ' "$tenancy" "$user" "$(fingerprint one.pem)" "$(fingerprint two.pem)" || exit 1
-node "$here/servers/fake-oci.js" "$work" >server.log 2>&1 &
-pid=$!
-i=0
-while [ ! -f port ] && [ $i -lt 100 ]; do sleep 0.05; i=$((i + 1)); done
-[ -f port ] || { echo "FAIL: the server does not start"; cat server.log; exit 1; }
-OCI_CLI_ENDPOINT=http://127.0.0.1:$(cat port)
+node_server . fake-oci.js
+OCI_CLI_ENDPOINT=http://127.0.0.1:$port
 export OCI_CLI_ENDPOINT
 control() { curl -sS --noproxy '*' -X POST -d "$1" "$OCI_CLI_ENDPOINT/control"; }
 faults() { control "{\"faults\":[$1]}" >control.log; }
@@ -79,7 +55,7 @@ head -c 23068675 /dev/urandom >big
 
 #-- the contract of all stores ------------------------------------------------------------------------------
 
-./oci contract "$uri" >contract.log 2>&1
+./store contract "$uri" >contract.log 2>&1
 rc=$?
 n=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' contract.log)
 if [ $rc = 0 ] && [ "${n:-0}" -gt 18 ]; then pass "contract ($n tests)"; else fail contract contract.log; fi
@@ -93,7 +69,7 @@ works() {
     what=$1
     shift
     rm -f back
-    if "$@" ./oci put $uri "as $what" small >works.log 2>&1 && "$@" ./oci get $uri "as $what" back >>works.log 2>&1 && cmp -s small back; then pass "$what"
+    if "$@" ./store send $uri "as $what" small >works.log 2>&1 && "$@" ./store get $uri "as $what" back >>works.log 2>&1 && cmp -s small back; then pass "$what"
     else fail "$what" works.log; fi
 }
 works 'a profile with an encrypted key' env OCI_CLI_PROFILE=LOCKED
@@ -105,7 +81,7 @@ works 'a resource principal, files' env HOME=/nowhere OCI_RESOURCE_PRINCIPAL_VER
     OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM="$work/two.pem"
 cp "$HOME/.oci/config" elsewhere
 works 'OCI_CONFIG_FILE' env HOME="$work/home" OCI_CONFIG_FILE="$work/elsewhere"
-if ./oci put oci://bucket-one@fakespace/some/prefix 'with namespace' small >works.log 2>&1 && ./oci get $uri 'with namespace' back >>works.log 2>&1 &&
+if ./store send oci://bucket-one@fakespace/some/prefix 'with namespace' small >works.log 2>&1 && ./store get $uri 'with namespace' back >>works.log 2>&1 &&
     cmp -s small back; then pass 'oci://bucket@namespace'; else fail 'oci://bucket@namespace' works.log; fi
 
 #-- refusals ------------------------------------------------------------------------------------------------
@@ -124,37 +100,37 @@ refused() {
     fi
     pass "$what"
 }
-refused 'another key than the fingerprint says' CKPT_AUTH fingerprint -- env OCI_CLI_KEY_FILE="$work/two.pem" ./oci put $uri x small
+refused 'another key than the fingerprint says' CKPT_AUTH fingerprint -- env OCI_CLI_KEY_FILE="$work/two.pem" ./store send $uri x small
 refused 'an unknown key' CKPT_AUTH 401 NotAuthenticated fingerprint request fake/ -- \
-    env OCI_CLI_KEY_FILE="$work/two.pem" OCI_CLI_FINGERPRINT="$(fingerprint two.pem)" ./oci put $uri x small
-refused 'a locked key without its phrase' CKPT_AUTH encrypted pass_phrase -- env OCI_CLI_KEY_FILE="$work/locked.pem" ./oci put $uri x small
-refused 'a locked key with a wrong phrase' CKPT_AUTH decrypted -- env OCI_CLI_KEY_FILE="$work/locked.pem" OCI_CLI_PASSPHRASE=sesame ./oci put $uri x small
-refused 'no profile of that name' CKPT_AUTH NOBODY .oci/config -- env OCI_CLI_PROFILE=NOBODY ./oci put $uri x small
-refused 'no configuration at all' CKPT_AUTH OCI_CONFIG_FILE OCI_RESOURCE_PRINCIPAL_VERSION -- env HOME=/nowhere ./oci put $uri x small
-refused 'instance principals' CKPT_UNSUPPORTED instance_principal -- env OCI_CLI_AUTH=instance_principal ./oci put $uri x small
+    env OCI_CLI_KEY_FILE="$work/two.pem" OCI_CLI_FINGERPRINT="$(fingerprint two.pem)" ./store send $uri x small
+refused 'a locked key without its phrase' CKPT_AUTH encrypted pass_phrase -- env OCI_CLI_KEY_FILE="$work/locked.pem" ./store send $uri x small
+refused 'a locked key with a wrong phrase' CKPT_AUTH decrypted -- env OCI_CLI_KEY_FILE="$work/locked.pem" OCI_CLI_PASSPHRASE=sesame ./store send $uri x small
+refused 'no profile of that name' CKPT_AUTH NOBODY .oci/config -- env OCI_CLI_PROFILE=NOBODY ./store send $uri x small
+refused 'no configuration at all' CKPT_AUTH OCI_CONFIG_FILE OCI_RESOURCE_PRINCIPAL_VERSION -- env HOME=/nowhere ./store send $uri x small
+refused 'instance principals' CKPT_UNSUPPORTED instance_principal -- env OCI_CLI_AUTH=instance_principal ./store send $uri x small
 cp token.old token.now
-refused 'a token that has run out' CKPT_AUTH 'run out' 'oci session' -- env OCI_CLI_PROFILE=SESSION ./oci put $uri x small
+refused 'a token that has run out' CKPT_AUTH 'run out' 'oci session' -- env OCI_CLI_PROFILE=SESSION ./store send $uri x small
 cp token.revoked token.now
-refused 'a token that nobody knows' CKPT_AUTH 401 -- env OCI_CLI_PROFILE=SESSION ./oci put $uri x small
+refused 'a token that nobody knows' CKPT_AUTH 401 -- env OCI_CLI_PROFILE=SESSION ./store send $uri x small
 cp token token.now
-refused 'missing bucket' CKPT_NOT_FOUND 'no bucket' bucket-none fakespace 127.0.0.1 request -- ./oci put oci://bucket-none/p x small
-refused 'missing bucket, parts' CKPT_NOT_FOUND 'no bucket' bucket-none -- ./oci put oci://bucket-none/p x big 10485760
-refused 'missing bucket, list' CKPT_NOT_FOUND 'no bucket' bucket-none -- ./oci list oci://bucket-none ''
-refused 'missing namespace' CKPT_NOT_FOUND 'no bucket' nospace -- ./oci put oci://bucket-one@nospace x small
-refused 'missing object' CKPT_NOT_FOUND 404 bucket-one -- ./oci stat $uri nothing-here
-refused 'create only' CKPT_EXISTS overwriting -- ./oci put $uri 'with namespace' big 0 new
-refused 'create only, parts' CKPT_EXISTS overwriting -- ./oci put $uri 'with namespace' big 10485760 new
+refused 'missing bucket' CKPT_NOT_FOUND 'no bucket' bucket-none fakespace 127.0.0.1 request -- ./store send oci://bucket-none/p x small
+refused 'missing bucket, parts' CKPT_NOT_FOUND 'no bucket' bucket-none -- ./store send oci://bucket-none/p x big 10485760
+refused 'missing bucket, list' CKPT_NOT_FOUND 'no bucket' bucket-none -- ./store list oci://bucket-none ''
+refused 'missing namespace' CKPT_NOT_FOUND 'no bucket' nospace -- ./store send oci://bucket-one@nospace x small
+refused 'missing object' CKPT_NOT_FOUND 404 bucket-one -- ./store stat $uri nothing-here
+refused 'create only' CKPT_EXISTS overwriting -- ./store send $uri 'with namespace' big 0 new
+refused 'create only, parts' CKPT_EXISTS overwriting -- ./store send $uri 'with namespace' big 10485760 new
 
 #-- a wrong clock -------------------------------------------------------------------------------------------
 
 for shift in 1200 -7200; do
     control "{\"clock\":$shift}" >control.log
-    if ./oci put $uri skewed big 10485760 >skew.log 2>&1 && ./oci get $uri skewed back >>skew.log 2>&1 && cmp -s big back &&
+    if ./store send $uri skewed big 10485760 >skew.log 2>&1 && ./store get $uri skewed back >>skew.log 2>&1 && cmp -s big back &&
         grep -q "minutes .* the server's" skew.log; then pass "clock $shift s: learnt, and said"; else fail "clock $shift s" skew.log; fi
 done
 control '{"clock":1200}' >control.log
 faults '{"match":"GET /n$","times":9,"do":"status","status":401,"code":"NotAuthenticated"}'
-refused 'a clock that helps nothing' CKPT_AUTH clock minutes -- ./oci put $uri x small
+refused 'a clock that helps nothing' CKPT_AUTH clock minutes -- ./store send $uri x small
 control '{"clock":0,"faults":[]}' >control.log
 
 #-- faults on the way ---------------------------------------------------------------------------------------
@@ -164,7 +140,7 @@ survives() {
     faults "$2"
     rm -f back
     o="fault $1"
-    if ./oci put $uri "$o" "${4:-big}" 10485760 ${3:+"$3"} >fault.log 2>&1 && ./oci get $uri "$o" back >>fault.log 2>&1 && cmp -s "${4:-big}" back; then
+    if ./store send $uri "$o" "${4:-big}" 10485760 ${3:+"$3"} >fault.log 2>&1 && ./store get $uri "$o" back >>fault.log 2>&1 && cmp -s "${4:-big}" back; then
         left=$(sed 's/.*"faults":\[\([0-9,]*\)\].*/\1/' <<END
 $(control '{}')
 END
@@ -189,39 +165,39 @@ survives 'cut replies' '{"match":"POST .*/u$","times":1,"do":"cut"},{"match":"GE
 survives 'damaged download' '{"match":"GET .*/o/","times":1,"do":"damage"}'
 survives 'a part that arrived otherwise' '{"match":"PUT","times":1,"do":"header","name":"opc-content-md5","value":"1B2M2Y8AsgTpgAmY7PhCfg=="}'
 survives 'parts joined otherwise' '{"match":"POST .*uploadId","times":1,"do":"header","name":"opc-multipart-md5","value":"1B2M2Y8AsgTpgAmY7PhCfg==-3"}'
-OCI_FAKE_STALL=1 survives 'stalled' '{"match":"PUT","times":1,"do":"stall"}'
+STORE_STALL=1 survives 'stalled' '{"match":"PUT","times":1,"do":"stall"}'
 cp token.revoked token.now
 (sleep 0.3; cp token.new token.now) &
 faults '{"match":"GET /n$","times":1,"do":"drop","after_ms":700}'
-if OCI_CLI_PROFILE=SESSION ./oci put $uri renewed small >renew.log 2>&1; then
+if OCI_CLI_PROFILE=SESSION ./store send $uri renewed small >renew.log 2>&1; then
     pass 'a token renewed by others is read again'; else fail 'a token renewed by others is read again' renew.log; fi
 wait $! 2>/dev/null
 cp token token.now
 faults ''
 faults '{"match":"PUT .*","times":9,"do":"status","status":501,"code":"NotImplemented"}'
-refused 'what no try will cure' CKPT_UNSUPPORTED 501 -- ./oci put $uri x small
+refused 'what no try will cure' CKPT_UNSUPPORTED 501 -- ./store send $uri x small
 case $(control '{}') in *'"faults":[8]'*) pass 'and it was tried once' ;; *) fail 'a 501 was tried again' ;; esac
 faults ''
 
 #-- uploads in parts ----------------------------------------------------------------------------------------
 
 control '{"page":2}' >control.log
-id=$(./oci half $uri resumed big 10485760 2>/dev/null | tail -n 1)
-if ./oci rest $uri resumed big 10485760 "$id" >rest.log 2>&1 && grep -q '^2 parts were there' rest.log && ./oci get $uri resumed back >>rest.log 2>&1 &&
+id=$(./store half $uri resumed big 10485760 2>/dev/null | tail -n 1)
+if ./store rest $uri resumed big 10485760 "$id" >rest.log 2>&1 && grep -q '^2 parts were there' rest.log && ./store get $uri resumed back >>rest.log 2>&1 &&
     cmp -s big back; then pass 'another process goes on'; else fail 'another process goes on' rest.log; fi
-for i in 1 2 3; do ./oci half $uri "open $i" big 10485760 >half.log 2>&1; done
-./oci uploads $uri open >uploads.log 2>half.log
-if [ "$(grep -c '^open [123] ' uploads.log)" = 3 ] && while read -r a b upload; do ./oci abort $uri "$a $b" "$upload" 2>/dev/null || exit 1; done <uploads.log &&
-    [ -z "$(./oci uploads $uri '' 2>/dev/null)" ] && ./oci abort $uri 'open 1' gone >/dev/null 2>&1; then pass 'open uploads are listed, page by page, and given up'
+for i in 1 2 3; do ./store half $uri "open $i" big 10485760 >half.log 2>&1; done
+./store uploads $uri open >uploads.log 2>half.log
+if [ "$(grep -c '^open [123] ' uploads.log)" = 3 ] && while read -r a b upload; do ./store abort $uri "$a $b" "$upload" 2>/dev/null || exit 1; done <uploads.log &&
+    [ -z "$(./store uploads $uri '' 2>/dev/null)" ] && ./store abort $uri 'open 1' gone >/dev/null 2>&1; then pass 'open uploads are listed, page by page, and given up'
 else fail 'open uploads' uploads.log; fi
 control '{"page":1000}' >control.log
-refused 'parts that are too small' CKPT_ARG UploadPartTooSmall -- ./oci rest $uri tiny big 9000000 "$(./oci half $uri tiny big 9000000 2>/dev/null | tail -n 1)"
+refused 'parts that are too small' CKPT_ARG UploadPartTooSmall -- ./store rest $uri tiny big 9000000 "$(./store half $uri tiny big 9000000 2>/dev/null | tail -n 1)"
 
 #-- Composer's ranges ---------------------------------------------------------------------------------------
 
 control '{"objects":{"huge":256000001,"none":0}}' >control.log
 rm -f back none
-if ./oci split oci://bucket-one huge back >split.log 2>&1 && [ "$(wc -c <back)" = 256000001 ] && ./oci split oci://bucket-one none none >>split.log 2>&1 && [ ! -s none ] &&
+if ./store split oci://bucket-one huge back >split.log 2>&1 && [ "$(wc -c <back)" = 256000001 ] && ./store split oci://bucket-one none none >>split.log 2>&1 && [ ! -s none ] &&
     curl -sS --noproxy '*' "$OCI_CLI_ENDPOINT/control" | grep -qF '"ranges":["0-128000000","128000001-256000000"]'; then pass "Composer's ranges"
 else fail "Composer's ranges" split.log; fi
 rm -f back
@@ -234,8 +210,8 @@ elif ! command -v npm >/dev/null 2>&1 || ! HOME=$work npm install --prefix "$wor
     echo "SKIP: Oracle's client: npm cannot install oci-objectstorage"
 else
     odd='a b+c&d=e%41~!*()@,$?#é/x'
-    ./oci put $uri "$odd" small >put.log 2>&1 && ./oci put $uri 'in parts' big 10485760 >>put.log 2>&1 &&
-        ./oci put $uri 'nothing' empty >>put.log 2>&1 || fail 'putting for others' put.log
+    ./store send $uri "$odd" small >put.log 2>&1 && ./store send $uri 'in parts' big 10485760 >>put.log 2>&1 &&
+        ./store send $uri 'nothing' empty >>put.log 2>&1 || fail 'putting for others' put.log
     sed '/^\[LOCKED/,$d; /^;/d; s/^User/user/; s/^fingerprint: /fingerprint=/' "$HOME/.oci/config" >sdk.config     # it takes less than Python's SDK
     cat >sdk.js <<'JS'
 const fs = require('fs'), common = require('oci-common'), os = require('oci-objectstorage');
@@ -263,8 +239,8 @@ async function bytes(stream) {
 JS
     if NODE_PATH=$work/sdk/node_modules node sdk.js "$odd" >sdk.log 2>&1; then
         pass "Oracle's client reads and lists what we put"
-        if ./oci get $uri "sdk/$odd" s1 >get.log 2>&1 && cmp -s small s1 && ./oci get $uri sdk/parts s2 >>get.log 2>&1 && cmp -s big s2 &&
-            ./oci list $uri sdk/ >>get.log 2>&1 && grep -qF "3000 sdk/$odd" get.log && grep -qF '23068675 sdk/parts' get.log; then pass "we read and list what Oracle's client put"
+        if ./store get $uri "sdk/$odd" s1 >get.log 2>&1 && cmp -s small s1 && ./store get $uri sdk/parts s2 >>get.log 2>&1 && cmp -s big s2 &&
+            ./store list $uri sdk/ >>get.log 2>&1 && grep -qF "3000 sdk/$odd" get.log && grep -qF '23068675 sdk/parts' get.log; then pass "we read and list what Oracle's client put"
         else fail "we read and list what Oracle's client put" get.log; fi
     else fail "Oracle's client reads what we put" sdk.log; fi
 fi

@@ -11,7 +11,7 @@ TMPDIR=$work
 export TMPDIR
 failed=0 runner=
 
-warn="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings
+warn="-Wall -Wno-misleading-indentation -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings
       -Wformat=2 -Werror"
 warn_c="$warn -Wstrict-prototypes -Wmissing-prototypes"
 

@@ -6,6 +6,7 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "../examples/ranks_mpi.h"
+#include "ranks_values.h"
 #include <signal.h>
 #include <unistd.h>
 
@@ -13,40 +14,15 @@
     MPI_Abort(MPI_COMM_WORLD, 1); } } while (0)
 
 static void values(const ckpt_ranks *ranks) {
-    size_t big = 3000017;
     int n = ranks->world_size, me = ranks->rank;
-    unsigned char *bytes = (unsigned char *)malloc(big), *all = me == 0 ? (unsigned char *)malloc(big * (size_t)n) : NULL;
-    int64_t v[3];
-    must(bytes != NULL && (all != NULL || me != 0) && ranks->gather != NULL);
-    must(ranks->local_rank == me && ranks->local_world_size == n && ranks->node_rank == 0);
-    for (int k = 0; k < 200; k++) {
-        v[0] = me + k;
-        v[1] = -me * (int64_t)1000000007 * k;
-        v[2] = me == k % n ? INT64_MIN : INT64_MAX;
-        must(ranks->allreduce_min(v, 3, ranks->user) == CKPT_OK);
-        must(v[0] == k && v[1] == -(int64_t)(n - 1) * 1000000007 * k && v[2] == INT64_MIN);
-        must(ranks->barrier(ranks->user) == CKPT_OK);
-    }
-    for (int root = 0; root < n; root++) {
-        for (size_t size = 0; size <= big; size = size * 3 + 1) {
-            memset(bytes, me == root ? 7 + root : 0, size);
-            must(ranks->broadcast(bytes, size, root, ranks->user) == CKPT_OK);
-            for (size_t i = 0; i < size; i++) must(bytes[i] == 7 + root);
-        }
-    }
-    for (size_t size = 0; size <= big; size = size * 5 + 1) {
-        memset(bytes, 100 + me, size);
-        must(ranks->gather(bytes, size, all, ranks->user) == CKPT_OK);
-        for (size_t i = 0; me == 0 && i < size * (size_t)n; i++) must(all[i] == 100 + (int)(i / size));
-    }
+    must(ranks->gather != NULL && ranks->local_rank == me && ranks->local_world_size == n && ranks->node_rank == 0);
+    must(ranks_values(ranks) == 0);
     size_t huge = ((size_t)64 << 20) + 5;       // more than one part
-    free(bytes);
-    bytes = (unsigned char *)calloc(huge, 1);
+    unsigned char *bytes = (unsigned char *)calloc(huge, 1);
     must(bytes != NULL);
     if (me == n - 1) bytes[0] = bytes[huge - 1] = 9;
     must(ranks->broadcast(bytes, huge, n - 1, ranks->user) == CKPT_OK && bytes[0] == 9 && bytes[huge - 1] == 9 && bytes[huge / 2] == 0);
     free(bytes);
-    free(all);
     must(ranks->barrier(ranks->user) == CKPT_OK);
     if (me == 0) printf("all values are right on %d ranks\n", n);
 }

@@ -6,16 +6,9 @@ work=${TMPDIR:-/tmp}/ckpt-readme-$$
 mkdir -p "$work/tmp" && cd "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
-# The commands' -O2 costs minutes and shows nothing here (portable.sh and compile/ have it): a cc that leaves it out.
-if [ "${CKPT_LONG:-0}" = 0 ]; then
-    mkdir -p "$work/bin"
-    for c in cc g++; do
-        there=$(command -v $c) || continue
-        printf '#!/bin/sh\nfor a; do shift; [ "$a" = -O2 ] || set -- "$@" "$a"; done\nexec %s "$@"\n' "$there" >"$work/bin/$c"
-        chmod +x "$work/bin/$c"
-    done
-    PATH=$work/bin:$PATH
-fi
+. "$root/tests/share.sh"
+real=$(command -v "${CC:-cc}") || exit 1
+[ "${CKPT_LONG:-0}" = 1 ] || hasty "$work/bin"
 mkdir tree
 (cd "$root" && tar -cf - --exclude=.git --exclude=examples/build --exclude=./out .) | (cd tree && tar -xf -)
 cd tree || exit 1
@@ -24,7 +17,7 @@ cd tree || exit 1
 awk '/^```c$/ { n++; inside = 1; next } /^```/ { inside = 0 } inside { print > ("../block" n ".c") }' README.md
 for block in ../block*.c; do
     grep -q 'int main' "$block" || continue
-    if ${CC:-cc} -std=c99 -Wall -Wextra -DCKPT_NO_REMOTE -I. "$block" -o ../prog -lpthread >../log 2>&1 && (mkdir -p ../run && cd ../run && ../prog && ../prog) >>../log 2>&1
+    if $real -std=c99 -Wall -Wno-misleading-indentation -Wextra -DCKPT_NO_REMOTE -I. "$block" -o ../prog -lpthread >../log 2>&1 && (mkdir -p ../run && cd ../run && ../prog && ../prog) >>../log 2>&1
     then echo "PASS: $(basename "$block") compiles, runs and resumes"
     else echo "FAIL: $(basename "$block")"; tail -n 20 ../log; failed=1; fi
 done

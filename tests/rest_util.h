@@ -13,19 +13,10 @@ typedef struct step {
     const char *headers;
 } step;
 
-enum { SEEN_MAX = 48 };
-typedef struct seen { char method[16], target[8192], head[16384]; char *body; size_t size; } seen;
-
-static struct {
-    const step *steps;
-    int         count;
-    seen        list[SEEN_MAX];
-    int         n;
-    pthread_mutex_t lock;
-} script = { NULL, 0, { { "", "", "", NULL, 0 } }, 0, PTHREAD_MUTEX_INITIALIZER };
-
-static net_server server;
-static ckpt__transfer t;
+#define SCRIPT_STEP
+#define SCRIPT_SECRETS "VerySecret"
+static void script_reply(net_request *r, const step *s);
+#include "script_util.h"
 
 // The text with the server's address for each '@'.
 UTIL_FN void rest_fill(char *out, size_t cap, const char *text) {
@@ -38,28 +29,7 @@ UTIL_FN void rest_fill(char *out, size_t cap, const char *text) {
     out[n] = 0;
 }
 
-UTIL_FN void on_request(net_request *r, void *user) {
-    (void)user;
-    net_body(r, SIZE_MAX);
-    pthread_mutex_lock(&script.lock);
-    int i = script.n++;
-    if (i < SEEN_MAX) {
-        seen *s = &script.list[i];
-        snprintf(s->method, sizeof s->method, "%s", r->method);
-        snprintf(s->target, sizeof s->target, "%s", r->target);
-        snprintf(s->head, sizeof s->head, "%.*s", (int)r->head_size, r->head);
-        free(s->body);
-        s->body = (char *)malloc(r->body_size + 1);
-        s->size = r->body_size;
-        if (s->body != NULL) {
-            if (r->body_size > 0) memcpy(s->body, r->body, r->body_size);
-            s->body[r->body_size] = 0;
-        }
-    }
-    const step *s = i < script.count ? &script.steps[i] : NULL;
-    pthread_mutex_unlock(&script.lock);
-    if (s == NULL) { net_reply(r, 599, NULL, "", 0); return; }
-    if (s->status == 0) { net_close(r); return; }
+static void script_reply(net_request *r, const step *s) {
     char *body = (char *)malloc(65536), headers[4096];
     rest_fill(body, 65536, s->body);
     rest_fill(headers, sizeof headers, s->headers);
@@ -67,75 +37,18 @@ UTIL_FN void on_request(net_request *r, void *user) {
     free(body);
 }
 
-// The value of a header of request i; "" when it has none.
-UTIL_FN const char *header_of(int i, const char *name) {
-    size_t n = strlen(name);
-    for (const char *line = strchr(script.list[i].head, '\n'); line != NULL; line = strchr(line, '\n')) {
-        line++;
-        if (strncasecmp(line, name, n) == 0 && line[n] == ':') return util_fmt("%.*s", (int)strcspn(line + n + 2, "\r\n"), line + n + 2);
-    }
-    return "";
-}
-
-UTIL_FN bool has(const char *text, const char *part) {
-    return strstr(text, part) != NULL;
-}
-
-#define sentence_has(part) do { if (!has(ckpt_last_error(), part)) fail_msg("%s:%d: no '%s' in: %s", __FILE__, __LINE__, part, ckpt_last_error()); } while (0)
-#define is(e, code) do { ckpt_err got_ = (e); if (got_ != (code)) fail_msg("%s:%d: %s instead of %s: %s", __FILE__, __LINE__, \
-                              ckpt_err_name(got_), #code, got_ != CKPT_OK ? ckpt_last_error() : ""); } while (0)
-
-// What may stand in no log and no sentence.
+// What may stand in no log and no sentence: each of them has SCRIPT_SECRETS in it.
 #define TOKEN "dapiVerySecretToken0123"
 #define SECRET "doseVerySecretSecret45"
 #define PASSWORD "VerySecretPassword"
 #define SIGNATURE "X-Amz-Signature=VerySecretSig"
 
-static bool leaked;
-static char the_log[16384];
-
-UTIL_FN void on_log(ckpt_log_level level, const char *text, void *user) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    (void)level, (void)user;
-    pthread_mutex_lock(&lock);
-    leaked = leaked || has(text, "VerySecret");
-    size_t n = strlen(the_log);
-    snprintf(the_log + n, sizeof the_log - n, "%s\n", text);
-    pthread_mutex_unlock(&lock);
-}
-
-UTIL_FN void rest_script(const step *steps, int count) {
-    pthread_mutex_lock(&script.lock);
-    script.steps = steps;
-    script.count = count;
-    script.n = 0;
-    pthread_mutex_unlock(&script.lock);
-    the_log[0] = 0;
-}
-
-UTIL_FN int requests(void) {
-    pthread_mutex_lock(&script.lock);
-    int n = script.n;
-    pthread_mutex_unlock(&script.lock);
-    return n;
-}
-
-UTIL_FN ckpt_store_desc rest_desc(void) {
-    ckpt_store_desc d;
-    memset(&d, 0, sizeof d);
-    memset(&t, 0, sizeof t);
-    d.stall_timeout_s = t.stall_timeout_s = 5.0;
-    d.logger.fn = on_log;
-    return d;
-}
-
 // Opens with the steps that follow; *e is how it went.
 UTIL_FN ckpt_store *rest_open(const char *uri, const step *steps, int count, ckpt_err *e) {
-    ckpt_store_desc d = rest_desc();
+    ckpt_store_desc d = script_begin(steps, count);
     ckpt_store *s = NULL;
-    rest_script(steps, count);
     *e = ckpt_store_open(&s, uri, &d);
-    if (*e != CKPT_OK) leaked = leaked || has(ckpt_last_error(), "VerySecret");
+    if (*e != CKPT_OK) leaked = leaked || is_secret(ckpt_last_error());
     return s;
 }
 
@@ -148,7 +61,7 @@ UTIL_FN ckpt_store *rest_meet(const char *uri, const step *steps, int count) {
 
 // Every request was answered by a step of its own, and no secret came out.
 UTIL_FN void rest_part(ckpt_store *s) {
-    leaked = leaked || has(ckpt_last_error(), "VerySecret");
+    leaked = leaked || is_secret(ckpt_last_error());
     if (leaked) fail_msg("a secret in: %s\n%s", ckpt_last_error(), the_log);
     if (requests() != script.count) fail_msg("%d requests and %d steps; the last one was %s %s", requests(), script.count,
                                              requests() > 0 ? script.list[requests() - 1].method : "", requests() > 0 ? script.list[requests() - 1].target : "");
@@ -156,20 +69,7 @@ UTIL_FN void rest_part(ckpt_store *s) {
 }
 
 UTIL_FN ckpt_err rest_put(ckpt_store *s, const char *name, const char *text, bool overwrite, const char *mark) {
-    ckpt__body b;
-    ckpt__store_put p;
-    memset(&b, 0, sizeof b);
-    memset(&p, 0, sizeof p);
-    b.memory = text;
-    b.size = strlen(text);
-    b.fd = -1;
-    p.name = name;
-    p.body = &b;
-    p.overwrite = overwrite;
-    p.mark = mark;
-    p.t = &t;
-    ckpt__transfer_begin(&t);
-    return ckpt__store_run_put(s, &p);
+    return put_by(ckpt__store_run_put, s, name, text, overwrite, mark);
 }
 
 UTIL_FN ckpt_err rest_stat(ckpt_store *s, const char *name, ckpt__store_stat *out) {
@@ -203,36 +103,17 @@ UTIL_FN ckpt_err rest_list(ckpt_store *s, const char *prefix) {
     return ckpt__store_run_list(s, prefix, rest_note, NULL, &t);
 }
 
-extern char **environ;
-
 // Nothing of the user's own takes part.
 UTIL_FN void rest_clear_env(void) {
-    static const char *const own[] = { "DATABRICKS_", "MLFLOW_", "http_proxy=", "https_proxy=", "all_proxy=", "HTTPS_PROXY=", "ALL_PROXY=" };
+    static const char *const own[] = { "DATABRICKS_", "MLFLOW_" };
     util_clear_env();
-    for (bool again = true; again;) {
-        again = false;
-        for (char **e = environ; *e != NULL && !again; e++) {
-            for (int i = 0; i < UTIL_COUNT(own) && !again; i++) {
-                if (strncmp(*e, own[i], strlen(own[i])) != 0) continue;
-                unsetenv(util_fmt("%.*s", (int)strcspn(*e, "="), *e));
-                again = true;
-            }
-        }
-    }
+    script_unset(own, UTIL_COUNT(own));
 }
 
 UTIL_FN int rest_set_up(void **state) {
-    (void)state;
+    script_set_up(state);
     rest_clear_env();
     setenv("HOME", util_temp_dir(), 1);
-    net_start(&server, on_request, NULL);
-    return 0;
-}
-
-UTIL_FN int rest_tear_down(void **state) {
-    (void)state;
-    net_stop(&server);
-    for (int i = 0; i < SEEN_MAX; i++) free(script.list[i].body);
     return 0;
 }
 

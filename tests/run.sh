@@ -1,21 +1,24 @@
 #!/bin/sh
 # run.sh: builds and runs every test. The last line is "N passed, N failed, N skipped"; the status is 0 when nothing failed.
 #
-#   sh tests/run.sh                  all of it, three jobs at a time, 10 to 15 minutes on two cores
+#   sh tests/run.sh                  all of it, 10 to 15 minutes on two cores
 #   sh tests/run.sh --only PATTERN   jobs whose name contains PATTERN (a shell pattern; may be given several times)
 #   sh tests/run.sh --fast           a cut for use while editing: one build of each unit test, few compilers, no faults, no slow scripts
 #   sh tests/run.sh --fuzz           the fuzzers alone, a minute each (the default run replays their corpora and fuzzes 5 seconds)
 #   sh tests/run.sh --long           the long forms of the tests that have one as well
 #   sh tests/run.sh --list           names of the jobs
-#   --jobs N (3)   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
+#   --jobs N (2): so many at a time, and as many more of those that mostly wait
+#   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
 #
 # What is a test: tests/test_*.c and tests/fault/*.c are cmocka programs, built plain, with ASan+UBSan, and with TSan where
 # threads are used. tests/*.sh, tests/*.py and tests/fault/*.sh, *.py are scripts: 0 passed, 77 skipped (the last line says why),
 # else failed; a script that prints lines "PASS: name", "FAIL: name" or "SKIP: name: reason" has each counted.
 # tests/fuzz/fuzz_NAME.c are libFuzzer targets with a corpus in tests/fuzz/corpus/NAME.
 # A script gets CKPT_ROOT, CKPT_LONG (0, 1), CC, and a TMPDIR of its own, where it starts; a program CKPT_TESTS_DIR as a macro.
-# Words after "run.sh:" in a test's first 20 lines: tsan, no-tsan, no-asan, slow (not with --fast), long (only with --long), helper
-# (not a test), remote (with libcurl and OpenSSL; the others are built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags). Everything is built and run under ${TMPDIR:-/tmp}; the tree is only read.
+# Words after "run.sh:" in a test's first 20 lines: tsan, no-tsan, no-asan, slow (not with --fast), long (only with --long), waits (for
+# clocks and other processes most of its time), heavy (computes so long that ASan's build is worth optimising), helper (not a test),
+# remote (with libcurl and OpenSSL; the others are built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags). Everything is built and run
+# under ${TMPDIR:-/tmp}; the tree is only read.
 
 set -u
 CDPATH=
@@ -26,6 +29,7 @@ export CKPT_ROOT CC
 export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 unset MAKEFLAGS CFLAGS LDFLAGS 2>/dev/null
 
+# gcc looks at indentation four seconds long for each reading of ckpt.h; clang, and compile/ once with gcc, do it for the tests.
 warn_all="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual
           -Wwrite-strings -Wformat=2 -Werror"
 warn_c="$warn_all -Wno-unused-function -Wno-unknown-warning-option -Wno-maybe-uninitialized -Wstrict-prototypes -Wmissing-prototypes"
@@ -66,21 +70,21 @@ if [ "${1:-}" = --job ]; then
     (cd "$TMPDIR" && exec timeout -k 10 "${CKPT_LIMIT:-900}" sh "$CKPT_BUILD/job/$id.sh") >"$log" 2>&1 </dev/null
     rc=$?
     times >"$TMPDIR.times"
-    cpu=$(sed -n '2s/m[0-9.]*s.*//p' "$TMPDIR.times"):$(sed -n '2s/^[0-9]*m\([0-9]*\).*/\1/p' "$TMPDIR.times")
+    cpu=$(awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/); printf "%d", (u[1] + s[1]) * 60 + u[2] + s[2] + 0.5 }' "$TMPDIR.times")
     results "$log" "$rc" "$name" >"$CKPT_BUILD/res/$id"
     p=$(grep -c '^P ' "$CKPT_BUILD/res/$id") f=$(grep -c '^F ' "$CKPT_BUILD/res/$id") s=$(grep -c '^S ' "$CKPT_BUILD/res/$id")
     word=ok
     [ "$s" -gt 0 ] && [ "$p" = 0 ] && word=skipped
     [ "$f" -gt 0 ] && word=FAILED
     [ "${CKPT_VERBOSE:-0}" = 1 ] && sed -n 's/^P /    passed  /p' "$CKPT_BUILD/res/$id"
-    printf '%-8s %-44s %4d passed %3d failed %3d skipped %5d s (%s of cpu)\n' "$word" "$name" "$p" "$f" "$s" $(($(date +%s) - start)) "$cpu"
+    printf '%-8s %-44s %4d passed %3d failed %3d skipped %5d s (%d of cpu)\n' "$word" "$name" "$p" "$f" "$s" $(($(date +%s) - start)) "$cpu"
     [ "$f" = 0 ] && chmod -R u+rwx "$TMPDIR" 2>/dev/null && rm -rf "$TMPDIR"
     exit 0
 fi
 
 #-- options -------------------------------------------------------------------------------------------
 
-only= fast=0 fuzz=0 list=0 keep=0 install=1 jobs=3 CKPT_LONG=0 CKPT_VERBOSE=0
+only= fast=0 fuzz=0 list=0 keep=0 install=1 jobs=2 CKPT_LONG=0 CKPT_VERBOSE=0
 while [ $# -gt 0 ]; do
     case $1 in
         --only) [ $# -gt 1 ] || { echo "run.sh: --only wants a pattern" >&2; exit 2; }; only="$only $2"; shift ;;
@@ -194,18 +198,18 @@ probe_sanitizer() {
 }
 runner=
 if command_there setarch && setarch "$(uname -m)" -R true 2>/dev/null; then runner="setarch $(uname -m) -R"; fi
-# For ASan and UBSan clang at -O0: of the compilers here it takes a fifth of the time of the next.
-asan=address,undefined asan_cc=$CC
+# For the sanitizers clang at -O0: of the compilers here it takes a fifth of the time of the next.
+asan=address,undefined asan_cc=$CC tsan_cc=$CC
 have_asan=0 have_tsan=0
 if [ "$list" = 0 ]; then
     if command_there clang && probe_sanitizer $asan clang; then asan_cc=clang; else probe_sanitizer $asan "$CC"; have_asan=$?; fi
-    probe_sanitizer thread "$CC"; have_tsan=$?
+    if command_there clang && probe_sanitizer thread clang; then tsan_cc=clang; else probe_sanitizer thread "$CC"; have_tsan=$?; fi
 fi
 runnable() { [ "$1" = 0 ] || { [ "$1" = 2 ] && [ -n "$runner" ]; }; }
 
 #-- the list of jobs -----------------------------------------------------------------------------------
 
-count=0
+count=0 lane=works
 wanted() {
     [ -z "$only" ] && return 0
     set -f
@@ -220,12 +224,15 @@ add() {
     count=$((count + 1))
     id=$(printf '%03d' $count)
     printf '%s' "$1" >"$CKPT_BUILD/job/$id.name"
+    echo "$id" >>"$CKPT_BUILD/job/$lane"
     if [ $# -gt 1 ]; then printf '%s\n' "$2" >"$CKPT_BUILD/job/$id.sh"; else cat >"$CKPT_BUILD/job/$id.sh"; fi
 }
 absent() { add "$1" "$(printf 'echo %s\nexit 77' "$(quote "$2")")"; }
 quote() { printf "'%s'" "$(printf '%s' "$1" | sed "s/'/'\\\\''/g")"; }
 words() { sed -n '1,20s/.*run\.sh: *\(.*\)/\1/p' "$1" | tr '\n' ' '; }
 has_word() { case " $1 " in *" $2 "*) return 0 ;; esac; return 1; }
+# lane_of WORDS: where the jobs go that are added next.
+lane_of() { if has_word "$1" waits; then lane=waits; else lane=works; fi; }
 selected() {
     has_word "$1" helper && return 1
     [ $fast = 1 ] && has_word "$1" slow && return 1
@@ -236,6 +243,7 @@ selected() {
 add_script() {
     w=$(words "$1")
     selected "$w" || return 0
+    lane_of "$w"
     case $1 in
         *.py) if command_there python3; then add "$2" "exec python3 $(quote "$1")"; else absent "$2" "no python3"; fi ;;
         *)    add "$2" "exec sh $(quote "$1")" ;;
@@ -250,13 +258,15 @@ add_program() {
     # portable.c build it whole.
     net="-DCKPT_STATIC= -DCKPT_NO_REMOTE="
     has_word "$(words "$1")" remote && net=-DCKPT_STATIC= libs="$libs -lcurl -lcrypto"
-    prefix= compiler=$CC
-    case $3 in asan | tsan) prefix=$runner ;; esac
-    [ "$3" = asan ] && compiler=$asan_cc
+    prefix= compiler=$CC warn="$warn_c -Wno-misleading-indentation"
+    case $3 in
+        asan) prefix=$runner compiler=$asan_cc warn=$warn_c ;;
+        tsan) prefix=$runner compiler=$tsan_cc warn=-w ;;       # two compilers have warned by then
+    esac
     add "$2 ($3)" <<JOB
 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
-$compiler -std=gnu11 -g $(echo $4 $net $warn_c) $(quote "-DCKPT_TESTS_DIR=\"$here\"") $(quote "$1") -o $(quote "$out") -lcmocka $libs -lpthread ||
+$compiler -std=gnu11 $(echo $4 $net $warn) $(quote "-DCKPT_TESTS_DIR=\"$here\"") $(quote "$1") -o $(quote "$out") -lcmocka $libs -lpthread ||
     { echo "FAIL: it does not compile"; exit 1; }
 $prefix $(quote "$out")
 JOB
@@ -265,6 +275,7 @@ JOB
 add_unit() {
     w=$(words "$1")
     selected "$w" || return 0
+    lane_of "$w"
     if has_word "$w" remote && ! { header curl/curl.h && header openssl/evp.h; }; then
         absent "$2" "no libcurl or OpenSSL (libcurl4-openssl-dev, libssl-dev)"
         return
@@ -277,11 +288,13 @@ add_unit() {
     if [ $fast = 1 ]; then add_program "$1" "$2" plain -O0; return 0; fi
     add_program "$1" "$2" plain -O1     # portable.sh, compile/ and bench.sh have -O2 and -O3; here they would double the run
     if ! has_word "$w" no-asan; then
-        if runnable "$have_asan"; then add_program "$1" "$2" asan "-O0 -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all"
+        level=-O0
+        has_word "$w" heavy && level=-O1
+        if runnable "$have_asan"; then add_program "$1" "$2" asan "-g $level -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all -DUTIL_ASAN"
         else absent "$2 (asan)" "no working -fsanitize=$asan in $CC"; fi
     fi
     if ! has_word "$w" no-tsan && { has_word "$w" tsan || grep -q 'pthread\|ckpt_saver_\|os_thread\|ckpt__engine' "$1"; }; then
-        if runnable "$have_tsan"; then add_program "$1" "$2" tsan "-O1 -fsanitize=thread -DUTIL_TSAN"
+        if runnable "$have_tsan"; then add_program "$1" "$2" tsan "-g -O0 -fsanitize=thread -DUTIL_TSAN"
         else absent "$2 (tsan)" "no working -fsanitize=thread in $CC"; fi
     fi
 }
@@ -315,25 +328,27 @@ JOB
 }
 
 if [ $fuzz = 0 ]; then
-    # Long ones first: with two at a time the short ones then fill the gaps.
+    # Long ones first: the short ones then fill the gaps.
     if [ $fast = 0 ]; then
-        for f in "$here"/*.sh "$here"/*.py "$here"/fault/*.sh "$here"/fault/*.py; do
+        for f in "$here"/*.sh "$here"/fault/*.sh; do
             [ -f "$f" ] && [ "$f" != "$here/run.sh" ] || continue
             has_word "$(words "$f")" slow || has_word "$(words "$f")" long || continue
             add_script "$f" "${f#"$here"/}"
         done
     fi
+    lane=works
     if [ $fast = 1 ]; then parts='quick link hygiene'; else parts='gcc clang cxx switches targets link hygiene'; fi
     for part in $parts; do
         add "compile/$part" "exec sh $(quote "$here/compile/matrix.sh") $part"
     done
-    for f in "$here"/test_*.c; do [ -f "$f" ] && add_unit "$f" "$(basename "$f" .c)"; done
-    for f in "$here"/fault/*.c; do [ $fast = 0 ] && [ -f "$f" ] && add_unit "$f" "fault/$(basename "$f" .c)"; done
-    for f in "$here"/*.sh "$here"/*.py "$here"/fault/*.sh "$here"/fault/*.py; do
+    for f in "$here"/*.sh "$here"/*.py "$here"/fault/*.sh; do
         [ -f "$f" ] && [ "$f" != "$here/run.sh" ] || continue
         case $f in */fault/*) [ $fast = 1 ] && continue ;; esac
         has_word "$(words "$f")" slow || has_word "$(words "$f")" long || add_script "$f" "${f#"$here"/}"
     done
+    for f in "$here"/fault/*.c; do [ $fast = 0 ] && [ -f "$f" ] && add_unit "$f" "fault/$(basename "$f" .c)"; done
+    for f in "$here"/test_*.c; do [ -f "$f" ] && add_unit "$f" "$(basename "$f" .c)"; done
+    lane=works
     if command_there python3; then add lint "exec python3 $(quote "$CKPT_ROOT/tools/lint.py")"; else absent lint "no python3"; fi
 fi
 if [ $fast = 0 ]; then
@@ -349,8 +364,10 @@ fi
 
 begin=$(date +%s)
 echo "$count jobs, $jobs at a time"
-i=0
-while [ $i -lt $count ]; do i=$((i + 1)); printf '%03d\n' $i; done | xargs -P "$jobs" -n 1 sh "$here/run.sh" --job
+touch "$CKPT_BUILD/job/works" "$CKPT_BUILD/job/waits"
+[ -s "$CKPT_BUILD/job/waits" ] && xargs -P "$jobs" -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/waits" &
+[ -s "$CKPT_BUILD/job/works" ] && xargs -P "$jobs" -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/works"
+wait
 
 for f in "$CKPT_BUILD"/job/*.name; do
     [ -f "$f" ] || continue

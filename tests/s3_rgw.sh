@@ -2,47 +2,23 @@
 # s3_rgw.sh: s3:// against a real server, Ceph's gateway, over http and TLS with its own CA: the contract of all stores, refusals,
 # a wrong clock, a gateway killed in mid upload, and what awscli and boto3 make of our objects and we of theirs.
 # With CKPT_LONG=1 the contract runs for every way of addressing and of guarding bytes, and the gateway dies more often.
-set -u
-root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd)}
-here=$root/tests
-work=$(mktemp -d "${TMPDIR:-/tmp}/s3-rgw-XXXXXX") || exit 1
-rgw() { sh "$here/servers/rgw.sh" "$@"; }
-trap 'rgw down "$work/rgw"; rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM HUP
-cd "$work" || exit 1
-failures=0
-pass() { echo "PASS: $1"; }
-fail() {
-    echo "FAIL: $1"
-    [ $# -lt 2 ] || sed 's/^/    /' "$2" | grep -v '^    \[ RUN \|^    \[       OK' | tail -n 15
-    failures=$((failures + 1))
-}
-
-for header in curl/curl.h openssl/evp.h; do
-    echo "#include <$header>" | ${CC:-cc} -E -x c - >/dev/null 2>&1 || { echo "no libcurl or OpenSSL to compile with (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
-done
-${CC:-cc} -std=gnu11 -g -O1 "-DCKPT_TESTS_DIR=\"$here\"" "$here/s3_rgw.c" -o s3 -lcmocka -lcurl -lcrypto -lpthread >compile.log 2>&1 ||
-    { echo "FAIL: s3_rgw.c does not compile"; head -n 12 compile.log; exit 1; }
+# run.sh: waits
+. "$(dirname "$0")/fault/net_setup.sh"
+rgw() { sh "$tests/servers/rgw.sh" "$@"; }
+compile_stores
 rgw up "$work/rgw" both || exit $?
 . "$work/rgw/env"
 rgw bucket "$work/rgw" ckpt-one || exit 1
 rgw bucket "$work/rgw" dotted.bucket.name || exit 1
-
-# Nothing of the user's own may take part.
-unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN AWS_SECURITY_TOKEN AWS_REGION AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 S3_CANNED_ACL \
-    AWS_REQUEST_CHECKSUM_CALCULATION http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY
-HOME=$work AWS_CONFIG_FILE=$work/none AWS_SHARED_CREDENTIALS_FILE=$work/none AWS_EC2_METADATA_DISABLED=true
-AWS_ACCESS_KEY_ID=$RGW_KEY AWS_SECRET_ACCESS_KEY=$RGW_SECRET AWS_CA_BUNDLE=$RGW_CA AWS_DEFAULT_REGION=us-east-1
-S3_ENDPOINT_URL=$RGW_HTTP
-export HOME AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_EC2_METADATA_DISABLED AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_CA_BUNDLE \
-    AWS_DEFAULT_REGION S3_ENDPOINT_URL
+AWS_ACCESS_KEY_ID=$RGW_KEY AWS_SECRET_ACCESS_KEY=$RGW_SECRET AWS_CA_BUNDLE=$RGW_CA S3_ENDPOINT_URL=$RGW_HTTP STORE_PATIENCE=20
+export AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_CA_BUNDLE S3_ENDPOINT_URL STORE_PATIENCE
 uri=s3://ckpt-one/some/prefix
 
 #-- the contract of all stores -----------------------------------------------------------------------------
 
 # contract NAME ENDPOINT STYLE GUARD
 contract() {
-    S3_ENDPOINT_URL=$2 ./s3 contract "$uri" "$3" "$4" >contract.log 2>&1
+    S3_ENDPOINT_URL=$2 STORE_STYLE=$3 STORE_GUARD=$4 ./store contract "$uri" >contract.log 2>&1
     rc=$?
     n=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' contract.log)
     if [ $rc = 0 ] && [ "${n:-0}" -gt 15 ]; then pass "contract $1 ($n tests)"; else fail "contract $1" contract.log; fi
@@ -53,7 +29,7 @@ contract 'http, path, signed bodies' "$RGW_HTTP" path auto
 contract 'https, path, CRC-32 that the server ignores, so MD5' "$RGW_HTTPS" auto auto
 contract 'http, virtual hosts, MD5' "$names_http" virtual md5
 # A name with dots would not fit the certificate: the path is used although virtual hosts are wanted.
-if S3_RGW_STYLE=virtual S3_ENDPOINT_URL=$names_https ./s3 list s3://dotted.bucket.name '' >dotted.log 2>&1; then pass 'a bucket with dots, virtual hosts'
+if STORE_STYLE=virtual S3_ENDPOINT_URL=$names_https ./store list s3://dotted.bucket.name '' >dotted.log 2>&1; then pass 'a bucket with dots, virtual hosts'
 else fail 'a bucket with dots, virtual hosts' dotted.log; fi
 if [ "${CKPT_LONG:-0}" = 1 ]; then
     contract 'https, virtual hosts, MD5' "$names_https" virtual auto
@@ -77,28 +53,28 @@ refused() {
 }
 head -c 3000 /dev/urandom >small
 head -c 16777216 /dev/urandom >big
-refused 'wrong secret' CKPT_AUTH SignatureDoesNotMatch AWS_SECRET_ACCESS_KEY -- env AWS_SECRET_ACCESS_KEY=wrongSecret ./s3 put $uri x small
-refused 'wrong secret at a HEAD, which tells no reason' CKPT_AUTH 403 keys -- env AWS_SECRET_ACCESS_KEY=wrongSecret ./s3 stat $uri x
-refused 'unknown key' CKPT_AUTH InvalidAccessKeyId AWS_ACCESS_KEY_ID -- env AWS_ACCESS_KEY_ID=NOBODY ./s3 put $uri x small
-refused 'missing bucket' CKPT_NOT_FOUND 'no bucket' ckpt-none 127.0.0.1 -- ./s3 put s3://ckpt-none/p x small
-refused 'missing bucket, parts' CKPT_NOT_FOUND 'no bucket' ckpt-none -- ./s3 put s3://ckpt-none/p x big 5242880
-refused 'missing bucket, list' CKPT_NOT_FOUND 'no bucket' ckpt-none -- ./s3 list s3://ckpt-none ''
-refused 'missing object' CKPT_NOT_FOUND 404 ckpt-one -- ./s3 stat $uri nothing-here
-refused 'parts that are too small' CKPT_ARG EntityTooSmall -- ./s3 put $uri x big 1000000
-refused 'TLS of an unknown CA' CKPT_AUTH certificate -- env AWS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt S3_ENDPOINT_URL="$RGW_HTTPS" ./s3 stat $uri x
+refused 'wrong secret' CKPT_AUTH SignatureDoesNotMatch AWS_SECRET_ACCESS_KEY -- env AWS_SECRET_ACCESS_KEY=wrongSecret ./store raw-put $uri x small
+refused 'wrong secret at a HEAD, which tells no reason' CKPT_AUTH 403 keys -- env AWS_SECRET_ACCESS_KEY=wrongSecret ./store stat $uri x
+refused 'unknown key' CKPT_AUTH InvalidAccessKeyId AWS_ACCESS_KEY_ID -- env AWS_ACCESS_KEY_ID=NOBODY ./store raw-put $uri x small
+refused 'missing bucket' CKPT_NOT_FOUND 'no bucket' ckpt-none 127.0.0.1 -- ./store raw-put s3://ckpt-none/p x small
+refused 'missing bucket, parts' CKPT_NOT_FOUND 'no bucket' ckpt-none -- ./store raw-put s3://ckpt-none/p x big 5242880
+refused 'missing bucket, list' CKPT_NOT_FOUND 'no bucket' ckpt-none -- ./store list s3://ckpt-none ''
+refused 'missing object' CKPT_NOT_FOUND 404 ckpt-one -- ./store stat $uri nothing-here
+refused 'parts that are too small' CKPT_ARG EntityTooSmall -- ./store raw-put $uri x big 1000000
+refused 'TLS of an unknown CA' CKPT_AUTH certificate -- env AWS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt S3_ENDPOINT_URL="$RGW_HTTPS" ./store stat $uri x
 rgw admin "$work/rgw" user create --uid=other --display-name=other --access-key=OTHERKEY --secret-key=othersecret >admin.log 2>&1
-refused 'a bucket of somebody else' CKPT_AUTH AccessDenied permission -- env AWS_ACCESS_KEY_ID=OTHERKEY AWS_SECRET_ACCESS_KEY=othersecret ./s3 put $uri x small
+refused 'a bucket of somebody else' CKPT_AUTH AccessDenied permission -- env AWS_ACCESS_KEY_ID=OTHERKEY AWS_SECRET_ACCESS_KEY=othersecret ./store raw-put $uri x small
 
 #-- a wrong clock ------------------------------------------------------------------------------------------
 
 if command -v faketime >/dev/null 2>&1; then
     for shift in -20m +3h; do
-        if faketime -f $shift ./s3 put $uri skewed small >skew.log 2>&1 && faketime -f $shift ./s3 get $uri skewed skewed.$shift >>skew.log 2>&1 &&
+        if faketime -f $shift ./store raw-put $uri skewed small >skew.log 2>&1 && faketime -f $shift ./store raw-get $uri skewed skewed.$shift >>skew.log 2>&1 &&
             cmp -s small skewed.$shift && grep -q "minutes .* the server's" skew.log; then pass "clock $shift: learnt, and said"
         else fail "clock $shift" skew.log; fi
     done
     # A body in parts, whose first request is the POST.
-    if faketime -f -20m ./s3 put $uri skewed-parts big 5242880 >skew.log 2>&1; then pass 'clock -20m: parts'; else fail 'clock -20m: parts' skew.log; fi
+    if faketime -f -20m ./store raw-put $uri skewed-parts big 5242880 >skew.log 2>&1; then pass 'clock -20m: parts'; else fail 'clock -20m: parts' skew.log; fi
 else
     echo "SKIP: a wrong clock: no faketime"
 fi
@@ -106,10 +82,10 @@ fi
 #-- a gateway that dies ------------------------------------------------------------------------------------
 
 # Between two processes: the second one finds the parts of the first.
-id=$(./s3 half $uri resumed big 5242880 2>/dev/null | tail -n 1)
+id=$(./store half $uri resumed big 5242880 2>/dev/null | tail -n 1)
 rgw kill "$work/rgw" && rgw restart "$work/rgw"
-if ./s3 rest $uri resumed big 5242880 "$id" >rest.log 2>&1 && grep -q '^2 parts were there' rest.log &&
-    ./s3 get $uri resumed resumed.back 3000000 >>rest.log 2>&1 && cmp -s big resumed.back; then pass 'parts survive the gateway'
+if ./store rest $uri resumed big 5242880 "$id" >rest.log 2>&1 && grep -q '^2 parts were there' rest.log &&
+    ./store raw-get $uri resumed resumed.back 3000000 >>rest.log 2>&1 && cmp -s big resumed.back; then pass 'parts survive the gateway'
 else fail 'parts survive the gateway' rest.log; fi
 
 # While parts are under way, at some moment.
@@ -120,11 +96,11 @@ round=0
 broken=0
 while [ $round -lt $rounds ]; do
     round=$((round + 1))
-    ./s3 put $uri crash huge 5242880 >crash.log 2>&1 &
+    ./store raw-put $uri crash huge 5242880 >crash.log 2>&1 &
     pid=$!
     sleep 0.$((1 + round % 3))
     rgw kill "$work/rgw" && rgw restart "$work/rgw"
-    if ! wait $pid || ! ./s3 get $uri crash crash.$round 8388608 >>crash.log 2>&1 || ! cmp -s huge crash.$round; then
+    if ! wait $pid || ! ./store raw-get $uri crash crash.$round 8388608 >>crash.log 2>&1 || ! cmp -s huge crash.$round; then
         fail "gateway killed in mid upload, round $round" crash.log
         break
     fi
@@ -132,27 +108,26 @@ while [ $round -lt $rounds ]; do
     rm -f crash.$round
 done
 [ $round = $rounds ] && pass "gateway killed in mid upload, $rounds times, $broken of them felt"
-./s3 uploads $uri '' >uploads.log 2>/dev/null
+./store uploads $uri '' 2>/dev/null | sed 's/ [^ ]*$//' >uploads.log
 # A begin whose reply was lost leaves an upload that nobody knows, and "x" was given up above; no other may be there.
 if [ "$(grep -vc '^crash$\|^x$' uploads.log)" = 0 ]; then pass 'no upload is left open'; else fail 'uploads are left open' uploads.log; fi
 
 # A gateway that takes two requests at a time refuses the others with a real SlowDown.
 if [ "${CKPT_LONG:-0}" = 1 ]; then
     rgw down "$work/rgw"
-    RGW_EXTRA='rgw max concurrent requests = 2' rgw up "$work/busy" http || exit 1
-    trap 'rgw down "$work/rgw"; rgw down "$work/busy"; rm -rf "$work"' EXIT
-    rgw bucket "$work/busy" ckpt-busy || exit 1
+    RGW_EXTRA='rgw max concurrent requests = 2' rgw up "$work/rgw-busy" http || exit 1
+    rgw bucket "$work/rgw-busy" ckpt-busy || exit 1
     (
-        . "$work/busy/env"
+        . "$work/rgw-busy/env"
         AWS_ACCESS_KEY_ID=$RGW_KEY AWS_SECRET_ACCESS_KEY=$RGW_SECRET S3_ENDPOINT_URL=$RGW_HTTP
-        for i in 1 2 3 4 5 6 7 8; do ./s3 put s3://ckpt-busy object$i big 5242880 >busy.$i.log 2>&1 & done
+        for i in 1 2 3 4 5 6 7 8; do ./store raw-put s3://ckpt-busy object$i big 5242880 >busy.$i.log 2>&1 & done
         wait
-        for i in 1 2 3 4 5 6 7 8; do ./s3 get s3://ckpt-busy object$i busy.$i >>busy.$i.log 2>&1 && cmp -s big busy.$i || exit 1; done
+        for i in 1 2 3 4 5 6 7 8; do ./store raw-get s3://ckpt-busy object$i busy.$i >>busy.$i.log 2>&1 && cmp -s big busy.$i || exit 1; done
     )
     rc=$?
     cat busy.*.log >busy.log
     if [ $rc = 0 ] && grep -q SlowDown busy.log; then pass 'SlowDown'; else fail SlowDown busy.log; fi
-    rgw down "$work/busy"
+    rgw down "$work/rgw-busy"
     rgw up "$work/rgw" both || exit 1
     . "$work/rgw/env"
     AWS_ACCESS_KEY_ID=$RGW_KEY AWS_SECRET_ACCESS_KEY=$RGW_SECRET AWS_CA_BUNDLE=$RGW_CA S3_ENDPOINT_URL=$RGW_HTTP
@@ -164,7 +139,7 @@ fi
 python=
 for p in /usr/bin/python3 python3; do "$p" -c 'import boto3' >/dev/null 2>&1 && { python=$p; break; }; done
 odd='a b+c&d=e%41~!*()@,$?#é'
-./s3 put $uri "$odd" small >put.log 2>&1 && ./s3 put $uri 'in parts' big 5242880 >>put.log 2>&1 || fail 'putting for others' put.log
+./store raw-put $uri "$odd" small >put.log 2>&1 && ./store raw-put $uri 'in parts' big 5242880 >>put.log 2>&1 || fail 'putting for others' put.log
 if [ -n "$python" ]; then
     cat >boto.py <<'PY'
 import boto3, hashlib, os, sys
@@ -184,8 +159,8 @@ s3.upload_file('big', bucket, prefix + 'boto/parts', Config=TransferConfig(multi
 s3.put_object(Bucket=bucket, Key=prefix + 'boto/empty', Body=b'')
 PY
     if "$python" boto.py "$odd" >boto.log 2>&1; then pass 'boto3 reads what we put'; else fail 'boto3 reads what we put' boto.log; fi
-    if ./s3 get $uri "boto/$odd" b1 >get.log 2>&1 && cmp -s small b1 && ./s3 get $uri boto/parts b2 3000001 >>get.log 2>&1 && cmp -s big b2 &&
-        ./s3 get $uri boto/empty b3 >>get.log 2>&1 && [ -f b3 ] && [ ! -s b3 ] && ./s3 list $uri boto/ >>get.log 2>&1 &&
+    if ./store raw-get $uri "boto/$odd" b1 >get.log 2>&1 && cmp -s small b1 && ./store raw-get $uri boto/parts b2 3000001 >>get.log 2>&1 && cmp -s big b2 &&
+        ./store raw-get $uri boto/empty b3 >>get.log 2>&1 && [ -f b3 ] && [ ! -s b3 ] && ./store list $uri boto/ >>get.log 2>&1 &&
         [ "$(grep -c ' boto/' get.log)" = 3 ] && grep -qF "3000 boto/$odd" get.log; then pass 'we read and list what boto3 put'
     else fail 'we read and list what boto3 put' get.log; fi
 else
@@ -199,7 +174,7 @@ if [ -n "$aws" ]; then
         "$aws" --endpoint-url "$RGW_HTTPS" --ca-bundle "$RGW_CA" s3 "$@"; }
     if cli cp --quiet "s3://ckpt-one/some/prefix/in parts" cli.big >cli.log 2>&1 && cmp -s big cli.big &&
         cli cp --quiet big s3://ckpt-one/some/prefix/cli/big >>cli.log 2>&1 &&
-        S3_ENDPOINT_URL=$RGW_HTTPS ./s3 get $uri cli/big cli.back 4000000 >>cli.log 2>&1 && cmp -s big cli.back; then pass 'awscli reads what we put, and we what it put'
+        S3_ENDPOINT_URL=$RGW_HTTPS ./store raw-get $uri cli/big cli.back 4000000 >>cli.log 2>&1 && cmp -s big cli.back; then pass 'awscli reads what we put, and we what it put'
     else fail 'awscli' cli.log; fi
 else
     echo "SKIP: awscli: not installed"

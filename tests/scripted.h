@@ -74,6 +74,8 @@ typedef struct scripted {
     int              versions;
     ckpt__os_flag    cancel;
     double           pace;              // seconds that each part and get takes
+    int              together;          // so many calls wait for each other, once; 0: none
+    const int       *held;              // gets wait until that is not 0; NULL: they do not
     char            *log;               // "size name\n" ...; NULL: not kept
     size_t           log_size;
 } scripted;
@@ -144,6 +146,11 @@ static void scripted_pause(ckpt__transfer *t, double seconds) {
     }
 }
 
+// Until a number is as big as it should be: for an order of events that a slow machine does not change. Not for ever.
+static void scripted_await(const int *number, int least) {
+    for (int i = 0; i < 20000 && __atomic_load_n(number, __ATOMIC_SEQ_CST) < least; i++) ckpt__os_sleep(0.001);
+}
+
 static ckpt_err scripted_refuse(ckpt__transfer *t, const scripted_rule *r) {
     switch (r->kind) {
         case DO_THROTTLE:
@@ -167,7 +174,7 @@ static ckpt_err scripted_enter(scripted *s, scripted_op op, const char *name, in
     pthread_mutex_lock(&s->lock);
     int call = ++s->calls[op];
     *has = false;
-    if (++s->busy > s->busiest) s->busiest = s->busy;
+    if (++s->busy > s->busiest) __atomic_store_n(&s->busiest, s->busy, __ATOMIC_SEQ_CST);
     if (s->log != NULL) {
         size_t n = strlen(scripted_names[op]) + strlen(name) + 3;
         s->log = (char *)realloc(s->log, s->log_size + n);
@@ -194,6 +201,8 @@ static ckpt_err scripted_enter(scripted *s, scripted_op op, const char *name, in
     pthread_mutex_unlock(&s->lock);
     if (*has && found->kind == DO_WAIT) scripted_pause(t, found->seconds);
     if (s->pace > 0.0) scripted_pause(t, s->pace);
+    if (op == OP_GET && s->together > 0) scripted_await(&s->busiest, s->together);
+    if (op == OP_GET && s->held != NULL) scripted_await(s->held, 1);
     if (t->cancel != NULL && ckpt__os_flag_get(t->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
     return refuses ? scripted_refuse(t, found) : CKPT_OK;
 }
@@ -493,6 +502,8 @@ UTIL_FN void scripted_clear(scripted *s) {
     s->rule_count = s->refused = s->busiest = 0;
     s->served = 0;
     s->pace = 0.0;
+    s->together = 0;
+    s->held = NULL;
     ckpt__os_flag_set(&s->cancel, 0);
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # secrets.sh: secret keys, session tokens, pass phrases, passwords and signatures get into no log line, sentence, journal, index or trace,
 # whatever goes wrong, at the highest log level; redirects are not followed; ".." in names and .symlink objects is refused. See secrets.c.
+# run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 . "$tests/secrets_setup.sh"
 wrong_secret=$(secret wrong/Secret+Key) token=$(secret SessionToken/with+signs=) uri_password=$(secret uripassword)

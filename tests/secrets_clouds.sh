@@ -1,8 +1,8 @@
 #!/bin/sh
 # secrets_clouds.sh: what secrets.sh proves of S3 and SFTP, of gs://, oci://, azure://, Unity Catalog, MLflow and runs of Databricks: no key, token,
 # SAS, signature (of our requests, and of the addresses that a workspace signs) or assertion gets into a log line, sentence, journal or trace, and
-# the address of one of Google's sessions (behind Databricks too), or the name of one of Databricks', into nothing but the journal, which nobody else may read; redirects
-# are not followed.
+# the address of one of Google's sessions (behind Databricks too), or the name of one of Databricks', into nothing but the journal, which nobody
+# else may read; redirects are not followed. run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
 . "$tests/secrets_setup.sh"
 : >words

@@ -1,7 +1,7 @@
 #!/bin/sh
 # sftp_real.sh: SFTP against OpenSSH's sshd (tests/sftp_real.c): the contract of stores, logins, host keys, broken uploads, readers
 # beside writers. With --long also under ASan and UBSan, and longer.
-# run.sh: slow
+# run.sh: waits slow
 set -u
 here=$(cd "$(dirname "$0")" && pwd -P)
 CC=${CC:-cc}

@@ -1,5 +1,5 @@
 // Proves AWS signatures (known answers) and the chain of credentials, against a small server of its own on the loopback.
-// run.sh: remote tsan
+// run.sh: waits remote tsan
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"

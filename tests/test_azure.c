@@ -6,155 +6,32 @@
 #include "util.h"
 #include "net_util.h"
 #include "counting.h"
-
-//-- a scripted server -------------------------------------------------------------
-
-// One reply. status 0: the connection is closed without one.
-typedef struct step {
-    int         status;
-    const char *headers;
-    const char *body;
-    size_t      size;                   // of the body; 0: strlen(body). For HEAD: what Content-Length says
-} step;
-
-enum { SEEN_MAX = 32 };
-typedef struct seen { char method[16], target[4096], head[16384]; char *body; size_t size; } seen;
-
-static struct {
-    const step *steps;
-    int         count;
-    seen        list[SEEN_MAX];
-    int         n;
-    pthread_mutex_t lock;
-} script = { NULL, 0, { { "", "", "", NULL, 0 } }, 0, PTHREAD_MUTEX_INITIALIZER };
-
-static net_server server;
-static ckpt__transfer t;
-
-static void on_request(net_request *r, void *user) {
-    (void)user;
-    net_body(r, SIZE_MAX);
-    pthread_mutex_lock(&script.lock);
-    int i = script.n++;
-    if (i < SEEN_MAX) {
-        seen *s = &script.list[i];
-        snprintf(s->method, sizeof s->method, "%s", r->method);
-        snprintf(s->target, sizeof s->target, "%s", r->target);
-        snprintf(s->head, sizeof s->head, "%.*s", (int)r->head_size, r->head);
-        free(s->body);
-        s->body = (char *)malloc(r->body_size + 1);
-        s->size = r->body_size;
-        if (s->body != NULL) {
-            if (r->body_size > 0) memcpy(s->body, r->body, r->body_size);
-            s->body[r->body_size] = 0;
-        }
-    }
-    const step *s = i < script.count ? &script.steps[i] : NULL;
-    pthread_mutex_unlock(&script.lock);
-    if (s == NULL) { net_reply(r, 599, NULL, "", 0); return; }
-    if (s->status == 0) { net_close(r); return; }
-    size_t size = s->size > 0 ? s->size : s->body != NULL ? strlen(s->body) : 0;
-    net_reply(r, s->status, s->headers, s->body != NULL ? s->body : "", size);
-}
-
-// The value of a header of request i; "" when it has none.
-static const char *header_of(int i, const char *name) {
-    size_t n = strlen(name);
-    for (const char *line = strchr(script.list[i].head, '\n'); line != NULL; line = strchr(line, '\n')) {
-        line++;
-        if (strncasecmp(line, name, n) == 0 && line[n] == ':') return util_fmt("%.*s", (int)strcspn(line + n + 2, "\r\n"), line + n + 2);
-    }
-    return "";
-}
-
-static bool has(const char *text, const char *part) {
-    return strstr(text, part) != NULL;
-}
-
-#define sentence_has(part) do { if (!has(ckpt_last_error(), part)) fail_msg("%s:%d: no '%s' in: %s", __FILE__, __LINE__, part, ckpt_last_error()); } while (0)
-#define is(e, code) do { ckpt_err got_ = (e); if (got_ != (code)) fail_msg("%s:%d: %s instead of %s: %s", __FILE__, __LINE__, \
-                              ckpt_err_name(got_), #code, got_ != CKPT_OK ? ckpt_last_error() : ""); } while (0)
-
 #define KEY "dmVyeVNlY3JldEtleU9mT3Vycw=="
 #define SIGNATURE "c2lnbmF0dXJl"
 #define SAS "sv=2021-12-02&sr=c&sp=rwdl&se=2026-12-01T00%3A00%3A00Z&sig=" SIGNATURE "%3D"
-
-static bool leaked;
-static char the_log[8192];
-
-static bool is_secret(const char *text) {
-    return has(text, KEY) || has(text, "verySecretKey") || has(text, SIGNATURE);
-}
-
-static void on_log(ckpt_log_level level, const char *text, void *user) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    (void)level, (void)user;
-    pthread_mutex_lock(&lock);
-    leaked = leaked || is_secret(text);
-    size_t n = strlen(the_log);
-    snprintf(the_log + n, sizeof the_log - n, "%s\n", text);
-    pthread_mutex_unlock(&lock);
-}
+#define SCRIPT_SECRETS KEY, "verySecretKey", SIGNATURE
+#include "script_util.h"
 
 static ckpt_store *meet_with(const step *steps, int count, const char *sas) {
-    ckpt_store_desc d;
+    ckpt_store_desc d = script_begin(steps, count);
     ckpt_store *s = NULL;
-    memset(&d, 0, sizeof d);
-    memset(&t, 0, sizeof t);
     d.endpoint_url = server.url;
     d.access_key_id = "account1";
     if (sas != NULL) d.session_token = sas;
     else d.secret_access_key = KEY;
-    d.stall_timeout_s = t.stall_timeout_s = 5.0;
-    d.logger.fn = on_log;
-    pthread_mutex_lock(&script.lock);
-    script.steps = steps;
-    script.count = count;
-    script.n = 0;
-    pthread_mutex_unlock(&script.lock);
-    the_log[0] = 0;
     is(ckpt_store_open(&s, "azure://bucket/pre", &d), CKPT_OK);
     return s;
 }
 #define MEET(steps) meet_with(steps, UTIL_COUNT(steps), NULL)
 
-static int requests(void) {
-    pthread_mutex_lock(&script.lock);
-    int n = script.n;
-    pthread_mutex_unlock(&script.lock);
-    return n;
-}
-
 static ckpt_err put(ckpt_store *s, const char *text, bool overwrite, const char *mark) {
-    ckpt__body b;
-    ckpt__store_put p;
-    memset(&b, 0, sizeof b);
-    memset(&p, 0, sizeof p);
-    b.memory = text;
-    b.size = strlen(text);
-    p.name = "name";
-    p.body = &b;
-    p.overwrite = overwrite;
-    p.mark = mark;
-    p.t = &t;
-    ckpt__transfer_begin(&t);
-    return s->table->put(s, &p);
+    return put_by(s->table->put, s, "name", text, overwrite, mark);
 }
 
 static int set_up(void **state) {
-    (void)state;
-    static const char *const names[] = { "AZURE_ACCOUNT_NAME", "AZURE_ACCOUNT_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY",
-        "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SERVICE_ENDPOINT", "http_proxy", "https_proxy", "all_proxy" };
-    net_start(&server, on_request, NULL);
-    util_clear_env();
-    for (int i = 0; i < UTIL_COUNT(names); i++) unsetenv(names[i]);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    net_stop(&server);
-    for (int i = 0; i < SEEN_MAX; i++) { free(script.list[i].body); script.list[i].body = NULL; }
+    static const char *const names[] = { "AZURE_" };
+    script_set_up(state);
+    script_unset(names, UTIL_COUNT(names));
     return 0;
 }
 
@@ -780,5 +657,5 @@ int main(void) {
         cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_uploads), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_libcloud),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, script_tear_down);
 }

@@ -1,47 +1,7 @@
 #!/bin/sh
 # Proves tools/ckpt.c: every command on good, damaged and missing files, its exit statuses, and that --json is JSON.
-set -u
-root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
-dir=${TMPDIR:-/tmp}/ckpt-cli.$$
-cc=${CC:-cc}
-mkdir -p "$dir" && cd "$dir" || exit 1
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 1' INT TERM
-unset NO_COLOR RANK WORLD_SIZE LOCAL_RANK RUN_NAME COMPOSER_RUN_NAME SLURM_PROCID SLURM_NTASKS 2>/dev/null
-export LC_ALL=C.UTF-8 TZ=UTC
-failed=0
-pass() { echo "PASS: $1"; }
-fail() { echo "FAIL: $1"; failed=1; }
-
-# is NAME WANTED-STATUS COMMAND...: runs it; the output is left in $out, complaints in ./err
-is() {
-    name=$1 want=$2
-    shift 2
-    out=$("$@" 2>err)
-    got=$?
-    if [ "$got" = "$want" ]; then pass "$name"; else
-        fail "$name"
-        echo "  $* ended with $got, not $want"
-        printf '%s\n' "$out" | sed 's/^/  | /' | head -20
-        sed 's/^/  ! /' err | head -5
-    fi
-}
-# holds NAME TEXT: the last output contains it
-holds() { case $out in *"$2"*) pass "$1" ;; *) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /' | head -30 ;; esac; }
-# json NAME EXPRESSION: the last output is JSON, for which the Python expression over d holds
-json() {
-    if printf '%s' "$out" | python3 -c "import json,sys
-d=json.load(sys.stdin)
-sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
-}
-
-flags="-std=c99 -O1 -g -DCKPT_NO_REMOTE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings -Wformat=2 -Werror"
-$cc $flags -o ckpt "$root/tools/ckpt.c" -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
+. "$(dirname "$0")/cli_setup.sh"
 pass "build"
-if $cc -std=c99 -DCKPT_NO_REMOTE -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -o ckpt-asan "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null; then
-    mv ckpt-asan ckpt
-fi
-
 cat > make.c <<'C'
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION
@@ -96,7 +56,7 @@ int main(int argc, char **argv) {
     return e != CKPT_OK;
 }
 C
-$cc -std=gnu99 -O1 -DHEADER="\"$root/ckpt.h\"" -o make make.c -lpthread || { echo "FAIL: build of make.c"; exit 1; }
+$quick -std=gnu99 -DHEADER="\"$root/ckpt.h\"" -o make make.c -lpthread || { echo "FAIL: build of make.c"; exit 1; }
 ./make run || { echo "FAIL: make"; exit 1; }
 
 # help and wrong usage

@@ -2,49 +2,9 @@
 # Proves the commands of tools/ckpt.c on checkpoints of many ranks, which real savers wrote: ls, show, verify, diff, merge, split, pin, rm, gc,
 # and get, put, cp, rm, gc on a file:// store; damage at any byte, missing files, directories without .metadata; that what split
 # writes loads on other numbers of ranks and in Python as Hugging Face's loaders read it; and that a merge needs little memory.
-set -u
-root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
-dir=${TMPDIR:-/tmp}/ckpt-cli-shards.$$
-cc=${CC:-cc}
-mkdir -p "$dir" && cd "$dir" || exit 1
-dir=$(pwd -P)
-pids=
-trap 'for p in $pids; do kill $p 2>/dev/null; done; rm -rf "$dir"' EXIT
-trap 'exit 1' INT TERM
-unset NO_COLOR RANK WORLD_SIZE LOCAL_RANK RUN_NAME COMPOSER_RUN_NAME SLURM_PROCID SLURM_NTASKS 2>/dev/null
-export LC_ALL=C.UTF-8 TZ=UTC TMPDIR="$dir/tmp"
-mkdir tmp
-failed=0
-pass() { echo "PASS: $1"; }
-fail() { echo "FAIL: $1"; failed=1; }
-
-# is NAME WANTED-STATUS COMMAND...: runs it; the output is left in $out, complaints in ./err
-is() {
-    name=$1 want=$2
-    shift 2
-    out=$("$@" 2>err)
-    got=$?
-    if [ "$got" = "$want" ]; then pass "$name"; else
-        fail "$name"
-        echo "  $* ended with $got, not $want"
-        printf '%s\n' "$out" | sed 's/^/  | /' | head -20
-        sed 's/^/  ! /' err | head -5
-    fi
-}
-holds() { case $out in *"$2"*) pass "$1" ;; *) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /' | head -30 ;; esac; }
-lacks() { case $out in *"$2"*) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /' | head -30 ;; *) pass "$1" ;; esac; }
-says() { if grep -q -e "$2" err; then pass "$1"; else fail "$1"; sed 's/^/  ! /' err | head -5; fi; }
+. "$(dirname "$0")/cli_setup.sh"
 good() { if eval "$2"; then pass "$1"; else fail "$1"; fi; }
-json() {
-    if printf '%s' "$out" | python3 -c "import json,sys
-d=json.load(sys.stdin)
-sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
-}
-
-$cc -std=c99 -g -O1 -DCKPT_NO_REMOTE -o ckpt-plain "$root/tools/ckpt.c" -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
-if $cc -std=c99 -DCKPT_NO_REMOTE -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -o ckpt "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null; then :
-else cp ckpt-plain ckpt; fi
-$cc -std=gnu99 -O1 -g -DHEADER="\"$root/ckpt.h\"" -DFORK_RANKS="\"$root/tests/fork_ranks.h\"" -o make "$root/tests/cli_shards_make.c" -lpthread -lm ||
+$quick -std=gnu99 -g -DHEADER="\"$root/ckpt.h\"" -DFORK_RANKS="\"$root/tests/fork_ranks.h\"" -o make "$root/tests/cli_shards_make.c" -lpthread -lm ||
     { echo "FAIL: build of cli_shards_make.c"; exit 1; }
 ./make run 4 .pt || { echo "FAIL: make"; exit 1; }
 f=run/ep0-ba30

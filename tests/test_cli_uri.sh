@@ -1,48 +1,8 @@
 #!/bin/sh
 # Proves the commands of tools/ckpt.c that take URIs, on a file:// store: ls, get, put, cp, verify, rm, gc; their exit statuses, and that --json
 # is JSON. What differs for s3:// and sftp:// lies below the public interface and is tested there.
-set -u
-root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
-dir=${TMPDIR:-/tmp}/ckpt-cli-uri.$$
-cc=${CC:-cc}
-mkdir -p "$dir" && cd "$dir" || exit 1
-dir=$(pwd -P)
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 1' INT TERM
-unset NO_COLOR RANK WORLD_SIZE LOCAL_RANK RUN_NAME COMPOSER_RUN_NAME SLURM_PROCID SLURM_NTASKS 2>/dev/null
-export LC_ALL=C.UTF-8 TZ=UTC TMPDIR="$dir/tmp"
-mkdir tmp
-failed=0
-pass() { echo "PASS: $1"; }
-fail() { echo "FAIL: $1"; failed=1; }
-
-# is NAME WANTED-STATUS COMMAND...: runs it; the output is left in $out, complaints in ./err
-is() {
-    name=$1 want=$2
-    shift 2
-    out=$("$@" 2>err)
-    got=$?
-    if [ "$got" = "$want" ]; then pass "$name"; else
-        fail "$name"
-        echo "  $* ended with $got, not $want"
-        printf '%s\n' "$out" | sed 's/^/  | /' | head -20
-        sed 's/^/  ! /' err | head -5
-    fi
-}
-holds() { case $out in *"$2"*) pass "$1" ;; *) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /' | head -30 ;; esac; }
-says() { if grep -q "$2" err; then pass "$1"; else fail "$1"; sed 's/^/  ! /' err | head -5; fi; }
+. "$(dirname "$0")/cli_setup.sh"
 same() { if cmp -s "$2" "$3"; then pass "$1"; else fail "$1"; fi; }
-json() {
-    if printf '%s' "$out" | python3 -c "import json,sys
-d=json.load(sys.stdin)
-sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
-}
-
-flags="-std=c99 -g -O1 -DCKPT_NO_REMOTE"
-$cc $flags -o ckpt "$root/tools/ckpt.c" -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
-if $cc $flags -fsanitize=address,undefined -fno-sanitize-recover=all -o ckpt-asan "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null; then
-    mv ckpt-asan ckpt
-fi
 cat > make.c <<'C'
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION
@@ -90,7 +50,7 @@ int main(int argc, char **argv) {
     return ckpt_save(argv[1], &st, NULL) != CKPT_OK;
 }
 C
-$cc -O0 -w -DHEADER="\"$root/ckpt.h\"" -o make make.c -lpthread -lm || { echo "FAIL: build of make.c"; exit 1; }
+$quick -w -DHEADER="\"$root/ckpt.h\"" -o make make.c -lpthread -lm || { echo "FAIL: build of make.c"; exit 1; }
 ./make a.pt || { echo "FAIL: make a.pt"; exit 1; }
 bucket=file://$dir/bucket
 

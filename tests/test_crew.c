@@ -1,5 +1,5 @@
 /* test_crew.c: savers on many ranks, as threads: what they do together or not at all. Monolithic, sharded and per-rank tars, over
-   folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: tsan */
+   folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: waits tsan */
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -58,6 +58,15 @@ typedef struct plan {
     int             number;
     char            text[TR_MOST][1100];
 } plan;
+
+// In a folder of its own.
+static plan plan_of(layout how) {
+    plan p;
+    memset(&p, 0, sizeof p);
+    p.how = how;
+    p.dir = util_temp_dir();
+    return p;
+}
 
 static member *member_new(tr_rank *r, const plan *p) {
     member *m = (member *)calloc(1, sizeof *m);
@@ -183,11 +192,8 @@ static void test_layouts(void **state) {
         for (size_t k = 0; k < 4; k++) {
             for (int how = 0; how < 3; how++) {
                 int n = sizes[k];
-                plan p;
-                memset(&p, 0, sizeof p);
-                p.how = (layout)how;
+                plan p = plan_of((layout)how);
                 p.snapshot = modes[mode];
-                p.dir = util_temp_dir();
                 p.keep = 2;
                 p.saves = 3;
                 tr_world *w = tr_new(n);
@@ -292,10 +298,7 @@ static void test_reshape(void **state) {
     (void)state;
     static const int from[] = { 8, 8, 1, 2, 4 }, to[] = { 1, 3, 4, 8, 2 };
     for (int i = 0; i < 5; i++) {
-        plan p;
-        memset(&p, 0, sizeof p);
-        p.how = SHARDED;
-        p.dir = util_temp_dir();
+        plan p = plan_of(SHARDED);
         p.saves = 2;
         tr_run(tr_new(from[i]), save_some, &p);
         p.number = 2;
@@ -331,10 +334,7 @@ static void flip_in(const char *dir, const char *name) {
 static void test_walk_back(void **state) {
     (void)state;
     for (int gone = 0; gone < 3; gone++) {
-        plan p;
-        memset(&p, 0, sizeof p);
-        p.how = SHARDED;
-        p.dir = util_temp_dir();
+        plan p = plan_of(SHARDED);
         p.saves = 3;
         tr_run(tr_new(4), save_some, &p);
         if (gone == 0) flip_in(p.dir, "ba3/__2_0.pt");
@@ -354,10 +354,7 @@ static void test_walk_back(void **state) {
 // Without .metadata nothing counts, and the next saver takes it away.
 static void test_uncommitted(void **state) {
     (void)state;
-    plan p;
-    memset(&p, 0, sizeof p);
-    p.how = SHARDED;
-    p.dir = util_temp_dir();
+    plan p = plan_of(SHARDED);
     p.saves = 2;
     tr_run(tr_new(4), save_some, &p);
     unlink(util_join(p.dir, "ba2/.metadata"));
@@ -374,10 +371,7 @@ static void test_apart(void **state) {
     (void)state;
     for (int how = 1; how < 3; how++) {
         for (int lost = 0; lost < 2; lost++) {
-            plan p;
-            memset(&p, 0, sizeof p);
-            p.how = (layout)how;
-            p.dir = util_temp_dir();
+            plan p = plan_of((layout)how);
             p.apart = true;
             p.saves = 3;
             tr_world *w = tr_new(3);
@@ -402,10 +396,7 @@ static void test_apart(void **state) {
 
 static void test_tars_none_common(void **state) {
     (void)state;
-    plan p;
-    memset(&p, 0, sizeof p);
-    p.how = TARS;
-    p.dir = util_temp_dir();
+    plan p = plan_of(TARS);
     p.apart = true;
     p.want = CKPT_NOT_FOUND;
     tr_world *w = tr_new(3);
@@ -473,11 +464,8 @@ static void test_one_fails(void **state) {
     (void)state;
     for (int how = 0; how < 3; how++) {
         for (int mode = 0; mode < 3; mode++) {
-            plan p;
-            memset(&p, 0, sizeof p);
-            p.how = (layout)how;
+            plan p = plan_of((layout)how);
             p.snapshot = modes[mode];
-            p.dir = util_temp_dir();
             p.apart = how != WHOLE;
             tr_world *w = tr_new(4);
             tr_run(w, one_fails, &p);
@@ -514,11 +502,8 @@ static void fails_in_passing(tr_rank *r, void *arg) {
 static void test_fails_in_passing(void **state) {
     (void)state;
     for (int mode = 1; mode < 3; mode++) {
-        plan p;
-        memset(&p, 0, sizeof p);
-        p.how = SHARDED;
+        plan p = plan_of(SHARDED);
         p.snapshot = modes[mode];
-        p.dir = util_temp_dir();
         p.apart = true;
         tr_world *w = tr_new(3);
         tr_run(w, fails_in_passing, &p);
@@ -644,11 +629,8 @@ static void differs(tr_rank *r, void *arg) {
 static void test_differs(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {
-        plan p;
-        memset(&p, 0, sizeof p);
-        p.dir = util_temp_dir();
+        plan p = plan_of(i == 2 ? WHOLE : SHARDED);
         p.number = i;
-        p.how = i == 2 ? WHOLE : SHARDED;
         tr_run(tr_new(3), differs, &p);
     }
 }
@@ -679,10 +661,7 @@ static void open_refused(tr_rank *r, void *arg) {
 static void test_refused(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {
-        plan p;
-        memset(&p, 0, sizeof p);
-        p.dir = util_temp_dir();
-        p.how = SHARDED;
+        plan p = plan_of(SHARDED);
         p.number = i;
         tr_run(tr_new(2), open_refused, &p);
         assert_string_equal(names_in(p.dir), "");
@@ -720,11 +699,8 @@ static void requested(tr_rank *r, void *arg) {
 static void test_request(void **state) {
     (void)state;
     for (int how = 0; how < 3; how++) {
-        plan p;
-        memset(&p, 0, sizeof p);
-        p.how = (layout)how;
+        plan p = plan_of((layout)how);
         p.snapshot = CKPT_SNAPSHOT_LAZY;
-        p.dir = util_temp_dir();
         tr_world *w = tr_new(4);
         tr_run(w, requested, &p);
         for (int i = 1; i < 4; i++) assert_string_equal(p.text[i], p.text[0]);
@@ -775,10 +751,7 @@ static void test_cadence(void **state) {
     (void)state;
     for (int how = 0; how < 3; how++) {
         for (int i = 0; i < 2; i++) {
-            plan p;
-            memset(&p, 0, sizeof p);
-            p.how = (layout)how;
-            p.dir = util_temp_dir();
+            plan p = plan_of((layout)how);
             p.number = i;
             p.saves = 0;
             // all ranks must make the same number of steps
@@ -838,11 +811,8 @@ static void test_store(void **state) {
     static const int other[] = { 3, 1, 5, 2 };
     for (int how = 0; how < 3; how++) {
         for (int mode = 0; mode < 3; mode += 2) {
-            plan p;
-            memset(&p, 0, sizeof p);
-            p.how = (layout)how;
+            plan p = plan_of((layout)how);
             p.snapshot = modes[mode];
-            p.dir = util_temp_dir();
             p.saves = 4;
             const char *here = util_temp_dir(), *there = util_temp_dir();
             assert_int_equal(chdir(here), 0);
@@ -876,11 +846,8 @@ static void test_store(void **state) {
 static void test_store_only(void **state) {
     (void)state;
     for (int turn = 0; turn < 2; turn++) {
-        plan p;
-        memset(&p, 0, sizeof p);
-        p.how = SHARDED;
+        plan p = plan_of(SHARDED);
         p.keep = CKPT_KEEP_NONE;
-        p.dir = util_temp_dir();
         p.saves = 2;
         const char *here = util_temp_dir();
         assert_int_equal(chdir(here), 0);
@@ -896,10 +863,7 @@ static void test_store_only(void **state) {
 // One rank's object cannot be put: that checkpoint is not published, all hear of it, and the next one is.
 static void test_store_fails(void **state) {
     (void)state;
-    plan p;
-    memset(&p, 0, sizeof p);
-    p.how = SHARDED;
-    p.dir = util_temp_dir();
+    plan p = plan_of(SHARDED);
     p.saves = 3;
     p.number = 2;
     assert_int_equal(chdir(util_temp_dir()), 0);
@@ -941,11 +905,8 @@ static void test_store_left(void **state) {
     (void)state;
     static const int others[] = { 3, 2, 1, 5 };
     for (int k = 0; k < 4; k++) {
-        plan p;
-        memset(&p, 0, sizeof p);
-        p.how = SHARDED;
+        plan p = plan_of(SHARDED);
         p.filename = "ba{batch}.safetensors";
-        p.dir = util_temp_dir();
         p.saves = p.number = 2;
         assert_int_equal(chdir(util_temp_dir()), 0);
         const char *run = util_join(p.dir, "run"), *link = util_join(run, "latest-rank0.pt.symlink");

@@ -1,6 +1,6 @@
 // Proves >>engine: plans of every pattern come out byte for byte as a naive writer makes them, by engine_write (direct and
 // buffered), by engine_stream and through an image; reads of every kind of table bring the bytes a naive reader brings;
-// damage, short files, failing calls and failing user code are reported once, without leak or hang. run.sh: tsan
+// damage, short files, failing calls and failing user code are reported once, without leak or hang. run.sh: heavy tsan
 #ifndef CKPT_NO_REMOTE
 #define CKPT_NO_REMOTE
 #endif
@@ -11,7 +11,7 @@
 #include "util.h"
 
 // Thread checking makes everything some twenty times slower.
-#if defined(__SANITIZE_THREAD__)
+#ifdef UTIL_TSAN
 enum { PLANS = 8, READS = 3, STEP = 9 };
 #else
 enum { PLANS = 64, READS = 40, STEP = 1 };

@@ -120,7 +120,7 @@ static void test_sizes(void **state) {
 static void test_side_by_side(void **state) {
     (void)state;
     world *w = world_open(BIG);
-    w->s->pace = 0.02;
+    w->s->together = 4;
     must(ckpt__fetch_run(&w->fetch));
     expect_got(w);
     assert_int_equal(w->s->busiest, 4);
@@ -290,7 +290,9 @@ static void test_permanent(void **state) {
     scripted_rule *r = scripted_when(w->s, OP_GET, 5, DO_FAIL);
     r->err = CKPT_AUTH;
     r->transient = false;
-    w->s->pace = 0.01;
+    r = scripted_when(w->s, OP_GET, 6, DO_WAIT);            // the others are slower than the news of it
+    r->times = -1;
+    r->seconds = 0.3;
     expect_failed(w, CKPT_AUTH, "scripted failure");
     assert_true(w->s->calls[OP_GET] < RANGES);
     scripted_clear(w->s);
@@ -378,7 +380,7 @@ typedef struct seen { pthread_t thread; uint64_t last; int calls; bool fell, oth
 
 static void see(const ckpt_progress *p, void *user) {
     seen *s = (seen *)user;
-    s->calls++;
+    __atomic_add_fetch(&s->calls, 1, __ATOMIC_SEQ_CST);
     s->other = s->other || !pthread_equal(s->thread, pthread_self());
     s->fell = s->fell || p->done < s->last || p->done > p->total || p->total != BIG || strcmp(p->phase, "download") != 0;
     s->last = p->done;
@@ -395,6 +397,7 @@ static void test_progress(void **state) {
         ckpt_on_progress p = { see, &s };
         w->fetch.progress = &p;
         w->s->pace = 0.03;
+        w->s->held = &s.calls;              // it is told at least once before anything has arrived
         scripted_when(w->s, OP_GET, 3, DO_FAIL);
         scripted_when(w->s, OP_GET, 9, DO_FLIP);
         if (n > 0) {

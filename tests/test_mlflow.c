@@ -729,11 +729,10 @@ static void no_memory(const char *uri, const step *steps, int count, bool parts,
         if (at % 100 == 0) { net_stop(&server); net_start(&server, on_request, NULL); }     // it has a limit of connections
         setenv("MLFLOW_TRACKING_URI", managed ? "databricks" : server.url, 1);
         setenv("DATABRICKS_HOST", server.url, 1);
-        ckpt_store_desc d = rest_desc();
+        ckpt_store_desc d = script_begin(steps, count);
         d.allocator.fn = counting_fn;
         d.allocator.user = &c;
         d.logger.fn = NULL;
-        rest_script(steps, count);
         ckpt_err e = ckpt_store_open(&s, uri, &d);
         if (e == CKPT_OK) s->min_part = s->best_part = 5;
         if (e == CKPT_OK) e = rest_put(s, "x", "hello", true, "m");
@@ -787,5 +786,5 @@ int main(void) {
         cmocka_unit_test(test_managed_quotes),
         cmocka_unit_test(test_no_memory),
     };
-    return cmocka_run_group_tests(tests, rest_set_up, rest_tear_down);
+    return cmocka_run_group_tests(tests, rest_set_up, script_tear_down);
 }

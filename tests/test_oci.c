@@ -6,86 +6,8 @@
 #include "util.h"
 #include "net_util.h"
 #include "counting.h"
-
-//-- a scripted server -------------------------------------------------------------
-
-// One reply. status 0: the connection is closed without one.
-typedef struct step {
-    int         status;
-    const char *headers;
-    const char *body;
-    size_t      size;                   // of the body; 0: strlen(body). For HEAD: what Content-Length says
-} step;
-
-enum { SEEN_MAX = 64 };
-typedef struct seen { char method[16], target[4096], head[16384]; char *body; } seen;
-
-static struct {
-    const step *steps;
-    int         count;
-    seen        list[SEEN_MAX];
-    int         n;
-    pthread_mutex_t lock;
-} script = { NULL, 0, { { "", "", "", NULL } }, 0, PTHREAD_MUTEX_INITIALIZER };
-
-static net_server server;
-static ckpt__transfer t;
-
-static void on_request(net_request *r, void *user) {
-    (void)user;
-    net_body(r, SIZE_MAX);
-    pthread_mutex_lock(&script.lock);
-    int i = script.n++, count = script.count;
-    const step *steps = script.steps;
-    if (i < SEEN_MAX) {
-        seen *s = &script.list[i];
-        snprintf(s->method, sizeof s->method, "%s", r->method);
-        snprintf(s->target, sizeof s->target, "%s", r->target);
-        snprintf(s->head, sizeof s->head, "%.*s", (int)r->head_size, r->head);
-        free(s->body);
-        s->body = (char *)malloc(r->body_size + 1);
-        if (s->body != NULL) {
-            if (r->body_size > 0) memcpy(s->body, r->body, r->body_size);
-            s->body[r->body_size] = 0;
-        }
-    }
-    pthread_mutex_unlock(&script.lock);
-    if (i >= count) { net_reply(r, 599, NULL, "", 0); return; }
-    const step *s = &steps[i];
-    if (s->status == 0) { net_close(r); return; }
-    size_t size = s->size > 0 ? s->size : s->body != NULL ? strlen(s->body) : 0;
-    net_reply(r, s->status, s->headers, s->body != NULL ? s->body : "", size);
-}
-
-static const char *header_of(int i, const char *name) {
-    size_t n = strlen(name);
-    for (const char *line = strchr(script.list[i].head, '\n'); line != NULL; line = strchr(line, '\n')) {
-        line++;
-        if (strncasecmp(line, name, n) == 0 && line[n] == ':') return util_fmt("%.*s", (int)strcspn(line + n + 2, "\r\n"), line + n + 2);
-    }
-    return "";
-}
-
-static bool has(const char *text, const char *part) {
-    return strstr(text, part) != NULL;
-}
-
-#define sentence_has(part) do { if (!has(ckpt_last_error(), part)) fail_msg("%s:%d: no '%s' in: %s", __FILE__, __LINE__, part, ckpt_last_error()); } while (0)
-#define is(e, code) do { ckpt_err got_ = (e); if (got_ != (code)) fail_msg("%s:%d: %s instead of %s: %s", __FILE__, __LINE__, \
-                              ckpt_err_name(got_), #code, got_ != CKPT_OK ? ckpt_last_error() : ""); } while (0)
-
-static char the_log[8192];
-static bool leaked;
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void on_log(ckpt_log_level level, const char *text, void *user) {
-    (void)level, (void)user;
-    pthread_mutex_lock(&log_lock);
-    leaked = leaked || has(text, "very.secret.token") || has(text, "correct horse") || has(text, "signature=") || has(text, "PRIVATE");
-    size_t n = strlen(the_log);
-    snprintf(the_log + n, sizeof the_log - n, "%s\n", text);
-    pthread_mutex_unlock(&log_lock);
-}
+#define SCRIPT_SECRETS "very.secret.token", "correct horse", "signature=", "PRIVATE"
+#include "script_util.h"
 
 //-- the vectors -------------------------------------------------------------------
 
@@ -110,21 +32,10 @@ static void write_sample(void) {
 }
 
 static int set_up(void **state) {
-    (void)state;
+    static const char *const names[] = { "OCI_" };
     size_t size = 0;
-    net_start(&server, on_request, NULL);
-    util_clear_env();
-    extern char **environ;
-    for (bool again = true; again;) {
-        again = false;
-        for (char **p = environ; *p != NULL && !again; p++) {
-            if (strncmp(*p, "OCI_", 4) != 0) continue;
-            unsetenv(util_fmt("%.*s", (int)strcspn(*p, "="), *p));
-            again = true;
-        }
-    }
-    unsetenv("http_proxy");
-    unsetenv("all_proxy");
+    script_set_up(state);
+    script_unset(names, UTIL_COUNT(names));
     the_home = util_temp_dir();
     setenv("HOME", the_home, 1);
     util_mkdir(util_join(the_home, ".oci"));
@@ -137,11 +48,8 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
-    net_stop(&server);
-    for (int i = 0; i < SEEN_MAX; i++) { free(script.list[i].body); script.list[i].body = NULL; }
     ckpt__json_free(&vectors);
-    return 0;
+    return script_tear_down(state);
 }
 
 static void test_vectors(void **state) {
@@ -410,14 +318,6 @@ static void test_addresses(void **state) {
 }
 
 //-- what is sent ------------------------------------------------------------------
-
-static ckpt__body body_of(const char *text) {
-    ckpt__body b;
-    memset(&b, 0, sizeof b);
-    b.memory = text;
-    b.size = strlen(text);
-    return b;
-}
 
 static ckpt_err put(ckpt_store *s, const char *name, bool overwrite, const char *mark) {
     ckpt__body b = body_of("hello oci");

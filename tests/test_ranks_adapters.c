@@ -1,47 +1,21 @@
 /* test_ranks_adapters.c: the hooks of examples/ranks_tcp.h, over sockets and over the socket pairs of fork_ranks.h: what they compute,
    that a dead rank is noticed at once and a stopped one within the limit, by name and by all, and that strangers on the port do no
-   harm. run.sh: tsan */
+   harm. run.sh: waits tsan */
 
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
 #include "fork_ranks.h"
+#include "ranks_values.h"
 
 //-- what they compute -----------------------------------------------------------------
 
-// Ends the rank with the line that went wrong.
-#define must(cond) do { if (!(cond)) { fprintf(stderr, "rank %d, line %d: %s: %s\n", ranks->rank, __LINE__, #cond, ckpt_last_error()); return 1; } } while (0)
+#define must ranks_must
 
 static int exercise(const ckpt_ranks *ranks, void *user) {
-    size_t big = 3000017;
-    int n = ranks->world_size, me = ranks->rank;
-    unsigned char *bytes = (unsigned char *)malloc(big), *all = me == 0 ? (unsigned char *)malloc(big * (size_t)n) : NULL;
-    int64_t v[3];
     (void)user;
-    for (int k = 0; k < 200; k++) {
-        v[0] = me + k;
-        v[1] = -me * (int64_t)1000000007 * k;
-        v[2] = me == k % n ? INT64_MIN : INT64_MAX;
-        must(ranks->allreduce_min(v, 3, ranks->user) == CKPT_OK);
-        must(v[0] == k && v[1] == -(int64_t)(n - 1) * 1000000007 * k && v[2] == INT64_MIN);
-        must(ranks->barrier(ranks->user) == CKPT_OK);
-    }
-    for (int root = 0; root < n; root++) {
-        for (size_t size = 0; size <= big; size = size * 3 + 1) {
-            memset(bytes, me == root ? 7 + root : 0, size);
-            must(ranks->broadcast(bytes, size, root, ranks->user) == CKPT_OK);
-            for (size_t i = 0; i < size; i++) must(bytes[i] == 7 + root);
-        }
-    }
-    for (size_t size = 0; size <= big; size = size * 5 + 1) {
-        memset(bytes, 100 + me, size);
-        must(ranks->gather(bytes, size, all, ranks->user) == CKPT_OK);
-        for (size_t i = 0; me == 0 && i < size * (size_t)n; i++) must(all[i] == 100 + (int)(i / size));
-    }
-    free(bytes);
-    free(all);
-    return 0;
+    return ranks_values(ranks);
 }
 
 static void all_end_well(fork_ranks *job) {

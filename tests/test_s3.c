@@ -5,87 +5,8 @@
 #include "util.h"
 #include "net_util.h"
 #include "counting.h"
-
-//-- a scripted server -------------------------------------------------------------
-
-// One reply. status 0: the connection is closed without one.
-typedef struct step {
-    int         status;
-    const char *headers;
-    const char *body;
-    size_t      size;                   // of the body; 0: strlen(body). For HEAD: what Content-Length says
-} step;
-
-enum { SEEN_MAX = 64 };
-typedef struct seen { char method[16], target[4096], head[16384]; char *body; size_t size; } seen;
-
-static struct {
-    const step *steps;
-    int         count;
-    seen        list[SEEN_MAX];
-    int         n;
-    pthread_mutex_t lock;
-} script = { NULL, 0, { { "", "", "", NULL, 0 } }, 0, PTHREAD_MUTEX_INITIALIZER };
-
-static net_server server;
-static ckpt__transfer t;
-
-static void on_request(net_request *r, void *user) {
-    (void)user;
-    net_body(r, SIZE_MAX);
-    pthread_mutex_lock(&script.lock);
-    int i = script.n++;
-    if (i < SEEN_MAX) {
-        seen *s = &script.list[i];
-        snprintf(s->method, sizeof s->method, "%s", r->method);
-        snprintf(s->target, sizeof s->target, "%s", r->target);
-        snprintf(s->head, sizeof s->head, "%.*s", (int)r->head_size, r->head);
-        free(s->body);
-        s->body = (char *)malloc(r->body_size + 1);
-        s->size = r->body_size;
-        if (s->body != NULL) {
-            if (r->body_size > 0) memcpy(s->body, r->body, r->body_size);
-            s->body[r->body_size] = 0;
-        }
-    }
-    pthread_mutex_unlock(&script.lock);
-    if (i >= script.count) { net_reply(r, 599, NULL, "", 0); return; }
-    const step *s = &script.steps[i];
-    if (s->status == 0) { net_close(r); return; }
-    size_t size = s->size > 0 ? s->size : s->body != NULL ? strlen(s->body) : 0;
-    net_reply(r, s->status, s->headers, s->body != NULL ? s->body : "", size);
-}
-
-// The value of a header of request i; "" when it has none.
-static const char *header_of(int i, const char *name) {
-    size_t n = strlen(name);
-    for (const char *line = strchr(script.list[i].head, '\n'); line != NULL; line = strchr(line, '\n')) {
-        line++;
-        if (strncasecmp(line, name, n) == 0 && line[n] == ':') return util_fmt("%.*s", (int)strcspn(line + n + 2, "\r\n"), line + n + 2);
-    }
-    return "";
-}
-
-static bool has(const char *text, const char *part) {
-    return strstr(text, part) != NULL;
-}
-
-#define sentence_has(part) do { if (!has(ckpt_last_error(), part)) fail_msg("%s:%d: no '%s' in: %s", __FILE__, __LINE__, part, ckpt_last_error()); } while (0)
-#define is(e, code) do { ckpt_err got_ = (e); if (got_ != (code)) fail_msg("%s:%d: %s instead of %s: %s", __FILE__, __LINE__, \
-                              ckpt_err_name(got_), #code, got_ != CKPT_OK ? ckpt_last_error() : ""); } while (0)
-
-static char the_log[8192];
-static bool leaked;
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void on_log(ckpt_log_level level, const char *text, void *user) {
-    (void)level, (void)user;
-    pthread_mutex_lock(&log_lock);
-    leaked = leaked || has(text, "verySecretKey") || has(text, "token1") || has(text, "Signature=");
-    size_t n = strlen(the_log);
-    snprintf(the_log + n, sizeof the_log - n, "%s\n", text);
-    pthread_mutex_unlock(&log_lock);
-}
+#define SCRIPT_SECRETS "verySecretKey", "token1", "Signature="
+#include "script_util.h"
 
 static ckpt_store *open_with(ckpt_store_desc *d, const char *uri) {
     ckpt_store *s = NULL;
@@ -100,69 +21,25 @@ static ckpt_store *open_with(ckpt_store_desc *d, const char *uri) {
 
 // A store at the scripted server, and the script that it meets.
 static ckpt_store *meet(const step *steps, int count) {
-    ckpt_store_desc d;
-    memset(&d, 0, sizeof d);
-    memset(&t, 0, sizeof t);
+    ckpt_store_desc d = script_begin(steps, count);
     d.endpoint_url = server.url;
-    d.stall_timeout_s = t.stall_timeout_s = 5.0;
-    pthread_mutex_lock(&script.lock);
-    script.steps = steps;
-    script.count = count;
-    script.n = 0;
-    pthread_mutex_unlock(&script.lock);
-    the_log[0] = 0;
     return open_with(&d, "s3://bucket/pre");
 }
 #define MEET(steps) meet(steps, UTIL_COUNT(steps))
 
-static int requests(void) {
-    pthread_mutex_lock(&script.lock);
-    int n = script.n;
-    pthread_mutex_unlock(&script.lock);
-    return n;
-}
-
-static ckpt__body body_of(const char *text) {
-    ckpt__body b;
-    memset(&b, 0, sizeof b);
-    b.memory = text;
-    b.size = strlen(text);
-    return b;
-}
-
 static ckpt_err put(ckpt_store *s, const char *text, bool overwrite, const char *mark) {
-    ckpt__body b = body_of(text);
-    ckpt__store_put p;
-    memset(&p, 0, sizeof p);
-    p.name = "name";
-    p.body = &b;
-    p.overwrite = overwrite;
-    p.mark = mark;
-    p.t = &t;
-    ckpt__transfer_begin(&t);
-    return s->table->put(s, &p);
+    return put_by(s->table->put, s, "name", text, overwrite, mark);
 }
 
 static int set_up(void **state) {
-    (void)state;
-    net_start(&server, on_request, NULL);
-    util_clear_env();
-    static const char *const names[] = { "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-        "AWS_REGION", "AWS_DEFAULT_REGION", "S3_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_CANNED_ACL", "http_proxy",
-        "AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_CA_BUNDLE", "https_proxy", "all_proxy" };
-    for (int i = 0; i < UTIL_COUNT(names); i++) unsetenv(names[i]);
+    static const char *const names[] = { "AWS_", "S3_" };
+    script_set_up(state);
+    script_unset(names, UTIL_COUNT(names));
     const char *dir = util_temp_dir();
     setenv("HOME", dir, 1);
     setenv("AWS_CONFIG_FILE", util_join(dir, "config"), 1);
     setenv("AWS_SHARED_CREDENTIALS_FILE", util_join(dir, "credentials"), 1);
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    net_stop(&server);
-    for (int i = 0; i < SEEN_MAX; i++) { free(script.list[i].body); script.list[i].body = NULL; }
     return 0;
 }
 
@@ -1324,5 +1201,5 @@ int main(void) {
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_secrets),
     };
-    return cmocka_run_group_tests_name("s3", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("s3", tests, set_up, script_tear_down);
 }

@@ -168,10 +168,9 @@ static void test_settings(void **state) {
     settings("DATABRICKS_CONFIG_PROFILE=two DATABRICKS_TOKEN=" TOKEN "3", "[two]\nhost = @\ntoken=" TOKEN "2\n", CKPT_OK, "Bearer " TOKEN "3");
     settings("", "[DEFAULT\nhost", CKPT_CORRUPT, "profiles");
     // The caller's own.
-    ckpt_store_desc d = rest_desc();
-    ckpt_store *s = NULL;
     static const step steps[] = { { 200, "12345", NULL } };
-    rest_script(steps, 1);
+    ckpt_store_desc d = script_begin(steps, 1);
+    ckpt_store *s = NULL;
     d.endpoint_url = server.url;
     d.session_token = TOKEN "4";
     is(ckpt_store_open(&s, URI, &d), CKPT_OK);
@@ -242,11 +241,10 @@ static void test_callback(void **state) {
     ckpt__store_stat info;
     ckpt_store *s = NULL;
     int n = 0;
-    ckpt_store_desc d = rest_desc();
+    ckpt_store_desc d = script_begin(steps, UTIL_COUNT(steps));
     d.endpoint_url = server.url;
     d.credentials = ask;
     d.credentials_user = &n;
-    rest_script(steps, UTIL_COUNT(steps));
     is(ckpt_store_open(&s, URI, &d), CKPT_OK);
     is(rest_stat(s, "x", &info), CKPT_OK);
     is(rest_stat(s, "x", &info), CKPT_OK);
@@ -815,11 +813,10 @@ static void no_memory(const step *steps, int count, uint64_t size) {
         if (at % 100 == 0) { net_stop(&server); net_start(&server, on_request, NULL); }     // it has a limit of connections
         util_write_text(path, util_fmt("[DEFAULT]\nhost = %s\nclient_id = id\nclient_secret = " SECRET "\n", server.url));
         setenv("DATABRICKS_CONFIG_FILE", path, 1);
-        ckpt_store_desc d = rest_desc();
+        ckpt_store_desc d = script_begin(steps, count);
         d.allocator.fn = counting_fn;
         d.allocator.user = &c;
         d.logger.fn = NULL;
-        rest_script(steps, count);
         ckpt_err e = ckpt_store_open(&s, URI, &d);
         if (e == CKPT_OK) e = rest_put(s, "x", "hello", true, "m");
         if (e == CKPT_OK) e = rest_list(s, "");
@@ -846,5 +843,5 @@ int main(void) {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts),
         cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),
     };
-    return cmocka_run_group_tests(tests, rest_set_up, rest_tear_down);
+    return cmocka_run_group_tests(tests, rest_set_up, script_tear_down);
 }

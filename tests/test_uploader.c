@@ -1,4 +1,4 @@
-// Proves what the uploader promises: order, staging, the journal, recovery by a later process, publication, errors, early parts. run.sh: tsan
+// Proves what the uploader promises: order, staging, the journal, recovery by a later process, publication, errors, early parts. run.sh: waits tsan
 #define CKPT_NO_REMOTE
 #define CKPT__SEND_MIB 1024             // parts of 8 to 64 KiB: many of them in small files
 #define CKPT__UPLOADER_BACKOFF 0.001

@@ -1,50 +1,21 @@
 #!/bin/sh
 # uc_fake.sh: dbfs:/Volumes/... against tests/servers/fake-databricks.js: the contract of all stores, tokens and service principals, lost
 # connections and replies, addresses that run out, a kill that the next process goes on from, no secret in any output; Databricks' own client
-# reads our files.
-set -u
-root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd)}
-here=$root/tests
-command -v node >/dev/null 2>&1 || { echo "no node to run servers/fake-databricks.js with"; exit 77; }
+# reads our files. run.sh: waits
+. "$(dirname "$0")/fault/net_setup.sh"
 command -v curl >/dev/null 2>&1 || { echo "no curl to talk to servers/fake-databricks.js with"; exit 77; }
-for header in curl/curl.h openssl/evp.h; do
-    echo "#include <$header>" | ${CC:-cc} -E -x c - >/dev/null 2>&1 || { echo "no libcurl or OpenSSL to compile with (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
-done
-work=$(mktemp -d "${TMPDIR:-/tmp}/uc-fake-XXXXXX") || exit 1
-server=
-clean() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null
-    rm -rf "$work"
-}
-trap clean EXIT
-trap 'exit 130' INT TERM HUP
-cd "$work" || exit 1
-failures=0
-pass() { echo "PASS: $1"; }
-fail() {
-    echo "FAIL: $1"
-    [ $# -lt 2 ] || cut -c1-300 "$2" | sed 's/^/    /' | grep -v '^    \[ RUN \|^    \[       OK' | tail -n 12
-    failures=$((failures + 1))
-}
-# check NAME LOG: passes when the last command did
-check() { if [ $? = 0 ]; then pass "$1"; else fail "$@"; fi; }
-
-${CC:-cc} -std=gnu11 -g -O1 "-DCKPT_TESTS_DIR=\"$here\"" "$here/databricks_fake.c" -o dbf -lcmocka -lcurl -lcrypto -lpthread >compile.log 2>&1 ||
-    { echo "FAIL: databricks_fake.c does not compile"; head -n 12 compile.log; exit 1; }
-mkdir srv home
-node "$here/servers/fake-databricks.js" "$work/srv" >srv.log 2>&1 &
-server=$!
-i=0
-while [ ! -s srv/port ]; do i=$((i + 1)); [ $i -lt 200 ] || { echo "FAIL: fake-databricks.js does not start"; cat srv.log; exit 1; }; sleep 0.1; done
+compile_stores
+mkdir home
+node_server srv fake-databricks.js
 . srv/env
 control() { curl -s --noproxy '*' -d "$1" "$FAKE_URL/_control"; }
 asked() { curl -s --noproxy '*' "$FAKE_URL/_control"; }
 
 # Nothing of the user's own may take part.
 unset DATABRICKS_CONFIG_PROFILE DATABRICKS_CONFIG_FILE DATABRICKS_CLIENT_ID DATABRICKS_CLIENT_SECRET DATABRICKS_AUTH_TYPE \
-    MLFLOW_TRACKING_URI http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY
-HOME=$work/home DATABRICKS_HOST=$FAKE_URL DATABRICKS_TOKEN=$FAKE_TOKEN PART=5242880
-export HOME DATABRICKS_HOST DATABRICKS_TOKEN PART
+    MLFLOW_TRACKING_URI
+HOME=$work/home DATABRICKS_HOST=$FAKE_URL DATABRICKS_TOKEN=$FAKE_TOKEN STORE_PART=5242880 STORE_DEBUG=1
+export HOME DATABRICKS_HOST DATABRICKS_TOKEN STORE_PART STORE_DEBUG
 uri=dbfs:/Volumes/main/default/ckpt/some/prefix
 head -c 23000077 /dev/urandom >big
 head -c 100000 big >small
@@ -52,7 +23,7 @@ head -c 100000 big >small
 #-- the contract -------------------------------------------------------------------------------------------
 
 control '{"page":7}' >/dev/null
-./dbf contract "$uri" >contract.log 2>&1
+./store contract "$uri" >contract.log 2>&1
 rc=$?
 n=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' contract.log)
 if [ $rc = 0 ] && [ "${n:-0}" -gt 20 ]; then pass "contract ($n tests)"; else fail contract contract.log; fi
@@ -65,30 +36,30 @@ control '{"page":1000}' >/dev/null
 
 (unset DATABRICKS_HOST DATABRICKS_TOKEN
  printf '[DEFAULT]\nhost = https://wrong.example.com\n[two]\nhost = %s\ntoken = %s\n' "$FAKE_URL" "$FAKE_TOKEN" >home/.databrickscfg
- DATABRICKS_CONFIG_PROFILE=two ./dbf put "$uri" by/profile small >out.log 2>>all.log)
+ DATABRICKS_CONFIG_PROFILE=two ./store put "$uri" by/profile small >out.log 2>>all.log)
 check 'credentials: a profile of ~/.databrickscfg' out.log
 rm home/.databrickscfg
 (unset DATABRICKS_TOKEN
- DATABRICKS_CLIENT_ID=$FAKE_CLIENT_ID DATABRICKS_CLIENT_SECRET=$FAKE_CLIENT_SECRET ./dbf put "$uri" by/principal small >out.log 2>>all.log)
+ DATABRICKS_CLIENT_ID=$FAKE_CLIENT_ID DATABRICKS_CLIENT_SECRET=$FAKE_CLIENT_SECRET ./store put "$uri" by/principal small >out.log 2>>all.log)
 check 'credentials: a service principal' out.log
 control '{"token_life":1}' >/dev/null
 (unset DATABRICKS_TOKEN
- DATABRICKS_CLIENT_ID=$FAKE_CLIENT_ID DATABRICKS_CLIENT_SECRET=$FAKE_CLIENT_SECRET ./dbf put "$uri" by/short big >out.log 2>>all.log)
+ DATABRICKS_CLIENT_ID=$FAKE_CLIENT_ID DATABRICKS_CLIENT_SECRET=$FAKE_CLIENT_SECRET ./store put "$uri" by/short big >out.log 2>>all.log)
 check 'credentials: tokens that end soon' out.log
 control '{"token_life":3600}' >/dev/null
 (unset DATABRICKS_TOKEN
- DATABRICKS_CLIENT_ID=$FAKE_CLIENT_ID DATABRICKS_CLIENT_SECRET=wrong-$FAKE_CLIENT_SECRET ./dbf put "$uri" by/wrong small >out.log 2>>all.log)
+ DATABRICKS_CLIENT_ID=$FAKE_CLIENT_ID DATABRICKS_CLIENT_SECRET=wrong-$FAKE_CLIENT_SECRET ./store put "$uri" by/wrong small >out.log 2>>all.log)
 grep -q 'CKPT_AUTH.*invalid_client' out.log
 check 'a secret that is wrong, and not quoted' out.log
 cat out.log >>all.log
-DATABRICKS_TOKEN=wrong$FAKE_TOKEN ./dbf put "$uri" by/wrong small >out.log 2>>all.log
+DATABRICKS_TOKEN=wrong$FAKE_TOKEN ./store put "$uri" by/wrong small >out.log 2>>all.log
 grep -q 'CKPT_AUTH.*401' out.log
 check 'a token that is wrong, and not quoted' out.log
 cat out.log >>all.log
-./dbf put dbfs:/Volumes/main/default/other x small >out.log 2>>all.log
+./store put dbfs:/Volumes/main/default/other x small >out.log 2>>all.log
 grep -q "CKPT_NOT_FOUND.*main.default.other" out.log
 check 'a volume that is not there' out.log
-./dbf uri "$uri" x 2>/dev/null | grep -q "^$uri/x$"
+./store uri "$uri" x 2>/dev/null | grep -q "^$uri/x$"
 check 'the address of a file'
 
 #-- faults -------------------------------------------------------------------------------------------------
@@ -96,7 +67,7 @@ check 'the address of a file'
 # fault NAME FAULTS VERB: the file must be right in the end
 fault() {
     control "{\"clear\":true,\"faults\":$2}" >/dev/null
-    ./dbf "$3" "$uri" "fault/$1" big >out.log 2>err.log && ./dbf get "$uri" "fault/$1" back >>out.log 2>>err.log && cmp -s big back
+    ./store "$3" "$uri" "fault/$1" big >out.log 2>err.log && ./store get "$uri" "fault/$1" back >>out.log 2>>err.log && cmp -s big back
     check "$1" out.log
     cat err.log >>all.log
 }
@@ -111,35 +82,35 @@ fault 'the end is refused with 503' '[{"match":"complete-upload","status":503}]'
 fault 'a range of the download is refused with 429' '[{"match":"GET /api/2.0/fs/files","status":429,"code":"REQUEST_LIMIT_EXCEEDED"}]' put
 control '{"clear":true,"link_life":-5,"faults":[]}' >/dev/null
 (sleep 1.5; control '{"link_life":3600}' >/dev/null) &
-./dbf put "$uri" fault/late big >out.log 2>>all.log && ./dbf get "$uri" fault/late back >>out.log 2>>all.log && cmp -s big back
+./store put "$uri" fault/late big >out.log 2>>all.log && ./store get "$uri" fault/late back >>out.log 2>>all.log && cmp -s big back
 check 'addresses that have run out are asked for anew' out.log
 wait $! 2>/dev/null
 control '{"clear":true,"faults":[{"match":"PUT /api/2.0/fs/files","lose":true}]}' >/dev/null
-./dbf new "$uri" fault/lost small >out.log 2>>all.log
+./store new "$uri" fault/lost small >out.log 2>>all.log
 check 'create only: its own lost reply is recognised' out.log
-./dbf new "$uri" fault/lost small >out.log 2>>all.log
+./store new "$uri" fault/lost small >out.log 2>>all.log
 [ $? = 1 ] && grep -q 'CKPT_EXISTS' out.log
 check 'create only: what is there stays' out.log
-./dbf new "$uri" fault/late big >out.log 2>>all.log
+./store new "$uri" fault/late big >out.log 2>>all.log
 [ $? = 1 ] && grep -q 'CKPT_EXISTS' out.log && asked | grep -q '"uploads":0,'      # nothing was begun
 check 'create only, in parts: what is there stays' out.log
 control '{"clear":true,"no_links":true}' >/dev/null
-./dbf put "$uri" fault/whole big >out.log 2>>all.log && ./dbf get "$uri" fault/whole back >>out.log 2>>all.log && cmp -s big back && ! asked | grep -q 'CLOUD'
+./store put "$uri" fault/whole big >out.log 2>>all.log && ./store get "$uri" fault/whole back >>out.log 2>>all.log && cmp -s big back && ! asked | grep -q 'CLOUD'
 check 'a workspace that signs no addresses: in one request' out.log
 control '{"clear":true,"resumable":true}' >/dev/null
-./dbf put "$uri" fault/stream big >out.log 2>>all.log && ./dbf get "$uri" fault/stream back >>out.log 2>>all.log && cmp -s big back && ! asked | grep -q 'CLOUD'
+./store put "$uri" fault/stream big >out.log 2>>all.log && ./store get "$uri" fault/stream back >>out.log 2>>all.log && cmp -s big back && ! asked | grep -q 'CLOUD'
 check 'a workspace that offers a stream and signs no address: in one request' out.log
 
 # Google Cloud: one resumable upload. Whole multiples of what it counts in, and what they do not hold.
 control '{"clear":true,"forget":true,"no_links":false}' >/dev/null
-NO_PARTS=1 ./dbf contract "$uri/streams" >contract.log 2>&1
+NO_PARTS=1 ./store contract "$uri/streams" >contract.log 2>&1
 check 'a stream: the contract' contract.log
 cat contract.log >>all.log
 fault 'a stream' '[]' put
 [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT.*op=stream')" = 6 ] && asked | grep -q '"uploads":0,'
 check 'a stream: a request for each part and one for the end'
 head -c 20971520 big >even
-./dbf new "$uri" fault/even even >out.log 2>>all.log && ./dbf get "$uri" fault/even back >>out.log 2>>all.log && cmp -s even back
+./store new "$uri" fault/even even >out.log 2>>all.log && ./store get "$uri" fault/even back >>out.log 2>>all.log && cmp -s even back
 check 'a stream: nothing is left for its end' out.log
 fault 'a stream: a part is cut off, thrice' '[{"match":"CLOUD PUT","drop":3000000,"times":3}]' new
 fault 'a stream: refused with 503' '[{"match":"CLOUD PUT","status":503,"code":"SlowDown","times":2}]' put
@@ -150,11 +121,11 @@ control '{"forget":true,"keep_half":true}' >/dev/null
 fault 'a stream: the cloud keeps half of each piece' '[]' new
 control '{"keep_half":false}' >/dev/null
 fault 'a stream: the cloud forgets it' '[{"match":"CLOUD PUT","skip":2,"status":410,"code":"gone"}]' put
-./dbf new "$uri" fault/even even >out.log 2>>all.log
+./store new "$uri" fault/even even >out.log 2>>all.log
 [ $? = 1 ] && grep -q 'CKPT_EXISTS' out.log
 check 'a stream, create only: what is there stays' out.log
 control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
-./dbf upload "$uri" stream-killed big "$work/staging" >out.log 2>err.log &
+./store upload "$uri" stream-killed big "$work/staging" >out.log 2>err.log &
 pid=$!
 i=0
 while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 3 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -163,13 +134,13 @@ kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
 cat err.log >>all.log
 control '{"clear":true,"faults":[]}' >/dev/null
-./dbf upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$uri" stream-killed back >>out.log 2>>err.log && cmp -s big back &&
+./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" stream-killed back >>out.log 2>>err.log && cmp -s big back &&
     ! asked | grep -q 'killed?action=initiate' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 5 ] && asked | grep -q '"uploads":0,'
 check 'a stream: a dead process: the next one goes on with it' out.log
 cat err.log >>all.log
-for replaces in '' REPLACE=1; do
+for replaces in '' STORE_REPLACE=1; do
     control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":5,"hang":true}]}' >/dev/null
-    env $replaces ./dbf upload "$uri" "stream-ended$replaces" big "$work/staging" >out.log 2>err.log &
+    env $replaces ./store upload "$uri" "stream-ended$replaces" big "$work/staging" >out.log 2>err.log &
     pid=$!
     i=0
     until asked | grep -q '"times":0'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -178,21 +149,21 @@ for replaces in '' REPLACE=1; do
     wait $pid 2>/dev/null
     cat err.log >>all.log
     control '{"clear":true,"faults":[]}' >/dev/null
-    ./dbf upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$uri" "stream-ended$replaces" back >>out.log 2>>err.log && cmp -s big back &&
+    ./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" "stream-ended$replaces" back >>out.log 2>>err.log && cmp -s big back &&
         ! asked | grep -q 'ended[^?]*?action=initiate' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 2 ]
     check "a stream: a dead process that had ended it${replaces:+, of what is replaced}: nothing is sent again" out.log
     cat err.log >>all.log
 done
 control '{"clear":true,"forget":true,"resumable":false,"need_folders":true}' >/dev/null
-./dbf put "$uri" deep/down/there small >out.log 2>>all.log
+./store put "$uri" deep/down/there small >out.log 2>>all.log
 check 'a folder that is not made by a put' out.log
-./dbf put dbfs:/Volumes/main/default/ckpt/fresh/place there small >out.log 2>>all.log
+./store put dbfs:/Volumes/main/default/ckpt/fresh/place there small >out.log 2>>all.log
 check 'nor is the one that the address names' out.log
 control '{"need_folders":false}' >/dev/null
 
 # A process that dies in the middle: the next one goes on with its session, and sends no part twice.
 control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
-./dbf upload "$uri" killed big "$work/staging" >out.log 2>err.log &
+./store upload "$uri" killed big "$work/staging" >out.log 2>err.log &
 pid=$!
 i=0
 while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 4 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -201,13 +172,13 @@ kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
 cat err.log >>all.log
 control '{"clear":true,"faults":[]}' >/dev/null
-./dbf upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$uri" killed back >>out.log 2>>err.log && cmp -s big back &&
+./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" killed back >>out.log 2>>err.log && cmp -s big back &&
     ! asked | grep -q 'killed?action=initiate-upload' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 3 ] && asked | grep -q '"uploads":0,'
 check 'a dead process: the next one goes on with its session' out.log
 cat err.log >>all.log
 # One that dies as it has ended its session: the next one reads the file back, and sends nothing.
 control '{"clear":true,"faults":[{"match":"complete-upload","hang":true}]}' >/dev/null
-./dbf upload "$uri" ended big "$work/staging" >out.log 2>err.log &
+./store upload "$uri" ended big "$work/staging" >out.log 2>err.log &
 pid=$!
 i=0
 until asked | grep -q 'complete-upload&'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
@@ -215,7 +186,7 @@ kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
 cat err.log >>all.log
 control '{"clear":true,"faults":[]}' >/dev/null
-./dbf upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./dbf get "$uri" ended back >>out.log 2>>err.log && cmp -s big back &&
+./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" ended back >>out.log 2>>err.log && cmp -s big back &&
     [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT\|ended?action=')" = 0 ]
 check 'a dead process that had ended its session: nothing is sent again' out.log
 cat err.log >>all.log
@@ -237,8 +208,8 @@ if [ -z "$vendor" ] && [ "${CKPT_LONG:-0}" = 1 ] && command -v npm >/dev/null 2>
     mkdir npm && (cd npm && timeout 180 npm install --no-audit --no-fund @databricks/sdk-experimental >npm.log 2>&1) && vendor=$work/npm/node_modules
 fi
 if [ -n "$vendor" ]; then
-    ./dbf put "$uri" 'vendor/whole 1+%' small >out.log 2>&1
-    ./dbf put "$uri" vendor/parts big >>out.log 2>&1
+    ./store put "$uri" 'vendor/whole 1+%' small >out.log 2>&1
+    ./store put "$uri" vendor/parts big >>out.log 2>&1
     cat >vendor.js <<'JS'
 const { WorkspaceClient } = require(process.env.VENDOR + '/@databricks/sdk-experimental');
 const fs = require('fs'), assert = require('assert'), http = require('http');

@@ -1,22 +1,22 @@
 #!/bin/sh
 # wandb_fake.sh: wandb:// against tests/servers/fake-wandb.js: the contract of all stores (what is about parts is counted as skipped),
-# where the key comes from, names, versions, refusals, faults on the way, no secret in any output.
+# where the key comes from, names, versions, refusals, faults on the way, no secret in any output. run.sh: waits
 . "$(dirname "$0")/fault/net_setup.sh"
-compile "$tests/wandb_fake.c" wandb -DCKPT_STATIC= -lcmocka -lcurl -lcrypto -lpthread
+compile_stores
 unset WANDB_RUN_ID WANDB_BASE_URL WANDB_API_KEY NETRC
 node_server srv fake-wandb.js
 . "$work/srv/env"
-export WANDB_BASE_URL WANDB_API_KEY
+STORE_DEBUG=1
+export WANDB_BASE_URL WANDB_API_KEY STORE_DEBUG
 control() { curl -sS --noproxy '*' -d "$1" "$WANDB_BASE_URL/_control"; }
 asked() { curl -sS --noproxy '*' "$WANDB_BASE_URL/_control"; }
-check() { if [ $? = 0 ]; then pass "$1"; else fail "$@"; fi; }
 uri=wandb://ent/proj/some/prefix
 head -c 23000077 /dev/urandom >big
 head -c 100000 big >small
 head -c 1000 big >tiny
 : >empty
 
-./wandb contract $uri >contract.log 2>&1
+./store contract $uri >contract.log 2>&1
 rc=$?
 n=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' contract.log)
 skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' contract.log)
@@ -35,7 +35,7 @@ works() {
     what=$1
     shift
     rm -f back
-    "$@" ./wandb put $uri "as $what.pt" small >out.log 2>>all.log && "$@" ./wandb get $uri "as $what.pt" back >>out.log 2>>all.log && cmp -s small back
+    "$@" ./store put $uri "as $what.pt" small >out.log 2>>all.log && "$@" ./store get $uri "as $what.pt" back >>out.log 2>>all.log && cmp -s small back
     check "$what" out.log
     cat out.log >>all.log
 }
@@ -51,9 +51,9 @@ control '{"relative":true}' >/dev/null
 works 'addresses without a host'
 control '{"relative":false}' >/dev/null
 works 'an address that ends with a slash' env WANDB_BASE_URL="$WANDB_BASE_URL/"
-./wandb put wandb://ent/new-project/x a.pt small >out.log 2>>all.log && ./wandb get wandb://ent/new-project/x a.pt back >>out.log 2>>all.log && cmp -s small back
+./store put wandb://ent/new-project/x a.pt small >out.log 2>>all.log && ./store get wandb://ent/new-project/x a.pt back >>out.log 2>>all.log && cmp -s small back
 check 'a project that is not there yet' out.log
-./wandb put wandb://ent/proj root.pt empty >out.log 2>>all.log && ./wandb get wandb://ent/proj root.pt none >>out.log 2>>all.log && [ -f none ] && [ ! -s none ]
+./store put wandb://ent/proj root.pt empty >out.log 2>>all.log && ./store get wandb://ent/proj root.pt none >>out.log 2>>all.log && [ -f none ] && [ ! -s none ]
 check 'no prefix, an empty object' out.log
 
 # refused NAME WORD... -- COMMAND: the failure's line must hold all the words.
@@ -69,47 +69,47 @@ refused() {
     pass "$what"
 }
 other=$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')
-refused 'no key' CKPT_AUTH WANDB_API_KEY netrc "machine $host" -- env -u WANDB_API_KEY ./wandb put $uri x.pt small
-refused 'a wrong key' CKPT_AUTH 401 WANDB_API_KEY -- env WANDB_API_KEY="$other" ./wandb put $uri x.pt small
-refused 'a key that is none' CKPT_AUTH characters -- env WANDB_API_KEY="two words" ./wandb put $uri x.pt small
-refused 'another entity' CKPT_AUTH 403 -- ./wandb put wandb://someone/proj x.pt small
-refused 'a project that is not there' CKPT_NOT_FOUND project -- ./wandb list wandb://ent/nothing ''
-refused 'no artifact' CKPT_NOT_FOUND some.prefix.nothing ent/proj -- ./wandb stat $uri nothing
-refused 'no project in the URI' CKPT_ARG 'wandb://ENTITY/PROJECT' -- ./wandb stat wandb://ent x
-refused 'an address without TLS' CKPT_ARG https -- env WANDB_BASE_URL=http://api.wandb.test ./wandb stat $uri x
-refused 'a name that is too long' CKPT_ARG 128 -- ./wandb put $uri "$(printf '%0130d' 0).pt" small
+refused 'no key' CKPT_AUTH WANDB_API_KEY netrc "machine $host" -- env -u WANDB_API_KEY ./store put $uri x.pt small
+refused 'a wrong key' CKPT_AUTH 401 WANDB_API_KEY -- env WANDB_API_KEY="$other" ./store put $uri x.pt small
+refused 'a key that is none' CKPT_AUTH characters -- env WANDB_API_KEY="two words" ./store put $uri x.pt small
+refused 'another entity' CKPT_AUTH 403 -- ./store put wandb://someone/proj x.pt small
+refused 'a project that is not there' CKPT_NOT_FOUND project -- ./store list wandb://ent/nothing ''
+refused 'no artifact' CKPT_NOT_FOUND some.prefix.nothing ent/proj -- ./store stat $uri nothing
+refused 'no project in the URI' CKPT_ARG 'wandb://ENTITY/PROJECT' -- ./store stat wandb://ent x
+refused 'an address without TLS' CKPT_ARG https -- env WANDB_BASE_URL=http://api.wandb.test ./store stat $uri x
+refused 'a name that is too long' CKPT_ARG 128 -- ./store put $uri "$(printf '%0130d' 0).pt" small
 control '{"deny":"permission denied"}' >/dev/null
-refused "GraphQL's own refusal" CKPT_AUTH 'permission denied' -- ./wandb stat $uri x
+refused "GraphQL's own refusal" CKPT_AUTH 'permission denied' -- ./store stat $uri x
 
 #-- names and versions ---------------------------------------------------------------------------------------
 
-./wandb put $uri 'run/ep1 (a).pt' small >out.log 2>>all.log && ./wandb get $uri 'run/ep1 (a).pt' back >>out.log 2>>all.log && cmp -s small back &&
-    asked >names.log && grep -q '"some.prefix.run.ep1..a..pt":\[{"state":"COMMITTED","type":"model","files":\["ep1 (a).pt"\]' names.log && ./wandb list $uri run/ >list.log 2>>all.log &&
+./store put $uri 'run/ep1 (a).pt' small >out.log 2>>all.log && ./store get $uri 'run/ep1 (a).pt' back >>out.log 2>>all.log && cmp -s small back &&
+    asked >names.log && grep -q '"some.prefix.run.ep1..a..pt":\[{"state":"COMMITTED","type":"model","files":\["ep1 (a).pt"\]' names.log && ./store list $uri run/ >list.log 2>>all.log &&
     grep -q '^100000 run/ep1 (a).pt$' list.log
 check "Composer's name and type, and our own in the listing" out.log
-refused 'a name that becomes the same artifact' CKPT_EXISTS some.prefix.run.ep1..a..pt -- ./wandb put $uri 'run/ep1 [a].pt' tiny
-refused 'and is not taken for the other' CKPT_NOT_FOUND 'another object' -- ./wandb get $uri 'run/ep1 [a].pt' back3
-./wandb put $uri again.pt small >out.log 2>>all.log && ./wandb put $uri again.pt tiny >>out.log 2>>all.log && ./wandb get $uri again.pt back >>out.log 2>>all.log &&
-    cmp -s tiny back && ./wandb put $uri again.pt small >>out.log 2>>all.log && ./wandb get $uri again.pt back >>out.log 2>>all.log && cmp -s small back
+refused 'a name that becomes the same artifact' CKPT_EXISTS some.prefix.run.ep1..a..pt -- ./store put $uri 'run/ep1 [a].pt' tiny
+refused 'and is not taken for the other' CKPT_NOT_FOUND 'another object' -- ./store get $uri 'run/ep1 [a].pt' back3
+./store put $uri again.pt small >out.log 2>>all.log && ./store put $uri again.pt tiny >>out.log 2>>all.log && ./store get $uri again.pt back >>out.log 2>>all.log &&
+    cmp -s tiny back && ./store put $uri again.pt small >>out.log 2>>all.log && ./store get $uri again.pt back >>out.log 2>>all.log && cmp -s small back
 check 'a new version, and the contents of an old one again' out.log
-refused 'create only: what is there stays' CKPT_EXISTS -- ./wandb new $uri again.pt tiny
-./wandb put $uri moving.pt big >out.log 2>>all.log
-(sleep 1; ./wandb put $uri moving.pt small >/dev/null 2>&1) &
-WANDB_PAUSE=3 ./wandb ranges $uri moving.pt back >>out.log 2>>all.log && cmp -s big back
+refused 'create only: what is there stays' CKPT_EXISTS -- ./store new $uri again.pt tiny
+./store put $uri moving.pt big >out.log 2>>all.log
+(sleep 1; ./store put $uri moving.pt small >/dev/null 2>&1) &
+STORE_PAUSE=3 ./store raw-get $uri moving.pt back 1048576 >>out.log 2>>all.log && cmp -s big back
 check 'ranges are of one version, though a newer one comes' out.log
 wait $! 2>/dev/null
-./wandb put $uri aging.pt big >out.log 2>>all.log
+./store put $uri aging.pt big >out.log 2>>all.log
 control '{"life":1}' >/dev/null
-WANDB_PAUSE=2 ./wandb ranges $uri aging.pt back >>out.log 2>>all.log && cmp -s big back
+STORE_PAUSE=2 ./store raw-get $uri aging.pt back 1048576 >>out.log 2>>all.log && cmp -s big back
 check 'an address that is too old is asked for again' out.log
 control '{"life":3600,"foreign":"some.prefix.aging.pt"}' >/dev/null
-./wandb get $uri aging.pt back >out.log 2>>all.log && cmp -s big back && ./wandb list $uri aging >list.log 2>>all.log && grep -q '^23000077 aging.pt$' list.log
+./store get $uri aging.pt back >out.log 2>>all.log && cmp -s big back && ./store list $uri aging >list.log 2>>all.log && grep -q '^23000077 aging.pt$' list.log
 check "an artifact of others, with Composer's metadata" out.log
 control '{"several":"some.prefix.aging.pt"}' >/dev/null
-refused 'an artifact of several files' CKPT_UNSUPPORTED several -- ./wandb get $uri aging.pt back
-./wandb put $uri damaged.pt small >out.log 2>>all.log
+refused 'an artifact of several files' CKPT_UNSUPPORTED several -- ./store get $uri aging.pt back
+./store put $uri damaged.pt small >out.log 2>>all.log
 control '{"corrupt":"some.prefix.damaged.pt"}' >/dev/null
-refused 'a byte that changed in the storage' CKPT_CORRUPT checksum -- ./wandb get $uri damaged.pt back4
+refused 'a byte that changed in the storage' CKPT_CORRUPT checksum -- ./store get $uri damaged.pt back4
 [ ! -e back4 ]
 check 'and nothing is left of it'
 
@@ -120,7 +120,7 @@ fault() {
     control "{\"faults\":[$2]}" >/dev/null
     rm -f back
     head -c 200000 /dev/urandom >fresh
-    ./wandb "${3:-put}" $uri "fault $1.pt" fresh >out.log 2>>all.log && ./wandb get $uri "fault $1.pt" back >>out.log 2>>all.log && cmp -s fresh back
+    ./store "${3:-put}" $uri "fault $1.pt" fresh >out.log 2>>all.log && ./store get $uri "fault $1.pt" back >>out.log 2>>all.log && cmp -s fresh back
     rc=$?
     asked >left.log
     case $(sed 's/.*"faults":\[\([0-9,]*\)\].*/\1/' left.log) in *[1-9]*) echo 'the fault was not met' >>out.log; rc=1 ;; esac
@@ -138,19 +138,19 @@ fault 'the storage: 503, a lost reply' '{"match":"PUT /storage/some","status":50
 fault 'the manifest: a lost reply' '{"match":"PUT /storage/manifests","lose":true}'
 fault 'a download: 500, half of it' '{"match":"GET /storage/","status":500},{"match":"GET /storage/","lose":true}'
 fault 'create only: a lost reply of the end' '{"match":"graphql commitArtifact$","lose":true}' new
-WANDB_STALL=2 fault 'no answer' '{"match":"graphql createArtifact$","hang":true}'
+STORE_STALL=2 fault 'no answer' '{"match":"graphql createArtifact$","hang":true}'
 control '{"faults":[]}' >/dev/null
 mkdir stage
 head -c 23000077 /dev/urandom >big
 control '{"faults":[{"match":"PUT /storage/some.prefix.killed","hang":true,"times":9}]}' >/dev/null
-./wandb upload $uri killed.pt big "$work/stage" >out.log 2>>all.log &
+./store upload $uri killed.pt big "$work/stage" >out.log 2>>all.log &
 pid=$!
 i=0
 until asked | grep -q 'PUT /storage/some.prefix.killed'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
 kill -9 $pid
 wait $pid 2>/dev/null
 control '{"faults":[]}' >/dev/null
-./wandb upload $uri '' '' "$work/stage" >out.log 2>>all.log && ./wandb get $uri killed.pt back >>out.log 2>>all.log && cmp -s big back
+./store upload $uri '' '' "$work/stage" >out.log 2>>all.log && ./store get $uri killed.pt back >>out.log 2>>all.log && cmp -s big back
 check 'a dead process: the next one brings it there' out.log
 
 asked >wrong.log

@@ -1,5 +1,5 @@
 #!/bin/sh
-# net_azure.sh: faults and kills between azure:// and Microsoft's emulator Azurite. See net_clouds.sh.
+# net_azure.sh: faults and kills between azure:// and Microsoft's emulator Azurite. See net_clouds.sh. run.sh: waits
 . "$(dirname "$0")/net_clouds.sh"
 azure_server
 url=http://127.0.0.1:$port

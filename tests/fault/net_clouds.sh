@@ -14,23 +14,10 @@ net_broken() {
     behind --small ${3:-} --log "$NET_LOG" "${NET_DIRECT##*:}"
     NET_ENDPOINT=http://127.0.0.1:$port NET_CONTROL=$control
     export NET_STORE NET_DIRECT NET_ENDPOINT NET_CONTROL NET_LOG NET_WORK
-    for group in table 'storm stall'; do net_group "$group"; done
-}
-# Of these words those that are asked for, side by side.
-net_group() {
-    pids=
-    for one in $1; do
-        case " $words " in *" $one "*) ;; *) continue ;; esac
-        ./net_faults "$one" >"$one.log" 2>"$one.err" &
-        pids="$pids $!:$one"
-    done
-    for p in $pids; do
-        wait "${p%%:*}"
-        rc=$?
-        one=${p##*:}
-        cat "$one.log"
-        [ $rc -le 1 ] || fail "$one: status $rc" "$one.err"
-        [ $rc = 0 ] || { failures=$((failures + 1)); tail -n 30 "$one.err" | cut -c 1-300; }
+    for group in table 'storm stall'; do
+        asked=
+        for one in $group; do case " $words " in *" $one "*) asked="$asked $one" ;; esac; done
+        faults_of $asked
     done
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # net_faults.sh: faults of the network and of servers between the library and a real S3 server, by net_faults.c; see its top.
-# With CKPT_LONG=1 the gateway dies more often, and more of everything runs one after the other.
+# With CKPT_LONG=1 the gateway dies more often, and more of everything runs one after the other. run.sh: waits
 . "$(dirname "$0")/net_setup.sh"
 compile "$tests/fault/net_faults.c" net_faults -DCKPT_STATIC= -lcmocka -lcurl -lcrypto -lpthread
 gateway http
@@ -15,19 +15,5 @@ export NET_ENDPOINT NET_DIRECT NET_CONTROL NET_LOG NET_WORK SINK_ENDPOINT SINK_P
 
 # What mostly waits runs side by side; the one that kills the gateway comes last.
 groups=${NET_GROUPS:-tokens+stall+lies+storm table restart}
-for group in $groups; do
-    pids=
-    for one in $(echo "$group" | tr + ' '); do
-        ./net_faults "$one" >"$one.log" 2>"$one.err" &
-        pids="$pids $!:$one"
-    done
-    for p in $pids; do
-        wait "${p%%:*}"
-        rc=$?
-        one=${p##*:}
-        cat "$one.log"
-        [ $rc -le 1 ] || fail "$one: status $rc" "$one.err"
-        [ $rc = 0 ] || { failures=$((failures + 1)); tail -n 30 "$one.err" | cut -c 1-300; }
-    done
-done
+for group in $groups; do faults_of $(echo "$group" | tr + ' '); done
 [ $failures = 0 ]

@@ -1,6 +1,6 @@
 #!/bin/sh
 # net_gs.sh: faults and kills between gs:// and tests/servers/fake-gcs.js: the JSON API with sessions, and parts of the XML API. See
-# net_clouds.sh.
+# net_clouds.sh. run.sh: waits
 . "$(dirname "$0")/net_clouds.sh"
 gs_server
 url=http://127.0.0.1:$port

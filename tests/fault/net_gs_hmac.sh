@@ -1,6 +1,6 @@
 #!/bin/sh
 # net_gs_hmac.sh: faults and kills between gs:// with an HMAC key and Ceph's gateway, in Google's stead. See net_clouds.sh. The storms and
-# stalls, which S3's are, only with CKPT_LONG=1.
+# stalls, which S3's are, only with CKPT_LONG=1. run.sh: waits
 . "$(dirname "$0")/net_clouds.sh"
 [ -n "${NET_WORDS:-}" ] || [ "${CKPT_LONG:-0}" = 1 ] || words='kill table'
 gateway http

@@ -1,6 +1,6 @@
 #!/bin/sh
 # net_kill.sh: kill -9 of uploading processes against RGW and sshd, by net_kill.c; see its top. 25 and 10 kills; 100 and 100 with
-# CKPT_LONG=1.
+# CKPT_LONG=1. run.sh: waits
 . "$(dirname "$0")/net_setup.sh"
 compile "$tests/fault/net_kill.c" net_kill -DCKPT_STATIC= -lcmocka -lcurl -lcrypto -lpthread
 kills=25 few=10

@@ -1,6 +1,6 @@
 #!/bin/sh
 # net_mlflow_dbfs.sh: faults and kills between dbfs:/databricks/mlflow-tracking/... and tests/servers/fake-databricks.js, and the clouds behind it:
-# parts on AWS, blocks on Azure, whole files on Google Cloud. See net_clouds.sh.
+# parts on AWS, blocks on Azure, whole files on Google Cloud. See net_clouds.sh. run.sh: waits
 . "$(dirname "$0")/net_clouds.sh"
 databricks_server
 url=http://127.0.0.1:$port

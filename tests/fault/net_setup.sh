@@ -1,7 +1,7 @@
 # net_setup.sh: read by the tests that need servers: a folder of its own, which is left at the end with all that was started.
 # run.sh: helper
 #
-# Sets root, tests, work (the current folder then), failures; pass NAME, fail NAME [LOG], note TEXT; compile SOURCE PROGRAM;
+# Sets root, tests, work (the current folder then), failures; pass NAME, fail NAME [LOG], check NAME [LOG]; compile SOURCE PROGRAM [FLAG]...;
 # gateway [http|both]: RGW with a bucket "net"; sftp_server: sshd; behind ARG...: a fault proxy, sets port and control; sink_server ARG...: sets port;
 # gs_server, oci_server, azure_server, wandb_server, databricks_server: the others of net_stores.h, set port and the credentials.
 set -u
@@ -28,18 +28,23 @@ failures=0
 pass() { echo "PASS: $1"; }
 fail() {
     echo "FAIL: $1"
-    [ $# -lt 2 ] || tail -n 15 "$2" | cut -c 1-400 | sed 's/^/    /'
+    [ $# -lt 2 ] || grep -v '^\[ RUN \|^\[       OK' "$2" | tail -n 15 | cut -c 1-400 | sed 's/^/    /'
     failures=$((failures + 1))
 }
 
+. "$tests/share.sh"
 compile() {
-    source=$1 program=$2
+    source=$1 file=$2
     shift 2
-    ${CC:-cc} -std=gnu11 -g -O1 "-DCKPT_TESTS_DIR=\"$tests\"" "$source" -o "$program" "$@" >compile.log 2>&1 && return
+    built "$file" $quick -std=gnu11 -g "-DCKPT_TESTS_DIR=\"$tests\"" "$source" "$@" >compile.log 2>&1 && return
     echo "FAIL: $(basename "$source") does not compile"
     head -n 12 compile.log | cut -c 1-300
     exit 1
 }
+# The program of all stores.
+compile_stores() { compile "$tests/stores.c" store -DCKPT_STATIC= -lcmocka -lcurl -lcrypto -lpthread; }
+# check NAME [LOG]: passes when the last command did.
+check() { if [ $? = 0 ]; then pass "$1"; else fail "$@"; fi; }
 for header in curl/curl.h openssl/evp.h; do
     echo "#include <$header>" | ${CC:-cc} -E -x c - >/dev/null 2>&1 ||
         { echo "no libcurl or OpenSSL to compile with (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
@@ -55,6 +60,23 @@ CKPT_NPM_CACHE=${CKPT_NPM_CACHE:-${HOME:-/tmp}/.cache/ckpt-tests}
 export CKPT_NPM_CACHE
 HOME=$work AWS_CONFIG_FILE=$work/none AWS_SHARED_CREDENTIALS_FILE=$work/none AWS_EC2_METADATA_DISABLED=true AWS_DEFAULT_REGION=us-east-1
 export HOME AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_EC2_METADATA_DISABLED AWS_DEFAULT_REGION
+
+# Groups of net_faults.c, side by side.
+faults_of() {
+    pids=
+    for one in "$@"; do
+        ./net_faults "$one" >"$one.log" 2>"$one.err" &
+        pids="$pids $!:$one"
+    done
+    for p in $pids; do
+        wait "${p%%:*}"
+        rc=$?
+        one=${p##*:}
+        cat "$one.log"
+        [ $rc -le 1 ] || fail "$one: status $rc" "$one.err"
+        [ $rc = 0 ] || { failures=$((failures + 1)); tail -n 30 "$one.err" | cut -c 1-300; }
+    done
+}
 
 gateway() {
     sh "$tests/servers/rgw.sh" up "$work/rgw" "${1:-http}" || exit $?

@@ -1,6 +1,6 @@
 #!/bin/sh
 # net_uc.sh: faults and kills between dbfs:/Volumes/... and tests/servers/fake-databricks.js, and the cloud behind it: parts, and the one stream of
-# Google Cloud. See net_clouds.sh.
+# Google Cloud. See net_clouds.sh. run.sh: waits
 . "$(dirname "$0")/net_clouds.sh"
 databricks_server
 url=http://127.0.0.1:$port

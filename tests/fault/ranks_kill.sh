@@ -1,6 +1,6 @@
 #!/bin/sh
 # ranks_kill.sh: ranks_kill.c with a real S3 server, Ceph's gateway, as the store: 7 rounds; with CKPT_LONG=1 100 of them, and 100
-# with file:// before. run.sh: slow
+# with file:// before. run.sh: waits slow
 . "$(dirname "$0")/net_setup.sh"
 long=${CKPT_LONG:-0}
 

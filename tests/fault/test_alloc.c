@@ -47,7 +47,7 @@ static ckpt_allocator heap_allocator(heap *h) {
 
 #define want(condition) do { if (!(condition)) fail_msg("%s, allocation %d: not %s; last error '%s'", scene, n, #condition, ckpt_last_error()); } while (0)
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(UTIL_ASAN) || defined(UTIL_TSAN)
 enum { STRIDE = 3 };
 #else
 enum { STRIDE = 1 };

@@ -9,7 +9,7 @@
 enum { FULL_DISK = -2 };                // beside errno values and FAULT_SHORT
 
 // Under a sanitizer every fourth call fails, not every one: it is the plain build that proves the outcome.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(UTIL_ASAN) || defined(UTIL_TSAN)
 enum { STRIDE = 4 };
 #else
 enum { STRIDE = 1 };

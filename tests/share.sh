@@ -1,0 +1,41 @@
+# share.sh: read by scripts that compile: what several of them need is compiled once in a run of run.sh. run.sh: helper
+#
+# quick: a compiler for programs whose code is not what is tested, the one that takes the least time; a test's own code has $CC.
+if command -v clang >/dev/null 2>&1; then quick='clang -O0'; else quick="${CC:-cc} -O0"; fi
+
+# built PROGRAM COMMAND...: makes PROGRAM by a compiler's command, to which -o is added; says what that says.
+built() {
+    program=$1
+    shift
+    if [ -z "${CKPT_BUILD:-}" ]; then "$@" -o "$program"; return; fi
+    place=$CKPT_BUILD/shared/$(printf '%s\n' "$@" | cksum | tr ' ' -)
+    mkdir -p "$CKPT_BUILD/shared"
+    if mkdir "$place" 2>/dev/null; then
+        "$@" -o "$place/program" >"$place/log" 2>&1
+        echo $? >"$place/status.new"
+        mv "$place/status.new" "$place/status"
+    fi
+    waits=0
+    until [ -f "$place/status" ]; do
+        waits=$((waits + 1))
+        [ $waits -lt 3000 ] || { "$@" -o "$program"; return; }      # who began it has died
+        sleep 0.1
+    done
+    cat "$place/log"
+    [ "$(cat "$place/status")" = 0 ] || return 1
+    ln -f "$place/program" "$program" 2>/dev/null || cp "$place/program" "$program"
+}
+
+# The commands of README.md and of the examples are run as they stand, but what gcc makes of ckpt.h, and -O2 and -O3, are the affair of
+# portable.sh and compile/, and cost minutes: a cc and a g++ that leave the optimising out, and are clang's where it is there.
+hasty() {
+    mkdir -p "$1"
+    for c in cc g++; do
+        there=$(command -v $c) || continue
+        case $c in cc) other=clang ;; *) other=clang++ ;; esac
+        ! command -v $other >/dev/null 2>&1 || there=$(command -v $other)
+        printf '#!/bin/sh\nfor a; do shift; case $a in -O[23]) ;; *) set -- "$@" "$a" ;; esac; done\nexec %s "$@"\n' "$there" >"$1/$c"
+        chmod +x "$1/$c"
+    done
+    PATH=$1:$PATH
+}
