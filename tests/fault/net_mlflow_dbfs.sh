@@ -11,11 +11,11 @@ export MLFLOW_MULTIPART_UPLOAD_CHUNK_SIZE
 # cloud NAME KILLS [WORDS]: all of it, or of what was asked for what WORDS have.
 cloud() {
     curl -s -o databricks.cloud --noproxy '*' -d "{\"cloud\":\"$1\",\"clear\":true,\"forget\":true,\"empty\":true}" "$url/_control" || fail "no $1"
-    asked=$words
-    [ $# -lt 3 ] || { words=; for one in $asked; do case " $3 " in *" $one "*) words="$words $one" ;; esac; done; }
+    all_words=$words
+    [ $# -lt 3 ] || { words=; for one in $all_words; do case " $3 " in *" $one "*) words="$words $one" ;; esac; done; }
     net_killed "dbfs-$1" "$url" "dbfs:/databricks/mlflow-tracking/77/0123abcd/artifacts/killed-$1" /cloud/ "$2"
     net_broken "dbfs-$1" "$url" '--json --xml /cloud/ --bodies'
-    words=$asked
+    words=$all_words
     # One whose begin had no reply, or whose process died before its journal knew of it, belongs to nobody: the service lists none,
     # and gives none up of another process.
     curl -s --noproxy '*' "$url/_control" | NAME=$1 MOST=$((4 + $2 / 4 * (1 + 4 * ${CKPT_LONG:-0}))) node -e '
