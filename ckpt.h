@@ -33593,6 +33593,8 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
 
 enum {
     CKPT__FETCH_RESTARTS = 3,                       // times that the whole is fetched, at most
+    CKPT__FETCH_LOOKS = 20,                         // the same of a small one, as a link that is published again and again
+    CKPT__FETCH_SMALL = 64 << 10,                   // bytes
     CKPT__FETCH_HEADWAY = CKPT__SEND_MIB,           // a try that gets so far was not in vain
     CKPT__FETCH_HOPS = 8,                           // links in a row
     CKPT__FETCH_LINK_MAX = 4096                     // bytes of a .symlink text
@@ -33912,11 +33914,12 @@ static ckpt_err ckpt__fetch_object(ckpt__fetch *f) {
         if (e != CKPT_OK) ckpt__os_mutex_free(&j.writing);
     }
     if (e == CKPT_OK) {
-        for (int round = 1; round <= CKPT__FETCH_RESTARTS; round++) {
+        for (int round = 1, most = 1; round <= most; round++) {
             j.replaced = false;
             ckpt__os_flag_set(&j.stop, 0);
             e = ckpt__fetch_once(&j);
             if (!j.replaced) break;
+            most = j.info.size > (uint64_t)CKPT__FETCH_SMALL ? CKPT__FETCH_RESTARTS : CKPT__FETCH_LOOKS;
             f->known = NULL;
             ckpt__error_log(j.retry.logger, CKPT_LOG_WARN, "%s: %s; fetching it again", f->name, ckpt__error_last.text);
         }
@@ -33985,28 +33988,46 @@ static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ck
     return e;
 }
 
-// Adds the whole of an object, of which a stat has just said `info`, to `out`, and a NUL.
-static ckpt_err ckpt__fetch_small(ckpt_store *store, const char *name, const ckpt__store_stat *info, ckpt__buf *out, size_t max,
-                                  const ckpt__retry *retry) {
+// One try of it. *replaced: another version is there by now, or the bytes are not those that the store has a sum of.
+static ckpt_err ckpt__fetch_small_once(ckpt_store *store, const char *name, const ckpt__store_stat *info, ckpt__buf *out,
+                                       size_t max, const ckpt__retry *retry, bool *replaced) {
     ckpt__fetch_range r;
-    ckpt_err e = CKPT_OK;
+    *replaced = false;
     if (info->size > max)
         return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, more than %zu", name, (unsigned long long)info->size, max);
-    if (store->table->get == NULL) {
-        e = ckpt__fetch_text_by_file(store, name, out, max, retry);
-    } else if (info->size > 0) {
-        memset(&r, 0, sizeof r);
-        r.store = store;
-        r.name = name;
-        r.etag = info->etag;
-        r.retry = retry;
-        r.sink.fd = -1;
-        r.sink.size = info->size;
-        r.sink.sum = true;
-        r.sink.memory = ckpt__buf_reserve(out, (size_t)info->size);
-        e = r.sink.memory != NULL ? ckpt__fetch_get(&r) : out->err;
-        if (e == CKPT_OK && info->has_crc && r.crc != info->crc) e = ckpt__error_set(CKPT_CORRUPT, "%s is damaged", name);
-        if (e == CKPT_OK) out->len += (size_t)info->size;
+    if (store->table->get == NULL) return ckpt__fetch_text_by_file(store, name, out, max, retry);
+    if (info->size == 0) return CKPT_OK;
+    memset(&r, 0, sizeof r);
+    r.store = store;
+    r.name = name;
+    r.etag = info->etag;
+    r.retry = retry;
+    r.sink.fd = -1;
+    r.sink.size = info->size;
+    r.sink.sum = true;
+    r.sink.memory = ckpt__buf_reserve(out, (size_t)info->size);
+    ckpt_err e = r.sink.memory != NULL ? ckpt__fetch_get(&r) : out->err;
+    *replaced = r.replaced;
+    if (e == CKPT_OK && info->has_crc && r.crc != info->crc) {
+        *replaced = true;
+        e = ckpt__error_set(CKPT_CORRUPT, "%s is damaged", name);
+    }
+    if (e == CKPT_OK) out->len += (size_t)info->size;
+    return e;
+}
+
+// Adds the whole of an object, of which a stat has just said `info`, to `out`, and a NUL. One that is replaced meanwhile is
+// looked at again.
+static ckpt_err ckpt__fetch_small(ckpt_store *store, const char *name, const ckpt__store_stat *info, ckpt__buf *out, size_t max,
+                                  const ckpt__retry *retry) {
+    ckpt__store_stat now = *info;
+    bool replaced;
+    ckpt_err e = ckpt__fetch_small_once(store, name, &now, out, max, retry, &replaced);
+    int most = info->size > (uint64_t)CKPT__FETCH_SMALL ? CKPT__FETCH_RESTARTS : CKPT__FETCH_LOOKS;
+    for (int look = 1; replaced && look < most; look++) {
+        e = ckpt__fetch_stat(store, name, &now, retry);
+        if (e != CKPT_OK) break;
+        e = ckpt__fetch_small_once(store, name, &now, out, max, retry, &replaced);
     }
     (void)ckpt__buf_cstr(out);
     return e != CKPT_OK ? e : out->err;

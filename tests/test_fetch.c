@@ -261,7 +261,37 @@ static void test_replaced(void **state) {
     world *w = world_open(BIG);                                             // again and again
     scripted_when(w->s, OP_GET, 0, DO_REPLACE)->times = -1;
     expect_failed(w, CKPT_CORRUPT, "it has been replaced");
-    assert_int_equal(w->s->calls[OP_STAT], 3);
+    assert_int_equal(w->s->calls[OP_STAT], 20);                             // it is small by now
+    world_close(w);
+}
+
+// A link that somebody publishes again and again can be followed.
+static void test_replaced_link(void **state) {
+    (void)state;
+    world *w = world_open(1);
+    ckpt__buf target;
+    ckpt__buf_init(&target, NULL);
+    scripted_keep(w->s, "replaced 7 times", "x", 1);
+    for (int k = 0; k < 2; k++) {
+        scripted_clear(w->s);
+        scripted_keep(w->s, "l.symlink", "ep1", 3);
+        w->s->versions = 0;
+        scripted_when(w->s, OP_GET, 0, DO_REPLACE)->times = k == 0 ? 8 : -1;
+        ckpt_err e = follow(&w->s->store, "l", &target, &w->retry);
+        if (k == 0) must(e);
+        if (k == 0) assert_string_equal(target.data, "replaced 7 times");
+        if (k == 1) assert_int_equal(e, CKPT_CORRUPT);
+        assert_int_equal(w->s->calls[OP_GET], k == 0 ? 9 : 20);
+    }
+    scripted_clear(w->s);                                                   // and one that is damaged on the way, once
+    scripted_keep(w->s, "ep1", "x", 1);
+    scripted_object *link = scripted_keep(w->s, "l.symlink", "ep1", 3);
+    link->has_crc = true;
+    link->crc = ckpt__digest_crc32(0, "ep1", 3);
+    scripted_when(w->s, OP_GET, 1, DO_FLIP);
+    must(follow(&w->s->store, "l", &target, &w->retry));
+    assert_string_equal(target.data, "ep1");
+    ckpt__buf_free(&target);
     world_close(w);
 }
 
@@ -590,6 +620,7 @@ int main(void) {
         cmocka_unit_test(test_broken),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_replaced),
+        cmocka_unit_test(test_replaced_link),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_permanent),
         cmocka_unit_test(test_cancel),
