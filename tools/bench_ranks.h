@@ -89,9 +89,6 @@ static int ranks_body(const ckpt_ranks *ranks, void *user) {
     d.sharded = w->count > 1;
     d.num_checkpoints_to_keep = 1;
     d.save_interval = "1000000000ba";
-    // The peer has a folder for each checkpoint as well: a new folder is a new place on the disk, which a virtual machine's host has
-    // yet to find room for, at half the speed, and a file that follows another in one folder gets that one's place.
-    d.filename = w->count > 1 ? NULL : "ep{epoch}-ba{batch}/all.pt";
     if (w->count > 1) d.ranks = *ranks;
     else d.ranks.world_size = 1;
     must(ckpt_saver_open(&s, &d), "saver of a rank");
