@@ -118,14 +118,7 @@ check 'no secret in any log or sentence' all.log
 
 #-- Google's own client ------------------------------------------------------------------------------------
 
-vendor=
-for d in "${CKPT_NODE_MODULES:-/none}" "$root/node_modules" /usr/lib/node_modules /usr/local/lib/node_modules; do
-    [ -d "$d/@google-cloud/storage" ] && { vendor=$d; break; }
-done
-if [ -z "$vendor" ] && [ "${CKPT_LONG:-0}" = 1 ] && command -v npm >/dev/null 2>&1; then
-    mkdir npm && (cd npm && timeout 180 npm install --no-audit --no-fund @google-cloud/storage >npm.log 2>&1) && vendor=$work/npm/node_modules
-fi
-if [ -n "$vendor" ]; then
+if vendor_has @google-cloud/storage; then
     ./store put "$uri" 'vendor/whole #1+%' small >out.log 2>&1
     ./store put "$uri" vendor/parts big >>out.log 2>&1
     ./store new "$uri" vendor/session big >>out.log 2>&1

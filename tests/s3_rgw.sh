@@ -179,14 +179,7 @@ if [ -n "$aws" ]; then
 else
     echo "SKIP: awscli: not installed"
 fi
-vendor=
-for d in "${CKPT_NODE_MODULES:-/none}" "$root/node_modules" /usr/lib/node_modules /usr/local/lib/node_modules; do
-    [ -d "$d/@aws-sdk/client-s3" ] && vendor=$d
-done
-if [ -z "$vendor" ] && [ "${CKPT_LONG:-0}" = 1 ] && command -v npm >/dev/null 2>&1; then
-    mkdir npm && (cd npm && timeout 180 npm install --no-audit --no-fund @aws-sdk/client-s3 >npm.log 2>&1) && vendor=$work/npm/node_modules
-fi
-if [ -n "$vendor" ] && command -v node >/dev/null 2>&1; then
+if vendor_has @aws-sdk/client-s3; then
     node "$tests/s3_client.mjs" "$vendor" "$RGW_HTTP" ckpt-one some/prefix/ >sdk.log 2>&1
     check '@aws-sdk/client-s3 reads and lists what we put' sdk.log
     ./store raw-get $uri 'sdk/a b+c' s1 >get.log 2>&1 && cmp -s small s1 && ./store raw-get $uri sdk/empty s2 >>get.log 2>&1 && [ -f s2 ] && [ ! -s s2 ] &&

@@ -39,3 +39,13 @@ hasty() {
     done
     PATH=$1:$PATH
 }
+
+# vendor_has PACKAGE: a vendor's client of npm's is there, below the folder $vendor; with CKPT_LONG=1 it is installed in the current folder.
+vendor_has() {
+    command -v node >/dev/null 2>&1 || return 1
+    for vendor in "${CKPT_NODE_MODULES:-/none}" "$root/node_modules" /usr/lib/node_modules /usr/local/lib/node_modules; do
+        [ -d "$vendor/$1" ] && return 0
+    done
+    vendor=$PWD/npm/node_modules
+    [ "${CKPT_LONG:-0}" = 1 ] && command -v npm >/dev/null 2>&1 && mkdir npm && (cd npm && timeout 180 npm install --no-audit --no-fund "$1" >npm.log 2>&1)
+}

@@ -105,14 +105,7 @@ holds "all tensors by the index" "tensors in"
 good "only where tensors are whole" '[ ! -e split3/model.safetensors.index.json ]'
 ./make hf 1 .safetensors
 is "the saver writes it too" 0 python3 "$root/tests/hf_index.py" hf/ep0-ba30
-vendor=
-for d in "${CKPT_NODE_MODULES:-/none}" "$root/node_modules" /usr/lib/node_modules /usr/local/lib/node_modules; do
-    [ -d "$d/@huggingface/hub" ] && vendor=$d
-done
-if [ -z "$vendor" ] && [ "${CKPT_LONG:-0}" = 1 ] && command -v npm >/dev/null 2>&1; then
-    mkdir npm && (cd npm && timeout 180 npm install --no-audit --no-fund @huggingface/hub >npm.log 2>&1) && vendor=$PWD/npm/node_modules
-fi
-if [ -n "$vendor" ] && command -v node >/dev/null 2>&1; then
+if vendor_has @huggingface/hub; then
     is "@huggingface/hub reads what was split" 0 node "$root/tests/hf_hub.mjs" "$vendor" split4 129026
     is "@huggingface/hub reads the saver's" 0 node "$root/tests/hf_hub.mjs" "$vendor" hf/ep0-ba30 114026
 else

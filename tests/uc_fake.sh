@@ -200,14 +200,7 @@ check 'no secret in any log or sentence' all.log
 
 #-- Databricks' own client ---------------------------------------------------------------------------------
 
-vendor=
-for d in "${CKPT_NODE_MODULES:-/none}" "$root/node_modules" /usr/lib/node_modules /usr/local/lib/node_modules; do
-    [ -d "$d/@databricks/sdk-experimental" ] && { vendor=$d; break; }
-done
-if [ -z "$vendor" ] && [ "${CKPT_LONG:-0}" = 1 ] && command -v npm >/dev/null 2>&1; then
-    mkdir npm && (cd npm && timeout 180 npm install --no-audit --no-fund @databricks/sdk-experimental >npm.log 2>&1) && vendor=$work/npm/node_modules
-fi
-if [ -n "$vendor" ]; then
+if vendor_has @databricks/sdk-experimental; then
     ./store put "$uri" 'vendor/whole 1+%' small >out.log 2>&1
     ./store put "$uri" vendor/parts big >>out.log 2>&1
     cat >vendor.js <<'JS'
