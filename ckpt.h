@@ -46423,6 +46423,30 @@ static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
     return e;
 }
 
+// Rank 0's listing is the last to come. One that another rank's folder has while rank 0 finds nothing to go on from is what a job
+// left that ended in its first save: it never counted, and would refuse this job a checkpoint of that name. Where the index or
+// `latest` knows of it this rank had been told that it counts, and it stays: then rank 0's folder is what is missing.
+static void ckpt__crew_drop_unfinished(ckpt_saver *s) {
+    ckpt__buf link, says;
+    if (s->layout != CKPT__SAVER_SHARDED || !s->scattered || !s->leads || s->ranks.rank == 0) return;
+    if (s->index.count != 1 || s->index.lines[0].has_checksum) return;
+    const ckpt__index_line *l = &s->index.lines[0];
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt__buf_init(&says, &s->allocator);
+    bool known = ckpt__saver_latest_path(s, &link, &l->t) != CKPT_OK;
+    if (!known && link.len > 0) known = ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) != CKPT_NOT_FOUND;
+    if (!known) {
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was left by a save that ended before rank 0 had all of it; it is not a "
+                        "checkpoint", l->name);
+        ckpt__crew_drop_listing(s, l->name);
+        ckpt__os_mutex_lock(&s->shared->lock);
+        ckpt__index_drop(&s->index, 0);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
+    ckpt__buf_free(&link);
+    ckpt__buf_free(&says);
+}
+
 static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt__crew_word say;
     int64_t w[CKPT__CREW_WORDS];
@@ -46438,7 +46462,12 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
     if (e == CKPT_OK) e = ckpt__resume_run(s, &t);
-    if (e != CKPT_OK) return e;
+    if (e != CKPT_OK) {
+        ckpt__error_record why;
+        ckpt__error_take(&why);
+        if (e == CKPT_NOT_FOUND && s->crew.broken.code == CKPT_OK) ckpt__crew_drop_unfinished(s);
+        return ckpt__error_put(&why);
+    }
     if (at != NULL) *at = t;
     if (ckpt__crew_take_up(s, &t) != CKPT_OK && s->crew.broken.code == CKPT_OK)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the checkpoint gone on from is not in every store, and could not be handed "

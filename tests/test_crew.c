@@ -607,6 +607,71 @@ static void test_death(void **state) {
     }
 }
 
+// A rank dies in the very first save. The job that is started again must get on, whatever the dead one has left in the folders.
+static void until_first_death(tr_rank *r, void *arg) {
+    death *d = (death *)arg;
+    member *m = member_new(r, &d->p);
+    ckpt_err e = ckpt_saver_open(&m->s, &m->d);
+    TR_OK(r, e);
+    if (e == CKPT_OK) TR_CHECK(r, ckpt_saver_resume(m->s, NULL) == CKPT_NOT_FOUND);
+    if (r->rank == d->rank) r->dies_at = tr_calls(r) + d->at;
+    if (e == CKPT_OK) e = member_step(m, 1);
+    if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+    if (e == CKPT_OK) d->reached[r->rank] = 1;
+    if (m->s != NULL && ckpt_saver_close(m->s, 0) != CKPT_OK) d->died = true;
+    member_free(m);
+}
+
+static void start_again(tr_rank *r, void *arg) {
+    death *d = (death *)arg;
+    member *m = member_new(r, &d->p);
+    ckpt_timestamp t = at_batch(0);
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == CKPT_OK || e == CKPT_NOT_FOUND);
+        if (e == CKPT_OK) member_check(m, t.batch);
+        TR_CHECK(r, t.batch >= d->p.saves && t.batch <= 1);
+        for (int i = (int)t.batch + 1; i <= 3; i++) TR_OK(r, member_step(m, i));
+        if (r->world->failures > 0) print_error("%s\n", m->log);
+    }
+    member_end(m);
+}
+
+static void test_death_at_first(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        for (int apart = 0; apart < 2; apart++) {
+            if (how == WHOLE && apart) continue;
+            for (int rank = 0; rank < 3; rank++) {
+                for (uint64_t at = 1;; at++) {
+                    death d;
+                    memset(&d, 0, sizeof d);
+                    d.p.how = (layout)how;
+                    d.p.apart = apart == 1;
+                    d.p.dir = util_temp_dir();
+                    d.p.keep = 2;
+                    d.rank = rank;
+                    d.at = at;
+                    tr_world *w = tr_new(3);
+                    w->limit = 0.01;
+                    tr_run(w, until_first_death, &d);
+                    for (int i = 0; i < 3; i++) {
+                        w->rank[i].dies_at = 0;
+                        if (d.reached[i] > d.p.saves) d.p.saves = d.reached[i];
+                    }
+                    tr_run(w, start_again, &d);
+                    d.p.want = CKPT_OK;
+                    d.p.number = 3;
+                    tr_run(w, load_newest, &d.p);
+                    util_remove_tree(d.p.dir);
+                    if (!d.died) break;
+                    assert_true(at < 200);
+                }
+            }
+        }
+    }
+}
+
 // The settings of one rank differ, or its call does.
 static void differs(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -1013,6 +1078,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
         cmocka_unit_test(test_death),
+        cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_request),
