@@ -45308,12 +45308,48 @@ static ckpt_err ckpt__resume_name_ranks(ckpt_saver *s, bool mine, ckpt__buf *out
     return e;
 }
 
-// TARS: rank 0 has found nothing to go on from. That is a fresh start where no rank has anything.
-static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, bool has) {
+// True when this rank's folder has one checkpoint, and nothing says that it was told that all ranks have it: neither an index
+// nor `latest`.
+static bool ckpt__resume_is_unfinished(const ckpt_saver *s) {
+    ckpt__buf link, says;
+    ckpt__error_record kept;
+    if (!s->leads || !s->index.lost || s->index.count != 1) return false;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt__buf_init(&says, &s->allocator);
+    bool known = ckpt__saver_latest_path(s, &link, &s->index.lines[0].t) != CKPT_OK;
+    if (!known && link.len > 0) known = ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) != CKPT_NOT_FOUND;
+    ckpt__buf_free(&link);
+    ckpt__buf_free(&says);
+    ckpt__error_last = kept;
+    return !known;
+}
+
+// The ranks start afresh. What a job has left that ended in its first save, before rank 0 had its share, never counted: it must
+// not keep this job from a save of that name.
+static void ckpt__resume_discount(ckpt_saver *s) {
+    ckpt__index_line *l = &s->index.lines[0];
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was left by a save that ended before all ranks had finished it: it does not "
+                    "count, and a save of that name may replace it", l->name);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    l->state = CKPT__INDEX_DAMAGED;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// TARS: rank 0 has found nothing to go on from, after it tried `tried` of them. That is a fresh start where no rank has anything,
+// and where some have one that was not finished, and others nothing.
+static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, size_t tried) {
     ckpt__buf lack;
-    int64_t any = has ? -1 : 0;
-    ckpt_err met = ckpt__ranks_min(&s->crew, &any, 1);
-    if (met != CKPT_OK || e != CKPT_NOT_FOUND || any == 0) return met != CKPT_OK ? met : e;
+    int64_t say[3];
+    bool has = s->index.count > 0, own = tried == 0 || (tried == 1 && has);
+    say[0] = has && !ckpt__resume_is_unfinished(s) ? -1 : 0;    // one that counts
+    say[1] = has ? 0 : -1;
+    say[2] = own ? 0 : -1;                                      // a store's was tried
+    ckpt_err met = ckpt__ranks_min(&s->crew, say, 3);
+    if (met != CKPT_OK) return met;
+    if (e == CKPT_CORRUPT && say[0] == 0 && say[1] != 0 && say[2] == 0)
+        return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that all ranks have finished: a fresh start", s->root);
+    if (e != CKPT_NOT_FOUND || say[0] == 0) return e;
     ckpt__buf_init(&lack, &s->allocator);
     met = ckpt__resume_name_ranks(s, has, &lack);
     if (met == CKPT_OK)
@@ -45389,7 +45425,8 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
         else e = ckpt__resume_answer(s, &t, &loaded);
         if (s->crew.broken.code == CKPT_OK) e = ckpt__ranks_follow(&s->crew, e, 0);
         if (s->layout == CKPT__SAVER_TARS && s->crew.together && s->crew.broken.code == CKPT_OK)
-            e = ckpt__resume_nothing_common(s, e, s->index.count > 0);
+            e = ckpt__resume_nothing_common(s, e, w.tried);
+        if (e == CKPT_NOT_FOUND && s->crew.together && ckpt__resume_is_unfinished(s)) ckpt__resume_discount(s);
     }
     if (e == CKPT_OK && loaded && !chooses) line = ckpt__resume_line_of(s, &t);
     if (loaded && e == CKPT_OK) ckpt__resume_begin(s, line, &t);
@@ -46423,30 +46460,6 @@ static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
     return e;
 }
 
-// Rank 0's listing is the last to come. One that another rank's folder has while rank 0 finds nothing to go on from is what a job
-// left that ended in its first save: it never counted, and would refuse this job a checkpoint of that name. Where the index or
-// `latest` knows of it this rank had been told that it counts, and it stays: then rank 0's folder is what is missing.
-static void ckpt__crew_drop_unfinished(ckpt_saver *s) {
-    ckpt__buf link, says;
-    if (s->layout != CKPT__SAVER_SHARDED || !s->scattered || !s->leads || s->ranks.rank == 0) return;
-    if (s->index.count != 1 || s->index.lines[0].has_checksum) return;
-    const ckpt__index_line *l = &s->index.lines[0];
-    ckpt__buf_init(&link, &s->allocator);
-    ckpt__buf_init(&says, &s->allocator);
-    bool known = ckpt__saver_latest_path(s, &link, &l->t) != CKPT_OK;
-    if (!known && link.len > 0) known = ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) != CKPT_NOT_FOUND;
-    if (!known) {
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was left by a save that ended before rank 0 had all of it; it is not a "
-                        "checkpoint", l->name);
-        ckpt__crew_drop_listing(s, l->name);
-        ckpt__os_mutex_lock(&s->shared->lock);
-        ckpt__index_drop(&s->index, 0);
-        ckpt__os_mutex_unlock(&s->shared->lock);
-    }
-    ckpt__buf_free(&link);
-    ckpt__buf_free(&says);
-}
-
 static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt__crew_word say;
     int64_t w[CKPT__CREW_WORDS];
@@ -46462,12 +46475,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
     if (e == CKPT_OK) e = ckpt__resume_run(s, &t);
-    if (e != CKPT_OK) {
-        ckpt__error_record why;
-        ckpt__error_take(&why);
-        if (e == CKPT_NOT_FOUND && s->crew.broken.code == CKPT_OK) ckpt__crew_drop_unfinished(s);
-        return ckpt__error_put(&why);
-    }
+    if (e != CKPT_OK) return e;
     if (at != NULL) *at = t;
     if (ckpt__crew_take_up(s, &t) != CKPT_OK && s->crew.broken.code == CKPT_OK)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the checkpoint gone on from is not in every store, and could not be handed "

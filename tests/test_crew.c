@@ -637,6 +637,33 @@ static void start_again(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+// A process that dies in its first save may leave what of the others is there already: a rank's tar, and nothing that tells of it.
+static void test_tars_unfinished(void **state) {
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        for (int apart = 0; apart < 2; apart++) {
+            death d;
+            memset(&d, 0, sizeof d);
+            d.p = plan_of(TARS);
+            d.p.apart = apart == 1;
+            d.p.saves = 1;
+            tr_world *w = tr_new(3);
+            tr_run(w, save_some, &d.p);
+            for (int i = 0; i < 3; i++) {
+                const char *folder = apart ? util_join(d.p.dir, util_fmt("rank%d", i)) : d.p.dir;
+                unlink(util_join(folder, ".ckpt-index.jsonl"));
+                unlink(util_join(folder, util_fmt(".ckpt-index-rank%d.jsonl", i)));
+                assert_int_equal(unlink(util_join(folder, util_fmt("latest-rank%d.pt.tar", i))), 0);
+                if (i == rank) assert_int_equal(unlink(util_join(folder, util_fmt("ba1-rank%d.pt.tar", i))), 0);
+            }
+            d.p.saves = 0;
+            tr_run(w, start_again, &d);
+            d.p.number = 3;
+            tr_run(w, load_newest, &d.p);
+        }
+    }
+}
+
 static void test_death_at_first(void **state) {
     (void)state;
     for (int how = 0; how < 3; how++) {
@@ -1078,6 +1105,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
         cmocka_unit_test(test_death),
+        cmocka_unit_test(test_tars_unfinished),
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
