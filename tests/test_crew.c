@@ -618,7 +618,8 @@ static void until_first_death(tr_rank *r, void *arg) {
     if (e == CKPT_OK) e = member_step(m, 1);
     if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
     if (e == CKPT_OK) d->reached[r->rank] = 1;
-    if (m->s != NULL && ckpt_saver_close(m->s, 0) != CKPT_OK) d->died = true;
+    ckpt_err closed = m->s != NULL ? ckpt_saver_close(m->s, 0) : e;
+    if (r->rank == d->rank) d->died = closed != CKPT_OK;
     member_free(m);
 }
 
