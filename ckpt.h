@@ -14616,46 +14616,52 @@ static ckpt_err ckpt__index_collect(const char *name, void *user) {
 }
 
 // Lists the regular files and the links below the folder, down to `depth` levels of directories, as relative names; links are not
-// followed. each: called for every one, hidden ones too.
-static ckpt_err ckpt__index_walk(const ckpt_allocator *a, const char *folder, int depth,
-                                 ckpt_err (*each)(const char *name, const ckpt__os_info *info, void *user), void *user) {
-    ckpt__buf dirs, path, rel;          // dirs: a queue of directories, each behind one byte for its depth
-    ckpt__buf_init(&dirs, a);
+// followed. each: called for every one, hidden ones too. `dirs`: for the directories too, before what is in them.
+static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder, int depth, bool dirs,
+                                     ckpt_err (*each)(const char *name, const ckpt__os_info *info, void *user), void *user) {
+    ckpt__buf queue, path, rel;         // queue: of directories, each behind one byte for its depth
+    ckpt__buf_init(&queue, a);
     ckpt__buf_init(&path, a);
     ckpt__buf_init(&rel, a);
-    ckpt__buf_add(&dirs, "\001", 2);       // the folder itself: level 1, name ""
+    ckpt__buf_add(&queue, "\001", 2);       // the folder itself: level 1, name ""
     ckpt_err e = CKPT_OK;
-    for (size_t at = 0; at < dirs.len && dirs.err == CKPT_OK && rel.err == CKPT_OK && path.err == CKPT_OK && e == CKPT_OK; ) {
-        int level = (unsigned char)dirs.data[at];
+    for (size_t at = 0; at < queue.len && queue.err == CKPT_OK && rel.err == CKPT_OK && path.err == CKPT_OK && e == CKPT_OK; ) {
+        int level = (unsigned char)queue.data[at];
         size_t dir = at + 1;
-        at = dir + strlen(dirs.data + dir) + 1;
+        at = dir + strlen(queue.data + dir) + 1;
         ckpt__index_names names;
         names.count = 0;
         ckpt__buf_init(&names.text, a);
         path.len = 0;
-        ckpt__os_path_join(&path, folder, dirs.data + dir);
-        e = ckpt__os_list(dirs.data[dir] == 0 ? folder : ckpt__buf_cstr(&path), ckpt__index_collect, &names);
+        ckpt__os_path_join(&path, folder, queue.data + dir);
+        e = ckpt__os_list(queue.data[dir] == 0 ? folder : ckpt__buf_cstr(&path), ckpt__index_collect, &names);
+        if (e == CKPT_NOT_FOUND && level > 1) e = CKPT_OK;      // gone meanwhile
         const char *p = names.text.data;
         for (size_t i = 0; i < names.count && e == CKPT_OK; i++, p += strlen(p) + 1) {
             ckpt__os_info info;
             rel.len = path.len = 0;
-            ckpt__buf_fmt(&rel, "%s%s%s", dirs.data + dir, dirs.data[dir] == 0 ? "" : "/", p);
+            ckpt__buf_fmt(&rel, "%s%s%s", queue.data + dir, queue.data[dir] == 0 ? "" : "/", p);
             ckpt__os_path_join(&path, folder, ckpt__buf_cstr(&rel));
             if (rel.err != CKPT_OK || path.err != CKPT_OK) break;
-            if (ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_OK) continue;      // gone meanwhile
-            if (info.is_file || info.is_link) e = each(ckpt__buf_cstr(&rel), &info, user);
+            if (ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_OK) continue;      // so is this
+            if (info.is_file || info.is_link || (info.is_dir && dirs)) e = each(ckpt__buf_cstr(&rel), &info, user);
             if (!info.is_dir || level > depth) continue;
-            ckpt__buf_byte(&dirs, (unsigned)level + 1);
-            ckpt__buf_add(&dirs, ckpt__buf_cstr(&rel), rel.len + 1);
+            ckpt__buf_byte(&queue, (unsigned)level + 1);
+            ckpt__buf_add(&queue, ckpt__buf_cstr(&rel), rel.len + 1);
         }
         if (e == CKPT_OK) e = names.text.err;
         ckpt__buf_free(&names.text);
     }
-    if (e == CKPT_OK) e = dirs.err != CKPT_OK ? dirs.err : path.err != CKPT_OK ? path.err : rel.err;
-    ckpt__buf_free(&dirs);
+    if (e == CKPT_OK) e = queue.err != CKPT_OK ? queue.err : path.err != CKPT_OK ? path.err : rel.err;
+    ckpt__buf_free(&queue);
     ckpt__buf_free(&path);
     ckpt__buf_free(&rel);
     return e;
+}
+
+static ckpt_err ckpt__index_walk(const ckpt_allocator *a, const char *folder, int depth,
+                                 ckpt_err (*each)(const char *name, const ckpt__os_info *info, void *user), void *user) {
+    return ckpt__index_walk_all(a, folder, depth, false, each, user);
 }
 
 // How many levels of directories a template's names have.
@@ -40523,11 +40529,11 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
 //          remote ranks shard
 // threads: open, *_end, save, fence, wait, close run on the owner's thread. With COPY and LAZY a writer thread
 //          runs ckpt__saver_main, which calls no hook but the allocator and state.copy. The first file that is
-//          deleted starts a sweeper that frees blocks. Uploaders call ckpt__saver_uploaded and _removed on their
-//          workers. What stands below `lock` in ckpt__saver_shared is guarded by it, `index` too; who changes `index`
-//          or a ledger, or writes one, has the turn as well (ckpt__saver_enter), for which others wait; `image` belongs to
-//          the writer from the hand-over until it is idle, and uploaders read it meanwhile; all else is the owner's,
-//          or constant after open
+//          deleted starts a sweeper that frees blocks and takes away folders (it calls the allocator and the logger). Uploaders
+//          call ckpt__saver_uploaded and _removed on their workers. What stands below `lock` in ckpt__saver_shared is guarded
+//          by it, `index` too; who changes `index` or a ledger, or writes one, has the turn as well (ckpt__saver_enter),
+//          for which others wait; `image` belongs to the writer from the hand-over until it is idle, and uploaders read it
+//          meanwhile; all else is the owner's, or constant after open
 // states:  a save is planned -> handed over -> captured -> written -> durable -> indexed -> linked -> staged -> retired;
 //          and of what is staged: uploaded -> published -> removed by rotation in the store
 //
@@ -40604,6 +40610,15 @@ typedef struct ckpt__saver_told {
     uint64_t total, turn;               // turn: saves that are finished before it begins
 } ckpt__saver_told;
 
+// Descriptors of deleted files: closing them frees blocks, which takes its time.
+typedef struct ckpt__saver_held { int fd[CKPT__SAVER_HELD], count; } ckpt__saver_held;
+
+// A folder that the sweeper is to take away.
+typedef struct ckpt__saver_old {
+    struct ckpt__saver_old *next;
+    char                   *folder;
+} ckpt__saver_old;
+
 typedef struct ckpt__saver_shared {
     ckpt__os_mutex     lock;
     ckpt__os_mutex     ink;             // held while the logger runs
@@ -40617,8 +40632,8 @@ typedef struct ckpt__saver_shared {
     ckpt__error_record first, unreported;
     uint64_t           finished;        // saves that the writer has done with
     ckpt_err           ended[2];        // how the last two ended, by whether their number is odd
-    int                held[CKPT__SAVER_HELD];
-    int                held_count;
+    ckpt__saver_held   held;
+    ckpt__saver_old   *old;             // the first is being taken away
     ckpt__saver_part   part;            // of the pending checkpoint
     ckpt__error_record part_why;        // FAILED
     uint64_t           part_bytes;      // DURABLE: of the file
@@ -40999,39 +41014,21 @@ static ckpt_err ckpt__saver_unlink(const ckpt_saver *s, const ckpt__index_line *
 
 //-- deleted files ---------------------------------------------------------------
 
-// Frees the blocks of deleted files by closing the last descriptors on them: 195 ms per GiB on ext4, in no caller's time.
-static void ckpt__saver_sweep_main(void *arg) {
-    ckpt__saver_shared *sh = ((ckpt_saver *)arg)->shared;
-    ckpt__os_mutex_lock(&sh->lock);
-    for (;;) {
-        while (sh->held_count == 0 && !sh->stop) ckpt__os_cond_wait(&sh->changed, &sh->lock);
-        if (sh->held_count == 0) break;
-        int fd = sh->held[--sh->held_count];
-        ckpt__os_mutex_unlock(&sh->lock);
-        ckpt__os_drop(fd);
-        ckpt__os_mutex_lock(&sh->lock);
-    }
-    ckpt__os_mutex_unlock(&sh->lock);
+// What there is no room for is closed at once.
+static void ckpt__saver_keep(ckpt__saver_held *h, int fd) {
+    if (fd >= 0 && h->count < CKPT__SAVER_HELD) h->fd[h->count++] = fd;
+    else ckpt__os_drop(fd);
 }
 
-// Hands a descriptor to the sweeper, which starts with the first; closes it here when there is none to be had.
-static void ckpt__saver_hold(ckpt_saver *s, int fd) {
-    ckpt__saver_shared *sh = s->shared;
-    if (fd < 0) return;
-    ckpt__os_mutex_lock(&sh->lock);
-    if (!sh->sweeper_runs) sh->sweeper_runs = ckpt__os_thread_start(&sh->sweeper, ckpt__saver_sweep_main, s) == CKPT_OK;
-    bool room = sh->sweeper_runs && sh->held_count < CKPT__SAVER_HELD;
-    if (room) sh->held[sh->held_count++] = fd;
-    if (room) ckpt__os_cond_broadcast(&sh->changed);
-    ckpt__os_mutex_unlock(&sh->lock);
-    if (!room) ckpt__os_drop(fd);
+static void ckpt__saver_drop_held(ckpt__saver_held *h) {
+    while (h->count > 0) ckpt__os_drop(h->fd[--h->count]);
 }
 
 typedef struct ckpt__saver_clearing {
-    ckpt_saver *saver;
-    const char *folder;
-    ckpt__buf   path;
-    ckpt_err    err;                    // the first; the rest is deleted nonetheless
+    const char       *folder;
+    ckpt__saver_held *held;
+    ckpt__buf         path;
+    ckpt_err          err;              // the first; the rest is deleted nonetheless
 } ckpt__saver_clearing;
 
 static ckpt_err ckpt__saver_clear_one(const char *name, const ckpt__os_info *info, void *user) {
@@ -41041,9 +41038,129 @@ static ckpt_err ckpt__saver_clear_one(const char *name, const ckpt__os_info *inf
     c->path.len = 0;
     ckpt__os_path_join(&c->path, c->folder, name);
     ckpt_err e = c->path.err != CKPT_OK ? c->path.err : ckpt__os_remove_slow(ckpt__buf_cstr(&c->path), &fd);
-    if (e == CKPT_OK) ckpt__saver_hold(c->saver, fd);
+    if (e == CKPT_OK) ckpt__saver_keep(c->held, fd);
     if (e != CKPT_OK && e != CKPT_NOT_FOUND && c->err == CKPT_OK) c->err = e;
     return CKPT_OK;
+}
+
+// Deletes what lies in a folder, and the folder: before the descriptors in `held` are closed, because while blocks are being
+// freed a change of a folder waits for them (rmdir on ext4: 0.3 s for a GiB).
+static ckpt_err ckpt__saver_take_away(const ckpt_saver *s, const char *folder, ckpt__saver_held *held) {
+    ckpt__saver_clearing c;
+    c.folder = folder;
+    c.held = held;
+    c.err = CKPT_OK;
+    ckpt__buf_init(&c.path, &s->allocator);
+    ckpt_err e = ckpt__index_walk(&s->allocator, folder, 0, ckpt__saver_clear_one, &c);
+    if (e == CKPT_OK) e = c.err;
+    if (e == CKPT_OK) (void)ckpt__os_remove_dir(folder);
+    ckpt__buf_free(&c.path);
+    return e;
+}
+
+// A folder that rotation has let go of: what is left of it goes with the next open.
+static void ckpt__saver_sweep_folder(ckpt_saver *s, const char *folder, ckpt__saver_held *held) {
+    ckpt_err e = ckpt__saver_take_away(s, folder, held);
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete all of an old checkpoint: %s", ckpt__error_last.text);
+}
+
+// Does in no caller's time what waits for the disk: takes away folders, and frees the blocks of deleted files by closing the
+// last descriptors on them (195 ms per GiB on ext4).
+static void ckpt__saver_sweep_main(void *arg) {
+    ckpt_saver *s = (ckpt_saver *)arg;
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__saver_held mine;
+    mine.count = 0;
+    ckpt__os_mutex_lock(&sh->lock);
+    for (;;) {
+        ckpt__saver_old *old = sh->old;
+        if (old == NULL && mine.count == 0 && sh->held.count > 0) mine.fd[mine.count++] = sh->held.fd[--sh->held.count];
+        if (old == NULL && mine.count == 0 && sh->stop) break;
+        if (old == NULL && mine.count == 0) {
+            ckpt__os_cond_wait(&sh->changed, &sh->lock);
+            continue;
+        }
+        ckpt__os_mutex_unlock(&sh->lock);
+        if (old != NULL) ckpt__saver_sweep_folder(s, old->folder, &mine);
+        else ckpt__saver_drop_held(&mine);
+        ckpt__os_mutex_lock(&sh->lock);
+        if (old == NULL) continue;
+        sh->old = old->next;
+        ckpt__os_cond_broadcast(&sh->changed);
+        ckpt__mem_free_text(&s->allocator, old->folder);
+        ckpt__mem_free(&s->allocator, old, sizeof *old);
+    }
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
+// With the lock. False: there is no sweeper to be had.
+static bool ckpt__saver_sweeps(ckpt_saver *s) {
+    ckpt__saver_shared *sh = s->shared;
+    if (!sh->sweeper_runs) sh->sweeper_runs = ckpt__os_thread_start(&sh->sweeper, ckpt__saver_sweep_main, s) == CKPT_OK;
+    return sh->sweeper_runs;
+}
+
+// Hands descriptors to the sweeper, which starts with the first; closes here what it has no room for.
+static void ckpt__saver_hold(ckpt_saver *s, ckpt__saver_held *h) {
+    ckpt__saver_shared *sh = s->shared;
+    if (h->count == 0) return;
+    ckpt__os_mutex_lock(&sh->lock);
+    while (h->count > 0 && sh->held.count < CKPT__SAVER_HELD && ckpt__saver_sweeps(s))
+        sh->held.fd[sh->held.count++] = h->fd[--h->count];
+    ckpt__os_cond_broadcast(&sh->changed);
+    ckpt__os_mutex_unlock(&sh->lock);
+    ckpt__saver_drop_held(h);
+}
+
+// The same of one, -1: none.
+static void ckpt__saver_hold_one(ckpt_saver *s, int fd) {
+    ckpt__saver_held one;
+    one.fd[0] = fd;
+    one.count = fd >= 0;
+    ckpt__saver_hold(s, &one);
+}
+
+// Hands a folder that is no checkpoint any more to the sweeper.
+static void ckpt__saver_clear_later(ckpt_saver *s, const char *folder) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__saver_held held;
+    ckpt__saver_old *old = (ckpt__saver_old *)ckpt__mem_alloc(&s->allocator, sizeof *old);
+    char *copy = ckpt__mem_copy_text(&s->allocator, folder);
+    bool taken = false;
+    ckpt__os_mutex_lock(&sh->lock);
+    if (old != NULL && copy != NULL && ckpt__saver_sweeps(s)) {
+        ckpt__saver_old **last = &sh->old;
+        while (*last != NULL) last = &(*last)->next;
+        old->folder = copy;
+        *last = old;
+        taken = true;
+        ckpt__os_cond_broadcast(&sh->changed);
+    }
+    ckpt__os_mutex_unlock(&sh->lock);
+    if (taken) return;
+    ckpt__mem_free_text(&s->allocator, copy);
+    ckpt__mem_free(&s->allocator, old, sizeof *old);
+    held.count = 0;
+    ckpt__saver_sweep_folder(s, folder, &held);
+    ckpt__saver_hold(s, &held);
+}
+
+// Waits until the sweeper has nothing to do with that folder; NULL: with any. deadline 0: for ever. False: the time was up.
+static bool ckpt__saver_await_clear(ckpt_saver *s, const char *folder, double deadline) {
+    ckpt__saver_shared *sh = s->shared;
+    const ckpt__saver_old *old;
+    bool more = true;
+    ckpt__os_mutex_lock(&sh->lock);
+    for (;;) {
+        old = sh->old;
+        while (old != NULL && folder != NULL && strcmp(old->folder, folder) != 0) old = old->next;
+        if (old == NULL || !more) break;
+        if (deadline > 0) more = ckpt__os_cond_wait_until(&sh->changed, &sh->lock, deadline);
+        else ckpt__os_cond_wait(&sh->changed, &sh->lock);
+    }
+    ckpt__os_mutex_unlock(&sh->lock);
+    return old == NULL;
 }
 
 // The folder of a checkpoint whose .metadata lies at `path` counts as nothing from now on.
@@ -41061,28 +41178,26 @@ static ckpt_err ckpt__saver_demote(ckpt_saver *s, const char *path) {
 // Deletes the folder of a checkpoint whose .metadata lies at `path`: that goes first, so that what is left when the process dies
 // here counts as nothing.
 static ckpt_err ckpt__saver_clear(ckpt_saver *s, const char *path) {
-    ckpt__saver_clearing c;
+    ckpt__saver_held held;
     ckpt__buf folder;
     ckpt_err e = ckpt__saver_demote(s, path);
+    held.count = 0;
     ckpt__buf_init(&folder, &s->allocator);
-    ckpt__buf_init(&c.path, &s->allocator);
     ckpt__os_path_dir(&folder, path);
-    c.saver = s;
-    c.folder = ckpt__buf_cstr(&folder);
-    c.err = CKPT_OK;
+    const char *name = ckpt__buf_cstr(&folder);
     if (e == CKPT_OK) e = folder.err;
-    if (e == CKPT_OK) e = ckpt__index_walk(&s->allocator, c.folder, 0, ckpt__saver_clear_one, &c);
-    if (e == CKPT_OK) e = c.err;
-    if (e == CKPT_OK) (void)ckpt__os_remove_dir(c.folder);
+    if (e == CKPT_OK) e = ckpt__saver_take_away(s, name, &held);
+    ckpt__saver_hold(s, &held);
     ckpt__buf_free(&folder);
-    ckpt__buf_free(&c.path);
     return e;
 }
 
 // Deletes the files of `gone`, whose lines have left the index. What cannot be deleted is found again by the next resume.
-// `later`: folders only stop to be checkpoints here, and the ranks delete what is in them together.
+// `later`: folders only stop to be checkpoints here; what is in them goes when all ranks know.
 static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool later) {
+    ckpt__saver_held held;
     ckpt__buf path, dir;
+    held.count = 0;
     ckpt__buf_init(&path, &s->allocator);
     ckpt__buf_init(&dir, &s->allocator);
     ckpt__error_record first;
@@ -41099,14 +41214,15 @@ static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool 
         if (e == CKPT_OK && folder && later) e = ckpt__saver_demote(s, ckpt__buf_cstr(&path));
         else if (e == CKPT_OK && folder) e = ckpt__saver_clear(s, ckpt__buf_cstr(&path));
         else if (e == CKPT_OK) e = ckpt__os_remove_slow(ckpt__buf_cstr(&path), &fd);
-        if (e == CKPT_OK) ckpt__saver_hold(s, fd);
+        if (e == CKPT_OK) ckpt__saver_keep(&held, fd);
         if (e != CKPT_OK && e != CKPT_NOT_FOUND && first.code == CKPT_OK) ckpt__error_take(&first);
-        if (e == CKPT_OK && strchr(gone->lines[i].name, '/') != NULL) {
+        if (e == CKPT_OK && !folder && strchr(gone->lines[i].name, '/') != NULL) {
             dir.len = 0;
             ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
             (void)ckpt__os_remove_dir(ckpt__buf_cstr(&dir));       // refused by the system unless it is empty
         }
     }
+    ckpt__saver_hold(s, &held);
     ckpt__buf_free(&path);
     ckpt__buf_free(&dir);
     return ckpt__error_put(&first);
@@ -41618,7 +41734,7 @@ static ckpt_err ckpt__saver_vacate(ckpt_saver *s, const char *name, const char *
 static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const char *latest, const char *path,
                                     ckpt__saver_parcel *early) {
     ckpt__index gone;
-    bool together = s->layout == CKPT__SAVER_SHARDED && s->crew.together;
+    bool later = s->layout == CKPT__SAVER_SHARDED;
     if (s->remote_count > 0) line->upload = CKPT__UPLOAD_PENDING;
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
     ckpt__saver_enter(s);
@@ -41641,7 +41757,7 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
         if (e == CKPT_OK) e = staged;
         else ckpt__error_last = why;
     }
-    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone, together), "cannot delete an old checkpoint");
+    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone, later), "cannot delete an old checkpoint");
     // What could not go on stays in the index and goes with the next save.
     if (e != CKPT_OK && gone.count > 0) {
         ckpt__saver_enter(s);
@@ -41960,7 +42076,7 @@ static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__eng
             e = ckpt__file_commit(&n, replace);
             if (e != CKPT_OK) ckpt__saver_mark_replaced(s, job->line.name, false);
         }
-        ckpt__saver_hold(s, old);
+        ckpt__saver_hold_one(s, old);
     }
     return e;
 }
@@ -42666,18 +42782,20 @@ typedef struct ckpt__saver_orphans {
     ckpt__buf      name, path;
 } ckpt__saver_orphans;
 
-// A file of a folder that was never completed, or that was being taken away, goes, and then the folder.
+// A file of a folder that was never completed, or that was being taken away, goes, and then the folder; or that alone, when it is
+// empty already.
 static ckpt_err ckpt__saver_orphan(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__saver_orphans *o = (ckpt__saver_orphans *)user;
     const char *base = ckpt__os_path_base(name);
     bool matches = false;
     int digits = 0;
     ckpt__name_found found;
-    if (!info->is_file || base == name) return CKPT_OK;
+    if (!info->is_dir && (!info->is_file || base == name)) return CKPT_OK;
     for (const char *p = base + 2; ckpt__txt_starts(base, "__") && *p >= '0' && *p <= '9'; p++) digits++;
-    if (strcmp(base, CKPT__SHARD_HF) != 0 && (digits == 0 || !ckpt__txt_starts(base + 2 + digits, "_0"))) return CKPT_OK;
+    bool part = strcmp(base, CKPT__SHARD_HF) == 0 || (digits > 0 && ckpt__txt_starts(base + 2 + digits, "_0"));
+    if (!part && !info->is_dir) return CKPT_OK;
     o->name.len = o->path.len = 0;
-    ckpt__buf_add(&o->name, name, (size_t)(base - name) - 1);
+    ckpt__buf_add(&o->name, name, info->is_dir ? strlen(name) : (size_t)(base - name) - 1);
     ckpt__buf_text(&o->name, CKPT__INDEX_INSIDE);
     ckpt__os_path_join(&o->path, o->saver->root, ckpt__buf_cstr(&o->name));
     ckpt_err e = o->name.err != CKPT_OK ? o->name.err : o->path.err;
@@ -42685,8 +42803,10 @@ static ckpt_err ckpt__saver_orphan(const char *name, const ckpt__os_info *info, 
     if (e != CKPT_OK || !matches || ckpt__os_exists(ckpt__buf_cstr(&o->path))) return e;
     o->path.len = 0;
     ckpt__os_path_join(&o->path, o->saver->root, name);
-    (void)ckpt__os_remove(ckpt__buf_cstr(&o->path));
-    o->path.len -= strlen(base) + 1;
+    if (info->is_file) {
+        (void)ckpt__os_remove(ckpt__buf_cstr(&o->path));
+        o->path.len -= strlen(base) + 1;
+    }
     (void)ckpt__os_remove_dir(ckpt__buf_cstr(&o->path));        // refused by the system unless it is empty
     return o->path.err;
 }
@@ -42700,7 +42820,7 @@ static ckpt_err ckpt__saver_sweep_folders(ckpt_saver *s) {
     o.desc = ckpt__saver_name_desc(s, NULL);
     ckpt__buf_init(&o.name, &s->allocator);
     ckpt__buf_init(&o.path, &s->allocator);
-    ckpt_err e = ckpt__index_walk(&s->allocator, s->root, ckpt__index_levels(s->filename), ckpt__saver_orphan, &o);
+    ckpt_err e = ckpt__index_walk_all(&s->allocator, s->root, ckpt__index_levels(s->filename), true, ckpt__saver_orphan, &o);
     ckpt__buf_free(&o.name);
     ckpt__buf_free(&o.path);
     if (e == CKPT_OK) ckpt__error_last = kept;
@@ -45708,35 +45828,50 @@ static ckpt_err ckpt__crew_complete(ckpt_saver *s, ckpt__index_line *line, ckpt_
     return e;
 }
 
-// What rotation has let go of: every rank deletes its own file, and then the leaders what is left, because one rank that
-// deleted the files of thousands would make all of them wait. A folder that is a checkpoint still stays: a leader has found
-// it pinned.
-static void ckpt__crew_clear(ckpt_saver *s) {
-    ckpt__buf path, listing;
-    if (s->layout != CKPT__SAVER_SHARDED || !s->crew.together || s->rule.keep == CKPT_KEEP_ALL) return;     // alike on all ranks
+// The folder of one that rotation has let go of. False: it is a checkpoint still, because a leader has found it pinned.
+static bool ckpt__crew_leaves(const ckpt_saver *s, const char *name, ckpt__buf *folder) {
+    ckpt__index_path(folder, &s->index, name);
+    bool leaves = folder->err == CKPT_OK && !ckpt__os_exists(ckpt__buf_cstr(folder));
+    return ckpt__saver_linked(s, folder, name) == CKPT_OK && leaves;
+}
+
+// Every rank deletes its own file of what rotation has let go of, because one rank that deleted the files of thousands would make
+// all of them wait.
+static void ckpt__crew_clear_own(ckpt_saver *s, ckpt__saver_held *held) {
+    ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_init(&listing, &s->allocator);
-    for (int turn = 0; turn < 2 && s->crew.broken.code == CKPT_OK; turn++) {
-        for (size_t at = 0; at < s->leaving.len; at += strlen(s->leaving.data + at) + 1) {
-            int fd = -1;
-            ckpt_err e = CKPT_OK;
-            ckpt__index_path(&listing, &s->index, s->leaving.data + at);
-            if (listing.err != CKPT_OK || ckpt__os_exists(ckpt__buf_cstr(&listing))) continue;
-            path.len = 0;
-            ckpt__buf_add(&path, listing.data, listing.len - (sizeof CKPT__SHARD_META - 1));
-            ckpt__shard_name(&path, s->ranks.rank, s->ending);
-            if (turn == 0) e = path.err != CKPT_OK ? path.err : ckpt__os_remove_slow(path.data, &fd);
-            else if (s->leads) e = ckpt__saver_clear(s, listing.data);
-            if (e == CKPT_OK && turn == 0) ckpt__saver_hold(s, fd);
-            if (e != CKPT_OK && e != CKPT_NOT_FOUND)
-                ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete all of an old checkpoint: %s", ckpt__error_last.text);
-        }
-        if (turn == 0) (void)ckpt__ranks_meet(&s->crew);
+    for (size_t at = 0; at < s->leaving.len; at += strlen(s->leaving.data + at) + 1) {
+        int fd = -1;
+        if (!ckpt__crew_leaves(s, s->leaving.data + at, &path)) continue;
+        ckpt__buf_byte(&path, '/');
+        ckpt__shard_name(&path, s->ranks.rank, s->ending);
+        ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__os_remove_slow(ckpt__buf_cstr(&path), &fd);
+        if (e != CKPT_OK && e != CKPT_NOT_FOUND)
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete all of an old checkpoint: %s", ckpt__error_last.text);
+        ckpt__saver_keep(held, fd);
     }
+    ckpt__buf_free(&path);
+}
+
+// What rotation has let go of: the ranks' files, and then what is left, by each leader's sweeper. The blocks of the files are
+// freed when all ranks have deleted theirs: nobody's call waits for it.
+static void ckpt__crew_clear(ckpt_saver *s) {
+    ckpt__saver_held held;
+    ckpt__buf folder;
+    if (s->layout != CKPT__SAVER_SHARDED || s->rule.keep == CKPT_KEEP_ALL) return;      // alike on all ranks
+    held.count = 0;
+    ckpt__buf_init(&folder, &s->allocator);
+    if (s->crew.together) {
+        ckpt__crew_clear_own(s, &held);
+        (void)ckpt__ranks_meet(&s->crew);
+    }
+    size_t end = s->leads && s->crew.broken.code == CKPT_OK ? s->leaving.len : 0;
+    for (size_t at = 0; at < end; at += strlen(s->leaving.data + at) + 1)
+        if (ckpt__crew_leaves(s, s->leaving.data + at, &folder)) ckpt__saver_clear_later(s, folder.data);
+    ckpt__saver_hold(s, &held);
     s->leaving.len = 0;
     s->leaving.err = CKPT_OK;
-    ckpt__buf_free(&path);
-    ckpt__buf_free(&listing);
+    ckpt__buf_free(&folder);
 }
 
 // All files of the pending checkpoint are durable.
@@ -45838,6 +45973,7 @@ static ckpt_err ckpt__crew_expect(ckpt_saver *s, const ckpt__saver_job *job) {
 static ckpt_err ckpt__crew_vacate(ckpt_saver *s, const ckpt__saver_job *job) {
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
+    if (ckpt__saver_linked(s, &path, job->line.name) == CKPT_OK) (void)ckpt__saver_await_clear(s, path.data, 0);
     ckpt__index_path(&path, &s->index, job->line.name);
     bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
     ckpt_err e = path.err;
@@ -46016,8 +46152,9 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
     memset(&say, 0, sizeof say);
     say.call = call;
     for (double slice = 0.001;; slice = slice < 0.1 ? slice * 4 : 0.2) {
+        bool clear = ckpt__saver_await_clear(s, NULL, deadline);
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
-        say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK;
+        say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear;
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
         ckpt_err e = ckpt__crew_heed(s, &say, w);
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
@@ -46472,6 +46609,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
         e = ckpt__crew_agree(s, &say, w);
         if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
     }
+    (void)ckpt__saver_await_clear(s, NULL, 0);
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
     if (e == CKPT_OK) e = ckpt__resume_run(s, &t);

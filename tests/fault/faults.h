@@ -62,6 +62,8 @@ static const char *fault_only;      // count calls of this name alone; NULL: of 
 static int         fault_calls;     // counted since fault_arm
 static int         fault_hits;
 static const char *fault_where;     // the call that failed
+// Hears of calls that change or look through folders, and of closes, before they are made; path NULL: of fd. It may take its time.
+static void      (*fault_watch)(const char *name, const char *path, int fd);
 
 // The n-th call fails with `errnum`, those after it work again.
 FAULT_FN void fault_arm(int errnum, int nth) {
@@ -92,6 +94,11 @@ FAULT_FN void fault_arm_call(const char *name, int errnum, int nth) {
 FAULT_FN bool fault_disarm(void) {
     __atomic_store_n(&fault_errnum, 0, __ATOMIC_SEQ_CST);
     return __atomic_load_n(&fault_hits, __ATOMIC_SEQ_CST) > 0;
+}
+
+FAULT_FN void fault_tell(const char *name, const char *path, int fd) {
+    void (*watch)(const char *name, const char *path, int fd) = __atomic_load_n(&fault_watch, __ATOMIC_SEQ_CST);
+    if (watch != NULL) watch(name, path, fd);
 }
 
 // The errno to fail with, 0 for none, FAULT_SHORT to move half.
@@ -144,6 +151,7 @@ FAULT_FN int fault_open(const char *path, int flags, mode_t mode) {
 }
 
 FAULT_FN int fault_close(int fd) {
+    fault_tell("close", NULL, fd);
     int r = close(fd);
     return FAULT_CALL("close", FAULT_INTR, r);
 }
@@ -168,13 +176,22 @@ FAULT_FN int fault_nanosleep(const struct timespec *t, struct timespec *left) {
 FAULT_FN int fault_stat(const char *path, struct stat *s) { return FAULT_CALL("stat", FAULT_INTR, stat(path, s)); }
 FAULT_FN int fault_lstat(const char *path, struct stat *s) { return FAULT_CALL("lstat", FAULT_INTR, lstat(path, s)); }
 FAULT_FN int fault_fstat(int fd, struct stat *s) { return FAULT_CALL("fstat", FAULT_INTR, fstat(fd, s)); }
-FAULT_FN int fault_fsync(int fd) { return FAULT_CALL("fsync", FAULT_INTR, fsync(fd)); }
+FAULT_FN int fault_fsync(int fd) {
+    fault_tell("fsync", NULL, fd);
+    return FAULT_CALL("fsync", FAULT_INTR, fsync(fd));
+}
 FAULT_FN int fault_ftruncate(int fd, off_t n) { return FAULT_CALL("ftruncate", FAULT_INTR | FAULT_GROWS, ftruncate(fd, n)); }
 FAULT_FN int fault_link(const char *a, const char *b) { return FAULT_CALL("link", FAULT_INTR | FAULT_GROWS, link(a, b)); }
 FAULT_FN int fault_symlink(const char *a, const char *b) { return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b)); }
 FAULT_FN int fault_rename(const char *a, const char *b) { return FAULT_CALL("rename", FAULT_INTR | FAULT_GROWS, rename(a, b)); }
-FAULT_FN int fault_unlink(const char *path) { return FAULT_CALL("unlink", FAULT_INTR, unlink(path)); }
-FAULT_FN int fault_rmdir(const char *path) { return FAULT_CALL("rmdir", FAULT_INTR, rmdir(path)); }
+FAULT_FN int fault_unlink(const char *path) {
+    fault_tell("unlink", path, -1);
+    return FAULT_CALL("unlink", FAULT_INTR, unlink(path));
+}
+FAULT_FN int fault_rmdir(const char *path) {
+    fault_tell("rmdir", path, -1);
+    return FAULT_CALL("rmdir", FAULT_INTR, rmdir(path));
+}
 FAULT_FN int fault_mkdir(const char *path, mode_t m) { return FAULT_CALL("mkdir", FAULT_INTR | FAULT_GROWS, mkdir(path, m)); }
 FAULT_FN ssize_t fault_readlink(const char *p, char *b, size_t n) { return FAULT_CALL("readlink", FAULT_INTR, readlink(p, b, n)); }
 FAULT_FN int fault_access(const char *path, int mode) { return FAULT_CALL("access", 0, access(path, mode)); }
@@ -234,7 +251,10 @@ FAULT_FN int fault_number_flags(long number) {
 
 //-- calls with other ways to fail -------------------------------------------------
 
-FAULT_FN DIR *fault_opendir(const char *path) { return fault_fails("opendir", FAULT_INTR) ? NULL : opendir(path); }
+FAULT_FN DIR *fault_opendir(const char *path) {
+    fault_tell("opendir", path, -1);
+    return fault_fails("opendir", FAULT_INTR) ? NULL : opendir(path);
+}
 FAULT_FN struct dirent *fault_readdir(DIR *d) { return fault_fails("readdir", 0) ? NULL : readdir(d); }
 FAULT_FN int fault_closedir(DIR *d) {
     int r = closedir(d);
