@@ -114,7 +114,7 @@ static void *opener(void *arg) {
 //-- ranks -----------------------------------------------------------------------------
 
 typedef struct plan {
-    const char   *dir;
+    const char   *dir, *again;
     ckpt_snapshot snapshot;
     bool          overwrite;
     char          log[4096];
@@ -192,6 +192,7 @@ static void by_first(tr_rank *r, void (*fn)(bool), bool arg) {
     TR_OK(r, r->ranks.barrier(r->ranks.user));
 }
 
+// Only on rank 0: what util.h makes is one thread's at a time.
 static const char *names_in(const char *dir) {
     char *all = util_fmt("%s", util_list(dir)), *out = util_fmt("%s ", all), *save = NULL;
     size_t n = 0;
@@ -211,12 +212,12 @@ static void rotate(tr_rank *r, void *arg) {
     by_first(r, gate, true);
     for (int i = 1; i <= SAVES; i++) member_save(r, m, i, (float)i);
     TR_CHECK(r, ckpt_saver_wait(m->s, 0.05) == CKPT_TIMEOUT);           // that the last one is not yet through with rotation
-    TR_CHECK(r, util_exists(util_join(p->dir, "ba1")));
-    TR_CHECK(r, !util_exists(util_join(p->dir, "ba1/.metadata")));
+    TR_CHECK(r, r->rank > 0 || util_exists(util_join(p->dir, "ba1")));
+    TR_CHECK(r, r->rank > 0 || !util_exists(util_join(p->dir, "ba1/.metadata")));
     by_first(r, gate, false);
     TR_OK(r, ckpt_saver_wait(m->s, 0));
     TR_CHECK(r, ckpt_saver_checkpoints(m->s, &paths) == 1);
-    TR_CHECK(r, strcmp(names_in(p->dir), "ba3") == 0);
+    TR_CHECK(r, r->rank > 0 || strcmp(names_in(p->dir), "ba3") == 0);
     member_end(r, m);
 }
 
@@ -258,7 +259,7 @@ static void walk_back(tr_rank *r, void *arg) {
     member_save(r, m, 1, 3);
     TR_OK(r, ckpt_saver_wait(m->s, 0));
     if (r->rank == 0) pthread_join(by, NULL);
-    TR_CHECK(r, strcmp(names_in(p->dir), "ba1") == 0);
+    TR_CHECK(r, r->rank > 0 || strcmp(names_in(p->dir), "ba1") == 0);
     member_end(r, m);
     // what is there is whole
     ckpt_load_desc d;
@@ -266,7 +267,7 @@ static void walk_back(tr_rank *r, void *arg) {
     if (again == NULL) util_die("no memory for", "a rank");
     member_bind(again, r);
     memset(&d, 0, sizeof d);
-    d.load_path = util_join(p->dir, "ba1");
+    d.load_path = p->again;
     d.state = &again->st;
     d.ranks = r->ranks;
     TR_OK(r, ckpt_load(&d, NULL));
@@ -281,6 +282,7 @@ static void test_name_comes_again(void **state) {
         plan p;
         memset(&p, 0, sizeof p);
         p.dir = util_temp_dir();
+        p.again = util_join(p.dir, "ba1");
         p.overwrite = true;
         see(p.dir, ranks);
         tr_run(tr_new(ranks), walk_back, &p);
@@ -335,7 +337,7 @@ static void test_failures(void **state) {
 static void open_once(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     member *m = member_open(r, p);
-    TR_CHECK(r, strcmp(names_in(p->dir), "ba2 mine") == 0);
+    TR_CHECK(r, r->rank > 0 || strcmp(names_in(p->dir), "ba2 mine") == 0);
     member_end(r, m);
 }
 
