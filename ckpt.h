@@ -285,8 +285,8 @@
 
        a save, any rank ........ 17 collectives (14 from the second on): a gather, a broadcast, a barrier, one more with rotation,
                                  the rest small allreduces; 1.5 KB and 120 bytes a piece sent, 0.5 KB received
-           in the folder ....... 10 requests of the file system, 13 with rotation (each rank deletes its own); rank 0 up to 59, and 2
-                                 in the background that take the old folder away
+           in the folder ....... 10 requests of the file system, 13 with rotation (each rank deletes its own); rank 0 up to
+                                 59, and 2 in the background that take the old folder away
            in a store .......... 1 put, confirmed by its size, and 1 remove with rotation; rank 0 3 puts (.metadata, .symlink)
        between saves ........... one allreduce about once a second; else 20 ns a call
        rank 0, at a save ....... receives what all send, at most 64 MiB at a time; for 4,096 ranks with 1,000 pieces each 2.1 s
