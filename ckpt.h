@@ -46153,7 +46153,9 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
     memset(&say, 0, sizeof say);
     say.call = call;
     for (double slice = 0.001;; slice = slice < 0.1 ? slice * 4 : 0.2) {
+        double begin = ckpt__os_now();
         bool clear = ckpt__saver_await_clear(s, NULL, deadline);
+        ckpt__saver_waited(s, begin);
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
         say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear;
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
@@ -46164,8 +46166,8 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX;
         if (w[CKPT__CREW_WORK] == 0 && !moved) return ckpt__error_put(&first);
         if (w[CKPT__CREW_LATE] != 0)
-            return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written or uploaded after %g s", s->root,
-                                   timeout_s);
+            return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written, uploaded or deleted after %g s",
+                                   s->root, timeout_s);
     }
 }
 
