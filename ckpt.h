@@ -14853,8 +14853,9 @@ typedef struct ckpt__body {
 // Bytes of a file that are written together, at multiples of this: libcurl hands out 16 KiB at a time, off any boundary.
 enum { CKPT__SINK_GATHER = 256 * 1024 };
 
-// Where received bytes go: into a file at `offset`, or into memory. Never more than `size`.
+// Where received bytes go: into a file at `offset`, into memory, or nowhere. Never more than `size`.
 typedef struct ckpt__sink {
+    bool        drops;                  // nowhere: they are only counted, and summed
     void       *memory;                 // NULL: fd
     int         fd;
     const char *path;
@@ -14992,6 +14993,10 @@ static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
                                (unsigned long long)s->size);
     if (n == 0) return CKPT_OK;
     if (s->sum) s->crc = ckpt__digest_crc32(s->crc, p, n);
+    if (s->drops) {
+        s->got += n;
+        return CKPT_OK;
+    }
     if (s->memory == NULL && s->gather != NULL) return ckpt__sink_gather(s, (const char *)p, n);
     if (s->memory != NULL) memcpy((char *)s->memory + (size_t)(s->offset + s->got), p, n);
     ckpt_err e = s->memory == NULL ? ckpt__sink_put(s, p, n) : CKPT_OK;
@@ -22990,13 +22995,18 @@ static ckpt_err ckpt__databricks_check_sum(const ckpt__store_put *p) {
                            (unsigned long)p->crc);
 }
 
-// Is a file made of a part? It is read back: its sum is all that tells.
+//-- whose file it is ------------------------------------------------------------
+
+// The services keep neither a mark of ours nor a sum, and a file that is only as long may be the one before: whether it is ours
+// is told by its bytes alone.
+
+// Is a file made of a part? It is read back.
 static ckpt_err ckpt__databricks_has_part(ckpt_store *store, const char *name, const ckpt__store_part *part, uint64_t offset,
                                           bool *same, ckpt__transfer *t) {
     size_t cap = part->size < (uint64_t)CKPT__DATABRICKS_COMPARED ? (size_t)part->size : (size_t)CKPT__DATABRICKS_COMPARED;
-    char *mem = (char *)ckpt__mem_alloc(&store->allocator, cap);
+    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&store->allocator, cap) : NULL;
     uint32_t crc = 0;
-    ckpt_err e = mem != NULL ? CKPT_OK : CKPT_NOMEM;
+    ckpt_err e = mem != NULL || cap == 0 ? CKPT_OK : CKPT_NOMEM;
     for (uint64_t at = 0; at < part->size && e == CKPT_OK; at += cap) {
         ckpt__sink k;
         memset(&k, 0, sizeof k);
@@ -23021,24 +23031,61 @@ static bool ckpt__databricks_has_all(const ckpt__store_multi *m) {
     return m->part_count > 0 && sum == m->size;
 }
 
-// Is the file, which is as long, made of these parts, of which all are known? A failure may be cured by another attempt.
-static ckpt_err ckpt__databricks_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same) {
-    ckpt__transfer read = *m->t;
-    read.moved = NULL;
+// What a failure to look at a file is for the request that wants to know whose it is: one that another attempt may cure is its
+// own, so that it ends neither with a wrong file believed nor with ours refused. Any other leaves the question open: CKPT_OK.
+static ckpt_err ckpt__databricks_judge_look(ckpt__transfer *t, const ckpt__transfer *look, ckpt_err e) {
+    if (e == CKPT_OK || e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+    if (!look->transient && !look->throttled) return CKPT_OK;
+    t->transient = true;
+    t->throttled = look->throttled;
+    t->retry_after = look->retry_after;
+    return e;
+}
+
+// Is the file, which is as long, made of these parts, of which all are known?
+static ckpt_err ckpt__databricks_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same, ckpt__transfer *look) {
+    ckpt_err e = CKPT_OK;
     *same = true;
     for (size_t i = 0; i < m->part_count && *same; i++) {
         uint64_t offset = 0;
         for (size_t k = 0; k < m->part_count; k++) offset += m->parts[k].number < m->parts[i].number ? m->parts[k].size : 0;
-        ckpt_err e = ckpt__databricks_has_part(store, m->name, &m->parts[i], offset, same, &read);
-        if (e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
-        if (e != CKPT_OK && read.transient) {
-            m->t->transient = true;
-            m->t->throttled = read.throttled;
-            m->t->retry_after = read.retry_after;
-            return e;
-        }
+        e = ckpt__databricks_has_part(store, m->name, &m->parts[i], offset, same, look);
     }
-    return CKPT_OK;
+    return e;
+}
+
+// How a store tells a file's size, and whether it is made of an upload's parts.
+typedef struct ckpt__databricks_eyes {
+    ckpt_err (*size)(ckpt_store *store, const char *name, uint64_t *size, ckpt__transfer *t);
+    ckpt_err (*is_made_of)(ckpt_store *store, const ckpt__store_multi *m, bool *same, ckpt__transfer *t);
+} ckpt__databricks_eyes;
+
+// An upload cannot be ended, or is gone, as `e` says. Did an earlier request or process end it, and had no reply? Then the file
+// is made of its parts, and that is success. Of one that the server has acknowledged the size is all there is to know.
+static ckpt_err ckpt__databricks_ended_before(ckpt_store *store, ckpt__databricks *d, const ckpt__store_multi *m,
+                                              const ckpt__databricks_eyes *eyes, ckpt_err e) {
+    ckpt__transfer look = *m->t;
+    ckpt__error_record kept;
+    uint64_t size = 0;
+    bool over = ckpt__databricks_is_over(d, m->upload_id), same = false;
+    if (!over && !ckpt__databricks_has_all(m)) return e;
+    look.moved = NULL;
+    ckpt__transfer_begin(&look);
+    ckpt__error_take(&kept);
+    ckpt_err found = eyes->size(store, m->name, &size, &look);
+    if (found == CKPT_OK && size == m->size && !over) found = eyes->is_made_of(store, m, &same, &look);
+    else same = found == CKPT_OK && size == m->size;
+    found = ckpt__databricks_judge_look(m->t, &look, found);
+    if (found != CKPT_OK) return found;
+    ckpt__error_last = kept;
+    if (!same) return e;
+    ckpt__os_mutex_lock(&d->lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(d, m->upload_id);
+    if (u == NULL) u = ckpt__databricks_new_upload(d, m->upload_id, &store->allocator);
+    if (u != NULL) u->gone = u->unsure = true;
+    ckpt__os_mutex_unlock(&d->lock);
+    ckpt__transfer_begin(m->t);
+    return u != NULL ? CKPT_OK : CKPT_NOMEM;
 }
 
 //-- opening, closing ------------------------------------------------------------
@@ -23075,7 +23122,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 //------------------------------------------------------------------------------
 // >>mlflow     [O]  the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
 //
-// uses:    error memory platform text name transfer http auth store web databricks
+// uses:    error memory platform text digest name transfer http auth store web databricks
 // threads: any number of requests at once; uploads under way and addresses are behind the mutex of >>databricks
 //
 // mlflow-artifacts: is the proxy of a tracking server (MLFLOW_TRACKING_URI; MLflow's "mlflow-artifacts" REST API). It passes a
@@ -23576,22 +23623,18 @@ static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put 
 }
 
 // The size comes from the listing: the proxy does not tell it, and answers 500 for what is not there.
-static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, const char *path, int fd, ckpt__transfer *t) {
+static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, ckpt__sink *k, ckpt__transfer *t) {
     ckpt__databricks_call c;
-    ckpt__sink k;
-    memset(&k, 0, sizeof k);
-    k.fd = fd;
-    k.path = path;
     ckpt_err e = ckpt__mlflow_init(&c, store, "GET", name, t);
-    if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &k.size, t);
-    if (e == CKPT_OK && t->most > 0 && k.size > t->most)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes by now, more than are wanted", (unsigned long long)k.size);
-    if (e == CKPT_OK && k.size > 0) {
-        c.sink = &k;
-        c.idle_timeout_s = ckpt__mlflow_patience(t, k.size);    // it has the whole file before it sends the first byte
+    if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &k->size, t);
+    if (e == CKPT_OK && t->most > 0 && k->size > t->most)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes by now, more than are wanted", (unsigned long long)k->size);
+    if (e == CKPT_OK && k->size > 0) {
+        c.sink = k;
+        c.idle_timeout_s = ckpt__mlflow_patience(t, k->size);   // it has the whole file before it sends the first byte
         e = ckpt__databricks_run(&c);
         bool longer = e == CKPT_NET && strstr(ckpt__error_last.text, "sent more than") != NULL;     // the sink's words
-        if (longer || (e == CKPT_OK && k.got != k.size))
+        if (longer || (e == CKPT_OK && k->got != k->size))
             e = ckpt__web_again(t, CKPT_CORRUPT, "the server sent other bytes than its list says: it was replaced meanwhile");
     }
     ckpt__databricks_free(&c);
@@ -23599,14 +23642,16 @@ static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, con
 }
 
 static ckpt_err ckpt__mlflow_fetch(ckpt_store *store, const char *name, const char *path, ckpt__transfer *t) {
-    int fd = -1;
-    ckpt_err e = ckpt__os_create(&fd, path);
+    ckpt__sink k;
+    memset(&k, 0, sizeof k);
+    k.path = path;
+    ckpt_err e = ckpt__os_create(&k.fd, path);
     if (e != CKPT_OK) return e;
-    e = ckpt__mlflow_fetch_into(store, name, path, fd, t);
-    if (e == CKPT_OK) return ckpt__os_close(fd, path);
+    e = ckpt__mlflow_fetch_into(store, name, &k, t);
+    if (e == CKPT_OK) return ckpt__os_close(k.fd, path);
     ckpt__error_record kept;
     ckpt__error_take(&kept);
-    ckpt__os_drop(fd);
+    ckpt__os_drop(k.fd);
     (void)ckpt__os_remove(path);
     ckpt__error_last = kept;
     return e;
@@ -23652,55 +23697,34 @@ static const char *ckpt__mlflow_nth(const ckpt__buf *texts, int n) {
     return p != NULL && p < end && n >= 1 ? p : "";
 }
 
-// The end of an upload to Databricks is refused, which `e` says. Did an earlier request or process end it, and had no reply?
-// Then the file is made of these parts, and that is success. One that is only as long may be the one before.
-static ckpt_err ckpt__mlflow_ended_before(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
-    ckpt__mlflow *s = ckpt__mlflow_of(store);
-    ckpt__transfer look = *m->t;
-    ckpt__error_record kept;
-    uint64_t size = 0;
-    bool same = false;
-    if (!ckpt__databricks_has_all(m)) return e;
-    look.moved = NULL;
-    ckpt__error_take(&kept);
-    ckpt_err found = ckpt__mlflow_size(store, m->name, &size, &look);
-    if (found == CKPT_OK && size == m->size) {
-        found = ckpt__databricks_is_made_of(store, m, &same);
-        if (found != CKPT_OK) return found;
-    }
-    ckpt__error_last = kept;
-    if (!same) return e;
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
-    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
-    if (u != NULL) u->gone = u->unsure = true;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    ckpt__transfer_begin(m->t);
-    return u != NULL ? CKPT_OK : CKPT_NOMEM;
+static const ckpt__databricks_eyes ckpt__mlflow_managed_eyes = { ckpt__mlflow_size, ckpt__databricks_is_made_of };
+
+// The proxy gives no ranges: all of the file comes back, and nothing but its sum is kept.
+static ckpt_err ckpt__mlflow_proxy_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same, ckpt__transfer *t) {
+    ckpt__sink k;
+    uint32_t crc = 0;
+    memset(&k, 0, sizeof k);
+    k.fd = -1;
+    k.drops = k.sum = true;
+    for (size_t i = 0; i < m->part_count; i++) crc = ckpt__digest_crc32_join(crc, m->parts[i].crc, m->parts[i].size);
+    t->most = m->size;
+    ckpt_err e = ckpt__mlflow_fetch_into(store, m->name, &k, t);
+    *same = e == CKPT_OK && k.size == m->size && k.crc == crc;
+    return e;
 }
+
+static const ckpt__databricks_eyes ckpt__mlflow_proxy_eyes = { ckpt__mlflow_size, ckpt__mlflow_proxy_is_made_of };
 
 // What the end of an upload comes to. A refusal after a request whose reply was lost may mean that that one did it.
 static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
-    uint64_t size = 0;
-    bool over = ckpt__databricks_is_over(&s->d, m->upload_id);          // it was ended by this process
+    const ckpt__databricks_eyes *eyes = s->managed ? &ckpt__mlflow_managed_eyes : &ckpt__mlflow_proxy_eyes;
     bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
-    bool asks = e == CKPT_NOT_FOUND || (lost && m->t->status >= 500);
-    if (s->managed && !over) return asks ? ckpt__mlflow_ended_before(store, m, e) : e;
-    if (!lost || (e != CKPT_NOT_FOUND && m->t->status < 500)) return e;
-    ckpt__transfer look = *m->t;
-    ckpt__error_record kept;
-    look.moved = NULL;
-    ckpt__error_take(&kept);
-    bool ours = ckpt__mlflow_size(store, m->name, &size, &look) == CKPT_OK && size == m->size;
-    ckpt__error_last = kept;
-    if (!ours) return e;
-    (void)ckpt__databricks_mark(&s->d, m->upload_id, true, true);
-    ckpt__transfer_begin(m->t);
-    return CKPT_OK;
+    bool asks = e == CKPT_NOT_FOUND ? lost || s->managed : lost && m->t->status >= 500;
+    return asks ? ckpt__databricks_ended_before(store, &s->d, m, eyes, e) : e;
 }
 
 // The count of parts that addresses are asked for: never fewer than will be sent.
@@ -24142,7 +24166,8 @@ static ckpt_err ckpt__mlflow_managed_parts(ckpt_store *store, const ckpt__store_
     if (strlen(m->upload_id) < 5 || ckpt__databricks_is_over(d, m->upload_id)) return ckpt__mlflow_gone();
     ckpt_err e = ckpt__mlflow_is_azure(m->upload_id) ? CKPT_OK : ckpt__mlflow_part_aws(store, m, NULL, &first);
     if (e == CKPT_ARG) e = ckpt__mlflow_gone();
-    if (e == CKPT_NOT_FOUND) e = ckpt__mlflow_ended_before(store, m, e);
+    if (e == CKPT_NOT_FOUND)
+        e = ckpt__databricks_ended_before(store, &ckpt__mlflow_of(store)->d, m, &ckpt__mlflow_managed_eyes, e);
     return e == CKPT_OK ? ckpt__databricks_each_part(d, m, true, each, user, &store->allocator) : e;
 }
 
@@ -26340,7 +26365,8 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 // it is the upload's name, for the journal alone.
 // The service keeps neither checksum nor mark of ours with a file. Its version is the time of its last change, in seconds; a file
 // that another writer replaces twice within a second by one of the same size is not told from the one before.
-// Creating only is honoured by the service. Its own lost reply is known by this process as long as the store is open.
+// Creating only is honoured by the service. That a reply was lost is known by this process as long as the store is open; whether
+// the file is ours then, by its bytes.
 // Folders are made by the service; those that are empty when their last file goes are taken away.
 //------------------------------------------------------------------------------
 
@@ -26455,18 +26481,14 @@ static ckpt_err ckpt__uc_stat(ckpt_store *store, const char *name, ckpt__store_s
     return e;
 }
 
-// The size of what is there after a refusal; the sentence stays.
-static ckpt_err ckpt__uc_look(ckpt_store *store, const char *name, uint64_t *size, const ckpt__transfer *t) {
+static ckpt_err ckpt__uc_size(ckpt_store *store, const char *name, uint64_t *size, ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    ckpt__error_record kept;
-    look.moved = NULL;
-    ckpt__error_take(&kept);
-    ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
-    ckpt__error_last = kept;
+    ckpt_err e = ckpt__uc_stat(store, name, &there, t);
     *size = there.size;
     return e;
 }
+
+static const ckpt__databricks_eyes ckpt__uc_eyes = { ckpt__uc_size, ckpt__databricks_is_made_of };
 
 // After the server has acknowledged a file: it must be there in full. Who may write but not read takes its word.
 static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
@@ -26517,9 +26539,32 @@ static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
     return changed ? ckpt__error_set(CKPT_CORRUPT, "it has changed while it was sent, and what is there now is damaged") : e;
 }
 
+// A file that is to be new is there already. After a lost reply it may be this one, which its bytes tell.
+static ckpt_err ckpt__uc_refused(ckpt_store *store, const ckpt__store_put *p, bool lost) {
+    ckpt__transfer look = *p->t;
+    ckpt__transfer_sums sums;
+    ckpt__store_part all;
+    bool same = false;
+    p->t->transient = false;
+    if (!lost) return ckpt__store_exists();
+    memset(&all, 0, sizeof all);
+    look.moved = NULL;
+    ckpt__transfer_begin(&look);
+    ckpt_err e = ckpt__uc_size(store, p->name, &all.size, &look);
+    if (e == CKPT_OK && all.size == p->body->size) {
+        e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
+        if (e != CKPT_OK) return e;
+        all.crc = sums.crc;
+        e = ckpt__databricks_has_part(store, p->name, &all, 0, &same, &look);
+    }
+    e = ckpt__databricks_judge_look(p->t, &look, e);
+    if (e != CKPT_OK) (void)ckpt__uc_is_lost(ckpt__uc_of(store), p->mark, true);
+    if (e != CKPT_OK || same) return e;
+    return ckpt__store_exists();
+}
+
 static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__uc *s = ckpt__uc_of(store);
-    uint64_t size = 0;
     ckpt_err e = ckpt__databricks_check_sum(p);
     if (e != CKPT_OK) return e;
     bool lost = ckpt__uc_is_lost(s, p->mark, false);
@@ -26527,12 +26572,8 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
     if (e == CKPT_NOT_FOUND && below && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
         e = ckpt__uc_put_once(store, p);
-    if (!p->overwrite && e == CKPT_EXISTS) {
-        p->t->transient = false;
-        lost = lost || p->t->unsure;                        // libcurl repeats a request itself when a kept connection dies
-        bool ours = lost && ckpt__uc_look(store, p->name, &size, p->t) == CKPT_OK && size == p->body->size;
-        return ours ? CKPT_OK : ckpt__store_exists();
-    }
+    // libcurl repeats a request itself when a kept connection dies.
+    if (!p->overwrite && e == CKPT_EXISTS) return ckpt__uc_refused(store, p, lost || p->t->unsure);
     if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
     if (e != CKPT_OK) return e;
     e = ckpt__uc_confirm(store, p->name, p->body->size, p->t);
@@ -27003,25 +27044,6 @@ static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, con
     return e;
 }
 
-// A session is gone. Did an earlier process end it, and die before its journal said so? Then the file is made of the journal's
-// parts, nothing is missing of it, and ending the session is success.
-static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__uc *s = ckpt__uc_of(store);
-    uint64_t size = 0;
-    bool same = false;
-    if (!ckpt__databricks_has_all(m) || ckpt__uc_look(store, m->name, &size, m->t) != CKPT_OK || size != m->size)
-        return ckpt__uc_gone();
-    ckpt_err e = ckpt__databricks_is_made_of(store, m, &same);
-    if (e != CKPT_OK || !same) return e != CKPT_OK ? e : ckpt__uc_gone();
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
-    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
-    if (u != NULL) u->gone = u->unsure = true;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    ckpt__transfer_begin(m->t);
-    return u != NULL ? CKPT_OK : CKPT_NOMEM;
-}
-
 // Is the session alive? Then the parts are those that this process has sent, and those of the journal. A stream does not tell of
 // parts: each is offered again, and what the cloud has of it is passed over.
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
@@ -27037,7 +27059,7 @@ static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ck
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
     ckpt__databricks_link_free(&l);
     if (e == CKPT_ARG || e == CKPT_EXISTS) e = ckpt__uc_gone();
-    if (e == CKPT_NOT_FOUND) e = ckpt__uc_ended_before(store, m);
+    if (e == CKPT_NOT_FOUND) e = ckpt__databricks_ended_before(store, &s->d, m, &ckpt__uc_eyes, ckpt__uc_gone());
     return e == CKPT_OK ? ckpt__databricks_each_part(&s->d, m, true, each, user, &store->allocator) : e;
 }
 
@@ -27064,18 +27086,15 @@ static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
 // A refusal after a request whose reply was lost may mean that that one did it.
 static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__uc *s = ckpt__uc_of(store);
-    uint64_t size = 0;
     if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_complete_stream(store, m);
     bool over = ckpt__databricks_is_over(&s->d, m->upload_id);
     ckpt_err e = over ? ckpt__uc_gone() : ckpt__uc_join(store, m);
     bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
-    if (lost && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__uc_look(store, m->name, &size, m->t) == CKPT_OK &&
-        size == m->size) {
-        (void)ckpt__databricks_mark(&s->d, m->upload_id, true, true);
-        ckpt__transfer_begin(m->t);
-        return CKPT_OK;
+    if (lost && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS)) {
+        e = ckpt__databricks_ended_before(store, &s->d, m, &ckpt__uc_eyes, e);
+        if (e == CKPT_OK) return e;
     }
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
