@@ -20020,7 +20020,9 @@ static ckpt_err ckpt__store_custom_put(ckpt_store *s, const ckpt__store_put *p) 
     if (path.len > 0) (void)ckpt__os_remove(path.data);
     ckpt__error_last = kept;
     ckpt__buf_free(&path);
-    if (e == CKPT_OK) e = ckpt__store_custom_size(s, p->name, &size, p->t);
+    bool put = e == CKPT_OK;
+    if (put) e = ckpt__store_custom_size(s, p->name, &size, p->t);
+    if (put && e != CKPT_OK) p->t->unsure = true;
     if (e == CKPT_OK && size != p->body->size) {
         p->t->transient = p->t->unsure = true;
         e = ckpt__error_set(CKPT_CORRUPT, "the store keeps %llu bytes of its %llu", (unsigned long long)size,
@@ -32969,7 +32971,7 @@ static void ckpt__retry_headway(ckpt__retry_loop *l) {
 //------------------------------------------------------------------------------
 // >>send       [N]  one object up: whole, or in parts side by side that a later process can go on with
 //
-// uses:    error memory platform digest engine transfer store retry
+// uses:    error memory platform digest file engine transfer store retry
 // threads: ckpt__send_run blocks; it starts workers for a big file and joins them. Fields below `lock` are guarded by
 //          it. `remember` runs below the lock, so never twice at once; `ready` on the caller's thread
 // states:  look (overwrite off) -> ready -> put                                         a small object
@@ -32988,7 +32990,8 @@ enum {
     CKPT__SEND_SHARE = 4,                       // parts for each worker, at least, so that all of them end at about the same time
     CKPT__SEND_PART_MIN = 8 * CKPT__SEND_MIB,   // below this the round trip of a request shows
     CKPT__SEND_PART_MAX = 64 * CKPT__SEND_MIB,  // a minute at 1 MiB/s
-    CKPT__SEND_WHOLE = 16 * CKPT__SEND_MIB      // parts cost two requests more than they save
+    CKPT__SEND_WHOLE = 16 * CKPT__SEND_MIB,     // parts cost two requests more than they save
+    CKPT__SEND_COMPARED = 4 << 20               // bytes that are compared at a time
 };
 
 // What a journal keeps of a multipart upload.
@@ -33015,7 +33018,8 @@ typedef struct ckpt__send {
     ckpt_err           (*ready)(void *user);        // waits until the object may come into being; its failure ends the upload
     void                *user;
     ckpt__meter         *meter;
-    bool                 unsure;        // out: a put that failed may have come through
+    const char          *near;          // an object that must be compared comes beside this file; NULL: into TMPDIR
+    bool                 unsure;        // an earlier process may have got it through; out: or a put that failed
 } ckpt__send;
 
 // One call of ckpt__send_run.
@@ -33129,6 +33133,138 @@ static ckpt_err ckpt__send_look(ckpt__send_job *j, bool *ours) {
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s->store, s->name, &info, &l.t);
     if (e == CKPT_OK) *ours = s->mark != NULL && info.size == j->size && strcmp(info.mark, s->mark) == 0;
     return e;
+}
+
+// The whole of an object by a store without ranges, in a hidden file beside `near`: *path, which the caller removes after
+// CKPT_OK. A store that knows the size before it begins fetches no more than `most` bytes.
+static ckpt_err ckpt__send_fetch_aside(ckpt_store *store, const char *name, const char *near, uint64_t most,
+                                       const ckpt__retry *retry, ckpt__buf *path) {
+    ckpt__retry_loop l;
+    ckpt__error_record kept;
+    ckpt_err e = ckpt__file_temp_name(path, near);
+    if (e != CKPT_OK) return e;
+    ckpt__retry_begin(&l, retry, "get", name);
+    l.t.most = most;
+    while (ckpt__retry_next(&l, &e)) {
+        (void)ckpt__os_remove(path->data);      // of the try before
+        e = ckpt__store_run_fetch(store, name, path->data, &l.t);
+    }
+    if (e == CKPT_OK) return e;
+    ckpt__error_take(&kept);
+    (void)ckpt__os_remove(path->data);
+    ckpt__error_last = kept;
+    return e;
+}
+
+// The whole object in a file that has no name any more, of a store that knows no ranges.
+static ckpt_err ckpt__send_fetch(const ckpt__send *s, const ckpt__retry *r, int *fd) {
+    const char *dir = ckpt__os_env("TMPDIR");
+    ckpt__os_info info;
+    ckpt__buf near, path;
+    ckpt__buf_init(&near, &s->store->allocator);
+    ckpt__buf_init(&path, &s->store->allocator);
+    if (s->near == NULL) ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-object");
+    ckpt_err e = near.err;
+    if (e == CKPT_OK)
+        e = ckpt__send_fetch_aside(s->store, s->name, s->near != NULL ? s->near : near.data, s->body.size, r, &path);
+    if (e == CKPT_OK) {
+        e = ckpt__os_open_read(fd, path.data);
+        (void)ckpt__os_remove(path.data);
+    }
+    if (e == CKPT_OK) e = ckpt__os_fstat(*fd, &info, path.data);
+    if (e == CKPT_OK && info.size != s->body.size) e = ckpt__error_set(CKPT_CORRUPT, "it came with another size");
+    ckpt__buf_free(&near);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Some bytes of the object. fd: all of it, or -1.
+static ckpt_err ckpt__send_peek(const ckpt__send *s, const ckpt__retry *r, int fd, char *to, size_t size, uint64_t at) {
+    ckpt__retry_loop l;
+    ckpt__sink k;
+    size_t got = 0;
+    ckpt_err e = CKPT_OK;
+    if (fd >= 0) {
+        e = ckpt__os_pread(fd, to, size, at, &got, s->name);
+        return e == CKPT_OK && got < size ? ckpt__error_set(CKPT_IO, "it cannot be read back") : e;
+    }
+    memset(&k, 0, sizeof k);
+    k.memory = to;
+    k.fd = -1;
+    k.size = size;
+    ckpt__retry_begin(&l, r, "get", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(s->store, s->name, NULL, at, &k, &l.t);
+    return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
+}
+
+// Compares the object, which is as long, with what is sent. Of a store that keeps neither marks nor sums (sftp://,
+// mlflow-artifacts:, the user's own) only that tells whose it is.
+static ckpt_err ckpt__send_is_same(const ckpt__send *s, const ckpt__retry *r, bool *same) {
+    const ckpt_allocator *a = &s->store->allocator;
+    uint64_t size = s->body.size;
+    size_t cap = (size_t)ckpt__engine_min(size, CKPT__SEND_COMPARED);
+    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(a, 2 * cap) : NULL;
+    int fd = -1;
+    ckpt_err e = cap > 0 && mem == NULL ? CKPT_NOMEM : CKPT_OK;
+    if (e == CKPT_OK && cap > 0 && s->store->table->get == NULL) e = ckpt__send_fetch(s, r, &fd);
+    *same = true;
+    for (uint64_t at = 0; e == CKPT_OK && *same && at < size; at += cap) {
+        size_t n = (size_t)ckpt__engine_min(size - at, cap);
+        e = ckpt__send_peek(s, r, fd, mem, n, at);
+        if (e == CKPT_OK) e = ckpt__body_read(&s->body, mem + cap, n, at);
+        *same = e == CKPT_OK && memcmp(mem, mem + cap, n) == 0;
+    }
+    ckpt__os_drop(fd);
+    ckpt__mem_free(a, mem, 2 * cap);
+    return e;
+}
+
+// Whose object has this name?
+typedef enum ckpt__send_whose {
+    CKPT__SEND_UNKNOWN, CKPT__SEND_NOBODYS, CKPT__SEND_OURS, CKPT__SEND_OTHERS
+} ckpt__send_whose;
+
+// An earlier try or process may have got this very object through, and never heard of it.
+static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt__send_whose *whose) {
+    ckpt__store_stat info;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    bool ours = false;
+    *whose = CKPT__SEND_UNKNOWN;
+    memset(&info, 0, sizeof info);
+    ckpt__retry_begin(&l, r, "stat", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s->store, s->name, &info, &l.t);
+    if (e == CKPT_NOT_FOUND) {
+        *whose = CKPT__SEND_NOBODYS;
+        return CKPT_OK;
+    }
+    if (e == CKPT_OK && info.size == s->body.size) {
+        if (info.mark[0] != 0) ours = s->mark != NULL && strcmp(info.mark, s->mark) == 0;
+        else if (s->overwrite) ours = false;                // replacing it is no more work than a comparison
+        else if (s->has_crc && info.has_crc) ours = info.crc == s->crc;
+        else e = ckpt__send_is_same(s, r, &ours);
+    }
+    if (e == CKPT_OK) *whose = ours ? CKPT__SEND_OURS : CKPT__SEND_OTHERS;
+    return e;
+}
+
+// The store has refused the object, for there is one of that name. It may be this very one: of a process that died before it
+// could say so, or that was killed while its request was under way; or of a try whose answer was lost.
+static ckpt_err ckpt__send_dispute(const ckpt__send_job *j) {
+    ckpt__error_record refusal;
+    ckpt__send_whose whose;
+    ckpt__retry r = j->retry;
+    r.stop = NULL;                          // which is about what was sent
+    ckpt__error_take(&refusal);
+    ckpt_err e = ckpt__send_tell(j->s, &r, &whose);
+    if (whose == CKPT__SEND_OURS) {
+        if (j->s->meter != NULL) ckpt__meter_set(&j->s->meter->done, j->size);
+        return CKPT_OK;
+    }
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
+        return ckpt__error_prefix(e, "cannot tell whose object is there");
+    ckpt__error_last = refusal;
+    return CKPT_EXISTS;
 }
 
 // overwrite == false where the server cannot be told: one look before the first attempt. Another program may come between.
@@ -33594,6 +33730,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
     if (e == CKPT_OK) {
         if (s->meter != NULL) ckpt__meter_set(&s->meter->total, j.size);
         e = ckpt__send_object(&j);
+        if (e == CKPT_EXISTS && s->unsure) e = ckpt__send_dispute(&j);
         ckpt__os_mutex_free(&j.lock);
     }
     ckpt__send_record_free(&j.own);
@@ -33958,27 +34095,6 @@ static ckpt_err ckpt__fetch_run(ckpt__fetch *f) {
 
 //-- small objects ------------------------------------------------------------------
 
-// The whole of an object by a store without ranges, in a hidden file beside `near`: *path, which the caller removes after
-// CKPT_OK. A store that knows the size before it begins fetches no more than `most` bytes.
-static ckpt_err ckpt__fetch_aside(ckpt_store *store, const char *name, const char *near, uint64_t most,
-                                  const ckpt__retry *retry, ckpt__buf *path) {
-    ckpt__retry_loop l;
-    ckpt__error_record kept;
-    ckpt_err e = ckpt__file_temp_name(path, near);
-    if (e != CKPT_OK) return e;
-    ckpt__retry_begin(&l, retry, "get", name);
-    l.t.most = most;
-    while (ckpt__retry_next(&l, &e)) {
-        (void)ckpt__os_remove(path->data);      // of the try before
-        e = ckpt__store_run_fetch(store, name, path->data, &l.t);
-    }
-    if (e == CKPT_OK) return e;
-    ckpt__error_take(&kept);
-    (void)ckpt__os_remove(path->data);
-    ckpt__error_last = kept;
-    return e;
-}
-
 // By a store without ranges: through a file in the folder for temporary files.
 static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max,
                                          const ckpt__retry *retry) {
@@ -33989,7 +34105,7 @@ static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ck
     ckpt__buf_init(&near, &store->allocator);
     ckpt__buf_init(&path, &store->allocator);
     ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-text");
-    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__fetch_aside(store, name, near.data, max, retry, &path);
+    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__send_fetch_aside(store, name, near.data, max, retry, &path);
     if (e == CKPT_OK) {
         e = ckpt__os_open_read(&fd, path.data);
         char *to = e == CKPT_OK ? ckpt__buf_reserve(out, max + 1) : NULL;
@@ -35665,115 +35781,11 @@ static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) 
     return CKPT_OK;
 }
 
-// The whole object in a file that has no name any more, of a store that knows no ranges.
-static ckpt_err ckpt__uploader_fetch(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, int *fd) {
-    ckpt__os_info info;
-    ckpt__buf path;
-    ckpt__buf_init(&path, &u->allocator);
-    ckpt_err e = ckpt__fetch_aside(u->store, it->name, it->data, it->size, r, &path);
-    if (e == CKPT_OK) {
-        e = ckpt__os_open_read(fd, path.data);
-        (void)ckpt__os_remove(path.data);
-    }
-    if (e == CKPT_OK) e = ckpt__os_fstat(*fd, &info, path.data);
-    if (e == CKPT_OK && info.size != it->size) e = ckpt__error_set(CKPT_CORRUPT, "it came with another size");
-    ckpt__buf_free(&path);
-    return e;
-}
-
-// Some bytes of the object. fd: all of it, or -1.
-static ckpt_err ckpt__uploader_peek(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, int fd, char *to,
-                                    size_t size, uint64_t at) {
-    ckpt__retry_loop l;
-    ckpt__sink k;
-    size_t got = 0;
-    ckpt_err e = CKPT_OK;
-    if (fd >= 0) {
-        e = ckpt__os_pread(fd, to, size, at, &got, it->name);
-        return e == CKPT_OK && got < size ? ckpt__error_set(CKPT_IO, "it cannot be read back") : e;
-    }
-    memset(&k, 0, sizeof k);
-    k.memory = to;
-    k.fd = -1;
-    k.size = size;
-    ckpt__retry_begin(&l, r, "get", it->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(u->store, it->name, NULL, at, &k, &l.t);
-    return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
-}
-
-// Compares the object, which has the staged file's size, with it. Of a store that keeps neither marks nor sums (sftp://,
-// mlflow-artifacts:) only that tells whose it is.
-static ckpt_err ckpt__uploader_is_same(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, bool *same) {
-    size_t cap = it->size < (uint64_t)CKPT__UPLOADER_COPIED ? (size_t)it->size : (size_t)CKPT__UPLOADER_COPIED, got = 0;
-    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&u->allocator, 2 * cap) : NULL;
-    int fd = -1, other = -1;
-    ckpt_err e = cap > 0 && mem == NULL ? CKPT_NOMEM : ckpt__os_open_read(&fd, it->data);
-    if (e == CKPT_OK && cap > 0 && u->store->table->get == NULL) e = ckpt__uploader_fetch(u, it, r, &other);
-    *same = true;
-    for (uint64_t at = 0; e == CKPT_OK && *same && at < it->size; at += cap) {
-        size_t n = it->size - at < cap ? (size_t)(it->size - at) : cap;
-        e = ckpt__uploader_peek(u, it, r, other, mem, n, at);
-        if (e == CKPT_OK) e = ckpt__os_pread(fd, mem + cap, n, at, &got, it->data);
-        *same = e == CKPT_OK && got == n && memcmp(mem, mem + cap, n) == 0;
-    }
-    ckpt__os_drop(fd);
-    ckpt__os_drop(other);
-    ckpt__mem_free(&u->allocator, mem, 2 * cap);
-    return e;
-}
-
-// Whose object has the item's name?
-typedef enum ckpt__uploader_whose {
-    CKPT__UPLOADER_UNKNOWN, CKPT__UPLOADER_NOBODYS, CKPT__UPLOADER_OURS, CKPT__UPLOADER_OTHERS
-} ckpt__uploader_whose;
-
-// An earlier process may have got this very file through, and died before its record said so.
-static ckpt_err ckpt__uploader_look(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r,
-                                    ckpt__uploader_whose *whose) {
-    ckpt__store_stat info;
-    ckpt__retry_loop l;
-    ckpt_err e = CKPT_OK;
-    bool ours = false;
-    *whose = CKPT__UPLOADER_UNKNOWN;
-    memset(&info, 0, sizeof info);
-    ckpt__retry_begin(&l, r, "stat", it->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, it->name, &info, &l.t);
-    if (e == CKPT_NOT_FOUND) {
-        *whose = CKPT__UPLOADER_NOBODYS;
-        return CKPT_OK;
-    }
-    if (e == CKPT_OK && info.size == it->size) {
-        if (info.mark[0] != 0) ours = strcmp(info.mark, it->mark) == 0;
-        else if (it->overwrite) ours = false;               // replacing it is no more work than a comparison
-        else if (it->has_crc && info.has_crc) ours = info.crc == it->crc;
-        else e = ckpt__uploader_is_same(u, it, r, &ours);
-    }
-    if (e == CKPT_OK) *whose = ours ? CKPT__UPLOADER_OURS : CKPT__UPLOADER_OTHERS;
-    return e;
-}
-
-// The store has refused the file, for there is an object of that name. It may be this very file: of a process that died before
-// it could say so, or that was killed while its request was under way; or of a try whose answer was lost.
-static ckpt_err ckpt__uploader_dispute(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
-    ckpt__error_record refusal;
-    ckpt__uploader_whose whose;
-    ckpt__error_take(&refusal);
-    ckpt_err e = ckpt__uploader_look(u, it, r, &whose);
-    if (whose == CKPT__UPLOADER_OURS) return CKPT_OK;
-    if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
-        return ckpt__error_prefix(e, "cannot tell whose object %s is in %s", it->name, u->store->uri);
-    ckpt__error_last = refusal;
-    return CKPT_EXISTS;
-}
-
 static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__uploader_sending sending;
     ckpt__send s;
     ckpt_err e = CKPT_OK;
-    ckpt__uploader_whose whose = CKPT__UPLOADER_UNKNOWN;
-    if (it->adopted && it->sent.upload_id.len == 0) (void)ckpt__uploader_look(u, it, &retry, &whose);
-    if (whose == CKPT__UPLOADER_OURS) return CKPT_OK;
     memset(&s, 0, sizeof s);
     memset(&sending, 0, sizeof sending);
     sending.u = u;
@@ -35809,12 +35821,18 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.remember = ckpt__uploader_remember;
     s.user = &sending;
     s.meter = it->told != NULL ? &it->told->meter : &it->meter;
+    s.near = it->data;
+    s.unsure = it->adopted;
+    if (e == CKPT_OK && it->adopted && !sending.begun) {
+        ckpt__send_whose whose;
+        (void)ckpt__send_tell(&s, &retry, &whose);
+        if (whose == CKPT__SEND_OURS) return CKPT_OK;
+        s.unsure = whose != CKPT__SEND_OTHERS;
+    }
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
     if (e == CKPT_OK) e = ckpt__send_run(&s);
-    bool doubt = (it->adopted || s.unsure) && whose != CKPT__UPLOADER_OTHERS;
-    if (e == CKPT_EXISTS && doubt) e = ckpt__uploader_dispute(u, it, &retry);
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
