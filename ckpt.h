@@ -19066,7 +19066,7 @@ static ckpt_err ckpt__auth_oci_sign(ckpt__auth_oci *a, ckpt__fields *headers, co
     ckpt_err e = ckpt__auth_oci_add_date(headers, now);
     ckpt__os_mutex_lock(&a->lock);
     if (e == CKPT_OK && a->kind == CKPT__AUTH_OCI_INSTANCE) e = ckpt__auth_oci_freshen(a, now, t);
-    else if (a->expires > 0.0 && a->expires <= now && !ckpt__auth_oci_reload(a, now, t) && e == CKPT_OK)
+    else if (e == CKPT_OK && a->expires > 0.0 && a->expires <= now && !ckpt__auth_oci_reload(a, now, t))
         e = ckpt__error_set(CKPT_AUTH, "the session token of %s has run out: renew it (oci session refresh)", a->where);
     char *id = e == CKPT_OK ? ckpt__auth_keep(&a->secret, a->id, &e) : NULL;
     *version = a->version;

@@ -97,7 +97,7 @@ if as_instance ./store send $uri 'by an instance' big 10485760 >instance.log 2>&
 else fail "one token serves all workers: $n, $(federated)" instance.log; fi
 # A token that is about to end is renewed before, and one that was withdrawn when it is refused.
 control '{"lifetime":3}' >control.log
-faults '{"match":"PUT","times":1,"do":"drop","after_ms":2600}'
+faults '{"match":"PUT","times":2,"do":"drop","after_ms":1400}'
 n=$(federated)
 if as_instance ./store send $uri 'by an instance' small >instance.log 2>&1 && [ "$(($(federated) - n))" = 2 ]; then pass 'a token is renewed before it ends'
 else fail "a token is renewed before it ends: $n, $(federated)" instance.log; fi

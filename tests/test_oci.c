@@ -227,15 +227,6 @@ static ckpt_store *open_at(const char *uri, const char *endpoint, const char *re
     return s;
 }
 
-static void prepare(const step *steps, int count) {
-    pthread_mutex_lock(&script.lock);
-    script.steps = steps;
-    script.count = count;
-    script.n = 0;
-    pthread_mutex_unlock(&script.lock);
-    the_log[0] = 0;
-}
-
 //-- instances ---------------------------------------------------------------------
 
 // A certificate and its key in PEM, and another key.
@@ -318,7 +309,7 @@ static void test_instance(void **state) {
     // Nobody is asked before the first request; then one token signs all, until it is about to end.
     const step steps[] = { HOME, { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 }, { 200, NULL, between, 0 }, { 200, NULL, ending, 0 }, THERE,
         THERE };
-    prepare(steps, UTIL_COUNT(steps));
+    script_prepare(steps, UTIL_COUNT(steps));
     ckpt_store *s = open_instance(server.url, NULL);
     assert_int_equal(requests(), 0);
     is(look(s), CKPT_OK);
@@ -352,14 +343,14 @@ static void test_instance(void **state) {
     // Renewal: a token that still lasts does while the services are down, and 10 seconds on; another one signs afterwards.
     ckpt__auth_oci *a = &ckpt__oci_of(s)->auth;
     const step down[] = { { 503, NULL, "", 0 }, THERE, THERE };
-    prepare(down, UTIL_COUNT(down));
+    script_prepare(down, UTIL_COUNT(down));
     a->early = 10.0;
     is(look(s), CKPT_OK);
     assert_true(has(the_log, "was not renewed"));
     is(look(s), CKPT_OK);
     assert_int_equal(requests(), 3);
     const step again[] = { { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 }, { 200, NULL, machine_cert, 0 }, { 200, NULL, lasting, 0 }, THERE };
-    prepare(again, UTIL_COUNT(again));
+    script_prepare(again, UTIL_COUNT(again));
     a->again = 0.0;
     is(look(s), CKPT_OK);
     assert_true(a->early == 120.0 && a->version == 2);
@@ -367,13 +358,13 @@ static void test_instance(void **state) {
     const char *other = token_reply(1300);
     const step refused[] = { { 401, NULL, "{\"code\":\"NotAuthenticated\"}", 0 }, { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 },
         { 200, NULL, machine_cert, 0 }, { 200, NULL, other, 0 }, THERE };
-    prepare(refused, UTIL_COUNT(refused));
+    script_prepare(refused, UTIL_COUNT(refused));
     is(look(s), CKPT_OK);
     assert_int_equal(requests(), UTIL_COUNT(refused));
     close_instance(s);
     // Without an endpoint the machine's region is where the store is.
     const step home[] = { HOME, { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 }, { 200, NULL, machine_cert, 0 }, { 200, NULL, lasting, 0 } };
-    prepare(home, UTIL_COUNT(home));
+    script_prepare(home, UTIL_COUNT(home));
     s = open_instance(NULL, NULL);
     ckpt__oci_call c;
     memset(&c, 0, sizeof c);
@@ -427,7 +418,7 @@ static void test_instance_hostile(void **state) {
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         step steps[5] = { home, cert, key, cert, { 200, NULL, "{\"token\":\"a.b.c\"}", 0 } };
         steps[rows[i].at] = rows[i].bad;
-        prepare(steps, rows[i].at + 1);
+        script_prepare(steps, rows[i].at + 1);
         ckpt_store *s = open_instance(server.url, NULL);
         ckpt_err e = look(s);
         if (e != rows[i].e || t.transient != rows[i].again || !has(ckpt_last_error(), rows[i].word))
@@ -441,7 +432,7 @@ static void test_instance_hostile(void **state) {
     new_certificate(nobody, sizeof nobody, "opc-tenant:a b");
     (void)snprintf(mine, sizeof mine, "%s", machine_key);
     const step unnamed[] = { steps[0], steps[1], { 200, NULL, mine, 0 } };
-    prepare(unnamed, UTIL_COUNT(unnamed));
+    script_prepare(unnamed, UTIL_COUNT(unnamed));
     ckpt_store *s = open_instance(server.url, NULL);
     is(look(s), CKPT_AUTH);
     sentence_has("tenancy");
@@ -460,7 +451,7 @@ static void test_instance_no_memory(void **state) {
         counting k = { 0, 0, at };
         ckpt_allocator al = { counting_fn, &k };
         if (at % 100 == 0) { net_stop(&server); net_start(&server, on_request, NULL); }
-        prepare(steps, UTIL_COUNT(steps));
+        script_prepare(steps, UTIL_COUNT(steps));
         ckpt_store *s = open_instance(server.url, &al);
         ckpt_err e = s != NULL ? look(s) : CKPT_NOMEM;
         close_instance(s);
@@ -483,7 +474,7 @@ static void test_expiry(void **state) {
 //-- addresses ---------------------------------------------------------------------
 
 static ckpt_store *meet(const step *steps, int count) {
-    prepare(steps, count);
+    script_prepare(steps, count);
     return open_at("oci://bucket@space/pre", server.url, NULL, NULL);
 }
 #define MEET(steps) meet(steps, UTIL_COUNT(steps))
@@ -588,7 +579,7 @@ static void test_requests(void **state) {
     (void)state;
     step steps[] = { { 200, NULL, "\"space\"", 0 }, { 200, md5_line(), NULL, 0 }, { 200, NULL, "{\"uploadId\":\"u&1\"}", 0 }, { 200, md5_line(), NULL, 0 },
                      { 204, NULL, NULL, 0 } };
-    prepare(steps, UTIL_COUNT(steps));
+    script_prepare(steps, UTIL_COUNT(steps));
     ckpt_store *s = open_at("oci://bucket/pre", server.url, NULL, NULL);
     is(put(s, "a b", false, "mark1"), CKPT_OK);
     assert_string_equal(script.list[0].target, "/n");
@@ -755,7 +746,7 @@ static void test_list(void **state) {
                                   { 200, NULL, "{\"objects\":[],\"nextStartWith\":\"my_prefix/zz\"}", 0 },
                                   { 200, NULL, "{\"objects\":[{\"name\":\"my_prefix/another_object\",\"size\":2,\"etag\":null}],\"prefixes\":[]}", 0 } };
     for (int i = 1; i < rows.rows; i++) {
-        prepare(steps, UTIL_COUNT(steps));
+        script_prepare(steps, UTIL_COUNT(steps));
         ckpt_store *s = open_at("oci://bucket@space", server.url, NULL, NULL);
         ckpt__buf b;
         ckpt__buf_init(&b, NULL);
@@ -970,7 +961,7 @@ static void test_failing_memory(void **state) {
             step two[2];
             two[0] = steps[0];
             two[1] = steps[op + 1];
-            prepare(two, 2);
+            script_prepare(two, 2);
             ckpt_store *s = open_at("oci://bucket/pre", server.url, NULL, &a);
             if (s == NULL) break;
             ckpt__store_multi m;

@@ -147,6 +147,28 @@ gs_server() {
     GOOGLE_APPLICATION_CREDENTIALS=$work/gs/sa.json
     export GOOGLE_APPLICATION_CREDENTIALS
 }
+# killed_when CONDITION SECONDS COMMAND...: runs it, and kills it so long after the condition holds, or after 10 seconds without. The server's
+# faults are over then. control, asked: of the script. goes_on URI STAGING NAME FILE: the next process brings it up all the same.
+killed_when() {
+    condition=$1 pause=$2
+    shift 2
+    "$@" >out.log 2>err.log &
+    pid=$!
+    i=0
+    until eval "$condition"; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
+    sleep "$pause"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    cat err.log >>all.log
+    control '{"clear":true,"faults":[]}' >/dev/null
+}
+puts() { asked | tr '"' '\n' | grep -c "${1:-CLOUD PUT}"; }
+goes_on() {
+    ./store upload "$1" '' '' "$2" >out.log 2>err.log && ./store get "$1" "$3" back >>out.log 2>>err.log && cmp -s "$4" back
+    went=$?
+    cat err.log >>all.log
+    return $went
+}
 # make_machine FOLDER TENANCY: the certificate of an instance with its key, the one between, and the root that the service trusts.
 make_machine() {
     mkdir -p "$1"
