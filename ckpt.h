@@ -1219,7 +1219,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_open(ckpt_store **out, const char 
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckpt_store_ops *ops, void *user);
 // Puts a file as the object `name`: whole or not at all, its size confirmed by the store. A big file goes in parts, 4 at a time.
 // overwrite off: CKPT_EXISTS when the object is there; where the store cannot be told (sftp, some S3 servers) it is looked for
-// before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS.
+// before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS; where neither a mark nor a sum
+// tells, as in a custom store, the object is fetched and compared.
 // CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_CORRUPT: the file changed while it was sent. CKPT_NO_SPACE.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite);
 // Gets an object into a file, whole and durable or not at all: written aside, several ranges at a time, size and, where the
