@@ -18253,6 +18253,11 @@ typedef enum ckpt__auth_oci_kind {
     CKPT__AUTH_OCI_INSTANCE                 // a token for this machine's certificate, and a key of our own
 } ckpt__auth_oci_kind;
 
+// Bits of an instance's own key, as in Oracle's SDKs. A test makes them fewer.
+#ifndef CKPT__AUTH_OCI_BITS
+    #define CKPT__AUTH_OCI_BITS 2048
+#endif
+
 enum {
     CKPT__AUTH_OCI_MACHINE_S = 5,           // seconds that the metadata service may take,
     CKPT__AUTH_OCI_FEDERATION_S = 30,       // and the one that gives tokens
@@ -18881,7 +18886,7 @@ static ckpt_err ckpt__auth_oci_ask_leaf(ckpt__auth_oci_machine *m) {
 // A key of our own, which lives as long as the token.
 static ckpt_err ckpt__auth_oci_make_key(ckpt__auth_oci_machine *m) {
     EVP_PKEY_CTX *c = EVP_PKEY_CTX_new_id(EVP_PKEY_RSA, NULL);
-    bool ok = c != NULL && EVP_PKEY_keygen_init(c) == 1 && EVP_PKEY_CTX_set_rsa_keygen_bits(c, 2048) == 1 &&
+    bool ok = c != NULL && EVP_PKEY_keygen_init(c) == 1 && EVP_PKEY_CTX_set_rsa_keygen_bits(c, CKPT__AUTH_OCI_BITS) == 1 &&
               EVP_PKEY_keygen(c, &m->key) == 1;
     EVP_PKEY_CTX_free(c);
     ERR_clear_error();

@@ -2,6 +2,7 @@
    server in the process. The signatures are those of oci_signing.json, two of them published by Oracle.
    run.sh: remote tsan */
 #define CKPT_IMPLEMENTATION
+#define CKPT__AUTH_OCI_BITS 1024
 #include "../ckpt.h"
 #include "util.h"
 #include "net_util.h"
