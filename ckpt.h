@@ -202,7 +202,9 @@
    gs://bucket/prefix    GCS_KEY and GCS_SECRET (HMAC, over the XML API), else Application Default Credentials: a
                          service account, an authorised user, workload identity from a file or URL, the metadata server.
                          Big files that must not replace go in one session instead of in parallel.
-   oci://bucket@namespace/prefix   ~/.oci/config, OCI_CONFIG_FILE, OCI_CLI_*, security tokens, resource principals.
+   oci://bucket@namespace/prefix   ~/.oci/config, OCI_CONFIG_FILE, OCI_CLI_*, security tokens, resource principals, and with
+                         OCI_CLI_AUTH=instance_principal the machine's own identity (OCI_METADATA_BASE_URL and
+                         OCI_SDK_AUTH_CLIENT_REGION_URL as in Oracle's SDKs).
    azure://container/prefix        AZURE_ACCOUNT_NAME and AZURE_ACCOUNT_ACCESS_KEY, or Azure's own AZURE_STORAGE_* (a connection
                          string, a SAS). Blocks go in parallel.
    dbfs:/Volumes/catalog/schema/volume/prefix   Volumes of Unity Catalog: DATABRICKS_HOST with DATABRICKS_TOKEN, or with
@@ -1218,7 +1220,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_open(ckpt_store **out, const char 
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckpt_store_ops *ops, void *user);
 // Puts a file as the object `name`: whole or not at all, its size confirmed by the store. A big file goes in parts, 4 at a time.
 // overwrite off: CKPT_EXISTS when the object is there; where the store cannot be told (sftp, some S3 servers) it is looked for
-// before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS.
+// before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS; where neither a mark nor a sum
+// tells, as in a custom store, the object is fetched and compared.
 // CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_CORRUPT: the file changed while it was sent. CKPT_NO_SPACE.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite);
 // Gets an object into a file, whole and durable or not at all: written aside, several ranges at a time, size and, where the
@@ -14860,8 +14863,9 @@ typedef struct ckpt__body {
 // Bytes of a file that are written together, at multiples of this: libcurl hands out 16 KiB at a time, off any boundary.
 enum { CKPT__SINK_GATHER = 256 * 1024 };
 
-// Where received bytes go: into a file at `offset`, or into memory. Never more than `size`.
+// Where received bytes go: into a file at `offset`, into memory, or nowhere. Never more than `size`.
 typedef struct ckpt__sink {
+    bool        drops;                  // nowhere: they are only counted, and summed
     void       *memory;                 // NULL: fd
     int         fd;
     const char *path;
@@ -14999,6 +15003,10 @@ static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
                                (unsigned long long)s->size);
     if (n == 0) return CKPT_OK;
     if (s->sum) s->crc = ckpt__digest_crc32(s->crc, p, n);
+    if (s->drops) {
+        s->got += n;
+        return CKPT_OK;
+    }
     if (s->memory == NULL && s->gather != NULL) return ckpt__sink_gather(s, (const char *)p, n);
     if (s->memory != NULL) memcpy((char *)s->memory + (size_t)(s->offset + s->got), p, n);
     ckpt_err e = s->memory == NULL ? ckpt__sink_put(s, p, n) : CKPT_OK;
@@ -16479,36 +16487,51 @@ static const char *ckpt__auth_text(const ckpt__buf *b) {
     return b->data != NULL ? b->data : "";
 }
 
-// One request of the chain, which leaves how it failed in the walk's transfer. `timeout` is of the whole.
+typedef struct ckpt__auth_question {
+    const char         *method, *url;
+    const ckpt__fields *headers;
+    const ckpt__buf    *body;               // NULL: none
+    double              timeout;            // of an attempt
+    int                 tries;
+    bool                no_proxy;
+} ckpt__auth_question;
+
+// One request for credentials, once. How it failed is left in *t, whose payload it is no part of.
+static ckpt_err ckpt__auth_send(ckpt__http *http, const ckpt__auth_question *q, ckpt__transfer *t, ckpt__http_reply *r) {
+    ckpt__http_request h;
+    ckpt__transfer own;
+    ckpt__body b;
+    memset(&h, 0, sizeof h);
+    memset(&own, 0, sizeof own);
+    memset(&b, 0, sizeof b);
+    if (q->body != NULL) {
+        b.memory = q->body->data;
+        b.size = q->body->len;
+        h.body = &b;
+    }
+    own.cancel = t->cancel;
+    own.stall_timeout_s = q->timeout;
+    h.method = q->method;
+    h.url = q->url;
+    h.headers = q->headers;
+    h.reply_max = CKPT__AUTH_REPLY_MAX;
+    h.timeout_s = h.connect_timeout_s = q->timeout;
+    h.no_proxy = q->no_proxy;
+    h.transfer = &own;
+    ckpt_err e = ckpt__http_run(http, &h, r);
+    if (e == CKPT_OK) ckpt__http_judge(r, &own);
+    t->transient = own.transient;
+    t->throttled = own.throttled;
+    t->retry_after = own.retry_after;
+    t->status = own.status;
+    return e;
+}
+
+// One request of the chain.
 static ckpt_err ckpt__auth_request(ckpt__auth_walk *w, const char *method, const char *url, const ckpt__fields *headers,
                                    const ckpt__buf *body, double timeout, bool no_proxy, ckpt__http_reply *r) {
-    ckpt__http_request q;
-    ckpt__transfer t;
-    ckpt__body b;
-    memset(&q, 0, sizeof q);
-    memset(&t, 0, sizeof t);
-    memset(&b, 0, sizeof b);
-    if (body != NULL) {
-        b.memory = body->data;
-        b.size = body->len;
-        q.body = &b;
-    }
-    t.cancel = w->t->cancel;
-    t.stall_timeout_s = timeout;
-    q.method = method;
-    q.url = url;
-    q.headers = headers;
-    q.reply_max = CKPT__AUTH_REPLY_MAX;
-    q.timeout_s = q.connect_timeout_s = timeout;
-    q.no_proxy = no_proxy;
-    q.transfer = &t;
-    ckpt_err e = ckpt__http_run(w->a->http, &q, r);
-    if (e == CKPT_OK) ckpt__http_judge(r, &t);
-    w->t->transient = t.transient;
-    w->t->throttled = t.throttled;
-    w->t->retry_after = t.retry_after;
-    w->t->status = t.status;
-    return e;
+    ckpt__auth_question q = { method, url, headers, body, timeout, 1, no_proxy };
+    return ckpt__auth_send(w->a->http, &q, w->t, r);
 }
 
 // An expiry of `text`, on this machine's clock: the server's, where it said what time it is, may be another.
@@ -17463,7 +17486,7 @@ static void ckpt__auth_aws_expired(ckpt__auth_aws *a, const ckpt_credentials *us
 
 //-- replies in JSON -------------------------------------------------------------
 
-#if !defined(CKPT_NO_GCS) || !defined(CKPT_NO_WANDB)
+#if !defined(CKPT_NO_GCS) || !defined(CKPT_NO_OCI) || !defined(CKPT_NO_WANDB)
 static const ckpt__json *ckpt__auth_node(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
     return object != NULL && object->kind == CKPT__JSON_OBJECT ? ckpt__json_get(d, object, key) : NULL;
 }
@@ -17491,7 +17514,7 @@ static void ckpt__auth_quote(char *out, size_t cap, const char *text) {
         out[len] = 0;
     }
 }
-#endif // CKPT_NO_GCS && CKPT_NO_WANDB
+#endif // CKPT_NO_GCS && CKPT_NO_OCI && CKPT_NO_WANDB
 
 #endif // CKPT_NO_REMOTE
 
@@ -17570,43 +17593,8 @@ static ckpt_err ckpt__auth_check_url(const char *url, const char *what, const ch
 
 //-- one request to a token service ----------------------------------------------
 
-typedef struct ckpt__auth_question {
-    const char         *method, *url;
-    const ckpt__fields *headers;
-    const ckpt__buf    *body;           // NULL: none
-    double              timeout;        // of an attempt
-    int                 tries;
-    bool                no_proxy;
-} ckpt__auth_question;
-
 static ckpt_err ckpt__auth_google_send(ckpt__auth_search *s, const ckpt__auth_question *q, ckpt__http_reply *r) {
-    ckpt__http_request h;
-    ckpt__transfer t;
-    ckpt__body b;
-    memset(&h, 0, sizeof h);
-    memset(&t, 0, sizeof t);
-    memset(&b, 0, sizeof b);
-    if (q->body != NULL) {
-        b.memory = q->body->data;
-        b.size = q->body->len;
-        h.body = &b;
-    }
-    t.cancel = s->t->cancel;
-    t.stall_timeout_s = q->timeout;
-    h.method = q->method;
-    h.url = q->url;
-    h.headers = q->headers;
-    h.reply_max = CKPT__AUTH_REPLY_MAX;
-    h.timeout_s = h.connect_timeout_s = q->timeout;
-    h.no_proxy = q->no_proxy;
-    h.transfer = &t;
-    ckpt_err e = q->headers->text.err != CKPT_OK ? q->headers->text.err : ckpt__http_run(s->g->http, &h, r);
-    if (e == CKPT_OK) ckpt__http_judge(r, &t);
-    s->t->transient = t.transient;
-    s->t->throttled = t.throttled;
-    s->t->retry_after = t.retry_after;
-    s->t->status = t.status;
-    return e;
+    return q->headers->text.err != CKPT_OK ? q->headers->text.err : ckpt__auth_send(s->g->http, q, s->t, r);
 }
 
 static ckpt_err ckpt__auth_google_pause(ckpt__auth_search *s, double seconds) {
@@ -18259,6 +18247,8 @@ static bool ckpt__auth_google_expired(ckpt__auth_google *g, const ckpt__auth_bea
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/rsa.h>
+#include <openssl/x509.h>
 
 //-- oci: whose key signs ----------------------------------------------------------
 
@@ -18266,8 +18256,21 @@ static bool ckpt__auth_google_expired(ckpt__auth_google *g, const ckpt__auth_bea
 // keys come from: the file, profiles and variables of Oracle's SDKs and of its command line.
 typedef enum ckpt__auth_oci_kind {
     CKPT__AUTH_OCI_KEY,                     // of a user: "TENANCY/USER/FINGERPRINT"
-    CKPT__AUTH_OCI_SESSION                  // a token and its key, which others renew: oci session, resource principals
+    CKPT__AUTH_OCI_SESSION,                 // a token and its key, which others renew: oci session, resource principals
+    CKPT__AUTH_OCI_INSTANCE                 // a token for this machine's certificate, and a key of our own
 } ckpt__auth_oci_kind;
+
+// Bits of an instance's own key, as in Oracle's SDKs. A test makes them fewer.
+#ifndef CKPT__AUTH_OCI_BITS
+    #define CKPT__AUTH_OCI_BITS 2048
+#endif
+
+enum {
+    CKPT__AUTH_OCI_MACHINE_S = 5,           // seconds that the metadata service may take,
+    CKPT__AUTH_OCI_FEDERATION_S = 30,       // and the one that gives tokens
+    CKPT__AUTH_OCI_EARLY_S = 120,           // before its end a machine's token is renewed, or in its last quarter
+    CKPT__AUTH_OCI_SKEW_S = 240             // between two clocks: signatures hold for 300
+};
 
 typedef struct ckpt__auth_oci {
     ckpt_allocator      allocator, secret;  // secret: wiped before it is given back
@@ -18278,10 +18281,14 @@ typedef struct ckpt__auth_oci {
     char               *name;               // of a user's key
     char               *key_file, *token_file;  // NULL: the texts were given outright
     char               *key_text, *token_text, *phrase;
+    ckpt__http         *http;               // by which an instance asks
     ckpt__os_mutex      lock;               // guards what follows
     bool                is_open;
-    EVP_PKEY           *key;
+    EVP_PKEY           *key;                // NULL with the next: an instance that has not asked yet
     char               *id;                 // as requests name it
+    char               *home, *domain;      // of an instance: its region, and the domain of that; set once
+    double              early;              // seconds before its end from which an instance's token is renewed
+    double              again;              // on ckpt__os_now's clock: not before that, after a renewal that failed
     double              expires;            // of a token; 0: not known
     unsigned            version;            // grows with each renewal
 } ckpt__auth_oci;
@@ -18483,7 +18490,8 @@ static ckpt_err ckpt__auth_oci_lacks(const ckpt__auth_oci_lookup *l, const char 
     if (l->is_there) return ckpt__error_set(CKPT_AUTH, "%s has no %s", l->a->where, what);
     return ckpt__error_set(CKPT_AUTH, "no OCI credentials found: there is neither ~/.oci/config nor a file that "
                            "OCI_CONFIG_FILE names, OCI_CLI_USER and its like are not set, and "
-                           "OCI_RESOURCE_PRINCIPAL_VERSION is not either");
+                           "OCI_RESOURCE_PRINCIPAL_VERSION is not either; on a machine of Oracle's cloud "
+                           "OCI_CLI_AUTH=instance_principal will do");
 }
 
 static ckpt_err ckpt__auth_oci_use_key(ckpt__auth_oci_lookup *l, const ckpt_store_desc *d, bool has_token) {
@@ -18549,6 +18557,15 @@ static ckpt_err ckpt__auth_oci_use_resource(ckpt__auth_oci_lookup *l) {
     return e;
 }
 
+// Virtual machines on Oracle's cloud: nothing is configured, and nobody is asked before the first request.
+static ckpt_err ckpt__auth_oci_use_instance(const ckpt__auth_oci_lookup *l) {
+    ckpt_err e = CKPT_OK;
+    l->a->kind = CKPT__AUTH_OCI_INSTANCE;
+    ckpt__mem_free_text(&l->a->secret, l->a->where);
+    l->a->where = ckpt__auth_keep(&l->a->secret, "this machine (instance_principal)", &e);
+    return e;
+}
+
 // Which kind of identity it is to be, and what belongs to it.
 static ckpt_err ckpt__auth_oci_choose(ckpt__auth_oci_lookup *l, const ckpt_store_desc *d) {
     ckpt__auth_oci *a = l->a;
@@ -18564,10 +18581,11 @@ static ckpt_err ckpt__auth_oci_choose(ckpt__auth_oci_lookup *l, const ckpt_store
         how = "resource_principal";
     if (how == NULL) how = token != NULL ? "security_token" : "api_key";
     if (strcmp(how, "resource_principal") == 0) return ckpt__auth_oci_use_resource(l);
+    if (strcmp(how, "instance_principal") == 0) return ckpt__auth_oci_use_instance(l);
     if (strcmp(how, "api_key") == 0) return ckpt__auth_oci_use_key(l, d, false);
     if (strcmp(how, "security_token") != 0)
-        return ckpt__error_set(CKPT_UNSUPPORTED, "%s wants the authentication '%.40s': api_key, security_token and "
-                               "resource_principal are built in", a->where, how);
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s wants the authentication '%.40s': api_key, security_token, "
+                               "resource_principal and instance_principal are built in", a->where, how);
     if (token == NULL) return ckpt__auth_oci_lacks(l, "security_token_file");
     a->kind = CKPT__AUTH_OCI_SESSION;
     a->token_file = ckpt__auth_keep_path(&a->secret, token, &e);
@@ -18605,7 +18623,7 @@ static ckpt_err ckpt__auth_oci_configure(ckpt__auth_oci *a, const ckpt_store_des
 }
 
 static void ckpt__auth_oci_free(ckpt__auth_oci *a) {
-    char *texts[9];
+    char *texts[11];
     texts[0] = a->region;
     texts[1] = a->where;
     texts[2] = a->name;
@@ -18615,15 +18633,18 @@ static void ckpt__auth_oci_free(ckpt__auth_oci *a) {
     texts[6] = a->token_text;
     texts[7] = a->phrase;
     texts[8] = a->id;
-    for (int i = 0; i < 9; i++) ckpt__mem_free_text(&a->secret, texts[i]);
+    texts[9] = a->home;
+    texts[10] = a->domain;
+    for (int i = 0; i < 11; i++) ckpt__mem_free_text(&a->secret, texts[i]);
     EVP_PKEY_free(a->key);                  // wipes it
     if (a->is_open) ckpt__os_mutex_free(&a->lock);
     memset(a, 0, sizeof *a);
 }
 
-// Reads the settings, the key and the token. No request is made. *a must not move afterwards.
-static ckpt_err ckpt__auth_oci_init(ckpt__auth_oci *a, const ckpt_store_desc *d, const ckpt_allocator *al) {
+// Reads the settings, the key and the token. No request is made. *a must not move afterwards, nor *http, which it uses later on.
+static ckpt_err ckpt__auth_oci_init(ckpt__auth_oci *a, ckpt__http *http, const ckpt_store_desc *d, const ckpt_allocator *al) {
     memset(a, 0, sizeof *a);
+    a->http = http;
     if (al != NULL) a->allocator = *al;
     a->secret = ckpt__auth_wiping(&a->allocator);
     a->logger = d->logger;
@@ -18631,7 +18652,7 @@ static ckpt_err ckpt__auth_oci_init(ckpt__auth_oci *a, const ckpt_store_desc *d,
     if (e != CKPT_OK) return e;
     a->is_open = true;
     e = ckpt__auth_oci_configure(a, d);
-    if (e == CKPT_OK) e = ckpt__auth_oci_load(a);
+    if (e == CKPT_OK && a->kind != CKPT__AUTH_OCI_INSTANCE) e = ckpt__auth_oci_load(a);
     if (e == CKPT_OK) ckpt__error_log(&a->logger, CKPT_LOG_INFO, "OCI credentials of %s", a->where);
     else ckpt__auth_oci_free(a);
     return e;
@@ -18639,14 +18660,16 @@ static ckpt_err ckpt__auth_oci_init(ckpt__auth_oci *a, const ckpt_store_desc *d,
 
 //-- oci: signature ----------------------------------------------------------------
 
-// Adds what is signed, a line per header, and the list of their names. The body's three headers take part when it is signed too.
+// Adds what is signed, a line per header, and the list of their names. The body's three headers take part when it is signed too,
+// the host unless it is none of the headers: requests for tokens go without.
 static ckpt_err ckpt__auth_oci_string(ckpt__buf *out, ckpt__buf *names, const ckpt__fields *headers, const char *method,
                                       const char *target, bool with_body) {
     static const char *const all[] = { "date", "(request-target)", "host", "content-length", "content-type", "x-content-sha256" };
     for (size_t i = 0; i < (with_body ? 6u : 3u); i++) {
+        const char *value = ckpt__fields_get(headers, all[i]);
+        if (i == 2 && value == NULL) continue;
         ckpt__buf_fmt(names, "%s%s", i > 0 ? " " : "", all[i]);
         ckpt__buf_fmt(out, "%s%s: ", i > 0 ? "\n" : "", all[i]);
-        const char *value = ckpt__fields_get(headers, all[i]);
         if (i == 1) {
             for (const char *p = method; *p != 0; p++) ckpt__buf_byte(out, (unsigned)ckpt__txt_lower((unsigned char)*p));
             ckpt__buf_fmt(out, " %s", target);
@@ -18694,37 +18717,373 @@ static ckpt_err ckpt__auth_oci_authorize(ckpt__fields *headers, EVP_PKEY *key, c
     return e != CKPT_OK ? e : headers->text.err;
 }
 
-// A token that has ended, or was refused, is read again from where it came: somebody may have renewed it. True: it is another
+// Adds the three headers of a body in JSON that is signed.
+static ckpt_err ckpt__auth_oci_add_hash(ckpt__fields *headers, const void *body, size_t n) {
+    unsigned char sum[32];
+    char size[24];
+    ckpt__buf hash;
+    ckpt__buf_init(&hash, &headers->text.allocator);
+    ckpt_err e = ckpt__digest_sha256(body, n, sum);
+    if (e == CKPT_OK) ckpt__txt_add_base64(&hash, sum, sizeof sum);
+    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)n);
+    ckpt__fields_add(headers, "content-length", size);
+    ckpt__fields_add(headers, "content-type", "application/json");
+    ckpt__fields_add(headers, "x-content-sha256", ckpt__buf_cstr(&hash));
+    if (e == CKPT_OK) e = hash.err;
+    ckpt__buf_free(&hash);
+    return e != CKPT_OK ? e : headers->text.err;
+}
+
+static ckpt_err ckpt__auth_oci_add_date(ckpt__fields *headers, double now) {
+    ckpt__buf date;
+    ckpt__buf_init(&date, &headers->text.allocator);
+    ckpt__txt_add_date(&date, now, CKPT__DATE_HTTP);
+    ckpt__fields_add(headers, "date", ckpt__buf_cstr(&date));
+    ckpt_err e = date.err;
+    ckpt__buf_free(&date);
+    return e;
+}
+
+//-- oci: this machine's own identity ----------------------------------------------
+
+// An instance principal: the metadata service hands out a certificate and its key, which are replaced every few hours. A request
+// that is signed with them gets a token for some minutes and for a key of ours, and that is what signs from then on. No key is
+// ever sent, none is written anywhere.
+typedef struct ckpt__auth_oci_machine {
+    ckpt__auth_oci  *a;
+    ckpt__transfer  *t;
+    ckpt__http_reply reply;
+    X509            *leaf;
+    EVP_PKEY        *leaf_key, *key;
+    ckpt__buf        id;                    // what signs the request: "TENANCY/fed-x509/FINGERPRINT"
+    ckpt__buf        json;                  // of the request
+} ckpt__auth_oci_machine;
+
+// Gets something of the metadata service into m->reply.body, NUL-terminated.
+static ckpt_err ckpt__auth_oci_ask(ckpt__auth_oci_machine *m, const char *path) {
+    const char *base = ckpt__auth_env("OCI_METADATA_BASE_URL"), *what = "this machine's metadata service";
+    ckpt__fields headers;
+    ckpt__buf url;
+    ckpt__fields_init(&headers, &m->a->secret);
+    ckpt__buf_init(&url, &m->a->secret);
+    if (base == NULL) base = "http://169.254.169.254/opc/v2";
+    size_t n = strlen(base);
+    while (n > 0 && base[n - 1] == '/') n--;
+    ckpt__buf_add(&url, base, n);
+    ckpt__buf_fmt(&url, "/%s", path);
+    ckpt__fields_add(&headers, "Authorization", "Bearer Oracle");
+    ckpt__auth_question q = { "GET", ckpt__buf_cstr(&url), &headers, NULL, CKPT__AUTH_OCI_MACHINE_S, 1, true };
+    ckpt_err e = url.err != CKPT_OK ? url.err : headers.text.err;
+    if (e == CKPT_OK) e = ckpt__auth_send(m->a->http, &q, m->t, &m->reply);
+    bool answered = e == CKPT_OK;
+    const char *text = answered ? ckpt__buf_cstr(&m->reply.body) : "";
+    if (answered) e = m->reply.body.err;
+    if (e == CKPT_OK && m->reply.status != 200)
+        e = ckpt__error_set(m->t->transient ? CKPT_NET : CKPT_AUTH, "%s answers HTTP %d to %s", what, m->reply.status, path);
+    else if (e == CKPT_OK && strlen(text) != m->reply.body.len)
+        e = ckpt__error_set(CKPT_AUTH, "%s gives what is no text as %s", what, path);
+    else if (!answered && e != CKPT_NOMEM && e != CKPT_CANCELLED)
+        e = ckpt__error_prefix(e, "%s, which only Oracle's instances have, gives no %s", what, path);
+    ckpt__fields_free(&headers);
+    ckpt__buf_free(&url);
+    return e;
+}
+
+// A name of a region or a domain, which becomes part of an address.
+static bool ckpt__auth_oci_is_name(const char *text) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+    return text != NULL && strlen(text) < 128 && text[strspn(text, letters)] == 0 && text[0] != '.' && text[0] != '-';
+}
+
+// Where the machine is, which is asked for once.
+static ckpt_err ckpt__auth_oci_ask_home(ckpt__auth_oci_machine *m) {
+    ckpt__auth_oci *a = m->a;
+    ckpt__json_doc d;
+    if (a->home != NULL) return CKPT_OK;
+    ckpt_err e = ckpt__auth_oci_ask(m, "instance/regionInfo");
+    if (e != CKPT_OK) return e;
+    e = ckpt__json_parse(&d, &a->secret, m->reply.body.data, m->reply.body.len);
+    if (e == CKPT_NOMEM) return e;
+    const ckpt__json *root = e == CKPT_OK ? ckpt__json_root(&d) : NULL;
+    const char *region = root != NULL ? ckpt__auth_node_text(&d, root, "regionIdentifier") : NULL;
+    const char *domain = root != NULL ? ckpt__auth_node_text(&d, root, "realmDomainComponent") : NULL;
+    bool good = ckpt__auth_oci_is_name(region) && ckpt__auth_oci_is_name(domain);
+    e = good ? CKPT_OK : ckpt__error_set(CKPT_AUTH, "this machine's metadata service does not say which region it is in");
+    char *home = good ? ckpt__auth_keep(&a->secret, region, &e) : NULL;
+    char *name = good ? ckpt__auth_keep(&a->secret, domain, &e) : NULL;
+    if (good && e == CKPT_OK && a->region == NULL) a->region = ckpt__auth_keep(&a->secret, region, &e);
+    if (root != NULL) ckpt__json_free(&d);
+    if (e == CKPT_OK) {
+        a->home = home;
+        a->domain = name;
+        return e;
+    }
+    ckpt__mem_free_text(&a->secret, home);
+    ckpt__mem_free_text(&a->secret, name);
+    return e;
+}
+
+// Adds a certificate in base64, as a text of JSON; or, where it is NULL, the public half of a key.
+static ckpt_err ckpt__auth_oci_add_der(ckpt__buf *json, X509 *certificate, EVP_PKEY *key) {
+    unsigned char *der = NULL;
+    int n = certificate != NULL ? i2d_X509(certificate, &der) : i2d_PUBKEY(key, &der);
+    ckpt__buf_byte(json, '"');
+    if (n > 0) ckpt__txt_add_base64(json, der, (size_t)n);
+    ckpt__buf_byte(json, '"');
+    OPENSSL_free(der);
+    ERR_clear_error();
+    return n > 0 ? json->err : ckpt__digest_fail("a certificate");
+}
+
+// Names the signer: the tenancy that the certificate is of, and the SHA-1 of it.
+static ckpt_err ckpt__auth_oci_name_leaf(ckpt__auth_oci_machine *m) {
+    static const char *const marks[] = { "opc-tenant:", "opc-identity:" };
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    X509_NAME *subject = X509_get_subject_name(m->leaf);
+    for (int i = 0; i < X509_NAME_entry_count(subject) && m->id.len == 0; i++) {
+        unsigned char *text = NULL;
+        int n = ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, i)));
+        for (size_t k = 0; k < 2; k++) {
+            size_t before = strlen(marks[k]);
+            if (n > (int)before && memcmp(text, marks[k], before) == 0) ckpt__buf_add(&m->id, text + before, (size_t)n - before);
+        }
+        OPENSSL_free(text);
+    }
+    for (size_t i = 0; i < m->id.len; i++) {
+        char c = m->id.data[i];
+        if (c <= ' ' || c == '"' || c == '/' || c > '~') m->id.len = 0;
+    }
+    if (m->id.err != CKPT_OK) return m->id.err;
+    if (m->id.len == 0) return ckpt__error_set(CKPT_AUTH, "this machine's certificate does not name a tenancy");
+    if (X509_digest(m->leaf, EVP_sha1(), sum, &size) != 1 || size != 20) return ckpt__digest_fail("a certificate's SHA-1");
+    ckpt__buf_text(&m->id, "/fed-x509/");
+    for (unsigned i = 0; i < size; i++) ckpt__buf_fmt(&m->id, "%s%02X", i > 0 ? ":" : "", sum[i]);
+    (void)ckpt__buf_cstr(&m->id);
+    return m->id.err;
+}
+
+static X509 *ckpt__auth_oci_next_certificate(BIO *bio) {
+    ckpt__auth_oci_phrase none = { NULL, false };
+    X509 *x = bio != NULL ? PEM_read_bio_X509(bio, NULL, ckpt__auth_oci_on_phrase, &none) : NULL;
+    ERR_clear_error();
+    return x;
+}
+
+// Gets certificate and key. Both are replaced from time to time, and may come from both sides of that.
+static ckpt_err ckpt__auth_oci_ask_leaf(ckpt__auth_oci_machine *m) {
+    ckpt_err e = ckpt__auth_oci_ask(m, "identity/cert.pem");
+    if (e != CKPT_OK) return e;
+    BIO *bio = BIO_new_mem_buf(m->reply.body.data, (int)m->reply.body.len);
+    m->leaf = ckpt__auth_oci_next_certificate(bio);
+    BIO_free(bio);
+    if (m->leaf == NULL) return ckpt__error_set(CKPT_AUTH, "this machine's certificate is none in PEM");
+    e = ckpt__auth_oci_ask(m, "identity/key.pem");
+    if (e != CKPT_OK) return e;
+    const char *what = "the key of this machine's certificate";
+    e = ckpt__auth_oci_read_key(&m->leaf_key, m->reply.body.data, m->reply.body.len, NULL, what);
+    if (e != CKPT_OK) return e;
+    bool fits = X509_check_private_key(m->leaf, m->leaf_key) == 1;
+    ERR_clear_error();
+    if (fits) return ckpt__auth_oci_name_leaf(m);
+    e = ckpt__error_set(CKPT_AUTH, "this machine's certificate and its key do not belong together");
+    return ckpt__transfer_again(m->t, e);
+}
+
+// A key of our own, which lives as long as the token.
+static ckpt_err ckpt__auth_oci_make_key(ckpt__auth_oci_machine *m) {
+    EVP_PKEY_CTX *c = EVP_PKEY_CTX_new_id(EVP_PKEY_RSA, NULL);
+    bool ok = c != NULL && EVP_PKEY_keygen_init(c) == 1 && EVP_PKEY_CTX_set_rsa_keygen_bits(c, CKPT__AUTH_OCI_BITS) == 1 &&
+              EVP_PKEY_keygen(c, &m->key) == 1;
+    EVP_PKEY_CTX_free(c);
+    ERR_clear_error();
+    return ok ? CKPT_OK : ckpt__digest_fail("an RSA key");
+}
+
+// {"certificate","publicKey","intermediateCertificates":[...]}, each the base64 of its DER.
+static ckpt_err ckpt__auth_oci_compose(ckpt__auth_oci_machine *m) {
+    ckpt_err e = ckpt__auth_oci_ask(m, "identity/intermediate.pem");
+    BIO *bio = e == CKPT_OK ? BIO_new_mem_buf(m->reply.body.data, (int)m->reply.body.len) : NULL;
+    ckpt__buf_text(&m->json, "{\"certificate\":");
+    if (e == CKPT_OK) e = ckpt__auth_oci_add_der(&m->json, m->leaf, NULL);
+    ckpt__buf_text(&m->json, ",\"publicKey\":");
+    if (e == CKPT_OK) e = ckpt__auth_oci_add_der(&m->json, NULL, m->key);
+    ckpt__buf_text(&m->json, ",\"intermediateCertificates\":[");
+    for (int i = 0; e == CKPT_OK; i++) {
+        X509 *x = ckpt__auth_oci_next_certificate(bio);
+        if (x == NULL) break;
+        if (i > 0) ckpt__buf_byte(&m->json, ',');
+        e = ckpt__auth_oci_add_der(&m->json, x, NULL);
+        X509_free(x);
+    }
+    BIO_free(bio);
+    ckpt__buf_text(&m->json, "]}");
+    return e == CKPT_OK ? m->json.err : e;
+}
+
+// The address of the service that gives tokens: of the machine's region, or what Oracle's SDK for Go takes for it. A token's
+// request that is intercepted would give it away, so that only this machine is asked without TLS.
+static ckpt_err ckpt__auth_oci_federation(const ckpt__auth_oci *a, ckpt__buf *url, const char **target) {
+    const char *given = ckpt__auth_env("OCI_SDK_AUTH_CLIENT_REGION_URL");
+    ckpt__view authority;
+    bool tls = false;
+    if (given != NULL) ckpt__buf_text(url, given);
+    else ckpt__buf_fmt(url, "https://auth.%s.%s", a->home, a->domain);
+    while (url->len > 0 && url->data[url->len - 1] == '/') url->len--;
+    ckpt__buf_text(url, "/v1/x509");
+    const char *text = ckpt__buf_cstr(url);
+    if (url->err != CKPT_OK) return url->err;
+    if (ckpt__auth_split_url(text, &tls, &authority, target) && (tls || ckpt__auth_is_near(authority))) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "OCI_SDK_AUTH_CLIENT_REGION_URL is no https address");
+}
+
+// Why no token was given; m->reply holds {"code","message"}.
+static ckpt_err ckpt__auth_oci_refused(const ckpt__auth_oci_machine *m) {
+    ckpt__json_doc d;
+    char code[80] = "", text[300] = "";
+    if (ckpt__json_parse(&d, &m->a->secret, ckpt__auth_text(&m->reply.body), m->reply.body.len) == CKPT_OK) {
+        ckpt__auth_quote(code, sizeof code, ckpt__auth_node_text(&d, ckpt__json_root(&d), "code"));
+        ckpt__auth_quote(text, sizeof text, ckpt__auth_node_text(&d, ckpt__json_root(&d), "message"));
+        ckpt__json_free(&d);
+    }
+    return ckpt__error_set(m->t->transient ? CKPT_NET : CKPT_AUTH, "Oracle gives this machine no token: %s%s%s (HTTP %d)",
+                           code[0] != 0 ? code : "no reason", text[0] != 0 ? ": " : "", text, m->reply.status);
+}
+
+// Takes {"token"}: from now on it and the new key sign. Below the lock.
+static ckpt_err ckpt__auth_oci_take(ckpt__auth_oci_machine *m, double now) {
+    ckpt__auth_oci *a = m->a;
+    ckpt__json_doc d;
+    ckpt__buf id;
+    double expires = 0.0;
+    ckpt_err e = ckpt__json_parse(&d, &a->secret, ckpt__auth_text(&m->reply.body), m->reply.body.len);
+    if (e == CKPT_NOMEM) return e;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";      // of a JWT
+    const char *token = e == CKPT_OK ? ckpt__auth_node_text(&d, ckpt__json_root(&d), "token") : NULL;
+    bool good = token != NULL && token[strspn(token, letters)] == 0;
+    ckpt__buf_init(&id, &a->secret);
+    ckpt__buf_fmt(&id, "ST$%s", good ? token : "");
+    if (good) expires = ckpt__auth_oci_expiry(token, &a->secret);
+    if (e == CKPT_OK) ckpt__json_free(&d);
+    const char *text = ckpt__buf_cstr(&id);
+    e = good ? id.err : ckpt__error_set(CKPT_AUTH, "Oracle's answer to this machine's request for a token holds none");
+    char *copy = e == CKPT_OK ? ckpt__auth_keep(&a->secret, text, &e) : NULL;
+    ckpt__buf_free(&id);
+    if (e != CKPT_OK) return e;
+    ckpt__mem_free_text(&a->secret, a->id);
+    EVP_PKEY_free(a->key);
+    a->id = copy;
+    a->key = m->key;
+    a->expires = expires;
+    a->early = (expires - now) / 4.0 < (double)CKPT__AUTH_OCI_EARLY_S ? (expires - now) / 4.0 : (double)CKPT__AUTH_OCI_EARLY_S;
+    a->version++;
+    m->key = NULL;
+    return CKPT_OK;
+}
+
+// Asks for a token as of `now`; again with the server's own time where that is far off.
+static ckpt_err ckpt__auth_oci_post(ckpt__auth_oci_machine *m, double now) {
+    ckpt__buf url;
+    const char *target = "";
+    ckpt__buf_init(&url, &m->a->secret);
+    ckpt_err e = ckpt__auth_oci_federation(m->a, &url, &target);
+    for (int i = 0; i < 2 && e == CKPT_OK; i++) {
+        ckpt__fields headers;
+        ckpt__fields_init(&headers, &m->a->secret);
+        e = ckpt__auth_oci_add_date(&headers, now);
+        if (e == CKPT_OK) e = ckpt__auth_oci_add_hash(&headers, m->json.data, m->json.len);
+        if (e == CKPT_OK) e = ckpt__auth_oci_authorize(&headers, m->leaf_key, m->id.data, "POST", target, true);
+        ckpt__auth_question q = { "POST", url.data, &headers, &m->json, CKPT__AUTH_OCI_FEDERATION_S, 1, false };
+        if (e == CKPT_OK) e = ckpt__auth_send(m->a->http, &q, m->t, &m->reply);
+        ckpt__fields_free(&headers);
+        double off = m->reply.date - now;
+        bool skewed = e == CKPT_OK && m->reply.status == 401 && m->reply.date > 0.0 &&
+                      (off > (double)CKPT__AUTH_OCI_SKEW_S || off < -(double)CKPT__AUTH_OCI_SKEW_S);
+        if (!skewed) break;
+        now = m->reply.date;
+    }
+    if (e == CKPT_OK) e = m->reply.status == 200 ? ckpt__auth_oci_take(m, now) : ckpt__auth_oci_refused(m);
+    ckpt__buf_free(&url);
+    return e;
+}
+
+// A new token for this machine, as of `now` by the server's clock. Below the lock.
+static ckpt_err ckpt__auth_oci_federate(ckpt__auth_oci *a, double now, ckpt__transfer *t) {
+    ckpt__auth_oci_machine m;
+    memset(&m, 0, sizeof m);
+    m.a = a;
+    m.t = t;
+    ckpt__http_reply_init(&m.reply, &a->secret);
+    ckpt__buf_init(&m.id, &a->secret);
+    ckpt__buf_init(&m.json, &a->secret);
+    ckpt_err e = ckpt__auth_oci_ask_home(&m);
+    if (e == CKPT_OK) e = ckpt__auth_oci_ask_leaf(&m);
+    if (e == CKPT_OK) e = ckpt__auth_oci_make_key(&m);
+    if (e == CKPT_OK) e = ckpt__auth_oci_compose(&m);
+    if (e == CKPT_OK) e = ckpt__auth_oci_post(&m, now);
+    X509_free(m.leaf);
+    EVP_PKEY_free(m.leaf_key);
+    EVP_PKEY_free(m.key);
+    ckpt__http_reply_free(&m.reply);
+    ckpt__buf_free(&m.id);
+    ckpt__buf_free(&m.json);
+    return e;
+}
+
+// Sees to it that there is a token of this machine's that lasts. Below the lock: the others wait for one who asks.
+static ckpt_err ckpt__auth_oci_freshen(ckpt__auth_oci *a, double now, ckpt__transfer *t) {
+    double left = a->expires - now;
+    if (a->id != NULL && (a->expires <= 0.0 || left > a->early)) return CKPT_OK;
+    bool lasts = a->id != NULL && left > 5.0;
+    if (lasts && ckpt__os_now() < a->again) return CKPT_OK;
+    ckpt_err e = ckpt__auth_oci_federate(a, now, t);
+    if (e == CKPT_OK || e == CKPT_CANCELLED || !lasts) return e;
+    a->again = ckpt__os_now() + 10.0;
+    ckpt__error_log(&a->logger, CKPT_LOG_WARN, "this machine's token was not renewed, the old one lasts %.0f s: %s", left,
+                    ckpt__error_last.text);
+    ckpt__transfer_begin(t);
+    return CKPT_OK;
+}
+
+// Where this machine is: region and domain stay valid as long as *a does.
+static ckpt_err ckpt__auth_oci_place(ckpt__auth_oci *a, double now, ckpt__transfer *t, const char **region, const char **domain) {
+    ckpt__os_mutex_lock(&a->lock);
+    ckpt_err e = ckpt__auth_oci_freshen(a, now, t);
+    *region = a->region;
+    *domain = a->domain;
+    ckpt__os_mutex_unlock(&a->lock);
+    return e;
+}
+
+//-- oci: requests -----------------------------------------------------------------
+
+// A token that has ended, or was refused, is had anew from where it came: somebody may have renewed it. True: it is another
 // one now. Below the lock.
-static bool ckpt__auth_oci_reload(ckpt__auth_oci *a) {
+static bool ckpt__auth_oci_reload(ckpt__auth_oci *a, double now, ckpt__transfer *t) {
     ckpt_err e = CKPT_OK;
-    char *before = ckpt__auth_keep(&a->secret, a->id, &e);
-    if (e == CKPT_OK) e = ckpt__auth_oci_load(a);
-    bool news = e == CKPT_OK && strcmp(before, a->id) != 0;
-    if (news) a->version++;
+    unsigned before = a->version;
+    char *old = ckpt__auth_keep(&a->secret, a->id, &e);
+    if (e == CKPT_OK) e = a->kind == CKPT__AUTH_OCI_INSTANCE ? ckpt__auth_oci_federate(a, now, t) : ckpt__auth_oci_load(a);
+    bool news = e == CKPT_OK && (old == NULL || strcmp(old, a->id) != 0);
+    if (news && a->version == before) a->version++;
     if (e != CKPT_OK) ckpt__error_log(&a->logger, CKPT_LOG_WARN, "OCI credentials were not renewed: %s", ckpt__error_last.text);
-    ckpt__mem_free_text(&a->secret, before);
+    ckpt__mem_free_text(&a->secret, old);
     return news;
 }
 
 // Signs a request as of `now`, seconds since 1970 by the server's clock: adds date and authorization. *version is for
-// ckpt__auth_oci_renew.
+// ckpt__auth_oci_renew. *t: of the request that is to be signed.
 static ckpt_err ckpt__auth_oci_sign(ckpt__auth_oci *a, ckpt__fields *headers, const char *method, const char *target,
-                                    bool with_body, double now, unsigned *version) {
-    ckpt__buf date;
-    ckpt_err e = CKPT_OK;
-    ckpt__buf_init(&date, &headers->text.allocator);
-    ckpt__txt_add_date(&date, now, CKPT__DATE_HTTP);
-    ckpt__fields_add(headers, "date", ckpt__buf_cstr(&date));
-    if (date.err != CKPT_OK) e = date.err;
-    ckpt__buf_free(&date);
+                                    bool with_body, double now, unsigned *version, ckpt__transfer *t) {
+    EVP_PKEY *key = NULL;
+    ckpt_err e = ckpt__auth_oci_add_date(headers, now);
     ckpt__os_mutex_lock(&a->lock);
-    if (a->expires > 0.0 && a->expires <= now && !ckpt__auth_oci_reload(a) && e == CKPT_OK)
+    if (e == CKPT_OK && a->kind == CKPT__AUTH_OCI_INSTANCE) e = ckpt__auth_oci_freshen(a, now, t);
+    else if (e == CKPT_OK && a->expires > 0.0 && a->expires <= now && !ckpt__auth_oci_reload(a, now, t))
         e = ckpt__error_set(CKPT_AUTH, "the session token of %s has run out: renew it (oci session refresh)", a->where);
-    EVP_PKEY *key = a->key;
     char *id = e == CKPT_OK ? ckpt__auth_keep(&a->secret, a->id, &e) : NULL;
     *version = a->version;
-    (void)EVP_PKEY_up_ref(key);
+    if (e == CKPT_OK && EVP_PKEY_up_ref(a->key) == 1) key = a->key;
     ckpt__os_mutex_unlock(&a->lock);
     if (e == CKPT_OK) e = headers->text.err;
     if (e == CKPT_OK) e = ckpt__auth_oci_authorize(headers, key, id, method, target, with_body);
@@ -18734,10 +19093,10 @@ static ckpt_err ckpt__auth_oci_sign(ckpt__auth_oci *a, ckpt__fields *headers, co
 }
 
 // The server refused what was signed with that version. True: there is another one now.
-static bool ckpt__auth_oci_renew(ckpt__auth_oci *a, unsigned version) {
+static bool ckpt__auth_oci_renew(ckpt__auth_oci *a, unsigned version, double now, ckpt__transfer *t) {
     if (a->kind == CKPT__AUTH_OCI_KEY) return false;
     ckpt__os_mutex_lock(&a->lock);
-    bool news = a->version != version || ckpt__auth_oci_reload(a);
+    bool news = a->version != version || ckpt__auth_oci_reload(a, now, t);
     ckpt__os_mutex_unlock(&a->lock);
     return news;
 }
@@ -18745,7 +19104,7 @@ static bool ckpt__auth_oci_renew(ckpt__auth_oci *a, unsigned version) {
 // Does a server's text repeat the token?
 static bool ckpt__auth_oci_is_told(ckpt__auth_oci *a, const char *text) {
     ckpt__os_mutex_lock(&a->lock);
-    bool told = a->kind == CKPT__AUTH_OCI_SESSION && strlen(a->id) > 3 && strstr(text, a->id + 3) != NULL;
+    bool told = a->kind != CKPT__AUTH_OCI_KEY && a->id != NULL && strlen(a->id) > 3 && strstr(text, a->id + 3) != NULL;
     ckpt__os_mutex_unlock(&a->lock);
     return told;
 }
@@ -20022,7 +20381,9 @@ static ckpt_err ckpt__store_custom_put(ckpt_store *s, const ckpt__store_put *p) 
     if (path.len > 0) (void)ckpt__os_remove(path.data);
     ckpt__error_last = kept;
     ckpt__buf_free(&path);
-    if (e == CKPT_OK) e = ckpt__store_custom_size(s, p->name, &size, p->t);
+    bool put = e == CKPT_OK;
+    if (put) e = ckpt__store_custom_size(s, p->name, &size, p->t);
+    if (put && e != CKPT_OK) p->t->unsure = true;
     if (e == CKPT_OK && size != p->body->size) {
         p->t->transient = p->t->unsure = true;
         e = ckpt__error_set(CKPT_CORRUPT, "the store keeps %llu bytes of its %llu", (unsigned long long)size,
@@ -22997,13 +23358,18 @@ static ckpt_err ckpt__databricks_check_sum(const ckpt__store_put *p) {
                            (unsigned long)p->crc);
 }
 
-// Is a file made of a part? It is read back: its sum is all that tells.
+//-- whose file it is ------------------------------------------------------------
+
+// The services keep neither a mark of ours nor a sum, and a file that is only as long may be the one before: whether it is ours
+// is told by its bytes alone.
+
+// Is a file made of a part? It is read back.
 static ckpt_err ckpt__databricks_has_part(ckpt_store *store, const char *name, const ckpt__store_part *part, uint64_t offset,
                                           bool *same, ckpt__transfer *t) {
     size_t cap = part->size < (uint64_t)CKPT__DATABRICKS_COMPARED ? (size_t)part->size : (size_t)CKPT__DATABRICKS_COMPARED;
-    char *mem = (char *)ckpt__mem_alloc(&store->allocator, cap);
+    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&store->allocator, cap) : NULL;
     uint32_t crc = 0;
-    ckpt_err e = mem != NULL ? CKPT_OK : CKPT_NOMEM;
+    ckpt_err e = mem != NULL || cap == 0 ? CKPT_OK : CKPT_NOMEM;
     for (uint64_t at = 0; at < part->size && e == CKPT_OK; at += cap) {
         ckpt__sink k;
         memset(&k, 0, sizeof k);
@@ -23028,24 +23394,61 @@ static bool ckpt__databricks_has_all(const ckpt__store_multi *m) {
     return m->part_count > 0 && sum == m->size;
 }
 
-// Is the file, which is as long, made of these parts, of which all are known? A failure may be cured by another attempt.
-static ckpt_err ckpt__databricks_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same) {
-    ckpt__transfer read = *m->t;
-    read.moved = NULL;
+// What a failure to look at a file is for the request that wants to know whose it is: one that another attempt may cure is its
+// own, so that it ends neither with a wrong file believed nor with ours refused. Any other leaves the question open: CKPT_OK.
+static ckpt_err ckpt__databricks_judge_look(ckpt__transfer *t, const ckpt__transfer *look, ckpt_err e) {
+    if (e == CKPT_OK || e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+    if (!look->transient && !look->throttled) return CKPT_OK;
+    t->transient = true;
+    t->throttled = look->throttled;
+    t->retry_after = look->retry_after;
+    return e;
+}
+
+// Is the file, which is as long, made of these parts, of which all are known?
+static ckpt_err ckpt__databricks_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same, ckpt__transfer *look) {
+    ckpt_err e = CKPT_OK;
     *same = true;
     for (size_t i = 0; i < m->part_count && *same; i++) {
         uint64_t offset = 0;
         for (size_t k = 0; k < m->part_count; k++) offset += m->parts[k].number < m->parts[i].number ? m->parts[k].size : 0;
-        ckpt_err e = ckpt__databricks_has_part(store, m->name, &m->parts[i], offset, same, &read);
-        if (e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
-        if (e != CKPT_OK && read.transient) {
-            m->t->transient = true;
-            m->t->throttled = read.throttled;
-            m->t->retry_after = read.retry_after;
-            return e;
-        }
+        e = ckpt__databricks_has_part(store, m->name, &m->parts[i], offset, same, look);
     }
-    return CKPT_OK;
+    return e;
+}
+
+// How a store tells a file's size, and whether it is made of an upload's parts.
+typedef struct ckpt__databricks_eyes {
+    ckpt_err (*size)(ckpt_store *store, const char *name, uint64_t *size, ckpt__transfer *t);
+    ckpt_err (*is_made_of)(ckpt_store *store, const ckpt__store_multi *m, bool *same, ckpt__transfer *t);
+} ckpt__databricks_eyes;
+
+// An upload cannot be ended, or is gone, as `e` says. Did an earlier request or process end it, and had no reply? Then the file
+// is made of its parts, and that is success. Of one that the server has acknowledged the size is all there is to know.
+static ckpt_err ckpt__databricks_ended_before(ckpt_store *store, ckpt__databricks *d, const ckpt__store_multi *m,
+                                              const ckpt__databricks_eyes *eyes, ckpt_err e) {
+    ckpt__transfer look = *m->t;
+    ckpt__error_record kept;
+    uint64_t size = 0;
+    bool over = ckpt__databricks_is_over(d, m->upload_id), same = false;
+    if (!over && !ckpt__databricks_has_all(m)) return e;
+    look.moved = NULL;
+    ckpt__transfer_begin(&look);
+    ckpt__error_take(&kept);
+    ckpt_err found = eyes->size(store, m->name, &size, &look);
+    if (found == CKPT_OK && size == m->size && !over) found = eyes->is_made_of(store, m, &same, &look);
+    else same = found == CKPT_OK && size == m->size;
+    found = ckpt__databricks_judge_look(m->t, &look, found);
+    if (found != CKPT_OK) return found;
+    ckpt__error_last = kept;
+    if (!same) return e;
+    ckpt__os_mutex_lock(&d->lock);
+    ckpt__databricks_upload *u = ckpt__databricks_find_upload(d, m->upload_id);
+    if (u == NULL) u = ckpt__databricks_new_upload(d, m->upload_id, &store->allocator);
+    if (u != NULL) u->gone = u->unsure = true;
+    ckpt__os_mutex_unlock(&d->lock);
+    ckpt__transfer_begin(m->t);
+    return u != NULL ? CKPT_OK : CKPT_NOMEM;
 }
 
 //-- opening, closing ------------------------------------------------------------
@@ -23082,7 +23485,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 //------------------------------------------------------------------------------
 // >>mlflow     [O]  the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
 //
-// uses:    error memory platform text name transfer http auth store web databricks
+// uses:    error memory platform text digest name transfer http auth store web databricks
 // threads: any number of requests at once; uploads under way and addresses are behind the mutex of >>databricks
 //
 // mlflow-artifacts: is the proxy of a tracking server (MLFLOW_TRACKING_URI; MLflow's "mlflow-artifacts" REST API). It passes a
@@ -23583,22 +23986,18 @@ static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put 
 }
 
 // The size comes from the listing: the proxy does not tell it, and answers 500 for what is not there.
-static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, const char *path, int fd, ckpt__transfer *t) {
+static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, ckpt__sink *k, ckpt__transfer *t) {
     ckpt__databricks_call c;
-    ckpt__sink k;
-    memset(&k, 0, sizeof k);
-    k.fd = fd;
-    k.path = path;
     ckpt_err e = ckpt__mlflow_init(&c, store, "GET", name, t);
-    if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &k.size, t);
-    if (e == CKPT_OK && t->most > 0 && k.size > t->most)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes by now, more than are wanted", (unsigned long long)k.size);
-    if (e == CKPT_OK && k.size > 0) {
-        c.sink = &k;
-        c.idle_timeout_s = ckpt__mlflow_patience(t, k.size);    // it has the whole file before it sends the first byte
+    if (e == CKPT_OK) e = ckpt__mlflow_size(store, name, &k->size, t);
+    if (e == CKPT_OK && t->most > 0 && k->size > t->most)
+        e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes by now, more than are wanted", (unsigned long long)k->size);
+    if (e == CKPT_OK && k->size > 0) {
+        c.sink = k;
+        c.idle_timeout_s = ckpt__mlflow_patience(t, k->size);   // it has the whole file before it sends the first byte
         e = ckpt__databricks_run(&c);
         bool longer = e == CKPT_NET && strstr(ckpt__error_last.text, "sent more than") != NULL;     // the sink's words
-        if (longer || (e == CKPT_OK && k.got != k.size))
+        if (longer || (e == CKPT_OK && k->got != k->size))
             e = ckpt__web_again(t, CKPT_CORRUPT, "the server sent other bytes than its list says: it was replaced meanwhile");
     }
     ckpt__databricks_free(&c);
@@ -23606,14 +24005,16 @@ static ckpt_err ckpt__mlflow_fetch_into(ckpt_store *store, const char *name, con
 }
 
 static ckpt_err ckpt__mlflow_fetch(ckpt_store *store, const char *name, const char *path, ckpt__transfer *t) {
-    int fd = -1;
-    ckpt_err e = ckpt__os_create(&fd, path);
+    ckpt__sink k;
+    memset(&k, 0, sizeof k);
+    k.path = path;
+    ckpt_err e = ckpt__os_create(&k.fd, path);
     if (e != CKPT_OK) return e;
-    e = ckpt__mlflow_fetch_into(store, name, path, fd, t);
-    if (e == CKPT_OK) return ckpt__os_close(fd, path);
+    e = ckpt__mlflow_fetch_into(store, name, &k, t);
+    if (e == CKPT_OK) return ckpt__os_close(k.fd, path);
     ckpt__error_record kept;
     ckpt__error_take(&kept);
-    ckpt__os_drop(fd);
+    ckpt__os_drop(k.fd);
     (void)ckpt__os_remove(path);
     ckpt__error_last = kept;
     return e;
@@ -23659,55 +24060,34 @@ static const char *ckpt__mlflow_nth(const ckpt__buf *texts, int n) {
     return p != NULL && p < end && n >= 1 ? p : "";
 }
 
-// The end of an upload to Databricks is refused, which `e` says. Did an earlier request or process end it, and had no reply?
-// Then the file is made of these parts, and that is success. One that is only as long may be the one before.
-static ckpt_err ckpt__mlflow_ended_before(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
-    ckpt__mlflow *s = ckpt__mlflow_of(store);
-    ckpt__transfer look = *m->t;
-    ckpt__error_record kept;
-    uint64_t size = 0;
-    bool same = false;
-    if (!ckpt__databricks_has_all(m)) return e;
-    look.moved = NULL;
-    ckpt__error_take(&kept);
-    ckpt_err found = ckpt__mlflow_size(store, m->name, &size, &look);
-    if (found == CKPT_OK && size == m->size) {
-        found = ckpt__databricks_is_made_of(store, m, &same);
-        if (found != CKPT_OK) return found;
-    }
-    ckpt__error_last = kept;
-    if (!same) return e;
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
-    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
-    if (u != NULL) u->gone = u->unsure = true;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    ckpt__transfer_begin(m->t);
-    return u != NULL ? CKPT_OK : CKPT_NOMEM;
+static const ckpt__databricks_eyes ckpt__mlflow_managed_eyes = { ckpt__mlflow_size, ckpt__databricks_is_made_of };
+
+// The proxy gives no ranges: all of the file comes back, and nothing but its sum is kept.
+static ckpt_err ckpt__mlflow_proxy_is_made_of(ckpt_store *store, const ckpt__store_multi *m, bool *same, ckpt__transfer *t) {
+    ckpt__sink k;
+    uint32_t crc = 0;
+    memset(&k, 0, sizeof k);
+    k.fd = -1;
+    k.drops = k.sum = true;
+    for (size_t i = 0; i < m->part_count; i++) crc = ckpt__digest_crc32_join(crc, m->parts[i].crc, m->parts[i].size);
+    t->most = m->size;
+    ckpt_err e = ckpt__mlflow_fetch_into(store, m->name, &k, t);
+    *same = e == CKPT_OK && k.size == m->size && k.crc == crc;
+    return e;
 }
+
+static const ckpt__databricks_eyes ckpt__mlflow_proxy_eyes = { ckpt__mlflow_size, ckpt__mlflow_proxy_is_made_of };
 
 // What the end of an upload comes to. A refusal after a request whose reply was lost may mean that that one did it.
 static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
-    uint64_t size = 0;
-    bool over = ckpt__databricks_is_over(&s->d, m->upload_id);          // it was ended by this process
+    const ckpt__databricks_eyes *eyes = s->managed ? &ckpt__mlflow_managed_eyes : &ckpt__mlflow_proxy_eyes;
     bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
-    bool asks = e == CKPT_NOT_FOUND || (lost && m->t->status >= 500);
-    if (s->managed && !over) return asks ? ckpt__mlflow_ended_before(store, m, e) : e;
-    if (!lost || (e != CKPT_NOT_FOUND && m->t->status < 500)) return e;
-    ckpt__transfer look = *m->t;
-    ckpt__error_record kept;
-    look.moved = NULL;
-    ckpt__error_take(&kept);
-    bool ours = ckpt__mlflow_size(store, m->name, &size, &look) == CKPT_OK && size == m->size;
-    ckpt__error_last = kept;
-    if (!ours) return e;
-    (void)ckpt__databricks_mark(&s->d, m->upload_id, true, true);
-    ckpt__transfer_begin(m->t);
-    return CKPT_OK;
+    bool asks = e == CKPT_NOT_FOUND ? lost || s->managed : lost && m->t->status >= 500;
+    return asks ? ckpt__databricks_ended_before(store, &s->d, m, eyes, e) : e;
 }
 
 // The count of parts that addresses are asked for: never fewer than will be sent.
@@ -24149,7 +24529,8 @@ static ckpt_err ckpt__mlflow_managed_parts(ckpt_store *store, const ckpt__store_
     if (strlen(m->upload_id) < 5 || ckpt__databricks_is_over(d, m->upload_id)) return ckpt__mlflow_gone();
     ckpt_err e = ckpt__mlflow_is_azure(m->upload_id) ? CKPT_OK : ckpt__mlflow_part_aws(store, m, NULL, &first);
     if (e == CKPT_ARG) e = ckpt__mlflow_gone();
-    if (e == CKPT_NOT_FOUND) e = ckpt__mlflow_ended_before(store, m, e);
+    if (e == CKPT_NOT_FOUND)
+        e = ckpt__databricks_ended_before(store, &ckpt__mlflow_of(store)->d, m, &ckpt__mlflow_managed_eyes, e);
     return e == CKPT_OK ? ckpt__databricks_each_part(d, m, true, each, user, &store->allocator) : e;
 }
 
@@ -26347,7 +26728,8 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 // it is the upload's name, for the journal alone.
 // The service keeps neither checksum nor mark of ours with a file. Its version is the time of its last change, in seconds; a file
 // that another writer replaces twice within a second by one of the same size is not told from the one before.
-// Creating only is honoured by the service. Its own lost reply is known by this process as long as the store is open.
+// Creating only is honoured by the service. That a reply was lost is known by this process as long as the store is open; whether
+// the file is ours then, by its bytes.
 // Folders are made by the service; those that are empty when their last file goes are taken away.
 //------------------------------------------------------------------------------
 
@@ -26462,18 +26844,14 @@ static ckpt_err ckpt__uc_stat(ckpt_store *store, const char *name, ckpt__store_s
     return e;
 }
 
-// The size of what is there after a refusal; the sentence stays.
-static ckpt_err ckpt__uc_look(ckpt_store *store, const char *name, uint64_t *size, const ckpt__transfer *t) {
+static ckpt_err ckpt__uc_size(ckpt_store *store, const char *name, uint64_t *size, ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    ckpt__error_record kept;
-    look.moved = NULL;
-    ckpt__error_take(&kept);
-    ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
-    ckpt__error_last = kept;
+    ckpt_err e = ckpt__uc_stat(store, name, &there, t);
     *size = there.size;
     return e;
 }
+
+static const ckpt__databricks_eyes ckpt__uc_eyes = { ckpt__uc_size, ckpt__databricks_is_made_of };
 
 // After the server has acknowledged a file: it must be there in full. Who may write but not read takes its word.
 static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
@@ -26524,9 +26902,32 @@ static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
     return changed ? ckpt__error_set(CKPT_CORRUPT, "it has changed while it was sent, and what is there now is damaged") : e;
 }
 
+// A file that is to be new is there already. After a lost reply it may be this one, which its bytes tell.
+static ckpt_err ckpt__uc_refused(ckpt_store *store, const ckpt__store_put *p, bool lost) {
+    ckpt__transfer look = *p->t;
+    ckpt__transfer_sums sums;
+    ckpt__store_part all;
+    bool same = false;
+    p->t->transient = false;
+    if (!lost) return ckpt__store_exists();
+    memset(&all, 0, sizeof all);
+    look.moved = NULL;
+    ckpt__transfer_begin(&look);
+    ckpt_err e = ckpt__uc_size(store, p->name, &all.size, &look);
+    if (e == CKPT_OK && all.size == p->body->size) {
+        e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
+        if (e != CKPT_OK) return e;
+        all.crc = sums.crc;
+        e = ckpt__databricks_has_part(store, p->name, &all, 0, &same, &look);
+    }
+    e = ckpt__databricks_judge_look(p->t, &look, e);
+    if (e != CKPT_OK) (void)ckpt__uc_is_lost(ckpt__uc_of(store), p->mark, true);
+    if (e != CKPT_OK || same) return e;
+    return ckpt__store_exists();
+}
+
 static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__uc *s = ckpt__uc_of(store);
-    uint64_t size = 0;
     ckpt_err e = ckpt__databricks_check_sum(p);
     if (e != CKPT_OK) return e;
     bool lost = ckpt__uc_is_lost(s, p->mark, false);
@@ -26534,12 +26935,8 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
     if (e == CKPT_NOT_FOUND && below && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
         e = ckpt__uc_put_once(store, p);
-    if (!p->overwrite && e == CKPT_EXISTS) {
-        p->t->transient = false;
-        lost = lost || p->t->unsure;                        // libcurl repeats a request itself when a kept connection dies
-        bool ours = lost && ckpt__uc_look(store, p->name, &size, p->t) == CKPT_OK && size == p->body->size;
-        return ours ? CKPT_OK : ckpt__store_exists();
-    }
+    // libcurl repeats a request itself when a kept connection dies.
+    if (!p->overwrite && e == CKPT_EXISTS) return ckpt__uc_refused(store, p, lost || p->t->unsure);
     if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
     if (e != CKPT_OK) return e;
     e = ckpt__uc_confirm(store, p->name, p->body->size, p->t);
@@ -27010,25 +27407,6 @@ static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, con
     return e;
 }
 
-// A session is gone. Did an earlier process end it, and die before its journal said so? Then the file is made of the journal's
-// parts, nothing is missing of it, and ending the session is success.
-static ckpt_err ckpt__uc_ended_before(ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__uc *s = ckpt__uc_of(store);
-    uint64_t size = 0;
-    bool same = false;
-    if (!ckpt__databricks_has_all(m) || ckpt__uc_look(store, m->name, &size, m->t) != CKPT_OK || size != m->size)
-        return ckpt__uc_gone();
-    ckpt_err e = ckpt__databricks_is_made_of(store, m, &same);
-    if (e != CKPT_OK || !same) return e != CKPT_OK ? e : ckpt__uc_gone();
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__databricks_upload *u = ckpt__databricks_find_upload(&s->d, m->upload_id);
-    if (u == NULL) u = ckpt__databricks_new_upload(&s->d, m->upload_id, &store->allocator);
-    if (u != NULL) u->gone = u->unsure = true;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    ckpt__transfer_begin(m->t);
-    return u != NULL ? CKPT_OK : CKPT_NOMEM;
-}
-
 // Is the session alive? Then the parts are those that this process has sent, and those of the journal. A stream does not tell of
 // parts: each is offered again, and what the cloud has of it is passed over.
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
@@ -27044,7 +27422,7 @@ static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ck
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
     ckpt__databricks_link_free(&l);
     if (e == CKPT_ARG || e == CKPT_EXISTS) e = ckpt__uc_gone();
-    if (e == CKPT_NOT_FOUND) e = ckpt__uc_ended_before(store, m);
+    if (e == CKPT_NOT_FOUND) e = ckpt__databricks_ended_before(store, &s->d, m, &ckpt__uc_eyes, ckpt__uc_gone());
     return e == CKPT_OK ? ckpt__databricks_each_part(&s->d, m, true, each, user, &store->allocator) : e;
 }
 
@@ -27071,18 +27449,15 @@ static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
 // A refusal after a request whose reply was lost may mean that that one did it.
 static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__uc *s = ckpt__uc_of(store);
-    uint64_t size = 0;
     if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_complete_stream(store, m);
     bool over = ckpt__databricks_is_over(&s->d, m->upload_id);
     ckpt_err e = over ? ckpt__uc_gone() : ckpt__uc_join(store, m);
     bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
-    if (lost && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__uc_look(store, m->name, &size, m->t) == CKPT_OK &&
-        size == m->size) {
-        (void)ckpt__databricks_mark(&s->d, m->upload_id, true, true);
-        ckpt__transfer_begin(m->t);
-        return CKPT_OK;
+    if (lost && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS)) {
+        e = ckpt__databricks_ended_before(store, &s->d, m, &ckpt__uc_eyes, e);
+        if (e == CKPT_OK) return e;
     }
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
@@ -31293,21 +31668,55 @@ static void ckpt__oci_ask_number(ckpt__oci_call *c, const char *name, int value)
     ckpt__oci_ask(c, name, text, (size_t)n);
 }
 
-// What goes with a signed body, which is in memory.
-static ckpt_err ckpt__oci_add_hash(const ckpt__oci_call *c, ckpt__fields *headers) {
-    unsigned char sum[32];
-    char size[24];
-    ckpt__buf hash;
-    ckpt__buf_init(&hash, &c->store->allocator);
-    ckpt_err e = ckpt__digest_sha256(c->body->memory, (size_t)c->body->size, sum);
-    if (e == CKPT_OK) ckpt__txt_add_base64(&hash, sum, sizeof sum);
-    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)c->body->size);
-    ckpt__fields_add(headers, "content-length", size);
-    ckpt__fields_add(headers, "content-type", "application/json");
-    ckpt__fields_add(headers, "x-content-sha256", ckpt__buf_cstr(&hash));
-    if (e == CKPT_OK) e = hash.err;
-    ckpt__buf_free(&hash);
+static bool ckpt__oci_is_word(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        int c = ckpt__txt_lower((unsigned char)text[i]);
+        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '.' && c != '-' && c != '_') return false;
+    }
+    return n > 0 && n < 256;
+}
+
+// Where a region's object storage is. domain: of regions that are newer than this table, NULL: not known.
+static ckpt_err ckpt__oci_use_region(ckpt__oci *o, const char *region, const char *domain, const ckpt_allocator *a) {
+    char url[512];
+    if (domain == NULL) domain = ckpt__os_env("OCI_DEFAULT_REALM");     // as in Oracle's SDKs
+    if (region == NULL || region[0] == 0)
+        return ckpt__error_set(CKPT_ARG, "nobody names a region: set 'region' in the profile, or OCI_REGION, or give an "
+                               "endpoint");
+    if (!ckpt__oci_is_word(region, strlen(region)) || strlen(region) > 64)
+        return ckpt__error_set(CKPT_ARG, "'%.80s' is no region", region);
+    if (domain == NULL || !ckpt__oci_is_word(domain, strlen(domain))) domain = "oraclecloud.com";
+    for (size_t i = 0; i < sizeof ckpt__oci_regions / sizeof ckpt__oci_regions[0]; i++) {
+        const ckpt__oci_region *r = &ckpt__oci_regions[i];
+        ckpt__view v = ckpt__txt_view(region);
+        if (!ckpt__txt_eq_nocase(v, r->name) && !ckpt__txt_eq_nocase(v, r->key)) continue;
+        region = r->name;
+        domain = r->domain != NULL ? r->domain : "oraclecloud.com";
+        break;
+    }
+    (void)snprintf(url, sizeof url, "https://objectstorage.%s.%s", region, domain);
+    return ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
+}
+
+// An instance that was told no region knows its own only after it was asked for.
+static ckpt_err ckpt__oci_find_host(ckpt__oci_call *c) {
+    ckpt__oci *o = c->o;
+    const char *region = NULL, *domain = NULL;
+    ckpt__os_mutex_lock(&o->lock);
+    bool known = o->host != NULL;
+    c->sent_clock = o->clock;
+    ckpt__os_mutex_unlock(&o->lock);
+    if (known) return CKPT_OK;
+    ckpt_err e = ckpt__auth_oci_place(&o->auth, ckpt__os_time() + c->sent_clock, c->t, &region, &domain);
+    ckpt__os_mutex_lock(&o->lock);
+    if (e == CKPT_OK && o->host == NULL) e = ckpt__oci_use_region(o, region, domain, &c->store->allocator);
+    ckpt__os_mutex_unlock(&o->lock);
     return e;
+}
+
+// The server refused what was signed so.
+static bool ckpt__oci_renew(const ckpt__oci_call *c) {
+    return ckpt__auth_oci_renew(&c->o->auth, c->version, ckpt__os_time() + c->sent_clock, c->t);
 }
 
 // Signs and sends once. CKPT_OK: there is a reply, whatever it says.
@@ -31320,9 +31729,8 @@ static ckpt_err ckpt__oci_send(ckpt__oci_call *c) {
     ckpt__buf_init(&target, &c->store->allocator);
     ckpt__buf_init(&url, &c->store->allocator);
     ckpt__fields_init(&headers, &wiping);
-    ckpt__os_mutex_lock(&o->lock);
-    c->sent_clock = o->clock;
-    ckpt__os_mutex_unlock(&o->lock);
+    ckpt_err e = ckpt__oci_find_host(c);
+    if (e != CKPT_OK) return e;
     ckpt__oci_add_target(c, &target);
     ckpt__buf_fmt(&url, "%s://%s%s", o->tls ? "https" : "http", o->host, ckpt__buf_cstr(&target));
     ckpt__fields_add(&headers, "host", o->host);
@@ -31331,12 +31739,11 @@ static ckpt_err ckpt__oci_send(ckpt__oci_call *c) {
     q.method = c->method;
     q.url = ckpt__buf_cstr(&url);
     const ckpt_err errs[] = { c->query.err, c->headers.text.err, target.err, url.err };
-    ckpt_err e = CKPT_OK;
     for (size_t i = 0; i < sizeof errs / sizeof errs[0] && e == CKPT_OK; i++) e = errs[i];
-    if (e == CKPT_OK && c->signs_body) e = ckpt__oci_add_hash(c, &headers);
+    if (e == CKPT_OK && c->signs_body) e = ckpt__auth_oci_add_hash(&headers, c->body->memory, (size_t)c->body->size);
     if (e == CKPT_OK)
         e = ckpt__auth_oci_sign(&o->auth, &headers, c->method, target.data, c->signs_body, ckpt__os_time() + c->sent_clock,
-                                &c->version);
+                                &c->version, c->t);
     if (e == CKPT_OK) {
         q.headers = &headers;
         q.body = c->body;
@@ -31477,7 +31884,7 @@ static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
         e = ckpt__oci_read_error(c);
         if (e != CKPT_OK) break;
         if (!clocked && ckpt__oci_learn_clock(c)) again = clocked = true;
-        else if (!renewed && c->reply.status == 401) again = renewed = ckpt__auth_oci_renew(&c->o->auth, c->version);
+        else if (!renewed && c->reply.status == 401) again = renewed = ckpt__oci_renew(c);
         if (!again) {
             e = ckpt__oci_fail(c);
             break;
@@ -31486,14 +31893,6 @@ static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
     }
     c->t->moved = counter;
     return e;
-}
-
-static bool ckpt__oci_is_word(const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        int c = ckpt__txt_lower((unsigned char)text[i]);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '.' && c != '-' && c != '_') return false;
-    }
-    return n > 0 && n < 256;
 }
 
 // The reply to "GET /n": a JSON text.
@@ -32043,28 +32442,6 @@ static const ckpt__store_table ckpt__oci_table = {
     ckpt__oci_uploads, ckpt__oci_get, NULL, ckpt__oci_stat, ckpt__oci_list, ckpt__oci_remove, ckpt__oci_close
 };
 
-// Where a region's object storage is.
-static ckpt_err ckpt__oci_use_region(ckpt__oci *o, const char *region, const ckpt_allocator *a) {
-    const char *domain = ckpt__os_env("OCI_DEFAULT_REALM");     // as in Oracle's SDKs: of regions that are newer than they
-    char url[512];
-    if (region == NULL || region[0] == 0)
-        return ckpt__error_set(CKPT_ARG, "nobody names a region: set 'region' in the profile, or OCI_REGION, or give an "
-                               "endpoint");
-    if (!ckpt__oci_is_word(region, strlen(region)) || strlen(region) > 64)
-        return ckpt__error_set(CKPT_ARG, "'%.80s' is no region", region);
-    if (domain == NULL || !ckpt__oci_is_word(domain, strlen(domain))) domain = "oraclecloud.com";
-    for (size_t i = 0; i < sizeof ckpt__oci_regions / sizeof ckpt__oci_regions[0]; i++) {
-        const ckpt__oci_region *r = &ckpt__oci_regions[i];
-        ckpt__view v = ckpt__txt_view(region);
-        if (!ckpt__txt_eq_nocase(v, r->name) && !ckpt__txt_eq_nocase(v, r->key)) continue;
-        region = r->name;
-        domain = r->domain != NULL ? r->domain : "oraclecloud.com";
-        break;
-    }
-    (void)snprintf(url, sizeof url, "https://objectstorage.%s.%s", region, domain);
-    return ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
-}
-
 static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__oci *o = ckpt__oci_of(store);
     const ckpt_allocator *a = &store->allocator;
@@ -32075,10 +32452,11 @@ static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     o->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&o->http, &options);
     o->has_http = o->has_lock && e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__auth_oci_init(&o->auth, d, a);
+    if (e == CKPT_OK) e = ckpt__auth_oci_init(&o->auth, &o->http, d, a);
     o->has_auth = o->has_http && e == CKPT_OK;
     if (e == CKPT_OK && url != NULL && url[0] != 0) e = ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
-    else if (e == CKPT_OK) e = ckpt__oci_use_region(o, o->auth.region, a);
+    else if (e == CKPT_OK && (o->auth.region != NULL || o->auth.kind != CKPT__AUTH_OCI_INSTANCE))
+        e = ckpt__oci_use_region(o, o->auth.region, NULL, a);
     store->creates_only = true;
     store->min_part = (uint64_t)10 << 20;
     store->max_part = store->max_single = (uint64_t)50 << 30;
@@ -32957,7 +33335,7 @@ static void ckpt__retry_headway(ckpt__retry_loop *l) {
 //------------------------------------------------------------------------------
 // >>send       [N]  one object up: whole, or in parts side by side that a later process can go on with
 //
-// uses:    error memory platform digest engine transfer store retry
+// uses:    error memory platform digest file engine transfer store retry
 // threads: ckpt__send_run blocks; it starts workers for a big file and joins them. Fields below `lock` are guarded by
 //          it. `remember` runs below the lock, so never twice at once; `ready` on the caller's thread
 // states:  look (overwrite off) -> ready -> put                                         a small object
@@ -32976,7 +33354,8 @@ enum {
     CKPT__SEND_SHARE = 4,                       // parts for each worker, at least, so that all of them end at about the same time
     CKPT__SEND_PART_MIN = 8 * CKPT__SEND_MIB,   // below this the round trip of a request shows
     CKPT__SEND_PART_MAX = 64 * CKPT__SEND_MIB,  // a minute at 1 MiB/s
-    CKPT__SEND_WHOLE = 16 * CKPT__SEND_MIB      // parts cost two requests more than they save
+    CKPT__SEND_WHOLE = 16 * CKPT__SEND_MIB,     // parts cost two requests more than they save
+    CKPT__SEND_COMPARED = 4 << 20               // bytes that are compared at a time
 };
 
 // What a journal keeps of a multipart upload.
@@ -33003,7 +33382,8 @@ typedef struct ckpt__send {
     ckpt_err           (*ready)(void *user);        // waits until the object may come into being; its failure ends the upload
     void                *user;
     ckpt__meter         *meter;
-    bool                 unsure;        // out: a put that failed may have come through
+    const char          *near;          // an object that must be compared comes beside this file; NULL: into TMPDIR
+    bool                 unsure;        // an earlier process may have got it through; out: or a put that failed
 } ckpt__send;
 
 // One call of ckpt__send_run.
@@ -33117,6 +33497,138 @@ static ckpt_err ckpt__send_look(ckpt__send_job *j, bool *ours) {
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s->store, s->name, &info, &l.t);
     if (e == CKPT_OK) *ours = s->mark != NULL && info.size == j->size && strcmp(info.mark, s->mark) == 0;
     return e;
+}
+
+// The whole of an object by a store without ranges, in a hidden file beside `near`: *path, which the caller removes after
+// CKPT_OK. A store that knows the size before it begins fetches no more than `most` bytes.
+static ckpt_err ckpt__send_fetch_aside(ckpt_store *store, const char *name, const char *near, uint64_t most,
+                                       const ckpt__retry *retry, ckpt__buf *path) {
+    ckpt__retry_loop l;
+    ckpt__error_record kept;
+    ckpt_err e = ckpt__file_temp_name(path, near);
+    if (e != CKPT_OK) return e;
+    ckpt__retry_begin(&l, retry, "get", name);
+    l.t.most = most;
+    while (ckpt__retry_next(&l, &e)) {
+        (void)ckpt__os_remove(path->data);      // of the try before
+        e = ckpt__store_run_fetch(store, name, path->data, &l.t);
+    }
+    if (e == CKPT_OK) return e;
+    ckpt__error_take(&kept);
+    (void)ckpt__os_remove(path->data);
+    ckpt__error_last = kept;
+    return e;
+}
+
+// The whole object in a file that has no name any more, of a store that knows no ranges.
+static ckpt_err ckpt__send_fetch(const ckpt__send *s, const ckpt__retry *r, int *fd) {
+    const char *dir = ckpt__os_env("TMPDIR");
+    ckpt__os_info info;
+    ckpt__buf near, path;
+    ckpt__buf_init(&near, &s->store->allocator);
+    ckpt__buf_init(&path, &s->store->allocator);
+    if (s->near == NULL) ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-object");
+    ckpt_err e = near.err;
+    if (e == CKPT_OK)
+        e = ckpt__send_fetch_aside(s->store, s->name, s->near != NULL ? s->near : near.data, s->body.size, r, &path);
+    if (e == CKPT_OK) {
+        e = ckpt__os_open_read(fd, path.data);
+        (void)ckpt__os_remove(path.data);
+    }
+    if (e == CKPT_OK) e = ckpt__os_fstat(*fd, &info, path.data);
+    if (e == CKPT_OK && info.size != s->body.size) e = ckpt__error_set(CKPT_CORRUPT, "it came with another size");
+    ckpt__buf_free(&near);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Some bytes of the object. fd: all of it, or -1.
+static ckpt_err ckpt__send_peek(const ckpt__send *s, const ckpt__retry *r, int fd, char *to, size_t size, uint64_t at) {
+    ckpt__retry_loop l;
+    ckpt__sink k;
+    size_t got = 0;
+    ckpt_err e = CKPT_OK;
+    if (fd >= 0) {
+        e = ckpt__os_pread(fd, to, size, at, &got, s->name);
+        return e == CKPT_OK && got < size ? ckpt__error_set(CKPT_IO, "it cannot be read back") : e;
+    }
+    memset(&k, 0, sizeof k);
+    k.memory = to;
+    k.fd = -1;
+    k.size = size;
+    ckpt__retry_begin(&l, r, "get", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(s->store, s->name, NULL, at, &k, &l.t);
+    return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
+}
+
+// Compares the object, which is as long, with what is sent. Of a store that keeps neither marks nor sums (sftp://,
+// mlflow-artifacts:, the user's own) only that tells whose it is.
+static ckpt_err ckpt__send_is_same(const ckpt__send *s, const ckpt__retry *r, bool *same) {
+    const ckpt_allocator *a = &s->store->allocator;
+    uint64_t size = s->body.size;
+    size_t cap = (size_t)ckpt__engine_min(size, CKPT__SEND_COMPARED);
+    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(a, 2 * cap) : NULL;
+    int fd = -1;
+    ckpt_err e = cap > 0 && mem == NULL ? CKPT_NOMEM : CKPT_OK;
+    if (e == CKPT_OK && cap > 0 && s->store->table->get == NULL) e = ckpt__send_fetch(s, r, &fd);
+    *same = true;
+    for (uint64_t at = 0; e == CKPT_OK && *same && at < size; at += cap) {
+        size_t n = (size_t)ckpt__engine_min(size - at, cap);
+        e = ckpt__send_peek(s, r, fd, mem, n, at);
+        if (e == CKPT_OK) e = ckpt__body_read(&s->body, mem + cap, n, at);
+        *same = e == CKPT_OK && memcmp(mem, mem + cap, n) == 0;
+    }
+    ckpt__os_drop(fd);
+    ckpt__mem_free(a, mem, 2 * cap);
+    return e;
+}
+
+// Whose object has this name?
+typedef enum ckpt__send_whose {
+    CKPT__SEND_UNKNOWN, CKPT__SEND_NOBODYS, CKPT__SEND_OURS, CKPT__SEND_OTHERS
+} ckpt__send_whose;
+
+// An earlier try or process may have got this very object through, and never heard of it.
+static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt__send_whose *whose) {
+    ckpt__store_stat info;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    bool ours = false;
+    *whose = CKPT__SEND_UNKNOWN;
+    memset(&info, 0, sizeof info);
+    ckpt__retry_begin(&l, r, "stat", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s->store, s->name, &info, &l.t);
+    if (e == CKPT_NOT_FOUND) {
+        *whose = CKPT__SEND_NOBODYS;
+        return CKPT_OK;
+    }
+    if (e == CKPT_OK && info.size == s->body.size) {
+        if (info.mark[0] != 0) ours = s->mark != NULL && strcmp(info.mark, s->mark) == 0;
+        else if (s->overwrite) ours = false;                // replacing it is no more work than a comparison
+        else if (s->has_crc && info.has_crc) ours = info.crc == s->crc;
+        else e = ckpt__send_is_same(s, r, &ours);
+    }
+    if (e == CKPT_OK) *whose = ours ? CKPT__SEND_OURS : CKPT__SEND_OTHERS;
+    return e;
+}
+
+// The store has refused the object, for there is one of that name. It may be this very one: of a process that died before it
+// could say so, or that was killed while its request was under way; or of a try whose answer was lost.
+static ckpt_err ckpt__send_dispute(const ckpt__send_job *j) {
+    ckpt__error_record refusal;
+    ckpt__send_whose whose;
+    ckpt__retry r = j->retry;
+    r.stop = NULL;                          // which is about what was sent
+    ckpt__error_take(&refusal);
+    ckpt_err e = ckpt__send_tell(j->s, &r, &whose);
+    if (whose == CKPT__SEND_OURS) {
+        if (j->s->meter != NULL) ckpt__meter_set(&j->s->meter->done, j->size);
+        return CKPT_OK;
+    }
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
+        return ckpt__error_prefix(e, "cannot tell whose object is there");
+    ckpt__error_last = refusal;
+    return CKPT_EXISTS;
 }
 
 // overwrite == false where the server cannot be told: one look before the first attempt. Another program may come between.
@@ -33582,6 +34094,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
     if (e == CKPT_OK) {
         if (s->meter != NULL) ckpt__meter_set(&s->meter->total, j.size);
         e = ckpt__send_object(&j);
+        if (e == CKPT_EXISTS && s->unsure) e = ckpt__send_dispute(&j);
         ckpt__os_mutex_free(&j.lock);
     }
     ckpt__send_record_free(&j.own);
@@ -33946,27 +34459,6 @@ static ckpt_err ckpt__fetch_run(ckpt__fetch *f) {
 
 //-- small objects ------------------------------------------------------------------
 
-// The whole of an object by a store without ranges, in a hidden file beside `near`: *path, which the caller removes after
-// CKPT_OK. A store that knows the size before it begins fetches no more than `most` bytes.
-static ckpt_err ckpt__fetch_aside(ckpt_store *store, const char *name, const char *near, uint64_t most,
-                                  const ckpt__retry *retry, ckpt__buf *path) {
-    ckpt__retry_loop l;
-    ckpt__error_record kept;
-    ckpt_err e = ckpt__file_temp_name(path, near);
-    if (e != CKPT_OK) return e;
-    ckpt__retry_begin(&l, retry, "get", name);
-    l.t.most = most;
-    while (ckpt__retry_next(&l, &e)) {
-        (void)ckpt__os_remove(path->data);      // of the try before
-        e = ckpt__store_run_fetch(store, name, path->data, &l.t);
-    }
-    if (e == CKPT_OK) return e;
-    ckpt__error_take(&kept);
-    (void)ckpt__os_remove(path->data);
-    ckpt__error_last = kept;
-    return e;
-}
-
 // By a store without ranges: through a file in the folder for temporary files.
 static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max,
                                          const ckpt__retry *retry) {
@@ -33977,7 +34469,7 @@ static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ck
     ckpt__buf_init(&near, &store->allocator);
     ckpt__buf_init(&path, &store->allocator);
     ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-text");
-    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__fetch_aside(store, name, near.data, max, retry, &path);
+    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__send_fetch_aside(store, name, near.data, max, retry, &path);
     if (e == CKPT_OK) {
         e = ckpt__os_open_read(&fd, path.data);
         char *to = e == CKPT_OK ? ckpt__buf_reserve(out, max + 1) : NULL;
@@ -35653,115 +36145,11 @@ static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) 
     return CKPT_OK;
 }
 
-// The whole object in a file that has no name any more, of a store that knows no ranges.
-static ckpt_err ckpt__uploader_fetch(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, int *fd) {
-    ckpt__os_info info;
-    ckpt__buf path;
-    ckpt__buf_init(&path, &u->allocator);
-    ckpt_err e = ckpt__fetch_aside(u->store, it->name, it->data, it->size, r, &path);
-    if (e == CKPT_OK) {
-        e = ckpt__os_open_read(fd, path.data);
-        (void)ckpt__os_remove(path.data);
-    }
-    if (e == CKPT_OK) e = ckpt__os_fstat(*fd, &info, path.data);
-    if (e == CKPT_OK && info.size != it->size) e = ckpt__error_set(CKPT_CORRUPT, "it came with another size");
-    ckpt__buf_free(&path);
-    return e;
-}
-
-// Some bytes of the object. fd: all of it, or -1.
-static ckpt_err ckpt__uploader_peek(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, int fd, char *to,
-                                    size_t size, uint64_t at) {
-    ckpt__retry_loop l;
-    ckpt__sink k;
-    size_t got = 0;
-    ckpt_err e = CKPT_OK;
-    if (fd >= 0) {
-        e = ckpt__os_pread(fd, to, size, at, &got, it->name);
-        return e == CKPT_OK && got < size ? ckpt__error_set(CKPT_IO, "it cannot be read back") : e;
-    }
-    memset(&k, 0, sizeof k);
-    k.memory = to;
-    k.fd = -1;
-    k.size = size;
-    ckpt__retry_begin(&l, r, "get", it->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(u->store, it->name, NULL, at, &k, &l.t);
-    return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
-}
-
-// Compares the object, which has the staged file's size, with it. Of a store that keeps neither marks nor sums (sftp://,
-// mlflow-artifacts:) only that tells whose it is.
-static ckpt_err ckpt__uploader_is_same(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r, bool *same) {
-    size_t cap = it->size < (uint64_t)CKPT__UPLOADER_COPIED ? (size_t)it->size : (size_t)CKPT__UPLOADER_COPIED, got = 0;
-    char *mem = cap > 0 ? (char *)ckpt__mem_alloc(&u->allocator, 2 * cap) : NULL;
-    int fd = -1, other = -1;
-    ckpt_err e = cap > 0 && mem == NULL ? CKPT_NOMEM : ckpt__os_open_read(&fd, it->data);
-    if (e == CKPT_OK && cap > 0 && u->store->table->get == NULL) e = ckpt__uploader_fetch(u, it, r, &other);
-    *same = true;
-    for (uint64_t at = 0; e == CKPT_OK && *same && at < it->size; at += cap) {
-        size_t n = it->size - at < cap ? (size_t)(it->size - at) : cap;
-        e = ckpt__uploader_peek(u, it, r, other, mem, n, at);
-        if (e == CKPT_OK) e = ckpt__os_pread(fd, mem + cap, n, at, &got, it->data);
-        *same = e == CKPT_OK && got == n && memcmp(mem, mem + cap, n) == 0;
-    }
-    ckpt__os_drop(fd);
-    ckpt__os_drop(other);
-    ckpt__mem_free(&u->allocator, mem, 2 * cap);
-    return e;
-}
-
-// Whose object has the item's name?
-typedef enum ckpt__uploader_whose {
-    CKPT__UPLOADER_UNKNOWN, CKPT__UPLOADER_NOBODYS, CKPT__UPLOADER_OURS, CKPT__UPLOADER_OTHERS
-} ckpt__uploader_whose;
-
-// An earlier process may have got this very file through, and died before its record said so.
-static ckpt_err ckpt__uploader_look(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r,
-                                    ckpt__uploader_whose *whose) {
-    ckpt__store_stat info;
-    ckpt__retry_loop l;
-    ckpt_err e = CKPT_OK;
-    bool ours = false;
-    *whose = CKPT__UPLOADER_UNKNOWN;
-    memset(&info, 0, sizeof info);
-    ckpt__retry_begin(&l, r, "stat", it->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, it->name, &info, &l.t);
-    if (e == CKPT_NOT_FOUND) {
-        *whose = CKPT__UPLOADER_NOBODYS;
-        return CKPT_OK;
-    }
-    if (e == CKPT_OK && info.size == it->size) {
-        if (info.mark[0] != 0) ours = strcmp(info.mark, it->mark) == 0;
-        else if (it->overwrite) ours = false;               // replacing it is no more work than a comparison
-        else if (it->has_crc && info.has_crc) ours = info.crc == it->crc;
-        else e = ckpt__uploader_is_same(u, it, r, &ours);
-    }
-    if (e == CKPT_OK) *whose = ours ? CKPT__UPLOADER_OURS : CKPT__UPLOADER_OTHERS;
-    return e;
-}
-
-// The store has refused the file, for there is an object of that name. It may be this very file: of a process that died before
-// it could say so, or that was killed while its request was under way; or of a try whose answer was lost.
-static ckpt_err ckpt__uploader_dispute(const ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__retry *r) {
-    ckpt__error_record refusal;
-    ckpt__uploader_whose whose;
-    ckpt__error_take(&refusal);
-    ckpt_err e = ckpt__uploader_look(u, it, r, &whose);
-    if (whose == CKPT__UPLOADER_OURS) return CKPT_OK;
-    if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
-        return ckpt__error_prefix(e, "cannot tell whose object %s is in %s", it->name, u->store->uri);
-    ckpt__error_last = refusal;
-    return CKPT_EXISTS;
-}
-
 static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__uploader_sending sending;
     ckpt__send s;
     ckpt_err e = CKPT_OK;
-    ckpt__uploader_whose whose = CKPT__UPLOADER_UNKNOWN;
-    if (it->adopted && it->sent.upload_id.len == 0) (void)ckpt__uploader_look(u, it, &retry, &whose);
-    if (whose == CKPT__UPLOADER_OURS) return CKPT_OK;
     memset(&s, 0, sizeof s);
     memset(&sending, 0, sizeof sending);
     sending.u = u;
@@ -35797,12 +36185,18 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.remember = ckpt__uploader_remember;
     s.user = &sending;
     s.meter = it->told != NULL ? &it->told->meter : &it->meter;
+    s.near = it->data;
+    s.unsure = it->adopted;
+    if (e == CKPT_OK && it->adopted && !sending.begun) {
+        ckpt__send_whose whose;
+        (void)ckpt__send_tell(&s, &retry, &whose);
+        if (whose == CKPT__SEND_OURS) return CKPT_OK;
+        s.unsure = whose != CKPT__SEND_OTHERS;
+    }
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
     if (e == CKPT_OK) e = ckpt__send_run(&s);
-    bool doubt = (it->adopted || s.unsure) && whose != CKPT__UPLOADER_OTHERS;
-    if (e == CKPT_EXISTS && doubt) e = ckpt__uploader_dispute(u, it, &retry);
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);

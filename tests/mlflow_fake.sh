@@ -16,7 +16,7 @@ for v in $(env | sed -n 's/^\(MLFLOW_[A-Z_]*\|DATABRICKS_[A-Z_]*\)=.*/\1/p'); do
 unset RANK WORLD_SIZE
 HOME=$work/home STORE_PART=5242880 STORE_DEBUG=1
 export HOME STORE_PART STORE_DEBUG
-head -c 23000077 /dev/urandom >big
+for file in big older; do head -c 23000077 /dev/urandom >$file; done
 head -c 100000 big >small
 : >all.log
 
@@ -72,18 +72,16 @@ control '{"faults":[{"match":"CLOUD PUT","drop":3000000},{"match":"CLOUD PUT","s
 there 'the proxy, with parts: cut off, 503, lost replies' "$proxy" put
 asked | grep -q '"faults":\[[^]]*"times":0[^]]*"times":0[^]]*"times":0[^]]*"times":0'
 check 'all of these happened'
+# Refused twice over a file of the same size: that one is not taken for ours.
+control '{"clear":true,"forget":true,"faults":[]}' >/dev/null
+./store put "$proxy" older older >out.log 2>>all.log
+control '{"clear":true,"faults":[{"match":"mpu/complete","status":500,"times":2}]}' >/dev/null
+./store put "$proxy" older big >>out.log 2>>all.log && ./store get "$proxy" older back >>out.log 2>>all.log && cmp -s big back && [ "$(puts mpu/complete)" -ge 3 ]
+check 'the proxy, with parts: a file of the same size that was there before is not believed' out.log
 control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
-./store upload "$proxy" killed big "$work/staging" >out.log 2>err.log &
-pid=$!
-i=0
-while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 4 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
-kill -9 $pid 2>/dev/null
-wait $pid 2>/dev/null
-cat err.log >>all.log
-control '{"clear":true,"faults":[]}' >/dev/null
-./store upload "$proxy" '' '' "$work/staging" >out.log 2>err.log && ./store get "$proxy" killed back >>out.log 2>>err.log && cmp -s big back && asked | grep -q 'mpu/abort'
+killed_when '[ "$(puts)" -ge 4 ]' 0 ./store upload "$proxy" killed big "$work/staging"
+goes_on "$proxy" "$work/staging" killed big && asked | grep -q 'mpu/abort'
 check 'the proxy, with parts: a dead process: the next one begins anew, and gives the other up' out.log
-cat err.log >>all.log
 unset MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE
 control '{"oss":true}' >/dev/null
 ./store uri "mlflow-artifacts:/{mlflow_experiment_id}/{mlflow_run_id}/artifacts/ckpt" x >out.log 2>>all.log && grep -qE '^mlflow-artifacts:/10[0-9]/[0-9a-f]{32}/artifacts/ckpt/x$' out.log
@@ -124,51 +122,22 @@ done
 for cloud in aws azure; do
     control "{\"clear\":true,\"cloud\":\"$cloud\"}" >/dev/null
     control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
-    ./store upload "$managed" "killed-$cloud" big "$work/staging-$cloud" >out.log 2>err.log &
-    pid=$!
-    i=0
-    while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 4 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
-    sleep 1
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    cat err.log >>all.log
-    control '{"clear":true,"faults":[]}' >/dev/null
-    ./store upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./store get "$managed" "killed-$cloud" back >>out.log 2>>err.log && cmp -s big back &&
-        [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 4 ]
+    killed_when '[ "$(puts)" -ge 4 ]' 1 ./store upload "$managed" "killed-$cloud" big "$work/staging-$cloud"
+    goes_on "$managed" "$work/staging-$cloud" "killed-$cloud" big && [ "$(puts)" -le 4 ]
     check "Databricks, $cloud: a dead process: the next one goes on" out.log
-    cat err.log >>all.log
     # A file that is replaced by another before it was through: nothing of it is left, though on AWS only its own process could give it up.
     control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT .*(op=part|comp=block&)","skip":2,"hang":true,"times":99}]}' >/dev/null
-    STORE_REPLACE=1 STORE_SECOND=small ./store upload "$managed" "replaced-$cloud" big "$work/staging-$cloud" >out.log 2>err.log &
-    pid=$!
-    i=0
-    while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 3 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
-    sleep 2
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    cat err.log >>all.log
-    control '{"clear":true,"faults":[]}' >/dev/null
-    ./store upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./store get "$managed" "replaced-$cloud" back >>out.log 2>>err.log &&
-        cmp -s small back && ! ls "$work/staging-$cloud" | grep '\.upload$\|\.data$' >>out.log
+    killed_when '[ "$(puts)" -ge 3 ]' 2 env STORE_REPLACE=1 STORE_SECOND=small ./store upload "$managed" "replaced-$cloud" big "$work/staging-$cloud"
+    goes_on "$managed" "$work/staging-$cloud" "replaced-$cloud" small && ! ls "$work/staging-$cloud" | grep '\.upload$\|\.data$' >>out.log
     check "Databricks, $cloud: a dead process, and another file of that name: nothing is left" out.log
-    cat err.log >>all.log
     # One that dies as it has ended its upload: the next one reads the file back, and sends nothing.
     for how in 'STORE_REPLACE=1 false' ' false' 'STORE_REPLACE=1 true'; do
         replaces=${how% *} blind=${how#* }
         control '{"clear":true,"forget":true,"faults":[{"match":"complete-multipart-upload|comp=blocklist","hang":true}]}' >/dev/null
-        env $replaces ./store upload "$managed" "ended-$cloud$replaces" big "$work/staging-$cloud" >out.log 2>err.log &
-        pid=$!
-        i=0
-        until asked | grep -q '"times":0'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
-        sleep 0.3
-        kill -9 $pid 2>/dev/null
-        wait $pid 2>/dev/null
-        cat err.log >>all.log
-        control "{\"clear\":true,\"faults\":[],\"blind\":$blind}" >/dev/null
-        ./store upload "$managed" '' '' "$work/staging-$cloud" >out.log 2>err.log && ./store get "$managed" "ended-$cloud$replaces" back >>out.log 2>>err.log &&
-            cmp -s big back && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT.*\(op=part\|comp=block&\)')" = 0 ]
+        killed_when "asked | grep -q '\"times\":0'" 0.3 env $replaces ./store upload "$managed" "ended-$cloud$replaces" big "$work/staging-$cloud"
+        control "{\"blind\":$blind}" >/dev/null
+        goes_on "$managed" "$work/staging-$cloud" "ended-$cloud$replaces" big && [ "$(puts 'CLOUD PUT.*\(op=part\|comp=block&\)')" = 0 ]
         check "Databricks, $cloud: a dead process that had ended its upload${replaces:+, of what is replaced}, blind: $blind: nothing is sent again" out.log
-        cat err.log >>all.log
     done
     control '{"blind":false}' >/dev/null
 done

@@ -26,6 +26,7 @@ keys[id + one] = pub("one.pem");
 for (const t of ["token", "token.new", "token.old"]) keys["ST$" + fs.readFileSync(t, "utf8").trim()] = pub("two.pem");
 fs.writeFileSync("keys.json", JSON.stringify(keys));
 ' "$tenancy" "$user" "$(fingerprint one.pem)" "$(fingerprint two.pem)" || exit 1
+make_machine machine "$tenancy"
 node_server . fake-oci.js
 OCI_CLI_ENDPOINT=http://127.0.0.1:$port
 export OCI_CLI_ENDPOINT
@@ -84,6 +85,33 @@ works 'OCI_CONFIG_FILE' env HOME="$work/home" OCI_CONFIG_FILE="$work/elsewhere"
 if ./store send oci://bucket-one@fakespace/some/prefix 'with namespace' small >works.log 2>&1 && ./store get $uri 'with namespace' back >>works.log 2>&1 &&
     cmp -s small back; then pass 'oci://bucket@namespace'; else fail 'oci://bucket@namespace' works.log; fi
 
+#-- an instance ---------------------------------------------------------------------------------------------
+
+as_instance() {
+    env HOME=/nowhere OCI_CLI_AUTH=instance_principal OCI_METADATA_BASE_URL="$OCI_CLI_ENDPOINT/opc/v2" OCI_SDK_AUTH_CLIENT_REGION_URL="$OCI_CLI_ENDPOINT" "$@"
+}
+federated() { control '{}' | sed 's/.*"federated":\([0-9]*\).*/\1/'; }
+works 'an instance principal' as_instance
+n=$(federated)
+if as_instance ./store send $uri 'by an instance' big 10485760 >instance.log 2>&1 && [ "$(($(federated) - n))" = 1 ]; then pass 'one token serves all workers'
+else fail "one token serves all workers: $n, $(federated)" instance.log; fi
+# A token that is about to end is renewed before, and one that was withdrawn when it is refused.
+control '{"lifetime":3}' >control.log
+faults '{"match":"PUT","times":2,"do":"drop","after_ms":1400}'
+n=$(federated)
+if as_instance ./store send $uri 'by an instance' small >instance.log 2>&1 && [ "$(($(federated) - n))" = 2 ]; then pass 'a token is renewed before it ends'
+else fail "a token is renewed before it ends: $n, $(federated)" instance.log; fi
+control '{"lifetime":1200,"faults":[{"match":"PUT","times":1,"do":"drop","after_ms":900}]}' >control.log
+(sleep 0.5; control '{"withdraw":true}' >control.log) &
+if as_instance ./store send $uri 'by an instance' small >instance.log 2>&1; then pass 'a token that was withdrawn is had anew'
+else fail 'a token that was withdrawn is had anew' instance.log; fi
+wait $! 2>/dev/null
+faults '{"match":"identity/cert","times":1,"do":"status","status":500},{"match":"x509","times":1,"do":"status","status":503},{"match":"regionInfo","times":1,"do":"drop"}'
+works 'an instance whose services are down for a while' as_instance
+control '{"clock":1200,"faults":[]}' >control.log
+works 'an instance with a wrong clock' as_instance
+control '{"clock":0}' >control.log
+
 #-- refusals ------------------------------------------------------------------------------------------------
 
 # refused NAME WORD... -- COMMAND: the failure's line must hold all the words, and nothing secret.
@@ -95,7 +123,8 @@ refused() {
     shift
     if "$@" >refused.log 2>&1; then fail "$what: it was allowed" refused.log; return; fi
     while read -r word; do grep -qiF -- "$word" refused.log || { fail "$what: the sentence does not speak of '$word'" refused.log; return; }; done <words
-    if grep -qF "$(cut -c 30-80 token)" refused.log || grep -qF 'sesame' refused.log || grep -q 'PRIVATE KEY\|signature=' refused.log; then
+    if grep -qF "$(cut -c 30-80 token)" refused.log || grep -qF 'sesame' refused.log || grep -q 'PRIVATE KEY\|signature=' refused.log ||
+        grep -qF "$(sed -n 3p machine/key.pem)" refused.log || { [ -s tokens ] && cut -c 30-80 tokens | grep -qFf - refused.log; }; then
         fail "$what: a secret was shown" refused.log; return
     fi
     pass "$what"
@@ -107,7 +136,21 @@ refused 'a locked key without its phrase' CKPT_AUTH encrypted pass_phrase -- env
 refused 'a locked key with a wrong phrase' CKPT_AUTH decrypted -- env OCI_CLI_KEY_FILE="$work/locked.pem" OCI_CLI_PASSPHRASE=sesame ./store send $uri x small
 refused 'no profile of that name' CKPT_AUTH NOBODY .oci/config -- env OCI_CLI_PROFILE=NOBODY ./store send $uri x small
 refused 'no configuration at all' CKPT_AUTH OCI_CONFIG_FILE OCI_RESOURCE_PRINCIPAL_VERSION -- env HOME=/nowhere ./store send $uri x small
-refused 'instance principals' CKPT_UNSUPPORTED instance_principal -- env OCI_CLI_AUTH=instance_principal ./store send $uri x small
+refused 'an identity that is not built in' CKPT_UNSUPPORTED instance_obo_user instance_principal -- env OCI_CLI_AUTH=instance_obo_user ./store send $uri x small
+refused 'no metadata service' CKPT_NET 'metadata service' "Oracle's instances" -- as_instance env OCI_METADATA_BASE_URL=http://127.0.0.1:9/opc/v2 ./store send $uri x small
+refused 'an auth service without TLS' CKPT_ARG https -- as_instance env OCI_SDK_AUTH_CLIENT_REGION_URL=http://auth.example.com ./store send $uri x small
+faults '{"match":"identity/cert","times":9,"do":"status","status":404}'
+refused 'an instance without a certificate' CKPT_AUTH 404 identity/cert.pem -- as_instance ./store send $uri x small
+faults ''
+make_machine other "$tenancy"
+cp machine/cert.pem machine/kept.pem
+cp other/cert.pem machine/cert.pem
+refused "another's certificate" CKPT_AUTH 'belong together' -- as_instance ./store send $uri x small
+cp machine/key.pem machine/kept.key
+cp other/key.pem machine/key.pem
+refused 'a certificate of somebody else' CKPT_AUTH NotAuthenticated 'not trusted' 401 -- as_instance ./store send $uri x small
+mv machine/kept.pem machine/cert.pem
+mv machine/kept.key machine/key.pem
 cp token.old token.now
 refused 'a token that has run out' CKPT_AUTH 'run out' 'oci session' -- env OCI_CLI_PROFILE=SESSION ./store send $uri x small
 cp token.revoked token.now

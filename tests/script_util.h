@@ -100,19 +100,24 @@ UTIL_FN void on_log(ckpt_log_level level, const char *text, void *user) {
     pthread_mutex_unlock(&lock);
 }
 
-// What the next requests meet; and a description for a store that makes them.
-UTIL_FN ckpt_store_desc script_begin(const step *steps, int count) {
-    ckpt_store_desc d;
+// What the next requests meet.
+UTIL_FN void script_prepare(const step *steps, int count) {
     pthread_mutex_lock(&script.lock);
     script.steps = steps;
     script.count = count;
     script.n = 0;
     pthread_mutex_unlock(&script.lock);
+    the_log[0] = 0;
+}
+
+// The same, and a description for a store that makes them.
+UTIL_FN ckpt_store_desc script_begin(const step *steps, int count) {
+    ckpt_store_desc d;
+    script_prepare(steps, count);
     memset(&d, 0, sizeof d);
     memset(&t, 0, sizeof t);
     d.stall_timeout_s = t.stall_timeout_s = 5.0;
     d.logger.fn = on_log;
-    the_log[0] = 0;
     return d;
 }
 

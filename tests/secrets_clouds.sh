@@ -61,6 +61,9 @@ echo "$oci_token" >oci.token
 printf '[DEFAULT]\nkey_file=%s/oci/key.pem\ntenancy=%s\nregion=us-ashburn-1\nsecurity_token_file=%s/oci.token\n' "$work" "$OCI_CLI_TENANCY" "$work" >oci.config
 run oci-token -u OCI_CLI_USER -u OCI_CLI_KEY_FILE -u OCI_CLI_FINGERPRINT -u OCI_CLI_TENANCY -u OCI_CLI_REGION OCI_CONFIG_FILE="$work/oci.config" \
     SEC_ENDPOINT="$url" ./secrets upload oci://any-secrets/by
+run oci-instance OCI_CLI_AUTH=instance_principal OCI_METADATA_BASE_URL="$url/opc/v2" OCI_SDK_AUTH_CLIENT_REGION_URL="$url" SEC_ENDPOINT="$url" \
+    ./secrets upload oci://any-secrets/by
+sed -n 3,5p oci/machine/key.pem >>words
 printf '%s\n' "$phrase" "$oci_token" 'BEGIN RSA' 'BEGIN ENCRYPTED' >>words
 
 clouds='gs oci'
@@ -161,6 +164,7 @@ expect gs-explicit CKPT_
 expect oci-locked 'close: CKPT_OK'
 expect oci-phrase CKPT_AUTH
 expect oci-token CKPT_AUTH
+expect oci-instance 'close: CKPT_OK'
 case $clouds in *azure*)
     expect azure-wrong CKPT_AUTH
     expect azure-sas 'close: CKPT_OK' 'download: CKPT_OK'
@@ -192,6 +196,7 @@ seen oci 's/.*signature="\([A-Za-z0-9+/]\{40\}\).*/\1/p' 10
 find all -name heads -exec rm {} +
 find all -name stolen -exec rm {} +
 
+cut -c 1-80 oci/tokens >>words
 sort -u words | grep . >words.sorted
 mv words.sorted words
 search_all 3

@@ -456,6 +456,49 @@ static void test_proxy_parts(void **state) {
     rest_clear_env();
 }
 
+static ckpt_err complete(ckpt_store *s, multi *u) {
+    ckpt__transfer_begin(&t);
+    return ckpt__store_run_complete(s, &u->m);
+}
+
+#define SENT { 200, MPU, NULL }, { 200, "", "ETag: \"e1\"\r\n" }, { 200, "", "ETag: \"e2\"\r\n" }
+#define BIG { 200, FILES(FILE_("big", "10")), NULL }
+#define FULL(bytes) BIG, BIG, { 200, bytes, NULL }
+#define FAILED { 500, "{}", NULL }
+
+// The end of an upload fails twice. There are neither sums nor ranges: what is there is ours when all of it, read back, has the sum
+// of what was sent. One that is only as long is the one before.
+static void test_proxy_ends(void **state) {
+    (void)state;
+    static const step before[] = { SENT, FAILED, FAILED, FULL("xxxxxxxxxx"), FAILED, FULL("0123456789") };
+    static const step gone[] = { SENT, FAILED, { 404, "", NULL }, FULL("012345678x") };
+    static const step shorter[] = { SENT, FAILED, FAILED, { 200, FILES(FILE_("big", "9")), NULL } };
+    static const step ours[] = { SENT, FAILED, FAILED, FULL("0123456789"), BIG };
+    static const step busy[] = { SENT, FAILED, { 404, "", NULL }, { 503, "", NULL }, { 404, "", NULL }, BIG, BIG, { 503, "", NULL }, { 404, "", NULL },
+        FULL("0123456789") };
+    static const step unseen[] = { SENT, { 200, "{}", NULL }, { 503, "", NULL }, BIG };
+    static const struct { const step *steps; int count; ckpt_err ends[4]; } rows[] = {
+        { before, UTIL_COUNT(before), { CKPT_NET, CKPT_NET, CKPT_OK } }, { gone, UTIL_COUNT(gone), { CKPT_NET, CKPT_NOT_FOUND } },
+        { shorter, UTIL_COUNT(shorter), { CKPT_NET, CKPT_NET } }, { ours, UTIL_COUNT(ours), { CKPT_NET, CKPT_OK, CKPT_OK } },
+        { busy, UTIL_COUNT(busy), { CKPT_NET, CKPT_NET, CKPT_NET, CKPT_OK } },      // it cannot be looked at, nor read, for a while
+        { unseen, UTIL_COUNT(unseen), { CKPT_NET, CKPT_OK } },                      // it was acknowledged: nothing is read
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        multi u;
+        ckpt_store *s = parts_with(rows[i].steps, rows[i].count);
+        multi_init(&u, NULL);
+        is(begin(s, &u), CKPT_OK);
+        for (int k = 1; k <= 2; k++) is(part(s, &u, k), CKPT_OK);
+        for (int k = 0; k == 0 || (k < 4 && requests() < script.count); k++) {
+            is(complete(s, &u), rows[i].ends[k]);
+            assert_true(t.transient == (rows[i].ends[k] == CKPT_NET));
+        }
+        rest_part(s);
+        ckpt__buf_free(&u.id);
+    }
+    rest_clear_env();
+}
+
 //-- Databricks --------------------------------------------------------------------
 
 #define CREDENTIAL(key, type, url) "{\"" key "\":[{\"run_id\":\"abc\",\"signed_uri\":\"" url "\",\"type\":\"" type "\",\"headers\":[{\"name\":\"x-h\",\"value\":\"v\"}]}]}"
@@ -619,11 +662,6 @@ static ckpt_store *begun_with(const step *steps, int count, multi *u) {
 }
 #define BEGUN_MEET(steps, u) begun_with(steps, UTIL_COUNT(steps), u)
 
-static ckpt_err complete(ckpt_store *s, multi *u) {
-    ckpt__transfer_begin(&t);
-    return ckpt__store_run_complete(s, &u->m);
-}
-
 static void test_managed_ends(void **state) {
     (void)state;
     multi u;
@@ -781,7 +819,7 @@ static void test_no_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_proxy),
-        cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_managed),
+        cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends), cmocka_unit_test(test_managed),
         cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends), cmocka_unit_test(test_managed_links),
         cmocka_unit_test(test_managed_quotes),
         cmocka_unit_test(test_no_memory),

@@ -2,6 +2,7 @@
    server in the process. The signatures are those of oci_signing.json, two of them published by Oracle.
    run.sh: remote tsan */
 #define CKPT_IMPLEMENTATION
+#define CKPT__AUTH_OCI_BITS 1024
 #include "../ckpt.h"
 #include "util.h"
 #include "net_util.h"
@@ -126,7 +127,7 @@ static ckpt_err settle(ckpt__auth_oci *a, const char *profile, const char *file)
     d.profile = profile;
     d.credentials_file = file;
     d.logger.fn = on_log;
-    return ckpt__auth_oci_init(a, &d, NULL);
+    return ckpt__auth_oci_init(a, NULL, &d, NULL);
 }
 
 static void settles(const char *profile, const char *file, const char *id, const char *region) {
@@ -177,7 +178,7 @@ static void test_configuration(void **state) {
     static const struct { const char *text, *word; } lacking[] = { { "[DEFAULT]\n", "user" }, { "[DEFAULT]\nuser=u\n", "tenancy" },
         { "[DEFAULT]\nuser=u\ntenancy=t\n", "fingerprint" }, { "[DEFAULT]\nuser=u\ntenancy=t\nfingerprint=f\n", "key_file" },
         { "[DEFAULT]\nuser=u\ntenancy=t\nfingerprint=f\nkey_file=/no/key\n", "/no/key" }, { "user=u\n", "line 1" },
-        { "[DEFAULT]\nauthentication_type=instance_principal\n", "instance_principal" }, { "[DEFAULT]\nauthentication_type=resource_principal\n",
+        { "[DEFAULT]\nauthentication_type=instance_obo_user\n", "instance_obo_user" }, { "[DEFAULT]\nauthentication_type=resource_principal\n",
           "OCI_RESOURCE_PRINCIPAL_VERSION" }, { "[DEFAULT]\nsecurity_token_file=/no/token\n", "key_file" } };
     for (int i = 0; i < UTIL_COUNT(lacking); i++) {
         write_config(lacking[i].text);
@@ -211,17 +212,6 @@ static void test_configuration(void **state) {
     write_sample();
 }
 
-static void test_expiry(void **state) {
-    (void)state;
-    ckpt_allocator none = { NULL, NULL };
-    assert_true(ckpt__auth_oci_expiry("eyJhIjoxfQ.eyJleHAiOjE3MDAwMDAwMDB9.x", &none) == 1700000000.0);
-    assert_true(ckpt__auth_oci_expiry("eyJhIjoxfQ.eyJleHAiOiIxIn0.x", &none) == 0.0);
-    static const char *const odd[] = { "", ".", "..", "a.b", "a.****.c", "no token", "x.eyJleHAi.y", "x.bnVsbA.y" };
-    for (int i = 0; i < UTIL_COUNT(odd); i++) assert_true(ckpt__auth_oci_expiry(odd[i], &none) == 0.0);
-}
-
-//-- addresses ---------------------------------------------------------------------
-
 static ckpt_store *open_at(const char *uri, const char *endpoint, const char *region, const ckpt_allocator *a) {
     ckpt_store_desc d;
     ckpt_store *s = NULL;
@@ -238,17 +228,254 @@ static ckpt_store *open_at(const char *uri, const char *endpoint, const char *re
     return s;
 }
 
-static void prepare(const step *steps, int count) {
-    pthread_mutex_lock(&script.lock);
-    script.steps = steps;
-    script.count = count;
-    script.n = 0;
-    pthread_mutex_unlock(&script.lock);
-    the_log[0] = 0;
+//-- instances ---------------------------------------------------------------------
+
+// A certificate and its key in PEM, and another key.
+static char machine_cert[4096], machine_key[4096], another_key[4096];
+
+static EVP_PKEY *new_key(char *pem, size_t cap) {
+    EVP_PKEY_CTX *c = EVP_PKEY_CTX_new_id(EVP_PKEY_RSA, NULL);
+    EVP_PKEY *k = NULL;
+    BIO *bio = BIO_new(BIO_s_mem());
+    assert_true(EVP_PKEY_keygen_init(c) == 1 && EVP_PKEY_CTX_set_rsa_keygen_bits(c, 2048) == 1 && EVP_PKEY_keygen(c, &k) == 1);
+    assert_int_equal(PEM_write_bio_PrivateKey(bio, k, NULL, NULL, 0, NULL, NULL), 1);
+    pem[BIO_read(bio, pem, (int)cap - 1)] = 0;
+    BIO_free(bio);
+    EVP_PKEY_CTX_free(c);
+    return k;
 }
 
+static void new_certificate(char *pem, size_t cap, const char *unit) {
+    EVP_PKEY *k = new_key(machine_key, sizeof machine_key);
+    X509 *x = X509_new();
+    BIO *bio = BIO_new(BIO_s_mem());
+    X509_NAME *name = X509_get_subject_name(x);
+    assert_int_equal(X509_NAME_add_entry_by_txt(name, "OU", MBSTRING_ASC, (const unsigned char *)"opc-certtype:instance", -1, -1, 0), 1);
+    assert_int_equal(X509_NAME_add_entry_by_txt(name, "OU", MBSTRING_ASC, (const unsigned char *)unit, -1, -1, 0), 1);
+    X509_gmtime_adj(X509_getm_notBefore(x), 0);
+    X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+    X509_set_issuer_name(x, name);
+    assert_true(X509_set_pubkey(x, k) == 1 && X509_sign(x, k, EVP_sha256()) > 0);
+    assert_int_equal(PEM_write_bio_X509(bio, x), 1);
+    pem[BIO_read(bio, pem, (int)cap - 1)] = 0;
+    BIO_free(bio);
+    X509_free(x);
+    EVP_PKEY_free(k);
+}
+
+// {"token"} of which the end is so many seconds from now.
+static const char *token_reply(int seconds) {
+    ckpt__buf b;
+    ckpt__buf_init(&b, NULL);
+    const char *claims = util_fmt("{\"exp\":%ld}", (long)time(NULL) + seconds);
+    ckpt__txt_add_base64(&b, claims, strlen(claims));
+    const char *text = util_fmt("{\"token\":\"very.%.*s.secret.token\"}", (int)strcspn(ckpt__buf_cstr(&b), "="), b.data);
+    ckpt__buf_free(&b);
+    return text;
+}
+
+// An instance's store, in a region of its own unless it has an endpoint.
+static ckpt_store *open_instance(const char *endpoint, const ckpt_allocator *a) {
+    setenv("OCI_CLI_AUTH", "instance_principal", 1);
+    setenv("OCI_METADATA_BASE_URL", util_fmt("%s/opc/v2/", server.url), 1);
+    setenv("OCI_SDK_AUTH_CLIENT_REGION_URL", server.url, 1);
+    setenv("HOME", "/nowhere", 1);
+    return open_at("oci://bucket@space", endpoint, NULL, a);
+}
+
+static void close_instance(ckpt_store *s) {
+    static const char *const names[] = { "OCI_" };
+    script_unset(names, UTIL_COUNT(names));
+    setenv("HOME", the_home, 1);
+    ckpt_store_close(s);
+}
+
+static ckpt_err look(ckpt_store *s) {
+    ckpt__store_stat info;
+    ckpt__transfer_begin(&t);
+    return ckpt__store_run_stat(s, "x", &info, &t);
+}
+
+#define HOME { 200, NULL, "{\"regionIdentifier\":\"us-luke-9\",\"realmDomainComponent\":\"oraclegovcloud.com\",\"regionKey\":\"X\"}", 0 }
+#define THERE { 200, "ETag: e\r\n", NULL, 5 }
+
+static void test_instance(void **state) {
+    (void)state;
+    char fingerprint[64];
+    unsigned char sum[20];
+    unsigned size = 0;
+    new_certificate(machine_cert, sizeof machine_cert, "opc-tenant:ocid1.tenancy.oc1..fake");
+    EVP_PKEY_free(new_key(another_key, sizeof another_key));
+    const char *lasting = token_reply(1200), *ending = token_reply(8), *between = util_fmt("%s%s", machine_cert, machine_cert);
+    // Nobody is asked before the first request; then one token signs all, until it is about to end.
+    const step steps[] = { HOME, { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 }, { 200, NULL, between, 0 }, { 200, NULL, ending, 0 }, THERE,
+        THERE };
+    script_prepare(steps, UTIL_COUNT(steps));
+    ckpt_store *s = open_instance(server.url, NULL);
+    assert_int_equal(requests(), 0);
+    is(look(s), CKPT_OK);
+    is(look(s), CKPT_OK);
+    static const char *const paths[] = { "/opc/v2/instance/regionInfo", "/opc/v2/identity/cert.pem", "/opc/v2/identity/key.pem",
+        "/opc/v2/identity/intermediate.pem", "/v1/x509", "/n/space/b/bucket/o/x" };
+    for (int i = 0; i < UTIL_COUNT(paths); i++) assert_string_equal(script.list[i].target, paths[i]);
+    for (int i = 0; i < 4; i++) assert_string_equal(header_of(i, "authorization"), "Bearer Oracle");
+    BIO *bio = BIO_new_mem_buf(machine_cert, -1);
+    X509 *x = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    assert_int_equal(X509_digest(x, EVP_sha1(), sum, &size), 1);
+    for (int i = 0; i < 20; i++) snprintf(fingerprint + 3 * i, 4, "%02X:", sum[i]);
+    fingerprint[59] = 0;
+    const char *signs = util_fmt("headers=\"date (request-target) content-length content-type x-content-sha256\",keyId=\"ocid1.tenancy.oc1..fake/fed-x509/%s\"",
+                                 fingerprint);
+    assert_true(has(header_of(4, "authorization"), signs));
+    // The certificates are in the body as their PEM has them, without its lines.
+    char plain[4096];
+    size_t n = 0;
+    for (const char *line = strchr(machine_cert, '\n') + 1; line[0] != '-'; line = strchr(line, '\n') + 1) {
+        memcpy(plain + n, line, strcspn(line, "\n"));
+        n += strcspn(line, "\n");
+    }
+    plain[n] = 0;
+    assert_true(has(script.list[4].body, util_fmt("{\"certificate\":\"%s\",\"publicKey\":\"", plain)));
+    assert_true(has(script.list[4].body, util_fmt(",\"intermediateCertificates\":[\"%s\",\"%s\"]}", plain, plain)));
+    X509_free(x);
+    BIO_free(bio);
+    assert_true(has(header_of(5, "authorization"), "keyId=\"ST$very."));
+    assert_true(has(header_of(5, "authorization"), "headers=\"date (request-target) host\""));
+    // Renewal: a token that still lasts does while the services are down, and 10 seconds on; another one signs afterwards.
+    ckpt__auth_oci *a = &ckpt__oci_of(s)->auth;
+    const step down[] = { { 503, NULL, "", 0 }, THERE, THERE };
+    script_prepare(down, UTIL_COUNT(down));
+    a->early = 10.0;
+    is(look(s), CKPT_OK);
+    assert_true(has(the_log, "was not renewed"));
+    is(look(s), CKPT_OK);
+    assert_int_equal(requests(), 3);
+    const step again[] = { { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 }, { 200, NULL, machine_cert, 0 }, { 200, NULL, lasting, 0 }, THERE };
+    script_prepare(again, UTIL_COUNT(again));
+    a->again = 0.0;
+    is(look(s), CKPT_OK);
+    assert_true(a->early == 120.0 && a->version == 2);
+    // One that is refused is had anew, once.
+    const char *other = token_reply(1300);
+    const step refused[] = { { 401, NULL, "{\"code\":\"NotAuthenticated\"}", 0 }, { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 },
+        { 200, NULL, machine_cert, 0 }, { 200, NULL, other, 0 }, THERE };
+    script_prepare(refused, UTIL_COUNT(refused));
+    is(look(s), CKPT_OK);
+    assert_int_equal(requests(), UTIL_COUNT(refused));
+    close_instance(s);
+    // Without an endpoint the machine's region is where the store is.
+    const step home[] = { HOME, { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 }, { 200, NULL, machine_cert, 0 }, { 200, NULL, lasting, 0 } };
+    script_prepare(home, UTIL_COUNT(home));
+    s = open_instance(NULL, NULL);
+    ckpt__oci_call c;
+    memset(&c, 0, sizeof c);
+    c.store = s;
+    c.o = ckpt__oci_of(s);
+    c.t = &t;
+    assert_null(c.o->host);
+    is(ckpt__oci_find_host(&c), CKPT_OK);
+    is(ckpt__oci_find_host(&c), CKPT_OK);
+    assert_string_equal(c.o->host, "objectstorage.us-luke-9.oraclegovcloud.com");
+    unsetenv("OCI_SDK_AUTH_CLIENT_REGION_URL");
+    ckpt__buf url;
+    const char *target;
+    ckpt__buf_init(&url, NULL);
+    is(ckpt__auth_oci_federation(&c.o->auth, &url, &target), CKPT_OK);
+    assert_string_equal(url.data, "https://auth.us-luke-9.oraclegovcloud.com/v1/x509");
+    assert_string_equal(target, "/v1/x509");
+    ckpt__buf_free(&url);
+    close_instance(s);
+    assert_false(leaked);
+}
+
+// What a metadata service, or somebody in its place, may answer.
+static void test_instance_hostile(void **state) {
+    (void)state;
+    char nobody[4096];
+    new_certificate(nobody, sizeof nobody, "opc-tenant:a b");
+    new_certificate(machine_cert, sizeof machine_cert, "opc-identity:t");
+    char *huge = (char *)malloc(70001);
+    memset(huge, 'a', 70000);
+    huge[70000] = 0;
+    const step home = HOME, cert = { 200, NULL, machine_cert, 0 }, key = { 200, NULL, machine_key, 0 };
+    const struct { int at; step bad; ckpt_err e; bool again; const char *word; } rows[] = {
+        { 0, { 200, NULL, "{}", 0 }, CKPT_AUTH, false, "region" }, { 0, { 200, NULL, "us-ashburn-1", 0 }, CKPT_AUTH, false, "region" },
+        { 0, { 200, NULL, "{\"regionIdentifier\":\"a/b\",\"realmDomainComponent\":\"x\"}", 0 }, CKPT_AUTH, false, "region" },
+        { 0, { 200, NULL, "{\"regionIdentifier\":\"a\",\"realmDomainComponent\":\"x@evil\"}", 0 }, CKPT_AUTH, false, "region" },
+        { 0, { 404, NULL, "no", 0 }, CKPT_AUTH, false, "404" }, { 0, { 500, NULL, "no", 0 }, CKPT_NET, true, "500" },
+        { 0, { 0, NULL, NULL, 0 }, CKPT_NET, true, "metadata service" }, { 0, { 200, NULL, huge, 0 }, CKPT_NET, true, "longer than" },
+        { 0, { 302, "Location: http://127.0.0.1:1/\r\n", "", 0 }, CKPT_AUTH, false, "302" },
+        { 1, { 200, NULL, "", 0 }, CKPT_AUTH, false, "PEM" }, { 1, { 200, NULL, "a\0b", 3 }, CKPT_AUTH, false, "no text" },
+        { 1, { 200, NULL, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", 0 }, CKPT_AUTH, false, "PEM" },
+        { 2, { 200, NULL, machine_cert, 0 }, CKPT_AUTH, false, "private key" }, { 2, { 200, NULL, another_key, 0 }, CKPT_AUTH, true, "belong together" },
+        { 3, { 503, NULL, "", 0 }, CKPT_NET, true, "503" },
+        { 4, { 401, NULL, "{\"code\":\"NotAuthenticated\",\"message\":\"who is very.secret.token-and-what-not-else\"}", 0 }, CKPT_AUTH, false,
+            "NotAuthenticated: who is ..." },
+        { 4, { 429, NULL, "", 0 }, CKPT_NET, true, "429" }, { 4, { 200, NULL, "<html>", 0 }, CKPT_AUTH, false, "holds none" },
+        { 4, { 200, NULL, "{\"token\":\"\"}", 0 }, CKPT_AUTH, false, "holds none" },
+        { 4, { 200, NULL, "{\"token\":\"a\\\"b\"}", 0 }, CKPT_AUTH, false, "holds none" },
+        { 4, { 200, NULL, "{\"token\":\"a\\u0000b\"}", 0 }, CKPT_AUTH, false, "holds none" }, { 4, { 200, NULL, huge, 0 }, CKPT_NET, true, "longer than" },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        step steps[5] = { home, cert, key, cert, { 200, NULL, "{\"token\":\"a.b.c\"}", 0 } };
+        steps[rows[i].at] = rows[i].bad;
+        script_prepare(steps, rows[i].at + 1);
+        ckpt_store *s = open_instance(server.url, NULL);
+        ckpt_err e = look(s);
+        if (e != rows[i].e || t.transient != rows[i].again || !has(ckpt_last_error(), rows[i].word))
+            fail_msg("%d: %s%s %s", i, ckpt_err_name(e), t.transient ? ", again:" : ":", ckpt_last_error());
+        if (requests() > script.count) fail_msg("%d: %d requests", i, requests());
+        leaked = leaked || is_secret(ckpt_last_error());
+        close_instance(s);
+    }
+    const step steps[] = { home, { 200, NULL, nobody, 0 } };
+    char mine[4096];
+    new_certificate(nobody, sizeof nobody, "opc-tenant:a b");
+    (void)snprintf(mine, sizeof mine, "%s", machine_key);
+    const step unnamed[] = { steps[0], steps[1], { 200, NULL, mine, 0 } };
+    script_prepare(unnamed, UTIL_COUNT(unnamed));
+    ckpt_store *s = open_instance(server.url, NULL);
+    is(look(s), CKPT_AUTH);
+    sentence_has("tenancy");
+    close_instance(s);
+    free(huge);
+    assert_false(leaked);
+}
+
+static void test_instance_no_memory(void **state) {
+    (void)state;
+    new_certificate(machine_cert, sizeof machine_cert, "opc-tenant:t");
+    const char *token = token_reply(1200);
+    const step steps[] = { HOME, { 200, NULL, machine_cert, 0 }, { 200, NULL, machine_key, 0 }, { 200, NULL, machine_cert, 0 }, { 200, NULL, token, 0 }, THERE };
+    int wins = 0;
+    for (int at = 1; at < 1000 && wins == 0; at++) {
+        counting k = { 0, 0, at };
+        ckpt_allocator al = { counting_fn, &k };
+        if (at % 100 == 0) { net_stop(&server); net_start(&server, on_request, NULL); }
+        script_prepare(steps, UTIL_COUNT(steps));
+        ckpt_store *s = open_instance(server.url, &al);
+        ckpt_err e = s != NULL ? look(s) : CKPT_NOMEM;
+        close_instance(s);
+        if (e == CKPT_OK && k.calls < at) wins++;
+        else if (e != CKPT_NOMEM && e != CKPT_OK) fail_msg("allocation %d: %s: %s", at, ckpt_err_name(e), ckpt_last_error());
+        if (k.live != 0) fail_msg("allocation %d: %d blocks are left", at, k.live);
+    }
+    assert_int_equal(wins, 1);
+}
+
+static void test_expiry(void **state) {
+    (void)state;
+    ckpt_allocator none = { NULL, NULL };
+    assert_true(ckpt__auth_oci_expiry("eyJhIjoxfQ.eyJleHAiOjE3MDAwMDAwMDB9.x", &none) == 1700000000.0);
+    assert_true(ckpt__auth_oci_expiry("eyJhIjoxfQ.eyJleHAiOiIxIn0.x", &none) == 0.0);
+    static const char *const odd[] = { "", ".", "..", "a.b", "a.****.c", "no token", "x.eyJleHAi.y", "x.bnVsbA.y" };
+    for (int i = 0; i < UTIL_COUNT(odd); i++) assert_true(ckpt__auth_oci_expiry(odd[i], &none) == 0.0);
+}
+
+//-- addresses ---------------------------------------------------------------------
+
 static ckpt_store *meet(const step *steps, int count) {
-    prepare(steps, count);
+    script_prepare(steps, count);
     return open_at("oci://bucket@space/pre", server.url, NULL, NULL);
 }
 #define MEET(steps) meet(steps, UTIL_COUNT(steps))
@@ -353,7 +580,7 @@ static void test_requests(void **state) {
     (void)state;
     step steps[] = { { 200, NULL, "\"space\"", 0 }, { 200, md5_line(), NULL, 0 }, { 200, NULL, "{\"uploadId\":\"u&1\"}", 0 }, { 200, md5_line(), NULL, 0 },
                      { 204, NULL, NULL, 0 } };
-    prepare(steps, UTIL_COUNT(steps));
+    script_prepare(steps, UTIL_COUNT(steps));
     ckpt_store *s = open_at("oci://bucket/pre", server.url, NULL, NULL);
     is(put(s, "a b", false, "mark1"), CKPT_OK);
     assert_string_equal(script.list[0].target, "/n");
@@ -520,7 +747,7 @@ static void test_list(void **state) {
                                   { 200, NULL, "{\"objects\":[],\"nextStartWith\":\"my_prefix/zz\"}", 0 },
                                   { 200, NULL, "{\"objects\":[{\"name\":\"my_prefix/another_object\",\"size\":2,\"etag\":null}],\"prefixes\":[]}", 0 } };
     for (int i = 1; i < rows.rows; i++) {
-        prepare(steps, UTIL_COUNT(steps));
+        script_prepare(steps, UTIL_COUNT(steps));
         ckpt_store *s = open_at("oci://bucket@space", server.url, NULL, NULL);
         ckpt__buf b;
         ckpt__buf_init(&b, NULL);
@@ -735,7 +962,7 @@ static void test_failing_memory(void **state) {
             step two[2];
             two[0] = steps[0];
             two[1] = steps[op + 1];
-            prepare(two, 2);
+            script_prepare(two, 2);
             ckpt_store *s = open_at("oci://bucket/pre", server.url, NULL, &a);
             if (s == NULL) break;
             ckpt__store_multi m;
@@ -768,7 +995,8 @@ static void test_failing_memory(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors), cmocka_unit_test(test_keys), cmocka_unit_test(test_configuration), cmocka_unit_test(test_expiry),
+        cmocka_unit_test(test_vectors), cmocka_unit_test(test_keys), cmocka_unit_test(test_configuration), cmocka_unit_test(test_instance),
+        cmocka_unit_test(test_instance_hostile), cmocka_unit_test(test_instance_no_memory), cmocka_unit_test(test_expiry),
         cmocka_unit_test(test_addresses), cmocka_unit_test(test_requests), cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_ranges), cmocka_unit_test(test_list), cmocka_unit_test(test_replies), cmocka_unit_test(test_downloads),
         cmocka_unit_test(test_hostile), cmocka_unit_test(test_secrets), cmocka_unit_test(test_failing_memory),

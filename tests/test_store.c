@@ -26,6 +26,9 @@ typedef struct memory_store {
     int             count, calls, fail_puts, inside, most, closed;
     ckpt_err        failure;
     bool            silent, truncate;
+    int             lost_puts, fail_sizes, gets;    // lost: they come through, and fail
+    ckpt_err        get_failure;
+    const char     *rival;                          // comes through instead of a lost put
 } memory_store;
 
 static int memory_find(memory_store *m, const char *name) {
@@ -65,6 +68,15 @@ static ckpt_err memory_put(const char *name, const char *file_path, bool overwri
         memory_object o;
         o.name = strdup(name);
         o.data = util_slurp(file_path, &o.size);
+        if (m->lost_puts > 0) {
+            m->lost_puts--;
+            e = ckpt_set_error(m->failure, "the answer is lost");
+            if (m->rival != NULL) {
+                free(o.data);
+                o.data = strdup(m->rival);
+                o.size = strlen(m->rival);
+            }
+        }
         if (m->truncate && o.size > 0) o.size--;
         if (at >= 0) memory_drop(m, at);
         assert_true(m->count < UTIL_COUNT(m->list));
@@ -78,8 +90,11 @@ static ckpt_err memory_get(const char *name, const char *destination, void *user
     memory_store *m = (memory_store *)user;
     memory_enter(m);
     int at = memory_find(m, name);
+    ckpt_err e = m->get_failure;
+    m->gets++;
     if (at >= 0) util_write(destination, m->list[at].data, m->list[at].size);
     memory_leave(m);
+    if (e != CKPT_OK) return ckpt_set_error(e, "the memory fails it");
     return at >= 0 ? CKPT_OK : ckpt_set_error(CKPT_NOT_FOUND, "the memory holds no such object");
 }
 
@@ -88,7 +103,10 @@ static ckpt_err memory_size(const char *name, uint64_t *size, void *user) {
     memory_enter(m);
     int at = memory_find(m, name);
     if (at >= 0) *size = m->list[at].size;
+    bool fails = m->fail_sizes > 0;
+    if (fails) m->fail_sizes--;
     memory_leave(m);
+    if (fails) return ckpt_set_error(CKPT_NET, "the memory is elsewhere");
     return at >= 0 ? CKPT_OK : CKPT_NOT_FOUND;
 }
 
@@ -185,6 +203,57 @@ static void test_custom_failures(void **state) {
     assert_int_equal(ckpt_set_error(CKPT_OK, "nothing"), CKPT_OK);
     assert_int_equal(ckpt_set_error(CKPT_NET, NULL), CKPT_NET);
     assert_true(ckpt_last_error()[0] != 0);
+}
+
+// A put that came through and failed for a reason that passes is met by the next try: the object is the caller's own, which its bytes tell.
+static void test_custom_own_object(void **state) {
+    (void)state;
+    static const struct { int lost, sizes; const char *rival; ckpt_err get, want; int calls, gets; } rows[] = {
+        { 1, 0, NULL, CKPT_OK, CKPT_OK, 2, 1 },
+        { 0, 1, NULL, CKPT_OK, CKPT_OK, 2, 1 },                     // the size that was asked for after it failed
+        { 1, 1, NULL, CKPT_OK, CKPT_OK, 2, 1 },                     // and once more while it is looked at
+        { 1, 0, "abd", CKPT_OK, CKPT_EXISTS, 2, 1 },
+        { 1, 0, "abcd", CKPT_OK, CKPT_EXISTS, 2, 0 },               // its length tells
+        { 1, 0, NULL, CKPT_AUTH, CKPT_AUTH, 2, 1 },                 // it cannot be told, which is no CKPT_EXISTS
+        { 1, 0, NULL, CKPT_NET, CKPT_NET, 2, 3 },
+        { 0, 0, NULL, CKPT_OK, CKPT_OK, 1, 0 },
+    };
+    const char *file = contract_file("abc", 3), *temp = util_temp_dir(), *none = contract_file("", 0);
+    ckpt__retry quick = ckpt__retry_default;
+    char *was = getenv("TMPDIR") != NULL ? strdup(getenv("TMPDIR")) : NULL;
+    quick.initial_backoff = quick.max_jitter = 0.001;
+    setenv("TMPDIR", temp, 1);
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        ckpt_store *s = open_memory(i % 2 == 0, true);
+        the_memory.failure = CKPT_NET;
+        the_memory.lost_puts = rows[i].lost;
+        the_memory.fail_sizes = rows[i].sizes;
+        the_memory.rival = rows[i].rival;
+        the_memory.get_failure = rows[i].get;
+        ckpt_err e = ckpt__public_put(s, "a", file, false, &quick);
+        if (e != rows[i].want) fail_msg("%d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        if (e != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), "cannot upload a to custom://"));
+        if (rows[i].get != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), "cannot tell whose object is there: the memory fails it"));
+        assert_int_equal(the_memory.calls, rows[i].calls);
+        assert_int_equal(the_memory.gets, rows[i].gets);
+        the_memory.get_failure = CKPT_OK;
+        contract_is(ckpt__public_put(s, "a", file, false, &quick), CKPT_EXISTS);    // by another call it is another's
+        the_memory.lost_puts = 1;
+        the_memory.rival = NULL;
+        contract_ok(ckpt__public_put(s, "empty", none, false, &quick));
+        ckpt_store_close(s);
+        assert_string_equal(util_list(temp), "");
+    }
+    // The same by the public call, which waits a second before the second try.
+    ckpt_store *s = open_memory(false, true);
+    the_memory.failure = CKPT_TIMEOUT;
+    the_memory.lost_puts = 1;
+    contract_ok(ckpt_store_put(s, "a", file, false));
+    assert_int_equal(the_memory.calls, 2);
+    ckpt_store_close(s);
+    if (was != NULL) setenv("TMPDIR", was, 1);
+    else unsetenv("TMPDIR");
+    free(was);
 }
 
 static void test_custom_turn(void **state) {
@@ -812,7 +881,7 @@ static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_plain_files), cmocka_unit_test(test_note), cmocka_unit_test(test_links), cmocka_unit_test(test_hidden),
     cmocka_unit_test(test_kill), cmocka_unit_test(test_sweep), cmocka_unit_test(test_parts_damaged), cmocka_unit_test(test_uploads), cmocka_unit_test(test_source_changes),
     cmocka_unit_test(test_progress_hook),
-    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_turn), cmocka_unit_test(test_open),
+    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_own_object), cmocka_unit_test(test_custom_turn), cmocka_unit_test(test_open),
     cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_allocations)
 };
 

@@ -125,32 +125,13 @@ fault 'a stream: the cloud forgets it' '[{"match":"CLOUD PUT","skip":2,"status":
 [ $? = 1 ] && grep -q 'CKPT_EXISTS' out.log
 check 'a stream, create only: what is there stays' out.log
 control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
-./store upload "$uri" stream-killed big "$work/staging" >out.log 2>err.log &
-pid=$!
-i=0
-while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 3 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
-sleep 0.3
-kill -9 $pid 2>/dev/null
-wait $pid 2>/dev/null
-cat err.log >>all.log
-control '{"clear":true,"faults":[]}' >/dev/null
-./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" stream-killed back >>out.log 2>>err.log && cmp -s big back &&
-    ! asked | grep -q 'killed?action=initiate' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 5 ] && asked | grep -q '"uploads":0,'
+killed_when '[ "$(puts)" -ge 3 ]' 0.3 ./store upload "$uri" stream-killed big "$work/staging"
+goes_on "$uri" "$work/staging" stream-killed big && ! asked | grep -q 'killed?action=initiate' && [ "$(puts)" -le 5 ] && asked | grep -q '"uploads":0,'
 check 'a stream: a dead process: the next one goes on with it' out.log
-cat err.log >>all.log
 for replaces in '' STORE_REPLACE=1; do
     control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":5,"hang":true}]}' >/dev/null
-    env $replaces ./store upload "$uri" "stream-ended$replaces" big "$work/staging" >out.log 2>err.log &
-    pid=$!
-    i=0
-    until asked | grep -q '"times":0'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
-    sleep 0.3
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    cat err.log >>all.log
-    control '{"clear":true,"faults":[]}' >/dev/null
-    ./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" "stream-ended$replaces" back >>out.log 2>>err.log && cmp -s big back &&
-        ! asked | grep -q 'ended[^?]*?action=initiate' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 2 ]
+    killed_when "asked | grep -q '\"times\":0'" 0.3 env $replaces ./store upload "$uri" "stream-ended$replaces" big "$work/staging"
+    goes_on "$uri" "$work/staging" "stream-ended$replaces" big && ! asked | grep -q 'ended[^?]*?action=initiate' && [ "$(puts)" -le 2 ]
     check "a stream: a dead process that had ended it${replaces:+, of what is replaced}: nothing is sent again" out.log
     cat err.log >>all.log
 done
@@ -163,31 +144,13 @@ control '{"need_folders":false}' >/dev/null
 
 # A process that dies in the middle: the next one goes on with its session, and sends no part twice.
 control '{"clear":true,"forget":true,"faults":[{"match":"CLOUD PUT","skip":2,"hang":true,"times":9}]}' >/dev/null
-./store upload "$uri" killed big "$work/staging" >out.log 2>err.log &
-pid=$!
-i=0
-while [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -lt 4 ]; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
-sleep 1
-kill -9 $pid 2>/dev/null
-wait $pid 2>/dev/null
-cat err.log >>all.log
-control '{"clear":true,"faults":[]}' >/dev/null
-./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" killed back >>out.log 2>>err.log && cmp -s big back &&
-    ! asked | grep -q 'killed?action=initiate-upload' && [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT')" -le 3 ] && asked | grep -q '"uploads":0,'
+killed_when '[ "$(puts)" -ge 4 ]' 1 ./store upload "$uri" killed big "$work/staging"
+goes_on "$uri" "$work/staging" killed big && ! asked | grep -q 'killed?action=initiate-upload' && [ "$(puts)" -le 3 ] && asked | grep -q '"uploads":0,'
 check 'a dead process: the next one goes on with its session' out.log
-cat err.log >>all.log
 # One that dies as it has ended its session: the next one reads the file back, and sends nothing.
 control '{"clear":true,"faults":[{"match":"complete-upload","hang":true}]}' >/dev/null
-./store upload "$uri" ended big "$work/staging" >out.log 2>err.log &
-pid=$!
-i=0
-until asked | grep -q 'complete-upload&'; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
-kill -9 $pid 2>/dev/null
-wait $pid 2>/dev/null
-cat err.log >>all.log
-control '{"clear":true,"faults":[]}' >/dev/null
-./store upload "$uri" '' '' "$work/staging" >out.log 2>err.log && ./store get "$uri" ended back >>out.log 2>>err.log && cmp -s big back &&
-    [ "$(asked | tr '"' '\n' | grep -c 'CLOUD PUT\|ended?action=')" = 0 ]
+killed_when "asked | grep -q 'complete-upload&'" 0 ./store upload "$uri" ended big "$work/staging"
+goes_on "$uri" "$work/staging" ended big && [ "$(puts 'CLOUD PUT\|ended?action=')" = 0 ]
 check 'a dead process that had ended its session: nothing is sent again' out.log
 cat err.log >>all.log
 asked >state.log

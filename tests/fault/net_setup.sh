@@ -147,6 +147,42 @@ gs_server() {
     GOOGLE_APPLICATION_CREDENTIALS=$work/gs/sa.json
     export GOOGLE_APPLICATION_CREDENTIALS
 }
+# killed_when CONDITION SECONDS COMMAND...: runs it, and kills it so long after the condition holds, or after 10 seconds without. The server's
+# faults are over then. control, asked: of the script. goes_on URI STAGING NAME FILE: the next process brings it up all the same.
+killed_when() {
+    condition=$1 pause=$2
+    shift 2
+    "$@" >out.log 2>err.log &
+    pid=$!
+    i=0
+    until eval "$condition"; do i=$((i + 1)); [ $i -lt 200 ] || break; sleep 0.05; done
+    sleep "$pause"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    cat err.log >>all.log
+    control '{"clear":true,"faults":[]}' >/dev/null
+}
+puts() { asked | tr '"' '\n' | grep -c "${1:-CLOUD PUT}"; }
+goes_on() {
+    ./store upload "$1" '' '' "$2" >out.log 2>err.log && ./store get "$1" "$3" back >>out.log 2>>err.log && cmp -s "$4" back
+    went=$?
+    cat err.log >>all.log
+    return $went
+}
+# make_machine FOLDER TENANCY: the certificate of an instance with its key, the one between, and the root that the service trusts.
+make_machine() {
+    mkdir -p "$1"
+    for c in root intermediate cert; do openssl genrsa -out "$1/$c.key" 2048 2>/dev/null; done
+    { openssl req -new -x509 -days 2 -key "$1/root.key" -subj '/CN=Fake Root' -out "$1/root.pem" &&
+        openssl req -new -key "$1/intermediate.key" -subj '/CN=Fake Intermediate' -out "$1/intermediate.csr" &&
+        echo 'basicConstraints=critical,CA:TRUE' >"$1/ca.ext" &&
+        openssl x509 -req -days 2 -in "$1/intermediate.csr" -CA "$1/root.pem" -CAkey "$1/root.key" -CAcreateserial -extfile "$1/ca.ext" -out "$1/intermediate.pem" &&
+        openssl req -new -key "$1/cert.key" -subj "/OU=opc-certtype:instance/OU=opc-instance:ocid1.instance.oc1..fake/OU=opc-tenant:$2/CN=ocid1.instance.oc1..fake" \
+            -out "$1/cert.csr" &&
+        openssl x509 -req -days 2 -in "$1/cert.csr" -CA "$1/intermediate.pem" -CAkey "$1/intermediate.key" -CAcreateserial -out "$1/cert.pem"
+    } >"$1/log" 2>&1 || { cat "$1/log"; exit 1; }
+    mv "$1/cert.key" "$1/key.pem"
+}
 oci_server() {
     mkdir -p "$work/oci"
     openssl genrsa -out "$work/oci/key.pem" 2048 2>/dev/null || { echo "openssl makes no keys"; exit 77; }
@@ -155,6 +191,7 @@ oci_server() {
     export OCI_CLI_TENANCY OCI_CLI_USER OCI_CLI_KEY_FILE OCI_CLI_FINGERPRINT OCI_CLI_REGION
     printf '{"%s": "%s"}' "$OCI_CLI_TENANCY/$OCI_CLI_USER/$OCI_CLI_FINGERPRINT" \
         "$(openssl rsa -in "$OCI_CLI_KEY_FILE" -pubout 2>/dev/null | awk '{ printf "%s\\n", $0 }')" >"$work/oci/keys.json"
+    make_machine "$work/oci/machine" "$OCI_CLI_TENANCY"
     node_server oci fake-oci.js
 }
 wandb_server() {

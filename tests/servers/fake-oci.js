@@ -4,7 +4,11 @@
 //     node fake-oci.js DIR             reads DIR/keys.json { "KEY ID": "public key in PEM" }, listens on 127.0.0.1 at a free port
 //                                      and writes DIR/port when it does. Namespace "fakespace", buckets "bucket-one", "bucket-two",
 //                                      and those whose names begin with "any-", which are made when they are asked for
-//     POST /control  {"faults": [...], "clock": SECONDS, "page": N, "revoke": "KEY ID", "forget": true}
+//                                      DIR/machine, if it is there, makes it the metadata service of an instance too (/opc/v2/...:
+//                                      cert.pem, key.pem, intermediate.pem) and the service that gives instances tokens (/v1/x509,
+//                                      for certificates below DIR/machine/root.pem); DIR/tokens tells which it gave
+//     POST /control  {"faults": [...], "clock": SECONDS, "page": N, "revoke": "KEY ID", "forget": true, "lifetime": SECONDS of a
+//                    token, "withdraw": true (all tokens of instances)}
 //     GET  /control  what it holds and has seen
 //
 // A fault: { "match": "regexp of 'METHOD TARGET'", "times": N, "skip": N, "do": WHAT, ... } where WHAT is
@@ -14,11 +18,11 @@
 //     stall (nothing happens any more)
 //
 // Checked: signatures (draft-cavage, rsa-sha256, by node's own crypto), which headers must be signed, 5 minutes of skew,
-// x-content-sha256, Content-MD5, conditions, ranges, pages, part numbers, sizes and ETags, metadata names, names without dot segments.
+// x-content-sha256, certificates (chain, validity, fingerprint, tenancy), tokens' ends, Content-MD5, conditions, ranges, pages, part numbers, sizes and ETags, metadata names, names without dot segments.
 //
 // NOT proven against the real service, which nobody could ask: the codes of uploads that are gone (NoSuchUpload) and of parts that
 // are too small (here UploadPartTooSmall at the commit), whether it takes a part's size for an error at all, the order of names that
-// are not ASCII, throttling as it really happens, instance and resource principals' tokens, Archive tiers, encryption with own keys.
+// are not ASCII, throttling as it really happens, whatever else the service may want of an instance's certificate, resource principals' tokens, Archive tiers, encryption with own keys.
 'use strict';
 const http = require('http'), crypto = require('crypto'), fs = require('fs'), path = require('path');
 
@@ -26,8 +30,9 @@ const dir = process.argv[2];
 const keys = new Map(Object.entries(JSON.parse(fs.readFileSync(path.join(dir, 'keys.json'), 'utf8'))));
 const NS = 'fakespace', MIN_PART = 10 * 1024 * 1024, MAX_OBJECT = 50 * 1024 * 1024 * 1024;
 const buckets = new Map([['bucket-one', { objects: new Map(), uploads: new Map() }], ['bucket-two', { objects: new Map(), uploads: new Map() }]]);
-let faults = [], clock = 0, page = 1000, requests = 0;
-const seen = { unauthenticated: 0, namespace: 0, put: 0, get: 0, parts: 0, heads: 0, ranges: [], keys: {}, agents: {} };
+let faults = [], clock = 0, page = 1000, requests = 0, lifetime = 1200;
+const ends = new Map();                     // of tokens of instances, in seconds since 1970
+const seen = { unauthenticated: 0, federated: 0, namespace: 0, put: 0, get: 0, parts: 0, heads: 0, ranges: [], keys: {}, agents: {} };
 
 const md5 = b => crypto.createHash('md5').update(b).digest();
 const sha256 = b => crypto.createHash('sha256').update(b).digest('base64');
@@ -38,29 +43,73 @@ const no = (status, code, message, headers) => { throw new Refusal(status, code,
 
 //-- signatures --------------------------------------------------------------------
 
-function authenticate(req, body, streams) {
+const bad = why => { seen.unauthenticated++; no(401, 'NotAuthenticated', process.env.FAKE_OCI_WHY ? why :
+    'The required information to complete authentication was not provided or was incorrect.'); };
+
+// What is signed, and by whom; keyOf: the public key of a key id.
+function verify(req, body, need, keyOf) {
     const h = req.headers, text = h.authorization || '';
-    const bad = why => { seen.unauthenticated++; no(401, 'NotAuthenticated', process.env.FAKE_OCI_WHY ? why :
-        'The required information to complete authentication was not provided or was incorrect.'); };
     if (!text.startsWith('Signature ')) bad('no Signature');
     const f = {};
     if (!/^([a-zA-Z]+="[^"]*")(,[a-zA-Z]+="[^"]*")*$/.test(text.slice(10))) bad('malformed');
     for (const m of text.slice(10).matchAll(/([a-zA-Z]+)="([^"]*)"/g)) f[m[1]] = m[2];
     if (f.version !== '1' || f.algorithm !== 'rsa-sha256' || !f.keyId || !f.signature) bad('version, algorithm, keyId or signature');
     const names = (f.headers || '').split(' ').map(n => n.toLowerCase());
-    const need = ['(request-target)', 'host'];
-    if (['POST', 'PUT', 'PATCH'].includes(req.method) && !streams) need.push('content-length', 'content-type', 'x-content-sha256');
     for (const n of need) if (!names.includes(n)) bad('not signed: ' + n);
     if (!names.includes('date') && !names.includes('x-date')) bad('no date is signed');
     const date = Date.parse(h[names.includes('x-date') ? 'x-date' : 'date']);
     if (!(Math.abs(date - (Date.now() + clock * 1000)) <= 300000)) bad('clock');
     const lines = names.map(n => n === '(request-target)' ? n + ': ' + req.method.toLowerCase() + ' ' + req.url
         : h[n] === undefined ? bad('absent: ' + n) : n + ': ' + h[n]);
-    const key = keys.get(f.keyId);
+    const key = keyOf(f.keyId);
     if (!key) bad('unknown key');
     if (!crypto.verify('RSA-SHA256', Buffer.from(lines.join('\n')), key, Buffer.from(f.signature, 'base64'))) bad('signature');
     if (names.includes('x-content-sha256') && h['x-content-sha256'] !== sha256(body)) bad('x-content-sha256');
     seen.keys[f.keyId.slice(0, 40)] = (seen.keys[f.keyId.slice(0, 40)] || 0) + 1;
+}
+
+const signedBody = ['content-length', 'content-type', 'x-content-sha256'];
+const alive = id => !ends.has(id) || ends.get(id) > Date.now() / 1000 + clock;
+function authenticate(req, body, streams) {
+    const need = ['(request-target)', 'host'];
+    if (['POST', 'PUT', 'PATCH'].includes(req.method) && !streams) need.push(...signedBody);
+    verify(req, body, need, id => alive(id) ? keys.get(id) : undefined);
+}
+
+//-- instances -------------------------------------------------------------------------
+
+const machine = name => fs.readFileSync(path.join(dir, 'machine', name));
+
+function metadata(req) {
+    if (req.method !== 'GET' || req.headers.authorization !== 'Bearer Oracle') no(401, 'Unauthorized', 'no Bearer Oracle');
+    const what = req.url.slice('/opc/v2/'.length);
+    if (what === 'instance/regionInfo')
+        return [200, {}, { realmKey: 'oc1', realmDomainComponent: 'oraclecloud.com', regionKey: 'IAD', regionIdentifier: 'us-ashburn-1' }];
+    if (!/^identity\/(cert|key|intermediate)\.pem$/.test(what)) no(404, 'NotFound', 'no such metadata');
+    return [200, {}, machine(what.slice('identity/'.length))];
+}
+
+// A token for whoever holds the key of a certificate of ours: the request must be signed with it, and name its tenancy.
+function federate(req, body) {
+    const d = json(req, body), x509 = text => new crypto.X509Certificate(Buffer.from(text, 'base64'));
+    let leaf, between, key;
+    try { leaf = x509(d.certificate); between = d.intermediateCertificates.map(x509); } catch { no(400, 'InvalidParameter', 'a certificate is none'); }
+    try { key = crypto.createPublicKey({ key: Buffer.from(d.publicKey, 'base64'), format: 'der', type: 'spki' }); } catch { no(400, 'InvalidParameter', 'publicKey is none'); }
+    if (key.asymmetricKeyType !== 'rsa' || key.asymmetricKeyDetails.modulusLength < 2048 || key.equals(leaf.publicKey)) no(400, 'InvalidParameter', 'publicKey is not fit');
+    const tenancy = (/^OU=opc-tenant:(.+)$/m.exec(leaf.subject) || [])[1];
+    if (!tenancy) bad('no tenancy');
+    verify(req, body, ['(request-target)', ...signedBody], id => id === `${tenancy}/fed-x509/${leaf.fingerprint}` ? leaf.publicKey : undefined);
+    const chain = [leaf, ...between, new crypto.X509Certificate(machine('root.pem'))], now = Date.now() + clock * 1000;
+    for (let i = 0; i + 1 < chain.length; i++)
+        if (!chain[i].checkIssued(chain[i + 1]) || !chain[i].verify(chain[i + 1].publicKey)) no(401, 'NotAuthenticated', 'The certificate is not trusted');
+    if (now < Date.parse(leaf.validFrom) || now > Date.parse(leaf.validTo)) no(401, 'NotAuthenticated', 'The certificate has run out');
+    const part = o => Buffer.from(JSON.stringify(o)).toString('base64url'), exp = Math.floor(now / 1000) + lifetime;
+    const token = `${part({ alg: 'RS256' })}.${part({ sub: 'instance', exp, jti: crypto.randomUUID() })}.${crypto.randomBytes(64).toString('base64url')}`;
+    keys.set('ST$' + token, key);
+    ends.set('ST$' + token, exp);
+    seen.federated++;
+    fs.appendFileSync(path.join(dir, 'tokens'), token + '\n');
+    return [200, {}, { token }];
 }
 
 //-- operations ----------------------------------------------------------------------
@@ -236,6 +285,8 @@ function operate(req, body) {
     const at = req.url.indexOf('?'), target = at < 0 ? req.url : req.url.slice(0, at);
     let query;
     try { query = new URLSearchParams(at < 0 ? '' : req.url.slice(at + 1).replace(/\+/g, '%2B')); } catch { no(400, 'InvalidParameter', 'query'); }
+    if (target.startsWith('/opc/v2/') && at < 0) return metadata(req);
+    if (req.url === '/v1/x509' && req.method === 'POST') return federate(req, body);
     const m = /^\/n\/([^/]+)\/b\/([^/]+)\/([ou])(?:\/(.*))?$/.exec(target);
     authenticate(req, body, m !== null && req.method === 'PUT');
     if (target === '/n' || target === '/n/') { seen.namespace++; return [200, {}, NS]; }
@@ -258,6 +309,8 @@ function control(req, body) {
         if (d.clock !== undefined) clock = d.clock;
         if (d.page !== undefined) page = d.page;
         if (d.revoke) keys.delete(d.revoke);
+        if (d.lifetime !== undefined) lifetime = d.lifetime;
+        if (d.withdraw) for (const id of ends.keys()) keys.delete(id);
         if (d.forget) for (const b of buckets.values()) { b.objects.clear(); b.uploads.clear(); }
         if (d.objects) {                    // made without a request, sparse and big ones too
             for (const [n, size] of Object.entries(d.objects)) {
