@@ -3,6 +3,21 @@
 # quick: a compiler for programs whose code is not what is tested, the one that takes the least time; a test's own code has $CC.
 if command -v clang >/dev/null 2>&1; then quick='clang -O0'; else quick="${CC:-cc} -O0"; fi
 
+# memory MB: a folder in memory with so much room, on a machine that can spare it, and whose programs may be run: prints its name.
+memory() {
+    [ -d /dev/shm ] && [ -w /dev/shm ] || return 1
+    room=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%d", $4 / 1000 }')
+    spare=$(awk '/^MemAvailable:/ { printf "%d", $2 / 2000 }' /proc/meminfo 2>/dev/null)
+    limit=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | awk '/^[0-9]/ { printf "%d", $1 / 2000000; exit }')
+    [ "${room:-0}" -ge "$1" ] && [ "${spare:-0}" -ge "$1" ] && [ "${limit:-$1}" -ge "$1" ] || return 1
+    # A program: what "command -v" says of a shell's own commands is no path.
+    try=$(mktemp -d /dev/shm/ckpt-try-XXXXXX) || return 1
+    runs=1
+    cp "$(command -v env)" "$try/env" 2>/dev/null && "$try/env" >/dev/null 2>&1 && runs=0
+    rm -rf "$try"
+    [ $runs = 0 ] && echo /dev/shm
+}
+
 # built PROGRAM COMMAND...: makes PROGRAM by a compiler's command, to which -o is added; says what that says.
 built() {
     program=$1
