@@ -1,6 +1,6 @@
 #!/bin/sh
 # portable.sh: tests/portable.c built by each compiler, for each machine, with each flag that could make a difference, and run.
-# Programs for other machines run under qemu. Nothing here is linked with -lm: the header calls no function of libm.  run.sh: slow
+# Programs for other machines run under qemu. Nothing here is linked with -lm: the header calls no function of libm.  run.sh: slow memory
 set -u
 CDPATH=
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}

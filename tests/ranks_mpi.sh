@@ -1,6 +1,6 @@
 #!/bin/sh
 # ranks_mpi.sh: real mpirun: the hooks of examples/ranks_mpi.h and what they say of a rank that stops or dies; examples/14_ranks_mpi.c
-# trains on 4 ranks, stops, goes on with 3, 1 and 8, and ends with the weights of a run that was never interrupted. run.sh: waits slow
+# trains on 4 ranks, stops, goes on with 3, 1 and 8, and ends with the weights of a run that was never interrupted. run.sh: waits slow memory
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 work=$(mktemp -d "${TMPDIR:-/tmp}/ranks-mpi-XXXXXX") || exit 1

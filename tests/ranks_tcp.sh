@@ -1,7 +1,7 @@
 #!/bin/sh
 # ranks_tcp.sh: examples/15_ranks_tcp.c in processes that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: 4 ranks
 # train, stop, go on with 3, 1 and 8, and end with the weights of a run that was never interrupted; a signal to one rank stops all at
-# the same step; a rank that is killed or stopped is named by all others; torchrun starts it, too. run.sh: waits slow
+# the same step; a rank that is killed or stopped is named by all others; torchrun starts it, too. run.sh: waits slow memory
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 work=$(mktemp -d "${TMPDIR:-/tmp}/ranks-tcp-XXXXXX") || exit 1
