@@ -21094,7 +21094,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
         e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
                             (unsigned long)p->crc);
-    if (e == CKPT_OK) e = ckpt__s3_add_object(&c, p->mark, true, sums.crc);
+    if (e == CKPT_OK) e = ckpt__s3_add_object(&c, p->mark, (sums.has & (unsigned)CKPT__SUM_CRC32) != 0, sums.crc);
     if (e != CKPT_OK) { ckpt__s3_call_free(&c); return e; }
     bool condition = !p->overwrite && !now->created && ckpt__s3_add_condition(&c);
     e = ckpt__s3_run(&c);
