@@ -34221,6 +34221,7 @@ typedef struct ckpt__uploader_item {
     // of an early one, guarded by the uploader's lock
     ckpt__body   body;
     int          readers, fd;           // reads of body.read that are running; fd -1: the file is not there yet
+    int          held;                  // threads in ckpt__uploader_detach: until they have left, its worker does not free it
     bool         abandoned, withdrawn;  // withdrawn: in no queue, its ticket owns it
 } ckpt__uploader_item;
 
@@ -36041,6 +36042,7 @@ static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     it->done = NULL;                    // once: what failed stays, and may be superseded later
     for (bool over = false; !over;) {
         ckpt__os_mutex_lock(&u->lock);
+        while (it->held > 0) ckpt__os_cond_wait(&u->changed, &u->lock);
         const ckpt__uploader_item *w = s->waiting;
         bool failed = e != CKPT_OK && e != CKPT_CANCELLED && it->kind == CKPT__UPLOADER_PUT;
         if (failed && w != NULL && w->kind != CKPT__UPLOADER_SETTLE) discards = true;      // a newer one has come
@@ -36201,9 +36203,12 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
 
 // Sees to it that body->read is not running and will not be called again. Below the lock.
 static void ckpt__uploader_detach(ckpt_uploader *u, ckpt__uploader_item *it) {
+    it->held++;
     ckpt__os_cond_broadcast(&u->changed);
     while (it->readers > 0) ckpt__os_cond_wait(&u->changed, &u->lock);
     memset(&it->body, 0, sizeof it->body);
+    it->held--;
+    ckpt__os_cond_broadcast(&u->changed);
 }
 
 // Stages and records the finished file of a ticket. Its worker may be sending meanwhile: nothing that it reads is written.
