@@ -46995,6 +46995,18 @@ static ckpt_err ckpt__folder_add_rank(ckpt_folder *f, int rank) {
     return e;
 }
 
+// A save that has not ended has no time, and stands behind all that counts, in whatever order the system lists files.
+static void ckpt__folder_put_unfinished_last(ckpt__index *ix) {
+    size_t end = ix->count;
+    for (size_t i = 0; i < end; ) {
+        ckpt__index_line line = ix->lines[i];
+        if (line.leaves || line.bytes > 0 || !ckpt__folder_is_many(line.name)) { i++; continue; }
+        memmove(&ix->lines[i], &ix->lines[i + 1], (ix->count - i - 1) * sizeof line);
+        ix->lines[ix->count - 1] = line;
+        end--;
+    }
+}
+
 // Makes the view again from what is there now.
 static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt__folder_links links;
@@ -47008,6 +47020,7 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     if (e != CKPT_OK) return e;
     e = ckpt__index_walk(&f->allocator, f->index.folder, CKPT__INDEX_DEPTH, ckpt__folder_consider, &f->index);
     if (e != CKPT_OK) return e;
+    ckpt__folder_put_unfinished_last(&f->index);
     e = ckpt__folder_find_links(&links, f->index.folder, &f->allocator);
     if (e == CKPT_OK) e = ckpt__folder_fill_items(f, &links);
     ckpt__folder_free_links(&links);
