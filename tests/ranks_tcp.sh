@@ -13,7 +13,7 @@ pass() { echo "PASS: $1"; }
 fail() { echo "FAIL: $1"; cat log.* log 2>/dev/null | cut -c 1-300 | tail -n 24 | sed 's/^/    /'; failed=1; }
 for name in RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID; do unset $name; done
 
-${CC:-cc} -std=gnu11 -O1 -Wall -Wno-misleading-indentation -Wextra -Wno-unused-function -DCKPT_NO_REMOTE -I"$root" "$root/examples/15_ranks_tcp.c" -o train -lpthread -lm >log 2>&1 ||
+${CC:-cc} -std=gnu11 -O0 -Wall -Wno-misleading-indentation -Wextra -Wno-unused-function -DCKPT_NO_REMOTE -I"$root" "$root/examples/15_ranks_tcp.c" -o train -lpthread -lm >log 2>&1 ||
     { fail "15_ranks_tcp.c compiles"; exit 1; }
 
 # The adapter is C++ as well.

@@ -18,6 +18,11 @@ memory() {
     [ $runs = 0 ] && echo /dev/shm
 }
 
+# Every warning. gcc looks at indentation four seconds long each time: compile/gcc has it once.
+strict="-Wall -Wno-misleading-indentation -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual
+        -Wwrite-strings -Wformat=2 -Wvla -Werror"
+strict_c="$strict -Wstrict-prototypes -Wmissing-prototypes"
+
 # built PROGRAM COMMAND...: makes PROGRAM by a compiler's command, to which -o is added; says what that says.
 built() {
     program=$1
@@ -39,6 +44,14 @@ built() {
     cat "$place/log"
     [ "$(cat "$place/status")" = 0 ] || return 1
     ln -f "$place/program" "$program" 2>/dev/null || cp "$place/program" "$program"
+}
+
+# whole OBJECT COMPILER FLAG...: an object of tests/portable.c with all of ckpt.h in it: what compile/ wants to be without a warning when
+# it is optimised is what portable.sh runs.
+whole() {
+    object=$1
+    shift
+    built "$object" "$@" -DPORTABLE_WHOLE -c "$root/tests/portable.c"
 }
 
 # The commands of README.md and of the examples are run as they stand, but what gcc makes of ckpt.h, and -O2 and -O3, are the affair of
