@@ -195,7 +195,12 @@ export CKPT_MEMORY
 cleanup() {
     # Each job has a process group of its own, which an interrupt at the terminal does not reach.
     [ -n "$lane_pid" ] && kill "$lane_pid" 2>/dev/null
-    for f in "$CKPT_BUILD"/job/*.pid; do [ -f "$f" ] && kill "$(cat "$f")" 2>/dev/null; done
+    for f in "$CKPT_BUILD"/job/*.pid; do
+        [ -f "$f" ] || continue
+        pid=$(cat "$f") tries=0
+        kill "$pid" 2>/dev/null
+        while kill -0 "$pid" 2>/dev/null && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+    done
     for dir in "$CKPT_BUILD" $CKPT_MEMORY; do
         if [ "$keep" = 1 ]; then echo "left: $dir"; else chmod -R u+rwx "$dir" 2>/dev/null; rm -rf "$dir"; fi
     done
