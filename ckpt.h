@@ -21462,7 +21462,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
         e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
                             (unsigned long)p->crc);
-    if (e == CKPT_OK) e = ckpt__s3_add_object(&c, p->mark, true, sums.crc);
+    if (e == CKPT_OK) e = ckpt__s3_add_object(&c, p->mark, (sums.has & (unsigned)CKPT__SUM_CRC32) != 0, sums.crc);
     if (e != CKPT_OK) { ckpt__s3_call_free(&c); return e; }
     bool condition = !p->overwrite && !now->created && ckpt__s3_add_condition(&c);
     e = ckpt__s3_run(&c);
@@ -34720,6 +34720,7 @@ typedef struct ckpt__uploader_item {
     // of an early one, guarded by the uploader's lock
     ckpt__body   body;
     int          readers, fd;           // reads of body.read that are running; fd -1: the file is not there yet
+    int          held;                  // threads in ckpt__uploader_detach: until they have left, its worker does not free it
     bool         abandoned, withdrawn;  // withdrawn: in no queue, its ticket owns it
 } ckpt__uploader_item;
 
@@ -36442,6 +36443,7 @@ static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     it->done = NULL;                    // once: what failed stays, and may be superseded later
     for (bool over = false; !over;) {
         ckpt__os_mutex_lock(&u->lock);
+        while (it->held > 0) ckpt__os_cond_wait(&u->changed, &u->lock);
         const ckpt__uploader_item *w = s->waiting;
         bool failed = e != CKPT_OK && e != CKPT_CANCELLED && it->kind == CKPT__UPLOADER_PUT;
         if (failed && w != NULL && w->kind != CKPT__UPLOADER_SETTLE) discards = true;      // a newer one has come
@@ -36602,9 +36604,12 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
 
 // Sees to it that body->read is not running and will not be called again. Below the lock.
 static void ckpt__uploader_detach(ckpt_uploader *u, ckpt__uploader_item *it) {
+    it->held++;
     ckpt__os_cond_broadcast(&u->changed);
     while (it->readers > 0) ckpt__os_cond_wait(&u->changed, &u->lock);
     memset(&it->body, 0, sizeof it->body);
+    it->held--;
+    ckpt__os_cond_broadcast(&u->changed);
 }
 
 // Stages and records the finished file of a ticket. Its worker may be sending meanwhile: nothing that it reads is written.
@@ -47525,6 +47530,18 @@ static ckpt_err ckpt__folder_add_rank(ckpt_folder *f, int rank) {
     return e;
 }
 
+// A save that has not ended has no time, and stands behind all that counts, in whatever order the system lists files.
+static void ckpt__folder_put_unfinished_last(ckpt__index *ix) {
+    size_t end = ix->count;
+    for (size_t i = 0; i < end; ) {
+        ckpt__index_line line = ix->lines[i];
+        if (line.leaves || line.bytes > 0 || !ckpt__folder_is_many(line.name)) { i++; continue; }
+        memmove(&ix->lines[i], &ix->lines[i + 1], (ix->count - i - 1) * sizeof line);
+        ix->lines[ix->count - 1] = line;
+        end--;
+    }
+}
+
 // Makes the view again from what is there now.
 static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt__folder_links links;
@@ -47538,6 +47555,7 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     if (e != CKPT_OK) return e;
     e = ckpt__index_walk(&f->allocator, f->index.folder, CKPT__INDEX_DEPTH, ckpt__folder_consider, &f->index);
     if (e != CKPT_OK) return e;
+    ckpt__folder_put_unfinished_last(&f->index);
     e = ckpt__folder_find_links(&links, f->index.folder, &f->allocator);
     if (e == CKPT_OK) e = ckpt__folder_fill_items(f, &links);
     ckpt__folder_free_links(&links);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# examples.sh: every example compiles in every language version it claims, runs, does what it says, and stays short.
+# examples.sh: every example compiles in every language version it claims, runs, does what it says, and stays short.  run.sh: memory
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 work=${TMPDIR:-/tmp}/ckpt-examples-$$

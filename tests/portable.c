@@ -1,6 +1,6 @@
 // Proves, without cmocka, that a build for any machine does what it should: sums, names, times, every container against golden
 // files, the saver in each snapshot mode, resume, folders.   portable TESTS_FOLDER [write]   run.sh: helper
-#ifndef CKPT_NO_REMOTE
+#if !defined CKPT_NO_REMOTE && !defined PORTABLE_WHOLE
 #define CKPT_NO_REMOTE
 #endif
 #define CKPT_IMPLEMENTATION
@@ -193,7 +193,7 @@ static void fill(model *m, unsigned seed) {
 }
 
 // Safetensors has no C128.
-static void bind(ckpt_state *st, model *m, bool with_c128) {
+static void bind_model(ckpt_state *st, model *m, bool with_c128) {
     memset(st, 0, sizeof *st);
     for (int d = 0; d < (with_c128 ? 17 : 16); d++) {
         char name[60];
@@ -249,7 +249,7 @@ static void check_file(const char *path, unsigned seed, bool with_c128) {
     fill(&got, seed + 1);
     if (!with_c128) memcpy(got.words[16], want.words[16], sizeof want.words[16]);
     memset(got.text, 0, sizeof got.text);
-    bind(&st, &got, with_c128);
+    bind_model(&st, &got, with_c128);
     OK(ckpt_verify(path, NULL));
     OK(load(path, &st, &at));
     CHECK(memcmp(&got, &want, sizeof got) == 0);
@@ -265,7 +265,7 @@ static void check_damage(const char *path) {
     unsigned char *bytes = slurp(path, &size);
     const char *copy = in_root("damaged");
     fill(&m, 1);
-    bind(&st, &m, strstr(path, "safetensors") == NULL);
+    bind_model(&st, &m, strstr(path, "safetensors") == NULL);
     for (size_t i = 1; i < 8; i++) {
         bytes[size * i / 8] ^= 0x10;
         spit(copy, bytes, size);
@@ -296,7 +296,7 @@ static void test_containers(void) {
     ckpt_timestamp t = some_time();
     char other[1000];
     fill(&m, 5);
-    bind(&st, &m, true);
+    bind_model(&st, &m, true);
     OK(ckpt_save(in_root("golden.pt"), &st, &t));
     golden(in_root("golden.pt"), little_endian() ? "portable.pt" : "portable-big-endian.pt");
     check_file(in_root("golden.pt"), 5, true);
@@ -320,7 +320,7 @@ static void test_containers(void) {
     ckpt_state_free(&st);
 
     fill(&m, 6);
-    bind(&st, &m, false);
+    bind_model(&st, &m, false);
     const char *path = in_root("x.safetensors");
     (void)snprintf(other, sizeof other, "%s/golden/portable.safetensors", tests);
     if (little_endian()) {
@@ -404,7 +404,7 @@ static void test_saver(ckpt_snapshot snapshot, const char *folder_name) {
     (void)snprintf(folder, sizeof folder, "%s", in_root(folder_name));
     memset(&t, 0, sizeof t);
     step(&m, 0);
-    bind(&st, &m, true);
+    bind_model(&st, &m, true);
     ckpt_saver *s = open_saver(&st, folder, snapshot);
     if (s == NULL) return;
     CHECK(ckpt_saver_resume(s, &at) == CKPT_NOT_FOUND);
@@ -480,7 +480,7 @@ static void test_other_order(void) {
     unsigned char *bytes = slurp(other, &size);
     spit(path, bytes, size);
     fill(&m, 0);
-    bind(&st, &m, true);
+    bind_model(&st, &m, true);
     ckpt_saver *s = open_saver(&st, folder, CKPT_SNAPSHOT_NONE);
     CHECK(ckpt_saver_resume(s, &at) == CKPT_UNSUPPORTED && says("endian"));
     OK(ckpt_saver_close(s, 0));

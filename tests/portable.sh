@@ -1,6 +1,6 @@
 #!/bin/sh
 # portable.sh: tests/portable.c built by each compiler, for each machine, with each flag that could make a difference, and run.
-# Programs for other machines run under qemu. Nothing here is linked with -lm: the header calls no function of libm.  run.sh: slow
+# Programs for other machines run under qemu. Nothing here is linked with -lm: the header calls no function of libm.  run.sh: slow memory
 set -u
 CDPATH=
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
@@ -11,9 +11,11 @@ TMPDIR=$work
 export TMPDIR
 failed=0 runner=
 
-warn="-Wall -Wno-misleading-indentation -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings
-      -Wformat=2 -Werror"
-warn_c="$warn -Wstrict-prototypes -Wmissing-prototypes"
+. "$root/tests/share.sh"
+warn=$strict warn_c=$strict_c
+local=-DCKPT_NO_REMOTE
+printf '#include <curl/curl.h>\n#include <openssl/evp.h>\n' >curl.c
+if ${CC:-cc} -E curl.c >/dev/null 2>&1; then remote= net='-lcurl -lcrypto'; else remote=$local net=; fi
 
 there() { command -v "$1" >/dev/null 2>&1; }
 skip() { echo "SKIP: $1: $2"; }
@@ -24,11 +26,20 @@ try() {
     if "$@" "$root/tests/portable.c" -o prog -lpthread >log 2>&1 && $runner ./prog "$root/tests" >>log 2>&1; then echo "PASS: $name"
     else echo "FAIL: $name"; echo "    $*"; sed 's/^/    /' log | head -n 25; failed=1; fi
 }
+# shared NAME LINK COMPILER FLAGS...: of the object that compile/ looks at for its warnings; LINK is what links it.
+shared() {
+    name=$1 link=$2; shift 2
+    there "$1" || { skip "$name" "no $1"; return; }
+    rm -f prog prog.o
+    if whole prog.o "$@" >log 2>&1 && $link prog.o -o prog >>log 2>&1 && $runner ./prog "$root/tests" >>log 2>&1; then echo "PASS: $name"
+    else echo "FAIL: $name"; echo "    $*"; sed 's/^/    /' log | head -n 25; failed=1; fi
+}
 # one NAME COMPILER FLAGS...: where the compiler is there.
 one() { if there "$2"; then try "$@"; else skip "$1" "no $2"; fi; }
 
 one "gcc -std=c99 -O0" gcc -std=c99 -O0 $warn_c
-one "clang -std=c99 -O1" clang -std=c99 -O1 $warn_c
+one "clang -std=c99 -O0" clang -std=c99 -O0 $warn_c
+shared "clang -std=c2x -O2" "clang $net -lpthread" clang -std=c2x -O2 $warn_c $remote
 one "gcc -O3 -march=native" gcc -O3 -march=native $warn_c
 one "gcc without SIMD instructions" gcc -O0 -DCKPT__NO_SIMD $warn_c
 one "gcc -funsigned-char" gcc -O0 -funsigned-char $warn_c
@@ -36,12 +47,12 @@ one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O0 -DNDEBUG $warn_c
 one "g++ -std=c++11" g++ -x c++ -std=c++11 -O0 $warn -Wno-missing-field-initializers
 one "clang++ -std=c++20" clang++ -x c++ -std=c++20 -O0 $warn -Wno-missing-field-initializers
 one "clang++ -std=c++17" clang++ -x c++ -std=c++17 -O0 $warn -Wno-missing-field-initializers
-one "musl, static" musl-gcc -std=c99 -O0 -static $warn_c
+shared "musl, static, -O2" "musl-gcc -static -lpthread" musl-gcc -std=c99 -O2 $warn_c $local
 
 echo 'int main(void) { return 0; }' >empty.c
 if gcc -m32 empty.c -o prog 2>/dev/null && ./prog; then
-    try "32 bits: gcc -m32" gcc -m32 -std=c99 -O0 $warn_c
-    try "32 bits: gcc -m32 -O3 -msse2" gcc -m32 -std=gnu99 -O3 -msse2 -mfpmath=sse $warn_c
+    shared "32 bits: gcc -m32 -O3" "gcc -m32 -lpthread" gcc -m32 -std=c99 -O3 $warn_c $local
+    try "32 bits: gcc -m32 -msse2" gcc -m32 -std=gnu99 -O0 -msse2 -mfpmath=sse $warn_c
 else
     skip "32 bits" "no gcc -m32 (gcc-multilib), or it does not run here"
 fi

@@ -72,7 +72,7 @@ def build():
     source, out = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
     with open(source, "w") as f:
         f.write(SHIM)
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu99", "-O1", "-shared", "-fPIC", "-DCKPT_NO_REMOTE=", "-I" + os.path.dirname(HERE),
+    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu99", "-O0", "-shared", "-fPIC", "-DCKPT_NO_REMOTE=", "-I" + os.path.dirname(HERE),
                     source, "-o", out, "-lm", "-lpthread"], check=True)
     lib = ctypes.CDLL(out)
     for name in os.listdir(folder):

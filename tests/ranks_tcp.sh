@@ -1,7 +1,7 @@
 #!/bin/sh
 # ranks_tcp.sh: examples/15_ranks_tcp.c in processes that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: 4 ranks
 # train, stop, go on with 3, 1 and 8, and end with the weights of a run that was never interrupted; a signal to one rank stops all at
-# the same step; a rank that is killed or stopped is named by all others; torchrun starts it, too. run.sh: waits slow
+# the same step; a rank that is killed or stopped is named by all others; torchrun starts it, too. run.sh: waits slow memory
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 work=$(mktemp -d "${TMPDIR:-/tmp}/ranks-tcp-XXXXXX") || exit 1
@@ -13,7 +13,7 @@ pass() { echo "PASS: $1"; }
 fail() { echo "FAIL: $1"; cat log.* log 2>/dev/null | cut -c 1-300 | tail -n 24 | sed 's/^/    /'; failed=1; }
 for name in RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID; do unset $name; done
 
-${CC:-cc} -std=gnu11 -O1 -Wall -Wno-misleading-indentation -Wextra -Wno-unused-function -DCKPT_NO_REMOTE -I"$root" "$root/examples/15_ranks_tcp.c" -o train -lpthread -lm >log 2>&1 ||
+${CC:-cc} -std=gnu11 -O0 -Wall -Wno-misleading-indentation -Wextra -Wno-unused-function -DCKPT_NO_REMOTE -I"$root" "$root/examples/15_ranks_tcp.c" -o train -lpthread -lm >log 2>&1 ||
     { fail "15_ranks_tcp.c compiles"; exit 1; }
 
 # The adapter is C++ as well.

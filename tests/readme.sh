@@ -1,5 +1,5 @@
 #!/bin/sh
-# readme.sh: the commands of README.md work, in their order, in a copy of the tree; its first program compiles and runs.  run.sh: slow
+# readme.sh: the commands of README.md work, in their order, in a copy of the tree; its first program compiles and runs.  run.sh: slow memory
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 work=${TMPDIR:-/tmp}/ckpt-readme-$$

@@ -1,13 +1,13 @@
 #!/bin/sh
 # run.sh: builds and runs every test. The last line is "N passed, N failed, N skipped"; the status is 0 when nothing failed.
 #
-#   sh tests/run.sh                  all of it, 10 to 15 minutes on two cores
+#   sh tests/run.sh                  all of it, about a quarter of an hour on two cores
 #   sh tests/run.sh --only PATTERN   jobs whose name contains PATTERN (a shell pattern; may be given several times)
 #   sh tests/run.sh --fast           a cut for use while editing: one build of each unit test, few compilers, no faults, no slow scripts
 #   sh tests/run.sh --fuzz           the fuzzers alone, a minute each (the default run replays their corpora and fuzzes 5 seconds)
 #   sh tests/run.sh --long           the long forms of the tests that have one as well
 #   sh tests/run.sh --list           names of the jobs
-#   --jobs N (2): so many at a time, and as many more of those that mostly wait
+#   --jobs N (2): for so many cores: half as many more at a time, less urgent than N more of those that mostly wait
 #   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
 #
 # What is a test: tests/test_*.c and tests/fault/*.c are cmocka programs, built plain, with ASan+UBSan, and with TSan where
@@ -16,9 +16,11 @@
 # tests/fuzz/fuzz_NAME.c are libFuzzer targets with a corpus in tests/fuzz/corpus/NAME.
 # A script gets CKPT_ROOT, CKPT_LONG (0, 1), CC, and a TMPDIR of its own, where it starts; a program CKPT_TESTS_DIR as a macro.
 # Words after "run.sh:" in a test's first 20 lines: tsan, no-tsan, no-asan, slow (not with --fast), long (only with --long), waits (for
-# clocks and other processes most of its time), heavy (computes so long that ASan's build is worth optimising), helper (not a test),
-# remote (with libcurl and OpenSSL; the others are built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags). Everything is built and run
-# under ${TMPDIR:-/tmp}; the tree is only read.
+# clocks and other processes most of its time), heavy (computes so long that optimising is worth its time), memory (its subject is no
+# disk), helper (not a test), remote (with libcurl and OpenSSL; the others are built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags).
+# Everything is built and run under ${TMPDIR:-/tmp}; the tree is only read. Where there is room in /dev/shm the sanitizers' builds, the
+# fuzzers, compile/ and the scripts of the word memory have their folders there: each unit test has been on the disk once by then, and
+# a third of the time went into the disk's.
 
 set -u
 CDPATH=
@@ -64,13 +66,16 @@ if [ "${1:-}" = --job ]; then
     name=$(cat "$CKPT_BUILD/job/$id.name")
     log=$CKPT_BUILD/log/$id
     TMPDIR=$CKPT_BUILD/tmp/$id
+    [ -e "$CKPT_BUILD/job/$id.memory" ] && TMPDIR=$CKPT_MEMORY/$id
     export TMPDIR
     mkdir -p "$TMPDIR"
     start=$(date +%s)
-    (cd "$TMPDIR" && exec timeout -k 10 "${CKPT_LIMIT:-900}" sh "$CKPT_BUILD/job/$id.sh") >"$log" 2>&1 </dev/null
+    (cd "$TMPDIR" && exec sh -c 'echo $$ >"$2.pid"; exec timeout -k 10 "$1" sh "$2.sh"' job "${CKPT_LIMIT:-900}" "$CKPT_BUILD/job/$id") \
+        >"$log" 2>&1 </dev/null
     rc=$?
-    times >"$TMPDIR.times"
-    cpu=$(awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/); printf "%d", (u[1] + s[1]) * 60 + u[2] + s[2] + 0.5 }' "$TMPDIR.times")
+    rm -f "$CKPT_BUILD/job/$id.pid"
+    times >"$CKPT_BUILD/tmp/$id.times"
+    cpu=$(awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/); printf "%d", (u[1] + s[1]) * 60 + u[2] + s[2] + 0.5 }' "$CKPT_BUILD/tmp/$id.times")
     results "$log" "$rc" "$name" >"$CKPT_BUILD/res/$id"
     p=$(grep -c '^P ' "$CKPT_BUILD/res/$id") f=$(grep -c '^F ' "$CKPT_BUILD/res/$id") s=$(grep -c '^S ' "$CKPT_BUILD/res/$id")
     word=ok
@@ -183,8 +188,22 @@ CKPT_BUILD=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-run-XXXXXX") || exit 1
 CKPT_BUILD=$(cd "$CKPT_BUILD" && pwd -P)
 export CKPT_BUILD
 mkdir "$CKPT_BUILD/job" "$CKPT_BUILD/log" "$CKPT_BUILD/res" "$CKPT_BUILD/tmp" "$CKPT_BUILD/bin"
+. "$here/share.sh"
+CKPT_MEMORY= lane_pid=
+place=$(memory 3000) && CKPT_MEMORY=$(mktemp -d "$place/ckpt-run-XXXXXX")
+export CKPT_MEMORY
 cleanup() {
-    if [ "$keep" = 1 ]; then echo "left: $CKPT_BUILD"; else chmod -R u+rwx "$CKPT_BUILD" 2>/dev/null; rm -rf "$CKPT_BUILD"; fi
+    # Each job has a process group of its own, which an interrupt at the terminal does not reach.
+    [ -n "$lane_pid" ] && kill "$lane_pid" 2>/dev/null
+    for f in "$CKPT_BUILD"/job/*.pid; do
+        [ -f "$f" ] || continue
+        pid=$(cat "$f") tries=0
+        kill "$pid" 2>/dev/null
+        while kill -0 "$pid" 2>/dev/null && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+    done
+    for dir in "$CKPT_BUILD" $CKPT_MEMORY; do
+        if [ "$keep" = 1 ]; then echo "left: $dir"; else chmod -R u+rwx "$dir" 2>/dev/null; rm -rf "$dir"; fi
+    done
 }
 trap cleanup EXIT
 trap 'exit 130' INT
@@ -205,11 +224,17 @@ if [ "$list" = 0 ]; then
     if command_there clang && probe_sanitizer $asan clang; then asan_cc=clang; else probe_sanitizer $asan "$CC"; have_asan=$?; fi
     if command_there clang && probe_sanitizer thread clang; then tsan_cc=clang; else probe_sanitizer thread "$CC"; have_tsan=$?; fi
 fi
+# Lines are all that a report has of -g.
+lines=-g1
+# gcc's -Og leaves out what nobody calls, which -O0 does not, and has a program of the speed of -O1 in three quarters of its time, where
+# clang's is -O1. portable.sh, compile/ and bench.sh have -O2 and -O3; here they would double the run.
+plain=-Og
+case $($CC --version 2>/dev/null) in *clang*) plain=-O0 ;; esac
 runnable() { [ "$1" = 0 ] || { [ "$1" = 2 ] && [ -n "$runner" ]; }; }
 
 #-- the list of jobs -----------------------------------------------------------------------------------
 
-count=0 lane=works
+count=0 lane=works disk=1
 wanted() {
     [ -z "$only" ] && return 0
     set -f
@@ -225,14 +250,18 @@ add() {
     id=$(printf '%03d' $count)
     printf '%s' "$1" >"$CKPT_BUILD/job/$id.name"
     echo "$id" >>"$CKPT_BUILD/job/$lane"
+    [ $disk = 0 ] && [ -n "$CKPT_MEMORY" ] && : >"$CKPT_BUILD/job/$id.memory"
     if [ $# -gt 1 ]; then printf '%s\n' "$2" >"$CKPT_BUILD/job/$id.sh"; else cat >"$CKPT_BUILD/job/$id.sh"; fi
 }
 absent() { add "$1" "$(printf 'echo %s\nexit 77' "$(quote "$2")")"; }
 quote() { printf "'%s'" "$(printf '%s' "$1" | sed "s/'/'\\\\''/g")"; }
 words() { sed -n '1,20s/.*run\.sh: *\(.*\)/\1/p' "$1" | tr '\n' ' '; }
 has_word() { case " $1 " in *" $2 "*) return 0 ;; esac; return 1; }
-# lane_of WORDS: where the jobs go that are added next.
-lane_of() { if has_word "$1" waits; then lane=waits; else lane=works; fi; }
+# lane_of WORDS: where the jobs go that are added next, and are they about a disk?
+lane_of() {
+    if has_word "$1" waits; then lane=waits; else lane=works; fi
+    if has_word "$1" memory; then disk=0; else disk=1; fi
+}
 selected() {
     has_word "$1" helper && return 1
     [ $fast = 1 ] && has_word "$1" slow && return 1
@@ -286,15 +315,18 @@ add_unit() {
         return
     fi
     if [ $fast = 1 ]; then add_program "$1" "$2" plain -O0; return 0; fi
-    add_program "$1" "$2" plain -O1     # portable.sh, compile/ and bench.sh have -O2 and -O3; here they would double the run
+    level=$plain
+    has_word "$w" heavy && level=-O1
+    add_program "$1" "$2" plain "$level"
+    disk=0
     if ! has_word "$w" no-asan; then
         level=-O0
         has_word "$w" heavy && level=-O1
-        if runnable "$have_asan"; then add_program "$1" "$2" asan "-g $level -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all -DUTIL_ASAN"
+        if runnable "$have_asan"; then add_program "$1" "$2" asan "$lines $level -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all -DUTIL_ASAN"
         else absent "$2 (asan)" "no working -fsanitize=$asan in $CC"; fi
     fi
     if ! has_word "$w" no-tsan && { has_word "$w" tsan || grep -q 'pthread\|ckpt_saver_\|os_thread\|ckpt__engine' "$1"; }; then
-        if runnable "$have_tsan"; then add_program "$1" "$2" tsan "-g -O0 -fsanitize=thread -DUTIL_TSAN"
+        if runnable "$have_tsan"; then add_program "$1" "$2" tsan "$lines -O0 -fsanitize=thread -DUTIL_TSAN"
         else absent "$2 (tsan)" "no working -fsanitize=thread in $CC"; fi
     fi
 }
@@ -339,6 +371,7 @@ if [ $fuzz = 0 ]; then
     lane=works
     if [ $fast = 1 ]; then parts='quick link hygiene'; else parts='gcc clang cxx switches targets link hygiene'; fi
     for part in $parts; do
+        disk=0
         add "compile/$part" "exec sh $(quote "$here/compile/matrix.sh") $part"
     done
     for f in "$here"/*.sh "$here"/*.py "$here"/fault/*.sh; do
@@ -348,10 +381,11 @@ if [ $fuzz = 0 ]; then
     done
     for f in "$here"/fault/*.c; do [ $fast = 0 ] && [ -f "$f" ] && add_unit "$f" "fault/$(basename "$f" .c)"; done
     for f in "$here"/test_*.c; do [ -f "$f" ] && add_unit "$f" "$(basename "$f" .c)"; done
-    lane=works
+    lane=works disk=1
     if command_there python3; then add lint "exec python3 $(quote "$CKPT_ROOT/tools/lint.py")"; else absent lint "no python3"; fi
 fi
 if [ $fast = 0 ]; then
+    lane=works disk=0
     printf '#include <stddef.h>\n#include <stdint.h>\nint LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);\nint LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) { (void)p; (void)n; return 0; }\n' >"$CKPT_BUILD/fuzz.c"
     for f in "$here"/fuzz/fuzz_*.c; do [ -f "$f" ] && add_fuzzer "$f"; done
 fi
@@ -365,9 +399,12 @@ fi
 begin=$(date +%s)
 echo "$count jobs, $jobs at a time"
 touch "$CKPT_BUILD/job/works" "$CKPT_BUILD/job/waits"
+# Those that wait are served at once when they are due, and the others have what is left, all of it: one more of them than cores.
 [ -s "$CKPT_BUILD/job/waits" ] && xargs -P "$jobs" -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/waits" &
-[ -s "$CKPT_BUILD/job/works" ] && xargs -P "$jobs" -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/works"
+lane_pid=$!
+[ -s "$CKPT_BUILD/job/works" ] && nice -n 3 xargs -P $((jobs + jobs / 2)) -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/works"
 wait
+lane_pid=
 
 for f in "$CKPT_BUILD"/job/*.name; do
     [ -f "$f" ] || continue

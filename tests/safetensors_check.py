@@ -207,7 +207,7 @@ def check_agreement():
 
 def main():
     cc = os.environ.get('CC', 'cc')
-    built = subprocess.run([cc, '-O1', '-g', os.path.join(HERE, 'safetensors_helper.c'), '-o', HELPER, '-lpthread', '-lm'],
+    built = subprocess.run([cc, '-O0', '-g', os.path.join(HERE, 'safetensors_helper.c'), '-o', HELPER, '-lpthread', '-lm'],
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if built.returncode != 0:
         print(built.stdout.decode('utf-8', 'replace'))

@@ -3,6 +3,26 @@
 # quick: a compiler for programs whose code is not what is tested, the one that takes the least time; a test's own code has $CC.
 if command -v clang >/dev/null 2>&1; then quick='clang -O0'; else quick="${CC:-cc} -O0"; fi
 
+# memory MB: a folder in memory with so much room, on a machine that can spare it, and whose programs may be run: prints its name.
+memory() {
+    [ -d /dev/shm ] && [ -w /dev/shm ] || return 1
+    room=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%d", $4 / 1000 }')
+    spare=$(awk '/^MemAvailable:/ { printf "%d", $2 / 2000 }' /proc/meminfo 2>/dev/null)
+    limit=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | awk '/^[0-9]/ { printf "%d", $1 / 2000000; exit }')
+    [ "${room:-0}" -ge "$1" ] && [ "${spare:-0}" -ge "$1" ] && [ "${limit:-$1}" -ge "$1" ] || return 1
+    # A program: what "command -v" says of a shell's own commands is no path.
+    try=$(mktemp -d /dev/shm/ckpt-try-XXXXXX) || return 1
+    runs=1
+    cp "$(command -v env)" "$try/env" 2>/dev/null && "$try/env" >/dev/null 2>&1 && runs=0
+    rm -rf "$try"
+    [ $runs = 0 ] && echo /dev/shm
+}
+
+# Every warning. gcc looks at indentation four seconds long each time: compile/gcc has it once.
+strict="-Wall -Wno-misleading-indentation -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual
+        -Wwrite-strings -Wformat=2 -Wvla -Werror"
+strict_c="$strict -Wstrict-prototypes -Wmissing-prototypes"
+
 # built PROGRAM COMMAND...: makes PROGRAM by a compiler's command, to which -o is added; says what that says.
 built() {
     program=$1
@@ -24,6 +44,14 @@ built() {
     cat "$place/log"
     [ "$(cat "$place/status")" = 0 ] || return 1
     ln -f "$place/program" "$program" 2>/dev/null || cp "$place/program" "$program"
+}
+
+# whole OBJECT COMPILER FLAG...: an object of tests/portable.c with all of ckpt.h in it: what compile/ wants to be without a warning when
+# it is optimised is what portable.sh runs.
+whole() {
+    object=$1
+    shift
+    built "$object" "$@" -DPORTABLE_WHOLE -c "$root/tests/portable.c"
 }
 
 # The commands of README.md and of the examples are run as they stand, but what gcc makes of ckpt.h, and -O2 and -O3, are the affair of

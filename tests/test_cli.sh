@@ -1,5 +1,5 @@
 #!/bin/sh
-# Proves tools/ckpt.c: every command on good, damaged and missing files, its exit statuses, and that --json is JSON.
+# Proves tools/ckpt.c: every command on good, damaged and missing files, its exit statuses, and that --json is JSON.  run.sh: memory
 . "$(dirname "$0")/cli_setup.sh"
 pass "build"
 cat > make.c <<'C'

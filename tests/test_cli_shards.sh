@@ -1,7 +1,7 @@
 #!/bin/sh
 # Proves the commands of tools/ckpt.c on checkpoints of many ranks, which real savers wrote: ls, show, verify, diff, merge, split, pin, rm, gc,
 # and get, put, cp, rm, gc on a file:// store; damage at any byte, missing files, directories without .metadata; that what split
-# writes loads on other numbers of ranks and in Python as Hugging Face's loaders read it; and that a merge needs little memory.
+# writes loads on other numbers of ranks and in Python as Hugging Face's loaders read it; and that a merge needs little memory.  run.sh: memory
 . "$(dirname "$0")/cli_setup.sh"
 good() { if eval "$2"; then pass "$1"; else fail "$1"; fi; }
 $quick -std=gnu99 -g -DHEADER="\"$root/ckpt.h\"" -DFORK_RANKS="\"$root/tests/fork_ranks.h\"" -o make "$root/tests/cli_shards_make.c" -lpthread -lm ||

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Proves the commands of tools/ckpt.c that take URIs, on a file:// store: ls, get, put, cp, verify, rm, gc; their exit statuses, and that --json
-# is JSON. What differs for s3:// and sftp:// lies below the public interface and is tested there.
+# is JSON. What differs for s3:// and sftp:// lies below the public interface and is tested there.  run.sh: memory
 . "$(dirname "$0")/cli_setup.sh"
 same() { if cmp -s "$2" "$3"; then pass "$1"; else fail "$1"; fi; }
 cat > make.c <<'C'

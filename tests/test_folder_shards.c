@@ -193,6 +193,22 @@ static void test_view(void **state) {
     ckpt_folder_close(f);
 }
 
+// An unfinished directory is behind all that counts, also behind what the walk comes to later because it lies deeper.
+static void test_unfinished_last(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt");
+    util_mkdir(util_join(dir, "half"));
+    util_write_text(util_join(dir, "half/__0_0.pt"), "anything");
+    util_mkdir(util_join(dir, "sub"));
+    ok(convert(util_join(dir, "ep2"), util_join(dir, "sub/ep4"), 2, ".pt", true, NULL));
+    ckpt_folder *f = look(dir);
+    assert_int_equal(ckpt_folder_count(f), 4);
+    assert_int_equal(ckpt_folder_find(f, "ep1"), 0);
+    assert_int_equal(ckpt_folder_find(f, "half"), 3);
+    assert_true(entry(f, "half").unfinished && !entry(f, "sub/ep4").unfinished);
+    ckpt_folder_close(f);
+}
+
 // A rank's file that is gone or damaged is damage of the whole; the index remembers it, and gc takes it when asked to.
 static void test_damage(void **state) {
     (void)state;
@@ -395,7 +411,7 @@ static void test_no_memory_folder(void **state) {
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_entries),
     cmocka_unit_test(test_store_time),
-    cmocka_unit_test(test_view),
+    cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage),
     cmocka_unit_test(test_gc_unfinished),
     cmocka_unit_test(test_split_refusals),

@@ -1,6 +1,6 @@
 /* test_sim_ranks.c: what a checkpoint of up to 4,096 ranks costs, counted: nothing may grow faster than it has to.
 
-   run.sh: no-tsan libs=-fsanitize-coverage=trace-pc
+   run.sh: no-tsan memory libs=-fsanitize-coverage=trace-pc
 
    Real: the library, all of it, from one translation unit: tables, plan, files' notes, .metadata, parsing, loading; and in the
    tests of whole savers ckpt_saver_open, _save, _resume, _close and what they do to the folder.

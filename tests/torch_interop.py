@@ -379,7 +379,7 @@ def main():
     DIR = tempfile.mkdtemp(prefix="ckpt-torch-")
     try:
         TOOL = os.path.join(DIR, "torch_interop")
-        subprocess.run([os.environ.get("CC", "cc"), "-std=gnu99", "-O1", "-w", os.path.join(HERE, "torch_interop.c"), "-o", TOOL, "-lcmocka", "-lpthread", "-lm"], check=True)
+        subprocess.run([os.environ.get("CC", "cc"), "-std=gnu99", "-O0", "-w", os.path.join(HERE, "torch_interop.c"), "-o", TOOL, "-lcmocka", "-lpthread", "-lm"], check=True)
         for part in (torch_reads_ours, new_dtypes_as_torch_builds_them, ours_reads_torch, many_tensors, large):
             begin = time.time()
             part()

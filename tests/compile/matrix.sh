@@ -10,10 +10,8 @@ cd "$work" || exit 1
 failed=0
 CC=${CC:-cc}
 
-# gcc looks at indentation four seconds long each time: part_gcc has it once.
-warn="-Wall -Wno-misleading-indentation -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual -Wwrite-strings
-      -Wformat=2 -Wvla -Werror"
-warn_c="$warn -Wstrict-prototypes -Wmissing-prototypes"
+. "$root/tests/share.sh"
+warn=$strict warn_c=$strict_c
 warn_cxx="$warn -Wno-missing-field-initializers -fno-exceptions -fno-rtti"
 
 ln -s "$root/ckpt.h" ckpt.h
@@ -74,11 +72,11 @@ verdict() {
 skip() { echo "SKIP: $1: $2"; }
 
 # Optimised (which finds more, and takes five times as long) in one standard for each compiler, the oldest of one and the newest of
-# the other; all of them with CKPT_LONG.
+# the other; all of them with CKPT_LONG. clang warns before it optimises: it does so once, for portable.sh to run.
 levels() {
     case $1:$2:${CKPT_LONG:-0} in
-        gcc:c99:0 | clang:c2x:0 | g++:c++20:0 | clang++:c++11:0) echo -O2 ;;
-        gcc:c2x:0 | clang:c99:0 | g++:c++11:0 | clang++:c++20:0) echo -O0 ;;
+        gcc:c99:0 | clang:c2x:0 | g++:c++20:0) echo -O2 ;;
+        gcc:c2x:0 | clang:c99:0 | g++:c++11:0 | clang++:c++11:0 | clang++:c++20:0) echo -O0 ;;
         *:1) echo -O0 -O2 ;;
         *) echo -fsyntax-only ;;
     esac
@@ -88,7 +86,10 @@ c_matrix() {
     there "$1" || { skip "$1" "not installed"; return; }
     for std in c99 c11 c17 c2x gnu99; do
         for opt in $(levels $1 $std); do
-            expect "$1 $std $opt" "$1" -std=$std $opt $warn_c $remote -c impl.c -o /dev/null
+            case "$1 $std $opt" in
+                'clang c2x -O2') expect "$1 $std $opt" whole whole.o clang -std=c2x -O2 $warn_c $remote ;;
+                *) expect "$1 $std $opt" "$1" -std=$std $opt $warn_c $remote -c impl.c -o /dev/null ;;
+            esac
         done
         expect "$1 $std declarations" "$1" -std=$std $warn_c -c decl.c -o /dev/null
     done
@@ -154,7 +155,7 @@ part_switches() {
         done
         there g++ && expect "$name g++" g++ -x c++ -std=c++11 -fsyntax-only $warn_cxx $with "-D$switch" impl.c
     done
-    expect "all libraries" $CC -std=c99 -O1 $warn_c $remote $all -c impl.c -o impl.o
+    expect "all libraries" $CC -std=c99 -Og $warn_c $remote $all -c impl.c -o impl.o
     expect "all libraries link" $CC impl.o use.c main.c -o prog $libs $net -lpthread
     [ -n "$net" ] || skip "with the network" "no headers of libcurl and OpenSSL"
     # musl-gcc sees no header but musl's own.
@@ -168,15 +169,16 @@ part_switches() {
 
 part_targets() {
     if echo 'int main(void){return 0;}' | gcc -m32 -x c - -o probe 2>/dev/null; then
-        expect "gcc -m32" gcc -m32 -std=c99 -O2 $warn_c $local -c impl.c -o impl.o
+        expect "gcc -m32" whole whole.o gcc -m32 -std=c99 -O3 $warn_c $local
+        expect "gcc -m32 -O0" gcc -m32 -std=c99 -O0 $warn_c $local -c impl.c -o impl.o
         expect "gcc -m32 links" gcc -m32 impl.o use.c main.c -o prog -lpthread
         expect "gcc -m32 runs" ./prog
     else
         skip "gcc -m32" "no gcc-multilib"
     fi
     if there musl-gcc; then
-        expect "musl-gcc c99" musl-gcc -std=c99 -O2 $warn_c $local -c impl.c -o impl.o
-        expect "musl-gcc gnu99" musl-gcc -std=gnu99 -O0 $warn_c $local -c impl.c -o impl0.o
+        expect "musl-gcc c99" whole whole.o musl-gcc -std=c99 -O2 $warn_c $local
+        expect "musl-gcc gnu99" musl-gcc -std=gnu99 -O0 $warn_c $local -c impl.c -o impl.o
         expect "musl-gcc links" musl-gcc -static impl.o use.c main.c -o prog -lpthread
         expect "musl-gcc runs" ./prog
     else

@@ -21,7 +21,7 @@ if [ "${1:-}" = --inside ]; then
 fi
 dir=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-disk.XXXXXX") || exit 1
 trap 'chmod -R u+w "$dir" 2>/dev/null; rm -rf "$dir"' EXIT
-${CC:-cc} -std=gnu99 -g -O1 -DCKPT_NO_REMOTE -o "$dir/full_disk" "$root/tests/fault/full_disk.c" -lcmocka -lpthread || { echo "FAIL: build"; exit 1; }
+${CC:-cc} -std=gnu99 -g -O0 -DCKPT_NO_REMOTE -o "$dir/full_disk" "$root/tests/fault/full_disk.c" -lcmocka -lpthread || { echo "FAIL: build"; exit 1; }
 status=0
 mkdir "$dir/way"
 if (cd "$dir" && ./full_disk "$dir/way" folder); then echo "PASS: a folder in the way"; else echo "FAIL: a folder in the way"; status=1; fi

@@ -1,6 +1,6 @@
 #!/bin/sh
 # net_mlflow.sh: faults and kills between mlflow-artifacts: and tests/servers/fake-databricks.js: its proxy of an MLflow server, without
-# parts and with parts, which go to the cloud behind it. See net_clouds.sh.
+# parts and with parts, which go to the cloud behind it. See net_clouds.sh. run.sh: waits
 . "$(dirname "$0")/net_clouds.sh"
 databricks_server
 url=http://127.0.0.1:$port

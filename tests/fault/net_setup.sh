@@ -9,11 +9,8 @@ root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 [ -f "$root/ckpt.h" ] || root=$(cd "$root/.." && pwd -P)
 tests=$root/tests
 # It is in memory where there is room: other jobs keep the disk busy, for seconds at a time, and here it is the network that is slow.
-place=${TMPDIR:-/tmp}
-if [ -w /dev/shm ] && [ "$(df -Pk /dev/shm | awk 'NR == 2 { print $4 }')" -gt 6000000 ]; then
-    try=$(mktemp -d /dev/shm/ckpt-net-XXXXXX) && cp "$(command -v true)" "$try/true" && "$try/true" 2>/dev/null && place=/dev/shm
-    rm -rf "$try"
-fi
+. "$tests/share.sh"
+place=$(memory 3000) || place=${TMPDIR:-/tmp}
 work=$(mktemp -d "$place/ckpt-net-XXXXXX") || exit 1
 work=$(cd "$work" && pwd -P)
 started=
@@ -38,7 +35,6 @@ fail() {
     failures=$((failures + 1))
 }
 
-. "$tests/share.sh"
 compile() {
     source=$1 file=$2
     shift 2

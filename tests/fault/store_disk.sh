@@ -9,7 +9,7 @@ if [ "${1:-}" = --inside ]; then
 fi
 dir=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-store-disk.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
-${CC:-cc} -std=gnu99 -g -O1 -DCKPT_NO_REMOTE -o "$dir/store_disk" "$root/tests/fault/store_disk.c" -lcmocka -lpthread || { echo "FAIL: build"; exit 1; }
+${CC:-cc} -std=gnu99 -g -O0 -DCKPT_NO_REMOTE -o "$dir/store_disk" "$root/tests/fault/store_disk.c" -lcmocka -lpthread || { echo "FAIL: build"; exit 1; }
 for how in "unshare -m" "unshare -rm"; do
     $how true 2>/dev/null || continue
     $how sh "$0" --inside "$dir"
