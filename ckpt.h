@@ -359,7 +359,7 @@
    NONE: up to 40 MiB while a save runs. COPY, and LAZY with enough max_staging_bytes: one buffer of the file's size,
    mapped at open. Loading: up to 40 MiB, and a device tensor with gaps between its elements whole. Tables: about 300
    bytes per bound name, and 600 more that a saver keeps from one save to the next. All through the allocator hook, but
-   for the buffers, which are mapped from the system (huge pages where it offers them).
+   for the buffers, which are mapped from the system (huge pages where it offers them); without a hook, so are large tables.
 
 
    COMPOSER
@@ -528,8 +528,8 @@ typedef struct ckpt_logger {
 
 // realloc with the old size beside it: ptr NULL allocates, new_size 0 frees (the result is ignored), anything
 // else resizes. NULL means that there is no memory: the call fails with CKPT_NOMEM and loses nothing. Must be
-// callable from any thread. Without it: realloc and free. Snapshot buffers, which are as large as the state,
-// are mapped from the system instead.
+// callable from any thread. Without it: realloc and free, and huge pages for large tables. Snapshot buffers,
+// which are as large as the state, are mapped from the system instead.
 typedef struct ckpt_allocator {
     void *(*fn)(void *ptr, size_t old_size, size_t new_size, void *user);
     void *user;
