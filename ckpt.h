@@ -12267,8 +12267,8 @@ static bool ckpt__engine_is_clean(const ckpt__plan *p, size_t i, uint64_t at) {
 // The clean cut next to a page's beginning, between `least` and `most`; that beginning itself where none is near, as in a long
 // blob. Small blobs that are cut anywhere cost a page of the second pass at every chunk.
 static uint64_t ckpt__engine_clean_cut(const ckpt__plan *p, size_t i, uint64_t at, uint64_t least, uint64_t most) {
-    bool on = at <= least;
-    for (uint64_t c = at; c >= least && c < most; c += on ? CKPT__ENGINE_PAGE : -(uint64_t)CKPT__ENGINE_PAGE) {
+    const uint64_t page = CKPT__ENGINE_PAGE;
+    for (uint64_t c = at; c >= least && c < most; c = at <= least ? c + page : c - page) {
         while (p->segs[i].offset > c) i--;
         while (p->segs[i].offset + p->segs[i].size <= c) i++;
         if (ckpt__engine_is_clean(p, i, c)) return c;
