@@ -362,7 +362,7 @@
    NONE: up to 40 MiB while a save runs. COPY, and LAZY with enough max_staging_bytes: one buffer of the file's size,
    mapped at open. Loading: up to 40 MiB, and a device tensor with gaps between its elements whole. Tables: about 300
    bytes per bound name, and 600 more that a saver keeps from one save to the next. All through the allocator hook, but
-   for the buffers, which are mapped from the system (huge pages where it offers them).
+   for the buffers, which are mapped from the system (huge pages where it offers them); without a hook, so are large tables.
 
 
    COMPOSER
@@ -531,8 +531,8 @@ typedef struct ckpt_logger {
 
 // realloc with the old size beside it: ptr NULL allocates, new_size 0 frees (the result is ignored), anything
 // else resizes. NULL means that there is no memory: the call fails with CKPT_NOMEM and loses nothing. Must be
-// callable from any thread. Without it: realloc and free. Snapshot buffers, which are as large as the state,
-// are mapped from the system instead.
+// callable from any thread. Without it: realloc and free, and huge pages for large tables. Snapshot buffers,
+// which are as large as the state, are mapped from the system instead.
 typedef struct ckpt_allocator {
     void *(*fn)(void *ptr, size_t old_size, size_t new_size, void *user);
     void *user;
@@ -1659,6 +1659,21 @@ static const char *ckpt__buf_cstr(ckpt__buf *b) {
     return b->data;
 }
 
+// A hash of which any bits serve, for tables of names.
+static uint64_t ckpt__mem_hash(const char *p, size_t n) {
+    const uint64_t odd = 0x9E3779B97F4A7C15u;
+    uint64_t h = n * odd, w = 0;
+    for (; n > 8; n -= 8, p += 8) {
+        memcpy(&w, p, 8);
+        h = (h ^ w) * odd;
+        h ^= h >> 32;
+    }
+    w = 0;
+    for (size_t i = 0; i < n; i++) w = w << 8 | (unsigned char)p[i];
+    h = (h ^ w) * odd;
+    return h ^ h >> 32;
+}
+
 static uint64_t ckpt__mem_le(const void *p, int bytes) {
     const unsigned char *u = (const unsigned char *)p;
     uint64_t v = 0;
@@ -2698,6 +2713,29 @@ static void *ckpt__os_pages(size_t size) {
 
 static void ckpt__os_pages_free(void *p, size_t size) {
     if (p != NULL) (void)CKPT__SYS(munmap)(p, ckpt__os_pages_size(size));
+}
+
+// An allocator: realloc, but what is large comes in huge pages. Tables of 100,000 tensors are tens of MiB, and having so many
+// small pages handed out takes longer than filling them.
+static void *ckpt__os_resize(void *ptr, size_t old_size, size_t new_size, void *user) {
+    bool was = old_size >= CKPT__OS_PAGE_HUGE, will = new_size >= CKPT__OS_PAGE_HUGE;
+    void *p = NULL;
+    (void)user;
+    if (!was && !will && new_size > 0) return realloc(ptr, new_size);
+    if (new_size > 0) {
+        p = will ? ckpt__os_pages(new_size) : malloc(new_size);
+        if (p == NULL) return NULL;
+        if (ptr != NULL) memcpy(p, ptr, old_size < new_size ? old_size : new_size);
+    }
+    if (was) ckpt__os_pages_free(ptr, old_size);
+    else free(ptr);
+    return p;
+}
+
+// The allocator for what may grow large: the user's, where there is one.
+static ckpt_allocator ckpt__os_allocator(const ckpt_allocator *a) {
+    ckpt_allocator own = { ckpt__os_resize, NULL };
+    return a != NULL && a->fn != NULL ? *a : own;
 }
 
 // Is most of the range in the page cache? Asked of 32 pages spread over it; true when nobody knows.
@@ -6527,7 +6565,7 @@ static ckpt_err ckpt__name_run(ckpt__buf *out, const char *given) {
 //------------------------------------------------------------------------------
 // >>state      [H]  names bound to the caller's memory; which of them a file holds
 //
-// uses:    error memory text
+// uses:    error memory platform text
 // threads: whoever owns the state; a state is only read while a checkpoint is written or loaded
 // states:  good -> failed by the first bind that is wrong; its sentence stays until ckpt_state_free
 //
@@ -6705,16 +6743,10 @@ static ckpt_err ckpt__state_check_name(const char *name) {
 
 //-- the table of nodes ----------------------------------------------------------
 
-static uint64_t ckpt__state_hash(const char *p, size_t n) {
-    uint64_t h = 1469598103934665603u;      // FNV-1a, 64 bits
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)p[i]) * 1099511628211u;
-    return h ^ h >> 29;
-}
-
 static int ckpt__state_node_find(const struct ckpt__binds *b, const char *path, size_t len) {
     if (b->slot_count == 0) return -1;
     size_t mask = b->slot_count - 1;
-    for (size_t at = (size_t)ckpt__state_hash(path, len) & mask; b->slots[at] != 0; at = (at + 1) & mask) {
+    for (size_t at = (size_t)ckpt__mem_hash(path, len) & mask; b->slots[at] != 0; at = (at + 1) & mask) {
         const ckpt__state_node *n = &b->nodes[b->slots[at] - 1];
         if (n->len == len && memcmp(n->path, path, len) == 0) return b->slots[at] - 1;
     }
@@ -6723,7 +6755,7 @@ static int ckpt__state_node_find(const struct ckpt__binds *b, const char *path, 
 
 static void ckpt__state_slot(struct ckpt__binds *b, int node) {
     size_t mask = b->slot_count - 1;
-    size_t at = (size_t)ckpt__state_hash(b->nodes[node].path, b->nodes[node].len) & mask;
+    size_t at = (size_t)ckpt__mem_hash(b->nodes[node].path, b->nodes[node].len) & mask;
     while (b->slots[at] != 0) at = (at + 1) & mask;
     b->slots[at] = node + 1;
 }
@@ -7065,7 +7097,7 @@ typedef struct ckpt__items {
 
 static void ckpt__items_init(ckpt__items *it, const ckpt_allocator *a) {
     memset(it, 0, sizeof *it);
-    if (a != NULL) it->allocator = *a;
+    it->allocator = ckpt__os_allocator(a);
 }
 
 static void ckpt__items_free(ckpt__items *it) {
@@ -7154,7 +7186,7 @@ static ckpt_err ckpt__items_add_timestamp(ckpt__items *it, ckpt__state_stamp *st
 //------------------------------------------------------------------------------
 // >>plan       [I]  a container as a list: what to write where, and what lies where
 //
-// uses:    error memory
+// uses:    error memory platform
 // threads: built by one thread; the engine's workers read it and fill in the checksums
 //
 // A container's writer makes a plan: every byte of the file, in file order, either as bytes of
@@ -7195,6 +7227,7 @@ typedef struct ckpt__seg {
     const void    *src;
     size_t         at;
     int            blob;            // the blob these bytes belong to, -1: structure
+    int            fixup;           // no fixup of these bytes comes before this one
 } ckpt__seg;
 
 // A place in plan->bytes that waits for a checksum: 4 bytes little-endian, or 8 lower-case hex digits.
@@ -7223,7 +7256,7 @@ typedef struct ckpt__plan {
 
 static void ckpt__plan_init(ckpt__plan *p, const ckpt_allocator *a, const ckpt_state *state) {
     memset(p, 0, sizeof *p);
-    if (a != NULL) p->allocator = *a;
+    p->allocator = ckpt__os_allocator(a);
     p->state = state;
     ckpt__buf_init(&p->bytes, &p->allocator);
     ckpt__buf_init(&p->texts, &p->allocator);
@@ -7259,6 +7292,7 @@ static ckpt__seg *ckpt__plan_add_seg(ckpt__plan *p, ckpt__seg_kind kind, uint64_
     s->src = NULL;
     s->at = 0;
     s->blob = -1;
+    s->fixup = (int)p->fixup_count;
     p->size += size;
     return s;
 }
@@ -7369,7 +7403,7 @@ typedef struct ckpt__toc {
     void         **pages;           // blocks of text; never move, so names stay valid
     size_t         page_count, page_cap, page_used, page_size;
     int           *slots;           // hash table of names: entry + 1, 0 empty
-    size_t         slot_count;
+    size_t         slot_count, named;   // named: so many entries are in it
     bool           own;             // written by this library
     // CRC-32 of all bytes of [structure_begin, structure_end) that lie in no blob, in file order, and of so many '0' behind them,
     // which stand for the sum's own digits; verified by the engine
@@ -7381,7 +7415,7 @@ typedef struct ckpt__toc {
 
 static void ckpt__toc_init(ckpt__toc *t, const ckpt_allocator *a) {
     memset(t, 0, sizeof *t);
-    if (a != NULL) t->allocator = *a;
+    t->allocator = ckpt__os_allocator(a);
 }
 
 static void ckpt__toc_free(ckpt__toc *t) {
@@ -7436,12 +7470,6 @@ static ckpt__entry *ckpt__toc_entry(ckpt__toc *t, const char *name, size_t name_
     return e;
 }
 
-static uint64_t ckpt__toc_hash(const char *name) {
-    uint64_t h = 1469598103934665603u;      // FNV-1a, 64 bits
-    for (; *name != 0; name++) h = (h ^ (unsigned char)*name) * 1099511628211u;
-    return h ^ h >> 29;
-}
-
 typedef struct ckpt__toc_place { ckpt__blob blob; size_t was; } ckpt__toc_place;
 
 static int ckpt__toc_place_order(const void *a, const void *b) {
@@ -7477,32 +7505,48 @@ static ckpt_err ckpt__toc_sort(ckpt__toc *t) {
     return done ? CKPT_OK : CKPT_NOMEM;
 }
 
-// Builds the name table. Two entries of one name are damage: which of them is meant cannot be known.
-static ckpt_err ckpt__toc_finish(ckpt__toc *t) {
-    if (ckpt__toc_sort(t) != CKPT_OK) return CKPT_NOMEM;
+static uint64_t ckpt__toc_hash(const char *name) {
+    return ckpt__mem_hash(name, strlen(name));
+}
+
+// The slot of a name: the one that it is in, or the free one where it would be.
+static size_t ckpt__toc_slot(const ckpt__toc *t, const char *name) {
+    size_t mask = t->slot_count - 1, at = (size_t)ckpt__toc_hash(name) & mask;
+    while (t->slots[at] != 0 && strcmp(t->entries[t->slots[at] - 1].name, name) != 0) at = (at + 1) & mask;
+    return at;
+}
+
+// Adds entries to the table of names, up to the first whose name is in it already: that one is t->entries[t->named]. All are
+// in it when that is the end.
+static ckpt_err ckpt__toc_names(ckpt__toc *t) {
     size_t n = 16;
     while (n < t->count * 2) n *= 2;
-    t->slots = (int *)ckpt__mem_alloc(&t->allocator, n * sizeof *t->slots);
-    if (t->slots == NULL) return CKPT_NOMEM;
-    t->slot_count = n;
-    for (size_t i = 0; i < t->count; i++) {
-        size_t at = (size_t)ckpt__toc_hash(t->entries[i].name) & (n - 1);
-        for (; t->slots[at] != 0; at = (at + 1) & (n - 1)) {
-            if (strcmp(t->entries[t->slots[at] - 1].name, t->entries[i].name) == 0)
-                return ckpt__error_set(CKPT_CORRUPT, "it holds the name '%s' twice", t->entries[i].name);
-        }
-        t->slots[at] = (int)i + 1;
+    if (t->slot_count < n) {
+        int *slots = (int *)ckpt__mem_alloc(&t->allocator, n * sizeof *slots);
+        if (slots == NULL) return CKPT_NOMEM;
+        ckpt__mem_free(&t->allocator, t->slots, t->slot_count * sizeof *t->slots);
+        t->slots = slots;
+        t->slot_count = n;
+        t->named = 0;
+    }
+    for (; t->named < t->count; t->named++) {
+        size_t at = ckpt__toc_slot(t, t->entries[t->named].name);
+        if (t->slots[at] != 0) break;
+        t->slots[at] = (int)t->named + 1;
     }
     return CKPT_OK;
 }
 
+// Completes the name table. Two entries of one name are damage: which of them is meant cannot be known.
+static ckpt_err ckpt__toc_finish(ckpt__toc *t) {
+    if (ckpt__toc_sort(t) != CKPT_OK || ckpt__toc_names(t) != CKPT_OK) return CKPT_NOMEM;
+    if (t->named == t->count) return CKPT_OK;
+    return ckpt__error_set(CKPT_CORRUPT, "it holds the name '%s' twice", t->entries[t->named].name);
+}
+
 // The entry of that name, -1 when there is none. Needs ckpt__toc_finish.
 static int ckpt__toc_find(const ckpt__toc *t, const char *name) {
-    size_t mask = t->slot_count - 1;
-    for (size_t at = (size_t)ckpt__toc_hash(name) & mask; t->slots[at] != 0; at = (at + 1) & mask) {
-        if (strcmp(t->entries[t->slots[at] - 1].name, name) == 0) return t->slots[at] - 1;
-    }
-    return -1;
+    return t->slots[ckpt__toc_slot(t, name)] - 1;
 }
 
 //------------------------------------------------------------------------------
@@ -7713,6 +7757,8 @@ typedef enum ckpt__pickle_kind {
 typedef struct ckpt__pickle_node { unsigned char kind, flag; uint16_t extra; uint32_t a; uint64_t b; } ckpt__pickle_node;
 typedef struct ckpt__pickle_cell { uint32_t node, next; } ckpt__pickle_cell;
 
+enum { CKPT__PICKLE_LITTLE = 256 };
+
 typedef struct ckpt__pickle {
     ckpt_allocator       allocator;
     const unsigned char *p;
@@ -7722,6 +7768,7 @@ typedef struct ckpt__pickle {
     uint32_t            *refs, *stack, *marks, *memo;
     size_t               node_count, node_cap, cell_count, cell_cap, ref_count, ref_cap, depth, stack_cap;
     size_t               mark_count, mark_cap, memo_cap, memo_count;
+    uint32_t             ints[CKPT__PICKLE_LITTLE];     // the nodes of 0, 1, 2, ...; 0: not made yet
     ckpt_err             err;
 } ckpt__pickle;
 
@@ -7836,8 +7883,13 @@ static bool ckpt__pickle_int_of(const ckpt__pickle *k, uint32_t node, int64_t *v
     return true;
 }
 
+// Small numbers are everywhere, and one node of each is enough: nobody changes it.
 static uint32_t ckpt__pickle_int_node(ckpt__pickle *k, int64_t v) {
-    return ckpt__pickle_node_new(k, CKPT__PICKLE_INT, 0, 0, (uint64_t)v);
+    bool little = v >= 0 && v < CKPT__PICKLE_LITTLE;
+    if (little && k->ints[v] != 0) return k->ints[v];
+    uint32_t made = ckpt__pickle_node_new(k, CKPT__PICKLE_INT, 0, 0, (uint64_t)v);
+    if (little) k->ints[v] = made;
+    return made;
 }
 
 static uint32_t ckpt__pickle_float_node(ckpt__pickle *k, double v) {
@@ -8365,6 +8417,89 @@ static bool ckpt__pickle_step_object(ckpt__pickle *k, unsigned op) {
     return true;
 }
 
+//-- reading: the tensors of our own writer --------------------------------------------
+
+// What ckpt__pickle_tensor writes is read in one go: the machine would make of each tensor twice as many nodes, most of which
+// nobody looks at again. Whatever is written otherwise is the machine's.
+typedef struct ckpt__pickle_peek { const unsigned char *p, *end; bool good; } ckpt__pickle_peek;
+
+static const unsigned char *ckpt__pickle_peek_take(ckpt__pickle_peek *c, size_t n) {
+    static const unsigned char none[8] = { 0 };
+    c->good = c->good && (size_t)(c->end - c->p) >= n;
+    if (!c->good) return none;
+    c->p += n;
+    return c->p - n;
+}
+
+static void ckpt__pickle_peek_bytes(ckpt__pickle_peek *c, const char *bytes, size_t n) {
+    const unsigned char *p = ckpt__pickle_peek_take(c, n);
+    if (c->good) c->good = memcmp(p, bytes, n) == 0;
+}
+
+static int64_t ckpt__pickle_peek_int(ckpt__pickle_peek *c) {
+    unsigned op = *ckpt__pickle_peek_take(c, 1);
+    if (op == 'K') return *ckpt__pickle_peek_take(c, 1);
+    if (op == 'M') return (int64_t)ckpt__mem_le(ckpt__pickle_peek_take(c, 2), 2);
+    if (op == 'J') return (int64_t)(int32_t)(uint32_t)ckpt__mem_le(ckpt__pickle_peek_take(c, 4), 4);
+    c->good = false;                                            // longer numbers are rare
+    return 0;
+}
+
+// A global or a text that stands in the memo.
+static uint32_t ckpt__pickle_peek_known(const ckpt__pickle *k, ckpt__pickle_peek *c, ckpt__pickle_kind kind, unsigned extra) {
+    ckpt__pickle_peek_bytes(c, "h", 1);
+    unsigned i = *ckpt__pickle_peek_take(c, 1);
+    uint32_t node = c->good && i < k->memo_cap ? k->memo[i] : 0;
+    c->good = c->good && ckpt__pickle_is(k, node, kind) && k->nodes[node].extra == extra;
+    return c->good ? node : 0;
+}
+
+// A tuple of up to three numbers; returns how many.
+static int ckpt__pickle_peek_ints(ckpt__pickle_peek *c, int64_t v[3]) {
+    int n = 0;
+    while (c->good && n < 3 && c->p < c->end && (*c->p == 'K' || *c->p == 'M' || *c->p == 'J')) v[n++] = ckpt__pickle_peek_int(c);
+    unsigned op = *ckpt__pickle_peek_take(c, 1);
+    c->good = c->good && op == (n == 0 ? (unsigned)')' : 0x84u + (unsigned)n);
+    return n;
+}
+
+static uint32_t ckpt__pickle_ints(ckpt__pickle *k, const int64_t *v, int n) {
+    uint32_t items[3];
+    for (int i = 0; i < n; i++) items[i] = ckpt__pickle_int_node(k, v[i]);
+    return ckpt__pickle_tuple(k, items, (size_t)n);
+}
+
+// At a tensor of our own writer's, behind its first opcode 'h': pushes it. False: it is none, and nothing has happened.
+static bool ckpt__pickle_step_tensor(ckpt__pickle *k) {
+    ckpt__pickle_peek c = { k->p + k->at - 1, k->p + k->size, true };
+    int64_t shape[3], stride[3];
+    (void)ckpt__pickle_peek_known(k, &c, CKPT__PICKLE_GLOBAL, CKPT__CALL_REBUILD);
+    ckpt__pickle_peek_bytes(&c, "((", 2);
+    uint32_t word = ckpt__pickle_peek_known(k, &c, CKPT__PICKLE_TEXT, 0);
+    uint32_t type = ckpt__pickle_peek_known(k, &c, CKPT__PICKLE_GLOBAL, CKPT__CALL_STORAGE);
+    ckpt__pickle_peek_bytes(&c, "X", 1);
+    uint32_t key_len = (uint32_t)ckpt__mem_le(ckpt__pickle_peek_take(&c, 4), 4);
+    const unsigned char *key = ckpt__pickle_peek_take(&c, key_len);
+    (void)ckpt__pickle_peek_known(k, &c, CKPT__PICKLE_TEXT, 0);
+    int64_t count = ckpt__pickle_peek_int(&c);
+    ckpt__pickle_peek_bytes(&c, "tQK\0", 4);
+    int dims = ckpt__pickle_peek_ints(&c, shape), steps = ckpt__pickle_peek_ints(&c, stride);
+    ckpt__pickle_peek_bytes(&c, "\x89", 1);
+    (void)ckpt__pickle_peek_known(k, &c, CKPT__PICKLE_GLOBAL, CKPT__CALL_DICT);
+    ckpt__pickle_peek_bytes(&c, ")RtR", 4);
+    if (!c.good || count < 0 || !ckpt__txt_eq(ckpt__pickle_view(k, word), "storage")) return false;
+    uint32_t parts[3], dtype = k->nodes[type].flag;
+    k->at = (size_t)(c.p - k->p);
+    uint32_t name = ckpt__pickle_node_new(k, CKPT__PICKLE_TEXT, 0, key_len, (uint64_t)(key - k->p));
+    uint32_t storage = ckpt__pickle_node_new(k, CKPT__PICKLE_STORAGE, dtype, name, (uint64_t)count);
+    parts[0] = ckpt__pickle_int_node(k, 0);
+    parts[1] = ckpt__pickle_ints(k, shape, dims);
+    parts[2] = ckpt__pickle_ints(k, stride, steps);
+    uint32_t at = ckpt__pickle_refs(k, parts, 3);
+    ckpt__pickle_push(k, ckpt__pickle_node_new(k, CKPT__PICKLE_TENSOR, dtype, storage, at));
+    return true;
+}
+
 static ckpt_err ckpt__pickle_unknown(ckpt__pickle *k, unsigned op) {
     if (op != 0 && strchr("FILSVPgpio", (int)op) != NULL)
         k->err = ckpt__error_set(CKPT_UNSUPPORTED, "its pickle is of protocol 0 or 1 (opcode '%c'); save it again with "
@@ -8391,6 +8526,7 @@ static ckpt_err ckpt__pickle_read(ckpt__pickle *k, const ckpt_allocator *a, cons
             *root = ckpt__pickle_pop(k);
             break;
         }
+        if (*op == 'h' && ckpt__pickle_step_tensor(k)) continue;
         if (!ckpt__pickle_step_value(k, *op) && !ckpt__pickle_step_stack(k, *op) && !ckpt__pickle_step_object(k, *op))
             (void)ckpt__pickle_unknown(k, *op);
     }
@@ -8418,6 +8554,7 @@ enum {
     CKPT__PT_ALIGN_BIG = 4096, CKPT__PT_ALIGN = 64,
     CKPT__PT_MAX_STEM = 1024, CKPT__PT_MAX_GAP = 1000000,
     CKPT__PT_COMMENT = 21, CKPT__PT_HEX = 8,
+    CKPT__PT_HEADERS = 160,         // what an entry takes in headers and in the pickle, at least
     CKPT__PT_WINDOW = 262144, CKPT__PT_PEEK = 8192, CKPT__PT_DRAIN = 32768
 };
 static const uint32_t ckpt__pt_max32 = 0xFFFFFFFFu;
@@ -8922,12 +9059,15 @@ static ckpt_err ckpt__pt_entries(ckpt__pt_writer *w, const ckpt__pt_tree *tree, 
     return w->plan->err;
 }
 
-// Two segments, a blob and two fixups for each entry: room for them at once spares copying them as they grow.
+// Two segments, a blob, two fixups and some headers for each entry: room for them at once spares copying them as they grow.
 static ckpt_err ckpt__pt_room(ckpt__plan *p, size_t entries) {
     const ckpt_allocator *a = &p->allocator;
     ckpt_err e = ckpt__mem_room(a, (void **)&p->segs, sizeof *p->segs, &p->seg_cap, p->seg_count + 2 * entries);
     if (e == CKPT_OK) e = ckpt__mem_room(a, (void **)&p->fixups, sizeof *p->fixups, &p->fixup_cap, p->fixup_count + 2 * entries);
-    return e == CKPT_OK ? ckpt__mem_room(a, (void **)&p->blobs, sizeof *p->blobs, &p->blob_cap, p->blob_count + entries) : e;
+    if (e == CKPT_OK) e = ckpt__mem_room(a, (void **)&p->blobs, sizeof *p->blobs, &p->blob_cap, p->blob_count + entries);
+    if (e != CKPT_OK) return e;
+    (void)ckpt__buf_reserve(&p->bytes, entries * CKPT__PT_HEADERS);
+    return p->bytes.err;
 }
 
 // Plans a .pt at the plan's current end. Attached files (kind FILE) are passed over: they are members of a tar.
@@ -8984,6 +9124,7 @@ typedef struct ckpt__pt_reader {
     size_t               count, cap;
     int                 *slots;     // names: member + 1, 0 empty
     size_t               slot_count;
+    bool                 ordered;   // instead of a table: the names are those that our writer gives, in its order
     uint64_t             dir_at, dir_size, dir_count;
     char                *window;    // bytes of the file from window_at on
     uint64_t             window_at;
@@ -9190,10 +9331,34 @@ static int ckpt__pt_member_order(const void *a, const void *b) {
     return x->header < y->header ? -1 : x->header > y->header;
 }
 
-static uint64_t ckpt__pt_hash(const char *p, size_t n) {
-    uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)p[i]) * 1099511628211u;
-    return h ^ h >> 29;
+// The number of a storage called "12", "12b" or "12f"; SIZE_MAX: it is called otherwise.
+static size_t ckpt__pt_number(const char *p, size_t n) {
+    size_t v = 0;
+    if (n > 0 && (p[n - 1] == 'b' || p[n - 1] == 'f')) n--;
+    if (n == 0 || n > 9 || (p[0] == '0' && n > 1)) return SIZE_MAX;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] < '0' || p[i] > '9') return SIZE_MAX;
+        v = v * 10 + (size_t)(p[i] - '0');
+    }
+    return v;
+}
+
+// Are the names of a file of our own those that ckpt__pt_name gives? Then a number is a place, and no name is there twice.
+static bool ckpt__pt_is_ordered(const ckpt__pt_reader *r) {
+    const ckpt__pt_member *first = r->members;
+    size_t last = strlen(ckpt__pt_records[0]);
+    if (!r->commented || r->count < 4 || first->name_len <= last) return false;
+    size_t stem = first->name_len - last;                       // "<stem>/"
+    for (size_t i = 0; i < r->count; i++) {
+        const ckpt__pt_member *m = &r->members[i];
+        bool storage = i >= 2 && i < r->count - 2;
+        if (m->name_len < stem || memcmp(m->name, first->name, stem) != 0) return false;
+        ckpt__view rest = { m->name + stem, m->name_len - stem };
+        if (!storage && !ckpt__txt_eq(rest, ckpt__pt_records[i < 2 ? i : i + 4 - r->count])) return false;
+        if (storage && (rest.n < 6 || memcmp(rest.p, "data/", 5) != 0)) return false;
+        if (storage && ckpt__pt_number(rest.p + 5, rest.n - 5) != i - 2) return false;
+    }
+    return first->name[stem - 1] == '/';
 }
 
 // Sorts the entries by their place and builds the table of their names. One name twice would leave open which is meant.
@@ -9201,6 +9366,8 @@ static ckpt_err ckpt__pt_index(ckpt__pt_reader *r) {
     bool sorted = true;
     for (size_t i = 1; i < r->count; i++) if (r->members[i].header < r->members[i - 1].header) sorted = false;
     if (!sorted) qsort(r->members, r->count, sizeof *r->members, ckpt__pt_member_order);
+    r->ordered = ckpt__pt_is_ordered(r);
+    if (r->ordered) return CKPT_OK;
     size_t n = 16;
     while (n < r->count * 2) n *= 2;
     r->slots = (int *)ckpt__mem_alloc(&r->toc->allocator, n * sizeof *r->slots);
@@ -9208,7 +9375,7 @@ static ckpt_err ckpt__pt_index(ckpt__pt_reader *r) {
     r->slot_count = n;
     for (size_t i = 0; i < r->count; i++) {
         const ckpt__pt_member *m = &r->members[i];
-        size_t at = (size_t)ckpt__pt_hash(m->name, m->name_len) & (n - 1);
+        size_t at = (size_t)ckpt__mem_hash(m->name, m->name_len) & (n - 1);
         for (; r->slots[at] != 0; at = (at + 1) & (n - 1)) {
             const ckpt__pt_member *o = &r->members[r->slots[at] - 1];
             if (o->name_len == m->name_len && memcmp(o->name, m->name, m->name_len) == 0)
@@ -9219,6 +9386,10 @@ static ckpt_err ckpt__pt_index(ckpt__pt_reader *r) {
     return CKPT_OK;
 }
 
+static bool ckpt__pt_is_called(const ckpt__pt_member *m, const ckpt__buf *name) {
+    return m->name_len == name->len && memcmp(m->name, name->data, name->len) == 0;
+}
+
 // The entry "<stem>/<folder><name>", NULL when there is none.
 static ckpt__pt_member *ckpt__pt_find(ckpt__pt_reader *r, const char *folder, ckpt__view name) {
     r->name.len = 0;
@@ -9226,12 +9397,24 @@ static ckpt__pt_member *ckpt__pt_find(ckpt__pt_reader *r, const char *folder, ck
     ckpt__buf_text(&r->name, folder);
     ckpt__buf_add(&r->name, name.p, name.n);
     if (r->name.err != CKPT_OK) return NULL;
-    size_t mask = r->slot_count - 1;
-    for (size_t at = (size_t)ckpt__pt_hash(r->name.data, r->name.len) & mask; r->slots[at] != 0; at = (at + 1) & mask) {
+    size_t mask = r->slot_count - 1, places[4] = { 0, 1, r->count - 2, r->count - 1 };
+    for (int i = 0; r->ordered && i < 4; i++) {
+        if (ckpt__pt_is_called(&r->members[places[i]], &r->name)) return &r->members[places[i]];
+    }
+    if (r->ordered) return NULL;                                // storages: ckpt__pt_find_storage
+    for (size_t at = (size_t)ckpt__mem_hash(r->name.data, r->name.len) & mask; r->slots[at] != 0; at = (at + 1) & mask) {
         ckpt__pt_member *m = &r->members[r->slots[at] - 1];
-        if (m->name_len == r->name.len && memcmp(m->name, r->name.data, m->name_len) == 0) return m;
+        if (ckpt__pt_is_called(m, &r->name)) return m;
     }
     return NULL;
+}
+
+// The entry of a storage. Where numbers are places its name need not be looked at, but for the letter.
+static ckpt__pt_member *ckpt__pt_find_storage(ckpt__pt_reader *r, ckpt__view key) {
+    size_t number = ckpt__pt_number(key.p, key.n);
+    if (!r->ordered || number >= r->count - 4) return ckpt__pt_find(r, "/data/", key);
+    ckpt__pt_member *m = &r->members[number + 2];
+    return m->name_len == r->stem_len + 6 + key.n && m->name[m->name_len - 1] == key.p[key.n - 1] ? m : NULL;
 }
 
 // A local header (4.3.7) must say what the directory says. Sets m->data.
@@ -9495,7 +9678,7 @@ static ckpt_err ckpt__pt_tensor(ckpt__pt_reader *r, uint32_t tensor, uint32_t st
     ckpt_err err = ckpt__pt_entry(r, CKPT_KIND_TENSOR, &e);
     if (err != CKPT_OK) return err;
     ckpt__view key = ckpt__pickle_view(k, k->nodes[storage].a);
-    ckpt__pt_member *m = ckpt__pt_find(r, "/data/", key);
+    ckpt__pt_member *m = ckpt__pt_find_storage(r, key);
     if (r->name.err != CKPT_OK) return r->name.err;
     if (m == NULL)
         return ckpt__error_set(CKPT_CORRUPT, "the data of '%s' is missing (entry 'data/%.*s')", e->name,
@@ -9619,25 +9802,17 @@ static ckpt_err ckpt__pt_walk(ckpt__pt_reader *r, uint32_t node, int depth) {
 // Two keys may have one text ({1: a, '1': b}, or {'x/y': a, 'x': {'y': b}}): the later entry gets "#<its number>" behind it.
 static ckpt_err ckpt__pt_rename(ckpt__pt_reader *r) {
     ckpt__toc *t = r->toc;
-    size_t n = 16;
-    while (n < t->count * 2) n *= 2;
-    int *slots = (int *)ckpt__mem_alloc(&t->allocator, n * sizeof *slots);
-    if (slots == NULL) return CKPT_NOMEM;
-    ckpt_err e = CKPT_OK;
-    for (size_t i = 0; e == CKPT_OK && i < t->count; ) {
-        size_t at = (size_t)ckpt__toc_hash(t->entries[i].name) & (n - 1);
-        while (slots[at] != 0 && strcmp(t->entries[slots[at] - 1].name, t->entries[i].name) != 0) at = (at + 1) & (n - 1);
-        if (slots[at] == 0) {
-            slots[at] = (int)++i;
-            continue;
-        }
+    ckpt_err e = ckpt__toc_names(t);
+    while (e == CKPT_OK && t->named < t->count) {
         r->name.len = 0;
-        ckpt__buf_fmt(&r->name, "%s#%zu", t->entries[i].name, i);
+        ckpt__buf_fmt(&r->name, "%s#%zu", t->entries[t->named].name, t->named);
         e = r->name.err != CKPT_OK ? r->name.err : ckpt__pt_spend(r, r->name.len + 1);
-        if (e == CKPT_OK) t->entries[i].name = ckpt__toc_text(t, r->name.data, r->name.len);
-        if (e == CKPT_OK && t->entries[i].name == NULL) e = CKPT_NOMEM;
+        char *name = e == CKPT_OK ? ckpt__toc_text(t, r->name.data, r->name.len) : NULL;
+        if (e == CKPT_OK && name == NULL) e = CKPT_NOMEM;
+        if (e != CKPT_OK) break;
+        t->entries[t->named].name = name;
+        e = ckpt__toc_names(t);
     }
-    ckpt__mem_free(&t->allocator, slots, n * sizeof *slots);
     return e;
 }
 
@@ -11980,9 +12155,10 @@ static size_t ckpt__engine_fixup_text(const ckpt__fixup *f, uint32_t crc, char o
     return 8;
 }
 
-// The first fixup with bytes at or behind a place in plan->bytes.
-static size_t ckpt__engine_fixup_from(const ckpt__plan *p, size_t at) {
-    size_t low = 0, high = p->fixup_count;
+// The first fixup with bytes at or behind a place in plan->bytes, which lies in `s`.
+static size_t ckpt__engine_fixup_from(const ckpt__plan *p, const ckpt__seg *s, size_t at) {
+    size_t low = (size_t)s->fixup, high = p->fixup_count;
+    if (low < high && p->fixups[low].at + (p->fixups[low].hex ? 8 : 4) > at) return low;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         if (p->fixups[mid].at + (p->fixups[mid].hex ? 8 : 4) > at) high = mid;
@@ -12077,7 +12253,7 @@ static bool ckpt__engine_known(const ckpt__plan *p, const ckpt__seg *s, uint64_t
     if (s->late == CKPT__LATE_ALL) return false;
     size_t from = s->at + (size_t)(ckpt__engine_max(begin, s->offset) - s->offset);
     size_t to = s->at + (size_t)(ckpt__engine_min(end, s->offset + s->size) - s->offset);
-    for (size_t i = ckpt__engine_fixup_from(p, from); i < p->fixup_count && p->fixups[i].at < to; i++) {
+    for (size_t i = ckpt__engine_fixup_from(p, s, from); i < p->fixup_count && p->fixups[i].at < to; i++) {
         if (p->fixups[i].blob < 0) return false;
         const ckpt__blob *b = &p->blobs[p->fixups[i].blob];
         if (b->offset < begin || b->offset + b->size > end) return false;
@@ -12085,22 +12261,44 @@ static bool ckpt__engine_known(const ckpt__plan *p, const ckpt__seg *s, uint64_t
     return true;
 }
 
-// Finds the first page with an unknown checksum. A chunk that a long blob leaves is cut behind that checksum, so that the
-// second pass has only a page or two to write again; cutting may put other blobs outside, hence the loop: `end` only falls.
+// Would a cut at this place, which lies in segment `i`, part no blob from its checksum?
+static bool ckpt__engine_is_clean(const ckpt__plan *p, size_t i, uint64_t at) {
+    const ckpt__seg *s = &p->segs[i];
+    if (s->blob >= 0) return p->blobs[s->blob].offset == at;
+    return s->late == CKPT__LATE_NO || ckpt__engine_known(p, s, at, UINT64_MAX);
+}
+
+// The clean cut next to a page's beginning, between `least` and `most`; that beginning itself where none is near, as in a long
+// blob. Small blobs that are cut anywhere cost a page of the second pass at every chunk.
+static uint64_t ckpt__engine_clean_cut(const ckpt__plan *p, size_t i, uint64_t at, uint64_t least, uint64_t most) {
+    const uint64_t page = CKPT__ENGINE_PAGE;
+    for (uint64_t c = at; c >= least && c < most; c = at <= least ? c + page : c - page) {
+        while (p->segs[i].offset > c) i--;
+        while (p->segs[i].offset + p->segs[i].size <= c) i++;
+        if (ckpt__engine_is_clean(p, i, c)) return c;
+    }
+    return at;
+}
+
+// Finds the first page with an unknown checksum. A chunk that a long blob leaves is cut behind that checksum and those that
+// follow closely, so that the second pass has only few pages to write again; cutting may put other blobs outside, hence the loop:
+// `end` only falls.
 static void ckpt__engine_find_late(const ckpt__engine_writer *w, ckpt__engine_chunk *c) {
     const ckpt__plan *p = w->plan;
     for (bool again = true; again;) {
-        again = false;
+        uint64_t last = 0, stop = c->end;       // last: where the last of them ends
+        size_t i = c->seg;
         c->late = c->end;
-        for (size_t i = c->seg; i < p->seg_count && p->segs[i].offset < c->end; i++) {
+        for (; i < p->seg_count && p->segs[i].offset < stop; i++) {
             const ckpt__seg *s = &p->segs[i];
             if (s->late == CKPT__LATE_NO || ckpt__engine_known(p, s, c->begin, c->end)) continue;
-            c->late = ckpt__engine_max(c->begin, s->offset) & ~(uint64_t)(CKPT__ENGINE_PAGE - 1);
-            uint64_t cut = ckpt__engine_round(s->offset + s->size);
-            again = cut < c->end && c->end - cut >= CKPT__ENGINE_LITTLE;
-            if (again) c->end = cut;
-            break;
+            if (last == 0) c->late = ckpt__engine_max(c->begin, s->offset) & ~(uint64_t)(CKPT__ENGINE_PAGE - 1);
+            last = s->offset + s->size;
+            stop = ckpt__engine_min(c->end, last + CKPT__ENGINE_LITTLE);
         }
+        uint64_t cut = ckpt__engine_round(last);
+        again = last > 0 && cut < c->end && c->end - cut >= CKPT__ENGINE_LITTLE;
+        if (again) c->end = ckpt__engine_clean_cut(p, i - 1, cut, cut, ckpt__engine_min(cut + CKPT__ENGINE_PIECE, c->end));
     }
 }
 
@@ -12120,6 +12318,10 @@ static bool ckpt__engine_cut(const ckpt__engine_writer *w, ckpt__engine_cursor *
         for (size_t i = c->seg; i < p->seg_count && p->segs[i].offset < c->end; i++) {
             uint64_t from = ckpt__engine_round(p->segs[i].offset), to = p->segs[i].offset + p->segs[i].size;
             if (from > c->begin && from < to && from < c->end && ckpt__engine_straight(w, &p->segs[i], from) > 0) c->end = from;
+        }
+        if (c->end < p->size && c->end % CKPT__ENGINE_PAGE == 0) {
+            uint64_t least = c->end - ckpt__engine_min(CKPT__ENGINE_PIECE, (c->end - c->begin) / 2);
+            c->end = ckpt__engine_clean_cut(p, c->seg, c->end, least, c->end + 1);
         }
         ckpt__engine_find_late(w, c);
     }
@@ -12230,7 +12432,7 @@ static void ckpt__engine_fill_known(const ckpt__engine_writer *w, const ckpt__en
         size_t to = s->at + (size_t)(ckpt__engine_min(c->late, s->offset + s->size) - s->offset);
         if (from >= to) continue;               // else a checksum that is cut here would be read while others add to it
         char *out = block + (ckpt__engine_max(c->begin, s->offset) - c->begin);
-        for (size_t k = ckpt__engine_fixup_from(p, from); k < p->fixup_count && p->fixups[k].at < to; k++) {
+        for (size_t k = ckpt__engine_fixup_from(p, s, from); k < p->fixup_count && p->fixups[k].at < to; k++) {
             const ckpt__fixup *f = &p->fixups[k];
             size_t n = ckpt__engine_fixup_text(f, p->blobs[f->blob].crc, text);
             for (size_t j = 0; j < n; j++) {
@@ -12774,7 +12976,7 @@ static int ckpt__engine_goal_order(const void *a, const void *b) {
 // Values that the reader already holds are handed out at once; the others become goals, in order of place.
 static ckpt_err ckpt__engine_goals(ckpt__engine_reader *r, const ckpt__want *wants, size_t count) {
     if (count > SIZE_MAX / sizeof *r->goals) return ckpt__mem_fail(SIZE_MAX);
-    if (count > 0) r->goals = (ckpt__engine_goal *)ckpt__mem_alloc(&r->toc->allocator, count * sizeof *r->goals);
+    if (count > 0) r->goals = (ckpt__engine_goal *)ckpt__mem_resize(&r->toc->allocator, NULL, 0, count * sizeof *r->goals);
     if (count > 0 && r->goals == NULL) return CKPT_NOMEM;
     ckpt_err e = CKPT_OK;
     for (size_t i = 0; i < count && e == CKPT_OK; i++) {
@@ -13942,14 +14144,18 @@ static bool ckpt__file_counts(const ckpt__entry *e, const ckpt__file_options *o)
 
 // Compares what is bound, but for what the ignore globs take away.
 static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *globs) {
+    const ckpt__toc *t = &m->f->toc;
     ckpt_err e = CKPT_OK;
+    size_t next = 0;
     for (int i = 0; i < m->st->count && e == CKPT_OK; i++) {
         const char *canonical = ckpt__state_canonical_of(&m->st->items[i]);
         bool ignored = false;
         if (m->o->weights_only && !ckpt__state_under(canonical, "state/model")) continue;
         e = ckpt__state_globs_match(globs, canonical, &ignored);
         if (e != CKPT_OK || ignored) continue;
-        int at = ckpt__toc_find(&m->f->toc, canonical);
+        bool follows = next < t->count && strcmp(t->entries[next].name, canonical) == 0;    // a file mostly has the state's order
+        int at = follows ? (int)next : ckpt__toc_find(t, canonical);
+        if (at >= 0) next = (size_t)at + 1;
         const char *rest = NULL;
         if (at >= 0) ckpt__file_match_one(m, i, at);
         else if (m->o->world == 0 || ckpt__state_rng_rank(canonical, &rest) < m->o->world)

@@ -408,6 +408,36 @@ static void test_plans(void **state) {
     }
 }
 
+// Small blobs with their sums behind them, as in a .pt of very many tensors: chunks end where no blob is cut, so that nothing is
+// left for the second pass and nothing is written in single pages.
+static void test_small_blobs(void **state) {
+    (void)state;
+    ckpt__plan p;
+    ckpt__engine_writer w;
+    ckpt__engine_cursor at = { 0, 0 };
+    ckpt__engine_chunk c;
+    char between[128];
+    uint64_t chunks = 0;
+    memset(between, 0, sizeof between);
+    memset(&w, 0, sizeof w);
+    ckpt__plan_init(&p, &plain, NULL);
+    ckpt__plan_bytes(&p, between, sizeof between, -1);
+    for (int i = 0; i < 8000; i++) {
+        int blob = ckpt__plan_blob(&p, "small");
+        ckpt__plan_data(&p, CKPT__SEG_DATA, arena + 512 * i, 512, blob);
+        size_t from = ckpt__plan_late_bytes(&p, between, sizeof between, CKPT__LATE_BLOBS);
+        ckpt__plan_fixup(&p, from + 4, blob, false, 0);
+    }
+    assert_int_equal(ckpt__plan_finish(&p), CKPT_OK);
+    w.plan = &p;
+    w.mode = CKPT__ENGINE_WRITE;
+    w.chunk = CKPT__ENGINE_CHUNK;
+    w.align = 1;
+    for (; ckpt__engine_cut(&w, &at, &c); chunks++) assert_int_equal(c.late, c.end);
+    assert_true(chunks <= p.size / (CKPT__ENGINE_CHUNK - CKPT__ENGINE_PIECE) + 1);
+    ckpt__plan_free(&p);
+}
+
 static void test_empty_plan(void **state) {
     (void)state;
     ckpt__plan p;
@@ -923,6 +953,7 @@ static void test_read_other_name(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_small_blobs),
         cmocka_unit_test(test_empty_plan),
         cmocka_unit_test(test_write_faults),
         cmocka_unit_test(test_direct_refused),

@@ -345,6 +345,46 @@ static void test_writing_tensors(void **unused) {
     }
 }
 
+// What is read in one go is read as the machine reads it, which is made to by another opcode for the same number of the memo;
+// and cut or changed anywhere it is refused or read as the machine would.
+static void test_own_tensors(void **unused) {
+    (void)unused;
+    static const int64_t shape[] = { 3, 300, 70000, 0 };
+    enum { EACH = 5 };
+    ckpt__pickle_writer w;
+    ckpt__buf slow;
+    ckpt__pickle k;
+    uint32_t root;
+    ckpt__pickle_begin(&w, NULL);
+    ckpt__buf_init(&slow, NULL);
+    ckpt__buf_add(&w.out, "](", 2);
+    for (int i = 0; i < 5 * EACH; i++) ckpt__pickle_tensor(&w, i % 5 == 4 ? CKPT_I8 : CKPT_F32, i % 5, shape, "12");
+    ckpt__buf_add(&w.out, "e.", 2);
+    assert_int_equal(w.out.err, CKPT_OK);
+    for (size_t i = 0; i < w.out.len; i++) {
+        bool opens = w.out.len - i > 4 && memcmp(w.out.data + i, "h\0((", 4) == 0;
+        if (opens) ckpt__buf_add(&slow, "j\0\0\0\0", 5);
+        else ckpt__buf_byte(&slow, (unsigned char)w.out.data[i]);
+        if (opens) i++;
+    }
+    assert_int_equal(slow.len, w.out.len + 3 * (5 * EACH - 1));
+    assert_string_equal(load(w.out.data, w.out.len), load(slow.data, slow.len));
+    assert_int_equal(ckpt__pickle_read(&k, NULL, slow.data, slow.len, &root), CKPT_OK);
+    size_t nodes = k.node_count;
+    ckpt__pickle_free(&k);
+    assert_int_equal(ckpt__pickle_read(&k, NULL, w.out.data, w.out.len, &root), CKPT_OK);
+    assert_true(k.node_count + 4 * 3 * (EACH - 1) <= nodes);
+    ckpt__pickle_free(&k);
+    for (size_t cut = 0; cut < w.out.len; cut++) assert_int_equal(atoi(load(w.out.data, cut)), (int)CKPT_CORRUPT);
+    for (size_t i = 0; i < w.out.len; i++) {
+        w.out.data[i] ^= 1;
+        (void)load(w.out.data, w.out.len);
+        w.out.data[i] ^= 1;
+    }
+    ckpt__buf_free(&w.out);
+    ckpt__buf_free(&slow);
+}
+
 //-- memory that is refused --------------------------------------------------------
 
 static int  refuse_at, refuse_count;
@@ -386,6 +426,7 @@ int main(void) {
         cmocka_unit_test(test_tensors), cmocka_unit_test(test_unknown_objects), cmocka_unit_test(test_damage),
             cmocka_unit_test(test_any_bytes),
         cmocka_unit_test(test_writing_ints), cmocka_unit_test(test_writing_floats), cmocka_unit_test(test_writing_tensors),
+            cmocka_unit_test(test_own_tensors),
             cmocka_unit_test(test_every_allocation)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -537,6 +537,26 @@ static void test_pages(void **state) {
     ckpt__os_pages_free(NULL, 5);
 }
 
+// Blocks keep their bytes from small to large and back, and a user's allocator is left to its user.
+static void test_resize(void **state) {
+    (void)state;
+    static const size_t sizes[] = { 1, 70000, 2 << 20, (2 << 20) + 5, 9 << 20, 3 << 20, 100, (2 << 20) - 1, 6 << 20, 0 };
+    ckpt_allocator none = { NULL, NULL }, a = ckpt__os_allocator(&none), user = { ckpt__os_resize, &none };
+    unsigned char *p = NULL;
+    size_t size = 0;
+    for (int i = 0; i < UTIL_COUNT(sizes); i++) {
+        p = (unsigned char *)ckpt__mem_resize(&a, p, size, sizes[i]);
+        assert_true((p == NULL) == (sizes[i] == 0));
+        for (size_t k = 0; k < size && k < sizes[i]; k += 99) assert_int_equal(p[k], k % 251);
+        size = sizes[i];
+        for (size_t k = 0; k < size; k += 99) p[k] = (unsigned char)(k % 251);
+    }
+    assert_null(ckpt__mem_resize(&a, NULL, 0, SIZE_MAX / 2));
+    assert_null(ckpt__mem_resize(&a, NULL, 0, 0));
+    assert_ptr_equal(ckpt__os_allocator(&user).user, &none);
+    assert_ptr_equal(ckpt__os_allocator(NULL).fn, a.fn);
+}
+
 //-- child processes ---------------------------------------------------------------
 
 static ckpt_err run_shell(const char *script) {
@@ -883,6 +903,7 @@ int main(void) {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_clocks),
         cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_resize),
         cmocka_unit_test(test_children),
         cmocka_unit_test(test_pipes),
         cmocka_unit_test(test_faults),
