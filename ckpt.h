@@ -2903,6 +2903,11 @@ static void ckpt__os_cond_broadcast(ckpt__os_cond *c) {
     (void)pthread_cond_broadcast(c);
 }
 
+// Wakes one of those who wait: where each can do what there is to do, the others would only look and wait again.
+static void ckpt__os_cond_signal(ckpt__os_cond *c) {
+    (void)pthread_cond_signal(c);
+}
+
 static void ckpt__os_cond_wait(ckpt__os_cond *c, ckpt__os_mutex *m) {
     (void)pthread_cond_wait(c, m);
 }
@@ -36025,7 +36030,7 @@ static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, c
     ckpt__uploader_follow(u, it);
     if (s->running == NULL) {
         ckpt__uploader_link_in(u, it, at);
-        ckpt__os_cond_broadcast(&u->work);
+        ckpt__os_cond_signal(&u->work);
     }
     return CKPT_OK;
 }
@@ -36606,7 +36611,7 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     if (kept) s->failed = it;
     if (s->waiting != NULL) {
         ckpt__uploader_link_in(u, s->waiting, NULL);
-        ckpt__os_cond_broadcast(&u->work);
+        ckpt__os_cond_signal(&u->work);
     }
     ckpt__uploader_slot_drop(u, s);
     ckpt__os_cond_broadcast(&u->changed);

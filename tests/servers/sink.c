@@ -650,7 +650,7 @@ static const char *join_parts(upload *u, const char *list, object *o) {
 }
 
 static void complete_upload(conn *c, const char *id) {
-    char xml[10000], name[8192], text[64];
+    char xml[18000], name[8192], text[64];
     object *o = must(calloc(1, sizeof *o));
     o->key = must(strdup(c->key));
     o->modified = time(NULL);
@@ -672,7 +672,8 @@ static void complete_upload(conn *c, const char *id) {
         if (header_of(c, "x-amz-checksum-crc32", crc, sizeof crc) != NULL && at + 100 < sizeof o->meta) sprintf(o->meta + at, "x-amz-checksum-crc32: %s\r\n", crc);
         escape_xml(name, sizeof name, c->key);
         snprintf(xml, sizeof xml, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<CompleteMultipartUploadResult><Location>/%.8000s</Location>"
-                 "<ETag>&quot;%.*s&quot;</ETag></CompleteMultipartUploadResult>", name, (int)strlen(o->etag) - 2, o->etag + 1);
+                 "<Bucket>%.*s</Bucket><Key>%.8000s</Key><ETag>&quot;%.*s&quot;</ETag></CompleteMultipartUploadResult>", name,
+                 (int)strcspn(name, "/"), name, strchr(name, '/') != NULL ? strchr(name, '/') + 1 : "", (int)strlen(o->etag) - 2, o->etag + 1);
         drop_upload(u);
         store_object(o);
         if (nothing) drop_object(find_object(c->key));
