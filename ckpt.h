@@ -14859,7 +14859,7 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
             ckpt__os_path_join(&path, folder, ckpt__buf_cstr(&rel));
             if (rel.err != CKPT_OK || path.err != CKPT_OK) break;
             if (ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_OK) continue;      // so is this
-            if (info.is_file || info.is_link || (info.is_dir && dirs)) e = each(ckpt__buf_cstr(&rel), &info, user);
+            if (info.is_dir ? dirs : info.is_file || info.is_link) e = each(ckpt__buf_cstr(&rel), &info, user);
             if (!info.is_dir || level > depth) continue;
             ckpt__buf_byte(&queue, (unsigned)level + 1);
             ckpt__buf_add(&queue, ckpt__buf_cstr(&rel), rel.len + 1);
