@@ -12586,8 +12586,10 @@ static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__en
     uint64_t most = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_CHUNK : CKPT__ENGINE_COPY;
     w->chunk = ckpt__engine_min(most, ckpt__engine_max(p->size / 16, CKPT__ENGINE_PIECE));
     w->chunk = ckpt__engine_round(w->chunk);
+    // Those that write wait for the disk most of the time: six keep it busy while some of them take their sums (with four the
+    // sums cost 3 to 5 % of a GiB's time, with six 0 to 2, with eight again 3).
     int cpus = ckpt__os_cpus();
-    int threads = mode == CKPT__ENGINE_WRITE ? 4 : cpus < 8 ? cpus : 8;
+    int threads = mode == CKPT__ENGINE_WRITE ? 6 : cpus < 8 ? cpus : 8;
     ckpt__engine_parallel(ckpt__engine_threads(job, p->size, CKPT__ENGINE_SMALL, threads), ckpt__engine_write_main, w);
     for (size_t i = 0; i < p->blob_count; i++) p->blobs[i].has_crc = true;
     e = ckpt__engine_crew_free(&w->crew);
