@@ -15352,7 +15352,8 @@ enum {
     CKPT__HTTP_HEADERS_MAX = 256 * 1024,    // bytes of headers in all replies to one request, those of 1xx among them
     CKPT__HTTP_ERROR_MAX = 64 * 1024,       // bytes of an error's body that are kept
     CKPT__HTTP_TICK_MS = 50,                // between two looks at the cancel flag and the stall clock
-    CKPT__HTTP_BUFFER = 256 * 1024,         // of each direction; larger ones leave the cache before the system has taken them
+    CKPT__HTTP_BUFFER = 256 * 1024,         // out; larger ones leave the cache before the system has taken them
+    CKPT__HTTP_BUFFER_IN = 1024 * 1024,     // in: the larger, the fewer wake-ups. Before 7.88 libcurl takes half of it
     CKPT__HTTP_SOCKETS = 8                  // of one handle that are watched
 };
 
@@ -15826,7 +15827,7 @@ static void ckpt__http_set_common(const ckpt__http *h, CURL *easy) {
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 30L);
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 15L);
-    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
+    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__HTTP_BUFFER_IN);
     (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, h->insecure ? 0L : 1L);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, h->insecure ? 0L : 2L);
