@@ -2036,6 +2036,20 @@ static size_t ckpt__os_direct_align(int fd) {
 }
 #endif
 
+// Does the file lie in memory alone, as on tmpfs? Newer ones let it be opened for direct transfers, which gain nothing there.
+static bool ckpt__os_in_memory(int fd) {
+#if defined(__linux__) && defined(SYS_fstatfs) && defined(__LP64__)
+    // struct statfs by its first word, f_type: its header clashes with other ones of the kernel
+    long words[64];
+    memset(words, 0, sizeof words);
+    if (CKPT__SYS(syscall)((long)SYS_fstatfs, (long)fd, words) != 0) return false;
+    return (uint32_t)words[0] == 0x01021994u || (uint32_t)words[0] == 0x858458F6u;     // tmpfs, ramfs
+#else
+    (void)fd;
+    return false;
+#endif
+}
+
 // Opens a second descriptor that goes past the page cache; CKPT_UNSUPPORTED where that does not work.
 static ckpt_err ckpt__os_reopen_direct(int *fd, const char *path, bool write, size_t *align) {
     *fd = -1;
@@ -15079,7 +15093,13 @@ typedef struct ckpt__body {
 } ckpt__body;
 
 // Bytes of a file that are written together, at multiples of this: libcurl hands out 16 KiB at a time, off any boundary.
-enum { CKPT__SINK_GATHER = 256 * 1024 };
+enum { CKPT__SINK_GATHER = 256 * 1024, CKPT__SINK_PAGE = 4096 };
+
+// A second descriptor of a file, for writes that go past the page cache: filling that costs more than all the rest of a download.
+typedef struct ckpt__sink_direct {
+    int           fd;
+    ckpt__os_flag works;                // 1 until a write fails
+} ckpt__sink_direct;
 
 // Where received bytes go: into a file at `offset`, into memory, or nowhere. Never more than `size`.
 typedef struct ckpt__sink {
@@ -15088,8 +15108,10 @@ typedef struct ckpt__sink {
     int         fd;
     const char *path;
     uint64_t    offset, size;
-    char       *gather;                 // NULL, or CKPT__SINK_GATHER bytes where those of a file wait until ckpt__sink_flush
+    char       *gather;                 // NULL, or room where bytes of a file wait until ckpt__sink_flush
+    size_t      gather_size;            // of that room; 0: CKPT__SINK_GATHER
     size_t      gathered;               // bytes that wait there
+    ckpt__sink_direct *direct;          // NULL, or takes whole pages out of that room
     ckpt__os_mutex *turn;               // NULL, or held while the file is written: see ckpt__sink_put
     uint64_t    got;                    // out: bytes taken, those that wait among them
     bool        sum;                    // compute crc
@@ -15167,11 +15189,34 @@ static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uin
     return ckpt__error_set(CKPT_CORRUPT, "%s has changed: it became shorter while it was sent", b->path);
 }
 
+// Writes the whole pages among the next bytes of a file past the page cache; *put: how many bytes those are. Never less than a
+// page, since the rest of it may be on its way through the page cache by another worker's hand. A direct write that fails for
+// another reason than space counts for nothing, and none is tried after it: the page cache takes all.
+static ckpt_err ckpt__sink_put_direct(const ckpt__sink *s, const void *p, size_t n, uint64_t at, size_t *put) {
+    ckpt__sink_direct *d = s->direct;
+    ckpt__error_record before;
+    *put = 0;
+    if (d == NULL || ckpt__os_flag_get(&d->works) == 0) return CKPT_OK;
+    size_t whole = n & ~((size_t)CKPT__SINK_PAGE - 1);
+    if (whole == 0 || at % CKPT__SINK_PAGE != 0 || (uintptr_t)p % CKPT__SINK_PAGE != 0) return CKPT_OK;
+    ckpt__error_take(&before);
+    ckpt_err e = ckpt__os_pwrite(d->fd, p, whole, at, s->path);
+    if (e == CKPT_NO_SPACE) return e;
+    if (e == CKPT_OK) *put = whole;
+    else ckpt__os_flag_set(&d->works, 0);
+    ckpt__error_last = before;
+    return CKPT_OK;
+}
+
 // Writes the next bytes of a file. Systems let one thread at a time write to a file, and the others burn their time slices
 // spinning until it is done; those that wait for `turn` sleep.
 static ckpt_err ckpt__sink_put(const ckpt__sink *s, const void *p, size_t n) {
+    uint64_t at = s->offset + s->got - s->gathered;
+    size_t put = 0;
+    ckpt_err e = ckpt__sink_put_direct(s, p, n, at, &put);
+    if (e != CKPT_OK || put == n) return e;
     if (s->turn != NULL) ckpt__os_mutex_lock(s->turn);
-    ckpt_err e = ckpt__os_pwrite(s->fd, p, n, s->offset + s->got - s->gathered, s->path);
+    e = ckpt__os_pwrite(s->fd, (const char *)p + put, n - put, at + put, s->path);
     if (s->turn != NULL) ckpt__os_mutex_unlock(s->turn);
     return e;
 }
@@ -15188,11 +15233,12 @@ static ckpt_err ckpt__sink_flush(ckpt__sink *s) {
 // Takes bytes of a file in, and writes as often as they reach a boundary.
 static ckpt_err ckpt__sink_gather(ckpt__sink *s, const char *p, size_t n) {
     ckpt_err e = CKPT_OK;
+    size_t size = s->gather_size > 0 ? s->gather_size : (size_t)CKPT__SINK_GATHER;
     while (n > 0 && e == CKPT_OK) {
-        size_t room = CKPT__SINK_GATHER - (size_t)((s->offset + s->got) % CKPT__SINK_GATHER), some = n < room ? n : room;
-        bool direct = s->gathered == 0 && n >= room;
-        if (direct) {                           // large pieces of other stores need no copy
-            some += (n - room) / CKPT__SINK_GATHER * CKPT__SINK_GATHER;
+        size_t room = size - (size_t)((s->offset + s->got) % size), some = n < room ? n : room;
+        bool copied = s->direct != NULL || s->gathered > 0 || n < room;
+        if (!copied) {                          // large pieces of other stores need no copy
+            some += (n - room) / size * size;
             e = ckpt__sink_put(s, p, some);
             if (e != CKPT_OK) return e;
         } else {
@@ -15311,7 +15357,8 @@ enum {
     CKPT__HTTP_HEADERS_MAX = 256 * 1024,    // bytes of headers in all replies to one request, those of 1xx among them
     CKPT__HTTP_ERROR_MAX = 64 * 1024,       // bytes of an error's body that are kept
     CKPT__HTTP_TICK_MS = 50,                // between two looks at the cancel flag and the stall clock
-    CKPT__HTTP_BUFFER = 256 * 1024,         // of each direction; larger ones leave the cache before the system has taken them
+    CKPT__HTTP_BUFFER = 256 * 1024,         // out; larger ones leave the cache before the system has taken them
+    CKPT__HTTP_BUFFER_IN = 1024 * 1024,     // in: the larger, the fewer wake-ups. Before 7.88 libcurl takes half of it
     CKPT__HTTP_SOCKETS = 8                  // of one handle that are watched
 };
 
@@ -15785,7 +15832,7 @@ static void ckpt__http_set_common(const ckpt__http *h, CURL *easy) {
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 30L);
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 15L);
-    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
+    (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__HTTP_BUFFER_IN);
     (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, h->insecure ? 0L : 1L);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, h->insecure ? 0L : 2L);
@@ -34332,7 +34379,8 @@ enum {
     CKPT__FETCH_SMALL = 64 << 10,                   // bytes
     CKPT__FETCH_HEADWAY = CKPT__SEND_MIB,           // a try that gets so far was not in vain
     CKPT__FETCH_HOPS = 8,                           // links in a row
-    CKPT__FETCH_LINK_MAX = 4096                     // bytes of a .symlink text
+    CKPT__FETCH_LINK_MAX = 4096,                    // bytes of a .symlink text
+    CKPT__FETCH_DIRECT = 4 * CKPT__SEND_MIB         // one direct write, and bytes that wait for it: smaller ones are dear
 };
 
 typedef struct ckpt__fetch {
@@ -34354,7 +34402,8 @@ typedef struct ckpt__fetch_job {
     ckpt__retry         retry;          // the caller's, with stop
     ckpt__os_flag       stop;
     ckpt__os_mutex      lock;
-    ckpt__os_mutex      writing;        // held by the worker that writes to the file
+    ckpt__os_mutex      writing;        // held by the worker that writes to the file through the page cache
+    ckpt__sink_direct   direct;         // of the file; fd -1: none
     ckpt__os_cond       ended;          // a worker has no more to do
     ckpt__store_stat    info;
     ckpt__file_new     *file;
@@ -34447,8 +34496,25 @@ static void ckpt__fetch_fail(ckpt__fetch_job *j, ckpt_err e, bool replaced) {
     ckpt__os_flag_set(&j->stop, 1);
 }
 
-static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker) {
-    const ckpt_allocator *a = &j->f->store->allocator;
+// Room where a worker's bytes wait to be written. Direct writes want large ones, and get them where there is memory.
+typedef struct ckpt__fetch_room { char *p; size_t size; bool pages; } ckpt__fetch_room;
+
+static bool ckpt__fetch_room_take(const ckpt__fetch_job *j, ckpt__fetch_room *room) {
+    room->size = CKPT__FETCH_DIRECT;
+    room->p = j->direct.fd >= 0 ? (char *)ckpt__os_pages(room->size) : NULL;
+    room->pages = room->p != NULL;
+    if (room->pages) return true;
+    room->size = CKPT__SINK_GATHER;
+    room->p = (char *)ckpt__mem_resize(&j->f->store->allocator, NULL, 0, room->size);
+    return room->p != NULL;
+}
+
+static void ckpt__fetch_room_give(const ckpt__fetch_job *j, const ckpt__fetch_room *room) {
+    if (room->pages) ckpt__os_pages_free(room->p, room->size);
+    else ckpt__mem_free(&j->f->store->allocator, room->p, room->size);
+}
+
+static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, const ckpt__fetch_room *room) {
     ckpt__fetch_range r;
     memset(&r, 0, sizeof r);
     r.store = j->f->store;
@@ -34459,14 +34525,15 @@ static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker) {
     r.sink.path = j->file->temp.data;
     r.sink.offset = r.at;
     r.sink.size = ckpt__engine_min(j->piece, j->info.size - r.at);
-    r.sink.sum = true;
+    r.sink.sum = j->info.has_crc;
     r.sink.turn = &j->writing;
-    r.sink.gather = (char *)ckpt__mem_resize(a, NULL, 0, CKPT__SINK_GATHER);
+    r.sink.gather = room->p;
+    r.sink.gather_size = room->size;
+    r.sink.direct = room->pages ? &j->direct : NULL;
     r.retry = &j->retry;
     r.meter = j->meter;
     r.lane = worker;
-    ckpt_err e = r.sink.gather != NULL ? ckpt__fetch_get(&r) : CKPT_NOMEM;
-    ckpt__mem_free(a, r.sink.gather, CKPT__SINK_GATHER);
+    ckpt_err e = ckpt__fetch_get(&r);
     j->sums[index] = r.crc;
     ckpt__os_write_back(r.sink.fd, r.sink.offset, r.sink.size);
     if (e != CKPT_OK) ckpt__fetch_fail(j, e, r.replaced);
@@ -34491,14 +34558,18 @@ static void ckpt__fetch_custom(ckpt__fetch_job *j) {
 
 static void ckpt__fetch_work(void *ctx, int worker) {
     ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
+    ckpt__fetch_room room = { NULL, 0, false };
+    bool ranges = j->f->store->table->get != NULL;
     size_t index;
     ckpt__os_mutex_lock(&j->lock);
     j->working++;
     ckpt__os_mutex_unlock(&j->lock);
     while (ckpt__fetch_take(j, &index)) {
-        if (j->f->store->table->get != NULL) ckpt__fetch_piece(j, index, worker);
-        else ckpt__fetch_custom(j);
+        if (!ranges) ckpt__fetch_custom(j);
+        else if (room.p == NULL && !ckpt__fetch_room_take(j, &room)) ckpt__fetch_fail(j, CKPT_NOMEM, false);
+        else ckpt__fetch_piece(j, index, worker, &room);
     }
+    ckpt__fetch_room_give(j, &room);
     ckpt__os_mutex_lock(&j->lock);
     j->working--;
     ckpt__os_cond_broadcast(&j->ended);
@@ -34597,6 +34668,15 @@ static ckpt_err ckpt__fetch_check(ckpt__fetch_job *j) {
                            (unsigned long)j->info.crc);
 }
 
+// Big files on a disk are written past the page cache, as saves are: for a fraction of the processor time.
+static void ckpt__fetch_open_direct(ckpt__fetch_job *j) {
+    ckpt__sink_direct *d = &j->direct;
+    if (j->info.size < 2 * (uint64_t)CKPT__FETCH_DIRECT || ckpt__os_in_memory(j->file->fd)) return;
+    size_t align;                           // at most a page
+    d->fd = ckpt__engine_open_direct(j->file->fd, j->file->temp.data, true, &align);
+    ckpt__os_flag_set(&d->works, d->fd >= 0);
+}
+
 static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
     ckpt__file_new *n = j->file;
     bool ranges = j->f->store->table->get != NULL;
@@ -34608,7 +34688,11 @@ static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
         n->fd = -1;
     }
     if (e == CKPT_OK) e = ckpt__fetch_plan(j);
+    if (e == CKPT_OK && ranges) ckpt__fetch_open_direct(j);
     if (e == CKPT_OK) e = ckpt__fetch_pieces(j);
+    if (e == CKPT_OK && j->direct.fd >= 0) e = ckpt__os_close(j->direct.fd, n->temp.data);
+    else ckpt__os_drop(j->direct.fd);
+    j->direct.fd = -1;
     if (e == CKPT_OK) e = ranges ? ckpt__fetch_check(j) : ckpt__fetch_look(j);
     ckpt__mem_free(&j->f->store->allocator, j->sums, (j->count + 1) * sizeof *j->sums);
     j->sums = NULL;
@@ -34636,6 +34720,7 @@ static ckpt_err ckpt__fetch_object(ckpt__fetch *f) {
     ckpt__fetch_job j;
     memset(&j, 0, sizeof j);
     j.f = f;
+    j.direct.fd = -1;
     j.began = ckpt__os_now();
     j.meter = f->meter != NULL ? f->meter : &j.own;
     if (f->retry != NULL) j.retry = *f->retry;

@@ -1217,9 +1217,9 @@ int main(int argc, char **argv) {
     if (wanted("G19")) goal_19();
 #ifdef BENCH_NET
     if (wanted("G9") || wanted("http-up")) goal_9(false);
-    if (wanted("G9") || wanted("http-down")) goal_9_down(false);
+    if (wanted("G9") || wanted("http-down")) { goal_9_down(false, false); goal_9_down(false, true); }
     if (wanted("G9b") || wanted("G9") || wanted("https-up")) goal_9(true);
-    if (wanted("G9b") || wanted("G9") || wanted("https-down")) goal_9_down(true);
+    if (wanted("G9b") || wanted("G9") || wanted("https-down")) { goal_9_down(true, false); goal_9_down(true, true); }
     if (wanted("G9d") || wanted("G9")) goal_9d(argv[0]);
     if (wanted("G10")) goal_10();
     if (wanted("G15")) goal_15();
