@@ -15358,7 +15358,7 @@ enum {
     CKPT__HTTP_ERROR_MAX = 64 * 1024,       // bytes of an error's body that are kept
     CKPT__HTTP_TICK_MS = 50,                // between two looks at the cancel flag and the stall clock
     CKPT__HTTP_BUFFER = 256 * 1024,         // out; larger ones leave the cache before the system has taken them
-    CKPT__HTTP_BUFFER_IN = 1024 * 1024,     // in: the larger, the fewer wake-ups. Before 7.88 libcurl takes half of it
+    CKPT__HTTP_BUFFER_IN = 512 * 1024,      // in: the larger, the fewer wake-ups; more than libcurl before 7.88 takes
     CKPT__HTTP_SOCKETS = 8                  // of one handle that are watched
 };
 
@@ -34380,7 +34380,7 @@ enum {
     CKPT__FETCH_HEADWAY = CKPT__SEND_MIB,           // a try that gets so far was not in vain
     CKPT__FETCH_HOPS = 8,                           // links in a row
     CKPT__FETCH_LINK_MAX = 4096,                    // bytes of a .symlink text
-    CKPT__FETCH_DIRECT = 4 * CKPT__SEND_MIB         // one direct write, and bytes that wait for it: smaller ones are dear
+    CKPT__FETCH_DIRECT = CKPT__SEND_MIB             // one direct write: smaller ones are dear, larger ones a lot of memory
 };
 
 typedef struct ckpt__fetch {
@@ -34671,7 +34671,7 @@ static ckpt_err ckpt__fetch_check(ckpt__fetch_job *j) {
 // Big files on a disk are written past the page cache, as saves are: for a fraction of the processor time.
 static void ckpt__fetch_open_direct(ckpt__fetch_job *j) {
     ckpt__sink_direct *d = &j->direct;
-    if (j->info.size < 2 * (uint64_t)CKPT__FETCH_DIRECT || ckpt__os_in_memory(j->file->fd)) return;
+    if (j->info.size < 8 * (uint64_t)CKPT__FETCH_DIRECT || ckpt__os_in_memory(j->file->fd)) return;
     size_t align;                           // at most a page
     d->fd = ckpt__engine_open_direct(j->file->fd, j->file->temp.data, true, &align);
     ckpt__os_flag_set(&d->works, d->fd >= 0);
