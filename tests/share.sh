@@ -68,6 +68,15 @@ hasty() {
     PATH=$1:$PATH
 }
 
+# narrow PROGRAM: prints what a program of 32 bits is run with, nothing where the kernel has the system calls for it, or fails.
+narrow() {
+    "$1" >/dev/null 2>&1 && return 0
+    for emulator in qemu-i386 qemu-i386-static; do
+        "$emulator" "$1" >/dev/null 2>&1 && echo "$emulator" && return 0
+    done
+    return 1
+}
+
 # vendor_has PACKAGE: a vendor's client of npm's is there, below the folder $vendor; with CKPT_LONG=1 it is installed in the current folder.
 vendor_has() {
     command -v node >/dev/null 2>&1 || return 1

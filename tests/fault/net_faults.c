@@ -436,7 +436,9 @@ static void table_one(int i) {
         __atomic_fetch_add(&faults_chunked, 1, __ATOMIC_SEQ_CST);
         return;
     }
-    how h = { env("NET_ENDPOINT"), name, 3, 1, 2, strcmp(here->name, "s3") == 0 ? 2.0 : 6.0, NULL };     // the fakes do one thing at a time
+    // Only what never answers is to be waited for to the limit: on a crowded machine a server needs seconds for what nothing is done to.
+    bool silent = strstr(f->rules, "stall") != NULL || strstr(f->rules, "length=") != NULL;
+    how h = { env("NET_ENDPOINT"), name, 3, 1, 2, silent ? 6.0 : 30.0, NULL };
     if ((f->what == SESSION && here->fresh.begin == NULL) || !set_rules(f->rules, name, fresh, false)) return;
     ckpt_store *s = direct(env("NET_DIRECT"), name);
     const char *wrong = f->what >= DOWN ? fault_down(f, name, (unsigned)i, s, &h, &e, why) : fault_up(f, name, (unsigned)i, s, &h, &e, why);
