@@ -1,6 +1,7 @@
 #!/bin/sh
-# lab_link.sh: the network lab (servers/lab.sh), which the bench measures over: a link of 20 ms is one of 20 ms, what is sent over a link that
-# loses a packet in a hundred comes out whole, two labs do not see each other, and nothing is left of them. Root only, and Linux.
+# lab_link.sh: the network lab (servers/lab.sh), which the bench measures over: a link of 20 ms is one of 20 ms, what is sent over a link
+# that loses a packet in a hundred comes out whole, SFTP's ranges bring little that was not asked for, two labs do not see each other, and
+# nothing is left of them. Root only, and Linux.
 # run.sh: waits
 set -u
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -8,6 +9,7 @@ CC=${CC:-cc}
 work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-lab-XXXXXX") || exit 1
 keeper=
 cleanup() {
+    sh "$here/servers/sftp.sh" down "$work/sshd" >/dev/null 2>&1
     for lab in one two three; do sh "$here/servers/lab.sh" down "$work/$lab" >/dev/null 2>&1; done
     [ -z "$keeper" ] || kill "$keeper" 2>/dev/null
     rm -rf "$work"
@@ -36,12 +38,16 @@ cat >"$work/main.c" <<'C'
 #define CKPT_IMPLEMENTATION
 #include HEADER
 #include <stdio.h>
-/* main ENDPOINT FILE BACK: up and down again */
+/* main s3 ENDPOINT FILE BACK: up and down again.  main sftp URI NAME BACK KEY KNOWN_HOSTS: down */
 int main(int argc, char **argv) {
     ckpt_store *s;
-    ckpt_store_desc d = { .endpoint_url = argv[1], .region = "us-east-1", .access_key_id = "A", .secret_access_key = "B" };
-    if (argc != 4 || ckpt_store_open(&s, "s3://bucket", &d) != CKPT_OK || ckpt_store_put(s, "object", argv[2], true) != CKPT_OK ||
-        ckpt_store_get(s, "object", argv[3], true) != CKPT_OK) return puts(ckpt_last_error()), 1;
+    ckpt_store_desc d = { .region = "us-east-1", .access_key_id = "A", .secret_access_key = "B" };
+    bool s3 = argc == 5, sftp = argc == 7;
+    if (s3) d.endpoint_url = argv[2];
+    if (sftp) d.key_filename = argv[5], d.known_hosts_filename = argv[6];
+    if ((!s3 && !sftp) || ckpt_store_open(&s, s3 ? "s3://bucket" : argv[2], &d) != CKPT_OK ||
+        (s3 && ckpt_store_put(s, "object", argv[3], true) != CKPT_OK) ||
+        ckpt_store_get(s, s3 ? "object" : argv[3], argv[4], true) != CKPT_OK) return puts(ckpt_last_error()), 1;
     ckpt_store_close(s);
     return 0;
 }
@@ -81,11 +87,27 @@ serve one 8001
 head -c 3000000 /dev/urandom >"$work/file"
 wait $main || { fail "main.c compiles"; cat "$work/cc.log"; exit 1; }
 before=$(lab in "$work/one" client sed -n '/^Tcp: [0-9]/p' /proc/net/snmp | cut -d ' ' -f 13)
-if lab in "$work/one" client timeout 60 "$work/main" "http://10.99.0.2:$port" "$work/file" "$work/back" >"$work/log" 2>&1 &&
+if lab in "$work/one" client timeout 60 "$work/main" s3 "http://10.99.0.2:$port" "$work/file" "$work/back" >"$work/log" 2>&1 &&
     cmp "$work/file" "$work/back" >>"$work/log" 2>&1; then pass "1 % loss: up and down, whole"
 else fail "1 % loss: up and down, whole" "$(tail -n 3 "$work/log")"; fi
 after=$(lab in "$work/one" client sed -n '/^Tcp: [0-9]/p' /proc/net/snmp | cut -d ' ' -f 13)
 if [ "$after" -gt "$before" ]; then pass "packets were lost"; else fail "packets were lost" "the client sent none again ($before, $after)"; fi
+
+# By ranges, and of each libssh2 asks for more than it is told to: what comes must not be much more than the file.
+if SFTP_OWNER=$$ SFTP_ADDRESS=10.99.0.2 lab in "$work/three" server sh "$here/servers/sftp.sh" up "$work/sshd" >"$work/up" 2>&1; then
+    . "$work/sshd/env"
+    head -c 33554432 /dev/urandom >"$SFTP_DATA/file"
+    received() { lab in "$work/three" client sed -n 's/^ *lab0: *\([0-9]*\).*/\1/p' /proc/net/dev; }
+    before=$(received)
+    if lab in "$work/three" client timeout 120 "$work/main" sftp "sftp://$SFTP_USER@10.99.0.2:$SFTP_PORT/$SFTP_DATA" file "$work/back" "$SFTP_KEY" \
+        "$SFTP_KNOWN" >"$work/log" 2>&1 && cmp "$SFTP_DATA/file" "$work/back" >>"$work/log" 2>&1; then pass "SFTP: down, whole"
+    else fail "SFTP: down, whole" "$(tail -n 3 "$work/log")"; fi
+    after=$(received)
+    if [ $((after - before)) -lt 45000000 ]; then pass "SFTP: little comes that was not asked for"
+    else fail "SFTP: little comes that was not asked for" "$((after - before)) bytes for a file of 33554432"; fi
+else
+    echo "SKIP: SFTP: $(tail -n 1 "$work/up")"
+fi
 
 # The end, by `down` and by the owner's: the servers are gone too.
 running() { cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c "^$work/.*/delay\$\|^$work/sink\$"; }
