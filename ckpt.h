@@ -25299,7 +25299,8 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
 enum {
     CKPT__SFTP_LOGINS = 8,              // at once: sshd's MaxStartups drops some of 10 and more
     CKPT__SFTP_UPLOAD = 2 << 20,        // bytes in flight, libcurl's most: over distance they are what decides
-    CKPT__SFTP_DOWNLOAD = 2 << 20,      // libssh2 asks for four times as much ahead
+    CKPT__SFTP_DOWNLOAD = 512 * 1024,   // libssh2 asks for four times as much ahead, past a range's end too, and searches all
+                                        // that came for each packet: with four times this, a quarter of the rate over 20 ms
     CKPT__SFTP_SMALL = 4 << 20,         // an upload below this size begins again rather than being resumed
     CKPT__SFTP_TAIL = 64 * 1024,        // bytes before a resumed upload that are read back
     CKPT__SFTP_BASE = 160,              // bytes of a name kept in a hidden one: NAME_MAX is 255

@@ -15,6 +15,7 @@
 # SFTP_KNOWN_WRONG (a key that is not the host's), SFTP_KEY (ed25519), SFTP_KEY_PASS (with the pass phrase in SFTP_PASS_PHRASE),
 # SFTP_KEY_ECDSA, SFTP_KEY_RSA, SFTP_KEY_OTHER (not authorised), and with SFTP_PASSWORD_USER=1 given to `up` by root:
 # SFTP_PASS_USER, SFTP_PASSWORD: a user for the time until `down`. SFTP_EXTRA: lines for sshd_config ('MaxStartups 2:100:2').
+# SFTP_ADDRESS: where it listens, default 127.0.0.1.
 # SFTP_OWNER: the process that the server outlives by a second at most; default the caller, 0: nobody, it stays until `down`.
 # Status 77 and the reason on the last line when the packages are missing. Any user may run it, several at once.
 set -u
@@ -81,8 +82,8 @@ keys() {
     chmod 600 authorized_keys
 }
 
-# "[127.0.0.1]:PORT TYPE KEY"
-known() { echo "[127.0.0.1]:$port $(cut -d ' ' -f 1,2 "$1.pub")"; }
+# "[ADDRESS]:PORT TYPE KEY"
+known() { echo "[$address]:$port $(cut -d ' ' -f 1,2 "$1.pub")"; }
 
 known_files() {
     for k in ed25519 ecdsa rsa; do known "host_$k" >"known_$k"; done
@@ -96,7 +97,7 @@ known_files() {
 configure() {
     cat <<CONF
 Port $port
-ListenAddress 127.0.0.1
+ListenAddress $address
 HostKey "$DIR/host_ed25519"
 HostKey "$DIR/host_ecdsa"
 HostKey "$DIR/host_rsa"
@@ -123,7 +124,7 @@ CONF
 
 # Its own name for the address, so that no other server's answer on the port is taken for ours.
 answers() {
-    ssh-keyscan -T 2 -t ed25519 -p "$port" 127.0.0.1 2>/dev/null | grep -qF "$(cut -d ' ' -f 2 "$DIR/host_ed25519.pub")"
+    ssh-keyscan -T 2 -t ed25519 -p "$port" "$address" 2>/dev/null | grep -qF "$(cut -d ' ' -f 2 "$DIR/host_ed25519.pub")"
 }
 
 start() {
@@ -188,7 +189,7 @@ up() {
     done
     known_files
     cat >env <<ENV
-SFTP_HOST=127.0.0.1 SFTP_PORT=$port SFTP_USER=$(id -un)
+SFTP_HOST=$address SFTP_PORT=$port SFTP_USER=$(id -un)
 SFTP_DATA='$DIR/data'
 SFTP_KNOWN='$DIR/known'
 SFTP_KNOWN_ED25519='$DIR/known_ed25519'
@@ -220,7 +221,7 @@ command=${1:-}
 [ -n "${2:-}" ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 self=$(cd "$(dirname "$0")" && pwd -P)/$(basename "$0")
 mkdir -p "$2" && DIR=$(cd "$2" && pwd -P) || exit 1
-owner=${SFTP_OWNER:-$PPID}
+owner=${SFTP_OWNER:-$PPID} address=${SFTP_ADDRESS:-127.0.0.1}
 case $command in
     up) up ;;
     down) down ;;
@@ -233,7 +234,7 @@ case $command in
         [ -f "$DIR/env" ] && . "$DIR/env" || fail "nothing runs in $DIR"
         find_sshd
         stop_all
-        port=$SFTP_PORT pass_user=$SFTP_PASS_USER
+        address=$SFTP_HOST port=$SFTP_PORT pass_user=$SFTP_PASS_USER
         i=0
         until start; do
             i=$((i + 1))
