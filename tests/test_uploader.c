@@ -2383,7 +2383,7 @@ static void test_early_fails_first(void **state) {
 }
 
 static void die_early(world *w) {
-    snapshot s;
+    static snapshot s;                  // a worker reads it until the process is gone
     ckpt__upload up;
     ckpt__body body;
     ckpt__uploader_item *ticket;
