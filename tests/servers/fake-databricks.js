@@ -22,7 +22,7 @@
 //                    "CLOUD METHOD url": status: refuse with it; drop: read so many bytes of the body and reset the connection; lose:
 //                    do it and reset instead of the reply; hang: do it and never reply; etag: name a part so; keep: keep so many bytes of a
 //                    body and acknowledge it. corrupt: flips a byte of a file.
-//   GET  /_control   {"requests":[...], "wrong":[...], "uploads":n, "started":n (those with bytes), "files":n, "runs":n}
+//   GET  /_control   {"requests":[...], "wrong":[...], "uploads":n, "files":n, "runs":n, "started":n (uploads with bytes)}
 //
 // Not proven against the real services: how they word refusals (the classes by code are documented, those of an address that has
 // run out are the clouds'); that complete-upload of the Files API wants the ETag with its quotes as the cloud gave it, and how long a
@@ -475,8 +475,8 @@ function control(req, res, body) {
         if (c.tell !== undefined) tells = c.tell ? 1 : false;
         if (c.clear) { requests = []; wrong = []; }
     }
-    const open = [...uploads.values()].filter((u) => !u.finished), begun = (u) => Buffer.isBuffer(u) ? u.length > 0 : u instanceof Map ? u.size > 0 : u.parts ? u.parts.size > 0 : u.size > 0;
-    return json(res, { requests, wrong, faults, uploads: open.length, started: open.filter(begun).length, files: files.size + runFiles.size + artifacts.size, runs: runs.size });
+    const left = [...uploads.values()].filter((u) => !u.finished), begun = (u) => Buffer.isBuffer(u) ? u.length > 0 : u instanceof Map ? u.size > 0 : u.parts ? u.parts.size > 0 : u.size > 0;
+    return json(res, { requests, wrong, faults, uploads: left.length, files: files.size + runFiles.size + artifacts.size, runs: runs.size, started: left.filter(begun).length });
 }
 
 function serve(req, res, body) {
