@@ -34956,6 +34956,7 @@ typedef struct ckpt__uploader_item {
     bool         refused;               // the store had an object of that name, and overwriting was not asked for
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
+    struct ckpt__uploader_place *home;  // whose folder its files are in
     struct ckpt__uploader_place *place; // its entry stands in the journal there, and no record and staged file; NULL: in none
     uint64_t     at;                    // where in the journal
     size_t       text_size;             // of the entry's record
@@ -35002,8 +35003,10 @@ typedef struct ckpt__uploader_journal {
 
 typedef struct ckpt__uploader_place {
     struct ckpt__uploader_place *next;
-    struct ckpt__uploader_place *begun; // the next one whose journal is begun; below `pen`
+    struct ckpt__uploader_place *begun; // the next one whose journal is begun; below `pen`, as are those that follow
+    struct ckpt__uploader_place *thinned;       // the next one from which files were removed
     ckpt__uploader_journal journal;
+    uint64_t              removed, settled;     // files; how many of them are gone from the disk as well
     char                 *folder;
     char                  owner[40];    // "u-<store>-<random>"
     ckpt__uploader_claim *claims;
@@ -35033,6 +35036,7 @@ struct ckpt_uploader {
     ckpt__os_mutex       ink, door, pen;
     ckpt__os_cond        inked;         // a journal is synced
     ckpt__uploader_place *begun;        // below pen: those whose journal is begun
+    ckpt__uploader_place *thinned;      // below pen: those from which files were removed
     ckpt__uploader_place *places;       // below door, as are those that follow
     bool                 crashed;       // a dead owner was found
     uint32_t             numbers;       // of the last record
@@ -35642,7 +35646,7 @@ static void ckpt__uploader_report(ckpt_uploader *u) {
 //      8  the journal's id             28  u32 bytes of the record                      40  "finished", or zeros
 //     16  u64 where it stands          32  u32 bytes of the file                        48  zeros; 64: the record, the file
 // Id and place of an entry are its own, so that no file's contents can be taken for one. "finished" is written without a sync:
-// where it is lost the file is only sent again, and ckpt__uploader_sync_marks sees to it that no newer one is forgotten before.
+// where it is lost the file is only sent again, and ckpt__uploader_sync_marks and _names see to it that no newer one is done before.
 // When the end is reached and all is done, the journal begins again at the front; else it grows, and when it may not, files go
 // apart until all is done.
 
@@ -35696,6 +35700,34 @@ static ckpt_err ckpt__uploader_sync_marks(ckpt_uploader *u, const ckpt__uploader
     ckpt__os_mutex_unlock(&u->pen);
     ckpt__error_last = kept;
     return e;
+}
+
+// Files of this folder were removed.
+static void ckpt__uploader_note_removal(ckpt_uploader *u, ckpt__uploader_place *p) {
+    ckpt__os_mutex_lock(&u->pen);
+    if (p->removed++ == 0) {
+        p->thinned = u->thinned;
+        u->thinned = p;
+    }
+    ckpt__os_mutex_unlock(&u->pen);
+}
+
+// Brings to disk that files were removed, which adding to a journal does not: a power failure could bring back an older file of a
+// name whose newer one is done.
+static void ckpt__uploader_sync_names(ckpt_uploader *u) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__os_mutex_lock(&u->pen);
+    for (ckpt__uploader_place *p = u->thinned; p != NULL; p = p->thinned) {
+        uint64_t upto = p->removed;
+        if (p->settled >= upto) continue;
+        ckpt__os_mutex_unlock(&u->pen);
+        ckpt_err e = ckpt__os_sync_dir(p->folder);
+        ckpt__os_mutex_lock(&u->pen);
+        if (e == CKPT_OK && p->settled < upto) p->settled = upto;
+    }
+    ckpt__os_mutex_unlock(&u->pen);
+    ckpt__error_last = kept;
 }
 
 // Writes zeros up to `size`. Below the pen.
@@ -35792,14 +35824,16 @@ static ckpt_err ckpt__uploader_add_entry(ckpt_uploader *u, ckpt__uploader_item *
     if (e == CKPT_OK) {
         memcpy(b->data, head.data, head.len);
         j->tail += b->len;
-        j->undone++;
         e = ckpt__os_pwrite(j->fd, b->data, b->len, at, j->path);
-        uint64_t count = ++j->written;
-        if (e == CKPT_OK) e = ckpt__uploader_journal_sync(u, j, count);
-        else j->broken = true;
+        j->broken = j->broken || e != CKPT_OK;      // it is not whole, so that it is none
+    }
+    if (e == CKPT_OK) {
         it->place = p;
         it->at = at;
         it->text_size = text_size;
+        j->undone++;
+        j->written++;
+        e = ckpt__uploader_journal_sync(u, j, j->written);
     }
     ckpt__os_mutex_unlock(&u->pen);
     ckpt__buf_free(&head);
@@ -35829,6 +35863,7 @@ static bool ckpt__uploader_put_in(ckpt_uploader *u, ckpt__uploader_item *it, ckp
     size_t got = 0, text_size = 0;
     ckpt__error_take(&kept);
     (void)ckpt__uploader_sync_marks(u, p);      // its own are synced together with the entry
+    ckpt__uploader_sync_names(u);
     ckpt__os_mutex_lock(&u->pen);
     bool go = !p->journal.broken && (p->journal.fd >= 0 || ++p->journal.single > CKPT__UPLOADER_SINGLE);
     if (go && p->journal.fd < 0) go = ckpt__uploader_journal_begin(u, p) == CKPT_OK;
@@ -36279,6 +36314,7 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         u->crashed = true;
         ckpt__uploader_item *before = *list;
         e = ckpt__uploader_adopt_owner(u, p->folder, n, &names, list);
+        for (ckpt__uploader_item *it = *list; it != before; it = it->next) it->home = p;
         if (*list == before) ckpt__uploader_unlock(u, p);
     }
     if (foreign > 0)
@@ -36418,12 +36454,13 @@ static bool ckpt__uploader_is_known(ckpt_uploader *u, const char *name) {
 }
 
 // Gives the item its names in a staging folder.
-static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__uploader_place *p) {
+static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_place *p) {
     ckpt_err e = CKPT_OK;
     char ending[32];
     ckpt__os_mutex_lock(&u->door);
     uint32_t number = ++u->numbers;
     ckpt__os_mutex_unlock(&u->door);
+    it->home = p;
     it->follows = ckpt__uploader_is_known(u, it->name);         // asked before anything of it is on disk
     it->folder = ckpt__uploader_keep(u, p->folder, &e);
     (void)snprintf(ending, sizeof ending, "-%08lx.upload", (unsigned long)number);
@@ -36438,7 +36475,9 @@ static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *
 static ckpt_err ckpt__uploader_forget(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (it->place != NULL) return ckpt__uploader_end_entry(u, it);
     if (it->record == NULL) return CKPT_OK;
-    ckpt_err e = ckpt__os_exists(it->record) ? ckpt__os_remove(it->record) : CKPT_OK;
+    bool there = ckpt__os_exists(it->record);
+    ckpt_err e = there ? ckpt__os_remove(it->record) : CKPT_OK;
+    if (there && it->home != NULL) ckpt__uploader_note_removal(u, it->home);
     if (e == CKPT_OK && ckpt__os_exists(it->data)) e = ckpt__os_remove(it->data);
     return e;
 }
@@ -37098,6 +37137,7 @@ static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it
     }
     // Else a power failure could bring the older file back, whose end is not on disk yet, and lose this one's.
     if (it->follows) (void)ckpt__uploader_sync_marks(u, NULL);
+    if (it->follows && it->place != NULL) ckpt__uploader_sync_names(u);
     return ckpt__uploader_forget(u, it);
 }
 

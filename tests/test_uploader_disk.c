@@ -157,9 +157,9 @@ static void test_journal(void **state) {
     start();                                                // that those are done is on disk before anything is recorded elsewhere
     assert_int_equal(ckpt_upload_file(w.u, "large", file_of(&w, CKPT__UPLOADER_SMALL + 1), true), CKPT_OK);
     stop("sync bytes of journal; name record; sync data; sync record; sync folder; ");
-    start();
+    start();                                                // the other way round: that the first ones' records are gone
     assert_int_equal(ckpt_upload_file(w.u, "c", file_of(&w, 100), true), CKPT_OK);
-    stop("write journal; sync bytes of journal; ");
+    stop("sync folder; write journal; sync bytes of journal; ");
     start();
     ckpt__uploader_pause(w.u, -1);
     if (ckpt_uploader_wait(w.u, 0) != CKPT_OK) fail_msg("%s", ckpt_last_error());
