@@ -35646,7 +35646,7 @@ static void ckpt__uploader_report(ckpt_uploader *u) {
 //      8  the journal's id             28  u32 bytes of the record                      40  "finished", or zeros
 //     16  u64 where it stands          32  u32 bytes of the file                        48  zeros; 64: the record, the file
 // Id and place of an entry are its own, so that no file's contents can be taken for one. "finished" is written without a sync:
-// where it is lost the file is only sent again, and ckpt__uploader_sync_marks and _names see to it that no newer one is done before.
+// where it is lost the file is only sent again; ckpt__uploader_sync_marks and _names see to it that no newer one is done before.
 // When the end is reached and all is done, the journal begins again at the front; else it grows, and when it may not, files go
 // apart until all is done.
 
