@@ -682,11 +682,10 @@ static void test_faults(void **state) {
             if (nth % 2 == 0) {                             // the journal is there already
                 assert_int_equal(ckpt_upload_file(w.u, "before", path, true), CKPT_OK);
             }
-            fault_stays = faults[f] == FULL_DISK;
-            fault_arm(faults[f] == FULL_DISK ? ENOSPC : faults[f], (nth + 1) / 2);
+            if (faults[f] == FULL_DISK) fault_arm_full_disk((nth + 1) / 2);
+            else fault_arm(faults[f], (nth + 1) / 2);
             ckpt_err e = ckpt_upload_file(w.u, "n", path, true);
             bool hit = fault_disarm();
-            fault_stays = false;
             if (e != CKPT_OK && strlen(ckpt_last_error()) < 10) fail_msg("no sentence");
             if ((faults[f] == EINTR || faults[f] == FAULT_SHORT) && e != CKPT_OK) fail_msg("%s", ckpt_last_error());
             const char *copy = copy_of(&w);
@@ -713,13 +712,11 @@ static void test_no_room(void **state) {
     char *p = (char *)calloc(1, CKPT__UPLOADER_SMALL + 1);
     memset(p, 'x', CKPT__UPLOADER_SMALL);
     open_world(&w);
-    for (int i = 0; i < 14; i++) assert_int_equal(try_bytes(&w, util_fmt("f%d", i), p, CKPT__UPLOADER_SMALL, true), CKPT_OK);
+    for (int i = 0; i < 15; i++) assert_int_equal(try_bytes(&w, util_fmt("f%d", i), p, CKPT__UPLOADER_SMALL, true), CKPT_OK);
     assert_false(holds(w.staging, ".upload"));
-    fault_only = "pwrite";
-    fault_arm(ENOSPC, 2);
+    fault_arm_call("pwrite", ENOSPC, 2);
     assert_int_equal(try_bytes(&w, "more", p, CKPT__UPLOADER_SMALL, true), CKPT_OK);
     assert_true(fault_disarm());
-    fault_only = NULL;
     assert_true(holds(w.staging, ".upload"));
     assert_int_equal(stat(journal_in(w.staging), &s), 0);
     assert_int_equal(s.st_size, CKPT__UPLOADER_JOURNAL_FIRST);
@@ -730,7 +727,7 @@ static void test_no_room(void **state) {
     assert_false(holds(w.staging, ".upload"));
     go(&w);
     close_world(&w);
-    for (int i = 0; i < 14; i++) is(&w, util_fmt("f%d", i), p);
+    for (int i = 0; i < 15; i++) is(&w, util_fmt("f%d", i), p);
     is(&w, "more", p);
     is(&w, "again", p);
     free(p);
