@@ -1864,6 +1864,12 @@ static const char *ckpt__os_env(const char *name) {
     return getenv(name);
 }
 
+// Where temporary files go (POSIX: TMPDIR).
+static const char *ckpt__os_temp_dir(void) {
+    const char *dir = ckpt__os_env("TMPDIR");
+    return dir != NULL && dir[0] != 0 ? dir : "/tmp";
+}
+
 static int ckpt__os_pid(void) {
     return (int)getpid();
 }
@@ -3015,8 +3021,7 @@ static int ckpt__os_scratch(void) {
     fd = ckpt__os_lift((int)CKPT__SYS(syscall)((long)SYS_memfd_create, "ckpt-stderr", 1L));     // 1: MFD_CLOEXEC
     if (fd >= 0) return fd;
 #endif
-    const char *dir = getenv("TMPDIR");
-    return ckpt__os_open_temp(&fd, dir != NULL && dir[0] != 0 ? dir : "/tmp") == CKPT_OK ? fd : -1;
+    return ckpt__os_open_temp(&fd, ckpt__os_temp_dir()) == CKPT_OK ? fd : -1;
 }
 
 static char **ckpt__os_environment(void) {
@@ -20566,13 +20571,12 @@ static bool ckpt__store_body_is_file(const ckpt__body *b) {
 
 // Writes a body that is no file of its own to one, in the folder for temporary files.
 static ckpt_err ckpt__store_spill(const ckpt_store *s, const ckpt__body *b, ckpt__transfer *t, ckpt__buf *path) {
-    const char *dir = ckpt__os_env("TMPDIR");
     ckpt__buf want;
     uint32_t crc;
     bool summed;
     int fd;
     ckpt__buf_init(&want, &s->allocator);
-    ckpt__os_path_join(&want, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-object");
+    ckpt__os_path_join(&want, ckpt__os_temp_dir(), "ckpt-object");
     ckpt_err e = want.err;
     if (e == CKPT_OK) e = ckpt__file_temp_name(path, want.data);
     ckpt__buf_free(&want);
@@ -25588,9 +25592,8 @@ static ckpt_err ckpt__sftp_unknown(const ckpt__sftp *f, const char *why) {
 // the user's own file.
 static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, ckpt__buf *lines) {
     if (!ckpt__os_exists("/proc/self/fd")) return CKPT_OK;
-    const char *dir = ckpt__os_env("TMPDIR");
     int fd;
-    ckpt_err e = ckpt__os_open_temp(&fd, dir != NULL && dir[0] != 0 ? dir : "/tmp");
+    ckpt_err e = ckpt__os_open_temp(&fd, ckpt__os_temp_dir());
     if (e != CKPT_OK) return ckpt__error_prefix(e, "the keys of the host %s", f->host);
     e = ckpt__os_pwrite(fd, lines->data, lines->len, 0, "an unnamed file");
     (void)al;
@@ -33750,12 +33753,11 @@ static ckpt_err ckpt__send_fetch_aside(ckpt_store *store, const char *name, cons
 
 // The whole object in a file that has no name any more, of a store that knows no ranges.
 static ckpt_err ckpt__send_fetch(const ckpt__send *s, const ckpt__retry *r, int *fd) {
-    const char *dir = ckpt__os_env("TMPDIR");
     ckpt__os_info info;
     ckpt__buf near, path;
     ckpt__buf_init(&near, &s->store->allocator);
     ckpt__buf_init(&path, &s->store->allocator);
-    if (s->near == NULL) ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-object");
+    if (s->near == NULL) ckpt__os_path_join(&near, ckpt__os_temp_dir(), "ckpt-object");
     ckpt_err e = near.err;
     if (e == CKPT_OK)
         e = ckpt__send_fetch_aside(s->store, s->name, s->near != NULL ? s->near : near.data, s->body.size, r, &path);
@@ -34690,13 +34692,12 @@ static ckpt_err ckpt__fetch_run(ckpt__fetch *f) {
 // By a store without ranges: through a file in the folder for temporary files.
 static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max,
                                          const ckpt__retry *retry) {
-    const char *dir = ckpt__os_env("TMPDIR");
     ckpt__buf near, path;
     int fd = -1;
     size_t got = 0;
     ckpt__buf_init(&near, &store->allocator);
     ckpt__buf_init(&path, &store->allocator);
-    ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", "ckpt-text");
+    ckpt__os_path_join(&near, ckpt__os_temp_dir(), "ckpt-text");
     ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__send_fetch_aside(store, name, near.data, max, retry, &path);
     if (e == CKPT_OK) {
         e = ckpt__os_open_read(&fd, path.data);
@@ -40947,7 +40948,6 @@ static ckpt_err ckpt__shard_fetch(const ckpt__shard_meta *m, const ckpt__shard_p
     ckpt_file unpacked;
     ckpt__os_info info;
     ckpt__buf path, near, temp;
-    const char *dir = ckpt__os_env("TMPDIR");
     bool fetched = false;
     memset(&unpacked, 0, sizeof unpacked);
     unpacked.allocator = m->allocator;
@@ -40956,7 +40956,7 @@ static ckpt_err ckpt__shard_fetch(const ckpt__shard_meta *m, const ckpt__shard_p
     ckpt__buf_init(&near, &m->allocator);
     ckpt__buf_init(&temp, &m->allocator);
     ckpt__shard_path(&path, p, f->name);
-    ckpt__os_path_join(&near, dir != NULL && dir[0] != 0 ? dir : "/tmp", f->name);
+    ckpt__os_path_join(&near, ckpt__os_temp_dir(), f->name);
     ckpt_err e = path.err != CKPT_OK ? path.err : near.err;
     unpacked.path = path.data;
     if (e == CKPT_OK && p->folder == NULL) {
@@ -45344,10 +45344,9 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
         (void)ckpt__buf_cstr(&out->path);
         if (e == CKPT_OK) e = out->path.err;
     } else if (e == CKPT_OK) {
-        const char *dir = ckpt__os_env("TMPDIR");
+        const char *dir = ckpt__os_temp_dir();
         ckpt__fetch f;
         memset(&f, 0, sizeof f);
-        dir = dir != NULL && dir[0] != 0 ? dir : "/tmp";
         ckpt__file_sweep(dir, &out->path.allocator);        // what a killed process has fetched
         ckpt__os_path_join(&near, dir, ckpt__os_path_base(src.target.data));
         e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(&out->path, ckpt__buf_cstr(&near));
@@ -45828,10 +45827,9 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
 // Where a checkpoint is fetched to: beside its final name, so that it needs only a new one; elsewhere on a rank that does not
 // write.
 static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf *out) {
-    const char *dir = ckpt__os_env("TMPDIR");
     ckpt__buf near;
     ckpt__buf_init(&near, &s->allocator);
-    ckpt__os_path_join(&near, s->books ? s->root : dir != NULL && dir[0] != 0 ? dir : "/tmp", ckpt__os_path_base(name));
+    ckpt__os_path_join(&near, s->books ? s->root : ckpt__os_temp_dir(), ckpt__os_path_base(name));
     ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(out, ckpt__buf_cstr(&near));
     ckpt__buf_free(&near);
     return e;
@@ -46712,13 +46710,13 @@ static void ckpt__resume_discount(ckpt_saver *s) {
 
 // TARS: rank 0 has found nothing to go on from, after it tried `tried` of them. That is a fresh start where no rank has anything,
 // and where some have one that was not finished, and others nothing.
-static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, size_t tried) {
+static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, size_t tried, bool unfinished) {
     ckpt__buf lack;
     int64_t say[3];
     bool has = s->index.count > 0, own = tried == 0 || (tried == 1 && has);
-    say[0] = has && !ckpt__resume_is_unfinished(s) ? -1 : 0;    // one that counts
+    say[0] = has && !unfinished ? -1 : 0;       // one that counts
     say[1] = has ? 0 : -1;
-    say[2] = own ? 0 : -1;                                      // a store's was tried
+    say[2] = own ? 0 : -1;                      // a store's was tried
     ckpt_err met = ckpt__ranks_min(&s->crew, say, 3);
     if (met != CKPT_OK) return met;
     if (e == CKPT_CORRUPT && say[0] == 0 && say[1] != 0 && say[2] == 0)
@@ -46798,9 +46796,10 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
         if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
         else e = ckpt__resume_answer(s, &t, &loaded);
         if (s->crew.broken.code == CKPT_OK) e = ckpt__ranks_follow(&s->crew, e, 0);
+        bool unfinished = e != CKPT_OK && s->crew.together && ckpt__resume_is_unfinished(s);
         if (s->layout == CKPT__SAVER_TARS && s->crew.together && s->crew.broken.code == CKPT_OK)
-            e = ckpt__resume_nothing_common(s, e, w.tried);
-        if (e == CKPT_NOT_FOUND && s->crew.together && ckpt__resume_is_unfinished(s)) ckpt__resume_discount(s);
+            e = ckpt__resume_nothing_common(s, e, w.tried, unfinished);
+        if (e == CKPT_NOT_FOUND && unfinished) ckpt__resume_discount(s);
     }
     if (e == CKPT_OK && loaded && !chooses) line = ckpt__resume_line_of(s, &t);
     if (loaded && e == CKPT_OK) ckpt__resume_begin(s, line, &t);

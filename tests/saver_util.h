@@ -84,16 +84,7 @@ UTIL_FN void run_save(run *r, int64_t step) {
 }
 
 // The names in the folder but the library's own, "a b c".
-UTIL_FN const char *names_in(const char *dir) {
-    char *all = util_fmt("%s", util_list(dir)), *out = util_fmt("%s ", all);
-    size_t n = 0;
-    for (char *line = strtok(all, "\n"); line != NULL; line = strtok(NULL, "\n")) {
-        if (strncmp(line, ".ckpt-", 6) == 0) continue;
-        n += (size_t)sprintf(out + n, "%s%s", n > 0 ? " " : "", line);
-    }
-    out[n] = 0;
-    return out;
-}
+UTIL_FN const char *names_in(const char *dir) { return util_names(dir, NULL); }
 
 // What a file holds must be what training had made at `step`.
 UTIL_FN void check_file(const char *path, int64_t step) {

@@ -144,16 +144,7 @@ static void member_end(member *m) {
 }
 
 // The names in a folder but the library's own, "a b c".
-static const char *names_in(const char *dir) {
-    char *all = util_fmt("%s", util_list(dir)), *out = util_fmt("%s ", all), *save = NULL;
-    size_t n = 0;
-    for (char *line = strtok_r(all, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
-        if (strncmp(line, ".ckpt-", 6) == 0) continue;
-        n += (size_t)sprintf(out + n, "%s%s", n > 0 ? " " : "", line);
-    }
-    out[n] = 0;
-    return out;
-}
+static const char *names_in(const char *dir) { return util_names(dir, NULL); }
 
 static const ckpt_snapshot modes[] = { CKPT_SNAPSHOT_NONE, CKPT_SNAPSHOT_COPY, CKPT_SNAPSHOT_LAZY };
 static const int sizes[] = { 1, 2, 4, 8 };
@@ -517,6 +508,25 @@ static void test_fails_in_passing(void **state) {
 // Which rank dies, and at which of its collectives.
 typedef struct death { plan p; int rank; uint64_t at; bool died, hangs; int reached[TR_MOST]; } death;
 
+static death death_of(layout how, int rank, uint64_t at) {
+    death d;
+    memset(&d, 0, sizeof d);
+    d.p = plan_of(how);
+    d.p.keep = 2;
+    d.rank = rank;
+    d.at = at;
+    return d;
+}
+
+// Three ranks run until one dies; afterwards none does.
+static tr_world *die(death *d, void (*run)(tr_rank *r, void *arg)) {
+    tr_world *w = tr_new(3);
+    w->limit = 0.01;
+    tr_run(w, run, d);
+    for (int i = 0; i < 3; i++) w->rank[i].dies_at = 0;
+    return w;
+}
+
 static void until_death(tr_rank *r, void *arg) {
     death *d = (death *)arg;
     member *m = member_new(r, &d->p);
@@ -574,18 +584,9 @@ static void test_death(void **state) {
             for (int rank = 0; rank < 3; rank += 2) {
                 uint64_t step = mode == 0 ? 1 : 5;
                 for (uint64_t at = 1;; at += step) {
-                    death d;
-                    memset(&d, 0, sizeof d);
-                    d.p.how = (layout)how;
+                    death d = death_of((layout)how, rank, at);
                     d.p.snapshot = modes[mode];
-                    d.p.dir = util_temp_dir();
-                    d.p.keep = 2;
-                    d.rank = rank;
-                    d.at = at;
-                    tr_world *w = tr_new(3);
-                    w->limit = 0.01;
-                    tr_run(w, until_death, &d);
-                    for (int i = 0; i < 3; i++) w->rank[i].dies_at = 0;
+                    tr_world *w = die(&d, until_death);
                     int least = 1, most = 1;
                     for (int i = 0; i < 3; i++) {
                         if (d.reached[i] > most) most = d.reached[i];
@@ -643,10 +644,9 @@ static void test_tars_unfinished(void **state) {
     (void)state;
     for (int rank = 0; rank < 3; rank++) {
         for (int apart = 0; apart < 2; apart++) {
-            death d;
-            memset(&d, 0, sizeof d);
-            d.p = plan_of(TARS);
+            death d = death_of(TARS, rank, 0);
             d.p.apart = apart == 1;
+            d.p.keep = 0;
             d.p.saves = 1;
             tr_world *w = tr_new(3);
             tr_run(w, save_some, &d.p);
@@ -672,21 +672,10 @@ static void test_death_at_first(void **state) {
             if (how == WHOLE && apart) continue;
             for (int rank = 0; rank < 3; rank++) {
                 for (uint64_t at = 1;; at++) {
-                    death d;
-                    memset(&d, 0, sizeof d);
-                    d.p.how = (layout)how;
+                    death d = death_of((layout)how, rank, at);
                     d.p.apart = apart == 1;
-                    d.p.dir = util_temp_dir();
-                    d.p.keep = 2;
-                    d.rank = rank;
-                    d.at = at;
-                    tr_world *w = tr_new(3);
-                    w->limit = 0.01;
-                    tr_run(w, until_first_death, &d);
-                    for (int i = 0; i < 3; i++) {
-                        w->rank[i].dies_at = 0;
-                        if (d.reached[i] > d.p.saves) d.p.saves = d.reached[i];
-                    }
+                    tr_world *w = die(&d, until_first_death);
+                    for (int i = 0; i < 3; i++) if (d.reached[i] > d.p.saves) d.p.saves = d.reached[i];
                     tr_run(w, start_again, &d);
                     d.p.want = CKPT_OK;
                     d.p.number = 3;

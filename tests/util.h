@@ -220,6 +220,18 @@ UTIL_FN const char *util_list(const char *dir) {
     return all;
 }
 
+// The names in a folder but the library's own and, unless it is NULL, those that begin with `without`: "a b c".
+UTIL_FN const char *util_names(const char *dir, const char *without) {
+    char *all = util_fmt("%s", util_list(dir)), *out = util_fmt("%s ", all), *save = NULL;
+    size_t n = 0;
+    for (char *line = strtok_r(all, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(line, ".ckpt-", 6) == 0 || (without != NULL && strncmp(line, without, strlen(without)) == 0)) continue;
+        n += (size_t)sprintf(out + n, "%s%s", n > 0 ? " " : "", line);
+    }
+    out[n] = 0;
+    return out;
+}
+
 // Turns over the bits `mask` of one byte of a file.
 UTIL_FN void util_flip(const char *path, uint64_t offset, unsigned mask) {
     int fd = open(path, O_RDWR);

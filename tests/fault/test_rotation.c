@@ -193,16 +193,7 @@ static void by_first(tr_rank *r, void (*fn)(bool), bool arg) {
 }
 
 // Only on rank 0: what util.h makes is one thread's at a time.
-static const char *names_in(const char *dir) {
-    char *all = util_fmt("%s", util_list(dir)), *out = util_fmt("%s ", all), *save = NULL;
-    size_t n = 0;
-    out[0] = 0;
-    for (char *line = strtok_r(all, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
-        if (strncmp(line, ".ckpt-", 6) == 0 || strncmp(line, "latest", 6) == 0) continue;
-        n += (size_t)sprintf(out + n, "%s%s", n > 0 ? " " : "", line);
-    }
-    return out;
-}
+static const char *names_in(const char *dir) { return util_names(dir, "latest"); }
 
 // Three saves, the disk being so slow with the folders of old ones that none is deleted before all are done.
 static void rotate(tr_rank *r, void *arg) {
