@@ -527,7 +527,7 @@ static void *client_alloc(void *ptr, size_t old_size, size_t new_size, void *use
     if (refuse) return NULL;
     void *p = NULL;
     if (new_size != 0) {
-        p = malloc(new_size);
+        p = calloc(1, new_size);        // what others have left in it is not ours
         if (ptr != NULL) memcpy(p, ptr, old_size < new_size ? old_size : new_size);
     }
     free(ptr);
