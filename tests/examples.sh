@@ -55,10 +55,7 @@ for source in "$root"/examples/[0-9]*; do
     there "${line%% *}" || { echo "SKIP: $name: no ${line%% *}"; continue; }
     case $line in
         *-lcurl*)
-            if ! printf '#include <curl/curl.h>\n#include <openssl/evp.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1; then
-                echo "SKIP: $name: no libcurl or OpenSSL (libcurl4-openssl-dev, libssl-dev)"
-                continue
-            fi ;;
+            why=$(remote_there) || { echo "SKIP: $name: $why"; continue; } ;;
     esac
     if (cd "$root" && eval "$line") >log 2>&1; then pass "$name: its first line builds it"; else fail "$name: its first line builds it"; continue; fi
     bucket=file://$work/bucket

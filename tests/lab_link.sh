@@ -18,8 +18,8 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-printf '#include <curl/curl.h>\n#include <openssl/evp.h>\n' | $CC -E -x c - >/dev/null 2>&1 ||
-    { echo "no libcurl or OpenSSL (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
+. "$here/share.sh"
+remote_there || exit 77
 command -v curl >/dev/null 2>&1 || { echo "no curl"; exit 77; }
 lab() { LAB_OWNER=${keeper:-$$} sh "$here/servers/lab.sh" "$@"; }
 status=0
@@ -52,10 +52,7 @@ int main(int argc, char **argv) {
     return 0;
 }
 C
-# clang has it in a third of the time.
-quick=$CC
-command -v clang >/dev/null 2>&1 && quick=clang
-$quick -std=gnu11 -O0 -w -DCKPT_STATIC= -DHEADER="\"$here/../ckpt.h\"" "$work/main.c" -o "$work/main" -lcurl -lcrypto -lpthread >"$work/cc.log" 2>&1 &
+$quick -std=gnu11 -w -DCKPT_STATIC= -DHEADER="\"$here/../ckpt.h\"" "$work/main.c" -o "$work/main" -lcurl -lcrypto -lpthread >"$work/cc.log" 2>&1 &
 main=$!
 $CC -O1 -w -pthread "$here/servers/sink.c" -o "$work/sink" -lcrypto || { echo "FAIL: sink.c does not compile"; exit 1; }
 

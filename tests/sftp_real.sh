@@ -16,8 +16,8 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-printf '#include <curl/curl.h>\n#include <openssl/evp.h>\n' | $CC -E -x c - >/dev/null 2>&1 ||
-    { echo "no libcurl or OpenSSL (libcurl4-openssl-dev, libssl-dev)"; exit 77; }
+. "$here/share.sh"
+remote_there || exit 77
 command -v sftp >/dev/null 2>&1 || { echo "no sftp (openssh-client)"; exit 77; }
 
 # What the caller has must not decide a test.

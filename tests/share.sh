@@ -3,6 +3,12 @@
 # quick: a compiler for programs whose code is not what is tested, the one that takes the least time; a test's own code has $CC.
 if command -v clang >/dev/null 2>&1; then quick='clang -O0'; else quick="${CC:-cc} -O0"; fi
 
+# remote_there: libcurl's and OpenSSL's headers are there; else it says of which packages they are.
+remote_there() {
+    printf '#include <curl/curl.h>\n#include <openssl/evp.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1 ||
+        { echo "no libcurl or OpenSSL (libcurl4-openssl-dev, libssl-dev)"; return 1; }
+}
+
 # memory MB: a folder in memory with so much room, on a machine that can spare it, and whose programs may be run: prints its name.
 memory() {
     [ -d /dev/shm ] && [ -w /dev/shm ] || return 1

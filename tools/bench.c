@@ -149,9 +149,10 @@ static void info(const char *goal, const char *what, const char *fmt, ...) {
     print_row(goal, what, text, "", "info");
 }
 
-static const char *detail(const char *fmt, ...) CKPT__PRINTF(1, 2);
-static const char *detail(const char *fmt, ...) {
-    static char text[8][128];
+// Text, until eight more have been made.
+static const char *printed(const char *fmt, ...) CKPT__PRINTF(1, 2);
+static const char *printed(const char *fmt, ...) {
+    static char text[8][4500];
     static int  next;
     char *p = text[next++ % 8];
     va_list args;
@@ -530,16 +531,16 @@ static void goal_4(bool large) {
     if (f1.n > 0 && median(&f1) < best) best = median(&f1);
     if (f2.n > 0 && median(&f2) < best) best = median(&f2);
     if (d1.n > 0 && median(&d1) < best) best = median(&d1);
-    info("G4", detail("%s, durable: GiB/s", size_name), "own %.2f, C loop %.2f, fio %.2f %.2f, dd %.2f", gib / t, gib / median(&direct),
+    info("G4", printed("%s, durable: GiB/s", size_name), "own %.2f, C loop %.2f, fio %.2f %.2f, dd %.2f", gib / t, gib / median(&direct),
          gib / median(&f1), gib / median(&f2), gib / median(&d1));
-    row("G4", detail("%s: best direct writer's time / ckpt_save's", size_name), detail("%.2f / %.2f s", best, t), best / t, false, 0.95, "");
-    row("G4", detail("%s: ckpt_save / (torch.save + fsync)", size_name), detail("%.2f / %.2f s", t, median(&torchsync)), t / median(&torchsync), true,
+    row("G4", printed("%s: best direct writer's time / ckpt_save's", size_name), printed("%.2f / %.2f s", best, t), best / t, false, 0.95, "");
+    row("G4", printed("%s: ckpt_save / (torch.save + fsync)", size_name), printed("%.2f / %.2f s", t, median(&torchsync)), t / median(&torchsync), true,
         0.35, "");
-    row("G4", detail("%s: ckpt_save / torch.save", size_name), detail("%.2f / %.2f s", t, median(&torch)), t / median(&torch), true, 0.5, "");
-    row("G4b", detail("%s: aligned / unaligned memory", size_name), detail("%.2f / %.2f s", t, median(&unaligned)), t / median(&unaligned), false, 0.93,
+    row("G4", printed("%s: ckpt_save / torch.save", size_name), printed("%.2f / %.2f s", t, median(&torch)), t / median(&torch), true, 0.5, "");
+    row("G4b", printed("%s: aligned / unaligned memory", size_name), printed("%.2f / %.2f s", t, median(&unaligned)), t / median(&unaligned), false, 0.93,
         "");
-    row("G4b", detail("%s: CPU, unaligned", size_name), "", median(&ucpu), true, 0.15, " s/GiB");
-    row("G4c", detail("%s: CPU, aligned, checksums included", size_name), "", median(&cpu), true, 0.12, " s/GiB");
+    row("G4b", printed("%s: CPU, unaligned", size_name), "", median(&ucpu), true, 0.15, " s/GiB");
+    row("G4c", printed("%s: CPU, aligned, checksums included", size_name), "", median(&cpu), true, 0.12, " s/GiB");
     unblock(back, u.span);
     unmake(&u);
     unmake(&w);
@@ -650,10 +651,10 @@ static void goal_6(void) {
     must(ckpt_saver_close(s, 0), "close");
     (void)python("drop");
     double T = median(&torch);
-    row("G6", detail("%d x 1 KiB: ckpt_save, durable / torch.save", count), detail("%.0f / %.0f ms", 1e3 * median(&own), 1e3 * T), median(&own) / T, true,
+    row("G6", printed("%d x 1 KiB: ckpt_save, durable / torch.save", count), printed("%.0f / %.0f ms", 1e3 * median(&own), 1e3 * T), median(&own) / T, true,
         0.06, "");
-    row("G6", detail("%d x 1 KiB: LAZY call / torch.save", count), detail("%.1f ms", 1e3 * median(&call)), median(&call) / T, true, 0.015, "");
-    row("G6b", detail("%d x 1 KiB: ckpt_load, verified / torch.load", count), detail("%.0f / %.0f ms", 1e3 * median(&load), 1e3 * median(&tload)),
+    row("G6", printed("%d x 1 KiB: LAZY call / torch.save", count), printed("%.1f ms", 1e3 * median(&call)), median(&call) / T, true, 0.015, "");
+    row("G6b", printed("%d x 1 KiB: ckpt_load, verified / torch.load", count), printed("%.0f / %.0f ms", 1e3 * median(&load), 1e3 * median(&tload)),
         median(&load) / median(&tload), true, 0.05, "");
     unblock(back, w.span);
     unmake(&w);
@@ -670,7 +671,7 @@ static void goal_8(void) {
         add(&without, r % 2 == 0 ? b : a);
         add(&ratio, r % 2 == 0 ? a / b : b / a);
     }
-    row("G8", "durable write with / without CRC-32 (paired)", detail("%.3f / %.3f s", median(&with), median(&without)), median(&ratio), true, 1.02, "");
+    row("G8", "durable write with / without CRC-32 (paired)", printed("%.3f / %.3f s", median(&with), median(&without)), median(&ratio), true, 1.02, "");
     unmake(&w);
 }
 
@@ -740,15 +741,15 @@ static void goal_7(void) {
         prewarm(w.bytes);
         add(&torch_cold, python("load %s", other));
     }
-    row("G7", "page cache: 2-thread pread / ckpt_load", detail("%.1f / %.1f GiB/s own", gib / median(&pread2), gib / median(&own)),
+    row("G7", "page cache: 2-thread pread / ckpt_load", printed("%.1f / %.1f GiB/s own", gib / median(&pread2), gib / median(&own)),
         median(&pread2) / median(&own), false, 0.9, "");
-    row("G7", "page cache: ckpt_load, verified / torch.load", detail("%.2f / %.2f s", median(&checked), median(&torch)), median(&checked) / median(&torch), true,
+    row("G7", "page cache: ckpt_load, verified / torch.load", printed("%.2f / %.2f s", median(&checked), median(&torch)), median(&checked) / median(&torch), true,
         0.15, "");
-    row("G7b", "cold: 4-thread direct 8 MiB reads / ckpt_load", detail("%.2f / %.2f GiB/s own", gib / median(&direct4), gib / median(&cold)),
+    row("G7b", "cold: 4-thread direct 8 MiB reads / ckpt_load", printed("%.2f / %.2f GiB/s own", gib / median(&direct4), gib / median(&cold)),
         median(&direct4) / median(&cold), false, 0.95, "");
-    row("G7b", "cold: ckpt_load / torch.load", detail("%.2f / %.2f s", median(&cold), median(&torch_cold)), median(&cold) / median(&torch_cold), true, 0.6, "");
-    row("G7d", "page cache: verified / not verified (paired)", detail("%.3f / %.3f s", median(&checked), median(&own)), median(&rw), true, 1.2, "");
-    row("G7d", "cold: verified / not verified (paired)", detail("%.2f / %.2f s", median(&cold_checked), median(&cold)), median(&rc), true, 1.05, "");
+    row("G7b", "cold: ckpt_load / torch.load", printed("%.2f / %.2f s", median(&cold), median(&torch_cold)), median(&cold) / median(&torch_cold), true, 0.6, "");
+    row("G7d", "page cache: verified / not verified (paired)", printed("%.3f / %.3f s", median(&checked), median(&own)), median(&rw), true, 1.2, "");
+    row("G7d", "cold: verified / not verified (paired)", printed("%.2f / %.2f s", median(&cold_checked), median(&cold)), median(&rc), true, 1.05, "");
     unlink(path);
     unlink(other);
     unblock(back, w.bytes + 16 * MIB);
@@ -814,16 +815,16 @@ static void goal_1(bool huge) {
         prewarm(w.bytes);
         add(&composer, python("composer %s", other));
         unlink(other);
-        unlink(detail("%s.staged", other));
+        unlink(printed("%s.staged", other));
     }
     close_saver(s);
     (void)python("drop");
     const char *pages = huge ? "huge pages" : "4K pages";
-    row(huge ? "G1" : "G1b", detail("LAZY call, %s, 2nd and later", pages), "", 1e3 * median(&call), true, 1, " ms");
-    info(huge ? "G1" : "G1b", detail("LAZY fence at once after the call, %s", pages), "%.0f ms", 1e3 * median(&fence));
+    row(huge ? "G1" : "G1b", printed("LAZY call, %s, 2nd and later", pages), "", 1e3 * median(&call), true, 1, " ms");
+    info(huge ? "G1" : "G1b", printed("LAZY fence at once after the call, %s", pages), "%.0f ms", 1e3 * median(&fence));
     if (huge && torch.n > 0) {
-        row("G1", "LAZY call / torch.save", detail("%.3f ms / %.2f s", 1e3 * median(&call), median(&torch)), median(&call) / median(&torch), true, 2e-4, "");
-        row("G1", "LAZY call / Composer's torch.save + copy2", detail("%.2f s", median(&composer)), median(&call) / median(&composer), true, 1e-4, "");
+        row("G1", "LAZY call / torch.save", printed("%.3f ms / %.2f s", 1e3 * median(&call), median(&torch)), median(&call) / median(&torch), true, 2e-4, "");
+        row("G1", "LAZY call / Composer's torch.save + copy2", printed("%.2f s", median(&composer)), median(&call) / median(&composer), true, 1e-4, "");
     }
     unblock(back, w.span);
     unmake(&w);
@@ -853,7 +854,7 @@ static void goal_2(void) {
     }
     close_saver(s);
     double gib = (double)w.bytes / (double)GIB;
-    row("G2", "COPY call, checksums included / 2-thread memcpy (paired)", detail("%.1f / %.1f GiB/s", gib / median(&call), gib / median(&copy)), median(&ratio), true,
+    row("G2", "COPY call, checksums included / 2-thread memcpy (paired)", printed("%.1f / %.1f GiB/s", gib / median(&call), gib / median(&copy)), median(&ratio), true,
         1.10, "");
     unblock(back, w.span);
     unmake(&w);
@@ -928,8 +929,8 @@ static void goal_3(int threads) {
     must(ckpt_saver_save(s, &at), "save");
     must(ckpt_saver_wait(s, 0), "wait");
     verify(&w, newest(s), back);
-    row(threads == 1 ? "G3" : "G3b", detail("training lost per LAZY checkpoint, %d trainer thread%s", threads, threads == 1 ? "" : "s"),
-        detail("call %.2f ms", 1e3 * median(&call)), median(&loss), true, threads == 1 ? 40 : 90, " ms/GiB");
+    row(threads == 1 ? "G3" : "G3b", printed("training lost per LAZY checkpoint, %d trainer thread%s", threads, threads == 1 ? "" : "s"),
+        printed("call %.2f ms", 1e3 * median(&call)), median(&loss), true, threads == 1 ? 40 : 90, " ms/GiB");
     close_saver(s);
     unblock(back, w.span);
     unmake(&w);
@@ -966,7 +967,7 @@ static void goal_3c(void) {
         add(&cost, blocked + extra);
         add(&ratio, (blocked + extra) / copy);
     }
-    row("G3c", "everything rewritten at once: loss / 2-thread memcpy (paired)", detail("%.0f ms", 1e3 * median(&cost)), median(&ratio), true, 1.25, "");
+    row("G3c", "everything rewritten at once: loss / 2-thread memcpy (paired)", printed("%.0f ms", 1e3 * median(&cost)), median(&ratio), true, 1.25, "");
     close_saver(s);
     unblock(back, w.span);
     unmake(&w);
@@ -1035,8 +1036,8 @@ static void goal_12(const char *self) {
         if (f == NULL || fscanf(f, "%ld %ld", &first, &second) != 2) die("the child that measures memory");
         pclose(f);
         double state = i >= 3 ? (quick ? 256.0 : 1024.0) : 0;
-        row("G12", detail("peak memory above the state, %s", modes[i][1]), state > 0 ? "one state taken off" : "", (double)first / 1024 - state, true, 40, " MiB");
-        if (state > 0) row("G12", detail("new memory in the 2nd save, %s", modes[i][1]), "", (double)second / 1024, true, 40, " MiB");
+        row("G12", printed("peak memory above the state, %s", modes[i][1]), state > 0 ? "one state taken off" : "", (double)first / 1024 - state, true, 40, " MiB");
+        if (state > 0) row("G12", printed("new memory in the 2nd save, %s", modes[i][1]), "", (double)second / 1024, true, 40, " MiB");
     }
 }
 
@@ -1070,7 +1071,7 @@ static void goal_13(void) {
     d.state = &st;
     must(ckpt_load(&d, NULL), "tiny load");
     if (data[0] != 109) die("tiny differs");
-    row("G13", "1 KiB: ckpt_save / write, fsync, rename, fsync of folder", detail("%.0f / %.0f us", 1e6 * median(&own), 1e6 * median(&peer)),
+    row("G13", "1 KiB: ckpt_save / write, fsync, rename, fsync of folder", printed("%.0f / %.0f us", 1e6 * median(&own), 1e6 * median(&peer)),
         median(&own) / median(&peer), true, 1.3, "");
     ckpt_state_free(&st);
 }
@@ -1088,7 +1089,7 @@ static void goal_16(void) {
     for (int i = 0; i < 3; i++) {
         samples own = { { 0 }, 0 }, cli = own, gzip = own;
         if (!have(tools[i][1])) {
-            print_row("G16", detail(".pt.%s", tools[i][0]), "-", "-", detail("skipped: no %s", tools[i][1]));
+            print_row("G16", printed(".pt.%s", tools[i][0]), "-", "-", printed("skipped: no %s", tools[i][1]));
             continue;
         }
         snprintf(packed, sizeof packed, "%s/g16.pt.%s", dir, tools[i][0]);
@@ -1101,7 +1102,7 @@ static void goal_16(void) {
             if (i == 2 && r == 0) add(&gzip, shell("cat %s | gzip -1 -c > %s && sync %s", path, out, out));
             unlink(out);
         }
-        row("G16", detail(".pt.%s: cat | %s / ckpt_save", tools[i][0], tools[i][1]), detail("%.2f / %.2f s", median(&cli), median(&own)),
+        row("G16", printed(".pt.%s: cat | %s / ckpt_save", tools[i][0], tools[i][1]), printed("%.2f / %.2f s", median(&cli), median(&own)),
             median(&cli) / median(&own), false, 0.95, "");
         if (i == 2) row("G16", "gzip -1 / ckpt_save to .pt.gz", "", median(&gzip) / median(&own), false, 1.9, "");
     }

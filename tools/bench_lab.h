@@ -25,18 +25,6 @@ typedef struct lab {
     char        s3_url[64];
 } lab;
 
-static const char *lab_path(const char *fmt, ...) CKPT__PRINTF(1, 2);
-static const char *lab_path(const char *fmt, ...) {
-    static char paths[8][4500];
-    static int  next;
-    char *p = paths[next++ % 8];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(p, sizeof paths[0], fmt, args);
-    va_end(args);
-    return p;
-}
-
 static void lab_go(int ns) {
     if (setns(ns, CLONE_NEWNET) != 0) die("setns");
 }
@@ -64,8 +52,8 @@ static void lab_files(lab *l) {
     mkdir(l->many, 0777);
     mkdir(l->small, 0777);
     lab_file(l->big, l->size);
-    for (int i = 0; i < LAB_FILES; i++) lab_file(lab_path("%s/f%d", l->many, i), l->size / LAB_FILES);
-    for (int i = 0; i < LAB_SMALL; i++) lab_file(lab_path("%s/f%03d", l->small, i), 4096);
+    for (int i = 0; i < LAB_FILES; i++) lab_file(printed("%s/f%d", l->many, i), l->size / LAB_FILES);
+    for (int i = 0; i < LAB_SMALL; i++) lab_file(printed("%s/f%03d", l->small, i), 4096);
 }
 
 // Everything that listens. False: not here, and a row has said why.
@@ -83,7 +71,7 @@ static bool lab_up(lab *l) {
     l->client = open(server_value(l->where, "LAB_CLIENT"), O_RDONLY | O_CLOEXEC);
     l->server = open(server_value(l->where, "LAB_SERVER"), O_RDONLY | O_CLOEXEC);
     if (l->client >= 0 && l->server >= 0) return true;
-    print_row("G21", "over a round trip of 20 ms", "-", "-", detail("skipped: %s", why[0] != 0 ? why : "run by tools/bench.sh"));
+    print_row("G21", "over a round trip of 20 ms", "-", "-", printed("skipped: %s", why[0] != 0 ? why : "run by tools/bench.sh"));
     return false;
 }
 
@@ -223,11 +211,11 @@ static void lab_s3_down(const lab *l, lab_pair *p, bool own) {
 
 static void lab_sftp_up(const lab *l, lab_pair *p, bool own) {
     const char *to = own ? "own" : "peer";
-    for (int i = 0; i < LAB_FILES; i++) warm_cache(lab_path("%s/f%d", l->many, i));
+    for (int i = 0; i < LAB_FILES; i++) warm_cache(printed("%s/f%d", l->many, i));
     prewarm(l->size);
     double t = own ? lab_upload(l->sftp_uri, &l->sftp, l->many, "f%d", LAB_FILES, to)
                    : lab_peer("copy %s '%s' ':sftp:%s/%s'", l->sftp_peer, l->many, l->sftp_data, to);
-    if (!isnan(t)) lab_compare(l, lab_path("%s/%s", l->sftp_data, to));
+    if (!isnan(t)) lab_compare(l, printed("%s/%s", l->sftp_data, to));
     lab_add(p, own, t);
 }
 
@@ -240,7 +228,7 @@ static void lab_sftp_down(const lab *l, lab_pair *p, bool own) {
     if (own) {
         ckpt_store *s;
         must(ckpt_store_open(&s, l->sftp_uri, &l->sftp), "opening the SFTP server");
-        for (int i = 0; i < LAB_FILES; i++) must(ckpt_store_get(s, lab_path("many/f%d", i), lab_path("%s/f%d", target, i), true), "downloading");
+        for (int i = 0; i < LAB_FILES; i++) must(ckpt_store_get(s, printed("many/f%d", i), printed("%s/f%d", target, i), true), "downloading");
         t = now() - t;
         ckpt_store_close(s);
     } else {
@@ -265,7 +253,7 @@ static void lab_sftp_small(const lab *l, lab_pair *p, bool own) {
 
 static void lab_row(const lab *l, const char *what, const lab_pair *p, bool goal) {
     double own = median(&p->own), peer = median(&p->peer), mib = (double)l->size / (double)MIB;
-    if (goal) row("G21", what, detail("%.0f / %.0f MiB/s", mib / own, mib / peer), peer / own, false, 0.8, "");
+    if (goal) row("G21", what, printed("%.0f / %.0f MiB/s", mib / own, mib / peer), peer / own, false, 0.8, "");
     else info("G21", what, "%.2f (%.0f / %.0f MiB/s)", peer / own, mib / own, mib / peer);
 }
 
@@ -274,7 +262,7 @@ static void lab_link(const lab *l) {
     char kind[64] = "?";
     for (int i = 0; i < 9; i++) {
         double t = NAN;
-        FILE *f = popen(detail("curl -s -o /dev/null -w '%%{time_connect}' http://10.99.0.2:%d/-/stats", l->k.port), "r");
+        FILE *f = popen(printed("curl -s -o /dev/null -w '%%{time_connect}' http://10.99.0.2:%d/-/stats", l->k.port), "r");
         if (f != NULL && fscanf(f, "%lf", &t) != 1) t = NAN;
         if (f != NULL) pclose(f);
         if (!isnan(t)) add(&s, 1e3 * t);
@@ -327,7 +315,7 @@ static void lab_little(const lab *l) {
     for (int sftp = 0; sftp < (l->sftp_data[0] != 0 ? 2 : 1); sftp++) {
         lab_rounds(l, &p, sftp ? lab_sftp_small : lab_s3_small, rounds(3));
         double own = median(&p.own), peer = median(&p.peer);
-        info("G21", detail("20 ms: %d files of 4 KiB %s: rclone / own", LAB_SMALL, sftp ? "by SFTP" : "to S3"), "%.2f (%.2f / %.2f s)", peer / own, peer, own);
+        info("G21", printed("20 ms: %d files of 4 KiB %s: rclone / own", LAB_SMALL, sftp ? "by SFTP" : "to S3"), "%.2f (%.2f / %.2f s)", peer / own, peer, own);
     }
 }
 

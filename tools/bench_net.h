@@ -197,7 +197,7 @@ static double peer_boto3(const sink *k, const char *path, bool down) {
              "c.%s\n"
              "print(time.perf_counter() - t)\" 2>/dev/null", peer_env, k->tls ? "AWS_CA_BUNDLE='" : "", k->tls ? k->ca : "", k->tls ? "'" : "", k->tls ? "https" : "http", k->port,
              k->tls ? "" : ", config=boto3.session.Config(signature_version='s3v4')",
-             down ? detail("download_file('bench', 'big', '%s')", path) : detail("upload_file('%s', 'bench', 'boto3')", path));
+             down ? printed("download_file('bench', 'big', '%s')", path) : printed("upload_file('%s', 'bench', 'boto3')", path));
     FILE *f = popen(command, "r");
     if (f == NULL) return NAN;
     if (fscanf(f, "%lf", &t) != 1) t = NAN;
@@ -340,17 +340,17 @@ static void goal_9(bool tls) {
         add(&sha_cpu, alone.cpu);
     }
     double o = median(&own), gib = (double)size / (double)GIB;
-    row(g, "upload: rate / raw libcurl loop, 4 connections", detail("%.2f / %.2f s", o, median(&raw)), median(&raw) / o, false, 0.95, "");
-    row(g, "upload: rate / minio-go, 64 MiB, 4 threads", detail("%.2f s", median(&minio)), median(&minio) / o, false, tls ? 0.98 : 1.0, "");
-    row(g, "upload: rate / boto3 default", detail("%.2f s", median(&boto)), median(&boto) / o, false, tls ? 3 : 5, "");
-    row(g, "upload: rate / aws cli", detail("%.2f s", median(&aws)), median(&aws) / o, false, tls ? 4 : 6, "");
-    row(g, "upload: rate / rclone", detail("%.2f s", median(&rclone)), median(&rclone) / o, false, tls ? 6 : 10, "");
-    row("G9c", tls ? "upload over TLS: processor time" : "upload: processor time", detail("raw loop %.2f", median(&raw_cpu) / gib), median(&cpu) / gib, true,
+    row(g, "upload: rate / raw libcurl loop, 4 connections", printed("%.2f / %.2f s", o, median(&raw)), median(&raw) / o, false, 0.95, "");
+    row(g, "upload: rate / minio-go, 64 MiB, 4 threads", printed("%.2f s", median(&minio)), median(&minio) / o, false, tls ? 0.98 : 1.0, "");
+    row(g, "upload: rate / boto3 default", printed("%.2f s", median(&boto)), median(&boto) / o, false, tls ? 3 : 5, "");
+    row(g, "upload: rate / aws cli", printed("%.2f s", median(&aws)), median(&aws) / o, false, tls ? 4 : 6, "");
+    row(g, "upload: rate / rclone", printed("%.2f s", median(&rclone)), median(&rclone) / o, false, tls ? 6 : 10, "");
+    row("G9c", tls ? "upload over TLS: processor time" : "upload: processor time", printed("raw loop %.2f", median(&raw_cpu) / gib), median(&cpu) / gib, true,
         tls ? 0.60 : 0.35, " s/GiB");
     if (tls) info("G9b", "upload with the default check, a CRC-32 before each part", "%.2f s, processor time %.2f s/GiB", median(&sign),
                   median(&sign_cpu) / gib);
     else {
-        row("G9", "signed payload: processor time it adds / the file's SHA-256", detail("%.2f / %.2f s", median(&extra), median(&sha_cpu)),
+        row("G9", "signed payload: processor time it adds / the file's SHA-256", printed("%.2f / %.2f s", median(&extra), median(&sha_cpu)),
             median(&extra) / median(&sha_cpu), true, 1.1, "");
         info("G9", "signed payload: time / SHA-256 alone on one core, on two", "%.2f, %.2f (%.2f s)", median(&sign) / median(&sha),
              2 * median(&sign) / median(&sha), median(&sign));
@@ -423,9 +423,9 @@ static void goal_9_down(bool tls, bool memory) {
         if (!isnan(b)) add(&boto, b);
     }
     double o = median(&own), gib = (double)size / (double)GIB, most = tls ? 0.60 : 0.35;
-    row(g, detail("download to %s: rate / raw libcurl loop, 4 connections", where), detail("%.2f / %.2f s", o, median(&raw)), median(&raw) / o, false, 0.95, "");
-    if (memory) row(g, detail("download to %s: rate / boto3 default", where), detail("%.2f s", median(&boto)), median(&boto) / o, false, tls ? 3 : 5, "");
-    const char *what = detail("download%s to %s: processor time", tls ? " over TLS" : "", where), *peer = detail("raw loop %.2f", median(&raw_cpu) / gib);
+    row(g, printed("download to %s: rate / raw libcurl loop, 4 connections", where), printed("%.2f / %.2f s", o, median(&raw)), median(&raw) / o, false, 0.95, "");
+    if (memory) row(g, printed("download to %s: rate / boto3 default", where), printed("%.2f s", median(&boto)), median(&boto) / o, false, tls ? 3 : 5, "");
+    const char *what = printed("download%s to %s: processor time", tls ? " over TLS" : "", where), *peer = printed("raw loop %.2f", median(&raw_cpu) / gib);
     if (memory) info("G9c", what, "%.3g s/GiB (%s)", median(&cpu) / gib, peer);
     else row("G9c", what, peer, median(&cpu) / gib, true, most, " s/GiB");
     ckpt_store_close(s);
@@ -563,12 +563,12 @@ static void goal_10(void) {
         if (!isnan(j)) add(&least, j);
     }
     double slower = median(&local) > median(&up) ? median(&local) : median(&up);
-    row("G10", "saved durably and uploaded / the slower of the two", detail("%.2f: %.2f, %.2f s", median(&both), median(&local), median(&up)),
+    row("G10", "saved durably and uploaded / the slower of the two", printed("%.2f: %.2f, %.2f s", median(&both), median(&local), median(&up)),
         median(&both) / slower, true, 1.15, "");
-    row("G11", "ckpt_upload_file of 1 GiB / a link and a record, fsynced", detail("%.2f / %.2f ms", median(&stage), median(&least)),
+    row("G11", "ckpt_upload_file of 1 GiB / a link and a record, fsynced", printed("%.2f / %.2f ms", median(&stage), median(&least)),
         median(&stage) / median(&least), true, 1.3, "");
     row("G14", "upload_file returned until the first request", "", median(&start), true, 1, " ms");
-    row("G14", "parts confirmed and file on disk until .symlink's request", link.n == 0 ? "no link seen" : detail("parts %.0f ms before", median(&parts)),
+    row("G14", "parts confirmed and file on disk until .symlink's request", link.n == 0 ? "no link seen" : printed("parts %.0f ms before", median(&parts)),
         link.n == 0 ? NAN : median(&link), true, 5, " ms");
     ckpt_store_close(s);
     unmake(&w);
@@ -637,8 +637,8 @@ static void goal_15(void) {
         if (!isnan(p)) add(&peer, p);
         if (!isnan(c)) add(&tool, c);
     }
-    row("G15", "SFTP upload: rate / OpenSSH sftp", detail("%.2f / %.2f s", median(&own), median(&peer)), median(&peer) / median(&own), false, 1.0, "");
-    row("G15", "SFTP upload: rate / curl's tool", detail("%.2f s", median(&tool)), median(&tool) / median(&own), false, 2.0, "");
+    row("G15", "SFTP upload: rate / OpenSSH sftp", printed("%.2f / %.2f s", median(&own), median(&peer)), median(&peer) / median(&own), false, 1.0, "");
+    row("G15", "SFTP upload: rate / curl's tool", printed("%.2f s", median(&tool)), median(&tool) / median(&own), false, 2.0, "");
     ckpt_store_close(s);
     server_down("sftp.sh", where);
     (void)shell("rm -rf '%s'", where);
@@ -693,7 +693,7 @@ static void goal_small(void) {
         add(&aws, shell("AWS_ACCESS_KEY_ID='%s' AWS_SECRET_ACCESS_KEY='%s' AWS_DEFAULT_REGION=us-east-1 aws --endpoint-url %s s3 cp --quiet --recursive "
                         "'%s' s3://bench/aws%d >/dev/null 2>&1", d.access_key_id, d.secret_access_key, d.endpoint_url, folder, r));
     }
-    row("small", detail("%d files of 4 KiB to RGW: aws cli / own", count), detail("%.2f / %.2f s", median(&aws), median(&own)), median(&aws) / median(&own), false,
+    row("small", printed("%d files of 4 KiB to RGW: aws cli / own", count), printed("%.2f / %.2f s", median(&aws), median(&own)), median(&aws) / median(&own), false,
         5, "");
     server_down("rgw.sh", where);
 }

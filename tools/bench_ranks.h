@@ -172,8 +172,8 @@ static void ranks_load(const char *folder, size_t bytes) {
             }
             ranks_unbind(&share);
         }
-        row("G20", detail("saved by 2 ranks, on %d: bytes read / needed", count),
-            detail("%llu reads, %.2f GiB/s", (unsigned long long)sum.requests, (double)sum.needed / (double)GIB / took),
+        row("G20", printed("saved by 2 ranks, on %d: bytes read / needed", count),
+            printed("%llu reads, %.2f GiB/s", (unsigned long long)sum.requests, (double)sum.needed / (double)GIB / took),
             (double)sum.read / (double)sum.needed, true, count < 3 ? 1.0 : quick ? 1.05 : 1.01, "");
     }
     ckpt__shard_free(&meta);
@@ -199,10 +199,10 @@ static void goal_18(void) {
     }
     for (int i = 0; i < 3; i++) ranks_end(&w[i]);
     const char *size = quick ? "256 MiB" : "2 GiB";
-    row("G18", detail("%s: 2 ranks, sharded / one rank, 4 threads in all", size), detail("%.3f / %.3f s", median(&two), median(&one)),
+    row("G18", printed("%s: 2 ranks, sharded / one rank, 4 threads in all", size), printed("%.3f / %.3f s", median(&two), median(&one)),
         median(&two) / median(&one), true, 1.0, "");
-    info("G18", detail("%s: 2 ranks with all their threads / one rank", size), "%.2f (%.3f / %.3f s)", median(&more) / median(&one), median(&more), median(&one));
-    ranks_load(in_dir(detail("g18-two/ep0-ba%d", rounds(9) + 1)), bytes);
+    info("G18", printed("%s: 2 ranks with all their threads / one rank", size), "%.2f (%.3f / %.3f s)", median(&more) / median(&one), median(&more), median(&one));
+    ranks_load(in_dir(printed("g18-two/ep0-ba%d", rounds(9) + 1)), bytes);
 }
 
 //-- agreement --------------------------------------------------------------------------
@@ -271,6 +271,6 @@ static double ranks_idle_run(int count, bool always, int calls) {
 
 static void goal_19(void) {
     for (int count = 2; count <= 8; count *= 4)
-        row("G19", detail("%d ranks over sockets: *_end with an agreement, nothing due", count), "", 1e3 * ranks_idle_run(count, true, 200), true, 1, " ms");
+        row("G19", printed("%d ranks over sockets: *_end with an agreement, nothing due", count), "", 1e3 * ranks_idle_run(count, true, 200), true, 1, " ms");
     row("G19", "2 ranks: *_end with nothing due, agreements included", "", 1e9 * ranks_idle_run(2, false, 200000), true, 200, " ns");
 }
