@@ -495,14 +495,14 @@ static void test_frozen(void **state) {
     ckpt_store *s = open_store(&d, "frozen");
     unsigned char *p = contract_bytes(BIG, 8);
     ckpt__transfer t = contract_transfer();
-    t.stall_timeout_s = 2;
+    t.stall_timeout_s = 3;              // now and then bytes still move 0.4 s after the freeze, by TCP most likely
     source b = { p, BIG, 0, 0, BIG / 2, "freeze", 0, 0 };
     contract_is(put_source(s, "upload", &b, "mark", &t), CKPT_TIMEOUT);
     double took = ckpt__os_now() - b.acted;
     server("thaw");
     assert_true(t.transient);
-    print_message("frozen upload: %.2f s of 2\n", took);
-    assert_true(took > 1.6 && took < 2.4);
+    print_message("frozen upload: %.2f s of 3\n", took);
+    assert_true(took > 2.4 && took < 3.6);
     source rest = { p, BIG, 0, 0, 0, NULL, 0, 0 };
     contract_ok(put_source(s, "upload", &rest, "mark", &t));
     assert_true(rest.read < BIG);
@@ -514,8 +514,8 @@ static void test_frozen(void **state) {
     contract_is(ckpt__store_run_stat(s, "upload", &st, &t), CKPT_TIMEOUT);
     took = ckpt__os_now() - began;
     server("thaw");
-    print_message("frozen look: %.2f s of 2\n", took);
-    assert_true(t.transient && took > 1.6 && took < 2.4);
+    print_message("frozen look: %.2f s of 3\n", took);
+    assert_true(t.transient && took > 2.4 && took < 3.6);
     ckpt_store_close(s);
 }
 
