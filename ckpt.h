@@ -11983,7 +11983,9 @@ static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *
 
 enum {
     CKPT__ENGINE_PAGE = 4096,                       // chunks begin and end at its multiples; the disk may do with less
-    CKPT__ENGINE_CHUNK = 4 * CKPT__ENGINE_MIB,      // one direct write: above this only the blocks between get dearer
+    CKPT__ENGINE_CHUNK = 4 * CKPT__ENGINE_MIB,      // gathered in one block; what is written straight goes by twice as much
+    CKPT__ENGINE_AHEAD = 3,                         // chunks at most that are summed, or being summed, and not yet written
+    CKPT__ENGINE_DEPTH = 3,                         // chunks at most that are being written
     CKPT__ENGINE_READ = 8 * CKPT__ENGINE_MIB,       // one direct read
     CKPT__ENGINE_COPY = 4 * CKPT__ENGINE_MIB,       // one piece of a copy in memory
     CKPT__ENGINE_PIECE = CKPT__ENGINE_MIB / 4,      // read and summed while it is in the processor's cache
@@ -12242,11 +12244,21 @@ typedef struct ckpt__engine_chunk {
     bool     straight;              // all of it is one segment's memory, fit to be written from where it is
 } ckpt__engine_chunk;
 
+// A chunk that is summed and waits to be written.
+typedef struct ckpt__engine_load {
+    ckpt__engine_chunk chunk;
+    char              *block;       // where it was gathered; NULL: it is straight
+} ckpt__engine_load;
+
+// Who has written a chunk writes the next that is summed, at once; others sum meanwhile. A disk may tell of all the writes that it
+// was given only when it has done the last of them (virtual ones do), and would stand still if only then somebody began to sum.
+//
 // How the workers get at the checksums that stand in front of what they sum: a chunk whose blobs lie all inside is finished at
 // once. The others' pages with unknown checksums are left out, and nobody waits with a chunk in hand: a worker that finds
 // no more chunks waits until `summing`, the number of chunks taken but not yet summed, is 0. Those are in the hands of workers
 // that wait for nothing, so the count falls to 0 or a failure sets `stop`; both wake everybody. Then all sums are known,
-// the last one to sum has put them into the plan's bytes, and the second pass writes what was left out.
+// the last one to sum has put them into the plan's bytes, and the second pass writes what was left out. Whoever waits before
+// that because enough is summed is woken by whoever takes one of those chunks to write it.
 typedef struct ckpt__engine_writer {
     ckpt__engine_crew   crew;
     ckpt__plan         *plan;
@@ -12258,9 +12270,13 @@ typedef struct ckpt__engine_writer {
     size_t              align;      // of memory that is written straight
     ckpt__os_flag       direct;     // 1 until a direct write fails
     ckpt__os_flag       uncached;   // 1 until the kernel turns out not to have it
-    ckpt__engine_cursor next, next_late;    // below crew.lock, as are the two that follow
-    int                 summing;
+    ckpt__engine_cursor next, next_late;    // below crew.lock, as is what follows
+    int                 summing, writing;   // chunks that are being summed, and written in the first pass
     bool                summed;
+    ckpt__engine_load   loads[CKPT__ENGINE_AHEAD];      // the next one to be written first
+    int                 load_count;
+    char               *blocks[CKPT__ENGINE_WORKERS + CKPT__ENGINE_AHEAD];  // of `chunk` bytes, that nobody has
+    int                 block_count;
 } ckpt__engine_writer;
 
 // How many bytes from `at` on can be written straight from the caller's memory.
@@ -12337,7 +12353,7 @@ static bool ckpt__engine_cut(const ckpt__engine_writer *w, ckpt__engine_cursor *
     uint64_t straight = w->mode == CKPT__ENGINE_WRITE ? ckpt__engine_straight(w, &p->segs[c->seg], c->begin) : 0;
     c->straight = straight > 0;
     if (c->straight) {
-        c->end = c->late = ckpt__engine_min(c->end, c->begin + straight);
+        c->end = c->late = ckpt__engine_min(c->begin + 2 * w->chunk, c->begin + straight);
     } else if (w->mode == CKPT__ENGINE_WRITE) {
         for (size_t i = c->seg; i < p->seg_count && p->segs[i].offset < c->end; i++) {
             uint64_t from = ckpt__engine_round(p->segs[i].offset), to = p->segs[i].offset + p->segs[i].size;
@@ -12501,13 +12517,51 @@ static ckpt_err ckpt__engine_put(ckpt__engine_writer *w, const char *src, uint64
     return e;
 }
 
-// Takes the next chunk of the first pass, or of the second; false: there is none, or somebody failed.
-static bool ckpt__engine_take(ckpt__engine_writer *w, ckpt__engine_chunk *c) {
+// A block of w->chunk bytes. NULL: there is no memory, and the thread's record says so.
+static char *ckpt__engine_take_block(ckpt__engine_writer *w) {
     ckpt__os_mutex_lock(&w->crew.lock);
-    bool have = !w->crew.stop && ckpt__engine_cut(w, &w->next, c);
-    if (have) w->summing++;
+    char *block = w->block_count > 0 ? w->blocks[--w->block_count] : NULL;
     ckpt__os_mutex_unlock(&w->crew.lock);
-    return have;
+    return block != NULL ? block : (char *)ckpt__os_pages((size_t)w->chunk);
+}
+
+static void ckpt__engine_give_block(ckpt__engine_writer *w, char *block) {
+    if (block == NULL) return;
+    ckpt__os_mutex_lock(&w->crew.lock);
+    w->blocks[w->block_count++] = block;
+    ckpt__os_mutex_unlock(&w->crew.lock);
+}
+
+typedef enum ckpt__engine_step { CKPT__ENGINE_END, CKPT__ENGINE_TO_SUM, CKPT__ENGINE_TO_WRITE } ckpt__engine_step;
+
+// What the calling worker does next in the first pass. Below the lock; the end: there is nothing more to do, or somebody failed.
+static ckpt__engine_step ckpt__engine_choose(ckpt__engine_writer *w, ckpt__engine_load *l) {
+    while (!w->crew.stop) {
+        if (w->load_count > 0 && w->writing < CKPT__ENGINE_DEPTH) {
+            *l = w->loads[0];
+            memmove(w->loads, w->loads + 1, (size_t)--w->load_count * sizeof w->loads[0]);
+            w->writing++;
+            ckpt__os_cond_signal(&w->crew.wake);
+            return CKPT__ENGINE_TO_WRITE;
+        }
+        bool room = w->mode != CKPT__ENGINE_WRITE || w->load_count + w->summing < CKPT__ENGINE_AHEAD;
+        if (room && ckpt__engine_cut(w, &w->next, &l->chunk)) {
+            w->summing++;
+            return CKPT__ENGINE_TO_SUM;
+        }
+        if (room && w->mode != CKPT__ENGINE_WRITE) break;
+        if (w->summing == 0 && w->next.at >= w->plan->size) break;      // who writes takes the chunks that are left
+        ckpt__os_cond_wait(&w->crew.wake, &w->crew.lock);
+    }
+    return CKPT__ENGINE_END;
+}
+
+static ckpt__engine_step ckpt__engine_take(ckpt__engine_writer *w, ckpt__engine_load *l) {
+    memset(l, 0, sizeof *l);
+    ckpt__os_mutex_lock(&w->crew.lock);
+    ckpt__engine_step step = ckpt__engine_choose(w, l);
+    ckpt__os_mutex_unlock(&w->crew.lock);
+    return step;
 }
 
 static bool ckpt__engine_take_late(ckpt__engine_writer *w, ckpt__engine_chunk *c) {
@@ -12519,52 +12573,65 @@ static bool ckpt__engine_take_late(ckpt__engine_writer *w, ckpt__engine_chunk *c
     return have;
 }
 
-// The calling worker has summed its chunk; the last one of all completes the plan's bytes.
-static void ckpt__engine_summed(ckpt__engine_writer *w) {
+// The calling worker has summed its chunk; the last one of all completes the plan's bytes. True: the chunk waits to be written.
+static bool ckpt__engine_summed(ckpt__engine_writer *w, const ckpt__engine_load *l) {
+    bool waits = w->mode == CKPT__ENGINE_WRITE && l->chunk.late > l->chunk.begin;
     ckpt__os_mutex_lock(&w->crew.lock);
-    if (--w->summing == 0 && w->next.at >= w->plan->size && !w->crew.stop) {
-        ckpt__engine_fix(w->plan);
-        w->summed = true;
-        ckpt__os_cond_broadcast(&w->crew.wake);
-    }
+    if (waits) w->loads[w->load_count++] = *l;
+    bool all = --w->summing == 0 && w->next.at >= w->plan->size && !w->crew.stop;
+    if (all) ckpt__engine_fix(w->plan);
+    if (all) w->summed = true;
+    if (all) ckpt__os_cond_broadcast(&w->crew.wake);
+    else if (!waits) ckpt__os_cond_signal(&w->crew.wake);       // there is room for another
     ckpt__os_mutex_unlock(&w->crew.lock);
+    return waits;
 }
 
-// One chunk of the first pass. The worker's block comes when it is first needed: straight writes do without.
-static ckpt_err ckpt__engine_first(ckpt__engine_writer *w, const ckpt__engine_chunk *c, char **block, int worker) {
+// Sums a chunk of the first pass, and gathers it unless it is straight.
+static ckpt_err ckpt__engine_sum_chunk(ckpt__engine_writer *w, ckpt__engine_load *l) {
+    const ckpt__engine_chunk *c = &l->chunk;
     const ckpt__seg *s = &w->plan->segs[c->seg];
-    const char *src = (const char *)s->src;
-    ckpt_err e = CKPT_OK;
     if (c->straight) {
-        src += c->begin - s->offset;
-        if (s->blob >= 0) ckpt__engine_sum(w, c, s->blob, NULL, src, c->begin, c->end);
+        if (s->blob >= 0) ckpt__engine_sum(w, c, s->blob, NULL, (const char *)s->src + (c->begin - s->offset), c->begin, c->end);
     } else {
-        if (w->mode != CKPT__ENGINE_FILL && *block == NULL) *block = (char *)ckpt__os_pages((size_t)w->chunk);
-        if (w->mode != CKPT__ENGINE_FILL && *block == NULL) return CKPT_NOMEM;
-        char *dst = w->mode == CKPT__ENGINE_FILL ? w->image + c->begin : w->mode == CKPT__ENGINE_SUM ? NULL : *block;
-        e = ckpt__engine_gather(w, c, dst, *block, c->begin, c->end, true);
+        if (w->mode != CKPT__ENGINE_FILL && (l->block = ckpt__engine_take_block(w)) == NULL) return CKPT_NOMEM;
+        char *dst = w->mode == CKPT__ENGINE_FILL ? w->image + c->begin : w->mode == CKPT__ENGINE_SUM ? NULL : l->block;
+        ckpt_err e = ckpt__engine_gather(w, c, dst, l->block, c->begin, c->end, true);
+        if (e == CKPT_OK && w->mode == CKPT__ENGINE_WRITE) ckpt__engine_fill_known(w, c, l->block);
         if (e != CKPT_OK) return e;
-        src = *block;
-        if (w->mode == CKPT__ENGINE_WRITE) ckpt__engine_fill_known(w, c, *block);
     }
-    ckpt__engine_summed(w);
-    if (w->mode == CKPT__ENGINE_WRITE && c->late > c->begin) e = ckpt__engine_put(w, src, c->begin, c->late - c->begin, worker);
+    if (ckpt__engine_summed(w, l)) l->block = NULL;             // another may have it by now
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__engine_write_chunk(ckpt__engine_writer *w, const ckpt__engine_load *l, int worker) {
+    const ckpt__engine_chunk *c = &l->chunk;
+    const ckpt__seg *s = &w->plan->segs[c->seg];
+    const char *src = l->block != NULL ? l->block : (const char *)s->src + (c->begin - s->offset);
+    ckpt_err e = ckpt__engine_put(w, src, c->begin, c->late - c->begin, worker);
+    ckpt__os_mutex_lock(&w->crew.lock);
+    w->writing--;
+    ckpt__os_mutex_unlock(&w->crew.lock);
     return e;
 }
 
 static void ckpt__engine_write_main(void *ctx, int worker) {
     ckpt__engine_writer *w = (ckpt__engine_writer *)ctx;
-    ckpt__engine_chunk c;
-    char *block = NULL;
+    ckpt__engine_load l;
     ckpt_err e = CKPT_OK;
-    while (e == CKPT_OK && ckpt__engine_take(w, &c)) e = ckpt__engine_first(w, &c, &block, worker);
-    while (e == CKPT_OK && w->mode == CKPT__ENGINE_WRITE && ckpt__engine_take_late(w, &c)) {
-        if (block == NULL) block = (char *)ckpt__os_pages((size_t)w->chunk);
-        e = block == NULL ? CKPT_NOMEM : ckpt__engine_gather(w, &c, block, NULL, c.late, c.end, false);
-        if (e == CKPT_OK) e = ckpt__engine_put(w, block, c.late, c.end - c.late, worker);
+    for (ckpt__engine_step step; e == CKPT_OK && (step = ckpt__engine_take(w, &l)) != CKPT__ENGINE_END;) {
+        e = step == CKPT__ENGINE_TO_SUM ? ckpt__engine_sum_chunk(w, &l) : ckpt__engine_write_chunk(w, &l, worker);
+        ckpt__engine_give_block(w, l.block);
+    }
+    const ckpt__engine_chunk *c = &l.chunk;
+    l.block = NULL;
+    while (e == CKPT_OK && w->mode == CKPT__ENGINE_WRITE && ckpt__engine_take_late(w, &l.chunk)) {
+        if (l.block == NULL && (l.block = ckpt__engine_take_block(w)) == NULL) e = CKPT_NOMEM;
+        if (e == CKPT_OK) e = ckpt__engine_gather(w, c, l.block, NULL, c->late, c->end, false);
+        if (e == CKPT_OK) e = ckpt__engine_put(w, l.block, c->late, c->end - c->late, worker);
     }
     if (e != CKPT_OK) ckpt__engine_crew_fail(&w->crew);
-    if (block != NULL) ckpt__os_pages_free(block, (size_t)w->chunk);
+    ckpt__engine_give_block(w, l.block);
 }
 
 static void ckpt__engine_blocks_free(ckpt__engine_blocks *k) {
@@ -12605,11 +12672,12 @@ static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__en
     uint64_t most = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_CHUNK : CKPT__ENGINE_COPY;
     w->chunk = ckpt__engine_min(most, ckpt__engine_max(p->size / 16, CKPT__ENGINE_PIECE));
     w->chunk = ckpt__engine_round(w->chunk);
-    // Those that write wait for the disk most of the time: six keep it busy while some of them take their sums (with four the
-    // sums cost 3 to 5 % of a GiB's time, with six 0 to 2, with eight again 3).
+    // Two sum while the others write.
     int cpus = ckpt__os_cpus();
-    int threads = mode == CKPT__ENGINE_WRITE ? 6 : cpus < 8 ? cpus : 8;
+    int threads = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_DEPTH + 2 : cpus < 8 ? cpus : 8;
     ckpt__engine_parallel(ckpt__engine_threads(job, p->size, CKPT__ENGINE_SMALL, threads), ckpt__engine_write_main, w);
+    for (int i = 0; i < w->load_count; i++) ckpt__os_pages_free(w->loads[i].block, (size_t)w->chunk);   // somebody failed
+    for (int i = 0; i < w->block_count; i++) ckpt__os_pages_free(w->blocks[i], (size_t)w->chunk);
     for (size_t i = 0; i < p->blob_count; i++) p->blobs[i].has_crc = true;
     e = ckpt__engine_crew_free(&w->crew);
     if (e != CKPT_OK || mode != CKPT__ENGINE_FILL) return e;
