@@ -11986,6 +11986,8 @@ enum {
     CKPT__ENGINE_CHUNK = 4 * CKPT__ENGINE_MIB,      // gathered in one block; what is written straight goes by twice as much
     CKPT__ENGINE_AHEAD = 3,                         // chunks at most that are summed, or being summed, and not yet written
     CKPT__ENGINE_DEPTH = 3,                         // chunks at most that are being written
+    CKPT__ENGINE_READS = 4,                         // windows at most that are being read directly
+    CKPT__ENGINE_FETCHED = 8,                       // and those that are, or were and are not yet summed
     CKPT__ENGINE_READ = 8 * CKPT__ENGINE_MIB,       // one direct read
     CKPT__ENGINE_COPY = 4 * CKPT__ENGINE_MIB,       // one piece of a copy in memory
     CKPT__ENGINE_PIECE = CKPT__ENGINE_MIB / 4,      // read and summed while it is in the processor's cache
@@ -12231,6 +12233,13 @@ typedef enum ckpt__engine_mode {
     CKPT__ENGINE_SUM                // nowhere: checksums only
 } ckpt__engine_mode;
 
+// What a worker does next; the end: there is nothing more to do, or somebody failed.
+typedef enum ckpt__engine_step {
+    CKPT__ENGINE_END,
+    CKPT__ENGINE_TO_SUM,
+    CKPT__ENGINE_TO_MOVE            // to read or write
+} ckpt__engine_step;
+
 typedef struct ckpt__engine_cursor {
     uint64_t at;
     size_t   seg;                   // the segment that `at` lies in
@@ -12250,8 +12259,9 @@ typedef struct ckpt__engine_load {
     char              *block;       // where it was gathered; NULL: it is straight
 } ckpt__engine_load;
 
-// Who has written a chunk writes the next that is summed, at once; others sum meanwhile. A disk may tell of all the writes that it
-// was given only when it has done the last of them (virtual ones do), and would stand still if only then somebody began to sum.
+// Who has written a chunk writes the next that is summed, at once; others sum meanwhile. A disk may tell of all the writes that
+// it was given only when it has done the last of them (virtual ones do), and would stand still if only then somebody began to
+// sum.
 //
 // How the workers get at the checksums that stand in front of what they sum: a chunk whose blobs lie all inside is finished at
 // once. The others' pages with unknown checksums are left out, and nobody waits with a chunk in hand: a worker that finds
@@ -12532,9 +12542,7 @@ static void ckpt__engine_give_block(ckpt__engine_writer *w, char *block) {
     ckpt__os_mutex_unlock(&w->crew.lock);
 }
 
-typedef enum ckpt__engine_step { CKPT__ENGINE_END, CKPT__ENGINE_TO_SUM, CKPT__ENGINE_TO_WRITE } ckpt__engine_step;
-
-// What the calling worker does next in the first pass. Below the lock; the end: there is nothing more to do, or somebody failed.
+// What the calling worker does next in the first pass. Below the lock.
 static ckpt__engine_step ckpt__engine_choose(ckpt__engine_writer *w, ckpt__engine_load *l) {
     while (!w->crew.stop) {
         if (w->load_count > 0 && w->writing < CKPT__ENGINE_DEPTH) {
@@ -12542,7 +12550,7 @@ static ckpt__engine_step ckpt__engine_choose(ckpt__engine_writer *w, ckpt__engin
             memmove(w->loads, w->loads + 1, (size_t)--w->load_count * sizeof w->loads[0]);
             w->writing++;
             ckpt__os_cond_signal(&w->crew.wake);
-            return CKPT__ENGINE_TO_WRITE;
+            return CKPT__ENGINE_TO_MOVE;
         }
         bool room = w->mode != CKPT__ENGINE_WRITE || w->load_count + w->summing < CKPT__ENGINE_AHEAD;
         if (room && ckpt__engine_cut(w, &w->next, &l->chunk)) {
@@ -12941,6 +12949,16 @@ typedef struct ckpt__engine_goal {
     char              *staged;      // host block of a device tensor with gaps, which becomes whole only at the end
 } ckpt__engine_goal;
 
+// What one worker reads at a time: either a part of a straight goal or up to a chunk of anything.
+typedef struct ckpt__engine_window {
+    uint64_t begin, end;
+    size_t   range;
+    uint64_t bytes;                 // without what lies between the ranges
+    uint64_t gap_after;             // bytes in gaps behind the window
+    ckpt__engine_goal *straight;
+} ckpt__engine_window;
+
+// Who has read a window directly reads the next at once, and others sum it: see ckpt__engine_writer.
 typedef struct ckpt__engine_reader {
     ckpt__engine_crew   crew;
     const ckpt__source *src;
@@ -12954,20 +12972,16 @@ typedef struct ckpt__engine_reader {
     uint32_t            gap_sum;                // below crew.lock, as are gap_taken, sums of blobs that span windows, and:
     uint64_t            at;
     size_t              range, goal;            // the range that `at` lies in; the first straight goal that ends behind it
-    uint64_t            chunk;
+    int                 reading;                // windows
+    bool                taken;                  // all windows are
+    ckpt__engine_window fetched[CKPT__ENGINE_FETCHED];  // that are read directly and not yet summed
+    int                 fetched_count;
+
+    uint64_t            chunk;                  // the lock is not needed from here on
     int                 direct_fd;
     size_t              align;
     ckpt__os_flag       direct;
 } ckpt__engine_reader;
-
-// What one worker reads at a time: either a part of a straight goal or up to a chunk of anything.
-typedef struct ckpt__engine_window {
-    uint64_t begin, end;
-    size_t   range;
-    uint64_t bytes;                 // without what lies between the ranges
-    uint64_t gap_after;             // bytes in gaps behind the window
-    ckpt__engine_goal *straight;
-} ckpt__engine_window;
 
 // A tensor's elements in the file as nested steps, the widest first. Dimensions that follow each other without a gap in the file
 // and in memory are one run.
@@ -13322,21 +13336,77 @@ static ckpt_err ckpt__engine_read_window(ckpt__engine_reader *r, const ckpt__eng
     return CKPT_OK;
 }
 
+// What the calling worker does next. Below the lock.
+static ckpt__engine_step ckpt__engine_choose_window(ckpt__engine_reader *r, ckpt__engine_window *w) {
+    while (!r->crew.stop) {
+        bool room = r->direct_fd < 0 || (r->reading < CKPT__ENGINE_READS && r->reading + r->fetched_count < CKPT__ENGINE_FETCHED);
+        if (room && ckpt__engine_next_window(r, w)) {
+            r->reading++;
+            return CKPT__ENGINE_TO_MOVE;
+        }
+        if (room && !r->taken) {
+            r->taken = true;
+            ckpt__os_cond_broadcast(&r->crew.wake);
+        }
+        if (r->fetched_count > 0) {
+            *w = r->fetched[0];
+            memmove(r->fetched, r->fetched + 1, (size_t)--r->fetched_count * sizeof r->fetched[0]);
+            return CKPT__ENGINE_TO_SUM;
+        }
+        if (r->taken) break;                                    // who reads sums as well what is left
+        ckpt__os_cond_wait(&r->crew.wake, &r->crew.lock);
+    }
+    return CKPT__ENGINE_END;
+}
+
+static ckpt__engine_step ckpt__engine_take_window(ckpt__engine_reader *r, ckpt__engine_window *w) {
+    ckpt__os_mutex_lock(&r->crew.lock);
+    ckpt__engine_step step = ckpt__engine_choose_window(r, w);
+    ckpt__os_mutex_unlock(&r->crew.lock);
+    return step;
+}
+
+// The calling worker has read a window; with `sum` another may sum it.
+static void ckpt__engine_fetched(ckpt__engine_reader *r, const ckpt__engine_window *w, bool sum) {
+    ckpt__os_mutex_lock(&r->crew.lock);
+    r->reading--;
+    if (sum) r->fetched[r->fetched_count++] = *w;
+    if (r->direct_fd >= 0) ckpt__os_cond_signal(&r->crew.wake);
+    ckpt__os_mutex_unlock(&r->crew.lock);
+}
+
+// Reads a window, and sums it unless another may.
+static ckpt_err ckpt__engine_move_window(ckpt__engine_reader *r, const ckpt__engine_window *w, char **block, size_t room,
+                                         int worker) {
+    bool later = w->straight != NULL && r->ranges[w->range].blob >= 0 && r->direct_fd >= 0;
+    later = later && ckpt__os_flag_get(&r->direct) != 0;
+    ckpt_err e = CKPT_OK;
+    if (w->straight == NULL && *block == NULL && (*block = (char *)ckpt__os_pages(room)) == NULL) return CKPT_NOMEM;
+    if (later) e = ckpt__engine_fetch(r, w->straight->dst + (w->begin - w->straight->begin), w->begin, w->end);
+    else if (w->straight != NULL) e = ckpt__engine_read_straight(r, w);
+    else e = ckpt__engine_read_window(r, w, *block);
+    if (e != CKPT_OK) return e;
+    ckpt__engine_fetched(r, w, later);
+    if (!later) ckpt__engine_crew_moved(&r->crew, w->bytes, worker);
+    return CKPT_OK;
+}
+
+static void ckpt__engine_sum_straight(ckpt__engine_reader *r, const ckpt__engine_window *w, int worker) {
+    const char *p = w->straight->dst + (w->begin - w->straight->begin);
+    uint32_t crc = ckpt__digest_crc32(0, p, (size_t)(w->end - w->begin));
+    ckpt__engine_credit_read(r, r->ranges[w->range].blob, crc, w->begin, w->end);
+    ckpt__engine_crew_moved(&r->crew, w->bytes, worker);
+}
+
 static void ckpt__engine_read_main(void *ctx, int worker) {
     ckpt__engine_reader *r = (ckpt__engine_reader *)ctx;
     const size_t room = (size_t)r->chunk + 2 * CKPT__ENGINE_PAGE;
+    ckpt__engine_window w;
     char *block = NULL;
     ckpt_err e = CKPT_OK;
-    while (e == CKPT_OK) {
-        ckpt__engine_window w;
-        ckpt__os_mutex_lock(&r->crew.lock);
-        bool have = !r->crew.stop && ckpt__engine_next_window(r, &w);
-        ckpt__os_mutex_unlock(&r->crew.lock);
-        if (!have) break;
-        if (w.straight == NULL && block == NULL) block = (char *)ckpt__os_pages(room);
-        if (w.straight != NULL) e = ckpt__engine_read_straight(r, &w);
-        else e = block == NULL ? CKPT_NOMEM : ckpt__engine_read_window(r, &w, block);
-        if (e == CKPT_OK) ckpt__engine_crew_moved(&r->crew, w.bytes, worker);
+    for (ckpt__engine_step step; e == CKPT_OK && (step = ckpt__engine_take_window(r, &w)) != CKPT__ENGINE_END;) {
+        if (step == CKPT__ENGINE_TO_MOVE) e = ckpt__engine_move_window(r, &w, &block, room, worker);
+        else ckpt__engine_sum_straight(r, &w, worker);
     }
     if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew);
     if (block != NULL) ckpt__os_pages_free(block, room);
@@ -13378,7 +13448,7 @@ static ckpt_err ckpt__engine_read_run(ckpt__engine_reader *r, ckpt__engine_job *
     if (cold) r->direct_fd = ckpt__engine_open_direct(src->fd, src->path, false, &r->align);
     if (r->direct_fd < 0) r->align = 1;
     r->direct = r->direct_fd >= 0;
-    if (r->direct_fd >= 0) threads = 4;
+    if (r->direct_fd >= 0) threads = r->verify ? CKPT__ENGINE_READS + 2 : CKPT__ENGINE_READS;
     r->chunk = r->direct_fd >= 0 ? CKPT__ENGINE_READ : CKPT__ENGINE_COPY;
     r->chunk = ckpt__engine_round(ckpt__engine_min(r->chunk, ckpt__engine_max(total / 8, CKPT__ENGINE_PIECE)));
     ckpt__engine_parallel(ckpt__engine_threads(job, total, CKPT__ENGINE_SMALL, threads), ckpt__engine_read_main, r);

@@ -501,7 +501,7 @@ static void test_direct_refused(void **state) {
     const char *path = util_join(world_dir, "refused");
     ckpt__plan p;
     ckpt__plan_init(&p, &plain, NULL);
-    size_t size = 9 * CKPT__ENGINE_CHUNK;
+    size_t size = 18 * CKPT__ENGINE_CHUNK;
     ckpt__plan_data(&p, CKPT__SEG_DATA, some_memory(size, true), size, ckpt__plan_blob(&p, "w"));
     assert_int_equal(ckpt__plan_finish(&p), CKPT_OK);
     unsigned char *want = naive_write(&p, "");
