@@ -82,7 +82,8 @@
                                         rest of the save before if that is not written yet. LAZY: well under a millisecond
        ckpt_saver_fence                 until the threads have what they need from the bound memory
        ckpt_saver_wait, close           until all is durable, linked, rotated, uploaded and published, or the time is up
-       ckpt_upload_file                 until the file is staged and recorded: a link and two syncs, never the network
+       ckpt_upload_file                 until the file is staged and recorded: a link and two syncs, or of many small files one
+                                        write and one sync each; never the network
        ckpt_save, ckpt_load, ckpt_file_verify, ckpt_saver_resume   as long as the disk takes
 
 
@@ -378,7 +379,8 @@
    - Time strings without a unit or digits ("", "5") are refused; "24h", "90m" and "3600s" are accepted.
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
    - num_checkpoints_to_keep: 0 keeps all (zero is always the default) and -1 none; in Composer -1 keeps all, 0 none.
-   - An upload that fails is reported once and the others go on; what is staged survives the process. Staging copies nothing.
+   - An upload that fails is reported once and the others go on; what is staged survives the process. Staging copies nothing
+     that is large.
    - 403 is an error of rights, not "not found". The .symlink object appears after its checkpoint, not before.
    - The credential probe leaves no object behind. SFTP uploads are whole or absent, and make their folders.
    - Wall-clock times are stored as seconds (float64 tensors), not as datetime.timedelta: weights_only loading works.
@@ -1264,7 +1266,8 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // whole or not at all. A file that ckpt_upload_file has taken is on its way for good: it is staged on the local disk
 // with a record of what is to be done, and when the process is killed or the machine goes down, the next uploader
 // with the same staging folder and the same bucket_uri goes on where it stopped. A file that could not be uploaded
-// stays there too, and never keeps others from going.
+// stays there too, and never keeps others from going. Of many files of up to 64 KiB the bytes and their records go into one
+// file there, the journal (16 MiB at most), which is synced once for each, or for several that are handed over at once.
 //
 // The staging folder is upload_staging_folder, else a hidden folder ".ckpt-staging" beside each file, which is looked
 // at when the first file from beside it is uploaded. On the file system of the files, staging is a hard link: no byte
@@ -1348,7 +1351,7 @@ CKPT__DECL void ckpt_uploader_stats(const ckpt_uploader *u, ckpt_transfer_stats 
 typedef struct ckpt_pending {
     const char *uri, *name;             // the store's, and the object's in it; NULL when damaged
     const char *file_path;              // what it was staged from; NULL: not known
-    const char *staged_path, *record;   // the file and its record
+    const char *staged_path, *record;   // the file and its record; of one in the journal, the journal
     uint64_t    size, sent;             // bytes; sent: confirmed by the store
     double      added;                  // seconds since 1970
     bool        in_use;                 // its uploader is running
@@ -2307,6 +2310,18 @@ static ckpt_err ckpt__os_sync(int fd, const char *path) {
 #endif
     do r = CKPT__SYS(fsync)(fd); while (r != 0 && errno == EINTR);
     return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "bring to disk", path);
+}
+
+// The same for bytes alone: where room and length of the file are as they were at its last sync, its file system has nothing else
+// to write down, which is most of what a sync costs.
+static ckpt_err ckpt__os_sync_data(int fd, const char *path) {
+#if defined(__linux__)
+    int r;
+    do r = CKPT__SYS(fdatasync)(fd); while (r != 0 && errno == EINTR);
+    return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "bring to disk", path);
+#else
+    return ckpt__os_sync(fd, path);
+#endif
 }
 
 // Makes names that were created, renamed or removed in `dir` durable. Some network file systems refuse it with EINVAL or
@@ -35069,15 +35084,16 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
 // threads: add, remove, begin, commit and abandon may be called by any thread; check, wait, report and close by the
 //          owner's. num_concurrent_uploads workers run ckpt__uploader_main. What stands below `lock` in ckpt_uploader
 //          is guarded by it; an item belongs to the thread that took it out of the queue, its record and
-//          staged file too. `door` is held while a staging folder is opened, `ink` while the logger runs;
-//          below `door` each of the others may be taken, else no two are ever held at once
+//          staged file too. `door` is held while a staging folder is opened, `ink` while the logger runs, `pen` while
+//          a journal is written to; below `door` each of the others may be taken, else no two are ever held at once
 // states:  of a file: staged -> recorded (acknowledged) -> waiting -> sending -> confirmed -> published -> forgotten;
 //          failed: the record and the staged file stay for the next run
 //
 // A staging folder holds, for each uploader that used it, files whose names begin with u-<store>-<owner>, where <store> is the
 // CRC-32 of the store's URI and <owner> is random: <...>.lock, held while the uploader is open; <...>-<number>.upload, the record
 // of one file; <...>-<number>.data, the file itself. An owner whose lock can be taken is dead, and who takes it finishes its
-// files. l-<store>-<link>.link says which order of a published link was the last.
+// files. l-<store>-<link>.link says which order of a published link was the last. <...>.journal holds small files and their
+// records in one: who finishes a dead owner's files makes files of them first.
 //
 // A record is lines of JSON, each with the CRC-32 of its own text: first what is to be uploaded, then what has happened. It is
 // written aside, synced and renamed before the upload is acknowledged; later lines are appended. Order on disk: the file is
@@ -35092,8 +35108,24 @@ enum {
     CKPT__UPLOADER_TOLD = 4096,         // files that the progress hook is told of, at most, until it has been
     CKPT__UPLOADER_NAME_MAX = 4096,
     CKPT__UPLOADER_RECORD_MAX = 1 << 26,        // bytes; 10,000 parts take 2 MiB
-    CKPT__UPLOADER_COPIED = 4 << 20     // bytes: files up to that size are copied unless nobody writes to them any more
+    CKPT__UPLOADER_COPIED = 4 << 20,    // bytes: files up to that size are copied unless nobody writes to them any more
+    CKPT__UPLOADER_SMALL = 64 << 10,    // bytes: files up to that size go into the journal
+    CKPT__UPLOADER_TEXT = 64 << 10,     // bytes: their records too
+    CKPT__UPLOADER_JOURNAL_FIRST = 1 << 20,     // bytes of a journal; it doubles
+    CKPT__UPLOADER_BLOCK = 4096,        // an entry shares none with another: a write that is torn harms only its own
+    CKPT__UPLOADER_HEAD = 64,           // bytes before an entry's record
+    CKPT__UPLOADER_DONE = 40,           // where in them it is said that it is done
+    CKPT__UPLOADER_OWNER = 2 + 8 + 1 + 16       // characters of "u-<store>-<random>"
 };
+
+// Small files of a folder that go as files of their own before a journal is begun there, which costs as much as several of them.
+#ifndef CKPT__UPLOADER_SINGLE
+    #define CKPT__UPLOADER_SINGLE 8
+#endif
+// Bytes of a journal at most: two thousand files of 4 KiB.
+#ifndef CKPT__UPLOADER_JOURNAL_MAX
+    #define CKPT__UPLOADER_JOURNAL_MAX (16 << 20)
+#endif
 
 // Seconds before a second try, 0: as >>retry has it. A test makes it shorter.
 #ifndef CKPT__UPLOADER_BACKOFF
@@ -35147,6 +35179,12 @@ typedef struct ckpt__uploader_item {
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
     bool         dropped;               // what is left is to give a half-done upload up
     bool         refused;               // the store had an object of that name, and overwriting was not asked for
+    uint32_t     number;                // of its files; they have names even while there are none
+    bool         follows;               // when it came, another file of its name was still on its way
+    struct ckpt__uploader_place *home;  // whose folder its files are in
+    struct ckpt__uploader_place *place; // its entry stands in the journal there, and no record and staged file; NULL: in none
+    uint64_t     at;                    // where in the journal
+    size_t       text_size;             // of the entry's record
     char         mark[33];
     ckpt__os_flag cancel;
     ckpt__send_record sent;
@@ -35175,8 +35213,25 @@ typedef struct ckpt__uploader_claim {
     char *path;
 } ckpt__uploader_claim;
 
+// The journal of an owner's small files. Below `pen`, but for fd and path once it is begun.
+typedef struct ckpt__uploader_journal {
+    char    *path;
+    int      fd;                        // -1: not begun
+    char     id[8];
+    uint64_t size, tail;                // bytes that were written as zeros at least; where the next entry goes
+    uint64_t most;                      // it grows to that size
+    size_t   undone;                    // entries
+    uint64_t written, synced;           // writes so far; how many of them are on disk
+    size_t   single;                    // small files that went without it
+    bool     syncing, broken;           // broken: nothing is added any more
+} ckpt__uploader_journal;
+
 typedef struct ckpt__uploader_place {
     struct ckpt__uploader_place *next;
+    struct ckpt__uploader_place *begun; // the next one whose journal is begun; below `pen`, as are those that follow
+    struct ckpt__uploader_place *thinned;       // the next one from which files were removed
+    ckpt__uploader_journal journal;
+    uint64_t              removed, settled;     // files; how many of them are gone from the disk as well
     char                 *folder;
     char                  owner[40];    // "u-<store>-<random>"
     ckpt__uploader_claim *claims;
@@ -35202,8 +35257,11 @@ struct ckpt_uploader {
     ckpt__retry_counters counters;
     ckpt__retry          retry;         // of a download; an upload's has its own cancel flag
     ckpt__os_flag        cancel;
-    bool                 has_gate, has_lock, has_door, has_ink, has_work, has_changed;
-    ckpt__os_mutex       ink, door;
+    bool                 has_gate, has_lock, has_door, has_ink, has_pen, has_inked, has_work, has_changed;
+    ckpt__os_mutex       ink, door, pen;
+    ckpt__os_cond        inked;         // a journal is synced
+    ckpt__uploader_place *begun;        // below pen: those whose journal is begun
+    ckpt__uploader_place *thinned;      // below pen: those from which files were removed
     ckpt__uploader_place *places;       // below door, as are those that follow
     bool                 crashed;       // a dead owner was found
     uint32_t             numbers;       // of the last record
@@ -35486,7 +35544,7 @@ static ckpt_err ckpt__uploader_append(const ckpt__uploader_item *it, ckpt__buf *
 
 static ckpt_err ckpt__uploader_append_word(const ckpt_uploader *u, const ckpt__uploader_item *it, const char *word, bool sync) {
     ckpt__buf b;
-    if (it->record == NULL) return CKPT_OK;
+    if (it->record == NULL || it->place != NULL) return CKPT_OK;        // an entry says it when files are made of it
     ckpt__buf_init(&b, &u->allocator);
     ckpt__uploader_print_word(&b, word);
     return ckpt__uploader_append(it, &b, sync);
@@ -35654,17 +35712,16 @@ static ckpt_err ckpt__uploader_last_parts(const ckpt_uploader *u, ckpt__uploader
     return e;
 }
 
-// Reads the record that it->record names into an item that holds nothing else yet. CKPT_CORRUPT: it cannot be believed. *torn:
-// its end was lost, which is no more than a part that is sent again.
-static ckpt_err ckpt__uploader_read_record(const ckpt_uploader *u, ckpt__uploader_item *it, char **store, bool *torn) {
-    ckpt__buf text;
-    ckpt__buf_init(&text, &u->allocator);
-    ckpt_err e = ckpt__file_slurp(&text, it->record, CKPT__UPLOADER_RECORD_MAX, "a record");
+// Reads a record into an item that holds nothing else yet. CKPT_CORRUPT: it cannot be believed. *torn: its end was lost, which is
+// no more than a part that is sent again.
+static ckpt_err ckpt__uploader_read_text(const ckpt_uploader *u, ckpt__uploader_item *it, const char *text, size_t size,
+                                         char **store, bool *torn) {
     bool good = true, first = true, hole = false;
+    ckpt_err e = CKPT_OK;
     *torn = false;
-    for (size_t at = 0; e == CKPT_OK && at < text.len; first = false) {
-        const char *p = text.data + at, *nl = (const char *)memchr(p, '\n', text.len - at);
-        size_t n = nl != NULL ? (size_t)(nl - p) : text.len - at;
+    for (size_t at = 0; e == CKPT_OK && at < size; first = false) {
+        const char *p = text + at, *nl = (const char *)memchr(p, '\n', size - at);
+        size_t n = nl != NULL ? (size_t)(nl - p) : size - at;
         good = nl != NULL;
         if (good) e = ckpt__uploader_read_line(u, it, p, n, first, store, &good);
         if (!good && first) break;
@@ -35676,6 +35733,16 @@ static ckpt_err ckpt__uploader_read_record(const ckpt_uploader *u, ckpt__uploade
     if (e == CKPT_OK) e = ckpt__uploader_last_parts(u, it);
     if (e == CKPT_OK && (it->name == NULL || (!good && first) || (it->early && !it->committed && hole)))
         e = ckpt__error_set(CKPT_CORRUPT, "the record %s is damaged", it->record);
+    return e;
+}
+
+// Reads the record that it->record names.
+static ckpt_err ckpt__uploader_read_record(const ckpt_uploader *u, ckpt__uploader_item *it, char **store, bool *torn) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, &u->allocator);
+    *torn = false;
+    ckpt_err e = ckpt__file_slurp(&text, it->record, CKPT__UPLOADER_RECORD_MAX, "a record");
+    if (e == CKPT_OK) e = ckpt__uploader_read_text(u, it, text.data, text.len, store, torn);
     ckpt__buf_free(&text);
     return e;
 }
@@ -35792,18 +35859,21 @@ static void ckpt__uploader_report(ckpt_uploader *u) {
     if (files > 1) ckpt__uploader_tell(u, u->store->uri, done, total, 1, began, ckpt__os_now(), finished, CKPT_OK);
 }
 
-//-- staging folders -------------------------------------------------------------
-
-static void ckpt__uploader_place_free(const ckpt_uploader *u, ckpt__uploader_place *p) {
-    for (size_t i = 0; i < p->count; i++) {
-        ckpt__os_unlock(p->claims[i].fd, p->claims[i].path);
-        ckpt__mem_free_text(&u->allocator, p->claims[i].path);
-    }
-    ckpt__mem_free(&u->allocator, p->claims, p->cap * sizeof *p->claims);
-    if (p->hidden && p->folder != NULL) (void)ckpt__os_remove_dir(p->folder);      // stays when it is not empty
-    ckpt__mem_free_text(&u->allocator, p->folder);
-    ckpt__mem_free(&u->allocator, p, sizeof *p);
-}
+//-- the journal of small files ---------------------------------------------------
+//
+// A file of its own for each of many small files costs two syncs that make the file system write down new names, lengths and
+// blocks. The journal has its blocks already: they were written once, as zeros, so that adding an entry in them and syncing its
+// bytes changes nothing but these bytes. (fallocate would leave blocks that the file system must note as written afterwards.)
+//
+// All numbers are little-endian. Block 0: "ckptjrnl", 8 random bytes that are its id, u32 1 (the version), u32 the CRC-32 of all
+// that. At later multiples of CKPT__UPLOADER_BLOCK entries, which lie within the file and do not overlap:
+//      0  "ckptfile"                   24  u32 number, as files made of it have it      36  u32 CRC-32 of record, file, and 0..35
+//      8  the journal's id             28  u32 bytes of the record                      40  "finished", or zeros
+//     16  u64 where it stands          32  u32 bytes of the file                        48  zeros; 64: the record, the file
+// Id and place of an entry are its own, so that no file's contents can be taken for one. "finished" is written without a sync:
+// where it is lost the file is only sent again; ckpt__uploader_sync_marks and _names see to it that no newer one is done before.
+// When the end is reached and all is done, the journal begins again at the front; else it grows, and when it may not, files go
+// apart until all is done.
 
 // "<folder>/<owner><ending>" as a text of its own; NULL: no memory.
 static char *ckpt__uploader_path(const ckpt_uploader *u, const char *folder, const char *name, size_t n, const char *ending) {
@@ -35817,6 +35887,440 @@ static char *ckpt__uploader_path(const ckpt_uploader *u, const char *folder, con
     char *path = b.err == CKPT_OK ? ckpt__mem_copy_text(&u->allocator, text) : NULL;
     ckpt__buf_free(&b);
     return path;
+}
+
+// Below the pen, which it lets go meanwhile: brings the first `count` writes to disk. One sync serves all who wait for one.
+static ckpt_err ckpt__uploader_journal_sync(ckpt_uploader *u, ckpt__uploader_journal *j, uint64_t count) {
+    ckpt_err e = CKPT_OK;
+    while (j->synced < count && !j->broken) {
+        if (j->syncing) {
+            ckpt__os_cond_wait(&u->inked, &u->pen);
+            continue;
+        }
+        uint64_t upto = j->written;
+        j->syncing = true;
+        ckpt__os_mutex_unlock(&u->pen);
+        e = ckpt__os_sync_data(j->fd, j->path);
+        ckpt__os_mutex_lock(&u->pen);
+        j->syncing = false;
+        if (e == CKPT_OK) j->synced = upto;
+        else j->broken = true;          // what a later sync says is not to be believed
+        ckpt__os_cond_broadcast(&u->inked);
+    }
+    if (j->synced >= count) return CKPT_OK;
+    return e != CKPT_OK ? e : ckpt__error_set(CKPT_IO, "%s could not be brought to disk", j->path);
+}
+
+// Brings what was said of finished entries to disk, of all journals `but` one. It comes before anything is done that is
+// right only when those are known to be finished: the end of a newer file of their name, or one that is recorded elsewhere.
+static ckpt_err ckpt__uploader_sync_marks(ckpt_uploader *u, const ckpt__uploader_place *but) {
+    ckpt_err e = CKPT_OK;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__os_mutex_lock(&u->pen);
+    for (ckpt__uploader_place *p = u->begun; p != NULL; p = p->begun) {
+        ckpt_err one = p == but ? CKPT_OK : ckpt__uploader_journal_sync(u, &p->journal, p->journal.written);
+        if (e == CKPT_OK) e = one;
+    }
+    ckpt__os_mutex_unlock(&u->pen);
+    ckpt__error_last = kept;
+    return e;
+}
+
+// Files of this folder were removed.
+static void ckpt__uploader_note_removal(ckpt_uploader *u, ckpt__uploader_place *p) {
+    ckpt__os_mutex_lock(&u->pen);
+    if (p->removed++ == 0) {
+        p->thinned = u->thinned;
+        u->thinned = p;
+    }
+    ckpt__os_mutex_unlock(&u->pen);
+}
+
+// Brings to disk that files were removed, which adding to a journal does not: a power failure could bring back an older file of a
+// name whose newer one is done.
+static void ckpt__uploader_sync_names(ckpt_uploader *u) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__os_mutex_lock(&u->pen);
+    for (ckpt__uploader_place *p = u->thinned; p != NULL; p = p->thinned) {
+        uint64_t upto = p->removed;
+        if (p->settled >= upto) continue;
+        ckpt__os_mutex_unlock(&u->pen);
+        ckpt_err e = ckpt__os_sync_dir(p->folder);
+        ckpt__os_mutex_lock(&u->pen);
+        if (e == CKPT_OK && p->settled < upto) p->settled = upto;
+    }
+    ckpt__os_mutex_unlock(&u->pen);
+    ckpt__error_last = kept;
+}
+
+// Writes zeros up to `size`. Below the pen.
+static ckpt_err ckpt__uploader_journal_grow(const ckpt_uploader *u, ckpt__uploader_journal *j, uint64_t size) {
+    enum { PIECE = 1 << 18 };
+    ckpt_err e = CKPT_OK;
+    char *zeros = (char *)ckpt__mem_alloc(&u->allocator, PIECE);
+    if (zeros == NULL) return CKPT_NOMEM;
+    for (uint64_t at = j->size; e == CKPT_OK && at < size; at += PIECE) {
+        size_t n = size - at < PIECE ? (size_t)(size - at) : (size_t)PIECE;
+        e = ckpt__os_pwrite(j->fd, zeros, n, at, j->path);
+    }
+    if (e == CKPT_OK) e = ckpt__os_sync(j->fd, j->path);
+    if (e == CKPT_OK) j->size = size;
+    ckpt__mem_free(&u->allocator, zeros, PIECE);
+    if (e == CKPT_OK || j->tail == 0) return e;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    j->most = j->size;                  // what is there still serves
+    if (ckpt__os_truncate(j->fd, j->size, j->path) != CKPT_OK || e != CKPT_NO_SPACE) j->broken = true;
+    return ckpt__error_put(&kept);
+}
+
+// Makes the journal of a staging folder. Below the pen. A failure leaves none, and the files go apart from then on.
+static ckpt_err ckpt__uploader_journal_begin(ckpt_uploader *u, ckpt__uploader_place *p) {
+    ckpt__uploader_journal *j = &p->journal;
+    ckpt__buf head;
+    ckpt__buf_init(&head, &u->allocator);
+    ckpt_err e = ckpt__os_random(j->id, sizeof j->id);
+    ckpt__buf_add(&head, "ckptjrnl", 8);
+    ckpt__buf_add(&head, j->id, sizeof j->id);
+    ckpt__buf_le(&head, 1, 4);
+    if (head.err == CKPT_OK) ckpt__buf_le(&head, ckpt__digest_crc32(0, head.data, head.len), 4);
+    ckpt__buf_fill(&head, 0, CKPT__UPLOADER_BLOCK - head.len);
+    if (e == CKPT_OK) e = head.err;
+    j->most = CKPT__UPLOADER_JOURNAL_MAX;
+    j->path = ckpt__uploader_path(u, p->folder, p->owner, strlen(p->owner), ".journal");
+    if (e == CKPT_OK && j->path == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK && (j->fd = ckpt__os_open(j->path, O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
+        e = ckpt__os_fail(errno, "create", j->path);
+    bool made = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__os_pwrite(j->fd, head.data, head.len, 0, j->path);
+    if (e == CKPT_OK) j->size = CKPT__UPLOADER_BLOCK;
+    if (e == CKPT_OK) e = ckpt__uploader_journal_grow(u, j, CKPT__UPLOADER_JOURNAL_FIRST);
+    if (e == CKPT_OK) e = ckpt__os_sync_dir(p->folder);
+    ckpt__buf_free(&head);
+    if (e == CKPT_OK) {
+        j->tail = CKPT__UPLOADER_BLOCK;
+        p->begun = u->begun;
+        u->begun = p;
+        return CKPT_OK;
+    }
+    j->broken = true;
+    ckpt__os_drop(j->fd);
+    j->fd = -1;
+    if (made) (void)ckpt__os_remove(j->path);
+    return e;
+}
+
+// Sees to it that there is room for n bytes at the tail. Below the pen. CKPT_NO_SPACE: not now.
+static ckpt_err ckpt__uploader_journal_room(ckpt_uploader *u, ckpt__uploader_journal *j, size_t n) {
+    ckpt_err e = CKPT_OK;
+    while (e == CKPT_OK && j->tail + n > j->size) {
+        bool empty = j->undone == 0 && j->tail > CKPT__UPLOADER_BLOCK;
+        if (empty && j->synced < j->written) e = ckpt__uploader_journal_sync(u, j, j->written);     // lets the pen go
+        else if (empty) j->tail = CKPT__UPLOADER_BLOCK;
+        else if (j->size >= j->most) e = ckpt__error_set(CKPT_NO_SPACE, "%s is full", j->path);
+        else e = ckpt__uploader_journal_grow(u, j, 2 * j->size);
+    }
+    return e;
+}
+
+// Adds an entry: `b` is room for its head, then the record of text_size bytes, then the file. On return it is on disk.
+static ckpt_err ckpt__uploader_add_entry(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_place *p, ckpt__buf *b,
+                                         size_t text_size) {
+    ckpt__uploader_journal *j = &p->journal;
+    size_t n = b->len - CKPT__UPLOADER_HEAD;
+    uint32_t crc = ckpt__digest_crc32(0, b->data + CKPT__UPLOADER_HEAD, n);
+    ckpt__buf head;
+    ckpt__buf_init(&head, &u->allocator);
+    ckpt__buf_fill(b, 0, (CKPT__UPLOADER_BLOCK - b->len % CKPT__UPLOADER_BLOCK) % CKPT__UPLOADER_BLOCK);
+    ckpt_err e = b->err;
+    ckpt__os_mutex_lock(&u->pen);
+    if (e == CKPT_OK) e = ckpt__uploader_journal_room(u, j, b->len);
+    uint64_t at = j->tail;
+    ckpt__buf_add(&head, "ckptfile", 8);
+    ckpt__buf_add(&head, j->id, sizeof j->id);
+    ckpt__buf_le(&head, at, 8);
+    ckpt__buf_le(&head, it->number, 4);
+    ckpt__buf_le(&head, text_size, 4);
+    ckpt__buf_le(&head, n - text_size, 4);
+    if (head.err == CKPT_OK) ckpt__buf_le(&head, ckpt__digest_crc32(crc, head.data, head.len), 4);
+    if (e == CKPT_OK) e = head.err;
+    if (e == CKPT_OK) {
+        memcpy(b->data, head.data, head.len);
+        j->tail += b->len;
+        e = ckpt__os_pwrite(j->fd, b->data, b->len, at, j->path);
+        j->broken = j->broken || e != CKPT_OK;      // it is not whole, so that it is none
+    }
+    if (e == CKPT_OK) {
+        it->place = p;
+        it->at = at;
+        it->text_size = text_size;
+        j->undone++;
+        j->written++;
+        e = ckpt__uploader_journal_sync(u, j, j->written);
+    }
+    ckpt__os_mutex_unlock(&u->pen);
+    ckpt__buf_free(&head);
+    return e;
+}
+
+// Says that an entry is done. Not synced.
+static ckpt_err ckpt__uploader_end_entry(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__uploader_journal *j = &it->place->journal;
+    ckpt__os_mutex_lock(&u->pen);
+    ckpt_err e = ckpt__os_pwrite(j->fd, "finished", 8, it->at + CKPT__UPLOADER_DONE, j->path);
+    if (e == CKPT_OK) {
+        j->written++;
+        j->undone--;
+        it->place = NULL;
+    }
+    ckpt__os_mutex_unlock(&u->pen);
+    return e;
+}
+
+// Takes a small file into the journal. False: it must go apart, and nothing of it is in the journal; the thread's sentence stays.
+static bool ckpt__uploader_put_in(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_place *p, const ckpt__upload *up) {
+    enum { MOST = CKPT__UPLOADER_SMALL + 1 };
+    ckpt__error_record kept;
+    ckpt__buf b;
+    int fd = -1;
+    size_t got = 0, text_size = 0;
+    ckpt__error_take(&kept);
+    (void)ckpt__uploader_sync_marks(u, p);      // its own are synced together with the entry
+    ckpt__uploader_sync_names(u);
+    ckpt__os_mutex_lock(&u->pen);
+    bool go = !p->journal.broken && (p->journal.fd >= 0 || ++p->journal.single > CKPT__UPLOADER_SINGLE);
+    if (go && p->journal.fd < 0) go = ckpt__uploader_journal_begin(u, p) == CKPT_OK;
+    ckpt__os_mutex_unlock(&u->pen);
+    char *body = go ? (char *)ckpt__mem_alloc(&u->allocator, MOST) : NULL;
+    ckpt__buf_init(&b, &u->allocator);
+    go = body != NULL && ckpt__os_open_read(&fd, up->path) == CKPT_OK &&
+         ckpt__os_pread(fd, body, MOST, 0, &got, up->path) == CKPT_OK && got <= CKPT__UPLOADER_SMALL;
+    ckpt__os_drop(fd);
+    if (go) {
+        it->size = got;
+        it->crc = ckpt__digest_crc32(0, body, got);
+        it->has_crc = true;
+        ckpt__buf_fill(&b, 0, CKPT__UPLOADER_HEAD);
+        ckpt__uploader_print(&b, it, u->store->uri);
+        text_size = b.len - CKPT__UPLOADER_HEAD;
+        ckpt__buf_add(&b, body, got);
+        go = b.err == CKPT_OK && text_size <= CKPT__UPLOADER_TEXT &&
+             ckpt__uploader_add_entry(u, it, p, &b, text_size) == CKPT_OK;
+        if (!go && it->place != NULL) (void)ckpt__uploader_end_entry(u, it);
+        if (!go) {
+            it->place = NULL;
+            it->has_crc = up->has_crc;
+            it->crc = up->crc;
+        }
+    }
+    ckpt__mem_free(&u->allocator, body, MOST);
+    ckpt__buf_free(&b);
+    ckpt__error_last = kept;
+    return go;
+}
+
+// The file of an entry: *out, of size + 1 bytes, is the caller's.
+static ckpt_err ckpt__uploader_read_entry(const ckpt_uploader *u, const ckpt__uploader_item *it, char **out) {
+    const ckpt__uploader_journal *j = &it->place->journal;
+    size_t n = (size_t)it->size, got = 0;
+    *out = (char *)ckpt__mem_alloc(&u->allocator, n + 1);
+    if (*out == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__os_pread(j->fd, *out, n, it->at + CKPT__UPLOADER_HEAD + it->text_size, &got, j->path);
+    if (e == CKPT_OK && (got < n || ckpt__digest_crc32(0, *out, n) != it->crc))
+        e = ckpt__error_set(CKPT_CORRUPT, "%s does not hold any more what was written to it", j->path);
+    return e;
+}
+
+// Writes a file whole or not at all; when it is there, it is on disk but for its name.
+static ckpt_err ckpt__uploader_write_whole(const ckpt_uploader *u, const char *path, const void *bytes, size_t size) {
+    ckpt__buf temp;
+    int fd = -1;
+    ckpt__buf_init(&temp, &u->allocator);
+    ckpt_err e = ckpt__file_temp_name(&temp, path);
+    if (e == CKPT_OK && (fd = ckpt__os_open(temp.data, O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
+        e = ckpt__os_fail(errno, "create", temp.data);
+    bool made = e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__os_pwrite(fd, bytes, size, 0, temp.data);
+    if (e == CKPT_OK) e = ckpt__os_sync(fd, temp.data);
+    if (e == CKPT_OK) e = ckpt__os_rename(temp.data, path);
+    ckpt__os_drop(fd);
+    if (e != CKPT_OK && made) {
+        ckpt__error_record kept;
+        ckpt__error_take(&kept);
+        (void)ckpt__os_remove(temp.data);
+        ckpt__error_last = kept;
+    }
+    ckpt__buf_free(&temp);
+    return e;
+}
+
+// An upload has failed: makes files of its entry, which may stay for long and would keep the journal from beginning again. When
+// that fails too, the entry stays. The thread's sentence does.
+static void ckpt__uploader_unpack_item(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__error_record kept;
+    char *body = NULL;
+    if (it->place == NULL) return;
+    ckpt__error_take(&kept);
+    ckpt_err e = ckpt__uploader_read_entry(u, it, &body);
+    if (e == CKPT_OK) e = ckpt__uploader_write_whole(u, it->data, body, (size_t)it->size);
+    if (e == CKPT_OK) e = ckpt__uploader_write_record(u, it, false);
+    if (e == CKPT_OK) e = ckpt__uploader_end_entry(u, it);
+    if (e == CKPT_OK) {
+        (void)ckpt__uploader_sync_marks(u, NULL);   // else files would be made of the entry again, as if nothing had been said
+    } else {
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s stays in the journal: %s", it->name, ckpt__error_last.text);
+        if (ckpt__os_exists(it->record)) (void)ckpt__os_remove(it->record);
+        if (ckpt__os_exists(it->data)) (void)ckpt__os_remove(it->data);
+    }
+    ckpt__mem_free(&u->allocator, body, (size_t)it->size + 1);
+    ckpt__error_last = kept;
+}
+
+// Closes a journal, and removes it when nothing in it is left to do.
+static void ckpt__uploader_journal_end(const ckpt_uploader *u, ckpt__uploader_journal *j) {
+    ckpt__os_drop(j->fd);
+    if (j->fd >= 0 && j->undone == 0) (void)ckpt__os_remove(j->path);
+    ckpt__mem_free_text(&u->allocator, j->path);
+}
+
+//-- reading a journal ---------------------------------------------------------------
+
+typedef struct ckpt__uploader_entry {
+    uint32_t    number;
+    const char *text, *body;
+    size_t      text_size, body_size;
+    bool        done;
+} ckpt__uploader_entry;
+
+// The entry at `at`; false: there is no whole one.
+static bool ckpt__uploader_entry_at(const ckpt__buf *file, size_t at, ckpt__uploader_entry *n) {
+    const char *p = file->data + at;
+    size_t room = file->len - at;
+    if (room < CKPT__UPLOADER_HEAD || memcmp(p, "ckptfile", 8) != 0 || memcmp(p + 8, file->data + 8, 8) != 0) return false;
+    if (ckpt__mem_le(p + 16, 8) != at) return false;
+    n->number = (uint32_t)ckpt__mem_le(p + 24, 4);
+    n->text_size = (size_t)ckpt__mem_le(p + 28, 4);
+    n->body_size = (size_t)ckpt__mem_le(p + 32, 4);
+    if (n->text_size > CKPT__UPLOADER_TEXT || n->body_size > CKPT__UPLOADER_SMALL) return false;
+    if (n->text_size + n->body_size > room - CKPT__UPLOADER_HEAD) return false;
+    n->text = p + CKPT__UPLOADER_HEAD;
+    n->body = n->text + n->text_size;
+    n->done = memcmp(p + CKPT__UPLOADER_DONE, "finished", 8) == 0;
+    uint32_t crc = ckpt__digest_crc32(0, n->text, n->text_size + n->body_size);
+    return ckpt__digest_crc32(crc, p, 36) == (uint32_t)ckpt__mem_le(p + 36, 4);
+}
+
+// Is there a head? One that is not whole was never synced, and nothing was added behind it.
+static ckpt_err ckpt__uploader_check_head(const ckpt__buf *file, const char *path, bool *empty) {
+    const char *p = file->data;
+    *empty = file->len < 24;
+    if (*empty) return CKPT_OK;
+    *empty = true;
+    for (size_t i = 0; i < 24 && *empty; i++) *empty = p[i] == 0;
+    bool good = memcmp(p, "ckptjrnl", 8) == 0 && ckpt__digest_crc32(0, p, 20) == (uint32_t)ckpt__mem_le(p + 20, 4);
+    if (good && ckpt__mem_le(p + 16, 4) != 1)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "the journal %s was written by a later version of ckpt.h", path);
+    return good || *empty ? CKPT_OK : ckpt__error_set(CKPT_CORRUPT, "the journal %s is damaged", path);
+}
+
+// Tells of the entries that are not done. *torn: how many are cut off or damaged; NULL: not asked for. CKPT_CORRUPT: it is not a
+// journal.
+static ckpt_err ckpt__uploader_read_journal(const ckpt_uploader *u, const char *path, size_t *torn,
+                                            ckpt_err (*each)(const ckpt__uploader_entry *n, void *user), void *user) {
+    ckpt__buf file;
+    ckpt__uploader_entry n;
+    bool empty = true;
+    size_t bad = 0;
+    ckpt__buf_init(&file, &u->allocator);
+    ckpt_err e = ckpt__file_slurp(&file, path, CKPT__UPLOADER_JOURNAL_MAX, "a journal");
+    if (e == CKPT_OK) e = ckpt__uploader_check_head(&file, path, &empty);
+    for (size_t at = CKPT__UPLOADER_BLOCK, step; e == CKPT_OK && !empty && at < file.len; at += step) {
+        step = CKPT__UPLOADER_BLOCK;
+        if (!ckpt__uploader_entry_at(&file, at, &n)) {
+            bool head = file.len - at >= 24 && memcmp(file.data + at, "ckptfile", 8) == 0 &&
+                        memcmp(file.data + at + 8, file.data + 8, 8) == 0 && ckpt__mem_le(file.data + at + 16, 8) == at;
+            bad += head;
+            continue;
+        }
+        step = CKPT__UPLOADER_HEAD + n.text_size + n.body_size;
+        step += (CKPT__UPLOADER_BLOCK - step % CKPT__UPLOADER_BLOCK) % CKPT__UPLOADER_BLOCK;
+        if (!n.done) e = each(&n, user);
+    }
+    if (torn != NULL) *torn = bad;
+    ckpt__buf_free(&file);
+    return e;
+}
+
+typedef struct ckpt__uploader_unpacking {
+    const ckpt_uploader *u;
+    const char          *folder, *owner;
+} ckpt__uploader_unpacking;
+
+// Makes files of an entry. What it says is checked when they are adopted.
+static ckpt_err ckpt__uploader_unpack_entry(const ckpt__uploader_entry *n, void *user) {
+    const ckpt__uploader_unpacking *x = (const ckpt__uploader_unpacking *)user;
+    char ending[32];
+    (void)snprintf(ending, sizeof ending, "-%08lx.data", (unsigned long)n->number);
+    char *data = ckpt__uploader_path(x->u, x->folder, x->owner, CKPT__UPLOADER_OWNER, ending);
+    (void)snprintf(ending, sizeof ending, "-%08lx.upload", (unsigned long)n->number);
+    char *record = ckpt__uploader_path(x->u, x->folder, x->owner, CKPT__UPLOADER_OWNER, ending);
+    ckpt_err e = data == NULL || record == NULL ? CKPT_NOMEM : CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__uploader_write_whole(x->u, data, n->body, n->body_size);
+    if (e == CKPT_OK) e = ckpt__uploader_write_whole(x->u, record, n->text, n->text_size);
+    ckpt__mem_free_text(&x->u->allocator, data);
+    ckpt__mem_free_text(&x->u->allocator, record);
+    return e;
+}
+
+// Makes files of all that a dead owner's journal holds, and removes it. Done again from the start when it was cut short: nothing
+// of it is sent before its end.
+static ckpt_err ckpt__uploader_unpack_journal(const ckpt_uploader *u, const char *folder, const char *owner, const char *path) {
+    ckpt__uploader_unpacking x;
+    size_t torn = 0;
+    x.u = u;
+    x.folder = folder;
+    x.owner = owner;
+    ckpt_err e = ckpt__uploader_read_journal(u, path, &torn, ckpt__uploader_unpack_entry, &x);
+    if (e == CKPT_OK && torn > 0)
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s holds %zu files that were cut off before they were taken, or are damaged",
+                        path, torn);
+    if (e == CKPT_OK) e = ckpt__os_sync_dir(folder);
+    if (e == CKPT_OK) e = ckpt__os_remove(path);
+    return e == CKPT_OK ? ckpt__os_sync_dir(folder) : e;
+}
+
+static ckpt_err ckpt__uploader_count_one(const ckpt__uploader_entry *n, void *user) {
+    (void)n;
+    ++*(size_t *)user;
+    return CKPT_OK;
+}
+
+// How many files a journal holds. The thread's sentence stays.
+static size_t ckpt__uploader_count_entries(const ckpt_uploader *u, const char *folder, const char *name) {
+    size_t count = 0;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    char *path = ckpt__uploader_path(u, folder, name, strlen(name), "");
+    if (path != NULL) (void)ckpt__uploader_read_journal(u, path, NULL, ckpt__uploader_count_one, &count);
+    ckpt__mem_free_text(&u->allocator, path);
+    ckpt__error_last = kept;
+    return count;
+}
+
+//-- staging folders -------------------------------------------------------------
+
+static void ckpt__uploader_place_free(const ckpt_uploader *u, ckpt__uploader_place *p) {
+    ckpt__uploader_journal_end(u, &p->journal);         // below the lock that says whose it is
+    for (size_t i = 0; i < p->count; i++) {
+        ckpt__os_unlock(p->claims[i].fd, p->claims[i].path);
+        ckpt__mem_free_text(&u->allocator, p->claims[i].path);
+    }
+    ckpt__mem_free(&u->allocator, p->claims, p->cap * sizeof *p->claims);
+    if (p->hidden && p->folder != NULL) (void)ckpt__os_remove_dir(p->folder);      // stays when it is not empty
+    ckpt__mem_free_text(&u->allocator, p->folder);
+    ckpt__mem_free(&u->allocator, p, sizeof *p);
 }
 
 // Takes an owner's lock: CKPT_EXISTS when it lives.
@@ -35838,8 +36342,6 @@ static void ckpt__uploader_unlock(const ckpt_uploader *u, ckpt__uploader_place *
     ckpt__os_unlock(c->fd, c->path);
     ckpt__mem_free_text(&u->allocator, c->path);
 }
-
-enum { CKPT__UPLOADER_OWNER = 2 + 8 + 1 + 16 };     // characters of "u-<store>-<random>"
 
 // Is it a name of one of our files? Then *sum is the store's.
 static bool ckpt__uploader_is_ours(const char *name, uint32_t *sum) {
@@ -35922,9 +36424,27 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     return e;
 }
 
+// Makes files of what a dead owner's journal holds. *names is read again when there was one.
+static ckpt_err ckpt__uploader_adopt_journal(ckpt_uploader *u, const char *folder, const char *owner, ckpt__buf *names) {
+    char *path = ckpt__uploader_path(u, folder, owner, CKPT__UPLOADER_OWNER, ".journal");
+    if (path == NULL) return CKPT_NOMEM;
+    ckpt_err e = CKPT_OK;
+    if (ckpt__os_exists(path)) {
+        e = ckpt__uploader_unpack_journal(u, folder, owner, path);
+        if (e == CKPT_CORRUPT) ckpt__uploader_set_aside(u, path);
+        if (e == CKPT_UNSUPPORTED)
+            ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s; what it holds stays there", ckpt__error_last.text);
+        if (e == CKPT_CORRUPT || e == CKPT_UNSUPPORTED) e = CKPT_OK;
+        names->len = 0;
+        if (e == CKPT_OK) e = ckpt__os_list(folder, ckpt__uploader_collect, names);
+    }
+    ckpt__mem_free_text(&u->allocator, path);
+    return e;
+}
+
 // All that one dead owner left: records become items in `list`; a staged file without a record was never acknowledged, or is
 // done.
-static ckpt_err ckpt__uploader_adopt_owner(ckpt_uploader *u, const char *folder, const char *owner, ckpt__buf *names,
+static ckpt_err ckpt__uploader_adopt_files(ckpt_uploader *u, const char *folder, const char *owner, const ckpt__buf *names,
                                            ckpt__uploader_item **list) {
     ckpt_err e = CKPT_OK;
     for (const char *p = names->data; e == CKPT_OK && p < names->data + names->len; p += strlen(p) + 1) {
@@ -35943,6 +36463,17 @@ static ckpt_err ckpt__uploader_adopt_owner(ckpt_uploader *u, const char *folder,
         ckpt__mem_free_text(&u->allocator, aside);
         ckpt__mem_free_text(&u->allocator, data);
     }
+    return e;
+}
+
+static ckpt_err ckpt__uploader_adopt_owner(ckpt_uploader *u, const char *folder, const char *owner, const ckpt__buf *names,
+                                           ckpt__uploader_item **list) {
+    ckpt__buf now;
+    ckpt__buf_init(&now, &u->allocator);
+    ckpt__buf_add(&now, names->data, names->len);
+    ckpt_err e = now.err != CKPT_OK ? now.err : ckpt__uploader_adopt_journal(u, folder, owner, &now);
+    if (e == CKPT_OK) e = ckpt__uploader_adopt_files(u, folder, owner, &now, list);
+    ckpt__buf_free(&now);
     return e;
 }
 
@@ -35994,6 +36525,8 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         if (!ckpt__uploader_is_ours(n, &sum)) continue;
         if (sum != u->store_sum) {
             if (ckpt__txt_ends(n, ".upload") && !ckpt__uploader_lives(u, p->folder, n)) foreign++;
+            if (ckpt__txt_ends(n, ".journal") && !ckpt__uploader_lives(u, p->folder, n))
+                foreign += ckpt__uploader_count_entries(u, p->folder, n);
             continue;
         }
         if (known) continue;
@@ -36006,6 +36539,7 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         u->crashed = true;
         ckpt__uploader_item *before = *list;
         e = ckpt__uploader_adopt_owner(u, p->folder, n, &names, list);
+        for (ckpt__uploader_item *it = *list; it != before; it = it->next) it->home = p;
         if (*list == before) ckpt__uploader_unlock(u, p);
     }
     if (foreign > 0)
@@ -36015,6 +36549,60 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
     ckpt__buf_free(&names);
     ckpt__buf_free(&owners);
     return e;
+}
+
+//-- names that are known ----------------------------------------------------------
+
+static size_t ckpt__uploader_hash(const char *name) {
+    uint32_t h = 2166136261u;           // FNV-1a
+    for (; *name != 0; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return h;
+}
+
+static void ckpt__uploader_rehash(ckpt_uploader *u) {
+    size_t cap = u->slot_cap == 0 ? 64 : u->slot_cap * 2;
+    ckpt__uploader_slot **table = (ckpt__uploader_slot **)ckpt__mem_alloc(&u->allocator, cap * sizeof *table);
+    if (table == NULL) return;          // a fuller table is a slower one, no worse
+    for (size_t i = 0; i < u->slot_cap; i++) {
+        for (ckpt__uploader_slot *s = u->slots[i], *next; s != NULL; s = next) {
+            next = s->next;
+            ckpt__uploader_slot **at = &table[ckpt__uploader_hash(s->name) % cap];
+            s->next = *at;
+            *at = s;
+        }
+    }
+    ckpt__mem_free(&u->allocator, u->slots, u->slot_cap * sizeof *u->slots);
+    u->slots = table;
+    u->slot_cap = cap;
+}
+
+// The slot of a name, made when `make`; NULL: there is none, or no memory. Below the lock, as is all of this part.
+static ckpt__uploader_slot *ckpt__uploader_slot_of(ckpt_uploader *u, const char *name, bool make) {
+    if (make && u->slot_count >= u->slot_cap) ckpt__uploader_rehash(u);
+    if (u->slot_cap == 0) return NULL;
+    ckpt__uploader_slot **at = &u->slots[ckpt__uploader_hash(name) % u->slot_cap];
+    for (ckpt__uploader_slot *s = *at; s != NULL; s = s->next) {
+        if (strcmp(s->name, name) == 0) return s;
+    }
+    if (!make) return NULL;
+    ckpt__uploader_slot *s = (ckpt__uploader_slot *)ckpt__mem_alloc(&u->allocator, sizeof *s);
+    if (s == NULL) return NULL;
+    s->name = ckpt__mem_copy_text(&u->allocator, name);
+    if (s->name == NULL) { ckpt__mem_free(&u->allocator, s, sizeof *s); return NULL; }
+    s->next = *at;
+    *at = s;
+    u->slot_count++;
+    return s;
+}
+
+static void ckpt__uploader_slot_drop(ckpt_uploader *u, ckpt__uploader_slot *s) {
+    if (s->running != NULL || s->waiting != NULL || s->failed != NULL) return;
+    ckpt__uploader_slot **at = &u->slots[ckpt__uploader_hash(s->name) % u->slot_cap];
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    u->slot_count--;
+    ckpt__mem_free_text(&u->allocator, s->name);
+    ckpt__mem_free(&u->allocator, s, sizeof *s);
 }
 
 //-- staging ---------------------------------------------------------------------
@@ -36082,90 +36670,52 @@ static ckpt_err ckpt__uploader_modified(const char *path, uint64_t *out) {
     return e;
 }
 
+// Is a file of that name on its way, or has one failed?
+static bool ckpt__uploader_is_known(ckpt_uploader *u, const char *name) {
+    ckpt__os_mutex_lock(&u->lock);
+    bool known = ckpt__uploader_slot_of(u, name, false) != NULL;
+    ckpt__os_mutex_unlock(&u->lock);
+    return known;
+}
+
 // Gives the item its names in a staging folder.
-static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__uploader_place *p) {
+static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_place *p) {
     ckpt_err e = CKPT_OK;
     char ending[32];
     ckpt__os_mutex_lock(&u->door);
     uint32_t number = ++u->numbers;
     ckpt__os_mutex_unlock(&u->door);
+    it->home = p;
+    it->follows = ckpt__uploader_is_known(u, it->name);         // asked before anything of it is on disk
     it->folder = ckpt__uploader_keep(u, p->folder, &e);
     (void)snprintf(ending, sizeof ending, "-%08lx.upload", (unsigned long)number);
     it->record = ckpt__uploader_path(u, p->folder, p->owner, strlen(p->owner), ending);
     (void)snprintf(ending, sizeof ending, "-%08lx.data", (unsigned long)number);
     it->data = ckpt__uploader_path(u, p->folder, p->owner, strlen(p->owner), ending);
+    it->number = number;
     return it->record == NULL || it->data == NULL ? CKPT_NOMEM : e;
 }
 
 // Removes what the item has on disk: the record first. The thread's sentence stays.
-static ckpt_err ckpt__uploader_forget(const ckpt__uploader_item *it) {
+static ckpt_err ckpt__uploader_forget(ckpt_uploader *u, ckpt__uploader_item *it) {
+    if (it->place != NULL) return ckpt__uploader_end_entry(u, it);
     if (it->record == NULL) return CKPT_OK;
-    ckpt_err e = ckpt__os_exists(it->record) ? ckpt__os_remove(it->record) : CKPT_OK;
+    bool there = ckpt__os_exists(it->record);
+    ckpt_err e = there ? ckpt__os_remove(it->record) : CKPT_OK;
+    if (there && it->home != NULL) ckpt__uploader_note_removal(u, it->home);
     if (e == CKPT_OK && ckpt__os_exists(it->data)) e = ckpt__os_remove(it->data);
     return e;
 }
 
-static ckpt_err ckpt__uploader_give_up(const ckpt__uploader_item *it, ckpt_err e) {
+static ckpt_err ckpt__uploader_give_up(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
     ckpt__error_record kept;
     if (e == CKPT_OK) return e;
     ckpt__error_take(&kept);
-    (void)ckpt__uploader_forget(it);
+    (void)ckpt__uploader_forget(u, it);
     return ckpt__error_put(&kept);
 }
 
 //-- the queue -------------------------------------------------------------------
-
-static size_t ckpt__uploader_hash(const char *name) {
-    uint32_t h = 2166136261u;           // FNV-1a
-    for (; *name != 0; name++) h = (h ^ (unsigned char)*name) * 16777619u;
-    return h;
-}
-
-static void ckpt__uploader_rehash(ckpt_uploader *u) {
-    size_t cap = u->slot_cap == 0 ? 64 : u->slot_cap * 2;
-    ckpt__uploader_slot **table = (ckpt__uploader_slot **)ckpt__mem_alloc(&u->allocator, cap * sizeof *table);
-    if (table == NULL) return;          // a fuller table is a slower one, no worse
-    for (size_t i = 0; i < u->slot_cap; i++) {
-        for (ckpt__uploader_slot *s = u->slots[i], *next; s != NULL; s = next) {
-            next = s->next;
-            ckpt__uploader_slot **at = &table[ckpt__uploader_hash(s->name) % cap];
-            s->next = *at;
-            *at = s;
-        }
-    }
-    ckpt__mem_free(&u->allocator, u->slots, u->slot_cap * sizeof *u->slots);
-    u->slots = table;
-    u->slot_cap = cap;
-}
-
-// The slot of a name, made when `make`; NULL: there is none, or no memory. Below the lock, as is all of this part.
-static ckpt__uploader_slot *ckpt__uploader_slot_of(ckpt_uploader *u, const char *name, bool make) {
-    if (make && u->slot_count >= u->slot_cap) ckpt__uploader_rehash(u);
-    if (u->slot_cap == 0) return NULL;
-    ckpt__uploader_slot **at = &u->slots[ckpt__uploader_hash(name) % u->slot_cap];
-    for (ckpt__uploader_slot *s = *at; s != NULL; s = s->next) {
-        if (strcmp(s->name, name) == 0) return s;
-    }
-    if (!make) return NULL;
-    ckpt__uploader_slot *s = (ckpt__uploader_slot *)ckpt__mem_alloc(&u->allocator, sizeof *s);
-    if (s == NULL) return NULL;
-    s->name = ckpt__mem_copy_text(&u->allocator, name);
-    if (s->name == NULL) { ckpt__mem_free(&u->allocator, s, sizeof *s); return NULL; }
-    s->next = *at;
-    *at = s;
-    u->slot_count++;
-    return s;
-}
-
-static void ckpt__uploader_slot_drop(ckpt_uploader *u, ckpt__uploader_slot *s) {
-    if (s->running != NULL || s->waiting != NULL || s->failed != NULL) return;
-    ckpt__uploader_slot **at = &u->slots[ckpt__uploader_hash(s->name) % u->slot_cap];
-    while (*at != s) at = &(*at)->next;
-    *at = s->next;
-    u->slot_count--;
-    ckpt__mem_free_text(&u->allocator, s->name);
-    ckpt__mem_free(&u->allocator, s, sizeof *s);
-}
 
 // Puts an item into the queue before `at` (NULL: last).
 static void ckpt__uploader_link_in(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_item *at) {
@@ -36238,6 +36788,7 @@ static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, c
         *replaced = it;
         return CKPT_OK;
     }
+    it->follows = it->follows || s->running != NULL || w != NULL || s->failed != NULL;
     *replaced = s->failed;
     s->failed = NULL;
     ckpt__uploader_item *at = NULL;
@@ -36290,7 +36841,7 @@ static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old)
         bool said = ckpt__uploader_append_word(u, old, "dropped", false) == CKPT_OK;
         if (said && ckpt__os_exists(old->data)) (void)ckpt__os_remove(old->data);
     } else {
-        (void)ckpt__uploader_forget(old);
+        (void)ckpt__uploader_forget(u, old);
     }
     old->kind = CKPT__UPLOADER_SETTLE;
     ckpt__uploader_item *none;          // what has to be settled replaces nothing
@@ -36366,6 +36917,7 @@ static ckpt_err ckpt__uploader_new_place(ckpt_uploader *u, const char *folder, b
     ckpt_err e = CKPT_OK;
     ckpt__uploader_place *p = (ckpt__uploader_place *)ckpt__mem_alloc(&u->allocator, sizeof *p);
     if (p == NULL) return CKPT_NOMEM;
+    p->journal.fd = -1;
     p->hidden = hidden;
     p->folder = ckpt__uploader_keep(u, folder, &e);
     if (e == CKPT_OK) e = ckpt__uploader_settle_place(u, p);
@@ -36474,7 +37026,7 @@ static ckpt_err ckpt__uploader_remember(const ckpt__send_record *r, void *user) 
     ckpt__uploader_item *it = s->it;
     const char *id = r->upload_id.len > 0 ? r->upload_id.data : "";
     ckpt__buf b;
-    if (it->record == NULL) return CKPT_OK;
+    if (it->record == NULL || it->place != NULL) return CKPT_OK;
     ckpt__buf_init(&b, &s->u->allocator);
     bool begins = !s->begun || strncmp(s->known, id, sizeof s->known - 1) != 0;
     if (begins) {
@@ -36589,6 +37141,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__uploader_sending sending;
     ckpt__send s;
     ckpt_err e = CKPT_OK;
+    char *body = NULL;
     memset(&s, 0, sizeof s);
     memset(&sending, 0, sizeof sending);
     sending.u = u;
@@ -36610,6 +37163,9 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
         s.body.read = ckpt__uploader_read;
         s.body.user = &sending;
         s.ready = ckpt__uploader_ready;
+    } else if (it->place != NULL) {
+        e = ckpt__uploader_read_entry(u, it, &body);
+        s.body.memory = body;
     } else {
         if (it->fd < 0) e = ckpt__os_open_read(&it->fd, it->data);
         s.body.fd = it->fd;
@@ -36639,6 +37195,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
+    ckpt__mem_free(&u->allocator, body, (size_t)it->size + 1);
     return e;
 }
 
@@ -36766,7 +37323,7 @@ static void ckpt__uploader_settle(ckpt_uploader *u, ckpt__uploader_item *old) {
     for (; old != NULL; old = next) {
         next = old->old;
         ckpt_err e = ckpt__uploader_abort(u, old);
-        if (e == CKPT_OK) (void)ckpt__uploader_forget(old);
+        if (e == CKPT_OK) (void)ckpt__uploader_forget(u, old);
         else ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s; the next run tries again", ckpt__error_last.text);
         if (old->done != NULL) old->done(old->name, CKPT_CANCELLED, false, old->user);
         ckpt__uploader_item_free(u, old);
@@ -36803,7 +37360,10 @@ static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it
         e = ckpt__uploader_publish(u, it, published);
         if (e != CKPT_OK) return ckpt__error_prefix(e, "%s is uploaded, but %s could not be put", it->name, it->link_name);
     }
-    return ckpt__uploader_forget(it);
+    // Else a power failure could bring the older file back, whose end is not on disk yet, and lose this one's.
+    if (it->follows) (void)ckpt__uploader_sync_marks(u, NULL);
+    if (it->follows && it->place != NULL) ckpt__uploader_sync_names(u);
+    return ckpt__uploader_forget(u, it);
 }
 
 // A failure that the owner is to hear of.
@@ -36811,11 +37371,13 @@ static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckp
     ckpt__error_record why;
     ckpt__error_take(&why);
     why.code = e;
-    if (it->kind == CKPT__UPLOADER_PUT && e == CKPT_EXISTS) {
-        it->refused = true;
+    it->refused = it->kind == CKPT__UPLOADER_PUT && e == CKPT_EXISTS;
+    if (it->refused) {
         (void)ckpt__uploader_append_word(u, it, "refused", false);
-        (void)ckpt__error_set(e, "%s; the file is kept as %s", why.text, it->data);
+        ckpt__uploader_unpack_item(u, it);
+        (void)ckpt__error_set(e, "%s; the file is kept as %s", why.text, it->place != NULL ? it->place->journal.path : it->data);
     } else if (it->kind == CKPT__UPLOADER_PUT) {
+        ckpt__uploader_unpack_item(u, it);
         (void)ckpt__error_set(e, "%s; the file is kept in %s, the next run tries again", why.text, it->folder);
     } else {
         (void)ckpt__error_put(&why);
@@ -36862,7 +37424,7 @@ static bool ckpt__uploader_withdraw(ckpt_uploader *u, ckpt__uploader_slot *s, ck
 // Gives up what an item has in the store and on disk; what cannot be given up now is marked for the next run.
 static void ckpt__uploader_discard(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->dropped = true;
-    if (ckpt__uploader_abort(u, it) == CKPT_OK) (void)ckpt__uploader_forget(it);
+    if (ckpt__uploader_abort(u, it) == CKPT_OK) (void)ckpt__uploader_forget(u, it);
     else (void)ckpt__uploader_append_word(u, it, "dropped", false);
 }
 
@@ -36952,11 +37514,38 @@ static ckpt_err ckpt__uploader_check(ckpt_uploader *u, const ckpt__upload *up) {
     return e;
 }
 
+// Can the file go into the journal? It must be small, sent in one request that no record is kept of, and its bytes must go from
+// memory: a store of the user's own opens a file.
+static bool ckpt__uploader_goes_in(const ckpt_uploader *u, const ckpt__upload *up) {
+    ckpt__os_info info;
+    ckpt__send s;
+    if (up->durable || up->link_name != NULL || u->store->table == &ckpt__store_custom_table) return false;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    bool small = ckpt__os_stat(up->path, &info) == CKPT_OK && info.is_file && info.size <= CKPT__UPLOADER_SMALL;
+    ckpt__error_last = kept;
+    if (!small) return false;
+    memset(&s, 0, sizeof s);
+    s.store = u->store;
+    s.body.size = info.size;
+    s.num_concurrent_parts = u->num_parts;
+    s.part_size = u->part_size;
+    return ckpt__send_is_whole(&s, ckpt__send_part_size(u->store, info.size, ckpt__send_workers(&s), u->part_size));
+}
+
+// Stages and records a file as files of its own.
+static ckpt_err ckpt__uploader_stage_apart(ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__upload *up) {
+    bool synced = false;
+    ckpt_err e = ckpt__uploader_stage(u, it, up->path, up->durable, &it->size, &synced);
+    if (e == CKPT_OK && !up->durable && !up->has_crc) e = ckpt__uploader_modified(it->data, &it->modified);
+    if (e == CKPT_OK) (void)ckpt__uploader_sync_marks(u, NULL);
+    return e == CKPT_OK ? ckpt__uploader_write_record(u, it, !synced) : e;
+}
+
 // Puts a file into the queue: staged and recorded on return. After a failure nothing is left of it.
 static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     ckpt__uploader_place *place = NULL;
     ckpt__uploader_item *it = NULL;
-    bool synced = false;
     ckpt_err e = ckpt__uploader_check(u, up);
     if (e == CKPT_OK) e = ckpt__uploader_place_for(u, up->path, &place);
     if (e == CKPT_OK) {
@@ -36966,11 +37555,9 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
     if (e == CKPT_OK) {
         it->added = ckpt__uploader_stamp(u);
-        e = ckpt__uploader_stage(u, it, up->path, up->durable, &it->size, &synced);
-        if (e == CKPT_OK && !up->durable && !up->has_crc) e = ckpt__uploader_modified(it->data, &it->modified);
-        if (e == CKPT_OK) e = ckpt__uploader_write_record(u, it, !synced);
+        if (!ckpt__uploader_goes_in(u, up) || !ckpt__uploader_put_in(u, it, place, up)) e = ckpt__uploader_stage_apart(u, it, up);
         if (e == CKPT_OK) e = ckpt__uploader_enqueue(u, it, true);
-        (void)ckpt__uploader_give_up(it, e);
+        (void)ckpt__uploader_give_up(u, it, e);
     }
     if (e == CKPT_OK) return CKPT_OK;
     if (it != NULL) ckpt__uploader_item_free(u, it);
@@ -37029,10 +37616,11 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
         it->body = *body;
         it->size = body->size;
         it->withdrawn = body->read == NULL || u->store->table->begin == NULL || ckpt__uploader_is_pending(u, up->name);
+        (void)ckpt__uploader_sync_marks(u, NULL);
         if (!it->withdrawn) {
             e = ckpt__uploader_write_record(u, it, false);
             if (e == CKPT_OK) e = ckpt__uploader_enqueue(u, it, true);
-            (void)ckpt__uploader_give_up(it, e);
+            (void)ckpt__uploader_give_up(u, it, e);
         }
     }
     if (e == CKPT_OK) *ticket = it;
@@ -37243,6 +37831,8 @@ static void ckpt__uploader_free(ckpt_uploader *u) {
     if (u->has_gate) ckpt__gate_free(&u->gate);
     if (u->has_changed) ckpt__os_cond_free(&u->changed);
     if (u->has_work) ckpt__os_cond_free(&u->work);
+    if (u->has_inked) ckpt__os_cond_free(&u->inked);
+    if (u->has_pen) ckpt__os_mutex_free(&u->pen);
     if (u->has_ink) ckpt__os_mutex_free(&u->ink);
     if (u->has_door) ckpt__os_mutex_free(&u->door);
     if (u->has_lock) ckpt__os_mutex_free(&u->lock);
@@ -37402,6 +37992,8 @@ static ckpt_err ckpt__uploader_locks(ckpt_uploader *u) {
     u->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) { e = ckpt__os_mutex_init(&u->door); u->has_door = e == CKPT_OK; }
     if (e == CKPT_OK) { e = ckpt__os_mutex_init(&u->ink); u->has_ink = e == CKPT_OK; }
+    if (e == CKPT_OK) { e = ckpt__os_mutex_init(&u->pen); u->has_pen = e == CKPT_OK; }
+    if (e == CKPT_OK) { e = ckpt__os_cond_init(&u->inked); u->has_inked = e == CKPT_OK; }
     if (e == CKPT_OK) { e = ckpt__os_cond_init(&u->work); u->has_work = e == CKPT_OK; }
     if (e == CKPT_OK) { e = ckpt__os_cond_init(&u->changed); u->has_changed = e == CKPT_OK; }
     if (e == CKPT_OK) { e = ckpt__gate_init(&u->gate); u->has_gate = e == CKPT_OK; }
@@ -37574,11 +38166,58 @@ typedef struct ckpt__uploader_listing {
     const char    *folder;
     void         (*each)(const ckpt_pending *p, void *user);
     void          *user;
+    const char    *journal;             // that is being read
+    bool           in_use;
 } ckpt__uploader_listing;
 
-static ckpt_err ckpt__uploader_list_one(const char *name, void *user) {
+// Tells of an entry of a journal.
+static ckpt_err ckpt__uploader_list_entry(const ckpt__uploader_entry *n, void *user) {
     const ckpt__uploader_listing *l = (const ckpt__uploader_listing *)user;
+    ckpt_pending p;
+    char *store = NULL;
+    bool torn = false;
+    ckpt__uploader_item *it = ckpt__uploader_item_new(l->u, CKPT__UPLOADER_PUT, NULL);
+    if (it == NULL) return CKPT_NOMEM;
+    it->record = ckpt__mem_copy_text(&l->u->allocator, l->journal);
+    memset(&p, 0, sizeof p);
+    ckpt_err e = it->record == NULL ? CKPT_NOMEM : ckpt__uploader_read_text(l->u, it, n->text, n->text_size, &store, &torn);
+    p.record = p.staged_path = l->journal;
+    p.in_use = l->in_use;
+    p.damaged = e == CKPT_CORRUPT;
+    if (e == CKPT_OK) {
+        p.uri = store;
+        p.name = it->name;
+        p.file_path = it->from;
+        p.size = it->size;
+        p.added = (double)it->added * 1e-6;
+    }
+    if (e != CKPT_NOMEM) l->each(&p, l->user);
+    ckpt__mem_free_text(&l->u->allocator, store);
+    ckpt__uploader_item_free(l->u, it);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
+// Tells of the entries of a journal; of one that cannot be read, once.
+static ckpt_err ckpt__uploader_list_journal(ckpt__uploader_listing *l, const char *name) {
+    ckpt_pending p;
+    char *path = ckpt__uploader_path(l->u, l->folder, name, strlen(name), "");
+    if (path == NULL) return CKPT_NOMEM;
+    l->journal = path;
+    l->in_use = ckpt__uploader_lives(l->u, l->folder, name);
+    ckpt_err e = ckpt__uploader_read_journal(l->u, path, NULL, ckpt__uploader_list_entry, l);
+    memset(&p, 0, sizeof p);
+    p.record = p.staged_path = path;
+    p.damaged = true;
+    if (e == CKPT_CORRUPT) l->each(&p, l->user);
+    ckpt__mem_free_text(&l->u->allocator, path);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
+static ckpt_err ckpt__uploader_list_one(const char *name, void *user) {
+    ckpt__uploader_listing *l = (ckpt__uploader_listing *)user;
     uint32_t sum;
+    if (ckpt__uploader_is_ours(name, &sum) && (ckpt__txt_ends(name, ".journal") || ckpt__txt_ends(name, ".journal.damaged")))
+        return ckpt__uploader_list_journal(l, name);
     bool aside = ckpt__txt_ends(name, ".upload.damaged"), torn = false;
     if (!ckpt__uploader_is_ours(name, &sum) || (!aside && !ckpt__txt_ends(name, ".upload"))) return CKPT_OK;
     size_t stem = strlen(name) - strlen(aside ? ".upload.damaged" : ".upload");
@@ -37624,6 +38263,8 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
     l.folder = e == CKPT_OK && ckpt__os_exists(inner.data) ? inner.data : folder;
     l.each = each;
     l.user = user;
+    l.journal = NULL;
+    l.in_use = false;
     if (e == CKPT_OK) e = ckpt__os_list(l.folder, ckpt__uploader_list_one, &l);
     ckpt__buf_free(&inner);
     return e;

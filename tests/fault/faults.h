@@ -180,6 +180,10 @@ FAULT_FN int fault_fsync(int fd) {
     fault_tell("fsync", NULL, fd);
     return FAULT_CALL("fsync", FAULT_INTR, fsync(fd));
 }
+FAULT_FN int fault_fdatasync(int fd) {
+    fault_tell("fdatasync", NULL, fd);
+    return FAULT_CALL("fdatasync", FAULT_INTR, fdatasync(fd));
+}
 FAULT_FN int fault_ftruncate(int fd, off_t n) { return FAULT_CALL("ftruncate", FAULT_INTR | FAULT_GROWS, ftruncate(fd, n)); }
 FAULT_FN int fault_link(const char *a, const char *b) { return FAULT_CALL("link", FAULT_INTR | FAULT_GROWS, link(a, b)); }
 FAULT_FN int fault_symlink(const char *a, const char *b) { return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b)); }

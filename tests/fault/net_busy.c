@@ -181,7 +181,8 @@ static void share(void) {
     }
     free(l);
     const char *left = util_list(util_join(dir, "shared"));
-    result(bad == 0 && good == 3 * EACH && of_living == 0 && twice <= 4 && strstr(left, ".upload") == NULL && strstr(left, ".data") == NULL,
+    result(bad == 0 && good == 3 * EACH && of_living == 0 && twice <= 4 && strstr(left, ".upload") == NULL && strstr(left, ".data") == NULL &&
+               strstr(left, ".journal") == NULL,
            "two processes share a staging folder with a dead one's files: %d of %d files right, %d of the living's and %d of the dead one's sent twice", good, 3 * EACH,
            of_living, twice);
 }
@@ -223,7 +224,7 @@ static void full(const char *small_disk) {
     ckpt_err closed = ckpt_uploader_close(u, 60);
     result(e == CKPT_OK && closed == CKPT_OK && right("tiny", SMALL, 3), "with room again it goes on (%s, %s)", ckpt_err_name(e), ckpt_err_name(closed));
     left = util_list(staging);
-    result(strstr(left, ".data") == NULL && strstr(left, ".upload") == NULL, "the staging folder is empty in the end");
+    result(strstr(left, ".data") == NULL && strstr(left, ".upload") == NULL && strstr(left, ".journal") == NULL, "the staging folder is empty in the end");
 }
 
 int main(int argc, char **argv) {

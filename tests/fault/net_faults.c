@@ -119,7 +119,8 @@ static bool is_clean(const char *dir) {
     bool clean = true;
     DIR *d = opendir(dir);
     for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d))
-        if (strstr(e->d_name, ".upload") != NULL || strstr(e->d_name, ".data") != NULL || strstr(e->d_name, ".tmp") != NULL) clean = false;
+        if (strstr(e->d_name, ".upload") != NULL || strstr(e->d_name, ".data") != NULL || strstr(e->d_name, ".tmp") != NULL ||
+            strstr(e->d_name, ".journal") != NULL) clean = false;
     if (d != NULL) closedir(d);
     return clean;
 }

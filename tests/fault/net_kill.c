@@ -339,7 +339,8 @@ int main(void) {
         result(clean, "%s: nothing half-done is left", what);
     }
     const char *left = util_list(staging);
-    result(strstr(left, ".upload") == NULL && strstr(left, ".data") == NULL, "%s: the staging folder is empty", what);
-    if (strstr(left, ".upload") != NULL || strstr(left, ".data") != NULL) fprintf(stderr, "%s", left);
+    bool empty = strstr(left, ".upload") == NULL && strstr(left, ".data") == NULL && strstr(left, ".journal") == NULL;
+    result(empty, "%s: the staging folder is empty", what);
+    if (!empty) fprintf(stderr, "%s", left);
     return failures != 0;
 }

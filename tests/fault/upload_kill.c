@@ -4,6 +4,7 @@
 
 #define CKPT_NO_REMOTE
 #define CKPT__SEND_MIB 1024             // parts of 8 to 64 KiB
+#define CKPT__UPLOADER_SINGLE 0         // the first small file begins the journal
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
 #include "../util.h"
@@ -224,6 +225,7 @@ static void test_killed(void **state) {
     if (strstr(left, ".ckpt-upload-") != NULL) fail_msg("half-done uploads are left: %s", strstr(left, ".ckpt-upload-"));
     assert_null(strstr(util_list(staging), ".upload"));
     assert_null(strstr(util_list(staging), ".data"));
+    assert_null(strstr(util_list(staging), ".journal"));
     printf("%d kills, %d acknowledged uploads, %d parts, %d of them sent twice, %d looks at the link\n", kills, acked, parts, twice, shared->looks);
     assert_true(acked > kills / 2);
     // On their way at a kill: a part for each lane of each worker. Without marks a finished object cannot be told from another's.
