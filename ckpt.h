@@ -15511,7 +15511,7 @@ enum {
     CKPT__HTTP_ERROR_MAX = 64 * 1024,       // bytes of an error's body that are kept
     CKPT__HTTP_TICK_MS = 50,                // between two looks at the cancel flag and the stall clock
     CKPT__HTTP_BUFFER = 256 * 1024,         // out; larger ones leave the cache before the system has taken them
-    CKPT__HTTP_BUFFER_IN = 512 * 1024,      // in: the larger, the fewer wake-ups; more than libcurl before 7.88 takes
+    CKPT__HTTP_BUFFER_IN = 1024 * 1024,     // in: the larger, the fewer wake-ups; libcurl before 7.88 makes it 512 KiB
     CKPT__HTTP_SOCKETS = 8                  // of one handle that are watched
 };
 
@@ -15834,12 +15834,14 @@ static size_t ckpt__http_on_write(char *p, size_t size, size_t count, void *user
     ckpt__http_job *job = (ckpt__http_job *)user;
     size_t n = size * count;
     if (n == 0) return 0;
-    job->moved_at = ckpt__os_now();
     bool wanted = job->reply == NULL || job->reply->status == 200 || job->reply->status == 206;
-    if (job->sink == NULL || !wanted) return ckpt__http_keep_text(job, p, n);
+    if (job->sink == NULL || !wanted) {
+        job->moved_at = ckpt__os_now();
+        return ckpt__http_keep_text(job, p, n);
+    }
     if (ckpt__sink_write(job->sink, p, n) != CKPT_OK) return ckpt__http_stop(job, 0);
     ckpt__transfer_moved(job->transfer, n);
-    job->moved_at = ckpt__os_now();         // nor is a slow disk
+    job->moved_at = ckpt__os_now();         // behind it: a slow disk is no stalled network either
     return n;
 }
 
@@ -34534,7 +34536,8 @@ enum {
     CKPT__FETCH_HEADWAY = CKPT__SEND_MIB,           // a try that gets so far was not in vain
     CKPT__FETCH_HOPS = 8,                           // links in a row
     CKPT__FETCH_LINK_MAX = 4096,                    // bytes of a .symlink text
-    CKPT__FETCH_DIRECT = CKPT__SEND_MIB             // one direct write: smaller ones are dear, larger ones a lot of memory
+    CKPT__FETCH_DIRECT = CKPT__SEND_MIB,            // one direct write: smaller ones are dear
+    CKPT__FETCH_FEW = 8                             // so few workers may have twice that, a huge page each
 };
 
 typedef struct ckpt__fetch {
@@ -34654,7 +34657,7 @@ static void ckpt__fetch_fail(ckpt__fetch_job *j, ckpt_err e, bool replaced) {
 typedef struct ckpt__fetch_room { char *p; size_t size; bool pages; } ckpt__fetch_room;
 
 static bool ckpt__fetch_room_take(const ckpt__fetch_job *j, ckpt__fetch_room *room) {
-    room->size = CKPT__FETCH_DIRECT;
+    room->size = j->f->num_concurrent_parts > CKPT__FETCH_FEW ? CKPT__FETCH_DIRECT : 2 * CKPT__FETCH_DIRECT;
     room->p = j->direct.fd >= 0 ? (char *)ckpt__os_pages(room->size) : NULL;
     room->pages = room->p != NULL;
     if (room->pages) return true;
