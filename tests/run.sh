@@ -7,7 +7,7 @@
 #   sh tests/run.sh --fuzz           the fuzzers alone, a minute each (the default run replays their corpora and fuzzes 5 seconds)
 #   sh tests/run.sh --long           the long forms of the tests that have one as well
 #   sh tests/run.sh --list           names of the jobs
-#   --jobs N (2): for so many cores: half as many more at a time, less urgent than N more of those that mostly wait
+#   --jobs N (2): for so many cores: twice as many at a time, less urgent than N more of those that mostly wait
 #   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
 #
 # What is a test: tests/test_*.c and tests/fault/*.c are cmocka programs, built plain, with ASan+UBSan, and with TSan where
@@ -15,9 +15,10 @@
 # else failed; a script that prints lines "PASS: name", "FAIL: name" or "SKIP: name: reason" has each counted.
 # tests/fuzz/fuzz_NAME.c are libFuzzer targets with a corpus in tests/fuzz/corpus/NAME.
 # A script gets CKPT_ROOT, CKPT_LONG (0, 1), CC, and a TMPDIR of its own, where it starts; a program CKPT_TESTS_DIR as a macro.
-# Words after "run.sh:" in a test's first 20 lines: tsan, no-tsan, no-asan, slow (not with --fast), long (only with --long), waits (for
-# clocks and other processes most of its time), heavy (computes so long that optimising is worth its time), memory (its subject is no
-# disk), helper (not a test), remote (with libcurl and OpenSSL; the others are built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags).
+# Words after "run.sh:" in a test's first 20 lines: tsan, no-tsan, tsan-long (only with --long: other tests run the same threads), no-asan,
+# slow (not with --fast), long (only with --long), waits (for clocks and other processes most of its time), heavy (computes so long that
+# optimising is worth its time), memory (its subject is no disk), helper (not a test), remote (with libcurl and OpenSSL; the others are
+# built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags).
 # Everything is built and run under ${TMPDIR:-/tmp}; the tree is only read. Where there is room in /dev/shm the sanitizers' builds, the
 # fuzzers, compile/ and the scripts of the word memory have their folders there: each unit test has been on the disk once by then, and
 # a third of the time went into the disk's.
@@ -325,7 +326,8 @@ add_unit() {
         if runnable "$have_asan"; then add_program "$1" "$2" asan "$lines $level -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all -DUTIL_ASAN"
         else absent "$2 (asan)" "no working -fsanitize=$asan in $CC"; fi
     fi
-    if ! has_word "$w" no-tsan && { has_word "$w" tsan || grep -q 'pthread\|ckpt_saver_\|os_thread\|ckpt__engine' "$1"; }; then
+    has_word "$w" tsan-long && [ "$CKPT_LONG" = 0 ] && return 0
+    if ! has_word "$w" no-tsan && { has_word "$w" tsan || has_word "$w" tsan-long || grep -q 'pthread\|ckpt_saver_\|os_thread\|ckpt__engine' "$1"; }; then
         if runnable "$have_tsan"; then add_program "$1" "$2" tsan "$lines -O0 -fsanitize=thread -DUTIL_TSAN"
         else absent "$2 (tsan)" "no working -fsanitize=thread in $CC"; fi
     fi
@@ -399,10 +401,11 @@ fi
 begin=$(date +%s)
 echo "$count jobs, $jobs at a time"
 touch "$CKPT_BUILD/job/works" "$CKPT_BUILD/job/waits"
-# Those that wait are served at once when they are due, and the others have what is left, all of it: one more of them than cores.
+# Those that wait are served at once when they are due, and the others have what is left, all of it: twice as many of them as cores,
+# since each waits for the disk a part of its time.
 [ -s "$CKPT_BUILD/job/waits" ] && xargs -P "$jobs" -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/waits" &
 lane_pid=$!
-[ -s "$CKPT_BUILD/job/works" ] && nice -n 3 xargs -P $((jobs + jobs / 2)) -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/works"
+[ -s "$CKPT_BUILD/job/works" ] && nice -n 3 xargs -P $((2 * jobs)) -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/works"
 wait
 lane_pid=
 

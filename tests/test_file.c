@@ -1,5 +1,5 @@
 // Proves one checkpoint file: every container and compression both ways, every byte flipped, every length cut, what fits a
-// binding and what does not, partial reads, hidden files, no memory, odd inputs, 100,000 entries, several threads.
+// binding and what does not, partial reads, hidden files, no memory, odd inputs, 100,000 entries, several threads. run.sh: tsan-long
 #include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"

@@ -1,6 +1,6 @@
 /* test_oci.c: what oci:// signs and sends, whose keys it finds, and what it makes of replies, good, bad and hostile, by a scripted
    server in the process. The signatures are those of oci_signing.json, two of them published by Oracle.
-   run.sh: remote tsan */
+   run.sh: remote tsan-long */
 #define CKPT_IMPLEMENTATION
 #define CKPT__AUTH_OCI_BITS 1024
 #include "../ckpt.h"

@@ -1,4 +1,4 @@
-// Proves that pieces of tensors are planned, saved and loaded on any number of ranks, byte for byte. run.sh: tsan
+// Proves that pieces of tensors are planned, saved and loaded on any number of ranks, byte for byte. run.sh: tsan-long
 #define CKPT__SHARD_BLOCK 1000
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"

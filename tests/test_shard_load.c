@@ -1,5 +1,5 @@
 // Proves what a load of pieces reads, and from where: folders, links, stores with counted ranges, single files, devices; merging and
-// splitting. run.sh: tsan
+// splitting. run.sh: tsan-long
 #define CKPT__ENGINE_MIB 32768
 #define CKPT__SHARD_BLOCK 4096
 #define CKPT_IMPLEMENTATION

@@ -1,6 +1,6 @@
 // Proves that any one system call may fail (EINTR, a short transfer, ENOSPC, EIO, a disk that stays full) during a save, a load or the
 // work of a saver: the failure is told, nothing leaks, nothing half-done stays, and what was called durable before is still there.
-// run.sh: tsan
+// run.sh: tsan-long
 #include "faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
