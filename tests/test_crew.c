@@ -1,5 +1,5 @@
 /* test_crew.c: savers on many ranks, as threads: what they do together or not at all. Monolithic, sharded and per-rank tars, over
-   folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: waits tsan */
+   folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: waits tsan memory */
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"

@@ -1,5 +1,5 @@
 // Proves that any one allocation may fail during a save, a load or the work of a saver: CKPT_NOMEM, nothing leaks, what was there is still
-// there, and the next try works. run.sh: tsan-long
+// there, and the next try works. run.sh: tsan-long memory
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
 #include "fault_util.h"
