@@ -15510,7 +15510,7 @@ enum {
     CKPT__HTTP_HEADERS_MAX = 256 * 1024,    // bytes of headers in all replies to one request, those of 1xx among them
     CKPT__HTTP_ERROR_MAX = 64 * 1024,       // bytes of an error's body that are kept
     CKPT__HTTP_TICK_MS = 50,                // between two looks at the cancel flag and the stall clock
-    CKPT__HTTP_BUFFER = 256 * 1024,         // out; larger ones leave the cache before the system has taken them
+    CKPT__HTTP_BUFFER = 512 * 1024,         // out; larger ones leave the cache before the system has taken them
     CKPT__HTTP_BUFFER_IN = 1024 * 1024,     // in: the larger, the fewer wake-ups; libcurl before 7.88 makes it 512 KiB
     CKPT__HTTP_SOCKETS = 8                  // of one handle that are watched
 };
