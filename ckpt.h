@@ -11988,7 +11988,7 @@ static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *
 //
 // A plan is cut into chunks of some MiB, which workers take in order. Memory that lies as direct
 // output wants it goes to the disk from where it is; everything else is gathered into a block of
-// huge pages, with the checksum folded into the copy. A chunk never waits for another one.
+// huge pages, with the checksum folded into the copy. A chunk never waits for the sum of another.
 //------------------------------------------------------------------------------
 
 // Sizes are in this unit; a test makes it smaller, so that small plans meet every boundary.
@@ -12572,7 +12572,6 @@ static ckpt__engine_step ckpt__engine_choose(ckpt__engine_writer *w, ckpt__engin
             w->summing++;
             return CKPT__ENGINE_TO_SUM;
         }
-        if (room && w->mode != CKPT__ENGINE_WRITE) break;
         if (w->summing == 0 && w->next.at >= w->plan->size) break;      // who writes takes the chunks that are left
         ckpt__os_cond_wait(&w->crew.wake, &w->crew.lock);
     }
@@ -12602,10 +12601,13 @@ static bool ckpt__engine_summed(ckpt__engine_writer *w, const ckpt__engine_load 
     ckpt__os_mutex_lock(&w->crew.lock);
     if (waits) w->loads[w->load_count++] = *l;
     bool all = --w->summing == 0 && w->next.at >= w->plan->size && !w->crew.stop;
-    if (all) ckpt__engine_fix(w->plan);
-    if (all) w->summed = true;
-    if (all) ckpt__os_cond_broadcast(&w->crew.wake);
-    else if (!waits) ckpt__os_cond_signal(&w->crew.wake);       // there is room for another
+    if (all) {
+        ckpt__engine_fix(w->plan);
+        w->summed = true;
+        ckpt__os_cond_broadcast(&w->crew.wake);
+    } else if (!waits) {
+        ckpt__os_cond_signal(&w->crew.wake);        // there is room for another
+    }
     ckpt__os_mutex_unlock(&w->crew.lock);
     return waits;
 }
@@ -13386,7 +13388,7 @@ static void ckpt__engine_fetched(ckpt__engine_reader *r, const ckpt__engine_wind
     ckpt__os_mutex_lock(&r->crew.lock);
     r->reading--;
     if (sum) r->fetched[r->fetched_count++] = *w;
-    if (r->direct_fd >= 0) ckpt__os_cond_signal(&r->crew.wake);
+    ckpt__os_cond_signal(&r->crew.wake);
     ckpt__os_mutex_unlock(&r->crew.lock);
 }
 
@@ -15835,13 +15837,11 @@ static size_t ckpt__http_on_write(char *p, size_t size, size_t count, void *user
     size_t n = size * count;
     if (n == 0) return 0;
     bool wanted = job->reply == NULL || job->reply->status == 200 || job->reply->status == 206;
-    if (job->sink == NULL || !wanted) {
-        job->moved_at = ckpt__os_now();
-        return ckpt__http_keep_text(job, p, n);
-    }
-    if (ckpt__sink_write(job->sink, p, n) != CKPT_OK) return ckpt__http_stop(job, 0);
-    ckpt__transfer_moved(job->transfer, n);
+    bool sinks = job->sink != NULL && wanted;
+    if (sinks && ckpt__sink_write(job->sink, p, n) != CKPT_OK) return ckpt__http_stop(job, 0);
     job->moved_at = ckpt__os_now();         // behind it: a slow disk is no stalled network either
+    if (!sinks) return ckpt__http_keep_text(job, p, n);
+    ckpt__transfer_moved(job->transfer, n);
     return n;
 }
 
@@ -35499,35 +35499,45 @@ static ckpt_err ckpt__uploader_sync_file(const char *path) {
     return e;
 }
 
-// Writes the whole record aside and renames it; then the staged file (when `data`), the record and their names are brought to
-// disk together, which costs a journaling file system fewer commits than one after the other. The id of an upload may be all that
-// it takes to write to it (a session of Google's), so that nobody else may read a record.
-static ckpt_err ckpt__uploader_write_record(const ckpt_uploader *u, ckpt__uploader_item *it, bool data) {
-    ckpt__buf b, temp;
-    int fd = -1;
-    bool made = false;
-    ckpt__buf_init(&b, &u->allocator);
+// Writes a file under another name and gives it its own, which it has whole or not at all; with `sync` its bytes are on disk
+// before. *fd stays open, the caller's; -1: it could not be created.
+static ckpt_err ckpt__uploader_write_aside(const ckpt_uploader *u, const char *path, const void *bytes, size_t size, bool sync,
+                                           int *fd) {
+    ckpt__buf temp;
     ckpt__buf_init(&temp, &u->allocator);
-    ckpt__uploader_print(&b, it, u->store->uri);
-    ckpt_err e = b.err != CKPT_OK ? b.err : ckpt__file_temp_name(&temp, it->record);
-    if (e == CKPT_OK && (fd = ckpt__os_open(temp.data, O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
+    *fd = -1;
+    ckpt_err e = ckpt__file_temp_name(&temp, path);
+    if (e == CKPT_OK && (*fd = ckpt__os_open(temp.data, O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
         e = ckpt__os_fail(errno, "create", temp.data);
-    made = e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__os_pwrite(fd, b.data, b.len, 0, temp.data);
-    if (e == CKPT_OK && it->adopted) e = ckpt__os_sync(fd, temp.data);     // what it replaces was acknowledged
-    if (e == CKPT_OK) e = ckpt__os_rename(temp.data, it->record);
-    if (e != CKPT_OK && made) {
+    if (e == CKPT_OK) e = ckpt__os_pwrite(*fd, bytes, size, 0, temp.data);
+    if (e == CKPT_OK && sync) e = ckpt__os_sync(*fd, temp.data);
+    if (e == CKPT_OK) e = ckpt__os_rename(temp.data, path);
+    if (e != CKPT_OK && *fd >= 0) {
         ckpt__error_record kept;
         ckpt__error_take(&kept);
         (void)ckpt__os_remove(temp.data);
         ckpt__error_last = kept;
     }
+    ckpt__buf_free(&temp);
+    return e;
+}
+
+// Writes the whole record aside and renames it; then the staged file (when `data`), the record and their names are brought to
+// disk together, which costs a journaling file system fewer commits than one after the other. The id of an upload may be all that
+// it takes to write to it (a session of Google's), so that nobody else may read a record.
+static ckpt_err ckpt__uploader_write_record(const ckpt_uploader *u, ckpt__uploader_item *it, bool data) {
+    ckpt__buf b;
+    int fd = -1;
+    ckpt__buf_init(&b, &u->allocator);
+    ckpt__uploader_print(&b, it, u->store->uri);
+    ckpt_err e = b.err;
+    // What the record of an adopted file replaces was acknowledged.
+    if (e == CKPT_OK) e = ckpt__uploader_write_aside(u, it->record, b.data, b.len, it->adopted, &fd);
     if (e == CKPT_OK && data) e = ckpt__uploader_sync_file(it->data);
     if (e == CKPT_OK) e = ckpt__os_sync(fd, it->record);
     if (e == CKPT_OK) e = ckpt__os_sync_dir(it->folder);
     ckpt__os_drop(fd);
     ckpt__buf_free(&b);
-    ckpt__buf_free(&temp);
     return e;
 }
 
@@ -35892,6 +35902,16 @@ static char *ckpt__uploader_path(const ckpt_uploader *u, const char *folder, con
     return path;
 }
 
+// The names of an owner's file by its number: the record's and the staged file's. Either is NULL: no memory.
+static void ckpt__uploader_names(const ckpt_uploader *u, const char *folder, const char *owner, uint32_t number, char **record,
+                                 char **data) {
+    char ending[32];
+    (void)snprintf(ending, sizeof ending, "-%08lx.upload", (unsigned long)number);
+    *record = ckpt__uploader_path(u, folder, owner, CKPT__UPLOADER_OWNER, ending);
+    (void)snprintf(ending, sizeof ending, "-%08lx.data", (unsigned long)number);
+    *data = ckpt__uploader_path(u, folder, owner, CKPT__UPLOADER_OWNER, ending);
+}
+
 // Below the pen, which it lets go meanwhile: brings the first `count` writes to disk. One sync serves all who wait for one.
 static ckpt_err ckpt__uploader_journal_sync(ckpt_uploader *u, ckpt__uploader_journal *j, uint64_t count) {
     ckpt_err e = CKPT_OK;
@@ -36138,24 +36158,9 @@ static ckpt_err ckpt__uploader_read_entry(const ckpt_uploader *u, const ckpt__up
 
 // Writes a file whole or not at all; when it is there, it is on disk but for its name.
 static ckpt_err ckpt__uploader_write_whole(const ckpt_uploader *u, const char *path, const void *bytes, size_t size) {
-    ckpt__buf temp;
-    int fd = -1;
-    ckpt__buf_init(&temp, &u->allocator);
-    ckpt_err e = ckpt__file_temp_name(&temp, path);
-    if (e == CKPT_OK && (fd = ckpt__os_open(temp.data, O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
-        e = ckpt__os_fail(errno, "create", temp.data);
-    bool made = e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__os_pwrite(fd, bytes, size, 0, temp.data);
-    if (e == CKPT_OK) e = ckpt__os_sync(fd, temp.data);
-    if (e == CKPT_OK) e = ckpt__os_rename(temp.data, path);
+    int fd;
+    ckpt_err e = ckpt__uploader_write_aside(u, path, bytes, size, true, &fd);
     ckpt__os_drop(fd);
-    if (e != CKPT_OK && made) {
-        ckpt__error_record kept;
-        ckpt__error_take(&kept);
-        (void)ckpt__os_remove(temp.data);
-        ckpt__error_last = kept;
-    }
-    ckpt__buf_free(&temp);
     return e;
 }
 
@@ -36197,12 +36202,18 @@ typedef struct ckpt__uploader_entry {
     bool        done;
 } ckpt__uploader_entry;
 
+// Does an entry of this journal begin at `at`, whole or not?
+static bool ckpt__uploader_begins_at(const ckpt__buf *file, size_t at) {
+    const char *p = file->data + at;
+    return file->len - at >= 24 && memcmp(p, "ckptfile", 8) == 0 && memcmp(p + 8, file->data + 8, 8) == 0 &&
+           ckpt__mem_le(p + 16, 8) == at;
+}
+
 // The entry at `at`; false: there is no whole one.
 static bool ckpt__uploader_entry_at(const ckpt__buf *file, size_t at, ckpt__uploader_entry *n) {
     const char *p = file->data + at;
     size_t room = file->len - at;
-    if (room < CKPT__UPLOADER_HEAD || memcmp(p, "ckptfile", 8) != 0 || memcmp(p + 8, file->data + 8, 8) != 0) return false;
-    if (ckpt__mem_le(p + 16, 8) != at) return false;
+    if (room < CKPT__UPLOADER_HEAD || !ckpt__uploader_begins_at(file, at)) return false;
     n->number = (uint32_t)ckpt__mem_le(p + 24, 4);
     n->text_size = (size_t)ckpt__mem_le(p + 28, 4);
     n->body_size = (size_t)ckpt__mem_le(p + 32, 4);
@@ -36242,9 +36253,7 @@ static ckpt_err ckpt__uploader_read_journal(const ckpt_uploader *u, const char *
     for (size_t at = CKPT__UPLOADER_BLOCK, step; e == CKPT_OK && !empty && at < file.len; at += step) {
         step = CKPT__UPLOADER_BLOCK;
         if (!ckpt__uploader_entry_at(&file, at, &n)) {
-            bool head = file.len - at >= 24 && memcmp(file.data + at, "ckptfile", 8) == 0 &&
-                        memcmp(file.data + at + 8, file.data + 8, 8) == 0 && ckpt__mem_le(file.data + at + 16, 8) == at;
-            bad += head;
+            bad += ckpt__uploader_begins_at(&file, at);
             continue;
         }
         step = CKPT__UPLOADER_HEAD + n.text_size + n.body_size;
@@ -36264,11 +36273,8 @@ typedef struct ckpt__uploader_unpacking {
 // Makes files of an entry. What it says is checked when they are adopted.
 static ckpt_err ckpt__uploader_unpack_entry(const ckpt__uploader_entry *n, void *user) {
     const ckpt__uploader_unpacking *x = (const ckpt__uploader_unpacking *)user;
-    char ending[32];
-    (void)snprintf(ending, sizeof ending, "-%08lx.data", (unsigned long)n->number);
-    char *data = ckpt__uploader_path(x->u, x->folder, x->owner, CKPT__UPLOADER_OWNER, ending);
-    (void)snprintf(ending, sizeof ending, "-%08lx.upload", (unsigned long)n->number);
-    char *record = ckpt__uploader_path(x->u, x->folder, x->owner, CKPT__UPLOADER_OWNER, ending);
+    char *record, *data;
+    ckpt__uploader_names(x->u, x->folder, x->owner, n->number, &record, &data);
     ckpt_err e = data == NULL || record == NULL ? CKPT_NOMEM : CKPT_OK;
     if (e == CKPT_OK) e = ckpt__uploader_write_whole(x->u, data, n->body, n->body_size);
     if (e == CKPT_OK) e = ckpt__uploader_write_whole(x->u, record, n->text, n->text_size);
@@ -36557,9 +36563,7 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
 //-- names that are known ----------------------------------------------------------
 
 static size_t ckpt__uploader_hash(const char *name) {
-    uint32_t h = 2166136261u;           // FNV-1a
-    for (; *name != 0; name++) h = (h ^ (unsigned char)*name) * 16777619u;
-    return h;
+    return (size_t)ckpt__mem_hash(name, strlen(name));
 }
 
 static void ckpt__uploader_rehash(ckpt_uploader *u) {
@@ -36684,17 +36688,13 @@ static bool ckpt__uploader_is_known(ckpt_uploader *u, const char *name) {
 // Gives the item its names in a staging folder.
 static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_place *p) {
     ckpt_err e = CKPT_OK;
-    char ending[32];
     ckpt__os_mutex_lock(&u->door);
     uint32_t number = ++u->numbers;
     ckpt__os_mutex_unlock(&u->door);
     it->home = p;
     it->follows = ckpt__uploader_is_known(u, it->name);         // asked before anything of it is on disk
     it->folder = ckpt__uploader_keep(u, p->folder, &e);
-    (void)snprintf(ending, sizeof ending, "-%08lx.upload", (unsigned long)number);
-    it->record = ckpt__uploader_path(u, p->folder, p->owner, strlen(p->owner), ending);
-    (void)snprintf(ending, sizeof ending, "-%08lx.data", (unsigned long)number);
-    it->data = ckpt__uploader_path(u, p->folder, p->owner, strlen(p->owner), ending);
+    ckpt__uploader_names(u, p->folder, p->owner, number, &it->record, &it->data);
     it->number = number;
     return it->record == NULL || it->data == NULL ? CKPT_NOMEM : e;
 }

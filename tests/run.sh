@@ -20,8 +20,8 @@
 # optimising is worth its time), memory (its subject is no disk), helper (not a test), remote (with libcurl and OpenSSL; the others are
 # built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags).
 # Everything is built and run under ${TMPDIR:-/tmp}; the tree is only read. Where there is room in /dev/shm the sanitizers' builds, the
-# fuzzers, compile/ and the scripts of the word memory have their folders there: each unit test has been on the disk once by then, and
-# a third of the time went into the disk's.
+# fuzzers, compile/ and the scripts of the word memory have their folders there: every other unit test has been on the disk once by
+# then, and a third of the time went into the disk's.
 
 set -u
 CDPATH=

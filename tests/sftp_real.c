@@ -785,7 +785,7 @@ static void test_two_writers(void **state) {
         assert_int_equal(pthread_create(&id[i], NULL, replace_all_the_time, &w[i]), 0);
     }
     int reads = 0, missing = 0, torn = 0, again = 0;
-    for (double began = ckpt__os_now(); ckpt__os_now() - began < (getenv("CKPT_LONG") != NULL && env("CKPT_LONG")[0] == '1' ? 60.0 : 3.0); reads++) {
+    for (double began = ckpt__os_now(); ckpt__os_now() - began < (util_long() ? 60.0 : 3.0); reads++) {
         ckpt__transfer t = contract_transfer();
         ckpt__sink k;
         memset(&k, 0, sizeof k);

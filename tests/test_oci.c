@@ -951,8 +951,7 @@ static void test_failing_memory(void **state) {
     bool done = false;
     // A sanitizer takes ten times as long for each; the plain build has them all, and the long form of the others too.
 #if defined(UTIL_ASAN) || defined(UTIL_TSAN)
-    const char *asked = getenv("CKPT_LONG");
-    const int stride = asked != NULL && asked[0] == '1' ? 1 : 4;
+    const int stride = util_long() ? 1 : 4;
 #else
     const int stride = 1;
 #endif

@@ -1306,7 +1306,7 @@ static void *nomem_fn(void *p, size_t old_size, size_t new_size, void *user) {
 
 static void test_out_of_memory(void **state) {
     (void)state;
-    int step = ckpt__os_env("CKPT_LONG") != NULL && ckpt__os_env("CKPT_LONG")[0] == '1' ? 1 : 7;
+    int step = util_long() ? 1 : 7;
     for (nomem_at = 1;; nomem_at += step) {
         const char *far = util_temp_dir();
         for (int machine = 0; machine < 2; machine++) {

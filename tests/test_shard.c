@@ -648,8 +648,7 @@ static void listing(ckpt__buf *b, int files, int names) {
 static void test_cost_parse(void **state) {
     (void)state;
     ckpt_allocator a = { NULL, NULL };
-    const char *big = getenv("CKPT_LONG");
-    bool whole = big != NULL && big[0] == '1';
+    bool whole = util_long();
     int sizes[][2] = { { 100000, 1 }, { 4096, 25 }, { 4096, 1000 } };
     for (int k = 0; k < (whole ? 3 : 2); k++) {
         ckpt__buf b;

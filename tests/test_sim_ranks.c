@@ -1130,11 +1130,10 @@ static void test_rank_0_by_pieces(void **state) {
 
 // 4,096 ranks with 1,000 pieces each take 1.5 GB and a minute: with CKPT_LONG.
 static void test_largest(void **state) {
-    const char *asked = getenv("CKPT_LONG");
     sim_job j;
     sim_loaded most[2];
     (void)state;
-    sim_size(&j, SIM_MOST, asked != NULL && strcmp(asked, "1") == 0 ? 1000 : 100, most);
+    sim_size(&j, SIM_MOST, util_long() ? 1000 : 100, most);
     // 8 files that rows, columns and a grid lie in, 8 of the scattered ones, 8 of twins, and rank 0's
     assert_true(most[0].gets <= 40 && most[0].stats <= 40 && most[1].gets <= 4 && most[1].stats <= 4);
 }

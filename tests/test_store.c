@@ -886,8 +886,7 @@ static const struct CMUnitTest own_tests[] = {
 };
 
 int main(void) {
-    const char *want_long = getenv("CKPT_LONG");
-    bool is_long = want_long != NULL && strcmp(want_long, "1") == 0;
+    bool is_long = util_long();
     util_clear_env();
     contract_dir = util_temp_dir();
     the_contract.store = open_folder(contract_dir);

@@ -30,29 +30,30 @@ static void note(const char *what, const char *path) {
     pthread_mutex_unlock(&lock);
 }
 
-int fsync(int fd) {
-    char link[64], path[4096];
+static void path_of(int fd, char *path, size_t size) {
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
+    ssize_t n = readlink(link, path, size - 1);
     path[n > 0 ? n : 0] = 0;
+}
+
+int fsync(int fd) {
+    char path[4096];
+    path_of(fd, path, sizeof path);
     note("sync", path);
     return (int)syscall(SYS_fsync, fd);
 }
 
 int fdatasync(int fd) {
-    char link[64], path[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    path[n > 0 ? n : 0] = 0;
+    char path[4096];
+    path_of(fd, path, sizeof path);
     note("sync bytes of", path);
     return (int)syscall(SYS_fdatasync, fd);
 }
 
 ssize_t pwrite(int fd, const void *p, size_t size, off_t at) {
-    char link[64], path[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    path[n > 0 ? n : 0] = 0;
+    char path[4096];
+    path_of(fd, path, sizeof path);
     if (strstr(path, ".journal") != NULL) note("write", path);
     return (ssize_t)syscall(SYS_pwrite64, fd, p, size, at);
 }

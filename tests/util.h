@@ -113,6 +113,12 @@ UTIL_FN char *util_fmt(const char *fmt, ...) {
 // Ends the running cmocka test as skipped; run.sh shows the reason.
 #define util_skip(reason) do { printf("SKIP: %s\n", (reason)); fflush(stdout); skip(); } while (0)
 
+// The long form is asked for (run.sh --long, CKPT_LONG=1).
+UTIL_FN bool util_long(void) {
+    const char *asked = getenv("CKPT_LONG");
+    return asked != NULL && strcmp(asked, "1") == 0;
+}
+
 //-- files -------------------------------------------------------------------------
 
 // A fresh empty directory under $TMPDIR, else /tmp; its real path. Removed at exit.
@@ -230,6 +236,14 @@ UTIL_FN const char *util_names(const char *dir, const char *without) {
     }
     out[n] = 0;
     return out;
+}
+
+// The first of an uploader's files in a staging folder: staged bytes, a record or a journal; NULL: nothing waits there.
+UTIL_FN const char *util_staged(const char *dir) {
+    static const char *const endings[] = { ".data", ".upload", ".journal" };
+    const char *left = util_list(dir), *found = NULL;
+    for (int i = 0; i < UTIL_COUNT(endings) && found == NULL; i++) found = strstr(left, endings[i]);
+    return found;
 }
 
 // Turns over the bits `mask` of one byte of a file.

@@ -889,9 +889,27 @@ static void trainer_write(void *ctx, int worker) {
     for (size_t i = 0; i < part; i++) p[i] += 1.0f;
 }
 
-static double train(trainer *t, ckpt_saver *s, ckpt_timestamp *at, int steps, int every, samples *call) {
+// A bare loop of direct writes, with nothing of ours: what a training thread loses to the machine itself, and its memory alone.
+typedef struct bare_write { workload *w; const char *path; pthread_t id; bool started; } bare_write;
+static void *bare_write_main(void *arg) {
+    bare_write *b = (bare_write *)arg;
+    (void)peer_direct(b->w, b->path);
+    return NULL;
+}
+static void bare_write_wait(bare_write *b) {
+    if (b->started) pthread_join(b->id, NULL);
+    b->started = false;
+}
+static void bare_write_begin(bare_write *b) {
+    bare_write_wait(b);
+    b->started = pthread_create(&b->id, NULL, bare_write_main, b) == 0;
+}
+
+// Each `every` steps a saver saves, or the bare loop writes; both NULL: training alone.
+static double train(trainer *t, ckpt_saver *s, ckpt_timestamp *at, bare_write *b, int steps, int every, samples *call) {
     double start = now();
     for (int i = 0; i < steps; i++) {
+        if (b != NULL && i % every == 0) bare_write_begin(b);
         if (s != NULL && i % every == 0) {
             ckpt_next_batch(at, 1, 1, 0.1);
             double c = now();
@@ -905,29 +923,13 @@ static double train(trainer *t, ckpt_saver *s, ckpt_timestamp *at, int steps, in
     return now() - start;
 }
 
-// What a training thread loses to the machine itself: a bare loop of direct writes beside it, with nothing of ours, and its memory alone.
-typedef struct bare_write { workload *w; const char *path; } bare_write;
-static void *bare_write_main(void *arg) {
-    bare_write *b = (bare_write *)arg;
-    (void)peer_direct(b->w, b->path);
-    return NULL;
-}
-
 static double train_beside(trainer *t, workload *other, int steps, int every) {
-    bare_write b = { other, in_dir("beside") };
-    pthread_t id;
-    bool started = false;
-    double start = now();
-    for (int i = 0; i < steps; i++) {
-        if (i % every == 0) {
-            if (started) pthread_join(id, NULL);
-            started = pthread_create(&id, NULL, bare_write_main, &b) == 0;
-        }
-        ckpt__engine_parallel(t->threads, trainer_read, t);
-        ckpt__engine_parallel(t->threads, trainer_write, t);
-    }
-    double took = now() - start;
-    if (started) pthread_join(id, NULL);
+    bare_write b;
+    memset(&b, 0, sizeof b);
+    b.w = other;
+    b.path = in_dir("beside");
+    double took = train(t, NULL, NULL, &b, steps, every, NULL);
+    bare_write_wait(&b);
     unlink(b.path);
     return took;
 }
@@ -953,14 +955,14 @@ static void goal_3(int threads) {
     read = now() - read;
     t.passes = (int)ceil(2.5 * copy / read);
     ckpt_saver *s = open_saver(&w, "g3", CKPT_SNAPSHOT_LAZY, 0);
-    (void)train(&t, s, &at, 2, 1, &call);
+    (void)train(&t, s, &at, NULL, 2, 1, &call);
     must(ckpt_saver_wait(s, 0), "wait");
     call.n = 0;
     for (int r = 0; r < rounds(5); r++) {
-        double a = r % 2 != 0 ? train(&t, NULL, &at, 12, 4, &call) : 0;
-        double with = train(&t, s, &at, 12, 4, &call);
+        double a = r % 2 != 0 ? train(&t, NULL, &at, NULL, 12, 4, &call) : 0;
+        double with = train(&t, s, &at, NULL, 12, 4, &call);
         must(ckpt_saver_wait(s, 0), "wait");
-        double without = r % 2 != 0 ? a : train(&t, NULL, &at, 12, 4, &call);
+        double without = r % 2 != 0 ? a : train(&t, NULL, &at, NULL, 12, 4, &call);
         add(&loss, 1e3 * (with - without) / 3 / gib);
         add(&bare, 1e3 * (train_beside(&t, &other, 12, 4) - without) / 3 / gib);
     }

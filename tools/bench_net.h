@@ -272,26 +272,30 @@ static spent own_upload(const sink *k, ckpt_store *s, const char *name, const ch
 
 // What signing is measured by: the SHA-256 of the file alone, read and summed as sha256sum does it; a share of it by each of so many
 // threads, as the parts of an upload are: two that sum at once take more of their processors' time than one after the other.
-typedef struct sum_job { const char *path; size_t share; } sum_job;
+typedef struct sum_job { const char *path; size_t share; int shares, next; } sum_job;
 static void sum_main(void *ctx, int worker) {
-    const sum_job *j = (const sum_job *)ctx;
+    sum_job *j = (sum_job *)ctx;
     unsigned char sum[32];
+    (void)worker;
     char *p = (char *)malloc(256 << 10);
     int fd = open(j->path, O_RDONLY);
     EVP_MD_CTX *md = EVP_MD_CTX_new();
-    if (p == NULL || md == NULL || EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) die(j->path);
-    for (size_t at = 0; at < j->share; at += 256 << 10) {
-        ssize_t n = pread(fd, p, 256 << 10, (off_t)((size_t)worker * j->share + at));
-        if (n != 256 << 10 || EVP_DigestUpdate(md, p, (size_t)n) != 1) die(j->path);
+    if (p == NULL || md == NULL) die(j->path);
+    for (int i; (i = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED)) < j->shares;) {     // fewer threads may have started
+        if (EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) die(j->path);
+        for (size_t at = 0; at < j->share; at += 256 << 10) {
+            ssize_t n = pread(fd, p, 256 << 10, (off_t)((size_t)i * j->share + at));
+            if (n != 256 << 10 || EVP_DigestUpdate(md, p, (size_t)n) != 1) die(j->path);
+        }
+        if (EVP_DigestFinal_ex(md, sum, NULL) != 1) die(j->path);
     }
-    if (EVP_DigestFinal_ex(md, sum, NULL) != 1) die(j->path);
     EVP_MD_CTX_free(md);
     close(fd);
     free(p);
 }
 
 static spent sum_alone(const char *path, size_t size, int threads) {
-    sum_job j = { path, size / (size_t)threads };
+    sum_job j = { path, size / (size_t)threads, threads, 0 };
     double c = cpu_now(), t = now();
     ckpt__engine_parallel(threads, sum_main, &j);
     return (spent){ now() - t, cpu_now() - c };

@@ -180,9 +180,7 @@ static void share(void) {
         }
     }
     free(l);
-    const char *left = util_list(util_join(dir, "shared"));
-    result(bad == 0 && good == 3 * EACH && of_living == 0 && twice <= 4 && strstr(left, ".upload") == NULL && strstr(left, ".data") == NULL &&
-               strstr(left, ".journal") == NULL,
+    result(bad == 0 && good == 3 * EACH && of_living == 0 && twice <= 4 && util_staged(util_join(dir, "shared")) == NULL,
            "two processes share a staging folder with a dead one's files: %d of %d files right, %d of the living's and %d of the dead one's sent twice", good, 3 * EACH,
            of_living, twice);
 }
@@ -209,8 +207,7 @@ static void full(const char *small_disk) {
     if (open_uploader(&u, staging, 1, 2) != CKPT_OK) { result(false, "full disk: %s", ckpt_last_error()); return; }
     ckpt_err e = ckpt_upload_file(u, "too-big", big, true);
     result(e == CKPT_NO_SPACE && strstr(ckpt_last_error(), "too-big") != NULL, "a file that does not fit is CKPT_NO_SPACE: %s", ckpt_last_error());
-    const char *left = util_list(staging);
-    result(strstr(left, ".data") == NULL && strstr(left, ".upload") == NULL, "nothing of it is left");
+    result(util_staged(staging) == NULL, "nothing of it is left");
     ckpt_err fit = ckpt_upload_file(u, "fits", fits, true);
     // While it is sent, the records of its parts cannot grow any more.
     fill_disk(filler);
@@ -223,8 +220,7 @@ static void full(const char *small_disk) {
     ckpt_uploader_stats(u, &st);
     ckpt_err closed = ckpt_uploader_close(u, 60);
     result(e == CKPT_OK && closed == CKPT_OK && right("tiny", SMALL, 3), "with room again it goes on (%s, %s)", ckpt_err_name(e), ckpt_err_name(closed));
-    left = util_list(staging);
-    result(strstr(left, ".data") == NULL && strstr(left, ".upload") == NULL && strstr(left, ".journal") == NULL, "the staging folder is empty in the end");
+    result(util_staged(staging) == NULL, "the staging folder is empty in the end");
 }
 
 int main(int argc, char **argv) {

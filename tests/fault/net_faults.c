@@ -679,7 +679,7 @@ static void one_restart(const char *name, bool patient, int kills_at) {
 static void run_restart(void) {
     one_restart("restart-a", true, 6);
     one_restart("restart-b", false, 6);
-    if (getenv("CKPT_LONG") != NULL && atoi(getenv("CKPT_LONG")) != 0) {
+    if (util_long()) {
         for (int i = 4; i <= 8; i++) {
             char name[40];
             snprintf(name, sizeof name, "restart-%d", i);

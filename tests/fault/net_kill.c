@@ -338,9 +338,8 @@ int main(void) {
             }
         result(clean, "%s: nothing half-done is left", what);
     }
-    const char *left = util_list(staging);
-    bool empty = strstr(left, ".upload") == NULL && strstr(left, ".data") == NULL && strstr(left, ".journal") == NULL;
+    bool empty = util_staged(staging) == NULL;
     result(empty, "%s: the staging folder is empty", what);
-    if (!empty) fprintf(stderr, "%s", left);
+    if (!empty) fprintf(stderr, "%s", util_list(staging));
     return failures != 0;
 }

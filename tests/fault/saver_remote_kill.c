@@ -252,7 +252,7 @@ static void kill_often(const config *c, int kills) {
         fail_msg("%s: %d checkpoints are left in the store", c->name, there);
     }
     const char *staging = util_join(local, ".ckpt-staging");
-    if (strstr(util_list(staging), ".data") != NULL || strstr(util_list(staging), ".upload") != NULL)
+    if (util_staged(staging) != NULL)
         fail_msg("%s: something is left in the staging folder: %s", c->name, util_list(staging));
     if (!c->empties && strstr(util_list(bucket), ".ckpt-upload-") != NULL)
         fail_msg("%s: half-done uploads are left: %s", c->name, util_list(bucket));

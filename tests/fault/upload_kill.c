@@ -223,9 +223,7 @@ static void test_killed(void **state) {
     assert_true(model > 0);
     const char *left = util_list(bucket);
     if (strstr(left, ".ckpt-upload-") != NULL) fail_msg("half-done uploads are left: %s", strstr(left, ".ckpt-upload-"));
-    assert_null(strstr(util_list(staging), ".upload"));
-    assert_null(strstr(util_list(staging), ".data"));
-    assert_null(strstr(util_list(staging), ".journal"));
+    assert_null(util_staged(staging));
     printf("%d kills, %d acknowledged uploads, %d parts, %d of them sent twice, %d looks at the link\n", kills, acked, parts, twice, shared->looks);
     assert_true(acked > kills / 2);
     // On their way at a kill: a part for each lane of each worker. Without marks a finished object cannot be told from another's.
