@@ -1743,11 +1743,13 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
     #elif defined(O_TMPFILE)
         #define CKPT__O_TMPFILE O_TMPFILE
     #endif
+    #define CKPT__F_SETPIPE_SZ 1031     // F_LINUX_SPECIFIC_BASE + 7
 #endif
 
 enum {
     CKPT__OS_CHUNK = 1 << 30,           // bytes per read or write call: Linux moves at most 2 GiB - 4 KiB, macOS refuses 2 GiB
     CKPT__OS_PAGE_HUGE = 2 << 20,
+    CKPT__OS_PIPE = 1 << 20,            // bytes in a pipe: what Linux allows a user without privileges (pipe-max-size)
     CKPT__OS_PATH_MAX = 4096
 };
 
@@ -3004,6 +3006,15 @@ static ckpt_err ckpt__os_pipe(int fds[2]) {
     ckpt__os_drop(fds[0]);
     ckpt__os_drop(fds[1]);
     return e;
+}
+
+// More room in a pipe, so that the two at its ends do not take turns. A system that refuses leaves it as it is.
+static void ckpt__os_widen(int fd) {
+#if defined(CKPT__F_SETPIPE_SZ)
+    (void)CKPT__SYS(fcntl)(fd, CKPT__F_SETPIPE_SZ, CKPT__OS_PIPE);
+#else
+    (void)fd;
+#endif
 }
 
 static bool ckpt__os_runnable(const char *path) {
@@ -11757,6 +11768,7 @@ static ckpt_err ckpt__codec_open(ckpt__codec_writer *w, const ckpt__codec *c, in
         int fds[2];
         e = ckpt__os_pipe(fds);
         if (e != CKPT_OK) return e;
+        ckpt__os_widen(fds[1]);
         e = ckpt__codec_start(c, true, &w->child, fds[0], out_fd);
         (void)ckpt__os_close(fds[0], "a pipe");
         if (e != CKPT_OK) (void)ckpt__os_close(fds[1], "a pipe");
@@ -11945,6 +11957,7 @@ static ckpt_err ckpt__codec_decode_tool(const ckpt__codec *c, int in_fd, ckpt__c
     if (block == NULL) return CKPT_NOMEM;
     ckpt_err e = ckpt__os_pipe(fds);
     if (e == CKPT_OK) {
+        ckpt__os_widen(fds[0]);
         e = ckpt__codec_start(c, false, &child, in_fd, fds[1]);
         (void)ckpt__os_close(fds[1], "a pipe");
         bool runs = e == CKPT_OK;
@@ -19577,6 +19590,7 @@ typedef struct ckpt__store_multi {
     const char             *mark;
     bool                    has_crc;
     uint32_t                crc;
+    bool                    summed;     // the parts' sums are compared in the end; else a store need not take them
     ckpt__transfer         *t;
     const char             *upload_id;  // not for begin
     const ckpt__store_part *parts;      // complete: all of them, in order
@@ -21743,16 +21757,16 @@ static bool ckpt__s3_weaken(ckpt_store *store, ckpt__s3_guard from, const char *
     return true;
 }
 
-// The sums of a body and the headers that make the server compare them. hash has room for 65 characters; *guard may become
-// a stronger one when the system has no MD5.
-static ckpt_err ckpt__s3_guard_body(ckpt__s3_call *c, ckpt__s3_guard *guard, bool with_crc, bool with_md5,
+// The sums of a body and the headers that make the server compare them; `summed`: the caller wants its CRC-32 even where nobody
+// compares it on the way. hash has room for 65 characters; *guard may become a stronger one when the system has no MD5.
+static ckpt_err ckpt__s3_guard_body(ckpt__s3_call *c, ckpt__s3_guard *guard, bool with_crc, bool with_md5, bool summed,
                                     ckpt__transfer_sums *sums, char *hash) {
     unsigned what = CKPT__SUM_CRC32;
     (void)snprintf(hash, 65, "UNSIGNED-PAYLOAD");
     c->hash = hash;
     if (*guard == CKPT__S3_NONE && !with_crc && !with_md5) {    // nothing has to be known before: the bytes are read once
         memset(sums, 0, sizeof *sums);
-        c->sums = sums;
+        if (summed) c->sums = sums;
         return CKPT_OK;
     }
     if (*guard == CKPT__S3_MD5 || with_md5) what |= (unsigned)CKPT__SUM_MD5;
@@ -21877,7 +21891,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     ckpt__s3_guard guard = ckpt__s3_guard_now(c.s);
     c.body = p->body;
     now->again = now->proven = false;
-    ckpt_err e = ckpt__s3_guard_body(&c, &guard, p->has_crc, p->body->size <= CKPT__S3_SMALL, &sums, hash);
+    ckpt_err e = ckpt__s3_guard_body(&c, &guard, p->has_crc, p->body->size <= CKPT__S3_SMALL, false, &sums, hash);
     if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
         e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
                             (unsigned long)p->crc);
@@ -21989,7 +22003,7 @@ static ckpt_err ckpt__s3_part_once(ckpt_store *store, const ckpt__store_multi *m
     (void)snprintf(number, sizeof number, "%d", part->number);
     ckpt__fields_add(&c.query, "partNumber", number);
     c.body = body;
-    if (e == CKPT_OK) e = ckpt__s3_guard_body(&c, &guard, false, false, &sums, hash);
+    if (e == CKPT_OK) e = ckpt__s3_guard_body(&c, &guard, false, false, m->summed, &sums, hash);
     if (e == CKPT_OK) {
         e = ckpt__s3_run(&c);
         if (e == CKPT_OK && guard == CKPT__S3_CRC && !declared && !ckpt__s3_is_echoed(&c, &sums))
@@ -34096,6 +34110,7 @@ static void ckpt__send_multi(const ckpt__send_job *j, ckpt__store_multi *m, ckpt
     m->overwrite = s->overwrite;
     m->mark = s->mark;
     m->has_crc = s->has_crc;
+    m->summed = s->has_crc || s->ready != NULL;
     m->crc = s->crc;
     m->t = t;
     m->upload_id = j->record->upload_id.len > 0 ? j->record->upload_id.data : "";

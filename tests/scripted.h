@@ -295,7 +295,7 @@ static ckpt_err scripted_part(ckpt_store *store, const ckpt__store_multi *m, con
         u->parts[i].data = data;
         u->parts[i].size = has && r.kind == DO_SHORT ? body->size / 2 : body->size;
         part->crc = ckpt__digest_crc32(0, data, (size_t)body->size);
-        part->has_crc = true;
+        part->has_crc = m->summed;
         part->size = u->parts[i].size;
         snprintf(u->parts[i].etag, sizeof u->parts[i].etag, "\"%08lx\"", (unsigned long)part->crc);
         snprintf(part->etag, sizeof part->etag, "%s", u->parts[i].etag);
