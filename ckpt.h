@@ -2855,6 +2855,18 @@ static int64_t ckpt__os_unsent(int fd) {
     return bytes;
 }
 
+// Makes room for that many received bytes at once; else the system finds out by and by that they are wanted. To ask for a
+// low-water mark does that on Linux (tcp_set_rcvlowat, since 4.18), and unlike SO_RCVBUF it leaves the room free to grow.
+static void ckpt__os_receive_room(int fd, int bytes) {
+#if defined(__linux__)
+    int one = 1;
+    (void)CKPT__SYS(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+    (void)CKPT__SYS(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+#else
+    (void)fd; (void)bytes;
+#endif
+}
+
 #endif // CKPT_NO_REMOTE
 
 //-- threads ---------------------------------------------------------------------
@@ -15527,6 +15539,7 @@ enum {
     CKPT__HTTP_TICK_MS = 50,                // between two looks at the cancel flag and the stall clock
     CKPT__HTTP_BUFFER = 512 * 1024,         // out; larger ones leave the cache before the system has taken them
     CKPT__HTTP_BUFFER_IN = 1024 * 1024,     // in: the larger, the fewer wake-ups; libcurl before 7.88 makes it 512 KiB
+    CKPT__HTTP_ROOM = 3 * 1024 * 1024,      // received ahead: a sender that is not held up costs fewer confirmations
     CKPT__HTTP_SOCKETS = 8                  // of one handle that are watched
 };
 
@@ -15903,6 +15916,7 @@ static curl_socket_t ckpt__http_on_socket(void *user, curlsocktype purpose, stru
     (void)purpose;
     int fd = ckpt__os_socket(address->family, address->socktype, address->protocol);
     if (fd < 0) return CURL_SOCKET_BAD;
+    ckpt__os_receive_room(fd, CKPT__HTTP_ROOM);
     for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
         if (slot->sockets[i] == 0) { slot->sockets[i] = fd; break; }
     }
