@@ -2857,13 +2857,15 @@ static int64_t ckpt__os_unsent(int fd) {
 
 // Makes room for that many received bytes at once; else the system finds out by and by that they are wanted. To ask for a
 // low-water mark does that on Linux (tcp_set_rcvlowat, since 4.18), and unlike SO_RCVBUF it leaves the room free to grow.
-static void ckpt__os_receive_room(int fd, int bytes) {
+// false: the mark could not be taken back, and nobody would hear of fewer bytes.
+static bool ckpt__os_receive_room(int fd, int bytes) {
 #if defined(__linux__)
     int one = 1;
-    (void)CKPT__SYS(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
-    (void)CKPT__SYS(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+    if (CKPT__SYS(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) != 0) return true;
+    return CKPT__SYS(setsockopt)(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one) == 0;
 #else
     (void)fd; (void)bytes;
+    return true;
 #endif
 }
 
@@ -15916,7 +15918,10 @@ static curl_socket_t ckpt__http_on_socket(void *user, curlsocktype purpose, stru
     (void)purpose;
     int fd = ckpt__os_socket(address->family, address->socktype, address->protocol);
     if (fd < 0) return CURL_SOCKET_BAD;
-    ckpt__os_receive_room(fd, CKPT__HTTP_ROOM);
+    if (!ckpt__os_receive_room(fd, CKPT__HTTP_ROOM)) {
+        ckpt__os_drop(fd);
+        return CURL_SOCKET_BAD;
+    }
     for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
         if (slot->sockets[i] == 0) { slot->sockets[i] = fd; break; }
     }

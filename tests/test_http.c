@@ -1111,8 +1111,31 @@ static void test_judge(void **state) {
     }
 }
 
+// A socket has room for what arrives ahead, where the system gives that much, and still tells of every byte.
+static void test_receive_room(void **state) {
+    (void)state;
+    int fd = ckpt__os_socket(AF_INET, SOCK_STREAM, 0), before = 0, after = 0, mark = 0;
+    socklen_t size = sizeof(int);
+    assert_true(fd >= 0);
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &before, &size), 0);
+    assert_true(ckpt__os_receive_room(fd, CKPT__HTTP_ROOM));
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &after, &size), 0);
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &size), 0);
+    assert_int_equal(mark, 1);
+    assert_true(after >= before);
+    long most = 0;
+    FILE *f = fopen("/proc/sys/net/ipv4/tcp_rmem", "r");
+    if (f != NULL) {
+        if (fscanf(f, "%*d %*d %ld", &most) != 1) most = 0;
+        fclose(f);
+    }
+    if (most >= 2L * CKPT__HTTP_ROOM) assert_true(after >= CKPT__HTTP_ROOM);
+    close(fd);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_receive_room),
         cmocka_unit_test(test_request_is_sent_as_given),
         cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_any_status_is_a_reply),

@@ -647,6 +647,30 @@ static void test_pipes(void **state) {
     close(in[1]);
 }
 
+// A widened pipe takes a megabyte at once where the system allows it; where it does not, the pipe is what it was.
+static void test_pipe_room(void **state) {
+    (void)state;
+    for (int refused = 0; refused < 2; refused++) {
+        int fds[2];
+        assert_int_equal(ckpt__os_pipe(fds), CKPT_OK);
+        if (refused) fault_arm_call("fcntl", EPERM, 1);
+        ckpt__os_widen(fds[1]);
+        bool failed = refused == 1 && fault_disarm();
+#if defined(CKPT__F_SETPIPE_SZ)
+        assert_true(failed == (refused == 1));
+        int size = fcntl(fds[1], CKPT__F_SETPIPE_SZ + 1);                   // F_GETPIPE_SZ
+        assert_true(size > 0);
+        if (refused) assert_true(size < CKPT__OS_PIPE);
+        else assert_true(size >= CKPT__OS_PIPE || fcntl(fds[1], CKPT__F_SETPIPE_SZ, CKPT__OS_PIPE) < 0);    // who has many already
+#else
+        assert_false(failed);
+#endif
+        assert_int_equal(write(fds[1], "x", 1), 1);
+        close(fds[0]);
+        close(fds[1]);
+    }
+}
+
 //-- every system call failing in turn ---------------------------------------------
 
 typedef struct scene {
@@ -906,6 +930,7 @@ int main(void) {
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_children),
         cmocka_unit_test(test_pipes),
+        cmocka_unit_test(test_pipe_room),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

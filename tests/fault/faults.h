@@ -213,6 +213,8 @@ FAULT_FN int fault_socket(int domain, int type, int protocol) { return FAULT_CAL
 FAULT_FN ssize_t fault_recv(int fd, void *p, size_t n, int flags) { FAULT_MOVE("recv", FAULT_INTR, n, recv(fd, p, part, flags)); }
 #define fault_fcntl(...)   FAULT_CALL("fcntl", FAULT_INTR, fcntl(__VA_ARGS__))
 #define fault_ioctl(...)   FAULT_CALL("ioctl", 0, ioctl(__VA_ARGS__))
+#define fault_setsockopt(...) FAULT_CALL("setsockopt", 0, setsockopt(__VA_ARGS__))
+#define fault_getsockopt(...) FAULT_CALL("getsockopt", 0, getsockopt(__VA_ARGS__))
 #define fault_poll(...)    FAULT_CALL("poll", FAULT_INTR, poll(__VA_ARGS__))
 #define fault_shutdown(...) FAULT_CALL("shutdown", 0, shutdown(__VA_ARGS__))
 
