@@ -4677,7 +4677,7 @@ static uint32_t ckpt__digest_run_table(uint32_t c, const unsigned char *p, size_
 
 // How far the engines fetch ahead of themselves: with streaming stores the processor's own prefetchers fall behind, and
 // 1 to 24 KiB ahead makes the copy a quarter faster. Exactly 4 KiB does not: those lines meet in the same cache sets.
-enum { CKPT__DIGEST_AHEAD = 8192 };
+enum { CKPT__DIGEST_AHEAD = 8192, CKPT__DIGEST_PAGES = 4 * 4096 };
 
 // Multiplies the two halves of `a` by the powers of x in `k` that move them over the distance to `b`, and adds `b`.
 __attribute__((target("sse4.1,pclmul")))
@@ -4773,6 +4773,42 @@ static uint32_t ckpt__digest_run_512(uint32_t c, unsigned char *dst, const unsig
     return c;
 }
 
+// As above for n a multiple of CKPT__DIGEST_PAGES, four pages side by side, each with a register of its own: one core keeps more
+// lines of memory on their way when they are of several pages (as glibc's memcpy does). A copy went at 23 GiB/s instead of 14
+// with two threads, a sum at 28 instead of 20 (Xeon of 2021). Registers are joined by a fold over the page that lies between.
+__attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1")))
+static uint32_t ckpt__digest_run_pages(uint32_t c, unsigned char *dst, const unsigned char *src, size_t n) {
+    const __m512i k4096 = _mm512_set4_epi64(0x1b3b1a484, 0x05ad8a92c, 0x1b3b1a484, 0x05ad8a92c);
+    const __m512i k64 = _mm512_set4_epi64(0x1c6e41596, 0x154442bd4, 0x1c6e41596, 0x154442bd4);
+    const __m128i k16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
+    enum { PAGE = CKPT__DIGEST_PAGES / 4, SOON = 512 };
+    __m512i x[4], y[4], before = _mm512_setzero_si512();
+    for (size_t at = 0; at < n; at += CKPT__DIGEST_PAGES) {
+        const unsigned char *from = src + at;
+        for (size_t i = 0; i < PAGE; i += 64) {
+            for (int j = 0; j < 4; j++) {
+                _mm_prefetch((const char *)from + PAGE * j + i + SOON, _MM_HINT_T0);
+                y[j] = _mm512_loadu_si512((const void *)(from + PAGE * j + i));
+                if (dst != NULL) _mm512_stream_si512((__m512i *)(void *)(dst + at + (size_t)(PAGE * j) + i), y[j]);
+            }
+            if (i == 0) {
+                for (int j = 1; j < 4; j++) x[j] = y[j];
+                x[0] = at == 0 ? _mm512_xor_si512(y[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)))
+                               : ckpt__digest_fold_512(before, y[0], k64);
+            } else {
+                for (int j = 0; j < 4; j++) x[j] = ckpt__digest_fold_512(x[j], y[j], k64);
+            }
+        }
+        for (int j = 1; j < 4; j++) x[j] = ckpt__digest_fold_512(x[j - 1], x[j], k4096);
+        before = x[3];
+    }
+    __m128i z[4];
+    _mm512_storeu_si512((void *)z, before);
+    for (int j = 1; j < 4; j++) z[j] = ckpt__digest_fold_128(z[j - 1], z[j], k16);
+    if (dst != NULL) _mm_sfence();
+    return ckpt__digest_end_128(z[3], NULL, src + n, 0);
+}
+
 #endif // CKPT__DIGEST_X86
 
 //-- choice ----------------------------------------------------------------------
@@ -4791,9 +4827,16 @@ static uint32_t ckpt__digest_run(uint32_t c, unsigned char *dst, const unsigned 
             c = ckpt__digest_run_table(c, src, head);
             dst += head, src += head, n -= head;
         }
-        size_t bulk = n & ~(size_t)15;
         bool wide = n >= 256 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
-        c = wide ? ckpt__digest_run_512(c, dst, src, bulk, stream) : ckpt__digest_run_128(c, dst, src, bulk, stream);
+        size_t pages = wide && (dst == NULL || stream) ? n & ~(size_t)(CKPT__DIGEST_PAGES - 1) : 0;
+        if (pages > 0) {
+            c = ckpt__digest_run_pages(c, dst, src, pages);
+            if (dst != NULL) dst += pages;
+            src += pages, n -= pages;
+        }
+        size_t bulk = n >= 64 ? n & ~(size_t)15 : 0;
+        if (bulk >= 256 && wide) c = ckpt__digest_run_512(c, dst, src, bulk, stream);
+        else if (bulk > 0) c = ckpt__digest_run_128(c, dst, src, bulk, stream);
         if (dst != NULL) dst += bulk;
         src += bulk, n -= bulk;
     }

@@ -74,6 +74,8 @@ static void check(const unsigned char *src, size_t n, unsigned char *room, size_
     size_t even = n & ~(size_t)15;
     if (even >= 64 && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
         assert_int_equal(~ckpt__digest_run_128(~start, NULL, src, even, false), bitwise(start, src, even));
+    if (even >= 256 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
+        assert_int_equal(~ckpt__digest_run_512(~start, NULL, src, even, false), bitwise(start, src, even));
 #endif
 }
 
