@@ -4782,22 +4782,19 @@ static uint32_t ckpt__digest_run_pages(uint32_t c, unsigned char *dst, const uns
     const __m512i k64 = _mm512_set4_epi64(0x1c6e41596, 0x154442bd4, 0x1c6e41596, 0x154442bd4);
     const __m128i k16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
     enum { PAGE = CKPT__DIGEST_PAGES / 4, SOON = 512 };
-    __m512i x[4], y[4], before = _mm512_setzero_si512();
+    const __m512i zero = _mm512_setzero_si512();
+    __m512i x[4], y[4], before = zero;              // to fold nothing leaves nothing
     for (size_t at = 0; at < n; at += CKPT__DIGEST_PAGES) {
         const unsigned char *from = src + at;
+        for (int j = 0; j < 4; j++) x[j] = j == 0 ? before : zero;
         for (size_t i = 0; i < PAGE; i += 64) {
             for (int j = 0; j < 4; j++) {
                 _mm_prefetch((const char *)from + PAGE * j + i + SOON, _MM_HINT_T0);
                 y[j] = _mm512_loadu_si512((const void *)(from + PAGE * j + i));
                 if (dst != NULL) _mm512_stream_si512((__m512i *)(void *)(dst + at + (size_t)(PAGE * j) + i), y[j]);
             }
-            if (i == 0) {
-                for (int j = 1; j < 4; j++) x[j] = y[j];
-                x[0] = at == 0 ? _mm512_xor_si512(y[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)))
-                               : ckpt__digest_fold_512(before, y[0], k64);
-            } else {
-                for (int j = 0; j < 4; j++) x[j] = ckpt__digest_fold_512(x[j], y[j], k64);
-            }
+            if (at + i == 0) y[0] = _mm512_xor_si512(y[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
+            for (int j = 0; j < 4; j++) x[j] = ckpt__digest_fold_512(x[j], y[j], k64);
         }
         for (int j = 1; j < 4; j++) x[j] = ckpt__digest_fold_512(x[j - 1], x[j], k4096);
         before = x[3];
