@@ -15097,6 +15097,7 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
         const char *p = names.text.data;
         for (size_t i = 0; i < names.count && e == CKPT_OK; i++, p += strlen(p) + 1) {
             ckpt__os_info info;
+            memset(&info, 0, sizeof info);
             rel.len = path.len = 0;
             ckpt__buf_fmt(&rel, "%s%s%s", queue.data + dir, queue.data[dir] == 0 ? "" : "/", p);
             ckpt__os_path_join(&path, folder, ckpt__buf_cstr(&rel));
