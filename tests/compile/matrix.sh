@@ -177,6 +177,7 @@ part_targets() {
     else
         skip "gcc -m32" "no gcc-multilib"
     fi
+    [ "${CKPT_LONG:-0}" = 1 ] && there g++ && expect "g++ -O3" g++ -x c++ -std=c++11 -O3 $warn_cxx $remote -c impl.c -o impl.o
     if there musl-gcc; then
         expect "musl-gcc c99" whole whole.o musl-gcc -std=c99 -O2 $warn_c $local
         expect "musl-gcc gnu99" musl-gcc -std=gnu99 -O0 $warn_c $local -c impl.c -o impl.o
