@@ -1287,7 +1287,8 @@ int main(int argc, char **argv) {
     if (wanted("G9b") || wanted("G9") || wanted("https-up")) goal_9(true);
     if (wanted("G9b") || wanted("G9") || wanted("https-down")) { goal_9_down(true, false); goal_9_down(true, true); }
     if (wanted("G9d") || wanted("G9")) goal_9d(argv[0]);
-    if (wanted("G10")) goal_10();
+    if (wanted("G10")) { goal_10(false); goal_10(true); }
+    if (wanted("G11") || wanted("G14")) goal_11();
     if (wanted("G15")) goal_15();
     if (wanted("small")) goal_small();
     goal_21();
