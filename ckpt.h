@@ -1711,6 +1711,7 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -2268,11 +2269,21 @@ static ckpt_err ckpt__os_write(int fd, const void *src, size_t size, const char 
     return e;
 }
 
+// Memory is not reserved, which would clear every page first, on one processor, only to be written over: a look must do. A file
+// system without a limit tells of no blocks.
+static ckpt_err ckpt__os_allocate_memory(int fd, uint64_t size, const char *path) {
+    struct statvfs room;
+    memset(&room, 0, sizeof room);
+    if (CKPT__SYS(fstatvfs)(fd, &room) != 0 || room.f_blocks == 0 || room.f_frsize == 0) return CKPT_OK;
+    return (size - 1) / room.f_frsize < room.f_bavail ? CKPT_OK : ckpt__os_fail(ENOSPC, "reserve space for", path);
+}
+
 // Reserves room for `size` bytes, so that a full disk shows before the first byte is written. A file system that cannot
 // reserve is fine. posix_fallocate is not used on Linux: where it is unsupported, glibc writes to every block instead.
 static ckpt_err ckpt__os_allocate(int fd, uint64_t size, const char *path) {
     if (size == 0) return CKPT_OK;
     if (size > (uint64_t)INT64_MAX) return ckpt__os_fail(EFBIG, "reserve space for", path);
+    if (ckpt__os_in_memory(fd)) return ckpt__os_allocate_memory(fd, size, path);
 #if defined(__linux__) && defined(SYS_fallocate) && defined(__LP64__)
     for (int tries = 0; tries < 100; tries++) {         // a busy interval timer may interrupt each try
         if (CKPT__SYS(syscall)((long)SYS_fallocate, (long)fd, 0L, 0L, (long)size) == 0) return CKPT_OK;
@@ -15648,6 +15659,7 @@ typedef struct ckpt__http_job {
     size_t             header_bytes;
     int                requests;            // that libcurl made of it: it repeats one itself when a kept connection dies
     bool               is_headed;           // the headers came to their end
+    bool               is_arriving;         // since the last look there came something
     bool               is_enough;           // an error's reply was broken off, and what matters of it is there
 } ckpt__http_job;
 
@@ -15912,6 +15924,7 @@ static size_t ckpt__http_on_write(char *p, size_t size, size_t count, void *user
     bool sinks = job->sink != NULL && wanted;
     if (sinks && ckpt__sink_write(job->sink, p, n) != CKPT_OK) return ckpt__http_stop(job, 0);
     job->moved_at = ckpt__os_now();         // behind it: a slow disk is no stalled network either
+    job->is_arriving = true;
     if (!sinks) return ckpt__http_keep_text(job, p, n);
     ckpt__transfer_moved(job->transfer, n);
     return n;
@@ -16195,7 +16208,9 @@ static CURLcode ckpt__http_drive(ckpt__http_job *job) {
         const CURLMsg *m = curl_multi_info_read(multi, &left);
         if (m != NULL && m->msg == CURLMSG_DONE) { code = m->data.result; break; }
         if (running == 0) break;
-        if (curl_multi_poll(multi, NULL, 0, CKPT__HTTP_TICK_MS, NULL) != CURLM_OK) { code = CURLE_OUT_OF_MEMORY; break; }
+        bool more = job->is_arriving;               // there is likely more: curl_multi_perform looks for itself
+        job->is_arriving = false;
+        if (!more && curl_multi_poll(multi, NULL, 0, CKPT__HTTP_TICK_MS, NULL) != CURLM_OK) { code = CURLE_OUT_OF_MEMORY; break; }
     }
     return code;
 }

@@ -37,6 +37,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -176,6 +177,7 @@ FAULT_FN int fault_nanosleep(const struct timespec *t, struct timespec *left) {
 FAULT_FN int fault_stat(const char *path, struct stat *s) { return FAULT_CALL("stat", FAULT_INTR, stat(path, s)); }
 FAULT_FN int fault_lstat(const char *path, struct stat *s) { return FAULT_CALL("lstat", FAULT_INTR, lstat(path, s)); }
 FAULT_FN int fault_fstat(int fd, struct stat *s) { return FAULT_CALL("fstat", FAULT_INTR, fstat(fd, s)); }
+FAULT_FN int fault_fstatvfs(int fd, struct statvfs *s) { return FAULT_CALL("fstatvfs", FAULT_INTR, fstatvfs(fd, s)); }
 FAULT_FN int fault_fsync(int fd) {
     fault_tell("fsync", NULL, fd);
     return FAULT_CALL("fsync", FAULT_INTR, fsync(fd));
