@@ -43,6 +43,32 @@ static void test_read_write(void **state) {
     assert_int_equal(ckpt__os_close(fd, path), CKPT_OK);
 }
 
+// Of memory nothing is reserved, and what cannot fit is refused all the same.
+static void test_room_in_memory(void **state) {
+    (void)state;
+    struct statvfs room;
+    struct stat st;
+    const char *path = util_fmt("/dev/shm/ckpt-test-room-%d", (int)getpid());
+    int fd;
+    if (access("/dev/shm", W_OK) != 0) util_skip("no /dev/shm here");
+    assert_int_equal(ckpt__os_create(&fd, path), CKPT_OK);
+    assert_int_equal(unlink(path), 0);
+    if (!ckpt__os_in_memory(fd)) util_skip("/dev/shm is no tmpfs here, or this is a machine of 32 bits");
+    assert_int_equal(fstatvfs(fd, &room), 0);
+    assert_int_equal(ckpt__os_allocate(fd, 1 << 20, path), CKPT_OK);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_blocks, 0);
+    if (room.f_blocks > 0) {
+        uint64_t all = (uint64_t)room.f_blocks * room.f_frsize;
+        assert_int_equal(ckpt__os_allocate(fd, all + 1, path), CKPT_NO_SPACE);
+        assert_string_equal(ckpt_last_error(), util_fmt("cannot reserve space for %s: %s", path, strerror(ENOSPC)));
+        fault_arm_call("fstatvfs", ENOSYS, 1);          // who cannot say is believed to have room
+        assert_int_equal(ckpt__os_allocate(fd, all + 1, path), CKPT_OK);
+        assert_int_equal(fault_disarm(), 1);
+    }
+    assert_int_equal(ckpt__os_close(fd, path), CKPT_OK);
+}
+
 static void test_open_refuses(void **state) {
     (void)state;
     const char *dir = util_temp_dir(), *fifo = util_join(dir, "fifo");
@@ -909,7 +935,7 @@ static void test_faults(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read_write),
-        cmocka_unit_test(test_open_refuses),
+        cmocka_unit_test(test_room_in_memory), cmocka_unit_test(test_open_refuses),
         cmocka_unit_test(test_low_descriptors),
         cmocka_unit_test(test_temp_and_direct),
         cmocka_unit_test(test_cached),

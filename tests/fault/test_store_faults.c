@@ -194,7 +194,7 @@ static void test_parts(void **state) { (void)state; run("parts", scene_parts, ch
 static void test_fallbacks(void **state) {
     (void)state;
     static const int errors[] = { EXDEV, ENOSYS, EINVAL, EOPNOTSUPP, EPERM };
-    static const char *const calls[] = { "copy_file_range", "fsetxattr", "fgetxattr", "renameat2", "fallocate" };
+    static const char *const calls[] = { "copy_file_range", "fsetxattr", "fgetxattr", "renameat2", "fallocate", "fstatvfs" };
     for (int i = 0; i < UTIL_COUNT(errors); i++) {
         for (int c = 0; c < UTIL_COUNT(calls); c++) {
             if (errors[i] == EXDEV && strcmp(calls[c], "renameat2") == 0) continue;     // within one folder it cannot be
