@@ -4785,10 +4785,10 @@ static uint32_t ckpt__digest_run_512(uint32_t c, unsigned char *dst, const unsig
 }
 
 // As above for n a multiple of CKPT__DIGEST_PAGES, four pages side by side, each with a register of its own: a core of Intel's
-// keeps more lines of memory on their way when they are of several pages (as glibc's memcpy does). A copy went at 23 GiB/s instead
-// of 14 with two threads, a sum at 28 instead of 20 (Xeon of 2021). On AMD's it is the other way about: one stream that is asked
-// for far ahead copies at 43 instead of 30, sums at 70 instead of 47 (Zen 5). Registers are joined by a fold over the page that
-// lies between.
+// keeps more lines of memory on their way when they are of several pages (as glibc's memcpy does). A copy went at 23 GiB/s
+// instead of 14 with two threads, a sum at 28 instead of 20 (Xeon of 2021). On AMD's it is the other way about: one stream that
+// is asked for far ahead copies at 43 instead of 30, sums at 70 instead of 47 (Zen 5). Registers are joined by a fold over the
+// page that lies between.
 __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1")))
 static uint32_t ckpt__digest_run_pages(uint32_t c, unsigned char *dst, const unsigned char *src, size_t n) {
     const __m512i k4096 = _mm512_set4_epi64(0x1b3b1a484, 0x05ad8a92c, 0x1b3b1a484, 0x05ad8a92c);
