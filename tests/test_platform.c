@@ -53,7 +53,10 @@ static void test_room_in_memory(void **state) {
     if (access("/dev/shm", W_OK) != 0) util_skip("no /dev/shm here");
     assert_int_equal(ckpt__os_create(&fd, path), CKPT_OK);
     assert_int_equal(unlink(path), 0);
-    if (!ckpt__os_in_memory(fd)) util_skip("/dev/shm is no tmpfs here, or this is a machine of 32 bits");
+    if (!ckpt__os_in_memory(fd)) {
+        close(fd);
+        util_skip("/dev/shm is no tmpfs here, or this is a machine of 32 bits");
+    }
     assert_int_equal(fstatvfs(fd, &room), 0);
     assert_int_equal(ckpt__os_allocate(fd, 1 << 20, path), CKPT_OK);
     assert_int_equal(fstat(fd, &st), 0);
@@ -935,7 +938,8 @@ static void test_faults(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read_write),
-        cmocka_unit_test(test_room_in_memory), cmocka_unit_test(test_open_refuses),
+        cmocka_unit_test(test_room_in_memory),
+        cmocka_unit_test(test_open_refuses),
         cmocka_unit_test(test_low_descriptors),
         cmocka_unit_test(test_temp_and_direct),
         cmocka_unit_test(test_cached),
