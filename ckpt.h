@@ -12082,6 +12082,7 @@ enum {
     CKPT__ENGINE_CHUNK = 4 * CKPT__ENGINE_MIB,      // gathered in one block; what is written straight goes by twice as much
     CKPT__ENGINE_AHEAD = 3,                         // chunks at most that are summed, or being summed, and not yet written
     CKPT__ENGINE_DEPTH = 3,                         // chunks at most that are being written
+    CKPT__ENGINE_DEEPER = 5,                        // from an image, while uploads and a trainer want the processors
     CKPT__ENGINE_READS = 4,                         // windows at most that are being read directly
     CKPT__ENGINE_FETCHED = 8,                       // and those that are, or were and are not yet summed
     CKPT__ENGINE_READ = 8 * CKPT__ENGINE_MIB,       // one direct read
@@ -12110,6 +12111,9 @@ typedef struct ckpt__engine_job {
     const char             *phase, *name;
     uint64_t                done;           // bytes moved so far
     ckpt__engine_blocks    *blocks;         // NULL: only whole blobs are summed
+    char                   *image;          // of a write: memory for all of the file, which its bytes go through; NULL: none
+    ckpt_err              (*copied)(void *user);    // called once, by any worker, when the image is the file; may be NULL
+    void                   *copied_user;
 } ckpt__engine_job;
 
 //-- workers ---------------------------------------------------------------------
@@ -12326,6 +12330,7 @@ static void ckpt__engine_fix(ckpt__plan *p) {
 typedef enum ckpt__engine_mode {
     CKPT__ENGINE_WRITE,             // to the file
     CKPT__ENGINE_FILL,              // to memory
+    CKPT__ENGINE_BOTH,              // to memory, and to the file from there
     CKPT__ENGINE_SUM                // nowhere: checksums only
 } ckpt__engine_mode;
 
@@ -12357,7 +12362,8 @@ typedef struct ckpt__engine_load {
 
 // Who has written a chunk writes the next that is summed, at once; others sum meanwhile. A disk may tell of all the writes that
 // it was given only when it has done the last of them (virtual ones do), and would stand still if only then somebody began to
-// sum.
+// sum. With an image nobody waits for the disk with a sum: the sooner all is copied, the sooner the caller has its memory back;
+// and where a write keeps a processor busy, all is copied first.
 //
 // How the workers get at the checksums that stand in front of what they sum: a chunk whose blobs lie all inside is finished at
 // once. The others' pages with unknown checksums are left out, and nobody waits with a chunk in hand: a worker that finds
@@ -12369,7 +12375,7 @@ typedef struct ckpt__engine_writer {
     ckpt__engine_crew   crew;
     ckpt__plan         *plan;
     ckpt__engine_mode   mode;
-    char               *image;      // FILL
+    char               *image;      // FILL, BOTH
     int                 fd, direct_fd;
     const char         *path;
     uint64_t            chunk;
@@ -12378,15 +12384,21 @@ typedef struct ckpt__engine_writer {
     ckpt__os_flag       uncached;   // 1 until the kernel turns out not to have it
     ckpt__engine_cursor next, next_late;    // below crew.lock, as is what follows
     int                 summing, writing;   // chunks that are being summed, and written in the first pass
+    int                 copying;            // BOTH: how many may be summed at a time
     bool                summed;
-    ckpt__engine_load   loads[CKPT__ENGINE_AHEAD];      // the next one to be written first
-    int                 load_count;
+    ckpt__engine_load  *loads;              // [load_first, load_count) wait, the next one to be written first
+    size_t              load_first, load_count, load_cap;
     char               *blocks[CKPT__ENGINE_WORKERS + CKPT__ENGINE_AHEAD];  // of `chunk` bytes, that nobody has
     int                 block_count;
 } ckpt__engine_writer;
 
+static bool ckpt__engine_writes(const ckpt__engine_writer *w) {
+    return w->mode == CKPT__ENGINE_WRITE || w->mode == CKPT__ENGINE_BOTH;
+}
+
 // How many bytes from `at` on can be written straight from the caller's memory.
 static uint64_t ckpt__engine_straight(const ckpt__engine_writer *w, const ckpt__seg *s, uint64_t at) {
+    if (w->mode != CKPT__ENGINE_WRITE) return 0;
     if (s->kind != CKPT__SEG_DATA || at % CKPT__ENGINE_PAGE != 0) return 0;
     if (((uintptr_t)s->src + (uintptr_t)(at - s->offset)) % w->align != 0) return 0;
     uint64_t end = s->offset + s->size, n = end - at;
@@ -12456,11 +12468,11 @@ static bool ckpt__engine_cut(const ckpt__engine_writer *w, ckpt__engine_cursor *
     c->begin = at->at;
     c->end = c->late = ckpt__engine_min(at->at + w->chunk, p->size);
     c->seg = at->seg;
-    uint64_t straight = w->mode == CKPT__ENGINE_WRITE ? ckpt__engine_straight(w, &p->segs[c->seg], c->begin) : 0;
+    uint64_t straight = ckpt__engine_straight(w, &p->segs[c->seg], c->begin);
     c->straight = straight > 0;
     if (c->straight) {
         c->end = c->late = ckpt__engine_min(c->begin + 2 * w->chunk, c->begin + straight);
-    } else if (w->mode == CKPT__ENGINE_WRITE) {
+    } else if (ckpt__engine_writes(w)) {
         for (size_t i = c->seg; i < p->seg_count && p->segs[i].offset < c->end; i++) {
             uint64_t from = ckpt__engine_round(p->segs[i].offset), to = p->segs[i].offset + p->segs[i].size;
             if (from > c->begin && from < to && from < c->end && ckpt__engine_straight(w, &p->segs[i], from) > 0) c->end = from;
@@ -12638,18 +12650,43 @@ static void ckpt__engine_give_block(ckpt__engine_writer *w, char *block) {
     ckpt__os_mutex_unlock(&w->crew.lock);
 }
 
+// A chunk begins to wait to be written. Below the lock.
+static ckpt_err ckpt__engine_add_load(ckpt__engine_writer *w, const ckpt__engine_load *l) {
+    if (w->load_count == w->load_cap && w->load_first > w->load_cap / 2) {
+        w->load_count -= w->load_first;
+        memmove(w->loads, w->loads + w->load_first, w->load_count * sizeof *w->loads);
+        w->load_first = 0;
+    }
+    ckpt_err e = ckpt__mem_room(&w->plan->allocator, (void **)&w->loads, sizeof *w->loads, &w->load_cap, w->load_count + 1);
+    if (e == CKPT_OK) w->loads[w->load_count++] = *l;
+    return e;
+}
+
+// May the calling worker begin to write? Below the lock.
+static bool ckpt__engine_may_write(ckpt__engine_writer *w) {
+    int most = w->mode == CKPT__ENGINE_BOTH ? CKPT__ENGINE_DEEPER : CKPT__ENGINE_DEPTH;
+    if (w->load_first == w->load_count || w->writing >= most) return false;
+    return w->mode == CKPT__ENGINE_WRITE || w->next.at >= w->plan->size || ckpt__os_flag_get(&w->direct) != 0;
+}
+
+// And to sum? Below the lock. No more copy into an image at a time than there are processors: the caller wants one too.
+static bool ckpt__engine_may_sum(const ckpt__engine_writer *w) {
+    size_t waiting = w->load_count - w->load_first;
+    if (w->mode == CKPT__ENGINE_WRITE) return waiting + (size_t)w->summing < CKPT__ENGINE_AHEAD;
+    return w->mode != CKPT__ENGINE_BOTH || w->summing < w->copying;
+}
+
 // What the calling worker does next in the first pass. Below the lock.
 static ckpt__engine_step ckpt__engine_choose(ckpt__engine_writer *w, ckpt__engine_load *l) {
     while (!w->crew.stop) {
-        if (w->load_count > 0 && w->writing < CKPT__ENGINE_DEPTH) {
-            *l = w->loads[0];
-            memmove(w->loads, w->loads + 1, (size_t)--w->load_count * sizeof w->loads[0]);
+        if (ckpt__engine_may_write(w)) {
+            *l = w->loads[w->load_first++];
+            if (w->load_first == w->load_count) w->load_first = w->load_count = 0;
             w->writing++;
             ckpt__os_cond_signal(&w->crew.wake);
             return CKPT__ENGINE_TO_MOVE;
         }
-        bool room = w->mode != CKPT__ENGINE_WRITE || w->load_count + w->summing < CKPT__ENGINE_AHEAD;
-        if (room && ckpt__engine_cut(w, &w->next, &l->chunk)) {
+        if (ckpt__engine_may_sum(w) && ckpt__engine_cut(w, &w->next, &l->chunk)) {
             w->summing++;
             return CKPT__ENGINE_TO_SUM;
         }
@@ -12676,21 +12713,47 @@ static bool ckpt__engine_take_late(ckpt__engine_writer *w, ckpt__engine_chunk *c
     return have;
 }
 
-// The calling worker has summed its chunk; the last one of all completes the plan's bytes. True: the chunk waits to be written.
-static bool ckpt__engine_summed(ckpt__engine_writer *w, const ckpt__engine_load *l) {
-    bool waits = w->mode == CKPT__ENGINE_WRITE && l->chunk.late > l->chunk.begin;
-    ckpt__os_mutex_lock(&w->crew.lock);
-    if (waits) w->loads[w->load_count++] = *l;
-    bool all = --w->summing == 0 && w->next.at >= w->plan->size && !w->crew.stop;
-    if (all) {
-        ckpt__engine_fix(w->plan);
-        w->summed = true;
-        ckpt__os_cond_broadcast(&w->crew.wake);
-    } else if (!waits) {
-        ckpt__os_cond_signal(&w->crew.wake);        // there is room for another
+// Puts the checksums that a chunk left out into the image.
+static void ckpt__engine_fill_late(const ckpt__engine_writer *w, const ckpt__engine_chunk *c) {
+    const ckpt__plan *p = w->plan;
+    for (size_t i = c->seg; i < p->seg_count && p->segs[i].offset < c->end; i++) {
+        const ckpt__seg *s = &p->segs[i];
+        uint64_t from = ckpt__engine_max(c->late, s->offset), to = ckpt__engine_min(c->end, s->offset + s->size);
+        if (s->late == CKPT__LATE_NO || from >= to) continue;
+        memcpy(w->image + from, p->bytes.data + s->at + (size_t)(from - s->offset), (size_t)(to - from));
     }
+}
+
+// Everything is summed: completes the plan's bytes and the image. Others write meanwhile what has all its sums.
+static ckpt_err ckpt__engine_complete(ckpt__engine_writer *w) {
+    ckpt__engine_cursor at;
+    ckpt__engine_chunk c;
+    memset(&at, 0, sizeof at);
+    ckpt__engine_fix(w->plan);
+    for (size_t i = 0; i < w->plan->blob_count; i++) w->plan->blobs[i].has_crc = true;
+    while (w->mode == CKPT__ENGINE_BOTH && ckpt__engine_cut(w, &at, &c)) ckpt__engine_fill_late(w, &c);
+    const ckpt__engine_job *job = w->crew.job;
+    ckpt_err e = w->mode == CKPT__ENGINE_BOTH && job->copied != NULL ? job->copied(job->copied_user) : CKPT_OK;
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&w->crew.lock);
+    w->summed = true;
+    ckpt__os_cond_broadcast(&w->crew.wake);
     ckpt__os_mutex_unlock(&w->crew.lock);
-    return waits;
+    return CKPT_OK;
+}
+
+// The calling worker has summed its chunk, which waits to be written from now on; the block is another's by then.
+static ckpt_err ckpt__engine_summed(ckpt__engine_writer *w, ckpt__engine_load *l) {
+    bool waits = ckpt__engine_writes(w) && l->chunk.late > l->chunk.begin;
+    ckpt__os_mutex_lock(&w->crew.lock);
+    ckpt_err e = waits ? ckpt__engine_add_load(w, l) : CKPT_OK;
+    bool all = e == CKPT_OK && --w->summing == 0 && w->next.at >= w->plan->size && !w->crew.stop;
+    if (all) ckpt__os_cond_broadcast(&w->crew.wake);
+    else if (!waits || w->mode == CKPT__ENGINE_BOTH) ckpt__os_cond_signal(&w->crew.wake);  // there is room for another, or work
+    ckpt__os_mutex_unlock(&w->crew.lock);
+    if (e != CKPT_OK) return e;
+    if (waits) l->block = NULL;
+    return all ? ckpt__engine_complete(w) : CKPT_OK;
 }
 
 // Sums a chunk of the first pass, and gathers it unless it is straight.
@@ -12700,25 +12763,34 @@ static ckpt_err ckpt__engine_sum_chunk(ckpt__engine_writer *w, ckpt__engine_load
     if (c->straight) {
         if (s->blob >= 0) ckpt__engine_sum(w, c, s->blob, NULL, (const char *)s->src + (c->begin - s->offset), c->begin, c->end);
     } else {
-        if (w->mode != CKPT__ENGINE_FILL && (l->block = ckpt__engine_take_block(w)) == NULL) return CKPT_NOMEM;
-        char *dst = w->mode == CKPT__ENGINE_FILL ? w->image + c->begin : w->mode == CKPT__ENGINE_SUM ? NULL : l->block;
+        if (w->image == NULL && (l->block = ckpt__engine_take_block(w)) == NULL) return CKPT_NOMEM;
+        char *dst = w->image != NULL ? w->image + c->begin : w->mode == CKPT__ENGINE_SUM ? NULL : l->block;
         ckpt_err e = ckpt__engine_gather(w, c, dst, l->block, c->begin, c->end, true);
-        if (e == CKPT_OK && w->mode == CKPT__ENGINE_WRITE) ckpt__engine_fill_known(w, c, l->block);
+        if (e == CKPT_OK && ckpt__engine_writes(w)) ckpt__engine_fill_known(w, c, dst);
         if (e != CKPT_OK) return e;
     }
-    if (ckpt__engine_summed(w, l)) l->block = NULL;             // another may have it by now
-    return CKPT_OK;
+    return ckpt__engine_summed(w, l);
 }
 
 static ckpt_err ckpt__engine_write_chunk(ckpt__engine_writer *w, const ckpt__engine_load *l, int worker) {
     const ckpt__engine_chunk *c = &l->chunk;
     const ckpt__seg *s = &w->plan->segs[c->seg];
-    const char *src = l->block != NULL ? l->block : (const char *)s->src + (c->begin - s->offset);
+    const char *src = w->image != NULL ? w->image + c->begin : l->block;
+    if (src == NULL) src = (const char *)s->src + (c->begin - s->offset);
     ckpt_err e = ckpt__engine_put(w, src, c->begin, c->late - c->begin, worker);
     ckpt__os_mutex_lock(&w->crew.lock);
     w->writing--;
     ckpt__os_mutex_unlock(&w->crew.lock);
     return e;
+}
+
+// The second pass: what the first left out of a chunk. The block is kept from one chunk to the next.
+static ckpt_err ckpt__engine_write_late(ckpt__engine_writer *w, ckpt__engine_load *l, int worker) {
+    const ckpt__engine_chunk *c = &l->chunk;
+    if (w->image != NULL) return ckpt__engine_put(w, w->image + c->late, c->late, c->end - c->late, worker);
+    if (l->block == NULL && (l->block = ckpt__engine_take_block(w)) == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__engine_gather(w, c, l->block, NULL, c->late, c->end, false);
+    return e == CKPT_OK ? ckpt__engine_put(w, l->block, c->late, c->end - c->late, worker) : e;
 }
 
 static void ckpt__engine_write_main(void *ctx, int worker) {
@@ -12729,12 +12801,9 @@ static void ckpt__engine_write_main(void *ctx, int worker) {
         e = step == CKPT__ENGINE_TO_SUM ? ckpt__engine_sum_chunk(w, &l) : ckpt__engine_write_chunk(w, &l, worker);
         ckpt__engine_give_block(w, l.block);
     }
-    const ckpt__engine_chunk *c = &l.chunk;
     l.block = NULL;
-    while (e == CKPT_OK && w->mode == CKPT__ENGINE_WRITE && ckpt__engine_take_late(w, &l.chunk)) {
-        if (l.block == NULL && (l.block = ckpt__engine_take_block(w)) == NULL) e = CKPT_NOMEM;
-        if (e == CKPT_OK) e = ckpt__engine_gather(w, c, l.block, NULL, c->late, c->end, false);
-        if (e == CKPT_OK) e = ckpt__engine_put(w, l.block, c->late, c->end - c->late, worker);
+    while (e == CKPT_OK && ckpt__engine_writes(w) && ckpt__engine_take_late(w, &l.chunk)) {
+        e = ckpt__engine_write_late(w, &l, worker);
     }
     if (e != CKPT_OK) ckpt__engine_crew_fail(&w->crew);
     ckpt__engine_give_block(w, l.block);
@@ -12776,15 +12845,18 @@ static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__en
     w->mode = mode;
     for (size_t i = 0; i < p->blob_count; i++) p->blobs[i].crc = 0;
     uint64_t most = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_CHUNK : CKPT__ENGINE_COPY;
+    if (mode == CKPT__ENGINE_BOTH) most = 2 * (uint64_t)CKPT__ENGINE_CHUNK;             // a block's size does not matter
     w->chunk = ckpt__engine_min(most, ckpt__engine_max(p->size / 16, CKPT__ENGINE_PIECE));
     w->chunk = ckpt__engine_round(w->chunk);
-    // Two sum while the others write.
-    int cpus = ckpt__os_cpus();
-    int threads = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_DEPTH + 2 : cpus < 8 ? cpus : 8;
+    // Who writes waits for the disk most of the time. Sums alone keep up with it by two.
+    int cpus = ckpt__os_cpus(), copy = cpus < 8 ? cpus : 8;
+    int threads = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_DEPTH + 2 : copy;
+    if (mode == CKPT__ENGINE_BOTH) threads += CKPT__ENGINE_DEEPER;
+    w->copying = copy;
     ckpt__engine_parallel(ckpt__engine_threads(job, p->size, CKPT__ENGINE_SMALL, threads), ckpt__engine_write_main, w);
-    for (int i = 0; i < w->load_count; i++) ckpt__os_pages_free(w->loads[i].block, (size_t)w->chunk);   // somebody failed
+    for (size_t i = w->load_first; i < w->load_count; i++) ckpt__os_pages_free(w->loads[i].block, (size_t)w->chunk);   // failed
+    ckpt__mem_free(&p->allocator, w->loads, w->load_cap * sizeof *w->loads);
     for (int i = 0; i < w->block_count; i++) ckpt__os_pages_free(w->blocks[i], (size_t)w->chunk);
-    for (size_t i = 0; i < p->blob_count; i++) p->blobs[i].has_crc = true;
     e = ckpt__engine_crew_free(&w->crew);
     if (e != CKPT_OK || mode != CKPT__ENGINE_FILL) return e;
     for (size_t i = 0; i < p->seg_count; i++) {
@@ -12794,19 +12866,20 @@ static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__en
     return CKPT_OK;
 }
 
-// A plan that is not worth threads: gathered in one block and written by one call.
+// A plan that is not worth threads: gathered in one block, which the image is where there is one, and written by one call.
 static ckpt_err ckpt__engine_write_small(ckpt__plan *p, int fd, const char *path, ckpt__engine_job *job) {
     ckpt__engine_writer w;
     memset(&w, 0, sizeof w);
     size_t size = (size_t)p->size;
     if (size == 0) return CKPT_OK;
-    w.image = (char *)ckpt__mem_resize(&p->allocator, NULL, 0, size);
+    w.image = job->image != NULL ? job->image : (char *)ckpt__mem_resize(&p->allocator, NULL, 0, size);
     if (w.image == NULL) return CKPT_NOMEM;
     ckpt__engine_job alone = *job;
     alone.threads = 1;
     ckpt_err e = ckpt__engine_run(&w, p, CKPT__ENGINE_FILL, &alone);
+    if (e == CKPT_OK && job->image != NULL && job->copied != NULL) e = job->copied(job->copied_user);
     if (e == CKPT_OK) e = ckpt__os_pwrite(fd, w.image, size, 0, path);
-    ckpt__mem_free(&p->allocator, w.image, size);
+    if (job->image == NULL) ckpt__mem_free(&p->allocator, w.image, size);
     if (e != CKPT_OK) return e;
     memset(&w.crew, 0, sizeof w.crew);
     w.crew.job = job;
@@ -12816,7 +12889,8 @@ static ckpt_err ckpt__engine_write_small(ckpt__plan *p, int fd, const char *path
     return CKPT_OK;
 }
 
-// Writes the whole plan to an empty file, checksums filled in. Nothing is synced. Progress ends at the plan's size.
+// Writes the whole plan to an empty file, checksums filled in. Nothing is synced. Progress ends at the plan's size. With
+// job->image the bytes pass through it, and what they come from is read before job->copied is called and not after it.
 static ckpt_err ckpt__engine_write(ckpt__plan *p, int fd, const char *path, ckpt__engine_job *job) {
     if (p->size <= CKPT__ENGINE_SMALL) return ckpt__engine_write_small(p, fd, path, job);
     ckpt__engine_writer w;
@@ -12830,7 +12904,8 @@ static ckpt_err ckpt__engine_write(ckpt__plan *p, int fd, const char *path, ckpt
     if (w.direct_fd < 0) w.align = 1;
     w.direct = w.direct_fd >= 0;
     w.uncached = 1;
-    e = ckpt__engine_run(&w, p, CKPT__ENGINE_WRITE, job);
+    w.image = job->image;
+    e = ckpt__engine_run(&w, p, job->image != NULL ? CKPT__ENGINE_BOTH : CKPT__ENGINE_WRITE, job);
     if (e == CKPT_OK) ckpt__engine_crew_moved(&w.crew, 0, 0);
     if (w.direct_fd >= 0) {
         ckpt_err closed = ckpt__os_close(w.direct_fd, path);
@@ -12987,6 +13062,18 @@ static ckpt_err ckpt__image_fill(ckpt__image *im, ckpt__plan *p, ckpt__engine_jo
     w.image = (char *)im->data;
     e = ckpt__engine_run(&w, p, CKPT__ENGINE_FILL, &quiet);
     if (e == CKPT_OK) im->size = (size_t)p->size;
+    return e;
+}
+
+// Both at once: copies the plan into the image and writes the file from there. When job->copied is called the image is the file.
+static ckpt_err ckpt__image_pass(ckpt__image *im, ckpt__plan *p, int fd, const char *path, ckpt__engine_job *job) {
+    im->size = 0;
+    ckpt_err e = ckpt__image_reserve(im, p->size);
+    if (e != CKPT_OK) return e;
+    job->image = (char *)im->data;
+    im->size = (size_t)p->size;         // and stays so: others may read from it since job->copied
+    e = ckpt__engine_write(p, fd, path, job);
+    job->image = NULL;
     return e;
 }
 
@@ -42141,12 +42228,14 @@ typedef struct ckpt__saver_record {
 typedef struct ckpt__saver_job {
     ckpt__plan         plan;
     bool               planned;         // the plan is in use; LAZY: the writer makes it, from what the call has taken
+    bool               passes;          // the bytes go through the image while the file is written
     bool               staged;          // the image holds the file's bytes
     bool               captured;        // the bound memory is no longer needed
     ckpt__file_format  format;
     ckpt__index_line   line;            // line.name is the job's own
     char              *path, *latest;   // latest NULL: no link
     uint64_t           size;
+    struct ckpt__saver_parcel *early;   // parts that left from the image
 } ckpt__saver_job;
 
 // How far this rank is with a checkpoint that counts only when all ranks have their files.
@@ -43244,21 +43333,22 @@ static ckpt_err ckpt__saver_read_image(void *dst, size_t size, uint64_t offset, 
 
 // Lets the parts of a big checkpoint leave from the image while its file is being written: half the time until it is safe. No
 // object comes into being before the file has. What cannot begin early goes when the file is there.
-static ckpt__saver_parcel *ckpt__saver_begin_early(ckpt_saver *s, const ckpt__index_line *line, const char *path) {
+static void ckpt__saver_begin_early(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__body body;
-    if (s->remote_count == 0 || s->image.size <= CKPT__SEND_WHOLE) return NULL;
-    ckpt__saver_parcel *list = ckpt__saver_new_parcels(s);
+    bool early = s->layout == CKPT__SAVER_WHOLE && job->format.codec == NULL;
+    if (!early || s->remote_count == 0 || s->image.size <= CKPT__SEND_WHOLE) return;
+    job->early = ckpt__saver_new_parcels(s);
     memset(&body, 0, sizeof body);
     body.read = ckpt__saver_read_image;
     body.user = &s->image;
     body.fd = -1;
     body.size = s->image.size;
-    for (int i = 0; i < s->remote_count && list != NULL; i++) {
-        ckpt_err e = ckpt__saver_pack(s, &s->remotes[i], line, path, &list[i]);
-        if (e == CKPT_OK) e = ckpt__uploader_begin(s->remotes[i].uploader, &list[i].item, &body, &list[i].ticket);
-        if (e != CKPT_OK) list[i].ticket = NULL;
+    for (int i = 0; i < s->remote_count && job->early != NULL; i++) {
+        ckpt__saver_parcel *p = &job->early[i];
+        ckpt_err e = ckpt__saver_pack(s, &s->remotes[i], &job->line, job->path, p);
+        if (e == CKPT_OK) e = ckpt__uploader_begin(s->remotes[i].uploader, &p->item, &body, &p->ticket);
+        if (e != CKPT_OK) p->ticket = NULL;
     }
-    return list;
 }
 
 //-- after the file --------------------------------------------------------------
@@ -43603,19 +43693,52 @@ static ckpt_err ckpt__saver_note_part(ckpt_saver *s, const ckpt__saver_job *job)
     return ckpt__shard_describe(&s->shared->part_file, &job->plan, s->items.list, s->items.count, &s->blocks);
 }
 
+typedef struct ckpt__saver_passing {
+    ckpt_saver      *s;
+    ckpt__saver_job *job;
+} ckpt__saver_passing;
+
+// The image has become the file's bytes, which its checksum says already: the bound memory is free, and parts may leave. Runs on
+// any of the engine's threads while the writer's is busy in the engine.
+static ckpt_err ckpt__saver_copied(void *user) {
+    const ckpt__saver_passing *p = (const ckpt__saver_passing *)user;
+    ckpt_saver *s = p->s;
+    ckpt__saver_job *job = p->job;
+    ckpt_err e = ckpt__saver_note_part(s, job);
+    if (e != CKPT_OK) return e;
+    job->line.has_checksum = job->format.codec == NULL;
+    job->line.checksum = job->line.has_checksum ? ckpt__file_plan_crc(&job->plan) : 0;
+    ckpt__saver_captured(s, job);
+    ckpt__saver_begin_early(s, job);
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__saver_pass(ckpt_saver *s, ckpt__saver_job *job, const ckpt__file_new *n, ckpt__engine_job *work) {
+    ckpt__saver_passing passing;
+    passing.s = s;
+    passing.job = job;
+    work->copied = ckpt__saver_copied;
+    work->copied_user = &passing;
+    ckpt_err e = ckpt__image_pass(&s->image, &job->plan, n->fd, n->temp.data, work);
+    work->copied = NULL;
+    return e;
+}
+
 static ckpt_err ckpt__saver_fill_file(ckpt_saver *s, ckpt__saver_job *job, ckpt__file_new *n, ckpt__engine_job *work) {
     ckpt__plan *plan = job->staged ? NULL : &job->plan;
     ckpt_err e;
     work->blocks = plan != NULL && s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
     if (job->format.codec != NULL) e = ckpt__file_compress(n, job->format.codec, plan, &s->image, work, &s->allocator);
+    else if (job->passes) e = ckpt__saver_pass(s, job, n, work);
     else if (plan != NULL) e = ckpt__engine_write(plan, n->fd, n->temp.data, work);
     else e = ckpt__image_write(&s->image, n->fd, n->temp.data, work);
     ckpt__os_info info;
-    if (e == CKPT_OK && plan != NULL) e = ckpt__saver_note_part(s, job);
+    bool noted = job->passes || plan == NULL;
+    if (e == CKPT_OK && !noted) e = ckpt__saver_note_part(s, job);
     if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
     if (e != CKPT_OK) return e;
     job->line.bytes = info.size;
-    if (job->format.codec == NULL && plan != NULL) {
+    if (job->format.codec == NULL && !noted) {
         job->line.checksum = ckpt__file_plan_crc(plan);
         job->line.has_checksum = true;
     }
@@ -43672,25 +43795,27 @@ static void ckpt__saver_part_done(ckpt_saver *s, ckpt__saver_job *job, ckpt_err 
     ckpt__os_mutex_unlock(&sh->lock);
 }
 
+// LAZY with room for the image: a plain file is written while the image is made, a compressed one from the image, since a
+// compressor would keep the bound memory longer.
+static ckpt_err ckpt__saver_lazy_copy(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
+    ckpt__saver_passing passing;
+    job->passes = job->format.codec == NULL;
+    if (job->passes) return CKPT_OK;
+    passing.s = s;
+    passing.job = job;
+    work->blocks = s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
+    ckpt_err e = ckpt__image_fill(&s->image, &job->plan, work);
+    job->staged = true;
+    return e == CKPT_OK ? ckpt__saver_copied(&passing) : e;
+}
+
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
 static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt_err e = job->planned || job->staged ? CKPT_OK : ckpt__saver_plan(s, job);
-    bool stage = e == CKPT_OK && s->snapshot == CKPT_SNAPSHOT_LAZY && job->size <= s->staging;
-    if (stage && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) {
-        work->blocks = s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
-        e = ckpt__image_fill(&s->image, &job->plan, work);
-        if (e == CKPT_OK) e = ckpt__saver_note_part(s, job);
-        job->staged = true;
-        if (e == CKPT_OK) {
-            job->line.checksum = ckpt__file_plan_crc(&job->plan);
-            job->line.has_checksum = job->format.codec == NULL;
-        }
-        ckpt__saver_captured(s, job);
-    }
-    ckpt__saver_parcel *early = NULL;
+    bool copies = e == CKPT_OK && s->snapshot == CKPT_SNAPSHOT_LAZY && job->size <= s->staging;
     bool alone = s->layout == CKPT__SAVER_WHOLE;
-    if (e == CKPT_OK && alone && job->staged && job->format.codec == NULL)
-        early = ckpt__saver_begin_early(s, &job->line, job->path);
+    if (job->staged) ckpt__saver_begin_early(s, job);
+    else if (copies && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) e = ckpt__saver_lazy_copy(s, job, work);
     if (e == CKPT_OK) e = ckpt__saver_write(s, job, work);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED)
         e = ckpt__shard_stored(&s->shared->part_file, job->path, job->format.codec != NULL);
@@ -43700,11 +43825,11 @@ static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__en
     } else if (alone) {
         (void)ckpt__os_add64(&s->shared->saved, 1);
         (void)ckpt__os_add64(&s->shared->saved_bytes, job->line.bytes);
-        e = ckpt__saver_publish(s, &job->line, job->latest, job->path, early);
+        e = ckpt__saver_publish(s, &job->line, job->latest, job->path, job->early);
         (void)ckpt__error_prefix(e, "%s is saved, but not all that follows is done", job->path);
     }
     if (!alone) ckpt__saver_part_done(s, job, e);
-    ckpt__saver_drop_parcels(s, early);
+    ckpt__saver_drop_parcels(s, job->early);
     ckpt__saver_job_free(s, job);
     return e;
 }

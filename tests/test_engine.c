@@ -346,6 +346,33 @@ static int new_file(const char *path) {
     return fd;
 }
 
+// What is copied is whole when job.copied is called, and what it came from is not read again: it changes then.
+typedef struct copying { const ckpt__image *im; const unsigned char *want; int calls, fail; } copying;
+
+static void change_world(unsigned char by) {
+    for (size_t i = 0; i < ARENA; i += 61) arena[i] ^= by;
+}
+
+static ckpt_err on_copied(void *user) {
+    copying *c = (copying *)user;
+    assert_int_equal(c->calls++, 0);
+    assert_int_equal(memcmp(c->im->data, c->want, c->im->size), 0);
+    change_world(0x5a);
+    return c->fail == 0 ? CKPT_OK : ckpt__error_set(CKPT_NO_SPACE, "what follows the copy failed");
+}
+
+// Writes a plan through an image.
+static ckpt_err pass(ckpt__image *im, ckpt__plan *p, int fd, const char *path, const unsigned char *want, ckpt__engine_job *job, int fail) {
+    copying c = { im, want, 0, fail };
+    job->copied = on_copied;
+    job->copied_user = &c;
+    ckpt_err e = ckpt__image_pass(im, p, fd, path, job);
+    if (c.calls > 0) change_world(0x5a);
+    assert_true(c.calls == 1 || e != CKPT_OK || p->size == 0);
+    assert_null(job->image);
+    return e;
+}
+
 static void blank_again(ckpt__plan *p, const char *blank) {
     if (p->bytes.len > 0) memcpy(p->bytes.data, blank, p->bytes.len);
 }
@@ -386,6 +413,17 @@ static void check_plan(ckpt__plan *p, int seed) {
     job = new_job(0, false);
     assert_int_equal(ckpt__image_stream(&im, collect, &c, &job), CKPT_OK);
     assert_true(c.len == p->size && memcmp(c.data, want, c.len) == 0);
+    for (int round = 0; round < 2; round++) {
+        blank_again(p, blank);
+        memset(im.data, 0xee, im.cap);
+        job = new_job(round == 0 ? 0 : 1 + (int)below(7), below(4) == 0);
+        fd = new_file(path);
+        assert_int_equal(pass(&im, p, fd, path, want, &job, 0), CKPT_OK);
+        assert_int_equal(close(fd), 0);
+        assert_file(path, want, p->size, "passed", seed);
+        assert_true(im.size == p->size && memcmp(im.data, want, im.size) == 0);
+        assert_true(p->size == 0 || (progress_last == p->size && progress_total == p->size));
+    }
     if (seed % 50 == 49) ckpt__image_free(&im);
     for (size_t i = 0; i < p->blob_count; i++) {
         uint32_t crc = naive_crc(0, want + p->blobs[i].offset, (size_t)p->blobs[i].size);
@@ -454,9 +492,8 @@ static int open_count(void) {
     return n;
 }
 
-// Every system call fails in turn, in every way: the bytes are right or an error is reported.
-static void test_write_faults(void **state) {
-    (void)state;
+// Every system call fails in turn, in every way: the bytes are right or an error is reported. Straight, and through an image.
+static void write_faults(ckpt__image *im) {
     static const int errnums[] = { EIO, ENOSPC, EINVAL, EINTR, FAULT_SHORT };
     const char *path = util_join(world_dir, "faulty");
     counting count = { 0, 0, 0 };
@@ -474,7 +511,7 @@ static void test_write_faults(void **state) {
                 ckpt__engine_job job = new_job(3, false);
                 int fd = new_file(path), before = open_count();
                 fault_arm(errnums[k], n);
-                ckpt_err e = ckpt__engine_write(&p, fd, path, &job);
+                ckpt_err e = im != NULL ? pass(im, &p, fd, path, want, &job, 0) : ckpt__engine_write(&p, fd, path, &job);
                 bool hit = fault_disarm();
                 assert_int_equal(open_count(), before);
                 assert_int_equal(count.live, live);
@@ -493,6 +530,78 @@ static void test_write_faults(void **state) {
         ckpt__plan_free(&p);
         assert_int_equal(count.live, 0);
     }
+}
+
+static void test_write_faults(void **state) {
+    (void)state;
+    write_faults(NULL);
+}
+
+static void test_pass_faults(void **state) {
+    ckpt__image im;
+    (void)state;
+    memset(&im, 0, sizeof im);
+    write_faults(&im);
+    ckpt__image_free(&im);
+}
+
+// When what follows the copy fails the write does, and says why.
+static void test_copied_fails(void **state) {
+    const char *path = util_join(world_dir, "copied");
+    ckpt__image im;
+    (void)state;
+    memset(&im, 0, sizeof im);
+    for (int kind = 0; kind <= 4; kind++) {
+        ckpt__plan p;
+        rng_state = 31;
+        random_plan(&p, &plain, kind);
+        assert_int_equal(ckpt__plan_finish(&p), CKPT_OK);
+        unsigned char *want = naive_write(&p, p.bytes.data);
+        for (int threads = 0; threads < 4; threads++) {
+            ckpt__engine_job job = new_job(threads, threads == 3);
+            int fd = new_file(path);
+            assert_int_equal(pass(&im, &p, fd, path, want, &job, 1), CKPT_NO_SPACE);
+            assert_string_equal(ckpt_last_error(), "what follows the copy failed");
+            assert_int_equal(close(fd), 0);
+        }
+        free(want);
+        ckpt__plan_free(&p);
+    }
+    ckpt__image_free(&im);
+}
+
+// An image takes any number of chunks while the disk takes none: all memory for them may be refused, and nothing is lost.
+static void test_pass_without_memory(void **state) {
+    const char *path = util_join(world_dir, "queue");
+    counting count = { 0, 0, 0 };
+    ckpt_allocator a = { counting_fn, &count };
+    ckpt__image im;
+    ckpt__plan p;
+    (void)state;
+    memset(&im, 0, sizeof im);
+    ckpt__plan_init(&p, &a, NULL);
+    size_t size = 80 * CKPT__ENGINE_CHUNK;
+    ckpt__plan_data(&p, CKPT__SEG_DATA, some_memory(size, true), size, ckpt__plan_blob(&p, "w"));
+    assert_int_equal(ckpt__plan_finish(&p), CKPT_OK);
+    unsigned char *want = naive_write(&p, "");
+    long live = count.live;
+    for (int n = 1, refused = 1; refused; n++) {
+        ckpt__engine_job job = new_job(3, true);        // through the page cache: all is copied before anything is written
+        int fd = new_file(path);
+        count.calls = 0;
+        count.fail_at = n;
+        ckpt_err e = pass(&im, &p, fd, path, want, &job, 0);
+        count.fail_at = 0;
+        refused = count.calls >= n;
+        assert_int_equal(count.live, live);
+        assert_int_equal(e, refused ? CKPT_NOMEM : CKPT_OK);
+        if (!refused) assert_file(path, want, p.size, "queue", n);
+        assert_true(refused || n > 2);
+        assert_int_equal(close(fd), 0);
+    }
+    free(want);
+    ckpt__plan_free(&p);
+    ckpt__image_free(&im);
 }
 
 // A direct write that is refused in the middle is repeated through the page cache, and the file is right.
@@ -525,14 +634,19 @@ static void test_full_disk(void **state) {
     rng_state = 5;
     random_plan(&p, &plain, 2);
     assert_int_equal(ckpt__plan_finish(&p), CKPT_OK);
-    for (int n = 1; n < 12; n++) {
+    unsigned char *want = naive_write(&p, p.bytes.data);
+    ckpt__image im;
+    memset(&im, 0, sizeof im);
+    for (int n = 1; n < 16; n++) {
         ckpt__engine_job job = new_job(0, n % 2 == 0);
         int fd = new_file(path);
         fault_arm_full_disk(n);
-        ckpt_err e = ckpt__engine_write(&p, fd, path, &job);
+        ckpt_err e = n % 3 == 0 ? pass(&im, &p, fd, path, want, &job, 0) : ckpt__engine_write(&p, fd, path, &job);
         if (fault_disarm()) assert_int_equal(e, CKPT_NO_SPACE);
         assert_int_equal(close(fd), 0);
     }
+    free(want);
+    ckpt__image_free(&im);
     ckpt__plan_free(&p);
 }
 
@@ -956,6 +1070,9 @@ int main(void) {
         cmocka_unit_test(test_small_blobs),
         cmocka_unit_test(test_empty_plan),
         cmocka_unit_test(test_write_faults),
+        cmocka_unit_test(test_pass_faults),
+        cmocka_unit_test(test_copied_fails),
+        cmocka_unit_test(test_pass_without_memory),
         cmocka_unit_test(test_direct_refused),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_no_threads),
