@@ -93,8 +93,8 @@
    4096 in the file, where the system allows direct I/O); else a few bounce buffers are used.
    CKPT_SNAPSHOT_COPY keeps one buffer as large as the file, mapped and touched at open and reused for ever. The call
    copies into it with several threads and the checksum folded in; a thread writes it.
-   CKPT_SNAPSHOT_LAZY returns at once and lets threads copy, or write straight from the bound memory when
-   max_staging_bytes is smaller than the file, while the forward and backward pass only read the weights:
+   CKPT_SNAPSHOT_LAZY returns at once. Threads copy while the forward and backward pass only read the weights, and
+   write the file from the copy as it grows; or straight from the bound memory when max_staging_bytes is smaller:
 
        forward(); backward();
        ckpt_saver_fence(saver);         // before anything that was bound is changed
@@ -12069,7 +12069,8 @@ static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *
 //
 // A plan is cut into chunks of some MiB, which workers take in order. Memory that lies as direct
 // output wants it goes to the disk from where it is; everything else is gathered into a block of
-// huge pages, with the checksum folded into the copy. A chunk never waits for the sum of another.
+// huge pages, with the checksum folded into the copy; or into an image of the whole file, from which it is written as well. A
+// chunk never waits for the sum of another.
 //------------------------------------------------------------------------------
 
 // Sizes are in this unit; a test makes it smaller, so that small plans meet every boundary.
@@ -42189,7 +42190,8 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
 // uses:    error memory platform text time name state plan codec engine file index transfer store stores fetch uploader
 //          remote ranks shard
 // threads: open, *_end, save, fence, wait, close run on the owner's thread. With COPY and LAZY a writer thread
-//          runs ckpt__saver_main, which calls no hook but the allocator and state.copy. The first file that is
+//          runs ckpt__saver_main, which calls no hook but the allocator and state.copy; while it is in the engine one of the
+//          engine's threads calls ckpt__saver_copied for it. The first file that is
 //          deleted starts a sweeper that frees blocks and takes away folders (it calls the allocator and the logger). Uploaders
 //          call ckpt__saver_uploaded and _removed on their workers. What stands below `lock` in ckpt__saver_shared is guarded
 //          by it, `index` too; who changes `index` or a ledger, or writes one, has the turn as well (ckpt__saver_enter),
