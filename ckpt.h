@@ -12473,6 +12473,8 @@ static bool ckpt__engine_cut(const ckpt__engine_writer *w, ckpt__engine_cursor *
     c->straight = straight > 0;
     if (c->straight) {
         c->end = c->late = ckpt__engine_min(c->begin + 2 * w->chunk, c->begin + straight);
+    } else if (w->mode == CKPT__ENGINE_FILL) {
+        c->late = c->begin;             // the image gets all of its checksums at the end
     } else if (ckpt__engine_writes(w)) {
         for (size_t i = c->seg; i < p->seg_count && p->segs[i].offset < c->end; i++) {
             uint64_t from = ckpt__engine_round(p->segs[i].offset), to = p->segs[i].offset + p->segs[i].size;
@@ -12732,9 +12734,9 @@ static ckpt_err ckpt__engine_complete(ckpt__engine_writer *w) {
     memset(&at, 0, sizeof at);
     ckpt__engine_fix(w->plan);
     for (size_t i = 0; i < w->plan->blob_count; i++) w->plan->blobs[i].has_crc = true;
-    while (w->mode == CKPT__ENGINE_BOTH && ckpt__engine_cut(w, &at, &c)) ckpt__engine_fill_late(w, &c);
+    while (w->image != NULL && ckpt__engine_cut(w, &at, &c)) ckpt__engine_fill_late(w, &c);
     const ckpt__engine_job *job = w->crew.job;
-    ckpt_err e = w->mode == CKPT__ENGINE_BOTH && job->copied != NULL ? job->copied(job->copied_user) : CKPT_OK;
+    ckpt_err e = job->copied != NULL ? job->copied(job->copied_user) : CKPT_OK;
     if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&w->crew.lock);
     w->summed = true;
@@ -12858,13 +12860,7 @@ static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__en
     for (size_t i = w->load_first; i < w->load_count; i++) ckpt__os_pages_free(w->loads[i].block, (size_t)w->chunk);   // failed
     ckpt__mem_free(&p->allocator, w->loads, w->load_cap * sizeof *w->loads);
     for (int i = 0; i < w->block_count; i++) ckpt__os_pages_free(w->blocks[i], (size_t)w->chunk);
-    e = ckpt__engine_crew_free(&w->crew);
-    if (e != CKPT_OK || mode != CKPT__ENGINE_FILL) return e;
-    for (size_t i = 0; i < p->seg_count; i++) {
-        const ckpt__seg *s = &p->segs[i];
-        if (s->late != CKPT__LATE_NO) memcpy(w->image + s->offset, p->bytes.data + s->at, (size_t)s->size);
-    }
-    return CKPT_OK;
+    return ckpt__engine_crew_free(&w->crew);
 }
 
 // A plan that is not worth threads: gathered in one block, which the image is where there is one, and written by one call.
@@ -12878,7 +12874,6 @@ static ckpt_err ckpt__engine_write_small(ckpt__plan *p, int fd, const char *path
     ckpt__engine_job alone = *job;
     alone.threads = 1;
     ckpt_err e = ckpt__engine_run(&w, p, CKPT__ENGINE_FILL, &alone);
-    if (e == CKPT_OK && job->image != NULL && job->copied != NULL) e = job->copied(job->copied_user);
     if (e == CKPT_OK) e = ckpt__os_pwrite(fd, w.image, size, 0, path);
     if (job->image == NULL) ckpt__mem_free(&p->allocator, w.image, size);
     if (e != CKPT_OK) return e;
@@ -43689,8 +43684,11 @@ static bool ckpt__saver_may_replace(const ckpt_saver *s, const char *name) {
     return may;
 }
 
-// SHARDED: notes what a plan that was just carried out has put where, while the items are still what they were.
-static ckpt_err ckpt__saver_note_part(ckpt_saver *s, const ckpt__saver_job *job) {
+// Notes what a plan that was just carried out has told: the sum of a plain file and, SHARDED, what lies where, while the items
+// are still what they were.
+static ckpt_err ckpt__saver_note_plan(ckpt_saver *s, ckpt__saver_job *job) {
+    job->line.has_checksum = job->format.codec == NULL;
+    job->line.checksum = job->line.has_checksum ? ckpt__file_plan_crc(&job->plan) : 0;
     if (s->layout != CKPT__SAVER_SHARDED) return CKPT_OK;
     return ckpt__shard_describe(&s->shared->part_file, &job->plan, s->items.list, s->items.count, &s->blocks);
 }
@@ -43706,10 +43704,8 @@ static ckpt_err ckpt__saver_copied(void *user) {
     const ckpt__saver_passing *p = (const ckpt__saver_passing *)user;
     ckpt_saver *s = p->s;
     ckpt__saver_job *job = p->job;
-    ckpt_err e = ckpt__saver_note_part(s, job);
+    ckpt_err e = ckpt__saver_note_plan(s, job);
     if (e != CKPT_OK) return e;
-    job->line.has_checksum = job->format.codec == NULL;
-    job->line.checksum = job->line.has_checksum ? ckpt__file_plan_crc(&job->plan) : 0;
     ckpt__saver_captured(s, job);
     ckpt__saver_begin_early(s, job);
     return CKPT_OK;
@@ -43735,16 +43731,10 @@ static ckpt_err ckpt__saver_fill_file(ckpt_saver *s, ckpt__saver_job *job, ckpt_
     else if (plan != NULL) e = ckpt__engine_write(plan, n->fd, n->temp.data, work);
     else e = ckpt__image_write(&s->image, n->fd, n->temp.data, work);
     ckpt__os_info info;
-    bool noted = job->passes || plan == NULL;
-    if (e == CKPT_OK && !noted) e = ckpt__saver_note_part(s, job);
+    if (e == CKPT_OK && plan != NULL && !job->passes) e = ckpt__saver_note_plan(s, job);
     if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
-    if (e != CKPT_OK) return e;
-    job->line.bytes = info.size;
-    if (job->format.codec == NULL && !noted) {
-        job->line.checksum = ckpt__file_plan_crc(plan);
-        job->line.has_checksum = true;
-    }
-    return CKPT_OK;
+    if (e == CKPT_OK) job->line.bytes = info.size;
+    return e;
 }
 
 // While a file is replaced its line says nothing of what lies there: an upload that ends must not let the new file go.
@@ -44022,11 +44012,9 @@ static ckpt_err ckpt__saver_copy(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt_err e = ckpt__image_reserve(&s->image, job->size);
     work.blocks = s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
     if (e == CKPT_OK) e = ckpt__image_fill(&s->image, &job->plan, &work);
-    if (e == CKPT_OK) e = ckpt__saver_note_part(s, job);
+    if (e == CKPT_OK) e = ckpt__saver_note_plan(s, job);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot copy the state for %s", job->path);
     job->staged = job->captured = true;
-    job->line.has_checksum = job->format.codec == NULL;
-    job->line.checksum = job->line.has_checksum ? ckpt__file_plan_crc(&job->plan) : 0;
     ckpt__saver_drop_plan(s, job);
     ckpt__saver_hand_over(s, job);
     return CKPT_OK;
