@@ -94,7 +94,8 @@
    CKPT_SNAPSHOT_COPY keeps one buffer as large as the file, mapped and touched at open and reused for ever. The call
    copies into it with several threads and the checksum folded in; a thread writes it.
    CKPT_SNAPSHOT_LAZY returns at once. Threads copy while the forward and backward pass only read the weights, and
-   write the file from the copy as it grows; or straight from the bound memory when max_staging_bytes is smaller:
+   write the file from the copy as it grows (a compressed one, and one where direct I/O does not work, when all is
+   copied); or straight from the bound memory when max_staging_bytes is smaller:
 
        forward(); backward();
        ckpt_saver_fence(saver);         // before anything that was bound is changed
@@ -131,7 +132,7 @@
    Which checkpoints stay is a function of the folder's index alone: the newest num_checkpoints_to_keep; every
    keep_every-th beyond them; the best by keep_best (a NaN is never best); all that are pinned (ckpt_folder_pin, or
    `ckpt pin`). CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes owns, and so rotates, the checkpoints of
-   the run that it continues. Freeing the blocks of a deleted file happens on the writer thread.
+   the run that it continues. Freeing the blocks of a deleted file happens on a thread of its own.
 
 
    RESUMING
@@ -346,7 +347,8 @@
    =======
    An object belongs to one thread at a time; different objects may be used at the same time. ckpt_saver_request may be
    called from any thread and from signal handlers, ckpt_upload_file from any thread, a store from several at once.
-   ckpt_last_error is per thread. Each saver has one writer thread, an uploader num_concurrent_uploads workers;
+   ckpt_last_error is per thread. Each saver has a writer thread (COPY, LAZY) and, once it has deleted a file, one that
+   frees its blocks; an uploader num_concurrent_uploads workers;
    large copies, writes, loads and transfers use a few more while they run. They block all signals, and call your code
    only through the logger, the allocator, state.copy and the functions of a custom store.
 
@@ -12081,9 +12083,10 @@ static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *
 enum {
     CKPT__ENGINE_PAGE = 4096,                       // chunks begin and end at its multiples; the disk may do with less
     CKPT__ENGINE_CHUNK = 4 * CKPT__ENGINE_MIB,      // gathered in one block; what is written straight goes by twice as much
-    CKPT__ENGINE_AHEAD = 3,                         // chunks at most that are summed, or being summed, and not yet written
+    CKPT__ENGINE_AHEAD = 3,                         // chunks at most that are summed, or being summed, and not yet written,
+                                                    // where they are not all in an image
     CKPT__ENGINE_DEPTH = 3,                         // chunks at most that are being written
-    CKPT__ENGINE_DEEPER = 5,                        // from an image, while uploads and a trainer want the processors
+    CKPT__ENGINE_DEEPER = 5,                        // the same from an image, while uploads and a trainer want the processors
     CKPT__ENGINE_READS = 4,                         // windows at most that are being read directly
     CKPT__ENGINE_FETCHED = 8,                       // and those that are, or were and are not yet summed
     CKPT__ENGINE_READ = 8 * CKPT__ENGINE_MIB,       // one direct read
@@ -12113,8 +12116,11 @@ typedef struct ckpt__engine_job {
     uint64_t                done;           // bytes moved so far
     ckpt__engine_blocks    *blocks;         // NULL: only whole blobs are summed
     char                   *image;          // of a write: memory for all of the file, which its bytes go through; NULL: none
-    ckpt_err              (*copied)(void *user);    // called once, by any worker, when the image is the file; may be NULL
-    void                   *copied_user;
+    // With an image, both called once at most and by any worker: gives the file, which is made while the image is filled; and
+    // hears that the image is the file. A failure, which has its sentence, ends the write. Either may be NULL.
+    ckpt_err              (*open)(int *fd, const char **path, void *user);
+    ckpt_err              (*copied)(void *user);
+    void                   *user;
 } ckpt__engine_job;
 
 //-- workers ---------------------------------------------------------------------
@@ -12191,9 +12197,10 @@ static ckpt_err ckpt__engine_crew_free(ckpt__engine_crew *c) {
 }
 
 // Records the calling worker's failure and makes the others stop at their next chunk.
-static void ckpt__engine_crew_fail(ckpt__engine_crew *c) {
+static void ckpt__engine_crew_fail(ckpt__engine_crew *c, ckpt_err e) {
     ckpt__os_mutex_lock(&c->lock);
     if (!c->stop) ckpt__error_take(&c->first);
+    if (!c->stop) c->first.code = e;
     c->stop = true;
     ckpt__os_cond_broadcast(&c->wake);
     ckpt__os_mutex_unlock(&c->lock);
@@ -12338,6 +12345,7 @@ typedef enum ckpt__engine_mode {
 // What a worker does next; the end: there is nothing more to do, or somebody failed.
 typedef enum ckpt__engine_step {
     CKPT__ENGINE_END,
+    CKPT__ENGINE_TO_OPEN,
     CKPT__ENGINE_TO_SUM,
     CKPT__ENGINE_TO_MOVE            // to read or write
 } ckpt__engine_step;
@@ -12363,15 +12371,17 @@ typedef struct ckpt__engine_load {
 
 // Who has written a chunk writes the next that is summed, at once; others sum meanwhile. A disk may tell of all the writes that
 // it was given only when it has done the last of them (virtual ones do), and would stand still if only then somebody began to
-// sum. With an image nobody waits for the disk with a sum: the sooner all is copied, the sooner the caller has its memory back;
-// and where a write keeps a processor busy, all is copied first.
+// sum. With an image nobody waits for the file system with a sum: the sooner all is copied, the sooner the caller has its memory
+// back. So the file is made meanwhile, somebody is left to copy however long the others' calls take, and where a write keeps a
+// processor busy all is copied first.
 //
 // How the workers get at the checksums that stand in front of what they sum: a chunk whose blobs lie all inside is finished at
 // once. The others' pages with unknown checksums are left out, and nobody waits with a chunk in hand: a worker that finds
 // no more chunks waits until `summing`, the number of chunks taken but not yet summed, is 0. Those are in the hands of workers
 // that wait for nothing, so the count falls to 0 or a failure sets `stop`; both wake everybody. Then all sums are known,
 // the last one to sum has put them into the plan's bytes, and the second pass writes what was left out. Whoever waits before
-// that because enough is summed is woken by whoever takes one of those chunks to write it.
+// that because enough is summed is woken by whoever takes one of those chunks to write it; with an image, by whoever has summed
+// one or has made the file.
 typedef struct ckpt__engine_writer {
     ckpt__engine_crew   crew;
     ckpt__plan         *plan;
@@ -12384,8 +12394,10 @@ typedef struct ckpt__engine_writer {
     ckpt__os_flag       direct;     // 1 until a direct write fails
     ckpt__os_flag       uncached;   // 1 until the kernel turns out not to have it
     ckpt__engine_cursor next, next_late;    // below crew.lock, as is what follows
+    int                 workers;            // that have come so far
     int                 summing, writing;   // chunks that are being summed, and written in the first pass
     int                 copying;            // BOTH: how many may be summed at a time
+    bool                opening, opened;    // BOTH: the file is being made, which counts as writing; and may be written to
     bool                summed;
     ckpt__engine_load  *loads;              // [load_first, load_count) wait, the next one to be written first
     size_t              load_first, load_count, load_cap;
@@ -12665,11 +12677,17 @@ static ckpt_err ckpt__engine_add_load(ckpt__engine_writer *w, const ckpt__engine
     return e;
 }
 
+// BOTH: can the calling worker be spared? Somebody must be left to copy while there is something to copy. Below the lock.
+static bool ckpt__engine_is_spare(const ckpt__engine_writer *w) {
+    return w->next.at >= w->plan->size || w->writing + 1 < w->workers;
+}
+
 // May the calling worker begin to write? Below the lock.
 static bool ckpt__engine_may_write(ckpt__engine_writer *w) {
     int most = w->mode == CKPT__ENGINE_BOTH ? CKPT__ENGINE_DEEPER : CKPT__ENGINE_DEPTH;
     if (w->load_first == w->load_count || w->writing >= most) return false;
-    return w->mode == CKPT__ENGINE_WRITE || w->next.at >= w->plan->size || ckpt__os_flag_get(&w->direct) != 0;
+    if (w->mode == CKPT__ENGINE_WRITE) return true;
+    return w->opened && ckpt__engine_is_spare(w) && (w->next.at >= w->plan->size || ckpt__os_flag_get(&w->direct) != 0);
 }
 
 // And to sum? Below the lock. No more copy into an image at a time than there are processors: the caller wants one too.
@@ -12682,6 +12700,11 @@ static bool ckpt__engine_may_sum(const ckpt__engine_writer *w) {
 // What the calling worker does next in the first pass. Below the lock.
 static ckpt__engine_step ckpt__engine_choose(ckpt__engine_writer *w, ckpt__engine_load *l) {
     while (!w->crew.stop) {
+        if (w->mode == CKPT__ENGINE_BOTH && !w->opening && ckpt__engine_is_spare(w)) {
+            w->opening = true;
+            w->writing++;
+            return CKPT__ENGINE_TO_OPEN;
+        }
         if (ckpt__engine_may_write(w)) {
             *l = w->loads[w->load_first++];
             if (w->load_first == w->load_count) w->load_first = w->load_count = 0;
@@ -12693,7 +12716,8 @@ static ckpt__engine_step ckpt__engine_choose(ckpt__engine_writer *w, ckpt__engin
             w->summing++;
             return CKPT__ENGINE_TO_SUM;
         }
-        if (w->summing == 0 && w->next.at >= w->plan->size) break;      // who writes takes the chunks that are left
+        bool all = w->summing == 0 && w->next.at >= w->plan->size;
+        if (all && (w->opened || w->mode != CKPT__ENGINE_BOTH)) break;  // who writes takes the chunks that are left
         ckpt__os_cond_wait(&w->crew.wake, &w->crew.lock);
     }
     return CKPT__ENGINE_END;
@@ -12727,7 +12751,7 @@ static void ckpt__engine_fill_late(const ckpt__engine_writer *w, const ckpt__eng
     }
 }
 
-// Everything is summed: completes the plan's bytes and the image. Others write meanwhile what has all its sums.
+// Everything is summed: completes the plan's bytes and the image. Others write meanwhile, while job.copied runs all of it.
 static ckpt_err ckpt__engine_complete(ckpt__engine_writer *w) {
     ckpt__engine_cursor at;
     ckpt__engine_chunk c;
@@ -12735,14 +12759,12 @@ static ckpt_err ckpt__engine_complete(ckpt__engine_writer *w) {
     ckpt__engine_fix(w->plan);
     for (size_t i = 0; i < w->plan->blob_count; i++) w->plan->blobs[i].has_crc = true;
     while (w->image != NULL && ckpt__engine_cut(w, &at, &c)) ckpt__engine_fill_late(w, &c);
-    const ckpt__engine_job *job = w->crew.job;
-    ckpt_err e = job->copied != NULL ? job->copied(job->copied_user) : CKPT_OK;
-    if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&w->crew.lock);
     w->summed = true;
     ckpt__os_cond_broadcast(&w->crew.wake);
     ckpt__os_mutex_unlock(&w->crew.lock);
-    return CKPT_OK;
+    const ckpt__engine_job *job = w->crew.job;
+    return job->copied != NULL ? job->copied(job->user) : CKPT_OK;
 }
 
 // The calling worker has summed its chunk, which waits to be written from now on; the block is another's by then.
@@ -12775,6 +12797,29 @@ static ckpt_err ckpt__engine_sum_chunk(ckpt__engine_writer *w, ckpt__engine_load
     return ckpt__engine_summed(w, l);
 }
 
+// Makes the file ready to be written to. An image writes to a file in memory as to one that keeps a processor busy.
+static ckpt_err ckpt__engine_open(ckpt__engine_writer *w, const ckpt__engine_job *job, uint64_t size) {
+    ckpt_err e = job->open != NULL ? job->open(&w->fd, &w->path, job->user) : CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__os_allocate(w->fd, size, w->path);
+    if (e != CKPT_OK) return e;
+    bool direct = !job->no_direct && (w->image == NULL || !ckpt__os_in_memory(w->fd));
+    if (direct) w->direct_fd = ckpt__engine_open_direct(w->fd, w->path, true, &w->align);
+    if (w->direct_fd < 0) w->align = 1;
+    ckpt__os_flag_set(&w->direct, w->direct_fd >= 0);
+    return CKPT_OK;
+}
+
+// BOTH: the same while others copy.
+static ckpt_err ckpt__engine_open_beside(ckpt__engine_writer *w) {
+    ckpt_err e = ckpt__engine_open(w, w->crew.job, w->plan->size);
+    ckpt__os_mutex_lock(&w->crew.lock);
+    w->writing--;
+    w->opened = e == CKPT_OK;
+    ckpt__os_cond_broadcast(&w->crew.wake);
+    ckpt__os_mutex_unlock(&w->crew.lock);
+    return e;
+}
+
 static ckpt_err ckpt__engine_write_chunk(ckpt__engine_writer *w, const ckpt__engine_load *l, int worker) {
     const ckpt__engine_chunk *c = &l->chunk;
     const ckpt__seg *s = &w->plan->segs[c->seg];
@@ -12800,15 +12845,20 @@ static void ckpt__engine_write_main(void *ctx, int worker) {
     ckpt__engine_writer *w = (ckpt__engine_writer *)ctx;
     ckpt__engine_load l;
     ckpt_err e = CKPT_OK;
+    ckpt__os_mutex_lock(&w->crew.lock);
+    w->workers++;
+    ckpt__os_mutex_unlock(&w->crew.lock);
     for (ckpt__engine_step step; e == CKPT_OK && (step = ckpt__engine_take(w, &l)) != CKPT__ENGINE_END;) {
-        e = step == CKPT__ENGINE_TO_SUM ? ckpt__engine_sum_chunk(w, &l) : ckpt__engine_write_chunk(w, &l, worker);
+        if (step == CKPT__ENGINE_TO_OPEN) e = ckpt__engine_open_beside(w);
+        else if (step == CKPT__ENGINE_TO_SUM) e = ckpt__engine_sum_chunk(w, &l);
+        else e = ckpt__engine_write_chunk(w, &l, worker);
         ckpt__engine_give_block(w, l.block);
     }
     l.block = NULL;
     while (e == CKPT_OK && ckpt__engine_writes(w) && ckpt__engine_take_late(w, &l.chunk)) {
         e = ckpt__engine_write_late(w, &l, worker);
     }
-    if (e != CKPT_OK) ckpt__engine_crew_fail(&w->crew);
+    if (e != CKPT_OK) ckpt__engine_crew_fail(&w->crew, e);
     ckpt__engine_give_block(w, l.block);
 }
 
@@ -12874,37 +12924,34 @@ static ckpt_err ckpt__engine_write_small(ckpt__plan *p, int fd, const char *path
     ckpt__engine_job alone = *job;
     alone.threads = 1;
     ckpt_err e = ckpt__engine_run(&w, p, CKPT__ENGINE_FILL, &alone);
+    if (e == CKPT_OK && job->open != NULL) e = job->open(&fd, &path, job->user);
     if (e == CKPT_OK) e = ckpt__os_pwrite(fd, w.image, size, 0, path);
     if (job->image == NULL) ckpt__mem_free(&p->allocator, w.image, size);
     if (e != CKPT_OK) return e;
-    memset(&w.crew, 0, sizeof w.crew);
-    w.crew.job = job;
-    w.crew.total = size;
+    w.crew.job = job;                   // it has counted nothing yet, and knows when it began
     job->done = 0;
     ckpt__engine_crew_moved(&w.crew, size, 0);
     return CKPT_OK;
 }
 
 // Writes the whole plan to an empty file, checksums filled in. Nothing is synced. Progress ends at the plan's size. With
-// job->image the bytes pass through it, and what they come from is read before job->copied is called and not after it.
+// job->image the bytes pass through it, and what they come from is read before job->copied is called and not after it; job->open
+// may then give the file instead. A plan of no bytes asks for none, and nobody hears of it.
 static ckpt_err ckpt__engine_write(ckpt__plan *p, int fd, const char *path, ckpt__engine_job *job) {
     if (p->size <= CKPT__ENGINE_SMALL) return ckpt__engine_write_small(p, fd, path, job);
     ckpt__engine_writer w;
     memset(&w, 0, sizeof w);
-    ckpt_err e = ckpt__os_allocate(fd, p->size, path);
-    if (e != CKPT_OK) return e;
     w.fd = fd;
     w.path = path;
+    w.direct_fd = -1;
     w.align = 1;
-    w.direct_fd = job->no_direct ? -1 : ckpt__engine_open_direct(fd, path, true, &w.align);
-    if (w.direct_fd < 0) w.align = 1;
-    w.direct = w.direct_fd >= 0;
     w.uncached = 1;
     w.image = job->image;
-    e = ckpt__engine_run(&w, p, job->image != NULL ? CKPT__ENGINE_BOTH : CKPT__ENGINE_WRITE, job);
+    ckpt_err e = w.image == NULL ? ckpt__engine_open(&w, job, p->size) : CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__engine_run(&w, p, w.image != NULL ? CKPT__ENGINE_BOTH : CKPT__ENGINE_WRITE, job);
     if (e == CKPT_OK) ckpt__engine_crew_moved(&w.crew, 0, 0);
     if (w.direct_fd >= 0) {
-        ckpt_err closed = ckpt__os_close(w.direct_fd, path);
+        ckpt_err closed = ckpt__os_close(w.direct_fd, w.path);
         if (e == CKPT_OK) e = closed;
     }
     return e;
@@ -13061,14 +13108,15 @@ static ckpt_err ckpt__image_fill(ckpt__image *im, ckpt__plan *p, ckpt__engine_jo
     return e;
 }
 
-// Both at once: copies the plan into the image and writes the file from there. When job->copied is called the image is the file.
-static ckpt_err ckpt__image_pass(ckpt__image *im, ckpt__plan *p, int fd, const char *path, ckpt__engine_job *job) {
+// Both at once: copies the plan into the image and writes the file that job->open gives from there. When job->copied is called
+// the image is the file.
+static ckpt_err ckpt__image_pass(ckpt__image *im, ckpt__plan *p, ckpt__engine_job *job) {
     im->size = 0;
     ckpt_err e = ckpt__image_reserve(im, p->size);
     if (e != CKPT_OK) return e;
     job->image = (char *)im->data;
     im->size = (size_t)p->size;         // and stays so: others may read from it since job->copied
-    e = ckpt__engine_write(p, fd, path, job);
+    e = ckpt__engine_write(p, -1, NULL, job);
     job->image = NULL;
     return e;
 }
@@ -13589,7 +13637,7 @@ static void ckpt__engine_read_main(void *ctx, int worker) {
         if (step == CKPT__ENGINE_TO_MOVE) e = ckpt__engine_move_window(r, &w, &block, room, worker);
         else ckpt__engine_sum_straight(r, &w, worker);
     }
-    if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew);
+    if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew, e);
     if (block != NULL) ckpt__os_pages_free(block, room);
 }
 
@@ -37683,6 +37731,15 @@ static bool ckpt__uploader_is_pending(ckpt_uploader *u, const char *name) {
     return pending;
 }
 
+// Would an item of that name put aside what has been handed over before? A failed one is kept until a newer file is safe.
+static bool ckpt__uploader_is_held(ckpt_uploader *u, const char *name) {
+    ckpt__os_mutex_lock(&u->lock);
+    const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
+    bool held = s != NULL && (s->running != NULL || s->waiting != NULL || s->failed != NULL);
+    ckpt__os_mutex_unlock(&u->lock);
+    return held;
+}
+
 // What can be refused before anything is staged.
 static ckpt_err ckpt__uploader_check(ckpt_uploader *u, const ckpt__upload *up) {
     ckpt_err e = ckpt__uploader_check_process(u);
@@ -37794,7 +37851,7 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
         it->early = true;
         it->body = *body;
         it->size = body->size;
-        it->withdrawn = body->read == NULL || u->store->table->begin == NULL || ckpt__uploader_is_pending(u, up->name);
+        it->withdrawn = body->read == NULL || u->store->table->begin == NULL || ckpt__uploader_is_held(u, up->name);
         (void)ckpt__uploader_sync_marks(u, NULL);
         if (!it->withdrawn) {
             e = ckpt__uploader_write_record(u, it, false);
@@ -41336,7 +41393,7 @@ static void ckpt__shard_main(void *ctx, int worker) {
         if (!have) break;
         e = ckpt__shard_deal(&h, &w, worker);
     }
-    if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew);
+    if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew, e);
     ckpt__shard_hand_free(&h);
 }
 
@@ -41660,7 +41717,7 @@ static void ckpt__shard_roll_main(void *ctx, int worker) {
         if (stop) break;
         e = ckpt__shard_stat(r->m, r->place, (uint32_t)i, &path);
     }
-    if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew);
+    if (e != CKPT_OK) ckpt__engine_crew_fail(&r->crew, e);
     ckpt__buf_free(&path);
 }
 
@@ -41927,7 +41984,7 @@ static void ckpt__shard_audit_main(void *ctx, int worker) {
         if (window >= x->end) break;
         e = ckpt__shard_audit_one(x, &h, window, worker);
     }
-    if (e != CKPT_OK) ckpt__engine_crew_fail(&x->r.crew);
+    if (e != CKPT_OK) ckpt__engine_crew_fail(&x->r.crew, e);
     ckpt__shard_hand_free(&h);
 }
 
@@ -42185,13 +42242,13 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
 // uses:    error memory platform text time name state plan codec engine file index transfer store stores fetch uploader
 //          remote ranks shard
 // threads: open, *_end, save, fence, wait, close run on the owner's thread. With COPY and LAZY a writer thread
-//          runs ckpt__saver_main, which calls no hook but the allocator and state.copy; while it is in the engine one of the
-//          engine's threads calls ckpt__saver_copied for it. The first file that is
-//          deleted starts a sweeper that frees blocks and takes away folders (it calls the allocator and the logger). Uploaders
-//          call ckpt__saver_uploaded and _removed on their workers. What stands below `lock` in ckpt__saver_shared is guarded
-//          by it, `index` too; who changes `index` or a ledger, or writes one, has the turn as well (ckpt__saver_enter),
-//          for which others wait; `image` belongs to the writer from the hand-over until it is idle, and uploaders read it
-//          meanwhile; all else is the owner's, or constant after open
+//          runs ckpt__saver_main, which calls no hook but the allocator, state.copy and, for what an uploader finds, the
+//          logger; while it is in the engine the engine's threads call ckpt__saver_begin_file and _copied for it. The first file
+//          that is deleted starts a sweeper that frees blocks and takes away folders (it calls the allocator and the logger).
+//          Uploaders call ckpt__saver_uploaded and _removed on their workers. What stands below `lock` in ckpt__saver_shared is
+//          guarded by it, `index` too; who changes `index` or a ledger, or writes one, has the turn as well
+//          (ckpt__saver_enter), for which others wait; `image` belongs to the writer from the hand-over until it is idle, and
+//          uploaders read it meanwhile; all else is the owner's, or constant after open
 // states:  a save is planned -> handed over -> captured -> written -> durable -> indexed -> linked -> staged -> retired;
 //          and of what is staged: uploaded -> published -> removed by rotation in the store
 //
@@ -42232,6 +42289,8 @@ typedef struct ckpt__saver_job {
     ckpt__index_line   line;            // line.name is the job's own
     char              *path, *latest;   // latest NULL: no link
     uint64_t           size;
+    ckpt__file_new     file;            // while it is written, and whether it may take the place of another
+    bool               replace;
     struct ckpt__saver_parcel *early;   // parts that left from the image
 } ckpt__saver_job;
 
@@ -43345,6 +43404,7 @@ static void ckpt__saver_begin_early(ckpt_saver *s, ckpt__saver_job *job) {
         ckpt_err e = ckpt__saver_pack(s, &s->remotes[i], &job->line, job->path, p);
         if (e == CKPT_OK) e = ckpt__uploader_begin(s->remotes[i].uploader, &p->item, &body, &p->ticket);
         if (e != CKPT_OK) p->ticket = NULL;
+        if (e != CKPT_OK && !p->ready) ckpt__saver_unpack(s, p);        // it is packed again when the file is there
     }
 }
 
@@ -43369,8 +43429,7 @@ static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, 
 }
 
 // SHARDED: the folder of a checkpoint that is about to be replaced stops to be one. A link that leads there moves to the
-// newest of
-// the others first.
+// newest of the others first.
 static ckpt_err ckpt__saver_vacate(ckpt_saver *s, const char *name, const char *latest, const char *path) {
     ckpt__buf says, want, other;
     ckpt__buf *all[] = { &says, &want, &other };
@@ -43699,7 +43758,7 @@ typedef struct ckpt__saver_passing {
 } ckpt__saver_passing;
 
 // The image has become the file's bytes, which its checksum says already: the bound memory is free, and parts may leave. Runs on
-// any of the engine's threads while the writer's is busy in the engine.
+// one of the engine's threads, which may be the writer's.
 static ckpt_err ckpt__saver_copied(void *user) {
     const ckpt__saver_passing *p = (const ckpt__saver_passing *)user;
     ckpt_saver *s = p->s;
@@ -43711,25 +43770,29 @@ static ckpt_err ckpt__saver_copied(void *user) {
     return CKPT_OK;
 }
 
-static ckpt_err ckpt__saver_pass(ckpt_saver *s, ckpt__saver_job *job, const ckpt__file_new *n, ckpt__engine_job *work) {
-    ckpt__saver_passing passing;
-    passing.s = s;
-    passing.job = job;
-    work->copied = ckpt__saver_copied;
-    work->copied_user = &passing;
-    ckpt_err e = ckpt__image_pass(&s->image, &job->plan, n->fd, n->temp.data, work);
-    work->copied = NULL;
+// Makes the file aside that the checkpoint is written to. Called as ckpt__saver_copied is, or by the writer.
+static ckpt_err ckpt__saver_begin_file(int *fd, const char **path, void *user) {
+    const ckpt__saver_passing *p = (const ckpt__saver_passing *)user;
+    ckpt_err e = ckpt__file_begin(&p->job->file, p->job->path, p->job->replace, &p->s->allocator);
+    *fd = p->job->file.fd;
+    *path = p->job->file.temp.data;
     return e;
 }
 
-static ckpt_err ckpt__saver_fill_file(ckpt_saver *s, ckpt__saver_job *job, ckpt__file_new *n, ckpt__engine_job *work) {
+// Writes it. LAZY: a plain file passes through the image and is made while the bound memory is copied, so that nobody waits for
+// the file system; the image of one to be compressed is made before, since a compressor would keep the bound memory longer.
+static ckpt_err ckpt__saver_fill_file(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt__plan *plan = job->staged ? NULL : &job->plan;
-    ckpt_err e;
+    ckpt__file_new *n = &job->file;
+    const char *path = NULL;
+    int fd = -1;
+    ckpt_err e = job->passes ? CKPT_OK : ckpt__saver_begin_file(&fd, &path, work->user);
+    if (e != CKPT_OK) return e;
     work->blocks = plan != NULL && s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
     if (job->format.codec != NULL) e = ckpt__file_compress(n, job->format.codec, plan, &s->image, work, &s->allocator);
-    else if (job->passes) e = ckpt__saver_pass(s, job, n, work);
-    else if (plan != NULL) e = ckpt__engine_write(plan, n->fd, n->temp.data, work);
-    else e = ckpt__image_write(&s->image, n->fd, n->temp.data, work);
+    else if (job->passes) e = ckpt__image_pass(&s->image, plan, work);
+    else if (plan != NULL) e = ckpt__engine_write(plan, fd, path, work);
+    else e = ckpt__image_write(&s->image, fd, path, work);
     ckpt__os_info info;
     if (e == CKPT_OK && plan != NULL && !job->passes) e = ckpt__saver_note_plan(s, job);
     if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
@@ -43749,24 +43812,22 @@ static void ckpt__saver_mark_replaced(ckpt_saver *s, const char *name, bool repl
 // Writes the file aside, lets the bound memory go, syncs and renames. A file that is replaced keeps a descriptor, so that its
 // blocks are freed by the sweeper and not by the rename.
 static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
-    ckpt__file_new n;
-    // a folder was asked for before
-    bool replace = s->layout == CKPT__SAVER_SHARDED || ckpt__saver_may_replace(s, job->line.name);
+    ckpt__file_new *n = &job->file;
     int old = -1;
-    ckpt_err e = ckpt__file_begin(&n, job->path, replace, &s->allocator);
-    if (e == CKPT_OK) {
-        e = ckpt__saver_fill_file(s, job, &n, work);
-        ckpt__saver_captured(s, job);
-        if (e == CKPT_OK && replace && ckpt__os_exists(job->path)) (void)ckpt__os_open_read(&old, job->path);
-        if (e != CKPT_OK) {
-            ckpt__file_abort(&n);
-        } else {
-            ckpt__saver_mark_replaced(s, job->line.name, true);
-            e = ckpt__file_commit(&n, replace);
-            if (e != CKPT_OK) ckpt__saver_mark_replaced(s, job->line.name, false);
-        }
-        ckpt__saver_hold_one(s, old);
+    n->fd = -1;
+    // SHARDED: it was asked for when the folder was made
+    job->replace = s->layout == CKPT__SAVER_SHARDED || ckpt__saver_may_replace(s, job->line.name);
+    ckpt_err e = ckpt__saver_fill_file(s, job, work);
+    ckpt__saver_captured(s, job);
+    if (e == CKPT_OK && job->replace && ckpt__os_exists(job->path)) (void)ckpt__os_open_read(&old, job->path);
+    if (e != CKPT_OK) {
+        ckpt__file_abort(n);
+    } else {
+        ckpt__saver_mark_replaced(s, job->line.name, true);
+        e = ckpt__file_commit(n, job->replace);
+        if (e != CKPT_OK) ckpt__saver_mark_replaced(s, job->line.name, false);
     }
+    ckpt__saver_hold_one(s, old);
     return e;
 }
 
@@ -43787,18 +43848,14 @@ static void ckpt__saver_part_done(ckpt_saver *s, ckpt__saver_job *job, ckpt_err 
     ckpt__os_mutex_unlock(&sh->lock);
 }
 
-// LAZY with room for the image: a plain file is written while the image is made, a compressed one from the image, since a
-// compressor would keep the bound memory longer.
+// LAZY with room for the image.
 static ckpt_err ckpt__saver_lazy_copy(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
-    ckpt__saver_passing passing;
     job->passes = job->format.codec == NULL;
     if (job->passes) return CKPT_OK;
-    passing.s = s;
-    passing.job = job;
     work->blocks = s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
     ckpt_err e = ckpt__image_fill(&s->image, &job->plan, work);
     job->staged = true;
-    return e == CKPT_OK ? ckpt__saver_copied(&passing) : e;
+    return e;
 }
 
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
@@ -43806,8 +43863,17 @@ static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__en
     ckpt_err e = job->planned || job->staged ? CKPT_OK : ckpt__saver_plan(s, job);
     bool copies = e == CKPT_OK && s->snapshot == CKPT_SNAPSHOT_LAZY && job->size <= s->staging;
     bool alone = s->layout == CKPT__SAVER_WHOLE;
-    if (job->staged) ckpt__saver_begin_early(s, job);
-    else if (copies && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) e = ckpt__saver_lazy_copy(s, job, work);
+    ckpt__saver_passing passing;
+    passing.s = s;
+    passing.job = job;
+    work->user = &passing;
+    if (job->staged) {
+        ckpt__saver_begin_early(s, job);
+    } else if (copies && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) {
+        work->open = ckpt__saver_begin_file;
+        work->copied = ckpt__saver_copied;
+        e = ckpt__saver_lazy_copy(s, job, work);
+    }
     if (e == CKPT_OK) e = ckpt__saver_write(s, job, work);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED)
         e = ckpt__shard_stored(&s->shared->part_file, job->path, job->format.codec != NULL);

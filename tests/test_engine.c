@@ -315,10 +315,12 @@ static ckpt_err collect(const void *p, size_t n, void *user) {
 
 static pthread_t progress_thread;
 static uint64_t  progress_last, progress_total;
+static double    progress_began;
 static void on_progress(const ckpt_progress *p, void *user) {
     (void)user;
     assert_true(pthread_equal(pthread_self(), progress_thread));
     assert_true(p->done >= progress_last && p->done <= p->total);
+    if (fault_errnum == 0) assert_true(p->seconds >= 0 && p->seconds <= ckpt__os_now() - progress_began);      // clocks fail too
     progress_last = p->done;
     progress_total = p->total;
 }
@@ -336,6 +338,7 @@ static ckpt__engine_job new_job(int threads, bool no_direct) {
     progress.fn = on_progress;
     progress_thread = pthread_self();
     progress_last = progress_total = 0;
+    progress_began = ckpt__os_now();
     return job;
 }
 
@@ -347,7 +350,12 @@ static int new_file(const char *path) {
 }
 
 // What is copied is whole when job.copied is called, and what it came from is not read again: it changes then.
-typedef struct copying { const ckpt__image *im; const unsigned char *want; int calls, fail; } copying;
+typedef struct copying {
+    const ckpt__image   *im;
+    const unsigned char *want;
+    const char          *path;
+    int                  fd, opened, calls, fail;
+} copying;
 
 static void change_world(unsigned char by) {
     for (size_t i = 0; i < ARENA; i += 61) arena[i] ^= by;
@@ -355,20 +363,46 @@ static void change_world(unsigned char by) {
 
 static ckpt_err on_copied(void *user) {
     copying *c = (copying *)user;
-    assert_int_equal(c->calls++, 0);
+    assert_int_equal(__atomic_fetch_add(&c->calls, 1, __ATOMIC_SEQ_CST), 0);
     assert_int_equal(memcmp(c->im->data, c->want, c->im->size), 0);
     change_world(0x5a);
     return c->fail == 0 ? CKPT_OK : ckpt__error_set(CKPT_NO_SPACE, "what follows the copy failed");
 }
 
+// A file system that does nothing before all is copied: whoever waits for the copy must not wait for it.
+static copying *slow;
+static int      slow_failed;
+
+static void stand_still(const char *name, const char *path, int fd) {
+    (void)name; (void)path; (void)fd;
+    copying *c = __atomic_load_n(&slow, __ATOMIC_SEQ_CST);
+    if (c == NULL) return;
+    for (int i = 0; i < 20000 && __atomic_load_n(&c->calls, __ATOMIC_SEQ_CST) == 0; i++) usleep(1000);
+    if (__atomic_load_n(&c->calls, __ATOMIC_SEQ_CST) == 0) __atomic_store_n(&slow_failed, 1, __ATOMIC_SEQ_CST);
+}
+
+static ckpt_err on_open(int *fd, const char **path, void *user) {
+    copying *c = (copying *)user;
+    assert_int_equal(c->opened++, 0);
+    if (c->fd < 0) return ckpt__error_set(CKPT_EXISTS, "there is no such file");
+    stand_still("open", NULL, -1);
+    *fd = c->fd;
+    *path = c->path;
+    return CKPT_OK;
+}
+
 // Writes a plan through an image.
 static ckpt_err pass(ckpt__image *im, ckpt__plan *p, int fd, const char *path, const unsigned char *want, ckpt__engine_job *job, int fail) {
-    copying c = { im, want, 0, fail };
+    copying c = { im, want, path, fd, 0, 0, fail };
+    job->open = on_open;
     job->copied = on_copied;
-    job->copied_user = &c;
-    ckpt_err e = ckpt__image_pass(im, p, fd, path, job);
+    job->user = &c;
+    if (slow_failed < 0) slow_failed = 0, slow = &c;
+    ckpt_err e = ckpt__image_pass(im, p, job);
+    slow = NULL;
     if (c.calls > 0) change_world(0x5a);
     assert_true(c.calls == 1 || e != CKPT_OK || p->size == 0);
+    assert_true(c.opened == 1 || e != CKPT_OK || p->size == 0);
     assert_null(job->image);
     return e;
 }
@@ -567,6 +601,61 @@ static void test_copied_fails(void **state) {
         free(want);
         ckpt__plan_free(&p);
     }
+    ckpt__image_free(&im);
+}
+
+// A file that cannot be made is no copy's fault, and the write fails as it did.
+static void test_open_fails(void **state) {
+    ckpt__image im;
+    (void)state;
+    memset(&im, 0, sizeof im);
+    for (int kind = 0; kind <= 4; kind++) {
+        ckpt__plan p;
+        rng_state = 32;
+        random_plan(&p, &plain, kind);
+        assert_int_equal(ckpt__plan_finish(&p), CKPT_OK);
+        unsigned char *want = naive_write(&p, p.bytes.data);
+        for (int threads = 0; threads < 4; threads++) {
+            ckpt__engine_job job = new_job(threads, threads == 3);
+            assert_int_equal(pass(&im, &p, -1, "none", want, &job, 0), CKPT_EXISTS);
+            assert_string_equal(ckpt_last_error(), "there is no such file");
+        }
+        free(want);
+        ckpt__plan_free(&p);
+    }
+    ckpt__image_free(&im);
+}
+
+// The copy is whole while a file system has not yet made the file, nor written a byte: with few threads, with fewer than asked for,
+// and of sizes from below one chunk on.
+static void test_slow_file_system(void **state) {
+    const char *path = util_join(world_dir, "slow");
+    ckpt__image im;
+    (void)state;
+    memset(&im, 0, sizeof im);
+    __atomic_store_n(&fault_watch, stand_still, __ATOMIC_SEQ_CST);
+    for (size_t chunks = 1; chunks <= 64; chunks = chunks * 3 / 2 + 1) {
+        ckpt__plan p;
+        ckpt__plan_init(&p, &plain, NULL);
+        size_t size = chunks * CKPT__ENGINE_MIB / 2 + 77;
+        ckpt__plan_data(&p, CKPT__SEG_DATA, some_memory(size, true), size, ckpt__plan_blob(&p, "w"));
+        assert_int_equal(ckpt__plan_finish(&p), CKPT_OK);
+        unsigned char *want = naive_write(&p, "");
+        for (int how = 0; how < 12; how++) {
+            ckpt__engine_job job = new_job(how < 6 ? how : 0, how == 5);
+            int fd = new_file(path);
+            slow_failed = -1;
+            if (how >= 6) fault_arm_call("pthread_create", EAGAIN, how - 5);
+            assert_int_equal(pass(&im, &p, fd, path, want, &job, 0), CKPT_OK);
+            (void)fault_disarm();
+            assert_int_equal(slow_failed, 0);
+            assert_int_equal(close(fd), 0);
+            assert_file(path, want, p.size, "slow", how);
+        }
+        free(want);
+        ckpt__plan_free(&p);
+    }
+    __atomic_store_n(&fault_watch, (void (*)(const char *, const char *, int))NULL, __ATOMIC_SEQ_CST);
     ckpt__image_free(&im);
 }
 
@@ -1072,6 +1161,8 @@ int main(void) {
         cmocka_unit_test(test_write_faults),
         cmocka_unit_test(test_pass_faults),
         cmocka_unit_test(test_copied_fails),
+        cmocka_unit_test(test_open_fails),
+        cmocka_unit_test(test_slow_file_system),
         cmocka_unit_test(test_pass_without_memory),
         cmocka_unit_test(test_direct_refused),
         cmocka_unit_test(test_full_disk),

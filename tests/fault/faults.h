@@ -63,7 +63,7 @@ static const char *fault_only;      // count calls of this name alone; NULL: of 
 static int         fault_calls;     // counted since fault_arm
 static int         fault_hits;
 static const char *fault_where;     // the call that failed
-// Hears of calls that change or look through folders, and of closes, before they are made; path NULL: of fd. It may take its time.
+// Hears of calls that change or look through folders, and of closes and pwrites, before they are made; path NULL: of fd. It may take its time.
 static void      (*fault_watch)(const char *name, const char *path, int fd);
 
 // The n-th call fails with `errnum`, those after it work again.
@@ -140,6 +140,7 @@ FAULT_FN ssize_t fault_read(int fd, void *p, size_t n) { FAULT_MOVE("read", FAUL
 FAULT_FN ssize_t fault_write(int fd, const void *p, size_t n) { FAULT_MOVE("write", FAULT_INTR | FAULT_GROWS, n, write(fd, p, part)); }
 FAULT_FN ssize_t fault_pread(int fd, void *p, size_t n, off_t at) { FAULT_MOVE("pread", FAULT_INTR, n, pread(fd, p, part, at)); }
 FAULT_FN ssize_t fault_pwrite(int fd, const void *p, size_t n, off_t at) {
+    fault_tell("pwrite", NULL, fd);
     FAULT_MOVE("pwrite", FAULT_INTR | FAULT_GROWS, n, pwrite(fd, p, part, at));
 }
 

@@ -428,7 +428,8 @@ static pthread_t  own_thread;
 
 static void on_call(const char *name, const char *path, int fd) {
     (void)path; (void)fd;
-    if (!pthread_equal(pthread_self(), own_thread) || strcmp(name, "close") == 0 || copied == UTIL_COUNT(copies)) return;
+    if (!pthread_equal(pthread_self(), own_thread) || strcmp(name, "close") == 0 || strcmp(name, "pwrite") == 0) return;
+    if (copied == UTIL_COUNT(copies)) return;
     copies[copied++] = copy_of(watched);
 }
 
