@@ -538,6 +538,46 @@ static void test_failure_is_reported_once(void **state) {
     }
 }
 
+// A failed upload's staged file is there until a newer one is safe: parts of a checkpoint that is not saved in the end cost nothing.
+static void test_failed_upload_outlives_a_failed_save(void **state) {
+    (void)state;
+    float *big = (float *)util_keep(calloc(BIG, sizeof *big), false);
+    const char *here = util_temp_dir(), *far = util_temp_dir(), *object = util_fmt("%s/run/model.pt", far);
+    const char *staging = util_fmt("%s/%s/x/.ckpt-staging", here, far + 1);
+    assert_int_equal(chdir(here), 0);
+    run *r = NULL;
+    for (int k = 0; k < 2; k++) {                       // the process that fails, and the next
+        r = run_new(util_fmt("file://%s/x", far));
+        ckpt_bind_f32(&r->st, "state/model/big", big, BIG);
+        r->d.remote_file_name = util_fmt("%s/run/model.pt", far + 1);
+        r->d.latest_remote_file_name = CKPT_NONE;
+        r->d.snapshot = CKPT_SNAPSHOT_COPY;
+        r->d.overwrite = true;
+        r->d.num_attempts = 1;
+        if (k == 1) break;
+        util_mkdir(util_fmt("%s/run", far));
+        util_mkdir(object);                             // a folder is in the object's way
+        run_open(r);
+        run_save(r, 1);
+        ckpt_err e = ckpt_saver_wait(r->s, 0);
+        assert_true(e == CKPT_EXISTS || e == CKPT_IO);
+        util_remove_tree(object);
+        util_mkdir(util_fmt("%s/%s/x/ba2.pt", here, far + 1));      // and one in the file's
+        ckpt_timestamp t = at_batch(2);
+        ckpt_err second = ckpt_saver_save(r->s, &t);
+        assert_int_equal(second != CKPT_OK ? second : ckpt_saver_wait(r->s, 0), CKPT_EXISTS);
+        assert_false(util_exists(object));
+        assert_non_null(util_staged(staging));
+        assert_int_equal(ckpt_saver_close(r->s, 0), e);
+        ckpt_state_free(&r->st);
+    }
+    run_open(r);
+    ok(ckpt_saver_wait(r->s, 0));
+    ok(ckpt_verify(object, NULL));
+    assert_null(util_staged(staging));
+    run_end(r);
+}
+
 // The same through folder's own uploader, which the saver asks for its failures.
 static void test_own_failure_is_reported_once(void **state) {
     (void)state;
@@ -1369,6 +1409,7 @@ int main(void) {
         cmocka_unit_test(test_idle_events),
         cmocka_unit_test(test_early_parts),
         cmocka_unit_test(test_failure_is_reported_once),
+        cmocka_unit_test(test_failed_upload_outlives_a_failed_save),
         cmocka_unit_test(test_own_failure_is_reported_once),
         cmocka_unit_test(test_overwrite),
         cmocka_unit_test(test_remote_conflict),
