@@ -57,7 +57,7 @@ static bool        quick, as_json;
 static int         rounds_asked;
 static const char *only;
 static char        dir[3000];
-static int         missed_count;
+static int         missed_count, bare_count;
 
 static void die(const char *what) {
     fprintf(stderr, "bench: %s: %s\n", what, ckpt_last_error()[0] != 0 ? ckpt_last_error() : strerror(errno));
@@ -125,18 +125,26 @@ static void print_row(const char *goal, const char *what, const char *measured, 
     fflush(stdout);
 }
 
+// What a bare loop, which does nothing but move the bytes, reaches in the measure of the next row, where it is measured beside it:
+// a goal that it misses too is this machine's. NaN: not measured.
+static double bare_reaches = NAN;
+
 // One line of the table: `value` must be at most (or at least) `limit`. `detail` says what it is made of.
 static void row(const char *goal, const char *what, const char *detail, double value, bool at_most, double limit, const char *unit) {
-    char measured[128], target[64];
+    char measured[128], target[64], verdict[64];
     bool met = at_most ? value <= limit : value >= limit;
+    bool bare_misses = at_most ? bare_reaches > limit : bare_reaches < limit;
+    snprintf(verdict, sizeof verdict, met ? "met" : bare_misses ? "MISSED, as the bare loop (%.3g)" : "MISSED", bare_reaches);
+    bare_reaches = NAN;
     if (isnan(value)) {
         print_row(goal, what, "-", "-", "skipped: no peer");
         return;
     }
     snprintf(measured, sizeof measured, "%.3g%s%s%s%s", value, unit, detail[0] != 0 ? " (" : "", detail, detail[0] != 0 ? ")" : "");
     snprintf(target, sizeof target, "%s %.3g%s", at_most ? "at most" : "at least", limit, unit);
-    print_row(goal, what, measured, target, met ? "met" : "MISSED");
+    print_row(goal, what, measured, target, verdict);
     missed_count += !met;
+    bare_count += !met && bare_misses;
 }
 
 static void info(const char *goal, const char *what, const char *fmt, ...) CKPT__PRINTF(3, 4);
@@ -540,8 +548,10 @@ static void goal_4(bool large) {
     info("G4", printed("%s, durable: GiB/s", size_name), "own %.2f, C loop %.2f, fio %.2f %.2f, dd %.2f", gib / t, gib / median(&direct),
          gib / median(&f1), gib / median(&f2), gib / median(&d1));
     row("G4", printed("%s: best direct writer's time / ckpt_save's", size_name), printed("%.2f / %.2f s", best, t), best / t, false, 0.95, "");
+    bare_reaches = best / median(&torchsync);
     row("G4", printed("%s: ckpt_save / (torch.save + fsync)", size_name), printed("%.2f / %.2f s", t, median(&torchsync)), t / median(&torchsync), true,
         0.35, "");
+    bare_reaches = best / median(&torch);
     row("G4", printed("%s: ckpt_save / torch.save", size_name), printed("%.2f / %.2f s", t, median(&torch)), t / median(&torch), true, 0.5, "");
     row("G4b", printed("%s: aligned / unaligned memory", size_name), printed("%.2f / %.2f s", t, median(&unaligned)), t / median(&unaligned), false, 0.93,
         "");
@@ -666,9 +676,30 @@ static void goal_6(void) {
     unmake(&w);
 }
 
+// The bare writer again, while another thread sums the same memory once.
+typedef struct bare_sums { const workload *w; const char *path; size_t sum; } bare_sums;
+
+static void bare_sums_main(void *ctx, int worker) {
+    bare_sums *b = (bare_sums *)ctx;
+    if (worker == 0) {
+        (void)peer_direct(b->w, b->path);
+        return;
+    }
+    for (size_t i = 0; i < b->w->bytes; i += 8 * MIB) b->sum += ckpt__digest_crc32(0, b->w->mem + i, 8 * MIB);
+}
+
+static double peer_direct_summed(const workload *w, const char *path) {
+    bare_sums b = { w, path, 0 };
+    double t = now();
+    ckpt__engine_parallel(2, bare_sums_main, &b);
+    t = now() - t;
+    unlink(path);
+    return t;
+}
+
 static void goal_8(void) {
     workload w;
-    samples with = { { 0 }, 0 }, without = with, ratio = with;
+    samples with = { { 0 }, 0 }, without = with, ratio = with, bare = with;
     const char *path = in_dir("g8");
     make_small(&w);
     for (int r = 0; r < rounds(7) + 2; r++) {
@@ -676,7 +707,11 @@ static void goal_8(void) {
         add(&with, r % 2 == 0 ? a : b);
         add(&without, r % 2 == 0 ? b : a);
         add(&ratio, r % 2 == 0 ? a / b : b / a);
+        double x = r % 2 == 0 ? peer_direct_summed(&w, path) : peer_direct(&w, path), y = r % 2 != 0 ? peer_direct_summed(&w, path) : peer_direct(&w, path);
+        unlink(path);
+        add(&bare, r % 2 == 0 ? x / y : y / x);
     }
+    bare_reaches = median(&bare);
     row("G8", "durable write with / without CRC-32 (paired)", printed("%.3f / %.3f s", median(&with), median(&without)), median(&ratio), true, 1.02, "");
     unmake(&w);
 }
@@ -756,6 +791,7 @@ static void goal_7(void) {
         0.15, "");
     row("G7b", "cold: 4-thread direct 8 MiB reads / ckpt_load", printed("%.2f / %.2f GiB/s own", gib / median(&direct4), gib / median(&cold)),
         median(&direct4) / median(&cold), false, 0.95, "");
+    bare_reaches = median(&direct4) / median(&torch_cold);
     row("G7b", "cold: ckpt_load / torch.load", printed("%.2f / %.2f s", median(&cold), median(&torch_cold)), median(&cold) / median(&torch_cold), true, 0.6, "");
     row("G7d", "page cache: verified / not verified (paired)", printed("%.3f / %.3f s", median(&checked), median(&own)), median(&rw), true, 1.2, "");
     row("G7d", "cold: verified / not verified (paired)", printed("%.2f / %.2f s", median(&cold_checked), median(&cold)), median(&rc), true, 1.05, "");
@@ -1296,6 +1332,6 @@ int main(int argc, char **argv) {
     if (as_json) printf("\n]\n");
     if (isnan(shell("rm -rf '%s'", dir))) die(dir);
     if (python_in != NULL) fclose(python_in);
-    fprintf(stderr, "bench: %d goal%s missed\n", missed_count, missed_count == 1 ? "" : "s");
+    fprintf(stderr, "bench: %d goal%s missed, %d of them by the bare loop too\n", missed_count, missed_count == 1 ? "" : "s", bare_count);
     return missed_count == 0 ? 0 : 1;
 }
