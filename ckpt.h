@@ -14824,6 +14824,8 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 
 enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096 };
 
+static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
+
 typedef enum ckpt__index_state { CKPT__INDEX_SAVED, CKPT__INDEX_ABANDONED, CKPT__INDEX_DAMAGED } ckpt__index_state;
 // How far its way to a store is. LOCAL: it has none. PUBLISHED: uploaded, and the store's latest names it, or there is none.
 typedef enum ckpt__index_upload {
@@ -15083,6 +15085,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     if (!ckpt__index_read_time(d, ckpt__json_get(d, root, "timestamp"), &l->t)) return false;
     if (pin == NULL || pin->kind != CKPT__JSON_BOOL || state == NULL || state->kind != CKPT__JSON_TEXT) return false;
     l->number = (uint64_t)number;
+    if (l->number >= CKPT__INDEX_NUMBERS) return false;             // the next would not fit
     l->bytes = (uint64_t)bytes;
     l->pinned = pin->i != 0;
     l->has_metric = ckpt__index_number(d, root, "metric", &l->metric);
@@ -37520,25 +37523,54 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     return e == CKPT_OK ? ckpt__os_sync_dir(it->folder) : e;
 }
 
+// Where a staging folder says what was published under a name. ckpt__uploader_link_free follows, whatever is returned.
+static ckpt_err ckpt__uploader_link_find(const ckpt_uploader *u, ckpt__uploader_link *l, const char *folder,
+                                         const char *link_name) {
+    char name[64];
+    memset(l, 0, sizeof *l);
+    l->fd = l->lock_fd = -1;
+    size_t n = strlen(link_name);
+    uint32_t high = ckpt__digest_crc32(0, link_name, n), low = ckpt__digest_crc32(0x5bd1e995u, link_name, n);
+    (void)snprintf(name, sizeof name, "l-%08lx-%08lx%08lx", (unsigned long)u->store_sum, (unsigned long)high, (unsigned long)low);
+    l->path = ckpt__uploader_path(u, folder, name, strlen(name), ".link");
+    l->lock_path = ckpt__uploader_path(u, folder, name, strlen(name), ".lock");
+    return l->path == NULL || l->lock_path == NULL ? CKPT_NOMEM : CKPT_OK;
+}
+
+static void ckpt__uploader_link_free(const ckpt_uploader *u, ckpt__uploader_link *l) {
+    ckpt__os_drop(l->fd);
+    ckpt__mem_free_text(&u->allocator, l->path);
+    ckpt__mem_free_text(&u->allocator, l->lock_path);
+}
+
+// The order of the last link of that name that went through the staging folder for files of `dir`; 0: none is known.
+static ckpt_err ckpt__uploader_published(const ckpt_uploader *u, const char *dir, const char *link_name, uint64_t *order) {
+    ckpt__uploader_link l;
+    ckpt__buf folder;
+    *order = 0;
+    ckpt__buf_init(&folder, &u->allocator);
+    if (u->staging != NULL) ckpt__buf_text(&folder, u->staging);
+    ckpt_err e = u->staging == NULL ? ckpt__uploader_hidden(&folder, dir) : folder.err;
+    if (e == CKPT_OK) {
+        e = ckpt__uploader_link_find(u, &l, ckpt__buf_cstr(&folder), link_name);
+        if (e == CKPT_OK) e = ckpt__uploader_link_read(u, &l, link_name);
+        if (e == CKPT_OK && l.known) *order = l.order[0];
+        ckpt__uploader_link_free(u, &l);
+    }
+    ckpt__buf_free(&folder);
+    return e;
+}
+
 // Puts the item's link unless a later one has been put, by this process or another that shares the staging folder.
 static ckpt_err ckpt__uploader_publish(ckpt_uploader *u, const ckpt__uploader_item *it, bool *published) {
     ckpt__uploader_link l;
-    char name[64];
-    memset(&l, 0, sizeof l);
-    l.fd = l.lock_fd = -1;
-    size_t n = strlen(it->link_name);
-    uint32_t high = ckpt__digest_crc32(0, it->link_name, n), low = ckpt__digest_crc32(0x5bd1e995u, it->link_name, n);
-    (void)snprintf(name, sizeof name, "l-%08lx-%08lx%08lx", (unsigned long)u->store_sum, (unsigned long)high, (unsigned long)low);
-    l.path = ckpt__uploader_path(u, it->folder, name, strlen(name), ".link");
-    l.lock_path = ckpt__uploader_path(u, it->folder, name, strlen(name), ".lock");
-    ckpt_err e = l.path == NULL || l.lock_path == NULL ? CKPT_NOMEM : ckpt__uploader_link_lock(&l, it);
+    ckpt_err e = ckpt__uploader_link_find(u, &l, it->folder, it->link_name);
+    if (e == CKPT_OK) e = ckpt__uploader_link_lock(&l, it);
     if (e == CKPT_OK) {
         e = ckpt__uploader_link_put(u, &l, it, published);
         ckpt__os_unlock(l.lock_fd, l.lock_path);
     }
-    ckpt__os_drop(l.fd);
-    ckpt__mem_free_text(&u->allocator, l.path);
-    ckpt__mem_free_text(&u->allocator, l.lock_path);
+    ckpt__uploader_link_free(u, &l);
     return e;
 }
 
@@ -42547,7 +42579,7 @@ static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
     ckpt_err e = ckpt__saver_varies(s, s->latest, &s->latest_varies);
     if (e == CKPT_OK) e = ckpt__saver_format(s, &a, s->filename, &t);
     if (e == CKPT_OK) e = ckpt__saver_format(s, &b, s->latest, &t);
-    if (e == CKPT_OK && !s->latest_varies) {
+    if (e == CKPT_OK) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
         e = ckpt__name_match(s->filename, &d, ckpt__buf_cstr(&b), &matches, &found);
     }
@@ -42583,6 +42615,11 @@ static ckpt_err ckpt__saver_check_filename(ckpt_saver *s) {
         e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s': a checkpoint needs a name inside its folder, without '..', and "
                             "names that begin with .ckpt- are the library's own",
                             s->filename, text);
+    const char *base = ckpt__os_path_base(text);
+    if (e == CKPT_OK && s->layout != CKPT__SAVER_SHARDED && (ckpt__index_is_folder(text) || strcmp(base, ".metadata") == 0 ||
+                                                             ckpt__index_is_rank_file(base)))
+        e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s': .metadata, and __0_0.pt and the like, are the names of the "
+                            "files of sharded checkpoints", s->filename, text);
     if (e == CKPT_OK) e = ckpt__file_format_of(text, &format);
     if (e == CKPT_OK && format.codec != NULL)
         e = ckpt__error_prefix(ckpt__codec_check(format.codec), "filename '%s'", s->filename);
@@ -42658,6 +42695,27 @@ static ckpt_err ckpt__saver_read_link(ckpt__buf *out, const char *latest) {
     return e;
 }
 
+// A file where the link belongs, and that is none, is somebody's: a checkpoint that was copied there, or saved there by hand. It
+// stays, under another name. (Composer removes it.)
+static ckpt_err ckpt__saver_move_aside(const ckpt_saver *s, const char *latest) {
+    ckpt__os_info info;
+    ckpt__buf b;
+    if (ckpt__os_lstat(latest, &info) != CKPT_OK || !info.is_file) return CKPT_OK;
+    ckpt__buf_init(&b, &s->allocator);
+    ckpt_err e = ckpt__saver_read_link(&b, latest);
+    bool moves = e == CKPT_NOT_FOUND;
+    for (int i = 1; moves && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && i <= 1000; i++) {
+        b.len = 0;
+        ckpt__buf_fmt(&b, "%s.kept", latest);
+        if (i > 1) ckpt__buf_fmt(&b, "-%d", i);
+        e = b.err != CKPT_OK ? b.err : ckpt__os_rename_new(latest, ckpt__buf_cstr(&b));
+    }
+    if (e == CKPT_OK && moves)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was a file and no link; it is now called %s", latest, ckpt__buf_cstr(&b));
+    ckpt__buf_free(&b);
+    return e;
+}
+
 // Makes `latest` name `path`: aside, then renamed over what was there, so that a reader always finds the old or the new one.
 static ckpt_err ckpt__saver_link(const ckpt_saver *s, const char *latest, const char *path) {
     ckpt__buf dir, target, aside;
@@ -42668,6 +42726,7 @@ static ckpt_err ckpt__saver_link(const ckpt_saver *s, const char *latest, const 
     ckpt_err e = dir.err;
     if (e == CKPT_OK) e = ckpt__os_mkdirs(ckpt__buf_cstr(&dir));
     if (e == CKPT_OK) e = ckpt__saver_target(s, &target, latest, path);
+    if (e == CKPT_OK) e = ckpt__saver_move_aside(s, latest);
     if (e == CKPT_OK) e = ckpt__file_temp_name(&aside, latest);
     if (e == CKPT_OK) {
         e = ckpt__os_symlink(ckpt__buf_cstr(&target), ckpt__buf_cstr(&aside));
@@ -42691,11 +42750,11 @@ static ckpt_err ckpt__saver_link(const ckpt_saver *s, const char *latest, const 
     return e;
 }
 
-// The path of the link that goes with a checkpoint of time t; "" when the saver makes none.
-static ckpt_err ckpt__saver_latest_path(const ckpt_saver *s, ckpt__buf *out, const ckpt_timestamp *t) {
+// The path that a link to a checkpoint of time t has, or had; "" without one.
+static ckpt_err ckpt__saver_link_path(const ckpt_saver *s, ckpt__buf *out, const ckpt_timestamp *t) {
     out->len = 0;
     (void)ckpt__buf_cstr(out);
-    if (s->latest == NULL || s->rule.keep == CKPT_KEEP_NONE) return out->err;
+    if (s->latest == NULL) return out->err;
     ckpt__buf name;
     ckpt__buf_init(&name, &s->allocator);
     ckpt_err e = ckpt__saver_format(s, &name, s->latest, t);
@@ -42703,6 +42762,14 @@ static ckpt_err ckpt__saver_latest_path(const ckpt_saver *s, ckpt__buf *out, con
     if (e == CKPT_OK) e = out->err;
     ckpt__buf_free(&name);
     return e;
+}
+
+// The same of a link that the saver makes: with CKPT_KEEP_NONE it makes none.
+static ckpt_err ckpt__saver_latest_path(const ckpt_saver *s, ckpt__buf *out, const ckpt_timestamp *t) {
+    if (s->rule.keep != CKPT_KEEP_NONE) return ckpt__saver_link_path(s, out, t);
+    out->len = 0;
+    (void)ckpt__buf_cstr(out);
+    return out->err;
 }
 
 // What a link to the checkpoint of a line leads to: its file, or its folder.
@@ -42713,14 +42780,15 @@ static ckpt_err ckpt__saver_linked(const ckpt_saver *s, ckpt__buf *out, const ch
     return out->err;
 }
 
-// Takes away the link of a checkpoint that is about to go. Only a latest name with variables of time leaves such links behind.
+// Takes away the link of a checkpoint that is about to go. A latest name with variables of time leaves such links behind, and
+// so does a run before this one that kept some.
 static ckpt_err ckpt__saver_unlink(const ckpt_saver *s, const ckpt__index_line *line, const char *path) {
-    if (!s->latest_varies) return CKPT_OK;
+    if (!s->latest_varies && s->rule.keep != CKPT_KEEP_NONE) return CKPT_OK;
     ckpt__buf link, says, want;
     ckpt__buf_init(&link, &s->allocator);
     ckpt__buf_init(&says, &s->allocator);
     ckpt__buf_init(&want, &s->allocator);
-    ckpt_err e = ckpt__saver_latest_path(s, &link, &line->t);
+    ckpt_err e = ckpt__saver_link_path(s, &link, &line->t);
     if (e == CKPT_OK && link.len > 0 && ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) == CKPT_OK &&
         ckpt__saver_target(s, &want, ckpt__buf_cstr(&link), path) == CKPT_OK &&
         strcmp(ckpt__buf_cstr(&says), ckpt__buf_cstr(&want)) == 0)
@@ -43411,17 +43479,16 @@ static void ckpt__saver_begin_early(ckpt_saver *s, ckpt__saver_job *job) {
 //-- after the file --------------------------------------------------------------
 
 // The line of a durable checkpoint enters the index; what rotation lets go leaves it for `gone`. A rank that does not lead keeps
-// its index in memory.
-static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, ckpt__index *gone) {
-    ckpt_err e = s->leads ? ckpt__index_lock(&s->index) : CKPT_OK;
+// its index in memory. *listed: it is this run's, though the file may not say so before the next save.
+static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, ckpt__index *gone, bool *listed) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt_err e = ckpt__index_insert(&s->index, s->index.count, line);
+    if (e == CKPT_OK) ckpt__index_settle(&s->index);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    *listed = e == CKPT_OK;
+    if (e == CKPT_OK && s->leads) e = ckpt__index_lock(&s->index);
     if (e != CKPT_OK) return e;
     if (s->leads) e = ckpt__saver_merge(s);
-    if (e == CKPT_OK) {
-        ckpt__os_mutex_lock(&s->shared->lock);
-        e = ckpt__index_insert(&s->index, s->index.count, line);
-        if (e == CKPT_OK) ckpt__index_settle(&s->index);
-        ckpt__os_mutex_unlock(&s->shared->lock);
-    }
     if (e == CKPT_OK) e = ckpt__saver_rotate(s, gone);
     if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);
@@ -43454,13 +43521,12 @@ static ckpt_err ckpt__saver_vacate(ckpt_saver *s, const char *name, const char *
 static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const char *latest, const char *path,
                                     ckpt__saver_parcel *early) {
     ckpt__index gone;
-    bool later = s->layout == CKPT__SAVER_SHARDED;
+    bool later = s->layout == CKPT__SAVER_SHARDED, listed = false;
     if (s->remote_count > 0) line->upload = CKPT__UPLOAD_PENDING;
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
     ckpt__saver_enter(s);
-    if (e == CKPT_OK) e = ckpt__saver_enlist(s, line, &gone);
+    if (e == CKPT_OK) e = ckpt__saver_enlist(s, line, &gone, &listed);
     ckpt__saver_leave(s);
-    bool listed = e == CKPT_OK;
     ckpt__error_record why;
     if (e == CKPT_OK && latest != NULL && s->leads) {
         ckpt__buf target;
@@ -43471,7 +43537,7 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
         ckpt__buf_free(&target);
     }
     ckpt__error_take(&why);
-    // a link that cannot be moved is no reason to keep it from the stores
+    // an index that cannot be written, or a link that cannot be moved, is no reason to keep it from the stores
     if (listed && s->layout != CKPT__SAVER_SHARDED) {
         ckpt_err staged = early != NULL ? ckpt__saver_stage(s, line, path, early) : ckpt__saver_stage_all(s, line, path);
         if (e == CKPT_OK) e = staged;
@@ -44846,6 +44912,17 @@ static void ckpt__saver_send_left(ckpt_saver *s, ckpt__remote *r) {
     ckpt__saver_left_free(&left);
 }
 
+// Saves are counted on from what a destination has seen, though the folder may be new or not say it any more: a lower number
+// would be an earlier checkpoint there, to its link and its rotation.
+static ckpt_err ckpt__saver_count_on(ckpt_saver *s, const ckpt__remote *r, const char *link) {
+    uint64_t there = ckpt__index_next_number(&r->ledger) - 1, order = 0;
+    ckpt_err e = CKPT_OK;
+    if (r->uploader != NULL && link[0] != 0) e = ckpt__uploader_published(r->uploader, s->root, link, &order);
+    if (order < CKPT__INDEX_NUMBERS && order > there) there = order;
+    if (there > s->number) s->number = there;
+    return e;
+}
+
 // Puts the ledger in order after an earlier process, and looks what the store's latest names. Failures here are for the log:
 // resume and the uploads themselves meet them again.
 static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
@@ -44857,6 +44934,7 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     ckpt__buf_init(&link, &s->allocator);
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
     r->links = e == CKPT_OK && link.len > 0;
+    if (e == CKPT_OK) e = ckpt__saver_count_on(s, r, ckpt__buf_cstr(&link));
     for (size_t i = r->ledger.count; i > 0 && e == CKPT_OK; i--) {
         ckpt__saver_enter(s);
         uint64_t number = i <= r->ledger.count ? r->ledger.lines[i - 1].number : 0;
@@ -46033,6 +46111,10 @@ static ckpt_err ckpt__loader_place(const char *target, const char *destination, 
         if (ckpt__os_stat(destination, &info) != CKPT_OK)
             return ckpt__error_set(CKPT_EXISTS, "it is a link to a file that is not there; remove it first");
         if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
+        ckpt__os_info itself, from;         // the file itself, by whatever name: a link in its place would lead to nothing
+        if (ckpt__os_lstat(destination, &itself) == CKPT_OK && !itself.is_link && ckpt__os_stat(target, &from) == CKPT_OK &&
+            from.dev == itself.dev && from.ino == itself.ino)
+            return CKPT_OK;
     }
     ckpt__buf aside;
     ckpt__buf_init(&aside, a);
@@ -47108,7 +47190,8 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known for certain: %s",
                             s->remotes[k].store->uri, ckpt__error_last.text);
     }
-    s->number = ckpt__index_next_number(&s->index) - 1;
+    uint64_t here = ckpt__index_next_number(&s->index) - 1;
+    if (here > s->number) s->number = here;
     for (int k = 0; k < s->remote_count; k++) {
         uint64_t there = ckpt__index_next_number(&s->remotes[k].ledger) - 1;
         if (there > s->number) s->number = there;

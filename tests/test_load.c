@@ -241,6 +241,14 @@ static void test_get_file(void **unused) {
     expect_sentence("got");
     must(ckpt_get_file("./run/ep1.pt", "got", true));
     assert_string_equal(util_link_target("got"), util_join(root, "run/ep1.pt"));
+    must(ckpt_get_file("run/ep1.pt", "run/ep1.pt", true));           // itself: nothing is to be done, by whatever name
+    must(ckpt_create_symlink_file("ep1.pt", "run/way.symlink"));
+    must(ckpt_get_file("run/way.symlink", "run/ep1.pt", true));
+    assert_int_equal(symlink("run", "via"), 0);
+    must(ckpt_get_file("run/ep1.pt", "via/ep1.pt", true));
+    must(ckpt_get_file("via/ep1.pt", "run/ep1.pt", true));
+    struct stat st;
+    assert_true(lstat("run/ep1.pt", &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0);
     assert_int_equal(ckpt_get_file("run/ep1.pt", "run", true), CKPT_EXISTS);
     assert_int_equal(ckpt_get_file("run", "x", true), CKPT_UNSUPPORTED);
     assert_int_equal(ckpt_get_file("s3://b/x", "x", true), CKPT_UNSUPPORTED);

@@ -703,6 +703,95 @@ static void test_defect_2_latest_is_a_checkpoint(void **state) {
     }
 }
 
+// A file where the link belongs is somebody's: it is kept under another name.
+static void test_file_at_latest_is_kept(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        run *r = run_new(util_temp_dir());
+        const char *latest = util_join(r->dir, "latest.pt");
+        run_set(r, 77);
+        ckpt_timestamp t = at_batch(77);
+        ok(ckpt_save(latest, &r->st, &t));
+        if (k == 2) util_write_text(util_join(r->dir, "latest.pt.kept"), "of an earlier time");
+        r->d.snapshot = modes[k];
+        r->d.overwrite = true;
+        run_open(r);
+        run_save(r, 1);
+        ok(ckpt_saver_wait(r->s, 0));
+        run_save(r, 2);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(util_link_target(latest), "ba2.pt");
+        const char *kept = util_join(r->dir, k == 2 ? "latest.pt.kept-2" : "latest.pt.kept");
+        check_file(kept, 77);
+        assert_non_null(strstr(r->log, kept));
+        assert_string_equal(names_in(r->dir), k == 2 ? "ba1.pt ba2.pt latest.pt latest.pt.kept latest.pt.kept-2" : "ba1.pt ba2.pt latest.pt latest.pt.kept");
+        run_end(r);
+    }
+}
+
+// An index that cannot be written now is written by the next save, which knows what was saved before: also of a constant name.
+static void test_index_lock_fails_once(void **state) {
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        run *r = run_new(util_temp_dir());
+        const char *lock = util_join(r->dir, ".ckpt-index.lock");
+        if (k >= 3) r->d.filename = "model.pt";
+        r->d.snapshot = modes[k % 3];
+        r->d.num_checkpoints_to_keep = 2;
+        run_open(r);
+        util_mkdir(lock);
+        run_set(r, 1);
+        ckpt_timestamp t = at_batch(1);
+        ckpt_err e = ckpt_saver_save(r->s, &t), late = ckpt_saver_wait(r->s, 0);
+        assert_true(e != CKPT_OK || late != CKPT_OK);
+        assert_non_null(strstr(ckpt_last_error(), "is saved, but not all that follows is done"));
+        assert_int_equal(rmdir(lock), 0);
+        run_save(r, 2);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_int_equal(ckpt_saver_checkpoints(r->s, NULL), k >= 3 ? 1 : 2);
+        check_file(util_join(r->dir, "latest.pt"), 2);
+        run_save(r, 3);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(names_in(r->dir), k >= 3 ? "latest.pt model.pt" : "ba2.pt ba3.pt latest.pt");
+        assert_true(ckpt_saver_close(r->s, 0) != CKPT_OK);
+        ckpt_state_free(&r->st);
+    }
+}
+
+// CKPT_KEEP_NONE makes no link, and leaves none of a run before it that leads nowhere.
+static void test_keep_none_after_others(void **state) {
+    (void)state;
+    run *r = run_new(util_temp_dir());
+    ckpt_timestamp t;
+    run_open(r);
+    run_save(r, 1);
+    run_save(r, 2);
+    ok(ckpt_saver_close(r->s, 0));
+    r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    run_open(r);
+    ok(ckpt_saver_resume(r->s, &t));
+    run_save(r, 3);
+    ok(ckpt_saver_wait(r->s, 0));
+    assert_string_equal(names_in(r->dir), "");
+    run_end(r);
+}
+
+// Names that a later link would replace, or that belong to the files of sharded checkpoints.
+static void test_names_of_others(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {
+        { "x{batch}.pt", "x{epoch}0.pt" }, { "x{batch}/.metadata", "latest.pt" }, { "x{batch}/__{rank}_0.pt", "latest.pt" },
+    };
+    for (int i = 0; i < UTIL_COUNT(pairs); i++) {
+        run *r = run_new(util_join(util_temp_dir(), "f"));
+        r->d.filename = pairs[i][0];
+        r->d.latest_filename = pairs[i][1];
+        assert_int_equal(ckpt_saver_open(&r->s, &r->d), CKPT_ARG);
+        assert_non_null(strstr(ckpt_last_error(), pairs[i][i == 0]));
+        ckpt_state_free(&r->st);
+    }
+}
+
 // 3: whatever fails, the checkpoint before and the link stay, no final name holds a part, and the next save works.
 static void test_defect_3_failures_leave_the_previous(void **state) {
     (void)state;
@@ -1605,6 +1694,10 @@ int main(void) {
         cmocka_unit_test(test_deletion_is_not_felt),
         cmocka_unit_test(test_defect_1_constant_name),
         cmocka_unit_test(test_defect_2_latest_is_a_checkpoint),
+        cmocka_unit_test(test_file_at_latest_is_kept),
+        cmocka_unit_test(test_index_lock_fails_once),
+        cmocka_unit_test(test_keep_none_after_others),
+        cmocka_unit_test(test_names_of_others),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full),
         cmocka_unit_test(test_faults_while_opening),

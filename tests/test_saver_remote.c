@@ -418,6 +418,46 @@ static void test_publication_order(void **state) {
     bucket_end(b);
 }
 
+// The store's latest goes on where the local folder does not know how far it was: nothing is kept here and the process has not
+// resumed, or the folder is new and only the staging folder is the old one.
+static void test_publication_goes_on(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *staging = util_temp_dir();
+        for (int process = 0; process < 3; process++) {
+            remote_run m = remote_new(dir, b);
+            if (k > 0) {
+                ok(ckpt_uploader_close(m.u, 0));
+                m.u = uploader_on(b, staging);
+                *(ckpt_uploader **)(uintptr_t)m.r->d.uploaders = m.u;
+            }
+            if (k == 0) m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+            run_open(m.r);
+            for (int i = 1; i <= 4 - process; i++) save_wait(&m, process * 10 + i);
+            remote_end(&m);
+            assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), util_fmt("run/ba%d.pt", process * 10 + 4 - process));
+            if (k > 0) {
+                util_remove_tree(dir);
+                util_mkdir(dir);
+            }
+            if (k == 2) {                               // the bucket as well
+                bucket_end(b);
+                b = bucket_new(NULL);
+            }
+        }
+        remote_run m = remote_new(dir, b);
+        ckpt_timestamp t;
+        run_open(m.r);
+        if (k < 2) {
+            ok(ckpt_saver_resume(m.r->s, &t));
+            run_check(m.r, 22);
+        }
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 // An idle event costs nanoseconds with destinations too.
 static void test_idle_events(void **state) {
     (void)state;
@@ -1406,6 +1446,7 @@ int main(void) {
         cmocka_unit_test(test_file_path_format),
         cmocka_unit_test(test_calls_do_not_wait),
         cmocka_unit_test(test_publication_order),
+        cmocka_unit_test(test_publication_goes_on),
         cmocka_unit_test(test_idle_events),
         cmocka_unit_test(test_early_parts),
         cmocka_unit_test(test_failure_is_reported_once),
