@@ -249,6 +249,7 @@ static void test_get_file(void **unused) {
     must(ckpt_get_file("via/ep1.pt", "run/ep1.pt", true));
     struct stat st;
     assert_true(lstat("run/ep1.pt", &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0);
+    assert_int_equal(unlink("via"), 0);
     assert_int_equal(ckpt_get_file("run/ep1.pt", "run", true), CKPT_EXISTS);
     assert_int_equal(ckpt_get_file("run", "x", true), CKPT_UNSUPPORTED);
     assert_int_equal(ckpt_get_file("s3://b/x", "x", true), CKPT_UNSUPPORTED);
