@@ -35368,6 +35368,7 @@ enum {
 // One file to be uploaded.
 typedef struct ckpt__upload {
     const char *name, *path;            // name as it is in the store; the file may be changed by renaming over it, and deleted
+    const char *beside;                 // a folder: staged in the hidden one there, as all of a saver's are; NULL: that of path
     bool        overwrite, has_crc;
     bool        durable;                // the file is on disk already
     uint32_t    crc;                    // CRC-32 of the file
@@ -36758,7 +36759,7 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         uint32_t sum = 0;
         for (size_t i = 0; i < owners.len && !known; i += CKPT__UPLOADER_OWNER)
             known = memcmp(owners.data + i, n, CKPT__UPLOADER_OWNER) == 0;
-        if (!ckpt__uploader_is_ours(n, &sum)) continue;
+        if (!ckpt__uploader_is_ours(n, &sum) || strncmp(n, p->owner, CKPT__UPLOADER_OWNER) == 0) continue;
         if (sum != u->store_sum) {
             if (ckpt__txt_ends(n, ".upload") && !ckpt__uploader_lives(u, p->folder, n)) foreign++;
             if (ckpt__txt_ends(n, ".journal") && !ckpt__uploader_lives(u, p->folder, n))
@@ -36997,8 +36998,16 @@ static void ckpt__uploader_unfollow(ckpt_uploader *u, ckpt__uploader_item *it, c
     it->told = NULL;
 }
 
+// A file that is not there yet, and may never be, is newer than none.
 static bool ckpt__uploader_is_newer(const ckpt__uploader_item *a, const ckpt__uploader_item *b) {
-    return a != NULL && a->kind != CKPT__UPLOADER_SETTLE && a->added > b->added;
+    return a != NULL && a->kind != CKPT__UPLOADER_SETTLE && (!a->early || a->committed) && a->added > b->added;
+}
+
+// Puts what has to be settled behind what `it` has to settle already.
+static void ckpt__uploader_add_old(ckpt__uploader_item *it, ckpt__uploader_item *old) {
+    ckpt__uploader_item **end = &it->old;
+    while (*end != NULL) end = &(*end)->old;
+    *end = old;
 }
 
 // Puts an item into the queue. *replaced: the one that is not needed any more, which may be the item itself when a newer one
@@ -37009,28 +37018,32 @@ static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, c
     if (s == NULL) return CKPT_NOMEM;
     ckpt__uploader_item *w = s->waiting;
     if (it->kind == CKPT__UPLOADER_SETTLE && (w != NULL || s->running != NULL)) {
-        if (w == NULL) w = s->running;
-        it->old = w->old;
-        w->old = it;
+        ckpt__uploader_add_old(w != NULL ? w : s->running, it);
         return CKPT_OK;
     }
-    if (ckpt__uploader_is_newer(s->running, it) || ckpt__uploader_is_newer(w, it) || ckpt__uploader_is_newer(s->failed, it)) {
-        *replaced = it;
-        return CKPT_OK;
+    if (it->kind != CKPT__UPLOADER_SETTLE) {        // what has to be settled replaces nothing
+        if (it->early && !it->committed && (s->running != NULL || w != NULL || s->failed != NULL)) {
+            it->withdrawn = true;                   // it may be abandoned: what is there goes first
+            return CKPT_OK;
+        }
+        if (ckpt__uploader_is_newer(s->running, it) || ckpt__uploader_is_newer(w, it) || ckpt__uploader_is_newer(s->failed, it)) {
+            *replaced = it;
+            return CKPT_OK;
+        }
+        it->follows = it->follows || s->running != NULL || w != NULL || s->failed != NULL;
+        *replaced = s->failed;
+        s->failed = NULL;
     }
-    it->follows = it->follows || s->running != NULL || w != NULL || s->failed != NULL;
-    *replaced = s->failed;
-    s->failed = NULL;
     ckpt__uploader_item *at = NULL;
     if (w != NULL) {
         at = w->next;
         if (s->running == NULL) ckpt__uploader_link_out(u, w);
-        it->old = w->old;
-        w->old = NULL;
         u->waiting--;
-        if (w->kind == CKPT__UPLOADER_SETTLE) { w->old = it->old; it->old = w; }
-        else if (w->early && !w->committed) w->withdrawn = true;        // it stays its ticket's
-        else *replaced = w;
+        bool settles = w->kind == CKPT__UPLOADER_SETTLE;
+        ckpt__uploader_add_old(it, settles ? w : w->old);
+        if (!settles) w->old = NULL;
+        if (!settles && w->early && !w->committed) w->withdrawn = true;         // it stays its ticket's
+        else if (!settles) *replaced = w;
         ckpt__uploader_unfollow(u, w, CKPT_CANCELLED);
     }
     s->waiting = it;
@@ -37075,7 +37088,14 @@ static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old)
     }
     old->kind = CKPT__UPLOADER_SETTLE;
     ckpt__uploader_item *none;          // what has to be settled replaces nothing
-    if ((!begun && old->done == NULL) || ckpt__uploader_offer(u, old, false, &none) != CKPT_OK) ckpt__uploader_item_free(u, old);
+    bool settles = begun || old->done != NULL || old->old != NULL;
+    if (!settles || ckpt__uploader_offer(u, old, false, &none) != CKPT_OK) {
+        for (ckpt__uploader_item *next; old != NULL; old = next) {          // who waits to hear of it hears of it now
+            next = old->old;
+            if (old->done != NULL) old->done(old->name, CKPT_CANCELLED, false, old->user);
+            ckpt__uploader_item_free(u, old);
+        }
+    }
     ckpt__error_last = kept;
 }
 
@@ -37202,13 +37222,15 @@ static ckpt_err ckpt__uploader_hidden(ckpt__buf *out, const char *dir) {
 }
 
 // The staging folder for a file at `path`: the one that was asked for, else a hidden one beside the file.
-static ckpt_err ckpt__uploader_place_for(ckpt_uploader *u, const char *path, ckpt__uploader_place **out) {
+static ckpt_err ckpt__uploader_place_for(ckpt_uploader *u, const ckpt__upload *up, ckpt__uploader_place **out) {
     if (u->staging != NULL) return ckpt__uploader_open_place(u, u->staging, false, 0, out);
     ckpt__os_info info;
     ckpt__buf dir, folder;
     ckpt__buf_init(&dir, &u->allocator);
     ckpt__buf_init(&folder, &u->allocator);
-    ckpt__os_path_dir(&dir, path);
+    if (up->beside != NULL) ckpt__buf_text(&dir, up->beside);
+    else ckpt__os_path_dir(&dir, up->path);
+    (void)ckpt__buf_cstr(&dir);
     ckpt_err e = dir.err;
     if (e == CKPT_OK) e = ckpt__os_stat(dir.data, &info);
     if (e == CKPT_OK) e = ckpt__uploader_hidden(&folder, dir.data);
@@ -37815,7 +37837,7 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     ckpt__uploader_place *place = NULL;
     ckpt__uploader_item *it = NULL;
     ckpt_err e = ckpt__uploader_check(u, up);
-    if (e == CKPT_OK) e = ckpt__uploader_place_for(u, up->path, &place);
+    if (e == CKPT_OK) e = ckpt__uploader_place_for(u, up, &place);
     if (e == CKPT_OK) {
         it = ckpt__uploader_item_new(u, CKPT__UPLOADER_PUT, up->name);
         e = it == NULL ? CKPT_NOMEM : ckpt__uploader_fill(u, it, up);
@@ -37874,7 +37896,7 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
     ckpt__uploader_place *place = NULL;
     *ticket = NULL;
     ckpt_err e = ckpt__uploader_check(u, up);
-    if (e == CKPT_OK) e = ckpt__uploader_place_for(u, up->path, &place);
+    if (e == CKPT_OK) e = ckpt__uploader_place_for(u, up, &place);
     ckpt__uploader_item *it = e == CKPT_OK ? ckpt__uploader_item_new(u, CKPT__UPLOADER_PUT, up->name) : NULL;
     if (e == CKPT_OK) e = it == NULL ? CKPT_NOMEM : ckpt__uploader_fill(u, it, up);
     if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
@@ -37904,6 +37926,22 @@ static void ckpt__uploader_detach(ckpt_uploader *u, ckpt__uploader_item *it) {
     memset(&it->body, 0, sizeof it->body);
     it->held--;
     ckpt__os_cond_broadcast(&u->changed);
+}
+
+// Takes out of the queue what waits behind a ticket, in case it is abandoned, and is older than it. NULL: there is none; else it is
+// the caller's, who supersedes it. Below the lock.
+static ckpt__uploader_item *ckpt__uploader_take_older(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
+    ckpt__uploader_item *older = s != NULL ? s->waiting : NULL;
+    if (older == NULL || older == it || older->kind == CKPT__UPLOADER_SETTLE) return NULL;
+    if (!ckpt__uploader_is_newer(it, older)) return NULL;
+    s->waiting = NULL;
+    u->waiting--;
+    it->follows = true;
+    ckpt__uploader_unfollow(u, older, CKPT_CANCELLED);
+    ckpt__uploader_add_old(it, older->old);
+    older->old = NULL;
+    return older;
 }
 
 // Stages and records the finished file of a ticket. Its worker may be sending meanwhile: nothing that it reads is written.
@@ -37949,6 +37987,7 @@ static void ckpt__uploader_abandon(ckpt_uploader *u, ckpt__uploader_item *it) {
         ckpt__uploader_unfollow(u, it, CKPT_CANCELLED);
         ckpt__uploader_slot_drop(u, s);
         it->withdrawn = true;
+        ckpt__os_cond_broadcast(&u->changed);
     }
     bool ours = it->withdrawn;
     it->abandoned = true;
@@ -37971,6 +38010,7 @@ static ckpt_err ckpt__uploader_commit(ckpt_uploader *u, ckpt__uploader_item *it,
     if (e == CKPT_OK) e = ckpt__uploader_commit_file(u, it, up, &fd);
     bool ours = true;
     if (e == CKPT_OK) {
+        ckpt__uploader_item *older = NULL;
         ckpt__os_mutex_lock(&u->lock);
         it->has_crc = up->has_crc;
         it->crc = up->crc;
@@ -37978,8 +38018,10 @@ static ckpt_err ckpt__uploader_commit(ckpt_uploader *u, ckpt__uploader_item *it,
         it->committed = true;
         ours = it->withdrawn;
         it->withdrawn = false;
+        if (!ours) older = ckpt__uploader_take_older(u, it);
         if (!ours) ckpt__uploader_detach(u, it);
         ckpt__os_mutex_unlock(&u->lock);
+        if (older != NULL) ckpt__uploader_supersede(u, older);
         fd = -1;
     }
     if (e == CKPT_OK && ours) {
@@ -38682,7 +38724,8 @@ static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool
     ckpt_uploader *u = r->uploader;
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
-    bool queued = slot != NULL && (slot->running != NULL || slot->waiting != NULL);
+    bool queued = slot != NULL && ((slot->running != NULL && slot->running->kind != CKPT__UPLOADER_SETTLE) ||
+                                   (slot->waiting != NULL && slot->waiting->kind != CKPT__UPLOADER_SETTLE));
     *failed = slot != NULL && slot->failed != NULL;
     ckpt__os_mutex_unlock(&u->lock);
     return queued;
@@ -43342,6 +43385,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->up->number = line->number;
     p->item.name = p->name.data;
     p->item.path = path;
+    p->item.beside = s->root;
     p->item.durable = true;
     p->item.link_name = p->link.len > 0 ? p->link.data : NULL;
     size_t inside = ckpt__index_is_folder(p->name.data) ? sizeof CKPT__INDEX_INSIDE - 1 : 0;
@@ -45134,6 +45178,7 @@ static ckpt_err ckpt__saver_fly(ckpt_saver *s, ckpt__remote *r, const ckpt__inde
         up->bytes = f != NULL ? f->bytes : 0;
         item.name = name.data;
         item.path = path;
+        item.beside = s->root;
         item.overwrite = overwrite;
         item.durable = true;
         item.has_crc = f != NULL && f->has_crc;
