@@ -758,7 +758,8 @@ typedef struct ckpt_load_desc {
                                                 // has that very name, {run_name} and {rank} (0) are filled in
     ckpt_state        *state;                   // required: filled in place
     bool               load_weights_only;       // only names under state/model/
-    bool               not_strict;              // missing and unexpected names pass; same name, other shape never
+    bool               not_strict;              // missing and unexpected names pass, with a WARN; same name, other shape never,
+                                                // nor a file that has nothing of what is bound
     bool               no_verify;               // skip the checksums
     const char *const *load_ignore_keys;        // Composer's globs over names, '*' crosses '/': {"state/optimizers/*"}
     int                load_ignore_keys_count;
@@ -14570,18 +14571,31 @@ static ckpt_err ckpt__file_match_names(ckpt__file_match *m) {
     return e;
 }
 
+static void ckpt__file_match_lists(const ckpt__file_match *m, ckpt__buf *text) {
+    ckpt__file_odd_text(&m->missing, text, "bound name is missing in it", "bound names are missing in it");
+    ckpt__file_odd_text(&m->unexpected, text, "of its names is not bound", "of its names are not bound");
+}
+
+// Not strict is for what differs a little: a file that has nothing of what is bound is the wrong file, or has other names.
+static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
+    if (m->st->count == 0 || m->o->shared) return false;
+    for (int i = 0; i < m->st->count; i++) if (m->entry[i] >= 0) return false;
+    return m->unexpected.count > 0 || (m->missing.count > 0 && m->o->ignore_count == 0);
+}
+
 static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
     ckpt__buf text;
     ckpt__buf_init(&text, &m->f->allocator);
-    if (!m->o->not_strict) {
-        ckpt__file_odd_text(&m->missing, &text, "bound name is missing in it", "bound names are missing in it");
-        ckpt__file_odd_text(&m->unexpected, &text, "of its names is not bound", "of its names are not bound");
-    }
+    bool nothing = m->o->not_strict && m->different.count == 0;
+    if (nothing) ckpt__buf_text(&text, "nothing that is bound is in it");
+    if (nothing || !m->o->not_strict) ckpt__file_match_lists(m, &text);
     if (m->different.count > 0) {
         ckpt__buf_fmt(&text, "%s%s", text.len > 0 ? "; " : "", m->why);
         if (m->different.count > 1) ckpt__buf_fmt(&text, " (and %zu more differ)", m->different.count - 1);
     }
-    if (m->different.count == 0) ckpt__buf_text(&text, "; bind or ignore them, or load with not_strict");
+    if (nothing) ckpt__buf_text(&text, m->o->weights_only ? "; bind the names that it has, of which load_weights_only takes "
+                                                            "those under state/model/" : "; bind the names that it has");
+    else if (m->different.count == 0) ckpt__buf_text(&text, "; bind or ignore them, or load with not_strict");
     const char *all = ckpt__buf_cstr(&text);
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__error_set(CKPT_MISMATCH, "%s", all);
     ckpt__buf_free(&text);
@@ -14596,8 +14610,16 @@ static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
         const ckpt__entry *entry = &m->f->toc.entries[i];
         if (!m->used[i] && ckpt__file_counts(entry, m->o)) ckpt__file_odd_add(&m->unexpected, entry->name);
     }
-    bool odd = !m->o->not_strict && (m->missing.count > 0 || m->unexpected.count > 0);
-    return odd || m->different.count > 0 ? ckpt__file_match_fail(m) : CKPT_OK;
+    bool odd = m->missing.count > 0 || m->unexpected.count > 0;
+    if (m->different.count > 0 || (odd && !m->o->not_strict) || (m->o->not_strict && ckpt__file_match_is_void(m)))
+        return ckpt__file_match_fail(m);
+    if (!odd || m->o->shared) return CKPT_OK;
+    ckpt__buf text;                     // what not strict has let pass
+    ckpt__buf_init(&text, &m->f->allocator);
+    ckpt__file_match_lists(m, &text);
+    ckpt__error_log(m->o->log, CKPT_LOG_WARN, "not strict: %s", ckpt__buf_cstr(&text));
+    ckpt__buf_free(&text);
+    return CKPT_OK;
 }
 
 //-- restoring -------------------------------------------------------------------
@@ -42487,6 +42509,8 @@ struct ckpt_saver {
     ckpt__time_schedule  schedule;
     ckpt_timestamp       previous;
     bool                 has_previous, checked, resumed;
+    bool                 was_due;       // at some event
+    bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
     int64_t              last_batch;    // of the last save, -1
     uint64_t             number;        // of the last save
     double               next_report;   // when the progress hook may hear of uploads again
@@ -43159,11 +43183,13 @@ static void ckpt__saver_note_failure(ckpt_saver *s, bool background) {
     ckpt__error_take(&r);
     ckpt__os_mutex_lock(&sh->lock);
     if (sh->first.code == CKPT_OK) sh->first = r;
-    if (background && sh->unreported.code == CKPT_OK) {
+    bool late = background && sh->unreported.code != CKPT_OK;
+    if (background && !late) {
         sh->unreported = r;
         ckpt__os_flag_set(&sh->failed, 1);
     }
     ckpt__os_mutex_unlock(&sh->lock);
+    if (late) ckpt__error_log(&s->logger, CKPT_LOG_ERROR, "%s", r.text);        // one is returned, all are told
 }
 
 // One more thing that an uploader will call back for, or one less.
@@ -44124,7 +44150,16 @@ static bool ckpt__saver_await(ckpt_saver *s, bool idle, double deadline) {
     }
 }
 
+// The caller has not fenced between a LAZY save and the next: what was bound may have changed while it was copied. Told once.
+static void ckpt__saver_warn_unfenced(ckpt_saver *s) {
+    if (!s->unfenced || s->told_unfenced) return;
+    s->told_unfenced = true;
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "ckpt_saver_fence was not called since the last save: with CKPT_SNAPSHOT_LAZY it "
+                    "must be, before anything that is bound changes; else that checkpoint may be a mixture of two moments");
+}
+
 static ckpt_err ckpt__saver_fence(ckpt_saver *s) {
+    s->unfenced = false;
     if (ckpt__os_flag_get(&s->shared->waiting) != 0) (void)ckpt__saver_await(s, false, 0);
     return CKPT_OK;
 }
@@ -44177,6 +44212,7 @@ static void ckpt__saver_hand_over(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__os_flag_set(&sh->waiting, !job->staged);
     ckpt__os_cond_broadcast(&sh->changed);
     ckpt__os_mutex_unlock(&sh->lock);
+    s->unfenced = !job->staged;
     memset(job, 0, sizeof *job);
 }
 
@@ -44305,6 +44341,7 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
 
 // Saves where this rank does.
 static ckpt_err ckpt__saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt__saver_warn_unfenced(s);
     ckpt_err e = s->checked ? CKPT_OK : ckpt__saver_first(s, t);
     if (e == CKPT_OK && s->writes) e = ckpt__saver_snapshot(s, t);
     if (e == CKPT_OK) s->last_batch = t->batch;
@@ -44333,6 +44370,7 @@ static ckpt_timestamp ckpt__saver_before(const ckpt_timestamp *t, ckpt_event eve
 // What an event costs when there is more to do than to look.
 static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due) {
     ckpt_err e = CKPT_OK;
+    ckpt__saver_warn_unfenced(s);
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
     ckpt__saver_report_uploads(s);
@@ -44356,6 +44394,7 @@ static bool ckpt__saver_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_even
                                       : ckpt__time_due(&s->schedule, before, t, event);
     s->previous = *t;
     s->has_previous = true;
+    s->was_due = s->was_due || due;
     return due;
 }
 
@@ -44591,9 +44630,25 @@ static ckpt_err ckpt__saver_set_local_names(ckpt_saver *s, const ckpt_saver_desc
     return e;
 }
 
+// "s3:/bucket/run" would be a folder of this machine, and nothing would ever leave it.
+static bool ckpt__saver_lacks_slash(const ckpt_saver *s, const char *folder) {
+    ckpt__buf whole;
+    ckpt__uri uri;
+    const char *colon = strchr(folder, ':');
+    if (colon == NULL || colon[1] != '/' || colon[2] == '/' || ckpt__stores_is_uri(folder)) return false;
+    ckpt__buf_init(&whole, &s->allocator);
+    ckpt__buf_add(&whole, folder, (size_t)(colon + 1 - folder));
+    ckpt__buf_fmt(&whole, "/%s", colon + 1);
+    ckpt__txt_uri(&uri, ckpt__buf_cstr(&whole));
+    ckpt__buf_free(&whole);
+    return uri.known;
+}
+
 // Of a URI the path is the local folder (Composer; "." for none), and the rest is where files go from there.
 static ckpt_err ckpt__saver_set_names(ckpt_saver *s, const ckpt_saver_desc *d) {
     const char *folder = d->folder != NULL ? d->folder : "{run_name}/checkpoints";
+    if (ckpt__saver_lacks_slash(s, folder))
+        return ckpt__error_set(CKPT_ARG, "folder '%s': a URI has two slashes after the colon", folder);
     if (!ckpt__stores_is_uri(folder)) return ckpt__saver_set_local_names(s, d, folder, folder);
     ckpt__buf bucket, path;
     ckpt__buf_init(&bucket, &s->allocator);
@@ -45607,6 +45662,7 @@ static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
          !ckpt__saver_await_uploads(s, deadline)))
         e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being uploaded after %g s", s->root, timeout_s);
     ckpt__saver_waited(s, begin);
+    if (e == CKPT_OK) s->unfenced = false;
     return e;
 }
 
@@ -48077,6 +48133,10 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
         if (e != CKPT_OK) return e;
     }
     while (ckpt__saver_take_failure(s) != CKPT_OK) {}       // what nobody has asked for yet may be the first
+    if (s->has_previous && !s->resumed && !s->was_due && s->last_batch < 0 && s->should_save == NULL)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event, up to batch %lld: nothing is in %s; the "
+                        "default of save_interval is \"1ep\", and \"500\" without a unit counts epochs",
+                        (long long)s->previous.batch, s->root);
     first = s->shared->first;
     if (gathers && s->crew.broken.code == CKPT_OK) {
         (void)ckpt__error_put(&first);

@@ -456,6 +456,44 @@ static void test_metrics(void **unused) {
     ckpt_state_free(&without.st);
 }
 
+static void keep_log(ckpt_log_level level, const char *msg, void *user) {
+    if (level == CKPT_LOG_WARN) (void)snprintf((char *)user, 1000, "%s", msg);
+}
+
+// Not strict lets a difference pass, and says it; a file that has nothing of what is bound it does not.
+static void test_not_strict(void **unused) {
+    (void)unused;
+    float w[4] = { 1, 2, 3, 4 }, got[4] = { 0 }, more[2] = { 7, 7 };
+    char log[1000] = "";
+    ckpt_state st = {0}, other = {0}, some = {0};
+    ckpt_bind_f32(&st, "fc.weight", w, 4);
+    ckpt_bind_f32(&st, "fc.bias", w, 2);
+    must(ckpt_save("foreign.safetensors", &st, NULL));
+    ckpt_load_desc d = {0};
+    d.load_path = "foreign.safetensors";
+    d.logger.fn = keep_log;
+    d.logger.user = log;
+    d.not_strict = true;
+    ckpt_bind_f32(&other, "state/model/fc.weight", got, 4);
+    d.state = &other;
+    for (int k = 0; k < 2; k++) {
+        d.load_weights_only = k == 1;
+        assert_int_equal(ckpt_load(&d, NULL), CKPT_MISMATCH);
+        expect_sentence("nothing that is bound is in it");
+    }
+    assert_true(got[0] == 0);
+    d.load_weights_only = false;
+    ckpt_bind_f32(&some, "fc.weight", got, 4);
+    ckpt_bind_f32(&some, "fc.more", more, 2);
+    d.state = &some;
+    must(ckpt_load(&d, NULL));
+    assert_true(memcmp(got, w, sizeof w) == 0 && more[0] == 7);
+    assert_non_null(strstr(log, "not strict: 1 bound name is missing in it (fc.more); 1 of its names is not bound (fc.bias)"));
+    ckpt_state_free(&st);
+    ckpt_state_free(&other);
+    ckpt_state_free(&some);
+}
+
 static void test_no_memory(void **unused) {
     (void)unused;
     int64_t value = 5;
@@ -488,7 +526,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         TEST(test_path_names),     TEST(test_awkward_names), TEST(test_missing),             TEST(test_symlink_files), TEST(test_symlink_rings),
         TEST(test_latest),         TEST(test_get_file_local), TEST(test_get_file),           TEST(test_create_symlink_file),
-        TEST(test_folder_empty),   TEST(test_loading),       TEST(test_metrics),             TEST(test_no_memory),
+        TEST(test_folder_empty),   TEST(test_loading),       TEST(test_metrics),             TEST(test_no_memory),            TEST(test_not_strict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

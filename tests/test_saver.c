@@ -758,6 +758,67 @@ static void test_index_lock_fails_once(void **state) {
     }
 }
 
+// What a user has likely forgotten is said: the fence, once; a unit; a slash.
+static void test_forgotten(void **state) {
+    (void)state;
+    static const char *const said = "ckpt_saver_fence was not called";
+    for (int k = 0; k < 6; k++) {                       // the modes, without a fence and with one or a wait
+        run *r = run_new(util_temp_dir());
+        r->d.snapshot = modes[k % 3];
+        run_open(r);
+        for (int i = 1; i <= 4; i++) {
+            ckpt_timestamp t = at_batch(i);
+            ok(i % 2 == 0 ? ckpt_saver_save(r->s, &t) : ckpt_saver_batch_end(r->s, &t));
+            if (k >= 3) ok(i % 2 == 0 ? ckpt_saver_fence(r->s) : ckpt_saver_wait(r->s, 0));
+        }
+        const char *at = strstr(r->log, said);
+        assert_int_equal(at != NULL, k == 2);
+        if (at != NULL) assert_null(strstr(at + 1, said));
+        run_end(r);
+    }
+    static const char *const intervals[] = { NULL, "500", "2ba" };
+    for (int k = 0; k < 3; k++) {
+        run *r = run_new(util_temp_dir());
+        r->d.save_interval = intervals[k];
+        run_open(r);
+        for (int i = 1; i <= 3; i++) {
+            ckpt_timestamp t = at_batch(i);
+            ok(ckpt_saver_batch_end(r->s, &t));
+        }
+        run_end(r);
+        assert_int_equal(strstr(r->log, "no checkpoint was due") != NULL, k < 2);
+    }
+    static const char *const folders[] = { "s3:/bucket/run", "gs:/b", "file:/tmp/x" };
+    for (int k = 0; k < 3; k++) {
+        run *r = run_new(folders[k]);
+        assert_int_equal(ckpt_saver_open(&r->s, &r->d), CKPT_ARG);
+        assert_non_null(strstr(ckpt_last_error(), "two slashes"));
+        ckpt_state_free(&r->st);
+    }
+}
+
+// Of failures in the background one is returned, and all are told.
+static void test_every_failure_is_told(void **state) {
+    (void)state;
+    for (int k = 1; k < 3; k++) {
+        run *r = run_new(util_temp_dir());
+        r->d.snapshot = modes[k];
+        r->d.save_interval = "1000000ba";
+        run_open(r);
+        for (int i = 1; i <= 3; i++) util_mkdir(util_join(r->dir, util_fmt("ba%d.pt", i)));      // folders in the way
+        for (int i = 1; i <= 3; i++) {
+            ckpt_timestamp t = at_batch(i);
+            (void)ckpt__saver_save(r->s, &t);           // as if nobody asked in between
+            ok(ckpt_saver_fence(r->s));
+        }
+        ok(ckpt__saver_wait(r->s, 0));
+        assert_int_equal(ckpt_saver_wait(r->s, 0), CKPT_EXISTS);
+        for (int i = 1; i <= 3; i++) assert_non_null(strstr(r->log, util_fmt("ba%d.pt: there is a folder", i)));
+        assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_EXISTS);
+        ckpt_state_free(&r->st);
+    }
+}
+
 // CKPT_KEEP_NONE makes no link, and leaves none of a run before it that leads nowhere.
 static void test_keep_none_after_others(void **state) {
     (void)state;
@@ -1697,6 +1758,7 @@ int main(void) {
         cmocka_unit_test(test_file_at_latest_is_kept),
         cmocka_unit_test(test_index_lock_fails_once),
         cmocka_unit_test(test_keep_none_after_others),
+        cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
         cmocka_unit_test(test_names_of_others),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full),
