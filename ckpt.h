@@ -132,7 +132,9 @@
    Which checkpoints stay is a function of the folder's index alone: the newest num_checkpoints_to_keep; every
    keep_every-th beyond them; the best by keep_best (a NaN is never best); all that are pinned (ckpt_folder_pin, or
    `ckpt pin`). CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes owns, and so rotates, the checkpoints of
-   the run that it continues. Freeing the blocks of a deleted file happens on a thread of its own.
+   the run that it continues; what a tool has put into the index (it was pinned, or the index was lost) only when its
+   name is one of the template's, because it may be a copy that somebody made. Freeing the blocks of a deleted file
+   happens on a thread of its own.
 
 
    RESUMING
@@ -840,9 +842,10 @@ CKPT__DECL void     ckpt_file_close(ckpt_file *f);
 
 // Makes `destination` lead to the file that path names (Composer's get_file): a symbolic link to its absolute
 // path. A path that ends in ".symlink" is a text file that holds the real path, relative to its own folder; it
-// is followed, up to 8 times, and it is tried when `path` itself is missing. CKPT_EXISTS: destination exists
-// and overwrite is off. CKPT_NOT_FOUND names what was asked for. A URI is fetched instead: in parallel ranges, aside,
-// checked, renamed; .symlink objects are followed as ckpt_load does; errors as there.
+// is followed, up to 8 times, and it is tried when `path` itself is missing. So is followed the text that a saver
+// writes for `latest` where the file system has no links. CKPT_EXISTS: destination exists and overwrite is off.
+// CKPT_NOT_FOUND names what was asked for. A URI is fetched instead: in parallel ranges, aside, checked, renamed;
+// .symlink objects are followed as ckpt_load does; errors as there.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite);
 // Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in
 // ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS).
@@ -1065,6 +1068,8 @@ typedef struct ckpt_folder ckpt_folder;
 // saver may be at work.
 // CKPT_NOT_FOUND: no such folder. The object belongs to one thread at a time and is a view of the moment of
 // opening.
+// A folder below it that has an index or a saver's lock is another run's. What lies there is listed and can be
+// verified; all that changes something leaves it to that folder, which must be opened for it.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_open(ckpt_folder **out, const ckpt_folder_desc *desc);
 // Number of checkpoints; 0 for NULL.
 CKPT__DECL int      ckpt_folder_count(const ckpt_folder *f);
@@ -1077,11 +1082,12 @@ CKPT__DECL int      ckpt_folder_find(const ckpt_folder *f, const char *name);
 // be written.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_verify(ckpt_folder *f, int index);
 // Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save.
-// CKPT_UNSUPPORTED: a foreign file.
+// CKPT_UNSUPPORTED: a foreign file. CKPT_ARG: it is another run's, whose folder the sentence names.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bool pinned);
 // Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
-// none left it is removed. Indices after it change. CKPT_ARG: it is pinned. CKPT_EXISTS: a saver has the folder
-// open.
+// none left it is removed. A text is taken for a link when it is what a saver writes where there are none, to the
+// last byte. Indices after it change. CKPT_ARG: it is pinned, or another run's. CKPT_EXISTS: a saver has the
+// folder open.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_remove(ckpt_folder *f, int index);
 
 typedef struct ckpt_gc_desc {
@@ -1100,7 +1106,8 @@ typedef struct ckpt_gc_desc {
 // save of many ranks left unfinished an hour ago or earlier and that no living process writes to; brings the index
 // up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
 // verifies. Pinned and foreign files stay; nothing is deleted unless one that stays verifies (CKPT_CORRUPT).
-// CKPT_EXISTS: a saver has the folder open.
+// CKPT_EXISTS: a saver has the folder open. CKPT_ARG: all checkpoints are of other runs below; nothing of theirs was
+// touched.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
 // NULL is fine.
 CKPT__DECL void     ckpt_folder_close(ckpt_folder *f);
@@ -14830,7 +14837,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 //------------------------------------------------------------------------------
 // >>index      [K]  which checkpoints a folder holds, which of them rotation lets go
 //
-// uses:    memory platform text digest time name state plan file
+// uses:    error memory platform text digest time name state plan file
 // threads: whoever owns the object; two processes that change one index take turns by ckpt__index_lock
 // states:  a line is saved -> abandoned (the run went back and saved again) or damaged (resume found it so)
 //
@@ -14872,6 +14879,8 @@ typedef struct ckpt__index_line {
     bool              inherited;        // not stored: an earlier process handed it over, this one's uploader finishes it
     bool              unsent;           // not stored: it could not be handed over for every store
     bool              replaced;         // not stored: its name is about to be another checkpoint's
+    bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
+    bool              apart;            // not stored: it lies in the folder of another run below this one
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
 } ckpt__index_line;
 
@@ -15056,6 +15065,7 @@ static void ckpt__index_print(ckpt__buf *b, const ckpt__index_line *l) {
     ckpt__buf_fmt(b, ",\"pinned\":%s,\"state\":\"%s\"", l->pinned ? "true" : "false", ckpt__index_states[l->state]);
     if (l->upload != CKPT__UPLOAD_LOCAL) ckpt__buf_fmt(b, ",\"upload\":\"%s\"", ckpt__index_uploads[l->upload]);
     if (l->ranks > 0) ckpt__buf_fmt(b, ",\"ranks\":%lld", (long long)l->ranks);
+    if (l->found) ckpt__buf_text(b, ",\"found\":true");
     if (b->err != CKPT_OK) return;
     uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
     ckpt__buf_fmt(b, ",\"line\":\"%08lx\"}\n", (unsigned long)crc);
@@ -15099,7 +15109,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     memset(l, 0, sizeof *l);
     const ckpt__json *name = ckpt__json_get(d, root, "name"), *sum = ckpt__json_get(d, root, "checksum");
     const ckpt__json *pin = ckpt__json_get(d, root, "pinned"), *state = ckpt__json_get(d, root, "state");
-    const ckpt__json *upload = ckpt__json_get(d, root, "upload");
+    const ckpt__json *upload = ckpt__json_get(d, root, "upload"), *found = ckpt__json_get(d, root, "found");
     int64_t number = 0, bytes = 0;
     if (name == NULL || name->kind != CKPT__JSON_TEXT || strlen(name->text) != name->text_len) return false;
     if (!ckpt__index_name_ok(name->text)) return false;
@@ -15110,6 +15120,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     if (l->number >= CKPT__INDEX_NUMBERS) return false;             // the next would not fit
     l->bytes = (uint64_t)bytes;
     l->pinned = pin->i != 0;
+    l->found = found != NULL && found->kind == CKPT__JSON_BOOL && found->i != 0;
     l->has_metric = ckpt__index_number(d, root, "metric", &l->metric);
     (void)ckpt__index_number(d, root, "saved_at", &l->saved_at);
     l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && sum->text_len == 8 &&
@@ -15243,9 +15254,26 @@ static ckpt_err ckpt__index_collect(const char *name, void *user) {
     return names->text.err;
 }
 
+// Is it a file that only the folder of a run has: its index, that of a rank, or the lock of a saver?
+static bool ckpt__index_is_mark(const char *name) {
+    return ckpt__txt_starts(name, ".ckpt-lock") || (ckpt__txt_starts(name, ".ckpt-index") && ckpt__txt_ends(name, ".jsonl"));
+}
+
+static bool ckpt__index_has_mark(const ckpt__index_names *names) {
+    const char *p = names->text.data;
+    for (size_t i = 0; i < names->count; i++, p += strlen(p) + 1) {
+        if (ckpt__index_is_mark(p)) return true;
+    }
+    return false;
+}
+
+// What a walk does beside listing files: DIRS, it calls for the directories too, before what is in them; OWN, it does not enter
+// the folders of other runs, which have their own savers, indexes and locks.
+enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2 };
+
 // Lists the regular files and the links below the folder, down to `depth` levels of directories, as relative names; links are not
-// followed. each: called for every one, hidden ones too. `dirs`: for the directories too, before what is in them.
-static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder, int depth, bool dirs,
+// followed. each: called for every one, hidden ones too.
+static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder, int depth, int how,
                                      ckpt_err (*each)(const char *name, const ckpt__os_info *info, void *user), void *user) {
     ckpt__buf queue, path, rel;         // queue: of directories, each behind one byte for its depth
     ckpt__buf_init(&queue, a);
@@ -15264,6 +15292,7 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
         ckpt__os_path_join(&path, folder, queue.data + dir);
         e = ckpt__os_list(queue.data[dir] == 0 ? folder : ckpt__buf_cstr(&path), ckpt__index_collect, &names);
         if (e == CKPT_NOT_FOUND && level > 1) e = CKPT_OK;      // gone meanwhile
+        if (e == CKPT_OK && (how & CKPT__INDEX_OWN) != 0 && level > 1 && ckpt__index_has_mark(&names)) names.count = 0;
         const char *p = names.text.data;
         for (size_t i = 0; i < names.count && e == CKPT_OK; i++, p += strlen(p) + 1) {
             ckpt__os_info info;
@@ -15273,7 +15302,8 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
             ckpt__os_path_join(&path, folder, ckpt__buf_cstr(&rel));
             if (rel.err != CKPT_OK || path.err != CKPT_OK) break;
             if (ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_OK) continue;      // so is this
-            if (info.is_dir ? dirs : info.is_file || info.is_link) e = each(ckpt__buf_cstr(&rel), &info, user);
+            bool wanted = info.is_dir ? (how & CKPT__INDEX_DIRS) != 0 : info.is_file || info.is_link;
+            if (wanted) e = each(ckpt__buf_cstr(&rel), &info, user);
             if (!info.is_dir || level > depth) continue;
             ckpt__buf_byte(&queue, (unsigned)level + 1);
             ckpt__buf_add(&queue, ckpt__buf_cstr(&rel), rel.len + 1);
@@ -15290,7 +15320,61 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
 
 static ckpt_err ckpt__index_walk(const ckpt_allocator *a, const char *folder, int depth,
                                  ckpt_err (*each)(const char *name, const ckpt__os_info *info, void *user), void *user) {
-    return ckpt__index_walk_all(a, folder, depth, false, each, user);
+    return ckpt__index_walk_all(a, folder, depth, 0, each, user);
+}
+
+// The same for tools that decide or change something: all levels, without what belongs to other runs.
+static ckpt_err ckpt__index_walk_own(const ckpt_allocator *a, const char *folder,
+                                     ckpt_err (*each)(const char *name, const ckpt__os_info *info, void *user), void *user) {
+    return ckpt__index_walk_all(a, folder, CKPT__INDEX_DEPTH, CKPT__INDEX_OWN, each, user);
+}
+
+// Whose a name below a folder is. What was asked last is kept: names of one directory come one after another.
+typedef struct ckpt__index_runs {
+    const char *folder;
+    ckpt__buf   dir;                    // of the name that was asked for, with the '/' behind it
+    ckpt__buf   run;                    // path of the folder of the other run that it lies in; empty: it is the folder's own
+} ckpt__index_runs;
+
+static void ckpt__index_runs_init(ckpt__index_runs *r, const char *folder, const ckpt_allocator *a) {
+    r->folder = folder;
+    ckpt__buf_init(&r->dir, a);
+    ckpt__buf_init(&r->run, a);
+}
+
+static void ckpt__index_runs_free(ckpt__index_runs *r) {
+    ckpt__buf_free(&r->dir);
+    ckpt__buf_free(&r->run);
+}
+
+static ckpt_err ckpt__index_find_mark(const char *name, void *user) {
+    (void)user;
+    return ckpt__index_is_mark(name) ? CKPT_EXISTS : CKPT_OK;
+}
+
+// Sets r->run for a name: of the folders above it and below ours the nearest that is a run's.
+static ckpt_err ckpt__index_run_of(ckpt__index_runs *r, const char *name) {
+    ckpt__error_record kept;
+    size_t n = (size_t)(ckpt__os_path_base(name) - name);
+    if (r->dir.len == n && (n == 0 || memcmp(r->dir.data, name, n) == 0)) return CKPT_OK;
+    ckpt__error_take(&kept);
+    r->dir.len = 0;
+    ckpt__buf_add(&r->dir, name, n);
+    ckpt_err seen = CKPT_OK;
+    while (n > 0 && seen == CKPT_OK && r->dir.err == CKPT_OK && r->run.err == CKPT_OK) {
+        r->run.len = 0;
+        ckpt__os_path_join(&r->run, r->folder, ckpt__buf_cstr(&r->dir));
+        r->run.len = r->run.len + n - r->dir.len - 1;
+        if (r->run.err == CKPT_OK) r->run.data[r->run.len] = 0;
+        if (r->run.err == CKPT_OK) seen = ckpt__os_list(r->run.data, ckpt__index_find_mark, NULL);
+        if (seen == CKPT_NOT_FOUND) seen = CKPT_OK;             // a line whose file is gone
+        for (n--; n > 0 && name[n - 1] != '/'; n--) {}
+    }
+    if (seen != CKPT_EXISTS) r->run.len = 0;
+    ckpt_err e = r->dir.err != CKPT_OK ? r->dir.err : r->run.err;
+    if (e == CKPT_OK && seen != CKPT_EXISTS) e = seen;
+    if (e == CKPT_OK) ckpt__error_last = kept;
+    return e;
 }
 
 // How many levels of directories a template's names have.
@@ -15305,6 +15389,7 @@ typedef struct ckpt__index_scanner {
     const char           *pattern;      // template of the names below the folder; NULL: whatever holds a checkpoint of ours
     const ckpt_name_desc *desc;
     size_t                added;
+    bool                  found;        // lines are noted as found by a tool
 } ckpt__index_scanner;
 
 // What an open file says of itself, for its line: counters, number of the save, metric. False: it has no counters.
@@ -15381,14 +15466,24 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     memcpy(&line.name, &name, sizeof line.name);
     line.bytes = file.size;
     line.saved_at = file.mtime;
+    line.found = sc->found;
     e = ckpt__index_describe(sc, &line, sc->pattern != NULL ? &found : NULL, &ours);
     if (e != CKPT_OK || (sc->pattern == NULL && !ours)) return e;
     sc->added++;
     return ckpt__index_insert(sc->ix, ckpt__index_place(sc->ix, &line), &line);
 }
 
+// Files without a number of their own are counted in their order.
+static void ckpt__index_number_lines(ckpt__index *ix) {
+    for (size_t i = 0; i < ix->count; i++) {
+        if (ix->lines[i].number == 0) ix->lines[i].number = i > 0 ? ix->lines[i - 1].number + 1 : 1;
+    }
+    ckpt__index_settle(ix);
+}
+
 // Adds the files of the folder that match the template and that the index does not know, each at its place in time, and drops the
-// lines whose file is gone. pattern NULL: every file that this library wrote, for tools that do not know the template.
+// lines whose file is gone. pattern NULL: every file that this library wrote, but those of other runs below, for tools that do
+// not know the template; what they find is noted as found.
 static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckpt_name_desc *desc, size_t *added) {
     ckpt__index_scanner sc;
     ckpt__buf text;
@@ -15403,6 +15498,7 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
     sc.pattern = pattern;
     sc.desc = desc;
     sc.added = 0;
+    sc.found = pattern == NULL;
     int depth = CKPT__INDEX_DEPTH;
     text.len = 0;
     if (pattern != NULL) {          // with a time: a variable with a format spec has no text without one
@@ -15414,11 +15510,9 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
         depth = ckpt__index_levels(ckpt__buf_cstr(&text));
     }
     if (e == CKPT_OK) e = text.err;
-    if (e == CKPT_OK) e = ckpt__index_walk(&ix->allocator, ix->folder, depth, ckpt__index_consider, &sc);
-    for (size_t i = 0; i < ix->count; i++) {        // files without a number of their own are counted in their order
-        if (ix->lines[i].number == 0) ix->lines[i].number = i > 0 ? ix->lines[i - 1].number + 1 : 1;
-    }
-    ckpt__index_settle(ix);
+    int how = pattern == NULL ? (int)CKPT__INDEX_OWN : 0;
+    if (e == CKPT_OK) e = ckpt__index_walk_all(&ix->allocator, ix->folder, depth, how, ckpt__index_consider, &sc);
+    ckpt__index_number_lines(ix);
     if (added != NULL) *added = sc.added;
     ckpt__buf_free(&text);
     return e;
@@ -44740,7 +44834,8 @@ static ckpt_err ckpt__saver_sweep_folders(ckpt_saver *s) {
     o.desc = ckpt__saver_name_desc(s, NULL);
     ckpt__buf_init(&o.name, &s->allocator);
     ckpt__buf_init(&o.path, &s->allocator);
-    ckpt_err e = ckpt__index_walk_all(&s->allocator, s->root, ckpt__index_levels(s->filename), true, ckpt__saver_orphan, &o);
+    ckpt_err e = ckpt__index_walk_all(&s->allocator, s->root, ckpt__index_levels(s->filename), CKPT__INDEX_DIRS,
+                                      ckpt__saver_orphan, &o);
     ckpt__buf_free(&o.name);
     ckpt__buf_free(&o.path);
     if (e == CKPT_OK) ckpt__error_last = kept;
@@ -45785,22 +45880,33 @@ static ckpt_err ckpt__loader_check_folder(const ckpt__buf *path) {
     return e;
 }
 
+// Is a file one line of text? Then it is no checkpoint.
+static bool ckpt__loader_is_text(const char *path, const ckpt_allocator *a) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, a);
+    bool is_text = ckpt__loader_read_text(&text, path) != CKPT_CORRUPT;     // what cannot be read is none that we know of
+    ckpt__buf_free(&text);
+    return is_text;
+}
+
 // Is this file the text that stands for a link: one line that names a file, or a checkpoint's directory, which is there?
-// Containers hold NULs, so that most files are told apart without more.
-static ckpt_err ckpt__loader_is_link_text(const ckpt__buf *path, const ckpt__os_info *info, bool *link) {
+// exact: with nothing blank around it and leading to no other text, as a saver writes it. Containers hold NULs, so that most
+// files are told apart without more.
+static ckpt_err ckpt__loader_is_link_text(const ckpt__buf *path, const ckpt__os_info *info, bool exact, bool *link) {
     *link = false;
     if (!info->is_file || info->size == 0 || info->size > CKPT__LOADER_LINK_MAX) return CKPT_OK;
     ckpt__buf target;
     ckpt__os_info there;
     ckpt__buf_init(&target, &path->allocator);
     ckpt_err e = ckpt__loader_read_text(&target, path->data);
-    if (e == CKPT_OK) {
+    if (e == CKPT_OK && (!exact || target.len == info->size)) {
         target.len = 0;
         ckpt__buf_text(&target, path->data);
         (void)ckpt__buf_cstr(&target);
         e = target.err != CKPT_OK ? target.err : ckpt__loader_hop(&target);
         *link = e == CKPT_OK && ckpt__os_stat(target.data, &there) == CKPT_OK &&
                 (there.is_file || (there.is_dir && ckpt__loader_check_folder(&target) == CKPT_OK));
+        if (*link && exact && there.is_file && ckpt__loader_is_text(target.data, &path->allocator)) *link = false;
     }
     ckpt__buf_free(&target);
     return e == CKPT_NOMEM ? e : CKPT_OK;       // a file that cannot be read says so when it is opened
@@ -45815,10 +45921,10 @@ static ckpt_err ckpt__loader_missing(const char *asked, const char *path) {
                            dangling ? "is a link to a file that is not there" : "is no such file");
 }
 
-// Adds to `out` the path of the file that `asked` leads to, through .symlink files, and with `texts` through files of any name
-// that hold nothing but a path. The file is there; what it holds is not looked at further. folder: set when it is a directory
-// that is a checkpoint; NULL: only a file will do.
-static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool texts, bool *folder) {
+// Adds to `out` the path of the file that `asked` leads to, through .symlink files, and through files of any name that hold
+// nothing but a path; exact: only what a saver has written in place of a link, because any file may be meant. The file is there;
+// what it holds is not looked at further. folder: set when it is a directory that is a checkpoint; NULL: only a file will do.
+static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool exact, bool *folder) {
     if (asked[0] == 0) return ckpt__error_set(CKPT_ARG, "the path is empty");
     ckpt_err e = ckpt__loader_check_local(asked);
     ckpt__buf_text(out, asked);
@@ -45845,7 +45951,7 @@ static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool text
         }
         if (e != CKPT_OK) return e;
         bool link = ckpt__txt_ends(out->data, ".symlink");
-        if (!link && texts) e = ckpt__loader_is_link_text(out, &info, &link);
+        if (!link) e = ckpt__loader_is_link_text(out, &info, exact, &link);
         if (e != CKPT_OK || !link) return e;
         e = ckpt__loader_hop(out);
     }
@@ -45854,7 +45960,7 @@ static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool text
 
 // The same for a path to a checkpoint.
 static ckpt_err ckpt__loader_resolve(ckpt__buf *out, const char *asked, bool *folder) {
-    return ckpt__loader_follow(out, asked, true, folder);
+    return ckpt__loader_follow(out, asked, false, folder);
 }
 
 //-- stores ----------------------------------------------------------------------
@@ -46260,7 +46366,7 @@ static ckpt_err ckpt__loader_get_file(const char *path, const char *destination,
     if (ckpt__stores_is_uri(path)) return ckpt__loader_get_uri(path, destination, overwrite);
     ckpt__buf_init(&found, &a);
     ckpt__buf_init(&target, &a);
-    ckpt_err e = ckpt__loader_follow(&found, path, false, NULL);
+    ckpt_err e = ckpt__loader_follow(&found, path, true, NULL);
     if (e == CKPT_OK) e = ckpt__loader_absolute(&target, found.data);
     if (e == CKPT_OK) {
         e = ckpt__loader_place(target.data, destination, overwrite, &a);
@@ -46932,6 +47038,22 @@ static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) 
                            ckpt__buf_cstr(&w->names), w->tried > 8 ? ", ..." : "", w->why.text);
 }
 
+// The lines that are this run's from now on: all that savers have noted, and of those that tools have found the ones of the
+// template. The others may be copies that somebody keeps, which rotation must not take for old checkpoints.
+static ckpt_err ckpt__resume_own_lines(ckpt_saver *s) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
+        ckpt__index_line *l = &s->index.lines[i];
+        ckpt__name_found found;
+        bool matches = true;
+        if (l->found) e = ckpt__name_match(s->filename, &d, l->name, &matches, &found);
+        l->owned = e == CKPT_OK && matches;
+        l->found = !l->owned;
+    }
+    return e;
+}
+
 // From now on the folder's checkpoints are this run's. The index says so, and `latest` names what was loaded. A folder that
 // cannot be written to is the next save's trouble.
 static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timestamp *t) {
@@ -46941,12 +47063,12 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
     ckpt__buf_init(&says, &s->allocator);
     ckpt__buf_init(&want, &s->allocator);
     ckpt__index_settle(&s->index);
-    for (size_t i = 0; i < s->index.count; i++) s->index.lines[i].owned = true;
+    ckpt_err e = ckpt__resume_own_lines(s);
     for (int k = 0; k < s->remote_count; k++) {
         ckpt__index *ledger = &s->remotes[k].ledger;
         for (size_t i = 0; i < ledger->count; i++) ledger->lines[i].owned = true;
     }
-    ckpt_err e = name != NULL ? ckpt__saver_linked(s, &path, name) : CKPT_OK;
+    if (e == CKPT_OK && name != NULL) e = ckpt__saver_linked(s, &path, name);
     if (!s->leads) e = CKPT_NOT_FOUND;
     if (e == CKPT_OK) e = ckpt__index_lock(&s->index);
     if (e == CKPT_OK) {
@@ -48572,7 +48694,8 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
 //
 // The folder object is a view: the index, with the files beside it that the index does not know.
 // Every change is made to an index read afresh, under the index's lock, and where files go under
-// the saver's lock too; then the view is made again. A checkpoint of many ranks is one row: its line
+// the saver's lock too; then the view is made again. Both locks are this folder's: where another run
+// has its own folder below, that is shown and left alone. A checkpoint of many ranks is one row: its line
 // in the index names its .metadata, people name its directory, and links lead there.
 //------------------------------------------------------------------------------
 
@@ -48746,6 +48869,7 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
     if (e == CKPT_OK) e = path.err;
     place.folder = path.data;
     if (e == CKPT_OK && ours) {
+        line.found = true;
         e = ckpt__shard_open(&m, &ix->allocator, &place);
         if (e == CKPT_OK) {
             int at = ckpt__toc_find(&m.view.toc, "state/callbacks/CheckpointSaver/save_count");
@@ -48809,15 +48933,32 @@ static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
 static ckpt_err ckpt__folder_scan(const ckpt_folder *f, ckpt__index *ix) {
     if (strcmp(ix->file, CKPT__INDEX_FILE) != 0) return ckpt__folder_forget(ix);
     ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL);
-    if (e == CKPT_OK) e = ckpt__index_walk(&ix->allocator, ix->folder, CKPT__INDEX_DEPTH, ckpt__folder_scan_many_one, ix);
+    if (e == CKPT_OK) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__folder_scan_many_one, ix);
     for (size_t i = ix->count; i > 0 && f->rank_count > 0; i--) {
         int at = ckpt__index_find(&f->index, ix->lines[i - 1].name);
         if (at >= 0 && f->index.lines[at].rank > 0) ckpt__index_drop(ix, i - 1);
     }
-    for (size_t i = 0; i < ix->count; i++) {
-        if (ix->lines[i].number == 0) ix->lines[i].number = i > 0 ? ix->lines[i - 1].number + 1 : 1;
-    }
-    if (e == CKPT_OK) ckpt__index_settle(ix);
+    if (e == CKPT_OK) ckpt__index_number_lines(ix);
+    return e;
+}
+
+// Adds the one checkpoint of that name, if this library wrote it. Its neighbours stay out of the index: somebody may have put
+// them there, and a saver that resumes takes what the index has for its own.
+static ckpt_err ckpt__folder_scan_name(ckpt__index *ix, const char *name) {
+    ckpt__os_info info;
+    ckpt__buf path;
+    ckpt__index_scanner sc;
+    memset(&sc, 0, sizeof sc);
+    sc.ix = ix;
+    sc.found = true;
+    ckpt__buf_init(&path, &ix->allocator);
+    ckpt__index_path(&path, ix, name);
+    ckpt_err e = path.err;
+    bool there = e == CKPT_OK && ckpt__os_lstat(path.data, &info) == CKPT_OK;
+    if (there && ckpt__folder_is_many(name)) e = ckpt__folder_scan_many_one(name, &info, ix);
+    else if (there) e = ckpt__index_consider(name, &info, &sc);
+    if (there && e == CKPT_OK) ckpt__index_number_lines(ix);
+    ckpt__buf_free(&path);
     return e;
 }
 
@@ -48842,6 +48983,17 @@ static ckpt_err ckpt__folder_consider_many(ckpt__index *ix, const char *name, co
     return e;
 }
 
+// Is it a text that stands for a link, where the file system has none? Then it is no checkpoint.
+static ckpt_err ckpt__folder_is_link_text(const ckpt__index *ix, const char *name, const ckpt__os_info *info, bool *link) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &ix->allocator);
+    ckpt__index_path(&path, ix, name);
+    *link = false;
+    ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__loader_is_link_text(&path, info, false, link);
+    ckpt__buf_free(&path);
+    return e;
+}
+
 // Adds a file that the index does not know. A compressed one would have to be unpacked to be asked, so only its name speaks.
 static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__index *ix = (ckpt__index *)user;
@@ -48850,6 +49002,8 @@ static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *inf
     if (!info->is_file || info->size == 0 || !ckpt__index_name_ok(name)) return CKPT_OK;
     ckpt_err many = ckpt__folder_consider_many(ix, name, info, &taken);
     if (many != CKPT_OK || taken || base[0] == '.' || ckpt__index_find(ix, name) >= 0) return many;
+    many = ckpt__folder_is_link_text(ix, name, info, &taken);
+    if (many != CKPT_OK || taken) return many;
     ckpt__file_format format;
     bool known = ckpt__file_format_of(name, &format) == CKPT_OK, ours = false, readable = false;
     ckpt__index_line line;
@@ -48894,7 +49048,8 @@ typedef struct ckpt__folder_link {
     char         *name, *path;
     ckpt__os_info target;
     bool          there;            // it leads to something
-    bool          inside;           // it leads nowhere, but would lead into this folder
+    bool          inside;           // it leads nowhere, but would lead into this folder, and not to another run's
+    bool          exact;            // a link, or a text that is what a saver writes for one to the last byte: nobody's note
     bool          moves;
 } ckpt__folder_link;
 
@@ -48913,7 +49068,7 @@ static void ckpt__folder_free_links(ckpt__folder_links *l) {
     ckpt__mem_free(&l->allocator, l->list, l->cap * sizeof *l->list);
 }
 
-// Would `target`, seen from the folder of `link`, lie in the checkpoint folder?
+// Would `target`, seen from the folder of `link`, lie in the checkpoint folder, and not in that of another run below?
 static ckpt_err ckpt__folder_is_inside(const ckpt__folder_links *l, const char *link, const char *target, bool *inside) {
     ckpt__buf dir, there, real, root;
     ckpt__buf *all[] = { &dir, &there, &real, &root };
@@ -48926,11 +49081,33 @@ static ckpt_err ckpt__folder_is_inside(const ckpt__folder_links *l, const char *
               ckpt__os_realpath(&root, l->folder) == CKPT_OK && real.len >= root.len &&
               memcmp(real.data, root.data, root.len) == 0 && (real.len == root.len || real.data[root.len] == '/');
     ckpt_err e = CKPT_OK;
+    if (*inside && real.len > root.len) {
+        ckpt__index_runs runs;
+        ckpt__index_runs_init(&runs, l->folder, &l->allocator);
+        ckpt__buf_text(&real, "/x");                    // any file there
+        if (real.err == CKPT_OK) e = ckpt__index_run_of(&runs, ckpt__buf_cstr(&real) + root.len + 1);
+        *inside = runs.run.len == 0;
+        ckpt__index_runs_free(&runs);
+    }
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (all[i]->err != CKPT_OK) e = all[i]->err;
         ckpt__buf_free(all[i]);
     }
     return e;
+}
+
+// Is what a text says what a saver would have written there?
+static ckpt_err ckpt__folder_is_exact(const ckpt__folder_links *l, const char *link, const char *target, const ckpt__buf *says,
+                                      bool *exact) {
+    ckpt_saver hands;                   // the text of a link takes nothing of a saver but its allocator
+    ckpt__buf want;
+    memset(&hands, 0, sizeof hands);
+    hands.allocator = l->allocator;
+    ckpt__buf_init(&want, &l->allocator);
+    ckpt_err e = ckpt__saver_target(&hands, &want, link, target);
+    *exact = e == CKPT_OK && want.len == says->len && memcmp(want.data, says->data, want.len) == 0;
+    ckpt__buf_free(&want);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
 static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *info, void *user) {
@@ -48953,8 +49130,11 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
         ckpt__os_path_join(&target, ckpt__buf_cstr(&dir), ckpt__buf_cstr(&says));
         e = dir.err != CKPT_OK ? dir.err : target.err;
         ckpt_err seen = e == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&target), &link.target) : e;
-        ckpt__buf_free(&target);
         link.there = seen == CKPT_OK;
+        link.exact = info->is_link;
+        if (link.there && !info->is_link && info->size == says.len)         // else something blank was cut off
+            e = ckpt__folder_is_exact(l, path.data, target.data, &says, &link.exact);
+        ckpt__buf_free(&target);
         // A text that names no file is a text.
         is_link = link.there || (info->is_link && seen == CKPT_NOT_FOUND);
         if (e == CKPT_OK && is_link && !link.there)
@@ -48974,14 +49154,40 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
     return e;
 }
 
-static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const char *folder, const ckpt_allocator *a) {
+// own: not those in the folders of other runs below.
+static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const char *folder, bool own, const ckpt_allocator *a) {
     memset(l, 0, sizeof *l);
     l->allocator = *a;
     l->folder = folder;
-    return ckpt__index_walk(a, folder, CKPT__INDEX_DEPTH, ckpt__folder_note_link, l);
+    return ckpt__index_walk_all(a, folder, CKPT__INDEX_DEPTH, own ? (int)CKPT__INDEX_OWN : 0, ckpt__folder_note_link, l);
 }
 
 //-- the view --------------------------------------------------------------------
+
+// Marks the lines of files that lie in the folders of other runs below: they are shown, and no more.
+static ckpt_err ckpt__folder_mark_apart(ckpt__index *ix) {
+    ckpt__index_runs runs;
+    ckpt_err e = CKPT_OK;
+    ckpt__index_runs_init(&runs, ix->folder, &ix->allocator);
+    for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
+        e = ckpt__index_run_of(&runs, ix->lines[i].name);
+        ix->lines[i].apart = runs.run.len > 0;
+    }
+    ckpt__index_runs_free(&runs);
+    return e;
+}
+
+// Refuses to change what is another run's: its saver may be at work, and its own index has it.
+static ckpt_err ckpt__folder_refuse_apart(const ckpt_folder *f, size_t i) {
+    ckpt__index_runs runs;
+    ckpt__index_runs_init(&runs, f->index.folder, &f->allocator);
+    ckpt_err e = ckpt__index_run_of(&runs, f->index.lines[i].name);
+    if (e == CKPT_OK && runs.run.len > 0)
+        e = ckpt__error_set(CKPT_ARG, "%s is a checkpoint of the run in %s: name that folder, not %s", f->items[i].path,
+                            ckpt__buf_cstr(&runs.run), f->index.folder);
+    ckpt__index_runs_free(&runs);
+    return e;
+}
 
 // What there is of a directory, and what it is called.
 static ckpt_err ckpt__folder_fill_many(const ckpt_folder *f, size_t i, ckpt__folder_item *it) {
@@ -49098,7 +49304,9 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     e = ckpt__index_walk(&f->allocator, f->index.folder, CKPT__INDEX_DEPTH, ckpt__folder_consider, &f->index);
     if (e != CKPT_OK) return e;
     ckpt__folder_put_unfinished_last(&f->index);
-    e = ckpt__folder_find_links(&links, f->index.folder, &f->allocator);
+    e = ckpt__folder_mark_apart(&f->index);
+    if (e != CKPT_OK) return e;
+    e = ckpt__folder_find_links(&links, f->index.folder, false, &f->allocator);
     if (e == CKPT_OK) e = ckpt__folder_fill_items(f, &links);
     ckpt__folder_free_links(&links);
     return e;
@@ -49147,6 +49355,17 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     out->foreign = !l->owned;
 }
 
+// What a path leads to: through the links of the system, and `text` through a text that stands for one.
+static bool ckpt__folder_leads(const char *path, bool text, const ckpt_allocator *a, ckpt__os_info *info) {
+    ckpt__buf out;
+    bool folder = false;
+    if (!text) return ckpt__os_stat(path, info) == CKPT_OK;
+    ckpt__buf_init(&out, a);
+    bool there = ckpt__loader_resolve(&out, path, &folder) == CKPT_OK && ckpt__os_stat(out.data, info) == CKPT_OK;
+    ckpt__buf_free(&out);
+    return there;
+}
+
 static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
     int at = ckpt__index_find(&f->index, name);
     ckpt__os_info info;
@@ -49154,12 +49373,13 @@ static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
     for (size_t i = 0; i < f->item_count; i++) {
         if (f->items[i].name != NULL && strcmp(f->items[i].name, name) == 0) return (int)i;
     }
-    for (int pass = 0; pass < 2; pass++) {          // a path first, then a link below the folder
+    for (int pass = 0; pass < 4; pass++) {          // a path first, then a link below the folder; texts for links last
         ckpt__buf path;
         ckpt__buf_init(&path, &f->allocator);
-        if (pass == 0) ckpt__buf_text(&path, name);
+        if (pass % 2 == 0) ckpt__buf_text(&path, name);
         else ckpt__os_path_join(&path, f->index.folder, name);
-        bool there = path.err == CKPT_OK && ckpt__os_stat(ckpt__buf_cstr(&path), &info) == CKPT_OK;
+        const char *at_path = ckpt__buf_cstr(&path);
+        bool there = path.err == CKPT_OK && ckpt__folder_leads(at_path, pass >= 2, &f->allocator, &info);
         ckpt__buf_free(&path);
         for (size_t i = 0; there && i < f->item_count; i++) {
             if (!f->items[i].missing && f->items[i].info.ino == info.ino && f->items[i].info.dev == info.dev) return (int)i;
@@ -49180,7 +49400,7 @@ static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix, int ra
     if (e == CKPT_OK) e = ckpt__index_lock(ix);
     if (e == CKPT_OK) e = ckpt__index_load(ix);
     if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__folder_scan(f, ix);
-    return e;
+    return e == CKPT_OK ? ckpt__folder_mark_apart(ix) : e;
 }
 
 static void ckpt__folder_leave(ckpt__index *ix) {
@@ -49191,11 +49411,12 @@ static void ckpt__folder_leave(ckpt__index *ix) {
     ckpt__error_last = kept;
 }
 
-// Finds the line of that name, looking through the files when the index does not have it. CKPT_OK and *at -1: not ours.
-static ckpt_err ckpt__folder_locate(const ckpt_folder *f, ckpt__index *ix, const char *name, int *at) {
+// Finds the line of that name, looking at the file when the index does not have it. CKPT_OK and *at -1: not ours.
+static ckpt_err ckpt__folder_locate(ckpt__index *ix, const char *name, int *at) {
     *at = ckpt__index_find(ix, name);
     if (*at >= 0) return CKPT_OK;
-    ckpt_err e = ckpt__folder_scan(f, ix);
+    if (strcmp(ix->file, CKPT__INDEX_FILE) != 0) return ckpt__folder_forget(ix);        // a rank's own gets nothing new
+    ckpt_err e = ckpt__folder_scan_name(ix, name);
     if (e == CKPT_OK) *at = ckpt__index_find(ix, name);
     return e;
 }
@@ -49206,8 +49427,10 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
     if (f->items[i].unfinished)
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s was never finished: it has no " CKPT__SHARD_META " and is no checkpoint",
                                f->items[i].path);
-    ckpt_err e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
-    if (e == CKPT_OK) e = ckpt__folder_locate(f, &ix, f->index.lines[i].name, &at);
+    ckpt_err e = ckpt__folder_refuse_apart(f, i);
+    if (e != CKPT_OK) return e;
+    e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
+    if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
     if (e == CKPT_OK && at < 0)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was not written by this library: no rotation removes it", f->items[i].path);
     if (e == CKPT_OK) {
@@ -49300,7 +49523,7 @@ static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
                             (unsigned long long)it->info.size, (unsigned long long)l->bytes);
     ckpt__error_take(&why);
     bool damaged = e == CKPT_CORRUPT;
-    if (l->leaves && (e == CKPT_OK || damaged) && damaged != (l->state == CKPT__INDEX_DAMAGED)) {
+    if (l->leaves && !l->apart && (e == CKPT_OK || damaged) && damaged != (l->state == CKPT__INDEX_DAMAGED)) {
         ckpt__folder_note(f, l->name, l->rank, damaged);
         l->state = damaged ? CKPT__INDEX_DAMAGED : CKPT__INDEX_SAVED;
     }
@@ -49355,17 +49578,18 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     for (size_t i = 0; i < c->ix->count; i++) {
         ckpt__os_info info;
         ckpt__folder_path(&path, c->ix, c->ix->lines[i].name);
-        bool bad = c->ix->lines[i].leaves || (c->repair && c->ix->lines[i].state == CKPT__INDEX_DAMAGED);
+        const ckpt__index_line *at = &c->ix->lines[i];
+        bool bad = at->leaves || (c->repair && at->state == CKPT__INDEX_DAMAGED && !at->apart);
         if (!bad || path.err != CKPT_OK || ckpt__os_stat(ckpt__buf_cstr(&path), &info) != CKPT_OK) continue;
         for (size_t k = 0; k < c->links.count; k++) {
             ckpt__folder_link *l = &c->links.list[k];
-            if (l->there && l->target.ino == info.ino && l->target.dev == info.dev) l->moves = *any = true;
+            if (l->there && l->exact && l->target.ino == info.ino && l->target.dev == info.dev) l->moves = *any = true;
         }
     }
     for (size_t k = 0; k < c->links.count && c->repair; k++) {
         ckpt__folder_link *l = &c->links.list[k];
         if (!ckpt__folder_is_ranks_link(c, l->name)) continue;
-        bool half = l->there && l->target.is_dir && ckpt__folder_is_half(l->path, &c->f->allocator);
+        bool half = l->there && l->exact && l->target.is_dir && ckpt__folder_is_half(l->path, &c->f->allocator);
         if (half || (!l->there && l->inside)) l->moves = *any = true;
     }
     ckpt_err e = path.err;
@@ -49378,7 +49602,8 @@ static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c) {
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = c->ix->count; i > 0; i--) {
             ckpt__index_line *l = &c->ix->lines[i - 1];
-            if (l->leaves || l->state == CKPT__INDEX_DAMAGED || (l->state == CKPT__INDEX_ABANDONED) != (pass == 1)) continue;
+            if (l->leaves || l->apart || l->state == CKPT__INDEX_DAMAGED) continue;
+            if ((l->state == CKPT__INDEX_ABANDONED) != (pass == 1)) continue;
             ckpt__folder_path(&c->successor, c->ix, l->name);
             if (c->successor.err != CKPT_OK) return c->successor.err;
             ckpt_err e = ckpt__folder_check_file(ckpt__buf_cstr(&c->successor), &c->f->allocator, &c->f->progress);
@@ -49486,7 +49711,7 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     bool moves = false;
     ckpt__buf_init(&c->successor, &c->f->allocator);
     ckpt_err e = ckpt__index_init(&gone, &c->f->allocator, c->f->index.folder);
-    ckpt_err found = ckpt__folder_find_links(&c->links, c->f->index.folder, &c->f->allocator);
+    ckpt_err found = ckpt__folder_find_links(&c->links, c->f->index.folder, true, &c->f->allocator);
     if (e == CKPT_OK) e = found;
     if (e == CKPT_OK) e = ckpt__folder_mark_links(c, &moves);
     if (e == CKPT_OK && (moves || must_verify)) e = ckpt__folder_find_successor(c);
@@ -49523,13 +49748,15 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
     ckpt__folder_change c;
     int fd = -1, at = -1;
     if (f->index.lines[i].pinned) return ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", f->items[i].path);
-    ckpt_err e = ckpt__folder_lock(f, f->index.lines[i].rank, &fd, &lock);
+    ckpt_err e = ckpt__folder_refuse_apart(f, i);
+    if (e != CKPT_OK) return e;
+    e = ckpt__folder_lock(f, f->index.lines[i].rank, &fd, &lock);
     if (e != CKPT_OK) {
         ckpt__buf_free(&lock);
         return e;
     }
     e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
-    if (e == CKPT_OK) e = ckpt__folder_locate(f, &ix, f->index.lines[i].name, &at);
+    if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
     if (e == CKPT_OK && at < 0) {
         e = ckpt__index_insert(&ix, 0, &f->index.lines[i]);
         at = 0;
@@ -49560,14 +49787,14 @@ static ckpt_err ckpt__folder_rule(const ckpt_gc_desc *d, ckpt__index_rule *rule)
     return rule->best != 0 ? CKPT_OK : ckpt__error_set(CKPT_ARG, "keep_best is '%s'; \"min\" or \"max\" can be", d->keep_best);
 }
 
-// Marks what leaves. Returns how many.
+// Marks what leaves, which nothing of another run does. Returns how many.
 static size_t ckpt__folder_choose(ckpt__index *ix, const ckpt_gc_desc *d, const ckpt__index_rule *rule) {
-    for (size_t i = 0; i < ix->count; i++) ix->lines[i].owned = true;
+    for (size_t i = 0; i < ix->count; i++) ix->lines[i].owned = !ix->lines[i].apart;
     (void)ckpt__index_choose(ix, rule);
     size_t n = 0;
     for (size_t i = 0; i < ix->count; i++) {
         ckpt__index_line *l = &ix->lines[i];
-        if (d->damaged && l->state == CKPT__INDEX_DAMAGED && !l->pinned) l->leaves = true;
+        if (d->damaged && l->owned && l->state == CKPT__INDEX_DAMAGED && !l->pinned) l->leaves = true;
         n += l->leaves;
     }
     return n;
@@ -49597,7 +49824,7 @@ static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
     ckpt__buf_init(&l.names, &c->f->allocator);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__buf_init(&dir, &c->f->allocator);
-    ckpt_err e = ckpt__index_walk(&c->f->allocator, folder, CKPT__INDEX_DEPTH, ckpt__folder_note_litter, &l);
+    ckpt_err e = ckpt__index_walk_own(&c->f->allocator, folder, ckpt__folder_note_litter, &l);
     for (size_t at = 0; at < l.names.len && e == CKPT_OK; ) {
         uint64_t size = ckpt__mem_le(l.names.data + at, 8);
         const char *name = l.names.data + at + 8;
@@ -49665,7 +49892,7 @@ static ckpt_err ckpt__folder_sweep_halves(const ckpt__folder_change *c) {
     h.ix = c->ix;
     ckpt__buf_init(&h.names, a);
     ckpt__buf_init(&dir, a);
-    ckpt_err e = ckpt__index_walk(a, c->ix->folder, CKPT__INDEX_DEPTH, ckpt__folder_note_half, &h);
+    ckpt_err e = ckpt__index_walk_own(a, c->ix->folder, ckpt__folder_note_half, &h);
     for (size_t at = 0; at < h.names.len && e == CKPT_OK; at += strlen(h.names.data + at) + 1) {
         const char *name = h.names.data + at;
         ckpt__folder_many m;
@@ -49751,13 +49978,37 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     return e;
 }
 
+// Says what was left alone, and fails where there was nothing else: who names a folder of runs may have meant all of them.
+static ckpt_err ckpt__folder_tell_apart(const ckpt_folder *f) {
+    ckpt__index_runs runs;
+    const char *one = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < f->index.count; i++) {
+        if (f->index.lines[i].apart) one = f->index.lines[i].name;
+        n += f->index.lines[i].apart;
+    }
+    if (one == NULL) return CKPT_OK;
+    ckpt__index_runs_init(&runs, f->index.folder, &f->allocator);
+    ckpt_err e = ckpt__index_run_of(&runs, one);
+    const char *run = ckpt__buf_cstr(&runs.run);
+    if (e == CKPT_OK && n == f->index.count)
+        e = ckpt__error_set(CKPT_ARG, "%s has no checkpoints of its own, and those below it are of other runs, such as the one "
+                            "in %s: name the folder of a run", f->index.folder, run);
+    else if (e == CKPT_OK)
+        ckpt__error_log(&f->logger, CKPT_LOG_INFO, "below %s %llu checkpoints of other runs, such as the one in %s, were left "
+                        "alone", f->index.folder, (unsigned long long)n, run);
+    ckpt__index_runs_free(&runs);
+    return e;
+}
+
 static ckpt_err ckpt__folder_gc(ckpt_folder *f, const ckpt_gc_desc *d) {
     ckpt__index_rule rule;
     ckpt_err e = ckpt__folder_rule(d, &rule);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_gc_rank(f, 0, d, &rule);
     for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_gc_rank(f, f->ranks[i], d, &rule);
-    return ckpt__folder_look_again(f, e);
+    e = ckpt__folder_look_again(f, e);
+    return e == CKPT_OK ? ckpt__folder_tell_apart(f) : e;
 }
 
 //-- converting ------------------------------------------------------------------

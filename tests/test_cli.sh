@@ -222,6 +222,23 @@ read -r line < ready
 is "rm while a saver runs" 4 ./ckpt rm run/ep0-ba60-rank0.pt
 grep -q "process $pid" err && pass "it names the process" || { fail "it names the process"; cat err; }
 is "gc while a saver runs" 4 ./ckpt gc --keep 1 run
+mkdir runs && cp -r run runs/a && rm -f runs/a/.ckpt-lock && ln -s ../run runs/linked
+mv run runs/b
+before=$(find runs -name '*.pt' | sort)
+is "gc of a folder of runs" 4 ./ckpt gc --keep 1 runs
+grep -q "runs has no checkpoints of its own.*name the folder of a run" err && pass "it says what to name" || { fail "it says what to name"; cat err; }
+is "gc --dry-run of a folder of runs" 4 ./ckpt gc --keep 1 --dry-run --json runs
+json "nothing would go" "d['removed'] == [] and 'name the folder of a run' in d['error']"
+is "ls of a folder of runs" 0 ./ckpt ls --json runs
+json "it shows them all" "sorted(set(c['name'][:2] for c in d['checkpoints'])) == ['a/', 'b/']"
+rm runs/b/.ckpt-index.jsonl
+is "rm by a path into a run whose saver has a lock alone" 4 ./ckpt rm runs/b/ep0-ba60-rank0.pt
+grep -q "process $pid" err && pass "it names that process" || { fail "it names that process"; cat err; }
+cp runs/a/.ckpt-index.jsonl runs/b/
+is "rm by a path into a run" 0 ./ckpt rm runs/a/ep0-ba60-rank0.pt
+[ "$(find runs -name '*.pt' | sort)" = "$(echo "$before" | grep -v runs/a/ep0-ba60)" ] && pass "only that went" || fail "only that went"
+[ "$(ls -A runs | tr '\n' ' ')" = "a b linked " ] && pass "the folder above has no index" || { fail "the folder above has no index"; ls -A runs; }
+mv runs/b run
 is "pin while a saver runs" 0 ./ckpt pin run/ep0-ba60-rank0.pt
 is "ls while a saver runs" 0 ./ckpt ls run
 kill -9 $pid

@@ -2176,25 +2176,35 @@ static int do_split(void) {
     return convert(opt.args[0], opt.args[2], shards);
 }
 
-// The folder that a checkpoint belongs to: the nearest one above it with an index, else the one that it lies in.
+// Is it the folder of a run: with an index, that of a rank, or the lock of a saver that is yet to write one?
+static bool is_run(const char *dir) {
+    DIR *d = opendir(dir);
+    bool found = false;
+    for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL && !found; e = readdir(d)) {
+        size_t n = strlen(e->d_name);
+        bool index = strncmp(e->d_name, ".ckpt-index", 11) == 0 && n > 6 && strcmp(e->d_name + n - 6, ".jsonl") == 0;
+        found = index || strncmp(e->d_name, ".ckpt-lock", 10) == 0;
+    }
+    if (d != NULL) closedir(d);
+    return found;
+}
+
+// The folder that a checkpoint belongs to: the nearest one above it that is a run's, else the one that it lies in.
 static char *folder_of(const char *path) {
-    char *dir = (char *)need(malloc(strlen(path) + 32)), *probe = (char *)need(malloc(strlen(path) + 64));
+    char *dir = (char *)need(malloc(strlen(path) + 32));
     const char *slash = strrchr(path, '/');
     strcpy(dir, ".");
     if (slash != NULL) snprintf(dir, strlen(path) + 2, "%.*s", slash == path ? 1 : (int)(slash - path), path);
     char *nearest = keep_text(dir);
     for (int levels = 0; levels < 17; levels++) {
-        snprintf(probe, strlen(path) + 64, "%s/.ckpt-index.jsonl", dir);
-        if (access(probe, F_OK) == 0) {
+        if (is_run(dir)) {
             free(nearest);
-            free(probe);
             return dir;
         }
         char *cut = strrchr(dir, '/');
         if (cut == NULL || cut == dir) break;
         *cut = 0;
     }
-    free(probe);
     free(dir);
     return nearest;
 }
@@ -2593,7 +2603,8 @@ static const command commands[] = {
       "  --damaged        what is known to be damaged (ckpt verify DIR finds out)\n"
       "  --now            unfinished directories of the last hour too, but never one that a living process writes\n"
       "  --dry-run, -n    only say what would go\n\n"
-      "Nothing is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open.\n\n"
+      "Nothing is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open. Folders below\n"
+      "that have an index of their own are other runs': they are left alone, and to be named one by one.\n\n"
       "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them; and removes\n"
       "directories of ranks' files without .metadata that have not changed for an hour and to which nothing is on its way.\n\n"
       "  --older-than H   uploads begun more than H hours ago (default 24): a younger one may still be on its way\n"

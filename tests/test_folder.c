@@ -1,0 +1,329 @@
+/* test_folder.c: what tools do in a folder stays in its own run, takes nobody's copies for old checkpoints, and nobody's notes for links. */
+
+// A file system without links is one whose symlink fails.
+#include <errno.h>
+#include <stdbool.h>
+#include <unistd.h>
+static bool no_links;
+#define symlink(target, path) (no_links ? (errno = EPERM, -1) : (symlink)(target, path))
+#include "fault/faults.h"
+#define CKPT_NO_REMOTE
+#define CKPT_IMPLEMENTATION
+#include "../ckpt.h"
+#include "util.h"
+#include "saver_util.h"
+
+static ckpt_folder *look(const char *dir) {
+    ckpt_folder *f = NULL;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    ok(ckpt_folder_open(&f, &d));
+    return f;
+}
+
+static int at_name(const ckpt_folder *f, const char *name) {
+    int at = ckpt_folder_find(f, name);
+    if (at < 0) fail_msg("there is no %s", name);
+    return at;
+}
+
+static ckpt_err tidy(const char *dir, int keep) {
+    ckpt_gc_desc d;
+    memset(&d, 0, sizeof d);
+    d.num_checkpoints_to_keep = keep;
+    ckpt_folder *f = look(dir);
+    ckpt_err e = ckpt_folder_gc(f, &d);
+    ckpt_folder_close(f);
+    return e;
+}
+
+static void pin(const char *dir, const char *name, bool pinned) {
+    ckpt_folder *f = look(dir);
+    ok(ckpt_folder_pin(f, at_name(f, name), pinned));
+    ckpt_folder_close(f);
+}
+
+static void take_away(const char *dir, const char *name) {
+    ckpt_folder *f = look(dir);
+    ok(ckpt_folder_remove(f, at_name(f, name)));
+    ckpt_folder_close(f);
+}
+
+// Another name for the same bytes, as cp makes it.
+static void copy(const char *dir, const char *from, const char *to) {
+    size_t size = 0;
+    char *bytes = util_read(util_join(dir, from), &size);
+    util_write(util_join(dir, to), bytes, size);
+}
+
+// A run in `dir` that has saved the first `last` batches and is still open.
+static run *run_live(const char *dir, int keep, int last) {
+    run *r = run_new(dir);
+    r->d.num_checkpoints_to_keep = keep;
+    run_open(r);
+    for (int i = 1; i <= last; i++) run_save(r, i);
+    return r;
+}
+
+// The next process: it resumes at `from` and saves up to `last`.
+static void go_on(const char *dir, int keep, int from, int last) {
+    run *r = run_new(dir);
+    ckpt_timestamp t;
+    r->d.num_checkpoints_to_keep = keep;
+    run_open(r);
+    ok(ckpt_saver_resume(r->s, &t));
+    assert_int_equal(t.batch, from);
+    for (int i = from + 1; i <= last; i++) run_save(r, i);
+    run_end(r);
+}
+
+//-- folders of several runs -----------------------------------------------------------
+
+// Two savers at work below one folder: what names the folder above changes nothing of theirs.
+static void test_runs_below(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *a = util_join(top, "a"), *b = util_join(top, "b");
+    run *ra = run_live(a, CKPT_KEEP_ALL, 2), *rb = run_live(b, CKPT_KEEP_ALL, 3);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tidy(top, i == 0 ? (int)CKPT_KEEP_ALL : 1), CKPT_ARG);
+        assert_non_null(strstr(ckpt_last_error(), util_fmt("%s has no checkpoints of its own", top)));
+        assert_true(strstr(ckpt_last_error(), a) != NULL || strstr(ckpt_last_error(), b) != NULL);
+    }
+    ckpt_folder *f = look(top);
+    assert_int_equal(ckpt_folder_count(f), 5);          // they are shown, with what leads to them
+    ckpt_checkpoint c;
+    ok(ckpt_folder_entry(f, at_name(f, "a/ba2.pt"), &c));
+    assert_string_equal(c.latest, "a/latest.pt");
+    assert_int_equal(ckpt_folder_find(f, "a/latest.pt"), ckpt_folder_find(f, "a/ba2.pt"));
+    ok(ckpt_folder_verify(f, at_name(f, "a/ba1.pt")));
+    assert_int_equal(ckpt_folder_remove(f, at_name(f, "a/ba2.pt")), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), util_fmt("%s/ba2.pt is a checkpoint of the run in %s: name that folder", a, a)));
+    assert_int_equal(ckpt_folder_pin(f, at_name(f, "a/ba1.pt"), true), CKPT_ARG);
+    assert_int_equal(ckpt_folder_pin(f, at_name(f, "b/ba1.pt"), false), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), util_fmt("the run in %s", b)));
+    ckpt_folder_close(f);
+    assert_string_equal(util_list(top), "a\nb\n");
+    assert_string_equal(names_in(a), "ba1.pt ba2.pt latest.pt");
+    assert_string_equal(names_in(b), "ba1.pt ba2.pt ba3.pt latest.pt");
+    assert_string_equal(util_link_target(util_join(a, "latest.pt")), "ba2.pt");
+    run_save(ra, 3);
+    assert_int_equal(ckpt_saver_checkpoints(ra->s, NULL), 3);
+    run_end(ra);
+    run_end(rb);
+    assert_int_equal(tidy(top, 1), CKPT_ARG);           // nor when they have ended
+    ok(tidy(a, 1));
+    assert_string_equal(names_in(a), "ba3.pt latest.pt");
+    assert_string_equal(names_in(b), "ba1.pt ba2.pt ba3.pt latest.pt");
+}
+
+// A view that was made before there was a run below.
+static void test_view_is_older(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *a = util_join(top, "a");
+    run_end(run_live(a, CKPT_KEEP_ALL, 2));
+    assert_int_equal(unlink(util_join(a, ".ckpt-index.jsonl")), 0);
+    ckpt_folder *f = look(top);
+    int at = at_name(f, "a/ba1.pt");
+    run *r = run_new(a);
+    run_open(r);
+    assert_int_equal(ckpt_folder_remove(f, at), CKPT_ARG);
+    assert_int_equal(ckpt_folder_pin(f, at, true), CKPT_ARG);
+    run_end(r);
+    ckpt_folder_close(f);
+    assert_string_equal(names_in(a), "ba1.pt ba2.pt latest.pt");
+}
+
+// What makes a folder a run's, and what does not: there its checkpoints are one's own.
+static void test_marks(void **state) {
+    (void)state;
+    static const struct { const char *mark; bool apart; } rows[] = {
+        { ".ckpt-index.jsonl", true }, { ".ckpt-index-rank3.jsonl", true }, { ".ckpt-lock", true }, { ".ckpt-lock-rank2", true },
+        { "notes", false },            { ".ckpt-index.lock", false },       { ".hidden", false }
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *top = util_temp_dir(), *sub = util_join(top, "x/y");
+        run_end(run_live(top, CKPT_KEEP_ALL, 3));
+        util_mkdir(util_join(top, "x"));
+        util_mkdir(sub);
+        copy(top, "ba1.pt", "x/y/ba1.pt");
+        util_write_text(util_join(sub, rows[i].mark), "");
+        ok(tidy(top, 1));
+        assert_int_equal(util_exists(util_join(sub, "ba1.pt")), rows[i].apart);
+        assert_string_equal(names_in(top), rows[i].apart || util_exists(sub) ? "ba3.pt latest.pt x" : "ba3.pt latest.pt");
+    }
+}
+
+// Both the folder and one below it are runs: only the first is tidied, whatever an index that an earlier version has written says.
+static void test_own_and_below(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *a = util_join(top, "a");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(0);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);        // a pid that nobody has any more
+    const char *temp = util_fmt("%s/.ba9.pt.%d-%08lx0123abcd.tmp", a, (int)child, (unsigned long)ckpt__file_host());
+    run_end(run_live(top, CKPT_KEEP_ALL, 3));
+    run *r = run_live(a, CKPT_KEEP_ALL, 4);
+    ckpt_allocator plain = { NULL, NULL };
+    ckpt__index ix;
+    ok(ckpt__index_init(&ix, &plain, top));
+    ok(ckpt__index_load(&ix));
+    for (int i = 1; i <= 4; i++) {
+        ckpt__index_line line = ix.lines[0];
+        char *name = util_fmt("a/ba%d.pt", i);
+        line.name = name;
+        line.t = at_batch(i);
+        line.state = i == 4 ? CKPT__INDEX_DAMAGED : CKPT__INDEX_SAVED;
+        ok(ckpt__index_insert(&ix, ix.count, &line));
+    }
+    ok(ckpt__index_write(&ix));
+    ckpt__index_free(&ix);
+    util_write_text(temp, "half");
+    assert_int_equal((symlink)("a/gone.pt", util_join(top, "best.pt")), 0);
+    assert_int_equal((symlink)("gone.pt", util_join(a, "best.pt")), 0);
+    assert_int_equal((symlink)("gone.pt", util_join(top, "other.pt")), 0);
+    ckpt_gc_desc d;
+    memset(&d, 0, sizeof d);
+    d.num_checkpoints_to_keep = 1;
+    d.damaged = d.unfinished_now = true;
+    ckpt_folder *f = look(top);
+    ok(ckpt_folder_gc(f, &d));
+    ckpt_folder_close(f);
+    assert_string_equal(names_in(top), "a ba3.pt best.pt latest.pt other.pt");
+    assert_string_equal(util_link_target(util_join(top, "latest.pt")), "ba3.pt");
+    assert_string_equal(util_link_target(util_join(top, "other.pt")), "ba3.pt");
+    assert_string_equal(util_link_target(util_join(top, "best.pt")), "a/gone.pt");
+    assert_string_equal(util_names(a, ".ba9"), "ba1.pt ba2.pt ba3.pt ba4.pt best.pt latest.pt");
+    assert_string_equal(util_link_target(util_join(a, "best.pt")), "gone.pt");
+    assert_string_equal(util_link_target(util_join(a, "latest.pt")), "ba4.pt");
+    assert_true(util_exists(temp));
+    run_end(r);
+    take_away(top, "ba3.pt");                           // with none of its own left, its links go and lead nowhere else
+    assert_string_equal(names_in(top), "a best.pt");
+}
+
+//-- copies that somebody made ---------------------------------------------------------
+
+static const char *folder_with_copies(void) {
+    const char *dir = util_temp_dir();
+    run_end(run_live(dir, 2, 3));
+    copy(dir, "ba2.pt", "mine-a.pt");
+    copy(dir, "ba2.pt", "mine-b.pt");
+    util_mkdir(util_join(dir, "backup"));
+    copy(dir, "ba3.pt", "backup/copy.pt");
+    return dir;
+}
+
+// To pin one file says nothing of the files beside it.
+static void test_pin_is_of_one(void **state) {
+    (void)state;
+    for (int unpinned = 0; unpinned < 2; unpinned++) {
+        const char *dir = folder_with_copies();
+        pin(dir, "mine-a.pt", true);
+        char *text = util_read(util_join(dir, ".ckpt-index.jsonl"), NULL);
+        assert_non_null(strstr(text, "mine-a.pt"));
+        assert_null(strstr(text, "mine-b.pt"));
+        assert_null(strstr(text, "copy.pt"));
+        if (unpinned > 0) pin(dir, "mine-a.pt", false);
+        go_on(dir, 2, 3, 5);
+        assert_string_equal(names_in(dir), "ba4.pt ba5.pt backup latest.pt mine-a.pt mine-b.pt");
+        assert_string_equal(names_in(util_join(dir, "backup")), "copy.pt");
+        go_on(dir, 1, 5, 6);                            // the index still says so
+        assert_string_equal(names_in(dir), "ba6.pt backup latest.pt mine-a.pt mine-b.pt");
+    }
+}
+
+// A file that is taken away takes its neighbours into the index no more than a pinned one.
+static void test_remove_is_of_one(void **state) {
+    (void)state;
+    const char *dir = folder_with_copies();
+    take_away(dir, "mine-a.pt");
+    go_on(dir, 2, 3, 5);
+    assert_string_equal(names_in(dir), "ba4.pt ba5.pt backup latest.pt mine-b.pt");
+}
+
+// A tool that makes a lost index again does not know the template; the saver does.
+static void test_found_by_tools(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        const char *dir = folder_with_copies();
+        if (how < 2) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+        if (how == 0) pin(dir, "mine-a.pt", true);
+        else ok(tidy(dir, CKPT_KEEP_ALL));
+        assert_non_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "\"found\":true"));
+        go_on(dir, 2, 3, 5);
+        assert_string_equal(names_in(dir), "ba4.pt ba5.pt backup latest.pt mine-a.pt mine-b.pt");
+        assert_string_equal(names_in(util_join(dir, "backup")), "copy.pt");
+    }
+}
+
+//-- links and texts -------------------------------------------------------------------
+
+// Where there are no links, `latest` is a text: no checkpoint, but the way to one.
+static void test_text_for_a_link(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *latest = util_join(dir, "latest.pt");
+    no_links = true;
+    run_end(run_live(dir, 3, 3));
+    assert_string_equal(util_read(latest, NULL), "ba3.pt");
+    ckpt_folder *f = look(dir);
+    ckpt_checkpoint c;
+    assert_int_equal(ckpt_folder_count(f), 3);
+    ok(ckpt_folder_entry(f, at_name(f, "ba3.pt"), &c));
+    assert_string_equal(c.latest, "latest.pt");
+    assert_int_equal(ckpt_folder_find(f, "latest.pt"), ckpt_folder_find(f, "ba3.pt"));
+    assert_int_equal(ckpt_folder_find(f, latest), ckpt_folder_find(f, "ba3.pt"));
+    ok(ckpt_folder_remove(f, at_name(f, "latest.pt")));             // the checkpoint, and the text says the next
+    ckpt_folder_close(f);
+    assert_string_equal(names_in(dir), "ba1.pt ba2.pt latest.pt");
+    assert_string_equal(util_read(latest, NULL), "ba2.pt");
+    ok(ckpt_get_file(latest, util_join(dir, "got.pt"), false));
+    check_file(util_join(dir, "got.pt"), 2);
+    assert_int_equal(unlink(util_join(dir, "got.pt")), 0);
+    ok(tidy(dir, 1));
+    assert_string_equal(names_in(dir), "ba2.pt latest.pt");
+    no_links = false;
+}
+
+// Who writes a checkpoint's name into a file has written a note.
+static void test_note_is_no_link(void **state) {
+    (void)state;
+    static const char *const notes[] = { "ba1.pt\n", " ba1.pt", "./ba1.pt", "ba1.pt\t" };
+    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
+        const char *dir = util_temp_dir(), *note = util_join(dir, "best.txt");
+        run_end(run_live(dir, CKPT_KEEP_ALL, 3));
+        util_write_text(note, notes[i]);
+        if (i % 2 == 0) take_away(dir, "ba1.pt");
+        else ok(tidy(dir, 1));
+        assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba3.pt");
+        assert_false(util_exists(util_join(dir, "ba1.pt")));
+        assert_null(util_link_target(note));
+        assert_string_equal(util_read(note, NULL), notes[i]);
+    }
+    const char *dir = util_temp_dir(), *note = util_join(dir, "best.txt");     // nor is it followed where any file may be meant
+    run_end(run_live(dir, CKPT_KEEP_ALL, 1));
+    util_write_text(note, "ba1.pt\n");
+    ok(ckpt_get_file(note, util_join(dir, "got.txt"), false));
+    assert_string_equal(util_read(util_join(dir, "got.txt"), NULL), "ba1.pt\n");
+    util_write_text(note, "other.txt");
+    util_write_text(util_join(dir, "other.txt"), "best.txt");
+    ok(ckpt_get_file(note, util_join(dir, "got.txt"), true));
+    assert_string_equal(util_read(util_join(dir, "got.txt"), NULL), "other.txt");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs_below),
+        cmocka_unit_test(test_view_is_older),
+        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_own_and_below),
+        cmocka_unit_test(test_pin_is_of_one),
+        cmocka_unit_test(test_remove_is_of_one),
+        cmocka_unit_test(test_found_by_tools),
+        cmocka_unit_test(test_text_for_a_link),
+        cmocka_unit_test(test_note_is_no_link),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
