@@ -37928,8 +37928,8 @@ static void ckpt__uploader_detach(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__os_cond_broadcast(&u->changed);
 }
 
-// Takes out of the queue what waits behind a ticket, in case it is abandoned, and is older than it. NULL: there is none; else it is
-// the caller's, who supersedes it. Below the lock.
+// Takes out of the queue what waits behind a ticket, in case it is abandoned, and is older than it. NULL: there is none; else it
+// is the caller's, who supersedes it. Below the lock.
 static ckpt__uploader_item *ckpt__uploader_take_older(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
     ckpt__uploader_item *older = s != NULL ? s->waiting : NULL;

@@ -40,9 +40,14 @@ static ckpt_err t_begin(ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *id
     return inner->begin(s, m, id);
 }
 
+static void watch(void (*hears)(const char *name, const char *path, int fd)) {
+    __atomic_store_n(&fault_watch, hears, __ATOMIC_SEQ_CST);
+}
+
 typedef struct world {
     const char   *dir, *far, *a, *b, *staging;
     counting      heap;
+    ckpt_store    *store;
     ckpt_uploader *u;
 } world;
 
@@ -63,19 +68,24 @@ static void new_world(world *w) {
 static ckpt_uploader *open_uploader(world *w) {
     ckpt_uploader_desc d;
     ckpt_uploader *u = NULL;
+    ckpt_store *store = NULL;
+    if (ckpt_store_open(&store, util_fmt("file://%s", w->far), NULL) != CKPT_OK) fail_msg("%s", ckpt_last_error());
+    if (inner == NULL) {
+        inner = store->table;
+        table = *inner;
+        table.put = t_put;
+        table.begin = t_begin;
+    }
+    store->table = &table;
+    w->store = store;
     memset(&d, 0, sizeof d);
-    d.bucket_uri = util_fmt("file://%s", w->far);
+    d.store = store;
     d.upload_staging_folder = w->staging;
     d.num_concurrent_uploads = 2;
     d.num_attempts = 1;
     d.allocator.fn = counting_fn;
     d.allocator.user = &w->heap;
     if (ckpt_uploader_open(&u, &d) != CKPT_OK) fail_msg("%s", ckpt_last_error());
-    inner = u->store->table;
-    table = *inner;
-    table.put = t_put;
-    table.begin = t_begin;
-    u->store->table = &table;
     return u;
 }
 
@@ -83,9 +93,14 @@ static void ok(ckpt_err e) {
     if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
 }
 
-static void close_world(world *w) {
-    ok(ckpt_uploader_close(w->u, 0));
+static void close_with(world *w, ckpt_err e) {
+    assert_int_equal(ckpt_uploader_close(w->u, 0), e);
+    ckpt_store_close(w->store);
     assert_int_equal(w->heap.live, 0);
+}
+
+static void close_world(world *w) {
+    close_with(w, CKPT_OK);
 }
 
 // A file of one letter.
@@ -181,8 +196,7 @@ static void test_settling_replaces_nothing(void **state) {
     set(&refuses, 0);
     (void)unlink(util_join(w.a, "n"));                                  // what was taken is the uploader's
     ok(ckpt_upload_file(w.u, "other", util_join(w.b, "other"), true));  // opens what was left in B
-    (void)!ckpt_uploader_close(w.u, 0);                                 // the failure is told again
-    assert_int_equal(w.heap.live, 0);
+    close_with(&w, CKPT_AUTH);
     assert_true(util_exists(util_join(w.far, "other")));
     w.u = open_uploader(&w);
     ok(ckpt__uploader_resume(w.u, w.a));
@@ -238,7 +252,7 @@ static void take_meanwhile(const char *name, const char *path, int fd) {
     ok(ckpt_upload_file(watched->u, "n", util_join(watched->a, "n"), true));
 }
 
-static void open_watched(world *w, void (*watch)(const char *name, const char *path, int fd)) {
+static void open_watched(world *w, void (*hears)(const char *name, const char *path, int fd)) {
     new_world(w);
     w->staging = util_join(w->dir, "staging");
     (void)file_of(w->a, "n", 'a');
@@ -246,11 +260,11 @@ static void open_watched(world *w, void (*watch)(const char *name, const char *p
     watched = w;
     other_ticket = NULL;
     set(&armed, 1);
-    __atomic_store_n(&fault_watch, watch, __ATOMIC_SEQ_CST);
+    watch(hears);
 }
 
 static void end_watched(world *w) {
-    fault_watch = NULL;
+    watch(NULL);
     close_world(w);
     assert_int_equal(armed, 0);
     assert_string_equal(util_list(w->staging), "");
@@ -329,9 +343,8 @@ static void test_told_once(void **state) {
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
     ok(ckpt__uploader_commit(w.u, ticket, &up));
     (void)!ckpt_uploader_wait(w.u, 0);
-    assert_int_equal(ckpt_uploader_close(w.u, 0), CKPT_AUTH);
+    close_with(&w, CKPT_AUTH);
     assert_int_equal(dones, 1);
-    assert_int_equal(w.heap.live, 0);
     set(&refuses, 0);
     w.u = open_uploader(&w);
     close_world(&w);
@@ -508,7 +521,7 @@ static void die_before_commit(world *w) {
     run r;
     if (chdir(w->a) != 0 || open_far_run(w, &r, kept) != CKPT_OK) return;
     if (save(&r, 0, 1) != CKPT_OK || ckpt_saver_wait(r.s, 0) != CKPT_OK) return;
-    __atomic_store_n(&fault_watch, die_at_link, __ATOMIC_SEQ_CST);
+    watch(die_at_link);
     if (save(&r, 0, 2) == CKPT_OK) (void)!ckpt_saver_wait(r.s, 0);
 }
 
@@ -530,19 +543,21 @@ static void test_killed_before_commit(void **state) {
         assert_true(leads());
         assert_false(util_exists(util_join(w.far, "run/ba2.pt")));
         assert_int_equal(chdir(w.a), 0);
-        __atomic_store_n(&fault_watch, look_at_latest, __ATOMIC_SEQ_CST);
+        watch(look_at_latest);
         ok(open_far_run(&w, &r, kept));
         if (i / 4 == 0) resumes(&r, 2);
         ok(ckpt_saver_wait(r.s, 0));
         assert_true(util_exists(util_join(w.far, "run/ba2.pt")));
         assert_true(leads());
+        assert_non_null(strstr(util_read(latest, NULL), "ba2.pt"));
         if (i / 4 == 1) resumes(&r, 2);
+        ok(save(&r, 0, 3));
         close_run(&r);
-        fault_watch = NULL;
+        watch(NULL);
         assert_int_equal(lost, 0);
         assert_true(leads());
-        assert_non_null(strstr(util_read(latest, NULL), "ba2.pt"));
-        assert_true(util_exists(util_join(w.far, "run/ba1.pt")) != (kept == 1 && i < 4));    // only who resumes at first owns it
+        assert_string_equal(util_list(util_join(w.far, "run")), kept == 1 ? "ba3.pt\nlatest.pt.symlink\n"
+                            : "ba1.pt\nba2.pt\nba3.pt\nlatest.pt.symlink\n");
         assert_int_equal(chdir("/"), 0);
     }
 }
