@@ -210,6 +210,7 @@ FAULT_FN int fault_gethostname(char *b, size_t n) { return FAULT_CALL("gethostna
 FAULT_FN int fault_isatty(int fd) { return FAULT_CALL("isatty", 0, isatty(fd)); }
 FAULT_FN int fault_sigpending(sigset_t *s) { return FAULT_CALL("sigpending", 0, sigpending(s)); }
 FAULT_FN int fault_linkat(int d, const char *a, int e, const char *b, int flags) {
+    fault_tell("linkat", b, -1);
     return FAULT_CALL("linkat", FAULT_INTR | FAULT_GROWS, linkat(d, a, e, b, flags));
 }
 FAULT_FN int fault_socket(int domain, int type, int protocol) { return FAULT_CALL("socket", 0, socket(domain, type, protocol)); }
