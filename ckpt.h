@@ -14587,7 +14587,7 @@ static void ckpt__file_match_lists(const ckpt__file_match *m, ckpt__buf *text) {
 static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
     if (m->st->count == 0 || m->o->shared) return false;
     for (int i = 0; i < m->st->count; i++) if (m->entry[i] >= 0) return false;
-    return m->unexpected.count > 0 || (m->missing.count > 0 && m->o->ignore_count == 0);
+    return m->unexpected.count > 0 || (m->o->weights_only && m->missing.count > 0 && m->o->ignore_count == 0);
 }
 
 static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
