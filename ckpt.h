@@ -151,6 +151,9 @@
        ckpt_load(&l, NULL);                         // the first start takes the base model ...
        ckpt_saver_resume(saver, &t);                // ... a restart takes its own latest instead
 
+   A file of PyTorch or Hugging Face has other names ("model.embed_tokens.weight"; `ckpt show FILE` lists them): bind those
+   in a second ckpt_state over the same memory, and load that without load_weights_only.
+
 
    UPLOADING
    =========
