@@ -38369,8 +38369,9 @@ static ckpt_err ckpt__uploader_probe(ckpt_uploader *u) {
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     }
     if (e == CKPT_OK && u->crashed) ckpt__uploader_sweep(u, name.data);
+    (void)ckpt__error_prefix(e, "the store refuses a trial, %s%s", u->store->uri, ckpt__buf_cstr(&name));
     ckpt__buf_free(&name);
-    return ckpt__error_prefix(e, "the store refuses a trial");
+    return e;
 }
 
 static ckpt_err ckpt__uploader_check_desc(const ckpt_uploader_desc *d) {
