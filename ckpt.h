@@ -14896,6 +14896,8 @@ typedef struct ckpt__index {
     bool              lost;             // there was no index file
     bool              damaged;          // some of it could not be read
     const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
+    char             *metric_of;        // the same as the file has it, for who has no rule of his own; NULL: it does not say
+    bool              remeasure;        // some lines had the metric of another rule, which cannot be compared with these
     int               lock;             // descriptor of the lock, -1
     ckpt__buf         lock_path;        // while it is held, so that letting go needs no memory
 } ckpt__index;
@@ -14904,6 +14906,7 @@ static void ckpt__index_free(ckpt__index *ix) {
     for (size_t i = 0; i < ix->count; i++) ckpt__mem_free_text(&ix->allocator, ix->lines[i].name);
     ckpt__mem_free(&ix->allocator, ix->lines, ix->cap * sizeof *ix->lines);
     ckpt__mem_free_text(&ix->allocator, ix->folder);
+    ckpt__mem_free_text(&ix->allocator, ix->metric_of);
     memset(ix, 0, sizeof *ix);
     ix->lock = -1;
 }
@@ -15041,7 +15044,8 @@ enum { CKPT__INDEX_MAX_FILE = 1 << 28 };
 static const char *const ckpt__index_states[] = { "saved", "abandoned", "damaged" };
 static const char *const ckpt__index_uploads[] = { "local", "pending", "failed", "uploaded", "published" };
 
-static void ckpt__index_print(ckpt__buf *b, const ckpt__index_line *l) {
+static void ckpt__index_print(ckpt__buf *b, const ckpt__index *ix, const ckpt__index_line *l) {
+    const char *of = ix->best != NULL ? ix->best : ix->metric_of;
     size_t start = b->len;
     ckpt__buf_text(b, "{\"name\":");
     ckpt__json_add_text(b, l->name, strlen(l->name));
@@ -15065,6 +15069,10 @@ static void ckpt__index_print(ckpt__buf *b, const ckpt__index_line *l) {
     ckpt__buf_text(b, ",\"metric\":");
     if (l->has_metric && l->metric - l->metric == 0) ckpt__txt_add_double(b, l->metric);
     else ckpt__buf_text(b, "null");
+    if (l->has_metric && of != NULL) {
+        ckpt__buf_text(b, ",\"metric_of\":");
+        ckpt__json_add_text(b, of, strlen(of));
+    }
     ckpt__buf_fmt(b, ",\"pinned\":%s,\"state\":\"%s\"", l->pinned ? "true" : "false", ckpt__index_states[l->state]);
     if (l->upload != CKPT__UPLOAD_LOCAL) ckpt__buf_fmt(b, ",\"upload\":\"%s\"", ckpt__index_uploads[l->upload]);
     if (l->ranks > 0) ckpt__buf_fmt(b, ",\"ranks\":%lld", (long long)l->ranks);
@@ -15140,6 +15148,18 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     return true;
 }
 
+// A metric counts only beside others of the same name: a loss and an accuracy are not to be compared.
+static ckpt_err ckpt__index_read_metric(ckpt__index *ix, const ckpt__json_doc *d, ckpt__index_line *l) {
+    const ckpt__json *of = ckpt__json_get(d, ckpt__json_root(d), "metric_of");
+    if (!l->has_metric || of == NULL || of->kind != CKPT__JSON_TEXT) return CKPT_OK;
+    const char *ours = ix->best != NULL ? ix->best : ix->metric_of;
+    if (ours == NULL) return (ix->metric_of = ckpt__mem_copy_text(&ix->allocator, of->text)) != NULL ? CKPT_OK : CKPT_NOMEM;
+    if (strcmp(ours, of->text) == 0) return CKPT_OK;
+    l->has_metric = false;
+    ix->remeasure = true;
+    return CKPT_OK;
+}
+
 // Parses `{...,"line":"<crc>"}`. False: damaged. A failure of memory is returned.
 static ckpt_err ckpt__index_parse_line(ckpt__index *ix, const char *p, size_t n, bool *good) {
     static const char tail[] = ",\"line\":\"";
@@ -15154,7 +15174,8 @@ static ckpt_err ckpt__index_parse_line(ckpt__index *ix, const char *p, size_t n,
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
     if (ckpt__index_read_line(&doc, &line)) {
         *good = true;
-        e = ckpt__index_insert(ix, ix->count, &line);
+        e = ckpt__index_read_metric(ix, &doc, &line);
+        if (e == CKPT_OK) e = ckpt__index_insert(ix, ix->count, &line);
     }
     ckpt__json_free(&doc);
     return e;
@@ -15188,7 +15209,9 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
     ckpt__buf_init(&text, &ix->allocator);
     ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
     while (ix->count > 0) ckpt__index_drop(ix, ix->count - 1);
-    ix->lost = ix->damaged = false;
+    ix->lost = ix->damaged = ix->remeasure = false;
+    ckpt__mem_free_text(&ix->allocator, ix->metric_of);
+    ix->metric_of = NULL;
     ckpt_err e = path.err;
     if (e == CKPT_OK) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__INDEX_MAX_FILE, "an index");
     if (e == CKPT_OK) e = ckpt__index_parse(ix, text.data, text.len);
@@ -15205,7 +15228,7 @@ static ckpt_err ckpt__index_write(const ckpt__index *ix) {
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__buf_init(&text, &ix->allocator);
     ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
-    for (size_t i = 0; i < ix->count; i++) ckpt__index_print(&text, &ix->lines[i]);
+    for (size_t i = 0; i < ix->count; i++) ckpt__index_print(&text, ix, &ix->lines[i]);
     if (text.err == CKPT_OK) {
         uint32_t crc = text.len > 0 ? ckpt__digest_crc32(0, text.data, text.len) : 0;
         ckpt__buf_fmt(&text, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}\n", (unsigned long long)ix->count, (unsigned long)crc);
@@ -15409,6 +15432,33 @@ static bool ckpt__index_describe_file(const ckpt__index *ix, ckpt__index_line *l
     if (l->has_metric) l->metric = f->toc.entries[at].f;
     if (has) l->t = t;
     return has;
+}
+
+// Asks the files for their metric, where the index had that of another rule. What cannot be read has none.
+static ckpt_err ckpt__index_measure(ckpt__index *ix) {
+    ckpt__error_record kept;
+    ckpt__buf path;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&path, &ix->allocator);
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < ix->count && e != CKPT_NOMEM && ix->best != NULL; i++) {
+        ckpt__index_line about, *l = &ix->lines[i];
+        ckpt_file *f = NULL;
+        memset(&about, 0, sizeof about);
+        if (l->has_metric || ckpt__index_is_folder(l->name)) continue;
+        ckpt__index_path(&path, ix, l->name);
+        e = path.err != CKPT_OK ? path.err : ckpt__file_open(&f, ckpt__buf_cstr(&path), &ix->allocator);
+        if (e == CKPT_OK) {
+            (void)ckpt__index_describe_file(ix, &about, f);
+            l->has_metric = about.has_metric;
+            l->metric = about.metric;
+        }
+        ckpt__file_close(f);
+    }
+    ckpt__buf_free(&path);
+    if (e == CKPT_NOMEM) return e;
+    ckpt__error_last = kept;
+    return CKPT_OK;
 }
 
 // What a file that the index does not know says of itself: its header if that can be read, else its name.
@@ -42607,6 +42657,7 @@ struct ckpt_saver {
     ckpt__time_schedule  schedule;
     ckpt_timestamp       previous;
     bool                 has_previous, checked, resumed;
+    bool                 run_given;     // run_name was not made up
     bool                 was_due;       // at some event
     bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
     int64_t              last_batch;    // of the last save, -1
@@ -44872,6 +44923,7 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index in %s is damaged; it is made again from the files", s->root);
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     if (e == CKPT_OK && (s->index.lost || s->index.damaged)) e = ckpt__index_scan(&s->index, s->filename, &d, NULL);
+    if (e == CKPT_OK && s->index.remeasure) e = ckpt__index_measure(&s->index);
     if (e == CKPT_OK) ckpt__saver_note_index(s);
     s->number = ckpt__index_next_number(&s->index) - 1;
     return e;
@@ -47042,6 +47094,20 @@ static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) 
                            ckpt__buf_cstr(&w->names), w->tried > 8 ? ", ..." : "", w->why.text);
 }
 
+// Is a checkpoint another run's, as its name says? Of this template with another run's name in it; where this run's was only made
+// up, every process has another, and none is told apart by it.
+static ckpt_err ckpt__resume_is_others(const ckpt_saver *s, const char *name, bool *others) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__name_found found;
+    bool matches = false;
+    *others = false;
+    if (!s->run_given) return CKPT_OK;
+    ckpt_err e = ckpt__name_match(s->filename, &d, name, &matches, &found);
+    if (e != CKPT_OK || matches) return e;
+    d.run_name = NULL;
+    return ckpt__name_match(s->filename, &d, name, others, &found);
+}
+
 // The lines that are this run's from now on: all that savers have noted, and of those that tools have found the ones of the
 // template. The others may be copies that somebody keeps, which rotation must not take for old checkpoints.
 static ckpt_err ckpt__resume_own_lines(ckpt_saver *s) {
@@ -47050,10 +47116,11 @@ static ckpt_err ckpt__resume_own_lines(ckpt_saver *s) {
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
         ckpt__index_line *l = &s->index.lines[i];
         ckpt__name_found found;
-        bool matches = true;
+        bool matches = true, others = false;
         if (l->found) e = ckpt__name_match(s->filename, &d, l->name, &matches, &found);
-        l->owned = e == CKPT_OK && matches;
-        l->found = !l->owned;
+        if (e == CKPT_OK) e = ckpt__resume_is_others(s, l->name, &others);
+        l->owned = e == CKPT_OK && matches && !others;
+        l->found = l->found && !matches;
     }
     return e;
 }
@@ -47567,7 +47634,9 @@ static ckpt_err ckpt__resume_answer(ckpt_saver *s, ckpt_timestamp *t, bool *load
 static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded, size_t *line) {
     size_t lines = s->index.count + 1;
     bool *tried = (bool *)ckpt__mem_alloc(&s->allocator, lines);
-    ckpt_err e = tried != NULL ? ckpt__resume_walk_all(s, w, tried, t, loaded, line) : CKPT_NOMEM;
+    ckpt_err e = tried != NULL ? CKPT_OK : CKPT_NOMEM;
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) e = ckpt__resume_is_others(s, s->index.lines[i].name, &tried[i]);
+    if (e == CKPT_OK) e = ckpt__resume_walk_all(s, w, tried, t, loaded, line);
     if (e == CKPT_OK && !*loaded) e = ckpt__resume_nothing(s, w);
     ckpt__mem_free(&s->allocator, tried, lines);
     if (s->crew.together && s->crew.broken.code == CKPT_OK) {
@@ -48316,6 +48385,8 @@ static ckpt_err ckpt__crew_name(ckpt_saver *s, const ckpt_saver_desc *d) {
     e = ckpt__ranks_follow(&s->crew, e, 0);
     if (e == CKPT_OK) e = ckpt__ranks_send(&s->crew, &name, 0);
     if (e == CKPT_OK && (s->run_name = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&name))) == NULL) e = CKPT_NOMEM;
+    s->run_given = (d->run_name != NULL && d->run_name[0] != 0) || ckpt__name_env("COMPOSER_RUN_NAME") != NULL ||
+                   ckpt__name_env("RUN_NAME") != NULL;
     ckpt__buf_free(&name);
     return ckpt__ranks_share(&s->crew, e);
 }

@@ -819,6 +819,59 @@ static void test_every_failure_is_told(void **state) {
     }
 }
 
+// Two runs in one folder, whose names tell them apart, leave each other's checkpoints alone.
+static void test_runs_by_name(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    static const char *const runs[] = { "a", "b", "a" };
+    for (int k = 0; k < 3; k++) {
+        run *r = run_new(dir);
+        ckpt_timestamp t;
+        r->d.run_name = runs[k];
+        r->d.filename = "{run_name}-ba{batch}.pt";
+        r->d.latest_filename = "latest-{run_name}.pt";
+        r->d.num_checkpoints_to_keep = k == 0 ? 2 : 1;
+        run_open(r);
+        if (k > 0) assert_int_equal(ckpt_saver_resume(r->s, &t), k == 1 ? CKPT_NOT_FOUND : CKPT_OK);
+        if (k == 2) run_check(r, 12);
+        for (int i = 1; i < 3; i++) run_save(r, k * 10 + 10 + i);
+        ok(ckpt_saver_wait(r->s, 0));
+        run_end(r);
+        static const char *const left[] = { "a-ba11.pt a-ba12.pt latest-a.pt", "a-ba11.pt a-ba12.pt b-ba22.pt latest-a.pt latest-b.pt",
+                                            "a-ba32.pt b-ba22.pt latest-a.pt latest-b.pt" };
+        assert_string_equal(names_in(dir), left[k]);
+        if (k > 0) check_file(util_join(dir, "latest-b.pt"), 22);
+        check_file(util_join(dir, "latest-a.pt"), k == 2 ? 32 : 12);
+    }
+}
+
+// The best is the best by one metric: what the index has of another one is asked of the files.
+static void test_best_of_another_metric(void **state) {
+    (void)state;
+    static const double losses[] = { 5, 9 }, accuracies[] = { 0.1, 0.2, 0.99, 0.5, 0.4 };
+    const char *dir = util_temp_dir();
+    double accuracy = 0;
+    for (int k = 0; k < 2; k++) {
+        run *r = run_new(dir);
+        ckpt_timestamp t;
+        ckpt_bind_float(&r->st, "state/metrics/accuracy", &accuracy);
+        r->d.keep_best = k == 0 ? "min:state/metrics/loss" : "max:state/metrics/accuracy";
+        r->d.num_checkpoints_to_keep = k == 0 ? 2 : 1;
+        run_open(r);
+        if (k == 1) ok(ckpt_saver_resume(r->s, &t));
+        for (int i = k == 0 ? 1 : 3; i <= (k == 0 ? 2 : 5); i++) {
+            run_set(r, i);
+            accuracy = accuracies[i - 1];
+            if (k == 0) r->loss = losses[i - 1];
+            t = at_batch(i);
+            ok(ckpt_saver_save(r->s, &t));
+            ok(ckpt_saver_wait(r->s, 0));
+        }
+        run_end(r);
+    }
+    assert_string_equal(names_in(dir), "ba3.pt ba5.pt latest.pt");
+}
+
 // CKPT_KEEP_NONE makes no link, and leaves none of a run before it that leads nowhere.
 static void test_keep_none_after_others(void **state) {
     (void)state;
@@ -1758,6 +1811,7 @@ int main(void) {
         cmocka_unit_test(test_file_at_latest_is_kept),
         cmocka_unit_test(test_index_lock_fails_once),
         cmocka_unit_test(test_keep_none_after_others),
+        cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_best_of_another_metric),
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
         cmocka_unit_test(test_names_of_others),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),

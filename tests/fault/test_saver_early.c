@@ -15,10 +15,10 @@
 #include "../saver_util.h"
 #include "../counting.h"
 
-#ifdef UTIL_TSAN
-enum { BIG = 80000, STEP = 7 };
+#if defined(UTIL_TSAN) || defined(__SANITIZE_ADDRESS__) || defined(UTIL_ASAN)
+enum { BIG = 80000, STEP = 17 };
 #else
-enum { BIG = 80000, STEP = 3 };
+enum { BIG = 80000, STEP = 7 };
 #endif
 
 enum { FULL_DISK = -2, NO_MEMORY = -3 };
