@@ -21134,6 +21134,12 @@ static ckpt_err ckpt__store_custom_end(ckpt_err e, const char *function, ckpt__t
     if (!known)
         return ckpt__error_set(CKPT_IO, "the store's %s function returned %d, which is no error of this library", function,
                                (int)e);
+    // Nothing was cancelled: taken for that, the failure would be told to nobody.
+    if (e == CKPT_CANCELLED && (t == NULL || !ckpt__transfer_cancelled(t))) {
+        ckpt__error_last.code = e = CKPT_IO;
+        if (ckpt__error_last.text[0] != 0) return ckpt__error_prefix(e, "the store's %s function gave up", function);
+        return ckpt__error_set(e, "the store's %s function gave up, though nothing was cancelled", function);
+    }
     if (ckpt__error_last.text[0] != 0) { ckpt__error_last.code = e; return e; }
     return ckpt__error_set(e, "the store's %s function failed with %s", function, ckpt__error_name(e));
 }
@@ -21229,7 +21235,9 @@ static ckpt_err ckpt__store_custom_list(ckpt_store *s, const char *prefix, ckpt_
     ckpt__store_custom *c = ckpt__store_custom_of(s);
     if (c->ops.list == NULL) return ckpt__error_set(CKPT_UNSUPPORTED, "this store has no function for it");
     ckpt__store_custom_begin();
-    return ckpt__store_custom_end(c->ops.list(prefix, each, user, c->user), "list", t);
+    ckpt_err e = c->ops.list(prefix, each, user, c->user);
+    if (e == CKPT_CANCELLED && ckpt__error_last.code == e) return e;        // whom it told of a name had heard enough
+    return ckpt__store_custom_end(e, "list", t);
 }
 
 static ckpt_err ckpt__store_custom_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
@@ -35675,6 +35683,7 @@ struct ckpt_uploader {
     size_t               slot_count, slot_cap;
     ckpt__uploader_item *first, *last;  // the queue
     size_t               waiting, running;      // files
+    size_t               cut;                   // files whose upload was broken off by the close
     bool                 stop;
     int                  paused;        // the workers take nothing while it is not 0
     uint64_t             now;           // of the last file added
@@ -36910,6 +36919,14 @@ static ckpt_err ckpt__uploader_sweep_lock(const char *name, void *user) {
     return CKPT_OK;
 }
 
+// What one owner left cannot be looked at, which keeps nobody from working: the owner counts as alive. Other failures are told.
+static ckpt_err ckpt__uploader_leave_owner(const ckpt_uploader *u, const char *folder, const char *owner, ckpt_err e) {
+    if (e != CKPT_AUTH && e != CKPT_IO) return e;
+    ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s: what %.*s left in %s stays there for a later run", ckpt__error_last.text,
+                    (int)CKPT__UPLOADER_OWNER, owner, folder);
+    return CKPT_OK;
+}
+
 // Finds what dead owners left in a folder that was just opened. `list` gets the items, in no order.
 static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, ckpt__uploader_item **list) {
     ckpt__buf names, owners;
@@ -36941,10 +36958,20 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         if (e != CKPT_OK) break;
         e = ckpt__uploader_lock(u, p, n, CKPT__UPLOADER_OWNER);
         if (e == CKPT_EXISTS) { e = CKPT_OK; continue; }        // it lives
-        if (e != CKPT_OK) break;
+        if (e != CKPT_OK) {
+            e = ckpt__uploader_leave_owner(u, p->folder, n, e);
+            continue;
+        }
         u->crashed = true;
         ckpt__uploader_item *before = *list;
         e = ckpt__uploader_adopt_owner(u, p->folder, n, &names, list);
+        if (e != CKPT_OK) {
+            e = ckpt__uploader_leave_owner(u, p->folder, n, e);
+            for (ckpt__uploader_item *it = *list; it != before; it = *list) {
+                *list = it->next;
+                ckpt__uploader_item_free(u, it);
+            }
+        }
         for (ckpt__uploader_item *it = *list; it != before; it = it->next) it->home = p;
         if (*list == before) ckpt__uploader_unlock(u, p);
     }
@@ -37812,7 +37839,7 @@ static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it
     }
     // Else a power failure could bring the older file back, whose end is not on disk yet, and lose this one's.
     if (it->follows) (void)ckpt__uploader_sync_marks(u, NULL);
-    if (it->follows && it->place != NULL) ckpt__uploader_sync_names(u);
+    if (it->follows) ckpt__uploader_sync_names(u);
     return ckpt__uploader_forget(u, it);
 }
 
@@ -37845,6 +37872,7 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
         u->bytes += it->size;
     }
     if (failed) u->failed++;
+    if (u->stop && e == CKPT_CANCELLED && it->kind != CKPT__UPLOADER_SETTLE && !it->abandoned) u->cut++;
     ckpt__uploader_unfollow(u, it, e);
     bool kept = failed && put && !forgotten && !it->withdrawn;
     if (kept) s->failed = it;
@@ -38325,9 +38353,10 @@ static ckpt_err ckpt__uploader_close(ckpt_uploader *u, double timeout_s) {
     if (!idle) ckpt__uploader_stop(u);
     ckpt__os_mutex_lock(&u->lock);
     size_t left = u->waiting + u->running;
+    bool over = left + u->cut == 0;     // what a worker was doing when the time was up it may have finished
     ckpt__error_record first = u->first_failure;
     ckpt__os_mutex_unlock(&u->lock);
-    if (!idle && first.code == CKPT_OK)
+    if (!idle && !over && first.code == CKPT_OK)
         e = ckpt__error_set(CKPT_TIMEOUT,
                             "uploads to %s were not finished after %g s (%zu had not begun); %s%s keeps them for the next run",
                             u->store->uri, timeout_s, left, u->staging != NULL ? u->staging : CKPT__UPLOADER_FOLDER,

@@ -1939,6 +1939,7 @@ static void test_latency(void **state) {
 typedef struct mock {
     const char *dir;
     int         puts, fail;
+    unsigned    slow_us;                // a put that does not hear of a cancellation
     bool        lose, die;              // behind a put that came through: it fails once, or the process is killed
     ckpt_err    code;
     pthread_mutex_t lock;
@@ -1951,6 +1952,7 @@ static ckpt_err mock_put(const char *name, const char *path, bool overwrite, voi
     bool fails = m->fail > 0;
     if (fails) m->fail--;
     pthread_mutex_unlock(&m->lock);
+    usleep(m->slow_us);
     if (fails) return ckpt_set_error(m->code, "the mock is down");
     char to[4096];
     snprintf(to, sizeof to, "%s/%s", m->dir, name);
@@ -1983,6 +1985,80 @@ static ckpt_err mock_size(const char *name, uint64_t *size, void *user) {
     if (stat(path, &st) != 0) return CKPT_NOT_FOUND;
     *size = (uint64_t)st.st_size;
     return CKPT_OK;
+}
+
+static void open_mock(world *w, mock *m) {
+    ckpt_store_ops ops;
+    memset(&ops, 0, sizeof ops);
+    ops.put = mock_put;
+    ops.get = mock_get;
+    ops.size = mock_size;
+    assert_int_equal(ckpt_store_custom(&w->store, &ops, m), CKPT_OK);
+    open_uploader(w);
+}
+
+static void new_mock(world *w, mock *m) {
+    new_world(w);
+    memset(m, 0, sizeof *m);
+    pthread_mutex_init(&m->lock, NULL);
+    m->dir = w->bucket;
+    open_mock(w, m);
+}
+
+// A store that says "cancelled" though nobody cancelled it has failed: the file is kept, and its owner hears of it.
+static void test_custom_gives_up(void **state) {
+    (void)state;
+    world w;
+    mock m;
+    new_mock(&w, &m);
+    m.fail = 1;
+    m.code = CKPT_CANCELLED;
+    upload_text(&w, "a", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_IO);
+    assert_non_null(strstr(ckpt_last_error(), "put function gave up"));
+    assert_non_null(strstr(ckpt_last_error(), "the mock is down"));
+    assert_int_equal(close_uploader(&w, 0), CKPT_IO);
+    assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 2);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "a"), "1");
+    ckpt_store_close(w.store);
+}
+
+static void await_puts(mock *m, int least) {
+    int puts = 0;
+    for (int i = 0; i < 20000 && puts < least; i++) {
+        usleep(1000);
+        pthread_mutex_lock(&m->lock);
+        puts = m->puts;
+        pthread_mutex_unlock(&m->lock);
+    }
+    assert_true(puts >= least);
+}
+
+// The time of a close is up while the last put is under way, which comes to its end: nothing is left, and nothing has failed.
+static void test_close_in_time_after_all(void **state) {
+    (void)state;
+    world w;
+    mock m;
+    new_mock(&w, &m);
+    m.slow_us = 300000;
+    upload_text(&w, "a", "1", true);
+    await_puts(&m, 1);
+    assert_int_equal(close_uploader(&w, 0.02), CKPT_OK);
+    assert_string_equal(text_of(&w, "a"), "1");
+    assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+    w.d.num_concurrent_uploads = 1;
+    open_uploader(&w);
+    upload_text(&w, "a", "2", true);
+    await_puts(&m, 2);
+    upload_text(&w, "b", "2", true);
+    assert_int_equal(close_uploader(&w, 0.02), CKPT_TIMEOUT);
+    assert_string_equal(text_of(&w, "b"), "(absent)");
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "b"), "2");
+    ckpt_store_close(w.store);
 }
 
 static void test_custom_store(void **state) {
@@ -2601,7 +2677,7 @@ int main(void) {
         cmocka_unit_test(test_threads_at_once),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_latency),
-        cmocka_unit_test(test_custom_store),
+        cmocka_unit_test(test_custom_store), cmocka_unit_test(test_custom_gives_up), cmocka_unit_test(test_close_in_time_after_all),
         cmocka_unit_test(test_custom_names),
         cmocka_unit_test(test_put_file),
         cmocka_unit_test(test_early),

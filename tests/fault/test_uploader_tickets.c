@@ -22,6 +22,7 @@ enum { BIG = 100000, FLOATS = 40000 };
 static const ckpt__store_table *inner;
 static ckpt__store_table        table;
 static int                      refuses, holds;     // flags: any thread sets them
+static void                   (*logs)(ckpt_log_level level, const char *msg, void *user);
 static const char              *held;               // uploads to names with this in them wait while `holds`
 
 static int get(int *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ_CST); }
@@ -83,6 +84,7 @@ static ckpt_uploader *open_uploader(world *w) {
     d.upload_staging_folder = w->staging;
     d.num_concurrent_uploads = 2;
     d.num_attempts = 1;
+    d.logger.fn = logs;
     d.allocator.fn = counting_fn;
     d.allocator.user = &w->heap;
     if (ckpt_uploader_open(&u, &d) != CKPT_OK) fail_msg("%s", ckpt_last_error());
@@ -314,6 +316,34 @@ static void test_taken_while_begun(void **state) {
     }
 }
 
+static int gone, unordered;
+
+// An older record is gone, and its folder was not synced, when the newer one's goes.
+static void hear_removals(const char *name, const char *path, int fd) {
+    struct stat s, folder;
+    if (strcmp(name, "fsync") == 0 && fstat(fd, &s) == 0 && stat(watched->staging, &folder) == 0 && s.st_ino == folder.st_ino) set(&gone, 0);
+    if (strcmp(name, "unlink") != 0 || !ckpt__txt_ends(path, ".upload")) return;
+    if (get(&gone)) set(&unordered, 1);
+    set(&gone, 1);
+}
+
+// The older file of a name is gone on the disk before the newer one's record goes: a power failure does not bring it back.
+static void test_removals_in_order(void **state) {
+    (void)state;
+    world w;
+    open_watched(&w, hear_removals);
+    set(&armed, 0);
+    gone = unordered = 0;
+    ckpt__uploader_pause(w.u, 1);
+    ok(ckpt_upload_file(w.u, "n", util_join(w.a, "n"), true));
+    ok(ckpt_upload_file(w.u, "n", file_of(w.b, "n", 'b'), true));
+    assert_int_equal(get(&gone), 1);
+    ckpt__uploader_pause(w.u, -1);
+    end_watched(&w);
+    is(&w, "n", 'b');
+    assert_int_equal(unordered, 0);
+}
+
 static int dones;
 
 static void note_done(const char *name, ckpt_err e, bool published, void *user) {
@@ -431,6 +461,56 @@ static void test_lock_is_kept(void **state) {
         assert_int_equal(count, 1 + again);
         close_world(&w);
         killed(takes_and_dies, &w);
+    }
+}
+
+static char warned[4096];
+
+static void note_warning(ckpt_log_level level, const char *msg, void *user) {
+    (void)user;
+    if (level == CKPT_LOG_WARN) (void)snprintf(warned, sizeof warned, "%s", msg);
+}
+
+static void takes_m_and_dies(world *w) {
+    w->u = open_uploader(w);
+    ckpt__uploader_pause(w->u, 1);
+    if (ckpt_upload_file(w->u, "m", util_join(w->b, "m"), true) == CKPT_OK) _exit(42);
+}
+
+// A dead owner's lock, or record, cannot be read: what the others left goes, and what it left stays until it can be.
+static void test_unreadable_owner(void **state) {
+    (void)state;
+    static const char *const endings[] = { ".lock", ".upload" };
+    for (int i = 0; i < UTIL_COUNT(endings); i++) {
+        world w;
+        new_world(&w);
+        w.staging = util_join(w.dir, "staging");
+        (void)file_of(w.a, "n", 'a');
+        (void)file_of(w.b, "m", 'b');
+        killed(takes_and_dies, &w);
+        const char *bad = NULL, *aside = util_join(w.dir, "aside");
+        char *names = util_fmt("%s", util_list(w.staging)), *save = NULL;
+        for (char *n = strtok_r(names, "\n", &save); n != NULL; n = strtok_r(NULL, "\n", &save)) {
+            if (ckpt__txt_starts(n, "u-") && ckpt__txt_ends(n, endings[i])) bad = util_join(w.staging, n);
+        }
+        assert_non_null(bad);
+        assert_int_equal(rename(bad, aside), 0);
+        util_mkdir(bad);
+        killed(takes_m_and_dies, &w);
+        logs = note_warning;
+        warned[0] = 0;
+        w.u = open_uploader(&w);
+        logs = NULL;
+        close_world(&w);
+        is(&w, "m", 'b');
+        assert_false(util_exists(util_join(w.far, "n")));
+        assert_non_null(strstr(warned, "stays there for a later run"));
+        assert_int_equal(rmdir(bad), 0);
+        if (i == 1) assert_int_equal(rename(aside, bad), 0);
+        w.u = open_uploader(&w);
+        close_world(&w);
+        is(&w, "n", 'a');
+        assert_string_equal(util_list(w.staging), "");
     }
 }
 
@@ -637,6 +717,8 @@ int main(void) {
         cmocka_unit_test(test_told_once),
         cmocka_unit_test(test_wait_ends),
         cmocka_unit_test(test_lock_is_kept),
+        cmocka_unit_test(test_unreadable_owner),
+        cmocka_unit_test(test_removals_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
