@@ -12705,7 +12705,8 @@ static bool ckpt__engine_may_write(ckpt__engine_writer *w) {
 static bool ckpt__engine_may_sum(const ckpt__engine_writer *w) {
     size_t waiting = w->load_count - w->load_first;
     if (w->mode == CKPT__ENGINE_WRITE) return waiting + (size_t)w->summing < CKPT__ENGINE_AHEAD;
-    return w->mode != CKPT__ENGINE_BOTH || w->summing < w->copying;
+    if (w->mode != CKPT__ENGINE_BOTH || w->summing == 0) return true;
+    return w->summing + (w->opening && !w->opened) < w->copying;        // who makes the file wants one as well
 }
 
 // What the calling worker does next in the first pass. Below the lock.
