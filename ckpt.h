@@ -353,9 +353,9 @@
    An object belongs to one thread at a time; different objects may be used at the same time. ckpt_saver_request may be
    called from any thread and from signal handlers, ckpt_upload_file from any thread, a store from several at once.
    ckpt_last_error is per thread. Each saver has a writer thread (COPY, LAZY) and, once it has deleted a file, one that
-   frees its blocks; an uploader num_concurrent_uploads workers;
-   large copies, writes, loads and transfers use a few more while they run. They block all signals, and call your code
-   only through the logger, the allocator, state.copy and the functions of a custom store.
+   frees its blocks; an uploader num_concurrent_uploads workers; large copies, writes, loads and transfers use a few more
+   while they run. They block all signals, and call your code only through the logger, the allocator, state.copy and the
+   functions of a custom store.
 
 
    ERRORS
@@ -6667,7 +6667,13 @@ static ckpt_err ckpt__name_conflict(const char *format, const ckpt_name_desc *de
 
 //-- run names -------------------------------------------------------------------
 
-// The name given, else COMPOSER_RUN_NAME, else RUN_NAME, else "<unix seconds>-<adjective>-<noun>". Ranks that must agree on a
+// The name given, else COMPOSER_RUN_NAME, else RUN_NAME; NULL: it has to be made up.
+static const char *ckpt__name_known_run(const char *given) {
+    const char *known = given != NULL && given[0] != 0 ? given : ckpt__name_env("COMPOSER_RUN_NAME");
+    return known != NULL ? known : ckpt__name_env("RUN_NAME");
+}
+
+// That name, else "<unix seconds>-<adjective>-<noun>". Ranks that must agree on a
 // generated name get it from rank 0; that is the caller's part.
 static ckpt_err ckpt__name_run(ckpt__buf *out, const char *given) {
     static const char *const adjectives[] = {
@@ -6680,8 +6686,7 @@ static ckpt_err ckpt__name_run(ckpt__buf *out, const char *given) {
         "jackal", "koala", "lemur", "lynx", "marmot", "moose", "newt", "otter", "owl", "panda", "puffin", "quail", "raven",
         "salmon", "seal", "tapir", "turtle", "walrus", "zebra"
     };
-    const char *known = given != NULL && given[0] != 0 ? given : ckpt__name_env("COMPOSER_RUN_NAME");
-    if (known == NULL) known = ckpt__name_env("RUN_NAME");
+    const char *known = ckpt__name_known_run(given);
     if (known != NULL) {
         ckpt__buf_text(out, known);
         return out->err;
@@ -12210,8 +12215,10 @@ static ckpt_err ckpt__engine_crew_free(ckpt__engine_crew *c) {
 // Records the calling worker's failure and makes the others stop at their next chunk.
 static void ckpt__engine_crew_fail(ckpt__engine_crew *c, ckpt_err e) {
     ckpt__os_mutex_lock(&c->lock);
-    if (!c->stop) ckpt__error_take(&c->first);
-    if (!c->stop) c->first.code = e;
+    if (!c->stop) {
+        ckpt__error_take(&c->first);
+        c->first.code = e;
+    }
     c->stop = true;
     ckpt__os_cond_broadcast(&c->wake);
     ckpt__os_mutex_unlock(&c->lock);
@@ -14885,6 +14892,7 @@ typedef struct ckpt__index_line {
     bool              replaced;         // not stored: its name is about to be another checkpoint's
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
     bool              apart;            // not stored: it lies in the folder of another run below this one
+    bool              others;           // not stored: its name says that it is another run's of this folder
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
 } ckpt__index_line;
 
@@ -37974,22 +37982,13 @@ static uint64_t ckpt__uploader_stamp(ckpt_uploader *u) {
     return now;
 }
 
-// Is a file of that name waiting or being sent?
-static bool ckpt__uploader_is_pending(ckpt_uploader *u, const char *name) {
+// Is a file of that name waiting or being sent? or_failed: or has failed, and is kept until a newer one is safe?
+static bool ckpt__uploader_is_pending(ckpt_uploader *u, const char *name, bool or_failed) {
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
-    bool pending = s != NULL && (s->running != NULL || s->waiting != NULL);
+    bool pending = s != NULL && (s->running != NULL || s->waiting != NULL || (or_failed && s->failed != NULL));
     ckpt__os_mutex_unlock(&u->lock);
     return pending;
-}
-
-// Would an item of that name put aside what has been handed over before? A failed one is kept until a newer file is safe.
-static bool ckpt__uploader_is_held(ckpt_uploader *u, const char *name) {
-    ckpt__os_mutex_lock(&u->lock);
-    const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
-    bool held = s != NULL && (s->running != NULL || s->waiting != NULL || s->failed != NULL);
-    ckpt__os_mutex_unlock(&u->lock);
-    return held;
 }
 
 // What can be refused before anything is staged.
@@ -37997,7 +37996,7 @@ static ckpt_err ckpt__uploader_check(ckpt_uploader *u, const ckpt__upload *up) {
     ckpt_err e = ckpt__uploader_check_process(u);
     if (e == CKPT_OK) e = ckpt__uploader_check_name(up->name);
     if (e == CKPT_OK && up->link_name != NULL) e = ckpt__uploader_check_name(up->link_name);
-    if (e == CKPT_OK && !up->overwrite && ckpt__uploader_is_pending(u, up->name))
+    if (e == CKPT_OK && !up->overwrite && ckpt__uploader_is_pending(u, up->name, false))
         e = ckpt__error_set(CKPT_EXISTS, "a file of that name is on its way already, and overwriting it was not asked for");
     return e;
 }
@@ -38103,7 +38102,7 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
         it->early = true;
         it->body = *body;
         it->size = body->size;
-        it->withdrawn = body->read == NULL || u->store->table->begin == NULL || ckpt__uploader_is_held(u, up->name);
+        it->withdrawn = body->read == NULL || u->store->table->begin == NULL || ckpt__uploader_is_pending(u, up->name, true);
         (void)ckpt__uploader_sync_marks(u, NULL);
         if (!it->withdrawn) {
             e = ckpt__uploader_write_record(u, it, false);
@@ -42862,8 +42861,7 @@ static ckpt_err ckpt__saver_check_filename(ckpt_saver *s) {
                             "names that begin with .ckpt- are the library's own",
                             s->filename, text);
     const char *base = ckpt__os_path_base(text);
-    if (e == CKPT_OK && s->layout != CKPT__SAVER_SHARDED && (ckpt__index_is_folder(text) || strcmp(base, ".metadata") == 0 ||
-                                                             ckpt__index_is_rank_file(base)))
+    if (e == CKPT_OK && s->layout != CKPT__SAVER_SHARDED && (strcmp(base, ".metadata") == 0 || ckpt__index_is_rank_file(base)))
         e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s': .metadata, and __0_0.pt and the like, are the names of the "
                             "files of sharded checkpoints", s->filename, text);
     if (e == CKPT_OK) e = ckpt__file_format_of(text, &format);
@@ -47124,34 +47122,48 @@ static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) 
                            ckpt__buf_cstr(&w->names), w->tried > 8 ? ", ..." : "", w->why.text);
 }
 
-// Is a checkpoint another run's, as its name says? Of this template with another run's name in it; where this run's was only made
-// up, every process has another, and none is told apart by it.
-static ckpt_err ckpt__resume_is_others(const ckpt_saver *s, const char *name, bool *others) {
+// Marks the checkpoints that are another run's, as their names say: of this template with another run's name in it. Where this
+// run's was only made up, every process has another, and none is told apart by it.
+static ckpt_err ckpt__resume_mark_others(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__name_pattern own, any;
     ckpt__name_found found;
-    bool matches = false;
-    *others = false;
     if (!s->run_given) return CKPT_OK;
-    ckpt_err e = ckpt__name_match(s->filename, &d, name, &matches, &found);
-    if (e != CKPT_OK || matches) return e;
+    ckpt_err e = ckpt__name_pattern_init(&own, NULL, s->filename, &d);
+    if (e != CKPT_OK) return e;
     d.run_name = NULL;
-    return ckpt__name_match(s->filename, &d, name, others, &found);
+    e = ckpt__name_pattern_init(&any, NULL, s->filename, &d);
+    if (e == CKPT_OK) {
+        for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
+            ckpt__index_line *l = &s->index.lines[i];
+            bool mine = false;
+            l->others = false;
+            e = ckpt__name_pattern_match(&own, l->name, &mine, &found);
+            if (e == CKPT_OK && !mine) e = ckpt__name_pattern_match(&any, l->name, &l->others, &found);
+        }
+        ckpt__name_pattern_free(&any);
+    }
+    ckpt__name_pattern_free(&own);
+    return e;
 }
 
 // The lines that are this run's from now on: all that savers have noted, and of those that tools have found the ones of the
 // template. The others may be copies that somebody keeps, which rotation must not take for old checkpoints.
 static ckpt_err ckpt__resume_own_lines(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
-    ckpt_err e = CKPT_OK;
+    ckpt__name_pattern own;
+    ckpt_err e = ckpt__resume_mark_others(s);
+    if (e == CKPT_OK) e = ckpt__name_pattern_init(&own, NULL, s->filename, &d);
+    if (e != CKPT_OK) return e;
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
         ckpt__index_line *l = &s->index.lines[i];
         ckpt__name_found found;
-        bool matches = true, others = false;
-        if (l->found) e = ckpt__name_match(s->filename, &d, l->name, &matches, &found);
-        if (e == CKPT_OK) e = ckpt__resume_is_others(s, l->name, &others);
-        l->owned = e == CKPT_OK && matches && !others;
+        bool matches = true;
+        if (l->found) e = ckpt__name_pattern_match(&own, l->name, &matches, &found);
+        l->owned = e == CKPT_OK && matches && !l->others;
         l->found = l->found && !matches;
     }
+    ckpt__name_pattern_free(&own);
     return e;
 }
 
@@ -47664,8 +47676,8 @@ static ckpt_err ckpt__resume_answer(ckpt_saver *s, ckpt_timestamp *t, bool *load
 static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded, size_t *line) {
     size_t lines = s->index.count + 1;
     bool *tried = (bool *)ckpt__mem_alloc(&s->allocator, lines);
-    ckpt_err e = tried != NULL ? CKPT_OK : CKPT_NOMEM;
-    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) e = ckpt__resume_is_others(s, s->index.lines[i].name, &tried[i]);
+    ckpt_err e = tried != NULL ? ckpt__resume_mark_others(s) : CKPT_NOMEM;
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) tried[i] = s->index.lines[i].others;
     if (e == CKPT_OK) e = ckpt__resume_walk_all(s, w, tried, t, loaded, line);
     if (e == CKPT_OK && !*loaded) e = ckpt__resume_nothing(s, w);
     ckpt__mem_free(&s->allocator, tried, lines);
@@ -48415,8 +48427,7 @@ static ckpt_err ckpt__crew_name(ckpt_saver *s, const ckpt_saver_desc *d) {
     e = ckpt__ranks_follow(&s->crew, e, 0);
     if (e == CKPT_OK) e = ckpt__ranks_send(&s->crew, &name, 0);
     if (e == CKPT_OK && (s->run_name = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&name))) == NULL) e = CKPT_NOMEM;
-    s->run_given = (d->run_name != NULL && d->run_name[0] != 0) || ckpt__name_env("COMPOSER_RUN_NAME") != NULL ||
-                   ckpt__name_env("RUN_NAME") != NULL;
+    s->run_given = ckpt__name_known_run(d->run_name) != NULL;
     ckpt__buf_free(&name);
     return ckpt__ranks_share(&s->crew, e);
 }
