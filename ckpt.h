@@ -389,7 +389,8 @@
    - An upload that fails is reported once and the others go on; what is staged survives the process. Staging copies nothing
      that is large.
    - 403 is an error of rights, not "not found". The .symlink object appears after its checkpoint, not before.
-   - The credential probe leaves no object behind. SFTP uploads are whole or absent, and make their folders.
+   - The credential probe leaves no object behind; a saver makes it in its own folder of the store, not at the top, since
+     rights often end there. SFTP uploads are whole or absent, and make their folders.
    - Wall-clock times are stored as seconds (float64 tensors), not as datetime.timedelta: weights_only loading works.
      The saver's record of what it keeps lists counters only.
    - Sharded checkpoints are __<rank>_0.pt (or what `filename` ends in) and .metadata in JSON, where Composer has .distcp and a
@@ -933,8 +934,9 @@ typedef struct ckpt_saver_desc {
 // UPLOADS. With a URI as folder the files are written to the local folder that the URI's path names, relative to the
 // working directory ("s3://bucket/run/ckpt": run/ckpt; "s3://bucket": the working directory itself), and each that is
 // durable is handed to an uploader of the saver's own, and to each of `uploaders`, under its remote name, which begins
-// at the top of the bucket (of file:// at the root folder, of sftp:// where one logs in). What follows
-// is the business of other threads; no call but wait, close, open and resume ever waits for a network.
+// at the top of the bucket (of file:// at the root folder, of sftp:// where one logs in). Opening tries to write there
+// first, in the folder that all these names share. What follows is the business of other threads; no call but wait,
+// close, open and resume ever waits for a network.
 //   1. durable, in the index, `latest` moved      2. staged: a hard link in the staging folder, with a journal that a
 //   later process finishes; from here on rotation may delete the file      3. uploaded: the store has confirmed it
 //   4. published: the object latest_remote_file_name + ".symlink" is put, its text the remote name as Composer has it;
@@ -1319,8 +1321,9 @@ typedef struct ckpt_transfer_stats {    // counted since the open
 } ckpt_transfer_stats;
 
 // Opens the store and starts the workers. All in desc is copied but `store`. Rank 0 asks the store for a trial write
-// first, so that missing rights show here and not hours later; it leaves nothing behind. (A store of the user's own
-// is asked for a size instead.) What an earlier process left in upload_staging_folder goes into the queue.
+// first, where file_path_format_string puts it, so that missing rights show here and not hours later; it leaves nothing
+// behind. (A store of the user's own is asked for a size instead.) What an earlier process left in upload_staging_folder
+// goes into the queue.
 // COMPOSER_LOCAL_RANK_STAGGER_SECONDS: each upload waits for so many seconds times the local rank.
 // CKPT_ARG: a wrong number, no URI, {run_name} without a run name. CKPT_UNSUPPORTED: a scheme that this build cannot
 // reach. CKPT_AUTH, CKPT_NET, CKPT_NOT_FOUND: the store refused the trial. *out is NULL then. Blocks. Any thread; the
@@ -38410,15 +38413,19 @@ static ckpt_err ckpt__uploader_probe_put(ckpt_uploader *u, const char *name) {
     return e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
-// Writes where the store's files will be written, and leaves nothing behind: a half-done upload that is given up, where the
+// Writes where the store's files will be written, and leaves no object behind: a half-done upload that is given up, where the
 // store has those; else an object that is removed again. A store of the user's own is only asked a question.
-static ckpt_err ckpt__uploader_probe(ckpt_uploader *u) {
-    ckpt__buf name;
+// folder: ends in '/', and all files will lie in it: rights often end at one. "": the top of the store, as in Composer.
+static ckpt_err ckpt__uploader_probe(ckpt_uploader *u, const char *folder) {
+    ckpt__buf name, text;
     ckpt__store_stat info;
     ckpt__retry_loop l;
     const ckpt__store_table *table = u->store->table;
     ckpt__buf_init(&name, &u->allocator);
-    ckpt_err e = ckpt__uploader_name(u, &name, CKPT__UPLOADER_PROBE);
+    ckpt__buf_init(&text, &u->allocator);
+    ckpt__buf_fmt(&text, "%s%s", folder, CKPT__UPLOADER_PROBE);
+    ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__uploader_name(u, &name, text.data);
+    ckpt__buf_free(&text);
     bool parts = table->begin != NULL && table->abort != NULL;
     if (e == CKPT_OK && parts) {
         ckpt__send_record r;
@@ -38534,7 +38541,7 @@ static ckpt_err ckpt__uploader_start(ckpt_uploader *u, int workers) {
     return u->thread_count > 0 ? CKPT_OK : e;       // fewer than asked for are slower, no worse
 }
 
-static ckpt_err ckpt__uploader_set_up(ckpt_uploader *u, const ckpt_uploader_desc *d) {
+static ckpt_err ckpt__uploader_set_up(ckpt_uploader *u, const ckpt_uploader_desc *d, const char *folder) {
     ckpt_err e = ckpt__uploader_texts(u, d);
     if (e == CKPT_OK) e = ckpt__uploader_locks(u);
     if (e == CKPT_OK && d->event_file != NULL) e = ckpt__events_open(&u->events, d->event_file, &u->allocator);
@@ -38554,11 +38561,12 @@ static ckpt_err ckpt__uploader_set_up(ckpt_uploader *u, const ckpt_uploader_desc
     u->retry.events = &u->events;
     u->retry.counters = &u->counters;
     e = ckpt__uploader_open_staging(u);
-    if (e == CKPT_OK && u->ranks.rank == 0) e = ckpt__uploader_probe(u);
+    if (e == CKPT_OK && u->ranks.rank == 0) e = ckpt__uploader_probe(u, folder);
     return e == CKPT_OK ? ckpt__uploader_start(u, d->num_concurrent_uploads > 0 ? d->num_concurrent_uploads : 1) : e;
 }
 
-static ckpt_err ckpt__uploader_open(ckpt_uploader **out, const ckpt_uploader_desc *d) {
+// folder: where the trial is made, as ckpt__uploader_probe has it.
+static ckpt_err ckpt__uploader_open(ckpt_uploader **out, const ckpt_uploader_desc *d, const char *folder) {
     *out = NULL;
     ckpt_err e = ckpt__uploader_check_desc(d);
     ckpt_uploader *u = e == CKPT_OK ? (ckpt_uploader *)ckpt__mem_alloc(&d->allocator, sizeof *u) : NULL;
@@ -38571,7 +38579,7 @@ static ckpt_err ckpt__uploader_open(ckpt_uploader **out, const ckpt_uploader_des
         u->progress = d->progress;
         u->pid = ckpt__os_pid();
         u->events.fd = -1;
-        e = ckpt__uploader_set_up(u, d);
+        e = ckpt__uploader_set_up(u, d, folder);
     }
     if (e == CKPT_OK) { *out = u; return CKPT_OK; }
     ckpt__error_record why;
@@ -45011,12 +45019,30 @@ static ckpt_err ckpt__saver_check_apart(const ckpt_saver *s) {
     return e;
 }
 
+// The folder of the store that all checkpoints will lie in, with a '/' behind it; "": they share none.
+static ckpt_err ckpt__saver_remote_folder(const ckpt_saver *s, ckpt__buf *out) {
+    ckpt_timestamp one = ckpt__saver_sample_time(1), two = ckpt__saver_sample_time(2);
+    ckpt__buf other;
+    size_t n = 0, end = 0;
+    ckpt__buf_init(&other, &s->allocator);
+    ckpt_err e = ckpt__saver_format(s, out, s->remote_name, &one);
+    if (e == CKPT_OK) e = ckpt__saver_format(s, &other, s->remote_name, &two);
+    for (; e == CKPT_OK && n < out->len && n < other.len && out->data[n] == other.data[n]; n++) {
+        if (out->data[n] == '/') end = n + 1;
+    }
+    out->len = end;
+    (void)ckpt__buf_cstr(out);
+    ckpt__buf_free(&other);
+    return e == CKPT_OK ? out->err : e;
+}
+
 // The folder's own uploader, on the folder's own store. It takes up what an earlier process left.
 static ckpt_err ckpt__saver_open_uploader(ckpt_saver *s, const ckpt_saver_desc *d, ckpt_uploader **out) {
     ckpt_uploader_desc u;
-    ckpt__buf staging;
+    ckpt__buf staging, folder;
     memset(&u, 0, sizeof u);
     ckpt__buf_init(&staging, &s->allocator);
+    ckpt__buf_init(&folder, &s->allocator);
     ckpt__os_path_join(&staging, s->root, ".ckpt-staging");
     u.store = s->store;
     u.num_concurrent_uploads = d->num_concurrent_uploads;
@@ -45028,7 +45054,9 @@ static ckpt_err ckpt__saver_open_uploader(ckpt_saver *s, const ckpt_saver_desc *
     u.logger = s->logger;
     u.progress = d->progress;
     u.allocator = d->allocator;
-    ckpt_err e = staging.err != CKPT_OK ? staging.err : ckpt__uploader_open(out, &u);
+    ckpt_err e = staging.err != CKPT_OK ? staging.err : ckpt__saver_remote_folder(s, &folder);
+    if (e == CKPT_OK) e = ckpt__uploader_open(out, &u, ckpt__buf_cstr(&folder));
+    ckpt__buf_free(&folder);
     ckpt__buf_free(&staging);
     return e;
 }
@@ -51439,7 +51467,7 @@ CKPT__DECL ckpt_err ckpt_uploader_open(ckpt_uploader **out, const ckpt_uploader_
     if (desc->_canary != 0) return ckpt__public_canary("ckpt_uploader_open", "ckpt_uploader_desc");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    return ckpt__public_end(&before, ckpt__uploader_open(out, desc));
+    return ckpt__public_end(&before, ckpt__uploader_open(out, desc, ""));
 }
 
 CKPT__DECL ckpt_err ckpt_upload_file(ckpt_uploader *u, const char *remote_file_name, const char *file_path, bool overwrite) {

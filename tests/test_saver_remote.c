@@ -276,6 +276,30 @@ static void test_uri_folder_is_itself(void **state) {
     ckpt_state_free(&r->st);
 }
 
+// Rights often end at a folder of the store, so the trial is made in the one that all checkpoints lie in, and not at the top.
+static void test_trial_is_in_the_folder(void **state) {
+    (void)state;
+    static const struct { const char *filename, *folder; } rows[] = {
+        { "ba{batch}.pt",            "r/ckpt/" },
+        { "deep/e{epoch}/{batch}.pt", "r/ckpt/deep/" },
+        { "2{batch}/x.pt",           "r/ckpt/" },           // the digit before it is no folder
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *here = util_temp_dir(), *far = util_temp_dir();
+        assert_int_equal(chdir(here), 0);
+        run *r = run_new(util_fmt("file://%s/{run_name}/ckpt", far));
+        r->d.filename = rows[i].filename;
+        util_write_text(util_fmt("%s/r", far), "a file where the folder should be");
+        assert_int_not_equal(ckpt_saver_open(&r->s, &r->d), CKPT_OK);
+        const char *says = util_fmt("refuses a trial, file://%s/%s.credentials_validated_successfully: ", far, rows[i].folder);
+        if (strstr(ckpt_last_error(), says) == NULL) fail_msg("%s\n%s", says, ckpt_last_error());
+        assert_int_equal(unlink(util_fmt("%s/r", far)), 0);
+        run_open(r);
+        assert_string_equal(names_in(util_fmt("%s/%s", far, rows[i].folder)), "");
+        run_end(r);
+    }
+}
+
 static void test_two_destinations(void **state) {
     (void)state;
     bucket *a = bucket_new(NULL), *b = bucket_new(NULL);
@@ -1442,6 +1466,7 @@ int main(void) {
         cmocka_unit_test(test_uri_folder),
         cmocka_unit_test(test_link_in_the_way),
         cmocka_unit_test(test_uri_folder_is_itself),
+        cmocka_unit_test(test_trial_is_in_the_folder),
         cmocka_unit_test(test_two_destinations),
         cmocka_unit_test(test_file_path_format),
         cmocka_unit_test(test_calls_do_not_wait),
