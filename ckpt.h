@@ -15665,9 +15665,11 @@ typedef struct ckpt__sink {
     size_t      gathered;               // bytes that wait there
     ckpt__sink_direct *direct;          // NULL, or takes whole pages out of that room
     ckpt__os_mutex *turn;               // NULL, or held while the file is written: see ckpt__sink_put
+    uint64_t    whole;                  // bytes of the object that the range is of; 0: not known
     uint64_t    got;                    // out: bytes taken, those that wait among them
     bool        sum;                    // compute crc
     uint32_t    crc;                    // out: CRC-32 of what was written
+    bool        proven;                 // out: they are of the range and the version asked for, also where they broke off
 } ckpt__sink;
 
 // The caller's side of one request, and how it ended. Zeroed but for the first four before each attempt.
@@ -15810,13 +15812,16 @@ static void ckpt__sink_begin(ckpt__sink *s) {
     s->got = 0;
     s->gathered = 0;
     s->crc = 0;
+    s->proven = false;
 }
 
 // Adds bytes behind those that came before.
 static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
-    if (n > s->size - s->got)
+    if (n > s->size - s->got) {
+        ckpt__sink_begin(s);                    // it is not what was asked for
         return ckpt__error_set(CKPT_NET, "the server sent more than the %llu bytes that were asked for",
                                (unsigned long long)s->size);
+    }
     if (n == 0) return CKPT_OK;
     if (s->sum) s->crc = ckpt__digest_crc32(s->crc, p, n);
     if (s->drops) {
@@ -16046,7 +16051,7 @@ static ckpt_err ckpt__http_use_ca(ckpt__http *h, const char *path) {
     ckpt__os_info info;
     memset(&info, 0, sizeof info);
     ckpt_err e = ckpt__os_stat(path, &info);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "the file of trusted certificates");
+    if (e != CKPT_OK) return ckpt__error_prefix(e == CKPT_NOMEM ? e : CKPT_ARG, "the file of trusted certificates");
     char **where = info.is_dir ? &h->ca_dir : &h->ca_file;
     if (*where != NULL) return CKPT_OK;
     *where = ckpt__mem_copy_text(&h->allocator, path);
@@ -16756,7 +16761,8 @@ static ckpt_err ckpt__http_run(ckpt__http *h, const ckpt__http_request *q, ckpt_
         e = ckpt__http_finish(q, r, &job, e);
         ckpt__http_log(h, q, r, &job, e);
     }
-    ckpt__http_give(h, &job, true);
+    // What is behind a balancer stays the same on a connection: the next try is to meet another one.
+    ckpt__http_give(h, &job, e != CKPT_OK || r->status < 500);
     for (struct curl_slist *l = lines; l != NULL; l = l->next) OPENSSL_cleanse(l->data, strlen(l->data));
     curl_slist_free_all(lines);
     return e;
@@ -16783,8 +16789,8 @@ static void ckpt__http_judge(const ckpt__http_reply *r, ckpt__transfer *t) {
     t->transient = t->throttled = false;
     switch (r->status) {
         case 429: case 503: t->throttled = true; t->transient = true; break;
-        case 408: case 500: case 502: case 504: case 509: case 522: case 524: t->transient = true; break;
-        default: break;
+        case 408: case 500: case 502: case 504: case 509: t->transient = true; break;
+        default: t->transient = r->status >= 520 && r->status <= 599; break;    // of proxies, about the server behind them
     }
     t->retry_after = t->transient ? ckpt__http_retry_after(r) : 0.0;
 }
@@ -17165,6 +17171,26 @@ static ckpt_err ckpt__auth_fill(ckpt_credentials *out, const char *id, const cha
 static void ckpt__auth_files_free(ckpt__auth_files *f) {
     ckpt__ini_free(&f->config);
     ckpt__ini_free(&f->shared);
+}
+
+// What has kept credentials from being had, as a store's call may return it. "Not found" and its like are said of objects: of a
+// file of credentials, or by the caller's own function, they would tell a trainer that there is no checkpoint.
+static ckpt_err ckpt__auth_verdict(ckpt_err e) {
+    switch (e) {
+        case CKPT_NOT_FOUND: case CKPT_EXISTS: case CKPT_CORRUPT: case CKPT_MISMATCH: case CKPT_IO: case CKPT_NO_SPACE:
+            return ckpt__error_prefix(CKPT_AUTH, "no credentials");
+        default: return e;
+    }
+}
+
+// Asks the program's own function. Its failure has a sentence only where it made calls of this library.
+static ckpt_err ckpt__auth_call(ckpt_err (*ask)(ckpt_credentials *out, void *user), ckpt_credentials *out, void *user,
+                                const char *what) {
+    ckpt__error_last.text[0] = 0;
+    ckpt_err e = ask(out, user);
+    if (e == CKPT_OK) return e;
+    if (ckpt__error_last.text[0] != 0) return ckpt__error_prefix(e, "the program's own function gave no %s", what);
+    return ckpt__error_set(e, "the program's own function gave no %s, but %s", what, ckpt__error_name(e));
 }
 
 // A whole file of at most `max` bytes.
@@ -18081,10 +18107,10 @@ static ckpt_err ckpt__auth_nothing(ckpt__auth_walk *w) {
 
 static ckpt_err ckpt__auth_ask(ckpt__auth_walk *w, ckpt_credentials *out) {
     (void)snprintf(w->source, sizeof w->source, "the program");
-    ckpt_err e = w->a->ask(out, w->a->ask_user);
+    ckpt_err e = ckpt__auth_call(w->a->ask, out, w->a->ask_user, "AWS credentials");
     out->access_key_id[sizeof out->access_key_id - 1] = out->secret_access_key[sizeof out->secret_access_key - 1] = 0;
     out->session_token[sizeof out->session_token - 1] = 0;
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "the program's own function gave no AWS credentials");
+    if (e != CKPT_OK) return e;
     double expires = out->expires;
     e = ckpt__auth_fill(out, out->access_key_id, out->secret_access_key, out->session_token, "the program's own function");
     out->expires = expires;
@@ -18114,7 +18140,7 @@ static ckpt_err ckpt__auth_fetch(ckpt__auth_aws *a, ckpt_credentials *out, ckpt_
     w.t = t;
     ckpt__transfer_begin(t);
     ckpt__buf_init(&w.tried, &a->secret);
-    ckpt_err e = ckpt__auth_walk_chain(&w, out);
+    ckpt_err e = ckpt__auth_verdict(ckpt__auth_walk_chain(&w, out));
     if (e == CKPT_OK && out->expires != 0 && out->expires <= ckpt__os_time())
         e = ckpt__error_set(CKPT_AUTH, "the AWS credentials of %s have expired", w.source);
     if (e == CKPT_OK) {
@@ -18884,10 +18910,9 @@ static ckpt_err ckpt__auth_google_ask(ckpt__auth_search *s) {
     ckpt_credentials c;
     memset(&c, 0, sizeof c);
     (void)snprintf(s->source, sizeof s->source, "the program's own function");
-    ckpt_err e = s->g->ask(&c, s->g->ask_user);
+    ckpt_err e = ckpt__auth_call(s->g->ask, &c, s->g->ask_user, "Google token");
     c.session_token[sizeof c.session_token - 1] = 0;
-    if (e != CKPT_OK) e = ckpt__error_prefix(e, "%s gave no Google token", s->source);
-    else if (c.session_token[0] == 0 || strpbrk(c.session_token, "\r\n \t") != NULL)
+    if (e == CKPT_OK && (c.session_token[0] == 0 || strpbrk(c.session_token, "\r\n \t") != NULL))
         e = ckpt__error_set(CKPT_AUTH, "%s gave no token as session_token", s->source);
     if (e == CKPT_OK) ckpt__buf_text(&s->out->token, c.session_token);
     s->expires = c.expires;
@@ -18969,7 +18994,7 @@ static ckpt_err ckpt__auth_google_fetch(ckpt__auth_google *g, ckpt__auth_bearer 
     s.t = t;
     s.out = fresh;
     ckpt__transfer_begin(t);
-    ckpt_err e = ckpt__auth_google_walk(&s);
+    ckpt_err e = ckpt__auth_verdict(ckpt__auth_google_walk(&s));
     if (e != CKPT_OK) return e;
     ckpt__transfer_begin(t);
     *expires = s.expires;
@@ -20039,6 +20064,7 @@ struct ckpt_store {
     uint64_t                 max_single;    // above it only parts will do; 0: no limit
     uint64_t                 best_part; // 0: any
     bool                     creates_only;  // the server itself honours overwrite == false; else the caller looks once before
+    ckpt__os_flag            conditional;   // a put carries that condition; whether the server heeds it is not known
     bool                     one_at_a_time;
     ckpt__os_mutex           turn;      // held during each call when one_at_a_time
     double                   stall_timeout_s;
@@ -21381,18 +21407,32 @@ static void ckpt__web_add_range(ckpt__fields *headers, uint64_t offset, uint64_t
 }
 
 // "bytes 5-9/20": are these the bytes that were asked for?
-static bool ckpt__web_is_range(const char *text, uint64_t offset, uint64_t size) {
+static bool ckpt__web_is_range(const char *text, uint64_t offset, const ckpt__sink *sink) {
     char want[64];
+    uint64_t whole = 0;
     if (text == NULL) return false;
-    int n = snprintf(want, sizeof want, "bytes %llu-%llu/", (unsigned long long)offset, (unsigned long long)(offset + size - 1));
-    return n > 0 && strncmp(text, want, (size_t)n) == 0;
+    int n = snprintf(want, sizeof want, "bytes %llu-%llu/", (unsigned long long)offset,
+                     (unsigned long long)(offset + sink->size - 1));
+    if (n <= 0 || strncmp(text, want, (size_t)n) != 0) return false;
+    return sink->whole == 0 || !ckpt__web_read_size(text + n, &whole) || whole == sink->whole;
+}
+
+// Is the reply, by its headers, of the range and the version asked for? Its body need not have come to its end.
+static bool ckpt__web_is_asked(const ckpt__http_reply *r, const ckpt__sink *sink, const char *etag, uint64_t offset) {
+    const char *now = ckpt__fields_get(&r->headers, "etag");
+    uint64_t whole = 0;
+    if (etag != NULL && now != NULL && strcmp(etag, now) != 0) return false;
+    if (r->status == 206) return ckpt__web_is_range(ckpt__fields_get(&r->headers, "content-range"), offset, sink);
+    if (r->status != 200 || offset != 0) return false;
+    return !ckpt__web_read_size(ckpt__fields_get(&r->headers, "content-length"), &whole) || whole == sink->size;
 }
 
 // How the request for sink->size bytes from `offset` on ended; e is what its status says. etag: the version asked for, or NULL.
-static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, const ckpt__sink *sink, ckpt__transfer *t, ckpt_err e,
+static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, ckpt__sink *sink, ckpt__transfer *t, ckpt_err e,
                                     const char *etag, uint64_t offset) {
     uint64_t size = sink->size;
     const char *now = ckpt__fields_get(&r->headers, "etag");
+    sink->proven = ckpt__web_is_asked(r, sink, etag, offset);
     if (r->status == 412 && etag != NULL)
         return ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
     if (r->status == 200 && (offset != 0 || sink->got != size || e != CKPT_OK)) {
@@ -21403,13 +21443,15 @@ static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, const ckpt__sink 
             return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole objects only (200 to a request for a range)");
         }
     }
-    if (e != CKPT_OK) return e;
-    if (r->status == 206 && !ckpt__web_is_range(ckpt__fields_get(&r->headers, "content-range"), offset, size))
+    bool other = (r->status == 200 || r->status == 206) && !sink->proven;
+    if (e != CKPT_OK && !(other && t->transient)) return e;
+    if (r->status == 206 && !ckpt__web_is_range(ckpt__fields_get(&r->headers, "content-range"), offset, sink))
         return ckpt__web_again(t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
-    if (r->status != 206 && r->status != 200)
-        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", r->status);
     if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
         return ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
+    if (e != CKPT_OK) return e;
+    if (r->status != 206 && r->status != 200)
+        return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", r->status);
     return sink->got == size ? CKPT_OK : ckpt__web_again(t, CKPT_NET, "the server sent fewer bytes than were asked for");
 }
 
@@ -21984,6 +22026,12 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
     }
 }
 
+// Does "not found" come from somebody else, as from a proxy whose server is being replaced? S3 gives a reason, or not a word.
+static bool ckpt__s3_is_stranger(const ckpt__s3_call *c) {
+    return c->reply.status == 404 && c->code[0] == 0 && c->reply.body.len > 0 && c->s->endpoint != NULL &&
+           strcmp(c->method, "DELETE") != 0;
+}
+
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
     char advice[320];
@@ -21991,6 +22039,11 @@ static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
     ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__s3_advise(c, advice, sizeof advice);
     e = CKPT__WEB_MEAN(ckpt__s3_meanings, c->code, e, c->t, advice);
+    if (ckpt__s3_is_stranger(c)) {
+        e = CKPT_NET;
+        c->t->transient = true;
+        (void)snprintf(advice, sizeof advice, "; it is no answer of S3's: is the server behind %s up?", c->s->endpoint);
+    }
     return ckpt__web_refusal(e, "", c->reply.status, c->code, c->message, c->request_id, advice);
 }
 
@@ -22049,7 +22102,8 @@ static bool ckpt__s3_learn_clock(ckpt__s3_call *c) {
 // Have the credentials run out? Then the next request asks for new ones.
 static bool ckpt__s3_learn_expiry(ckpt__s3_call *c) {
     static const char *const codes[] = { "ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired" };
-    bool head = c->reply.status == 400 && strcmp(c->method, "HEAD") == 0 && c->used.session_token[0] != 0;
+    bool head = c->reply.status == 400 && strcmp(c->method, "HEAD") == 0 && c->used.session_token[0] != 0 &&
+                !(c->s->amazon && c->expected[0] != 0);         // that one is of the region
     if (!head && !CKPT__S3_IS_ANY(c, codes)) return false;
     ckpt__auth_aws_expired(&c->s->auth, &c->used);
     return true;
@@ -22260,6 +22314,7 @@ static bool ckpt__s3_is_unconditional(ckpt__s3_call *c) {
     ckpt__os_mutex_lock(&c->s->lock);
     c->s->no_condition = true;
     ckpt__os_mutex_unlock(&c->s->lock);
+    ckpt__os_flag_set(&c->store->conditional, 0);
     ckpt__error_log(&c->store->logger, CKPT_LOG_INFO, "%s: the server cannot be told to create only", c->store->uri);
     return true;
 }
@@ -23048,6 +23103,7 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     s->amazon = service != NULL && ckpt__txt_starts(service->host_end, "amazonaws.com");
     s->no_condition = service != NULL && service->no_conditions;
     s->conditions = store->creates_only = service != NULL && service->conditions;
+    ckpt__os_flag_set(&store->conditional, !s->no_condition);
     store->min_part = (uint64_t)(service != NULL && service->min_part > 0 ? service->min_part : 5) << 20;
     store->max_part = store->max_single = (uint64_t)5 << 30;
     store->max_parts = 10000;
@@ -23439,7 +23495,7 @@ static ckpt_err ckpt__databricks_fetch(ckpt__databricks *d, ckpt__transfer *t) {
     if (d->ask != NULL) {
         ckpt_credentials given;
         memset(&given, 0, sizeof given);
-        ckpt_err e = d->ask(&given, d->ask_user);
+        ckpt_err e = ckpt__auth_verdict(ckpt__auth_call(d->ask, &given, d->ask_user, "token"));
         given.session_token[sizeof given.session_token - 1] = 0;
         if (e == CKPT_OK && (given.session_token[0] == 0 || strpbrk(given.session_token, "\r\n \t") != NULL))
             e = ckpt__error_set(CKPT_AUTH, "the credentials callback gave no token (session_token)");
@@ -26775,6 +26831,7 @@ static ckpt_err ckpt__sftp_get_from(ckpt__sftp_call *c, const char *path, void *
     char etag[128];
     bool any = g->etag == NULL || g->etag[0] == 0;
     ckpt_err e = g->sink->size > 0 ? ckpt__sftp_receive(c, path, g->offset, g->sink, c->t) : CKPT_OK;
+    g->sink->proven = !any;             // where it breaks off: the last try looks which version all of them had
     if ((e != CKPT_OK && e != CKPT_CORRUPT) || (e == CKPT_OK && any && g->sink->size > 0)) return e;
     // Who replaces the file renames, so one download has the bytes of one version; which one, its name tells afterwards.
     ckpt_err looked = ckpt__sftp_look(c, path, &size, &mtime);
@@ -27796,7 +27853,9 @@ static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *et
         if (c.reply.status == 412 && etag != NULL)
             e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
         else e = ckpt__web_judge_get(&c.reply, sink, t, e, NULL, offset);
-        if (e == CKPT_OK && etag != NULL && now != NULL && strcmp(now, etag) != 0)
+        bool other = etag != NULL && now != NULL && strcmp(now, etag) != 0;
+        if (other) sink->proven = false;
+        if (e == CKPT_OK && other)
             e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
     }
     ckpt__databricks_free(&c);
@@ -34465,10 +34524,11 @@ static ckpt_err ckpt__send_dispute(const ckpt__send_job *j) {
 }
 
 // overwrite == false where the server cannot be told: one look before the first attempt. Another program may come between.
+// Who may not list is told 403 of what is not there; then the put's own condition has to do.
 static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
     if (j->s->overwrite || j->s->store->creates_only) return CKPT_OK;
     ckpt_err e = ckpt__send_look(j, done);
-    if (e == CKPT_NOT_FOUND) return CKPT_OK;
+    if (e == CKPT_NOT_FOUND || (e == CKPT_AUTH && ckpt__os_flag_get(&j->s->store->conditional) != 0)) return CKPT_OK;
     if (e != CKPT_OK || *done) return e;
     return ckpt__store_exists();
 }
@@ -34736,6 +34796,15 @@ static ckpt_err ckpt__send_resume(ckpt__send_job *j) {
         ckpt__send_claim(j);
         e = ckpt__store_run_parts(s->store, &m, ckpt__send_match, j);
     }
+    // Who may upload may not list (s3:ListMultipartUploadParts is a right of its own): the record is believed then. A part that
+    // is not there after all makes the end fail, and the upload begin anew.
+    bool unseen = e == CKPT_AUTH;
+    if (unseen) {
+        ckpt__error_log(j->retry.logger, CKPT_LOG_INFO, "%s: %s; going on by what was written down", s->name,
+                        ckpt__error_last.text);
+        ckpt__send_claim(j);
+        e = CKPT_OK;
+    }
     if (e != CKPT_OK) {
         ckpt__send_fail(j, &l.t, e);
         return e;
@@ -34743,7 +34812,7 @@ static ckpt_err ckpt__send_resume(ckpt__send_job *j) {
     uint64_t kept = 0;
     r->count = 0;
     for (size_t i = 0; i < j->count && e == CKPT_OK; i++) {
-        if (j->parts[i].number < 0) j->parts[i].number = 0;
+        if (j->parts[i].number < 0) j->parts[i].number = unseen ? -j->parts[i].number : 0;
         if (j->parts[i].number == 0) continue;
         kept += j->parts[i].size;
         e = ckpt__send_record_add(r, &j->parts[i]);     // never more than it had
@@ -34988,6 +35057,7 @@ typedef struct ckpt__fetch_job {
     int                 working;        // workers that are not done
     ckpt__error_record  first;
     bool                replaced;       // the object is another one by now
+    bool                one_stream;     // the server gives whole objects only
     double              began;
 } ckpt__fetch_job;
 
@@ -35012,9 +35082,10 @@ typedef struct ckpt__fetch_range {
     int                lane;
     uint32_t           crc;             // out
     bool               replaced;        // out: another version is there by now
+    bool               from_start;      // the server gives whole objects only: a try that breaks off brings nothing
 } ckpt__fetch_range;
 
-// Gets a range. A try that breaks off is gone on with behind its last byte.
+// Gets a range. A try that breaks off is gone on with behind its last byte, where it is certain what it has brought.
 static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
     ckpt__retry_loop l;
     uint64_t got = 0;
@@ -35034,6 +35105,13 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
             e = ckpt__error_set(CKPT_NET, "the store sent %llu of %llu bytes", (unsigned long long)s.got,
                                 (unsigned long long)s.size);
         }
+        if (e == CKPT_UNSUPPORTED && r->at == 0 && got > 0) {
+            r->from_start = l.t.transient = true;
+            if (r->meter != NULL) (void)ckpt__os_add64(&r->meter->done, 0 - got);
+            r->crc = 0;
+            got = 0;
+        }
+        if (e != CKPT_OK && (!s.proven || r->from_start)) ckpt__sink_begin(&s);
         ckpt_err written = ckpt__sink_flush(&s);
         if (written != CKPT_OK) { l.t.transient = false; e = written; }
         r->crc = ckpt__digest_crc32_join(r->crc, s.crc, s.got);
@@ -35098,6 +35176,7 @@ static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, cons
     r.sink.path = j->file->temp.data;
     r.sink.offset = r.at;
     r.sink.size = ckpt__engine_min(j->piece, j->info.size - r.at);
+    r.sink.whole = j->info.size;
     r.sink.sum = j->info.has_crc;
     r.sink.turn = &j->writing;
     r.sink.gather = room->p;
@@ -35194,7 +35273,7 @@ static ckpt_err ckpt__fetch_plan(ckpt__fetch_job *j) {
     uint64_t size = j->info.size, count = 1;
     int workers = f->num_concurrent_parts > 0 ? f->num_concurrent_parts : (int)CKPT__SEND_WORKERS;
     j->piece = size;
-    if (f->store->table->get != NULL && size > CKPT__SEND_WHOLE && workers > 1) {
+    if (f->store->table->get != NULL && size > CKPT__SEND_WHOLE && workers > 1 && !j->one_stream) {
         j->piece = ckpt__send_share(size, workers);
         count = (size - 1) / j->piece + 1;
     }
@@ -35311,6 +35390,11 @@ static ckpt_err ckpt__fetch_object(ckpt__fetch *f) {
             j.replaced = false;
             ckpt__os_flag_set(&j.stop, 0);
             e = ckpt__fetch_once(&j);
+            if (e == CKPT_UNSUPPORTED && j.count > 1) {     // ranges: all of it in one stream, then
+                j.one_stream = true;
+                most = round + 1;
+                continue;
+            }
             if (!j.replaced) break;
             most = j.info.size > (uint64_t)CKPT__FETCH_SMALL ? CKPT__FETCH_RESTARTS : CKPT__FETCH_LOOKS;
             f->known = NULL;
@@ -35374,7 +35458,7 @@ static ckpt_err ckpt__fetch_small_once(ckpt_store *store, const char *name, cons
     r.etag = info->etag;
     r.retry = retry;
     r.sink.fd = -1;
-    r.sink.size = info->size;
+    r.sink.size = r.sink.whole = info->size;
     r.sink.sum = true;
     r.sink.memory = ckpt__buf_reserve(out, (size_t)info->size);
     ckpt_err e = r.sink.memory != NULL ? ckpt__fetch_get(&r) : out->err;

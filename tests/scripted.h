@@ -412,6 +412,7 @@ static ckpt_err scripted_get(ckpt_store *store, const char *name, const char *et
         if (e == CKPT_OK) ckpt__transfer_moved(t, piece);
     }
     free(copy);
+    sink->proven = true;
     if (e == CKPT_OK && has && r.kind == DO_SHORT) {
         t->transient = true;
         e = ckpt__error_set(CKPT_NET, "the connection broke");

@@ -1112,7 +1112,7 @@ static void test_container(void **state) {
     assert_int_equal(once(&c, NULL), CKPT_AUTH);
     SAYS("line break");
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", util_join(home, "token"), 1);
-    assert_int_equal(once(&c, NULL), CKPT_NOT_FOUND);
+    assert_int_equal(once(&c, NULL), CKPT_AUTH);            // "not found" is said of objects
     util_write_text(util_join(home, "token"), SECRET "-f1\n");
     assert_int_equal(client_open(&c, NULL), CKPT_OK);
     assert_int_equal(client_get(&c), CKPT_OK);

@@ -253,8 +253,9 @@ static void test_any_status_is_a_reply(void **state) {
         }
         assert_false(c.t.unsure);
         if (i < 7) {
-            assert_int_equal(ask(&c, &server, "GET", "/x"), CKPT_OK);       // and the connection is still good
-            assert_int_equal(net_connections(&server), 1);
+            assert_int_equal(ask(&c, &server, "GET", "/x"), CKPT_OK);
+            // The connection is still good; but after 5xx the next try is to meet another server behind the balancer.
+            assert_int_equal(net_connections(&server), a.status >= 500 ? 2 : 1);
         }
         net_stop(&server);
         client_free(&c);
@@ -896,7 +897,7 @@ static void test_tls(void **state) {
     unsetenv("REQUESTS_CA_BUNDLE");
     setenv("AWS_CA_BUNDLE", util_join(dir, "missing"), 1);
     ckpt__http_options o = { NULL, NULL, NULL, NULL };
-    assert_int_equal(ckpt__http_init(&c.http, &o), CKPT_NOT_FOUND);
+    assert_int_equal(ckpt__http_init(&c.http, &o), CKPT_ARG);
     assert_non_null(strstr(ckpt__error_last.text, "AWS_CA_BUNDLE"));
     unsetenv("AWS_CA_BUNDLE");
     setenv("SSL_CERT_FILE", util_join(dir, "missing"), 1);                  // these often lead nowhere, and nobody minds

@@ -125,7 +125,7 @@ static void test_settings(void **state) {
     settings(PROXY, "MLFLOW_TRACKING_URI=https://u:VerySecret@h", CKPT_ARG, "no address");
     settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_INSECURE_TLS=true", CKPT_OK, "");
     settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_INSECURE_TLS=true MLFLOW_TRACKING_SERVER_CERT_PATH=/x", CKPT_ARG, "exclude");
-    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_SERVER_CERT_PATH=/nonexistent.pem", CKPT_NOT_FOUND, "/nonexistent.pem");
+    settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_SERVER_CERT_PATH=/nonexistent.pem", CKPT_ARG, "/nonexistent.pem");
     settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_AWS_SIGV4=true", CKPT_UNSUPPORTED, "SIGV4");
     settings(PROXY, "MLFLOW_TRACKING_URI=@ MLFLOW_TRACKING_AUTH=kubernetes", CKPT_UNSUPPORTED, "AUTH");
     settings(MANAGED, "MLFLOW_TRACKING_URI=@ DATABRICKS_HOST=@ DATABRICKS_TOKEN=" TOKEN, CKPT_ARG, "databricks");

@@ -729,8 +729,17 @@ static void test_ranges(void **state) {
             if (n > 0) ckpt__buf_fmt(&b, "%s%llu-%llu", at > 0 ? " " : "", (unsigned long long)at, (unsigned long long)(at + n - 1));
             if (n > 0) {
                 const char *range = util_fmt("bytes %llu-%llu/%llu", (unsigned long long)at, (unsigned long long)(at + n - 1), (unsigned long long)size);
-                assert_true(ckpt__web_is_range(range, at, n));
-                assert_false(ckpt__web_is_range(range, at, n + 1));
+                ckpt__sink sink;
+                memset(&sink, 0, sizeof sink);
+                sink.size = n;
+                sink.whole = size;
+                assert_true(ckpt__web_is_range(range, at, &sink));
+                sink.whole++;
+                assert_false(ckpt__web_is_range(range, at, &sink));     // it is longer by now
+                sink.whole = 0;
+                assert_true(ckpt__web_is_range(range, at, &sink));
+                sink.size++;
+                assert_false(ckpt__web_is_range(range, at, &sink));
             }
             at += n;
         }

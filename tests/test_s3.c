@@ -646,6 +646,25 @@ static void test_expired(void **state) {
     ckpt_store_close(s);
 }
 
+// Amazon says 400 to a HEAD in the wrong region too: that is no reason to ask for other credentials.
+static void test_region_is_no_expiry(void **state) {
+    (void)state;
+    static const step steps[] = { { 400, "x-amz-bucket-region: eu-west-4\r\n", NULL, 0 }, { 200, "ETag: \"x\"\r\n", NULL, 3 } };
+    int calls = 0;
+    ckpt__store_stat st;
+    ckpt_store_desc d = script_begin(steps, UTIL_COUNT(steps));
+    d.endpoint_url = server.url;
+    d.credentials = give_credentials;
+    d.credentials_user = &calls;
+    ckpt_store *s = open_with(&d, "s3://bucket/pre");
+    ckpt__s3_of(s)->amazon = true;
+    is(s->table->stat(s, "n", &st, &t), CKPT_OK);
+    assert_int_equal(calls, 1);
+    assert_string_equal(header_of(1, "x-amz-security-token"), "token1");
+    assert_int_equal(requests(), 2);
+    ckpt_store_close(s);
+}
+
 //-- parts -------------------------------------------------------------------------
 
 typedef struct multi { ckpt__store_multi m; ckpt__store_part parts[2]; ckpt__buf id; } multi;
@@ -1240,7 +1259,7 @@ int main(void) {
         cmocka_unit_test(test_changed_source), cmocka_unit_test(test_checksum_setting), cmocka_unit_test(test_confirm),
         cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_clock),
         cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
-        cmocka_unit_test(test_put_unsigned),
+        cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_region_is_no_expiry),
         cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
         cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists), cmocka_unit_test(test_parts_and_uploads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),

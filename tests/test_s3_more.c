@@ -444,7 +444,7 @@ static void test_ca_bundle(void **state) {
     unsetenv("AWS_CA_BUNDLE");
     d.ca_file = NULL;
     util_write_text(util_join(home, "config"), "[default]\nca_bundle = /nowhere/at/all\n");
-    is(ckpt_store_open(&s, "s3://bucket", &d), CKPT_NOT_FOUND);
+    is(ckpt_store_open(&s, "s3://bucket", &d), CKPT_ARG);
     sentence_has("/nowhere/at/all");
 }
 
