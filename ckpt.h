@@ -14716,7 +14716,7 @@ static ckpt_err ckpt__file_read_small(ckpt__file_match *m) {
 }
 
 // Writes an attached file to where it is bound, whole or not at all.
-static ckpt_err ckpt__file_extract(ckpt_file *f, const ckpt__entry *e, const char *path) {
+static ckpt_err ckpt__file_extract(const ckpt_file *f, const ckpt__entry *e, const char *path) {
     ckpt__file_new n;
     ckpt_err err = ckpt__file_begin(&n, path, true, &f->allocator);
     uint32_t crc = 0;
@@ -39456,6 +39456,11 @@ static int ckpt__shard_dims(const ckpt__entry *e) {
     return e->kind == CKPT_KIND_TENSOR ? e->ndim : 1;
 }
 
+// Does the listing of a file itself hold the array (a numpy array's elements are in the pickle)? Its piece is in no file.
+static bool ckpt__shard_is_held(const ckpt__entry *e) {
+    return (e->kind == CKPT_KIND_TENSOR || e->kind == CKPT_KIND_BYTES) && e->blob < 0 && e->text != NULL;
+}
+
 static size_t ckpt__shard_unit(const ckpt__entry *e) {
     return e->kind == CKPT_KIND_TENSOR ? ckpt__state_dtype_size(e->dtype) : 1;
 }
@@ -41369,6 +41374,7 @@ static ckpt_err ckpt__shard_goals(ckpt__shard_reader *r) {
     ckpt_err e = CKPT_OK;
     for (size_t i = 0; i < r->target_count && e == CKPT_OK; i++) {
         ckpt__shard_target *t = &r->targets[i];
+        if (ckpt__shard_is_held(&m->view.toc.entries[t->entry])) continue;
         for (size_t k = m->first[t->entry]; k < m->first[t->entry + 1] && e == CKPT_OK; k++) {
             ckpt__shard_lay y;
             if (!ckpt__shard_lay_out(r, &m->pieces[k], t, &y)) continue;
@@ -41780,6 +41786,22 @@ static ckpt_err ckpt__shard_bring(ckpt__shard_reader *r, uint32_t file) {
     return ckpt__shard_fail(e, r->place, r->m->files[file].name);
 }
 
+// Fills the targets whose values the listing holds.
+static ckpt_err ckpt__shard_hand_out(ckpt__shard_reader *r) {
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < r->target_count && e == CKPT_OK; i++) {
+        const ckpt__shard_target *t = &r->targets[i];
+        const ckpt__entry *x = &r->m->view.toc.entries[t->entry];
+        size_t k = r->m->first[t->entry];
+        ckpt__shard_lay y;
+        uint64_t moved = 0;
+        if (!ckpt__shard_is_held(x) || k == r->m->first[t->entry + 1]) continue;
+        if (ckpt__shard_lay_out(r, &r->m->pieces[k], t, &y))
+            e = ckpt__shard_spread(r, &y.l, 0, y.from, t->dst + y.dst, t->device, x->text, 0, x->size, &moved);
+    }
+    return e;
+}
+
 // Fills all targets. Plain files are read side by side; those that must be brought whole come one after the other, so that
 // there is never more than one of them on the disk. The caller's `count` gets this reader's added.
 static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ckpt__engine_job *job) {
@@ -41790,6 +41812,7 @@ static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ck
     int most = far ? (int)CKPT__SHARD_WORKERS_FAR : (int)CKPT__SHARD_WORKERS;
     int threads = ckpt__engine_threads(job, r->count.needed, CKPT__ENGINE_SMALL, most);
     if (far && job->threads == 0) threads = r->goal_count < (size_t)most ? (int)r->goal_count : most;
+    e = ckpt__shard_hand_out(r);
     for (size_t i = 0; i < r->goal_count && e == CKPT_OK && !r->crew.stop; ) {
         size_t end = i + 1;
         uint32_t file = r->goals[i].file;
@@ -42111,9 +42134,13 @@ static ckpt_err ckpt__shard_of_file(ckpt__shard_meta *m, const ckpt_file *f) {
         *x = *from;
         x->name = name;
         x->blob = from->blob >= 0 ? 0 : -1;
-        if (!ckpt__shard_has_bytes(from->kind) || from->blob < 0) continue;
         int64_t *n = NULL;
         int dims = ckpt__shard_dims(x);
+        if (ckpt__shard_is_held(x)) {
+            if (ckpt__shard_add_piece(m, (uint32_t)(m->view.toc.count - 1), &n) == NULL) return CKPT_NOMEM;
+            ckpt__shard_whole_box(x, n);
+        }
+        if (!ckpt__shard_has_bytes(from->kind) || from->blob < 0) continue;
         const ckpt__blob *blob = &f->toc.blobs[from->blob];
         ckpt__engine_layout l;
         uint64_t span = from->size;
@@ -42149,18 +42176,14 @@ static bool ckpt__shard_has_pieces(const ckpt_state *st) {
     return false;
 }
 
-// Hands the values over that a listing of one file already holds.
-static ckpt_err ckpt__shard_restore_held(const ckpt__shard_match *x, const ckpt__shard_meta *m) {
-    for (int i = 0; i < x->m.st->count; i++) {
+static ckpt_err ckpt__shard_restore_files(const ckpt__shard_match *x, const ckpt_file *f) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < x->m.st->count && e == CKPT_OK; i++) {
         const ckpt__binding *b = &x->m.st->items[i];
-        const ckpt__entry *e = x->m.entry[i] >= 0 ? &m->view.toc.entries[x->m.entry[i]] : NULL;
-        bool held = e != NULL && e->kind == CKPT_KIND_BYTES && e->blob < 0 && e->size > 0;
-        if (!held || (b->kind != CKPT_KIND_BYTES && b->kind != CKPT_KIND_TENSOR)) continue;
-        if (b->kind == CKPT_KIND_TENSOR && (b->tensor.device || ckpt__state_is_piece(&b->tensor)))
-            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is bytes within the file's listing: bind it as bytes", b->name);
-        memcpy(b->kind == CKPT_KIND_BYTES ? b->data : b->tensor.data, e->text, (size_t)e->size);
+        if (b->kind == CKPT_KIND_FILE && x->m.entry[i] >= 0)
+            e = ckpt__file_extract(f, &f->toc.entries[x->m.entry[i]], (const char *)b->data);
     }
-    return CKPT_OK;
+    return e;
 }
 
 // Fills a state that binds pieces from an open file, each rank reading only its own part. Unlike ckpt__file_restore it does not
@@ -42198,7 +42221,7 @@ static ckpt_err ckpt__shard_restore_file(const ckpt_file *f, const ckpt_state *s
         ckpt__shard_add_count(count, &r.count);
         ckpt__shard_reader_free(&r);
     }
-    if (e == CKPT_OK) e = ckpt__shard_restore_held(&x, &m);
+    if (e == CKPT_OK) e = ckpt__shard_restore_files(&x, f);
     if (e == CKPT_OK) ckpt__file_restore_scalars(&x.m);
     ckpt__error_record kept;
     ckpt__error_take(&kept);

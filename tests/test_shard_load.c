@@ -493,6 +493,126 @@ static void test_strided(void **state) {
     free(part);
 }
 
+static ckpt_err plain_copy(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    (void)to_device;
+    (void)user;
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+// What is no stretch of the file: arrays that its listing holds itself, as of numpy, and files that are attached.
+static void test_held(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *path = util_join(top, "t.tar"), *from = util_join(top, "from"), *to = util_join(top, "to");
+    static float w[24], part[12];
+    static double cells[1];
+    static int32_t box[6], all[24];
+    static unsigned char some[5], code[9];
+    static int64_t count;
+    static double step;
+    util_write(from, "attached", 8);
+    ckpt_state st = { 0 };
+    ckpt_tensor b;
+    memset(&b, 0, sizeof b);
+    b.dtype = CKPT_F32;
+    b.ndim = 2;
+    b.shape[0] = 6;
+    b.shape[1] = 4;
+    b.data = w;
+    for (int i = 0; i < 24; i++) w[i] = (float)i;
+    ckpt_bind(&st, "w", &b);
+    ckpt_bind(&st, "all", &b);
+    ckpt_bind(&st, "box", &b);
+    ckpt_tensor one = b;
+    one.dtype = CKPT_F64;
+    one.ndim = 0;
+    one.data = cells;
+    ckpt_bind(&st, "step", &one);
+    ckpt_bind(&st, "count", &one);
+    ckpt_bind_bytes(&st, "code", code, sizeof code);
+    ckpt_bind_bytes(&st, "some", code, sizeof code);
+    ckpt_bind_file(&st, "note.txt", from);
+    OK(ckpt_save(path, &st, NULL));
+    ckpt_state_free(&st);
+    static const double held_step = 0.5, held_count = 624;
+    static const char held_code[9] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    int32_t numbers[24];
+    for (int i = 0; i < 24; i++) numbers[i] = 1000 + i;
+    static const char *const names[] = { "all", "box", "step", "count", "code", "some" };
+    const void *const values[] = { numbers, numbers, &held_step, &held_count, held_code, held_code };
+    for (int device = 0; device < 2; device++) {
+        ckpt_file *f = NULL;
+        ckpt__file_options o;
+        ckpt__engine_job job;
+        OK(ckpt_file_open(&f, path));
+        for (int i = 0; i < UTIL_COUNT(names); i++) {
+            ckpt__entry *x = &f->toc.entries[ckpt__toc_find(&f->toc, names[i])];
+            x->blob = -1;
+            x->text = (const char *)values[i];
+            if (x->ndim == 2) x->dtype = CKPT_I32;
+        }
+        memset(&o, 0, sizeof o);
+        memset(&job, 0, sizeof job);
+        o.job = &job;
+        o.shared = true;
+        b.global_shape[0] = 6;
+        b.global_shape[1] = 4;
+        b.offset[0] = 3;
+        b.shape[0] = 3;
+        b.data = part;
+        ckpt_bind(&st, "w", &b);
+        b.dtype = CKPT_I32;
+        b.device = device == 1;
+        b.offset[0] = b.offset[1] = 1;
+        b.shape[1] = 2;
+        b.data = box;
+        ckpt_bind(&st, "box", &b);
+        b.offset[0] = b.offset[1] = 0;
+        b.shape[0] = 6;
+        b.shape[1] = 4;
+        b.data = all;
+        ckpt_bind(&st, "all", &b);
+        memset(&b, 0, sizeof b);
+        b.dtype = CKPT_U8;
+        b.ndim = 1;
+        b.shape[0] = 5;
+        b.global_shape[0] = 9;
+        b.offset[0] = 2;
+        b.data = some;
+        ckpt_bind(&st, "some", &b);
+        ckpt_bind_bytes(&st, "code", code, sizeof code);
+        ckpt_bind_float(&st, "step", &step);
+        ckpt_bind_int(&st, "count", &count);
+        ckpt_bind_file(&st, "note.txt", to);
+        st.copy = plain_copy;
+        OK(ckpt__shard_restore_file(f, &st, &o, NULL, NULL));
+        for (int i = 0; i < 12; i++) assert_true(part[i] == (float)(12 + i));
+        for (int i = 0; i < 24; i++) assert_int_equal(all[i], 1000 + i);
+        for (int i = 0; i < 6; i++) assert_int_equal(box[i], 1000 + (1 + i / 2) * 4 + 1 + i % 2);
+        assert_memory_equal(some, held_code + 2, 5);
+        assert_memory_equal(code, held_code, 9);
+        assert_true(step == 0.5 && count == 624);
+        size_t size = 0;
+        assert_memory_equal(util_read(to, &size), "attached", 8);
+        assert_int_equal(size, 8);
+        memset(part, 0, sizeof part);
+        memset(all, 0, sizeof all);
+        memset(box, 0, sizeof box);
+        memset(some, 0, sizeof some);
+        memset(code, 0, sizeof code);
+        memset(&b, 0, sizeof b);
+        b.dtype = CKPT_F32;
+        b.ndim = 2;
+        b.shape[0] = 6;
+        b.shape[1] = 4;
+        step = 0;
+        count = 0;
+        unlink(to);
+        ckpt_state_free(&st);
+        ckpt_file_close(f);
+    }
+}
+
 //-- what fits ---------------------------------------------------------------------
 
 static ckpt_err load_state(const char *dir, ckpt_state *st, const ckpt_load_desc *more) {
@@ -969,8 +1089,9 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counted),  cmocka_unit_test(test_exact),        cmocka_unit_test(test_flipped_blocks),
         cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),
-        cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_fits),
-        cmocka_unit_test(test_numbers),  cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
+        cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
         cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),     cmocka_unit_test(test_hf),
         cmocka_unit_test(test_shared),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
     };
