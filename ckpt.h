@@ -735,7 +735,9 @@ CKPT__DECL void ckpt_bind_text(ckpt_state *st, const char *name, char *buf, size
 // kind.
 CKPT__DECL void ckpt_bind_bytes(ckpt_state *st, const char *name, void *data, size_t size);
 // A file that travels in the checkpoint: only in the .tar kinds (CKPT_UNSUPPORTED elsewhere). Saving reads the
-// file at `path`, loading writes it there again, whole or absent. The path is copied.
+// file at `path`, loading writes it there again, whole or absent. The path is copied. The name is the file's path
+// within the tar: levels of "." are left out of it ("./vocab.json" is vocab.json), and the library's own,
+// composer_states.pt, composer_states.safetensors and .ckpt-sums, are refused.
 CKPT__DECL void ckpt_bind_file(ckpt_state *st, const char *name, const char *path);
 // Frees the table, not the bound memory, and leaves the state empty and usable. NULL is fine.
 CKPT__DECL void ckpt_state_free(ckpt_state *st);
@@ -3269,6 +3271,20 @@ static bool ckpt__txt_starts(const char *s, const char *part) {
 static bool ckpt__txt_ends(const char *s, const char *part) {
     size_t n = strlen(s), m = strlen(part);
     return n >= m && memcmp(s + n - m, part, m) == 0;
+}
+
+// Takes the levels "." and those that are empty out of the n bytes of a path, in place. Returns how many are left.
+static size_t ckpt__txt_plain_path(char *p, size_t n) {
+    size_t out = 0;
+    for (size_t i = 0, end; i < n; i = end + 1) {
+        end = i;
+        while (end < n && p[end] != '/') end++;
+        if (end == i || (end == i + 1 && p[i] == '.')) continue;
+        if (out > 0) p[out++] = '/';
+        memmove(p + out, p + i, end - i);
+        out += end - i;
+    }
+    return out;
 }
 
 // ASCII only: tolower and isdigit ask the locale.
@@ -6843,6 +6859,13 @@ static bool ckpt__state_is_reserved(const char *canonical) {
            ckpt__state_under(canonical, "state/callbacks/CheckpointSaver");
 }
 
+// In a tar: the sums', and the container's.
+static const char *const ckpt__state_sums = ".ckpt-sums";
+
+static bool ckpt__state_is_container(const char *name) {
+    return strcmp(name, "composer_states.pt") == 0 || strcmp(name, "composer_states.safetensors") == 0;
+}
+
 // Random number state, as Composer names it: "rng/<rank>/<cuda, torch, python or numpy>". The rank, and what follows it; -1: this
 // is none.
 static int64_t ckpt__state_rng_rank(const char *canonical, const char **rest) {
@@ -7054,7 +7077,8 @@ static ckpt_err ckpt__state_add(ckpt_state *st, const char *name, const ckpt__bi
     it.name = ckpt__state_copy_name(&st->allocator, name);
     if (it.name == NULL) return CKPT_NOMEM;
     const char *canonical = it.canonical = it.name + strlen(name) + 1;
-    if (ckpt__state_is_reserved(canonical)) e = ckpt__error_set(CKPT_ARG, "the library writes this name by itself");
+    bool file = it.kind == CKPT_KIND_FILE && (ckpt__state_is_container(canonical) || strcmp(canonical, ckpt__state_sums) == 0);
+    if (file || ckpt__state_is_reserved(canonical)) e = ckpt__error_set(CKPT_ARG, "the library writes this name by itself");
     if (e == CKPT_OK) e = ckpt__state_node_check(st->binds, it.name, canonical, &fresh);
     if (e == CKPT_OK) e = ckpt__state_reserve(st->binds, &st->allocator, fresh);
     if (e == CKPT_OK && it.kind == CKPT_KIND_FILE) {
@@ -7088,13 +7112,27 @@ static void ckpt__state_refuse(ckpt_state *st, const char *name, const char *arg
     ckpt__state_fail(st, ckpt__error_set(CKPT_ARG, "%s is %s", argument, zero ? "0" : "NULL"), name);
 }
 
+// The name of a file is a path in a tar, where "./x" is x.
+static ckpt_err ckpt__state_add_file(ckpt_state *st, const char *name, const ckpt__binding *it) {
+    ckpt__buf plain;
+    ckpt_err e = ckpt__state_check_name(name);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&plain, &st->allocator);
+    ckpt__buf_text(&plain, name);
+    e = plain.err;
+    if (e == CKPT_OK) plain.len = ckpt__txt_plain_path(plain.data, plain.len);
+    if (e == CKPT_OK) e = ckpt__state_add(st, ckpt__buf_cstr(&plain), it);
+    ckpt__buf_free(&plain);
+    return e;
+}
+
 // Adds a binding, or makes the state fail. A state that was not zero-initialised is not touched: its fields mean nothing.
 static void ckpt__state_bind(ckpt_state *st, const char *name, const ckpt__binding *it) {
     if (st == NULL || st->_canary != 0 || st->err != CKPT_OK) return;
     if (st->binds == NULL) st->binds = (struct ckpt__binds *)ckpt__mem_alloc(&st->allocator, sizeof *st->binds);
     ckpt_err e = st->binds == NULL ? CKPT_NOMEM : CKPT_OK;
     if (e == CKPT_OK && name == NULL) e = ckpt__error_set(CKPT_ARG, "the name is NULL");
-    if (e == CKPT_OK) e = ckpt__state_add(st, name, it);
+    if (e == CKPT_OK) e = it->kind == CKPT_KIND_FILE ? ckpt__state_add_file(st, name, it) : ckpt__state_add(st, name, it);
     if (e != CKPT_OK) ckpt__state_fail(st, e, name);
 }
 
@@ -10728,7 +10766,6 @@ enum {
     CKPT__TAR_MAX_META = 1 << 20    // bytes of a pax header or long name
 };
 
-static const char *const ckpt__tar_sums = ".ckpt-sums";
 static const char *const ckpt__tar_mark = "ckpt.h";     // our first comment begins with it
 
 static uint64_t ckpt__tar_round(uint64_t size) {
@@ -10815,7 +10852,7 @@ static void ckpt__tar_add_lead(ckpt__buf *b, const char *member, uint64_t size) 
     }
     size_t len = ROOM - used - strlen("3072 comment=\n");
     int n = snprintf(text, sizeof text, "%s 1 sums=%s; the rest of this comment aligns the data to 4096",
-                     ckpt__tar_mark, ckpt__tar_sums);
+                     ckpt__tar_mark, ckpt__state_sums);
     memset(text + n, ' ', len - (size_t)n);
     text[len] = 0;
     ckpt__tar_add_record(b, "comment", text);
@@ -10843,7 +10880,7 @@ static ckpt_err ckpt__tar_check_name(const char *name, const char *member) {
     size_t n = strcspn(name, "/");
     if (why == NULL && name[strlen(name) - 1] == '/') why = "ends with '/'";
     if (why == NULL && n == strlen(member) && memcmp(name, member, n) == 0) why = "is the container's own";
-    if (why == NULL && n == strlen(ckpt__tar_sums) && memcmp(name, ckpt__tar_sums, n) == 0) why = "is that of the sums";
+    if (why == NULL && n == strlen(ckpt__state_sums) && memcmp(name, ckpt__state_sums, n) == 0) why = "is that of the sums";
     return why == NULL ? CKPT_OK : ckpt__error_set(CKPT_ARG, "cannot attach a file as '%s': the name %s", name, why);
 }
 
@@ -10898,7 +10935,7 @@ static void ckpt__tar_plan_close(ckpt__plan *p, ckpt__buf *list, int blob) {
     ckpt__buf_init(&b, &p->allocator);
     ckpt__buf_text(list, "end 00000000\n");
     ckpt__tar_pad(&b, p->size);
-    ckpt__tar_add_member(&b, ckpt__tar_sums, list->len);
+    ckpt__tar_add_member(&b, ckpt__state_sums, list->len);
     size_t text = b.len;
     ckpt__buf_add(&b, ckpt__buf_cstr(list), list->len);
     ckpt__tar_pad(&b, list->len);
@@ -11078,17 +11115,7 @@ static ckpt_err ckpt__tar_name(ckpt__tar_reader *r, const unsigned char *h) {
     const char *why = r->path.err != CKPT_OK ? NULL : ckpt__tar_bad_name(r->path.data, r->path.len);
     if (why != NULL) return ckpt__error_set(CKPT_CORRUPT, "the tar is refused: the name of its member at byte %llu %s",
                                             (unsigned long long)r->at, why);
-    char *p = r->path.data;
-    size_t n = 0;
-    for (size_t i = 0, end; r->path.err == CKPT_OK && i < r->path.len; i = end + 1) {
-        end = i;
-        while (end < r->path.len && p[end] != '/') end++;
-        if (end == i || (end == i + 1 && p[i] == '.')) continue;
-        if (n > 0) p[n++] = '/';
-        memmove(p + n, p + i, end - i);
-        n += end - i;
-    }
-    r->path.len = n;
+    if (r->path.err == CKPT_OK) r->path.len = ckpt__txt_plain_path(r->path.data, r->path.len);
     return r->path.err;
 }
 
@@ -11146,13 +11173,13 @@ static ckpt_err ckpt__tar_walk(ckpt__tar_reader *r) {
     }
 }
 
-// The index of the container: Composer's name, else the only .pt or .safetensors file.
-static ckpt_err ckpt__tar_find(const ckpt__tar_reader *r, size_t *out) {
+// The index of the container: in a tar of ours the first, else Composer's name, else the only .pt or .safetensors file.
+static ckpt_err ckpt__tar_find(const ckpt__tar_reader *r, bool own, size_t *out) {
     size_t exact = 0, other = 0, at = 0;
-    for (size_t i = 0; i < r->count; i++) {
+    for (size_t i = 0; i < r->count && !(own && exact > 0); i++) {
         const char *name = r->members[i].name;
         bool fits = ckpt__txt_ends(name, ".pt") || ckpt__txt_ends(name, ".safetensors");
-        bool is = strcmp(name, "composer_states.pt") == 0 || strcmp(name, "composer_states.safetensors") == 0;
+        bool is = ckpt__state_is_container(name);
         if (is || (fits && exact == 0)) at = i;
         exact += is;
         other += fits;
@@ -11169,7 +11196,7 @@ static ckpt_err ckpt__tar_find(const ckpt__tar_reader *r, size_t *out) {
 
 typedef struct ckpt__tar_line { uint32_t crc; bool has_crc; uint64_t offset, size; const char *what, *name; } ckpt__tar_line;
 
-// Cuts "CRC OFFSET SIZE WHAT [NAME]" in place.
+// Cuts "CRC OFFSET SIZE WHAT [NAME]" in place. The name becomes what ckpt__tar_name makes of it: earlier versions wrote "./x".
 static bool ckpt__tar_cut(char *line, ckpt__tar_line *out) {
     char *field[5] = { line, NULL, NULL, NULL, NULL };
     for (int i = 1; i < 5 && field[i - 1] != NULL; i++) {
@@ -11184,6 +11211,7 @@ static bool ckpt__tar_cut(char *line, ckpt__tar_line *out) {
     out->size = (uint64_t)size;
     out->what = field[3];
     out->name = field[4] != NULL ? field[4] : "";
+    if (field[4] != NULL) field[4][ckpt__txt_plain_path(field[4], strlen(field[4]))] = 0;
     return offset >= 0 && size >= 0;
 }
 
@@ -11229,7 +11257,7 @@ static ckpt_err ckpt__tar_check_lines(const ckpt__tar_reader *r, char *text, siz
         }
         text = stop + 1;
     }
-    return ckpt__error_set(CKPT_CORRUPT, "%s in the tar is damaged, or the tar was changed", ckpt__tar_sums);
+    return ckpt__error_set(CKPT_CORRUPT, "%s in the tar is damaged, or the tar was changed", ckpt__state_sums);
 }
 
 // Everything behind the last range, up to the end of the file, has one sum, which stands in it.
@@ -11251,18 +11279,18 @@ static ckpt_err ckpt__tar_check_end(const ckpt__tar_reader *r, uint64_t begin, u
 // Verifies a tar of this library, and takes the sums of its files.
 static ckpt_err ckpt__tar_check(const ckpt__tar_reader *r, size_t inner, uint32_t *crcs) {
     const ckpt__tar_member *m = &r->members[r->count - 1];
-    if (strcmp(m->name, ckpt__tar_sums) != 0 || inner != 0)
-        return ckpt__error_set(CKPT_CORRUPT, "the tar does not end with %s: it was cut off, or changed", ckpt__tar_sums);
+    if (strcmp(m->name, ckpt__state_sums) != 0 || inner != 0)
+        return ckpt__error_set(CKPT_CORRUPT, "the tar does not end with %s: it was cut off, or changed", ckpt__state_sums);
     uint64_t limit = 256 + (uint64_t)r->count * (2 * (uint64_t)CKPT__TAR_MAX_META), begin = 0, last = m->offset + m->size;
     if (m->size < 13 || m->size > limit || r->src->size - last > 64 * CKPT__TAR_BLOCK)
-        return ckpt__error_set(CKPT_CORRUPT, "%s in the tar has an impossible size", ckpt__tar_sums);
+        return ckpt__error_set(CKPT_CORRUPT, "%s in the tar has an impossible size", ckpt__state_sums);
     ckpt__buf text;
     ckpt__buf_init(&text, &r->toc->allocator);
     ckpt_err e = ckpt__tar_load_buf(r, &text, m->offset, (size_t)m->size);
     if (e == CKPT_OK) e = ckpt__tar_check_lines(r, text.data, inner, crcs, &begin);
     bool near_enough = e != CKPT_OK || (begin <= m->offset && m->offset - begin <= 4 * CKPT__TAR_BLOCK);
     ckpt__buf_free(&text);
-    if (!near_enough) return ckpt__error_set(CKPT_CORRUPT, "%s in the tar does not cover all of it", ckpt__tar_sums);
+    if (!near_enough) return ckpt__error_set(CKPT_CORRUPT, "%s in the tar does not cover all of it", ckpt__state_sums);
     return e == CKPT_OK ? ckpt__tar_check_end(r, begin, last - 9) : e;
 }
 
@@ -11284,11 +11312,11 @@ static ckpt_err ckpt__tar_list(const ckpt__tar_reader *r, const ckpt__tar_member
 
 static ckpt_err ckpt__tar_finish(ckpt__tar_reader *r, ckpt__source *inner) {
     size_t at;
-    ckpt_err e = ckpt__tar_find(r, &at);
+    bool own = r->toc->own || (r->count > 0 && strcmp(r->members[r->count - 1].name, ckpt__state_sums) == 0);
+    ckpt_err e = ckpt__tar_find(r, own, &at);
     if (e != CKPT_OK) return e;
     uint32_t *crcs = (uint32_t *)ckpt__mem_alloc(&r->toc->allocator, r->count * sizeof *crcs);
     if (crcs == NULL) return CKPT_NOMEM;
-    bool own = r->toc->own || strcmp(r->members[r->count - 1].name, ckpt__tar_sums) == 0;
     if (own) e = ckpt__tar_check(r, at, crcs);
     for (size_t i = 0; i < r->count && e == CKPT_OK; i++) {
         if (i != at && !(own && i + 1 == r->count)) e = ckpt__tar_list(r, &r->members[i], own ? &crcs[i] : NULL);
@@ -41002,6 +41030,8 @@ static ckpt_err ckpt__shard_parse_entry(ckpt__shard_parser *s) {
     if (e != CKPT_OK) return e;
     while (k < room && !ckpt__shard_is(s, kinds[k].token)) k++;
     if (k == room) return ckpt__shard_odd(s, "an entry of an unknown kind");
+    if (kinds[k].kind == CKPT_KIND_FILE)        // earlier versions bound "./x" as it stands
+        len = ckpt__txt_plain_path((char *)(uintptr_t)name, len);       // it lies in the parser's own scratch
     e = ckpt__shard_enter(s->m, name, len, kinds[k].kind, &entry, &fresh);
     if (e != CKPT_OK) return e;
     ckpt__entry *x = &s->m->view.toc.entries[entry];

@@ -927,17 +927,22 @@ static void test_attached(void **state) {
         su_bind(&two[r], &model, r, 2, true);
         ckpt_bind_file(&two[r].st, "files/log", from);
         ckpt_bind_file(&two[r].st, util_fmt("files/%d", r), from);
+        ckpt_bind_file(&two[r].st, "files/?/early", from);      // earlier versions kept a level of "."
+        ckpt__binding *early = &two[r].st.items[two[r].st.count - 1];
+        early->name[6] = early->name[strlen(early->name) + 1 + 6] = '.';
     }
     OK(su_save_ranks(dir, two, 2, ".tar", 0, &a));
     for (int r = 0; r < 2; r++) su_free(&two[r]);
     ckpt_state st = { 0 };
     ckpt_bind_file(&st, "files/log", to);
     ckpt_bind_file(&st, "files/1", util_join(top, "to1"));
+    ckpt_bind_file(&st, "files/./early", util_join(top, "early"));
     OK(load_state(dir, &st, NULL));
     size_t size = 0;
     assert_memory_equal(util_read(to, &size), bytes, 70000);
     assert_int_equal(size, 70000);
     assert_memory_equal(util_read(util_join(top, "to1"), &size), bytes, 70000);
+    assert_memory_equal(util_read(util_join(top, "early"), &size), bytes, 70000);
     ckpt_state_free(&st);
     OK(ckpt_verify(dir, NULL));
 }
