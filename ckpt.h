@@ -767,7 +767,8 @@ typedef struct ckpt_load_desc {
     ckpt_state        *state;                   // required: filled in place
     bool               load_weights_only;       // only names under state/model/
     bool               not_strict;              // missing and unexpected names pass, with a WARN; same name, other shape never,
-                                                // nor a file that has nothing of what is bound
+                                                // nor a file that has nothing of what is bound (on several ranks, when the
+                                                // hooks let them ask each other: by any of them)
     bool               no_verify;               // skip the checksums
     const char *const *load_ignore_keys;        // Composer's globs over names, '*' crosses '/': {"state/optimizers/*"}
     int                load_ignore_keys_count;
@@ -14402,6 +14403,7 @@ typedef struct ckpt__file_options {
     int                rank;            // whose rng entries are expected
     int                world;           // ranks that saved: the random state of further ones is not asked for; 0: any
     bool               shared;          // other ranks bind what this one does not: nothing is unexpected
+    bool               alone;           // no other ranks, or they are asked as well: what has nothing of it all is refused
     const ckpt_logger *log;             // may be NULL
     ckpt__engine_job  *job;
 } ckpt__file_options;
@@ -14625,11 +14627,24 @@ static void ckpt__file_match_lists(const ckpt__file_match *m, ckpt__buf *text) {
     ckpt__file_odd_text(&m->unexpected, text, "of its names is not bound", "of its names are not bound");
 }
 
-// Not strict is for what differs a little: a file that has nothing of what is bound is the wrong file, or has other names.
+static bool ckpt__file_match_finds(const ckpt__file_match *m) {
+    for (int i = 0; i < m->st->count; i++) if (m->entry[i] >= 0) return true;
+    return false;
+}
+
+// Is this an entry that nothing is bound to?
+static bool ckpt__file_match_is_over(const ckpt__file_match *m, size_t i) {
+    return !m->used[i] && ckpt__file_counts(&m->f->toc.entries[i], m->o);
+}
+
+// Not strict is for what differs a little: a file that has nothing of what is bound is the wrong file, or has other names. One
+// rank of several may well have nothing in it (a new head), and then all that it misses is told.
 static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
-    if (m->st->count == 0 || m->o->shared) return false;
-    for (int i = 0; i < m->st->count; i++) if (m->entry[i] >= 0) return false;
-    return m->unexpected.count > 0 || (m->o->weights_only && m->missing.count > 0 && m->o->ignore_count == 0);
+    bool over = m->unexpected.count > 0;
+    if (m->st->count == 0 || ckpt__file_match_finds(m)) return false;
+    if (m->o->shared && (!m->o->alone || m->missing.count == 0)) return false;
+    for (size_t i = 0; i < m->f->toc.count && m->o->shared && !over; i++) over = ckpt__file_match_is_over(m, i);
+    return over || (m->o->weights_only && m->missing.count > 0 && m->o->ignore_count == 0);
 }
 
 static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
@@ -14656,13 +14671,12 @@ static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
     ckpt_err e = ckpt__file_match_names(m);
     if (e != CKPT_OK) return e;
     for (size_t i = 0; i < m->f->toc.count && !m->o->shared; i++) {
-        const ckpt__entry *entry = &m->f->toc.entries[i];
-        if (!m->used[i] && ckpt__file_counts(entry, m->o)) ckpt__file_odd_add(&m->unexpected, entry->name);
+        if (ckpt__file_match_is_over(m, i)) ckpt__file_odd_add(&m->unexpected, m->f->toc.entries[i].name);
     }
     bool odd = m->missing.count > 0 || m->unexpected.count > 0;
     if (m->different.count > 0 || (odd && !m->o->not_strict) || (m->o->not_strict && ckpt__file_match_is_void(m)))
         return ckpt__file_match_fail(m);
-    if (!odd || m->o->shared) return CKPT_OK;
+    if (!odd) return CKPT_OK;
     ckpt__buf text;                     // what not strict has let pass
     ckpt__buf_init(&text, &m->f->allocator);
     ckpt__file_match_lists(m, &text);
@@ -41892,10 +41906,14 @@ static ckpt_err ckpt__shard_match_init(ckpt__shard_match *x, const ckpt__shard_m
     return e == CKPT_OK ? ckpt__file_match_all(&x->m) : e;
 }
 
-// Does the checkpoint fit the state? Nothing is read and nothing is touched.
-static ckpt_err ckpt__shard_fits(const ckpt__shard_meta *m, const ckpt_state *st, const ckpt__file_options *o) {
+// Does the checkpoint fit the state? Nothing is read and nothing is touched, and what is let pass is told by the load itself.
+// *found (may be NULL): it has something of what is bound.
+static ckpt_err ckpt__shard_fits(const ckpt__shard_meta *m, const ckpt_state *st, const ckpt__file_options *o, bool *found) {
     ckpt__shard_match x;
-    ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
+    ckpt__file_options quiet = *o;
+    quiet.log = NULL;
+    ckpt_err e = ckpt__shard_match_init(&x, m, st, &quiet);
+    if (found != NULL) *found = e == CKPT_OK && ckpt__file_match_finds(&x.m);
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     ckpt__shard_match_free(&x);
@@ -42097,7 +42115,9 @@ static ckpt_err ckpt__shard_match_present(const ckpt__shard_match *x, const ckpt
 static ckpt_err ckpt__shard_present(const ckpt__shard_meta *m, const ckpt__shard_place *p, const ckpt_state *st,
                                     const ckpt__file_options *o) {
     ckpt__shard_match x;
-    ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
+    ckpt__file_options quiet = *o;
+    quiet.log = NULL;
+    ckpt_err e = ckpt__shard_match_init(&x, m, st, &quiet);
     if (e == CKPT_OK) e = ckpt__shard_match_present(&x, m, p);
     ckpt__error_record kept;
     ckpt__error_take(&kept);
@@ -42204,6 +42224,18 @@ static bool ckpt__shard_has_pieces(const ckpt_state *st) {
         if (st->items[i].kind == CKPT_KIND_TENSOR && ckpt__state_is_piece(&st->items[i].tensor)) return true;
     }
     return false;
+}
+
+// ckpt__shard_fits of one file.
+static ckpt_err ckpt__shard_file_fits(const ckpt_file *f, const ckpt_state *st, const ckpt__file_options *o, bool *found) {
+    ckpt__shard_meta m;
+    ckpt__error_record kept;
+    ckpt_err e = ckpt__shard_of_file(&m, f);
+    if (e == CKPT_OK) e = ckpt__shard_fits(&m, st, o, found);
+    ckpt__error_take(&kept);
+    ckpt__shard_free(&m);
+    ckpt__error_last = kept;
+    return ckpt__error_prefix(e, "cannot load %s", f->path);
 }
 
 static ckpt_err ckpt__shard_restore_files(const ckpt__shard_match *x, const ckpt_file *f) {
@@ -46411,6 +46443,26 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
     return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
 }
 
+// Not strict lets a rank load nothing of what it binds, but not all ranks: that is settled before any memory is touched.
+static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
+    const ckpt_state *st = j->desc->state;
+    ckpt__file_options o = j->options;
+    ckpt__error_record kept;
+    ckpt_err mine = CKPT_OK;
+    bool found = st->count > 0;                 // without pieces one file is compared as a whole, by ckpt__file_restore
+    if (!r->together || !o.not_strict) return CKPT_OK;
+    o.shared = o.alone = true;
+    if (j->local.folder) mine = ckpt__loader_fail(ckpt__shard_fits(&j->meta, st, &o, &found), j->desc->load_path);
+    else if (ckpt__shard_has_pieces(st)) mine = ckpt__shard_file_fits(j->file, st, &o, &found);
+    ckpt__error_take(&kept);
+    int64_t none = found ? 0 : 1;
+    ckpt_err e = ckpt__ranks_min(r, &none, 1);
+    if (e != CKPT_OK) return e;
+    if (mine == CKPT_MISMATCH && none == 0) mine = CKPT_OK;         // what differs is said by the load itself
+    kept.code = mine;
+    return ckpt__ranks_share(r, ckpt__error_put(&kept));
+}
+
 // The whole of ckpt_load, below its argument checks. With hooks the ranks share how it went, once before anything that is
 // bound is touched and once at the end.
 static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
@@ -46423,7 +46475,9 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     j.desc = desc;
     j.options.rank = ranks.hooks.rank;
     ckpt__loader_local_init(&j.local, &desc->allocator);
+    j.options.alone = ranks.hooks.world_size <= 1;
     e = ckpt__ranks_share(&ranks, ckpt__loader_prepare(&j));
+    if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__ranks_share(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
     kept.code = e;
@@ -47060,7 +47114,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
         e = ckpt__error_prefix(ckpt__shard_parse(&m, &s->allocator, offer->text, offer->length[2]), "%s", offer->name);
         parsed = *own = e == CKPT_OK;
     }
-    if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o);
+    if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o, NULL);
     if (s->scattered && !far) {
         e = ckpt__ranks_share(&s->crew, e);
         if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o);

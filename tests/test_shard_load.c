@@ -701,6 +701,76 @@ static void test_fits(void **state) {
     ckpt_state_free(&st);
 }
 
+typedef struct heard { int warns; char text[1000]; } heard;
+
+static void hear(ckpt_log_level level, const char *msg, void *user) {
+    heard *h = (heard *)user;
+    if (level != CKPT_LOG_WARN) return;
+    h->warns++;
+    (void)snprintf(h->text, sizeof h->text, "%s", msg);
+}
+
+static void bind_row(ckpt_state *st, const char *name, int64_t columns, int64_t wide, float *data) {
+    ckpt_tensor t;
+    memset(&t, 0, sizeof t);
+    t.dtype = CKPT_F32;
+    t.ndim = 2;
+    t.shape[0] = 1;
+    t.shape[1] = columns;
+    t.global_shape[0] = wide;
+    t.global_shape[1] = columns;
+    t.offset[0] = 2;
+    t.data = data;
+    ckpt_bind(st, name, &t);
+}
+
+// What not strict lets pass is said, once, and what has nothing of all that is bound is refused: a directory, and one file onto pieces.
+static void test_not_strict(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *file = util_join(util_temp_dir(), "all.pt");
+    ckpt_convert_desc v;
+    float row[200];
+    heard h;
+    su_save(dir, &model, 3, ".pt", 0);
+    memset(&v, 0, sizeof v);
+    v.from = dir;
+    v.to = file;
+    OK(ckpt_convert(&v));
+    for (int k = 0; k < 4; k++) {
+        ckpt_state st = { 0 };
+        ckpt_load_desc more;
+        memset(&more, 0, sizeof more);
+        memset(&h, 0, sizeof h);
+        more.not_strict = true;
+        more.load_weights_only = k >= 2;
+        more.logger.fn = hear;
+        more.logger.user = &h;
+        bind_row(&st, "state/model/typo", 200, 600, row);
+        row[0] = 7;
+        says(load_state(k % 2 == 0 ? dir : file, &st, &more), CKPT_MISMATCH, "nothing that is bound is in it; 1 bound name is missing in it "
+             "(state/model/typo)");
+        assert_int_equal(h.warns, 0);
+        bind_row(&st, "state/model/rows", 200, 600, row);
+        OK(load_state(k % 2 == 0 ? dir : file, &st, &more));
+        assert_int_equal(h.warns, 1);
+        assert_string_equal(h.text, "not strict: 1 bound name is missing in it (state/model/typo)");
+        ckpt_state_free(&st);
+        OK(load_state(k % 2 == 0 ? dir : file, &st, &more));        // who binds nothing misses nothing
+        h.warns = 0;
+        unsigned char rng[64];
+        ckpt_bind_bytes(&st, "rng/7/cuda", rng, sizeof rng);
+        if (k == 0) OK(load_state(dir, &st, &more));                // of no rank that saved
+        ckpt_bind_f32(&st, "state/model/typo", row, 3);             // one of many ranks that cannot ask the others
+        more.ranks.world_size = 3;
+        more.ranks.rank = 1;
+        if (k % 2 == 0) {
+            OK(load_state(dir, &st, &more));
+            assert_int_equal(h.warns, 1);
+        }
+        ckpt_state_free(&st);
+    }
+}
+
 // Numbers that torch keeps as tensors of one element, one of them of a rank of its own.
 static void test_numbers(void **state) {
     (void)state;
@@ -1011,6 +1081,48 @@ static void test_shared(void **state) {
     assert_int_equal(w->failures, 0);
 }
 
+// One rank may have nothing of what it binds, a new head say, but not all.
+static void load_parts(tr_rank *r, void *arg) {
+    const shared_load *s = (const shared_load *)arg;
+    ckpt_load_desc d;
+    ckpt_state st = { 0 };
+    float row[200];
+    heard h;
+    memset(&d, 0, sizeof d);
+    memset(&h, 0, sizeof h);
+    if (r->rank != 3) bind_row(&st, r->rank == 0 && !s->fails ? "state/model/rows" : "state/model/head", 200, 600, row);
+    d.load_path = s->dir;
+    d.state = &st;
+    d.ranks = r->ranks;
+    d.not_strict = true;
+    d.logger.fn = hear;
+    d.logger.user = &h;
+    row[0] = 7;
+    ckpt_err e = ckpt_load(&d, NULL);
+    TR_CHECK(r, e == (s->fails ? CKPT_MISMATCH : CKPT_OK));
+    if (s->fails) TR_CHECK(r, strstr(ckpt_last_error(), "rank 0: ") != NULL && strstr(ckpt_last_error(), "nothing that is bound") != NULL);
+    if (r->rank != 3) TR_CHECK(r, h.warns == (!s->fails && r->rank != 0));
+    TR_CHECK(r, (row[0] == 7) == (r->rank != 0 || s->fails));
+    ckpt_state_free(&st);
+}
+
+static void test_shared_not_strict(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *file = util_join(util_temp_dir(), "all.pt");
+    ckpt_convert_desc v;
+    su_save(dir, &model, 3, ".pt", 0);
+    memset(&v, 0, sizeof v);
+    v.from = dir;
+    v.to = file;
+    OK(ckpt_convert(&v));
+    for (int k = 0; k < 4; k++) {
+        shared_load s = { k < 2 ? dir : file, k % 2 };
+        tr_world *w = tr_new(4);
+        tr_run(w, load_parts, &s);
+        assert_int_equal(w->failures, 0);
+    }
+}
+
 static uint64_t last_done, last_total;
 static int finished;
 
@@ -1095,7 +1207,8 @@ int main(void) {
         cmocka_unit_test(test_counted),  cmocka_unit_test(test_exact),        cmocka_unit_test(test_flipped_blocks),
         cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),
         cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
-        cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
+        cmocka_unit_test(test_shared_not_strict),
         cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
         cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),     cmocka_unit_test(test_hf),
         cmocka_unit_test(test_shared),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
