@@ -297,6 +297,9 @@ def ours_reads_torch():
                            "b": [b"", b"abc\x00\xff\x80", bytearray(b"\x80x")], "td": datetime.timedelta(days=2, seconds=3, microseconds=500001)})
     round_trip("numpy", {"a": np.arange(6.0).reshape(2, 3), "i": np.arange(3, dtype=np.int32), "e": np.zeros((0, 2)), "b": np.array([True, False]), "u": np.arange(700, dtype=np.uint32),
                          "s": np.float64(0.5), "f": np.float32(0.25), "n": np.int64(-3), "k": np.uint8(200), "o": np.bool_(True)})
+    clock = torch.tensor([0.5, 3600.5], dtype=torch.float64)        # ours, loaded and saved again
+    same("clocks that torch has saved again", dump_of({"state": {"timestamp": {"Timestamp": {"batch": 3, "total_wct": torch.tensor(12.25, dtype=torch.float64), "epoch_wct": clock[1]}}}}),
+         {"state/timestamp/Timestamp/batch": ("int", 3), "state/timestamp/Timestamp/total_wct": ("float", "12.25"), "state/timestamp/Timestamp/epoch_wct": ("float", "3600.5")})
     random.seed(3)
     np.random.seed(3)
     round_trip("Composer's rng and timestamps", {"state": {"timestamp": {"Timestamp": {"epoch": 1, "batch": 3, "total_wct": datetime.timedelta(seconds=1.25)}}, "run_name": "r"},
