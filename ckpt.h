@@ -9800,7 +9800,8 @@ static ckpt_err ckpt__pt_bytes(ckpt__pt_reader *r, uint32_t node, uint32_t array
     return CKPT_OK;
 }
 
-// Shape and strides must be sane, and the last element that they reach must lie in the storage of `room` elements.
+// Shape and strides must be sane, and the last element that they reach must lie in the storage of `room` elements. An empty
+// tensor reaches none: a slice behind the end (zeros(4, 5)[4:, 3:]) keeps the offset that it would begin at.
 static ckpt_err ckpt__pt_extent(const ckpt__pickle *k, ckpt__entry *e, uint32_t tensor, uint64_t room, uint64_t *first) {
     const uint32_t *parts = k->refs + k->nodes[tensor].b;
     int64_t offset = 0;
@@ -9817,6 +9818,7 @@ static ckpt_err ckpt__pt_extent(const ckpt__pickle *k, ckpt__entry *e, uint32_t 
     ckpt_err err = ckpt__state_shape_size(e->dtype, e->ndim, e->shape, &e->size);
     if (err != CKPT_OK) return ckpt__error_set(CKPT_CORRUPT, "the tensor '%s' is larger than any memory", e->name);
     int64_t step = 1;
+    *first = empty ? 0 : (uint64_t)offset;
     for (int i = e->ndim - 1; !empty && i >= 0; i--) {
         uint64_t n = (uint64_t)e->shape[i] - 1, s = (uint64_t)e->stride[i];
         if (n > 0 && e->stride[i] != step) e->contiguous = false;
@@ -9825,8 +9827,7 @@ static ckpt_err ckpt__pt_extent(const ckpt__pickle *k, ckpt__entry *e, uint32_t 
         reach += n * s;
         step *= e->shape[i];
     }
-    *first = (uint64_t)offset;
-    if (*first > room || (!empty && room - *first <= reach))
+    if (!empty && (*first > room || room - *first <= reach))
         return ckpt__error_set(CKPT_CORRUPT, "the tensor '%s' reaches beyond its storage", e->name);
     return CKPT_OK;
 }

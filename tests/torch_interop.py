@@ -287,7 +287,7 @@ def ours_reads_torch():
         round_trip(str(dtype), {"t": (torch.arange(6) % 2).to(dtype).reshape(2, 3), "s": torch.tensor(1, dtype=dtype), "e": torch.empty(0, 3, dtype=dtype)})
     round_trip("shared storages, offsets and strides",
                {"a": base, "b": base[3:9], "c": base.reshape(4, 6).t(), "d": base.reshape(2, 3, 4).permute(2, 0, 1), "e": base[::5], "f": base[:1].expand(3, 1).squeeze(),
-                "g": base.reshape(4, 6)[:, 2], "h": base[5]})
+                "g": base.reshape(4, 6)[:, 2], "h": base[5], "i": base.reshape(4, 6)[4:, 3:], "j": base[24:]})
     round_trip("a tensor by itself", base.reshape(2, 12))
     round_trip("containers", {"list": [base[:2], {"x": base[:3]}, [1, [2, (3, "4")]]], "tuple": (base[:1], None, True), "od": collections.OrderedDict(b=1, a=base[:4]),
                               "set": {5}, "frozen": frozenset(["x"]), "dd": collections.defaultdict(list, {"k": [1.5]}), "counter": collections.Counter("aab"),
