@@ -735,7 +735,9 @@ CKPT__DECL void ckpt_bind_text(ckpt_state *st, const char *name, char *buf, size
 // kind.
 CKPT__DECL void ckpt_bind_bytes(ckpt_state *st, const char *name, void *data, size_t size);
 // A file that travels in the checkpoint: only in the .tar kinds (CKPT_UNSUPPORTED elsewhere). Saving reads the
-// file at `path`, loading writes it there again, whole or absent. The path is copied.
+// file at `path`, loading writes it there again, whole or absent. The path is copied. The name is the file's path
+// within the tar: levels of "." are left out of it ("./vocab.json" is vocab.json), and the library's own,
+// composer_states.pt, composer_states.safetensors and .ckpt-sums, are refused.
 CKPT__DECL void ckpt_bind_file(ckpt_state *st, const char *name, const char *path);
 // Frees the table, not the bound memory, and leaves the state empty and usable. NULL is fine.
 CKPT__DECL void ckpt_state_free(ckpt_state *st);
@@ -765,7 +767,8 @@ typedef struct ckpt_load_desc {
     ckpt_state        *state;                   // required: filled in place
     bool               load_weights_only;       // only names under state/model/
     bool               not_strict;              // missing and unexpected names pass, with a WARN; same name, other shape never,
-                                                // nor a file that has nothing of what is bound
+                                                // nor a file that has nothing of what is bound (on several ranks, when the
+                                                // hooks let them ask each other: by any of them)
     bool               no_verify;               // skip the checksums
     const char *const *load_ignore_keys;        // Composer's globs over names, '*' crosses '/': {"state/optimizers/*"}
     int                load_ignore_keys_count;
@@ -3269,6 +3272,20 @@ static bool ckpt__txt_starts(const char *s, const char *part) {
 static bool ckpt__txt_ends(const char *s, const char *part) {
     size_t n = strlen(s), m = strlen(part);
     return n >= m && memcmp(s + n - m, part, m) == 0;
+}
+
+// Takes the levels "." and those that are empty out of the n bytes of a path, in place. Returns how many are left.
+static size_t ckpt__txt_plain_path(char *p, size_t n) {
+    size_t out = 0;
+    for (size_t i = 0, end; i < n; i = end + 1) {
+        end = i;
+        while (end < n && p[end] != '/') end++;
+        if (end == i || (end == i + 1 && p[i] == '.')) continue;
+        if (out > 0) p[out++] = '/';
+        memmove(p + out, p + i, end - i);
+        out += end - i;
+    }
+    return out;
 }
 
 // ASCII only: tolower and isdigit ask the locale.
@@ -6843,6 +6860,13 @@ static bool ckpt__state_is_reserved(const char *canonical) {
            ckpt__state_under(canonical, "state/callbacks/CheckpointSaver");
 }
 
+// In a tar: the sums', and the container's.
+static const char *const ckpt__state_sums = ".ckpt-sums";
+
+static bool ckpt__state_is_container(const char *name) {
+    return strcmp(name, "composer_states.pt") == 0 || strcmp(name, "composer_states.safetensors") == 0;
+}
+
 // Random number state, as Composer names it: "rng/<rank>/<cuda, torch, python or numpy>". The rank, and what follows it; -1: this
 // is none.
 static int64_t ckpt__state_rng_rank(const char *canonical, const char **rest) {
@@ -7054,7 +7078,8 @@ static ckpt_err ckpt__state_add(ckpt_state *st, const char *name, const ckpt__bi
     it.name = ckpt__state_copy_name(&st->allocator, name);
     if (it.name == NULL) return CKPT_NOMEM;
     const char *canonical = it.canonical = it.name + strlen(name) + 1;
-    if (ckpt__state_is_reserved(canonical)) e = ckpt__error_set(CKPT_ARG, "the library writes this name by itself");
+    bool file = it.kind == CKPT_KIND_FILE && (ckpt__state_is_container(canonical) || strcmp(canonical, ckpt__state_sums) == 0);
+    if (file || ckpt__state_is_reserved(canonical)) e = ckpt__error_set(CKPT_ARG, "the library writes this name by itself");
     if (e == CKPT_OK) e = ckpt__state_node_check(st->binds, it.name, canonical, &fresh);
     if (e == CKPT_OK) e = ckpt__state_reserve(st->binds, &st->allocator, fresh);
     if (e == CKPT_OK && it.kind == CKPT_KIND_FILE) {
@@ -7088,13 +7113,27 @@ static void ckpt__state_refuse(ckpt_state *st, const char *name, const char *arg
     ckpt__state_fail(st, ckpt__error_set(CKPT_ARG, "%s is %s", argument, zero ? "0" : "NULL"), name);
 }
 
+// The name of a file is a path in a tar, where "./x" is x.
+static ckpt_err ckpt__state_add_file(ckpt_state *st, const char *name, const ckpt__binding *it) {
+    ckpt__buf plain;
+    ckpt_err e = ckpt__state_check_name(name);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&plain, &st->allocator);
+    ckpt__buf_text(&plain, name);
+    e = plain.err;
+    if (e == CKPT_OK) plain.len = ckpt__txt_plain_path(plain.data, plain.len);
+    if (e == CKPT_OK) e = ckpt__state_add(st, ckpt__buf_cstr(&plain), it);
+    ckpt__buf_free(&plain);
+    return e;
+}
+
 // Adds a binding, or makes the state fail. A state that was not zero-initialised is not touched: its fields mean nothing.
 static void ckpt__state_bind(ckpt_state *st, const char *name, const ckpt__binding *it) {
     if (st == NULL || st->_canary != 0 || st->err != CKPT_OK) return;
     if (st->binds == NULL) st->binds = (struct ckpt__binds *)ckpt__mem_alloc(&st->allocator, sizeof *st->binds);
     ckpt_err e = st->binds == NULL ? CKPT_NOMEM : CKPT_OK;
     if (e == CKPT_OK && name == NULL) e = ckpt__error_set(CKPT_ARG, "the name is NULL");
-    if (e == CKPT_OK) e = ckpt__state_add(st, name, it);
+    if (e == CKPT_OK) e = it->kind == CKPT_KIND_FILE ? ckpt__state_add_file(st, name, it) : ckpt__state_add(st, name, it);
     if (e != CKPT_OK) ckpt__state_fail(st, e, name);
 }
 
@@ -9761,7 +9800,8 @@ static ckpt_err ckpt__pt_bytes(ckpt__pt_reader *r, uint32_t node, uint32_t array
     return CKPT_OK;
 }
 
-// Shape and strides must be sane, and the last element that they reach must lie in the storage of `room` elements.
+// Shape and strides must be sane, and the last element that they reach must lie in the storage of `room` elements. An empty
+// tensor reaches none: a slice behind the end (zeros(4, 5)[4:, 3:]) keeps the offset that it would begin at.
 static ckpt_err ckpt__pt_extent(const ckpt__pickle *k, ckpt__entry *e, uint32_t tensor, uint64_t room, uint64_t *first) {
     const uint32_t *parts = k->refs + k->nodes[tensor].b;
     int64_t offset = 0;
@@ -9778,6 +9818,7 @@ static ckpt_err ckpt__pt_extent(const ckpt__pickle *k, ckpt__entry *e, uint32_t 
     ckpt_err err = ckpt__state_shape_size(e->dtype, e->ndim, e->shape, &e->size);
     if (err != CKPT_OK) return ckpt__error_set(CKPT_CORRUPT, "the tensor '%s' is larger than any memory", e->name);
     int64_t step = 1;
+    *first = empty ? 0 : (uint64_t)offset;
     for (int i = e->ndim - 1; !empty && i >= 0; i--) {
         uint64_t n = (uint64_t)e->shape[i] - 1, s = (uint64_t)e->stride[i];
         if (n > 0 && e->stride[i] != step) e->contiguous = false;
@@ -9786,16 +9827,16 @@ static ckpt_err ckpt__pt_extent(const ckpt__pickle *k, ckpt__entry *e, uint32_t 
         reach += n * s;
         step *= e->shape[i];
     }
-    *first = (uint64_t)offset;
-    if (*first > room || (!empty && room - *first <= reach))
+    if (!empty && (*first > room || room - *first <= reach))
         return ckpt__error_set(CKPT_CORRUPT, "the tensor '%s' reaches beyond its storage", e->name);
     return CKPT_OK;
 }
 
-// Makes a clock the float that it was before it was written.
+// Makes a clock the float that it was before it was written. What Python has loaded and saved again has its own storages, of
+// which a clock may be a part that has no sum by itself.
 static ckpt_err ckpt__pt_clock(ckpt__pt_reader *r, ckpt__entry *e, const ckpt__pt_member *m) {
-    ckpt_err err = ckpt__pt_pread(r, &e->f, 8, m->data);
-    if (err == CKPT_OK && ckpt__digest_crc32(0, &e->f, 8) != m->crc)
+    ckpt_err err = ckpt__pt_pread(r, &e->f, 8, e->offset - r->src->base);
+    if (err == CKPT_OK && m->size == 8 && ckpt__pt_has_crc(r, m) && ckpt__digest_crc32(0, &e->f, 8) != m->crc)
         return ckpt__error_set(CKPT_CORRUPT, "'%s' is damaged: its checksum is wrong", e->name);
     e->kind = CKPT_KIND_FLOAT;
     e->blob = -1;
@@ -9839,7 +9880,8 @@ static ckpt_err ckpt__pt_tensor(ckpt__pt_reader *r, uint32_t tensor, uint32_t st
     e->offset = r->src->base + m->data + first * each;
     char letter = r->toc->own && key.n > 0 ? key.p[key.n - 1] : ' ';
     if (letter == 'b' && e->dtype == CKPT_U8) e->kind = CKPT_KIND_BYTES;
-    return letter == 'f' && e->dtype == CKPT_F64 && e->size == 8 ? ckpt__pt_clock(r, e, m) : CKPT_OK;
+    bool clock = letter == 'f' || (tensor != 0 && e->ndim == 0 && ckpt__state_under(e->name, "state/timestamp"));
+    return clock && e->dtype == CKPT_F64 && e->size == 8 ? ckpt__pt_clock(r, e, m) : CKPT_OK;
 }
 
 static ckpt_err ckpt__pt_leaf(ckpt__pt_reader *r, uint32_t node) {
@@ -10728,7 +10770,6 @@ enum {
     CKPT__TAR_MAX_META = 1 << 20    // bytes of a pax header or long name
 };
 
-static const char *const ckpt__tar_sums = ".ckpt-sums";
 static const char *const ckpt__tar_mark = "ckpt.h";     // our first comment begins with it
 
 static uint64_t ckpt__tar_round(uint64_t size) {
@@ -10815,7 +10856,7 @@ static void ckpt__tar_add_lead(ckpt__buf *b, const char *member, uint64_t size) 
     }
     size_t len = ROOM - used - strlen("3072 comment=\n");
     int n = snprintf(text, sizeof text, "%s 1 sums=%s; the rest of this comment aligns the data to 4096",
-                     ckpt__tar_mark, ckpt__tar_sums);
+                     ckpt__tar_mark, ckpt__state_sums);
     memset(text + n, ' ', len - (size_t)n);
     text[len] = 0;
     ckpt__tar_add_record(b, "comment", text);
@@ -10843,7 +10884,7 @@ static ckpt_err ckpt__tar_check_name(const char *name, const char *member) {
     size_t n = strcspn(name, "/");
     if (why == NULL && name[strlen(name) - 1] == '/') why = "ends with '/'";
     if (why == NULL && n == strlen(member) && memcmp(name, member, n) == 0) why = "is the container's own";
-    if (why == NULL && n == strlen(ckpt__tar_sums) && memcmp(name, ckpt__tar_sums, n) == 0) why = "is that of the sums";
+    if (why == NULL && n == strlen(ckpt__state_sums) && memcmp(name, ckpt__state_sums, n) == 0) why = "is that of the sums";
     return why == NULL ? CKPT_OK : ckpt__error_set(CKPT_ARG, "cannot attach a file as '%s': the name %s", name, why);
 }
 
@@ -10898,7 +10939,7 @@ static void ckpt__tar_plan_close(ckpt__plan *p, ckpt__buf *list, int blob) {
     ckpt__buf_init(&b, &p->allocator);
     ckpt__buf_text(list, "end 00000000\n");
     ckpt__tar_pad(&b, p->size);
-    ckpt__tar_add_member(&b, ckpt__tar_sums, list->len);
+    ckpt__tar_add_member(&b, ckpt__state_sums, list->len);
     size_t text = b.len;
     ckpt__buf_add(&b, ckpt__buf_cstr(list), list->len);
     ckpt__tar_pad(&b, list->len);
@@ -11078,17 +11119,7 @@ static ckpt_err ckpt__tar_name(ckpt__tar_reader *r, const unsigned char *h) {
     const char *why = r->path.err != CKPT_OK ? NULL : ckpt__tar_bad_name(r->path.data, r->path.len);
     if (why != NULL) return ckpt__error_set(CKPT_CORRUPT, "the tar is refused: the name of its member at byte %llu %s",
                                             (unsigned long long)r->at, why);
-    char *p = r->path.data;
-    size_t n = 0;
-    for (size_t i = 0, end; r->path.err == CKPT_OK && i < r->path.len; i = end + 1) {
-        end = i;
-        while (end < r->path.len && p[end] != '/') end++;
-        if (end == i || (end == i + 1 && p[i] == '.')) continue;
-        if (n > 0) p[n++] = '/';
-        memmove(p + n, p + i, end - i);
-        n += end - i;
-    }
-    r->path.len = n;
+    if (r->path.err == CKPT_OK) r->path.len = ckpt__txt_plain_path(r->path.data, r->path.len);
     return r->path.err;
 }
 
@@ -11146,13 +11177,13 @@ static ckpt_err ckpt__tar_walk(ckpt__tar_reader *r) {
     }
 }
 
-// The index of the container: Composer's name, else the only .pt or .safetensors file.
-static ckpt_err ckpt__tar_find(const ckpt__tar_reader *r, size_t *out) {
+// The index of the container: in a tar of ours the first, else Composer's name, else the only .pt or .safetensors file.
+static ckpt_err ckpt__tar_find(const ckpt__tar_reader *r, bool own, size_t *out) {
     size_t exact = 0, other = 0, at = 0;
-    for (size_t i = 0; i < r->count; i++) {
+    for (size_t i = 0; i < r->count && !(own && exact > 0); i++) {
         const char *name = r->members[i].name;
         bool fits = ckpt__txt_ends(name, ".pt") || ckpt__txt_ends(name, ".safetensors");
-        bool is = strcmp(name, "composer_states.pt") == 0 || strcmp(name, "composer_states.safetensors") == 0;
+        bool is = ckpt__state_is_container(name);
         if (is || (fits && exact == 0)) at = i;
         exact += is;
         other += fits;
@@ -11169,7 +11200,7 @@ static ckpt_err ckpt__tar_find(const ckpt__tar_reader *r, size_t *out) {
 
 typedef struct ckpt__tar_line { uint32_t crc; bool has_crc; uint64_t offset, size; const char *what, *name; } ckpt__tar_line;
 
-// Cuts "CRC OFFSET SIZE WHAT [NAME]" in place.
+// Cuts "CRC OFFSET SIZE WHAT [NAME]" in place. The name becomes what ckpt__tar_name makes of it: earlier versions wrote "./x".
 static bool ckpt__tar_cut(char *line, ckpt__tar_line *out) {
     char *field[5] = { line, NULL, NULL, NULL, NULL };
     for (int i = 1; i < 5 && field[i - 1] != NULL; i++) {
@@ -11184,6 +11215,7 @@ static bool ckpt__tar_cut(char *line, ckpt__tar_line *out) {
     out->size = (uint64_t)size;
     out->what = field[3];
     out->name = field[4] != NULL ? field[4] : "";
+    if (field[4] != NULL) field[4][ckpt__txt_plain_path(field[4], strlen(field[4]))] = 0;
     return offset >= 0 && size >= 0;
 }
 
@@ -11229,7 +11261,7 @@ static ckpt_err ckpt__tar_check_lines(const ckpt__tar_reader *r, char *text, siz
         }
         text = stop + 1;
     }
-    return ckpt__error_set(CKPT_CORRUPT, "%s in the tar is damaged, or the tar was changed", ckpt__tar_sums);
+    return ckpt__error_set(CKPT_CORRUPT, "%s in the tar is damaged, or the tar was changed", ckpt__state_sums);
 }
 
 // Everything behind the last range, up to the end of the file, has one sum, which stands in it.
@@ -11251,18 +11283,18 @@ static ckpt_err ckpt__tar_check_end(const ckpt__tar_reader *r, uint64_t begin, u
 // Verifies a tar of this library, and takes the sums of its files.
 static ckpt_err ckpt__tar_check(const ckpt__tar_reader *r, size_t inner, uint32_t *crcs) {
     const ckpt__tar_member *m = &r->members[r->count - 1];
-    if (strcmp(m->name, ckpt__tar_sums) != 0 || inner != 0)
-        return ckpt__error_set(CKPT_CORRUPT, "the tar does not end with %s: it was cut off, or changed", ckpt__tar_sums);
+    if (strcmp(m->name, ckpt__state_sums) != 0 || inner != 0)
+        return ckpt__error_set(CKPT_CORRUPT, "the tar does not end with %s: it was cut off, or changed", ckpt__state_sums);
     uint64_t limit = 256 + (uint64_t)r->count * (2 * (uint64_t)CKPT__TAR_MAX_META), begin = 0, last = m->offset + m->size;
     if (m->size < 13 || m->size > limit || r->src->size - last > 64 * CKPT__TAR_BLOCK)
-        return ckpt__error_set(CKPT_CORRUPT, "%s in the tar has an impossible size", ckpt__tar_sums);
+        return ckpt__error_set(CKPT_CORRUPT, "%s in the tar has an impossible size", ckpt__state_sums);
     ckpt__buf text;
     ckpt__buf_init(&text, &r->toc->allocator);
     ckpt_err e = ckpt__tar_load_buf(r, &text, m->offset, (size_t)m->size);
     if (e == CKPT_OK) e = ckpt__tar_check_lines(r, text.data, inner, crcs, &begin);
     bool near_enough = e != CKPT_OK || (begin <= m->offset && m->offset - begin <= 4 * CKPT__TAR_BLOCK);
     ckpt__buf_free(&text);
-    if (!near_enough) return ckpt__error_set(CKPT_CORRUPT, "%s in the tar does not cover all of it", ckpt__tar_sums);
+    if (!near_enough) return ckpt__error_set(CKPT_CORRUPT, "%s in the tar does not cover all of it", ckpt__state_sums);
     return e == CKPT_OK ? ckpt__tar_check_end(r, begin, last - 9) : e;
 }
 
@@ -11284,11 +11316,11 @@ static ckpt_err ckpt__tar_list(const ckpt__tar_reader *r, const ckpt__tar_member
 
 static ckpt_err ckpt__tar_finish(ckpt__tar_reader *r, ckpt__source *inner) {
     size_t at;
-    ckpt_err e = ckpt__tar_find(r, &at);
+    bool own = r->toc->own || (r->count > 0 && strcmp(r->members[r->count - 1].name, ckpt__state_sums) == 0);
+    ckpt_err e = ckpt__tar_find(r, own, &at);
     if (e != CKPT_OK) return e;
     uint32_t *crcs = (uint32_t *)ckpt__mem_alloc(&r->toc->allocator, r->count * sizeof *crcs);
     if (crcs == NULL) return CKPT_NOMEM;
-    bool own = r->toc->own || strcmp(r->members[r->count - 1].name, ckpt__tar_sums) == 0;
     if (own) e = ckpt__tar_check(r, at, crcs);
     for (size_t i = 0; i < r->count && e == CKPT_OK; i++) {
         if (i != at && !(own && i + 1 == r->count)) e = ckpt__tar_list(r, &r->members[i], own ? &crcs[i] : NULL);
@@ -14374,6 +14406,7 @@ typedef struct ckpt__file_options {
     int                rank;            // whose rng entries are expected
     int                world;           // ranks that saved: the random state of further ones is not asked for; 0: any
     bool               shared;          // other ranks bind what this one does not: nothing is unexpected
+    bool               alone;           // no other ranks, or they are asked as well: what has nothing of it all is refused
     const ckpt_logger *log;             // may be NULL
     ckpt__engine_job  *job;
 } ckpt__file_options;
@@ -14597,11 +14630,24 @@ static void ckpt__file_match_lists(const ckpt__file_match *m, ckpt__buf *text) {
     ckpt__file_odd_text(&m->unexpected, text, "of its names is not bound", "of its names are not bound");
 }
 
-// Not strict is for what differs a little: a file that has nothing of what is bound is the wrong file, or has other names.
+static bool ckpt__file_match_finds(const ckpt__file_match *m) {
+    for (int i = 0; i < m->st->count; i++) if (m->entry[i] >= 0) return true;
+    return false;
+}
+
+// Is this an entry that nothing is bound to?
+static bool ckpt__file_match_is_over(const ckpt__file_match *m, size_t i) {
+    return !m->used[i] && ckpt__file_counts(&m->f->toc.entries[i], m->o);
+}
+
+// Not strict is for what differs a little: a file that has nothing of what is bound is the wrong file, or has other names. One
+// rank of several may well have nothing in it (a new head), and then all that it misses is told.
 static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
-    if (m->st->count == 0 || m->o->shared) return false;
-    for (int i = 0; i < m->st->count; i++) if (m->entry[i] >= 0) return false;
-    return m->unexpected.count > 0 || (m->o->weights_only && m->missing.count > 0 && m->o->ignore_count == 0);
+    bool over = m->unexpected.count > 0;
+    if (m->st->count == 0 || ckpt__file_match_finds(m)) return false;
+    if (m->o->shared && (!m->o->alone || m->missing.count == 0)) return false;
+    for (size_t i = 0; i < m->f->toc.count && m->o->shared && !over; i++) over = ckpt__file_match_is_over(m, i);
+    return over || (m->o->weights_only && m->missing.count > 0 && m->o->ignore_count == 0);
 }
 
 static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
@@ -14628,13 +14674,12 @@ static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
     ckpt_err e = ckpt__file_match_names(m);
     if (e != CKPT_OK) return e;
     for (size_t i = 0; i < m->f->toc.count && !m->o->shared; i++) {
-        const ckpt__entry *entry = &m->f->toc.entries[i];
-        if (!m->used[i] && ckpt__file_counts(entry, m->o)) ckpt__file_odd_add(&m->unexpected, entry->name);
+        if (ckpt__file_match_is_over(m, i)) ckpt__file_odd_add(&m->unexpected, m->f->toc.entries[i].name);
     }
     bool odd = m->missing.count > 0 || m->unexpected.count > 0;
     if (m->different.count > 0 || (odd && !m->o->not_strict) || (m->o->not_strict && ckpt__file_match_is_void(m)))
         return ckpt__file_match_fail(m);
-    if (!odd || m->o->shared) return CKPT_OK;
+    if (!odd) return CKPT_OK;
     ckpt__buf text;                     // what not strict has let pass
     ckpt__buf_init(&text, &m->f->allocator);
     ckpt__file_match_lists(m, &text);
@@ -14716,7 +14761,7 @@ static ckpt_err ckpt__file_read_small(ckpt__file_match *m) {
 }
 
 // Writes an attached file to where it is bound, whole or not at all.
-static ckpt_err ckpt__file_extract(ckpt_file *f, const ckpt__entry *e, const char *path) {
+static ckpt_err ckpt__file_extract(const ckpt_file *f, const ckpt__entry *e, const char *path) {
     ckpt__file_new n;
     ckpt_err err = ckpt__file_begin(&n, path, true, &f->allocator);
     uint32_t crc = 0;
@@ -39540,6 +39585,11 @@ static int ckpt__shard_dims(const ckpt__entry *e) {
     return e->kind == CKPT_KIND_TENSOR ? e->ndim : 1;
 }
 
+// Does the listing of a file itself hold the array (a numpy array's elements are in the pickle)? Its piece is in no file.
+static bool ckpt__shard_is_held(const ckpt__entry *e) {
+    return (e->kind == CKPT_KIND_TENSOR || e->kind == CKPT_KIND_BYTES) && e->blob < 0 && e->text != NULL;
+}
+
 static size_t ckpt__shard_unit(const ckpt__entry *e) {
     return e->kind == CKPT_KIND_TENSOR ? ckpt__state_dtype_size(e->dtype) : 1;
 }
@@ -41081,6 +41131,8 @@ static ckpt_err ckpt__shard_parse_entry(ckpt__shard_parser *s) {
     if (e != CKPT_OK) return e;
     while (k < room && !ckpt__shard_is(s, kinds[k].token)) k++;
     if (k == room) return ckpt__shard_odd(s, "an entry of an unknown kind");
+    if (kinds[k].kind == CKPT_KIND_FILE)        // earlier versions bound "./x" as it stands
+        len = ckpt__txt_plain_path((char *)(uintptr_t)name, len);       // it lies in the parser's own scratch
     e = ckpt__shard_enter(s->m, name, len, kinds[k].kind, &entry, &fresh);
     if (e != CKPT_OK) return e;
     ckpt__entry *x = &s->m->view.toc.entries[entry];
@@ -41453,6 +41505,7 @@ static ckpt_err ckpt__shard_goals(ckpt__shard_reader *r) {
     ckpt_err e = CKPT_OK;
     for (size_t i = 0; i < r->target_count && e == CKPT_OK; i++) {
         ckpt__shard_target *t = &r->targets[i];
+        if (ckpt__shard_is_held(&m->view.toc.entries[t->entry])) continue;
         for (size_t k = m->first[t->entry]; k < m->first[t->entry + 1] && e == CKPT_OK; k++) {
             ckpt__shard_lay y;
             if (!ckpt__shard_lay_out(r, &m->pieces[k], t, &y)) continue;
@@ -41864,6 +41917,22 @@ static ckpt_err ckpt__shard_bring(ckpt__shard_reader *r, uint32_t file) {
     return ckpt__shard_fail(e, r->place, r->m->files[file].name);
 }
 
+// Fills the targets whose values the listing holds.
+static ckpt_err ckpt__shard_hand_out(ckpt__shard_reader *r) {
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < r->target_count && e == CKPT_OK; i++) {
+        const ckpt__shard_target *t = &r->targets[i];
+        const ckpt__entry *x = &r->m->view.toc.entries[t->entry];
+        size_t k = r->m->first[t->entry];
+        ckpt__shard_lay y;
+        uint64_t moved = 0;
+        if (!ckpt__shard_is_held(x) || k == r->m->first[t->entry + 1]) continue;
+        if (ckpt__shard_lay_out(r, &r->m->pieces[k], t, &y))
+            e = ckpt__shard_spread(r, &y.l, 0, y.from, t->dst + y.dst, t->device, x->text, 0, x->size, &moved);
+    }
+    return e;
+}
+
 // Fills all targets. Plain files are read side by side; those that must be brought whole come one after the other, so that
 // there is never more than one of them on the disk. The caller's `count` gets this reader's added.
 static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ckpt__engine_job *job) {
@@ -41874,6 +41943,7 @@ static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ck
     int most = far ? (int)CKPT__SHARD_WORKERS_FAR : (int)CKPT__SHARD_WORKERS;
     int threads = ckpt__engine_threads(job, r->count.needed, CKPT__ENGINE_SMALL, most);
     if (far && job->threads == 0) threads = r->goal_count < (size_t)most ? (int)r->goal_count : most;
+    e = ckpt__shard_hand_out(r);
     for (size_t i = 0; i < r->goal_count && e == CKPT_OK && !r->crew.stop; ) {
         size_t end = i + 1;
         uint32_t file = r->goals[i].file;
@@ -41923,10 +41993,14 @@ static ckpt_err ckpt__shard_match_init(ckpt__shard_match *x, const ckpt__shard_m
     return e == CKPT_OK ? ckpt__file_match_all(&x->m) : e;
 }
 
-// Does the checkpoint fit the state? Nothing is read and nothing is touched.
-static ckpt_err ckpt__shard_fits(const ckpt__shard_meta *m, const ckpt_state *st, const ckpt__file_options *o) {
+// Does the checkpoint fit the state? Nothing is read and nothing is touched, and what is let pass is told by the load itself.
+// *found (may be NULL): it has something of what is bound.
+static ckpt_err ckpt__shard_fits(const ckpt__shard_meta *m, const ckpt_state *st, const ckpt__file_options *o, bool *found) {
     ckpt__shard_match x;
-    ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
+    ckpt__file_options quiet = *o;
+    quiet.log = NULL;
+    ckpt_err e = ckpt__shard_match_init(&x, m, st, &quiet);
+    if (found != NULL) *found = e == CKPT_OK && ckpt__file_match_finds(&x.m);
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     ckpt__shard_match_free(&x);
@@ -42128,7 +42202,9 @@ static ckpt_err ckpt__shard_match_present(const ckpt__shard_match *x, const ckpt
 static ckpt_err ckpt__shard_present(const ckpt__shard_meta *m, const ckpt__shard_place *p, const ckpt_state *st,
                                     const ckpt__file_options *o) {
     ckpt__shard_match x;
-    ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
+    ckpt__file_options quiet = *o;
+    quiet.log = NULL;
+    ckpt_err e = ckpt__shard_match_init(&x, m, st, &quiet);
     if (e == CKPT_OK) e = ckpt__shard_match_present(&x, m, p);
     ckpt__error_record kept;
     ckpt__error_take(&kept);
@@ -42195,9 +42271,13 @@ static ckpt_err ckpt__shard_of_file(ckpt__shard_meta *m, const ckpt_file *f) {
         *x = *from;
         x->name = name;
         x->blob = from->blob >= 0 ? 0 : -1;
-        if (!ckpt__shard_has_bytes(from->kind) || from->blob < 0) continue;
         int64_t *n = NULL;
         int dims = ckpt__shard_dims(x);
+        if (ckpt__shard_is_held(x)) {
+            if (ckpt__shard_add_piece(m, (uint32_t)(m->view.toc.count - 1), &n) == NULL) return CKPT_NOMEM;
+            ckpt__shard_whole_box(x, n);
+        }
+        if (!ckpt__shard_has_bytes(from->kind) || from->blob < 0) continue;
         const ckpt__blob *blob = &f->toc.blobs[from->blob];
         ckpt__engine_layout l;
         uint64_t span = from->size;
@@ -42233,18 +42313,26 @@ static bool ckpt__shard_has_pieces(const ckpt_state *st) {
     return false;
 }
 
-// Hands the values over that a listing of one file already holds.
-static ckpt_err ckpt__shard_restore_held(const ckpt__shard_match *x, const ckpt__shard_meta *m) {
-    for (int i = 0; i < x->m.st->count; i++) {
+// ckpt__shard_fits of one file.
+static ckpt_err ckpt__shard_file_fits(const ckpt_file *f, const ckpt_state *st, const ckpt__file_options *o, bool *found) {
+    ckpt__shard_meta m;
+    ckpt__error_record kept;
+    ckpt_err e = ckpt__shard_of_file(&m, f);
+    if (e == CKPT_OK) e = ckpt__shard_fits(&m, st, o, found);
+    ckpt__error_take(&kept);
+    ckpt__shard_free(&m);
+    ckpt__error_last = kept;
+    return ckpt__error_prefix(e, "cannot load %s", f->path);
+}
+
+static ckpt_err ckpt__shard_restore_files(const ckpt__shard_match *x, const ckpt_file *f) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < x->m.st->count && e == CKPT_OK; i++) {
         const ckpt__binding *b = &x->m.st->items[i];
-        const ckpt__entry *e = x->m.entry[i] >= 0 ? &m->view.toc.entries[x->m.entry[i]] : NULL;
-        bool held = e != NULL && e->kind == CKPT_KIND_BYTES && e->blob < 0 && e->size > 0;
-        if (!held || (b->kind != CKPT_KIND_BYTES && b->kind != CKPT_KIND_TENSOR)) continue;
-        if (b->kind == CKPT_KIND_TENSOR && (b->tensor.device || ckpt__state_is_piece(&b->tensor)))
-            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is bytes within the file's listing: bind it as bytes", b->name);
-        memcpy(b->kind == CKPT_KIND_BYTES ? b->data : b->tensor.data, e->text, (size_t)e->size);
+        if (b->kind == CKPT_KIND_FILE && x->m.entry[i] >= 0)
+            e = ckpt__file_extract(f, &f->toc.entries[x->m.entry[i]], (const char *)b->data);
     }
-    return CKPT_OK;
+    return e;
 }
 
 // Fills a state that binds pieces from an open file, each rank reading only its own part. Unlike ckpt__file_restore it does not
@@ -42282,7 +42370,7 @@ static ckpt_err ckpt__shard_restore_file(const ckpt_file *f, const ckpt_state *s
         ckpt__shard_add_count(count, &r.count);
         ckpt__shard_reader_free(&r);
     }
-    if (e == CKPT_OK) e = ckpt__shard_restore_held(&x, &m);
+    if (e == CKPT_OK) e = ckpt__shard_restore_files(&x, f);
     if (e == CKPT_OK) ckpt__file_restore_scalars(&x.m);
     ckpt__error_record kept;
     ckpt__error_take(&kept);
@@ -46442,6 +46530,26 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
     return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
 }
 
+// Not strict lets a rank load nothing of what it binds, but not all ranks: that is settled before any memory is touched.
+static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
+    const ckpt_state *st = j->desc->state;
+    ckpt__file_options o = j->options;
+    ckpt__error_record kept;
+    ckpt_err mine = CKPT_OK;
+    bool found = st->count > 0;                 // without pieces one file is compared as a whole, by ckpt__file_restore
+    if (!r->together || !o.not_strict) return CKPT_OK;
+    o.shared = o.alone = true;
+    if (j->local.folder) mine = ckpt__loader_fail(ckpt__shard_fits(&j->meta, st, &o, &found), j->desc->load_path);
+    else if (ckpt__shard_has_pieces(st)) mine = ckpt__shard_file_fits(j->file, st, &o, &found);
+    ckpt__error_take(&kept);
+    int64_t none = found ? 0 : 1;
+    ckpt_err e = ckpt__ranks_min(r, &none, 1);
+    if (e != CKPT_OK) return e;
+    if (mine == CKPT_MISMATCH && none == 0) mine = CKPT_OK;         // what differs is said by the load itself
+    kept.code = mine;
+    return ckpt__ranks_share(r, ckpt__error_put(&kept));
+}
+
 // The whole of ckpt_load, below its argument checks. With hooks the ranks share how it went, once before anything that is
 // bound is touched and once at the end.
 static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
@@ -46454,7 +46562,9 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     j.desc = desc;
     j.options.rank = ranks.hooks.rank;
     ckpt__loader_local_init(&j.local, &desc->allocator);
+    j.options.alone = ranks.hooks.world_size <= 1;
     e = ckpt__ranks_share(&ranks, ckpt__loader_prepare(&j));
+    if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__ranks_share(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
     kept.code = e;
@@ -47091,7 +47201,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
         e = ckpt__error_prefix(ckpt__shard_parse(&m, &s->allocator, offer->text, offer->length[2]), "%s", offer->name);
         parsed = *own = e == CKPT_OK;
     }
-    if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o);
+    if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o, NULL);
     if (s->scattered && !far) {
         e = ckpt__ranks_share(&s->crew, e);
         if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o);

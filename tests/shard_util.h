@@ -307,7 +307,7 @@ UTIL_FN ckpt_err su_load(su_rank *r, const ckpt__shard_place *place, bool no_ver
     o.job = &job;
     ckpt_err e = ckpt__shard_open(&m, &r->st.allocator, place);
     if (e != CKPT_OK) return e;
-    e = ckpt__shard_fits(&m, &r->st, &o);
+    e = ckpt__shard_fits(&m, &r->st, &o, NULL);
     if (e == CKPT_OK) e = ckpt__shard_present(&m, place, &r->st, &o);
     if (e == CKPT_OK) e = ckpt__shard_restore(&m, place, &r->st, &o, at, count);
     ckpt__shard_free(&m);

@@ -938,7 +938,7 @@ static void test_attached_files(void **unused) {
         int64_t a = 5;
         ckpt_state st = {0};
         ckpt_bind_int(&st, "state/a", &a);
-        ckpt_bind_file(&st, "files/notes.txt", notes);
+        ckpt_bind_file(&st, i == 0 ? "files/notes.txt" : "./files/./notes.txt", notes);
         must(ckpt_save(path, &st, NULL));
         util_write_text(notes, "changed");
         a = 0;

@@ -510,11 +510,23 @@ static void test_shapes(void **unused) {
     const ckpt__entry *t = get(&f, "t");
     assert_true(!t->contiguous && t->stride[0] == 1 && t->stride[1] == 2 && t->size == 16);
     ckpt__toc_free(&f.toc);
+    // An empty slice keeps the offset at which it would begin, which may lie behind the end.
+    static const char empty[] = P_TENSOR("K\x05", "K\0K\x02\x86", "K\x05K\x01\x86"),
+        far[] = P_TENSOR("\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f", "K\0K\x02\x86", "K\x05K\x01\x86");
+    for (int i = 0; i < 2; i++) {
+        zip_torch(&z, i == 0 ? empty : far, i == 0 ? sizeof empty - 1 : sizeof far - 1);
+        zip_end(&z);
+        ckpt_err e = open_bytes(&f, z.b, z.n, 0);
+        if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+        t = get(&f, "t");
+        assert_true(t->size == 0 && t->shape[0] == 0 && t->shape[1] == 2 && t->offset == f.toc.blobs[t->blob].offset);
+        ckpt__toc_free(&f.toc);
+    }
     ASSERT_PICKLE("a row too many", P_TENSOR("K\0", "K\x03K\x02\x86", "K\x02K\x01\x86"), CKPT_CORRUPT,
                   "'t' reaches beyond its storage");
     ASSERT_PICKLE("an offset too far", P_TENSOR("K\x01", "K\x02K\x02\x86", "K\x02K\x01\x86"), CKPT_CORRUPT,
                   "'t' reaches beyond its storage");
-    ASSERT_PICKLE("an offset beyond the end", P_TENSOR("K\x05", "K\0\x85", "K\x01\x85"), CKPT_CORRUPT,
+    ASSERT_PICKLE("an offset beyond the end", P_TENSOR("K\x05", "K\x01\x85", "K\x01\x85"), CKPT_CORRUPT,
                   "'t' reaches beyond its storage");
     ASSERT_PICKLE("a stride that overflows", P_TENSOR("K\0", "K\x03K\x02\x86", "\x8a\x08\0\0\0\0\0\0\0\x70K\x01\x86"),
                   CKPT_CORRUPT, "'t' reaches beyond its storage");
@@ -529,6 +541,52 @@ static void test_shapes(void **unused) {
     ASSERT_PICKLE("a storage that is not there", lost, CKPT_CORRUPT, "data/7");
     static const char much[] = "\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" "0" "X\x03\0\0\0cpuK\x05tQ.";
     ASSERT_PICKLE("a storage longer than its entry", much, CKPT_CORRUPT, "shorter than its storage");
+}
+
+// What Python has loaded and saved again has lost the letters of its storages; a clock is known by its name.
+static void test_clocks_saved_again(void **unused) {
+    (void)unused;
+#define P_DOUBLE(offset) "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nDoubleStorage\n" \
+    "X\x01\0\0\0" "0" "X\x03\0\0\0cpuK\x02tQ" offset "))\x89" "ccollections\nOrderedDict\n)RtR"
+    static const char pickle[] = "\x80\x02}(" "X\x23\0\0\0state/timestamp/Timestamp/total_wct" P_DOUBLE("K\1")
+        "X\x23\0\0\0state/timestamp/Timestamp/epoch_wct" P_DOUBLE("K\0") "X\1\0\0\0a" P_DOUBLE("K\1") "u.";
+    static const double values[2] = { 12.25, 3600.5 };
+    zip z;
+    file f;
+    memset(&z, 0, sizeof z);
+    zip_add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    zip_add(&z, "a/data/0", values, 16);
+    zip_add(&z, "a/version", "3\n", 2);
+    zip_end(&z);
+    memmove(z.b + 7, z.b, z.n);
+    ckpt_err e = open_bytes(&f, z.b, z.n + 7, 7);           // as within a tar
+    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+    for (int i = 0; i < 2; i++) {
+        const ckpt__entry *t = get(&f, i == 0 ? "state/timestamp/Timestamp/epoch_wct" : "state/timestamp/Timestamp/total_wct");
+        assert_int_equal(t->kind, CKPT_KIND_FLOAT);
+        assert_true(t->f == values[i] && t->blob < 0);
+    }
+    assert_int_equal(get(&f, "a")->kind, CKPT_KIND_TENSOR);
+    ckpt__toc_free(&f.toc);
+    // Alone in its storage its sum is looked at, where there is one.
+    static const char one[] = "\x80\x02}(" "X\x23\0\0\0state/timestamp/Timestamp/total_wct" "ctorch._utils\n_rebuild_tensor_v2\n"
+        "((X\x07\0\0\0storagectorch\nDoubleStorage\nX\x01\0\0\0" "0" "X\x03\0\0\0cpuK\x01tQK\0))\x89" "ccollections\nOrderedDict\n)RtRu.";
+    for (int damaged = 0; damaged < 2; damaged++) {
+        memset(&z, 0, sizeof z);
+        zip_add(&z, "a/data.pkl", one, sizeof one - 1);
+        size_t dir = zip_add(&z, "a/data/0", values, 8);
+        zip_add(&z, "a/version", "3\n", 2);
+        uint32_t at = (unsigned char)z.dir[dir + 42] | (uint32_t)(unsigned char)z.dir[dir + 43] << 8;
+        if (damaged) z.dir[dir + 16] ^= 1;
+        else memset(z.dir + dir + 16, 0, 4);                // torch can be told to write none
+        memcpy(z.b + at + 14, z.dir + dir + 16, 4);
+        zip_end(&z);
+        e = open_bytes(&f, z.b, z.n, 0);
+        if (e != (damaged ? CKPT_CORRUPT : CKPT_OK)) fail_msg("%d: %s", damaged, ckpt_last_error());
+        if (damaged) assert_non_null(strstr(ckpt_last_error(), "'state/timestamp/Timestamp/total_wct' is damaged"));
+        if (!damaged) assert_true(get(&f, "state/timestamp/Timestamp/total_wct")->f == 12.25);
+        ckpt__toc_free(&f.toc);
+    }
 }
 
 static void test_zip_structure(void **unused) {
@@ -682,7 +740,7 @@ int main(void) {
         cmocka_unit_test(test_names_that_conflict), cmocka_unit_test(test_values_that_cannot_be_written),
             cmocka_unit_test(test_lists), cmocka_unit_test(test_many),
         cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_zip_structure),
-            cmocka_unit_test(test_zip64_nonsense),
+            cmocka_unit_test(test_clocks_saved_again), cmocka_unit_test(test_zip64_nonsense),
         cmocka_unit_test(test_bombs), cmocka_unit_test(test_other_files)
     };
     util_clear_env();

@@ -493,6 +493,126 @@ static void test_strided(void **state) {
     free(part);
 }
 
+static ckpt_err plain_copy(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    (void)to_device;
+    (void)user;
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+// What is no stretch of the file: arrays that its listing holds itself, as of numpy, and files that are attached.
+static void test_held(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *path = util_join(top, "t.tar"), *from = util_join(top, "from"), *to = util_join(top, "to");
+    static float w[24], part[12];
+    static double cells[1];
+    static int32_t box[6], all[24];
+    static unsigned char some[5], code[9];
+    static int64_t count;
+    static double step;
+    util_write(from, "attached", 8);
+    ckpt_state st = { 0 };
+    ckpt_tensor b;
+    memset(&b, 0, sizeof b);
+    b.dtype = CKPT_F32;
+    b.ndim = 2;
+    b.shape[0] = 6;
+    b.shape[1] = 4;
+    b.data = w;
+    for (int i = 0; i < 24; i++) w[i] = (float)i;
+    ckpt_bind(&st, "w", &b);
+    ckpt_bind(&st, "all", &b);
+    ckpt_bind(&st, "box", &b);
+    ckpt_tensor one = b;
+    one.dtype = CKPT_F64;
+    one.ndim = 0;
+    one.data = cells;
+    ckpt_bind(&st, "step", &one);
+    ckpt_bind(&st, "count", &one);
+    ckpt_bind_bytes(&st, "code", code, sizeof code);
+    ckpt_bind_bytes(&st, "some", code, sizeof code);
+    ckpt_bind_file(&st, "note.txt", from);
+    OK(ckpt_save(path, &st, NULL));
+    ckpt_state_free(&st);
+    static const double held_step = 0.5, held_count = 624;
+    static const char held_code[9] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    int32_t numbers[24];
+    for (int i = 0; i < 24; i++) numbers[i] = 1000 + i;
+    static const char *const names[] = { "all", "box", "step", "count", "code", "some" };
+    const void *const values[] = { numbers, numbers, &held_step, &held_count, held_code, held_code };
+    for (int device = 0; device < 2; device++) {
+        ckpt_file *f = NULL;
+        ckpt__file_options o;
+        ckpt__engine_job job;
+        OK(ckpt_file_open(&f, path));
+        for (int i = 0; i < UTIL_COUNT(names); i++) {
+            ckpt__entry *x = &f->toc.entries[ckpt__toc_find(&f->toc, names[i])];
+            x->blob = -1;
+            x->text = (const char *)values[i];
+            if (x->ndim == 2) x->dtype = CKPT_I32;
+        }
+        memset(&o, 0, sizeof o);
+        memset(&job, 0, sizeof job);
+        o.job = &job;
+        o.shared = true;
+        b.global_shape[0] = 6;
+        b.global_shape[1] = 4;
+        b.offset[0] = 3;
+        b.shape[0] = 3;
+        b.data = part;
+        ckpt_bind(&st, "w", &b);
+        b.dtype = CKPT_I32;
+        b.device = device == 1;
+        b.offset[0] = b.offset[1] = 1;
+        b.shape[1] = 2;
+        b.data = box;
+        ckpt_bind(&st, "box", &b);
+        b.offset[0] = b.offset[1] = 0;
+        b.shape[0] = 6;
+        b.shape[1] = 4;
+        b.data = all;
+        ckpt_bind(&st, "all", &b);
+        memset(&b, 0, sizeof b);
+        b.dtype = CKPT_U8;
+        b.ndim = 1;
+        b.shape[0] = 5;
+        b.global_shape[0] = 9;
+        b.offset[0] = 2;
+        b.data = some;
+        ckpt_bind(&st, "some", &b);
+        ckpt_bind_bytes(&st, "code", code, sizeof code);
+        ckpt_bind_float(&st, "step", &step);
+        ckpt_bind_int(&st, "count", &count);
+        ckpt_bind_file(&st, "note.txt", to);
+        st.copy = plain_copy;
+        OK(ckpt__shard_restore_file(f, &st, &o, NULL, NULL));
+        for (int i = 0; i < 12; i++) assert_true(part[i] == (float)(12 + i));
+        for (int i = 0; i < 24; i++) assert_int_equal(all[i], 1000 + i);
+        for (int i = 0; i < 6; i++) assert_int_equal(box[i], 1000 + (1 + i / 2) * 4 + 1 + i % 2);
+        assert_memory_equal(some, held_code + 2, 5);
+        assert_memory_equal(code, held_code, 9);
+        assert_true(step == 0.5 && count == 624);
+        size_t size = 0;
+        assert_memory_equal(util_read(to, &size), "attached", 8);
+        assert_int_equal(size, 8);
+        memset(part, 0, sizeof part);
+        memset(all, 0, sizeof all);
+        memset(box, 0, sizeof box);
+        memset(some, 0, sizeof some);
+        memset(code, 0, sizeof code);
+        memset(&b, 0, sizeof b);
+        b.dtype = CKPT_F32;
+        b.ndim = 2;
+        b.shape[0] = 6;
+        b.shape[1] = 4;
+        step = 0;
+        count = 0;
+        unlink(to);
+        ckpt_state_free(&st);
+        ckpt_file_close(f);
+    }
+}
+
 //-- what fits ---------------------------------------------------------------------
 
 static ckpt_err load_state(const char *dir, ckpt_state *st, const ckpt_load_desc *more) {
@@ -579,6 +699,76 @@ static void test_fits(void **state) {
     ckpt_bind_bytes(&st, "rng/1/numpy", none, sizeof none);
     says(load_state(dir, &st, NULL), CKPT_MISMATCH, "rng/1/numpy");
     ckpt_state_free(&st);
+}
+
+typedef struct heard { int warns; char text[1000]; } heard;
+
+static void hear(ckpt_log_level level, const char *msg, void *user) {
+    heard *h = (heard *)user;
+    if (level != CKPT_LOG_WARN) return;
+    h->warns++;
+    (void)snprintf(h->text, sizeof h->text, "%s", msg);
+}
+
+static void bind_row(ckpt_state *st, const char *name, int64_t columns, int64_t wide, float *data) {
+    ckpt_tensor t;
+    memset(&t, 0, sizeof t);
+    t.dtype = CKPT_F32;
+    t.ndim = 2;
+    t.shape[0] = 1;
+    t.shape[1] = columns;
+    t.global_shape[0] = wide;
+    t.global_shape[1] = columns;
+    t.offset[0] = 2;
+    t.data = data;
+    ckpt_bind(st, name, &t);
+}
+
+// What not strict lets pass is said, once, and what has nothing of all that is bound is refused: a directory, and one file onto pieces.
+static void test_not_strict(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *file = util_join(util_temp_dir(), "all.pt");
+    ckpt_convert_desc v;
+    float row[200];
+    heard h;
+    su_save(dir, &model, 3, ".pt", 0);
+    memset(&v, 0, sizeof v);
+    v.from = dir;
+    v.to = file;
+    OK(ckpt_convert(&v));
+    for (int k = 0; k < 4; k++) {
+        ckpt_state st = { 0 };
+        ckpt_load_desc more;
+        memset(&more, 0, sizeof more);
+        memset(&h, 0, sizeof h);
+        more.not_strict = true;
+        more.load_weights_only = k >= 2;
+        more.logger.fn = hear;
+        more.logger.user = &h;
+        bind_row(&st, "state/model/typo", 200, 600, row);
+        row[0] = 7;
+        says(load_state(k % 2 == 0 ? dir : file, &st, &more), CKPT_MISMATCH, "nothing that is bound is in it; 1 bound name is missing in it "
+             "(state/model/typo)");
+        assert_int_equal(h.warns, 0);
+        bind_row(&st, "state/model/rows", 200, 600, row);
+        OK(load_state(k % 2 == 0 ? dir : file, &st, &more));
+        assert_int_equal(h.warns, 1);
+        assert_string_equal(h.text, "not strict: 1 bound name is missing in it (state/model/typo)");
+        ckpt_state_free(&st);
+        OK(load_state(k % 2 == 0 ? dir : file, &st, &more));        // who binds nothing misses nothing
+        h.warns = 0;
+        unsigned char rng[64];
+        ckpt_bind_bytes(&st, "rng/7/cuda", rng, sizeof rng);
+        if (k == 0) OK(load_state(dir, &st, &more));                // of no rank that saved
+        ckpt_bind_f32(&st, "state/model/typo", row, 3);             // one of many ranks that cannot ask the others
+        more.ranks.world_size = 3;
+        more.ranks.rank = 1;
+        if (k % 2 == 0) {
+            OK(load_state(dir, &st, &more));
+            assert_int_equal(h.warns, 1);
+        }
+        ckpt_state_free(&st);
+    }
 }
 
 // Numbers that torch keeps as tensors of one element, one of them of a rank of its own.
@@ -807,17 +997,22 @@ static void test_attached(void **state) {
         su_bind(&two[r], &model, r, 2, true);
         ckpt_bind_file(&two[r].st, "files/log", from);
         ckpt_bind_file(&two[r].st, util_fmt("files/%d", r), from);
+        ckpt_bind_file(&two[r].st, "files/?/early", from);      // earlier versions kept a level of "."
+        ckpt__binding *early = &two[r].st.items[two[r].st.count - 1];
+        early->name[6] = early->name[strlen(early->name) + 1 + 6] = '.';
     }
     OK(su_save_ranks(dir, two, 2, ".tar", 0, &a));
     for (int r = 0; r < 2; r++) su_free(&two[r]);
     ckpt_state st = { 0 };
     ckpt_bind_file(&st, "files/log", to);
     ckpt_bind_file(&st, "files/1", util_join(top, "to1"));
+    ckpt_bind_file(&st, "files/./early", util_join(top, "early"));
     OK(load_state(dir, &st, NULL));
     size_t size = 0;
     assert_memory_equal(util_read(to, &size), bytes, 70000);
     assert_int_equal(size, 70000);
     assert_memory_equal(util_read(util_join(top, "to1"), &size), bytes, 70000);
+    assert_memory_equal(util_read(util_join(top, "early"), &size), bytes, 70000);
     ckpt_state_free(&st);
     OK(ckpt_verify(dir, NULL));
 }
@@ -884,6 +1079,48 @@ static void test_shared(void **state) {
     s.fails = 2;
     tr_run(w, load_shared, &s);
     assert_int_equal(w->failures, 0);
+}
+
+// One rank may have nothing of what it binds, a new head say, but not all.
+static void load_parts(tr_rank *r, void *arg) {
+    const shared_load *s = (const shared_load *)arg;
+    ckpt_load_desc d;
+    ckpt_state st = { 0 };
+    float row[200];
+    heard h;
+    memset(&d, 0, sizeof d);
+    memset(&h, 0, sizeof h);
+    if (r->rank != 3) bind_row(&st, r->rank == 0 && !s->fails ? "state/model/rows" : "state/model/head", 200, 600, row);
+    d.load_path = s->dir;
+    d.state = &st;
+    d.ranks = r->ranks;
+    d.not_strict = true;
+    d.logger.fn = hear;
+    d.logger.user = &h;
+    row[0] = 7;
+    ckpt_err e = ckpt_load(&d, NULL);
+    TR_CHECK(r, e == (s->fails ? CKPT_MISMATCH : CKPT_OK));
+    if (s->fails) TR_CHECK(r, strstr(ckpt_last_error(), "rank 0: ") != NULL && strstr(ckpt_last_error(), "nothing that is bound") != NULL);
+    if (r->rank != 3) TR_CHECK(r, h.warns == (!s->fails && r->rank != 0));
+    TR_CHECK(r, (row[0] == 7) == (r->rank != 0 || s->fails));
+    ckpt_state_free(&st);
+}
+
+static void test_shared_not_strict(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *file = util_join(util_temp_dir(), "all.pt");
+    ckpt_convert_desc v;
+    su_save(dir, &model, 3, ".pt", 0);
+    memset(&v, 0, sizeof v);
+    v.from = dir;
+    v.to = file;
+    OK(ckpt_convert(&v));
+    for (int k = 0; k < 4; k++) {
+        shared_load s = { k < 2 ? dir : file, k % 2 };
+        tr_world *w = tr_new(4);
+        tr_run(w, load_parts, &s);
+        assert_int_equal(w->failures, 0);
+    }
 }
 
 static uint64_t last_done, last_total;
@@ -969,8 +1206,10 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counted),  cmocka_unit_test(test_exact),        cmocka_unit_test(test_flipped_blocks),
         cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),
-        cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_fits),
-        cmocka_unit_test(test_numbers),  cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
+        cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
+        cmocka_unit_test(test_shared_not_strict),
+        cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
         cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),     cmocka_unit_test(test_hf),
         cmocka_unit_test(test_shared),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
     };

@@ -451,7 +451,7 @@ static sim_loaded sim_load(const sim_job *j, const ckpt__shard_meta *meta, int w
     memset(m.memory, 0xaa, m.size);
     double begin = sim_seconds();
     sim_begin(&done.work);
-    ckpt_err e = ckpt__shard_fits(meta, &m.st, &o);
+    ckpt_err e = ckpt__shard_fits(meta, &m.st, &o, NULL);
     if (e == CKPT_OK) e = ckpt__shard_present(meta, &place, &m.st, &o);
     if (e == CKPT_OK) e = ckpt__shard_restore(meta, &place, &m.st, &o, NULL, &count);
     sim_end(&done.work);

@@ -275,6 +275,40 @@ static void test_null_arguments(void **unused) {
     assert_int_equal(ckpt__state_check(NULL), CKPT_ARG);
 }
 
+// An attached file's name is a path within a tar, where a level of "." is none.
+static void test_file_names(void **unused) {
+    (void)unused;
+    static const char *const good[][2] = { { "./vocab.json", "vocab.json" }, { "data/./././x", "data/x" }, { "data/.", "data" },
+                                           { "././x", "x" }, { "a./.b/..c", "a./.b/..c" }, { "composer_states.pt.txt", "composer_states.pt.txt" } };
+    static const char *const bad[] = { ".", "./.", ".//x", "./", "/x", "./composer_states.pt", "composer_states.safetensors", "./.ckpt-sums" };
+    for (int i = 0; i < UTIL_COUNT(good); i++) {
+        counting c = { 0, 0, 0 };
+        ckpt_state st = {0};
+        st.allocator.fn = counting_fn;
+        st.allocator.user = &c;
+        ckpt_bind_file(&st, good[i][0], "/tmp/x");
+        assert_int_equal(ckpt__state_check(&st), CKPT_OK);
+        assert_int_equal(ckpt__state_find(&st, good[i][1]), 0);
+        assert_string_equal(st.items[0].name, good[i][1]);
+        ckpt_bind_file(&st, good[i][1], "/tmp/y");
+        assert_int_equal(ckpt__state_check(&st), CKPT_ARG);                 // one name
+        ckpt_state_free(&st);
+        assert_int_equal(c.live, 0);
+    }
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        ckpt_state st = {0};
+        ckpt_bind_file(&st, bad[i], "/tmp/x");
+        if (ckpt__state_check(&st) != CKPT_ARG) fail_msg("%s", bad[i]);
+        ckpt_state_free(&st);
+    }
+    ckpt_state st = {0};                                                    // of a tensor they are keys like others
+    ckpt_bind_f32(&st, "./x", floats, 4);
+    ckpt_bind_f32(&st, "composer_states.pt", floats, 4);
+    assert_int_equal(ckpt__state_check(&st), CKPT_OK);
+    assert_int_equal(ckpt__state_find(&st, "./x"), 0);
+    ckpt_state_free(&st);
+}
+
 static void test_sticky(void **unused) {
     (void)unused;
     ckpt_state st = {0};
@@ -489,7 +523,7 @@ static void bind_some(ckpt_state *st) {
     ckpt_bind_text(st, "state/t", text, sizeof text);
     ckpt_bind_bytes(st, "rng/0/python", floats, sizeof floats);
     ckpt_bind_bytes(st, "rng/0/torch", NULL, 0);
-    ckpt_bind_file(st, "files/a", "/tmp/a");
+    ckpt_bind_file(st, "files/./a", "/tmp/a");
     ckpt_bind_f32(st, "state/model/w", floats, 16);
     char name[32];
     for (int i = 0; i < 100; i++) {
@@ -526,7 +560,8 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),           cmocka_unit_test(test_conflicts),     cmocka_unit_test(test_canonical),
         cmocka_unit_test(test_rng_key),         cmocka_unit_test(test_dtypes),        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_device_needs_copy), cmocka_unit_test(test_null_arguments), cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_device_needs_copy), cmocka_unit_test(test_null_arguments), cmocka_unit_test(test_file_names),
+        cmocka_unit_test(test_sticky),
         cmocka_unit_test(test_canary),          cmocka_unit_test(test_weights_only),  cmocka_unit_test(test_ignore_keys),
         cmocka_unit_test(test_globs_refused),   cmocka_unit_test(test_timestamp_items), cmocka_unit_test(test_many),
         cmocka_unit_test(test_no_memory),

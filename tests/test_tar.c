@@ -210,6 +210,27 @@ static void test_names(void **state) {
     }
 }
 
+// Earlier versions wrote levels of "." as they were bound, and let the container's other name be taken; readers drop such levels.
+static void test_earlier_names(void **state) {
+    (void)state;
+    static const char *const rows[][2] = { { "./vocab.json", "vocab.json" }, { "conf/././a b", "conf/a b" }, { "conf/.", "conf" },
+                                           { "composer_states.safetensors", "composer_states.safetensors" } };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        fixture f;
+        ckpt__toc t;
+        const char *dir = util_temp_dir(), *path = util_join(dir, "x");
+        small_state(&f, dir, true);
+        f.st.items[ckpt__state_find(&f.st, "vocab.json")].canonical = rows[i][0];
+        write_tar(&f, path);
+        ckpt_err e = fix_read(&t, read_tar, path);
+        if (e != CKPT_OK) fail_msg("%s: %s", rows[i][0], ckpt_last_error());
+        assert_int_equal(fix_entry(&t, rows[i][1])->size, 1500);
+        assert_int_equal(fix_entry(&t, rows[i][1])->kind, CKPT_KIND_FILE);
+        ckpt__toc_free(&t);
+        fix_free(&f);
+    }
+}
+
 //-- foreign tars ------------------------------------------------------------------------
 
 // A tar put together by hand around a container of ours.
@@ -613,6 +634,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden),   cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_damage),     cmocka_unit_test(test_edited),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_earlier_names),
         cmocka_unit_test(test_foreign),    cmocka_unit_test(test_hostile),  cmocka_unit_test(test_no_end),
         cmocka_unit_test(test_gnu_tar),    cmocka_unit_test(test_python),   cmocka_unit_test(test_huge),
         cmocka_unit_test(test_no_memory)

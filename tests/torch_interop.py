@@ -287,7 +287,7 @@ def ours_reads_torch():
         round_trip(str(dtype), {"t": (torch.arange(6) % 2).to(dtype).reshape(2, 3), "s": torch.tensor(1, dtype=dtype), "e": torch.empty(0, 3, dtype=dtype)})
     round_trip("shared storages, offsets and strides",
                {"a": base, "b": base[3:9], "c": base.reshape(4, 6).t(), "d": base.reshape(2, 3, 4).permute(2, 0, 1), "e": base[::5], "f": base[:1].expand(3, 1).squeeze(),
-                "g": base.reshape(4, 6)[:, 2], "h": base[5]})
+                "g": base.reshape(4, 6)[:, 2], "h": base[5], "i": base.reshape(4, 6)[4:, 3:], "j": base[24:]})
     round_trip("a tensor by itself", base.reshape(2, 12))
     round_trip("containers", {"list": [base[:2], {"x": base[:3]}, [1, [2, (3, "4")]]], "tuple": (base[:1], None, True), "od": collections.OrderedDict(b=1, a=base[:4]),
                               "set": {5}, "frozen": frozenset(["x"]), "dd": collections.defaultdict(list, {"k": [1.5]}), "counter": collections.Counter("aab"),
@@ -297,6 +297,9 @@ def ours_reads_torch():
                            "b": [b"", b"abc\x00\xff\x80", bytearray(b"\x80x")], "td": datetime.timedelta(days=2, seconds=3, microseconds=500001)})
     round_trip("numpy", {"a": np.arange(6.0).reshape(2, 3), "i": np.arange(3, dtype=np.int32), "e": np.zeros((0, 2)), "b": np.array([True, False]), "u": np.arange(700, dtype=np.uint32),
                          "s": np.float64(0.5), "f": np.float32(0.25), "n": np.int64(-3), "k": np.uint8(200), "o": np.bool_(True)})
+    clock = torch.tensor([0.5, 3600.5], dtype=torch.float64)        # ours, loaded and saved again
+    same("clocks that torch has saved again", dump_of({"state": {"timestamp": {"Timestamp": {"batch": 3, "total_wct": torch.tensor(12.25, dtype=torch.float64), "epoch_wct": clock[1]}}}}),
+         {"state/timestamp/Timestamp/batch": ("int", 3), "state/timestamp/Timestamp/total_wct": ("float", "12.25"), "state/timestamp/Timestamp/epoch_wct": ("float", "3600.5")})
     random.seed(3)
     np.random.seed(3)
     round_trip("Composer's rng and timestamps", {"state": {"timestamp": {"Timestamp": {"epoch": 1, "batch": 3, "total_wct": datetime.timedelta(seconds=1.25)}}, "run_name": "r"},
