@@ -11359,7 +11359,8 @@ static ckpt_err ckpt__tar_read(ckpt__toc *t, const ckpt__source *src, ckpt__sour
 // of 1 GiB of float32, zstd 1 leaves 92 % and zstd 19 hardly less, at a fiftieth of the speed. Every format that has
 // a checksum of its content gets it; .lzma has none, and there damage is found by the container inside.
 // Several streams in one file are decoded one after the other, as the tools do (pzstd and pbzip2 write such files): the
-// container refuses what is behind its own end. Anything else behind a stream is damage.
+// container refuses what is behind its own end. Frames to skip, of zstd and lz4, and the zeros behind an xz stream are passed
+// over. Anything else behind a stream is damage.
 //------------------------------------------------------------------------------
 
 #if defined(CKPT_WITH_ZLIB)
@@ -11757,6 +11758,11 @@ static const ckpt__codec *ckpt__codec_by_suffix(const char *suffix) {
     return NULL;
 }
 
+// Does the format have frames that are to be skipped?
+static bool ckpt__codec_skips(const ckpt__codec *c) {
+    return strcmp(c->suffix, "zst") == 0 || strcmp(c->suffix, "lz4") == 0;
+}
+
 // .lzma has no magic number. The rule is that of xz's own `is_format_lzma`: properties below 225, a dictionary of 2^n or
 // 2^n + 2^(n-1) bytes, and a size that is unknown or below 2^38. No zip, tar or safetensors file begins like that.
 static bool ckpt__codec_is_lzma(const unsigned char *p, size_t n) {
@@ -11768,13 +11774,29 @@ static bool ckpt__codec_is_lzma(const unsigned char *p, size_t n) {
     return (rest == 1 || rest == 3 || dict == UINT32_MAX) && (size == UINT64_MAX || size < (uint64_t)1 << 38);
 }
 
-// The codec that a file's first bytes speak of; NULL for none. 13 bytes decide.
+// Bytes in frames that are to be skipped, which zstd and lz4 have in common (RFC 8878, 3.1.2; pzstd writes one before each of its
+// own), at most n.
+static size_t ckpt__codec_skipped(const unsigned char *p, size_t n) {
+    size_t at = 0;
+    while (n - at >= 8 && (p[at] & 0xF0) == 0x50 && memcmp(p + at + 1, "\x2a\x4d\x18", 3) == 0) {
+        uint64_t size = ckpt__mem_le(p + at + 4, 4);
+        if (size > n - at - 8) return n;
+        at += 8 + (size_t)size;
+    }
+    return at;
+}
+
+// The codec that a file's first bytes speak of; NULL for none. 13 bytes decide, behind frames to skip; where those do not end
+// within n bytes they are taken for zstd's.
 static const ckpt__codec *ckpt__codec_by_magic(const unsigned char *p, size_t n) {
+    size_t at = ckpt__codec_skipped(p, n);
+    if (at > 0 && n - at < 4) return ckpt__codec_by_suffix("zst");
     for (int i = 0; i < CKPT__CODEC_COUNT; i++) {
         const ckpt__codec *c = &ckpt__codecs[i];
-        if (c->magic_size > 0 && n >= c->magic_size && memcmp(p, c->magic, c->magic_size) == 0) return c;
+        bool fits = c->magic_size > 0 && n - at >= c->magic_size && memcmp(p + at, c->magic, c->magic_size) == 0;
+        if (fits && (at == 0 || ckpt__codec_skips(c))) return c;
     }
-    return ckpt__codec_is_lzma(p, n) ? ckpt__codec_by_suffix("lzma") : NULL;
+    return at == 0 && ckpt__codec_is_lzma(p, n) ? ckpt__codec_by_suffix("lzma") : NULL;
 }
 
 // The last two parts of a name cut at its dots, as Composer cuts it: the whole path, case-sensitively. False: there is no dot.
@@ -12026,7 +12048,20 @@ static ckpt_err ckpt__codec_decode_one(void *state, const ckpt__codec *c, ckpt__
 
 // Is what follows the end of a stream another one? Its first byte says enough: the decoder checks the rest.
 static bool ckpt__codec_continues(const ckpt__codec *c, const ckpt__codec_input *in) {
-    return c->magic_size > 0 && in->block[in->at] == (unsigned char)c->magic[0];
+    unsigned char first = in->block[in->at];
+    return (c->magic_size > 0 && first == (unsigned char)c->magic[0]) || (ckpt__codec_skips(c) && (first & 0xF0) == 0x50);
+}
+
+// Brings what follows a stream. Behind one of xz there may be zeros, in fours.
+static ckpt_err ckpt__codec_pass_padding(const ckpt__codec *c, ckpt__codec_input *in) {
+    size_t zeros = 0;
+    ckpt_err e = ckpt__codec_fill(in);
+    while (e == CKPT_OK && !in->end && strcmp(c->suffix, "xz") == 0 && in->block[in->at] == 0) {
+        zeros++;
+        in->at++;
+        e = ckpt__codec_fill(in);
+    }
+    return e == CKPT_OK && zeros % 4 != 0 ? ckpt__error_set(CKPT_CORRUPT, "the padding of the .xz stream is cut short") : e;
 }
 
 static ckpt_err ckpt__codec_decode_all(const ckpt__codec *c, ckpt__codec_input *in, unsigned char *out, ckpt__codec_sink *sink,
@@ -12037,7 +12072,7 @@ static ckpt_err ckpt__codec_decode_all(const ckpt__codec *c, ckpt__codec_input *
         if (e != CKPT_OK) return e;
         e = ckpt__codec_decode_one(state, c, in, out, sink, user);
         c->library->close(state, a);
-        if (e == CKPT_OK) e = ckpt__codec_fill(in);
+        if (e == CKPT_OK) e = ckpt__codec_pass_padding(c, in);
         if (e != CKPT_OK || in->end) return e;
         if (!ckpt__codec_continues(c, in)) return ckpt__error_set(CKPT_CORRUPT, "garbage follows the .%s stream", c->suffix);
     }
