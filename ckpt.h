@@ -13820,6 +13820,8 @@ static ckpt_err ckpt__engine_read(const ckpt__source *src, const ckpt__toc *toc,
 
 enum {
     CKPT__FILE_SNIFF = 512,
+    CKPT__FILE_WINDOW = 1 << 20,    // bytes of a file that are read at a time for a tensor that lies in it with other strides
+    CKPT__FILE_GAP = 4096,          // bytes between two of its elements that are read rather than passed over
     CKPT__FILE_TEMP_BASE = 200,         // bytes of the final name kept in the hidden one: NAME_MAX is 255
     CKPT__FILE_STALE = 24 * 3600        // seconds without a write after which another machine's hidden file is given up
 };
@@ -14196,9 +14198,7 @@ struct ckpt_file {
     char          *path;
     ckpt__source   src;             // the container's bytes: the file's own, or unpacked ones in an unnamed file
     ckpt__toc      toc;
-    char          *window;          // what ckpt__file_gather has read last
-    size_t         window_cap, window_len;
-    uint64_t       window_at;
+    char          *window;          // CKPT__FILE_WINDOW bytes for ckpt__file_gather; NULL: it was not called yet
     bool           fetched;         // a temporary file that goes with it
     bool           many;            // it stands for a checkpoint of many ranks: a directory
     void          *shards;          // what >>shard keeps open of it; NULL: nothing
@@ -14318,7 +14318,7 @@ static void ckpt__file_close(ckpt_file *f) {
     ckpt_allocator a = f->allocator;
     ckpt__os_drop(f->src.fd);
     ckpt__toc_free(&f->toc);
-    ckpt__mem_free(&a, f->window, f->window_cap);
+    ckpt__mem_free(&a, f->window, CKPT__FILE_WINDOW);
     ckpt__mem_free_text(&a, f->path);
     ckpt__mem_free(&a, f, sizeof *f);
 }
@@ -14372,46 +14372,79 @@ static ckpt_err ckpt__file_pread(const ckpt_file *f, void *dst, size_t size, uin
     return e;
 }
 
-// The element at `offset` of the file, through a window of 1 MiB that moves when it must.
-static ckpt_err ckpt__file_window(ckpt_file *f, uint64_t offset, size_t size, const char **out) {
-    enum { WINDOW = 1 << 20 };
-    if (f->window == NULL) {
-        f->window = (char *)ckpt__mem_resize(&f->allocator, NULL, 0, WINDOW);
-        if (f->window == NULL) return CKPT_NOMEM;
-        f->window_cap = WINDOW;
+// What of a layout lies from byte `at` of the file on, at this depth. Steps that pass over much are taken one by one; else all
+// that lies between the first byte and the last is read once, in the order of the file.
+static ckpt_err ckpt__file_gather_steps(ckpt_file *f, const ckpt__engine_layout *l, int depth, uint64_t at, char *dst) {
+    ckpt_err e = CKPT_OK;
+    if (depth == l->dims) return ckpt__file_pread(f, dst, (size_t)l->run, at);
+    if (l->step[depth] > l->span[depth + 1] + CKPT__FILE_GAP) {
+        for (uint64_t i = 0; i < l->count[depth] && e == CKPT_OK; i++)
+            e = ckpt__file_gather_steps(f, l, depth + 1, at + i * l->step[depth], dst + i * l->dst_step[depth]);
+        return e;
     }
-    uint64_t skip = offset - f->window_at;
-    if (offset < f->window_at || skip > f->window_len || f->window_len - skip < size) {
-        f->window_len = 0;
-        ckpt_err e = ckpt__os_pread(f->src.fd, f->window, f->window_cap, offset, &f->window_len, f->path);
-        if (e != CKPT_OK) { f->window_len = 0; return e; }
-        f->window_at = offset;
-        if (f->window_len < size) return ckpt__error_set(CKPT_CORRUPT, "%s ends early: it was cut while it was open", f->path);
+    if (f->window == NULL) f->window = (char *)ckpt__mem_resize(&f->allocator, NULL, 0, CKPT__FILE_WINDOW);
+    if (f->window == NULL) return CKPT_NOMEM;
+    for (uint64_t from = 0; from < l->span[depth] && e == CKPT_OK; from += CKPT__FILE_WINDOW) {
+        uint64_t to = ckpt__engine_min(l->span[depth], from + CKPT__FILE_WINDOW);
+        e = ckpt__file_pread(f, f->window, (size_t)(to - from), at + from);
+        if (e == CKPT_OK) ckpt__engine_layout_copy(l, depth, 0, dst, f->window, from, to);
     }
-    *out = f->window + (offset - f->window_at);
-    return CKPT_OK;
+    return e;
 }
 
-// Bytes [offset, offset + size) of the row-major form of a tensor that lies in the file with other strides.
+// The elements from number `begin` of the row-major form on that make one box, and end before `end`: *box becomes that part of
+// the tensor. Returns how many they are.
+static uint64_t ckpt__file_box(const ckpt__entry *e, uint64_t begin, uint64_t end, ckpt__entry *box) {
+    uint64_t unit = ckpt__state_dtype_size(e->dtype), inner = 1, left = begin;
+    int depth = e->ndim - 1;
+    while (depth > 0 && begin % (inner * (uint64_t)e->shape[depth]) == 0 && end - begin >= inner * (uint64_t)e->shape[depth])
+        inner *= (uint64_t)e->shape[depth--];
+    uint64_t extent = depth >= 0 ? (uint64_t)e->shape[depth] : 1;
+    uint64_t rows = ckpt__engine_min((end - begin) / inner, extent - begin / inner % extent);
+    *box = *e;
+    box->size = rows * inner * unit;
+    for (int d = e->ndim - 1; d >= 0; d--) {
+        box->offset += left % (uint64_t)e->shape[d] * (uint64_t)e->stride[d] * unit;
+        left /= (uint64_t)e->shape[d];
+        if (d <= depth) box->shape[d] = d == depth ? (int64_t)rows : 1;
+    }
+    return rows * inner;
+}
+
+// Elements [begin, end) of the row-major form of a tensor that lies in the file with other strides.
+static ckpt_err ckpt__file_gather_elements(ckpt_file *f, const ckpt__entry *e, uint64_t begin, uint64_t end, char *dst) {
+    ckpt_err err = CKPT_OK;
+    while (begin < end && err == CKPT_OK) {
+        ckpt__entry box;
+        ckpt__engine_layout l;
+        begin += ckpt__file_box(e, begin, end, &box);
+        err = ckpt__engine_layout_init(&l, &box);
+        if (err == CKPT_OK) err = ckpt__file_gather_steps(f, &l, 0, box.offset, dst);
+        dst += box.size;
+    }
+    return err;
+}
+
+// The same of bytes, which may begin and end within an element.
 static ckpt_err ckpt__file_gather(ckpt_file *f, const ckpt__entry *e, uint64_t offset, char *dst, size_t size) {
     size_t unit = ckpt__state_dtype_size(e->dtype);
-    while (size > 0) {
-        uint64_t left = offset / unit, at = e->offset;
-        for (int d = e->ndim - 1; d >= 0; d--) {
-            uint64_t extent = (uint64_t)e->shape[d];
-            at += left % extent * (uint64_t)e->stride[d] * unit;
-            left /= extent;
+    ckpt_err err = CKPT_OK;
+    while (size > 0 && err == CKPT_OK) {
+        char cell[16];
+        uint64_t first = offset / unit;
+        size_t skip = (size_t)(offset % unit), n = size - size % unit;
+        if (skip == 0 && n > 0) {
+            err = ckpt__file_gather_elements(f, e, first, first + n / unit, dst);
+        } else {
+            n = (size_t)ckpt__engine_min(unit - skip, size);
+            err = ckpt__file_gather_elements(f, e, first, first + 1, cell);
+            if (err == CKPT_OK) memcpy(dst, cell + skip, n);
         }
-        size_t skip = (size_t)(offset % unit), n = unit - skip < size ? unit - skip : size;
-        const char *p = NULL;
-        ckpt_err err = ckpt__file_window(f, at, unit, &p);
-        if (err != CKPT_OK) return err;
-        memcpy(dst, p + skip, n);
         dst += n;
         offset += n;
         size -= n;
     }
-    return CKPT_OK;
+    return err;
 }
 
 // Bytes of an entry's value; the range has been checked.
