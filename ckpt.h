@@ -11359,7 +11359,8 @@ static ckpt_err ckpt__tar_read(ckpt__toc *t, const ckpt__source *src, ckpt__sour
 // of 1 GiB of float32, zstd 1 leaves 92 % and zstd 19 hardly less, at a fiftieth of the speed. Every format that has
 // a checksum of its content gets it; .lzma has none, and there damage is found by the container inside.
 // Several streams in one file are decoded one after the other, as the tools do (pzstd and pbzip2 write such files): the
-// container refuses what is behind its own end. Anything else behind a stream is damage.
+// container refuses what is behind its own end. Frames to skip, of zstd and lz4, and the zeros behind an xz stream are passed
+// over. Anything else behind a stream is damage.
 //------------------------------------------------------------------------------
 
 #if defined(CKPT_WITH_ZLIB)
@@ -11757,6 +11758,11 @@ static const ckpt__codec *ckpt__codec_by_suffix(const char *suffix) {
     return NULL;
 }
 
+// Does the format have frames that are to be skipped?
+static bool ckpt__codec_skips(const ckpt__codec *c) {
+    return strcmp(c->suffix, "zst") == 0 || strcmp(c->suffix, "lz4") == 0;
+}
+
 // .lzma has no magic number. The rule is that of xz's own `is_format_lzma`: properties below 225, a dictionary of 2^n or
 // 2^n + 2^(n-1) bytes, and a size that is unknown or below 2^38. No zip, tar or safetensors file begins like that.
 static bool ckpt__codec_is_lzma(const unsigned char *p, size_t n) {
@@ -11768,13 +11774,29 @@ static bool ckpt__codec_is_lzma(const unsigned char *p, size_t n) {
     return (rest == 1 || rest == 3 || dict == UINT32_MAX) && (size == UINT64_MAX || size < (uint64_t)1 << 38);
 }
 
-// The codec that a file's first bytes speak of; NULL for none. 13 bytes decide.
+// Bytes in frames that are to be skipped, which zstd and lz4 have in common (RFC 8878, 3.1.2; pzstd writes one before each of its
+// own), at most n.
+static size_t ckpt__codec_skipped(const unsigned char *p, size_t n) {
+    size_t at = 0;
+    while (n - at >= 8 && (p[at] & 0xF0) == 0x50 && memcmp(p + at + 1, "\x2a\x4d\x18", 3) == 0) {
+        uint64_t size = ckpt__mem_le(p + at + 4, 4);
+        if (size > n - at - 8) return n;
+        at += 8 + (size_t)size;
+    }
+    return at;
+}
+
+// The codec that a file's first bytes speak of; NULL for none. 13 bytes decide, behind frames to skip; where those do not end
+// within n bytes they are taken for zstd's.
 static const ckpt__codec *ckpt__codec_by_magic(const unsigned char *p, size_t n) {
+    size_t at = ckpt__codec_skipped(p, n);
+    if (at > 0 && n - at < 4) return ckpt__codec_by_suffix("zst");
     for (int i = 0; i < CKPT__CODEC_COUNT; i++) {
         const ckpt__codec *c = &ckpt__codecs[i];
-        if (c->magic_size > 0 && n >= c->magic_size && memcmp(p, c->magic, c->magic_size) == 0) return c;
+        bool fits = c->magic_size > 0 && n - at >= c->magic_size && memcmp(p + at, c->magic, c->magic_size) == 0;
+        if (fits && (at == 0 || ckpt__codec_skips(c))) return c;
     }
-    return ckpt__codec_is_lzma(p, n) ? ckpt__codec_by_suffix("lzma") : NULL;
+    return at == 0 && ckpt__codec_is_lzma(p, n) ? ckpt__codec_by_suffix("lzma") : NULL;
 }
 
 // The last two parts of a name cut at its dots, as Composer cuts it: the whole path, case-sensitively. False: there is no dot.
@@ -12026,7 +12048,20 @@ static ckpt_err ckpt__codec_decode_one(void *state, const ckpt__codec *c, ckpt__
 
 // Is what follows the end of a stream another one? Its first byte says enough: the decoder checks the rest.
 static bool ckpt__codec_continues(const ckpt__codec *c, const ckpt__codec_input *in) {
-    return c->magic_size > 0 && in->block[in->at] == (unsigned char)c->magic[0];
+    unsigned char first = in->block[in->at];
+    return (c->magic_size > 0 && first == (unsigned char)c->magic[0]) || (ckpt__codec_skips(c) && (first & 0xF0) == 0x50);
+}
+
+// Brings what follows a stream. Behind one of xz there may be zeros, in fours.
+static ckpt_err ckpt__codec_pass_padding(const ckpt__codec *c, ckpt__codec_input *in) {
+    size_t zeros = 0;
+    ckpt_err e = ckpt__codec_fill(in);
+    while (e == CKPT_OK && !in->end && strcmp(c->suffix, "xz") == 0 && in->block[in->at] == 0) {
+        zeros++;
+        in->at++;
+        e = ckpt__codec_fill(in);
+    }
+    return e == CKPT_OK && zeros % 4 != 0 ? ckpt__error_set(CKPT_CORRUPT, "the padding of the .xz stream is cut short") : e;
 }
 
 static ckpt_err ckpt__codec_decode_all(const ckpt__codec *c, ckpt__codec_input *in, unsigned char *out, ckpt__codec_sink *sink,
@@ -12037,7 +12072,7 @@ static ckpt_err ckpt__codec_decode_all(const ckpt__codec *c, ckpt__codec_input *
         if (e != CKPT_OK) return e;
         e = ckpt__codec_decode_one(state, c, in, out, sink, user);
         c->library->close(state, a);
-        if (e == CKPT_OK) e = ckpt__codec_fill(in);
+        if (e == CKPT_OK) e = ckpt__codec_pass_padding(c, in);
         if (e != CKPT_OK || in->end) return e;
         if (!ckpt__codec_continues(c, in)) return ckpt__error_set(CKPT_CORRUPT, "garbage follows the .%s stream", c->suffix);
     }
@@ -13785,6 +13820,8 @@ static ckpt_err ckpt__engine_read(const ckpt__source *src, const ckpt__toc *toc,
 
 enum {
     CKPT__FILE_SNIFF = 512,
+    CKPT__FILE_WINDOW = 1 << 20,    // bytes of a file that are read at a time for a tensor that lies in it with other strides
+    CKPT__FILE_GAP = 4096,          // bytes between two of its elements that are read rather than passed over
     CKPT__FILE_TEMP_BASE = 200,         // bytes of the final name kept in the hidden one: NAME_MAX is 255
     CKPT__FILE_STALE = 24 * 3600        // seconds without a write after which another machine's hidden file is given up
 };
@@ -14161,9 +14198,7 @@ struct ckpt_file {
     char          *path;
     ckpt__source   src;             // the container's bytes: the file's own, or unpacked ones in an unnamed file
     ckpt__toc      toc;
-    char          *window;          // what ckpt__file_gather has read last
-    size_t         window_cap, window_len;
-    uint64_t       window_at;
+    char          *window;          // CKPT__FILE_WINDOW bytes for ckpt__file_gather; NULL: it was not called yet
     bool           fetched;         // a temporary file that goes with it
     bool           many;            // it stands for a checkpoint of many ranks: a directory
     void          *shards;          // what >>shard keeps open of it; NULL: nothing
@@ -14283,7 +14318,7 @@ static void ckpt__file_close(ckpt_file *f) {
     ckpt_allocator a = f->allocator;
     ckpt__os_drop(f->src.fd);
     ckpt__toc_free(&f->toc);
-    ckpt__mem_free(&a, f->window, f->window_cap);
+    ckpt__mem_free(&a, f->window, CKPT__FILE_WINDOW);
     ckpt__mem_free_text(&a, f->path);
     ckpt__mem_free(&a, f, sizeof *f);
 }
@@ -14337,46 +14372,79 @@ static ckpt_err ckpt__file_pread(const ckpt_file *f, void *dst, size_t size, uin
     return e;
 }
 
-// The element at `offset` of the file, through a window of 1 MiB that moves when it must.
-static ckpt_err ckpt__file_window(ckpt_file *f, uint64_t offset, size_t size, const char **out) {
-    enum { WINDOW = 1 << 20 };
-    if (f->window == NULL) {
-        f->window = (char *)ckpt__mem_resize(&f->allocator, NULL, 0, WINDOW);
-        if (f->window == NULL) return CKPT_NOMEM;
-        f->window_cap = WINDOW;
+// What of a layout lies from byte `at` of the file on, at this depth. Steps that pass over much are taken one by one; else all
+// that lies between the first byte and the last is read once, in the order of the file.
+static ckpt_err ckpt__file_gather_steps(ckpt_file *f, const ckpt__engine_layout *l, int depth, uint64_t at, char *dst) {
+    ckpt_err e = CKPT_OK;
+    if (depth == l->dims) return ckpt__file_pread(f, dst, (size_t)l->run, at);
+    if (l->step[depth] > l->span[depth + 1] + CKPT__FILE_GAP) {
+        for (uint64_t i = 0; i < l->count[depth] && e == CKPT_OK; i++)
+            e = ckpt__file_gather_steps(f, l, depth + 1, at + i * l->step[depth], dst + i * l->dst_step[depth]);
+        return e;
     }
-    uint64_t skip = offset - f->window_at;
-    if (offset < f->window_at || skip > f->window_len || f->window_len - skip < size) {
-        f->window_len = 0;
-        ckpt_err e = ckpt__os_pread(f->src.fd, f->window, f->window_cap, offset, &f->window_len, f->path);
-        if (e != CKPT_OK) { f->window_len = 0; return e; }
-        f->window_at = offset;
-        if (f->window_len < size) return ckpt__error_set(CKPT_CORRUPT, "%s ends early: it was cut while it was open", f->path);
+    if (f->window == NULL) f->window = (char *)ckpt__mem_resize(&f->allocator, NULL, 0, CKPT__FILE_WINDOW);
+    if (f->window == NULL) return CKPT_NOMEM;
+    for (uint64_t from = 0; from < l->span[depth] && e == CKPT_OK; from += CKPT__FILE_WINDOW) {
+        uint64_t to = ckpt__engine_min(l->span[depth], from + CKPT__FILE_WINDOW);
+        e = ckpt__file_pread(f, f->window, (size_t)(to - from), at + from);
+        if (e == CKPT_OK) ckpt__engine_layout_copy(l, depth, 0, dst, f->window, from, to);
     }
-    *out = f->window + (offset - f->window_at);
-    return CKPT_OK;
+    return e;
 }
 
-// Bytes [offset, offset + size) of the row-major form of a tensor that lies in the file with other strides.
+// The elements from number `begin` of the row-major form on that make one box, and end before `end`: *box becomes that part of
+// the tensor. Returns how many they are.
+static uint64_t ckpt__file_box(const ckpt__entry *e, uint64_t begin, uint64_t end, ckpt__entry *box) {
+    uint64_t unit = ckpt__state_dtype_size(e->dtype), inner = 1, left = begin;
+    int depth = e->ndim - 1;
+    while (depth > 0 && begin % (inner * (uint64_t)e->shape[depth]) == 0 && end - begin >= inner * (uint64_t)e->shape[depth])
+        inner *= (uint64_t)e->shape[depth--];
+    uint64_t extent = depth >= 0 ? (uint64_t)e->shape[depth] : 1;
+    uint64_t rows = ckpt__engine_min((end - begin) / inner, extent - begin / inner % extent);
+    *box = *e;
+    box->size = rows * inner * unit;
+    for (int d = e->ndim - 1; d >= 0; d--) {
+        box->offset += left % (uint64_t)e->shape[d] * (uint64_t)e->stride[d] * unit;
+        left /= (uint64_t)e->shape[d];
+        if (d <= depth) box->shape[d] = d == depth ? (int64_t)rows : 1;
+    }
+    return rows * inner;
+}
+
+// Elements [begin, end) of the row-major form of a tensor that lies in the file with other strides.
+static ckpt_err ckpt__file_gather_elements(ckpt_file *f, const ckpt__entry *e, uint64_t begin, uint64_t end, char *dst) {
+    ckpt_err err = CKPT_OK;
+    while (begin < end && err == CKPT_OK) {
+        ckpt__entry box;
+        ckpt__engine_layout l;
+        begin += ckpt__file_box(e, begin, end, &box);
+        err = ckpt__engine_layout_init(&l, &box);
+        if (err == CKPT_OK) err = ckpt__file_gather_steps(f, &l, 0, box.offset, dst);
+        dst += box.size;
+    }
+    return err;
+}
+
+// The same of bytes, which may begin and end within an element.
 static ckpt_err ckpt__file_gather(ckpt_file *f, const ckpt__entry *e, uint64_t offset, char *dst, size_t size) {
     size_t unit = ckpt__state_dtype_size(e->dtype);
-    while (size > 0) {
-        uint64_t left = offset / unit, at = e->offset;
-        for (int d = e->ndim - 1; d >= 0; d--) {
-            uint64_t extent = (uint64_t)e->shape[d];
-            at += left % extent * (uint64_t)e->stride[d] * unit;
-            left /= extent;
+    ckpt_err err = CKPT_OK;
+    while (size > 0 && err == CKPT_OK) {
+        char cell[16];
+        uint64_t first = offset / unit;
+        size_t skip = (size_t)(offset % unit), n = size - size % unit;
+        if (skip == 0 && n > 0) {
+            err = ckpt__file_gather_elements(f, e, first, first + n / unit, dst);
+        } else {
+            n = (size_t)ckpt__engine_min(unit - skip, size);
+            err = ckpt__file_gather_elements(f, e, first, first + 1, cell);
+            if (err == CKPT_OK) memcpy(dst, cell + skip, n);
         }
-        size_t skip = (size_t)(offset % unit), n = unit - skip < size ? unit - skip : size;
-        const char *p = NULL;
-        ckpt_err err = ckpt__file_window(f, at, unit, &p);
-        if (err != CKPT_OK) return err;
-        memcpy(dst, p + skip, n);
         dst += n;
         offset += n;
         size -= n;
     }
-    return CKPT_OK;
+    return err;
 }
 
 // Bytes of an entry's value; the range has been checked.

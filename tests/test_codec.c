@@ -154,6 +154,20 @@ static void test_magic(void **state) {
     static const unsigned char zip[16] = { 'P', 'K', 3, 4, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0 };
     static const unsigned char tensors[16] = { 0xf8, 0x0f, 0, 0, 0, 0, 0, 0, '{', '"' }, other[16] = { 0x40, 0, 1, 0, 0, 0, 0, 0, '{', '"', 'a', '"', ':' };
     static const unsigned char zeros[16] = { 0 };
+    // Frames to skip stand before zstd's (pzstd writes one before each) and lz4's; which it is says what follows them.
+    static const unsigned char skipped[][28] = {
+        { 0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 9, 9, 9, 9, 0x28, 0xb5, 0x2f, 0xfd },
+        { 0x5f, 0x2a, 0x4d, 0x18, 0, 0, 0, 0, 0x53, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 7, 0x04, 0x22, 0x4d, 0x18 },
+        { 0x51, 0x2a, 0x4d, 0x18, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4 }, { 0x50, 0x2a, 0x4d, 0x18, 20, 0, 0, 0, 'P', 'K', 3, 4 },
+        { 0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 9, 9, 9, 9, 'P', 'K', 3, 4 }, { 0x60, 0x2a, 0x4d, 0x18, 0, 0, 0, 0, 0x28, 0xb5, 0x2f, 0xfd }
+    };
+    static const char *const said[] = { "zst", "lz4", "zst", "zst", NULL, NULL };
+    for (int i = 0; i < UTIL_COUNT(skipped); i++) {
+        const ckpt__codec *c = ckpt__codec_by_magic(skipped[i], 28);
+        if ((c == NULL) != (said[i] == NULL) || (c != NULL && strcmp(c->suffix, said[i]) != 0))
+            fail_msg("%d: %s", i, c != NULL ? c->suffix : "none");
+    }
+    for (size_t k = 0; k < 28; k++) (void)ckpt__codec_by_magic(skipped[1], k);
     assert_null(ckpt__codec_by_magic(zip, 16));
     assert_null(ckpt__codec_by_magic(tensors, 16));
     assert_null(ckpt__codec_by_magic(other, 16));
@@ -274,6 +288,47 @@ static void test_what_follows(void **state) {
             ckpt__buf_free(&g.buf);
         }
     }
+}
+
+// The bytes of one stream with others before it, between two of them and behind: what the format allows is read, the rest refused.
+static void check_parts(const char *suffix, const char *before, size_t before_n, const void *between, size_t between_n, bool good) {
+    const char *path = util_join(util_temp_dir(), "x");
+    ckpt__codec v[2];
+    int n = variants(suffix, v);
+    for (int k = 0; k < n; k++) {
+        size_t size;
+        got g = { { { NULL, NULL }, NULL, 0, 0, CKPT_OK }, 0, 0, CKPT_OK };
+        assert_int_equal(encode(&v[k], path, "hello", 5, 5), CKPT_OK);
+        char *bytes = util_read(path, &size), *all = (char *)util_keep(malloc(2 * (before_n + size + between_n)), false), *p = all;
+        for (int i = 0; i < 2; i++) {
+            memcpy(p, before, before_n);
+            memcpy(p + before_n, bytes, size);
+            memcpy(p + before_n + size, between, between_n);
+            p += before_n + size + between_n;
+        }
+        util_write(path, all, (size_t)(p - all));
+        ckpt_err e = decode(&v[k], path, &g);
+        if (e != (good ? CKPT_OK : CKPT_CORRUPT)) fail_msg("%s %d: %s %s", suffix, k, ckpt_err_name(e), ckpt_last_error());
+        if (good) assert_int_equal(g.buf.len, 10);
+        if (good) assert_memory_equal(g.buf.data, "hellohello", 10);
+        ckpt__buf_free(&g.buf);
+    }
+}
+
+static void test_padding(void **state) {
+    (void)state;
+    static const char frame[] = "\x5a\x2a\x4d\x18\4\0\0\0\x28\xb5\x2f\xfd", zeros[600000] = { 0 };
+    check_parts("zst", frame, 12, "", 0, true);
+    check_parts("zst", frame, 12, frame, 12, true);
+    check_parts("zst", frame, 12, "\x60\x2a\x4d\x18\0\0\0\0", 8, false);
+    check_parts("zst", "", 0, frame, 9, false);
+    check_parts("lz4", frame, 12, frame, 12, true);
+    check_parts("xz", "", 0, zeros, 4, true);
+    check_parts("xz", "", 0, zeros, 600000, true);
+    check_parts("xz", "", 0, zeros, 599999, false);
+    check_parts("xz", "", 0, zeros, 2, false);
+    check_parts("xz", zeros, 4, "", 0, false);
+    check_parts("bz2", "", 0, zeros, 4, false);
 }
 
 static ckpt_err count(const void *p, size_t n, void *user) {
@@ -546,7 +601,8 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_case_tables), cmocka_unit_test(test_tar_modes),    cmocka_unit_test(test_magic),
         cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated),    cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_what_follows), cmocka_unit_test(test_large),       cmocka_unit_test(test_missing_tool),
+        cmocka_unit_test(test_what_follows), cmocka_unit_test(test_padding),     cmocka_unit_test(test_large),
+        cmocka_unit_test(test_missing_tool),
         cmocka_unit_test(test_bad_tools),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory)
     };

@@ -926,6 +926,66 @@ static void test_gather(void **unused) {
     ckpt_state_free(&st);
 }
 
+// Ranges of tensors with other strides against the elements one by one: more than a window, gaps worth passing over, rows that repeat.
+static void test_gather_ranges(void **unused) {
+    (void)unused;
+    enum { CELLS = 600000 };
+    static const struct { int64_t shape[4], stride[4]; } rows[] = {
+        { { 740, 800 }, { 1, 740 } }, { { 3, 5, 7, 11 }, { 1, 3, 1155, 15 } }, { { 200, 300 }, { 3000, 2 } }, { { 60, 40, 50 }, { 10000, 0, 200 } },
+        { { 2, 290000 }, { 300000, 1 } }, { { 1, 20, 1, 30 }, { 7, 1, 9, 20000 } }, { { 100, 4000 }, { 0, 1 } }, { { 500000 }, { 1 } }
+    };
+    const char *path = util_join(util_temp_dir(), "a.pt");
+    int32_t *cells = (int32_t *)malloc(4 * CELLS);
+    char *want = (char *)malloc(4 * CELLS), *got = (char *)malloc(4 * CELLS);
+    for (int i = 0; i < CELLS; i++) cells[i] = i * 7;
+    ckpt_tensor t = {0};
+    t.dtype = CKPT_I32;
+    t.ndim = 1;
+    t.shape[0] = CELLS;
+    t.data = cells;
+    ckpt_state st = {0};
+    ckpt_bind(&st, "m", &t);
+    must(ckpt_save(path, &st, NULL));
+    ckpt_file *f = NULL;
+    must(ckpt_file_open(&f, path));
+    uint64_t start = f->toc.entries[0].offset, random = 88172645463325252u;
+    for (int k = 0; k < UTIL_COUNT(rows); k++) {
+        ckpt__entry *e = &f->toc.entries[0];
+        size_t count = 1;
+        e->contiguous = false;
+        e->offset = start + 4 * 100;
+        for (e->ndim = 0; e->ndim < 4 && rows[k].shape[e->ndim] > 0; e->ndim++) {
+            e->shape[e->ndim] = rows[k].shape[e->ndim];
+            e->stride[e->ndim] = rows[k].stride[e->ndim];
+            count *= (size_t)e->shape[e->ndim];
+        }
+        e->size = 4 * count;
+        for (size_t i = 0; i < count; i++) {
+            size_t left = i, at = 100;
+            for (int d = e->ndim - 1; d >= 0; left /= (size_t)e->shape[d--]) at += left % (size_t)e->shape[d] * (size_t)e->stride[d];
+            assert_true(at < CELLS);
+            memcpy(want + 4 * i, &cells[at], 4);
+        }
+        for (int n = 0; n < 30; n++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            size_t from = n == 0 ? 0 : (size_t)(random >> 20) % e->size, size = n == 0 ? (size_t)e->size : (size_t)(random >> 40) % (n < 15 ? 5000 : e->size);
+            if (size > e->size - from) size = (size_t)e->size - from;
+            memset(got, 0x55, size);
+            must(ckpt_file_read(f, 0, from, got, size));
+            if (memcmp(got, want + from, size) != 0) fail_msg("tensor %d: bytes from %zu, %zu of them", k, from, size);
+        }
+    }
+    // A file that was cut while it was open is no memory's business.
+    assert_int_equal(truncate(path, (off_t)start + 1000), 0);
+    assert_int_equal(ckpt_file_read(f, 0, 0, got, 4000), CKPT_CORRUPT);
+    expect_sentence("cut while it was open");
+    ckpt_file_close(f);
+    ckpt_state_free(&st);
+    free(cells);
+    free(want);
+    free(got);
+}
+
 static void test_attached_files(void **unused) {
     (void)unused;
     const char *dir = util_temp_dir();
@@ -1348,7 +1408,8 @@ int main(void) {
         cmocka_unit_test(test_sweep),         cmocka_unit_test(test_strict),             cmocka_unit_test(test_different),
         cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected),
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
-        cmocka_unit_test(test_gather),        cmocka_unit_test(test_attached_files),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_progress),      cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_device),             cmocka_unit_test(test_save_faults),
         cmocka_unit_test(test_load_faults),   cmocka_unit_test(test_full_disk),
