@@ -14672,6 +14672,7 @@ static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *g
         bool follows = next < t->count && strcmp(t->entries[next].name, canonical) == 0;    // a file mostly has the state's order
         int at = follows ? (int)next : ckpt__toc_find(t, canonical);
         if (at >= 0) next = (size_t)at + 1;
+        if (at >= 0 && t->own && t->entries[at].kind == CKPT_KIND_NONE) at = -1;    // our None: an item that ignore_keys took
         const char *rest = NULL;
         if (at >= 0) ckpt__file_match_one(m, i, at);
         else if (m->o->world == 0 || ckpt__state_rng_rank(canonical, &rest) < m->o->world)

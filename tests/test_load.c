@@ -494,6 +494,41 @@ static void test_not_strict(void **unused) {
     ckpt_state_free(&some);
 }
 
+// A list's item that was left out stands as None in its place: it is missing, as a dict's would be.
+static void test_left_out(void **unused) {
+    (void)unused;
+    const char *globs[] = { "l/0", "l/2" };
+    int64_t n[4] = { 1, 2, 3, 4 };
+    char log[1000] = "";
+    ckpt_state st = {0};
+    ckpt__items items;
+    ckpt__plan plan;
+    ckpt__file_format fmt;
+    ckpt__engine_job job;
+    memset(&job, 0, sizeof job);
+    for (int i = 0; i < 4; i++) ckpt_bind_int(&st, util_fmt("l/[%d]", i), &n[i]);
+    must(ckpt__state_select(&st, false, globs, 2, NULL, &items));
+    ckpt__plan_init(&plan, NULL, &st);
+    must(ckpt__file_format_of("t.pt", &fmt));
+    must(ckpt__file_plan(&plan, &fmt, "t.pt", items.list, items.count));
+    must(ckpt__file_write("t.pt", &fmt, &plan, NULL, true, &job, &st.allocator, NULL, NULL));
+    ckpt__plan_free(&plan);
+    ckpt__items_free(&items);
+    memset(n, 0, sizeof n);
+    ckpt_load_desc d = {0};
+    d.load_path = "t.pt";
+    d.state = &st;
+    d.logger.fn = keep_log;
+    d.logger.user = log;
+    assert_int_equal(ckpt_load(&d, NULL), CKPT_MISMATCH);
+    expect_sentence("2 bound names are missing in it (l/[0], l/[2])");
+    d.not_strict = true;
+    must(ckpt_load(&d, NULL));
+    assert_string_equal(log, "not strict: 2 bound names are missing in it (l/[0], l/[2])");
+    assert_true(n[0] == 0 && n[1] == 2 && n[2] == 0 && n[3] == 4);
+    ckpt_state_free(&st);
+}
+
 static void test_no_memory(void **unused) {
     (void)unused;
     int64_t value = 5;
@@ -527,6 +562,7 @@ int main(void) {
         TEST(test_path_names),     TEST(test_awkward_names), TEST(test_missing),             TEST(test_symlink_files), TEST(test_symlink_rings),
         TEST(test_latest),         TEST(test_get_file_local), TEST(test_get_file),           TEST(test_create_symlink_file),
         TEST(test_folder_empty),   TEST(test_loading),       TEST(test_metrics),             TEST(test_no_memory),            TEST(test_not_strict),
+        TEST(test_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
