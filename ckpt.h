@@ -21557,11 +21557,12 @@ static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, ckpt__sink *sink,
             return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole objects only (200 to a request for a range)");
         }
     }
-    bool other = (r->status == 200 || r->status == 206) && !sink->proven;
-    if (e != CKPT_OK && !(other && t->transient)) return e;
-    if (r->status == 206 && !ckpt__web_is_range(ckpt__fields_get(&r->headers, "content-range"), offset, sink))
+    const char *range = ckpt__fields_get(&r->headers, "content-range");
+    bool told = r->status == 206 && (range != NULL || e == CKPT_OK);    // else it broke off before it said so
+    if (e != CKPT_OK && !t->transient) return e;
+    if (told && !ckpt__web_is_range(range, offset, sink))
         return ckpt__web_again(t, CKPT_CORRUPT, "the server sent other bytes than those asked for");
-    if (etag != NULL && now != NULL && strcmp(etag, now) != 0)
+    if ((told || r->status == 200) && etag != NULL && now != NULL && strcmp(etag, now) != 0)
         return ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
     if (e != CKPT_OK) return e;
     if (r->status != 206 && r->status != 200)
@@ -22270,11 +22271,6 @@ static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_s
     if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-mark", "x-amz-meta-ckpt-crc32");
     ckpt__s3_call_free(&c);
     return e;
-}
-
-static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
-    ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
-    return e == CKPT_OK ? ckpt__s3_head(store, name, out, t) : e;
 }
 
 // Is the object the one that an upload with this mark has made? Says nothing of failures.
@@ -22995,6 +22991,37 @@ static ckpt_err ckpt__s3_list(ckpt_store *store, const char *prefix,
     p.each_object = each;
     p.user = user;
     return ckpt__s3_list_all(&l, &p, t);
+}
+
+typedef struct ckpt__s3_sought {
+    const char *name;
+    bool        there;
+} ckpt__s3_sought;
+
+// Of all names that begin with it the object's own comes first: the list need not go on.
+static ckpt_err ckpt__s3_see(const char *name, uint64_t size, void *user) {
+    ckpt__s3_sought *k = (ckpt__s3_sought *)user;
+    (void)size;
+    k->there = strcmp(name, k->name) == 0;
+    return CKPT_EXISTS;
+}
+
+// Who may list a folder only (a policy with a condition on s3:prefix) is told 403 of what is not there. A list of that name tells
+// it from what may not be seen; where it is refused too, the refusal stands.
+static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
+    if (e == CKPT_OK) e = ckpt__s3_head(store, name, out, t);
+    if (e != CKPT_AUTH || t->status != 403) return e;
+    ckpt__s3_sought k = { name, false };
+    ckpt__error_record refusal;
+    ckpt__transfer look = *t;
+    look.moved = NULL;
+    ckpt__error_take(&refusal);
+    ckpt_err seen = ckpt__s3_list(store, name, ckpt__s3_see, &k, &look);
+    bool absent = (seen == CKPT_OK || seen == CKPT_EXISTS) && !k.there;
+    if (!absent) return ckpt__error_put(&refusal);
+    return ckpt__error_set(CKPT_NOT_FOUND, "there is no such object in bucket '%s': a list does not have it",
+                           ckpt__s3_of(store)->bucket);
 }
 
 static void ckpt__s3_expect_parts(ckpt__s3_page *p, ckpt__store_each_part *each, void *user) {

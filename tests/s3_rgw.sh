@@ -176,6 +176,20 @@ if [ -n "$aws" ]; then
         cli cp --quiet big s3://ckpt-one/some/prefix/cli/big >>cli.log 2>&1 &&
         S3_ENDPOINT_URL=$RGW_HTTPS ./store raw-get $uri cli/big cli.back 4000000 >>cli.log 2>&1 && cmp -s big cli.back; then pass 'awscli reads what we put, and we what it put'
     else fail 'awscli' cli.log; fi
+    # A user whose rights, that to list among them, end at a folder: the trial, what is not there yet, saving, rotation, resuming.
+    user='"Effect":"Allow","Principal":{"AWS":["arn:aws:iam:::user/other"]}'
+    cat >policy.json <<EOF
+{"Version":"2012-10-17","Statement":[{$user,"Action":["s3:PutObject","s3:GetObject","s3:DeleteObject","s3:AbortMultipartUpload"],
+"Resource":["arn:aws:s3:::ckpt-one/team/me/*"]},{$user,"Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::ckpt-one"],
+"Condition":{"StringLike":{"s3:prefix":["team/me/*"]}}}]}
+EOF
+    ours() { AWS_ACCESS_KEY_ID=OTHERKEY AWS_SECRET_ACCESS_KEY=othersecret ./upload "s3://ckpt-one/$1/{run_name}" >ours.log 2>&1; }
+    if AWS_DEFAULT_REGION=us-east-1 "$aws" --endpoint-url "$RGW_HTTP" s3api put-bucket-policy --bucket ckpt-one --policy file://policy.json >ours.log 2>&1 &&
+        ${CC:-cc} -O1 -I"$root" "$root/examples/10_upload_s3.c" -o upload -lcurl -lcrypto -lpthread >>ours.log 2>&1 && ours team/me &&
+        grep -q 'a fresh start' ours.log && rm -rf team && ours team/me && grep -q 'resumed at batch 50' ours.log; then pass 'rights that end at a folder'
+    else fail 'rights that end at a folder' ours.log; fi
+    if ours others; then fail 'rights that end at a folder: another one'; else
+        grep -q 'others/demo/.credentials_validated_successfully' ours.log; check 'rights that end at a folder: another one is refused, and said' ours.log; fi
 else
     echo "SKIP: awscli: not installed"
 fi

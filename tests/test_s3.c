@@ -590,7 +590,8 @@ static void test_clock(void **state) {
                      { 200, "ETag: \"5eb63bbbe01eeed093cb22bb8f5acdc3\"\r\n", NULL, 0 },
                      { 403, right, NULL, 0 },               // a HEAD gives no reason, but the time
                      { 200, "ETag: \"x\"\r\n", NULL, 3 },
-                     { 403, right, NULL, 0 },               // and now the clock is right: it is a refusal
+                     { 403, right, NULL, 0 },               // and now the clock is right: it is a refusal,
+                     { 403, right, ERROR_XML("AccessDenied", "x"), 0 },     // of a list too
                      { 403, ahead, ERROR_XML("RequestTimeTooSkewed", "x"), 0 },
                      { 403, ahead, ERROR_XML("RequestTimeTooSkewed", "x"), 0 } };
     ckpt_store *s = MEET(steps);
@@ -606,7 +607,7 @@ static void test_clock(void **state) {
     is(s->table->stat(s, "n", &st, &t), CKPT_AUTH);
     is(s->table->remove(s, "n", &t), CKPT_AUTH);
     sentence_has("20 minutes behind");
-    assert_int_equal(requests(), 8);
+    assert_int_equal(requests(), 9);
     ckpt_store_close(s);
 }
 
@@ -1011,9 +1012,35 @@ static void test_stat(void **state) {
     is(s->table->stat(s, "n", &st, &t), CKPT_OK);
     assert_true(st.size == 1 && !st.has_crc && st.etag[0] == 0 && st.mark[0] == 0 && st.modified == 0.0);
     is(s->table->stat(s, "n", &st, &t), CKPT_NOT_FOUND);
-    is(s->table->stat(s, "n", &st, &t), CKPT_AUTH);
+    is(s->table->stat(s, "n", &st, &t), CKPT_AUTH);         // the list is refused as well: the script has no more
     sentence_has("permission");
     ckpt_store_close(s);
+}
+
+// Who may list a folder only is told 403 of what is not there: the list knows.
+static void test_stat_by_list(void **state) {
+    (void)state;
+#define LISTED(keys) "<ListBucketResult><IsTruncated>false</IsTruncated>" keys "</ListBucketResult>"
+#define LISTED_KEY(key) "<Contents><Key>pre/" key "</Key><Size>3</Size></Contents>"
+    static const struct { step list; ckpt_err e; } rows[] = {
+        { { 200, NULL, LISTED(""), 0 }, CKPT_NOT_FOUND },
+        { { 200, NULL, LISTED(LISTED_KEY("name.symlink")), 0 }, CKPT_NOT_FOUND },
+        { { 200, NULL, LISTED(LISTED_KEY("name") LISTED_KEY("name.symlink")), 0 }, CKPT_AUTH },     // it is there, and may not be seen
+        { { 403, NULL, ERROR_XML("AccessDenied", "x"), 0 }, CKPT_AUTH },
+        { { 500, NULL, ERROR_XML("InternalError", "x"), 0 }, CKPT_AUTH },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        step steps[] = { { 403, NULL, NULL, 0 }, { 0, NULL, NULL, 0 } };
+        ckpt__store_stat st;
+        steps[1] = rows[i].list;
+        ckpt_store *s = MEET(steps);
+        ckpt_err e = s->table->stat(s, "name", &st, &t);
+        if (e != rows[i].e) fail_msg("row %d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        assert_int_equal(requests(), 2);
+        assert_false(t.transient);
+        if (e == CKPT_AUTH) sentence_has("the keys are wrong, or lack the permission");
+        ckpt_store_close(s);
+    }
 }
 
 //-- listing -----------------------------------------------------------------------
@@ -1259,7 +1286,7 @@ int main(void) {
         cmocka_unit_test(test_changed_source), cmocka_unit_test(test_checksum_setting), cmocka_unit_test(test_confirm),
         cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_clock),
         cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
-        cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_region_is_no_expiry),
+        cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_stat_by_list), cmocka_unit_test(test_region_is_no_expiry),
         cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
         cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists), cmocka_unit_test(test_parts_and_uploads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),

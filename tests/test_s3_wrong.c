@@ -97,7 +97,7 @@ static void handler(net_request *r, void *user) {
         } else {
             head_of(r, w);
         }
-    } else if (strcmp(r->method, "GET") == 0 && parts) {
+    } else if (strcmp(r->method, "GET") == 0 && (parts || strstr(r->target, "list-type") != NULL)) {
         refuse(r, 403, "AccessDenied");
     } else if (strcmp(r->method, "GET") == 0) {
         serve_get(r, w);
