@@ -954,6 +954,8 @@ typedef struct ckpt_saver_desc {
 // rank, with the sentence of the lowest rank that failed ("rank 3: ..."), and a request on one rank saves on all of them at
 // the same step. Between steps at which something is due they speak to each other about once a second (with should_save at
 // every call), so that this is how long a request may wait. run_name is rank 0's; desc must be alike on all ranks.
+// A checkpoint has rank 0's timestamp: clocks are its, and counters that differ from rank to rank as well, unless they stand in a
+// name; then the save is refused, before anything is written (CKPT_ARG, with the rank and the counter). Resume returns it to all.
 //   neither field set: rank 0 writes one file for all.
 //   sharded: every rank writes "__<rank>_0" + the ending of filename (".pt") to the folder
 //     <folder>/<folder part of filename>/<sharded_prefix_dir>: its pieces of tensors that are split (ckpt_tensor.global_shape),
@@ -48095,7 +48097,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 //------------------------------------------------------------------------------
 // >>crew       [R]  a saver on many ranks: what all of them do together, or none
 //
-// uses:    error memory platform digest time name file index store fetch remote ranks shard saver resume
+// uses:    error memory platform digest time name state file index store fetch remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
 // states:  a part is busy -> durable or failed; all durable: committed; one failed: given up by all
 //
@@ -48120,7 +48122,8 @@ enum {
     CKPT__CREW_LATE, CKPT__CREW_WORK,           // negated: somebody's time is up; somebody still works
     CKPT__CREW_STEPS,                           // calls of *_end until next time
     CKPT__CREW_TROUBLE,                         // the lowest rank with a failure of its background
-    CKPT__CREW_WORDS
+    CKPT__CREW_TIME,                            // rank 0's timestamp, field by field, of a call that has one
+    CKPT__CREW_WORDS = CKPT__CREW_TIME + (int)(sizeof(ckpt_timestamp) / sizeof(int64_t))
 };
 
 enum { CKPT__CREW_STRIDE = 1000 };      // calls between two agreements at most: a loop may begin fast and then make long steps
@@ -48131,6 +48134,7 @@ typedef struct ckpt__crew_word {
     int     call;
     int64_t batch;
     bool    due, late, work;
+    const ckpt_timestamp *t;            // NULL: the call has none
 } ckpt__crew_word;
 
 // Does anything here need the others?
@@ -48169,6 +48173,12 @@ static bool ckpt__crew_is_doomed(ckpt_saver *s) {
     return any;
 }
 
+// Rank 0's timestamp travels as the least of bits that no other rank has anything to say to.
+static void ckpt__crew_say_time(const ckpt_saver *s, const ckpt_timestamp *t, int64_t *w) {
+    for (int i = CKPT__CREW_TIME; i < CKPT__CREW_WORDS; i++) w[i] = INT64_MAX;
+    if (t != NULL && ckpt__ranks_is_first(&s->crew)) memcpy(w + CKPT__CREW_TIME, t, sizeof *t);
+}
+
 // The beginning of every call that speaks to the others. w: CKPT__CREW_WORDS numbers.
 static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w) {
     ckpt__error_record kept;
@@ -48190,6 +48200,7 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     w[CKPT__CREW_WORK] = say->work ? -1 : 0;
     w[CKPT__CREW_STEPS] = ckpt__crew_stride(s);
     w[CKPT__CREW_TROUBLE] = s->trouble.code != CKPT_OK ? s->ranks.rank : INT64_MAX;
+    ckpt__crew_say_time(s, say->t, w);
     ckpt_err e = ckpt__ranks_min(&s->crew, w, CKPT__CREW_WORDS);
     s->stride = s->steps = w[CKPT__CREW_STEPS];
     s->calls = 0;
@@ -48487,14 +48498,47 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, const ckpt__saver_job *job) {
     return e;
 }
 
+// A checkpoint has rank 0's timestamp, or else the ranks would give its parts different names. Clocks always differ, and counters
+// may where each rank counts what it has seen itself; but one that stands in a name says that the ranks mean different moments.
+static ckpt_err ckpt__crew_same_moment(const ckpt_saver *s, const ckpt_timestamp *first, const ckpt_timestamp *mine) {
+    const char *const templates[] = { s->filename, s->latest, s->remote_name, s->remote_latest };
+    ckpt__buf here, there;
+    ckpt_err e = ckpt__time_check(mine);
+    ckpt__buf_init(&here, &s->allocator);
+    ckpt__buf_init(&there, &s->allocator);
+    for (int c = 0; c < CKPT__CLOCKS && e == CKPT_OK; c++) {
+        const ckpt__state_clock *clock = &ckpt__state_clocks[c];
+        ckpt_timestamp t = *first;
+        int64_t counts[2];
+        memcpy(&counts[0], (const char *)first + clock->at, sizeof counts[0]);
+        memcpy(&counts[1], (const char *)mine + clock->at, sizeof counts[1]);
+        if (clock->seconds || counts[0] == counts[1]) continue;
+        memcpy((char *)&t + clock->at, &counts[1], sizeof counts[1]);
+        for (size_t i = 0; i < sizeof templates / sizeof templates[0] && e == CKPT_OK; i++) {
+            if (templates[i] == NULL) continue;
+            e = ckpt__saver_format(s, &there, templates[i], first);
+            if (e == CKPT_OK) e = ckpt__saver_format(s, &here, templates[i], &t);
+            if (e == CKPT_OK && strcmp(here.data, there.data) != 0)
+                e = ckpt__error_set(CKPT_ARG, "its timestamp has %s %lld, and rank 0's has %lld: a counter that stands in a "
+                                    "name, as in '%s', must be alike on all ranks",
+                                    clock->name + sizeof "state/timestamp/Timestamp/" - 1, (long long)counts[1],
+                                    (long long)counts[0], templates[i]);
+        }
+    }
+    ckpt__buf_free(&here);
+    ckpt__buf_free(&there);
+    return e;
+}
+
 // Every rank's file of one checkpoint. With NONE it is committed at once; else when an agreement finds all of them durable.
-static ckpt_err ckpt__crew_save_parts(ckpt_saver *s, const ckpt_timestamp *t) {
+// first: rank 0's timestamp.
+static ckpt_err ckpt__crew_save_parts(ckpt_saver *s, const ckpt_timestamp *first, const ckpt_timestamp *t) {
     ckpt__saver_job job;
     double begin = ckpt__os_now();
     memset(&job, 0, sizeof job);
     (void)ckpt__saver_fence(s);
-    ckpt_err e = ckpt__time_check(t);
-    if (e == CKPT_OK) e = ckpt__saver_describe(s, &job, t, NULL);
+    ckpt_err e = ckpt__crew_same_moment(s, first, t);
+    if (e == CKPT_OK) e = ckpt__saver_describe(s, &job, first, NULL);
     e = ckpt__ranks_share(&s->crew, ckpt__error_prefix(e, "cannot save"));
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__shard_agree(&s->shards, &s->crew, &s->items);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__crew_vacate(s, &job);
@@ -48524,14 +48568,16 @@ static ckpt_err ckpt__crew_save_parts(ckpt_saver *s, const ckpt_timestamp *t) {
     return ckpt__crew_note(s, e);
 }
 
-// One checkpoint, by all ranks. The decision is everybody's already.
-static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t) {
+// One checkpoint, by all ranks. The decision is everybody's already; w: the agreement on it.
+static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t, const int64_t *w) {
+    ckpt_timestamp moment;
+    memcpy(&moment, w + CKPT__CREW_TIME, sizeof moment);
     ckpt_err e = CKPT_OK, before = ckpt__crew_finish(s);
     ckpt__error_record first;
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
     ckpt__error_take(&first);
     if (!s->checked) {
-        e = ckpt__ranks_share(&s->crew, ckpt__saver_first(s, t));
+        e = ckpt__ranks_share(&s->crew, ckpt__saver_first(s, &moment));
         s->checked = e == CKPT_OK;
     }
     if (e == CKPT_OK && s->layout == CKPT__SAVER_WHOLE) {
@@ -48542,7 +48588,7 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t) {
         if (met == CKPT_OK) ckpt__error_last = why;
         e = ckpt__ranks_share(&s->crew, met != CKPT_OK ? met : e);
     } else if (e == CKPT_OK) {
-        e = ckpt__crew_save_parts(s, t);
+        e = ckpt__crew_save_parts(s, &moment, t);
     }
     if (e == CKPT_OK) s->last_batch = t->batch;
     (void)ckpt__crew_note(s, e);
@@ -48594,7 +48640,7 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
     }
     if (asked && s->crew.broken.code == CKPT_OK && !always) (void)ckpt__os_flag_swap(&s->shared->requested, 0);
     if (s->crew.broken.code == CKPT_OK && (always || ((due || asked) && t->batch != s->last_batch))) {
-        ckpt_err saved = ckpt__crew_make(s, t);
+        ckpt_err saved = ckpt__crew_make(s, t, w);
         if (saved != CKPT_OK) return saved;
     }
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
@@ -48617,6 +48663,7 @@ static ckpt_err ckpt__crew_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_ev
     memset(&say, 0, sizeof say);
     say.call = CKPT__CREW_EVENT + (int)event;
     say.batch = t->batch;
+    say.t = t;
     say.due = due || s->latched;
     return ckpt__crew_act(s, t, &say);
 }
@@ -48632,6 +48679,7 @@ static ckpt_err ckpt__crew_save(ckpt_saver *s, const ckpt_timestamp *t) {
     memset(&say, 0, sizeof say);
     say.call = CKPT__CREW_SAVE;
     say.batch = t->batch;
+    say.t = t;
     return ckpt__crew_act(s, t, &say);
 }
 

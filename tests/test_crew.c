@@ -750,6 +750,72 @@ static void test_refused(void **state) {
     }
 }
 
+//-- timestamps that differ --------------------------------------------------------------
+
+// Clocks are each rank's own, and counters may be; a checkpoint has one time for all.
+static void moments_apart(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (p->how == TARS) m->d.filename = p->filename;
+    ckpt_timestamp t = at_batch(5), at;
+    t.token = 1000 + r->rank;
+    t.total_wct = 10.25 + 0.5 * r->rank;
+    memset(&at, 0, sizeof at);
+    if (member_open(m)) {
+        member_set(m, 5);
+        if (p->saves == 0) {
+            ckpt_err e = ckpt_saver_resume(m->s, &at);
+            TR_CHECK(r, e == CKPT_OK);
+            if (e == CKPT_OK) member_check(m, 5);
+            (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d %d %.2f", (int)at.batch, (int)at.token, at.total_wct);
+        } else {
+            ckpt_err e = ckpt_saver_save(m->s, &t);
+            TR_CHECK(r, e == p->want);
+            (void)snprintf(p->text[r->rank], sizeof p->text[0], "%s", e == CKPT_OK ? "" : ckpt_last_error());
+            t.token = 2000;
+            t.batch = 6;
+            member_set(m, 6);
+            if (e != CKPT_OK) TR_OK(r, ckpt_saver_save(m->s, &t));      // and the ranks are still together
+            TR_CHECK(r, ckpt_saver_close(m->s, 0) == p->want);
+            m->s = NULL;
+        }
+    }
+    member_end(m);
+}
+
+static void test_moments_apart(void **state) {
+    (void)state;
+    for (int how = 1; how < 3; how++) {
+        for (int apart = 0; apart < 2; apart++) {
+            plan p = plan_of((layout)how);
+            tr_world *w = tr_new(3);
+            p.apart = apart == 1;
+            p.saves = 1;
+            p.prefix = "ba{batch}-{total_wct}";
+            p.filename = "ba{batch}-{total_wct}-rank{rank}.pt";
+            tr_run(w, moments_apart, &p);
+            for (int i = 0; i < 3; i++) {
+                const char *folder = apart ? util_join(p.dir, util_fmt("rank%d", i)) : p.dir;
+                assert_true(util_exists(util_join(folder, how == SHARDED ? util_fmt("ba5-10.25/__%d_0.pt", i)
+                                                                         : util_fmt("ba5-10.25-rank%d.pt.tar", i))));
+            }
+            p.saves = 0;
+            tr_run(w, moments_apart, &p);
+            for (int i = 0; i < 3; i++) assert_string_equal(p.text[i], "5 1000 10.25");
+        }
+        plan p = plan_of((layout)how);
+        p.saves = 1;
+        p.want = CKPT_ARG;
+        p.prefix = "tok{token}";
+        p.filename = "tok{token}-rank{rank}.pt";
+        tr_run(tr_new(3), moments_apart, &p);
+        for (int i = 0; i < 3; i++) assert_non_null(strstr(p.text[i], "rank 1: cannot save: its timestamp has token 1001, and rank 0's has 1000"));
+        const char *names = names_in(p.dir);
+        assert_null(strstr(names, "tok100"));
+        assert_non_null(strstr(names, "tok2000"));
+    }
+}
+
 //-- requests and cadence --------------------------------------------------------------
 
 static void requested(tr_rank *r, void *arg) {
@@ -1099,6 +1165,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_moments_apart),
         cmocka_unit_test(test_request),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
