@@ -953,7 +953,10 @@ typedef struct ckpt_saver_desc {
 // RANKS. With the hooks of ckpt_ranks all ranks do each thing together or not at all: a call returns the same on every
 // rank, with the sentence of the lowest rank that failed ("rank 3: ..."), and a request on one rank saves on all of them at
 // the same step. Between steps at which something is due they speak to each other about once a second (with should_save at
-// every call), so that this is how long a request may wait. run_name is rank 0's; desc must be alike on all ranks.
+// every call), so that this is how long a request may wait, and a save that a clock finds due. What they have not come round to
+// when the loop ends ckpt_saver_close saves, with the time of the last *_end and what is bound then: nothing bound may change
+// between the two; who changes something calls ckpt_saver_save before. The end of training (max_duration, but for one in seconds)
+// is known to all and saved at its step. run_name is rank 0's; desc must be alike on all ranks.
 // A checkpoint has rank 0's timestamp: clocks are its, and counters that differ from rank to rank as well, unless they stand in a
 // name; then the save is refused, before anything is written (CKPT_ARG, with the rank and the counter). Resume returns it to all.
 //   neither field set: rank 0 writes one file for all.
@@ -1009,7 +1012,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_save(ckpt_saver *s, const ckpt_tim
 // snapshot, and in the other modes, it returns at once. The next *_end and save fence by themselves.
 CKPT__DECL ckpt_err ckpt_saver_fence(ckpt_saver *s);
 // Asks for a checkpoint at the next *_end, due or not. Any thread, and async-signal-safe: meant for SIGTERM and
-// SIGUSR1 handlers.
+// SIGUSR1 handlers. With ranks it may take some calls of *_end, or ckpt_saver_close, see RANKS.
 CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns
 // how many; *paths (may be NULL) is valid until the next call on the saver.
@@ -5519,13 +5522,17 @@ static bool ckpt__time_multiple(ckpt__time_schedule *s, int64_t now) {
     return now == s->cell;
 }
 
+// Is the training over at this event?
+static bool ckpt__time_ended(const ckpt__time_schedule *s, const ckpt_timestamp *now, ckpt_event event) {
+    return s->max > 0 && event != CKPT_ITERATION_CHECKPOINT && ckpt__time_get(now, s->max_unit) >= s->max;
+}
+
 // Composer's create_interval_scheduler, decision by decision, for the timestamp just reached; `prev` is the one before that
 // step, NULL when there is none. Called once for every event: a "yes" of the interval is remembered, so that the end of
 // training does not save the same batch again.
 static bool ckpt__time_due(ckpt__time_schedule *s, const ckpt_timestamp *prev, const ckpt_timestamp *now, ckpt_event event) {
     if (s->off || prev == NULL) return false;
-    bool ended = s->max > 0 && event != CKPT_ITERATION_CHECKPOINT && ckpt__time_get(now, s->max_unit) >= s->max;
-    if (ended && now->batch != s->last_batch) return true;
+    if (ckpt__time_ended(s, now, event) && now->batch != s->last_batch) return true;
     if (event != s->event || s->rule == CKPT__TIME_NEVER) return false;
     bool due = s->rule == CKPT__TIME_MULTIPLE
              ? ckpt__time_multiple(s, now->batch)
@@ -42955,7 +42962,7 @@ struct ckpt_saver {
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
     int64_t              calls;         // since then
     double               spoke;         // when they did
-    bool                 latched;       // due by a clock or a callback, since then
+    bool                 latched;       // due by a clock or a callback, or asked for at a call of *_end, since then
     ckpt_logger          logger, hook;  // hook: the caller's, called by logger below `ink`
     ckpt_on_progress     progress;
     int                  lock_fd;
@@ -48206,7 +48213,8 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     s->calls = 0;
     s->spoke = ckpt__os_now();
     if (e != CKPT_OK) return ckpt__crew_note(s, e);
-    if (w[CKPT__CREW_CALL] != -w[CKPT__CREW_CALL_MOST] || w[CKPT__CREW_BATCH] != -w[CKPT__CREW_BATCH_MOST])
+    bool apart = w[CKPT__CREW_BATCH] != -w[CKPT__CREW_BATCH_MOST] && say->call != CKPT__CREW_CLOSE;
+    if (w[CKPT__CREW_CALL] != -w[CKPT__CREW_CALL_MOST] || apart)
         e = ckpt__ranks_part(&s->crew, "the ranks make different calls on the saver, or with different timestamps: this one "
                              "is at batch "
                              "%lld, others are from %lld to %lld; all must make the same calls in the same order",
@@ -48604,6 +48612,11 @@ static bool ckpt__crew_knows(const ckpt_saver *s) {
                                                                          s->schedule.max_unit != CKPT_SECOND);
 }
 
+// Where the interval goes by a clock the end of training may be known to all alike.
+static bool ckpt__crew_ends(const ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
+    return !s->schedule.off && s->schedule.max_unit != CKPT_SECOND && ckpt__time_ended(&s->schedule, t, event);
+}
+
 // An agreement and what it leads to: a failure keeps no rank from the steps behind it, as long as the ranks hear each other.
 static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w) {
     ckpt_err e = ckpt__crew_agree(s, say, w);
@@ -48655,8 +48668,9 @@ static ckpt_err ckpt__crew_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_ev
     bool due = ckpt__saver_is_due(s, t, event) && t->batch != s->last_batch;
     if (!ckpt__crew_knows(s)) {         // a clock's word is rank 0's, so that two clocks do not save twice
         s->latched = s->latched || (due && (s->should_save != NULL || s->ranks.rank == 0));
-        due = false;
+        due = ckpt__crew_ends(s, t, event) && t->batch != s->last_batch;
     }
+    s->latched = s->latched || ckpt__os_flag_get(&s->shared->requested) != 0;
     s->calls++;
     if (ckpt__os_flag_get(&s->shared->waiting) != 0) (void)ckpt__saver_fence(s);
     if (!due && s->checked && --s->steps > 0) return CKPT_OK;
@@ -48683,6 +48697,19 @@ static ckpt_err ckpt__crew_save(ckpt_saver *s, const ckpt_timestamp *t) {
     return ckpt__crew_act(s, t, &say);
 }
 
+// Closing: a call of *_end has found a checkpoint due or asked for on some rank, and the loop has ended before the ranks spoke
+// again.
+static ckpt_err ckpt__crew_catch_up(ckpt_saver *s, const int64_t *w) {
+    ckpt_timestamp last = s->previous;
+    if (w[CKPT__CREW_ASKED] != 0) (void)ckpt__os_flag_swap(&s->shared->requested, 0);
+    s->latched = false;
+    if (w[CKPT__CREW_BATCH] != -w[CKPT__CREW_BATCH_MOST])
+        return ckpt__crew_note(s, ckpt__error_set(CKPT_ARG, "a checkpoint was due when the ranks closed the saver, but none "
+                                                  "could be made: they had ended at different batches, from %lld to %lld",
+                                                  (long long)w[CKPT__CREW_BATCH], -(long long)w[CKPT__CREW_BATCH_MOST]));
+    return last.batch != s->last_batch ? ckpt__crew_make(s, &last, w) : CKPT_OK;
+}
+
 // Until nothing is on its way on any rank, or somebody's time is up.
 static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
     int64_t w[CKPT__CREW_WORDS];
@@ -48692,6 +48719,10 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
     first.code = CKPT_OK;
     memset(&say, 0, sizeof say);
     say.call = call;
+    if (call == CKPT__CREW_CLOSE && s->has_previous) {
+        say.batch = s->previous.batch;
+        say.t = &s->previous;
+    }
     for (double slice = 0.001;; slice = slice < 0.1 ? slice * 4 : 0.2) {
         double begin = ckpt__os_now();
         bool clear = ckpt__saver_await_clear(s, NULL, deadline);
@@ -48699,9 +48730,14 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
         say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear;
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
+        say.due = call == CKPT__CREW_CLOSE && s->latched;
         ckpt_err e = ckpt__crew_heed(s, &say, w);
-        if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
         if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+        bool owed = w[CKPT__CREW_DUE] != 0 && s->crew.broken.code == CKPT_OK;
+        if (owed) e = ckpt__crew_catch_up(s, w);
+        if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+        if (owed && e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+        if (owed) continue;
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX;
         if (w[CKPT__CREW_WORK] == 0 && !moved) return ckpt__error_put(&first);
@@ -49151,6 +49187,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt_err e = CKPT_OK;
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
     (void)ckpt__saver_await(s, true, 0);
+    s->latched = false;
     if (ckpt__crew_gathers(s)) {
         memset(&say, 0, sizeof say);
         say.call = CKPT__CREW_RESUME;

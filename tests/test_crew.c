@@ -857,6 +857,67 @@ static void test_request(void **state) {
     }
 }
 
+// What is due or asked for at the last steps of a loop is saved, though the ranks speak to each other only now and then.
+static void last_steps(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    m->d.save_interval = p->saves == 0 ? "30m" : "1000000ba";
+    if (p->saves == 0) m->d.max_duration = "40ba";
+    if (member_open(m)) {
+        for (int i = 1; i <= 40; i++) {
+            if (i == 30) m->s->steps = 1000;            // until they speak again
+            if (p->saves == 1 && i == 40 && r->rank == 1) ckpt_saver_request(m->s);
+            TR_OK(r, member_step(m, i));
+        }
+        if (p->saves == 2) ckpt_saver_request(m->s);        // too late: no *_end follows
+    }
+    member_end(m);
+}
+
+static void test_last_steps(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        for (int mode = 0; mode < 3; mode += 2) {
+            for (int what = 0; what < 3; what++) {
+                plan p = plan_of((layout)how);
+                p.snapshot = modes[mode];
+                p.saves = what;
+                tr_world *w = tr_new(3);
+                tr_run(w, last_steps, &p);
+                if (what == 2) assert_string_equal(names_in(p.dir), "");
+                p.number = 40;
+                p.saves = 0;
+                if (what < 2) tr_run(w, load_newest, &p);
+            }
+        }
+    }
+}
+
+// Ranks that leave the loop at different steps are told that what was asked for could not be saved.
+static void apart_at_the_end(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    m->d.save_interval = "1000000ba";
+    if (member_open(m)) {
+        for (int i = 1; i <= 20 + (r->rank == 0); i++) {
+            if (i == 10) m->s->steps = 1000;
+            if (i == 20) ckpt_saver_request(m->s);
+            TR_OK(r, member_step(m, i));
+        }
+        ckpt_err e = ckpt_saver_close(m->s, 0);
+        TR_CHECK(r, e == CKPT_ARG && strstr(ckpt_last_error(), "different batches, from 20 to 21") != NULL);
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+static void test_apart_at_the_end(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    tr_run(tr_new(2), apart_at_the_end, &p);
+    assert_string_equal(names_in(p.dir), "");
+}
+
 static bool never(const ckpt_timestamp *t, ckpt_event event, void *user) {
     (void)event;
     return user != NULL && t->batch == 7 && *(int *)user == 1;
@@ -1167,6 +1228,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_moments_apart),
         cmocka_unit_test(test_request),
+        cmocka_unit_test(test_last_steps),
+        cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_only),
