@@ -966,13 +966,15 @@ typedef struct ckpt_saver_desc {
 //     where every byte lies; without it the folder is no checkpoint, and the next saver that is opened removes it.
 //     latest_filename becomes a link to the folder; rotation, conflicts, pins and uploads are those of whole folders. In a
 //     store each rank's object is put by that rank, .metadata by rank 0 when all are confirmed, and then the .symlink, whose
-//     text is the folder. A checkpoint loads on any number of ranks. With COPY and LAZY ranks agree that a checkpoint is
-//     whole when they speak next after all have written it, at the next save, or in wait and close. Names must change with
-//     time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine has not comes from another rank's.
-//     Needs the hooks when world_size is above 1 (CKPT_ARG).
-//   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank} (CKPT_ARG);
-//     not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when all ranks'
-//     are durable. Loads on as many ranks as saved. Every rank needs its own folder or a name of its own in it.
+//     text is the folder. One that is saved again under its name has 1 (then 2, ...) behind the rank in its files' names, so
+//     that the one before loads until the new .metadata takes its place. A checkpoint loads on any number of ranks. With COPY
+//     and LAZY ranks agree that a checkpoint is whole when they speak next after all have written it, at the next save, or in
+//     wait and close. Names must change with time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine
+//     has not comes from another rank's. Needs the hooks when world_size is above 1 (CKPT_ARG).
+//   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
+//     (CKPT_ARG); not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when
+//     all ranks' are durable, and only then replaces one of that name. Loads on as many ranks as saved. Every rank needs its
+//     own folder or a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it.
@@ -14988,7 +14990,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 #define CKPT__INDEX_FILE "/.ckpt-index.jsonl"
 #define CKPT__INDEX_LOCK "/.ckpt-index.lock"
 
-enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096 };
+enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_EDITIONS = 99999999 };
 
 static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
 
@@ -15016,6 +15018,7 @@ typedef struct ckpt__index_line {
     bool              inherited;        // not stored: an earlier process handed it over, this one's uploader finishes it
     bool              unsent;           // not stored: it could not be handed over for every store
     bool              replaced;         // not stored: its name is about to be another checkpoint's
+    int64_t           edition;          // of a directory: what its files' names have behind the rank, "__3_0.pt"
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
     bool              apart;            // not stored: it lies in the folder of another run below this one
     bool              others;           // not stored: its name says that it is another run's of this folder
@@ -15079,8 +15082,9 @@ static bool ckpt__index_is_folder(const char *name) {
 static bool ckpt__index_is_rank_file(const char *base) {
     static const char *const containers[] = { ".pt", ".safetensors", ".tar", ".tgz" };
     size_t digits = ckpt__txt_starts(base, "__") ? strspn(base + 2, "0123456789") : 0;
-    if (digits == 0 || digits > 9 || !ckpt__txt_starts(base + 2 + digits, "_0.")) return false;
-    const char *rest = base + 2 + digits + 2;
+    size_t edition = digits > 0 && base[2 + digits] == '_' ? strspn(base + 3 + digits, "0123456789") : 0;
+    if (digits > 9 || edition == 0 || edition > 9) return false;
+    const char *rest = base + 3 + digits + edition;
     for (size_t i = 0; i < sizeof containers / sizeof *containers; i++) {
         size_t n = strlen(containers[i]);
         if (strncmp(rest, containers[i], n) == 0 && (rest[n] == 0 || rest[n] == '.')) return true;
@@ -15211,6 +15215,7 @@ static void ckpt__index_print(ckpt__buf *b, const ckpt__index *ix, const ckpt__i
     ckpt__buf_fmt(b, ",\"pinned\":%s,\"state\":\"%s\"", l->pinned ? "true" : "false", ckpt__index_states[l->state]);
     if (l->upload != CKPT__UPLOAD_LOCAL) ckpt__buf_fmt(b, ",\"upload\":\"%s\"", ckpt__index_uploads[l->upload]);
     if (l->ranks > 0) ckpt__buf_fmt(b, ",\"ranks\":%lld", (long long)l->ranks);
+    if (l->edition > 0) ckpt__buf_fmt(b, ",\"edition\":%lld", (long long)l->edition);
     if (l->found) ckpt__buf_text(b, ",\"found\":true");
     if (b->err != CKPT_OK) return;
     uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
@@ -15272,6 +15277,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && sum->text_len == 8 &&
                       ckpt__txt_sum(sum->text, &l->checksum);
     if (!ckpt__index_count(d, root, "ranks", &l->ranks) || l->ranks > 1 << 24) l->ranks = 0;
+    if (!ckpt__index_count(d, root, "edition", &l->edition) || l->edition > CKPT__INDEX_EDITIONS) l->edition = 0;
     for (int i = 0; i < 3; i++) {
         if (strcmp(state->text, ckpt__index_states[i]) == 0) l->state = (ckpt__index_state)i;
     }
@@ -39094,6 +39100,7 @@ typedef struct ckpt__remote {
     bool           inherits;            // the ledger has lines of an earlier process whose uploads this one finishes
     bool           stuck;               // removing was refused for good: not asked again
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
+    int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
     ckpt__index    ledger;
 } ckpt__remote;
 
@@ -39584,7 +39591,8 @@ static ckpt_err ckpt__ranks_gather(ckpt__ranks *r, const ckpt__buf *mine, ckpt__
 // states:  tables of all ranks -> agreed -> each rank's file written, described -> .metadata; then parsed -> fits
 //          -> present -> restored
 //
-// The directory has a file for each rank, "__3_0.pt", an ordinary container of what that rank writes, and
+// The directory has a file for each rank, "__3_0.pt" ("__3_1.pt" and so on where the checkpoint replaces another one of that
+// name, whose files stay until the listing names the new ones), an ordinary container of what that rank writes, and
 // ".metadata", without which it does not count: JSON with all names, whole shapes, values that are no arrays,
 // and of every piece the file, the place in it, its box in the whole, its CRC-32 and that of every block of
 // it. Reading needs nothing else: ranges of bytes, which containers keep as they lie in memory. Where two
@@ -40508,6 +40516,7 @@ typedef struct ckpt__shard_file {
     uint64_t  size, content;            // bytes of the file, and of the container in it
     uint32_t  crc, content_crc;
     bool      has_crc, packed, written;
+    int64_t   edition;
     ckpt__buf notes;                    // what is in it, for rank 0
 } ckpt__shard_file;
 
@@ -40528,10 +40537,26 @@ static void ckpt__shard_sums_init(ckpt__engine_blocks *k, const ckpt_allocator *
     k->block = CKPT__SHARD_BLOCK;
 }
 
-// "__3_0.pt"; the NUL is behind the end.
-static void ckpt__shard_name(ckpt__buf *out, int rank, const char *ending) {
-    ckpt__buf_fmt(out, "__%d_0%s", rank, ending);
+// What stands behind the rank in the names of a checkpoint's files: the highest.
+static int64_t ckpt__shard_edition(const ckpt__shard_meta *m) {
+    int64_t most = 0, edition;
+    for (size_t i = 0; i < m->file_count; i++) {
+        const char *name = m->files[i].name, *behind = strchr(name[0] == '_' && name[1] == '_' ? name + 2 : "", '_');
+        ckpt__view digits = { behind != NULL ? behind + 1 : "", behind != NULL ? strspn(behind + 1, "0123456789") : 0 };
+        if (ckpt__txt_int(digits, &edition) && edition > most && edition <= CKPT__INDEX_EDITIONS) most = edition;
+    }
+    return most;
+}
+
+// "__3_1.pt"; the NUL is behind the end.
+static void ckpt__shard_name_of(ckpt__buf *out, int64_t rank, int64_t edition, const char *ending) {
+    ckpt__buf_fmt(out, "__%lld_%lld%s", (long long)rank, (long long)edition, ending);
     (void)ckpt__buf_cstr(out);
+}
+
+// Of the first edition, which is the only one unless a checkpoint of that name is made again.
+static void ckpt__shard_name(ckpt__buf *out, int rank, const char *ending) {
+    ckpt__shard_name_of(out, rank, 0, ending);
 }
 
 // What follows the name's own part in a file name: container and compression, ".pt" when there is nothing known.
@@ -40970,6 +40995,7 @@ static void ckpt__shard_report(ckpt__buf *out, const ckpt__shard_file *f) {
     ckpt__buf_le(out, f->crc, 4);
     ckpt__buf_le(out, f->content, 8);
     ckpt__buf_le(out, f->content_crc, 4);
+    ckpt__buf_le(out, (uint64_t)f->edition, 4);
     if (f->written) ckpt__buf_add(out, f->notes.data, f->notes.len);
     if (out->err == CKPT_OK) out->err = f->notes.err;
 }
@@ -40978,11 +41004,11 @@ static ckpt_err ckpt__shard_enter_report(ckpt__shard_meta *m, const char *p, siz
     ckpt__shard_reel r = { p, p + len, false };
     unsigned flags = (unsigned)ckpt__shard_take(&r, 1);
     uint64_t size = ckpt__shard_take(&r, 8), crc = ckpt__shard_take(&r, 4);
-    uint64_t content = ckpt__shard_take(&r, 8), content_crc = ckpt__shard_take(&r, 4);
+    uint64_t content = ckpt__shard_take(&r, 8), content_crc = ckpt__shard_take(&r, 4), edition = ckpt__shard_take(&r, 4);
     if (r.bad) return ckpt__shard_garbled(rank);
     if ((flags & 1) == 0) return CKPT_OK;
     m->name.len = 0;
-    ckpt__shard_name(&m->name, rank, ending);
+    ckpt__shard_name_of(&m->name, rank, (int64_t)edition, ending);
     ckpt__shard_member *f = m->name.err == CKPT_OK ? ckpt__shard_add_file(m, m->name.data, m->name.len) : NULL;
     if (f == NULL) return CKPT_NOMEM;
     f->size = size;
@@ -42847,6 +42873,8 @@ typedef struct ckpt__saver_job {
     ckpt__file_format  format;
     ckpt__index_line   line;            // line.name is the job's own
     char              *path, *latest;   // latest NULL: no link
+    bool               aside;           // as in ckpt__saver_pending
+    int64_t            stale;
     uint64_t           size;
     ckpt__file_new     file;            // while it is written, and whether it may take the place of another
     bool               replace;
@@ -42867,6 +42895,7 @@ typedef struct ckpt__saver_flight {
     bool             overwrite;         // of what this run did not put there
     bool             more;              // the next one is another file of the same checkpoint, for the same store
     bool             inherited;         // an earlier process has handed it over: the uploader is asked after it
+    int64_t          stale;             // ranks whose files of earlier editions go when the listing is there; 0: none
     char            *object;            // name of this rank's object; NULL: it never got so far
     uint64_t         bytes;             // of this rank's file, and its checksum
     uint32_t         crc;
@@ -42879,6 +42908,9 @@ typedef struct ckpt__saver_pending {
     bool             active;            // handed over or written, neither committed nor given up
     ckpt__index_line line;              // line.name is its own
     char            *path, *latest;     // this rank's file; latest NULL: no link
+    bool             aside;             // TARS: path is a hidden name, since there is a file of the real one
+    bool             exchanges;         // some rank's is
+    int64_t          stale;             // SHARDED: ranks that had written the checkpoint of that name that this one replaces
     ckpt__saver_flight *flights;        // one for each destination, made before anything is written
 } ckpt__saver_pending;
 
@@ -42957,7 +42989,7 @@ struct ckpt_saver {
     ckpt__saver_pending  pending;
     ckpt__saver_flight  *flights;       // SHARDED: the oldest first
     ckpt__buf            leaving;       // SHARDED: names that rotation has let go of, whose files the ranks are about to delete
-    ckpt__buf            doomed;        // rank 0: folders whose listing has left a store; guarded by lock
+    ckpt__buf            doomed;        // rank 0: ckpt__saver_doom and the listing's name of each; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
     int64_t              calls;         // since then
@@ -42996,6 +43028,13 @@ struct ckpt_saver {
     ckpt__os_info        index_seen;    // the index file as we wrote it
     ckpt__saver_shared  *shared;        // a pointer, so that a const saver can hand out its list
 };
+
+// Ranks' files that no listing in a store tells of any more: each rank removes its own.
+typedef struct ckpt__saver_doom {
+    int64_t to;                         // index of the destination
+    int64_t ranks, editions;            // 0: as many as there are now; those below `editions` go
+    int64_t all;                        // not 0: and what lies beside them
+} ckpt__saver_doom;
 
 //-- names -----------------------------------------------------------------------
 
@@ -43671,6 +43710,7 @@ typedef struct ckpt__saver_upload {
     ckpt__remote *to;
     uint64_t      number, bytes;
     ckpt__saver_flight *flight;         // one file of many; NULL: it belongs to no flight
+    int64_t       stale, edition;       // of a listing: ranks whose files of earlier editions it no longer tells of
 } ckpt__saver_upload;
 
 // The state of a checkpoint is the one of its slowest upload. With the turn.
@@ -43697,6 +43737,20 @@ static void ckpt__saver_weigh_all(ckpt_saver *s) {
     }
 }
 
+// With the lock's data to be changed by several threads: rank 0 tells the others with the next agreement.
+static void ckpt__saver_condemn(ckpt_saver *s, const ckpt__remote *r, const char *listing, int64_t ranks, int64_t editions,
+                                bool all) {
+    ckpt__saver_doom d;
+    d.to = r - s->remotes;
+    d.ranks = ranks;
+    d.editions = editions;
+    d.all = all ? 1 : 0;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt__buf_add(&s->doomed, &d, sizeof d);
+    ckpt__buf_add(&s->doomed, listing, strlen(listing) + 1);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
 // An object that rotation has let go is gone, or could not be removed, which is said once. On a worker's thread.
 static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, void *user) {
     ckpt__saver_upload *up = (ckpt__saver_upload *)user;
@@ -43710,14 +43764,9 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     }
     ckpt__saver_enter(s);
     int at = gone && ckpt__index_is_folder(name) ? ckpt__index_find(&up->to->ledger, name) : -1;
-    if (at >= 0) {                      // now the files that it told of: each rank's, by that rank
-        int64_t head[2];
-        head[0] = up->to - s->remotes;
-        head[1] = up->to->ledger.lines[at].ranks;
-        ckpt__os_mutex_lock(&s->shared->lock);
-        ckpt__buf_add(&s->doomed, head, sizeof head);
-        ckpt__buf_add(&s->doomed, name, strlen(name) + 1);
-        ckpt__os_mutex_unlock(&s->shared->lock);
+    if (at >= 0) {                      // now the files that it told of
+        const ckpt__index_line *l = &up->to->ledger.lines[at];
+        ckpt__saver_condemn(s, up->to, name, l->ranks, l->edition + 1, true);
     }
     ckpt__remote_removed(up->to, name, e);
     ckpt_err wrote = s->books ? ckpt__index_write(&up->to->ledger) : CKPT_OK;
@@ -43793,7 +43842,6 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
     ckpt__saver_upload *up = (ckpt__saver_upload *)user;
     ckpt_saver *s = up->saver;
     ckpt__saver_shared *sh = s->shared;
-    (void)name;
     if (e != CKPT_OK && e != CKPT_CANCELLED) {
         ckpt__saver_note_failure(s, !up->to->own);      // the owner asks its own uploader, which knows of all
         if (up->to->own) ckpt__os_flag_set(&sh->failed, 1);
@@ -43801,6 +43849,7 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
     } else if (e == CKPT_OK) {
         (void)ckpt__os_add64(&sh->uploaded, 1);
         (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
+        if (up->stale > 0) ckpt__saver_condemn(s, up->to, name, up->stale, up->edition, false);
     }
     ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published) : CKPT_OK;
     if (done != CKPT_OK) {
@@ -44194,13 +44243,13 @@ static void ckpt__saver_job_free(ckpt_saver *s, ckpt__saver_job *job) {
     memset(job, 0, sizeof *job);
 }
 
-// The path of this rank's file of a checkpoint whose line is called `name`.
-static ckpt_err ckpt__saver_file_path(const ckpt_saver *s, ckpt__buf *out, const char *name) {
+// The path of this rank's file of a checkpoint that has that line.
+static ckpt_err ckpt__saver_file_path(const ckpt_saver *s, ckpt__buf *out, const ckpt__index_line *line) {
     out->len = 0;
-    ckpt__os_path_join(out, s->root, name);
+    ckpt__os_path_join(out, s->root, line->name);
     if (s->layout == CKPT__SAVER_SHARDED && out->err == CKPT_OK) {
         out->len -= strlen(CKPT__INDEX_INSIDE) - 1;             // the slash stays
-        ckpt__shard_name(out, s->ranks.rank, s->ending);
+        ckpt__shard_name_of(out, s->ranks.rank, line->edition, s->ending);
     }
     (void)ckpt__buf_cstr(out);
     return out->err;
@@ -44217,7 +44266,7 @@ static ckpt_err ckpt__saver_name_job(const ckpt_saver *s, ckpt__saver_job *job, 
                             ckpt__buf_cstr(&text));
     if (e == CKPT_OK) job->line.name = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&text));
     text.len = 0;
-    if (e == CKPT_OK && job->line.name != NULL) e = ckpt__saver_file_path(s, &text, job->line.name);
+    if (e == CKPT_OK && job->line.name != NULL) e = ckpt__saver_file_path(s, &text, &job->line);
     if (e == CKPT_OK) job->path = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&text));
     if (e == CKPT_OK) e = ckpt__saver_latest_path(s, &latest, t);
     if (e == CKPT_OK && latest.len > 0) job->latest = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&latest));
@@ -44477,7 +44526,7 @@ static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__en
         e = ckpt__shard_stored(&s->shared->part_file, job->path, job->format.codec != NULL);
     ckpt__saver_captured(s, job);
     if (e != CKPT_OK) {
-        (void)ckpt__error_prefix(e, "cannot save %s", job->path);
+        (void)ckpt__error_prefix(e, "cannot save %s", job->aside ? job->line.name : job->path);
     } else if (alone) {
         (void)ckpt__os_add64(&s->shared->saved, 1);
         (void)ckpt__os_add64(&s->shared->saved_bytes, job->line.bytes);
@@ -45174,7 +45223,7 @@ static ckpt_err ckpt__saver_orphan(const char *name, const ckpt__os_info *info, 
     ckpt__name_found found;
     if (!info->is_dir && (!info->is_file || base == name)) return CKPT_OK;
     for (const char *p = base + 2; ckpt__txt_starts(base, "__") && *p >= '0' && *p <= '9'; p++) digits++;
-    bool part = strcmp(base, CKPT__SHARD_HF) == 0 || (digits > 0 && ckpt__txt_starts(base + 2 + digits, "_0"));
+    bool part = strcmp(base, CKPT__SHARD_HF) == 0 || (digits > 0 && base[2 + digits] == '_');
     if (!part && !info->is_dir) return CKPT_OK;
     o->name.len = o->path.len = 0;
     ckpt__buf_add(&o->name, name, info->is_dir ? strlen(name) : (size_t)(base - name) - 1);
@@ -45506,6 +45555,23 @@ static ckpt_err ckpt__saver_count_on(ckpt_saver *s, const ckpt__remote *r, const
     return e;
 }
 
+// SHARDED: a save of the name that the store's latest leads to must not touch the files that are loaded from there.
+static ckpt_err ckpt__saver_read_newest(const ckpt_saver *s, ckpt__remote *r, const ckpt__store_stat *info) {
+    ckpt__buf text;
+    ckpt__shard_meta m;
+    if (!ckpt__index_is_folder(r->newest)) return CKPT_OK;
+    ckpt__buf_init(&text, &s->allocator);
+    ckpt_err e = ckpt__fetch_small(r->store, r->newest, info, &text, (size_t)CKPT__SHARD_MAX_TEXT, ckpt__remote_retry(r));
+    if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
+    if (e == CKPT_OK) {
+        r->edition = ckpt__shard_edition(&m);
+        r->ranks = m.world;
+        ckpt__shard_free(&m);
+    }
+    ckpt__buf_free(&text);
+    return e;
+}
+
 // Puts the ledger in order after an earlier process, and looks what the store's latest names. Failures here are for the log:
 // resume and the uploads themselves meet them again.
 static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
@@ -45525,9 +45591,11 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
         e = ckpt__saver_take_up_line(s, r, number);
     }
     if (e == CKPT_OK) ckpt__saver_send_left(s, r);
-    bool looks = e == CKPT_OK && r->links && !s->remote_varies && !s->overwrite;
+    bool sharded = s->layout == CKPT__SAVER_SHARDED;
+    bool looks = e == CKPT_OK && r->links && !s->remote_varies && (!s->overwrite || sharded);
     if (looks) e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
     if (looks && e == CKPT_OK && (r->newest = ckpt__mem_copy_text(&s->allocator, name.data)) == NULL) e = CKPT_NOMEM;
+    else if (looks && e == CKPT_OK && sharded && s->overwrite) e = ckpt__saver_read_newest(s, r, &info);
     if (looks && (e == CKPT_NOT_FOUND || e == CKPT_CORRUPT)) e = CKPT_OK;
     if (e != CKPT_OK && e != CKPT_NOMEM)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "it could not be seen what %s holds: %s", r->store->uri,
@@ -45676,7 +45744,8 @@ static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void 
     bool lost = f != NULL && f->lost;
     if (f != NULL) f->state = e == CKPT_OK ? CKPT__PART_DURABLE : CKPT__PART_FAILED;
     ckpt__os_mutex_unlock(&sh->lock);
-    if (lost && e != CKPT_CANCELLED) ckpt__saver_take_back(s, up->to, f->object);
+    bool put = e == CKPT_OK || (lost && e != CKPT_CANCELLED && !f->overwrite);
+    if (lost && put) ckpt__saver_take_back(s, up->to, f->object);
     if (lost) ckpt__saver_flight_free(s, f);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__saver_away(s, false);
@@ -45767,6 +45836,7 @@ static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf
         f->line = p->line;
         f->line.name = own;
         f->line.ranks = s->ranks.world_size;
+        f->stale = p->stale;
         f->state = CKPT__PART_FAILED;
         f->overwrite = s->overwrite || s->resumed;
         f->bytes = s->shared->part_bytes;
@@ -45808,7 +45878,11 @@ static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f)
     ckpt_err e = ckpt__file_put(ckpt__buf_cstr(&path), f->text.data, f->text.len, true, &s->allocator);
     if (e == CKPT_OK) e = ckpt__saver_pack(s, r, &f->line, path.data, &p);
     p.item.overwrite = f->overwrite;
-    if (e == CKPT_OK) e = ckpt__saver_send(s, r, &f->line, &p);
+    if (e == CKPT_OK) {
+        p.up->stale = f->stale;
+        p.up->edition = f->line.edition;
+        e = ckpt__saver_send(s, r, &f->line, &p);
+    }
     ckpt__saver_unpack(s, &p);
     ckpt__error_record why;
     ckpt__error_take(&why);
@@ -45829,7 +45903,9 @@ static void ckpt__saver_flight_end(ckpt_saver *s, bool failed) {
     ckpt__saver_part state = f->inherited ? CKPT__PART_NONE : f->state;
     f->lost = state == CKPT__PART_BUSY;
     ckpt__os_mutex_unlock(&sh->lock);
-    if (failed && state != CKPT__PART_BUSY && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
+    // what is not known to have come may be an older one of that name
+    bool put = state == CKPT__PART_DURABLE || (state == CKPT__PART_FAILED && !f->overwrite);
+    if (failed && put && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
     if (failed && s->books) {
         ckpt__saver_enter(s);
         ckpt__remote_arrived(r, number, CKPT_NET, false);
@@ -45877,39 +45953,53 @@ static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
     return e;
 }
 
-// Removes this rank's objects of folders that have left a store; of those that more ranks saved also theirs.
-static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s, ckpt__buf *list) {
+// Asks for the removal of the object `base` beside a listing.
+static ckpt_err ckpt__saver_remove_beside(ckpt_saver *s, ckpt__remote *r, const char *listing, const char *base) {
     ckpt__buf name;
-    int64_t head[2];
-    ckpt_err first = CKPT_OK;
     ckpt__buf_init(&name, &s->allocator);
-    for (size_t at = 0; at + sizeof head < list->len; ) {
-        memcpy(head, list->data + at, sizeof head);
-        const char *listing = list->data + at + sizeof head;
-        size_t n = strlen(listing);
-        at += sizeof head + n + 1;
-        if (head[0] < 0 || head[0] >= s->remote_count || !ckpt__index_is_folder(listing)) continue;
-        ckpt__remote *r = &s->remotes[head[0]];
-        int64_t ranks = head[1] > 0 ? head[1] : s->ranks.world_size;
-        for (int64_t i = s->ranks.rank; i < ranks + (s->ranks.rank == 0 ? 1 : 0); i += s->ranks.world_size) {
-            name.len = 0;
-            ckpt__buf_add(&name, listing, n - (sizeof CKPT__SHARD_META - 1));
-            if (i < ranks) ckpt__shard_name(&name, (int)i, s->ending);
-            else ckpt__buf_text(&name, CKPT__SHARD_HF);
-            ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
-            ckpt_err e = up != NULL ? name.err : CKPT_NOMEM;
-            if (e == CKPT_OK) {
-                up->saver = s;
-                up->to = r;
-                ckpt__saver_away(s, true);
-                e = ckpt__uploader_remove(r->uploader, ckpt__buf_cstr(&name), ckpt__saver_removed, up);
-                if (e != CKPT_OK) ckpt__saver_away(s, false);
-            }
-            if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
-            if (e != CKPT_OK) first = e;
-        }
+    ckpt__buf_add(&name, listing, strlen(listing) - (sizeof CKPT__SHARD_META - 1));
+    ckpt__buf_text(&name, base);
+    (void)ckpt__buf_cstr(&name);
+    ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
+    ckpt_err e = up != NULL ? name.err : CKPT_NOMEM;
+    if (e == CKPT_OK) {
+        up->saver = s;
+        up->to = r;
+        ckpt__saver_away(s, true);
+        e = ckpt__uploader_remove(r->uploader, name.data, ckpt__saver_removed, up);
+        if (e != CKPT_OK) ckpt__saver_away(s, false);
     }
+    if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__buf_free(&name);
+    return e;
+}
+
+// Removes this rank's objects of folders that have left a store, or are replaced there; of those that more ranks saved also
+// theirs.
+static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s, ckpt__buf *list) {
+    ckpt__buf base;
+    ckpt__saver_doom d;
+    ckpt_err first = CKPT_OK, e = CKPT_OK;
+    ckpt__buf_init(&base, &s->allocator);
+    for (size_t at = 0; at + sizeof d < list->len; ) {
+        memcpy(&d, list->data + at, sizeof d);
+        const char *listing = list->data + at + sizeof d;
+        at += sizeof d + strlen(listing) + 1;
+        if (d.to < 0 || d.to >= s->remote_count || !ckpt__index_is_folder(listing)) continue;
+        ckpt__remote *r = &s->remotes[d.to];
+        int64_t ranks = d.ranks > 0 ? d.ranks : s->ranks.world_size;
+        for (int64_t i = s->ranks.rank; i < ranks; i += s->ranks.world_size) {
+            for (int64_t edition = 0; edition < d.editions; edition++) {
+                base.len = 0;
+                ckpt__shard_name_of(&base, i, edition, s->ending);
+                e = base.err != CKPT_OK ? base.err : ckpt__saver_remove_beside(s, r, listing, base.data);
+                if (e != CKPT_OK) first = e;
+            }
+        }
+        e = d.all != 0 && s->ranks.rank == 0 ? ckpt__saver_remove_beside(s, r, listing, CKPT__SHARD_HF) : CKPT_OK;
+        if (e != CKPT_OK) first = e;
+    }
+    ckpt__buf_free(&base);
     return first;
 }
 
@@ -47315,6 +47405,14 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     e = ckpt__ranks_share(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__shard_restore(&m, &place, s->state, &o, at, NULL);
     if (e == CKPT_OK && (s->weights_only || !m.has_time)) *at = offer->t;
+    if (e == CKPT_OK && far && s->books) {          // a save of that name must not touch these files
+        ckpt__remote *r = &s->remotes[offer->remote];
+        char *newest = ckpt__mem_copy_text(&s->allocator, offer->name);
+        if (newest != NULL) ckpt__mem_free_text(&s->allocator, r->newest);
+        if (newest != NULL) r->newest = newest;
+        r->edition = ckpt__shard_edition(&m);
+        r->ranks = m.world;
+    }
     if (parsed) ckpt__shard_free(&m);
     ckpt__buf_free(&dir);
     return e;
@@ -47395,6 +47493,22 @@ static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err
     w->misfits = w->misfits || e == CKPT_MISMATCH;
 }
 
+// TARS: which save rank 0's file is of, so that the others find theirs of the same one: as the file says, because a process that
+// was killed may have replaced it and not come to the index.
+static void ckpt__resume_ask_file(ckpt_saver *s, ckpt__resume_offer *offer, const char *path) {
+    ckpt__index_line about;
+    ckpt__error_record kept;
+    ckpt_file *file = NULL;
+    ckpt__error_take(&kept);
+    memset(&about, 0, sizeof about);
+    if (ckpt__file_open(&file, path, &s->allocator) == CKPT_OK && ckpt__index_describe_file(&s->index, &about, file)) {
+        offer->t = about.t;
+        if (about.number != 0) offer->number = about.number;
+    }
+    ckpt__file_close(file);
+    ckpt__error_last = kept;
+}
+
 // Tries the line at `i`. *loaded: this is the one.
 static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, ckpt_timestamp *at, bool *loaded) {
     ckpt__buf path;
@@ -47409,6 +47523,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
     offer.number = l->number;
     offer.t = l->t;
     ckpt__buf_text(&offer.held[0], l->name);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) ckpt__resume_ask_file(s, &offer, ckpt__buf_cstr(&path));
     if (e == CKPT_OK && offer.kind == CKPT__RESUME_FOLDER) {
         e = ckpt__file_slurp(&offer.held[2], ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
         mine = e == CKPT_OK;
@@ -47727,8 +47842,6 @@ static ckpt_err ckpt__resume_fetch(ckpt_saver *s, const ckpt__resume_far *f, ckp
 static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, const ckpt__resume_far *f, ckpt__resume_offer *offer,
                                          ckpt__store_stat *info,
                                          bool *fetched) {
-    ckpt__index_line about;
-    ckpt_file *file = NULL;
     offer->remote = (int)(f->from - s->remotes);
     offer->number = f->number;
     offer->t = f->found.t;
@@ -47744,15 +47857,8 @@ static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, const ckpt__resume_far *
     }
     if (e == CKPT_OK) e = ckpt__resume_fetch(s, f, &offer->held[1], info);
     *fetched = e == CKPT_OK;
-    if (e != CKPT_OK || s->layout != CKPT__SAVER_TARS) return e;
-    memset(&about, 0, sizeof about);        // the others must find theirs of the same save
-    if (ckpt__file_open(&file, offer->held[1].data, &s->allocator) == CKPT_OK && ckpt__index_describe_file(&s->index, &about,
-                                                                                                           file)) {
-        offer->t = about.t;
-        offer->number = about.number;
-    }
-    ckpt__file_close(file);
-    return CKPT_OK;
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) ckpt__resume_ask_file(s, offer, offer->held[1].data);
+    return e;
 }
 
 // Fetches and tries one. *loaded: this is the one, and *at its line, where this rank keeps it; SIZE_MAX: it has none.
@@ -48253,6 +48359,7 @@ static ckpt_err ckpt__crew_abandon(ckpt_saver *s, ckpt_err mine, int root) {
         mine = why.code;
     }
     ckpt__buf_init(&dir, &s->allocator);
+    if (s->pending.aside) ckpt__saver_mark_replaced(s, s->pending.line.name, false);
     if (s->pending.active && ckpt__crew_part(s) == CKPT__PART_DURABLE) {
         (void)ckpt__os_remove(s->pending.path);
         ckpt__os_path_dir(&dir, s->pending.path);
@@ -48302,36 +48409,67 @@ static ckpt_err ckpt__crew_put_listing(ckpt_saver *s, const char *name, const ck
     return e;
 }
 
-// Takes it away again; the thread's sentence stays.
-static void ckpt__crew_drop_listing(ckpt_saver *s, const char *name) {
+// Takes it away again, or puts back what was there before; the thread's sentence stays.
+static void ckpt__crew_drop_listing(ckpt_saver *s, const char *name, const ckpt__buf *before) {
     ckpt__error_record kept;
     ckpt__buf path;
     ckpt__error_take(&kept);
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__index_path(&path, &s->index, name);
-    if (path.err == CKPT_OK) (void)ckpt__os_remove(ckpt__buf_cstr(&path));
-    path.len -= path.len >= sizeof CKPT__SHARD_META ? sizeof CKPT__SHARD_META - 1 : 0;
-    ckpt__buf_text(&path, CKPT__SHARD_HF);
-    if (path.err == CKPT_OK) (void)ckpt__os_remove(ckpt__buf_cstr(&path));
+    for (int i = 1; i >= 0; i--) {
+        ckpt__index_path(&path, &s->index, name);
+        if (i == 1) path.len -= path.len >= sizeof CKPT__SHARD_META ? sizeof CKPT__SHARD_META - 1 : 0;
+        if (i == 1) ckpt__buf_text(&path, CKPT__SHARD_HF);
+        (void)ckpt__buf_cstr(&path);
+        if (path.err != CKPT_OK) continue;
+        if (before[i].len > 0) (void)ckpt__file_put(path.data, before[i].data, before[i].len, true, &s->allocator);
+        else (void)ckpt__os_remove(path.data);
+    }
     ckpt__buf_free(&path);
     ckpt__error_last = kept;
 }
 
+// The listing of a checkpoint that is about to be replaced, and what others read instead of it.
+static ckpt_err ckpt__crew_keep_listing(ckpt_saver *s, const char *name, ckpt__buf *before) {
+    ckpt__buf path;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__index_path(&path, &s->index, name);
+    (void)ckpt__buf_cstr(&path);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK) e = ckpt__file_slurp(&before[0], path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+    path.len -= path.len >= sizeof CKPT__SHARD_META ? sizeof CKPT__SHARD_META - 1 : 0;
+    ckpt__buf_text(&path, CKPT__SHARD_HF);
+    (void)ckpt__buf_cstr(&path);
+    if (e == CKPT_OK) e = path.err;
+    if (e == CKPT_OK) e = ckpt__file_slurp(&before[1], path.data, CKPT__SHARD_MAX_TEXT, "an index");
+    ckpt__buf_free(&path);
+    if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    if (e == CKPT_OK) ckpt__error_last = kept;
+    return e;
+}
+
 // SHARDED: makes the folder a checkpoint. The listing is in other ranks' folders before it is in rank 0's.
 static ckpt_err ckpt__crew_complete(ckpt_saver *s, ckpt__index_line *line, ckpt__buf *text, bool *has_hf) {
-    ckpt__buf hf;
+    ckpt__buf hf, before[2];
     ckpt__buf_init(&hf, &s->allocator);
+    for (int i = 0; i < 2; i++) ckpt__buf_init(&before[i], &s->allocator);
+    s->shared->part_file.edition = line->edition;
     ckpt_err e = ckpt__shard_metadata(&s->crew, &s->shared->part_file, &line->t, s->ending, s->run_name, &s->allocator, text,
                                       &hf);
     if (e == CKPT_OK && s->scattered) e = ckpt__ranks_send(&s->crew, text, 0);
     if (e == CKPT_OK && s->scattered) e = ckpt__ranks_send(&s->crew, &hf, 0);
+    if (e == CKPT_OK && s->leads && line->edition > 0) e = ckpt__crew_keep_listing(s, line->name, before);
     e = ckpt__ranks_share(&s->crew, e);
     bool first = s->ranks.rank == 0;
+    bool puts = false;
     for (int turn = s->scattered ? 0 : 1; turn < 2 && e == CKPT_OK; turn++) {
+        puts = puts || (s->leads && first == (turn == 1));
         if (s->leads && first == (turn == 1)) e = ckpt__crew_put_listing(s, line->name, text, &hf);
         e = ckpt__ranks_share(&s->crew, e);
     }
-    if (e != CKPT_OK && s->leads && s->crew.broken.code == CKPT_OK) ckpt__crew_drop_listing(s, line->name);
+    if (e != CKPT_OK && puts && s->crew.broken.code == CKPT_OK) ckpt__crew_drop_listing(s, line->name, before);
+    for (int i = 0; i < 2; i++) ckpt__buf_free(&before[i]);
     *has_hf = hf.len > 0;
     line->bytes = text->len;
     line->has_checksum = text->len > 0;
@@ -48386,6 +48524,56 @@ static void ckpt__crew_clear(ckpt_saver *s) {
     ckpt__buf_free(&folder);
 }
 
+// SHARDED: the listing tells of this edition: each rank deletes its own file of those before, and those of ranks that are no
+// more.
+static void ckpt__crew_clear_stale(ckpt_saver *s) {
+    const ckpt__saver_pending *p = &s->pending;
+    ckpt__saver_held held;
+    ckpt__buf path;
+    held.count = 0;
+    ckpt__buf_init(&path, &s->allocator);
+    for (int64_t i = s->ranks.rank; i < p->stale; i += s->ranks.world_size) {
+        for (int64_t edition = 0; edition < p->line.edition; edition++) {
+            int fd = -1;
+            if (ckpt__saver_linked(s, &path, p->line.name) != CKPT_OK) break;
+            ckpt__buf_byte(&path, '/');
+            ckpt__shard_name_of(&path, i, edition, s->ending);
+            ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__os_remove_slow(path.data, &fd);
+            if (e != CKPT_OK && e != CKPT_NOT_FOUND)
+                ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete all of a checkpoint that is replaced: %s",
+                                ckpt__error_last.text);
+            ckpt__saver_keep(&held, fd);
+        }
+    }
+    ckpt__saver_hold(s, &held);
+    ckpt__buf_free(&path);
+}
+
+// TARS: a file that was written aside takes the place of the one of its name, now that all ranks have theirs.
+static ckpt_err ckpt__crew_take_place(ckpt_saver *s) {
+    ckpt__saver_pending *p = &s->pending;
+    ckpt__buf path, dir;
+    if (!p->aside) return CKPT_OK;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt_err e = ckpt__saver_file_path(s, &path, &p->line);
+    char *copy = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;
+    if (e == CKPT_OK && copy == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK) ckpt__os_path_dir(&dir, path.data);
+    if (e == CKPT_OK) e = dir.err != CKPT_OK ? dir.err : ckpt__os_rename(p->path, copy);
+    if (e == CKPT_OK) {
+        p->aside = false;
+        ckpt__mem_free_text(&s->allocator, p->path);
+        p->path = copy;
+        copy = NULL;
+        e = ckpt__os_sync_dir(ckpt__buf_cstr(&dir));
+    }
+    ckpt__mem_free_text(&s->allocator, copy);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&dir);
+    return e;
+}
+
 // All files of the pending checkpoint are durable.
 static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
     ckpt__saver_pending *p = &s->pending;
@@ -48398,6 +48586,7 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
     ckpt_err e = ckpt__crew_share_metric(s, &p->line);
     bool sharded = s->layout == CKPT__SAVER_SHARDED, hf = false;
     if (e == CKPT_OK && sharded) e = ckpt__crew_complete(s, &p->line, &text, &hf);
+    if (e == CKPT_OK && p->exchanges) e = ckpt__ranks_share(&s->crew, ckpt__crew_take_place(s));
     if (e != CKPT_OK) {
         ckpt__buf_free(&text);
         if (s->crew.broken.code != CKPT_OK) return ckpt__crew_note(s, ckpt__error_put(&s->crew.broken));
@@ -48405,6 +48594,7 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
         return ckpt__crew_abandon(s, e, 0);
     }
     (void)ckpt__os_add64(&sh->saved, 1);
+    if (sharded && p->stale > 0) ckpt__crew_clear_stale(s);
     e = ckpt__saver_publish(s, &p->line, p->latest, p->path, NULL);
     if (sharded) {
         ckpt__error_record why;
@@ -48470,6 +48660,8 @@ static ckpt_err ckpt__crew_expect(ckpt_saver *s, const ckpt__saver_job *job) {
     p->line.name = ckpt__mem_copy_text(&s->allocator, job->line.name);
     p->path = ckpt__mem_copy_text(&s->allocator, job->path);
     p->latest = job->latest != NULL ? ckpt__mem_copy_text(&s->allocator, job->latest) : NULL;
+    p->aside = job->aside;
+    p->stale = job->stale;
     if (p->line.name == NULL || p->path == NULL || (job->latest != NULL && p->latest == NULL)) return CKPT_NOMEM;
     ckpt_err e = ckpt__saver_plan_flights(s);
     if (e != CKPT_OK) return e;
@@ -48480,27 +48672,106 @@ static ckpt_err ckpt__crew_expect(ckpt_saver *s, const ckpt__saver_job *job) {
     return CKPT_OK;
 }
 
-// SHARDED: makes room where a folder of that name is a checkpoint already. One that may not be replaced is an error, before
-// anything is touched.
-static ckpt_err ckpt__crew_vacate(ckpt_saver *s, const ckpt__saver_job *job) {
+// SHARDED, rank 0: what a listing says of the names of its files and of the ranks that wrote them. One that cannot be read says
+// nothing: no file that it may tell of can be relied on.
+static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t *edition, int64_t *ranks) {
+    ckpt__buf text;
+    ckpt__shard_meta m;
+    ckpt__buf_init(&text, &s->allocator);
+    ckpt_err e = ckpt__file_slurp(&text, path, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+    if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
+    if (e == CKPT_OK) {
+        *edition = ckpt__shard_edition(&m);
+        *ranks = m.world;
+        ckpt__shard_free(&m);
+    }
+    ckpt__buf_free(&text);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
+// SHARDED, rank 0: which edition of that name this one will be, so that it touches no file of those before: they are what loads
+// until its listing takes the place of theirs, here and in each store. *stale: ranks that wrote them.
+static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, const ckpt__saver_job *job, const char *path, bool there,
+                                        int64_t *next, int64_t *stale) {
+    ckpt__buf name, link;
+    int64_t edition = 0, ranks = s->ranks.world_size;
+    ckpt_err e = there ? ckpt__crew_read_edition(s, path, &edition, &ranks) : CKPT_OK;
+    bool any = there;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
+        const ckpt__remote *r = &s->remotes[i];
+        e = ckpt__saver_remote_names(s, r, &job->line.t, &name, &link);
+        if (e != CKPT_OK) break;
+        ckpt__saver_enter(s);
+        int at = ckpt__index_find(&r->ledger, name.data);
+        bool newest = (s->overwrite || s->resumed) && r->newest != NULL && strcmp(r->newest, name.data) == 0;
+        if (at >= 0 && r->ledger.lines[at].edition > edition) edition = r->ledger.lines[at].edition;
+        if (at >= 0 && r->ledger.lines[at].ranks > ranks) ranks = r->ledger.lines[at].ranks;
+        ckpt__saver_leave(s);
+        if (newest && r->edition > edition) edition = r->edition;
+        if (newest && r->ranks > ranks) ranks = r->ranks;
+        any = any || at >= 0 || newest;
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    *next = any ? edition + 1 : 0;
+    *stale = any ? ranks : 0;
+    return e;
+}
+
+// SHARDED: finds out whether a folder of that name is a checkpoint already, which must stay one until this one is. One that may
+// not be replaced is an error, before anything is touched.
+static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
     if (ckpt__saver_linked(s, &path, job->line.name) == CKPT_OK) (void)ckpt__saver_await_clear(s, path.data, 0);
     ckpt__index_path(&path, &s->index, job->line.name);
-    bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
+    bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path)), first = s->ranks.rank == 0;
     ckpt_err e = path.err;
+    int64_t state[4], next = 0, stale = 0;
     if (e == CKPT_OK && there && !ckpt__saver_may_replace(s, job->line.name))
         e = ckpt__error_set(CKPT_EXISTS, "cannot save: there is a checkpoint %s already, and overwriting was not asked for",
                             path.data);
-    int64_t state[2];
+    if (e == CKPT_OK && first) e = ckpt__crew_next_edition(s, job, path.data, there, &next, &stale);
     state[0] = e != CKPT_OK ? 0 : 1;
     state[1] = there ? -1 : 0;
-    ckpt_err told = ckpt__ranks_min(&s->crew, state, 2);
-    if (told != CKPT_OK) e = told;
-    else if (state[0] == 0) e = ckpt__ranks_share(&s->crew, e);
-    else if (state[1] != 0) {
+    state[2] = first ? next : INT64_MAX;
+    state[3] = first ? stale : INT64_MAX;
+    ckpt_err told = ckpt__ranks_min(&s->crew, state, 4);
+    if (told != CKPT_OK) {
+        e = told;
+    } else if (state[0] == 0) {
+        e = ckpt__ranks_share(&s->crew, e);
+    } else if (state[2] > 0) {
+        job->line.edition = state[2];
+        job->stale = state[3];
+        e = ckpt__saver_file_path(s, &path, &job->line);
+        char *own = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;
+        if (e == CKPT_OK && own == NULL) e = CKPT_NOMEM;
+        if (own != NULL) ckpt__mem_free_text(&s->allocator, job->path);
+        if (own != NULL) job->path = own;
+        e = ckpt__ranks_share(&s->crew, e);
+    } else if (state[1] != 0) {             // rank 0's folder has none: what another has is no checkpoint
         if (there) e = ckpt__saver_vacate(s, job->line.name, job->latest, ckpt__buf_cstr(&path));
         e = ckpt__ranks_share(&s->crew, e);
+    }
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// TARS: where there is a file of that name it stays until all ranks have theirs: this one is written beside it.
+static ckpt_err ckpt__crew_aside(ckpt_saver *s, ckpt__saver_job *job) {
+    ckpt__buf path;
+    if (!ckpt__os_exists(job->path) || !ckpt__saver_may_replace(s, job->line.name)) return CKPT_OK;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = ckpt__file_temp_name(&path, job->path);
+    char *copy = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;
+    if (e == CKPT_OK && copy == NULL) e = CKPT_NOMEM;
+    if (copy != NULL) {
+        ckpt__mem_free_text(&s->allocator, job->path);
+        job->path = copy;
+        job->aside = true;
     }
     ckpt__buf_free(&path);
     return e;
@@ -48547,6 +48818,7 @@ static ckpt_err ckpt__crew_save_parts(ckpt_saver *s, const ckpt_timestamp *first
     (void)ckpt__saver_fence(s);
     ckpt_err e = ckpt__crew_same_moment(s, first, t);
     if (e == CKPT_OK) e = ckpt__saver_describe(s, &job, first, NULL);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) e = ckpt__crew_aside(s, &job);
     e = ckpt__ranks_share(&s->crew, ckpt__error_prefix(e, "cannot save"));
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__shard_agree(&s->shards, &s->crew, &s->items);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__crew_vacate(s, &job);
@@ -48556,12 +48828,14 @@ static ckpt_err ckpt__crew_save_parts(ckpt_saver *s, const ckpt_timestamp *first
         e = ckpt__crew_expect(s, &job);
         if (e == CKPT_OK) e = ckpt__saver_start(s, &job);
         if (s->snapshot != CKPT_SNAPSHOT_LAZY && ckpt__ranks_meet(&s->crew) != CKPT_OK) e = s->crew.broken.code;
-        int64_t state[2];
+        int64_t state[3];
         state[0] = e != CKPT_OK ? (int64_t)CKPT__PART_FAILED : (int64_t)ckpt__crew_part(s);
         state[1] = e != CKPT_OK ? s->ranks.rank : INT64_MAX;
+        state[2] = s->pending.aside ? -1 : 0;
         ckpt__error_record why;
         ckpt__error_take(&why);
-        ckpt_err told = ckpt__ranks_min(&s->crew, state, 2);
+        ckpt_err told = ckpt__ranks_min(&s->crew, state, 3);
+        s->pending.exchanges = state[2] != 0;
         if (told != CKPT_OK) {
             e = told;
         } else if (state[1] != INT64_MAX) {

@@ -505,6 +505,109 @@ static void test_fails_in_passing(void **state) {
     }
 }
 
+//-- the same name again ---------------------------------------------------------------
+
+// A rank with a tensor on a device that can be told to fail.
+typedef struct twice { plan p; member *m[TR_MOST]; bool fails[TR_MOST]; float more[TR_MOST][4]; } twice;
+
+static ckpt_err twice_copy(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    if (!to_device && *(bool *)user) return ckpt_set_error(CKPT_NO_SPACE, "the disk is full (says the test)");
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+static member *twice_new(tr_rank *r, twice *t) {
+    member *m = member_new(r, &t->p);
+    ckpt_tensor x;
+    char name[40];
+    memset(&x, 0, sizeof x);
+    x.dtype = CKPT_F32;
+    x.ndim = 1;
+    x.shape[0] = 4;
+    x.device = true;
+    x.data = t->more[r->rank];
+    (void)snprintf(name, sizeof name, "rng/%d/device", r->rank);
+    t->fails[r->rank] = false;
+    m->st.copy = twice_copy;
+    m->st.copy_user = &t->fails[r->rank];
+    ckpt_bind(&m->st, t->p.how == SHARDED ? name : "state/device", &x);
+    return m;
+}
+
+// Saves batch 1 and, as many times, batch 2, with other contents each time; the last time a rank fails.
+static void save_twice(tr_rank *r, void *arg) {
+    twice *t = (twice *)arg;
+    member *m = twice_new(r, t);
+    ckpt_timestamp two = at_batch(2);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        for (int i = 0; i < t->p.saves; i++) {
+            TR_OK(r, ckpt_saver_fence(m->s));
+            member_set(m, 20 + i);
+            bool fails = t->p.want != CKPT_OK && i == t->p.saves - 1;
+            t->fails[r->rank] = fails && r->rank == 1;
+            ckpt_err e = i == 0 ? ckpt_saver_batch_end(m->s, &two) : ckpt_saver_save(m->s, &two);
+            if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+            TR_CHECK(r, e == (fails ? t->p.want : CKPT_OK));
+        }
+        t->fails[r->rank] = false;
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) == t->p.want);
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+// What is there is of one save.
+static void load_twice(tr_rank *r, void *arg) {
+    twice *t = (twice *)arg;
+    member *m = twice_new(r, t);
+    ckpt_timestamp at;
+    memset(&at, 0, sizeof at);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &at));
+        member_check(m, m->step);
+        (void)snprintf(t->p.text[r->rank], sizeof t->p.text[0], "%d %d", (int)at.batch, (int)m->step);
+        if (t->p.saves > 0) TR_OK(r, member_step(m, 3));
+    }
+    member_end(m);
+}
+
+static void test_twice(void **state) {
+    (void)state;
+    for (int how = 1; how < 3; how++) {
+        for (int turn = 0; turn < 8; turn++) {
+            twice t;
+            memset(&t, 0, sizeof t);
+            t.p = plan_of((layout)how);
+            t.p.apart = (turn & 1) != 0;
+            t.p.snapshot = (turn & 2) != 0 ? CKPT_SNAPSHOT_LAZY : CKPT_SNAPSHOT_NONE;
+            t.p.want = (turn & 4) != 0 ? CKPT_NO_SPACE : CKPT_OK;
+            t.p.keep = 1;
+            t.p.saves = 3;
+            tr_world *w = tr_new(3);
+            tr_run(w, save_twice, &t);
+            const char *own = t.p.apart ? util_join(t.p.dir, "rank1") : t.p.dir;
+            const char *file = t.p.want == CKPT_OK ? "2" : "1";
+            if (how == SHARDED && t.p.apart) {
+                assert_string_equal(names_in(util_join(own, "latest-rank0.pt")), util_fmt(".metadata __1_%s.pt", file));
+            } else if (how == SHARDED) {
+                assert_string_equal(names_in(util_join(own, "latest-rank0.pt")),
+                                    util_fmt(".metadata __0_%s.pt __1_%s.pt __2_%s.pt", file, file, file));
+            } else if (t.p.apart) {
+                assert_string_equal(names_in(own), "ba2-rank1.pt.tar latest-rank1.pt.tar");
+            }
+            t.p.want = CKPT_OK;
+            t.p.saves = 0;
+            tr_run(w, load_twice, &t);
+            for (int i = 0; i < 3; i++) assert_string_equal(t.p.text[i], file[0] == '2' ? "2 22" : "2 21");
+            t.p.saves = 1;              // and rotation takes all of it away
+            tr_run(w, load_twice, &t);
+            if (how == SHARDED) assert_string_equal(names_in(own), "ba3 latest-rank0.pt");
+            else if (t.p.apart) assert_string_equal(names_in(own), "ba3-rank1.pt.tar latest-rank1.pt.tar");
+        }
+    }
+}
+
 // Which rank dies, and at which of its collectives.
 typedef struct death { plan p; int rank; uint64_t at; bool died, hangs; int reached[TR_MOST]; } death;
 
@@ -603,6 +706,59 @@ static void test_death(void **state) {
                     if (!died) break;
                     assert_true(at < 200);
                 }
+            }
+        }
+    }
+}
+
+// A rank dies while a checkpoint is saved again under its name, where no other is kept.
+static void until_second_death(tr_rank *r, void *arg) {
+    death *d = (death *)arg;
+    member *m = member_new(r, &d->p);
+    ckpt_timestamp t = at_batch(1);
+    ckpt_err e = ckpt_saver_open(&m->s, &m->d);
+    if (e == CKPT_OK) e = member_step(m, 1);
+    if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+    TR_CHECK(r, e == CKPT_OK);
+    if (r->rank == d->rank) r->dies_at = tr_calls(r) + d->at;
+    member_set(m, 2);
+    if (e == CKPT_OK) e = ckpt_saver_save(m->s, &t);
+    if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+    if (e == CKPT_OK) d->reached[r->rank] = 2;
+    ckpt_err closed = m->s != NULL ? ckpt_saver_close(m->s, 0) : e;
+    if (r->rank == d->rank) d->died = closed != CKPT_OK;
+    member_free(m);
+}
+
+static void load_either(tr_rank *r, void *arg) {
+    death *d = (death *)arg;
+    member *m = member_new(r, &d->p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        member_check(m, m->step);
+        (void)snprintf(d->p.text[r->rank], sizeof d->p.text[0], "%d", (int)m->step);
+    }
+    member_end(m);
+}
+
+static void test_death_at_second(void **state) {
+    (void)state;
+    for (int how = 1; how < 3; how++) {
+        for (int turn = 0; turn < 4; turn++) {
+            for (uint64_t at = 1;; at++) {
+                death d = death_of((layout)how, (turn & 1) != 0 ? 2 : 0, at);
+                d.p.apart = (turn & 2) != 0;
+                d.p.keep = 1;
+                tr_world *w = die(&d, until_second_death);
+                tr_run(w, load_either, &d);
+                int second = 0;
+                for (int i = 0; i < 3; i++) second = second > d.reached[i] ? second : d.reached[i];
+                for (int i = 0; i < 3; i++) assert_true(atoi(d.p.text[i]) >= second);
+                for (int i = 1; i < 3; i++) assert_string_equal(d.p.text[i], d.p.text[0]);
+                util_remove_tree(d.p.dir);
+                if (!d.died) break;
+                assert_true(at < 200);
             }
         }
     }
@@ -1091,6 +1247,82 @@ static void test_store_fails(void **state) {
     tr_run(tr_new(2), resume_store, &p);
 }
 
+// A checkpoint in a store is saved again under its name: by a run that has nothing of it, or at once. What is there loads until the
+// new one does.
+static void store_again(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t = at_batch(1);
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    m->d.num_attempts = 1;
+    m->d.overwrite = true;
+    if (member_open(m)) {
+        ckpt_err e = CKPT_OK;
+        for (int i = 0; i < p->saves && e == CKPT_OK; i++) {
+            member_set(m, p->number + i);
+            e = ckpt_saver_save(m->s, &t);
+            if (e == CKPT_OK && p->saves == 1) e = ckpt_saver_wait(m->s, 0);
+        }
+        e = ckpt_saver_close(m->s, 0);
+        TR_CHECK(r, (e == CKPT_OK) == (p->want == CKPT_OK));
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+static void load_again(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 1);
+        member_check(m, p->number);
+    }
+    member_end(m);
+}
+
+static void test_store_again(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    const char *ba1 = util_join(p.dir, "run/ba1");
+    tr_world *w = tr_new(3), *other = tr_new(2);
+    p.saves = 1;
+    p.number = 11;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    tr_run(w, store_again, &p);
+    assert_string_equal(names_in(ba1), ".metadata __0_0.pt __1_0.pt __2_0.pt");
+    // a machine with nothing, where the upload of a rank fails
+    util_mkdir(util_join(ba1, "__1_1.pt"));
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    p.number = 12;
+    p.want = CKPT_IO;
+    tr_run(w, store_again, &p);
+    assert_int_equal(rmdir(util_join(ba1, "__1_1.pt")), 0);
+    assert_string_equal(names_in(ba1), ".metadata __0_0.pt __1_0.pt __2_0.pt");
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    p.number = 11;
+    p.want = CKPT_OK;
+    tr_run(other, load_again, &p);
+    // another one, of other ranks, where none does
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    p.number = 13;
+    tr_run(other, store_again, &p);
+    assert_string_equal(names_in(ba1), ".metadata __0_1.pt __1_1.pt");
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    tr_run(w, load_again, &p);
+    // and twice by one run
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    p.number = 14;
+    p.saves = 2;
+    tr_run(w, store_again, &p);
+    assert_string_equal(names_in(ba1), ".metadata __0_3.pt __1_3.pt __2_3.pt");
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    p.number = 15;
+    tr_run(other, load_again, &p);
+}
+
 // What was cut off, or refused, before it was published is published by the process that goes on from it, be it with other ranks:
 // else the last checkpoint of a training would never get to the store.
 static void go_on_from(tr_rank *r, void *arg) {
@@ -1221,7 +1453,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_none_common),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
+        cmocka_unit_test(test_twice),
         cmocka_unit_test(test_death),
+        cmocka_unit_test(test_death_at_second),
         cmocka_unit_test(test_tars_unfinished),
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_differs),
@@ -1234,6 +1468,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
+        cmocka_unit_test(test_store_again),
         cmocka_unit_test(test_store_left),
         cmocka_unit_test(test_memory),
     };
