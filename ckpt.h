@@ -1013,8 +1013,8 @@ CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *cons
 // no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
-// that was returned before.
-// CKPT_TIMEOUT: the saver stays open and valid, call again. NULL: CKPT_OK.
+// that was returned before; one that was CKPT_TIMEOUT, of an upload or of a hook, is CKPT_NET here.
+// CKPT_TIMEOUT, and only that: the time was up, the saver stays open and valid, call again. NULL: CKPT_OK.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_close(ckpt_saver *s, double timeout_s);
 
 typedef struct ckpt_saver_counts {      // since the open
@@ -45820,15 +45820,18 @@ static bool ckpt__saver_await_uploads(ckpt_saver *s, double deadline) {
     }
 }
 
-// Waits until a destination has ended all that an earlier process left. Failures of our own uploader are kept for the next
-// report; those of another's are its owner's.
-static ckpt_err ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double deadline) {
+// Waits until a destination has ended all that an earlier process left. False: the time was up, which no failure's code says:
+// an upload may have failed with CKPT_TIMEOUT. Failures of our own uploader are kept for the next report; those of another's are
+// its owner's.
+static bool ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double deadline) {
     for (;;) {
         double left = deadline > 0 ? deadline - ckpt__os_now() : 0;
         if (r->own) {
-            ckpt_err e = ckpt__uploader_wait(r->uploader, deadline > 0 && left < 0.001 ? 0.001 : left);
-            if (e != CKPT_OK && e != CKPT_TIMEOUT) ckpt__saver_note_failure(s, true);
-            return e == CKPT_TIMEOUT ? e : CKPT_OK;
+            ckpt_err e = ckpt__uploader_check_process(r->uploader);
+            if (e == CKPT_OK && !ckpt__uploader_await(r->uploader, deadline > 0 && left < 0.001 ? 0.001 : left)) return false;
+            if (e == CKPT_OK) e = ckpt__uploader_take_failure(r->uploader);
+            if (e != CKPT_OK) ckpt__saver_note_failure(s, true);
+            return true;
         }
         bool queued = false, failed = false;
         ckpt__saver_enter(s);
@@ -45837,35 +45840,36 @@ static ckpt_err ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double de
             queued = l->inherited && ckpt__remote_is_queued(r, l->name, &failed);
         }
         ckpt__saver_leave(s);
-        if (!queued) return CKPT_OK;
-        if (deadline > 0 && left <= 0) return CKPT_TIMEOUT;
+        if (!queued) return true;
+        if (deadline > 0 && left <= 0) return false;
         ckpt__os_sleep(0.01);
     }
 }
 
-// What an earlier process left is waited for as well; how it ended enters the ledgers.
-static ckpt_err ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
-    ckpt_err e = CKPT_OK;
-    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
+// What an earlier process left is waited for as well; how it ended enters the ledgers. False: the time was up.
+static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
+    bool done = true;
+    for (int i = 0; i < s->remote_count && done; i++) {
         ckpt__remote *r = &s->remotes[i];
         if (r->uploader == NULL || (!r->own && !r->inherits)) continue;
-        e = ckpt__saver_await_left(s, r, deadline);
+        done = ckpt__saver_await_left(s, r, deadline);
         bool left = false;
         ckpt__saver_enter(s);
         for (size_t k = 0; k < r->ledger.count; k++) left = left || r->ledger.lines[k].inherited;
         ckpt__saver_leave(s);
         if (left && ckpt__saver_arrive(s, r, 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
-    return e;
+    return done;
 }
 
+// CKPT_TIMEOUT or CKPT_OK: failures are kept for whoever takes them.
 static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
     double begin = ckpt__os_now(), deadline = timeout_s > 0 && timeout_s < 1e9 ? begin + timeout_s : 0;
     ckpt_err e = CKPT_OK;
     if (!ckpt__saver_await(s, true, deadline))
         e = ckpt__error_set(CKPT_TIMEOUT, "a checkpoint in %s is still being written after %g s", s->root, timeout_s);
     if (e == CKPT_OK && s->remote_count > 0 && s->writes &&
-        (!ckpt__saver_await_uploads(s, deadline) || ckpt__saver_await_inherited(s, deadline) != CKPT_OK ||
+        (!ckpt__saver_await_uploads(s, deadline) || !ckpt__saver_await_inherited(s, deadline) ||
          !ckpt__saver_await_uploads(s, deadline)))
         e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being uploaded after %g s", s->root, timeout_s);
     ckpt__saver_waited(s, begin);
@@ -48345,13 +48349,14 @@ static ckpt_err ckpt__crew_save(ckpt_saver *s, const ckpt_timestamp *t) {
     return ckpt__crew_act(s, t, &say);
 }
 
-// Until nothing is on its way on any rank, or somebody's time is up.
-static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
+// Until nothing is on its way on any rank, or somebody's time is up: *late, and CKPT_TIMEOUT, which may also be a failure's code.
+static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool *late) {
     int64_t w[CKPT__CREW_WORDS];
     ckpt__crew_word say;
     ckpt__error_record first;
     double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
     first.code = CKPT_OK;
+    *late = false;
     memset(&say, 0, sizeof say);
     say.call = call;
     for (double slice = 0.001;; slice = slice < 0.1 ? slice * 4 : 0.2) {
@@ -48367,7 +48372,8 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX;
         if (w[CKPT__CREW_WORK] == 0 && !moved) return ckpt__error_put(&first);
-        if (w[CKPT__CREW_LATE] != 0)
+        *late = w[CKPT__CREW_LATE] != 0;
+        if (*late)
             return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written, uploaded or deleted after %g s",
                                    s->root, timeout_s);
     }
@@ -48376,9 +48382,10 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
 static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
     if (ckpt__crew_gathers(s)) {
         ckpt__error_record before;
+        bool late = false;
         ckpt__error_take(&before);
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
-        ckpt_err e = ckpt__crew_await(s, CKPT__CREW_WAIT, timeout_s);
+        ckpt_err e = ckpt__crew_await(s, CKPT__CREW_WAIT, timeout_s, &late);
         if (e == CKPT_OK) ckpt__error_last = before;
         return e;
     }
@@ -48390,9 +48397,9 @@ static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
 static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     ckpt_err e = CKPT_OK;
     ckpt__error_record first;
-    bool gathers = ckpt__crew_gathers(s);
-    if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s);
-    if (e == CKPT_TIMEOUT && s->crew.broken.code == CKPT_OK) return e;
+    bool gathers = ckpt__crew_gathers(s), late = false;
+    if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s, &late);
+    if (late) return e;
     if (!gathers || s->crew.broken.code != CKPT_OK) {
         e = ckpt__saver_wait(s, timeout_s);
         if (e != CKPT_OK) return e;
@@ -48410,6 +48417,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
         first.code = e;
     }
     if (s->crew.broken.code != CKPT_OK) first = s->crew.broken;
+    if (first.code == CKPT_TIMEOUT) first.code = CKPT_NET;      // the other one says that the saver is open
     ckpt__saver_free(s);
     return ckpt__error_put(&first);
 }

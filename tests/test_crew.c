@@ -4,6 +4,7 @@
 #include "../ckpt.h"
 #include "util.h"
 #include "thread_ranks.h"
+#include "bucket_util.h"
 
 enum { ROWS = 37, COLS = 300, MOST_MINE = ROWS * COLS };
 
@@ -56,6 +57,7 @@ typedef struct plan {
     void          (*then)(member *m, struct plan *p);
     ckpt_err        want;
     int             number;
+    void           *with;
     char            text[TR_MOST][1100];
 } plan;
 
@@ -552,8 +554,9 @@ static void until_death(tr_rank *r, void *arg) {
         TR_CHECK(r, strcmp(first, ckpt_last_error()) == 0);
     }
     if (m->s != NULL) {
-        ckpt_err closed = ckpt_saver_close(m->s, 0);
-        TR_CHECK(r, closed == e || (e == CKPT_OK && d->at > 0));
+        ckpt_err closed = ckpt_saver_close(m->s, 0);     // never CKPT_TIMEOUT, which would say that the saver is open
+        TR_CHECK(r, closed == (e == CKPT_TIMEOUT ? CKPT_NET : e) || (e == CKPT_OK && d->at > 0));
+        TR_CHECK(r, closed != CKPT_TIMEOUT);
         if (r->rank == d->rank) d->died = closed != CKPT_OK;
     }
     m->s = NULL;
@@ -964,6 +967,47 @@ static void test_store_fails(void **state) {
     tr_run(tr_new(2), resume_store, &p);
 }
 
+// A store that fails with CKPT_TIMEOUT is no time that is up: the saver is closed. One that takes long is, on all ranks.
+static void close_slow(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    member *m = member_new(r, p);
+    ckpt_uploader_desc d;
+    ckpt_uploader *u = NULL;
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.num_attempts = 1;
+    d.ranks = r->ranks;
+    TR_OK(r, ckpt_uploader_open(&u, &d));
+    m->d.uploaders = &u;
+    m->d.uploaders_count = 1;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        ckpt_err e = ckpt_saver_close(m->s, 0.05);
+        TR_CHECK(r, e == CKPT_TIMEOUT);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(b, false);
+        e = ckpt_saver_close(m->s, 0);
+        m->s = NULL;
+        TR_CHECK(r, e == CKPT_NET && strstr(ckpt_last_error(), "the test says so") != NULL);
+    }
+    (void)!ckpt_uploader_close(u, 0);
+    member_end(m);
+}
+
+static void test_close_says_timeout_when_open(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        plan p = plan_of((layout)how);
+        bucket *b = bucket_new(NULL);
+        p.with = b;
+        bucket_hold(b, true);
+        bucket_fail(b, "put", CKPT_TIMEOUT, -1);
+        tr_run(tr_new(2), close_slow, &p);
+        bucket_end(b);
+    }
+}
+
 // What was cut off, or refused, before it was published is published by the process that goes on from it, be it with other ranks:
 // else the last checkpoint of a training would never get to the store.
 static void go_on_from(tr_rank *r, void *arg) {
@@ -1104,6 +1148,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
+        cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
         cmocka_unit_test(test_memory),
     };
