@@ -45921,7 +45921,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
 //------------------------------------------------------------------------------
 // >>loader     [Q]  from a load_path to a filled state: names, links, the file behind them, fetched if need be
 //
-// uses:    error memory platform text name engine file store stores fetch remote ranks shard
+// uses:    error memory platform text name state engine file store stores fetch remote ranks shard
 // threads: the caller's
 //
 // A path is followed as Composer follows it, with the holes closed: the text of a ".symlink" file is
@@ -46362,19 +46362,31 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
     return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
 }
 
-// The whole of ckpt_load, below its argument checks. With hooks the ranks share how it went, once before anything that is
-// bound is touched and once at the end.
+// What one rank may have got wrong and another not.
+static ckpt_err ckpt__loader_check(const ckpt_load_desc *desc) {
+    if (desc->load_path == NULL) return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->load_path is NULL");
+    if (desc->state == NULL) return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->state is NULL");
+    if (desc->load_ignore_keys_count < 0)
+        return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->load_ignore_keys_count is %d", desc->load_ignore_keys_count);
+    ckpt_err e = ckpt__state_check(desc->state);
+    return e != CKPT_OK ? ckpt__loader_fail(e, desc->load_path) : e;
+}
+
+// The whole of ckpt_load. With hooks the ranks share how it went, once before anything that is bound is touched and once at the
+// end; a wrong argument on one of them is told to all, too.
 static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
     ckpt__ranks ranks;
     ckpt__loader_job j;
     ckpt__error_record kept;
     memset(&j, 0, sizeof j);
     ckpt_err e = ckpt__ranks_init(&ranks, &desc->ranks);
-    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
+    if (e != CKPT_OK) return desc->load_path != NULL ? ckpt__loader_fail(e, desc->load_path) : e;
     j.desc = desc;
     j.options.rank = ranks.hooks.rank;
     ckpt__loader_local_init(&j.local, &desc->allocator);
-    e = ckpt__ranks_share(&ranks, ckpt__loader_prepare(&j));
+    e = ckpt__loader_check(desc);
+    if (e == CKPT_OK) e = ckpt__loader_prepare(&j);
+    e = ckpt__ranks_share(&ranks, e);
     if (e == CKPT_OK) e = ckpt__ranks_share(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
     kept.code = e;
@@ -50709,14 +50721,8 @@ CKPT__DECL ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt
 CKPT__DECL ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
     if (desc == NULL) return ckpt__public_null("ckpt_load", "desc");
     if (desc->_canary != 0) return ckpt__public_canary("ckpt_load", "ckpt_load_desc");
-    if (desc->load_path == NULL) return ckpt__public_null("ckpt_load", "desc->load_path");
-    if (desc->state == NULL) return ckpt__public_null("ckpt_load", "desc->state");
-    if (desc->load_ignore_keys_count < 0)
-        return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->load_ignore_keys_count is %d", desc->load_ignore_keys_count);
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt_err e = ckpt__state_check(desc->state);
-    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
     return ckpt__public_end(&before, ckpt__loader_load(desc, at));
 }
 
