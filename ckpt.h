@@ -964,7 +964,8 @@ typedef struct ckpt_saver_desc {
 //     Needs the hooks when world_size is above 1 (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank} (CKPT_ARG);
 //     not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when all ranks'
-//     are durable. Loads on as many ranks as saved. Every rank needs its own folder or a name of its own in it.
+//     are durable. Resumes on as many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or
+//     a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it.
@@ -42556,8 +42557,9 @@ typedef struct ckpt__saver_record {
     ckpt__buf         names, paths;     // each with its NUL
     ckpt_timestamp    times[CKPT__SAVER_RECORD];
     size_t            count;
-    int64_t           number;
+    int64_t           number, world;
     char              run_name[sizeof "state/run_name"], save_count[sizeof CKPT__SAVER_STATE "save_count"];
+    char              world_size[sizeof CKPT__SAVER_STATE "world_size"];
 } ckpt__saver_record;
 
 // One checkpoint on its way. Everything that names it was captured in the call.
@@ -43886,6 +43888,8 @@ static ckpt_err ckpt__saver_add_own(const ckpt_saver *s, ckpt__items *items, ckp
     r->number = (int64_t)line->number;
     memcpy(r->run_name, "state/run_name", sizeof r->run_name);
     memcpy(r->save_count, CKPT__SAVER_STATE "save_count", sizeof r->save_count);
+    r->world = s->ranks.world_size;
+    memcpy(r->world_size, CKPT__SAVER_STATE "world_size", sizeof r->world_size);
     ckpt_err e = ckpt__saver_ignores(s, "state/timestamp/Timestamp", &ignored);
     if (e == CKPT_OK && !ignored) e = ckpt__items_add_timestamp(items, &r->stamp, &line->t);
     if (e == CKPT_OK) e = ckpt__saver_ignores(s, "state/run_name", &ignored);
@@ -43895,6 +43899,8 @@ static ckpt_err ckpt__saver_add_own(const ckpt_saver *s, ckpt__items *items, ckp
     // In a folder of many files the names stay the same from save to save, so that who writes what is agreed on once.
     if (s->layout != CKPT__SAVER_SHARDED) e = ckpt__saver_collect(s, r, line);
     if (e == CKPT_OK && s->layout != CKPT__SAVER_SHARDED) e = ckpt__saver_add_list(items, r);
+    // One tarball does not show how many there are; a listing of many files does.
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) e = ckpt__items_add(items, r->world_size, CKPT_KIND_INT, &r->world, 8);
     return e == CKPT_OK ? ckpt__items_add(items, r->save_count, CKPT_KIND_INT, &r->number, 8) : e;
 }
 
@@ -46880,6 +46886,15 @@ static void ckpt__resume_options(const ckpt_saver *s, ckpt__file_options *o, ckp
     o->job = job;
 }
 
+// TARS: is it one of as many as there are ranks? Else some would be left out, and with them a part of the state. Older files do
+// not say it.
+static ckpt_err ckpt__resume_check_world(const ckpt_saver *s, const ckpt_file *f, const char *path) {
+    int at = ckpt__toc_find(&f->toc, CKPT__SAVER_STATE "world_size");
+    if (at < 0 || f->toc.entries[at].kind != CKPT_KIND_INT || f->toc.entries[at].i == s->ranks.world_size) return CKPT_OK;
+    return ckpt__error_set(CKPT_MISMATCH, "%s was saved by %lld ranks, and this job has %d: with per_rank_tar a run goes on with "
+                           "as many ranks as saved", path, (long long)f->toc.entries[at].i, s->ranks.world_size);
+}
+
 // Loads one file. *own: this library wrote it. `learnt` gets what the file says of itself.
 static ckpt_err ckpt__resume_load_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_timestamp *at,
                                        bool *own,
@@ -46895,6 +46910,7 @@ static ckpt_err ckpt__resume_load_file(ckpt_saver *s, const ckpt__resume_offer *
     if (s->layout == CKPT__SAVER_TARS && offer->number != 0 && learnt->number != 0 && offer->number != learnt->number)
         e = ckpt__error_set(CKPT_CORRUPT, "%s is of save %llu, and rank 0's is of save %llu: they do not belong together", path,
                             (unsigned long long)learnt->number, (unsigned long long)offer->number);
+    if (s->layout == CKPT__SAVER_TARS && e == CKPT_OK) e = ckpt__resume_check_world(s, f, path);
     bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0 && !s->weights_only;
     if (e == CKPT_OK) e = ckpt__file_restore(f, s->state, &o, at);
     if (!stamped) *at = offer->t;

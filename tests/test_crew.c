@@ -58,6 +58,7 @@ typedef struct plan {
     ckpt_err        want;
     int             number;
     void           *with;
+    const char     *ignore;
     char            text[TR_MOST][1100];
 } plan;
 
@@ -111,6 +112,8 @@ static member *member_new(tr_rank *r, const plan *p) {
     m->d.logger.fn = member_log;
     m->d.logger.user = m;
     m->d.ranks = r->ranks;
+    m->d.ignore_keys = &p->ignore;
+    m->d.ignore_keys_count = p->ignore != NULL ? 1 : 0;
     member_set(m, 0);
     return m;
 }
@@ -413,6 +416,30 @@ static void test_tars_none_common(void **state) {
     q.saves = 0;
     tr_run(w, go_on, &q);
     for (int i = 0; i < 3; i++) assert_non_null(strstr(q.text[i], "rank 1"));
+}
+
+// What four ranks saved two would take for all of it. Files that do not say how many they are load as ever.
+static void test_tars_other_world(void **state) {
+    (void)state;
+    static const int other[] = { 1, 2, 5 };
+    for (int i = 0; i < 3; i++) {
+        plan p = plan_of(TARS);
+        p.saves = 2;
+        tr_run(tr_new(4), save_some, &p);
+        p.saves = 0;
+        p.number = 2;
+        p.want = CKPT_MISMATCH;
+        tr_run(tr_new(other[i]), go_on, &p);
+        assert_non_null(strstr(p.text[0], util_fmt("by 4 ranks, and this job has %d", other[i])));
+        p.want = CKPT_OK;
+        tr_run(tr_new(4), go_on, &p);
+    }
+    plan q = plan_of(TARS);
+    q.ignore = "state/callbacks/*";
+    q.saves = q.number = 2;
+    tr_run(tr_new(4), save_some, &q);
+    q.saves = 0;
+    tr_run(tr_new(2), go_on, &q);
 }
 
 //-- failures ------------------------------------------------------------------------
@@ -1136,6 +1163,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_uncommitted),
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_tars_none_common),
+        cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
         cmocka_unit_test(test_death),
