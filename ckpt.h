@@ -280,7 +280,8 @@
    through. Whole tensors load from pieces and pieces from single files. Resume takes the newest checkpoint that every
    rank can reach and that verifies.
    Folders may be shared by all ranks, by those of a node, or by none; open finds out. Where they are apart, resume copies
-   the files that a machine lacks from another rank's folder, by broadcast.
+   the files that a machine lacks from another rank's folder, by broadcast; of monolithic ones rank 0's, and where a machine has
+   an older file of that name, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
    no checkpoint at all for a while. Intervals in seconds follow rank 0's clock; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' writes: an adapter may give it a longer limit than the rest.
@@ -46570,7 +46571,7 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
 //------------------------------------------------------------------------------
 // >>resume     [Q]  the newest checkpoint of a folder and its stores that verifies
 //
-// uses:    error memory platform time name plan engine file index store fetch remote ranks shard saver
+// uses:    error memory platform digest time name plan engine file index store fetch remote ranks shard saver
 // threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
 //
 // Index, folder, latest link and what each store's latest names are put together; the newest save
@@ -46800,6 +46801,9 @@ typedef struct ckpt__resume_offer {
     int               remote;           // whose store
     uint64_t          number;
     ckpt_timestamp    t;
+    bool              marked;           // FILE: `size` and `mark` tell it from another of its name, `key` names a copy of it
+    uint64_t          size, key;
+    uint32_t          mark;
     size_t            length[3];
     const char       *name, *temp, *text;   // each with a NUL behind its end
     ckpt__buf         held[3];          // where they are: in one buffer each; all in the first one on a rank that was told
@@ -46915,6 +46919,34 @@ static ckpt_err ckpt__resume_load_file(ckpt_saver *s, const ckpt__resume_offer *
     if (e == CKPT_OK) e = ckpt__file_restore(f, s->state, &o, at);
     if (!stamped) *at = offer->t;
     ckpt__file_close(f);
+    return e;
+}
+
+enum { CKPT__RESUME_MARKED = 1 << 20 };
+
+// What tells a file from another of its name, at the price of a look: its size, and the CRC-32 of its first and its last MiB,
+// where the tables of our files lie with the sums of all that is in them.
+static ckpt_err ckpt__resume_mark(const char *path, uint64_t *size, uint32_t *mark) {
+    const uint64_t most = CKPT__RESUME_MARKED;
+    char block[8192];
+    ckpt__os_info info;
+    int fd = -1;
+    *mark = 0;
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e == CKPT_OK && !info.is_file) e = ckpt__error_set(CKPT_CORRUPT, "%s is no file", path);
+    if (e == CKPT_OK) e = ckpt__os_open_read(&fd, path);
+    *size = e == CKPT_OK ? info.size : 0;
+    for (uint64_t at = 0; at < *size && e == CKPT_OK; ) {
+        uint64_t last = *size > most ? *size - most : 0;
+        uint64_t end = at < most && last > most ? most : *size;
+        size_t part = end - at < sizeof block ? (size_t)(end - at) : sizeof block, got = 0;
+        e = ckpt__os_pread(fd, block, part, at, &got, path);
+        if (e == CKPT_OK && got != part) e = ckpt__error_set(CKPT_CORRUPT, "%s has become shorter", path);
+        if (e == CKPT_OK) *mark = ckpt__digest_crc32(*mark, block, part);
+        at += part;
+        if (at == most && at < last) at = last;
+    }
+    ckpt__os_drop(fd);
     return e;
 }
 
@@ -47053,6 +47085,49 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     return e;
 }
 
+// Where a rank that lacks the offered file has a copy of it for as long as it loads. Ranks that see one folder of temporary files
+// share it: *makes is true on the one that is to write it.
+static ckpt_err ckpt__resume_place_copy(const ckpt__resume_offer *offer, ckpt__buf *path, bool *makes) {
+    int fd = -1;
+    path->len = 0;
+    ckpt__buf_fmt(path, "%s/.ckpt-copy-%08lx%08lx", ckpt__os_temp_dir(), (unsigned long)(offer->key >> 32),
+                  (unsigned long)(offer->key & 0xFFFFFFFFu));
+    ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_create(&fd, ckpt__buf_cstr(path));
+    *makes = e == CKPT_OK;
+    ckpt__os_drop(fd);
+    return e == CKPT_EXISTS ? CKPT_OK : e;
+}
+
+// Folders that are not one: a rank whose folder has not the file that rank 0 offers, or another of that name, is sent a copy.
+// Collective. path: rank 0's file; NULL on the others, where `found` becomes the one to load. *made: it goes afterwards.
+static ckpt_err ckpt__resume_send_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt__buf *found,
+                                       bool *made) {
+    uint64_t size = 0;
+    uint32_t mark = 0;
+    bool here = path != NULL, all = false;
+    char *block = NULL;
+    if (path == NULL) {
+        ckpt__error_record kept;
+        ckpt__error_take(&kept);
+        ckpt__index_path(found, &s->index, offer->name);
+        here = found->err == CKPT_OK && ckpt__resume_mark(ckpt__buf_cstr(found), &size, &mark) == CKPT_OK &&
+            size == offer->size && mark == offer->mark;
+        ckpt__error_last = kept;
+    }
+    ckpt_err e = ckpt__ranks_all(&s->crew, here, &all);
+    if (e != CKPT_OK || all) return e;
+    if (!here) {
+        ckpt__error_log(&s->logger, CKPT_LOG_INFO, "%s is not in this machine's folder: rank 0 sends it", offer->name);
+        e = ckpt__resume_place_copy(offer, found, made);
+    }
+    block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
+    if (e == CKPT_OK && block == NULL) e = CKPT_NOMEM;
+    e = ckpt__ranks_share(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__resume_copy(s, path != NULL ? path : found->data, offer->size, 0, *made, block);
+    ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
+    return e;
+}
+
 // Finds the file that an offer means on a rank that did not make it: in its folder, where rank 0 has fetched it to, else in the
 // store. *fetched: it goes afterwards.
 static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__buf *path, bool *fetched) {
@@ -47098,7 +47173,8 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     if (offer->kind == CKPT__RESUME_FOLDER || offer->kind == CKPT__RESUME_FAR_FOLDER) {
         e = ckpt__resume_load_folder(s, offer, at, own);
     } else {
-        if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
+        if (offer->marked) e = ckpt__resume_send_file(s, offer, path, &found, &fetched);
+        else if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
         if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
     }
     *mine = e == CKPT_OK;
@@ -47146,6 +47222,9 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
         e = ckpt__file_slurp(&offer.held[2], ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
         mine = e == CKPT_OK;
     }
+    if (e == CKPT_OK && offer.kind == CKPT__RESUME_FILE && s->crew.together && s->layout != CKPT__SAVER_TARS)
+        offer.marked = ckpt__resume_mark(ckpt__buf_cstr(&path), &offer.size, &offer.mark) == CKPT_OK &&
+            ckpt__os_random(&offer.key, sizeof offer.key) == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__resume_offer_set(&offer);
     if (e == CKPT_OK) e = ckpt__resume_load(s, &offer, ckpt__buf_cstr(&path), at, &own, &learnt, &mine);
     ckpt__resume_offer_free(&offer);

@@ -6,7 +6,7 @@
 #include "thread_ranks.h"
 #include "bucket_util.h"
 
-enum { ROWS = 37, COLS = 300, MOST_MINE = ROWS * COLS };
+enum { ROWS = 37, COLS = 300, MOST_MINE = ROWS * COLS, BIG = 3 << 18 };
 
 // A rank of a training run: its rows of a matrix, a replicated vector, a value of its own, and counters.
 typedef struct member {
@@ -21,6 +21,7 @@ typedef struct member {
     ckpt_saver     *s;
     tr_rank        *r;
     char            folder[300], own[40];
+    float          *big;
     char            log[16384];
 } member;
 
@@ -35,6 +36,7 @@ static void member_set(member *m, int64_t step) {
     m->loss = (double)((step * 5) % 11);
     for (int64_t i = 0; i < m->rows * COLS; i++) m->mine[i] = (float)(step * 1000000 + m->first * COLS + i);
     for (int i = 0; i < 500; i++) m->shared[i] = (float)(step * 3 + i);
+    if (m->big != NULL) m->big[BIG / 2] = (float)step;
     (void)snprintf(m->rng, sizeof m->rng, "r%d-%d", m->r->rank, (int)step);
 }
 
@@ -42,6 +44,7 @@ static void member_check(member *m, int64_t step) {
     bool good = m->step == step && m->loss == (double)((step * 5) % 11);
     for (int64_t i = 0; i < m->rows * COLS; i++) good = good && m->mine[i] == (float)(step * 1000000 + m->first * COLS + i);
     for (int i = 0; i < 500; i++) good = good && m->shared[i] == (float)(step * 3 + i);
+    good = good && (m->big == NULL || m->big[BIG / 2] == (float)step);
     TR_CHECK(m->r, good);
 }
 
@@ -52,6 +55,7 @@ typedef struct plan {
     ckpt_snapshot   snapshot;
     const char     *dir;
     bool            apart;              // each rank a folder of its own
+    bool            big;                // with a tensor of several MiB that tells steps apart in its middle alone
     int             keep, saves;
     const char     *interval, *filename, *prefix, *latest;
     void          (*then)(member *m, struct plan *p);
@@ -97,6 +101,10 @@ static member *member_new(tr_rank *r, const plan *p) {
     (void)snprintf(m->own, sizeof m->own, "rng/%d/python", r->rank);
     if (p->apart) (void)snprintf(m->folder, sizeof m->folder, "%s/rank%d", p->dir, r->rank);
     else (void)snprintf(m->folder, sizeof m->folder, "%s", p->dir);
+    if (p->big) {
+        m->big = (float *)calloc(BIG, sizeof *m->big);
+        ckpt_bind_f32(&m->st, "state/model/big", m->big, BIG);
+    }
     if (p->how == SHARDED) ckpt_bind_text(&m->st, m->own, m->rng, sizeof m->rng);
     m->d.state = &m->st;
     m->d.folder = m->folder;
@@ -133,6 +141,7 @@ static bool member_open(member *m) {
 
 static void member_free(member *m) {
     ckpt_state_free(&m->st);
+    free(m->big);
     free(m);
 }
 
@@ -387,6 +396,35 @@ static void test_apart(void **state) {
             p.saves = 0;
             tr_run(w, go_on, &p);
         }
+    }
+}
+
+// One file for all, and folders of their own: who has not the file, or has another of that name, is sent rank 0's.
+static void test_whole_apart(void **state) {
+    (void)state;
+    const char *temp = util_temp_dir(), *kept = getenv("TMPDIR");
+    for (int big = 0; big < 2; big++) {
+        plan p = plan_of(WHOLE), other = plan_of(WHOLE);
+        p.apart = other.apart = true;
+        p.big = other.big = big != 0;
+        p.saves = 2;
+        tr_run(tr_new(1), save_some, &p);
+        other.filename = "ba2.pt";              // of an earlier attempt: of another moment, and as long
+        other.saves = 1;
+        tr_run(tr_new(1), save_some, &other);
+        size_t size = 0;
+        char *old = util_read(util_join(other.dir, "rank0/ba2.pt"), &size);
+        util_mkdir(util_join(p.dir, "rank1"));
+        util_write(util_join(p.dir, "rank1/ba2.pt"), old, size);
+        assert_int_equal(setenv("TMPDIR", temp, 1), 0);
+        p.number = 2;
+        p.saves = 0;
+        tr_run(tr_new(3), go_on, &p);
+        assert_string_equal(util_list(temp), "");       // a copy is gone when it is loaded
+        assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
+        size_t now = 0;
+        assert_memory_equal(util_read(util_join(p.dir, "rank1/ba2.pt"), &now), old, size);
+        assert_int_equal(now, size);
     }
 }
 
@@ -1162,6 +1200,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted),
         cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_whole_apart),
         cmocka_unit_test(test_tars_none_common),
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
