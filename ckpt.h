@@ -280,7 +280,8 @@
    through. Whole tensors load from pieces and pieces from single files. Resume takes the newest checkpoint that every
    rank can reach and that verifies.
    Folders may be shared by all ranks, by those of a node, or by none; open finds out. Where they are apart, resume copies
-   the files that a machine lacks from another rank's folder, by broadcast.
+   the files that a machine lacks from another rank's folder, by broadcast; of monolithic ones rank 0's, and where a machine has
+   an older file of that name, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
    no checkpoint at all for a while. Intervals in seconds follow rank 0's clock; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' writes: an adapter may give it a longer limit than the rest.
@@ -973,8 +974,8 @@ typedef struct ckpt_saver_desc {
 //     has not comes from another rank's. Needs the hooks when world_size is above 1 (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
 //     (CKPT_ARG); not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when
-//     all ranks' are durable, and only then replaces one of that name. Loads on as many ranks as saved. Every rank needs its
-//     own folder or a name of its own in it.
+//     all ranks' are durable, and only then replaces one of that name. Resumes on as many ranks as saved, which the files say
+//     (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it.
@@ -1023,8 +1024,8 @@ CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *cons
 // no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
-// that was returned before.
-// CKPT_TIMEOUT: the saver stays open and valid, call again. NULL: CKPT_OK.
+// that was returned before; one that was CKPT_TIMEOUT, of an upload or of a hook, is CKPT_NET here.
+// CKPT_TIMEOUT, and only that: the time was up, the saver stays open and valid, call again. NULL: CKPT_OK.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_close(ckpt_saver *s, double timeout_s);
 
 typedef struct ckpt_saver_counts {      // since the open
@@ -42859,8 +42860,9 @@ typedef struct ckpt__saver_record {
     ckpt__buf         names, paths;     // each with its NUL
     ckpt_timestamp    times[CKPT__SAVER_RECORD];
     size_t            count;
-    int64_t           number;
+    int64_t           number, world;
     char              run_name[sizeof "state/run_name"], save_count[sizeof CKPT__SAVER_STATE "save_count"];
+    char              world_size[sizeof CKPT__SAVER_STATE "world_size"];
 } ckpt__saver_record;
 
 // One checkpoint on its way. Everything that names it was captured in the call.
@@ -44212,6 +44214,8 @@ static ckpt_err ckpt__saver_add_own(const ckpt_saver *s, ckpt__items *items, ckp
     r->number = (int64_t)line->number;
     memcpy(r->run_name, "state/run_name", sizeof r->run_name);
     memcpy(r->save_count, CKPT__SAVER_STATE "save_count", sizeof r->save_count);
+    r->world = s->ranks.world_size;
+    memcpy(r->world_size, CKPT__SAVER_STATE "world_size", sizeof r->world_size);
     ckpt_err e = ckpt__saver_ignores(s, "state/timestamp/Timestamp", &ignored);
     if (e == CKPT_OK && !ignored) e = ckpt__items_add_timestamp(items, &r->stamp, &line->t);
     if (e == CKPT_OK) e = ckpt__saver_ignores(s, "state/run_name", &ignored);
@@ -44221,6 +44225,8 @@ static ckpt_err ckpt__saver_add_own(const ckpt_saver *s, ckpt__items *items, ckp
     // In a folder of many files the names stay the same from save to save, so that who writes what is agreed on once.
     if (s->layout != CKPT__SAVER_SHARDED) e = ckpt__saver_collect(s, r, line);
     if (e == CKPT_OK && s->layout != CKPT__SAVER_SHARDED) e = ckpt__saver_add_list(items, r);
+    // One tarball does not show how many there are; a listing of many files does.
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) e = ckpt__items_add(items, r->world_size, CKPT_KIND_INT, &r->world, 8);
     return e == CKPT_OK ? ckpt__items_add(items, r->save_count, CKPT_KIND_INT, &r->number, 8) : e;
 }
 
@@ -46187,15 +46193,18 @@ static bool ckpt__saver_await_uploads(ckpt_saver *s, double deadline) {
     }
 }
 
-// Waits until a destination has ended all that an earlier process left. Failures of our own uploader are kept for the next
-// report; those of another's are its owner's.
-static ckpt_err ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double deadline) {
+// Waits until a destination has ended all that an earlier process left. False: the time was up, which no failure's code says:
+// an upload may have failed with CKPT_TIMEOUT. Failures of our own uploader are kept for the next report; those of another's are
+// its owner's.
+static bool ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double deadline) {
     for (;;) {
         double left = deadline > 0 ? deadline - ckpt__os_now() : 0;
         if (r->own) {
-            ckpt_err e = ckpt__uploader_wait(r->uploader, deadline > 0 && left < 0.001 ? 0.001 : left);
-            if (e != CKPT_OK && e != CKPT_TIMEOUT) ckpt__saver_note_failure(s, true);
-            return e == CKPT_TIMEOUT ? e : CKPT_OK;
+            ckpt_err e = ckpt__uploader_check_process(r->uploader);
+            if (e == CKPT_OK && !ckpt__uploader_await(r->uploader, deadline > 0 && left < 0.001 ? 0.001 : left)) return false;
+            if (e == CKPT_OK) e = ckpt__uploader_take_failure(r->uploader);
+            if (e != CKPT_OK) ckpt__saver_note_failure(s, true);
+            return true;
         }
         bool queued = false, failed = false;
         ckpt__saver_enter(s);
@@ -46204,35 +46213,36 @@ static ckpt_err ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double de
             queued = l->inherited && ckpt__remote_is_queued(r, l->name, &failed);
         }
         ckpt__saver_leave(s);
-        if (!queued) return CKPT_OK;
-        if (deadline > 0 && left <= 0) return CKPT_TIMEOUT;
+        if (!queued) return true;
+        if (deadline > 0 && left <= 0) return false;
         ckpt__os_sleep(0.01);
     }
 }
 
-// What an earlier process left is waited for as well; how it ended enters the ledgers.
-static ckpt_err ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
-    ckpt_err e = CKPT_OK;
-    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
+// What an earlier process left is waited for as well; how it ended enters the ledgers. False: the time was up.
+static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
+    bool done = true;
+    for (int i = 0; i < s->remote_count && done; i++) {
         ckpt__remote *r = &s->remotes[i];
         if (r->uploader == NULL || (!r->own && !r->inherits)) continue;
-        e = ckpt__saver_await_left(s, r, deadline);
+        done = ckpt__saver_await_left(s, r, deadline);
         bool left = false;
         ckpt__saver_enter(s);
         for (size_t k = 0; k < r->ledger.count; k++) left = left || r->ledger.lines[k].inherited;
         ckpt__saver_leave(s);
         if (left && ckpt__saver_arrive(s, r, 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
-    return e;
+    return done;
 }
 
+// CKPT_TIMEOUT or CKPT_OK: failures are kept for whoever takes them.
 static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
     double begin = ckpt__os_now(), deadline = timeout_s > 0 && timeout_s < 1e9 ? begin + timeout_s : 0;
     ckpt_err e = CKPT_OK;
     if (!ckpt__saver_await(s, true, deadline))
         e = ckpt__error_set(CKPT_TIMEOUT, "a checkpoint in %s is still being written after %g s", s->root, timeout_s);
     if (e == CKPT_OK && s->remote_count > 0 && s->writes &&
-        (!ckpt__saver_await_uploads(s, deadline) || ckpt__saver_await_inherited(s, deadline) != CKPT_OK ||
+        (!ckpt__saver_await_uploads(s, deadline) || !ckpt__saver_await_inherited(s, deadline) ||
          !ckpt__saver_await_uploads(s, deadline)))
         e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being uploaded after %g s", s->root, timeout_s);
     ckpt__saver_waited(s, begin);
@@ -46284,7 +46294,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
 //------------------------------------------------------------------------------
 // >>loader     [Q]  from a load_path to a filled state: names, links, the file behind them, fetched if need be
 //
-// uses:    error memory platform text name engine file store stores fetch remote ranks shard
+// uses:    error memory platform text name state engine file store stores fetch remote ranks shard
 // threads: the caller's
 //
 // A path is followed as Composer follows it, with the holes closed: the text of a ".symlink" file is
@@ -46745,20 +46755,32 @@ static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
     return ckpt__ranks_share(r, ckpt__error_put(&kept));
 }
 
-// The whole of ckpt_load, below its argument checks. With hooks the ranks share how it went, once before anything that is
-// bound is touched and once at the end.
+// What one rank may have got wrong and another not.
+static ckpt_err ckpt__loader_check(const ckpt_load_desc *desc) {
+    if (desc->load_path == NULL) return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->load_path is NULL");
+    if (desc->state == NULL) return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->state is NULL");
+    if (desc->load_ignore_keys_count < 0)
+        return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->load_ignore_keys_count is %d", desc->load_ignore_keys_count);
+    ckpt_err e = ckpt__state_check(desc->state);
+    return e != CKPT_OK ? ckpt__loader_fail(e, desc->load_path) : e;
+}
+
+// The whole of ckpt_load. With hooks the ranks share how it went, once before anything that is bound is touched and once at the
+// end; a wrong argument on one of them is told to all, too.
 static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
     ckpt__ranks ranks;
     ckpt__loader_job j;
     ckpt__error_record kept;
     memset(&j, 0, sizeof j);
     ckpt_err e = ckpt__ranks_init(&ranks, &desc->ranks);
-    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
+    if (e != CKPT_OK) return desc->load_path != NULL ? ckpt__loader_fail(e, desc->load_path) : e;
     j.desc = desc;
     j.options.rank = ranks.hooks.rank;
     ckpt__loader_local_init(&j.local, &desc->allocator);
     j.options.alone = ranks.hooks.world_size <= 1;
-    e = ckpt__ranks_share(&ranks, ckpt__loader_prepare(&j));
+    e = ckpt__loader_check(desc);
+    if (e == CKPT_OK) e = ckpt__loader_prepare(&j);
+    e = ckpt__ranks_share(&ranks, e);
     if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__ranks_share(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
@@ -46937,7 +46959,7 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
 //------------------------------------------------------------------------------
 // >>resume     [Q]  the newest checkpoint of a folder and its stores that verifies
 //
-// uses:    error memory platform time name plan engine file index store fetch remote ranks shard saver
+// uses:    error memory platform digest time name plan engine file index store fetch remote ranks shard saver
 // threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
 //
 // Index, folder, latest link and what each store's latest names are put together; the newest save
@@ -47167,6 +47189,9 @@ typedef struct ckpt__resume_offer {
     int               remote;           // whose store
     uint64_t          number;
     ckpt_timestamp    t;
+    bool              marked;           // FILE: `size` and `mark` tell it from another of its name, `key` names a copy of it
+    uint64_t          size, key;
+    uint32_t          mark;
     size_t            length[3];
     const char       *name, *temp, *text;   // each with a NUL behind its end
     ckpt__buf         held[3];          // where they are: in one buffer each; all in the first one on a rank that was told
@@ -47253,6 +47278,15 @@ static void ckpt__resume_options(const ckpt_saver *s, ckpt__file_options *o, ckp
     o->job = job;
 }
 
+// TARS: is it one of as many as there are ranks? Else some would be left out, and with them a part of the state. Older files do
+// not say it.
+static ckpt_err ckpt__resume_check_world(const ckpt_saver *s, const ckpt_file *f, const char *path) {
+    int at = ckpt__toc_find(&f->toc, CKPT__SAVER_STATE "world_size");
+    if (at < 0 || f->toc.entries[at].kind != CKPT_KIND_INT || f->toc.entries[at].i == s->ranks.world_size) return CKPT_OK;
+    return ckpt__error_set(CKPT_MISMATCH, "%s was saved by %lld ranks, and this job has %d: with per_rank_tar a run goes on with "
+                           "as many ranks as saved", path, (long long)f->toc.entries[at].i, s->ranks.world_size);
+}
+
 // Loads one file. *own: this library wrote it. `learnt` gets what the file says of itself.
 static ckpt_err ckpt__resume_load_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_timestamp *at,
                                        bool *own,
@@ -47268,10 +47302,39 @@ static ckpt_err ckpt__resume_load_file(ckpt_saver *s, const ckpt__resume_offer *
     if (s->layout == CKPT__SAVER_TARS && offer->number != 0 && learnt->number != 0 && offer->number != learnt->number)
         e = ckpt__error_set(CKPT_CORRUPT, "%s is of save %llu, and rank 0's is of save %llu: they do not belong together", path,
                             (unsigned long long)learnt->number, (unsigned long long)offer->number);
+    if (s->layout == CKPT__SAVER_TARS && e == CKPT_OK) e = ckpt__resume_check_world(s, f, path);
     bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0 && !s->weights_only;
     if (e == CKPT_OK) e = ckpt__file_restore(f, s->state, &o, at);
     if (!stamped) *at = offer->t;
     ckpt__file_close(f);
+    return e;
+}
+
+enum { CKPT__RESUME_MARKED = 1 << 20 };
+
+// What tells a file from another of its name, at the price of a look: its size, and the CRC-32 of its first and its last MiB,
+// where the tables of our files lie with the sums of all that is in them.
+static ckpt_err ckpt__resume_mark(const char *path, uint64_t *size, uint32_t *mark) {
+    const uint64_t most = CKPT__RESUME_MARKED;
+    char block[8192];
+    ckpt__os_info info;
+    int fd = -1;
+    *mark = 0;
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e == CKPT_OK && !info.is_file) e = ckpt__error_set(CKPT_CORRUPT, "%s is no file", path);
+    if (e == CKPT_OK) e = ckpt__os_open_read(&fd, path);
+    *size = e == CKPT_OK ? info.size : 0;
+    for (uint64_t at = 0; at < *size && e == CKPT_OK; ) {
+        uint64_t last = *size > most ? *size - most : 0;
+        uint64_t end = at < most && last > most ? most : *size;
+        size_t part = end - at < sizeof block ? (size_t)(end - at) : sizeof block, got = 0;
+        e = ckpt__os_pread(fd, block, part, at, &got, path);
+        if (e == CKPT_OK && got != part) e = ckpt__error_set(CKPT_CORRUPT, "%s has become shorter", path);
+        if (e == CKPT_OK) *mark = ckpt__digest_crc32(*mark, block, part);
+        at += part;
+        if (at == most && at < last) at = last;
+    }
+    ckpt__os_drop(fd);
     return e;
 }
 
@@ -47418,6 +47481,49 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     return e;
 }
 
+// Where a rank that lacks the offered file has a copy of it for as long as it loads. Ranks that see one folder of temporary files
+// share it: *makes is true on the one that is to write it.
+static ckpt_err ckpt__resume_place_copy(const ckpt__resume_offer *offer, ckpt__buf *path, bool *makes) {
+    int fd = -1;
+    path->len = 0;
+    ckpt__buf_fmt(path, "%s/.ckpt-copy-%08lx%08lx", ckpt__os_temp_dir(), (unsigned long)(offer->key >> 32),
+                  (unsigned long)(offer->key & 0xFFFFFFFFu));
+    ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_create(&fd, ckpt__buf_cstr(path));
+    *makes = e == CKPT_OK;
+    ckpt__os_drop(fd);
+    return e == CKPT_EXISTS ? CKPT_OK : e;
+}
+
+// Folders that are not one: a rank whose folder has not the file that rank 0 offers, or another of that name, is sent a copy.
+// Collective. path: rank 0's file; NULL on the others, where `found` becomes the one to load. *made: it goes afterwards.
+static ckpt_err ckpt__resume_send_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt__buf *found,
+                                       bool *made) {
+    uint64_t size = 0;
+    uint32_t mark = 0;
+    bool here = path != NULL, all = false;
+    char *block = NULL;
+    if (path == NULL) {
+        ckpt__error_record kept;
+        ckpt__error_take(&kept);
+        ckpt__index_path(found, &s->index, offer->name);
+        here = found->err == CKPT_OK && ckpt__resume_mark(ckpt__buf_cstr(found), &size, &mark) == CKPT_OK &&
+            size == offer->size && mark == offer->mark;
+        ckpt__error_last = kept;
+    }
+    ckpt_err e = ckpt__ranks_all(&s->crew, here, &all);
+    if (e != CKPT_OK || all) return e;
+    if (!here) {
+        ckpt__error_log(&s->logger, CKPT_LOG_INFO, "%s is not in this machine's folder: rank 0 sends it", offer->name);
+        e = ckpt__resume_place_copy(offer, found, made);
+    }
+    block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
+    if (e == CKPT_OK && block == NULL) e = CKPT_NOMEM;
+    e = ckpt__ranks_share(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__resume_copy(s, path != NULL ? path : found->data, offer->size, 0, *made, block);
+    ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
+    return e;
+}
+
 // Finds the file that an offer means on a rank that did not make it: in its folder, where rank 0 has fetched it to, else in the
 // store. *fetched: it goes afterwards.
 static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__buf *path, bool *fetched) {
@@ -47463,7 +47569,8 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     if (offer->kind == CKPT__RESUME_FOLDER || offer->kind == CKPT__RESUME_FAR_FOLDER) {
         e = ckpt__resume_load_folder(s, offer, at, own);
     } else {
-        if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
+        if (offer->marked) e = ckpt__resume_send_file(s, offer, path, &found, &fetched);
+        else if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
         if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
     }
     *mine = e == CKPT_OK;
@@ -47528,6 +47635,9 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
         e = ckpt__file_slurp(&offer.held[2], ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
         mine = e == CKPT_OK;
     }
+    if (e == CKPT_OK && offer.kind == CKPT__RESUME_FILE && s->crew.together && s->layout != CKPT__SAVER_TARS)
+        offer.marked = ckpt__resume_mark(ckpt__buf_cstr(&path), &offer.size, &offer.mark) == CKPT_OK &&
+            ckpt__os_random(&offer.key, sizeof offer.key) == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__resume_offer_set(&offer);
     if (e == CKPT_OK) e = ckpt__resume_load(s, &offer, ckpt__buf_cstr(&path), at, &own, &learnt, &mine);
     ckpt__resume_offer_free(&offer);
@@ -48984,13 +49094,14 @@ static ckpt_err ckpt__crew_catch_up(ckpt_saver *s, const int64_t *w) {
     return last.batch != s->last_batch ? ckpt__crew_make(s, &last, w) : CKPT_OK;
 }
 
-// Until nothing is on its way on any rank, or somebody's time is up.
-static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
+// Until nothing is on its way on any rank, or somebody's time is up: *late, and CKPT_TIMEOUT, which may also be a failure's code.
+static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool *late) {
     int64_t w[CKPT__CREW_WORDS];
     ckpt__crew_word say;
     ckpt__error_record first;
     double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
     first.code = CKPT_OK;
+    *late = false;
     memset(&say, 0, sizeof say);
     say.call = call;
     if (call == CKPT__CREW_CLOSE && s->has_previous) {
@@ -49015,7 +49126,8 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX;
         if (w[CKPT__CREW_WORK] == 0 && !moved) return ckpt__error_put(&first);
-        if (w[CKPT__CREW_LATE] != 0)
+        *late = w[CKPT__CREW_LATE] != 0;
+        if (*late)
             return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written, uploaded or deleted after %g s",
                                    s->root, timeout_s);
     }
@@ -49024,9 +49136,10 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s) {
 static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
     if (ckpt__crew_gathers(s)) {
         ckpt__error_record before;
+        bool late = false;
         ckpt__error_take(&before);
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
-        ckpt_err e = ckpt__crew_await(s, CKPT__CREW_WAIT, timeout_s);
+        ckpt_err e = ckpt__crew_await(s, CKPT__CREW_WAIT, timeout_s, &late);
         if (e == CKPT_OK) ckpt__error_last = before;
         return e;
     }
@@ -49038,9 +49151,9 @@ static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
 static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     ckpt_err e = CKPT_OK;
     ckpt__error_record first;
-    bool gathers = ckpt__crew_gathers(s);
-    if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s);
-    if (e == CKPT_TIMEOUT && s->crew.broken.code == CKPT_OK) return e;
+    bool gathers = ckpt__crew_gathers(s), late = false;
+    if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s, &late);
+    if (late) return e;
     if (!gathers || s->crew.broken.code != CKPT_OK) {
         e = ckpt__saver_wait(s, timeout_s);
         if (e != CKPT_OK) return e;
@@ -49058,6 +49171,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
         first.code = e;
     }
     if (s->crew.broken.code != CKPT_OK) first = s->crew.broken;
+    if (first.code == CKPT_TIMEOUT) first.code = CKPT_NET;      // the other one says that the saver is open
     ckpt__saver_free(s);
     return ckpt__error_put(&first);
 }
@@ -51350,14 +51464,8 @@ CKPT__DECL ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt
 CKPT__DECL ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
     if (desc == NULL) return ckpt__public_null("ckpt_load", "desc");
     if (desc->_canary != 0) return ckpt__public_canary("ckpt_load", "ckpt_load_desc");
-    if (desc->load_path == NULL) return ckpt__public_null("ckpt_load", "desc->load_path");
-    if (desc->state == NULL) return ckpt__public_null("ckpt_load", "desc->state");
-    if (desc->load_ignore_keys_count < 0)
-        return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->load_ignore_keys_count is %d", desc->load_ignore_keys_count);
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt_err e = ckpt__state_check(desc->state);
-    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
     return ckpt__public_end(&before, ckpt__loader_load(desc, at));
 }
 

@@ -4,8 +4,9 @@
 #include "../ckpt.h"
 #include "util.h"
 #include "thread_ranks.h"
+#include "bucket_util.h"
 
-enum { ROWS = 37, COLS = 300, MOST_MINE = ROWS * COLS };
+enum { ROWS = 37, COLS = 300, MOST_MINE = ROWS * COLS, BIG = 3 << 18 };
 
 // A rank of a training run: its rows of a matrix, a replicated vector, a value of its own, and counters.
 typedef struct member {
@@ -20,6 +21,7 @@ typedef struct member {
     ckpt_saver     *s;
     tr_rank        *r;
     char            folder[300], own[40];
+    float          *big;
     char            log[16384];
 } member;
 
@@ -34,6 +36,7 @@ static void member_set(member *m, int64_t step) {
     m->loss = (double)((step * 5) % 11);
     for (int64_t i = 0; i < m->rows * COLS; i++) m->mine[i] = (float)(step * 1000000 + m->first * COLS + i);
     for (int i = 0; i < 500; i++) m->shared[i] = (float)(step * 3 + i);
+    if (m->big != NULL) m->big[BIG / 2] = (float)step;
     (void)snprintf(m->rng, sizeof m->rng, "r%d-%d", m->r->rank, (int)step);
 }
 
@@ -41,6 +44,7 @@ static void member_check(member *m, int64_t step) {
     bool good = m->step == step && m->loss == (double)((step * 5) % 11);
     for (int64_t i = 0; i < m->rows * COLS; i++) good = good && m->mine[i] == (float)(step * 1000000 + m->first * COLS + i);
     for (int i = 0; i < 500; i++) good = good && m->shared[i] == (float)(step * 3 + i);
+    good = good && (m->big == NULL || m->big[BIG / 2] == (float)step);
     TR_CHECK(m->r, good);
 }
 
@@ -51,11 +55,14 @@ typedef struct plan {
     ckpt_snapshot   snapshot;
     const char     *dir;
     bool            apart;              // each rank a folder of its own
+    bool            big;                // with a tensor of several MiB that tells steps apart in its middle alone
     int             keep, saves;
     const char     *interval, *filename, *prefix, *latest;
     void          (*then)(member *m, struct plan *p);
     ckpt_err        want;
     int             number;
+    void           *with;
+    const char     *ignore;
     char            text[TR_MOST][1100];
 } plan;
 
@@ -94,6 +101,10 @@ static member *member_new(tr_rank *r, const plan *p) {
     (void)snprintf(m->own, sizeof m->own, "rng/%d/python", r->rank);
     if (p->apart) (void)snprintf(m->folder, sizeof m->folder, "%s/rank%d", p->dir, r->rank);
     else (void)snprintf(m->folder, sizeof m->folder, "%s", p->dir);
+    if (p->big) {
+        m->big = (float *)calloc(BIG, sizeof *m->big);
+        ckpt_bind_f32(&m->st, "state/model/big", m->big, BIG);
+    }
     if (p->how == SHARDED) ckpt_bind_text(&m->st, m->own, m->rng, sizeof m->rng);
     m->d.state = &m->st;
     m->d.folder = m->folder;
@@ -109,6 +120,8 @@ static member *member_new(tr_rank *r, const plan *p) {
     m->d.logger.fn = member_log;
     m->d.logger.user = m;
     m->d.ranks = r->ranks;
+    m->d.ignore_keys = &p->ignore;
+    m->d.ignore_keys_count = p->ignore != NULL ? 1 : 0;
     member_set(m, 0);
     return m;
 }
@@ -128,6 +141,7 @@ static bool member_open(member *m) {
 
 static void member_free(member *m) {
     ckpt_state_free(&m->st);
+    free(m->big);
     free(m);
 }
 
@@ -385,6 +399,35 @@ static void test_apart(void **state) {
     }
 }
 
+// One file for all, and folders of their own: who has not the file, or has another of that name, is sent rank 0's.
+static void test_whole_apart(void **state) {
+    (void)state;
+    const char *temp = util_temp_dir(), *kept = getenv("TMPDIR");
+    for (int big = 0; big < 2; big++) {
+        plan p = plan_of(WHOLE), other = plan_of(WHOLE);
+        p.apart = other.apart = true;
+        p.big = other.big = big != 0;
+        p.saves = 2;
+        tr_run(tr_new(1), save_some, &p);
+        other.filename = "ba2.pt";              // of an earlier attempt: of another moment, and as long
+        other.saves = 1;
+        tr_run(tr_new(1), save_some, &other);
+        size_t size = 0;
+        char *old = util_read(util_join(other.dir, "rank0/ba2.pt"), &size);
+        util_mkdir(util_join(p.dir, "rank1"));
+        util_write(util_join(p.dir, "rank1/ba2.pt"), old, size);
+        assert_int_equal(setenv("TMPDIR", temp, 1), 0);
+        p.number = 2;
+        p.saves = 0;
+        tr_run(tr_new(3), go_on, &p);
+        assert_string_equal(util_list(temp), "");       // a copy is gone when it is loaded
+        assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
+        size_t now = 0;
+        assert_memory_equal(util_read(util_join(p.dir, "rank1/ba2.pt"), &now), old, size);
+        assert_int_equal(now, size);
+    }
+}
+
 static void test_tars_none_common(void **state) {
     (void)state;
     plan p = plan_of(TARS);
@@ -411,6 +454,30 @@ static void test_tars_none_common(void **state) {
     q.saves = 0;
     tr_run(w, go_on, &q);
     for (int i = 0; i < 3; i++) assert_non_null(strstr(q.text[i], "rank 1"));
+}
+
+// What four ranks saved two would take for all of it. Files that do not say how many they are load as ever.
+static void test_tars_other_world(void **state) {
+    (void)state;
+    static const int other[] = { 1, 2, 5 };
+    for (int i = 0; i < 3; i++) {
+        plan p = plan_of(TARS);
+        p.saves = 2;
+        tr_run(tr_new(4), save_some, &p);
+        p.saves = 0;
+        p.number = 2;
+        p.want = CKPT_MISMATCH;
+        tr_run(tr_new(other[i]), go_on, &p);
+        assert_non_null(strstr(p.text[0], util_fmt("by 4 ranks, and this job has %d", other[i])));
+        p.want = CKPT_OK;
+        tr_run(tr_new(4), go_on, &p);
+    }
+    plan q = plan_of(TARS);
+    q.ignore = "state/callbacks/*";
+    q.saves = q.number = 2;
+    tr_run(tr_new(4), save_some, &q);
+    q.saves = 0;
+    tr_run(tr_new(2), go_on, &q);
 }
 
 //-- failures ------------------------------------------------------------------------
@@ -655,8 +722,9 @@ static void until_death(tr_rank *r, void *arg) {
         TR_CHECK(r, strcmp(first, ckpt_last_error()) == 0);
     }
     if (m->s != NULL) {
-        ckpt_err closed = ckpt_saver_close(m->s, 0);
-        TR_CHECK(r, closed == e || (e == CKPT_OK && d->at > 0));
+        ckpt_err closed = ckpt_saver_close(m->s, 0);     // never CKPT_TIMEOUT, which would say that the saver is open
+        TR_CHECK(r, closed == (e == CKPT_TIMEOUT ? CKPT_NET : e) || (e == CKPT_OK && d->at > 0));
+        TR_CHECK(r, closed != CKPT_TIMEOUT);
         if (r->rank == d->rank) d->died = closed != CKPT_OK;
     }
     m->s = NULL;
@@ -1323,6 +1391,47 @@ static void test_store_again(void **state) {
     tr_run(other, load_again, &p);
 }
 
+// A store that fails with CKPT_TIMEOUT is no time that is up: the saver is closed. One that takes long is, on all ranks.
+static void close_slow(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    member *m = member_new(r, p);
+    ckpt_uploader_desc d;
+    ckpt_uploader *u = NULL;
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.num_attempts = 1;
+    d.ranks = r->ranks;
+    TR_OK(r, ckpt_uploader_open(&u, &d));
+    m->d.uploaders = &u;
+    m->d.uploaders_count = 1;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        ckpt_err e = ckpt_saver_close(m->s, 0.05);
+        TR_CHECK(r, e == CKPT_TIMEOUT);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(b, false);
+        e = ckpt_saver_close(m->s, 0);
+        m->s = NULL;
+        TR_CHECK(r, e == CKPT_NET && strstr(ckpt_last_error(), "the test says so") != NULL);
+    }
+    (void)!ckpt_uploader_close(u, 0);
+    member_end(m);
+}
+
+static void test_close_says_timeout_when_open(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        plan p = plan_of((layout)how);
+        bucket *b = bucket_new(NULL);
+        p.with = b;
+        bucket_hold(b, true);
+        bucket_fail(b, "put", CKPT_TIMEOUT, -1);
+        tr_run(tr_new(2), close_slow, &p);
+        bucket_end(b);
+    }
+}
+
 // What was cut off, or refused, before it was published is published by the process that goes on from it, be it with other ranks:
 // else the last checkpoint of a training would never get to the store.
 static void go_on_from(tr_rank *r, void *arg) {
@@ -1450,7 +1559,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted),
         cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_whole_apart),
         cmocka_unit_test(test_tars_none_common),
+        cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
         cmocka_unit_test(test_twice),
@@ -1469,6 +1580,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_store_again),
+        cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
         cmocka_unit_test(test_memory),
     };

@@ -665,6 +665,45 @@ static void test_own_failure_is_reported_once(void **state) {
     ckpt_state_free(&r->st);
 }
 
+// An upload that fails with CKPT_TIMEOUT is a failure and no time that is up: close frees the saver, and says CKPT_NET.
+static ckpt_err stalls(ckpt_store *s, const ckpt__store_put *p) {
+    (void)s;
+    (void)p;
+    return ckpt__error_set(CKPT_TIMEOUT, "not a byte in a minute");
+}
+
+static void test_stalled_upload(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    bucket_fail(b, "put run/ba1.pt", CKPT_TIMEOUT, -1);
+    ckpt_timestamp t = at_batch(1);
+    ckpt_err e = ckpt_saver_save(m.r->s, &t);                           // may meet the failure itself
+    assert_true(e == CKPT_OK || e == CKPT_TIMEOUT);
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+    assert_non_null(strstr(ckpt_last_error(), "the test says so"));
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_TIMEOUT);        // which is freed in any case
+    bucket_end(b);
+    // The same through folder's own uploader.
+    const char *dir = util_temp_dir();
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    for (int limit = 0; limit < 2; limit++) {
+        run *r = run_new(util_fmt("file://%s/x%d", dir, limit));
+        r->d.num_attempts = 1;
+        run_open(r);
+        ckpt__store_table table = *r->s->remotes[0].store->table;
+        table.put = stalls;
+        r->s->remotes[0].store->table = &table;
+        e = ckpt_saver_save(r->s, &t);
+        assert_true(e == CKPT_OK || e == CKPT_TIMEOUT);
+        assert_int_equal(ckpt_saver_close(r->s, limit * 1000), CKPT_NET);
+        assert_non_null(strstr(ckpt_last_error(), "not a byte in a minute"));
+        ckpt_state_free(&r->st);
+    }
+}
+
 // overwrite off: an object of that name that is not this run's is left alone.
 static void test_overwrite(void **state) {
     (void)state;
@@ -1310,7 +1349,8 @@ static void test_resume_offline(void **state) {
                 bucket_fail(b, NULL, CKPT_OK, 0);
                 // What resume hands over of the folder may have met the failing store by now, and says so.
                 ckpt_err saver = ckpt_saver_close(m.r->s, 0), uploads = ckpt_uploader_close(m.u, 0);
-                assert_true(saver == CKPT_OK || (offline && local && saver == how[i]));
+                ckpt_err told = how[i] == CKPT_TIMEOUT ? CKPT_NET : how[i];
+                assert_true(saver == CKPT_OK || (offline && local && saver == told));
                 assert_true(uploads == CKPT_OK || (offline && local && uploads == how[i]));
                 ckpt_state_free(&m.r->st);
             }
@@ -1477,6 +1517,7 @@ int main(void) {
         cmocka_unit_test(test_failure_is_reported_once),
         cmocka_unit_test(test_failed_upload_outlives_a_failed_save),
         cmocka_unit_test(test_own_failure_is_reported_once),
+        cmocka_unit_test(test_stalled_upload),
         cmocka_unit_test(test_overwrite),
         cmocka_unit_test(test_remote_conflict),
         cmocka_unit_test(test_keep_none),

@@ -1123,6 +1123,38 @@ static void test_shared_not_strict(void **state) {
     }
 }
 
+// What is wrong with one rank's arguments is told to all: none skips the collectives, and none is told that all went well.
+static void load_wrong(tr_rank *r, void *arg) {
+    static const char *const says[] = { "is bound already", "load_path is NULL", "state is NULL", "load_ignore_keys_count is -1" };
+    const shared_load *s = (const shared_load *)arg;
+    ckpt_load_desc d;
+    su_rank mine;
+    memset(&d, 0, sizeof d);
+    memset(&mine, 0, sizeof mine);
+    su_bind(&mine, &model, r->rank, r->world->size, false);
+    d.load_path = s->dir;
+    d.state = &mine.st;
+    d.ranks = r->ranks;
+    if (r->rank == 1) {
+        if (s->fails == 0) ckpt_bind_float(&mine.st, "state/schedulers/[0]/lr", &mine.lr);
+        if (s->fails == 1) d.load_path = NULL;
+        if (s->fails == 2) d.state = NULL;
+        if (s->fails == 3) d.load_ignore_keys_count = -1;
+    }
+    TR_CHECK(r, ckpt_load(&d, NULL) == CKPT_ARG);
+    TR_CHECK(r, strstr(ckpt_last_error(), "rank 1: ") != NULL && strstr(ckpt_last_error(), says[s->fails]) != NULL);
+    TR_CHECK(r, mine.epoch == -1);
+    TR_OK(r, tr_barrier(r));                            // in step
+    su_free(&mine);
+}
+
+static void test_shared_argument(void **state) {
+    (void)state;
+    shared_load s = { util_temp_dir(), -1 };
+    su_save(s.dir, &model, 3, ".pt", 0);
+    for (s.fails = 0; s.fails < 4; s.fails++) tr_run(tr_new(2), load_wrong, &s);
+}
+
 static uint64_t last_done, last_total;
 static int finished;
 
@@ -1211,7 +1243,7 @@ int main(void) {
         cmocka_unit_test(test_shared_not_strict),
         cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
         cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),     cmocka_unit_test(test_hf),
-        cmocka_unit_test(test_shared),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_shared),   cmocka_unit_test(test_shared_argument),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
     };
     util_clear_env();
     if (getenv("SHARD_ONLY") != NULL) cmocka_set_test_filter(getenv("SHARD_ONLY"));
