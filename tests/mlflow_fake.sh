@@ -57,8 +57,9 @@ refused 'a password that is wrong' 'CKPT_AUTH.*401' "$proxy"
 MLFLOW_TRACKING_PASSWORD=$FAKE_PASSWORD
 contract 'the proxy' "$proxy"
 there 'the proxy: a big file in one piece' "$proxy" new
-control '{"faults":[{"match":"PUT /api","drop":9000000},{"match":"PUT /api","status":503},{"match":"PUT /api","lose":true},{"match":"GET /api/2.0/mlflow-artifacts/artifacts/","status":500}]}' >/dev/null
+control '{"faults":[{"match":"PUT /api","drop":9000000},{"match":"PUT /api","status":503},{"match":"GET /api/2.0/mlflow-artifacts/artifacts/","status":500}]}' >/dev/null
 there 'the proxy: cut off' "$proxy" put
+control '{"faults":[{"match":"PUT /api","lose":true}]}' >/dev/null
 there 'the proxy: a reply that is lost' "$proxy" put
 MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD=true MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE=1000000
 export MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE
