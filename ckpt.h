@@ -974,8 +974,9 @@ typedef struct ckpt_saver_desc {
 //     has not comes from another rank's. Needs the hooks when world_size is above 1 (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
 //     (CKPT_ARG); not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when
-//     all ranks' are durable, and only then replaces one of that name. Resumes on as many ranks as saved, which the files say
-//     (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
+//     all ranks' are durable, and only then replaces one of that name. In a store nothing that all ranks have goes before a
+//     newer save is there of all. Resumes on as many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs
+//     its own folder or a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it.
@@ -39210,8 +39211,26 @@ static bool ckpt__remote_inherit(ckpt__remote *r) {
     return changed;
 }
 
-// Adds to `names` what rotation lets go, each with its NUL, and marks it. Pins are those of the folder's index.
-static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, const ckpt__index *local, ckpt__buf *names) {
+// Is a save there, as far as this process can tell?
+static bool ckpt__remote_has(const ckpt__remote *r, uint64_t number) {
+    int at = ckpt__remote_find(&r->ledger, number);
+    return at >= 0 && r->ledger.lines[at].upload >= CKPT__UPLOAD_UPLOADED && !r->ledger.lines[at].removing;
+}
+
+// The newest save up to `most` that is there; 0: none.
+static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
+    uint64_t newest = 0;
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        uint64_t n = r->ledger.lines[i].number;
+        if (n > newest && n <= most && ckpt__remote_has(r, n)) newest = n;
+    }
+    return newest;
+}
+
+// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on. Pins are those of the
+// folder's index.
+static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, const ckpt__index *local, uint64_t safe,
+                                  ckpt__buf *names) {
     size_t count = 0;
     if (rule->keep <= 0 || r->stuck) return 0;
     for (size_t i = 0; i < r->ledger.count; i++) {
@@ -39222,7 +39241,7 @@ static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule,
     (void)ckpt__index_choose(&r->ledger, rule);
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        if (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED) continue;
+        if (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED || l->number >= safe) continue;
         l->removing = true;
         ckpt__buf_add(names, l->name, strlen(l->name) + 1);
         count++;
@@ -42845,6 +42864,7 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
 
 enum {
     CKPT__SAVER_RECORD = 32,            // checkpoints that the saver's record in a checkpoint lists at most, the newest ones
+    CKPT__SAVER_STORES = 4,             // TARS: destinations of which ranks speak singly; those beyond are taken together
     CKPT__SAVER_HELD   = 64,            // descriptors of deleted files that wait for the sweeper
     CKPT__SAVER_SLACK  = 256 << 10      // room in the image for a record that grows
 };
@@ -43026,6 +43046,9 @@ struct ckpt_saver {
     char                *bucket;        // what opens it; NULL: folder is no URI
     char                *remote_name, *remote_latest;   // templates, NULL: none
     ckpt__index_rule     remote_rule;
+    uint64_t             safe[CKPT__SAVER_STORES];      // TARS: the newest save that all ranks have there; guarded by the turn
+    uint64_t             below[CKPT__SAVER_STORES];     // the ranks look for one up to here; 0: for any
+    bool                 nearer;        // the last agreement has brought them nearer to it
     bool                 resume_offline, remote_varies; // remote_varies: remote_latest holds variables of time
     ckpt__os_info        index_seen;    // the index file as we wrote it
     ckpt__saver_shared  *shared;        // a pointer, so that a const saver can hand out its list
@@ -43804,11 +43827,21 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
     return first;
 }
 
+// TARS: a rank's objects leave a store only when all ranks have a newer save there: else each might keep what the others lack.
+static bool ckpt__saver_rotates_together(const ckpt_saver *s) {
+    return s->layout == CKPT__SAVER_TARS && s->crew.together && s->remote_rule.keep > 0 && s->remote_count > 0;
+}
+
+static int ckpt__saver_store_of(int remote) {
+    return remote < CKPT__SAVER_STORES ? remote : CKPT__SAVER_STORES - 1;
+}
+
 // Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`).
 static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
                                    ckpt__index *gone) {
     bool more = ckpt__remote_inherit(r);
-    *count = ckpt__remote_choose(r, &s->remote_rule, &s->index, names);
+    uint64_t safe = ckpt__saver_rotates_together(s) ? s->safe[ckpt__saver_store_of((int)(r - s->remotes))] : UINT64_MAX;
+    *count = ckpt__remote_choose(r, &s->remote_rule, &s->index, safe, names);
     ckpt_err e = ckpt__index_write(&r->ledger);
     ckpt__saver_weigh(s, number);
     if (more) ckpt__saver_weigh_all(s);
@@ -48345,7 +48378,9 @@ enum {
     CKPT__CREW_LATE, CKPT__CREW_WORK,           // negated: somebody's time is up; somebody still works
     CKPT__CREW_STEPS,                           // calls of *_end until next time
     CKPT__CREW_TROUBLE,                         // the lowest rank with a failure of its background
-    CKPT__CREW_TIME,                            // rank 0's timestamp, field by field, of a call that has one
+    CKPT__CREW_STORE,                           // TARS: the newest save in each store
+    CKPT__CREW_STORE_MOST = CKPT__CREW_STORE + (int)CKPT__SAVER_STORES,
+    CKPT__CREW_TIME = CKPT__CREW_STORE_MOST + (int)CKPT__SAVER_STORES,      // rank 0's timestamp, of a call that has one
     CKPT__CREW_WORDS = CKPT__CREW_TIME + (int)(sizeof(ckpt_timestamp) / sizeof(int64_t))
 };
 
@@ -48402,6 +48437,38 @@ static void ckpt__crew_say_time(const ckpt_saver *s, const ckpt_timestamp *t, in
     if (t != NULL && ckpt__ranks_is_first(&s->crew)) memcpy(w + CKPT__CREW_TIME, t, sizeof *t);
 }
 
+// The newest save that this rank has in each store, up to the one that they are about.
+static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
+    memset(w + CKPT__CREW_STORE, 0, 2 * CKPT__SAVER_STORES * sizeof *w);
+    if (!ckpt__saver_rotates_together(s)) return;
+    uint64_t newest[CKPT__SAVER_STORES];
+    ckpt__saver_enter(s);
+    for (int i = 0; i < s->remote_count; i++) {
+        int k = ckpt__saver_store_of(i);
+        uint64_t most = i != k ? newest[k] : s->below[k] > 0 ? s->below[k] : (uint64_t)INT64_MAX;
+        newest[k] = ckpt__remote_newest(&s->remotes[i], most);
+        w[CKPT__CREW_STORE + k] = (int64_t)newest[k];
+        w[CKPT__CREW_STORE_MOST + k] = -(int64_t)newest[k];
+    }
+    ckpt__saver_leave(s);
+}
+
+// Do all have the same one? Else the least of them is the next that they look at.
+static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
+    s->nearer = false;
+    if (!ckpt__saver_rotates_together(s)) return;
+    for (int k = 0; k < CKPT__SAVER_STORES && k < s->remote_count; k++) {
+        int64_t least = w[CKPT__CREW_STORE + k], most = -w[CKPT__CREW_STORE_MOST + k];
+        s->below[k] = least != most && least > 0 ? (uint64_t)least : 0;
+        s->nearer = s->nearer || s->below[k] > 0;
+        if (least != most || (uint64_t)least <= s->safe[k]) continue;
+        s->nearer = true;
+        ckpt__saver_enter(s);
+        s->safe[k] = (uint64_t)least;
+        ckpt__saver_leave(s);
+    }
+}
+
 // The beginning of every call that speaks to the others. w: CKPT__CREW_WORDS numbers.
 static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w) {
     ckpt__error_record kept;
@@ -48423,12 +48490,14 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     w[CKPT__CREW_WORK] = say->work ? -1 : 0;
     w[CKPT__CREW_STEPS] = ckpt__crew_stride(s);
     w[CKPT__CREW_TROUBLE] = s->trouble.code != CKPT_OK ? s->ranks.rank : INT64_MAX;
+    ckpt__crew_say_stores(s, w);
     ckpt__crew_say_time(s, say->t, w);
     ckpt_err e = ckpt__ranks_min(&s->crew, w, CKPT__CREW_WORDS);
     s->stride = s->steps = w[CKPT__CREW_STEPS];
     s->calls = 0;
     s->spoke = ckpt__os_now();
     if (e != CKPT_OK) return ckpt__crew_note(s, e);
+    ckpt__crew_hear_stores(s, w);
     bool apart = w[CKPT__CREW_BATCH] != -w[CKPT__CREW_BATCH_MOST] && say->call != CKPT__CREW_CLOSE;
     if (w[CKPT__CREW_CALL] != -w[CKPT__CREW_CALL_MOST] || apart)
         e = ckpt__ranks_part(&s->crew, "the ranks make different calls on the saver, or with different timestamps: this one "
@@ -48729,6 +48798,12 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
 static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
     ckpt__buf list;
     ckpt_err e = ckpt__saver_land(s, w[CKPT__CREW_FLIGHT]);
+    for (int i = 0; i < s->remote_count && s->nearer; i++) {    // what an upload's end could not let go yet
+        ckpt__saver_enter(s);
+        bool many = s->remotes[i].ledger.count > (size_t)s->remote_rule.keep;
+        ckpt__saver_leave(s);
+        if (many && ckpt__saver_arrive(s, &s->remotes[i], 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
+    }
     if (w[CKPT__CREW_DOOMED] == 0 || s->crew.broken.code != CKPT_OK) return e;
     ckpt__buf_init(&list, &s->allocator);
     if (s->ranks.rank == 0) {
@@ -49124,7 +49199,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         if (owed && e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
         if (owed) continue;
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
-                     w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX;
+                     w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer;
         if (w[CKPT__CREW_WORK] == 0 && !moved) return ckpt__error_put(&first);
         *late = w[CKPT__CREW_LATE] != 0;
         if (*late)

@@ -1315,6 +1315,58 @@ static void test_store_fails(void **state) {
     tr_run(tr_new(2), resume_store, &p);
 }
 
+// Tars in a store, where the uploads of one rank fail for a while: what all have is not rotated away before all have a newer one.
+static void store_tars(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    m->d.num_remote_to_keep = p->keep;
+    m->d.num_checkpoints_to_keep = 1;
+    m->d.num_attempts = 1;
+    if (member_open(m)) {
+        for (int i = 1; i <= p->saves; i++) {
+            char way[400];
+            (void)snprintf(way, sizeof way, "%s/run/ba%d-rank%d.pt.tar", p->dir, i, r->rank);
+            bool fails = r->rank == 1 && i > 1 && i <= p->number;
+            if (fails) TR_CHECK(r, mkdir(way, 0777) == 0);
+            ckpt_err e = member_step(m, i);
+            if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+            TR_CHECK(r, (e != CKPT_OK) == (i > 1 && i <= p->number));
+            if (fails) TR_CHECK(r, rmdir(way) == 0);
+        }
+        TR_CHECK(r, (ckpt_saver_close(m->s, 0) != CKPT_OK) == (p->number > 1));
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+static void test_store_tars(void **state) {
+    (void)state;
+    for (int keep = 1; keep < 3; keep++) {
+        plan p = plan_of(TARS);
+        tr_world *w = tr_new(2);
+        const char *run = util_join(p.dir, "run"), *links = "latest-rank0.pt.tar.symlink latest-rank1.pt.tar.symlink";
+        p.keep = keep;
+        p.saves = p.number = 4;         // and those of rank 1 never get there
+        assert_int_equal(chdir(util_temp_dir()), 0);
+        tr_run(w, store_tars, &p);
+        assert_true(util_exists(util_join(run, "ba1-rank0.pt.tar")) && util_exists(util_join(run, "ba1-rank1.pt.tar")));
+        p.number = 1;
+        p.saves = 0;
+        assert_int_equal(chdir(util_temp_dir()), 0);
+        tr_run(w, resume_store, &p);
+        plan q = plan_of(TARS);
+        run = util_join(q.dir, "run");
+        q.keep = keep;
+        q.saves = 5;
+        q.number = 3;                   // and then they do
+        assert_int_equal(chdir(util_temp_dir()), 0);
+        tr_run(w, store_tars, &q);
+        if (keep == 1) assert_string_equal(names_in(run), util_fmt("ba5-rank0.pt.tar ba5-rank1.pt.tar %s", links));
+        else assert_string_equal(names_in(run), util_fmt("ba4-rank0.pt.tar ba4-rank1.pt.tar ba5-rank0.pt.tar ba5-rank1.pt.tar %s", links));
+    }
+}
+
 // A checkpoint in a store is saved again under its name: by a run that has nothing of it, or at once. What is there loads until the
 // new one does.
 static void store_again(tr_rank *r, void *arg) {
@@ -1579,6 +1631,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
+        cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_store_again),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
