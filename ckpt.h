@@ -268,6 +268,7 @@
    With COPY and LAZY a save is committed at a later *_end, by all ranks at the same one.
    What ranks cannot know alike (a signal, a clock, a callback, how far the others' writers are) is agreed on at *_end
    by one allreduce_min, about once a second; while should_save is set, at each. Between, an *_end costs nanoseconds.
+   What they have not come round to when the loop ends, close saves. All names and times in a checkpoint are rank 0's.
    A checkpoint that some rank's death kept from a store is handed over again by the resume that goes on from it, on any
    number of ranks; what is there already is not sent twice.
    A rank that died or hangs: the hook returns an error after its own time limit, with a sentence that names the rank
