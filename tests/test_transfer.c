@@ -107,7 +107,9 @@ static void test_sinks(void **state) {
         s.sum = true;
         assert_int_equal(ckpt__sink_write(&s, "hello ", 6), CKPT_OK);
         assert_int_equal(ckpt__sink_write(&s, "", 0), CKPT_OK);
-        assert_int_equal(ckpt__sink_write(&s, "world!", 6), CKPT_NET);      // one too many: none is written
+        assert_int_equal(ckpt__sink_write(&s, "world!", 6), CKPT_NET);      // one too many: none is written, and nothing of it all
+        assert_int_equal(s.got, 0);                                         // is what was asked for
+        assert_int_equal(ckpt__sink_write(&s, "hello ", 6), CKPT_OK);
         assert_int_equal(s.got, 6);
         assert_int_equal(ckpt__sink_write(&s, "world", 5), CKPT_OK);
         assert_int_equal(s.got, 11);
