@@ -284,7 +284,8 @@
    an older file of that name, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
    no checkpoint at all for a while. Intervals in seconds follow rank 0's clock; should_save counts if any rank says yes.
-   barrier is the only hook that waits for others' writes: an adapter may give it a longer limit than the rest.
+   barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
+   than the rest.
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
    CKPT N DIR: by rows, or whole tensors with model.safetensors.index.json. get, put and cp bring .metadata last, rm takes
    it first. Directories without .metadata are no checkpoints: the next saver of the folder removes them, or ckpt gc, an
@@ -293,8 +294,8 @@
    What it costs, counted with this code by tests/test_sim_ranks.c from 64 to 4,096 ranks (sharded, one folder; times at -O2 on
    one core). Per rank nothing grows with the number of ranks but what rank 0 tells all; rank 0's work grows with all pieces.
 
-       a save, any rank ........ 17 collectives (14 from the second on): a gather, a broadcast, a barrier, one more with rotation,
-                                 the rest small allreduces; 1.5 KB and 120 bytes a piece sent, 0.5 KB received
+       a save, any rank ........ 22 collectives (18 from the second on): a gather, a broadcast, 5 barriers and one more with
+                                 rotation, the rest small allreduces; 1.5 KB and 120 bytes a piece sent, 0.5 KB received
            in the folder ....... 10 requests of the file system, 13 with rotation (each rank deletes its own); rank 0 up to
                                  59, and 2 in the background that take the old folder away
            in a store .......... 1 put, confirmed by its size, and 1 remove with rotation; rank 0 3 puts (.metadata, .symlink)
@@ -302,7 +303,7 @@
        rank 0, at a save ....... receives what all send, at most 64 MiB at a time; for 4,096 ranks with 1,000 pieces each 2.1 s
                                  of CPU and 1.1 GB of memory (240 bytes a piece) until .metadata is there
        .metadata ............... 40 bytes a piece of 2 dimensions (150 MB for the above), and 8 for each 256 KiB of a large one
-       at open, and when what is bound has changed ... 27 collectives; each rank sends 1 KB and 93 bytes a piece, rank 0 compares
+       at open, and when what is bound has changed ... 32 collectives; each rank sends 1 KB and 93 bytes a piece, rank 0 compares
                                  (1.2 s for the above, 320 bytes a piece) and tells all a bit for each piece, 8 bytes a rank
        a load, any rank ........ parses .metadata (0.7 s for the above, 120 bytes a piece beside the text), then reads of those
                                  files only that have some of its pieces: saved and loaded by 4,096 its own, and one that a
@@ -625,8 +626,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_
 // order; so every rank must make the same calls on a saver, with the same timestamps, in the same order.
 // allreduce_min: each value becomes the least of all ranks'. broadcast: root's bytes come to all. gather: `size`
 // bytes of each rank come to rank 0, in `all`, size * world_size bytes in the order of ranks; all is NULL
-// elsewhere; without it each rank broadcasts. barrier is where ranks wait for one that writes a file: give it a time
-// limit that a save fits in; the others are answered at once by a rank that lives.
+// elsewhere; without it each rank broadcasts. barrier is where ranks wait for one that writes, loads or fetches:
+// give it a time limit that a save and a load fit in; the others are answered at once by a rank that lives.
 // Time limits are the hooks': one that waits for a rank that does not come returns an error after its limit
 // (CKPT_TIMEOUT, CKPT_NET) and says which rank is missing with ckpt_set_error. After that the object asks the
 // hooks nothing any more, because it is not known who still follows: every call returns that error, no checkpoint
@@ -39243,6 +39244,12 @@ static ckpt_err ckpt__ranks_share(ckpt__ranks *r, ckpt_err mine) {
     return ckpt__ranks_follow(r, mine, lowest >= 0 && lowest < r->hooks.world_size ? (int)lowest : 0);
 }
 
+// The same of work that may take long, on one rank or on all: disks, networks, what is much to compute.
+static ckpt_err ckpt__ranks_share_long(ckpt__ranks *r, ckpt_err mine) {
+    (void)ckpt__ranks_meet(r);          // where that fails the next one says so
+    return ckpt__ranks_share(r, mine);
+}
+
 //-- bytes of any length -----------------------------------------------------------
 
 // `root`'s buffer comes to all: its length, then its bytes. What the others held is replaced. Without memory on one rank it
@@ -40248,6 +40255,7 @@ static ckpt_err ckpt__shard_agree(ckpt__shard_plan *p, ckpt__ranks *r, const ckp
         if (e == CKPT_OK || alone) {
             int base = r->together ? 0 : r->hooks.rank;
             if (ckpt__ranks_is_first(r)) ckpt__shard_answer(&p->allocator, e, &all, &ends, base, &answer);
+            (void)ckpt__ranks_meet(r);
             e = ckpt__ranks_send(r, &answer, 0);
         }
         if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__shard_hear(p, r, &answer, items->count));
@@ -40801,6 +40809,7 @@ static ckpt_err ckpt__shard_metadata(ckpt__ranks *r, const ckpt__shard_file *min
             const uint64_t *end = (const uint64_t *)(const void *)ends.data;
             e = ckpt__shard_compile(a, all.data, end, count, base, world, t, ending, run_name, out, hf);
         }
+        (void)ckpt__ranks_meet(r);
         e = ckpt__ranks_follow(r, e, 0);
     }
     ckpt__buf_free(&all);
@@ -45602,7 +45611,7 @@ static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
         if (s->books && !s->flights->more) e = ckpt__saver_announce(s, s->flights);
         else if (!s->books && last) e = ckpt__saver_mark_uploaded(s, s->flights->line.number);
         ckpt__saver_flight_end(s, false);
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     return e;
 }
@@ -46393,8 +46402,8 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     ckpt__loader_local_init(&j.local, &desc->allocator);
     e = ckpt__loader_check(desc);
     if (e == CKPT_OK) e = ckpt__loader_prepare(&j);
-    e = ckpt__ranks_share(&ranks, e);
-    if (e == CKPT_OK) e = ckpt__ranks_share(&ranks, ckpt__loader_restore(&j, at));
+    e = ckpt__ranks_share_long(&ranks, e);
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
     kept.code = e;
     ckpt__file_close(j.file);
@@ -46831,11 +46840,12 @@ static ckpt_err ckpt__resume_offer_set(ckpt__resume_offer *o) {
     return e;
 }
 
-// Rank 0 says whether there is more to try; on the others *more becomes what it said. Needs no memory, so that the end always
-// comes through.
+// Rank 0 says whether there is more to try, which may have taken it long; on the others *more becomes what it said. Needs no
+// memory, so that the end always comes through.
 static ckpt_err ckpt__resume_more(ckpt_saver *s, bool *more) {
     int64_t told = *more ? 1 : 0;
-    ckpt_err e = ckpt__ranks_broadcast(&s->crew, &told, sizeof told, 0);
+    ckpt_err e = ckpt__ranks_meet(&s->crew);
+    if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &told, sizeof told, 0);
     *more = told != 0;
     return e;
 }
@@ -46989,21 +46999,22 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
         e = ckpt__file_begin(&n, path, true, &s->allocator);
         begun = e == CKPT_OK;
     }
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     ckpt_err own = e;
     for (uint64_t at = 0; at < size && e == CKPT_OK; ) {
         size_t part = size - at < (uint64_t)CKPT__RESUME_BLOCK ? (size_t)(size - at) : (size_t)CKPT__RESUME_BLOCK, got = part;
         if (reads && own == CKPT_OK) own = ckpt__os_pread(fd, block, part, at, &got, path);
         if (own == CKPT_OK && got != part) own = ckpt__error_set(CKPT_CORRUPT, "%s has become shorter", path);
-        e = ckpt__ranks_broadcast(&s->crew, block, part, from);
+        e = ckpt__ranks_meet(&s->crew);         // for the disks, block by block
+        if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, block, part, from);
         if (e == CKPT_OK && writes && own == CKPT_OK) own = ckpt__os_pwrite(n.fd, block, part, at, n.temp.data);
         at += part;
     }
-    if (e == CKPT_OK) e = ckpt__ranks_share(&s->crew, own);
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(&s->crew, own);
     ckpt__os_drop(fd);
     if (begun && e == CKPT_OK) e = ckpt__file_commit(&n, true);
     else if (begun) ckpt__file_abort(&n);
-    return ckpt__ranks_share(&s->crew, e);
+    return ckpt__ranks_share_long(&s->crew, e);
 }
 
 // Folders that are not one: what a rank needs and its folder has not, values that rank 0 alone has written for one, comes
@@ -47073,11 +47084,11 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     }
     if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o);
     if (s->scattered && !far) {
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
         if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o);
     }
     if (e == CKPT_OK) e = ckpt__shard_present(&m, &place, s->state, &o);
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__shard_restore(&m, &place, s->state, &o, at, NULL);
     if (e == CKPT_OK && (s->weights_only || !m.has_time)) *at = offer->t;
     if (parsed) ckpt__shard_free(&m);
@@ -47178,7 +47189,7 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
         if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
     }
     *mine = e == CKPT_OK;
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     ckpt__resume_drop(&found, fetched);
     return e;
 }
@@ -47852,7 +47863,7 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt_err e = w.listed != NULL ? CKPT_OK : CKPT_NOMEM;
     if (e == CKPT_OK && (chooses || s->leads)) e = ckpt__resume_look(s);
     for (int i = 0; i < s->remote_count && e == CKPT_OK && chooses; i++) e = ckpt__resume_ask(s, &w, &s->remotes[i]);
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) {
         if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
         else e = ckpt__resume_answer(s, &t, &loaded);
@@ -47903,9 +47914,10 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
         ckpt__saver_weigh_all(s);
         ckpt__saver_leave(s);
     }
-    if (s->layout != CKPT__SAVER_WHOLE && s->crew.broken.code == CKPT_OK) {         // one count of saves
+    if (s->crew.broken.code == CKPT_OK) {           // one count of saves; what rank 0 had to bring up to date may take it long
         int64_t most = -(int64_t)s->number;
-        ckpt_err met = ckpt__ranks_min(&s->crew, &most, 1);
+        ckpt_err met = ckpt__ranks_meet(&s->crew);
+        if (met == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) met = ckpt__ranks_min(&s->crew, &most, 1);
         if (met == CKPT_OK) s->number = (uint64_t)-most;
         else if (e == CKPT_OK) return met;
     }
@@ -48050,6 +48062,7 @@ static ckpt_err ckpt__crew_abandon(ckpt_saver *s, ckpt_err mine, int root) {
     ckpt__buf dir;
     ckpt__error_take(&why);
     (void)ckpt__saver_await(s, true, 0);
+    (void)ckpt__ranks_meet(&s->crew);
     if (mine == CKPT_OK && ckpt__crew_part(s) == CKPT__PART_FAILED) {
         why = s->shared->part_why;
         mine = why.code;
@@ -48131,7 +48144,7 @@ static ckpt_err ckpt__crew_complete(ckpt_saver *s, ckpt__index_line *line, ckpt_
     bool first = s->ranks.rank == 0;
     for (int turn = s->scattered ? 0 : 1; turn < 2 && e == CKPT_OK; turn++) {
         if (s->leads && first == (turn == 1)) e = ckpt__crew_put_listing(s, line->name, text, &hf);
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     if (e != CKPT_OK && s->leads && s->crew.broken.code == CKPT_OK) ckpt__crew_drop_listing(s, line->name);
     *has_hf = hf.len > 0;
@@ -48216,7 +48229,7 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
         else ckpt__error_last = why;
     }
     (void)ckpt__error_prefix(e, "%s is saved, but not all that follows is done", p->line.name);
-    e = ckpt__crew_note(s, ckpt__ranks_share(&s->crew, e));
+    e = ckpt__crew_note(s, ckpt__ranks_share_long(&s->crew, e));
     ckpt__error_record why;
     ckpt__error_take(&why);
     ckpt__crew_clear(s);
@@ -48240,7 +48253,7 @@ static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
     ckpt_err told = ckpt__ranks_send(&s->crew, &list, 0);
-    if (told == CKPT_OK) told = ckpt__ranks_share(&s->crew, ckpt__saver_remove_doomed(s, &list));
+    if (told == CKPT_OK) told = ckpt__ranks_share_long(&s->crew, ckpt__saver_remove_doomed(s, &list));
     ckpt__buf_free(&list);
     return e != CKPT_OK ? e : told;
 }
@@ -48297,12 +48310,13 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, const ckpt__saver_job *job) {
     int64_t state[2];
     state[0] = e != CKPT_OK ? 0 : 1;
     state[1] = there ? -1 : 0;
-    ckpt_err told = ckpt__ranks_min(&s->crew, state, 2);
+    ckpt_err told = ckpt__ranks_meet(&s->crew);
+    if (told == CKPT_OK) told = ckpt__ranks_min(&s->crew, state, 2);
     if (told != CKPT_OK) e = told;
     else if (state[0] == 0) e = ckpt__ranks_share(&s->crew, e);
     else if (state[1] != 0) {
         if (there) e = ckpt__saver_vacate(s, job->line.name, job->latest, ckpt__buf_cstr(&path));
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     ckpt__buf_free(&path);
     return e;
@@ -48352,16 +48366,12 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t) {
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
     ckpt__error_take(&first);
     if (!s->checked) {
-        e = ckpt__ranks_share(&s->crew, ckpt__saver_first(s, t));
+        e = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, t));
         s->checked = e == CKPT_OK;
     }
     if (e == CKPT_OK && s->layout == CKPT__SAVER_WHOLE) {
         if (s->writes) e = ckpt__saver_snapshot(s, t);
-        ckpt__error_record why;
-        ckpt__error_take(&why);
-        ckpt_err met = ckpt__ranks_meet(&s->crew);
-        if (met == CKPT_OK) ckpt__error_last = why;
-        e = ckpt__ranks_share(&s->crew, met != CKPT_OK ? met : e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     } else if (e == CKPT_OK) {
         e = ckpt__crew_save_parts(s, t);
     }
@@ -48409,7 +48419,7 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
     if (e != CKPT_OK) ckpt__error_take(&first);
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
     if (s->crew.broken.code == CKPT_OK && !s->checked && !always) {
-        ckpt_err free = ckpt__ranks_share(&s->crew, ckpt__saver_first(s, t));
+        ckpt_err free = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, t));
         s->checked = free == CKPT_OK;
         if (free != CKPT_OK) return ckpt__crew_note(s, free);
     }
@@ -48467,8 +48477,11 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
     memset(&say, 0, sizeof say);
     say.call = call;
     for (double slice = 0.001;; slice = slice < 0.1 ? slice * 4 : 0.2) {
-        double begin = ckpt__os_now();
-        bool clear = ckpt__saver_await_clear(s, NULL, deadline);
+        double begin = ckpt__os_now(), until = deadline;
+        bool spoken = slice > 0.001;            // then all are in this call, and may wait for deletions in full: in the barrier
+        if (!spoken && (deadline <= 0 || deadline > begin + slice)) until = begin + slice;
+        bool clear = ckpt__saver_await_clear(s, NULL, until);
+        if (spoken) (void)ckpt__ranks_meet(&s->crew);
         ckpt__saver_waited(s, begin);
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
         say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear;
@@ -48600,12 +48613,12 @@ static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
         e = ckpt__crew_token(s, key, "", 0, &first);
         if (e == CKPT_OK) e = ckpt__crew_token(s, key, "node", s->ranks.node_rank, &local);
         if (e == CKPT_OK && s->ranks.rank == 0) e = ckpt__file_put(first.data, "ckpt\n", 5, true, &s->allocator);
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     bool with_first = e == CKPT_OK && ckpt__os_exists(first.data), puts = !with_first && s->ranks.local_rank == 0;
     if (e == CKPT_OK) {
         if (puts) e = ckpt__file_put(local.data, "ckpt\n", 5, true, &s->allocator);
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     if (e == CKPT_OK) {
         s->leads = s->ranks.rank == 0 || (!with_first && (puts || !ckpt__os_exists(local.data)));
@@ -48641,14 +48654,14 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_set_names(s, d));
     if (e == CKPT_OK && r->together) e = ckpt__crew_compare(s, d);
     if (e == CKPT_OK && r->together && sharded) e = ckpt__crew_find_leaders(s);
-    if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_open_folder(s, d));
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(r, ckpt__saver_open_folder(s, d));
     if (e == CKPT_OK && sharded) e = ckpt__crew_settle_shards(s);
     if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) {       // one count of saves
         int64_t most = -(int64_t)s->number;
         e = ckpt__ranks_min(r, &most, 1);
         s->number = (uint64_t)-most;
     }
-    if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_open_end(s, d));
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(r, ckpt__saver_open_end(s, d));
     return e;
 }
 
@@ -48885,7 +48898,7 @@ static ckpt_err ckpt__crew_publish_rest(ckpt_saver *s, ckpt__crew_rest *rest, ck
             while (*end != NULL) end = &(*end)->next;
             *end = list;
             e = ckpt__crew_depart_again(s, list, dir.data, rest, files);
-            e = ckpt__ranks_share(&s->crew, e);
+            e = ckpt__ranks_share_long(&s->crew, e);
         } else {
             ckpt__saver_flights_free(s, &list);
         }
@@ -48904,6 +48917,7 @@ static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__buf_init(&told, &s->allocator);
     ckpt__buf_init(&listing, &s->allocator);
     ckpt_err e = ckpt__ranks_is_first(&s->crew) ? ckpt__crew_look(s, t, &rest, &told, &listing) : CKPT_OK;
+    (void)ckpt__ranks_meet(&s->crew);
     e = ckpt__ranks_follow(&s->crew, e, 0);
     if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &rest, sizeof rest, 0);
     if (e == CKPT_OK && rest.stores != 0) {
@@ -48927,13 +48941,14 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     int64_t w[CKPT__CREW_WORDS];
     ckpt_err e = CKPT_OK;
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
-    (void)ckpt__saver_await(s, true, 0);
     if (ckpt__crew_gathers(s)) {
         memset(&say, 0, sizeof say);
         say.call = CKPT__CREW_RESUME;
         e = ckpt__crew_agree(s, &say, w);
         if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
+        if (e == CKPT_OK) e = ckpt__crew_finish(s);
     }
+    (void)ckpt__saver_await(s, true, 0);
     (void)ckpt__saver_await_clear(s, NULL, 0);
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
