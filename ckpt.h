@@ -962,7 +962,8 @@ typedef struct ckpt_saver_desc {
 //     store each rank's object is put by that rank, .metadata by rank 0 when all are confirmed, and then the .symlink, whose
 //     text is the folder. A checkpoint loads on any number of ranks. With COPY and LAZY ranks agree that a checkpoint is
 //     whole when they speak next after all have written it, at the next save, or in wait and close. Names must change with
-//     time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine has not comes from another rank's.
+//     time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine has not comes from another rank's,
+//     and what is pinned in one stays in all.
 //     Needs the hooks when world_size is above 1 (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank} (CKPT_ARG);
 //     not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when all ranks'
@@ -42692,6 +42693,8 @@ struct ckpt_saver {
     ckpt__saver_pending  pending;
     ckpt__saver_flight  *flights;       // SHARDED: the oldest first
     ckpt__buf            leaving;       // SHARDED: names that rotation has let go of, whose files the ranks are about to delete
+    ckpt__buf            spared;        // of those that rotation would let go, names that another machine keeps
+    bool                 spares_all;    // it is not known which
     ckpt__buf            doomed;        // rank 0: folders whose listing has left a store; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
@@ -43332,6 +43335,35 @@ static void ckpt__saver_note_index(ckpt_saver *s) {
     ckpt__buf_free(&path);
 }
 
+// Machines with folders of their own have an index each, and what somebody pins or removes is in one of them. Names of the
+// checkpoints that this one keeps when another enters it, each with its NUL.
+static ckpt_err ckpt__saver_collect_kept(ckpt_saver *s, ckpt__buf *out) {
+    ckpt__index_rule rule = s->rule;
+    if (rule.keep > 0) rule.keep = rule.keep > 1 ? rule.keep - 1 : CKPT_KEEP_NONE;
+    ckpt_err e = ckpt__index_lock(&s->index);
+    if (e != CKPT_OK) return e;
+    e = ckpt__saver_merge(s);
+    if (e == CKPT_OK) ckpt__saver_drop_missing(s);
+    ckpt__index_unlock(&s->index);
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    (void)ckpt__index_choose(&s->index, &rule);
+    for (size_t i = 0; i < s->index.count; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        if (ckpt__index_counts(l) && !l->leaves) ckpt__buf_add(out, l->name, strlen(l->name) + 1);
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return out->err;
+}
+
+// Does a machine keep it?
+static bool ckpt__saver_spares(const ckpt_saver *s, const char *name) {
+    for (size_t at = 0; at < s->spared.len; at += strlen(s->spared.data + at) + 1) {
+        if (strcmp(s->spared.data + at, name) == 0) return true;
+    }
+    return s->spares_all;
+}
+
 // Moves the lines that rotation lets go to `gone`.
 static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
     ckpt_err e = CKPT_OK;
@@ -43339,7 +43371,7 @@ static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
     ckpt__os_mutex_lock(&s->shared->lock);
     (void)ckpt__index_choose(&s->index, &s->rule);
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; ) {
-        if (!s->index.lines[i].leaves) { i++; continue; }
+        if (!s->index.lines[i].leaves || ckpt__saver_spares(s, s->index.lines[i].name)) { i++; continue; }
         e = ckpt__index_insert(gone, gone->count, &s->index.lines[i]);
         if (e == CKPT_OK) ckpt__index_drop(&s->index, i);
     }
@@ -45694,6 +45726,7 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__saver_flights_free(s, &s->flights);
     ckpt__buf_free(&s->doomed);
     ckpt__buf_free(&s->leaving);
+    ckpt__buf_free(&s->spared);
     ckpt__shard_plan_free(&s->shards);
     ckpt__engine_blocks_free(&s->blocks);
     ckpt__mem_free_text(&a, s->best);
@@ -45814,6 +45847,7 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     ckpt__plan_init(&s->spare, &d->allocator, d->state);
     ckpt__buf_init(&s->doomed, &d->allocator);
     ckpt__buf_init(&s->leaving, &d->allocator);
+    ckpt__buf_init(&s->spared, &d->allocator);
     ckpt__shard_plan_init(&s->shards, &d->allocator);
     ckpt__shard_sums_init(&s->blocks, &d->allocator);
     return s;
@@ -48201,6 +48235,44 @@ static void ckpt__crew_clear(ckpt_saver *s) {
     ckpt__buf_free(&folder);
 }
 
+// Folders that are not one: a checkpoint that one machine keeps, because it is pinned there or another was removed, is of no use
+// without the files of the others. So each leader learns what the others keep, where it is not the same everywhere. Collective.
+static ckpt_err ckpt__crew_spare(ckpt_saver *s) {
+    ckpt__buf kept, all, ends;
+    int64_t say[3];
+    if (s->layout != CKPT__SAVER_SHARDED || !s->scattered || s->rule.keep == CKPT_KEEP_ALL) return CKPT_OK;
+    s->spared.len = 0;
+    ckpt__buf_init(&kept, &s->allocator);
+    ckpt__buf_init(&all, &s->allocator);
+    ckpt__buf_init(&ends, &s->allocator);
+    ckpt__saver_enter(s);
+    ckpt_err e = s->leads ? ckpt__saver_collect_kept(s, &kept) : CKPT_OK;
+    ckpt__saver_leave(s);
+    if (e != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no old checkpoint is deleted this time: %s", ckpt__error_last.text);
+    int64_t sum = e == CKPT_OK ? (int64_t)ckpt__digest_crc32(0, kept.data, kept.len) : 0;
+    say[0] = s->leads ? sum : INT64_MAX;
+    say[1] = s->leads ? -sum : INT64_MAX;
+    say[2] = e == CKPT_OK ? 1 : 0;
+    ckpt_err told = ckpt__ranks_meet(&s->crew);
+    if (told == CKPT_OK) told = ckpt__ranks_min(&s->crew, say, 3);
+    s->spares_all = told != CKPT_OK || say[2] == 0;
+    if (!s->spares_all && say[0] != -say[1]) {
+        told = ckpt__ranks_gather(&s->crew, &kept, &all, &ends);
+        if (told != CKPT_OK && all.err == CKPT_OK) all.err = ends.err;      // rank 0 for itself
+        if (told == CKPT_OK || all.err != CKPT_OK) told = ckpt__ranks_send(&s->crew, &all, 0);
+        s->spares_all = told != CKPT_OK;
+        ckpt__buf_free(&s->spared);
+        s->spared = all;
+        ckpt__buf_init(&all, &s->allocator);
+        if (s->spares_all) s->spared.len = 0;
+    }
+    ckpt__buf_free(&kept);
+    ckpt__buf_free(&all);
+    ckpt__buf_free(&ends);
+    return s->crew.broken.code != CKPT_OK ? ckpt__error_put(&s->crew.broken) : CKPT_OK;
+}
+
 // All files of the pending checkpoint are durable.
 static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
     ckpt__saver_pending *p = &s->pending;
@@ -48220,6 +48292,7 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
         return ckpt__crew_abandon(s, e, 0);
     }
     (void)ckpt__os_add64(&sh->saved, 1);
+    (void)ckpt__crew_spare(s);          // ranks that have lost each other find out below
     e = ckpt__saver_publish(s, &p->line, p->latest, p->path, NULL);
     if (sharded) {
         ckpt__error_record why;

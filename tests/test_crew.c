@@ -152,6 +152,13 @@ static member *member_new(tr_rank *r, const plan *p) {
     return m;
 }
 
+// A folder whose .metadata is there: what takes it away is another thread.
+static int is_whole(const char *folder, const char *name) {
+    char path[500];
+    (void)snprintf(path, sizeof path, "%s/%s/.metadata", folder, name);
+    return access(path, F_OK) == 0;
+}
+
 static ckpt_timestamp at_batch(int64_t batch) {
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
@@ -504,6 +511,57 @@ static void test_tars_other_world(void **state) {
     tr_run(tr_new(4), save_some, &q);
     q.saves = 0;
     tr_run(tr_new(2), go_on, &q);
+}
+
+// With folders of their own: a checkpoint that is pinned, or kept because another was removed, on one machine is kept whole.
+static void held_by_one(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    char path[400];
+    (void)snprintf(path, sizeof path, "%s/ba2", m->folder);
+    m->d.ranks.node_rank = r->rank;
+    m->d.ranks.local_rank = 0;
+    m->d.ranks.local_world_size = 1;
+    if (member_open(m)) {
+        for (int i = 1; i <= 6; i++) {
+            TR_OK(r, member_step(m, i));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+            if (p->number == 1 && r->rank == p->slow && i == 2) util_remove_tree(path);
+            if (p->number == 0 && r->rank == p->slow && (i == 2 || i == 5)) {
+                ckpt_folder_desc d;
+                ckpt_folder *f = NULL;
+                memset(&d, 0, sizeof d);
+                d.folder = m->folder;
+                TR_OK(r, ckpt_folder_open(&f, &d));
+                TR_OK(r, ckpt_folder_pin(f, ckpt_folder_find(f, "ba1"), i == 2));
+                ckpt_folder_close(f);
+            }
+            TR_OK(r, tr_barrier(r));
+            (void)snprintf(p->text[r->rank] + strlen(p->text[r->rank]), 100, "%d:%d%d%d ", i, is_whole(m->folder, "ba1"),
+                           is_whole(m->folder, "ba2"), is_whole(m->folder, "ba3"));
+            TR_OK(r, tr_barrier(r));
+        }
+    }
+    member_end(m);
+}
+
+static void test_held_by_one(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        plan p = plan_of(SHARDED);
+        p.apart = true;
+        p.snapshot = modes[k / 2 * 2];
+        p.keep = 2;
+        p.slow = k % 2;                 // whose folder it is
+        tr_run(tr_new(3), held_by_one, &p);
+        for (int i = 0; i < 3; i++) assert_string_equal(p.text[i], "1:100 2:110 3:111 4:101 5:100 6:000 ");
+        p.dir = util_temp_dir();
+        p.number = 1;
+        memset(p.text, 0, sizeof p.text);
+        tr_run(tr_new(3), held_by_one, &p);
+        for (int i = 0; i < 3; i++)
+            assert_string_equal(p.text[i], i == p.slow ? "1:100 2:100 3:101 4:001 5:000 6:000 " : "1:100 2:110 3:111 4:001 5:000 6:000 ");
+    }
 }
 
 //-- failures ------------------------------------------------------------------------
@@ -1384,6 +1442,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_uncommitted),
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_whole_apart),
+        cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
