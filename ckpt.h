@@ -2835,6 +2835,16 @@ static bool ckpt__os_cached(int fd, uint64_t offset, uint64_t size) {
 
 #ifndef CKPT_NO_REMOTE
 
+// `fd` becomes what `place` stands for, at once for everybody, and is closed; after a failure both are as they were.
+static ckpt_err ckpt__os_replace_fd(int place, int fd, const char *path) {
+    int r;
+    do r = CKPT__SYS(dup2)(fd, place); while (r < 0 && errno == EINTR);
+    if (r < 0) return ckpt__os_fail(errno, "replace", path);
+    (void)CKPT__SYS(fcntl)(place, F_SETFD, FD_CLOEXEC);
+    ckpt__os_drop(fd);
+    return CKPT_OK;
+}
+
 // A socket that does not live on in other programs; -1 and errno on failure.
 static int ckpt__os_socket(int domain, int type, int protocol) {
 #if defined(SOCK_CLOEXEC)
@@ -25904,6 +25914,8 @@ typedef struct ckpt__sftp {
     int            good;                // the offer that was accepted last
     int            known_fd;            // the lines of known_hosts for this host, in an unnamed file; -1: not read yet
     char           known_path[32];
+    ckpt__os_info  known_seen;          // known_hosts as it was when they were read
+    unsigned       known_turn;          // how often that was
     char           unsure[CKPT__SFTP_UNSURE][64];   // marks of uploads whose rename was not answered
     unsigned       unsure_next;
 } ckpt__sftp;
@@ -26195,8 +26207,8 @@ static ckpt_err ckpt__sftp_unknown(const ckpt__sftp *f, const char *why) {
                            f->known_hosts);
 }
 
-// Puts the host's lines into an unnamed file that libcurl can open. Where the system has no names for open files, libcurl gets
-// the user's own file.
+// Puts the host's lines into an unnamed file that libcurl can open; later ones take the place of the first under the same name,
+// which other logins have. Where the system has no names for open files, libcurl gets the user's own file.
 static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, ckpt__buf *lines) {
     if (!ckpt__os_exists("/proc/self/fd")) return CKPT_OK;
     int fd;
@@ -26204,6 +26216,10 @@ static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, c
     if (e != CKPT_OK) return ckpt__error_prefix(e, "the keys of the host %s", f->host);
     e = ckpt__os_pwrite(fd, lines->data, lines->len, 0, "an unnamed file");
     (void)al;
+    if (e == CKPT_OK && f->known_fd >= 0) {
+        e = ckpt__os_replace_fd(f->known_fd, fd, "an unnamed file");
+        if (e == CKPT_OK) return e;
+    }
     if (e != CKPT_OK) { (void)ckpt__os_close(fd, "an unnamed file"); return e; }
     f->known_fd = fd;
     (void)snprintf(f->known_path, sizeof f->known_path, "/proc/self/fd/%d", fd);
@@ -26213,6 +26229,9 @@ static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, c
 // Finds the host's keys. Only success is remembered: a host may be added while the program runs.
 static ckpt_err ckpt__sftp_known(ckpt__sftp *f, const ckpt_allocator *al) {
     ckpt__buf text, lines, why;
+    ckpt__os_info seen;
+    memset(&seen, 0, sizeof seen);
+    (void)ckpt__os_stat(f->known_hosts, &seen);         // before it is read: a change in between is found later
     ckpt__buf_init(&text, al);
     ckpt__buf_init(&lines, al);
     ckpt__buf_init(&why, al);
@@ -26228,6 +26247,10 @@ static ckpt_err ckpt__sftp_known(ckpt__sftp *f, const ckpt_allocator *al) {
             e = ckpt__sftp_unknown(f, ckpt__buf_cstr(&why));
         }
         if (e == CKPT_OK) e = ckpt__sftp_known_open(f, al, &lines);
+        if (e == CKPT_OK) {
+            f->known_seen = seen;
+            f->known_turn++;
+        }
     }
     ckpt__buf_free(&text);
     ckpt__buf_free(&lines);
@@ -26255,6 +26278,7 @@ typedef struct ckpt__sftp_call {
     ckpt__http_job     job;
     ckpt__buf          url, line, path, part, old;
     struct curl_slist *list;
+    unsigned           known_turn;      // of the lines that its key was compared with, or of older ones
     int                match;           // of the host's key; -1: it was not compared
     char               sha[64];         // its fingerprint
     uint64_t           free_bytes;      // by statvfs
@@ -26434,6 +26458,27 @@ static ckpt_err ckpt__sftp_queue(ckpt__sftp_call *c) {
         if (e == CKPT_OK && f->known_fd < 0) f->known_path[0] = '-';
     }
     if (e == CKPT_OK) f->logins++;
+    c->known_turn = f->known_turn;
+    ckpt__os_mutex_unlock(&f->lock);
+    return e;
+}
+
+// The host's key is none of those that were read. Has the user put another one into known_hosts since? *again: there are newer
+// lines to compare it with.
+static ckpt_err ckpt__sftp_known_again(ckpt__sftp_call *c, bool *again) {
+    ckpt__sftp *f = c->f;
+    ckpt__os_info now;
+    ckpt_err e = CKPT_OK;
+    *again = false;
+    ckpt__os_mutex_lock(&f->lock);
+    if (f->known_fd >= 0 && f->known_turn == c->known_turn) {
+        const ckpt__os_info *old = &f->known_seen;
+        bool same = ckpt__os_stat(f->known_hosts, &now) == CKPT_OK && now.ino == old->ino && now.mtime_ns == old->mtime_ns &&
+                    now.size == old->size && now.dev == old->dev;
+        if (!same) e = ckpt__sftp_known(f, &c->store->allocator);
+    }
+    *again = e == CKPT_OK && f->known_turn != c->known_turn;
+    c->known_turn = f->known_turn;
     ckpt__os_mutex_unlock(&f->lock);
     return e;
 }
@@ -26508,30 +26553,46 @@ static ckpt_err ckpt__sftp_set_common(ckpt__sftp_call *c) {
     return CKPT_OK;
 }
 
-// Tries one way after the other, the one that worked last time first. On a connection that still lives it costs nothing.
+// Tries one way after the other, `first` first. *good: the one that worked; *tried: there was one.
+static ckpt_err ckpt__sftp_offer_all(ckpt__sftp_call *c, int first, int *good, bool *tried) {
+    ckpt__sftp_offer o;
+    ckpt_err e = CKPT_OK;
+    bool again = true;
+    for (int i = -1; again && *good < 0; i++) {
+        int n = i < 0 ? first : i;
+        if (i == first) continue;
+        if (!ckpt__sftp_offer_of(c->f, n, &c->path, &o)) break;
+        if (!ckpt__sftp_is_offer(&o)) continue;
+        ckpt__sftp_set_login(c, &o);
+        ckpt__sftp_clear(c, ckpt__sftp_url(c, "/"));
+        e = ckpt__sftp_perform(c);
+        *tried = true;
+        if (e == CKPT_OK) *good = n;
+        again = c->job.code == CURLE_LOGIN_DENIED;
+    }
+    return e;
+}
+
+// Logs in, by the way that worked last time if it still does. On a connection that still lives it costs nothing.
 static ckpt_err ckpt__sftp_login(ckpt__sftp_call *c) {
     ckpt__sftp *f = c->f;
-    ckpt__sftp_offer o;
-    ckpt_err e = ckpt__sftp_queue(c);
+    ckpt_err e = ckpt__sftp_queue(c), unknown = CKPT_OK;
     if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&f->lock);
     int first = f->good, good = -1;
     ckpt__os_mutex_unlock(&f->lock);
     e = ckpt__sftp_set_common(c);
     bool tried = false, again = e == CKPT_OK;
-    for (int i = -1; again && good < 0; i++) {
-        int n = i < 0 ? first : i;
-        if (i == first) continue;
-        if (!ckpt__sftp_offer_of(f, n, &c->path, &o)) break;
-        if (!ckpt__sftp_is_offer(&o)) continue;
-        ckpt__sftp_set_login(c, &o);
-        ckpt__sftp_clear(c, ckpt__sftp_url(c, "/"));
-        e = ckpt__sftp_perform(c);
-        tried = true;
-        if (e == CKPT_OK) good = n;
-        again = c->job.code == CURLE_LOGIN_DENIED;
+    while (again) {
+        e = ckpt__sftp_offer_all(c, first, &good, &tried);
+        again = e != CKPT_OK && tried && c->job.code == CURLE_PEER_FAILED_VERIFICATION && c->job.failure.code == CKPT_OK;
+        if (again) unknown = ckpt__sftp_known_again(c, &again);
     }
     ckpt__sftp_unqueue(f, good);
+    if (unknown != CKPT_OK) {
+        c->t->unsure = c->t->transient = false;
+        return unknown;
+    }
     if (e == CKPT_OK && !tried) return ckpt__sftp_denied(c);
     return e != CKPT_OK && tried ? ckpt__sftp_login_failed(c, e) : e;
 }
