@@ -285,7 +285,8 @@
    an older file of that name, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
    no checkpoint at all for a while. Intervals in seconds follow rank 0's clock; should_save counts if any rank says yes.
-   barrier is the only hook that waits for others' writes: an adapter may give it a longer limit than the rest.
+   barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
+   than the rest.
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
    CKPT N DIR: by rows, or whole tensors with model.safetensors.index.json. get, put and cp bring .metadata last, rm takes
    it first. Directories without .metadata are no checkpoints: the next saver of the folder removes them, or ckpt gc, an
@@ -294,8 +295,8 @@
    What it costs, counted with this code by tests/test_sim_ranks.c from 64 to 4,096 ranks (sharded, one folder; times at -O2 on
    one core). Per rank nothing grows with the number of ranks but what rank 0 tells all; rank 0's work grows with all pieces.
 
-       a save, any rank ........ 17 collectives (14 from the second on): a gather, a broadcast, a barrier, one more with rotation,
-                                 the rest small allreduces; 1.5 KB and 120 bytes a piece sent, 0.5 KB received
+       a save, any rank ........ 22 collectives (18 from the second on): a gather, a broadcast, 5 barriers and one more with
+                                 rotation, the rest small allreduces; 1.5 KB and 120 bytes a piece sent, 0.5 KB received
            in the folder ....... 10 requests of the file system, 13 with rotation (each rank deletes its own); rank 0 up to
                                  59, and 2 in the background that take the old folder away
            in a store .......... 1 put, confirmed by its size, and 1 remove with rotation; rank 0 3 puts (.metadata, .symlink)
@@ -303,7 +304,7 @@
        rank 0, at a save ....... receives what all send, at most 64 MiB at a time; for 4,096 ranks with 1,000 pieces each 2.1 s
                                  of CPU and 1.1 GB of memory (240 bytes a piece) until .metadata is there
        .metadata ............... 40 bytes a piece of 2 dimensions (150 MB for the above), and 8 for each 256 KiB of a large one
-       at open, and when what is bound has changed ... 27 collectives; each rank sends 1 KB and 93 bytes a piece, rank 0 compares
+       at open, and when what is bound has changed ... 32 collectives; each rank sends 1 KB and 93 bytes a piece, rank 0 compares
                                  (1.2 s for the above, 320 bytes a piece) and tells all a bit for each piece, 8 bytes a rank
        a load, any rank ........ parses .metadata (0.7 s for the above, 120 bytes a piece beside the text), then reads of those
                                  files only that have some of its pieces: saved and loaded by 4,096 its own, and one that a
@@ -626,8 +627,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_
 // order; so every rank must make the same calls on a saver, with the same timestamps, in the same order.
 // allreduce_min: each value becomes the least of all ranks'. broadcast: root's bytes come to all. gather: `size`
 // bytes of each rank come to rank 0, in `all`, size * world_size bytes in the order of ranks; all is NULL
-// elsewhere; without it each rank broadcasts. barrier is where ranks wait for one that writes a file: give it a time
-// limit that a save fits in; the others are answered at once by a rank that lives.
+// elsewhere; without it each rank broadcasts. barrier is where ranks wait for one that writes, loads or fetches:
+// give it a time limit that a save and a load fit in; the others are answered at once by a rank that lives.
 // Time limits are the hooks': one that waits for a rank that does not come returns an error after its limit
 // (CKPT_TIMEOUT, CKPT_NET) and says which rank is missing with ckpt_set_error. After that the object asks the
 // hooks nothing any more, because it is not known who still follows: every call returns that error, no checkpoint
@@ -972,7 +973,8 @@ typedef struct ckpt_saver_desc {
 //     that the one before loads until the new .metadata takes its place. A checkpoint loads on any number of ranks. With COPY
 //     and LAZY ranks agree that a checkpoint is whole when they speak next after all have written it, at the next save, or in
 //     wait and close. Names must change with time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine
-//     has not comes from another rank's. Needs the hooks when world_size is above 1 (CKPT_ARG).
+//     has not comes from another rank's, and what is pinned in one stays in all. Needs the hooks when world_size is above 1
+//     (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
 //     (CKPT_ARG); not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when
 //     all ranks' are durable, and only then replaces one of that name. In a store nothing that all ranks have goes before a
@@ -2843,6 +2845,16 @@ static bool ckpt__os_cached(int fd, uint64_t offset, uint64_t size) {
 //-- sockets ---------------------------------------------------------------------
 
 #ifndef CKPT_NO_REMOTE
+
+// `fd` becomes what `place` stands for, at once for everybody, and is closed; after a failure both are as they were.
+static ckpt_err ckpt__os_replace_fd(int place, int fd, const char *path) {
+    int r;
+    do r = CKPT__SYS(dup2)(fd, place); while (r < 0 && errno == EINTR);
+    if (r < 0) return ckpt__os_fail(errno, "replace", path);
+    (void)CKPT__SYS(fcntl)(place, F_SETFD, FD_CLOEXEC);
+    ckpt__os_drop(fd);
+    return CKPT_OK;
+}
 
 // A socket that does not live on in other programs; -1 and errno on failure.
 static int ckpt__os_socket(int domain, int type, int protocol) {
@@ -26115,6 +26127,8 @@ typedef struct ckpt__sftp {
     int            good;                // the offer that was accepted last
     int            known_fd;            // the lines of known_hosts for this host, in an unnamed file; -1: not read yet
     char           known_path[32];
+    ckpt__os_info  known_seen;          // known_hosts as it was when they were read
+    unsigned       known_turn;          // how often that was
     char           unsure[CKPT__SFTP_UNSURE][64];   // marks of uploads whose rename was not answered
     unsigned       unsure_next;
 } ckpt__sftp;
@@ -26406,8 +26420,8 @@ static ckpt_err ckpt__sftp_unknown(const ckpt__sftp *f, const char *why) {
                            f->known_hosts);
 }
 
-// Puts the host's lines into an unnamed file that libcurl can open. Where the system has no names for open files, libcurl gets
-// the user's own file.
+// Puts the host's lines into an unnamed file that libcurl can open; later ones take the place of the first under the same name,
+// which other logins have. Where the system has no names for open files, libcurl gets the user's own file.
 static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, ckpt__buf *lines) {
     if (!ckpt__os_exists("/proc/self/fd")) return CKPT_OK;
     int fd;
@@ -26415,6 +26429,10 @@ static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, c
     if (e != CKPT_OK) return ckpt__error_prefix(e, "the keys of the host %s", f->host);
     e = ckpt__os_pwrite(fd, lines->data, lines->len, 0, "an unnamed file");
     (void)al;
+    if (e == CKPT_OK && f->known_fd >= 0) {
+        e = ckpt__os_replace_fd(f->known_fd, fd, "an unnamed file");
+        if (e == CKPT_OK) return e;
+    }
     if (e != CKPT_OK) { (void)ckpt__os_close(fd, "an unnamed file"); return e; }
     f->known_fd = fd;
     (void)snprintf(f->known_path, sizeof f->known_path, "/proc/self/fd/%d", fd);
@@ -26424,6 +26442,9 @@ static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, c
 // Finds the host's keys. Only success is remembered: a host may be added while the program runs.
 static ckpt_err ckpt__sftp_known(ckpt__sftp *f, const ckpt_allocator *al) {
     ckpt__buf text, lines, why;
+    ckpt__os_info seen;
+    memset(&seen, 0, sizeof seen);
+    (void)ckpt__os_stat(f->known_hosts, &seen);         // before it is read: a change in between is found later
     ckpt__buf_init(&text, al);
     ckpt__buf_init(&lines, al);
     ckpt__buf_init(&why, al);
@@ -26439,6 +26460,10 @@ static ckpt_err ckpt__sftp_known(ckpt__sftp *f, const ckpt_allocator *al) {
             e = ckpt__sftp_unknown(f, ckpt__buf_cstr(&why));
         }
         if (e == CKPT_OK) e = ckpt__sftp_known_open(f, al, &lines);
+        if (e == CKPT_OK) {
+            f->known_seen = seen;
+            f->known_turn++;
+        }
     }
     ckpt__buf_free(&text);
     ckpt__buf_free(&lines);
@@ -26466,6 +26491,7 @@ typedef struct ckpt__sftp_call {
     ckpt__http_job     job;
     ckpt__buf          url, line, path, part, old;
     struct curl_slist *list;
+    unsigned           known_turn;      // of the lines that its key was compared with, or of older ones
     int                match;           // of the host's key; -1: it was not compared
     char               sha[64];         // its fingerprint
     uint64_t           free_bytes;      // by statvfs
@@ -26645,6 +26671,27 @@ static ckpt_err ckpt__sftp_queue(ckpt__sftp_call *c) {
         if (e == CKPT_OK && f->known_fd < 0) f->known_path[0] = '-';
     }
     if (e == CKPT_OK) f->logins++;
+    c->known_turn = f->known_turn;
+    ckpt__os_mutex_unlock(&f->lock);
+    return e;
+}
+
+// The host's key is none of those that were read. Has the user put another one into known_hosts since? *again: there are newer
+// lines to compare it with.
+static ckpt_err ckpt__sftp_known_again(ckpt__sftp_call *c, bool *again) {
+    ckpt__sftp *f = c->f;
+    ckpt__os_info now;
+    ckpt_err e = CKPT_OK;
+    *again = false;
+    ckpt__os_mutex_lock(&f->lock);
+    if (f->known_fd >= 0 && f->known_turn == c->known_turn) {
+        const ckpt__os_info *old = &f->known_seen;
+        bool same = ckpt__os_stat(f->known_hosts, &now) == CKPT_OK && now.ino == old->ino && now.mtime_ns == old->mtime_ns &&
+                    now.size == old->size && now.dev == old->dev;
+        if (!same) e = ckpt__sftp_known(f, &c->store->allocator);
+    }
+    *again = e == CKPT_OK && f->known_turn != c->known_turn;
+    c->known_turn = f->known_turn;
     ckpt__os_mutex_unlock(&f->lock);
     return e;
 }
@@ -26719,30 +26766,46 @@ static ckpt_err ckpt__sftp_set_common(ckpt__sftp_call *c) {
     return CKPT_OK;
 }
 
-// Tries one way after the other, the one that worked last time first. On a connection that still lives it costs nothing.
+// Tries one way after the other, `first` first. *good: the one that worked; *tried: there was one.
+static ckpt_err ckpt__sftp_offer_all(ckpt__sftp_call *c, int first, int *good, bool *tried) {
+    ckpt__sftp_offer o;
+    ckpt_err e = CKPT_OK;
+    bool again = true;
+    for (int i = -1; again && *good < 0; i++) {
+        int n = i < 0 ? first : i;
+        if (i == first) continue;
+        if (!ckpt__sftp_offer_of(c->f, n, &c->path, &o)) break;
+        if (!ckpt__sftp_is_offer(&o)) continue;
+        ckpt__sftp_set_login(c, &o);
+        ckpt__sftp_clear(c, ckpt__sftp_url(c, "/"));
+        e = ckpt__sftp_perform(c);
+        *tried = true;
+        if (e == CKPT_OK) *good = n;
+        again = c->job.code == CURLE_LOGIN_DENIED;
+    }
+    return e;
+}
+
+// Logs in, by the way that worked last time if it still does. On a connection that still lives it costs nothing.
 static ckpt_err ckpt__sftp_login(ckpt__sftp_call *c) {
     ckpt__sftp *f = c->f;
-    ckpt__sftp_offer o;
-    ckpt_err e = ckpt__sftp_queue(c);
+    ckpt_err e = ckpt__sftp_queue(c), unknown = CKPT_OK;
     if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&f->lock);
     int first = f->good, good = -1;
     ckpt__os_mutex_unlock(&f->lock);
     e = ckpt__sftp_set_common(c);
     bool tried = false, again = e == CKPT_OK;
-    for (int i = -1; again && good < 0; i++) {
-        int n = i < 0 ? first : i;
-        if (i == first) continue;
-        if (!ckpt__sftp_offer_of(f, n, &c->path, &o)) break;
-        if (!ckpt__sftp_is_offer(&o)) continue;
-        ckpt__sftp_set_login(c, &o);
-        ckpt__sftp_clear(c, ckpt__sftp_url(c, "/"));
-        e = ckpt__sftp_perform(c);
-        tried = true;
-        if (e == CKPT_OK) good = n;
-        again = c->job.code == CURLE_LOGIN_DENIED;
+    while (again) {
+        e = ckpt__sftp_offer_all(c, first, &good, &tried);
+        again = e != CKPT_OK && tried && c->job.code == CURLE_PEER_FAILED_VERIFICATION && c->job.failure.code == CKPT_OK;
+        if (again) unknown = ckpt__sftp_known_again(c, &again);
     }
     ckpt__sftp_unqueue(f, good);
+    if (unknown != CKPT_OK) {
+        c->t->unsure = c->t->transient = false;
+        return unknown;
+    }
     if (e == CKPT_OK && !tried) return ckpt__sftp_denied(c);
     return e != CKPT_OK && tried ? ckpt__sftp_login_failed(c, e) : e;
 }
@@ -39503,6 +39566,12 @@ static ckpt_err ckpt__ranks_share(ckpt__ranks *r, ckpt_err mine) {
     return ckpt__ranks_follow(r, mine, lowest >= 0 && lowest < r->hooks.world_size ? (int)lowest : 0);
 }
 
+// The same of work that may take long, on one rank or on all: disks, networks, what is much to compute.
+static ckpt_err ckpt__ranks_share_long(ckpt__ranks *r, ckpt_err mine) {
+    (void)ckpt__ranks_meet(r);          // where that fails the next one says so
+    return ckpt__ranks_share(r, mine);
+}
+
 //-- bytes of any length -----------------------------------------------------------
 
 // `root`'s buffer comes to all: its length, then its bytes. What the others held is replaced. Without memory on one rank it
@@ -40514,6 +40583,7 @@ static ckpt_err ckpt__shard_agree(ckpt__shard_plan *p, ckpt__ranks *r, const ckp
         if (e == CKPT_OK || alone) {
             int base = r->together ? 0 : r->hooks.rank;
             if (ckpt__ranks_is_first(r)) ckpt__shard_answer(&p->allocator, e, &all, &ends, base, &answer);
+            (void)ckpt__ranks_meet(r);
             e = ckpt__ranks_send(r, &answer, 0);
         }
         if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__shard_hear(p, r, &answer, items->count));
@@ -41085,6 +41155,7 @@ static ckpt_err ckpt__shard_metadata(ckpt__ranks *r, const ckpt__shard_file *min
             const uint64_t *end = (const uint64_t *)(const void *)ends.data;
             e = ckpt__shard_compile(a, all.data, end, count, base, world, t, ending, run_name, out, hf);
         }
+        (void)ckpt__ranks_meet(r);
         e = ckpt__ranks_follow(r, e, 0);
     }
     ckpt__buf_free(&all);
@@ -43012,6 +43083,8 @@ struct ckpt_saver {
     ckpt__saver_pending  pending;
     ckpt__saver_flight  *flights;       // SHARDED: the oldest first
     ckpt__buf            leaving;       // SHARDED: names that rotation has let go of, whose files the ranks are about to delete
+    ckpt__buf            spared;        // of those that rotation would let go, names that another machine keeps
+    bool                 spares_all;    // it is not known which
     ckpt__buf            doomed;        // rank 0: ckpt__saver_doom and the listing's name of each; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
@@ -43662,6 +43735,35 @@ static void ckpt__saver_note_index(ckpt_saver *s) {
     ckpt__buf_free(&path);
 }
 
+// Machines with folders of their own have an index each, and what somebody pins or removes is in one of them. Names of the
+// checkpoints that this one keeps when another enters it, each with its NUL.
+static ckpt_err ckpt__saver_collect_kept(ckpt_saver *s, ckpt__buf *out) {
+    ckpt__index_rule rule = s->rule;
+    if (rule.keep > 0) rule.keep = rule.keep > 1 ? rule.keep - 1 : CKPT_KEEP_NONE;
+    ckpt_err e = ckpt__index_lock(&s->index);
+    if (e != CKPT_OK) return e;
+    e = ckpt__saver_merge(s);
+    if (e == CKPT_OK) ckpt__saver_drop_missing(s);
+    ckpt__index_unlock(&s->index);
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    (void)ckpt__index_choose(&s->index, &rule);
+    for (size_t i = 0; i < s->index.count; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        if (ckpt__index_counts(l) && !l->leaves) ckpt__buf_add(out, l->name, strlen(l->name) + 1);
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return out->err;
+}
+
+// Does a machine keep it?
+static bool ckpt__saver_spares(const ckpt_saver *s, const char *name) {
+    for (size_t at = 0; at < s->spared.len; at += strlen(s->spared.data + at) + 1) {
+        if (strcmp(s->spared.data + at, name) == 0) return true;
+    }
+    return s->spares_all;
+}
+
 // Moves the lines that rotation lets go to `gone`.
 static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
     ckpt_err e = CKPT_OK;
@@ -43669,7 +43771,7 @@ static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
     ckpt__os_mutex_lock(&s->shared->lock);
     (void)ckpt__index_choose(&s->index, &s->rule);
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; ) {
-        if (!s->index.lines[i].leaves) { i++; continue; }
+        if (!s->index.lines[i].leaves || ckpt__saver_spares(s, s->index.lines[i].name)) { i++; continue; }
         e = ckpt__index_insert(gone, gone->count, &s->index.lines[i]);
         if (e == CKPT_OK) ckpt__index_drop(&s->index, i);
     }
@@ -45988,7 +46090,7 @@ static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
         if (s->books && !s->flights->more) e = ckpt__saver_announce(s, s->flights);
         else if (!s->books && last) e = ckpt__saver_mark_uploaded(s, s->flights->line.number);
         ckpt__saver_flight_end(s, false);
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     return e;
 }
@@ -46085,6 +46187,7 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__saver_flights_free(s, &s->flights);
     ckpt__buf_free(&s->doomed);
     ckpt__buf_free(&s->leaving);
+    ckpt__buf_free(&s->spared);
     ckpt__shard_plan_free(&s->shards);
     ckpt__engine_blocks_free(&s->blocks);
     ckpt__mem_free_text(&a, s->best);
@@ -46205,6 +46308,7 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     ckpt__plan_init(&s->spare, &d->allocator, d->state);
     ckpt__buf_init(&s->doomed, &d->allocator);
     ckpt__buf_init(&s->leaving, &d->allocator);
+    ckpt__buf_init(&s->spared, &d->allocator);
     ckpt__shard_plan_init(&s->shards, &d->allocator);
     ckpt__shard_sums_init(&s->blocks, &d->allocator);
     return s;
@@ -46814,9 +46918,9 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     j.options.alone = ranks.hooks.world_size <= 1;
     e = ckpt__loader_check(desc);
     if (e == CKPT_OK) e = ckpt__loader_prepare(&j);
-    e = ckpt__ranks_share(&ranks, e);
+    e = ckpt__ranks_share_long(&ranks, e);
     if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
-    if (e == CKPT_OK) e = ckpt__ranks_share(&ranks, ckpt__loader_restore(&j, at));
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
     kept.code = e;
     ckpt__file_close(j.file);
@@ -47253,11 +47357,12 @@ static ckpt_err ckpt__resume_offer_set(ckpt__resume_offer *o) {
     return e;
 }
 
-// Rank 0 says whether there is more to try; on the others *more becomes what it said. Needs no memory, so that the end always
-// comes through.
+// Rank 0 says whether there is more to try, which may have taken it long; on the others *more becomes what it said. Needs no
+// memory, so that the end always comes through.
 static ckpt_err ckpt__resume_more(ckpt_saver *s, bool *more) {
     int64_t told = *more ? 1 : 0;
-    ckpt_err e = ckpt__ranks_broadcast(&s->crew, &told, sizeof told, 0);
+    ckpt_err e = ckpt__ranks_meet(&s->crew);
+    if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &told, sizeof told, 0);
     *more = told != 0;
     return e;
 }
@@ -47411,21 +47516,22 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
         e = ckpt__file_begin(&n, path, true, &s->allocator);
         begun = e == CKPT_OK;
     }
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     ckpt_err own = e;
     for (uint64_t at = 0; at < size && e == CKPT_OK; ) {
         size_t part = size - at < (uint64_t)CKPT__RESUME_BLOCK ? (size_t)(size - at) : (size_t)CKPT__RESUME_BLOCK, got = part;
         if (reads && own == CKPT_OK) own = ckpt__os_pread(fd, block, part, at, &got, path);
         if (own == CKPT_OK && got != part) own = ckpt__error_set(CKPT_CORRUPT, "%s has become shorter", path);
-        e = ckpt__ranks_broadcast(&s->crew, block, part, from);
+        e = ckpt__ranks_meet(&s->crew);         // for the disks, block by block
+        if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, block, part, from);
         if (e == CKPT_OK && writes && own == CKPT_OK) own = ckpt__os_pwrite(n.fd, block, part, at, n.temp.data);
         at += part;
     }
-    if (e == CKPT_OK) e = ckpt__ranks_share(&s->crew, own);
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(&s->crew, own);
     ckpt__os_drop(fd);
     if (begun && e == CKPT_OK) e = ckpt__file_commit(&n, true);
     else if (begun) ckpt__file_abort(&n);
-    return ckpt__ranks_share(&s->crew, e);
+    return ckpt__ranks_share_long(&s->crew, e);
 }
 
 // Folders that are not one: what a rank needs and its folder has not, values that rank 0 alone has written for one, comes
@@ -47495,11 +47601,11 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     }
     if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o, NULL);
     if (s->scattered && !far) {
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
         if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o);
     }
     if (e == CKPT_OK) e = ckpt__shard_present(&m, &place, s->state, &o);
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__shard_restore(&m, &place, s->state, &o, at, NULL);
     if (e == CKPT_OK && (s->weights_only || !m.has_time)) *at = offer->t;
     if (e == CKPT_OK && far && s->books) {          // a save of that name must not touch these files
@@ -47608,7 +47714,7 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
         if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
     }
     *mine = e == CKPT_OK;
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     ckpt__resume_drop(&found, fetched);
     return e;
 }
@@ -48290,7 +48396,7 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt_err e = w.listed != NULL ? CKPT_OK : CKPT_NOMEM;
     if (e == CKPT_OK && (chooses || s->leads)) e = ckpt__resume_look(s);
     for (int i = 0; i < s->remote_count && e == CKPT_OK && chooses; i++) e = ckpt__resume_ask(s, &w, &s->remotes[i]);
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) {
         if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
         else e = ckpt__resume_answer(s, &t, &loaded);
@@ -48341,9 +48447,10 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
         ckpt__saver_weigh_all(s);
         ckpt__saver_leave(s);
     }
-    if (s->layout != CKPT__SAVER_WHOLE && s->crew.broken.code == CKPT_OK) {         // one count of saves
+    if (s->crew.broken.code == CKPT_OK) {           // one count of saves; what rank 0 had to bring up to date may take it long
         int64_t most = -(int64_t)s->number;
-        ckpt_err met = ckpt__ranks_min(&s->crew, &most, 1);
+        ckpt_err met = ckpt__ranks_meet(&s->crew);
+        if (met == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) met = ckpt__ranks_min(&s->crew, &most, 1);
         if (met == CKPT_OK) s->number = (uint64_t)-most;
         else if (e == CKPT_OK) return met;
     }
@@ -48534,6 +48641,7 @@ static ckpt_err ckpt__crew_abandon(ckpt_saver *s, ckpt_err mine, int root) {
     ckpt__buf dir;
     ckpt__error_take(&why);
     (void)ckpt__saver_await(s, true, 0);
+    (void)ckpt__ranks_meet(&s->crew);
     if (mine == CKPT_OK && ckpt__crew_part(s) == CKPT__PART_FAILED) {
         why = s->shared->part_why;
         mine = why.code;
@@ -48646,7 +48754,7 @@ static ckpt_err ckpt__crew_complete(ckpt_saver *s, ckpt__index_line *line, ckpt_
     for (int turn = s->scattered ? 0 : 1; turn < 2 && e == CKPT_OK; turn++) {
         puts = puts || (s->leads && first == (turn == 1));
         if (s->leads && first == (turn == 1)) e = ckpt__crew_put_listing(s, line->name, text, &hf);
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     if (e != CKPT_OK && puts && s->crew.broken.code == CKPT_OK) ckpt__crew_drop_listing(s, line->name, before);
     for (int i = 0; i < 2; i++) ckpt__buf_free(&before[i]);
@@ -48754,6 +48862,44 @@ static ckpt_err ckpt__crew_take_place(ckpt_saver *s) {
     return e;
 }
 
+// Folders that are not one: a checkpoint that one machine keeps, because it is pinned there or another was removed, is of no use
+// without the files of the others. So each leader learns what the others keep, where it is not the same everywhere. Collective.
+static ckpt_err ckpt__crew_spare(ckpt_saver *s) {
+    ckpt__buf kept, all, ends;
+    int64_t say[3];
+    if (s->layout != CKPT__SAVER_SHARDED || !s->scattered || s->rule.keep == CKPT_KEEP_ALL) return CKPT_OK;
+    s->spared.len = 0;
+    ckpt__buf_init(&kept, &s->allocator);
+    ckpt__buf_init(&all, &s->allocator);
+    ckpt__buf_init(&ends, &s->allocator);
+    ckpt__saver_enter(s);
+    ckpt_err e = s->leads ? ckpt__saver_collect_kept(s, &kept) : CKPT_OK;
+    ckpt__saver_leave(s);
+    if (e != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no old checkpoint is deleted this time: %s", ckpt__error_last.text);
+    int64_t sum = e == CKPT_OK ? (int64_t)ckpt__digest_crc32(0, kept.data, kept.len) : 0;
+    say[0] = s->leads ? sum : INT64_MAX;
+    say[1] = s->leads ? -sum : INT64_MAX;
+    say[2] = e == CKPT_OK ? 1 : 0;
+    ckpt_err told = ckpt__ranks_meet(&s->crew);
+    if (told == CKPT_OK) told = ckpt__ranks_min(&s->crew, say, 3);
+    s->spares_all = told != CKPT_OK || say[2] == 0;
+    if (!s->spares_all && say[0] != -say[1]) {
+        told = ckpt__ranks_gather(&s->crew, &kept, &all, &ends);
+        if (told != CKPT_OK && all.err == CKPT_OK) all.err = ends.err;      // rank 0 for itself
+        if (told == CKPT_OK || all.err != CKPT_OK) told = ckpt__ranks_send(&s->crew, &all, 0);
+        s->spares_all = told != CKPT_OK;
+        ckpt__buf_free(&s->spared);
+        s->spared = all;
+        ckpt__buf_init(&all, &s->allocator);
+        if (s->spares_all) s->spared.len = 0;
+    }
+    ckpt__buf_free(&kept);
+    ckpt__buf_free(&all);
+    ckpt__buf_free(&ends);
+    return s->crew.broken.code != CKPT_OK ? ckpt__error_put(&s->crew.broken) : CKPT_OK;
+}
+
 // All files of the pending checkpoint are durable.
 static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
     ckpt__saver_pending *p = &s->pending;
@@ -48775,6 +48921,7 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
     }
     (void)ckpt__os_add64(&sh->saved, 1);
     if (sharded && p->stale > 0) ckpt__crew_clear_stale(s);
+    (void)ckpt__crew_spare(s);          // ranks that have lost each other find out below
     e = ckpt__saver_publish(s, &p->line, p->latest, p->path, NULL);
     if (sharded) {
         ckpt__error_record why;
@@ -48784,7 +48931,7 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
         else ckpt__error_last = why;
     }
     (void)ckpt__error_prefix(e, "%s is saved, but not all that follows is done", p->line.name);
-    e = ckpt__crew_note(s, ckpt__ranks_share(&s->crew, e));
+    e = ckpt__crew_note(s, ckpt__ranks_share_long(&s->crew, e));
     ckpt__error_record why;
     ckpt__error_take(&why);
     ckpt__crew_clear(s);
@@ -48814,7 +48961,7 @@ static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
     ckpt_err told = ckpt__ranks_send(&s->crew, &list, 0);
-    if (told == CKPT_OK) told = ckpt__ranks_share(&s->crew, ckpt__saver_remove_doomed(s, &list));
+    if (told == CKPT_OK) told = ckpt__ranks_share_long(&s->crew, ckpt__saver_remove_doomed(s, &list));
     ckpt__buf_free(&list);
     return e != CKPT_OK ? e : told;
 }
@@ -48924,7 +49071,8 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     state[1] = there ? -1 : 0;
     state[2] = first ? next : INT64_MAX;
     state[3] = first ? stale : INT64_MAX;
-    ckpt_err told = ckpt__ranks_min(&s->crew, state, 4);
+    ckpt_err told = ckpt__ranks_meet(&s->crew);
+    if (told == CKPT_OK) told = ckpt__ranks_min(&s->crew, state, 4);
     if (told != CKPT_OK) {
         e = told;
     } else if (state[0] == 0) {
@@ -48940,7 +49088,7 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
         e = ckpt__ranks_share(&s->crew, e);
     } else if (state[1] != 0) {             // rank 0's folder has none: what another has is no checkpoint
         if (there) e = ckpt__saver_vacate(s, job->line.name, job->latest, ckpt__buf_cstr(&path));
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     ckpt__buf_free(&path);
     return e;
@@ -49045,16 +49193,12 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t, const in
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
     ckpt__error_take(&first);
     if (!s->checked) {
-        e = ckpt__ranks_share(&s->crew, ckpt__saver_first(s, &moment));
+        e = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, &moment));
         s->checked = e == CKPT_OK;
     }
     if (e == CKPT_OK && s->layout == CKPT__SAVER_WHOLE) {
         if (s->writes) e = ckpt__saver_snapshot(s, t);
-        ckpt__error_record why;
-        ckpt__error_take(&why);
-        ckpt_err met = ckpt__ranks_meet(&s->crew);
-        if (met == CKPT_OK) ckpt__error_last = why;
-        e = ckpt__ranks_share(&s->crew, met != CKPT_OK ? met : e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     } else if (e == CKPT_OK) {
         e = ckpt__crew_save_parts(s, &moment, t);
     }
@@ -49107,7 +49251,7 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
     if (e != CKPT_OK) ckpt__error_take(&first);
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
     if (s->crew.broken.code == CKPT_OK && !s->checked && !always) {
-        ckpt_err free = ckpt__ranks_share(&s->crew, ckpt__saver_first(s, t));
+        ckpt_err free = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, t));
         s->checked = free == CKPT_OK;
         if (free != CKPT_OK) return ckpt__crew_note(s, free);
     }
@@ -49185,8 +49329,11 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         say.t = &s->previous;
     }
     for (double slice = 0.001;; slice = slice < 0.1 ? slice * 4 : 0.2) {
-        double begin = ckpt__os_now();
-        bool clear = ckpt__saver_await_clear(s, NULL, deadline);
+        double begin = ckpt__os_now(), until = deadline;
+        bool spoken = slice > 0.001;            // then all are in this call, and may wait for deletions in full: in the barrier
+        if (!spoken && (deadline <= 0 || deadline > begin + slice)) until = begin + slice;
+        bool clear = ckpt__saver_await_clear(s, NULL, until);
+        if (spoken) (void)ckpt__ranks_meet(&s->crew);
         ckpt__saver_waited(s, begin);
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
         say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear;
@@ -49323,12 +49470,12 @@ static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
         e = ckpt__crew_token(s, key, "", 0, &first);
         if (e == CKPT_OK) e = ckpt__crew_token(s, key, "node", s->ranks.node_rank, &local);
         if (e == CKPT_OK && s->ranks.rank == 0) e = ckpt__file_put(first.data, "ckpt\n", 5, true, &s->allocator);
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     bool with_first = e == CKPT_OK && ckpt__os_exists(first.data), puts = !with_first && s->ranks.local_rank == 0;
     if (e == CKPT_OK) {
         if (puts) e = ckpt__file_put(local.data, "ckpt\n", 5, true, &s->allocator);
-        e = ckpt__ranks_share(&s->crew, e);
+        e = ckpt__ranks_share_long(&s->crew, e);
     }
     if (e == CKPT_OK) {
         s->leads = s->ranks.rank == 0 || (!with_first && (puts || !ckpt__os_exists(local.data)));
@@ -49364,14 +49511,14 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_set_names(s, d));
     if (e == CKPT_OK && r->together) e = ckpt__crew_compare(s, d);
     if (e == CKPT_OK && r->together && sharded) e = ckpt__crew_find_leaders(s);
-    if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_open_folder(s, d));
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(r, ckpt__saver_open_folder(s, d));
     if (e == CKPT_OK && sharded) e = ckpt__crew_settle_shards(s);
     if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) {       // one count of saves
         int64_t most = -(int64_t)s->number;
         e = ckpt__ranks_min(r, &most, 1);
         s->number = (uint64_t)-most;
     }
-    if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_open_end(s, d));
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(r, ckpt__saver_open_end(s, d));
     return e;
 }
 
@@ -49608,7 +49755,7 @@ static ckpt_err ckpt__crew_publish_rest(ckpt_saver *s, ckpt__crew_rest *rest, ck
             while (*end != NULL) end = &(*end)->next;
             *end = list;
             e = ckpt__crew_depart_again(s, list, dir.data, rest, files);
-            e = ckpt__ranks_share(&s->crew, e);
+            e = ckpt__ranks_share_long(&s->crew, e);
         } else {
             ckpt__saver_flights_free(s, &list);
         }
@@ -49627,6 +49774,7 @@ static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__buf_init(&told, &s->allocator);
     ckpt__buf_init(&listing, &s->allocator);
     ckpt_err e = ckpt__ranks_is_first(&s->crew) ? ckpt__crew_look(s, t, &rest, &told, &listing) : CKPT_OK;
+    (void)ckpt__ranks_meet(&s->crew);
     e = ckpt__ranks_follow(&s->crew, e, 0);
     if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &rest, sizeof rest, 0);
     if (e == CKPT_OK && rest.stores != 0) {
@@ -49650,14 +49798,15 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     int64_t w[CKPT__CREW_WORDS];
     ckpt_err e = CKPT_OK;
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
-    (void)ckpt__saver_await(s, true, 0);
     s->latched = false;
     if (ckpt__crew_gathers(s)) {
         memset(&say, 0, sizeof say);
         say.call = CKPT__CREW_RESUME;
         e = ckpt__crew_agree(s, &say, w);
         if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
+        if (e == CKPT_OK) e = ckpt__crew_finish(s);
     }
+    (void)ckpt__saver_await(s, true, 0);
     (void)ckpt__saver_await_clear(s, NULL, 0);
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);

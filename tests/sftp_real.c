@@ -143,6 +143,22 @@ static void test_host_keys(void **state) {
     util_write_text(util_join(dir, "later"), util_read(env("SFTP_KNOWN"), NULL));
     contract_is(ckpt__store_run_stat(s, "nothing", &st, &t), CKPT_NOT_FOUND);
     ckpt_store_close(s);
+    // And one that the user corrects, when the host has a new key, while the store is open.
+    const char *known = util_join(dir, "corrected");
+    util_write_text(known, util_read(env("SFTP_KNOWN_WRONG"), NULL));
+    d.known_hosts_filename = known;
+    s = open_store(&d, "login");
+    for (int i = 0; i < 2; i++) {
+        contract_is(ckpt__store_run_stat(s, "nothing", &st, &t), CKPT_AUTH);
+        says("is not the one in");
+    }
+    assert_int_equal(unlink(known), 0);                 // ssh-keygen -R, and a scan that has not come yet
+    contract_is(ckpt__store_run_stat(s, "nothing", &st, &t), CKPT_AUTH);
+    says("there is no file of known hosts");
+    assert_false(t.transient);
+    util_write_text(known, util_read(env("SFTP_KNOWN"), NULL));
+    contract_is(ckpt__store_run_stat(s, "nothing", &st, &t), CKPT_NOT_FOUND);
+    ckpt_store_close(s);
 }
 
 static void test_logins(void **state) {

@@ -1,5 +1,14 @@
 /* test_crew.c: savers on many ranks, as threads: what they do together or not at all. Monolithic, sharded and per-rank tars, over
    folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: waits tsan memory */
+
+// A test may be told of each sync of a file: that is what takes long on a slow disk.
+#include <unistd.h>
+static void (*on_sync)(void);
+static int sync_told(int fd) {
+    if (on_sync != NULL) on_sync();
+    return fsync(fd);
+}
+#define fsync(fd) sync_told(fd)
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -22,6 +31,7 @@ typedef struct member {
     tr_rank        *r;
     char            folder[300], own[40];
     float          *big;
+    bool            slow;
     char            log[16384];
 } member;
 
@@ -29,6 +39,14 @@ static void member_log(ckpt_log_level level, const char *msg, void *user) {
     member *m = (member *)user;
     size_t n = strlen(m->log);
     (void)snprintf(m->log + n, sizeof m->log - n, "%d %s\n", (int)level, msg);
+}
+
+static ckpt_err member_copy(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    member *m = (member *)user;
+    (void)to_device;
+    if (m->slow) tr_busy(m->r, 0.02);
+    memcpy(dst, src, size);
+    return CKPT_OK;
 }
 
 static void member_set(member *m, int64_t step) {
@@ -63,6 +81,8 @@ typedef struct plan {
     int             number;
     void           *with;
     const char     *ignore;
+    bool            device;             // the matrix lies on a device, to and from which rank `slow` takes its time
+    int             slow;
     char            text[TR_MOST][1100];
 } plan;
 
@@ -94,6 +114,12 @@ static member *member_new(tr_rank *r, const plan *p) {
         t.global_shape[1] = COLS;
         t.offset[0] = m->first;
     }
+    if (p->device) {
+        t.device = true;
+        m->st.copy = member_copy;
+        m->st.copy_user = m;
+        m->slow = r->rank == p->slow;
+    }
     ckpt_bind(&m->st, "state/model/w", &t);
     ckpt_bind_f32(&m->st, "state/model/shared", m->shared, 500);
     ckpt_bind_float(&m->st, "state/metrics/loss", &m->loss);
@@ -124,6 +150,13 @@ static member *member_new(tr_rank *r, const plan *p) {
     m->d.ignore_keys_count = p->ignore != NULL ? 1 : 0;
     member_set(m, 0);
     return m;
+}
+
+// A folder whose .metadata is there: what takes it away is another thread.
+static int is_whole(const char *folder, const char *name) {
+    char path[500];
+    (void)snprintf(path, sizeof path, "%s/%s/.metadata", folder, name);
+    return access(path, F_OK) == 0;
 }
 
 static ckpt_timestamp at_batch(int64_t batch) {
@@ -478,6 +511,57 @@ static void test_tars_other_world(void **state) {
     tr_run(tr_new(4), save_some, &q);
     q.saves = 0;
     tr_run(tr_new(2), go_on, &q);
+}
+
+// With folders of their own: a checkpoint that is pinned, or kept because another was removed, on one machine is kept whole.
+static void held_by_one(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    char path[400];
+    (void)snprintf(path, sizeof path, "%s/ba2", m->folder);
+    m->d.ranks.node_rank = r->rank;
+    m->d.ranks.local_rank = 0;
+    m->d.ranks.local_world_size = 1;
+    if (member_open(m)) {
+        for (int i = 1; i <= 6; i++) {
+            TR_OK(r, member_step(m, i));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+            if (p->number == 1 && r->rank == p->slow && i == 2) util_remove_tree(path);
+            if (p->number == 0 && r->rank == p->slow && (i == 2 || i == 5)) {
+                ckpt_folder_desc d;
+                ckpt_folder *f = NULL;
+                memset(&d, 0, sizeof d);
+                d.folder = m->folder;
+                TR_OK(r, ckpt_folder_open(&f, &d));
+                TR_OK(r, ckpt_folder_pin(f, ckpt_folder_find(f, "ba1"), i == 2));
+                ckpt_folder_close(f);
+            }
+            TR_OK(r, tr_barrier(r));
+            (void)snprintf(p->text[r->rank] + strlen(p->text[r->rank]), 100, "%d:%d%d%d ", i, is_whole(m->folder, "ba1"),
+                           is_whole(m->folder, "ba2"), is_whole(m->folder, "ba3"));
+            TR_OK(r, tr_barrier(r));
+        }
+    }
+    member_end(m);
+}
+
+static void test_held_by_one(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        plan p = plan_of(SHARDED);
+        p.apart = true;
+        p.snapshot = modes[k / 2 * 2];
+        p.keep = 2;
+        p.slow = k % 2;                 // whose folder it is
+        tr_run(tr_new(3), held_by_one, &p);
+        for (int i = 0; i < 3; i++) assert_string_equal(p.text[i], "1:100 2:110 3:111 4:101 5:100 6:000 ");
+        p.dir = util_temp_dir();
+        p.number = 1;
+        memset(p.text, 0, sizeof p.text);
+        tr_run(tr_new(3), held_by_one, &p);
+        for (int i = 0; i < 3; i++)
+            assert_string_equal(p.text[i], i == p.slow ? "1:100 2:100 3:101 4:001 5:000 6:000 " : "1:100 2:110 3:111 4:001 5:000 6:000 ");
+    }
 }
 
 //-- failures ------------------------------------------------------------------------
@@ -1007,6 +1091,71 @@ static void moments_apart(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+// Long work is waited for in the barrier and in no other hook: of one rank's disk, of its device, of a store.
+static int slow_rank;
+
+static void sync_slowly(void) {
+    if (tr_self != NULL && tr_self->rank == slow_rank) tr_busy(tr_self, 0.004);
+}
+
+static void keep_waiting(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t = at_batch(2);
+    m->d.overwrite = true;
+    if (p->snapshot == CKPT_SNAPSHOT_LAZY) m->slow = false;     // no call waits for it
+    if (member_open(m)) {
+        TR_OK(r, tr_barrier(r));        // what comes after a call's last collective is nobody's
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == CKPT_NOT_FOUND);
+        for (int i = 0; i < 3; i++) {
+            TR_OK(r, tr_barrier(r));
+            t = at_batch(i < 2 ? i + 1 : 2);
+            member_set(m, t.batch);
+            TR_OK(r, ckpt_saver_save(m->s, &t));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+        }
+        char blocked[400];              // and one that fails on one rank
+        (void)snprintf(blocked, sizeof blocked, "%s/ba9%s", m->folder, p->how == WHOLE ? ".pt" : p->how == SHARDED ? "" : "-rank1.pt.tar");
+        if (r->rank == (p->how == WHOLE ? 0 : 1) && (p->apart || p->how != SHARDED)) {
+            if (p->how == SHARDED) util_write_text(blocked, "in the way");
+            else TR_CHECK(r, mkdir(blocked, 0777) == 0);
+        }
+        TR_OK(r, tr_barrier(r));
+        t = at_batch(9);
+        e = ckpt_saver_save(m->s, &t);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, (e != CKPT_OK) == (p->apart || p->how != SHARDED));
+        TR_OK(r, tr_barrier(r));
+        (void)!ckpt_saver_close(m->s, 0);
+        m->s = NULL;
+    }
+    member_free(m);
+}
+
+static void keep_waiting_resumed(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        TR_OK(r, tr_barrier(r));
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_OK(r, tr_barrier(r));
+        if (p->how != TARS) {
+            ckpt_load_desc d;
+            char path[400];
+            memset(&d, 0, sizeof d);
+            (void)snprintf(path, sizeof path, "%s%s/latest-rank0.pt", p->dir, p->apart ? "/rank0" : "");
+            d.load_path = path;
+            d.state = &m->st;
+            d.ranks = r->ranks;
+            if (!p->apart || p->how == WHOLE) TR_OK(r, ckpt_load(&d, NULL));
+        }
+        TR_OK(r, tr_barrier(r));
+    }
+    member_end(m);
+}
+
 static void test_moments_apart(void **state) {
     (void)state;
     for (int how = 1; how < 3; how++) {
@@ -1038,6 +1187,78 @@ static void test_moments_apart(void **state) {
         assert_null(strstr(names, "tok100"));
         assert_non_null(strstr(names, "tok2000"));
     }
+}
+
+static void test_waits_in_barrier(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        for (int k = 0; k < 4; k++) {
+            plan p = plan_of((layout)how);
+            p.apart = k % 2 != 0;
+            p.snapshot = modes[how == SHARDED ? 2 - k / 2 * 2 : k / 2 * 2];
+            p.device = true;
+            p.slow = slow_rank = k / 2;
+            p.keep = 1;
+            on_sync = sync_slowly;
+            tr_run(tr_new(2), keep_waiting, &p);
+            tr_run(tr_new(2), keep_waiting_resumed, &p);
+            on_sync = NULL;
+        }
+    }
+}
+
+// A save that is refused at once on rank 1 while rank 0's device takes its time: rank 1 meets it in the barrier.
+static bool met_in_barrier, copied_slowly;
+
+static ckpt_err copy_until_met(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    tr_world *w = ((member *)user)->r->world;
+    tr_rank *other = &w->rank[1];
+    uint64_t round = 0;
+    memcpy(dst, src, size);
+    if (to_device || ((member *)user)->r->rank != 0) return CKPT_OK;
+    pthread_mutex_lock(&w->lock);
+    bool first = !copied_slowly;
+    copied_slowly = true;
+    pthread_mutex_unlock(&w->lock);
+    for (int stays = 0; first && !met_in_barrier && stays < 400; stays++) {     // 2 s in one collective that is no barrier
+        ckpt__os_sleep(0.005);
+        pthread_mutex_lock(&w->lock);
+        met_in_barrier = other->here && other->what == TR_BARRIER;
+        if (!other->here || w->round != round) stays = 0;
+        round = w->round;
+        pthread_mutex_unlock(&w->lock);
+    }
+    return CKPT_OK;
+}
+
+static void refused_at_once(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    char blocked[400];
+    m->st.copy = copy_until_met;
+    if (member_open(m)) {
+        ckpt_timestamp t = at_batch(9);
+        (void)snprintf(blocked, sizeof blocked, "%s/ba9", m->folder);
+        if (r->rank == 1) util_write_text(blocked, "in the way");
+        TR_OK(r, tr_barrier(r));
+        ckpt_err e = ckpt_saver_save(m->s, &t);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, e != CKPT_OK && strstr(ckpt_last_error(), "rank 1: ") != NULL);
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) == e);
+        m->s = NULL;
+    }
+    member_free(m);
+}
+
+static void test_abandons_in_barrier(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.apart = p.device = true;
+    p.snapshot = CKPT_SNAPSHOT_LAZY;
+    p.slow = -1;
+    met_in_barrier = copied_slowly = false;
+    tr_run(tr_new(2), refused_at_once, &p);
+    assert_true(copied_slowly && met_in_barrier);
 }
 
 //-- requests and cadence --------------------------------------------------------------
@@ -1271,6 +1492,26 @@ static void test_store(void **state) {
             if (how == SHARDED) w = tr_new(other[mode]);
             tr_run(w, resume_store, &p);
             assert_true(strstr(slurp(link), "ba5") != NULL);
+        }
+    }
+}
+
+// What one rank fetches, writes and brings up to date the others await in the barrier.
+static void test_store_waits_in_barrier(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        for (slow_rank = 0; slow_rank < 2; slow_rank++) {
+            plan p = plan_of((layout)how);
+            p.saves = 1;
+            assert_int_equal(chdir(util_temp_dir()), 0);
+            p.number = 0;
+            tr_run(tr_new(2), store_some, &p);
+            assert_int_equal(chdir(util_temp_dir()), 0);
+            p.saves = 0;
+            p.number = 1;
+            on_sync = sync_slowly;
+            tr_run(tr_new(2), resume_store, &p);
+            on_sync = NULL;
         }
     }
 }
@@ -1612,6 +1853,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_uncommitted),
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_whole_apart),
+        cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
@@ -1624,11 +1866,14 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_moments_apart),
+        cmocka_unit_test(test_waits_in_barrier),
+        cmocka_unit_test(test_abandons_in_barrier),
         cmocka_unit_test(test_request),
         cmocka_unit_test(test_last_steps),
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_store_tars),

@@ -1661,11 +1661,12 @@ static void test_ranks(void **state) {
         r->d.filename = "ba{batch}-rank{rank}.pt";
         r->d.save_interval = "2ba";
         run_open(r);
+        g.barriers = 0;
         for (int i = 1; i <= 4; i++) {
             ckpt_timestamp t = at_batch(i);
             ok(ckpt_saver_batch_end(r->s, &t));
         }
-        assert_int_equal(g.barriers, 2);
+        assert_int_equal(g.barriers, 3);        // two saves, and before the first a look for what would be in its way
         assert_string_equal(names_in(dir), rank == 0 ? "ba2-rank0.pt ba4-rank0.pt latest.pt" : "");
         assert_int_equal(util_exists(dir), rank == 0);
         g.err = CKPT_NET;

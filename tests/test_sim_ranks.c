@@ -917,12 +917,13 @@ static void sim_same_requests(const sim_seen *a, const sim_seen *b, double facto
     for (int k = SIM_FIRST; k <= SIM_CLOSING; k++) {
         const sim_count *a0 = &a->zero[k], *b0 = &b->zero[k], *a1 = &a->other[k], *b1 = &b->other[k];
         if (k == SIM_IDLE) continue;                    // an agreement each second: by the clock
+        double spare = k == SIM_CLOSING ? 128 : 64;     // and one more while folders are still being deleted
         sim_linear("collectives of a save", sim_collectives(a1), sim_collectives(b1), 0.8, 2);
-        sim_linear("what a rank sends in a save", a1->sent, b1->sent, 0.8, 64);
+        sim_linear("what a rank sends in a save", a1->sent, b1->sent, 0.8, spare);
         sim_linear("system calls of a rank in a save", sim_requests(a1), sim_requests(b1), 0.8, 8);
         sim_linear("allocations of a rank in a save", a1->allocs, b1->allocs, 0.8, 8);
         sim_linear("a rank's steps in a save", a1->steps, b1->steps, shared ? 0.8 : factor, 0.2 * (double)a1->steps + 5000);
-        if (shared) sim_linear("what a rank receives in a save", a1->received, b1->received, 0.8, 64);
+        if (shared) sim_linear("what a rank receives in a save", a1->received, b1->received, 0.8, spare);
         sim_linear("rank 0's system calls in a save", sim_requests(a0), sim_requests(b0), 0.8, 8);
         sim_linear("rank 0's steps in a save", a0->steps, b0->steps, factor, 0);
         sim_linear("rank 0's memory in a save", a0->peak, b0->peak, factor, 0);

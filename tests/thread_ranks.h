@@ -2,7 +2,8 @@
 
    The hooks meet in memory. Each has a time limit after which it names the ranks that are missing, as the contract of
    ckpt_ranks asks; and each checks that all ranks do the same thing, with the same sizes, at the same time: a rank that is
-   out of step ends the program with a sentence. A rank can be made to die, or to hang, at its nth collective.
+   out of step ends the program with a sentence. A rank can be made to die, or to hang, at its nth collective. While a rank is
+   busy (tr_busy) the others may wait for it in the barrier, and in no other hook: tr_run fails.
 */
 #ifndef THREAD_RANKS_H
 #define THREAD_RANKS_H
@@ -34,6 +35,7 @@ typedef struct tr_rank {
     uint64_t         dies_at;
     bool             hangs;             // it then comes back after the time limit of the others
     bool             dead;
+    int              busy;              // with long work
     pthread_t        thread;
 } tr_rank;
 
@@ -102,6 +104,19 @@ UTIL_FN ckpt_err tr_missing(tr_world *w, tr_what what) {
     return w->broken;
 }
 
+static __thread tr_rank *tr_self;       // of this thread; NULL: it is none of a rank's
+
+// Does long work for `seconds`.
+UTIL_FN void tr_busy(tr_rank *r, double seconds) {
+    struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+    for (int turn = 0; turn < 2; turn++) {
+        pthread_mutex_lock(&r->world->lock);
+        r->busy += turn == 0 ? 1 : -1;
+        pthread_mutex_unlock(&r->world->lock);
+        if (turn == 0) nanosleep(&t, NULL);
+    }
+}
+
 UTIL_FN ckpt_err tr_meet(tr_rank *r, tr_what what, const void *in, void *out, size_t size, int root) {
     tr_world *w = r->world;
     uint64_t all = ++r->calls[what];
@@ -117,6 +132,11 @@ UTIL_FN ckpt_err tr_meet(tr_rank *r, tr_what what, const void *in, void *out, si
     pthread_mutex_lock(&w->lock);
     ckpt_err e = w->broken;
     uint64_t round = w->round;
+    for (int i = 0; i < w->size && e == CKPT_OK && what != TR_BARRIER; i++) {
+        if (w->rank[i].busy == 0 || i == r->rank) continue;
+        w->failures++;
+        print_error("rank %d waits for rank %d's long work in %s(%zu), and not in barrier\n", r->rank, i, tr_names[what], size);
+    }
     if (e == CKPT_OK) {
         r->here = true;
         r->what = what;
@@ -174,6 +194,7 @@ UTIL_FN tr_world *tr_new(int size) {
 
 UTIL_FN void *tr_main(void *arg) {
     tr_rank *r = (tr_rank *)arg;
+    tr_self = r;
     r->world->run(r, r->world->arg);
     return NULL;
 }

@@ -216,6 +216,7 @@ FAULT_FN int fault_linkat(int d, const char *a, int e, const char *b, int flags)
 FAULT_FN int fault_socket(int domain, int type, int protocol) { return FAULT_CALL("socket", 0, socket(domain, type, protocol)); }
 FAULT_FN ssize_t fault_recv(int fd, void *p, size_t n, int flags) { FAULT_MOVE("recv", FAULT_INTR, n, recv(fd, p, part, flags)); }
 #define fault_fcntl(...)   FAULT_CALL("fcntl", FAULT_INTR, fcntl(__VA_ARGS__))
+#define fault_dup2(fd, to) FAULT_CALL("dup2", FAULT_INTR, dup2((fd), (to)))
 #define fault_ioctl(...)   FAULT_CALL("ioctl", 0, ioctl(__VA_ARGS__))
 #define fault_setsockopt(...) FAULT_CALL("setsockopt", 0, setsockopt(__VA_ARGS__))
 #define fault_getsockopt(...) FAULT_CALL("getsockopt", 0, getsockopt(__VA_ARGS__))
