@@ -44522,13 +44522,14 @@ static void ckpt__saver_keep_mine(ckpt_saver *s) {
     s->items.count = kept;
 }
 
-// May a file of that name be replaced? With overwrite off only what this run wrote, or what resume found damaged.
-static bool ckpt__saver_may_replace(const ckpt_saver *s, const char *name) {
+// May a file of that name be replaced? With overwrite off only what this run wrote, or what resume found damaged. In turn: what
+// an upload lets go leaves the index before it leaves the folder, and in between it would be a stranger's.
+static bool ckpt__saver_may_replace(ckpt_saver *s, const char *name) {
     if (s->overwrite) return true;
-    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt__saver_enter(s);
     int at = ckpt__index_find(&s->index, name);
     bool may = at >= 0 && (s->index.lines[at].owned || s->index.lines[at].state == CKPT__INDEX_DAMAGED);
-    ckpt__os_mutex_unlock(&s->shared->lock);
+    ckpt__saver_leave(s);
     return may;
 }
 
@@ -49060,10 +49061,11 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__buf_init(&path, &s->allocator);
     if (ckpt__saver_linked(s, &path, job->line.name) == CKPT_OK) (void)ckpt__saver_await_clear(s, path.data, 0);
     ckpt__index_path(&path, &s->index, job->line.name);
-    bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path)), first = s->ranks.rank == 0;
+    bool may = ckpt__saver_may_replace(s, job->line.name), first = s->ranks.rank == 0;      // before we look: an upload may end
+    bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
     ckpt_err e = path.err;
     int64_t state[4], next = 0, stale = 0;
-    if (e == CKPT_OK && there && !ckpt__saver_may_replace(s, job->line.name))
+    if (e == CKPT_OK && there && !may)
         e = ckpt__error_set(CKPT_EXISTS, "cannot save: there is a checkpoint %s already, and overwriting was not asked for",
                             path.data);
     if (e == CKPT_OK && first) e = ckpt__crew_next_edition(s, job, path.data, there, &next, &stale);
@@ -49097,7 +49099,7 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
 // TARS: where there is a file of that name it stays until all ranks have theirs: this one is written beside it.
 static ckpt_err ckpt__crew_aside(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__buf path;
-    if (!ckpt__os_exists(job->path) || !ckpt__saver_may_replace(s, job->line.name)) return CKPT_OK;
+    if (!ckpt__saver_may_replace(s, job->line.name) || !ckpt__os_exists(job->path)) return CKPT_OK;
     ckpt__buf_init(&path, &s->allocator);
     ckpt_err e = ckpt__file_temp_name(&path, job->path);
     char *copy = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;

@@ -3,7 +3,12 @@
 
 // That fsync is called matters elsewhere; the time of the disk would be most of this test's.
 #include <unistd.h>
-#define fsync(fd) ((void)(fd), 0)
+#define fsync(fd) slow_sync(fd)
+static int sync_us;                     // but where it is what is tested: how long each takes
+static int slow_sync(int fd) {
+    (void)fd;
+    return sync_us > 0 ? usleep((useconds_t)sync_us) : 0;
+}
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -848,6 +853,35 @@ static void test_keep_none_waits_for_all(void **state) {
     bucket_end(b);
 }
 
+// A constant name is saved again just when the upload of the one before lets its file go.
+static void test_keep_none_same_name(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(util_temp_dir(), b);
+        m.r->d.filename = "model.pt";
+        m.r->d.remote_file_name = "run/model.pt";
+        m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+        m.r->d.snapshot = modes[k];
+        run_open(m.r);
+        sync_us = 20000;                // the index is without its line for so long, and the file is there
+        for (int i = 1; i <= 3; i++) {
+            run_save(m.r, i);
+            for (size_t left = 1; left > 0; usleep(200)) {
+                ckpt__os_mutex_lock(&m.r->s->shared->lock);
+                left = k > 0 && ckpt__os_load64(&m.r->s->shared->saved) < (uint64_t)i ? 1 : m.r->s->index.count;
+                ckpt__os_mutex_unlock(&m.r->s->shared->lock);
+            }
+        }
+        ok(ckpt_saver_wait(m.r->s, 0));
+        sync_us = 0;
+        assert_string_equal(names_in(m.r->dir), "");
+        assert_string_equal(bucket_names(b), "run%latest.pt.symlink run%model.pt");
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 static void test_remote_rotation(void **state) {
     (void)state;
     bucket *b = bucket_new(NULL);
@@ -1522,6 +1556,7 @@ int main(void) {
         cmocka_unit_test(test_remote_conflict),
         cmocka_unit_test(test_keep_none),
         cmocka_unit_test(test_keep_none_waits_for_all),
+        cmocka_unit_test(test_keep_none_same_name),
         cmocka_unit_test(test_remote_rotation),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_removal_refused),
