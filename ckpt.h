@@ -46887,7 +46887,8 @@ static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
     else if (ckpt__shard_has_pieces(st)) mine = ckpt__shard_file_fits(j->file, st, &o, &found);
     ckpt__error_take(&kept);
     int64_t none = found ? 0 : 1;
-    ckpt_err e = ckpt__ranks_min(r, &none, 1);
+    ckpt_err e = ckpt__ranks_meet(r);
+    if (e == CKPT_OK) e = ckpt__ranks_min(r, &none, 1);
     if (e != CKPT_OK) return e;
     if (mine == CKPT_MISMATCH && none == 0) mine = CKPT_OK;         // what differs is said by the load itself
     kept.code = mine;
@@ -47651,7 +47652,8 @@ static ckpt_err ckpt__resume_send_file(ckpt_saver *s, const ckpt__resume_offer *
             size == offer->size && mark == offer->mark;
         ckpt__error_last = kept;
     }
-    ckpt_err e = ckpt__ranks_all(&s->crew, here, &all);
+    ckpt_err e = ckpt__ranks_meet(&s->crew);
+    if (e == CKPT_OK) e = ckpt__ranks_all(&s->crew, here, &all);
     if (e != CKPT_OK || all) return e;
     if (!here) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "%s is not in this machine's folder: rank 0 sends it", offer->name);
@@ -48749,7 +48751,7 @@ static ckpt_err ckpt__crew_complete(ckpt_saver *s, ckpt__index_line *line, ckpt_
     if (e == CKPT_OK && s->scattered) e = ckpt__ranks_send(&s->crew, text, 0);
     if (e == CKPT_OK && s->scattered) e = ckpt__ranks_send(&s->crew, &hf, 0);
     if (e == CKPT_OK && s->leads && line->edition > 0) e = ckpt__crew_keep_listing(s, line->name, before);
-    e = ckpt__ranks_share(&s->crew, e);
+    e = ckpt__ranks_share_long(&s->crew, e);
     bool first = s->ranks.rank == 0;
     bool puts = false;
     for (int turn = s->scattered ? 0 : 1; turn < 2 && e == CKPT_OK; turn++) {
@@ -48913,7 +48915,7 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
     ckpt_err e = ckpt__crew_share_metric(s, &p->line);
     bool sharded = s->layout == CKPT__SAVER_SHARDED, hf = false;
     if (e == CKPT_OK && sharded) e = ckpt__crew_complete(s, &p->line, &text, &hf);
-    if (e == CKPT_OK && p->exchanges) e = ckpt__ranks_share(&s->crew, ckpt__crew_take_place(s));
+    if (e == CKPT_OK && p->exchanges) e = ckpt__ranks_share_long(&s->crew, ckpt__crew_take_place(s));
     if (e != CKPT_OK) {
         ckpt__buf_free(&text);
         if (s->crew.broken.code != CKPT_OK) return ckpt__crew_note(s, ckpt__error_put(&s->crew.broken));
