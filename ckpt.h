@@ -47809,9 +47809,9 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
 
 static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) {
     if (w->tried == 0)
-        return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that matches %s%s%s: a fresh start", s->root, s->filename,
-                               s->remote_count > 0 ? ", and neither does " : "",
-                               s->remote_count > 0 ? s->remotes[0].store->uri : "");
+        return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that matches %s%s%s%s: a fresh start", s->root, s->filename,
+                               s->remote_count > 0 ? ", and nothing matches " : "",
+                               s->remote_count > 0 ? s->remotes[0].store->uri : "", s->remote_count > 0 ? s->remote_name : "");
     return ckpt__error_set(w->misfits ? CKPT_MISMATCH : CKPT_CORRUPT, "none of the %llu checkpoints in %s can be resumed from "
                            "(%s%s); the log says why of each, and of the first: %s", (unsigned long long)w->tried, s->root,
                            ckpt__buf_cstr(&w->names), w->tried > 8 ? ", ..." : "", w->why.text);
