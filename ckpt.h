@@ -15038,7 +15038,20 @@ typedef struct ckpt__index_line {
     bool              apart;            // not stored: it lies in the folder of another run below this one
     bool              others;           // not stored: its name says that it is another run's of this folder
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
+    struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
 } ckpt__index_line;
+
+// A line as the file has it; the text follows.
+typedef struct ckpt__index_shown {
+    ckpt__index_line line;
+    const char      *of;                // whose value its metric is
+    size_t           length;
+} ckpt__index_shown;
+
+// Where a name was when it was noted; several of one sum share one.
+typedef struct ckpt__index_slot {
+    uint32_t sum, at;                   // CRC-32 of the name; its place, counted from 1; 0: the slot is free
+} ckpt__index_slot;
 
 typedef struct ckpt__index {
     ckpt_allocator    allocator;
@@ -15046,6 +15059,8 @@ typedef struct ckpt__index {
     char              file[64];         // its name, with the '/' before it
     ckpt__index_line *lines;            // oldest save first
     size_t            count, cap;
+    ckpt__index_slot *slots;            // the sums of all names, and of some that have left; NULL: they are not kept
+    size_t            slots_used, slots_cap;
     bool              lost;             // there was no index file
     bool              damaged;          // some of it could not be read
     const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
@@ -15055,9 +15070,15 @@ typedef struct ckpt__index {
     ckpt__buf         lock_path;        // while it is held, so that letting go needs no memory
 } ckpt__index;
 
+static void ckpt__index_line_free(const ckpt__index *ix, ckpt__index_line *l) {
+    if (l->shown != NULL) ckpt__mem_free(&ix->allocator, l->shown, sizeof *l->shown + l->shown->length);
+    ckpt__mem_free_text(&ix->allocator, l->name);
+}
+
 static void ckpt__index_free(ckpt__index *ix) {
-    for (size_t i = 0; i < ix->count; i++) ckpt__mem_free_text(&ix->allocator, ix->lines[i].name);
+    for (size_t i = 0; i < ix->count; i++) ckpt__index_line_free(ix, &ix->lines[i]);
     ckpt__mem_free(&ix->allocator, ix->lines, ix->cap * sizeof *ix->lines);
+    ckpt__mem_free(&ix->allocator, ix->slots, ix->slots_cap * sizeof *ix->slots);
     ckpt__mem_free_text(&ix->allocator, ix->folder);
     ckpt__mem_free_text(&ix->allocator, ix->metric_of);
     memset(ix, 0, sizeof *ix);
@@ -15126,8 +15147,43 @@ static void ckpt__index_path(ckpt__buf *out, const ckpt__index *ix, const char *
     ckpt__os_path_join(out, ix->folder, name);
 }
 
+// The slot of a sum, or the free one where it belongs.
+static ckpt__index_slot *ckpt__index_slot_of(const ckpt__index *ix, uint32_t sum) {
+    size_t i = sum & (ix->slots_cap - 1);
+    while (ix->slots[i].at != 0 && ix->slots[i].sum != sum) i = (i + 1) & (ix->slots_cap - 1);
+    return &ix->slots[i];
+}
+
+static void ckpt__index_fill_slot(ckpt__index *ix, size_t at) {
+    uint32_t sum = ckpt__digest_crc32(0, ix->lines[at].name, strlen(ix->lines[at].name));
+    ckpt__index_slot *slot = ckpt__index_slot_of(ix, sum);
+    if (slot->at == 0) ix->slots_used++;
+    slot->sum = sum;
+    slot->at = (uint32_t)at + 1;
+}
+
+// Notes where a line is. Slots are kept from a number of lines on that is long to look through; without memory they are not.
+static void ckpt__index_note(ckpt__index *ix, size_t at) {
+    size_t cap = 256;
+    if (ix->slots_used < ix->slots_cap / 2) {
+        ckpt__index_fill_slot(ix, at);
+        return;
+    }
+    if (ix->slots == NULL && ix->count < 64) return;
+    while (cap / 4 < ix->count) cap *= 2;
+    ckpt__mem_free(&ix->allocator, ix->slots, ix->slots_cap * sizeof *ix->slots);
+    ix->slots = cap / 4 < UINT32_MAX / 4 ? (ckpt__index_slot *)ckpt__mem_alloc(&ix->allocator, cap * sizeof *ix->slots) : NULL;
+    ix->slots_cap = ix->slots != NULL ? cap : 0;
+    ix->slots_used = 0;
+    for (size_t i = 0; i < ix->count && ix->slots != NULL; i++) ckpt__index_fill_slot(ix, i);
+}
+
 // -1 when there is no such line.
 static int ckpt__index_find(const ckpt__index *ix, const char *name) {
+    size_t at = ix->count;
+    if (ix->slots != NULL) at = ckpt__index_slot_of(ix, ckpt__digest_crc32(0, name, strlen(name)))->at;
+    if (at == 0) return -1;
+    if (at <= ix->count && strcmp(ix->lines[at - 1].name, name) == 0) return (int)(at - 1);
     for (size_t i = ix->count; i > 0; i--) {
         if (strcmp(ix->lines[i - 1].name, name) == 0) return (int)(i - 1);
     }
@@ -15135,9 +15191,13 @@ static int ckpt__index_find(const ckpt__index *ix, const char *name) {
 }
 
 static void ckpt__index_drop(ckpt__index *ix, size_t at) {
-    ckpt__mem_free_text(&ix->allocator, ix->lines[at].name);
+    ckpt__index_line_free(ix, &ix->lines[at]);
     memmove(&ix->lines[at], &ix->lines[at + 1], (ix->count - at - 1) * sizeof *ix->lines);
     ix->count--;
+    if (ix->count == 0 && ix->slots_used > 0) {
+        memset(ix->slots, 0, ix->slots_cap * sizeof *ix->slots);
+        ix->slots_used = 0;
+    }
 }
 
 // Adds a line at place `at`; the name is copied. A line of that name goes first, and its pin stays with the name.
@@ -15146,6 +15206,7 @@ static ckpt_err ckpt__index_insert(ckpt__index *ix, size_t at, const ckpt__index
     if (e != CKPT_OK) return e;
     ckpt__index_line copy = *line;
     copy.name = ckpt__mem_copy_text(&ix->allocator, line->name);
+    copy.shown = NULL;
     if (copy.name == NULL) return CKPT_NOMEM;
     int old = ckpt__index_find(ix, line->name);
     if (old >= 0) {
@@ -15156,6 +15217,7 @@ static ckpt_err ckpt__index_insert(ckpt__index *ix, size_t at, const ckpt__index
     memmove(&ix->lines[at + 1], &ix->lines[at], (ix->count - at) * sizeof *ix->lines);
     ix->lines[at] = copy;
     ix->count++;
+    ckpt__index_note(ix, at);
     return CKPT_OK;
 }
 
@@ -15198,8 +15260,7 @@ enum { CKPT__INDEX_MAX_FILE = 1 << 28 };
 static const char *const ckpt__index_states[] = { "saved", "abandoned", "damaged" };
 static const char *const ckpt__index_uploads[] = { "local", "pending", "failed", "uploaded", "published" };
 
-static void ckpt__index_print(ckpt__buf *b, const ckpt__index *ix, const ckpt__index_line *l) {
-    const char *of = ix->best != NULL ? ix->best : ix->metric_of;
+static void ckpt__index_print(ckpt__buf *b, const char *of, const ckpt__index_line *l) {
     size_t start = b->len;
     ckpt__buf_text(b, "{\"name\":");
     ckpt__json_add_text(b, l->name, strlen(l->name));
@@ -15235,6 +15296,39 @@ static void ckpt__index_print(ckpt__buf *b, const ckpt__index *ix, const ckpt__i
     if (b->err != CKPT_OK) return;
     uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
     ckpt__buf_fmt(b, ",\"line\":\"%08lx\"}\n", (unsigned long)crc);
+}
+
+// Would it be printed in the same way? Its name never changes.
+static bool ckpt__index_is_shown(const ckpt__index_line *l, const char *of) {
+    const ckpt__index_line *o = &l->shown->line;
+    return o->number == l->number && o->saved_at >= l->saved_at && o->saved_at <= l->saved_at &&
+        memcmp(&o->t, &l->t, sizeof l->t) == 0 && o->bytes == l->bytes && o->checksum == l->checksum &&
+        o->has_checksum == l->has_checksum && o->has_metric == l->has_metric && l->shown->of == of &&
+        (!l->has_metric || (o->metric >= l->metric && o->metric <= l->metric)) && o->pinned == l->pinned &&
+        o->state == l->state && o->upload == l->upload && o->ranks == l->ranks && o->edition == l->edition &&
+        o->found == l->found;
+}
+
+// Of a long run nearly all lines are what they were at the last save, and printing takes a hundred times what copying does. What
+// cannot be kept for want of memory is printed again.
+static void ckpt__index_add_line(ckpt__buf *b, const ckpt__index *ix, ckpt__index_line *l) {
+    const char *of = ix->best != NULL ? ix->best : ix->metric_of;
+    if (l->shown != NULL && ckpt__index_is_shown(l, of)) {
+        ckpt__buf_add(b, l->shown + 1, l->shown->length);
+        return;
+    }
+    size_t start = b->len;
+    ckpt__index_print(b, of, l);
+    if (l->shown != NULL) ckpt__mem_free(&ix->allocator, l->shown, sizeof *l->shown + l->shown->length);
+    l->shown = NULL;
+    if (b->err != CKPT_OK || ix->count < 64) return;
+    ckpt__index_shown *shown = (ckpt__index_shown *)ckpt__mem_alloc(&ix->allocator, sizeof *shown + b->len - start);
+    if (shown == NULL) return;
+    shown->line = *l;
+    shown->of = of;
+    shown->length = b->len - start;
+    memcpy(shown + 1, b->data + start, shown->length);
+    l->shown = shown;
 }
 
 static bool ckpt__index_number(const ckpt__json_doc *d, const ckpt__json *object, const char *key, double *out) {
@@ -15340,17 +15434,19 @@ static ckpt_err ckpt__index_parse_line(ckpt__index *ix, const char *p, size_t n,
 // Takes the text of an index apart; what is damaged is left out and noted.
 static ckpt_err ckpt__index_parse(ckpt__index *ix, const char *text, size_t size) {
     bool closed = false;
+    uint32_t all = 0;                   // CRC-32 of what stands before
     ckpt_err e = CKPT_OK;
     for (size_t at = 0; at < size && e == CKPT_OK; ) {
         const char *p = text + at, *nl = (const char *)memchr(p, '\n', size - at);
         size_t n = nl == NULL ? size - at : (size_t)(nl - p);
         char last[64];
         int want = snprintf(last, sizeof last, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}", (unsigned long long)ix->count,
-                            (unsigned long)ckpt__digest_crc32(0, text, at));
+                            (unsigned long)all);
         bool good = true;
         if (nl != NULL && n == (size_t)want && memcmp(p, last, n) == 0) closed = at + n + 1 == size;
         else e = ckpt__index_parse_line(ix, p, n, &good);
         if (!good || nl == NULL) ix->damaged = true;
+        if (nl != NULL) all = ckpt__digest_crc32(all, p, n + 1);
         at += n + 1;
     }
     if (!closed) ix->damaged = true;
@@ -15384,7 +15480,7 @@ static ckpt_err ckpt__index_write(const ckpt__index *ix) {
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__buf_init(&text, &ix->allocator);
     ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
-    for (size_t i = 0; i < ix->count; i++) ckpt__index_print(&text, ix, &ix->lines[i]);
+    for (size_t i = 0; i < ix->count; i++) ckpt__index_add_line(&text, ix, &ix->lines[i]);
     if (text.err == CKPT_OK) {
         uint32_t crc = text.len > 0 ? ckpt__digest_crc32(0, text.data, text.len) : 0;
         ckpt__buf_fmt(&text, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}\n", (unsigned long long)ix->count, (unsigned long)crc);
@@ -47809,8 +47905,8 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
 
 static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) {
     if (w->tried == 0)
-        return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that matches %s%s%s%s: a fresh start", s->root, s->filename,
-                               s->remote_count > 0 ? ", and nothing matches " : "",
+        return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that matches %s%s%s%s: a fresh start", s->root,
+                               s->filename, s->remote_count > 0 ? ", and nothing matches " : "",
                                s->remote_count > 0 ? s->remotes[0].store->uri : "", s->remote_count > 0 ? s->remote_name : "");
     return ckpt__error_set(w->misfits ? CKPT_MISMATCH : CKPT_CORRUPT, "none of the %llu checkpoints in %s can be resumed from "
                            "(%s%s); the log says why of each, and of the first: %s", (unsigned long long)w->tried, s->root,
