@@ -177,7 +177,10 @@
    fail for a passing reason are tried num_attempts times, after 1, 2, 4 ... s and a random part of half a second, or when
    the server says; when one is told to slow down, all do. A slow upload is never given up, one without a byte moving
    for stall_timeout_s is. A failed upload never stops training nor the others: the next *_end, check or wait returns
-   it once, close returns the first one ever, and the file stays staged for the next run.
+   it once, and close the first one ever. The file stays staged. When the network or the rights may come back, it is tried
+   again: the newest one looks after 1, 2, 4, 8 and then every 15 minutes, and all go when it, or another, gets through; else
+   the next run does. Of a saver with num_remote_to_keep no more than that many wait for a store that is away or too slow:
+   older ones, which would be removed as soon as they came, are given up when newer ones are staged, and the disk stays free.
    The .symlink object (Composer's) is a text with the name of the newest checkpoint. It is replaced after that
    checkpoint is confirmed, and never goes back. ckpt_load, ckpt_get_file and resume follow it.
    With COPY and LAZY the parts leave from the snapshot while the file is being written.
@@ -914,7 +917,7 @@ typedef struct ckpt_saver_desc {
     int                keep_every;              // beyond the newest N, every Nth checkpoint for ever (0: none)
     const char        *keep_best;               // a bound float, "min:state/metrics/loss": the best one is kept too
     int                num_remote_to_keep;      // of this run's objects in each store; CKPT_KEEP_ALL (default) or the
-                                                // newest N
+                                                // newest N, and no more than N wait for a store that is away
     bool               weights_only;            // only names under state/model/
     const char *const *ignore_keys;             // globs over names that are left out, as in ckpt_load_desc
     int                ignore_keys_count;
@@ -950,8 +953,9 @@ typedef struct ckpt_saver_desc {
 //   go, but for those that keep_every, keep_best, a pin or the published name hold.
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged. What the saver knows
 // to be in a store stands in a file beside the index, so that no bucket is listed.
-// A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays for the
-// next process, which takes it up when it opens a saver of this folder.
+// A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
+// when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder. What waits or
+// has failed is given up when num_remote_to_keep newer ones are on their way, but for what 5 would hold; not of sharded ones.
 
 // RANKS. With the hooks of ckpt_ranks all ranks do each thing together or not at all: a call returns the same on every
 // rank, with the sentence of the lowest rank that failed ("rank 3: ..."), and a request on one rank saves on all of them at
@@ -1303,6 +1307,9 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // at when the first file from beside it is uploaded. On the file system of the files, staging is a hard link: no byte
 // is copied, and a checkpoint may be replaced or deleted at once. Several processes and uploaders may share one; each
 // finishes what dead ones left for the same store, and leaves the files of those that live alone.
+// A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
+// open: all of them when a later file got through and somebody waits or a minute has passed; else the newest alone, to see, after
+// 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
 // Nothing in it is secret but the files themselves.
 typedef struct ckpt_uploader_desc {
     uint32_t           _canary;         // must stay 0
@@ -1330,7 +1337,7 @@ typedef struct ckpt_uploader ckpt_uploader;
 typedef struct ckpt_transfer_stats {    // counted since the open
     uint64_t files, bytes;              // confirmed by the store
     uint64_t requests, retries;
-    uint64_t pending, failed;           // files
+    uint64_t pending, failed;           // files; failed: less those that were uploaded after all
     double   stalled_s;                 // seconds that workers waited on behalf of the server: back-off, Retry-After
     double   waited_s;                  // seconds that calls of the owner blocked
 } ckpt_transfer_stats;
@@ -1356,8 +1363,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_open(ckpt_uploader **out, const
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char *remote_file_name, const char *file_path,
                                                     bool overwrite);
 // Reports progress, and returns the oldest failure of an upload that was not returned yet, with its sentence: each one
-// once. CKPT_OK: none. The file of a failed upload is kept, and the sentence says where; the next uploader tries again,
-// but for CKPT_EXISTS. Does not block.
+// once. CKPT_OK: none. The file of a failed upload is kept, and the sentence says where; it is tried again (see above), by the
+// next uploader at the latest, but for CKPT_EXISTS. Does not block.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_check(ckpt_uploader *u);
 // Blocks until nothing is pending, and returns as ckpt_uploader_check. timeout_s 0 or less: no limit; else CKPT_TIMEOUT,
 // and the work goes on.
@@ -15030,7 +15037,8 @@ typedef struct ckpt__index_line {
     bool              owned;            // not stored: this process's run saved it, or resumed from its folder
     bool              leaves;           // not stored: chosen by ckpt__index_choose
     bool              removing;         // not stored: a store has been asked to remove it
-    bool              inherited;        // not stored: an earlier process handed it over, this one's uploader finishes it
+    bool              inherited;        // not stored: an earlier process handed it over, or it failed: the uploader finishes it
+    bool              counted;          // not stored: it failed in this process, which was told
     bool              unsent;           // not stored: it could not be handed over for every store
     bool              replaced;         // not stored: its name is about to be another checkpoint's
     int64_t           edition;          // of a directory: what its files' names have behind the rank, "__3_0.pt"
@@ -34595,6 +34603,7 @@ typedef struct ckpt__send {
     ckpt__meter         *meter;
     const char          *near;          // an object that must be compared comes beside this file; NULL: into TMPDIR
     bool                 unsure;        // an earlier process may have got it through; out: or a put that failed
+    bool                 curable;       // out: it failed, and may have more luck another time, without being sent twice
 } ckpt__send;
 
 // One call of ckpt__send_run.
@@ -34608,7 +34617,7 @@ typedef struct ckpt__send_job {
     ckpt__store_part   *parts;          // below lock, as are those that follow: [count] by number; number 0: to be sent
     size_t              count, next;
     ckpt__error_record  first;          // of the worker that failed first
-    bool                curable;        // that failure: a later run may have more luck
+    bool                curable;        // that failure, or one of a whole object: a later run may have more luck
     bool                gone;           // the store does not know the upload any more
     bool                no_parts;       // the store takes this object whole only, as it said when parts were asked for
     bool                resumed;        // upload id and parts are of an earlier process
@@ -34798,6 +34807,11 @@ typedef enum ckpt__send_whose {
     CKPT__SEND_UNKNOWN, CKPT__SEND_NOBODYS, CKPT__SEND_OURS, CKPT__SEND_OTHERS
 } ckpt__send_whose;
 
+// May what failed so have more luck another time?
+static bool ckpt__send_may_pass(const ckpt__transfer *t, ckpt_err e) {
+    return e == CKPT_CANCELLED || e == CKPT_AUTH || e == CKPT_NOMEM || (t != NULL && (t->transient || t->throttled));
+}
+
 // An earlier try or process may have got this very object through, and never heard of it.
 static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt__send_whose *whose) {
     ckpt__store_stat info;
@@ -34847,6 +34861,7 @@ static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
     if (j->s->overwrite || j->s->store->creates_only) return CKPT_OK;
     ckpt_err e = ckpt__send_look(j, done);
     if (e == CKPT_NOT_FOUND || (e == CKPT_AUTH && ckpt__os_flag_get(&j->s->store->conditional) != 0)) return CKPT_OK;
+    j->curable = e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_AUTH;      // nothing is sent yet
     if (e != CKPT_OK || *done) return e;
     return ckpt__store_exists();
 }
@@ -34876,6 +34891,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
         s->unsure = s->unsure || (e != CKPT_OK && l.t.unsure);
     }
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
+    j->curable = e != CKPT_OK && ckpt__send_may_pass(&l.t, e);
     return e == CKPT_OK ? ckpt__send_check_body(&s->body) : e;
 }
 
@@ -34922,7 +34938,7 @@ static void ckpt__send_fail(ckpt__send_job *j, const ckpt__transfer *t, ckpt_err
     if (j->first.code == CKPT_OK) {
         ckpt__error_take(&j->first);
         j->first.code = e;
-        j->curable = e == CKPT_CANCELLED || e == CKPT_AUTH || e == CKPT_NOMEM || (t != NULL && (t->transient || t->throttled));
+        j->curable = ckpt__send_may_pass(t, e);
         j->gone = e == CKPT_NOT_FOUND;
     }
     ckpt__os_mutex_unlock(&j->lock);
@@ -35316,6 +35332,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
         if (s->meter != NULL) ckpt__meter_set(&s->meter->total, j.size);
         e = ckpt__send_object(&j);
         if (e == CKPT_EXISTS && s->unsure) e = ckpt__send_dispute(&j);
+        s->curable = e != CKPT_OK && j.curable;
         ckpt__os_mutex_free(&j.lock);
     }
     ckpt__send_record_free(&j.own);
@@ -35953,6 +35970,13 @@ enum {
     #define CKPT__UPLOADER_BACKOFF 0.0
 #endif
 
+// Seconds until a file that failed for a passing reason is tried again; doubled each time, up to the second. A test makes them
+// shorter.
+#ifndef CKPT__UPLOADER_HOPE
+    #define CKPT__UPLOADER_HOPE 60.0
+    #define CKPT__UPLOADER_HOPE_MOST 900.0
+#endif
+
 #define CKPT__UPLOADER_FOLDER ".ckpt-staging"
 #define CKPT__UPLOADER_PROBE  ".credentials_validated_successfully"     // Composer's name for it
 
@@ -36003,6 +36027,8 @@ typedef struct ckpt__uploader_item {
     bool         refused;               // the store had an object of that name, and overwriting was not asked for
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
+    bool         curable, hopeful;      // it failed, and not for good; and is counted by `hopeful` of the uploader
+    bool         again, scout;          // it had failed and was tried again; alone, to see whether the store can be reached
     struct ckpt__uploader_place *home;  // whose folder its files are in
     struct ckpt__uploader_place *place; // its entry stands in the journal there, and no record and staged file; NULL: in none
     uint64_t     at;                    // where in the journal
@@ -36100,6 +36126,9 @@ struct ckpt_uploader {
     size_t               cut;                   // files whose upload was broken off by the close
     bool                 stop;
     int                  paused;        // the workers take nothing while it is not 0
+    size_t               hopeful;       // files that have failed and are tried again at `hope_at`
+    double               hope_at, hope_pause;   // seconds
+    bool                 lucky;         // no file has failed since the last one that was confirmed
     uint64_t             now;           // of the last file added
     uint64_t             files, bytes, failed;
     double               waited;
@@ -37620,6 +37649,15 @@ static void ckpt__uploader_add_old(ckpt__uploader_item *it, ckpt__uploader_item 
     *end = old;
 }
 
+// Takes the file of a name that has failed, if there is one.
+static ckpt__uploader_item *ckpt__uploader_unfail(ckpt_uploader *u, ckpt__uploader_slot *s) {
+    ckpt__uploader_item *it = s->failed;
+    s->failed = NULL;
+    if (it != NULL && it->hopeful) u->hopeful--;
+    if (it != NULL) it->hopeful = false;
+    return it;
+}
+
 // Puts an item into the queue. *replaced: the one that is not needed any more, which may be the item itself when a newer one
 // is known; the caller supersedes it.
 static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__uploader_item **replaced) {
@@ -37641,8 +37679,7 @@ static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, c
             return CKPT_OK;
         }
         it->follows = it->follows || s->running != NULL || w != NULL || s->failed != NULL;
-        *replaced = s->failed;
-        s->failed = NULL;
+        *replaced = ckpt__uploader_unfail(u, s);
     }
     ckpt__uploader_item *at = NULL;
     if (w != NULL) {
@@ -37724,10 +37761,9 @@ static void ckpt__uploader_pause(ckpt_uploader *u, int change) {
     ckpt__os_mutex_unlock(&u->lock);
 }
 
-// Items that dead owners left, in the order in which they were added.
-static void ckpt__uploader_enqueue_list(ckpt_uploader *u, ckpt__uploader_item *list) {
-    size_t files = 0;
-    for (int bit = 0; bit < 64 && list != NULL; bit++) {        // radix sort: it needs no memory
+// Puts a list into the order in which its items were added. A radix sort: it needs no memory.
+static ckpt__uploader_item *ckpt__uploader_sort(ckpt__uploader_item *list) {
+    for (int bit = 0; bit < 64 && list != NULL; bit++) {
         ckpt__uploader_item *zero = NULL, *one = NULL, **z = &zero, **o = &one;
         for (ckpt__uploader_item *it = list; it != NULL; it = it->next) {
             if ((it->added >> bit & 1) != 0) { *o = it; o = &it->next; }
@@ -37737,6 +37773,13 @@ static void ckpt__uploader_enqueue_list(ckpt_uploader *u, ckpt__uploader_item *l
         *z = one;
         list = zero;
     }
+    return list;
+}
+
+// Items that dead owners left, in the order in which they were added.
+static void ckpt__uploader_enqueue_list(ckpt_uploader *u, ckpt__uploader_item *list) {
+    size_t files = 0;
+    list = ckpt__uploader_sort(list);
     ckpt__uploader_pause(u, 1);         // an older file of a name is not begun before the newer one is known
     for (ckpt__uploader_item *it = list, *next; it != NULL; it = next) {
         next = it->next;
@@ -38054,6 +38097,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
     if (e == CKPT_OK) e = ckpt__send_run(&s);
+    it->curable = s.curable;
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
@@ -38128,8 +38172,7 @@ static ckpt_err ckpt__uploader_link_lock(ckpt__uploader_link *l, const ckpt__upl
     }
 }
 
-static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l, const ckpt__uploader_item *it,
-                                        bool *published) {
+static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *published) {
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__send s;
     ckpt_err e = ckpt__uploader_link_read(u, l, it->link_name);
@@ -38149,6 +38192,7 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     s.overwrite = true;
     s.retry = &retry;
     e = ckpt__send_run(&s);
+    it->curable = s.curable;
     if (e != CKPT_OK) return e;
     *published = true;
     e = ckpt__os_sync(l->fd, l->path);
@@ -38194,7 +38238,7 @@ static ckpt_err ckpt__uploader_published(const ckpt_uploader *u, const char *dir
 }
 
 // Puts the item's link unless a later one has been put, by this process or another that shares the staging folder.
-static ckpt_err ckpt__uploader_publish(ckpt_uploader *u, const ckpt__uploader_item *it, bool *published) {
+static ckpt_err ckpt__uploader_publish(ckpt_uploader *u, ckpt__uploader_item *it, bool *published) {
     ckpt__uploader_link l;
     ckpt_err e = ckpt__uploader_link_find(u, &l, it->folder, it->link_name);
     if (e == CKPT_OK) e = ckpt__uploader_link_lock(&l, it);
@@ -38257,7 +38301,62 @@ static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it
     return ckpt__uploader_forget(u, it);
 }
 
-// A failure that the owner is to hear of.
+//-- trying again ------------------------------------------------------------------
+
+// A file has failed, and is kept. Networks and servers come back, credentials are renewed. Below the lock, as are all of these.
+static void ckpt__uploader_hope(ckpt_uploader *u, ckpt__uploader_item *it) {
+    it->hopeful = it->curable;
+    if (!it->hopeful) return;
+    if (u->hopeful++ == 0 && !it->again) u->hope_pause = CKPT__UPLOADER_HOPE;
+    if (u->hopeful == 1) u->hope_at = ckpt__os_now() + u->hope_pause;
+    ckpt__os_cond_signal(&u->work);     // who waits for work learns until when
+}
+
+// Takes from those that may be tried again: all, as a list, or the newest alone.
+static ckpt__uploader_item *ckpt__uploader_hopeful(ckpt_uploader *u, bool all) {
+    ckpt__uploader_item *list = NULL;
+    ckpt__uploader_slot *best = NULL;
+    for (size_t i = 0; i < u->slot_cap; i++) {
+        for (ckpt__uploader_slot *s = u->slots[i]; s != NULL; s = s->next) {
+            if (s->failed == NULL || !s->failed->hopeful || s->running != NULL || s->waiting != NULL) continue;
+            if (best == NULL || s->failed->added > best->failed->added) best = s;
+            if (!all) continue;
+            ckpt__uploader_item *it = ckpt__uploader_unfail(u, s);
+            best = NULL;
+            it->next = list;
+            list = it;
+        }
+    }
+    return best != NULL ? ckpt__uploader_unfail(u, best) : list;
+}
+
+// Puts files that have failed into the queue again, behind what waits: all of them when the store can be reached, else the
+// newest alone, which tells. They are sent as those of an earlier process are: something of them may be in the store.
+static void ckpt__uploader_try_again(ckpt_uploader *u, bool all) {
+    ckpt__uploader_item *it = ckpt__uploader_sort(ckpt__uploader_hopeful(u, all));
+    for (ckpt__uploader_item *next; it != NULL; it = next) {
+        next = it->next;
+        it->adopted = it->again = true;
+        it->scout = !all;
+        ckpt__uploader_slot_of(u, it->name, false)->waiting = it;
+        u->waiting++;
+        ckpt__uploader_follow(u, it);
+        ckpt__uploader_link_in(u, it, NULL);
+    }
+    ckpt__os_cond_broadcast(&u->work);
+    u->hope_at = ckpt__os_now() + u->hope_pause;
+    u->hope_pause = u->hope_pause * 2 < CKPT__UPLOADER_HOPE_MOST ? u->hope_pause * 2 : CKPT__UPLOADER_HOPE_MOST;
+}
+
+// An upload has ended: what does that say of those that have failed?
+static void ckpt__uploader_learn(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
+    if (e == CKPT_OK && it->again) u->failed--;
+    if (e == CKPT_OK && it->scout) u->hope_at = 0;
+    if (e != CKPT_CANCELLED) u->lucky = e == CKPT_OK;
+    it->scout = false;
+}
+
+// A failure that the owner is to hear of, once.
 static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
     ckpt__error_record why;
     ckpt__error_take(&why);
@@ -38269,11 +38368,15 @@ static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckp
         (void)ckpt__error_set(e, "%s; the file is kept as %s", why.text, it->place != NULL ? it->place->journal.path : it->data);
     } else if (it->kind == CKPT__UPLOADER_PUT) {
         ckpt__uploader_unpack_item(u, it);
-        (void)ckpt__error_set(e, "%s; the file is kept in %s, the next run tries again", why.text, it->folder);
+        (void)ckpt__error_set(e, "%s; the file is kept in %s, %s", why.text, it->folder,
+                              it->curable ? "and tried again later, by the next run too" : "the next run tries again");
     } else {
         (void)ckpt__error_put(&why);
     }
-    ckpt__uploader_note_failure(u);
+    ckpt__os_drop(it->fd);              // there may be many, for a long time
+    it->fd = -1;
+    if (it->again) ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+    else ckpt__uploader_note_failure(u);
 }
 
 // Takes an item that a worker has done with out of the books. Below the lock. True: it can be freed.
@@ -38285,11 +38388,15 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
         u->files++;
         u->bytes += it->size;
     }
-    if (failed) u->failed++;
+    if (failed && !it->again) u->failed++;
+    if (put) ckpt__uploader_learn(u, it, e);
     if (u->stop && e == CKPT_CANCELLED && it->kind != CKPT__UPLOADER_SETTLE && !it->abandoned) u->cut++;
     ckpt__uploader_unfollow(u, it, e);
     bool kept = failed && put && !forgotten && !it->withdrawn;
-    if (kept) s->failed = it;
+    if (kept) {
+        s->failed = it;
+        ckpt__uploader_hope(u, it);
+    }
     if (s->waiting != NULL) {
         ckpt__uploader_link_in(u, s->waiting, NULL);
         ckpt__os_cond_signal(&u->work);
@@ -38354,7 +38461,12 @@ static void ckpt__uploader_main(void *arg) {
     ckpt_uploader *u = (ckpt_uploader *)arg;
     ckpt__os_mutex_lock(&u->lock);
     for (;;) {
-        while ((u->first == NULL || u->paused > 0) && !u->stop) ckpt__os_cond_wait(&u->work, &u->lock);
+        if (u->hopeful > 0 && !u->stop && ckpt__os_now() >= u->hope_at) ckpt__uploader_try_again(u, u->lucky);
+        if ((u->first == NULL || u->paused > 0) && !u->stop) {
+            if (u->hopeful > 0) (void)ckpt__os_cond_wait_until(&u->work, &u->lock, u->hope_at);
+            else ckpt__os_cond_wait(&u->work, &u->lock);
+            continue;
+        }
         if (u->stop) break;
         ckpt__uploader_item *it = u->first;
         ckpt__uploader_link_out(u, it);
@@ -38472,6 +38584,31 @@ static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name,
         if (e != CKPT_OK) ckpt__uploader_item_free(u, it);
     }
     return ckpt__error_prefix(e, "cannot remove %s from %s", name, u->store->uri);
+}
+
+// Takes a file back that waits or has failed: its staged file goes. False: there is none, or it is on its way. What the store
+// refused stays: somebody has to see to that.
+static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name) {
+    ckpt__uploader_item *it = NULL;
+    ckpt__os_mutex_lock(&u->lock);
+    ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
+    if (s != NULL && s->running == NULL && !u->stop) {
+        it = s->waiting != NULL ? s->waiting : s->failed;
+        if (it->kind != CKPT__UPLOADER_PUT || it->refused || (it->early && !it->committed)) it = NULL;
+        if (it != NULL && it == s->failed) {
+            (void)ckpt__uploader_unfail(u, s);
+        } else if (it != NULL) {
+            ckpt__uploader_link_out(u, it);
+            s->waiting = NULL;
+            u->waiting--;
+            ckpt__uploader_unfollow(u, it, CKPT_CANCELLED);
+        }
+        ckpt__uploader_slot_drop(u, s);
+        ckpt__os_cond_broadcast(&u->changed);
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+    if (it != NULL) ckpt__uploader_supersede(u, it);
+    return it != NULL;
 }
 
 // Opens the staging folder that files of `folder` would use, when an earlier process left one there, and goes on with what it
@@ -38647,10 +38784,11 @@ static ckpt_err ckpt__uploader_commit(ckpt_uploader *u, ckpt__uploader_item *it,
 
 //-- waiting, closing ---------------------------------------------------------------
 
-// Waits until nothing is pending; false: the time was up. timeout 0: no limit.
+// Waits until nothing is pending, also of what had failed, if the store can be reached; false: the time was up. timeout 0: no
+// limit.
 static bool ckpt__uploader_await(ckpt_uploader *u, double timeout_s) {
     double began = ckpt__os_now(), deadline = timeout_s > 0 ? began + timeout_s : 0, look = began;
-    bool idle;
+    bool idle, tried = false;
     for (;;) {
         if (u->progress.fn != NULL && ckpt__os_now() >= look) {
             ckpt__uploader_report(u);
@@ -38658,6 +38796,11 @@ static bool ckpt__uploader_await(ckpt_uploader *u, double timeout_s) {
         }
         ckpt__os_mutex_lock(&u->lock);
         idle = u->waiting + u->running == 0;
+        if (idle && !tried && u->hopeful > 0 && u->lucky && !u->stop) {         // the store can be reached again
+            tried = true;
+            ckpt__uploader_try_again(u, true);
+            idle = u->waiting + u->running == 0;
+        }
         double until = u->progress.fn != NULL && (deadline <= 0 || look < deadline) ? look : deadline;
         if (!idle && until > 0) (void)ckpt__os_cond_wait_until(&u->changed, &u->lock, until);
         else if (!idle) ckpt__os_cond_wait(&u->changed, &u->lock);
@@ -39259,12 +39402,15 @@ typedef struct ckpt__remote {
     ckpt_store    *store;               // the uploader's
     bool           own;                 // both are the saver's
     bool           links;               // a latest is published there
-    bool           inherits;            // the ledger has lines of an earlier process whose uploads this one finishes
+    bool           inherits;            // the ledger has lines whose end nobody calls back for: ckpt__remote_inherit
     bool           stuck;               // removing was refused for good: not asked again
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
     ckpt__index    ledger;
 } ckpt__remote;
+
+// Uploads that came though they had failed.
+typedef struct ckpt__remote_late { uint64_t count, bytes; } ckpt__remote_late;
 
 static const ckpt__retry *ckpt__remote_retry(const ckpt__remote *r) {
     return r->uploader != NULL ? ckpt__uploader_retry(r->uploader) : NULL;
@@ -39305,7 +39451,7 @@ static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *lin
     l.name = name;
     l.upload = CKPT__UPLOAD_PENDING;
     l.owned = true;
-    l.removing = l.inherited = l.unsent = false;
+    l.removing = l.inherited = l.counted = l.unsent = false;
     size_t at = r->ledger.count;
     while (at > 0 && r->ledger.lines[at - 1].number > l.number) at--;
     ckpt_err e = ckpt__index_insert(&r->ledger, at, &l);
@@ -39329,7 +39475,7 @@ static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, b
     l->upload = published ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
 }
 
-// Is an object of that name still in the uploader's queue? *failed: it has been given up for this process.
+// Is an object of that name still in the uploader's queue? *failed: it is not, but kept.
 static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool *failed) {
     ckpt_uploader *u = r->uploader;
     ckpt__os_mutex_lock(&u->lock);
@@ -39339,6 +39485,12 @@ static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool
     *failed = slot != NULL && slot->failed != NULL;
     ckpt__os_mutex_unlock(&u->lock);
     return queued;
+}
+
+// An upload of this process has failed: it may come later, and nobody calls back then.
+static void ckpt__remote_hope(ckpt__remote *r, uint64_t number) {
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at >= 0) r->ledger.lines[at].inherited = r->ledger.lines[at].counted = r->inherits = true;
 }
 
 // Is the newest file of that name in the uploader's queue this very one?
@@ -39352,14 +39504,35 @@ static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_
     return brings;
 }
 
-// What an earlier process left and this one's uploader finishes: where is it now? The uploader forgets a file only when it and
-// its link are confirmed, so what it does not have any more is there. True: something has changed.
-static bool ckpt__remote_inherit(ckpt__remote *r) {
+// May it still come, though it has failed? The uploader tries again then.
+static bool ckpt__remote_is_hopeful(const ckpt__remote *r, const char *name) {
+    ckpt_uploader *u = r->uploader;
+    ckpt__os_mutex_lock(&u->lock);
+    const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
+    bool hopeful = slot != NULL && slot->failed != NULL && slot->failed->hopeful;
+    ckpt__os_mutex_unlock(&u->lock);
+    return hopeful;
+}
+
+// What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
+// only when it and its link are confirmed, so what it does not have any more is there. Adds to `late` the bytes of what had
+// failed in this process. True: something has changed.
+static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
     bool changed = false;
     for (size_t i = 0; i < r->ledger.count && r->inherits; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         bool failed = false;
         if (!l->inherited || ckpt__remote_is_queued(r, l->name, &failed)) continue;
+        if (failed && ckpt__remote_is_hopeful(r, l->name)) {
+            changed = changed || l->upload != CKPT__UPLOAD_FAILED;
+            l->upload = CKPT__UPLOAD_FAILED;
+            continue;
+        }
+        if (!failed && l->counted) {
+            late->count++;
+            late->bytes += l->bytes;
+        }
+        l->counted = false;
         uint64_t published = 0;
         for (size_t k = 0; k < r->ledger.count; k++) {
             if (r->ledger.lines[k].upload == CKPT__UPLOAD_PUBLISHED) published = r->ledger.lines[k].number;
@@ -39387,17 +39560,38 @@ static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
     return newest;
 }
 
-// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on. Pins are those of the
-// folder's index.
-static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, const ckpt__index *local, uint64_t safe,
-                                  ckpt__buf *names) {
-    size_t count = 0;
-    if (rule->keep <= 0 || r->stuck) return 0;
+// Pins are those of the folder's index.
+static void ckpt__remote_pin(ckpt__remote *r, const ckpt__index *local) {
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         int at = ckpt__remote_find(local, l->number);
         l->pinned = (at >= 0 && local->lines[at].pinned) || (at < 0 && l->pinned);
     }
+}
+
+// Takes back what has not begun to go, or failed, and would be removed as soon as it came, because newer ones are on their way:
+// else a network that is slow, or away for days, fills the disk. Adds their numbers to `numbers`. Of a folder of many ranks each
+// has its own part, and what becomes of them is agreed on.
+static void ckpt__remote_recall(ckpt__remote *r, const ckpt__index_rule *rule, ckpt__buf *numbers) {
+    ckpt__index_rule all = *rule;
+    if (rule->keep <= 0 || r->uploader == NULL) return;
+    all.uploaded = false;
+    (void)ckpt__index_choose(&r->ledger, &all);
+    for (size_t i = 0; i < r->ledger.count; ) {
+        const ckpt__index_line *l = &r->ledger.lines[i];
+        uint64_t number = l->number;
+        bool goes = l->leaves && l->upload < CKPT__UPLOAD_UPLOADED && !ckpt__index_is_folder(l->name) &&
+                    ckpt__uploader_recall(r->uploader, l->name);
+        if (!goes) { i++; continue; }
+        ckpt__buf_add(numbers, &number, sizeof number);
+        ckpt__index_drop(&r->ledger, i);
+    }
+}
+
+// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on.
+static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, uint64_t safe, ckpt__buf *names) {
+    size_t count = 0;
+    if (rule->keep <= 0 || r->stuck) return 0;
     (void)ckpt__index_choose(&r->ledger, rule);
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
@@ -44035,12 +44229,41 @@ static int ckpt__saver_store_of(int remote) {
     return remote < CKPT__SAVER_STORES ? remote : CKPT__SAVER_STORES - 1;
 }
 
+// Checkpoints whose upload was taken back are as if there were no such store: one that is kept nowhere else goes as well. With
+// the turn.
+static void ckpt__saver_recalled(ckpt_saver *s, const ckpt__remote *r, const ckpt__buf *numbers) {
+    size_t count = numbers->err == CKPT_OK ? numbers->len / sizeof(uint64_t) : 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t number;
+        memcpy(&number, numbers->data + i * sizeof number, sizeof number);
+        int at = ckpt__remote_find(&s->index, number);
+        if (at < 0) continue;
+        ckpt__os_mutex_lock(&s->shared->lock);
+        s->index.lines[at].upload = s->rule.uploaded ? CKPT__UPLOAD_UPLOADED : CKPT__UPLOAD_LOCAL;
+        ckpt__os_mutex_unlock(&s->shared->lock);
+        ckpt__saver_weigh(s, number);   // of another store
+    }
+    if (count > 0)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%zu checkpoints that had not got to %s are not sent any more: %d newer ones "
+                        "are on their way, and no more are kept there", count, r->store->uri, s->remote_rule.keep);
+}
+
 // Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`).
 static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
                                    ckpt__index *gone) {
-    bool more = ckpt__remote_inherit(r);
+    ckpt__remote_late late = { 0, 0 };
+    ckpt__buf numbers;
+    ckpt__buf_init(&numbers, &s->allocator);
+    bool more = ckpt__remote_inherit(r, &late);
+    (void)ckpt__os_add64(&s->shared->uploaded, late.count);
+    (void)ckpt__os_add64(&s->shared->uploaded_bytes, late.bytes);
+    (void)ckpt__os_add64(&s->shared->upload_failed, (uint64_t)0 - late.count);
+    if (s->remote_rule.keep > 0) ckpt__remote_pin(r, &s->index);
+    ckpt__remote_recall(r, &s->remote_rule, &numbers);
+    ckpt__saver_recalled(s, r, &numbers);
+    ckpt__buf_free(&numbers);
     uint64_t safe = ckpt__saver_rotates_together(s) ? s->safe[ckpt__saver_store_of((int)(r - s->remotes))] : UINT64_MAX;
-    *count = ckpt__remote_choose(r, &s->remote_rule, &s->index, safe, names);
+    *count = ckpt__remote_choose(r, &s->remote_rule, safe, names);
     ckpt_err e = ckpt__index_write(&r->ledger);
     ckpt__saver_weigh(s, number);
     if (more) ckpt__saver_weigh_all(s);
@@ -44062,6 +44285,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
     ckpt__saver_enter(s);
     if (number != 0) ckpt__remote_arrived(r, number, how, published);
+    if (number != 0 && how != CKPT_OK) ckpt__remote_hope(r, number);
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
     if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);     // with the turn: the writer may be about to use a name again
     ckpt__saver_leave(s);

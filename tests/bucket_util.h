@@ -143,6 +143,14 @@ UTIL_FN int bucket_count(bucket *b, const char *what) {
     return count;
 }
 
+// Is something being put?
+UTIL_FN bool bucket_is_busy(bucket *b) {
+    pthread_mutex_lock(&b->lock);
+    bool busy = b->under_way > 0;
+    pthread_mutex_unlock(&b->lock);
+    return busy;
+}
+
 UTIL_FN void bucket_hold(bucket *b, bool held) {
     pthread_mutex_lock(&b->lock);
     b->held = held;

@@ -90,11 +90,14 @@ fi
 
 #-- options -------------------------------------------------------------------------------------------
 
+# The names of jobs have spaces, as in "test_state (plain)"; a list of patterns is kept with spaces between.
+spaceless() { printf '%s' "$1" | tr ' ' '?'; }
+
 only= fast=0 fuzz=0 list=0 keep=0 install=1 jobs=2 CKPT_LONG=0 CKPT_VERBOSE=0
 while [ $# -gt 0 ]; do
     case $1 in
-        --only) [ $# -gt 1 ] || { echo "run.sh: --only wants a pattern" >&2; exit 2; }; only="$only $2"; shift ;;
-        --only=*) only="$only ${1#*=}" ;;
+        --only) [ $# -gt 1 ] || { echo "run.sh: --only wants a pattern" >&2; exit 2; }; only="$only $(spaceless "$2")"; shift ;;
+        --only=*) only="$only $(spaceless "${1#*=}")" ;;
         --jobs) jobs=$2; shift ;;
         --fast) fast=1 ;;
         --fuzz) fuzz=1 ;;

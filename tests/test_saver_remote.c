@@ -926,6 +926,99 @@ static void test_remote_rotation(void **state) {
     bucket_end(b);
 }
 
+// The checkpoint files that wait in the staging folder of `dir`.
+static int staged_in(const char *dir) {
+    const char *folder = util_join(dir, ".ckpt-staging");
+    int n = 0;
+    for (const char *p = util_exists(folder) ? util_list(folder) : ""; *p != 0; p = strchr(p, '\n') + 1) {
+        size_t len = strcspn(p, "\n");
+        n += len > 5 && memcmp(p + len - 5, ".data", 5) == 0;
+    }
+    return n;
+}
+
+// A store that is away: no more waits for it than it would keep, else the disk fills with what nobody wants; when it is back the
+// newest go, and the link is right.
+static void test_store_away(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = 1;
+    m.r->d.num_remote_to_keep = 2;
+    run_open(m.r);
+    save_wait(&m, 1);
+    bucket_fail(b, "", CKPT_NET, -1);   // everything
+    for (int i = 2; i <= 8; i++) {
+        ckpt_timestamp t = at_batch(i);
+        run_set(m.r, i);
+        (void)!ckpt_saver_save(m.r->s, &t);             // the failure of the one before
+        (void)!ckpt_saver_wait(m.r->s, 0);
+        while (ckpt_uploader_wait(m.u, 0) != CKPT_OK) {}
+        assert_true(staged_in(dir) <= 2);
+        assert_string_equal(names_in(dir), util_fmt("ba%d.pt latest.pt", i));
+    }
+    assert_int_equal(staged_in(dir), 2);
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%latest.pt.symlink");
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    while (ckpt_saver_wait(m.r->s, 0) != CKPT_OK) {}
+    ckpt_timestamp t = at_batch(9);
+    run_set(m.r, 9);
+    ok(ckpt_saver_save(m.r->s, &t));
+    ok(ckpt_saver_wait(m.r->s, 0));
+    ok(ckpt_uploader_wait(m.u, 0));                     // the store answers again: what failed goes now
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba8.pt run%ba9.pt run%latest.pt.symlink");
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba9.pt");
+    assert_int_equal(staged_in(dir), 0);
+    ckpt_saver_counts c;
+    ckpt_saver_stats(m.r->s, &c);
+    assert_int_equal(c.uploaded, 3);
+    assert_int_equal(c.failed, 6);
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+    bucket_end(b);
+}
+
+// A store that cannot keep up: what has begun is finished, then the newest go; those between are not sent to be removed at once,
+// and leave the disk as well. What is pinned, the best and every Nth go.
+static void test_store_too_slow(void **state) {
+    (void)state;
+    for (int none = 0; none < 2; none++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        remote_run m = remote_new(dir, b);
+        m.r->d.num_checkpoints_to_keep = none ? CKPT_KEEP_NONE : 1;
+        m.r->d.num_remote_to_keep = 2;
+        m.r->d.keep_every = 4;
+        m.r->d.keep_best = "min:state/metrics/loss";    // 5 10 4 9 3 8 2 7 1 6 0 5: of batch 11
+        run_open(m.r);
+        bucket_hold(b, true);
+        for (int i = 1; i <= 14; i++) {
+            run_save(m.r, i);
+            for (int k = 0; i == 1 && k < 20000 && !bucket_is_busy(b); k++) usleep(1000);
+        }
+        assert_int_equal(staged_in(dir), 14);
+        bucket_hold(b, false);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), "run%ba11.pt run%ba12.pt run%ba13.pt run%ba14.pt run%ba4.pt run%ba8.pt run%latest.pt.symlink");
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba14.pt");
+        assert_null(strstr(b->log, "put run/ba2.pt\n"));
+        assert_null(strstr(b->log, "put run/ba10.pt\n"));
+        assert_int_equal(staged_in(dir), 0);
+        if (none) assert_string_equal(names_in(dir), "ba11.pt ba12.pt ba4.pt ba8.pt");
+        else assert_string_equal(names_in(dir), "ba11.pt ba12.pt ba14.pt ba4.pt ba8.pt latest.pt");
+        ckpt_saver_counts c;
+        ckpt_saver_stats(m.r->s, &c);
+        assert_int_equal(c.uploaded, 7);
+        assert_int_equal(c.failed, 0);
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 // A ledger that cannot be written: the checkpoint is not handed over, since nobody would know of the object; the call says so,
 // what comes later goes, and the next process hands over what was kept back.
 static void test_ledger_cannot_be_written(void **state) {
@@ -1558,6 +1651,8 @@ int main(void) {
         cmocka_unit_test(test_keep_none_waits_for_all),
         cmocka_unit_test(test_keep_none_same_name),
         cmocka_unit_test(test_remote_rotation),
+        cmocka_unit_test(test_store_away),
+        cmocka_unit_test(test_store_too_slow),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),

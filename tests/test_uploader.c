@@ -2,6 +2,9 @@
 #define CKPT_NO_REMOTE
 #define CKPT__SEND_MIB 1024             // parts of 8 to 64 KiB: many of them in small files
 #define CKPT__UPLOADER_BACKOFF 0.001
+static double hope_s = 60, hope_most = 900;
+#define CKPT__UPLOADER_HOPE hope_s
+#define CKPT__UPLOADER_HOPE_MOST hope_most
 #define CKPT_IMPLEMENTATION
 #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
@@ -825,6 +828,110 @@ static void test_failed_then_newer(void **state) {
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_IO);
     assert_string_equal(text_of(&w, "a"), "4");
     assert_int_equal(entries(w.staging, ".upload"), 0);
+    end_world(&w);
+}
+
+static void fail_all(const char *names, ckpt_err code) {
+    pthread_mutex_lock(&S.lock);
+    S.never = names;
+    S.code = code;
+    pthread_mutex_unlock(&S.lock);
+}
+
+static uint64_t failed_now(const world *w) {
+    ckpt_transfer_stats s;
+    ckpt_uploader_stats(w->u, &s);
+    return s.failed;
+}
+
+// A network that is away and comes back: what failed goes then, the newest first to see whether it is back, and each failure was
+// told once.
+static void test_outage(void **state) {
+    (void)state;
+    world w;
+    hope_s = hope_most = 0.02;
+    begin_world(&w);
+    fail_next(0, CKPT_NET, true);
+    fail_all("f", CKPT_NET);
+    for (int i = 1; i <= 4; i++) upload_text(&w, util_fmt("f%d", i), util_fmt("%d", i), true);
+    int heard = 0;
+    for (int i = 0; i < 20000 && heard < 4; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
+    assert_int_equal(heard, 4);
+    assert_int_equal(failed_now(&w), 4);
+    await_count(&S.asked, (4 + 3) * 3);                     // three tries each, and again meanwhile
+    assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
+    assert_int_equal(failed_now(&w), 4);
+    assert_int_equal(entries(w.staging, ".upload"), 4);
+    fail_all(NULL, CKPT_OK);
+    await_count(&S.puts, 4);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(S.order, "f4 f1 f2 f3 ");
+    assert_string_equal(text_of(&w, "f2"), "2");
+    assert_int_equal(failed_now(&w), 0);
+    assert_int_equal(entries(w.staging, ".upload"), 0);
+    assert_int_equal(close_uploader(&w, 0), CKPT_NET);      // the first failure ever
+    end_world(&w);
+    hope_s = 60, hope_most = 900;
+}
+
+// What failed while others got through goes again when somebody waits; what can never go, or has a successor, does not.
+static void test_tried_again_by_wait(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    fail_next(1, CKPT_AUTH, false);
+    upload_text(&w, "a", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
+    assert_non_null(strstr(ckpt_last_error(), "tried again later"));
+    assert_int_equal(w.u->hopeful, 1);
+    assert_string_equal(text_of(&w, "a"), "(absent)");
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);  // nothing says that the store is better now
+    assert_int_equal(S.asked, 1);
+    upload_text(&w, "b", "2", true);
+    while (pending(&w) > 0) usleep(1000);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "a"), "1");
+    assert_int_equal(S.asked, 3);
+    assert_int_equal(w.u->hopeful, 0);
+    assert_int_equal(failed_now(&w), 0);
+    fail_next(1, CKPT_CORRUPT, false);
+    upload_text(&w, "never", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_CORRUPT);
+    assert_non_null(strstr(ckpt_last_error(), "the next run tries again"));
+    assert_int_equal(w.u->hopeful, 0);
+    fail_next(3, CKPT_NET, true);
+    upload_text(&w, "c", "old", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NET);
+    assert_int_equal(w.u->hopeful, 1);
+    assert_int_equal(ckpt__uploader_slot_of(w.u, "c", false)->failed->fd, -1);      // there may be many
+    upload_text(&w, "c", "new", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(w.u->hopeful, 0);
+    assert_string_equal(text_of(&w, "c"), "new");
+    end_world(&w);
+}
+
+// A file in parts that failed half-way goes on with those that are missing.
+static void test_parts_tried_again(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    const char *big = big_file(&w, "big", 200000, 3);
+    hold_parts(4);
+    assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+    await_count(&S.parts, 4);
+    fail_next(0, CKPT_NET, true);
+    fail_all("big", CKPT_NET);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NET);
+    fail_all(NULL, CKPT_OK);
+    upload_text(&w, "b", "2", true);
+    while (pending(&w) > 0) usleep(1000);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    same_file(object(&w, "big"), big);
+    assert_int_equal(S.begins, 1);
+    for (int i = 1; i < 64; i++) assert_true(S.part_count[i] <= 1);
+    assert_int_equal(entries(w.staging, ".data"), 0);
     end_world(&w);
 }
 
@@ -2643,6 +2750,9 @@ int main(void) {
         cmocka_unit_test(test_told_at_close),
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_failed_then_newer),
+        cmocka_unit_test(test_outage),
+        cmocka_unit_test(test_tried_again_by_wait),
+        cmocka_unit_test(test_parts_tried_again),
         cmocka_unit_test(test_many_failures),
         cmocka_unit_test(test_attempts),
         cmocka_unit_test(test_time_limits),
