@@ -30353,6 +30353,7 @@ static const ckpt__web_meaning ckpt__azure_meanings[] = {
     { "BlobImmutableDueToPolicy", CKPT_AUTH, false, false, "; a policy keeps this blob as it is" },
     { "LeaseIdMissing", CKPT_AUTH, false, false, "; somebody holds a lease on it" },
     { "BlobNotFound", CKPT_NOT_FOUND, false, false, "; there is no such blob" },
+    { "DirectoryIsNotEmpty", CKPT_NOT_FOUND, false, false, "; there is no such blob, only a directory of that name" },
     { "ResourceNotFound", CKPT_NOT_FOUND, false, false, "" },
     { "BlobAlreadyExists", CKPT_EXISTS, false, false, "" },
     { "InvalidBlockList", CKPT_NOT_FOUND, false, false, "; the upload has lost a block and must begin anew" },
@@ -30435,6 +30436,15 @@ static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
 
 //-- looking at a blob -----------------------------------------------------------
 
+// Accounts with a hierarchical namespace (Data Lake) show the levels of names as blobs without bytes; in others, Hadoop's tools
+// leave blobs that stand for levels, with hdi_isfolder in their metadata.
+static bool ckpt__azure_shows_folder(const ckpt__fields *headers, uint64_t size) {
+    const char *type = ckpt__fields_get(headers, "x-ms-resource-type");
+    const char *note = ckpt__fields_get(headers, "x-ms-meta-hdi_isfolder");
+    if (type != NULL) return strcmp(type, "directory") == 0;
+    return note != NULL && size == 0 && ckpt__txt_eq_nocase(ckpt__txt_view(note), "true");
+}
+
 static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     ckpt__azure_call c;
     memset(out, 0, sizeof *out);
@@ -30443,6 +30453,8 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     ckpt__azure_call_init(&c, store, "HEAD", name, t);
     e = ckpt__azure_run(&c);
     if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_mark", "x-ms-meta-ckpt_crc32");
+    if (e == CKPT_OK && ckpt__azure_shows_folder(&c.reply.headers, out->size))
+        e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such blob, only a directory of that name");
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -30853,6 +30865,8 @@ typedef struct ckpt__azure_page {
     ckpt__azure_call *c;
     bool              uncommitted;      // blobs of which only blocks are there are listed too, and only they are wanted
     bool              encoded;          // of the name: percent-encoded, as those that XML cannot hold
+    bool              noting;           // within the entry's metadata
+    bool              is_level, is_stub;    // the entry is a directory; or stands for one, if it has no bytes
     ckpt__view        key, size;
     ckpt__buf         name, next;
     ckpt__web_circle   circle;
@@ -30868,10 +30882,19 @@ static ckpt_err ckpt__azure_take_blob(ckpt__azure_page *p) {
     if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__azure_odd("a name that was not asked for");
     if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__azure_odd("a size that is no number");
     if (p->name.len == strlen(prefix) || (p->uncommitted && size > 0)) return CKPT_OK;
+    if (p->is_level || (p->is_stub && size == 0)) return CKPT_OK;
     return p->each(p->name.data + strlen(prefix), (uint64_t)size, p->user);
 }
 
-// EnumerationResults/Blobs/Blob/{Name,Properties/Content-Length}, and NextMarker.
+// What ends below an entry's Properties or Metadata.
+static void ckpt__azure_take_property(ckpt__azure_page *p, const ckpt__xml *x) {
+    ckpt__view text = ckpt__txt_trim(x->text);
+    if (p->noting) p->is_stub = p->is_stub || (ckpt__txt_eq_nocase(x->name, "hdi_isfolder") && ckpt__txt_eq_nocase(text, "true"));
+    else if (ckpt__xml_is(x, "Content-Length")) p->size = text;
+    else if (ckpt__xml_is(x, "ResourceType")) p->is_level = ckpt__txt_eq_nocase(text, "directory");
+}
+
+// EnumerationResults/Blobs/Blob/{Name,Properties/{Content-Length,ResourceType},Metadata/hdi_isfolder}, and NextMarker.
 static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
     ckpt__xml x;
     ckpt__xml_kind kind;
@@ -30887,16 +30910,18 @@ static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
         if (x.depth == 3 && ckpt__xml_is(&x, "Blob")) {
             if (ends) e = ckpt__azure_take_blob(p);
             p->key = p->size = none;
-            p->encoded = false;
-        } else if (x.depth == 4 && ckpt__xml_is(&x, "Name")) {
+            p->encoded = p->is_level = p->is_stub = false;
+        } else if (x.depth == 4 && !ckpt__xml_is(&x, "Name")) {
+            p->noting = !ends && ckpt__xml_is(&x, "Metadata");
+        } else if (x.depth == 4) {
             ckpt__view tag = { x.name.p, (size_t)(x.inner - x.name.p) };
             static const char mark[] = "Encoded=\"true\"";
             for (size_t i = 0; !ends && i + sizeof mark <= tag.n; i++) {
                 if (memcmp(tag.p + i, mark, sizeof mark - 1) == 0) p->encoded = true;
             }
             if (ends && x.plain) p->key = x.text;
-        } else if (ends && x.plain && x.depth == 5 && ckpt__xml_is(&x, "Content-Length")) {
-            p->size = ckpt__txt_trim(x.text);
+        } else if (ends && x.plain && x.depth == 5) {
+            ckpt__azure_take_property(p, &x);
         } else if (ends && x.plain && x.depth == 2 && ckpt__xml_is(&x, "NextMarker")) {
             e = ckpt__web_decode(&p->next, x.text, false, NULL);
         }
@@ -30914,7 +30939,7 @@ static ckpt_err ckpt__azure_turn_page(ckpt__azure_page *p) {
     ckpt__fields_add(&c.query, "restype", "container");
     ckpt__fields_add(&c.query, "comp", "list");
     ckpt__fields_add(&c.query, "maxresults", number);
-    if (p->uncommitted) ckpt__fields_add(&c.query, "include", "uncommittedblobs");
+    ckpt__fields_add(&c.query, "include", p->uncommitted ? "uncommittedblobs" : "metadata");
     if (s->prefix[0] != 0 || p->prefix[0] != 0) {
         ckpt__buf_add(&c.query.text, "prefix", 7);
         ckpt__buf_text(&c.query.text, s->prefix);

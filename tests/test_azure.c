@@ -477,7 +477,7 @@ static void test_lists(void **state) {
     ckpt_store *s = MEET(pages);
     is(list(s), CKPT_OK);
     assert_string_equal(listed, "k&1=1;k2=2;k\xEF\xBF\xBF=3;");
-    assert_string_equal(script.list[0].target, "/account1/bucket?comp=list&maxresults=5000&prefix=pre%2Fk&restype=container");
+    assert_string_equal(script.list[0].target, "/account1/bucket?comp=list&include=metadata&maxresults=5000&prefix=pre%2Fk&restype=container");
     assert_true(has(script.list[1].target, "marker=mark%20%26%202&"));
     ckpt_store_close(s);
     static const char *const bad[] = { LIST(BLOB("other/k", "1"), ""), LIST(BLOB("pre/k", "-1"), ""), LIST(BLOB("pre/k", ""), ""),
@@ -495,6 +495,36 @@ static void test_lists(void **state) {
     is(list(s), CKPT_NET);
     sentence_has("no end");
     assert_true(requests() < 20);
+    ckpt_store_close(s);
+}
+
+// An account with levels (Data Lake) lists and shows its directories, and Hadoop's tools leave stubs of them elsewhere: none is a blob.
+static void test_directories(void **state) {
+    (void)state;
+    #define ENTRY(name, size, more, meta) "<Blob><Name>" name "</Name><Properties><Content-Length>" size "</Content-Length>" more "</Properties>" meta "</Blob>"
+    static const step pages[] = { { 200, NULL, LIST(
+        ENTRY("pre/k1", "0", "<ResourceType>directory</ResourceType>", "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>")
+        ENTRY("pre/k1/f", "7", "<ResourceType>file</ResourceType>", "<Metadata><ckpt_mark>m</ckpt_mark></Metadata>")
+        ENTRY("pre/k2", "0", "", "<Metadata><Hdi_isfolder>True</Hdi_isfolder></Metadata>")
+        ENTRY("pre/k3", "0", "", "<Metadata><ResourceType>directory</ResourceType></Metadata>")
+        ENTRY("pre/k4", "9", "", "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>")
+        ENTRY("pre/k5", "0", "", "<Metadata />"), ""), 0 } };
+    ckpt_store *s = MEET(pages);
+    is(list(s), CKPT_OK);
+    assert_string_equal(listed, "k1/f=7;k3=0;k4=9;k5=0;");
+    ckpt_store_close(s);
+    static const step heads[] = { { 200, "x-ms-resource-type: directory\r\n", NULL, 0 }, { 200, "x-ms-meta-hdi_isfolder: true\r\n", NULL, 0 },
+        { 200, "x-ms-resource-type: file\r\n", NULL, 3 }, { 200, "x-ms-meta-hdi_isfolder: true\r\n", NULL, 3 },
+        { 409, "x-ms-error-code: DirectoryIsNotEmpty\r\n", NULL, 0 } };
+    ckpt__store_stat st;
+    s = MEET(heads);
+    for (int i = 0; i < 4; i++) {
+        is(s->table->stat(s, "k", &st, &t), i < 2 ? CKPT_NOT_FOUND : CKPT_OK);
+        if (i < 2) sentence_has("directory");
+        else assert_int_equal(st.size, 3);
+    }
+    is(s->table->remove(s, "k", &t), CKPT_NOT_FOUND);
+    sentence_has("directory");
     ckpt_store_close(s);
 }
 
@@ -654,7 +684,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_uploads), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_libcloud),
     };
     return cmocka_run_group_tests(tests, set_up, script_tear_down);
