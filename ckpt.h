@@ -30231,7 +30231,9 @@ static void ckpt__azure_add_path(const ckpt__azure *s, ckpt__buf *b, const char 
     ckpt__txt_add_percent(b, name, strlen(name), true);
 }
 
-// Levels "." and ".." would be taken out on the way, '\\' becomes '/', and control characters cannot be listed.
+// Levels "." and ".." would be taken out on the way, a '.' at the end of a level may be dropped, as Windows does ("no path
+// segments should end with a dot", Microsoft: "Naming and referencing containers, blobs, and metadata"), '\\' becomes '/', and
+// control characters cannot be listed.
 static ckpt_err ckpt__azure_check_text(const char *what, const char *text) {
     if (!ckpt__txt_utf8(text, strlen(text)))
         return ckpt__error_set(CKPT_ARG, "the %s is not valid UTF-8, which Azure demands", what);
@@ -30244,6 +30246,9 @@ static ckpt_err ckpt__azure_check_text(const char *what, const char *text) {
         size_t k = strcspn(p, "/");
         if ((k == 1 && p[0] == '.') || (k == 2 && p[0] == '.' && p[1] == '.'))
             return ckpt__error_set(CKPT_ARG, "the %s holds a level '.' or '..', which Azure takes for a way elsewhere", what);
+        if (k > 0 && p[k - 1] == '.')
+            return ckpt__error_set(CKPT_ARG, "the %s has a level that ends in '.', which Azure may leave out: 'a.' and 'a' would "
+                                   "be one object", what);
         if (p[k] == 0) return CKPT_OK;
     }
 }

@@ -125,6 +125,8 @@ static const setting settings[] = {
     { "azure://Box", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "container" },
     { "azure://box@user:" KEY "/p", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "no key" },
     { "azure://box/a/../b", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "'..'" },
+    { "azure://box/a./b", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "ends in '.'" },
+    { "azure://box/.a/b.c", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_OK, "https://acc.blob.core.windows.net/box/.a/b.c/k" },
     { "azure://box", "acc", "not base64!", NULL, NULL, { { NULL } }, CKPT_ARG, "base64" },
     { "azure://box", "Not An Account", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "account" },
     { "azure://box", "acc", NULL, "sv=1&sp=r", NULL, { { NULL } }, CKPT_ARG, "SAS" },
@@ -215,7 +217,8 @@ static void test_names(void **state) {
     memset(name, 'k', sizeof name);
     name[1021] = 0;                             // and "pre/"
     static const struct { const char *name, *word; } bad[] = { { NULL, "1024" }, { "\xff", "UTF-8" }, { "a/../b", "'..'" }, { "..", "'..'" },
-        { "./x", "'.'" }, { "x/.", "'.'" }, { "a\\b", "'/'" }, { "a\nb", "control" } };
+        { "./x", "'.'" }, { "x/.", "'.'" }, { "a\\b", "'/'" }, { "a\nb", "control" }, { "foo.", "ends in '.'" },
+        { "run./x", "ends in '.'" }, { "x/...", "ends in '.'" } };
     for (int i = 0; i < UTIL_COUNT(bad); i++) {
         is(s->table->stat(s, bad[i].name != NULL ? bad[i].name : name, &st, &t), CKPT_ARG);
         sentence_has(bad[i].word);
