@@ -31078,8 +31078,8 @@ typedef struct ckpt__azure_settings {
     ckpt__buf   host;                   // an endpoint that is made of it
 } ckpt__azure_settings;
 
-// Reads "Name=value;Name=value" (Microsoft: "Configure Azure Storage connection strings").
-static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char *text) {
+// Reads "Name=value;Name=value" (Microsoft: "Configure Azure Storage connection strings"). given: the caller's account, or NULL.
+static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char *text, const char *given) {
     ckpt__fields f;
     for (const char *p = text; *p != 0;) {
         size_t n = strcspn(p, ";"), k = strcspn(p, "=");
@@ -31097,6 +31097,9 @@ static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char 
     f.text = w->text;
     const char *suffix = ckpt__fields_get(&f, "EndpointSuffix"), *scheme = ckpt__fields_get(&f, "DefaultEndpointsProtocol");
     const char *account = ckpt__fields_get(&f, "AccountName"), *endpoint = ckpt__fields_get(&f, "BlobEndpoint");
+    if (given != NULL && account != NULL && strcmp(given, account) != 0)
+        return ckpt__error_set(CKPT_ARG, "access_key_id names the account '%.32s', and AZURE_STORAGE_CONNECTION_STRING is of "
+                               "'%.32s'", given, account);
     if (account != NULL) w->account = account;
     w->key = ckpt__fields_get(&f, "AccountKey");
     w->sas = ckpt__fields_get(&f, "SharedAccessSignature");
@@ -31128,7 +31131,7 @@ static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_
     if (w->account == NULL) w->account = ckpt__auth_env("AZURE_ACCOUNT_NAME");
     if (!complete && connection != NULL) {
         bool emulated = strstr(connection, "UseDevelopmentStorage=true") != NULL;
-        return ckpt__azure_read_connection(w, emulated ? ckpt__azure_emulator : connection);
+        return ckpt__azure_read_connection(w, emulated ? ckpt__azure_emulator : connection, given);
     }
     if (w->account == NULL) w->account = ckpt__auth_env("AZURE_STORAGE_ACCOUNT");
     if (!complete && (w->key = ckpt__auth_env("AZURE_STORAGE_KEY")) != NULL) w->source = "AZURE_STORAGE_KEY";
