@@ -213,7 +213,7 @@
                          OCI_CLI_AUTH=instance_principal the machine's own identity (OCI_METADATA_BASE_URL and
                          OCI_SDK_AUTH_CLIENT_REGION_URL as in Oracle's SDKs).
    azure://container/prefix        AZURE_ACCOUNT_NAME and AZURE_ACCOUNT_ACCESS_KEY, or Azure's own AZURE_STORAGE_* (a connection
-                         string, a SAS). Blocks go in parallel.
+                         string, a SAS). Blocks go in parallel; with a SAS that may not read objects go whole, up to 5000 MiB.
    dbfs:/Volumes/catalog/schema/volume/prefix   Volumes of Unity Catalog: DATABRICKS_HOST with DATABRICKS_TOKEN, or with
                          DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or a profile of ~/.databrickscfg. Up to 5 GiB in one
                          request; parts go to the cloud behind it, on Google Cloud one after another (a resumable upload).
@@ -30104,6 +30104,8 @@ typedef struct ckpt__azure {
     ckpt_allocator  secret;             // wiped before it is given back
     ckpt__buf       key;                // decoded; empty: there is a SAS
     ckpt__buf       sas;                // "sv=...&sig=..."
+    char            rights[24];         // of the SAS, its sp=: "rwdl"; "": it does not say, a policy of the container does
+    ckpt__os_flag   blind;              // the SAS may not read
     int             page;               // entries of a page of a listing
     ckpt__os_mutex  lock;               // guards all below
     double          clock;              // seconds by which the server is ahead of us
@@ -30372,13 +30374,25 @@ static const ckpt__web_meaning ckpt__azure_meanings[] = {
     { "SnapshotsPresent", CKPT_UNSUPPORTED, false, false, "; it has snapshots, which would go with it: delete them first" },
 };
 
+// The letter of the right that a request needs of a SAS.
+static char ckpt__azure_needs(const ckpt__azure_call *c) {
+    if (strcmp(c->method, "PUT") == 0) return 'w';
+    if (strcmp(c->method, "DELETE") == 0) return 'd';
+    return c->name == NULL ? 'l' : 'r';
+}
+
 // What to do about it, where the server's words do not say; text has room for cap bytes.
 static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap) {
     const ckpt__azure *s = c->s;
     double off = c->reply.date > 0.0 ? c->reply.date - ckpt__os_time() : 0.0;
     int status = c->reply.status;
     text[0] = 0;
-    if (ckpt__azure_is(c, "ContainerNotFound")) {
+    if (ckpt__azure_is(c, "AuthorizationPermissionMismatch") && s->sas.len > 0) {
+        char right = ckpt__azure_needs(c);
+        if (s->rights[0] != 0)
+            (void)snprintf(text, cap, "; the SAS lacks a permission: '%c' is not among its sp=%s", right, s->rights);
+        else (void)snprintf(text, cap, "; the SAS lacks a permission: it needs '%c' in its sp=, or in its policy", right);
+    } else if (ckpt__azure_is(c, "ContainerNotFound")) {
         (void)snprintf(text, cap, "; there is no container '%s' at %s%s: make it, or check its name and the account",
                        s->container, s->site, s->base);
     } else if (status == 403 && s->key.len > 0 && (off > 600.0 || off < -600.0)) {
@@ -30592,6 +30606,10 @@ static bool ckpt__azure_is_given_up(ckpt__azure *s, const char *upload_id) {
     return found;
 }
 
+static bool ckpt__azure_is_blind(ckpt_store *store) {
+    return ckpt__os_flag_get(&ckpt__azure_of(store)->blind) != 0;
+}
+
 static ckpt_err ckpt__azure_check_upload(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), m->name);
     if (e != CKPT_OK) return e;
@@ -30635,22 +30653,6 @@ static ckpt_err ckpt__azure_put_sign(ckpt_store *store, const ckpt__store_multi 
     body.size = size;
     ckpt__azure_block_name(block, m->upload_id, 0, 0);
     return ckpt__azure_put_block(store, m, &body, 0, block, NULL);
-}
-
-// The upload's name holds the time of its begin, by which old ones are told.
-static ckpt_err ckpt__azure_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
-    unsigned char bytes[12];
-    ckpt__store_multi mine = *m;
-    ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), m->name);
-    if (e == CKPT_OK) e = ckpt__os_random(bytes, sizeof bytes);
-    if (e != CKPT_OK) return e;
-    ckpt__os_mutex_lock(&ckpt__azure_of(store)->lock);
-    double now = ckpt__os_time() + ckpt__azure_of(store)->clock;
-    ckpt__os_mutex_unlock(&ckpt__azure_of(store)->lock);
-    ckpt__buf_fmt(upload_id, "%08lx", (unsigned long)(uint32_t)(int64_t)now);
-    ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
-    mine.upload_id = ckpt__buf_cstr(upload_id);
-    return upload_id->err == CKPT_OK ? ckpt__azure_put_sign(store, &mine, 1) : upload_id->err;
 }
 
 static ckpt_err ckpt__azure_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
@@ -30708,6 +30710,8 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
     ckpt__fields_add(&c.query, "comp", "blocklist");
     ckpt__fields_add(&c.query, "blocklisttype", "uncommitted");
     ckpt_err e = ckpt__azure_run(&c);
+    if (e == CKPT_AUTH && c.s->sas.len > 0 && ckpt__azure_is(&c, "AuthorizationPermissionMismatch"))
+        ckpt__os_flag_set(&c.s->blind, 1);
     if (e == CKPT_OK && !ckpt__xml_root(&root, c.reply.body.data, c.reply.body.len))
         e = ckpt__web_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
     ckpt__xml_init(&x, c.reply.body.data, c.reply.body.len);
@@ -30718,6 +30722,41 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
     }
     ckpt__azure_call_free(&c);
     return e;
+}
+
+// Before an upload in blocks ends, the list of them is looked at, and so it is when another process goes on: a SAS that may write
+// but not read is good for whole objects only. One that does not tell its rights is put to the test.
+static ckpt_err ckpt__azure_check_sight(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    ckpt__azure_blocks b;
+    ckpt_err e = CKPT_OK;
+    memset(&b, 0, sizeof b);
+    b.id = m->upload_id;
+    if (s->sas.len > 0 && s->rights[0] == 0 && !ckpt__azure_is_blind(store))
+        e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
+    if (!ckpt__azure_is_blind(store)) return e;
+    return ckpt__error_set(CKPT_UNSUPPORTED, "uploads in blocks need to read, and the SAS may not: 'r' is not among its "
+                           "permissions");
+}
+
+// The upload's name holds the time of its begin, by which old ones are told. One of a single byte is a trial, to be given up.
+static ckpt_err ckpt__azure_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    unsigned char bytes[12];
+    ckpt__store_multi mine = *m;
+    bool trial = m->size <= 1;
+    ckpt_err e = ckpt__azure_check_name(s, m->name);
+    if (e == CKPT_OK && !trial && ckpt__azure_is_blind(store)) e = ckpt__azure_check_sight(store, m);
+    if (e == CKPT_OK) e = ckpt__os_random(bytes, sizeof bytes);
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&s->lock);
+    double now = ckpt__os_time() + s->clock;
+    ckpt__os_mutex_unlock(&s->lock);
+    ckpt__buf_fmt(upload_id, "%08lx", (unsigned long)(uint32_t)(int64_t)now);
+    ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
+    mine.upload_id = ckpt__buf_cstr(upload_id);
+    e = upload_id->err == CKPT_OK ? ckpt__azure_put_sign(store, &mine, 1) : upload_id->err;
+    return e == CKPT_OK && !trial ? ckpt__azure_check_sight(store, &mine) : e;
 }
 
 // Parts in the order of their numbers, as they are kept until the walk is complete.
@@ -30758,10 +30797,11 @@ static ckpt_err ckpt__azure_parts(ckpt_store *store, const ckpt__store_multi *m,
     ckpt__azure_found f;
     ckpt_err e = ckpt__azure_check_upload(store, m);
     if (e != CKPT_OK) return e;
+    if (ckpt__azure_is_blind(store)) return ckpt__azure_gone();         // it must begin anew, whole
     e = ckpt__azure_find(store, m, &f);
     for (size_t i = 0; i < f.count && e == CKPT_OK; i++) e = each(&f.list[i], user);
     ckpt__mem_free(&f.allocator, f.list, f.cap * sizeof *f.list);
-    return e;
+    return e == CKPT_AUTH && ckpt__azure_is_blind(store) ? ckpt__azure_gone() : e;
 }
 
 // Blocks cannot be removed, only replaced: each gets a single byte, after the sign has got two. The service drops them all in a
@@ -30771,7 +30811,9 @@ static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m)
     ckpt__azure_found f;
     ckpt__body body;
     if (ckpt__azure_check_upload(store, m) != CKPT_OK) return ckpt__azure_check_name(s, m->name);
-    ckpt_err e = ckpt__azure_find(store, m, &f);
+    memset(&f, 0, sizeof f);
+    ckpt_err e = ckpt__azure_is_blind(store) ? CKPT_OK : ckpt__azure_find(store, m, &f);
+    if (e == CKPT_AUTH && ckpt__azure_is_blind(store)) e = CKPT_OK;     // the sign is what counts
     memset(&body, 0, sizeof body);
     body.memory = "-";
     body.size = 1;
@@ -31184,6 +31226,11 @@ static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char
     if (!ok) return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
     ckpt__buf_text(&s->sas, sas);
     (void)ckpt__buf_cstr(&s->sas);
+    const char *rights = ckpt__txt_starts(sas, "sp=") ? sas + 3 : strstr(sas, "&sp=");
+    if (rights != NULL) rights += rights[0] == '&' ? 4 : 0;
+    size_t letters = rights != NULL ? strcspn(rights, "&") : 0;
+    if (letters < sizeof s->rights) (void)snprintf(s->rights, sizeof s->rights, "%.*s", (int)letters, letters > 0 ? rights : "");
+    ckpt__os_flag_set(&s->blind, s->rights[0] != 0 && strchr(s->rights, 'r') == NULL);
     const char *until = ckpt__txt_starts(sas, "se=") ? sas : strstr(sas, "&se=");
     if (until != NULL) {
         ckpt__buf text;

@@ -563,6 +563,74 @@ static void test_uploads(void **state) {
     ckpt_store_close(s);
 }
 
+// A SAS that may write but not read can neither resume an upload in blocks nor look whether it is whole before the end: the object goes
+// whole, and that is known before its bytes are on their way.
+static void test_rights(void **state) {
+    (void)state;
+    #define WITH(rights) "sv=2021-12-02&sr=c" rights "&sig=" SIGNATURE "%3D"
+    #define MISMATCH "x-ms-error-code: AuthorizationPermissionMismatch\r\n"
+    static const struct { const char *sas; ckpt_err e; const char *word; int requests; step steps[3]; } cases[] = {
+        { WITH("&sp=wl"), CKPT_UNSUPPORTED, "'r'", 0, { { 201, NULL, NULL, 0 } } },
+        { WITH("&sp=rwl"), CKPT_OK, NULL, 1, { { 201, NULL, NULL, 0 } } },
+        { WITH("&sp=r"), CKPT_AUTH, "'w'", 1, { { 403, MISMATCH, NULL, 0 } } },
+        { WITH("&si=policy"), CKPT_UNSUPPORTED, "'r'", 2, { { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 } } },
+        { WITH("&si=policy"), CKPT_OK, NULL, 2, { { 201, NULL, NULL, 0 }, { 200, NULL, "<BlockList/>", 0 } } },
+        { WITH("&si=policy"), CKPT_AUTH, "403", 2, { { 201, NULL, NULL, 0 }, { 403, "x-ms-error-code: AuthenticationFailed\r\n", NULL, 0 } } } };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        multi u;
+        ckpt_store *s = meet_with(cases[i].steps, 3, cases[i].sas);
+        multi_init(&u, true);
+        ckpt__buf_init(&u.id, NULL);
+        ckpt_err e = s->table->begin(s, &u.m, &u.id);
+        if (e != cases[i].e || requests() != cases[i].requests) fail_msg("case %d: %s after %d: %s", i, ckpt_err_name(e), requests(), ckpt_last_error());
+        if (e != CKPT_OK) sentence_has(cases[i].word);
+        ckpt__buf_free(&u.id);
+        ckpt_store_close(s);
+    }
+    // The trial at opening is begun and given up all the same: that needs nothing to be read.
+    static const step trial[] = { { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 } }, unknown[] = { { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 } };
+    for (int i = 0; i < 2; i++) {
+        multi u;
+        ckpt_store *s = i == 0 ? meet_with(trial, 2, WITH("&sp=wl")) : meet_with(unknown, 3, WITH("&si=policy"));
+        multi_init(&u, true);
+        u.m.size = 1;
+        ckpt__buf_init(&u.id, NULL);
+        is(s->table->begin(s, &u.m, &u.id), CKPT_OK);
+        u.m.upload_id = ckpt__buf_cstr(&u.id);
+        is(s->table->abort(s, &u.m), CKPT_OK);
+        assert_int_equal(requests(), 2 + i);
+        assert_int_equal(script.list[1 + i].size, 2);
+        ckpt__buf_free(&u.id);
+        ckpt_store_close(s);
+    }
+    // What a process with more rights has begun is not gone on with.
+    static const step lost[] = { { 403, MISMATCH, NULL, 0 } };
+    multi u;
+    multi_init(&u, true);
+    ckpt_store *s = meet_with(lost, 1, WITH("&sp=wl"));
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    ckpt_store_close(s);
+    s = meet_with(lost, 1, WITH("&si=policy"));
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    assert_int_equal(requests(), 1);
+    ckpt_store_close(s);
+    // The right that is missing is named.
+    static const step refused[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 } };
+    ckpt__store_stat st;
+    s = meet_with(refused, 4, WITH("&sp=x"));
+    is(put(s, "hello world", true, NULL), CKPT_AUTH);
+    sentence_has("'w' is not among its sp=x");
+    is(s->table->stat(s, "k", &st, &t), CKPT_AUTH);
+    sentence_has("'r'");
+    is(list(s), CKPT_AUTH);
+    sentence_has("'l'");
+    is(s->table->remove(s, "k", &t), CKPT_AUTH);
+    sentence_has("'d'");
+    ckpt_store_close(s);
+    assert_false(leaked);
+}
+
 //-- memory ------------------------------------------------------------------------
 
 static void test_no_memory(void **state) {
@@ -692,7 +760,8 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_rights),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_libcloud),
     };
     return cmocka_run_group_tests(tests, set_up, script_tear_down);
