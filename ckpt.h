@@ -31682,6 +31682,17 @@ static ckpt_err ckpt__gcs_keep_sum(ckpt__gcs_sums *s, uint64_t at, uint64_t size
     return CKPT_OK;
 }
 
+// The same of a range of a download, in place of all that were asked for before and reach into it.
+static ckpt_err ckpt__gcs_keep_range(ckpt__gcs_sums *s, uint64_t at, uint64_t size, uint32_t crc32c, const ckpt_allocator *a) {
+    size_t kept = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const ckpt__gcs_sum *o = &s->list[i];
+        if (o->at >= at + size || at >= o->at + o->size) s->list[kept++] = *o;
+    }
+    s->count = kept;
+    return ckpt__gcs_keep_sum(s, at, size, crc32c, a);
+}
+
 static int ckpt__gcs_compare(const void *a, const void *b) {
     const ckpt__gcs_sum *x = (const ckpt__gcs_sum *)a, *y = (const ckpt__gcs_sum *)b;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -32525,7 +32536,7 @@ static ckpt_err ckpt__gcs_note_range(ckpt_store *store, const char *name, const 
     if (*whole) return CKPT_OK;
     ckpt__os_mutex_lock(&own->s3.lock);
     ckpt__gcs_seen *d = ckpt__gcs_find_seen(store, name, generation, size);
-    ckpt_err e = d != NULL ? ckpt__gcs_keep_sum(&d->ranges, at, n, *crc32c, &store->allocator) : CKPT_NOMEM;
+    ckpt_err e = d != NULL ? ckpt__gcs_keep_range(&d->ranges, at, n, *crc32c, &store->allocator) : CKPT_NOMEM;
     for (size_t i = 0; e == CKPT_OK && i < d->ranges.count; i++) sum += d->ranges.list[i].size;
     if (e == CKPT_OK && sum >= size) {
         uint32_t all = ckpt__gcs_join(&d->ranges, &sum);
@@ -32561,22 +32572,34 @@ static bool ckpt__gcs_sum_sink(ckpt__sink *sink, uint32_t *crc32c) {
     return true;
 }
 
-// Once all ranges of an object have come, its CRC-32C must be the one that the server has kept.
+// Once all ranges of an object have come, its CRC-32C must be the one that the server has kept. A range that broke off counts as
+// far as it came: it is gone on with behind its last byte.
 static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
     const ckpt__http_reply *r = &g->c.reply;
     const char *generation = ckpt__fields_get(&r->headers, "x-goog-generation");
     const char *range = ckpt__fields_get(&r->headers, "content-range");
     const char *slash = range != NULL ? strchr(range, '/') : NULL;
+    const char *all = slash != NULL ? slash + 1 : ckpt__fields_get(&r->headers, "content-length");
     uint64_t size = g->c.sink->got;
     uint32_t want = 0, crc32c = 0;
-    bool whole = false, sized = slash == NULL || ckpt__web_read_size(slash + 1, &size);
+    bool whole = false, sized = all == NULL || ckpt__web_read_size(all, &size);
     if (generation == NULL || strlen(generation) > 30 || !sized || !ckpt__gcs_reply_crc32c(r, &want)) return CKPT_OK;
-    if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c)) return CKPT_OK;
+    if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c) || g->c.sink->got == 0) return CKPT_OK;
     ckpt_err e = ckpt__gcs_note_range(g->c.store, g->c.name, generation, size, offset, g->c.sink->got, &crc32c, &whole);
     if (e != CKPT_OK || !whole || crc32c == want) return e;
     g->c.t->transient = true;
     return ckpt__error_set(CKPT_CORRUPT, "its bytes do not match its CRC-32C: %08lx instead of %08lx", (unsigned long)crc32c,
                            (unsigned long)want);
+}
+
+// The same after a failure, which stays: but for that of the sum, when the last byte came all the same.
+static ckpt_err ckpt__gcs_check_broken(ckpt__gcs_call *g, uint64_t offset, ckpt_err failure) {
+    ckpt__error_record kept;
+    if (!g->c.sink->proven || g->c.reply.status != 206 || !g->c.t->transient) return failure;
+    ckpt__error_take(&kept);
+    if (ckpt__gcs_check_range(g, offset) == CKPT_CORRUPT) return CKPT_CORRUPT;
+    ckpt__error_last = kept;
+    return failure;
 }
 
 static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
@@ -32597,7 +32620,7 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     e = ckpt__web_judge_get(&g.c.reply, sink, t, e, NULL, offset);
     if (etag != NULL && g.c.reply.status == 412)
         e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    if (e == CKPT_OK) e = ckpt__gcs_check_range(&g, offset);
+    e = e == CKPT_OK ? ckpt__gcs_check_range(&g, offset) : ckpt__gcs_check_broken(&g, offset, e);
     ckpt__gcs_call_free(&g);
     return e;
 }
