@@ -32555,12 +32555,11 @@ static ckpt_err ckpt__gcs_note_range(ckpt_store *store, const char *name, const 
     return e;
 }
 
-// The CRC-32C of what a sink has taken; false: it cannot be read.
-static bool ckpt__gcs_sum_sink(ckpt__sink *sink, uint32_t *crc32c) {
+// The CRC-32C of what a sink has taken and written; false: it cannot be read.
+static bool ckpt__gcs_sum_sink(const ckpt__sink *sink, uint32_t *crc32c) {
     char piece[32768];
     size_t got = 0;
     *crc32c = 0;
-    if (ckpt__sink_flush(sink) != CKPT_OK) return false;
     for (uint64_t at = 0; at < sink->got; at += got) {
         size_t n = sink->got - at < (uint64_t)sizeof piece ? (size_t)(sink->got - at) : sizeof piece;
         const char *from = piece;
@@ -32620,7 +32619,13 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     e = ckpt__web_judge_get(&g.c.reply, sink, t, e, NULL, offset);
     if (etag != NULL && g.c.reply.status == 412)
         e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    e = e == CKPT_OK ? ckpt__gcs_check_range(&g, offset) : ckpt__gcs_check_broken(&g, offset, e);
+    ckpt_err written = e == CKPT_OK || sink->proven ? ckpt__sink_flush(sink) : CKPT_OK;    // read back by its file
+    if (written != CKPT_OK) {
+        t->transient = t->throttled = false;
+        e = written;
+    } else {
+        e = e == CKPT_OK ? ckpt__gcs_check_range(&g, offset) : ckpt__gcs_check_broken(&g, offset, e);
+    }
     ckpt__gcs_call_free(&g);
     return e;
 }
