@@ -24026,11 +24026,25 @@ static const char *ckpt__databricks_advice(const ckpt__databricks_call *c) {
     return "";
 }
 
+// Not every conflict is an object of that name: two writers at once are told 409 too, and may try again.
+static ckpt_err ckpt__databricks_conflict(const ckpt__databricks_call *c) {
+    bool exists = c->code[0] == 0 || strstr(c->code, "EXISTS") != NULL || strstr(c->code, "Exists") != NULL;
+    if (!exists) c->t->transient = true;
+    return exists ? CKPT_EXISTS : CKPT_NET;
+}
+
+// What may be replaced cannot be refused for being there: somebody else is at it.
+static ckpt_err ckpt__databricks_raced(ckpt__transfer *t, ckpt_err e, bool overwrite) {
+    if (e != CKPT_EXISTS || !overwrite) return e;
+    return ckpt__transfer_again(t, ckpt__error_prefix(CKPT_NET, "what is there was not replaced"));
+}
+
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
     int status = c->reply.status;
     ckpt__http_judge(&c->reply, c->t);
-    ckpt_err e = status == 409 ? CKPT_EXISTS : status == 400 || status == 422 ? CKPT_ARG : ckpt__web_class(status);
+    ckpt_err e = status == 400 || status == 422 ? CKPT_ARG : ckpt__web_class(status);
+    if (status == 409) e = ckpt__databricks_conflict(c);
     for (size_t i = 0; i < sizeof ckpt__databricks_meanings / sizeof ckpt__databricks_meanings[0]; i++) {
         const ckpt__databricks_meaning *m = &ckpt__databricks_meanings[i];
         if (strcmp(c->code, m->code) != 0) continue;
@@ -25139,7 +25153,8 @@ static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put 
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the server passes no artifacts on");
     }
     ckpt__databricks_free(&c);
-    return e == CKPT_OK ? ckpt__mlflow_confirm(store, p->name, p->body->size, p->t) : e;
+    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, p->name, p->body->size, p->t);
+    return ckpt__databricks_raced(p->t, e, true);           // a put of theirs always replaces
 }
 
 // The size comes from the listing: the proxy does not tell it, and answers 500 for what is not there.
@@ -25244,6 +25259,7 @@ static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m
     if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
     bool asks = e == CKPT_NOT_FOUND ? lost || s->managed : lost && m->t->status >= 500;
+    e = ckpt__databricks_raced(m->t, e, true);
     return asks ? ckpt__databricks_ended_before(store, &s->d, m, eyes, e) : e;
 }
 
@@ -25525,7 +25541,8 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     else if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PUT", &l, "", NULL, NULL, p->body, false, p->t);
     ckpt__databricks_link_free(&l);
     ckpt__mlflow_place_free(&where);
-    return e == CKPT_OK ? ckpt__mlflow_confirm(store, p->name, p->body->size, p->t) : e;
+    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, p->name, p->body->size, p->t);
+    return ckpt__databricks_raced(p->t, e, true);
 }
 
 //-- Databricks: parts -----------------------------------------------------------
@@ -28093,7 +28110,8 @@ static ckpt_err ckpt__uc_make_folder(ckpt_store *store, const char *name, ckpt__
     c.quiet = true;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     ckpt__databricks_free(&c);
-    return e;
+    if (e == CKPT_EXISTS) return CKPT_OK;                   // another writer was faster
+    return ckpt__error_prefix(e, "the folder above it cannot be made");
 }
 
 static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
@@ -28142,8 +28160,11 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     bool lost = ckpt__uc_is_lost(s, p->mark, false);
     e = ckpt__uc_put_once(store, p);
     bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
-    if (e == CKPT_NOT_FOUND && below && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
-        e = ckpt__uc_put_once(store, p);
+    if (e == CKPT_NOT_FOUND && below) {
+        e = ckpt__uc_make_folder(store, p->name, p->t);
+        if (e == CKPT_OK) e = ckpt__uc_put_once(store, p);
+    }
+    e = ckpt__databricks_raced(p->t, e, p->overwrite);
     // libcurl repeats a request itself when a kept connection dies.
     if (!p->overwrite && e == CKPT_EXISTS) return ckpt__uc_refused(store, p, lost || p->t->unsure);
     if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
@@ -28513,6 +28534,7 @@ static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m,
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     if (asked && (e == CKPT_ARG || e == CKPT_NOT_FOUND))
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "there are no uploads in parts");
+    e = ckpt__databricks_raced(m->t, e, m->overwrite);
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
         e = ckpt__store_exists();
@@ -28670,6 +28692,7 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
         e = ckpt__databricks_ended_before(store, &s->d, m, &ckpt__uc_eyes, e);
         if (e == CKPT_OK) return e;
     }
+    e = ckpt__databricks_raced(m->t, e, m->overwrite);
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
         return ckpt__store_exists();
