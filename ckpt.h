@@ -29646,6 +29646,7 @@ static ckpt_err ckpt__wandb_check_artifact(ckpt_store *store, const ckpt__store_
     if (e == CKPT_OK && !*ours && !p->overwrite)
         return ckpt__store_exists();
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) return CKPT_OK;
+    look.moved = p->t->moved;
     *p->t = look;
     return e;
 }

@@ -255,6 +255,23 @@ static void test_put(void **state) {
     ckpt_store_close(s);
 }
 
+// The look before a put fails for once: the tries after it are counted all the same.
+static void test_put_progress(void **state) {
+    (void)state;
+    uint64_t moved = 0;
+    world_reset();
+    ckpt_store *s = open_at(NULL);
+    t.moved = &moved;
+    world.look = "{\"errors\":[{\"message\":\"please try again\"}]}";
+    assert_int_equal(put(s, "a.pt", "hello", true), CKPT_NET);
+    assert_true(t.transient && t.moved == &moved);
+    assert_int_equal(moved, 0);
+    world.look = good_look;
+    if (put(s, "a.pt", "hello", true) != CKPT_OK) fail_msg("%s", ckpt_last_error());
+    assert_int_equal(moved, 5);
+    ckpt_store_close(s);
+}
+
 static void test_get(void **state) {
     (void)state;
     char back[6] = "";
@@ -394,7 +411,8 @@ static int tear_down(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names), cmocka_unit_test(test_uris), cmocka_unit_test(test_netrc), cmocka_unit_test(test_put), cmocka_unit_test(test_get),
+        cmocka_unit_test(test_names), cmocka_unit_test(test_uris), cmocka_unit_test(test_netrc), cmocka_unit_test(test_put), cmocka_unit_test(test_put_progress),
+        cmocka_unit_test(test_get),
         cmocka_unit_test(test_hostile), cmocka_unit_test(test_hostile_put), cmocka_unit_test(test_no_memory)
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
