@@ -31566,12 +31566,24 @@ static ckpt_err ckpt__gcs_send(ckpt__gcs_call *g) {
     return e;
 }
 
+// A request for bytes is refused in plain words: "No such object: bucket/name".
+static void ckpt__gcs_read_words(ckpt__s3_call *c) {
+    const ckpt__buf *b = &c->reply.body;
+    const char *end = (const char *)memchr(b->data, '\n', b->len);
+    ckpt__web_clean(c->message, sizeof c->message, b->data, end != NULL ? (size_t)(end - b->data) : b->len);
+    if (c->reply.status != 404) return;
+    if (ckpt__s3_says(c, "bucket does not exist")) (void)snprintf(c->code, sizeof c->code, "NoSuchBucket");
+    else if (ckpt__s3_says(c, "no such object")) (void)snprintf(c->code, sizeof c->code, "NoSuchKey");
+}
+
 // Reads {"error":{"message":...,"errors":[{"reason":...}]}}, or the XML API's error.
 static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
     ckpt__json_doc d;
     ckpt__s3_call *c = &g->c;
     ckpt__s3_read_error(c);
-    if (c->reply.body.len == 0 || c->reply.body.data[0] != '{') return;
+    if (c->reply.body.len == 0) return;
+    if (c->reply.body.data[0] != '{' && c->reply.body.data[0] != '<' && c->code[0] == 0) ckpt__gcs_read_words(c);
+    if (c->reply.body.data[0] != '{') return;
     if (ckpt__json_parse(&d, &c->store->allocator, c->reply.body.data, c->reply.body.len) != CKPT_OK) return;
     const ckpt__json *error = ckpt__auth_node(&d, ckpt__json_root(&d), "error");
     const ckpt__json *list = error != NULL ? ckpt__auth_node(&d, error, "errors") : NULL;
@@ -31580,8 +31592,9 @@ static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
     if (message != NULL) ckpt__web_clean(c->message, sizeof c->message, message, strlen(message));
     if (reason != NULL) ckpt__web_clean(c->code, sizeof c->code, reason, strlen(reason));
     ckpt__json_free(&d);
-    if (ckpt__s3_is(c, "notFound"))
-        (void)snprintf(c->code, sizeof c->code, ckpt__s3_says(c, "bucket does not exist") ? "NoSuchBucket" : "NoSuchKey");
+    if (!ckpt__s3_is(c, "notFound")) return;
+    bool bucket = ckpt__s3_says(c, "bucket does not exist") || (strcmp(c->method, "POST") == 0 && g->session == NULL);
+    (void)snprintf(c->code, sizeof c->code, bucket ? "NoSuchBucket" : "NoSuchKey");
 }
 
 // The failure that a reply tells of. What Google says in words of its own is seen to here, the rest by >>s3.

@@ -318,6 +318,38 @@ static void on_ranges(net_request *r, void *user) {
     ckpt__buf_free(&hash);
 }
 
+// To a request for bytes Google answers in plain words what is missing. Who says 404 and no more may be a proxy.
+static void test_missing(void **state) {
+    (void)state;
+    static const struct { int status; const char *body; ckpt_err e; bool transient; const char *says; } cases[] = {
+        { 404, "No such object: bucket/pre/name", CKPT_NOT_FOUND, false, "there is no such object" },
+        { 404, "The specified bucket does not exist.", CKPT_NOT_FOUND, false, "there is no bucket 'bucket'" },
+        { 403, "me@here does not have storage.objects.get access", CKPT_AUTH, false, "me@here does not have" },
+        { 404, "<html>Not Found</html>", CKPT_NET, true, "is the server behind" },
+        { 404, "Not Found", CKPT_NET, true, "is the server behind" } };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        step one = { "GET /storage/v1/b/bucket/o/pre%2Fname?alt=media", cases[i].status, NULL, cases[i].body };
+        ckpt_store *s = meet(&one, 1, NULL);
+        ckpt__sink k;
+        char byte;
+        memset(&k, 0, sizeof k);
+        k.memory = &byte;
+        k.fd = -1;
+        k.size = 1;
+        ckpt_err e = ckpt__store_run_get(s, "name", NULL, 0, &k, &t);
+        if (e != cases[i].e || t.transient != cases[i].transient) fail_msg("case %d: %s %d: %s", i, ckpt_err_name(e), t.transient, ckpt_last_error());
+        sentence_has(cases[i].says);
+        check_script();
+        ckpt_store_close(s);
+    }
+    // Of an upload only the bucket can be missing.
+    static const step up[] = { { "POST /upload", 404, NULL, "{\"error\":{\"message\":\"Not Found\",\"errors\":[{\"reason\":\"notFound\"}]}}" } };
+    ckpt_store *s = MEET(up);
+    is(put(s, "hello", true, "m"), CKPT_NOT_FOUND);
+    sentence_has("there is no bucket 'bucket'");
+    ckpt_store_close(s);
+}
+
 // Nobody but Google has a sum of what others have uploaded: it is compared also where ranges broke off and were gone on with.
 static void test_broken_off(void **state) {
     (void)state;
@@ -659,7 +691,7 @@ static void test_no_secrets(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc32c), cmocka_unit_test(test_jwt), cmocka_unit_test(test_quote),
-        cmocka_unit_test(test_broken_off), cmocka_unit_test(test_overlaps), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stat),
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_broken_off), cmocka_unit_test(test_overlaps), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stat),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put),
         cmocka_unit_test(test_session_address), cmocka_unit_test(test_order), cmocka_unit_test(test_types),
         cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
