@@ -29192,9 +29192,9 @@ static ckpt_err ckpt__wandb_send(ckpt__wandb_call *c, const char *method, const 
 }
 
 // What the storage behind W&B says; its body may quote the signed address.
-static ckpt_err ckpt__wandb_storage_failed(ckpt__wandb_call *c, const ckpt__http_reply *r) {
+static ckpt_err ckpt__wandb_storage_failed(ckpt__wandb_call *c, ckpt__http_reply *r) {
     ckpt__http_judge(r, c->t);
-    bool damaged = r->status == 400 && r->body.len > 0 && strstr(r->body.data, "Digest") != NULL;
+    bool damaged = r->status == 400 && strstr(ckpt__buf_cstr(&r->body), "Digest") != NULL;
     if (damaged) return ckpt__web_again(c->t, CKPT_CORRUPT, "the bytes changed on their way to W&B's storage, by their MD5");
     return ckpt__error_set(ckpt__web_class(r->status), "W&B's storage answered %d", r->status);
 }

@@ -366,6 +366,27 @@ static void test_hostile_put(void **state) {
     ckpt_store_close(s);
 }
 
+// What the storage says of a refusal has no NUL behind it.
+static void test_storage_words(void **state) {
+    (void)state;
+    static const char *const words[] = { "BadDigest: it is not what came", "no such thing, and a line that fills the buffer to its very end" };
+    world_reset();
+    ckpt_store *s = open_at(NULL);
+    for (int i = 0; i < 2; i++) {
+        ckpt__http_reply r;
+        ckpt__wandb_call c;
+        ckpt__wandb_call_init(&c, s, &t);
+        ckpt__http_reply_init(&r, NULL);
+        r.status = 400;
+        memset(ckpt__buf_reserve(&r.body, 63), 'D', 64);
+        ckpt__buf_add(&r.body, words[i], strlen(words[i]));
+        assert_int_equal(ckpt__wandb_storage_failed(&c, &r), i == 0 ? CKPT_CORRUPT : CKPT_NET);
+        ckpt__http_reply_free(&r);
+        ckpt__wandb_call_free(&c);
+    }
+    ckpt_store_close(s);
+}
+
 static void test_no_memory(void **state) {
     (void)state;
     int done = 0;
@@ -413,7 +434,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names), cmocka_unit_test(test_uris), cmocka_unit_test(test_netrc), cmocka_unit_test(test_put), cmocka_unit_test(test_put_progress),
         cmocka_unit_test(test_get),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_hostile_put), cmocka_unit_test(test_no_memory)
+        cmocka_unit_test(test_hostile), cmocka_unit_test(test_hostile_put), cmocka_unit_test(test_storage_words), cmocka_unit_test(test_no_memory)
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
