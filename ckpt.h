@@ -24022,6 +24022,8 @@ static const char *ckpt__databricks_advice(const ckpt__databricks_call *c) {
         return "; the cloud behind the workspace refuses the signed address: a firewall of the storage may keep this machine out";
     if (status == 401 && d->kind == CKPT__DATABRICKS_NONE) return "; it wants a login, and none is set";
     if (status == 401) return "; the token or password is wrong, or has run out";
+    if (c->code[0] == 0 && status == 404 && c->url == NULL && strcmp(c->method, "HEAD") == 0)
+        return "; there is no such file, or no such volume";
     if (c->code[0] == 0 && (status == 404 || status == 405)) return "; is it the right server?";
     return "";
 }

@@ -319,6 +319,20 @@ static void test_put(void **state) {
     rest_part(s);
 }
 
+// A HEAD has no words: what is missing may be the file or the volume.
+static void test_missing(void **state) {
+    (void)state;
+    ckpt__store_stat info;
+    char out[8];
+    static const step steps[] = { { 404, "", NULL }, { 404, SAYS("NOT_FOUND", "The file being accessed is not found."), NULL } };
+    ckpt_store *s = MEET(steps);
+    is(rest_stat(s, "x", &info), CKPT_NOT_FOUND);
+    sentence_has("there is no such file, or no such volume");
+    is(rest_get(s, "x", NULL, 0, out, 5), CKPT_NOT_FOUND);
+    sentence_has("The file being accessed");
+    rest_part(s);
+}
+
 #define HELLO { 200, "hello", NULL }, { 206, "hello", "Content-Range: bytes 0-4/5\r\n" }       // its size, its bytes
 
 static void test_create_only(void **state) {
@@ -933,7 +947,7 @@ static void no_memory(const step *steps, int count, uint64_t size) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_validate_path), cmocka_unit_test(test_object_path), cmocka_unit_test(test_split), cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_principal), cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_create_only),
+        cmocka_unit_test(test_principal), cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_create_only),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts),
         cmocka_unit_test(test_parts_lost),
         cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),
