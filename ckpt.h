@@ -29355,7 +29355,11 @@ static ckpt_err ckpt__wandb_look(ckpt_store *store, const ckpt__wandb_name *n, c
     }
     ckpt_err e = ckpt__wandb_ask(&c, id == NULL ? ckpt__wandb_by_name : ckpt__wandb_by_id);
     const ckpt__json *artifact = e == CKPT_OK ? ckpt__wandb_find(&c, c.data, path) : NULL;
-    if (e == CKPT_OK && (artifact == NULL || artifact->kind != CKPT__JSON_OBJECT))
+    const ckpt__json *project = e == CKPT_OK ? ckpt__auth_node(&c.doc, c.data, "project") : NULL;
+    if (e == CKPT_OK && id == NULL && project != NULL && project->kind == CKPT__JSON_NULL)
+        e = ckpt__error_set(CKPT_NOT_FOUND, "there is no project %s/%s, or the API key may not see it", c.s->entity,
+                            c.s->project);
+    else if (e == CKPT_OK && (artifact == NULL || artifact->kind != CKPT__JSON_OBJECT))
         e = ckpt__error_set(CKPT_NOT_FOUND, "there is no artifact %s in %s/%s, or the API key may not see it", n->latest.data,
                             c.s->entity, c.s->project);
     else if (e == CKPT_OK) e = ckpt__wandb_take(&c, artifact, n->remote.data, o);

@@ -366,6 +366,21 @@ static void test_hostile_put(void **state) {
     ckpt_store_close(s);
 }
 
+// Is it the object that is missing, or all of the project?
+static void test_missing(void **state) {
+    (void)state;
+    char back[8];
+    world_reset();
+    ckpt_store *s = open_at(NULL);
+    world.look = "{\"data\":{\"project\":null}}";
+    assert_int_equal(get(s, "a.pt", back, 5), CKPT_NOT_FOUND);
+    says(ckpt_last_error(), "there is no project ent/proj");
+    world.look = nothing;
+    assert_int_equal(get(s, "a.pt", back, 5), CKPT_NOT_FOUND);
+    says(ckpt_last_error(), "there is no artifact");
+    ckpt_store_close(s);
+}
+
 // What the storage says of a refusal has no NUL behind it.
 static void test_storage_words(void **state) {
     (void)state;
@@ -434,7 +449,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names), cmocka_unit_test(test_uris), cmocka_unit_test(test_netrc), cmocka_unit_test(test_put), cmocka_unit_test(test_put_progress),
         cmocka_unit_test(test_get),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_hostile_put), cmocka_unit_test(test_storage_words), cmocka_unit_test(test_no_memory)
+        cmocka_unit_test(test_hostile), cmocka_unit_test(test_hostile_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_storage_words), cmocka_unit_test(test_no_memory)
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
