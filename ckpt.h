@@ -1220,7 +1220,7 @@ typedef struct ckpt_store_ops {
 } ckpt_store_ops;
 
 // Names of objects are texts with '/' between levels, relative to the store. file:// and sftp:// refuse what would be no path
-// below their folder: absolute names, and the levels "", "." and ".." (CKPT_ARG).
+// below their folder: absolute names, and the levels "", "." and ".." (CKPT_ARG). azure:// refuses levels that end in '.', too.
 //
 // The calls below block. Requests that fail for a reason that may pass (a lost connection, a server that is busy) are made 3
 // times, after 1 and 2 seconds and a random part of half a second, or when the server says; CKPT_TIMEOUT: no byte moved for
