@@ -216,7 +216,7 @@
                          OCI_CLI_AUTH=instance_principal the machine's own identity (OCI_METADATA_BASE_URL and
                          OCI_SDK_AUTH_CLIENT_REGION_URL as in Oracle's SDKs).
    azure://container/prefix        AZURE_ACCOUNT_NAME and AZURE_ACCOUNT_ACCESS_KEY, or Azure's own AZURE_STORAGE_* (a connection
-                         string, a SAS). Blocks go in parallel.
+                         string, a SAS). Blocks go in parallel; with a SAS that may not read objects go whole, up to 5000 MiB.
    dbfs:/Volumes/catalog/schema/volume/prefix   Volumes of Unity Catalog: DATABRICKS_HOST with DATABRICKS_TOKEN, or with
                          DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or a profile of ~/.databrickscfg. Up to 5 GiB in one
                          request; parts go to the cloud behind it, on Google Cloud one after another (a resumable upload).
@@ -1224,7 +1224,7 @@ typedef struct ckpt_store_ops {
 } ckpt_store_ops;
 
 // Names of objects are texts with '/' between levels, relative to the store. file:// and sftp:// refuse what would be no path
-// below their folder: absolute names, and the levels "", "." and ".." (CKPT_ARG).
+// below their folder: absolute names, and the levels "", "." and ".." (CKPT_ARG). azure:// refuses levels that end in '.', too.
 //
 // The calls below block. Requests that fail for a reason that may pass (a lost connection, a server that is busy) are made 3
 // times, after 1 and 2 seconds and a random part of half a second, or when the server says; CKPT_TIMEOUT: no byte moved for
@@ -24030,15 +24030,31 @@ static const char *ckpt__databricks_advice(const ckpt__databricks_call *c) {
         return "; the cloud behind the workspace refuses the signed address: a firewall of the storage may keep this machine out";
     if (status == 401 && d->kind == CKPT__DATABRICKS_NONE) return "; it wants a login, and none is set";
     if (status == 401) return "; the token or password is wrong, or has run out";
+    if (c->code[0] == 0 && status == 404 && c->url == NULL && strcmp(c->method, "HEAD") == 0)
+        return "; there is no such file, or no such volume";
     if (c->code[0] == 0 && (status == 404 || status == 405)) return "; is it the right server?";
     return "";
+}
+
+// Not every conflict is an object of that name: two writers at once are told 409 too, and may try again.
+static ckpt_err ckpt__databricks_conflict(const ckpt__databricks_call *c) {
+    bool exists = c->code[0] == 0 || strstr(c->code, "EXISTS") != NULL || strstr(c->code, "Exists") != NULL;
+    if (!exists) c->t->transient = true;
+    return exists ? CKPT_EXISTS : CKPT_NET;
+}
+
+// What may be replaced cannot be refused for being there: somebody else is at it.
+static ckpt_err ckpt__databricks_raced(ckpt__transfer *t, ckpt_err e, bool overwrite) {
+    if (e != CKPT_EXISTS || !overwrite) return e;
+    return ckpt__transfer_again(t, ckpt__error_prefix(CKPT_NET, "what is there was not replaced"));
 }
 
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
     int status = c->reply.status;
     ckpt__http_judge(&c->reply, c->t);
-    ckpt_err e = status == 409 ? CKPT_EXISTS : status == 400 || status == 422 ? CKPT_ARG : ckpt__web_class(status);
+    ckpt_err e = status == 400 || status == 422 ? CKPT_ARG : ckpt__web_class(status);
+    if (status == 409) e = ckpt__databricks_conflict(c);
     for (size_t i = 0; i < sizeof ckpt__databricks_meanings / sizeof ckpt__databricks_meanings[0]; i++) {
         const ckpt__databricks_meaning *m = &ckpt__databricks_meanings[i];
         if (strcmp(c->code, m->code) != 0) continue;
@@ -25147,7 +25163,8 @@ static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put 
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the server passes no artifacts on");
     }
     ckpt__databricks_free(&c);
-    return e == CKPT_OK ? ckpt__mlflow_confirm(store, p->name, p->body->size, p->t) : e;
+    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, p->name, p->body->size, p->t);
+    return ckpt__databricks_raced(p->t, e, true);           // a put of theirs always replaces
 }
 
 // The size comes from the listing: the proxy does not tell it, and answers 500 for what is not there.
@@ -25252,6 +25269,7 @@ static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m
     if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
     bool asks = e == CKPT_NOT_FOUND ? lost || s->managed : lost && m->t->status >= 500;
+    e = ckpt__databricks_raced(m->t, e, true);
     return asks ? ckpt__databricks_ended_before(store, &s->d, m, eyes, e) : e;
 }
 
@@ -25533,7 +25551,8 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     else if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PUT", &l, "", NULL, NULL, p->body, false, p->t);
     ckpt__databricks_link_free(&l);
     ckpt__mlflow_place_free(&where);
-    return e == CKPT_OK ? ckpt__mlflow_confirm(store, p->name, p->body->size, p->t) : e;
+    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, p->name, p->body->size, p->t);
+    return ckpt__databricks_raced(p->t, e, true);
 }
 
 //-- Databricks: parts -----------------------------------------------------------
@@ -28101,7 +28120,8 @@ static ckpt_err ckpt__uc_make_folder(ckpt_store *store, const char *name, ckpt__
     c.quiet = true;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     ckpt__databricks_free(&c);
-    return e;
+    if (e == CKPT_EXISTS) return CKPT_OK;                   // another writer was faster
+    return ckpt__error_prefix(e, "the folder above it cannot be made");
 }
 
 static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
@@ -28150,8 +28170,11 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     bool lost = ckpt__uc_is_lost(s, p->mark, false);
     e = ckpt__uc_put_once(store, p);
     bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
-    if (e == CKPT_NOT_FOUND && below && ckpt__uc_make_folder(store, p->name, p->t) == CKPT_OK)
-        e = ckpt__uc_put_once(store, p);
+    if (e == CKPT_NOT_FOUND && below) {
+        e = ckpt__uc_make_folder(store, p->name, p->t);
+        if (e == CKPT_OK) e = ckpt__uc_put_once(store, p);
+    }
+    e = ckpt__databricks_raced(p->t, e, p->overwrite);
     // libcurl repeats a request itself when a kept connection dies.
     if (!p->overwrite && e == CKPT_EXISTS) return ckpt__uc_refused(store, p, lost || p->t->unsure);
     if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
@@ -28521,6 +28544,7 @@ static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m,
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     if (asked && (e == CKPT_ARG || e == CKPT_NOT_FOUND))
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "there are no uploads in parts");
+    e = ckpt__databricks_raced(m->t, e, m->overwrite);
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
         e = ckpt__store_exists();
@@ -28678,6 +28702,7 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
         e = ckpt__databricks_ended_before(store, &s->d, m, &ckpt__uc_eyes, e);
         if (e == CKPT_OK) return e;
     }
+    e = ckpt__databricks_raced(m->t, e, m->overwrite);
     if (e == CKPT_EXISTS) {
         m->t->transient = false;
         return ckpt__store_exists();
@@ -29177,9 +29202,9 @@ static ckpt_err ckpt__wandb_send(ckpt__wandb_call *c, const char *method, const 
 }
 
 // What the storage behind W&B says; its body may quote the signed address.
-static ckpt_err ckpt__wandb_storage_failed(ckpt__wandb_call *c, const ckpt__http_reply *r) {
+static ckpt_err ckpt__wandb_storage_failed(ckpt__wandb_call *c, ckpt__http_reply *r) {
     ckpt__http_judge(r, c->t);
-    bool damaged = r->status == 400 && r->body.len > 0 && strstr(r->body.data, "Digest") != NULL;
+    bool damaged = r->status == 400 && strstr(ckpt__buf_cstr(&r->body), "Digest") != NULL;
     if (damaged) return ckpt__web_again(c->t, CKPT_CORRUPT, "the bytes changed on their way to W&B's storage, by their MD5");
     return ckpt__error_set(ckpt__web_class(r->status), "W&B's storage answered %d", r->status);
 }
@@ -29338,7 +29363,11 @@ static ckpt_err ckpt__wandb_look(ckpt_store *store, const ckpt__wandb_name *n, c
     }
     ckpt_err e = ckpt__wandb_ask(&c, id == NULL ? ckpt__wandb_by_name : ckpt__wandb_by_id);
     const ckpt__json *artifact = e == CKPT_OK ? ckpt__wandb_find(&c, c.data, path) : NULL;
-    if (e == CKPT_OK && (artifact == NULL || artifact->kind != CKPT__JSON_OBJECT))
+    const ckpt__json *project = e == CKPT_OK ? ckpt__auth_node(&c.doc, c.data, "project") : NULL;
+    if (e == CKPT_OK && id == NULL && project != NULL && project->kind == CKPT__JSON_NULL)
+        e = ckpt__error_set(CKPT_NOT_FOUND, "there is no project %s/%s, or the API key may not see it", c.s->entity,
+                            c.s->project);
+    else if (e == CKPT_OK && (artifact == NULL || artifact->kind != CKPT__JSON_OBJECT))
         e = ckpt__error_set(CKPT_NOT_FOUND, "there is no artifact %s in %s/%s, or the API key may not see it", n->latest.data,
                             c.s->entity, c.s->project);
     else if (e == CKPT_OK) e = ckpt__wandb_take(&c, artifact, n->remote.data, o);
@@ -29631,6 +29660,7 @@ static ckpt_err ckpt__wandb_check_artifact(ckpt_store *store, const ckpt__store_
     if (e == CKPT_OK && !*ours && !p->overwrite)
         return ckpt__store_exists();
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) return CKPT_OK;
+    look.moved = p->t->moved;
     *p->t = look;
     return e;
 }
@@ -30112,6 +30142,8 @@ typedef struct ckpt__azure {
     ckpt_allocator  secret;             // wiped before it is given back
     ckpt__buf       key;                // decoded; empty: there is a SAS
     ckpt__buf       sas;                // "sv=...&sig=..."
+    char            rights[24];         // of the SAS, its sp=: "rwdl"; "": it does not say, a policy of the container does
+    ckpt__os_flag   blind;              // the SAS may not read
     int             page;               // entries of a page of a listing
     ckpt__os_mutex  lock;               // guards all below
     double          clock;              // seconds by which the server is ahead of us
@@ -30239,7 +30271,9 @@ static void ckpt__azure_add_path(const ckpt__azure *s, ckpt__buf *b, const char 
     ckpt__txt_add_percent(b, name, strlen(name), true);
 }
 
-// Levels "." and ".." would be taken out on the way, '\\' becomes '/', and control characters cannot be listed.
+// Levels "." and ".." would be taken out on the way, a '.' at the end of a level may be dropped, as Windows does ("no path
+// segments should end with a dot", Microsoft: "Naming and referencing containers, blobs, and metadata"), '\\' becomes '/', and
+// control characters cannot be listed.
 static ckpt_err ckpt__azure_check_text(const char *what, const char *text) {
     if (!ckpt__txt_utf8(text, strlen(text)))
         return ckpt__error_set(CKPT_ARG, "the %s is not valid UTF-8, which Azure demands", what);
@@ -30252,6 +30286,9 @@ static ckpt_err ckpt__azure_check_text(const char *what, const char *text) {
         size_t k = strcspn(p, "/");
         if ((k == 1 && p[0] == '.') || (k == 2 && p[0] == '.' && p[1] == '.'))
             return ckpt__error_set(CKPT_ARG, "the %s holds a level '.' or '..', which Azure takes for a way elsewhere", what);
+        if (k > 0 && p[k - 1] == '.')
+            return ckpt__error_set(CKPT_ARG, "the %s has a level that ends in '.', which Azure may leave out: 'a.' and 'a' would "
+                                   "be one object", what);
         if (p[k] == 0) return CKPT_OK;
     }
 }
@@ -30361,6 +30398,7 @@ static const ckpt__web_meaning ckpt__azure_meanings[] = {
     { "BlobImmutableDueToPolicy", CKPT_AUTH, false, false, "; a policy keeps this blob as it is" },
     { "LeaseIdMissing", CKPT_AUTH, false, false, "; somebody holds a lease on it" },
     { "BlobNotFound", CKPT_NOT_FOUND, false, false, "; there is no such blob" },
+    { "DirectoryIsNotEmpty", CKPT_NOT_FOUND, false, false, "; there is no such blob, only a directory of that name" },
     { "ResourceNotFound", CKPT_NOT_FOUND, false, false, "" },
     { "BlobAlreadyExists", CKPT_EXISTS, false, false, "" },
     { "InvalidBlockList", CKPT_NOT_FOUND, false, false, "; the upload has lost a block and must begin anew" },
@@ -30374,13 +30412,25 @@ static const ckpt__web_meaning ckpt__azure_meanings[] = {
     { "SnapshotsPresent", CKPT_UNSUPPORTED, false, false, "; it has snapshots, which would go with it: delete them first" },
 };
 
+// The letter of the right that a request needs of a SAS.
+static char ckpt__azure_needs(const ckpt__azure_call *c) {
+    if (strcmp(c->method, "PUT") == 0) return 'w';
+    if (strcmp(c->method, "DELETE") == 0) return 'd';
+    return c->name == NULL ? 'l' : 'r';
+}
+
 // What to do about it, where the server's words do not say; text has room for cap bytes.
 static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap) {
     const ckpt__azure *s = c->s;
     double off = c->reply.date > 0.0 ? c->reply.date - ckpt__os_time() : 0.0;
     int status = c->reply.status;
     text[0] = 0;
-    if (ckpt__azure_is(c, "ContainerNotFound")) {
+    if (ckpt__azure_is(c, "AuthorizationPermissionMismatch") && s->sas.len > 0) {
+        char right = ckpt__azure_needs(c);
+        if (s->rights[0] != 0)
+            (void)snprintf(text, cap, "; the SAS lacks a permission: '%c' is not among its sp=%s", right, s->rights);
+        else (void)snprintf(text, cap, "; the SAS lacks a permission: it needs '%c' in its sp=, or in its policy", right);
+    } else if (ckpt__azure_is(c, "ContainerNotFound")) {
         (void)snprintf(text, cap, "; there is no container '%s' at %s%s: make it, or check its name and the account",
                        s->container, s->site, s->base);
     } else if (status == 403 && s->key.len > 0 && (off > 600.0 || off < -600.0)) {
@@ -30443,6 +30493,15 @@ static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
 
 //-- looking at a blob -----------------------------------------------------------
 
+// Accounts with a hierarchical namespace (Data Lake) show the levels of names as blobs without bytes; in others, Hadoop's tools
+// leave blobs that stand for levels, with hdi_isfolder in their metadata.
+static bool ckpt__azure_shows_folder(const ckpt__fields *headers, uint64_t size) {
+    const char *type = ckpt__fields_get(headers, "x-ms-resource-type");
+    const char *note = ckpt__fields_get(headers, "x-ms-meta-hdi_isfolder");
+    if (type != NULL) return strcmp(type, "directory") == 0;
+    return note != NULL && size == 0 && ckpt__txt_eq_nocase(ckpt__txt_view(note), "true");
+}
+
 static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     ckpt__azure_call c;
     memset(out, 0, sizeof *out);
@@ -30451,6 +30510,8 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     ckpt__azure_call_init(&c, store, "HEAD", name, t);
     e = ckpt__azure_run(&c);
     if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_mark", "x-ms-meta-ckpt_crc32");
+    if (e == CKPT_OK && ckpt__azure_shows_folder(&c.reply.headers, out->size))
+        e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such blob, only a directory of that name");
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -30583,6 +30644,10 @@ static bool ckpt__azure_is_given_up(ckpt__azure *s, const char *upload_id) {
     return found;
 }
 
+static bool ckpt__azure_is_blind(ckpt_store *store) {
+    return ckpt__os_flag_get(&ckpt__azure_of(store)->blind) != 0;
+}
+
 static ckpt_err ckpt__azure_check_upload(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), m->name);
     if (e != CKPT_OK) return e;
@@ -30626,22 +30691,6 @@ static ckpt_err ckpt__azure_put_sign(ckpt_store *store, const ckpt__store_multi 
     body.size = size;
     ckpt__azure_block_name(block, m->upload_id, 0, 0);
     return ckpt__azure_put_block(store, m, &body, 0, block, NULL);
-}
-
-// The upload's name holds the time of its begin, by which old ones are told.
-static ckpt_err ckpt__azure_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
-    unsigned char bytes[12];
-    ckpt__store_multi mine = *m;
-    ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), m->name);
-    if (e == CKPT_OK) e = ckpt__os_random(bytes, sizeof bytes);
-    if (e != CKPT_OK) return e;
-    ckpt__os_mutex_lock(&ckpt__azure_of(store)->lock);
-    double now = ckpt__os_time() + ckpt__azure_of(store)->clock;
-    ckpt__os_mutex_unlock(&ckpt__azure_of(store)->lock);
-    ckpt__buf_fmt(upload_id, "%08lx", (unsigned long)(uint32_t)(int64_t)now);
-    ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
-    mine.upload_id = ckpt__buf_cstr(upload_id);
-    return upload_id->err == CKPT_OK ? ckpt__azure_put_sign(store, &mine, 1) : upload_id->err;
 }
 
 static ckpt_err ckpt__azure_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
@@ -30699,6 +30748,8 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
     ckpt__fields_add(&c.query, "comp", "blocklist");
     ckpt__fields_add(&c.query, "blocklisttype", "uncommitted");
     ckpt_err e = ckpt__azure_run(&c);
+    if (e == CKPT_AUTH && c.s->sas.len > 0 && ckpt__azure_is(&c, "AuthorizationPermissionMismatch"))
+        ckpt__os_flag_set(&c.s->blind, 1);
     if (e == CKPT_OK && !ckpt__xml_root(&root, c.reply.body.data, c.reply.body.len))
         e = ckpt__web_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
     ckpt__xml_init(&x, c.reply.body.data, c.reply.body.len);
@@ -30709,6 +30760,41 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
     }
     ckpt__azure_call_free(&c);
     return e;
+}
+
+// Before an upload in blocks ends, the list of them is looked at, and so it is when another process goes on: a SAS that may write
+// but not read is good for whole objects only. One that does not tell its rights is put to the test.
+static ckpt_err ckpt__azure_check_sight(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    ckpt__azure_blocks b;
+    ckpt_err e = CKPT_OK;
+    memset(&b, 0, sizeof b);
+    b.id = m->upload_id;
+    if (s->sas.len > 0 && s->rights[0] == 0 && !ckpt__azure_is_blind(store))
+        e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
+    if (!ckpt__azure_is_blind(store)) return e;
+    return ckpt__error_set(CKPT_UNSUPPORTED, "uploads in blocks need to read, and the SAS may not: 'r' is not among its "
+                           "permissions");
+}
+
+// The upload's name holds the time of its begin, by which old ones are told. One of a single byte is a trial, to be given up.
+static ckpt_err ckpt__azure_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    unsigned char bytes[12];
+    ckpt__store_multi mine = *m;
+    bool trial = m->size <= 1;
+    ckpt_err e = ckpt__azure_check_name(s, m->name);
+    if (e == CKPT_OK && !trial && ckpt__azure_is_blind(store)) e = ckpt__azure_check_sight(store, m);
+    if (e == CKPT_OK) e = ckpt__os_random(bytes, sizeof bytes);
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&s->lock);
+    double now = ckpt__os_time() + s->clock;
+    ckpt__os_mutex_unlock(&s->lock);
+    ckpt__buf_fmt(upload_id, "%08lx", (unsigned long)(uint32_t)(int64_t)now);
+    ckpt__txt_add_hex(upload_id, bytes, sizeof bytes);
+    mine.upload_id = ckpt__buf_cstr(upload_id);
+    e = upload_id->err == CKPT_OK ? ckpt__azure_put_sign(store, &mine, 1) : upload_id->err;
+    return e == CKPT_OK && !trial ? ckpt__azure_check_sight(store, &mine) : e;
 }
 
 // Parts in the order of their numbers, as they are kept until the walk is complete.
@@ -30749,10 +30835,11 @@ static ckpt_err ckpt__azure_parts(ckpt_store *store, const ckpt__store_multi *m,
     ckpt__azure_found f;
     ckpt_err e = ckpt__azure_check_upload(store, m);
     if (e != CKPT_OK) return e;
+    if (ckpt__azure_is_blind(store)) return ckpt__azure_gone();         // it must begin anew, whole
     e = ckpt__azure_find(store, m, &f);
     for (size_t i = 0; i < f.count && e == CKPT_OK; i++) e = each(&f.list[i], user);
     ckpt__mem_free(&f.allocator, f.list, f.cap * sizeof *f.list);
-    return e;
+    return e == CKPT_AUTH && ckpt__azure_is_blind(store) ? ckpt__azure_gone() : e;
 }
 
 // Blocks cannot be removed, only replaced: each gets a single byte, after the sign has got two. The service drops them all in a
@@ -30762,7 +30849,9 @@ static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m)
     ckpt__azure_found f;
     ckpt__body body;
     if (ckpt__azure_check_upload(store, m) != CKPT_OK) return ckpt__azure_check_name(s, m->name);
-    ckpt_err e = ckpt__azure_find(store, m, &f);
+    memset(&f, 0, sizeof f);
+    ckpt_err e = ckpt__azure_is_blind(store) ? CKPT_OK : ckpt__azure_find(store, m, &f);
+    if (e == CKPT_AUTH && ckpt__azure_is_blind(store)) e = CKPT_OK;     // the sign is what counts
     memset(&body, 0, sizeof body);
     body.memory = "-";
     body.size = 1;
@@ -30861,6 +30950,8 @@ typedef struct ckpt__azure_page {
     ckpt__azure_call *c;
     bool              uncommitted;      // blobs of which only blocks are there are listed too, and only they are wanted
     bool              encoded;          // of the name: percent-encoded, as those that XML cannot hold
+    bool              noting;           // within the entry's metadata
+    bool              is_level, is_stub;    // the entry is a directory; or stands for one, if it has no bytes
     ckpt__view        key, size;
     ckpt__buf         name, next;
     ckpt__web_circle   circle;
@@ -30876,10 +30967,19 @@ static ckpt_err ckpt__azure_take_blob(ckpt__azure_page *p) {
     if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__azure_odd("a name that was not asked for");
     if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__azure_odd("a size that is no number");
     if (p->name.len == strlen(prefix) || (p->uncommitted && size > 0)) return CKPT_OK;
+    if (p->is_level || (p->is_stub && size == 0)) return CKPT_OK;
     return p->each(p->name.data + strlen(prefix), (uint64_t)size, p->user);
 }
 
-// EnumerationResults/Blobs/Blob/{Name,Properties/Content-Length}, and NextMarker.
+// What ends below an entry's Properties or Metadata.
+static void ckpt__azure_take_property(ckpt__azure_page *p, const ckpt__xml *x) {
+    ckpt__view text = ckpt__txt_trim(x->text);
+    if (p->noting) p->is_stub = p->is_stub || (ckpt__txt_eq_nocase(x->name, "hdi_isfolder") && ckpt__txt_eq_nocase(text, "true"));
+    else if (ckpt__xml_is(x, "Content-Length")) p->size = text;
+    else if (ckpt__xml_is(x, "ResourceType")) p->is_level = ckpt__txt_eq_nocase(text, "directory");
+}
+
+// EnumerationResults/Blobs/Blob/{Name,Properties/{Content-Length,ResourceType},Metadata/hdi_isfolder}, and NextMarker.
 static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
     ckpt__xml x;
     ckpt__xml_kind kind;
@@ -30895,16 +30995,18 @@ static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
         if (x.depth == 3 && ckpt__xml_is(&x, "Blob")) {
             if (ends) e = ckpt__azure_take_blob(p);
             p->key = p->size = none;
-            p->encoded = false;
-        } else if (x.depth == 4 && ckpt__xml_is(&x, "Name")) {
+            p->encoded = p->is_level = p->is_stub = false;
+        } else if (x.depth == 4 && !ckpt__xml_is(&x, "Name")) {
+            p->noting = !ends && ckpt__xml_is(&x, "Metadata");
+        } else if (x.depth == 4) {
             ckpt__view tag = { x.name.p, (size_t)(x.inner - x.name.p) };
             static const char mark[] = "Encoded=\"true\"";
             for (size_t i = 0; !ends && i + sizeof mark <= tag.n; i++) {
                 if (memcmp(tag.p + i, mark, sizeof mark - 1) == 0) p->encoded = true;
             }
             if (ends && x.plain) p->key = x.text;
-        } else if (ends && x.plain && x.depth == 5 && ckpt__xml_is(&x, "Content-Length")) {
-            p->size = ckpt__txt_trim(x.text);
+        } else if (ends && x.plain && x.depth == 5) {
+            ckpt__azure_take_property(p, &x);
         } else if (ends && x.plain && x.depth == 2 && ckpt__xml_is(&x, "NextMarker")) {
             e = ckpt__web_decode(&p->next, x.text, false, NULL);
         }
@@ -30922,7 +31024,7 @@ static ckpt_err ckpt__azure_turn_page(ckpt__azure_page *p) {
     ckpt__fields_add(&c.query, "restype", "container");
     ckpt__fields_add(&c.query, "comp", "list");
     ckpt__fields_add(&c.query, "maxresults", number);
-    if (p->uncommitted) ckpt__fields_add(&c.query, "include", "uncommittedblobs");
+    ckpt__fields_add(&c.query, "include", p->uncommitted ? "uncommittedblobs" : "metadata");
     if (s->prefix[0] != 0 || p->prefix[0] != 0) {
         ckpt__buf_add(&c.query.text, "prefix", 7);
         ckpt__buf_text(&c.query.text, s->prefix);
@@ -31056,8 +31158,8 @@ typedef struct ckpt__azure_settings {
     ckpt__buf   host;                   // an endpoint that is made of it
 } ckpt__azure_settings;
 
-// Reads "Name=value;Name=value" (Microsoft: "Configure Azure Storage connection strings").
-static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char *text) {
+// Reads "Name=value;Name=value" (Microsoft: "Configure Azure Storage connection strings"). given: the caller's account, or NULL.
+static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char *text, const char *given) {
     ckpt__fields f;
     for (const char *p = text; *p != 0;) {
         size_t n = strcspn(p, ";"), k = strcspn(p, "=");
@@ -31075,6 +31177,9 @@ static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char 
     f.text = w->text;
     const char *suffix = ckpt__fields_get(&f, "EndpointSuffix"), *scheme = ckpt__fields_get(&f, "DefaultEndpointsProtocol");
     const char *account = ckpt__fields_get(&f, "AccountName"), *endpoint = ckpt__fields_get(&f, "BlobEndpoint");
+    if (given != NULL && account != NULL && strcmp(given, account) != 0)
+        return ckpt__error_set(CKPT_ARG, "access_key_id names the account '%.32s', and AZURE_STORAGE_CONNECTION_STRING is of "
+                               "'%.32s'", given, account);
     if (account != NULL) w->account = account;
     w->key = ckpt__fields_get(&f, "AccountKey");
     w->sas = ckpt__fields_get(&f, "SharedAccessSignature");
@@ -31106,7 +31211,7 @@ static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_
     if (w->account == NULL) w->account = ckpt__auth_env("AZURE_ACCOUNT_NAME");
     if (!complete && connection != NULL) {
         bool emulated = strstr(connection, "UseDevelopmentStorage=true") != NULL;
-        return ckpt__azure_read_connection(w, emulated ? ckpt__azure_emulator : connection);
+        return ckpt__azure_read_connection(w, emulated ? ckpt__azure_emulator : connection, given);
     }
     if (w->account == NULL) w->account = ckpt__auth_env("AZURE_STORAGE_ACCOUNT");
     if (!complete && (w->key = ckpt__auth_env("AZURE_STORAGE_KEY")) != NULL) w->source = "AZURE_STORAGE_KEY";
@@ -31159,6 +31264,11 @@ static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char
     if (!ok) return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
     ckpt__buf_text(&s->sas, sas);
     (void)ckpt__buf_cstr(&s->sas);
+    const char *rights = ckpt__txt_starts(sas, "sp=") ? sas + 3 : strstr(sas, "&sp=");
+    if (rights != NULL) rights += rights[0] == '&' ? 4 : 0;
+    size_t letters = rights != NULL ? strcspn(rights, "&") : 0;
+    if (letters < sizeof s->rights) (void)snprintf(s->rights, sizeof s->rights, "%.*s", (int)letters, letters > 0 ? rights : "");
+    ckpt__os_flag_set(&s->blind, s->rights[0] != 0 && strchr(s->rights, 'r') == NULL);
     const char *until = ckpt__txt_starts(sas, "se=") ? sas : strstr(sas, "&se=");
     if (until != NULL) {
         ckpt__buf text;
@@ -31470,12 +31580,24 @@ static ckpt_err ckpt__gcs_send(ckpt__gcs_call *g) {
     return e;
 }
 
+// A request for bytes is refused in plain words: "No such object: bucket/name".
+static void ckpt__gcs_read_words(ckpt__s3_call *c) {
+    const ckpt__buf *b = &c->reply.body;
+    const char *end = (const char *)memchr(b->data, '\n', b->len);
+    ckpt__web_clean(c->message, sizeof c->message, b->data, end != NULL ? (size_t)(end - b->data) : b->len);
+    if (c->reply.status != 404) return;
+    if (ckpt__s3_says(c, "bucket does not exist")) (void)snprintf(c->code, sizeof c->code, "NoSuchBucket");
+    else if (ckpt__s3_says(c, "no such object")) (void)snprintf(c->code, sizeof c->code, "NoSuchKey");
+}
+
 // Reads {"error":{"message":...,"errors":[{"reason":...}]}}, or the XML API's error.
 static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
     ckpt__json_doc d;
     ckpt__s3_call *c = &g->c;
     ckpt__s3_read_error(c);
-    if (c->reply.body.len == 0 || c->reply.body.data[0] != '{') return;
+    if (c->reply.body.len == 0) return;
+    if (c->reply.body.data[0] != '{' && c->reply.body.data[0] != '<' && c->code[0] == 0) ckpt__gcs_read_words(c);
+    if (c->reply.body.data[0] != '{') return;
     if (ckpt__json_parse(&d, &c->store->allocator, c->reply.body.data, c->reply.body.len) != CKPT_OK) return;
     const ckpt__json *error = ckpt__auth_node(&d, ckpt__json_root(&d), "error");
     const ckpt__json *list = error != NULL ? ckpt__auth_node(&d, error, "errors") : NULL;
@@ -31484,8 +31606,9 @@ static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
     if (message != NULL) ckpt__web_clean(c->message, sizeof c->message, message, strlen(message));
     if (reason != NULL) ckpt__web_clean(c->code, sizeof c->code, reason, strlen(reason));
     ckpt__json_free(&d);
-    if (ckpt__s3_is(c, "notFound"))
-        (void)snprintf(c->code, sizeof c->code, ckpt__s3_says(c, "bucket does not exist") ? "NoSuchBucket" : "NoSuchKey");
+    if (!ckpt__s3_is(c, "notFound")) return;
+    bool bucket = ckpt__s3_says(c, "bucket does not exist") || (strcmp(c->method, "POST") == 0 && g->session == NULL);
+    (void)snprintf(c->code, sizeof c->code, bucket ? "NoSuchBucket" : "NoSuchKey");
 }
 
 // The failure that a reply tells of. What Google says in words of its own is seen to here, the rest by >>s3.
@@ -31608,6 +31731,17 @@ static ckpt_err ckpt__gcs_keep_sum(ckpt__gcs_sums *s, uint64_t at, uint64_t size
     s->list[i].size = size;
     s->list[i].crc32c = crc32c;
     return CKPT_OK;
+}
+
+// The same of a range of a download, in place of all that were asked for before and reach into it.
+static ckpt_err ckpt__gcs_keep_range(ckpt__gcs_sums *s, uint64_t at, uint64_t size, uint32_t crc32c, const ckpt_allocator *a) {
+    size_t kept = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const ckpt__gcs_sum *o = &s->list[i];
+        if (o->at >= at + size || at >= o->at + o->size) s->list[kept++] = *o;
+    }
+    s->count = kept;
+    return ckpt__gcs_keep_sum(s, at, size, crc32c, a);
 }
 
 static int ckpt__gcs_compare(const void *a, const void *b) {
@@ -32453,7 +32587,7 @@ static ckpt_err ckpt__gcs_note_range(ckpt_store *store, const char *name, const 
     if (*whole) return CKPT_OK;
     ckpt__os_mutex_lock(&own->s3.lock);
     ckpt__gcs_seen *d = ckpt__gcs_find_seen(store, name, generation, size);
-    ckpt_err e = d != NULL ? ckpt__gcs_keep_sum(&d->ranges, at, n, *crc32c, &store->allocator) : CKPT_NOMEM;
+    ckpt_err e = d != NULL ? ckpt__gcs_keep_range(&d->ranges, at, n, *crc32c, &store->allocator) : CKPT_NOMEM;
     for (size_t i = 0; e == CKPT_OK && i < d->ranges.count; i++) sum += d->ranges.list[i].size;
     if (e == CKPT_OK && sum >= size) {
         uint32_t all = ckpt__gcs_join(&d->ranges, &sum);
@@ -32472,12 +32606,11 @@ static ckpt_err ckpt__gcs_note_range(ckpt_store *store, const char *name, const 
     return e;
 }
 
-// The CRC-32C of what a sink has taken; false: it cannot be read.
-static bool ckpt__gcs_sum_sink(ckpt__sink *sink, uint32_t *crc32c) {
+// The CRC-32C of what a sink has taken and written; false: it cannot be read.
+static bool ckpt__gcs_sum_sink(const ckpt__sink *sink, uint32_t *crc32c) {
     char piece[32768];
     size_t got = 0;
     *crc32c = 0;
-    if (ckpt__sink_flush(sink) != CKPT_OK) return false;
     for (uint64_t at = 0; at < sink->got; at += got) {
         size_t n = sink->got - at < (uint64_t)sizeof piece ? (size_t)(sink->got - at) : sizeof piece;
         const char *from = piece;
@@ -32489,22 +32622,34 @@ static bool ckpt__gcs_sum_sink(ckpt__sink *sink, uint32_t *crc32c) {
     return true;
 }
 
-// Once all ranges of an object have come, its CRC-32C must be the one that the server has kept.
+// Once all ranges of an object have come, its CRC-32C must be the one that the server has kept. A range that broke off counts as
+// far as it came: it is gone on with behind its last byte.
 static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
     const ckpt__http_reply *r = &g->c.reply;
     const char *generation = ckpt__fields_get(&r->headers, "x-goog-generation");
     const char *range = ckpt__fields_get(&r->headers, "content-range");
     const char *slash = range != NULL ? strchr(range, '/') : NULL;
+    const char *all = slash != NULL ? slash + 1 : ckpt__fields_get(&r->headers, "content-length");
     uint64_t size = g->c.sink->got;
     uint32_t want = 0, crc32c = 0;
-    bool whole = false, sized = slash == NULL || ckpt__web_read_size(slash + 1, &size);
+    bool whole = false, sized = all == NULL || ckpt__web_read_size(all, &size);
     if (generation == NULL || strlen(generation) > 30 || !sized || !ckpt__gcs_reply_crc32c(r, &want)) return CKPT_OK;
-    if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c)) return CKPT_OK;
+    if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c) || g->c.sink->got == 0) return CKPT_OK;
     ckpt_err e = ckpt__gcs_note_range(g->c.store, g->c.name, generation, size, offset, g->c.sink->got, &crc32c, &whole);
     if (e != CKPT_OK || !whole || crc32c == want) return e;
     g->c.t->transient = true;
     return ckpt__error_set(CKPT_CORRUPT, "its bytes do not match its CRC-32C: %08lx instead of %08lx", (unsigned long)crc32c,
                            (unsigned long)want);
+}
+
+// The same after a failure, which stays: but for that of the sum, when the last byte came all the same.
+static ckpt_err ckpt__gcs_check_broken(ckpt__gcs_call *g, uint64_t offset, ckpt_err failure) {
+    ckpt__error_record kept;
+    if (!g->c.sink->proven || g->c.reply.status != 206 || !g->c.t->transient) return failure;
+    ckpt__error_take(&kept);
+    if (ckpt__gcs_check_range(g, offset) == CKPT_CORRUPT) return CKPT_CORRUPT;
+    ckpt__error_last = kept;
+    return failure;
 }
 
 static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
@@ -32525,7 +32670,13 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     e = ckpt__web_judge_get(&g.c.reply, sink, t, e, NULL, offset);
     if (etag != NULL && g.c.reply.status == 412)
         e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    if (e == CKPT_OK) e = ckpt__gcs_check_range(&g, offset);
+    ckpt_err written = e == CKPT_OK || sink->proven ? ckpt__sink_flush(sink) : CKPT_OK;    // read back by its file
+    if (written != CKPT_OK) {
+        t->transient = t->throttled = false;
+        e = written;
+    } else {
+        e = e == CKPT_OK ? ckpt__gcs_check_range(&g, offset) : ckpt__gcs_check_broken(&g, offset, e);
+    }
     ckpt__gcs_call_free(&g);
     return e;
 }

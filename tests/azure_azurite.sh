@@ -73,6 +73,14 @@ odd='a b+c&d=e%41~!*()@,$?#é'
 if nokey env AZURE_STORAGE_SAS_TOKEN="?$sas" ./store raw-put $uri sas-blocks big 5242880 >sas.log 2>&1 && ./store raw-get $uri sas-blocks sas.back >>sas.log 2>&1 &&
     cmp -s big sas.back && nokey env AZURE_STORAGE_SAS_TOKEN="$sas" ./store list $uri sas >>sas.log 2>&1 && grep -q '16777216 sas-blocks' sas.log; then pass 'a SAS'
 else fail 'a SAS' sas.log; fi
+blind=$(AZURITE_RIGHTS=wc ./store sas $uri)
+if nokey env AZURE_STORAGE_SAS_TOKEN="$blind" ./store send $uri blind big 5242880 >blind.log 2>&1 && ./store raw-get $uri blind blind.back >>blind.log 2>&1 &&
+    cmp -s big blind.back; then pass 'a SAS that may only write'
+else fail 'a SAS that may only write' blind.log; fi
+if nokey env AZURE_STORAGE_SAS_TOKEN="$blind" ./store upload $uri by-uploader big "$work/blind-staging" >blind.log 2>&1 &&
+    ./store raw-get $uri by-uploader blind.back2 >>blind.log 2>&1 && cmp -s big blind.back2 && [ -z "$(./store list $uri .cred 2>&1)" ]; then
+    pass 'an uploader with a SAS that may only write, which leaves no trial behind'
+else fail 'an uploader with a SAS that may only write' blind.log; fi
 host=${AZURITE_URL#http://}
 cloud="libcloud://ckpt-one/some/prefix?provider=AZURE_BLOBS&key_environ=MY_NAME&secret_environ=MY_KEY&host=${host%:*}&port=${host##*:}&secure=false"
 connection="DefaultEndpointsProtocol=http;AccountName=$AZURITE_ACCOUNT;AccountKey=$AZURITE_KEY;BlobEndpoint=$AZURITE_URL/$AZURITE_ACCOUNT;"

@@ -31,6 +31,7 @@ typedef struct contract {
     bool        keeps_versions;             // one that was replaced can still be read by its ETag
     bool        folds;                      // names with other characters than letters, digits and "-_./" may become another's
     const char *no_letters;                 // nor any of these; NULL: none
+    bool        no_last_dot;                // a level of a name may not end in '.'
     bool        no_cancel;                  // a request under way cannot be cancelled
     int         many;                       // objects for the listing; 0: 40
     size_t      part;                       // bytes of a part; 0: 1 MiB or the store's least
@@ -389,6 +390,7 @@ UTIL_FN void contract_test_ranges(void **state) {
 UTIL_FN bool contract_forbids(const char *name) {
     if (the_contract.folds && (strlen(name) > 60 || strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./") < strlen(name)))
         return true;
+    if (the_contract.no_last_dot && (strstr(name, "./") != NULL || name[strlen(name) - 1] == '.')) return true;
     return (the_contract.no_newline && strpbrk(name, "\n\t") != NULL) || (the_contract.no_backslash && strchr(name, '\\') != NULL) ||
            (the_contract.no_letters != NULL && strpbrk(name, the_contract.no_letters) != NULL);
 }

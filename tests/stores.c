@@ -91,7 +91,7 @@ static const char *excuse(ckpt_store *s, contract *c) {
     }
     if (is("azure:")) {
         ckpt__azure_of(s)->page = 7;
-        c->no_newline = c->no_backslash = true;
+        c->no_newline = c->no_backslash = c->no_last_dot = true;
         return "azure";
     }
     if (is("wandb:")) {

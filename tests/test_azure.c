@@ -121,10 +121,17 @@ static const setting settings[] = {
     { "azure://box", NULL, NULL, NULL, NULL, { { NULL } }, CKPT_AUTH, "AZURE_ACCOUNT_NAME" },
     { "azure://box", "acc", NULL, NULL, NULL, { { NULL } }, CKPT_AUTH, "AZURE_STORAGE_SAS_TOKEN" },
     { "azure://box@acc", "other", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "account" },
+    { "azure://box", "acc", NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "AccountName=cs1;AccountKey=" KEY } }, CKPT_ARG, "'acc'" },
+    { "azure://box", "acc", NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "AccountName=cs1;AccountKey=" KEY } }, CKPT_ARG, "'cs1'" },
+    { "azure://box@acc", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "AccountName=cs1;AccountKey=" KEY } }, CKPT_ARG, "'acc'" },
+    { "azure://box", "cs1", NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "AccountName=cs1;AccountKey=" KEY } }, CKPT_OK,
+      "https://cs1.blob.core.windows.net/box/k" },
     { "azure://", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "container" },
     { "azure://Box", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "container" },
     { "azure://box@user:" KEY "/p", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "no key" },
     { "azure://box/a/../b", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "'..'" },
+    { "azure://box/a./b", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "ends in '.'" },
+    { "azure://box/.a/b.c", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_OK, "https://acc.blob.core.windows.net/box/.a/b.c/k" },
     { "azure://box", "acc", "not base64!", NULL, NULL, { { NULL } }, CKPT_ARG, "base64" },
     { "azure://box", "Not An Account", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "account" },
     { "azure://box", "acc", NULL, "sv=1&sp=r", NULL, { { NULL } }, CKPT_ARG, "SAS" },
@@ -215,7 +222,8 @@ static void test_names(void **state) {
     memset(name, 'k', sizeof name);
     name[1021] = 0;                             // and "pre/"
     static const struct { const char *name, *word; } bad[] = { { NULL, "1024" }, { "\xff", "UTF-8" }, { "a/../b", "'..'" }, { "..", "'..'" },
-        { "./x", "'.'" }, { "x/.", "'.'" }, { "a\\b", "'/'" }, { "a\nb", "control" } };
+        { "./x", "'.'" }, { "x/.", "'.'" }, { "a\\b", "'/'" }, { "a\nb", "control" }, { "foo.", "ends in '.'" },
+        { "run./x", "ends in '.'" }, { "x/...", "ends in '.'" } };
     for (int i = 0; i < UTIL_COUNT(bad); i++) {
         is(s->table->stat(s, bad[i].name != NULL ? bad[i].name : name, &st, &t), CKPT_ARG);
         sentence_has(bad[i].word);
@@ -477,7 +485,7 @@ static void test_lists(void **state) {
     ckpt_store *s = MEET(pages);
     is(list(s), CKPT_OK);
     assert_string_equal(listed, "k&1=1;k2=2;k\xEF\xBF\xBF=3;");
-    assert_string_equal(script.list[0].target, "/account1/bucket?comp=list&maxresults=5000&prefix=pre%2Fk&restype=container");
+    assert_string_equal(script.list[0].target, "/account1/bucket?comp=list&include=metadata&maxresults=5000&prefix=pre%2Fk&restype=container");
     assert_true(has(script.list[1].target, "marker=mark%20%26%202&"));
     ckpt_store_close(s);
     static const char *const bad[] = { LIST(BLOB("other/k", "1"), ""), LIST(BLOB("pre/k", "-1"), ""), LIST(BLOB("pre/k", ""), ""),
@@ -495,6 +503,36 @@ static void test_lists(void **state) {
     is(list(s), CKPT_NET);
     sentence_has("no end");
     assert_true(requests() < 20);
+    ckpt_store_close(s);
+}
+
+// An account with levels (Data Lake) lists and shows its directories, and Hadoop's tools leave stubs of them elsewhere: none is a blob.
+static void test_directories(void **state) {
+    (void)state;
+    #define ENTRY(name, size, more, meta) "<Blob><Name>" name "</Name><Properties><Content-Length>" size "</Content-Length>" more "</Properties>" meta "</Blob>"
+    static const step pages[] = { { 200, NULL, LIST(
+        ENTRY("pre/k1", "0", "<ResourceType>directory</ResourceType>", "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>")
+        ENTRY("pre/k1/f", "7", "<ResourceType>file</ResourceType>", "<Metadata><ckpt_mark>m</ckpt_mark></Metadata>")
+        ENTRY("pre/k2", "0", "", "<Metadata><Hdi_isfolder>True</Hdi_isfolder></Metadata>")
+        ENTRY("pre/k3", "0", "", "<Metadata><ResourceType>directory</ResourceType></Metadata>")
+        ENTRY("pre/k4", "9", "", "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>")
+        ENTRY("pre/k5", "0", "", "<Metadata />"), ""), 0 } };
+    ckpt_store *s = MEET(pages);
+    is(list(s), CKPT_OK);
+    assert_string_equal(listed, "k1/f=7;k3=0;k4=9;k5=0;");
+    ckpt_store_close(s);
+    static const step heads[] = { { 200, "x-ms-resource-type: directory\r\n", NULL, 0 }, { 200, "x-ms-meta-hdi_isfolder: true\r\n", NULL, 0 },
+        { 200, "x-ms-resource-type: file\r\n", NULL, 3 }, { 200, "x-ms-meta-hdi_isfolder: true\r\n", NULL, 3 },
+        { 409, "x-ms-error-code: DirectoryIsNotEmpty\r\n", NULL, 0 } };
+    ckpt__store_stat st;
+    s = MEET(heads);
+    for (int i = 0; i < 4; i++) {
+        is(s->table->stat(s, "k", &st, &t), i < 2 ? CKPT_NOT_FOUND : CKPT_OK);
+        if (i < 2) sentence_has("directory");
+        else assert_int_equal(st.size, 3);
+    }
+    is(s->table->remove(s, "k", &t), CKPT_NOT_FOUND);
+    sentence_has("directory");
     ckpt_store_close(s);
 }
 
@@ -523,6 +561,74 @@ static void test_uploads(void **state) {
     assert_int_equal(script.list[5].size, 1);
     is(s->table->complete(s, &u.m), CKPT_NOT_FOUND);
     ckpt_store_close(s);
+}
+
+// A SAS that may write but not read can neither resume an upload in blocks nor look whether it is whole before the end: the object goes
+// whole, and that is known before its bytes are on their way.
+static void test_rights(void **state) {
+    (void)state;
+    #define WITH(rights) "sv=2021-12-02&sr=c" rights "&sig=" SIGNATURE "%3D"
+    #define MISMATCH "x-ms-error-code: AuthorizationPermissionMismatch\r\n"
+    static const struct { const char *sas; ckpt_err e; const char *word; int requests; step steps[3]; } cases[] = {
+        { WITH("&sp=wl"), CKPT_UNSUPPORTED, "'r'", 0, { { 201, NULL, NULL, 0 } } },
+        { WITH("&sp=rwl"), CKPT_OK, NULL, 1, { { 201, NULL, NULL, 0 } } },
+        { WITH("&sp=r"), CKPT_AUTH, "'w'", 1, { { 403, MISMATCH, NULL, 0 } } },
+        { WITH("&si=policy"), CKPT_UNSUPPORTED, "'r'", 2, { { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 } } },
+        { WITH("&si=policy"), CKPT_OK, NULL, 2, { { 201, NULL, NULL, 0 }, { 200, NULL, "<BlockList/>", 0 } } },
+        { WITH("&si=policy"), CKPT_AUTH, "403", 2, { { 201, NULL, NULL, 0 }, { 403, "x-ms-error-code: AuthenticationFailed\r\n", NULL, 0 } } } };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        multi u;
+        ckpt_store *s = meet_with(cases[i].steps, 3, cases[i].sas);
+        multi_init(&u, true);
+        ckpt__buf_init(&u.id, NULL);
+        ckpt_err e = s->table->begin(s, &u.m, &u.id);
+        if (e != cases[i].e || requests() != cases[i].requests) fail_msg("case %d: %s after %d: %s", i, ckpt_err_name(e), requests(), ckpt_last_error());
+        if (e != CKPT_OK) sentence_has(cases[i].word);
+        ckpt__buf_free(&u.id);
+        ckpt_store_close(s);
+    }
+    // The trial at opening is begun and given up all the same: that needs nothing to be read.
+    static const step trial[] = { { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 } }, unknown[] = { { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 } };
+    for (int i = 0; i < 2; i++) {
+        multi u;
+        ckpt_store *s = i == 0 ? meet_with(trial, 2, WITH("&sp=wl")) : meet_with(unknown, 3, WITH("&si=policy"));
+        multi_init(&u, true);
+        u.m.size = 1;
+        ckpt__buf_init(&u.id, NULL);
+        is(s->table->begin(s, &u.m, &u.id), CKPT_OK);
+        u.m.upload_id = ckpt__buf_cstr(&u.id);
+        is(s->table->abort(s, &u.m), CKPT_OK);
+        assert_int_equal(requests(), 2 + i);
+        assert_int_equal(script.list[1 + i].size, 2);
+        ckpt__buf_free(&u.id);
+        ckpt_store_close(s);
+    }
+    // What a process with more rights has begun is not gone on with.
+    static const step lost[] = { { 403, MISMATCH, NULL, 0 } };
+    multi u;
+    multi_init(&u, true);
+    ckpt_store *s = meet_with(lost, 1, WITH("&sp=wl"));
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    ckpt_store_close(s);
+    s = meet_with(lost, 1, WITH("&si=policy"));
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    assert_int_equal(requests(), 1);
+    ckpt_store_close(s);
+    // The right that is missing is named.
+    static const step refused[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 } };
+    ckpt__store_stat st;
+    s = meet_with(refused, 4, WITH("&sp=x"));
+    is(put(s, "hello world", true, NULL), CKPT_AUTH);
+    sentence_has("'w' is not among its sp=x");
+    is(s->table->stat(s, "k", &st, &t), CKPT_AUTH);
+    sentence_has("'r'");
+    is(list(s), CKPT_AUTH);
+    sentence_has("'l'");
+    is(s->table->remove(s, "k", &t), CKPT_AUTH);
+    sentence_has("'d'");
+    ckpt_store_close(s);
+    assert_false(leaked);
 }
 
 //-- memory ------------------------------------------------------------------------
@@ -654,7 +760,8 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_uploads), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_rights),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_libcloud),
     };
     return cmocka_run_group_tests(tests, set_up, script_tear_down);

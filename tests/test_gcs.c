@@ -282,6 +282,170 @@ static void test_put(void **state) {
     ckpt_store_close(s);
 }
 
+//-- what is read ------------------------------------------------------------------
+
+enum { BIG = 5000, BREAK = 1800 };
+static char big[BIG];
+static struct { uint32_t crc32c; int breaks, flips; uint64_t flip; } serving;
+static pthread_mutex_t serving_lock = PTHREAD_MUTEX_INITIALIZER;
+
+// Serves `big` in ranges. The first `breaks` replies end before their time; the first `flips` that hold byte `flip` have it damaged.
+static void on_ranges(net_request *r, void *user) {
+    (void)user;
+    net_body(r, SIZE_MAX);
+    unsigned char sum[4] = { (unsigned char)(serving.crc32c >> 24), (unsigned char)(serving.crc32c >> 16), (unsigned char)(serving.crc32c >> 8),
+                             (unsigned char)serving.crc32c };
+    ckpt__buf hash;
+    ckpt__buf_init(&hash, NULL);
+    ckpt__txt_add_base64(&hash, sum, 4);
+    const char *range = net_header(r, "range");
+    unsigned long long from = 0, to = 0;
+    if (range == NULL || sscanf(range, "bytes=%llu-%llu", &from, &to) != 2 || to >= BIG) {
+        char body[64];
+        net_reply(r, 200, NULL, body, (size_t)snprintf(body, sizeof body, "{\"size\":\"%d\",\"generation\":\"17\"}", BIG));
+    } else {
+        pthread_mutex_lock(&serving_lock);
+        size_t n = (size_t)(to - from + 1), some = serving.breaks > 0 && n > BREAK ? BREAK : n;
+        char copy[BIG];
+        memcpy(copy, big + from, n);
+        if (serving.flips > 0 && serving.flip >= from && serving.flip < from + some) { serving.flips--; copy[serving.flip - from] ^= 1; }
+        net_text(r, "HTTP/1.1 206 Partial Content\r\nContent-Length: %zu\r\nContent-Range: bytes %llu-%llu/%d\r\nx-goog-generation: 17\r\n"
+                 "x-goog-hash: crc32c=%s\r\n\r\n", n, from, to, BIG, ckpt__buf_cstr(&hash));
+        net_send(r, copy, some);
+        if (some < n) { serving.breaks--; net_close(r); }
+        pthread_mutex_unlock(&serving_lock);
+    }
+    ckpt__buf_free(&hash);
+}
+
+// To a request for bytes Google answers in plain words what is missing. Who says 404 and no more may be a proxy.
+static void test_missing(void **state) {
+    (void)state;
+    static const struct { int status; const char *body; ckpt_err e; bool transient; const char *says; } cases[] = {
+        { 404, "No such object: bucket/pre/name", CKPT_NOT_FOUND, false, "there is no such object" },
+        { 404, "The specified bucket does not exist.", CKPT_NOT_FOUND, false, "there is no bucket 'bucket'" },
+        { 403, "me@here does not have storage.objects.get access", CKPT_AUTH, false, "me@here does not have" },
+        { 404, "<html>Not Found</html>", CKPT_NET, true, "is the server behind" },
+        { 404, "Not Found", CKPT_NET, true, "is the server behind" } };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        step one = { "GET /storage/v1/b/bucket/o/pre%2Fname?alt=media", cases[i].status, NULL, cases[i].body };
+        ckpt_store *s = meet(&one, 1, NULL);
+        ckpt__sink k;
+        char byte;
+        memset(&k, 0, sizeof k);
+        k.memory = &byte;
+        k.fd = -1;
+        k.size = 1;
+        ckpt_err e = ckpt__store_run_get(s, "name", NULL, 0, &k, &t);
+        if (e != cases[i].e || t.transient != cases[i].transient) fail_msg("case %d: %s %d: %s", i, ckpt_err_name(e), t.transient, ckpt_last_error());
+        sentence_has(cases[i].says);
+        check_script();
+        ckpt_store_close(s);
+    }
+    // Of an upload only the bucket can be missing.
+    static const step up[] = { { "POST /upload", 404, NULL, "{\"error\":{\"message\":\"Not Found\",\"errors\":[{\"reason\":\"notFound\"}]}}" } };
+    ckpt_store *s = MEET(up);
+    is(put(s, "hello", true, "m"), CKPT_NOT_FOUND);
+    sentence_has("there is no bucket 'bucket'");
+    ckpt_store_close(s);
+}
+
+// Nobody but Google has a sum of what others have uploaded: it is compared also where ranges broke off and were gone on with.
+static void test_broken_off(void **state) {
+    (void)state;
+    static const struct { int breaks, flips; uint64_t flip; ckpt_err e; } cases[] = { { 0, 0, 0, CKPT_OK }, { 1, 0, 0, CKPT_OK }, { 2, 0, 0, CKPT_OK },
+        { 0, 99, 10, CKPT_CORRUPT }, { 99, 99, 10, CKPT_CORRUPT }, { 99, 99, 4900, CKPT_CORRUPT }, { 99, 1, 2000, CKPT_OK } };
+    net_server own;
+    for (int i = 0; i < BIG; i++) big[i] = (char)(i * 7 + i / 256);
+    serving.crc32c = ckpt__digest_crc32c(0, big, BIG);
+    net_start(&own, on_ranges, NULL);
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        ckpt_store_desc d;
+        ckpt_store *s = NULL;
+        ckpt__fetch f;
+        ckpt__retry retry = ckpt__retry_default;
+        memset(&d, 0, sizeof d);
+        memset(&f, 0, sizeof f);
+        d.session_token = "ya29.token-of-the-test";
+        d.endpoint_url = own.url;
+        is(ckpt_store_open(&s, "gs://bucket/pre/", &d), CKPT_OK);
+        pthread_mutex_lock(&serving_lock);
+        serving.breaks = cases[i].breaks;
+        serving.flips = cases[i].flips;
+        serving.flip = cases[i].flip;
+        pthread_mutex_unlock(&serving_lock);
+        retry.num_attempts = 20;
+        retry.initial_backoff = 0.001;
+        f.store = s;
+        f.name = "name";
+        f.destination = util_join(util_temp_dir(), "got");
+        f.overwrite = true;
+        f.retry = &retry;
+        ckpt_err e = ckpt__fetch_run(&f);
+        if (e != cases[i].e) fail_msg("case %d: %s: %s", i, ckpt_err_name(e), e != CKPT_OK ? ckpt_last_error() : "");
+        if (e != CKPT_OK) sentence_has("CRC-32C");
+        if (ckpt__gcs_of(s)->seen != NULL) fail_msg("case %d: ranges were never compared", i);
+        ckpt_store_close(s);
+    }
+    net_stop(&own);
+}
+
+// The same bytes asked for in other ranges before: those that were replaced do not count.
+static void test_overlaps(void **state) {
+    (void)state;
+    ckpt__gcs_sums sums;
+    ckpt_allocator a = { NULL, NULL };
+    uint64_t size = 0;
+    memset(&sums, 0, sizeof sums);
+    uint32_t part[3] = { ckpt__digest_crc32c(0, big, 100), ckpt__digest_crc32c(0, big + 100, 200), ckpt__digest_crc32c(0, big + 50, 250) };
+    is(ckpt__gcs_keep_range(&sums, 0, 100, part[0], &a), CKPT_OK);
+    is(ckpt__gcs_keep_range(&sums, 100, 200, part[1], &a), CKPT_OK);
+    is(ckpt__gcs_keep_range(&sums, 50, 250, part[2], &a), CKPT_OK);
+    assert_int_equal(sums.count, 1);
+    is(ckpt__gcs_keep_range(&sums, 0, 50, ckpt__digest_crc32c(0, big, 50), &a), CKPT_OK);
+    assert_int_equal(ckpt__gcs_join(&sums, &size), ckpt__digest_crc32c(0, big, 300));
+    assert_int_equal(size, 300);
+    ckpt__gcs_sums_free(&sums, &a);
+}
+
+// A disk that is full shows at the last bytes of a range, which wait to be written together: no network is to blame.
+static void test_full_disk(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        net_server own;
+        ckpt_store_desc d;
+        ckpt_store *s = NULL;
+        ckpt__fetch_range g;
+        ckpt__retry retry = ckpt__retry_default;
+        memset(&d, 0, sizeof d);
+        memset(&g, 0, sizeof g);
+        serving.crc32c = ckpt__digest_crc32c(0, big, BIG);
+        serving.breaks = i;
+        serving.flips = 0;
+        net_start(&own, on_ranges, NULL);
+        d.session_token = "ya29.token-of-the-test";
+        d.endpoint_url = own.url;
+        is(ckpt_store_open(&s, "gs://bucket/pre/", &d), CKPT_OK);
+        retry.initial_backoff = 0.001;
+        g.store = s;
+        g.name = "name";
+        g.etag = "";
+        g.retry = &retry;
+        g.sink.fd = open("/dev/full", O_RDWR);
+        if (g.sink.fd < 0) skip();
+        g.sink.path = "the file";
+        g.sink.size = g.sink.whole = BIG;
+        g.sink.gather = (char *)malloc(CKPT__SINK_GATHER);
+        is(ckpt__fetch_get(&g), CKPT_NO_SPACE);
+        sentence_has("the file");
+        assert_int_equal(net_count(&own), 1);
+        free(g.sink.gather);
+        close(g.sink.fd);
+        ckpt_store_close(s);
+        net_stop(&own);
+    }
+}
+
 static void test_session_address(void **state) {
     (void)state;
     static const struct { const char *location; bool kept; } cases[] = {
@@ -526,7 +690,8 @@ static void test_no_secrets(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc32c), cmocka_unit_test(test_jwt), cmocka_unit_test(test_quote), cmocka_unit_test(test_stat),
+        cmocka_unit_test(test_crc32c), cmocka_unit_test(test_jwt), cmocka_unit_test(test_quote),
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_broken_off), cmocka_unit_test(test_overlaps), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stat),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put),
         cmocka_unit_test(test_session_address), cmocka_unit_test(test_order), cmocka_unit_test(test_types),
         cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)

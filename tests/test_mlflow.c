@@ -269,6 +269,8 @@ static void test_proxy(void **state) {
         { { 500, "<h1>Internal Server Error</h1>", NULL }, { -1, NULL, NULL }, CKPT_NET, true, "500" },
         { { 503, SAYS("TEMPORARILY_UNAVAILABLE", ""), "Retry-After: 9\r\n" }, { -1, NULL, NULL }, CKPT_NET, true, "503" },
         { { 413, "too large", NULL }, { -1, NULL, NULL }, CKPT_ARG, false, "413" },
+        { { 409, SAYS("RESOURCE_CONFLICT", "it changes"), NULL }, { -1, NULL, NULL }, CKPT_NET, true, "it changes" },
+        { { 409, "it is there", NULL }, { -1, NULL, NULL }, CKPT_NET, true, "409" },        // nobody asked that it must not be
         { { 302, "", "Location: https://sso/\r\n" }, { -1, NULL, NULL }, CKPT_NET, false, "log in" },
     };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
@@ -532,6 +534,12 @@ static void test_managed(void **state) {
     assert_string_equal(script.list[3].method, "PATCH");
     assert_string_equal(script.list[3].target, "/lake?" SIGNATURE "&action=append&position=0");
     assert_string_equal(script.list[4].target, "/lake?" SIGNATURE "&action=flush&position=5");
+    rest_part(s);
+    static const step busy[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AZURE_SAS_URI", "@/az?" SIGNATURE), NULL },
+        { 409, "<Error><Code>BlobAlreadyExists</Code></Error>", NULL } };
+    s = MANAGED_MEET(busy);
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_NET);
+    assert_true(t.transient);
     rest_part(s);
     static const struct { const char *body; ckpt_err e; } hostile[] = {
         { "{}", CKPT_NET }, { CREDENTIAL("credential_infos", "FLOPPY", "@/x"), CKPT_UNSUPPORTED }, { CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL",

@@ -256,6 +256,8 @@ static void test_callback(void **state) {
 
 //-- whole files -------------------------------------------------------------------
 
+#define SAYS(code, text) "{\"error_code\":\"" code "\",\"message\":\"" text "\"}"
+
 static void test_put(void **state) {
     (void)state;
     static const step steps[] = { { 204, "", NULL }, { 200, "hello", "Last-Modified: Fri, 20 Nov 2026 23:57:40 GMT\r\n" } };
@@ -285,6 +287,28 @@ static void test_put(void **state) {
     is(rest_put(s, "a/b/c", "x", true, NULL), CKPT_OK);
     assert_string_equal(script.list[1].target, "/api/2.0/fs/directories/Volumes/c/s/v/pre/a/b");
     rest_part(s);
+    // Another writer makes it at the same time, and is faster.
+    static const step raced[] = { { 404, SAYS("NOT_FOUND", "no folder"), NULL }, { 409, SAYS("ALREADY_EXISTS", "the directory"), NULL }, { 204, "", NULL }, { 200, "x", NULL },
+        { 404, SAYS("NOT_FOUND", "no folder"), NULL }, { 403, SAYS("PERMISSION_DENIED", "no directories for you"), NULL },
+        { 404, SAYS("NOT_FOUND", "no folder"), NULL }, { 404, SAYS("NOT_FOUND", "no such volume"), NULL } };
+    s = MEET(raced);
+    is(rest_put(s, "a/b/c", "x", true, NULL), CKPT_OK);
+    is(rest_put(s, "a/b/c", "x", true, NULL), CKPT_AUTH);
+    sentence_has("the folder above it");
+    sentence_has("no directories for you");
+    is(rest_put(s, "a/b/c", "x", true, NULL), CKPT_NOT_FOUND);
+    sentence_has("no such volume");
+    rest_part(s);
+    // A conflict is no object of that name that must not be replaced: nobody asked for that.
+    static const step busy[] = { { 409, SAYS("ALREADY_EXISTS", "it changes just now"), NULL }, { 409, SAYS("RESOURCE_CONFLICT", "it changes just now"), NULL },
+        { 409, SAYS("RESOURCE_CONFLICT", "it changes just now"), NULL } };
+    s = MEET(busy);
+    for (int i = 0; i < 3; i++) {
+        is(rest_put(s, "x", "hello", i < 2, NULL), CKPT_NET);
+        assert_true(t.transient);
+        sentence_has("it changes just now");
+    }
+    rest_part(s);
     // What is kept is looked at.
     static const step less[] = { { 204, "", NULL }, { 200, "hell", NULL }, { 204, "", NULL }, { 404, "", NULL }, { 204, "", NULL }, { 403, "", NULL } };
     s = MEET(less);
@@ -292,6 +316,20 @@ static void test_put(void **state) {
     assert_true(t.transient);
     is(rest_put(s, "x", "hello", true, NULL), CKPT_CORRUPT);
     is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);                     // who may not read takes its word
+    rest_part(s);
+}
+
+// A HEAD has no words: what is missing may be the file or the volume.
+static void test_missing(void **state) {
+    (void)state;
+    ckpt__store_stat info;
+    char out[8];
+    static const step steps[] = { { 404, "", NULL }, { 404, SAYS("NOT_FOUND", "The file being accessed is not found."), NULL } };
+    ckpt_store *s = MEET(steps);
+    is(rest_stat(s, "x", &info), CKPT_NOT_FOUND);
+    sentence_has("there is no such file, or no such volume");
+    is(rest_get(s, "x", NULL, 0, out, 5), CKPT_NOT_FOUND);
+    sentence_has("The file being accessed");
     rest_part(s);
 }
 
@@ -337,7 +375,6 @@ static void test_create_only(void **state) {
     rest_part(s);
 }
 
-#define SAYS(code, text) "{\"error_code\":\"" code "\",\"message\":\"" text "\"}"
 
 static void test_refusals(void **state) {
     (void)state;
@@ -612,6 +649,18 @@ static void test_parts_ends(void **state) {
     is(ckpt__store_run_abort(s, &u.m), CKPT_OK);
     assert_string_equal(script.list[3].method, "DELETE");
     is(part(s, &u, 1), CKPT_NOT_FOUND);
+    rest_part(s);
+    ckpt__buf_free(&u.id);
+    // Somebody replaces it at the same time, which is nothing that was to be refused.
+    static const step busy[] = { { 409, SAYS("ALREADY_EXISTS", ""), NULL }, { 200, SESSION, NULL }, { 200, PART_URL(1), NULL }, { 409, SAYS("ALREADY_EXISTS", ""), NULL } };
+    s = MEET(busy);
+    multi_init(&u, true);
+    is(begin(s, &u), CKPT_NET);
+    assert_true(t.transient);
+    is(begin(s, &u), CKPT_OK);
+    know_parts(&u);
+    is(ckpt__store_run_complete(s, &u.m), CKPT_NET);
+    assert_true(t.transient);
     rest_part(s);
     ckpt__buf_free(&u.id);
     // Somebody else was first.
@@ -898,7 +947,7 @@ static void no_memory(const step *steps, int count, uint64_t size) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_validate_path), cmocka_unit_test(test_object_path), cmocka_unit_test(test_split), cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_principal), cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_create_only),
+        cmocka_unit_test(test_principal), cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_create_only),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts),
         cmocka_unit_test(test_parts_lost),
         cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),

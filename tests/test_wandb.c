@@ -255,6 +255,23 @@ static void test_put(void **state) {
     ckpt_store_close(s);
 }
 
+// The look before a put fails for once: the tries after it are counted all the same.
+static void test_put_progress(void **state) {
+    (void)state;
+    uint64_t moved = 0;
+    world_reset();
+    ckpt_store *s = open_at(NULL);
+    t.moved = &moved;
+    world.look = "{\"errors\":[{\"message\":\"please try again\"}]}";
+    assert_int_equal(put(s, "a.pt", "hello", true), CKPT_NET);
+    assert_true(t.transient && t.moved == &moved);
+    assert_int_equal(moved, 0);
+    world.look = good_look;
+    if (put(s, "a.pt", "hello", true) != CKPT_OK) fail_msg("%s", ckpt_last_error());
+    assert_int_equal(moved, 5);
+    ckpt_store_close(s);
+}
+
 static void test_get(void **state) {
     (void)state;
     char back[6] = "";
@@ -349,6 +366,42 @@ static void test_hostile_put(void **state) {
     ckpt_store_close(s);
 }
 
+// Is it the object that is missing, or all of the project?
+static void test_missing(void **state) {
+    (void)state;
+    char back[8];
+    world_reset();
+    ckpt_store *s = open_at(NULL);
+    world.look = "{\"data\":{\"project\":null}}";
+    assert_int_equal(get(s, "a.pt", back, 5), CKPT_NOT_FOUND);
+    says(ckpt_last_error(), "there is no project ent/proj");
+    world.look = nothing;
+    assert_int_equal(get(s, "a.pt", back, 5), CKPT_NOT_FOUND);
+    says(ckpt_last_error(), "there is no artifact");
+    ckpt_store_close(s);
+}
+
+// What the storage says of a refusal has no NUL behind it.
+static void test_storage_words(void **state) {
+    (void)state;
+    static const char *const words[] = { "BadDigest: it is not what came", "no such thing, and a line that fills the buffer to its very end" };
+    world_reset();
+    ckpt_store *s = open_at(NULL);
+    for (int i = 0; i < 2; i++) {
+        ckpt__http_reply r;
+        ckpt__wandb_call c;
+        ckpt__wandb_call_init(&c, s, &t);
+        ckpt__http_reply_init(&r, NULL);
+        r.status = 400;
+        memset(ckpt__buf_reserve(&r.body, 63), 'D', 64);
+        ckpt__buf_add(&r.body, words[i], strlen(words[i]));
+        assert_int_equal(ckpt__wandb_storage_failed(&c, &r), i == 0 ? CKPT_CORRUPT : CKPT_NET);
+        ckpt__http_reply_free(&r);
+        ckpt__wandb_call_free(&c);
+    }
+    ckpt_store_close(s);
+}
+
 static void test_no_memory(void **state) {
     (void)state;
     int done = 0;
@@ -394,8 +447,9 @@ static int tear_down(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names), cmocka_unit_test(test_uris), cmocka_unit_test(test_netrc), cmocka_unit_test(test_put), cmocka_unit_test(test_get),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_hostile_put), cmocka_unit_test(test_no_memory)
+        cmocka_unit_test(test_names), cmocka_unit_test(test_uris), cmocka_unit_test(test_netrc), cmocka_unit_test(test_put), cmocka_unit_test(test_put_progress),
+        cmocka_unit_test(test_get),
+        cmocka_unit_test(test_hostile), cmocka_unit_test(test_hostile_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_storage_words), cmocka_unit_test(test_no_memory)
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
