@@ -1736,6 +1736,7 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -1748,9 +1749,8 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#ifndef CKPT_NO_REMOTE
-    #include <poll.h>
-    #include <sys/socket.h>
+#if !defined(CKPT_NO_REMOTE) || !defined(__linux__)
+    #include <sys/socket.h>             // without the network its names (bind, send, listen) may be the program's own
 #endif
 #if defined(__linux__)
     #include <sys/syscall.h>
@@ -2239,16 +2239,18 @@ static ckpt_err ckpt__os_read(int fd, void *dst, size_t size, size_t *got, const
     }
 }
 
-#ifndef CKPT_NO_REMOTE
-// Whether a pipe has bytes to read, or its other end was closed; false when neither happens within `seconds`.
-static bool ckpt__os_readable(int fd, double seconds) {
+static bool ckpt__os_poll(int fd, short events, double seconds) {
     struct pollfd p;
     p.fd = fd;
-    p.events = POLLIN;
+    p.events = events;
     p.revents = 0;
     return CKPT__SYS(poll)(&p, 1, (int)(seconds * 1000.0)) > 0;
 }
-#endif
+
+// Whether a pipe has bytes to read, or its other end was closed; false when neither happens within `seconds`.
+static bool ckpt__os_readable(int fd, double seconds) {
+    return ckpt__os_poll(fd, POLLIN, seconds);
+}
 
 static ckpt_err ckpt__os_write_all(int fd, const void *src, size_t size, const char *path) {
     size_t done = 0;
@@ -3058,10 +3060,8 @@ typedef struct ckpt__os_child {
     char said[256];                 // after ckpt__os_wait_child: the first line that it said on stderr
 } ckpt__os_child;
 
-// Both ends close-on-exec: fds[0] reads, fds[1] writes.
-static ckpt_err ckpt__os_pipe(int fds[2]) {
-    int raw[2];
-    if (CKPT__SYS(pipe)(raw) != 0) return ckpt__os_fail(errno, "make", "a pipe");
+// Makes both ends close-on-exec and moves them away from 0, 1 and 2; after a failure both are closed.
+static ckpt_err ckpt__os_take_pair(int fds[2], const int raw[2]) {
     for (int i = 0; i < 2; i++) {
         fds[i] = raw[i];
         if (fds[i] > 2) (void)CKPT__SYS(fcntl)(fds[i], F_SETFD, FD_CLOEXEC);
@@ -3074,6 +3074,17 @@ static ckpt_err ckpt__os_pipe(int fds[2]) {
     return e;
 }
 
+// fds[0] reads, fds[1] writes.
+static ckpt_err ckpt__os_pipe(int fds[2]) {
+    int raw[2];
+#if defined(__linux__) && defined(SYS_pipe2)
+    if (CKPT__SYS(syscall)((long)SYS_pipe2, raw, (long)O_CLOEXEC) == 0) return ckpt__os_take_pair(fds, raw);
+    if (errno != ENOSYS) return ckpt__os_fail(errno, "make", "a pipe");
+#endif
+    if (CKPT__SYS(pipe)(raw) != 0) return ckpt__os_fail(errno, "make", "a pipe");
+    return ckpt__os_take_pair(fds, raw);
+}
+
 // More room in a pipe, so that the two at its ends do not take turns. A system that refuses leaves it as it is.
 static void ckpt__os_widen(int fd) {
 #if defined(CKPT__F_SETPIPE_SZ)
@@ -3081,6 +3092,45 @@ static void ckpt__os_widen(int fd) {
 #else
     (void)fd;
 #endif
+}
+
+// A pair of stream sockets, one with room for CKPT__OS_PIPE bytes.
+static int ckpt__os_socket_pair(int raw[2]) {
+    int room = CKPT__OS_PIPE;
+#if defined(__linux__) && defined(SYS_socketpair) && defined(SYS_setsockopt) && !defined(__mips__)
+    enum { CKPT__UNIX = 1, CKPT__STREAM = 1, CKPT__SOCKET_LEVEL = 1, CKPT__SEND_ROOM = 7 };
+    if (CKPT__SYS(syscall)((long)SYS_socketpair, (long)CKPT__UNIX, (long)CKPT__STREAM | O_CLOEXEC, 0L, raw) != 0) return -1;
+    (void)CKPT__SYS(syscall)((long)SYS_setsockopt, (long)raw[1], (long)CKPT__SOCKET_LEVEL, (long)CKPT__SEND_ROOM, &room,
+                             (long)sizeof room);
+#else
+    if (CKPT__SYS(socketpair)(AF_UNIX, SOCK_STREAM, 0, raw) != 0) return -1;
+    (void)CKPT__SYS(setsockopt)(raw[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    (void)CKPT__SYS(setsockopt)(raw[0], SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+#endif
+    return 0;
+}
+
+// A way to feed a child: fds[0] for the child to read, fds[1] to write, without blocking. It is no pipe: that would end only when
+// all who hold fds[1] have closed it, and a program that forks in the meantime (a data loader) leaves it with a process that may
+// live for days, while ckpt__os_end_channel ends it for everybody.
+static ckpt_err ckpt__os_channel(int fds[2]) {
+    int raw[2];
+    if (ckpt__os_socket_pair(raw) != 0) return ckpt__os_fail(errno, "make", "a pair of sockets");
+    ckpt_err e = ckpt__os_take_pair(fds, raw);
+    if (e != CKPT_OK) return e;
+    int flags = CKPT__SYS(fcntl)(fds[1], F_GETFL);
+    if (flags != -1) (void)CKPT__SYS(fcntl)(fds[1], F_SETFL, flags | O_NONBLOCK);
+    return CKPT_OK;
+}
+
+// What was written is all: the child reads the end behind it, whoever else holds the descriptor.
+static void ckpt__os_end_channel(int fd) {
+#if defined(__linux__) && defined(SYS_shutdown)
+    (void)CKPT__SYS(syscall)((long)SYS_shutdown, (long)fd, 1L);
+#else
+    (void)CKPT__SYS(shutdown)(fd, SHUT_WR);
+#endif
+    ckpt__os_drop(fd);
 }
 
 static bool ckpt__os_runnable(const char *path) {
@@ -3239,7 +3289,6 @@ static ckpt_err ckpt__os_wait_child(ckpt__os_child *c) {
     return ckpt__error_set(CKPT_IO, "%s failed with status %d%s%s", c->tool, WEXITSTATUS(status), colon, said);
 }
 
-#ifndef CKPT_NO_REMOTE
 // Has the child ended? Does not block, and leaves it to ckpt__os_wait_child, which does not block then.
 static bool ckpt__os_child_ended(const ckpt__os_child *c) {
     siginfo_t info;
@@ -3248,7 +3297,32 @@ static bool ckpt__os_child_ended(const ckpt__os_child *c) {
     if (CKPT__SYS(waitid)(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno != EINTR;
     return info.si_pid != 0;
 }
-#endif
+
+// Reads what the child writes to a pipe; *got is 0 at the end. The pipe alone does not always show that: a process that was
+// forked between its making and the child's start holds the child's end too, for as long as it lives.
+static ckpt_err ckpt__os_read_child(const ckpt__os_child *c, int fd, void *dst, size_t size, size_t *got) {
+    *got = 0;
+    while (!ckpt__os_readable(fd, 1.0))
+        if (ckpt__os_child_ended(c) && !ckpt__os_readable(fd, 0)) return CKPT_OK;
+    return ckpt__os_read(fd, dst, size, got, c->tool);
+}
+
+// Writes everything to the child's end of ckpt__os_channel. A child that has ended is an error here too when others hold its end.
+static ckpt_err ckpt__os_write_child(const ckpt__os_child *c, int fd, const void *src, size_t size) {
+    ckpt__os_pipe_guard guard;
+    size_t done = 0;
+    int why = 0;
+    ckpt__os_hold_sigpipe(&guard);
+    while (why == 0 && done < size) {
+        ssize_t n = CKPT__SYS(write)(fd, (const char *)src + done, ckpt__os_chunk(size - done));
+        if (n > 0) done += (size_t)n;
+        else if (n == 0) why = EIO;
+        else if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) why = errno;
+        else if (errno != EINTR && !ckpt__os_poll(fd, POLLOUT, 1.0) && ckpt__os_child_ended(c)) why = EPIPE;
+    }
+    ckpt__os_release_sigpipe(&guard);
+    return why == 0 ? CKPT_OK : ckpt__os_fail(why, "write", c->tool);
+}
 
 // Ends the child at once and reaps it; for a child that has ended already, or was never started, it only cleans up.
 static void ckpt__os_kill_child(ckpt__os_child *c) {
@@ -11913,7 +11987,7 @@ typedef struct ckpt__codec_writer {
     int                out_fd;
     bool               open;
     ckpt__os_child     child;               // by tool: it writes to out_fd itself
-    int                feed;                // the end of a pipe that the tool reads
+    int                feed;                // what the tool reads is written there
     void              *state;               // in-process
     unsigned char     *out;                 // CKPT__CODEC_BLOCK bytes
     ckpt_err           err;                 // the first failure
@@ -11935,12 +12009,11 @@ static ckpt_err ckpt__codec_open(ckpt__codec_writer *w, const ckpt__codec *c, in
         if (e != CKPT_OK) ckpt__mem_free(&w->allocator, w->out, CKPT__CODEC_BLOCK);
     } else {
         int fds[2];
-        e = ckpt__os_pipe(fds);
+        e = ckpt__os_channel(fds);
         if (e != CKPT_OK) return e;
-        ckpt__os_widen(fds[1]);
         e = ckpt__codec_start(c, true, &w->child, fds[0], out_fd);
-        (void)ckpt__os_close(fds[0], "a pipe");
-        if (e != CKPT_OK) (void)ckpt__os_close(fds[1], "a pipe");
+        ckpt__os_drop(fds[0]);
+        if (e != CKPT_OK) ckpt__os_drop(fds[1]);
         else w->feed = fds[1];
     }
     w->open = e == CKPT_OK;
@@ -11982,7 +12055,7 @@ static ckpt_err ckpt__codec_why(const ckpt__codec_writer *w, ckpt_err e) {
 
 // Ends a tool. When it is gone already its own words say more than the broken pipe does.
 static ckpt_err ckpt__codec_end_tool(ckpt__codec_writer *w) {
-    if (w->feed >= 0) (void)ckpt__os_close(w->feed, "a pipe");
+    if (w->feed >= 0) ckpt__os_end_channel(w->feed);
     w->feed = -1;
     w->open = false;
     ckpt_err e = ckpt__os_wait_child(&w->child);
@@ -11992,7 +12065,7 @@ static ckpt_err ckpt__codec_end_tool(ckpt__codec_writer *w) {
 static ckpt_err ckpt__codec_write(ckpt__codec_writer *w, const void *p, size_t n) {
     if (w->err != CKPT_OK) return w->err;
     if (w->codec->library == NULL) {
-        w->err = n == 0 ? CKPT_OK : ckpt__os_write(w->feed, p, n, w->codec->tool);
+        w->err = n == 0 ? CKPT_OK : ckpt__os_write_child(&w->child, w->feed, p, n);
         if (w->err == CKPT_OK) return CKPT_OK;
         ckpt_err e = ckpt__codec_end_tool(w);
         return w->err = e != CKPT_OK ? e : ckpt__error_set(CKPT_IO, "%s ended before its input did", w->codec->tool);
@@ -12009,7 +12082,7 @@ static ckpt_err ckpt__codec_write(ckpt__codec_writer *w, const void *p, size_t n
 static void ckpt__codec_abort(ckpt__codec_writer *w) {
     if (w->open && w->codec->library == NULL) {
         ckpt__os_kill_child(&w->child);
-        (void)ckpt__os_close(w->feed, "a pipe");
+        ckpt__os_end_channel(w->feed);
         w->feed = -1;
     }
     if (w->state != NULL) w->codec->library->close(w->state, &w->allocator);
@@ -12145,7 +12218,7 @@ static ckpt_err ckpt__codec_decode_tool(const ckpt__codec *c, int in_fd, ckpt__c
         bool runs = e == CKPT_OK;
         size_t got = 1;
         while (e == CKPT_OK && got > 0) {
-            e = ckpt__os_read(fds[0], block, CKPT__CODEC_BLOCK, &got, c->tool);
+            e = ckpt__os_read_child(&child, fds[0], block, CKPT__CODEC_BLOCK, &got);
             if (e == CKPT_OK && got > 0) e = sink(block, got, user);
         }
         (void)ckpt__os_close(fds[0], "a pipe");
@@ -17905,7 +17978,11 @@ static ckpt_err ckpt__auth_listen(ckpt__auth_walk *w, const ckpt__os_child *chil
         if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
         if (ckpt__os_now() > end) return ckpt__error_set(CKPT_AUTH, "it did not end within %.0f s", ckpt__auth_program);
         if (got == 0) ckpt__os_sleep(0.005);
-        if (got == 0 || !ckpt__os_readable(fd, 0.05)) continue;
+        if (got == 0) continue;
+        if (!ckpt__os_readable(fd, 0.05)) {         // a process that was forked meanwhile may hold the other end open
+            if (ckpt__os_child_ended(child) && !ckpt__os_readable(fd, 0)) got = 0;
+            continue;
+        }
         char *p = ckpt__buf_reserve(out, 4096);
         e = p == NULL ? out->err : ckpt__os_read(fd, p, 4096, &got, "its output");
         if (e == CKPT_OK) out->len += got;

@@ -244,6 +244,14 @@ FAULT_FN const char *fault_number_name(long number) {
 #endif
         case SYS_fsetxattr: return "fsetxattr";
         case SYS_fgetxattr: return "fgetxattr";
+#ifdef SYS_socketpair
+        case SYS_socketpair: return "socketpair";
+        case SYS_setsockopt: return "setsockopt";
+        case SYS_shutdown: return "shutdown";
+#endif
+#ifdef SYS_pipe2
+        case SYS_pipe2: return "pipe";
+#endif
         default: return "syscall";
     }
 }
