@@ -1742,6 +1742,7 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 #include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
@@ -2118,6 +2119,24 @@ static size_t ckpt__os_chunk(size_t size) {
     return size < (size_t)CKPT__OS_CHUNK ? size : (size_t)CKPT__OS_CHUNK;
 }
 
+// How long a file of this process may be (ulimit -f); UINT64_MAX: as long as it likes.
+static uint64_t ckpt__os_limit(void) {
+    struct rlimit limit;
+    if (CKPT__SYS(getrlimit)(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+    return (uint64_t)limit.rlim_cur;
+}
+
+// May this process write up to `end`? Asked before it does: the system answers what goes too far with a signal (SIGXFSZ), which
+// ends a program that does not know it. A pipe and a device have no such limit, and a file may be `cut` to what it has already.
+static ckpt_err ckpt__os_check_limit(int fd, uint64_t end, bool cut, const char *path) {
+    struct stat s;
+    uint64_t limit = ckpt__os_limit();
+    if (end <= limit || CKPT__SYS(fstat)(fd, &s) != 0 || !S_ISREG(s.st_mode)) return CKPT_OK;
+    if (cut && s.st_size >= 0 && end <= (uint64_t)s.st_size) return CKPT_OK;
+    return ckpt__error_set(CKPT_NO_SPACE, "cannot write %s: this process may write no file of more than %llu bytes (ulimit -f)",
+                           path, (unsigned long long)limit);
+}
+
 // How far a partial transfer counts: back to a multiple of 4096, so that a direct descriptor stays aligned when it goes on.
 static size_t ckpt__os_partial(size_t moved, size_t asked, uint64_t offset) {
     size_t over = (size_t)((offset + moved) % 4096);
@@ -2144,6 +2163,7 @@ static ckpt_err ckpt__os_pread(int fd, void *dst, size_t size, uint64_t offset, 
 static ckpt_err ckpt__os_pwrite(int fd, const void *src, size_t size, uint64_t offset, const char *path) {
     size_t done = 0;
     if (offset > (uint64_t)INT64_MAX - size) return ckpt__os_fail(EFBIG, "write", path);
+    if (ckpt__os_check_limit(fd, offset + size, false, path) != CKPT_OK) return CKPT_NO_SPACE;
     while (done < size) {
         size_t want = ckpt__os_chunk(size - done);
         ssize_t n = CKPT__SYS(pwrite)(fd, (const char *)src + done, want, (off_t)(offset + done));
@@ -2161,6 +2181,7 @@ static ckpt_err ckpt__os_pwrite_uncached(int fd, const void *src, size_t size, u
     enum { CKPT__RWF_DONTCACHE = 0x80 };
     size_t done = 0;
     if (offset > (uint64_t)INT64_MAX - size) return ckpt__os_fail(EFBIG, "write", path);
+    if (ckpt__os_check_limit(fd, offset + size, false, path) != CKPT_OK) return CKPT_NO_SPACE;
     while (done < size) {
         struct iovec v;
         v.iov_base = (void *)((uintptr_t)src + done);
@@ -2187,6 +2208,7 @@ static ckpt_err ckpt__os_copy_range(int from, uint64_t from_offset, int to, uint
     *moved = 0;
 #if defined(__linux__) && defined(SYS_copy_file_range)
     if (from_offset > (uint64_t)INT64_MAX - size || to_offset > (uint64_t)INT64_MAX - size) return CKPT_UNSUPPORTED;
+    if (ckpt__os_limit() != UINT64_MAX) return CKPT_UNSUPPORTED;    // writing asks how far it may go
     int64_t in = (int64_t)from_offset, out = (int64_t)to_offset;    // the kernel moves both on
     while (*moved < size) {
         uint64_t left = size - *moved;
@@ -2252,8 +2274,17 @@ static bool ckpt__os_readable(int fd, double seconds) {
     return ckpt__os_poll(fd, POLLIN, seconds);
 }
 
+// Where the next write to a file goes; 0 for what has no such place.
+static uint64_t ckpt__os_place(int fd) {
+    int flags = CKPT__SYS(fcntl)(fd, F_GETFL);
+    off_t at = CKPT__SYS(lseek)(fd, 0, flags != -1 && (flags & O_APPEND) != 0 ? SEEK_END : SEEK_CUR);
+    return at > 0 ? (uint64_t)at : 0;
+}
+
 static ckpt_err ckpt__os_write_all(int fd, const void *src, size_t size, const char *path) {
     size_t done = 0;
+    if (ckpt__os_limit() != UINT64_MAX && ckpt__os_check_limit(fd, ckpt__os_place(fd) + size, false, path) != CKPT_OK)
+        return CKPT_NO_SPACE;
     while (done < size) {
         size_t want = ckpt__os_chunk(size - done);
         ssize_t n = CKPT__SYS(write)(fd, (const char *)src + done, want);
@@ -2316,6 +2347,7 @@ static ckpt_err ckpt__os_allocate_memory(int fd, uint64_t size, const char *path
 static ckpt_err ckpt__os_allocate(int fd, uint64_t size, const char *path) {
     if (size == 0) return CKPT_OK;
     if (size > (uint64_t)INT64_MAX) return ckpt__os_fail(EFBIG, "reserve space for", path);
+    if (ckpt__os_check_limit(fd, size, true, path) != CKPT_OK) return CKPT_NO_SPACE;
     if (ckpt__os_in_memory(fd)) return ckpt__os_allocate_memory(fd, size, path);
 #if defined(__linux__) && defined(SYS_fallocate) && defined(__LP64__)
     for (int tries = 0; tries < 100; tries++) {         // a busy interval timer may interrupt each try
@@ -2332,6 +2364,7 @@ static ckpt_err ckpt__os_allocate(int fd, uint64_t size, const char *path) {
 static ckpt_err ckpt__os_truncate(int fd, uint64_t size, const char *path) {
     int r;
     if (size > (uint64_t)INT64_MAX) return ckpt__os_fail(EFBIG, "set the length of", path);
+    if (ckpt__os_check_limit(fd, size, true, path) != CKPT_OK) return CKPT_NO_SPACE;
     do r = CKPT__SYS(ftruncate)(fd, (off_t)size); while (r != 0 && errno == EINTR);
     return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "set the length of", path);
 }
