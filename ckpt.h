@@ -803,7 +803,8 @@ typedef struct ckpt_load_desc {
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
 // any other. file:// is read where it lies.
 // CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; of stores also
-// CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE. Blocks. Any thread.
+// CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE; and what st->copy returned, but CKPT_CANCELLED
+// where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH). Blocks. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at);
 
 typedef enum ckpt_kind {
@@ -1003,7 +1004,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
 // CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked. Then nothing is loaded even if there are local checkpoints: the
 // store may hold the work of weeks that another machine has done since, and going on without it would fork the run.
-// Who knows better sets resume_offline. Call it before the first save.
+// Who knows better sets resume_offline. A state.copy that fails ends it, as it ends ckpt_load. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a
@@ -12456,7 +12457,10 @@ static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const 
     ckpt_err e = c->state->copy(dst, src, size, to_device, c->state->copy_user);
     ckpt__os_mutex_unlock(&c->copy_lock);
     if (e == CKPT_OK) return CKPT_OK;
-    return ckpt__error_set(e, "state.copy failed with error %d for %llu bytes", (int)e, (unsigned long long)size);
+    // While a file is loaded these would be said of the file, which is sound: resume would go on to an older one, or start anew.
+    bool blames = to_device && (e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH);
+    return ckpt__error_set(blames ? CKPT_CANCELLED : e, "state.copy failed with error %d (%s) for %llu bytes", (int)e,
+                           ckpt__error_name(e), (unsigned long long)size);
 }
 
 static uint64_t ckpt__engine_round(uint64_t at) {
