@@ -12042,7 +12042,7 @@ static ckpt_err ckpt__codec_open(ckpt__codec_writer *w, const ckpt__codec *c, in
         e = w->out == NULL ? CKPT_NOMEM : c->library->open(&w->state, true, &w->allocator);
         if (e != CKPT_OK) ckpt__mem_free(&w->allocator, w->out, CKPT__CODEC_BLOCK);
     } else {
-        int fds[2];
+        int fds[2] = { -1, -1 };
         e = ckpt__os_channel(fds);
         if (e != CKPT_OK) return e;
         e = ckpt__codec_start(c, true, &w->child, fds[0], out_fd);
