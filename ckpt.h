@@ -1780,6 +1780,10 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
     #define CKPT__F_SETPIPE_SZ 1031     // F_LINUX_SPECIFIC_BASE + 7
 #endif
 
+// Systems of 32 bits have an off_t of 32 bits unless they are asked before their first header: files would be read and written at
+// wrong places behind 2 GiB. Include ckpt.h first in the file with CKPT_IMPLEMENTATION, or compile it with that switch.
+typedef char ckpt__off_t_has_32_bits_include_ckpt_h_first_or_compile_with_D_FILE_OFFSET_BITS_64[sizeof(off_t) >= 8 ? 1 : -1];
+
 enum {
     CKPT__OS_CHUNK = 1 << 30,           // bytes per read or write call: Linux moves at most 2 GiB - 4 KiB, macOS refuses 2 GiB
     CKPT__OS_PAGE_HUGE = 2 << 20,
