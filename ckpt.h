@@ -990,6 +990,8 @@ typedef struct ckpt_saver ckpt_saver;
 // address and the credentials (CKPT_AUTH, CKPT_NET, CKPT_UNSUPPORTED). What an earlier process left in the staging
 // folder is taken up here. COPY and LAZY allocate and touch their buffer here. *out is NULL after a failure. The
 // object belongs to one thread at a time, except where ckpt_saver_request says otherwise.
+// A relative folder is one of the working directory that the program has now, and should keep: after a chdir saves and
+// resume are CKPT_ARG, and write nothing, until it is back.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
 // Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
 // gets its timestamp. A damaged one is left where it is, reported to the logger, and the next older one is
@@ -43309,6 +43311,8 @@ struct ckpt_saver {
     ckpt_on_progress     progress;
     int                  lock_fd;
     char                *lock_path;
+    bool                 placed;        // root is relative, and home, the working directory at open, could be looked at
+    ckpt__os_info        home;
     // owner's thread
     ckpt__time_schedule  schedule;
     ckpt_timestamp       previous;
@@ -43348,6 +43352,15 @@ typedef struct ckpt__saver_doom {
     int64_t ranks, editions;            // 0: as many as there are now; those below `editions` go
     int64_t all;                        // not 0: and what lies beside them
 } ckpt__saver_doom;
+
+// A relative folder is another one once the program has gone to another directory. To remember its full path instead would lose
+// it when a folder above is renamed, which harms nobody else.
+static ckpt_err ckpt__saver_check_place(const ckpt_saver *s) {
+    ckpt__os_info now;
+    if (!s->placed || ckpt__os_stat(".", &now) != CKPT_OK || (now.ino == s->home.ino && now.dev == s->home.dev)) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the program has changed its working directory since the saver was opened, and %s is "
+                           "relative: go back there, or name the folder with its full path", s->root);
+}
 
 //-- names -----------------------------------------------------------------------
 
@@ -44457,6 +44470,7 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
     bool later = s->layout == CKPT__SAVER_SHARDED, listed = false;
     if (s->remote_count > 0) line->upload = CKPT__UPLOAD_PENDING;
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
+    if (e == CKPT_OK) e = ckpt__saver_check_place(s);
     ckpt__saver_enter(s);
     if (e == CKPT_OK) e = ckpt__saver_enlist(s, line, &gone, &listed);
     ckpt__saver_leave(s);
@@ -44651,6 +44665,7 @@ static ckpt_err ckpt__saver_describe(ckpt_saver *s, ckpt__saver_job *job, const 
     job->line.saved_at = ckpt__os_time();
     job->line.owned = true;
     ckpt_err e = ckpt__state_check(s->state);
+    if (e == CKPT_OK) e = ckpt__saver_check_place(s);
     if (e == CKPT_OK) e = ckpt__saver_name_job(s, job, t);
     if (e == CKPT_OK) e = ckpt__file_format_of(job->path, &job->format);
     job->format.sharded = s->layout == CKPT__SAVER_SHARDED;
@@ -44864,14 +44879,15 @@ static ckpt_err ckpt__saver_lazy_copy(ckpt_saver *s, ckpt__saver_job *job, ckpt_
 
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
 static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
-    ckpt_err e = job->planned || job->staged ? CKPT_OK : ckpt__saver_plan(s, job);
+    ckpt_err e = ckpt__saver_check_place(s);
+    if (e == CKPT_OK && !job->planned && !job->staged) e = ckpt__saver_plan(s, job);
     bool copies = e == CKPT_OK && s->snapshot == CKPT_SNAPSHOT_LAZY && job->size <= s->staging;
     bool alone = s->layout == CKPT__SAVER_WHOLE;
     ckpt__saver_passing passing;
     passing.s = s;
     passing.job = job;
     work->user = &passing;
-    if (job->staged) {
+    if (e == CKPT_OK && job->staged) {
         ckpt__saver_begin_early(s, job);
     } else if (copies && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) {
         work->open = ckpt__saver_begin_file;
@@ -45196,6 +45212,7 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
     if (s->leads && !s->overwrite && !s->resumed) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, t);
         ckpt_err e = ckpt__time_check(t);
+        if (e == CKPT_OK) e = ckpt__saver_check_place(s);
         if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->allocator);
         for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_check_newest(s, &s->remotes[i], &d);
         if (e != CKPT_OK) {
@@ -46476,6 +46493,7 @@ static ckpt_err ckpt__saver_open_begin(ckpt_saver *s, const ckpt_saver_desc *d) 
 // The folder and the destinations. The run name is known.
 static ckpt_err ckpt__saver_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt_err e = CKPT_OK;
+    s->placed = s->root[0] != '/' && ckpt__os_stat(".", &s->home) == CKPT_OK;
     if (s->bucket != NULL && s->remote_name != NULL) e = ckpt__stores_open(&s->store, s->bucket, d->store_desc);
     if (e == CKPT_OK) e = ckpt__index_init(&s->index, &s->allocator, s->root);
     s->index.best = s->best;
@@ -47477,8 +47495,9 @@ static ckpt_err ckpt__resume_describe_folders(ckpt_saver *s) {
 static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     size_t added = 0;
-    if (!ckpt__os_exists(s->root)) return CKPT_OK;
-    ckpt_err e = ckpt__index_load(&s->index);
+    ckpt_err e = ckpt__saver_check_place(s);
+    if (e != CKPT_OK || !ckpt__os_exists(s->root)) return e;
+    e = ckpt__index_load(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);
