@@ -9116,9 +9116,16 @@ static ckpt_err ckpt__pt_drain(ckpt__pickle_writer *w, ckpt__plan *p, int blob) 
     return p->err;
 }
 
-// Writes the tree without recursion. `order` receives the bindings that have a storage, in the order of their numbers.
+// What the names and texts of a pickle may take when they are spelled out, each with all of its levels.
+static uint64_t ckpt__pt_text_room(uint64_t pickle_size) {
+    return pickle_size * 64 + (16u << 20);
+}
+
+// Writes the tree without recursion. `order` receives the bindings that have a storage, in the order of their numbers; *spelled
+// what a reader will spend on names and texts.
 static ckpt_err ckpt__pt_pickle(ckpt__pickle_writer *w, const ckpt__pt_tree *t, int *order, size_t *stored, ckpt__plan *p,
-                                int blob) {
+                                int blob, uint64_t *spelled) {
+    uint64_t path = 0;              // bytes of the levels above
     int at = 0, next = t->nodes[0].first, filled = 0;
     ckpt_err e = CKPT_OK;
     ckpt__pickle_op(w, t->nodes[0].listed > 0 ? ']' : '}');
@@ -9130,22 +9137,28 @@ static ckpt_err ckpt__pt_pickle(ckpt__pickle_writer *w, const ckpt__pt_tree *t, 
             if (at == 0) break;
             next = up->next;
             filled = up->index + 1;
+            path -= up->len + 1;
             at = up->parent;
             continue;
         }
         const ckpt__pt_node *n = &t->nodes[next];
-        if (up->listed > 0) for (; filled < n->index; filled++) ckpt__pickle_op(w, 'N');    // left out by an ignore glob
-        else ckpt__pickle_text(w, n->key, n->len);
+        uint64_t gaps = up->listed > 0 && n->index > filled ? (uint64_t)(n->index - filled) : 0;    // left out by an ignore glob
+        for (uint64_t i = 0; i < gaps; i++) ckpt__pickle_op(w, 'N');
+        *spelled += gaps * (path + 12);
+        if (up->listed <= 0) ckpt__pickle_text(w, n->key, n->len);
         filled = n->index + 1;
         if (n->item >= 0) {
             ckpt_kind kind = t->items[n->item].kind;
             if (kind == CKPT_KIND_TENSOR) order[*stored] = n->item;
             if (kind == CKPT_KIND_BYTES || ckpt__pt_is_clock(&t->items[n->item])) order[*stored] = -1 - n->item;
             e = ckpt__pt_value(w, &t->items[n->item], stored);
+            *spelled += path + n->len + 1;
+            if (e == CKPT_OK && kind == CKPT_KIND_TEXT) *spelled += strlen((const char *)t->items[n->item].data) + 1;
             if (e == CKPT_OK && w->out.len >= CKPT__PT_DRAIN) e = ckpt__pt_drain(w, p, blob);
             next = n->next;
         } else {
             ckpt__buf_add(&w->out, n->listed > 0 ? "](" : "}(", 2);
+            path += n->len + 1;
             at = next;
             next = n->first;
             filled = 0;
@@ -9365,10 +9378,15 @@ static void ckpt__pt_end(ckpt__pt_writer *w) {
 static ckpt_err ckpt__pt_entries(ckpt__pt_writer *w, const ckpt__pt_tree *tree, ckpt__pickle_writer *pickle, int *order) {
     const char *endian = ckpt__pickle_byteorder();
     int blob = ckpt__pt_open(w, 0, ckpt__pt_records[0], 0);
-    ckpt_err e = blob < 0 ? w->plan->err : ckpt__pt_pickle(pickle, tree, order, &w->stored, w->plan, blob);
+    uint64_t spelled = 0;
+    ckpt_err e = blob < 0 ? w->plan->err : ckpt__pt_pickle(pickle, tree, order, &w->stored, w->plan, blob, &spelled);
     if (e != CKPT_OK) return e;
     if (w->plan->blobs[blob].size > CKPT__PICKLE_MAX_SIZE)
         return ckpt__error_set(CKPT_ARG, "the names and texts are larger than 1 GiB");
+    if (spelled > ckpt__pt_text_room(w->plan->blobs[blob].size))
+        return ckpt__error_set(CKPT_ARG, "the names, each with all of its levels, take %llu bytes, and no reader of a .pt takes "
+                               "more than %llu of these: shorten the levels that many names share, or save a .safetensors",
+                               (unsigned long long)spelled, (unsigned long long)ckpt__pt_text_room(w->plan->blobs[blob].size));
     ckpt__pt_record(w, 1, endian, strlen(endian));
     for (size_t i = 0; i < w->stored; i++) ckpt__pt_data(w, i);
     ckpt__pt_record(w, w->stored + 2, "3\n", 2);
@@ -9858,7 +9876,7 @@ static ckpt_err ckpt__pt_read_pickle(ckpt__pt_reader *r, uint32_t *root) {
     if (e != CKPT_OK) return e;
     if (ckpt__pt_has_crc(r, m) && ckpt__digest_crc32(0, p, size) != m->crc)
         return ckpt__error_set(CKPT_CORRUPT, "its entry 'data.pkl' is damaged: its checksum is wrong");
-    r->text_left = (uint64_t)size * 64 + (16u << 20);
+    r->text_left = ckpt__pt_text_room(size);
     r->entries_max = size + 65536;
     return ckpt__pickle_read(&r->pickle, &r->toc->allocator, p, size, root);
 }
