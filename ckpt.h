@@ -2037,6 +2037,13 @@ static ckpt_err ckpt__os_fstat(int fd, ckpt__os_info *out, const char *path) {
     return CKPT_OK;
 }
 
+// A number, never 0, that tells a file as it was then from one that took its place, and from itself after it was written to.
+static size_t ckpt__os_mark(const ckpt__os_info *i) {
+    uint64_t x = (uint64_t)i->mtime_ns * 0x9E3779B97F4A7C15u ^ (i->ino * 0xC2B2AE3D27D4EB4Fu + i->dev * 0x165667B19E3779F9u);
+    x = (x ^ x >> 29) * 0xBF58476D1CE4E5B9u;
+    return (size_t)(x ^ x >> 32) | 1u;
+}
+
 // Is there anything of that name, be it a link to nowhere? Leaves the thread's last sentence alone.
 static bool ckpt__os_exists(const char *path) {
     struct stat s;
@@ -7543,7 +7550,7 @@ typedef struct ckpt__seg {
     ckpt__seg_kind kind;
     ckpt__seg_late late;
     const void    *src;
-    size_t         at;
+    size_t         at;              // FILE: its ckpt__os_mark when it was planned, 0 unknown
     int            blob;            // the blob these bytes belong to, -1: structure
     int            fixup;           // no fixup of these bytes comes before this one
 } ckpt__seg;
@@ -11086,6 +11093,7 @@ static ckpt_err ckpt__tar_plan_files(ckpt__plan *p, ckpt__buf *list, const char 
         int blob = ckpt__plan_blob(p, name);
         if (blob >= 0) ckpt__plan_data(p, CKPT__SEG_FILE, path, info.size, blob);
         e = p->err;
+        if (e == CKPT_OK && info.size > 0) p->segs[p->seg_count - 1].at = ckpt__os_mark(&info);
     }
     ckpt__buf_free(&head);
     return e;
@@ -12752,6 +12760,8 @@ static bool ckpt__engine_cut(const ckpt__engine_writer *w, ckpt__engine_cursor *
 
 //-- writing ---------------------------------------------------------------------
 
+// Each piece is looked at after it was read, so that the last look finds what happened to any of them. A file that is read at
+// once is one file, whatever took its place since it was planned.
 static ckpt_err ckpt__engine_read_file(const ckpt__seg *s, char *dst, uint64_t skip, size_t size) {
     const char *path = (const char *)s->src;
     ckpt__os_info info;
@@ -12759,11 +12769,13 @@ static ckpt_err ckpt__engine_read_file(const ckpt__seg *s, char *dst, uint64_t s
     int fd;
     ckpt_err e = ckpt__os_open_read(&fd, path);
     if (e != CKPT_OK) return e;
-    e = ckpt__os_fstat(fd, &info, path);
-    if (e == CKPT_OK) e = ckpt__os_pread(fd, dst, size, skip, &got, path);
+    e = ckpt__os_pread(fd, dst, size, skip, &got, path);
+    if (e == CKPT_OK) e = ckpt__os_fstat(fd, &info, path);
     (void)ckpt__os_close(fd, path);
     if (e == CKPT_OK && (got != size || info.size != s->size))
-        e = ckpt__error_set(CKPT_IO, "%s changed its size while it was being saved", path);
+        return ckpt__error_set(CKPT_IO, "%s changed its size while it was being saved", path);
+    if (e == CKPT_OK && size < s->size && s->at != 0 && s->at != ckpt__os_mark(&info))
+        return ckpt__error_set(CKPT_IO, "%s changed while it was being saved", path);
     return e;
 }
 
