@@ -806,7 +806,8 @@ typedef struct ckpt_load_desc {
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
 // any other. file:// is read where it lies.
 // CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; of stores also
-// CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE. Blocks. Any thread.
+// CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE; and what st->copy returned, but CKPT_CANCELLED
+// where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH). Blocks. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at);
 
 typedef enum ckpt_kind {
@@ -993,6 +994,8 @@ typedef struct ckpt_saver ckpt_saver;
 // address and the credentials (CKPT_AUTH, CKPT_NET, CKPT_UNSUPPORTED). What an earlier process left in the staging
 // folder is taken up here. COPY and LAZY allocate and touch their buffer here. *out is NULL after a failure. The
 // object belongs to one thread at a time, except where ckpt_saver_request says otherwise.
+// A relative folder is one of the working directory that the program has now, and should keep: after a chdir saves and
+// resume are CKPT_ARG, and write nothing, until it is back.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
 // Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
 // gets its timestamp. A damaged one is left where it is, reported to the logger, and the next older one is
@@ -1007,7 +1010,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
 // CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked. Then nothing is loaded even if there are local checkpoints: the
 // store may hold the work of weeks that another machine has done since, and going on without it would fork the run.
-// Who knows better sets resume_offline. Call it before the first save.
+// Who knows better sets resume_offline. A state.copy that fails ends it, as it ends ckpt_load. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a
@@ -1743,11 +1746,13 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
@@ -1755,9 +1760,8 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#ifndef CKPT_NO_REMOTE
-    #include <poll.h>
-    #include <sys/socket.h>
+#if !defined(CKPT_NO_REMOTE) || !defined(__linux__)
+    #include <sys/socket.h>             // without the network its names (bind, send, listen) may be the program's own
 #endif
 #if defined(__linux__)
     #include <sys/syscall.h>
@@ -1784,6 +1788,10 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
     #endif
     #define CKPT__F_SETPIPE_SZ 1031     // F_LINUX_SPECIFIC_BASE + 7
 #endif
+
+// Systems of 32 bits have an off_t of 32 bits unless they are asked before their first header: files would be read and written at
+// wrong places behind 2 GiB. Include ckpt.h first in the file with CKPT_IMPLEMENTATION, or compile it with that switch.
+typedef char ckpt__off_t_has_32_bits_include_ckpt_h_first_or_compile_with_D_FILE_OFFSET_BITS_64[sizeof(off_t) >= 8 ? 1 : -1];
 
 enum {
     CKPT__OS_CHUNK = 1 << 30,           // bytes per read or write call: Linux moves at most 2 GiB - 4 KiB, macOS refuses 2 GiB
@@ -2036,6 +2044,13 @@ static ckpt_err ckpt__os_fstat(int fd, ckpt__os_info *out, const char *path) {
     return CKPT_OK;
 }
 
+// A number, never 0, that tells a file as it was then from one that took its place, and from itself after it was written to.
+static size_t ckpt__os_mark(const ckpt__os_info *i) {
+    uint64_t x = (uint64_t)i->mtime_ns * 0x9E3779B97F4A7C15u ^ (i->ino * 0xC2B2AE3D27D4EB4Fu + i->dev * 0x165667B19E3779F9u);
+    x = (x ^ x >> 29) * 0xBF58476D1CE4E5B9u;
+    return (size_t)(x ^ x >> 32) | 1u;
+}
+
 // Is there anything of that name, be it a link to nowhere? Leaves the thread's last sentence alone.
 static bool ckpt__os_exists(const char *path) {
     struct stat s;
@@ -2125,6 +2140,24 @@ static size_t ckpt__os_chunk(size_t size) {
     return size < (size_t)CKPT__OS_CHUNK ? size : (size_t)CKPT__OS_CHUNK;
 }
 
+// How long a file of this process may be (ulimit -f); UINT64_MAX: as long as it likes.
+static uint64_t ckpt__os_limit(void) {
+    struct rlimit limit;
+    if (CKPT__SYS(getrlimit)(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+    return (uint64_t)limit.rlim_cur;
+}
+
+// May this process write up to `end`? Asked before it does: the system answers what goes too far with a signal (SIGXFSZ), which
+// ends a program that does not know it. A pipe and a device have no such limit, and a file may be `cut` to what it has already.
+static ckpt_err ckpt__os_check_limit(int fd, uint64_t end, bool cut, const char *path) {
+    struct stat s;
+    uint64_t limit = ckpt__os_limit();
+    if (end <= limit || CKPT__SYS(fstat)(fd, &s) != 0 || !S_ISREG(s.st_mode)) return CKPT_OK;
+    if (cut && s.st_size >= 0 && end <= (uint64_t)s.st_size) return CKPT_OK;
+    return ckpt__error_set(CKPT_NO_SPACE, "cannot write %s: this process may write no file of more than %llu bytes (ulimit -f)",
+                           path, (unsigned long long)limit);
+}
+
 // How far a partial transfer counts: back to a multiple of 4096, so that a direct descriptor stays aligned when it goes on.
 static size_t ckpt__os_partial(size_t moved, size_t asked, uint64_t offset) {
     size_t over = (size_t)((offset + moved) % 4096);
@@ -2151,6 +2184,7 @@ static ckpt_err ckpt__os_pread(int fd, void *dst, size_t size, uint64_t offset, 
 static ckpt_err ckpt__os_pwrite(int fd, const void *src, size_t size, uint64_t offset, const char *path) {
     size_t done = 0;
     if (offset > (uint64_t)INT64_MAX - size) return ckpt__os_fail(EFBIG, "write", path);
+    if (ckpt__os_check_limit(fd, offset + size, false, path) != CKPT_OK) return CKPT_NO_SPACE;
     while (done < size) {
         size_t want = ckpt__os_chunk(size - done);
         ssize_t n = CKPT__SYS(pwrite)(fd, (const char *)src + done, want, (off_t)(offset + done));
@@ -2168,6 +2202,7 @@ static ckpt_err ckpt__os_pwrite_uncached(int fd, const void *src, size_t size, u
     enum { CKPT__RWF_DONTCACHE = 0x80 };
     size_t done = 0;
     if (offset > (uint64_t)INT64_MAX - size) return ckpt__os_fail(EFBIG, "write", path);
+    if (ckpt__os_check_limit(fd, offset + size, false, path) != CKPT_OK) return CKPT_NO_SPACE;
     while (done < size) {
         struct iovec v;
         v.iov_base = (void *)((uintptr_t)src + done);
@@ -2194,6 +2229,7 @@ static ckpt_err ckpt__os_copy_range(int from, uint64_t from_offset, int to, uint
     *moved = 0;
 #if defined(__linux__) && defined(SYS_copy_file_range)
     if (from_offset > (uint64_t)INT64_MAX - size || to_offset > (uint64_t)INT64_MAX - size) return CKPT_UNSUPPORTED;
+    if (ckpt__os_limit() != UINT64_MAX) return CKPT_UNSUPPORTED;    // writing asks how far it may go
     int64_t in = (int64_t)from_offset, out = (int64_t)to_offset;    // the kernel moves both on
     while (*moved < size) {
         uint64_t left = size - *moved;
@@ -2246,19 +2282,30 @@ static ckpt_err ckpt__os_read(int fd, void *dst, size_t size, size_t *got, const
     }
 }
 
-#ifndef CKPT_NO_REMOTE
-// Whether a pipe has bytes to read, or its other end was closed; false when neither happens within `seconds`.
-static bool ckpt__os_readable(int fd, double seconds) {
+static bool ckpt__os_poll(int fd, short events, double seconds) {
     struct pollfd p;
     p.fd = fd;
-    p.events = POLLIN;
+    p.events = events;
     p.revents = 0;
     return CKPT__SYS(poll)(&p, 1, (int)(seconds * 1000.0)) > 0;
 }
-#endif
+
+// Whether a pipe has bytes to read, or its other end was closed; false when neither happens within `seconds`.
+static bool ckpt__os_readable(int fd, double seconds) {
+    return ckpt__os_poll(fd, POLLIN, seconds);
+}
+
+// Where the next write to a file goes; 0 for what has no such place.
+static uint64_t ckpt__os_place(int fd) {
+    int flags = CKPT__SYS(fcntl)(fd, F_GETFL);
+    off_t at = CKPT__SYS(lseek)(fd, 0, flags != -1 && (flags & O_APPEND) != 0 ? SEEK_END : SEEK_CUR);
+    return at > 0 ? (uint64_t)at : 0;
+}
 
 static ckpt_err ckpt__os_write_all(int fd, const void *src, size_t size, const char *path) {
     size_t done = 0;
+    if (ckpt__os_limit() != UINT64_MAX && ckpt__os_check_limit(fd, ckpt__os_place(fd) + size, false, path) != CKPT_OK)
+        return CKPT_NO_SPACE;
     while (done < size) {
         size_t want = ckpt__os_chunk(size - done);
         ssize_t n = CKPT__SYS(write)(fd, (const char *)src + done, want);
@@ -2321,6 +2368,7 @@ static ckpt_err ckpt__os_allocate_memory(int fd, uint64_t size, const char *path
 static ckpt_err ckpt__os_allocate(int fd, uint64_t size, const char *path) {
     if (size == 0) return CKPT_OK;
     if (size > (uint64_t)INT64_MAX) return ckpt__os_fail(EFBIG, "reserve space for", path);
+    if (ckpt__os_check_limit(fd, size, true, path) != CKPT_OK) return CKPT_NO_SPACE;
     if (ckpt__os_in_memory(fd)) return ckpt__os_allocate_memory(fd, size, path);
 #if defined(__linux__) && defined(SYS_fallocate) && defined(__LP64__)
     for (int tries = 0; tries < 100; tries++) {         // a busy interval timer may interrupt each try
@@ -2337,6 +2385,7 @@ static ckpt_err ckpt__os_allocate(int fd, uint64_t size, const char *path) {
 static ckpt_err ckpt__os_truncate(int fd, uint64_t size, const char *path) {
     int r;
     if (size > (uint64_t)INT64_MAX) return ckpt__os_fail(EFBIG, "set the length of", path);
+    if (ckpt__os_check_limit(fd, size, true, path) != CKPT_OK) return CKPT_NO_SPACE;
     do r = CKPT__SYS(ftruncate)(fd, (off_t)size); while (r != 0 && errno == EINTR);
     return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "set the length of", path);
 }
@@ -3065,10 +3114,8 @@ typedef struct ckpt__os_child {
     char said[256];                 // after ckpt__os_wait_child: the first line that it said on stderr
 } ckpt__os_child;
 
-// Both ends close-on-exec: fds[0] reads, fds[1] writes.
-static ckpt_err ckpt__os_pipe(int fds[2]) {
-    int raw[2];
-    if (CKPT__SYS(pipe)(raw) != 0) return ckpt__os_fail(errno, "make", "a pipe");
+// Makes both ends close-on-exec and moves them away from 0, 1 and 2; after a failure both are closed.
+static ckpt_err ckpt__os_take_pair(int fds[2], const int raw[2]) {
     for (int i = 0; i < 2; i++) {
         fds[i] = raw[i];
         if (fds[i] > 2) (void)CKPT__SYS(fcntl)(fds[i], F_SETFD, FD_CLOEXEC);
@@ -3081,6 +3128,17 @@ static ckpt_err ckpt__os_pipe(int fds[2]) {
     return e;
 }
 
+// fds[0] reads, fds[1] writes.
+static ckpt_err ckpt__os_pipe(int fds[2]) {
+    int raw[2];
+#if defined(__linux__) && defined(SYS_pipe2)
+    if (CKPT__SYS(syscall)((long)SYS_pipe2, raw, (long)O_CLOEXEC) == 0) return ckpt__os_take_pair(fds, raw);
+    if (errno != ENOSYS) return ckpt__os_fail(errno, "make", "a pipe");
+#endif
+    if (CKPT__SYS(pipe)(raw) != 0) return ckpt__os_fail(errno, "make", "a pipe");
+    return ckpt__os_take_pair(fds, raw);
+}
+
 // More room in a pipe, so that the two at its ends do not take turns. A system that refuses leaves it as it is.
 static void ckpt__os_widen(int fd) {
 #if defined(CKPT__F_SETPIPE_SZ)
@@ -3088,6 +3146,45 @@ static void ckpt__os_widen(int fd) {
 #else
     (void)fd;
 #endif
+}
+
+// A pair of stream sockets, one with room for CKPT__OS_PIPE bytes.
+static int ckpt__os_socket_pair(int raw[2]) {
+    int room = CKPT__OS_PIPE;
+#if defined(__linux__) && defined(SYS_socketpair) && defined(SYS_setsockopt) && !defined(__mips__)
+    enum { CKPT__UNIX = 1, CKPT__STREAM = 1, CKPT__SOCKET_LEVEL = 1, CKPT__SEND_ROOM = 7 };
+    if (CKPT__SYS(syscall)((long)SYS_socketpair, (long)CKPT__UNIX, (long)CKPT__STREAM | O_CLOEXEC, 0L, raw) != 0) return -1;
+    (void)CKPT__SYS(syscall)((long)SYS_setsockopt, (long)raw[1], (long)CKPT__SOCKET_LEVEL, (long)CKPT__SEND_ROOM, &room,
+                             (long)sizeof room);
+#else
+    if (CKPT__SYS(socketpair)(AF_UNIX, SOCK_STREAM, 0, raw) != 0) return -1;
+    (void)CKPT__SYS(setsockopt)(raw[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    (void)CKPT__SYS(setsockopt)(raw[0], SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+#endif
+    return 0;
+}
+
+// A way to feed a child: fds[0] for the child to read, fds[1] to write, without blocking. It is no pipe: that would end only when
+// all who hold fds[1] have closed it, and a program that forks in the meantime (a data loader) leaves it with a process that may
+// live for days, while ckpt__os_end_channel ends it for everybody.
+static ckpt_err ckpt__os_channel(int fds[2]) {
+    int raw[2];
+    if (ckpt__os_socket_pair(raw) != 0) return ckpt__os_fail(errno, "make", "a pair of sockets");
+    ckpt_err e = ckpt__os_take_pair(fds, raw);
+    if (e != CKPT_OK) return e;
+    int flags = CKPT__SYS(fcntl)(fds[1], F_GETFL);
+    if (flags != -1) (void)CKPT__SYS(fcntl)(fds[1], F_SETFL, flags | O_NONBLOCK);
+    return CKPT_OK;
+}
+
+// What was written is all: the child reads the end behind it, whoever else holds the descriptor.
+static void ckpt__os_end_channel(int fd) {
+#if defined(__linux__) && defined(SYS_shutdown)
+    (void)CKPT__SYS(syscall)((long)SYS_shutdown, (long)fd, 1L);
+#else
+    (void)CKPT__SYS(shutdown)(fd, SHUT_WR);
+#endif
+    ckpt__os_drop(fd);
 }
 
 static bool ckpt__os_runnable(const char *path) {
@@ -3246,7 +3343,6 @@ static ckpt_err ckpt__os_wait_child(ckpt__os_child *c) {
     return ckpt__error_set(CKPT_IO, "%s failed with status %d%s%s", c->tool, WEXITSTATUS(status), colon, said);
 }
 
-#ifndef CKPT_NO_REMOTE
 // Has the child ended? Does not block, and leaves it to ckpt__os_wait_child, which does not block then.
 static bool ckpt__os_child_ended(const ckpt__os_child *c) {
     siginfo_t info;
@@ -3255,7 +3351,32 @@ static bool ckpt__os_child_ended(const ckpt__os_child *c) {
     if (CKPT__SYS(waitid)(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno != EINTR;
     return info.si_pid != 0;
 }
-#endif
+
+// Reads what the child writes to a pipe; *got is 0 at the end. The pipe alone does not always show that: a process that was
+// forked between its making and the child's start holds the child's end too, for as long as it lives.
+static ckpt_err ckpt__os_read_child(const ckpt__os_child *c, int fd, void *dst, size_t size, size_t *got) {
+    *got = 0;
+    while (!ckpt__os_readable(fd, 1.0))
+        if (ckpt__os_child_ended(c) && !ckpt__os_readable(fd, 0)) return CKPT_OK;
+    return ckpt__os_read(fd, dst, size, got, c->tool);
+}
+
+// Writes everything to the child's end of ckpt__os_channel. A child that has ended is an error here too when others hold its end.
+static ckpt_err ckpt__os_write_child(const ckpt__os_child *c, int fd, const void *src, size_t size) {
+    ckpt__os_pipe_guard guard;
+    size_t done = 0;
+    int why = 0;
+    ckpt__os_hold_sigpipe(&guard);
+    while (why == 0 && done < size) {
+        ssize_t n = CKPT__SYS(write)(fd, (const char *)src + done, ckpt__os_chunk(size - done));
+        if (n > 0) done += (size_t)n;
+        else if (n == 0) why = EIO;
+        else if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) why = errno;
+        else if (errno != EINTR && !ckpt__os_poll(fd, POLLOUT, 1.0) && ckpt__os_child_ended(c)) why = EPIPE;
+    }
+    ckpt__os_release_sigpipe(&guard);
+    return why == 0 ? CKPT_OK : ckpt__os_fail(why, "write", c->tool);
+}
 
 // Ends the child at once and reaps it; for a child that has ended already, or was never started, it only cleans up.
 static void ckpt__os_kill_child(ckpt__os_child *c) {
@@ -7436,7 +7557,7 @@ typedef struct ckpt__seg {
     ckpt__seg_kind kind;
     ckpt__seg_late late;
     const void    *src;
-    size_t         at;
+    size_t         at;              // FILE: its ckpt__os_mark when it was planned, 0 unknown
     int            blob;            // the blob these bytes belong to, -1: structure
     int            fixup;           // no fixup of these bytes comes before this one
 } ckpt__seg;
@@ -9009,9 +9130,16 @@ static ckpt_err ckpt__pt_drain(ckpt__pickle_writer *w, ckpt__plan *p, int blob) 
     return p->err;
 }
 
-// Writes the tree without recursion. `order` receives the bindings that have a storage, in the order of their numbers.
+// What the names and texts of a pickle may take when they are spelled out, each with all of its levels.
+static uint64_t ckpt__pt_text_room(uint64_t pickle_size) {
+    return pickle_size * 64 + (16u << 20);
+}
+
+// Writes the tree without recursion. `order` receives the bindings that have a storage, in the order of their numbers; *spelled
+// what a reader will spend on names and texts.
 static ckpt_err ckpt__pt_pickle(ckpt__pickle_writer *w, const ckpt__pt_tree *t, int *order, size_t *stored, ckpt__plan *p,
-                                int blob) {
+                                int blob, uint64_t *spelled) {
+    uint64_t path = 0;              // bytes of the levels above
     int at = 0, next = t->nodes[0].first, filled = 0;
     ckpt_err e = CKPT_OK;
     ckpt__pickle_op(w, t->nodes[0].listed > 0 ? ']' : '}');
@@ -9023,22 +9151,28 @@ static ckpt_err ckpt__pt_pickle(ckpt__pickle_writer *w, const ckpt__pt_tree *t, 
             if (at == 0) break;
             next = up->next;
             filled = up->index + 1;
+            path -= up->len + 1;
             at = up->parent;
             continue;
         }
         const ckpt__pt_node *n = &t->nodes[next];
-        if (up->listed > 0) for (; filled < n->index; filled++) ckpt__pickle_op(w, 'N');    // left out by an ignore glob
-        else ckpt__pickle_text(w, n->key, n->len);
+        uint64_t gaps = up->listed > 0 && n->index > filled ? (uint64_t)(n->index - filled) : 0;    // left out by an ignore glob
+        for (uint64_t i = 0; i < gaps; i++) ckpt__pickle_op(w, 'N');
+        *spelled += gaps * (path + 12);
+        if (up->listed <= 0) ckpt__pickle_text(w, n->key, n->len);
         filled = n->index + 1;
         if (n->item >= 0) {
             ckpt_kind kind = t->items[n->item].kind;
             if (kind == CKPT_KIND_TENSOR) order[*stored] = n->item;
             if (kind == CKPT_KIND_BYTES || ckpt__pt_is_clock(&t->items[n->item])) order[*stored] = -1 - n->item;
             e = ckpt__pt_value(w, &t->items[n->item], stored);
+            *spelled += path + n->len + 1;
+            if (e == CKPT_OK && kind == CKPT_KIND_TEXT) *spelled += strlen((const char *)t->items[n->item].data) + 1;
             if (e == CKPT_OK && w->out.len >= CKPT__PT_DRAIN) e = ckpt__pt_drain(w, p, blob);
             next = n->next;
         } else {
             ckpt__buf_add(&w->out, n->listed > 0 ? "](" : "}(", 2);
+            path += n->len + 1;
             at = next;
             next = n->first;
             filled = 0;
@@ -9258,10 +9392,15 @@ static void ckpt__pt_end(ckpt__pt_writer *w) {
 static ckpt_err ckpt__pt_entries(ckpt__pt_writer *w, const ckpt__pt_tree *tree, ckpt__pickle_writer *pickle, int *order) {
     const char *endian = ckpt__pickle_byteorder();
     int blob = ckpt__pt_open(w, 0, ckpt__pt_records[0], 0);
-    ckpt_err e = blob < 0 ? w->plan->err : ckpt__pt_pickle(pickle, tree, order, &w->stored, w->plan, blob);
+    uint64_t spelled = 0;
+    ckpt_err e = blob < 0 ? w->plan->err : ckpt__pt_pickle(pickle, tree, order, &w->stored, w->plan, blob, &spelled);
     if (e != CKPT_OK) return e;
     if (w->plan->blobs[blob].size > CKPT__PICKLE_MAX_SIZE)
         return ckpt__error_set(CKPT_ARG, "the names and texts are larger than 1 GiB");
+    if (spelled > ckpt__pt_text_room(w->plan->blobs[blob].size))
+        return ckpt__error_set(CKPT_ARG, "the names, each with all of its levels, take %llu bytes, and no reader of a .pt takes "
+                               "more than %llu of these: shorten the levels that many names share, or save a .safetensors",
+                               (unsigned long long)spelled, (unsigned long long)ckpt__pt_text_room(w->plan->blobs[blob].size));
     ckpt__pt_record(w, 1, endian, strlen(endian));
     for (size_t i = 0; i < w->stored; i++) ckpt__pt_data(w, i);
     ckpt__pt_record(w, w->stored + 2, "3\n", 2);
@@ -9751,7 +9890,7 @@ static ckpt_err ckpt__pt_read_pickle(ckpt__pt_reader *r, uint32_t *root) {
     if (e != CKPT_OK) return e;
     if (ckpt__pt_has_crc(r, m) && ckpt__digest_crc32(0, p, size) != m->crc)
         return ckpt__error_set(CKPT_CORRUPT, "its entry 'data.pkl' is damaged: its checksum is wrong");
-    r->text_left = (uint64_t)size * 64 + (16u << 20);
+    r->text_left = ckpt__pt_text_room(size);
     r->entries_max = size + 65536;
     return ckpt__pickle_read(&r->pickle, &r->toc->allocator, p, size, root);
 }
@@ -10961,6 +11100,7 @@ static ckpt_err ckpt__tar_plan_files(ckpt__plan *p, ckpt__buf *list, const char 
         int blob = ckpt__plan_blob(p, name);
         if (blob >= 0) ckpt__plan_data(p, CKPT__SEG_FILE, path, info.size, blob);
         e = p->err;
+        if (e == CKPT_OK && info.size > 0) p->segs[p->seg_count - 1].at = ckpt__os_mark(&info);
     }
     ckpt__buf_free(&head);
     return e;
@@ -11920,7 +12060,7 @@ typedef struct ckpt__codec_writer {
     int                out_fd;
     bool               open;
     ckpt__os_child     child;               // by tool: it writes to out_fd itself
-    int                feed;                // the end of a pipe that the tool reads
+    int                feed;                // what the tool reads is written there
     void              *state;               // in-process
     unsigned char     *out;                 // CKPT__CODEC_BLOCK bytes
     ckpt_err           err;                 // the first failure
@@ -11941,13 +12081,12 @@ static ckpt_err ckpt__codec_open(ckpt__codec_writer *w, const ckpt__codec *c, in
         e = w->out == NULL ? CKPT_NOMEM : c->library->open(&w->state, true, &w->allocator);
         if (e != CKPT_OK) ckpt__mem_free(&w->allocator, w->out, CKPT__CODEC_BLOCK);
     } else {
-        int fds[2];
-        e = ckpt__os_pipe(fds);
+        int fds[2] = { -1, -1 };
+        e = ckpt__os_channel(fds);
         if (e != CKPT_OK) return e;
-        ckpt__os_widen(fds[1]);
         e = ckpt__codec_start(c, true, &w->child, fds[0], out_fd);
-        (void)ckpt__os_close(fds[0], "a pipe");
-        if (e != CKPT_OK) (void)ckpt__os_close(fds[1], "a pipe");
+        ckpt__os_drop(fds[0]);
+        if (e != CKPT_OK) ckpt__os_drop(fds[1]);
         else w->feed = fds[1];
     }
     w->open = e == CKPT_OK;
@@ -11989,7 +12128,7 @@ static ckpt_err ckpt__codec_why(const ckpt__codec_writer *w, ckpt_err e) {
 
 // Ends a tool. When it is gone already its own words say more than the broken pipe does.
 static ckpt_err ckpt__codec_end_tool(ckpt__codec_writer *w) {
-    if (w->feed >= 0) (void)ckpt__os_close(w->feed, "a pipe");
+    if (w->feed >= 0) ckpt__os_end_channel(w->feed);
     w->feed = -1;
     w->open = false;
     ckpt_err e = ckpt__os_wait_child(&w->child);
@@ -11999,7 +12138,7 @@ static ckpt_err ckpt__codec_end_tool(ckpt__codec_writer *w) {
 static ckpt_err ckpt__codec_write(ckpt__codec_writer *w, const void *p, size_t n) {
     if (w->err != CKPT_OK) return w->err;
     if (w->codec->library == NULL) {
-        w->err = n == 0 ? CKPT_OK : ckpt__os_write(w->feed, p, n, w->codec->tool);
+        w->err = n == 0 ? CKPT_OK : ckpt__os_write_child(&w->child, w->feed, p, n);
         if (w->err == CKPT_OK) return CKPT_OK;
         ckpt_err e = ckpt__codec_end_tool(w);
         return w->err = e != CKPT_OK ? e : ckpt__error_set(CKPT_IO, "%s ended before its input did", w->codec->tool);
@@ -12016,7 +12155,7 @@ static ckpt_err ckpt__codec_write(ckpt__codec_writer *w, const void *p, size_t n
 static void ckpt__codec_abort(ckpt__codec_writer *w) {
     if (w->open && w->codec->library == NULL) {
         ckpt__os_kill_child(&w->child);
-        (void)ckpt__os_close(w->feed, "a pipe");
+        ckpt__os_end_channel(w->feed);
         w->feed = -1;
     }
     if (w->state != NULL) w->codec->library->close(w->state, &w->allocator);
@@ -12152,7 +12291,7 @@ static ckpt_err ckpt__codec_decode_tool(const ckpt__codec *c, int in_fd, ckpt__c
         bool runs = e == CKPT_OK;
         size_t got = 1;
         while (e == CKPT_OK && got > 0) {
-            e = ckpt__os_read(fds[0], block, CKPT__CODEC_BLOCK, &got, c->tool);
+            e = ckpt__os_read_child(&child, fds[0], block, CKPT__CODEC_BLOCK, &got);
             if (e == CKPT_OK && got > 0) e = sink(block, got, user);
         }
         (void)ckpt__os_close(fds[0], "a pipe");
@@ -12357,7 +12496,10 @@ static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const 
     ckpt_err e = c->state->copy(dst, src, size, to_device, c->state->copy_user);
     ckpt__os_mutex_unlock(&c->copy_lock);
     if (e == CKPT_OK) return CKPT_OK;
-    return ckpt__error_set(e, "state.copy failed with error %d for %llu bytes", (int)e, (unsigned long long)size);
+    // While a file is loaded these would be said of the file, which is sound: resume would go on to an older one, or start anew.
+    bool blames = to_device && (e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH);
+    return ckpt__error_set(blames ? CKPT_CANCELLED : e, "state.copy failed with error %d (%s) for %llu bytes", (int)e,
+                           ckpt__error_name(e), (unsigned long long)size);
 }
 
 static uint64_t ckpt__engine_round(uint64_t at) {
@@ -12625,6 +12767,8 @@ static bool ckpt__engine_cut(const ckpt__engine_writer *w, ckpt__engine_cursor *
 
 //-- writing ---------------------------------------------------------------------
 
+// Each piece is looked at after it was read, so that the last look finds what happened to any of them. A file that is read at
+// once is one file, whatever took its place since it was planned.
 static ckpt_err ckpt__engine_read_file(const ckpt__seg *s, char *dst, uint64_t skip, size_t size) {
     const char *path = (const char *)s->src;
     ckpt__os_info info;
@@ -12632,11 +12776,13 @@ static ckpt_err ckpt__engine_read_file(const ckpt__seg *s, char *dst, uint64_t s
     int fd;
     ckpt_err e = ckpt__os_open_read(&fd, path);
     if (e != CKPT_OK) return e;
-    e = ckpt__os_fstat(fd, &info, path);
-    if (e == CKPT_OK) e = ckpt__os_pread(fd, dst, size, skip, &got, path);
+    e = ckpt__os_pread(fd, dst, size, skip, &got, path);
+    if (e == CKPT_OK) e = ckpt__os_fstat(fd, &info, path);
     (void)ckpt__os_close(fd, path);
     if (e == CKPT_OK && (got != size || info.size != s->size))
-        e = ckpt__error_set(CKPT_IO, "%s changed its size while it was being saved", path);
+        return ckpt__error_set(CKPT_IO, "%s changed its size while it was being saved", path);
+    if (e == CKPT_OK && size < s->size && s->at != 0 && s->at != ckpt__os_mark(&info))
+        return ckpt__error_set(CKPT_IO, "%s changed while it was being saved", path);
     return e;
 }
 
@@ -17913,7 +18059,11 @@ static ckpt_err ckpt__auth_listen(ckpt__auth_walk *w, const ckpt__os_child *chil
         if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
         if (ckpt__os_now() > end) return ckpt__error_set(CKPT_AUTH, "it did not end within %.0f s", ckpt__auth_program);
         if (got == 0) ckpt__os_sleep(0.005);
-        if (got == 0 || !ckpt__os_readable(fd, 0.05)) continue;
+        if (got == 0) continue;
+        if (!ckpt__os_readable(fd, 0.05)) {         // a process that was forked meanwhile may hold the other end open
+            if (ckpt__os_child_ended(child) && !ckpt__os_readable(fd, 0)) got = 0;
+            continue;
+        }
         char *p = ckpt__buf_reserve(out, 4096);
         e = p == NULL ? out->err : ckpt__os_read(fd, p, 4096, &got, "its output");
         if (e == CKPT_OK) out->len += got;
@@ -43536,6 +43686,8 @@ struct ckpt_saver {
     ckpt_on_progress     progress;
     int                  lock_fd;
     char                *lock_path;
+    bool                 placed;        // root is relative, and home, the working directory at open, could be looked at
+    ckpt__os_info        home;
     // owner's thread
     ckpt__time_schedule  schedule;
     ckpt_timestamp       previous;
@@ -43575,6 +43727,15 @@ typedef struct ckpt__saver_doom {
     int64_t ranks, editions;            // 0: as many as there are now; those below `editions` go
     int64_t all;                        // not 0: and what lies beside them
 } ckpt__saver_doom;
+
+// A relative folder is another one once the program has gone to another directory. To remember its full path instead would lose
+// it when a folder above is renamed, which harms nobody else.
+static ckpt_err ckpt__saver_check_place(const ckpt_saver *s) {
+    ckpt__os_info now;
+    if (!s->placed || ckpt__os_stat(".", &now) != CKPT_OK || (now.ino == s->home.ino && now.dev == s->home.dev)) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the program has changed its working directory since the saver was opened, and %s is "
+                           "relative: go back there, or name the folder with its full path", s->root);
+}
 
 //-- names -----------------------------------------------------------------------
 
@@ -44714,6 +44875,7 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
     bool later = s->layout == CKPT__SAVER_SHARDED, listed = false;
     if (s->remote_count > 0) line->upload = CKPT__UPLOAD_PENDING;
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
+    if (e == CKPT_OK) e = ckpt__saver_check_place(s);
     ckpt__saver_enter(s);
     if (e == CKPT_OK) e = ckpt__saver_enlist(s, line, &gone, &listed);
     ckpt__saver_leave(s);
@@ -44908,6 +45070,7 @@ static ckpt_err ckpt__saver_describe(ckpt_saver *s, ckpt__saver_job *job, const 
     job->line.saved_at = ckpt__os_time();
     job->line.owned = true;
     ckpt_err e = ckpt__state_check(s->state);
+    if (e == CKPT_OK) e = ckpt__saver_check_place(s);
     if (e == CKPT_OK) e = ckpt__saver_name_job(s, job, t);
     if (e == CKPT_OK) e = ckpt__file_format_of(job->path, &job->format);
     job->format.sharded = s->layout == CKPT__SAVER_SHARDED;
@@ -45121,14 +45284,15 @@ static ckpt_err ckpt__saver_lazy_copy(ckpt_saver *s, ckpt__saver_job *job, ckpt_
 
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
 static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
-    ckpt_err e = job->planned || job->staged ? CKPT_OK : ckpt__saver_plan(s, job);
+    ckpt_err e = ckpt__saver_check_place(s);
+    if (e == CKPT_OK && !job->planned && !job->staged) e = ckpt__saver_plan(s, job);
     bool copies = e == CKPT_OK && s->snapshot == CKPT_SNAPSHOT_LAZY && job->size <= s->staging;
     bool alone = s->layout == CKPT__SAVER_WHOLE;
     ckpt__saver_passing passing;
     passing.s = s;
     passing.job = job;
     work->user = &passing;
-    if (job->staged) {
+    if (e == CKPT_OK && job->staged) {
         ckpt__saver_begin_early(s, job);
     } else if (copies && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) {
         work->open = ckpt__saver_begin_file;
@@ -45453,6 +45617,7 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
     if (s->leads && !s->overwrite && !s->resumed) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, t);
         ckpt_err e = ckpt__time_check(t);
+        if (e == CKPT_OK) e = ckpt__saver_check_place(s);
         if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->allocator);
         for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_check_newest(s, &s->remotes[i], &d);
         if (e != CKPT_OK) {
@@ -46733,6 +46898,7 @@ static ckpt_err ckpt__saver_open_begin(ckpt_saver *s, const ckpt_saver_desc *d) 
 // The folder and the destinations. The run name is known.
 static ckpt_err ckpt__saver_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt_err e = CKPT_OK;
+    s->placed = s->root[0] != '/' && ckpt__os_stat(".", &s->home) == CKPT_OK;
     if (s->bucket != NULL && s->remote_name != NULL) e = ckpt__stores_open(&s->store, s->bucket, d->store_desc);
     if (e == CKPT_OK) e = ckpt__index_init(&s->index, &s->allocator, s->root);
     s->index.best = s->best;
@@ -47734,8 +47900,9 @@ static ckpt_err ckpt__resume_describe_folders(ckpt_saver *s) {
 static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     size_t added = 0;
-    if (!ckpt__os_exists(s->root)) return CKPT_OK;
-    ckpt_err e = ckpt__index_load(&s->index);
+    ckpt_err e = ckpt__saver_check_place(s);
+    if (e != CKPT_OK || !ckpt__os_exists(s->root)) return e;
+    e = ckpt__index_load(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);

@@ -551,6 +551,66 @@ static void test_warnings(void **state) {
     with_path(getenv("PATH"), warned, util_temp_dir());
 }
 
+// Who forks without an exec while a stream is open has all of the library's descriptors too: the stream ends all the same.
+static void test_forked(void **state) {
+    (void)state;
+    const char *path = util_join(util_temp_dir(), "x");
+    unsigned char *data = sample(3000000);
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        if (n == 0 || v[n - 1].library != NULL) continue;
+        ckpt__codec_writer w;
+        int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        assert_int_equal(ckpt__codec_open(&w, &v[n - 1], fd, path, NULL), CKPT_OK);
+        pid_t pid = fork();
+        if (pid == 0) { sleep(60); _exit(0); }
+        ckpt_err e = ckpt__codec_write(&w, data, 3000000);
+        if (e == CKPT_OK) e = ckpt__codec_finish(&w);
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);       // it still lives: nobody has waited for it
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        assert_int_equal(e, CKPT_OK);
+        close(fd);
+        check_same(&v[n - 1], path, data, 3000000);
+    }
+    assert_no_children();
+}
+
+// A process that holds the tool's own ends (forked before they were closed here) neither hides the tool's end nor its failure.
+static const char *held_script;
+
+static void held(const char *dir) {
+    ckpt__codec c = by_tool("zst");
+    unsigned char *data = sample(3000000);
+    const char *path = util_join(dir, "x");
+    bool decodes = strstr(held_script, "cat") != NULL;
+    got g;
+    memset(&g, 0, sizeof g);
+    if (decodes) {
+        util_write(path, data, 3000000);
+        expect(decode(&c, path, &g) == CKPT_OK && g.total == 3000000 && memcmp(g.buf.data, data, 3000000) == 0);
+        ckpt__buf_free(&g.buf);
+    } else {
+        expect(encode(&c, path, data, 3000000, 50000) == CKPT_IO);
+        expect(strstr(ckpt_last_error(), "status 3: its own words") != NULL);
+    }
+    size_t size;
+    long holder = strtol(util_read(util_join(dir, "holder"), &size), NULL, 10);
+    expect(holder > 1 && kill((pid_t)holder, SIGKILL) == 0);    // it still lives
+}
+
+static void test_held(void **state) {
+    (void)state;
+    static const char *const rows[] = { "cat\n", "echo its own words >&2; exit 3\n" };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const char *dir = util_temp_dir();
+        held_script = rows[i];
+        fake(dir, "zstd", util_fmt("exec 3<&0\nsleep 60 &\necho $! >%s/holder\n%s", dir, rows[i]));
+        with_path(util_fmt("%s:%s", dir, getenv("PATH")), held, dir);
+    }
+}
+
 static int allocations, allowed, balance;
 
 static void *stingy(void *ptr, size_t old_size, size_t new_size, void *user) {
@@ -604,7 +664,8 @@ int main(void) {
         cmocka_unit_test(test_what_follows), cmocka_unit_test(test_padding),     cmocka_unit_test(test_large),
         cmocka_unit_test(test_missing_tool),
         cmocka_unit_test(test_bad_tools),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory)
+        cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_forked),
+        cmocka_unit_test(test_held)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

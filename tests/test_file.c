@@ -1,5 +1,6 @@
 // Proves one checkpoint file: every container and compression both ways, every byte flipped, every length cut, what fits a
 // binding and what does not, partial reads, hidden files, no memory, odd inputs, 100,000 entries, several threads. run.sh: tsan-long
+#include <sys/resource.h>
 #include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
@@ -1398,6 +1399,75 @@ static void test_device(void **unused) {
     assert_string_equal(util_list(dir), "a.pt\na.pt.gz\na.safetensors\n");
 }
 
+// A save or a download past `ulimit -f` is an error with a sentence: the signal for it, which ends a program, is never sent.
+static void limited_saver(const char *dir, ckpt_state *st, ckpt_snapshot snapshot) {
+    ckpt_saver *s;
+    ckpt_timestamp at;
+    ckpt_saver_desc d;
+    memset(&d, 0, sizeof d);
+    memset(&at, 0, sizeof at);
+    d.state = st;
+    d.folder = util_join(dir, util_fmt("run%d", (int)snapshot));
+    d.run_name = "r";
+    d.snapshot = snapshot;
+    assert_int_equal(ckpt_saver_open(&s, &d), CKPT_OK);
+    ckpt_err e = ckpt_saver_save(s, &at);
+    if (e == CKPT_OK) e = ckpt_saver_fence(s);
+    if (e == CKPT_OK) e = ckpt_saver_wait(s, 0);
+    assert_int_equal(e, CKPT_NO_SPACE);
+    assert_non_null(strstr(ckpt_last_error(), "ulimit -f"));
+    assert_int_equal(ckpt_saver_close(s, 0), CKPT_NO_SPACE);
+}
+
+static void test_limit(void **state) {
+    (void)state;
+    static const char *const names[] = { "a.pt", "a.safetensors", "a.tar", "a.pt.gz", "a.pt.zst", "a.tar.gz" };
+    const char *dir = util_temp_dir(), *big = util_join(dir, "big.pt");
+    const int64_t count = 1 << 20;
+    float *w = (float *)util_keep(malloc((size_t)count * sizeof *w), false);
+    uint64_t x = 88172645463325252u;
+    for (int64_t i = 0; i < count; i++) {
+        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+        w[i] = (float)(x >> 11);
+    }
+    ckpt_state st, little;
+    memset(&st, 0, sizeof st);
+    memset(&little, 0, sizeof little);
+    ckpt_bind_f32(&st, "state/model/w", w, count);
+    ckpt_bind_f32(&little, "state/model/w", w, 1000);
+    assert_int_equal(ckpt_save(big, &st, NULL), CKPT_OK);
+    for (int i = 0; i < UTIL_COUNT(names); i++)
+        if (ckpt_save(util_join(dir, names[i]), &little, NULL) != CKPT_OK) printf("SKIP: %s\n", ckpt_last_error());
+    char *before = util_fmt("%s", util_list(dir));
+    struct rlimit old, low;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = old;
+    low.rlim_cur = 1 << 20;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    for (int i = 0; i < UTIL_COUNT(names); i++) {
+        const char *path = util_join(dir, names[i]);
+        if (!util_exists(path)) continue;
+        assert_int_equal(ckpt_save(path, &st, NULL), CKPT_NO_SPACE);
+        if (strstr(ckpt_last_error(), "ulimit -f") == NULL) fail_msg("%s", ckpt_last_error());
+        ckpt_load_desc l;
+        memset(&l, 0, sizeof l);
+        l.load_path = path;
+        l.state = &little;
+        assert_int_equal(ckpt_load(&l, NULL), CKPT_OK);
+        assert_int_equal(ckpt_save(path, &little, NULL), CKPT_OK);
+    }
+    assert_int_equal(ckpt_get_file(util_fmt("file://%s", big), util_join(dir, "got.pt"), false), CKPT_NO_SPACE);
+    assert_non_null(strstr(ckpt_last_error(), "ulimit -f"));
+    assert_string_equal(util_list(dir), before);
+    limited_saver(dir, &st, CKPT_SNAPSHOT_NONE);
+    limited_saver(dir, &st, CKPT_SNAPSHOT_COPY);
+    limited_saver(dir, &st, CKPT_SNAPSHOT_LAZY);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(ckpt_save(util_join(dir, "a.pt"), &st, NULL), CKPT_OK);
+    ckpt_state_free(&st);
+    ckpt_state_free(&little);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formats),       cmocka_unit_test(test_round_trips),        cmocka_unit_test(test_content_decides),
@@ -1413,6 +1483,7 @@ int main(void) {
         cmocka_unit_test(test_progress),      cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_device),             cmocka_unit_test(test_save_faults),
         cmocka_unit_test(test_load_faults),   cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_limit),
     };
     util_clear_env();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -730,6 +730,47 @@ static void test_other_files(void **unused) {
     assert_refused("nothing", "", 0, CKPT_CORRUPT, "empty");
 }
 
+// Very long levels that thousands of names share make a small file that nobody could load: it is not written. What is written loads.
+static ckpt_err save_long(const char *path, ckpt_state *st, int count, int level) {
+    char *name = (char *)util_keep(malloc((size_t)level + 40), false);
+    ckpt_load_desc l;
+    memset(name, 'n', (size_t)level);
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(name + level, 40, "/%d", i);
+        ckpt_bind_f32(st, name, (float *)data_words + i % 1000, 1);
+    }
+    memset(&l, 0, sizeof l);
+    l.load_path = path;
+    l.state = st;
+    ckpt_err e = ckpt_save(path, st, NULL);
+    if (e == CKPT_OK && ckpt_load(&l, NULL) != CKPT_OK) fail_msg("%s: %s", path, ckpt_last_error());
+    return e;
+}
+
+static void test_long_levels(void **state) {
+    (void)state;
+    static const struct { int count, level; ckpt_err want; const char *name; } rows[] = {
+        { 3000, 16000, CKPT_ARG, "a.pt" }, { 3000, 16000, CKPT_ARG, "a.tar" }, { 3000, 16000, CKPT_ARG, "a.pt.gz" },
+        { 1000, 16000, CKPT_OK, "b.pt" }, { 3000, 8000, CKPT_OK, "c.pt" }, { 3000, 7000, CKPT_OK, "d.tar" },
+        { 3000, 16000, CKPT_OK, "e.safetensors" }
+    };
+    const char *dir = util_temp_dir();
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        ckpt_state st;
+        memset(&st, 0, sizeof st);
+        ckpt_err e = save_long(util_join(dir, rows[i].name), &st, rows[i].count, rows[i].level);
+        if (e != rows[i].want) fail_msg("%s: %s: %s", rows[i].name, ckpt_err_name(e), ckpt_last_error());
+        if (e != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), "levels"));
+        ckpt_state_free(&st);
+    }
+    for (int level = 11000; level < 16000; level += 250) {      // either refused or good to load
+        ckpt_state st;
+        memset(&st, 0, sizeof st);
+        (void)save_long(util_join(dir, "f.pt"), &st, 3000, level);
+        ckpt_state_free(&st);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_kinds), cmocka_unit_test(test_empty_state), cmocka_unit_test(test_inside_a_file),
@@ -741,7 +782,7 @@ int main(void) {
             cmocka_unit_test(test_lists), cmocka_unit_test(test_many),
         cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_zip_structure),
             cmocka_unit_test(test_clocks_saved_again), cmocka_unit_test(test_zip64_nonsense),
-        cmocka_unit_test(test_bombs), cmocka_unit_test(test_other_files)
+        cmocka_unit_test(test_bombs), cmocka_unit_test(test_other_files), cmocka_unit_test(test_long_levels)
     };
     util_clear_env();
     fill();

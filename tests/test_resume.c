@@ -431,6 +431,53 @@ static void test_faults_while_resuming(void **state) {
     }
 }
 
+static ckpt_err broken_device(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    const ckpt_err *what = (const ckpt_err *)user;
+    if (to_device && *what != CKPT_OK) return *what;
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+// A device that fails while it is filled says nothing of the files: no older one is taken, and no fresh start made.
+static void test_device_fails(void **state) {
+    (void)state;
+    static const ckpt_err rows[] = { CKPT_IO, CKPT_CORRUPT, CKPT_NOT_FOUND, CKPT_MISMATCH, CKPT_NET, CKPT_NOMEM, CKPT_CANCELLED };
+    static const ckpt_err told[] = { CKPT_CANCELLED, CKPT_CANCELLED, CKPT_CANCELLED, CKPT_CANCELLED, CKPT_NET, CKPT_NOMEM, CKPT_CANCELLED };
+    const char *dir = util_temp_dir();
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        run *r = run_new(dir);
+        ckpt_tensor t;
+        ckpt_err what = CKPT_OK;
+        float cell[4] = { 1, 2, 3, 4 };
+        memset(&t, 0, sizeof t);
+        t.dtype = CKPT_F32;
+        t.ndim = 1;
+        t.shape[0] = 4;
+        t.data = cell;
+        t.device = true;
+        r->st.copy = broken_device;
+        r->st.copy_user = &what;
+        ckpt_bind(&r->st, "state/model/device", &t);
+        r->d.overwrite = true;
+        run_open(r);
+        if (i == 0) run_save(r, 1);
+        if (i == 0) run_save(r, 2);
+        what = rows[i];
+        r->log[0] = 0;
+        ckpt_timestamp at = at_batch(77);
+        ckpt_err e = ckpt_saver_resume(r->s, &at);
+        if (e != told[i]) fail_msg("%s: %s: %s", ckpt_err_name(rows[i]), ckpt_err_name(e), ckpt_last_error());
+        assert_non_null(strstr(ckpt_last_error(), "state.copy"));
+        assert_int_equal(at.batch, 77);
+        if (strstr(r->log, "passed over") != NULL) fail_msg("%s", r->log);
+        what = CKPT_OK;
+        ok(ckpt_saver_resume(r->s, &at));
+        assert_int_equal(at.batch, 2);
+        ok(ckpt_saver_close(r->s, 0));
+        ckpt_state_free(&r->st);
+    }
+}
+
 int main(void) {
     util_clear_env();
     static const struct CMUnitTest tests[] = {
@@ -448,6 +495,7 @@ int main(void) {
         cmocka_unit_test(test_other_ranks_resume),
         cmocka_unit_test(test_autoresume_cases),
         cmocka_unit_test(test_faults_while_resuming),
+        cmocka_unit_test(test_device_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1789,6 +1789,52 @@ static void test_compressed_and_other_containers(void **state) {
     }
 }
 
+// After a chdir a relative folder would be another one: saves and resume say so and leave nothing there. A folder above that is
+// renamed harms nobody.
+static void test_chdir(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *other = util_join(dir, "other"), *home = util_join(dir, "home");
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    util_mkdir(home);
+    util_mkdir(other);
+    for (int m = 0; m < 3; m++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "run%d", m);
+        assert_int_equal(chdir(home), 0);
+        run *r = run_new(name);
+        r->d.snapshot = modes[m];
+        run_open(r);
+        run_save(r, 1);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_int_equal(chdir(other), 0);
+        util_mkdir(name);                                       // of the same name
+        ckpt_timestamp at = at_batch(2);
+        run_set(r, 2);
+        assert_int_equal(ckpt_saver_batch_end(r->s, &at), CKPT_ARG);
+        assert_non_null(strstr(ckpt_last_error(), "working directory"));
+        at = at_batch(3);
+        assert_int_equal(ckpt_saver_save(r->s, &at), CKPT_ARG);
+        at = at_batch(77);
+        assert_int_equal(ckpt_saver_resume(r->s, &at), CKPT_ARG);
+        assert_int_equal(at.batch, 77);
+        assert_string_equal(util_list(name), "");
+        assert_int_equal(chdir(home), 0);
+        ok(ckpt_saver_wait(r->s, 0));
+        const char *moved = util_join(dir, util_fmt("moved%d", m));
+        assert_int_equal(rename(home, moved), 0);
+        run_save(r, 4);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(names_in(util_join(moved, name)), "ba1.pt ba4.pt latest.pt");
+        ok(ckpt_saver_resume(r->s, &at));
+        assert_int_equal(at.batch, 4);
+        assert_int_equal(rename(moved, home), 0);
+        assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_ARG);
+        ckpt_state_free(&r->st);
+    }
+    assert_int_equal(chdir(before), 0);
+}
+
 int main(void) {
     util_clear_env();
     static const struct CMUnitTest tests[] = {
@@ -1826,6 +1872,7 @@ int main(void) {
         cmocka_unit_test(test_background_failure),
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_failing_device),
+        cmocka_unit_test(test_chdir),
         cmocka_unit_test(test_bad_descs),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_folder_is_checked_at_open),

@@ -3,8 +3,13 @@
 #ifndef CKPT_NO_REMOTE
 #define CKPT_NO_REMOTE
 #endif
+#include <sys/types.h>
+#include <unistd.h>
+static ssize_t meddling_pread(int fd, void *p, size_t n, off_t at);
+#define pread(fd, p, n, at) meddling_pread((fd), (p), (n), (at))
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
+#undef pread
 #include "util.h"
 #include "container_util.h"
 #include <sys/wait.h>
@@ -630,6 +635,59 @@ static void test_no_memory(void **state) {
     inner_safetensors = false;
 }
 
+// Something happens to an attached file after the first large piece of it was read.
+static const char *meddle_path, *meddle_with;
+static int         meddle_due;
+
+static ssize_t meddling_pread(int fd, void *p, size_t n, off_t at) {
+    ssize_t got = pread(fd, p, n, at);
+    if (n < 200000 || __atomic_exchange_n(&meddle_due, 0, __ATOMIC_ACQ_REL) == 0) return got;
+    if (meddle_with != NULL) {
+        if (rename(meddle_with, meddle_path) != 0) abort();
+    } else {
+        int other = open(meddle_path, O_WRONLY);
+        if (other < 0 || pwrite(other, "x", 1, 7000000) != 1 || close(other) != 0) abort();
+    }
+    return got;
+}
+
+static void big_text(const char *path, int c, size_t size) {
+    char *text = (char *)util_keep(malloc(size), false);
+    memset(text, c, size);
+    util_write(path, text, size);
+}
+
+// A file that is replaced by one of its size, or written to, while it is saved in several pieces is not mixed from both.
+static void test_changing_file(void **state) {
+    (void)state;
+    static const char *const names[] = { "a.tar", "a.tar.gz" };
+    const char *dir = util_temp_dir(), *file = util_join(dir, "f"), *other = util_join(dir, "o");
+    ckpt_state st;
+    memset(&st, 0, sizeof st);
+    int64_t step = 1;
+    ckpt_bind_int(&st, "step", &step);
+    ckpt_bind_file(&st, "f", file);
+    for (int i = 0; i < UTIL_COUNT(names); i++) {
+        for (int k = 0; k < 2; k++) {
+            struct timespec past[2] = { { 1000000000, 0 }, { 1000000000, 0 } };
+            const char *path = util_join(dir, names[i]);
+            big_text(file, 'a', 12000000);
+            big_text(other, 'b', 12000000);
+            assert_int_equal(utimensat(AT_FDCWD, file, past, 0), 0);
+            assert_int_equal(ckpt_save(path, &st, NULL), CKPT_OK);
+            meddle_path = file;
+            meddle_with = k == 0 ? other : NULL;
+            meddle_due = 1;
+            ckpt_err e = ckpt_save(path, &st, NULL);
+            assert_int_equal(meddle_due, 0);
+            if (e != CKPT_IO) fail_msg("%s %d: %s: %s", names[i], k, ckpt_err_name(e), ckpt_last_error());
+            assert_non_null(strstr(ckpt_last_error(), "changed while it was being saved"));
+            assert_int_equal(ckpt_save(path, &st, NULL), CKPT_OK);
+        }
+    }
+    ckpt_state_free(&st);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden),   cmocka_unit_test(test_alignment),
@@ -637,7 +695,7 @@ int main(void) {
         cmocka_unit_test(test_earlier_names),
         cmocka_unit_test(test_foreign),    cmocka_unit_test(test_hostile),  cmocka_unit_test(test_no_end),
         cmocka_unit_test(test_gnu_tar),    cmocka_unit_test(test_python),   cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_no_memory)
+        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_changing_file)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

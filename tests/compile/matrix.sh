@@ -177,6 +177,17 @@ part_targets() {
     else
         skip "gcc -m32" "no gcc-multilib"
     fi
+    # The headers for 64 bits serve 32 bits too, but for a list that says what is left out of the library. Nothing is linked.
+    printf '#include <sys/types.h>\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >late32.c
+    mkdir -p stubs/gnu && : >stubs/gnu/stubs-32.h
+    if there clang && clang -m32 -Istubs $local -std=gnu11 -D_FILE_OFFSET_BITS=64 -fsyntax-only late32.c >/dev/null 2>&1; then
+        for std in gnu99 gnu11; do
+            refuse "late include for 32 bits, $std: an off_t of 32 bits is refused with the cure" 'compile_with_D_FILE_OFFSET_BITS_64' \
+                clang -m32 -Istubs $local -std=$std -fsyntax-only late32.c
+        done
+    else
+        skip "late include for 32 bits" "no clang that reads headers for 32 bits"
+    fi
     [ "${CKPT_LONG:-0}" = 1 ] && there g++ && expect "g++ -O3" g++ -x c++ -std=c++11 -O3 $warn_cxx $remote -c impl.c -o impl.o
     if there musl-gcc; then
         expect "musl-gcc c99" whole whole.o musl-gcc -std=c99 -O2 $warn_c $local

@@ -35,6 +35,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -203,6 +204,8 @@ FAULT_FN int fault_mkdir(const char *path, mode_t m) { return FAULT_CALL("mkdir"
 FAULT_FN ssize_t fault_readlink(const char *p, char *b, size_t n) { return FAULT_CALL("readlink", FAULT_INTR, readlink(p, b, n)); }
 FAULT_FN int fault_access(const char *path, int mode) { return FAULT_CALL("access", 0, access(path, mode)); }
 FAULT_FN int fault_pipe(int fds[2]) { return FAULT_CALL("pipe", 0, pipe(fds)); }
+#define fault_getrlimit(what, l) FAULT_CALL("getrlimit", 0, getrlimit((what), (l)))
+FAULT_FN off_t fault_lseek(int fd, off_t at, int from) { return FAULT_CALL("lseek", 0, lseek(fd, at, from)); }
 FAULT_FN int fault_madvise(void *p, size_t n, int what) { return FAULT_CALL("madvise", 0, madvise(p, n, what)); }
 FAULT_FN int fault_mincore(void *p, size_t n, unsigned char *v) { return FAULT_CALL("mincore", 0, mincore(p, n, v)); }
 FAULT_FN int fault_clock_gettime(clockid_t id, struct timespec *t) { return FAULT_CALL("clock_gettime", 0, clock_gettime(id, t)); }
@@ -244,6 +247,14 @@ FAULT_FN const char *fault_number_name(long number) {
 #endif
         case SYS_fsetxattr: return "fsetxattr";
         case SYS_fgetxattr: return "fgetxattr";
+#ifdef SYS_socketpair
+        case SYS_socketpair: return "socketpair";
+        case SYS_setsockopt: return "setsockopt";
+        case SYS_shutdown: return "shutdown";
+#endif
+#ifdef SYS_pipe2
+        case SYS_pipe2: return "pipe";
+#endif
         default: return "syscall";
     }
 }
