@@ -144,9 +144,31 @@ holds "it says so" "nothing is pending"
 is "nothing to push" 0 ./ckpt push staging
 is "pending of no folder" 3 ./ckpt pending none
 
+mkdir clouds && export FOLDER_OF_CLOUDS="$dir/clouds"
+cloud='?provider=LOCAL&key_environ=FOLDER_OF_CLOUDS'
+is "put, with settings behind the name" 0 ./ckpt put a.pt "libcloud://box/run/ep1.pt$cloud"
+same "it is there" a.pt clouds/box/run/ep1.pt
+is "put behind a slash, with settings" 0 ./ckpt put a.pt "libcloud://box/run/$cloud"
+is "cp, with settings" 0 ./ckpt cp "libcloud://box/run/a.pt$cloud" "libcloud://box/other/$cloud"
+same "it is there under its name" a.pt clouds/box/other/a.pt
+is "ls, with settings" 0 ./ckpt ls --json "libcloud://box/run/ep1.pt$cloud"
+json "that object" "[o['name'] for o in d['objects']] == ['ep1.pt']"
+is "get, with settings" 0 ./ckpt get --json "libcloud://box/run/ep1.pt$cloud"
+json "its own name, without the settings" "d['to'] == 'ep1.pt'"
+same "the same bytes" a.pt ep1.pt
+is "verify, with settings" 0 ./ckpt verify "libcloud://box/run/ep1.pt$cloud"
+is "rm, with settings" 0 ./ckpt rm "libcloud://box/run/ep1.pt$cloud"
+[ ! -e clouds/box/run/ep1.pt ] && pass "it is gone" || fail "it is gone"
+
 is "an unknown store" 5 ./ckpt ls gs://bucket/x
 says "it says what to do" "s3://bucket"
 is "no network here" 5 ./ckpt put a.pt s3://bucket/x
 says "it says so" "CKPT_NO_REMOTE"
+for uri in dbfs:/Volumes/a/b/c/x.pt mlflow-artifacts:/1/2/artifacts/x.pt; do
+    is "get $uri" 5 ./ckpt get $uri
+    says "it names the folder" "${uri%x.pt}' is"
+    is "put $uri" 5 ./ckpt put a.pt $uri
+    says "it is the object's name, and no folder's" "${uri%x.pt}' is"
+done
 is "another machine" 4 ./ckpt ls file://host/x
 exit $failed

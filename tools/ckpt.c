@@ -398,10 +398,38 @@ static char *keep_text(const char *s) {
     return strcpy((char *)need(malloc(strlen(s) + 1)), s);
 }
 
+// Bytes of the schemes that need no "//" behind them, with the ':'; 0: it is none of them.
+static size_t bare_scheme(const char *s) {
+    return strncmp(s, "dbfs:", 5) == 0 ? 5 : strncmp(s, "mlflow-artifacts:", 17) == 0 ? 17 : 0;
+}
+
+// Is it the URI of a store, or of something in one, rather than a local path?
+static bool is_uri(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._");
+    return bare_scheme(s) > 0 || (n > 0 && strncmp(s + n, "://", 3) == 0);
+}
+
+// Where the path of a URI begins, with its '/'; NULL: it has none, or it is no URI.
+static const char *uri_path(const char *uri) {
+    const char *mark = strstr(uri, "://"), *bare = bare_scheme(uri) > 0 ? uri + bare_scheme(uri) : NULL;
+    if (bare != NULL && strncmp(bare, "//", 2) != 0) return strchr(bare, '/');
+    return mark != NULL ? strchr(mark + 3, '/') : NULL;
+}
+
+// Bytes before the settings of a libcloud:// URI, which stand behind the name; of any other text all.
+static size_t before_query(const char *s) {
+    return strncmp(s, "libcloud://", 11) == 0 ? strcspn(s, "?") : strlen(s);
+}
+
+static bool ends_with_slash(const char *s) {
+    size_t n = before_query(s);
+    return n > 0 && s[n - 1] == '/';
+}
+
 static char *joined(const char *a, const char *b) {
-    size_t cap = strlen(a) + strlen(b) + 2;
+    size_t cap = strlen(a) + strlen(b) + 2, n = before_query(a);
     char *out = (char *)need(malloc(cap));
-    snprintf(out, cap, "%s%s%s", a, a[0] != 0 && a[strlen(a) - 1] == '/' ? "" : "/", b);
+    snprintf(out, cap, "%.*s%s%s%s", (int)n, a, ends_with_slash(a) ? "" : "/", b, a + n);
     return out;
 }
 
@@ -424,12 +452,6 @@ static ckpt_err say_unfinished(const char *path) {
     char text[4200], clean[4096];
     snprintf(text, sizeof text, "%s has no .metadata: the save was never finished, and it does not count", shown(path, clean, sizeof clean));
     return ckpt_set_error(CKPT_CORRUPT, text);
-}
-
-// Is it the URI of a store, or of something in one, rather than a local path?
-static bool is_uri(const char *s) {
-    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._");
-    return strncmp(s, "dbfs:", 5) == 0 || (n > 0 && strncmp(s + n, "://", 3) == 0);
 }
 
 static ckpt_err open_store(ckpt_store **out, const char *uri) {
@@ -1062,15 +1084,17 @@ static char *unescaped(const char *s) {
 // Cuts the URI of an object into its folder's and its name. The name is "" for a URI that ends with '/', or has no path. Both
 // are to be freed.
 static void cut_uri(const char *uri, char **folder, char **name) {
-    const char *mark = strstr(uri, "://"), *path = mark != NULL ? strchr(mark + 3, '/') : NULL;
-    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
+    const char *path = uri_path(uri), *end = uri + before_query(uri), *slash = NULL;
+    for (const char *p = path; p != NULL && p < end; p++) if (*p == '/') slash = p;
     *folder = keep_text(uri);
-    if (slash == NULL) {
-        *name = keep_text("");
-        return;
-    }
-    (*folder)[slash + 1 - uri] = 0;
-    *name = uri[0] == 'f' || uri[0] == 'F' ? unescaped(slash + 1) : keep_text(slash + 1);
+    *name = keep_text(slash != NULL ? slash + 1 : "");
+    if (slash == NULL) return;
+    (*name)[end - slash - 1] = 0;
+    strcpy(*folder + (slash + 1 - uri), end);
+    if (uri[0] != 'f' && uri[0] != 'F') return;
+    char *plain = unescaped(*name);
+    free(*name);
+    *name = plain;
 }
 
 // Opens the folder of an object.
@@ -1199,7 +1223,7 @@ static void free_groups(group_list *g) {
 
 // Are the first n bytes of a text the last ones of a URI, but for slashes?
 static bool is_end_of(const char *uri, const char *text, size_t n) {
-    size_t k = strlen(uri);
+    size_t k = before_query(uri);
     while (k > 0 && uri[k - 1] == '/') k--;
     return n <= k && memcmp(uri + k - n, text, n) == 0;
 }
@@ -1329,8 +1353,7 @@ static ckpt_err put_object(const char *path, const char *uri) {
 static ckpt_err copy_between(const char *from, const char *to) {
     char *spare = spare_path(), *base = object_base(from), *inside = NULL;
     ckpt_err e = fetch_object(from, spare, false);
-    size_t n = strlen(to);
-    if (e == CKPT_OK && n > 0 && to[n - 1] == '/') inside = joined(to, base);
+    if (e == CKPT_OK && ends_with_slash(to)) inside = joined(to, base);
     if (e == CKPT_OK) e = put_object(spare, inside != NULL ? inside : to);
     (void)unlink(spare);
     free(spare);
@@ -1351,8 +1374,10 @@ static bool has_metadata(const char *uri) {
 
 static char *without_slashes(const char *s) {
     char *out = keep_text(s);
-    size_t n = strlen(out), least = is_uri(s) && strstr(s, "://") != NULL ? (size_t)(strstr(s, "://") - s) + 3 : 1;
-    while (n > least && out[n - 1] == '/') out[--n] = 0;
+    const char *mark = is_uri(s) ? strstr(s, "://") : NULL, *rest = s + before_query(s);
+    size_t n = before_query(s), least = mark != NULL ? (size_t)(mark - s) + 3 : bare_scheme(s) + 1;
+    while (n > least && out[n - 1] == '/') n--;
+    strcpy(out + n, rest);
     return out;
 }
 
@@ -1369,12 +1394,13 @@ static char *sharded_uri(const char *uri) {
         free(link);
     }
     ckpt_store_close(s);
-    const char *mark = strstr(folder, "://"), *slash = mark != NULL ? strchr(mark + 3, '/') : NULL;
-    for (; slash != NULL && text != NULL && found == NULL; slash = strchr(slash + 1, '/')) {
+    const char *slash = uri_path(folder), *query = folder + before_query(folder);
+    for (; slash != NULL && slash < query && text != NULL && found == NULL; slash = strchr(slash + 1, '/')) {
         size_t top = (size_t)(slash - folder) + 1;
-        char *candidate = (char *)need(malloc(top + strlen(text) + 1));
+        char *candidate = (char *)need(malloc(top + strlen(text) + strlen(query) + 1));
         memcpy(candidate, folder, top);
         strcpy(candidate + top, text);
+        strcat(candidate, query);
         if (has_metadata(candidate)) found = candidate;
         else free(candidate);
     }
@@ -1387,8 +1413,10 @@ static char *sharded_uri(const char *uri) {
 
 // Does a name look like that of one file?
 static bool names_a_file(const char *uri) {
-    const char *base = base_of(uri);
-    return strstr(base, ".pt") != NULL || strstr(base, ".safetensors") != NULL || strstr(base, ".tar") != NULL || strstr(base, ".tgz") != NULL;
+    char *base = object_base(uri);
+    bool file = strstr(base, ".pt") != NULL || strstr(base, ".safetensors") != NULL || strstr(base, ".tar") != NULL || strstr(base, ".tgz") != NULL;
+    free(base);
+    return file;
 }
 
 static ckpt_err get_file(ckpt_store *s, const char *name, const char *dir) {
@@ -1499,8 +1527,7 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
 // Where a directory goes: the very place, or below it when that is a folder of other things, or ends with '/'. To be freed.
 static char *place_for(const char *from, const char *to) {
     char *plain = without_slashes(from), *base = object_base(plain), *out = NULL;
-    size_t n = strlen(to);
-    bool below = n > 0 && to[n - 1] == '/';
+    bool below = ends_with_slash(to);
     if (!is_uri(to)) below = is_dir(to) && look_at(to) == DIR_OTHER;
     out = below && base[0] != 0 ? joined(to, base) : without_slashes(to);
     free(plain);
@@ -1587,9 +1614,8 @@ static int do_get(void) {
     if (opt.count == 2 && is_uri(opt.args[1])) return misuse("get is for files of this machine; ckpt cp copies from store to store");
     const char *given = opt.args[0];
     char *plain = without_slashes(given), *base = object_base(plain);
-    size_t len = strlen(given);
     bool nameless = base[0] == 0;
-    if (!nameless && given[len - 1] == '/') {           // only a directory can be meant
+    if (!nameless && ends_with_slash(given)) {           // only a directory can be meant
         char *dir = sharded_uri(plain);
         nameless = dir == NULL && !is_half_uri(plain);
         free(dir);
