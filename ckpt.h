@@ -44373,6 +44373,15 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
 
 //-- what a checkpoint says of the saver -----------------------------------------
 
+// Adds a path and its NUL. A folder may be called what no text in a checkpoint can be: bytes that are not UTF-8 become U+FFFD.
+static void ckpt__saver_add_path(ckpt__buf *paths, ckpt__buf *path) {
+    for (const char *p = ckpt__buf_cstr(path), *end = p + path->len; p < end; ) {
+        uint32_t c = ckpt__txt_next(&p, end);
+        ckpt__txt_add_char(paths, ckpt__txt_is_stray(c) ? 0xFFFD : c, 1);
+    }
+    ckpt__buf_byte(paths, 0);
+}
+
 // The checkpoints that are kept, oldest first, and the one being made: Composer's all_saved_checkpoints_to_timestamp, but
 // bounded.
 static ckpt_err ckpt__saver_collect(const ckpt_saver *s, ckpt__saver_record *r, const ckpt__index_line *line) {
@@ -44389,14 +44398,14 @@ static ckpt_err ckpt__saver_collect(const ckpt_saver *s, ckpt__saver_record *r, 
             if (pass == 0) { live++; continue; }
             if (skip > 0) { skip--; continue; }
             ckpt__index_path(&path, &s->index, l->name);
-            ckpt__buf_add(&r->paths, ckpt__buf_cstr(&path), path.len + 1);
+            ckpt__saver_add_path(&r->paths, &path);
             r->times[r->count++] = l->t;
         }
         skip = live > CKPT__SAVER_RECORD - 1 ? live - (CKPT__SAVER_RECORD - 1) : 0;
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
     ckpt__index_path(&path, &s->index, line->name);
-    ckpt__buf_add(&r->paths, ckpt__buf_cstr(&path), path.len + 1);
+    ckpt__saver_add_path(&r->paths, &path);
     r->times[r->count++] = line->t;
     for (size_t i = 0; i < r->count; i++) {
         ckpt__buf_fmt(&r->names, CKPT__SAVER_STATE "all_saved_checkpoints_to_timestamp/[%zu]/[0]", i);

@@ -259,6 +259,16 @@ static void test_found_by_tools(void **state) {
     }
 }
 
+// The folder itself may have such a name.
+static void test_folder_is_not_utf8(void **state) {
+    (void)state;
+    const char *dir = util_join(util_temp_dir(), "run-\xff");
+    run_end(run_live(dir, 2, 3));
+    go_on(dir, 2, 3, 4);
+    assert_string_equal(names_in(dir), "ba3.pt ba4.pt latest.pt");
+    check_file(util_join(dir, "latest.pt"), 4);
+}
+
 //-- links and texts -------------------------------------------------------------------
 
 // Where there are no links, `latest` is a text: no checkpoint, but the way to one.
@@ -322,6 +332,7 @@ int main(void) {
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
         cmocka_unit_test(test_found_by_tools),
+        cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_note_is_no_link),
     };
