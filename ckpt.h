@@ -15107,6 +15107,11 @@ static bool ckpt__index_name_ok(const char *name) {
     }
 }
 
+// Can the index hold the name? It is JSON, and so UTF-8. What it cannot hold no clean-up may take, since nobody could pin it.
+static bool ckpt__index_can_hold(const char *name) {
+    return ckpt__txt_utf8(name, strlen(name));
+}
+
 // A checkpoint of many files is called by the one in its folder that says what the others are, and that is written last.
 #define CKPT__INDEX_INSIDE "/.metadata"
 
@@ -15480,10 +15485,15 @@ static ckpt_err ckpt__index_write(const ckpt__index *ix) {
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__buf_init(&text, &ix->allocator);
     ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
-    for (size_t i = 0; i < ix->count; i++) ckpt__index_add_line(&text, ix, &ix->lines[i]);
+    size_t count = 0;
+    for (size_t i = 0; i < ix->count; i++) {
+        if (!ckpt__index_can_hold(ix->lines[i].name)) continue;         // `latest` led to it
+        ckpt__index_add_line(&text, ix, &ix->lines[i]);
+        count++;
+    }
     if (text.err == CKPT_OK) {
         uint32_t crc = text.len > 0 ? ckpt__digest_crc32(0, text.data, text.len) : 0;
-        ckpt__buf_fmt(&text, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}\n", (unsigned long long)ix->count, (unsigned long)crc);
+        ckpt__buf_fmt(&text, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}\n", (unsigned long long)count, (unsigned long)crc);
     }
     ckpt_err e = text.err != CKPT_OK ? text.err : path.err;
     if (e == CKPT_OK) e = ckpt__file_replace(ckpt__buf_cstr(&path), text.data, text.len);
@@ -15755,6 +15765,7 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     const char *base = ckpt__os_path_base(name);
     bool matches = sc->pattern == NULL && base[0] != '.' && info->is_file && !ckpt__index_is_rank_file(base), ours = false;
     if (!ckpt__index_name_ok(name) || ckpt__index_find(sc->ix, name) >= 0) return CKPT_OK;
+    if (sc->found && !ckpt__index_can_hold(name)) return CKPT_OK;
     ckpt_err e = CKPT_OK;
     if (sc->pattern != NULL) e = ckpt__name_match(sc->pattern, sc->desc, name, &matches, &found);
     if (e != CKPT_OK || !matches) return e;
@@ -50125,7 +50136,7 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
         }
     }
     ckpt__buf_free(&path);
-    line.owned = true;
+    line.owned = ckpt__index_can_hold(name);
     return e == CKPT_OK && ours ? ckpt__index_insert(ix, ckpt__index_place(ix, &line), &line) : e;
 }
 
@@ -50156,6 +50167,11 @@ static ckpt_err ckpt__folder_scan_many_one(const char *name, const ckpt__os_info
     return new_one ? ckpt__folder_enter_many(ix, name, info) : CKPT_OK;
 }
 
+// The same for an index that is to be written.
+static ckpt_err ckpt__folder_enter_many_one(const char *name, const ckpt__os_info *info, void *user) {
+    return ckpt__index_can_hold(name) ? ckpt__folder_scan_many_one(name, info, user) : CKPT_OK;
+}
+
 // The lines of files that are gone leave the index of a rank.
 static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
     ckpt__buf path;
@@ -50174,7 +50190,7 @@ static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
 static ckpt_err ckpt__folder_scan(const ckpt_folder *f, ckpt__index *ix) {
     if (strcmp(ix->file, CKPT__INDEX_FILE) != 0) return ckpt__folder_forget(ix);
     ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL);
-    if (e == CKPT_OK) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__folder_scan_many_one, ix);
+    if (e == CKPT_OK) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__folder_enter_many_one, ix);
     for (size_t i = ix->count; i > 0 && f->rank_count > 0; i--) {
         int at = ckpt__index_find(&f->index, ix->lines[i - 1].name);
         if (at >= 0 && f->index.lines[at].rank > 0) ckpt__index_drop(ix, i - 1);
@@ -50196,7 +50212,7 @@ static ckpt_err ckpt__folder_scan_name(ckpt__index *ix, const char *name) {
     ckpt__index_path(&path, ix, name);
     ckpt_err e = path.err;
     bool there = e == CKPT_OK && ckpt__os_lstat(path.data, &info) == CKPT_OK;
-    if (there && ckpt__folder_is_many(name)) e = ckpt__folder_scan_many_one(name, &info, ix);
+    if (there && ckpt__folder_is_many(name)) e = ckpt__folder_enter_many_one(name, &info, ix);
     else if (there) e = ckpt__index_consider(name, &info, &sc);
     if (there && e == CKPT_OK) ckpt__index_number_lines(ix);
     ckpt__buf_free(&path);
@@ -50278,7 +50294,7 @@ static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *inf
             line.state = CKPT__INDEX_DAMAGED;
         }
     }
-    line.owned = ours;
+    line.owned = ours && ckpt__index_can_hold(name);
     return readable ? ckpt__index_insert(ix, ckpt__index_place(ix, &line), &line) : CKPT_OK;
 }
 
@@ -50669,6 +50685,9 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s was never finished: it has no " CKPT__SHARD_META " and is no checkpoint",
                                f->items[i].path);
     ckpt_err e = ckpt__folder_refuse_apart(f, i);
+    if (e == CKPT_OK && !ckpt__index_can_hold(f->index.lines[i].name))
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "%s has a name that is not UTF-8, which the index cannot hold, and so no rotation "
+                            "removes it: to have it there, rename it", f->items[i].path);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
     if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
