@@ -67,16 +67,57 @@ static void *need(void *p) {
     return p;
 }
 
-static void json_text(const char *s) {
-    if (s == NULL) { printf("null"); return; }
+// Bytes of the UTF-8 character that n bytes begin with; 0: they begin with none.
+static size_t character(const char *s, size_t n) {
+    const unsigned char *p = (const unsigned char *)s;
+    size_t len = p[0] < 0x80 ? 1 : p[0] >= 0xC2 && p[0] < 0xE0 ? 2 : (p[0] & 0xF0) == 0xE0 ? 3 : p[0] >= 0xF0 && p[0] < 0xF5 ? 4 : 0;
+    if (len == 0 || len > n) return 0;
+    for (size_t i = 1; i < len; i++) if ((p[i] & 0xC0) != 0x80) return 0;
+    bool overlong = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xF0 && p[1] < 0x90);
+    return overlong || (p[0] == 0xED && p[1] >= 0xA0) || (p[0] == 0xF4 && p[1] >= 0x90) ? 0 : len;
+}
+
+// JSON is UTF-8: a byte that is none is written as Python has it in the names of files, 0xFF as \udcff.
+static void json_bytes(const char *s, size_t n) {
     putchar('"');
-    for (; *s != 0; s++) {
-        unsigned char c = (unsigned char)*s;
+    for (size_t i = 0; i < n; ) {
+        unsigned char c = (unsigned char)s[i];
+        size_t len = character(s + i, n - i);
         if (c == '"' || c == '\\') printf("\\%c", c);
         else if (c < 0x20 || c == 0x7f) printf("\\u%04x", c);
-        else putchar(c);
+        else if (len == 0) printf("\\udc%02x", c);
+        else fwrite(s + i, 1, len, stdout);
+        i += len > 0 ? len : 1;
     }
     putchar('"');
+}
+
+static void json_text(const char *s) {
+    if (s == NULL) printf("null");
+    else json_bytes(s, strlen(s));
+}
+
+// Text from a file may hold anything: what a terminal could take for a command is shown as '?', and so is what is not UTF-8.
+static const char *shown(const char *s, char *buf, size_t cap) {
+    size_t n = 0, left = s != NULL ? strlen(s) : 0;
+    for (; left > 0; ) {
+        unsigned char c = (unsigned char)*s;
+        size_t len = character(s, left);
+        bool plain = len > 0 && c >= 0x20 && c != 0x7f && !(c == 0xC2 && (unsigned char)s[1] < 0xA0);      // those are commands too
+        if (n + (plain ? len : 1) >= cap) break;
+        if (plain) memcpy(buf + n, s, len);
+        else buf[n] = '?';
+        n += plain ? len : 1;
+        s += len > 0 ? len : 1;
+        left -= len > 0 ? len : 1;
+    }
+    buf[n] = 0;
+    return buf;
+}
+
+static const char *last_error(void) {
+    static char text[8192];
+    return shown(ckpt_last_error(), text, sizeof text);
 }
 
 static void json_number(double v) {
@@ -91,7 +132,7 @@ static void json_number(double v) {
 
 // A failure as the last thing on stdout with --json, and always as a sentence on stderr. Returns the exit status.
 static int complain(ckpt_err e) {
-    fprintf(stderr, "%sckpt:%s %s\n", isatty(2) ? RED : "", isatty(2) ? PLAIN : "", ckpt_last_error());
+    fprintf(stderr, "%sckpt:%s %s\n", isatty(2) ? RED : "", isatty(2) ? PLAIN : "", last_error());
     if (opt.json) {
         printf("{\"error\": {\"code\": \"%s\", \"text\": ", ckpt_err_name(e));
         json_text(ckpt_last_error());
@@ -111,17 +152,6 @@ static int misuse(const char *fmt, ...) {
     fprintf(stderr, "\nTry 'ckpt --help'.\n");
     va_end(args);
     return EXIT_USAGE;
-}
-
-// Text from a file may hold anything: what a terminal could take for a command is shown as '?'.
-static const char *shown(const char *s, char *buf, size_t cap) {
-    size_t n = 0;
-    for (; s != NULL && *s != 0 && n + 1 < cap; s++) {
-        unsigned char c = (unsigned char)*s;
-        buf[n++] = c < 0x20 || c == 0x7f ? '?' : *s;
-    }
-    buf[n] = 0;
-    return buf;
 }
 
 // Columns that UTF-8 text takes, one for each character.
@@ -186,7 +216,8 @@ static void on_progress(const ckpt_progress *p, void *user) {
 
 static void on_log(ckpt_log_level level, const char *msg, void *user) {
     (void)user;
-    if (level >= CKPT_LOG_WARN && !opt.quiet) fprintf(stderr, "ckpt: %s\n", msg);
+    char clean[8192];
+    if (level >= CKPT_LOG_WARN && !opt.quiet) fprintf(stderr, "ckpt: %s\n", shown(msg, clean, sizeof clean));
 }
 
 // Progress of what the tool itself reads.
@@ -679,7 +710,7 @@ static void ls_state(const ls_row *r) {
 }
 
 static void ls_table(const char *folder, const ls_row *rows, int count) {
-    char text[64], age[32], name[1024], name_head[1024];
+    char text[64], age[32], name[1024], name_head[1024], clean[4096];
     int wide = 4, wide_time = 4, finished = 0;
     uint64_t total = 0;
     bool metrics = false, problems = false, ranks = false;
@@ -726,7 +757,7 @@ static void ls_table(const char *folder, const ls_row *rows, int count) {
     for (int i = 0; i < count && problems; i++) {
         if (rows[i].problem == NULL) continue;
         printf("%s%s%s%s: %s\n", i == 0 || problems ? "\n" : "", rows[i].verified < 0 ? RED : DIM, ls_name(&rows[i].c, name, sizeof name), PLAIN,
-               rows[i].problem);
+               shown(rows[i].problem, clean, sizeof clean));
     }
     if (!opt.verify && isatty(1)) printf("\n%s- : its bytes were not read; ckpt ls --verify reads them all%s\n", DIM, PLAIN);
 }
@@ -831,7 +862,15 @@ static void show_files_json(const ckpt_file *f) {
     printf("]");
 }
 
-static void show_json(const ckpt_file *f, const char *path, uint64_t size, const show_row *rows, int count) {
+// A text as long as it is.
+static void json_value_text(ckpt_file *f, int index, const ckpt_entry *e) {
+    char *text = (char *)need(malloc((size_t)e->size + 1));
+    if (ckpt_file_read(f, index, 0, text, (size_t)e->size) == CKPT_OK) json_bytes(text, (size_t)e->size);
+    else printf("null");
+    free(text);
+}
+
+static void show_json(ckpt_file *f, const char *path, uint64_t size, const show_row *rows, int count) {
     char text[512];
     printf("{\"file\": ");
     json_text(path);
@@ -854,7 +893,7 @@ static void show_json(const ckpt_file *f, const char *path, uint64_t size, const
         if (v->has && e->kind == CKPT_KIND_INT) printf("%lld", (long long)v->i);
         if (v->has && e->kind == CKPT_KIND_BOOL) printf("%s", v->i != 0 ? "true" : "false");
         if (v->has && e->kind == CKPT_KIND_FLOAT) json_number(v->f);
-        if (v->has && e->kind == CKPT_KIND_TEXT) json_text(v->text);
+        if (v->has && e->kind == CKPT_KIND_TEXT) json_value_text(f, rows[i].index, e);
         if (opt.stats && e->kind == CKPT_KIND_TENSOR) {
             const tensor_stats *s = &rows[i].stats;
             printf(", \"stats\": {\"count\": %llu, \"min\": ", (unsigned long long)s->count);
@@ -1709,7 +1748,7 @@ static int rm_uri(const char *uri, bool first) {
         if (e == CKPT_OK) e = ckpt_store_size(s, name, &size);      // S3 says yes to the removal of what is not there
         if (e == CKPT_OK) e = ckpt_store_remove(s, name);
     }
-    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
     if (e == CKPT_OK && opt.json) printf("%s", first ? "" : ", ");
     if (e == CKPT_OK && opt.json) json_text(uri);
     if (e == CKPT_OK && !opt.json) printf("removed  %s  (%s)\n", shown(uri, clean, sizeof clean), size_text(size, text, sizeof text));
@@ -1732,7 +1771,7 @@ static ckpt_err gc_upload(const char *name, const char *upload_id, double starte
     }
     ckpt_err e = opt.dry_run ? CKPT_OK : ckpt_store_abort_upload(g->store, name, upload_id);
     if (e != CKPT_OK) {
-        fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        fprintf(stderr, "ckpt: %s\n", last_error());
         g->failed = worse(g->failed, exit_of(e));
         return CKPT_OK;
     }
@@ -1848,7 +1887,7 @@ static int gc_uri(void) {
     }
     ckpt_store_close(g.store);
     free_objects(&g.running);
-    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
     return e != CKPT_OK ? exit_of(e) : g.failed;
 }
 
@@ -1869,7 +1908,7 @@ static int verify_report(const char *path, ckpt_err e, uint64_t size, double sec
         printf("%sok%s       %9s  %s\n", GREEN, PLAIN, size_text(size, text, sizeof text), shown(path, clean, sizeof clean));
     } else {
         printf("%s%s%s %s%s%s\n", RED, e == CKPT_CORRUPT ? "DAMAGED" : "FAILED ", PLAIN, is_uri(path) ? shown(path, clean, sizeof clean) : "",
-               is_uri(path) ? ": " : "", ckpt_last_error());
+               is_uri(path) ? ": " : "", last_error());
     }
     fflush(stdout);
     return exit_of(e);
@@ -2240,6 +2279,7 @@ typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
 static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint64_t *size, bool *misused) {
     ckpt_folder *f = NULL;
     ckpt_checkpoint c;
+    char clean[4096], other[4096];
     char *folder = folder_of(path);
     ckpt_err e = open_folder(&f, folder);
     int at = e == CKPT_OK ? ckpt_folder_find(f, path) : -1;
@@ -2252,7 +2292,8 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
         snprintf(name, cap, "%s", c.path);
         *size = c.size;
         if (what == DEED_RM && strcmp(base_of(c.path), base_of(path)) != 0) {
-            fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", path, c.path);
+            fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", shown(path, clean, sizeof clean),
+                    shown(c.path, other, sizeof other));
             *misused = true;
         } else if (what == DEED_RM) {
             e = ckpt_folder_remove(f, at);
@@ -2260,7 +2301,7 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
             e = ckpt_folder_pin(f, at, what == DEED_PIN);
         }
     } else if (e == CKPT_OK) {
-        fprintf(stderr, "ckpt: there is no checkpoint %s\n", path);
+        fprintf(stderr, "ckpt: there is no checkpoint %s\n", shown(path, clean, sizeof clean));
         e = CKPT_NOT_FOUND;
         *misused = true;                // it has been said
     }
@@ -2285,14 +2326,14 @@ static int do_each(deed what) {
             continue;
         }
         if (is_dir(opt.args[i]) && look_at(opt.args[i]) == DIR_OTHER) {
-            fprintf(stderr, "ckpt: %s is a folder: name a checkpoint\n", opt.args[i]);
+            fprintf(stderr, "ckpt: %s is a folder: name a checkpoint\n", shown(opt.args[i], clean, sizeof clean));
             status = worse(status, EXIT_USAGE);
             continue;
         }
         char *plain = without_slashes(opt.args[i]);
         ckpt_err e = do_one(plain, what, name, sizeof name, &size, &said);
         free(plain);
-        if (e != CKPT_OK && !said) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        if (e != CKPT_OK && !said) fprintf(stderr, "ckpt: %s\n", last_error());
         if (e == CKPT_OK && said) status = worse(status, EXIT_USAGE);
         status = worse(status, exit_of(e));
         if (e != CKPT_OK || said) continue;
@@ -2354,7 +2395,7 @@ static int do_gc(void) {
     }
     ckpt_folder_close(f);
     if (e != CKPT_OK) {
-        fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        fprintf(stderr, "ckpt: %s\n", last_error());
         return exit_of(e);
     }
     if (!opt.json && seen.count == 0) printf("nothing to remove\n");
@@ -2461,7 +2502,7 @@ static int push_to(const char *uri, const char *folder) {
         ckpt_err closed = ckpt_uploader_close(u, 0);
         if (e == CKPT_OK) e = closed;
     }
-    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
     double seconds = now_monotonic() - start;
     if (opt.json) {
         printf("\n  {\"uri\": ");
@@ -2715,6 +2756,14 @@ static void look_around(void) {
     opt.colour = isatty(1) && (no == NULL || no[0] == 0) && term != NULL && strcmp(term, "dumb") != 0;
 }
 
+// Output that is not whole is a failure: on a full disk a listing ends anywhere.
+static int finish(int status) {
+    int why = fflush(stdout) != 0 ? errno : 0;
+    if (why == 0 && ferror(stdout) == 0) return status;
+    fprintf(stderr, "ckpt: cannot write the output%s%s\n", why != 0 ? ": " : "", why != 0 ? strerror(why) : "");
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv) {
     const command *c = NULL;
     look_around();
@@ -2722,16 +2771,17 @@ int main(int argc, char **argv) {
     opt.args = argv;
     for (int i = 0; i < COMMANDS && argc > 1; i++) if (strcmp(argv[1], commands[i].name) == 0) c = &commands[i];
     if (argc < 2) { fputs(help_all, stderr); return EXIT_USAGE; }
-    if (strcmp(argv[1], "--version") == 0) { printf("ckpt %s\n", CKPT_VERSION); return EXIT_OK; }
+    if (strcmp(argv[1], "--version") == 0) { printf("ckpt %s\n", CKPT_VERSION); return finish(EXIT_OK); }
     bool help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0;
     for (int i = 0; i < COMMANDS && help && argc > 2; i++) if (strcmp(argv[2], commands[i].name) == 0) c = &commands[i];
-    if (help) { fputs(c != NULL ? c->help : help_all, stdout); return EXIT_OK; }
+    if (help && argc > 2 && argv[2][0] != '-' && c == NULL) return misuse("there is no command '%s'", argv[2]);
+    if (help) { fputs(c != NULL ? c->help : help_all, stdout); return finish(EXIT_OK); }
     if (c == NULL) return misuse("there is no command '%s'", argv[1]);
     bool only_names = false;
     for (int i = 2; i < argc; i++) {
         bool used = false;
         if (!only_names && strcmp(argv[i], "--") == 0) { only_names = true; continue; }
-        if (!only_names && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) { fputs(c->help, stdout); return EXIT_OK; }
+        if (!only_names && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) { fputs(c->help, stdout); return finish(EXIT_OK); }
         if (only_names || argv[i][0] != '-' || argv[i][1] == 0) { opt.args[opt.count++] = argv[i]; continue; }
         int status = take_option(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used);
         if (status != 0) return status;
@@ -2743,6 +2793,5 @@ int main(int argc, char **argv) {
         free(piece_bytes[i]);
         free(piece_values[i]);
     }
-    if (fflush(stdout) != 0) return EXIT_FAILED;
-    return status;
+    return finish(status);
 }
