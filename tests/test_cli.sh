@@ -215,6 +215,24 @@ is "gc leads latest away from damage" 0 ./ckpt gc broken
 is "gc --damaged" 0 ./ckpt gc --damaged --json broken
 json "gc --json" "sorted(x['name'] for x in d['removed']) == ['ep0-ba70-rank0.pt', 'ep0-ba80-rank0.pt'] and d['error'] is None"
 
+# an index of another world
+cp -r run far && python3 - <<'E'
+import json, zlib
+lines = open('far/.ckpt-index.jsonl', 'rb').read().splitlines()[:-1]
+d = json.loads(lines[-1])
+del d['line']
+d['saved_at'] = 1e300
+text = json.dumps(d, separators=(',', ':')).encode()[:-1]
+lines[-1] = text + b',"line":"%08x"}' % zlib.crc32(text)
+body = b''.join(l + b'\n' for l in lines)
+open('far/.ckpt-index.jsonl', 'wb').write(body + b'{"checkpoints":%d,"all":"%08x"}\n' % (len(lines), zlib.crc32(body)))
+E
+is "ls of a time that no calendar has" 0 ./ckpt ls far
+if printf '%s\n' "$out" | grep -q 'ep0-ba80-rank0.pt  ep 0  ba 80  -                       -    '; then pass "it is none"; else
+    fail "it is none"; printf '%s\n' "$out"; fi
+is "ls --json of it" 0 ./ckpt ls --json far
+json "nor here" "d['checkpoints'][-1]['saved'] == '' and d['checkpoints'][-1]['saved_at'] == 1e300"
+
 # pin, rm, gc
 is "pin" 0 ./ckpt pin run/ep0-ba30-rank0.pt
 is "rm of a pinned one" 4 ./ckpt rm run/ep0-ba30-rank0.pt

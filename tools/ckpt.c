@@ -183,8 +183,14 @@ static const char *count_text(double n, char *buf, size_t cap) {
     return buf;
 }
 
+// Is it a time that a calendar has? What an index says may be any number.
+static bool is_date(double unix_time) {
+    return unix_time >= 0 && unix_time < 253402300800.0;        // the year 10000
+}
+
 static const char *age_text(double seconds, char *buf, size_t cap) {
-    if (seconds < 0) snprintf(buf, cap, "now");
+    if (!is_date((double)time(NULL) - seconds)) snprintf(buf, cap, "-");
+    else if (seconds < 0) snprintf(buf, cap, "now");
     else if (seconds < 100) snprintf(buf, cap, "%.0f s", seconds);
     else if (seconds < 100 * 60) snprintf(buf, cap, "%.0f min", seconds / 60);
     else if (seconds < 48 * 3600) snprintf(buf, cap, "%.0f h", seconds / 3600);
@@ -193,9 +199,10 @@ static const char *age_text(double seconds, char *buf, size_t cap) {
 }
 
 static const char *clock_text(double unix_time, bool utc, char *buf, size_t cap) {
-    time_t t = (time_t)unix_time;
+    time_t t = (time_t)(is_date(unix_time) ? unix_time : 0);
     struct tm parts;
-    if ((utc ? gmtime_r(&t, &parts) : localtime_r(&t, &parts)) == NULL) parts.tm_year = 0;
+    snprintf(buf, cap, "%s", utc ? "" : "-");
+    if (!is_date(unix_time) || (utc ? gmtime_r(&t, &parts) : localtime_r(&t, &parts)) == NULL) return buf;
     if (strftime(buf, cap, utc ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%d %H:%M", &parts) == 0) buf[0] = 0;
     return buf;
 }
@@ -746,7 +753,7 @@ static void ls_table(const char *folder, const ls_row *rows, int count) {
         ls_time(&c->timestamp, text, sizeof text);
         printf("%-*s  ", wide_time, text);
         printf("%-16s  ", clock_text(c->saved_at, false, text, sizeof text));
-        printf("%7s  ", age_text(difftime(now, (time_t)c->saved_at), age, sizeof age));
+        printf("%7s  ", age_text((double)now - c->saved_at, age, sizeof age));
         if (ranks && c->sharded && !faint && c->ranks > 0) printf("%5d  ", c->ranks);
         else if (ranks) printf("%5s  ", "-");
         printf("%9s  ", c->missing ? "-" : size_text(c->size, text, sizeof text));
