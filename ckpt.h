@@ -15005,7 +15005,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 #define CKPT__INDEX_FILE "/.ckpt-index.jsonl"
 #define CKPT__INDEX_LOCK "/.ckpt-index.lock"
 
-enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_EDITIONS = 99999999 };
+enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999 };
 
 static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
 
@@ -15104,6 +15104,17 @@ static bool ckpt__index_name_ok(const char *name) {
         if (ckpt__txt_starts(p, ".ckpt-")) return false;
         if (p[n] == 0) return true;
         p += n + 1;
+    }
+}
+
+// Can there be a file of that name? What a line of an index says may be too long for any call of the system.
+static bool ckpt__index_fits(const ckpt__index *ix, const char *name) {
+    if (strlen(ix->folder) + 1 + strlen(name) >= CKPT__INDEX_NAME_MAX) return false;
+    for (const char *p = name; ; p++) {
+        size_t n = strcspn(p, "/");
+        if (n > CKPT__INDEX_LEVEL_MAX) return false;
+        p += n;
+        if (*p == 0) return true;
     }
 }
 
@@ -15427,7 +15438,7 @@ static ckpt_err ckpt__index_parse_line(ckpt__index *ix, const char *p, size_t n,
     ckpt__index_line line;
     ckpt_err e = ckpt__json_parse(&doc, &ix->allocator, p, n);
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
-    if (ckpt__index_read_line(&doc, &line)) {
+    if (ckpt__index_read_line(&doc, &line) && ckpt__index_fits(ix, line.name)) {
         *good = true;
         e = ckpt__index_read_metric(ix, &doc, &line);
         if (e == CKPT_OK) e = ckpt__index_insert(ix, ix->count, &line);

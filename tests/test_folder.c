@@ -316,6 +316,37 @@ static void test_latest_is_not_utf8(void **state) {
     ckpt_folder_close(f);
 }
 
+// A line that names what no file can be called is no line: it stops neither tools nor savers.
+static void test_too_long(void **state) {
+    (void)state;
+    static char wide[300], deep[4080];
+    memset(wide, 'x', sizeof wide - 1);
+    for (size_t i = 0; i + 1 < sizeof deep; i++) deep[i] = i % 100 == 99 ? '/' : 'y';
+    for (int tool = 0; tool < 2; tool++) {
+        const char *dir = util_temp_dir();
+        run_end(run_live(dir, 3, 3));
+        ckpt__index ix;
+        ok(ckpt__index_init(&ix, NULL, dir));
+        ok(ckpt__index_load(&ix));
+        for (int i = 0; i < 2; i++) {
+            ckpt__index_line line = ix.lines[ix.count - 1];
+            line.name = i == 0 ? wide : deep;
+            ok(ckpt__index_insert(&ix, ix.count, &line));
+        }
+        ok(ckpt__index_write(&ix));
+        ckpt__index_free(&ix);
+        if (tool > 0) {
+            ckpt_folder *f = look(dir);
+            assert_int_equal(ckpt_folder_count(f), 3);
+            ckpt_folder_close(f);
+            ok(tidy(dir, 1));
+            assert_string_equal(names_in(dir), "ba3.pt latest.pt");
+        }
+        go_on(dir, 2, 3, 5);
+        assert_string_equal(names_in(dir), "ba4.pt ba5.pt latest.pt");
+    }
+}
+
 //-- links and texts -------------------------------------------------------------------
 
 // Where there are no links, `latest` is a text: no checkpoint, but the way to one.
@@ -382,6 +413,7 @@ int main(void) {
         cmocka_unit_test(test_not_utf8),
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
+        cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_note_is_no_link),
     };
