@@ -33827,6 +33827,21 @@ static const char **ckpt__libcloud_place(ckpt__libcloud *l, ckpt__view name) {
     return NULL;
 }
 
+// Is the value one that the setting takes? A sentence says what is wrong, without the value.
+static ckpt_err ckpt__libcloud_check(const ckpt__libcloud *l, const char *const *place, ckpt__view name) {
+    static const char *const words[] = { "true", "false", "1", "0" };
+    const char *value = *place;
+    int n = (int)name.n;
+    int64_t port = 0;
+    bool known = place != &l->secure;
+    if (value[0] == 0) return ckpt__error_set(CKPT_ARG, "'%.*s' has no value: '%.*s=...' has", n, name.p, n, name.p);
+    for (size_t i = 0; i < 4 && !known; i++) known = ckpt__txt_eq_nocase(ckpt__txt_view(value), words[i]);
+    if (!known) return ckpt__error_set(CKPT_ARG, "'secure' is true or false");
+    if (place == &l->port && (!ckpt__txt_int(ckpt__txt_view(value), &port) || port < 1 || port > 65535))
+        return ckpt__error_set(CKPT_ARG, "'port' is a number from 1 to 65535");
+    return CKPT_OK;
+}
+
 // Reads the query. Its values are not shown in sentences: somebody may have written a secret there.
 static ckpt_err ckpt__libcloud_read(ckpt__libcloud *l, const char *query) {
     l->text.len = 0;
@@ -33839,14 +33854,18 @@ static ckpt_err ckpt__libcloud_read(ckpt__libcloud *l, const char *query) {
         if (ckpt__txt_eq(name, "key") || ckpt__txt_eq(name, "secret") || ckpt__txt_eq(name, "token"))
             return ckpt__error_set(CKPT_ARG, "keys and secrets do not belong into a URI: name the variables that hold them, "
                                    "key_environ=NAME&secret_environ=NAME");
-        if (n > 0 && (place == NULL || k == n))
+        if (n > 0 && place == NULL)
             return ckpt__error_set(CKPT_ARG, "'%.*s' is no setting of it; there are provider, key_environ, secret_environ, "
                                    "token_environ, host, port, secure and region", (int)(k < 40 ? k : 40), query);
+        if (n > 0 && *place != NULL) return ckpt__error_set(CKPT_ARG, "it has '%.*s' twice", (int)k, query);
         if (n > 0) {
+            size_t from = k < n ? k + 1 : n;
             *place = l->text.data + l->text.len;
-            if (!ckpt__libcloud_add(&l->text, query + k + 1, n - k - 1))
+            if (!ckpt__libcloud_add(&l->text, query + from, n - from))
                 return ckpt__error_set(CKPT_ARG, "the value of '%.*s' has a '%%' that is no escape", (int)k, query);
-            if (**place == 0) *place = NULL;
+            if (l->text.err != CKPT_OK) return l->text.err;
+            ckpt_err e = ckpt__libcloud_check(l, place, name);
+            if (e != CKPT_OK) return e;
         }
         query += n + (query[n] == '&');
     }
@@ -34030,15 +34049,15 @@ static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
 }
 
 // The text of a path or URI for a sentence. A password in it is left out, also one with a '/', which cuts the authority
-// short, and the query of a web address, which may be signed.
+// short, and the query of a web address, which may be signed, or of libcloud://, where somebody may have written one.
 static void ckpt__stores_shown(char *out, size_t cap, const char *text) {
     ckpt__uri u;
     ckpt__txt_uri(&u, text);
     bool named = u.backend[0] != 0 && u.authority.n > 0 && u.authority.p[0] != '[';
     const char *colon = named ? (const char *)memchr(u.authority.p, ':', u.authority.n) : NULL;
     const char *at = colon != NULL ? strrchr(colon, '@') : NULL;
-    bool web = strcmp(u.backend, "http") == 0 || strcmp(u.backend, "https") == 0;
-    int n = web ? (int)strcspn(text, "?") : (int)strlen(text);
+    bool query = strcmp(u.backend, "http") == 0 || strcmp(u.backend, "https") == 0 || strcmp(u.backend, "libcloud") == 0;
+    int n = query ? (int)strcspn(text, "?") : (int)strlen(text);
     const char *end = text + n;
     if (at == NULL || colon == NULL || at > end) (void)snprintf(out, cap, "%.*s", n, text);
     else (void)snprintf(out, cap, "%.*s***%.*s", (int)(colon + 1 - text < 512 ? colon + 1 - text : 512), text,
