@@ -34339,11 +34339,30 @@ static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
     ckpt__os_drop(fd);
 }
 
+// Somebody's file of another kind gets no lines at its end, and loses none there.
+static ckpt_err ckpt__events_check(const char *path) {
+    ckpt__os_info info;
+    char first[2] = { 0, 0 };
+    size_t got = 0;
+    int fd = ckpt__os_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0) return CKPT_OK;             // what is wrong with it shows when it is opened for writing
+    bool trace = ckpt__os_fstat(fd, &info, path) != CKPT_OK || !info.is_file || info.size == 0;
+    if (!trace && ckpt__os_pread(fd, first, 2, 0, &got, path) == CKPT_OK)
+        trace = first[0] == '[' && (got < 2 || first[1] == '\n');
+    ckpt__os_drop(fd);
+    return trace ? CKPT_OK : ckpt__error_set(CKPT_ARG, "the event file %s is there, and holds something else than a trace: name "
+                                             "another file", path);
+}
+
 // A new file gets its name together with its first line: several processes may want it at the same moment.
 static ckpt_err ckpt__events_make(const char *path, const ckpt_allocator *a) {
     ckpt__buf temp;
     int fd = -1;
-    if (ckpt__os_exists(path)) { ckpt__events_mend(path, a); return CKPT_OK; }
+    if (ckpt__os_exists(path)) {
+        ckpt_err seen = ckpt__events_check(path);
+        if (seen == CKPT_OK) ckpt__events_mend(path, a);
+        return seen;
+    }
     ckpt__buf_init(&temp, a);
     ckpt_err e = ckpt__file_temp_name(&temp, path);
     if (e == CKPT_OK) e = ckpt__os_create(&fd, temp.data);
