@@ -51734,34 +51734,60 @@ static ckpt_err ckpt__public_end(const ckpt__error_record *before, ckpt_err e) {
     return e;
 }
 
-// "1.2 GiB  2.5 GiB/s  4 s left"
-static void ckpt__public_bar_numbers(ckpt__buf *b, const ckpt_progress *p) {
-    ckpt__txt_size(b, p->done);
-    if (!(p->seconds > 0.0) || p->done == 0) return;
-    double rate = (double)p->done / p->seconds;
-    ckpt__buf_text(b, "  ");
-    ckpt__txt_size(b, (uint64_t)rate);
-    ckpt__buf_text(b, "/s");
-    if (!p->finished && p->total > p->done) ckpt__buf_fmt(b, "  %.0f s left", (double)(p->total - p->done) / rate + 0.5);
+// "  1.2 GiB  2.5 GiB/s  4 s left", as many of them as fit into the columns.
+static void ckpt__public_bar_numbers(ckpt__buf *b, const ckpt_progress *p, int columns) {
+    size_t start = b->len, end = start;
+    double rate = p->seconds > 0.0 ? (double)p->done / p->seconds : 0.0;
+    for (int i = 0; i < 3; i++) {
+        double left = rate > 0.0 && p->total > p->done ? (double)(p->total - p->done) / rate : 0.0;
+        if ((i > 0 && !(rate > 0.0 && rate < 1e18)) || (i == 2 && (p->finished || p->total <= p->done))) break;
+        ckpt__buf_text(b, "  ");
+        if (i < 2) ckpt__txt_size(b, i == 0 ? p->done : (uint64_t)rate);
+        if (i == 1) ckpt__buf_text(b, "/s");
+        if (i == 2 && left < 100.0) ckpt__buf_fmt(b, "%.0f s left", left + 0.5);
+        else if (i == 2 && left < 6000.0) ckpt__buf_fmt(b, "%.0f min left", left / 60.0);
+        else if (i == 2) ckpt__buf_fmt(b, "%.0f h left", left / 3600.0);
+        if (b->len - start > (size_t)(columns > 0 ? columns : 0)) break;
+        end = b->len;
+    }
+    if (b->err == CKPT_OK) b->len = end;
 }
 
-// "load ep1-ba500-rank0.pt [#########           ]  45%  1.2 GiB  2.5 GiB/s  1 s left", redrawn in place.
+// At most so many characters of a name. What a terminal could take for a command is shown as '?'. Returns how many there were.
+static int ckpt__public_bar_name(ckpt__buf *b, const char *name, int columns) {
+    int n = 0;
+    for (const char *p = name, *end = name + strlen(name); p < end && n < columns; n++) {
+        uint32_t c = ckpt__txt_next(&p, end);
+        bool odd = c < 0x20 || (c >= 0x7F && c < 0xA0) || ckpt__txt_is_stray(c);
+        if (b != NULL) ckpt__txt_add_char(b, odd ? '?' : c, 1);
+    }
+    return n;
+}
+
+// "load ep1-ba500-rank0.pt [#########           ]  45%  1.2 GiB  2.5 GiB/s  1 s left", redrawn in place, so that it must not
+// be longer than a line: a narrow one has fewer numbers, and a very narrow one nothing but the percentage.
 static void ckpt__public_draw_bar(ckpt__buf *b, const ckpt_progress *p, int columns) {
     ckpt__buf tail;
+    const char *phase = p->phase != NULL ? p->phase : "", *base = ckpt__os_path_base(p->name != NULL ? p->name : "");
+    const char *outcome = p->finished && p->err != CKPT_OK ? "  failed" : "";
     ckpt__buf_init(&tail, NULL);
-    double part = p->total > 0 ? (double)p->done / (double)p->total : p->finished ? 1.0 : 0.0;
+    double part = p->total > 0 ? (double)p->done / (double)p->total : p->finished && p->err == CKPT_OK ? 1.0 : 0.0;
     if (part > 1.0) part = 1.0;
-    ckpt__buf_fmt(&tail, " %3d%%  ", (int)(part * 100.0));
-    ckpt__public_bar_numbers(&tail, p);
-    if (p->finished && p->err != CKPT_OK) ckpt__buf_text(&tail, "  failed");
-    const char *base = ckpt__os_path_base(p->name != NULL ? p->name : "");
-    int name = (int)strlen(base), room = columns - 1 - (int)tail.len - (int)strlen(p->phase != NULL ? p->phase : "") - 4;
-    int shown = name < room / 2 ? name : room / 2;
-    if (shown < 0) shown = 0;
+    ckpt__buf_fmt(&tail, " %3d%%", (int)(part * 100.0));
+    int room = columns - 1 - (int)tail.len - (int)strlen(outcome) - (int)strlen(phase) - 4;
+    ckpt__public_bar_numbers(&tail, p, room);
+    room -= (int)tail.len - 5;
+    int name = ckpt__public_bar_name(NULL, base, INT_MAX), shown = name < room / 2 ? name : room / 2;
     int cells = room - shown, full = (int)(part * (double)(cells > 0 ? cells : 0));
-    ckpt__buf_fmt(b, "\r%s %.*s [", p->phase != NULL ? p->phase : "", shown, base);
-    for (int i = 0; i < cells; i++) ckpt__buf_byte(b, i < full ? '#' : ' ');
-    ckpt__buf_fmt(b, "]%s\x1b[K%s", ckpt__buf_cstr(&tail), p->finished ? "\n" : "");
+    ckpt__buf_text(b, "\r");
+    if (room >= 0) {
+        ckpt__buf_fmt(b, "%s ", phase);
+        (void)ckpt__public_bar_name(b, base, shown);
+        ckpt__buf_text(b, " [");
+        for (int i = 0; i < cells; i++) ckpt__buf_byte(b, i < full ? '#' : ' ');
+        ckpt__buf_text(b, "]");
+    }
+    ckpt__buf_fmt(b, "%s%s\x1b[K%s", ckpt__buf_cstr(&tail), outcome, p->finished ? "\n" : "");
     ckpt__buf_free(&tail);
 }
 
