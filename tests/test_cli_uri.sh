@@ -76,6 +76,15 @@ json "two objects" "[o['name'] for o in d['objects']] == ['a.pt', 'ep1.pt']"
 is "ls of one object" 0 ./ckpt ls --json "$bucket/run/ep1.pt"
 json "itself" "[o['name'] for o in d['objects']] == ['ep1.pt']"
 
+is "show of an object" 0 ./ckpt show --json "$bucket/run/ep1.pt"
+json "its size in the store" "d['size'] == $(wc -c < a.pt) and len(d['entries']) == 1"
+printf 'run/ep1.pt' > bucket/latest.symlink
+is "show through a link" 0 ./ckpt show "$bucket/latest.symlink"
+lacks "nothing is said of a size that was not asked for" "0 B"
+is "JSON of it" 0 ./ckpt show --json "$bucket/latest.symlink"
+json "no size" "d['size'] is None and len(d['entries']) == 1"
+rm bucket/latest.symlink
+
 is "get" 0 ./ckpt get "$bucket/run/ep1.pt" back.pt
 same "the same bytes" a.pt back.pt
 is "get once more" 4 ./ckpt get "$bucket/run/ep1.pt" back.pt

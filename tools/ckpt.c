@@ -791,6 +791,71 @@ static int do_ls(void) {
     return status;
 }
 
+//-- objects of stores -----------------------------------------------------------------
+
+// In a file:// URI a name is written with escapes.
+static char *unescaped(const char *s) {
+    char *out = keep_text(s), *to = out;
+    for (const char *p = s; *p != 0; p++) {
+        unsigned v = 0;
+        if (*p == '%' && sscanf(p + 1, "%2x", &v) == 1 && v != 0 && strspn(p + 1, "0123456789abcdefABCDEF") >= 2) {
+            *to++ = (char)v;
+            p += 2;
+        } else {
+            *to++ = *p;
+        }
+    }
+    *to = 0;
+    return out;
+}
+
+// Cuts the URI of an object into its folder's and its name. The name is "" for a URI that ends with '/', or has no path. Both
+// are to be freed.
+static void cut_uri(const char *uri, char **folder, char **name) {
+    const char *path = uri_path(uri), *end = uri + before_query(uri), *slash = NULL;
+    for (const char *p = path; p != NULL && p < end; p++) if (*p == '/') slash = p;
+    *folder = keep_text(uri);
+    *name = keep_text(slash != NULL ? slash + 1 : "");
+    if (slash == NULL) return;
+    (*name)[end - slash - 1] = 0;
+    strcpy(*folder + (slash + 1 - uri), end);
+    if (uri[0] != 'f' && uri[0] != 'F') return;
+    char *plain = unescaped(*name);
+    free(*name);
+    *name = plain;
+}
+
+// Opens the folder of an object.
+static ckpt_err open_object(ckpt_store **s, const char *uri, char **name) {
+    char *folder;
+    cut_uri(uri, &folder, name);
+    ckpt_err e = open_store(s, folder);
+    if (e == CKPT_OK && (*name)[0] == 0) {
+        ckpt_store_close(*s);
+        *s = NULL;
+        e = ckpt_set_error(CKPT_ARG, "that URI names a folder or a store: the name of an object must follow");
+    }
+    free(folder);
+    return e;
+}
+
+// A text is what a latest object holds: it is followed by the library, which asks for names as the run wrote them.
+static bool is_symlink_name(const char *name) {
+    size_t n = strlen(name);
+    return n > 8 && strcmp(name + n - 8, ".symlink") == 0;
+}
+
+// Bytes of the object that a URI names itself; 0: not known.
+static uint64_t size_in_store(const char *uri) {
+    ckpt_store *s = NULL;
+    char *name = NULL;
+    uint64_t size = 0;
+    if (open_object(&s, uri, &name) == CKPT_OK && !is_symlink_name(name) && ckpt_store_size(s, name, &size) != CKPT_OK) size = 0;
+    ckpt_store_close(s);
+    free(name);
+    return size;
+}
+
 //-- show ----------------------------------------------------------------------------
 
 static const char *const record = "state/callbacks/CheckpointSaver/all_saved_checkpoints_to_timestamp/";
@@ -881,7 +946,9 @@ static void show_json(ckpt_file *f, const char *path, uint64_t size, const show_
     char text[512];
     printf("{\"file\": ");
     json_text(path);
-    printf(", \"size\": %llu", (unsigned long long)size);
+    printf(", \"size\": ");
+    if (size > 0) printf("%llu", (unsigned long long)size);
+    else printf("null");
     if (ckpt_file_ranks(f) > 0) show_files_json(f);
     printf(", \"entries\": [");
     for (int i = 0; i < count; i++) {
@@ -1035,7 +1102,7 @@ static void show_tree(const ckpt_file *f, const char *path, uint64_t size, const
         (void)shards_size(f, &files);
         printf("%d rank%s, %d file%s, ", ckpt_file_ranks(f), ckpt_file_ranks(f) == 1 ? "" : "s", files, files == 1 ? "" : "s");
     }
-    printf("%s on disk, ", size_text(size, num, sizeof num));
+    if (size > 0) printf("%s %s, ", size_text(size, num, sizeof num), is_uri(path) ? "in the store" : "on disk");
     printf("%d tensor%s of %s elements, ", tensors, tensors == 1 ? "" : "s", count_text(elements, num, sizeof num));
     printf("%s, %d other value%s\n\n", size_text(bytes, num, sizeof num), count - tensors, count - tensors == 1 ? "" : "s");
     if (opt.stats && tensors > 0) {
@@ -1073,6 +1140,7 @@ static int do_show(void) {
     if (e != CKPT_OK) return complain(e);
     uint64_t size = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0, work = 0;
     if (ckpt_file_ranks(f) > 0) size = shards_size(f, NULL);
+    else if (is_uri(path)) size = size_in_store(path);
     int all = ckpt_file_count(f), count = 0, hidden = 0;
     show_row *rows = (show_row *)need(calloc((size_t)all + 1, sizeof *rows));
     for (int i = 0; i < all && e == CKPT_OK; i++) {
@@ -1111,52 +1179,6 @@ static int do_show(void) {
 
 //-- stores --------------------------------------------------------------------------
 
-// In a file:// URI a name is written with escapes.
-static char *unescaped(const char *s) {
-    char *out = keep_text(s), *to = out;
-    for (const char *p = s; *p != 0; p++) {
-        unsigned v = 0;
-        if (*p == '%' && sscanf(p + 1, "%2x", &v) == 1 && v != 0 && strspn(p + 1, "0123456789abcdefABCDEF") >= 2) {
-            *to++ = (char)v;
-            p += 2;
-        } else {
-            *to++ = *p;
-        }
-    }
-    *to = 0;
-    return out;
-}
-
-// Cuts the URI of an object into its folder's and its name. The name is "" for a URI that ends with '/', or has no path. Both
-// are to be freed.
-static void cut_uri(const char *uri, char **folder, char **name) {
-    const char *path = uri_path(uri), *end = uri + before_query(uri), *slash = NULL;
-    for (const char *p = path; p != NULL && p < end; p++) if (*p == '/') slash = p;
-    *folder = keep_text(uri);
-    *name = keep_text(slash != NULL ? slash + 1 : "");
-    if (slash == NULL) return;
-    (*name)[end - slash - 1] = 0;
-    strcpy(*folder + (slash + 1 - uri), end);
-    if (uri[0] != 'f' && uri[0] != 'F') return;
-    char *plain = unescaped(*name);
-    free(*name);
-    *name = plain;
-}
-
-// Opens the folder of an object.
-static ckpt_err open_object(ckpt_store **s, const char *uri, char **name) {
-    char *folder;
-    cut_uri(uri, &folder, name);
-    ckpt_err e = open_store(s, folder);
-    if (e == CKPT_OK && (*name)[0] == 0) {
-        ckpt_store_close(*s);
-        *s = NULL;
-        e = ckpt_set_error(CKPT_ARG, "that URI names a folder or a store: the name of an object must follow");
-    }
-    free(folder);
-    return e;
-}
-
 static int worse(int a, int b) {
     static const int rank[] = { 0, 3, 5, 2, 1, 4 };     // damage says more than a missing file, a failure more than damage
     return rank[a] >= rank[b] ? a : b;
@@ -1180,12 +1202,6 @@ static ckpt_err list_uri(const char *uri, object_list *l) {
     }
     free(name);
     return e;
-}
-
-// A text is what a latest object holds: it is followed by the library, which asks for names as the run wrote them.
-static bool is_symlink_name(const char *name) {
-    size_t n = strlen(name);
-    return n > 8 && strcmp(name + n - 8, ".symlink") == 0;
 }
 
 // A path for a file that is not there yet, in the folder for temporary files. To be freed.
@@ -1487,7 +1503,11 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     ckpt_err e = ckpt_file_open(&f, uri);
     if (e == CKPT_OK) e = open_store(&s, uri);
     if (e == CKPT_OK && look_at(dir) == DIR_SHARDED && !opt.force) e = taken(dir);
-    if (e == CKPT_OK && unlink(meta) != 0 && errno != ENOENT && errno != ENOTDIR) e = ckpt_set_error(CKPT_IO, "the old .metadata cannot be removed");
+    if (e == CKPT_OK && unlink(meta) != 0 && errno != ENOENT && errno != ENOTDIR) {
+        char text[4400], clean[4096];
+        snprintf(text, sizeof text, "cannot remove the old %s: %s", shown(meta, clean, sizeof clean), strerror(errno));
+        e = ckpt_set_error(CKPT_IO, text);
+    }
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) e = get_file(s, name, dir);
     if (e == CKPT_OK) {
         uint64_t size = 0;
