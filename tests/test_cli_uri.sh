@@ -96,6 +96,11 @@ is "get here" 0 ./ckpt get --json "$bucket/a%20b%25.pt"
 json "get's JSON" "d['to'] == 'a b%.pt'"
 same "its decoded name" a.pt "a b%.pt"
 is "get of nothing" 3 ./ckpt get "$bucket/none.pt" x
+says "it names the object that was asked for" "cannot find [^ ]*none.pt in"
+if [ -d /proc/self ]; then
+    is "get to where nothing can be made" 3 ./ckpt get "$bucket/run/ep1.pt" /proc/x.pt
+    says "it names the destination" "cannot create /proc/.x.pt"
+fi
 is "get of a folder" 3 ./ckpt get "$bucket/run" x
 is "get of no name" 2 ./ckpt get "$bucket/"
 is "get of a local path" 2 ./ckpt get a.pt

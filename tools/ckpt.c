@@ -1652,7 +1652,12 @@ static int copy_one(const char *from, const char *to) {
     ckpt_err e = !is_uri(to) ? fetch_object(from, target, opt.force) : is_uri(from) ? copy_between(from, to) : put_object(from, to);
     double seconds = now_monotonic() - start;
     if (e == CKPT_OK && stat(is_uri(to) ? from : target, &st) == 0) bytes = (uint64_t)st.st_size;
-    if (e == CKPT_NOT_FOUND && is_uri(from) && names_a_file(from)) status = try_shards(from, to);       // a link to a directory
+    if (e == CKPT_NOT_FOUND && is_uri(from) && names_a_file(from)) {        // a link to a directory?
+        char said[4096];
+        snprintf(said, sizeof said, "%s", ckpt_last_error());
+        status = try_shards(from, to);
+        if (status < 0) e = ckpt_set_error(e, said);
+    }
     if (status < 0) status = e == CKPT_OK ? EXIT_OK : complain(explain(e, from));
     if (e == CKPT_OK && opt.json) {
         printf("{\"from\": ");
