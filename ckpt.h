@@ -13953,6 +13953,7 @@ static ckpt_err ckpt__file_check_target(const char *path, bool overwrite) {
     if (e != CKPT_OK) return e;
     if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
     if (!overwrite) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (!info.is_file && !info.is_link) return ckpt__error_set(CKPT_EXISTS, "there is a device or a pipe of that name");
     return CKPT_OK;
 }
 

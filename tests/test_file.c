@@ -1243,6 +1243,20 @@ static void test_progress(void **unused) {
     free(w);
 }
 
+// A pipe or a device is no file that a checkpoint replaces: /dev/null would be a file after it.
+static void test_no_file(void **unused) {
+    (void)unused;
+    const char *path = util_join(util_temp_dir(), "pipe");
+    struct stat st;
+    small s;
+    small_bind(&s);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(ckpt_save(path, &s.st, NULL), CKPT_EXISTS);
+    assert_non_null(strstr(ckpt_last_error(), "a device or a pipe"));
+    assert_true(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+    ckpt_state_free(&s.st);
+}
+
 static const char *bar(const ckpt_progress *p, int columns) {
     static char text[1024];
     ckpt__buf b;
@@ -1458,7 +1472,7 @@ int main(void) {
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
         cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),
         cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar), cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
+        cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar), cmocka_unit_test(test_no_file), cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_device),             cmocka_unit_test(test_save_faults),
         cmocka_unit_test(test_load_faults),   cmocka_unit_test(test_full_disk),
     };
