@@ -14106,6 +14106,7 @@ static ckpt_err ckpt__file_check_target(const char *path, bool overwrite) {
     if (e != CKPT_OK) return e;
     if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
     if (!overwrite) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
+    if (!info.is_file && !info.is_link) return ckpt__error_set(CKPT_EXISTS, "there is a device or a pipe of that name");
     return CKPT_OK;
 }
 
@@ -15158,7 +15159,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 #define CKPT__INDEX_FILE "/.ckpt-index.jsonl"
 #define CKPT__INDEX_LOCK "/.ckpt-index.lock"
 
-enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_EDITIONS = 99999999 };
+enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999 };
 
 static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
 
@@ -15259,6 +15260,22 @@ static bool ckpt__index_name_ok(const char *name) {
         if (p[n] == 0) return true;
         p += n + 1;
     }
+}
+
+// Can there be a file of that name? What a line of an index says may be too long for any call of the system.
+static bool ckpt__index_fits(const ckpt__index *ix, const char *name) {
+    if (strlen(ix->folder) + 1 + strlen(name) >= CKPT__INDEX_NAME_MAX) return false;
+    for (const char *p = name; ; p++) {
+        size_t n = strcspn(p, "/");
+        if (n > CKPT__INDEX_LEVEL_MAX) return false;
+        p += n;
+        if (*p == 0) return true;
+    }
+}
+
+// Can the index hold the name? It is JSON, and so UTF-8. What it cannot hold no clean-up may take, since nobody could pin it.
+static bool ckpt__index_can_hold(const char *name) {
+    return ckpt__txt_utf8(name, strlen(name));
 }
 
 // A checkpoint of many files is called by the one in its folder that says what the others are, and that is written last.
@@ -15576,7 +15593,7 @@ static ckpt_err ckpt__index_parse_line(ckpt__index *ix, const char *p, size_t n,
     ckpt__index_line line;
     ckpt_err e = ckpt__json_parse(&doc, &ix->allocator, p, n);
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
-    if (ckpt__index_read_line(&doc, &line)) {
+    if (ckpt__index_read_line(&doc, &line) && ckpt__index_fits(ix, line.name)) {
         *good = true;
         e = ckpt__index_read_metric(ix, &doc, &line);
         if (e == CKPT_OK) e = ckpt__index_insert(ix, ix->count, &line);
@@ -15634,10 +15651,15 @@ static ckpt_err ckpt__index_write(const ckpt__index *ix) {
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__buf_init(&text, &ix->allocator);
     ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
-    for (size_t i = 0; i < ix->count; i++) ckpt__index_add_line(&text, ix, &ix->lines[i]);
+    size_t count = 0;
+    for (size_t i = 0; i < ix->count; i++) {
+        if (!ckpt__index_can_hold(ix->lines[i].name)) continue;         // `latest` led to it
+        ckpt__index_add_line(&text, ix, &ix->lines[i]);
+        count++;
+    }
     if (text.err == CKPT_OK) {
         uint32_t crc = text.len > 0 ? ckpt__digest_crc32(0, text.data, text.len) : 0;
-        ckpt__buf_fmt(&text, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}\n", (unsigned long long)ix->count, (unsigned long)crc);
+        ckpt__buf_fmt(&text, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}\n", (unsigned long long)count, (unsigned long)crc);
     }
     ckpt_err e = text.err != CKPT_OK ? text.err : path.err;
     if (e == CKPT_OK) e = ckpt__file_replace(ckpt__buf_cstr(&path), text.data, text.len);
@@ -15909,6 +15931,7 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     const char *base = ckpt__os_path_base(name);
     bool matches = sc->pattern == NULL && base[0] != '.' && info->is_file && !ckpt__index_is_rank_file(base), ours = false;
     if (!ckpt__index_name_ok(name) || ckpt__index_find(sc->ix, name) >= 0) return CKPT_OK;
+    if (sc->found && !ckpt__index_can_hold(name)) return CKPT_OK;
     ckpt_err e = CKPT_OK;
     if (sc->pattern != NULL) e = ckpt__name_match(sc->pattern, sc->desc, name, &matches, &found);
     if (e != CKPT_OK || !matches) return e;
@@ -34114,6 +34137,21 @@ static const char **ckpt__libcloud_place(ckpt__libcloud *l, ckpt__view name) {
     return NULL;
 }
 
+// Is the value one that the setting takes? A sentence says what is wrong, without the value.
+static ckpt_err ckpt__libcloud_check(const ckpt__libcloud *l, const char *const *place, ckpt__view name) {
+    static const char *const words[] = { "true", "false", "1", "0" };
+    const char *value = *place;
+    int n = (int)name.n;
+    int64_t port = 0;
+    bool known = place != &l->secure;
+    if (value[0] == 0) return ckpt__error_set(CKPT_ARG, "'%.*s' has no value: '%.*s=...' has", n, name.p, n, name.p);
+    for (size_t i = 0; i < 4 && !known; i++) known = ckpt__txt_eq_nocase(ckpt__txt_view(value), words[i]);
+    if (!known) return ckpt__error_set(CKPT_ARG, "'secure' is true or false");
+    if (place == &l->port && (!ckpt__txt_int(ckpt__txt_view(value), &port) || port < 1 || port > 65535))
+        return ckpt__error_set(CKPT_ARG, "'port' is a number from 1 to 65535");
+    return CKPT_OK;
+}
+
 // Reads the query. Its values are not shown in sentences: somebody may have written a secret there.
 static ckpt_err ckpt__libcloud_read(ckpt__libcloud *l, const char *query) {
     l->text.len = 0;
@@ -34126,14 +34164,18 @@ static ckpt_err ckpt__libcloud_read(ckpt__libcloud *l, const char *query) {
         if (ckpt__txt_eq(name, "key") || ckpt__txt_eq(name, "secret") || ckpt__txt_eq(name, "token"))
             return ckpt__error_set(CKPT_ARG, "keys and secrets do not belong into a URI: name the variables that hold them, "
                                    "key_environ=NAME&secret_environ=NAME");
-        if (n > 0 && (place == NULL || k == n))
+        if (n > 0 && place == NULL)
             return ckpt__error_set(CKPT_ARG, "'%.*s' is no setting of it; there are provider, key_environ, secret_environ, "
                                    "token_environ, host, port, secure and region", (int)(k < 40 ? k : 40), query);
+        if (n > 0 && *place != NULL) return ckpt__error_set(CKPT_ARG, "it has '%.*s' twice", (int)k, query);
         if (n > 0) {
+            size_t from = k < n ? k + 1 : n;
             *place = l->text.data + l->text.len;
-            if (!ckpt__libcloud_add(&l->text, query + k + 1, n - k - 1))
+            if (!ckpt__libcloud_add(&l->text, query + from, n - from))
                 return ckpt__error_set(CKPT_ARG, "the value of '%.*s' has a '%%' that is no escape", (int)k, query);
-            if (**place == 0) *place = NULL;
+            if (l->text.err != CKPT_OK) return l->text.err;
+            ckpt_err e = ckpt__libcloud_check(l, place, name);
+            if (e != CKPT_OK) return e;
         }
         query += n + (query[n] == '&');
     }
@@ -34317,15 +34359,15 @@ static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
 }
 
 // The text of a path or URI for a sentence. A password in it is left out, also one with a '/', which cuts the authority
-// short, and the query of a web address, which may be signed.
+// short, and the query of a web address, which may be signed, or of libcloud://, where somebody may have written one.
 static void ckpt__stores_shown(char *out, size_t cap, const char *text) {
     ckpt__uri u;
     ckpt__txt_uri(&u, text);
     bool named = u.backend[0] != 0 && u.authority.n > 0 && u.authority.p[0] != '[';
     const char *colon = named ? (const char *)memchr(u.authority.p, ':', u.authority.n) : NULL;
     const char *at = colon != NULL ? strrchr(colon, '@') : NULL;
-    bool web = strcmp(u.backend, "http") == 0 || strcmp(u.backend, "https") == 0;
-    int n = web ? (int)strcspn(text, "?") : (int)strlen(text);
+    bool query = strcmp(u.backend, "http") == 0 || strcmp(u.backend, "https") == 0 || strcmp(u.backend, "libcloud") == 0;
+    int n = query ? (int)strcspn(text, "?") : (int)strlen(text);
     const char *end = text + n;
     if (at == NULL || colon == NULL || at > end) (void)snprintf(out, cap, "%.*s", n, text);
     else (void)snprintf(out, cap, "%.*s***%.*s", (int)(colon + 1 - text < 512 ? colon + 1 - text : 512), text,
@@ -34607,11 +34649,30 @@ static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
     ckpt__os_drop(fd);
 }
 
+// Somebody's file of another kind gets no lines at its end, and loses none there.
+static ckpt_err ckpt__events_check(const char *path) {
+    ckpt__os_info info;
+    char first[2] = { 0, 0 };
+    size_t got = 0;
+    int fd = ckpt__os_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0) return CKPT_OK;             // what is wrong with it shows when it is opened for writing
+    bool trace = ckpt__os_fstat(fd, &info, path) != CKPT_OK || !info.is_file || info.size == 0;
+    if (!trace && ckpt__os_pread(fd, first, 2, 0, &got, path) == CKPT_OK)
+        trace = first[0] == '[' && (got < 2 || first[1] == '\n');
+    ckpt__os_drop(fd);
+    return trace ? CKPT_OK : ckpt__error_set(CKPT_ARG, "the event file %s is there, and holds something else than a trace: name "
+                                             "another file", path);
+}
+
 // A new file gets its name together with its first line: several processes may want it at the same moment.
 static ckpt_err ckpt__events_make(const char *path, const ckpt_allocator *a) {
     ckpt__buf temp;
     int fd = -1;
-    if (ckpt__os_exists(path)) { ckpt__events_mend(path, a); return CKPT_OK; }
+    if (ckpt__os_exists(path)) {
+        ckpt_err seen = ckpt__events_check(path);
+        if (seen == CKPT_OK) ckpt__events_mend(path, a);
+        return seen;
+    }
     ckpt__buf_init(&temp, a);
     ckpt_err e = ckpt__file_temp_name(&temp, path);
     if (e == CKPT_OK) e = ckpt__os_create(&fd, temp.data);
@@ -44910,6 +44971,15 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
 
 //-- what a checkpoint says of the saver -----------------------------------------
 
+// Adds a path and its NUL. A folder may be called what no text in a checkpoint can be: bytes that are not UTF-8 become U+FFFD.
+static void ckpt__saver_add_path(ckpt__buf *paths, ckpt__buf *path) {
+    for (const char *p = ckpt__buf_cstr(path), *end = p + path->len; p < end; ) {
+        uint32_t c = ckpt__txt_next(&p, end);
+        ckpt__txt_add_char(paths, ckpt__txt_is_stray(c) ? 0xFFFD : c, 1);
+    }
+    ckpt__buf_byte(paths, 0);
+}
+
 // The checkpoints that are kept, oldest first, and the one being made: Composer's all_saved_checkpoints_to_timestamp, but
 // bounded.
 static ckpt_err ckpt__saver_collect(const ckpt_saver *s, ckpt__saver_record *r, const ckpt__index_line *line) {
@@ -44926,14 +44996,14 @@ static ckpt_err ckpt__saver_collect(const ckpt_saver *s, ckpt__saver_record *r, 
             if (pass == 0) { live++; continue; }
             if (skip > 0) { skip--; continue; }
             ckpt__index_path(&path, &s->index, l->name);
-            ckpt__buf_add(&r->paths, ckpt__buf_cstr(&path), path.len + 1);
+            ckpt__saver_add_path(&r->paths, &path);
             r->times[r->count++] = l->t;
         }
         skip = live > CKPT__SAVER_RECORD - 1 ? live - (CKPT__SAVER_RECORD - 1) : 0;
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
     ckpt__index_path(&path, &s->index, line->name);
-    ckpt__buf_add(&r->paths, ckpt__buf_cstr(&path), path.len + 1);
+    ckpt__saver_add_path(&r->paths, &path);
     r->times[r->count++] = line->t;
     for (size_t i = 0; i < r->count; i++) {
         ckpt__buf_fmt(&r->names, CKPT__SAVER_STATE "all_saved_checkpoints_to_timestamp/[%zu]/[0]", i);
@@ -50658,7 +50728,7 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
         }
     }
     ckpt__buf_free(&path);
-    line.owned = true;
+    line.owned = ckpt__index_can_hold(name);
     return e == CKPT_OK && ours ? ckpt__index_insert(ix, ckpt__index_place(ix, &line), &line) : e;
 }
 
@@ -50689,6 +50759,11 @@ static ckpt_err ckpt__folder_scan_many_one(const char *name, const ckpt__os_info
     return new_one ? ckpt__folder_enter_many(ix, name, info) : CKPT_OK;
 }
 
+// The same for an index that is to be written.
+static ckpt_err ckpt__folder_enter_many_one(const char *name, const ckpt__os_info *info, void *user) {
+    return ckpt__index_can_hold(name) ? ckpt__folder_scan_many_one(name, info, user) : CKPT_OK;
+}
+
 // The lines of files that are gone leave the index of a rank.
 static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
     ckpt__buf path;
@@ -50707,7 +50782,7 @@ static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
 static ckpt_err ckpt__folder_scan(const ckpt_folder *f, ckpt__index *ix) {
     if (strcmp(ix->file, CKPT__INDEX_FILE) != 0) return ckpt__folder_forget(ix);
     ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL);
-    if (e == CKPT_OK) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__folder_scan_many_one, ix);
+    if (e == CKPT_OK) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__folder_enter_many_one, ix);
     for (size_t i = ix->count; i > 0 && f->rank_count > 0; i--) {
         int at = ckpt__index_find(&f->index, ix->lines[i - 1].name);
         if (at >= 0 && f->index.lines[at].rank > 0) ckpt__index_drop(ix, i - 1);
@@ -50729,7 +50804,7 @@ static ckpt_err ckpt__folder_scan_name(ckpt__index *ix, const char *name) {
     ckpt__index_path(&path, ix, name);
     ckpt_err e = path.err;
     bool there = e == CKPT_OK && ckpt__os_lstat(path.data, &info) == CKPT_OK;
-    if (there && ckpt__folder_is_many(name)) e = ckpt__folder_scan_many_one(name, &info, ix);
+    if (there && ckpt__folder_is_many(name)) e = ckpt__folder_enter_many_one(name, &info, ix);
     else if (there) e = ckpt__index_consider(name, &info, &sc);
     if (there && e == CKPT_OK) ckpt__index_number_lines(ix);
     ckpt__buf_free(&path);
@@ -50811,7 +50886,7 @@ static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *inf
             line.state = CKPT__INDEX_DAMAGED;
         }
     }
-    line.owned = ours;
+    line.owned = ours && ckpt__index_can_hold(name);
     return readable ? ckpt__index_insert(ix, ckpt__index_place(ix, &line), &line) : CKPT_OK;
 }
 
@@ -51202,6 +51277,9 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s was never finished: it has no " CKPT__SHARD_META " and is no checkpoint",
                                f->items[i].path);
     ckpt_err e = ckpt__folder_refuse_apart(f, i);
+    if (e == CKPT_OK && !ckpt__index_can_hold(f->index.lines[i].name))
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "%s has a name that is not UTF-8, which the index cannot hold, and so no rotation "
+                            "removes it: to have it there, rename it", f->items[i].path);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
     if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
@@ -52199,34 +52277,60 @@ static ckpt_err ckpt__public_end(const ckpt__error_record *before, ckpt_err e) {
     return e;
 }
 
-// "1.2 GiB  2.5 GiB/s  4 s left"
-static void ckpt__public_bar_numbers(ckpt__buf *b, const ckpt_progress *p) {
-    ckpt__txt_size(b, p->done);
-    if (!(p->seconds > 0.0) || p->done == 0) return;
-    double rate = (double)p->done / p->seconds;
-    ckpt__buf_text(b, "  ");
-    ckpt__txt_size(b, (uint64_t)rate);
-    ckpt__buf_text(b, "/s");
-    if (!p->finished && p->total > p->done) ckpt__buf_fmt(b, "  %.0f s left", (double)(p->total - p->done) / rate + 0.5);
+// "  1.2 GiB  2.5 GiB/s  4 s left", as many of them as fit into the columns.
+static void ckpt__public_bar_numbers(ckpt__buf *b, const ckpt_progress *p, int columns) {
+    size_t start = b->len, end = start;
+    double rate = p->seconds > 0.0 ? (double)p->done / p->seconds : 0.0;
+    for (int i = 0; i < 3; i++) {
+        double left = rate > 0.0 && p->total > p->done ? (double)(p->total - p->done) / rate : 0.0;
+        if ((i > 0 && !(rate > 0.0 && rate < 1e18)) || (i == 2 && (p->finished || p->total <= p->done))) break;
+        ckpt__buf_text(b, "  ");
+        if (i < 2) ckpt__txt_size(b, i == 0 ? p->done : (uint64_t)rate);
+        if (i == 1) ckpt__buf_text(b, "/s");
+        if (i == 2 && left < 100.0) ckpt__buf_fmt(b, "%.0f s left", left + 0.5);
+        else if (i == 2 && left < 6000.0) ckpt__buf_fmt(b, "%.0f min left", left / 60.0);
+        else if (i == 2) ckpt__buf_fmt(b, "%.0f h left", left / 3600.0);
+        if (b->len - start > (size_t)(columns > 0 ? columns : 0)) break;
+        end = b->len;
+    }
+    if (b->err == CKPT_OK) b->len = end;
 }
 
-// "load ep1-ba500-rank0.pt [#########           ]  45%  1.2 GiB  2.5 GiB/s  1 s left", redrawn in place.
+// At most so many characters of a name. What a terminal could take for a command is shown as '?'. Returns how many there were.
+static int ckpt__public_bar_name(ckpt__buf *b, const char *name, int columns) {
+    int n = 0;
+    for (const char *p = name, *end = name + strlen(name); p < end && n < columns; n++) {
+        uint32_t c = ckpt__txt_next(&p, end);
+        bool odd = c < 0x20 || (c >= 0x7F && c < 0xA0) || ckpt__txt_is_stray(c);
+        if (b != NULL) ckpt__txt_add_char(b, odd ? '?' : c, 1);
+    }
+    return n;
+}
+
+// "load ep1-ba500-rank0.pt [#########           ]  45%  1.2 GiB  2.5 GiB/s  1 s left", redrawn in place, so that it must not
+// be longer than a line: a narrow one has fewer numbers, and a very narrow one nothing but the percentage.
 static void ckpt__public_draw_bar(ckpt__buf *b, const ckpt_progress *p, int columns) {
     ckpt__buf tail;
+    const char *phase = p->phase != NULL ? p->phase : "", *base = ckpt__os_path_base(p->name != NULL ? p->name : "");
+    const char *outcome = p->finished && p->err != CKPT_OK ? "  failed" : "";
     ckpt__buf_init(&tail, NULL);
-    double part = p->total > 0 ? (double)p->done / (double)p->total : p->finished ? 1.0 : 0.0;
+    double part = p->total > 0 ? (double)p->done / (double)p->total : p->finished && p->err == CKPT_OK ? 1.0 : 0.0;
     if (part > 1.0) part = 1.0;
-    ckpt__buf_fmt(&tail, " %3d%%  ", (int)(part * 100.0));
-    ckpt__public_bar_numbers(&tail, p);
-    if (p->finished && p->err != CKPT_OK) ckpt__buf_text(&tail, "  failed");
-    const char *base = ckpt__os_path_base(p->name != NULL ? p->name : "");
-    int name = (int)strlen(base), room = columns - 1 - (int)tail.len - (int)strlen(p->phase != NULL ? p->phase : "") - 4;
-    int shown = name < room / 2 ? name : room / 2;
-    if (shown < 0) shown = 0;
+    ckpt__buf_fmt(&tail, " %3d%%", (int)(part * 100.0));
+    int room = columns - 1 - (int)tail.len - (int)strlen(outcome) - (int)strlen(phase) - 4;
+    ckpt__public_bar_numbers(&tail, p, room);
+    room -= (int)tail.len - 5;
+    int name = ckpt__public_bar_name(NULL, base, INT_MAX), shown = name < room / 2 ? name : room / 2;
     int cells = room - shown, full = (int)(part * (double)(cells > 0 ? cells : 0));
-    ckpt__buf_fmt(b, "\r%s %.*s [", p->phase != NULL ? p->phase : "", shown, base);
-    for (int i = 0; i < cells; i++) ckpt__buf_byte(b, i < full ? '#' : ' ');
-    ckpt__buf_fmt(b, "]%s\x1b[K%s", ckpt__buf_cstr(&tail), p->finished ? "\n" : "");
+    ckpt__buf_text(b, "\r");
+    if (room >= 0) {
+        ckpt__buf_fmt(b, "%s ", phase);
+        (void)ckpt__public_bar_name(b, base, shown);
+        ckpt__buf_text(b, " [");
+        for (int i = 0; i < cells; i++) ckpt__buf_byte(b, i < full ? '#' : ' ');
+        ckpt__buf_text(b, "]");
+    }
+    ckpt__buf_fmt(b, "%s%s\x1b[K%s", ckpt__buf_cstr(&tail), outcome, p->finished ? "\n" : "");
     ckpt__buf_free(&tail);
 }
 

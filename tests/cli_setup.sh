@@ -37,7 +37,7 @@ says() { if grep -q -e "$2" err; then pass "$1"; else fail "$1"; sed 's/^/  ! /'
 # json NAME EXPRESSION: the last output is JSON, for which the Python expression over d holds
 json() {
     if printf '%s' "$out" | python3 -c "import json,sys
-d=json.load(sys.stdin)
+d=json.loads(sys.stdin.buffer.read())
 sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
 }
 

@@ -698,6 +698,12 @@ static void test_libcloud(void **state) {
         { "libcloud://box/p?provider=S%zz", CKPT_ARG, "escape", NULL, NULL },
         { "libcloud://box/p?provider=GOOGLE_STORAGE&key_environ=MY_MAIL", CKPT_UNSUPPORTED, "gs://", NULL, NULL },
         { "libcloud:///p?provider=S3", CKPT_ARG, "container", NULL, NULL },
+        { "libcloud://box/p?provider", CKPT_ARG, "'provider' has no value", NULL, NULL },
+        { "libcloud://box/p?provider=S3&key_environ=&secret_environ=", CKPT_ARG, "'key_environ' has no value", NULL, NULL },
+        { "libcloud://box/p?provider=S3&host=a&provider=LOCAL", CKPT_ARG, "'provider' twice", NULL, NULL },
+        { "libcloud://box/p?provider=MINIO&host=min.local&secure=flase", CKPT_ARG, "'secure' is true or false", NULL, NULL },
+        { "libcloud://box/p?provider=MINIO&host=min.local&port=9o00", CKPT_ARG, "'port' is a number", NULL, NULL },
+        { "libcloud://box/p?provider=MINIO&host=min.local&port=65536", CKPT_ARG, "'port' is a number", NULL, NULL },
         { "libcloud://box?provider=LOCAL", CKPT_ARG, "folder", NULL, NULL },
     };
     setenv("MY_KEY", "myname", 1);
@@ -721,6 +727,9 @@ static void test_libcloud(void **state) {
         }
         ckpt__libcloud_free(&l);
     }
+    is(ckpt_get_file("libcloud://box?provider=S3&secret=topsecret", "nothing-comes", false), CKPT_ARG);
+    sentence_has("libcloud://box");
+    assert_false(has(ckpt_last_error(), "topsecret"));
     ckpt_store *s = NULL;
     is(ckpt_store_open(&s, cases[5].uri, NULL), CKPT_OK);
     assert_true(has(s->uri, "azure://box/p/"));

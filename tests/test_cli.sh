@@ -16,7 +16,7 @@ int main(int argc, char **argv) {
     static float cx[4] = { 3, 4, 0, 0 };
     int64_t step = 0;
     double loss = 1, lr = 3e-4;
-    char note[64] = "a \"note\"\033[31m";
+    char note[2000] = "a \"note\"\033[31m.";
     for (int i = 0; i < 100000; i++) w[i] = (float)(i % 1000) / 100.0f;
     ckpt_state st = { 0 };
     ckpt_tensor t = { 0 };
@@ -25,6 +25,7 @@ int main(int argc, char **argv) {
         { "state/model/e5", CKPT_F8_E5M2, 4, e5 }, { "state/model/i64", CKPT_I64, 2, big }, { "state/model/bools", CKPT_BOOL, 2, flags },
         { "state/model/complex", CKPT_C64, 2, cx }, { "state/model/empty", CKPT_F32, 0, empty }
     };
+    while (strlen(note) + 3 < sizeof note) strcat(note, "\xc3\xa9");
     t.dtype = CKPT_F32, t.ndim = 2, t.shape[0] = 1000, t.shape[1] = 100, t.data = w;
     ckpt_bind(&st, "state/model/wte", &t);
     for (int i = 0; i < 8; i++) {
@@ -80,6 +81,17 @@ is "no such folder" 3 ./ckpt ls none
 is "ls of a file" 3 ./ckpt ls run/latest-rank0.pt
 is "show of a folder" 2 ./ckpt show run
 
+is "help of an unknown command" 2 ./ckpt help frobnicate
+
+# output that does not arrive
+if [ -c /dev/full ]; then
+    for c in --help --version "ls --help" "ls run" "verify run" "show --json run/latest-rank0.pt"; do
+        ./ckpt $c > /dev/full 2>err
+        [ $? = 5 ] && pass "$c with a full disk behind it" || fail "$c with a full disk behind it"
+        says "it says so" "cannot write the output"
+    done
+else echo "SKIP: output to a full disk: no /dev/full here"; fi
+
 # ls
 is "ls" 0 ./ckpt ls run
 holds "ls names the newest" "ep0-ba80-rank0.pt"
@@ -115,6 +127,9 @@ is "show --json" 0 ./ckpt show --json $f
 json "show --json has names and types" "{e['name']: e.get('dtype') for e in d['entries']}['state/model/bf16'] == 'bfloat16'"
 json "show --json has values" "{e['name']: e.get('value') for e in d['entries']}['state/step'] == 80"
 json "show --json keeps text" "{e['name']: e.get('value') for e in d['entries']}['state/note'].startswith('a \"note\"')"
+json "show --json has the whole text" "{e['name']: e.get('value') for e in d['entries']}['state/note'].endswith('\u00e9' * 900)"
+is "show of a text" 0 ./ckpt show $f state/note
+json_utf8=$(printf '%s' "$out" | python3 -c "import sys; sys.stdin.buffer.read().decode()" 2>&1) && pass "it is cut between characters" || { fail "it is cut between characters"; echo "$json_utf8" | tail -1; }
 is "show --stats" 0 ./ckpt show --stats $f
 holds "show --stats counts NaN" "1 NaN"
 is "show --stats --json" 0 ./ckpt show --stats --json $f
@@ -163,6 +178,20 @@ is "diff --json of the same" 0 ./ckpt diff --json $f $f
 json "diff --json says so" "d['same'] is True and d['differences'] == []"
 is "diff with a missing file" 3 ./ckpt diff $f none.pt
 
+# names of other kinds
+odd=$(printf 'odd-\377\303\033[31m.pt')
+mkdir odd && cp $f "odd/$odd"
+is "ls of a name that is not UTF-8" 0 ./ckpt ls odd
+holds "what a terminal cannot show" "odd-???[31m.pt"
+is "ls --json of it" 0 ./ckpt ls --json odd
+json "Python finds the file by it" "__import__('os').path.exists('odd/' + d['checkpoints'][0]['name'])"
+: > "odd/$odd"
+is "verify of what is damaged" 1 ./ckpt verify "odd/$odd"
+lacks "no escapes in the sentence" "$(printf '\033')"
+is "show of it" 1 ./ckpt show "odd/$odd"
+out=$(cat err)
+lacks "nor in this one" "$(printf '\033')"
+
 # damage
 cp -r run broken
 printf 'X' | dd of=broken/ep0-ba80-rank0.pt bs=1 seek=200000 conv=notrunc 2>/dev/null
@@ -185,6 +214,24 @@ is "gc leads latest away from damage" 0 ./ckpt gc broken
 [ "$(readlink broken/latest-rank0.pt)" = ep0-ba60-rank0.pt ] && pass "latest verifies" || fail "latest verifies"
 is "gc --damaged" 0 ./ckpt gc --damaged --json broken
 json "gc --json" "sorted(x['name'] for x in d['removed']) == ['ep0-ba70-rank0.pt', 'ep0-ba80-rank0.pt'] and d['error'] is None"
+
+# an index of another world
+cp -r run far && python3 - <<'E'
+import json, zlib
+lines = open('far/.ckpt-index.jsonl', 'rb').read().splitlines()[:-1]
+d = json.loads(lines[-1])
+del d['line']
+d['saved_at'] = 1e300
+text = json.dumps(d, separators=(',', ':')).encode()[:-1]
+lines[-1] = text + b',"line":"%08x"}' % zlib.crc32(text)
+body = b''.join(l + b'\n' for l in lines)
+open('far/.ckpt-index.jsonl', 'wb').write(body + b'{"checkpoints":%d,"all":"%08x"}\n' % (len(lines), zlib.crc32(body)))
+E
+is "ls of a time that no calendar has" 0 ./ckpt ls far
+if printf '%s\n' "$out" | grep -q 'ep0-ba80-rank0.pt  ep 0  ba 80  -                       -    '; then pass "it is none"; else
+    fail "it is none"; printf '%s\n' "$out"; fi
+is "ls --json of it" 0 ./ckpt ls --json far
+json "nor here" "d['checkpoints'][-1]['saved'] == '' and d['checkpoints'][-1]['saved_at'] == 1e300"
 
 # pin, rm, gc
 is "pin" 0 ./ckpt pin run/ep0-ba30-rank0.pt

@@ -76,6 +76,15 @@ json "two objects" "[o['name'] for o in d['objects']] == ['a.pt', 'ep1.pt']"
 is "ls of one object" 0 ./ckpt ls --json "$bucket/run/ep1.pt"
 json "itself" "[o['name'] for o in d['objects']] == ['ep1.pt']"
 
+is "show of an object" 0 ./ckpt show --json "$bucket/run/ep1.pt"
+json "its size in the store" "d['size'] == $(wc -c < a.pt) and len(d['entries']) == 1"
+printf 'run/ep1.pt' > bucket/latest.symlink
+is "show through a link" 0 ./ckpt show "$bucket/latest.symlink"
+lacks "nothing is said of a size that was not asked for" "0 B"
+is "JSON of it" 0 ./ckpt show --json "$bucket/latest.symlink"
+json "no size" "d['size'] is None and len(d['entries']) == 1"
+rm bucket/latest.symlink
+
 is "get" 0 ./ckpt get "$bucket/run/ep1.pt" back.pt
 same "the same bytes" a.pt back.pt
 is "get once more" 4 ./ckpt get "$bucket/run/ep1.pt" back.pt
@@ -87,6 +96,11 @@ is "get here" 0 ./ckpt get --json "$bucket/a%20b%25.pt"
 json "get's JSON" "d['to'] == 'a b%.pt'"
 same "its decoded name" a.pt "a b%.pt"
 is "get of nothing" 3 ./ckpt get "$bucket/none.pt" x
+says "it names the object that was asked for" "cannot find [^ ]*none.pt in"
+if [ -d /proc/self ]; then
+    is "get to where nothing can be made" 3 ./ckpt get "$bucket/run/ep1.pt" /proc/x.pt
+    says "it names the destination" "cannot create /proc/.x.pt"
+fi
 is "get of a folder" 3 ./ckpt get "$bucket/run" x
 is "get of no name" 2 ./ckpt get "$bucket/"
 is "get of a local path" 2 ./ckpt get a.pt
@@ -144,9 +158,31 @@ holds "it says so" "nothing is pending"
 is "nothing to push" 0 ./ckpt push staging
 is "pending of no folder" 3 ./ckpt pending none
 
+mkdir clouds && export FOLDER_OF_CLOUDS="$dir/clouds"
+cloud='?provider=LOCAL&key_environ=FOLDER_OF_CLOUDS'
+is "put, with settings behind the name" 0 ./ckpt put a.pt "libcloud://box/run/ep1.pt$cloud"
+same "it is there" a.pt clouds/box/run/ep1.pt
+is "put behind a slash, with settings" 0 ./ckpt put a.pt "libcloud://box/run/$cloud"
+is "cp, with settings" 0 ./ckpt cp "libcloud://box/run/a.pt$cloud" "libcloud://box/other/$cloud"
+same "it is there under its name" a.pt clouds/box/other/a.pt
+is "ls, with settings" 0 ./ckpt ls --json "libcloud://box/run/ep1.pt$cloud"
+json "that object" "[o['name'] for o in d['objects']] == ['ep1.pt']"
+is "get, with settings" 0 ./ckpt get --json "libcloud://box/run/ep1.pt$cloud"
+json "its own name, without the settings" "d['to'] == 'ep1.pt'"
+same "the same bytes" a.pt ep1.pt
+is "verify, with settings" 0 ./ckpt verify "libcloud://box/run/ep1.pt$cloud"
+is "rm, with settings" 0 ./ckpt rm "libcloud://box/run/ep1.pt$cloud"
+[ ! -e clouds/box/run/ep1.pt ] && pass "it is gone" || fail "it is gone"
+
 is "an unknown store" 5 ./ckpt ls gs://bucket/x
 says "it says what to do" "s3://bucket"
 is "no network here" 5 ./ckpt put a.pt s3://bucket/x
 says "it says so" "CKPT_NO_REMOTE"
+for uri in dbfs:/Volumes/a/b/c/x.pt mlflow-artifacts:/1/2/artifacts/x.pt; do
+    is "get $uri" 5 ./ckpt get $uri
+    says "it names the folder" "${uri%x.pt}' is"
+    is "put $uri" 5 ./ckpt put a.pt $uri
+    says "it is the object's name, and no folder's" "${uri%x.pt}' is"
+done
 is "another machine" 4 ./ckpt ls file://host/x
 exit $failed

@@ -1244,6 +1244,68 @@ static void test_progress(void **unused) {
     free(w);
 }
 
+// A pipe or a device is no file that a checkpoint replaces: /dev/null would be a file after it.
+static void test_no_file(void **unused) {
+    (void)unused;
+    const char *path = util_join(util_temp_dir(), "pipe");
+    struct stat st;
+    small s;
+    small_bind(&s);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(ckpt_save(path, &s.st, NULL), CKPT_EXISTS);
+    assert_non_null(strstr(ckpt_last_error(), "a device or a pipe"));
+    assert_true(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+    ckpt_state_free(&s.st);
+}
+
+static const char *bar(const ckpt_progress *p, int columns) {
+    static char text[1024];
+    ckpt__buf b;
+    ckpt__buf_init(&b, NULL);
+    ckpt__public_draw_bar(&b, p, columns);
+    snprintf(text, sizeof text, "%s", ckpt__buf_cstr(&b));
+    ckpt__buf_free(&b);
+    return text;
+}
+
+// A bar is redrawn in its line: one that is longer than the line would leave a line behind each time.
+static void test_bar(void **unused) {
+    (void)unused;
+    ckpt_progress p;
+    memset(&p, 0, sizeof p);
+    p.phase = "download";
+    p.name = "run/ep1-ba1-\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xff\x1b[31m-rank0.pt";
+    p.done = (uint64_t)1 << 30;
+    p.total = (uint64_t)100 << 30;
+    p.seconds = 90;
+    for (int columns = 12; columns < 120; columns++) {
+        const char *text = bar(&p, columns), *end = strstr(text, "\x1b[K");
+        int n = 0;
+        assert_true(text[0] == '\r' && end != NULL && ckpt__txt_utf8(text, strlen(text)));
+        for (const char *c = text + 1; c < end; c++) {
+            assert_true((unsigned char)*c >= 0x20);
+            n += ((unsigned char)*c & 0xC0) != 0x80;
+        }
+        if (n >= columns) fail_msg("%d columns for %d: %s", n, columns, text + 1);
+        assert_non_null(strstr(text, "1%"));
+        if (columns > 60) assert_non_null(strstr(text, "1.0 GiB  11.4 MiB/s  2 h left"));       // 8,910 s
+    }
+    p.seconds = 20;
+    assert_non_null(strstr(bar(&p, 100), "  33 min left"));
+    p.done = (uint64_t)99 << 30;
+    assert_non_null(strstr(bar(&p, 100), "  1 s left"));
+    p.seconds = 1e-300;
+    assert_null(strstr(bar(&p, 100), "/s"));
+    memset(&p, 0, sizeof p);
+    p.phase = "load";
+    assert_non_null(strstr(bar(&p, 80), "   0%"));
+    p.finished = true;
+    assert_non_null(strstr(bar(&p, 80), " 100%"));
+    p.err = CKPT_IO;
+    assert_non_null(strstr(bar(&p, 80), "   0%"));
+    assert_non_null(strstr(bar(&p, 80), "  failed"));
+}
+
 static void test_last_error_stays(void **unused) {
     (void)unused;
     const char *dir = util_temp_dir(), *path = util_join(dir, "new/a.pt.gz");
@@ -1480,7 +1542,7 @@ int main(void) {
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
         cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),
         cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_progress),      cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
+        cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar), cmocka_unit_test(test_no_file), cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_device),             cmocka_unit_test(test_save_faults),
         cmocka_unit_test(test_load_faults),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_limit),

@@ -259,6 +259,94 @@ static void test_found_by_tools(void **state) {
     }
 }
 
+// A name that is not UTF-8 has no place in the index: such a file is listed and can be removed by name, no clean-up takes it, and
+// who pins it learns that this is not possible.
+static void test_not_utf8(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *odd = "best-\xff.pt";
+    run_end(run_live(dir, 3, 3));
+    for (int lost = 0; lost < 2; lost++) {
+        ckpt_checkpoint c;
+        copy(dir, "ba3.pt", odd);
+        if (lost != 0) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+        ckpt_folder *f = look(dir);
+        int at = at_name(f, odd);
+        ok(ckpt_folder_entry(f, at, &c));
+        assert_true(c.foreign);
+        assert_int_equal(ckpt_folder_pin(f, at, true), CKPT_UNSUPPORTED);
+        assert_non_null(strstr(ckpt_last_error(), "UTF-8"));
+        ok(ckpt_folder_verify(f, at));
+        ckpt_folder_close(f);
+        ok(tidy(dir, 1));
+        pin(dir, "ba3.pt", true);
+        assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "best"));
+        assert_string_equal(names_in(dir), "ba3.pt best-\xff.pt latest.pt");
+        take_away(dir, odd);
+        assert_string_equal(names_in(dir), "ba3.pt latest.pt");
+    }
+}
+
+// The folder itself may have such a name.
+static void test_folder_is_not_utf8(void **state) {
+    (void)state;
+    const char *dir = util_join(util_temp_dir(), "run-\xff");
+    run_end(run_live(dir, 2, 3));
+    go_on(dir, 2, 3, 4);
+    assert_string_equal(names_in(dir), "ba3.pt ba4.pt latest.pt");
+    check_file(util_join(dir, "latest.pt"), 4);
+}
+
+// A run goes on from a checkpoint that somebody gave such a name, when `latest` leads to it.
+static void test_latest_is_not_utf8(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run_end(run_live(dir, 3, 3));
+    assert_int_equal(rename(util_join(dir, "ba3.pt"), util_join(dir, "best-\xff.pt")), 0);
+    assert_int_equal(unlink(util_join(dir, "latest.pt")), 0);
+    assert_int_equal((symlink)("best-\xff.pt", util_join(dir, "latest.pt")), 0);
+    go_on(dir, CKPT_KEEP_ALL, 3, 4);
+    assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "best"));
+    ckpt_folder *f = look(dir);
+    for (int i = 0; i < ckpt_folder_count(f); i++) {
+        ckpt_checkpoint c;
+        ok(ckpt_folder_entry(f, i, &c));
+        assert_false(c.missing);
+    }
+    assert_int_equal(ckpt_folder_count(f), 4);
+    ckpt_folder_close(f);
+}
+
+// A line that names what no file can be called is no line: it stops neither tools nor savers.
+static void test_too_long(void **state) {
+    (void)state;
+    static char wide[300], deep[4080];
+    memset(wide, 'x', sizeof wide - 1);
+    for (size_t i = 0; i + 1 < sizeof deep; i++) deep[i] = i % 100 == 99 ? '/' : 'y';
+    for (int tool = 0; tool < 2; tool++) {
+        const char *dir = util_temp_dir();
+        run_end(run_live(dir, 3, 3));
+        ckpt__index ix;
+        ok(ckpt__index_init(&ix, NULL, dir));
+        ok(ckpt__index_load(&ix));
+        for (int i = 0; i < 2; i++) {
+            ckpt__index_line line = ix.lines[ix.count - 1];
+            line.name = i == 0 ? wide : deep;
+            ok(ckpt__index_insert(&ix, ix.count, &line));
+        }
+        ok(ckpt__index_write(&ix));
+        ckpt__index_free(&ix);
+        if (tool > 0) {
+            ckpt_folder *f = look(dir);
+            assert_int_equal(ckpt_folder_count(f), 3);
+            ckpt_folder_close(f);
+            ok(tidy(dir, 1));
+            assert_string_equal(names_in(dir), "ba3.pt latest.pt");
+        }
+        go_on(dir, 2, 3, 5);
+        assert_string_equal(names_in(dir), "ba4.pt ba5.pt latest.pt");
+    }
+}
+
 //-- links and texts -------------------------------------------------------------------
 
 // Where there are no links, `latest` is a text: no checkpoint, but the way to one.
@@ -322,6 +410,10 @@ int main(void) {
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
         cmocka_unit_test(test_found_by_tools),
+        cmocka_unit_test(test_not_utf8),
+        cmocka_unit_test(test_folder_is_not_utf8),
+        cmocka_unit_test(test_latest_is_not_utf8),
+        cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_note_is_no_link),
     };

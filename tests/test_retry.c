@@ -435,6 +435,21 @@ static void test_events_torn(void **state) {
     }
 }
 
+// A file of another kind stays as it is: it was taken for a trace with a torn line at its end.
+static void test_events_of_somebody(void **state) {
+    (void)state;
+    static const char *const others[] = { "{\"lr\": 3e-4}", "step,loss\n1,2.5\n2,2.4", "[1, 2, 3]", "#!/bin/sh\n" };
+    const char *path = util_join(util_temp_dir(), "notes");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        ckpt__events ev;
+        util_write_text(path, others[i]);
+        assert_int_equal(ckpt__events_open(&ev, path, NULL), CKPT_ARG);
+        expect_sentence("name another file");
+        ckpt__events_close(&ev);
+        assert_string_equal(util_read(path, NULL), others[i]);
+    }
+}
+
 static void test_events_fail(void **state) {
     (void)state;
     ckpt__events ev;
@@ -492,6 +507,7 @@ int main(void) {
         cmocka_unit_test(test_events),
         cmocka_unit_test(test_events_opened_at_once),
         cmocka_unit_test(test_events_torn),
+        cmocka_unit_test(test_events_of_somebody),
         cmocka_unit_test(test_events_fail),
         cmocka_unit_test(test_events_of_a_loop)
     };

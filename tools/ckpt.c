@@ -67,16 +67,57 @@ static void *need(void *p) {
     return p;
 }
 
-static void json_text(const char *s) {
-    if (s == NULL) { printf("null"); return; }
+// Bytes of the UTF-8 character that n bytes begin with; 0: they begin with none.
+static size_t character(const char *s, size_t n) {
+    const unsigned char *p = (const unsigned char *)s;
+    size_t len = p[0] < 0x80 ? 1 : p[0] >= 0xC2 && p[0] < 0xE0 ? 2 : (p[0] & 0xF0) == 0xE0 ? 3 : p[0] >= 0xF0 && p[0] < 0xF5 ? 4 : 0;
+    if (len == 0 || len > n) return 0;
+    for (size_t i = 1; i < len; i++) if ((p[i] & 0xC0) != 0x80) return 0;
+    bool overlong = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xF0 && p[1] < 0x90);
+    return overlong || (p[0] == 0xED && p[1] >= 0xA0) || (p[0] == 0xF4 && p[1] >= 0x90) ? 0 : len;
+}
+
+// JSON is UTF-8: a byte that is none is written as Python has it in the names of files, 0xFF as \udcff.
+static void json_bytes(const char *s, size_t n) {
     putchar('"');
-    for (; *s != 0; s++) {
-        unsigned char c = (unsigned char)*s;
+    for (size_t i = 0; i < n; ) {
+        unsigned char c = (unsigned char)s[i];
+        size_t len = character(s + i, n - i);
         if (c == '"' || c == '\\') printf("\\%c", c);
         else if (c < 0x20 || c == 0x7f) printf("\\u%04x", c);
-        else putchar(c);
+        else if (len == 0) printf("\\udc%02x", c);
+        else fwrite(s + i, 1, len, stdout);
+        i += len > 0 ? len : 1;
     }
     putchar('"');
+}
+
+static void json_text(const char *s) {
+    if (s == NULL) printf("null");
+    else json_bytes(s, strlen(s));
+}
+
+// Text from a file may hold anything: what a terminal could take for a command is shown as '?', and so is what is not UTF-8.
+static const char *shown(const char *s, char *buf, size_t cap) {
+    size_t n = 0, left = s != NULL ? strlen(s) : 0;
+    for (; left > 0; ) {
+        unsigned char c = (unsigned char)*s;
+        size_t len = character(s, left);
+        bool plain = len > 0 && c >= 0x20 && c != 0x7f && !(c == 0xC2 && (unsigned char)s[1] < 0xA0);      // those are commands too
+        if (n + (plain ? len : 1) >= cap) break;
+        if (plain) memcpy(buf + n, s, len);
+        else buf[n] = '?';
+        n += plain ? len : 1;
+        s += len > 0 ? len : 1;
+        left -= len > 0 ? len : 1;
+    }
+    buf[n] = 0;
+    return buf;
+}
+
+static const char *last_error(void) {
+    static char text[8192];
+    return shown(ckpt_last_error(), text, sizeof text);
 }
 
 static void json_number(double v) {
@@ -91,7 +132,7 @@ static void json_number(double v) {
 
 // A failure as the last thing on stdout with --json, and always as a sentence on stderr. Returns the exit status.
 static int complain(ckpt_err e) {
-    fprintf(stderr, "%sckpt:%s %s\n", isatty(2) ? RED : "", isatty(2) ? PLAIN : "", ckpt_last_error());
+    fprintf(stderr, "%sckpt:%s %s\n", isatty(2) ? RED : "", isatty(2) ? PLAIN : "", last_error());
     if (opt.json) {
         printf("{\"error\": {\"code\": \"%s\", \"text\": ", ckpt_err_name(e));
         json_text(ckpt_last_error());
@@ -111,17 +152,6 @@ static int misuse(const char *fmt, ...) {
     fprintf(stderr, "\nTry 'ckpt --help'.\n");
     va_end(args);
     return EXIT_USAGE;
-}
-
-// Text from a file may hold anything: what a terminal could take for a command is shown as '?'.
-static const char *shown(const char *s, char *buf, size_t cap) {
-    size_t n = 0;
-    for (; s != NULL && *s != 0 && n + 1 < cap; s++) {
-        unsigned char c = (unsigned char)*s;
-        buf[n++] = c < 0x20 || c == 0x7f ? '?' : *s;
-    }
-    buf[n] = 0;
-    return buf;
 }
 
 // Columns that UTF-8 text takes, one for each character.
@@ -153,8 +183,14 @@ static const char *count_text(double n, char *buf, size_t cap) {
     return buf;
 }
 
+// Is it a time that a calendar has? What an index says may be any number.
+static bool is_date(double unix_time) {
+    return unix_time >= 0 && unix_time < 253402300800.0;        // the year 10000
+}
+
 static const char *age_text(double seconds, char *buf, size_t cap) {
-    if (seconds < 0) snprintf(buf, cap, "now");
+    if (!is_date((double)time(NULL) - seconds)) snprintf(buf, cap, "-");
+    else if (seconds < 0) snprintf(buf, cap, "now");
     else if (seconds < 100) snprintf(buf, cap, "%.0f s", seconds);
     else if (seconds < 100 * 60) snprintf(buf, cap, "%.0f min", seconds / 60);
     else if (seconds < 48 * 3600) snprintf(buf, cap, "%.0f h", seconds / 3600);
@@ -163,9 +199,10 @@ static const char *age_text(double seconds, char *buf, size_t cap) {
 }
 
 static const char *clock_text(double unix_time, bool utc, char *buf, size_t cap) {
-    time_t t = (time_t)unix_time;
+    time_t t = (time_t)(is_date(unix_time) ? unix_time : 0);
     struct tm parts;
-    if ((utc ? gmtime_r(&t, &parts) : localtime_r(&t, &parts)) == NULL) parts.tm_year = 0;
+    snprintf(buf, cap, "%s", utc ? "" : "-");
+    if (!is_date(unix_time) || (utc ? gmtime_r(&t, &parts) : localtime_r(&t, &parts)) == NULL) return buf;
     if (strftime(buf, cap, utc ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%d %H:%M", &parts) == 0) buf[0] = 0;
     return buf;
 }
@@ -186,7 +223,8 @@ static void on_progress(const ckpt_progress *p, void *user) {
 
 static void on_log(ckpt_log_level level, const char *msg, void *user) {
     (void)user;
-    if (level >= CKPT_LOG_WARN && !opt.quiet) fprintf(stderr, "ckpt: %s\n", msg);
+    char clean[8192];
+    if (level >= CKPT_LOG_WARN && !opt.quiet) fprintf(stderr, "ckpt: %s\n", shown(msg, clean, sizeof clean));
 }
 
 // Progress of what the tool itself reads.
@@ -398,10 +436,38 @@ static char *keep_text(const char *s) {
     return strcpy((char *)need(malloc(strlen(s) + 1)), s);
 }
 
+// Bytes of the schemes that need no "//" behind them, with the ':'; 0: it is none of them.
+static size_t bare_scheme(const char *s) {
+    return strncmp(s, "dbfs:", 5) == 0 ? 5 : strncmp(s, "mlflow-artifacts:", 17) == 0 ? 17 : 0;
+}
+
+// Is it the URI of a store, or of something in one, rather than a local path?
+static bool is_uri(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._");
+    return bare_scheme(s) > 0 || (n > 0 && strncmp(s + n, "://", 3) == 0);
+}
+
+// Where the path of a URI begins, with its '/'; NULL: it has none, or it is no URI.
+static const char *uri_path(const char *uri) {
+    const char *mark = strstr(uri, "://"), *bare = bare_scheme(uri) > 0 ? uri + bare_scheme(uri) : NULL;
+    if (bare != NULL && strncmp(bare, "//", 2) != 0) return strchr(bare, '/');
+    return mark != NULL ? strchr(mark + 3, '/') : NULL;
+}
+
+// Bytes before the settings of a libcloud:// URI, which stand behind the name; of any other text all.
+static size_t before_query(const char *s) {
+    return strncmp(s, "libcloud://", 11) == 0 ? strcspn(s, "?") : strlen(s);
+}
+
+static bool ends_with_slash(const char *s) {
+    size_t n = before_query(s);
+    return n > 0 && s[n - 1] == '/';
+}
+
 static char *joined(const char *a, const char *b) {
-    size_t cap = strlen(a) + strlen(b) + 2;
+    size_t cap = strlen(a) + strlen(b) + 2, n = before_query(a);
     char *out = (char *)need(malloc(cap));
-    snprintf(out, cap, "%s%s%s", a, a[0] != 0 && a[strlen(a) - 1] == '/' ? "" : "/", b);
+    snprintf(out, cap, "%.*s%s%s%s", (int)n, a, ends_with_slash(a) ? "" : "/", b, a + n);
     return out;
 }
 
@@ -424,12 +490,6 @@ static ckpt_err say_unfinished(const char *path) {
     char text[4200], clean[4096];
     snprintf(text, sizeof text, "%s has no .metadata: the save was never finished, and it does not count", shown(path, clean, sizeof clean));
     return ckpt_set_error(CKPT_CORRUPT, text);
-}
-
-// Is it the URI of a store, or of something in one, rather than a local path?
-static bool is_uri(const char *s) {
-    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-._");
-    return strncmp(s, "dbfs:", 5) == 0 || (n > 0 && strncmp(s + n, "://", 3) == 0);
 }
 
 static ckpt_err open_store(ckpt_store **out, const char *uri) {
@@ -657,7 +717,7 @@ static void ls_state(const ls_row *r) {
 }
 
 static void ls_table(const char *folder, const ls_row *rows, int count) {
-    char text[64], age[32], name[1024], name_head[1024];
+    char text[64], age[32], name[1024], name_head[1024], clean[4096];
     int wide = 4, wide_time = 4, finished = 0;
     uint64_t total = 0;
     bool metrics = false, problems = false, ranks = false;
@@ -693,7 +753,7 @@ static void ls_table(const char *folder, const ls_row *rows, int count) {
         ls_time(&c->timestamp, text, sizeof text);
         printf("%-*s  ", wide_time, text);
         printf("%-16s  ", clock_text(c->saved_at, false, text, sizeof text));
-        printf("%7s  ", age_text(difftime(now, (time_t)c->saved_at), age, sizeof age));
+        printf("%7s  ", age_text((double)now - c->saved_at, age, sizeof age));
         if (ranks && c->sharded && !faint && c->ranks > 0) printf("%5d  ", c->ranks);
         else if (ranks) printf("%5s  ", "-");
         printf("%9s  ", c->missing ? "-" : size_text(c->size, text, sizeof text));
@@ -704,7 +764,7 @@ static void ls_table(const char *folder, const ls_row *rows, int count) {
     for (int i = 0; i < count && problems; i++) {
         if (rows[i].problem == NULL) continue;
         printf("%s%s%s%s: %s\n", i == 0 || problems ? "\n" : "", rows[i].verified < 0 ? RED : DIM, ls_name(&rows[i].c, name, sizeof name), PLAIN,
-               rows[i].problem);
+               shown(rows[i].problem, clean, sizeof clean));
     }
     if (!opt.verify && isatty(1)) printf("\n%s- : its bytes were not read; ckpt ls --verify reads them all%s\n", DIM, PLAIN);
 }
@@ -729,6 +789,71 @@ static int do_ls(void) {
     free(rows);
     ckpt_folder_close(f);
     return status;
+}
+
+//-- objects of stores -----------------------------------------------------------------
+
+// In a file:// URI a name is written with escapes.
+static char *unescaped(const char *s) {
+    char *out = keep_text(s), *to = out;
+    for (const char *p = s; *p != 0; p++) {
+        unsigned v = 0;
+        if (*p == '%' && sscanf(p + 1, "%2x", &v) == 1 && v != 0 && strspn(p + 1, "0123456789abcdefABCDEF") >= 2) {
+            *to++ = (char)v;
+            p += 2;
+        } else {
+            *to++ = *p;
+        }
+    }
+    *to = 0;
+    return out;
+}
+
+// Cuts the URI of an object into its folder's and its name. The name is "" for a URI that ends with '/', or has no path. Both
+// are to be freed.
+static void cut_uri(const char *uri, char **folder, char **name) {
+    const char *path = uri_path(uri), *end = uri + before_query(uri), *slash = NULL;
+    for (const char *p = path; p != NULL && p < end; p++) if (*p == '/') slash = p;
+    *folder = keep_text(uri);
+    *name = keep_text(slash != NULL ? slash + 1 : "");
+    if (slash == NULL) return;
+    (*name)[end - slash - 1] = 0;
+    strcpy(*folder + (slash + 1 - uri), end);
+    if (uri[0] != 'f' && uri[0] != 'F') return;
+    char *plain = unescaped(*name);
+    free(*name);
+    *name = plain;
+}
+
+// Opens the folder of an object.
+static ckpt_err open_object(ckpt_store **s, const char *uri, char **name) {
+    char *folder;
+    cut_uri(uri, &folder, name);
+    ckpt_err e = open_store(s, folder);
+    if (e == CKPT_OK && (*name)[0] == 0) {
+        ckpt_store_close(*s);
+        *s = NULL;
+        e = ckpt_set_error(CKPT_ARG, "that URI names a folder or a store: the name of an object must follow");
+    }
+    free(folder);
+    return e;
+}
+
+// A text is what a latest object holds: it is followed by the library, which asks for names as the run wrote them.
+static bool is_symlink_name(const char *name) {
+    size_t n = strlen(name);
+    return n > 8 && strcmp(name + n - 8, ".symlink") == 0;
+}
+
+// Bytes of the object that a URI names itself; 0: not known.
+static uint64_t size_in_store(const char *uri) {
+    ckpt_store *s = NULL;
+    char *name = NULL;
+    uint64_t size = 0;
+    if (open_object(&s, uri, &name) == CKPT_OK && !is_symlink_name(name) && ckpt_store_size(s, name, &size) != CKPT_OK) size = 0;
+    ckpt_store_close(s);
+    free(name);
+    return size;
 }
 
 //-- show ----------------------------------------------------------------------------
@@ -809,11 +934,21 @@ static void show_files_json(const ckpt_file *f) {
     printf("]");
 }
 
-static void show_json(const ckpt_file *f, const char *path, uint64_t size, const show_row *rows, int count) {
+// A text as long as it is.
+static void json_value_text(ckpt_file *f, int index, const ckpt_entry *e) {
+    char *text = (char *)need(malloc((size_t)e->size + 1));
+    if (ckpt_file_read(f, index, 0, text, (size_t)e->size) == CKPT_OK) json_bytes(text, (size_t)e->size);
+    else printf("null");
+    free(text);
+}
+
+static void show_json(ckpt_file *f, const char *path, uint64_t size, const show_row *rows, int count) {
     char text[512];
     printf("{\"file\": ");
     json_text(path);
-    printf(", \"size\": %llu", (unsigned long long)size);
+    printf(", \"size\": ");
+    if (size > 0) printf("%llu", (unsigned long long)size);
+    else printf("null");
     if (ckpt_file_ranks(f) > 0) show_files_json(f);
     printf(", \"entries\": [");
     for (int i = 0; i < count; i++) {
@@ -832,7 +967,7 @@ static void show_json(const ckpt_file *f, const char *path, uint64_t size, const
         if (v->has && e->kind == CKPT_KIND_INT) printf("%lld", (long long)v->i);
         if (v->has && e->kind == CKPT_KIND_BOOL) printf("%s", v->i != 0 ? "true" : "false");
         if (v->has && e->kind == CKPT_KIND_FLOAT) json_number(v->f);
-        if (v->has && e->kind == CKPT_KIND_TEXT) json_text(v->text);
+        if (v->has && e->kind == CKPT_KIND_TEXT) json_value_text(f, rows[i].index, e);
         if (opt.stats && e->kind == CKPT_KIND_TENSOR) {
             const tensor_stats *s = &rows[i].stats;
             printf(", \"stats\": {\"count\": %llu, \"min\": ", (unsigned long long)s->count);
@@ -967,7 +1102,7 @@ static void show_tree(const ckpt_file *f, const char *path, uint64_t size, const
         (void)shards_size(f, &files);
         printf("%d rank%s, %d file%s, ", ckpt_file_ranks(f), ckpt_file_ranks(f) == 1 ? "" : "s", files, files == 1 ? "" : "s");
     }
-    printf("%s on disk, ", size_text(size, num, sizeof num));
+    if (size > 0) printf("%s %s, ", size_text(size, num, sizeof num), is_uri(path) ? "in the store" : "on disk");
     printf("%d tensor%s of %s elements, ", tensors, tensors == 1 ? "" : "s", count_text(elements, num, sizeof num));
     printf("%s, %d other value%s\n\n", size_text(bytes, num, sizeof num), count - tensors, count - tensors == 1 ? "" : "s");
     if (opt.stats && tensors > 0) {
@@ -1005,6 +1140,7 @@ static int do_show(void) {
     if (e != CKPT_OK) return complain(e);
     uint64_t size = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0, work = 0;
     if (ckpt_file_ranks(f) > 0) size = shards_size(f, NULL);
+    else if (is_uri(path)) size = size_in_store(path);
     int all = ckpt_file_count(f), count = 0, hidden = 0;
     show_row *rows = (show_row *)need(calloc((size_t)all + 1, sizeof *rows));
     for (int i = 0; i < all && e == CKPT_OK; i++) {
@@ -1043,50 +1179,6 @@ static int do_show(void) {
 
 //-- stores --------------------------------------------------------------------------
 
-// In a file:// URI a name is written with escapes.
-static char *unescaped(const char *s) {
-    char *out = keep_text(s), *to = out;
-    for (const char *p = s; *p != 0; p++) {
-        unsigned v = 0;
-        if (*p == '%' && sscanf(p + 1, "%2x", &v) == 1 && v != 0 && strspn(p + 1, "0123456789abcdefABCDEF") >= 2) {
-            *to++ = (char)v;
-            p += 2;
-        } else {
-            *to++ = *p;
-        }
-    }
-    *to = 0;
-    return out;
-}
-
-// Cuts the URI of an object into its folder's and its name. The name is "" for a URI that ends with '/', or has no path. Both
-// are to be freed.
-static void cut_uri(const char *uri, char **folder, char **name) {
-    const char *mark = strstr(uri, "://"), *path = mark != NULL ? strchr(mark + 3, '/') : NULL;
-    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
-    *folder = keep_text(uri);
-    if (slash == NULL) {
-        *name = keep_text("");
-        return;
-    }
-    (*folder)[slash + 1 - uri] = 0;
-    *name = uri[0] == 'f' || uri[0] == 'F' ? unescaped(slash + 1) : keep_text(slash + 1);
-}
-
-// Opens the folder of an object.
-static ckpt_err open_object(ckpt_store **s, const char *uri, char **name) {
-    char *folder;
-    cut_uri(uri, &folder, name);
-    ckpt_err e = open_store(s, folder);
-    if (e == CKPT_OK && (*name)[0] == 0) {
-        ckpt_store_close(*s);
-        *s = NULL;
-        e = ckpt_set_error(CKPT_ARG, "that URI names a folder or a store: the name of an object must follow");
-    }
-    free(folder);
-    return e;
-}
-
 static int worse(int a, int b) {
     static const int rank[] = { 0, 3, 5, 2, 1, 4 };     // damage says more than a missing file, a failure more than damage
     return rank[a] >= rank[b] ? a : b;
@@ -1110,12 +1202,6 @@ static ckpt_err list_uri(const char *uri, object_list *l) {
     }
     free(name);
     return e;
-}
-
-// A text is what a latest object holds: it is followed by the library, which asks for names as the run wrote them.
-static bool is_symlink_name(const char *name) {
-    size_t n = strlen(name);
-    return n > 8 && strcmp(name + n - 8, ".symlink") == 0;
 }
 
 // A path for a file that is not there yet, in the folder for temporary files. To be freed.
@@ -1199,7 +1285,7 @@ static void free_groups(group_list *g) {
 
 // Are the first n bytes of a text the last ones of a URI, but for slashes?
 static bool is_end_of(const char *uri, const char *text, size_t n) {
-    size_t k = strlen(uri);
+    size_t k = before_query(uri);
     while (k > 0 && uri[k - 1] == '/') k--;
     return n <= k && memcmp(uri + k - n, text, n) == 0;
 }
@@ -1329,8 +1415,7 @@ static ckpt_err put_object(const char *path, const char *uri) {
 static ckpt_err copy_between(const char *from, const char *to) {
     char *spare = spare_path(), *base = object_base(from), *inside = NULL;
     ckpt_err e = fetch_object(from, spare, false);
-    size_t n = strlen(to);
-    if (e == CKPT_OK && n > 0 && to[n - 1] == '/') inside = joined(to, base);
+    if (e == CKPT_OK && ends_with_slash(to)) inside = joined(to, base);
     if (e == CKPT_OK) e = put_object(spare, inside != NULL ? inside : to);
     (void)unlink(spare);
     free(spare);
@@ -1351,8 +1436,10 @@ static bool has_metadata(const char *uri) {
 
 static char *without_slashes(const char *s) {
     char *out = keep_text(s);
-    size_t n = strlen(out), least = is_uri(s) && strstr(s, "://") != NULL ? (size_t)(strstr(s, "://") - s) + 3 : 1;
-    while (n > least && out[n - 1] == '/') out[--n] = 0;
+    const char *mark = is_uri(s) ? strstr(s, "://") : NULL, *rest = s + before_query(s);
+    size_t n = before_query(s), least = mark != NULL ? (size_t)(mark - s) + 3 : bare_scheme(s) + 1;
+    while (n > least && out[n - 1] == '/') n--;
+    strcpy(out + n, rest);
     return out;
 }
 
@@ -1369,12 +1456,13 @@ static char *sharded_uri(const char *uri) {
         free(link);
     }
     ckpt_store_close(s);
-    const char *mark = strstr(folder, "://"), *slash = mark != NULL ? strchr(mark + 3, '/') : NULL;
-    for (; slash != NULL && text != NULL && found == NULL; slash = strchr(slash + 1, '/')) {
+    const char *slash = uri_path(folder), *query = folder + before_query(folder);
+    for (; slash != NULL && slash < query && text != NULL && found == NULL; slash = strchr(slash + 1, '/')) {
         size_t top = (size_t)(slash - folder) + 1;
-        char *candidate = (char *)need(malloc(top + strlen(text) + 1));
+        char *candidate = (char *)need(malloc(top + strlen(text) + strlen(query) + 1));
         memcpy(candidate, folder, top);
         strcpy(candidate + top, text);
+        strcat(candidate, query);
         if (has_metadata(candidate)) found = candidate;
         else free(candidate);
     }
@@ -1387,8 +1475,10 @@ static char *sharded_uri(const char *uri) {
 
 // Does a name look like that of one file?
 static bool names_a_file(const char *uri) {
-    const char *base = base_of(uri);
-    return strstr(base, ".pt") != NULL || strstr(base, ".safetensors") != NULL || strstr(base, ".tar") != NULL || strstr(base, ".tgz") != NULL;
+    char *base = object_base(uri);
+    bool file = strstr(base, ".pt") != NULL || strstr(base, ".safetensors") != NULL || strstr(base, ".tar") != NULL || strstr(base, ".tgz") != NULL;
+    free(base);
+    return file;
 }
 
 static ckpt_err get_file(ckpt_store *s, const char *name, const char *dir) {
@@ -1413,7 +1503,11 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     ckpt_err e = ckpt_file_open(&f, uri);
     if (e == CKPT_OK) e = open_store(&s, uri);
     if (e == CKPT_OK && look_at(dir) == DIR_SHARDED && !opt.force) e = taken(dir);
-    if (e == CKPT_OK && unlink(meta) != 0 && errno != ENOENT && errno != ENOTDIR) e = ckpt_set_error(CKPT_IO, "the old .metadata cannot be removed");
+    if (e == CKPT_OK && unlink(meta) != 0 && errno != ENOENT && errno != ENOTDIR) {
+        char text[4400], clean[4096];
+        snprintf(text, sizeof text, "cannot remove the old %s: %s", shown(meta, clean, sizeof clean), strerror(errno));
+        e = ckpt_set_error(CKPT_IO, text);
+    }
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) e = get_file(s, name, dir);
     if (e == CKPT_OK) {
         uint64_t size = 0;
@@ -1499,8 +1593,7 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
 // Where a directory goes: the very place, or below it when that is a folder of other things, or ends with '/'. To be freed.
 static char *place_for(const char *from, const char *to) {
     char *plain = without_slashes(from), *base = object_base(plain), *out = NULL;
-    size_t n = strlen(to);
-    bool below = n > 0 && to[n - 1] == '/';
+    bool below = ends_with_slash(to);
     if (!is_uri(to)) below = is_dir(to) && look_at(to) == DIR_OTHER;
     out = below && base[0] != 0 ? joined(to, base) : without_slashes(to);
     free(plain);
@@ -1559,7 +1652,12 @@ static int copy_one(const char *from, const char *to) {
     ckpt_err e = !is_uri(to) ? fetch_object(from, target, opt.force) : is_uri(from) ? copy_between(from, to) : put_object(from, to);
     double seconds = now_monotonic() - start;
     if (e == CKPT_OK && stat(is_uri(to) ? from : target, &st) == 0) bytes = (uint64_t)st.st_size;
-    if (e == CKPT_NOT_FOUND && is_uri(from) && names_a_file(from)) status = try_shards(from, to);       // a link to a directory
+    if (e == CKPT_NOT_FOUND && is_uri(from) && names_a_file(from)) {        // a link to a directory?
+        char said[4096];
+        snprintf(said, sizeof said, "%s", ckpt_last_error());
+        status = try_shards(from, to);
+        if (status < 0) e = ckpt_set_error(e, said);
+    }
     if (status < 0) status = e == CKPT_OK ? EXIT_OK : complain(explain(e, from));
     if (e == CKPT_OK && opt.json) {
         printf("{\"from\": ");
@@ -1587,9 +1685,8 @@ static int do_get(void) {
     if (opt.count == 2 && is_uri(opt.args[1])) return misuse("get is for files of this machine; ckpt cp copies from store to store");
     const char *given = opt.args[0];
     char *plain = without_slashes(given), *base = object_base(plain);
-    size_t len = strlen(given);
     bool nameless = base[0] == 0;
-    if (!nameless && given[len - 1] == '/') {           // only a directory can be meant
+    if (!nameless && ends_with_slash(given)) {           // only a directory can be meant
         char *dir = sharded_uri(plain);
         nameless = dir == NULL && !is_half_uri(plain);
         free(dir);
@@ -1683,7 +1780,7 @@ static int rm_uri(const char *uri, bool first) {
         if (e == CKPT_OK) e = ckpt_store_size(s, name, &size);      // S3 says yes to the removal of what is not there
         if (e == CKPT_OK) e = ckpt_store_remove(s, name);
     }
-    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
     if (e == CKPT_OK && opt.json) printf("%s", first ? "" : ", ");
     if (e == CKPT_OK && opt.json) json_text(uri);
     if (e == CKPT_OK && !opt.json) printf("removed  %s  (%s)\n", shown(uri, clean, sizeof clean), size_text(size, text, sizeof text));
@@ -1706,7 +1803,7 @@ static ckpt_err gc_upload(const char *name, const char *upload_id, double starte
     }
     ckpt_err e = opt.dry_run ? CKPT_OK : ckpt_store_abort_upload(g->store, name, upload_id);
     if (e != CKPT_OK) {
-        fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        fprintf(stderr, "ckpt: %s\n", last_error());
         g->failed = worse(g->failed, exit_of(e));
         return CKPT_OK;
     }
@@ -1822,7 +1919,7 @@ static int gc_uri(void) {
     }
     ckpt_store_close(g.store);
     free_objects(&g.running);
-    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
     return e != CKPT_OK ? exit_of(e) : g.failed;
 }
 
@@ -1843,7 +1940,7 @@ static int verify_report(const char *path, ckpt_err e, uint64_t size, double sec
         printf("%sok%s       %9s  %s\n", GREEN, PLAIN, size_text(size, text, sizeof text), shown(path, clean, sizeof clean));
     } else {
         printf("%s%s%s %s%s%s\n", RED, e == CKPT_CORRUPT ? "DAMAGED" : "FAILED ", PLAIN, is_uri(path) ? shown(path, clean, sizeof clean) : "",
-               is_uri(path) ? ": " : "", ckpt_last_error());
+               is_uri(path) ? ": " : "", last_error());
     }
     fflush(stdout);
     return exit_of(e);
@@ -2214,6 +2311,7 @@ typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
 static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint64_t *size, bool *misused) {
     ckpt_folder *f = NULL;
     ckpt_checkpoint c;
+    char clean[4096], other[4096];
     char *folder = folder_of(path);
     ckpt_err e = open_folder(&f, folder);
     int at = e == CKPT_OK ? ckpt_folder_find(f, path) : -1;
@@ -2226,7 +2324,8 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
         snprintf(name, cap, "%s", c.path);
         *size = c.size;
         if (what == DEED_RM && strcmp(base_of(c.path), base_of(path)) != 0) {
-            fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", path, c.path);
+            fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", shown(path, clean, sizeof clean),
+                    shown(c.path, other, sizeof other));
             *misused = true;
         } else if (what == DEED_RM) {
             e = ckpt_folder_remove(f, at);
@@ -2234,7 +2333,7 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
             e = ckpt_folder_pin(f, at, what == DEED_PIN);
         }
     } else if (e == CKPT_OK) {
-        fprintf(stderr, "ckpt: there is no checkpoint %s\n", path);
+        fprintf(stderr, "ckpt: there is no checkpoint %s\n", shown(path, clean, sizeof clean));
         e = CKPT_NOT_FOUND;
         *misused = true;                // it has been said
     }
@@ -2259,14 +2358,14 @@ static int do_each(deed what) {
             continue;
         }
         if (is_dir(opt.args[i]) && look_at(opt.args[i]) == DIR_OTHER) {
-            fprintf(stderr, "ckpt: %s is a folder: name a checkpoint\n", opt.args[i]);
+            fprintf(stderr, "ckpt: %s is a folder: name a checkpoint\n", shown(opt.args[i], clean, sizeof clean));
             status = worse(status, EXIT_USAGE);
             continue;
         }
         char *plain = without_slashes(opt.args[i]);
         ckpt_err e = do_one(plain, what, name, sizeof name, &size, &said);
         free(plain);
-        if (e != CKPT_OK && !said) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        if (e != CKPT_OK && !said) fprintf(stderr, "ckpt: %s\n", last_error());
         if (e == CKPT_OK && said) status = worse(status, EXIT_USAGE);
         status = worse(status, exit_of(e));
         if (e != CKPT_OK || said) continue;
@@ -2328,7 +2427,7 @@ static int do_gc(void) {
     }
     ckpt_folder_close(f);
     if (e != CKPT_OK) {
-        fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+        fprintf(stderr, "ckpt: %s\n", last_error());
         return exit_of(e);
     }
     if (!opt.json && seen.count == 0) printf("nothing to remove\n");
@@ -2435,7 +2534,7 @@ static int push_to(const char *uri, const char *folder) {
         ckpt_err closed = ckpt_uploader_close(u, 0);
         if (e == CKPT_OK) e = closed;
     }
-    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", ckpt_last_error());
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
     double seconds = now_monotonic() - start;
     if (opt.json) {
         printf("\n  {\"uri\": ");
@@ -2689,6 +2788,14 @@ static void look_around(void) {
     opt.colour = isatty(1) && (no == NULL || no[0] == 0) && term != NULL && strcmp(term, "dumb") != 0;
 }
 
+// Output that is not whole is a failure: on a full disk a listing ends anywhere.
+static int finish(int status) {
+    int why = fflush(stdout) != 0 ? errno : 0;
+    if (why == 0 && ferror(stdout) == 0) return status;
+    fprintf(stderr, "ckpt: cannot write the output%s%s\n", why != 0 ? ": " : "", why != 0 ? strerror(why) : "");
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv) {
     const command *c = NULL;
     look_around();
@@ -2696,16 +2803,17 @@ int main(int argc, char **argv) {
     opt.args = argv;
     for (int i = 0; i < COMMANDS && argc > 1; i++) if (strcmp(argv[1], commands[i].name) == 0) c = &commands[i];
     if (argc < 2) { fputs(help_all, stderr); return EXIT_USAGE; }
-    if (strcmp(argv[1], "--version") == 0) { printf("ckpt %s\n", CKPT_VERSION); return EXIT_OK; }
+    if (strcmp(argv[1], "--version") == 0) { printf("ckpt %s\n", CKPT_VERSION); return finish(EXIT_OK); }
     bool help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0;
     for (int i = 0; i < COMMANDS && help && argc > 2; i++) if (strcmp(argv[2], commands[i].name) == 0) c = &commands[i];
-    if (help) { fputs(c != NULL ? c->help : help_all, stdout); return EXIT_OK; }
+    if (help && argc > 2 && argv[2][0] != '-' && c == NULL) return misuse("there is no command '%s'", argv[2]);
+    if (help) { fputs(c != NULL ? c->help : help_all, stdout); return finish(EXIT_OK); }
     if (c == NULL) return misuse("there is no command '%s'", argv[1]);
     bool only_names = false;
     for (int i = 2; i < argc; i++) {
         bool used = false;
         if (!only_names && strcmp(argv[i], "--") == 0) { only_names = true; continue; }
-        if (!only_names && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) { fputs(c->help, stdout); return EXIT_OK; }
+        if (!only_names && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) { fputs(c->help, stdout); return finish(EXIT_OK); }
         if (only_names || argv[i][0] != '-' || argv[i][1] == 0) { opt.args[opt.count++] = argv[i]; continue; }
         int status = take_option(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used);
         if (status != 0) return status;
@@ -2717,6 +2825,5 @@ int main(int argc, char **argv) {
         free(piece_bytes[i]);
         free(piece_values[i]);
     }
-    if (fflush(stdout) != 0) return EXIT_FAILED;
-    return status;
+    return finish(status);
 }
