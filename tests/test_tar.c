@@ -664,7 +664,6 @@ static void test_changing_file(void **state) {
     const char *dir = util_temp_dir(), *file = util_join(dir, "f"), *other = util_join(dir, "o");
     ckpt_state st;
     memset(&st, 0, sizeof st);
-    int64_t step = 1;
     ckpt_bind_int(&st, "step", &step);
     ckpt_bind_file(&st, "f", file);
     for (int i = 0; i < UTIL_COUNT(names); i++) {
