@@ -1472,7 +1472,8 @@ int main(void) {
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
         cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),
         cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar), cmocka_unit_test(test_no_file), cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
+        cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar),           cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_device),             cmocka_unit_test(test_save_faults),
         cmocka_unit_test(test_load_faults),   cmocka_unit_test(test_full_disk),
     };
