@@ -121,6 +121,17 @@ json "one of two" "[v['ok'] for v in d['verified']] == [False, True]"
 is "verify nothing" 3 ./ckpt verify "$bucket/none.pt"
 [ -z "$(ls tmp)" ] && pass "no temporary files are left" || { fail "no temporary files are left"; ls tmp; }
 
+# broken off in the middle of a download: when it was faster than that, nothing is left either
+mkdir slow && head -c 300000000 /dev/zero > slow/huge.pt
+./ckpt verify "file://$dir/slow/huge.pt" >/dev/null 2>err &
+pid=$!
+while [ -z "$(find tmp -type f)" ] && kill -0 $pid 2>/dev/null; do :; done
+kill $pid 2>/dev/null
+wait $pid
+echo "  it ended with $?"
+[ -z "$(ls -A tmp)" ] && pass "nothing is left by who was told to end" || { fail "nothing is left by who was told to end"; ls -lRA tmp; }
+rm -rf slow tmp/ckpt-tool* tmp/.ckpt-tool*
+
 is "rm" 0 ./ckpt rm "$bucket/run/ep1.pt" "$bucket/run/a.pt"
 [ -z "$(ls bucket/run)" ] && pass "both are gone" || fail "both are gone"
 rmdir bucket/run

@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1204,17 +1206,64 @@ static ckpt_err list_uri(const char *uri, object_list *l) {
     return e;
 }
 
+// A folder of our own in the one for temporary files; "" until one is needed, and where none can be made.
+static char     spare_dir[4096];
+static sigset_t breaks;
+
+static void clear_spare(void) {
+    for (int i = 0; i < 100 && spare_dir[0] != 0 && rmdir(spare_dir) != 0; i++) {      // a download may make one more file meanwhile
+        DIR *d = opendir(spare_dir);
+        for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d)) {
+            char path[4400];
+            snprintf(path, sizeof path, "%s/%s", spare_dir, e->d_name);
+            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) (void)unlink(path);
+        }
+        if (d != NULL) closedir(d);
+    }
+}
+
+// Waits for Ctrl-C and the like: what was fetched to be looked at may be many GiB, and nobody would find it.
+static void *on_break(void *unused) {
+    int sig = 0;
+    (void)unused;
+    if (sigwait(&breaks, &sig) != 0) return NULL;
+    clear_spare();
+    (void)signal(sig, SIG_DFL);
+    (void)pthread_sigmask(SIG_UNBLOCK, &breaks, NULL);
+    (void)raise(sig);
+    return NULL;
+}
+
+static void make_spare_dir(void) {
+    static const int all[] = { SIGINT, SIGTERM, SIGHUP };
+    const char *dir = getenv("TMPDIR");
+    struct timespec t;
+    pthread_t thread;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int n = snprintf(spare_dir, sizeof spare_dir, "%s/ckpt-tool-%ld-%lx%lx", dir != NULL && dir[0] != 0 ? dir : "/tmp", (long)getpid(),
+                     (unsigned long)t.tv_sec, (unsigned long)t.tv_nsec);
+    if (n < 0 || (size_t)n >= sizeof spare_dir || mkdir(spare_dir, 0700) != 0) {
+        spare_dir[0] = 0;
+        return;
+    }
+    sigemptyset(&breaks);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct sigaction now;
+        if (sigaction(all[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&breaks, all[i]);     // as nohup has it
+    }
+    (void)pthread_sigmask(SIG_BLOCK, &breaks, NULL);
+    if (pthread_create(&thread, NULL, on_break, NULL) == 0) (void)pthread_detach(thread);
+    else (void)pthread_sigmask(SIG_UNBLOCK, &breaks, NULL);
+}
+
 // A path for a file that is not there yet, in the folder for temporary files. To be freed.
 static char *spare_path(void) {
     static unsigned number;
     const char *dir = getenv("TMPDIR");
-    size_t cap = (dir != NULL ? strlen(dir) : 0) + 96;
-    char *path = (char *)need(malloc(cap));
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    snprintf(path, cap, "%s/ckpt-tool-%ld-%lx%lx-%u", dir != NULL && dir[0] != 0 ? dir : "/tmp", (long)getpid(), (unsigned long)t.tv_sec,
-             (unsigned long)t.tv_nsec, number++);
-    return path;
+    char name[64];
+    if (spare_dir[0] == 0) make_spare_dir();
+    snprintf(name, sizeof name, "ckpt-tool-%ld-%u", (long)getpid(), number++);
+    return joined(spare_dir[0] != 0 ? spare_dir : dir != NULL && dir[0] != 0 ? dir : "/tmp", name);
 }
 
 // What a .symlink object holds: the name that it leads to, from the top of the bucket. NULL: it holds no such thing. To be freed.
@@ -2821,6 +2870,7 @@ int main(int argc, char **argv) {
     }
     if (opt.json) opt.colour = false;
     int status = c->run();
+    clear_spare();
     for (int i = 0; i < 2; i++) {
         free(piece_bytes[i]);
         free(piece_values[i]);
