@@ -46741,6 +46741,16 @@ static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f)
     return ckpt__error_prefix(e, "cannot hand over the listing of %s for %s", f->line.name, r->store->uri);
 }
 
+// This rank's file of a checkpoint that is not going to be published failed, and is not tried again: nothing would tell of the
+// object, and who resumes from the checkpoint hands all of it over again. Its worker may just be putting it aside.
+static void ckpt__saver_recall_part(const ckpt__remote *r, const char *object) {
+    bool failed, queued = true;
+    for (int i = 0; i < 100 && queued && !ckpt__uploader_recall(r->uploader, object); i++) {
+        queued = ckpt__remote_is_queued(r, object, &failed);
+        if (queued) ckpt__os_sleep(0.001);
+    }
+}
+
 // Takes the oldest one off the list. What this rank has put there for one that failed elsewhere goes again.
 static void ckpt__saver_flight_end(ckpt_saver *s, bool failed) {
     ckpt__saver_flight *f = s->flights;
@@ -46754,6 +46764,7 @@ static void ckpt__saver_flight_end(ckpt_saver *s, bool failed) {
     ckpt__os_mutex_unlock(&sh->lock);
     // what is not known to have come may be an older one of that name
     bool put = state == CKPT__PART_DURABLE || (state == CKPT__PART_FAILED && !f->overwrite);
+    if (failed && state == CKPT__PART_FAILED && f->object != NULL) ckpt__saver_recall_part(r, f->object);
     if (failed && put && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
     if (failed && s->books) {
         ckpt__saver_enter(s);

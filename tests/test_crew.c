@@ -73,6 +73,7 @@ typedef struct plan {
     ckpt_snapshot   snapshot;
     const char     *dir;
     bool            apart;              // each rank a folder of its own
+    bool            overwrite;
     bool            big;                // with a tensor of several MiB that tells steps apart in its middle alone
     int             keep, saves;
     const char     *interval, *filename, *prefix, *latest;
@@ -1421,6 +1422,7 @@ static void store_some(tr_rank *r, void *arg) {
     (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
     m->d.num_remote_to_keep = 2;
     m->d.num_attempts = 1;
+    m->d.overwrite = p->overwrite;
     if (member_open(m)) {
         for (int i = 1; i <= p->saves; i++) {
             ckpt_err e = member_step(m, i);
@@ -1537,23 +1539,28 @@ static void test_store_only(void **state) {
 // One rank's object cannot be put: that checkpoint is not published, all hear of it, and the next one is.
 static void test_store_fails(void **state) {
     (void)state;
-    plan p = plan_of(SHARDED);
-    p.saves = 3;
-    p.number = 2;
-    assert_int_equal(chdir(util_temp_dir()), 0);
-    util_mkdir(util_join(p.dir, "run"));
-    util_mkdir(util_join(p.dir, "run/ba2"));
-    util_mkdir(util_join(p.dir, "run/ba2/__1_0.pt"));
-    tr_run(tr_new(3), store_some, &p);
-    assert_non_null(strstr(p.text[0], "rank 1: "));
-    for (int i = 1; i < 3; i++) assert_string_equal(p.text[i], p.text[0]);
-    const char *run = util_join(p.dir, "run");
-    assert_true(ckpt__txt_ends(slurp(util_join(run, "latest-rank0.pt.symlink")), "run/ba3"));
-    assert_false(util_exists(util_join(run, "ba2/.metadata")));
-    assert_false(util_exists(util_join(run, "ba2/__0_0.pt")));
-    p.saves = 0;
-    p.number = 3;
-    tr_run(tr_new(2), resume_store, &p);
+    for (int over = 0; over < 2; over++) {
+        plan p = plan_of(SHARDED);
+        p.saves = 3;
+        p.number = 2;
+        p.overwrite = over == 1;
+        const char *run = util_join(p.dir, "run"), *here = util_temp_dir();
+        util_mkdir(run);
+        util_mkdir(util_join(run, "ba2"));
+        util_mkdir(util_join(run, "ba2/__1_0.pt"));
+        assert_int_equal(chdir(here), 0);
+        tr_run(tr_new(3), store_some, &p);
+        assert_non_null(strstr(p.text[0], "rank 1: "));
+        for (int i = 1; i < 3; i++) assert_string_equal(p.text[i], p.text[0]);
+        assert_true(ckpt__txt_ends(slurp(util_join(run, "latest-rank0.pt.symlink")), "run/ba3"));
+        assert_false(util_exists(util_join(run, "ba2/.metadata")));
+        assert_false(util_exists(util_join(run, "ba2/__0_0.pt")));
+        const char *waits = util_fmt("%s%s/.ckpt-staging", here, run);          // an object of it alone would be nobody's
+        assert_null(strstr(util_exists(waits) ? util_list(waits) : "", ".data"));
+        p.saves = 0;
+        p.number = 3;
+        tr_run(tr_new(2), resume_store, &p);
+    }
 }
 
 // Tars in a store, where the uploads of one rank fail for a while: what all have is not rotated away before all have a newer one.
