@@ -71,12 +71,18 @@ static void check(const unsigned char *src, size_t n, unsigned char *room, size_
         assert_int_equal(dst[-1 - (ptrdiff_t)i], 0xA5);
     }
 #if defined(CKPT__DIGEST_X86)
+    // Each engine is chosen on some processors only, and right on all that can run it.
     size_t even = n & ~(size_t)15;
     if (even >= 64 && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
         assert_int_equal(~ckpt__digest_run_128(~start, NULL, src, even, false), bitwise(start, src, even));
+    if (even >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq")) {
+        unsigned char *aligned = room + ((64 - ((uintptr_t)room & 63)) & 63);
+        assert_int_equal(~ckpt__digest_run_256(~start, NULL, src, even, false), bitwise(start, src, even));
+        assert_int_equal(~ckpt__digest_run_256(~start, aligned, src, even, true), bitwise(start, src, even));
+        assert_memory_equal(aligned, src, even);
+    }
     if (even >= 256 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
         assert_int_equal(~ckpt__digest_run_512(~start, NULL, src, even, false), bitwise(start, src, even));
-    // Chosen on Intel's processors only, and right on all that can run it.
     size_t pages = n & ~(size_t)(CKPT__DIGEST_PAGES - 1);
     if (pages > 0 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq")) {
         unsigned char *aligned = room + ((64 - ((uintptr_t)room & 63)) & 63);
