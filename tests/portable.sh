@@ -84,6 +84,6 @@ machine() {     # NAME TRIPLET QEMU FLAG
     runner=
 }
 machine "big-endian" s390x-linux-gnu s390x ""
-machine "64-bit ARM" aarch64-linux-gnu aarch64 -march=armv8-a+crc
+machine "64-bit ARM" aarch64-linux-gnu aarch64 ""
 machine "RISC-V" riscv64-linux-gnu riscv64 ""
 exit $failed
