@@ -1460,7 +1460,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_put_file(const char *path, const char *u
 #endif
 
 //------------------------------------------------------------------------------
-// >>error      [A]  the thread's last failure as a sentence; log lines
+// >>error      the thread's last failure as a sentence; log lines
 //
 // uses:    nothing
 // threads: any; the record is per thread, so a worker's failure must be carried to the
@@ -1542,7 +1542,7 @@ static void ckpt__error_log(const ckpt_logger *logger, ckpt_log_level level, con
 }
 
 //------------------------------------------------------------------------------
-// >>memory     [B]  the allocator hook, growing arrays, a byte buffer with a sticky failure
+// >>memory     the allocator hook, growing arrays, a byte buffer with a sticky failure
 //
 // uses:    error
 // threads: whoever owns the object; nothing is shared
@@ -1727,7 +1727,7 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 
 
 //------------------------------------------------------------------------------
-// >>platform   [C]  files, folders, locks, threads, clocks, random bytes, child processes
+// >>platform   files, folders, locks, threads, clocks, random bytes, child processes
 //
 // uses:    error memory
 // threads: any, on different descriptors and objects; nothing is kept between calls
@@ -3392,7 +3392,7 @@ static void ckpt__os_kill_child(ckpt__os_child *c) {
 }
 
 //------------------------------------------------------------------------------
-// >>text       [D]  views, UTF-8, numbers, globs, sizes, URIs, JSON
+// >>text       views, UTF-8, numbers, globs, sizes, URIs, JSON, percent, hex, base64, dates, words, INI, XML
 //
 // uses:    error memory
 // threads: any; every function works on its arguments alone
@@ -4780,7 +4780,7 @@ static bool ckpt__xml_root(ckpt__view *name, const char *text, size_t n) {
 
 #endif // CKPT__TEXT_NET
 //------------------------------------------------------------------------------
-// >>digest     [E]  CRC-32 at the speed of memory, alone or while copying
+// >>digest     CRC-32 at the speed of memory, alone or while copying; CRC-32C, SHA-256, MD5, HMAC
 //
 // uses:    error
 // threads: any; only constant tables
@@ -5252,7 +5252,7 @@ static uint32_t ckpt__digest_crc32c_join(uint32_t a, uint32_t b, uint64_t b_size
 
 
 //------------------------------------------------------------------------------
-// >>time       [F]  units, time strings, arithmetic, and when a checkpoint is due
+// >>time       units, time strings, arithmetic, and when a checkpoint is due
 //
 // uses:    error memory text
 // threads: any; a schedule belongs to the saver's owner
@@ -5687,7 +5687,7 @@ static bool ckpt__time_due(ckpt__time_schedule *s, const ckpt_timestamp *prev, c
 }
 
 //------------------------------------------------------------------------------
-// >>name       [G]  format strings, rank variables, and reading counters back out of names
+// >>name       format strings, rank variables, and reading counters back out of names
 //
 // uses:    error memory platform text time
 // threads: any; a pattern belongs to one thread at a time
@@ -6873,7 +6873,7 @@ static ckpt_err ckpt__name_run(ckpt__buf *out, const char *given) {
 }
 
 //------------------------------------------------------------------------------
-// >>state      [H]  names bound to the caller's memory; which of them a file holds
+// >>state      names bound to the caller's memory; which of them a file holds
 //
 // uses:    error memory platform text
 // threads: whoever owns the state; a state is only read while a checkpoint is written or loaded
@@ -7516,7 +7516,7 @@ static ckpt_err ckpt__items_add_timestamp(ckpt__items *it, ckpt__state_stamp *st
     return e;
 }
 //------------------------------------------------------------------------------
-// >>plan       [I]  a container as a list: what to write where, and what lies where
+// >>plan       a container as a list: what to write where, and what lies where
 //
 // uses:    error memory platform
 // threads: built by one thread; the engine's workers read it and fill in the checksums
@@ -7882,7 +7882,7 @@ static int ckpt__toc_find(const ckpt__toc *t, const char *name) {
 }
 
 //------------------------------------------------------------------------------
-// >>pickle     [I]  Python's pickle: a writer of plain values, a reader that executes nothing
+// >>pickle     Python's pickle: a writer of plain values, a reader that executes nothing
 //
 // uses:    error memory text state
 // threads: whoever owns the object; nothing is shared
@@ -8866,7 +8866,7 @@ static ckpt_err ckpt__pickle_read(ckpt__pickle *k, const ckpt_allocator *a, cons
 }
 
 //------------------------------------------------------------------------------
-// >>pt         [I]  .pt: the stored zip of torch.save, written as a plan, read as a toc
+// >>pt         .pt: the stored zip of torch.save, written as a plan, read as a toc
 //
 // uses:    error memory platform text digest state plan pickle
 // threads: whoever owns the object; nothing is shared
@@ -10230,7 +10230,7 @@ static ckpt_err ckpt__pt_read(ckpt__toc *t, const ckpt__source *src) {
 }
 
 //------------------------------------------------------------------------------
-// >>safetensors [I]  the .safetensors container: a writer's plan and a strict reader
+// >>safetensors the .safetensors container: a writer's plan and a strict reader
 //
 // uses:    error memory platform text digest state plan
 // threads: whoever owns the plan or the toc
@@ -10917,7 +10917,7 @@ static ckpt_err ckpt__safetensors_read(ckpt__toc *t, const ckpt__source *src) {
 }
 
 //------------------------------------------------------------------------------
-// >>tar        [I]  a container and attached files in one tar
+// >>tar        a container and attached files in one tar
 //
 // uses:    error memory platform text digest state plan
 // threads: whoever owns the plan or the toc
@@ -11522,7 +11522,7 @@ static ckpt_err ckpt__tar_read(ckpt__toc *t, const ckpt__source *src, ckpt__sour
 }
 
 //------------------------------------------------------------------------------
-// >>codec      [J]  compression streams: by the usual command line tool, or by a library in-process
+// >>codec      compression streams: by the usual command line tool, or by a library in-process
 //
 // uses:    error memory platform text
 // threads: a stream belongs to one thread; a tool runs as a child process beside it
@@ -12318,7 +12318,7 @@ static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *
 }
 
 //------------------------------------------------------------------------------
-// >>engine     [K0] moves planned bytes to disk, to memory or to a stream, and back
+// >>engine     moves planned bytes to disk, to memory or to a stream, and back
 //
 // uses:    error memory platform digest state plan
 // threads: every call starts its own workers and joins them before it returns; the caller's
@@ -13989,7 +13989,7 @@ static ckpt_err ckpt__engine_read(const ckpt__source *src, const ckpt__toc *toc,
 
 
 //------------------------------------------------------------------------------
-// >>file       [K]  one checkpoint file: written whole or not at all; opened, verified, restored
+// >>file       one checkpoint file: written whole or not at all; opened, verified, restored
 //
 // uses:    error memory platform text digest time state plan pt safetensors tar codec engine
 // threads: a ckpt_file belongs to one thread at a time; saves to different paths are independent
@@ -15143,7 +15143,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
     return ckpt__error_prefix(e, "cannot load %s", f->path);
 }
 //------------------------------------------------------------------------------
-// >>index      [K]  which checkpoints a folder holds, which of them rotation lets go
+// >>index      which checkpoints a folder holds, which of them rotation lets go
 //
 // uses:    error memory platform text digest time name state plan file
 // threads: whoever owns the object; two processes that change one index take turns by ckpt__index_lock
@@ -16044,7 +16044,7 @@ static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) 
 }
 
 //------------------------------------------------------------------------------
-// >>transfer   [L]  what every remote request shares: bytes out, bytes in, and how it ended
+// >>transfer   what every remote request shares: bytes out, bytes in, and how it ended
 //
 // uses:    error memory platform text digest
 // threads: each object belongs to the thread that runs the request, except `cancel` and
@@ -16312,7 +16312,7 @@ static ckpt_err ckpt__transfer_digest(const ckpt__body *b, unsigned what, ckpt__
 #endif // CKPT_NO_REMOTE
 
 //------------------------------------------------------------------------------
-// >>http       [L]  one request over libcurl, on connections that are kept alive
+// >>http       one request over libcurl, on connections that are kept alive
 //
 // uses:    error memory platform text digest transfer
 // threads: any number at once on one ckpt__http: each request takes a handle of its own from the
@@ -17217,14 +17217,14 @@ static void ckpt__http_judge(const ckpt__http_reply *r, ckpt__transfer *t) {
 #ifndef CKPT_NO_REMOTE
 
 //------------------------------------------------------------------------------
-// >>auth       [M]  AWS signatures (SigV4), and where the credentials come from
+// >>auth       signatures and tokens of AWS, Google and Oracle, and where the credentials come from
 //
 // uses:    error memory platform text digest transfer http
-// threads: signing works on its arguments alone; a ckpt__auth_aws is shared by all workers of a
-//          store and has a mutex of its own
+// threads: signing works on its arguments alone; a ckpt__auth_aws, _google or _oci is shared by all
+//          workers of a store and has a mutex of its own
 //
-// The signature: AWS "Signature Version 4 for API requests". The order of the sources of
-// credentials, the files and the variables are those of botocore 1.43.
+// AWS's signature is its "Signature Version 4 for API requests". The order of the sources of its
+// credentials, the files and the variables are those of botocore 1.43. Google's and Oracle's are told below.
 //------------------------------------------------------------------------------
 
 // Memory that is wiped before it is given back, also when it moves; `user` is the allocator that it comes from.
@@ -20383,7 +20383,7 @@ static bool ckpt__auth_oci_is_told(ckpt__auth_oci *a, const char *text) {
 
 #endif // !CKPT_NO_REMOTE && !CKPT_NO_OCI
 //------------------------------------------------------------------------------
-// >>store      [N]  the table of operations that every store fills, and what they share
+// >>store      the table of operations that every store fills, and what they share
 //
 // uses:    error memory platform text digest file transfer
 // threads: any number of threads may run operations of one store at once
@@ -21734,7 +21734,7 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
     return CKPT_OK;
 }
 //------------------------------------------------------------------------------
-// >>web        [N]  what the stores that speak HTTP share: status, headers, refusals, words, lists
+// >>web        what the stores that speak HTTP share: status, headers, refusals, words, lists
 //
 // uses:    error memory platform text transfer http store
 // threads: any
@@ -22076,7 +22076,7 @@ static ckpt_err ckpt__web_decode(ckpt__buf *out, ckpt__view v, bool percent, con
 #endif // CKPT_NO_REMOTE
 
 //------------------------------------------------------------------------------
-// >>s3         [O]  the store s3://: Amazon S3 and what speaks its protocol
+// >>s3         the store s3://: Amazon S3 and what speaks its protocol
 //
 // uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the servers taught us (region, clock, which checks
@@ -23610,7 +23610,7 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
 
 #endif // CKPT_NO_REMOTE
 //------------------------------------------------------------------------------
-// >>databricks [N]  what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
+// >>databricks what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
 //
 // uses:    error memory platform digest text transfer http auth store web
 // threads: any number of requests at once; the token of a service principal and the uploads under way are behind one mutex
@@ -24837,7 +24837,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 
 #endif // CKPT_NO_REMOTE, CKPT_NO_MLFLOW and CKPT_NO_UC
 //------------------------------------------------------------------------------
-// >>mlflow     [O]  the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
+// >>mlflow     the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
 //
 // uses:    error memory platform text digest name transfer http auth store web databricks
 // threads: any number of requests at once; uploads under way and addresses are behind the mutex of >>databricks
@@ -26368,7 +26368,7 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
 
 #endif // CKPT_NO_REMOTE, CKPT_NO_MLFLOW
 //------------------------------------------------------------------------------
-// >>sftp       [N]  files on an SSH server, over libcurl (which has libssh2 or libssh below it)
+// >>sftp       files on an SSH server, over libcurl (which has libssh2 or libssh below it)
 //
 // uses:    error memory platform text digest transfer http store
 // threads: any number of operations at once, each with a connection of its own from the pool of >>http
@@ -28124,7 +28124,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 
 #endif // CKPT_NO_REMOTE
 //------------------------------------------------------------------------------
-// >>uc         [O]  the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
+// >>uc         the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
 //
 // uses:    error memory platform text transfer auth store web databricks
 // threads: any number of requests at once; what is known of uploads under way is behind the mutex of >>databricks
@@ -29060,7 +29060,7 @@ static ckpt_err ckpt__uc_open(ckpt_store **out, const ckpt__uri *u, const ckpt_s
 #endif // CKPT_NO_REMOTE, CKPT_NO_UC
 
 //------------------------------------------------------------------------------
-// >>wandb      [O]  the store wandb://: artifacts of Weights & Biases
+// >>wandb      the store wandb://: artifacts of Weights & Biases
 //
 // uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; the run, and addresses of files that were asked for, are behind one mutex
@@ -30272,7 +30272,7 @@ static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckp
 #endif // CKPT_NO_REMOTE, CKPT_NO_WANDB
 
 //------------------------------------------------------------------------------
-// >>azure      [O]  the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
+// >>azure      the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
 //
 // uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the server's clock taught us is behind one mutex
@@ -31586,7 +31586,7 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 
 #endif // CKPT_NO_REMOTE, CKPT_NO_AZURE
 //------------------------------------------------------------------------------
-// >>gcs        [N]  the store gs://: Google Cloud Storage
+// >>gcs        the store gs://: Google Cloud Storage
 //
 // uses:    error memory platform text digest transfer http auth store web s3
 // threads: any number of requests at once; what is kept of uploads and downloads under way is behind the lock of the
@@ -33018,7 +33018,7 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
 
 #endif // CKPT_NO_GCS
 //------------------------------------------------------------------------------
-// >>oci        [O]  the store oci://: Oracle Cloud Infrastructure's object storage, by its own API
+// >>oci        the store oci://: Oracle Cloud Infrastructure's object storage, by its own API
 //
 // uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the server taught us (namespace, clock) is kept per
@@ -34068,7 +34068,7 @@ static ckpt_err ckpt__oci_open(ckpt_store **out, const char *text, const ckpt__u
 #endif // !CKPT_NO_REMOTE && !CKPT_NO_OCI
 
 //------------------------------------------------------------------------------
-// >>libcloud   [P]  libcloud://container?provider=S3&key_environ=NAME&...: which store is meant
+// >>libcloud   libcloud://container?provider=S3&key_environ=NAME&...: which store is meant
 //
 // uses:    error memory platform text
 // threads: any
@@ -34325,7 +34325,7 @@ static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, co
 }
 
 //------------------------------------------------------------------------------
-// >>stores     [N]  a store by its URI
+// >>stores     a store by its URI
 //
 // uses:    error memory text store s3 sftp gcs oci azure uc mlflow wandb libcloud
 // threads: any
@@ -34461,7 +34461,7 @@ static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf
     return store->err != CKPT_OK ? store->err : name->err;
 }
 //------------------------------------------------------------------------------
-// >>retry      [N]  one request repeated: attempts, back-off, the gate that all workers share; the event file
+// >>retry      one request repeated: attempts, back-off, the gate that all workers share; the event file
 //
 // uses:    error memory platform text file transfer
 // threads: a loop belongs to the thread that runs the request; gate, events and counters are shared. Fields
@@ -34914,7 +34914,7 @@ static void ckpt__retry_headway(ckpt__retry_loop *l) {
     l->tries = 0;
 }
 //------------------------------------------------------------------------------
-// >>send       [N]  one object up: whole, or in parts side by side that a later process can go on with
+// >>send       one object up: whole, or in parts side by side that a later process can go on with
 //
 // uses:    error memory platform digest file engine transfer store retry
 // threads: ckpt__send_run blocks; it starts workers for a big file and joins them. Fields below `lock` are guarded by
@@ -35702,7 +35702,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
     return ckpt__error_prefix(e, "cannot upload %s to %s", s->name, s->store->uri);
 }
 //------------------------------------------------------------------------------
-// >>fetch      [N]  one object down: aside, in ranges side by side, checked, synced, renamed; .symlink objects
+// >>fetch      one object down: aside, in ranges side by side, checked, synced, renamed; .symlink objects
 //
 // uses:    error memory platform text digest engine file transfer store retry send
 // threads: ckpt__fetch_run blocks; it starts workers for a big object and joins them. Fields below `lock` are guarded
@@ -36278,7 +36278,7 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
 }
 
 //------------------------------------------------------------------------------
-// >>uploader   [Q]  files to a store in the background: queue, staging, journal, recovery, publication
+// >>uploader   files to a store in the background: queue, staging, journal, recovery, publication
 //
 // uses:    error memory platform text digest name file transfer store stores retry send fetch
 // threads: add, remove, begin, commit and abandon may be called by any thread; check, wait, report and close by the
@@ -39695,7 +39695,7 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 }
 
 //------------------------------------------------------------------------------
-// >>remote     [P]  a saver's destinations: names in a store, what is known to lie there, what goes, what is newest
+// >>remote     a saver's destinations: names in a store, what is known to lie there, what goes, what is newest
 //
 // uses:    error memory platform text digest name index store retry fetch uploader
 // threads: names: any. A destination's ledger belongs to whoever has the saver's turn
@@ -40068,7 +40068,7 @@ static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, con
 }
 
 //------------------------------------------------------------------------------
-// >>ranks      [R]  the caller's collectives, wrapped: what all ranks agree on, what one tells the others
+// >>ranks      the caller's collectives, wrapped: what all ranks agree on, what one tells the others
 //
 // uses:    error memory name
 // threads: the one that called the library; a hook is never called from another
@@ -40326,7 +40326,7 @@ static ckpt_err ckpt__ranks_gather(ckpt__ranks *r, const ckpt__buf *mine, ckpt__
 }
 
 //------------------------------------------------------------------------------
-// >>shard      [R]  a checkpoint of many ranks: who writes what, its .metadata, and any rank's pieces read back
+// >>shard      a checkpoint of many ranks: who writes what, its .metadata, and any rank's pieces read back
 //
 // uses:    error memory platform text digest time state plan pickle engine file index store retry fetch ranks
 // threads: tables, plans and metas: whoever owns them; a reader starts its own workers and joins them
@@ -43566,7 +43566,7 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
     return ckpt__error_prefix(ckpt__shard_verify(&o->meta, &o->place, job), "%s does not verify", f->path);
 }
 //------------------------------------------------------------------------------
-// >>saver      [P]  when to save, the snapshot, the order of a save, rotation, latest
+// >>saver      when to save, the snapshot, the order of a save, rotation, latest
 //
 // uses:    error memory platform text time name state plan codec engine file index transfer store stores fetch uploader
 //          remote ranks shard
@@ -47149,7 +47149,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
 }
 
 //------------------------------------------------------------------------------
-// >>loader     [Q]  from a load_path to a filled state: names, links, the file behind them, fetched if need be
+// >>loader     from a load_path to a filled state: names, links, the file behind them, fetched if need be
 //
 // uses:    error memory platform text name state engine file store stores fetch remote ranks shard
 // threads: the caller's
@@ -47815,7 +47815,7 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
     return ckpt__file_put(path, target, strlen(target), false, &a);
 }
 //------------------------------------------------------------------------------
-// >>resume     [Q]  the newest checkpoint of a folder and its stores that verifies
+// >>resume     the newest checkpoint of a folder and its stores that verifies
 //
 // uses:    error memory platform digest time name plan engine file index store fetch remote ranks shard saver
 // threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
@@ -49181,7 +49181,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 }
 
 //------------------------------------------------------------------------------
-// >>crew       [R]  a saver on many ranks: what all of them do together, or none
+// >>crew       a saver on many ranks: what all of them do together, or none
 //
 // uses:    error memory platform digest time name state file index store fetch remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
@@ -50542,7 +50542,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     return s->crew.broken.code != CKPT_OK ? ckpt__error_put(&s->crew.broken) : CKPT_OK;
 }
 //------------------------------------------------------------------------------
-// >>folder     [Q]  a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted
+// >>folder     a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted
 //
 // uses:    error memory platform text time state plan engine file index shard saver loader
 // threads: a ckpt_folder belongs to one thread at a time
