@@ -16145,6 +16145,19 @@ static const char *ckpt__fields_get(const ckpt__fields *f, const char *name) {
 
 //-- bytes out, bytes in ---------------------------------------------------------
 
+#ifndef CKPT_NO_REMOTE
+
+// A body of bytes in memory.
+static ckpt__body ckpt__body_of(const void *memory, size_t size) {
+    ckpt__body b;
+    memset(&b, 0, sizeof b);
+    b.memory = memory;
+    b.size = size;
+    return b;
+}
+
+#endif // CKPT_NO_REMOTE
+
 // Reads `size` bytes of the piece, from `at` within it. A file that became shorter since it was measured is CKPT_CORRUPT.
 static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uint64_t at) {
     size_t got = 0;
@@ -16268,6 +16281,31 @@ static void ckpt__transfer_moved(const ckpt__transfer *t, uint64_t bytes) {
 }
 
 #ifndef CKPT_NO_REMOTE
+
+// The bytes that have moved so far; 0 where nobody counts them.
+static uint64_t ckpt__transfer_count(const ckpt__transfer *t) {
+    return t->moved != NULL ? ckpt__os_load64(t->moved) : 0;
+}
+
+// Makes it so many: fewer where they are sent again, more where the server has them already.
+static void ckpt__transfer_recount(const ckpt__transfer *t, uint64_t bytes) {
+    if (t->moved != NULL) (void)ckpt__os_add64(t->moved, bytes - ckpt__os_load64(t->moved));
+}
+
+// For a request beside this one, whose bytes do not count.
+static ckpt__transfer ckpt__transfer_aside(const ckpt__transfer *t) {
+    ckpt__transfer look = *t;
+    look.moved = NULL;
+    return look;
+}
+
+// It ended as one beside it did.
+static void ckpt__transfer_follow(ckpt__transfer *t, const ckpt__transfer *look) {
+    t->transient = look->transient;
+    t->throttled = look->throttled;
+    t->retry_after = look->retry_after;
+    t->status = look->status;
+}
 
 // Marks the attempt as one that may succeed later; returns e.
 static ckpt_err ckpt__transfer_again(ckpt__transfer *t, ckpt_err e) {
@@ -16922,7 +16960,7 @@ static ckpt_err ckpt__http_watch(ckpt__http_job *job) {
     double now = ckpt__os_now();
     ckpt__http_count(job, now);
     double limit = ckpt__http_patience(job);
-    if (ckpt__transfer_cancelled(job->transfer)) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
+    if (ckpt__transfer_cancelled(job->transfer)) return ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
     if (job->timeout_s > 0.0 && now - job->began > job->timeout_s)
         return ckpt__error_set(CKPT_TIMEOUT, "%s did not answer within %g s", job->host, job->timeout_s);
     if (now - job->moved_at > limit)
@@ -17040,7 +17078,7 @@ static ckpt_err ckpt__http_perform(ckpt__http_job *job) {
     job->began = job->moved_at = ckpt__os_now();
     if (ckpt__transfer_cancelled(job->transfer)) {
         job->code = CURLE_ABORTED_BY_CALLBACK;
-        (void)ckpt__error_set(CKPT_CANCELLED, "cancelled");
+        (void)ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
         ckpt__error_take(&job->failure);
     } else {
         ckpt__http_attempt(job);
@@ -17772,10 +17810,8 @@ static ckpt_err ckpt__auth_send(ckpt__http *http, const ckpt__auth_question *q, 
     ckpt__body b;
     memset(&h, 0, sizeof h);
     memset(&own, 0, sizeof own);
-    memset(&b, 0, sizeof b);
     if (q->body != NULL) {
-        b.memory = q->body->data;
-        b.size = q->body->len;
+        b = ckpt__body_of(q->body->data, q->body->len);
         h.body = &b;
     }
     own.cancel = t->cancel;
@@ -17789,10 +17825,7 @@ static ckpt_err ckpt__auth_send(ckpt__http *http, const ckpt__auth_question *q, 
     h.transfer = &own;
     ckpt_err e = ckpt__http_run(http, &h, r);
     if (e == CKPT_OK) ckpt__http_judge(r, &own);
-    t->transient = own.transient;
-    t->throttled = own.throttled;
-    t->retry_after = own.retry_after;
-    t->status = own.status;
+    ckpt__transfer_follow(t, &own);
     return e;
 }
 
@@ -21813,10 +21846,8 @@ static ckpt_err ckpt__web_confirm(ckpt__transfer *t, const ckpt__transfer *look,
     else if (e == CKPT_NOT_FOUND)
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
     if (e == CKPT_OK) return CKPT_OK;
-    t->transient = look->transient || e == CKPT_CORRUPT;
-    t->throttled = look->throttled;
-    t->retry_after = look->retry_after;
-    t->status = look->status;
+    ckpt__transfer_follow(t, look);
+    t->transient = t->transient || e == CKPT_CORRUPT;
     t->unsure = true;
     return e;
 }
@@ -22497,8 +22528,7 @@ static bool ckpt__s3_learn_region(ckpt__s3_call *c) {
     if (!ckpt__s3_is_elsewhere(c) || c->region != NULL) return false;
     if (c->expected[0] == 0 && c->s->endpoint == NULL) {
         ckpt__s3_call ask;
-        ckpt__transfer t = *c->t;
-        t.moved = NULL;
+        ckpt__transfer t = ckpt__transfer_aside(c->t);
         ckpt__s3_call_init(&ask, c->store, "HEAD", NULL, &t);
         ask.region = "us-east-1";
         if (ckpt__s3_send(&ask) == CKPT_OK) {
@@ -22535,15 +22565,13 @@ static bool ckpt__s3_learn_expiry(ckpt__s3_call *c) {
 // failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
     bool moved = false, clocked = false, renewed = false;
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (;;) {
         c->code[0] = c->message[0] = c->expected[0] = c->request_id[0] = 0;
         c->reply.status = 0;
         e = ckpt__s3_send(c);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
         ckpt__s3_read_error(c);
         bool again = false, expired = ckpt__s3_learn_expiry(c);
@@ -22555,7 +22583,7 @@ static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
             c->t->expired = expired;
             break;
         }
-        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -22583,9 +22611,8 @@ static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_s
 // Is the object the one that an upload with this mark has made? Says nothing of failures.
 static bool ckpt__s3_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
-    look.moved = NULL;
     if (mark == NULL || mark[0] == 0) return false;
     ckpt__error_take(&kept);
     bool ours = ckpt__s3_head(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
@@ -22597,8 +22624,7 @@ static bool ckpt__s3_is_ours(ckpt_store *store, const char *name, const char *ma
 // cannot look, and takes the server's word.
 static ckpt_err ckpt__s3_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt_err e = ckpt__s3_head(store, name, &there, &look);
     if (e == CKPT_AUTH)
         ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
@@ -22790,14 +22816,14 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
 // One try more for each thing that the server may lack: the CRC, the MD5, the condition.
 static ckpt_err ckpt__s3_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__s3_try now = { false, false, false };
-    uint64_t before = p->t->moved != NULL ? ckpt__os_load64(p->t->moved) : 0;
+    uint64_t before = ckpt__transfer_count(p->t);
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), p->name);
     if (e != CKPT_OK) return e;
     for (int tries = 0; tries < 5; tries++) {
         e = ckpt__s3_put_once(store, p, &now);
         if (!now.again) break;
         ckpt__transfer_begin(p->t);
-        if (p->t->moved != NULL) (void)ckpt__os_add64(p->t->moved, before - ckpt__os_load64(p->t->moved));
+        ckpt__transfer_recount(p->t, before);
     }
     if (e == CKPT_OK && !now.proven) e = ckpt__s3_confirm(store, p->name, p->mark, p->body->size, p->t);
     return e;
@@ -22897,13 +22923,13 @@ static ckpt_err ckpt__s3_part_once(ckpt_store *store, const ckpt__store_multi *m
 }
 
 static ckpt_err ckpt__s3_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
-    uint64_t before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
+    uint64_t before = ckpt__transfer_count(m->t);
     ckpt_err e = CKPT_OK;
     bool again = true;
     for (int tries = 0; again && tries < 3; tries++) {
         if (tries > 0) {
             ckpt__transfer_begin(m->t);
-            if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before - ckpt__os_load64(m->t->moved));
+            ckpt__transfer_recount(m->t, before);
         }
         e = ckpt__s3_part_once(store, m, body, part, &again);
     }
@@ -22958,16 +22984,13 @@ static ckpt_err ckpt__s3_judge_complete(ckpt__s3_call *c) {
 // Where the condition may not hold for uploads in parts (Ceph ignores it there), the name is looked at before.
 static ckpt_err ckpt__s3_check_absent(ckpt_store *store, const ckpt__store_multi *m, bool *done) {
     ckpt__store_stat there;
-    ckpt__transfer look = *m->t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(m->t);
     *done = false;
     if (m->overwrite || ckpt__s3_of(store)->conditions) return CKPT_OK;
     ckpt_err e = ckpt__s3_head(store, m->name, &there, &look);
     if (e == CKPT_NOT_FOUND || e == CKPT_AUTH) return CKPT_OK;
     if (e != CKPT_OK) {
-        m->t->transient = look.transient;
-        m->t->throttled = look.throttled;
-        m->t->retry_after = look.retry_after;
+        ckpt__transfer_follow(m->t, &look);
         return e;
     }
     *done = m->mark != NULL && strcmp(there.mark, m->mark) == 0 && there.size == m->size;
@@ -22977,9 +23000,8 @@ static ckpt_err ckpt__s3_check_absent(ckpt_store *store, const ckpt__store_multi
 // Is the upload gone? A server may fail to say so when it is to join parts: Ceph answers 500 then.
 static bool ckpt__s3_is_gone(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__s3_call c;
-    ckpt__transfer look = *m->t;
+    ckpt__transfer look = ckpt__transfer_aside(m->t);
     ckpt__error_record kept;
-    look.moved = NULL;
     ckpt__error_take(&kept);
     ckpt__store_multi ask = *m;
     ask.t = &look;
@@ -23013,9 +23035,7 @@ static ckpt_err ckpt__s3_complete_failed(ckpt__s3_call *c, const ckpt__store_mul
 static ckpt_err ckpt__s3_complete_once(ckpt_store *store, const ckpt__store_multi *m, bool *again) {
     ckpt__s3_call c;
     ckpt__buf text;
-    ckpt__body body;
     unsigned char sum[32];
-    memset(&body, 0, sizeof body);
     ckpt__buf_init(&text, &store->allocator);
     ckpt__buf hash = text;
     ckpt_err e = ckpt__s3_multi_init(&c, store, "POST", m);
@@ -23024,8 +23044,7 @@ static ckpt_err ckpt__s3_complete_once(ckpt_store *store, const ckpt__store_mult
     if (e == CKPT_OK) e = ckpt__digest_sha256(text.data, text.len, sum);
     ckpt__txt_add_hex(&hash, sum, sizeof sum);
     c.hash = ckpt__buf_cstr(&hash);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     c.body = &body;
     c.quiet = true;
     c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
@@ -23321,8 +23340,7 @@ static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_s
     if (e != CKPT_AUTH || t->status != 403) return e;
     ckpt__s3_sought k = { name, false };
     ckpt__error_record refusal;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_take(&refusal);
     ckpt_err seen = ckpt__s3_list(store, name, ckpt__s3_see, &k, &look);
     bool absent = (seen == CKPT_OK || seen == CKPT_EXISTS) && !k.there;
@@ -23911,13 +23929,10 @@ static ckpt_err ckpt__databricks_post_form(ckpt__databricks *d, const char *url,
     ckpt__http_request q;
     ckpt__http_reply r;
     ckpt__transfer mine;
-    ckpt__body body;
+    ckpt__body body = ckpt__body_of(form, sizeof form - 1);
     memset(&q, 0, sizeof q);
     memset(&mine, 0, sizeof mine);
-    memset(&body, 0, sizeof body);
     ckpt__http_reply_init(&r, &d->secret);
-    body.memory = form;
-    body.size = sizeof form - 1;
     mine.cancel = t->cancel;
     mine.stall_timeout_s = CKPT__DATABRICKS_TOKEN_S;
     q.method = "POST";
@@ -23928,10 +23943,7 @@ static ckpt_err ckpt__databricks_post_form(ckpt__databricks *d, const char *url,
     q.transfer = &mine;
     ckpt_err e = ckpt__http_run(&d->http, &q, &r);
     if (e == CKPT_OK) e = r.status == 200 ? ckpt__databricks_take_token(d, &r) : ckpt__databricks_denied(d, &r, &mine);
-    t->transient = mine.transient;
-    t->throttled = mine.throttled;
-    t->retry_after = mine.retry_after;
-    t->status = mine.status;
+    ckpt__transfer_follow(t, &mine);
     ckpt__http_reply_free(&r);
     return e;
 }
@@ -24058,7 +24070,6 @@ static ckpt_err ckpt__databricks_send(ckpt__databricks_call *c) {
     ckpt__body body;
     ckpt__http_request q;
     memset(&q, 0, sizeof q);
-    memset(&body, 0, sizeof body);
     ckpt__buf_init(&url, &d->secret);
     ckpt__fields_init(&headers, &d->secret);
     ckpt_err e = ckpt__databricks_headers(c, &headers);
@@ -24074,8 +24085,7 @@ static ckpt_err ckpt__databricks_send(ckpt__databricks_call *c) {
         q.headers = &headers;
         q.body = c->body;
         if (c->body == NULL && c->json.len > 0) {
-            body.memory = c->json.data;
-            body.size = c->json.len;
+            body = ckpt__body_of(c->json.data, c->json.len);
             q.body = &body;
         }
         q.sink = c->sink;
@@ -24250,20 +24260,18 @@ static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
 // Sends, and sends again once with another token if this one was refused. CKPT_OK: a status of 2xx; any other reply has become a
 // failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__databricks_run(ckpt__databricks_call *c) {
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet || (c->body == NULL && c->sink == NULL)) c->t->moved = NULL;
     ckpt_err e;
     for (int tries = 0;; tries++) {
         c->code[0] = c->message[0] = c->reason[0] = 0;
         c->reply.status = 0;
         e = ckpt__databricks_send(c);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300) || (c->goes_on && c->reply.status == 308)) break;
         ckpt__databricks_read_error(c);
         bool again = tries == 0 && c->url == NULL && c->reply.status == 401 && ckpt__databricks_drop(c->d, &c->bearer);
         if (!again) { e = ckpt__databricks_fail(c); break; }
-        if (counter != NULL && c->t->moved != NULL) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -24781,12 +24789,11 @@ typedef struct ckpt__databricks_eyes {
 // is made of its parts, and that is success. Of one that the server has acknowledged the size is all there is to know.
 static ckpt_err ckpt__databricks_ended_before(ckpt_store *store, ckpt__databricks *d, const ckpt__store_multi *m,
                                               const ckpt__databricks_eyes *eyes, ckpt_err e) {
-    ckpt__transfer look = *m->t;
+    ckpt__transfer look = ckpt__transfer_aside(m->t);
     ckpt__error_record kept;
     uint64_t size = 0;
     bool over = ckpt__databricks_is_over(d, m->upload_id), same = false;
     if (!over && !ckpt__databricks_has_all(m)) return e;
-    look.moved = NULL;
     ckpt__transfer_begin(&look);
     ckpt__error_take(&kept);
     ckpt_err found = eyes->size(store, m->name, &size, &look);
@@ -25289,9 +25296,8 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
 // After the server has acknowledged a file: it must be there in full.
 static ckpt_err ckpt__mlflow_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     memset(&there, 0, sizeof there);
-    look.moved = NULL;
     ckpt_err e = ckpt__mlflow_size(store, name, &there.size, &look);
     return ckpt__web_confirm(t, &look, e, &there, size, NULL);
 }
@@ -25896,15 +25902,12 @@ static ckpt_err ckpt__mlflow_complete_azure(ckpt_store *store, const ckpt__store
     ckpt__databricks_link l;
     ckpt__mlflow_cloud cloud = CKPT__MLFLOW_NO_CLOUD;
     ckpt__buf list;
-    ckpt__body body;
     ckpt__buf_init(&list, &store->allocator);
     ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
     ckpt__buf_text(&list, "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for (size_t i = 0; i < m->part_count; i++) ckpt__buf_fmt(&list, "<Uncommitted>%s</Uncommitted>", m->parts[i].etag);
     ckpt__buf_text(&list, "</BlockList>");
-    memset(&body, 0, sizeof body);
-    body.memory = list.data;
-    body.size = list.len;
+    ckpt__body body = ckpt__body_of(list.data, list.len);
     ckpt_err e = ckpt__mlflow_place_init(&p, store, m->name);
     if (e == CKPT_OK) e = list.err;
     if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", p.whole.data, &l, &cloud, m->t);
@@ -26066,8 +26069,7 @@ static ckpt_err ckpt__mlflow_managed_get(ckpt_store *store, const char *name, co
     e = ckpt__web_judge_get(&c.reply, sink, t, e, etag, offset);
     if (e == CKPT_AUTH) {                                   // clouds say 403 of what is not there to those who may not list
         ckpt__error_record kept;
-        ckpt__transfer look = *t;
-        look.moved = NULL;
+        ckpt__transfer look = ckpt__transfer_aside(t);
         ckpt__error_take(&kept);
         if (ckpt__mlflow_size(store, name, &size, &look) == CKPT_NOT_FOUND) e = CKPT_NOT_FOUND;
         else ckpt__error_last = kept;
@@ -28265,8 +28267,7 @@ static const ckpt__databricks_eyes ckpt__uc_eyes = { ckpt__uc_size, ckpt__databr
 // After the server has acknowledged a file: it must be there in full. Who may write but not read takes its word.
 static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
     return ckpt__web_confirm(t, &look, e, &there, size, NULL);
 }
@@ -28314,14 +28315,13 @@ static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
 
 // A file that is to be new is there already. After a lost reply it may be this one, which its bytes tell.
 static ckpt_err ckpt__uc_refused(ckpt_store *store, const ckpt__store_put *p, bool lost) {
-    ckpt__transfer look = *p->t;
+    ckpt__transfer look = ckpt__transfer_aside(p->t);
     ckpt__transfer_sums sums;
     ckpt__store_part all;
     bool same = false;
     p->t->transient = false;
     if (!lost) return ckpt__store_exists();
     memset(&all, 0, sizeof all);
-    look.moved = NULL;
     ckpt__transfer_begin(&look);
     ckpt_err e = ckpt__uc_size(store, p->name, &all.size, &look);
     if (e == CKPT_OK && all.size == p->body->size) {
@@ -28583,7 +28583,7 @@ static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi 
                                      ckpt__store_part *part) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__transfer_sums sums;
-    uint64_t at = 0, before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
+    uint64_t at = 0, before = ckpt__transfer_count(m->t);
     bool passed = false;
     ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
     ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__transfer_digest(body, CKPT__SUM_CRC32, &sums);
@@ -28605,7 +28605,7 @@ static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi 
     part->crc = sums.crc;
     (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)sums.crc);
     // What the cloud had before, or gets at the end, counts as well.
-    if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before + body->size - ckpt__os_load64(m->t->moved));
+    ckpt__transfer_recount(m->t, before + body->size);
     return CKPT_OK;
 }
 
@@ -28959,11 +28959,10 @@ static void ckpt__uc_sweep(ckpt_store *store, const char *name, const ckpt__tran
     ckpt_err e = ckpt__uc_path(s, &path, name);
     while (e == CKPT_OK) {
         ckpt__databricks_call c;
-        ckpt__transfer mine = *t;
+        ckpt__transfer mine = ckpt__transfer_aside(t);
         char *slash = strrchr(path.data, '/');
         if (slash == NULL || (size_t)(slash - path.data) <= strlen(s->root) + 1) break;
         *slash = 0;
-        mine.moved = NULL;
         ckpt__databricks_init(&c, store, &ckpt__uc_of(store)->d, "DELETE", "/api/2.0/fs/directories", &mine);
         ckpt__txt_add_percent(&c.path, path.data, strlen(path.data), true);
         c.quiet = true;
@@ -29262,7 +29261,6 @@ static ckpt_err ckpt__wandb_fail(ckpt__wandb_call *c) {
 static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
     ckpt__buf url, text;
     ckpt__fields headers;
-    ckpt__body body;
     ckpt__http_request q;
     if (c->parsed) ckpt__json_free(&c->doc);
     c->parsed = false;
@@ -29280,12 +29278,10 @@ static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
     c->variables.len = 0;
     ckpt__fields_add(&headers, "Authorization", ckpt__auth_text(&c->s->basic));
     ckpt__fields_add(&headers, "Content-Type", "application/json");
-    memset(&body, 0, sizeof body);
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     memset(&q, 0, sizeof q);
     q.method = "POST";
     q.url = ckpt__buf_cstr(&url);
-    body.memory = text.data;
-    body.size = text.len;
     q.headers = &headers;
     q.body = &body;
     q.reply_max = CKPT__WANDB_REPLY_MAX;
@@ -29295,7 +29291,6 @@ static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
     ckpt_err e = url.err != CKPT_OK ? url.err : text.err != CKPT_OK ? text.err : headers.text.err;
     if (e == CKPT_OK) e = ckpt__http_run(&c->s->http, &q, &c->reply);
     c->t->moved = counter;
-    if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
     ckpt__buf_free(&url);
     ckpt__buf_free(&text);
     ckpt__fields_free(&headers);
@@ -29369,7 +29364,6 @@ static ckpt_err ckpt__wandb_send(ckpt__wandb_call *c, const char *method, const 
     q.transfer = c->t;
     ckpt_err e = full.err != CKPT_OK ? full.err : headers->text.err;
     if (e == CKPT_OK) e = ckpt__http_run(&c->s->http, &q, r);
-    if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
     ckpt__buf_free(&full);
     return e;
 }
@@ -29749,7 +29743,6 @@ static ckpt_err ckpt__wandb_put_file(ckpt__wandb_call *c, ckpt__wandb_putting *w
 static ckpt_err ckpt__wandb_put_manifest(ckpt__wandb_call *c, ckpt__wandb_putting *w) {
     static const char *const file[] = { "createArtifactManifest", "artifactManifest", "file", NULL };
     ckpt__buf text, digest;
-    ckpt__body body;
     ckpt__transfer_sums sums;
     ckpt__buf_init(&text, &c->store->allocator);
     ckpt__buf_init(&digest, &c->store->allocator);
@@ -29760,9 +29753,7 @@ static ckpt_err ckpt__wandb_put_manifest(ckpt__wandb_call *c, ckpt__wandb_puttin
     ckpt__wandb_add(&text, "digest", w->md5);
     ckpt__wandb_add(&text, "birthArtifactID", w->birth);
     ckpt__buf_fmt(&text, ",\"size\":%llu}}}", (unsigned long long)w->p->body->size);
-    memset(&body, 0, sizeof body);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__transfer_digest(&body, CKPT__SUM_MD5, &sums);
     if (e == CKPT_OK) {
         ckpt__txt_add_base64(&digest, sums.md5, sizeof sums.md5);
@@ -29796,8 +29787,7 @@ static ckpt_err ckpt__wandb_make_latest(ckpt__wandb_call *c, const ckpt__wandb_p
 // After the end: the newest version must be this one, or a newer one of another writer. *latest: it is this one.
 static ckpt_err ckpt__wandb_confirm(ckpt__wandb_call *c, const ckpt__wandb_putting *w, bool *latest) {
     ckpt__wandb_object o;
-    ckpt__transfer look = *c->t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(c->t);
     ckpt__wandb_object_init(&o, c->store);
     ckpt_err e = ckpt__wandb_look(c->store, w->n, NULL, &o, &look);
     *latest = e == CKPT_OK && strcmp(o.stat.etag, w->id) == 0;
@@ -29807,9 +29797,8 @@ static ckpt_err ckpt__wandb_confirm(ckpt__wandb_call *c, const ckpt__wandb_putti
         e = ckpt__error_set(CKPT_CORRUPT, "W&B acknowledged it, and yet has kept %llu bytes of %llu, or others",
                             (unsigned long long)o.stat.size, (unsigned long long)w->p->body->size);
     if (e != CKPT_OK) {
+        ckpt__transfer_follow(c->t, &look);
         c->t->transient = look.transient || e == CKPT_CORRUPT;
-        c->t->throttled = look.throttled;
-        c->t->retry_after = look.retry_after;
         c->t->unsure = true;
     }
     ckpt__buf_free(&o.url);
@@ -29819,8 +29808,7 @@ static ckpt_err ckpt__wandb_confirm(ckpt__wandb_call *c, const ckpt__wandb_putti
 // Two names may become one artifact: the object that is there must be this one's, or none.
 static ckpt_err ckpt__wandb_check_artifact(ckpt_store *store, const ckpt__store_put *p, const ckpt__wandb_name *n, bool *ours) {
     ckpt__wandb_object o;
-    ckpt__transfer look = *p->t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(p->t);
     ckpt__wandb_object_init(&o, store);
     ckpt_err e = ckpt__wandb_look(store, n, NULL, &o, &look);
     bool marked = p->mark != NULL && p->mark[0] != 0;
@@ -29866,7 +29854,7 @@ static ckpt_err ckpt__wandb_put(ckpt_store *store, const ckpt__store_put *p) {
     memset(&w, 0, sizeof w);
     w.p = p;
     w.n = &n;
-    uint64_t before = p->t->moved != NULL ? ckpt__os_load64(p->t->moved) : 0;
+    uint64_t before = ckpt__transfer_count(p->t);
     ckpt__wandb_call_init(&c, store, p->t);
     ckpt_err e = ckpt__wandb_name_init(&n, store, p->name);
     if (e == CKPT_OK) e = ckpt__transfer_digest(p->body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, &w.sums);
@@ -29877,8 +29865,7 @@ static ckpt_err ckpt__wandb_put(ckpt_store *store, const ckpt__store_put *p) {
     if (e == CKPT_OK) e = ckpt__wandb_check_artifact(store, p, &n, &ours);
     if (e == CKPT_OK && !ours) e = ckpt__wandb_put_all(&c, &w);
     // What W&B has already counts as well.
-    if (e == CKPT_OK && p->t->moved != NULL)
-        (void)ckpt__os_add64(p->t->moved, before + p->body->size - ckpt__os_load64(p->t->moved));
+    if (e == CKPT_OK) ckpt__transfer_recount(p->t, before + p->body->size);
     ckpt__wandb_call_free(&c);
     ckpt__wandb_name_free(&n);
     return e;
@@ -30646,19 +30633,17 @@ static bool ckpt__azure_learn_clock(ckpt__azure_call *c) {
 // Sends, and sends again once if the server's clock explains the refusal. CKPT_OK: a status of 2xx; any other reply has become
 // a failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (int tries = 0;; tries++) {
         c->code[0] = c->message[0] = c->request_id[0] = 0;
         c->reply.status = 0;
         e = ckpt__azure_send(c);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
         ckpt__azure_read_error(c);
         if (tries > 0 || !ckpt__azure_learn_clock(c)) { e = ckpt__azure_fail(c); break; }
-        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -30692,9 +30677,8 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
 // What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made.
 static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
-    look.moved = NULL;
     ckpt__error_take(&kept);
     ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
     bool ours = e == CKPT_OK && mark != NULL && mark[0] != 0 && there.size == size && strcmp(there.mark, mark) == 0;
@@ -30706,8 +30690,7 @@ static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char
 // read cannot look, and takes the server's word.
 static ckpt_err ckpt__azure_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
     return ckpt__web_confirm(t, &look, e, &there, size, mark);
 }
@@ -30857,11 +30840,8 @@ static ckpt_err ckpt__azure_put_block(ckpt_store *store, const ckpt__store_multi
 
 // The block that says whether the upload is alive: of one byte, or of two.
 static ckpt_err ckpt__azure_put_sign(ckpt_store *store, const ckpt__store_multi *m, size_t size) {
-    ckpt__body body;
+    ckpt__body body = ckpt__body_of("--", size);
     char block[65];
-    memset(&body, 0, sizeof body);
-    body.memory = "--";
-    body.size = size;
     ckpt__azure_block_name(block, m->upload_id, 0, 0);
     return ckpt__azure_put_block(store, m, &body, 0, block, NULL);
 }
@@ -31020,14 +31000,11 @@ static ckpt_err ckpt__azure_parts(ckpt_store *store, const ckpt__store_multi *m,
 static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__azure *s = ckpt__azure_of(store);
     ckpt__azure_found f;
-    ckpt__body body;
+    ckpt__body body = ckpt__body_of("-", 1);
     if (ckpt__azure_check_upload(store, m) != CKPT_OK) return ckpt__azure_check_name(s, m->name);
     memset(&f, 0, sizeof f);
     ckpt_err e = ckpt__azure_is_blind(store) ? CKPT_OK : ckpt__azure_find(store, m, &f);
     if (e == CKPT_AUTH && ckpt__azure_is_blind(store)) e = CKPT_OK;     // the sign is what counts
-    memset(&body, 0, sizeof body);
-    body.memory = "-";
-    body.size = 1;
     if (e == CKPT_OK) e = ckpt__azure_put_sign(store, m, 2);
     for (size_t i = 0; i < f.count && e == CKPT_OK; i++) {
         if (f.list[i].size > 1) e = ckpt__azure_put_block(store, m, &body, 0, f.list[i].etag, NULL);
@@ -31068,16 +31045,13 @@ static ckpt_err ckpt__azure_commit(ckpt_store *store, const ckpt__store_multi *m
     ckpt__azure_call c;
     ckpt__transfer_sums sums;
     ckpt__buf text;
-    ckpt__body body;
     char md5[25];
     uint32_t crc;
     ckpt__buf_init(&text, &store->allocator);
     ckpt__buf_text(&text, "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for (size_t i = 0; i < m->part_count; i++) ckpt__buf_fmt(&text, "<Uncommitted>%s</Uncommitted>", m->parts[i].etag);
     ckpt__buf_text(&text, "</BlockList>");
-    memset(&body, 0, sizeof body);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     ckpt__azure_call_init(&c, store, "PUT", m->name, m->t);
     c.body = &body;
     c.quiet = true;
@@ -31807,15 +31781,13 @@ static ckpt_err ckpt__gcs_fail(ckpt__gcs_call *g) {
 // Sends, and once more with another token when this one is refused. CKPT_OK: a status of 2xx, of a session 308 and 499 too.
 static ckpt_err ckpt__gcs_run(ckpt__gcs_call *g) {
     ckpt__s3_call *c = &g->c;
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (bool renewed = false;; renewed = true) {
         c->code[0] = c->message[0] = c->expected[0] = c->request_id[0] = 0;
         c->reply.status = 0;
         e = ckpt__gcs_send(g);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         int status = c->reply.status;
         if (e != CKPT_OK || (status >= 200 && status < 300)) break;
         if (g->session != NULL && (status == 308 || status == 499)) break;
@@ -31825,7 +31797,7 @@ static ckpt_err ckpt__gcs_run(ckpt__gcs_call *g) {
             e = ckpt__gcs_fail(g);
             break;
         }
-        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -31998,9 +31970,8 @@ static ckpt_err ckpt__gcs_stat(ckpt_store *store, const char *name, ckpt__store_
 // Is the object the one that an upload with this mark has made? Says nothing of failures.
 static bool ckpt__gcs_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
     ckpt__gcs_object o;
-    ckpt__transfer look = *t;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
-    look.moved = NULL;
     if (mark == NULL || mark[0] == 0) return false;
     ckpt__error_take(&kept);
     bool ours = ckpt__gcs_look(store, name, &o, &look) == CKPT_OK && o.stat.size == size && strcmp(o.stat.mark, mark) == 0;
@@ -32024,8 +31995,7 @@ static ckpt_err ckpt__gcs_compare_object(const ckpt__gcs_object *o, uint64_t siz
 // The object as it is kept: compares it, and whose it is. Who may write but not read takes the server's word.
 static ckpt_err ckpt__gcs_confirm(ckpt_store *store, const ckpt__store_multi *m, bool has_sum, uint32_t crc32c) {
     ckpt__gcs_object o;
-    ckpt__transfer look = *m->t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(m->t);
     ckpt_err e = ckpt__gcs_look(store, m->name, &o, &look);
     if (e == CKPT_AUTH) return CKPT_OK;
     if (e == CKPT_OK) {
@@ -32035,9 +32005,8 @@ static ckpt_err ckpt__gcs_confirm(ckpt_store *store, const ckpt__store_multi *m,
     } else if (e == CKPT_NOT_FOUND) {
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
     }
+    ckpt__transfer_follow(m->t, &look);
     m->t->transient = look.transient || e == CKPT_CORRUPT;
-    m->t->throttled = look.throttled;
-    m->t->retry_after = look.retry_after;
     m->t->unsure = true;
     return e;
 }
@@ -32236,9 +32205,7 @@ static ckpt_err ckpt__gcs_take_session(ckpt__gcs_call *g, ckpt__buf *out) {
 static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
     ckpt__gcs_call g;
     ckpt__buf text;
-    ckpt__body body;
     ckpt__buf_init(&text, &store->allocator);
-    memset(&body, 0, sizeof body);
     ckpt__gcs_call_init(&g, store, "POST", m->name, m->t);
     ckpt__gcs_set_path(&g, true, NULL);
     ckpt__fields_add(&g.c.query, "uploadType", "resumable");
@@ -32247,8 +32214,7 @@ static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_mul
     ckpt__fields_add(&g.c.headers, "Content-Type", "application/json; charset=UTF-8");
     ckpt__fields_add(&g.c.headers, "x-upload-content-type", "application/octet-stream");
     ckpt__gcs_add_object(&g, &text, m->mark, m->has_crc, m->crc, false, 0);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     g.c.body = &body;
     g.c.quiet = true;
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__gcs_run(&g);
@@ -32384,7 +32350,7 @@ static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_m
                                           ckpt__store_part *part) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     uint32_t crc, crc32c;
-    uint64_t at = 0, before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
+    uint64_t at = 0, before = ckpt__transfer_count(m->t);
     bool passed = false;
     ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
     ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__gcs_digest(body, &crc, &crc32c);
@@ -32409,7 +32375,7 @@ static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_m
     part->crc = crc;
     (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)crc32c);
     // What the server had before, or gets at the end, counts as well.
-    if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before + body->size - ckpt__os_load64(m->t->moved));
+    ckpt__transfer_recount(m->t, before + body->size);
     return CKPT_OK;
 }
 
@@ -32563,16 +32529,13 @@ static bool ckpt__gcs_sum_of_parts(ckpt_store *store, const ckpt__store_multi *m
 static ckpt_err ckpt__gcs_complete(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__gcs_call g;
     ckpt__buf text;
-    ckpt__body body;
     uint32_t crc32c;
     if (ckpt__gcs_is_session(m->upload_id)) return ckpt__gcs_complete_session(store, m);
     bool has_sum = ckpt__gcs_sum_of_parts(store, m, &crc32c);
-    memset(&body, 0, sizeof body);
     ckpt__buf_init(&text, &store->allocator);
     ckpt_err e = ckpt__gcs_multi_init(&g, store, "POST", m);
     ckpt__s3_list_of_parts(&text, m);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     g.c.body = &body;
     g.c.quiet = true;
     g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
@@ -33413,8 +33376,7 @@ static bool ckpt__oci_learn_clock(ckpt__oci_call *c) {
 // failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
     bool clocked = false, renewed = false;
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (;;) {
@@ -33422,7 +33384,6 @@ static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
         c->code[0] = c->message[0] = c->request_id[0] = 0;
         c->reply.status = 0;
         e = ckpt__oci_send(c);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
         e = ckpt__oci_read_error(c);
         if (e != CKPT_OK) break;
@@ -33432,7 +33393,7 @@ static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
             e = ckpt__oci_fail(c);
             break;
         }
-        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -33505,10 +33466,9 @@ static ckpt_err ckpt__oci_stat(ckpt_store *store, const char *name, ckpt__store_
 static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const char *parts,
                               const ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
     bool same = true;
-    look.moved = NULL;
     if (mark == NULL || mark[0] == 0) return false;
     ckpt__error_take(&kept);
     bool ours = ckpt__oci_head(store, name, &there, parts, &same, &look) == CKPT_OK && same && there.size == size &&
@@ -33521,8 +33481,7 @@ static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *m
 // not read cannot look, and takes the server's word.
 static ckpt_err ckpt__oci_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt_err e = ckpt__oci_head(store, name, &there, NULL, NULL, &look);
     if (e == CKPT_AUTH)
         ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
@@ -33601,9 +33560,7 @@ static ckpt_err ckpt__oci_multi_init(ckpt__oci_call *c, ckpt_store *store, const
 }
 
 static void ckpt__oci_use_json(ckpt__oci_call *c, ckpt__body *body, const ckpt__buf *text) {
-    memset(body, 0, sizeof *body);
-    body->memory = text->data;
-    body->size = text->len;
+    *body = ckpt__body_of(text->data, text->len);
     c->body = body;
     c->signs_body = c->quiet = true;
 }
