@@ -21833,20 +21833,43 @@ static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h
     return sized ? CKPT_OK : ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
 }
 
-// What looking at an object came to (e) whose upload the server has acknowledged: it must be there in full, and be this upload's
-// where it has a mark. Who may write but not read cannot look, and takes the server's word.
-static ckpt_err ckpt__web_confirm(ckpt__transfer *t, const ckpt__transfer *look, ckpt_err e, const ckpt__store_stat *there,
-                                  uint64_t size, const char *mark) {
-    if (e == CKPT_AUTH) return CKPT_OK;
-    if (e == CKPT_OK && there->size != size)
+// How a store looks at an object.
+typedef ckpt_err ckpt__web_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t);
+
+// Is the object the one that an upload with this mark has made? Says nothing of failures.
+static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *stat, const char *name, const char *mark, uint64_t size,
+                              const ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = ckpt__transfer_aside(t);
+    ckpt__error_record kept;
+    if (mark == NULL || mark[0] == 0) return false;
+    ckpt__error_take(&kept);
+    bool ours = stat(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
+    ckpt__error_last = kept;
+    return ours;
+}
+
+// After the server has acknowledged an object: it must be there in full, and be this upload's where it has a mark. Who may write
+// but not read cannot look, and takes the server's word.
+static ckpt_err ckpt__web_confirm(ckpt_store *store, ckpt__web_stat *stat, const char *name, const char *mark, uint64_t size,
+                                  ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = ckpt__transfer_aside(t);
+    ckpt_err e = stat(store, name, &there, &look);
+    if (e == CKPT_AUTH) {
+        ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
+                        ckpt__error_last.text);
+        return CKPT_OK;
+    }
+    if (e == CKPT_OK && there.size != size)
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there->size);
-    else if (e == CKPT_OK && mark != NULL && there->mark[0] != 0 && strcmp(mark, there->mark) != 0)
+                            (unsigned long long)there.size);
+    else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0)
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
     else if (e == CKPT_NOT_FOUND)
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
     if (e == CKPT_OK) return CKPT_OK;
-    ckpt__transfer_follow(t, look);
+    ckpt__transfer_follow(t, &look);
     t->transient = t->transient || e == CKPT_CORRUPT;
     t->unsure = true;
     return e;
@@ -22608,30 +22631,6 @@ static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_s
     return e;
 }
 
-// Is the object the one that an upload with this mark has made? Says nothing of failures.
-static bool ckpt__s3_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = ckpt__transfer_aside(t);
-    ckpt__error_record kept;
-    if (mark == NULL || mark[0] == 0) return false;
-    ckpt__error_take(&kept);
-    bool ours = ckpt__s3_head(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
-    ckpt__error_last = kept;
-    return ours;
-}
-
-// After the server has acknowledged an object: it must be there in full and be this upload's. Who may write but not read
-// cannot look, and takes the server's word.
-static ckpt_err ckpt__s3_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = ckpt__transfer_aside(t);
-    ckpt_err e = ckpt__s3_head(store, name, &there, &look);
-    if (e == CKPT_AUTH)
-        ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
-                        ckpt__error_last.text);
-    return ckpt__web_confirm(t, &look, e, &there, size, mark);
-}
-
 //-- guarding the bytes ----------------------------------------------------------
 
 static ckpt__s3_guard ckpt__s3_guard_now(ckpt__s3 *s) {
@@ -22804,8 +22803,8 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
         now->proven = ckpt__s3_etag_fits(&c, &sums);
     } else if (c.reply.status == 412 && condition) {
         p->t->transient = false;
-        e = ckpt__s3_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK :
-            ckpt__store_exists();
+        bool ours = ckpt__web_is_ours(store, ckpt__s3_head, p->name, p->mark, p->body->size, p->t);
+        e = ours ? CKPT_OK : ckpt__store_exists();
     } else if (c.reply.status != 0) {
         now->again = (condition && ckpt__s3_is_unconditional(&c)) || ckpt__s3_is_unguarded(&c, guard);
     }
@@ -22825,8 +22824,8 @@ static ckpt_err ckpt__s3_put(ckpt_store *store, const ckpt__store_put *p) {
         ckpt__transfer_begin(p->t);
         ckpt__transfer_recount(p->t, before);
     }
-    if (e == CKPT_OK && !now.proven) e = ckpt__s3_confirm(store, p->name, p->mark, p->body->size, p->t);
-    return e;
+    if (e != CKPT_OK || now.proven) return e;
+    return ckpt__web_confirm(store, ckpt__s3_head, p->name, p->mark, p->body->size, p->t);
 }
 
 //-- writing in parts ------------------------------------------------------------
@@ -23018,7 +23017,7 @@ static ckpt_err ckpt__s3_complete_failed(ckpt__s3_call *c, const ckpt__store_mul
     bool conflict = ckpt__s3_is(c, "ConditionalRequestConflict");
     bool failed = c->reply.status >= 500 || c->reply.status == 200;
     bool done = e == CKPT_NOT_FOUND || e == CKPT_EXISTS || conflict || failed;
-    if (done && ckpt__s3_is_ours(c->store, m->name, m->mark, m->size, m->t)) {
+    if (done && ckpt__web_is_ours(c->store, ckpt__s3_head, m->name, m->mark, m->size, m->t)) {
         ckpt__transfer_begin(m->t);
         return CKPT_OK;
     }
@@ -23070,7 +23069,7 @@ static ckpt_err ckpt__s3_complete(ckpt_store *store, const ckpt__store_multi *m)
         ckpt__transfer_begin(m->t);
         e = ckpt__s3_complete_once(store, m, &again);
     }
-    return e == CKPT_OK ? ckpt__s3_confirm(store, m->name, m->mark, m->size, m->t) : e;
+    return e == CKPT_OK ? ckpt__web_confirm(store, ckpt__s3_head, m->name, m->mark, m->size, m->t) : e;
 }
 
 static ckpt_err ckpt__s3_abort(ckpt_store *store, const ckpt__store_multi *m) {
@@ -25293,13 +25292,10 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
     return e;
 }
 
-// After the server has acknowledged a file: it must be there in full.
-static ckpt_err ckpt__mlflow_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = ckpt__transfer_aside(t);
-    memset(&there, 0, sizeof there);
-    ckpt_err e = ckpt__mlflow_size(store, name, &there.size, &look);
-    return ckpt__web_confirm(t, &look, e, &there, size, NULL);
+// What the list alone tells.
+static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    memset(out, 0, sizeof *out);
+    return ckpt__mlflow_size(store, name, &out->size, t);
 }
 
 //-- the proxy: whole files ------------------------------------------------------
@@ -25316,11 +25312,6 @@ static ckpt_err ckpt__mlflow_init(ckpt__databricks_call *c, ckpt_store *store, c
     if (e == CKPT_OK) ckpt__txt_add_percent(&c->path, path.data, path.len, true);
     ckpt__buf_free(&path);
     return e;
-}
-
-static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
-    memset(out, 0, sizeof *out);
-    return ckpt__mlflow_size(store, name, &out->size, t);
 }
 
 // How long a server may be silent that passes a whole file on before it answers: what a small one takes is no sign of life.
@@ -25342,7 +25333,7 @@ static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put 
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the server passes no artifacts on");
     }
     ckpt__databricks_free(&c);
-    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, p->name, p->body->size, p->t);
+    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_proxy_stat, p->name, NULL, p->body->size, p->t);
     return ckpt__databricks_raced(p->t, e, true);           // a put of theirs always replaces
 }
 
@@ -25445,7 +25436,7 @@ static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m
     const ckpt__databricks_eyes *eyes = s->managed ? &ckpt__mlflow_managed_eyes : &ckpt__mlflow_proxy_eyes;
     bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
-    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
+    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_proxy_stat, m->name, NULL, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
     bool asks = e == CKPT_NOT_FOUND ? lost || s->managed : lost && m->t->status >= 500;
     e = ckpt__databricks_raced(m->t, e, true);
@@ -25730,7 +25721,7 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     else if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PUT", &l, "", NULL, NULL, p->body, false, p->t);
     ckpt__databricks_link_free(&l);
     ckpt__mlflow_place_free(&where);
-    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, p->name, p->body->size, p->t);
+    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_proxy_stat, p->name, NULL, p->body->size, p->t);
     return ckpt__databricks_raced(p->t, e, true);
 }
 
@@ -28264,14 +28255,6 @@ static ckpt_err ckpt__uc_size(ckpt_store *store, const char *name, uint64_t *siz
 
 static const ckpt__databricks_eyes ckpt__uc_eyes = { ckpt__uc_size, ckpt__databricks_is_made_of };
 
-// After the server has acknowledged a file: it must be there in full. Who may write but not read takes its word.
-static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = ckpt__transfer_aside(t);
-    ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
-    return ckpt__web_confirm(t, &look, e, &there, size, NULL);
-}
-
 //-- a file in one request -------------------------------------------------------
 
 // Remembers an upload whose reply did not come, or asks whether it is one of those.
@@ -28352,7 +28335,7 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     if (!p->overwrite && e == CKPT_EXISTS) return ckpt__uc_refused(store, p, lost || p->t->unsure);
     if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
     if (e != CKPT_OK) return e;
-    e = ckpt__uc_confirm(store, p->name, p->body->size, p->t);
+    e = ckpt__web_confirm(store, ckpt__uc_stat, p->name, NULL, p->body->size, p->t);
     if (e != CKPT_OK) (void)ckpt__uc_is_lost(s, p->mark, true);         // it was acknowledged: another try meets it
     return e;
 }
@@ -28634,7 +28617,7 @@ static ckpt_err ckpt__uc_complete_stream(ckpt_store *store, const ckpt__store_mu
     if (u == NULL) return CKPT_NOMEM;
     ckpt_err e = u->known ? CKPT_OK : ckpt__uc_ask_stream(store, m, u);
     if (e == CKPT_OK && !u->finished) e = ckpt__uc_end_stream(store, m, u);
-    if (e == CKPT_OK) e = ckpt__uc_confirm(store, m->name, m->size, m->t);
+    if (e == CKPT_OK) e = ckpt__web_confirm(store, ckpt__uc_stat, m->name, NULL, m->size, m->t);
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__uc_forget_stream(store, m->upload_id);
     return e;
 }
@@ -28880,7 +28863,7 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
         m->t->transient = false;
         return ckpt__store_exists();
     }
-    return e == CKPT_OK ? ckpt__uc_confirm(store, m->name, m->size, m->t) : e;
+    return e == CKPT_OK ? ckpt__web_confirm(store, ckpt__uc_stat, m->name, NULL, m->size, m->t) : e;
 }
 
 static ckpt_err ckpt__uc_abort(ckpt_store *store, const ckpt__store_multi *m) {
@@ -30686,15 +30669,6 @@ static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char
     return e == CKPT_OK && !ours ? CKPT_EXISTS : e;
 }
 
-// After the server has acknowledged a list of blocks: the blob must be there in full and be this upload's. Who may write but not
-// read cannot look, and takes the server's word.
-static ckpt_err ckpt__azure_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = ckpt__transfer_aside(t);
-    ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
-    return ckpt__web_confirm(t, &look, e, &there, size, mark);
-}
-
 //-- writing ---------------------------------------------------------------------
 
 // The sums of the body, and the header that makes the server compare its MD5; md5 has room for 25 characters, "" without one.
@@ -30748,7 +30722,8 @@ static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
         e = ckpt__transfer_again(p->t, ckpt__error_prefix(CKPT_NET, "another writer came between"));
     }
     ckpt__azure_call_free(&c);
-    return e == CKPT_OK && !proven ? ckpt__azure_confirm(store, p->name, p->mark, p->body->size, p->t) : e;
+    if (e != CKPT_OK || proven) return e;
+    return ckpt__web_confirm(store, ckpt__azure_stat, p->name, p->mark, p->body->size, p->t);
 }
 
 //-- blocks ----------------------------------------------------------------------
@@ -31084,7 +31059,7 @@ static ckpt_err ckpt__azure_complete(ckpt_store *store, const ckpt__store_multi 
             return ckpt__store_exists();
         }
     }
-    return e == CKPT_OK ? ckpt__azure_confirm(store, m->name, m->mark, m->size, m->t) : e;
+    return e == CKPT_OK ? ckpt__web_confirm(store, ckpt__azure_stat, m->name, m->mark, m->size, m->t) : e;
 }
 
 //-- listing ---------------------------------------------------------------------
@@ -31967,18 +31942,6 @@ static ckpt_err ckpt__gcs_stat(ckpt_store *store, const char *name, ckpt__store_
     return e;
 }
 
-// Is the object the one that an upload with this mark has made? Says nothing of failures.
-static bool ckpt__gcs_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
-    ckpt__gcs_object o;
-    ckpt__transfer look = ckpt__transfer_aside(t);
-    ckpt__error_record kept;
-    if (mark == NULL || mark[0] == 0) return false;
-    ckpt__error_take(&kept);
-    bool ours = ckpt__gcs_look(store, name, &o, &look) == CKPT_OK && o.stat.size == size && strcmp(o.stat.mark, mark) == 0;
-    ckpt__error_last = kept;
-    return ours;
-}
-
 // Compares what the server has made with what was sent. has_sum: crc32c is that of all that was sent.
 static ckpt_err ckpt__gcs_compare_object(const ckpt__gcs_object *o, uint64_t size, bool has_sum, uint32_t crc32c,
                                          ckpt__transfer *t) {
@@ -32123,7 +32086,8 @@ static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
         e = ckpt__gcs_read_object(&g, &o);
         if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, p->body->size, true, crc32c, p->t);
     } else if (g.c.reply.status == 412 && !p->overwrite) {
-        e = ckpt__gcs_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK : ckpt__store_exists();
+        bool ours = ckpt__web_is_ours(store, ckpt__gcs_stat, p->name, p->mark, p->body->size, p->t);
+        e = ours ? CKPT_OK : ckpt__store_exists();
     }
     ckpt__gcs_call_free(&g);
     return e;
@@ -32420,7 +32384,8 @@ static ckpt_err ckpt__gcs_complete_session(ckpt_store *store, const ckpt__store_
     ckpt_err e = u->known ? CKPT_OK : ckpt__gcs_ask_session(store, m, u);
     if (e == CKPT_OK && u->finished) e = ckpt__gcs_confirm(store, m, u->passed == m->size, u->crc32c);
     else if (e == CKPT_OK) e = ckpt__gcs_end_session(store, m, u);
-    if ((e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__gcs_is_ours(store, m->name, m->mark, m->size, m->t)) {
+    bool refused = e == CKPT_NOT_FOUND || e == CKPT_EXISTS;
+    if (refused && ckpt__web_is_ours(store, ckpt__gcs_stat, m->name, m->mark, m->size, m->t)) {
         ckpt__transfer_begin(m->t);
         e = CKPT_OK;
     }
@@ -32544,7 +32509,7 @@ static ckpt_err ckpt__gcs_complete(ckpt_store *store, const ckpt__store_multi *m
     if (e == CKPT_OK) e = ckpt__gcs_run(&g);
     if (e == CKPT_OK) e = ckpt__s3_judge_complete(&g.c);
     bool lost = e == CKPT_NOT_FOUND || g.c.reply.status >= 500;
-    if (e != CKPT_OK && lost && ckpt__gcs_is_ours(store, m->name, m->mark, m->size, m->t)) {
+    if (e != CKPT_OK && lost && ckpt__web_is_ours(store, ckpt__gcs_stat, m->name, m->mark, m->size, m->t)) {
         ckpt__transfer_begin(m->t);
         e = CKPT_OK;
     }
@@ -33477,18 +33442,6 @@ static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *m
     return ours;
 }
 
-// After the server has acknowledged an object without a sum: it must be there in full and be this upload's. Who may write but
-// not read cannot look, and takes the server's word.
-static ckpt_err ckpt__oci_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = ckpt__transfer_aside(t);
-    ckpt_err e = ckpt__oci_head(store, name, &there, NULL, NULL, &look);
-    if (e == CKPT_AUTH)
-        ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
-                        ckpt__error_last.text);
-    return ckpt__web_confirm(t, &look, e, &there, size, mark);
-}
-
 //-- writing ---------------------------------------------------------------------
 
 // The sums of a body, and the header that makes the server compare one.
@@ -33547,7 +33500,8 @@ static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
         }
     }
     ckpt__oci_call_free(&c);
-    return e == CKPT_OK && !proven ? ckpt__oci_confirm(store, p->name, p->mark, p->body->size, p->t) : e;
+    if (e != CKPT_OK || proven) return e;
+    return ckpt__web_confirm(store, ckpt__oci_stat, p->name, p->mark, p->body->size, p->t);
 }
 
 //-- writing in parts ------------------------------------------------------------
@@ -33743,7 +33697,8 @@ static ckpt_err ckpt__oci_complete(ckpt_store *store, const ckpt__store_multi *m
     ckpt__oci_call_free(&c);
     ckpt__buf_free(&text);
     ckpt__buf_free(&sum);
-    return e == CKPT_OK && !proven ? ckpt__oci_confirm(store, m->name, m->mark, m->size, m->t) : e;
+    if (e != CKPT_OK || proven) return e;
+    return ckpt__web_confirm(store, ckpt__oci_stat, m->name, m->mark, m->size, m->t);
 }
 
 static ckpt_err ckpt__oci_abort(ckpt_store *store, const ckpt__store_multi *m) {
