@@ -21833,6 +21833,13 @@ static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h
     return sized ? CKPT_OK : ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
 }
 
+// What is put must be what its sum was taken of; crc: of the bytes as they are now.
+static ckpt_err ckpt__web_check_sum(const ckpt__store_put *p, uint32_t crc) {
+    if (!p->has_crc || crc == p->crc) return CKPT_OK;
+    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)crc,
+                           (unsigned long)p->crc);
+}
+
 // How a store looks at an object.
 typedef ckpt_err ckpt__web_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t);
 
@@ -22790,9 +22797,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     c.body = p->body;
     now->again = now->proven = false;
     ckpt_err e = ckpt__s3_guard_body(&c, &guard, p->has_crc, p->body->size <= CKPT__S3_SMALL, false, &sums, hash);
-    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, sums.crc);
     if (e == CKPT_OK) e = ckpt__s3_add_object(&c, p->mark, (sums.has & (unsigned)CKPT__SUM_CRC32) != 0, sums.crc);
     if (e != CKPT_OK) { ckpt__s3_call_free(&c); return e; }
     bool condition = !p->overwrite && !now->created && ckpt__s3_add_condition(&c);
@@ -24714,9 +24719,7 @@ static ckpt_err ckpt__databricks_check_sum(const ckpt__store_put *p) {
     ckpt__transfer_sums sums;
     if (!p->has_crc) return CKPT_OK;
     ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
-    if (e != CKPT_OK || sums.crc == p->crc) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                           (unsigned long)p->crc);
+    return e == CKPT_OK ? ckpt__web_check_sum(p, sums.crc) : e;
 }
 
 //-- whose file it is ------------------------------------------------------------
@@ -29841,9 +29844,7 @@ static ckpt_err ckpt__wandb_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__wandb_call_init(&c, store, p->t);
     ckpt_err e = ckpt__wandb_name_init(&n, store, p->name);
     if (e == CKPT_OK) e = ckpt__transfer_digest(p->body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, &w.sums);
-    if (e == CKPT_OK && p->has_crc && w.sums.crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)w.sums.crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, w.sums.crc);
     if (e == CKPT_OK) e = ckpt__wandb_digest(&w, &store->allocator);
     if (e == CKPT_OK) e = ckpt__wandb_check_artifact(store, p, &n, &ours);
     if (e == CKPT_OK && !ours) e = ckpt__wandb_put_all(&c, &w);
@@ -30703,9 +30704,7 @@ static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__azure_call_init(&c, store, "PUT", p->name, p->t);
     c.body = p->body;
     e = ckpt__azure_guard(&c, &sums, md5);
-    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, sums.crc);
     ckpt__azure_add_meta(&c, p->mark, true, sums.crc);
     ckpt__fields_add(&c.headers, "x-ms-blob-type", "BlockBlob");
     ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
@@ -32072,9 +32071,7 @@ static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
     uint32_t crc, crc32c;
     ckpt_err e = ckpt__gcs_check_name(store, p->name);
     if (e == CKPT_OK) e = ckpt__gcs_digest(p->body, &crc, &crc32c);
-    if (e == CKPT_OK && p->has_crc && crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, crc);
     if (e != CKPT_OK) return e;
     ckpt__gcs_call_init(&g, store, "POST", p->name, p->t);
     ckpt__gcs_set_path(&g, true, NULL);
@@ -33485,9 +33482,7 @@ static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
     if (!p->overwrite) ckpt__fields_add(&c.headers, "if-none-match", "*");
     ckpt_err e = ckpt__oci_check_name(c.o, p->name);
     if (e == CKPT_OK) e = ckpt__oci_guard(&c, &sums);
-    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, sums.crc);
     if (e == CKPT_OK) {
         (void)snprintf(crc, sizeof crc, "%08lx", (unsigned long)sums.crc);
         ckpt__fields_add(&c.headers, "opc-meta-ckpt-crc32", crc);
