@@ -21822,15 +21822,50 @@ static bool ckpt__web_copy(char *out, size_t cap, const char *text) {
     return true;
 }
 
-// What the headers of a reply tell of an object; `mark` and `crc` are the names of those in which ours are.
-static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h, const char *mark, const char *crc) {
+// The headers in which our mark and sum are kept with an object: `front` ("x-amz-meta-ckpt-") with "mark" and "crc32" behind it.
+static void ckpt__web_add_meta(ckpt__fields *h, const char *front, const char *mark, bool has_crc, uint32_t crc) {
+    char name[48], text[16];
+    (void)snprintf(name, sizeof name, "%smark", front);
+    if (mark != NULL && mark[0] != 0) ckpt__fields_add(h, name, mark);
+    (void)snprintf(name, sizeof name, "%scrc32", front);
+    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)crc);
+    if (has_crc) ckpt__fields_add(h, name, text);
+}
+
+// What the headers of a reply tell of an object.
+static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h, const char *front) {
     const char *modified = ckpt__fields_get(h, "last-modified");
+    char mark[48], crc[48];
+    (void)snprintf(mark, sizeof mark, "%smark", front);
+    (void)snprintf(crc, sizeof crc, "%scrc32", front);
     bool sized = ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size);
     if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
     if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, mark))) out->mark[0] = 0;
     out->has_crc = ckpt__web_read_crc(ckpt__fields_get(h, crc), &out->crc);
     if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
     return sized ? CKPT_OK : ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
+}
+
+// The MD5 of a body in base64; "": the system has none.
+static ckpt_err ckpt__web_md5(char *out, size_t cap, const ckpt__transfer_sums *sums, const ckpt_allocator *a) {
+    ckpt__buf text;
+    out[0] = 0;
+    if ((sums->has & (unsigned)CKPT__SUM_MD5) == 0) return CKPT_OK;
+    ckpt__buf_init(&text, a);
+    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
+    (void)ckpt__web_copy(out, cap, ckpt__buf_cstr(&text));
+    ckpt_err e = text.err;
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// The sums of a body, and the header that makes the server compare its MD5; md5 has room for 25 characters, "" without one.
+static ckpt_err ckpt__web_guard(ckpt__fields *headers, const ckpt__body *body, ckpt__transfer_sums *sums, char *md5) {
+    md5[0] = 0;
+    ckpt_err e = ckpt__transfer_digest(body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, sums);
+    if (e == CKPT_OK) e = ckpt__web_md5(md5, 25, sums, &headers->text.allocator);
+    if (e == CKPT_OK && md5[0] != 0) ckpt__fields_add(headers, "content-md5", md5);
+    return e;
 }
 
 // What is put must be what its sum was taken of; crc: of the bytes as they are now.
@@ -22633,7 +22668,7 @@ static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_s
     memset(out, 0, sizeof *out);
     ckpt__s3_call_init(&c, store, "HEAD", name, t);
     ckpt_err e = ckpt__s3_run(&c);
-    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-mark", "x-amz-meta-ckpt-crc32");
+    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-");
     ckpt__s3_call_free(&c);
     return e;
 }
@@ -22734,14 +22769,11 @@ static bool ckpt__s3_is_unguarded(ckpt__s3_call *c, ckpt__s3_guard guard) {
 // What is kept with an object, at its PUT or when its upload in parts begins.
 static ckpt_err ckpt__s3_add_object(ckpt__s3_call *c, const char *mark, bool has_crc, uint32_t crc) {
     const ckpt__s3 *s = c->s;
-    char text[16];
-    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)crc);
     if (s->acl != NULL) ckpt__fields_add(&c->headers, "x-amz-acl", s->acl);
     if (s->storage_class != NULL) ckpt__fields_add(&c->headers, "x-amz-storage-class", s->storage_class);
     if (s->encryption != NULL) ckpt__fields_add(&c->headers, "x-amz-server-side-encryption", s->encryption);
     if (s->kms_key != NULL) ckpt__fields_add(&c->headers, "x-amz-server-side-encryption-aws-kms-key-id", s->kms_key);
-    if (mark != NULL && mark[0] != 0) ckpt__fields_add(&c->headers, "x-amz-meta-ckpt-mark", mark);
-    if (has_crc) ckpt__fields_add(&c->headers, "x-amz-meta-ckpt-crc32", text);
+    ckpt__web_add_meta(&c->headers, "x-amz-meta-ckpt-", mark, has_crc, crc);
     return c->headers.text.err;
 }
 
@@ -29601,18 +29633,17 @@ static ckpt_err ckpt__wandb_digest(ckpt__wandb_putting *w, const ckpt_allocator 
     ckpt__buf text;
     ckpt__digest md5 = { NULL };
     unsigned char sum[16];
-    if ((w->sums.has & (unsigned)CKPT__SUM_MD5) == 0)
+    ckpt_err e = ckpt__web_md5(w->md5, sizeof w->md5, &w->sums, a);
+    if (e != CKPT_OK) return e;
+    if (w->md5[0] == 0)
         return ckpt__error_set(CKPT_UNSUPPORTED, "W&B needs the MD5 of each file, which this system forbids (FIPS)");
     ckpt__buf_init(&text, a);
-    ckpt__txt_add_base64(&text, w->sums.md5, sizeof w->sums.md5);
-    (void)ckpt__web_copy(w->md5, sizeof w->md5, ckpt__buf_cstr(&text));
-    text.len = 0;
     ckpt__buf_fmt(&text, "wandb-artifact-manifest-v1\n%s:%s\n", w->n->file, w->md5);
     bool ok = text.err == CKPT_OK && ckpt__digest_begin(&md5, CKPT__DIGEST_MD5);
     if (ok) ckpt__digest_add(&md5, text.data, text.len);
     ok = ckpt__digest_end(&md5, sum) && ok;
     for (int i = 0; i < 16 && ok; i++) (void)snprintf(w->digest + 2 * i, 3, "%02x", (unsigned)sum[i]);
-    ckpt_err e = text.err;
+    e = text.err;
     ckpt__buf_free(&text);
     return e != CKPT_OK || ok ? e : ckpt__error_set(CKPT_UNSUPPORTED, "MD5 cannot be computed");
 }
@@ -29728,10 +29759,10 @@ static ckpt_err ckpt__wandb_put_file(ckpt__wandb_call *c, ckpt__wandb_putting *w
 
 static ckpt_err ckpt__wandb_put_manifest(ckpt__wandb_call *c, ckpt__wandb_putting *w) {
     static const char *const file[] = { "createArtifactManifest", "artifactManifest", "file", NULL };
-    ckpt__buf text, digest;
+    ckpt__buf text;
     ckpt__transfer_sums sums;
+    char digest[25];
     ckpt__buf_init(&text, &c->store->allocator);
-    ckpt__buf_init(&digest, &c->store->allocator);
     ckpt__buf_text(&text, "{\"version\":1,\"storagePolicy\":\"wandb-storage-policy-v1\",\"storagePolicyConfig\":"
                    "{\"storageLayout\":\"V2\"},\"contents\":{");
     ckpt__json_add_text(&text, w->n->file, strlen(w->n->file));
@@ -29741,13 +29772,10 @@ static ckpt_err ckpt__wandb_put_manifest(ckpt__wandb_call *c, ckpt__wandb_puttin
     ckpt__buf_fmt(&text, ",\"size\":%llu}}}", (unsigned long long)w->p->body->size);
     ckpt__body body = ckpt__body_of(text.data, text.len);
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__transfer_digest(&body, CKPT__SUM_MD5, &sums);
-    if (e == CKPT_OK) {
-        ckpt__txt_add_base64(&digest, sums.md5, sizeof sums.md5);
-        e = ckpt__wandb_make_manifest(c, w, ckpt__buf_cstr(&digest));
-    }
+    if (e == CKPT_OK) e = ckpt__web_md5(digest, sizeof digest, &sums, &c->store->allocator);
+    if (e == CKPT_OK) e = ckpt__wandb_make_manifest(c, w, digest);
     if (e == CKPT_OK) e = ckpt__wandb_upload(c, ckpt__wandb_find(c, c->data, file), &body, true);
     ckpt__buf_free(&text);
-    ckpt__buf_free(&digest);
     return e;
 }
 
@@ -30651,7 +30679,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     if (e != CKPT_OK) return e;
     ckpt__azure_call_init(&c, store, "HEAD", name, t);
     e = ckpt__azure_run(&c);
-    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_mark", "x-ms-meta-ckpt_crc32");
+    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_");
     if (e == CKPT_OK && ckpt__azure_shows_folder(&c.reply.headers, out->size))
         e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such blob, only a directory of that name");
     ckpt__azure_call_free(&c);
@@ -30672,28 +30700,8 @@ static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char
 
 //-- writing ---------------------------------------------------------------------
 
-// The sums of the body, and the header that makes the server compare its MD5; md5 has room for 25 characters, "" without one.
-static ckpt_err ckpt__azure_guard(ckpt__azure_call *c, ckpt__transfer_sums *sums, char *md5) {
-    ckpt__buf text;
-    ckpt_err e = ckpt__transfer_digest(c->body, CKPT__SUM_CRC32 | CKPT__SUM_MD5, sums);
-    md5[0] = 0;
-    if (e != CKPT_OK || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return e;
-    ckpt__buf_init(&text, &c->store->allocator);
-    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
-    (void)ckpt__web_copy(md5, 25, ckpt__buf_cstr(&text));
-    ckpt__fields_add(&c->headers, "Content-MD5", md5);
-    e = text.err;
-    ckpt__buf_free(&text);
-    return e;
-}
-
-// What is kept with a blob. Names of metadata are those of variables.
-static void ckpt__azure_add_meta(ckpt__azure_call *c, const char *mark, bool has_crc, uint32_t crc) {
-    char text[16];
-    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)crc);
-    if (has_crc) ckpt__fields_add(&c->headers, "x-ms-meta-ckpt_crc32", text);
-    if (mark != NULL && mark[0] != 0) ckpt__fields_add(&c->headers, "x-ms-meta-ckpt_mark", mark);
-}
+// Of what is kept with a blob. Names of metadata are those of variables.
+static const char *const ckpt__azure_meta = "x-ms-meta-ckpt_";
 
 static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__azure_call c;
@@ -30703,9 +30711,9 @@ static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
     if (e != CKPT_OK) return e;
     ckpt__azure_call_init(&c, store, "PUT", p->name, p->t);
     c.body = p->body;
-    e = ckpt__azure_guard(&c, &sums, md5);
+    e = ckpt__web_guard(&c.headers, p->body, &sums, md5);
     if (e == CKPT_OK) e = ckpt__web_check_sum(p, sums.crc);
-    ckpt__azure_add_meta(&c, p->mark, true, sums.crc);
+    ckpt__web_add_meta(&c.headers, ckpt__azure_meta, p->mark, true, sums.crc);
     ckpt__fields_add(&c.headers, "x-ms-blob-type", "BlockBlob");
     ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
     if (!p->overwrite) ckpt__fields_add(&c.headers, "If-None-Match", "*");
@@ -30795,7 +30803,7 @@ static ckpt_err ckpt__azure_put_block(ckpt_store *store, const ckpt__store_multi
     ckpt__azure_call_init(&c, store, "PUT", m->name, m->t);
     c.body = body;
     c.quiet = part == NULL;
-    ckpt_err e = ckpt__azure_guard(&c, &sums, md5);
+    ckpt_err e = ckpt__web_guard(&c.headers, body, &sums, md5);
     if (name != NULL) (void)ckpt__web_copy(block, sizeof block, name);
     else ckpt__azure_block_name(block, m->upload_id, number, sums.crc);
     ckpt__fields_add(&c.query, "comp", "block");
@@ -31030,12 +31038,12 @@ static ckpt_err ckpt__azure_commit(ckpt_store *store, const ckpt__store_multi *m
     c.body = &body;
     c.quiet = true;
     c.idle_timeout_s = CKPT__AZURE_COMMIT_IDLE;
-    ckpt_err e = text.err == CKPT_OK ? ckpt__azure_guard(&c, &sums, md5) : text.err;
+    ckpt_err e = text.err == CKPT_OK ? ckpt__web_guard(&c.headers, &body, &sums, md5) : text.err;
     ckpt__fields_add(&c.query, "comp", "blocklist");
     ckpt__fields_add(&c.headers, "Content-Type", "application/xml");
     ckpt__fields_add(&c.headers, "x-ms-blob-content-type", "application/octet-stream");
     bool has_crc = ckpt__azure_sum_parts(m, &crc);
-    ckpt__azure_add_meta(&c, m->mark, has_crc, crc);
+    ckpt__web_add_meta(&c.headers, ckpt__azure_meta, m->mark, has_crc, crc);
     if (!m->overwrite) ckpt__fields_add(&c.headers, "If-None-Match", "*");
     if (e == CKPT_OK) e = ckpt__azure_run(&c);
     ckpt__azure_call_free(&c);
@@ -32402,14 +32410,11 @@ static ckpt_err ckpt__gcs_multi_init(ckpt__gcs_call *g, ckpt_store *store, const
 static void ckpt__gcs_add_headers(ckpt__gcs_call *g, const ckpt__store_multi *m) {
     const ckpt__s3 *s = g->c.s;
     ckpt__fields *h = &g->c.headers;
-    char text[16];
-    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)m->crc);
     ckpt__fields_add(h, "Content-Type", "application/octet-stream");
     if (s->acl != NULL) ckpt__fields_add(h, "x-goog-acl", s->acl);
     if (s->storage_class != NULL) ckpt__fields_add(h, "x-goog-storage-class", s->storage_class);
     if (s->kms_key != NULL) ckpt__fields_add(h, "x-goog-encryption-kms-key-name", s->kms_key);
-    if (m->mark != NULL && m->mark[0] != 0) ckpt__fields_add(h, "x-goog-meta-ckpt-mark", m->mark);
-    if (m->has_crc) ckpt__fields_add(h, "x-goog-meta-ckpt-crc32", text);
+    ckpt__web_add_meta(h, "x-goog-meta-ckpt-", m->mark, m->has_crc, m->crc);
 }
 
 // *lacking: the server does not know uploads in parts. Emulators that do not answer in many ways.
@@ -33411,7 +33416,7 @@ static ckpt_err ckpt__oci_head(ckpt_store *store, const char *name, ckpt__store_
     ckpt_err e = ckpt__oci_run(&c);
     if (e == CKPT_OK) {
         const char *sum = ckpt__fields_get(&c.reply.headers, "opc-multipart-md5");
-        e = ckpt__web_read_stat(out, &c.reply.headers, "opc-meta-ckpt-mark", "opc-meta-ckpt-crc32");
+        e = ckpt__web_read_stat(out, &c.reply.headers, "opc-meta-ckpt-");
         if (parts != NULL && sum != NULL && strcmp(sum, parts) != 0) *same_parts = false;
     }
     ckpt__oci_call_free(&c);
@@ -33441,31 +33446,11 @@ static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *m
 
 //-- writing ---------------------------------------------------------------------
 
-// The sums of a body, and the header that makes the server compare one.
-static ckpt_err ckpt__oci_guard(ckpt__oci_call *c, ckpt__transfer_sums *sums) {
-    ckpt_err e = ckpt__transfer_digest(c->body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, sums);
-    if (e != CKPT_OK || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return e;
-    ckpt__buf text;
-    ckpt__buf_init(&text, &c->store->allocator);
-    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
-    ckpt__fields_add(&c->headers, "content-md5", ckpt__buf_cstr(&text));
-    e = text.err;
-    ckpt__buf_free(&text);
-    return e;
-}
-
 // After a success: what the server summed up must be what was sent. *proven: it told.
-static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const ckpt__transfer_sums *sums, bool *proven) {
-    ckpt__buf text;
+static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const char *md5, bool *proven) {
     const char *echo = ckpt__fields_get(&c->reply.headers, "opc-content-md5");
-    *proven = false;
-    if (echo == NULL || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return CKPT_OK;
-    ckpt__buf_init(&text, &c->store->allocator);
-    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
-    *proven = strcmp(ckpt__buf_cstr(&text), echo) == 0;
-    ckpt_err e = text.err;
-    ckpt__buf_free(&text);
-    if (e != CKPT_OK || *proven) return e;
+    *proven = echo != NULL && strcmp(md5, echo) == 0;
+    if (echo == NULL || md5[0] == 0 || *proven) return CKPT_OK;
     c->t->unsure = true;
     return ckpt__web_again(c->t, CKPT_CORRUPT, "the server received other bytes than were sent, by its MD5");
 }
@@ -33473,21 +33458,19 @@ static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const ckpt__transfer_sums
 static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__oci_call c;
     ckpt__transfer_sums sums;
-    char crc[16];
+    char md5[25];
     bool proven = false;
     ckpt__oci_call_init(&c, store, "PUT", 'o', p->name, p->t);
     c.body = p->body;
     ckpt__fields_add(&c.headers, "content-type", "application/octet-stream");
-    if (p->mark != NULL && p->mark[0] != 0) ckpt__fields_add(&c.headers, "opc-meta-ckpt-mark", p->mark);
     if (!p->overwrite) ckpt__fields_add(&c.headers, "if-none-match", "*");
     ckpt_err e = ckpt__oci_check_name(c.o, p->name);
-    if (e == CKPT_OK) e = ckpt__oci_guard(&c, &sums);
+    if (e == CKPT_OK) e = ckpt__web_guard(&c.headers, p->body, &sums, md5);
     if (e == CKPT_OK) e = ckpt__web_check_sum(p, sums.crc);
     if (e == CKPT_OK) {
-        (void)snprintf(crc, sizeof crc, "%08lx", (unsigned long)sums.crc);
-        ckpt__fields_add(&c.headers, "opc-meta-ckpt-crc32", crc);
+        ckpt__web_add_meta(&c.headers, "opc-meta-ckpt-", p->mark, true, sums.crc);
         e = ckpt__oci_run(&c);
-        if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, &sums, &proven);
+        if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, md5, &proven);
         else if (c.reply.status == 412 && !p->overwrite && e != CKPT_NOMEM) {
             p->t->transient = false;
             proven = ckpt__oci_is_ours(store, p->name, p->mark, p->body->size, NULL, p->t);
@@ -33596,14 +33579,15 @@ static bool ckpt__oci_part_tag(char *out, size_t cap, const char *etag, const ch
 static ckpt_err ckpt__oci_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
     ckpt__oci_call c;
     ckpt__transfer_sums sums;
+    char md5[25];
     bool proven;
     ckpt_err e = ckpt__oci_multi_init(&c, store, "PUT", m);
     ckpt__oci_ask_number(&c, "uploadPartNum", part->number);
     ckpt__fields_add(&c.headers, "content-type", "application/octet-stream");
     c.body = body;
-    if (e == CKPT_OK) e = ckpt__oci_guard(&c, &sums);
+    if (e == CKPT_OK) e = ckpt__web_guard(&c.headers, body, &sums, md5);
     if (e == CKPT_OK) e = ckpt__oci_run(&c);
-    if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, &sums, &proven);
+    if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, md5, &proven);
     if (e == CKPT_OK && !ckpt__oci_part_tag(part->etag, sizeof part->etag, ckpt__fields_get(&c.reply.headers, "etag"),
                                             ckpt__fields_get(&c.reply.headers, "opc-content-md5")))
         e = ckpt__web_again(m->t, CKPT_NET, "the server took it and gave no ETag");
