@@ -21801,6 +21801,14 @@ static bool ckpt__web_read_size(const char *text, uint64_t *size) {
     return true;
 }
 
+// A size as JSON has it: a number, or (as protobuf's 64 bits) a text.
+static bool ckpt__web_json_size(const ckpt__json *node, uint64_t *size) {
+    if (node != NULL && node->kind == CKPT__JSON_TEXT) return ckpt__web_read_size(node->text, size);
+    if (node == NULL || node->kind != CKPT__JSON_INT || node->i < 0) return false;
+    *size = (uint64_t)node->i;
+    return true;
+}
+
 // Eight hexadecimal digits, as they are kept with an object.
 static bool ckpt__web_read_crc(const char *text, uint32_t *crc) {
     *crc = 0;
@@ -22009,6 +22017,12 @@ static ckpt_err ckpt__web_refusal(ckpt_err e, const char *before, int status, co
                            request_id[0] != 0 ? ")" : "", advice);
 }
 
+// Advice to a machine that thinks it is `off` seconds earlier than the server does.
+static void ckpt__web_say_clock(char *text, size_t cap, double off) {
+    (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
+                   (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+}
+
 // Signatures hold for some minutes: a machine whose clock is off by `most` seconds or more signs with the server's time. sent: by
 // how much the server was thought to be ahead when the refused request was signed; *clock: the same, below the lock.
 static bool ckpt__web_learn_clock(const ckpt_store *store, const ckpt__http_reply *r, double sent, double most, double *clock,
@@ -22116,6 +22130,16 @@ static void ckpt__web_clean(char *out, size_t cap, const char *p, size_t n) {
     for (char *q = out; *q != 0; q++) {
         if ((unsigned char)*q >= 0x80) *q = '?';
     }
+}
+
+// Is a word in a text, in any case of letters?
+static bool ckpt__web_says(const char *text, const char *word) {
+    size_t n = strlen(word);
+    for (; strlen(text) >= n; text++) {
+        ckpt__view v = { text, n };
+        if (ckpt__txt_eq_nocase(v, word)) return true;
+    }
+    return false;
 }
 
 // Is a secret, or the beginning of one that was cut off, in a text?
@@ -22453,14 +22477,9 @@ static bool ckpt__s3_is_any(const ckpt__s3_call *c, const char *const *codes, si
 }
 #define CKPT__S3_IS_ANY(c, codes) ckpt__s3_is_any(c, codes, sizeof(codes) / sizeof((codes)[0]))
 
-// Does the message speak of this, in any case of letters?
+// Does the message speak of this?
 static bool ckpt__s3_says(const ckpt__s3_call *c, const char *word) {
-    size_t n = strlen(word);
-    for (const char *p = c->message; strlen(p) >= n; p++) {
-        ckpt__view v = { p, n };
-        if (ckpt__txt_eq_nocase(v, word)) return true;
-    }
-    return false;
+    return ckpt__web_says(c->message, word);
 }
 
 // Codes whose meaning is not that of their status.
@@ -22527,8 +22546,7 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
     int status = c->reply.status;
     text[0] = 0;
     if (ckpt__s3_is(c, "RequestTimeTooSkewed")) {
-        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
-                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+        ckpt__web_say_clock(text, cap, off);
     } else if (ckpt__s3_is(c, "NoSuchBucket") || (status == 404 && c->name == NULL)) {
         (void)snprintf(text, cap, "; there is no bucket '%s' at %s: make it, or check its name and the endpoint", s->bucket,
                        s->endpoint != NULL ? s->endpoint : "Amazon S3");
@@ -24611,14 +24629,10 @@ static ckpt_err ckpt__databricks_list(ckpt__databricks_tree *w, const char *want
     return CKPT_OK;
 }
 
-// A size as JSON has it: a number, or (as protobuf's 64 bits) a text. What is not said is 0, which a file may have.
+// What is not said is 0, which a file may have.
 static bool ckpt__databricks_size(const ckpt__json *node, uint64_t *size) {
     *size = 0;
-    if (node == NULL || node->kind == CKPT__JSON_NULL) return true;
-    if (node->kind == CKPT__JSON_TEXT) return ckpt__web_read_size(node->text, size);
-    if (node->kind != CKPT__JSON_INT || node->i < 0) return false;
-    *size = (uint64_t)node->i;
-    return true;
+    return node == NULL || node->kind == CKPT__JSON_NULL || ckpt__web_json_size(node, size);
 }
 
 static bool ckpt__databricks_is_true(const ckpt__json *node) {
@@ -29245,15 +29259,6 @@ static void ckpt__wandb_read_error(ckpt__wandb_call *c) {
     ckpt__auth_quote(c->message, sizeof c->message, text);
 }
 
-static bool ckpt__wandb_says(const ckpt__wandb_call *c, const char *words) {
-    size_t n = strlen(words);
-    for (const char *p = c->message; *p != 0; p++) {
-        ckpt__view v = { p, n };
-        if (strlen(p) >= n && ckpt__txt_eq_nocase(v, words)) return true;
-    }
-    return false;
-}
-
 // The failure that a reply tells of. GraphQL's own failures come with a status of 200.
 static ckpt_err ckpt__wandb_fail(ckpt__wandb_call *c) {
     int status = c->reply.status;
@@ -29261,9 +29266,10 @@ static ckpt_err ckpt__wandb_fail(ckpt__wandb_call *c) {
     ckpt_err e = status == 200 ? CKPT_NET : ckpt__web_class(status);
     if (status == 409) c->t->transient = true;
     if (status == 200 || status == 400) {
-        if (ckpt__wandb_says(c, "permission") || ckpt__wandb_says(c, "not authorized")) e = CKPT_AUTH;
-        else if (ckpt__wandb_says(c, "not found") || ckpt__wandb_says(c, "could not find")) e = CKPT_NOT_FOUND;
-        else if (ckpt__wandb_says(c, "deadlock") || ckpt__wandb_says(c, "internal") || ckpt__wandb_says(c, "try again"))
+        const char *said = c->message;
+        if (ckpt__web_says(said, "permission") || ckpt__web_says(said, "not authorized")) e = CKPT_AUTH;
+        else if (ckpt__web_says(said, "not found") || ckpt__web_says(said, "could not find")) e = CKPT_NOT_FOUND;
+        else if (ckpt__web_says(said, "deadlock") || ckpt__web_says(said, "internal") || ckpt__web_says(said, "try again"))
             c->t->transient = true;
     }
     const char *advice = "";
@@ -29437,13 +29443,6 @@ static void ckpt__wandb_object_init(ckpt__wandb_object *o, ckpt_store *store) {
     ckpt__buf_init(&o->url, &ckpt__wandb_of(store)->secret);
 }
 
-static bool ckpt__wandb_number(const ckpt__json *node, uint64_t *out) {
-    bool good = node != NULL && node->kind == CKPT__JSON_INT && node->i >= 0;
-    if (good) *out = (uint64_t)node->i;
-    else if (node != NULL && node->kind == CKPT__JSON_TEXT) good = ckpt__web_read_size(node->text, out);
-    return good;
-}
-
 // What is kept with an artifact: its metadata are a JSON text. *name: the remote name it was put as; empty: it does not say.
 static ckpt_err ckpt__wandb_read_meta(const ckpt__wandb_call *c, const ckpt__json *artifact, ckpt__store_stat *out,
                                       ckpt__buf *name) {
@@ -29482,7 +29481,7 @@ static ckpt_err ckpt__wandb_take(ckpt__wandb_call *c, const ckpt__json *artifact
     if (file == NULL || url == NULL) return ckpt__wandb_lacks(c, "file of the artifact");
     if (!ckpt__web_copy(o->stat.etag, sizeof o->stat.etag, ckpt__auth_node_text(&c->doc, artifact, "id")) || o->stat.etag[0] == 0)
         return ckpt__wandb_lacks(c, "id of the artifact");
-    if (!ckpt__wandb_number(ckpt__auth_node(&c->doc, file, "sizeBytes"), &o->stat.size)) return ckpt__wandb_lacks(c, "size");
+    if (!ckpt__web_json_size(ckpt__auth_node(&c->doc, file, "sizeBytes"), &o->stat.size)) return ckpt__wandb_lacks(c, "size");
     if (!ckpt__web_copy(o->sequence, sizeof o->sequence, ckpt__auth_node_text(&c->doc, sequence, "id"))) o->sequence[0] = 0;
     if (!ckpt__web_copy(o->md5, sizeof o->md5, ckpt__auth_node_text(&c->doc, file, "md5"))) o->md5[0] = 0;
     if (created == NULL || !ckpt__txt_read_date(ckpt__txt_view(created), &o->stat.modified)) o->stat.modified = 0.0;
@@ -29951,7 +29950,7 @@ static ckpt_err ckpt__wandb_take_entry(ckpt__wandb_call *c, ckpt__wandb_listing 
     uint64_t size = 0;
     if (own == NULL || artifact == NULL || artifact->kind != CKPT__JSON_OBJECT) return CKPT_OK;
     if (state == NULL || strcmp(state, "COMMITTED") != 0) return CKPT_OK;
-    if (!ckpt__wandb_number(ckpt__auth_node(&c->doc, artifact, "size"), &size)) return CKPT_OK;
+    if (!ckpt__web_json_size(ckpt__auth_node(&c->doc, artifact, "size"), &size)) return CKPT_OK;
     ckpt_err e = ckpt__wandb_read_meta(c, artifact, &info, &l->name);
     if (e != CKPT_OK) return e;
     l->artifact.len = l->type.len = 0;
@@ -30606,8 +30605,7 @@ static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap
         (void)snprintf(text, cap, "; there is no container '%s' at %s%s: make it, or check its name and the account",
                        s->container, s->site, s->base);
     } else if (status == 403 && s->key.len > 0 && (off > 600.0 || off < -600.0)) {
-        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
-                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+        ckpt__web_say_clock(text, cap, off);
     } else if (ckpt__azure_is(c, "AuthenticationFailed") && s->key.len > 0) {
         (void)snprintf(text, cap, "; the key does not fit the account '%s': check AZURE_ACCOUNT_NAME and "
                        "AZURE_ACCOUNT_ACCESS_KEY, or Azure's own variables", s->account);
@@ -30833,10 +30831,6 @@ static ckpt_err ckpt__azure_part(ckpt_store *store, const ckpt__store_multi *m, 
     return e == CKPT_OK ? ckpt__azure_put_block(store, m, body, part->number, NULL, part) : e;
 }
 
-static ckpt_err ckpt__azure_odd(const char *what) {
-    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
-}
-
 // What a walk over the blocks that wait beside a blob looks for.
 typedef struct ckpt__azure_blocks {
     const char            *id;          // "": of any upload
@@ -30853,7 +30847,7 @@ static ckpt_err ckpt__azure_take_block(ckpt__azure_blocks *b, ckpt__view name, c
     char id[CKPT__AZURE_ID + 1];
     int64_t bytes = 0;
     memset(&part, 0, sizeof part);
-    if (!ckpt__txt_int(size, &bytes) || bytes < 0) return ckpt__azure_odd("a size that is no number");
+    if (!ckpt__txt_int(size, &bytes) || bytes < 0) return ckpt__web_odd("a size that is no number");
     if (!ckpt__azure_read_block(name, id, &part.number, &part.crc)) return CKPT_OK;
     if (b->id[0] != 0 && strcmp(id, b->id) != 0) return CKPT_OK;
     b->found = true;
@@ -31093,8 +31087,8 @@ static ckpt_err ckpt__azure_take_blob(ckpt__azure_page *p) {
     int64_t size = 0;
     ckpt_err e = ckpt__web_decode(&p->name, p->key, p->encoded, &p->store->allocator);
     if (e != CKPT_OK) return e;
-    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__azure_odd("a name that was not asked for");
-    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__azure_odd("a size that is no number");
+    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__web_odd("a name that was not asked for");
+    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__web_odd("a size that is no number");
     if (p->name.len == strlen(prefix) || (p->uncommitted && size > 0)) return CKPT_OK;
     if (p->is_level || (p->is_stub && size == 0)) return CKPT_OK;
     return p->each(p->name.data + strlen(prefix), (uint64_t)size, p->user);
@@ -33305,8 +33299,7 @@ static void ckpt__oci_advise(const ckpt__oci_call *c, char *text, size_t cap) {
     int status = c->reply.status;
     text[0] = 0;
     if (status == 401 && off != 0.0) {
-        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
-                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+        ckpt__web_say_clock(text, cap, off);
     } else if (ckpt__oci_is_bucketless(c) && c->kind != 'n') {
         (void)snprintf(text, cap, "; there is no bucket '%s' in the namespace '%s' at %s, or these credentials may not see it",
                        o->bucket, o->space, o->host);
