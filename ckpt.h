@@ -4139,6 +4139,20 @@ static const ckpt__json *ckpt__json_get(const ckpt__json_doc *d, const ckpt__jso
     return index != 0 ? &d->nodes[index] : NULL;
 }
 
+// The text of a member; NULL also when it is no text, or has a NUL inside.
+static const char *ckpt__json_get_text(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, object, key);
+    return v != NULL && v->kind == CKPT__JSON_TEXT && strlen(v->text) == v->text_len ? v->text : NULL;
+}
+
+// A member that is a whole number, not below 0; false: there is none, and *out stays.
+static bool ckpt__json_get_count(const ckpt__json_doc *d, const ckpt__json *object, const char *key, int64_t *out) {
+    const ckpt__json *v = ckpt__json_get(d, object, key);
+    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
+    *out = v->i;
+    return true;
+}
+
 // Writes a text with its quotes. Bytes that are not UTF-8 become U+FFFD, as JSON cannot hold them.
 static void ckpt__json_add_text(ckpt__buf *b, const char *p, size_t n) {
     ckpt__buf_byte(b, '"');
@@ -15511,13 +15525,6 @@ static bool ckpt__index_number(const ckpt__json_doc *d, const ckpt__json *object
     return true;
 }
 
-static bool ckpt__index_count(const ckpt__json_doc *d, const ckpt__json *object, const char *key, int64_t *out) {
-    const ckpt__json *v = ckpt__json_get(d, object, key);
-    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
-    *out = v->i;
-    return true;
-}
-
 static bool ckpt__index_read_time(const ckpt__json_doc *d, const ckpt__json *object, ckpt_timestamp *t) {
     if (object == NULL || object->kind != CKPT__JSON_OBJECT) return false;
     for (int i = 0; i < CKPT__CLOCKS; i++) {
@@ -15526,7 +15533,7 @@ static bool ckpt__index_read_time(const ckpt__json_doc *d, const ckpt__json *obj
         char *field = (char *)t + c->at;
         double f = 0;
         int64_t n = 0;
-        if (c->seconds ? !ckpt__index_number(d, object, key, &f) : !ckpt__index_count(d, object, key, &n)) return false;
+        if (c->seconds ? !ckpt__index_number(d, object, key, &f) : !ckpt__json_get_count(d, object, key, &n)) return false;
         if (c->seconds) memcpy(field, &f, sizeof f);
         else memcpy(field, &n, sizeof n);
     }
@@ -15538,13 +15545,13 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     const ckpt__json *root = ckpt__json_root(d);
     if (root == NULL || root->kind != CKPT__JSON_OBJECT) return false;
     memset(l, 0, sizeof *l);
-    const ckpt__json *name = ckpt__json_get(d, root, "name"), *sum = ckpt__json_get(d, root, "checksum");
+    const char *name = ckpt__json_get_text(d, root, "name");
+    const ckpt__json *sum = ckpt__json_get(d, root, "checksum");
     const ckpt__json *pin = ckpt__json_get(d, root, "pinned"), *state = ckpt__json_get(d, root, "state");
     const ckpt__json *upload = ckpt__json_get(d, root, "upload"), *found = ckpt__json_get(d, root, "found");
     int64_t number = 0, bytes = 0;
-    if (name == NULL || name->kind != CKPT__JSON_TEXT || strlen(name->text) != name->text_len) return false;
-    if (!ckpt__index_name_ok(name->text)) return false;
-    if (!ckpt__index_count(d, root, "number", &number) || !ckpt__index_count(d, root, "bytes", &bytes)) return false;
+    if (name == NULL || !ckpt__index_name_ok(name)) return false;
+    if (!ckpt__json_get_count(d, root, "number", &number) || !ckpt__json_get_count(d, root, "bytes", &bytes)) return false;
     if (!ckpt__index_read_time(d, ckpt__json_get(d, root, "timestamp"), &l->t)) return false;
     if (pin == NULL || pin->kind != CKPT__JSON_BOOL || state == NULL || state->kind != CKPT__JSON_TEXT) return false;
     l->number = (uint64_t)number;
@@ -15556,8 +15563,8 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     (void)ckpt__index_number(d, root, "saved_at", &l->saved_at);
     l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && sum->text_len == 8 &&
                       ckpt__txt_sum(sum->text, &l->checksum);
-    if (!ckpt__index_count(d, root, "ranks", &l->ranks) || l->ranks > 1 << 24) l->ranks = 0;
-    if (!ckpt__index_count(d, root, "edition", &l->edition) || l->edition > CKPT__INDEX_EDITIONS) l->edition = 0;
+    if (!ckpt__json_get_count(d, root, "ranks", &l->ranks) || l->ranks > 1 << 24) l->ranks = 0;
+    if (!ckpt__json_get_count(d, root, "edition", &l->edition) || l->edition > CKPT__INDEX_EDITIONS) l->edition = 0;
     for (int i = 0; i < 3; i++) {
         if (strcmp(state->text, ckpt__index_states[i]) == 0) l->state = (ckpt__index_state)i;
     }
@@ -15565,7 +15572,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
         if (strcmp(upload->text, ckpt__index_uploads[i]) == 0) l->upload = (ckpt__index_upload)i;
     }
     // The name is not const in the line because the index owns its copy; this one is only looked at.
-    memcpy(&l->name, &name->text, sizeof l->name);
+    memcpy(&l->name, &name, sizeof l->name);
     return true;
 }
 
@@ -17846,10 +17853,8 @@ static ckpt_err ckpt__auth_set_expiry(ckpt_credentials *out, const char *text, d
     return CKPT_OK;
 }
 
-// The text of a member, NULL when it is absent or no text.
 static const char *ckpt__auth_member(const ckpt__json_doc *d, const char *key) {
-    const ckpt__json *node = ckpt__json_get(d, ckpt__json_root(d), key);
-    return node != NULL && node->kind == CKPT__JSON_TEXT ? node->text : NULL;
+    return ckpt__json_get_text(d, ckpt__json_root(d), key);
 }
 
 // Credentials as JSON: AccessKeyId, SecretAccessKey, a token by the name it has there, Expiration (which may be absent).
@@ -18793,15 +18798,9 @@ static void ckpt__auth_aws_expired(ckpt__auth_aws *a, const ckpt_credentials *us
 //-- replies in JSON -------------------------------------------------------------
 
 #if !defined(CKPT_NO_GCS) || !defined(CKPT_NO_OCI) || !defined(CKPT_NO_WANDB)
-static const ckpt__json *ckpt__auth_node(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
-    return object != NULL && object->kind == CKPT__JSON_OBJECT ? ckpt__json_get(d, object, key) : NULL;
-}
-
-// The text of a member that is there and not empty; else NULL. One with a NUL inside is none.
+// The text of a member that is there and not empty; else NULL.
 static const char *ckpt__auth_node_text(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
-    const ckpt__json *node = ckpt__auth_node(d, object, key);
-    bool good = node != NULL && node->kind == CKPT__JSON_TEXT && node->text_len > 0 && strlen(node->text) == node->text_len;
-    return good ? node->text : NULL;
+    return ckpt__auth_given(ckpt__json_get_text(d, object, key));
 }
 
 // A line of what a server says, for a sentence. Words that look like keys or tokens are left out.
@@ -18917,7 +18916,7 @@ static ckpt_err ckpt__auth_google_refused(ckpt__auth_search *s, const ckpt__http
     ckpt__json_doc d;
     char code[80] = "", text[300] = "";
     if (ckpt__json_parse(&d, &s->g->secret, ckpt__auth_text(&r->body), r->body.len) == CKPT_OK) {
-        const ckpt__json *root = ckpt__json_root(&d), *inner = ckpt__auth_node(&d, root, "error");
+        const ckpt__json *root = ckpt__json_root(&d), *inner = ckpt__json_get(&d, root, "error");
         bool nested = inner != NULL && inner->kind == CKPT__JSON_OBJECT;
         ckpt__auth_quote(code, sizeof code, ckpt__auth_node_text(&d, nested ? inner : root, nested ? "status" : "error"));
         ckpt__auth_quote(text, sizeof text,
@@ -18956,7 +18955,7 @@ static ckpt_err ckpt__auth_take_token(ckpt__auth_search *s, const ckpt__http_rep
     if (e == CKPT_NOMEM) return e;
     const ckpt__json *root = e == CKPT_OK ? ckpt__json_root(&d) : NULL, *left = NULL;
     const char *token = e == CKPT_OK ? ckpt__auth_node_text(&d, root, "access_token") : NULL;
-    if (token != NULL) left = ckpt__auth_node(&d, root, "expires_in");
+    if (token != NULL) left = ckpt__json_get(&d, root, "expires_in");
     bool good = token != NULL && strpbrk(token, "\r\n \t") == NULL;
     s->out->token.len = 0;
     if (good) ckpt__buf_text(&s->out->token, token);
@@ -19118,7 +19117,7 @@ static ckpt_err ckpt__auth_of_user(ckpt__auth_search *s, const ckpt__json_doc *d
 // The identity's token, as it is or a member of a JSON object.
 static ckpt_err ckpt__auth_pick_subject(ckpt__auth_search *s, ckpt__buf *text, const ckpt__json_doc *d,
                                         const ckpt__json *source) {
-    const ckpt__json *format = ckpt__auth_node(d, source, "format");
+    const ckpt__json *format = ckpt__json_get(d, source, "format");
     const char *type = ckpt__auth_node_text(d, format, "type");
     const char *field = ckpt__auth_node_text(d, format, "subject_token_field_name");
     ckpt_err e = CKPT_OK;
@@ -19141,7 +19140,7 @@ static ckpt_err ckpt__auth_pick_subject(ckpt__auth_search *s, ckpt__buf *text, c
 
 static ckpt_err ckpt__auth_fetch_subject(ckpt__auth_search *s, ckpt__buf *out, const char *url, const ckpt__json_doc *d,
                                          const ckpt__json *source) {
-    const ckpt__json *list = ckpt__auth_node(d, source, "headers");
+    const ckpt__json *list = ckpt__json_get(d, source, "headers");
     ckpt__fields headers;
     ckpt__http_reply r;
     ckpt__fields_init(&headers, &s->g->secret);
@@ -19159,12 +19158,12 @@ static ckpt_err ckpt__auth_fetch_subject(ckpt__auth_search *s, ckpt__buf *out, c
 }
 
 static ckpt_err ckpt__auth_read_subject(ckpt__auth_search *s, ckpt__buf *out, const ckpt__json_doc *d, const ckpt__json *o) {
-    const ckpt__json *source = ckpt__auth_node(d, o, "credential_source");
+    const ckpt__json *source = ckpt__json_get(d, o, "credential_source");
     const char *file = ckpt__auth_node_text(d, source, "file"), *url = ckpt__auth_node_text(d, source, "url");
     bool aws = ckpt__auth_node_text(d, source, "environment_id") != NULL;
     ckpt_err e;
-    const char *other = ckpt__auth_node(d, source, "executable") != NULL ? "a program" :
-                        ckpt__auth_node(d, source, "certificate") != NULL ? "a certificate" : "an unknown source";
+    const char *other = ckpt__json_get(d, source, "executable") != NULL ? "a program" :
+                        ckpt__json_get(d, source, "certificate") != NULL ? "a certificate" : "an unknown source";
     if (aws || (file == NULL && url == NULL))
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s takes its identity from %s, which is not supported here; a file or an "
                                "address is", s->source, aws ? "AWS" : other);
@@ -19259,7 +19258,7 @@ static ckpt_err ckpt__auth_of_type(ckpt__auth_search *s, const ckpt__json_doc *d
     const char *scope = part != NULL ? ckpt__auth_google_cloud : storage;
     ckpt_err e;
     if (type != NULL && strcmp(type, "impersonated_service_account") == 0) {
-        const ckpt__json *inner = ckpt__auth_node(d, o, "source_credentials");
+        const ckpt__json *inner = ckpt__json_get(d, o, "source_credentials");
         type = ckpt__auth_node_text(d, inner, "type");
         if (part == NULL || type == NULL)
             return ckpt__error_set(CKPT_AUTH, "%s has no %s", s->source,
@@ -24156,12 +24155,6 @@ static ckpt_err ckpt__databricks_send(ckpt__databricks_call *c) {
 
 //-- what a refusal says ---------------------------------------------------------
 
-// The member of an object as a text; NULL: there is none.
-static const char *ckpt__databricks_text(const ckpt__json_doc *doc, const ckpt__json *object, const char *key) {
-    const ckpt__json *node = ckpt__json_get(doc, object, key);
-    return node != NULL && node->kind == CKPT__JSON_TEXT && strlen(node->text) == node->text_len ? node->text : NULL;
-}
-
 // Does a text quote a value of an address's query, which is what signs it?
 static bool ckpt__databricks_quotes(const char *text, const char *url) {
     bool value = false;
@@ -24186,13 +24179,13 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
     c->code[0] = c->message[0] = c->reason[0] = 0;
     if (b->len > 0 && ckpt__json_parse(&doc, &c->d->secret, b->data, b->len) == CKPT_OK) {
         const ckpt__json *root = ckpt__json_root(&doc);
-        const char *code = ckpt__databricks_text(&doc, root, "error_code"), *said = ckpt__databricks_text(&doc, root, "message");
+        const char *code = ckpt__json_get_text(&doc, root, "error_code"), *said = ckpt__json_get_text(&doc, root, "message");
         const ckpt__json *details = ckpt__json_get(&doc, root, "details");
         if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
         if (said != NULL) ckpt__web_clean(c->message, sizeof c->message, said, strlen(said));
         if (details != NULL && details->kind != CKPT__JSON_ARRAY) details = NULL;
         for (const ckpt__json *n = ckpt__json_child(&doc, details); n != NULL; n = ckpt__json_next(&doc, n)) {
-            const char *reason = ckpt__databricks_text(&doc, n, "reason");
+            const char *reason = ckpt__json_get_text(&doc, n, "reason");
             if (reason != NULL) ckpt__web_clean(c->reason, sizeof c->reason, reason, strlen(reason));
         }
         ckpt__json_free(&doc);
@@ -24387,7 +24380,7 @@ static bool ckpt__databricks_is_field(const char *name, const char *value) {
 // Takes an address out of a reply. Plain http only leads to this machine, or to the proxy that workspaces have on their clusters.
 static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt__json_doc *doc, const ckpt__json *node,
                                            const char *key, bool plain) {
-    const char *url = ckpt__databricks_text(doc, node, key), *path;
+    const char *url = ckpt__json_get_text(doc, node, key), *path;
     ckpt__view authority;
     char host[300] = "";
     bool tls = false, ok = url != NULL && ckpt__auth_split_url(url, &tls, &authority, &path) && authority.n < sizeof host;
@@ -24402,8 +24395,8 @@ static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt_
     bool is_map = list != NULL && list->kind == CKPT__JSON_OBJECT;      // MLflow's proxy: {"name":"value"}
     if (list != NULL && !is_map && list->kind != CKPT__JSON_ARRAY) list = NULL;
     for (const ckpt__json *n = ckpt__json_child(doc, list); n != NULL; n = ckpt__json_next(doc, n)) {
-        const char *name = is_map ? n->key : ckpt__databricks_text(doc, n, "name");
-        const char *value = !is_map ? ckpt__databricks_text(doc, n, "value") : n->kind == CKPT__JSON_TEXT ? n->text : NULL;
+        const char *name = is_map ? n->key : ckpt__json_get_text(doc, n, "name");
+        const char *value = !is_map ? ckpt__json_get_text(doc, n, "value") : n->kind == CKPT__JSON_TEXT ? n->text : NULL;
         if (ckpt__databricks_is_field(name, value)) ckpt__fields_add(&l->headers, name, value);
     }
     return l->url.err != CKPT_OK ? l->url.err : l->headers.text.err;
@@ -25039,7 +25032,7 @@ static const char *const ckpt__mlflow_proxy = "/api/2.0/mlflow-artifacts/artifac
 static const char *ckpt__mlflow_inner(const ckpt__databricks_call *c, const char *a, const char *b, const char *key) {
     const ckpt__json *node = ckpt__databricks_member(c, a);
     if (b != NULL) node = ckpt__json_get(&c->doc, node, b);
-    return ckpt__databricks_text(&c->doc, node, key);
+    return ckpt__json_get_text(&c->doc, node, key);
 }
 
 // What an id may be made of: it becomes part of paths.
@@ -25115,7 +25108,7 @@ static ckpt_err ckpt__mlflow_create_experiment(ckpt_store *store, const char *na
     ckpt__json_add_text(&c.json, name, strlen(name));
     ckpt__buf_byte(&c.json, '}');
     ckpt_err e = ckpt__databricks_ask(&c);
-    const char *made = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "experiment_id") : NULL;
+    const char *made = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "experiment_id") : NULL;
     if (e == CKPT_OK && !ckpt__mlflow_is_id(made)) e = ckpt__error_set(CKPT_NET, "the server's answer names no experiment");
     if (e == CKPT_OK) ckpt__buf_text(id, made);
     (void)ckpt__buf_cstr(id);
@@ -25233,7 +25226,7 @@ static ckpt_err ckpt__mlflow_take_files(const ckpt__mlflow_files *f, const ckpt_
     ckpt_err e = list == NULL || list->kind == CKPT__JSON_ARRAY ? CKPT_OK : ckpt__web_odd("no list");
     for (const ckpt__json *x = ckpt__json_child(&c->doc, e == CKPT_OK ? list : NULL); x != NULL && e == CKPT_OK;
          x = ckpt__json_next(&c->doc, x)) {
-        const char *path = ckpt__databricks_text(&c->doc, x, "path");
+        const char *path = ckpt__json_get_text(&c->doc, x, "path");
         bool is_folder = ckpt__databricks_is_true(ckpt__json_get(&c->doc, x, "is_dir"));
         bool ok = path != NULL && ckpt__databricks_size(ckpt__json_get(&c->doc, x, "file_size"), &size);
         if (ok && s->managed && strcmp(path, f->folder) == 0) continue;
@@ -25257,7 +25250,7 @@ static ckpt_err ckpt__mlflow_list_page(const ckpt__mlflow_files *f) {
     ckpt_err e = ckpt__databricks_ask(&c);
     if (e == CKPT_OK) e = ckpt__mlflow_take_files(f, &c);
     f->next->len = 0;
-    const char *next = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "next_page_token") : NULL;
+    const char *next = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "next_page_token") : NULL;
     if (next != NULL && s->managed) ckpt__buf_text(f->next, next);
     if (f->next->len > 0) (void)ckpt__buf_cstr(f->next);
     ckpt__databricks_free(&c);
@@ -25571,7 +25564,7 @@ static ckpt_err ckpt__mlflow_proxy_begin(ckpt_store *store, const ckpt__store_mu
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     if (asked && e == CKPT_NOT_FOUND) e = CKPT_UNSUPPORTED;
     if (asked && e == CKPT_UNSUPPORTED) e = ckpt__error_prefix(e, "the server offers no uploads in parts");
-    const char *id = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
+    const char *id = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
     if (e == CKPT_OK && id == NULL) e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
     if (e == CKPT_OK) e = ckpt__mlflow_take_mpu(&c, count, &links, &headers);
     if (e == CKPT_OK) {                                     // Azure names none: the address of the first part does
@@ -25681,7 +25674,7 @@ static ckpt__mlflow_cloud ckpt__mlflow_kind(const char *type) {
 // Takes an ArtifactCredentialInfo.
 static ckpt_err ckpt__mlflow_take_link(const ckpt__databricks_call *c, const ckpt__json *node, ckpt__databricks_link *out,
                                        ckpt__mlflow_cloud *cloud) {
-    *cloud = ckpt__mlflow_kind(ckpt__databricks_text(&c->doc, node, "type"));
+    *cloud = ckpt__mlflow_kind(ckpt__json_get_text(&c->doc, node, "type"));
     if (node == NULL) return ckpt__error_set(CKPT_NET, "the server gives no address for the artifact");
     if (*cloud == CKPT__MLFLOW_NO_CLOUD)
         return ckpt__error_set(CKPT_UNSUPPORTED, "the workspace keeps its artifacts in a cloud that is not known here");
@@ -25811,7 +25804,7 @@ static ckpt_err ckpt__mlflow_begin_aws(ckpt_store *store, const ckpt__store_mult
     ckpt_err e = ckpt__mlflow_aws(&c, store, &plain, "create-multipart-upload");
     ckpt__buf_fmt(&c.json, ",\"num_parts\":%llu}", (unsigned long long)ckpt__mlflow_count(store, m->size));
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
-    const char *id = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
+    const char *id = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
     if (e == CKPT_OK && (id == NULL || id[0] == 0))
         e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
     if (e == CKPT_OK && ckpt__databricks_member(&c, "abort_credential_info") != NULL)
@@ -28757,7 +28750,7 @@ static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m,
         const ckpt__json *offer = ckpt__databricks_member(&c, "multipart_upload");
         *stream = offer == NULL;
         if (*stream) offer = ckpt__databricks_member(&c, "resumable_upload");
-        const char *token = ckpt__databricks_text(&c.doc, offer, "session_token");
+        const char *token = ckpt__json_get_text(&c.doc, offer, "session_token");
         if (token != NULL && token[0] != 0) ckpt__buf_text(session, token);
         else e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
     }
@@ -28929,7 +28922,7 @@ static ckpt_err ckpt__uc_abort(ckpt_store *store, const ckpt__store_multi *m) {
 
 // The token of the next page; none is the end.
 static ckpt_err ckpt__uc_turn(ckpt__databricks_tree *w, const ckpt__databricks_call *c) {
-    const char *next = ckpt__databricks_text(&c->doc, ckpt__json_root(&c->doc), "next_page_token");
+    const char *next = ckpt__json_get_text(&c->doc, ckpt__json_root(&c->doc), "next_page_token");
     w->next.len = 0;
     if (next != NULL && next[0] != 0) ckpt__buf_text(&w->next, next);
     if (w->next.len > 0) (void)ckpt__buf_cstr(&w->next);
@@ -28956,7 +28949,7 @@ static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
     if (list != NULL && list->kind != CKPT__JSON_ARRAY) e = ckpt__web_odd("no list");
     for (const ckpt__json *n = ckpt__json_child(&c.doc, e == CKPT_OK ? list : NULL); n != NULL && e == CKPT_OK;
          n = ckpt__json_next(&c.doc, n)) {
-        const char *path = ckpt__databricks_text(&c.doc, n, "path");
+        const char *path = ckpt__json_get_text(&c.doc, n, "path");
         bool is_folder = ckpt__databricks_is_true(ckpt__json_get(&c.doc, n, "is_directory"));
         bool ok = path != NULL && strncmp(path, below, own.len) == 0 &&
                   ckpt__databricks_size(ckpt__json_get(&c.doc, n, "file_size"), &size);
@@ -29250,7 +29243,7 @@ static void ckpt__wandb_add_raw(ckpt__buf *b, const char *name, const char *valu
 // What a refusal says: {"errors":[{"message":...}]} or {"error":...}.
 static void ckpt__wandb_read_error(ckpt__wandb_call *c) {
     const ckpt__json *root = c->parsed ? ckpt__json_root(&c->doc) : NULL;
-    const ckpt__json *list = ckpt__auth_node(&c->doc, root, "errors");
+    const ckpt__json *list = ckpt__json_get(&c->doc, root, "errors");
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
     const char *text = ckpt__auth_node_text(&c->doc, first, "message");
     if (text == NULL) text = ckpt__auth_node_text(&c->doc, root, "error");
@@ -29324,8 +29317,8 @@ static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
     if (e == CKPT_NOMEM) return e;
     ckpt__wandb_read_error(c);
     const ckpt__json *root = c->parsed ? ckpt__json_root(&c->doc) : NULL;
-    c->data = ckpt__auth_node(&c->doc, root, "data");
-    if (c->reply.status < 200 || c->reply.status >= 300 || c->message[0] != 0 || ckpt__auth_node(&c->doc, root, "errors") != NULL)
+    c->data = ckpt__json_get(&c->doc, root, "data");
+    if (c->reply.status < 200 || c->reply.status >= 300 || c->message[0] != 0 || ckpt__json_get(&c->doc, root, "errors") != NULL)
         return ckpt__wandb_fail(c);
     if (c->data != NULL && c->data->kind == CKPT__JSON_OBJECT) return CKPT_OK;
     return ckpt__web_again(c->t, CKPT_NET, "W&B's reply is damaged or cut short");
@@ -29333,7 +29326,7 @@ static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
 
 // The member of a member...; NULL: one is not there.
 static const ckpt__json *ckpt__wandb_find(const ckpt__wandb_call *c, const ckpt__json *from, const char *const *path) {
-    for (; *path != NULL && from != NULL; path++) from = ckpt__auth_node(&c->doc, from, *path);
+    for (; *path != NULL && from != NULL; path++) from = ckpt__json_get(&c->doc, from, *path);
     return from;
 }
 
@@ -29408,7 +29401,7 @@ static ckpt_err ckpt__wandb_upload(ckpt__wandb_call *c, const ckpt__json *node, 
     if (url == NULL) return ckpt__wandb_lacks(c, "address for the bytes");
     ckpt__fields_init(&headers, &c->s->secret);
     ckpt__http_reply_init(&r, &c->s->secret);
-    ckpt__wandb_add_headers(c, ckpt__auth_node(&c->doc, node, "uploadHeaders"), &headers);
+    ckpt__wandb_add_headers(c, ckpt__json_get(&c->doc, node, "uploadHeaders"), &headers);
     uint64_t *counter = c->t->moved;
     if (quiet) c->t->moved = NULL;
     ckpt_err e = ckpt__wandb_send(c, "PUT", url, &headers, body, NULL, &r);
@@ -29468,8 +29461,8 @@ static ckpt_err ckpt__wandb_take(ckpt__wandb_call *c, const ckpt__json *artifact
     static const char *const edges[] = { "files", "edges", NULL };
     const ckpt__json *list = ckpt__wandb_find(c, artifact, edges);
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
-    const ckpt__json *file = first != NULL ? ckpt__auth_node(&c->doc, first, "node") : NULL;
-    const ckpt__json *sequence = ckpt__auth_node(&c->doc, artifact, "artifactSequence");
+    const ckpt__json *file = first != NULL ? ckpt__json_get(&c->doc, first, "node") : NULL;
+    const ckpt__json *sequence = ckpt__json_get(&c->doc, artifact, "artifactSequence");
     const char *created = ckpt__auth_node_text(&c->doc, artifact, "createdAt");
     const char *state = ckpt__auth_node_text(&c->doc, artifact, "state");
     const char *url = ckpt__auth_node_text(&c->doc, file, "directUrl");
@@ -29481,7 +29474,7 @@ static ckpt_err ckpt__wandb_take(ckpt__wandb_call *c, const ckpt__json *artifact
     if (file == NULL || url == NULL) return ckpt__wandb_lacks(c, "file of the artifact");
     if (!ckpt__web_copy(o->stat.etag, sizeof o->stat.etag, ckpt__auth_node_text(&c->doc, artifact, "id")) || o->stat.etag[0] == 0)
         return ckpt__wandb_lacks(c, "id of the artifact");
-    if (!ckpt__web_json_size(ckpt__auth_node(&c->doc, file, "sizeBytes"), &o->stat.size)) return ckpt__wandb_lacks(c, "size");
+    if (!ckpt__web_json_size(ckpt__json_get(&c->doc, file, "sizeBytes"), &o->stat.size)) return ckpt__wandb_lacks(c, "size");
     if (!ckpt__web_copy(o->sequence, sizeof o->sequence, ckpt__auth_node_text(&c->doc, sequence, "id"))) o->sequence[0] = 0;
     if (!ckpt__web_copy(o->md5, sizeof o->md5, ckpt__auth_node_text(&c->doc, file, "md5"))) o->md5[0] = 0;
     if (created == NULL || !ckpt__txt_read_date(ckpt__txt_view(created), &o->stat.modified)) o->stat.modified = 0.0;
@@ -29547,7 +29540,7 @@ static ckpt_err ckpt__wandb_look(ckpt_store *store, const ckpt__wandb_name *n, c
     }
     ckpt_err e = ckpt__wandb_ask(&c, id == NULL ? ckpt__wandb_by_name : ckpt__wandb_by_id);
     const ckpt__json *artifact = e == CKPT_OK ? ckpt__wandb_find(&c, c.data, path) : NULL;
-    const ckpt__json *project = e == CKPT_OK ? ckpt__auth_node(&c.doc, c.data, "project") : NULL;
+    const ckpt__json *project = e == CKPT_OK ? ckpt__json_get(&c.doc, c.data, "project") : NULL;
     if (e == CKPT_OK && id == NULL && project != NULL && project->kind == CKPT__JSON_NULL)
         e = ckpt__error_set(CKPT_NOT_FOUND, "there is no project %s/%s, or the API key may not see it", c.s->entity,
                             c.s->project);
@@ -29748,8 +29741,8 @@ static ckpt_err ckpt__wandb_put_file(ckpt__wandb_call *c, ckpt__wandb_putting *w
     if (e != CKPT_OK) return e;
     const ckpt__json *list = ckpt__wandb_find(c, c->data, edges);
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
-    const ckpt__json *node = ckpt__auth_node(&c->doc, first, "node");
-    const ckpt__json *birth = ckpt__auth_node(&c->doc, node, "artifact"), *url = ckpt__auth_node(&c->doc, node, "uploadUrl");
+    const ckpt__json *node = ckpt__json_get(&c->doc, first, "node");
+    const ckpt__json *birth = ckpt__json_get(&c->doc, node, "artifact"), *url = ckpt__json_get(&c->doc, node, "uploadUrl");
     if (!ckpt__web_copy(w->birth, sizeof w->birth, ckpt__auth_node_text(&c->doc, birth, "id")) || w->birth[0] == 0)
         return ckpt__wandb_lacks(c, "artifact of the file");
     if (url == NULL || url->kind == CKPT__JSON_NULL) return CKPT_OK;
@@ -29950,7 +29943,7 @@ static ckpt_err ckpt__wandb_take_entry(ckpt__wandb_call *c, ckpt__wandb_listing 
     uint64_t size = 0;
     if (own == NULL || artifact == NULL || artifact->kind != CKPT__JSON_OBJECT) return CKPT_OK;
     if (state == NULL || strcmp(state, "COMMITTED") != 0) return CKPT_OK;
-    if (!ckpt__web_json_size(ckpt__auth_node(&c->doc, artifact, "size"), &size)) return CKPT_OK;
+    if (!ckpt__web_json_size(ckpt__json_get(&c->doc, artifact, "size"), &size)) return CKPT_OK;
     ckpt_err e = ckpt__wandb_read_meta(c, artifact, &info, &l->name);
     if (e != CKPT_OK) return e;
     l->artifact.len = l->type.len = 0;
@@ -29978,10 +29971,10 @@ static ckpt_err ckpt__wandb_list_page(ckpt__wandb_listing *l, ckpt__buf *next, c
                                  "entityName:$entity,name:$project){artifactCollections(after:$cursor,first:$perPage){pageInfo{"
                                  "endCursor hasNextPage}edges{node{name artifactMembership(aliasName:\"latest\"){artifact{id "
                                  "state size metadata}}}}}}}");
-    const ckpt__json *project = e == CKPT_OK ? ckpt__auth_node(&c.doc, c.data, "project") : NULL;
+    const ckpt__json *project = e == CKPT_OK ? ckpt__json_get(&c.doc, c.data, "project") : NULL;
     const ckpt__json *found = e == CKPT_OK ? ckpt__wandb_find(&c, c.data, list) : NULL;
-    const ckpt__json *edges = ckpt__auth_node(&c.doc, found, "edges"), *page = ckpt__auth_node(&c.doc, found, "pageInfo");
-    const ckpt__json *more = ckpt__auth_node(&c.doc, page, "hasNextPage");
+    const ckpt__json *edges = ckpt__json_get(&c.doc, found, "edges"), *page = ckpt__json_get(&c.doc, found, "pageInfo");
+    const ckpt__json *more = ckpt__json_get(&c.doc, page, "hasNextPage");
     const char *cursor = ckpt__auth_node_text(&c.doc, page, "endCursor");
     next->len = 0;
     bool gone = e == CKPT_OK && (project == NULL || project->kind == CKPT__JSON_NULL);
@@ -29990,7 +29983,7 @@ static ckpt_err ckpt__wandb_list_page(ckpt__wandb_listing *l, ckpt__buf *next, c
     else if (e == CKPT_OK && (edges == NULL || edges->kind != CKPT__JSON_ARRAY)) e = ckpt__wandb_lacks(&c, "artifacts");
     const ckpt__json *edge = e == CKPT_OK ? ckpt__json_child(&c.doc, edges) : NULL;
     for (; edge != NULL && e == CKPT_OK; edge = ckpt__json_next(&c.doc, edge))
-        e = ckpt__wandb_take_entry(&c, l, ckpt__auth_node(&c.doc, edge, "node"));
+        e = ckpt__wandb_take_entry(&c, l, ckpt__json_get(&c.doc, edge, "node"));
     if (e == CKPT_OK && more != NULL && more->kind == CKPT__JSON_BOOL && more->i != 0 && cursor != NULL) {
         ckpt__buf_text(next, cursor);
         (void)ckpt__buf_cstr(next);
@@ -31722,8 +31715,8 @@ static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
     if (c->reply.body.data[0] != '{' && c->reply.body.data[0] != '<' && c->code[0] == 0) ckpt__gcs_read_words(c);
     if (c->reply.body.data[0] != '{') return;
     if (ckpt__json_parse(&d, &c->store->allocator, c->reply.body.data, c->reply.body.len) != CKPT_OK) return;
-    const ckpt__json *error = ckpt__auth_node(&d, ckpt__json_root(&d), "error");
-    const ckpt__json *list = error != NULL ? ckpt__auth_node(&d, error, "errors") : NULL;
+    const ckpt__json *error = ckpt__json_get(&d, ckpt__json_root(&d), "error");
+    const ckpt__json *list = error != NULL ? ckpt__json_get(&d, error, "errors") : NULL;
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&d, list) : NULL;
     const char *reason = ckpt__auth_node_text(&d, first, "reason"), *message = ckpt__auth_node_text(&d, error, "message");
     if (message != NULL) ckpt__web_clean(c->message, sizeof c->message, message, strlen(message));
@@ -31898,7 +31891,7 @@ typedef struct ckpt__gcs_object {
 
 static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__gcs_object *out) {
     const char *updated = ckpt__auth_node_text(d, o, "updated"), *sum = ckpt__auth_node_text(d, o, "crc32c");
-    const ckpt__json *metadata = ckpt__auth_node(d, o, "metadata");
+    const ckpt__json *metadata = ckpt__json_get(d, o, "metadata");
     memset(out, 0, sizeof *out);
     if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->stat.size)) return false;
     if (!ckpt__web_copy(out->stat.etag, sizeof out->stat.etag, ckpt__auth_node_text(d, o, "generation"))) return false;
@@ -32579,7 +32572,7 @@ static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix,
 
 static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
                                      ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user) {
-    const ckpt__json *items = ckpt__auth_node(d, ckpt__json_root(d), "items");
+    const ckpt__json *items = ckpt__json_get(d, ckpt__json_root(d), "items");
     const ckpt__json *o = items != NULL && items->kind == CKPT__JSON_ARRAY ? ckpt__json_child(d, items) : NULL;
     size_t skip = strlen(s->prefix);
     ckpt_err e = CKPT_OK;
@@ -33238,11 +33231,11 @@ static ckpt_err ckpt__oci_read_error(ckpt__oci_call *c) {
     if (c->reply.body.len == 0) return CKPT_OK;
     ckpt_err e = ckpt__json_parse(&doc, &c->store->allocator, c->reply.body.data, c->reply.body.len);
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
-    const ckpt__json *code = ckpt__json_get(&doc, ckpt__json_root(&doc), "code");
-    const ckpt__json *message = ckpt__json_get(&doc, ckpt__json_root(&doc), "message");
-    if (code != NULL && code->kind == CKPT__JSON_TEXT) ckpt__web_clean(c->code, sizeof c->code, code->text, code->text_len);
-    if (message != NULL && message->kind == CKPT__JSON_TEXT && !ckpt__auth_oci_is_told(&c->o->auth, message->text))
-        ckpt__web_clean(c->message, sizeof c->message, message->text, message->text_len);
+    const char *code = ckpt__json_get_text(&doc, ckpt__json_root(&doc), "code");
+    const char *message = ckpt__json_get_text(&doc, ckpt__json_root(&doc), "message");
+    if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
+    if (message != NULL && !ckpt__auth_oci_is_told(&c->o->auth, message))
+        ckpt__web_clean(c->message, sizeof c->message, message, strlen(message));
     if (strstr(c->message, "ST$") != NULL || strstr(c->message, "signature=") != NULL) c->message[0] = 0;
     ckpt__json_free(&doc);
     return CKPT_OK;
@@ -33498,12 +33491,6 @@ static ckpt_err ckpt__oci_parse(const ckpt__oci_call *c, ckpt__json_doc *doc) {
     return ckpt__web_again(c->t, CKPT_NET, "the server's reply is damaged or cut short");
 }
 
-// A member that is a text without NULs; NULL: it is none.
-static const char *ckpt__oci_member(const ckpt__json_doc *doc, const ckpt__json *object, const char *key) {
-    const ckpt__json *v = ckpt__json_get(doc, object, key);
-    return v != NULL && v->kind == CKPT__JSON_TEXT && strlen(v->text) == v->text_len ? v->text : NULL;
-}
-
 static void ckpt__oci_add_begin(ckpt__buf *b, const ckpt__oci *o, const ckpt__store_multi *m) {
     ckpt__buf name;
     ckpt__buf_init(&name, &b->allocator);
@@ -33540,7 +33527,7 @@ static ckpt_err ckpt__oci_begin_once(ckpt_store *store, const ckpt__store_multi 
         e = ckpt__store_exists();
     }
     if (e == CKPT_OK) {
-        const char *id = ckpt__oci_member(&doc, ckpt__json_root(&doc), "uploadId");
+        const char *id = ckpt__json_get_text(&doc, ckpt__json_root(&doc), "uploadId");
         if (id != NULL && id[0] != 0) ckpt__buf_text(upload_id, id);
         else e = ckpt__web_again(m->t, CKPT_NET, "the server began an upload in parts and gave no uploadId");
         ckpt__json_free(&doc);
@@ -33696,21 +33683,13 @@ typedef struct ckpt__oci_listing {
     ckpt_err               (*take)(const struct ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry);
 } ckpt__oci_listing;
 
-// A member that is a whole number that no size is too small for.
-static bool ckpt__oci_number(const ckpt__json_doc *doc, const ckpt__json *entry, const char *key, int64_t *out) {
-    const ckpt__json *v = ckpt__json_get(doc, entry, key);
-    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
-    *out = v->i;
-    return true;
-}
-
 static ckpt_err ckpt__oci_take_object(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
-    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "name");
+    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__json_get_text(doc, entry, "name");
     int64_t size = 0;
     if (name == NULL) return ckpt__web_odd("a name that cannot be read");
     if (!ckpt__txt_starts(name, prefix) || !ckpt__txt_starts(name + strlen(prefix), l->prefix))
         return ckpt__web_odd("a name that was not asked for");
-    if (!ckpt__oci_number(doc, entry, "size", &size)) return ckpt__web_odd("a size that is no number");
+    if (!ckpt__json_get_count(doc, entry, "size", &size)) return ckpt__web_odd("a size that is no number");
     name += strlen(prefix);
     return name[0] != 0 ? l->each(name, (uint64_t)size, l->user) : CKPT_OK;     // the prefix itself: some tools make it an object
 }
@@ -33719,9 +33698,10 @@ static ckpt_err ckpt__oci_take_part(const ckpt__oci_listing *l, const ckpt__json
     ckpt__store_part part;
     int64_t number = 0, size = 0;
     memset(&part, 0, sizeof part);
-    if (!ckpt__oci_number(doc, entry, "partNumber", &number) || number > INT_MAX || !ckpt__oci_number(doc, entry, "size", &size))
+    if (!ckpt__json_get_count(doc, entry, "partNumber", &number) || number > INT_MAX ||
+        !ckpt__json_get_count(doc, entry, "size", &size))
         return ckpt__web_odd("a number that is none");
-    const char *etag = ckpt__oci_member(doc, entry, "etag"), *md5 = ckpt__oci_member(doc, entry, "md5");
+    const char *etag = ckpt__json_get_text(doc, entry, "etag"), *md5 = ckpt__json_get_text(doc, entry, "md5");
     if (!ckpt__oci_part_tag(part.etag, sizeof part.etag, etag, md5)) return ckpt__web_odd("an ETag that cannot be read");
     part.number = (int)number;
     part.size = (uint64_t)size;
@@ -33730,8 +33710,8 @@ static ckpt_err ckpt__oci_take_part(const ckpt__oci_listing *l, const ckpt__json
 
 // Uploads of the whole bucket are listed: those of other prefixes are passed over.
 static ckpt_err ckpt__oci_take_upload(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
-    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "object");
-    const char *id = ckpt__oci_member(doc, entry, "uploadId"), *when = ckpt__oci_member(doc, entry, "timeCreated");
+    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__json_get_text(doc, entry, "object");
+    const char *id = ckpt__json_get_text(doc, entry, "uploadId"), *when = ckpt__json_get_text(doc, entry, "timeCreated");
     double started = 0.0;
     if (name == NULL || id == NULL || id[0] == 0) return ckpt__web_odd("a name that cannot be read");
     size_t n = strlen(prefix);
@@ -33751,7 +33731,7 @@ static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *
     const char *mark = ckpt__fields_get(&c->reply.headers, "opc-next-page");
     if (c->kind == 'o') {
         const ckpt__json *start = ckpt__json_get(&doc, root, "nextStartWith");
-        mark = ckpt__oci_member(&doc, root, "nextStartWith");
+        mark = ckpt__json_get_text(&doc, root, "nextStartWith");
         list = ckpt__json_get(&doc, root, "objects");
         if (start != NULL && start->kind != CKPT__JSON_NULL && mark == NULL) e = ckpt__web_odd("a name that cannot be read");
     }
@@ -36661,14 +36641,13 @@ static ckpt_err ckpt__uploader_append_word(const ckpt_uploader *u, const ckpt__u
 //-- reading a record ------------------------------------------------------------
 
 static const char *ckpt__uploader_get_text(const ckpt__json_doc *d, const char *key) {
-    const ckpt__json *v = ckpt__json_get(d, ckpt__json_root(d), key);
-    return v != NULL && v->kind == CKPT__JSON_TEXT && strlen(v->text) == v->text_len ? v->text : NULL;
+    return ckpt__json_get_text(d, ckpt__json_root(d), key);
 }
 
 static bool ckpt__uploader_get_number(const ckpt__json_doc *d, const char *key, uint64_t *out) {
-    const ckpt__json *v = ckpt__json_get(d, ckpt__json_root(d), key);
-    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
-    *out = (uint64_t)v->i;
+    int64_t n = 0;
+    if (!ckpt__json_get_count(d, ckpt__json_root(d), key, &n)) return false;
+    *out = (uint64_t)n;
     return true;
 }
 
