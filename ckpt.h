@@ -27,9 +27,9 @@
        MAP .................... the sections of the implementation
        >>api.errors hooks time names state file saver folder store uploader ... the calls, each with its contract
        >>implementation ....... error memory platform text digest time name state plan pickle pt safetensors tar codec
-                                engine file index transfer http auth store web s3 databricks mlflow sftp uc wandb azure gcs oci
-                                libcloud stores retry send fetch uploader remote ranks shard saver loader resume crew folder
-                                public
+                                engine file index transfer http auth store web stream s3 databricks mlflow sftp uc wandb azure
+                                gcs oci libcloud stores retry send fetch uploader remote ranks shard saver loader resume crew
+                                folder public
 
    PLEASE KEEP THE ORDER OF THE SECTIONS. A section calls only the sections in its "uses:" line, all of them earlier in
    the file, and no private function is declared before it is defined: that is the architecture, and the compiler
@@ -21886,25 +21886,25 @@ static ckpt_err ckpt__web_check_sum(const ckpt__store_put *p, uint32_t crc) {
 typedef ckpt_err ckpt__web_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t);
 
 // Is the object the one that an upload with this mark has made? Says nothing of failures.
-static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *stat, const char *name, const char *mark, uint64_t size,
+static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *ask, const char *name, const char *mark, uint64_t size,
                               const ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
     if (mark == NULL || mark[0] == 0) return false;
     ckpt__error_take(&kept);
-    bool ours = stat(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
+    bool ours = ask(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
     ckpt__error_last = kept;
     return ours;
 }
 
 // After the server has acknowledged an object: it must be there in full, and be this upload's where it has a mark. Who may write
 // but not read cannot look, and takes the server's word.
-static ckpt_err ckpt__web_confirm(ckpt_store *store, ckpt__web_stat *stat, const char *name, const char *mark, uint64_t size,
+static ckpt_err ckpt__web_confirm(ckpt_store *store, ckpt__web_stat *ask, const char *name, const char *mark, uint64_t size,
                                   ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
-    ckpt_err e = stat(store, name, &there, &look);
+    ckpt_err e = ask(store, name, &there, &look);
     if (e == CKPT_AUTH) {
         ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
                         ckpt__error_last.text);
@@ -22193,6 +22193,282 @@ static ckpt_err ckpt__web_decode(ckpt__buf *out, ckpt__view v, bool percent, con
 }
 
 #endif // CKPT_NO_REMOTE
+
+//------------------------------------------------------------------------------
+// >>stream     uploads that Google's cloud takes as one stream of bytes: for gs:// what may only be created, and Databricks'
+//
+// uses:    error memory platform text transfer http store web
+// threads: parts come from any of them, side by side, and wait for their turn. What is kept of an upload is behind the store's
+//          lock; whoever has set `busy` owns the fields named there
+// states:  of an upload: begun -> bytes of the parts in their order -> the rest and the end by complete; gone
+//
+// A resumable upload (cloud.google.com/storage/docs/performing-resumable-uploads): whoever has its address may write the object,
+// for a week. Each piece but the last is a multiple of 256 KiB, and the cloud may keep less of it than was sent.
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !(defined(CKPT_NO_GCS) && defined(CKPT_NO_UC))
+
+enum {
+    CKPT__STREAM_GRAIN = 256 * 1024,        // all pieces that a stream takes, but the last, are multiples of it
+    CKPT__STREAM_PATIENCE = 20              // seconds after which a part does not wait any more for the one before it
+};
+
+// What this process knows of an upload.
+typedef struct ckpt__stream_upload {
+    struct ckpt__stream_upload *next;
+    char                   *id;             // its name, which has the address: wiped
+    // of whoever has set `busy`
+    bool                    known;          // the cloud was asked, and has not failed since
+    bool                    finished;       // the object is there
+    uint64_t                committed;      // bytes that the cloud has
+    char                   *tail;           // CKPT__STREAM_GRAIN bytes: what is left for the end
+    size_t                  tail_size;
+    // below the lock
+    bool                    busy, failed;   // failed: for good
+    uint64_t                part_size;      // of the first part; 0: it has not come yet
+    uint64_t                passed;         // bytes of the parts that have gone through here
+    double                  rested;         // since when nobody is at it
+} ckpt__stream_upload;
+
+// One request to an upload's address, whose reply ckpt__stream_take takes. body NULL: it has none; ends: the object is to come
+// into being. *status: the reply's, 0 without one.
+typedef ckpt_err ckpt__stream_send(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
+                                   bool ends, ckpt__stream_upload *u, int *status);
+
+// The uploads of a store.
+typedef struct ckpt__streams {
+    ckpt__os_mutex      *lock;              // the store's
+    bool                 has_wake;
+    ckpt__os_cond        wake;              // with it: a part has ended
+    ckpt_allocator       allocator, secret;
+    size_t               upload_size;       // of the store's own struct, which begins with ckpt__stream_upload
+    void               (*clear)(ckpt__stream_upload *u, const ckpt_allocator *a);   // NULL, or frees what else is in that
+    ckpt__stream_send   *send;
+    ckpt_err           (*gone)(void);       // the failure of one that is gone
+    const char          *server, *word;     // "the server" and "session", for sentences
+    ckpt__stream_upload *list;              // below the lock
+} ckpt__streams;
+
+// What follows upload_size is the caller's to fill in.
+static ckpt_err ckpt__stream_init(ckpt__streams *s, const ckpt_allocator *a, const ckpt_allocator *secret, ckpt__os_mutex *lock,
+                                   size_t upload_size) {
+    s->allocator = *a;
+    s->secret = *secret;
+    s->lock = lock;
+    s->upload_size = upload_size;
+    ckpt_err e = ckpt__os_cond_init(&s->wake);
+    s->has_wake = e == CKPT_OK;
+    return e;
+}
+
+// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends.
+static ckpt__stream_upload *ckpt__stream_find(ckpt__streams *s, const char *id) {
+    ckpt__os_mutex_lock(s->lock);
+    ckpt__stream_upload *u = s->list;
+    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
+    if (u == NULL) {
+        char *copy = ckpt__mem_copy_text(&s->secret, id);
+        u = copy != NULL ? (ckpt__stream_upload *)ckpt__mem_alloc(&s->allocator, s->upload_size) : NULL;
+        if (u == NULL) ckpt__mem_free_text(&s->secret, copy);
+        if (u != NULL) {
+            u->id = copy;
+            u->rested = ckpt__os_now();
+            u->next = s->list;
+            s->list = u;
+        }
+    }
+    ckpt__os_mutex_unlock(s->lock);
+    return u;
+}
+
+static void ckpt__stream_forget(ckpt__streams *s, const char *id) {
+    ckpt__os_mutex_lock(s->lock);
+    ckpt__stream_upload **at = &s->list;
+    while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
+    ckpt__stream_upload *u = *at;
+    if (u != NULL) *at = u->next;
+    ckpt__os_mutex_unlock(s->lock);
+    if (u == NULL) return;
+    if (s->clear != NULL) s->clear(u, &s->allocator);
+    if (u->tail != NULL) ckpt__mem_free(&s->allocator, u->tail, CKPT__STREAM_GRAIN);
+    ckpt__mem_free_text(&s->secret, u->id);
+    ckpt__mem_free(&s->allocator, u, s->upload_size);
+}
+
+static void ckpt__stream_free(ckpt__streams *s) {
+    while (s->list != NULL) ckpt__stream_forget(s, s->list->id);
+    if (s->has_wake) ckpt__os_cond_free(&s->wake);
+    s->has_wake = false;
+}
+
+//-- one request -----------------------------------------------------------------
+
+// Takes the reply to a request that ended so: 308 with "Range: bytes=0-N", or that the object is there.
+static ckpt_err ckpt__stream_take(const ckpt__streams *s, const ckpt__store_multi *m, const ckpt__http_reply *r, ckpt_err e,
+                                  ckpt__stream_upload *u) {
+    const char *range = ckpt__fields_get(&r->headers, "range");
+    bool gone = r->status == 404 || r->status == 410 || r->status == 499;       // 499 is Google's word for it
+    bool exists = r->status == 412 && !m->overwrite;
+    uint64_t last = 0;
+    u->known = e == CKPT_OK && !gone;
+    if (gone || exists) {
+        m->t->transient = false;
+        return exists ? ckpt__store_exists() : s->gone();
+    }
+    if (e != CKPT_OK) return e;
+    u->finished = r->status != 308;
+    if (u->finished || range == NULL) {
+        u->committed = u->finished ? m->size : 0;
+    } else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__web_read_size(range + 8, &last)) {
+        u->committed = last + 1;
+    } else {
+        u->known = false;
+        e = ckpt__error_set(CKPT_NET, "%s did not say how much of the upload it has", s->server);
+        return ckpt__transfer_again(m->t, e);
+    }
+    return CKPT_OK;
+}
+
+// Asks how far an upload is.
+static ckpt_err ckpt__stream_ask(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, ckpt__stream_upload *u) {
+    int status;
+    return s->send(store, m, "bytes */*", NULL, false, u, &status);
+}
+
+// The same of one that only its name is known of: is it alive? It does not tell of parts: each is offered again, and what the
+// cloud has of it is passed over.
+static ckpt_err ckpt__stream_look(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__stream_upload u;
+    memset(&u, 0, sizeof u);
+    return ckpt__stream_ask(s, store, m, &u);
+}
+
+// Sends bytes [u->committed, end) of a part that begins at `at`. The cloud may keep fewer.
+static ckpt_err ckpt__stream_push(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part,
+                                  uint64_t at, uint64_t end, ckpt__stream_upload *u) {
+    char range[80];
+    ckpt__body body = *part;
+    ckpt__error_record kept;
+    uint64_t from = u->committed;
+    int status = 0;
+    body.offset += from - at;
+    body.size = end - from;
+    (void)snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)from, (unsigned long long)end - 1);
+    ckpt_err e = s->send(store, m, range, &body, false, u, &status);
+    // libcurl repeats a request whose connection died before the reply: these bytes may be there already.
+    if (e != CKPT_OK && status == 400) {
+        ckpt__transfer refused = *m->t;
+        ckpt__error_take(&kept);
+        ckpt__transfer_begin(m->t);
+        ckpt_err asked = ckpt__stream_ask(s, store, m, u);
+        bool moved = asked != CKPT_OK || u->finished || u->committed > from;
+        if (!moved) *m->t = refused;
+        e = moved ? asked : ckpt__error_put(&kept);
+    }
+    if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
+        u->known = false;
+        e = ckpt__transfer_again(m->t, ckpt__error_set(CKPT_NET, "%s kept none of the bytes that were sent", s->server));
+    }
+    return e;
+}
+
+//-- a part ----------------------------------------------------------------------
+
+// Brings the upload to the end of a part that begins at `at`: what the cloud has already is not sent again. What no multiple of
+// the grain holds is kept for the end.
+static ckpt_err ckpt__stream_advance(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m,
+                                     const ckpt__body *part, uint64_t at, ckpt__stream_upload *u) {
+    uint64_t end = at + part->size, grain = CKPT__STREAM_GRAIN;
+    bool last = end >= m->size;
+    if (!last && part->size % grain != 0)
+        return ckpt__error_set(CKPT_ARG, "a part has %llu bytes; Google wants multiples of %d", (unsigned long long)part->size,
+                               (int)CKPT__STREAM_GRAIN);
+    uint64_t whole = last ? end / grain * grain : end;
+    if (whole < at) whole = at;
+    ckpt_err e = u->known ? CKPT_OK : ckpt__stream_ask(s, store, m, u);
+    if (e == CKPT_OK && !u->finished && u->committed < at) return s->gone();
+    while (e == CKPT_OK && !u->finished && u->committed < whole) e = ckpt__stream_push(s, store, m, part, at, whole, u);
+    if (e != CKPT_OK || !last) return e;
+    if (u->tail == NULL) u->tail = (char *)ckpt__mem_alloc(&s->allocator, CKPT__STREAM_GRAIN);
+    if (u->tail == NULL) return CKPT_NOMEM;
+    u->tail_size = (size_t)(end - whole);
+    return ckpt__body_read(part, u->tail, u->tail_size, whole - at);
+}
+
+// Waits until the parts before have gone through. *at: where this one begins; *passed: it has gone through before. After
+// CKPT_OK and not *passed the caller owns the upload.
+static ckpt_err ckpt__stream_queue(ckpt__streams *s, ckpt__stream_upload *u, const ckpt__store_part *part, uint64_t size,
+                                   uint64_t *at, bool *passed, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    *at = 0;
+    *passed = false;
+    ckpt__os_mutex_lock(s->lock);
+    if (part->number == 1 && u->part_size == 0) u->part_size = size;
+    for (;;) {
+        bool known = u->part_size > 0;
+        *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
+        *passed = known && *at < u->passed;
+        if (*passed || (known && !u->busy && *at == u->passed)) break;
+        e = ckpt__store_cancelled(t);
+        if (e != CKPT_OK) break;
+        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > (double)CKPT__STREAM_PATIENCE)) {
+            e = ckpt__error_set(CKPT_NET, "the part before it was not sent, and a %s takes them in their order", s->word);
+            e = ckpt__transfer_again(t, e);
+            break;
+        }
+        (void)ckpt__os_cond_wait_until(&s->wake, s->lock, ckpt__os_now() + 0.05);
+    }
+    if (e == CKPT_OK && !*passed) u->busy = true;
+    ckpt__os_mutex_unlock(s->lock);
+    return e;
+}
+
+// A part of the stream, whose CRC-32 is known. etag: what it is named by.
+static ckpt_err ckpt__stream_part(ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                  uint32_t crc, uint32_t etag, ckpt__store_part *part) {
+    uint64_t at = 0, before = ckpt__transfer_count(m->t);
+    bool passed = false;
+    ckpt__stream_upload *u = ckpt__stream_find(s, m->upload_id);
+    ckpt_err e = u != NULL ? ckpt__stream_queue(s, u, part, body->size, &at, &passed, m->t) : CKPT_NOMEM;
+    if (e != CKPT_OK) return e;
+    if (!passed) {
+        e = ckpt__stream_advance(s, store, m, body, at, u);
+        ckpt__os_mutex_lock(s->lock);
+        u->busy = false;
+        u->rested = ckpt__os_now();
+        u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
+        if (e == CKPT_OK) u->passed = at + body->size;
+        ckpt__os_cond_broadcast(&s->wake);
+        ckpt__os_mutex_unlock(s->lock);
+    }
+    if (e != CKPT_OK) return e;
+    part->size = body->size;
+    part->has_crc = true;
+    part->crc = crc;
+    (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)etag);
+    ckpt__transfer_recount(m->t, before + body->size);      // what the cloud had before, or gets at the end, counts as well
+    return CKPT_OK;
+}
+
+// The rest of the bytes and the number of all: the object comes into being.
+static ckpt_err ckpt__stream_end(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, ckpt__stream_upload *u) {
+    char range[80];
+    int status;
+    uint64_t total = m->size, from = total - u->tail_size;
+    if (u->passed != total || u->committed < from || u->committed > total)
+        return ckpt__error_set(CKPT_ARG, "the upload cannot end: parts are missing");
+    ckpt__body body = ckpt__body_of(u->tail_size > 0 ? u->tail : "", (size_t)(total - u->committed));
+    body.offset = u->committed - from;
+    if (body.size > 0) (void)snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)u->committed,
+                                      (unsigned long long)total - 1, (unsigned long long)total);
+    else (void)snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)total);
+    ckpt_err e = s->send(store, m, range, body.size > 0 ? &body : NULL, true, u, &status);
+    if (e == CKPT_OK && !u->finished)
+        e = ckpt__transfer_again(m->t, ckpt__error_set(CKPT_NET, "%s has not all of the bytes yet", s->server));
+    return e;
+}
+
+#endif // CKPT_NO_REMOTE, CKPT_NO_GCS and CKPT_NO_UC
 
 //------------------------------------------------------------------------------
 // >>s3         the store s3://: Amazon S3 and what speaks its protocol
@@ -28161,15 +28437,13 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 //------------------------------------------------------------------------------
 // >>uc         the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
 //
-// uses:    error memory platform text transfer auth store web databricks
+// uses:    error memory platform text transfer auth store web stream databricks
 // threads: any number of requests at once; what is known of uploads under way is behind the mutex of >>databricks
 //
 // By the Files API 2.0 (docs.databricks.com/api/files/v2), up to 5 GiB in one request. Bigger files go in parts to the cloud that
 // the volume is in, as Databricks' own clients do it: a session is begun, each part gets an address that is signed for an hour,
 // the end names all parts. A later process goes on with a session: its parts are those of the journal, since none are listed.
-// A workspace on Google Cloud offers one resumable upload instead, which takes the bytes in their order by an address that Google
-// gives for a week (cloud.google.com/storage/docs/performing-resumable-uploads). Whoever has that address may write the file:
-// it is the upload's name, for the journal alone.
+// A workspace on Google Cloud offers one resumable upload instead (>>stream), whose address is its name, for the journal alone.
 // The service keeps neither checksum nor mark of ours with a file. Its version is the time of its last change, in seconds; a file
 // that another writer replaces twice within a second by one of the same size is not told from the one before.
 // Creating only is honoured by the service. That a reply was lost is known by this process as long as the store is open; whether
@@ -28181,35 +28455,16 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 
 enum {
     CKPT__UC_LOST = 16,
-    CKPT__UC_COMPLETE_IDLE = 600,       // seconds that joining the parts may take without a sign of life
-    CKPT__UC_GRAIN = 256 * 1024,        // all pieces that a stream takes, but the last, are multiples of it
-    CKPT__UC_PATIENCE = 20              // seconds after which a part does not wait any more for the one before it
+    CKPT__UC_COMPLETE_IDLE = 600        // seconds that joining the parts may take without a sign of life
 };
-
-// What this process knows of an upload in one stream. Whoever has set `busy` owns what stands above it.
-typedef struct ckpt__uc_stream {
-    struct ckpt__uc_stream *next;
-    char                   *id;
-    bool                    known;          // the cloud was asked, and has not failed since
-    bool                    finished;       // the file is there
-    uint64_t                committed;      // bytes that the cloud has
-    char                   *tail;           // CKPT__UC_GRAIN bytes: what is left for the end
-    size_t                  tail_size;
-    bool                    busy, failed;   // failed: for good
-    uint64_t                part_size;      // of the first part; 0: it has not come yet
-    uint64_t                passed;         // bytes of the parts that have gone through here
-    double                  rested;         // since when nobody is at it
-} ckpt__uc_stream;
 
 typedef struct ckpt__uc {
     ckpt__databricks         d;             // comes first
     char                    *root;          // "Volumes/catalog/schema/volume"
     char                    *alias;         // the same with a '/': names may begin so
     char                    *prefix;        // "" or "a/b/"
-    bool                     has_wake;
-    ckpt__os_cond            wake;          // with d.lock: a part of a stream has ended
-    ckpt__uc_stream         *streams;       // below d.lock, as those that follow
-    char                     lost[CKPT__UC_LOST][64];   // marks of puts whose reply was lost
+    ckpt__streams            streams;       // with d.lock
+    char                     lost[CKPT__UC_LOST][64];   // below d.lock: marks of puts whose reply was lost
     unsigned                 lost_next;
 } ckpt__uc;
 
@@ -28417,47 +28672,6 @@ static ckpt_err ckpt__uc_gone(void) {
 
 static bool ckpt__uc_is_stream(const char *upload_id) { return ckpt__txt_starts(upload_id, "stream "); }
 
-// What is known of a stream, made when it is new; NULL: out of memory. It stays until the upload ends.
-static ckpt__uc_stream *ckpt__uc_find_stream(ckpt_store *store, const char *id) {
-    ckpt__uc *s = ckpt__uc_of(store);
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__uc_stream *u = s->streams;
-    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
-    if (u == NULL) {
-        u = (ckpt__uc_stream *)ckpt__mem_alloc(&store->allocator, sizeof *u);
-        char *copy = u != NULL ? ckpt__mem_copy_text(&s->d.secret, id) : NULL;
-        if (u != NULL && copy == NULL) {
-            ckpt__mem_free(&store->allocator, u, sizeof *u);
-            u = NULL;
-        }
-        if (u != NULL) {
-            u->id = copy;
-            u->rested = ckpt__os_now();
-            u->next = s->streams;
-            s->streams = u;
-        }
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return u;
-}
-
-static void ckpt__uc_free_stream(ckpt_store *store, ckpt__uc_stream *u) {
-    if (u->tail != NULL) ckpt__mem_free(&store->allocator, u->tail, CKPT__UC_GRAIN);
-    ckpt__mem_free_text(&ckpt__uc_of(store)->d.secret, u->id);
-    ckpt__mem_free(&store->allocator, u, sizeof *u);
-}
-
-static void ckpt__uc_forget_stream(ckpt_store *store, const char *id) {
-    ckpt__uc *s = ckpt__uc_of(store);
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__uc_stream **at = &s->streams;
-    while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
-    ckpt__uc_stream *u = *at;
-    if (u != NULL) *at = u->next;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    if (u != NULL) ckpt__uc_free_stream(store, u);
-}
-
 // Address and headers out of an upload's name.
 static ckpt_err ckpt__uc_stream_link(const char *id, ckpt__databricks_link *l) {
     const char *p = id + 7;
@@ -28477,30 +28691,9 @@ static ckpt_err ckpt__uc_stream_link(const char *id, ckpt__databricks_link *l) {
     return l->url.err != CKPT_OK ? l->url.err : l->headers.text.err;
 }
 
-// Takes a stream's reply: 308 with "Range: bytes=0-N", or that the file is there.
-static ckpt_err ckpt__uc_take_range(ckpt__databricks_call *c, const ckpt__store_multi *m, ckpt_err e, ckpt__uc_stream *u) {
-    int status = c->reply.status;
-    const char *range = ckpt__fields_get(&c->reply.headers, "range");
-    uint64_t last = 0;
-    u->known = e == CKPT_OK;
-    if (e != CKPT_OK) {
-        bool gone = status == 404 || status == 410 || status == 499, exists = status == 412 && !m->overwrite;
-        if (gone || exists) m->t->transient = false;
-        return exists ? ckpt__store_exists() : gone ? ckpt__uc_gone() : e;
-    }
-    u->finished = status != 308;
-    if (u->finished || range == NULL) u->committed = u->finished ? m->size : 0;
-    else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__web_read_size(range + 8, &last)) u->committed = last + 1;
-    else {
-        u->known = false;
-        return ckpt__web_again(m->t, CKPT_NET, "the cloud did not say how much of the upload it has");
-    }
-    return CKPT_OK;
-}
-
-// One request to a stream. body NULL: it has none. *status: the reply's, 0 without one.
-static ckpt_err ckpt__uc_stream_run(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
-                                    bool ends, ckpt__uc_stream *u, int *status) {
+// One request to a stream.
+static ckpt_err ckpt__uc_stream_send(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
+                                     bool ends, ckpt__stream_upload *u, int *status) {
     ckpt__databricks_call c;
     ckpt__databricks_link l;
     ckpt__databricks_link_init(&l, &ckpt__uc_of(store)->d);
@@ -28515,152 +28708,28 @@ static ckpt_err ckpt__uc_stream_run(ckpt_store *store, const ckpt__store_multi *
     if (ends) c.idle_timeout_s = CKPT__UC_COMPLETE_IDLE;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     *status = c.reply.status;
-    e = ckpt__uc_take_range(&c, m, e, u);
+    e = ckpt__stream_take(&ckpt__uc_of(store)->streams, m, &c.reply, e, u);
     ckpt__databricks_free(&c);
     ckpt__databricks_link_free(&l);
     return e;
 }
 
-// Asks how far a stream is.
-static ckpt_err ckpt__uc_ask_stream(ckpt_store *store, const ckpt__store_multi *m, ckpt__uc_stream *u) {
-    int status;
-    return ckpt__uc_stream_run(store, m, "bytes */*", NULL, false, u, &status);
-}
-
-// Sends bytes [u->committed, end) of a part that begins at `at`. The cloud may keep fewer.
-static ckpt_err ckpt__uc_push(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at, uint64_t end,
-                              ckpt__uc_stream *u) {
-    char range[80];
-    ckpt__body body = *part;
-    ckpt__error_record kept;
-    uint64_t from = u->committed;
-    int status = 0;
-    body.offset += from - at;
-    body.size = end - from;
-    (void)snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)from, (unsigned long long)end - 1);
-    ckpt_err e = ckpt__uc_stream_run(store, m, range, &body, false, u, &status);
-    // libcurl repeats a request whose connection died before the reply: these bytes may be there already.
-    if (e != CKPT_OK && status == 400) {
-        ckpt__error_take(&kept);
-        ckpt__transfer_begin(m->t);
-        ckpt_err asked = ckpt__uc_ask_stream(store, m, u);
-        bool moved = asked != CKPT_OK || u->finished || u->committed > from;
-        e = moved ? asked : ckpt__error_put(&kept);
-    }
-    if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
-        u->known = false;
-        e = ckpt__web_again(m->t, CKPT_NET, "the cloud kept none of the bytes that were sent");
-    }
-    return e;
-}
-
-// Brings the stream to the end of a part that begins at `at`: what the cloud has already is not sent again. What no multiple of
-// the grain holds is kept for the end.
-static ckpt_err ckpt__uc_advance(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at,
-                                 ckpt__uc_stream *u) {
-    uint64_t end = at + part->size, grain = CKPT__UC_GRAIN;
-    bool last = end >= m->size;
-    if (!last && part->size % grain != 0)
-        return ckpt__error_set(CKPT_ARG, "a part has %llu bytes; Google wants multiples of %d", (unsigned long long)part->size,
-                               (int)CKPT__UC_GRAIN);
-    uint64_t whole = last ? end / grain * grain : end;
-    if (whole < at) whole = at;
-    ckpt_err e = u->known ? CKPT_OK : ckpt__uc_ask_stream(store, m, u);
-    if (e == CKPT_OK && !u->finished && u->committed < at) return ckpt__uc_gone();
-    while (e == CKPT_OK && !u->finished && u->committed < whole) e = ckpt__uc_push(store, m, part, at, whole, u);
-    if (e != CKPT_OK || !last) return e;
-    if (u->tail == NULL) u->tail = (char *)ckpt__mem_alloc(&store->allocator, CKPT__UC_GRAIN);
-    if (u->tail == NULL) return CKPT_NOMEM;
-    u->tail_size = (size_t)(end - whole);
-    return ckpt__body_read(part, u->tail, u->tail_size, whole - at);
-}
-
-// Waits until the parts before have gone through. *at: where this one begins; *passed: it has gone through before. After
-// CKPT_OK and not *passed the caller owns the stream.
-static ckpt_err ckpt__uc_queue(ckpt__uc *s, ckpt__uc_stream *u, const ckpt__store_part *part, uint64_t size, uint64_t *at,
-                               bool *passed, ckpt__transfer *t) {
-    ckpt_err e = CKPT_OK;
-    *at = 0;
-    *passed = false;
-    ckpt__os_mutex_lock(&s->d.lock);
-    if (part->number == 1 && u->part_size == 0) u->part_size = size;
-    for (;;) {
-        bool known = u->part_size > 0;
-        *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
-        *passed = known && *at < u->passed;
-        if (*passed || (known && !u->busy && *at == u->passed)) break;
-        if (ckpt__transfer_cancelled(t)) {
-            e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
-            break;
-        }
-        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > (double)CKPT__UC_PATIENCE)) {
-            e = ckpt__web_again(t, CKPT_NET, "the part before it was not sent, and a stream takes them in their order");
-            break;
-        }
-        (void)ckpt__os_cond_wait_until(&s->wake, &s->d.lock, ckpt__os_now() + 0.05);
-    }
-    if (e == CKPT_OK && !*passed) u->busy = true;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return e;
-}
-
 static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
                                      ckpt__store_part *part) {
-    ckpt__uc *s = ckpt__uc_of(store);
     ckpt__transfer_sums sums;
-    uint64_t at = 0, before = ckpt__transfer_count(m->t);
-    bool passed = false;
-    ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
-    ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__transfer_digest(body, CKPT__SUM_CRC32, &sums);
-    if (e == CKPT_OK) e = ckpt__uc_queue(s, u, part, body->size, &at, &passed, m->t);
+    ckpt_err e = ckpt__transfer_digest(body, CKPT__SUM_CRC32, &sums);
     if (e != CKPT_OK) return e;
-    if (!passed) {
-        e = ckpt__uc_advance(store, m, body, at, u);
-        ckpt__os_mutex_lock(&s->d.lock);
-        u->busy = false;
-        u->rested = ckpt__os_now();
-        u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
-        if (e == CKPT_OK) u->passed = at + body->size;
-        ckpt__os_cond_broadcast(&s->wake);
-        ckpt__os_mutex_unlock(&s->d.lock);
-    }
-    if (e != CKPT_OK) return e;
-    part->size = body->size;
-    part->has_crc = true;
-    part->crc = sums.crc;
-    (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)sums.crc);
-    // What the cloud had before, or gets at the end, counts as well.
-    ckpt__transfer_recount(m->t, before + body->size);
-    return CKPT_OK;
-}
-
-// The rest of the bytes and the number of all: the file comes into being.
-static ckpt_err ckpt__uc_end_stream(ckpt_store *store, const ckpt__store_multi *m, ckpt__uc_stream *u) {
-    ckpt__body body;
-    char range[80];
-    int status;
-    uint64_t total = m->size, from = total - u->tail_size;
-    if (u->passed != total || u->committed < from || u->committed > total)
-        return ckpt__error_set(CKPT_ARG, "the upload cannot end: parts are missing");
-    memset(&body, 0, sizeof body);
-    body.memory = u->tail_size > 0 ? u->tail : "";
-    body.offset = u->committed - from;
-    body.size = total - u->committed;
-    if (body.size > 0) (void)snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)u->committed,
-                                      (unsigned long long)total - 1, (unsigned long long)total);
-    else (void)snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)total);
-    ckpt_err e = ckpt__uc_stream_run(store, m, range, body.size > 0 ? &body : NULL, true, u, &status);
-    if (e == CKPT_OK && !u->finished) e = ckpt__web_again(m->t, CKPT_NET, "the cloud has not all of the bytes yet");
-    return e;
+    return ckpt__stream_part(&ckpt__uc_of(store)->streams, store, m, body, sums.crc, sums.crc, part);
 }
 
 static ckpt_err ckpt__uc_complete_stream(ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
+    ckpt__streams *s = &ckpt__uc_of(store)->streams;
+    ckpt__stream_upload *u = ckpt__stream_find(s, m->upload_id);
     if (u == NULL) return CKPT_NOMEM;
-    ckpt_err e = u->known ? CKPT_OK : ckpt__uc_ask_stream(store, m, u);
-    if (e == CKPT_OK && !u->finished) e = ckpt__uc_end_stream(store, m, u);
+    ckpt_err e = u->known ? CKPT_OK : ckpt__stream_ask(s, store, m, u);
+    if (e == CKPT_OK && !u->finished) e = ckpt__stream_end(s, store, m, u);
     if (e == CKPT_OK) e = ckpt__web_confirm(store, ckpt__uc_stat, m->name, NULL, m->size, m->t);
-    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__uc_forget_stream(store, m->upload_id);
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__stream_forget(s, m->upload_id);
     return e;
 }
 
@@ -28675,7 +28744,7 @@ static ckpt_err ckpt__uc_abort_stream(ckpt_store *store, const ckpt__store_multi
     int status = c.reply.status;
     if (status == 404 || status == 410 || status == 499) e = CKPT_OK;       // 499 is Google's word for it
     if (e == CKPT_OK) ckpt__transfer_begin(m->t);
-    if (e == CKPT_OK) ckpt__uc_forget_stream(store, m->upload_id);
+    if (e == CKPT_OK) ckpt__stream_forget(&ckpt__uc_of(store)->streams, m->upload_id);
     ckpt__databricks_free(&c);
     ckpt__databricks_link_free(&l);
     return e;
@@ -28784,7 +28853,7 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
         for (size_t at = 0; ckpt__fields_next(&l.headers, &at, &name, &value);) ckpt__buf_fmt(upload_id, "\n%s: %s", name, value);
         const char *id = ckpt__buf_cstr(upload_id);
         e = upload_id->err;
-        ckpt__uc_stream *u = e == CKPT_OK ? ckpt__uc_find_stream(store, id + from) : NULL;
+        ckpt__stream_upload *u = e == CKPT_OK ? ckpt__stream_find(&s->streams, id + from) : NULL;
         if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
         if (u != NULL) u->known = true;                     // that it has nothing yet
     }
@@ -28848,16 +28917,11 @@ static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, con
     return e;
 }
 
-// Is the session alive? Then the parts are those that this process has sent, and those of the journal. A stream does not tell of
-// parts: each is offered again, and what the cloud has of it is passed over.
+// Is the session alive? Then the parts are those that this process has sent, and those of the journal.
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
-    if (ckpt__uc_is_stream(m->upload_id)) {
-        ckpt__uc_stream u;
-        memset(&u, 0, sizeof u);
-        return ckpt__uc_ask_stream(store, m, &u);
-    }
+    if (ckpt__uc_is_stream(m->upload_id)) return ckpt__stream_look(&s->streams, store, m);
     if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
@@ -29011,12 +29075,7 @@ static ckpt_err ckpt__uc_remove(ckpt_store *store, const char *name, ckpt__trans
 static void ckpt__uc_close(ckpt_store *store) {
     ckpt__uc *s = ckpt__uc_of(store);
     const ckpt_allocator *a = &store->allocator;
-    while (s->streams != NULL) {
-        ckpt__uc_stream *u = s->streams;
-        s->streams = u->next;
-        ckpt__uc_free_stream(store, u);
-    }
-    if (s->has_wake) ckpt__os_cond_free(&s->wake);
+    ckpt__stream_free(&s->streams);
     ckpt__databricks_close(&s->d, a);
     ckpt__mem_free_text(a, s->root);
     ckpt__mem_free_text(a, s->alias);
@@ -29038,8 +29097,12 @@ static ckpt_err ckpt__uc_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     store->max_parts = 10000;
     store->max_single = (uint64_t)5 << 30;
     ckpt_err e = ckpt__databricks_open(&s->d, store, d != NULL ? d->ca_file : NULL);
-    if (e == CKPT_OK) e = ckpt__os_cond_init(&s->wake);
-    s->has_wake = s->d.has_cloud && e == CKPT_OK;
+    if (e == CKPT_OK)
+        e = ckpt__stream_init(&s->streams, &store->allocator, &s->d.secret, &s->d.lock, sizeof(ckpt__stream_upload));
+    s->streams.send = ckpt__uc_stream_send;
+    s->streams.gone = ckpt__uc_gone;
+    s->streams.server = "the cloud";
+    s->streams.word = "stream";
     return e == CKPT_OK ? ckpt__databricks_configure(&s->d, d, NULL, &store->allocator) : e;
 }
 
@@ -31531,14 +31594,13 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 //------------------------------------------------------------------------------
 // >>gcs        the store gs://: Google Cloud Storage
 //
-// uses:    error memory platform text digest transfer http auth store web s3
+// uses:    error memory platform text digest transfer http auth store web stream s3
 // threads: any number of requests at once; what is kept of uploads and downloads under way is behind the lock of the
-//          ckpt__s3 that it contains. Of an upload in one session, whoever has set `busy` owns the fields named there
-// states:  of a session: begun -> bytes of the parts in their order -> the rest and the end by complete; gone
+//          ckpt__s3 that it contains
 //
 // With an HMAC key it is the store of >>s3 at Google's address. With an OAuth2 token small objects are one request to the JSON
 // API. Big ones that may replace an object go in parts side by side by the XML API, which takes tokens too but knows no
-// condition there. Those that may only create go by a resumable session, one part after the other: it does. Google keeps a
+// condition there. Those that may only create go by a resumable session (>>stream), which does. Google keeps a
 // CRC-32C of every object and compares it with ours; of what is downloaded it is compared here.
 //
 // The address of a session is as good as a password for it: it is the upload's id, for the journal alone, and sent without a
@@ -31548,12 +31610,8 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 #if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
 
 enum {
-    CKPT__GCS_GRAIN = 256 * 1024,       // all pieces that a session takes, but the last, are multiples of it
     CKPT__GCS_SEEN = 8                  // downloads whose sums are put together at the same time
 };
-
-// Seconds that a part waits for the one before it to be tried again.
-static const double ckpt__gcs_patience = 20;
 
 // A part, or a range of a download, and its CRC-32C.
 typedef struct ckpt__gcs_sum {
@@ -31568,21 +31626,8 @@ typedef struct ckpt__gcs_sums {
 
 // What this process knows of an upload in parts.
 typedef struct ckpt__gcs_upload {
-    struct ckpt__gcs_upload *next;
-    char                    *id;
-    ckpt__gcs_sums           sums;      // of parts
-    // of a session
-    bool                     busy;      // its owner may touch: known, finished, committed, tail
-    bool                     known;     // the server was asked, and has not failed since
-    bool                     finished;  // the object is there
-    bool                     failed;    // for good
-    uint64_t                 part_size; // of the first part; 0: it has not come yet
-    uint64_t                 passed;    // bytes of the parts that have gone through here
-    uint32_t                 crc32c;    // of them
-    uint64_t                 committed; // bytes that the server has
-    char                    *tail;      // CKPT__GCS_GRAIN bytes: what is left for the end
-    size_t                   tail_size;
-    double                   rested;    // since when nobody is at it
+    ckpt__stream_upload stream;         // comes first; of one that is no session its name alone
+    ckpt__gcs_sums      sums;           // of parts
 } ckpt__gcs_upload;
 
 // A download in ranges: when all have come, their sums make that of the whole.
@@ -31597,10 +31642,9 @@ typedef struct ckpt__gcs_seen {
 typedef struct ckpt__gcs {
     ckpt__s3           s3;              // comes first: bucket, prefix, address, connections, lock; the functions of >>s3 see it
     ckpt__auth_google  auth;
-    bool               has_auth, has_wake, emulator;
-    ckpt__os_cond      wake;            // with s3.lock: a part of a session has ended
-    bool               no_parts;        // below s3.lock, as those that follow: the server has no XML API for parts
-    ckpt__gcs_upload  *uploads;
+    bool               has_auth, emulator;
+    ckpt__streams      streams;         // with s3.lock: sessions, and uploads in parts side by side
+    bool               no_parts;        // below s3.lock, as what follows: the server has no XML API for parts
     ckpt__gcs_seen    *seen;
 } ckpt__gcs;
 
@@ -32091,47 +32135,40 @@ static bool ckpt__gcs_is_session(const char *upload_id) {
     return ckpt__txt_starts(upload_id, "https://") || ckpt__txt_starts(upload_id, "http://");
 }
 
-// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends.
+// What is known of an upload; NULL: out of memory.
 static ckpt__gcs_upload *ckpt__gcs_find(ckpt_store *store, const char *id) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    ckpt__os_mutex_lock(&own->s3.lock);
-    ckpt__gcs_upload *u = own->uploads;
-    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
-    if (u == NULL) {
-        u = (ckpt__gcs_upload *)ckpt__mem_alloc(&store->allocator, sizeof *u);
-        char *copy = u != NULL ? ckpt__mem_copy_text(&own->auth.secret, id) : NULL;
-        if (u != NULL && copy == NULL) {
-            ckpt__mem_free(&store->allocator, u, sizeof *u);
-            u = NULL;
-        }
-        if (u != NULL) {
-            u->id = copy;
-            u->rested = ckpt__os_now();
-            u->next = own->uploads;
-            own->uploads = u;
-        }
-    }
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    return u;
+    return (ckpt__gcs_upload *)ckpt__stream_find(&ckpt__gcs_of(store)->streams, id);
 }
 
-static void ckpt__gcs_free_upload(ckpt_store *store, ckpt__gcs_upload *u) {
-    const ckpt_allocator *a = &store->allocator;
-    ckpt__gcs_sums_free(&u->sums, a);
-    if (u->tail != NULL) ckpt__mem_free(a, u->tail, CKPT__GCS_GRAIN);
-    ckpt__mem_free_text(&ckpt__gcs_of(store)->auth.secret, u->id);
-    ckpt__mem_free(a, u, sizeof *u);
+static void ckpt__gcs_clear(ckpt__stream_upload *u, const ckpt_allocator *a) {
+    ckpt__gcs_sums_free(&((ckpt__gcs_upload *)u)->sums, a);
 }
 
 static void ckpt__gcs_forget(ckpt_store *store, const char *id) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    ckpt__os_mutex_lock(&own->s3.lock);
-    ckpt__gcs_upload **at = &own->uploads;
-    while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
-    ckpt__gcs_upload *u = *at;
-    if (u != NULL) *at = u->next;
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    if (u != NULL) ckpt__gcs_free_upload(store, u);
+    ckpt__stream_forget(&ckpt__gcs_of(store)->streams, id);
+}
+
+// Notes the sum of a part that has gone through.
+static ckpt_err ckpt__gcs_note(ckpt_store *store, const ckpt__store_multi *m, const ckpt__store_part *part, uint32_t crc32c) {
+    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
+    ckpt_err e = ckpt__gcs_keep_sum(&u->sums, (uint64_t)part->number, part->size, crc32c, &store->allocator);
+    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    return e;
+}
+
+// The sum of the whole by those of its parts; false: some were sent by another process.
+static bool ckpt__gcs_sum_of_parts(ckpt_store *store, const ckpt__store_multi *m, uint32_t *crc32c) {
+    uint64_t size = 0;
+    *crc32c = 0;
+    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    if (u == NULL) return false;
+    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
+    bool all = u->sums.count == m->part_count;
+    if (all) *crc32c = ckpt__gcs_join(&u->sums, &size);
+    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    return all && size == m->size;
 }
 
 //-- one session -----------------------------------------------------------------
@@ -32176,206 +32213,47 @@ static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_mul
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__gcs_run(&g);
     if (e == CKPT_OK) e = ckpt__gcs_take_session(&g, upload_id);
     ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, upload_id->data) : NULL;
-    if (u != NULL) u->known = true;     // that it has nothing yet
+    if (u != NULL) u->stream.known = true;  // that it has nothing yet
     if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__store_exists();
     ckpt__gcs_call_free(&g);
     ckpt__buf_free(&text);
     return e;
 }
 
-// Takes a session's reply: 308 with "Range: bytes=0-N", or the object's description.
-static ckpt_err ckpt__gcs_take_range(ckpt__gcs_call *g, ckpt_err e, ckpt__gcs_upload *u) {
-    int status = g->c.reply.status;
-    if (e != CKPT_OK) {
-        u->known = false;
-        if (status != 404 && status != 410) return e;
-        g->c.t->transient = false;
-        return ckpt__gcs_gone();
-    }
-    if (status == 499) return ckpt__gcs_gone();
-    u->known = true;
-    u->finished = status != 308;
-    if (u->finished) return CKPT_OK;
-    const char *range = ckpt__fields_get(&g->c.reply.headers, "range");
-    uint64_t last = 0;
-    if (range == NULL) u->committed = 0;
-    else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__web_read_size(range + 8, &last)) u->committed = last + 1;
-    else {
-        u->known = false;
-        return ckpt__web_again(g->c.t, CKPT_NET, "the server did not say how much of the upload it has");
-    }
-    return CKPT_OK;
-}
-
-// Asks how far a session is.
-static ckpt_err ckpt__gcs_ask_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__gcs_upload *u) {
-    ckpt__gcs_call g;
-    ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
-    g.session = m->upload_id;
-    g.c.quiet = true;
-    ckpt__fields_add(&g.c.headers, "Content-Range", "bytes */*");
-    ckpt_err e = ckpt__gcs_take_range(&g, ckpt__gcs_run(&g), u);
-    ckpt__gcs_call_free(&g);
-    return e;
-}
-
-// Sends bytes [u->committed, end) of a part that begins at `at`. The server may keep fewer.
-static ckpt_err ckpt__gcs_push(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at, uint64_t end,
-                               ckpt__gcs_upload *u) {
-    ckpt__gcs_call g;
-    char range[80];
-    ckpt__body body = *part;
-    uint64_t from = u->committed;
-    body.offset += from - at;
-    body.size = end - from;
-    ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
-    g.session = m->upload_id;
-    g.c.body = &body;
-    (void)snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)from, (unsigned long long)end - 1);
-    ckpt__fields_add(&g.c.headers, "Content-Range", range);
-    ckpt_err e = ckpt__gcs_take_range(&g, ckpt__gcs_run(&g), u);
-    // libcurl repeats a request whose connection died before the reply: these bytes may be there already.
-    if (e != CKPT_OK && g.c.reply.status == 400) {
-        ckpt__transfer_begin(m->t);
-        ckpt_err asked = ckpt__gcs_ask_session(store, m, u);
-        if (asked != CKPT_OK || u->finished || u->committed > from) e = asked;
-        else e = ckpt__gcs_fail(&g);
-    }
-    if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
-        u->known = false;
-        e = ckpt__web_again(m->t, CKPT_NET, "the server kept none of the bytes that were sent");
-    }
-    ckpt__gcs_call_free(&g);
-    return e;
-}
-
-// Keeps the bytes that no multiple of the grain holds, for the end.
-static ckpt_err ckpt__gcs_keep_tail(ckpt_store *store, ckpt__gcs_upload *u, const ckpt__body *part, uint64_t from) {
-    if (u->tail == NULL) u->tail = (char *)ckpt__mem_alloc(&store->allocator, CKPT__GCS_GRAIN);
-    if (u->tail == NULL) return CKPT_NOMEM;
-    u->tail_size = (size_t)(part->size - from);
-    return ckpt__body_read(part, u->tail, u->tail_size, from);
-}
-
-// Brings the session to the end of a part that begins at `at`: what the server has already is not sent again.
-static ckpt_err ckpt__gcs_advance(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at,
-                                  ckpt__gcs_upload *u) {
-    uint64_t end = at + part->size, grain = CKPT__GCS_GRAIN;
-    bool last = end >= m->size;
-    if (!last && part->size % grain != 0)
-        return ckpt__error_set(CKPT_ARG, "a part has %llu bytes; Google wants multiples of %d", (unsigned long long)part->size,
-                               (int)CKPT__GCS_GRAIN);
-    uint64_t whole = last ? end / grain * grain : end;
-    ckpt_err e = u->known ? CKPT_OK : ckpt__gcs_ask_session(store, m, u);
-    if (e == CKPT_OK && !u->finished && u->committed < at) return ckpt__gcs_gone();
-    while (e == CKPT_OK && !u->finished && u->committed < whole) e = ckpt__gcs_push(store, m, part, at, whole, u);
-    return e == CKPT_OK && last ? ckpt__gcs_keep_tail(store, u, part, whole - at) : e;
-}
-
-// Waits until the parts before have gone through. *at: where this one begins; *passed: it has gone through before. After
-// CKPT_OK and not *passed the caller owns the session.
-static ckpt_err ckpt__gcs_queue(ckpt_store *store, ckpt__gcs_upload *u, const ckpt__store_part *part, uint64_t size,
-                                uint64_t *at, bool *passed, ckpt__transfer *t) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    ckpt_err e = CKPT_OK;
-    *at = 0;
-    *passed = false;
-    ckpt__os_mutex_lock(&own->s3.lock);
-    if (part->number == 1 && u->part_size == 0) u->part_size = size;
-    for (;;) {
-        bool known = u->part_size > 0;
-        *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
-        *passed = known && *at < u->passed;
-        if (*passed || (known && !u->busy && *at == u->passed)) break;
-        if (ckpt__transfer_cancelled(t)) {
-            e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
-            break;
-        }
-        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > ckpt__gcs_patience)) {
-            e = ckpt__web_again(t, CKPT_NET, "the part before it was not sent, and a session takes them in their order");
-            break;
-        }
-        (void)ckpt__os_cond_wait_until(&own->wake, &own->s3.lock, ckpt__os_now() + 0.05);
-    }
-    if (e == CKPT_OK && !*passed) u->busy = true;
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    return e;
-}
-
-static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
-                                          ckpt__store_part *part) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    uint32_t crc, crc32c;
-    uint64_t at = 0, before = ckpt__transfer_count(m->t);
-    bool passed = false;
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
-    ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__gcs_digest(body, &crc, &crc32c);
-    if (e == CKPT_OK) e = ckpt__gcs_queue(store, u, part, body->size, &at, &passed, m->t);
-    if (e != CKPT_OK) return e;
-    if (!passed) {
-        e = ckpt__gcs_advance(store, m, body, at, u);
-        ckpt__os_mutex_lock(&own->s3.lock);
-        u->busy = false;
-        u->rested = ckpt__os_now();
-        u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
-        if (e == CKPT_OK) {
-            u->passed = at + body->size;
-            u->crc32c = ckpt__digest_crc32c_join(u->crc32c, crc32c, body->size);
-        }
-        ckpt__os_cond_broadcast(&own->wake);
-        ckpt__os_mutex_unlock(&own->s3.lock);
-    }
-    if (e != CKPT_OK) return e;
-    part->size = body->size;
-    part->has_crc = true;
-    part->crc = crc;
-    (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)crc32c);
-    // What the server had before, or gets at the end, counts as well.
-    ckpt__transfer_recount(m->t, before + body->size);
-    return CKPT_OK;
-}
-
-// The rest of the bytes and the number of all: the object comes into being.
-static ckpt_err ckpt__gcs_end_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__gcs_upload *u) {
+// One request to a session. In the end the reply describes the object.
+static ckpt_err ckpt__gcs_send_session(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
+                                       bool ends, ckpt__stream_upload *u, int *status) {
     ckpt__gcs_call g;
     ckpt__gcs_object o;
-    ckpt__body body;
-    char range[80];
-    uint64_t total = m->size, from = total - u->tail_size;
-    if (u->passed != total || u->committed < from || u->committed > total)
-        return ckpt__error_set(CKPT_ARG, "the upload cannot end: parts are missing");
-    memset(&body, 0, sizeof body);
-    body.memory = u->tail_size > 0 ? u->tail : "";
-    body.offset = u->committed - from;
-    body.size = total - u->committed;
+    uint32_t crc32c = 0;
+    bool has_sum = ends && ckpt__gcs_sum_of_parts(store, m, &crc32c);
     ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
     g.session = m->upload_id;
-    g.c.quiet = true;
-    g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
-    if (body.size > 0) g.c.body = &body;
-    if (body.size > 0) (void)snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)u->committed,
-                                      (unsigned long long)total - 1, (unsigned long long)total);
-    else (void)snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)total);
+    g.c.body = body;
+    g.c.quiet = ends || body == NULL;
+    if (ends) g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
     ckpt__fields_add(&g.c.headers, "Content-Range", range);
-    ckpt__gcs_add_hash(&g, u->crc32c);
+    if (has_sum) ckpt__gcs_add_hash(&g, crc32c);
     ckpt_err e = ckpt__gcs_run(&g);
-    if (e == CKPT_CORRUPT) m->t->transient = false;         // the session holds the wrong bytes for good
-    bool exists = g.c.reply.status == 412;
-    e = ckpt__gcs_take_range(&g, e, u);
-    if (e == CKPT_OK && !u->finished) e = ckpt__web_again(m->t, CKPT_NET, "the server has not all of the bytes yet");
-    if (e == CKPT_OK) e = ckpt__gcs_read_object(&g, &o);
-    if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, total, true, u->crc32c, m->t);
-    if (exists) e = ckpt__store_exists();
+    if (ends && e == CKPT_CORRUPT) m->t->transient = false;     // the session holds the wrong bytes for good
+    *status = g.c.reply.status;
+    e = ckpt__stream_take(&ckpt__gcs_of(store)->streams, m, &g.c.reply, e, u);
+    bool made = e == CKPT_OK && ends && u->finished;
+    if (made) e = ckpt__gcs_read_object(&g, &o);
+    if (made && e == CKPT_OK) e = ckpt__gcs_compare_object(&o, m->size, has_sum, crc32c, m->t);
     ckpt__gcs_call_free(&g);
     return e;
 }
 
 static ckpt_err ckpt__gcs_complete_session(ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    ckpt__streams *s = &ckpt__gcs_of(store)->streams;
+    ckpt__stream_upload *u = ckpt__stream_find(s, m->upload_id);
+    uint32_t crc32c;
     if (u == NULL) return CKPT_NOMEM;
-    ckpt_err e = u->known ? CKPT_OK : ckpt__gcs_ask_session(store, m, u);
-    if (e == CKPT_OK && u->finished) e = ckpt__gcs_confirm(store, m, u->passed == m->size, u->crc32c);
-    else if (e == CKPT_OK) e = ckpt__gcs_end_session(store, m, u);
+    bool has_sum = ckpt__gcs_sum_of_parts(store, m, &crc32c);
+    ckpt_err e = u->known ? CKPT_OK : ckpt__stream_ask(s, store, m, u);
+    if (e == CKPT_OK && u->finished) e = ckpt__gcs_confirm(store, m, has_sum, crc32c);
+    else if (e == CKPT_OK) e = ckpt__stream_end(s, store, m, u);
     bool refused = e == CKPT_NOT_FOUND || e == CKPT_EXISTS;
     if (refused && ckpt__web_is_ours(store, ckpt__gcs_stat, m->name, m->mark, m->size, m->t)) {
         ckpt__transfer_begin(m->t);
@@ -32439,13 +32317,13 @@ static ckpt_err ckpt__gcs_begin(ckpt_store *store, const ckpt__store_multi *m, c
     return ckpt__gcs_begin_session(store, m, upload_id);
 }
 
-static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+// One of those that go side by side.
+static ckpt_err ckpt__gcs_put_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, uint32_t crc,
+                                   uint32_t crc32c, ckpt__store_part *part) {
     ckpt__gcs_call g;
-    uint32_t crc = 0, crc32c = 0, told = 0;
-    if (ckpt__gcs_is_session(m->upload_id)) return ckpt__gcs_part_of_session(store, m, body, part);
+    uint32_t told = 0;
     ckpt_err e = ckpt__gcs_multi_init(&g, store, "PUT", m);
     ckpt__s3_add_number(&g.c.query, "partNumber", part->number);
-    if (e == CKPT_OK) e = ckpt__gcs_digest(body, &crc, &crc32c);
     ckpt__gcs_add_hash(&g, crc32c);
     g.c.body = body;
     if (e == CKPT_OK) e = ckpt__gcs_run(&g);
@@ -32455,29 +32333,21 @@ static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, co
     if (e == CKPT_OK && ckpt__gcs_reply_crc32c(&g.c.reply, &told) && told != crc32c)
         e = ckpt__web_again(m->t, CKPT_CORRUPT, "the server has other bytes than those sent, by their CRC-32C");
     ckpt__gcs_call_free(&g);
-    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, m->upload_id) : NULL;
-    if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
     if (e != CKPT_OK) return e;
     part->size = body->size;
     part->has_crc = true;
     part->crc = crc;
-    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
-    e = ckpt__gcs_keep_sum(&u->sums, (uint64_t)part->number, body->size, crc32c, &store->allocator);
-    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
-    return e;
+    return CKPT_OK;
 }
 
-// The sum of the whole by those of its parts; false: some were sent by another process.
-static bool ckpt__gcs_sum_of_parts(ckpt_store *store, const ckpt__store_multi *m, uint32_t *crc32c) {
-    uint64_t size = 0;
-    *crc32c = 0;
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
-    if (u == NULL) return false;
-    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
-    bool all = u->sums.count == m->part_count;
-    if (all) *crc32c = ckpt__gcs_join(&u->sums, &size);
-    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
-    return all && size == m->size;
+static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    uint32_t crc, crc32c;
+    ckpt_err e = ckpt__gcs_digest(body, &crc, &crc32c);
+    if (e != CKPT_OK) return e;
+    if (ckpt__gcs_is_session(m->upload_id))
+        e = ckpt__stream_part(&ckpt__gcs_of(store)->streams, store, m, body, crc, crc32c, part);
+    else e = ckpt__gcs_put_part(store, m, body, crc, crc32c, part);
+    return e == CKPT_OK ? ckpt__gcs_note(store, m, part, crc32c) : e;
 }
 
 static ckpt_err ckpt__gcs_complete(ckpt_store *store, const ckpt__store_multi *m) {
@@ -32542,14 +32412,9 @@ static ckpt_err ckpt__gcs_list_xml(const ckpt__s3_listing *l, ckpt__s3_page *p, 
     return e;
 }
 
-// A session does not tell of its parts: each is offered again, and what the server has of it is passed over.
 static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m,
                                 ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
-    if (ckpt__gcs_is_session(m->upload_id)) {
-        ckpt__gcs_upload u;
-        memset(&u, 0, sizeof u);
-        return ckpt__gcs_ask_session(store, m, &u);
-    }
+    if (ckpt__gcs_is_session(m->upload_id)) return ckpt__stream_look(&ckpt__gcs_of(store)->streams, store, m);
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
     ckpt__s3_expect_parts(&p, each, user);
@@ -32784,14 +32649,13 @@ static ckpt_err ckpt__gcs_remove(ckpt_store *store, const char *name, ckpt__tran
 
 static void ckpt__gcs_close(ckpt_store *store) {
     ckpt__gcs *own = ckpt__gcs_of(store);
-    while (own->uploads != NULL) ckpt__gcs_forget(store, own->uploads->id);
+    ckpt__stream_free(&own->streams);
     while (own->seen != NULL) {
         ckpt__gcs_seen *n = own->seen;
         own->seen = n->next;
         ckpt__gcs_free_seen(store, n);
     }
     if (own->has_auth) ckpt__auth_google_free(&own->auth);
-    if (own->has_wake) ckpt__os_cond_free(&own->wake);
     ckpt__s3_close(store);
 }
 
@@ -32828,12 +32692,17 @@ static ckpt_err ckpt__gcs_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__buf url;
     ckpt__buf_init(&url, a);
     s->page = 1000;
+    ckpt_allocator secret = ckpt__auth_wiping(&store->allocator);
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__os_cond_init(&own->wake);
-    own->has_wake = s->has_lock && e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__stream_init(&own->streams, a, &secret, &s->lock, sizeof(ckpt__gcs_upload));
+    own->streams.clear = ckpt__gcs_clear;
+    own->streams.send = ckpt__gcs_send_session;
+    own->streams.gone = ckpt__gcs_gone;
+    own->streams.server = "the server";
+    own->streams.word = "session";
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
-    s->has_http = own->has_wake && e == CKPT_OK;
+    s->has_http = own->streams.has_wake && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__gcs_endpoint(d, &url, &own->emulator);
     if (e == CKPT_OK) e = ckpt__web_split_endpoint(url.data, &s->tls, &s->endpoint, &s->base, a);
     if (e == CKPT_OK) {
