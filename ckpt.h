@@ -22148,6 +22148,20 @@ static bool ckpt__web_shows(const char *text, const char *secret) {
     return head[0] != 0 && strstr(text, head) != NULL;
 }
 
+// A header that a server may say goes with an address of its: what the connection itself is about is not its to say.
+static bool ckpt__web_is_field(const char *name, const char *value) {
+    static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
+    if (name == NULL || value == NULL || name[0] == 0 || strpbrk(value, "\r\n") != NULL) return false;
+    for (const char *p = name; *p != 0; p++) {
+        int c = ckpt__txt_lower((unsigned char)*p);
+        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_') return false;
+    }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) return false;
+    }
+    return true;
+}
+
 //-- lists -----------------------------------------------------------------------
 
 // Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
@@ -24639,20 +24653,6 @@ static void ckpt__databricks_link_free(ckpt__databricks_link *l) {
     ckpt__fields_free(&l->headers);
 }
 
-// A name or value of a header; what the connection itself is about is not the server's to say.
-static bool ckpt__databricks_is_field(const char *name, const char *value) {
-    static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
-    if (name == NULL || value == NULL || name[0] == 0 || strpbrk(value, "\r\n") != NULL) return false;
-    for (const char *p = name; *p != 0; p++) {
-        int c = ckpt__txt_lower((unsigned char)*p);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_') return false;
-    }
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) return false;
-    }
-    return true;
-}
-
 // Takes an address out of a reply. Plain http only leads to this machine, or to the proxy that workspaces have on their clusters.
 static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt__json_doc *doc, const ckpt__json *node,
                                            const char *key, bool plain) {
@@ -24673,7 +24673,7 @@ static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt_
     for (const ckpt__json *n = ckpt__json_child(doc, list); n != NULL; n = ckpt__json_next(doc, n)) {
         const char *name = is_map ? n->key : ckpt__json_get_text(doc, n, "name");
         const char *value = !is_map ? ckpt__json_get_text(doc, n, "value") : n->kind == CKPT__JSON_TEXT ? n->text : NULL;
-        if (ckpt__databricks_is_field(name, value)) ckpt__fields_add(&l->headers, name, value);
+        if (ckpt__web_is_field(name, value)) ckpt__fields_add(&l->headers, name, value);
     }
     return l->url.err != CKPT_OK ? l->url.err : l->headers.text.err;
 }
@@ -29401,20 +29401,16 @@ static ckpt_err ckpt__wandb_lacks(ckpt__wandb_call *c, const char *what) {
 
 //-- bytes -----------------------------------------------------------------------
 
-// Headers that come with an address, "Name:value" each. What the library makes itself, or must not go elsewhere, is left out.
+// Headers that come with an address, "Name:value" each.
 static void ckpt__wandb_add_headers(const ckpt__wandb_call *c, const ckpt__json *list, ckpt__fields *out) {
-    static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
     if (list == NULL || list->kind != CKPT__JSON_ARRAY) return;
     for (const ckpt__json *n = ckpt__json_child(&c->doc, list); n != NULL; n = ckpt__json_next(&c->doc, n)) {
         char name[80];
         const char *colon = n->kind == CKPT__JSON_TEXT ? strchr(n->text, ':') : NULL;
-        bool good = colon != NULL && colon > n->text && (size_t)(colon - n->text) < sizeof name;
-        if (!good || strpbrk(n->text, "\r\n") != NULL) continue;
+        if (colon == NULL || (size_t)(colon - n->text) >= sizeof name) continue;
         (void)snprintf(name, sizeof name, "%.*s", (int)(colon - n->text), n->text);
-        for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-            if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) good = false;
-        }
-        if (good) ckpt__fields_add(out, name, colon + 1 + strspn(colon + 1, " "));
+        const char *value = colon + 1 + strspn(colon + 1, " ");
+        if (ckpt__web_is_field(name, value)) ckpt__fields_add(out, name, value);
     }
 }
 
