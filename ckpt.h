@@ -20676,6 +20676,37 @@ static ckpt_err ckpt__store_run_remove(ckpt_store *s, const char *name, ckpt__tr
     return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->remove(s, name, t));
 }
 
+#ifndef CKPT_NO_REMOTE
+
+// The last few uploads of which something is to be remembered, by their marks or names.
+typedef struct ckpt__store_marks {
+    char     list[16][64];
+    unsigned next;
+} ckpt__store_marks;
+
+static bool ckpt__store_has_mark(const ckpt__store_marks *m, const char *mark, ckpt__os_mutex *lock) {
+    bool found = false;
+    if (mark == NULL || mark[0] == 0) return false;
+    ckpt__os_mutex_lock(lock);
+    for (size_t i = 0; i < sizeof m->list / sizeof m->list[0]; i++) found = found || strcmp(m->list[i], mark) == 0;
+    ckpt__os_mutex_unlock(lock);
+    return found;
+}
+
+// Remembers one, or forgets it.
+static void ckpt__store_set_mark(ckpt__store_marks *m, const char *mark, bool there, ckpt__os_mutex *lock) {
+    size_t count = sizeof m->list / sizeof m->list[0];
+    if (mark == NULL || mark[0] == 0 || strlen(mark) >= sizeof m->list[0]) return;
+    ckpt__os_mutex_lock(lock);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(m->list[i], mark) == 0) m->list[i][0] = 0;
+    }
+    if (there) memcpy(m->list[m->next++ % count], mark, strlen(mark) + 1);
+    ckpt__os_mutex_unlock(lock);
+}
+
+#endif // CKPT_NO_REMOTE
+
 //-- file:// ---------------------------------------------------------------------
 
 enum {
@@ -26712,7 +26743,6 @@ enum {
     CKPT__SFTP_LOOKS = 5,               // at a name and the one aside, in turns, until there is no such object
     CKPT__SFTP_KEY_MAX = 64 * 1024,
     CKPT__SFTP_KNOWN_MAX = 16 << 20,
-    CKPT__SFTP_UNSURE = 16,
     CKPT__SFTP_DEEP = 16 * 1024,        // bytes of a path; Linux takes 4096
     CKPT__SFTP_OLD = 3                  // seconds after which a file aside is taken for a dead writer's
 };
@@ -26736,8 +26766,8 @@ typedef struct ckpt__sftp {
     char           known_path[32];
     ckpt__os_info  known_seen;          // known_hosts as it was when they were read
     unsigned       known_turn;          // how often that was
-    char           unsure[CKPT__SFTP_UNSURE][64];   // marks of uploads whose rename was not answered
-    unsigned       unsure_next;
+    ckpt__store_marks unsure;           // uploads whose rename was sent and never answered: should the part file be gone when
+                                        // they are tried again, then what lies under the final name is theirs
 } ckpt__sftp;
 
 static ckpt__sftp *ckpt__sftp_of(const ckpt_store *s) {
@@ -27720,26 +27750,6 @@ static ckpt_err ckpt__sftp_stat(ckpt_store *s, const char *name, ckpt__store_sta
 
 //-- up --------------------------------------------------------------------------
 
-// Uploads whose rename was sent and never answered, by their marks: should the part file be gone when they are tried again, then
-// what lies under the final name is theirs.
-static bool ckpt__sftp_is_unsure(ckpt__sftp *f, const char *mark) {
-    bool found = false;
-    ckpt__os_mutex_lock(&f->lock);
-    for (size_t i = 0; mark != NULL && i < CKPT__SFTP_UNSURE; i++) found = found || strcmp(f->unsure[i], mark) == 0;
-    ckpt__os_mutex_unlock(&f->lock);
-    return found;
-}
-
-static void ckpt__sftp_set_unsure(ckpt__sftp *f, const char *mark, bool unsure) {
-    if (mark == NULL || strlen(mark) >= sizeof f->unsure[0]) return;
-    ckpt__os_mutex_lock(&f->lock);
-    for (size_t i = 0; i < CKPT__SFTP_UNSURE; i++) {
-        if (strcmp(f->unsure[i], mark) == 0) f->unsure[i][0] = 0;
-    }
-    if (unsure) memcpy(f->unsure[f->unsure_next++ % CKPT__SFTP_UNSURE], mark, strlen(mark) + 1);
-    ckpt__os_mutex_unlock(&f->lock);
-}
-
 // Everything about one put.
 typedef struct ckpt__sftp_putting {
     ckpt__sftp_call        *c;
@@ -27927,10 +27937,10 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
         if (e == CKPT_OK && there && !ckpt__sftp_is_folder(c, u->path)) return ckpt__sftp_taken(u, false);
         if (e != CKPT_OK) return e;
     }
-    ckpt__sftp_set_unsure(c->f, u->p->mark, true);
+    ckpt__store_set_mark(&c->f->unsure, u->p->mark, true, &c->f->lock);
     e = ckpt__sftp_run(c, "rename", u->part, u->path);
     if (e == CKPT_OK || e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_NO_SPACE || e == CKPT_EXISTS)
-        ckpt__sftp_set_unsure(c->f, u->p->mark, false);
+        ckpt__store_set_mark(&c->f->unsure, u->p->mark, false, &c->f->lock);
     *done = e == CKPT_OK;
     if (*done && u->again && u->p->overwrite) (void)ckpt__sftp_run(c, "*rm", u->old, NULL);
     if (e != CKPT_EXISTS) return e == CKPT_NOT_FOUND ? ckpt__transfer_again(c->t, e) : e;
@@ -27943,7 +27953,7 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
     }
     if (!u->p->overwrite) return ckpt__sftp_taken(u, false);
     ckpt__sftp_make_younger(u, mtime);
-    ckpt__sftp_set_unsure(c->f, u->p->mark, true);
+    ckpt__store_set_mark(&c->f->unsure, u->p->mark, true, &c->f->lock);
     e = ckpt__sftp_run(c, "rename", u->path, u->old);
     if (e == CKPT_EXISTS || e == CKPT_NOT_FOUND) return ckpt__sftp_wait_turn(u, since, tries);
     if (e != CKPT_OK) return e;
@@ -27954,7 +27964,7 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
     // Readers that found no name look here next: the file aside stays for longer than a look takes.
     (void)ckpt__sftp_probe(c, u->path);
     ckpt__os_sleep(0.02);
-    ckpt__sftp_set_unsure(c->f, u->p->mark, false);
+    ckpt__store_set_mark(&c->f->unsure, u->p->mark, false, &c->f->lock);
     return ckpt__sftp_run(c, "*rm", u->old, NULL);
 }
 
@@ -27981,7 +27991,7 @@ static ckpt_err ckpt__sftp_is_done(ckpt__sftp_putting *u, bool *done) {
     uint64_t size = 0;
     int64_t mtime;
     *done = false;
-    if (!ckpt__sftp_is_unsure(u->c->f, u->p->mark)) return CKPT_OK;
+    if (!ckpt__store_has_mark(&u->c->f->unsure, u->p->mark, &u->c->f->lock)) return CKPT_OK;
     u->again = true;
     ckpt_err e = ckpt__sftp_probe(u->c, u->part);
     if (e != CKPT_NOT_FOUND) return e;
@@ -28027,7 +28037,7 @@ static ckpt_err ckpt__sftp_put(ckpt_store *s, const ckpt__store_put *p) {
         ckpt__transfer_moved(p->t, p->body->size);
     }
     if (e == CKPT_OK && !done) e = ckpt__sftp_publish(&u);
-    if (e == CKPT_OK) ckpt__sftp_set_unsure(c.f, p->mark, false);
+    if (e == CKPT_OK) ckpt__store_set_mark(&c.f->unsure, p->mark, false, &c.f->lock);
     if (e != CKPT_OK && p->mark == NULL && c.part.data != NULL && !ckpt__transfer_cancelled(p->t)) {
         ckpt__error_record kept;        // nobody can ever resume it
         bool transient = p->t->transient;
@@ -28454,7 +28464,6 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 #if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_UC)
 
 enum {
-    CKPT__UC_LOST = 16,
     CKPT__UC_COMPLETE_IDLE = 600        // seconds that joining the parts may take without a sign of life
 };
 
@@ -28464,8 +28473,7 @@ typedef struct ckpt__uc {
     char                    *alias;         // the same with a '/': names may begin so
     char                    *prefix;        // "" or "a/b/"
     ckpt__streams            streams;       // with d.lock
-    char                     lost[CKPT__UC_LOST][64];   // below d.lock: marks of puts whose reply was lost
-    unsigned                 lost_next;
+    ckpt__store_marks        lost;          // with d.lock: puts whose reply was lost
 } ckpt__uc;
 
 static ckpt__uc *ckpt__uc_of(const ckpt_store *store) {
@@ -28554,17 +28562,6 @@ static const ckpt__databricks_eyes ckpt__uc_eyes = { ckpt__uc_size, ckpt__databr
 
 //-- a file in one request -------------------------------------------------------
 
-// Remembers an upload whose reply did not come, or asks whether it is one of those.
-static bool ckpt__uc_is_lost(ckpt__uc *s, const char *mark, bool remember) {
-    bool found = false;
-    if (mark == NULL || mark[0] == 0) return false;
-    ckpt__os_mutex_lock(&s->d.lock);
-    for (int i = 0; i < CKPT__UC_LOST; i++) found = found || strcmp(s->lost[i], mark) == 0;
-    if (remember && !found) (void)ckpt__web_copy(s->lost[s->lost_next++ % CKPT__UC_LOST], sizeof s->lost[0], mark);
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return found;
-}
-
 // Makes the folder above an object, which the service wants in some volumes.
 static ckpt_err ckpt__uc_make_folder(ckpt_store *store, const char *name, ckpt__transfer *t) {
     ckpt__databricks_call c;
@@ -28595,6 +28592,7 @@ static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
 
 // A file that is to be new is there already. After a lost reply it may be this one, which its bytes tell.
 static ckpt_err ckpt__uc_refused(ckpt_store *store, const ckpt__store_put *p, bool lost) {
+    ckpt__uc *s = ckpt__uc_of(store);
     ckpt__transfer look = ckpt__transfer_aside(p->t);
     ckpt__transfer_sums sums;
     ckpt__store_part all;
@@ -28611,7 +28609,7 @@ static ckpt_err ckpt__uc_refused(ckpt_store *store, const ckpt__store_put *p, bo
         e = ckpt__databricks_has_part(store, p->name, &all, 0, &same, &look);
     }
     e = ckpt__databricks_judge_look(p->t, &look, e);
-    if (e != CKPT_OK) (void)ckpt__uc_is_lost(ckpt__uc_of(store), p->mark, true);
+    if (e != CKPT_OK) ckpt__store_set_mark(&s->lost, p->mark, true, &s->d.lock);
     if (e != CKPT_OK || same) return e;
     return ckpt__store_exists();
 }
@@ -28620,7 +28618,7 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt_err e = ckpt__databricks_check_sum(p);
     if (e != CKPT_OK) return e;
-    bool lost = ckpt__uc_is_lost(s, p->mark, false);
+    bool lost = ckpt__store_has_mark(&s->lost, p->mark, &s->d.lock);
     e = ckpt__uc_put_once(store, p);
     bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
     if (e == CKPT_NOT_FOUND && below) {
@@ -28630,10 +28628,10 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     e = ckpt__databricks_raced(p->t, e, p->overwrite);
     // libcurl repeats a request itself when a kept connection dies.
     if (!p->overwrite && e == CKPT_EXISTS) return ckpt__uc_refused(store, p, lost || p->t->unsure);
-    if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
+    if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) ckpt__store_set_mark(&s->lost, p->mark, true, &s->d.lock);
     if (e != CKPT_OK) return e;
     e = ckpt__web_confirm(store, ckpt__uc_stat, p->name, NULL, p->body->size, p->t);
-    if (e != CKPT_OK) (void)ckpt__uc_is_lost(s, p->mark, true);         // it was acknowledged: another try meets it
+    if (e != CKPT_OK) ckpt__store_set_mark(&s->lost, p->mark, true, &s->d.lock);    // it was acknowledged: another try meets it
     return e;
 }
 
@@ -30345,7 +30343,6 @@ enum {
     CKPT__AZURE_ID = 32,                // characters of an upload's name
     CKPT__AZURE_BLOCK = 48,             // characters of a block's name before base64, as Microsoft's own clients make them: all
                                         // blocks of a blob must have names of one length
-    CKPT__AZURE_GIVEN_UP = 16,          // uploads given up that are remembered
     CKPT__AZURE_COMMIT_IDLE = 600       // seconds that the commit of a list may take without a sign of life
 };
 
@@ -30370,8 +30367,7 @@ typedef struct ckpt__azure {
     int             page;               // entries of a page of a listing
     ckpt__os_mutex  lock;               // guards all below
     double          clock;              // seconds by which the server is ahead of us
-    char            given_up[CKPT__AZURE_GIVEN_UP][CKPT__AZURE_ID + 1];
-    unsigned        given_up_next;
+    ckpt__store_marks given_up;         // names of uploads, which take no more blocks: the service itself would
 } ckpt__azure;
 
 // One request and its reply.
@@ -30823,15 +30819,6 @@ static ckpt_err ckpt__azure_gone(void) {
                            "others");
 }
 
-// An upload that this store gave up takes no more blocks, which the service itself would.
-static bool ckpt__azure_is_given_up(ckpt__azure *s, const char *upload_id) {
-    bool found = false;
-    ckpt__os_mutex_lock(&s->lock);
-    for (int i = 0; i < CKPT__AZURE_GIVEN_UP; i++) found = found || strcmp(s->given_up[i], upload_id) == 0;
-    ckpt__os_mutex_unlock(&s->lock);
-    return found;
-}
-
 static bool ckpt__azure_is_blind(ckpt_store *store) {
     return ckpt__os_flag_get(&ckpt__azure_of(store)->blind) != 0;
 }
@@ -30841,7 +30828,8 @@ static ckpt_err ckpt__azure_check_upload(ckpt_store *store, const ckpt__store_mu
     if (e != CKPT_OK) return e;
     if (strlen(m->upload_id) != CKPT__AZURE_ID)
         return ckpt__error_set(CKPT_NOT_FOUND, "'%.80s' is no upload of ours", m->upload_id);
-    return ckpt__azure_is_given_up(ckpt__azure_of(store), m->upload_id) ? ckpt__azure_gone() : CKPT_OK;
+    ckpt__azure *s = ckpt__azure_of(store);
+    return ckpt__store_has_mark(&s->given_up, m->upload_id, &s->lock) ? ckpt__azure_gone() : CKPT_OK;
 }
 
 // Puts one block. sums may be NULL when the body is no part of an object.
@@ -31039,9 +31027,7 @@ static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m)
     }
     ckpt__mem_free(&f.allocator, f.list, f.cap * sizeof *f.list);
     if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
-    ckpt__os_mutex_lock(&s->lock);
-    (void)ckpt__web_copy(s->given_up[s->given_up_next++ % CKPT__AZURE_GIVEN_UP], CKPT__AZURE_ID + 1, m->upload_id);
-    ckpt__os_mutex_unlock(&s->lock);
+    ckpt__store_set_mark(&s->given_up, m->upload_id, true, &s->lock);
     return CKPT_OK;
 }
 
