@@ -3454,6 +3454,10 @@ static bool ckpt__txt_is_digit(int c) {
     return c >= '0' && c <= '9';
 }
 
+// For strspn: small letters and digits, and capitals too.
+#define CKPT__TXT_SMALL "abcdefghijklmnopqrstuvwxyz0123456789"
+#define CKPT__TXT_ALNUM CKPT__TXT_SMALL "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 static bool ckpt__txt_eq_nocase(ckpt__view v, const char *cstr) {
     if (strlen(cstr) != v.n) return false;
     for (size_t i = 0; i < v.n; i++) {
@@ -17739,11 +17743,8 @@ static const char *ckpt__auth_region(const ckpt__auth_aws *a) {
 // The argument, AWS_REGION, AWS_DEFAULT_REGION, the profile, else us-east-1. It becomes part of host names.
 static ckpt_err ckpt__auth_aws_region(const ckpt__auth_aws *a, ckpt__buf *out) {
     const char *region = ckpt__auth_region(a);
-    for (const char *p = region; *p != 0; p++) {
-        int c = ckpt__txt_lower(*p);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_')
-            return ckpt__error_set(CKPT_ARG, "\"%.64s\" is no name of a region", region);
-    }
+    if (region[strspn(region, CKPT__TXT_ALNUM "-_")] != 0)
+        return ckpt__error_set(CKPT_ARG, "\"%.64s\" is no name of a region", region);
     ckpt__buf_text(out, region);
     return out->err;
 }
@@ -20095,8 +20096,8 @@ static ckpt_err ckpt__auth_oci_ask(ckpt__auth_oci_machine *m, const char *path) 
 
 // A name of a region or a domain, which becomes part of an address.
 static bool ckpt__auth_oci_is_name(const char *text) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
-    return text != NULL && strlen(text) < 128 && text[strspn(text, letters)] == 0 && text[0] != '.' && text[0] != '-';
+    bool plain = text != NULL && strlen(text) < 128 && text[strspn(text, CKPT__TXT_ALNUM ".-")] == 0;
+    return plain && text[0] != '.' && text[0] != '-';
 }
 
 // Where the machine is, which is asked for once.
@@ -20262,9 +20263,8 @@ static ckpt_err ckpt__auth_oci_take(ckpt__auth_oci_machine *m, double now) {
     double expires = 0.0;
     ckpt_err e = ckpt__json_parse(&d, &a->secret, ckpt__auth_text(&m->reply.body), m->reply.body.len);
     if (e == CKPT_NOMEM) return e;
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";      // of a JWT
     const char *token = e == CKPT_OK ? ckpt__auth_node_text(&d, ckpt__json_root(&d), "token") : NULL;
-    bool good = token != NULL && token[strspn(token, letters)] == 0;
+    bool good = token != NULL && token[strspn(token, CKPT__TXT_ALNUM "-_.")] == 0;     // a JWT
     ckpt__buf_init(&id, &a->secret);
     ckpt__buf_fmt(&id, "ST$%s", good ? token : "");
     if (good) expires = ckpt__auth_oci_expiry(token, &a->secret);
@@ -22072,10 +22072,6 @@ static bool ckpt__web_learn_clock(const ckpt_store *store, const ckpt__http_repl
 
 //-- addresses -------------------------------------------------------------------
 
-static bool ckpt__web_is_host_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-}
-
 // A host name or address with perhaps a port, in lower case.
 static bool ckpt__web_is_site(const char *site) {
     const char *p = site;
@@ -22083,7 +22079,7 @@ static bool ckpt__web_is_site(const char *site) {
         while (*p != 0 && *p != ']') p++;
         if (*p++ != ']') return false;
     } else {
-        while (ckpt__web_is_host_char(*p)) p++;
+        p += strspn(p, CKPT__TXT_SMALL "-._");
     }
     int64_t port = 0;
     if (p == site) return false;
@@ -22183,10 +22179,7 @@ static bool ckpt__web_shows(const char *text, const char *secret) {
 static bool ckpt__web_is_field(const char *name, const char *value) {
     static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
     if (name == NULL || value == NULL || name[0] == 0 || strpbrk(value, "\r\n") != NULL) return false;
-    for (const char *p = name; *p != 0; p++) {
-        int c = ckpt__txt_lower((unsigned char)*p);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_') return false;
-    }
+    if (name[strspn(name, CKPT__TXT_ALNUM "-_")] != 0) return false;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) return false;
     }
@@ -22622,20 +22615,12 @@ static ckpt__s3 *ckpt__s3_of(ckpt_store *store) {
 // May the name be a label of a host? Such a bucket can be addressed as BUCKET.host.
 static bool ckpt__s3_is_label(const char *bucket) {
     size_t n = strlen(bucket);
-    if (n < 3 || n > 63 || bucket[0] == '-' || bucket[n - 1] == '-') return false;
-    for (size_t i = 0; i < n; i++) {
-        char c = bucket[i];
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-') return false;
-    }
-    return true;
+    return n >= 3 && n <= 63 && bucket[0] != '-' && bucket[n - 1] != '-' && strspn(bucket, CKPT__TXT_SMALL "-") == n;
 }
 
 static bool ckpt__s3_is_region(const char *text) {
     size_t n = strlen(text);
-    for (size_t i = 0; i < n; i++) {
-        if (!(text[i] >= 'a' && text[i] <= 'z') && !(text[i] >= '0' && text[i] <= '9') && text[i] != '-') return false;
-    }
-    return n > 0 && n <= 32;
+    return n > 0 && n <= 32 && strspn(text, CKPT__TXT_SMALL "-") == n;
 }
 
 // The host of the requests, with the port where it is not the usual one.
@@ -23960,11 +23945,8 @@ static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__u
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "it names no bucket: s3://BUCKET/PREFIX does");
     ckpt__buf_add(bucket, u->bucket.p, u->bucket.n);
     const char *name = ckpt__buf_cstr(bucket);
-    for (const char *p = name; *p != 0; p++) {
-        int c = ckpt__txt_lower((unsigned char)*p);
-        bool plain = (c >= 'a' && c <= 'z') || ckpt__txt_is_digit(c) || c == '.' || c == '-' || c == '_';
-        if (!plain || bucket->len > 255) return ckpt__error_set(CKPT_ARG, "'%.80s' cannot be a bucket's name", name);
-    }
+    if (bucket->len > 255 || name[strspn(name, CKPT__TXT_ALNUM ".-_")] != 0)
+        return ckpt__error_set(CKPT_ARG, "'%.80s' cannot be a bucket's name", name);
     const char *text = ckpt__web_add_folder(prefix, u->path);
     if (bucket->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
     if (ckpt__txt_utf8(text, prefix->len)) return CKPT_OK;
@@ -24267,8 +24249,7 @@ static ckpt_err ckpt__databricks_take_token(ckpt__databricks *d, const ckpt__htt
     const char *token = e == CKPT_OK ? ckpt__auth_member(&doc, "access_token") : NULL;
     const ckpt__json *left = e == CKPT_OK ? ckpt__json_get(&doc, ckpt__json_root(&doc), "expires_in") : NULL;
     double seconds = left != NULL && left->kind == CKPT__JSON_INT && left->i > 0 ? (double)left->i : 3600.0;
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=";     // RFC 6750 2.1
-    bool good = token != NULL && token[0] != 0 && token[strspn(token, letters)] == 0;
+    bool good = token != NULL && token[0] != 0 && token[strspn(token, CKPT__TXT_ALNUM "-._~+/=")] == 0;     // RFC 6750 2.1
     if (good) {
         d->now.len = 0;
         ckpt__buf_text(&d->now, token);
@@ -25345,11 +25326,7 @@ static const char *ckpt__mlflow_inner(const ckpt__databricks_call *c, const char
 // What an id may be made of: it becomes part of paths.
 static bool ckpt__mlflow_is_id(const char *text) {
     size_t n = text != NULL ? strlen(text) : 0;
-    for (size_t i = 0; i < n; i++) {
-        int c = ckpt__txt_lower((unsigned char)text[i]);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_') return false;
-    }
-    return n > 0 && n < 128;
+    return n > 0 && n < 128 && strspn(text, CKPT__TXT_ALNUM "-_") == n;
 }
 
 // What a run is: where its artifacts lie, and its experiment. Any of the buffers may be NULL.
@@ -28003,10 +27980,9 @@ static ckpt_err ckpt__sftp_is_done(ckpt__sftp_putting *u, bool *done) {
 
 // A name for the part file: the upload's mark where it can be part of a file name, else its sum; without a mark a random one.
 static ckpt_err ckpt__sftp_mark(char out[64], const char *mark) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     unsigned char bytes[32];
     ckpt_err e = mark == NULL ? ckpt__os_random(bytes, sizeof bytes) : ckpt__digest_sha256(mark, strlen(mark), bytes);
-    if (mark != NULL && mark[0] != 0 && strlen(mark) < 48 && mark[strspn(mark, plain)] == 0) {
+    if (mark != NULL && mark[0] != 0 && strlen(mark) < 48 && mark[strspn(mark, CKPT__TXT_ALNUM "-_")] == 0) {
         memcpy(out, mark, strlen(mark) + 1);
         return CKPT_OK;
     }
@@ -31382,10 +31358,7 @@ static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_
 
 static bool ckpt__azure_is_account(const char *text) {
     size_t n = strlen(text);
-    for (size_t i = 0; i < n; i++) {
-        if (!(text[i] >= 'a' && text[i] <= 'z') && !ckpt__txt_is_digit(text[i])) return false;
-    }
-    return n >= 3 && n <= 24;
+    return n >= 3 && n <= 24 && strspn(text, CKPT__TXT_SMALL) == n;
 }
 
 // The emulator, which has no name of its own, has the account in the path.
@@ -31415,14 +31388,10 @@ static ckpt_err ckpt__azure_use_endpoint(ckpt__azure *s, const char *url, const 
 
 // Keeps a SAS, which is sent as it is: it must be a query and nothing else.
 static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char *source, const ckpt_allocator *a) {
-    static const char digits[] = "-._~%+:/!$'()*,;=&@";
     if (sas[0] == '?') sas++;
     bool ok = strncmp(sas, "sig=", 4) == 0 || strstr(sas, "&sig=") != NULL;
-    for (const char *p = sas; *p != 0; p++) {
-        int c = ckpt__txt_lower((unsigned char)*p);
-        ok = ok && ((c >= 'a' && c <= 'z') || ckpt__txt_is_digit(c) || strchr(digits, *p) != NULL);
-    }
-    if (!ok) return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
+    if (!ok || sas[strspn(sas, CKPT__TXT_ALNUM "-._~%+:/!$'()*,;=&@")] != 0)
+        return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
     ckpt__buf_text(&s->sas, sas);
     (void)ckpt__buf_cstr(&s->sas);
     const char *rights = ckpt__txt_starts(sas, "sp=") ? sas + 3 : strstr(sas, "&sp=");
@@ -31511,12 +31480,8 @@ static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const
 }
 
 static bool ckpt__azure_is_container(const char *name) {
-    size_t n = strlen(name);
-    for (size_t i = 0; i < n; i++) {
-        if (!(name[i] >= 'a' && name[i] <= 'z') && !ckpt__txt_is_digit(name[i]) && name[i] != '-' && !(i == 0 && name[i] == '$'))
-            return false;
-    }
-    return n >= 3 && n <= 63;
+    size_t n = strlen(name), first = name[0] == '$';
+    return n >= 3 && n <= 63 && first + strspn(name + first, CKPT__TXT_SMALL "-") == n;
 }
 
 // Cuts "azure://container@account/a/b/" into container, account ("": not named) and the prefix "a/b/".
@@ -32980,11 +32945,7 @@ static void ckpt__oci_ask_number(ckpt__oci_call *c, const char *name, int value)
 }
 
 static bool ckpt__oci_is_word(const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        int c = ckpt__txt_lower((unsigned char)text[i]);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '.' && c != '-' && c != '_') return false;
-    }
-    return n > 0 && n < 256;
+    return n > 0 && n < 256 && strspn(text, CKPT__TXT_ALNUM ".-_") == n;
 }
 
 // Where a region's object storage is. domain: of regions that are newer than this table, NULL: not known.
