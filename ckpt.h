@@ -26939,13 +26939,12 @@ static ckpt_err ckpt__sftp_unknown(const ckpt__sftp *f, const char *why) {
 
 // Puts the host's lines into an unnamed file that libcurl can open; later ones take the place of the first under the same name,
 // which other logins have. Where the system has no names for open files, libcurl gets the user's own file.
-static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, ckpt__buf *lines) {
+static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt__buf *lines) {
     if (!ckpt__os_exists("/proc/self/fd")) return CKPT_OK;
     int fd;
     ckpt_err e = ckpt__os_open_temp(&fd, ckpt__os_temp_dir());
     if (e != CKPT_OK) return ckpt__error_prefix(e, "the keys of the host %s", f->host);
     e = ckpt__os_pwrite(fd, lines->data, lines->len, 0, "an unnamed file");
-    (void)al;
     if (e == CKPT_OK && f->known_fd >= 0) {
         e = ckpt__os_replace_fd(f->known_fd, fd, "an unnamed file");
         if (e == CKPT_OK) return e;
@@ -26976,7 +26975,7 @@ static ckpt_err ckpt__sftp_known(ckpt__sftp *f, const ckpt_allocator *al) {
             ckpt__buf_fmt(&why, "%s (port %d) has no usable key in %s", f->host, f->port, f->known_hosts);
             e = ckpt__sftp_unknown(f, ckpt__buf_cstr(&why));
         }
-        if (e == CKPT_OK) e = ckpt__sftp_known_open(f, al, &lines);
+        if (e == CKPT_OK) e = ckpt__sftp_known_open(f, &lines);
         if (e == CKPT_OK) {
             f->known_seen = seen;
             f->known_turn++;
