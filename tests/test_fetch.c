@@ -24,14 +24,6 @@ static ckpt_err follow(ckpt_store *store, const char *name, ckpt__buf *target, c
 
 enum { KIB = 1024, BIG = 200 * KIB + 123, RANGES = 16 };    // of 13 KiB, by 4 workers
 
-static void must(ckpt_err e) {
-    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
-}
-
-static void expect_sentence(const char *part) {
-    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
-}
-
 typedef struct world {
     scripted   *s;
     ckpt__retry retry;

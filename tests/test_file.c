@@ -93,10 +93,6 @@ static void expect_world(const world *w, unsigned seed, const char *where) {
     free(want);
 }
 
-static void must(ckpt_err e) {
-    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
-}
-
 static ckpt_err load(const char *path, ckpt_state *st) {
     ckpt_load_desc d = {0};
     d.load_path = path;
@@ -110,10 +106,6 @@ static ckpt_err load_loose(const char *path, ckpt_state *st) {
     d.state = st;
     d.not_strict = true;
     return ckpt_load(&d, NULL);
-}
-
-static void expect_sentence(const char *part) {
-    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
 }
 
 static ckpt_timestamp some_time(void) {

@@ -19,14 +19,6 @@ static int leave(void **unused) {
     return chdir("/");
 }
 
-static void must(ckpt_err e) {
-    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
-}
-
-static void expect_sentence(const char *part) {
-    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
-}
-
 static void save_value(const char *path, int64_t value) {
     ckpt_state st = {0};
     ckpt_bind_int(&st, "state/model/x", &value);

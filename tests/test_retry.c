@@ -7,14 +7,6 @@
 #include "counting.h"
 #include <pthread.h>
 
-static void must(ckpt_err e) {
-    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
-}
-
-static void expect_sentence(const char *part) {
-    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
-}
-
 static ckpt__retry quick(void) {
     ckpt__retry r;
     memset(&r, 0, sizeof r);

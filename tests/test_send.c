@@ -11,14 +11,6 @@
 
 enum { KIB = 1024, BIG = 200 * KIB + 123, PARTS = 16 };     // of 13 KiB, by 4 workers
 
-static void must(ckpt_err e) {
-    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
-}
-
-static void expect_sentence(const char *part) {
-    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
-}
-
 //-- one upload ----------------------------------------------------------------------
 
 typedef struct world {

@@ -30,6 +30,16 @@
 
 #define UTIL_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
+//-- what calls return -------------------------------------------------------------
+
+UTIL_FN void must(ckpt_err e) {
+    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
+}
+
+UTIL_FN void expect_sentence(const char *part) {
+    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
+}
+
 //-- things freed at exit ----------------------------------------------------------
 
 typedef struct util_kept { struct util_kept *next; void *ptr; bool is_dir; } util_kept;
