@@ -17497,17 +17497,20 @@ static bool ckpt__auth_is_true(const char *value) {
     return value != NULL && ckpt__txt_eq_nocase(ckpt__txt_view(value), "true");
 }
 
-static ckpt_err ckpt__auth_cancelled(void) {
-    return ckpt__error_set(CKPT_CANCELLED, "cancelled while AWS credentials were fetched");
+// Is the transfer cancelled that wants them? what: "AWS credentials were".
+static ckpt_err ckpt__auth_cancelled(const ckpt__transfer *t, const char *what) {
+    return ckpt__transfer_cancelled(t) ? ckpt__error_set(CKPT_CANCELLED, "cancelled while %s fetched", what) : CKPT_OK;
 }
 
-// Sleeps `seconds` unless the transfer is cancelled.
-static ckpt_err ckpt__auth_pause(ckpt__auth_walk *w, double seconds) {
+// Sleeps `seconds` unless it is.
+static ckpt_err ckpt__auth_pause(const ckpt__transfer *t, double seconds, const char *what) {
     for (double end = ckpt__os_now() + seconds; ckpt__os_now() < end; ckpt__os_sleep(0.02)) {
-        if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
+        if (ckpt__auth_cancelled(t, what) != CKPT_OK) return CKPT_CANCELLED;
     }
     return CKPT_OK;
 }
+
+static const char *const ckpt__auth_aws_what = "AWS credentials were";
 
 // A text with no control characters that fits.
 static bool ckpt__auth_copy(char *out, size_t cap, const char *text) {
@@ -17921,7 +17924,8 @@ static ckpt_err ckpt__auth_sts_run(ckpt__auth_walk *w, ckpt__auth_sts *s, const 
         else if (r.status == 200) e = ckpt__auth_sts_take(w, s, &r, out);
         else e = ckpt__auth_sts_error(w, s, &r, &again);
         if (e == CKPT_OK || !again || i + 1 >= CKPT__AUTH_TRIES) break;
-        e = w->t->transient ? ckpt__auth_pause(w, w->t->retry_after > 0 ? w->t->retry_after : 0.5 * (1 << i)) : CKPT_OK;
+        double wait = w->t->retry_after > 0 ? w->t->retry_after : 0.5 * (1 << i);
+        e = w->t->transient ? ckpt__auth_pause(w->t, wait, ckpt__auth_aws_what) : CKPT_OK;
     }
     ckpt__http_reply_free(&r);
     return e;
@@ -18021,7 +18025,7 @@ static ckpt_err ckpt__auth_listen(ckpt__auth_walk *w, const ckpt__os_child *chil
     double end = ckpt__os_now() + ckpt__auth_program;
     ckpt_err e = CKPT_OK;
     for (size_t got = 1; e == CKPT_OK && (got > 0 || !ckpt__os_child_ended(child));) {
-        if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
+        if (ckpt__auth_cancelled(w->t, ckpt__auth_aws_what) != CKPT_OK) return CKPT_CANCELLED;
         if (ckpt__os_now() > end) return ckpt__error_set(CKPT_AUTH, "it did not end within %.0f s", ckpt__auth_program);
         if (got == 0) ckpt__os_sleep(0.005);
         if (got == 0) continue;
@@ -18188,7 +18192,7 @@ static ckpt_err ckpt__auth_container_ask(ckpt__auth_walk *w, const char *url, ck
         }
         told = e == CKPT_CANCELLED || e == CKPT_NOMEM;
         if (told || i + 1 >= CKPT__AUTH_TRIES) break;
-        ckpt_err paused = ckpt__auth_pause(w, 1);
+        ckpt_err paused = ckpt__auth_pause(w->t, 1, ckpt__auth_aws_what);
         told = paused != CKPT_OK;
         if (told) e = paused;
     }
@@ -18659,10 +18663,8 @@ static ckpt_err ckpt__auth_aws_get(ckpt__auth_aws *a, ckpt_credentials *out, ckp
             e = ckpt__error_put(&a->failure);
             break;
         }
-        if (ckpt__transfer_cancelled(t)) {
-            e = ckpt__auth_cancelled();
-            break;
-        }
+        e = ckpt__auth_cancelled(t, ckpt__auth_aws_what);
+        if (e != CKPT_OK) break;
         if (a->renewing && waited > limit) {
             t->transient = true;
             e = ckpt__error_set(CKPT_TIMEOUT, "AWS credentials are being renewed, and nothing came for %g s", waited);
@@ -18740,6 +18742,8 @@ static void ckpt__auth_quote(char *out, size_t cap, const char *text) {
 // about then. Below the other one nobody uses it any more.
 static const double ckpt__auth_google_fresh = 225, ckpt__auth_google_last = 10;
 
+static const char *const ckpt__auth_google_what = "a Google token was";
+
 static const char ckpt__auth_google_write[] = "https://www.googleapis.com/auth/devstorage.read_write";
 static const char ckpt__auth_google_full[] = "https://www.googleapis.com/auth/devstorage.full_control";     // ACLs too
 static const char ckpt__auth_google_cloud[] = "https://www.googleapis.com/auth/cloud-platform";
@@ -18806,13 +18810,6 @@ static ckpt_err ckpt__auth_google_send(ckpt__auth_search *s, const ckpt__auth_qu
     return q->headers->text.err != CKPT_OK ? q->headers->text.err : ckpt__auth_send(s->g->http, q, s->t, r);
 }
 
-static ckpt_err ckpt__auth_google_pause(ckpt__auth_search *s, double seconds) {
-    for (double end = ckpt__os_now() + seconds; ckpt__os_now() < end; ckpt__os_sleep(0.02)) {
-        if (ckpt__transfer_cancelled(s->t)) return ckpt__error_set(CKPT_CANCELLED, "cancelled while a Google token was fetched");
-    }
-    return CKPT_OK;
-}
-
 // The sentence of a refusal: {"error":"invalid_grant","error_description":"..."} of RFC 6749 5.2, or
 // {"error":{"status":"...","message":"..."}} of Google's other services.
 static ckpt_err ckpt__auth_google_refused(ckpt__auth_search *s, const ckpt__http_reply *r, const char *what) {
@@ -18847,7 +18844,7 @@ static ckpt_err ckpt__auth_google_run(ckpt__auth_search *s, const ckpt__auth_que
         else if (e != CKPT_NOMEM && e != CKPT_CANCELLED) e = ckpt__error_prefix(e, "%s cannot be asked for a token", what);
         if (!s->t->transient || i + 1 >= q->tries) return e;
         double wait = s->t->retry_after > 0 ? s->t->retry_after : 1 << i;
-        ckpt_err paused = ckpt__auth_google_pause(s, wait);
+        ckpt_err paused = ckpt__auth_pause(s->t, wait, ckpt__auth_google_what);
         if (paused != CKPT_OK) return paused;
     }
 }
@@ -19409,10 +19406,8 @@ static ckpt_err ckpt__auth_google_get(ckpt__auth_google *g, ckpt__auth_bearer *o
             e = ckpt__error_put(&g->failure);
             break;
         }
-        if (ckpt__transfer_cancelled(t)) {
-            e = ckpt__error_set(CKPT_CANCELLED, "cancelled while a Google token was fetched");
-            break;
-        }
+        e = ckpt__auth_cancelled(t, ckpt__auth_google_what);
+        if (e != CKPT_OK) break;
         if (g->renewing) {
             (void)ckpt__os_cond_wait_until(&g->wake, &g->lock, ckpt__os_now() + 0.05);
             continue;
@@ -28625,20 +28620,28 @@ static ckpt_err ckpt__uc_abort_stream(ckpt_store *store, const ckpt__store_multi
 
 //-- parts -----------------------------------------------------------------------
 
+// A request about a session; its body is still to be closed.
+static ckpt_err ckpt__uc_about(ckpt__databricks_call *c, ckpt_store *store, const ckpt__store_multi *m, const char *api,
+                               const char *session) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__buf path;
+    ckpt__databricks_init(c, store, &s->d, "POST", api, m->t);
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__uc_path(s, &path, m->name);
+    ckpt__buf_text(&c->json, "{\"path\":");
+    ckpt__json_add_text(&c->json, ckpt__auth_text(&path), path.len);
+    ckpt__buf_text(&c->json, ",\"session_token\":");
+    ckpt__json_add_text(&c->json, session, strlen(session));
+    ckpt__buf_free(&path);
+    return e;
+}
+
 // Asks for an address: of part `number`, or with 0 the one that gives the upload up.
 static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, const char *session, int number,
                               ckpt__databricks_link *out) {
     ckpt__databricks_call c;
-    ckpt__uc *s = ckpt__uc_of(store);
     const char *api = number > 0 ? "/api/2.0/fs/create-upload-part-urls" : "/api/2.0/fs/create-abort-upload-url";
-    ckpt__buf path;
-    ckpt__databricks_init(&c, store, &s->d, "POST", api, m->t);
-    ckpt__buf_init(&path, &store->allocator);
-    ckpt_err e = ckpt__uc_path(s, &path, m->name);
-    ckpt__buf_text(&c.json, "{\"path\":");
-    ckpt__json_add_text(&c.json, ckpt__auth_text(&path), path.len);
-    ckpt__buf_text(&c.json, ",\"session_token\":");
-    ckpt__json_add_text(&c.json, session, strlen(session));
+    ckpt_err e = ckpt__uc_about(&c, store, m, api, session);
     if (number > 0) ckpt__buf_fmt(&c.json, ",\"start_part_number\":%d,\"count\":1", number);
     ckpt__buf_text(&c.json, ",\"expire_time\":\"");
     ckpt__txt_add_date(&c.json, ckpt__os_time() + 3600.0, CKPT__DATE_ISO);
@@ -28654,7 +28657,6 @@ static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, con
         e = node == NULL ? ckpt__error_set(CKPT_NET, "the server gives no address for the part that was asked for") :
             ckpt__databricks_link_read(out, &c.doc, node, "url", false);
     }
-    ckpt__buf_free(&path);
     ckpt__databricks_free(&c);
     return e;
 }
@@ -28706,15 +28708,8 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
     ckpt__databricks_call c;
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
-    ckpt__buf path;
-    ckpt__databricks_init(&c, store, &s->d, "POST", "/api/2.0/fs/create-resumable-upload-url", m->t);
     ckpt__databricks_link_init(&l, &s->d);
-    ckpt__buf_init(&path, &store->allocator);
-    ckpt_err e = ckpt__uc_path(s, &path, m->name);
-    ckpt__buf_text(&c.json, "{\"path\":");
-    ckpt__json_add_text(&c.json, ckpt__auth_text(&path), path.len);
-    ckpt__buf_text(&c.json, ",\"session_token\":");
-    ckpt__json_add_text(&c.json, session, strlen(session));
+    ckpt_err e = ckpt__uc_about(&c, store, m, "/api/2.0/fs/create-resumable-upload-url", session);
     ckpt__buf_byte(&c.json, '}');
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     const ckpt__json *node = e == CKPT_OK ? ckpt__databricks_member(&c, "resumable_upload_url") : NULL;
@@ -28734,7 +28729,6 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
         ckpt__transfer_begin(m->t);
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no address for a stream");
     }
-    ckpt__buf_free(&path);
     ckpt__databricks_link_free(&l);
     ckpt__databricks_free(&c);
     return e;
