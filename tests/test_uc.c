@@ -120,33 +120,16 @@ static void test_split(void **state) {
 
 //-- credentials -------------------------------------------------------------------
 
-// How opening ends with an environment "NAME=value ..." and a file of profiles; "@" is the server's address.
+// With a file of profiles.
 static void settings(const char *env, const char *file, ckpt_err want, const char *word) {
-    char text[2000], profiles[1000];
-    ckpt_err e;
+    static const step reply = { 200, "12345", NULL };
+    char profiles[1000];
     rest_clear_env();
-    rest_fill(text, sizeof text, env);
     rest_fill(profiles, sizeof profiles, file);
     const char *path = util_join(util_temp_dir(), "profiles");
     util_write_text(path, profiles);
     setenv("DATABRICKS_CONFIG_FILE", file != NULL ? path : "/nonexistent/profiles", 1);
-    for (char *p = strtok(text, " "); p != NULL; p = strtok(NULL, " ")) {
-        char *eq = strchr(p, '=');
-        *eq = 0;
-        setenv(p, eq + 1, 1);
-    }
-    static const step steps[] = { { 200, "12345", NULL } };
-    ckpt_store *s = rest_open(URI, steps, 1, &e);
-    if (e == CKPT_OK && want == CKPT_OK) {
-        ckpt__store_stat info;
-        is(rest_stat(s, "x", &info), CKPT_OK);
-        if (strcmp(header_of(0, "authorization"), word) != 0) fail_msg("'%s': sent '%s'", env, header_of(0, "authorization"));
-    } else if (e != want || !has(ckpt_last_error(), word)) {
-        fail_msg("'%s': %s %s", env, ckpt_err_name(e), ckpt_last_error());
-    }
-    assert_false(leaked);
-    ckpt_store_close(s);
-    rest_clear_env();
+    rest_settings(URI, env, &reply, want, word);
 }
 
 static void test_settings(void **state) {
