@@ -5163,7 +5163,6 @@ static ckpt_err ckpt__digest_hmac_sha256(const void *key, size_t key_size, const
 //-- crc-32c ---------------------------------------------------------------------
 
 // The Castagnoli polynomial 0x1EDC6F41, reflected (RFC 3720 B.4): what Google's stores keep of each object.
-#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
 
 // As ckpt__digest_table.
 static const uint32_t ckpt__digest_table_c[8][256] = {
@@ -5247,8 +5246,6 @@ static uint32_t ckpt__digest_crc32c(uint32_t crc, const void *p, size_t n) {
 static uint32_t ckpt__digest_crc32c_join(uint32_t a, uint32_t b, uint64_t b_size) {
     return ckpt__digest_shift(a, b_size, ckpt__digest_powers_c, 31, 0x82f63b78u) ^ b;
 }
-
-#endif // CKPT_NO_GCS
 
 
 //------------------------------------------------------------------------------
@@ -16085,7 +16082,8 @@ typedef struct ckpt__sink {
     uint64_t    whole;                  // bytes of the object that the range is of; 0: not known
     uint64_t    got;                    // out: bytes taken, those that wait among them
     bool        sum;                    // compute crc
-    uint32_t    crc;                    // out: CRC-32 of what was written
+    bool        castagnoli;             // it is a CRC-32C, else a CRC-32
+    uint32_t    crc;                    // out: of what was written
     bool        proven;                 // out: they are of the range and the version asked for, also where they broke off
 } ckpt__sink;
 
@@ -16232,6 +16230,16 @@ static void ckpt__sink_begin(ckpt__sink *s) {
     s->proven = false;
 }
 
+// The sum of what came before and these bytes.
+static uint32_t ckpt__sink_sum(const ckpt__sink *s, const void *p, size_t n) {
+    return s->castagnoli ? ckpt__digest_crc32c(s->crc, p, n) : ckpt__digest_crc32(s->crc, p, n);
+}
+
+// The sum of A followed by B from those of A and B.
+static uint32_t ckpt__sink_join(bool castagnoli, uint32_t a, uint32_t b, uint64_t b_size) {
+    return castagnoli ? ckpt__digest_crc32c_join(a, b, b_size) : ckpt__digest_crc32_join(a, b, b_size);
+}
+
 // Adds bytes behind those that came before.
 static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
     if (n > s->size - s->got) {
@@ -16240,7 +16248,7 @@ static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
                                (unsigned long long)s->size);
     }
     if (n == 0) return CKPT_OK;
-    if (s->sum) s->crc = ckpt__digest_crc32(s->crc, p, n);
+    if (s->sum) s->crc = ckpt__sink_sum(s, p, n);
     if (s->drops) {
         s->got += n;
         return CKPT_OK;
@@ -20439,8 +20447,10 @@ typedef struct ckpt__store_multi {
 typedef struct ckpt__store_stat {
     uint64_t size;
     char     etag[128];                 // opaque; "": none
-    bool     has_crc;
+    bool     has_crc;                   // CRC-32, that of the upload
     uint32_t crc;
+    bool     has_crc32c;                // the server's own, of all objects
+    uint32_t crc32c;
     char     mark[64];                  // "": none
     double   modified;                  // seconds since 1970, 0: unknown
 } ckpt__store_stat;
@@ -31589,14 +31599,14 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 // >>gcs        [N]  the store gs://: Google Cloud Storage
 //
 // uses:    error memory platform text digest transfer http auth store web s3
-// threads: any number of requests at once; what is kept of uploads and downloads under way is behind the lock of the
-//          ckpt__s3 that it contains. Of an upload in one session, whoever has set `busy` owns the fields named there
+// threads: any number of requests at once; what is kept of uploads under way is behind the lock of the ckpt__s3 that
+//          it contains. Of an upload in one session, whoever has set `busy` owns the fields named there
 // states:  of a session: begun -> bytes of the parts in their order -> the rest and the end by complete; gone
 //
 // With an HMAC key it is the store of >>s3 at Google's address. With an OAuth2 token small objects are one request to the JSON
 // API. Big ones that may replace an object go in parts side by side by the XML API, which takes tokens too but knows no
 // condition there. Those that may only create go by a resumable session, one part after the other: it does. Google keeps a
-// CRC-32C of every object and compares it with ours; of what is downloaded it is compared here.
+// CRC-32C of every object and compares it with ours; that of what is downloaded is for >>fetch to compare.
 //
 // The address of a session is as good as a password for it: it is the upload's id, for the journal alone, and sent without a
 // token. It ends in no log, since >>http leaves queries out.
@@ -31605,16 +31615,15 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 #if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
 
 enum {
-    CKPT__GCS_GRAIN = 256 * 1024,       // all pieces that a session takes, but the last, are multiples of it
-    CKPT__GCS_SEEN = 8                  // downloads whose sums are put together at the same time
+    CKPT__GCS_GRAIN = 256 * 1024        // all pieces that a session takes, but the last, are multiples of it
 };
 
 // Seconds that a part waits for the one before it to be tried again.
 static const double ckpt__gcs_patience = 20;
 
-// A part, or a range of a download, and its CRC-32C.
+// A part and its CRC-32C.
 typedef struct ckpt__gcs_sum {
-    uint64_t at, size;                  // of a part: its number, its bytes
+    uint64_t at, size;                  // its number, its bytes
     uint32_t crc32c;
 } ckpt__gcs_sum;
 
@@ -31642,15 +31651,6 @@ typedef struct ckpt__gcs_upload {
     double                   rested;    // since when nobody is at it
 } ckpt__gcs_upload;
 
-// A download in ranges: when all have come, their sums make that of the whole.
-typedef struct ckpt__gcs_seen {
-    struct ckpt__gcs_seen *next;
-    char                  *name;
-    char                   generation[32];
-    uint64_t               size;
-    ckpt__gcs_sums         ranges;
-} ckpt__gcs_seen;
-
 typedef struct ckpt__gcs {
     ckpt__s3           s3;              // comes first: bucket, prefix, address, connections, lock; the functions of >>s3 see it
     ckpt__auth_google  auth;
@@ -31658,7 +31658,6 @@ typedef struct ckpt__gcs {
     ckpt__os_cond      wake;            // with s3.lock: a part of a session has ended
     bool               no_parts;        // below s3.lock, as those that follow: the server has no XML API for parts
     ckpt__gcs_upload  *uploads;
-    ckpt__gcs_seen    *seen;
 } ckpt__gcs;
 
 static ckpt__gcs *ckpt__gcs_of(ckpt_store *store) {
@@ -31906,17 +31905,6 @@ static ckpt_err ckpt__gcs_keep_sum(ckpt__gcs_sums *s, uint64_t at, uint64_t size
     return CKPT_OK;
 }
 
-// The same of a range of a download, in place of all that were asked for before and reach into it.
-static ckpt_err ckpt__gcs_keep_range(ckpt__gcs_sums *s, uint64_t at, uint64_t size, uint32_t crc32c, const ckpt_allocator *a) {
-    size_t kept = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        const ckpt__gcs_sum *o = &s->list[i];
-        if (o->at >= at + size || at >= o->at + o->size) s->list[kept++] = *o;
-    }
-    s->count = kept;
-    return ckpt__gcs_keep_sum(s, at, size, crc32c, a);
-}
-
 static int ckpt__gcs_compare(const void *a, const void *b) {
     const ckpt__gcs_sum *x = (const ckpt__gcs_sum *)a, *y = (const ckpt__gcs_sum *)b;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -31942,28 +31930,23 @@ static void ckpt__gcs_sums_free(ckpt__gcs_sums *s, const ckpt_allocator *a) {
 
 static const char *const ckpt__gcs_fields = "size,generation,crc32c,updated,metadata";
 
-typedef struct ckpt__gcs_object {
-    ckpt__store_stat stat;              // etag: the generation
-    bool             has_crc32c;
-    uint32_t         crc32c;
-} ckpt__gcs_object;
-
-static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__gcs_object *out) {
+// The etag is the generation.
+static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__store_stat *out) {
     const char *updated = ckpt__auth_node_text(d, o, "updated"), *sum = ckpt__auth_node_text(d, o, "crc32c");
     const ckpt__json *metadata = ckpt__auth_node(d, o, "metadata");
     memset(out, 0, sizeof *out);
-    if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->stat.size)) return false;
-    if (!ckpt__web_copy(out->stat.etag, sizeof out->stat.etag, ckpt__auth_node_text(d, o, "generation"))) return false;
+    if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->size)) return false;
+    if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__auth_node_text(d, o, "generation"))) return false;
     const char *mark = ckpt__auth_node_text(d, metadata, "ckpt-mark");
-    if (!ckpt__web_copy(out->stat.mark, sizeof out->stat.mark, mark)) out->stat.mark[0] = 0;
-    out->stat.has_crc = ckpt__web_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->stat.crc);
-    if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->stat.modified)) out->stat.modified = 0.0;
+    if (!ckpt__web_copy(out->mark, sizeof out->mark, mark)) out->mark[0] = 0;
+    out->has_crc = ckpt__web_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->crc);
+    if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->modified)) out->modified = 0.0;
     out->has_crc32c = sum != NULL && ckpt__gcs_read_crc32c(ckpt__txt_view(sum), &out->crc32c);
     return true;
 }
 
 // The object that a reply describes.
-static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__gcs_object *out) {
+static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__store_stat *out) {
     ckpt__json_doc d;
     const ckpt__buf *b = &g->c.reply.body;
     memset(out, 0, sizeof *out);
@@ -31974,7 +31957,7 @@ static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__gcs_object *out) 
     return good ? CKPT_OK : ckpt__web_again(g->c.t, CKPT_NET, "the server's description of the object cannot be read");
 }
 
-static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__gcs_object *out, ckpt__transfer *t) {
+static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     ckpt__gcs_call g;
     memset(out, 0, sizeof *out);
     ckpt__gcs_call_init(&g, store, "GET", name, t);
@@ -31988,48 +31971,45 @@ static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__gcs_ob
 }
 
 static ckpt_err ckpt__gcs_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
-    ckpt__gcs_object o;
     ckpt_err e = ckpt__gcs_check_name(store, name);
-    if (e == CKPT_OK) e = ckpt__gcs_look(store, name, &o, t);
-    if (e == CKPT_OK) *out = o.stat;
-    return e;
+    return e == CKPT_OK ? ckpt__gcs_look(store, name, out, t) : e;
 }
 
 // Is the object the one that an upload with this mark has made? Says nothing of failures.
 static bool ckpt__gcs_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
-    ckpt__gcs_object o;
+    ckpt__store_stat o;
     ckpt__transfer look = *t;
     ckpt__error_record kept;
     look.moved = NULL;
     if (mark == NULL || mark[0] == 0) return false;
     ckpt__error_take(&kept);
-    bool ours = ckpt__gcs_look(store, name, &o, &look) == CKPT_OK && o.stat.size == size && strcmp(o.stat.mark, mark) == 0;
+    bool ours = ckpt__gcs_look(store, name, &o, &look) == CKPT_OK && o.size == size && strcmp(o.mark, mark) == 0;
     ckpt__error_last = kept;
     return ours;
 }
 
 // Compares what the server has made with what was sent. has_sum: crc32c is that of all that was sent.
-static ckpt_err ckpt__gcs_compare_object(const ckpt__gcs_object *o, uint64_t size, bool has_sum, uint32_t crc32c,
+static ckpt_err ckpt__gcs_compare_object(const ckpt__store_stat *o, uint64_t size, bool has_sum, uint32_t crc32c,
                                          ckpt__transfer *t) {
     bool differs = has_sum && o->has_crc32c && o->crc32c != crc32c;
-    if (o->stat.size == size && !differs) return CKPT_OK;
+    if (o->size == size && !differs) return CKPT_OK;
     t->transient = t->unsure = true;
     if (differs)
         return ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet its CRC-32C is %08lx there and %08lx here",
                                (unsigned long)o->crc32c, (unsigned long)crc32c);
     return ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                           (unsigned long long)o->stat.size);
+                           (unsigned long long)o->size);
 }
 
 // The object as it is kept: compares it, and whose it is. Who may write but not read takes the server's word.
 static ckpt_err ckpt__gcs_confirm(ckpt_store *store, const ckpt__store_multi *m, bool has_sum, uint32_t crc32c) {
-    ckpt__gcs_object o;
+    ckpt__store_stat o;
     ckpt__transfer look = *m->t;
     look.moved = NULL;
     ckpt_err e = ckpt__gcs_look(store, m->name, &o, &look);
     if (e == CKPT_AUTH) return CKPT_OK;
     if (e == CKPT_OK) {
-        bool other = m->mark != NULL && o.stat.mark[0] != 0 && strcmp(m->mark, o.stat.mark) != 0;
+        bool other = m->mark != NULL && o.mark[0] != 0 && strcmp(m->mark, o.mark) != 0;
         if (!other) return ckpt__gcs_compare_object(&o, m->size, has_sum, crc32c, m->t);
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
     } else if (e == CKPT_NOT_FOUND) {
@@ -32136,7 +32116,7 @@ static ckpt_err ckpt__gcs_put_related(ckpt__gcs_call *g, const ckpt__store_put *
 
 static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__gcs_call g;
-    ckpt__gcs_object o;
+    ckpt__store_stat o;
     uint32_t crc, crc32c;
     ckpt_err e = ckpt__gcs_check_name(store, p->name);
     if (e == CKPT_OK) e = ckpt__gcs_digest(p->body, &crc, &crc32c);
@@ -32416,7 +32396,7 @@ static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_m
 // The rest of the bytes and the number of all: the object comes into being.
 static ckpt_err ckpt__gcs_end_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__gcs_upload *u) {
     ckpt__gcs_call g;
-    ckpt__gcs_object o;
+    ckpt__store_stat o;
     ckpt__body body;
     char range[80];
     uint64_t total = m->size, from = total - u->tail_size;
@@ -32718,113 +32698,6 @@ static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix,
 
 //-- reading, removing -----------------------------------------------------------
 
-static void ckpt__gcs_free_seen(ckpt_store *store, ckpt__gcs_seen *n) {
-    ckpt__gcs_sums_free(&n->ranges, &store->allocator);
-    ckpt__mem_free_text(&store->allocator, n->name);
-    ckpt__mem_free(&store->allocator, n, sizeof *n);
-}
-
-// The entry of a download; the oldest one goes when there are too many. Below the lock. NULL: out of memory.
-static ckpt__gcs_seen *ckpt__gcs_find_seen(ckpt_store *store, const char *name, const char *generation, uint64_t size) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    int count = 0;
-    for (ckpt__gcs_seen **at = &own->seen; *at != NULL; at = &(*at)->next) {
-        ckpt__gcs_seen *n = *at;
-        if (strcmp(n->name, name) == 0 && strcmp(n->generation, generation) == 0) return n;
-        if (++count < CKPT__GCS_SEEN) continue;
-        *at = n->next;
-        ckpt__gcs_free_seen(store, n);
-        break;
-    }
-    ckpt__gcs_seen *made = (ckpt__gcs_seen *)ckpt__mem_alloc(&store->allocator, sizeof *made);
-    char *copy = made != NULL ? ckpt__mem_copy_text(&store->allocator, name) : NULL;
-    if (made != NULL && copy == NULL) {
-        ckpt__mem_free(&store->allocator, made, sizeof *made);
-        made = NULL;
-    }
-    if (made == NULL) return NULL;
-    made->name = copy;
-    (void)snprintf(made->generation, sizeof made->generation, "%s", generation);
-    made->size = size;
-    made->next = own->seen;
-    own->seen = made;
-    return made;
-}
-
-// Adds a range to those of its download. *whole: all have come, and *crc32c is the sum of the object.
-static ckpt_err ckpt__gcs_note_range(ckpt_store *store, const char *name, const char *generation, uint64_t size, uint64_t at,
-                                     uint64_t n, uint32_t *crc32c, bool *whole) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    uint64_t sum = 0, end = 0;
-    *whole = at == 0 && n == size;
-    if (*whole) return CKPT_OK;
-    ckpt__os_mutex_lock(&own->s3.lock);
-    ckpt__gcs_seen *d = ckpt__gcs_find_seen(store, name, generation, size);
-    ckpt_err e = d != NULL ? ckpt__gcs_keep_range(&d->ranges, at, n, *crc32c, &store->allocator) : CKPT_NOMEM;
-    for (size_t i = 0; e == CKPT_OK && i < d->ranges.count; i++) sum += d->ranges.list[i].size;
-    if (e == CKPT_OK && sum >= size) {
-        uint32_t all = ckpt__gcs_join(&d->ranges, &sum);
-        *whole = true;
-        for (size_t i = 0; i < d->ranges.count; i++) {
-            if (d->ranges.list[i].at != end) *whole = false;
-            end += d->ranges.list[i].size;
-        }
-        if (*whole) *crc32c = all;
-        ckpt__gcs_seen **link = &own->seen;
-        while (*link != d) link = &(*link)->next;
-        *link = d->next;
-        ckpt__gcs_free_seen(store, d);
-    }
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    return e;
-}
-
-// The CRC-32C of what a sink has taken and written; false: it cannot be read.
-static bool ckpt__gcs_sum_sink(const ckpt__sink *sink, uint32_t *crc32c) {
-    char piece[32768];
-    size_t got = 0;
-    *crc32c = 0;
-    for (uint64_t at = 0; at < sink->got; at += got) {
-        size_t n = sink->got - at < (uint64_t)sizeof piece ? (size_t)(sink->got - at) : sizeof piece;
-        const char *from = piece;
-        got = n;
-        if (sink->memory != NULL) from = (const char *)sink->memory + (size_t)(sink->offset + at);
-        else if (ckpt__os_pread(sink->fd, piece, n, sink->offset + at, &got, sink->path) != CKPT_OK || got != n) return false;
-        *crc32c = ckpt__digest_crc32c(*crc32c, from, n);
-    }
-    return true;
-}
-
-// Once all ranges of an object have come, its CRC-32C must be the one that the server has kept. A range that broke off counts as
-// far as it came: it is gone on with behind its last byte.
-static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
-    const ckpt__http_reply *r = &g->c.reply;
-    const char *generation = ckpt__fields_get(&r->headers, "x-goog-generation");
-    const char *range = ckpt__fields_get(&r->headers, "content-range");
-    const char *slash = range != NULL ? strchr(range, '/') : NULL;
-    const char *all = slash != NULL ? slash + 1 : ckpt__fields_get(&r->headers, "content-length");
-    uint64_t size = g->c.sink->got;
-    uint32_t want = 0, crc32c = 0;
-    bool whole = false, sized = all == NULL || ckpt__web_read_size(all, &size);
-    if (generation == NULL || strlen(generation) > 30 || !sized || !ckpt__gcs_reply_crc32c(r, &want)) return CKPT_OK;
-    if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c) || g->c.sink->got == 0) return CKPT_OK;
-    ckpt_err e = ckpt__gcs_note_range(g->c.store, g->c.name, generation, size, offset, g->c.sink->got, &crc32c, &whole);
-    if (e != CKPT_OK || !whole || crc32c == want) return e;
-    g->c.t->transient = true;
-    return ckpt__error_set(CKPT_CORRUPT, "its bytes do not match its CRC-32C: %08lx instead of %08lx", (unsigned long)crc32c,
-                           (unsigned long)want);
-}
-
-// The same after a failure, which stays: but for that of the sum, when the last byte came all the same.
-static ckpt_err ckpt__gcs_check_broken(ckpt__gcs_call *g, uint64_t offset, ckpt_err failure) {
-    ckpt__error_record kept;
-    if (!g->c.sink->proven || g->c.reply.status != 206 || !g->c.t->transient) return failure;
-    ckpt__error_take(&kept);
-    if (ckpt__gcs_check_range(g, offset) == CKPT_CORRUPT) return CKPT_CORRUPT;
-    ckpt__error_last = kept;
-    return failure;
-}
-
 static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                               ckpt__transfer *t) {
     ckpt__gcs_call g;
@@ -32843,13 +32716,6 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     e = ckpt__web_judge_get(&g.c.reply, sink, t, e, NULL, offset);
     if (etag != NULL && g.c.reply.status == 412)
         e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    ckpt_err written = e == CKPT_OK || sink->proven ? ckpt__sink_flush(sink) : CKPT_OK;    // read back by its file
-    if (written != CKPT_OK) {
-        t->transient = t->throttled = false;
-        e = written;
-    } else {
-        e = e == CKPT_OK ? ckpt__gcs_check_range(&g, offset) : ckpt__gcs_check_broken(&g, offset, e);
-    }
     ckpt__gcs_call_free(&g);
     return e;
 }
@@ -32868,11 +32734,6 @@ static ckpt_err ckpt__gcs_remove(ckpt_store *store, const char *name, ckpt__tran
 static void ckpt__gcs_close(ckpt_store *store) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     while (own->uploads != NULL) ckpt__gcs_forget(store, own->uploads->id);
-    while (own->seen != NULL) {
-        ckpt__gcs_seen *n = own->seen;
-        own->seen = n->next;
-        ckpt__gcs_free_seen(store, n);
-    }
     if (own->has_auth) ckpt__auth_google_free(&own->auth);
     if (own->has_wake) ckpt__os_cond_free(&own->wake);
     ckpt__s3_close(store);
@@ -35704,7 +35565,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
 //------------------------------------------------------------------------------
 // >>fetch      [N]  one object down: aside, in ranges side by side, checked, synced, renamed; .symlink objects
 //
-// uses:    error memory platform text digest engine file transfer store retry send
+// uses:    error memory platform text engine file transfer store retry send
 // threads: ckpt__fetch_run blocks; it starts workers for a big object and joins them. Fields below `lock` are guarded
 //          by it. Progress is reported on the caller's thread only
 // states:  stat -> hidden file -> ranges -> sums compared -> synced and renamed; from the stat again, a few times, when
@@ -35748,7 +35609,7 @@ typedef struct ckpt__fetch_job {
     ckpt__file_new     *file;
     ckpt__meter        *meter, own;
     uint64_t            piece;
-    uint32_t           *sums;           // [count], each written by the worker that fetches the piece
+    uint32_t           *sums;           // [count], of the kind that `info` has; each written by the worker that fetches the piece
     size_t              count;
     size_t              next;           // below lock, as are those that follow
     int                 working;        // workers that are not done
@@ -35811,7 +35672,7 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
         if (e != CKPT_OK && (!s.proven || r->from_start)) ckpt__sink_begin(&s);
         ckpt_err written = ckpt__sink_flush(&s);
         if (written != CKPT_OK) { l.t.transient = false; e = written; }
-        r->crc = ckpt__digest_crc32_join(r->crc, s.crc, s.got);
+        r->crc = ckpt__sink_join(s.castagnoli, r->crc, s.crc, s.got);
         got += s.got;
         if (r->meter != NULL) ckpt__meter_land(r->meter, r->lane, s.got);
         if (e != CKPT_OK && s.got >= CKPT__FETCH_HEADWAY) ckpt__retry_headway(&l);
@@ -35821,6 +35682,14 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
         }
     }
     return e;
+}
+
+// What the store says of the bytes: whether there is a sum of them, of which kind, and what it is. The upload's own comes first:
+// it was taken of what was meant.
+static bool ckpt__fetch_sum_of(const ckpt__store_stat *info, bool *castagnoli, uint32_t *crc) {
+    *castagnoli = !info->has_crc && info->has_crc32c;
+    *crc = *castagnoli ? info->crc32c : info->crc;
+    return info->has_crc || info->has_crc32c;
 }
 
 static bool ckpt__fetch_take(ckpt__fetch_job *j, size_t *index) {
@@ -35864,6 +35733,7 @@ static void ckpt__fetch_room_give(const ckpt__fetch_job *j, const ckpt__fetch_ro
 
 static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, const ckpt__fetch_room *room) {
     ckpt__fetch_range r;
+    uint32_t wanted;
     memset(&r, 0, sizeof r);
     r.store = j->f->store;
     r.name = j->f->name;
@@ -35874,7 +35744,7 @@ static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, cons
     r.sink.offset = r.at;
     r.sink.size = ckpt__engine_min(j->piece, j->info.size - r.at);
     r.sink.whole = j->info.size;
-    r.sink.sum = j->info.has_crc;
+    r.sink.sum = ckpt__fetch_sum_of(&j->info, &r.sink.castagnoli, &wanted);
     r.sink.turn = &j->writing;
     r.sink.gather = room->p;
     r.sink.gather_size = room->size;
@@ -36005,16 +35875,17 @@ static ckpt_err ckpt__fetch_look(ckpt__fetch_job *j) {
 }
 
 static ckpt_err ckpt__fetch_check(ckpt__fetch_job *j) {
-    uint32_t crc = 0;
-    if (!j->info.has_crc || j->f->store->table->get == NULL) return CKPT_OK;
+    uint32_t crc = 0, wanted;
+    bool castagnoli;
+    if (!ckpt__fetch_sum_of(&j->info, &castagnoli, &wanted) || j->f->store->table->get == NULL) return CKPT_OK;
     for (size_t i = 0; i < j->count; i++) {
         uint64_t at = (uint64_t)i * j->piece;
-        crc = ckpt__digest_crc32_join(crc, j->sums[i], ckpt__engine_min(j->piece, j->info.size - at));
+        crc = ckpt__sink_join(castagnoli, crc, j->sums[i], ckpt__engine_min(j->piece, j->info.size - at));
     }
-    if (crc == j->info.crc) return CKPT_OK;
+    if (crc == wanted) return CKPT_OK;
     j->replaced = true;                 // or damaged on the way: another try may get it whole
-    return ckpt__error_set(CKPT_CORRUPT, "its checksum is %08lx, and the store says %08lx", (unsigned long)crc,
-                           (unsigned long)j->info.crc);
+    return ckpt__error_set(CKPT_CORRUPT, "its %s is %08lx, and the store says %08lx", castagnoli ? "CRC-32C" : "checksum",
+                           (unsigned long)crc, (unsigned long)wanted);
 }
 
 // Big files on a disk are written past the page cache, as saves are: for a fraction of the processor time.
@@ -36144,6 +36015,7 @@ static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ck
 static ckpt_err ckpt__fetch_small_once(ckpt_store *store, const char *name, const ckpt__store_stat *info, ckpt__buf *out,
                                        size_t max, const ckpt__retry *retry, bool *replaced) {
     ckpt__fetch_range r;
+    uint32_t wanted;
     *replaced = false;
     if (info->size > max)
         return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, more than %zu", name, (unsigned long long)info->size, max);
@@ -36156,11 +36028,11 @@ static ckpt_err ckpt__fetch_small_once(ckpt_store *store, const char *name, cons
     r.retry = retry;
     r.sink.fd = -1;
     r.sink.size = r.sink.whole = info->size;
-    r.sink.sum = true;
+    r.sink.sum = ckpt__fetch_sum_of(info, &r.sink.castagnoli, &wanted);
     r.sink.memory = ckpt__buf_reserve(out, (size_t)info->size);
     ckpt_err e = r.sink.memory != NULL ? ckpt__fetch_get(&r) : out->err;
     *replaced = r.replaced;
-    if (e == CKPT_OK && info->has_crc && r.crc != info->crc) {
+    if (e == CKPT_OK && r.sink.sum && r.crc != wanted) {
         *replaced = true;
         e = ckpt__error_set(CKPT_CORRUPT, "%s is damaged", name);
     }
