@@ -31636,6 +31636,8 @@ typedef struct ckpt__gcs_sums {
 typedef struct ckpt__gcs_upload {
     struct ckpt__gcs_upload *next;
     char                    *id;
+    int                      held;      // by so many threads
+    bool                     forgotten; // it has ended, and is in no list: the last that holds it frees it
     ckpt__gcs_sums           sums;      // of parts
     // of a session
     bool                     busy;      // its owner may touch: known, finished, committed, tail
@@ -32146,8 +32148,9 @@ static bool ckpt__gcs_is_session(const char *upload_id) {
     return ckpt__txt_starts(upload_id, "https://") || ckpt__txt_starts(upload_id, "http://");
 }
 
-// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends.
-static ckpt__gcs_upload *ckpt__gcs_find(ckpt_store *store, const char *id) {
+// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends, and is given back by
+// ckpt__gcs_release: somebody may give the upload up while others are at its parts.
+static ckpt__gcs_upload *ckpt__gcs_hold(ckpt_store *store, const char *id) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__os_mutex_lock(&own->s3.lock);
     ckpt__gcs_upload *u = own->uploads;
@@ -32166,6 +32169,7 @@ static ckpt__gcs_upload *ckpt__gcs_find(ckpt_store *store, const char *id) {
             own->uploads = u;
         }
     }
+    if (u != NULL) u->held++;
     ckpt__os_mutex_unlock(&own->s3.lock);
     return u;
 }
@@ -32178,13 +32182,26 @@ static void ckpt__gcs_free_upload(ckpt_store *store, ckpt__gcs_upload *u) {
     ckpt__mem_free(a, u, sizeof *u);
 }
 
+static void ckpt__gcs_release(ckpt_store *store, ckpt__gcs_upload *u) {
+    ckpt__gcs *own = ckpt__gcs_of(store);
+    ckpt__os_mutex_lock(&own->s3.lock);
+    bool last = --u->held == 0 && u->forgotten;
+    ckpt__os_mutex_unlock(&own->s3.lock);
+    if (last) ckpt__gcs_free_upload(store, u);
+}
+
 static void ckpt__gcs_forget(ckpt_store *store, const char *id) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__os_mutex_lock(&own->s3.lock);
     ckpt__gcs_upload **at = &own->uploads;
     while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
     ckpt__gcs_upload *u = *at;
-    if (u != NULL) *at = u->next;
+    if (u != NULL) {
+        *at = u->next;
+        u->forgotten = true;
+        if (u->held > 0) u = NULL;
+        ckpt__os_cond_broadcast(&own->wake);
+    }
     ckpt__os_mutex_unlock(&own->s3.lock);
     if (u != NULL) ckpt__gcs_free_upload(store, u);
 }
@@ -32233,8 +32250,11 @@ static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_mul
     g.c.quiet = true;
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__gcs_run(&g);
     if (e == CKPT_OK) e = ckpt__gcs_take_session(&g, upload_id);
-    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, upload_id->data) : NULL;
-    if (u != NULL) u->known = true;     // that it has nothing yet
+    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_hold(store, upload_id->data) : NULL;
+    if (u != NULL) {
+        u->known = true;                // that it has nothing yet
+        ckpt__gcs_release(store, u);
+    }
     if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__store_exists();
     ckpt__gcs_call_free(&g);
     ckpt__buf_free(&text);
@@ -32344,6 +32364,10 @@ static ckpt_err ckpt__gcs_queue(ckpt_store *store, ckpt__gcs_upload *u, const ck
         bool known = u->part_size > 0;
         *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
         *passed = known && *at < u->passed;
+        if (u->forgotten) {
+            e = ckpt__gcs_gone();
+            break;
+        }
         if (*passed || (known && !u->busy && *at == u->passed)) break;
         if (ckpt__transfer_cancelled(t)) {
             e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
@@ -32360,14 +32384,14 @@ static ckpt_err ckpt__gcs_queue(ckpt_store *store, ckpt__gcs_upload *u, const ck
     return e;
 }
 
-static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
-                                          ckpt__store_part *part) {
+// One part, through an upload that is held.
+static ckpt_err ckpt__gcs_pass_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                    ckpt__store_part *part, ckpt__gcs_upload *u) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     uint32_t crc, crc32c;
     uint64_t at = 0, before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
     bool passed = false;
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
-    ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__gcs_digest(body, &crc, &crc32c);
+    ckpt_err e = ckpt__gcs_digest(body, &crc, &crc32c);
     if (e == CKPT_OK) e = ckpt__gcs_queue(store, u, part, body->size, &at, &passed, m->t);
     if (e != CKPT_OK) return e;
     if (!passed) {
@@ -32391,6 +32415,15 @@ static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_m
     // What the server had before, or gets at the end, counts as well.
     if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before + body->size - ckpt__os_load64(m->t->moved));
     return CKPT_OK;
+}
+
+static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                          ckpt__store_part *part) {
+    ckpt__gcs_upload *u = ckpt__gcs_hold(store, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__gcs_pass_part(store, m, body, part, u);
+    ckpt__gcs_release(store, u);
+    return e;
 }
 
 // The rest of the bytes and the number of all: the object comes into being.
@@ -32429,7 +32462,7 @@ static ckpt_err ckpt__gcs_end_session(ckpt_store *store, const ckpt__store_multi
 }
 
 static ckpt_err ckpt__gcs_complete_session(ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    ckpt__gcs_upload *u = ckpt__gcs_hold(store, m->upload_id);
     if (u == NULL) return CKPT_NOMEM;
     ckpt_err e = u->known ? CKPT_OK : ckpt__gcs_ask_session(store, m, u);
     if (e == CKPT_OK && u->finished) e = ckpt__gcs_confirm(store, m, u->passed == m->size, u->crc32c);
@@ -32439,6 +32472,7 @@ static ckpt_err ckpt__gcs_complete_session(ckpt_store *store, const ckpt__store_
         e = CKPT_OK;
     }
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__gcs_forget(store, m->upload_id);
+    ckpt__gcs_release(store, u);
     return e;
 }
 
@@ -32515,7 +32549,7 @@ static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, co
     if (e == CKPT_OK && ckpt__gcs_reply_crc32c(&g.c.reply, &told) && told != crc32c)
         e = ckpt__web_again(m->t, CKPT_CORRUPT, "the server has other bytes than those sent, by their CRC-32C");
     ckpt__gcs_call_free(&g);
-    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, m->upload_id) : NULL;
+    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_hold(store, m->upload_id) : NULL;
     if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
     if (e != CKPT_OK) return e;
     part->size = body->size;
@@ -32524,6 +32558,7 @@ static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, co
     ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
     e = ckpt__gcs_keep_sum(&u->sums, (uint64_t)part->number, body->size, crc32c, &store->allocator);
     ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    ckpt__gcs_release(store, u);
     return e;
 }
 
@@ -32531,12 +32566,13 @@ static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, co
 static bool ckpt__gcs_sum_of_parts(ckpt_store *store, const ckpt__store_multi *m, uint32_t *crc32c) {
     uint64_t size = 0;
     *crc32c = 0;
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    ckpt__gcs_upload *u = ckpt__gcs_hold(store, m->upload_id);
     if (u == NULL) return false;
     ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
     bool all = u->sums.count == m->part_count;
     if (all) *crc32c = ckpt__gcs_join(&u->sums, &size);
     ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    ckpt__gcs_release(store, u);
     return all && size == m->size;
 }
 

@@ -523,6 +523,86 @@ static void test_session_address(void **state) {
     }
 }
 
+// Somebody gives an upload up while its parts are sent: those who are at them come back to what is theirs still.
+static struct { int puts, over; } giving;
+
+static void on_given_up(net_request *r, void *user) {
+    (void)user;
+    net_body(r, SIZE_MAX);
+    if (strcmp(r->method, "POST") == 0) {
+        net_reply(r, 200, util_fmt("Location: %s/upload/x?upload_id=1\r\n", r->server->url), "", 0);
+    } else if (strcmp(r->method, "DELETE") == 0) {
+        net_reply(r, 499, NULL, "", 0);
+    } else {
+        __atomic_add_fetch(&giving.puts, 1, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&giving.over, __ATOMIC_SEQ_CST) == 0) net_sleep(0.001);
+        net_reply(r, 404, NULL, "", 0);
+    }
+}
+
+typedef struct at_part { ckpt_store *s; const char *id; int number; ckpt_err e; } at_part;
+
+static char parts[2 * CKPT__GCS_GRAIN];
+
+static void *send_part(void *arg) {
+    at_part *a = (at_part *)arg;
+    ckpt__store_multi m;
+    ckpt__store_part part;
+    ckpt__body body;
+    ckpt__transfer own;
+    memset(&m, 0, sizeof m);
+    memset(&part, 0, sizeof part);
+    memset(&body, 0, sizeof body);
+    memset(&own, 0, sizeof own);
+    m.name = "name";
+    m.size = sizeof parts;
+    m.upload_id = a->id;
+    m.t = &own;
+    body.memory = parts;
+    body.offset = (uint64_t)(a->number - 1) * CKPT__GCS_GRAIN;
+    body.size = CKPT__GCS_GRAIN;
+    part.number = a->number;
+    a->e = ckpt__store_run_part(a->s, &m, &body, &part);
+    return NULL;
+}
+
+static void test_given_up(void **state) {
+    (void)state;
+    net_server own;
+    ckpt_store_desc d;
+    ckpt_store *s = NULL;
+    ckpt__store_multi m;
+    ckpt__buf id;
+    pthread_t threads[2];
+    ckpt__buf_init(&id, NULL);
+    memset(&d, 0, sizeof d);
+    memset(&m, 0, sizeof m);
+    memset(&t, 0, sizeof t);
+    net_start(&own, on_given_up, NULL);
+    d.session_token = "ya29.token-of-the-test";
+    d.endpoint_url = own.url;
+    is(ckpt_store_open(&s, "gs://bucket/pre/", &d), CKPT_OK);
+    m.name = "name";
+    m.size = sizeof parts;
+    m.t = &t;
+    is(ckpt__store_run_begin(s, &m, &id), CKPT_OK);
+    m.upload_id = ckpt__buf_cstr(&id);
+    at_part at[2] = { { s, m.upload_id, 1, CKPT_OK }, { s, m.upload_id, 2, CKPT_OK } };     // the second one waits for the first
+    for (int i = 0; i < 2; i++) {
+        pthread_create(&threads[i], NULL, send_part, &at[i]);
+        while (__atomic_load_n(&giving.puts, __ATOMIC_SEQ_CST) == 0) net_sleep(0.001);
+    }
+    net_sleep(0.1);
+    is(ckpt__store_run_abort(s, &m), CKPT_OK);
+    __atomic_store_n(&giving.over, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(at[0].e, CKPT_NOT_FOUND);
+    assert_int_equal(at[1].e, CKPT_NOT_FOUND);
+    ckpt__buf_free(&id);
+    ckpt_store_close(s);
+    net_stop(&own);
+}
+
 //-- credentials --------------------------------------------------------------------
 
 static const char *home;
@@ -744,7 +824,7 @@ int main(void) {
         cmocka_unit_test(test_crc32c), cmocka_unit_test(test_jwt), cmocka_unit_test(test_quote),
         cmocka_unit_test(test_missing), cmocka_unit_test(test_broken_off), cmocka_unit_test(test_ranges_of_before), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stat),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put),
-        cmocka_unit_test(test_session_address), cmocka_unit_test(test_order), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_order), cmocka_unit_test(test_types),
         cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
     };
     util_clear_env();
