@@ -32356,6 +32356,7 @@ static ckpt_err ckpt__gcs_queue(ckpt_store *store, ckpt__gcs_upload *u, const ck
                                 uint64_t *at, bool *passed, ckpt__transfer *t) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt_err e = CKPT_OK;
+    double began = ckpt__os_now();
     *at = 0;
     *passed = false;
     ckpt__os_mutex_lock(&own->s3.lock);
@@ -32373,7 +32374,8 @@ static ckpt_err ckpt__gcs_queue(ckpt_store *store, ckpt__gcs_upload *u, const ck
             e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
             break;
         }
-        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > ckpt__gcs_patience)) {
+        // The part before may still be read by the worker that has it: a disk may take long for that.
+        if (!u->busy && (u->failed || ckpt__os_now() - (u->rested > began ? u->rested : began) > ckpt__gcs_patience)) {
             e = ckpt__web_again(t, CKPT_NET, "the part before it was not sent, and a session takes them in their order");
             break;
         }
@@ -32641,13 +32643,25 @@ static ckpt_err ckpt__gcs_list_xml(const ckpt__s3_listing *l, ckpt__s3_page *p, 
     return e;
 }
 
+// A part that failed for good was of the try before.
+static ckpt_err ckpt__gcs_renew(ckpt_store *store, const char *id) {
+    ckpt__gcs_upload *u = ckpt__gcs_hold(store, id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
+    u->failed = false;
+    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    ckpt__gcs_release(store, u);
+    return CKPT_OK;
+}
+
 // A session does not tell of its parts: each is offered again, and what the server has of it is passed over.
 static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m,
                                 ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
     if (ckpt__gcs_is_session(m->upload_id)) {
         ckpt__gcs_upload u;
         memset(&u, 0, sizeof u);
-        return ckpt__gcs_ask_session(store, m, &u);
+        ckpt_err e = ckpt__gcs_ask_session(store, m, &u);
+        return e == CKPT_OK ? ckpt__gcs_renew(store, m->upload_id) : e;
     }
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;

@@ -603,6 +603,55 @@ static void test_given_up(void **state) {
     net_stop(&own);
 }
 
+static void *wait_for_turn(void *arg) {
+    at_part *a = (at_part *)arg;
+    ckpt__gcs_upload *u = ckpt__gcs_hold(a->s, a->id);
+    ckpt__store_part part;
+    ckpt__transfer own;
+    uint64_t at = 0;
+    bool passed = true;
+    memset(&part, 0, sizeof part);
+    memset(&own, 0, sizeof own);
+    part.number = a->number;
+    a->e = ckpt__gcs_queue(a->s, u, &part, CKPT__GCS_GRAIN, &at, &passed, &own);
+    if (a->e == CKPT_OK && (passed || at != CKPT__GCS_GRAIN)) fail_msg("passed %d, at %llu", passed, (unsigned long long)at);
+    ckpt__gcs_release(a->s, u);
+    return NULL;
+}
+
+// A part waits for the one before it, whose worker may be long at reading it, from when it came itself; and a failure of the try
+// before is none of this one.
+static void test_turns(void **state) {
+    (void)state;
+    static const step asks[] = { { "PUT /upload/x?upload_id=1", 308, "Range: bytes=0-262143\r\n", "" } };
+    ckpt_store *s = MEET(asks);
+    const char *id = util_fmt("%s/upload/x?upload_id=1", server.url);
+    at_part second = { s, id, 2, CKPT_IO };
+    ckpt__store_multi m;
+    pthread_t thread;
+    ckpt__gcs_upload *u = ckpt__gcs_hold(s, id);
+    u->part_size = CKPT__GCS_GRAIN;
+    u->rested = ckpt__os_now() - 1000.0;
+    u->failed = true;
+    memset(&m, 0, sizeof m);
+    m.name = "name";
+    m.upload_id = id;
+    m.t = &t;
+    is(ckpt__store_run_parts(s, &m, NULL, NULL), CKPT_OK);
+    assert_false(u->failed);
+    pthread_create(&thread, NULL, wait_for_turn, &second);
+    net_sleep(0.2);
+    ckpt__os_mutex_lock(&ckpt__s3_of(s)->lock);
+    u->passed = CKPT__GCS_GRAIN;
+    ckpt__os_cond_broadcast(&ckpt__gcs_of(s)->wake);
+    ckpt__os_mutex_unlock(&ckpt__s3_of(s)->lock);
+    pthread_join(thread, NULL);
+    assert_int_equal(second.e, CKPT_OK);
+    ckpt__gcs_release(s, u);
+    check_script();
+    ckpt_store_close(s);
+}
+
 //-- credentials --------------------------------------------------------------------
 
 static const char *home;
@@ -824,7 +873,7 @@ int main(void) {
         cmocka_unit_test(test_crc32c), cmocka_unit_test(test_jwt), cmocka_unit_test(test_quote),
         cmocka_unit_test(test_missing), cmocka_unit_test(test_broken_off), cmocka_unit_test(test_ranges_of_before), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stat),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put),
-        cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_order), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_turns), cmocka_unit_test(test_order), cmocka_unit_test(test_types),
         cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
     };
     util_clear_env();
