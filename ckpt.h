@@ -1327,7 +1327,8 @@ typedef struct ckpt_uploader_desc {
     double             stall_timeout_s; // default 60 without a byte moving; there is no limit on the total
     const char        *upload_staging_folder;   // default: a hidden folder beside each file
     const char        *run_name;        // default: COMPOSER_RUN_NAME, RUN_NAME; must be known when the format asks for it
-    const char        *event_file;      // NULL: none. A trace of all requests for Perfetto or chrome://tracing, appended to
+    const char        *event_file;      // NULL: none. A trace of all requests for Perfetto or chrome://tracing, appended to;
+                                        // of a pipe there must be a reader
     ckpt_ranks         ranks;           // its functions are not called
     ckpt_logger        logger;          // called by worker threads as well, one at a time
     ckpt_on_progress   progress;        // phase "upload" per file, and with the store's URI as name for all together;
@@ -34540,7 +34541,28 @@ typedef struct ckpt__events {
     int            thread_count;
 } ckpt__events;
 
-// Takes the end of a line off that a full disk or a power cut left behind.
+// Where blanks and line breaks begin that end at `end`.
+static size_t ckpt__events_trim(const char *text, size_t end) {
+    while (end > 0 && memchr(" \t\r\n", text[end - 1], 4) != NULL) end--;
+    return end;
+}
+
+// Did somebody close the trace, by a bracket that ends the array at `end`? In a line without an end it may be one of a name.
+static bool ckpt__events_is_closed(const char *text, size_t n, size_t end, const ckpt_allocator *a) {
+    ckpt__json_doc d;
+    if (end == 0 || text[end - 1] != ']') return false;
+    size_t last = ckpt__events_trim(text, end - 1), begin = last;
+    if (last == 0 || strchr("[,}", text[last - 1]) == NULL) return false;
+    if (memchr(text + last, '\n', n - last) != NULL) return true;
+    while (begin > 0 && text[begin - 1] != '\n') begin--;
+    if (text[last - 1] == ',') last--;
+    bool whole = ckpt__json_parse(&d, a, text + begin, last - begin) == CKPT_OK;
+    if (whole) ckpt__json_free(&d);
+    return whole;
+}
+
+// Makes the end of a trace one that lines can follow: the end of a line goes that a full disk or a power cut left behind, and the
+// bracket by which somebody closed it becomes a comma or a blank.
 static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
     enum { TAIL = 65536 };
     ckpt__os_info info;
@@ -34553,8 +34575,15 @@ static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
     char *tail = e == CKPT_OK && info.is_file && info.size > 0 ? ckpt__buf_reserve(&b, TAIL) : NULL;
     uint64_t at = e == CKPT_OK && info.size > TAIL ? info.size - TAIL : 0;
     if (tail != NULL && ckpt__os_pread(fd, tail, TAIL, at, &got, path) == CKPT_OK) {
-        for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
-        if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+        size_t end = ckpt__events_trim(tail, got);
+        if (ckpt__events_is_closed(tail, got, end, a)) {        // written over, which others may do at the same moment
+            char by[2] = { tail[ckpt__events_trim(tail, end - 1) - 1] == '}' ? ',' : ' ', '\n' };
+            bool broken = memchr(tail + end, '\n', got - end) != NULL;
+            (void)ckpt__os_pwrite(fd, by, broken ? 1 : 2, at + end - 1, path);
+        } else {
+            for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
+            if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+        }
     }
     ckpt__buf_free(&b);
     ckpt__os_drop(fd);
@@ -34602,6 +34631,16 @@ static ckpt_err ckpt__events_make(const char *path, const ckpt_allocator *a) {
     return e == CKPT_EXISTS ? CKPT_OK : ckpt__error_prefix(e, "cannot make the event file %s", path);
 }
 
+// Opens it for appending. A pipe is not waited for: not here until somebody reads it, nor later until there is room in it.
+static ckpt_err ckpt__events_attach(int *fd, const char *path) {
+    ckpt__os_info info;
+    bool waits = ckpt__os_stat(path, &info) == CKPT_OK && !info.is_file;
+    *fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_APPEND | (waits ? O_NONBLOCK : 0), 0666);
+    if (*fd >= 0) return CKPT_OK;
+    if (errno != ENXIO) return ckpt__os_fail(errno, "open the event file", path);
+    return ckpt__error_set(CKPT_ARG, "the event file %s is a pipe that nobody reads: start its reader, or name a file", path);
+}
+
 // Opens the file for appending, making it when there is none.
 static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt_allocator *a) {
     memset(ev, 0, sizeof *ev);
@@ -34612,10 +34651,7 @@ static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt
     if (e != CKPT_OK) return e;
     ev->path = ckpt__mem_copy_text(&ev->allocator, path);
     e = ev->path != NULL ? ckpt__events_make(path, a) : CKPT_NOMEM;
-    if (e == CKPT_OK) {
-        ev->fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-        if (ev->fd < 0) e = ckpt__os_fail(errno, "open the event file", path);
-    }
+    if (e == CKPT_OK) e = ckpt__events_attach(&ev->fd, path);
     ckpt__os_info info;
     memset(&info, 0, sizeof info);
     if (e == CKPT_OK) e = ckpt__os_fstat(ev->fd, &info, path);
