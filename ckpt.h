@@ -35085,7 +35085,10 @@ static ckpt_err ckpt__send_peek(const ckpt__send *s, const ckpt__retry *r, int f
     k.fd = -1;
     k.size = size;
     ckpt__retry_begin(&l, r, "get", s->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(s->store, s->name, NULL, at, &k, &l.t);
+    while (ckpt__retry_next(&l, &e)) {
+        ckpt__sink_begin(&k);
+        e = ckpt__store_run_get(s->store, s->name, NULL, at, &k, &l.t);
+    }
     return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
 }
 

@@ -776,6 +776,26 @@ static void test_no_memory(void **state) {
 }
 
 // With fewer threads, or none, it takes longer.
+// Whose object is there that has neither a mark nor a sum is told by its bytes, also over a connection that breaks.
+static void test_compared_over_breaks(void **state) {
+    (void)state;
+    for (int breaks = 0; breaks < 3; breaks++) {
+        world *w = world_open(3000);
+        w->send.mark = NULL;
+        w->send.has_crc = false;
+        w->send.overwrite = false;
+        w->s->store.creates_only = true;
+        scripted_when(w->s, OP_PUT, 1, DO_LOSE);
+        scripted_rule *r = scripted_when(w->s, OP_GET, 0, DO_SHORT);
+        r->bytes = 1000;
+        r->times = breaks;
+        must(ckpt__send_run(&w->send));
+        assert_int_equal(w->s->calls[OP_PUT], 2);
+        assert_int_equal(w->s->calls[OP_GET], breaks + 1);
+        world_close(w);
+    }
+}
+
 static void test_no_threads(void **state) {
     (void)state;
     for (int n = 1; n <= 4; n++) {
@@ -908,6 +928,7 @@ int main(void) {
         cmocka_unit_test(test_file_changes),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_compared_over_breaks),
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_early),
         cmocka_unit_test(test_file_store)
