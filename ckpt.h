@@ -35864,15 +35864,15 @@ static void ckpt__fetch_custom(ckpt__fetch_job *j) {
     if (e != CKPT_OK) ckpt__fetch_fail(j, e, false);
 }
 
-static void ckpt__fetch_work(void *ctx, int worker) {
-    ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
+// Fetches piece after piece; `one`: the next one only.
+static void ckpt__fetch_work(ckpt__fetch_job *j, int worker, bool one) {
     ckpt__fetch_room room = { NULL, 0, false };
     bool ranges = j->f->store->table->get != NULL;
     size_t index;
     ckpt__os_mutex_lock(&j->lock);
     j->working++;
     ckpt__os_mutex_unlock(&j->lock);
-    while (ckpt__fetch_take(j, &index)) {
+    for (bool more = true; more && ckpt__fetch_take(j, &index); more = !one) {
         if (!ranges) ckpt__fetch_custom(j);
         else if (room.p == NULL && !ckpt__fetch_room_take(j, &room)) ckpt__fetch_fail(j, CKPT_NOMEM, false);
         else ckpt__fetch_piece(j, index, worker, &room);
@@ -35904,11 +35904,12 @@ static void ckpt__fetch_tell(const ckpt__fetch_job *j) {
     j->f->progress->fn(&p, j->f->progress->user);
 }
 
-// The caller's thread only looks on when somebody wants to know how far it is. Where no other thread could be had, it works.
+// The caller's thread only looks on when somebody wants to know how far it is. While no other thread is there it works, and tells
+// between two pieces.
 static void ckpt__fetch_watch(void *ctx, int worker) {
     ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
     if (worker > 0 || !ckpt__fetch_is_watched(j)) {
-        ckpt__fetch_work(ctx, worker);
+        ckpt__fetch_work(j, worker, false);
         return;
     }
     for (bool alone = false, busy = true; busy;) {
@@ -35918,7 +35919,7 @@ static void ckpt__fetch_watch(void *ctx, int worker) {
         alone = j->working == 0 && j->next < j->count;
         ckpt__os_mutex_unlock(&j->lock);
         ckpt__fetch_tell(j);
-        if (alone) ckpt__fetch_work(ctx, 0);
+        if (alone) ckpt__fetch_work(j, 0, true);
     }
 }
 
@@ -36011,6 +36012,7 @@ static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
 static ckpt_err ckpt__fetch_once(ckpt__fetch_job *j) {
     ckpt__fetch *f = j->f;
     ckpt__file_new n;
+    j->count = 0;
     if (f->known != NULL) j->info = *f->known;
     ckpt_err e = f->known != NULL ? CKPT_OK : ckpt__fetch_stat(f->store, f->name, &j->info, &j->retry);
     if (e == CKPT_OK) e = ckpt__file_begin(&n, f->destination, f->overwrite, &f->store->allocator);
