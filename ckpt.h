@@ -20574,8 +20574,11 @@ static ckpt_err ckpt__store_enter(ckpt_store *s, const char *name, const ckpt__t
     if (name != NULL && name[0] == 0) return ckpt__error_set(CKPT_ARG, "the object's name is empty");
     ckpt_err e = ckpt__store_cancelled(t);
     if (e != CKPT_OK) return e;
-    if (s->one_at_a_time) ckpt__os_mutex_lock(&s->turn);
-    return CKPT_OK;
+    if (!s->one_at_a_time) return CKPT_OK;
+    ckpt__os_mutex_lock(&s->turn);
+    e = ckpt__store_cancelled(t);           // the one before may have taken long
+    if (e != CKPT_OK) ckpt__os_mutex_unlock(&s->turn);
+    return e;
 }
 
 static ckpt_err ckpt__store_leave(ckpt_store *s, ckpt_err e) {
