@@ -28169,6 +28169,8 @@ enum {
 typedef struct ckpt__uc_stream {
     struct ckpt__uc_stream *next;
     char                   *id;
+    int                     held;           // by so many threads
+    bool                    forgotten;      // it has ended, and is in no list: the last that holds it frees it
     bool                    known;          // the cloud was asked, and has not failed since
     bool                    finished;       // the file is there
     uint64_t                committed;      // bytes that the cloud has
@@ -28406,8 +28408,9 @@ static ckpt_err ckpt__uc_gone(void) {
 
 static bool ckpt__uc_is_stream(const char *upload_id) { return ckpt__txt_starts(upload_id, "stream "); }
 
-// What is known of a stream, made when it is new; NULL: out of memory. It stays until the upload ends.
-static ckpt__uc_stream *ckpt__uc_find_stream(ckpt_store *store, const char *id) {
+// What is known of a stream, made when it is new; NULL: out of memory. It stays until the upload ends, and is given back by
+// ckpt__uc_release_stream: somebody may give the upload up while others are at its parts.
+static ckpt__uc_stream *ckpt__uc_hold_stream(ckpt_store *store, const char *id) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__os_mutex_lock(&s->d.lock);
     ckpt__uc_stream *u = s->streams;
@@ -28426,6 +28429,7 @@ static ckpt__uc_stream *ckpt__uc_find_stream(ckpt_store *store, const char *id) 
             s->streams = u;
         }
     }
+    if (u != NULL) u->held++;
     ckpt__os_mutex_unlock(&s->d.lock);
     return u;
 }
@@ -28436,13 +28440,26 @@ static void ckpt__uc_free_stream(ckpt_store *store, ckpt__uc_stream *u) {
     ckpt__mem_free(&store->allocator, u, sizeof *u);
 }
 
+static void ckpt__uc_release_stream(ckpt_store *store, ckpt__uc_stream *u) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__os_mutex_lock(&s->d.lock);
+    bool last = --u->held == 0 && u->forgotten;
+    ckpt__os_mutex_unlock(&s->d.lock);
+    if (last) ckpt__uc_free_stream(store, u);
+}
+
 static void ckpt__uc_forget_stream(ckpt_store *store, const char *id) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__os_mutex_lock(&s->d.lock);
     ckpt__uc_stream **at = &s->streams;
     while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
     ckpt__uc_stream *u = *at;
-    if (u != NULL) *at = u->next;
+    if (u != NULL) {
+        *at = u->next;
+        u->forgotten = true;
+        if (u->held > 0) u = NULL;
+        ckpt__os_cond_broadcast(&s->wake);
+    }
     ckpt__os_mutex_unlock(&s->d.lock);
     if (u != NULL) ckpt__uc_free_stream(store, u);
 }
@@ -28569,6 +28586,7 @@ static ckpt_err ckpt__uc_advance(ckpt_store *store, const ckpt__store_multi *m, 
 static ckpt_err ckpt__uc_queue(ckpt__uc *s, ckpt__uc_stream *u, const ckpt__store_part *part, uint64_t size, uint64_t *at,
                                bool *passed, ckpt__transfer *t) {
     ckpt_err e = CKPT_OK;
+    double began = ckpt__os_now();
     *at = 0;
     *passed = false;
     ckpt__os_mutex_lock(&s->d.lock);
@@ -28577,12 +28595,18 @@ static ckpt_err ckpt__uc_queue(ckpt__uc *s, ckpt__uc_stream *u, const ckpt__stor
         bool known = u->part_size > 0;
         *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
         *passed = known && *at < u->passed;
+        if (u->forgotten) {
+            e = ckpt__uc_gone();
+            break;
+        }
         if (*passed || (known && !u->busy && *at == u->passed)) break;
         if (ckpt__transfer_cancelled(t)) {
             e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
             break;
         }
-        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > (double)CKPT__UC_PATIENCE)) {
+        // The part before may still be read by the worker that has it: a disk may take long for that.
+        double since = u->rested > began ? u->rested : began;
+        if (!u->busy && (u->failed || ckpt__os_now() - since > (double)CKPT__UC_PATIENCE)) {
             e = ckpt__web_again(t, CKPT_NET, "the part before it was not sent, and a stream takes them in their order");
             break;
         }
@@ -28593,14 +28617,14 @@ static ckpt_err ckpt__uc_queue(ckpt__uc *s, ckpt__uc_stream *u, const ckpt__stor
     return e;
 }
 
-static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
-                                     ckpt__store_part *part) {
+// One part, through a stream that is held.
+static ckpt_err ckpt__uc_pass_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part,
+                                   ckpt__uc_stream *u) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__transfer_sums sums;
     uint64_t at = 0, before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
     bool passed = false;
-    ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
-    ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__transfer_digest(body, CKPT__SUM_CRC32, &sums);
+    ckpt_err e = ckpt__transfer_digest(body, CKPT__SUM_CRC32, &sums);
     if (e == CKPT_OK) e = ckpt__uc_queue(s, u, part, body->size, &at, &passed, m->t);
     if (e != CKPT_OK) return e;
     if (!passed) {
@@ -28621,6 +28645,15 @@ static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi 
     // What the cloud had before, or gets at the end, counts as well.
     if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before + body->size - ckpt__os_load64(m->t->moved));
     return CKPT_OK;
+}
+
+static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                     ckpt__store_part *part) {
+    ckpt__uc_stream *u = ckpt__uc_hold_stream(store, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__uc_pass_part(store, m, body, part, u);
+    ckpt__uc_release_stream(store, u);
+    return e;
 }
 
 // The rest of the bytes and the number of all: the file comes into being.
@@ -28644,12 +28677,13 @@ static ckpt_err ckpt__uc_end_stream(ckpt_store *store, const ckpt__store_multi *
 }
 
 static ckpt_err ckpt__uc_complete_stream(ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
+    ckpt__uc_stream *u = ckpt__uc_hold_stream(store, m->upload_id);
     if (u == NULL) return CKPT_NOMEM;
     ckpt_err e = u->known ? CKPT_OK : ckpt__uc_ask_stream(store, m, u);
     if (e == CKPT_OK && !u->finished) e = ckpt__uc_end_stream(store, m, u);
     if (e == CKPT_OK) e = ckpt__uc_confirm(store, m->name, m->size, m->t);
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__uc_forget_stream(store, m->upload_id);
+    ckpt__uc_release_stream(store, u);
     return e;
 }
 
@@ -28773,9 +28807,12 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
         for (size_t at = 0; ckpt__fields_next(&l.headers, &at, &name, &value);) ckpt__buf_fmt(upload_id, "\n%s: %s", name, value);
         const char *id = ckpt__buf_cstr(upload_id);
         e = upload_id->err;
-        ckpt__uc_stream *u = e == CKPT_OK ? ckpt__uc_find_stream(store, id + from) : NULL;
+        ckpt__uc_stream *u = e == CKPT_OK ? ckpt__uc_hold_stream(store, id + from) : NULL;
         if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
-        if (u != NULL) u->known = true;                     // that it has nothing yet
+        if (u != NULL) {
+            u->known = true;                                // that it has nothing yet
+            ckpt__uc_release_stream(store, u);
+        }
     }
     if (e == CKPT_AUTH || e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) {
         ckpt__transfer_begin(m->t);
@@ -28837,6 +28874,17 @@ static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, con
     return e;
 }
 
+// A part that failed for good was of the try before.
+static ckpt_err ckpt__uc_renew_stream(ckpt_store *store, const char *id) {
+    ckpt__uc_stream *u = ckpt__uc_hold_stream(store, id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt__os_mutex_lock(&ckpt__uc_of(store)->d.lock);
+    u->failed = false;
+    ckpt__os_mutex_unlock(&ckpt__uc_of(store)->d.lock);
+    ckpt__uc_release_stream(store, u);
+    return CKPT_OK;
+}
+
 // Is the session alive? Then the parts are those that this process has sent, and those of the journal. A stream does not tell of
 // parts: each is offered again, and what the cloud has of it is passed over.
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
@@ -28845,7 +28893,8 @@ static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ck
     if (ckpt__uc_is_stream(m->upload_id)) {
         ckpt__uc_stream u;
         memset(&u, 0, sizeof u);
-        return ckpt__uc_ask_stream(store, m, &u);
+        ckpt_err asked = ckpt__uc_ask_stream(store, m, &u);
+        return asked == CKPT_OK ? ckpt__uc_renew_stream(store, m->upload_id) : asked;
     }
     if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
