@@ -16057,6 +16057,7 @@ typedef struct ckpt__body {
     int         fd;
     const char *path;                   // of fd, for sentences; a custom store opens it itself
     uint64_t    offset, size;           // the piece of the whole that this request sends
+    const ckpt__os_flag *cancel;        // NULL: none; set: nothing more is read, not for a sum either
 } ckpt__body;
 
 // Bytes of a file that are written together, at multiples of this: libcurl hands out 16 KiB at a time, off any boundary.
@@ -16149,6 +16150,7 @@ static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uin
     size_t got = 0;
     if (at > b->size || size > b->size - at) return ckpt__error_set(CKPT_ARG, "more bytes were asked for than there are to send");
     if (size == 0) return CKPT_OK;
+    if (b->cancel != NULL && ckpt__os_flag_get(b->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
     if (b->read != NULL) return b->read(dst, size, b->offset + at, b->user);
     if (b->memory != NULL) {
         memcpy(dst, (const char *)b->memory + (size_t)(b->offset + at), size);
@@ -35689,6 +35691,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
     if (s->retry != NULL) j.retry = *s->retry;
     if (!(j.retry.stall_timeout_s > 0.0)) j.retry.stall_timeout_s = s->store->stall_timeout_s;
     j.retry.stop = &j.stop;
+    s->body.cancel = j.retry.cancel;
     ckpt__send_record_init(&j.own, &s->store->allocator);
     j.record = s->record != NULL ? s->record : &j.own;
     ckpt_err e = ckpt__os_mutex_init(&j.lock);
