@@ -1327,7 +1327,8 @@ typedef struct ckpt_uploader_desc {
     double             stall_timeout_s; // default 60 without a byte moving; there is no limit on the total
     const char        *upload_staging_folder;   // default: a hidden folder beside each file
     const char        *run_name;        // default: COMPOSER_RUN_NAME, RUN_NAME; must be known when the format asks for it
-    const char        *event_file;      // NULL: none. A trace of all requests for Perfetto or chrome://tracing, appended to
+    const char        *event_file;      // NULL: none. A trace of all requests for Perfetto or chrome://tracing, appended to;
+                                        // of a pipe there must be a reader
     ckpt_ranks         ranks;           // its functions are not called
     ckpt_logger        logger;          // called by worker threads as well, one at a time
     ckpt_on_progress   progress;        // phase "upload" per file, and with the store's URI as name for all together;
@@ -5179,7 +5180,6 @@ static ckpt_err ckpt__digest_hmac_sha256(const void *key, size_t key_size, const
 //-- crc-32c ---------------------------------------------------------------------
 
 // The Castagnoli polynomial 0x1EDC6F41, reflected (RFC 3720 B.4): what Google's stores keep of each object.
-#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
 
 // As ckpt__digest_table.
 static const uint32_t ckpt__digest_table_c[8][256] = {
@@ -5263,8 +5263,6 @@ static uint32_t ckpt__digest_crc32c(uint32_t crc, const void *p, size_t n) {
 static uint32_t ckpt__digest_crc32c_join(uint32_t a, uint32_t b, uint64_t b_size) {
     return ckpt__digest_shift(a, b_size, ckpt__digest_powers_c, 31, 0x82f63b78u) ^ b;
 }
-
-#endif // CKPT_NO_GCS
 
 
 //------------------------------------------------------------------------------
@@ -15973,6 +15971,7 @@ typedef struct ckpt__body {
     int         fd;
     const char *path;                   // of fd, for sentences; a custom store opens it itself
     uint64_t    offset, size;           // the piece of the whole that this request sends
+    const ckpt__os_flag *cancel;        // NULL: none; set: nothing more is read, not for a sum either
 } ckpt__body;
 
 // Bytes of a file that are written together, at multiples of this: libcurl hands out 16 KiB at a time, off any boundary.
@@ -15999,7 +15998,8 @@ typedef struct ckpt__sink {
     uint64_t    whole;                  // bytes of the object that the range is of; 0: not known
     uint64_t    got;                    // out: bytes taken, those that wait among them
     bool        sum;                    // compute crc
-    uint32_t    crc;                    // out: CRC-32 of what was written
+    bool        castagnoli;             // it is a CRC-32C, else a CRC-32
+    uint32_t    crc;                    // out: of what was written
     bool        proven;                 // out: they are of the range and the version asked for, also where they broke off
 } ckpt__sink;
 
@@ -16077,6 +16077,7 @@ static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uin
     size_t got = 0;
     if (at > b->size || size > b->size - at) return ckpt__error_set(CKPT_ARG, "more bytes were asked for than there are to send");
     if (size == 0) return CKPT_OK;
+    if (b->cancel != NULL && ckpt__os_flag_get(b->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
     if (b->read != NULL) return b->read(dst, size, b->offset + at, b->user);
     if (b->memory != NULL) {
         memcpy(dst, (const char *)b->memory + (size_t)(b->offset + at), size);
@@ -16159,6 +16160,16 @@ static void ckpt__sink_begin(ckpt__sink *s) {
     s->proven = false;
 }
 
+// The sum of what came before and these bytes.
+static uint32_t ckpt__sink_sum(const ckpt__sink *s, const void *p, size_t n) {
+    return s->castagnoli ? ckpt__digest_crc32c(s->crc, p, n) : ckpt__digest_crc32(s->crc, p, n);
+}
+
+// The sum of A followed by B from those of A and B.
+static uint32_t ckpt__sink_join(bool castagnoli, uint32_t a, uint32_t b, uint64_t b_size) {
+    return castagnoli ? ckpt__digest_crc32c_join(a, b, b_size) : ckpt__digest_crc32_join(a, b, b_size);
+}
+
 // Adds bytes behind those that came before.
 static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
     if (n > s->size - s->got) {
@@ -16167,7 +16178,7 @@ static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
                                (unsigned long long)s->size);
     }
     if (n == 0) return CKPT_OK;
-    if (s->sum) s->crc = ckpt__digest_crc32(s->crc, p, n);
+    if (s->sum) s->crc = ckpt__sink_sum(s, p, n);
     if (s->drops) {
         s->got += n;
         return CKPT_OK;
@@ -20369,8 +20380,10 @@ typedef struct ckpt__store_multi {
 typedef struct ckpt__store_stat {
     uint64_t size;
     char     etag[128];                 // opaque; "": none
-    bool     has_crc;
+    bool     has_crc;                   // CRC-32, that of the upload
     uint32_t crc;
+    bool     has_crc32c;                // the server's own, of all objects
+    uint32_t crc32c;
     char     mark[64];                  // "": none
     double   modified;                  // seconds since 1970, 0: unknown
 } ckpt__store_stat;
@@ -20493,8 +20506,11 @@ static ckpt_err ckpt__store_enter(ckpt_store *s, const char *name, const ckpt__t
     if (name != NULL && name[0] == 0) return ckpt__error_set(CKPT_ARG, "the object's name is empty");
     ckpt_err e = ckpt__store_cancelled(t);
     if (e != CKPT_OK) return e;
-    if (s->one_at_a_time) ckpt__os_mutex_lock(&s->turn);
-    return CKPT_OK;
+    if (!s->one_at_a_time) return CKPT_OK;
+    ckpt__os_mutex_lock(&s->turn);
+    e = ckpt__store_cancelled(t);           // the one before may have taken long
+    if (e != CKPT_OK) ckpt__os_mutex_unlock(&s->turn);
+    return e;
 }
 
 static ckpt_err ckpt__store_leave(ckpt_store *s, ckpt_err e) {
@@ -22153,6 +22169,8 @@ enum {
 typedef struct ckpt__stream_upload {
     struct ckpt__stream_upload *next;
     char                   *id;             // its name, which has the address: wiped
+    int                     held;           // below the lock: by so many threads
+    bool                    forgotten;      // it has ended, and is in no list: the last that holds it frees it
     // of whoever has set `busy`
     bool                    known;          // the cloud was asked, and has not failed since
     bool                    finished;       // the object is there
@@ -22197,8 +22215,9 @@ static ckpt_err ckpt__stream_init(ckpt__streams *s, const ckpt_allocator *a, con
     return e;
 }
 
-// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends.
-static ckpt__stream_upload *ckpt__stream_find(ckpt__streams *s, const char *id) {
+// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends, and is given back by
+// ckpt__stream_release: somebody may give the upload up while others are at its parts.
+static ckpt__stream_upload *ckpt__stream_hold(ckpt__streams *s, const char *id) {
     ckpt__os_mutex_lock(s->lock);
     ckpt__stream_upload *u = s->list;
     while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
@@ -22213,8 +22232,32 @@ static ckpt__stream_upload *ckpt__stream_find(ckpt__streams *s, const char *id) 
             s->list = u;
         }
     }
+    if (u != NULL) u->held++;
     ckpt__os_mutex_unlock(s->lock);
     return u;
+}
+
+static void ckpt__stream_free_upload(ckpt__streams *s, ckpt__stream_upload *u) {
+    if (s->clear != NULL) s->clear(u, &s->allocator);
+    if (u->tail != NULL) ckpt__mem_free(&s->allocator, u->tail, CKPT__STREAM_GRAIN);
+    ckpt__mem_free_text(&s->secret, u->id);
+    ckpt__mem_free(&s->allocator, u, s->upload_size);
+}
+
+static void ckpt__stream_release(ckpt__streams *s, ckpt__stream_upload *u) {
+    ckpt__os_mutex_lock(s->lock);
+    bool last = --u->held == 0 && u->forgotten;
+    ckpt__os_mutex_unlock(s->lock);
+    if (last) ckpt__stream_free_upload(s, u);
+}
+
+// Of an upload that has just begun it is known that it has nothing yet.
+static ckpt_err ckpt__stream_begin(ckpt__streams *s, const char *id) {
+    ckpt__stream_upload *u = ckpt__stream_hold(s, id);
+    if (u == NULL) return CKPT_NOMEM;
+    u->known = true;
+    ckpt__stream_release(s, u);
+    return CKPT_OK;
 }
 
 static void ckpt__stream_forget(ckpt__streams *s, const char *id) {
@@ -22222,13 +22265,14 @@ static void ckpt__stream_forget(ckpt__streams *s, const char *id) {
     ckpt__stream_upload **at = &s->list;
     while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
     ckpt__stream_upload *u = *at;
-    if (u != NULL) *at = u->next;
+    if (u != NULL) {
+        *at = u->next;
+        u->forgotten = true;
+        if (u->held > 0) u = NULL;
+        ckpt__os_cond_broadcast(&s->wake);
+    }
     ckpt__os_mutex_unlock(s->lock);
-    if (u == NULL) return;
-    if (s->clear != NULL) s->clear(u, &s->allocator);
-    if (u->tail != NULL) ckpt__mem_free(&s->allocator, u->tail, CKPT__STREAM_GRAIN);
-    ckpt__mem_free_text(&s->secret, u->id);
-    ckpt__mem_free(&s->allocator, u, s->upload_size);
+    if (u != NULL) ckpt__stream_free_upload(s, u);
 }
 
 static void ckpt__stream_free(ckpt__streams *s) {
@@ -22271,12 +22315,20 @@ static ckpt_err ckpt__stream_ask(const ckpt__streams *s, ckpt_store *store, cons
     return s->send(store, m, "bytes */*", NULL, false, u, &status);
 }
 
-// The same of one that only its name is known of: is it alive? It does not tell of parts: each is offered again, and what the
-// cloud has of it is passed over.
-static ckpt_err ckpt__stream_look(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__stream_upload u;
-    memset(&u, 0, sizeof u);
-    return ckpt__stream_ask(s, store, m, &u);
+// Is the upload alive? It does not tell of parts: each is offered again, and what the cloud has of it is passed over. A part that
+// failed for good was of the try before.
+static ckpt_err ckpt__stream_look(ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__stream_upload now;
+    memset(&now, 0, sizeof now);
+    ckpt_err e = ckpt__stream_ask(s, store, m, &now);
+    if (e != CKPT_OK) return e;
+    ckpt__stream_upload *u = ckpt__stream_hold(s, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt__os_mutex_lock(s->lock);
+    u->failed = false;
+    ckpt__os_mutex_unlock(s->lock);
+    ckpt__stream_release(s, u);
+    return CKPT_OK;
 }
 
 // Sends bytes [u->committed, end) of a part that begins at `at`. The cloud may keep fewer.
@@ -22336,6 +22388,7 @@ static ckpt_err ckpt__stream_advance(const ckpt__streams *s, ckpt_store *store, 
 static ckpt_err ckpt__stream_queue(ckpt__streams *s, ckpt__stream_upload *u, const ckpt__store_part *part, uint64_t size,
                                    uint64_t *at, bool *passed, ckpt__transfer *t) {
     ckpt_err e = CKPT_OK;
+    double began = ckpt__os_now();
     *at = 0;
     *passed = false;
     ckpt__os_mutex_lock(s->lock);
@@ -22344,10 +22397,13 @@ static ckpt_err ckpt__stream_queue(ckpt__streams *s, ckpt__stream_upload *u, con
         bool known = u->part_size > 0;
         *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
         *passed = known && *at < u->passed;
-        if (*passed || (known && !u->busy && *at == u->passed)) break;
+        e = u->forgotten ? s->gone() : CKPT_OK;
+        if (e != CKPT_OK || *passed || (known && !u->busy && *at == u->passed)) break;
         e = ckpt__store_cancelled(t);
         if (e != CKPT_OK) break;
-        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > (double)CKPT__STREAM_PATIENCE)) {
+        // The part before may still be read by the worker that has it: a disk may take long for that.
+        double since = u->rested > began ? u->rested : began;
+        if (!u->busy && (u->failed || ckpt__os_now() - since > (double)CKPT__STREAM_PATIENCE)) {
             e = ckpt__error_set(CKPT_NET, "the part before it was not sent, and a %s takes them in their order", s->word);
             e = ckpt__transfer_again(t, e);
             break;
@@ -22359,24 +22415,32 @@ static ckpt_err ckpt__stream_queue(ckpt__streams *s, ckpt__stream_upload *u, con
     return e;
 }
 
+// Sends a part in its turn.
+static ckpt_err ckpt__stream_pass(ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                  const ckpt__store_part *part, ckpt__stream_upload *u) {
+    uint64_t at = 0;
+    bool passed = false;
+    ckpt_err e = ckpt__stream_queue(s, u, part, body->size, &at, &passed, m->t);
+    if (e != CKPT_OK || passed) return e;
+    e = ckpt__stream_advance(s, store, m, body, at, u);
+    ckpt__os_mutex_lock(s->lock);
+    u->busy = false;
+    u->rested = ckpt__os_now();
+    u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
+    if (e == CKPT_OK) u->passed = at + body->size;
+    ckpt__os_cond_broadcast(&s->wake);
+    ckpt__os_mutex_unlock(s->lock);
+    return e;
+}
+
 // A part of the stream, whose CRC-32 is known. etag: what it is named by.
 static ckpt_err ckpt__stream_part(ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
                                   uint32_t crc, uint32_t etag, ckpt__store_part *part) {
-    uint64_t at = 0, before = ckpt__transfer_count(m->t);
-    bool passed = false;
-    ckpt__stream_upload *u = ckpt__stream_find(s, m->upload_id);
-    ckpt_err e = u != NULL ? ckpt__stream_queue(s, u, part, body->size, &at, &passed, m->t) : CKPT_NOMEM;
-    if (e != CKPT_OK) return e;
-    if (!passed) {
-        e = ckpt__stream_advance(s, store, m, body, at, u);
-        ckpt__os_mutex_lock(s->lock);
-        u->busy = false;
-        u->rested = ckpt__os_now();
-        u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
-        if (e == CKPT_OK) u->passed = at + body->size;
-        ckpt__os_cond_broadcast(&s->wake);
-        ckpt__os_mutex_unlock(s->lock);
-    }
+    uint64_t before = ckpt__transfer_count(m->t);
+    ckpt__stream_upload *u = ckpt__stream_hold(s, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__stream_pass(s, store, m, body, part, u);
+    ckpt__stream_release(s, u);
     if (e != CKPT_OK) return e;
     part->size = body->size;
     part->has_crc = true;
@@ -28592,12 +28656,13 @@ static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi 
 
 static ckpt_err ckpt__uc_complete_stream(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__streams *s = &ckpt__uc_of(store)->streams;
-    ckpt__stream_upload *u = ckpt__stream_find(s, m->upload_id);
+    ckpt__stream_upload *u = ckpt__stream_hold(s, m->upload_id);
     if (u == NULL) return CKPT_NOMEM;
     ckpt_err e = u->known ? CKPT_OK : ckpt__stream_ask(s, store, m, u);
     if (e == CKPT_OK && !u->finished) e = ckpt__stream_end(s, store, m, u);
     if (e == CKPT_OK) e = ckpt__web_confirm(store, ckpt__uc_stat, m->name, NULL, m->size, m->t);
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__stream_forget(s, m->upload_id);
+    ckpt__stream_release(s, u);
     return e;
 }
 
@@ -28720,10 +28785,7 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
         ckpt__buf_fmt(upload_id, "stream %s", l.url.data);
         for (size_t at = 0; ckpt__fields_next(&l.headers, &at, &name, &value);) ckpt__buf_fmt(upload_id, "\n%s: %s", name, value);
         const char *id = ckpt__buf_cstr(upload_id);
-        e = upload_id->err;
-        ckpt__stream_upload *u = e == CKPT_OK ? ckpt__stream_find(&s->streams, id + from) : NULL;
-        if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
-        if (u != NULL) u->known = true;                     // that it has nothing yet
+        e = upload_id->err == CKPT_OK ? ckpt__stream_begin(&s->streams, id + from) : upload_id->err;
     }
     if (e == CKPT_AUTH || e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) {
         ckpt__transfer_begin(m->t);
@@ -31435,13 +31497,13 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 // >>gcs        the store gs://: Google Cloud Storage
 //
 // uses:    error memory platform text digest transfer http auth store web stream s3
-// threads: any number of requests at once; what is kept of uploads and downloads under way is behind the lock of the
-//          ckpt__s3 that it contains
+// threads: any number of requests at once; what is kept of uploads under way is behind the lock of the ckpt__s3 that
+//          it contains
 //
 // With an HMAC key it is the store of >>s3 at Google's address. With an OAuth2 token small objects are one request to the JSON
 // API. Big ones that may replace an object go in parts side by side by the XML API, which takes tokens too but knows no
 // condition there. Those that may only create go by a resumable session (>>stream), which does. Google keeps a
-// CRC-32C of every object and compares it with ours; of what is downloaded it is compared here.
+// CRC-32C of every object and compares it with ours; that of what is downloaded is for >>fetch to compare.
 //
 // The address of a session is as good as a password for it: it is the upload's id, for the journal alone, and sent without a
 // token. It ends in no log, since >>http leaves queries out.
@@ -31449,13 +31511,9 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 
 #if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
 
-enum {
-    CKPT__GCS_SEEN = 8                  // downloads whose sums are put together at the same time
-};
-
-// A part, or a range of a download, and its CRC-32C.
+// A part and its CRC-32C.
 typedef struct ckpt__gcs_sum {
-    uint64_t at, size;                  // of a part: its number, its bytes
+    uint64_t at, size;                  // its number, its bytes
     uint32_t crc32c;
 } ckpt__gcs_sum;
 
@@ -31470,22 +31528,12 @@ typedef struct ckpt__gcs_upload {
     ckpt__gcs_sums      sums;           // of parts
 } ckpt__gcs_upload;
 
-// A download in ranges: when all have come, their sums make that of the whole.
-typedef struct ckpt__gcs_seen {
-    struct ckpt__gcs_seen *next;
-    char                  *name;
-    char                   generation[32];
-    uint64_t               size;
-    ckpt__gcs_sums         ranges;
-} ckpt__gcs_seen;
-
 typedef struct ckpt__gcs {
     ckpt__s3           s3;              // comes first: bucket, prefix, address, connections, lock; the functions of >>s3 see it
     ckpt__auth_google  auth;
     bool               has_auth, emulator;
     ckpt__streams      streams;         // with s3.lock: sessions, and uploads in parts side by side
-    bool               no_parts;        // below s3.lock, as what follows: the server has no XML API for parts
-    ckpt__gcs_seen    *seen;
+    bool               no_parts;        // below s3.lock: the server has no XML API for parts
 } ckpt__gcs;
 
 static ckpt__gcs *ckpt__gcs_of(ckpt_store *store) {
@@ -31731,17 +31779,6 @@ static ckpt_err ckpt__gcs_keep_sum(ckpt__gcs_sums *s, uint64_t at, uint64_t size
     return CKPT_OK;
 }
 
-// The same of a range of a download, in place of all that were asked for before and reach into it.
-static ckpt_err ckpt__gcs_keep_range(ckpt__gcs_sums *s, uint64_t at, uint64_t size, uint32_t crc32c, const ckpt_allocator *a) {
-    size_t kept = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        const ckpt__gcs_sum *o = &s->list[i];
-        if (o->at >= at + size || at >= o->at + o->size) s->list[kept++] = *o;
-    }
-    s->count = kept;
-    return ckpt__gcs_keep_sum(s, at, size, crc32c, a);
-}
-
 static int ckpt__gcs_compare(const void *a, const void *b) {
     const ckpt__gcs_sum *x = (const ckpt__gcs_sum *)a, *y = (const ckpt__gcs_sum *)b;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -31767,28 +31804,23 @@ static void ckpt__gcs_sums_free(ckpt__gcs_sums *s, const ckpt_allocator *a) {
 
 static const char *const ckpt__gcs_fields = "size,generation,crc32c,updated,metadata";
 
-typedef struct ckpt__gcs_object {
-    ckpt__store_stat stat;              // etag: the generation
-    bool             has_crc32c;
-    uint32_t         crc32c;
-} ckpt__gcs_object;
-
-static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__gcs_object *out) {
+// The etag is the generation.
+static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__store_stat *out) {
     const char *updated = ckpt__auth_node_text(d, o, "updated"), *sum = ckpt__auth_node_text(d, o, "crc32c");
     const ckpt__json *metadata = ckpt__json_get(d, o, "metadata");
     memset(out, 0, sizeof *out);
-    if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->stat.size)) return false;
-    if (!ckpt__web_copy(out->stat.etag, sizeof out->stat.etag, ckpt__auth_node_text(d, o, "generation"))) return false;
+    if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->size)) return false;
+    if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__auth_node_text(d, o, "generation"))) return false;
     const char *mark = ckpt__auth_node_text(d, metadata, "ckpt-mark");
-    if (!ckpt__web_copy(out->stat.mark, sizeof out->stat.mark, mark)) out->stat.mark[0] = 0;
-    out->stat.has_crc = ckpt__web_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->stat.crc);
-    if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->stat.modified)) out->stat.modified = 0.0;
+    if (!ckpt__web_copy(out->mark, sizeof out->mark, mark)) out->mark[0] = 0;
+    out->has_crc = ckpt__web_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->crc);
+    if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->modified)) out->modified = 0.0;
     out->has_crc32c = sum != NULL && ckpt__gcs_read_crc32c(ckpt__txt_view(sum), &out->crc32c);
     return true;
 }
 
 // The object that a reply describes.
-static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__gcs_object *out) {
+static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__store_stat *out) {
     ckpt__json_doc d;
     const ckpt__buf *b = &g->c.reply.body;
     memset(out, 0, sizeof *out);
@@ -31799,7 +31831,7 @@ static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__gcs_object *out) 
     return good ? CKPT_OK : ckpt__web_again(g->c.t, CKPT_NET, "the server's description of the object cannot be read");
 }
 
-static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__gcs_object *out, ckpt__transfer *t) {
+static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     ckpt__gcs_call g;
     memset(out, 0, sizeof *out);
     ckpt__gcs_call_init(&g, store, "GET", name, t);
@@ -31813,34 +31845,31 @@ static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__gcs_ob
 }
 
 static ckpt_err ckpt__gcs_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
-    ckpt__gcs_object o;
     ckpt_err e = ckpt__gcs_check_name(store, name);
-    if (e == CKPT_OK) e = ckpt__gcs_look(store, name, &o, t);
-    if (e == CKPT_OK) *out = o.stat;
-    return e;
+    return e == CKPT_OK ? ckpt__gcs_look(store, name, out, t) : e;
 }
 
 // Compares what the server has made with what was sent. has_sum: crc32c is that of all that was sent.
-static ckpt_err ckpt__gcs_compare_object(const ckpt__gcs_object *o, uint64_t size, bool has_sum, uint32_t crc32c,
+static ckpt_err ckpt__gcs_compare_object(const ckpt__store_stat *o, uint64_t size, bool has_sum, uint32_t crc32c,
                                          ckpt__transfer *t) {
     bool differs = has_sum && o->has_crc32c && o->crc32c != crc32c;
-    if (o->stat.size == size && !differs) return CKPT_OK;
+    if (o->size == size && !differs) return CKPT_OK;
     t->transient = t->unsure = true;
     if (differs)
         return ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet its CRC-32C is %08lx there and %08lx here",
                                (unsigned long)o->crc32c, (unsigned long)crc32c);
     return ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                           (unsigned long long)o->stat.size);
+                           (unsigned long long)o->size);
 }
 
 // The object as it is kept: compares it, and whose it is. Who may write but not read takes the server's word.
 static ckpt_err ckpt__gcs_confirm(ckpt_store *store, const ckpt__store_multi *m, bool has_sum, uint32_t crc32c) {
-    ckpt__gcs_object o;
+    ckpt__store_stat o;
     ckpt__transfer look = ckpt__transfer_aside(m->t);
     ckpt_err e = ckpt__gcs_look(store, m->name, &o, &look);
     if (e == CKPT_AUTH) return CKPT_OK;
     if (e == CKPT_OK) {
-        bool other = m->mark != NULL && o.stat.mark[0] != 0 && strcmp(m->mark, o.stat.mark) != 0;
+        bool other = m->mark != NULL && o.mark[0] != 0 && strcmp(m->mark, o.mark) != 0;
         if (!other) return ckpt__gcs_compare_object(&o, m->size, has_sum, crc32c, m->t);
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
     } else if (e == CKPT_NOT_FOUND) {
@@ -31946,7 +31975,7 @@ static ckpt_err ckpt__gcs_put_related(ckpt__gcs_call *g, const ckpt__store_put *
 
 static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__gcs_call g;
-    ckpt__gcs_object o;
+    ckpt__store_stat o;
     uint32_t crc, crc32c;
     ckpt_err e = ckpt__gcs_check_name(store, p->name);
     if (e == CKPT_OK) e = ckpt__gcs_digest(p->body, &crc, &crc32c);
@@ -31975,13 +32004,17 @@ static bool ckpt__gcs_is_session(const char *upload_id) {
     return ckpt__txt_starts(upload_id, "https://") || ckpt__txt_starts(upload_id, "http://");
 }
 
-// What is known of an upload; NULL: out of memory.
-static ckpt__gcs_upload *ckpt__gcs_find(ckpt_store *store, const char *id) {
-    return (ckpt__gcs_upload *)ckpt__stream_find(&ckpt__gcs_of(store)->streams, id);
+// What is known of an upload, which ckpt__gcs_release gives back; NULL: out of memory.
+static ckpt__gcs_upload *ckpt__gcs_hold(ckpt_store *store, const char *id) {
+    return (ckpt__gcs_upload *)ckpt__stream_hold(&ckpt__gcs_of(store)->streams, id);
 }
 
 static void ckpt__gcs_clear(ckpt__stream_upload *u, const ckpt_allocator *a) {
     ckpt__gcs_sums_free(&((ckpt__gcs_upload *)u)->sums, a);
+}
+
+static void ckpt__gcs_release(ckpt_store *store, ckpt__gcs_upload *u) {
+    ckpt__stream_release(&ckpt__gcs_of(store)->streams, &u->stream);
 }
 
 static void ckpt__gcs_forget(ckpt_store *store, const char *id) {
@@ -31990,11 +32023,12 @@ static void ckpt__gcs_forget(ckpt_store *store, const char *id) {
 
 // Notes the sum of a part that has gone through.
 static ckpt_err ckpt__gcs_note(ckpt_store *store, const ckpt__store_multi *m, const ckpt__store_part *part, uint32_t crc32c) {
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    ckpt__gcs_upload *u = ckpt__gcs_hold(store, m->upload_id);
     if (u == NULL) return CKPT_NOMEM;
     ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
     ckpt_err e = ckpt__gcs_keep_sum(&u->sums, (uint64_t)part->number, part->size, crc32c, &store->allocator);
     ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    ckpt__gcs_release(store, u);
     return e;
 }
 
@@ -32002,12 +32036,13 @@ static ckpt_err ckpt__gcs_note(ckpt_store *store, const ckpt__store_multi *m, co
 static bool ckpt__gcs_sum_of_parts(ckpt_store *store, const ckpt__store_multi *m, uint32_t *crc32c) {
     uint64_t size = 0;
     *crc32c = 0;
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    ckpt__gcs_upload *u = ckpt__gcs_hold(store, m->upload_id);
     if (u == NULL) return false;
     ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
     bool all = u->sums.count == m->part_count;
     if (all) *crc32c = ckpt__gcs_join(&u->sums, &size);
     ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    ckpt__gcs_release(store, u);
     return all && size == m->size;
 }
 
@@ -32052,8 +32087,7 @@ static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_mul
     g.c.quiet = true;
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__gcs_run(&g);
     if (e == CKPT_OK) e = ckpt__gcs_take_session(&g, upload_id);
-    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, upload_id->data) : NULL;
-    if (u != NULL) u->stream.known = true;  // that it has nothing yet
+    if (e == CKPT_OK) (void)ckpt__stream_begin(&ckpt__gcs_of(store)->streams, upload_id->data);    // else the first part asks
     if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__store_exists();
     ckpt__gcs_call_free(&g);
     ckpt__buf_free(&text);
@@ -32064,7 +32098,7 @@ static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_mul
 static ckpt_err ckpt__gcs_send_session(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
                                        bool ends, ckpt__stream_upload *u, int *status) {
     ckpt__gcs_call g;
-    ckpt__gcs_object o;
+    ckpt__store_stat o;
     uint32_t crc32c = 0;
     bool has_sum = ends && ckpt__gcs_sum_of_parts(store, m, &crc32c);
     ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
@@ -32087,7 +32121,7 @@ static ckpt_err ckpt__gcs_send_session(ckpt_store *store, const ckpt__store_mult
 
 static ckpt_err ckpt__gcs_complete_session(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__streams *s = &ckpt__gcs_of(store)->streams;
-    ckpt__stream_upload *u = ckpt__stream_find(s, m->upload_id);
+    ckpt__stream_upload *u = ckpt__stream_hold(s, m->upload_id);
     uint32_t crc32c;
     if (u == NULL) return CKPT_NOMEM;
     bool has_sum = ckpt__gcs_sum_of_parts(store, m, &crc32c);
@@ -32100,6 +32134,7 @@ static ckpt_err ckpt__gcs_complete_session(ckpt_store *store, const ckpt__store_
         e = CKPT_OK;
     }
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__gcs_forget(store, m->upload_id);
+    ckpt__stream_release(s, u);
     return e;
 }
 
@@ -32340,113 +32375,6 @@ static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix,
 
 //-- reading, removing -----------------------------------------------------------
 
-static void ckpt__gcs_free_seen(ckpt_store *store, ckpt__gcs_seen *n) {
-    ckpt__gcs_sums_free(&n->ranges, &store->allocator);
-    ckpt__mem_free_text(&store->allocator, n->name);
-    ckpt__mem_free(&store->allocator, n, sizeof *n);
-}
-
-// The entry of a download; the oldest one goes when there are too many. Below the lock. NULL: out of memory.
-static ckpt__gcs_seen *ckpt__gcs_find_seen(ckpt_store *store, const char *name, const char *generation, uint64_t size) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    int count = 0;
-    for (ckpt__gcs_seen **at = &own->seen; *at != NULL; at = &(*at)->next) {
-        ckpt__gcs_seen *n = *at;
-        if (strcmp(n->name, name) == 0 && strcmp(n->generation, generation) == 0) return n;
-        if (++count < CKPT__GCS_SEEN) continue;
-        *at = n->next;
-        ckpt__gcs_free_seen(store, n);
-        break;
-    }
-    ckpt__gcs_seen *made = (ckpt__gcs_seen *)ckpt__mem_alloc(&store->allocator, sizeof *made);
-    char *copy = made != NULL ? ckpt__mem_copy_text(&store->allocator, name) : NULL;
-    if (made != NULL && copy == NULL) {
-        ckpt__mem_free(&store->allocator, made, sizeof *made);
-        made = NULL;
-    }
-    if (made == NULL) return NULL;
-    made->name = copy;
-    (void)snprintf(made->generation, sizeof made->generation, "%s", generation);
-    made->size = size;
-    made->next = own->seen;
-    own->seen = made;
-    return made;
-}
-
-// Adds a range to those of its download. *whole: all have come, and *crc32c is the sum of the object.
-static ckpt_err ckpt__gcs_note_range(ckpt_store *store, const char *name, const char *generation, uint64_t size, uint64_t at,
-                                     uint64_t n, uint32_t *crc32c, bool *whole) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    uint64_t sum = 0, end = 0;
-    *whole = at == 0 && n == size;
-    if (*whole) return CKPT_OK;
-    ckpt__os_mutex_lock(&own->s3.lock);
-    ckpt__gcs_seen *d = ckpt__gcs_find_seen(store, name, generation, size);
-    ckpt_err e = d != NULL ? ckpt__gcs_keep_range(&d->ranges, at, n, *crc32c, &store->allocator) : CKPT_NOMEM;
-    for (size_t i = 0; e == CKPT_OK && i < d->ranges.count; i++) sum += d->ranges.list[i].size;
-    if (e == CKPT_OK && sum >= size) {
-        uint32_t all = ckpt__gcs_join(&d->ranges, &sum);
-        *whole = true;
-        for (size_t i = 0; i < d->ranges.count; i++) {
-            if (d->ranges.list[i].at != end) *whole = false;
-            end += d->ranges.list[i].size;
-        }
-        if (*whole) *crc32c = all;
-        ckpt__gcs_seen **link = &own->seen;
-        while (*link != d) link = &(*link)->next;
-        *link = d->next;
-        ckpt__gcs_free_seen(store, d);
-    }
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    return e;
-}
-
-// The CRC-32C of what a sink has taken and written; false: it cannot be read.
-static bool ckpt__gcs_sum_sink(const ckpt__sink *sink, uint32_t *crc32c) {
-    char piece[32768];
-    size_t got = 0;
-    *crc32c = 0;
-    for (uint64_t at = 0; at < sink->got; at += got) {
-        size_t n = sink->got - at < (uint64_t)sizeof piece ? (size_t)(sink->got - at) : sizeof piece;
-        const char *from = piece;
-        got = n;
-        if (sink->memory != NULL) from = (const char *)sink->memory + (size_t)(sink->offset + at);
-        else if (ckpt__os_pread(sink->fd, piece, n, sink->offset + at, &got, sink->path) != CKPT_OK || got != n) return false;
-        *crc32c = ckpt__digest_crc32c(*crc32c, from, n);
-    }
-    return true;
-}
-
-// Once all ranges of an object have come, its CRC-32C must be the one that the server has kept. A range that broke off counts as
-// far as it came: it is gone on with behind its last byte.
-static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
-    const ckpt__http_reply *r = &g->c.reply;
-    const char *generation = ckpt__fields_get(&r->headers, "x-goog-generation");
-    const char *range = ckpt__fields_get(&r->headers, "content-range");
-    const char *slash = range != NULL ? strchr(range, '/') : NULL;
-    const char *all = slash != NULL ? slash + 1 : ckpt__fields_get(&r->headers, "content-length");
-    uint64_t size = g->c.sink->got;
-    uint32_t want = 0, crc32c = 0;
-    bool whole = false, sized = all == NULL || ckpt__web_read_size(all, &size);
-    if (generation == NULL || strlen(generation) > 30 || !sized || !ckpt__gcs_reply_crc32c(r, &want)) return CKPT_OK;
-    if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c) || g->c.sink->got == 0) return CKPT_OK;
-    ckpt_err e = ckpt__gcs_note_range(g->c.store, g->c.name, generation, size, offset, g->c.sink->got, &crc32c, &whole);
-    if (e != CKPT_OK || !whole || crc32c == want) return e;
-    g->c.t->transient = true;
-    return ckpt__error_set(CKPT_CORRUPT, "its bytes do not match its CRC-32C: %08lx instead of %08lx", (unsigned long)crc32c,
-                           (unsigned long)want);
-}
-
-// The same after a failure, which stays: but for that of the sum, when the last byte came all the same.
-static ckpt_err ckpt__gcs_check_broken(ckpt__gcs_call *g, uint64_t offset, ckpt_err failure) {
-    ckpt__error_record kept;
-    if (!g->c.sink->proven || g->c.reply.status != 206 || !g->c.t->transient) return failure;
-    ckpt__error_take(&kept);
-    if (ckpt__gcs_check_range(g, offset) == CKPT_CORRUPT) return CKPT_CORRUPT;
-    ckpt__error_last = kept;
-    return failure;
-}
-
 static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                               ckpt__transfer *t) {
     ckpt__gcs_call g;
@@ -32465,13 +32393,6 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     e = ckpt__web_judge_get(&g.c.reply, sink, t, e, NULL, offset);
     if (etag != NULL && g.c.reply.status == 412)
         e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    ckpt_err written = e == CKPT_OK || sink->proven ? ckpt__sink_flush(sink) : CKPT_OK;    // read back by its file
-    if (written != CKPT_OK) {
-        t->transient = t->throttled = false;
-        e = written;
-    } else {
-        e = e == CKPT_OK ? ckpt__gcs_check_range(&g, offset) : ckpt__gcs_check_broken(&g, offset, e);
-    }
     ckpt__gcs_call_free(&g);
     return e;
 }
@@ -32490,11 +32411,6 @@ static ckpt_err ckpt__gcs_remove(ckpt_store *store, const char *name, ckpt__tran
 static void ckpt__gcs_close(ckpt_store *store) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__stream_free(&own->streams);
-    while (own->seen != NULL) {
-        ckpt__gcs_seen *n = own->seen;
-        own->seen = n->next;
-        ckpt__gcs_free_seen(store, n);
-    }
     if (own->has_auth) ckpt__auth_google_free(&own->auth);
     ckpt__s3_close(store);
 }
@@ -34198,7 +34114,28 @@ typedef struct ckpt__events {
     int            thread_count;
 } ckpt__events;
 
-// Takes the end of a line off that a full disk or a power cut left behind.
+// Where blanks and line breaks begin that end at `end`.
+static size_t ckpt__events_trim(const char *text, size_t end) {
+    while (end > 0 && memchr(" \t\r\n", text[end - 1], 4) != NULL) end--;
+    return end;
+}
+
+// Did somebody close the trace, by a bracket that ends the array at `end`? In a line without an end it may be one of a name.
+static bool ckpt__events_is_closed(const char *text, size_t n, size_t end, const ckpt_allocator *a) {
+    ckpt__json_doc d;
+    if (end == 0 || text[end - 1] != ']') return false;
+    size_t last = ckpt__events_trim(text, end - 1), begin = last;
+    if (last == 0 || strchr("[,}", text[last - 1]) == NULL) return false;
+    if (memchr(text + last, '\n', n - last) != NULL) return true;
+    while (begin > 0 && text[begin - 1] != '\n') begin--;
+    if (text[last - 1] == ',') last--;
+    bool whole = ckpt__json_parse(&d, a, text + begin, last - begin) == CKPT_OK;
+    if (whole) ckpt__json_free(&d);
+    return whole;
+}
+
+// Makes the end of a trace one that lines can follow: the end of a line goes that a full disk or a power cut left behind, and the
+// bracket by which somebody closed it becomes a comma or a blank.
 static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
     enum { TAIL = 65536 };
     ckpt__os_info info;
@@ -34211,8 +34148,15 @@ static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
     char *tail = e == CKPT_OK && info.is_file && info.size > 0 ? ckpt__buf_reserve(&b, TAIL) : NULL;
     uint64_t at = e == CKPT_OK && info.size > TAIL ? info.size - TAIL : 0;
     if (tail != NULL && ckpt__os_pread(fd, tail, TAIL, at, &got, path) == CKPT_OK) {
-        for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
-        if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+        size_t end = ckpt__events_trim(tail, got);
+        if (ckpt__events_is_closed(tail, got, end, a)) {        // written over, which others may do at the same moment
+            char by[2] = { tail[ckpt__events_trim(tail, end - 1) - 1] == '}' ? ',' : ' ', '\n' };
+            bool broken = memchr(tail + end, '\n', got - end) != NULL;
+            (void)ckpt__os_pwrite(fd, by, broken ? 1 : 2, at + end - 1, path);
+        } else {
+            for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
+            if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+        }
     }
     ckpt__buf_free(&b);
     ckpt__os_drop(fd);
@@ -34260,6 +34204,16 @@ static ckpt_err ckpt__events_make(const char *path, const ckpt_allocator *a) {
     return e == CKPT_EXISTS ? CKPT_OK : ckpt__error_prefix(e, "cannot make the event file %s", path);
 }
 
+// Opens it for appending. A pipe is not waited for: not here until somebody reads it, nor later until there is room in it.
+static ckpt_err ckpt__events_attach(int *fd, const char *path) {
+    ckpt__os_info info;
+    bool waits = ckpt__os_stat(path, &info) == CKPT_OK && !info.is_file;
+    *fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_APPEND | (waits ? O_NONBLOCK : 0), 0666);
+    if (*fd >= 0) return CKPT_OK;
+    if (errno != ENXIO) return ckpt__os_fail(errno, "open the event file", path);
+    return ckpt__error_set(CKPT_ARG, "the event file %s is a pipe that nobody reads: start its reader, or name a file", path);
+}
+
 // Opens the file for appending, making it when there is none.
 static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt_allocator *a) {
     memset(ev, 0, sizeof *ev);
@@ -34270,10 +34224,7 @@ static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt
     if (e != CKPT_OK) return e;
     ev->path = ckpt__mem_copy_text(&ev->allocator, path);
     e = ev->path != NULL ? ckpt__events_make(path, a) : CKPT_NOMEM;
-    if (e == CKPT_OK) {
-        ev->fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-        if (ev->fd < 0) e = ckpt__os_fail(errno, "open the event file", path);
-    }
+    if (e == CKPT_OK) e = ckpt__events_attach(&ev->fd, path);
     ckpt__os_info info;
     memset(&info, 0, sizeof info);
     if (e == CKPT_OK) e = ckpt__os_fstat(ev->fd, &info, path);
@@ -34707,7 +34658,10 @@ static ckpt_err ckpt__send_peek(const ckpt__send *s, const ckpt__retry *r, int f
     k.fd = -1;
     k.size = size;
     ckpt__retry_begin(&l, r, "get", s->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(s->store, s->name, NULL, at, &k, &l.t);
+    while (ckpt__retry_next(&l, &e)) {
+        ckpt__sink_begin(&k);
+        e = ckpt__store_run_get(s->store, s->name, NULL, at, &k, &l.t);
+    }
     return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
 }
 
@@ -35256,6 +35210,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
     if (s->retry != NULL) j.retry = *s->retry;
     if (!(j.retry.stall_timeout_s > 0.0)) j.retry.stall_timeout_s = s->store->stall_timeout_s;
     j.retry.stop = &j.stop;
+    s->body.cancel = j.retry.cancel;
     ckpt__send_record_init(&j.own, &s->store->allocator);
     j.record = s->record != NULL ? s->record : &j.own;
     ckpt_err e = ckpt__os_mutex_init(&j.lock);
@@ -35273,7 +35228,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
 //------------------------------------------------------------------------------
 // >>fetch      one object down: aside, in ranges side by side, checked, synced, renamed; .symlink objects
 //
-// uses:    error memory platform text digest engine file transfer store retry send
+// uses:    error memory platform text engine file transfer store retry send
 // threads: ckpt__fetch_run blocks; it starts workers for a big object and joins them. Fields below `lock` are guarded
 //          by it. Progress is reported on the caller's thread only
 // states:  stat -> hidden file -> ranges -> sums compared -> synced and renamed; from the stat again, a few times, when
@@ -35317,7 +35272,7 @@ typedef struct ckpt__fetch_job {
     ckpt__file_new     *file;
     ckpt__meter        *meter, own;
     uint64_t            piece;
-    uint32_t           *sums;           // [count], each written by the worker that fetches the piece
+    uint32_t           *sums;           // [count], of the kind that `info` has; each written by the worker that fetches the piece
     size_t              count;
     size_t              next;           // below lock, as are those that follow
     int                 working;        // workers that are not done
@@ -35380,7 +35335,7 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
         if (e != CKPT_OK && (!s.proven || r->from_start)) ckpt__sink_begin(&s);
         ckpt_err written = ckpt__sink_flush(&s);
         if (written != CKPT_OK) { l.t.transient = false; e = written; }
-        r->crc = ckpt__digest_crc32_join(r->crc, s.crc, s.got);
+        r->crc = ckpt__sink_join(s.castagnoli, r->crc, s.crc, s.got);
         got += s.got;
         if (r->meter != NULL) ckpt__meter_land(r->meter, r->lane, s.got);
         if (e != CKPT_OK && s.got >= CKPT__FETCH_HEADWAY) ckpt__retry_headway(&l);
@@ -35390,6 +35345,14 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
         }
     }
     return e;
+}
+
+// What the store says of the bytes: whether there is a sum of them, of which kind, and what it is. The upload's own comes first:
+// it was taken of what was meant.
+static bool ckpt__fetch_sum_of(const ckpt__store_stat *info, bool *castagnoli, uint32_t *crc) {
+    *castagnoli = !info->has_crc && info->has_crc32c;
+    *crc = *castagnoli ? info->crc32c : info->crc;
+    return info->has_crc || info->has_crc32c;
 }
 
 static bool ckpt__fetch_take(ckpt__fetch_job *j, size_t *index) {
@@ -35433,6 +35396,7 @@ static void ckpt__fetch_room_give(const ckpt__fetch_job *j, const ckpt__fetch_ro
 
 static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, const ckpt__fetch_room *room) {
     ckpt__fetch_range r;
+    uint32_t wanted;
     memset(&r, 0, sizeof r);
     r.store = j->f->store;
     r.name = j->f->name;
@@ -35443,7 +35407,7 @@ static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, cons
     r.sink.offset = r.at;
     r.sink.size = ckpt__engine_min(j->piece, j->info.size - r.at);
     r.sink.whole = j->info.size;
-    r.sink.sum = j->info.has_crc;
+    r.sink.sum = ckpt__fetch_sum_of(&j->info, &r.sink.castagnoli, &wanted);
     r.sink.turn = &j->writing;
     r.sink.gather = room->p;
     r.sink.gather_size = room->size;
@@ -35474,15 +35438,15 @@ static void ckpt__fetch_custom(ckpt__fetch_job *j) {
     if (e != CKPT_OK) ckpt__fetch_fail(j, e, false);
 }
 
-static void ckpt__fetch_work(void *ctx, int worker) {
-    ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
+// Fetches piece after piece; `one`: the next one only.
+static void ckpt__fetch_work(ckpt__fetch_job *j, int worker, bool one) {
     ckpt__fetch_room room = { NULL, 0, false };
     bool ranges = j->f->store->table->get != NULL;
     size_t index;
     ckpt__os_mutex_lock(&j->lock);
     j->working++;
     ckpt__os_mutex_unlock(&j->lock);
-    while (ckpt__fetch_take(j, &index)) {
+    for (bool more = true; more && ckpt__fetch_take(j, &index); more = !one) {
         if (!ranges) ckpt__fetch_custom(j);
         else if (room.p == NULL && !ckpt__fetch_room_take(j, &room)) ckpt__fetch_fail(j, CKPT_NOMEM, false);
         else ckpt__fetch_piece(j, index, worker, &room);
@@ -35514,11 +35478,12 @@ static void ckpt__fetch_tell(const ckpt__fetch_job *j) {
     j->f->progress->fn(&p, j->f->progress->user);
 }
 
-// The caller's thread only looks on when somebody wants to know how far it is. Where no other thread could be had, it works.
+// The caller's thread only looks on when somebody wants to know how far it is. While no other thread is there it works, and tells
+// between two pieces.
 static void ckpt__fetch_watch(void *ctx, int worker) {
     ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
     if (worker > 0 || !ckpt__fetch_is_watched(j)) {
-        ckpt__fetch_work(ctx, worker);
+        ckpt__fetch_work(j, worker, false);
         return;
     }
     for (bool alone = false, busy = true; busy;) {
@@ -35528,7 +35493,7 @@ static void ckpt__fetch_watch(void *ctx, int worker) {
         alone = j->working == 0 && j->next < j->count;
         ckpt__os_mutex_unlock(&j->lock);
         ckpt__fetch_tell(j);
-        if (alone) ckpt__fetch_work(ctx, 0);
+        if (alone) ckpt__fetch_work(j, 0, true);
     }
 }
 
@@ -35574,16 +35539,17 @@ static ckpt_err ckpt__fetch_look(ckpt__fetch_job *j) {
 }
 
 static ckpt_err ckpt__fetch_check(ckpt__fetch_job *j) {
-    uint32_t crc = 0;
-    if (!j->info.has_crc || j->f->store->table->get == NULL) return CKPT_OK;
+    uint32_t crc = 0, wanted;
+    bool castagnoli;
+    if (!ckpt__fetch_sum_of(&j->info, &castagnoli, &wanted) || j->f->store->table->get == NULL) return CKPT_OK;
     for (size_t i = 0; i < j->count; i++) {
         uint64_t at = (uint64_t)i * j->piece;
-        crc = ckpt__digest_crc32_join(crc, j->sums[i], ckpt__engine_min(j->piece, j->info.size - at));
+        crc = ckpt__sink_join(castagnoli, crc, j->sums[i], ckpt__engine_min(j->piece, j->info.size - at));
     }
-    if (crc == j->info.crc) return CKPT_OK;
+    if (crc == wanted) return CKPT_OK;
     j->replaced = true;                 // or damaged on the way: another try may get it whole
-    return ckpt__error_set(CKPT_CORRUPT, "its checksum is %08lx, and the store says %08lx", (unsigned long)crc,
-                           (unsigned long)j->info.crc);
+    return ckpt__error_set(CKPT_CORRUPT, "its %s is %08lx, and the store says %08lx", castagnoli ? "CRC-32C" : "checksum",
+                           (unsigned long)crc, (unsigned long)wanted);
 }
 
 // Big files on a disk are written past the page cache, as saves are: for a fraction of the processor time.
@@ -35620,6 +35586,7 @@ static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
 static ckpt_err ckpt__fetch_once(ckpt__fetch_job *j) {
     ckpt__fetch *f = j->f;
     ckpt__file_new n;
+    j->count = 0;
     if (f->known != NULL) j->info = *f->known;
     ckpt_err e = f->known != NULL ? CKPT_OK : ckpt__fetch_stat(f->store, f->name, &j->info, &j->retry);
     if (e == CKPT_OK) e = ckpt__file_begin(&n, f->destination, f->overwrite, &f->store->allocator);
@@ -35713,6 +35680,7 @@ static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ck
 static ckpt_err ckpt__fetch_small_once(ckpt_store *store, const char *name, const ckpt__store_stat *info, ckpt__buf *out,
                                        size_t max, const ckpt__retry *retry, bool *replaced) {
     ckpt__fetch_range r;
+    uint32_t wanted;
     *replaced = false;
     if (info->size > max)
         return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, more than %zu", name, (unsigned long long)info->size, max);
@@ -35725,11 +35693,11 @@ static ckpt_err ckpt__fetch_small_once(ckpt_store *store, const char *name, cons
     r.retry = retry;
     r.sink.fd = -1;
     r.sink.size = r.sink.whole = info->size;
-    r.sink.sum = true;
+    r.sink.sum = ckpt__fetch_sum_of(info, &r.sink.castagnoli, &wanted);
     r.sink.memory = ckpt__buf_reserve(out, (size_t)info->size);
     ckpt_err e = r.sink.memory != NULL ? ckpt__fetch_get(&r) : out->err;
     *replaced = r.replaced;
-    if (e == CKPT_OK && info->has_crc && r.crc != info->crc) {
+    if (e == CKPT_OK && r.sink.sum && r.crc != wanted) {
         *replaced = true;
         e = ckpt__error_set(CKPT_CORRUPT, "%s is damaged", name);
     }
