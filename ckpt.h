@@ -16476,7 +16476,8 @@ static ckpt_err ckpt__http_find_ca(ckpt__http *h, const char *ca_file) {
     return CKPT_OK;
 }
 
-// Closes the idle connections. No request may be running. In a forked child it only forgets them.
+// Closes the idle connections. No request may be running. In a forked child it only forgets them. One that is zeroed is free, as
+// it is with the ckpt__auth_ objects.
 static void ckpt__http_free(ckpt__http *h) {
     if (!h->is_open || h->pid != ckpt__os_pid()) return;
     while (h->idle != NULL) {
@@ -22524,7 +22525,7 @@ static const ckpt__s3_service ckpt__s3_services[] = {
 typedef struct ckpt__s3 {
     ckpt__http      http;
     ckpt__auth_aws  auth;
-    bool            has_http, has_auth, has_lock;
+    bool            has_lock;
     char           *bucket, *prefix;    // prefix: "" or "a/b/"
     char           *endpoint;           // "host:port"; NULL: Amazon's, by region
     char           *base;               // path of the endpoint, encoded: "" or "/base"
@@ -23741,8 +23742,8 @@ static ckpt_err ckpt__s3_remove(ckpt_store *store, const char *name, ckpt__trans
 static void ckpt__s3_close(ckpt_store *store) {
     ckpt__s3 *s = ckpt__s3_of(store);
     const ckpt_allocator *a = &store->allocator;
-    if (s->has_auth) ckpt__auth_aws_free(&s->auth);
-    if (s->has_http) ckpt__http_free(&s->http);
+    ckpt__auth_aws_free(&s->auth);
+    ckpt__http_free(&s->http);
     if (s->has_lock) ckpt__os_mutex_free(&s->lock);
     ckpt__mem_free_text(a, s->bucket);
     ckpt__mem_free_text(a, s->prefix);
@@ -23873,13 +23874,11 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__auth_aws_init(&s->auth, &own, &s->http, a);
-    s->has_auth = s->has_lock && e == CKPT_OK;
     if (e != CKPT_OK) return e;
     o.ca_file = ckpt__auth_given(own.ca_file);
     if (o.ca_file == NULL && ckpt__auth_env("AWS_CA_BUNDLE") == NULL)
         o.ca_file = ckpt__auth_aws_setting(&s->auth, "ca_bundle");
     e = ckpt__http_init(&s->http, &o);
-    s->has_http = e == CKPT_OK;
     if (e != CKPT_OK) return e;
     const char *url = ckpt__auth_aws_endpoint(&s->auth, "s3");
     s->tls = true;
@@ -23990,7 +23989,7 @@ typedef struct ckpt__databricks {
     ckpt_allocator        secret;           // wiped before it is given back
     ckpt_logger           logger;
     ckpt__http            http, cloud;      // of the server; of the clouds behind it, whose TLS is always checked
-    bool                  has_http, has_cloud, has_lock;
+    bool                  has_lock;
     bool                  plain;            // addresses of a cloud may be http
     ckpt__databricks_kind kind;
     char                 *site;             // "https://host:port/base", nothing behind it
@@ -25114,15 +25113,13 @@ static ckpt_err ckpt__databricks_open(ckpt__databricks *d, ckpt_store *store, co
     ckpt_err e = ckpt__os_mutex_init(&d->lock);
     d->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&d->http, &o);
-    d->has_http = d->has_lock && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&d->cloud, &o);
-    d->has_cloud = d->has_http && e == CKPT_OK;
     return e;
 }
 
 static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a) {
-    if (d->has_cloud) ckpt__http_free(&d->cloud);
-    if (d->has_http) ckpt__http_free(&d->http);
+    ckpt__http_free(&d->cloud);
+    ckpt__http_free(&d->http);
     if (d->has_lock) ckpt__os_mutex_free(&d->lock);
     ckpt__databricks_free_uploads(d, 0, a);
     ckpt__mem_free_text(a, d->site);
@@ -26462,9 +26459,7 @@ static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc,
     if (ca != NULL && (desc == NULL || desc->ca_file == NULL)) {
         ckpt__http_options o = { ca, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
         ckpt__http_free(&s->d.http);
-        s->d.has_http = false;
         ckpt_err e = ckpt__http_init(&s->d.http, &o);
-        s->d.has_http = e == CKPT_OK;
         if (e != CKPT_OK) return e;
     }
     s->d.http.insecure = *insecure;
@@ -26691,7 +26686,7 @@ static const char *const ckpt__sftp_old_end = ".ckpt-old";
 
 typedef struct ckpt__sftp {
     ckpt__http     http;
-    bool           has_http, has_lock, has_wake;
+    bool           has_lock, has_wake;
     char          *site;                // "sftp://host:port", before every path
     char          *host;                // without brackets, in lower case
     int            port;
@@ -28303,7 +28298,7 @@ static void ckpt__sftp_wipe(const ckpt_allocator *al, char *secret) {
 static void ckpt__sftp_close(ckpt_store *s) {
     ckpt__sftp *f = ckpt__sftp_of(s);
     const ckpt_allocator *al = &s->allocator;
-    if (f->has_http) ckpt__http_free(&f->http);
+    ckpt__http_free(&f->http);
     if (f->known_fd >= 0) (void)ckpt__os_close(f->known_fd, "an unnamed file");
     if (f->has_wake) ckpt__os_cond_free(&f->wake);
     if (f->has_lock) ckpt__os_mutex_free(&f->lock);
@@ -28339,11 +28334,10 @@ static ckpt_err ckpt__sftp_start(ckpt_store *s, const ckpt__sftp_address *a, con
     f->known_fd = -1;
     ckpt_err e = ckpt__sftp_settings(f, a, d, &s->allocator);
     if (e == CKPT_OK) e = ckpt__http_init(&f->http, &o);
-    f->has_http = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_mutex_init(&f->lock);
-    f->has_lock = f->has_http && e == CKPT_OK;
+    f->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_cond_init(&f->wake);
-    f->has_wake = f->has_lock && e == CKPT_OK;
+    f->has_wake = e == CKPT_OK;
     return e;
 }
 
@@ -29110,7 +29104,7 @@ typedef struct ckpt__wandb_seen {
 
 typedef struct ckpt__wandb {
     ckpt__http      http;
-    bool            has_http, has_lock;
+    bool            has_lock;
     char           *entity, *project;
     char           *prefix;             // "" or "a/b/"
     char           *site, *base;        // of the service: "https://host:port", and "" or "/base"
@@ -30032,7 +30026,7 @@ static ckpt_err ckpt__wandb_remove(ckpt_store *store, const char *name, ckpt__tr
 static void ckpt__wandb_close(ckpt_store *store) {
     ckpt__wandb *s = ckpt__wandb_of(store);
     const ckpt_allocator *a = &store->allocator;
-    if (s->has_http) ckpt__http_free(&s->http);
+    ckpt__http_free(&s->http);
     if (s->has_lock) ckpt__os_mutex_free(&s->lock);
     for (int i = 0; i < CKPT__WANDB_SEEN; i++) {
         ckpt__mem_free_text(a, s->seen[i].id);
@@ -30189,7 +30183,6 @@ static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) 
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
-    s->has_http = s->has_lock && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);
     if (e != CKPT_OK) return e;
     if (run != NULL && !ckpt__web_copy(s->run, sizeof s->run, run))
@@ -30285,7 +30278,7 @@ static const char *const ckpt__azure_emulator =
 
 typedef struct ckpt__azure {
     ckpt__http      http;
-    bool            has_http, has_lock;
+    bool            has_lock;
     char           *container, *prefix; // prefix: "" or "a/b/"
     char           *account;            // "": not known, with a SAS alone
     char           *site, *base;        // of the endpoint: "https://host:port", and "" or "/devstoreaccount1"
@@ -31222,7 +31215,7 @@ static ckpt_err ckpt__azure_remove(ckpt_store *store, const char *name, ckpt__tr
 static void ckpt__azure_close(ckpt_store *store) {
     ckpt__azure *s = ckpt__azure_of(store);
     const ckpt_allocator *a = &store->allocator;
-    if (s->has_http) ckpt__http_free(&s->http);
+    ckpt__http_free(&s->http);
     if (s->has_lock) ckpt__os_mutex_free(&s->lock);
     ckpt__mem_free_text(a, s->container);
     ckpt__mem_free_text(a, s->prefix);
@@ -31415,7 +31408,6 @@ static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
-    s->has_http = s->has_lock && e == CKPT_OK;
     if (e != CKPT_OK) return e;
     store->creates_only = true;
     store->max_part = (uint64_t)4000 << 20;
@@ -31531,7 +31523,7 @@ typedef struct ckpt__gcs_upload {
 typedef struct ckpt__gcs {
     ckpt__s3           s3;              // comes first: bucket, prefix, address, connections, lock; the functions of >>s3 see it
     ckpt__auth_google  auth;
-    bool               has_auth, emulator;
+    bool               emulator;
     ckpt__streams      streams;         // with s3.lock: sessions, and uploads in parts side by side
     bool               no_parts;        // below s3.lock: the server has no XML API for parts
 } ckpt__gcs;
@@ -32411,7 +32403,7 @@ static ckpt_err ckpt__gcs_remove(ckpt_store *store, const char *name, ckpt__tran
 static void ckpt__gcs_close(ckpt_store *store) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__stream_free(&own->streams);
-    if (own->has_auth) ckpt__auth_google_free(&own->auth);
+    ckpt__auth_google_free(&own->auth);
     ckpt__s3_close(store);
 }
 
@@ -32458,13 +32450,9 @@ static ckpt_err ckpt__gcs_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     own->streams.server = "the server";
     own->streams.word = "session";
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
-    s->has_http = own->streams.has_wake && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__gcs_endpoint(d, &url, &own->emulator);
     if (e == CKPT_OK) e = ckpt__web_split_endpoint(url.data, &s->tls, &s->endpoint, &s->base, a);
-    if (e == CKPT_OK) {
-        e = ckpt__auth_google_init(&own->auth, d, &s->http, a, own->emulator);
-        own->has_auth = e == CKPT_OK;
-    }
+    if (e == CKPT_OK) e = ckpt__auth_google_init(&own->auth, d, &s->http, a, own->emulator);
     ckpt__buf_free(&url);
     if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->acl, "canned ACL", d->canned_acl, a);
     if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
@@ -32583,7 +32571,7 @@ enum {
 typedef struct ckpt__oci {
     ckpt__http      http;
     ckpt__auth_oci  auth;
-    bool            has_http, has_auth, has_lock;
+    bool            has_lock;
     char           *bucket, *prefix;    // prefix: "" or "a/b/"
     char           *host, *base;        // "host:port", and the path before ours: "" or "/base"
     bool            tls;
@@ -33454,8 +33442,8 @@ static ckpt_err ckpt__oci_remove(ckpt_store *store, const char *name, ckpt__tran
 static void ckpt__oci_close(ckpt_store *store) {
     ckpt__oci *o = ckpt__oci_of(store);
     const ckpt_allocator *a = &store->allocator;
-    if (o->has_auth) ckpt__auth_oci_free(&o->auth);
-    if (o->has_http) ckpt__http_free(&o->http);
+    ckpt__auth_oci_free(&o->auth);
+    ckpt__http_free(&o->http);
     if (o->has_lock) ckpt__os_mutex_free(&o->lock);
     ckpt__mem_free_text(a, o->bucket);
     ckpt__mem_free_text(a, o->prefix);
@@ -33479,9 +33467,7 @@ static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt_err e = ckpt__os_mutex_init(&o->lock);
     o->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&o->http, &options);
-    o->has_http = o->has_lock && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__auth_oci_init(&o->auth, &o->http, d, a);
-    o->has_auth = o->has_http && e == CKPT_OK;
     if (e == CKPT_OK && url != NULL && url[0] != 0) e = ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
     else if (e == CKPT_OK && (o->auth.region != NULL || o->auth.kind != CKPT__AUTH_OCI_INSTANCE))
         e = ckpt__oci_use_region(o, o->auth.region, NULL, a);
