@@ -19335,7 +19335,6 @@ static ckpt_err ckpt__auth_google_init(ckpt__auth_google *g, const ckpt_store_de
         return e;
     }
     g->is_open = true;
-    if (d == NULL) return CKPT_OK;
     g->logger = d->logger;
     g->ask = d->credentials;
     g->ask_user = d->credentials_user;
@@ -21526,8 +21525,8 @@ static ckpt_err ckpt__store_file_root(ckpt__buf *root, const char *text, const c
 static ckpt_err ckpt__store_file_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
     ckpt__buf root, uri;
     *out = NULL;
-    ckpt__buf_init(&root, d != NULL ? &d->allocator : NULL);
-    ckpt__buf_init(&uri, d != NULL ? &d->allocator : NULL);
+    ckpt__buf_init(&root, &d->allocator);
+    ckpt__buf_init(&uri, &d->allocator);
     ckpt_err e = ckpt__store_file_root(&root, text, u);
     if (e == CKPT_OK) {
         ckpt__buf_text(&uri, "file://");
@@ -23777,7 +23776,7 @@ static const ckpt__s3_service *ckpt__s3_find_service(const ckpt__s3 *s) {
 
 // Amazon is addressed by BUCKET.host, others by host/BUCKET, unless told otherwise, or where the name does not allow it.
 static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
-    const char *style = d != NULL ? ckpt__auth_given(d->addressing_style) : NULL;
+    const char *style = ckpt__auth_given(d->addressing_style);
     if (style == NULL) style = ckpt__auth_given(ckpt__auth_aws_setting(&s->auth, "s3.addressing_style"));
     bool automatic = style == NULL || strcmp(style, "auto") == 0;
     if (!automatic && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0)
@@ -23797,7 +23796,7 @@ static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, con
 
 // How bodies are guarded at first: see the section's head.
 static ckpt_err ckpt__s3_choose_guard(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
-    const char *how = d != NULL ? ckpt__auth_given(d->payload_signing) : NULL;
+    const char *how = ckpt__auth_given(d->payload_signing);
     const char *when = ckpt__auth_env("AWS_REQUEST_CHECKSUM_CALCULATION");
     if (how == NULL && ckpt__web_is_on(ckpt__auth_aws_setting(&s->auth, "s3.payload_signing_enabled"))) how = "signed";
     if (when == NULL) when = ckpt__auth_given(ckpt__auth_aws_setting(&s->auth, "request_checksum_calculation"));
@@ -23852,9 +23851,8 @@ static ckpt_err ckpt__s3_keep(char **out, const char *what, const char *text, co
 }
 
 static ckpt_err ckpt__s3_keep_headers(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *acl = d != NULL ? ckpt__auth_given(d->canned_acl) : NULL;
+    const char *acl = ckpt__auth_given(d->canned_acl);
     ckpt_err e = ckpt__s3_keep(&s->acl, "canned ACL", acl != NULL ? acl : ckpt__os_env("S3_CANNED_ACL"), a);
-    if (d == NULL) return e;
     if (e == CKPT_OK) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
     const char *encryption = ckpt__auth_given(d->server_side_encryption);
     if (encryption == NULL && ckpt__auth_given(d->sse_kms_key_id) != NULL) encryption = "aws:kms";
@@ -23866,9 +23864,7 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__s3 *s = ckpt__s3_of(store);
     const ckpt_allocator *a = &store->allocator;
     ckpt__http_options o = { NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
-    ckpt_store_desc own;
-    memset(&own, 0, sizeof own);
-    if (d != NULL) own = *d;
+    ckpt_store_desc own = *d;
     own.logger = store->logger;
     s->page = 1000;
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
@@ -23914,13 +23910,12 @@ static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__u
     return ckpt__error_set(CKPT_ARG, "the prefix is not valid UTF-8, which S3 demands");
 }
 
-// Opens "s3://bucket/prefix". Asks nobody: wrong keys and missing buckets show at the first request. d may be NULL.
+// Opens "s3://bucket/prefix". Asks nobody: wrong keys and missing buckets show at the first request.
 static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_allocator a = { NULL, NULL };
+    ckpt_allocator a = d->allocator;
     ckpt__buf bucket, prefix, uri;
     ckpt_store *store = NULL;
     *out = NULL;
-    if (d != NULL) a = d->allocator;
     ckpt__buf_init(&bucket, &a);
     ckpt__buf_init(&prefix, &a);
     ckpt__buf_init(&uri, &a);
@@ -24096,7 +24091,7 @@ static const char *ckpt__databricks_find(const ckpt__databricks_lookup *w, const
 
 // Reads the file of profiles. One that is not there is empty, unless a profile of it was asked for.
 static ckpt_err ckpt__databricks_load(ckpt__databricks_lookup *w, const ckpt_store_desc *desc, const ckpt_allocator *secret) {
-    const char *file = desc != NULL ? ckpt__auth_given(desc->credentials_file) : NULL, *home = ckpt__auth_env("HOME");
+    const char *file = ckpt__auth_given(desc->credentials_file), *home = ckpt__auth_env("HOME");
     bool asked = w->profile != NULL;
     ckpt__buf text;
     if (file == NULL) file = ckpt__auth_env("DATABRICKS_CONFIG_FILE");
@@ -24121,20 +24116,18 @@ static ckpt_err ckpt__databricks_load(ckpt__databricks_lookup *w, const ckpt_sto
 // The caller's own settings come first, and all of one kind are of one place. `profile`: of a tracking URI, or NULL.
 static ckpt_err ckpt__databricks_look(ckpt__databricks_lookup *w, const ckpt_store_desc *desc, const char *profile,
                                       const ckpt_allocator *secret) {
-    if (profile == NULL && desc != NULL) profile = ckpt__auth_given(desc->profile);
+    if (profile == NULL) profile = ckpt__auth_given(desc->profile);
     w->is_named = profile != NULL;
     w->profile = profile != NULL ? profile : ckpt__auth_env("DATABRICKS_CONFIG_PROFILE");
-    if (desc != NULL) {
-        w->host = ckpt__auth_given(desc->endpoint_url);
-        w->token = ckpt__auth_given(desc->session_token);
-        w->id = ckpt__auth_given(desc->access_key_id);
-        w->secret = ckpt__auth_given(desc->secret_access_key);
-        if (w->token == NULL && (w->id == NULL) != (w->secret == NULL))
-            return ckpt__error_set(CKPT_ARG, "access_key_id and secret_access_key, a service principal's, come together");
-        if (w->token != NULL) w->id = w->secret = NULL;
-        w->where = w->token != NULL ? "session_token" : "secret_access_key";
-    }
-    bool done = w->token != NULL || w->id != NULL || (desc != NULL && desc->credentials != NULL);
+    w->host = ckpt__auth_given(desc->endpoint_url);
+    w->token = ckpt__auth_given(desc->session_token);
+    w->id = ckpt__auth_given(desc->access_key_id);
+    w->secret = ckpt__auth_given(desc->secret_access_key);
+    if (w->token == NULL && (w->id == NULL) != (w->secret == NULL))
+        return ckpt__error_set(CKPT_ARG, "access_key_id and secret_access_key, a service principal's, come together");
+    if (w->token != NULL) w->id = w->secret = NULL;
+    w->where = w->token != NULL ? "session_token" : "secret_access_key";
+    bool done = w->token != NULL || w->id != NULL || desc->credentials != NULL;
     bool env = ckpt__auth_env("DATABRICKS_HOST") != NULL && w->profile == NULL;
     if (!(done && w->host != NULL) && !env) {
         ckpt_err e = ckpt__databricks_load(w, desc, secret);
@@ -24168,7 +24161,7 @@ static ckpt_err ckpt__databricks_take(ckpt__databricks *d, const ckpt__databrick
     ckpt_err e = ckpt__databricks_site(&d->site, w->host, false, "the workspace's host (DATABRICKS_HOST)", a);
     if (e == CKPT_OK && !ckpt__databricks_is_private(d->site))
         return ckpt__error_set(CKPT_ARG, "a token is not sent over http: %s must be https", d->site);
-    if (e == CKPT_OK && desc != NULL && desc->credentials != NULL && w->token == NULL && w->id == NULL) {
+    if (e == CKPT_OK && desc->credentials != NULL && w->token == NULL && w->id == NULL) {
         d->kind = CKPT__DATABRICKS_PRINCIPAL;
         d->ask = desc->credentials;
         d->ask_user = desc->credentials_user;
@@ -26399,9 +26392,9 @@ static uint64_t ckpt__mlflow_bytes(const char *variable, uint64_t otherwise, uin
 
 // User and password, or a token, of a tracking server; the former go first, as MLflow has it. The file is that of `mlflow login`.
 static ckpt_err ckpt__mlflow_login(ckpt__databricks *d, const ckpt_store_desc *desc, const ckpt_allocator *a) {
-    const char *user = desc != NULL ? ckpt__auth_given(desc->username) : NULL;
+    const char *user = ckpt__auth_given(desc->username);
     const char *password = user != NULL ? ckpt__auth_given(desc->password) : NULL;
-    const char *token = desc != NULL ? ckpt__auth_given(desc->session_token) : NULL, *home = ckpt__auth_env("HOME");
+    const char *token = ckpt__auth_given(desc->session_token), *home = ckpt__auth_env("HOME");
     bool given = user != NULL || token != NULL;
     ckpt__buf text, path;
     ckpt__ini ini;
@@ -26456,7 +26449,7 @@ static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc,
                                "by user and password or by a token");
     if (*insecure && ca != NULL)
         return ckpt__error_set(CKPT_ARG, "MLFLOW_TRACKING_INSECURE_TLS and MLFLOW_TRACKING_SERVER_CERT_PATH exclude each other");
-    if (ca != NULL && (desc == NULL || desc->ca_file == NULL)) {
+    if (ca != NULL && desc->ca_file == NULL) {
         ckpt__http_options o = { ca, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
         ckpt__http_free(&s->d.http);
         ckpt_err e = ckpt__http_init(&s->d.http, &o);
@@ -26473,7 +26466,7 @@ static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc,
 // The tracking server of open source. `host` of the address, or "" for that of MLFLOW_TRACKING_URI.
 static ckpt_err ckpt__mlflow_server(ckpt_store *store, const ckpt_store_desc *desc, const char *host) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
-    const char *uri = desc != NULL ? ckpt__auth_given(desc->endpoint_url) : NULL;
+    const char *uri = ckpt__auth_given(desc->endpoint_url);
     char own[600];
     bool insecure = false;
     if (uri == NULL) uri = ckpt__auth_env("MLFLOW_TRACKING_URI");
@@ -26615,7 +26608,7 @@ static ckpt_err ckpt__mlflow_open_proxy(ckpt_store *store, const ckpt__uri *u, c
 }
 
 // Opens "mlflow-artifacts:/path" or "dbfs:/databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/path". Asks the server only when
-// placeholders are to be filled in. d may be NULL.
+// placeholders are to be filled in.
 static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
     ckpt_store *store = NULL;
     ckpt__view experiment = ckpt__txt_view(""), run = experiment, rest = experiment;
@@ -26631,7 +26624,7 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
                             &ckpt__mlflow_proxy_table, shown, d, sizeof(ckpt__mlflow));
     if (e == CKPT_OK) {
         ckpt__mlflow *s = ckpt__mlflow_of(store);
-        e = ckpt__databricks_open(&s->d, store, d != NULL ? d->ca_file : NULL);
+        e = ckpt__databricks_open(&s->d, store, d->ca_file);
         for (int i = 0; i < CKPT__MLFLOW_LINKS; i++) ckpt__databricks_link_init(&s->links[i].link, &s->d);
         ckpt__mlflow_limits(store);
         if (e == CKPT_OK && managed) e = ckpt__mlflow_open_managed(store, experiment, run, rest, d);
@@ -26790,8 +26783,8 @@ static ckpt_err ckpt__sftp_keep_either(const ckpt_allocator *al, char **out, con
 
 static ckpt_err ckpt__sftp_keep_user(ckpt__sftp *f, const ckpt__sftp_address *a, const ckpt_store_desc *d,
                                      const ckpt_allocator *al) {
-    const char *user = d != NULL && d->username != NULL && d->username[0] != 0 ? d->username : NULL;
-    const char *word = d != NULL && d->password != NULL && d->password[0] != 0 ? d->password : NULL;
+    const char *user = d->username != NULL && d->username[0] != 0 ? d->username : NULL;
+    const char *word = d->password != NULL && d->password[0] != 0 ? d->password : NULL;
     if (user != NULL && a->has_user)
         return ckpt__error_set(CKPT_ARG, "the user is given twice: in the sftp:// address and as `username`");
     if (word != NULL && a->has_password)
@@ -26816,7 +26809,7 @@ static const char *ckpt__sftp_home(ckpt__buf *out, const char *name) {
 }
 
 static ckpt_err ckpt__sftp_keep_known(ckpt__sftp *f, const ckpt_store_desc *d, const ckpt_allocator *al) {
-    const char *given = d != NULL ? d->known_hosts_filename : NULL;
+    const char *given = d->known_hosts_filename;
     ckpt_err e = ckpt__sftp_keep_either(al, &f->known_hosts, given, "COMPOSER_SFTP_KNOWN_HOSTS_FILE");
     if (e != CKPT_OK || f->known_hosts != NULL) return e;
     ckpt__buf path;
@@ -26848,8 +26841,8 @@ static ckpt_err ckpt__sftp_settings(ckpt__sftp *f, const ckpt__sftp_address *a, 
     ckpt__buf_free(&b);
     if (e == CKPT_OK) e = ckpt__sftp_keep_user(f, a, d, al);
     if (e == CKPT_OK) e = ckpt__sftp_keep_known(f, d, al);
-    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_file, d != NULL ? d->key_filename : NULL, "COMPOSER_SFTP_KEY_FILE");
-    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_password, d != NULL ? d->key_password : NULL, NULL);
+    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_file, d->key_filename, "COMPOSER_SFTP_KEY_FILE");
+    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_password, d->key_password, NULL);
     return e;
 }
 
@@ -28353,7 +28346,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
                                "has neither; Homebrew's has)");
     ckpt_err e = ckpt__sftp_parse(&a, text);
     if (e != CKPT_OK) return e;
-    ckpt__buf_init(&uri, d != NULL ? &d->allocator : NULL);
+    ckpt__buf_init(&uri, &d->allocator);
     e = ckpt__store_new(&s, &ckpt__sftp_table, "sftp://", d, sizeof(ckpt__sftp));
     if (e == CKPT_OK) e = ckpt__sftp_start(s, &a, d);
     if (e == CKPT_OK) {
@@ -29019,7 +29012,7 @@ static ckpt_err ckpt__uc_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     store->max_part = (uint64_t)4000 << 20;
     store->max_parts = 10000;
     store->max_single = (uint64_t)5 << 30;
-    ckpt_err e = ckpt__databricks_open(&s->d, store, d != NULL ? d->ca_file : NULL);
+    ckpt_err e = ckpt__databricks_open(&s->d, store, d->ca_file);
     if (e == CKPT_OK)
         e = ckpt__stream_init(&s->streams, &store->allocator, &s->d.secret, &s->d.lock, sizeof(ckpt__stream_upload));
     s->streams.send = ckpt__uc_stream_send;
@@ -29029,13 +29022,12 @@ static ckpt_err ckpt__uc_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     return e == CKPT_OK ? ckpt__databricks_configure(&s->d, d, NULL, &store->allocator) : e;
 }
 
-// Opens "dbfs:/Volumes/catalog/schema/volume/prefix". Asks nobody. d may be NULL.
+// Opens "dbfs:/Volumes/catalog/schema/volume/prefix". Asks nobody.
 static ckpt_err ckpt__uc_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_allocator a = { NULL, NULL };
+    ckpt_allocator a = d->allocator;
     ckpt__buf root, prefix, uri;
     ckpt_store *store = NULL;
     *out = NULL;
-    if (d != NULL) a = d->allocator;
     ckpt__buf_init(&root, &a);
     ckpt__buf_init(&prefix, &a);
     ckpt__buf_init(&uri, &a);
@@ -30117,7 +30109,7 @@ static ckpt_err ckpt__wandb_ask_netrc(ckpt__wandb *s, const ckpt_allocator *a) {
 
 // The API key: the description's, WANDB_API_KEY, else netrc's.
 static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *given = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
+    const char *given = ckpt__auth_given(d->secret_access_key);
     ckpt__buf text;
     if (given == NULL) given = ckpt__auth_env("WANDB_API_KEY");
     ckpt_err e = CKPT_OK;
@@ -30146,7 +30138,7 @@ static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, co
 
 // "https://host:port/base" in its pieces.
 static ckpt_err ckpt__wandb_use_site(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *url = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL, *path = "";
+    const char *url = ckpt__auth_given(d->endpoint_url), *path = "";
     ckpt__buf site;
     ckpt__view host;
     bool is_https = false;
@@ -30172,7 +30164,7 @@ static ckpt_err ckpt__wandb_use_site(ckpt__wandb *s, const ckpt_store_desc *d, c
 static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__wandb *s = ckpt__wandb_of(store);
     const ckpt_allocator *a = &store->allocator;
-    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    ckpt__http_options o = { d->ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, a };
     const char *run = ckpt__auth_env("WANDB_RUN_ID");
     unsigned char random[4];
     s->secret = ckpt__auth_wiping(&store->allocator);
@@ -30195,14 +30187,13 @@ static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) 
     return e == CKPT_OK ? ckpt__wandb_use_key(s, d, a) : e;
 }
 
-// Opens "wandb://entity/project/prefix". Asks nobody yet. d may be NULL.
+// Opens "wandb://entity/project/prefix". Asks nobody yet.
 static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_allocator a = { NULL, NULL };
+    ckpt_allocator a = d->allocator;
     ckpt__buf project, prefix, uri;
     ckpt_store *store = NULL;
     size_t n = u->path.n, k = 0;
     *out = NULL;
-    if (d != NULL) a = d->allocator;
     while (n > 0 && u->path.p[n - 1] == '/') n--;
     while (k < n && u->path.p[k] != '/') k++;
     bool named = u->authority.n > 0 && k > 0 && memchr(u->authority.p, '@', u->authority.n) == NULL &&
@@ -31281,12 +31272,12 @@ static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char 
 // The caller's own, then Composer's two variables, then Azure's: as its tools, a connection string before a key before a SAS.
 static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_desc *d) {
     const char *connection = ckpt__auth_env("AZURE_STORAGE_CONNECTION_STRING");
-    const char *given = d != NULL ? ckpt__auth_given(d->access_key_id) : NULL;
+    const char *given = ckpt__auth_given(d->access_key_id);
     if (given != NULL) w->account = given;
-    w->endpoint = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL;
+    w->endpoint = ckpt__auth_given(d->endpoint_url);
     if (w->endpoint == NULL) w->endpoint = ckpt__auth_env("AZURE_STORAGE_SERVICE_ENDPOINT");
-    w->key = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
-    w->sas = d != NULL && w->key == NULL ? ckpt__auth_given(d->session_token) : NULL;
+    w->key = ckpt__auth_given(d->secret_access_key);
+    w->sas = w->key == NULL ? ckpt__auth_given(d->session_token) : NULL;
     w->source = w->key != NULL ? "secret_access_key" : "session_token";
     bool complete = w->key != NULL || w->sas != NULL;
     if (!complete && (w->key = ckpt__auth_env("AZURE_ACCOUNT_ACCESS_KEY")) != NULL) {
@@ -31399,7 +31390,7 @@ static ckpt_err ckpt__azure_use(ckpt__azure *s, ckpt__azure_settings *w, const c
 
 static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const ckpt_store_desc *d) {
     ckpt__azure *s = ckpt__azure_of(store);
-    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
+    ckpt__http_options o = { d->ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
     ckpt__azure_settings w;
     s->page = 5000;
     s->secret = ckpt__auth_wiping(&store->allocator);
@@ -31451,13 +31442,12 @@ static ckpt_err ckpt__azure_cut(ckpt__buf *container, ckpt__buf *account, ckpt__
     return ckpt__azure_check_text("prefix", text);
 }
 
-// Opens "azure://container/prefix". Asks nobody: wrong keys and missing containers show at the first request. d may be NULL.
+// Opens "azure://container/prefix". Asks nobody: wrong keys and missing containers show at the first request.
 static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_allocator a = { NULL, NULL };
+    ckpt_allocator a = d->allocator;
     ckpt__buf container, account, prefix, uri;
     ckpt_store *store = NULL;
     *out = NULL;
-    if (d != NULL) a = d->allocator;
     ckpt__buf_init(&container, &a);
     ckpt__buf_init(&account, &a);
     ckpt__buf_init(&prefix, &a);
@@ -32422,7 +32412,7 @@ static const ckpt__store_table ckpt__gcs_hmac_table = {
 
 // The description's endpoint, that of an emulator (*emulator), else Google's.
 static ckpt_err ckpt__gcs_endpoint(const ckpt_store_desc *d, ckpt__buf *out, bool *emulator) {
-    const char *given = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL;
+    const char *given = ckpt__auth_given(d->endpoint_url);
     const char *other = given == NULL ? ckpt__auth_env("STORAGE_EMULATOR_HOST") : NULL;
     *emulator = other != NULL;
     if (given != NULL) ckpt__buf_text(out, given);
@@ -32436,7 +32426,7 @@ static ckpt_err ckpt__gcs_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__s3 *s = &own->s3;
     const ckpt_allocator *a = &store->allocator;
-    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    ckpt__http_options o = { d->ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, a };
     ckpt__buf url;
     ckpt__buf_init(&url, a);
     s->page = 1000;
@@ -32454,9 +32444,9 @@ static ckpt_err ckpt__gcs_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     if (e == CKPT_OK) e = ckpt__web_split_endpoint(url.data, &s->tls, &s->endpoint, &s->base, a);
     if (e == CKPT_OK) e = ckpt__auth_google_init(&own->auth, d, &s->http, a, own->emulator);
     ckpt__buf_free(&url);
-    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->acl, "canned ACL", d->canned_acl, a);
-    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
-    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->kms_key, "KMS key", d->sse_kms_key_id, a);
+    if (e == CKPT_OK) e = ckpt__s3_keep(&s->acl, "canned ACL", d->canned_acl, a);
+    if (e == CKPT_OK) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
+    if (e == CKPT_OK) e = ckpt__s3_keep(&s->kms_key, "KMS key", d->sse_kms_key_id, a);
     own->auth.full = s->acl != NULL;
     store->creates_only = true;
     store->min_part = (uint64_t)5 << 20;
@@ -32487,11 +32477,9 @@ static ckpt_err ckpt__gcs_open_oauth(ckpt_store **out, const ckpt__uri *u, const
 
 static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d,
                                     const char *uri, const char *key, const char *secret) {
-    ckpt_store_desc copy;
+    ckpt_store_desc copy = *d;
     ckpt__buf url;
     bool emulator;
-    memset(&copy, 0, sizeof copy);
-    if (d != NULL) copy = *d;
     ckpt__buf_init(&url, &copy.allocator);
     ckpt_err e = ckpt__gcs_endpoint(d, &url, &emulator);
     copy.endpoint_url = e == CKPT_OK ? url.data : NULL;
@@ -32516,25 +32504,24 @@ static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ck
 }
 
 // Opens "gs://bucket/prefix": with the HMAC key of the description or of GCS_KEY and GCS_SECRET, as Composer does, else with
-// OAuth2. Asks nobody yet. d may be NULL.
+// OAuth2. Asks nobody yet.
 static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    const char *key = d != NULL ? ckpt__auth_given(d->access_key_id) : NULL;
-    const char *secret = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
+    const char *key = ckpt__auth_given(d->access_key_id);
+    const char *secret = ckpt__auth_given(d->secret_access_key);
     bool own = key != NULL || secret != NULL;
-    bool token = d != NULL && (d->credentials != NULL || ckpt__auth_given(d->session_token) != NULL);
+    bool token = d->credentials != NULL || ckpt__auth_given(d->session_token) != NULL;
     *out = NULL;
     if (u->bucket.n != u->authority.n || (u->authority.n > 0 && memchr(u->authority.p, ':', u->authority.n) != NULL))
         return ckpt__error_set(CKPT_ARG, "cannot open a gs URI: it holds no user; keys come from the environment");
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "cannot open %s: it names no bucket: gs://BUCKET/PREFIX does", text);
     if (own && (key == NULL || secret == NULL))
         return ckpt__error_set(CKPT_ARG, "cannot open %s: an HMAC key has two halves, access_key_id and secret_access_key", text);
-    bool file = d != NULL && d->credentials_file != NULL;
+    bool file = d->credentials_file != NULL;
     if (!own && !token && !file) {
         key = ckpt__auth_env("GCS_KEY");
         secret = ckpt__auth_env("GCS_SECRET");
     }
-    ckpt_allocator a = { NULL, NULL };
-    if (d != NULL) a = d->allocator;
+    ckpt_allocator a = d->allocator;
     ckpt__buf uri;
     ckpt__buf_init(&uri, &a);
     ckpt__buf_fmt(&uri, "gs://%.*s/", (int)(u->bucket.n < 1024 ? u->bucket.n : 1024), u->bucket.p);
@@ -33518,12 +33505,9 @@ static ckpt_err ckpt__oci_make(ckpt_store **out, const ckpt__buf *bucket, const 
 }
 
 // Opens "oci://bucket/prefix". The profile and its key are read now; the server is asked nothing, so that a wrong bucket shows at
-// the first request. d may be NULL.
+// the first request.
 static ckpt_err ckpt__oci_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_store_desc none;
     ckpt__buf bucket, space, prefix;
-    memset(&none, 0, sizeof none);
-    if (d == NULL) d = &none;
     *out = NULL;
     ckpt__buf_init(&bucket, &d->allocator);
     ckpt__buf_init(&space, &d->allocator);
@@ -33775,7 +33759,7 @@ static ckpt_err ckpt__libcloud_write(ckpt__libcloud *l, const ckpt__uri *u) {
 
 // Fills in ->uri and ->desc, which begins as *d (NULL: defaults). ckpt__libcloud_free must follow in any case.
 static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    const ckpt_allocator *a = d != NULL ? &d->allocator : NULL;
+    const ckpt_allocator *a = &d->allocator;
     const char *query = strchr(text, '?');
     char shown[512];
     size_t n = (size_t)(u->path.p + u->path.n - text);
@@ -33784,7 +33768,7 @@ static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, co
     ckpt__buf_init(&l->uri, a);
     ckpt__buf_init(&l->text, a);
     ckpt__buf_init(&l->endpoint, a);
-    if (d != NULL) l->desc = *d;
+    l->desc = *d;
     ckpt_err e = query != NULL ? ckpt__libcloud_read(l, query + 1) : CKPT_OK;
     if (e == CKPT_OK && l->provider == NULL)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "Apache Libcloud has many providers: name one, libcloud://CONTAINER?provider=S3&"
@@ -33845,9 +33829,13 @@ static void ckpt__stores_shown(char *out, size_t cap, const char *text) {
                         (int)(end - at), at);
 }
 
+// d: NULL is a zeroed one, which is what the stores get.
 static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt_store_desc *d) {
+    ckpt_store_desc none;
     ckpt__uri u;
     char shown[768];
+    memset(&none, 0, sizeof none);
+    if (d == NULL) d = &none;
     *out = NULL;
     ckpt__txt_uri(&u, text);
     ckpt__stores_shown(shown, sizeof shown, text);
