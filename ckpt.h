@@ -23416,9 +23416,9 @@ typedef struct ckpt__s3_page {
     ckpt__buf      at, at2;                             // marks of the page that is asked for, "" for the first one
     ckpt__web_circle circle;
     ckpt_err     (*take)(struct ckpt__s3_page *p);
-    ckpt_err     (*each_object)(const char *name, uint64_t size, void *user);
-    ckpt_err     (*each_part)(const ckpt__store_part *part, void *user);
-    ckpt_err     (*each_upload)(const char *name, const char *upload_id, double started, void *user);
+    ckpt__store_each        *each_object;
+    ckpt__store_each_part   *each_part;
+    ckpt__store_each_upload *each_upload;
     void          *user;
 } ckpt__s3_page;
 
@@ -23627,8 +23627,7 @@ static void ckpt__s3_ask_uploads(const ckpt__s3_listing *l, ckpt__s3_call *c, co
     if (next2[0] != 0) ckpt__fields_add(&c->query, "upload-id-marker", next2);
 }
 
-static ckpt_err ckpt__s3_list(ckpt_store *store, const char *prefix,
-                              ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__s3_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, false, ckpt__s3_ask_objects };
     ckpt__s3_page p;
     memset(&p, 0, sizeof p);
@@ -23679,8 +23678,7 @@ static void ckpt__s3_expect_parts(ckpt__s3_page *p, ckpt__store_each_part *each,
     p->user = user;
 }
 
-static ckpt_err ckpt__s3_parts(ckpt_store *store, const ckpt__store_multi *m,
-                               ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
+static ckpt_err ckpt__s3_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
     ckpt__s3_expect_parts(&p, each, user);
@@ -23697,9 +23695,8 @@ static void ckpt__s3_expect_uploads(ckpt__s3_page *p, ckpt__store_each_upload *e
     p->user = user;
 }
 
-static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
-                                 ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
-                                 void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                 ckpt__transfer *t) {
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
     ckpt__s3_page p;
     ckpt__s3_expect_uploads(&p, each, user);
@@ -28180,8 +28177,7 @@ static void ckpt__sftp_walk_init(ckpt__store_walk *w, const ckpt_store *s, const
     ckpt__buf_init(&w->names, &s->allocator);
 }
 
-static ckpt_err ckpt__sftp_list(ckpt_store *s, const char *prefix,
-                                ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__sftp_list(ckpt_store *s, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__sftp_call c;
     ckpt__store_walk w;
     ckpt__sftp_walk_init(&w, s, prefix, t);
@@ -28207,9 +28203,8 @@ static bool ckpt__sftp_part_path(const ckpt_store *s, const char *name, const ch
 }
 
 // Uploads that were begun and not ended. The last write counts as their start: one that goes on is not old.
-static ckpt_err ckpt__sftp_uploads(ckpt_store *s, const char *prefix,
-                                   ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
-                                   void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__sftp_uploads(ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                   ckpt__transfer *t) {
     ckpt__sftp_call c;
     ckpt__store_walk w;
     ckpt__sftp_walk_init(&w, s, prefix, t);
@@ -32269,8 +32264,7 @@ static ckpt_err ckpt__gcs_list_xml(const ckpt__s3_listing *l, ckpt__s3_page *p, 
     return e;
 }
 
-static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m,
-                                ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
+static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     if (ckpt__gcs_is_session(m->upload_id)) return ckpt__stream_look(&ckpt__gcs_of(store)->streams, store, m);
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
@@ -32278,9 +32272,8 @@ static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m,
     return ckpt__gcs_list_xml(&l, &p, m->t);
 }
 
-static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix,
-                                  ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
-                                  void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                  ckpt__transfer *t) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
     ckpt__s3_page p;
@@ -32292,8 +32285,7 @@ static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix,
     return own->emulator && (e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) ? CKPT_OK : e;
 }
 
-static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
-                                     ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user) {
+static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s, ckpt__store_each *each, void *user) {
     const ckpt__json *items = ckpt__json_get(d, ckpt__json_root(d), "items");
     const ckpt__json *o = items != NULL && items->kind == CKPT__JSON_ARRAY ? ckpt__json_child(d, items) : NULL;
     size_t skip = strlen(s->prefix);
@@ -32309,8 +32301,7 @@ static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
 }
 
 // One page; *next: the mark of the next one, "" after the last.
-static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt__buf *next,
-                                    ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user,
+static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt__buf *next, ckpt__store_each *each, void *user,
                                     ckpt__transfer *t) {
     ckpt__gcs_call g;
     ckpt__json_doc d;
@@ -32338,8 +32329,7 @@ static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt_
     return e != CKPT_OK ? e : next->err;
 }
 
-static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix,
-                               ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__buf next;
     ckpt__web_circle circle;
     memset(&circle, 0, sizeof circle);
@@ -52607,7 +52597,7 @@ static ckpt_err ckpt__public_note_upload(const char *name, const char *id, doubl
 }
 
 CKPT__DECL ckpt_err ckpt_store_list(ckpt_store *s, const char *prefix,
-                                    ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user) {
+                                    ckpt__store_each *each, void *user) {
     ckpt__public_call c;
     ckpt__public_names n;
     ckpt__retry_loop l;
@@ -52652,7 +52642,7 @@ CKPT__DECL ckpt_err ckpt_store_remove(ckpt_store *s, const char *name) {
 }
 
 CKPT__DECL ckpt_err ckpt_store_uploads(ckpt_store *s, const char *prefix,
-                                       ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
+                                       ckpt__store_each_upload *each,
                                        void *user) {
     ckpt__public_call c;
     ckpt__public_names n;
