@@ -20564,6 +20564,7 @@ static ckpt_err ckpt__store_run_uploads(ckpt_store *s, const char *prefix, ckpt_
 static ckpt_err ckpt__store_run_get(ckpt_store *s, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                                     ckpt__transfer *t) {
     ckpt_err e = ckpt__store_enter(s, name, t);
+    if (etag != NULL && etag[0] == 0) etag = NULL;          // where a store tells none, any version will do
     return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->get(s, name, etag, offset, sink, t));
 }
 
@@ -23712,7 +23713,6 @@ static ckpt_err ckpt__s3_get(ckpt_store *store, const char *name, const char *et
     uint64_t size = sink->size;
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__s3_call_init(&c, store, "GET", name, t);
     ckpt__web_add_range(&c.headers, offset, size);
     bool weak = etag != NULL && ckpt__txt_starts(etag, "W/");       // which never matches
@@ -26328,7 +26328,6 @@ static ckpt_err ckpt__mlflow_managed_get(ckpt_store *store, const char *name, co
     ckpt__databricks_call c;
     ckpt__databricks_link l;
     uint64_t size = 0;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     if (sink->size == 0) return ckpt__mlflow_size(store, name, &size, t);
     ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
     ckpt_err e = ckpt__mlflow_read(&c, store, name, offset, sink, &l, t);
@@ -27608,8 +27607,8 @@ static ckpt_err ckpt__sftp_get_from(ckpt__sftp_call *c, const char *path, void *
     uint64_t size = 0;
     int64_t mtime = -1;
     char etag[128];
-    bool any = g->etag == NULL || g->etag[0] == 0;
     ckpt_err e = g->sink->size > 0 ? ckpt__sftp_receive(c, path, g->offset, g->sink, c->t) : CKPT_OK;
+    bool any = g->etag == NULL;
     g->sink->proven = !any;             // where it breaks off: the last try looks which version all of them had
     if ((e != CKPT_OK && e != CKPT_CORRUPT) || (e == CKPT_OK && any && g->sink->size > 0)) return e;
     // Who replaces the file renames, so one download has the bytes of one version; which one, its name tells afterwards.
@@ -28558,7 +28557,6 @@ static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *et
     ckpt__databricks_call c;
     uint64_t size = sink->size;
     ckpt_err e = ckpt__uc_init(&c, store, "GET", ckpt__uc_files, name, t);
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "If-Unmodified-Since", etag);
     c.sink = sink;
@@ -29869,7 +29867,6 @@ static ckpt_err ckpt__wandb_get(ckpt_store *store, const char *name, const char 
     ckpt__wandb_object o;
     ckpt__wandb_call c;
     bool stale = false;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__sink_begin(sink);
     ckpt__wandb_object_init(&o, store);
     ckpt__wandb_call_init(&c, store, t);
@@ -31177,7 +31174,6 @@ static ckpt_err ckpt__azure_get(ckpt_store *store, const char *name, const char 
     uint64_t size = sink->size;
     ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__azure_call_init(&c, store, "GET", name, t);
     ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "If-Match", etag);
@@ -32353,7 +32349,6 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     uint64_t size = sink->size;
     ckpt_err e = ckpt__gcs_check_name(store, name);
     if (e != CKPT_OK || size == 0) return e;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__gcs_call_init(&g, store, "GET", name, t);
     ckpt__gcs_set_path(&g, false, name);
     ckpt__fields_add(&g.c.query, "alt", "media");
@@ -33395,7 +33390,6 @@ static ckpt_err ckpt__oci_get(ckpt_store *store, const char *name, const char *e
     uint64_t size = sink->size;
     ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__oci_call_init(&c, store, "GET", 'o', name, t);
     ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "if-match", etag);
