@@ -14245,29 +14245,18 @@ static ckpt_err ckpt__file_compress(const ckpt__file_new *n, const ckpt__codec *
     return e;
 }
 
-// Writes a plan, or an image that was made from one (p is NULL then), durably to `path`. *bytes: the size of the file;
-// *crc: of the container before compression, only from a plan. Both may be NULL.
-static ckpt_err ckpt__file_write(const char *path, const ckpt__file_format *fmt, ckpt__plan *p, const ckpt__image *im,
-                                 bool overwrite, ckpt__engine_job *job, const ckpt_allocator *a, uint64_t *bytes, uint32_t *crc) {
+// Writes a plan durably to `path`.
+static ckpt_err ckpt__file_write(const char *path, const ckpt__file_format *fmt, ckpt__plan *p, bool overwrite,
+                                 ckpt__engine_job *job, const ckpt_allocator *a) {
     ckpt__file_new n;
     ckpt_err e = fmt->codec != NULL ? ckpt__codec_check(fmt->codec) : CKPT_OK;
     if (e == CKPT_OK) e = ckpt__file_begin(&n, path, overwrite, a);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save %s", path);
-    uint64_t size = p != NULL ? p->size : (uint64_t)im->size;
-    if (fmt->codec != NULL) e = ckpt__file_compress(&n, fmt->codec, p, im, job, a);
-    else if (p != NULL) e = ckpt__engine_write(p, n.fd, n.temp.data, job);
-    else e = ckpt__image_write(im, n.fd, n.temp.data, job);
-    if (e == CKPT_OK && fmt->codec != NULL) {
-        ckpt__os_info info;
-        e = ckpt__os_fstat(n.fd, &info, n.temp.data);
-        size = info.size;
-    }
+    if (fmt->codec != NULL) e = ckpt__file_compress(&n, fmt->codec, p, NULL, job, a);
+    else e = ckpt__engine_write(p, n.fd, n.temp.data, job);
     if (e == CKPT_OK) e = ckpt__file_commit(&n, overwrite);
     else ckpt__file_abort(&n);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save %s", path);
-    if (bytes != NULL) *bytes = size;
-    if (crc != NULL && p != NULL) *crc = ckpt__file_plan_crc(p);
-    return CKPT_OK;
+    return ckpt__error_prefix(e, "cannot save %s", path);
 }
 
 // The whole of ckpt_save, below its argument checks.
@@ -14284,7 +14273,7 @@ static ckpt_err ckpt__file_save(const char *path, const ckpt_state *st, const ck
     if (t != NULL) e = ckpt__items_add_timestamp(&items, &stamp, t);
     if (e == CKPT_OK) e = ckpt__file_plan(&plan, &fmt, path, items.list, items.count);
     if (e != CKPT_OK) (void)ckpt__error_prefix(e, "cannot save %s", path);
-    else e = ckpt__file_write(path, &fmt, &plan, NULL, true, job, &st->allocator, NULL, NULL);
+    else e = ckpt__file_write(path, &fmt, &plan, true, job, &st->allocator);
     ckpt__plan_free(&plan);
     ckpt__items_free(&items);
     return e;
@@ -18336,12 +18325,12 @@ static ckpt_err ckpt__auth_imds_ask(ckpt__auth_walk *w, ckpt__auth_imds *m, ckpt
     return CKPT_OK;
 }
 
-// A number from the environment, else of the profile, within bounds.
-static double ckpt__auth_number(const ckpt__auth_aws *a, const char *variable, const char *key, double otherwise, double most) {
+// A number from the environment, else of the profile, within bounds; else 1.
+static double ckpt__auth_number(const ckpt__auth_aws *a, const char *variable, const char *key, double most) {
     const char *text = ckpt__auth_env(variable);
     double value;
     if (text == NULL) text = ckpt__auth_aws_setting(a, key);
-    if (text == NULL || !ckpt__txt_double(ckpt__txt_view(text), &value) || !(value > 0)) return otherwise;
+    if (text == NULL || !ckpt__txt_double(ckpt__txt_view(text), &value) || !(value > 0)) return 1;
     return value < most ? value : most;
 }
 
@@ -18372,8 +18361,8 @@ static ckpt_err ckpt__auth_from_instance(ckpt__auth_walk *w, ckpt_credentials *o
     ckpt__buf_init(&m.url, &w->a->secret);
     ckpt__fields_init(&m.headers, &w->a->secret);
     ckpt__http_reply_init(&m.reply, &w->a->secret);
-    m.timeout = ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout", 1, 60);
-    m.tries = (int)ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", "metadata_service_num_attempts", 1, 10);
+    m.timeout = ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout", 60);
+    m.tries = (int)ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", "metadata_service_num_attempts", 10);
     if (m.tries < 1) m.tries = 1;
     ckpt_err e = ckpt__auth_imds_address(w, &m);
     if (e == CKPT_OK) e = ckpt__auth_imds_ask(w, &m, out);
@@ -51525,7 +51514,7 @@ static ckpt_err ckpt__folder_write(ckpt__folder_convert *c) {
     ckpt__plan_init(&plan, &c->d->allocator, &c->state);
     e = ckpt__folder_plan(c, &plan, &format);
     uint64_t size = plan.size;
-    if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, NULL, c->d->overwrite, &job, &c->d->allocator, NULL, NULL);
+    if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, c->d->overwrite, &job, &c->d->allocator);
     if (job.progress != NULL) {
         ckpt_progress p;
         memset(&p, 0, sizeof p);
@@ -51604,7 +51593,7 @@ static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *pa
     ckpt_err e = ckpt__file_format_of(path, &format);
     format.sharded = true;
     if (e == CKPT_OK) e = ckpt__file_plan(&plan, &format, path, share->list, share->count);
-    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, NULL, c->d->overwrite, job, a, NULL, NULL);
+    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, c->d->overwrite, job, a);
     if (e == CKPT_OK) e = ckpt__shard_describe(&file, &plan, share->list, share->count, &sums);
     if (e == CKPT_OK) e = ckpt__shard_stored(&file, path, format.codec != NULL);
     if (e == CKPT_OK) ckpt__shard_report(reports, &file);
