@@ -21709,6 +21709,8 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
 
 #ifndef CKPT_NO_REMOTE
 
+enum { CKPT__WEB_JOIN_IDLE = 600 };     // seconds that the joining of parts may take without a sign of life
+
 // What a status means where the server says no more.
 static ckpt_err ckpt__web_class(int status) {
     switch (status) {
@@ -22481,8 +22483,7 @@ static ckpt_err ckpt__stream_end(const ckpt__streams *s, ckpt_store *store, cons
 enum {
     CKPT__S3_KEY_MAX = 1024,            // bytes of a key
     CKPT__S3_PAGE_MAX = 16 << 20,       // bytes of a page of a listing
-    CKPT__S3_SMALL = 1 << 20,           // up to here the MD5 is computed too: an ETag that is the same saves a second look
-    CKPT__S3_COMPLETE_IDLE = 600        // seconds that the joining of parts may take without a sign of life
+    CKPT__S3_SMALL = 1 << 20            // up to here the MD5 is computed too: an ETag that is the same saves a second look
 };
 
 static const char *const ckpt__s3_empty_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -23358,7 +23359,7 @@ static ckpt_err ckpt__s3_complete_once(ckpt_store *store, const ckpt__store_mult
     ckpt__body body = ckpt__body_of(text.data, text.len);
     c.body = &body;
     c.quiet = true;
-    c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     c.reply_max = 1 << 20;
     bool condition = !m->overwrite && ckpt__s3_add_condition(&c);
     *again = false;
@@ -25135,7 +25136,6 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 enum {
     CKPT__MLFLOW_LINKS = 8,                 // addresses for reading that are kept
     CKPT__MLFLOW_LINK_S = 300,              // seconds for which one is used; they last longer
-    CKPT__MLFLOW_COMPLETE_IDLE = 600,
     CKPT__MLFLOW_PACE = 1 << 20,            // bytes per second, at least, that a server passes on while it says nothing,
     CKPT__MLFLOW_PASSES = 3600,             // and seconds that it may take for that, at most
     CKPT__MLFLOW_TRIES = 3
@@ -25865,7 +25865,7 @@ static ckpt_err ckpt__mlflow_proxy_complete(ckpt_store *store, const ckpt__store
     ckpt__os_mutex_unlock(&s->d.lock);
     ckpt__buf_byte(&c.json, '}');
     c.quiet = true;
-    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (e == CKPT_OK) e = u != NULL ? ckpt__databricks_run(&c) : ckpt__mlflow_gone();
     ckpt__databricks_free(&c);
     return ckpt__mlflow_ended(store, m, e);
@@ -26183,7 +26183,7 @@ static ckpt_err ckpt__mlflow_managed_complete(ckpt_store *store, const ckpt__sto
     ckpt__mlflow_add_parts(&c.json, "part_etags", m, NULL);
     ckpt__buf_byte(&c.json, '}');
     c.quiet = true;
-    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     ckpt__databricks_free(&c);
     return ckpt__mlflow_ended(store, m, e);
@@ -28367,10 +28367,6 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 
 #if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_UC)
 
-enum {
-    CKPT__UC_COMPLETE_IDLE = 600        // seconds that joining the parts may take without a sign of life
-};
-
 typedef struct ckpt__uc {
     ckpt__databricks         d;             // comes first
     char                    *root;          // "Volumes/catalog/schema/volume"
@@ -28606,7 +28602,7 @@ static ckpt_err ckpt__uc_stream_send(ckpt_store *store, const ckpt__store_multi 
     c.body = body;
     c.quiet = ends || body == NULL;
     c.goes_on = true;
-    if (ends) c.idle_timeout_s = CKPT__UC_COMPLETE_IDLE;
+    if (ends) c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     *status = c.reply.status;
     e = ckpt__stream_take(&ckpt__uc_of(store)->streams, m, &c.reply, e, u);
@@ -28843,7 +28839,7 @@ static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
     }
     ckpt__buf_text(&c.json, "]}");
     c.quiet = true;
-    c.idle_timeout_s = CKPT__UC_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     ckpt__databricks_free(&c);
     return e;
@@ -30237,9 +30233,8 @@ enum {
     CKPT__AZURE_NAME_MAX = 1024,        // characters of a blob's name
     CKPT__AZURE_PAGE_MAX = 32 << 20,    // bytes of a page of a listing, or of a list of 100,000 blocks
     CKPT__AZURE_ID = 32,                // characters of an upload's name
-    CKPT__AZURE_BLOCK = 48,             // characters of a block's name before base64, as Microsoft's own clients make them: all
+    CKPT__AZURE_BLOCK = 48              // characters of a block's name before base64, as Microsoft's own clients make them: all
                                         // blocks of a blob must have names of one length
-    CKPT__AZURE_COMMIT_IDLE = 600       // seconds that the commit of a list may take without a sign of life
 };
 
 // The emulator's account, which is the same everywhere (Microsoft's documentation of Azurite).
@@ -30965,7 +30960,7 @@ static ckpt_err ckpt__azure_commit(ckpt_store *store, const ckpt__store_multi *m
     ckpt__azure_call_init(&c, store, "PUT", m->name, m->t);
     c.body = &body;
     c.quiet = true;
-    c.idle_timeout_s = CKPT__AZURE_COMMIT_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     ckpt_err e = text.err == CKPT_OK ? ckpt__web_guard(&c.headers, &body, &sums, md5) : text.err;
     ckpt__fields_add(&c.query, "comp", "blocklist");
     ckpt__fields_add(&c.headers, "Content-Type", "application/xml");
@@ -32067,7 +32062,7 @@ static ckpt_err ckpt__gcs_send_session(ckpt_store *store, const ckpt__store_mult
     g.session = m->upload_id;
     g.c.body = body;
     g.c.quiet = ends || body == NULL;
-    if (ends) g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
+    if (ends) g.c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     ckpt__fields_add(&g.c.headers, "Content-Range", range);
     if (has_sum) ckpt__gcs_add_hash(&g, crc32c);
     ckpt_err e = ckpt__gcs_run(&g);
@@ -32199,7 +32194,7 @@ static ckpt_err ckpt__gcs_complete(ckpt_store *store, const ckpt__store_multi *m
     ckpt__body body = ckpt__body_of(text.data, text.len);
     g.c.body = &body;
     g.c.quiet = true;
-    g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
+    g.c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     g.c.reply_max = 1 << 20;
     if (e == CKPT_OK) e = text.err;
     if (e == CKPT_OK) e = ckpt__gcs_run(&g);
@@ -32525,8 +32520,7 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
 
 enum {
     CKPT__OCI_NAME_MAX = 1024,          // bytes of an object's name
-    CKPT__OCI_PAGE_MAX = 16 << 20,      // bytes of a page of a listing
-    CKPT__OCI_COMPLETE_IDLE = 600       // seconds that the joining of parts may take without a sign of life
+    CKPT__OCI_PAGE_MAX = 16 << 20       // bytes of a page of a listing
 };
 
 typedef struct ckpt__oci {
@@ -33207,7 +33201,7 @@ static ckpt_err ckpt__oci_complete(ckpt_store *store, const ckpt__store_multi *m
     bool known = ckpt__oci_sum_parts(&sum, m);
     ckpt__oci_add_parts(&text, m);
     ckpt__oci_use_json(&c, &body, &text);
-    c.idle_timeout_s = CKPT__OCI_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (!m->overwrite) ckpt__fields_add(&c.headers, "if-none-match", "*");
     if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : sum.err;
     if (e == CKPT_OK) {
