@@ -21737,14 +21737,6 @@ static bool ckpt__web_read_size(const char *text, uint64_t *size) {
     return true;
 }
 
-// A size as JSON has it: a number, or (as protobuf's 64 bits) a text.
-static bool ckpt__web_json_size(const ckpt__json *node, uint64_t *size) {
-    if (node != NULL && node->kind == CKPT__JSON_TEXT) return ckpt__web_read_size(node->text, size);
-    if (node == NULL || node->kind != CKPT__JSON_INT || node->i < 0) return false;
-    *size = (uint64_t)node->i;
-    return true;
-}
-
 // Eight hexadecimal digits, as they are kept with an object.
 static bool ckpt__web_read_crc(const char *text, uint32_t *crc) {
     *crc = 0;
@@ -21790,6 +21782,7 @@ static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h
     return sized ? CKPT_OK : ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
 }
 
+#if !defined(CKPT_NO_AZURE) || !defined(CKPT_NO_OCI) || !defined(CKPT_NO_WANDB)
 // The MD5 of a body in base64; "": the system has none.
 static ckpt_err ckpt__web_md5(char *out, size_t cap, const ckpt__transfer_sums *sums, const ckpt_allocator *a) {
     ckpt__buf text;
@@ -21802,7 +21795,9 @@ static ckpt_err ckpt__web_md5(char *out, size_t cap, const ckpt__transfer_sums *
     ckpt__buf_free(&text);
     return e;
 }
+#endif
 
+#if !defined(CKPT_NO_AZURE) || !defined(CKPT_NO_OCI)
 // The sums of a body, and the header that makes the server compare its MD5; md5 has room for 25 characters, "" without one.
 static ckpt_err ckpt__web_guard(ckpt__fields *headers, const ckpt__body *body, ckpt__transfer_sums *sums, char *md5) {
     md5[0] = 0;
@@ -21811,6 +21806,7 @@ static ckpt_err ckpt__web_guard(ckpt__fields *headers, const ckpt__body *body, c
     if (e == CKPT_OK && md5[0] != 0) ckpt__fields_add(headers, "content-md5", md5);
     return e;
 }
+#endif
 
 // What is put must be what its sum was taken of; crc: of the bytes as they are now.
 static ckpt_err ckpt__web_check_sum(const ckpt__store_put *p, uint32_t crc) {
@@ -22081,6 +22077,15 @@ static bool ckpt__web_shows(const char *text, const char *secret) {
     return head[0] != 0 && strstr(text, head) != NULL;
 }
 
+#if !defined(CKPT_NO_UC) || !defined(CKPT_NO_MLFLOW) || !defined(CKPT_NO_WANDB)
+// A size as JSON has it: a number, or (as protobuf's 64 bits) a text.
+static bool ckpt__web_json_size(const ckpt__json *node, uint64_t *size) {
+    if (node != NULL && node->kind == CKPT__JSON_TEXT) return ckpt__web_read_size(node->text, size);
+    if (node == NULL || node->kind != CKPT__JSON_INT || node->i < 0) return false;
+    *size = (uint64_t)node->i;
+    return true;
+}
+
 // A header that a server may say goes with an address of its: what the connection itself is about is not its to say.
 static bool ckpt__web_is_field(const char *name, const char *value) {
     static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
@@ -22091,6 +22096,7 @@ static bool ckpt__web_is_field(const char *name, const char *value) {
     }
     return true;
 }
+#endif // CKPT_NO_UC and CKPT_NO_MLFLOW and CKPT_NO_WANDB
 
 //-- lists -----------------------------------------------------------------------
 
