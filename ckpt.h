@@ -27,9 +27,9 @@
        MAP .................... the sections of the implementation
        >>api.errors hooks time names state file saver folder store uploader ... the calls, each with its contract
        >>implementation ....... error memory platform text digest time name state plan pickle pt safetensors tar codec
-                                engine file index transfer http auth store web s3 databricks mlflow sftp uc wandb azure gcs oci
-                                libcloud stores retry send fetch uploader remote ranks shard saver loader resume crew folder
-                                public
+                                engine file index transfer http auth store web stream s3 databricks mlflow sftp uc wandb azure
+                                gcs oci libcloud stores retry send fetch uploader remote ranks shard saver loader resume crew
+                                folder public
 
    PLEASE KEEP THE ORDER OF THE SECTIONS. A section calls only the sections in its "uses:" line, all of them earlier in
    the file, and no private function is declared before it is defined: that is the architecture, and the compiler
@@ -1327,7 +1327,8 @@ typedef struct ckpt_uploader_desc {
     double             stall_timeout_s; // default 60 without a byte moving; there is no limit on the total
     const char        *upload_staging_folder;   // default: a hidden folder beside each file
     const char        *run_name;        // default: COMPOSER_RUN_NAME, RUN_NAME; must be known when the format asks for it
-    const char        *event_file;      // NULL: none. A trace of all requests for Perfetto or chrome://tracing, appended to
+    const char        *event_file;      // NULL: none. A trace of all requests for Perfetto or chrome://tracing, appended to;
+                                        // of a pipe there must be a reader
     ckpt_ranks         ranks;           // its functions are not called
     ckpt_logger        logger;          // called by worker threads as well, one at a time
     ckpt_on_progress   progress;        // phase "upload" per file, and with the store's URI as name for all together;
@@ -1460,7 +1461,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_put_file(const char *path, const char *u
 #endif
 
 //------------------------------------------------------------------------------
-// >>error      [A]  the thread's last failure as a sentence; log lines
+// >>error      the thread's last failure as a sentence; log lines
 //
 // uses:    nothing
 // threads: any; the record is per thread, so a worker's failure must be carried to the
@@ -1542,7 +1543,7 @@ static void ckpt__error_log(const ckpt_logger *logger, ckpt_log_level level, con
 }
 
 //------------------------------------------------------------------------------
-// >>memory     [B]  the allocator hook, growing arrays, a byte buffer with a sticky failure
+// >>memory     the allocator hook, growing arrays, a byte buffer with a sticky failure
 //
 // uses:    error
 // threads: whoever owns the object; nothing is shared
@@ -1727,7 +1728,7 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
 
 
 //------------------------------------------------------------------------------
-// >>platform   [C]  files, folders, locks, threads, clocks, random bytes, child processes
+// >>platform   files, folders, locks, threads, clocks, random bytes, child processes
 //
 // uses:    error memory
 // threads: any, on different descriptors and objects; nothing is kept between calls
@@ -3408,7 +3409,7 @@ static void ckpt__os_kill_child(ckpt__os_child *c) {
 }
 
 //------------------------------------------------------------------------------
-// >>text       [D]  views, UTF-8, numbers, globs, sizes, URIs, JSON
+// >>text       views, UTF-8, numbers, globs, sizes, URIs, JSON, percent, hex, base64, dates, words, INI, XML
 //
 // uses:    error memory
 // threads: any; every function works on its arguments alone
@@ -3469,6 +3470,10 @@ static double ckpt__txt_floor(double v) {
 static bool ckpt__txt_is_digit(int c) {
     return c >= '0' && c <= '9';
 }
+
+// For strspn: small letters and digits, and capitals too.
+#define CKPT__TXT_SMALL "abcdefghijklmnopqrstuvwxyz0123456789"
+#define CKPT__TXT_ALNUM CKPT__TXT_SMALL "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 static bool ckpt__txt_eq_nocase(ckpt__view v, const char *cstr) {
     if (strlen(cstr) != v.n) return false;
@@ -4155,6 +4160,20 @@ static const ckpt__json *ckpt__json_get(const ckpt__json_doc *d, const ckpt__jso
     return index != 0 ? &d->nodes[index] : NULL;
 }
 
+// The text of a member; NULL also when it is no text, or has a NUL inside.
+static const char *ckpt__json_get_text(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, object, key);
+    return v != NULL && v->kind == CKPT__JSON_TEXT && strlen(v->text) == v->text_len ? v->text : NULL;
+}
+
+// A member that is a whole number, not below 0; false: there is none, and *out stays.
+static bool ckpt__json_get_count(const ckpt__json_doc *d, const ckpt__json *object, const char *key, int64_t *out) {
+    const ckpt__json *v = ckpt__json_get(d, object, key);
+    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
+    *out = v->i;
+    return true;
+}
+
 // Writes a text with its quotes. Bytes that are not UTF-8 become U+FFFD, as JSON cannot hold them.
 static void ckpt__json_add_text(ckpt__buf *b, const char *p, size_t n) {
     ckpt__buf_byte(b, '"');
@@ -4796,7 +4815,7 @@ static bool ckpt__xml_root(ckpt__view *name, const char *text, size_t n) {
 
 #endif // CKPT__TEXT_NET
 //------------------------------------------------------------------------------
-// >>digest     [E]  CRC-32 at the speed of memory, alone or while copying
+// >>digest     CRC-32 at the speed of memory, alone or while copying; CRC-32C, SHA-256, MD5, HMAC
 //
 // uses:    error platform
 // threads: any; only constant tables
@@ -5197,8 +5216,6 @@ typedef enum ckpt__digest_kind {
     CKPT__DIGEST_SHA256, CKPT__DIGEST_MD5
 } ckpt__digest_kind;
 
-enum { CKPT__DIGEST_MAX = 32 };
-
 typedef struct ckpt__digest {
     EVP_MD_CTX *context;                // NULL: not begun, ended, or refused
 } ckpt__digest;
@@ -5253,7 +5270,6 @@ static ckpt_err ckpt__digest_hmac_sha256(const void *key, size_t key_size, const
 //-- crc-32c ---------------------------------------------------------------------
 
 // The Castagnoli polynomial 0x1EDC6F41, reflected (RFC 3720 B.4): what Google's stores keep of each object.
-#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
 
 // As ckpt__digest_table.
 static const uint32_t ckpt__digest_table_c[8][256] = {
@@ -5337,11 +5353,9 @@ static uint32_t ckpt__digest_crc32c_join(uint32_t a, uint32_t b, uint64_t b_size
     return ckpt__digest_shift(a, b_size, ckpt__digest_powers_c, 31, 0x82f63b78u) ^ b;
 }
 
-#endif // CKPT_NO_GCS
-
 
 //------------------------------------------------------------------------------
-// >>time       [F]  units, time strings, arithmetic, and when a checkpoint is due
+// >>time       units, time strings, timestamps, and when a checkpoint is due
 //
 // uses:    error memory text
 // threads: any; a schedule belongs to the saver's owner
@@ -5488,101 +5502,6 @@ static void ckpt__time_write(ckpt__buf *b, ckpt_time t) {
     if (t.unit == CKPT_DURATION) ckpt__txt_add_double(b, t.fraction);
     else ckpt__buf_fmt(b, "%lld", (long long)t.value);
     ckpt__buf_text(b, ckpt__time_words(t.unit).suffix);
-}
-
-//-- arithmetic ------------------------------------------------------------------
-
-// As Composer's Time has it. The scheduler counts for itself, so a build may leave these unused.
-#if defined(__GNUC__)
-    #define CKPT__TIME_MATH static __attribute__((unused))
-#else
-    #define CKPT__TIME_MATH static
-#endif
-
-CKPT__TIME_MATH ckpt_err ckpt__time_make(ckpt_time *out, ckpt_unit unit, double v) {
-    memset(out, 0, sizeof *out);
-    out->unit = unit;
-    if (unit == CKPT_DURATION) { out->fraction = v; return CKPT_OK; }
-    if (!(fabs(v) < 9223372036854775807.0)) return ckpt__error_set(CKPT_ARG, "the time does not fit into 64 bits");
-    out->value = (int64_t)v;                // towards zero, as Python's int()
-    return CKPT_OK;
-}
-
-CKPT__TIME_MATH double ckpt__time_number(ckpt_time t) {
-    return t.unit == CKPT_DURATION ? t.fraction : (double)t.value;
-}
-
-CKPT__TIME_MATH ckpt_err ckpt__time_same(ckpt_time a, ckpt_time b) {
-    if (a.unit == b.unit) return CKPT_OK;
-    return ckpt__error_set(CKPT_ARG, "times in %s and in %s do not go together", ckpt__time_words(a.unit).suffix,
-                           ckpt__time_words(b.unit).suffix);
-}
-
-CKPT__TIME_MATH ckpt_err ckpt__time_add(ckpt_time *out, ckpt_time a, ckpt_time b) {
-    ckpt_err e = ckpt__time_same(a, b);
-    if (e != CKPT_OK) return e;
-    bool over = b.value > 0 ? a.value > INT64_MAX - b.value : a.value < INT64_MIN - b.value;
-    if (over) return ckpt__error_set(CKPT_ARG, "the time does not fit into 64 bits");
-    *out = a;
-    out->value += b.value;
-    out->fraction += b.fraction;
-    return CKPT_OK;
-}
-
-CKPT__TIME_MATH ckpt_err ckpt__time_sub(ckpt_time *out, ckpt_time a, ckpt_time b) {
-    if (b.value == INT64_MIN) return ckpt__error_set(CKPT_ARG, "the time does not fit into 64 bits");
-    b.value = -b.value;
-    b.fraction = -b.fraction;
-    return ckpt__time_add(out, a, b);
-}
-
-// One of the two is a plain number, written as a dur; the product has the other's unit and drops its fraction.
-CKPT__TIME_MATH ckpt_err ckpt__time_mul(ckpt_time *out, ckpt_time a, ckpt_time b) {
-    if (a.unit != CKPT_DURATION && b.unit != CKPT_DURATION)
-        return ckpt__error_set(CKPT_ARG, "a time is multiplied by a number or a dur, not by another time");
-    return ckpt__time_make(out, a.unit == CKPT_DURATION ? b.unit : a.unit, ckpt__time_number(a) * ckpt__time_number(b));
-}
-
-// Times of one unit give a dur; a time over a plain number, written as a dur, keeps its unit.
-CKPT__TIME_MATH ckpt_err ckpt__time_div(ckpt_time *out, ckpt_time a, ckpt_time b) {
-    ckpt_err e = b.unit == CKPT_DURATION ? CKPT_OK : ckpt__time_same(a, b);
-    if (e != CKPT_OK) return e;
-    if (ckpt__time_number(b) == 0) return ckpt__error_set(CKPT_ARG, "a time is divided by zero");
-    ckpt_unit unit = b.unit == CKPT_DURATION ? a.unit : CKPT_DURATION;
-    return ckpt__time_make(out, unit, ckpt__time_number(a) / ckpt__time_number(b));
-}
-
-// fmod without libm: the divisor's largest power-of-two multiple is taken away, which is exact, until less than it is left.
-CKPT__TIME_MATH double ckpt__time_remainder(double a, double b) {
-    double left = fabs(a), step, divisor = fabs(b);
-    if (!(left <= DBL_MAX) || !(divisor > 0.0)) return left - left;
-    while (left >= divisor) {
-        for (step = divisor; step <= left / 2;) step *= 2;
-        left -= step;
-    }
-    return a < 0 ? -left : left;
-}
-
-// The remainder has the divisor's sign, as in Python.
-CKPT__TIME_MATH ckpt_err ckpt__time_mod(ckpt_time *out, ckpt_time a, ckpt_time b) {
-    ckpt_err e = ckpt__time_same(a, b);
-    if (e != CKPT_OK) return e;
-    if (ckpt__time_number(b) == 0) return ckpt__error_set(CKPT_ARG, "a time is divided by zero");
-    *out = a;
-    out->value = a.unit == CKPT_DURATION || b.value == -1 ? 0 : a.value % b.value;
-    out->fraction = a.unit == CKPT_DURATION ? ckpt__time_remainder(a.fraction, b.fraction) : 0.0;
-    if (out->value != 0 && (out->value < 0) != (b.value < 0)) out->value += b.value;
-    if (out->fraction != 0 && (out->fraction < 0) != (b.fraction < 0)) out->fraction += b.fraction;
-    return CKPT_OK;
-}
-
-// *out below, at or above 0 as a is before, at or after b.
-CKPT__TIME_MATH ckpt_err ckpt__time_cmp(int *out, ckpt_time a, ckpt_time b) {
-    ckpt_err e = ckpt__time_same(a, b);
-    if (e != CKPT_OK) return e;
-    *out = (a.value > b.value) - (a.value < b.value);
-    if (a.unit == CKPT_DURATION) *out = (a.fraction > b.fraction) - (a.fraction < b.fraction);
-    return CKPT_OK;
 }
 
 //-- timestamps ------------------------------------------------------------------
@@ -5776,7 +5695,7 @@ static bool ckpt__time_due(ckpt__time_schedule *s, const ckpt_timestamp *prev, c
 }
 
 //------------------------------------------------------------------------------
-// >>name       [G]  format strings, rank variables, and reading counters back out of names
+// >>name       format strings, rank variables, and reading counters back out of names
 //
 // uses:    error memory platform text time
 // threads: any; a pattern belongs to one thread at a time
@@ -6962,7 +6881,7 @@ static ckpt_err ckpt__name_run(ckpt__buf *out, const char *given) {
 }
 
 //------------------------------------------------------------------------------
-// >>state      [H]  names bound to the caller's memory; which of them a file holds
+// >>state      names bound to the caller's memory; which of them a file holds
 //
 // uses:    error memory platform text
 // threads: whoever owns the state; a state is only read while a checkpoint is written or loaded
@@ -7605,7 +7524,7 @@ static ckpt_err ckpt__items_add_timestamp(ckpt__items *it, ckpt__state_stamp *st
     return e;
 }
 //------------------------------------------------------------------------------
-// >>plan       [I]  a container as a list: what to write where, and what lies where
+// >>plan       a container as a list: what to write where, and what lies where
 //
 // uses:    error memory platform
 // threads: built by one thread; the engine's workers read it and fill in the checksums
@@ -7971,7 +7890,7 @@ static int ckpt__toc_find(const ckpt__toc *t, const char *name) {
 }
 
 //------------------------------------------------------------------------------
-// >>pickle     [I]  Python's pickle: a writer of plain values, a reader that executes nothing
+// >>pickle     Python's pickle: a writer of plain values, a reader that executes nothing
 //
 // uses:    error memory text state
 // threads: whoever owns the object; nothing is shared
@@ -8955,7 +8874,7 @@ static ckpt_err ckpt__pickle_read(ckpt__pickle *k, const ckpt_allocator *a, cons
 }
 
 //------------------------------------------------------------------------------
-// >>pt         [I]  .pt: the stored zip of torch.save, written as a plan, read as a toc
+// >>pt         .pt: the stored zip of torch.save, written as a plan, read as a toc
 //
 // uses:    error memory platform text digest state plan pickle
 // threads: whoever owns the object; nothing is shared
@@ -10319,7 +10238,7 @@ static ckpt_err ckpt__pt_read(ckpt__toc *t, const ckpt__source *src) {
 }
 
 //------------------------------------------------------------------------------
-// >>safetensors [I]  the .safetensors container: a writer's plan and a strict reader
+// >>safetensors the .safetensors container: a writer's plan and a strict reader
 //
 // uses:    error memory platform text digest state plan
 // threads: whoever owns the plan or the toc
@@ -11006,7 +10925,7 @@ static ckpt_err ckpt__safetensors_read(ckpt__toc *t, const ckpt__source *src) {
 }
 
 //------------------------------------------------------------------------------
-// >>tar        [I]  a container and attached files in one tar
+// >>tar        a container and attached files in one tar
 //
 // uses:    error memory platform text digest state plan
 // threads: whoever owns the plan or the toc
@@ -11611,7 +11530,7 @@ static ckpt_err ckpt__tar_read(ckpt__toc *t, const ckpt__source *src, ckpt__sour
 }
 
 //------------------------------------------------------------------------------
-// >>codec      [J]  compression streams: by the usual command line tool, or by a library in-process
+// >>codec      compression streams: by the usual command line tool, or by a library in-process
 //
 // uses:    error memory platform text
 // threads: a stream belongs to one thread; a tool runs as a child process beside it
@@ -12407,7 +12326,7 @@ static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *
 }
 
 //------------------------------------------------------------------------------
-// >>engine     [K0] moves planned bytes to disk, to memory or to a stream, and back
+// >>engine     moves planned bytes to disk, to memory or to a stream, and back
 //
 // uses:    error memory platform digest state plan
 // threads: every call starts its own workers and joins them before it returns; the caller's
@@ -14078,7 +13997,7 @@ static ckpt_err ckpt__engine_read(const ckpt__source *src, const ckpt__toc *toc,
 
 
 //------------------------------------------------------------------------------
-// >>file       [K]  one checkpoint file: written whole or not at all; opened, verified, restored
+// >>file       one checkpoint file: written whole or not at all; opened, verified, restored
 //
 // uses:    error memory platform text digest time state plan pt safetensors tar codec engine
 // threads: a ckpt_file belongs to one thread at a time; saves to different paths are independent
@@ -14415,29 +14334,18 @@ static ckpt_err ckpt__file_compress(const ckpt__file_new *n, const ckpt__codec *
     return e;
 }
 
-// Writes a plan, or an image that was made from one (p is NULL then), durably to `path`. *bytes: the size of the file;
-// *crc: of the container before compression, only from a plan. Both may be NULL.
-static ckpt_err ckpt__file_write(const char *path, const ckpt__file_format *fmt, ckpt__plan *p, const ckpt__image *im,
-                                 bool overwrite, ckpt__engine_job *job, const ckpt_allocator *a, uint64_t *bytes, uint32_t *crc) {
+// Writes a plan durably to `path`.
+static ckpt_err ckpt__file_write(const char *path, const ckpt__file_format *fmt, ckpt__plan *p, bool overwrite,
+                                 ckpt__engine_job *job, const ckpt_allocator *a) {
     ckpt__file_new n;
     ckpt_err e = fmt->codec != NULL ? ckpt__codec_check(fmt->codec) : CKPT_OK;
     if (e == CKPT_OK) e = ckpt__file_begin(&n, path, overwrite, a);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save %s", path);
-    uint64_t size = p != NULL ? p->size : (uint64_t)im->size;
-    if (fmt->codec != NULL) e = ckpt__file_compress(&n, fmt->codec, p, im, job, a);
-    else if (p != NULL) e = ckpt__engine_write(p, n.fd, n.temp.data, job);
-    else e = ckpt__image_write(im, n.fd, n.temp.data, job);
-    if (e == CKPT_OK && fmt->codec != NULL) {
-        ckpt__os_info info;
-        e = ckpt__os_fstat(n.fd, &info, n.temp.data);
-        size = info.size;
-    }
+    if (fmt->codec != NULL) e = ckpt__file_compress(&n, fmt->codec, p, NULL, job, a);
+    else e = ckpt__engine_write(p, n.fd, n.temp.data, job);
     if (e == CKPT_OK) e = ckpt__file_commit(&n, overwrite);
     else ckpt__file_abort(&n);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save %s", path);
-    if (bytes != NULL) *bytes = size;
-    if (crc != NULL && p != NULL) *crc = ckpt__file_plan_crc(p);
-    return CKPT_OK;
+    return ckpt__error_prefix(e, "cannot save %s", path);
 }
 
 // The whole of ckpt_save, below its argument checks.
@@ -14454,7 +14362,7 @@ static ckpt_err ckpt__file_save(const char *path, const ckpt_state *st, const ck
     if (t != NULL) e = ckpt__items_add_timestamp(&items, &stamp, t);
     if (e == CKPT_OK) e = ckpt__file_plan(&plan, &fmt, path, items.list, items.count);
     if (e != CKPT_OK) (void)ckpt__error_prefix(e, "cannot save %s", path);
-    else e = ckpt__file_write(path, &fmt, &plan, NULL, true, job, &st->allocator, NULL, NULL);
+    else e = ckpt__file_write(path, &fmt, &plan, true, job, &st->allocator);
     ckpt__plan_free(&plan);
     ckpt__items_free(&items);
     return e;
@@ -15232,7 +15140,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
     return ckpt__error_prefix(e, "cannot load %s", f->path);
 }
 //------------------------------------------------------------------------------
-// >>index      [K]  which checkpoints a folder holds, which of them rotation lets go
+// >>index      which checkpoints a folder holds, which of them rotation lets go
 //
 // uses:    error memory platform text digest time name state plan file
 // threads: whoever owns the object; two processes that change one index take turns by ckpt__index_lock
@@ -15600,13 +15508,6 @@ static bool ckpt__index_number(const ckpt__json_doc *d, const ckpt__json *object
     return true;
 }
 
-static bool ckpt__index_count(const ckpt__json_doc *d, const ckpt__json *object, const char *key, int64_t *out) {
-    const ckpt__json *v = ckpt__json_get(d, object, key);
-    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
-    *out = v->i;
-    return true;
-}
-
 static bool ckpt__index_read_time(const ckpt__json_doc *d, const ckpt__json *object, ckpt_timestamp *t) {
     if (object == NULL || object->kind != CKPT__JSON_OBJECT) return false;
     for (int i = 0; i < CKPT__CLOCKS; i++) {
@@ -15615,7 +15516,7 @@ static bool ckpt__index_read_time(const ckpt__json_doc *d, const ckpt__json *obj
         char *field = (char *)t + c->at;
         double f = 0;
         int64_t n = 0;
-        if (c->seconds ? !ckpt__index_number(d, object, key, &f) : !ckpt__index_count(d, object, key, &n)) return false;
+        if (c->seconds ? !ckpt__index_number(d, object, key, &f) : !ckpt__json_get_count(d, object, key, &n)) return false;
         if (c->seconds) memcpy(field, &f, sizeof f);
         else memcpy(field, &n, sizeof n);
     }
@@ -15627,13 +15528,13 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     const ckpt__json *root = ckpt__json_root(d);
     if (root == NULL || root->kind != CKPT__JSON_OBJECT) return false;
     memset(l, 0, sizeof *l);
-    const ckpt__json *name = ckpt__json_get(d, root, "name"), *sum = ckpt__json_get(d, root, "checksum");
+    const char *name = ckpt__json_get_text(d, root, "name");
+    const ckpt__json *sum = ckpt__json_get(d, root, "checksum");
     const ckpt__json *pin = ckpt__json_get(d, root, "pinned"), *state = ckpt__json_get(d, root, "state");
     const ckpt__json *upload = ckpt__json_get(d, root, "upload"), *found = ckpt__json_get(d, root, "found");
     int64_t number = 0, bytes = 0;
-    if (name == NULL || name->kind != CKPT__JSON_TEXT || strlen(name->text) != name->text_len) return false;
-    if (!ckpt__index_name_ok(name->text)) return false;
-    if (!ckpt__index_count(d, root, "number", &number) || !ckpt__index_count(d, root, "bytes", &bytes)) return false;
+    if (name == NULL || !ckpt__index_name_ok(name)) return false;
+    if (!ckpt__json_get_count(d, root, "number", &number) || !ckpt__json_get_count(d, root, "bytes", &bytes)) return false;
     if (!ckpt__index_read_time(d, ckpt__json_get(d, root, "timestamp"), &l->t)) return false;
     if (pin == NULL || pin->kind != CKPT__JSON_BOOL || state == NULL || state->kind != CKPT__JSON_TEXT) return false;
     l->number = (uint64_t)number;
@@ -15645,8 +15546,8 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     (void)ckpt__index_number(d, root, "saved_at", &l->saved_at);
     l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && sum->text_len == 8 &&
                       ckpt__txt_sum(sum->text, &l->checksum);
-    if (!ckpt__index_count(d, root, "ranks", &l->ranks) || l->ranks > 1 << 24) l->ranks = 0;
-    if (!ckpt__index_count(d, root, "edition", &l->edition) || l->edition > CKPT__INDEX_EDITIONS) l->edition = 0;
+    if (!ckpt__json_get_count(d, root, "ranks", &l->ranks) || l->ranks > 1 << 24) l->ranks = 0;
+    if (!ckpt__json_get_count(d, root, "edition", &l->edition) || l->edition > CKPT__INDEX_EDITIONS) l->edition = 0;
     for (int i = 0; i < 3; i++) {
         if (strcmp(state->text, ckpt__index_states[i]) == 0) l->state = (ckpt__index_state)i;
     }
@@ -15654,7 +15555,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
         if (strcmp(upload->text, ckpt__index_uploads[i]) == 0) l->upload = (ckpt__index_upload)i;
     }
     // The name is not const in the line because the index owns its copy; this one is only looked at.
-    memcpy(&l->name, &name->text, sizeof l->name);
+    memcpy(&l->name, &name, sizeof l->name);
     return true;
 }
 
@@ -16133,7 +16034,7 @@ static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) 
 }
 
 //------------------------------------------------------------------------------
-// >>transfer   [L]  what every remote request shares: bytes out, bytes in, and how it ended
+// >>transfer   what every remote request shares: bytes out, bytes in, and how it ended
 //
 // uses:    error memory platform text digest
 // threads: each object belongs to the thread that runs the request, except `cancel` and
@@ -16148,6 +16049,7 @@ typedef struct ckpt__body {
     int         fd;
     const char *path;                   // of fd, for sentences; a custom store opens it itself
     uint64_t    offset, size;           // the piece of the whole that this request sends
+    const ckpt__os_flag *cancel;        // NULL: none; set: nothing more is read, not for a sum either
 } ckpt__body;
 
 // Bytes of a file that are written together, at multiples of this: libcurl hands out 16 KiB at a time, off any boundary.
@@ -16174,7 +16076,8 @@ typedef struct ckpt__sink {
     uint64_t    whole;                  // bytes of the object that the range is of; 0: not known
     uint64_t    got;                    // out: bytes taken, those that wait among them
     bool        sum;                    // compute crc
-    uint32_t    crc;                    // out: CRC-32 of what was written
+    bool        castagnoli;             // it is a CRC-32C, else a CRC-32
+    uint32_t    crc;                    // out: of what was written
     bool        proven;                 // out: they are of the range and the version asked for, also where they broke off
 } ckpt__sink;
 
@@ -16234,11 +16137,25 @@ static const char *ckpt__fields_get(const ckpt__fields *f, const char *name) {
 
 //-- bytes out, bytes in ---------------------------------------------------------
 
+#ifndef CKPT_NO_REMOTE
+
+// A body of bytes in memory.
+static ckpt__body ckpt__body_of(const void *memory, size_t size) {
+    ckpt__body b;
+    memset(&b, 0, sizeof b);
+    b.memory = memory;
+    b.size = size;
+    return b;
+}
+
+#endif // CKPT_NO_REMOTE
+
 // Reads `size` bytes of the piece, from `at` within it. A file that became shorter since it was measured is CKPT_CORRUPT.
 static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uint64_t at) {
     size_t got = 0;
     if (at > b->size || size > b->size - at) return ckpt__error_set(CKPT_ARG, "more bytes were asked for than there are to send");
     if (size == 0) return CKPT_OK;
+    if (b->cancel != NULL && ckpt__os_flag_get(b->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
     if (b->read != NULL) return b->read(dst, size, b->offset + at, b->user);
     if (b->memory != NULL) {
         memcpy(dst, (const char *)b->memory + (size_t)(b->offset + at), size);
@@ -16321,6 +16238,16 @@ static void ckpt__sink_begin(ckpt__sink *s) {
     s->proven = false;
 }
 
+// The sum of what came before and these bytes.
+static uint32_t ckpt__sink_sum(const ckpt__sink *s, const void *p, size_t n) {
+    return s->castagnoli ? ckpt__digest_crc32c(s->crc, p, n) : ckpt__digest_crc32(s->crc, p, n);
+}
+
+// The sum of A followed by B from those of A and B.
+static uint32_t ckpt__sink_join(bool castagnoli, uint32_t a, uint32_t b, uint64_t b_size) {
+    return castagnoli ? ckpt__digest_crc32c_join(a, b, b_size) : ckpt__digest_crc32_join(a, b, b_size);
+}
+
 // Adds bytes behind those that came before.
 static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
     if (n > s->size - s->got) {
@@ -16329,7 +16256,7 @@ static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
                                (unsigned long long)s->size);
     }
     if (n == 0) return CKPT_OK;
-    if (s->sum) s->crc = ckpt__digest_crc32(s->crc, p, n);
+    if (s->sum) s->crc = ckpt__sink_sum(s, p, n);
     if (s->drops) {
         s->got += n;
         return CKPT_OK;
@@ -16357,6 +16284,31 @@ static void ckpt__transfer_moved(const ckpt__transfer *t, uint64_t bytes) {
 }
 
 #ifndef CKPT_NO_REMOTE
+
+// The bytes that have moved so far; 0 where nobody counts them.
+static uint64_t ckpt__transfer_count(const ckpt__transfer *t) {
+    return t->moved != NULL ? ckpt__os_load64(t->moved) : 0;
+}
+
+// Makes it so many: fewer where they are sent again, more where the server has them already.
+static void ckpt__transfer_recount(const ckpt__transfer *t, uint64_t bytes) {
+    if (t->moved != NULL) (void)ckpt__os_add64(t->moved, bytes - ckpt__os_load64(t->moved));
+}
+
+// For a request beside this one, whose bytes do not count.
+static ckpt__transfer ckpt__transfer_aside(const ckpt__transfer *t) {
+    ckpt__transfer look = *t;
+    look.moved = NULL;
+    return look;
+}
+
+// It ended as one beside it did.
+static void ckpt__transfer_follow(ckpt__transfer *t, const ckpt__transfer *look) {
+    t->transient = look->transient;
+    t->throttled = look->throttled;
+    t->retry_after = look->retry_after;
+    t->status = look->status;
+}
 
 // Marks the attempt as one that may succeed later; returns e.
 static ckpt_err ckpt__transfer_again(ckpt__transfer *t, ckpt_err e) {
@@ -16401,7 +16353,7 @@ static ckpt_err ckpt__transfer_digest(const ckpt__body *b, unsigned what, ckpt__
 #endif // CKPT_NO_REMOTE
 
 //------------------------------------------------------------------------------
-// >>http       [L]  one request over libcurl, on connections that are kept alive
+// >>http       one request over libcurl, on connections that are kept alive
 //
 // uses:    error memory platform text digest transfer
 // threads: any number at once on one ckpt__http: each request takes a handle of its own from the
@@ -16602,7 +16554,8 @@ static ckpt_err ckpt__http_find_ca(ckpt__http *h, const char *ca_file) {
     return CKPT_OK;
 }
 
-// Closes the idle connections. No request may be running. In a forked child it only forgets them.
+// Closes the idle connections. No request may be running. In a forked child it only forgets them. One that is zeroed is free, as
+// it is with the ckpt__auth_ objects.
 static void ckpt__http_free(ckpt__http *h) {
     if (!h->is_open || h->pid != ckpt__os_pid()) return;
     while (h->idle != NULL) {
@@ -17011,7 +16964,7 @@ static ckpt_err ckpt__http_watch(ckpt__http_job *job) {
     double now = ckpt__os_now();
     ckpt__http_count(job, now);
     double limit = ckpt__http_patience(job);
-    if (ckpt__transfer_cancelled(job->transfer)) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
+    if (ckpt__transfer_cancelled(job->transfer)) return ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
     if (job->timeout_s > 0.0 && now - job->began > job->timeout_s)
         return ckpt__error_set(CKPT_TIMEOUT, "%s did not answer within %g s", job->host, job->timeout_s);
     if (now - job->moved_at > limit)
@@ -17129,7 +17082,7 @@ static ckpt_err ckpt__http_perform(ckpt__http_job *job) {
     job->began = job->moved_at = ckpt__os_now();
     if (ckpt__transfer_cancelled(job->transfer)) {
         job->code = CURLE_ABORTED_BY_CALLBACK;
-        (void)ckpt__error_set(CKPT_CANCELLED, "cancelled");
+        (void)ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
         ckpt__error_take(&job->failure);
     } else {
         ckpt__http_attempt(job);
@@ -17306,14 +17259,14 @@ static void ckpt__http_judge(const ckpt__http_reply *r, ckpt__transfer *t) {
 #ifndef CKPT_NO_REMOTE
 
 //------------------------------------------------------------------------------
-// >>auth       [M]  AWS signatures (SigV4), and where the credentials come from
+// >>auth       signatures and tokens of AWS, Google and Oracle, and where the credentials come from
 //
 // uses:    error memory platform text digest transfer http
-// threads: signing works on its arguments alone; a ckpt__auth_aws is shared by all workers of a
-//          store and has a mutex of its own
+// threads: signing works on its arguments alone; a ckpt__auth_aws, _google or _oci is shared by all
+//          workers of a store and has a mutex of its own
 //
-// The signature: AWS "Signature Version 4 for API requests". The order of the sources of
-// credentials, the files and the variables are those of botocore 1.43.
+// AWS's signature is its "Signature Version 4 for API requests". The order of the sources of its
+// credentials, the files and the variables are those of botocore 1.43. Google's and Oracle's are told below.
 //------------------------------------------------------------------------------
 
 // Memory that is wiped before it is given back, also when it moves; `user` is the allocator that it comes from.
@@ -17634,17 +17587,20 @@ static bool ckpt__auth_is_true(const char *value) {
     return value != NULL && ckpt__txt_eq_nocase(ckpt__txt_view(value), "true");
 }
 
-static ckpt_err ckpt__auth_cancelled(void) {
-    return ckpt__error_set(CKPT_CANCELLED, "cancelled while AWS credentials were fetched");
+// Is the transfer cancelled that wants them? what: "AWS credentials were".
+static ckpt_err ckpt__auth_cancelled(const ckpt__transfer *t, const char *what) {
+    return ckpt__transfer_cancelled(t) ? ckpt__error_set(CKPT_CANCELLED, "cancelled while %s fetched", what) : CKPT_OK;
 }
 
-// Sleeps `seconds` unless the transfer is cancelled.
-static ckpt_err ckpt__auth_pause(ckpt__auth_walk *w, double seconds) {
+// Sleeps `seconds` unless it is.
+static ckpt_err ckpt__auth_pause(const ckpt__transfer *t, double seconds, const char *what) {
     for (double end = ckpt__os_now() + seconds; ckpt__os_now() < end; ckpt__os_sleep(0.02)) {
-        if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
+        if (ckpt__auth_cancelled(t, what) != CKPT_OK) return CKPT_CANCELLED;
     }
     return CKPT_OK;
 }
+
+static const char *const ckpt__auth_aws_what = "AWS credentials were";
 
 // A text with no control characters that fits.
 static bool ckpt__auth_copy(char *out, size_t cap, const char *text) {
@@ -17783,11 +17739,8 @@ static const char *ckpt__auth_region(const ckpt__auth_aws *a) {
 // The argument, AWS_REGION, AWS_DEFAULT_REGION, the profile, else us-east-1. It becomes part of host names.
 static ckpt_err ckpt__auth_aws_region(const ckpt__auth_aws *a, ckpt__buf *out) {
     const char *region = ckpt__auth_region(a);
-    for (const char *p = region; *p != 0; p++) {
-        int c = ckpt__txt_lower(*p);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_')
-            return ckpt__error_set(CKPT_ARG, "\"%.64s\" is no name of a region", region);
-    }
+    if (region[strspn(region, CKPT__TXT_ALNUM "-_")] != 0)
+        return ckpt__error_set(CKPT_ARG, "\"%.64s\" is no name of a region", region);
     ckpt__buf_text(out, region);
     return out->err;
 }
@@ -17861,10 +17814,8 @@ static ckpt_err ckpt__auth_send(ckpt__http *http, const ckpt__auth_question *q, 
     ckpt__body b;
     memset(&h, 0, sizeof h);
     memset(&own, 0, sizeof own);
-    memset(&b, 0, sizeof b);
     if (q->body != NULL) {
-        b.memory = q->body->data;
-        b.size = q->body->len;
+        b = ckpt__body_of(q->body->data, q->body->len);
         h.body = &b;
     }
     own.cancel = t->cancel;
@@ -17878,10 +17829,7 @@ static ckpt_err ckpt__auth_send(ckpt__http *http, const ckpt__auth_question *q, 
     h.transfer = &own;
     ckpt_err e = ckpt__http_run(http, &h, r);
     if (e == CKPT_OK) ckpt__http_judge(r, &own);
-    t->transient = own.transient;
-    t->throttled = own.throttled;
-    t->retry_after = own.retry_after;
-    t->status = own.status;
+    ckpt__transfer_follow(t, &own);
     return e;
 }
 
@@ -17902,10 +17850,8 @@ static ckpt_err ckpt__auth_set_expiry(ckpt_credentials *out, const char *text, d
     return CKPT_OK;
 }
 
-// The text of a member, NULL when it is absent or no text.
 static const char *ckpt__auth_member(const ckpt__json_doc *d, const char *key) {
-    const ckpt__json *node = ckpt__json_get(d, ckpt__json_root(d), key);
-    return node != NULL && node->kind == CKPT__JSON_TEXT ? node->text : NULL;
+    return ckpt__json_get_text(d, ckpt__json_root(d), key);
 }
 
 // Credentials as JSON: AccessKeyId, SecretAccessKey, a token by the name it has there, Expiration (which may be absent).
@@ -18068,7 +18014,8 @@ static ckpt_err ckpt__auth_sts_run(ckpt__auth_walk *w, ckpt__auth_sts *s, const 
         else if (r.status == 200) e = ckpt__auth_sts_take(w, s, &r, out);
         else e = ckpt__auth_sts_error(w, s, &r, &again);
         if (e == CKPT_OK || !again || i + 1 >= CKPT__AUTH_TRIES) break;
-        e = w->t->transient ? ckpt__auth_pause(w, w->t->retry_after > 0 ? w->t->retry_after : 0.5 * (1 << i)) : CKPT_OK;
+        double wait = w->t->retry_after > 0 ? w->t->retry_after : 0.5 * (1 << i);
+        e = w->t->transient ? ckpt__auth_pause(w->t, wait, ckpt__auth_aws_what) : CKPT_OK;
     }
     ckpt__http_reply_free(&r);
     return e;
@@ -18168,7 +18115,7 @@ static ckpt_err ckpt__auth_listen(ckpt__auth_walk *w, const ckpt__os_child *chil
     double end = ckpt__os_now() + ckpt__auth_program;
     ckpt_err e = CKPT_OK;
     for (size_t got = 1; e == CKPT_OK && (got > 0 || !ckpt__os_child_ended(child));) {
-        if (ckpt__transfer_cancelled(w->t)) return ckpt__auth_cancelled();
+        if (ckpt__auth_cancelled(w->t, ckpt__auth_aws_what) != CKPT_OK) return CKPT_CANCELLED;
         if (ckpt__os_now() > end) return ckpt__error_set(CKPT_AUTH, "it did not end within %.0f s", ckpt__auth_program);
         if (got == 0) ckpt__os_sleep(0.005);
         if (got == 0) continue;
@@ -18335,7 +18282,7 @@ static ckpt_err ckpt__auth_container_ask(ckpt__auth_walk *w, const char *url, ck
         }
         told = e == CKPT_CANCELLED || e == CKPT_NOMEM;
         if (told || i + 1 >= CKPT__AUTH_TRIES) break;
-        ckpt_err paused = ckpt__auth_pause(w, 1);
+        ckpt_err paused = ckpt__auth_pause(w->t, 1, ckpt__auth_aws_what);
         told = paused != CKPT_OK;
         if (told) e = paused;
     }
@@ -18467,12 +18414,12 @@ static ckpt_err ckpt__auth_imds_ask(ckpt__auth_walk *w, ckpt__auth_imds *m, ckpt
     return CKPT_OK;
 }
 
-// A number from the environment, else of the profile, within bounds.
-static double ckpt__auth_number(const ckpt__auth_aws *a, const char *variable, const char *key, double otherwise, double most) {
+// A number from the environment, else of the profile, within bounds; else 1.
+static double ckpt__auth_number(const ckpt__auth_aws *a, const char *variable, const char *key, double most) {
     const char *text = ckpt__auth_env(variable);
     double value;
     if (text == NULL) text = ckpt__auth_aws_setting(a, key);
-    if (text == NULL || !ckpt__txt_double(ckpt__txt_view(text), &value) || !(value > 0)) return otherwise;
+    if (text == NULL || !ckpt__txt_double(ckpt__txt_view(text), &value) || !(value > 0)) return 1;
     return value < most ? value : most;
 }
 
@@ -18503,8 +18450,8 @@ static ckpt_err ckpt__auth_from_instance(ckpt__auth_walk *w, ckpt_credentials *o
     ckpt__buf_init(&m.url, &w->a->secret);
     ckpt__fields_init(&m.headers, &w->a->secret);
     ckpt__http_reply_init(&m.reply, &w->a->secret);
-    m.timeout = ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout", 1, 60);
-    m.tries = (int)ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", "metadata_service_num_attempts", 1, 10);
+    m.timeout = ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout", 60);
+    m.tries = (int)ckpt__auth_number(w->a, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", "metadata_service_num_attempts", 10);
     if (m.tries < 1) m.tries = 1;
     ckpt_err e = ckpt__auth_imds_address(w, &m);
     if (e == CKPT_OK) e = ckpt__auth_imds_ask(w, &m, out);
@@ -18806,10 +18753,8 @@ static ckpt_err ckpt__auth_aws_get(ckpt__auth_aws *a, ckpt_credentials *out, ckp
             e = ckpt__error_put(&a->failure);
             break;
         }
-        if (ckpt__transfer_cancelled(t)) {
-            e = ckpt__auth_cancelled();
-            break;
-        }
+        e = ckpt__auth_cancelled(t, ckpt__auth_aws_what);
+        if (e != CKPT_OK) break;
         if (a->renewing && waited > limit) {
             t->transient = true;
             e = ckpt__error_set(CKPT_TIMEOUT, "AWS credentials are being renewed, and nothing came for %g s", waited);
@@ -18849,15 +18794,9 @@ static void ckpt__auth_aws_expired(ckpt__auth_aws *a, const ckpt_credentials *us
 //-- replies in JSON -------------------------------------------------------------
 
 #if !defined(CKPT_NO_GCS) || !defined(CKPT_NO_OCI) || !defined(CKPT_NO_WANDB)
-static const ckpt__json *ckpt__auth_node(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
-    return object != NULL && object->kind == CKPT__JSON_OBJECT ? ckpt__json_get(d, object, key) : NULL;
-}
-
-// The text of a member that is there and not empty; else NULL. One with a NUL inside is none.
+// The text of a member that is there and not empty; else NULL.
 static const char *ckpt__auth_node_text(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
-    const ckpt__json *node = ckpt__auth_node(d, object, key);
-    bool good = node != NULL && node->kind == CKPT__JSON_TEXT && node->text_len > 0 && strlen(node->text) == node->text_len;
-    return good ? node->text : NULL;
+    return ckpt__auth_given(ckpt__json_get_text(d, object, key));
 }
 
 // A line of what a server says, for a sentence. Words that look like keys or tokens are left out.
@@ -18892,6 +18831,8 @@ static void ckpt__auth_quote(char *out, size_t cap, const char *text) {
 // Seconds before its end from which a token is renewed, as Google's libraries do: the metadata server gives the same one until
 // about then. Below the other one nobody uses it any more.
 static const double ckpt__auth_google_fresh = 225, ckpt__auth_google_last = 10;
+
+static const char *const ckpt__auth_google_what = "a Google token was";
 
 static const char ckpt__auth_google_write[] = "https://www.googleapis.com/auth/devstorage.read_write";
 static const char ckpt__auth_google_full[] = "https://www.googleapis.com/auth/devstorage.full_control";     // ACLs too
@@ -18959,13 +18900,6 @@ static ckpt_err ckpt__auth_google_send(ckpt__auth_search *s, const ckpt__auth_qu
     return q->headers->text.err != CKPT_OK ? q->headers->text.err : ckpt__auth_send(s->g->http, q, s->t, r);
 }
 
-static ckpt_err ckpt__auth_google_pause(ckpt__auth_search *s, double seconds) {
-    for (double end = ckpt__os_now() + seconds; ckpt__os_now() < end; ckpt__os_sleep(0.02)) {
-        if (ckpt__transfer_cancelled(s->t)) return ckpt__error_set(CKPT_CANCELLED, "cancelled while a Google token was fetched");
-    }
-    return CKPT_OK;
-}
-
 // The sentence of a refusal: {"error":"invalid_grant","error_description":"..."} of RFC 6749 5.2, or
 // {"error":{"status":"...","message":"..."}} of Google's other services.
 static ckpt_err ckpt__auth_google_refused(ckpt__auth_search *s, const ckpt__http_reply *r, const char *what) {
@@ -18973,7 +18907,7 @@ static ckpt_err ckpt__auth_google_refused(ckpt__auth_search *s, const ckpt__http
     ckpt__json_doc d;
     char code[80] = "", text[300] = "";
     if (ckpt__json_parse(&d, &s->g->secret, ckpt__auth_text(&r->body), r->body.len) == CKPT_OK) {
-        const ckpt__json *root = ckpt__json_root(&d), *inner = ckpt__auth_node(&d, root, "error");
+        const ckpt__json *root = ckpt__json_root(&d), *inner = ckpt__json_get(&d, root, "error");
         bool nested = inner != NULL && inner->kind == CKPT__JSON_OBJECT;
         ckpt__auth_quote(code, sizeof code, ckpt__auth_node_text(&d, nested ? inner : root, nested ? "status" : "error"));
         ckpt__auth_quote(text, sizeof text,
@@ -19000,7 +18934,7 @@ static ckpt_err ckpt__auth_google_run(ckpt__auth_search *s, const ckpt__auth_que
         else if (e != CKPT_NOMEM && e != CKPT_CANCELLED) e = ckpt__error_prefix(e, "%s cannot be asked for a token", what);
         if (!s->t->transient || i + 1 >= q->tries) return e;
         double wait = s->t->retry_after > 0 ? s->t->retry_after : 1 << i;
-        ckpt_err paused = ckpt__auth_google_pause(s, wait);
+        ckpt_err paused = ckpt__auth_pause(s->t, wait, ckpt__auth_google_what);
         if (paused != CKPT_OK) return paused;
     }
 }
@@ -19012,7 +18946,7 @@ static ckpt_err ckpt__auth_take_token(ckpt__auth_search *s, const ckpt__http_rep
     if (e == CKPT_NOMEM) return e;
     const ckpt__json *root = e == CKPT_OK ? ckpt__json_root(&d) : NULL, *left = NULL;
     const char *token = e == CKPT_OK ? ckpt__auth_node_text(&d, root, "access_token") : NULL;
-    if (token != NULL) left = ckpt__auth_node(&d, root, "expires_in");
+    if (token != NULL) left = ckpt__json_get(&d, root, "expires_in");
     bool good = token != NULL && strpbrk(token, "\r\n \t") == NULL;
     s->out->token.len = 0;
     if (good) ckpt__buf_text(&s->out->token, token);
@@ -19174,7 +19108,7 @@ static ckpt_err ckpt__auth_of_user(ckpt__auth_search *s, const ckpt__json_doc *d
 // The identity's token, as it is or a member of a JSON object.
 static ckpt_err ckpt__auth_pick_subject(ckpt__auth_search *s, ckpt__buf *text, const ckpt__json_doc *d,
                                         const ckpt__json *source) {
-    const ckpt__json *format = ckpt__auth_node(d, source, "format");
+    const ckpt__json *format = ckpt__json_get(d, source, "format");
     const char *type = ckpt__auth_node_text(d, format, "type");
     const char *field = ckpt__auth_node_text(d, format, "subject_token_field_name");
     ckpt_err e = CKPT_OK;
@@ -19197,7 +19131,7 @@ static ckpt_err ckpt__auth_pick_subject(ckpt__auth_search *s, ckpt__buf *text, c
 
 static ckpt_err ckpt__auth_fetch_subject(ckpt__auth_search *s, ckpt__buf *out, const char *url, const ckpt__json_doc *d,
                                          const ckpt__json *source) {
-    const ckpt__json *list = ckpt__auth_node(d, source, "headers");
+    const ckpt__json *list = ckpt__json_get(d, source, "headers");
     ckpt__fields headers;
     ckpt__http_reply r;
     ckpt__fields_init(&headers, &s->g->secret);
@@ -19215,12 +19149,12 @@ static ckpt_err ckpt__auth_fetch_subject(ckpt__auth_search *s, ckpt__buf *out, c
 }
 
 static ckpt_err ckpt__auth_read_subject(ckpt__auth_search *s, ckpt__buf *out, const ckpt__json_doc *d, const ckpt__json *o) {
-    const ckpt__json *source = ckpt__auth_node(d, o, "credential_source");
+    const ckpt__json *source = ckpt__json_get(d, o, "credential_source");
     const char *file = ckpt__auth_node_text(d, source, "file"), *url = ckpt__auth_node_text(d, source, "url");
     bool aws = ckpt__auth_node_text(d, source, "environment_id") != NULL;
     ckpt_err e;
-    const char *other = ckpt__auth_node(d, source, "executable") != NULL ? "a program" :
-                        ckpt__auth_node(d, source, "certificate") != NULL ? "a certificate" : "an unknown source";
+    const char *other = ckpt__json_get(d, source, "executable") != NULL ? "a program" :
+                        ckpt__json_get(d, source, "certificate") != NULL ? "a certificate" : "an unknown source";
     if (aws || (file == NULL && url == NULL))
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s takes its identity from %s, which is not supported here; a file or an "
                                "address is", s->source, aws ? "AWS" : other);
@@ -19315,7 +19249,7 @@ static ckpt_err ckpt__auth_of_type(ckpt__auth_search *s, const ckpt__json_doc *d
     const char *scope = part != NULL ? ckpt__auth_google_cloud : storage;
     ckpt_err e;
     if (type != NULL && strcmp(type, "impersonated_service_account") == 0) {
-        const ckpt__json *inner = ckpt__auth_node(d, o, "source_credentials");
+        const ckpt__json *inner = ckpt__json_get(d, o, "source_credentials");
         type = ckpt__auth_node_text(d, inner, "type");
         if (part == NULL || type == NULL)
             return ckpt__error_set(CKPT_AUTH, "%s has no %s", s->source,
@@ -19479,7 +19413,6 @@ static ckpt_err ckpt__auth_google_init(ckpt__auth_google *g, const ckpt_store_de
         return e;
     }
     g->is_open = true;
-    if (d == NULL) return CKPT_OK;
     g->logger = d->logger;
     g->ask = d->credentials;
     g->ask_user = d->credentials_user;
@@ -19562,10 +19495,8 @@ static ckpt_err ckpt__auth_google_get(ckpt__auth_google *g, ckpt__auth_bearer *o
             e = ckpt__error_put(&g->failure);
             break;
         }
-        if (ckpt__transfer_cancelled(t)) {
-            e = ckpt__error_set(CKPT_CANCELLED, "cancelled while a Google token was fetched");
-            break;
-        }
+        e = ckpt__auth_cancelled(t, ckpt__auth_google_what);
+        if (e != CKPT_OK) break;
         if (g->renewing) {
             (void)ckpt__os_cond_wait_until(&g->wake, &g->lock, ckpt__os_now() + 0.05);
             continue;
@@ -20152,8 +20083,8 @@ static ckpt_err ckpt__auth_oci_ask(ckpt__auth_oci_machine *m, const char *path) 
 
 // A name of a region or a domain, which becomes part of an address.
 static bool ckpt__auth_oci_is_name(const char *text) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
-    return text != NULL && strlen(text) < 128 && text[strspn(text, letters)] == 0 && text[0] != '.' && text[0] != '-';
+    bool plain = text != NULL && strlen(text) < 128 && text[strspn(text, CKPT__TXT_ALNUM ".-")] == 0;
+    return plain && text[0] != '.' && text[0] != '-';
 }
 
 // Where the machine is, which is asked for once.
@@ -20319,9 +20250,8 @@ static ckpt_err ckpt__auth_oci_take(ckpt__auth_oci_machine *m, double now) {
     double expires = 0.0;
     ckpt_err e = ckpt__json_parse(&d, &a->secret, ckpt__auth_text(&m->reply.body), m->reply.body.len);
     if (e == CKPT_NOMEM) return e;
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";      // of a JWT
     const char *token = e == CKPT_OK ? ckpt__auth_node_text(&d, ckpt__json_root(&d), "token") : NULL;
-    bool good = token != NULL && token[strspn(token, letters)] == 0;
+    bool good = token != NULL && token[strspn(token, CKPT__TXT_ALNUM "-_.")] == 0;     // a JWT
     ckpt__buf_init(&id, &a->secret);
     ckpt__buf_fmt(&id, "ST$%s", good ? token : "");
     if (good) expires = ckpt__auth_oci_expiry(token, &a->secret);
@@ -20472,7 +20402,7 @@ static bool ckpt__auth_oci_is_told(ckpt__auth_oci *a, const char *text) {
 
 #endif // !CKPT_NO_REMOTE && !CKPT_NO_OCI
 //------------------------------------------------------------------------------
-// >>store      [N]  the table of operations that every store fills, and what they share
+// >>store      the table of operations that every store fills, and what they share
 //
 // uses:    error memory platform text digest file transfer
 // threads: any number of threads may run operations of one store at once
@@ -20528,8 +20458,10 @@ typedef struct ckpt__store_multi {
 typedef struct ckpt__store_stat {
     uint64_t size;
     char     etag[128];                 // opaque; "": none
-    bool     has_crc;
+    bool     has_crc;                   // CRC-32, that of the upload
     uint32_t crc;
+    bool     has_crc32c;                // the server's own, of all objects
+    uint32_t crc32c;
     char     mark[64];                  // "": none
     double   modified;                  // seconds since 1970, 0: unknown
 } ckpt__store_stat;
@@ -20652,8 +20584,11 @@ static ckpt_err ckpt__store_enter(ckpt_store *s, const char *name, const ckpt__t
     if (name != NULL && name[0] == 0) return ckpt__error_set(CKPT_ARG, "the object's name is empty");
     ckpt_err e = ckpt__store_cancelled(t);
     if (e != CKPT_OK) return e;
-    if (s->one_at_a_time) ckpt__os_mutex_lock(&s->turn);
-    return CKPT_OK;
+    if (!s->one_at_a_time) return CKPT_OK;
+    ckpt__os_mutex_lock(&s->turn);
+    e = ckpt__store_cancelled(t);           // the one before may have taken long
+    if (e != CKPT_OK) ckpt__os_mutex_unlock(&s->turn);
+    return e;
 }
 
 static ckpt_err ckpt__store_leave(ckpt_store *s, ckpt_err e) {
@@ -20707,6 +20642,7 @@ static ckpt_err ckpt__store_run_uploads(ckpt_store *s, const char *prefix, ckpt_
 static ckpt_err ckpt__store_run_get(ckpt_store *s, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                                     ckpt__transfer *t) {
     ckpt_err e = ckpt__store_enter(s, name, t);
+    if (etag != NULL && etag[0] == 0) etag = NULL;          // where a store tells none, any version will do
     return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->get(s, name, etag, offset, sink, t));
 }
 
@@ -20732,6 +20668,37 @@ static ckpt_err ckpt__store_run_remove(ckpt_store *s, const char *name, ckpt__tr
     ckpt_err e = ckpt__store_enter(s, name, t);
     return e != CKPT_OK ? e : ckpt__store_leave(s, s->table->remove(s, name, t));
 }
+
+#ifndef CKPT_NO_REMOTE
+
+// The last few uploads of which something is to be remembered, by their marks or names.
+typedef struct ckpt__store_marks {
+    char     list[16][64];
+    unsigned next;
+} ckpt__store_marks;
+
+static bool ckpt__store_has_mark(const ckpt__store_marks *m, const char *mark, ckpt__os_mutex *lock) {
+    bool found = false;
+    if (mark == NULL || mark[0] == 0) return false;
+    ckpt__os_mutex_lock(lock);
+    for (size_t i = 0; i < sizeof m->list / sizeof m->list[0]; i++) found = found || strcmp(m->list[i], mark) == 0;
+    ckpt__os_mutex_unlock(lock);
+    return found;
+}
+
+// Remembers one, or forgets it.
+static void ckpt__store_set_mark(ckpt__store_marks *m, const char *mark, bool there, ckpt__os_mutex *lock) {
+    size_t count = sizeof m->list / sizeof m->list[0];
+    if (mark == NULL || mark[0] == 0 || strlen(mark) >= sizeof m->list[0]) return;
+    ckpt__os_mutex_lock(lock);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(m->list[i], mark) == 0) m->list[i][0] = 0;
+    }
+    if (there) memcpy(m->list[m->next++ % count], mark, strlen(mark) + 1);
+    ckpt__os_mutex_unlock(lock);
+}
+
+#endif // CKPT_NO_REMOTE
 
 //-- file:// ---------------------------------------------------------------------
 
@@ -21637,8 +21604,8 @@ static ckpt_err ckpt__store_file_root(ckpt__buf *root, const char *text, const c
 static ckpt_err ckpt__store_file_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
     ckpt__buf root, uri;
     *out = NULL;
-    ckpt__buf_init(&root, d != NULL ? &d->allocator : NULL);
-    ckpt__buf_init(&uri, d != NULL ? &d->allocator : NULL);
+    ckpt__buf_init(&root, &d->allocator);
+    ckpt__buf_init(&uri, &d->allocator);
     ckpt_err e = ckpt__store_file_root(&root, text, u);
     if (e == CKPT_OK) {
         ckpt__buf_text(&uri, "file://");
@@ -21823,13 +21790,15 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
     return CKPT_OK;
 }
 //------------------------------------------------------------------------------
-// >>web        [N]  what the stores that speak HTTP share: status, headers, refusals, words, lists
+// >>web        what the stores that speak HTTP share: status, headers, refusals, words, lists
 //
 // uses:    error memory platform text transfer http store
 // threads: any
 //------------------------------------------------------------------------------
 
 #ifndef CKPT_NO_REMOTE
+
+enum { CKPT__WEB_JOIN_IDLE = 600 };     // seconds that the joining of parts may take without a sign of life
 
 // What a status means where the server says no more.
 static ckpt_err ckpt__web_class(int status) {
@@ -21878,9 +21847,22 @@ static bool ckpt__web_copy(char *out, size_t cap, const char *text) {
     return true;
 }
 
-// What the headers of a reply tell of an object; `mark` and `crc` are the names of those in which ours are.
-static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h, const char *mark, const char *crc) {
+// The headers in which our mark and sum are kept with an object: `front` ("x-amz-meta-ckpt-") with "mark" and "crc32" behind it.
+static void ckpt__web_add_meta(ckpt__fields *h, const char *front, const char *mark, bool has_crc, uint32_t crc) {
+    char name[48], text[16];
+    (void)snprintf(name, sizeof name, "%smark", front);
+    if (mark != NULL && mark[0] != 0) ckpt__fields_add(h, name, mark);
+    (void)snprintf(name, sizeof name, "%scrc32", front);
+    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)crc);
+    if (has_crc) ckpt__fields_add(h, name, text);
+}
+
+// What the headers of a reply tell of an object.
+static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h, const char *front) {
     const char *modified = ckpt__fields_get(h, "last-modified");
+    char mark[48], crc[48];
+    (void)snprintf(mark, sizeof mark, "%smark", front);
+    (void)snprintf(crc, sizeof crc, "%scrc32", front);
     bool sized = ckpt__web_read_size(ckpt__fields_get(h, "content-length"), &out->size);
     if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__fields_get(h, "etag"))) out->etag[0] = 0;
     if (!ckpt__web_copy(out->mark, sizeof out->mark, ckpt__fields_get(h, mark))) out->mark[0] = 0;
@@ -21889,23 +21871,77 @@ static ckpt_err ckpt__web_read_stat(ckpt__store_stat *out, const ckpt__fields *h
     return sized ? CKPT_OK : ckpt__error_set(CKPT_NET, "the server does not tell the object's size");
 }
 
-// What looking at an object came to (e) whose upload the server has acknowledged: it must be there in full, and be this upload's
-// where it has a mark. Who may write but not read cannot look, and takes the server's word.
-static ckpt_err ckpt__web_confirm(ckpt__transfer *t, const ckpt__transfer *look, ckpt_err e, const ckpt__store_stat *there,
-                                  uint64_t size, const char *mark) {
-    if (e == CKPT_AUTH) return CKPT_OK;
-    if (e == CKPT_OK && there->size != size)
+#if !defined(CKPT_NO_AZURE) || !defined(CKPT_NO_OCI) || !defined(CKPT_NO_WANDB)
+// The MD5 of a body in base64; "": the system has none.
+static ckpt_err ckpt__web_md5(char *out, size_t cap, const ckpt__transfer_sums *sums, const ckpt_allocator *a) {
+    ckpt__buf text;
+    out[0] = 0;
+    if ((sums->has & (unsigned)CKPT__SUM_MD5) == 0) return CKPT_OK;
+    ckpt__buf_init(&text, a);
+    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
+    (void)ckpt__web_copy(out, cap, ckpt__buf_cstr(&text));
+    ckpt_err e = text.err;
+    ckpt__buf_free(&text);
+    return e;
+}
+#endif
+
+#if !defined(CKPT_NO_AZURE) || !defined(CKPT_NO_OCI)
+// The sums of a body, and the header that makes the server compare its MD5; md5 has room for 25 characters, "" without one.
+static ckpt_err ckpt__web_guard(ckpt__fields *headers, const ckpt__body *body, ckpt__transfer_sums *sums, char *md5) {
+    md5[0] = 0;
+    ckpt_err e = ckpt__transfer_digest(body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, sums);
+    if (e == CKPT_OK) e = ckpt__web_md5(md5, 25, sums, &headers->text.allocator);
+    if (e == CKPT_OK && md5[0] != 0) ckpt__fields_add(headers, "content-md5", md5);
+    return e;
+}
+#endif
+
+// What is put must be what its sum was taken of; crc: of the bytes as they are now.
+static ckpt_err ckpt__web_check_sum(const ckpt__store_put *p, uint32_t crc) {
+    if (!p->has_crc || crc == p->crc) return CKPT_OK;
+    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)crc,
+                           (unsigned long)p->crc);
+}
+
+// How a store looks at an object.
+typedef ckpt_err ckpt__web_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t);
+
+// Is the object the one that an upload with this mark has made? Says nothing of failures.
+static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *ask, const char *name, const char *mark, uint64_t size,
+                              const ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = ckpt__transfer_aside(t);
+    ckpt__error_record kept;
+    if (mark == NULL || mark[0] == 0) return false;
+    ckpt__error_take(&kept);
+    bool ours = ask(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
+    ckpt__error_last = kept;
+    return ours;
+}
+
+// After the server has acknowledged an object: it must be there in full, and be this upload's where it has a mark. Who may write
+// but not read cannot look, and takes the server's word.
+static ckpt_err ckpt__web_confirm(ckpt_store *store, ckpt__web_stat *ask, const char *name, const char *mark, uint64_t size,
+                                  ckpt__transfer *t) {
+    ckpt__store_stat there;
+    ckpt__transfer look = ckpt__transfer_aside(t);
+    ckpt_err e = ask(store, name, &there, &look);
+    if (e == CKPT_AUTH) {
+        ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
+                        ckpt__error_last.text);
+        return CKPT_OK;
+    }
+    if (e == CKPT_OK && there.size != size)
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                            (unsigned long long)there->size);
-    else if (e == CKPT_OK && mark != NULL && there->mark[0] != 0 && strcmp(mark, there->mark) != 0)
+                            (unsigned long long)there.size);
+    else if (e == CKPT_OK && mark != NULL && there.mark[0] != 0 && strcmp(mark, there.mark) != 0)
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
     else if (e == CKPT_NOT_FOUND)
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
     if (e == CKPT_OK) return CKPT_OK;
-    t->transient = look->transient || e == CKPT_CORRUPT;
-    t->throttled = look->throttled;
-    t->retry_after = look->retry_after;
-    t->status = look->status;
+    ckpt__transfer_follow(t, &look);
+    t->transient = t->transient || e == CKPT_CORRUPT;
     t->unsure = true;
     return e;
 }
@@ -22002,6 +22038,12 @@ static ckpt_err ckpt__web_refusal(ckpt_err e, const char *before, int status, co
                            request_id[0] != 0 ? ")" : "", advice);
 }
 
+// Advice to a machine that thinks it is `off` seconds earlier than the server does.
+static void ckpt__web_say_clock(char *text, size_t cap, double off) {
+    (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
+                   (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+}
+
 // Signatures hold for some minutes: a machine whose clock is off by `most` seconds or more signs with the server's time. sent: by
 // how much the server was thought to be ahead when the refused request was signed; *clock: the same, below the lock.
 static bool ckpt__web_learn_clock(const ckpt_store *store, const ckpt__http_reply *r, double sent, double most, double *clock,
@@ -22021,10 +22063,6 @@ static bool ckpt__web_learn_clock(const ckpt_store *store, const ckpt__http_repl
 
 //-- addresses -------------------------------------------------------------------
 
-static bool ckpt__web_is_host_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-}
-
 // A host name or address with perhaps a port, in lower case.
 static bool ckpt__web_is_site(const char *site) {
     const char *p = site;
@@ -22032,7 +22070,7 @@ static bool ckpt__web_is_site(const char *site) {
         while (*p != 0 && *p != ']') p++;
         if (*p++ != ']') return false;
     } else {
-        while (ckpt__web_is_host_char(*p)) p++;
+        p += strspn(p, CKPT__TXT_SMALL "-._");
     }
     int64_t port = 0;
     if (p == site) return false;
@@ -22111,12 +22149,43 @@ static void ckpt__web_clean(char *out, size_t cap, const char *p, size_t n) {
     }
 }
 
+// Is a word in a text, in any case of letters?
+static bool ckpt__web_says(const char *text, const char *word) {
+    size_t n = strlen(word);
+    for (; strlen(text) >= n; text++) {
+        ckpt__view v = { text, n };
+        if (ckpt__txt_eq_nocase(v, word)) return true;
+    }
+    return false;
+}
+
 // Is a secret, or the beginning of one that was cut off, in a text?
 static bool ckpt__web_shows(const char *text, const char *secret) {
     char head[17];
     (void)snprintf(head, sizeof head, "%.16s", secret);
     return head[0] != 0 && strstr(text, head) != NULL;
 }
+
+#if !defined(CKPT_NO_UC) || !defined(CKPT_NO_MLFLOW) || !defined(CKPT_NO_WANDB)
+// A size as JSON has it: a number, or (as protobuf's 64 bits) a text.
+static bool ckpt__web_json_size(const ckpt__json *node, uint64_t *size) {
+    if (node != NULL && node->kind == CKPT__JSON_TEXT) return ckpt__web_read_size(node->text, size);
+    if (node == NULL || node->kind != CKPT__JSON_INT || node->i < 0) return false;
+    *size = (uint64_t)node->i;
+    return true;
+}
+
+// A header that a server may say goes with an address of its: what the connection itself is about is not its to say.
+static bool ckpt__web_is_field(const char *name, const char *value) {
+    static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
+    if (name == NULL || value == NULL || name[0] == 0 || strpbrk(value, "\r\n") != NULL) return false;
+    if (name[strspn(name, CKPT__TXT_ALNUM "-_")] != 0) return false;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) return false;
+    }
+    return true;
+}
+#endif // CKPT_NO_UC and CKPT_NO_MLFLOW and CKPT_NO_WANDB
 
 //-- lists -----------------------------------------------------------------------
 
@@ -22165,7 +22234,331 @@ static ckpt_err ckpt__web_decode(ckpt__buf *out, ckpt__view v, bool percent, con
 #endif // CKPT_NO_REMOTE
 
 //------------------------------------------------------------------------------
-// >>s3         [O]  the store s3://: Amazon S3 and what speaks its protocol
+// >>stream     uploads that Google's cloud takes as one stream of bytes: for gs:// what may only be created, and Databricks'
+//
+// uses:    error memory platform text transfer http store web
+// threads: parts come from any of them, side by side, and wait for their turn. What is kept of an upload is behind the store's
+//          lock; whoever has set `busy` owns the fields named there
+// states:  of an upload: begun -> bytes of the parts in their order -> the rest and the end by complete; gone
+//
+// A resumable upload (cloud.google.com/storage/docs/performing-resumable-uploads): whoever has its address may write the object,
+// for a week. Each piece but the last is a multiple of 256 KiB, and the cloud may keep less of it than was sent.
+//------------------------------------------------------------------------------
+
+#if !defined(CKPT_NO_REMOTE) && !(defined(CKPT_NO_GCS) && defined(CKPT_NO_UC))
+
+enum {
+    CKPT__STREAM_GRAIN = 256 * 1024,        // all pieces that a stream takes, but the last, are multiples of it
+    CKPT__STREAM_PATIENCE = 20              // seconds after which a part does not wait any more for the one before it
+};
+
+// What this process knows of an upload.
+typedef struct ckpt__stream_upload {
+    struct ckpt__stream_upload *next;
+    char                   *id;             // its name, which has the address: wiped
+    int                     held;           // below the lock: by so many threads
+    bool                    forgotten;      // it has ended, and is in no list: the last that holds it frees it
+    // of whoever has set `busy`
+    bool                    known;          // the cloud was asked, and has not failed since
+    bool                    finished;       // the object is there
+    uint64_t                committed;      // bytes that the cloud has
+    char                   *tail;           // CKPT__STREAM_GRAIN bytes: what is left for the end
+    size_t                  tail_size;
+    // below the lock
+    bool                    busy, failed;   // failed: for good
+    uint64_t                part_size;      // of the first part; 0: it has not come yet
+    uint64_t                passed;         // bytes of the parts that have gone through here
+    double                  rested;         // since when nobody is at it
+} ckpt__stream_upload;
+
+// One request to an upload's address, whose reply ckpt__stream_take takes. body NULL: it has none; ends: the object is to come
+// into being. *status: the reply's, 0 without one.
+typedef ckpt_err ckpt__stream_send(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
+                                   bool ends, ckpt__stream_upload *u, int *status);
+
+// The uploads of a store.
+typedef struct ckpt__streams {
+    ckpt__os_mutex      *lock;              // the store's
+    bool                 has_wake;
+    ckpt__os_cond        wake;              // with it: a part has ended
+    ckpt_allocator       allocator, secret;
+    size_t               upload_size;       // of the store's own struct, which begins with ckpt__stream_upload
+    void               (*clear)(ckpt__stream_upload *u, const ckpt_allocator *a);   // NULL, or frees what else is in that
+    ckpt__stream_send   *send;
+    ckpt_err           (*gone)(void);       // the failure of one that is gone
+    const char          *server, *word;     // "the server" and "session", for sentences
+    ckpt__stream_upload *list;              // below the lock
+} ckpt__streams;
+
+// What follows upload_size is the caller's to fill in.
+static ckpt_err ckpt__stream_init(ckpt__streams *s, const ckpt_allocator *a, const ckpt_allocator *secret, ckpt__os_mutex *lock,
+                                   size_t upload_size) {
+    s->allocator = *a;
+    s->secret = *secret;
+    s->lock = lock;
+    s->upload_size = upload_size;
+    ckpt_err e = ckpt__os_cond_init(&s->wake);
+    s->has_wake = e == CKPT_OK;
+    return e;
+}
+
+// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends, and is given back by
+// ckpt__stream_release: somebody may give the upload up while others are at its parts.
+static ckpt__stream_upload *ckpt__stream_hold(ckpt__streams *s, const char *id) {
+    ckpt__os_mutex_lock(s->lock);
+    ckpt__stream_upload *u = s->list;
+    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
+    if (u == NULL) {
+        char *copy = ckpt__mem_copy_text(&s->secret, id);
+        u = copy != NULL ? (ckpt__stream_upload *)ckpt__mem_alloc(&s->allocator, s->upload_size) : NULL;
+        if (u == NULL) ckpt__mem_free_text(&s->secret, copy);
+        if (u != NULL) {
+            u->id = copy;
+            u->rested = ckpt__os_now();
+            u->next = s->list;
+            s->list = u;
+        }
+    }
+    if (u != NULL) u->held++;
+    ckpt__os_mutex_unlock(s->lock);
+    return u;
+}
+
+static void ckpt__stream_free_upload(ckpt__streams *s, ckpt__stream_upload *u) {
+    if (s->clear != NULL) s->clear(u, &s->allocator);
+    if (u->tail != NULL) ckpt__mem_free(&s->allocator, u->tail, CKPT__STREAM_GRAIN);
+    ckpt__mem_free_text(&s->secret, u->id);
+    ckpt__mem_free(&s->allocator, u, s->upload_size);
+}
+
+static void ckpt__stream_release(ckpt__streams *s, ckpt__stream_upload *u) {
+    ckpt__os_mutex_lock(s->lock);
+    bool last = --u->held == 0 && u->forgotten;
+    ckpt__os_mutex_unlock(s->lock);
+    if (last) ckpt__stream_free_upload(s, u);
+}
+
+// Of an upload that has just begun it is known that it has nothing yet.
+static ckpt_err ckpt__stream_begin(ckpt__streams *s, const char *id) {
+    ckpt__stream_upload *u = ckpt__stream_hold(s, id);
+    if (u == NULL) return CKPT_NOMEM;
+    u->known = true;
+    ckpt__stream_release(s, u);
+    return CKPT_OK;
+}
+
+static void ckpt__stream_forget(ckpt__streams *s, const char *id) {
+    ckpt__os_mutex_lock(s->lock);
+    ckpt__stream_upload **at = &s->list;
+    while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
+    ckpt__stream_upload *u = *at;
+    if (u != NULL) {
+        *at = u->next;
+        u->forgotten = true;
+        if (u->held > 0) u = NULL;
+        ckpt__os_cond_broadcast(&s->wake);
+    }
+    ckpt__os_mutex_unlock(s->lock);
+    if (u != NULL) ckpt__stream_free_upload(s, u);
+}
+
+static void ckpt__stream_free(ckpt__streams *s) {
+    while (s->list != NULL) ckpt__stream_forget(s, s->list->id);
+    if (s->has_wake) ckpt__os_cond_free(&s->wake);
+    s->has_wake = false;
+}
+
+//-- one request -----------------------------------------------------------------
+
+// Takes the reply to a request that ended so: 308 with "Range: bytes=0-N", or that the object is there.
+static ckpt_err ckpt__stream_take(const ckpt__streams *s, const ckpt__store_multi *m, const ckpt__http_reply *r, ckpt_err e,
+                                  ckpt__stream_upload *u) {
+    const char *range = ckpt__fields_get(&r->headers, "range");
+    bool gone = r->status == 404 || r->status == 410 || r->status == 499;       // 499 is Google's word for it
+    bool exists = r->status == 412 && !m->overwrite;
+    uint64_t last = 0;
+    u->known = e == CKPT_OK && !gone;
+    if (gone || exists) {
+        m->t->transient = false;
+        return exists ? ckpt__store_exists() : s->gone();
+    }
+    if (e != CKPT_OK) return e;
+    u->finished = r->status != 308;
+    if (u->finished || range == NULL) {
+        u->committed = u->finished ? m->size : 0;
+    } else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__web_read_size(range + 8, &last)) {
+        u->committed = last + 1;
+    } else {
+        u->known = false;
+        e = ckpt__error_set(CKPT_NET, "%s did not say how much of the upload it has", s->server);
+        return ckpt__transfer_again(m->t, e);
+    }
+    return CKPT_OK;
+}
+
+// Asks how far an upload is.
+static ckpt_err ckpt__stream_ask(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, ckpt__stream_upload *u) {
+    int status;
+    return s->send(store, m, "bytes */*", NULL, false, u, &status);
+}
+
+// Is the upload alive? It does not tell of parts: each is offered again, and what the cloud has of it is passed over. A part that
+// failed for good was of the try before.
+static ckpt_err ckpt__stream_look(ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__stream_upload now;
+    memset(&now, 0, sizeof now);
+    ckpt_err e = ckpt__stream_ask(s, store, m, &now);
+    if (e != CKPT_OK) return e;
+    ckpt__stream_upload *u = ckpt__stream_hold(s, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt__os_mutex_lock(s->lock);
+    u->failed = false;
+    ckpt__os_mutex_unlock(s->lock);
+    ckpt__stream_release(s, u);
+    return CKPT_OK;
+}
+
+// Sends bytes [u->committed, end) of a part that begins at `at`. The cloud may keep fewer.
+static ckpt_err ckpt__stream_push(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part,
+                                  uint64_t at, uint64_t end, ckpt__stream_upload *u) {
+    char range[80];
+    ckpt__body body = *part;
+    ckpt__error_record kept;
+    uint64_t from = u->committed;
+    int status = 0;
+    body.offset += from - at;
+    body.size = end - from;
+    (void)snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)from, (unsigned long long)end - 1);
+    ckpt_err e = s->send(store, m, range, &body, false, u, &status);
+    // libcurl repeats a request whose connection died before the reply: these bytes may be there already.
+    if (e != CKPT_OK && status == 400) {
+        ckpt__transfer refused = *m->t;
+        ckpt__error_take(&kept);
+        ckpt__transfer_begin(m->t);
+        ckpt_err asked = ckpt__stream_ask(s, store, m, u);
+        bool moved = asked != CKPT_OK || u->finished || u->committed > from;
+        if (!moved) *m->t = refused;
+        e = moved ? asked : ckpt__error_put(&kept);
+    }
+    if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
+        u->known = false;
+        e = ckpt__transfer_again(m->t, ckpt__error_set(CKPT_NET, "%s kept none of the bytes that were sent", s->server));
+    }
+    return e;
+}
+
+//-- a part ----------------------------------------------------------------------
+
+// Brings the upload to the end of a part that begins at `at`: what the cloud has already is not sent again. What no multiple of
+// the grain holds is kept for the end.
+static ckpt_err ckpt__stream_advance(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m,
+                                     const ckpt__body *part, uint64_t at, ckpt__stream_upload *u) {
+    uint64_t end = at + part->size, grain = CKPT__STREAM_GRAIN;
+    bool last = end >= m->size;
+    if (!last && part->size % grain != 0)
+        return ckpt__error_set(CKPT_ARG, "a part has %llu bytes; Google wants multiples of %d", (unsigned long long)part->size,
+                               (int)CKPT__STREAM_GRAIN);
+    uint64_t whole = last ? end / grain * grain : end;
+    if (whole < at) whole = at;
+    ckpt_err e = u->known ? CKPT_OK : ckpt__stream_ask(s, store, m, u);
+    if (e == CKPT_OK && !u->finished && u->committed < at) return s->gone();
+    while (e == CKPT_OK && !u->finished && u->committed < whole) e = ckpt__stream_push(s, store, m, part, at, whole, u);
+    if (e != CKPT_OK || !last) return e;
+    if (u->tail == NULL) u->tail = (char *)ckpt__mem_alloc(&s->allocator, CKPT__STREAM_GRAIN);
+    if (u->tail == NULL) return CKPT_NOMEM;
+    u->tail_size = (size_t)(end - whole);
+    return ckpt__body_read(part, u->tail, u->tail_size, whole - at);
+}
+
+// Waits until the parts before have gone through. *at: where this one begins; *passed: it has gone through before. After
+// CKPT_OK and not *passed the caller owns the upload.
+static ckpt_err ckpt__stream_queue(ckpt__streams *s, ckpt__stream_upload *u, const ckpt__store_part *part, uint64_t size,
+                                   uint64_t *at, bool *passed, ckpt__transfer *t) {
+    ckpt_err e = CKPT_OK;
+    double began = ckpt__os_now();
+    *at = 0;
+    *passed = false;
+    ckpt__os_mutex_lock(s->lock);
+    if (part->number == 1 && u->part_size == 0) u->part_size = size;
+    for (;;) {
+        bool known = u->part_size > 0;
+        *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
+        *passed = known && *at < u->passed;
+        e = u->forgotten ? s->gone() : CKPT_OK;
+        if (e != CKPT_OK || *passed || (known && !u->busy && *at == u->passed)) break;
+        e = ckpt__store_cancelled(t);
+        if (e != CKPT_OK) break;
+        // The part before may still be read by the worker that has it: a disk may take long for that.
+        double since = u->rested > began ? u->rested : began;
+        if (!u->busy && (u->failed || ckpt__os_now() - since > (double)CKPT__STREAM_PATIENCE)) {
+            e = ckpt__error_set(CKPT_NET, "the part before it was not sent, and a %s takes them in their order", s->word);
+            e = ckpt__transfer_again(t, e);
+            break;
+        }
+        (void)ckpt__os_cond_wait_until(&s->wake, s->lock, ckpt__os_now() + 0.05);
+    }
+    if (e == CKPT_OK && !*passed) u->busy = true;
+    ckpt__os_mutex_unlock(s->lock);
+    return e;
+}
+
+// Sends a part in its turn.
+static ckpt_err ckpt__stream_pass(ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                  const ckpt__store_part *part, ckpt__stream_upload *u) {
+    uint64_t at = 0;
+    bool passed = false;
+    ckpt_err e = ckpt__stream_queue(s, u, part, body->size, &at, &passed, m->t);
+    if (e != CKPT_OK || passed) return e;
+    e = ckpt__stream_advance(s, store, m, body, at, u);
+    ckpt__os_mutex_lock(s->lock);
+    u->busy = false;
+    u->rested = ckpt__os_now();
+    u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
+    if (e == CKPT_OK) u->passed = at + body->size;
+    ckpt__os_cond_broadcast(&s->wake);
+    ckpt__os_mutex_unlock(s->lock);
+    return e;
+}
+
+// A part of the stream, whose CRC-32 is known. etag: what it is named by.
+static ckpt_err ckpt__stream_part(ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
+                                  uint32_t crc, uint32_t etag, ckpt__store_part *part) {
+    uint64_t before = ckpt__transfer_count(m->t);
+    ckpt__stream_upload *u = ckpt__stream_hold(s, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__stream_pass(s, store, m, body, part, u);
+    ckpt__stream_release(s, u);
+    if (e != CKPT_OK) return e;
+    part->size = body->size;
+    part->has_crc = true;
+    part->crc = crc;
+    (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)etag);
+    ckpt__transfer_recount(m->t, before + body->size);      // what the cloud had before, or gets at the end, counts as well
+    return CKPT_OK;
+}
+
+// The rest of the bytes and the number of all: the object comes into being.
+static ckpt_err ckpt__stream_end(const ckpt__streams *s, ckpt_store *store, const ckpt__store_multi *m, ckpt__stream_upload *u) {
+    char range[80];
+    int status;
+    uint64_t total = m->size, from = total - u->tail_size;
+    if (u->passed != total || u->committed < from || u->committed > total)
+        return ckpt__error_set(CKPT_ARG, "the upload cannot end: parts are missing");
+    ckpt__body body = ckpt__body_of(u->tail_size > 0 ? u->tail : "", (size_t)(total - u->committed));
+    body.offset = u->committed - from;
+    if (body.size > 0) (void)snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)u->committed,
+                                      (unsigned long long)total - 1, (unsigned long long)total);
+    else (void)snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)total);
+    ckpt_err e = s->send(store, m, range, body.size > 0 ? &body : NULL, true, u, &status);
+    if (e == CKPT_OK && !u->finished)
+        e = ckpt__transfer_again(m->t, ckpt__error_set(CKPT_NET, "%s has not all of the bytes yet", s->server));
+    return e;
+}
+
+#endif // CKPT_NO_REMOTE, CKPT_NO_GCS and CKPT_NO_UC
+
+//------------------------------------------------------------------------------
+// >>s3         the store s3://: Amazon S3 and what speaks its protocol
 //
 // uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the servers taught us (region, clock, which checks
@@ -22185,8 +22578,7 @@ static ckpt_err ckpt__web_decode(ckpt__buf *out, ckpt__view v, bool percent, con
 enum {
     CKPT__S3_KEY_MAX = 1024,            // bytes of a key
     CKPT__S3_PAGE_MAX = 16 << 20,       // bytes of a page of a listing
-    CKPT__S3_SMALL = 1 << 20,           // up to here the MD5 is computed too: an ETag that is the same saves a second look
-    CKPT__S3_COMPLETE_IDLE = 600        // seconds that the joining of parts may take without a sign of life
+    CKPT__S3_SMALL = 1 << 20            // up to here the MD5 is computed too: an ETag that is the same saves a second look
 };
 
 static const char *const ckpt__s3_empty_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -22218,7 +22610,7 @@ static const ckpt__s3_service ckpt__s3_services[] = {
 typedef struct ckpt__s3 {
     ckpt__http      http;
     ckpt__auth_aws  auth;
-    bool            has_http, has_auth, has_lock;
+    bool            has_lock;
     char           *bucket, *prefix;    // prefix: "" or "a/b/"
     char           *endpoint;           // "host:port"; NULL: Amazon's, by region
     char           *base;               // path of the endpoint, encoded: "" or "/base"
@@ -22271,20 +22663,12 @@ static ckpt__s3 *ckpt__s3_of(ckpt_store *store) {
 // May the name be a label of a host? Such a bucket can be addressed as BUCKET.host.
 static bool ckpt__s3_is_label(const char *bucket) {
     size_t n = strlen(bucket);
-    if (n < 3 || n > 63 || bucket[0] == '-' || bucket[n - 1] == '-') return false;
-    for (size_t i = 0; i < n; i++) {
-        char c = bucket[i];
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-') return false;
-    }
-    return true;
+    return n >= 3 && n <= 63 && bucket[0] != '-' && bucket[n - 1] != '-' && strspn(bucket, CKPT__TXT_SMALL "-") == n;
 }
 
 static bool ckpt__s3_is_region(const char *text) {
     size_t n = strlen(text);
-    for (size_t i = 0; i < n; i++) {
-        if (!(text[i] >= 'a' && text[i] <= 'z') && !(text[i] >= '0' && text[i] <= '9') && text[i] != '-') return false;
-    }
-    return n > 0 && n <= 32;
+    return n > 0 && n <= 32 && strspn(text, CKPT__TXT_SMALL "-") == n;
 }
 
 // The host of the requests, with the port where it is not the usual one.
@@ -22446,14 +22830,9 @@ static bool ckpt__s3_is_any(const ckpt__s3_call *c, const char *const *codes, si
 }
 #define CKPT__S3_IS_ANY(c, codes) ckpt__s3_is_any(c, codes, sizeof(codes) / sizeof((codes)[0]))
 
-// Does the message speak of this, in any case of letters?
+// Does the message speak of this?
 static bool ckpt__s3_says(const ckpt__s3_call *c, const char *word) {
-    size_t n = strlen(word);
-    for (const char *p = c->message; strlen(p) >= n; p++) {
-        ckpt__view v = { p, n };
-        if (ckpt__txt_eq_nocase(v, word)) return true;
-    }
-    return false;
+    return ckpt__web_says(c->message, word);
 }
 
 // Codes whose meaning is not that of their status.
@@ -22520,8 +22899,7 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
     int status = c->reply.status;
     text[0] = 0;
     if (ckpt__s3_is(c, "RequestTimeTooSkewed")) {
-        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
-                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+        ckpt__web_say_clock(text, cap, off);
     } else if (ckpt__s3_is(c, "NoSuchBucket") || (status == 404 && c->name == NULL)) {
         (void)snprintf(text, cap, "; there is no bucket '%s' at %s: make it, or check its name and the endpoint", s->bucket,
                        s->endpoint != NULL ? s->endpoint : "Amazon S3");
@@ -22586,8 +22964,7 @@ static bool ckpt__s3_learn_region(ckpt__s3_call *c) {
     if (!ckpt__s3_is_elsewhere(c) || c->region != NULL) return false;
     if (c->expected[0] == 0 && c->s->endpoint == NULL) {
         ckpt__s3_call ask;
-        ckpt__transfer t = *c->t;
-        t.moved = NULL;
+        ckpt__transfer t = ckpt__transfer_aside(c->t);
         ckpt__s3_call_init(&ask, c->store, "HEAD", NULL, &t);
         ask.region = "us-east-1";
         if (ckpt__s3_send(&ask) == CKPT_OK) {
@@ -22624,15 +23001,13 @@ static bool ckpt__s3_learn_expiry(ckpt__s3_call *c) {
 // failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
     bool moved = false, clocked = false, renewed = false;
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (;;) {
         c->code[0] = c->message[0] = c->expected[0] = c->request_id[0] = 0;
         c->reply.status = 0;
         e = ckpt__s3_send(c);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
         ckpt__s3_read_error(c);
         bool again = false, expired = ckpt__s3_learn_expiry(c);
@@ -22644,7 +23019,7 @@ static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
             c->t->expired = expired;
             break;
         }
-        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -22664,35 +23039,9 @@ static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_s
     memset(out, 0, sizeof *out);
     ckpt__s3_call_init(&c, store, "HEAD", name, t);
     ckpt_err e = ckpt__s3_run(&c);
-    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-mark", "x-amz-meta-ckpt-crc32");
+    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-");
     ckpt__s3_call_free(&c);
     return e;
-}
-
-// Is the object the one that an upload with this mark has made? Says nothing of failures.
-static bool ckpt__s3_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    ckpt__error_record kept;
-    look.moved = NULL;
-    if (mark == NULL || mark[0] == 0) return false;
-    ckpt__error_take(&kept);
-    bool ours = ckpt__s3_head(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
-    ckpt__error_last = kept;
-    return ours;
-}
-
-// After the server has acknowledged an object: it must be there in full and be this upload's. Who may write but not read
-// cannot look, and takes the server's word.
-static ckpt_err ckpt__s3_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
-    ckpt_err e = ckpt__s3_head(store, name, &there, &look);
-    if (e == CKPT_AUTH)
-        ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
-                        ckpt__error_last.text);
-    return ckpt__web_confirm(t, &look, e, &there, size, mark);
 }
 
 //-- guarding the bytes ----------------------------------------------------------
@@ -22791,14 +23140,11 @@ static bool ckpt__s3_is_unguarded(ckpt__s3_call *c, ckpt__s3_guard guard) {
 // What is kept with an object, at its PUT or when its upload in parts begins.
 static ckpt_err ckpt__s3_add_object(ckpt__s3_call *c, const char *mark, bool has_crc, uint32_t crc) {
     const ckpt__s3 *s = c->s;
-    char text[16];
-    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)crc);
     if (s->acl != NULL) ckpt__fields_add(&c->headers, "x-amz-acl", s->acl);
     if (s->storage_class != NULL) ckpt__fields_add(&c->headers, "x-amz-storage-class", s->storage_class);
     if (s->encryption != NULL) ckpt__fields_add(&c->headers, "x-amz-server-side-encryption", s->encryption);
     if (s->kms_key != NULL) ckpt__fields_add(&c->headers, "x-amz-server-side-encryption-aws-kms-key-id", s->kms_key);
-    if (mark != NULL && mark[0] != 0) ckpt__fields_add(&c->headers, "x-amz-meta-ckpt-mark", mark);
-    if (has_crc) ckpt__fields_add(&c->headers, "x-amz-meta-ckpt-crc32", text);
+    ckpt__web_add_meta(&c->headers, "x-amz-meta-ckpt-", mark, has_crc, crc);
     return c->headers.text.err;
 }
 
@@ -22854,9 +23200,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     c.body = p->body;
     now->again = now->proven = false;
     ckpt_err e = ckpt__s3_guard_body(&c, &guard, p->has_crc, p->body->size <= CKPT__S3_SMALL, false, &sums, hash);
-    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, sums.crc);
     if (e == CKPT_OK) e = ckpt__s3_add_object(&c, p->mark, (sums.has & (unsigned)CKPT__SUM_CRC32) != 0, sums.crc);
     if (e != CKPT_OK) { ckpt__s3_call_free(&c); return e; }
     bool condition = !p->overwrite && !now->created && ckpt__s3_add_condition(&c);
@@ -22867,8 +23211,8 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
         now->proven = ckpt__s3_etag_fits(&c, &sums);
     } else if (c.reply.status == 412 && condition) {
         p->t->transient = false;
-        e = ckpt__s3_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK :
-            ckpt__store_exists();
+        bool ours = ckpt__web_is_ours(store, ckpt__s3_head, p->name, p->mark, p->body->size, p->t);
+        e = ours ? CKPT_OK : ckpt__store_exists();
     } else if (c.reply.status != 0) {
         now->again = (condition && ckpt__s3_is_unconditional(&c)) || ckpt__s3_is_unguarded(&c, guard);
     }
@@ -22879,17 +23223,17 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
 // One try more for each thing that the server may lack: the CRC, the MD5, the condition.
 static ckpt_err ckpt__s3_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__s3_try now = { false, false, false };
-    uint64_t before = p->t->moved != NULL ? ckpt__os_load64(p->t->moved) : 0;
+    uint64_t before = ckpt__transfer_count(p->t);
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), p->name);
     if (e != CKPT_OK) return e;
     for (int tries = 0; tries < 5; tries++) {
         e = ckpt__s3_put_once(store, p, &now);
         if (!now.again) break;
         ckpt__transfer_begin(p->t);
-        if (p->t->moved != NULL) (void)ckpt__os_add64(p->t->moved, before - ckpt__os_load64(p->t->moved));
+        ckpt__transfer_recount(p->t, before);
     }
-    if (e == CKPT_OK && !now.proven) e = ckpt__s3_confirm(store, p->name, p->mark, p->body->size, p->t);
-    return e;
+    if (e != CKPT_OK || now.proven) return e;
+    return ckpt__web_confirm(store, ckpt__s3_head, p->name, p->mark, p->body->size, p->t);
 }
 
 //-- writing in parts ------------------------------------------------------------
@@ -22986,13 +23330,13 @@ static ckpt_err ckpt__s3_part_once(ckpt_store *store, const ckpt__store_multi *m
 }
 
 static ckpt_err ckpt__s3_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
-    uint64_t before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
+    uint64_t before = ckpt__transfer_count(m->t);
     ckpt_err e = CKPT_OK;
     bool again = true;
     for (int tries = 0; again && tries < 3; tries++) {
         if (tries > 0) {
             ckpt__transfer_begin(m->t);
-            if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before - ckpt__os_load64(m->t->moved));
+            ckpt__transfer_recount(m->t, before);
         }
         e = ckpt__s3_part_once(store, m, body, part, &again);
     }
@@ -23047,16 +23391,13 @@ static ckpt_err ckpt__s3_judge_complete(ckpt__s3_call *c) {
 // Where the condition may not hold for uploads in parts (Ceph ignores it there), the name is looked at before.
 static ckpt_err ckpt__s3_check_absent(ckpt_store *store, const ckpt__store_multi *m, bool *done) {
     ckpt__store_stat there;
-    ckpt__transfer look = *m->t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(m->t);
     *done = false;
     if (m->overwrite || ckpt__s3_of(store)->conditions) return CKPT_OK;
     ckpt_err e = ckpt__s3_head(store, m->name, &there, &look);
     if (e == CKPT_NOT_FOUND || e == CKPT_AUTH) return CKPT_OK;
     if (e != CKPT_OK) {
-        m->t->transient = look.transient;
-        m->t->throttled = look.throttled;
-        m->t->retry_after = look.retry_after;
+        ckpt__transfer_follow(m->t, &look);
         return e;
     }
     *done = m->mark != NULL && strcmp(there.mark, m->mark) == 0 && there.size == m->size;
@@ -23066,9 +23407,8 @@ static ckpt_err ckpt__s3_check_absent(ckpt_store *store, const ckpt__store_multi
 // Is the upload gone? A server may fail to say so when it is to join parts: Ceph answers 500 then.
 static bool ckpt__s3_is_gone(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__s3_call c;
-    ckpt__transfer look = *m->t;
+    ckpt__transfer look = ckpt__transfer_aside(m->t);
     ckpt__error_record kept;
-    look.moved = NULL;
     ckpt__error_take(&kept);
     ckpt__store_multi ask = *m;
     ask.t = &look;
@@ -23085,7 +23425,7 @@ static ckpt_err ckpt__s3_complete_failed(ckpt__s3_call *c, const ckpt__store_mul
     bool conflict = ckpt__s3_is(c, "ConditionalRequestConflict");
     bool failed = c->reply.status >= 500 || c->reply.status == 200;
     bool done = e == CKPT_NOT_FOUND || e == CKPT_EXISTS || conflict || failed;
-    if (done && ckpt__s3_is_ours(c->store, m->name, m->mark, m->size, m->t)) {
+    if (done && ckpt__web_is_ours(c->store, ckpt__s3_head, m->name, m->mark, m->size, m->t)) {
         ckpt__transfer_begin(m->t);
         return CKPT_OK;
     }
@@ -23102,9 +23442,7 @@ static ckpt_err ckpt__s3_complete_failed(ckpt__s3_call *c, const ckpt__store_mul
 static ckpt_err ckpt__s3_complete_once(ckpt_store *store, const ckpt__store_multi *m, bool *again) {
     ckpt__s3_call c;
     ckpt__buf text;
-    ckpt__body body;
     unsigned char sum[32];
-    memset(&body, 0, sizeof body);
     ckpt__buf_init(&text, &store->allocator);
     ckpt__buf hash = text;
     ckpt_err e = ckpt__s3_multi_init(&c, store, "POST", m);
@@ -23113,11 +23451,10 @@ static ckpt_err ckpt__s3_complete_once(ckpt_store *store, const ckpt__store_mult
     if (e == CKPT_OK) e = ckpt__digest_sha256(text.data, text.len, sum);
     ckpt__txt_add_hex(&hash, sum, sizeof sum);
     c.hash = ckpt__buf_cstr(&hash);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     c.body = &body;
     c.quiet = true;
-    c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     c.reply_max = 1 << 20;
     bool condition = !m->overwrite && ckpt__s3_add_condition(&c);
     *again = false;
@@ -23140,7 +23477,7 @@ static ckpt_err ckpt__s3_complete(ckpt_store *store, const ckpt__store_multi *m)
         ckpt__transfer_begin(m->t);
         e = ckpt__s3_complete_once(store, m, &again);
     }
-    return e == CKPT_OK ? ckpt__s3_confirm(store, m->name, m->mark, m->size, m->t) : e;
+    return e == CKPT_OK ? ckpt__web_confirm(store, ckpt__s3_head, m->name, m->mark, m->size, m->t) : e;
 }
 
 static ckpt_err ckpt__s3_abort(ckpt_store *store, const ckpt__store_multi *m) {
@@ -23165,9 +23502,9 @@ typedef struct ckpt__s3_page {
     ckpt__buf      at, at2;                             // marks of the page that is asked for, "" for the first one
     ckpt__web_circle circle;
     ckpt_err     (*take)(struct ckpt__s3_page *p);
-    ckpt_err     (*each_object)(const char *name, uint64_t size, void *user);
-    ckpt_err     (*each_part)(const ckpt__store_part *part, void *user);
-    ckpt_err     (*each_upload)(const char *name, const char *upload_id, double started, void *user);
+    ckpt__store_each        *each_object;
+    ckpt__store_each_part   *each_part;
+    ckpt__store_each_upload *each_upload;
     void          *user;
 } ckpt__s3_page;
 
@@ -23376,8 +23713,7 @@ static void ckpt__s3_ask_uploads(const ckpt__s3_listing *l, ckpt__s3_call *c, co
     if (next2[0] != 0) ckpt__fields_add(&c->query, "upload-id-marker", next2);
 }
 
-static ckpt_err ckpt__s3_list(ckpt_store *store, const char *prefix,
-                              ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__s3_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, false, ckpt__s3_ask_objects };
     ckpt__s3_page p;
     memset(&p, 0, sizeof p);
@@ -23410,8 +23746,7 @@ static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_s
     if (e != CKPT_AUTH || t->status != 403) return e;
     ckpt__s3_sought k = { name, false };
     ckpt__error_record refusal;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_take(&refusal);
     ckpt_err seen = ckpt__s3_list(store, name, ckpt__s3_see, &k, &look);
     bool absent = (seen == CKPT_OK || seen == CKPT_EXISTS) && !k.there;
@@ -23429,8 +23764,7 @@ static void ckpt__s3_expect_parts(ckpt__s3_page *p, ckpt__store_each_part *each,
     p->user = user;
 }
 
-static ckpt_err ckpt__s3_parts(ckpt_store *store, const ckpt__store_multi *m,
-                               ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
+static ckpt_err ckpt__s3_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
     ckpt__s3_expect_parts(&p, each, user);
@@ -23447,9 +23781,8 @@ static void ckpt__s3_expect_uploads(ckpt__s3_page *p, ckpt__store_each_upload *e
     p->user = user;
 }
 
-static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix,
-                                 ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
-                                 void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__s3_uploads(ckpt_store *store, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                 ckpt__transfer *t) {
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
     ckpt__s3_page p;
     ckpt__s3_expect_uploads(&p, each, user);
@@ -23465,7 +23798,6 @@ static ckpt_err ckpt__s3_get(ckpt_store *store, const char *name, const char *et
     uint64_t size = sink->size;
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__s3_call_init(&c, store, "GET", name, t);
     ckpt__web_add_range(&c.headers, offset, size);
     bool weak = etag != NULL && ckpt__txt_starts(etag, "W/");       // which never matches
@@ -23491,8 +23823,8 @@ static ckpt_err ckpt__s3_remove(ckpt_store *store, const char *name, ckpt__trans
 static void ckpt__s3_close(ckpt_store *store) {
     ckpt__s3 *s = ckpt__s3_of(store);
     const ckpt_allocator *a = &store->allocator;
-    if (s->has_auth) ckpt__auth_aws_free(&s->auth);
-    if (s->has_http) ckpt__http_free(&s->http);
+    ckpt__auth_aws_free(&s->auth);
+    ckpt__http_free(&s->http);
     if (s->has_lock) ckpt__os_mutex_free(&s->lock);
     ckpt__mem_free_text(a, s->bucket);
     ckpt__mem_free_text(a, s->prefix);
@@ -23526,7 +23858,7 @@ static const ckpt__s3_service *ckpt__s3_find_service(const ckpt__s3 *s) {
 
 // Amazon is addressed by BUCKET.host, others by host/BUCKET, unless told otherwise, or where the name does not allow it.
 static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
-    const char *style = d != NULL ? ckpt__auth_given(d->addressing_style) : NULL;
+    const char *style = ckpt__auth_given(d->addressing_style);
     if (style == NULL) style = ckpt__auth_given(ckpt__auth_aws_setting(&s->auth, "s3.addressing_style"));
     bool automatic = style == NULL || strcmp(style, "auto") == 0;
     if (!automatic && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0)
@@ -23546,7 +23878,7 @@ static ckpt_err ckpt__s3_choose_style(ckpt__s3 *s, const ckpt_store_desc *d, con
 
 // How bodies are guarded at first: see the section's head.
 static ckpt_err ckpt__s3_choose_guard(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt__s3_service *service) {
-    const char *how = d != NULL ? ckpt__auth_given(d->payload_signing) : NULL;
+    const char *how = ckpt__auth_given(d->payload_signing);
     const char *when = ckpt__auth_env("AWS_REQUEST_CHECKSUM_CALCULATION");
     if (how == NULL && ckpt__web_is_on(ckpt__auth_aws_setting(&s->auth, "s3.payload_signing_enabled"))) how = "signed";
     if (when == NULL) when = ckpt__auth_given(ckpt__auth_aws_setting(&s->auth, "request_checksum_calculation"));
@@ -23601,9 +23933,8 @@ static ckpt_err ckpt__s3_keep(char **out, const char *what, const char *text, co
 }
 
 static ckpt_err ckpt__s3_keep_headers(ckpt__s3 *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *acl = d != NULL ? ckpt__auth_given(d->canned_acl) : NULL;
+    const char *acl = ckpt__auth_given(d->canned_acl);
     ckpt_err e = ckpt__s3_keep(&s->acl, "canned ACL", acl != NULL ? acl : ckpt__os_env("S3_CANNED_ACL"), a);
-    if (d == NULL) return e;
     if (e == CKPT_OK) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
     const char *encryption = ckpt__auth_given(d->server_side_encryption);
     if (encryption == NULL && ckpt__auth_given(d->sse_kms_key_id) != NULL) encryption = "aws:kms";
@@ -23615,21 +23946,17 @@ static ckpt_err ckpt__s3_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__s3 *s = ckpt__s3_of(store);
     const ckpt_allocator *a = &store->allocator;
     ckpt__http_options o = { NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
-    ckpt_store_desc own;
-    memset(&own, 0, sizeof own);
-    if (d != NULL) own = *d;
+    ckpt_store_desc own = *d;
     own.logger = store->logger;
     s->page = 1000;
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__auth_aws_init(&s->auth, &own, &s->http, a);
-    s->has_auth = s->has_lock && e == CKPT_OK;
     if (e != CKPT_OK) return e;
     o.ca_file = ckpt__auth_given(own.ca_file);
     if (o.ca_file == NULL && ckpt__auth_env("AWS_CA_BUNDLE") == NULL)
         o.ca_file = ckpt__auth_aws_setting(&s->auth, "ca_bundle");
     e = ckpt__http_init(&s->http, &o);
-    s->has_http = e == CKPT_OK;
     if (e != CKPT_OK) return e;
     const char *url = ckpt__auth_aws_endpoint(&s->auth, "s3");
     s->tls = true;
@@ -23657,24 +23984,20 @@ static ckpt_err ckpt__s3_cut(ckpt__buf *bucket, ckpt__buf *prefix, const ckpt__u
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "it names no bucket: s3://BUCKET/PREFIX does");
     ckpt__buf_add(bucket, u->bucket.p, u->bucket.n);
     const char *name = ckpt__buf_cstr(bucket);
-    for (const char *p = name; *p != 0; p++) {
-        int c = ckpt__txt_lower((unsigned char)*p);
-        bool plain = (c >= 'a' && c <= 'z') || ckpt__txt_is_digit(c) || c == '.' || c == '-' || c == '_';
-        if (!plain || bucket->len > 255) return ckpt__error_set(CKPT_ARG, "'%.80s' cannot be a bucket's name", name);
-    }
+    if (bucket->len > 255 || name[strspn(name, CKPT__TXT_ALNUM ".-_")] != 0)
+        return ckpt__error_set(CKPT_ARG, "'%.80s' cannot be a bucket's name", name);
     const char *text = ckpt__web_add_folder(prefix, u->path);
     if (bucket->err != CKPT_OK || prefix->err != CKPT_OK) return CKPT_NOMEM;
     if (ckpt__txt_utf8(text, prefix->len)) return CKPT_OK;
     return ckpt__error_set(CKPT_ARG, "the prefix is not valid UTF-8, which S3 demands");
 }
 
-// Opens "s3://bucket/prefix". Asks nobody: wrong keys and missing buckets show at the first request. d may be NULL.
+// Opens "s3://bucket/prefix". Asks nobody: wrong keys and missing buckets show at the first request.
 static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_allocator a = { NULL, NULL };
+    ckpt_allocator a = d->allocator;
     ckpt__buf bucket, prefix, uri;
     ckpt_store *store = NULL;
     *out = NULL;
-    if (d != NULL) a = d->allocator;
     ckpt__buf_init(&bucket, &a);
     ckpt__buf_init(&prefix, &a);
     ckpt__buf_init(&uri, &a);
@@ -23699,7 +24022,7 @@ static ckpt_err ckpt__s3_open(ckpt_store **out, const char *text, const ckpt__ur
 
 #endif // CKPT_NO_REMOTE
 //------------------------------------------------------------------------------
-// >>databricks [N]  what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
+// >>databricks what the stores uc and mlflow share: whose token, one request, addresses signed by a cloud, trees of names
 //
 // uses:    error memory platform digest text transfer http auth store web
 // threads: any number of requests at once; the token of a service principal and the uploads under way are behind one mutex
@@ -23743,7 +24066,7 @@ typedef struct ckpt__databricks {
     ckpt_allocator        secret;           // wiped before it is given back
     ckpt_logger           logger;
     ckpt__http            http, cloud;      // of the server; of the clouds behind it, whose TLS is always checked
-    bool                  has_http, has_cloud, has_lock;
+    bool                  has_lock;
     bool                  plain;            // addresses of a cloud may be http
     ckpt__databricks_kind kind;
     char                 *site;             // "https://host:port/base", nothing behind it
@@ -23850,7 +24173,7 @@ static const char *ckpt__databricks_find(const ckpt__databricks_lookup *w, const
 
 // Reads the file of profiles. One that is not there is empty, unless a profile of it was asked for.
 static ckpt_err ckpt__databricks_load(ckpt__databricks_lookup *w, const ckpt_store_desc *desc, const ckpt_allocator *secret) {
-    const char *file = desc != NULL ? ckpt__auth_given(desc->credentials_file) : NULL, *home = ckpt__auth_env("HOME");
+    const char *file = ckpt__auth_given(desc->credentials_file), *home = ckpt__auth_env("HOME");
     bool asked = w->profile != NULL;
     ckpt__buf text;
     if (file == NULL) file = ckpt__auth_env("DATABRICKS_CONFIG_FILE");
@@ -23875,20 +24198,18 @@ static ckpt_err ckpt__databricks_load(ckpt__databricks_lookup *w, const ckpt_sto
 // The caller's own settings come first, and all of one kind are of one place. `profile`: of a tracking URI, or NULL.
 static ckpt_err ckpt__databricks_look(ckpt__databricks_lookup *w, const ckpt_store_desc *desc, const char *profile,
                                       const ckpt_allocator *secret) {
-    if (profile == NULL && desc != NULL) profile = ckpt__auth_given(desc->profile);
+    if (profile == NULL) profile = ckpt__auth_given(desc->profile);
     w->is_named = profile != NULL;
     w->profile = profile != NULL ? profile : ckpt__auth_env("DATABRICKS_CONFIG_PROFILE");
-    if (desc != NULL) {
-        w->host = ckpt__auth_given(desc->endpoint_url);
-        w->token = ckpt__auth_given(desc->session_token);
-        w->id = ckpt__auth_given(desc->access_key_id);
-        w->secret = ckpt__auth_given(desc->secret_access_key);
-        if (w->token == NULL && (w->id == NULL) != (w->secret == NULL))
-            return ckpt__error_set(CKPT_ARG, "access_key_id and secret_access_key, a service principal's, come together");
-        if (w->token != NULL) w->id = w->secret = NULL;
-        w->where = w->token != NULL ? "session_token" : "secret_access_key";
-    }
-    bool done = w->token != NULL || w->id != NULL || (desc != NULL && desc->credentials != NULL);
+    w->host = ckpt__auth_given(desc->endpoint_url);
+    w->token = ckpt__auth_given(desc->session_token);
+    w->id = ckpt__auth_given(desc->access_key_id);
+    w->secret = ckpt__auth_given(desc->secret_access_key);
+    if (w->token == NULL && (w->id == NULL) != (w->secret == NULL))
+        return ckpt__error_set(CKPT_ARG, "access_key_id and secret_access_key, a service principal's, come together");
+    if (w->token != NULL) w->id = w->secret = NULL;
+    w->where = w->token != NULL ? "session_token" : "secret_access_key";
+    bool done = w->token != NULL || w->id != NULL || desc->credentials != NULL;
     bool env = ckpt__auth_env("DATABRICKS_HOST") != NULL && w->profile == NULL;
     if (!(done && w->host != NULL) && !env) {
         ckpt_err e = ckpt__databricks_load(w, desc, secret);
@@ -23922,7 +24243,7 @@ static ckpt_err ckpt__databricks_take(ckpt__databricks *d, const ckpt__databrick
     ckpt_err e = ckpt__databricks_site(&d->site, w->host, false, "the workspace's host (DATABRICKS_HOST)", a);
     if (e == CKPT_OK && !ckpt__databricks_is_private(d->site))
         return ckpt__error_set(CKPT_ARG, "a token is not sent over http: %s must be https", d->site);
-    if (e == CKPT_OK && desc != NULL && desc->credentials != NULL && w->token == NULL && w->id == NULL) {
+    if (e == CKPT_OK && desc->credentials != NULL && w->token == NULL && w->id == NULL) {
         d->kind = CKPT__DATABRICKS_PRINCIPAL;
         d->ask = desc->credentials;
         d->ask_user = desc->credentials_user;
@@ -23964,8 +24285,7 @@ static ckpt_err ckpt__databricks_take_token(ckpt__databricks *d, const ckpt__htt
     const char *token = e == CKPT_OK ? ckpt__auth_member(&doc, "access_token") : NULL;
     const ckpt__json *left = e == CKPT_OK ? ckpt__json_get(&doc, ckpt__json_root(&doc), "expires_in") : NULL;
     double seconds = left != NULL && left->kind == CKPT__JSON_INT && left->i > 0 ? (double)left->i : 3600.0;
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=";     // RFC 6750 2.1
-    bool good = token != NULL && token[0] != 0 && token[strspn(token, letters)] == 0;
+    bool good = token != NULL && token[0] != 0 && token[strspn(token, CKPT__TXT_ALNUM "-._~+/=")] == 0;     // RFC 6750 2.1
     if (good) {
         d->now.len = 0;
         ckpt__buf_text(&d->now, token);
@@ -24000,13 +24320,10 @@ static ckpt_err ckpt__databricks_post_form(ckpt__databricks *d, const char *url,
     ckpt__http_request q;
     ckpt__http_reply r;
     ckpt__transfer mine;
-    ckpt__body body;
+    ckpt__body body = ckpt__body_of(form, sizeof form - 1);
     memset(&q, 0, sizeof q);
     memset(&mine, 0, sizeof mine);
-    memset(&body, 0, sizeof body);
     ckpt__http_reply_init(&r, &d->secret);
-    body.memory = form;
-    body.size = sizeof form - 1;
     mine.cancel = t->cancel;
     mine.stall_timeout_s = CKPT__DATABRICKS_TOKEN_S;
     q.method = "POST";
@@ -24017,10 +24334,7 @@ static ckpt_err ckpt__databricks_post_form(ckpt__databricks *d, const char *url,
     q.transfer = &mine;
     ckpt_err e = ckpt__http_run(&d->http, &q, &r);
     if (e == CKPT_OK) e = r.status == 200 ? ckpt__databricks_take_token(d, &r) : ckpt__databricks_denied(d, &r, &mine);
-    t->transient = mine.transient;
-    t->throttled = mine.throttled;
-    t->retry_after = mine.retry_after;
-    t->status = mine.status;
+    ckpt__transfer_follow(t, &mine);
     ckpt__http_reply_free(&r);
     return e;
 }
@@ -24147,7 +24461,6 @@ static ckpt_err ckpt__databricks_send(ckpt__databricks_call *c) {
     ckpt__body body;
     ckpt__http_request q;
     memset(&q, 0, sizeof q);
-    memset(&body, 0, sizeof body);
     ckpt__buf_init(&url, &d->secret);
     ckpt__fields_init(&headers, &d->secret);
     ckpt_err e = ckpt__databricks_headers(c, &headers);
@@ -24163,8 +24476,7 @@ static ckpt_err ckpt__databricks_send(ckpt__databricks_call *c) {
         q.headers = &headers;
         q.body = c->body;
         if (c->body == NULL && c->json.len > 0) {
-            body.memory = c->json.data;
-            body.size = c->json.len;
+            body = ckpt__body_of(c->json.data, c->json.len);
             q.body = &body;
         }
         q.sink = c->sink;
@@ -24180,12 +24492,6 @@ static ckpt_err ckpt__databricks_send(ckpt__databricks_call *c) {
 }
 
 //-- what a refusal says ---------------------------------------------------------
-
-// The member of an object as a text; NULL: there is none.
-static const char *ckpt__databricks_text(const ckpt__json_doc *doc, const ckpt__json *object, const char *key) {
-    const ckpt__json *node = ckpt__json_get(doc, object, key);
-    return node != NULL && node->kind == CKPT__JSON_TEXT && strlen(node->text) == node->text_len ? node->text : NULL;
-}
 
 // Does a text quote a value of an address's query, which is what signs it?
 static bool ckpt__databricks_quotes(const char *text, const char *url) {
@@ -24211,13 +24517,13 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
     c->code[0] = c->message[0] = c->reason[0] = 0;
     if (b->len > 0 && ckpt__json_parse(&doc, &c->d->secret, b->data, b->len) == CKPT_OK) {
         const ckpt__json *root = ckpt__json_root(&doc);
-        const char *code = ckpt__databricks_text(&doc, root, "error_code"), *said = ckpt__databricks_text(&doc, root, "message");
+        const char *code = ckpt__json_get_text(&doc, root, "error_code"), *said = ckpt__json_get_text(&doc, root, "message");
         const ckpt__json *details = ckpt__json_get(&doc, root, "details");
         if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
         if (said != NULL) ckpt__web_clean(c->message, sizeof c->message, said, strlen(said));
         if (details != NULL && details->kind != CKPT__JSON_ARRAY) details = NULL;
         for (const ckpt__json *n = ckpt__json_child(&doc, details); n != NULL; n = ckpt__json_next(&doc, n)) {
-            const char *reason = ckpt__databricks_text(&doc, n, "reason");
+            const char *reason = ckpt__json_get_text(&doc, n, "reason");
             if (reason != NULL) ckpt__web_clean(c->reason, sizeof c->reason, reason, strlen(reason));
         }
         ckpt__json_free(&doc);
@@ -24339,20 +24645,18 @@ static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
 // Sends, and sends again once with another token if this one was refused. CKPT_OK: a status of 2xx; any other reply has become a
 // failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__databricks_run(ckpt__databricks_call *c) {
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet || (c->body == NULL && c->sink == NULL)) c->t->moved = NULL;
     ckpt_err e;
     for (int tries = 0;; tries++) {
         c->code[0] = c->message[0] = c->reason[0] = 0;
         c->reply.status = 0;
         e = ckpt__databricks_send(c);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300) || (c->goes_on && c->reply.status == 308)) break;
         ckpt__databricks_read_error(c);
         bool again = tries == 0 && c->url == NULL && c->reply.status == 401 && ckpt__databricks_drop(c->d, &c->bearer);
         if (!again) { e = ckpt__databricks_fail(c); break; }
-        if (counter != NULL && c->t->moved != NULL) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -24397,24 +24701,10 @@ static void ckpt__databricks_link_free(ckpt__databricks_link *l) {
     ckpt__fields_free(&l->headers);
 }
 
-// A name or value of a header; what the connection itself is about is not the server's to say.
-static bool ckpt__databricks_is_field(const char *name, const char *value) {
-    static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
-    if (name == NULL || value == NULL || name[0] == 0 || strpbrk(value, "\r\n") != NULL) return false;
-    for (const char *p = name; *p != 0; p++) {
-        int c = ckpt__txt_lower((unsigned char)*p);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_') return false;
-    }
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) return false;
-    }
-    return true;
-}
-
 // Takes an address out of a reply. Plain http only leads to this machine, or to the proxy that workspaces have on their clusters.
 static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt__json_doc *doc, const ckpt__json *node,
                                            const char *key, bool plain) {
-    const char *url = ckpt__databricks_text(doc, node, key), *path;
+    const char *url = ckpt__json_get_text(doc, node, key), *path;
     ckpt__view authority;
     char host[300] = "";
     bool tls = false, ok = url != NULL && ckpt__auth_split_url(url, &tls, &authority, &path) && authority.n < sizeof host;
@@ -24429,9 +24719,9 @@ static ckpt_err ckpt__databricks_link_read(ckpt__databricks_link *l, const ckpt_
     bool is_map = list != NULL && list->kind == CKPT__JSON_OBJECT;      // MLflow's proxy: {"name":"value"}
     if (list != NULL && !is_map && list->kind != CKPT__JSON_ARRAY) list = NULL;
     for (const ckpt__json *n = ckpt__json_child(doc, list); n != NULL; n = ckpt__json_next(doc, n)) {
-        const char *name = is_map ? n->key : ckpt__databricks_text(doc, n, "name");
-        const char *value = !is_map ? ckpt__databricks_text(doc, n, "value") : n->kind == CKPT__JSON_TEXT ? n->text : NULL;
-        if (ckpt__databricks_is_field(name, value)) ckpt__fields_add(&l->headers, name, value);
+        const char *name = is_map ? n->key : ckpt__json_get_text(doc, n, "name");
+        const char *value = !is_map ? ckpt__json_get_text(doc, n, "value") : n->kind == CKPT__JSON_TEXT ? n->text : NULL;
+        if (ckpt__web_is_field(name, value)) ckpt__fields_add(&l->headers, name, value);
     }
     return l->url.err != CKPT_OK ? l->url.err : l->headers.text.err;
 }
@@ -24656,14 +24946,10 @@ static ckpt_err ckpt__databricks_list(ckpt__databricks_tree *w, const char *want
     return CKPT_OK;
 }
 
-// A size as JSON has it: a number, or (as protobuf's 64 bits) a text. What is not said is 0, which a file may have.
+// What is not said is 0, which a file may have.
 static bool ckpt__databricks_size(const ckpt__json *node, uint64_t *size) {
     *size = 0;
-    if (node == NULL || node->kind == CKPT__JSON_NULL) return true;
-    if (node->kind == CKPT__JSON_TEXT) return ckpt__web_read_size(node->text, size);
-    if (node->kind != CKPT__JSON_INT || node->i < 0) return false;
-    *size = (uint64_t)node->i;
-    return true;
+    return node == NULL || node->kind == CKPT__JSON_NULL || ckpt__web_json_size(node, size);
 }
 
 static bool ckpt__databricks_is_true(const ckpt__json *node) {
@@ -24796,9 +25082,7 @@ static ckpt_err ckpt__databricks_check_sum(const ckpt__store_put *p) {
     ckpt__transfer_sums sums;
     if (!p->has_crc) return CKPT_OK;
     ckpt_err e = ckpt__transfer_digest(p->body, CKPT__SUM_CRC32, &sums);
-    if (e != CKPT_OK || sums.crc == p->crc) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                           (unsigned long)p->crc);
+    return e == CKPT_OK ? ckpt__web_check_sum(p, sums.crc) : e;
 }
 
 //-- whose file it is ------------------------------------------------------------
@@ -24870,12 +25154,11 @@ typedef struct ckpt__databricks_eyes {
 // is made of its parts, and that is success. Of one that the server has acknowledged the size is all there is to know.
 static ckpt_err ckpt__databricks_ended_before(ckpt_store *store, ckpt__databricks *d, const ckpt__store_multi *m,
                                               const ckpt__databricks_eyes *eyes, ckpt_err e) {
-    ckpt__transfer look = *m->t;
+    ckpt__transfer look = ckpt__transfer_aside(m->t);
     ckpt__error_record kept;
     uint64_t size = 0;
     bool over = ckpt__databricks_is_over(d, m->upload_id), same = false;
     if (!over && !ckpt__databricks_has_all(m)) return e;
-    look.moved = NULL;
     ckpt__transfer_begin(&look);
     ckpt__error_take(&kept);
     ckpt_err found = eyes->size(store, m->name, &size, &look);
@@ -24905,15 +25188,13 @@ static ckpt_err ckpt__databricks_open(ckpt__databricks *d, ckpt_store *store, co
     ckpt_err e = ckpt__os_mutex_init(&d->lock);
     d->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&d->http, &o);
-    d->has_http = d->has_lock && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&d->cloud, &o);
-    d->has_cloud = d->has_http && e == CKPT_OK;
     return e;
 }
 
 static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a) {
-    if (d->has_cloud) ckpt__http_free(&d->cloud);
-    if (d->has_http) ckpt__http_free(&d->http);
+    ckpt__http_free(&d->cloud);
+    ckpt__http_free(&d->http);
     if (d->has_lock) ckpt__os_mutex_free(&d->lock);
     ckpt__databricks_free_uploads(d, 0, a);
     ckpt__mem_free_text(a, d->site);
@@ -24926,7 +25207,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 
 #endif // CKPT_NO_REMOTE, CKPT_NO_MLFLOW and CKPT_NO_UC
 //------------------------------------------------------------------------------
-// >>mlflow     [O]  the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
+// >>mlflow     the stores mlflow-artifacts:/... and dbfs:/databricks/mlflow-tracking/...: artifacts of MLflow runs
 //
 // uses:    error memory platform text digest name transfer http auth store web databricks
 // threads: any number of requests at once; uploads under way and addresses are behind the mutex of >>databricks
@@ -24950,7 +25231,6 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 enum {
     CKPT__MLFLOW_LINKS = 8,                 // addresses for reading that are kept
     CKPT__MLFLOW_LINK_S = 300,              // seconds for which one is used; they last longer
-    CKPT__MLFLOW_COMPLETE_IDLE = 600,
     CKPT__MLFLOW_PACE = 1 << 20,            // bytes per second, at least, that a server passes on while it says nothing,
     CKPT__MLFLOW_PASSES = 3600,             // and seconds that it may take for that, at most
     CKPT__MLFLOW_TRIES = 3
@@ -25073,17 +25353,13 @@ static const char *const ckpt__mlflow_proxy = "/api/2.0/mlflow-artifacts/artifac
 static const char *ckpt__mlflow_inner(const ckpt__databricks_call *c, const char *a, const char *b, const char *key) {
     const ckpt__json *node = ckpt__databricks_member(c, a);
     if (b != NULL) node = ckpt__json_get(&c->doc, node, b);
-    return ckpt__databricks_text(&c->doc, node, key);
+    return ckpt__json_get_text(&c->doc, node, key);
 }
 
 // What an id may be made of: it becomes part of paths.
 static bool ckpt__mlflow_is_id(const char *text) {
     size_t n = text != NULL ? strlen(text) : 0;
-    for (size_t i = 0; i < n; i++) {
-        int c = ckpt__txt_lower((unsigned char)text[i]);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '-' && c != '_') return false;
-    }
-    return n > 0 && n < 128;
+    return n > 0 && n < 128 && strspn(text, CKPT__TXT_ALNUM "-_") == n;
 }
 
 // What a run is: where its artifacts lie, and its experiment. Any of the buffers may be NULL.
@@ -25149,7 +25425,7 @@ static ckpt_err ckpt__mlflow_create_experiment(ckpt_store *store, const char *na
     ckpt__json_add_text(&c.json, name, strlen(name));
     ckpt__buf_byte(&c.json, '}');
     ckpt_err e = ckpt__databricks_ask(&c);
-    const char *made = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "experiment_id") : NULL;
+    const char *made = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "experiment_id") : NULL;
     if (e == CKPT_OK && !ckpt__mlflow_is_id(made)) e = ckpt__error_set(CKPT_NET, "the server's answer names no experiment");
     if (e == CKPT_OK) ckpt__buf_text(id, made);
     (void)ckpt__buf_cstr(id);
@@ -25267,7 +25543,7 @@ static ckpt_err ckpt__mlflow_take_files(const ckpt__mlflow_files *f, const ckpt_
     ckpt_err e = list == NULL || list->kind == CKPT__JSON_ARRAY ? CKPT_OK : ckpt__web_odd("no list");
     for (const ckpt__json *x = ckpt__json_child(&c->doc, e == CKPT_OK ? list : NULL); x != NULL && e == CKPT_OK;
          x = ckpt__json_next(&c->doc, x)) {
-        const char *path = ckpt__databricks_text(&c->doc, x, "path");
+        const char *path = ckpt__json_get_text(&c->doc, x, "path");
         bool is_folder = ckpt__databricks_is_true(ckpt__json_get(&c->doc, x, "is_dir"));
         bool ok = path != NULL && ckpt__databricks_size(ckpt__json_get(&c->doc, x, "file_size"), &size);
         if (ok && s->managed && strcmp(path, f->folder) == 0) continue;
@@ -25291,7 +25567,7 @@ static ckpt_err ckpt__mlflow_list_page(const ckpt__mlflow_files *f) {
     ckpt_err e = ckpt__databricks_ask(&c);
     if (e == CKPT_OK) e = ckpt__mlflow_take_files(f, &c);
     f->next->len = 0;
-    const char *next = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "next_page_token") : NULL;
+    const char *next = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "next_page_token") : NULL;
     if (next != NULL && s->managed) ckpt__buf_text(f->next, next);
     if (f->next->len > 0) (void)ckpt__buf_cstr(f->next);
     ckpt__databricks_free(&c);
@@ -25375,14 +25651,10 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
     return e;
 }
 
-// After the server has acknowledged a file: it must be there in full.
-static ckpt_err ckpt__mlflow_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    memset(&there, 0, sizeof there);
-    look.moved = NULL;
-    ckpt_err e = ckpt__mlflow_size(store, name, &there.size, &look);
-    return ckpt__web_confirm(t, &look, e, &there, size, NULL);
+// What the list alone tells.
+static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    memset(out, 0, sizeof *out);
+    return ckpt__mlflow_size(store, name, &out->size, t);
 }
 
 //-- the proxy: whole files ------------------------------------------------------
@@ -25399,11 +25671,6 @@ static ckpt_err ckpt__mlflow_init(ckpt__databricks_call *c, ckpt_store *store, c
     if (e == CKPT_OK) ckpt__txt_add_percent(&c->path, path.data, path.len, true);
     ckpt__buf_free(&path);
     return e;
-}
-
-static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
-    memset(out, 0, sizeof *out);
-    return ckpt__mlflow_size(store, name, &out->size, t);
 }
 
 // How long a server may be silent that passes a whole file on before it answers: what a small one takes is no sign of life.
@@ -25425,7 +25692,7 @@ static ckpt_err ckpt__mlflow_proxy_put(ckpt_store *store, const ckpt__store_put 
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the server passes no artifacts on");
     }
     ckpt__databricks_free(&c);
-    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, p->name, p->body->size, p->t);
+    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_proxy_stat, p->name, NULL, p->body->size, p->t);
     return ckpt__databricks_raced(p->t, e, true);           // a put of theirs always replaces
 }
 
@@ -25528,7 +25795,7 @@ static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m
     const ckpt__databricks_eyes *eyes = s->managed ? &ckpt__mlflow_managed_eyes : &ckpt__mlflow_proxy_eyes;
     bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
-    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, m->name, m->size, m->t);
+    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_proxy_stat, m->name, NULL, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
     bool asks = e == CKPT_NOT_FOUND ? lost || s->managed : lost && m->t->status >= 500;
     e = ckpt__databricks_raced(m->t, e, true);
@@ -25614,7 +25881,7 @@ static ckpt_err ckpt__mlflow_proxy_begin(ckpt_store *store, const ckpt__store_mu
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     if (asked && e == CKPT_NOT_FOUND) e = CKPT_UNSUPPORTED;
     if (asked && e == CKPT_UNSUPPORTED) e = ckpt__error_prefix(e, "the server offers no uploads in parts");
-    const char *id = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
+    const char *id = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
     if (e == CKPT_OK && id == NULL) e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
     if (e == CKPT_OK) e = ckpt__mlflow_take_mpu(&c, count, &links, &headers);
     if (e == CKPT_OK) {                                     // Azure names none: the address of the first part does
@@ -25693,7 +25960,7 @@ static ckpt_err ckpt__mlflow_proxy_complete(ckpt_store *store, const ckpt__store
     ckpt__os_mutex_unlock(&s->d.lock);
     ckpt__buf_byte(&c.json, '}');
     c.quiet = true;
-    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (e == CKPT_OK) e = u != NULL ? ckpt__databricks_run(&c) : ckpt__mlflow_gone();
     ckpt__databricks_free(&c);
     return ckpt__mlflow_ended(store, m, e);
@@ -25724,7 +25991,7 @@ static ckpt__mlflow_cloud ckpt__mlflow_kind(const char *type) {
 // Takes an ArtifactCredentialInfo.
 static ckpt_err ckpt__mlflow_take_link(const ckpt__databricks_call *c, const ckpt__json *node, ckpt__databricks_link *out,
                                        ckpt__mlflow_cloud *cloud) {
-    *cloud = ckpt__mlflow_kind(ckpt__databricks_text(&c->doc, node, "type"));
+    *cloud = ckpt__mlflow_kind(ckpt__json_get_text(&c->doc, node, "type"));
     if (node == NULL) return ckpt__error_set(CKPT_NET, "the server gives no address for the artifact");
     if (*cloud == CKPT__MLFLOW_NO_CLOUD)
         return ckpt__error_set(CKPT_UNSUPPORTED, "the workspace keeps its artifacts in a cloud that is not known here");
@@ -25813,7 +26080,7 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     else if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PUT", &l, "", NULL, NULL, p->body, false, p->t);
     ckpt__databricks_link_free(&l);
     ckpt__mlflow_place_free(&where);
-    if (e == CKPT_OK) return ckpt__mlflow_confirm(store, p->name, p->body->size, p->t);
+    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_proxy_stat, p->name, NULL, p->body->size, p->t);
     return ckpt__databricks_raced(p->t, e, true);
 }
 
@@ -25854,7 +26121,7 @@ static ckpt_err ckpt__mlflow_begin_aws(ckpt_store *store, const ckpt__store_mult
     ckpt_err e = ckpt__mlflow_aws(&c, store, &plain, "create-multipart-upload");
     ckpt__buf_fmt(&c.json, ",\"num_parts\":%llu}", (unsigned long long)ckpt__mlflow_count(store, m->size));
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
-    const char *id = e == CKPT_OK ? ckpt__databricks_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
+    const char *id = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
     if (e == CKPT_OK && (id == NULL || id[0] == 0))
         e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
     if (e == CKPT_OK && ckpt__databricks_member(&c, "abort_credential_info") != NULL)
@@ -25985,15 +26252,12 @@ static ckpt_err ckpt__mlflow_complete_azure(ckpt_store *store, const ckpt__store
     ckpt__databricks_link l;
     ckpt__mlflow_cloud cloud = CKPT__MLFLOW_NO_CLOUD;
     ckpt__buf list;
-    ckpt__body body;
     ckpt__buf_init(&list, &store->allocator);
     ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
     ckpt__buf_text(&list, "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for (size_t i = 0; i < m->part_count; i++) ckpt__buf_fmt(&list, "<Uncommitted>%s</Uncommitted>", m->parts[i].etag);
     ckpt__buf_text(&list, "</BlockList>");
-    memset(&body, 0, sizeof body);
-    body.memory = list.data;
-    body.size = list.len;
+    ckpt__body body = ckpt__body_of(list.data, list.len);
     ckpt_err e = ckpt__mlflow_place_init(&p, store, m->name);
     if (e == CKPT_OK) e = list.err;
     if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", p.whole.data, &l, &cloud, m->t);
@@ -26014,7 +26278,7 @@ static ckpt_err ckpt__mlflow_managed_complete(ckpt_store *store, const ckpt__sto
     ckpt__mlflow_add_parts(&c.json, "part_etags", m, NULL);
     ckpt__buf_byte(&c.json, '}');
     c.quiet = true;
-    c.idle_timeout_s = CKPT__MLFLOW_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     ckpt__databricks_free(&c);
     return ckpt__mlflow_ended(store, m, e);
@@ -26148,15 +26412,13 @@ static ckpt_err ckpt__mlflow_managed_get(ckpt_store *store, const char *name, co
     ckpt__databricks_call c;
     ckpt__databricks_link l;
     uint64_t size = 0;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     if (sink->size == 0) return ckpt__mlflow_size(store, name, &size, t);
     ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
     ckpt_err e = ckpt__mlflow_read(&c, store, name, offset, sink, &l, t);
     e = ckpt__web_judge_get(&c.reply, sink, t, e, etag, offset);
     if (e == CKPT_AUTH) {                                   // clouds say 403 of what is not there to those who may not list
         ckpt__error_record kept;
-        ckpt__transfer look = *t;
-        look.moved = NULL;
+        ckpt__transfer look = ckpt__transfer_aside(t);
         ckpt__error_take(&kept);
         if (ckpt__mlflow_size(store, name, &size, &look) == CKPT_NOT_FOUND) e = CKPT_NOT_FOUND;
         else ckpt__error_last = kept;
@@ -26210,9 +26472,9 @@ static uint64_t ckpt__mlflow_bytes(const char *variable, uint64_t otherwise, uin
 
 // User and password, or a token, of a tracking server; the former go first, as MLflow has it. The file is that of `mlflow login`.
 static ckpt_err ckpt__mlflow_login(ckpt__databricks *d, const ckpt_store_desc *desc, const ckpt_allocator *a) {
-    const char *user = desc != NULL ? ckpt__auth_given(desc->username) : NULL;
+    const char *user = ckpt__auth_given(desc->username);
     const char *password = user != NULL ? ckpt__auth_given(desc->password) : NULL;
-    const char *token = desc != NULL ? ckpt__auth_given(desc->session_token) : NULL, *home = ckpt__auth_env("HOME");
+    const char *token = ckpt__auth_given(desc->session_token), *home = ckpt__auth_env("HOME");
     bool given = user != NULL || token != NULL;
     ckpt__buf text, path;
     ckpt__ini ini;
@@ -26267,12 +26529,10 @@ static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc,
                                "by user and password or by a token");
     if (*insecure && ca != NULL)
         return ckpt__error_set(CKPT_ARG, "MLFLOW_TRACKING_INSECURE_TLS and MLFLOW_TRACKING_SERVER_CERT_PATH exclude each other");
-    if (ca != NULL && (desc == NULL || desc->ca_file == NULL)) {
+    if (ca != NULL && desc->ca_file == NULL) {
         ckpt__http_options o = { ca, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
         ckpt__http_free(&s->d.http);
-        s->d.has_http = false;
         ckpt_err e = ckpt__http_init(&s->d.http, &o);
-        s->d.has_http = e == CKPT_OK;
         if (e != CKPT_OK) return e;
     }
     s->d.http.insecure = *insecure;
@@ -26286,7 +26546,7 @@ static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc,
 // The tracking server of open source. `host` of the address, or "" for that of MLFLOW_TRACKING_URI.
 static ckpt_err ckpt__mlflow_server(ckpt_store *store, const ckpt_store_desc *desc, const char *host) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
-    const char *uri = desc != NULL ? ckpt__auth_given(desc->endpoint_url) : NULL;
+    const char *uri = ckpt__auth_given(desc->endpoint_url);
     char own[600];
     bool insecure = false;
     if (uri == NULL) uri = ckpt__auth_env("MLFLOW_TRACKING_URI");
@@ -26428,7 +26688,7 @@ static ckpt_err ckpt__mlflow_open_proxy(ckpt_store *store, const ckpt__uri *u, c
 }
 
 // Opens "mlflow-artifacts:/path" or "dbfs:/databricks/mlflow-tracking/EXPERIMENT/RUN/artifacts/path". Asks the server only when
-// placeholders are to be filled in. d may be NULL.
+// placeholders are to be filled in.
 static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
     ckpt_store *store = NULL;
     ckpt__view experiment = ckpt__txt_view(""), run = experiment, rest = experiment;
@@ -26444,7 +26704,7 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
                             &ckpt__mlflow_proxy_table, shown, d, sizeof(ckpt__mlflow));
     if (e == CKPT_OK) {
         ckpt__mlflow *s = ckpt__mlflow_of(store);
-        e = ckpt__databricks_open(&s->d, store, d != NULL ? d->ca_file : NULL);
+        e = ckpt__databricks_open(&s->d, store, d->ca_file);
         for (int i = 0; i < CKPT__MLFLOW_LINKS; i++) ckpt__databricks_link_init(&s->links[i].link, &s->d);
         ckpt__mlflow_limits(store);
         if (e == CKPT_OK && managed) e = ckpt__mlflow_open_managed(store, experiment, run, rest, d);
@@ -26457,7 +26717,7 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
 
 #endif // CKPT_NO_REMOTE, CKPT_NO_MLFLOW
 //------------------------------------------------------------------------------
-// >>sftp       [N]  files on an SSH server, over libcurl (which has libssh2 or libssh below it)
+// >>sftp       files on an SSH server, over libcurl (which has libssh2 or libssh below it)
 //
 // uses:    error memory platform text digest transfer http store
 // threads: any number of operations at once, each with a connection of its own from the pool of >>http
@@ -26490,7 +26750,6 @@ enum {
     CKPT__SFTP_LOOKS = 5,               // at a name and the one aside, in turns, until there is no such object
     CKPT__SFTP_KEY_MAX = 64 * 1024,
     CKPT__SFTP_KNOWN_MAX = 16 << 20,
-    CKPT__SFTP_UNSURE = 16,
     CKPT__SFTP_DEEP = 16 * 1024,        // bytes of a path; Linux takes 4096
     CKPT__SFTP_OLD = 3                  // seconds after which a file aside is taken for a dead writer's
 };
@@ -26500,7 +26759,7 @@ static const char *const ckpt__sftp_old_end = ".ckpt-old";
 
 typedef struct ckpt__sftp {
     ckpt__http     http;
-    bool           has_http, has_lock, has_wake;
+    bool           has_lock, has_wake;
     char          *site;                // "sftp://host:port", before every path
     char          *host;                // without brackets, in lower case
     int            port;
@@ -26514,8 +26773,8 @@ typedef struct ckpt__sftp {
     char           known_path[32];
     ckpt__os_info  known_seen;          // known_hosts as it was when they were read
     unsigned       known_turn;          // how often that was
-    char           unsure[CKPT__SFTP_UNSURE][64];   // marks of uploads whose rename was not answered
-    unsigned       unsure_next;
+    ckpt__store_marks unsure;           // uploads whose rename was sent and never answered: should the part file be gone when
+                                        // they are tried again, then what lies under the final name is theirs
 } ckpt__sftp;
 
 static ckpt__sftp *ckpt__sftp_of(const ckpt_store *s) {
@@ -26604,8 +26863,8 @@ static ckpt_err ckpt__sftp_keep_either(const ckpt_allocator *al, char **out, con
 
 static ckpt_err ckpt__sftp_keep_user(ckpt__sftp *f, const ckpt__sftp_address *a, const ckpt_store_desc *d,
                                      const ckpt_allocator *al) {
-    const char *user = d != NULL && d->username != NULL && d->username[0] != 0 ? d->username : NULL;
-    const char *word = d != NULL && d->password != NULL && d->password[0] != 0 ? d->password : NULL;
+    const char *user = d->username != NULL && d->username[0] != 0 ? d->username : NULL;
+    const char *word = d->password != NULL && d->password[0] != 0 ? d->password : NULL;
     if (user != NULL && a->has_user)
         return ckpt__error_set(CKPT_ARG, "the user is given twice: in the sftp:// address and as `username`");
     if (word != NULL && a->has_password)
@@ -26630,7 +26889,7 @@ static const char *ckpt__sftp_home(ckpt__buf *out, const char *name) {
 }
 
 static ckpt_err ckpt__sftp_keep_known(ckpt__sftp *f, const ckpt_store_desc *d, const ckpt_allocator *al) {
-    const char *given = d != NULL ? d->known_hosts_filename : NULL;
+    const char *given = d->known_hosts_filename;
     ckpt_err e = ckpt__sftp_keep_either(al, &f->known_hosts, given, "COMPOSER_SFTP_KNOWN_HOSTS_FILE");
     if (e != CKPT_OK || f->known_hosts != NULL) return e;
     ckpt__buf path;
@@ -26662,8 +26921,8 @@ static ckpt_err ckpt__sftp_settings(ckpt__sftp *f, const ckpt__sftp_address *a, 
     ckpt__buf_free(&b);
     if (e == CKPT_OK) e = ckpt__sftp_keep_user(f, a, d, al);
     if (e == CKPT_OK) e = ckpt__sftp_keep_known(f, d, al);
-    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_file, d != NULL ? d->key_filename : NULL, "COMPOSER_SFTP_KEY_FILE");
-    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_password, d != NULL ? d->key_password : NULL, NULL);
+    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_file, d->key_filename, "COMPOSER_SFTP_KEY_FILE");
+    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_password, d->key_password, NULL);
     return e;
 }
 
@@ -26807,13 +27066,12 @@ static ckpt_err ckpt__sftp_unknown(const ckpt__sftp *f, const char *why) {
 
 // Puts the host's lines into an unnamed file that libcurl can open; later ones take the place of the first under the same name,
 // which other logins have. Where the system has no names for open files, libcurl gets the user's own file.
-static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt_allocator *al, ckpt__buf *lines) {
+static ckpt_err ckpt__sftp_known_open(ckpt__sftp *f, const ckpt__buf *lines) {
     if (!ckpt__os_exists("/proc/self/fd")) return CKPT_OK;
     int fd;
     ckpt_err e = ckpt__os_open_temp(&fd, ckpt__os_temp_dir());
     if (e != CKPT_OK) return ckpt__error_prefix(e, "the keys of the host %s", f->host);
     e = ckpt__os_pwrite(fd, lines->data, lines->len, 0, "an unnamed file");
-    (void)al;
     if (e == CKPT_OK && f->known_fd >= 0) {
         e = ckpt__os_replace_fd(f->known_fd, fd, "an unnamed file");
         if (e == CKPT_OK) return e;
@@ -26844,7 +27102,7 @@ static ckpt_err ckpt__sftp_known(ckpt__sftp *f, const ckpt_allocator *al) {
             ckpt__buf_fmt(&why, "%s (port %d) has no usable key in %s", f->host, f->port, f->known_hosts);
             e = ckpt__sftp_unknown(f, ckpt__buf_cstr(&why));
         }
-        if (e == CKPT_OK) e = ckpt__sftp_known_open(f, al, &lines);
+        if (e == CKPT_OK) e = ckpt__sftp_known_open(f, &lines);
         if (e == CKPT_OK) {
             f->known_seen = seen;
             f->known_turn++;
@@ -26877,8 +27135,7 @@ typedef struct ckpt__sftp_call {
     ckpt__buf          url, line, path, part, old;
     struct curl_slist *list;
     unsigned           known_turn;      // of the lines that its key was compared with, or of older ones
-    int                match;           // of the host's key; -1: it was not compared
-    char               sha[64];         // its fingerprint
+    char               sha[64];         // the fingerprint of the host's key, when it is not the one in the file
     uint64_t           free_bytes;      // by statvfs
 } ckpt__sftp_call;
 
@@ -26982,7 +27239,6 @@ static int ckpt__sftp_on_key(CURL *easy, const struct curl_khkey *known, const s
                              enum curl_khmatch match, void *user) {
     ckpt__sftp_call *c = (ckpt__sftp_call *)user;
     (void)easy; (void)known;
-    c->match = (int)match;
     c->sha[0] = 0;
     unsigned char sum[32];
     bool shown = match != CURLKHMATCH_OK && found != NULL && found->len > 0;
@@ -27216,7 +27472,6 @@ static ckpt_err ckpt__sftp_begin(ckpt__sftp_call *c, ckpt_store *s, ckpt__transf
     c->t = t;
     c->quiet = *t;
     c->quiet.moved = NULL;
-    c->match = -1;
     if (!(c->quiet.stall_timeout_s > 0.0)) c->quiet.stall_timeout_s = s->stall_timeout_s;
     ckpt__buf_init(&c->url, &s->allocator);
     ckpt__buf_init(&c->line, &s->allocator);
@@ -27436,8 +27691,8 @@ static ckpt_err ckpt__sftp_get_from(ckpt__sftp_call *c, const char *path, void *
     uint64_t size = 0;
     int64_t mtime = -1;
     char etag[128];
-    bool any = g->etag == NULL || g->etag[0] == 0;
     ckpt_err e = g->sink->size > 0 ? ckpt__sftp_receive(c, path, g->offset, g->sink, c->t) : CKPT_OK;
+    bool any = g->etag == NULL;
     g->sink->proven = !any;             // where it breaks off: the last try looks which version all of them had
     if ((e != CKPT_OK && e != CKPT_CORRUPT) || (e == CKPT_OK && any && g->sink->size > 0)) return e;
     // Who replaces the file renames, so one download has the bytes of one version; which one, its name tells afterwards.
@@ -27497,26 +27752,6 @@ static ckpt_err ckpt__sftp_stat(ckpt_store *s, const char *name, ckpt__store_sta
 }
 
 //-- up --------------------------------------------------------------------------
-
-// Uploads whose rename was sent and never answered, by their marks: should the part file be gone when they are tried again, then
-// what lies under the final name is theirs.
-static bool ckpt__sftp_is_unsure(ckpt__sftp *f, const char *mark) {
-    bool found = false;
-    ckpt__os_mutex_lock(&f->lock);
-    for (size_t i = 0; mark != NULL && i < CKPT__SFTP_UNSURE; i++) found = found || strcmp(f->unsure[i], mark) == 0;
-    ckpt__os_mutex_unlock(&f->lock);
-    return found;
-}
-
-static void ckpt__sftp_set_unsure(ckpt__sftp *f, const char *mark, bool unsure) {
-    if (mark == NULL || strlen(mark) >= sizeof f->unsure[0]) return;
-    ckpt__os_mutex_lock(&f->lock);
-    for (size_t i = 0; i < CKPT__SFTP_UNSURE; i++) {
-        if (strcmp(f->unsure[i], mark) == 0) f->unsure[i][0] = 0;
-    }
-    if (unsure) memcpy(f->unsure[f->unsure_next++ % CKPT__SFTP_UNSURE], mark, strlen(mark) + 1);
-    ckpt__os_mutex_unlock(&f->lock);
-}
 
 // Everything about one put.
 typedef struct ckpt__sftp_putting {
@@ -27705,10 +27940,10 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
         if (e == CKPT_OK && there && !ckpt__sftp_is_folder(c, u->path)) return ckpt__sftp_taken(u, false);
         if (e != CKPT_OK) return e;
     }
-    ckpt__sftp_set_unsure(c->f, u->p->mark, true);
+    ckpt__store_set_mark(&c->f->unsure, u->p->mark, true, &c->f->lock);
     e = ckpt__sftp_run(c, "rename", u->part, u->path);
     if (e == CKPT_OK || e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_NO_SPACE || e == CKPT_EXISTS)
-        ckpt__sftp_set_unsure(c->f, u->p->mark, false);
+        ckpt__store_set_mark(&c->f->unsure, u->p->mark, false, &c->f->lock);
     *done = e == CKPT_OK;
     if (*done && u->again && u->p->overwrite) (void)ckpt__sftp_run(c, "*rm", u->old, NULL);
     if (e != CKPT_EXISTS) return e == CKPT_NOT_FOUND ? ckpt__transfer_again(c->t, e) : e;
@@ -27721,7 +27956,7 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
     }
     if (!u->p->overwrite) return ckpt__sftp_taken(u, false);
     ckpt__sftp_make_younger(u, mtime);
-    ckpt__sftp_set_unsure(c->f, u->p->mark, true);
+    ckpt__store_set_mark(&c->f->unsure, u->p->mark, true, &c->f->lock);
     e = ckpt__sftp_run(c, "rename", u->path, u->old);
     if (e == CKPT_EXISTS || e == CKPT_NOT_FOUND) return ckpt__sftp_wait_turn(u, since, tries);
     if (e != CKPT_OK) return e;
@@ -27732,7 +27967,7 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
     // Readers that found no name look here next: the file aside stays for longer than a look takes.
     (void)ckpt__sftp_probe(c, u->path);
     ckpt__os_sleep(0.02);
-    ckpt__sftp_set_unsure(c->f, u->p->mark, false);
+    ckpt__store_set_mark(&c->f->unsure, u->p->mark, false, &c->f->lock);
     return ckpt__sftp_run(c, "*rm", u->old, NULL);
 }
 
@@ -27759,7 +27994,7 @@ static ckpt_err ckpt__sftp_is_done(ckpt__sftp_putting *u, bool *done) {
     uint64_t size = 0;
     int64_t mtime;
     *done = false;
-    if (!ckpt__sftp_is_unsure(u->c->f, u->p->mark)) return CKPT_OK;
+    if (!ckpt__store_has_mark(&u->c->f->unsure, u->p->mark, &u->c->f->lock)) return CKPT_OK;
     u->again = true;
     ckpt_err e = ckpt__sftp_probe(u->c, u->part);
     if (e != CKPT_NOT_FOUND) return e;
@@ -27771,10 +28006,9 @@ static ckpt_err ckpt__sftp_is_done(ckpt__sftp_putting *u, bool *done) {
 
 // A name for the part file: the upload's mark where it can be part of a file name, else its sum; without a mark a random one.
 static ckpt_err ckpt__sftp_mark(char out[64], const char *mark) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     unsigned char bytes[32];
     ckpt_err e = mark == NULL ? ckpt__os_random(bytes, sizeof bytes) : ckpt__digest_sha256(mark, strlen(mark), bytes);
-    if (mark != NULL && mark[0] != 0 && strlen(mark) < 48 && mark[strspn(mark, plain)] == 0) {
+    if (mark != NULL && mark[0] != 0 && strlen(mark) < 48 && mark[strspn(mark, CKPT__TXT_ALNUM "-_")] == 0) {
         memcpy(out, mark, strlen(mark) + 1);
         return CKPT_OK;
     }
@@ -27805,7 +28039,7 @@ static ckpt_err ckpt__sftp_put(ckpt_store *s, const ckpt__store_put *p) {
         ckpt__transfer_moved(p->t, p->body->size);
     }
     if (e == CKPT_OK && !done) e = ckpt__sftp_publish(&u);
-    if (e == CKPT_OK) ckpt__sftp_set_unsure(c.f, p->mark, false);
+    if (e == CKPT_OK) ckpt__store_set_mark(&c.f->unsure, p->mark, false, &c.f->lock);
     if (e != CKPT_OK && p->mark == NULL && c.part.data != NULL && !ckpt__transfer_cancelled(p->t)) {
         ckpt__error_record kept;        // nobody can ever resume it
         bool transient = p->t->transient;
@@ -28026,8 +28260,7 @@ static void ckpt__sftp_walk_init(ckpt__store_walk *w, const ckpt_store *s, const
     ckpt__buf_init(&w->names, &s->allocator);
 }
 
-static ckpt_err ckpt__sftp_list(ckpt_store *s, const char *prefix,
-                                ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__sftp_list(ckpt_store *s, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__sftp_call c;
     ckpt__store_walk w;
     ckpt__sftp_walk_init(&w, s, prefix, t);
@@ -28053,9 +28286,8 @@ static bool ckpt__sftp_part_path(const ckpt_store *s, const char *name, const ch
 }
 
 // Uploads that were begun and not ended. The last write counts as their start: one that goes on is not old.
-static ckpt_err ckpt__sftp_uploads(ckpt_store *s, const char *prefix,
-                                   ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
-                                   void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__sftp_uploads(ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                   ckpt__transfer *t) {
     ckpt__sftp_call c;
     ckpt__store_walk w;
     ckpt__sftp_walk_init(&w, s, prefix, t);
@@ -28137,7 +28369,7 @@ static void ckpt__sftp_wipe(const ckpt_allocator *al, char *secret) {
 static void ckpt__sftp_close(ckpt_store *s) {
     ckpt__sftp *f = ckpt__sftp_of(s);
     const ckpt_allocator *al = &s->allocator;
-    if (f->has_http) ckpt__http_free(&f->http);
+    ckpt__http_free(&f->http);
     if (f->known_fd >= 0) (void)ckpt__os_close(f->known_fd, "an unnamed file");
     if (f->has_wake) ckpt__os_cond_free(&f->wake);
     if (f->has_lock) ckpt__os_mutex_free(&f->lock);
@@ -28173,11 +28405,10 @@ static ckpt_err ckpt__sftp_start(ckpt_store *s, const ckpt__sftp_address *a, con
     f->known_fd = -1;
     ckpt_err e = ckpt__sftp_settings(f, a, d, &s->allocator);
     if (e == CKPT_OK) e = ckpt__http_init(&f->http, &o);
-    f->has_http = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_mutex_init(&f->lock);
-    f->has_lock = f->has_http && e == CKPT_OK;
+    f->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_cond_init(&f->wake);
-    f->has_wake = f->has_lock && e == CKPT_OK;
+    f->has_wake = e == CKPT_OK;
     return e;
 }
 
@@ -28193,7 +28424,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
                                "has neither; Homebrew's has)");
     ckpt_err e = ckpt__sftp_parse(&a, text);
     if (e != CKPT_OK) return e;
-    ckpt__buf_init(&uri, d != NULL ? &d->allocator : NULL);
+    ckpt__buf_init(&uri, &d->allocator);
     e = ckpt__store_new(&s, &ckpt__sftp_table, "sftp://", d, sizeof(ckpt__sftp));
     if (e == CKPT_OK) e = ckpt__sftp_start(s, &a, d);
     if (e == CKPT_OK) {
@@ -28213,17 +28444,15 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 
 #endif // CKPT_NO_REMOTE
 //------------------------------------------------------------------------------
-// >>uc         [O]  the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
+// >>uc         the store dbfs:/Volumes/...: volumes of Databricks' Unity Catalog
 //
-// uses:    error memory platform text transfer auth store web databricks
+// uses:    error memory platform text transfer auth store web stream databricks
 // threads: any number of requests at once; what is known of uploads under way is behind the mutex of >>databricks
 //
 // By the Files API 2.0 (docs.databricks.com/api/files/v2), up to 5 GiB in one request. Bigger files go in parts to the cloud that
 // the volume is in, as Databricks' own clients do it: a session is begun, each part gets an address that is signed for an hour,
 // the end names all parts. A later process goes on with a session: its parts are those of the journal, since none are listed.
-// A workspace on Google Cloud offers one resumable upload instead, which takes the bytes in their order by an address that Google
-// gives for a week (cloud.google.com/storage/docs/performing-resumable-uploads). Whoever has that address may write the file:
-// it is the upload's name, for the journal alone.
+// A workspace on Google Cloud offers one resumable upload instead (>>stream), whose address is its name, for the journal alone.
 // The service keeps neither checksum nor mark of ours with a file. Its version is the time of its last change, in seconds; a file
 // that another writer replaces twice within a second by one of the same size is not told from the one before.
 // Creating only is honoured by the service. That a reply was lost is known by this process as long as the store is open; whether
@@ -28233,38 +28462,13 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
 
 #if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_UC)
 
-enum {
-    CKPT__UC_LOST = 16,
-    CKPT__UC_COMPLETE_IDLE = 600,       // seconds that joining the parts may take without a sign of life
-    CKPT__UC_GRAIN = 256 * 1024,        // all pieces that a stream takes, but the last, are multiples of it
-    CKPT__UC_PATIENCE = 20              // seconds after which a part does not wait any more for the one before it
-};
-
-// What this process knows of an upload in one stream. Whoever has set `busy` owns what stands above it.
-typedef struct ckpt__uc_stream {
-    struct ckpt__uc_stream *next;
-    char                   *id;
-    bool                    known;          // the cloud was asked, and has not failed since
-    bool                    finished;       // the file is there
-    uint64_t                committed;      // bytes that the cloud has
-    char                   *tail;           // CKPT__UC_GRAIN bytes: what is left for the end
-    size_t                  tail_size;
-    bool                    busy, failed;   // failed: for good
-    uint64_t                part_size;      // of the first part; 0: it has not come yet
-    uint64_t                passed;         // bytes of the parts that have gone through here
-    double                  rested;         // since when nobody is at it
-} ckpt__uc_stream;
-
 typedef struct ckpt__uc {
     ckpt__databricks         d;             // comes first
     char                    *root;          // "Volumes/catalog/schema/volume"
     char                    *alias;         // the same with a '/': names may begin so
     char                    *prefix;        // "" or "a/b/"
-    bool                     has_wake;
-    ckpt__os_cond            wake;          // with d.lock: a part of a stream has ended
-    ckpt__uc_stream         *streams;       // below d.lock, as those that follow
-    char                     lost[CKPT__UC_LOST][64];   // marks of puts whose reply was lost
-    unsigned                 lost_next;
+    ckpt__streams            streams;       // with d.lock
+    ckpt__store_marks        lost;          // with d.lock: puts whose reply was lost
 } ckpt__uc;
 
 static ckpt__uc *ckpt__uc_of(const ckpt_store *store) {
@@ -28351,27 +28555,7 @@ static ckpt_err ckpt__uc_size(ckpt_store *store, const char *name, uint64_t *siz
 
 static const ckpt__databricks_eyes ckpt__uc_eyes = { ckpt__uc_size, ckpt__databricks_is_made_of };
 
-// After the server has acknowledged a file: it must be there in full. Who may write but not read takes its word.
-static ckpt_err ckpt__uc_confirm(ckpt_store *store, const char *name, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
-    ckpt_err e = ckpt__uc_stat(store, name, &there, &look);
-    return ckpt__web_confirm(t, &look, e, &there, size, NULL);
-}
-
 //-- a file in one request -------------------------------------------------------
-
-// Remembers an upload whose reply did not come, or asks whether it is one of those.
-static bool ckpt__uc_is_lost(ckpt__uc *s, const char *mark, bool remember) {
-    bool found = false;
-    if (mark == NULL || mark[0] == 0) return false;
-    ckpt__os_mutex_lock(&s->d.lock);
-    for (int i = 0; i < CKPT__UC_LOST; i++) found = found || strcmp(s->lost[i], mark) == 0;
-    if (remember && !found) (void)ckpt__web_copy(s->lost[s->lost_next++ % CKPT__UC_LOST], sizeof s->lost[0], mark);
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return found;
-}
 
 // Makes the folder above an object, which the service wants in some volumes.
 static ckpt_err ckpt__uc_make_folder(ckpt_store *store, const char *name, ckpt__transfer *t) {
@@ -28403,14 +28587,14 @@ static ckpt_err ckpt__uc_put_once(ckpt_store *store, const ckpt__store_put *p) {
 
 // A file that is to be new is there already. After a lost reply it may be this one, which its bytes tell.
 static ckpt_err ckpt__uc_refused(ckpt_store *store, const ckpt__store_put *p, bool lost) {
-    ckpt__transfer look = *p->t;
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__transfer look = ckpt__transfer_aside(p->t);
     ckpt__transfer_sums sums;
     ckpt__store_part all;
     bool same = false;
     p->t->transient = false;
     if (!lost) return ckpt__store_exists();
     memset(&all, 0, sizeof all);
-    look.moved = NULL;
     ckpt__transfer_begin(&look);
     ckpt_err e = ckpt__uc_size(store, p->name, &all.size, &look);
     if (e == CKPT_OK && all.size == p->body->size) {
@@ -28420,7 +28604,7 @@ static ckpt_err ckpt__uc_refused(ckpt_store *store, const ckpt__store_put *p, bo
         e = ckpt__databricks_has_part(store, p->name, &all, 0, &same, &look);
     }
     e = ckpt__databricks_judge_look(p->t, &look, e);
-    if (e != CKPT_OK) (void)ckpt__uc_is_lost(ckpt__uc_of(store), p->mark, true);
+    if (e != CKPT_OK) ckpt__store_set_mark(&s->lost, p->mark, true, &s->d.lock);
     if (e != CKPT_OK || same) return e;
     return ckpt__store_exists();
 }
@@ -28429,7 +28613,7 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt_err e = ckpt__databricks_check_sum(p);
     if (e != CKPT_OK) return e;
-    bool lost = ckpt__uc_is_lost(s, p->mark, false);
+    bool lost = ckpt__store_has_mark(&s->lost, p->mark, &s->d.lock);
     e = ckpt__uc_put_once(store, p);
     bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
     if (e == CKPT_NOT_FOUND && below) {
@@ -28439,10 +28623,10 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     e = ckpt__databricks_raced(p->t, e, p->overwrite);
     // libcurl repeats a request itself when a kept connection dies.
     if (!p->overwrite && e == CKPT_EXISTS) return ckpt__uc_refused(store, p, lost || p->t->unsure);
-    if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) (void)ckpt__uc_is_lost(s, p->mark, true);
+    if (e != CKPT_OK && (p->t->unsure || p->t->status >= 500)) ckpt__store_set_mark(&s->lost, p->mark, true, &s->d.lock);
     if (e != CKPT_OK) return e;
-    e = ckpt__uc_confirm(store, p->name, p->body->size, p->t);
-    if (e != CKPT_OK) (void)ckpt__uc_is_lost(s, p->mark, true);         // it was acknowledged: another try meets it
+    e = ckpt__web_confirm(store, ckpt__uc_stat, p->name, NULL, p->body->size, p->t);
+    if (e != CKPT_OK) ckpt__store_set_mark(&s->lost, p->mark, true, &s->d.lock);    // it was acknowledged: another try meets it
     return e;
 }
 
@@ -28453,7 +28637,6 @@ static ckpt_err ckpt__uc_get(ckpt_store *store, const char *name, const char *et
     ckpt__databricks_call c;
     uint64_t size = sink->size;
     ckpt_err e = ckpt__uc_init(&c, store, "GET", ckpt__uc_files, name, t);
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "If-Unmodified-Since", etag);
     c.sink = sink;
@@ -28481,47 +28664,6 @@ static ckpt_err ckpt__uc_gone(void) {
 
 static bool ckpt__uc_is_stream(const char *upload_id) { return ckpt__txt_starts(upload_id, "stream "); }
 
-// What is known of a stream, made when it is new; NULL: out of memory. It stays until the upload ends.
-static ckpt__uc_stream *ckpt__uc_find_stream(ckpt_store *store, const char *id) {
-    ckpt__uc *s = ckpt__uc_of(store);
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__uc_stream *u = s->streams;
-    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
-    if (u == NULL) {
-        u = (ckpt__uc_stream *)ckpt__mem_alloc(&store->allocator, sizeof *u);
-        char *copy = u != NULL ? ckpt__mem_copy_text(&s->d.secret, id) : NULL;
-        if (u != NULL && copy == NULL) {
-            ckpt__mem_free(&store->allocator, u, sizeof *u);
-            u = NULL;
-        }
-        if (u != NULL) {
-            u->id = copy;
-            u->rested = ckpt__os_now();
-            u->next = s->streams;
-            s->streams = u;
-        }
-    }
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return u;
-}
-
-static void ckpt__uc_free_stream(ckpt_store *store, ckpt__uc_stream *u) {
-    if (u->tail != NULL) ckpt__mem_free(&store->allocator, u->tail, CKPT__UC_GRAIN);
-    ckpt__mem_free_text(&ckpt__uc_of(store)->d.secret, u->id);
-    ckpt__mem_free(&store->allocator, u, sizeof *u);
-}
-
-static void ckpt__uc_forget_stream(ckpt_store *store, const char *id) {
-    ckpt__uc *s = ckpt__uc_of(store);
-    ckpt__os_mutex_lock(&s->d.lock);
-    ckpt__uc_stream **at = &s->streams;
-    while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
-    ckpt__uc_stream *u = *at;
-    if (u != NULL) *at = u->next;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    if (u != NULL) ckpt__uc_free_stream(store, u);
-}
-
 // Address and headers out of an upload's name.
 static ckpt_err ckpt__uc_stream_link(const char *id, ckpt__databricks_link *l) {
     const char *p = id + 7;
@@ -28541,30 +28683,9 @@ static ckpt_err ckpt__uc_stream_link(const char *id, ckpt__databricks_link *l) {
     return l->url.err != CKPT_OK ? l->url.err : l->headers.text.err;
 }
 
-// Takes a stream's reply: 308 with "Range: bytes=0-N", or that the file is there.
-static ckpt_err ckpt__uc_take_range(ckpt__databricks_call *c, const ckpt__store_multi *m, ckpt_err e, ckpt__uc_stream *u) {
-    int status = c->reply.status;
-    const char *range = ckpt__fields_get(&c->reply.headers, "range");
-    uint64_t last = 0;
-    u->known = e == CKPT_OK;
-    if (e != CKPT_OK) {
-        bool gone = status == 404 || status == 410 || status == 499, exists = status == 412 && !m->overwrite;
-        if (gone || exists) m->t->transient = false;
-        return exists ? ckpt__store_exists() : gone ? ckpt__uc_gone() : e;
-    }
-    u->finished = status != 308;
-    if (u->finished || range == NULL) u->committed = u->finished ? m->size : 0;
-    else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__web_read_size(range + 8, &last)) u->committed = last + 1;
-    else {
-        u->known = false;
-        return ckpt__web_again(m->t, CKPT_NET, "the cloud did not say how much of the upload it has");
-    }
-    return CKPT_OK;
-}
-
-// One request to a stream. body NULL: it has none. *status: the reply's, 0 without one.
-static ckpt_err ckpt__uc_stream_run(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
-                                    bool ends, ckpt__uc_stream *u, int *status) {
+// One request to a stream.
+static ckpt_err ckpt__uc_stream_send(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
+                                     bool ends, ckpt__stream_upload *u, int *status) {
     ckpt__databricks_call c;
     ckpt__databricks_link l;
     ckpt__databricks_link_init(&l, &ckpt__uc_of(store)->d);
@@ -28576,155 +28697,32 @@ static ckpt_err ckpt__uc_stream_run(ckpt_store *store, const ckpt__store_multi *
     c.body = body;
     c.quiet = ends || body == NULL;
     c.goes_on = true;
-    if (ends) c.idle_timeout_s = CKPT__UC_COMPLETE_IDLE;
+    if (ends) c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     *status = c.reply.status;
-    e = ckpt__uc_take_range(&c, m, e, u);
+    e = ckpt__stream_take(&ckpt__uc_of(store)->streams, m, &c.reply, e, u);
     ckpt__databricks_free(&c);
     ckpt__databricks_link_free(&l);
     return e;
 }
 
-// Asks how far a stream is.
-static ckpt_err ckpt__uc_ask_stream(ckpt_store *store, const ckpt__store_multi *m, ckpt__uc_stream *u) {
-    int status;
-    return ckpt__uc_stream_run(store, m, "bytes */*", NULL, false, u, &status);
-}
-
-// Sends bytes [u->committed, end) of a part that begins at `at`. The cloud may keep fewer.
-static ckpt_err ckpt__uc_push(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at, uint64_t end,
-                              ckpt__uc_stream *u) {
-    char range[80];
-    ckpt__body body = *part;
-    ckpt__error_record kept;
-    uint64_t from = u->committed;
-    int status = 0;
-    body.offset += from - at;
-    body.size = end - from;
-    (void)snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)from, (unsigned long long)end - 1);
-    ckpt_err e = ckpt__uc_stream_run(store, m, range, &body, false, u, &status);
-    // libcurl repeats a request whose connection died before the reply: these bytes may be there already.
-    if (e != CKPT_OK && status == 400) {
-        ckpt__error_take(&kept);
-        ckpt__transfer_begin(m->t);
-        ckpt_err asked = ckpt__uc_ask_stream(store, m, u);
-        bool moved = asked != CKPT_OK || u->finished || u->committed > from;
-        e = moved ? asked : ckpt__error_put(&kept);
-    }
-    if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
-        u->known = false;
-        e = ckpt__web_again(m->t, CKPT_NET, "the cloud kept none of the bytes that were sent");
-    }
-    return e;
-}
-
-// Brings the stream to the end of a part that begins at `at`: what the cloud has already is not sent again. What no multiple of
-// the grain holds is kept for the end.
-static ckpt_err ckpt__uc_advance(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at,
-                                 ckpt__uc_stream *u) {
-    uint64_t end = at + part->size, grain = CKPT__UC_GRAIN;
-    bool last = end >= m->size;
-    if (!last && part->size % grain != 0)
-        return ckpt__error_set(CKPT_ARG, "a part has %llu bytes; Google wants multiples of %d", (unsigned long long)part->size,
-                               (int)CKPT__UC_GRAIN);
-    uint64_t whole = last ? end / grain * grain : end;
-    if (whole < at) whole = at;
-    ckpt_err e = u->known ? CKPT_OK : ckpt__uc_ask_stream(store, m, u);
-    if (e == CKPT_OK && !u->finished && u->committed < at) return ckpt__uc_gone();
-    while (e == CKPT_OK && !u->finished && u->committed < whole) e = ckpt__uc_push(store, m, part, at, whole, u);
-    if (e != CKPT_OK || !last) return e;
-    if (u->tail == NULL) u->tail = (char *)ckpt__mem_alloc(&store->allocator, CKPT__UC_GRAIN);
-    if (u->tail == NULL) return CKPT_NOMEM;
-    u->tail_size = (size_t)(end - whole);
-    return ckpt__body_read(part, u->tail, u->tail_size, whole - at);
-}
-
-// Waits until the parts before have gone through. *at: where this one begins; *passed: it has gone through before. After
-// CKPT_OK and not *passed the caller owns the stream.
-static ckpt_err ckpt__uc_queue(ckpt__uc *s, ckpt__uc_stream *u, const ckpt__store_part *part, uint64_t size, uint64_t *at,
-                               bool *passed, ckpt__transfer *t) {
-    ckpt_err e = CKPT_OK;
-    *at = 0;
-    *passed = false;
-    ckpt__os_mutex_lock(&s->d.lock);
-    if (part->number == 1 && u->part_size == 0) u->part_size = size;
-    for (;;) {
-        bool known = u->part_size > 0;
-        *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
-        *passed = known && *at < u->passed;
-        if (*passed || (known && !u->busy && *at == u->passed)) break;
-        if (ckpt__transfer_cancelled(t)) {
-            e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
-            break;
-        }
-        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > (double)CKPT__UC_PATIENCE)) {
-            e = ckpt__web_again(t, CKPT_NET, "the part before it was not sent, and a stream takes them in their order");
-            break;
-        }
-        (void)ckpt__os_cond_wait_until(&s->wake, &s->d.lock, ckpt__os_now() + 0.05);
-    }
-    if (e == CKPT_OK && !*passed) u->busy = true;
-    ckpt__os_mutex_unlock(&s->d.lock);
-    return e;
-}
-
 static ckpt_err ckpt__uc_stream_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
                                      ckpt__store_part *part) {
-    ckpt__uc *s = ckpt__uc_of(store);
     ckpt__transfer_sums sums;
-    uint64_t at = 0, before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
-    bool passed = false;
-    ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
-    ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__transfer_digest(body, CKPT__SUM_CRC32, &sums);
-    if (e == CKPT_OK) e = ckpt__uc_queue(s, u, part, body->size, &at, &passed, m->t);
+    ckpt_err e = ckpt__transfer_digest(body, CKPT__SUM_CRC32, &sums);
     if (e != CKPT_OK) return e;
-    if (!passed) {
-        e = ckpt__uc_advance(store, m, body, at, u);
-        ckpt__os_mutex_lock(&s->d.lock);
-        u->busy = false;
-        u->rested = ckpt__os_now();
-        u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
-        if (e == CKPT_OK) u->passed = at + body->size;
-        ckpt__os_cond_broadcast(&s->wake);
-        ckpt__os_mutex_unlock(&s->d.lock);
-    }
-    if (e != CKPT_OK) return e;
-    part->size = body->size;
-    part->has_crc = true;
-    part->crc = sums.crc;
-    (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)sums.crc);
-    // What the cloud had before, or gets at the end, counts as well.
-    if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before + body->size - ckpt__os_load64(m->t->moved));
-    return CKPT_OK;
-}
-
-// The rest of the bytes and the number of all: the file comes into being.
-static ckpt_err ckpt__uc_end_stream(ckpt_store *store, const ckpt__store_multi *m, ckpt__uc_stream *u) {
-    ckpt__body body;
-    char range[80];
-    int status;
-    uint64_t total = m->size, from = total - u->tail_size;
-    if (u->passed != total || u->committed < from || u->committed > total)
-        return ckpt__error_set(CKPT_ARG, "the upload cannot end: parts are missing");
-    memset(&body, 0, sizeof body);
-    body.memory = u->tail_size > 0 ? u->tail : "";
-    body.offset = u->committed - from;
-    body.size = total - u->committed;
-    if (body.size > 0) (void)snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)u->committed,
-                                      (unsigned long long)total - 1, (unsigned long long)total);
-    else (void)snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)total);
-    ckpt_err e = ckpt__uc_stream_run(store, m, range, body.size > 0 ? &body : NULL, true, u, &status);
-    if (e == CKPT_OK && !u->finished) e = ckpt__web_again(m->t, CKPT_NET, "the cloud has not all of the bytes yet");
-    return e;
+    return ckpt__stream_part(&ckpt__uc_of(store)->streams, store, m, body, sums.crc, sums.crc, part);
 }
 
 static ckpt_err ckpt__uc_complete_stream(ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__uc_stream *u = ckpt__uc_find_stream(store, m->upload_id);
+    ckpt__streams *s = &ckpt__uc_of(store)->streams;
+    ckpt__stream_upload *u = ckpt__stream_hold(s, m->upload_id);
     if (u == NULL) return CKPT_NOMEM;
-    ckpt_err e = u->known ? CKPT_OK : ckpt__uc_ask_stream(store, m, u);
-    if (e == CKPT_OK && !u->finished) e = ckpt__uc_end_stream(store, m, u);
-    if (e == CKPT_OK) e = ckpt__uc_confirm(store, m->name, m->size, m->t);
-    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__uc_forget_stream(store, m->upload_id);
+    ckpt_err e = u->known ? CKPT_OK : ckpt__stream_ask(s, store, m, u);
+    if (e == CKPT_OK && !u->finished) e = ckpt__stream_end(s, store, m, u);
+    if (e == CKPT_OK) e = ckpt__web_confirm(store, ckpt__uc_stat, m->name, NULL, m->size, m->t);
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__stream_forget(s, m->upload_id);
+    ckpt__stream_release(s, u);
     return e;
 }
 
@@ -28739,7 +28737,7 @@ static ckpt_err ckpt__uc_abort_stream(ckpt_store *store, const ckpt__store_multi
     int status = c.reply.status;
     if (status == 404 || status == 410 || status == 499) e = CKPT_OK;       // 499 is Google's word for it
     if (e == CKPT_OK) ckpt__transfer_begin(m->t);
-    if (e == CKPT_OK) ckpt__uc_forget_stream(store, m->upload_id);
+    if (e == CKPT_OK) ckpt__stream_forget(&ckpt__uc_of(store)->streams, m->upload_id);
     ckpt__databricks_free(&c);
     ckpt__databricks_link_free(&l);
     return e;
@@ -28747,20 +28745,28 @@ static ckpt_err ckpt__uc_abort_stream(ckpt_store *store, const ckpt__store_multi
 
 //-- parts -----------------------------------------------------------------------
 
+// A request about a session; its body is still to be closed.
+static ckpt_err ckpt__uc_about(ckpt__databricks_call *c, ckpt_store *store, const ckpt__store_multi *m, const char *api,
+                               const char *session) {
+    ckpt__uc *s = ckpt__uc_of(store);
+    ckpt__buf path;
+    ckpt__databricks_init(c, store, &s->d, "POST", api, m->t);
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__uc_path(s, &path, m->name);
+    ckpt__buf_text(&c->json, "{\"path\":");
+    ckpt__json_add_text(&c->json, ckpt__auth_text(&path), path.len);
+    ckpt__buf_text(&c->json, ",\"session_token\":");
+    ckpt__json_add_text(&c->json, session, strlen(session));
+    ckpt__buf_free(&path);
+    return e;
+}
+
 // Asks for an address: of part `number`, or with 0 the one that gives the upload up.
 static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, const char *session, int number,
                               ckpt__databricks_link *out) {
     ckpt__databricks_call c;
-    ckpt__uc *s = ckpt__uc_of(store);
     const char *api = number > 0 ? "/api/2.0/fs/create-upload-part-urls" : "/api/2.0/fs/create-abort-upload-url";
-    ckpt__buf path;
-    ckpt__databricks_init(&c, store, &s->d, "POST", api, m->t);
-    ckpt__buf_init(&path, &store->allocator);
-    ckpt_err e = ckpt__uc_path(s, &path, m->name);
-    ckpt__buf_text(&c.json, "{\"path\":");
-    ckpt__json_add_text(&c.json, ckpt__auth_text(&path), path.len);
-    ckpt__buf_text(&c.json, ",\"session_token\":");
-    ckpt__json_add_text(&c.json, session, strlen(session));
+    ckpt_err e = ckpt__uc_about(&c, store, m, api, session);
     if (number > 0) ckpt__buf_fmt(&c.json, ",\"start_part_number\":%d,\"count\":1", number);
     ckpt__buf_text(&c.json, ",\"expire_time\":\"");
     ckpt__txt_add_date(&c.json, ckpt__os_time() + 3600.0, CKPT__DATE_ISO);
@@ -28776,7 +28782,6 @@ static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, con
         e = node == NULL ? ckpt__error_set(CKPT_NET, "the server gives no address for the part that was asked for") :
             ckpt__databricks_link_read(out, &c.doc, node, "url", false);
     }
-    ckpt__buf_free(&path);
     ckpt__databricks_free(&c);
     return e;
 }
@@ -28814,7 +28819,7 @@ static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m,
         const ckpt__json *offer = ckpt__databricks_member(&c, "multipart_upload");
         *stream = offer == NULL;
         if (*stream) offer = ckpt__databricks_member(&c, "resumable_upload");
-        const char *token = ckpt__databricks_text(&c.doc, offer, "session_token");
+        const char *token = ckpt__json_get_text(&c.doc, offer, "session_token");
         if (token != NULL && token[0] != 0) ckpt__buf_text(session, token);
         else e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
     }
@@ -28828,15 +28833,8 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
     ckpt__databricks_call c;
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
-    ckpt__buf path;
-    ckpt__databricks_init(&c, store, &s->d, "POST", "/api/2.0/fs/create-resumable-upload-url", m->t);
     ckpt__databricks_link_init(&l, &s->d);
-    ckpt__buf_init(&path, &store->allocator);
-    ckpt_err e = ckpt__uc_path(s, &path, m->name);
-    ckpt__buf_text(&c.json, "{\"path\":");
-    ckpt__json_add_text(&c.json, ckpt__auth_text(&path), path.len);
-    ckpt__buf_text(&c.json, ",\"session_token\":");
-    ckpt__json_add_text(&c.json, session, strlen(session));
+    ckpt_err e = ckpt__uc_about(&c, store, m, "/api/2.0/fs/create-resumable-upload-url", session);
     ckpt__buf_byte(&c.json, '}');
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     const ckpt__json *node = e == CKPT_OK ? ckpt__databricks_member(&c, "resumable_upload_url") : NULL;
@@ -28847,16 +28845,12 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
         ckpt__buf_fmt(upload_id, "stream %s", l.url.data);
         for (size_t at = 0; ckpt__fields_next(&l.headers, &at, &name, &value);) ckpt__buf_fmt(upload_id, "\n%s: %s", name, value);
         const char *id = ckpt__buf_cstr(upload_id);
-        e = upload_id->err;
-        ckpt__uc_stream *u = e == CKPT_OK ? ckpt__uc_find_stream(store, id + from) : NULL;
-        if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
-        if (u != NULL) u->known = true;                     // that it has nothing yet
+        e = upload_id->err == CKPT_OK ? ckpt__stream_begin(&s->streams, id + from) : upload_id->err;
     }
     if (e == CKPT_AUTH || e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) {
         ckpt__transfer_begin(m->t);
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no address for a stream");
     }
-    ckpt__buf_free(&path);
     ckpt__databricks_link_free(&l);
     ckpt__databricks_free(&c);
     return e;
@@ -28912,16 +28906,11 @@ static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, con
     return e;
 }
 
-// Is the session alive? Then the parts are those that this process has sent, and those of the journal. A stream does not tell of
-// parts: each is offered again, and what the cloud has of it is passed over.
+// Is the session alive? Then the parts are those that this process has sent, and those of the journal.
 static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
-    if (ckpt__uc_is_stream(m->upload_id)) {
-        ckpt__uc_stream u;
-        memset(&u, 0, sizeof u);
-        return ckpt__uc_ask_stream(store, m, &u);
-    }
+    if (ckpt__uc_is_stream(m->upload_id)) return ckpt__stream_look(&s->streams, store, m);
     if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
     ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
@@ -28945,7 +28934,7 @@ static ckpt_err ckpt__uc_join(ckpt_store *store, const ckpt__store_multi *m) {
     }
     ckpt__buf_text(&c.json, "]}");
     c.quiet = true;
-    c.idle_timeout_s = CKPT__UC_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     ckpt__databricks_free(&c);
     return e;
@@ -28969,7 +28958,7 @@ static ckpt_err ckpt__uc_complete(ckpt_store *store, const ckpt__store_multi *m)
         m->t->transient = false;
         return ckpt__store_exists();
     }
-    return e == CKPT_OK ? ckpt__uc_confirm(store, m->name, m->size, m->t) : e;
+    return e == CKPT_OK ? ckpt__web_confirm(store, ckpt__uc_stat, m->name, NULL, m->size, m->t) : e;
 }
 
 static ckpt_err ckpt__uc_abort(ckpt_store *store, const ckpt__store_multi *m) {
@@ -28986,7 +28975,7 @@ static ckpt_err ckpt__uc_abort(ckpt_store *store, const ckpt__store_multi *m) {
 
 // The token of the next page; none is the end.
 static ckpt_err ckpt__uc_turn(ckpt__databricks_tree *w, const ckpt__databricks_call *c) {
-    const char *next = ckpt__databricks_text(&c->doc, ckpt__json_root(&c->doc), "next_page_token");
+    const char *next = ckpt__json_get_text(&c->doc, ckpt__json_root(&c->doc), "next_page_token");
     w->next.len = 0;
     if (next != NULL && next[0] != 0) ckpt__buf_text(&w->next, next);
     if (w->next.len > 0) (void)ckpt__buf_cstr(&w->next);
@@ -29013,7 +29002,7 @@ static ckpt_err ckpt__uc_page(ckpt__databricks_tree *w, const char *folder) {
     if (list != NULL && list->kind != CKPT__JSON_ARRAY) e = ckpt__web_odd("no list");
     for (const ckpt__json *n = ckpt__json_child(&c.doc, e == CKPT_OK ? list : NULL); n != NULL && e == CKPT_OK;
          n = ckpt__json_next(&c.doc, n)) {
-        const char *path = ckpt__databricks_text(&c.doc, n, "path");
+        const char *path = ckpt__json_get_text(&c.doc, n, "path");
         bool is_folder = ckpt__databricks_is_true(ckpt__json_get(&c.doc, n, "is_directory"));
         bool ok = path != NULL && strncmp(path, below, own.len) == 0 &&
                   ckpt__databricks_size(ckpt__json_get(&c.doc, n, "file_size"), &size);
@@ -29048,11 +29037,10 @@ static void ckpt__uc_sweep(ckpt_store *store, const char *name, const ckpt__tran
     ckpt_err e = ckpt__uc_path(s, &path, name);
     while (e == CKPT_OK) {
         ckpt__databricks_call c;
-        ckpt__transfer mine = *t;
+        ckpt__transfer mine = ckpt__transfer_aside(t);
         char *slash = strrchr(path.data, '/');
         if (slash == NULL || (size_t)(slash - path.data) <= strlen(s->root) + 1) break;
         *slash = 0;
-        mine.moved = NULL;
         ckpt__databricks_init(&c, store, &ckpt__uc_of(store)->d, "DELETE", "/api/2.0/fs/directories", &mine);
         ckpt__txt_add_percent(&c.path, path.data, strlen(path.data), true);
         c.quiet = true;
@@ -29076,12 +29064,7 @@ static ckpt_err ckpt__uc_remove(ckpt_store *store, const char *name, ckpt__trans
 static void ckpt__uc_close(ckpt_store *store) {
     ckpt__uc *s = ckpt__uc_of(store);
     const ckpt_allocator *a = &store->allocator;
-    while (s->streams != NULL) {
-        ckpt__uc_stream *u = s->streams;
-        s->streams = u->next;
-        ckpt__uc_free_stream(store, u);
-    }
-    if (s->has_wake) ckpt__os_cond_free(&s->wake);
+    ckpt__stream_free(&s->streams);
     ckpt__databricks_close(&s->d, a);
     ckpt__mem_free_text(a, s->root);
     ckpt__mem_free_text(a, s->alias);
@@ -29102,19 +29085,22 @@ static ckpt_err ckpt__uc_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     store->max_part = (uint64_t)4000 << 20;
     store->max_parts = 10000;
     store->max_single = (uint64_t)5 << 30;
-    ckpt_err e = ckpt__databricks_open(&s->d, store, d != NULL ? d->ca_file : NULL);
-    if (e == CKPT_OK) e = ckpt__os_cond_init(&s->wake);
-    s->has_wake = s->d.has_cloud && e == CKPT_OK;
+    ckpt_err e = ckpt__databricks_open(&s->d, store, d->ca_file);
+    if (e == CKPT_OK)
+        e = ckpt__stream_init(&s->streams, &store->allocator, &s->d.secret, &s->d.lock, sizeof(ckpt__stream_upload));
+    s->streams.send = ckpt__uc_stream_send;
+    s->streams.gone = ckpt__uc_gone;
+    s->streams.server = "the cloud";
+    s->streams.word = "stream";
     return e == CKPT_OK ? ckpt__databricks_configure(&s->d, d, NULL, &store->allocator) : e;
 }
 
-// Opens "dbfs:/Volumes/catalog/schema/volume/prefix". Asks nobody. d may be NULL.
+// Opens "dbfs:/Volumes/catalog/schema/volume/prefix". Asks nobody.
 static ckpt_err ckpt__uc_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_allocator a = { NULL, NULL };
+    ckpt_allocator a = d->allocator;
     ckpt__buf root, prefix, uri;
     ckpt_store *store = NULL;
     *out = NULL;
-    if (d != NULL) a = d->allocator;
     ckpt__buf_init(&root, &a);
     ckpt__buf_init(&prefix, &a);
     ckpt__buf_init(&uri, &a);
@@ -29149,7 +29135,7 @@ static ckpt_err ckpt__uc_open(ckpt_store **out, const ckpt__uri *u, const ckpt_s
 #endif // CKPT_NO_REMOTE, CKPT_NO_UC
 
 //------------------------------------------------------------------------------
-// >>wandb      [O]  the store wandb://: artifacts of Weights & Biases
+// >>wandb      the store wandb://: artifacts of Weights & Biases
 //
 // uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; the run, and addresses of files that were asked for, are behind one mutex
@@ -29183,7 +29169,7 @@ typedef struct ckpt__wandb_seen {
 
 typedef struct ckpt__wandb {
     ckpt__http      http;
-    bool            has_http, has_lock;
+    bool            has_lock;
     char           *entity, *project;
     char           *prefix;             // "" or "a/b/"
     char           *site, *base;        // of the service: "https://host:port", and "" or "/base"
@@ -29308,22 +29294,13 @@ static void ckpt__wandb_add_raw(ckpt__buf *b, const char *name, const char *valu
 // What a refusal says: {"errors":[{"message":...}]} or {"error":...}.
 static void ckpt__wandb_read_error(ckpt__wandb_call *c) {
     const ckpt__json *root = c->parsed ? ckpt__json_root(&c->doc) : NULL;
-    const ckpt__json *list = ckpt__auth_node(&c->doc, root, "errors");
+    const ckpt__json *list = ckpt__json_get(&c->doc, root, "errors");
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
     const char *text = ckpt__auth_node_text(&c->doc, first, "message");
     if (text == NULL) text = ckpt__auth_node_text(&c->doc, root, "error");
     c->message[0] = 0;
     if (text == NULL || (c->s->key.len > 0 && strstr(text, c->s->key.data) != NULL)) return;
     ckpt__auth_quote(c->message, sizeof c->message, text);
-}
-
-static bool ckpt__wandb_says(const ckpt__wandb_call *c, const char *words) {
-    size_t n = strlen(words);
-    for (const char *p = c->message; *p != 0; p++) {
-        ckpt__view v = { p, n };
-        if (strlen(p) >= n && ckpt__txt_eq_nocase(v, words)) return true;
-    }
-    return false;
 }
 
 // The failure that a reply tells of. GraphQL's own failures come with a status of 200.
@@ -29333,9 +29310,10 @@ static ckpt_err ckpt__wandb_fail(ckpt__wandb_call *c) {
     ckpt_err e = status == 200 ? CKPT_NET : ckpt__web_class(status);
     if (status == 409) c->t->transient = true;
     if (status == 200 || status == 400) {
-        if (ckpt__wandb_says(c, "permission") || ckpt__wandb_says(c, "not authorized")) e = CKPT_AUTH;
-        else if (ckpt__wandb_says(c, "not found") || ckpt__wandb_says(c, "could not find")) e = CKPT_NOT_FOUND;
-        else if (ckpt__wandb_says(c, "deadlock") || ckpt__wandb_says(c, "internal") || ckpt__wandb_says(c, "try again"))
+        const char *said = c->message;
+        if (ckpt__web_says(said, "permission") || ckpt__web_says(said, "not authorized")) e = CKPT_AUTH;
+        else if (ckpt__web_says(said, "not found") || ckpt__web_says(said, "could not find")) e = CKPT_NOT_FOUND;
+        else if (ckpt__web_says(said, "deadlock") || ckpt__web_says(said, "internal") || ckpt__web_says(said, "try again"))
             c->t->transient = true;
     }
     const char *advice = "";
@@ -29351,7 +29329,6 @@ static ckpt_err ckpt__wandb_fail(ckpt__wandb_call *c) {
 static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
     ckpt__buf url, text;
     ckpt__fields headers;
-    ckpt__body body;
     ckpt__http_request q;
     if (c->parsed) ckpt__json_free(&c->doc);
     c->parsed = false;
@@ -29369,12 +29346,10 @@ static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
     c->variables.len = 0;
     ckpt__fields_add(&headers, "Authorization", ckpt__auth_text(&c->s->basic));
     ckpt__fields_add(&headers, "Content-Type", "application/json");
-    memset(&body, 0, sizeof body);
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     memset(&q, 0, sizeof q);
     q.method = "POST";
     q.url = ckpt__buf_cstr(&url);
-    body.memory = text.data;
-    body.size = text.len;
     q.headers = &headers;
     q.body = &body;
     q.reply_max = CKPT__WANDB_REPLY_MAX;
@@ -29384,7 +29359,6 @@ static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
     ckpt_err e = url.err != CKPT_OK ? url.err : text.err != CKPT_OK ? text.err : headers.text.err;
     if (e == CKPT_OK) e = ckpt__http_run(&c->s->http, &q, &c->reply);
     c->t->moved = counter;
-    if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
     ckpt__buf_free(&url);
     ckpt__buf_free(&text);
     ckpt__fields_free(&headers);
@@ -29394,8 +29368,8 @@ static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
     if (e == CKPT_NOMEM) return e;
     ckpt__wandb_read_error(c);
     const ckpt__json *root = c->parsed ? ckpt__json_root(&c->doc) : NULL;
-    c->data = ckpt__auth_node(&c->doc, root, "data");
-    if (c->reply.status < 200 || c->reply.status >= 300 || c->message[0] != 0 || ckpt__auth_node(&c->doc, root, "errors") != NULL)
+    c->data = ckpt__json_get(&c->doc, root, "data");
+    if (c->reply.status < 200 || c->reply.status >= 300 || c->message[0] != 0 || ckpt__json_get(&c->doc, root, "errors") != NULL)
         return ckpt__wandb_fail(c);
     if (c->data != NULL && c->data->kind == CKPT__JSON_OBJECT) return CKPT_OK;
     return ckpt__web_again(c->t, CKPT_NET, "W&B's reply is damaged or cut short");
@@ -29403,7 +29377,7 @@ static ckpt_err ckpt__wandb_ask(ckpt__wandb_call *c, const char *query) {
 
 // The member of a member...; NULL: one is not there.
 static const ckpt__json *ckpt__wandb_find(const ckpt__wandb_call *c, const ckpt__json *from, const char *const *path) {
-    for (; *path != NULL && from != NULL; path++) from = ckpt__auth_node(&c->doc, from, *path);
+    for (; *path != NULL && from != NULL; path++) from = ckpt__json_get(&c->doc, from, *path);
     return from;
 }
 
@@ -29415,20 +29389,16 @@ static ckpt_err ckpt__wandb_lacks(ckpt__wandb_call *c, const char *what) {
 
 //-- bytes -----------------------------------------------------------------------
 
-// Headers that come with an address, "Name:value" each. What the library makes itself, or must not go elsewhere, is left out.
+// Headers that come with an address, "Name:value" each.
 static void ckpt__wandb_add_headers(const ckpt__wandb_call *c, const ckpt__json *list, ckpt__fields *out) {
-    static const char *const own[] = { "host", "content-length", "transfer-encoding", "connection", "authorization", "cookie" };
     if (list == NULL || list->kind != CKPT__JSON_ARRAY) return;
     for (const ckpt__json *n = ckpt__json_child(&c->doc, list); n != NULL; n = ckpt__json_next(&c->doc, n)) {
         char name[80];
         const char *colon = n->kind == CKPT__JSON_TEXT ? strchr(n->text, ':') : NULL;
-        bool good = colon != NULL && colon > n->text && (size_t)(colon - n->text) < sizeof name;
-        if (!good || strpbrk(n->text, "\r\n") != NULL) continue;
+        if (colon == NULL || (size_t)(colon - n->text) >= sizeof name) continue;
         (void)snprintf(name, sizeof name, "%.*s", (int)(colon - n->text), n->text);
-        for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-            if (ckpt__txt_eq_nocase(ckpt__txt_view(name), own[i])) good = false;
-        }
-        if (good) ckpt__fields_add(out, name, colon + 1 + strspn(colon + 1, " "));
+        const char *value = colon + 1 + strspn(colon + 1, " ");
+        if (ckpt__web_is_field(name, value)) ckpt__fields_add(out, name, value);
     }
 }
 
@@ -29458,7 +29428,6 @@ static ckpt_err ckpt__wandb_send(ckpt__wandb_call *c, const char *method, const 
     q.transfer = c->t;
     ckpt_err e = full.err != CKPT_OK ? full.err : headers->text.err;
     if (e == CKPT_OK) e = ckpt__http_run(&c->s->http, &q, r);
-    if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
     ckpt__buf_free(&full);
     return e;
 }
@@ -29479,7 +29448,7 @@ static ckpt_err ckpt__wandb_upload(ckpt__wandb_call *c, const ckpt__json *node, 
     if (url == NULL) return ckpt__wandb_lacks(c, "address for the bytes");
     ckpt__fields_init(&headers, &c->s->secret);
     ckpt__http_reply_init(&r, &c->s->secret);
-    ckpt__wandb_add_headers(c, ckpt__auth_node(&c->doc, node, "uploadHeaders"), &headers);
+    ckpt__wandb_add_headers(c, ckpt__json_get(&c->doc, node, "uploadHeaders"), &headers);
     uint64_t *counter = c->t->moved;
     if (quiet) c->t->moved = NULL;
     ckpt_err e = ckpt__wandb_send(c, "PUT", url, &headers, body, NULL, &r);
@@ -29514,13 +29483,6 @@ static void ckpt__wandb_object_init(ckpt__wandb_object *o, ckpt_store *store) {
     ckpt__buf_init(&o->url, &ckpt__wandb_of(store)->secret);
 }
 
-static bool ckpt__wandb_number(const ckpt__json *node, uint64_t *out) {
-    bool good = node != NULL && node->kind == CKPT__JSON_INT && node->i >= 0;
-    if (good) *out = (uint64_t)node->i;
-    else if (node != NULL && node->kind == CKPT__JSON_TEXT) good = ckpt__web_read_size(node->text, out);
-    return good;
-}
-
 // What is kept with an artifact: its metadata are a JSON text. *name: the remote name it was put as; empty: it does not say.
 static ckpt_err ckpt__wandb_read_meta(const ckpt__wandb_call *c, const ckpt__json *artifact, ckpt__store_stat *out,
                                       ckpt__buf *name) {
@@ -29546,8 +29508,8 @@ static ckpt_err ckpt__wandb_take(ckpt__wandb_call *c, const ckpt__json *artifact
     static const char *const edges[] = { "files", "edges", NULL };
     const ckpt__json *list = ckpt__wandb_find(c, artifact, edges);
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
-    const ckpt__json *file = first != NULL ? ckpt__auth_node(&c->doc, first, "node") : NULL;
-    const ckpt__json *sequence = ckpt__auth_node(&c->doc, artifact, "artifactSequence");
+    const ckpt__json *file = first != NULL ? ckpt__json_get(&c->doc, first, "node") : NULL;
+    const ckpt__json *sequence = ckpt__json_get(&c->doc, artifact, "artifactSequence");
     const char *created = ckpt__auth_node_text(&c->doc, artifact, "createdAt");
     const char *state = ckpt__auth_node_text(&c->doc, artifact, "state");
     const char *url = ckpt__auth_node_text(&c->doc, file, "directUrl");
@@ -29559,7 +29521,7 @@ static ckpt_err ckpt__wandb_take(ckpt__wandb_call *c, const ckpt__json *artifact
     if (file == NULL || url == NULL) return ckpt__wandb_lacks(c, "file of the artifact");
     if (!ckpt__web_copy(o->stat.etag, sizeof o->stat.etag, ckpt__auth_node_text(&c->doc, artifact, "id")) || o->stat.etag[0] == 0)
         return ckpt__wandb_lacks(c, "id of the artifact");
-    if (!ckpt__wandb_number(ckpt__auth_node(&c->doc, file, "sizeBytes"), &o->stat.size)) return ckpt__wandb_lacks(c, "size");
+    if (!ckpt__web_json_size(ckpt__json_get(&c->doc, file, "sizeBytes"), &o->stat.size)) return ckpt__wandb_lacks(c, "size");
     if (!ckpt__web_copy(o->sequence, sizeof o->sequence, ckpt__auth_node_text(&c->doc, sequence, "id"))) o->sequence[0] = 0;
     if (!ckpt__web_copy(o->md5, sizeof o->md5, ckpt__auth_node_text(&c->doc, file, "md5"))) o->md5[0] = 0;
     if (created == NULL || !ckpt__txt_read_date(ckpt__txt_view(created), &o->stat.modified)) o->stat.modified = 0.0;
@@ -29625,7 +29587,7 @@ static ckpt_err ckpt__wandb_look(ckpt_store *store, const ckpt__wandb_name *n, c
     }
     ckpt_err e = ckpt__wandb_ask(&c, id == NULL ? ckpt__wandb_by_name : ckpt__wandb_by_id);
     const ckpt__json *artifact = e == CKPT_OK ? ckpt__wandb_find(&c, c.data, path) : NULL;
-    const ckpt__json *project = e == CKPT_OK ? ckpt__auth_node(&c.doc, c.data, "project") : NULL;
+    const ckpt__json *project = e == CKPT_OK ? ckpt__json_get(&c.doc, c.data, "project") : NULL;
     if (e == CKPT_OK && id == NULL && project != NULL && project->kind == CKPT__JSON_NULL)
         e = ckpt__error_set(CKPT_NOT_FOUND, "there is no project %s/%s, or the API key may not see it", c.s->entity,
                             c.s->project);
@@ -29710,18 +29672,17 @@ static ckpt_err ckpt__wandb_digest(ckpt__wandb_putting *w, const ckpt_allocator 
     ckpt__buf text;
     ckpt__digest md5 = { NULL };
     unsigned char sum[16];
-    if ((w->sums.has & (unsigned)CKPT__SUM_MD5) == 0)
+    ckpt_err e = ckpt__web_md5(w->md5, sizeof w->md5, &w->sums, a);
+    if (e != CKPT_OK) return e;
+    if (w->md5[0] == 0)
         return ckpt__error_set(CKPT_UNSUPPORTED, "W&B needs the MD5 of each file, which this system forbids (FIPS)");
     ckpt__buf_init(&text, a);
-    ckpt__txt_add_base64(&text, w->sums.md5, sizeof w->sums.md5);
-    (void)ckpt__web_copy(w->md5, sizeof w->md5, ckpt__buf_cstr(&text));
-    text.len = 0;
     ckpt__buf_fmt(&text, "wandb-artifact-manifest-v1\n%s:%s\n", w->n->file, w->md5);
     bool ok = text.err == CKPT_OK && ckpt__digest_begin(&md5, CKPT__DIGEST_MD5);
     if (ok) ckpt__digest_add(&md5, text.data, text.len);
     ok = ckpt__digest_end(&md5, sum) && ok;
     for (int i = 0; i < 16 && ok; i++) (void)snprintf(w->digest + 2 * i, 3, "%02x", (unsigned)sum[i]);
-    ckpt_err e = text.err;
+    e = text.err;
     ckpt__buf_free(&text);
     return e != CKPT_OK || ok ? e : ckpt__error_set(CKPT_UNSUPPORTED, "MD5 cannot be computed");
 }
@@ -29827,8 +29788,8 @@ static ckpt_err ckpt__wandb_put_file(ckpt__wandb_call *c, ckpt__wandb_putting *w
     if (e != CKPT_OK) return e;
     const ckpt__json *list = ckpt__wandb_find(c, c->data, edges);
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c->doc, list) : NULL;
-    const ckpt__json *node = ckpt__auth_node(&c->doc, first, "node");
-    const ckpt__json *birth = ckpt__auth_node(&c->doc, node, "artifact"), *url = ckpt__auth_node(&c->doc, node, "uploadUrl");
+    const ckpt__json *node = ckpt__json_get(&c->doc, first, "node");
+    const ckpt__json *birth = ckpt__json_get(&c->doc, node, "artifact"), *url = ckpt__json_get(&c->doc, node, "uploadUrl");
     if (!ckpt__web_copy(w->birth, sizeof w->birth, ckpt__auth_node_text(&c->doc, birth, "id")) || w->birth[0] == 0)
         return ckpt__wandb_lacks(c, "artifact of the file");
     if (url == NULL || url->kind == CKPT__JSON_NULL) return CKPT_OK;
@@ -29837,11 +29798,10 @@ static ckpt_err ckpt__wandb_put_file(ckpt__wandb_call *c, ckpt__wandb_putting *w
 
 static ckpt_err ckpt__wandb_put_manifest(ckpt__wandb_call *c, ckpt__wandb_putting *w) {
     static const char *const file[] = { "createArtifactManifest", "artifactManifest", "file", NULL };
-    ckpt__buf text, digest;
-    ckpt__body body;
+    ckpt__buf text;
     ckpt__transfer_sums sums;
+    char digest[25];
     ckpt__buf_init(&text, &c->store->allocator);
-    ckpt__buf_init(&digest, &c->store->allocator);
     ckpt__buf_text(&text, "{\"version\":1,\"storagePolicy\":\"wandb-storage-policy-v1\",\"storagePolicyConfig\":"
                    "{\"storageLayout\":\"V2\"},\"contents\":{");
     ckpt__json_add_text(&text, w->n->file, strlen(w->n->file));
@@ -29849,17 +29809,12 @@ static ckpt_err ckpt__wandb_put_manifest(ckpt__wandb_call *c, ckpt__wandb_puttin
     ckpt__wandb_add(&text, "digest", w->md5);
     ckpt__wandb_add(&text, "birthArtifactID", w->birth);
     ckpt__buf_fmt(&text, ",\"size\":%llu}}}", (unsigned long long)w->p->body->size);
-    memset(&body, 0, sizeof body);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__transfer_digest(&body, CKPT__SUM_MD5, &sums);
-    if (e == CKPT_OK) {
-        ckpt__txt_add_base64(&digest, sums.md5, sizeof sums.md5);
-        e = ckpt__wandb_make_manifest(c, w, ckpt__buf_cstr(&digest));
-    }
+    if (e == CKPT_OK) e = ckpt__web_md5(digest, sizeof digest, &sums, &c->store->allocator);
+    if (e == CKPT_OK) e = ckpt__wandb_make_manifest(c, w, digest);
     if (e == CKPT_OK) e = ckpt__wandb_upload(c, ckpt__wandb_find(c, c->data, file), &body, true);
     ckpt__buf_free(&text);
-    ckpt__buf_free(&digest);
     return e;
 }
 
@@ -29885,8 +29840,7 @@ static ckpt_err ckpt__wandb_make_latest(ckpt__wandb_call *c, const ckpt__wandb_p
 // After the end: the newest version must be this one, or a newer one of another writer. *latest: it is this one.
 static ckpt_err ckpt__wandb_confirm(ckpt__wandb_call *c, const ckpt__wandb_putting *w, bool *latest) {
     ckpt__wandb_object o;
-    ckpt__transfer look = *c->t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(c->t);
     ckpt__wandb_object_init(&o, c->store);
     ckpt_err e = ckpt__wandb_look(c->store, w->n, NULL, &o, &look);
     *latest = e == CKPT_OK && strcmp(o.stat.etag, w->id) == 0;
@@ -29896,9 +29850,8 @@ static ckpt_err ckpt__wandb_confirm(ckpt__wandb_call *c, const ckpt__wandb_putti
         e = ckpt__error_set(CKPT_CORRUPT, "W&B acknowledged it, and yet has kept %llu bytes of %llu, or others",
                             (unsigned long long)o.stat.size, (unsigned long long)w->p->body->size);
     if (e != CKPT_OK) {
+        ckpt__transfer_follow(c->t, &look);
         c->t->transient = look.transient || e == CKPT_CORRUPT;
-        c->t->throttled = look.throttled;
-        c->t->retry_after = look.retry_after;
         c->t->unsure = true;
     }
     ckpt__buf_free(&o.url);
@@ -29908,8 +29861,7 @@ static ckpt_err ckpt__wandb_confirm(ckpt__wandb_call *c, const ckpt__wandb_putti
 // Two names may become one artifact: the object that is there must be this one's, or none.
 static ckpt_err ckpt__wandb_check_artifact(ckpt_store *store, const ckpt__store_put *p, const ckpt__wandb_name *n, bool *ours) {
     ckpt__wandb_object o;
-    ckpt__transfer look = *p->t;
-    look.moved = NULL;
+    ckpt__transfer look = ckpt__transfer_aside(p->t);
     ckpt__wandb_object_init(&o, store);
     ckpt_err e = ckpt__wandb_look(store, n, NULL, &o, &look);
     bool marked = p->mark != NULL && p->mark[0] != 0;
@@ -29955,19 +29907,16 @@ static ckpt_err ckpt__wandb_put(ckpt_store *store, const ckpt__store_put *p) {
     memset(&w, 0, sizeof w);
     w.p = p;
     w.n = &n;
-    uint64_t before = p->t->moved != NULL ? ckpt__os_load64(p->t->moved) : 0;
+    uint64_t before = ckpt__transfer_count(p->t);
     ckpt__wandb_call_init(&c, store, p->t);
     ckpt_err e = ckpt__wandb_name_init(&n, store, p->name);
     if (e == CKPT_OK) e = ckpt__transfer_digest(p->body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, &w.sums);
-    if (e == CKPT_OK && p->has_crc && w.sums.crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)w.sums.crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, w.sums.crc);
     if (e == CKPT_OK) e = ckpt__wandb_digest(&w, &store->allocator);
     if (e == CKPT_OK) e = ckpt__wandb_check_artifact(store, p, &n, &ours);
     if (e == CKPT_OK && !ours) e = ckpt__wandb_put_all(&c, &w);
     // What W&B has already counts as well.
-    if (e == CKPT_OK && p->t->moved != NULL)
-        (void)ckpt__os_add64(p->t->moved, before + p->body->size - ckpt__os_load64(p->t->moved));
+    if (e == CKPT_OK) ckpt__transfer_recount(p->t, before + p->body->size);
     ckpt__wandb_call_free(&c);
     ckpt__wandb_name_free(&n);
     return e;
@@ -29998,7 +29947,6 @@ static ckpt_err ckpt__wandb_get(ckpt_store *store, const char *name, const char 
     ckpt__wandb_object o;
     ckpt__wandb_call c;
     bool stale = false;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__sink_begin(sink);
     ckpt__wandb_object_init(&o, store);
     ckpt__wandb_call_init(&c, store, t);
@@ -30041,7 +29989,7 @@ static ckpt_err ckpt__wandb_take_entry(ckpt__wandb_call *c, ckpt__wandb_listing 
     uint64_t size = 0;
     if (own == NULL || artifact == NULL || artifact->kind != CKPT__JSON_OBJECT) return CKPT_OK;
     if (state == NULL || strcmp(state, "COMMITTED") != 0) return CKPT_OK;
-    if (!ckpt__wandb_number(ckpt__auth_node(&c->doc, artifact, "size"), &size)) return CKPT_OK;
+    if (!ckpt__web_json_size(ckpt__json_get(&c->doc, artifact, "size"), &size)) return CKPT_OK;
     ckpt_err e = ckpt__wandb_read_meta(c, artifact, &info, &l->name);
     if (e != CKPT_OK) return e;
     l->artifact.len = l->type.len = 0;
@@ -30069,10 +30017,10 @@ static ckpt_err ckpt__wandb_list_page(ckpt__wandb_listing *l, ckpt__buf *next, c
                                  "entityName:$entity,name:$project){artifactCollections(after:$cursor,first:$perPage){pageInfo{"
                                  "endCursor hasNextPage}edges{node{name artifactMembership(aliasName:\"latest\"){artifact{id "
                                  "state size metadata}}}}}}}");
-    const ckpt__json *project = e == CKPT_OK ? ckpt__auth_node(&c.doc, c.data, "project") : NULL;
+    const ckpt__json *project = e == CKPT_OK ? ckpt__json_get(&c.doc, c.data, "project") : NULL;
     const ckpt__json *found = e == CKPT_OK ? ckpt__wandb_find(&c, c.data, list) : NULL;
-    const ckpt__json *edges = ckpt__auth_node(&c.doc, found, "edges"), *page = ckpt__auth_node(&c.doc, found, "pageInfo");
-    const ckpt__json *more = ckpt__auth_node(&c.doc, page, "hasNextPage");
+    const ckpt__json *edges = ckpt__json_get(&c.doc, found, "edges"), *page = ckpt__json_get(&c.doc, found, "pageInfo");
+    const ckpt__json *more = ckpt__json_get(&c.doc, page, "hasNextPage");
     const char *cursor = ckpt__auth_node_text(&c.doc, page, "endCursor");
     next->len = 0;
     bool gone = e == CKPT_OK && (project == NULL || project->kind == CKPT__JSON_NULL);
@@ -30081,7 +30029,7 @@ static ckpt_err ckpt__wandb_list_page(ckpt__wandb_listing *l, ckpt__buf *next, c
     else if (e == CKPT_OK && (edges == NULL || edges->kind != CKPT__JSON_ARRAY)) e = ckpt__wandb_lacks(&c, "artifacts");
     const ckpt__json *edge = e == CKPT_OK ? ckpt__json_child(&c.doc, edges) : NULL;
     for (; edge != NULL && e == CKPT_OK; edge = ckpt__json_next(&c.doc, edge))
-        e = ckpt__wandb_take_entry(&c, l, ckpt__auth_node(&c.doc, edge, "node"));
+        e = ckpt__wandb_take_entry(&c, l, ckpt__json_get(&c.doc, edge, "node"));
     if (e == CKPT_OK && more != NULL && more->kind == CKPT__JSON_BOOL && more->i != 0 && cursor != NULL) {
         ckpt__buf_text(next, cursor);
         (void)ckpt__buf_cstr(next);
@@ -30142,7 +30090,7 @@ static ckpt_err ckpt__wandb_remove(ckpt_store *store, const char *name, ckpt__tr
 static void ckpt__wandb_close(ckpt_store *store) {
     ckpt__wandb *s = ckpt__wandb_of(store);
     const ckpt_allocator *a = &store->allocator;
-    if (s->has_http) ckpt__http_free(&s->http);
+    ckpt__http_free(&s->http);
     if (s->has_lock) ckpt__os_mutex_free(&s->lock);
     for (int i = 0; i < CKPT__WANDB_SEEN; i++) {
         ckpt__mem_free_text(a, s->seen[i].id);
@@ -30233,7 +30181,7 @@ static ckpt_err ckpt__wandb_ask_netrc(ckpt__wandb *s, const ckpt_allocator *a) {
 
 // The API key: the description's, WANDB_API_KEY, else netrc's.
 static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *given = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
+    const char *given = ckpt__auth_given(d->secret_access_key);
     ckpt__buf text;
     if (given == NULL) given = ckpt__auth_env("WANDB_API_KEY");
     ckpt_err e = CKPT_OK;
@@ -30262,7 +30210,7 @@ static ckpt_err ckpt__wandb_use_key(ckpt__wandb *s, const ckpt_store_desc *d, co
 
 // "https://host:port/base" in its pieces.
 static ckpt_err ckpt__wandb_use_site(ckpt__wandb *s, const ckpt_store_desc *d, const ckpt_allocator *a) {
-    const char *url = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL, *path = "";
+    const char *url = ckpt__auth_given(d->endpoint_url), *path = "";
     ckpt__buf site;
     ckpt__view host;
     bool is_https = false;
@@ -30288,7 +30236,7 @@ static ckpt_err ckpt__wandb_use_site(ckpt__wandb *s, const ckpt_store_desc *d, c
 static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__wandb *s = ckpt__wandb_of(store);
     const ckpt_allocator *a = &store->allocator;
-    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    ckpt__http_options o = { d->ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, a };
     const char *run = ckpt__auth_env("WANDB_RUN_ID");
     unsigned char random[4];
     s->secret = ckpt__auth_wiping(&store->allocator);
@@ -30299,7 +30247,6 @@ static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) 
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
-    s->has_http = s->has_lock && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);
     if (e != CKPT_OK) return e;
     if (run != NULL && !ckpt__web_copy(s->run, sizeof s->run, run))
@@ -30312,14 +30259,13 @@ static ckpt_err ckpt__wandb_set_up(ckpt_store *store, const ckpt_store_desc *d) 
     return e == CKPT_OK ? ckpt__wandb_use_key(s, d, a) : e;
 }
 
-// Opens "wandb://entity/project/prefix". Asks nobody yet. d may be NULL.
+// Opens "wandb://entity/project/prefix". Asks nobody yet.
 static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_allocator a = { NULL, NULL };
+    ckpt_allocator a = d->allocator;
     ckpt__buf project, prefix, uri;
     ckpt_store *store = NULL;
     size_t n = u->path.n, k = 0;
     *out = NULL;
-    if (d != NULL) a = d->allocator;
     while (n > 0 && u->path.p[n - 1] == '/') n--;
     while (k < n && u->path.p[k] != '/') k++;
     bool named = u->authority.n > 0 && k > 0 && memchr(u->authority.p, '@', u->authority.n) == NULL &&
@@ -30361,7 +30307,7 @@ static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckp
 #endif // CKPT_NO_REMOTE, CKPT_NO_WANDB
 
 //------------------------------------------------------------------------------
-// >>azure      [O]  the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
+// >>azure      the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
 //
 // uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the server's clock taught us is behind one mutex
@@ -30382,10 +30328,8 @@ enum {
     CKPT__AZURE_NAME_MAX = 1024,        // characters of a blob's name
     CKPT__AZURE_PAGE_MAX = 32 << 20,    // bytes of a page of a listing, or of a list of 100,000 blocks
     CKPT__AZURE_ID = 32,                // characters of an upload's name
-    CKPT__AZURE_BLOCK = 48,             // characters of a block's name before base64, as Microsoft's own clients make them: all
+    CKPT__AZURE_BLOCK = 48              // characters of a block's name before base64, as Microsoft's own clients make them: all
                                         // blocks of a blob must have names of one length
-    CKPT__AZURE_GIVEN_UP = 16,          // uploads given up that are remembered
-    CKPT__AZURE_COMMIT_IDLE = 600       // seconds that the commit of a list may take without a sign of life
 };
 
 // The emulator's account, which is the same everywhere (Microsoft's documentation of Azurite).
@@ -30396,7 +30340,7 @@ static const char *const ckpt__azure_emulator =
 
 typedef struct ckpt__azure {
     ckpt__http      http;
-    bool            has_http, has_lock;
+    bool            has_lock;
     char           *container, *prefix; // prefix: "" or "a/b/"
     char           *account;            // "": not known, with a SAS alone
     char           *site, *base;        // of the endpoint: "https://host:port", and "" or "/devstoreaccount1"
@@ -30409,8 +30353,7 @@ typedef struct ckpt__azure {
     int             page;               // entries of a page of a listing
     ckpt__os_mutex  lock;               // guards all below
     double          clock;              // seconds by which the server is ahead of us
-    char            given_up[CKPT__AZURE_GIVEN_UP][CKPT__AZURE_ID + 1];
-    unsigned        given_up_next;
+    ckpt__store_marks given_up;         // names of uploads, which take no more blocks: the service itself would
 } ckpt__azure;
 
 // One request and its reply.
@@ -30696,8 +30639,7 @@ static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap
         (void)snprintf(text, cap, "; there is no container '%s' at %s%s: make it, or check its name and the account",
                        s->container, s->site, s->base);
     } else if (status == 403 && s->key.len > 0 && (off > 600.0 || off < -600.0)) {
-        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
-                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+        ckpt__web_say_clock(text, cap, off);
     } else if (ckpt__azure_is(c, "AuthenticationFailed") && s->key.len > 0) {
         (void)snprintf(text, cap, "; the key does not fit the account '%s': check AZURE_ACCOUNT_NAME and "
                        "AZURE_ACCOUNT_ACCESS_KEY, or Azure's own variables", s->account);
@@ -30735,19 +30677,17 @@ static bool ckpt__azure_learn_clock(ckpt__azure_call *c) {
 // Sends, and sends again once if the server's clock explains the refusal. CKPT_OK: a status of 2xx; any other reply has become
 // a failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (int tries = 0;; tries++) {
         c->code[0] = c->message[0] = c->request_id[0] = 0;
         c->reply.status = 0;
         e = ckpt__azure_send(c);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
         ckpt__azure_read_error(c);
         if (tries > 0 || !ckpt__azure_learn_clock(c)) { e = ckpt__azure_fail(c); break; }
-        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -30771,7 +30711,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     if (e != CKPT_OK) return e;
     ckpt__azure_call_init(&c, store, "HEAD", name, t);
     e = ckpt__azure_run(&c);
-    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_mark", "x-ms-meta-ckpt_crc32");
+    if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_");
     if (e == CKPT_OK && ckpt__azure_shows_folder(&c.reply.headers, out->size))
         e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such blob, only a directory of that name");
     ckpt__azure_call_free(&c);
@@ -30781,9 +30721,8 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
 // What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made.
 static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
-    look.moved = NULL;
     ckpt__error_take(&kept);
     ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
     bool ours = e == CKPT_OK && mark != NULL && mark[0] != 0 && there.size == size && strcmp(there.mark, mark) == 0;
@@ -30791,40 +30730,10 @@ static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char
     return e == CKPT_OK && !ours ? CKPT_EXISTS : e;
 }
 
-// After the server has acknowledged a list of blocks: the blob must be there in full and be this upload's. Who may write but not
-// read cannot look, and takes the server's word.
-static ckpt_err ckpt__azure_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
-    ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
-    return ckpt__web_confirm(t, &look, e, &there, size, mark);
-}
-
 //-- writing ---------------------------------------------------------------------
 
-// The sums of the body, and the header that makes the server compare its MD5; md5 has room for 25 characters, "" without one.
-static ckpt_err ckpt__azure_guard(ckpt__azure_call *c, ckpt__transfer_sums *sums, char *md5) {
-    ckpt__buf text;
-    ckpt_err e = ckpt__transfer_digest(c->body, CKPT__SUM_CRC32 | CKPT__SUM_MD5, sums);
-    md5[0] = 0;
-    if (e != CKPT_OK || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return e;
-    ckpt__buf_init(&text, &c->store->allocator);
-    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
-    (void)ckpt__web_copy(md5, 25, ckpt__buf_cstr(&text));
-    ckpt__fields_add(&c->headers, "Content-MD5", md5);
-    e = text.err;
-    ckpt__buf_free(&text);
-    return e;
-}
-
-// What is kept with a blob. Names of metadata are those of variables.
-static void ckpt__azure_add_meta(ckpt__azure_call *c, const char *mark, bool has_crc, uint32_t crc) {
-    char text[16];
-    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)crc);
-    if (has_crc) ckpt__fields_add(&c->headers, "x-ms-meta-ckpt_crc32", text);
-    if (mark != NULL && mark[0] != 0) ckpt__fields_add(&c->headers, "x-ms-meta-ckpt_mark", mark);
-}
+// Of what is kept with a blob. Names of metadata are those of variables.
+static const char *const ckpt__azure_meta = "x-ms-meta-ckpt_";
 
 static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__azure_call c;
@@ -30834,11 +30743,9 @@ static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
     if (e != CKPT_OK) return e;
     ckpt__azure_call_init(&c, store, "PUT", p->name, p->t);
     c.body = p->body;
-    e = ckpt__azure_guard(&c, &sums, md5);
-    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                            (unsigned long)p->crc);
-    ckpt__azure_add_meta(&c, p->mark, true, sums.crc);
+    e = ckpt__web_guard(&c.headers, p->body, &sums, md5);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, sums.crc);
+    ckpt__web_add_meta(&c.headers, ckpt__azure_meta, p->mark, true, sums.crc);
     ckpt__fields_add(&c.headers, "x-ms-blob-type", "BlockBlob");
     ckpt__fields_add(&c.headers, "Content-Type", "application/octet-stream");
     if (!p->overwrite) ckpt__fields_add(&c.headers, "If-None-Match", "*");
@@ -30854,7 +30761,8 @@ static ckpt_err ckpt__azure_put(ckpt_store *store, const ckpt__store_put *p) {
         e = ckpt__transfer_again(p->t, ckpt__error_prefix(CKPT_NET, "another writer came between"));
     }
     ckpt__azure_call_free(&c);
-    return e == CKPT_OK && !proven ? ckpt__azure_confirm(store, p->name, p->mark, p->body->size, p->t) : e;
+    if (e != CKPT_OK || proven) return e;
+    return ckpt__web_confirm(store, ckpt__azure_stat, p->name, p->mark, p->body->size, p->t);
 }
 
 //-- blocks ----------------------------------------------------------------------
@@ -30897,15 +30805,6 @@ static ckpt_err ckpt__azure_gone(void) {
                            "others");
 }
 
-// An upload that this store gave up takes no more blocks, which the service itself would.
-static bool ckpt__azure_is_given_up(ckpt__azure *s, const char *upload_id) {
-    bool found = false;
-    ckpt__os_mutex_lock(&s->lock);
-    for (int i = 0; i < CKPT__AZURE_GIVEN_UP; i++) found = found || strcmp(s->given_up[i], upload_id) == 0;
-    ckpt__os_mutex_unlock(&s->lock);
-    return found;
-}
-
 static bool ckpt__azure_is_blind(ckpt_store *store) {
     return ckpt__os_flag_get(&ckpt__azure_of(store)->blind) != 0;
 }
@@ -30915,7 +30814,8 @@ static ckpt_err ckpt__azure_check_upload(ckpt_store *store, const ckpt__store_mu
     if (e != CKPT_OK) return e;
     if (strlen(m->upload_id) != CKPT__AZURE_ID)
         return ckpt__error_set(CKPT_NOT_FOUND, "'%.80s' is no upload of ours", m->upload_id);
-    return ckpt__azure_is_given_up(ckpt__azure_of(store), m->upload_id) ? ckpt__azure_gone() : CKPT_OK;
+    ckpt__azure *s = ckpt__azure_of(store);
+    return ckpt__store_has_mark(&s->given_up, m->upload_id, &s->lock) ? ckpt__azure_gone() : CKPT_OK;
 }
 
 // Puts one block. sums may be NULL when the body is no part of an object.
@@ -30927,7 +30827,7 @@ static ckpt_err ckpt__azure_put_block(ckpt_store *store, const ckpt__store_multi
     ckpt__azure_call_init(&c, store, "PUT", m->name, m->t);
     c.body = body;
     c.quiet = part == NULL;
-    ckpt_err e = ckpt__azure_guard(&c, &sums, md5);
+    ckpt_err e = ckpt__web_guard(&c.headers, body, &sums, md5);
     if (name != NULL) (void)ckpt__web_copy(block, sizeof block, name);
     else ckpt__azure_block_name(block, m->upload_id, number, sums.crc);
     ckpt__fields_add(&c.query, "comp", "block");
@@ -30946,11 +30846,8 @@ static ckpt_err ckpt__azure_put_block(ckpt_store *store, const ckpt__store_multi
 
 // The block that says whether the upload is alive: of one byte, or of two.
 static ckpt_err ckpt__azure_put_sign(ckpt_store *store, const ckpt__store_multi *m, size_t size) {
-    ckpt__body body;
+    ckpt__body body = ckpt__body_of("--", size);
     char block[65];
-    memset(&body, 0, sizeof body);
-    body.memory = "--";
-    body.size = size;
     ckpt__azure_block_name(block, m->upload_id, 0, 0);
     return ckpt__azure_put_block(store, m, &body, 0, block, NULL);
 }
@@ -30958,10 +30855,6 @@ static ckpt_err ckpt__azure_put_sign(ckpt_store *store, const ckpt__store_multi 
 static ckpt_err ckpt__azure_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
     ckpt_err e = ckpt__azure_check_upload(store, m);
     return e == CKPT_OK ? ckpt__azure_put_block(store, m, body, part->number, NULL, part) : e;
-}
-
-static ckpt_err ckpt__azure_odd(const char *what) {
-    return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
 }
 
 // What a walk over the blocks that wait beside a blob looks for.
@@ -30980,7 +30873,7 @@ static ckpt_err ckpt__azure_take_block(ckpt__azure_blocks *b, ckpt__view name, c
     char id[CKPT__AZURE_ID + 1];
     int64_t bytes = 0;
     memset(&part, 0, sizeof part);
-    if (!ckpt__txt_int(size, &bytes) || bytes < 0) return ckpt__azure_odd("a size that is no number");
+    if (!ckpt__txt_int(size, &bytes) || bytes < 0) return ckpt__web_odd("a size that is no number");
     if (!ckpt__azure_read_block(name, id, &part.number, &part.crc)) return CKPT_OK;
     if (b->id[0] != 0 && strcmp(id, b->id) != 0) return CKPT_OK;
     b->found = true;
@@ -31109,23 +31002,18 @@ static ckpt_err ckpt__azure_parts(ckpt_store *store, const ckpt__store_multi *m,
 static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__azure *s = ckpt__azure_of(store);
     ckpt__azure_found f;
-    ckpt__body body;
+    ckpt__body body = ckpt__body_of("-", 1);
     if (ckpt__azure_check_upload(store, m) != CKPT_OK) return ckpt__azure_check_name(s, m->name);
     memset(&f, 0, sizeof f);
     ckpt_err e = ckpt__azure_is_blind(store) ? CKPT_OK : ckpt__azure_find(store, m, &f);
     if (e == CKPT_AUTH && ckpt__azure_is_blind(store)) e = CKPT_OK;     // the sign is what counts
-    memset(&body, 0, sizeof body);
-    body.memory = "-";
-    body.size = 1;
     if (e == CKPT_OK) e = ckpt__azure_put_sign(store, m, 2);
     for (size_t i = 0; i < f.count && e == CKPT_OK; i++) {
         if (f.list[i].size > 1) e = ckpt__azure_put_block(store, m, &body, 0, f.list[i].etag, NULL);
     }
     ckpt__mem_free(&f.allocator, f.list, f.cap * sizeof *f.list);
     if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
-    ckpt__os_mutex_lock(&s->lock);
-    (void)ckpt__web_copy(s->given_up[s->given_up_next++ % CKPT__AZURE_GIVEN_UP], CKPT__AZURE_ID + 1, m->upload_id);
-    ckpt__os_mutex_unlock(&s->lock);
+    ckpt__store_set_mark(&s->given_up, m->upload_id, true, &s->lock);
     return CKPT_OK;
 }
 
@@ -31157,26 +31045,23 @@ static ckpt_err ckpt__azure_commit(ckpt_store *store, const ckpt__store_multi *m
     ckpt__azure_call c;
     ckpt__transfer_sums sums;
     ckpt__buf text;
-    ckpt__body body;
     char md5[25];
     uint32_t crc;
     ckpt__buf_init(&text, &store->allocator);
     ckpt__buf_text(&text, "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for (size_t i = 0; i < m->part_count; i++) ckpt__buf_fmt(&text, "<Uncommitted>%s</Uncommitted>", m->parts[i].etag);
     ckpt__buf_text(&text, "</BlockList>");
-    memset(&body, 0, sizeof body);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     ckpt__azure_call_init(&c, store, "PUT", m->name, m->t);
     c.body = &body;
     c.quiet = true;
-    c.idle_timeout_s = CKPT__AZURE_COMMIT_IDLE;
-    ckpt_err e = text.err == CKPT_OK ? ckpt__azure_guard(&c, &sums, md5) : text.err;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
+    ckpt_err e = text.err == CKPT_OK ? ckpt__web_guard(&c.headers, &body, &sums, md5) : text.err;
     ckpt__fields_add(&c.query, "comp", "blocklist");
     ckpt__fields_add(&c.headers, "Content-Type", "application/xml");
     ckpt__fields_add(&c.headers, "x-ms-blob-content-type", "application/octet-stream");
     bool has_crc = ckpt__azure_sum_parts(m, &crc);
-    ckpt__azure_add_meta(&c, m->mark, has_crc, crc);
+    ckpt__web_add_meta(&c.headers, ckpt__azure_meta, m->mark, has_crc, crc);
     if (!m->overwrite) ckpt__fields_add(&c.headers, "If-None-Match", "*");
     if (e == CKPT_OK) e = ckpt__azure_run(&c);
     ckpt__azure_call_free(&c);
@@ -31199,7 +31084,7 @@ static ckpt_err ckpt__azure_complete(ckpt_store *store, const ckpt__store_multi 
             return ckpt__store_exists();
         }
     }
-    return e == CKPT_OK ? ckpt__azure_confirm(store, m->name, m->mark, m->size, m->t) : e;
+    return e == CKPT_OK ? ckpt__web_confirm(store, ckpt__azure_stat, m->name, m->mark, m->size, m->t) : e;
 }
 
 //-- listing ---------------------------------------------------------------------
@@ -31226,8 +31111,8 @@ static ckpt_err ckpt__azure_take_blob(ckpt__azure_page *p) {
     int64_t size = 0;
     ckpt_err e = ckpt__web_decode(&p->name, p->key, p->encoded, &p->store->allocator);
     if (e != CKPT_OK) return e;
-    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__azure_odd("a name that was not asked for");
-    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__azure_odd("a size that is no number");
+    if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__web_odd("a name that was not asked for");
+    if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__web_odd("a size that is no number");
     if (p->name.len == strlen(prefix) || (p->uncommitted && size > 0)) return CKPT_OK;
     if (p->is_level || (p->is_stub && size == 0)) return CKPT_OK;
     return p->each(p->name.data + strlen(prefix), (uint64_t)size, p->user);
@@ -31368,7 +31253,6 @@ static ckpt_err ckpt__azure_get(ckpt_store *store, const char *name, const char 
     uint64_t size = sink->size;
     ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__azure_call_init(&c, store, "GET", name, t);
     ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "If-Match", etag);
@@ -31392,7 +31276,7 @@ static ckpt_err ckpt__azure_remove(ckpt_store *store, const char *name, ckpt__tr
 static void ckpt__azure_close(ckpt_store *store) {
     ckpt__azure *s = ckpt__azure_of(store);
     const ckpt_allocator *a = &store->allocator;
-    if (s->has_http) ckpt__http_free(&s->http);
+    ckpt__http_free(&s->http);
     if (s->has_lock) ckpt__os_mutex_free(&s->lock);
     ckpt__mem_free_text(a, s->container);
     ckpt__mem_free_text(a, s->prefix);
@@ -31458,12 +31342,12 @@ static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char 
 // The caller's own, then Composer's two variables, then Azure's: as its tools, a connection string before a key before a SAS.
 static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_desc *d) {
     const char *connection = ckpt__auth_env("AZURE_STORAGE_CONNECTION_STRING");
-    const char *given = d != NULL ? ckpt__auth_given(d->access_key_id) : NULL;
+    const char *given = ckpt__auth_given(d->access_key_id);
     if (given != NULL) w->account = given;
-    w->endpoint = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL;
+    w->endpoint = ckpt__auth_given(d->endpoint_url);
     if (w->endpoint == NULL) w->endpoint = ckpt__auth_env("AZURE_STORAGE_SERVICE_ENDPOINT");
-    w->key = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
-    w->sas = d != NULL && w->key == NULL ? ckpt__auth_given(d->session_token) : NULL;
+    w->key = ckpt__auth_given(d->secret_access_key);
+    w->sas = w->key == NULL ? ckpt__auth_given(d->session_token) : NULL;
     w->source = w->key != NULL ? "secret_access_key" : "session_token";
     bool complete = w->key != NULL || w->sas != NULL;
     if (!complete && (w->key = ckpt__auth_env("AZURE_ACCOUNT_ACCESS_KEY")) != NULL) {
@@ -31483,10 +31367,7 @@ static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_
 
 static bool ckpt__azure_is_account(const char *text) {
     size_t n = strlen(text);
-    for (size_t i = 0; i < n; i++) {
-        if (!(text[i] >= 'a' && text[i] <= 'z') && !ckpt__txt_is_digit(text[i])) return false;
-    }
-    return n >= 3 && n <= 24;
+    return n >= 3 && n <= 24 && strspn(text, CKPT__TXT_SMALL) == n;
 }
 
 // The emulator, which has no name of its own, has the account in the path.
@@ -31516,14 +31397,10 @@ static ckpt_err ckpt__azure_use_endpoint(ckpt__azure *s, const char *url, const 
 
 // Keeps a SAS, which is sent as it is: it must be a query and nothing else.
 static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char *source, const ckpt_allocator *a) {
-    static const char digits[] = "-._~%+:/!$'()*,;=&@";
     if (sas[0] == '?') sas++;
     bool ok = strncmp(sas, "sig=", 4) == 0 || strstr(sas, "&sig=") != NULL;
-    for (const char *p = sas; *p != 0; p++) {
-        int c = ckpt__txt_lower((unsigned char)*p);
-        ok = ok && ((c >= 'a' && c <= 'z') || ckpt__txt_is_digit(c) || strchr(digits, *p) != NULL);
-    }
-    if (!ok) return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
+    if (!ok || sas[strspn(sas, CKPT__TXT_ALNUM "-._~%+:/!$'()*,;=&@")] != 0)
+        return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
     ckpt__buf_text(&s->sas, sas);
     (void)ckpt__buf_cstr(&s->sas);
     const char *rights = ckpt__txt_starts(sas, "sp=") ? sas + 3 : strstr(sas, "&sp=");
@@ -31583,7 +31460,7 @@ static ckpt_err ckpt__azure_use(ckpt__azure *s, ckpt__azure_settings *w, const c
 
 static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const ckpt_store_desc *d) {
     ckpt__azure *s = ckpt__azure_of(store);
-    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
+    ckpt__http_options o = { d->ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
     ckpt__azure_settings w;
     s->page = 5000;
     s->secret = ckpt__auth_wiping(&store->allocator);
@@ -31592,7 +31469,6 @@ static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
-    s->has_http = s->has_lock && e == CKPT_OK;
     if (e != CKPT_OK) return e;
     store->creates_only = true;
     store->max_part = (uint64_t)4000 << 20;
@@ -31612,12 +31488,8 @@ static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const
 }
 
 static bool ckpt__azure_is_container(const char *name) {
-    size_t n = strlen(name);
-    for (size_t i = 0; i < n; i++) {
-        if (!(name[i] >= 'a' && name[i] <= 'z') && !ckpt__txt_is_digit(name[i]) && name[i] != '-' && !(i == 0 && name[i] == '$'))
-            return false;
-    }
-    return n >= 3 && n <= 63;
+    size_t n = strlen(name), first = name[0] == '$';
+    return n >= 3 && n <= 63 && first + strspn(name + first, CKPT__TXT_SMALL "-") == n;
 }
 
 // Cuts "azure://container@account/a/b/" into container, account ("": not named) and the prefix "a/b/".
@@ -31640,13 +31512,12 @@ static ckpt_err ckpt__azure_cut(ckpt__buf *container, ckpt__buf *account, ckpt__
     return ckpt__azure_check_text("prefix", text);
 }
 
-// Opens "azure://container/prefix". Asks nobody: wrong keys and missing containers show at the first request. d may be NULL.
+// Opens "azure://container/prefix". Asks nobody: wrong keys and missing containers show at the first request.
 static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_allocator a = { NULL, NULL };
+    ckpt_allocator a = d->allocator;
     ckpt__buf container, account, prefix, uri;
     ckpt_store *store = NULL;
     *out = NULL;
-    if (d != NULL) a = d->allocator;
     ckpt__buf_init(&container, &a);
     ckpt__buf_init(&account, &a);
     ckpt__buf_init(&prefix, &a);
@@ -31675,17 +31546,16 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 
 #endif // CKPT_NO_REMOTE, CKPT_NO_AZURE
 //------------------------------------------------------------------------------
-// >>gcs        [N]  the store gs://: Google Cloud Storage
+// >>gcs        the store gs://: Google Cloud Storage
 //
-// uses:    error memory platform text digest transfer http auth store web s3
-// threads: any number of requests at once; what is kept of uploads and downloads under way is behind the lock of the
-//          ckpt__s3 that it contains. Of an upload in one session, whoever has set `busy` owns the fields named there
-// states:  of a session: begun -> bytes of the parts in their order -> the rest and the end by complete; gone
+// uses:    error memory platform text digest transfer http auth store web stream s3
+// threads: any number of requests at once; what is kept of uploads under way is behind the lock of the ckpt__s3 that
+//          it contains
 //
 // With an HMAC key it is the store of >>s3 at Google's address. With an OAuth2 token small objects are one request to the JSON
 // API. Big ones that may replace an object go in parts side by side by the XML API, which takes tokens too but knows no
-// condition there. Those that may only create go by a resumable session, one part after the other: it does. Google keeps a
-// CRC-32C of every object and compares it with ours; of what is downloaded it is compared here.
+// condition there. Those that may only create go by a resumable session (>>stream), which does. Google keeps a
+// CRC-32C of every object and compares it with ours; that of what is downloaded is for >>fetch to compare.
 //
 // The address of a session is as good as a password for it: it is the upload's id, for the journal alone, and sent without a
 // token. It ends in no log, since >>http leaves queries out.
@@ -31693,17 +31563,9 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
 
 #if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_GCS)
 
-enum {
-    CKPT__GCS_GRAIN = 256 * 1024,       // all pieces that a session takes, but the last, are multiples of it
-    CKPT__GCS_SEEN = 8                  // downloads whose sums are put together at the same time
-};
-
-// Seconds that a part waits for the one before it to be tried again.
-static const double ckpt__gcs_patience = 20;
-
-// A part, or a range of a download, and its CRC-32C.
+// A part and its CRC-32C.
 typedef struct ckpt__gcs_sum {
-    uint64_t at, size;                  // of a part: its number, its bytes
+    uint64_t at, size;                  // its number, its bytes
     uint32_t crc32c;
 } ckpt__gcs_sum;
 
@@ -31714,40 +31576,16 @@ typedef struct ckpt__gcs_sums {
 
 // What this process knows of an upload in parts.
 typedef struct ckpt__gcs_upload {
-    struct ckpt__gcs_upload *next;
-    char                    *id;
-    ckpt__gcs_sums           sums;      // of parts
-    // of a session
-    bool                     busy;      // its owner may touch: known, finished, committed, tail
-    bool                     known;     // the server was asked, and has not failed since
-    bool                     finished;  // the object is there
-    bool                     failed;    // for good
-    uint64_t                 part_size; // of the first part; 0: it has not come yet
-    uint64_t                 passed;    // bytes of the parts that have gone through here
-    uint32_t                 crc32c;    // of them
-    uint64_t                 committed; // bytes that the server has
-    char                    *tail;      // CKPT__GCS_GRAIN bytes: what is left for the end
-    size_t                   tail_size;
-    double                   rested;    // since when nobody is at it
+    ckpt__stream_upload stream;         // comes first; of one that is no session its name alone
+    ckpt__gcs_sums      sums;           // of parts
 } ckpt__gcs_upload;
-
-// A download in ranges: when all have come, their sums make that of the whole.
-typedef struct ckpt__gcs_seen {
-    struct ckpt__gcs_seen *next;
-    char                  *name;
-    char                   generation[32];
-    uint64_t               size;
-    ckpt__gcs_sums         ranges;
-} ckpt__gcs_seen;
 
 typedef struct ckpt__gcs {
     ckpt__s3           s3;              // comes first: bucket, prefix, address, connections, lock; the functions of >>s3 see it
     ckpt__auth_google  auth;
-    bool               has_auth, has_wake, emulator;
-    ckpt__os_cond      wake;            // with s3.lock: a part of a session has ended
-    bool               no_parts;        // below s3.lock, as those that follow: the server has no XML API for parts
-    ckpt__gcs_upload  *uploads;
-    ckpt__gcs_seen    *seen;
+    bool               emulator;
+    ckpt__streams      streams;         // with s3.lock: sessions, and uploads in parts side by side
+    bool               no_parts;        // below s3.lock: the server has no XML API for parts
 } ckpt__gcs;
 
 static ckpt__gcs *ckpt__gcs_of(ckpt_store *store) {
@@ -31861,8 +31699,8 @@ static void ckpt__gcs_read_error(ckpt__gcs_call *g) {
     if (c->reply.body.data[0] != '{' && c->reply.body.data[0] != '<' && c->code[0] == 0) ckpt__gcs_read_words(c);
     if (c->reply.body.data[0] != '{') return;
     if (ckpt__json_parse(&d, &c->store->allocator, c->reply.body.data, c->reply.body.len) != CKPT_OK) return;
-    const ckpt__json *error = ckpt__auth_node(&d, ckpt__json_root(&d), "error");
-    const ckpt__json *list = error != NULL ? ckpt__auth_node(&d, error, "errors") : NULL;
+    const ckpt__json *error = ckpt__json_get(&d, ckpt__json_root(&d), "error");
+    const ckpt__json *list = error != NULL ? ckpt__json_get(&d, error, "errors") : NULL;
     const ckpt__json *first = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&d, list) : NULL;
     const char *reason = ckpt__auth_node_text(&d, first, "reason"), *message = ckpt__auth_node_text(&d, error, "message");
     if (message != NULL) ckpt__web_clean(c->message, sizeof c->message, message, strlen(message));
@@ -31896,15 +31734,13 @@ static ckpt_err ckpt__gcs_fail(ckpt__gcs_call *g) {
 // Sends, and once more with another token when this one is refused. CKPT_OK: a status of 2xx, of a session 308 and 499 too.
 static ckpt_err ckpt__gcs_run(ckpt__gcs_call *g) {
     ckpt__s3_call *c = &g->c;
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (bool renewed = false;; renewed = true) {
         c->code[0] = c->message[0] = c->expected[0] = c->request_id[0] = 0;
         c->reply.status = 0;
         e = ckpt__gcs_send(g);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         int status = c->reply.status;
         if (e != CKPT_OK || (status >= 200 && status < 300)) break;
         if (g->session != NULL && (status == 308 || status == 499)) break;
@@ -31914,7 +31750,7 @@ static ckpt_err ckpt__gcs_run(ckpt__gcs_call *g) {
             e = ckpt__gcs_fail(g);
             break;
         }
-        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -31995,17 +31831,6 @@ static ckpt_err ckpt__gcs_keep_sum(ckpt__gcs_sums *s, uint64_t at, uint64_t size
     return CKPT_OK;
 }
 
-// The same of a range of a download, in place of all that were asked for before and reach into it.
-static ckpt_err ckpt__gcs_keep_range(ckpt__gcs_sums *s, uint64_t at, uint64_t size, uint32_t crc32c, const ckpt_allocator *a) {
-    size_t kept = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        const ckpt__gcs_sum *o = &s->list[i];
-        if (o->at >= at + size || at >= o->at + o->size) s->list[kept++] = *o;
-    }
-    s->count = kept;
-    return ckpt__gcs_keep_sum(s, at, size, crc32c, a);
-}
-
 static int ckpt__gcs_compare(const void *a, const void *b) {
     const ckpt__gcs_sum *x = (const ckpt__gcs_sum *)a, *y = (const ckpt__gcs_sum *)b;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -32031,28 +31856,23 @@ static void ckpt__gcs_sums_free(ckpt__gcs_sums *s, const ckpt_allocator *a) {
 
 static const char *const ckpt__gcs_fields = "size,generation,crc32c,updated,metadata";
 
-typedef struct ckpt__gcs_object {
-    ckpt__store_stat stat;              // etag: the generation
-    bool             has_crc32c;
-    uint32_t         crc32c;
-} ckpt__gcs_object;
-
-static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__gcs_object *out) {
+// The etag is the generation.
+static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__store_stat *out) {
     const char *updated = ckpt__auth_node_text(d, o, "updated"), *sum = ckpt__auth_node_text(d, o, "crc32c");
-    const ckpt__json *metadata = ckpt__auth_node(d, o, "metadata");
+    const ckpt__json *metadata = ckpt__json_get(d, o, "metadata");
     memset(out, 0, sizeof *out);
-    if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->stat.size)) return false;
-    if (!ckpt__web_copy(out->stat.etag, sizeof out->stat.etag, ckpt__auth_node_text(d, o, "generation"))) return false;
+    if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->size)) return false;
+    if (!ckpt__web_copy(out->etag, sizeof out->etag, ckpt__auth_node_text(d, o, "generation"))) return false;
     const char *mark = ckpt__auth_node_text(d, metadata, "ckpt-mark");
-    if (!ckpt__web_copy(out->stat.mark, sizeof out->stat.mark, mark)) out->stat.mark[0] = 0;
-    out->stat.has_crc = ckpt__web_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->stat.crc);
-    if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->stat.modified)) out->stat.modified = 0.0;
+    if (!ckpt__web_copy(out->mark, sizeof out->mark, mark)) out->mark[0] = 0;
+    out->has_crc = ckpt__web_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->crc);
+    if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->modified)) out->modified = 0.0;
     out->has_crc32c = sum != NULL && ckpt__gcs_read_crc32c(ckpt__txt_view(sum), &out->crc32c);
     return true;
 }
 
 // The object that a reply describes.
-static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__gcs_object *out) {
+static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__store_stat *out) {
     ckpt__json_doc d;
     const ckpt__buf *b = &g->c.reply.body;
     memset(out, 0, sizeof *out);
@@ -32063,7 +31883,7 @@ static ckpt_err ckpt__gcs_read_object(ckpt__gcs_call *g, ckpt__gcs_object *out) 
     return good ? CKPT_OK : ckpt__web_again(g->c.t, CKPT_NET, "the server's description of the object cannot be read");
 }
 
-static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__gcs_object *out, ckpt__transfer *t) {
+static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     ckpt__gcs_call g;
     memset(out, 0, sizeof *out);
     ckpt__gcs_call_init(&g, store, "GET", name, t);
@@ -32077,56 +31897,38 @@ static ckpt_err ckpt__gcs_look(ckpt_store *store, const char *name, ckpt__gcs_ob
 }
 
 static ckpt_err ckpt__gcs_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
-    ckpt__gcs_object o;
     ckpt_err e = ckpt__gcs_check_name(store, name);
-    if (e == CKPT_OK) e = ckpt__gcs_look(store, name, &o, t);
-    if (e == CKPT_OK) *out = o.stat;
-    return e;
-}
-
-// Is the object the one that an upload with this mark has made? Says nothing of failures.
-static bool ckpt__gcs_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
-    ckpt__gcs_object o;
-    ckpt__transfer look = *t;
-    ckpt__error_record kept;
-    look.moved = NULL;
-    if (mark == NULL || mark[0] == 0) return false;
-    ckpt__error_take(&kept);
-    bool ours = ckpt__gcs_look(store, name, &o, &look) == CKPT_OK && o.stat.size == size && strcmp(o.stat.mark, mark) == 0;
-    ckpt__error_last = kept;
-    return ours;
+    return e == CKPT_OK ? ckpt__gcs_look(store, name, out, t) : e;
 }
 
 // Compares what the server has made with what was sent. has_sum: crc32c is that of all that was sent.
-static ckpt_err ckpt__gcs_compare_object(const ckpt__gcs_object *o, uint64_t size, bool has_sum, uint32_t crc32c,
+static ckpt_err ckpt__gcs_compare_object(const ckpt__store_stat *o, uint64_t size, bool has_sum, uint32_t crc32c,
                                          ckpt__transfer *t) {
     bool differs = has_sum && o->has_crc32c && o->crc32c != crc32c;
-    if (o->stat.size == size && !differs) return CKPT_OK;
+    if (o->size == size && !differs) return CKPT_OK;
     t->transient = t->unsure = true;
     if (differs)
         return ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet its CRC-32C is %08lx there and %08lx here",
                                (unsigned long)o->crc32c, (unsigned long)crc32c);
     return ckpt__error_set(CKPT_CORRUPT, "the server acknowledged %llu bytes and has kept %llu", (unsigned long long)size,
-                           (unsigned long long)o->stat.size);
+                           (unsigned long long)o->size);
 }
 
 // The object as it is kept: compares it, and whose it is. Who may write but not read takes the server's word.
 static ckpt_err ckpt__gcs_confirm(ckpt_store *store, const ckpt__store_multi *m, bool has_sum, uint32_t crc32c) {
-    ckpt__gcs_object o;
-    ckpt__transfer look = *m->t;
-    look.moved = NULL;
+    ckpt__store_stat o;
+    ckpt__transfer look = ckpt__transfer_aside(m->t);
     ckpt_err e = ckpt__gcs_look(store, m->name, &o, &look);
     if (e == CKPT_AUTH) return CKPT_OK;
     if (e == CKPT_OK) {
-        bool other = m->mark != NULL && o.stat.mark[0] != 0 && strcmp(m->mark, o.stat.mark) != 0;
+        bool other = m->mark != NULL && o.mark[0] != 0 && strcmp(m->mark, o.mark) != 0;
         if (!other) return ckpt__gcs_compare_object(&o, m->size, has_sum, crc32c, m->t);
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet what is there is of another upload");
     } else if (e == CKPT_NOT_FOUND) {
         e = ckpt__error_set(CKPT_CORRUPT, "the server acknowledged it, and yet it is not there");
     }
+    ckpt__transfer_follow(m->t, &look);
     m->t->transient = look.transient || e == CKPT_CORRUPT;
-    m->t->throttled = look.throttled;
-    m->t->retry_after = look.retry_after;
     m->t->unsure = true;
     return e;
 }
@@ -32225,13 +32027,11 @@ static ckpt_err ckpt__gcs_put_related(ckpt__gcs_call *g, const ckpt__store_put *
 
 static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__gcs_call g;
-    ckpt__gcs_object o;
+    ckpt__store_stat o;
     uint32_t crc, crc32c;
     ckpt_err e = ckpt__gcs_check_name(store, p->name);
     if (e == CKPT_OK) e = ckpt__gcs_digest(p->body, &crc, &crc32c);
-    if (e == CKPT_OK && p->has_crc && crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, crc);
     if (e != CKPT_OK) return e;
     ckpt__gcs_call_init(&g, store, "POST", p->name, p->t);
     ckpt__gcs_set_path(&g, true, NULL);
@@ -32243,7 +32043,8 @@ static ckpt_err ckpt__gcs_put(ckpt_store *store, const ckpt__store_put *p) {
         e = ckpt__gcs_read_object(&g, &o);
         if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, p->body->size, true, crc32c, p->t);
     } else if (g.c.reply.status == 412 && !p->overwrite) {
-        e = ckpt__gcs_is_ours(store, p->name, p->mark, p->body->size, p->t) ? CKPT_OK : ckpt__store_exists();
+        bool ours = ckpt__web_is_ours(store, ckpt__gcs_stat, p->name, p->mark, p->body->size, p->t);
+        e = ours ? CKPT_OK : ckpt__store_exists();
     }
     ckpt__gcs_call_free(&g);
     return e;
@@ -32255,47 +32056,46 @@ static bool ckpt__gcs_is_session(const char *upload_id) {
     return ckpt__txt_starts(upload_id, "https://") || ckpt__txt_starts(upload_id, "http://");
 }
 
-// What is known of an upload, made when it is new; NULL: out of memory. It stays until the upload ends.
-static ckpt__gcs_upload *ckpt__gcs_find(ckpt_store *store, const char *id) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    ckpt__os_mutex_lock(&own->s3.lock);
-    ckpt__gcs_upload *u = own->uploads;
-    while (u != NULL && strcmp(u->id, id) != 0) u = u->next;
-    if (u == NULL) {
-        u = (ckpt__gcs_upload *)ckpt__mem_alloc(&store->allocator, sizeof *u);
-        char *copy = u != NULL ? ckpt__mem_copy_text(&own->auth.secret, id) : NULL;
-        if (u != NULL && copy == NULL) {
-            ckpt__mem_free(&store->allocator, u, sizeof *u);
-            u = NULL;
-        }
-        if (u != NULL) {
-            u->id = copy;
-            u->rested = ckpt__os_now();
-            u->next = own->uploads;
-            own->uploads = u;
-        }
-    }
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    return u;
+// What is known of an upload, which ckpt__gcs_release gives back; NULL: out of memory.
+static ckpt__gcs_upload *ckpt__gcs_hold(ckpt_store *store, const char *id) {
+    return (ckpt__gcs_upload *)ckpt__stream_hold(&ckpt__gcs_of(store)->streams, id);
 }
 
-static void ckpt__gcs_free_upload(ckpt_store *store, ckpt__gcs_upload *u) {
-    const ckpt_allocator *a = &store->allocator;
-    ckpt__gcs_sums_free(&u->sums, a);
-    if (u->tail != NULL) ckpt__mem_free(a, u->tail, CKPT__GCS_GRAIN);
-    ckpt__mem_free_text(&ckpt__gcs_of(store)->auth.secret, u->id);
-    ckpt__mem_free(a, u, sizeof *u);
+static void ckpt__gcs_clear(ckpt__stream_upload *u, const ckpt_allocator *a) {
+    ckpt__gcs_sums_free(&((ckpt__gcs_upload *)u)->sums, a);
+}
+
+static void ckpt__gcs_release(ckpt_store *store, ckpt__gcs_upload *u) {
+    ckpt__stream_release(&ckpt__gcs_of(store)->streams, &u->stream);
 }
 
 static void ckpt__gcs_forget(ckpt_store *store, const char *id) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    ckpt__os_mutex_lock(&own->s3.lock);
-    ckpt__gcs_upload **at = &own->uploads;
-    while (*at != NULL && strcmp((*at)->id, id) != 0) at = &(*at)->next;
-    ckpt__gcs_upload *u = *at;
-    if (u != NULL) *at = u->next;
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    if (u != NULL) ckpt__gcs_free_upload(store, u);
+    ckpt__stream_forget(&ckpt__gcs_of(store)->streams, id);
+}
+
+// Notes the sum of a part that has gone through.
+static ckpt_err ckpt__gcs_note(ckpt_store *store, const ckpt__store_multi *m, const ckpt__store_part *part, uint32_t crc32c) {
+    ckpt__gcs_upload *u = ckpt__gcs_hold(store, m->upload_id);
+    if (u == NULL) return CKPT_NOMEM;
+    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
+    ckpt_err e = ckpt__gcs_keep_sum(&u->sums, (uint64_t)part->number, part->size, crc32c, &store->allocator);
+    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    ckpt__gcs_release(store, u);
+    return e;
+}
+
+// The sum of the whole by those of its parts; false: some were sent by another process.
+static bool ckpt__gcs_sum_of_parts(ckpt_store *store, const ckpt__store_multi *m, uint32_t *crc32c) {
+    uint64_t size = 0;
+    *crc32c = 0;
+    ckpt__gcs_upload *u = ckpt__gcs_hold(store, m->upload_id);
+    if (u == NULL) return false;
+    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
+    bool all = u->sums.count == m->part_count;
+    if (all) *crc32c = ckpt__gcs_join(&u->sums, &size);
+    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
+    ckpt__gcs_release(store, u);
+    return all && size == m->size;
 }
 
 //-- one session -----------------------------------------------------------------
@@ -32325,9 +32125,7 @@ static ckpt_err ckpt__gcs_take_session(ckpt__gcs_call *g, ckpt__buf *out) {
 static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
     ckpt__gcs_call g;
     ckpt__buf text;
-    ckpt__body body;
     ckpt__buf_init(&text, &store->allocator);
-    memset(&body, 0, sizeof body);
     ckpt__gcs_call_init(&g, store, "POST", m->name, m->t);
     ckpt__gcs_set_path(&g, true, NULL);
     ckpt__fields_add(&g.c.query, "uploadType", "resumable");
@@ -32336,218 +32134,59 @@ static ckpt_err ckpt__gcs_begin_session(ckpt_store *store, const ckpt__store_mul
     ckpt__fields_add(&g.c.headers, "Content-Type", "application/json; charset=UTF-8");
     ckpt__fields_add(&g.c.headers, "x-upload-content-type", "application/octet-stream");
     ckpt__gcs_add_object(&g, &text, m->mark, m->has_crc, m->crc, false, 0);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     g.c.body = &body;
     g.c.quiet = true;
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__gcs_run(&g);
     if (e == CKPT_OK) e = ckpt__gcs_take_session(&g, upload_id);
-    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, upload_id->data) : NULL;
-    if (u != NULL) u->known = true;     // that it has nothing yet
+    if (e == CKPT_OK) (void)ckpt__stream_begin(&ckpt__gcs_of(store)->streams, upload_id->data);    // else the first part asks
     if (e != CKPT_OK && g.c.reply.status == 412 && !m->overwrite) e = ckpt__store_exists();
     ckpt__gcs_call_free(&g);
     ckpt__buf_free(&text);
     return e;
 }
 
-// Takes a session's reply: 308 with "Range: bytes=0-N", or the object's description.
-static ckpt_err ckpt__gcs_take_range(ckpt__gcs_call *g, ckpt_err e, ckpt__gcs_upload *u) {
-    int status = g->c.reply.status;
-    if (e != CKPT_OK) {
-        u->known = false;
-        if (status != 404 && status != 410) return e;
-        g->c.t->transient = false;
-        return ckpt__gcs_gone();
-    }
-    if (status == 499) return ckpt__gcs_gone();
-    u->known = true;
-    u->finished = status != 308;
-    if (u->finished) return CKPT_OK;
-    const char *range = ckpt__fields_get(&g->c.reply.headers, "range");
-    uint64_t last = 0;
-    if (range == NULL) u->committed = 0;
-    else if (ckpt__txt_starts(range, "bytes=0-") && ckpt__web_read_size(range + 8, &last)) u->committed = last + 1;
-    else {
-        u->known = false;
-        return ckpt__web_again(g->c.t, CKPT_NET, "the server did not say how much of the upload it has");
-    }
-    return CKPT_OK;
-}
-
-// Asks how far a session is.
-static ckpt_err ckpt__gcs_ask_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__gcs_upload *u) {
+// One request to a session. In the end the reply describes the object.
+static ckpt_err ckpt__gcs_send_session(ckpt_store *store, const ckpt__store_multi *m, const char *range, const ckpt__body *body,
+                                       bool ends, ckpt__stream_upload *u, int *status) {
     ckpt__gcs_call g;
+    ckpt__store_stat o;
+    uint32_t crc32c = 0;
+    bool has_sum = ends && ckpt__gcs_sum_of_parts(store, m, &crc32c);
     ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
     g.session = m->upload_id;
-    g.c.quiet = true;
-    ckpt__fields_add(&g.c.headers, "Content-Range", "bytes */*");
-    ckpt_err e = ckpt__gcs_take_range(&g, ckpt__gcs_run(&g), u);
-    ckpt__gcs_call_free(&g);
-    return e;
-}
-
-// Sends bytes [u->committed, end) of a part that begins at `at`. The server may keep fewer.
-static ckpt_err ckpt__gcs_push(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at, uint64_t end,
-                               ckpt__gcs_upload *u) {
-    ckpt__gcs_call g;
-    char range[80];
-    ckpt__body body = *part;
-    uint64_t from = u->committed;
-    body.offset += from - at;
-    body.size = end - from;
-    ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
-    g.session = m->upload_id;
-    g.c.body = &body;
-    (void)snprintf(range, sizeof range, "bytes %llu-%llu/*", (unsigned long long)from, (unsigned long long)end - 1);
+    g.c.body = body;
+    g.c.quiet = ends || body == NULL;
+    if (ends) g.c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     ckpt__fields_add(&g.c.headers, "Content-Range", range);
-    ckpt_err e = ckpt__gcs_take_range(&g, ckpt__gcs_run(&g), u);
-    // libcurl repeats a request whose connection died before the reply: these bytes may be there already.
-    if (e != CKPT_OK && g.c.reply.status == 400) {
-        ckpt__transfer_begin(m->t);
-        ckpt_err asked = ckpt__gcs_ask_session(store, m, u);
-        if (asked != CKPT_OK || u->finished || u->committed > from) e = asked;
-        else e = ckpt__gcs_fail(&g);
-    }
-    if (e == CKPT_OK && !u->finished && (u->committed <= from || u->committed > end)) {
-        u->known = false;
-        e = ckpt__web_again(m->t, CKPT_NET, "the server kept none of the bytes that were sent");
-    }
-    ckpt__gcs_call_free(&g);
-    return e;
-}
-
-// Keeps the bytes that no multiple of the grain holds, for the end.
-static ckpt_err ckpt__gcs_keep_tail(ckpt_store *store, ckpt__gcs_upload *u, const ckpt__body *part, uint64_t from) {
-    if (u->tail == NULL) u->tail = (char *)ckpt__mem_alloc(&store->allocator, CKPT__GCS_GRAIN);
-    if (u->tail == NULL) return CKPT_NOMEM;
-    u->tail_size = (size_t)(part->size - from);
-    return ckpt__body_read(part, u->tail, u->tail_size, from);
-}
-
-// Brings the session to the end of a part that begins at `at`: what the server has already is not sent again.
-static ckpt_err ckpt__gcs_advance(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *part, uint64_t at,
-                                  ckpt__gcs_upload *u) {
-    uint64_t end = at + part->size, grain = CKPT__GCS_GRAIN;
-    bool last = end >= m->size;
-    if (!last && part->size % grain != 0)
-        return ckpt__error_set(CKPT_ARG, "a part has %llu bytes; Google wants multiples of %d", (unsigned long long)part->size,
-                               (int)CKPT__GCS_GRAIN);
-    uint64_t whole = last ? end / grain * grain : end;
-    ckpt_err e = u->known ? CKPT_OK : ckpt__gcs_ask_session(store, m, u);
-    if (e == CKPT_OK && !u->finished && u->committed < at) return ckpt__gcs_gone();
-    while (e == CKPT_OK && !u->finished && u->committed < whole) e = ckpt__gcs_push(store, m, part, at, whole, u);
-    return e == CKPT_OK && last ? ckpt__gcs_keep_tail(store, u, part, whole - at) : e;
-}
-
-// Waits until the parts before have gone through. *at: where this one begins; *passed: it has gone through before. After
-// CKPT_OK and not *passed the caller owns the session.
-static ckpt_err ckpt__gcs_queue(ckpt_store *store, ckpt__gcs_upload *u, const ckpt__store_part *part, uint64_t size,
-                                uint64_t *at, bool *passed, ckpt__transfer *t) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    ckpt_err e = CKPT_OK;
-    *at = 0;
-    *passed = false;
-    ckpt__os_mutex_lock(&own->s3.lock);
-    if (part->number == 1 && u->part_size == 0) u->part_size = size;
-    for (;;) {
-        bool known = u->part_size > 0;
-        *at = known ? (uint64_t)(part->number - 1) * u->part_size : 0;
-        *passed = known && *at < u->passed;
-        if (*passed || (known && !u->busy && *at == u->passed)) break;
-        if (ckpt__transfer_cancelled(t)) {
-            e = ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
-            break;
-        }
-        if (!u->busy && (u->failed || ckpt__os_now() - u->rested > ckpt__gcs_patience)) {
-            e = ckpt__web_again(t, CKPT_NET, "the part before it was not sent, and a session takes them in their order");
-            break;
-        }
-        (void)ckpt__os_cond_wait_until(&own->wake, &own->s3.lock, ckpt__os_now() + 0.05);
-    }
-    if (e == CKPT_OK && !*passed) u->busy = true;
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    return e;
-}
-
-static ckpt_err ckpt__gcs_part_of_session(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body,
-                                          ckpt__store_part *part) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    uint32_t crc, crc32c;
-    uint64_t at = 0, before = m->t->moved != NULL ? ckpt__os_load64(m->t->moved) : 0;
-    bool passed = false;
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
-    ckpt_err e = u == NULL ? CKPT_NOMEM : ckpt__gcs_digest(body, &crc, &crc32c);
-    if (e == CKPT_OK) e = ckpt__gcs_queue(store, u, part, body->size, &at, &passed, m->t);
-    if (e != CKPT_OK) return e;
-    if (!passed) {
-        e = ckpt__gcs_advance(store, m, body, at, u);
-        ckpt__os_mutex_lock(&own->s3.lock);
-        u->busy = false;
-        u->rested = ckpt__os_now();
-        u->failed = e != CKPT_OK && !m->t->transient && e != CKPT_CANCELLED;
-        if (e == CKPT_OK) {
-            u->passed = at + body->size;
-            u->crc32c = ckpt__digest_crc32c_join(u->crc32c, crc32c, body->size);
-        }
-        ckpt__os_cond_broadcast(&own->wake);
-        ckpt__os_mutex_unlock(&own->s3.lock);
-    }
-    if (e != CKPT_OK) return e;
-    part->size = body->size;
-    part->has_crc = true;
-    part->crc = crc;
-    (void)snprintf(part->etag, sizeof part->etag, "%08lx", (unsigned long)crc32c);
-    // What the server had before, or gets at the end, counts as well.
-    if (m->t->moved != NULL) (void)ckpt__os_add64(m->t->moved, before + body->size - ckpt__os_load64(m->t->moved));
-    return CKPT_OK;
-}
-
-// The rest of the bytes and the number of all: the object comes into being.
-static ckpt_err ckpt__gcs_end_session(ckpt_store *store, const ckpt__store_multi *m, ckpt__gcs_upload *u) {
-    ckpt__gcs_call g;
-    ckpt__gcs_object o;
-    ckpt__body body;
-    char range[80];
-    uint64_t total = m->size, from = total - u->tail_size;
-    if (u->passed != total || u->committed < from || u->committed > total)
-        return ckpt__error_set(CKPT_ARG, "the upload cannot end: parts are missing");
-    memset(&body, 0, sizeof body);
-    body.memory = u->tail_size > 0 ? u->tail : "";
-    body.offset = u->committed - from;
-    body.size = total - u->committed;
-    ckpt__gcs_call_init(&g, store, "PUT", m->name, m->t);
-    g.session = m->upload_id;
-    g.c.quiet = true;
-    g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
-    if (body.size > 0) g.c.body = &body;
-    if (body.size > 0) (void)snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)u->committed,
-                                      (unsigned long long)total - 1, (unsigned long long)total);
-    else (void)snprintf(range, sizeof range, "bytes */%llu", (unsigned long long)total);
-    ckpt__fields_add(&g.c.headers, "Content-Range", range);
-    ckpt__gcs_add_hash(&g, u->crc32c);
+    if (has_sum) ckpt__gcs_add_hash(&g, crc32c);
     ckpt_err e = ckpt__gcs_run(&g);
-    if (e == CKPT_CORRUPT) m->t->transient = false;         // the session holds the wrong bytes for good
-    bool exists = g.c.reply.status == 412;
-    e = ckpt__gcs_take_range(&g, e, u);
-    if (e == CKPT_OK && !u->finished) e = ckpt__web_again(m->t, CKPT_NET, "the server has not all of the bytes yet");
-    if (e == CKPT_OK) e = ckpt__gcs_read_object(&g, &o);
-    if (e == CKPT_OK) e = ckpt__gcs_compare_object(&o, total, true, u->crc32c, m->t);
-    if (exists) e = ckpt__store_exists();
+    if (ends && e == CKPT_CORRUPT) m->t->transient = false;     // the session holds the wrong bytes for good
+    *status = g.c.reply.status;
+    e = ckpt__stream_take(&ckpt__gcs_of(store)->streams, m, &g.c.reply, e, u);
+    bool made = e == CKPT_OK && ends && u->finished;
+    if (made) e = ckpt__gcs_read_object(&g, &o);
+    if (made && e == CKPT_OK) e = ckpt__gcs_compare_object(&o, m->size, has_sum, crc32c, m->t);
     ckpt__gcs_call_free(&g);
     return e;
 }
 
 static ckpt_err ckpt__gcs_complete_session(ckpt_store *store, const ckpt__store_multi *m) {
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
+    ckpt__streams *s = &ckpt__gcs_of(store)->streams;
+    ckpt__stream_upload *u = ckpt__stream_hold(s, m->upload_id);
+    uint32_t crc32c;
     if (u == NULL) return CKPT_NOMEM;
-    ckpt_err e = u->known ? CKPT_OK : ckpt__gcs_ask_session(store, m, u);
-    if (e == CKPT_OK && u->finished) e = ckpt__gcs_confirm(store, m, u->passed == m->size, u->crc32c);
-    else if (e == CKPT_OK) e = ckpt__gcs_end_session(store, m, u);
-    if ((e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__gcs_is_ours(store, m->name, m->mark, m->size, m->t)) {
+    bool has_sum = ckpt__gcs_sum_of_parts(store, m, &crc32c);
+    ckpt_err e = u->known ? CKPT_OK : ckpt__stream_ask(s, store, m, u);
+    if (e == CKPT_OK && u->finished) e = ckpt__gcs_confirm(store, m, has_sum, crc32c);
+    else if (e == CKPT_OK) e = ckpt__stream_end(s, store, m, u);
+    bool refused = e == CKPT_NOT_FOUND || e == CKPT_EXISTS;
+    if (refused && ckpt__web_is_ours(store, ckpt__gcs_stat, m->name, m->mark, m->size, m->t)) {
         ckpt__transfer_begin(m->t);
         e = CKPT_OK;
     }
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__gcs_forget(store, m->upload_id);
+    ckpt__stream_release(s, u);
     return e;
 }
 
@@ -32563,14 +32202,11 @@ static ckpt_err ckpt__gcs_multi_init(ckpt__gcs_call *g, ckpt_store *store, const
 static void ckpt__gcs_add_headers(ckpt__gcs_call *g, const ckpt__store_multi *m) {
     const ckpt__s3 *s = g->c.s;
     ckpt__fields *h = &g->c.headers;
-    char text[16];
-    (void)snprintf(text, sizeof text, "%08lx", (unsigned long)m->crc);
     ckpt__fields_add(h, "Content-Type", "application/octet-stream");
     if (s->acl != NULL) ckpt__fields_add(h, "x-goog-acl", s->acl);
     if (s->storage_class != NULL) ckpt__fields_add(h, "x-goog-storage-class", s->storage_class);
     if (s->kms_key != NULL) ckpt__fields_add(h, "x-goog-encryption-kms-key-name", s->kms_key);
-    if (m->mark != NULL && m->mark[0] != 0) ckpt__fields_add(h, "x-goog-meta-ckpt-mark", m->mark);
-    if (m->has_crc) ckpt__fields_add(h, "x-goog-meta-ckpt-crc32", text);
+    ckpt__web_add_meta(h, "x-goog-meta-ckpt-", m->mark, m->has_crc, m->crc);
 }
 
 // *lacking: the server does not know uploads in parts. Emulators that do not answer in many ways.
@@ -32608,13 +32244,13 @@ static ckpt_err ckpt__gcs_begin(ckpt_store *store, const ckpt__store_multi *m, c
     return ckpt__gcs_begin_session(store, m, upload_id);
 }
 
-static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+// One of those that go side by side.
+static ckpt_err ckpt__gcs_put_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, uint32_t crc,
+                                   uint32_t crc32c, ckpt__store_part *part) {
     ckpt__gcs_call g;
-    uint32_t crc = 0, crc32c = 0, told = 0;
-    if (ckpt__gcs_is_session(m->upload_id)) return ckpt__gcs_part_of_session(store, m, body, part);
+    uint32_t told = 0;
     ckpt_err e = ckpt__gcs_multi_init(&g, store, "PUT", m);
     ckpt__s3_add_number(&g.c.query, "partNumber", part->number);
-    if (e == CKPT_OK) e = ckpt__gcs_digest(body, &crc, &crc32c);
     ckpt__gcs_add_hash(&g, crc32c);
     g.c.body = body;
     if (e == CKPT_OK) e = ckpt__gcs_run(&g);
@@ -32624,53 +32260,42 @@ static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, co
     if (e == CKPT_OK && ckpt__gcs_reply_crc32c(&g.c.reply, &told) && told != crc32c)
         e = ckpt__web_again(m->t, CKPT_CORRUPT, "the server has other bytes than those sent, by their CRC-32C");
     ckpt__gcs_call_free(&g);
-    ckpt__gcs_upload *u = e == CKPT_OK ? ckpt__gcs_find(store, m->upload_id) : NULL;
-    if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
     if (e != CKPT_OK) return e;
     part->size = body->size;
     part->has_crc = true;
     part->crc = crc;
-    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
-    e = ckpt__gcs_keep_sum(&u->sums, (uint64_t)part->number, body->size, crc32c, &store->allocator);
-    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
-    return e;
+    return CKPT_OK;
 }
 
-// The sum of the whole by those of its parts; false: some were sent by another process.
-static bool ckpt__gcs_sum_of_parts(ckpt_store *store, const ckpt__store_multi *m, uint32_t *crc32c) {
-    uint64_t size = 0;
-    *crc32c = 0;
-    ckpt__gcs_upload *u = ckpt__gcs_find(store, m->upload_id);
-    if (u == NULL) return false;
-    ckpt__os_mutex_lock(&ckpt__s3_of(store)->lock);
-    bool all = u->sums.count == m->part_count;
-    if (all) *crc32c = ckpt__gcs_join(&u->sums, &size);
-    ckpt__os_mutex_unlock(&ckpt__s3_of(store)->lock);
-    return all && size == m->size;
+static ckpt_err ckpt__gcs_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
+    uint32_t crc, crc32c;
+    ckpt_err e = ckpt__gcs_digest(body, &crc, &crc32c);
+    if (e != CKPT_OK) return e;
+    if (ckpt__gcs_is_session(m->upload_id))
+        e = ckpt__stream_part(&ckpt__gcs_of(store)->streams, store, m, body, crc, crc32c, part);
+    else e = ckpt__gcs_put_part(store, m, body, crc, crc32c, part);
+    return e == CKPT_OK ? ckpt__gcs_note(store, m, part, crc32c) : e;
 }
 
 static ckpt_err ckpt__gcs_complete(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__gcs_call g;
     ckpt__buf text;
-    ckpt__body body;
     uint32_t crc32c;
     if (ckpt__gcs_is_session(m->upload_id)) return ckpt__gcs_complete_session(store, m);
     bool has_sum = ckpt__gcs_sum_of_parts(store, m, &crc32c);
-    memset(&body, 0, sizeof body);
     ckpt__buf_init(&text, &store->allocator);
     ckpt_err e = ckpt__gcs_multi_init(&g, store, "POST", m);
     ckpt__s3_list_of_parts(&text, m);
-    body.memory = text.data;
-    body.size = text.len;
+    ckpt__body body = ckpt__body_of(text.data, text.len);
     g.c.body = &body;
     g.c.quiet = true;
-    g.c.idle_timeout_s = CKPT__S3_COMPLETE_IDLE;
+    g.c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     g.c.reply_max = 1 << 20;
     if (e == CKPT_OK) e = text.err;
     if (e == CKPT_OK) e = ckpt__gcs_run(&g);
     if (e == CKPT_OK) e = ckpt__s3_judge_complete(&g.c);
     bool lost = e == CKPT_NOT_FOUND || g.c.reply.status >= 500;
-    if (e != CKPT_OK && lost && ckpt__gcs_is_ours(store, m->name, m->mark, m->size, m->t)) {
+    if (e != CKPT_OK && lost && ckpt__web_is_ours(store, ckpt__gcs_stat, m->name, m->mark, m->size, m->t)) {
         ckpt__transfer_begin(m->t);
         e = CKPT_OK;
     }
@@ -32714,23 +32339,16 @@ static ckpt_err ckpt__gcs_list_xml(const ckpt__s3_listing *l, ckpt__s3_page *p, 
     return e;
 }
 
-// A session does not tell of its parts: each is offered again, and what the server has of it is passed over.
-static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m,
-                                ckpt_err (*each)(const ckpt__store_part *part, void *user), void *user) {
-    if (ckpt__gcs_is_session(m->upload_id)) {
-        ckpt__gcs_upload u;
-        memset(&u, 0, sizeof u);
-        return ckpt__gcs_ask_session(store, m, &u);
-    }
+static ckpt_err ckpt__gcs_parts(ckpt_store *store, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user) {
+    if (ckpt__gcs_is_session(m->upload_id)) return ckpt__stream_look(&ckpt__gcs_of(store)->streams, store, m);
     ckpt__s3_listing l = { store, m->name, "", m, false, ckpt__s3_ask_parts };
     ckpt__s3_page p;
     ckpt__s3_expect_parts(&p, each, user);
     return ckpt__gcs_list_xml(&l, &p, m->t);
 }
 
-static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix,
-                                  ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
-                                  void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix, ckpt__store_each_upload *each, void *user,
+                                  ckpt__transfer *t) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__s3_listing l = { store, NULL, prefix != NULL ? prefix : "", NULL, true, ckpt__s3_ask_uploads };
     ckpt__s3_page p;
@@ -32742,9 +32360,8 @@ static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix,
     return own->emulator && (e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) ? CKPT_OK : e;
 }
 
-static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
-                                     ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user) {
-    const ckpt__json *items = ckpt__auth_node(d, ckpt__json_root(d), "items");
+static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s, ckpt__store_each *each, void *user) {
+    const ckpt__json *items = ckpt__json_get(d, ckpt__json_root(d), "items");
     const ckpt__json *o = items != NULL && items->kind == CKPT__JSON_ARRAY ? ckpt__json_child(d, items) : NULL;
     size_t skip = strlen(s->prefix);
     ckpt_err e = CKPT_OK;
@@ -32759,8 +32376,7 @@ static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
 }
 
 // One page; *next: the mark of the next one, "" after the last.
-static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt__buf *next,
-                                    ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user,
+static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt__buf *next, ckpt__store_each *each, void *user,
                                     ckpt__transfer *t) {
     ckpt__gcs_call g;
     ckpt__json_doc d;
@@ -32788,8 +32404,7 @@ static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt_
     return e != CKPT_OK ? e : next->err;
 }
 
-static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix,
-                               ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user, ckpt__transfer *t) {
+static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__buf next;
     ckpt__web_circle circle;
     memset(&circle, 0, sizeof circle);
@@ -32807,120 +32422,12 @@ static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix,
 
 //-- reading, removing -----------------------------------------------------------
 
-static void ckpt__gcs_free_seen(ckpt_store *store, ckpt__gcs_seen *n) {
-    ckpt__gcs_sums_free(&n->ranges, &store->allocator);
-    ckpt__mem_free_text(&store->allocator, n->name);
-    ckpt__mem_free(&store->allocator, n, sizeof *n);
-}
-
-// The entry of a download; the oldest one goes when there are too many. Below the lock. NULL: out of memory.
-static ckpt__gcs_seen *ckpt__gcs_find_seen(ckpt_store *store, const char *name, const char *generation, uint64_t size) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    int count = 0;
-    for (ckpt__gcs_seen **at = &own->seen; *at != NULL; at = &(*at)->next) {
-        ckpt__gcs_seen *n = *at;
-        if (strcmp(n->name, name) == 0 && strcmp(n->generation, generation) == 0) return n;
-        if (++count < CKPT__GCS_SEEN) continue;
-        *at = n->next;
-        ckpt__gcs_free_seen(store, n);
-        break;
-    }
-    ckpt__gcs_seen *made = (ckpt__gcs_seen *)ckpt__mem_alloc(&store->allocator, sizeof *made);
-    char *copy = made != NULL ? ckpt__mem_copy_text(&store->allocator, name) : NULL;
-    if (made != NULL && copy == NULL) {
-        ckpt__mem_free(&store->allocator, made, sizeof *made);
-        made = NULL;
-    }
-    if (made == NULL) return NULL;
-    made->name = copy;
-    (void)snprintf(made->generation, sizeof made->generation, "%s", generation);
-    made->size = size;
-    made->next = own->seen;
-    own->seen = made;
-    return made;
-}
-
-// Adds a range to those of its download. *whole: all have come, and *crc32c is the sum of the object.
-static ckpt_err ckpt__gcs_note_range(ckpt_store *store, const char *name, const char *generation, uint64_t size, uint64_t at,
-                                     uint64_t n, uint32_t *crc32c, bool *whole) {
-    ckpt__gcs *own = ckpt__gcs_of(store);
-    uint64_t sum = 0, end = 0;
-    *whole = at == 0 && n == size;
-    if (*whole) return CKPT_OK;
-    ckpt__os_mutex_lock(&own->s3.lock);
-    ckpt__gcs_seen *d = ckpt__gcs_find_seen(store, name, generation, size);
-    ckpt_err e = d != NULL ? ckpt__gcs_keep_range(&d->ranges, at, n, *crc32c, &store->allocator) : CKPT_NOMEM;
-    for (size_t i = 0; e == CKPT_OK && i < d->ranges.count; i++) sum += d->ranges.list[i].size;
-    if (e == CKPT_OK && sum >= size) {
-        uint32_t all = ckpt__gcs_join(&d->ranges, &sum);
-        *whole = true;
-        for (size_t i = 0; i < d->ranges.count; i++) {
-            if (d->ranges.list[i].at != end) *whole = false;
-            end += d->ranges.list[i].size;
-        }
-        if (*whole) *crc32c = all;
-        ckpt__gcs_seen **link = &own->seen;
-        while (*link != d) link = &(*link)->next;
-        *link = d->next;
-        ckpt__gcs_free_seen(store, d);
-    }
-    ckpt__os_mutex_unlock(&own->s3.lock);
-    return e;
-}
-
-// The CRC-32C of what a sink has taken and written; false: it cannot be read.
-static bool ckpt__gcs_sum_sink(const ckpt__sink *sink, uint32_t *crc32c) {
-    char piece[32768];
-    size_t got = 0;
-    *crc32c = 0;
-    for (uint64_t at = 0; at < sink->got; at += got) {
-        size_t n = sink->got - at < (uint64_t)sizeof piece ? (size_t)(sink->got - at) : sizeof piece;
-        const char *from = piece;
-        got = n;
-        if (sink->memory != NULL) from = (const char *)sink->memory + (size_t)(sink->offset + at);
-        else if (ckpt__os_pread(sink->fd, piece, n, sink->offset + at, &got, sink->path) != CKPT_OK || got != n) return false;
-        *crc32c = ckpt__digest_crc32c(*crc32c, from, n);
-    }
-    return true;
-}
-
-// Once all ranges of an object have come, its CRC-32C must be the one that the server has kept. A range that broke off counts as
-// far as it came: it is gone on with behind its last byte.
-static ckpt_err ckpt__gcs_check_range(ckpt__gcs_call *g, uint64_t offset) {
-    const ckpt__http_reply *r = &g->c.reply;
-    const char *generation = ckpt__fields_get(&r->headers, "x-goog-generation");
-    const char *range = ckpt__fields_get(&r->headers, "content-range");
-    const char *slash = range != NULL ? strchr(range, '/') : NULL;
-    const char *all = slash != NULL ? slash + 1 : ckpt__fields_get(&r->headers, "content-length");
-    uint64_t size = g->c.sink->got;
-    uint32_t want = 0, crc32c = 0;
-    bool whole = false, sized = all == NULL || ckpt__web_read_size(all, &size);
-    if (generation == NULL || strlen(generation) > 30 || !sized || !ckpt__gcs_reply_crc32c(r, &want)) return CKPT_OK;
-    if (!ckpt__gcs_sum_sink(g->c.sink, &crc32c) || g->c.sink->got == 0) return CKPT_OK;
-    ckpt_err e = ckpt__gcs_note_range(g->c.store, g->c.name, generation, size, offset, g->c.sink->got, &crc32c, &whole);
-    if (e != CKPT_OK || !whole || crc32c == want) return e;
-    g->c.t->transient = true;
-    return ckpt__error_set(CKPT_CORRUPT, "its bytes do not match its CRC-32C: %08lx instead of %08lx", (unsigned long)crc32c,
-                           (unsigned long)want);
-}
-
-// The same after a failure, which stays: but for that of the sum, when the last byte came all the same.
-static ckpt_err ckpt__gcs_check_broken(ckpt__gcs_call *g, uint64_t offset, ckpt_err failure) {
-    ckpt__error_record kept;
-    if (!g->c.sink->proven || g->c.reply.status != 206 || !g->c.t->transient) return failure;
-    ckpt__error_take(&kept);
-    if (ckpt__gcs_check_range(g, offset) == CKPT_CORRUPT) return CKPT_CORRUPT;
-    ckpt__error_last = kept;
-    return failure;
-}
-
 static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
                               ckpt__transfer *t) {
     ckpt__gcs_call g;
     uint64_t size = sink->size;
     ckpt_err e = ckpt__gcs_check_name(store, name);
     if (e != CKPT_OK || size == 0) return e;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__gcs_call_init(&g, store, "GET", name, t);
     ckpt__gcs_set_path(&g, false, name);
     ckpt__fields_add(&g.c.query, "alt", "media");
@@ -32932,13 +32439,6 @@ static ckpt_err ckpt__gcs_get(ckpt_store *store, const char *name, const char *e
     e = ckpt__web_judge_get(&g.c.reply, sink, t, e, NULL, offset);
     if (etag != NULL && g.c.reply.status == 412)
         e = ckpt__web_again(t, CKPT_CORRUPT, "it was replaced by another version while it was being read");
-    ckpt_err written = e == CKPT_OK || sink->proven ? ckpt__sink_flush(sink) : CKPT_OK;    // read back by its file
-    if (written != CKPT_OK) {
-        t->transient = t->throttled = false;
-        e = written;
-    } else {
-        e = e == CKPT_OK ? ckpt__gcs_check_range(&g, offset) : ckpt__gcs_check_broken(&g, offset, e);
-    }
     ckpt__gcs_call_free(&g);
     return e;
 }
@@ -32956,14 +32456,8 @@ static ckpt_err ckpt__gcs_remove(ckpt_store *store, const char *name, ckpt__tran
 
 static void ckpt__gcs_close(ckpt_store *store) {
     ckpt__gcs *own = ckpt__gcs_of(store);
-    while (own->uploads != NULL) ckpt__gcs_forget(store, own->uploads->id);
-    while (own->seen != NULL) {
-        ckpt__gcs_seen *n = own->seen;
-        own->seen = n->next;
-        ckpt__gcs_free_seen(store, n);
-    }
-    if (own->has_auth) ckpt__auth_google_free(&own->auth);
-    if (own->has_wake) ckpt__os_cond_free(&own->wake);
+    ckpt__stream_free(&own->streams);
+    ckpt__auth_google_free(&own->auth);
     ckpt__s3_close(store);
 }
 
@@ -32982,7 +32476,7 @@ static const ckpt__store_table ckpt__gcs_hmac_table = {
 
 // The description's endpoint, that of an emulator (*emulator), else Google's.
 static ckpt_err ckpt__gcs_endpoint(const ckpt_store_desc *d, ckpt__buf *out, bool *emulator) {
-    const char *given = d != NULL ? ckpt__auth_given(d->endpoint_url) : NULL;
+    const char *given = ckpt__auth_given(d->endpoint_url);
     const char *other = given == NULL ? ckpt__auth_env("STORAGE_EMULATOR_HOST") : NULL;
     *emulator = other != NULL;
     if (given != NULL) ckpt__buf_text(out, given);
@@ -32996,26 +32490,27 @@ static ckpt_err ckpt__gcs_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt__gcs *own = ckpt__gcs_of(store);
     ckpt__s3 *s = &own->s3;
     const ckpt_allocator *a = &store->allocator;
-    ckpt__http_options o = { d != NULL ? d->ca_file : NULL, "ckpt.h/" CKPT_VERSION, &store->logger, a };
+    ckpt__http_options o = { d->ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, a };
     ckpt__buf url;
     ckpt__buf_init(&url, a);
     s->page = 1000;
+    ckpt_allocator secret = ckpt__auth_wiping(&store->allocator);
     ckpt_err e = ckpt__os_mutex_init(&s->lock);
     s->has_lock = e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__os_cond_init(&own->wake);
-    own->has_wake = s->has_lock && e == CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__stream_init(&own->streams, a, &secret, &s->lock, sizeof(ckpt__gcs_upload));
+    own->streams.clear = ckpt__gcs_clear;
+    own->streams.send = ckpt__gcs_send_session;
+    own->streams.gone = ckpt__gcs_gone;
+    own->streams.server = "the server";
+    own->streams.word = "session";
     if (e == CKPT_OK) e = ckpt__http_init(&s->http, &o);
-    s->has_http = own->has_wake && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__gcs_endpoint(d, &url, &own->emulator);
     if (e == CKPT_OK) e = ckpt__web_split_endpoint(url.data, &s->tls, &s->endpoint, &s->base, a);
-    if (e == CKPT_OK) {
-        e = ckpt__auth_google_init(&own->auth, d, &s->http, a, own->emulator);
-        own->has_auth = e == CKPT_OK;
-    }
+    if (e == CKPT_OK) e = ckpt__auth_google_init(&own->auth, d, &s->http, a, own->emulator);
     ckpt__buf_free(&url);
-    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->acl, "canned ACL", d->canned_acl, a);
-    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
-    if (e == CKPT_OK && d != NULL) e = ckpt__s3_keep(&s->kms_key, "KMS key", d->sse_kms_key_id, a);
+    if (e == CKPT_OK) e = ckpt__s3_keep(&s->acl, "canned ACL", d->canned_acl, a);
+    if (e == CKPT_OK) e = ckpt__s3_keep(&s->storage_class, "storage class", d->storage_class, a);
+    if (e == CKPT_OK) e = ckpt__s3_keep(&s->kms_key, "KMS key", d->sse_kms_key_id, a);
     own->auth.full = s->acl != NULL;
     store->creates_only = true;
     store->min_part = (uint64_t)5 << 20;
@@ -33046,11 +32541,9 @@ static ckpt_err ckpt__gcs_open_oauth(ckpt_store **out, const ckpt__uri *u, const
 
 static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d,
                                     const char *uri, const char *key, const char *secret) {
-    ckpt_store_desc copy;
+    ckpt_store_desc copy = *d;
     ckpt__buf url;
     bool emulator;
-    memset(&copy, 0, sizeof copy);
-    if (d != NULL) copy = *d;
     ckpt__buf_init(&url, &copy.allocator);
     ckpt_err e = ckpt__gcs_endpoint(d, &url, &emulator);
     copy.endpoint_url = e == CKPT_OK ? url.data : NULL;
@@ -33075,25 +32568,24 @@ static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ck
 }
 
 // Opens "gs://bucket/prefix": with the HMAC key of the description or of GCS_KEY and GCS_SECRET, as Composer does, else with
-// OAuth2. Asks nobody yet. d may be NULL.
+// OAuth2. Asks nobody yet.
 static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    const char *key = d != NULL ? ckpt__auth_given(d->access_key_id) : NULL;
-    const char *secret = d != NULL ? ckpt__auth_given(d->secret_access_key) : NULL;
+    const char *key = ckpt__auth_given(d->access_key_id);
+    const char *secret = ckpt__auth_given(d->secret_access_key);
     bool own = key != NULL || secret != NULL;
-    bool token = d != NULL && (d->credentials != NULL || ckpt__auth_given(d->session_token) != NULL);
+    bool token = d->credentials != NULL || ckpt__auth_given(d->session_token) != NULL;
     *out = NULL;
     if (u->bucket.n != u->authority.n || (u->authority.n > 0 && memchr(u->authority.p, ':', u->authority.n) != NULL))
         return ckpt__error_set(CKPT_ARG, "cannot open a gs URI: it holds no user; keys come from the environment");
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "cannot open %s: it names no bucket: gs://BUCKET/PREFIX does", text);
     if (own && (key == NULL || secret == NULL))
         return ckpt__error_set(CKPT_ARG, "cannot open %s: an HMAC key has two halves, access_key_id and secret_access_key", text);
-    bool file = d != NULL && d->credentials_file != NULL;
+    bool file = d->credentials_file != NULL;
     if (!own && !token && !file) {
         key = ckpt__auth_env("GCS_KEY");
         secret = ckpt__auth_env("GCS_SECRET");
     }
-    ckpt_allocator a = { NULL, NULL };
-    if (d != NULL) a = d->allocator;
+    ckpt_allocator a = d->allocator;
     ckpt__buf uri;
     ckpt__buf_init(&uri, &a);
     ckpt__buf_fmt(&uri, "gs://%.*s/", (int)(u->bucket.n < 1024 ? u->bucket.n : 1024), u->bucket.p);
@@ -33107,7 +32599,7 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
 
 #endif // CKPT_NO_GCS
 //------------------------------------------------------------------------------
-// >>oci        [O]  the store oci://: Oracle Cloud Infrastructure's object storage, by its own API
+// >>oci        the store oci://: Oracle Cloud Infrastructure's object storage, by its own API
 //
 // uses:    error memory platform text digest transfer http auth store web
 // threads: any number of requests at once; what the server taught us (namespace, clock) is kept per
@@ -33123,14 +32615,13 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
 
 enum {
     CKPT__OCI_NAME_MAX = 1024,          // bytes of an object's name
-    CKPT__OCI_PAGE_MAX = 16 << 20,      // bytes of a page of a listing
-    CKPT__OCI_COMPLETE_IDLE = 600       // seconds that the joining of parts may take without a sign of life
+    CKPT__OCI_PAGE_MAX = 16 << 20       // bytes of a page of a listing
 };
 
 typedef struct ckpt__oci {
     ckpt__http      http;
     ckpt__auth_oci  auth;
-    bool            has_http, has_auth, has_lock;
+    bool            has_lock;
     char           *bucket, *prefix;    // prefix: "" or "a/b/"
     char           *host, *base;        // "host:port", and the path before ours: "" or "/base"
     bool            tls;
@@ -33301,11 +32792,7 @@ static void ckpt__oci_ask_number(ckpt__oci_call *c, const char *name, int value)
 }
 
 static bool ckpt__oci_is_word(const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        int c = ckpt__txt_lower((unsigned char)text[i]);
-        if (!(c >= 'a' && c <= 'z') && !ckpt__txt_is_digit(c) && c != '.' && c != '-' && c != '_') return false;
-    }
-    return n > 0 && n < 256;
+    return n > 0 && n < 256 && strspn(text, CKPT__TXT_ALNUM ".-_") == n;
 }
 
 // Where a region's object storage is. domain: of regions that are newer than this table, NULL: not known.
@@ -33403,11 +32890,11 @@ static ckpt_err ckpt__oci_read_error(ckpt__oci_call *c) {
     if (c->reply.body.len == 0) return CKPT_OK;
     ckpt_err e = ckpt__json_parse(&doc, &c->store->allocator, c->reply.body.data, c->reply.body.len);
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
-    const ckpt__json *code = ckpt__json_get(&doc, ckpt__json_root(&doc), "code");
-    const ckpt__json *message = ckpt__json_get(&doc, ckpt__json_root(&doc), "message");
-    if (code != NULL && code->kind == CKPT__JSON_TEXT) ckpt__web_clean(c->code, sizeof c->code, code->text, code->text_len);
-    if (message != NULL && message->kind == CKPT__JSON_TEXT && !ckpt__auth_oci_is_told(&c->o->auth, message->text))
-        ckpt__web_clean(c->message, sizeof c->message, message->text, message->text_len);
+    const char *code = ckpt__json_get_text(&doc, ckpt__json_root(&doc), "code");
+    const char *message = ckpt__json_get_text(&doc, ckpt__json_root(&doc), "message");
+    if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
+    if (message != NULL && !ckpt__auth_oci_is_told(&c->o->auth, message))
+        ckpt__web_clean(c->message, sizeof c->message, message, strlen(message));
     if (strstr(c->message, "ST$") != NULL || strstr(c->message, "signature=") != NULL) c->message[0] = 0;
     ckpt__json_free(&doc);
     return CKPT_OK;
@@ -33464,8 +32951,7 @@ static void ckpt__oci_advise(const ckpt__oci_call *c, char *text, size_t cap) {
     int status = c->reply.status;
     text[0] = 0;
     if (status == 401 && off != 0.0) {
-        (void)snprintf(text, cap, "; this machine's clock is %.0f minutes %s the server's: set it right",
-                       (off < 0 ? -off : off) / 60.0, off < 0 ? "ahead of" : "behind");
+        ckpt__web_say_clock(text, cap, off);
     } else if (ckpt__oci_is_bucketless(c) && c->kind != 'n') {
         (void)snprintf(text, cap, "; there is no bucket '%s' in the namespace '%s' at %s, or these credentials may not see it",
                        o->bucket, o->space, o->host);
@@ -33502,8 +32988,7 @@ static bool ckpt__oci_learn_clock(ckpt__oci_call *c) {
 // failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
     bool clocked = false, renewed = false;
-    uint64_t *counter = c->t->moved;
-    uint64_t before = counter != NULL ? ckpt__os_load64(counter) : 0;
+    uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (;;) {
@@ -33511,7 +32996,6 @@ static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
         c->code[0] = c->message[0] = c->request_id[0] = 0;
         c->reply.status = 0;
         e = ckpt__oci_send(c);
-        if (e == CKPT_CANCELLED) (void)ckpt__error_set(e, "it was cancelled");
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
         e = ckpt__oci_read_error(c);
         if (e != CKPT_OK) break;
@@ -33521,7 +33005,7 @@ static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
             e = ckpt__oci_fail(c);
             break;
         }
-        if (counter != NULL && !c->quiet) (void)ckpt__os_add64(counter, before - ckpt__os_load64(counter));
+        ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
     return e;
@@ -33577,7 +33061,7 @@ static ckpt_err ckpt__oci_head(ckpt_store *store, const char *name, ckpt__store_
     ckpt_err e = ckpt__oci_run(&c);
     if (e == CKPT_OK) {
         const char *sum = ckpt__fields_get(&c.reply.headers, "opc-multipart-md5");
-        e = ckpt__web_read_stat(out, &c.reply.headers, "opc-meta-ckpt-mark", "opc-meta-ckpt-crc32");
+        e = ckpt__web_read_stat(out, &c.reply.headers, "opc-meta-ckpt-");
         if (parts != NULL && sum != NULL && strcmp(sum, parts) != 0) *same_parts = false;
     }
     ckpt__oci_call_free(&c);
@@ -33594,10 +33078,9 @@ static ckpt_err ckpt__oci_stat(ckpt_store *store, const char *name, ckpt__store_
 static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const char *parts,
                               const ckpt__transfer *t) {
     ckpt__store_stat there;
-    ckpt__transfer look = *t;
+    ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
     bool same = true;
-    look.moved = NULL;
     if (mark == NULL || mark[0] == 0) return false;
     ckpt__error_take(&kept);
     bool ours = ckpt__oci_head(store, name, &there, parts, &same, &look) == CKPT_OK && same && there.size == size &&
@@ -33606,46 +33089,13 @@ static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *m
     return ours;
 }
 
-// After the server has acknowledged an object without a sum: it must be there in full and be this upload's. Who may write but
-// not read cannot look, and takes the server's word.
-static ckpt_err ckpt__oci_confirm(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
-    ckpt__store_stat there;
-    ckpt__transfer look = *t;
-    look.moved = NULL;
-    ckpt_err e = ckpt__oci_head(store, name, &there, NULL, NULL, &look);
-    if (e == CKPT_AUTH)
-        ckpt__error_log(&store->logger, CKPT_LOG_DEBUG, "%s%s cannot be looked at after its upload: %s", store->uri, name,
-                        ckpt__error_last.text);
-    return ckpt__web_confirm(t, &look, e, &there, size, mark);
-}
-
 //-- writing ---------------------------------------------------------------------
 
-// The sums of a body, and the header that makes the server compare one.
-static ckpt_err ckpt__oci_guard(ckpt__oci_call *c, ckpt__transfer_sums *sums) {
-    ckpt_err e = ckpt__transfer_digest(c->body, (unsigned)CKPT__SUM_CRC32 | (unsigned)CKPT__SUM_MD5, sums);
-    if (e != CKPT_OK || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return e;
-    ckpt__buf text;
-    ckpt__buf_init(&text, &c->store->allocator);
-    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
-    ckpt__fields_add(&c->headers, "content-md5", ckpt__buf_cstr(&text));
-    e = text.err;
-    ckpt__buf_free(&text);
-    return e;
-}
-
 // After a success: what the server summed up must be what was sent. *proven: it told.
-static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const ckpt__transfer_sums *sums, bool *proven) {
-    ckpt__buf text;
+static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const char *md5, bool *proven) {
     const char *echo = ckpt__fields_get(&c->reply.headers, "opc-content-md5");
-    *proven = false;
-    if (echo == NULL || (sums->has & (unsigned)CKPT__SUM_MD5) == 0) return CKPT_OK;
-    ckpt__buf_init(&text, &c->store->allocator);
-    ckpt__txt_add_base64(&text, sums->md5, sizeof sums->md5);
-    *proven = strcmp(ckpt__buf_cstr(&text), echo) == 0;
-    ckpt_err e = text.err;
-    ckpt__buf_free(&text);
-    if (e != CKPT_OK || *proven) return e;
+    *proven = echo != NULL && strcmp(md5, echo) == 0;
+    if (echo == NULL || md5[0] == 0 || *proven) return CKPT_OK;
     c->t->unsure = true;
     return ckpt__web_again(c->t, CKPT_CORRUPT, "the server received other bytes than were sent, by its MD5");
 }
@@ -33653,23 +33103,19 @@ static ckpt_err ckpt__oci_check_sum(ckpt__oci_call *c, const ckpt__transfer_sums
 static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt__oci_call c;
     ckpt__transfer_sums sums;
-    char crc[16];
+    char md5[25];
     bool proven = false;
     ckpt__oci_call_init(&c, store, "PUT", 'o', p->name, p->t);
     c.body = p->body;
     ckpt__fields_add(&c.headers, "content-type", "application/octet-stream");
-    if (p->mark != NULL && p->mark[0] != 0) ckpt__fields_add(&c.headers, "opc-meta-ckpt-mark", p->mark);
     if (!p->overwrite) ckpt__fields_add(&c.headers, "if-none-match", "*");
     ckpt_err e = ckpt__oci_check_name(c.o, p->name);
-    if (e == CKPT_OK) e = ckpt__oci_guard(&c, &sums);
-    if (e == CKPT_OK && p->has_crc && sums.crc != p->crc)
-        e = ckpt__error_set(CKPT_CORRUPT, "it has changed: its checksum is %08lx and was %08lx", (unsigned long)sums.crc,
-                            (unsigned long)p->crc);
+    if (e == CKPT_OK) e = ckpt__web_guard(&c.headers, p->body, &sums, md5);
+    if (e == CKPT_OK) e = ckpt__web_check_sum(p, sums.crc);
     if (e == CKPT_OK) {
-        (void)snprintf(crc, sizeof crc, "%08lx", (unsigned long)sums.crc);
-        ckpt__fields_add(&c.headers, "opc-meta-ckpt-crc32", crc);
+        ckpt__web_add_meta(&c.headers, "opc-meta-ckpt-", p->mark, true, sums.crc);
         e = ckpt__oci_run(&c);
-        if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, &sums, &proven);
+        if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, md5, &proven);
         else if (c.reply.status == 412 && !p->overwrite && e != CKPT_NOMEM) {
             p->t->transient = false;
             proven = ckpt__oci_is_ours(store, p->name, p->mark, p->body->size, NULL, p->t);
@@ -33677,7 +33123,8 @@ static ckpt_err ckpt__oci_put(ckpt_store *store, const ckpt__store_put *p) {
         }
     }
     ckpt__oci_call_free(&c);
-    return e == CKPT_OK && !proven ? ckpt__oci_confirm(store, p->name, p->mark, p->body->size, p->t) : e;
+    if (e != CKPT_OK || proven) return e;
+    return ckpt__web_confirm(store, ckpt__oci_stat, p->name, p->mark, p->body->size, p->t);
 }
 
 //-- writing in parts ------------------------------------------------------------
@@ -33690,9 +33137,7 @@ static ckpt_err ckpt__oci_multi_init(ckpt__oci_call *c, ckpt_store *store, const
 }
 
 static void ckpt__oci_use_json(ckpt__oci_call *c, ckpt__body *body, const ckpt__buf *text) {
-    memset(body, 0, sizeof *body);
-    body->memory = text->data;
-    body->size = text->len;
+    *body = ckpt__body_of(text->data, text->len);
     c->body = body;
     c->signs_body = c->quiet = true;
 }
@@ -33703,12 +33148,6 @@ static ckpt_err ckpt__oci_parse(const ckpt__oci_call *c, ckpt__json_doc *doc) {
     ckpt_err e = ckpt__json_parse(doc, &c->store->allocator, b->len > 0 ? b->data : "", b->len);
     if (e == CKPT_OK || e == CKPT_NOMEM) return e;
     return ckpt__web_again(c->t, CKPT_NET, "the server's reply is damaged or cut short");
-}
-
-// A member that is a text without NULs; NULL: it is none.
-static const char *ckpt__oci_member(const ckpt__json_doc *doc, const ckpt__json *object, const char *key) {
-    const ckpt__json *v = ckpt__json_get(doc, object, key);
-    return v != NULL && v->kind == CKPT__JSON_TEXT && strlen(v->text) == v->text_len ? v->text : NULL;
 }
 
 static void ckpt__oci_add_begin(ckpt__buf *b, const ckpt__oci *o, const ckpt__store_multi *m) {
@@ -33747,7 +33186,7 @@ static ckpt_err ckpt__oci_begin_once(ckpt_store *store, const ckpt__store_multi 
         e = ckpt__store_exists();
     }
     if (e == CKPT_OK) {
-        const char *id = ckpt__oci_member(&doc, ckpt__json_root(&doc), "uploadId");
+        const char *id = ckpt__json_get_text(&doc, ckpt__json_root(&doc), "uploadId");
         if (id != NULL && id[0] != 0) ckpt__buf_text(upload_id, id);
         else e = ckpt__web_again(m->t, CKPT_NET, "the server began an upload in parts and gave no uploadId");
         ckpt__json_free(&doc);
@@ -33779,14 +33218,15 @@ static bool ckpt__oci_part_tag(char *out, size_t cap, const char *etag, const ch
 static ckpt_err ckpt__oci_part(ckpt_store *store, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part) {
     ckpt__oci_call c;
     ckpt__transfer_sums sums;
+    char md5[25];
     bool proven;
     ckpt_err e = ckpt__oci_multi_init(&c, store, "PUT", m);
     ckpt__oci_ask_number(&c, "uploadPartNum", part->number);
     ckpt__fields_add(&c.headers, "content-type", "application/octet-stream");
     c.body = body;
-    if (e == CKPT_OK) e = ckpt__oci_guard(&c, &sums);
+    if (e == CKPT_OK) e = ckpt__web_guard(&c.headers, body, &sums, md5);
     if (e == CKPT_OK) e = ckpt__oci_run(&c);
-    if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, &sums, &proven);
+    if (e == CKPT_OK) e = ckpt__oci_check_sum(&c, md5, &proven);
     if (e == CKPT_OK && !ckpt__oci_part_tag(part->etag, sizeof part->etag, ckpt__fields_get(&c.reply.headers, "etag"),
                                             ckpt__fields_get(&c.reply.headers, "opc-content-md5")))
         e = ckpt__web_again(m->t, CKPT_NET, "the server took it and gave no ETag");
@@ -33856,7 +33296,7 @@ static ckpt_err ckpt__oci_complete(ckpt_store *store, const ckpt__store_multi *m
     bool known = ckpt__oci_sum_parts(&sum, m);
     ckpt__oci_add_parts(&text, m);
     ckpt__oci_use_json(&c, &body, &text);
-    c.idle_timeout_s = CKPT__OCI_COMPLETE_IDLE;
+    c.idle_timeout_s = CKPT__WEB_JOIN_IDLE;
     if (!m->overwrite) ckpt__fields_add(&c.headers, "if-none-match", "*");
     if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : sum.err;
     if (e == CKPT_OK) {
@@ -33875,7 +33315,8 @@ static ckpt_err ckpt__oci_complete(ckpt_store *store, const ckpt__store_multi *m
     ckpt__oci_call_free(&c);
     ckpt__buf_free(&text);
     ckpt__buf_free(&sum);
-    return e == CKPT_OK && !proven ? ckpt__oci_confirm(store, m->name, m->mark, m->size, m->t) : e;
+    if (e != CKPT_OK || proven) return e;
+    return ckpt__web_confirm(store, ckpt__oci_stat, m->name, m->mark, m->size, m->t);
 }
 
 static ckpt_err ckpt__oci_abort(ckpt_store *store, const ckpt__store_multi *m) {
@@ -33901,21 +33342,13 @@ typedef struct ckpt__oci_listing {
     ckpt_err               (*take)(const struct ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry);
 } ckpt__oci_listing;
 
-// A member that is a whole number that no size is too small for.
-static bool ckpt__oci_number(const ckpt__json_doc *doc, const ckpt__json *entry, const char *key, int64_t *out) {
-    const ckpt__json *v = ckpt__json_get(doc, entry, key);
-    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
-    *out = v->i;
-    return true;
-}
-
 static ckpt_err ckpt__oci_take_object(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
-    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "name");
+    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__json_get_text(doc, entry, "name");
     int64_t size = 0;
     if (name == NULL) return ckpt__web_odd("a name that cannot be read");
     if (!ckpt__txt_starts(name, prefix) || !ckpt__txt_starts(name + strlen(prefix), l->prefix))
         return ckpt__web_odd("a name that was not asked for");
-    if (!ckpt__oci_number(doc, entry, "size", &size)) return ckpt__web_odd("a size that is no number");
+    if (!ckpt__json_get_count(doc, entry, "size", &size)) return ckpt__web_odd("a size that is no number");
     name += strlen(prefix);
     return name[0] != 0 ? l->each(name, (uint64_t)size, l->user) : CKPT_OK;     // the prefix itself: some tools make it an object
 }
@@ -33924,9 +33357,10 @@ static ckpt_err ckpt__oci_take_part(const ckpt__oci_listing *l, const ckpt__json
     ckpt__store_part part;
     int64_t number = 0, size = 0;
     memset(&part, 0, sizeof part);
-    if (!ckpt__oci_number(doc, entry, "partNumber", &number) || number > INT_MAX || !ckpt__oci_number(doc, entry, "size", &size))
+    if (!ckpt__json_get_count(doc, entry, "partNumber", &number) || number > INT_MAX ||
+        !ckpt__json_get_count(doc, entry, "size", &size))
         return ckpt__web_odd("a number that is none");
-    const char *etag = ckpt__oci_member(doc, entry, "etag"), *md5 = ckpt__oci_member(doc, entry, "md5");
+    const char *etag = ckpt__json_get_text(doc, entry, "etag"), *md5 = ckpt__json_get_text(doc, entry, "md5");
     if (!ckpt__oci_part_tag(part.etag, sizeof part.etag, etag, md5)) return ckpt__web_odd("an ETag that cannot be read");
     part.number = (int)number;
     part.size = (uint64_t)size;
@@ -33935,8 +33369,8 @@ static ckpt_err ckpt__oci_take_part(const ckpt__oci_listing *l, const ckpt__json
 
 // Uploads of the whole bucket are listed: those of other prefixes are passed over.
 static ckpt_err ckpt__oci_take_upload(const ckpt__oci_listing *l, const ckpt__json_doc *doc, const ckpt__json *entry) {
-    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__oci_member(doc, entry, "object");
-    const char *id = ckpt__oci_member(doc, entry, "uploadId"), *when = ckpt__oci_member(doc, entry, "timeCreated");
+    const char *prefix = ckpt__oci_of(l->store)->prefix, *name = ckpt__json_get_text(doc, entry, "object");
+    const char *id = ckpt__json_get_text(doc, entry, "uploadId"), *when = ckpt__json_get_text(doc, entry, "timeCreated");
     double started = 0.0;
     if (name == NULL || id == NULL || id[0] == 0) return ckpt__web_odd("a name that cannot be read");
     size_t n = strlen(prefix);
@@ -33956,7 +33390,7 @@ static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *
     const char *mark = ckpt__fields_get(&c->reply.headers, "opc-next-page");
     if (c->kind == 'o') {
         const ckpt__json *start = ckpt__json_get(&doc, root, "nextStartWith");
-        mark = ckpt__oci_member(&doc, root, "nextStartWith");
+        mark = ckpt__json_get_text(&doc, root, "nextStartWith");
         list = ckpt__json_get(&doc, root, "objects");
         if (start != NULL && start->kind != CKPT__JSON_NULL && mark == NULL) e = ckpt__web_odd("a name that cannot be read");
     }
@@ -34034,7 +33468,6 @@ static ckpt_err ckpt__oci_get(ckpt_store *store, const char *name, const char *e
     uint64_t size = sink->size;
     ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), name);
     if (e != CKPT_OK || size == 0) return e;
-    if (etag != NULL && etag[0] == 0) etag = NULL;
     ckpt__oci_call_init(&c, store, "GET", 'o', name, t);
     ckpt__web_add_range(&c.headers, offset, size);
     if (etag != NULL) ckpt__fields_add(&c.headers, "if-match", etag);
@@ -34058,8 +33491,8 @@ static ckpt_err ckpt__oci_remove(ckpt_store *store, const char *name, ckpt__tran
 static void ckpt__oci_close(ckpt_store *store) {
     ckpt__oci *o = ckpt__oci_of(store);
     const ckpt_allocator *a = &store->allocator;
-    if (o->has_auth) ckpt__auth_oci_free(&o->auth);
-    if (o->has_http) ckpt__http_free(&o->http);
+    ckpt__auth_oci_free(&o->auth);
+    ckpt__http_free(&o->http);
     if (o->has_lock) ckpt__os_mutex_free(&o->lock);
     ckpt__mem_free_text(a, o->bucket);
     ckpt__mem_free_text(a, o->prefix);
@@ -34083,9 +33516,7 @@ static ckpt_err ckpt__oci_set_up(ckpt_store *store, const ckpt_store_desc *d) {
     ckpt_err e = ckpt__os_mutex_init(&o->lock);
     o->has_lock = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__http_init(&o->http, &options);
-    o->has_http = o->has_lock && e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__auth_oci_init(&o->auth, &o->http, d, a);
-    o->has_auth = o->has_http && e == CKPT_OK;
     if (e == CKPT_OK && url != NULL && url[0] != 0) e = ckpt__web_split_endpoint(url, &o->tls, &o->host, &o->base, a);
     else if (e == CKPT_OK && (o->auth.region != NULL || o->auth.kind != CKPT__AUTH_OCI_INSTANCE))
         e = ckpt__oci_use_region(o, o->auth.region, NULL, a);
@@ -34136,12 +33567,9 @@ static ckpt_err ckpt__oci_make(ckpt_store **out, const ckpt__buf *bucket, const 
 }
 
 // Opens "oci://bucket/prefix". The profile and its key are read now; the server is asked nothing, so that a wrong bucket shows at
-// the first request. d may be NULL.
+// the first request.
 static ckpt_err ckpt__oci_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    ckpt_store_desc none;
     ckpt__buf bucket, space, prefix;
-    memset(&none, 0, sizeof none);
-    if (d == NULL) d = &none;
     *out = NULL;
     ckpt__buf_init(&bucket, &d->allocator);
     ckpt__buf_init(&space, &d->allocator);
@@ -34157,7 +33585,7 @@ static ckpt_err ckpt__oci_open(ckpt_store **out, const char *text, const ckpt__u
 #endif // !CKPT_NO_REMOTE && !CKPT_NO_OCI
 
 //------------------------------------------------------------------------------
-// >>libcloud   [P]  libcloud://container?provider=S3&key_environ=NAME&...: which store is meant
+// >>libcloud   libcloud://container?provider=S3&key_environ=NAME&...: which store is meant
 //
 // uses:    error memory platform text
 // threads: any
@@ -34393,7 +33821,7 @@ static ckpt_err ckpt__libcloud_write(ckpt__libcloud *l, const ckpt__uri *u) {
 
 // Fills in ->uri and ->desc, which begins as *d (NULL: defaults). ckpt__libcloud_free must follow in any case.
 static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
-    const ckpt_allocator *a = d != NULL ? &d->allocator : NULL;
+    const ckpt_allocator *a = &d->allocator;
     const char *query = strchr(text, '?');
     char shown[512];
     size_t n = (size_t)(u->path.p + u->path.n - text);
@@ -34402,7 +33830,7 @@ static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, co
     ckpt__buf_init(&l->uri, a);
     ckpt__buf_init(&l->text, a);
     ckpt__buf_init(&l->endpoint, a);
-    if (d != NULL) l->desc = *d;
+    l->desc = *d;
     ckpt_err e = query != NULL ? ckpt__libcloud_read(l, query + 1) : CKPT_OK;
     if (e == CKPT_OK && l->provider == NULL)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "Apache Libcloud has many providers: name one, libcloud://CONTAINER?provider=S3&"
@@ -34414,7 +33842,7 @@ static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, co
 }
 
 //------------------------------------------------------------------------------
-// >>stores     [N]  a store by its URI
+// >>stores     a store by its URI
 //
 // uses:    error memory text store s3 sftp gcs oci azure uc mlflow wandb libcloud
 // threads: any
@@ -34463,9 +33891,13 @@ static void ckpt__stores_shown(char *out, size_t cap, const char *text) {
                         (int)(end - at), at);
 }
 
+// d: NULL is a zeroed one, which is what the stores get.
 static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt_store_desc *d) {
+    ckpt_store_desc none;
     ckpt__uri u;
     char shown[768];
+    memset(&none, 0, sizeof none);
+    if (d == NULL) d = &none;
     *out = NULL;
     ckpt__txt_uri(&u, text);
     ckpt__stores_shown(shown, sizeof shown, text);
@@ -34550,7 +33982,7 @@ static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf
     return store->err != CKPT_OK ? store->err : name->err;
 }
 //------------------------------------------------------------------------------
-// >>retry      [N]  one request repeated: attempts, back-off, the gate that all workers share; the event file
+// >>retry      one request repeated: attempts, back-off, the gate that all workers share; the event file
 //
 // uses:    error memory platform text file transfer
 // threads: a loop belongs to the thread that runs the request; gate, events and counters are shared. Fields
@@ -34718,7 +34150,28 @@ typedef struct ckpt__events {
     int            thread_count;
 } ckpt__events;
 
-// Takes the end of a line off that a full disk or a power cut left behind.
+// Where blanks and line breaks begin that end at `end`.
+static size_t ckpt__events_trim(const char *text, size_t end) {
+    while (end > 0 && memchr(" \t\r\n", text[end - 1], 4) != NULL) end--;
+    return end;
+}
+
+// Did somebody close the trace, by a bracket that ends the array at `end`? In a line without an end it may be one of a name.
+static bool ckpt__events_is_closed(const char *text, size_t n, size_t end, const ckpt_allocator *a) {
+    ckpt__json_doc d;
+    if (end == 0 || text[end - 1] != ']') return false;
+    size_t last = ckpt__events_trim(text, end - 1), begin = last;
+    if (last == 0 || strchr("[,}", text[last - 1]) == NULL) return false;
+    if (memchr(text + last, '\n', n - last) != NULL) return true;
+    while (begin > 0 && text[begin - 1] != '\n') begin--;
+    if (text[last - 1] == ',') last--;
+    bool whole = ckpt__json_parse(&d, a, text + begin, last - begin) == CKPT_OK;
+    if (whole) ckpt__json_free(&d);
+    return whole;
+}
+
+// Makes the end of a trace one that lines can follow: the end of a line goes that a full disk or a power cut left behind, and the
+// bracket by which somebody closed it becomes a comma or a blank.
 static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
     enum { TAIL = 65536 };
     ckpt__os_info info;
@@ -34731,8 +34184,15 @@ static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
     char *tail = e == CKPT_OK && info.is_file && info.size > 0 ? ckpt__buf_reserve(&b, TAIL) : NULL;
     uint64_t at = e == CKPT_OK && info.size > TAIL ? info.size - TAIL : 0;
     if (tail != NULL && ckpt__os_pread(fd, tail, TAIL, at, &got, path) == CKPT_OK) {
-        for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
-        if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+        size_t end = ckpt__events_trim(tail, got);
+        if (ckpt__events_is_closed(tail, got, end, a)) {        // written over, which others may do at the same moment
+            char by[2] = { tail[ckpt__events_trim(tail, end - 1) - 1] == '}' ? ',' : ' ', '\n' };
+            bool broken = memchr(tail + end, '\n', got - end) != NULL;
+            (void)ckpt__os_pwrite(fd, by, broken ? 1 : 2, at + end - 1, path);
+        } else {
+            for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
+            if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+        }
     }
     ckpt__buf_free(&b);
     ckpt__os_drop(fd);
@@ -34780,6 +34240,16 @@ static ckpt_err ckpt__events_make(const char *path, const ckpt_allocator *a) {
     return e == CKPT_EXISTS ? CKPT_OK : ckpt__error_prefix(e, "cannot make the event file %s", path);
 }
 
+// Opens it for appending. A pipe is not waited for: not here until somebody reads it, nor later until there is room in it.
+static ckpt_err ckpt__events_attach(int *fd, const char *path) {
+    ckpt__os_info info;
+    bool waits = ckpt__os_stat(path, &info) == CKPT_OK && !info.is_file;
+    *fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_APPEND | (waits ? O_NONBLOCK : 0), 0666);
+    if (*fd >= 0) return CKPT_OK;
+    if (errno != ENXIO) return ckpt__os_fail(errno, "open the event file", path);
+    return ckpt__error_set(CKPT_ARG, "the event file %s is a pipe that nobody reads: start its reader, or name a file", path);
+}
+
 // Opens the file for appending, making it when there is none.
 static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt_allocator *a) {
     memset(ev, 0, sizeof *ev);
@@ -34790,10 +34260,7 @@ static ckpt_err ckpt__events_open(ckpt__events *ev, const char *path, const ckpt
     if (e != CKPT_OK) return e;
     ev->path = ckpt__mem_copy_text(&ev->allocator, path);
     e = ev->path != NULL ? ckpt__events_make(path, a) : CKPT_NOMEM;
-    if (e == CKPT_OK) {
-        ev->fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-        if (ev->fd < 0) e = ckpt__os_fail(errno, "open the event file", path);
-    }
+    if (e == CKPT_OK) e = ckpt__events_attach(&ev->fd, path);
     ckpt__os_info info;
     memset(&info, 0, sizeof info);
     if (e == CKPT_OK) e = ckpt__os_fstat(ev->fd, &info, path);
@@ -35003,7 +34470,7 @@ static void ckpt__retry_headway(ckpt__retry_loop *l) {
     l->tries = 0;
 }
 //------------------------------------------------------------------------------
-// >>send       [N]  one object up: whole, or in parts side by side that a later process can go on with
+// >>send       one object up: whole, or in parts side by side that a later process can go on with
 //
 // uses:    error memory platform digest file engine transfer store retry
 // threads: ckpt__send_run blocks; it starts workers for a big file and joins them. Fields below `lock` are guarded by
@@ -35227,7 +34694,10 @@ static ckpt_err ckpt__send_peek(const ckpt__send *s, const ckpt__retry *r, int f
     k.fd = -1;
     k.size = size;
     ckpt__retry_begin(&l, r, "get", s->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_get(s->store, s->name, NULL, at, &k, &l.t);
+    while (ckpt__retry_next(&l, &e)) {
+        ckpt__sink_begin(&k);
+        e = ckpt__store_run_get(s->store, s->name, NULL, at, &k, &l.t);
+    }
     return e == CKPT_OK && k.got < size ? ckpt__error_set(CKPT_CORRUPT, "it has become shorter") : e;
 }
 
@@ -35776,6 +35246,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
     if (s->retry != NULL) j.retry = *s->retry;
     if (!(j.retry.stall_timeout_s > 0.0)) j.retry.stall_timeout_s = s->store->stall_timeout_s;
     j.retry.stop = &j.stop;
+    s->body.cancel = j.retry.cancel;
     ckpt__send_record_init(&j.own, &s->store->allocator);
     j.record = s->record != NULL ? s->record : &j.own;
     ckpt_err e = ckpt__os_mutex_init(&j.lock);
@@ -35791,9 +35262,9 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
     return ckpt__error_prefix(e, "cannot upload %s to %s", s->name, s->store->uri);
 }
 //------------------------------------------------------------------------------
-// >>fetch      [N]  one object down: aside, in ranges side by side, checked, synced, renamed; .symlink objects
+// >>fetch      one object down: aside, in ranges side by side, checked, synced, renamed; .symlink objects
 //
-// uses:    error memory platform text digest engine file transfer store retry send
+// uses:    error memory platform text engine file transfer store retry send
 // threads: ckpt__fetch_run blocks; it starts workers for a big object and joins them. Fields below `lock` are guarded
 //          by it. Progress is reported on the caller's thread only
 // states:  stat -> hidden file -> ranges -> sums compared -> synced and renamed; from the stat again, a few times, when
@@ -35837,7 +35308,7 @@ typedef struct ckpt__fetch_job {
     ckpt__file_new     *file;
     ckpt__meter        *meter, own;
     uint64_t            piece;
-    uint32_t           *sums;           // [count], each written by the worker that fetches the piece
+    uint32_t           *sums;           // [count], of the kind that `info` has; each written by the worker that fetches the piece
     size_t              count;
     size_t              next;           // below lock, as are those that follow
     int                 working;        // workers that are not done
@@ -35900,7 +35371,7 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
         if (e != CKPT_OK && (!s.proven || r->from_start)) ckpt__sink_begin(&s);
         ckpt_err written = ckpt__sink_flush(&s);
         if (written != CKPT_OK) { l.t.transient = false; e = written; }
-        r->crc = ckpt__digest_crc32_join(r->crc, s.crc, s.got);
+        r->crc = ckpt__sink_join(s.castagnoli, r->crc, s.crc, s.got);
         got += s.got;
         if (r->meter != NULL) ckpt__meter_land(r->meter, r->lane, s.got);
         if (e != CKPT_OK && s.got >= CKPT__FETCH_HEADWAY) ckpt__retry_headway(&l);
@@ -35910,6 +35381,14 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
         }
     }
     return e;
+}
+
+// What the store says of the bytes: whether there is a sum of them, of which kind, and what it is. The upload's own comes first:
+// it was taken of what was meant.
+static bool ckpt__fetch_sum_of(const ckpt__store_stat *info, bool *castagnoli, uint32_t *crc) {
+    *castagnoli = !info->has_crc && info->has_crc32c;
+    *crc = *castagnoli ? info->crc32c : info->crc;
+    return info->has_crc || info->has_crc32c;
 }
 
 static bool ckpt__fetch_take(ckpt__fetch_job *j, size_t *index) {
@@ -35953,6 +35432,7 @@ static void ckpt__fetch_room_give(const ckpt__fetch_job *j, const ckpt__fetch_ro
 
 static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, const ckpt__fetch_room *room) {
     ckpt__fetch_range r;
+    uint32_t wanted;
     memset(&r, 0, sizeof r);
     r.store = j->f->store;
     r.name = j->f->name;
@@ -35963,7 +35443,7 @@ static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, cons
     r.sink.offset = r.at;
     r.sink.size = ckpt__engine_min(j->piece, j->info.size - r.at);
     r.sink.whole = j->info.size;
-    r.sink.sum = j->info.has_crc;
+    r.sink.sum = ckpt__fetch_sum_of(&j->info, &r.sink.castagnoli, &wanted);
     r.sink.turn = &j->writing;
     r.sink.gather = room->p;
     r.sink.gather_size = room->size;
@@ -35994,15 +35474,15 @@ static void ckpt__fetch_custom(ckpt__fetch_job *j) {
     if (e != CKPT_OK) ckpt__fetch_fail(j, e, false);
 }
 
-static void ckpt__fetch_work(void *ctx, int worker) {
-    ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
+// Fetches piece after piece; `one`: the next one only.
+static void ckpt__fetch_work(ckpt__fetch_job *j, int worker, bool one) {
     ckpt__fetch_room room = { NULL, 0, false };
     bool ranges = j->f->store->table->get != NULL;
     size_t index;
     ckpt__os_mutex_lock(&j->lock);
     j->working++;
     ckpt__os_mutex_unlock(&j->lock);
-    while (ckpt__fetch_take(j, &index)) {
+    for (bool more = true; more && ckpt__fetch_take(j, &index); more = !one) {
         if (!ranges) ckpt__fetch_custom(j);
         else if (room.p == NULL && !ckpt__fetch_room_take(j, &room)) ckpt__fetch_fail(j, CKPT_NOMEM, false);
         else ckpt__fetch_piece(j, index, worker, &room);
@@ -36034,11 +35514,12 @@ static void ckpt__fetch_tell(const ckpt__fetch_job *j) {
     j->f->progress->fn(&p, j->f->progress->user);
 }
 
-// The caller's thread only looks on when somebody wants to know how far it is. Where no other thread could be had, it works.
+// The caller's thread only looks on when somebody wants to know how far it is. While no other thread is there it works, and tells
+// between two pieces.
 static void ckpt__fetch_watch(void *ctx, int worker) {
     ckpt__fetch_job *j = (ckpt__fetch_job *)ctx;
     if (worker > 0 || !ckpt__fetch_is_watched(j)) {
-        ckpt__fetch_work(ctx, worker);
+        ckpt__fetch_work(j, worker, false);
         return;
     }
     for (bool alone = false, busy = true; busy;) {
@@ -36048,7 +35529,7 @@ static void ckpt__fetch_watch(void *ctx, int worker) {
         alone = j->working == 0 && j->next < j->count;
         ckpt__os_mutex_unlock(&j->lock);
         ckpt__fetch_tell(j);
-        if (alone) ckpt__fetch_work(ctx, 0);
+        if (alone) ckpt__fetch_work(j, 0, true);
     }
 }
 
@@ -36094,16 +35575,17 @@ static ckpt_err ckpt__fetch_look(ckpt__fetch_job *j) {
 }
 
 static ckpt_err ckpt__fetch_check(ckpt__fetch_job *j) {
-    uint32_t crc = 0;
-    if (!j->info.has_crc || j->f->store->table->get == NULL) return CKPT_OK;
+    uint32_t crc = 0, wanted;
+    bool castagnoli;
+    if (!ckpt__fetch_sum_of(&j->info, &castagnoli, &wanted) || j->f->store->table->get == NULL) return CKPT_OK;
     for (size_t i = 0; i < j->count; i++) {
         uint64_t at = (uint64_t)i * j->piece;
-        crc = ckpt__digest_crc32_join(crc, j->sums[i], ckpt__engine_min(j->piece, j->info.size - at));
+        crc = ckpt__sink_join(castagnoli, crc, j->sums[i], ckpt__engine_min(j->piece, j->info.size - at));
     }
-    if (crc == j->info.crc) return CKPT_OK;
+    if (crc == wanted) return CKPT_OK;
     j->replaced = true;                 // or damaged on the way: another try may get it whole
-    return ckpt__error_set(CKPT_CORRUPT, "its checksum is %08lx, and the store says %08lx", (unsigned long)crc,
-                           (unsigned long)j->info.crc);
+    return ckpt__error_set(CKPT_CORRUPT, "its %s is %08lx, and the store says %08lx", castagnoli ? "CRC-32C" : "checksum",
+                           (unsigned long)crc, (unsigned long)wanted);
 }
 
 // Big files on a disk are written past the page cache, as saves are: for a fraction of the processor time.
@@ -36140,6 +35622,7 @@ static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
 static ckpt_err ckpt__fetch_once(ckpt__fetch_job *j) {
     ckpt__fetch *f = j->f;
     ckpt__file_new n;
+    j->count = 0;
     if (f->known != NULL) j->info = *f->known;
     ckpt_err e = f->known != NULL ? CKPT_OK : ckpt__fetch_stat(f->store, f->name, &j->info, &j->retry);
     if (e == CKPT_OK) e = ckpt__file_begin(&n, f->destination, f->overwrite, &f->store->allocator);
@@ -36233,6 +35716,7 @@ static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ck
 static ckpt_err ckpt__fetch_small_once(ckpt_store *store, const char *name, const ckpt__store_stat *info, ckpt__buf *out,
                                        size_t max, const ckpt__retry *retry, bool *replaced) {
     ckpt__fetch_range r;
+    uint32_t wanted;
     *replaced = false;
     if (info->size > max)
         return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, more than %zu", name, (unsigned long long)info->size, max);
@@ -36245,11 +35729,11 @@ static ckpt_err ckpt__fetch_small_once(ckpt_store *store, const char *name, cons
     r.retry = retry;
     r.sink.fd = -1;
     r.sink.size = r.sink.whole = info->size;
-    r.sink.sum = true;
+    r.sink.sum = ckpt__fetch_sum_of(info, &r.sink.castagnoli, &wanted);
     r.sink.memory = ckpt__buf_reserve(out, (size_t)info->size);
     ckpt_err e = r.sink.memory != NULL ? ckpt__fetch_get(&r) : out->err;
     *replaced = r.replaced;
-    if (e == CKPT_OK && info->has_crc && r.crc != info->crc) {
+    if (e == CKPT_OK && r.sink.sum && r.crc != wanted) {
         *replaced = true;
         e = ckpt__error_set(CKPT_CORRUPT, "%s is damaged", name);
     }
@@ -36367,7 +35851,7 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
 }
 
 //------------------------------------------------------------------------------
-// >>uploader   [Q]  files to a store in the background: queue, staging, journal, recovery, publication
+// >>uploader   files to a store in the background: queue, staging, journal, recovery, publication
 //
 // uses:    error memory platform text digest name file transfer store stores retry send fetch
 // threads: add, remove, begin, commit and abandon may be called by any thread; check, wait, report and close by the
@@ -36866,14 +36350,13 @@ static ckpt_err ckpt__uploader_append_word(const ckpt_uploader *u, const ckpt__u
 //-- reading a record ------------------------------------------------------------
 
 static const char *ckpt__uploader_get_text(const ckpt__json_doc *d, const char *key) {
-    const ckpt__json *v = ckpt__json_get(d, ckpt__json_root(d), key);
-    return v != NULL && v->kind == CKPT__JSON_TEXT && strlen(v->text) == v->text_len ? v->text : NULL;
+    return ckpt__json_get_text(d, ckpt__json_root(d), key);
 }
 
 static bool ckpt__uploader_get_number(const ckpt__json_doc *d, const char *key, uint64_t *out) {
-    const ckpt__json *v = ckpt__json_get(d, ckpt__json_root(d), key);
-    if (v == NULL || v->kind != CKPT__JSON_INT || v->i < 0) return false;
-    *out = (uint64_t)v->i;
+    int64_t n = 0;
+    if (!ckpt__json_get_count(d, ckpt__json_root(d), key, &n)) return false;
+    *out = (uint64_t)n;
     return true;
 }
 
@@ -39784,7 +39267,7 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 }
 
 //------------------------------------------------------------------------------
-// >>remote     [P]  a saver's destinations: names in a store, what is known to lie there, what goes, what is newest
+// >>remote     a saver's destinations: names in a store, what is known to lie there, what goes, what is newest
 //
 // uses:    error memory platform text digest name index store retry fetch uploader
 // threads: names: any. A destination's ledger belongs to whoever has the saver's turn
@@ -40157,7 +39640,7 @@ static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, con
 }
 
 //------------------------------------------------------------------------------
-// >>ranks      [R]  the caller's collectives, wrapped: what all ranks agree on, what one tells the others
+// >>ranks      the caller's collectives, wrapped: what all ranks agree on, what one tells the others
 //
 // uses:    error memory name
 // threads: the one that called the library; a hook is never called from another
@@ -40415,7 +39898,7 @@ static ckpt_err ckpt__ranks_gather(ckpt__ranks *r, const ckpt__buf *mine, ckpt__
 }
 
 //------------------------------------------------------------------------------
-// >>shard      [R]  a checkpoint of many ranks: who writes what, its .metadata, and any rank's pieces read back
+// >>shard      a checkpoint of many ranks: who writes what, its .metadata, and any rank's pieces read back
 //
 // uses:    error memory platform text digest time state plan pickle engine file index store retry fetch ranks
 // threads: tables, plans and metas: whoever owns them; a reader starts its own workers and joins them
@@ -43655,7 +43138,7 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
     return ckpt__error_prefix(ckpt__shard_verify(&o->meta, &o->place, job), "%s does not verify", f->path);
 }
 //------------------------------------------------------------------------------
-// >>saver      [P]  when to save, the snapshot, the order of a save, rotation, latest
+// >>saver      when to save, the snapshot, the order of a save, rotation, latest
 //
 // uses:    error memory platform text time name state plan codec engine file index transfer store stores fetch uploader
 //          remote ranks shard
@@ -47238,7 +46721,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
 }
 
 //------------------------------------------------------------------------------
-// >>loader     [Q]  from a load_path to a filled state: names, links, the file behind them, fetched if need be
+// >>loader     from a load_path to a filled state: names, links, the file behind them, fetched if need be
 //
 // uses:    error memory platform text name state engine file store stores fetch remote ranks shard
 // threads: the caller's
@@ -47904,7 +47387,7 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
     return ckpt__file_put(path, target, strlen(target), false, &a);
 }
 //------------------------------------------------------------------------------
-// >>resume     [Q]  the newest checkpoint of a folder and its stores that verifies
+// >>resume     the newest checkpoint of a folder and its stores that verifies
 //
 // uses:    error memory platform digest time name plan engine file index store fetch remote ranks shard saver
 // threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
@@ -47928,7 +47411,6 @@ typedef struct ckpt__resume_walk {
     bool     *listed;                   // [remote_count]
     struct ckpt__resume_far *far;       // what stores have
     size_t    far_count, far_cap;
-    size_t    left;                     // local lines that were not tried yet
 } ckpt__resume_walk;
 
 // A checkpoint in a store.
@@ -49270,7 +48752,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 }
 
 //------------------------------------------------------------------------------
-// >>crew       [R]  a saver on many ranks: what all of them do together, or none
+// >>crew       a saver on many ranks: what all of them do together, or none
 //
 // uses:    error memory platform digest time name state file index store fetch remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
@@ -50631,7 +50113,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     return s->crew.broken.code != CKPT_OK ? ckpt__error_put(&s->crew.broken) : CKPT_OK;
 }
 //------------------------------------------------------------------------------
-// >>folder     [Q]  a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted
+// >>folder     a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted
 //
 // uses:    error memory platform text time state plan engine file index shard saver loader
 // threads: a ckpt_folder belongs to one thread at a time
@@ -52121,7 +51603,7 @@ static ckpt_err ckpt__folder_write(ckpt__folder_convert *c) {
     ckpt__plan_init(&plan, &c->d->allocator, &c->state);
     e = ckpt__folder_plan(c, &plan, &format);
     uint64_t size = plan.size;
-    if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, NULL, c->d->overwrite, &job, &c->d->allocator, NULL, NULL);
+    if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, c->d->overwrite, &job, &c->d->allocator);
     if (job.progress != NULL) {
         ckpt_progress p;
         memset(&p, 0, sizeof p);
@@ -52200,7 +51682,7 @@ static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *pa
     ckpt_err e = ckpt__file_format_of(path, &format);
     format.sharded = true;
     if (e == CKPT_OK) e = ckpt__file_plan(&plan, &format, path, share->list, share->count);
-    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, NULL, c->d->overwrite, job, a, NULL, NULL);
+    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, c->d->overwrite, job, a);
     if (e == CKPT_OK) e = ckpt__shard_describe(&file, &plan, share->list, share->count, &sums);
     if (e == CKPT_OK) e = ckpt__shard_stored(&file, path, format.codec != NULL);
     if (e == CKPT_OK) ckpt__shard_report(reports, &file);
@@ -53187,7 +52669,7 @@ static ckpt_err ckpt__public_note_upload(const char *name, const char *id, doubl
 }
 
 CKPT__DECL ckpt_err ckpt_store_list(ckpt_store *s, const char *prefix,
-                                    ckpt_err (*each)(const char *name, uint64_t size, void *user), void *user) {
+                                    ckpt__store_each *each, void *user) {
     ckpt__public_call c;
     ckpt__public_names n;
     ckpt__retry_loop l;
@@ -53232,7 +52714,7 @@ CKPT__DECL ckpt_err ckpt_store_remove(ckpt_store *s, const char *name) {
 }
 
 CKPT__DECL ckpt_err ckpt_store_uploads(ckpt_store *s, const char *prefix,
-                                       ckpt_err (*each)(const char *name, const char *upload_id, double started, void *user),
+                                       ckpt__store_each_upload *each,
                                        void *user) {
     ckpt__public_call c;
     ckpt__public_names n;

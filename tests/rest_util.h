@@ -110,6 +110,31 @@ UTIL_FN void rest_clear_env(void) {
     script_unset(own, UTIL_COUNT(own));
 }
 
+// How opening `uri` ends with an environment "NAME=value ..." besides what is there; "@" is the server, in both. word: what the look at an
+// object "x" sends as Authorization, or of the sentence.
+UTIL_FN void rest_settings(const char *uri, const char *env, const step *reply, ckpt_err want, const char *word) {
+    char text[2000], address[300];
+    ckpt_err e;
+    rest_fill(text, sizeof text, env);
+    rest_fill(address, sizeof address, uri);
+    for (char *p = strtok(text, " "); p != NULL; p = strtok(NULL, " ")) {
+        char *eq = strchr(p, '=');
+        *eq = 0;
+        setenv(p, eq + 1, 1);
+    }
+    ckpt_store *s = rest_open(address, reply, 1, &e);
+    if (e == CKPT_OK && want == CKPT_OK) {
+        ckpt__store_stat info;
+        is(rest_stat(s, "x", &info), CKPT_OK);
+        if (strcmp(header_of(0, "authorization"), word) != 0) fail_msg("'%s': sent '%s'", env, header_of(0, "authorization"));
+    } else if (e != want || !has(ckpt_last_error(), word)) {
+        fail_msg("'%s': %s %s", env, ckpt_err_name(e), ckpt_last_error());
+    }
+    assert_false(leaked);
+    ckpt_store_close(s);
+    rest_clear_env();
+}
+
 UTIL_FN int rest_set_up(void **state) {
     script_set_up(state);
     rest_clear_env();

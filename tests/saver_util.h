@@ -102,4 +102,25 @@ UTIL_FN void check_file(const char *path, int64_t step) {
 
 static const ckpt_snapshot modes[] = { CKPT_SNAPSHOT_NONE, CKPT_SNAPSHOT_COPY, CKPT_SNAPSHOT_LAZY };
 
+//-- Composer's tables -------------------------------------------------------------
+
+UTIL_FN ckpt__json_doc cases_json(const char *name) {
+    size_t size;
+    char *text = util_read(util_tests_path(util_fmt("cases/%s", name)), &size);
+    ckpt__json_doc d;
+    ckpt_allocator a = { NULL, NULL };
+    ok(ckpt__json_parse(&d, &a, text, size));
+    return d;
+}
+
+UTIL_FN const char *field_text(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, o, key);
+    return v != NULL && v->kind == CKPT__JSON_TEXT ? v->text : NULL;
+}
+
+UTIL_FN int64_t field_int(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, o, key);
+    return v != NULL && v->kind == CKPT__JSON_INT ? v->i : 0;
+}
+
 #endif // SAVER_UTIL_H

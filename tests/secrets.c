@@ -12,10 +12,10 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
+#include "result.h"
 #include "net_util.h"
 
 static const char *dir;
-static int failures;
 
 static const char *env(const char *name) {
     const char *v = getenv(name);
@@ -31,18 +31,6 @@ static ckpt_err say(const char *what, ckpt_err e) {
     printf("%s: %s%s%s\n", what, ckpt_err_name(e), e != CKPT_OK ? ": " : "", e != CKPT_OK ? ckpt_last_error() : "");
     fflush(stdout);
     return e;
-}
-
-__attribute__((format(printf, 2, 3)))
-static void result(bool good, const char *fmt, ...) {
-    va_list args;
-    printf(good ? "PASS: " : "FAIL: ");
-    va_start(args, fmt);
-    vprintf(fmt, args);
-    va_end(args);
-    printf("\n");
-    fflush(stdout);
-    failures += !good;
 }
 
 static ckpt_store_desc desc(void) {

@@ -456,7 +456,7 @@ static void test_resume(void **state) {
     assert_true(contract_holds(s, "aside", p, BIG / 2));
     assert_false(util_exists(file_path("resume/.aside.ckpt-old")));
     // The answer to the rename was lost: nothing is sent again.
-    ckpt__sftp_set_unsure(ckpt__sftp_of(s), "mark-5", true);
+    ckpt__store_set_mark(&ckpt__sftp_of(s)->unsure, "mark-5", true, &ckpt__sftp_of(s)->lock);
     whole.read = 0;
     contract_ok(put_source(s, "done", &whole, "mark-5", &t));
     assert_int_equal(whole.read, 0);

@@ -182,6 +182,18 @@ UTIL_FN ckpt_err su_pick(const ckpt__shard_plan *p, const ckpt__items *items, ck
     return e;
 }
 
+// Writes an image as a saver does.
+UTIL_FN ckpt_err su_write_image(const char *path, const ckpt__file_format *fmt, const ckpt__image *im, ckpt__engine_job *job, const ckpt_allocator *a) {
+    ckpt__file_new n;
+    ckpt_err e = ckpt__file_begin(&n, path, true, a);
+    if (e != CKPT_OK) return e;
+    if (fmt->codec != NULL) e = ckpt__file_compress(&n, fmt->codec, NULL, im, job, a);
+    else e = ckpt__image_write(im, n.fd, n.temp.data, job);
+    if (e == CKPT_OK) return ckpt__file_commit(&n, true);
+    ckpt__file_abort(&n);
+    return e;
+}
+
 // Ranks may be threads, which util_fmt is not for. Writes the file of one rank and describes it: what a saver does. how: 0 straight to the file, 1 through an image.
 UTIL_FN ckpt_err su_write(const char *dir, const char *ending, const ckpt_state *st, const ckpt__shard_plan *plan, const ckpt__items *items,
                           int rank, int how, ckpt__shard_file *f) {
@@ -208,7 +220,8 @@ UTIL_FN ckpt_err su_write(const char *dir, const char *ending, const ckpt_state 
     if (e == CKPT_OK) e = ckpt__file_plan(&p, &fmt, path, mine.list, mine.count);
     if (e == CKPT_OK && how == 1) e = ckpt__image_fill(&image, &p, &job);
     if (e == CKPT_OK && how == 1) e = ckpt__shard_describe(f, &p, mine.list, mine.count, &sums);
-    if (e == CKPT_OK) e = ckpt__file_write(path, &fmt, how == 1 ? NULL : &p, &image, true, &job, &st->allocator, NULL, NULL);
+    if (e == CKPT_OK && how == 1) e = su_write_image(path, &fmt, &image, &job, &st->allocator);
+    else if (e == CKPT_OK) e = ckpt__file_write(path, &fmt, &p, true, &job, &st->allocator);
     if (e == CKPT_OK && how == 0) e = ckpt__shard_describe(f, &p, mine.list, mine.count, &sums);
     if (e == CKPT_OK) e = ckpt__shard_stored(f, path, fmt.codec != NULL);
     ckpt__image_free(&image);

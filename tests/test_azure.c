@@ -713,8 +713,10 @@ static void test_libcloud(void **state) {
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
         ckpt__libcloud l;
         ckpt__uri u;
+        ckpt_store_desc none;
+        memset(&none, 0, sizeof none);
         ckpt__txt_uri(&u, cases[i].uri);
-        ckpt_err e = ckpt__libcloud_translate(&l, cases[i].uri, &u, NULL);
+        ckpt_err e = ckpt__libcloud_translate(&l, cases[i].uri, &u, &none);
         if (e != cases[i].e) fail_msg("%s: %s: %s", cases[i].uri, ckpt_err_name(e), e != CKPT_OK ? ckpt_last_error() : l.uri.data);
         if (e != CKPT_OK) {
             sentence_has(cases[i].word);

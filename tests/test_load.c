@@ -19,14 +19,6 @@ static int leave(void **unused) {
     return chdir("/");
 }
 
-static void must(ckpt_err e) {
-    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
-}
-
-static void expect_sentence(const char *part) {
-    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
-}
-
 static void save_value(const char *path, int64_t value) {
     ckpt_state st = {0};
     ckpt_bind_int(&st, "state/model/x", &value);
@@ -352,7 +344,7 @@ static void check_load(const char *glob, bool on_save, bool weights_only, bool w
     ckpt__plan_init(&plan, NULL, &m.st);
     must(ckpt__file_format_of("t.pt", &fmt));
     must(ckpt__file_plan(&plan, &fmt, "t.pt", items.list, items.count));
-    must(ckpt__file_write("t.pt", &fmt, &plan, NULL, true, &job, &m.st.allocator, NULL, NULL));
+    must(ckpt__file_write("t.pt", &fmt, &plan, true, &job, &m.st.allocator));
     ckpt__plan_free(&plan);
     ckpt__items_free(&items);
     model_fill(&m, 1);
@@ -511,7 +503,7 @@ static void test_left_out(void **unused) {
     ckpt__plan_init(&plan, NULL, &st);
     must(ckpt__file_format_of("t.pt", &fmt));
     must(ckpt__file_plan(&plan, &fmt, "t.pt", items.list, items.count));
-    must(ckpt__file_write("t.pt", &fmt, &plan, NULL, true, &job, &st.allocator, NULL, NULL));
+    must(ckpt__file_write("t.pt", &fmt, &plan, true, &job, &st.allocator));
     ckpt__plan_free(&plan);
     ckpt__items_free(&items);
     memset(n, 0, sizeof n);

@@ -83,30 +83,10 @@ static void test_parse_path(void **state) {
 
 //-- tracking servers and logins ---------------------------------------------------
 
-// How opening `uri` ends with an environment "NAME=value ..."; word: what is sent as Authorization, or of the sentence. "@": the server.
 static void settings(const char *uri, const char *env, ckpt_err want, const char *word) {
-    char text[2000], address[300];
-    ckpt_err e;
+    static const step reply = { 200, "{\"files\":[{\"path\":\"x\",\"is_dir\":false,\"file_size\":\"5\"}]}", NULL };
     rest_clear_env();
-    rest_fill(text, sizeof text, env);
-    rest_fill(address, sizeof address, uri);
-    for (char *p = strtok(text, " "); p != NULL; p = strtok(NULL, " ")) {
-        char *eq = strchr(p, '=');
-        *eq = 0;
-        setenv(p, eq + 1, 1);
-    }
-    static const step steps[] = { { 200, "{\"files\":[{\"path\":\"x\",\"is_dir\":false,\"file_size\":\"5\"}]}", NULL } };
-    ckpt_store *s = rest_open(address, steps, 1, &e);
-    if (e == CKPT_OK && want == CKPT_OK) {
-        ckpt__store_stat info;
-        is(rest_stat(s, "x", &info), CKPT_OK);
-        if (strcmp(header_of(0, "authorization"), word) != 0) fail_msg("'%s': sent '%s'", env, header_of(0, "authorization"));
-    } else if (e != want || !has(ckpt_last_error(), word)) {
-        fail_msg("'%s': %s %s", env, ckpt_err_name(e), ckpt_last_error());
-    }
-    assert_false(leaked);
-    ckpt_store_close(s);
-    rest_clear_env();
+    rest_settings(uri, env, &reply, want, word);
 }
 
 #define BOTH "Basic dXNlcjpWZXJ5U2VjcmV0UGFzc3dvcmQ="

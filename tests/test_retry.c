@@ -5,15 +5,10 @@
 #include "../ckpt.h"
 #include "util.h"
 #include "counting.h"
+#include <fcntl.h>
 #include <pthread.h>
-
-static void must(ckpt_err e) {
-    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
-}
-
-static void expect_sentence(const char *part) {
-    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
-}
+#include <sys/stat.h>
+#include <unistd.h>
 
 static ckpt__retry quick(void) {
     ckpt__retry r;
@@ -435,6 +430,74 @@ static void test_events_torn(void **state) {
     }
 }
 
+// Adds an event; of how many the file is an array then, if it is closed in a way that every reader of JSON takes.
+static int open_and_count(const char *path) {
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__json_doc d;
+    size_t size;
+    int n = 0;
+    (void)open_and_write((void *)(uintptr_t)path);
+    char *text = util_read(path, &size);
+    assert_memory_equal(text + size - 2, ",\n", 2);
+    text[size - 2] = ']';
+    must(ckpt__json_parse(&d, &a, text, size));
+    for (const ckpt__json *e = ckpt__json_child(&d, ckpt__json_root(&d)); e != NULL; e = ckpt__json_next(&d, e)) n++;
+    ckpt__json_free(&d);
+    return n;
+}
+
+// A trace that somebody has closed, to be read by what is strict, goes on being one.
+static void test_events_closed(void **state) {
+    (void)state;
+    static const char *const closed[] = { "[\n{\"ph\":\"X\"},\n{\"ph\":\"X\"}\n]\n", "[\n{\"ph\":\"X\"},\n{\"ph\":\"X\"}]", "[\n{\"ph\":\"X\"}]\n",
+        "[\n{\"ph\":\"X\"},\n]", "[\n{\"ph\":\"X\"} ] \r\n\n", "[\n]\n", "[\n{\"ph\":\"X\",\"name\":\"a]\"},\n]\n" };
+    static const char *const torn[] = { "[\n{\"ph\":\"X\"},\n{\"ph\":\"X\",\"name\":\"x}]", "[\n{\"ph\":\"X\"},\n{\"name\":[1,]" };
+    static const int lines[] = { 3, 3, 2, 2, 2, 1, 2 };
+    const char *path = util_join(util_temp_dir(), "trace");
+    for (size_t i = 0; i < sizeof closed / sizeof closed[0]; i++) {
+        util_write_text(path, closed[i]);
+        assert_int_equal(open_and_count(path), lines[i]);
+        assert_int_equal(open_and_count(path), lines[i] + 1);
+    }
+    for (size_t i = 0; i < sizeof torn / sizeof torn[0]; i++) {         // a line that is torn, behind what looks like the end
+        util_write_text(path, torn[i]);
+        (void)open_and_write((void *)(uintptr_t)path);
+        whole_lines(path, 2);
+    }
+}
+
+// A pipe is refused while nobody reads it, and never waited for; a reader that goes away ends the trace and nothing else.
+static void test_events_pipe(void **state) {
+    (void)state;
+    const char *path = util_join(util_temp_dir(), "pipe");
+    char text[4096];
+    ckpt__events ev;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(120);                                             // else it hung
+    assert_int_equal(ckpt__events_open(&ev, path, NULL), CKPT_ARG);
+    expect_sentence("a pipe that nobody reads");
+    ckpt__events_close(&ev);
+    int fd = open(path, O_RDONLY | O_NONBLOCK);
+    assert_true(fd >= 0);
+    must(ckpt__events_open(&ev, path, NULL));
+    ckpt__events_span(&ev, "put", "x", 0, 1, 2, CKPT_OK);
+    ssize_t n = read(fd, text, sizeof text - 1);
+    assert_true(n > 4);
+    text[n] = 0;
+    assert_memory_equal(text, "[\n", 2);
+    assert_non_null(strstr(text, "\"object\":\"x\""));
+    for (int i = 0; i < 2000; i++) ckpt__events_span(&ev, "put", "x", 0, 1, 2, CKPT_OK);    // more than a pipe holds
+    assert_int_equal(ev.fd, -1);
+    ckpt__events_close(&ev);
+    while (read(fd, text, sizeof text) > 0) {}
+    must(ckpt__events_open(&ev, path, NULL));
+    close(fd);
+    ckpt__events_span(&ev, "put", "x", 0, 1, 2, CKPT_OK);
+    assert_int_equal(ev.fd, -1);
+    ckpt__events_close(&ev);
+    alarm(0);
+}
+
 // A file of another kind stays as it is: it was taken for a trace with a torn line at its end.
 static void test_events_of_somebody(void **state) {
     (void)state;
@@ -507,6 +570,8 @@ int main(void) {
         cmocka_unit_test(test_events),
         cmocka_unit_test(test_events_opened_at_once),
         cmocka_unit_test(test_events_torn),
+        cmocka_unit_test(test_events_closed),
+        cmocka_unit_test(test_events_pipe),
         cmocka_unit_test(test_events_of_somebody),
         cmocka_unit_test(test_events_fail),
         cmocka_unit_test(test_events_of_a_loop)

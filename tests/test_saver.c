@@ -12,25 +12,6 @@
 
 //-- Composer's tables -------------------------------------------------------------
 
-static ckpt__json_doc cases_json(const char *name) {
-    size_t size;
-    char *text = util_read(util_tests_path(util_fmt("cases/%s", name)), &size);
-    ckpt__json_doc d;
-    ckpt_allocator a = { NULL, NULL };
-    ok(ckpt__json_parse(&d, &a, text, size));
-    return d;
-}
-
-static const char *field_text(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
-    const ckpt__json *v = ckpt__json_get(d, o, key);
-    return v != NULL && v->kind == CKPT__JSON_TEXT ? v->text : NULL;
-}
-
-static int64_t field_int(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
-    const ckpt__json *v = ckpt__json_get(d, o, key);
-    return v != NULL && v->kind == CKPT__JSON_INT ? v->i : 0;
-}
-
 // Lists files and links below `dir` as "name=file;" and "name=-> target;", sorted, the library's own names left out.
 static void tree_add(const char *dir, const char *prefix, char *lines[], int *count) {
     char *all = util_fmt("%s", util_list(dir)), *save = NULL;

@@ -68,25 +68,6 @@ static void save_held(remote_run *m, int64_t step) {
 
 //-- Composer's tables -------------------------------------------------------------
 
-static ckpt__json_doc cases_json(const char *name) {
-    size_t size;
-    char *text = util_read(util_tests_path(util_fmt("cases/%s", name)), &size);
-    ckpt__json_doc d;
-    ckpt_allocator a = { NULL, NULL };
-    ok(ckpt__json_parse(&d, &a, text, size));
-    return d;
-}
-
-static const char *field_text(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
-    const ckpt__json *v = ckpt__json_get(d, o, key);
-    return v != NULL && v->kind == CKPT__JSON_TEXT ? v->text : NULL;
-}
-
-static int64_t field_int(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
-    const ckpt__json *v = ckpt__json_get(d, o, key);
-    return v != NULL && v->kind == CKPT__JSON_INT ? v->i : 0;
-}
-
 // A name argument of CheckpointSaver: given, None, or its default.
 static const char *layout_arg(const ckpt__json_doc *d, const ckpt__json *args, const char *key, const char *preset) {
     const ckpt__json *v = ckpt__json_get(d, args, key);

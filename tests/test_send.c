@@ -11,14 +11,6 @@
 
 enum { KIB = 1024, BIG = 200 * KIB + 123, PARTS = 16 };     // of 13 KiB, by 4 workers
 
-static void must(ckpt_err e) {
-    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
-}
-
-static void expect_sentence(const char *part) {
-    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
-}
-
 //-- one upload ----------------------------------------------------------------------
 
 typedef struct world {
@@ -776,6 +768,53 @@ static void test_no_memory(void **state) {
 }
 
 // With fewer threads, or none, it takes longer.
+typedef struct source { world *w; int reads; } source;
+
+static ckpt_err read_and_cancel(void *dst, size_t size, uint64_t offset, void *user) {
+    source *from = (source *)user;
+    from->reads++;
+    memcpy(dst, from->w->bytes + offset, size);
+    ckpt__os_flag_set(&from->w->s->cancel, 1);
+    return CKPT_OK;
+}
+
+// Nothing more is read of a file whose upload is cancelled, not even for a sum that a store takes before it sends a byte.
+static void test_cancelled_while_read(void **state) {
+    (void)state;
+    for (int parts = 0; parts < 2; parts++) {
+        world *w = world_open(parts == 1 ? BIG : 10000);
+        source from = { w, 0 };
+        w->send.num_concurrent_parts = 1;
+        w->send.part_size = parts == 1 ? 8 * KIB : 0;
+        w->send.body.memory = NULL;
+        w->send.body.read = read_and_cancel;
+        w->send.body.user = &from;
+        assert_int_equal(ckpt__send_run(&w->send), CKPT_CANCELLED);
+        assert_int_equal(from.reads, 1);
+        world_close(w);
+    }
+}
+
+// Whose object is there that has neither a mark nor a sum is told by its bytes, also over a connection that breaks.
+static void test_compared_over_breaks(void **state) {
+    (void)state;
+    for (int breaks = 0; breaks < 3; breaks++) {
+        world *w = world_open(3000);
+        w->send.mark = NULL;
+        w->send.has_crc = false;
+        w->send.overwrite = false;
+        w->s->store.creates_only = true;
+        scripted_when(w->s, OP_PUT, 1, DO_LOSE);
+        scripted_rule *r = scripted_when(w->s, OP_GET, 0, DO_SHORT);
+        r->bytes = 1000;
+        r->times = breaks;
+        must(ckpt__send_run(&w->send));
+        assert_int_equal(w->s->calls[OP_PUT], 2);
+        assert_int_equal(w->s->calls[OP_GET], breaks + 1);
+        world_close(w);
+    }
+}
+
 static void test_no_threads(void **state) {
     (void)state;
     for (int n = 1; n <= 4; n++) {
@@ -908,6 +947,8 @@ int main(void) {
         cmocka_unit_test(test_file_changes),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_cancelled_while_read),
+        cmocka_unit_test(test_compared_over_breaks),
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_early),
         cmocka_unit_test(test_file_store)

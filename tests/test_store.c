@@ -267,6 +267,34 @@ static void test_custom_turn(void **state) {
     }
 }
 
+typedef struct turn { ckpt_store *s; ckpt__os_flag cancel; ckpt_err e; } turn;
+
+static void *wait_for_turn(void *arg) {
+    turn *w = (turn *)arg;
+    ckpt__store_stat info;
+    ckpt__transfer t = contract_transfer();
+    t.cancel = &w->cancel;
+    w->e = ckpt__store_run_stat(w->s, "a", &info, &t);
+    return NULL;
+}
+
+// Who waits for his turn, and is cancelled before it comes, does not begin: the call before may have taken minutes.
+static void test_custom_turn_cancelled(void **state) {
+    (void)state;
+    turn w = { open_memory(true, true), 0, CKPT_IO };
+    pthread_t thread;
+    ckpt__os_mutex_lock(&w.s->turn);
+    pthread_create(&thread, NULL, wait_for_turn, &w);
+    ckpt__os_sleep(0.1);
+    ckpt__os_flag_set(&w.cancel, 1);
+    ckpt__os_mutex_unlock(&w.s->turn);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.e, CKPT_CANCELLED);
+    ckpt__os_mutex_lock(&w.s->turn);                                // and it was given back
+    ckpt__os_mutex_unlock(&w.s->turn);
+    ckpt_store_close(w.s);
+}
+
 //-- file:// -----------------------------------------------------------------------
 
 static void test_plain_files(void **state) {
@@ -881,7 +909,8 @@ static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_plain_files), cmocka_unit_test(test_note), cmocka_unit_test(test_links), cmocka_unit_test(test_hidden),
     cmocka_unit_test(test_kill), cmocka_unit_test(test_sweep), cmocka_unit_test(test_parts_damaged), cmocka_unit_test(test_uploads), cmocka_unit_test(test_source_changes),
     cmocka_unit_test(test_progress_hook),
-    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_own_object), cmocka_unit_test(test_custom_turn), cmocka_unit_test(test_open),
+    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_own_object), cmocka_unit_test(test_custom_turn),
+    cmocka_unit_test(test_custom_turn_cancelled), cmocka_unit_test(test_open),
     cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_allocations)
 };
 

@@ -445,16 +445,6 @@ static void test_json_write(void **state) {
     ckpt__buf_free(&b);
 }
 
-typedef struct budget { int left; long held; } budget;
-
-static void *budget_fn(void *ptr, size_t old_size, size_t new_size, void *user) {
-    budget *g = (budget *)user;
-    if (new_size > old_size && g->left-- <= 0) return NULL;
-    g->held += (long)new_size - (long)old_size;
-    if (new_size == 0) { free(ptr); return NULL; }
-    return realloc(ptr, new_size);
-}
-
 // Every allocation failing in turn: CKPT_NOMEM, and nothing held.
 static void test_json_memory(void **state) {
     (void)state;

@@ -120,33 +120,16 @@ static void test_split(void **state) {
 
 //-- credentials -------------------------------------------------------------------
 
-// How opening ends with an environment "NAME=value ..." and a file of profiles; "@" is the server's address.
+// With a file of profiles.
 static void settings(const char *env, const char *file, ckpt_err want, const char *word) {
-    char text[2000], profiles[1000];
-    ckpt_err e;
+    static const step reply = { 200, "12345", NULL };
+    char profiles[1000];
     rest_clear_env();
-    rest_fill(text, sizeof text, env);
     rest_fill(profiles, sizeof profiles, file);
     const char *path = util_join(util_temp_dir(), "profiles");
     util_write_text(path, profiles);
     setenv("DATABRICKS_CONFIG_FILE", file != NULL ? path : "/nonexistent/profiles", 1);
-    for (char *p = strtok(text, " "); p != NULL; p = strtok(NULL, " ")) {
-        char *eq = strchr(p, '=');
-        *eq = 0;
-        setenv(p, eq + 1, 1);
-    }
-    static const step steps[] = { { 200, "12345", NULL } };
-    ckpt_store *s = rest_open(URI, steps, 1, &e);
-    if (e == CKPT_OK && want == CKPT_OK) {
-        ckpt__store_stat info;
-        is(rest_stat(s, "x", &info), CKPT_OK);
-        if (strcmp(header_of(0, "authorization"), word) != 0) fail_msg("'%s': sent '%s'", env, header_of(0, "authorization"));
-    } else if (e != want || !has(ckpt_last_error(), word)) {
-        fail_msg("'%s': %s %s", env, ckpt_err_name(e), ckpt_last_error());
-    }
-    assert_false(leaked);
-    ckpt_store_close(s);
-    rest_clear_env();
+    rest_settings(URI, env, &reply, want, word);
 }
 
 static void test_settings(void **state) {
@@ -797,6 +780,61 @@ static ckpt_err piece(ckpt_store *s, multi *u, int number, const char *bytes, si
     return ckpt__store_run_part(s, &u->m, &b, &u->part[number % 2]);
 }
 
+typedef struct at_part { ckpt_store *s; const char *id; ckpt_err e; } at_part;
+
+static void *second_part(void *arg) {
+    static const char bytes[GRAIN];
+    at_part *a = (at_part *)arg;
+    ckpt__store_multi m;
+    ckpt__store_part part;
+    ckpt__body body;
+    ckpt__transfer own;
+    memset(&m, 0, sizeof m);
+    memset(&part, 0, sizeof part);
+    memset(&body, 0, sizeof body);
+    memset(&own, 0, sizeof own);
+    m.name = "big";
+    m.size = 2 * GRAIN;
+    m.upload_id = a->id;
+    m.t = &own;
+    body.memory = bytes;
+    body.size = GRAIN;
+    part.number = 2;
+    a->e = ckpt__store_run_part(a->s, &m, &body, &part);
+    return NULL;
+}
+
+// Somebody gives a stream up while its parts are sent: one that waits for the part before it learns of it, and of nothing that is freed.
+static void test_stream_given_up(void **state) {
+    (void)state;
+    for (int given_up = 0; given_up < 2; given_up++) {
+        static const step steps[] = { { 308, "", "Range: bytes=0-524287\r\n" } };
+        ckpt_store *s = MEET(steps);
+        at_part a = { s, util_fmt("stream %s/st?" SIGNATURE, server.url), CKPT_IO };
+        pthread_t thread;
+        ckpt__streams *streams = &ckpt__uc_of(s)->streams;
+        ckpt__stream_upload *u = ckpt__stream_hold(streams, a.id);
+        u->part_size = GRAIN;
+        u->busy = given_up == 1;
+        u->rested = ckpt__os_now() - 1000.0;                // the first part has been long at being read
+        pthread_create(&thread, NULL, second_part, &a);
+        net_sleep(0.2);
+        if (given_up == 1) {
+            ckpt__stream_release(streams, u);
+            ckpt__stream_forget(streams, a.id);
+        } else {
+            ckpt__os_mutex_lock(&ckpt__uc_of(s)->d.lock);
+            u->passed = GRAIN;
+            ckpt__os_mutex_unlock(&ckpt__uc_of(s)->d.lock);
+        }
+        pthread_join(thread, NULL);
+        if (given_up == 0) ckpt__stream_release(streams, u);
+        is(a.e, given_up == 1 ? CKPT_NOT_FOUND : CKPT_OK);
+        if (given_up == 0) rest_part(s);
+        else ckpt_store_close(s);
+    }
+}
+
 static void test_stream(void **state) {
     (void)state;
     multi u;
@@ -950,7 +988,8 @@ int main(void) {
         cmocka_unit_test(test_principal), cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_create_only),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts),
         cmocka_unit_test(test_parts_lost),
-        cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_stream_given_up), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, rest_set_up, script_tear_down);
 }

@@ -30,6 +30,29 @@
 
 #define UTIL_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
+//-- what calls return -------------------------------------------------------------
+
+UTIL_FN void must(ckpt_err e) {
+    if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
+}
+
+UTIL_FN void expect_sentence(const char *part) {
+    if (strstr(ckpt_last_error(), part) == NULL) fail_msg("'%s' is not in: %s", part, ckpt_last_error());
+}
+
+//-- memory that is refused -------------------------------------------------------
+
+// An allocator that gives so many blocks and no more.
+typedef struct budget { int left; long held; } budget;
+
+UTIL_FN void *budget_fn(void *ptr, size_t old_size, size_t new_size, void *user) {
+    budget *g = (budget *)user;
+    if (new_size > old_size && g->left-- <= 0) return NULL;
+    g->held += (long)new_size - (long)old_size;
+    if (new_size == 0) { free(ptr); return NULL; }
+    return realloc(ptr, new_size);
+}
+
 //-- things freed at exit ----------------------------------------------------------
 
 typedef struct util_kept { struct util_kept *next; void *ptr; bool is_dir; } util_kept;

@@ -9,26 +9,14 @@
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
 #include "../util.h"
+#include "../result.h"
 #include "net_util_s3.h"
 #include <signal.h>
 #include <sys/wait.h>
 
 enum { MULTI = 21 << 20, PART = 5 << 20, SMALL = 30000, LINES = 20000 };
 
-static int failures;
 static const char *dir;
-
-__attribute__((format(printf, 2, 3)))
-static void result(bool good, const char *fmt, ...) {
-    va_list args;
-    printf(good ? "PASS: " : "FAIL: ");
-    va_start(args, fmt);
-    vprintf(fmt, args);
-    va_end(args);
-    printf("\n");
-    fflush(stdout);
-    failures += !good;
-}
 
 static void on_log(ckpt_log_level level, const char *text, void *user) {
     (void)user;

@@ -14,6 +14,7 @@
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
 #include "../util.h"
+#include "../result.h"
 #include "net_util_s3.h"
 #include "net_stores.h"
 
@@ -21,22 +22,7 @@ enum { SMALL = 100000, LINES = 20000 };
 
 static const char *work;
 static const net_store *here;
-static int failures;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-__attribute__((format(printf, 2, 3)))
-static void result(bool good, const char *fmt, ...) {
-    va_list args;
-    pthread_mutex_lock(&lock);
-    printf(good ? "PASS: " : "FAIL: ");
-    va_start(args, fmt);
-    vprintf(fmt, args);
-    va_end(args);
-    printf("\n");
-    fflush(stdout);
-    failures += !good;
-    pthread_mutex_unlock(&lock);
-}
 
 static void on_log(ckpt_log_level level, const char *text, void *user) {
     if (getenv("NET_DEBUG") != NULL) fprintf(stderr, "%s %d: %s\n", (const char *)user, (int)level, text);

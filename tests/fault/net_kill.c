@@ -7,6 +7,7 @@
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
 #include "../util.h"
+#include "../result.h"
 #include "net_util_s3.h"
 #include "net_stores.h"
 #include <signal.h>
@@ -177,18 +178,6 @@ static pid_t run(void (*f)(void)) {
     return pid;
 }
 
-static int failures;
-
-__attribute__((format(printf, 2, 3)))
-static void result(bool good, const char *fmt, ...) {
-    va_list args;
-    printf(good ? "PASS: " : "FAIL: ");
-    va_start(args, fmt);
-    vprintf(fmt, args);
-    va_end(args);
-    printf("\n");
-    failures += !good;
-}
 
 static ckpt_err count_one(const char *name, const char *id, double started, void *user) {
     (void)id; (void)started;
