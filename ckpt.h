@@ -5216,6 +5216,8 @@ typedef enum ckpt__digest_kind {
     CKPT__DIGEST_SHA256, CKPT__DIGEST_MD5
 } ckpt__digest_kind;
 
+enum { CKPT__DIGEST_MAX = 32 };
+
 typedef struct ckpt__digest {
     EVP_MD_CTX *context;                // NULL: not begun, ended, or refused
 } ckpt__digest;
@@ -5355,7 +5357,7 @@ static uint32_t ckpt__digest_crc32c_join(uint32_t a, uint32_t b, uint64_t b_size
 
 
 //------------------------------------------------------------------------------
-// >>time       units, time strings, timestamps, and when a checkpoint is due
+// >>time       units, time strings, arithmetic, and when a checkpoint is due
 //
 // uses:    error memory text
 // threads: any; a schedule belongs to the saver's owner
@@ -5502,6 +5504,101 @@ static void ckpt__time_write(ckpt__buf *b, ckpt_time t) {
     if (t.unit == CKPT_DURATION) ckpt__txt_add_double(b, t.fraction);
     else ckpt__buf_fmt(b, "%lld", (long long)t.value);
     ckpt__buf_text(b, ckpt__time_words(t.unit).suffix);
+}
+
+//-- arithmetic ------------------------------------------------------------------
+
+// As Composer's Time has it. The scheduler counts for itself, so a build may leave these unused.
+#if defined(__GNUC__)
+    #define CKPT__TIME_MATH static __attribute__((unused))
+#else
+    #define CKPT__TIME_MATH static
+#endif
+
+CKPT__TIME_MATH ckpt_err ckpt__time_make(ckpt_time *out, ckpt_unit unit, double v) {
+    memset(out, 0, sizeof *out);
+    out->unit = unit;
+    if (unit == CKPT_DURATION) { out->fraction = v; return CKPT_OK; }
+    if (!(fabs(v) < 9223372036854775807.0)) return ckpt__error_set(CKPT_ARG, "the time does not fit into 64 bits");
+    out->value = (int64_t)v;                // towards zero, as Python's int()
+    return CKPT_OK;
+}
+
+CKPT__TIME_MATH double ckpt__time_number(ckpt_time t) {
+    return t.unit == CKPT_DURATION ? t.fraction : (double)t.value;
+}
+
+CKPT__TIME_MATH ckpt_err ckpt__time_same(ckpt_time a, ckpt_time b) {
+    if (a.unit == b.unit) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "times in %s and in %s do not go together", ckpt__time_words(a.unit).suffix,
+                           ckpt__time_words(b.unit).suffix);
+}
+
+CKPT__TIME_MATH ckpt_err ckpt__time_add(ckpt_time *out, ckpt_time a, ckpt_time b) {
+    ckpt_err e = ckpt__time_same(a, b);
+    if (e != CKPT_OK) return e;
+    bool over = b.value > 0 ? a.value > INT64_MAX - b.value : a.value < INT64_MIN - b.value;
+    if (over) return ckpt__error_set(CKPT_ARG, "the time does not fit into 64 bits");
+    *out = a;
+    out->value += b.value;
+    out->fraction += b.fraction;
+    return CKPT_OK;
+}
+
+CKPT__TIME_MATH ckpt_err ckpt__time_sub(ckpt_time *out, ckpt_time a, ckpt_time b) {
+    if (b.value == INT64_MIN) return ckpt__error_set(CKPT_ARG, "the time does not fit into 64 bits");
+    b.value = -b.value;
+    b.fraction = -b.fraction;
+    return ckpt__time_add(out, a, b);
+}
+
+// One of the two is a plain number, written as a dur; the product has the other's unit and drops its fraction.
+CKPT__TIME_MATH ckpt_err ckpt__time_mul(ckpt_time *out, ckpt_time a, ckpt_time b) {
+    if (a.unit != CKPT_DURATION && b.unit != CKPT_DURATION)
+        return ckpt__error_set(CKPT_ARG, "a time is multiplied by a number or a dur, not by another time");
+    return ckpt__time_make(out, a.unit == CKPT_DURATION ? b.unit : a.unit, ckpt__time_number(a) * ckpt__time_number(b));
+}
+
+// Times of one unit give a dur; a time over a plain number, written as a dur, keeps its unit.
+CKPT__TIME_MATH ckpt_err ckpt__time_div(ckpt_time *out, ckpt_time a, ckpt_time b) {
+    ckpt_err e = b.unit == CKPT_DURATION ? CKPT_OK : ckpt__time_same(a, b);
+    if (e != CKPT_OK) return e;
+    if (ckpt__time_number(b) == 0) return ckpt__error_set(CKPT_ARG, "a time is divided by zero");
+    ckpt_unit unit = b.unit == CKPT_DURATION ? a.unit : CKPT_DURATION;
+    return ckpt__time_make(out, unit, ckpt__time_number(a) / ckpt__time_number(b));
+}
+
+// fmod without libm: the divisor's largest power-of-two multiple is taken away, which is exact, until less than it is left.
+CKPT__TIME_MATH double ckpt__time_remainder(double a, double b) {
+    double left = fabs(a), step, divisor = fabs(b);
+    if (!(left <= DBL_MAX) || !(divisor > 0.0)) return left - left;
+    while (left >= divisor) {
+        for (step = divisor; step <= left / 2;) step *= 2;
+        left -= step;
+    }
+    return a < 0 ? -left : left;
+}
+
+// The remainder has the divisor's sign, as in Python.
+CKPT__TIME_MATH ckpt_err ckpt__time_mod(ckpt_time *out, ckpt_time a, ckpt_time b) {
+    ckpt_err e = ckpt__time_same(a, b);
+    if (e != CKPT_OK) return e;
+    if (ckpt__time_number(b) == 0) return ckpt__error_set(CKPT_ARG, "a time is divided by zero");
+    *out = a;
+    out->value = a.unit == CKPT_DURATION || b.value == -1 ? 0 : a.value % b.value;
+    out->fraction = a.unit == CKPT_DURATION ? ckpt__time_remainder(a.fraction, b.fraction) : 0.0;
+    if (out->value != 0 && (out->value < 0) != (b.value < 0)) out->value += b.value;
+    if (out->fraction != 0 && (out->fraction < 0) != (b.fraction < 0)) out->fraction += b.fraction;
+    return CKPT_OK;
+}
+
+// *out below, at or above 0 as a is before, at or after b.
+CKPT__TIME_MATH ckpt_err ckpt__time_cmp(int *out, ckpt_time a, ckpt_time b) {
+    ckpt_err e = ckpt__time_same(a, b);
+    if (e != CKPT_OK) return e;
+    *out = (a.value > b.value) - (a.value < b.value);
+    if (a.unit == CKPT_DURATION) *out = (a.fraction > b.fraction) - (a.fraction < b.fraction);
+    return CKPT_OK;
 }
 
 //-- timestamps ------------------------------------------------------------------
@@ -27135,7 +27232,8 @@ typedef struct ckpt__sftp_call {
     ckpt__buf          url, line, path, part, old;
     struct curl_slist *list;
     unsigned           known_turn;      // of the lines that its key was compared with, or of older ones
-    char               sha[64];         // the fingerprint of the host's key, when it is not the one in the file
+    int                match;           // of the host's key; -1: it was not compared
+    char               sha[64];         // its fingerprint
     uint64_t           free_bytes;      // by statvfs
 } ckpt__sftp_call;
 
@@ -27239,6 +27337,7 @@ static int ckpt__sftp_on_key(CURL *easy, const struct curl_khkey *known, const s
                              enum curl_khmatch match, void *user) {
     ckpt__sftp_call *c = (ckpt__sftp_call *)user;
     (void)easy; (void)known;
+    c->match = (int)match;
     c->sha[0] = 0;
     unsigned char sum[32];
     bool shown = match != CURLKHMATCH_OK && found != NULL && found->len > 0;
@@ -27472,6 +27571,7 @@ static ckpt_err ckpt__sftp_begin(ckpt__sftp_call *c, ckpt_store *s, ckpt__transf
     c->t = t;
     c->quiet = *t;
     c->quiet.moved = NULL;
+    c->match = -1;
     if (!(c->quiet.stall_timeout_s > 0.0)) c->quiet.stall_timeout_s = s->stall_timeout_s;
     ckpt__buf_init(&c->url, &s->allocator);
     ckpt__buf_init(&c->line, &s->allocator);
@@ -47411,6 +47511,7 @@ typedef struct ckpt__resume_walk {
     bool     *listed;                   // [remote_count]
     struct ckpt__resume_far *far;       // what stores have
     size_t    far_count, far_cap;
+    size_t    left;                     // local lines that were not tried yet
 } ckpt__resume_walk;
 
 // A checkpoint in a store.

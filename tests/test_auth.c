@@ -168,7 +168,7 @@ static void check_base64(const void *p, size_t n, const char *want) {
 }
 
 static void check_digest(ckpt__digest_kind kind, const unsigned char *p, size_t n, const char *want) {
-    unsigned char sum[32];
+    unsigned char sum[CKPT__DIGEST_MAX];
     for (size_t piece = 1; piece < 4096; piece = piece * 7 + 1) {
         ckpt__digest d;
         assert_true(ckpt__digest_begin(&d, kind));

@@ -146,6 +146,65 @@ static void test_from_input(void **state) {
     }
 }
 
+// An operand of time_math.tsv: a time, or a plain number, which takes the other's unit or counts as a dur where it is a factor.
+static bool operand(const char *text, const char *other, char op, bool right, ckpt_time *out) {
+    ckpt_time o;
+    double f;
+    if (!ckpt__txt_double(ckpt__txt_view(text), &f)) return ckpt_time_parse(out, text) == CKPT_OK;
+    memset(out, 0, sizeof *out);
+    if (op == '*' || (op == '/' && right)) {
+        out->unit = CKPT_DURATION;
+        out->fraction = f;
+        return true;
+    }
+    if (ckpt_time_parse(&o, other) != CKPT_OK) return false;
+    if (o.unit != CKPT_DURATION && strchr(text, '.') != NULL) return false;     // TypeError: 5ep == 5.0
+    return ckpt__time_input(out, text, o.unit) == CKPT_OK;
+}
+
+static void test_math(void **state) {
+    (void)state;
+    util_table t = cases_tsv("time_math.tsv");
+    for (int i = 0; i < t.rows; i++) {
+        const char *lhs = cases_text(&t, i, "lhs"), *rhs = cases_text(&t, i, "rhs"), *op = cases_text(&t, i, "op"),
+            *got = "error";
+        ckpt_time a, b, r;
+        int c = 0;
+        memset(&r, 0, sizeof r);
+        if (operand(lhs, rhs, op[0], false, &a) && operand(rhs, lhs, op[0], true, &b)) {
+            bool compare = strchr("<>=!", op[0]) != NULL;
+            ckpt_err e = compare ? ckpt__time_cmp(&c, a, b) : op[0] == '+' ? ckpt__time_add(&r, a,
+                b) : op[0] == '-' ? ckpt__time_sub(&r, a, b)
+                       : op[0] == '*' ? ckpt__time_mul(&r, a, b) : op[0] == '/' ? ckpt__time_div(&r, a,
+                           b) : ckpt__time_mod(&r, a, b);
+            bool yes = op[0] == '<' ? c < 0 : op[0] == '>' ? c > 0 : op[0] == '!' && c != 0;
+            if (op[0] != '!' && op[1] == '=') yes = yes || c == 0;
+            if (e == CKPT_OK) got = compare ? (yes ? "true" : "false") : shown(r);
+        }
+        const char *want = strcmp(cases_text(&t, i, "status"), "ok") == 0 ? cases_text(&t, i, "result") : "error";
+        if (strcmp(got, want) != 0) fail_msg("time_math.tsv row %d: %s %s %s: want %s, got %s", i + 1, lhs, op, rhs, want, got);
+    }
+    ckpt_time big = { CKPT_TOKEN, INT64_MAX, 0 }, one = { CKPT_TOKEN, 1, 0 }, low = { CKPT_TOKEN, INT64_MIN, 0 },
+        minus = { CKPT_TOKEN, -1, 0 }, r;
+    assert_int_equal(ckpt__time_add(&r, big, one), CKPT_ARG);
+    assert_int_equal(ckpt__time_sub(&r, low, one), CKPT_ARG);
+    assert_int_equal(ckpt__time_sub(&r, one, low), CKPT_ARG);
+    assert_int_equal(ckpt__time_mod(&r, low, minus), CKPT_OK);
+    assert_int_equal(r.value, 0);
+    ckpt_time seven = { CKPT_TOKEN, -7, 0 }, three = { CKPT_TOKEN, 3, 0 };
+    assert_int_equal(ckpt__time_mod(&r, seven, three), CKPT_OK);
+    assert_int_equal(r.value, 2);
+    static const struct { double a, b, left; } durs[] = {       // Python 3.11's %
+        { 0.7, 0.2, 0.09999999999999992 }, { -0.7, 0.2, 0.10000000000000009 }, { 0.7, -0.2, -0.10000000000000009 },
+        { 1e300, 0.3, 0.15321850028067768 }, { 5, 2.5, 0 }, { 0.1, 7, 0.1 }
+    };
+    for (int i = 0; i < UTIL_COUNT(durs); i++) {
+        ckpt_time a = { CKPT_DURATION, 0, durs[i].a }, b = { CKPT_DURATION, 0, durs[i].b };
+        assert_int_equal(ckpt__time_mod(&r, a, b), CKPT_OK);
+        if (r.fraction != durs[i].left) fail_msg("%g %% %g is %.17g", durs[i].a, durs[i].b, r.fraction);
+    }
+}
+
 static int64_t json_int(const ckpt__json_doc *d, const ckpt__json *object, const char *key, int64_t missing) {
     const ckpt__json *v = ckpt__json_get(d, object, key);
     return v == NULL ? missing : v->i;
@@ -481,7 +540,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse), cmocka_unit_test(test_parse_more), cmocka_unit_test(test_format),
             cmocka_unit_test(test_unit_names),
-        cmocka_unit_test(test_from_input), cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_from_input), cmocka_unit_test(test_math), cmocka_unit_test(test_progress),
             cmocka_unit_test(test_check),
         cmocka_unit_test(test_single_call), cmocka_unit_test(test_schedule), cmocka_unit_test(test_schedule_errors),
             cmocka_unit_test(test_shares),
