@@ -46593,8 +46593,7 @@ static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void 
     bool lost = f != NULL && f->lost;
     if (f != NULL) f->state = e == CKPT_OK ? CKPT__PART_DURABLE : CKPT__PART_FAILED;
     ckpt__os_mutex_unlock(&sh->lock);
-    bool put = e == CKPT_OK || (lost && e != CKPT_CANCELLED && !f->overwrite);
-    if (lost && put) ckpt__saver_take_back(s, up->to, f->object);
+    if (lost && e == CKPT_OK) ckpt__saver_take_back(s, up->to, f->object);
     if (lost) ckpt__saver_flight_free(s, f);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__saver_away(s, false);
@@ -46762,10 +46761,9 @@ static void ckpt__saver_flight_end(ckpt_saver *s, bool failed) {
     ckpt__saver_part state = f->inherited ? CKPT__PART_NONE : f->state;
     f->lost = state == CKPT__PART_BUSY;
     ckpt__os_mutex_unlock(&sh->lock);
-    // what is not known to have come may be an older one of that name
-    bool put = state == CKPT__PART_DURABLE || (state == CKPT__PART_FAILED && !f->overwrite);
     if (failed && state == CKPT__PART_FAILED && f->object != NULL) ckpt__saver_recall_part(r, f->object);
-    if (failed && put && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
+    // what is not known to have come may be somebody else's of that name
+    if (failed && state == CKPT__PART_DURABLE && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
     if (failed && s->books) {
         ckpt__saver_enter(s);
         ckpt__remote_arrived(r, number, CKPT_NET, false);

@@ -1563,6 +1563,24 @@ static void test_store_fails(void **state) {
     }
 }
 
+// Without `overwrite` a run meets another one's checkpoint of the same name in the store: that one stays as it is.
+static void test_store_others(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.saves = 2;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    tr_run(tr_new(3), store_some, &p);
+    const char *run = util_join(p.dir, "run"), *ba1 = util_join(run, "ba1");
+    assert_string_equal(names_in(ba1), ".metadata __0_0.pt __1_0.pt __2_0.pt");
+    assert_int_equal(unlink(util_join(run, "latest-rank0.pt.symlink")), 0);
+    p.saves = 1;
+    p.number = 1;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    tr_run(tr_new(3), store_some, &p);
+    assert_string_equal(names_in(ba1), ".metadata __0_0.pt __1_0.pt __2_0.pt");
+    assert_int_equal(ckpt_verify(ba1, NULL), CKPT_OK);
+}
+
 // Tars in a store, where the uploads of one rank fail for a while: what all have is not rotated away before all have a newer one.
 static void store_tars(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -1883,6 +1901,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
+        cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_store_again),
         cmocka_unit_test(test_close_says_timeout_when_open),
