@@ -801,7 +801,8 @@ typedef struct ckpt_load_desc {
 // any number of ranks: each reads what it binds, pieces or wholes, and no more than that but for checked blocks of
 // 256 KiB and gaps too short to be worth another request (64 KiB; 1 MiB in a store, where ranges are asked for side by
 // side; with no_verify only the gaps). Compressed files are brought whole, one at a time, into unnamed temporary
-// files. Names that this rank does not bind are other ranks' business, also with strict, and random state
+// files. Names that this rank does not bind are other ranks' business, also with strict (and so they are of a single file where
+// it has pieces, or the ranks bind different names), and random state
 // "rng/<rank>/..." is not missed beyond the ranks that saved. With hooks in ranks every rank calls this and all get
 // the same result: the code, and the sentence of the lowest rank that failed.
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
@@ -47773,12 +47774,32 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
     if (j->local.folder)
         return ckpt__loader_fail(ckpt__shard_restore(&j->meta, &j->place, st, &j->options, at, NULL), j->desc->load_path);
     if (ckpt__shard_has_pieces(st)) {
-        j->options.shared = true;
         e = ckpt__shard_restore_file(j->file, st, &j->options, at, NULL);
     } else {
         e = ckpt__file_restore(j->file, st, &j->options, at);
     }
     return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
+}
+
+// Of one file for several ranks a name that this one does not bind is another's business, where some hold pieces or they bind
+// different names: one may have no part of what is split.
+static ckpt_err ckpt__loader_join(ckpt__loader_job *j, ckpt__ranks *r) {
+    const ckpt_state *st = j->desc->state;
+    const char *rest = NULL;
+    uint64_t names = 0;
+    int64_t say[3];
+    j->options.shared = ckpt__shard_has_pieces(st);
+    if (!r->together || j->local.folder) return CKPT_OK;        // alike on all ranks: they load the same
+    for (int i = 0; i < st->count; i++) {
+        const char *name = ckpt__state_canonical_of(&st->items[i]);
+        if (ckpt__state_rng_rank(name, &rest) < 0) names += ckpt__mem_hash(name, strlen(name));
+    }
+    say[0] = j->options.shared ? -1 : 0;
+    say[1] = (int64_t)(names >> 2);
+    say[2] = -say[1];
+    ckpt_err e = ckpt__ranks_min(r, say, 3);
+    j->options.shared = say[0] != 0 || say[1] != -say[2];
+    return e;
 }
 
 // Not strict lets a rank load nothing of what it binds, but not all ranks: that is settled before any memory is touched.
@@ -47791,7 +47812,7 @@ static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
     if (!r->together || !o.not_strict) return CKPT_OK;
     o.shared = o.alone = true;
     if (j->local.folder) mine = ckpt__loader_fail(ckpt__shard_fits(&j->meta, st, &o, &found), j->desc->load_path);
-    else if (ckpt__shard_has_pieces(st)) mine = ckpt__shard_file_fits(j->file, st, &o, &found);
+    else if (j->options.shared) mine = ckpt__shard_file_fits(j->file, st, &o, &found);
     ckpt__error_take(&kept);
     int64_t none = found ? 0 : 1;
     ckpt_err e = ckpt__ranks_meet(r);
@@ -47828,6 +47849,7 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     e = ckpt__loader_check(desc);
     if (e == CKPT_OK) e = ckpt__loader_prepare(&j);
     e = ckpt__ranks_share_long(&ranks, e);
+    if (e == CKPT_OK) e = ckpt__loader_join(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__ranks_share_long(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
