@@ -987,9 +987,9 @@ typedef struct ckpt_saver_desc {
 //     (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
 //     (CKPT_ARG); not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when
-//     all ranks' are durable, and only then replaces one of that name. In a store nothing that all ranks have goes before a
-//     newer save is there of all. Resumes on as many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs
-//     its own folder or a name of its own in it.
+//     all ranks' are durable, and only then replaces one of that name. In a store each rank's .symlink is put when the
+//     files of all ranks are there, and nothing that all have goes before a newer save is there of all. Resumes on as many
+//     ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it.
@@ -36349,7 +36349,8 @@ enum {
 
 // One file to be uploaded.
 typedef struct ckpt__upload {
-    const char *name, *path;            // name as it is in the store; the file may be changed by renaming over it, and deleted
+    const char *name, *path;            // name as it is in the store; the file may be changed by renaming over it, and deleted.
+                                        // path NULL: that object is confirmed already, and its link alone is put
     const char *beside;                 // a folder: staged in the hidden one there, as all of a saver's are; NULL: that of path
     bool        overwrite, has_crc;
     bool        durable;                // the file is on disk already
@@ -38751,7 +38752,7 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     bool failed = e != CKPT_OK && e != CKPT_CANCELLED, put = it->kind == CKPT__UPLOADER_PUT;
     s->running = NULL;
     u->running--;
-    if (e == CKPT_OK && put) {
+    if (e == CKPT_OK && put && (it->from != NULL || it->size > 0)) {    // a link alone is no file
         u->files++;
         u->bytes += it->size;
     }
@@ -38926,13 +38927,17 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
     if (e == CKPT_OK) {
         it->added = ckpt__uploader_stamp(u);
-        if (!ckpt__uploader_goes_in(u, up) || !ckpt__uploader_put_in(u, it, place, up)) e = ckpt__uploader_stage_apart(u, it, up);
+        it->confirmed = up->path == NULL;
+        if (it->confirmed) e = ckpt__uploader_write_record(u, it, false);
+        else if (!ckpt__uploader_goes_in(u, up) || !ckpt__uploader_put_in(u, it, place, up))
+            e = ckpt__uploader_stage_apart(u, it, up);
         if (e == CKPT_OK) e = ckpt__uploader_enqueue(u, it, true);
         (void)ckpt__uploader_give_up(u, it, e);
     }
     if (e == CKPT_OK) return CKPT_OK;
     if (it != NULL) ckpt__uploader_item_free(u, it);
-    return ckpt__error_prefix(e, "cannot stage %s for %s%s", up->path, u->store->uri, up->name);
+    const char *what = up->path != NULL ? up->path : up->link_name;
+    return ckpt__error_prefix(e, "cannot stage %s for %s%s", what, u->store->uri, up->name);
 }
 
 // Removes an object, behind what is on its way under that name. Not recorded: who still wants it after a crash asks again.
@@ -43797,6 +43802,7 @@ struct ckpt_saver {
     char                *remote_name, *remote_latest;   // templates, NULL: none
     ckpt__index_rule     remote_rule;
     uint64_t             safe[CKPT__SAVER_STORES];      // TARS: the newest save that all ranks have there; guarded by the turn
+    uint64_t             linked[CKPT__SAVER_STORES];    // the one that was published last
     uint64_t             below[CKPT__SAVER_STORES];     // the ranks look for one up to here; 0: for any
     bool                 nearer;        // the last agreement has brought them nearer to it
     bool                 resume_offline, remote_varies; // remote_varies: remote_latest holds variables of time
@@ -44615,13 +44621,28 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
     return first;
 }
 
+// TARS: the ranks find out which saves all of them have in a store: those are published.
+static bool ckpt__saver_links_together(const ckpt_saver *s) {
+    return s->layout == CKPT__SAVER_TARS && s->crew.together && s->remote_count > 0;
+}
+
 // TARS: a rank's objects leave a store only when all ranks have a newer save there: else each might keep what the others lack.
 static bool ckpt__saver_rotates_together(const ckpt_saver *s) {
-    return s->layout == CKPT__SAVER_TARS && s->crew.together && s->remote_rule.keep > 0 && s->remote_count > 0;
+    return ckpt__saver_links_together(s) && s->remote_rule.keep > 0;
 }
 
 static int ckpt__saver_store_of(int remote) {
     return remote < CKPT__SAVER_STORES ? remote : CKPT__SAVER_STORES - 1;
+}
+
+// TARS: from which save on nothing leaves a store: the one that is published on this rank, and so is on all. With the turn.
+static uint64_t ckpt__saver_safe(const ckpt_saver *s, const ckpt__remote *r) {
+    if (!ckpt__saver_rotates_together(s)) return UINT64_MAX;
+    uint64_t safe = s->safe[ckpt__saver_store_of((int)(r - s->remotes))], published = r->links ? 0 : safe;
+    for (size_t i = 0; i < r->ledger.count && r->links; i++) {
+        if (r->ledger.lines[i].upload == CKPT__UPLOAD_PUBLISHED) published = r->ledger.lines[i].number;
+    }
+    return published < safe ? published : safe;
 }
 
 // Checkpoints whose upload was taken back are as if there were no such store: one that is kept nowhere else goes as well. With
@@ -44657,8 +44678,7 @@ static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     ckpt__remote_recall(r, &s->remote_rule, &numbers);
     ckpt__saver_recalled(s, r, &numbers);
     ckpt__buf_free(&numbers);
-    uint64_t safe = ckpt__saver_rotates_together(s) ? s->safe[ckpt__saver_store_of((int)(r - s->remotes))] : UINT64_MAX;
-    *count = ckpt__remote_choose(r, &s->remote_rule, safe, names);
+    *count = ckpt__remote_choose(r, &s->remote_rule, ckpt__saver_safe(s, r), names);
     ckpt_err e = ckpt__index_write(&r->ledger);
     ckpt__saver_weigh(s, number);
     if (more) ckpt__saver_weigh_all(s);
@@ -44777,7 +44797,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.path = path;
     p->item.beside = s->root;
     p->item.durable = true;
-    p->item.link_name = p->link.len > 0 ? p->link.data : NULL;
+    p->item.link_name = p->link.len > 0 && !ckpt__saver_links_together(s) ? p->link.data : NULL;
     size_t inside = ckpt__index_is_folder(p->name.data) ? sizeof CKPT__INDEX_INSIDE - 1 : 0;
     ckpt__buf_add(&p->text, p->name.data, p->name.len - inside);        // of a folder its name (SPEC 4.3)
     p->item.link_text = ckpt__buf_cstr(&p->text);
@@ -44832,6 +44852,47 @@ static void ckpt__saver_mark_unsent(ckpt_saver *s, uint64_t number) {
     if (at >= 0) s->index.lines[at].unsent = true;
     ckpt__saver_weigh(s, number);
     ckpt__saver_leave(s);
+}
+
+// TARS: the store's latest of this rank has been put, or not. On a worker's thread.
+static void ckpt__saver_tar_linked(const char *name, ckpt_err e, bool published, void *user) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)user;
+    ckpt_saver *s = up->saver;
+    (void)name;
+    if (e != CKPT_OK && e != CKPT_CANCELLED) {
+        ckpt__saver_note_failure(s, !up->to->own);
+        if (up->to->own) ckpt__os_flag_set(&s->shared->failed, 1);
+    } else if (e == CKPT_OK) {          // what was published before may go
+        ckpt_err done = ckpt__saver_arrive(s, up->to, up->number, e, published);
+        if (done != CKPT_OK) ckpt__saver_note_failure(s, true);
+    }
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__saver_away(s, false);
+}
+
+// TARS: all ranks have a save in a store: each one's latest there leads to it from now on.
+static ckpt_err ckpt__saver_link_tar(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    ckpt__saver_parcel p;
+    ckpt__index_line line;
+    memset(&line, 0, sizeof line);
+    ckpt__saver_enter(s);
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at >= 0) line.t = r->ledger.lines[at].t;
+    ckpt__saver_leave(s);
+    if (at < 0) return CKPT_OK;
+    line.number = number;
+    ckpt_err e = ckpt__saver_pack(s, r, &line, NULL, &p);
+    if (e == CKPT_OK && p.link.len > 0) {
+        p.item.overwrite = true;
+        p.item.link_name = p.link.data;
+        p.item.done = ckpt__saver_tar_linked;
+        ckpt__saver_away(s, true);
+        e = ckpt__uploader_add(r->uploader, &p.item);
+        if (e != CKPT_OK) ckpt__saver_away(s, false);
+        else p.up = NULL;
+    }
+    ckpt__saver_unpack(s, &p);
+    return e;
 }
 
 // Gives up what was packed and has not been handed over; the thread's sentence stays.
@@ -49483,7 +49544,7 @@ static void ckpt__crew_say_time(const ckpt_saver *s, const ckpt_timestamp *t, in
 // The newest save that this rank has in each store, up to the one that they are about.
 static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
     memset(w + CKPT__CREW_STORE, 0, 2 * CKPT__SAVER_STORES * sizeof *w);
-    if (!ckpt__saver_rotates_together(s)) return;
+    if (!ckpt__saver_links_together(s)) return;
     uint64_t newest[CKPT__SAVER_STORES];
     ckpt__saver_enter(s);
     for (int i = 0; i < s->remote_count; i++) {
@@ -49499,7 +49560,7 @@ static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
 // Do all have the same one? Else the least of them is the next that they look at.
 static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
     s->nearer = false;
-    if (!ckpt__saver_rotates_together(s)) return;
+    if (!ckpt__saver_links_together(s)) return;
     for (int k = 0; k < CKPT__SAVER_STORES && k < s->remote_count; k++) {
         int64_t least = w[CKPT__CREW_STORE + k], most = -w[CKPT__CREW_STORE_MOST + k];
         s->below[k] = least != most && least > 0 ? (uint64_t)least : 0;
@@ -49918,9 +49979,17 @@ static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
     ckpt_err e = ckpt__crew_land_stalled(s, w);
     ckpt_err landed = ckpt__saver_land(s, w[CKPT__CREW_FLIGHT]);
     if (e == CKPT_OK) e = landed;
+    for (int i = 0; i < s->remote_count; i++) {     // what all ranks have now
+        int k = ckpt__saver_store_of(i);
+        if (s->linked[k] >= s->safe[k]) continue;
+        s->nearer = true;
+        ckpt_err one = ckpt__saver_link_tar(s, &s->remotes[i], s->safe[k]);
+        if (e == CKPT_OK) e = one;
+    }
+    for (int k = 0; k < CKPT__SAVER_STORES; k++) s->linked[k] = s->safe[k];
     for (int i = 0; i < s->remote_count && s->nearer; i++) {    // what an upload's end could not let go yet
         ckpt__saver_enter(s);
-        bool many = s->remotes[i].ledger.count > (size_t)s->remote_rule.keep;
+        bool many = s->remote_rule.keep > 0 && s->remotes[i].ledger.count > (size_t)s->remote_rule.keep;
         ckpt__saver_leave(s);
         if (many && ckpt__saver_arrive(s, &s->remotes[i], 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }

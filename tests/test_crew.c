@@ -1794,6 +1794,9 @@ static void test_store_tars(void **state) {
         assert_int_equal(chdir(util_temp_dir()), 0);
         tr_run(w, store_tars, &p);
         assert_true(util_exists(util_join(run, "ba1-rank0.pt.tar")) && util_exists(util_join(run, "ba1-rank1.pt.tar")));
+        // and what is published is the same of both
+        for (int i = 0; i < 2; i++)
+            assert_true(ckpt__txt_ends(slurp(util_join(run, util_fmt("latest-rank%d.pt.tar.symlink", i))), util_fmt("run/ba1-rank%d.pt.tar", i)));
         p.number = 1;
         p.saves = 0;
         assert_int_equal(chdir(util_temp_dir()), 0);
@@ -1805,6 +1808,8 @@ static void test_store_tars(void **state) {
         q.number = 3;                   // and then they do
         assert_int_equal(chdir(util_temp_dir()), 0);
         tr_run(w, store_tars, &q);
+        for (int i = 0; i < 2; i++)
+            assert_true(ckpt__txt_ends(slurp(util_join(run, util_fmt("latest-rank%d.pt.tar.symlink", i))), util_fmt("run/ba5-rank%d.pt.tar", i)));
         if (keep == 1) assert_string_equal(names_in(run), util_fmt("ba5-rank0.pt.tar ba5-rank1.pt.tar %s", links));
         else assert_string_equal(names_in(run), util_fmt("ba4-rank0.pt.tar ba4-rank1.pt.tar ba5-rank0.pt.tar ba5-rank1.pt.tar %s", links));
     }
