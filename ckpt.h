@@ -272,7 +272,10 @@
    What ranks cannot know alike (a signal, a clock, a callback, how far the others' writers are) is agreed on at *_end
    by one allreduce_min, about once a second; while should_save is set, at each. Between, an *_end costs nanoseconds.
    What they have not come round to when the loop ends, close saves. All names and times in a checkpoint are rank 0's.
-   A checkpoint that some rank's death kept from a store is handed over again by the resume that goes on from it, on any
+   A file that a rank could not upload for a reason that may pass is tried again, and its checkpoint is published when all
+   ranks' files are there; later ones do not wait for it. It is given up when num_remote_to_keep newer ones are on their way,
+   and at close.
+   A checkpoint that this or some rank's death kept from a store is handed over again by the resume that goes on from it, on any
    number of ranks; what is there already is not sent twice.
    A rank that died or hangs: the hook returns an error after its own time limit, with a sentence that names the rank
    (ckpt_set_error). Every rank that is left gets that error, now and from every later call; nothing is committed.
@@ -798,7 +801,8 @@ typedef struct ckpt_load_desc {
 // any number of ranks: each reads what it binds, pieces or wholes, and no more than that but for checked blocks of
 // 256 KiB and gaps too short to be worth another request (64 KiB; 1 MiB in a store, where ranges are asked for side by
 // side; with no_verify only the gaps). Compressed files are brought whole, one at a time, into unnamed temporary
-// files. Names that this rank does not bind are other ranks' business, also with strict, and random state
+// files. Names that this rank does not bind are other ranks' business, also with strict (and so they are of a single file where
+// it has pieces, or the ranks bind different names), and random state
 // "rng/<rank>/..." is not missed beyond the ranks that saved. With hooks in ranks every rank calls this and all get
 // the same result: the code, and the sentence of the lowest rank that failed.
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
@@ -956,7 +960,8 @@ typedef struct ckpt_saver_desc {
 // to be in a store stands in a file beside the index, so that no bucket is listed.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
 // when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder. What waits or
-// has failed is given up when num_remote_to_keep newer ones are on their way, but for what 5 would hold; not of sharded ones.
+// has failed (of sharded ones what has failed) is given up when num_remote_to_keep newer ones are on their way, but for what 5
+// would hold.
 
 // RANKS. With the hooks of ckpt_ranks all ranks do each thing together or not at all: a call returns the same on every
 // rank, with the sentence of the lowest rank that failed ("rank 3: ..."), and a request on one rank saves on all of them at
@@ -982,9 +987,9 @@ typedef struct ckpt_saver_desc {
 //     (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
 //     (CKPT_ARG); not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when
-//     all ranks' are durable, and only then replaces one of that name. In a store nothing that all ranks have goes before a
-//     newer save is there of all. Resumes on as many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs
-//     its own folder or a name of its own in it.
+//     all ranks' are durable, and only then replaces one of that name. In a store each rank's .symlink is put when the
+//     files of all ranks are there, and nothing that all have goes before a newer save is there of all. Resumes on as many
+//     ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it.
@@ -36017,7 +36022,8 @@ enum {
 
 // One file to be uploaded.
 typedef struct ckpt__upload {
-    const char *name, *path;            // name as it is in the store; the file may be changed by renaming over it, and deleted
+    const char *name, *path;            // name as it is in the store; the file may be changed by renaming over it, and deleted.
+                                        // path NULL: that object is confirmed already, and its link alone is put
     const char *beside;                 // a folder: staged in the hidden one there, as all of a saver's are; NULL: that of path
     bool        overwrite, has_crc;
     bool        durable;                // the file is on disk already
@@ -38418,7 +38424,7 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     bool failed = e != CKPT_OK && e != CKPT_CANCELLED, put = it->kind == CKPT__UPLOADER_PUT;
     s->running = NULL;
     u->running--;
-    if (e == CKPT_OK && put) {
+    if (e == CKPT_OK && put && (it->from != NULL || it->size > 0)) {    // a link alone is no file
         u->files++;
         u->bytes += it->size;
     }
@@ -38593,13 +38599,17 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
     if (e == CKPT_OK) {
         it->added = ckpt__uploader_stamp(u);
-        if (!ckpt__uploader_goes_in(u, up) || !ckpt__uploader_put_in(u, it, place, up)) e = ckpt__uploader_stage_apart(u, it, up);
+        it->confirmed = up->path == NULL;
+        if (it->confirmed) e = ckpt__uploader_write_record(u, it, false);
+        else if (!ckpt__uploader_goes_in(u, up) || !ckpt__uploader_put_in(u, it, place, up))
+            e = ckpt__uploader_stage_apart(u, it, up);
         if (e == CKPT_OK) e = ckpt__uploader_enqueue(u, it, true);
         (void)ckpt__uploader_give_up(u, it, e);
     }
     if (e == CKPT_OK) return CKPT_OK;
     if (it != NULL) ckpt__uploader_item_free(u, it);
-    return ckpt__error_prefix(e, "cannot stage %s for %s%s", up->path, u->store->uri, up->name);
+    const char *what = up->path != NULL ? up->path : up->link_name;
+    return ckpt__error_prefix(e, "cannot stage %s for %s%s", what, u->store->uri, up->name);
 }
 
 // Removes an object, behind what is on its way under that name. Not recorded: who still wants it after a crash asks again.
@@ -39509,16 +39519,30 @@ static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, b
     l->upload = published ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
 }
 
-// Is an object of that name still in the uploader's queue? *failed: it is not, but kept.
-static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool *failed) {
+// What the uploader says of an object: it has no file of that name (any more); one waits or is being sent; one has failed and may
+// still come, because it is tried again; one has failed and is kept for the next run.
+typedef enum ckpt__remote_word {
+    CKPT__REMOTE_ENDED, CKPT__REMOTE_QUEUED, CKPT__REMOTE_STALLED, CKPT__REMOTE_KEPT
+} ckpt__remote_word;
+
+static ckpt__remote_word ckpt__remote_ask(const ckpt__remote *r, const char *name) {
     ckpt_uploader *u = r->uploader;
+    ckpt__remote_word word = CKPT__REMOTE_ENDED;
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
-    bool queued = slot != NULL && ((slot->running != NULL && slot->running->kind != CKPT__UPLOADER_SETTLE) ||
-                                   (slot->waiting != NULL && slot->waiting->kind != CKPT__UPLOADER_SETTLE));
-    *failed = slot != NULL && slot->failed != NULL;
+    if (slot != NULL && ((slot->running != NULL && slot->running->kind != CKPT__UPLOADER_SETTLE) ||
+                         (slot->waiting != NULL && slot->waiting->kind != CKPT__UPLOADER_SETTLE)))
+        word = CKPT__REMOTE_QUEUED;
+    else if (slot != NULL && slot->failed != NULL) word = slot->failed->hopeful ? CKPT__REMOTE_STALLED : CKPT__REMOTE_KEPT;
     ckpt__os_mutex_unlock(&u->lock);
-    return queued;
+    return word;
+}
+
+// Is an object of that name still in the uploader's queue? *failed: it is not, but kept.
+static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool *failed) {
+    ckpt__remote_word word = ckpt__remote_ask(r, name);
+    *failed = word == CKPT__REMOTE_STALLED || word == CKPT__REMOTE_KEPT;
+    return word == CKPT__REMOTE_QUEUED;
 }
 
 // An upload of this process has failed: it may come later, and nobody calls back then.
@@ -39538,16 +39562,6 @@ static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_
     return brings;
 }
 
-// May it still come, though it has failed? The uploader tries again then.
-static bool ckpt__remote_is_hopeful(const ckpt__remote *r, const char *name) {
-    ckpt_uploader *u = r->uploader;
-    ckpt__os_mutex_lock(&u->lock);
-    const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
-    bool hopeful = slot != NULL && slot->failed != NULL && slot->failed->hopeful;
-    ckpt__os_mutex_unlock(&u->lock);
-    return hopeful;
-}
-
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
 // only when it and its link are confirmed, so what it does not have any more is there. Adds to `late` the bytes of what had
 // failed in this process. True: something has changed.
@@ -39555,9 +39569,11 @@ static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
     bool changed = false;
     for (size_t i = 0; i < r->ledger.count && r->inherits; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        bool failed = false;
-        if (!l->inherited || ckpt__remote_is_queued(r, l->name, &failed)) continue;
-        if (failed && ckpt__remote_is_hopeful(r, l->name)) {
+        if (!l->inherited) continue;
+        ckpt__remote_word word = ckpt__remote_ask(r, l->name);
+        bool failed = word == CKPT__REMOTE_KEPT;
+        if (word == CKPT__REMOTE_QUEUED) continue;
+        if (word == CKPT__REMOTE_STALLED) {
             changed = changed || l->upload != CKPT__UPLOAD_FAILED;
             l->upload = CKPT__UPLOAD_FAILED;
             continue;
@@ -43299,8 +43315,13 @@ typedef struct ckpt__saver_job {
     struct ckpt__saver_parcel *early;   // parts that left from the image
 } ckpt__saver_job;
 
-// How far this rank is with a checkpoint that counts only when all ranks have their files.
-typedef enum ckpt__saver_part { CKPT__PART_FAILED, CKPT__PART_BUSY, CKPT__PART_DURABLE, CKPT__PART_NONE } ckpt__saver_part;
+// How far this rank is with a checkpoint that counts only when all ranks have their files. Of all ranks' the least counts.
+typedef enum ckpt__saver_part {
+    CKPT__PART_FAILED, CKPT__PART_BUSY,
+    CKPT__PART_OUTDONE,                 // of an upload: newer ones take its place
+    CKPT__PART_STALLED,                 // of an upload: it has failed for a reason that may pass, and is tried again
+    CKPT__PART_DURABLE, CKPT__PART_NONE
+} ckpt__saver_part;
 
 // One destination of a committed checkpoint: this rank's file is on its way, and when those of all ranks are there the listing
 // follows. All ranks have the same list of these.
@@ -43312,7 +43333,10 @@ typedef struct ckpt__saver_flight {
     bool             lost;              // guarded by lock: given up while its upload ran, which frees it
     bool             overwrite;         // of what this run did not put there
     bool             more;              // the next one is another file of the same checkpoint, for the same store
-    bool             inherited;         // an earlier process has handed it over: the uploader is asked after it
+    bool             asks;              // guarded by lock: nobody calls back (any more), so the uploader is asked after it:
+                                        // an earlier process has handed it over, or it has failed and may come nonetheless
+    bool             counted;           // guarded by lock: it counts as a failed one
+    bool             stalled;           // it was seen to be tried again
     int64_t          stale;             // ranks whose files of earlier editions go when the listing is there; 0: none
     char            *object;            // name of this rank's object; NULL: it never got so far
     uint64_t         bytes;             // of this rank's file, and its checksum
@@ -43405,7 +43429,10 @@ struct ckpt_saver {
     ckpt__engine_blocks  blocks;        // SHARDED: sums of the file being made; of whoever fills or writes it
     bool                 scattered;     // SHARDED: not all ranks have rank 0's folder
     ckpt__saver_pending  pending;
-    ckpt__saver_flight  *flights;       // SHARDED: the oldest first
+    ckpt__saver_flight  *flights;       // SHARDED: the oldest first, the same on all ranks
+    ckpt__saver_flight  *stalled;       // those that wait for a store that is away, so that others need not; on all ranks, too
+    int64_t              looked;        // of these so many were found as they were, since something has changed
+    ckpt__saver_flight  *strays;        // this rank's files of given up ones that a worker had just then; guarded by lock
     ckpt__buf            leaving;       // SHARDED: names that rotation has let go of, whose files the ranks are about to delete
     ckpt__buf            spared;        // of those that rotation would let go, names that another machine keeps
     bool                 spares_all;    // it is not known which
@@ -43447,6 +43474,7 @@ struct ckpt_saver {
     char                *remote_name, *remote_latest;   // templates, NULL: none
     ckpt__index_rule     remote_rule;
     uint64_t             safe[CKPT__SAVER_STORES];      // TARS: the newest save that all ranks have there; guarded by the turn
+    uint64_t             linked[CKPT__SAVER_STORES];    // the one that was published last
     uint64_t             below[CKPT__SAVER_STORES];     // the ranks look for one up to here; 0: for any
     bool                 nearer;        // the last agreement has brought them nearer to it
     bool                 resume_offline, remote_varies; // remote_varies: remote_latest holds variables of time
@@ -44265,13 +44293,28 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
     return first;
 }
 
+// TARS: the ranks find out which saves all of them have in a store: those are published.
+static bool ckpt__saver_links_together(const ckpt_saver *s) {
+    return s->layout == CKPT__SAVER_TARS && s->crew.together && s->remote_count > 0;
+}
+
 // TARS: a rank's objects leave a store only when all ranks have a newer save there: else each might keep what the others lack.
 static bool ckpt__saver_rotates_together(const ckpt_saver *s) {
-    return s->layout == CKPT__SAVER_TARS && s->crew.together && s->remote_rule.keep > 0 && s->remote_count > 0;
+    return ckpt__saver_links_together(s) && s->remote_rule.keep > 0;
 }
 
 static int ckpt__saver_store_of(int remote) {
     return remote < CKPT__SAVER_STORES ? remote : CKPT__SAVER_STORES - 1;
+}
+
+// TARS: from which save on nothing leaves a store: the one that is published on this rank, and so is on all. With the turn.
+static uint64_t ckpt__saver_safe(const ckpt_saver *s, const ckpt__remote *r) {
+    if (!ckpt__saver_rotates_together(s)) return UINT64_MAX;
+    uint64_t safe = s->safe[ckpt__saver_store_of((int)(r - s->remotes))], published = r->links ? 0 : safe;
+    for (size_t i = 0; i < r->ledger.count && r->links; i++) {
+        if (r->ledger.lines[i].upload == CKPT__UPLOAD_PUBLISHED) published = r->ledger.lines[i].number;
+    }
+    return published < safe ? published : safe;
 }
 
 // Checkpoints whose upload was taken back are as if there were no such store: one that is kept nowhere else goes as well. With
@@ -44307,8 +44350,7 @@ static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     ckpt__remote_recall(r, &s->remote_rule, &numbers);
     ckpt__saver_recalled(s, r, &numbers);
     ckpt__buf_free(&numbers);
-    uint64_t safe = ckpt__saver_rotates_together(s) ? s->safe[ckpt__saver_store_of((int)(r - s->remotes))] : UINT64_MAX;
-    *count = ckpt__remote_choose(r, &s->remote_rule, safe, names);
+    *count = ckpt__remote_choose(r, &s->remote_rule, ckpt__saver_safe(s, r), names);
     ckpt_err e = ckpt__index_write(&r->ledger);
     ckpt__saver_weigh(s, number);
     if (more) ckpt__saver_weigh_all(s);
@@ -44427,7 +44469,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.path = path;
     p->item.beside = s->root;
     p->item.durable = true;
-    p->item.link_name = p->link.len > 0 ? p->link.data : NULL;
+    p->item.link_name = p->link.len > 0 && !ckpt__saver_links_together(s) ? p->link.data : NULL;
     size_t inside = ckpt__index_is_folder(p->name.data) ? sizeof CKPT__INDEX_INSIDE - 1 : 0;
     ckpt__buf_add(&p->text, p->name.data, p->name.len - inside);        // of a folder its name (SPEC 4.3)
     p->item.link_text = ckpt__buf_cstr(&p->text);
@@ -44482,6 +44524,47 @@ static void ckpt__saver_mark_unsent(ckpt_saver *s, uint64_t number) {
     if (at >= 0) s->index.lines[at].unsent = true;
     ckpt__saver_weigh(s, number);
     ckpt__saver_leave(s);
+}
+
+// TARS: the store's latest of this rank has been put, or not. On a worker's thread.
+static void ckpt__saver_tar_linked(const char *name, ckpt_err e, bool published, void *user) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)user;
+    ckpt_saver *s = up->saver;
+    (void)name;
+    if (e != CKPT_OK && e != CKPT_CANCELLED) {
+        ckpt__saver_note_failure(s, !up->to->own);
+        if (up->to->own) ckpt__os_flag_set(&s->shared->failed, 1);
+    } else if (e == CKPT_OK) {          // what was published before may go
+        ckpt_err done = ckpt__saver_arrive(s, up->to, up->number, e, published);
+        if (done != CKPT_OK) ckpt__saver_note_failure(s, true);
+    }
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__saver_away(s, false);
+}
+
+// TARS: all ranks have a save in a store: each one's latest there leads to it from now on.
+static ckpt_err ckpt__saver_link_tar(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    ckpt__saver_parcel p;
+    ckpt__index_line line;
+    memset(&line, 0, sizeof line);
+    ckpt__saver_enter(s);
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at >= 0) line.t = r->ledger.lines[at].t;
+    ckpt__saver_leave(s);
+    if (at < 0) return CKPT_OK;
+    line.number = number;
+    ckpt_err e = ckpt__saver_pack(s, r, &line, NULL, &p);
+    if (e == CKPT_OK && p.link.len > 0) {
+        p.item.overwrite = true;
+        p.item.link_name = p.link.data;
+        p.item.done = ckpt__saver_tar_linked;
+        ckpt__saver_away(s, true);
+        e = ckpt__uploader_add(r->uploader, &p.item);
+        if (e != CKPT_OK) ckpt__saver_away(s, false);
+        else p.up = NULL;
+    }
+    ckpt__saver_unpack(s, &p);
+    return e;
 }
 
 // Gives up what was packed and has not been handed over; the thread's sentence stays.
@@ -46213,24 +46296,78 @@ static ckpt_err ckpt__saver_plan_flights(ckpt_saver *s) {
     return CKPT_OK;
 }
 
-// Nobody calls back for what an earlier process has handed over. What the uploader has forgotten is in the store.
-static void ckpt__saver_ask_after(ckpt_saver *s, ckpt__saver_flight *f) {
-    bool failed = false;
-    if (!f->inherited || ckpt__remote_is_queued(&s->remotes[f->to], f->object, &failed)) return;
-    f->inherited = false;
-    ckpt__os_mutex_lock(&s->shared->lock);
-    f->state = failed ? CKPT__PART_FAILED : CKPT__PART_DURABLE;
-    ckpt__os_mutex_unlock(&s->shared->lock);
+// How far this rank's file is. What nobody calls back for and the uploader has forgotten is in the store.
+static ckpt__saver_part ckpt__saver_ask_after(ckpt_saver *s, ckpt__saver_flight *f) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    ckpt__saver_part state = f->state;
+    bool asks = f->asks, late = f->counted;
+    ckpt__os_mutex_unlock(&sh->lock);
+    if (!asks) return state;
+    ckpt__remote_word word = ckpt__remote_ask(&s->remotes[f->to], f->object);
+    f->stalled = f->stalled || word == CKPT__REMOTE_STALLED;
+    // a try is no reason to wait: of many ranks one is always at it
+    if (word == CKPT__REMOTE_QUEUED) return late || f->stalled ? CKPT__PART_STALLED : CKPT__PART_BUSY;
+    if (word == CKPT__REMOTE_STALLED) return CKPT__PART_STALLED;
+    if (word == CKPT__REMOTE_KEPT) return CKPT__PART_FAILED;
+    ckpt__os_mutex_lock(&sh->lock);
+    f->asks = false;
+    f->state = CKPT__PART_DURABLE;
+    ckpt__os_mutex_unlock(&sh->lock);
+    if (late) {
+        (void)ckpt__os_add64(&sh->upload_failed, (uint64_t)0 - 1);
+        (void)ckpt__os_add64(&sh->uploaded, 1);
+        (void)ckpt__os_add64(&sh->uploaded_bytes, f->bytes);
+    }
+    return CKPT__PART_DURABLE;
 }
 
 // How far the oldest one is.
 static ckpt__saver_part ckpt__saver_flight_state(ckpt_saver *s) {
-    if (s->flights == NULL) return CKPT__PART_NONE;
-    ckpt__saver_ask_after(s, s->flights);
-    ckpt__os_mutex_lock(&s->shared->lock);
-    ckpt__saver_part state = s->flights->state;
-    ckpt__os_mutex_unlock(&s->shared->lock);
-    return state;
+    return s->flights != NULL ? ckpt__saver_ask_after(s, s->flights) : CKPT__PART_NONE;
+}
+
+// The last of the files that this rank sends of the same checkpoint to the same store.
+static ckpt__saver_flight *ckpt__saver_flight_last(ckpt__saver_flight *f) {
+    while (f->more) f = f->next;
+    return f;
+}
+
+// Is that checkpoint, or one of all (to < 0) destinations' copies of it, on its way?
+static bool ckpt__saver_flies(const ckpt_saver *s, int to, uint64_t number) {
+    const ckpt__saver_flight *const lists[] = { s->flights, s->stalled };
+    for (int i = 0; i < 2; i++) {
+        for (const ckpt__saver_flight *f = lists[i]; f != NULL; f = f->next) {
+            if (f->line.number == number && (to < 0 || f->to == to)) return true;
+        }
+    }
+    return false;
+}
+
+// Rank 0: it would be removed as soon as it came, because newer ones are on their way, or one of its name is.
+static bool ckpt__saver_is_outdone(ckpt_saver *s, const ckpt__saver_flight *f) {
+    ckpt__remote *r = &s->remotes[f->to];
+    ckpt__index_rule all = s->remote_rule;
+    if (!s->books) return false;
+    all.uploaded = false;
+    ckpt__saver_enter(s);
+    if (all.keep > 0) ckpt__remote_pin(r, &s->index);
+    if (all.keep > 0) (void)ckpt__index_choose(&r->ledger, &all);
+    int at = ckpt__remote_find(&r->ledger, f->line.number);
+    bool outdone = at < 0 || (all.keep > 0 && r->ledger.lines[at].leaves);
+    ckpt__saver_leave(s);
+    return outdone;
+}
+
+// How far one is that waits for its store: all of this rank's files of it.
+static ckpt__saver_part ckpt__saver_stalled_state(ckpt_saver *s, ckpt__saver_flight *f) {
+    ckpt__saver_part least = ckpt__saver_is_outdone(s, f) ? CKPT__PART_OUTDONE : CKPT__PART_DURABLE;
+    for (bool more = true; more; f = f->next) {
+        ckpt__saver_part state = ckpt__saver_ask_after(s, f);
+        if (state < least) least = state;
+        more = f->more;
+    }
+    return least;
 }
 
 // Removes an object of a checkpoint that is not going to be published. What cannot be asked for stays there.
@@ -46243,6 +46380,12 @@ static void ckpt__saver_take_back(ckpt_saver *s, ckpt__remote *r, const char *ob
     if (ckpt__uploader_remove(r->uploader, object, ckpt__saver_removed, up) == CKPT_OK) return;
     ckpt__saver_away(s, false);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
+}
+
+// A worker still has it. Below the lock.
+static void ckpt__saver_stray(ckpt_saver *s, ckpt__saver_flight *f) {
+    f->next = s->strays;
+    s->strays = f;
 }
 
 // This rank's object is there, or is not going to be. On a worker's thread.
@@ -46264,9 +46407,13 @@ static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void 
     ckpt__os_mutex_lock(&sh->lock);
     bool lost = f != NULL && f->lost;
     if (f != NULL) f->state = e == CKPT_OK ? CKPT__PART_DURABLE : CKPT__PART_FAILED;
+    if (f != NULL && e != CKPT_OK && e != CKPT_CANCELLED) {
+        f->asks = f->counted = true;    // it may be tried again
+        if (lost) ckpt__saver_stray(s, f);
+        lost = false;
+    }
     ckpt__os_mutex_unlock(&sh->lock);
-    bool put = e == CKPT_OK || (lost && e != CKPT_CANCELLED && !f->overwrite);
-    if (lost && put) ckpt__saver_take_back(s, up->to, f->object);
+    if (lost && e == CKPT_OK) ckpt__saver_take_back(s, up->to, f->object);
     if (lost) ckpt__saver_flight_free(s, f);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__saver_away(s, false);
@@ -46413,39 +46560,61 @@ static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f)
     return ckpt__error_prefix(e, "cannot hand over the listing of %s for %s", f->line.name, r->store->uri);
 }
 
-// This rank's file of a checkpoint that is not going to be published failed, and is not tried again: nothing would tell of the
-// object, and who resumes from the checkpoint hands all of it over again. Its worker may just be putting it aside.
-static void ckpt__saver_recall_part(const ckpt__remote *r, const char *object) {
-    bool failed, queued = true;
-    for (int i = 0; i < 100 && queued && !ckpt__uploader_recall(r->uploader, object); i++) {
-        queued = ckpt__remote_is_queued(r, object, &failed);
-        if (queued) ckpt__os_sleep(0.001);
+// This rank's file of a checkpoint that is not going to be published is kept by the uploader, and must not be tried again:
+// nothing would tell of the object, and who resumes from the checkpoint hands all of it over again. False: a worker has it now.
+static bool ckpt__saver_recall_part(ckpt_saver *s, const ckpt__saver_flight *f) {
+    ckpt__remote *r = &s->remotes[f->to];
+    if (ckpt__uploader_recall(r->uploader, f->object)) return true;
+    ckpt__remote_word word = ckpt__remote_ask(r, f->object);
+    if (word == CKPT__REMOTE_QUEUED) return false;
+    if (word == CKPT__REMOTE_ENDED) ckpt__saver_take_back(s, r, f->object);         // it has come meanwhile
+    return true;
+}
+
+// What a worker had when it was given up.
+static void ckpt__saver_end_strays(ckpt_saver *s) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__saver_flight *next;
+    ckpt__os_mutex_lock(&sh->lock);
+    ckpt__saver_flight *f = s->strays;
+    s->strays = NULL;
+    ckpt__os_mutex_unlock(&sh->lock);
+    for (; f != NULL; f = next) {
+        next = f->next;
+        bool ends = ckpt__saver_recall_part(s, f);
+        ckpt__os_mutex_lock(&sh->lock);
+        if (!ends) ckpt__saver_stray(s, f);
+        ckpt__os_mutex_unlock(&sh->lock);
+        if (ends) ckpt__saver_flight_free(s, f);
     }
 }
 
-// Takes the oldest one off the list. What this rank has put there for one that failed elsewhere goes again.
-static void ckpt__saver_flight_end(ckpt_saver *s, bool failed) {
-    ckpt__saver_flight *f = s->flights;
+static bool ckpt__saver_has_strays(ckpt_saver *s) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    bool any = s->strays != NULL;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return any;
+}
+
+// One that was taken off its list, and is not published: what this rank has put there goes again.
+static void ckpt__saver_drop_part(ckpt_saver *s, ckpt__saver_flight *f) {
     ckpt__saver_shared *sh = s->shared;
-    ckpt__remote *r = &s->remotes[f->to];
-    uint64_t number = f->line.number;   // f may go as soon as it is lost
-    s->flights = f->next;
+    ckpt__saver_part state = ckpt__saver_ask_after(s, f);
     ckpt__os_mutex_lock(&sh->lock);
-    ckpt__saver_part state = f->inherited ? CKPT__PART_NONE : f->state;
-    f->lost = state == CKPT__PART_BUSY;
+    bool asks = f->asks;
+    f->lost = f->state == CKPT__PART_BUSY && !f->asks;
+    bool lost = f->lost;                    // its upload's end frees it, and may do so now
     ckpt__os_mutex_unlock(&sh->lock);
-    // what is not known to have come may be an older one of that name
-    bool put = state == CKPT__PART_DURABLE || (state == CKPT__PART_FAILED && !f->overwrite);
-    if (failed && state == CKPT__PART_FAILED && f->object != NULL) ckpt__saver_recall_part(r, f->object);
-    if (failed && put && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
-    if (failed && s->books) {
-        ckpt__saver_enter(s);
-        ckpt__remote_arrived(r, number, CKPT_NET, false);
-        (void)ckpt__index_write(&r->ledger);
-        ckpt__saver_weigh(s, number);
-        ckpt__saver_leave(s);
+    if (lost) return;
+    if (asks && !ckpt__saver_recall_part(s, f)) {
+        ckpt__os_mutex_lock(&sh->lock);
+        ckpt__saver_stray(s, f);
+        ckpt__os_mutex_unlock(&sh->lock);
+        return;
     }
-    if (state != CKPT__PART_BUSY) ckpt__saver_flight_free(s, f);
+    // what is not known to have come may be somebody else's of that name
+    if (state == CKPT__PART_DURABLE && f->object != NULL) ckpt__saver_take_back(s, &s->remotes[f->to], f->object);
+    ckpt__saver_flight_free(s, f);
 }
 
 // A rank that keeps no ledger: what all have uploaded counts as such, and may leave the folder where only that may.
@@ -46465,24 +46634,104 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     return e;
 }
 
-// What all ranks know of the oldest one leads to. Collective when there is one that is not busy.
+// Rank 0: a checkpoint is not in a store, or not yet.
+static void ckpt__saver_mark_failed(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    ckpt__saver_enter(s);
+    ckpt__remote_arrived(r, number, CKPT_NET, false);
+    (void)ckpt__index_write(&r->ledger);
+    ckpt__saver_weigh(s, number);
+    ckpt__saver_leave(s);
+}
+
+// It is as if there were no such store: where a checkpoint leaves the folder when it is uploaded, it leaves now.
+static ckpt_err ckpt__saver_mark_outdone(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    bool ends = s->rule.uploaded && !ckpt__saver_flies(s, -1, number);
+    if (!s->books) return ends ? ckpt__saver_mark_uploaded(s, number) : CKPT_OK;
+    ckpt__buf numbers;
+    ckpt__buf_init(&numbers, &s->allocator);
+    ckpt__buf_add(&numbers, &number, sizeof number);
+    ckpt__saver_enter(s);
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at >= 0) ckpt__index_drop(&r->ledger, (size_t)at);
+    ckpt__saver_recalled(s, r, &numbers);
+    ckpt__saver_leave(s);
+    ckpt__buf_free(&numbers);
+    return ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
+}
+
+// All of this rank's files of the first one of a list go, and it is not published.
+static ckpt_err ckpt__saver_give_up(ckpt_saver *s, ckpt__saver_flight **list, bool outdone) {
+    ckpt__saver_flight *f = *list, *next;
+    ckpt__remote *r = &s->remotes[f->to];
+    uint64_t number = f->line.number;
+    ckpt_err e = CKPT_OK;
+    if (!outdone)                       // the sentence comes by way of the uploader's failures
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not published: not all ranks could upload their files",
+                        f->line.name);
+    *list = ckpt__saver_flight_last(f)->next;
+    for (bool more = true; more; f = next) {
+        next = f->next;
+        more = f->more;
+        ckpt__saver_drop_part(s, f);
+    }
+    if (outdone) e = ckpt__saver_mark_outdone(s, r, number);
+    else if (s->books) ckpt__saver_mark_failed(s, r, number);
+    return e;
+}
+
+// All ranks' files of the first one of a list are there: it is published with the last of its files.
+static ckpt_err ckpt__saver_arrived(ckpt_saver *s, ckpt__saver_flight **list) {
+    ckpt__saver_flight *f = *list;
+    ckpt_err e = CKPT_OK;
+    *list = f->next;
+    if (s->books && !f->more) e = ckpt__saver_announce(s, f);
+    else if (!s->books && !ckpt__saver_flies(s, -1, f->line.number)) e = ckpt__saver_mark_uploaded(s, f->line.number);
+    ckpt__saver_flight_free(s, f);
+    return e;
+}
+
+// A store is away on some rank: the oldest one waits for it, and those behind it, to other stores too, go on.
+static void ckpt__saver_stall(ckpt_saver *s) {
+    ckpt__saver_flight *f = s->flights, *last = ckpt__saver_flight_last(f), **end = &s->stalled;
+    s->flights = last->next;
+    last->next = NULL;
+    while (*end != NULL) end = &(*end)->next;
+    *end = f;
+    s->looked = 0;
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is published later: not all ranks could upload their files yet",
+                    f->line.name);
+    if (s->books) ckpt__saver_mark_failed(s, &s->remotes[f->to], f->line.number);
+}
+
+// What all ranks know of the oldest one leads to. Collective when it is there on all.
 static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
     ckpt_err e = CKPT_OK;
-    if (state == (int64_t)CKPT__PART_FAILED) {      // its sentence comes by way of the uploader's failures
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not published: not all ranks could upload their files",
-                        s->flights->line.name);
+    if (state == (int64_t)CKPT__PART_FAILED) return ckpt__saver_give_up(s, &s->flights, false);
+    if (state == (int64_t)CKPT__PART_STALLED) ckpt__saver_stall(s);
+    if (state != (int64_t)CKPT__PART_DURABLE) return e;
+    return ckpt__ranks_share_long(&s->crew, ckpt__saver_arrived(s, &s->flights));
+}
+
+// The same of the first of those that wait for a store. One that goes on waiting goes to the end, so that all have their turn.
+static ckpt_err ckpt__saver_land_stalled(ckpt_saver *s, int64_t state) {
+    ckpt__saver_flight *f = s->stalled, **end = &s->stalled;
+    ckpt_err e = CKPT_OK;
+    bool ends = state == (int64_t)CKPT__PART_FAILED || state == (int64_t)CKPT__PART_OUTDONE;
+    s->looked = ends || state == (int64_t)CKPT__PART_DURABLE ? 0 : s->looked + 1;
+    if (ends) return ckpt__saver_give_up(s, &s->stalled, state == (int64_t)CKPT__PART_OUTDONE);
+    if (state == (int64_t)CKPT__PART_DURABLE) {
         for (bool more = true; more;) {
-            more = s->flights->more;
-            ckpt__saver_flight_end(s, true);
+            more = s->stalled->more;
+            ckpt_err one = ckpt__saver_arrived(s, &s->stalled);
+            if (e == CKPT_OK) e = one;
         }
-    } else if (state == (int64_t)CKPT__PART_DURABLE) {
-        bool last = s->flights->next == NULL || s->flights->next->line.number != s->flights->line.number;
-        if (s->books && !s->flights->more) e = ckpt__saver_announce(s, s->flights);
-        else if (!s->books && last) e = ckpt__saver_mark_uploaded(s, s->flights->line.number);
-        ckpt__saver_flight_end(s, false);
-        e = ckpt__ranks_share_long(&s->crew, e);
+        return e;
     }
-    return e;
+    s->stalled = ckpt__saver_flight_last(f)->next;
+    while (*end != NULL) end = &(*end)->next;
+    *end = f;
+    ckpt__saver_flight_last(f)->next = NULL;
+    return CKPT_OK;
 }
 
 // Asks for the removal of the object `base` beside a listing.
@@ -46575,6 +46824,8 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__mem_free_text(&a, s->ending);
     ckpt__saver_pending_free(s);
     ckpt__saver_flights_free(s, &s->flights);
+    ckpt__saver_flights_free(s, &s->stalled);
+    ckpt__saver_flights_free(s, &s->strays);
     ckpt__buf_free(&s->doomed);
     ckpt__buf_free(&s->leaving);
     ckpt__buf_free(&s->spared);
@@ -47256,12 +47507,32 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
     if (j->local.folder)
         return ckpt__loader_fail(ckpt__shard_restore(&j->meta, &j->place, st, &j->options, at, NULL), j->desc->load_path);
     if (ckpt__shard_has_pieces(st)) {
-        j->options.shared = true;
         e = ckpt__shard_restore_file(j->file, st, &j->options, at, NULL);
     } else {
         e = ckpt__file_restore(j->file, st, &j->options, at);
     }
     return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
+}
+
+// Of one file for several ranks a name that this one does not bind is another's business, where some hold pieces or they bind
+// different names: one may have no part of what is split.
+static ckpt_err ckpt__loader_join(ckpt__loader_job *j, ckpt__ranks *r) {
+    const ckpt_state *st = j->desc->state;
+    const char *rest = NULL;
+    uint64_t names = 0;
+    int64_t say[3];
+    j->options.shared = ckpt__shard_has_pieces(st);
+    if (!r->together || j->local.folder) return CKPT_OK;        // alike on all ranks: they load the same
+    for (int i = 0; i < st->count; i++) {
+        const char *name = ckpt__state_canonical_of(&st->items[i]);
+        if (ckpt__state_rng_rank(name, &rest) < 0) names += ckpt__mem_hash(name, strlen(name));
+    }
+    say[0] = j->options.shared ? -1 : 0;
+    say[1] = (int64_t)(names >> 2);
+    say[2] = -say[1];
+    ckpt_err e = ckpt__ranks_min(r, say, 3);
+    j->options.shared = say[0] != 0 || say[1] != -say[2];
+    return e;
 }
 
 // Not strict lets a rank load nothing of what it binds, but not all ranks: that is settled before any memory is touched.
@@ -47274,7 +47545,7 @@ static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
     if (!r->together || !o.not_strict) return CKPT_OK;
     o.shared = o.alone = true;
     if (j->local.folder) mine = ckpt__loader_fail(ckpt__shard_fits(&j->meta, st, &o, &found), j->desc->load_path);
-    else if (ckpt__shard_has_pieces(st)) mine = ckpt__shard_file_fits(j->file, st, &o, &found);
+    else if (j->options.shared) mine = ckpt__shard_file_fits(j->file, st, &o, &found);
     ckpt__error_take(&kept);
     int64_t none = found ? 0 : 1;
     ckpt_err e = ckpt__ranks_meet(r);
@@ -47311,6 +47582,7 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     e = ckpt__loader_check(desc);
     if (e == CKPT_OK) e = ckpt__loader_prepare(&j);
     e = ckpt__ranks_share_long(&ranks, e);
+    if (e == CKPT_OK) e = ckpt__loader_join(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__ranks_share_long(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
@@ -48883,7 +49155,9 @@ enum {
     CKPT__CREW_STORE,                           // TARS: the newest save in each store
     CKPT__CREW_STORE_MOST = CKPT__CREW_STORE + (int)CKPT__SAVER_STORES,
     CKPT__CREW_TIME = CKPT__CREW_STORE_MOST + (int)CKPT__SAVER_STORES,      // rank 0's timestamp, of a call that has one
-    CKPT__CREW_WORDS = CKPT__CREW_TIME + (int)(sizeof(ckpt_timestamp) / sizeof(int64_t))
+    CKPT__CREW_STALLED = CKPT__CREW_TIME + (int)(sizeof(ckpt_timestamp) / sizeof(int64_t)),
+    CKPT__CREW_STALLED_MOST = 16,               // of those that wait for a store the first ones, if there are any
+    CKPT__CREW_WORDS = CKPT__CREW_STALLED + CKPT__CREW_STALLED_MOST
 };
 
 enum { CKPT__CREW_STRIDE = 1000 };      // calls between two agreements at most: a loop may begin fast and then make long steps
@@ -48942,7 +49216,7 @@ static void ckpt__crew_say_time(const ckpt_saver *s, const ckpt_timestamp *t, in
 // The newest save that this rank has in each store, up to the one that they are about.
 static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
     memset(w + CKPT__CREW_STORE, 0, 2 * CKPT__SAVER_STORES * sizeof *w);
-    if (!ckpt__saver_rotates_together(s)) return;
+    if (!ckpt__saver_links_together(s)) return;
     uint64_t newest[CKPT__SAVER_STORES];
     ckpt__saver_enter(s);
     for (int i = 0; i < s->remote_count; i++) {
@@ -48958,7 +49232,7 @@ static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
 // Do all have the same one? Else the least of them is the next that they look at.
 static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
     s->nearer = false;
-    if (!ckpt__saver_rotates_together(s)) return;
+    if (!ckpt__saver_links_together(s)) return;
     for (int k = 0; k < CKPT__SAVER_STORES && k < s->remote_count; k++) {
         int64_t least = w[CKPT__CREW_STORE + k], most = -w[CKPT__CREW_STORE_MOST + k];
         s->below[k] = least != most && least > 0 ? (uint64_t)least : 0;
@@ -48969,6 +49243,28 @@ static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
         s->safe[k] = (uint64_t)least;
         ckpt__saver_leave(s);
     }
+}
+
+// How far those are that wait for a store. Returns how many words that takes: the same on all ranks.
+static int ckpt__crew_say_stalled(ckpt_saver *s, int64_t *w) {
+    int n = 0;
+    ckpt__saver_flight *f = s->stalled;
+    ckpt__saver_end_strays(s);
+    for (; f != NULL && n < CKPT__CREW_STALLED_MOST; f = ckpt__saver_flight_last(f)->next)
+        w[CKPT__CREW_STALLED + n++] = (int64_t)ckpt__saver_stalled_state(s, f);
+    for (int i = n; i < CKPT__CREW_STALLED_MOST; i++) w[CKPT__CREW_STALLED + i] = (int64_t)CKPT__PART_NONE;
+    return n;
+}
+
+// Did something become of one of them, or are there some that nobody has looked at since?
+static bool ckpt__crew_overlooks(const ckpt_saver *s, const int64_t *w) {
+    int64_t n = 0;
+    for (int i = 0; i < CKPT__CREW_STALLED_MOST; i++) {
+        int64_t state = w[CKPT__CREW_STALLED + i];
+        if (state != (int64_t)CKPT__PART_STALLED && state != (int64_t)CKPT__PART_NONE) return true;
+    }
+    for (ckpt__saver_flight *f = s->stalled; f != NULL; f = ckpt__saver_flight_last(f)->next) n++;
+    return s->looked < n;
 }
 
 // The beginning of every call that speaks to the others. w: CKPT__CREW_WORDS numbers.
@@ -48994,7 +49290,8 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     w[CKPT__CREW_TROUBLE] = s->trouble.code != CKPT_OK ? s->ranks.rank : INT64_MAX;
     ckpt__crew_say_stores(s, w);
     ckpt__crew_say_time(s, say->t, w);
-    ckpt_err e = ckpt__ranks_min(&s->crew, w, CKPT__CREW_WORDS);
+    int count = CKPT__CREW_STALLED + ckpt__crew_say_stalled(s, w);
+    ckpt_err e = ckpt__ranks_min(&s->crew, w, count);
     s->stride = s->steps = w[CKPT__CREW_STEPS];
     s->calls = 0;
     s->spoke = ckpt__os_now();
@@ -49336,13 +49633,35 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
     return e;
 }
 
+// What an agreement says of those that wait for a store. Collective when some of them are there on all ranks.
+static ckpt_err ckpt__crew_land_stalled(ckpt_saver *s, const int64_t *w) {
+    ckpt_err e = CKPT_OK;
+    bool any = false;
+    for (int i = 0; i < CKPT__CREW_STALLED_MOST && w[CKPT__CREW_STALLED + i] != (int64_t)CKPT__PART_NONE; i++) {
+        ckpt_err one = ckpt__saver_land_stalled(s, w[CKPT__CREW_STALLED + i]);
+        any = any || w[CKPT__CREW_STALLED + i] == (int64_t)CKPT__PART_DURABLE;
+        if (e == CKPT_OK) e = one;
+    }
+    return any && s->crew.broken.code == CKPT_OK ? ckpt__ranks_share_long(&s->crew, e) : e;
+}
+
 // What an agreement says of stores.
 static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
     ckpt__buf list;
-    ckpt_err e = ckpt__saver_land(s, w[CKPT__CREW_FLIGHT]);
+    ckpt_err e = ckpt__crew_land_stalled(s, w);
+    ckpt_err landed = ckpt__saver_land(s, w[CKPT__CREW_FLIGHT]);
+    if (e == CKPT_OK) e = landed;
+    for (int i = 0; i < s->remote_count; i++) {     // what all ranks have now
+        int k = ckpt__saver_store_of(i);
+        if (s->linked[k] >= s->safe[k]) continue;
+        s->nearer = true;
+        ckpt_err one = ckpt__saver_link_tar(s, &s->remotes[i], s->safe[k]);
+        if (e == CKPT_OK) e = one;
+    }
+    for (int k = 0; k < CKPT__SAVER_STORES; k++) s->linked[k] = s->safe[k];
     for (int i = 0; i < s->remote_count && s->nearer; i++) {    // what an upload's end could not let go yet
         ckpt__saver_enter(s);
-        bool many = s->remotes[i].ledger.count > (size_t)s->remote_rule.keep;
+        bool many = s->remote_rule.keep > 0 && s->remotes[i].ledger.count > (size_t)s->remote_rule.keep;
         ckpt__saver_leave(s);
         if (many && ckpt__saver_arrive(s, &s->remotes[i], 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
@@ -49717,6 +50036,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
     double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
     first.code = CKPT_OK;
     *late = false;
+    s->looked = 0;
     memset(&say, 0, sizeof say);
     say.call = call;
     if (call == CKPT__CREW_CLOSE && s->has_previous) {
@@ -49731,7 +50051,8 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         if (spoken) (void)ckpt__ranks_meet(&s->crew);
         ckpt__saver_waited(s, begin);
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
-        say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear;
+        say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear ||
+                   ckpt__saver_has_strays(s);
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
         say.due = call == CKPT__CREW_CLOSE && s->latched;
         ckpt_err e = ckpt__crew_heed(s, &say, w);
@@ -49742,8 +50063,13 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         if (owed && e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
         if (owed) continue;
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
-                     w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer;
-        if (w[CKPT__CREW_WORK] == 0 && !moved) return ckpt__error_put(&first);
+                     w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer || ckpt__crew_overlooks(s, w);
+        if (w[CKPT__CREW_WORK] == 0 && !moved) {
+            if (call != CKPT__CREW_CLOSE || s->stalled == NULL) return ckpt__error_put(&first);
+            // what still waits for a store is handed over again by the resume that goes on from it
+            while (s->stalled != NULL) (void)ckpt__saver_give_up(s, &s->stalled, false);
+            continue;
+        }
         *late = w[CKPT__CREW_LATE] != 0;
         if (*late)
             return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written, uploaded or deleted after %g s",
@@ -49963,7 +50289,8 @@ static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, ckpt__cr
         ckpt__index_path(&path, &s->index, l->name);
         bool here = path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
         for (int i = 0; i < s->remote_count && i < 64 && here; i++) {
-            if (ckpt__crew_is_lacking(&s->remotes[i], l)) rest->stores |= (uint64_t)1 << i;
+            if (ckpt__saver_flies(s, i, l->number) || !ckpt__crew_is_lacking(&s->remotes[i], l)) continue;
+            rest->stores |= (uint64_t)1 << i;
         }
         rest->line = *l;
         ckpt__buf_add(told, l->name, strlen(l->name) + 1);
@@ -50057,7 +50384,7 @@ static ckpt_err ckpt__crew_send_again(ckpt_saver *s, ckpt__saver_flight *f, cons
     if (e == CKPT_OK && (f->object = ckpt__mem_copy_text(&s->allocator, name.data)) == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK && file->has_crc && ckpt__remote_brings(r, name.data, file->size, file->crc)) {
         f->state = CKPT__PART_BUSY;
-        f->inherited = true;
+        f->asks = true;
     } else if (e == CKPT_OK) {
         ckpt_err seen = ckpt__fetch_stat(r->store, name.data, &info, ckpt__remote_retry(r));
         if (seen == CKPT_OK && file->has_crc && info.has_crc && info.size == file->size && info.crc == file->crc)

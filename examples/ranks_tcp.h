@@ -397,11 +397,25 @@ static bool ranks_tcp_itself(int fd) {
            memcmp(&here, &there, sizeof here) == 0;
 }
 
+// A machine's own name often leads to 127.0.1.1 there (its /etc/hosts says so): listening at that would meet no other machine.
+static bool ranks_tcp_is_loop(const struct sockaddr *a) {
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    if (a->sa_family == AF_INET) return memcpy(&four, a, sizeof four), ntohl(four.sin_addr.s_addr) >> 24 == 127;
+    return a->sa_family == AF_INET6 && (memcpy(&six, a, sizeof six), IN6_IS_ADDR_LOOPBACK(&six.sin6_addr));
+}
+
+// Does an address mean this machine alone, as it is written?
+static bool ranks_tcp_stays(const char *address) {
+    return strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
 // One address after another: listens there, or begins to connect. -1: errno says why.
 static int ranks_tcp_reach(const char *address, int family, int port, bool listens) {
     struct addrinfo hints, *list = NULL;
     char service[16];
     int fd = -1, on = 1, off = 0, error = EADDRNOTAVAIL;
+    bool far = listens && address != NULL && !ranks_tcp_stays(address);
     memset(&hints, 0, sizeof hints);
     hints.ai_family = family;
     hints.ai_socktype = SOCK_STREAM;
@@ -409,6 +423,7 @@ static int ranks_tcp_reach(const char *address, int family, int port, bool liste
     snprintf(service, sizeof service, "%d", port);
     if (getaddrinfo(address, service, &hints, &list) != 0) return errno = error, -1;
     for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
+        if (far && ranks_tcp_is_loop(a->ai_addr)) continue;
         fd = socket(a->ai_family, a->ai_socktype, a->ai_protocol);
         if (fd < 0) continue;
         ranks_tcp_options(fd);
@@ -431,7 +446,8 @@ static int ranks_tcp_reach(const char *address, int family, int port, bool liste
     return fd;
 }
 
-// Rank 0: listens at MASTER_ADDR, everywhere when that is not an address of this machine (of a service in front of it).
+// Rank 0: listens at MASTER_ADDR, everywhere when that is not an address of this machine (of a service in front of it), or a name
+// that leads others to another one than it leads us to.
 static ckpt_err ranks_tcp_listen(ranks_tcp *r, int *listener) {
     double until = ranks_tcp_now() + (r->timeout_s < 10 ? r->timeout_s : 10);           // another run may be about to end
     for (;;) {

@@ -1563,6 +1563,201 @@ static void test_store_fails(void **state) {
     }
 }
 
+// Each rank with uploaders of its own for `count` buckets.
+static void member_stores(member *m, bucket **b, ckpt_uploader **u, int count) {
+    for (int i = 0; i < count; i++) {
+        ckpt_uploader_desc d;
+        memset(&d, 0, sizeof d);
+        d.store = b[i]->store;
+        d.num_attempts = 1;
+        d.ranks = m->r->ranks;
+        TR_OK(m->r, ckpt_uploader_open(&u[i], &d));
+    }
+    m->d.uploaders = u;
+    m->d.uploaders_count = count;
+    m->d.remote_file_name = "run/x.pt";
+    m->d.latest_remote_file_name = "run/latest.pt";
+    m->d.num_checkpoints_to_keep = 1;
+}
+
+// Ends them with the saver. failed: some upload did.
+static void member_end_stores(member *m, ckpt_uploader **u, int count, bool failed) {
+    if (m->s != NULL) TR_CHECK(m->r, (ckpt_saver_close(m->s, 0) != CKPT_OK) == failed);
+    m->s = NULL;
+    for (int i = 0; i < count; i++) (void)!ckpt_uploader_close(u[i], 0);
+    member_free(m);
+}
+
+// What all ranks do to a bucket between two steps: rank 0 does it.
+static void all_fail(tr_rank *r, bucket *b, const char *what, int times) {
+    TR_OK(r, tr_barrier(r));
+    if (r->rank == 0) bucket_fail(b, what, CKPT_NET, times);
+    TR_OK(r, tr_barrier(r));
+}
+
+static int staged_in(const char *dir) {
+    const char *folder = util_join(dir, ".ckpt-staging");
+    int n = 0;
+    for (const char *p = util_exists(folder) ? util_list(folder) : ""; *p != 0; p = strchr(p, '\n') + 1) {
+        size_t len = strcspn(p, "\n");
+        n += len > 5 && memcmp(p + len - 5, ".data", 5) == 0;
+    }
+    return n;
+}
+
+// A store is away for some checkpoints, on all ranks or on one, and another one is not.
+static void store_away(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket **b = (bucket **)p->with;
+    ckpt_uploader *u[2];
+    ckpt_saver_counts n;
+    member *m = member_new(r, p);
+    member_stores(m, b, u, 2);
+    m->d.num_remote_to_keep = p->number;
+    if (p->keep == CKPT_KEEP_NONE) m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        all_fail(r, b[0], p->text[0], -1);
+        for (int i = 2; i <= p->saves; i++) {
+            (void)!member_step(m, i);
+            while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+            if (r->rank == 0 && p->number > 0) TR_CHECK(r, staged_in(p->dir) <= p->number * r->world->size);
+            if (r->rank == 0) TR_CHECK(r, bucket_has(b[1], util_fmt("run/ba%d/.metadata", i)));
+        }
+        if (r->rank == 0 && (p->number <= 0 || p->text[0][0] == 0)) TR_CHECK(r, staged_in(p->dir) > 0);
+        all_fail(r, b[0], NULL, 0);
+        TR_OK(r, member_step(m, p->saves + 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        for (int i = 0; i < 2; i++) while (ckpt_uploader_wait(u[i], 0) != CKPT_OK) {}
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        ckpt_saver_stats(m->s, &n);
+        if (p->number <= 0) TR_CHECK(r, n.failed == 0);
+        if (r->rank == 0) TR_CHECK(r, staged_in(p->dir) == 0);
+    }
+    member_end_stores(m, u, 2, true);
+}
+
+static void test_store_away(void **state) {
+    (void)state;
+    for (int k = 0; k < 12; k++) {
+        plan p = plan_of(SHARDED);
+        bucket *b[2];
+        for (int i = 0; i < 2; i++) b[i] = bucket_new(NULL);
+        bool one = (k & 1) != 0, all = (k & 2) != 0;
+        p.with = b;
+        p.snapshot = modes[k / 4];
+        p.keep = k % 3 == 0 ? CKPT_KEEP_NONE : 1;
+        p.number = all ? CKPT_KEEP_ALL : 2;
+        p.saves = all && one ? 24 : 5;
+        // ba2 ... alone, and all
+        (void)snprintf(p.text[0], sizeof p.text[0], "%s", one ? "put run/ba2/__1_0.pt" : "");
+        tr_run(tr_new(3), store_away, &p);
+        for (int i = 0; i < 2; i++) {
+            assert_string_equal(bucket_text(b[i], "run/latest.pt.symlink"), util_fmt("run/ba%d", p.saves + 1));
+            for (int j = 1; j <= p.saves + 1; j++) {
+                const char *name = util_fmt("run/ba%d/.metadata", j);
+                assert_int_equal(bucket_has(b[i], name), all || j >= p.saves);
+                for (int q = 0; q < 3; q++)
+                    assert_int_equal(bucket_has(b[i], util_fmt("run/ba%d/__%d_0.pt", j, q)), bucket_has(b[i], name));
+            }
+        }
+        assert_string_equal(names_in(p.dir), p.keep == CKPT_KEEP_NONE ? "" : util_fmt("ba%d latest-rank0.pt", p.saves + 1));
+        for (int i = 0; i < 2; i++) bucket_end(b[i]);
+    }
+}
+
+// A store that is away to the end: nothing of what is not published stays staged, nor in the store when it can be reached.
+static void store_gone(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1];
+    member *m = member_new(r, p);
+    member_stores(m, &b, u, 1);
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+    if (member_open(m)) {
+        ckpt_timestamp t;
+        if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        for (int i = 1; i <= p->saves; i++) {
+            (void)!member_step(m, i);
+            while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        }
+    }
+    member_end_stores(m, u, 1, p->number == 0);
+}
+
+static void test_store_gone(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    p.saves = 2;
+    bucket_fail(b, "put run/ba2/__1_0.pt", CKPT_NET, -1);
+    tr_run(tr_new(3), store_gone, &p);
+    assert_string_equal(bucket_names(b), "run%ba1%.metadata run%ba1%__0_0.pt run%ba1%__1_0.pt run%ba1%__2_0.pt run%latest.pt.symlink");
+    assert_int_equal(staged_in(p.dir), 0);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    p.saves = 0;
+    p.number = 2;
+    tr_run(tr_new(2), store_gone, &p);
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba2");
+    for (int i = 0; i < 3; i++) assert_true(bucket_has(b, util_fmt("run/ba2/__%d_0.pt", i)));
+    bucket_end(b);
+}
+
+// Saved again under its name while the first one still waits for the store: the first one never comes.
+static void store_away_again(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1];
+    member *m = member_new(r, p);
+    ckpt_timestamp t = at_batch(1);
+    member_stores(m, &b, u, 1);
+    m->d.overwrite = true;
+    if (member_open(m)) {
+        member_set(m, 11);
+        (void)!ckpt_saver_save(m->s, &t);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        member_set(m, 12);
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        all_fail(r, b, NULL, 0);
+        while (ckpt_uploader_wait(u[0], 0) != CKPT_OK) {}
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, u, 1, true);
+}
+
+static void test_store_away_again(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    bucket_fail(b, "put run/ba1/__1_0.pt", CKPT_NET, -1);
+    tr_run(tr_new(3), store_away_again, &p);
+    assert_string_equal(bucket_names(b), "run%ba1%.metadata run%ba1%__0_1.pt run%ba1%__1_1.pt run%ba1%__2_1.pt run%latest.pt.symlink");
+    assert_int_equal(staged_in(p.dir), 0);
+    bucket_end(b);
+}
+
+// Without `overwrite` a run meets another one's checkpoint of the same name in the store: that one stays as it is.
+static void test_store_others(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.saves = 2;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    tr_run(tr_new(3), store_some, &p);
+    const char *run = util_join(p.dir, "run"), *ba1 = util_join(run, "ba1");
+    assert_string_equal(names_in(ba1), ".metadata __0_0.pt __1_0.pt __2_0.pt");
+    assert_int_equal(unlink(util_join(run, "latest-rank0.pt.symlink")), 0);
+    p.saves = 1;
+    p.number = 1;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    tr_run(tr_new(3), store_some, &p);
+    assert_string_equal(names_in(ba1), ".metadata __0_0.pt __1_0.pt __2_0.pt");
+    assert_int_equal(ckpt_verify(ba1, NULL), CKPT_OK);
+}
+
 // Tars in a store, where the uploads of one rank fail for a while: what all have is not rotated away before all have a newer one.
 static void store_tars(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -1599,6 +1794,9 @@ static void test_store_tars(void **state) {
         assert_int_equal(chdir(util_temp_dir()), 0);
         tr_run(w, store_tars, &p);
         assert_true(util_exists(util_join(run, "ba1-rank0.pt.tar")) && util_exists(util_join(run, "ba1-rank1.pt.tar")));
+        // and what is published is the same of both
+        for (int i = 0; i < 2; i++)
+            assert_true(ckpt__txt_ends(slurp(util_join(run, util_fmt("latest-rank%d.pt.tar.symlink", i))), util_fmt("run/ba1-rank%d.pt.tar", i)));
         p.number = 1;
         p.saves = 0;
         assert_int_equal(chdir(util_temp_dir()), 0);
@@ -1610,6 +1808,8 @@ static void test_store_tars(void **state) {
         q.number = 3;                   // and then they do
         assert_int_equal(chdir(util_temp_dir()), 0);
         tr_run(w, store_tars, &q);
+        for (int i = 0; i < 2; i++)
+            assert_true(ckpt__txt_ends(slurp(util_join(run, util_fmt("latest-rank%d.pt.tar.symlink", i))), util_fmt("run/ba5-rank%d.pt.tar", i)));
         if (keep == 1) assert_string_equal(names_in(run), util_fmt("ba5-rank0.pt.tar ba5-rank1.pt.tar %s", links));
         else assert_string_equal(names_in(run), util_fmt("ba4-rank0.pt.tar ba4-rank1.pt.tar ba5-rank0.pt.tar ba5-rank1.pt.tar %s", links));
     }
@@ -1883,6 +2083,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
+        cmocka_unit_test(test_store_away),
+        cmocka_unit_test(test_store_gone),
+        cmocka_unit_test(test_store_away_again),
+        cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_store_again),
         cmocka_unit_test(test_close_says_timeout_when_open),

@@ -6,7 +6,15 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
+#include <netdb.h>
+
+// "own.name" leads to 127.0.1.1, as a machine's own name does by its /etc/hosts on many.
+static int named(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **out) {
+    return getaddrinfo(name != NULL && strcmp(name, "own.name") == 0 ? "127.0.1.1" : name, service, hints, out);
+}
+#define getaddrinfo named
 #include "fork_ranks.h"
+#undef getaddrinfo
 #include "ranks_values.h"
 
 //-- what they compute -----------------------------------------------------------------
@@ -162,7 +170,7 @@ static void test_late(void **state) {
 //-- over sockets ----------------------------------------------------------------------
 
 static int         port;
-static const char *address = "127.0.0.1";
+static const char *address = "127.0.0.1", *first_address;       // first_address: rank 0's, where it differs
 
 // A port that is free now, above those that tests of servers take.
 static int free_port(void) {
@@ -186,7 +194,7 @@ static int meet(int rank, const meeting *m) {
     net.rank = rank;
     net.world_size = m->count;
     net.timeout_s = m->limit;
-    net.address = address;
+    net.address = rank == 0 && first_address != NULL ? first_address : address;
     net.port = port;
     net.run_id = "test";
     own.rank = rank;
@@ -245,6 +253,16 @@ static void test_tcp(void **state) {
         all_end_well(&job);
     }
     address = "127.0.0.1";
+}
+
+// Rank 0's name leads it to another address of its machine than the others.
+static void test_tcp_own_name(void **state) {
+    fork_ranks job;
+    (void)state;
+    first_address = "own.name";
+    start_tcp(&job, 3, 15, exercise, NULL);
+    all_end_well(&job);
+    first_address = NULL;
 }
 
 static void test_tcp_lost(void **state) {
@@ -390,7 +408,8 @@ static void test_tcp_wrong_master(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_threads), cmocka_unit_test(test_quarrel), cmocka_unit_test(test_dead),
-        cmocka_unit_test(test_stopped), cmocka_unit_test(test_late), cmocka_unit_test(test_tcp), cmocka_unit_test(test_tcp_lost),
+        cmocka_unit_test(test_stopped), cmocka_unit_test(test_late), cmocka_unit_test(test_tcp), cmocka_unit_test(test_tcp_own_name),
+        cmocka_unit_test(test_tcp_lost),
         cmocka_unit_test(test_tcp_order), cmocka_unit_test(test_tcp_absent), cmocka_unit_test(test_tcp_strangers),
         cmocka_unit_test(test_tcp_wrong_master),
     };

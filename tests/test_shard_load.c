@@ -1123,6 +1123,42 @@ static void test_shared_not_strict(void **state) {
     }
 }
 
+// Of a single file a rank may bind no piece, or nothing at all, and ranks whole tensors that others do not: strict is for all of
+// them together.
+static void load_share(tr_rank *r, void *arg) {
+    const shared_load *s = (const shared_load *)arg;
+    ckpt_load_desc d;
+    ckpt_state st = { 0 };
+    float row[200], bias[10] = { 0 };
+    memset(&d, 0, sizeof d);
+    if (s->fails == 0 && r->rank == 1) bind_row(&st, "state/model/rows", 200, 600, row);
+    if (r->rank != 2) ckpt_bind_f32(&st, s->fails == 1 && r->rank == 0 ? "state/model/whole" : "state/model/bias", bias, 10);
+    if (s->fails == 1 && r->rank == 0) st.items[0].tensor.ndim = 2, st.items[0].tensor.shape[0] = 1, st.items[0].tensor.shape[1] = 10;
+    d.load_path = s->dir;
+    d.state = &st;
+    d.ranks = r->ranks;
+    ckpt_err e = ckpt_load(&d, NULL);
+    if (s->fails == 0) TR_OK(r, e);
+    if (s->fails == 1) TR_CHECK(r, e == CKPT_MISMATCH && strstr(ckpt_last_error(), "state/model/whole") != NULL);      // another shape
+    if (s->fails == 1) TR_CHECK(r, strstr(ckpt_last_error(), "not bound") == NULL);
+    ckpt_state_free(&st);
+}
+
+static void test_shared_file(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *file = util_join(util_temp_dir(), "all.pt");
+    ckpt_convert_desc v;
+    su_save(dir, &model, 3, ".pt", 0);
+    memset(&v, 0, sizeof v);
+    v.from = dir;
+    v.to = file;
+    OK(ckpt_convert(&v));
+    for (int k = 0; k < 2; k++) {
+        shared_load s = { file, k };
+        tr_run(tr_new(3), load_share, &s);
+    }
+}
+
 // What is wrong with one rank's arguments is told to all: none skips the collectives, and none is told that all went well.
 static void load_wrong(tr_rank *r, void *arg) {
     static const char *const says[] = { "is bound already", "load_path is NULL", "state is NULL", "load_ignore_keys_count is -1" };
@@ -1240,7 +1276,7 @@ int main(void) {
         cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),
         cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
-        cmocka_unit_test(test_shared_not_strict),
+        cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file),
         cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
         cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),     cmocka_unit_test(test_hf),
         cmocka_unit_test(test_shared),   cmocka_unit_test(test_shared_argument),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
