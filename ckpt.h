@@ -337,7 +337,8 @@
    .pt            What torch.save writes: a stored zip with <stem>/data.pkl (protocol 2), <stem>/data/N, <stem>/version.
                   torch.load reads it, with weights_only=True too. Read: files of this library, of PyTorch and of
                   Composer, by an unpickler that knows a list of types, builds a table and executes nothing.
-   .safetensors   Tensors by name; ints, floats, bools and texts in __metadata__. Every rule of the format is checked.
+   .safetensors   Tensors by name; ints, floats, bools and texts in __metadata__, with the "format": "pt" without which
+                  transformers and accelerate refuse a file. Every rule of the format is checked.
    .tar           composer_states.pt (a .pt as above) and attached files; .tar.gz .tgz .tar.bz2 .tar.lzma (xz inside).
    .pt.gz etc.    .gz .bz2 .lz4 .lzma .lzo .xz .zst after .pt or .safetensors, by the command line tools of those names
                   (pigz for gz where present), which are looked for when the saver is opened, or in-process: OPTIONS.
@@ -10237,6 +10238,7 @@ static ckpt_err ckpt__pt_read(ckpt__toc *t, const ckpt__source *src) {
 //
 // The format (github.com/huggingface/safetensors): 8 bytes little-endian length, a JSON object of that length padded with
 // spaces, then the data. Each member of the object is a tensor, but for "__metadata__", which maps text to text. There go:
+//     "format"              "pt": Hugging Face's loaders refuse metadata that do not say which framework's names these are
 //     "ckpt.int:NAME" "ckpt.float:NAME" "ckpt.bool:NAME" "ckpt.text:NAME"      the value; floats as Python's repr
 //     "ckpt.bytes"          JSON array of the names of U8 tensors that are bound bytes
 //     "ckpt.crc32"          8 hex digits for each tensor, in the order of their data
@@ -10495,7 +10497,7 @@ static ckpt_err ckpt__safetensors_plan(ckpt__plan *p, const ckpt__binding *items
     ckpt__buf b;
     ckpt__buf_init(&b, &p->allocator);
     ckpt__buf_fill(&b, 0, 8);
-    ckpt__buf_text(&b, "{\"__metadata__\":{");
+    ckpt__buf_text(&b, "{\"__metadata__\":{\"format\":\"pt\",");
     ckpt_err e = ckpt__safetensors_collect(&b, list, &n, items, count);
     bool sorted = true;
     for (size_t i = 1; i < n; i++) sorted = sorted && ckpt__safetensors_order(&list[i - 1], &list[i]) < 0;

@@ -133,6 +133,12 @@ static void test_golden(void **state) {
     everything(&f);
     write_state(&f, util_join(dir, "a"));
     fix_golden(util_join(dir, "a"), "everything.safetensors");
+    // As it was written before __metadata__ said its format.
+    ckpt__toc t;
+    const char *before = util_tests_path("golden/without_format.safetensors");
+    assert_int_equal(fix_read(&t, ckpt__safetensors_read, before), CKPT_OK);
+    check_everything(before, &t, &f.st);
+    ckpt__toc_free(&t);
     fix_free(&f);
     memset(&f, 0, sizeof f);
     write_state(&f, util_join(dir, "b"));
