@@ -7725,7 +7725,8 @@ typedef struct ckpt__entry {
     int         blob;               // the blob that the bytes lie in; -1: the value is in the toc
     int64_t     i;                  // INT, BOOL
     double      f;                  // FLOAT
-    const char *text;               // TEXT, and BYTES with blob -1: `size` bytes owned by the toc (and a NUL behind them)
+    const char *text;               // TEXT, and BYTES with blob -1: `size` bytes owned by the toc (and a NUL behind them);
+                                    // OTHER: what it is, NULL when that is not known
 } ckpt__entry;
 
 typedef struct ckpt__toc {
@@ -8269,8 +8270,8 @@ static size_t ckpt__pickle_bytes_len(const ckpt__pickle *k, uint32_t node) {
 
 typedef enum ckpt__pickle_call {
     CKPT__CALL_UNKNOWN, CKPT__CALL_STORAGE, CKPT__CALL_DTYPE, CKPT__CALL_REBUILD, CKPT__CALL_REBUILD_V3, CKPT__CALL_FIRST,
-    CKPT__CALL_FROM_TYPE, CKPT__CALL_DICT, CKPT__CALL_LIST, CKPT__CALL_TUPLE, CKPT__CALL_BYTES, CKPT__CALL_TIMEDELTA,
-    CKPT__CALL_ARRAY, CKPT__CALL_SCALAR, CKPT__CALL_NPDTYPE, CKPT__CALL_FROMBUFFER
+    CKPT__CALL_FROM_TYPE, CKPT__CALL_DEVICE, CKPT__CALL_DICT, CKPT__CALL_LIST, CKPT__CALL_TUPLE, CKPT__CALL_BYTES,
+    CKPT__CALL_TIMEDELTA, CKPT__CALL_ARRAY, CKPT__CALL_SCALAR, CKPT__CALL_NPDTYPE, CKPT__CALL_FROMBUFFER
 } ckpt__pickle_call;
 
 typedef struct ckpt__pickle_known { const char *module, *name; ckpt__pickle_call call; } ckpt__pickle_known;
@@ -8282,7 +8283,13 @@ static const ckpt__pickle_known ckpt__pickle_table[] = {
     { "torch._utils", "_rebuild_parameter", CKPT__CALL_FIRST },
     { "torch._utils", "_rebuild_parameter_with_state", CKPT__CALL_FIRST },
     { "torch.nn.parameter", "Parameter", CKPT__CALL_FIRST },
+    { "torch.torch_version", "TorchVersion", CKPT__CALL_FIRST },
+    { "torch._utils", "_rebuild_device_tensor_from_cpu_tensor", CKPT__CALL_DEVICE },
+    { "torch._utils", "_rebuild_device_tensor_from_numpy", CKPT__CALL_DEVICE },
+    { "torch._utils", "_rebuild_xla_tensor", CKPT__CALL_DEVICE },
     { "torch._tensor", "_rebuild_from_type_v2", CKPT__CALL_FROM_TYPE },
+    { "torch._tensor", "_rebuild_from_type", CKPT__CALL_FROM_TYPE },
+    { "torch.tensor", "_rebuild_from_type", CKPT__CALL_FROM_TYPE },             // torch 1.7 and 1.8
     { "torch", "Size", CKPT__CALL_TUPLE },
     { "collections", "OrderedDict", CKPT__CALL_DICT },
     { "collections", "defaultdict", CKPT__CALL_DICT },
@@ -8351,11 +8358,29 @@ static uint32_t ckpt__pickle_rebuild(ckpt__pickle *k, uint32_t func, uint32_t ar
                 ckpt__pickle_is(k, parts[1], CKPT__PICKLE_TUPLE) && ckpt__pickle_is(k, parts[2], CKPT__PICKLE_TUPLE);
     // Metadata that is not empty says that the values are to be negated or conjugated when they are read.
     if (ckpt__pickle_is(k, meta, CKPT__PICKLE_DICT) && k->nodes[meta].a != 0) good = false;
-    if (v3 && (!ckpt__pickle_is(k, type, CKPT__PICKLE_GLOBAL) || k->nodes[type].extra != CKPT__CALL_DTYPE)) good = false;
-    if (!good) return ckpt__pickle_other(k, func);
+    bool known = ckpt__pickle_is(k, type, CKPT__PICKLE_GLOBAL) && k->nodes[type].extra == CKPT__CALL_DTYPE;
+    if (v3 && good && !known && type != 0) return ckpt__pickle_other(k, type);      // a dtype that we lack: its name says more
+    if (!good || (v3 && !known)) return ckpt__pickle_other(k, func);
     unsigned dtype = v3 ? k->nodes[type].flag : k->nodes[storage].extra;
     uint32_t at = ckpt__pickle_refs(k, parts, 3);
     return ckpt__pickle_node_new(k, CKPT__PICKLE_TENSOR, dtype, storage, at);
+}
+
+// Parameter(tensor), _rebuild_parameter(tensor, ...), TorchVersion(text): what it is made of, opaque or not.
+static uint32_t ckpt__pickle_first(ckpt__pickle *k, uint32_t func, uint32_t args) {
+    static const ckpt__pickle_kind kinds[] = { CKPT__PICKLE_TENSOR, CKPT__PICKLE_ARRAY, CKPT__PICKLE_TEXT, CKPT__PICKLE_OTHER };
+    uint32_t first = ckpt__pickle_item(k, args, 0);
+    for (int i = 0; i < 4; i++) if (ckpt__pickle_is(k, first, kinds[i])) return first;
+    return ckpt__pickle_other(k, func);
+}
+
+// _rebuild_device_tensor_from_cpu_tensor(tensor, dtype, device, requires_grad) and its like: a tensor of a device that has no
+// storages (a TPU), carried as one of the CPU's or as an array. One that was carried as another dtype is opaque.
+static uint32_t ckpt__pickle_from_device(ckpt__pickle *k, uint32_t func, uint32_t args) {
+    uint32_t from = ckpt__pickle_item(k, args, 0), type = ckpt__pickle_item(k, args, 1);
+    bool good = (ckpt__pickle_is(k, from, CKPT__PICKLE_TENSOR) || ckpt__pickle_is(k, from, CKPT__PICKLE_ARRAY)) &&
+                ckpt__pickle_is(k, type, CKPT__PICKLE_GLOBAL) && k->nodes[type].extra == CKPT__CALL_DTYPE;
+    return good && k->nodes[type].flag == k->nodes[from].extra ? from : ckpt__pickle_other(k, func);
 }
 
 // A new dict: OrderedDict(), OrderedDict([[key, value], ...]), Counter({...}), defaultdict(factory).
@@ -8474,22 +8499,16 @@ static uint32_t ckpt__pickle_frombuffer(ckpt__pickle *k, uint32_t args) {
     return made;
 }
 
-// REDUCE, NEWOBJ: what the known ones give; all else is opaque, and nothing is ever called.
-static uint32_t ckpt__pickle_apply(ckpt__pickle *k, uint32_t func, uint32_t args) {
-    if (k->err != CKPT_OK || !ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || !ckpt__pickle_is(k, args, CKPT__PICKLE_TUPLE))
-        return k->err != CKPT_OK ? 0 : ckpt__pickle_other(k, func);
-    // _rebuild_from_type_v2(function, type, arguments, state): a tensor with attributes, of which only the tensor is kept.
-    if (k->nodes[func].extra == CKPT__CALL_FROM_TYPE) {
-        func = ckpt__pickle_item(k, args, 0);
-        args = ckpt__pickle_item(k, args, 2);
-        if (!ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || !ckpt__pickle_is(k, args, CKPT__PICKLE_TUPLE))
-            return ckpt__pickle_other(k, func);
-    }
+// What a known one gives; all else is opaque, and nothing is ever called.
+static uint32_t ckpt__pickle_result(ckpt__pickle *k, uint32_t func, uint32_t args) {
     uint32_t first = ckpt__pickle_item(k, args, 0);
+    if (!ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || !ckpt__pickle_is(k, args, CKPT__PICKLE_TUPLE))
+        return ckpt__pickle_other(k, func);
     switch ((ckpt__pickle_call)k->nodes[func].extra) {
     case CKPT__CALL_REBUILD:
     case CKPT__CALL_REBUILD_V3:  return ckpt__pickle_rebuild(k, func, args);
-    case CKPT__CALL_FIRST:       return ckpt__pickle_is(k, first, CKPT__PICKLE_TENSOR) ? first : ckpt__pickle_other(k, func);
+    case CKPT__CALL_FIRST:       return ckpt__pickle_first(k, func, args);
+    case CKPT__CALL_DEVICE:      return ckpt__pickle_from_device(k, func, args);
     case CKPT__CALL_DICT:        return ckpt__pickle_make_dict(k, args);
     case CKPT__CALL_LIST:        return ckpt__pickle_make_list(k, args);
     case CKPT__CALL_TUPLE:       return ckpt__pickle_is(k, first, CKPT__PICKLE_TUPLE) ? first : ckpt__pickle_other(k, func);
@@ -8501,6 +8520,17 @@ static uint32_t ckpt__pickle_apply(ckpt__pickle *k, uint32_t func, uint32_t args
     case CKPT__CALL_FROMBUFFER:  return ckpt__pickle_frombuffer(k, args);
     default:                     return ckpt__pickle_other(k, func);
     }
+}
+
+// REDUCE, NEWOBJ. _rebuild_from_type_v2(function, type, arguments, state) is a tensor with attributes, of which only the tensor
+// is kept; of an opaque one (a DTensor) the type says more than the function.
+static uint32_t ckpt__pickle_apply(ckpt__pickle *k, uint32_t func, uint32_t args) {
+    if (k->err != CKPT_OK) return 0;
+    if (!ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || k->nodes[func].extra != CKPT__CALL_FROM_TYPE)
+        return ckpt__pickle_result(k, func, args);
+    uint32_t made = ckpt__pickle_result(k, ckpt__pickle_item(k, args, 0), ckpt__pickle_item(k, args, 2));
+    uint32_t type = ckpt__pickle_item(k, args, 1);
+    return ckpt__pickle_is(k, made, CKPT__PICKLE_OTHER) ? ckpt__pickle_other(k, type) : made;
 }
 
 // BUILD: the state of a numpy dtype or array. The attributes of everything else (state_dict's _metadata) are dropped.
@@ -9919,19 +9949,31 @@ static ckpt_err ckpt__pt_entry(ckpt__pt_reader *r, ckpt_kind kind, ckpt__entry *
     return *out == NULL ? ckpt__error_last.code : CKPT_OK;
 }
 
-// An opaque value: its entry's text says what Python calls it.
-static ckpt_err ckpt__pt_opaque(ckpt__pt_reader *r, uint32_t global) {
-    const ckpt__pickle *k = &r->pickle;
+// An opaque value: its entry's text says what it is, as far as that is known.
+static ckpt_err ckpt__pt_opaque_as(ckpt__pt_reader *r, const char *what) {
     ckpt__entry *e = NULL;
     ckpt_err err = ckpt__pt_entry(r, CKPT_KIND_OTHER, &e);
-    if (err != CKPT_OK || !ckpt__pickle_is(k, global, CKPT__PICKLE_GLOBAL)) return err;
+    if (err != CKPT_OK || what[0] == 0) return err;
+    err = ckpt__pt_spend(r, strlen(what) + 1);
+    if (err == CKPT_OK) e->text = ckpt__toc_text(r->toc, what, strlen(what));
+    return err == CKPT_OK && e->text == NULL ? CKPT_NOMEM : err;
+}
+
+// The same, by what Python calls it.
+static ckpt_err ckpt__pt_opaque(ckpt__pt_reader *r, uint32_t global) {
+    const ckpt__pickle *k = &r->pickle;
+    if (!ckpt__pickle_is(k, global, CKPT__PICKLE_GLOBAL)) return ckpt__pt_opaque_as(r, "");
     ckpt__view m = ckpt__pickle_view(k, k->nodes[global].a), n = ckpt__pickle_view(k, (uint32_t)k->nodes[global].b);
     r->name.len = 0;
     ckpt__buf_fmt(&r->name, "%.*s.%.*s", (int)(m.n < 200 ? m.n : 200), m.p, (int)(n.n < 200 ? n.n : 200), n.p);
-    if (r->name.err != CKPT_OK) return r->name.err;
-    err = ckpt__pt_spend(r, r->name.len + 1);
-    if (err == CKPT_OK) e->text = ckpt__toc_text(r->toc, r->name.data, r->name.len);
-    return err == CKPT_OK && e->text == NULL ? CKPT_NOMEM : err;
+    const char *what = ckpt__buf_cstr(&r->name);
+    return r->name.err != CKPT_OK ? r->name.err : ckpt__pt_opaque_as(r, what);
+}
+
+static ckpt_err ckpt__pt_opaque_dims(ckpt__pt_reader *r, uint32_t dims) {
+    char what[64];
+    (void)snprintf(what, sizeof what, "a tensor of %lu dimensions", (unsigned long)dims);
+    return ckpt__pt_opaque_as(r, what);
 }
 
 // Bytes kept in the toc itself: a BYTES value, or (when `array` is its node) a numpy array's elements.
@@ -9955,7 +9997,7 @@ static ckpt_err ckpt__pt_bytes(ckpt__pt_reader *r, uint32_t node, uint32_t array
             good = good && ckpt__pickle_int_of(k, ckpt__pickle_item(k, shape, (uint32_t)i), &made.shape[i]);
         if (!good || ckpt__state_shape_size(made.dtype, made.ndim, made.shape, &want) != CKPT_OK || want != size) size = SIZE_MAX;
     }
-    if (size == SIZE_MAX) return ckpt__pt_opaque(r, 0);
+    if (size == SIZE_MAX) return ckpt__pt_opaque_as(r, array != 0 ? "numpy.ndarray" : "");
     text[size] = 0;
     err = ckpt__pt_entry(r, array != 0 ? CKPT_KIND_TENSOR : CKPT_KIND_BYTES, &e);
     if (err != CKPT_OK) return err;
@@ -10024,7 +10066,8 @@ static ckpt_err ckpt__pt_tensor(ckpt__pt_reader *r, uint32_t tensor, uint32_t st
     unsigned of = k->nodes[storage].extra, dtype = tensor != 0 ? k->nodes[tensor].extra : of;
     if (of == CKPT__PICKLE_UNTYPED) of = (unsigned)CKPT_U8;
     if (dtype == CKPT__PICKLE_UNTYPED) dtype = (unsigned)CKPT_U8;
-    if (tensor != 0 && k->nodes[k->refs[k->nodes[tensor].b + 1]].a > CKPT_MAX_DIMS) return ckpt__pt_opaque(r, 0);
+    uint32_t dims = tensor != 0 ? k->nodes[k->refs[k->nodes[tensor].b + 1]].a : 1;
+    if (dims > CKPT_MAX_DIMS) return ckpt__pt_opaque_dims(r, dims);
     uint64_t count = k->nodes[storage].b, unit = ckpt__state_dtype_size((ckpt_dtype)of),
         each = ckpt__state_dtype_size((ckpt_dtype)dtype), first = 0;
     ckpt__entry *e = NULL;
@@ -10079,12 +10122,12 @@ static ckpt_err ckpt__pt_leaf(ckpt__pt_reader *r, uint32_t node) {
         e->size = n.a;
         return e->text == NULL ? CKPT_NOMEM : CKPT_OK;
     case CKPT__PICKLE_BYTES:   return ckpt__pt_bytes(r, node, 0);
-    case CKPT__PICKLE_ARRAY:   return n.flag != 0 ? ckpt__pt_bytes(r, n.a, node) : ckpt__pt_opaque(r, 0);
+    case CKPT__PICKLE_ARRAY:   return n.flag != 0 ? ckpt__pt_bytes(r, n.a, node) : ckpt__pt_opaque_as(r, "numpy.ndarray");
     case CKPT__PICKLE_TENSOR:  return n.extra != 0 ? ckpt__pt_tensor(r, node, n.a) : ckpt__pt_opaque(r, 0);
     case CKPT__PICKLE_STORAGE: return ckpt__pt_tensor(r, 0, node);
     case CKPT__PICKLE_GLOBAL:  return ckpt__pt_opaque(r, node);
     case CKPT__PICKLE_OTHER:   return ckpt__pt_opaque(r, n.a);
-    case CKPT__PICKLE_NPDTYPE: return ckpt__pt_opaque(r, 0);
+    case CKPT__PICKLE_NPDTYPE: return ckpt__pt_opaque_as(r, "numpy.dtype");
     default:                   return ckpt__pt_entry(r, CKPT_KIND_NONE, &e);    // None, an empty dict, list or tuple
     }
 }
@@ -10672,6 +10715,7 @@ static ckpt_err ckpt__safetensors_add(ckpt__safetensors_reader *r, const char *n
     if (e == NULL) return t->count >= (size_t)INT_MAX - 1 ? CKPT_CORRUPT : CKPT_NOMEM;
     e->dtype = info->type->dtype;
     e->ndim = known ? (int)info->ndim : 0;
+    if (!known) e->text = info->ndim <= CKPT_MAX_DIMS ? info->type->name : "a tensor of more than 8 dimensions";
     int64_t stride = 1;
     for (int i = e->ndim - 1; i >= 0; i--) {
         e->shape[i] = (int64_t)info->shape[i];
@@ -14746,6 +14790,8 @@ static void ckpt__file_differs(ckpt__file_match *m, const ckpt__binding *b, cons
     if (m->different.count > 1) return;
     char in_file[160], bound[160];
     ckpt__file_describe(in_file, sizeof in_file, e->kind, e->dtype, e->ndim, e->shape, e->size);
+    if (e->kind == CKPT_KIND_OTHER && e->text != NULL)
+        (void)snprintf(in_file, sizeof in_file, "%s (%.100s)", ckpt__state_kind_name(e->kind), e->text);
     bool piece = b->kind == CKPT_KIND_TENSOR && ckpt__state_is_piece(&b->tensor);
     ckpt__file_describe(bound, sizeof bound, b->kind, b->tensor.dtype, b->tensor.ndim, ckpt__state_whole(&b->tensor), b->size);
     (void)snprintf(m->why, sizeof m->why, "%.120s is %s in the %s%s, but bound as %s%s", e->name, in_file,

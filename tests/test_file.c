@@ -591,6 +591,34 @@ static void test_different(void **unused) {
     }
 }
 
+// What no C type can hold is named, and stops nothing else.
+static void test_opaque(void **unused) {
+    (void)unused;
+    static const char header[] = "{\"s\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[4,8]},"
+        "\"t\":{\"dtype\":\"F8_E4M3\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[8,9]},"
+        "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+    const char *path = util_join(util_temp_dir(), "mx.safetensors");
+    char file[8 + sizeof header - 1 + 9] = { (char)(unsigned char)(sizeof header - 1), 0 };
+    const float one = 1.0f;
+    float w = -1, s = -1;
+    ckpt_state st = {0};
+    assert_true(sizeof header - 1 < 256);
+    memcpy(file + 8, header, sizeof header - 1);
+    memcpy(file + 8 + sizeof header - 1, &one, 4);
+    util_write(path, file, sizeof file);
+    ckpt_bind_f32(&st, "w", &w, 1);
+    must(load(path, &st));
+    assert_true(w == 1.0f);
+    ckpt_bind_f32(&st, "s", &s, 1);
+    assert_int_equal(load_loose(path, &st), CKPT_MISMATCH);
+    expect_sentence("s is an object of an unknown type (F8_E8M0) in the file, but bound as float32 [1]");
+    ckpt_state_free(&st);
+    ckpt_bind_f32(&st, "t", &s, 1);
+    assert_int_equal(load_loose(path, &st), CKPT_MISMATCH);
+    expect_sentence("(a tensor of more than 8 dimensions)");
+    ckpt_state_free(&st);
+}
+
 // Every kind of value bound as every kind.
 static void test_kinds(void **unused) {
     (void)unused;
@@ -1538,6 +1566,7 @@ int main(void) {
         cmocka_unit_test(test_flip_compressed), cmocka_unit_test(test_odd_inputs),       cmocka_unit_test(test_read_only_folder),
         cmocka_unit_test(test_targets),       cmocka_unit_test(test_no_overwrite),       cmocka_unit_test(test_bad_texts),
         cmocka_unit_test(test_sweep),         cmocka_unit_test(test_strict),             cmocka_unit_test(test_different),
+        cmocka_unit_test(test_opaque),
         cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected),
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
         cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),

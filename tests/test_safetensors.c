@@ -301,6 +301,7 @@ static void test_foreign(void **state) {
     assert_false(t.blobs[e->blob].has_crc);
     assert_int_equal(fix_entry(&t, "b")->kind, CKPT_KIND_OTHER);
     assert_int_equal(fix_entry(&t, "b")->size, 4);
+    assert_string_equal(fix_entry(&t, "b")->text, "F4");
     assert_int_equal(fix_entry(&t, "a")->dtype, CKPT_F8_E4M3);
     ckpt__toc_free(&t);
 }
