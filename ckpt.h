@@ -14448,10 +14448,28 @@ static ckpt__file_guess ckpt__file_guess_name(const char *path) {
     return strstr(base, ".pt") != NULL ? CKPT__GUESS_PT : CKPT__GUESS_NONE;
 }
 
-static ckpt_err ckpt__file_no_container(const unsigned char *head, size_t n) {
-    static const unsigned char old_torch[] = { 0x80, 2, 0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19 };
-    if (n >= sizeof old_torch && memcmp(head, old_torch, sizeof old_torch) == 0)
+// Python's pickles say their protocol first.
+static bool ckpt__file_is_pickle(const unsigned char *head, size_t n) {
+    return n >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
+}
+
+static bool ckpt__file_is_json(const char *path, const unsigned char *head, size_t n) {
+    return n > 0 && head[0] == '{' && ckpt__file_ends(path, strlen(path), ".json");
+}
+
+static ckpt_err ckpt__file_no_container(const char *path, const unsigned char *head, size_t n) {
+    // torch's old magic number; protocols 4 and 5 have a frame in front of it
+    static const unsigned char old_torch[] = { 0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19 };
+    size_t at = n >= 2 && head[1] >= 4 ? 11 : 2;
+    bool pickle = ckpt__file_is_pickle(head, n);
+    if (pickle && n >= at + sizeof old_torch && memcmp(head + at, old_torch, sizeof old_torch) == 0)
         return ckpt__error_set(CKPT_UNSUPPORTED, "it is of PyTorch before 1.6; load it with torch and torch.save it again");
+    if (pickle)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "it is a bare pickle, as pickle.dump writes; load it in Python and torch.save "
+                               "it");
+    if (ckpt__file_is_json(path, head, n))
+        return ckpt__error_set(CKPT_UNSUPPORTED, "it is JSON, no checkpoint; a model.safetensors.index.json lists the files of a "
+                               "model: load each of them, with not_strict");
     char hex[3 * 8 + 1];
     hex[0] = 0;
     for (size_t i = 0; i < n && i < 8; i++) (void)snprintf(hex + 3 * i, 4, " %02x", head[i]);
@@ -14471,10 +14489,10 @@ static ckpt_err ckpt__file_read_plain(ckpt_file *f, const ckpt__source *src, ckp
     if (e != CKPT_OK) return e;
     ckpt__file_guess g = ckpt__file_sniff(head, n, src->size);
     if (g == CKPT__GUESS_NONE) g = named;
-    if (g == CKPT__GUESS_PT && n >= 2 && head[0] == 0x80 && head[1] == 2) g = CKPT__GUESS_NONE;     // a bare pickle
+    if (ckpt__file_is_json(f->path, head, n) || (g == CKPT__GUESS_PT && ckpt__file_is_pickle(head, n))) g = CKPT__GUESS_NONE;
     if (g == CKPT__GUESS_PT) return ckpt__pt_read(&f->toc, src);
     if (g == CKPT__GUESS_SAFETENSORS) return ckpt__safetensors_read(&f->toc, src);
-    return ckpt__file_no_container(head, n);
+    return ckpt__file_no_container(f->path, head, n);
 }
 
 static ckpt_err ckpt__file_read_toc(ckpt_file *f) {

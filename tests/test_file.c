@@ -379,6 +379,12 @@ static void test_odd_inputs(void **unused) {
     expect_open(util_join(dir, "text"), CKPT_CORRUPT, "no .pt, .safetensors or .tar");
     util_write(util_join(dir, "old"), "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02", 17);
     expect_open(util_join(dir, "old"), CKPT_UNSUPPORTED, "PyTorch before 1.6");
+    util_write(util_join(dir, "old4.pt"), "\x80\x04\x95\x0d\0\0\0\0\0\0\0\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 24);
+    expect_open(util_join(dir, "old4.pt"), CKPT_UNSUPPORTED, "PyTorch before 1.6");
+    util_write(util_join(dir, "bare.pt"), "\x80\x04\x95\x02\0\0\0\0\0\0\0}.", 13);
+    expect_open(util_join(dir, "bare.pt"), CKPT_UNSUPPORTED, "bare pickle");
+    util_write_text(util_join(dir, "model.safetensors.index.json"), "{\n  \"metadata\": {\"total_size\": 4},\n  \"weight_map\": {}\n}\n");
+    expect_open(util_join(dir, "model.safetensors.index.json"), CKPT_UNSUPPORTED, "load each of them");
     static const char *const sparse[] = { "sparse", "sparse.pt", "sparse.safetensors", "sparse.tar" };
     double begin = ckpt__os_now();
     for (int i = 0; i < 4; i++) {
