@@ -831,8 +831,9 @@ typedef struct ckpt_entry {
 typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools, partial reads
 
 // Opens a checkpoint file of any kind that ckpt_load reads, also by URI: it is then fetched into a temporary file,
-// which goes with ckpt_file_close. A compressed one is unpacked into an unnamed temporary file first. *out is NULL
-// after a failure. Errors as ckpt_load. The object belongs to one thread at a time.
+// which goes with ckpt_file_close. A compressed one is unpacked into an unnamed temporary file first: in its own folder,
+// or where that cannot be written or has no room, in TMPDIR (else /tmp). *out is NULL after a failure. Errors as
+// ckpt_load. The object belongs to one thread at a time.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_open(ckpt_file **out, const char *path);
 // Number of entries; 0 for NULL. Levels of nested dicts are no entries, their leaves are.
 CKPT__DECL int      ckpt_file_count(const ckpt_file *f);
@@ -2381,6 +2382,11 @@ static ckpt_err ckpt__os_allocate(int fd, uint64_t size, const char *path) {
     (void)fd; (void)path;
 #endif
     return CKPT_OK;
+}
+
+// Back to the beginning, for who reads from a place that a descriptor keeps.
+static ckpt_err ckpt__os_rewind(int fd, const char *path) {
+    return CKPT__SYS(lseek)(fd, 0, SEEK_SET) == 0 ? CKPT_OK : ckpt__os_fail(errno, "read", path);
 }
 
 static ckpt_err ckpt__os_truncate(int fd, uint64_t size, const char *path) {
@@ -14521,16 +14527,54 @@ static ckpt_err ckpt__file_unpacked(const void *p, size_t n, void *user) {
     return e;
 }
 
-// An unnamed file beside the checkpoint, else where temporary files belong: the folder may be read-only.
-static ckpt_err ckpt__file_scratch(ckpt_file *f, int *fd) {
+// Unpacks into an unnamed file in `dir`. *place: another folder may do better.
+static ckpt_err ckpt__file_unpack_in(ckpt_file *f, const ckpt__codec *codec, const char *dir, ckpt__file_unpacking *u,
+                                     bool *place) {
+    ckpt__buf what;
+    ckpt__buf_init(&what, &f->allocator);
+    ckpt__buf_fmt(&what, "the unpacked checkpoint in %s", dir);
+    u->path = ckpt__buf_cstr(&what);
+    u->size = 0;
+    ckpt_err e = what.err != CKPT_OK ? what.err : ckpt__os_open_temp(&u->fd, dir);
+    *place = e != CKPT_OK && e != CKPT_NOMEM;
+    if (e == CKPT_OK) {
+        e = ckpt__os_rewind(f->src.fd, f->path);
+        if (e == CKPT_OK) e = ckpt__codec_decode(codec, f->src.fd, f->path, ckpt__file_unpacked, u, &f->allocator);
+        *place = e == CKPT_NO_SPACE;
+        if (e != CKPT_OK) ckpt__os_drop(u->fd);
+    }
+    ckpt__buf_free(&what);
+    return e;
+}
+
+// Are two folders on one file system? What one has no room for, the other has none for either.
+static bool ckpt__file_same_disk(const char *a, const char *b) {
+    ckpt__os_info x, y;
+    return ckpt__os_stat(a, &x) == CKPT_OK && ckpt__os_stat(b, &y) == CKPT_OK && x.dev == y.dev;
+}
+
+// Beside the checkpoint, else where temporary files belong: the folder may be read-only, or its disk full.
+static ckpt_err ckpt__file_unpack_somewhere(ckpt_file *f, const ckpt__codec *codec, ckpt__file_unpacking *u) {
     ckpt__buf dir;
+    ckpt__error_record before, full;
+    memset(&full, 0, sizeof full);
+    ckpt__error_take(&before);
     ckpt__buf_init(&dir, &f->allocator);
     ckpt__os_path_dir(&dir, f->path);
-    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__os_open_temp(fd, dir.data);
+    const char *places[3] = { ckpt__buf_cstr(&dir), ckpt__os_temp_dir(), "/tmp" };
+    ckpt_err e = dir.err;
+    bool place = e == CKPT_OK;
+    for (int i = 0; i < 3 && place; i++) {
+        if (i > 0 && full.code != CKPT_OK && ckpt__file_same_disk(places[i], places[i - 1])) continue;
+        if (i == 2 && strcmp(places[2], places[1]) == 0) break;
+        e = ckpt__file_unpack_in(f, codec, places[i], u, &place);
+        if (e == CKPT_OK) break;
+        if (e == CKPT_NO_SPACE) ckpt__error_take(&full);
+    }
     ckpt__buf_free(&dir);
-    const char *tmp = ckpt__os_env("TMPDIR");
-    if (e != CKPT_OK && e != CKPT_NOMEM && tmp != NULL && tmp[0] != 0) e = ckpt__os_open_temp(fd, tmp);
-    if (e != CKPT_OK && e != CKPT_NOMEM) e = ckpt__os_open_temp(fd, "/tmp");
+    if (e == CKPT_OK) ckpt__error_last = before;
+    else if (place && full.code != CKPT_OK) return ckpt__error_put(&full);          // rather than that there is no TMPDIR
+    else if (place && e != CKPT_AUTH) e = ckpt__error_last.code = CKPT_NO_SPACE;    // the checkpoint is sound, and is found
     return e;
 }
 
@@ -14542,15 +14586,10 @@ static ckpt_err ckpt__file_unpack(ckpt_file *f) {
     if (e != CKPT_OK || ckpt__file_sniff(head, n, f->src.size) != CKPT__GUESS_NONE) return e;
     const ckpt__codec *codec = ckpt__codec_by_magic(head, n);
     if (codec == NULL) return CKPT_OK;
+    ckpt__file_unpacking u = { -1, NULL, 0 };
     e = ckpt__codec_check(codec);
-    ckpt__file_unpacking u = { -1, "the unpacked checkpoint", 0 };
-    if (e == CKPT_OK) e = ckpt__file_scratch(f, &u.fd);
+    if (e == CKPT_OK) e = ckpt__file_unpack_somewhere(f, codec, &u);
     if (e != CKPT_OK) return e;
-    e = ckpt__codec_decode(codec, f->src.fd, f->path, ckpt__file_unpacked, &u, &f->allocator);
-    if (e != CKPT_OK) {
-        ckpt__os_drop(u.fd);
-        return e;
-    }
     ckpt__os_drop(f->src.fd);
     f->src.fd = u.fd;
     f->src.size = u.size;

@@ -1224,6 +1224,31 @@ static void test_full_disk(void **unused) {
     free(big);
 }
 
+// A compressed file is unpacked elsewhere where its folder will not do; that there is room nowhere is not said of the file.
+static void test_unpacked_elsewhere(void **unused) {
+    (void)unused;
+    const char *dir = util_temp_dir(), *path = util_join(dir, "a.pt.gz");
+    small s;
+    small_bind(&s);
+    must(ckpt_save(path, &s.st, NULL));
+    int open_before = fault_open_files();
+    fault_arm_full_disk(1);
+    assert_int_equal(load(path, &s.st), CKPT_NO_SPACE);
+    assert_true(fault_disarm());
+    expect_sentence("a.pt.gz");
+    expect_sentence("the unpacked checkpoint in /");
+    static const int errors[] = { EMFILE, ENOENT, EACCES };
+    for (int i = 0; i < UTIL_COUNT(errors); i++) {
+        s.step = 0;
+        fault_arm_call("open", errors[i], 3);       // behind a look whether it is a link's text, and the checkpoint itself
+        must(load(path, &s.st));
+        assert_true(fault_disarm() && s.step == 42);
+    }
+    assert_int_equal(fault_open_files(), open_before);
+    assert_string_equal(util_list(dir), "a.pt.gz\n");
+    ckpt_state_free(&s.st);
+}
+
 typedef struct seen { int calls, finished; uint64_t last, total; ckpt_err err; bool fell; } seen;
 
 static void see(const ckpt_progress *p, void *user) {
@@ -1572,7 +1597,7 @@ int main(void) {
         cmocka_unit_test(test_flip_compressed), cmocka_unit_test(test_odd_inputs),       cmocka_unit_test(test_read_only_folder),
         cmocka_unit_test(test_targets),       cmocka_unit_test(test_no_overwrite),       cmocka_unit_test(test_bad_texts),
         cmocka_unit_test(test_sweep),         cmocka_unit_test(test_strict),             cmocka_unit_test(test_different),
-        cmocka_unit_test(test_opaque),
+        cmocka_unit_test(test_opaque),        cmocka_unit_test(test_unpacked_elsewhere),
         cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected),
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
         cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),
