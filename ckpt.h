@@ -335,8 +335,9 @@
    FILES
    =====
    .pt            What torch.save writes: a stored zip with <stem>/data.pkl (protocol 2), <stem>/data/N, <stem>/version.
-                  torch.load reads it, with weights_only=True too. Read: files of this library, of PyTorch and of
-                  Composer, by an unpickler that knows a list of types, builds a table and executes nothing.
+                  torch.load reads it, with weights_only=True too. Read: files of this library, of PyTorch (in
+                  C++ of torch::pickle_save) and of Composer, by an unpickler that knows a list of types, builds a table
+                  and executes nothing.
    .safetensors   Tensors by name; ints, floats, bools and texts in __metadata__, with the "format": "pt" without which
                   transformers and accelerate refuse a file. Every rule of the format is checked.
    .tar           composer_states.pt (a .pt as above) and attached files; .tar.gz .tgz .tar.bz2 .tar.lzma (xz inside).
@@ -8276,8 +8277,8 @@ static size_t ckpt__pickle_bytes_len(const ckpt__pickle *k, uint32_t node) {
 
 typedef enum ckpt__pickle_call {
     CKPT__CALL_UNKNOWN, CKPT__CALL_STORAGE, CKPT__CALL_DTYPE, CKPT__CALL_REBUILD, CKPT__CALL_REBUILD_V3, CKPT__CALL_FIRST,
-    CKPT__CALL_FROM_TYPE, CKPT__CALL_DEVICE, CKPT__CALL_DICT, CKPT__CALL_LIST, CKPT__CALL_TUPLE, CKPT__CALL_BYTES,
-    CKPT__CALL_TIMEDELTA, CKPT__CALL_ARRAY, CKPT__CALL_SCALAR, CKPT__CALL_NPDTYPE, CKPT__CALL_FROMBUFFER
+    CKPT__CALL_SAME, CKPT__CALL_FROM_TYPE, CKPT__CALL_DEVICE, CKPT__CALL_DICT, CKPT__CALL_LIST, CKPT__CALL_TUPLE,
+    CKPT__CALL_BYTES, CKPT__CALL_TIMEDELTA, CKPT__CALL_ARRAY, CKPT__CALL_SCALAR, CKPT__CALL_NPDTYPE, CKPT__CALL_FROMBUFFER
 } ckpt__pickle_call;
 
 typedef struct ckpt__pickle_known { const char *module, *name; ckpt__pickle_call call; } ckpt__pickle_known;
@@ -8290,6 +8291,11 @@ static const ckpt__pickle_known ckpt__pickle_table[] = {
     { "torch._utils", "_rebuild_parameter_with_state", CKPT__CALL_FIRST },
     { "torch.nn.parameter", "Parameter", CKPT__CALL_FIRST },
     { "torch.torch_version", "TorchVersion", CKPT__CALL_FIRST },
+    { "torch.jit._pickle", "restore_type_tag", CKPT__CALL_SAME },               // libtorch's pickle_save
+    { "torch.jit._pickle", "build_intlist", CKPT__CALL_SAME },
+    { "torch.jit._pickle", "build_doublelist", CKPT__CALL_SAME },
+    { "torch.jit._pickle", "build_boollist", CKPT__CALL_SAME },
+    { "torch.jit._pickle", "build_tensorlist", CKPT__CALL_SAME },
     { "torch._utils", "_rebuild_device_tensor_from_cpu_tensor", CKPT__CALL_DEVICE },
     { "torch._utils", "_rebuild_device_tensor_from_numpy", CKPT__CALL_DEVICE },
     { "torch._utils", "_rebuild_xla_tensor", CKPT__CALL_DEVICE },
@@ -8514,6 +8520,7 @@ static uint32_t ckpt__pickle_result(ckpt__pickle *k, uint32_t func, uint32_t arg
     case CKPT__CALL_REBUILD:
     case CKPT__CALL_REBUILD_V3:  return ckpt__pickle_rebuild(k, func, args);
     case CKPT__CALL_FIRST:       return ckpt__pickle_first(k, func, args);
+    case CKPT__CALL_SAME:        return first != 0 ? first : ckpt__pickle_other(k, func);
     case CKPT__CALL_DEVICE:      return ckpt__pickle_from_device(k, func, args);
     case CKPT__CALL_DICT:        return ckpt__pickle_make_dict(k, args);
     case CKPT__CALL_LIST:        return ckpt__pickle_make_list(k, args);

@@ -241,6 +241,9 @@ static void test_carried_tensors(void **unused) {
           "K\1K\2\x85K\1\x85\x89Nt}tR.", "<tensor 2 1(2,)(1,)>");
     LOADS("\x80\x02" "ctorch.torch_version\nTorchVersion\nX\5\0\0\0" "2.9.0\x85\x81.", "'2.9.0'");
     LOADS("\x80\x02" "ctorch.torch_version\nTorchVersion\nK\1\x85\x81.", "<other>");
+    LOADS("\x80\x02" "ctorch.jit._pickle\nrestore_type_tag\n(}(X\1\0\0\0a" "ctorch.jit._pickle\nbuild_intlist\n(](K\1K\2etRu"
+          "X\4\0\0\0DicttR.", "{'a': [1, 2]}");
+    LOADS("\x80\x02" "ctorch.jit._pickle\nbuild_tensorlist\n)R.", "<other>");
 }
 
 // Whatever is not known is kept as a name; what is done to it afterwards is dropped.

@@ -378,6 +378,10 @@ def newer_forms():
                                             "d": torch.zeros(1, 1, 1, 1, 1, 1, 1, 1, 2), "y": t}),
          {"q": ("other", "torch._utils._rebuild_qtensor"), "m": ("other", "torch._utils._rebuild_meta_tensor_no_storage"), "c": ("other", "torch._utils._rebuild_tensor_v2"),
           "d": ("other", "a tensor of 9 dimensions"), "y": whole})
+    jit = __import__("torch.jit._pickle", fromlist=["x"])   # what torch::pickle_save of C++ wraps its dicts and lists in
+    tagged = lambda value, kind: Called(jit.restore_type_tag, value, kind)
+    same("a dict of libtorch", dump_of(tagged({"w": t, "i": Called(jit.build_intlist, [1, 2]), "f": tagged([0.5], "List[float]")}, "Dict[str, Any]")),
+         {"w": whole, "i/0": ("int", 1), "i/1": ("int", 2), "f/0": ("float", "0.5")})
     got = dump_of({"v": torch.__version__, "args": argparse.Namespace(lr=1.0), "path": pathlib.PurePosixPath("/a"), "y": t, "n": np.random.default_rng(1).bit_generator.state})
     same("a version", got.get("v"), ("text", str(torch.__version__)))
     same("a namespace", got.get("args"), ("other", "argparse.Namespace"))
