@@ -15001,10 +15001,17 @@ static bool ckpt__file_match_is_over(const ckpt__file_match *m, size_t i) {
     return !m->used[i] && ckpt__file_counts(&m->f->toc.entries[i], m->o);
 }
 
+// A value that cannot be read: torch.save(model) pickles the module, and nobody finds the tensors in that. NULL: there is none.
+static const ckpt__entry *ckpt__file_match_opaque(const ckpt__file_match *m) {
+    const ckpt__toc *t = &m->f->toc;
+    for (size_t i = 0; i < t->count; i++) if (t->entries[i].kind == CKPT_KIND_OTHER) return &t->entries[i];
+    return NULL;
+}
+
 // Not strict is for what differs a little: a file that has nothing of what is bound is the wrong file, or has other names. One
 // rank of several may well have nothing in it (a new head), and then all that it misses is told.
 static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
-    bool over = m->unexpected.count > 0;
+    bool over = m->unexpected.count > 0 || ckpt__file_match_opaque(m) != NULL;
     if (m->st->count == 0 || ckpt__file_match_finds(m)) return false;
     if (m->o->shared && (!m->o->alone || m->missing.count == 0)) return false;
     for (size_t i = 0; i < m->f->toc.count && m->o->shared && !over; i++) over = ckpt__file_match_is_over(m, i);
@@ -15013,6 +15020,7 @@ static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
 
 static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
     ckpt__buf text;
+    const ckpt__entry *opaque = ckpt__file_match_finds(m) ? NULL : ckpt__file_match_opaque(m);
     ckpt__buf_init(&text, &m->f->allocator);
     bool nothing = m->o->not_strict && m->different.count == 0;
     if (nothing) ckpt__buf_text(&text, "nothing that is bound is in it");
@@ -15021,7 +15029,10 @@ static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
         ckpt__buf_fmt(&text, "%s%s", text.len > 0 ? "; " : "", m->why);
         if (m->different.count > 1) ckpt__buf_fmt(&text, " (and %zu more differ)", m->different.count - 1);
     }
-    if (nothing) ckpt__buf_text(&text, m->o->weights_only ? "; bind the names that it has, of which load_weights_only takes "
+    if (opaque != NULL)
+        ckpt__buf_fmt(&text, "; '%.100s' in it is of a type that cannot be read (%.100s): of a module save the state_dict()",
+                      opaque->name, opaque->text != NULL ? opaque->text : "unknown");
+    else if (nothing) ckpt__buf_text(&text, m->o->weights_only ? "; bind the names that it has, of which load_weights_only takes "
                                                             "those under state/model/" : "; bind the names that it has");
     else if (m->different.count == 0) ckpt__buf_text(&text, "; bind or ignore them, or load with not_strict");
     const char *all = ckpt__buf_cstr(&text);

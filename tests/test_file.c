@@ -623,6 +623,19 @@ static void test_opaque(void **unused) {
     assert_int_equal(load_loose(path, &st), CKPT_MISMATCH);
     expect_sentence("(a tensor of more than 8 dimensions)");
     ckpt_state_free(&st);
+    // A file of nothing else has nothing of what is bound, also when not strict: a run that took it would begin with random weights.
+    static const char *const alone = "{\"value\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[0,4]}}";
+    memset(file, 0, sizeof file);
+    file[0] = (char)strlen(alone);
+    memcpy(file + 8, alone, strlen(alone));
+    util_write(path, file, 8 + strlen(alone) + 4);
+    ckpt_bind_f32(&st, "w", &w, 1);
+    assert_int_equal(load_loose(path, &st), CKPT_MISMATCH);
+    expect_sentence("nothing that is bound is in it");
+    expect_sentence("'value' in it is of a type that cannot be read (F8_E8M0)");
+    assert_int_equal(load(path, &st), CKPT_MISMATCH);
+    expect_sentence("save the state_dict()");
+    ckpt_state_free(&st);
 }
 
 // Every kind of value bound as every kind.
