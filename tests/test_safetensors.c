@@ -427,7 +427,7 @@ static void test_many(void **state) {
         ckpt__toc_free(&t);
     }
     printf("    100,000 tensors: planned in %.0f ms, read in %.0f ms\n", best_plan * 1e3, best_read * 1e3);
-    assert_true(best_plan < 2 && best_read < 2);         // a quadratic step takes minutes
+    assert_true(best_plan < 30 && best_read < 30);       // a quadratic step takes minutes
     fix_free(&f);
 }
 
