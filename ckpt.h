@@ -402,7 +402,8 @@
    - Wall-clock times are stored as seconds (float64 tensors), not as datetime.timedelta: weights_only loading works.
      The saver's record of what it keeps lists counters only.
    - Sharded checkpoints are __<rank>_0.pt (or what `filename` ends in) and .metadata in JSON, where Composer has .distcp and a
-     pickle: torch.distributed.checkpoint reads neither from the other. ckpt merge makes what torch.load reads.
+     pickle: torch.distributed.checkpoint reads neither from the other. ckpt merge makes what torch.load reads, and theirs is
+     made a file that is read here by python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt.
    - A rank that fails is named to all others, with its own sentence; nobody waits for it for ever.
    - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end).
 
@@ -42252,6 +42253,10 @@ static ckpt_err ckpt__shard_parse(ckpt__shard_meta *m, const ckpt_allocator *a, 
     const char *end = len >= size ? text + (len - size) : text;
     bool closed = len >= size && len <= CKPT__SHARD_MAX_TEXT && memcmp(end, tail, sizeof tail - 1) == 0 &&
                   memcmp(text + len - 3, "\"}\n", 3) == 0 && ckpt__txt_sum(text + len - 11, &crc);
+    if (len > 2 && (unsigned char)text[0] == 0x80 && text[1] >= 2 && text[1] <= 5)
+        return ckpt__error_set(CKPT_CORRUPT, "it is a pickle of torch.distributed.checkpoint, which is not read here: make one "
+                               "file of the directory with python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR "
+                               "FILE.pt");
     if (!closed)
         return ckpt__error_set(CKPT_CORRUPT, "it does not end with its checksum: it is cut short, damaged or none of ours");
     if (ckpt__digest_crc32(0, text, len - size) != crc)
