@@ -338,9 +338,11 @@
    FILES
    =====
    .pt            What torch.save writes: a stored zip with <stem>/data.pkl (protocol 2), <stem>/data/N, <stem>/version.
-                  torch.load reads it, with weights_only=True too. Read: files of this library, of PyTorch and of
-                  Composer, by an unpickler that knows a list of types, builds a table and executes nothing.
-   .safetensors   Tensors by name; ints, floats, bools and texts in __metadata__. Every rule of the format is checked.
+                  torch.load reads it, with weights_only=True too. Read: files of this library, of PyTorch (in
+                  C++ of torch::pickle_save) and of Composer, by an unpickler that knows a list of types, builds a table
+                  and executes nothing.
+   .safetensors   Tensors by name; ints, floats, bools and texts in __metadata__, with the "format": "pt" without which
+                  transformers and accelerate refuse a file. Every rule of the format is checked.
    .tar           composer_states.pt (a .pt as above) and attached files; .tar.gz .tgz .tar.bz2 .tar.lzma (xz inside).
    .pt.gz etc.    .gz .bz2 .lz4 .lzma .lzo .xz .zst after .pt or .safetensors, by the command line tools of those names
                   (pigz for gz where present), which are looked for when the saver is opened, or in-process: OPTIONS.
@@ -403,7 +405,8 @@
    - Wall-clock times are stored as seconds (float64 tensors), not as datetime.timedelta: weights_only loading works.
      The saver's record of what it keeps lists counters only.
    - Sharded checkpoints are __<rank>_0.pt (or what `filename` ends in) and .metadata in JSON, where Composer has .distcp and a
-     pickle: torch.distributed.checkpoint reads neither from the other. ckpt merge makes what torch.load reads.
+     pickle: torch.distributed.checkpoint reads neither from the other. ckpt merge makes what torch.load reads, and theirs is
+     made a file that is read here by python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt.
    - A rank that fails is named to all others, with its own sentence; nobody waits for it for ever.
    - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end).
 
@@ -834,8 +837,9 @@ typedef struct ckpt_entry {
 typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools, partial reads
 
 // Opens a checkpoint file of any kind that ckpt_load reads, also by URI: it is then fetched into a temporary file,
-// which goes with ckpt_file_close. A compressed one is unpacked into an unnamed temporary file first. *out is NULL
-// after a failure. Errors as ckpt_load. The object belongs to one thread at a time.
+// which goes with ckpt_file_close. A compressed one is unpacked into an unnamed temporary file first: in its own folder,
+// or where that cannot be written or has no room, in TMPDIR (else /tmp). *out is NULL after a failure. Errors as
+// ckpt_load. The object belongs to one thread at a time.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_open(ckpt_file **out, const char *path);
 // Number of entries; 0 for NULL. Levels of nested dicts are no entries, their leaves are.
 CKPT__DECL int      ckpt_file_count(const ckpt_file *f);
@@ -2402,6 +2406,11 @@ static ckpt_err ckpt__os_allocate(int fd, uint64_t size, const char *path) {
     (void)fd; (void)path;
 #endif
     return CKPT_OK;
+}
+
+// Back to the beginning, for who reads from a place that a descriptor keeps.
+static ckpt_err ckpt__os_rewind(int fd, const char *path) {
+    return CKPT__SYS(lseek)(fd, 0, SEEK_SET) == 0 ? CKPT_OK : ckpt__os_fail(errno, "read", path);
 }
 
 static ckpt_err ckpt__os_truncate(int fd, uint64_t size, const char *path) {
@@ -7834,7 +7843,8 @@ typedef struct ckpt__entry {
     int         blob;               // the blob that the bytes lie in; -1: the value is in the toc
     int64_t     i;                  // INT, BOOL
     double      f;                  // FLOAT
-    const char *text;               // TEXT, and BYTES with blob -1: `size` bytes owned by the toc (and a NUL behind them)
+    const char *text;               // TEXT, and BYTES with blob -1: `size` bytes owned by the toc (and a NUL behind them);
+                                    // OTHER: what it is, NULL when that is not known
 } ckpt__entry;
 
 typedef struct ckpt__toc {
@@ -8378,8 +8388,8 @@ static size_t ckpt__pickle_bytes_len(const ckpt__pickle *k, uint32_t node) {
 
 typedef enum ckpt__pickle_call {
     CKPT__CALL_UNKNOWN, CKPT__CALL_STORAGE, CKPT__CALL_DTYPE, CKPT__CALL_REBUILD, CKPT__CALL_REBUILD_V3, CKPT__CALL_FIRST,
-    CKPT__CALL_FROM_TYPE, CKPT__CALL_DICT, CKPT__CALL_LIST, CKPT__CALL_TUPLE, CKPT__CALL_BYTES, CKPT__CALL_TIMEDELTA,
-    CKPT__CALL_ARRAY, CKPT__CALL_SCALAR, CKPT__CALL_NPDTYPE, CKPT__CALL_FROMBUFFER
+    CKPT__CALL_SAME, CKPT__CALL_FROM_TYPE, CKPT__CALL_DEVICE, CKPT__CALL_DICT, CKPT__CALL_LIST, CKPT__CALL_TUPLE,
+    CKPT__CALL_BYTES, CKPT__CALL_TIMEDELTA, CKPT__CALL_ARRAY, CKPT__CALL_SCALAR, CKPT__CALL_NPDTYPE, CKPT__CALL_FROMBUFFER
 } ckpt__pickle_call;
 
 typedef struct ckpt__pickle_known { const char *module, *name; ckpt__pickle_call call; } ckpt__pickle_known;
@@ -8391,7 +8401,18 @@ static const ckpt__pickle_known ckpt__pickle_table[] = {
     { "torch._utils", "_rebuild_parameter", CKPT__CALL_FIRST },
     { "torch._utils", "_rebuild_parameter_with_state", CKPT__CALL_FIRST },
     { "torch.nn.parameter", "Parameter", CKPT__CALL_FIRST },
+    { "torch.torch_version", "TorchVersion", CKPT__CALL_FIRST },
+    { "torch.jit._pickle", "restore_type_tag", CKPT__CALL_SAME },               // libtorch's pickle_save
+    { "torch.jit._pickle", "build_intlist", CKPT__CALL_SAME },
+    { "torch.jit._pickle", "build_doublelist", CKPT__CALL_SAME },
+    { "torch.jit._pickle", "build_boollist", CKPT__CALL_SAME },
+    { "torch.jit._pickle", "build_tensorlist", CKPT__CALL_SAME },
+    { "torch._utils", "_rebuild_device_tensor_from_cpu_tensor", CKPT__CALL_DEVICE },
+    { "torch._utils", "_rebuild_device_tensor_from_numpy", CKPT__CALL_DEVICE },
+    { "torch._utils", "_rebuild_xla_tensor", CKPT__CALL_DEVICE },
     { "torch._tensor", "_rebuild_from_type_v2", CKPT__CALL_FROM_TYPE },
+    { "torch._tensor", "_rebuild_from_type", CKPT__CALL_FROM_TYPE },
+    { "torch.tensor", "_rebuild_from_type", CKPT__CALL_FROM_TYPE },             // torch 1.7 and 1.8
     { "torch", "Size", CKPT__CALL_TUPLE },
     { "collections", "OrderedDict", CKPT__CALL_DICT },
     { "collections", "defaultdict", CKPT__CALL_DICT },
@@ -8460,11 +8481,29 @@ static uint32_t ckpt__pickle_rebuild(ckpt__pickle *k, uint32_t func, uint32_t ar
                 ckpt__pickle_is(k, parts[1], CKPT__PICKLE_TUPLE) && ckpt__pickle_is(k, parts[2], CKPT__PICKLE_TUPLE);
     // Metadata that is not empty says that the values are to be negated or conjugated when they are read.
     if (ckpt__pickle_is(k, meta, CKPT__PICKLE_DICT) && k->nodes[meta].a != 0) good = false;
-    if (v3 && (!ckpt__pickle_is(k, type, CKPT__PICKLE_GLOBAL) || k->nodes[type].extra != CKPT__CALL_DTYPE)) good = false;
-    if (!good) return ckpt__pickle_other(k, func);
+    bool known = ckpt__pickle_is(k, type, CKPT__PICKLE_GLOBAL) && k->nodes[type].extra == CKPT__CALL_DTYPE;
+    if (v3 && good && !known && type != 0) return ckpt__pickle_other(k, type);      // a dtype that we lack: its name says more
+    if (!good || (v3 && !known)) return ckpt__pickle_other(k, func);
     unsigned dtype = v3 ? k->nodes[type].flag : k->nodes[storage].extra;
     uint32_t at = ckpt__pickle_refs(k, parts, 3);
     return ckpt__pickle_node_new(k, CKPT__PICKLE_TENSOR, dtype, storage, at);
+}
+
+// Parameter(tensor), _rebuild_parameter(tensor, ...), TorchVersion(text): what it is made of, opaque or not.
+static uint32_t ckpt__pickle_first(ckpt__pickle *k, uint32_t func, uint32_t args) {
+    static const ckpt__pickle_kind kinds[] = { CKPT__PICKLE_TENSOR, CKPT__PICKLE_ARRAY, CKPT__PICKLE_TEXT, CKPT__PICKLE_OTHER };
+    uint32_t first = ckpt__pickle_item(k, args, 0);
+    for (int i = 0; i < 4; i++) if (ckpt__pickle_is(k, first, kinds[i])) return first;
+    return ckpt__pickle_other(k, func);
+}
+
+// _rebuild_device_tensor_from_cpu_tensor(tensor, dtype, device, requires_grad) and its like: a tensor of a device that has no
+// storages (a TPU), carried as one of the CPU's or as an array. One that was carried as another dtype is opaque.
+static uint32_t ckpt__pickle_from_device(ckpt__pickle *k, uint32_t func, uint32_t args) {
+    uint32_t from = ckpt__pickle_item(k, args, 0), type = ckpt__pickle_item(k, args, 1);
+    bool good = (ckpt__pickle_is(k, from, CKPT__PICKLE_TENSOR) || ckpt__pickle_is(k, from, CKPT__PICKLE_ARRAY)) &&
+                ckpt__pickle_is(k, type, CKPT__PICKLE_GLOBAL) && k->nodes[type].extra == CKPT__CALL_DTYPE;
+    return good && k->nodes[type].flag == k->nodes[from].extra ? from : ckpt__pickle_other(k, func);
 }
 
 // A new dict: OrderedDict(), OrderedDict([[key, value], ...]), Counter({...}), defaultdict(factory).
@@ -8583,22 +8622,17 @@ static uint32_t ckpt__pickle_frombuffer(ckpt__pickle *k, uint32_t args) {
     return made;
 }
 
-// REDUCE, NEWOBJ: what the known ones give; all else is opaque, and nothing is ever called.
-static uint32_t ckpt__pickle_apply(ckpt__pickle *k, uint32_t func, uint32_t args) {
-    if (k->err != CKPT_OK || !ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || !ckpt__pickle_is(k, args, CKPT__PICKLE_TUPLE))
-        return k->err != CKPT_OK ? 0 : ckpt__pickle_other(k, func);
-    // _rebuild_from_type_v2(function, type, arguments, state): a tensor with attributes, of which only the tensor is kept.
-    if (k->nodes[func].extra == CKPT__CALL_FROM_TYPE) {
-        func = ckpt__pickle_item(k, args, 0);
-        args = ckpt__pickle_item(k, args, 2);
-        if (!ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || !ckpt__pickle_is(k, args, CKPT__PICKLE_TUPLE))
-            return ckpt__pickle_other(k, func);
-    }
+// What a known one gives; all else is opaque, and nothing is ever called.
+static uint32_t ckpt__pickle_result(ckpt__pickle *k, uint32_t func, uint32_t args) {
     uint32_t first = ckpt__pickle_item(k, args, 0);
+    if (!ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || !ckpt__pickle_is(k, args, CKPT__PICKLE_TUPLE))
+        return ckpt__pickle_other(k, func);
     switch ((ckpt__pickle_call)k->nodes[func].extra) {
     case CKPT__CALL_REBUILD:
     case CKPT__CALL_REBUILD_V3:  return ckpt__pickle_rebuild(k, func, args);
-    case CKPT__CALL_FIRST:       return ckpt__pickle_is(k, first, CKPT__PICKLE_TENSOR) ? first : ckpt__pickle_other(k, func);
+    case CKPT__CALL_FIRST:       return ckpt__pickle_first(k, func, args);
+    case CKPT__CALL_SAME:        return first != 0 ? first : ckpt__pickle_other(k, func);
+    case CKPT__CALL_DEVICE:      return ckpt__pickle_from_device(k, func, args);
     case CKPT__CALL_DICT:        return ckpt__pickle_make_dict(k, args);
     case CKPT__CALL_LIST:        return ckpt__pickle_make_list(k, args);
     case CKPT__CALL_TUPLE:       return ckpt__pickle_is(k, first, CKPT__PICKLE_TUPLE) ? first : ckpt__pickle_other(k, func);
@@ -8610,6 +8644,17 @@ static uint32_t ckpt__pickle_apply(ckpt__pickle *k, uint32_t func, uint32_t args
     case CKPT__CALL_FROMBUFFER:  return ckpt__pickle_frombuffer(k, args);
     default:                     return ckpt__pickle_other(k, func);
     }
+}
+
+// REDUCE, NEWOBJ. _rebuild_from_type_v2(function, type, arguments, state) is a tensor with attributes, of which only the tensor
+// is kept; of an opaque one (a DTensor) the type says more than the function.
+static uint32_t ckpt__pickle_apply(ckpt__pickle *k, uint32_t func, uint32_t args) {
+    if (k->err != CKPT_OK) return 0;
+    if (!ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || k->nodes[func].extra != CKPT__CALL_FROM_TYPE)
+        return ckpt__pickle_result(k, func, args);
+    uint32_t made = ckpt__pickle_result(k, ckpt__pickle_item(k, args, 0), ckpt__pickle_item(k, args, 2));
+    uint32_t type = ckpt__pickle_item(k, args, 1);
+    return ckpt__pickle_is(k, made, CKPT__PICKLE_OTHER) ? ckpt__pickle_other(k, type) : made;
 }
 
 // BUILD: the state of a numpy dtype or array. The attributes of everything else (state_dict's _metadata) are dropped.
@@ -10028,19 +10073,31 @@ static ckpt_err ckpt__pt_entry(ckpt__pt_reader *r, ckpt_kind kind, ckpt__entry *
     return *out == NULL ? ckpt__error_last.code : CKPT_OK;
 }
 
-// An opaque value: its entry's text says what Python calls it.
-static ckpt_err ckpt__pt_opaque(ckpt__pt_reader *r, uint32_t global) {
-    const ckpt__pickle *k = &r->pickle;
+// An opaque value: its entry's text says what it is, as far as that is known.
+static ckpt_err ckpt__pt_opaque_as(ckpt__pt_reader *r, const char *what) {
     ckpt__entry *e = NULL;
     ckpt_err err = ckpt__pt_entry(r, CKPT_KIND_OTHER, &e);
-    if (err != CKPT_OK || !ckpt__pickle_is(k, global, CKPT__PICKLE_GLOBAL)) return err;
+    if (err != CKPT_OK || what[0] == 0) return err;
+    err = ckpt__pt_spend(r, strlen(what) + 1);
+    if (err == CKPT_OK) e->text = ckpt__toc_text(r->toc, what, strlen(what));
+    return err == CKPT_OK && e->text == NULL ? CKPT_NOMEM : err;
+}
+
+// The same, by what Python calls it.
+static ckpt_err ckpt__pt_opaque(ckpt__pt_reader *r, uint32_t global) {
+    const ckpt__pickle *k = &r->pickle;
+    if (!ckpt__pickle_is(k, global, CKPT__PICKLE_GLOBAL)) return ckpt__pt_opaque_as(r, "");
     ckpt__view m = ckpt__pickle_view(k, k->nodes[global].a), n = ckpt__pickle_view(k, (uint32_t)k->nodes[global].b);
     r->name.len = 0;
     ckpt__buf_fmt(&r->name, "%.*s.%.*s", (int)(m.n < 200 ? m.n : 200), m.p, (int)(n.n < 200 ? n.n : 200), n.p);
-    if (r->name.err != CKPT_OK) return r->name.err;
-    err = ckpt__pt_spend(r, r->name.len + 1);
-    if (err == CKPT_OK) e->text = ckpt__toc_text(r->toc, r->name.data, r->name.len);
-    return err == CKPT_OK && e->text == NULL ? CKPT_NOMEM : err;
+    const char *what = ckpt__buf_cstr(&r->name);
+    return r->name.err != CKPT_OK ? r->name.err : ckpt__pt_opaque_as(r, what);
+}
+
+static ckpt_err ckpt__pt_opaque_dims(ckpt__pt_reader *r, uint32_t dims) {
+    char what[64];
+    (void)snprintf(what, sizeof what, "a tensor of %lu dimensions", (unsigned long)dims);
+    return ckpt__pt_opaque_as(r, what);
 }
 
 // Bytes kept in the toc itself: a BYTES value, or (when `array` is its node) a numpy array's elements.
@@ -10064,7 +10121,7 @@ static ckpt_err ckpt__pt_bytes(ckpt__pt_reader *r, uint32_t node, uint32_t array
             good = good && ckpt__pickle_int_of(k, ckpt__pickle_item(k, shape, (uint32_t)i), &made.shape[i]);
         if (!good || ckpt__state_shape_size(made.dtype, made.ndim, made.shape, &want) != CKPT_OK || want != size) size = SIZE_MAX;
     }
-    if (size == SIZE_MAX) return ckpt__pt_opaque(r, 0);
+    if (size == SIZE_MAX) return ckpt__pt_opaque_as(r, array != 0 ? "numpy.ndarray" : "");
     text[size] = 0;
     err = ckpt__pt_entry(r, array != 0 ? CKPT_KIND_TENSOR : CKPT_KIND_BYTES, &e);
     if (err != CKPT_OK) return err;
@@ -10133,7 +10190,8 @@ static ckpt_err ckpt__pt_tensor(ckpt__pt_reader *r, uint32_t tensor, uint32_t st
     unsigned of = k->nodes[storage].extra, dtype = tensor != 0 ? k->nodes[tensor].extra : of;
     if (of == CKPT__PICKLE_UNTYPED) of = (unsigned)CKPT_U8;
     if (dtype == CKPT__PICKLE_UNTYPED) dtype = (unsigned)CKPT_U8;
-    if (tensor != 0 && k->nodes[k->refs[k->nodes[tensor].b + 1]].a > CKPT_MAX_DIMS) return ckpt__pt_opaque(r, 0);
+    uint32_t dims = tensor != 0 ? k->nodes[k->refs[k->nodes[tensor].b + 1]].a : 1;
+    if (dims > CKPT_MAX_DIMS) return ckpt__pt_opaque_dims(r, dims);
     uint64_t count = k->nodes[storage].b, unit = ckpt__state_dtype_size((ckpt_dtype)of),
         each = ckpt__state_dtype_size((ckpt_dtype)dtype), first = 0;
     ckpt__entry *e = NULL;
@@ -10188,12 +10246,12 @@ static ckpt_err ckpt__pt_leaf(ckpt__pt_reader *r, uint32_t node) {
         e->size = n.a;
         return e->text == NULL ? CKPT_NOMEM : CKPT_OK;
     case CKPT__PICKLE_BYTES:   return ckpt__pt_bytes(r, node, 0);
-    case CKPT__PICKLE_ARRAY:   return n.flag != 0 ? ckpt__pt_bytes(r, n.a, node) : ckpt__pt_opaque(r, 0);
+    case CKPT__PICKLE_ARRAY:   return n.flag != 0 ? ckpt__pt_bytes(r, n.a, node) : ckpt__pt_opaque_as(r, "numpy.ndarray");
     case CKPT__PICKLE_TENSOR:  return n.extra != 0 ? ckpt__pt_tensor(r, node, n.a) : ckpt__pt_opaque(r, 0);
     case CKPT__PICKLE_STORAGE: return ckpt__pt_tensor(r, 0, node);
     case CKPT__PICKLE_GLOBAL:  return ckpt__pt_opaque(r, node);
     case CKPT__PICKLE_OTHER:   return ckpt__pt_opaque(r, n.a);
-    case CKPT__PICKLE_NPDTYPE: return ckpt__pt_opaque(r, 0);
+    case CKPT__PICKLE_NPDTYPE: return ckpt__pt_opaque_as(r, "numpy.dtype");
     default:                   return ckpt__pt_entry(r, CKPT_KIND_NONE, &e);    // None, an empty dict, list or tuple
     }
 }
@@ -10347,6 +10405,7 @@ static ckpt_err ckpt__pt_read(ckpt__toc *t, const ckpt__source *src) {
 //
 // The format (github.com/huggingface/safetensors): 8 bytes little-endian length, a JSON object of that length padded with
 // spaces, then the data. Each member of the object is a tensor, but for "__metadata__", which maps text to text. There go:
+//     "format"              "pt": Hugging Face's loaders refuse metadata that do not say which framework's names these are
 //     "ckpt.int:NAME" "ckpt.float:NAME" "ckpt.bool:NAME" "ckpt.text:NAME"      the value; floats as Python's repr
 //     "ckpt.bytes"          JSON array of the names of U8 tensors that are bound bytes
 //     "ckpt.crc32"          8 hex digits for each tensor, in the order of their data
@@ -10605,7 +10664,7 @@ static ckpt_err ckpt__safetensors_plan(ckpt__plan *p, const ckpt__binding *items
     ckpt__buf b;
     ckpt__buf_init(&b, &p->allocator);
     ckpt__buf_fill(&b, 0, 8);
-    ckpt__buf_text(&b, "{\"__metadata__\":{");
+    ckpt__buf_text(&b, "{\"__metadata__\":{\"format\":\"pt\",");
     ckpt_err e = ckpt__safetensors_collect(&b, list, &n, items, count);
     bool sorted = true;
     for (size_t i = 1; i < n; i++) sorted = sorted && ckpt__safetensors_order(&list[i - 1], &list[i]) < 0;
@@ -10780,6 +10839,7 @@ static ckpt_err ckpt__safetensors_add(ckpt__safetensors_reader *r, const char *n
     if (e == NULL) return t->count >= (size_t)INT_MAX - 1 ? CKPT_CORRUPT : CKPT_NOMEM;
     e->dtype = info->type->dtype;
     e->ndim = known ? (int)info->ndim : 0;
+    if (!known) e->text = info->ndim <= CKPT_MAX_DIMS ? info->type->name : "a tensor of more than 8 dimensions";
     int64_t stride = 1;
     for (int i = e->ndim - 1; i >= 0; i--) {
         e->shape[i] = (int64_t)info->shape[i];
@@ -14501,10 +14561,28 @@ static ckpt__file_guess ckpt__file_guess_name(const char *path) {
     return strstr(base, ".pt") != NULL ? CKPT__GUESS_PT : CKPT__GUESS_NONE;
 }
 
-static ckpt_err ckpt__file_no_container(const unsigned char *head, size_t n) {
-    static const unsigned char old_torch[] = { 0x80, 2, 0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19 };
-    if (n >= sizeof old_torch && memcmp(head, old_torch, sizeof old_torch) == 0)
+// Python's pickles say their protocol first.
+static bool ckpt__file_is_pickle(const unsigned char *head, size_t n) {
+    return n >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
+}
+
+static bool ckpt__file_is_json(const char *path, const unsigned char *head, size_t n) {
+    return n > 0 && head[0] == '{' && ckpt__file_ends(path, strlen(path), ".json");
+}
+
+static ckpt_err ckpt__file_no_container(const char *path, const unsigned char *head, size_t n) {
+    // torch's old magic number; protocols 4 and 5 have a frame in front of it
+    static const unsigned char old_torch[] = { 0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19 };
+    size_t at = n >= 2 && head[1] >= 4 ? 11 : 2;
+    bool pickle = ckpt__file_is_pickle(head, n);
+    if (pickle && n >= at + sizeof old_torch && memcmp(head + at, old_torch, sizeof old_torch) == 0)
         return ckpt__error_set(CKPT_UNSUPPORTED, "it is of PyTorch before 1.6; load it with torch and torch.save it again");
+    if (pickle)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "it is a bare pickle, as pickle.dump writes; load it in Python and torch.save "
+                               "it");
+    if (ckpt__file_is_json(path, head, n))
+        return ckpt__error_set(CKPT_UNSUPPORTED, "it is JSON, no checkpoint; a model.safetensors.index.json lists the files of a "
+                               "model: load each of them, with not_strict");
     char hex[3 * 8 + 1];
     hex[0] = 0;
     for (size_t i = 0; i < n && i < 8; i++) (void)snprintf(hex + 3 * i, 4, " %02x", head[i]);
@@ -14524,10 +14602,10 @@ static ckpt_err ckpt__file_read_plain(ckpt_file *f, const ckpt__source *src, ckp
     if (e != CKPT_OK) return e;
     ckpt__file_guess g = ckpt__file_sniff(head, n, src->size);
     if (g == CKPT__GUESS_NONE) g = named;
-    if (g == CKPT__GUESS_PT && n >= 2 && head[0] == 0x80 && head[1] == 2) g = CKPT__GUESS_NONE;     // a bare pickle
+    if (ckpt__file_is_json(f->path, head, n) || (g == CKPT__GUESS_PT && ckpt__file_is_pickle(head, n))) g = CKPT__GUESS_NONE;
     if (g == CKPT__GUESS_PT) return ckpt__pt_read(&f->toc, src);
     if (g == CKPT__GUESS_SAFETENSORS) return ckpt__safetensors_read(&f->toc, src);
-    return ckpt__file_no_container(head, n);
+    return ckpt__file_no_container(f->path, head, n);
 }
 
 static ckpt_err ckpt__file_read_toc(ckpt_file *f) {
@@ -14556,16 +14634,54 @@ static ckpt_err ckpt__file_unpacked(const void *p, size_t n, void *user) {
     return e;
 }
 
-// An unnamed file beside the checkpoint, else where temporary files belong: the folder may be read-only.
-static ckpt_err ckpt__file_scratch(ckpt_file *f, int *fd) {
+// Unpacks into an unnamed file in `dir`. *place: another folder may do better.
+static ckpt_err ckpt__file_unpack_in(ckpt_file *f, const ckpt__codec *codec, const char *dir, ckpt__file_unpacking *u,
+                                     bool *place) {
+    ckpt__buf what;
+    ckpt__buf_init(&what, &f->allocator);
+    ckpt__buf_fmt(&what, "the unpacked checkpoint in %s", dir);
+    u->path = ckpt__buf_cstr(&what);
+    u->size = 0;
+    ckpt_err e = what.err != CKPT_OK ? what.err : ckpt__os_open_temp(&u->fd, dir);
+    *place = e != CKPT_OK && e != CKPT_NOMEM;
+    if (e == CKPT_OK) {
+        e = ckpt__os_rewind(f->src.fd, f->path);
+        if (e == CKPT_OK) e = ckpt__codec_decode(codec, f->src.fd, f->path, ckpt__file_unpacked, u, &f->allocator);
+        *place = e == CKPT_NO_SPACE;
+        if (e != CKPT_OK) ckpt__os_drop(u->fd);
+    }
+    ckpt__buf_free(&what);
+    return e;
+}
+
+// Are two folders on one file system? What one has no room for, the other has none for either.
+static bool ckpt__file_same_disk(const char *a, const char *b) {
+    ckpt__os_info x, y;
+    return ckpt__os_stat(a, &x) == CKPT_OK && ckpt__os_stat(b, &y) == CKPT_OK && x.dev == y.dev;
+}
+
+// Beside the checkpoint, else where temporary files belong: the folder may be read-only, or its disk full.
+static ckpt_err ckpt__file_unpack_somewhere(ckpt_file *f, const ckpt__codec *codec, ckpt__file_unpacking *u) {
     ckpt__buf dir;
+    ckpt__error_record before, full;
+    memset(&full, 0, sizeof full);
+    ckpt__error_take(&before);
     ckpt__buf_init(&dir, &f->allocator);
     ckpt__os_path_dir(&dir, f->path);
-    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__os_open_temp(fd, dir.data);
+    const char *places[3] = { ckpt__buf_cstr(&dir), ckpt__os_temp_dir(), "/tmp" };
+    ckpt_err e = dir.err;
+    bool place = e == CKPT_OK;
+    for (int i = 0; i < 3 && place; i++) {
+        if (i > 0 && full.code != CKPT_OK && ckpt__file_same_disk(places[i], places[i - 1])) continue;
+        if (i == 2 && strcmp(places[2], places[1]) == 0) break;
+        e = ckpt__file_unpack_in(f, codec, places[i], u, &place);
+        if (e == CKPT_OK) break;
+        if (e == CKPT_NO_SPACE) ckpt__error_take(&full);
+    }
     ckpt__buf_free(&dir);
-    const char *tmp = ckpt__os_env("TMPDIR");
-    if (e != CKPT_OK && e != CKPT_NOMEM && tmp != NULL && tmp[0] != 0) e = ckpt__os_open_temp(fd, tmp);
-    if (e != CKPT_OK && e != CKPT_NOMEM) e = ckpt__os_open_temp(fd, "/tmp");
+    if (e == CKPT_OK) ckpt__error_last = before;
+    else if (place && full.code != CKPT_OK) return ckpt__error_put(&full);          // rather than that there is no TMPDIR
+    else if (place && e != CKPT_AUTH) e = ckpt__error_last.code = CKPT_NO_SPACE;    // the checkpoint is sound, and is found
     return e;
 }
 
@@ -14577,15 +14693,10 @@ static ckpt_err ckpt__file_unpack(ckpt_file *f) {
     if (e != CKPT_OK || ckpt__file_sniff(head, n, f->src.size) != CKPT__GUESS_NONE) return e;
     const ckpt__codec *codec = ckpt__codec_by_magic(head, n);
     if (codec == NULL) return CKPT_OK;
+    ckpt__file_unpacking u = { -1, NULL, 0 };
     e = ckpt__codec_check(codec);
-    ckpt__file_unpacking u = { -1, "the unpacked checkpoint", 0 };
-    if (e == CKPT_OK) e = ckpt__file_scratch(f, &u.fd);
+    if (e == CKPT_OK) e = ckpt__file_unpack_somewhere(f, codec, &u);
     if (e != CKPT_OK) return e;
-    e = ckpt__codec_decode(codec, f->src.fd, f->path, ckpt__file_unpacked, &u, &f->allocator);
-    if (e != CKPT_OK) {
-        ckpt__os_drop(u.fd);
-        return e;
-    }
     ckpt__os_drop(f->src.fd);
     f->src.fd = u.fd;
     f->src.size = u.size;
@@ -14843,6 +14954,8 @@ static void ckpt__file_differs(ckpt__file_match *m, const ckpt__binding *b, cons
     if (m->different.count > 1) return;
     char in_file[160], bound[160];
     ckpt__file_describe(in_file, sizeof in_file, e->kind, e->dtype, e->ndim, e->shape, e->size);
+    if (e->kind == CKPT_KIND_OTHER && e->text != NULL)
+        (void)snprintf(in_file, sizeof in_file, "%s (%.100s)", ckpt__state_kind_name(e->kind), e->text);
     bool piece = b->kind == CKPT_KIND_TENSOR && ckpt__state_is_piece(&b->tensor);
     ckpt__file_describe(bound, sizeof bound, b->kind, b->tensor.dtype, b->tensor.ndim, ckpt__state_whole(&b->tensor), b->size);
     (void)snprintf(m->why, sizeof m->why, "%.120s is %s in the %s%s, but bound as %s%s", e->name, in_file,
@@ -14988,10 +15101,17 @@ static bool ckpt__file_match_is_over(const ckpt__file_match *m, size_t i) {
     return !m->used[i] && ckpt__file_counts(&m->f->toc.entries[i], m->o);
 }
 
+// A value that cannot be read: torch.save(model) pickles the module, and nobody finds the tensors in that. NULL: there is none.
+static const ckpt__entry *ckpt__file_match_opaque(const ckpt__file_match *m) {
+    const ckpt__toc *t = &m->f->toc;
+    for (size_t i = 0; i < t->count; i++) if (t->entries[i].kind == CKPT_KIND_OTHER) return &t->entries[i];
+    return NULL;
+}
+
 // Not strict is for what differs a little: a file that has nothing of what is bound is the wrong file, or has other names. One
 // rank of several may well have nothing in it (a new head), and then all that it misses is told.
 static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
-    bool over = m->unexpected.count > 0;
+    bool over = m->unexpected.count > 0 || ckpt__file_match_opaque(m) != NULL;
     if (m->st->count == 0 || ckpt__file_match_finds(m)) return false;
     if (m->o->shared && (!m->o->alone || m->missing.count == 0)) return false;
     for (size_t i = 0; i < m->f->toc.count && m->o->shared && !over; i++) over = ckpt__file_match_is_over(m, i);
@@ -15000,6 +15120,7 @@ static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
 
 static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
     ckpt__buf text;
+    const ckpt__entry *opaque = ckpt__file_match_finds(m) ? NULL : ckpt__file_match_opaque(m);
     ckpt__buf_init(&text, &m->f->allocator);
     bool nothing = m->o->not_strict && m->different.count == 0;
     if (nothing) ckpt__buf_text(&text, "nothing that is bound is in it");
@@ -15008,7 +15129,10 @@ static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
         ckpt__buf_fmt(&text, "%s%s", text.len > 0 ? "; " : "", m->why);
         if (m->different.count > 1) ckpt__buf_fmt(&text, " (and %zu more differ)", m->different.count - 1);
     }
-    if (nothing) ckpt__buf_text(&text, m->o->weights_only ? "; bind the names that it has, of which load_weights_only takes "
+    if (opaque != NULL)
+        ckpt__buf_fmt(&text, "; '%.100s' in it is of a type that cannot be read (%.100s): of a module save the state_dict()",
+                      opaque->name, opaque->text != NULL ? opaque->text : "unknown");
+    else if (nothing) ckpt__buf_text(&text, m->o->weights_only ? "; bind the names that it has, of which load_weights_only takes "
                                                             "those under state/model/" : "; bind the names that it has");
     else if (m->different.count == 0) ckpt__buf_text(&text, "; bind or ignore them, or load with not_strict");
     const char *all = ckpt__buf_cstr(&text);
@@ -41817,6 +41941,10 @@ static ckpt_err ckpt__shard_parse(ckpt__shard_meta *m, const ckpt_allocator *a, 
     const char *end = len >= size ? text + (len - size) : text;
     bool closed = len >= size && len <= CKPT__SHARD_MAX_TEXT && memcmp(end, tail, sizeof tail - 1) == 0 &&
                   memcmp(text + len - 3, "\"}\n", 3) == 0 && ckpt__txt_sum(text + len - 11, &crc);
+    if (len > 2 && (unsigned char)text[0] == 0x80 && text[1] >= 2 && text[1] <= 5)
+        return ckpt__error_set(CKPT_CORRUPT, "it is a pickle of torch.distributed.checkpoint, which is not read here: make one "
+                               "file of the directory with python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR "
+                               "FILE.pt");
     if (!closed)
         return ckpt__error_set(CKPT_CORRUPT, "it does not end with its checksum: it is cut short, damaged or none of ours");
     if (ckpt__digest_crc32(0, text, len - size) != crc)

@@ -32,6 +32,8 @@ def plain(path):
         if name == '__metadata__':
             if any(not isinstance(v, str) for v in e.values()):
                 fail('%s: metadata that is no text' % path)
+            if e.get('format') != 'pt':
+                fail('%s: transformers and accelerate refuse metadata without "format": "pt"' % path)
             continue
         begin, end = e['data_offsets']
         ends.append((begin, end))

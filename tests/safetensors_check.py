@@ -116,6 +116,7 @@ def check_written():
     need(rc == 0, said)
     whole = open(path, 'rb').read()
     meta, tensors, data, n = parse(whole)
+    need(meta.get('format') == 'pt', 'the format, which transformers, accelerate and huggingface_hub demand')
     need((8 + n) % 4096 == 0, 'the data does not begin at a multiple of 4096')
     need(len(tensors) == 17, 'tensors')
     for k, dtype in enumerate(ORDER):

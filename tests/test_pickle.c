@@ -216,6 +216,36 @@ static void test_tensors(void **unused) {
     LOADS("\x80\x02" "ctorch._utils\n_rebuild_tensor_v2\n)R.", "<other>");
 }
 
+#define ARRAY_I2 "cnumpy.core.numeric\n_frombuffer\n(C\x04" "abcdcnumpy\ndtype\nX\2\0\0\0i2\x89\x88\x87R" \
+    "K\2\x85X\1\0\0\0CtR"
+#define T2 V2 FLOATS "K\1K\2\x85K\1\x85\x89NtR"
+#define FROM_CPU "ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n("
+#define FROM_NUMPY "ctorch._utils\n_rebuild_device_tensor_from_numpy\n("
+#define FROM_XLA "ctorch._utils\n_rebuild_xla_tensor\n("
+#define ON_XLA "X\5\0\0\0xla:0\x89tR"
+
+// Tensors of devices without storages, and those that are carried in something else.
+static void test_carried_tensors(void **unused) {
+    (void)unused;
+    LOADS("\x80\x02" FROM_CPU T2 "ctorch\nfloat32\n" ON_XLA ".", "<tensor 2 1(2,)(1,)>");
+    LOADS("\x80\x02" FROM_CPU T2 "ctorch\nfloat16\n" ON_XLA ".", "<other>");
+    LOADS("\x80\x02" FROM_CPU T2 "N" ON_XLA ".", "<other>");
+    LOADS("\x80\x02" FROM_CPU "Nctorch\nfloat32\n" ON_XLA ".", "<other>");
+    LOADS("\x80\x02" "ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n)R.", "<other>");
+    LOADS("\x80\x03" FROM_NUMPY ARRAY_I2 "ctorch\nint16\n" ON_XLA ".", "<array 9 (2,)>");
+    LOADS("\x80\x03" FROM_XLA ARRAY_I2 "ctorch\nint16\n" ON_XLA ".", "<array 9 (2,)>");
+    LOADS("\x80\x03" FROM_XLA ARRAY_I2 "ctorch\nbfloat16\n" ON_XLA ".", "<other>");
+    LOADS("\x80\x03" "ctorch._utils\n_rebuild_parameter\n(" FROM_CPU T2 "ctorch\nfloat32\n" ON_XLA "\x88NtR.",
+          "<tensor 2 1(2,)(1,)>");
+    LOADS("\x80\x02" "ctorch.tensor\n_rebuild_from_type\n(ctorch._utils\n_rebuild_tensor_v2\nc__main__\nMine\n(" FLOATS
+          "K\1K\2\x85K\1\x85\x89Nt}tR.", "<tensor 2 1(2,)(1,)>");
+    LOADS("\x80\x02" "ctorch.torch_version\nTorchVersion\nX\5\0\0\0" "2.9.0\x85\x81.", "'2.9.0'");
+    LOADS("\x80\x02" "ctorch.torch_version\nTorchVersion\nK\1\x85\x81.", "<other>");
+    LOADS("\x80\x02" "ctorch.jit._pickle\nrestore_type_tag\n(}(X\1\0\0\0a" "ctorch.jit._pickle\nbuild_intlist\n(](K\1K\2etRu"
+          "X\4\0\0\0DicttR.", "{'a': [1, 2]}");
+    LOADS("\x80\x02" "ctorch.jit._pickle\nbuild_tensorlist\n)R.", "<other>");
+}
+
 // Whatever is not known is kept as a name; what is done to it afterwards is dropped.
 static void test_unknown_objects(void **unused) {
     (void)unused;
@@ -423,8 +453,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_containers), cmocka_unit_test(test_stack_and_memo),
             cmocka_unit_test(test_known_objects),
-        cmocka_unit_test(test_tensors), cmocka_unit_test(test_unknown_objects), cmocka_unit_test(test_damage),
-            cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_carried_tensors), cmocka_unit_test(test_unknown_objects),
+            cmocka_unit_test(test_damage), cmocka_unit_test(test_any_bytes),
         cmocka_unit_test(test_writing_ints), cmocka_unit_test(test_writing_floats), cmocka_unit_test(test_writing_tensors),
             cmocka_unit_test(test_own_tensors),
             cmocka_unit_test(test_every_allocation)

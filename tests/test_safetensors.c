@@ -133,6 +133,12 @@ static void test_golden(void **state) {
     everything(&f);
     write_state(&f, util_join(dir, "a"));
     fix_golden(util_join(dir, "a"), "everything.safetensors");
+    // As it was written before __metadata__ said its format.
+    ckpt__toc t;
+    const char *before = util_tests_path("golden/without_format.safetensors");
+    assert_int_equal(fix_read(&t, ckpt__safetensors_read, before), CKPT_OK);
+    check_everything(before, &t, &f.st);
+    ckpt__toc_free(&t);
     fix_free(&f);
     memset(&f, 0, sizeof f);
     write_state(&f, util_join(dir, "b"));
@@ -295,6 +301,7 @@ static void test_foreign(void **state) {
     assert_false(t.blobs[e->blob].has_crc);
     assert_int_equal(fix_entry(&t, "b")->kind, CKPT_KIND_OTHER);
     assert_int_equal(fix_entry(&t, "b")->size, 4);
+    assert_string_equal(fix_entry(&t, "b")->text, "F4");
     assert_int_equal(fix_entry(&t, "a")->dtype, CKPT_F8_E4M3);
     ckpt__toc_free(&t);
 }
@@ -420,7 +427,7 @@ static void test_many(void **state) {
         ckpt__toc_free(&t);
     }
     printf("    100,000 tensors: planned in %.0f ms, read in %.0f ms\n", best_plan * 1e3, best_read * 1e3);
-    assert_true(best_plan < 2 && best_read < 2);         // a quadratic step takes minutes
+    assert_true(best_plan < 30 && best_read < 30);       // a quadratic step takes minutes
     fix_free(&f);
 }
 

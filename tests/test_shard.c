@@ -406,6 +406,10 @@ static void test_hostile(void **state) {
         if (e != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), rows[i].sentence));
         if (e == CKPT_OK) ckpt__shard_free(&m);
     }
+    static const char theirs[] = "\x80\x02" "ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81.";
+    ckpt__shard_meta m;
+    assert_int_equal(ckpt__shard_parse(&m, &a, theirs, sizeof theirs - 1), CKPT_CORRUPT);
+    assert_non_null(strstr(ckpt_last_error(), "dcp_to_torch"));
 }
 
 // Whatever byte changes, and wherever the text ends, it is damage.

@@ -261,6 +261,28 @@ class Unknown:
     def __init__(self): self.inside = torch.ones(2)
 
 
+class Called:
+    """pickles as a call of a function, the way that a torch which this one is not would write it"""
+    def __init__(self, function, *args): self.made = (function, args)
+    def __reduce__(self): return self.made
+
+
+def stand_in(module, name, kind=type):
+    """a function, class or dtype of a newer torch, by its name alone"""
+    import importlib, types
+    if module not in sys.modules:
+        sys.modules[module] = types.ModuleType(module)
+    there = getattr(sys.modules[module], name, None)
+    if there is not None:
+        return there
+    made = type(name, (), {"__reduce__": lambda self: name})
+    made.__module__ = module
+    if kind is not type:
+        made = made()
+    setattr(sys.modules[module], name, made)
+    return made
+
+
 class Trap:
     def __reduce__(self): return (os.system, ("touch '%s'" % os.path.join(DIR, "executed"),))
 
@@ -308,13 +330,14 @@ def ours_reads_torch():
         round_trip("pickle protocol %d" % protocol, {"m": m.state_dict(), "n": np.arange(4.0), "b": [b"\x00\xff" * 300, bytearray(b"abc"), {1, 2}], "t": "x" * 300, "i": 2**40}, pickle_protocol=protocol)
     same("an unknown object", dump_of({"x": Unknown(), "y": 1}), {"x": ("other", "__main__.Unknown"), "y": ("int", 1)})
     same("a big int", dump_of({"x": 2**64, "y": -2**63 - 1}), {"x": ("other", ""), "y": ("other", "")})
-    same("an array in Fortran order and one of objects", dump_of({"x": np.asfortranarray(np.ones((2, 3))), "y": np.array([{}], dtype=object)}), {"x": ("other", ""), "y": ("other", "")})
-    same("the other byte order", dump_of({"x": np.arange(3, dtype=">i4")}), {"x": ("other", "")})
+    same("an array in Fortran order and one of objects", dump_of({"x": np.asfortranarray(np.ones((2, 3))), "y": np.array([{}], dtype=object)}), {"x": ("other", "numpy.ndarray"), "y": ("other", "numpy.ndarray")})
+    same("the other byte order", dump_of({"x": np.arange(3, dtype=">i4")}), {"x": ("other", "numpy.ndarray")})
     same("a dtype and a device", dump_of({"x": torch.float32, "d": torch.device("cpu")}), {"x": ("other", "torch.float32"), "d": ("other", "torch.device")})
     same("a sparse tensor", dump_of({"x": torch.eye(2).to_sparse(), "y": 2}), {"x": ("other", "torch._utils._rebuild_sparse_tensor"), "y": ("int", 2)})
     same("two keys with one text", dump_of({1: 5, "1": 6, "a/b": 1, "a": {"b": 2}}), {"1": ("int", 5), "1#1": ("int", 6), "a/b": ("int", 1), "a/b#3": ("int", 2)})
     same("something that executes", dump_of({"x": Trap(), "y": 3}), {"x": ("other", "posix.system"), "y": ("int", 3)})
     check("the unpickler executed something", not os.path.exists(os.path.join(DIR, "executed")))
+    newer_forms()
     loop = []
     loop.append(loop)
     refused("a list that holds itself", loop, "CKPT_CORRUPT", "holds itself")
@@ -327,6 +350,63 @@ def ours_reads_torch():
     refused("a deflated zip", None, "CKPT_UNSUPPORTED", "compressed", write=deflated)
     many = {"layer.%d" % i: torch.full((i % 5,), float(i)) for i in range(20000)}
     round_trip("20,000 tensors", many)
+
+
+def newer_forms():
+    """What torch 2.1 to 2.9 write and 1.13 does not, and what no program in C can hold: the rest of the file stays readable."""
+    import argparse, pathlib, zipfile
+    t, n = torch.arange(6, dtype=torch.float32).reshape(2, 3), np.arange(6, dtype=np.int16)
+    whole = ("tensor", "float32", (2, 3), raw_of(t))
+    cpu = stand_in("torch._utils", "_rebuild_device_tensor_from_cpu_tensor")
+    same("tensors of a TPU", dump_of({"a": Called(cpu, t, torch.float32, "xla:0", False), "b": Called(torch._utils._rebuild_device_tensor_from_numpy, n, torch.int16, "xla:0", False),
+                                      "p": Called(torch._utils._rebuild_parameter, Called(cpu, t, torch.float32, "xla:0", False), True, collections.OrderedDict()),
+                                      "bf": Called(torch._utils._rebuild_device_tensor_from_numpy, np.ones(2, np.float32), torch.bfloat16, "xla:0", False), "end": 1}),
+         {"a": whole, "b": ("tensor", "int16", (6,), n.tobytes()), "p": whole, "bf": ("other", "torch._utils._rebuild_device_tensor_from_numpy"), "end": ("int", 1)})
+    v3, e8m0 = stand_in("torch._utils", "_rebuild_tensor_v3"), stand_in("torch", "float8_e8m0fnu", object)
+    bytes_of = torch.arange(4, dtype=torch.uint8)
+    raw = bytes_of.untyped_storage() if hasattr(bytes_of, "untyped_storage") else bytes_of.storage().untyped()
+    same("a dtype that C has no word for", dump_of({"x": Called(v3, raw, 0, (4,), (1,), False, collections.OrderedDict(), e8m0), "y": Called(v3, raw, 0, (2,), (1,), False, collections.OrderedDict(), stand_in("torch", "uint16", object)), "z": raw}),
+         {"x": ("other", "torch.float8_e8m0fnu"), "y": ("tensor", "uint16", (2,), bytes([0, 1, 2, 3])), "z": ("tensor", "uint8", (4,), bytes([0, 1, 2, 3]))})
+    wrapped = (torch._utils._rebuild_wrapper_subclass if hasattr(torch._utils, "_rebuild_wrapper_subclass") else stand_in("torch._utils", "_rebuild_wrapper_subclass"))
+    dtensor = stand_in("torch.distributed.tensor", "DTensor")
+    same("a DTensor, and a tensor with attributes",
+         dump_of({"d": Called(torch._tensor._rebuild_from_type_v2, wrapped, dtensor, (dtensor, torch.float32, (2, 3), (3, 1), 0, None, "cpu", False), {"_local_tensor": t}),
+                  "t": Called(torch._tensor._rebuild_from_type_v2, torch._utils._rebuild_tensor_v2, torch.Tensor, (t.storage(), 0, (2, 3), (3, 1), False, collections.OrderedDict()), {"tag": 1}), "y": t}),
+         {"d": ("other", "torch.distributed.tensor.DTensor"), "t": whole, "y": whole})
+    conj = Called(torch._utils._rebuild_tensor_v2, torch.tensor([1 + 2j]).storage(), 0, (1,), (1,), False, collections.OrderedDict(), {"conj": True})   # 1.13 loses that
+    same("tensors of other kinds", dump_of({"q": torch.quantize_per_tensor(t, 0.5, 0, torch.qint8), "m": torch.empty(2, device="meta"), "c": conj,
+                                            "d": torch.zeros(1, 1, 1, 1, 1, 1, 1, 1, 2), "y": t}),
+         {"q": ("other", "torch._utils._rebuild_qtensor"), "m": ("other", "torch._utils._rebuild_meta_tensor_no_storage"), "c": ("other", "torch._utils._rebuild_tensor_v2"),
+          "d": ("other", "a tensor of 9 dimensions"), "y": whole})
+    jit = __import__("torch.jit._pickle", fromlist=["x"])   # what torch::pickle_save of C++ wraps its dicts and lists in
+    tagged = lambda value, kind: Called(jit.restore_type_tag, value, kind)
+    same("a dict of libtorch", dump_of(tagged({"w": t, "i": Called(jit.build_intlist, [1, 2]), "f": tagged([0.5], "List[float]")}, "Dict[str, Any]")),
+         {"w": whole, "i/0": ("int", 1), "i/1": ("int", 2), "f/0": ("float", "0.5")})
+    got = dump_of({"v": torch.__version__, "args": argparse.Namespace(lr=1.0), "path": pathlib.PurePosixPath("/a"), "y": t, "n": np.random.default_rng(1).bit_generator.state})
+    same("a version", got.get("v"), ("text", str(torch.__version__)))
+    same("a namespace", got.get("args"), ("other", "argparse.Namespace"))
+    same("what stands behind them", got.get("y"), whole)
+    # the records of torch 2.7 and later, and sums that were never taken (set_crc32_options(False), skip_data)
+    path, more = os.path.join(DIR, "one.pt"), os.path.join(DIR, "more.pt")
+    torch.save({"x": t, "e": torch.empty(0)}, path)
+    with zipfile.ZipFile(path) as z, zipfile.ZipFile(more, "w", zipfile.ZIP_STORED) as out:
+        for i, name in enumerate(z.namelist()):
+            out.writestr(name, z.read(name))
+            if i == 0:
+                for extra, text in ((".format_version", "1"), (".storage_alignment", "64"), ("byteorder", sys.byteorder)):
+                    out.writestr(name.split("/")[0] + "/" + extra, text)
+        out.writestr(name.split("/")[0] + "/.data/serialization_id", "0" * 40)
+    want = {"x": whole, "e": ("tensor", "float32", (0,), b"")}
+    same("records of newer versions", dump(more), want)
+    data = bytearray(open(path, "rb").read())
+    at = -1
+    while (at := data.find(b"PK\1\2", at + 1)) >= 0:
+        data[at + 16:at + 20] = bytes(4)
+    at = -1
+    while (at := data.find(b"PK\7\x08", at + 1)) >= 0:
+        data[at + 4:at + 8] = bytes(4)
+    open(more, "wb").write(data)
+    same("without sums", dump(more), want)
 
 
 def deflated(path):
