@@ -2400,16 +2400,22 @@ static void ckpt__os_write_back(int fd, uint64_t offset, uint64_t size) {
 #endif
 }
 
-// On return the bytes are on the medium. A failed fsync is never tried again: Linux reports a lost page once, and a
-// second call would claim success.
-static ckpt_err ckpt__os_sync(int fd, const char *path) {
+// Brings a file or a folder to the medium: 0, or -1 and errno. A failed fsync is never tried again: Linux reports a lost page
+// once, and a second call would claim success. On macOS fsync leaves the bytes in the drive's own memory; the call that does not
+// is unknown to some file systems (SMB, NFS), and only then is fsync asked.
+static int ckpt__os_flush(int fd) {
     int r;
 #if defined(__APPLE__) && defined(F_FULLFSYNC)
     do r = CKPT__SYS(fcntl)(fd, F_FULLFSYNC); while (r != 0 && errno == EINTR);
-    if (r == 0) return CKPT_OK;
+    if (r == 0 || !(ckpt__os_is_unsupported(errno) || errno == ENOTTY)) return r;
 #endif
     do r = CKPT__SYS(fsync)(fd); while (r != 0 && errno == EINTR);
-    return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "bring to disk", path);
+    return r;
+}
+
+// On return the bytes are on the medium.
+static ckpt_err ckpt__os_sync(int fd, const char *path) {
+    return ckpt__os_flush(fd) == 0 ? CKPT_OK : ckpt__os_fail(errno, "bring to disk", path);
 }
 
 // The same for bytes alone: where room and length of the file are as they were at its last sync, its file system has nothing else
@@ -2429,9 +2435,7 @@ static ckpt_err ckpt__os_sync_data(int fd, const char *path) {
 static ckpt_err ckpt__os_sync_dir(const char *dir) {
     int fd = ckpt__os_open(dir, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) return ckpt__os_fail(errno, "bring to disk the folder", dir);
-    int r;
-    do r = CKPT__SYS(fsync)(fd); while (r != 0 && errno == EINTR);
-    bool failed = r != 0 && !ckpt__os_is_unsupported(errno) && errno != EBADF;
+    bool failed = ckpt__os_flush(fd) != 0 && !ckpt__os_is_unsupported(errno) && errno != EBADF;
     ckpt_err e = failed ? ckpt__os_fail(errno, "bring to disk the folder", dir) : CKPT_OK;
     ckpt__os_drop(fd);
     return e;
@@ -2676,8 +2680,11 @@ static ckpt_err ckpt__os_list(const char *dir, ckpt_err (*each)(const char *name
 
 //-- locks -----------------------------------------------------------------------
 
+// F_OFD_SETLK, hidden in strict modes and in headers before macOS 14; its value is part of the kernels' interfaces.
 #if defined(__linux__)
-enum { CKPT__OFD_SETLK = 37 };      // F_OFD_SETLK, hidden in strict modes; asm-generic/fcntl.h
+    #define CKPT__OFD_SETLK 37
+#elif defined(__APPLE__)
+    #define CKPT__OFD_SETLK 90
 #endif
 
 // Tries to lock one byte: errno, 0 when it is ours.
@@ -2777,7 +2784,7 @@ static bool ckpt__os_lock_unknown(int errnum) {
 static ckpt_err ckpt__os_lock_fd(int fd, const char *path) {
     int whole = ckpt__os_lock_byte(fd, F_SETLK, 0), own = whole;
     bool taken = whole == EACCES || whole == EAGAIN;
-#if defined(__linux__)
+#if defined(CKPT__OFD_SETLK)
     if (!taken) own = ckpt__os_lock_byte(fd, CKPT__OFD_SETLK, 1);
     if (own == 0 && whole == 0) return CKPT_OK;
 #endif
@@ -3160,6 +3167,11 @@ static int ckpt__os_socket_pair(int raw[2]) {
     if (CKPT__SYS(socketpair)(AF_UNIX, SOCK_STREAM, 0, raw) != 0) return -1;
     (void)CKPT__SYS(setsockopt)(raw[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     (void)CKPT__SYS(setsockopt)(raw[0], SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    #if defined(SO_NOSIGPIPE)
+    // macOS sends SIGPIPE to the process, to whichever thread does not hold it back, and not to the one that wrote
+    int one = 1;
+    (void)CKPT__SYS(setsockopt)(raw[1], SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
+    #endif
 #endif
     return 0;
 }
