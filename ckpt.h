@@ -2644,6 +2644,10 @@ static ckpt_err ckpt__os_mkdirs(const char *path) {
     while (n > 1 && path[n - 1] == '/') n--;
     if (n == 0) return CKPT_OK;
     if (n >= sizeof part) return ckpt__os_fail(ENAMETOOLONG, "make the folder", path);
+    // Somebody would look in vain at home, and then remove the folder '~', unquoted.
+    if (path[0] == '~' && (path[1] == '/' || path[1] == 0) && !ckpt__os_exists("~"))
+        return ckpt__error_set(CKPT_ARG, "cannot make the folder %s: '~' is the home folder for a shell alone: write its path, "
+                               "or './~' for a folder of that name", path);
     memcpy(part, path, n);
     part[n] = 0;
     int why = ckpt__os_mkdir(part);

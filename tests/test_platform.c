@@ -265,6 +265,12 @@ static void test_mkdirs(void **state) {
     if (chdir(dir) != 0) fail();
     assert_int_equal(ckpt__os_mkdirs("relative/one"), CKPT_OK);
     assert_true(util_exists(util_join(dir, "relative/one")));
+    assert_int_equal(ckpt__os_mkdirs("~/one"), CKPT_ARG);                   // a shell's, and a danger to the home when removed
+    assert_non_null(strstr(ckpt_last_error(), "cannot make the folder ~/one: '~' is the home folder for a shell alone"));
+    assert_int_equal(ckpt__os_mkdirs("~"), CKPT_ARG);
+    assert_int_equal(ckpt__os_mkdirs("./~/one"), CKPT_OK);                  // meant
+    assert_int_equal(ckpt__os_mkdirs("~/two"), CKPT_OK);                    // and there by now
+    assert_int_equal(ckpt__os_mkdirs("~other"), CKPT_OK);
     if (chdir("/") != 0) fail();
 }
 
