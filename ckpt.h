@@ -47240,7 +47240,8 @@ static ckpt_err ckpt__loader_check_folder(const ckpt__buf *path) {
     ckpt__buf_free(&meta);
     if (e == CKPT_NOT_FOUND)
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a folder without a " CKPT__SHARD_META ": no checkpoint of several ranks, "
-                               "or one that was never finished", path->data);
+                               "or one that was never finished (of a run's folder name a checkpoint in it, or its link, as in "
+                               "%s/latest-rank0.pt)", path->data, path->data);
     return e;
 }
 
