@@ -5392,6 +5392,7 @@ static ckpt_err ckpt__time_read(ckpt_time *out, const char *text) {
     ckpt__view word = { v.p + v.n, 0 };
     while (word.n < v.n && ckpt__txt_lower(word.p[-1]) >= 'a' && ckpt__txt_lower(word.p[-1]) <= 'z') { word.p--; word.n++; }
     if (word.n > 1 && ckpt__txt_lower(word.p[word.n - 1]) == 's') word.n--;
+    if (ckpt__txt_eq_nocase(word, "batche")) word.n--;
     if (!ckpt__time_unit(word, &unit))
         return ckpt__time_fail(text, "it does not end in a unit: iter ep ba sp tok dur sec h m s");
     return ckpt__error_set(CKPT_ARG, "'%.100s' is no time: the unit is written '%s'", text, ckpt__time_words(unit).suffix);
