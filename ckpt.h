@@ -43917,6 +43917,17 @@ static ckpt_err ckpt__saver_template(const ckpt_saver *s, char **out, const char
     return e;
 }
 
+// Is there a variable in what a template became that nothing fills in?
+static bool ckpt__saver_is_unfilled(const char *format, const char *text) {
+    return strchr(text, '{') != NULL && strstr(format, "{{") == NULL;
+}
+
+static void ckpt__saver_warn_unfilled(const ckpt_saver *s, const char *what, const char *format, const char *text) {
+    if (ckpt__saver_is_unfilled(format, text))
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s '%s' has a variable that is not known: it stays as text, '%s'", what,
+                        format, text);
+}
+
 // Refuses a latest name that is, or could become, the name of a checkpoint: the link would replace the file.
 static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
     ckpt__buf a, b;
@@ -43933,7 +43944,11 @@ static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
         e = ckpt__name_match(s->filename, &d, ckpt__buf_cstr(&b), &matches, &found);
     }
-    if (e == CKPT_OK && (matches || strcmp(ckpt__buf_cstr(&a), ckpt__buf_cstr(&b)) == 0))
+    bool same = e == CKPT_OK && strcmp(ckpt__buf_cstr(&a), ckpt__buf_cstr(&b)) == 0;
+    if (matches && !same && ckpt__saver_is_unfilled(s->filename, ckpt__buf_cstr(&a)))
+        e = ckpt__error_set(CKPT_ARG, "filename '%s' has a variable that is not known, which may stand for any text, that of "
+                            "latest_filename '%s' too", s->filename, s->latest);
+    if (e == CKPT_OK && (matches || same))
         e = ckpt__error_set(CKPT_ARG, "latest_filename '%s' is also the name of a checkpoint ('%s'): the link would replace the "
                             "file", s->latest, s->filename);
     size_t file = a.len, link = b.len;
@@ -43947,6 +43962,7 @@ static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
     if (e == CKPT_OK && ckpt__txt_starts(ckpt__os_path_base(ckpt__buf_cstr(&b)), ".ckpt-"))
         e = ckpt__error_set(CKPT_ARG, "latest_filename '%s': names that begin with .ckpt- are the library's own", s->latest);
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__file_format_of(ckpt__buf_cstr(&b), &format), "latest_filename");
+    if (e == CKPT_OK) ckpt__saver_warn_unfilled(s, "latest_filename", s->latest, ckpt__buf_cstr(&b));
     ckpt__buf_free(&a);
     ckpt__buf_free(&b);
     return e;
@@ -43972,9 +43988,7 @@ static ckpt_err ckpt__saver_check_filename(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__file_format_of(text, &format);
     if (e == CKPT_OK && format.codec != NULL)
         e = ckpt__error_prefix(ckpt__codec_check(format.codec), "filename '%s'", s->filename);
-    if (e == CKPT_OK && strchr(text, '{') != NULL && strstr(s->filename, "{{") == NULL)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "filename '%s' has a variable that is not known: it stays as text, '%s'",
-                        s->filename, text);
+    if (e == CKPT_OK) ckpt__saver_warn_unfilled(s, "filename", s->filename, text);
     ckpt__buf_free(&name);
     return e;
 }
@@ -45973,6 +45987,7 @@ static ckpt_err ckpt__saver_set_local_names(ckpt_saver *s, const ckpt_saver_desc
     for (int i = 0; i < 4; i++) ckpt__buf_init(&name[i], &s->allocator);
     size_t rest = 0;
     ckpt_err e = ckpt__saver_split_folder(s, folder, &rest);
+    if (e == CKPT_OK) ckpt__saver_warn_unfilled(s, "folder", folder, s->root);
     if (s->layout == CKPT__SAVER_SHARDED) {         // each rank its folder; below it all names are rank 0's
         s->named.rank = s->named.local_rank = s->named.node_rank = 0;
         if (e == CKPT_OK) e = ckpt__saver_set_ending(s, filename);
