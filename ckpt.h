@@ -1038,7 +1038,7 @@ CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns
 // how many; *paths (may be NULL) is valid until the next call on the saver.
 CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **paths);
-// Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0:
+// Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0 or less:
 // no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
@@ -53343,7 +53343,7 @@ CKPT__DECL ckpt_err ckpt_put_file(const char *path, const char *uri, bool overwr
 
 /*
    HISTORY
-       0.1.0  names, times, state, .pt .safetensors .tar, compression, saver, retention, resume, on the local disk
+       0.1.0  names, times, state, .pt .safetensors .tar, compression, saver, retention, resume; uploads and stores; many ranks
 
 
    This software is available under two licences; choose the one that suits you.
