@@ -3018,6 +3018,20 @@ static void *ckpt__os_thread_main(void *arg) {
     return NULL;
 }
 
+// A thread of musl has 128 KiB of stack, one of macOS 512: a TLS handshake below a store's buffers, or a function of the user's,
+// may need more.
+static int ckpt__os_thread_create(ckpt__os_thread *t) {
+    enum { STACK = 1 << 20 };
+    pthread_attr_t attr;
+    size_t size = 0;
+    if (pthread_attr_init(&attr) != 0) return CKPT__SYS(pthread_create)(&t->id, NULL, ckpt__os_thread_main, t);
+    if (pthread_attr_getstacksize(&attr, &size) == 0 && size < (size_t)STACK)
+        (void)pthread_attr_setstacksize(&attr, (size_t)STACK);
+    int why = CKPT__SYS(pthread_create)(&t->id, &attr, ckpt__os_thread_main, t);
+    (void)pthread_attr_destroy(&attr);
+    return why;
+}
+
 // Starts a thread that receives no signals: handlers keep running on the program's own threads. `t` must stay where it is
 // until the thread is joined.
 static ckpt_err ckpt__os_thread_start(ckpt__os_thread *t, void (*fn)(void *), void *arg) {
@@ -3026,7 +3040,7 @@ static ckpt_err ckpt__os_thread_start(ckpt__os_thread *t, void (*fn)(void *), vo
     t->arg = arg;
     sigfillset(&all);
     bool masked = CKPT__SYS(pthread_sigmask)(SIG_SETMASK, &all, &before) == 0;
-    int why = CKPT__SYS(pthread_create)(&t->id, NULL, ckpt__os_thread_main, t);
+    int why = ckpt__os_thread_create(t);
     if (masked) (void)CKPT__SYS(pthread_sigmask)(SIG_SETMASK, &before, NULL);
     if (why == 0) return CKPT_OK;
     char text[128];

@@ -500,7 +500,7 @@ static void test_many(void **unused) {
     enum { MANY = 100000 };
     ckpt_state st = {0};
     char name[96];
-    double begin = ckpt__os_now();
+    double begin = ckpt__os_clock(CLOCK_PROCESS_CPUTIME_ID);        // other programs keep the processors busy
     for (int i = 0; i < MANY; i++) {
         snprintf(name, sizeof name, "state/model/blocks/%d/attention/[%d]/weight", i / 2, i % 2);
         ckpt_bind_int(&st, name, &an_int);
@@ -516,7 +516,7 @@ static void test_many(void **unused) {
     }
     ckpt__items_free(&items);
     ckpt_state_free(&st);
-    double took = ckpt__os_now() - begin;
+    double took = ckpt__os_clock(CLOCK_PROCESS_CPUTIME_ID) - begin;
     if (took > 5.0) fail_msg("100,000 bindings took %.1f s", took);
 }
 
