@@ -39751,8 +39751,8 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 //-- names -----------------------------------------------------------------------
 
 // Splits "s3://bucket/run/x.pt" into what opens the store and the name in it. For file:// the store is the root folder, for
-// sftp:// the folder one logs in to, or the root when two slashes begin the path (SPEC 6.6). Of dbfs: it is the volume or the
-// MLflow run, and names say so again, as Composer's do, unless placeholders stand for it. A query is dropped, escapes in file://
+// sftp:// the folder one logs in to, or the root when two slashes begin the path (SPEC 6.6). Of wandb:// it is the project, of
+// dbfs: the volume or the MLflow run, and names say so again, as Composer's do, unless placeholders stand for it. A query is dropped, escapes in file://
 // are resolved.
 static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__buf *path) {
     ckpt__uri uri;
@@ -39762,7 +39762,8 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
     const char *after = uri.authority.p + uri.authority.n;
     bool absolute = strcmp(uri.backend, "sftp") == 0 && after[0] == '/' && after[1] == '/';
     size_t root = ckpt__txt_uri_root(&uri);
-    bool own = strcmp(uri.backend, "dbfs") == 0 || strcmp(uri.backend, "mlflow-artifacts") == 0;
+    bool own = strcmp(uri.backend, "dbfs") == 0 || strcmp(uri.backend, "mlflow-artifacts") == 0 ||
+               strcmp(uri.backend, "wandb") == 0;
     bool open = memchr(uri.path.p, '{', root) != NULL;      // placeholders, which only the store fills in
     ckpt__buf_fmt(bucket, "%s:%s", uri.backend, own && uri.authority.n == 0 ? "/" : "//");
     ckpt__buf_add(bucket, uri.authority.p, uri.authority.n);
