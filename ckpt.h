@@ -39752,8 +39752,8 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 
 // Splits "s3://bucket/run/x.pt" into what opens the store and the name in it. For file:// the store is the root folder, for
 // sftp:// the folder one logs in to, or the root when two slashes begin the path (SPEC 6.6). Of wandb:// it is the project, of
-// dbfs: the volume or the MLflow run, and names say so again, as Composer's do, unless placeholders stand for it. A query is dropped, escapes in file://
-// are resolved.
+// dbfs: the volume or the MLflow run, and names say so again, as Composer's do, unless placeholders stand for it. A query is
+// dropped but for that of libcloud://, escapes in file:// are resolved.
 static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__buf *path) {
     ckpt__uri uri;
     ckpt__txt_uri(&uri, text);
@@ -39771,6 +39771,7 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
     if (own) ckpt__buf_add(bucket, uri.path.p, root);
     if (absolute) ckpt__buf_text(bucket, "//");
     else if (strcmp(uri.backend, "file") == 0) ckpt__buf_byte(bucket, '/');
+    if (strcmp(uri.backend, "libcloud") == 0) ckpt__buf_text(bucket, uri.path.p + uri.path.n);     // which store that is
     bool good = true;
     if (strcmp(uri.backend, "file") == 0) good = ckpt__txt_unpercent(path, uri.path.p, uri.path.n);
     else if (own && (open || strcmp(uri.backend, "dbfs") != 0)) ckpt__buf_add(path, uri.path.p + root, uri.path.n - root);
