@@ -8,6 +8,12 @@
    and just #include "ckpt.h" wherever else you need it. Link: -lcurl -lcrypto -lpthread.
    Without the network:  -DCKPT_NO_REMOTE  and link -lpthread alone (folders, file:// and custom stores still work).
 
+   The implementation takes some 10 s to compile, half a minute with -O2; the declarations take none. So give it a file of its
+   own, ckpt.c, with these two lines and nothing else, and what you work on compiles as fast as ever:
+
+       cc -O2 -c ckpt.c                              once
+       cc train.c ckpt.o -lcurl -lcrypto -lpthread   as often as you like
+
    CONTENTS (search for the words)
 
        QUICK START ............ twenty lines that save and resume
@@ -239,7 +245,8 @@
    Secrets never reach a log, a sentence, a record or an event file. Redirects are never followed. TLS is always verified (but of
    a tracking server with MLFLOW_TRACKING_INSECURE_TLS=true, which each opening warns of); CA files: desc.ca_file,
    AWS_CA_BUNDLE, the AWS profile's ca_bundle, CURL_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR,
-   REQUESTS_CA_BUNDLE. http only where the endpoint says http://.
+   REQUESTS_CA_BUNDLE. http only where the endpoint says http://. Proxies are libcurl's affair: https_proxy, HTTPS_PROXY,
+   no_proxy and their like, but never on the way to a machine's own identity.
 
 
    MANY RANKS
@@ -693,7 +700,7 @@ typedef enum ckpt_dtype {
 
 typedef struct ckpt_tensor {
     ckpt_dtype dtype;
-    int        ndim;                    // 0: one element
+    int        ndim;                    // 0: one element, and shape is zeros
     int64_t    shape[CKPT_MAX_DIMS];    // row-major, contiguous; a 0 means no elements, and data may be NULL
     void      *data;                    // host address; a device address when .device
     bool       device;                  // moved through ckpt_state.copy
@@ -1040,7 +1047,7 @@ CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns
 // how many; *paths (may be NULL) is valid until the next call on the saver.
 CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **paths);
-// Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0:
+// Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0 or less:
 // no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
@@ -1433,10 +1440,13 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_put_file(const char *path, const char *u
 
 #if !defined(CKPT_NO_REMOTE) && defined(__has_include)
     #if !__has_include(<curl/curl.h>)
-        #error ckpt.h: curl/curl.h not found: install libcurl4-openssl-dev (Debian), libcurl-devel (Fedora) or curl (Homebrew), \
+        #error ckpt.h: curl/curl.h not found: install libcurl4-openssl-dev (Debian), libcurl-devel (Fedora) or Xcode (macOS), \
                or define CKPT_NO_REMOTE for local files only
+    #elif !__has_include(<openssl/evp.h>) && defined(__APPLE__)
+        #error ckpt.h: openssl/evp.h not found: brew install openssl, and add -I$(brew --prefix openssl)/include and \
+               -L$(brew --prefix openssl)/lib, or define CKPT_NO_REMOTE for local files only
     #elif !__has_include(<openssl/evp.h>)
-        #error ckpt.h: openssl/evp.h not found: install libssl-dev (Debian), openssl-devel (Fedora) or openssl (Homebrew), \
+        #error ckpt.h: openssl/evp.h not found: install libssl-dev (Debian) or openssl-devel (Fedora), \
                or define CKPT_NO_REMOTE for local files only
     #endif
 #endif
@@ -2431,16 +2441,22 @@ static void ckpt__os_write_back(int fd, uint64_t offset, uint64_t size) {
 #endif
 }
 
-// On return the bytes are on the medium. A failed fsync is never tried again: Linux reports a lost page once, and a
-// second call would claim success.
-static ckpt_err ckpt__os_sync(int fd, const char *path) {
+// Brings a file or a folder to the medium: 0, or -1 and errno. A failed fsync is never tried again: Linux reports a lost page
+// once, and a second call would claim success. On macOS fsync leaves the bytes in the drive's own memory; the call that does not
+// is unknown to some file systems (SMB, NFS), and only then is fsync asked.
+static int ckpt__os_flush(int fd) {
     int r;
 #if defined(__APPLE__) && defined(F_FULLFSYNC)
     do r = CKPT__SYS(fcntl)(fd, F_FULLFSYNC); while (r != 0 && errno == EINTR);
-    if (r == 0) return CKPT_OK;
+    if (r == 0 || !(ckpt__os_is_unsupported(errno) || errno == ENOTTY)) return r;
 #endif
     do r = CKPT__SYS(fsync)(fd); while (r != 0 && errno == EINTR);
-    return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "bring to disk", path);
+    return r;
+}
+
+// On return the bytes are on the medium.
+static ckpt_err ckpt__os_sync(int fd, const char *path) {
+    return ckpt__os_flush(fd) == 0 ? CKPT_OK : ckpt__os_fail(errno, "bring to disk", path);
 }
 
 // The same for bytes alone: where room and length of the file are as they were at its last sync, its file system has nothing else
@@ -2460,9 +2476,7 @@ static ckpt_err ckpt__os_sync_data(int fd, const char *path) {
 static ckpt_err ckpt__os_sync_dir(const char *dir) {
     int fd = ckpt__os_open(dir, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) return ckpt__os_fail(errno, "bring to disk the folder", dir);
-    int r;
-    do r = CKPT__SYS(fsync)(fd); while (r != 0 && errno == EINTR);
-    bool failed = r != 0 && !ckpt__os_is_unsupported(errno) && errno != EBADF;
+    bool failed = ckpt__os_flush(fd) != 0 && !ckpt__os_is_unsupported(errno) && errno != EBADF;
     ckpt_err e = failed ? ckpt__os_fail(errno, "bring to disk the folder", dir) : CKPT_OK;
     ckpt__os_drop(fd);
     return e;
@@ -2671,6 +2685,10 @@ static ckpt_err ckpt__os_mkdirs(const char *path) {
     while (n > 1 && path[n - 1] == '/') n--;
     if (n == 0) return CKPT_OK;
     if (n >= sizeof part) return ckpt__os_fail(ENAMETOOLONG, "make the folder", path);
+    // Somebody would look in vain at home, and then remove the folder '~', unquoted.
+    if (path[0] == '~' && (path[1] == '/' || path[1] == 0) && !ckpt__os_exists("~"))
+        return ckpt__error_set(CKPT_ARG, "cannot make the folder %s: '~' is the home folder for a shell alone: write its path, "
+                               "or './~' for a folder of that name", path);
     memcpy(part, path, n);
     part[n] = 0;
     int why = ckpt__os_mkdir(part);
@@ -2707,8 +2725,11 @@ static ckpt_err ckpt__os_list(const char *dir, ckpt_err (*each)(const char *name
 
 //-- locks -----------------------------------------------------------------------
 
+// F_OFD_SETLK, hidden in strict modes and in headers before macOS 14; its value is part of the kernels' interfaces.
 #if defined(__linux__)
-enum { CKPT__OFD_SETLK = 37 };      // F_OFD_SETLK, hidden in strict modes; asm-generic/fcntl.h
+    #define CKPT__OFD_SETLK 37
+#elif defined(__APPLE__)
+    #define CKPT__OFD_SETLK 90
 #endif
 
 // Tries to lock one byte: errno, 0 when it is ours.
@@ -2808,7 +2829,7 @@ static bool ckpt__os_lock_unknown(int errnum) {
 static ckpt_err ckpt__os_lock_fd(int fd, const char *path) {
     int whole = ckpt__os_lock_byte(fd, F_SETLK, 0), own = whole;
     bool taken = whole == EACCES || whole == EAGAIN;
-#if defined(__linux__)
+#if defined(CKPT__OFD_SETLK)
     if (!taken) own = ckpt__os_lock_byte(fd, CKPT__OFD_SETLK, 1);
     if (own == 0 && whole == 0) return CKPT_OK;
 #endif
@@ -3028,6 +3049,20 @@ static void *ckpt__os_thread_main(void *arg) {
     return NULL;
 }
 
+// A thread of musl has 128 KiB of stack, one of macOS 512: a TLS handshake below a store's buffers, or a function of the user's,
+// may need more.
+static int ckpt__os_thread_create(ckpt__os_thread *t) {
+    enum { STACK = 1 << 20 };
+    pthread_attr_t attr;
+    size_t size = 0;
+    if (pthread_attr_init(&attr) != 0) return CKPT__SYS(pthread_create)(&t->id, NULL, ckpt__os_thread_main, t);
+    if (pthread_attr_getstacksize(&attr, &size) == 0 && size < (size_t)STACK)
+        (void)pthread_attr_setstacksize(&attr, (size_t)STACK);
+    int why = CKPT__SYS(pthread_create)(&t->id, &attr, ckpt__os_thread_main, t);
+    (void)pthread_attr_destroy(&attr);
+    return why;
+}
+
 // Starts a thread that receives no signals: handlers keep running on the program's own threads. `t` must stay where it is
 // until the thread is joined.
 static ckpt_err ckpt__os_thread_start(ckpt__os_thread *t, void (*fn)(void *), void *arg) {
@@ -3036,7 +3071,7 @@ static ckpt_err ckpt__os_thread_start(ckpt__os_thread *t, void (*fn)(void *), vo
     t->arg = arg;
     sigfillset(&all);
     bool masked = CKPT__SYS(pthread_sigmask)(SIG_SETMASK, &all, &before) == 0;
-    int why = CKPT__SYS(pthread_create)(&t->id, NULL, ckpt__os_thread_main, t);
+    int why = ckpt__os_thread_create(t);
     if (masked) (void)CKPT__SYS(pthread_sigmask)(SIG_SETMASK, &before, NULL);
     if (why == 0) return CKPT_OK;
     char text[128];
@@ -3191,6 +3226,11 @@ static int ckpt__os_socket_pair(int raw[2]) {
     if (CKPT__SYS(socketpair)(AF_UNIX, SOCK_STREAM, 0, raw) != 0) return -1;
     (void)CKPT__SYS(setsockopt)(raw[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     (void)CKPT__SYS(setsockopt)(raw[0], SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    #if defined(SO_NOSIGPIPE)
+    // macOS sends SIGPIPE to the process, to whichever thread does not hold it back, and not to the one that wrote
+    int one = 1;
+    (void)CKPT__SYS(setsockopt)(raw[1], SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
+    #endif
 #endif
     return 0;
 }
@@ -5495,6 +5535,7 @@ static ckpt_err ckpt__time_read(ckpt_time *out, const char *text) {
     ckpt__view word = { v.p + v.n, 0 };
     while (word.n < v.n && ckpt__txt_lower(word.p[-1]) >= 'a' && ckpt__txt_lower(word.p[-1]) <= 'z') { word.p--; word.n++; }
     if (word.n > 1 && ckpt__txt_lower(word.p[word.n - 1]) == 's') word.n--;
+    if (ckpt__txt_eq_nocase(word, "batche")) word.n--;
     if (!ckpt__time_unit(word, &unit))
         return ckpt__time_fail(text, "it does not end in a unit: iter ep ba sp tok dur sec h m s");
     return ckpt__error_set(CKPT_ARG, "'%.100s' is no time: the unit is written '%s'", text, ckpt__time_words(unit).suffix);
@@ -7326,6 +7367,8 @@ static ckpt_err ckpt__state_check_piece(const ckpt_tensor *t) {
 static ckpt_err ckpt__state_check_tensor(const ckpt_tensor *t, uint64_t *size) {
     ckpt_err e = ckpt__state_tensor_size(t, size);
     if (e != CKPT_OK) return e;
+    if (t->ndim == 0 && t->shape[0] > 1)        // forgotten: all but the first element would be lost without a word
+        return ckpt__error_set(CKPT_ARG, "ndim is 0, which is one element, but shape[0] is %lld", (long long)t->shape[0]);
     if (*size > SIZE_MAX / 2) return ckpt__error_set(CKPT_ARG, "the tensor is larger than this machine's memory can be");
     if (t->data == NULL && *size > 0) return ckpt__error_set(CKPT_ARG, "tensor.data is NULL");
     return ckpt__state_check_piece(t);
@@ -39514,9 +39557,9 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 //-- names -----------------------------------------------------------------------
 
 // Splits "s3://bucket/run/x.pt" into what opens the store and the name in it. For file:// the store is the root folder, for
-// sftp:// the folder one logs in to, or the root when two slashes begin the path (SPEC 6.6). Of dbfs: it is the volume or the
-// MLflow run, and names say so again, as Composer's do, unless placeholders stand for it. A query is dropped, escapes in file://
-// are resolved.
+// sftp:// the folder one logs in to, or the root when two slashes begin the path (SPEC 6.6). Of wandb:// it is the project, of
+// dbfs: the volume or the MLflow run, and names say so again, as Composer's do, unless placeholders stand for it. A query is
+// dropped but for that of libcloud://, escapes in file:// are resolved.
 static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__buf *path) {
     ckpt__uri uri;
     ckpt__txt_uri(&uri, text);
@@ -39525,7 +39568,8 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
     const char *after = uri.authority.p + uri.authority.n;
     bool absolute = strcmp(uri.backend, "sftp") == 0 && after[0] == '/' && after[1] == '/';
     size_t root = ckpt__txt_uri_root(&uri);
-    bool own = strcmp(uri.backend, "dbfs") == 0 || strcmp(uri.backend, "mlflow-artifacts") == 0;
+    bool own = strcmp(uri.backend, "dbfs") == 0 || strcmp(uri.backend, "mlflow-artifacts") == 0 ||
+               strcmp(uri.backend, "wandb") == 0;
     bool open = memchr(uri.path.p, '{', root) != NULL;      // placeholders, which only the store fills in
     ckpt__buf_fmt(bucket, "%s:%s", uri.backend, own && uri.authority.n == 0 ? "/" : "//");
     ckpt__buf_add(bucket, uri.authority.p, uri.authority.n);
@@ -39533,6 +39577,7 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
     if (own) ckpt__buf_add(bucket, uri.path.p, root);
     if (absolute) ckpt__buf_text(bucket, "//");
     else if (strcmp(uri.backend, "file") == 0) ckpt__buf_byte(bucket, '/');
+    if (strcmp(uri.backend, "libcloud") == 0) ckpt__buf_text(bucket, uri.path.p + uri.path.n);     // which store that is
     bool good = true;
     if (strcmp(uri.backend, "file") == 0) good = ckpt__txt_unpercent(path, uri.path.p, uri.path.n);
     else if (own && (open || strcmp(uri.backend, "dbfs") != 0)) ckpt__buf_add(path, uri.path.p + root, uri.path.n - root);
@@ -43726,6 +43771,17 @@ static ckpt_err ckpt__saver_template(const ckpt_saver *s, char **out, const char
     return e;
 }
 
+// Is there a variable in what a template became that nothing fills in?
+static bool ckpt__saver_is_unfilled(const char *format, const char *text) {
+    return strchr(text, '{') != NULL && strstr(format, "{{") == NULL;
+}
+
+static void ckpt__saver_warn_unfilled(const ckpt_saver *s, const char *what, const char *format, const char *text) {
+    if (ckpt__saver_is_unfilled(format, text))
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s '%s' has a variable that is not known: it stays as text, '%s'", what,
+                        format, text);
+}
+
 // Refuses a latest name that is, or could become, the name of a checkpoint: the link would replace the file.
 static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
     ckpt__buf a, b;
@@ -43742,7 +43798,11 @@ static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
         e = ckpt__name_match(s->filename, &d, ckpt__buf_cstr(&b), &matches, &found);
     }
-    if (e == CKPT_OK && (matches || strcmp(ckpt__buf_cstr(&a), ckpt__buf_cstr(&b)) == 0))
+    bool same = e == CKPT_OK && strcmp(ckpt__buf_cstr(&a), ckpt__buf_cstr(&b)) == 0;
+    if (matches && !same && ckpt__saver_is_unfilled(s->filename, ckpt__buf_cstr(&a)))
+        e = ckpt__error_set(CKPT_ARG, "filename '%s' has a variable that is not known, which may stand for any text, that of "
+                            "latest_filename '%s' too", s->filename, s->latest);
+    if (e == CKPT_OK && (matches || same))
         e = ckpt__error_set(CKPT_ARG, "latest_filename '%s' is also the name of a checkpoint ('%s'): the link would replace the "
                             "file", s->latest, s->filename);
     size_t file = a.len, link = b.len;
@@ -43756,6 +43816,7 @@ static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
     if (e == CKPT_OK && ckpt__txt_starts(ckpt__os_path_base(ckpt__buf_cstr(&b)), ".ckpt-"))
         e = ckpt__error_set(CKPT_ARG, "latest_filename '%s': names that begin with .ckpt- are the library's own", s->latest);
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__file_format_of(ckpt__buf_cstr(&b), &format), "latest_filename");
+    if (e == CKPT_OK) ckpt__saver_warn_unfilled(s, "latest_filename", s->latest, ckpt__buf_cstr(&b));
     ckpt__buf_free(&a);
     ckpt__buf_free(&b);
     return e;
@@ -43781,9 +43842,7 @@ static ckpt_err ckpt__saver_check_filename(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__file_format_of(text, &format);
     if (e == CKPT_OK && format.codec != NULL)
         e = ckpt__error_prefix(ckpt__codec_check(format.codec), "filename '%s'", s->filename);
-    if (e == CKPT_OK && strchr(text, '{') != NULL && strstr(s->filename, "{{") == NULL)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "filename '%s' has a variable that is not known: it stays as text, '%s'",
-                        s->filename, text);
+    if (e == CKPT_OK) ckpt__saver_warn_unfilled(s, "filename", s->filename, text);
     ckpt__buf_free(&name);
     return e;
 }
@@ -45837,6 +45896,7 @@ static ckpt_err ckpt__saver_set_local_names(ckpt_saver *s, const ckpt_saver_desc
     for (int i = 0; i < 4; i++) ckpt__buf_init(&name[i], &s->allocator);
     size_t rest = 0;
     ckpt_err e = ckpt__saver_split_folder(s, folder, &rest);
+    if (e == CKPT_OK) ckpt__saver_warn_unfilled(s, "folder", folder, s->root);
     if (s->layout == CKPT__SAVER_SHARDED) {         // each rank its folder; below it all names are rank 0's
         s->named.rank = s->named.local_rank = s->named.node_rank = 0;
         if (e == CKPT_OK) e = ckpt__saver_set_ending(s, filename);
@@ -47273,7 +47333,8 @@ static ckpt_err ckpt__loader_check_folder(const ckpt__buf *path) {
     ckpt__buf_free(&meta);
     if (e == CKPT_NOT_FOUND)
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a folder without a " CKPT__SHARD_META ": no checkpoint of several ranks, "
-                               "or one that was never finished", path->data);
+                               "or one that was never finished (of a run's folder name a checkpoint in it, or its link, as in "
+                               "%s/latest-rank0.pt)", path->data, path->data);
     return e;
 }
 
@@ -53425,7 +53486,7 @@ CKPT__DECL ckpt_err ckpt_put_file(const char *path, const char *uri, bool overwr
 
 /*
    HISTORY
-       0.1.0  names, times, state, .pt .safetensors .tar, compression, saver, retention, resume, on the local disk
+       0.1.0  names, times, state, .pt .safetensors .tar, compression, saver, retention, resume; uploads and stores; many ranks
 
 
    This software is available under two licences; choose the one that suits you.

@@ -11,6 +11,7 @@
        stores uploads URI PREFIX                    lines "name id" of open uploads
        stores abort URI NAME ID                     gives one up
        stores uri URI NAME                          opens, and tells the address of NAME
+       stores save URI                              a saver of that folder saves; in the folder "elsewhere" another resumes, and ckpt_load loads
    by the store's own calls:
        stores raw-put URI NAME FILE [PART]          up
        stores raw-get URI NAME FILE [PIECE]         down in ranges of so many bytes, all of one version
@@ -410,6 +411,35 @@ static ckpt_err by_library(ckpt_store *s, const char *verb, char **arg, int coun
     return CKPT_OK;
 }
 
+// What a training program does: a URI as the saver's folder, a machine that has nothing, a checkpoint by its URI.
+static int save_and_resume(void) {
+    static float w[1000];
+    char latest[512];
+    ckpt_state st = {0};
+    ckpt_saver_desc d = {0};
+    ckpt_load_desc l = {0};
+    ckpt_saver *s;
+    ckpt_timestamp t = {0}, at = {0};
+    ckpt_bind_f32(&st, "state/model/w", w, 1000);
+    w[7] = 7;
+    d.state = &st;
+    d.folder = the_uri;
+    d.save_interval = "1ba";
+    ckpt_next_batch(&t, 1, 0, 0);
+    if (failed(ckpt_saver_open(&s, &d)) || failed(ckpt_saver_batch_end(s, &t)) || failed(ckpt_saver_close(s, 0))) return 1;
+    w[7] = 0;
+    if (mkdir("elsewhere", 0777) != 0 || chdir("elsewhere") != 0) return 1;
+    if (failed(ckpt_saver_open(&s, &d)) || failed(ckpt_saver_resume(s, &at)) || failed(ckpt_saver_close(s, 0))) return 1;
+    if (w[7] != 7 || at.batch != 1) return puts("what was resumed is not what was saved"), 1;
+    w[7] = 0;
+    snprintf(latest, sizeof latest, "%s/latest-rank0.pt", the_uri);
+    l.load_path = latest;
+    l.state = &st;
+    if (failed(ckpt_load(&l, NULL))) return 1;
+    ckpt_state_free(&st);
+    return w[7] == 7 ? 0 : (puts("what was loaded is not what was saved"), 1);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     const char *verb = argv[1];
@@ -417,6 +447,7 @@ int main(int argc, char **argv) {
     deadline = ckpt__os_now() + seconds("STORE_PATIENCE", 0.0);
     if (strcmp(verb, "sas") == 0) return print_sas();
     if (strcmp(verb, "contract") == 0) return run_contract();
+    if (strcmp(verb, "save") == 0) return save_and_resume();
     if (strcmp(verb, "upload") == 0 && argc > 5) return upload(argv[3], argv[4], argv[5]);
     ckpt_store *s = another(NULL);
     int rc = failed(by_library(s, verb, argv + 3, argc - 3));

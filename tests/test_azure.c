@@ -741,6 +741,41 @@ static void test_libcloud(void **state) {
     ckpt_store_close(s);
 }
 
+// Its settings reach the store of a saver and of a load as well, and no sentence of them a secret that somebody has written there.
+static void test_libcloud_folder(void **state) {
+    (void)state;
+    static float w[10];
+    ckpt_state st = {0};
+    ckpt_saver_desc d = {0};
+    ckpt_load_desc l = {0};
+    ckpt_saver *s;
+    ckpt_timestamp at = {0};
+    if (chdir(util_temp_dir()) != 0) fail();
+    setenv("MY_FOLDER", util_temp_dir(), 1);
+    ckpt_bind_f32(&st, "state/model/w", w, 10);
+    w[3] = 3;
+    d.state = &st;
+    d.folder = "libcloud://box/run?provider=LOCAL&key_environ=MY_FOLDER";
+    ckpt_next_batch(&at, 1, 0, 0);
+    is(ckpt_saver_open(&s, &d), CKPT_OK);
+    is(ckpt_saver_save(s, &at), CKPT_OK);
+    is(ckpt_saver_close(s, 0), CKPT_OK);
+    assert_true(util_exists(util_join(getenv("MY_FOLDER"), "box/run/ep0-ba1-rank0.pt")));
+    w[3] = 0;
+    l.state = &st;
+    l.load_path = "libcloud://box/run/latest-rank0.pt?provider=LOCAL&key_environ=MY_FOLDER";
+    is(ckpt_load(&l, NULL), CKPT_OK);
+    assert_true(w[3] == 3);
+    l.load_path = "libcloud://box/run/x.pt?provider=LOCAL&secret=topsecret";
+    is(ckpt_load(&l, NULL), CKPT_ARG);
+    assert_false(has(ckpt_last_error(), "topsecret"));
+    d.folder = "libcloud://box/run?provider=S3&secret=topsecret";
+    is(ckpt_saver_open(&s, &d), CKPT_ARG);
+    assert_false(has(ckpt_last_error(), "topsecret"));
+    ckpt_state_free(&st);
+    if (chdir("/") != 0) fail();
+}
+
 // The sum of the whole that is kept with a blob of blocks, when the caller has none: that of the blocks, joined.
 static void test_sum_of_parts(void **state) {
     (void)state;
@@ -773,7 +808,7 @@ int main(void) {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_rights),
         cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_libcloud),
+        cmocka_unit_test(test_libcloud), cmocka_unit_test(test_libcloud_folder),
     };
     return cmocka_run_group_tests(tests, set_up, script_tear_down);
 }

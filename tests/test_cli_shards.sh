@@ -317,6 +317,14 @@ is "get of one" 3 ./ckpt get $u/copy/ep0-ba30 broken
 good "it does not count" '[ ! -e broken/.metadata ]'
 is "rm of it" 0 ./ckpt rm $u/copy/ep0-ba30/
 good "all of it is gone" '[ ! -e bucket/copy/ep0-ba30 ]'
+mkdir bucket/twice && cp $f/.metadata $f/__0_0.pt bucket/twice && for r in 0 1 2 3; do cp $f/__${r}_0.pt bucket/twice/__${r}_1.pt; done
+is "ls of one that was saved again under its name" 0 ./ckpt ls --json $u
+json "is one row, of so many ranks" "[(c['name'], c['ranks'], c['unfinished']) for c in d['checkpoints'] if c['name'] == 'twice'] == [('twice', 4, False)]"
+rm bucket/twice/.metadata && cp -r bucket/twice again4
+is "verify of it, unfinished" 1 ./ckpt verify again4
+holds "says that it does not count" "does not count"
+is "rm of it" 0 ./ckpt rm $u/twice
+good "both times' files are gone" '[ ! -e bucket/twice ]'
 mkdir bucket/half bucket/way && cp $f/__* bucket/half && cp $f/__* bucket/way
 for c in verify show; do
     is "$c of an unfinished URI" 1 ./ckpt $c $u/half

@@ -244,6 +244,9 @@ static void test_get_file(void **unused) {
     assert_int_equal(unlink("via"), 0);
     assert_int_equal(ckpt_get_file("run/ep1.pt", "run", true), CKPT_EXISTS);
     assert_int_equal(ckpt_get_file("run", "x", true), CKPT_UNSUPPORTED);
+    ckpt_file *f;
+    assert_int_equal(ckpt_file_open(&f, "run"), CKPT_UNSUPPORTED);
+    expect_sentence("name a checkpoint in it, or its link, as in run/latest-rank0.pt");
     assert_int_equal(ckpt_get_file("s3://b/x", "x", true), CKPT_UNSUPPORTED);
     assert_int_equal(ckpt_get_file(NULL, "x", true), CKPT_ARG);
     assert_int_equal(ckpt_get_file("run/ep1.pt", NULL, true), CKPT_ARG);

@@ -265,6 +265,12 @@ static void test_mkdirs(void **state) {
     if (chdir(dir) != 0) fail();
     assert_int_equal(ckpt__os_mkdirs("relative/one"), CKPT_OK);
     assert_true(util_exists(util_join(dir, "relative/one")));
+    assert_int_equal(ckpt__os_mkdirs("~/one"), CKPT_ARG);                   // a shell's, and a danger to the home when removed
+    assert_non_null(strstr(ckpt_last_error(), "cannot make the folder ~/one: '~' is the home folder for a shell alone"));
+    assert_int_equal(ckpt__os_mkdirs("~"), CKPT_ARG);
+    assert_int_equal(ckpt__os_mkdirs("./~/one"), CKPT_OK);                  // meant
+    assert_int_equal(ckpt__os_mkdirs("~/two"), CKPT_OK);                    // and there by now
+    assert_int_equal(ckpt__os_mkdirs("~other"), CKPT_OK);
     if (chdir("/") != 0) fail();
 }
 
@@ -520,6 +526,39 @@ static void test_threads(void **state) {
     fault_arm_call("pthread_create", EAGAIN, 1);
     assert_int_equal(ckpt__os_thread_start(&t[0], worker, &s), CKPT_NOMEM);
     assert_true(fault_disarm());
+}
+
+// Takes much of a stack, in steps that no guard page is missed by.
+static void dive(void *arg) {
+    volatile char room[700 * 1024];
+    for (size_t i = sizeof room; i > 4096; i -= 4096) room[i - 1] = 1;
+    *(int *)arg = room[sizeof room - 1];
+}
+
+// Where a system gives its threads little (musl, macOS, a small ulimit -s), ours have what TLS and the user's functions need.
+static void test_stack(void **state) {
+    (void)state;
+#if defined(__GLIBC__)
+    int pthread_setattr_default_np(const pthread_attr_t *);
+    int pthread_getattr_default_np(pthread_attr_t *);
+    pthread_attr_t before, small;
+    ckpt__os_thread t;
+    int came = 0;
+    assert_int_equal(pthread_getattr_default_np(&before), 0);
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 128 * 1024), 0);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    ckpt_err e = ckpt__os_thread_start(&t, dive, &came);
+    if (e == CKPT_OK) ckpt__os_thread_join(t);
+    assert_int_equal(pthread_setattr_default_np(&before), 0);
+    pthread_attr_destroy(&small);
+    pthread_attr_destroy(&before);
+    assert_int_equal(e, CKPT_OK);
+    assert_int_equal(came, 1);
+#else
+    puts("SKIP: no call here that makes the stacks of threads small");
+    skip();
+#endif
 }
 
 static void test_clocks(void **state) {
@@ -955,6 +994,7 @@ int main(void) {
         cmocka_unit_test(test_lock_without_locks),
         cmocka_unit_test(test_lock_crowd),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_stack),
         cmocka_unit_test(test_clocks),
         cmocka_unit_test(test_pages),
         cmocka_unit_test(test_resize),

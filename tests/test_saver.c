@@ -871,6 +871,22 @@ static void test_keep_none_after_others(void **state) {
     run_end(r);
 }
 
+// A misspelt variable is told of, wherever it stands; and the sentence about what it leads to says so.
+static void test_unknown_variables(void **state) {
+    (void)state;
+    run *r = run_new(util_join(util_temp_dir(), "{run_nme}"));
+    r->d.latest_filename = "latest-{rnk}.pt";
+    run_open(r);
+    assert_non_null(strstr(r->log, "/{run_nme}' has a variable that is not known: it stays as text"));
+    assert_non_null(strstr(r->log, "latest_filename 'latest-{rnk}.pt' has a variable that is not known"));
+    run_end(r);
+    r = run_new(util_join(util_temp_dir(), "f"));
+    r->d.filename = "{step}.pt";
+    assert_int_equal(ckpt_saver_open(&r->s, &r->d), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "filename '{step}.pt' has a variable that is not known"));
+    ckpt_state_free(&r->st);
+}
+
 // Names that a later link would replace, or that belong to the files of sharded checkpoints.
 static void test_names_of_others(void **state) {
     (void)state;
@@ -1841,7 +1857,7 @@ int main(void) {
         cmocka_unit_test(test_keep_none_after_others),
         cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_best_of_another_metric),
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
-        cmocka_unit_test(test_names_of_others),
+        cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_names_of_others),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full),
         cmocka_unit_test(test_faults_while_opening),

@@ -171,6 +171,7 @@ static void test_trainer_save_folder(void **state) {
         const char *folder = cases_text(&t, i, "save_folder"), *file = cases_text(&t, i, "save_filename");
         const char *latest = cases_get(&t, i, "save_latest_filename"), *backend = cases_text(&t, i, "backend");
         if (strncmp(folder, "gcs:", 4) == 0) continue;          // no store's name: refused
+        if (strcmp(backend, "wandb") == 0) continue;            // Composer's savers refuse it; the project says which store it is
         if (strcmp(folder, "run#1") == 0) continue;             // repair 28: '#' is a letter of a local path
         ckpt__buf root, path, name, link;
         ckpt__buf_init(&root, &a);
@@ -198,7 +199,7 @@ static void test_trainer_save_folder(void **state) {
         ckpt__buf_free(&name);
         ckpt__buf_free(&link);
     }
-    assert_int_equal(rows, t.rows - 2);
+    assert_int_equal(rows, t.rows - 3);
 }
 
 //-- a folder that is a URI --------------------------------------------------------

@@ -81,6 +81,8 @@ static void test_parse_more(void **state) {
     ckpt_time t;
     assert_int_equal(ckpt_time_parse(&t, "10epochs"), CKPT_ARG);
     assert_non_null(strstr(ckpt_last_error(), "the unit is written 'ep'"));
+    assert_int_equal(ckpt_time_parse(&t, "500 batches"), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "the unit is written 'ba'"));
     assert_int_equal(ckpt_time_parse(NULL, "1ep"), CKPT_ARG);
     assert_int_equal(ckpt_time_parse(&t, NULL), CKPT_ARG);
     char *big = (char *)util_keep(malloc(100001), false);

@@ -192,6 +192,10 @@ static void test_uris(void **state) {
     assert_int_equal(ckpt__stores_split("wandb://ent/proj/run/a.pt", &store, &name), CKPT_OK);
     assert_string_equal(store.data, "wandb://ent/proj/");
     assert_string_equal(name.data, "run/a.pt");
+    store.len = name.len = 0;
+    assert_int_equal(ckpt__remote_split("wandb://ent/proj/run/a.pt", &store, &name), CKPT_OK);      // for savers and loads
+    assert_string_equal(store.data, "wandb://ent/proj/");
+    assert_string_equal(name.data, "run/a.pt");
     ckpt__buf_free(&store);
     ckpt__buf_free(&name);
     d.endpoint_url = "http://wandb.example";

@@ -55,6 +55,8 @@ works 'an address that ends with a slash' env WANDB_BASE_URL="$WANDB_BASE_URL/"
 check 'a project that is not there yet' out.log
 ./store put wandb://ent/proj root.pt empty >out.log 2>>all.log && ./store get wandb://ent/proj root.pt none >>out.log 2>>all.log && [ -f none ] && [ ! -s none ]
 check 'no prefix, an empty object' out.log
+./store save wandb://ent/proj/runs/a >out.log 2>>all.log
+check 'a saver saves there, another resumes from there, a URI loads' out.log
 
 # refused NAME WORD... -- COMMAND: the failure's line must hold all the words.
 refused() {

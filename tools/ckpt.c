@@ -421,11 +421,12 @@ static bool is_dir(const char *path) {
 
 static const char *const META = ".metadata", *const HF_INDEX = "model.safetensors.index.json";
 
-// "__3_0.pt": a rank's file.
+// "__3_0.pt": a rank's file. The second number is above 0 when the checkpoint was saved again under its name.
 static bool is_rank_file(const char *base) {
     size_t digits = strncmp(base, "__", 2) == 0 ? strspn(base + 2, "0123456789") : 0;
-    if (digits == 0 || strncmp(base + 2 + digits, "_0.", 3) != 0) return false;
-    const char *rest = base + 2 + digits + 2;
+    size_t edition = digits > 0 && base[2 + digits] == '_' ? strspn(base + 3 + digits, "0123456789") : 0;
+    if (edition == 0) return false;
+    const char *rest = base + 3 + digits + edition;
     return strncmp(rest, ".pt", 3) == 0 || strncmp(rest, ".safetensors", 12) == 0 || strncmp(rest, ".tar", 4) == 0 ||
            strncmp(rest, ".tgz", 4) == 0;
 }
@@ -1286,7 +1287,7 @@ static char *link_text(ckpt_store *s, const char *name) {
 }
 
 // A checkpoint of many ranks in a list of objects: those of one folder.
-typedef struct group { char *dir; uint64_t bytes; int ranks; bool listed; char *latest; double touched; } group;
+typedef struct group { char *dir; uint64_t bytes; int ranks; unsigned long last; bool listed; char *latest; double touched; } group;
 typedef struct group_list { group *list; int count, cap; int *of; } group_list;     // of: each object's group, -1 none
 
 static int group_of(group_list *g, const char *name, size_t dir) {
@@ -1317,7 +1318,11 @@ static void find_groups(const object_list *l, group_list *g) {
         g->of[i] = group_of(g, l->names[i], dir);
         group *x = &g->list[g->of[i]];
         x->bytes += l->sizes[i];
-        x->ranks += is_rank_file(base);
+        if (is_rank_file(base)) {
+            unsigned long rank = strtoul(base + 2, NULL, 10);
+            x->ranks += x->ranks == 0 || rank != x->last;       // sorted: the files of one rank, saved again, are neighbours
+            x->last = rank;
+        }
         x->listed = x->listed || strcmp(base, META) == 0;
     }
     for (int i = 0; i < l->count; i++) if (g->of[i] >= 0 && g->list[g->of[i]].ranks == 0) g->of[i] = -1;

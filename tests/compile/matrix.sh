@@ -227,9 +227,16 @@ part_targets() {
 }
 
 part_link() {
+    api="$root/tests/compile/api.c"
     expect "implementation in one file" $CC -std=c99 $remote -c impl.c -o impl.o
     expect "... use in others" $CC -std=c99 impl.o use.c main.c -o prog $net -lpthread
     expect "... runs" ./prog
+    for cc in gcc clang g++ clang++; do
+        there $cc || { skip "the agreed interface $cc" "not installed"; continue; }
+        case $cc in *++) lang="-x c++ -std=c++11 $warn_cxx" ;; *) lang="-x c -std=c99 $warn_c" ;; esac
+        expect "the agreed interface, $cc" $cc -I"$root" $lang "$api" -x none impl.o -o prog $net -lpthread
+        expect "... runs" ./prog
+    done
     if there g++; then
         cp use.c use.cpp
         cp main.c main.cpp
