@@ -699,14 +699,14 @@ static void *watch(void *arg) {
     return NULL;
 }
 
-static void test_progress(void **state) {
-    (void)state;
+// How often the watcher saw it grow, while each part takes `pace` seconds.
+static int watch_progress(double pace) {
     world *w = world_open(BIG);
     watcher v;
     pthread_t t;
     memset(&v, 0, sizeof v);
     v.w = w;
-    w->s->pace = 0.002;
+    w->s->pace = pace;
     w->retry.initial_backoff = 0.001;
     for (int part = 1; part <= PARTS; part += 2) {
         scripted_rule *r = scripted_when(w->s, OP_PART, 0, part % 2 != 0 ? DO_LOSE : DO_FAIL);
@@ -722,8 +722,15 @@ static void test_progress(void **state) {
     must(e);
     expect_sent(w);
     assert_false(v.fell);
-    assert_true(v.steps > 3);
     world_close(w);
+    return v.steps;
+}
+
+static void test_progress(void **state) {
+    (void)state;
+    double pace = 0.002;
+    while (watch_progress(pace) <= 3 && pace < 1.0) pace *= 5;  // on a busy machine the watcher seldom has its turn
+    assert_true(pace < 1.0);
 }
 
 //-- no memory, no threads -------------------------------------------------------------
