@@ -40173,7 +40173,9 @@ static ckpt_err ckpt__ranks_gather(ckpt__ranks *r, const ckpt__buf *mine, ckpt__
     for (uint64_t from = 0; from < most && e == CKPT_OK; from += size) {
         for (size_t i = 0; i < size; i++) {             // 8 bytes of length, then the rank's own
             uint64_t at = from + i;
-            block[i] = at < 8 ? (char)(unsigned char)(length >> (8 * at)) : at - 8 < length ? mine->data[at - 8] : (char)0;
+            unsigned char byte = at < 8 ? (unsigned char)(length >> (8 * at)) : (unsigned char)0;
+            if (at >= 8 && at - 8 < length) byte = (unsigned char)mine->data[at - 8];
+            block[i] = (char)byte;
         }
         e = ckpt__ranks_round(r, block, size, first ? block + 2 * size : NULL);
         if (e == CKPT_OK && first) ckpt__ranks_place(r->hooks.world_size, block + 2 * size, size, from, all, ends);
