@@ -27547,8 +27547,8 @@ static ckpt_err ckpt__sftp_login_failed(ckpt__sftp_call *c, ckpt_err e) {
     // Too many logins at once end like this too, by sshd's MaxStartups: fewer help.
     c->t->throttled = c->job.code == CURLE_FAILED_INIT;
     if (c->job.code == CURLE_FAILED_INIT)
-        return ckpt__error_set(CKPT_NET, "%s hung up before the login (%s); a server does that when too many log in at once",
-                               c->f->site, why);
+        return ckpt__error_set(CKPT_NET, "%s hung up before the login (%s); a server does that when too many log in at once, and "
+                               "for a while after logins that it refused (OpenSSH's PerSourcePenalties)", c->f->site, why);
     return e;
 }
 

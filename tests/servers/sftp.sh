@@ -120,6 +120,8 @@ CONF
     # The first value that sshd reads counts.
     printf '%s\n' "${SFTP_EXTRA:-}"
     echo 'MaxStartups 100:30:200'
+    # From OpenSSH 9.8 on an address that was refused is kept out for a while: here that of all tests.
+    "$sshd" -t -f /dev/null -o PerSourcePenalties=no 2>&1 | grep -q 'Bad configuration' || echo 'PerSourcePenalties no'
 }
 
 # Its own name for the address, so that no other server's answer on the port is taken for ours.
