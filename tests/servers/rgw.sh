@@ -106,6 +106,9 @@ ms crc header = false
 CONF
     for part in ms osd rgw objecter memstore mon rocksdb monc auth paxos optracker journal finisher heartbeatmap perfcounter throttle \
         crush client timer tp asok rados objclass; do echo "debug $part = 0/0"; done
+    # Debian 13's Ceph looks for them below the working directory.
+    classes=
+    for dir in /usr/lib/*/rados-classes; do [ -d "$dir" ] && classes="osd class dir = $dir"; done
     cat <<CONF
 [mon]
 mon data = $DIR/mon
@@ -121,6 +124,7 @@ osd data = $DIR/osd
 osd objectstore = memstore
 memstore device bytes = ${RGW_MEMORY:-8589934592}
 memstore page set = false
+$classes
 osd class load list = *
 osd class default list = *
 osd max object name len = 2048
