@@ -1311,8 +1311,8 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // is copied, and a checkpoint may be replaced or deleted at once. Several processes and uploaders may share one; each
 // finishes what dead ones left for the same store, and leaves the files of those that live alone.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
-// open: all of them when a later file got through and somebody waits or a minute has passed; else the newest alone, to see, after
-// 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
+// open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
+// time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
 // Nothing in it is secret but the files themselves.
 typedef struct ckpt_uploader_desc {
     uint32_t           _canary;         // must stay 0
@@ -38670,7 +38670,7 @@ static void ckpt__uploader_hope(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->hopeful = it->curable;
     if (!it->hopeful) return;
     if (u->hopeful++ == 0 && !it->again) u->hope_pause = CKPT__UPLOADER_HOPE;
-    if (u->hopeful == 1) u->hope_at = ckpt__os_now() + u->hope_pause;
+    if (u->hopeful == 1 || it->again) u->hope_at = ckpt__os_now() + u->hope_pause;      // a try may have taken longer than that
     ckpt__os_cond_signal(&u->work);     // who waits for work learns until when
 }
 
