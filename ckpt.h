@@ -182,7 +182,8 @@
    the next run does. Of a saver with num_remote_to_keep no more than that many wait for a store that is away or too slow:
    older ones, which would be removed as soon as they came, are given up when newer ones are staged, and the disk stays free.
    The .symlink object (Composer's) is a text with the name of the newest checkpoint. It is replaced after that
-   checkpoint is confirmed, and never goes back. ckpt_load, ckpt_get_file and resume follow it.
+   checkpoint is confirmed, and never goes back, also not when a machine finishes what the run had left there before it
+   moved on to another. ckpt_load, ckpt_get_file and resume follow it.
    With COPY and LAZY the parts leave from the snapshot while the file is being written.
    event_file gets a trace of every request, for ui.perfetto.dev or chrome://tracing.
 
@@ -36351,6 +36352,7 @@ typedef struct ckpt__upload {
     uint32_t    crc;                    // CRC-32 of the file
     const char *link_name, *link_text;  // an object that is put (over what is there) once this one is confirmed; NULL: none
     uint64_t    link_order[2];          // compared as a pair: a link never goes back to a smaller one, in any process
+    double      made;                   // seconds since 1970, of a file that an earlier process had made; 0: it is new
     // Once for each upload that was accepted, no lock held, on a worker's thread or within close. CKPT_CANCELLED: a newer file of
     // that name came first, or the uploader was closed first. Not for an abandoned ticket. NULL: none
     void      (*done)(const char *name, ckpt_err e, bool published, void *user);
@@ -36381,6 +36383,7 @@ typedef struct ckpt__uploader_item {
     uint64_t     link_order[2];
     uint64_t     size, added;           // added: microseconds since 1970, different for every file of a process
     uint64_t     modified;              // microseconds since 1970; 0: need not be compared
+    uint64_t     made;                  // the same of a file that an earlier process had made; 0: it was added when it was made
     uint32_t     crc;
     bool         overwrite, has_crc, adopted;
     bool         confirmed;             // the store has it, the link is what remains
@@ -36593,6 +36596,7 @@ static ckpt_err ckpt__uploader_fill(const ckpt_uploader *u, ckpt__uploader_item 
     it->crc = up->crc;
     it->link_order[0] = up->link_order[0];
     it->link_order[1] = up->link_order[1];
+    it->made = up->made > 0 ? (uint64_t)(up->made * 1e6) : 0;
     it->done = up->done;
     it->user = up->user;
     it->link_name = ckpt__uploader_keep(u, up->link_name, &e);
@@ -36691,6 +36695,7 @@ static void ckpt__uploader_print(ckpt__buf *b, ckpt__uploader_item *it, const ch
                   (unsigned long long)it->link_order[1]);
     ckpt__uploader_add_number(b, "added", it->added);
     if (it->modified != 0) ckpt__uploader_add_number(b, "modified", it->modified);
+    if (it->made != 0) ckpt__uploader_add_number(b, "made", it->made);
     ckpt__uploader_seal(b, start);
     if (it->sent.upload_id.len > 0) {
         ckpt__uploader_print_begun(b, it);
@@ -36824,6 +36829,7 @@ static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_
             ckpt__uploader_get_number(d, "added", &it->added) && ckpt__uploader_read_order(d, it->link_order);
     if (!*good) return CKPT_OK;
     (void)ckpt__uploader_get_number(d, "modified", &it->modified);
+    (void)ckpt__uploader_get_number(d, "made", &it->made);
     it->early = is[0] == 'e';
     it->overwrite = over->i != 0;
     it->has_crc = ckpt__txt_sum(ckpt__uploader_get_text(d, "crc"), &it->crc);
@@ -38472,7 +38478,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
 typedef struct ckpt__uploader_link {
     char    *path, *lock_path;
     int      lock_fd, fd;
-    uint64_t order[2];                  // of the last one published
+    uint64_t order[2];                  // of the last one published, or that was about to be
+    ckpt__buf text;                     // its text
     bool     known;
 } ckpt__uploader_link;
 
@@ -38493,6 +38500,9 @@ static ckpt_err ckpt__uploader_link_read(const ckpt_uploader *u, ckpt__uploader_
         const char *link = ckpt__uploader_get_text(&d, "link"), *store = ckpt__uploader_get_text(&d, "store");
         l->known = link != NULL && store != NULL && strcmp(link, name) == 0 && strcmp(store, u->store->uri) == 0 &&
                    ckpt__uploader_read_order(&d, l->order);
+        const char *says = ckpt__uploader_get_text(&d, "text");
+        l->text.len = 0;
+        if (l->known && says != NULL) ckpt__buf_text(&l->text, says);
         ckpt__json_free(&d);
     }
     ckpt__buf_free(&text);
@@ -38534,7 +38544,49 @@ static ckpt_err ckpt__uploader_link_lock(ckpt__uploader_link *l, const ckpt__upl
     }
 }
 
+// Two names that differ in their numbers alone: is the first that differs smaller in `a`?
+static bool ckpt__uploader_is_earlier(const char *a, const char *b) {
+    static const char digits[] = "0123456789";
+    int order = 0;
+    while (*a != 0 && *b != 0) {
+        if (!ckpt__txt_is_digit(*a) || !ckpt__txt_is_digit(*b)) {
+            if (*a++ != *b++) return false;
+            continue;
+        }
+        a += strspn(a, "0");
+        b += strspn(b, "0");
+        size_t n = strspn(a, digits), m = strspn(b, digits);
+        if (order == 0) order = n != m ? (n < m ? -1 : 1) : memcmp(a, b, n);
+        a += n;
+        b += m;
+    }
+    return *a == *b && order < 0;
+}
+
+// Has another machine gone on with the run since this file was staged? Its link must not go back to what this one left: the link
+// names a later one that is not from here, and was put later, as far as the store tells.
+static ckpt_err ckpt__uploader_link_overtaken(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *over) {
+    ckpt__retry retry = ckpt__uploader_retry_of(u, it);
+    ckpt__store_stat info;
+    ckpt__buf text;
+    ckpt__buf_init(&text, &u->allocator);
+    memset(&info, 0, sizeof info);
+    ckpt_err e = ckpt__fetch_stat(u->store, it->link_name, &info, &retry);
+    if (e == CKPT_OK) e = ckpt__fetch_small(u->store, it->link_name, &info, &text, CKPT__UPLOADER_NAME_MAX, &retry);
+    const char *there = ckpt__buf_cstr(&text);
+    *over = e == CKPT_OK && text.err == CKPT_OK && strcmp(there, ckpt__buf_cstr(&l->text)) != 0 &&
+            ckpt__uploader_is_earlier(it->link_text, there) &&
+            (info.modified <= 0 || info.modified * 1e6 >= (double)(it->made != 0 ? it->made : it->added));
+    if (*over)
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s%s stays at %s, which another machine has published: %s was left here "
+                        "before", u->store->uri, it->link_name, there, it->link_text);
+    ckpt__buf_free(&text);
+    it->curable = e == CKPT_NET || e == CKPT_TIMEOUT;
+    return it->curable || e == CKPT_CANCELLED || e == CKPT_NOMEM ? e : CKPT_OK;         // who may not look puts it
+}
+
 static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *published) {
+    bool over = false;
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__send s;
     ckpt_err e = ckpt__uploader_link_read(u, l, it->link_name);
@@ -38543,6 +38595,8 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     // What a process left that was killed while it put this link; below the lock no other of this folder is about to.
     if (it->adopted && u->store->table->begin == NULL) ckpt__uploader_sweep(u, it->link_name);
     if (l->known && (a[0] > b[0] || (a[0] == b[0] && a[1] > b[1]))) return CKPT_OK;
+    if (it->adopted || it->made != 0) e = ckpt__uploader_link_overtaken(u, l, it, &over);
+    if (e != CKPT_OK || over) return e;
     e = ckpt__uploader_link_write(u, l, it);
     if (e != CKPT_OK) return e;
     memset(&s, 0, sizeof s);
@@ -38567,6 +38621,7 @@ static ckpt_err ckpt__uploader_link_find(const ckpt_uploader *u, ckpt__uploader_
     char name[64];
     memset(l, 0, sizeof *l);
     l->fd = l->lock_fd = -1;
+    ckpt__buf_init(&l->text, &u->allocator);
     size_t n = strlen(link_name);
     uint32_t high = ckpt__digest_crc32(0, link_name, n), low = ckpt__digest_crc32(0x5bd1e995u, link_name, n);
     (void)snprintf(name, sizeof name, "l-%08lx-%08lx%08lx", (unsigned long)u->store_sum, (unsigned long)high, (unsigned long)low);
@@ -38577,6 +38632,7 @@ static ckpt_err ckpt__uploader_link_find(const ckpt_uploader *u, ckpt__uploader_
 
 static void ckpt__uploader_link_free(const ckpt_uploader *u, ckpt__uploader_link *l) {
     ckpt__os_drop(l->fd);
+    ckpt__buf_free(&l->text);
     ckpt__mem_free_text(&u->allocator, l->path);
     ckpt__mem_free_text(&u->allocator, l->lock_path);
 }
@@ -44761,6 +44817,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.link_text = ckpt__buf_cstr(&p->text);
     if (p->text.err != CKPT_OK) return p->text.err;
     p->item.link_order[0] = line->number;
+    p->item.made = line->inherited ? line->saved_at : 0;
     p->item.done = ckpt__saver_uploaded;
     p->item.user = p->up;
     p->ready = true;
@@ -48798,6 +48855,7 @@ static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char
     if (e == CKPT_OK) {
         ckpt__index_line there = *l;
         there.name = f->name;
+        if (ckpt__index_find(&f->from->ledger, f->name) < 0) f->from->ledger.lost = true;       // another machine is at work
         e = ckpt__index_insert(&f->from->ledger, ckpt__index_place(&f->from->ledger, &there), &there);
     }
     ckpt__buf_free(&name);

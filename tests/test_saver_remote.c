@@ -1329,6 +1329,55 @@ static void test_resume_on_an_empty_machine(void **state) {
     }
 }
 
+// A run that has moved on to another machine: what the first one had staged and finishes later, here after it was told to by hand,
+// does not lead the link back. Coming back, the run goes on from the newest; rotation in the store knows what the other has put there.
+static void test_back_on_the_first_machine(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *first = util_temp_dir(), *second = util_temp_dir();
+        remote_run m = remote_new(first, b);
+        m.r->d.num_remote_to_keep = 3;
+        run_open(m.r);
+        save_wait(&m, 1);
+        bucket_fail(b, "put", CKPT_NET, -1);
+        save_held(&m, 2);
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+
+        m = remote_new(second, b);
+        m.r->d.num_remote_to_keep = 3;
+        run_open(m.r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 1);
+        for (int i = 2; i <= 12; i++) save_wait(&m, i);
+        remote_end(&m);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba12.pt");
+
+        if (k == 1) {
+            ckpt_uploader *u = uploader_on(b, util_join(first, ".ckpt-staging"));
+            ok(ckpt_uploader_wait(u, 0));
+            ok(ckpt_uploader_close(u, 0));
+            assert_true(bucket_has(b, "run/ba2.pt"));
+            assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba12.pt");
+        }
+        m = remote_new(first, b);
+        m.r->d.num_remote_to_keep = 3;
+        run_open(m.r);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 12);
+        for (int i = 13; i <= 14; i++) save_wait(&m, i);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba14.pt");
+        assert_string_equal(bucket_names(b), "run%ba12.pt run%ba13.pt run%ba14.pt run%latest.pt.symlink");
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 static void test_fresh_start(void **state) {
     (void)state;
     bucket *b = bucket_new(NULL);
@@ -1660,6 +1709,7 @@ int main(void) {
         cmocka_unit_test(test_next_process_finishes),
         cmocka_unit_test(test_staged_is_newer),
         cmocka_unit_test(test_resume_on_an_empty_machine),
+        cmocka_unit_test(test_back_on_the_first_machine),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest),
         cmocka_unit_test(test_resume_walks_back),
