@@ -16037,7 +16037,7 @@ static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) 
         if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
         bool among_newest = rule->keep > 0 && newest < (size_t)rule->keep;
         newest++;
-        bool nth = rule->every > 0 && l->number % (uint64_t)rule->every == 0;
+        bool nth = rule->every > 0 && l->number > 0 && l->number % (uint64_t)rule->every == 0;
         l->leaves = !among_newest && !nth && !l->pinned && best != (int)(i - 1);
         gone += l->leaves;
     }
@@ -48963,12 +48963,33 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     return e;
 }
 
-// A ledger that was lost with the folder is made again from a listing: rotation in the store must know of all.
-static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r) {
+// A line whose number is known, in a ledger of lines that were listed: that of the save of time t, which was resumed from, or the
+// one before it.
+static size_t ckpt__resume_anchor(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
+    ckpt__index *ledger = &r->ledger;
+    ckpt__buf name, link;
+    size_t known = 0;
+    while (known < ledger->count && ledger->lines[known].number == 0) known++;
+    if (known < ledger->count || ledger->count == 0 || number == 0) return known;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    bool named = ckpt__saver_remote_names(s, r, t, &name, &link) == CKPT_OK;
+    int at = named ? ckpt__index_find(ledger, name.data) : -1;
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    for (known = ledger->count; known > 0 && ckpt__index_compare_time(&ledger->lines[known - 1].t, t) > 0;) known--;
+    if (at >= 0) ledger->lines[at].number = number;
+    else if (known > 0) ledger->lines[known - 1].number = number - 1;
+    else ledger->lines[0].number = number + 1;
+    return at >= 0 ? (size_t)at : known > 0 ? known - 1 : 0;
+}
+
+// A ledger that was lost with the folder is made again from a listing: rotation in the store must know of all. The run goes on
+// from the save of time t.
+static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
     if (!(r->ledger.lost || r->ledger.damaged) || s->remote_rule.keep <= 0) return CKPT_OK;
     ckpt_err e = ckpt__resume_list_into(s, r, &r->ledger);
-    size_t known = 0;
-    while (known < r->ledger.count && r->ledger.lines[known].number == 0) known++;
+    size_t known = ckpt__resume_anchor(s, r, t, number);
     for (size_t i = 0; i < r->ledger.count && known < r->ledger.count; i++) {       // around the one whose number is known
         uint64_t n = r->ledger.lines[known].number;
         if (i < known) r->ledger.lines[i].number = n > known - i ? n - (known - i) : 0;
@@ -48984,8 +49005,9 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     s->previous = *t;
     s->has_previous = s->resumed = s->checked = true;
     s->last_batch = s->schedule.last_batch = -1;
+    uint64_t number = i < s->index.count ? s->index.lines[i].number : 0;
     for (int k = 0; k < s->remote_count && s->books; k++) {
-        if (ckpt__resume_relist(s, &s->remotes[k]) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
+        if (ckpt__resume_relist(s, &s->remotes[k], t, number) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known for certain: %s",
                             s->remotes[k].store->uri, ckpt__error_last.text);
     }

@@ -1020,6 +1020,34 @@ static void test_store_too_slow(void **state) {
     }
 }
 
+// Two stores, and a machine that has nothing: what the second one holds is counted like what the first one does, so that rotation
+// and pins there are right.
+static void test_two_stores_on_an_empty_machine(void **state) {
+    (void)state;
+    bucket *a = bucket_new(NULL), *b = bucket_new(NULL);
+    for (int life = 0; life < 2; life++) {
+        const char *dir = util_temp_dir();
+        remote_run m = remote_new(dir, a);
+        ckpt_uploader *list[2] = { m.u, uploader_on(b, util_temp_dir()) };
+        m.r->d.uploaders = list;
+        m.r->d.uploaders_count = 2;
+        m.r->d.num_remote_to_keep = 2;
+        m.r->d.keep_every = 4;
+        run_open(m.r);
+        ckpt_timestamp t;
+        assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+        for (int i = life == 0 ? 1 : 6; i <= (life == 0 ? 5 : 8); i++) save_wait(&m, i);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        const char *want = life == 0 ? "run%ba4.pt run%ba5.pt run%latest.pt.symlink" : "run%ba4.pt run%ba7.pt run%ba8.pt run%latest.pt.symlink";
+        assert_string_equal(bucket_names(a), want);
+        assert_string_equal(bucket_names(b), want);
+        remote_end(&m);
+        ok(ckpt_uploader_close(list[1], 0));
+    }
+    bucket_end(a);
+    bucket_end(b);
+}
+
 // A ledger that cannot be written: the checkpoint is not handed over, since nobody would know of the object; the call says so,
 // what comes later goes, and the next process hands over what was kept back.
 static void test_ledger_cannot_be_written(void **state) {
@@ -1703,6 +1731,7 @@ int main(void) {
         cmocka_unit_test(test_remote_rotation),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
+        cmocka_unit_test(test_two_stores_on_an_empty_machine),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),
