@@ -48800,14 +48800,18 @@ static int ckpt__resume_compare(const ckpt__resume_far *f, const ckpt_timestamp 
     return 0;
 }
 
-// The newest in any store that was not tried; NULL: none is left.
-static ckpt__resume_far *ckpt__resume_next_far(ckpt__resume_walk *w) {
+// The newest in any store that was not tried; NULL: none is left. One whose name does not say of which time it is comes first.
+// *count: how many there are.
+static ckpt__resume_far *ckpt__resume_next_far(ckpt__resume_walk *w, size_t *count) {
     ckpt__resume_far *best = NULL;
+    *count = 0;
     for (size_t i = 0; i < w->far_count; i++) {
         ckpt__resume_far *f = &w->far[i];
         if (f->tried) continue;
+        ++*count;
         bool known = best != NULL && best->found.captured != 0;
-        if (best == NULL || (known && ckpt__resume_compare(f, &best->found.t, best->number) > 0)) best = f;
+        if (best == NULL || (known && f->found.captured == 0) ||
+            (known && ckpt__resume_compare(f, &best->found.t, best->number) > 0)) best = f;
     }
     return best;
 }
@@ -48927,6 +48931,12 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     return e;
 }
 
+// It is known of which time it is.
+static void ckpt__resume_date(ckpt__resume_far *f, const ckpt_timestamp *t) {
+    f->found.t = *t;
+    f->found.captured = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
+}
+
 // Finds out of which time a checkpoint is whose name does not say it, by a look inside; one that cannot be read is passed over.
 static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__resume_walk *w) {
     ckpt__buf temp;
@@ -48952,7 +48962,7 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     }
     if (e == CKPT_OK) {
         if (file != NULL) ckpt__file_timestamp(file, &f->found.t, &has);
-        f->found.captured = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
+        ckpt__resume_date(f, &f->found.t);
     } else if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || (fetched && e == CKPT_UNSUPPORTED)) {
         ckpt__resume_pass_over(s, w, e, f->name, f->name);
         f->tried = true;
@@ -49034,7 +49044,8 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
     ckpt_err e = CKPT_OK;
     while (e == CKPT_OK && !*loaded) {
         int line = ckpt__resume_next_line(s, tried, false);
-        ckpt__resume_far *far = ckpt__resume_next_far(w);
+        size_t fars = 0;
+        ckpt__resume_far *far = ckpt__resume_next_far(w, &fars);
         if (line < 0 && far == NULL) {
             bool more = false;
             for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
@@ -49046,12 +49057,12 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
             if (line < 0) return e;
         }
         const ckpt__index_line *l = line >= 0 ? &s->index.lines[line] : NULL;
-        bool same = far != NULL && l != NULL && ckpt__resume_same(far, l);
-        if (far != NULL && l != NULL && !same && far->found.captured == 0) {
-            e = ckpt__resume_learn(s, far, w);
+        if (far != NULL && far->found.captured == 0 && (l != NULL || fars > 1)) {
+            if (l != NULL && ckpt__resume_same(far, l)) ckpt__resume_date(far, &l->t);
+            else e = ckpt__resume_learn(s, far, w);
             continue;
         }
-        bool newer = far != NULL && !same && (l == NULL || ckpt__resume_compare(far, &l->t, l->number) > 0);
+        bool newer = far != NULL && (l == NULL || ckpt__resume_compare(far, &l->t, l->number) > 0);
         if (newer) {
             e = ckpt__resume_try_far(s, far, w, t, loaded, at);
         } else {

@@ -1020,6 +1020,42 @@ static void test_store_too_slow(void **state) {
     }
 }
 
+// Constant names, and two stores of which one was away: the newest is that of the other, whichever is asked first.
+static void test_newest_of_two_constant_names(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *a = bucket_new(NULL), *b = bucket_new(NULL);
+        for (int life = 0; life < 2; life++) {
+            remote_run m = remote_new(util_temp_dir(), a);
+            ckpt_uploader *list[2] = { m.u, uploader_on(b, util_temp_dir()) };
+            m.r->d.uploaders = list;
+            m.r->d.uploaders_count = 2;
+            m.r->d.filename = "model.pt";
+            m.r->d.remote_file_name = "run/model.pt";
+            run_open(m.r);
+            ckpt_timestamp t;
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            if (life == 0) {
+                save_wait(&m, 1);
+                bucket_fail(k == 0 ? a : b, "put", CKPT_NET, -1);
+                bucket_hold(k == 0 ? a : b, true);
+                run_save(m.r, 2);
+                bucket_hold(k == 0 ? a : b, false);
+                assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
+                bucket_fail(k == 0 ? a : b, NULL, CKPT_OK, 0);
+            } else {
+                assert_int_equal(t.batch, 2);
+            }
+            (void)!ckpt_saver_close(m.r->s, 0.001);
+            ckpt_state_free(&m.r->st);
+            (void)!ckpt_uploader_close(m.u, 0.001);
+            (void)!ckpt_uploader_close(list[1], 0.001);
+        }
+        bucket_end(a);
+        bucket_end(b);
+    }
+}
+
 // Two stores, and a machine that has nothing: what the second one holds is counted like what the first one does, so that rotation
 // and pins there are right.
 static void test_two_stores_on_an_empty_machine(void **state) {
@@ -1731,6 +1767,7 @@ int main(void) {
         cmocka_unit_test(test_remote_rotation),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
+        cmocka_unit_test(test_newest_of_two_constant_names),
         cmocka_unit_test(test_two_stores_on_an_empty_machine),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_removal_refused),
