@@ -15188,7 +15188,7 @@ typedef struct ckpt__index_line {
     bool              inherited;        // not stored: an earlier process handed it over, or it failed: the uploader finishes it
     bool              counted;          // not stored: it failed in this process, which was told
     bool              unsent;           // not stored: it could not be handed over for every store
-    bool              replaced;         // not stored: its name is about to be another checkpoint's
+    bool              replaced;         // not stored: it neither goes nor counts; its name is about to be another checkpoint's
     int64_t           edition;          // of a directory: what its files' names have behind the rank, "__3_0.pt"
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
     bool              apart;            // not stored: it lies in the folder of another run below this one
@@ -16019,7 +16019,7 @@ static int ckpt__index_best(const ckpt__index *ix, const ckpt__index_rule *rule)
     int best = -1;
     for (size_t i = 0; i < ix->count && rule->best != 0; i++) {
         const ckpt__index_line *l = &ix->lines[i];
-        if (!ckpt__index_counts(l) || !l->has_metric || l->metric - l->metric != 0) continue;
+        if (!ckpt__index_counts(l) || l->replaced || !l->has_metric || l->metric - l->metric != 0) continue;
         if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
         if (best < 0 || (rule->best < 0 ? l->metric < ix->lines[best].metric : l->metric > ix->lines[best].metric)) best = (int)i;
     }
@@ -36390,6 +36390,7 @@ typedef struct ckpt__uploader_item {
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
     bool         dropped;               // what is left is to give a half-done upload up
     bool         refused;               // the store had an object of that name, and overwriting was not asked for
+    bool         unsure;                // it failed, and may be in the store all the same
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
     bool         curable, hopeful;      // it failed, and not for good; and is counted by `hopeful` of the uploader
@@ -38466,6 +38467,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
     if (e == CKPT_OK) e = ckpt__send_run(&s);
     it->curable = s.curable;
+    it->unsure = it->unsure || s.unsure;
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
@@ -39005,8 +39007,11 @@ static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name,
 }
 
 // Takes a file back that waits or has failed: its staged file goes. False: there is none, or it is on its way. What the store
-// refused stays: somebody has to see to that.
-static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name) {
+// refused stays: somebody has to see to that. *fd: a descriptor of the staged file, whose blocks are freed when it is closed; -1.
+// *unsure: the store may have it.
+static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name, int *fd, bool *unsure) {
+    *fd = -1;
+    *unsure = false;
     ckpt__uploader_item *it = NULL;
     ckpt__os_mutex_lock(&u->lock);
     ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
@@ -39025,8 +39030,11 @@ static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name) {
         ckpt__os_cond_broadcast(&u->changed);
     }
     ckpt__os_mutex_unlock(&u->lock);
-    if (it != NULL) ckpt__uploader_supersede(u, it);
-    return it != NULL;
+    if (it == NULL) return false;
+    *unsure = it->unsure || it->confirmed || it->adopted || it->sent.upload_id.len > 0;
+    if (it->place == NULL) *fd = ckpt__os_open(it->data, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    ckpt__uploader_supersede(u, it);
+    return true;
 }
 
 // Opens the staging folder that files of `folder` would use, when an earlier process left one there, and goes on with what it
@@ -39893,16 +39901,30 @@ static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, b
     l->upload = published ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
 }
 
-// Is an object of that name still in the uploader's queue? *failed: it is not, but kept.
-static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool *failed) {
+// Where an uploader has the file of a name. HOPEFUL: it has failed, and is tried again.
+typedef enum ckpt__remote_where {
+    CKPT__REMOTE_NOWHERE, CKPT__REMOTE_QUEUED, CKPT__REMOTE_HOPEFUL, CKPT__REMOTE_FAILED
+} ckpt__remote_where;
+
+// What an uploader that is being closed has no more, it may have broken off.
+static ckpt__remote_where ckpt__remote_find_file(const ckpt__remote *r, const char *name) {
     ckpt_uploader *u = r->uploader;
+    ckpt__remote_where where = CKPT__REMOTE_NOWHERE;
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
-    bool queued = slot != NULL && ((slot->running != NULL && slot->running->kind != CKPT__UPLOADER_SETTLE) ||
-                                   (slot->waiting != NULL && slot->waiting->kind != CKPT__UPLOADER_SETTLE));
-    *failed = slot != NULL && slot->failed != NULL;
+    if (slot != NULL && slot->failed != NULL) where = slot->failed->hopeful ? CKPT__REMOTE_HOPEFUL : CKPT__REMOTE_FAILED;
+    if (u->stop || (slot != NULL && ((slot->running != NULL && slot->running->kind != CKPT__UPLOADER_SETTLE) ||
+                                     (slot->waiting != NULL && slot->waiting->kind != CKPT__UPLOADER_SETTLE))))
+        where = CKPT__REMOTE_QUEUED;
     ckpt__os_mutex_unlock(&u->lock);
-    return queued;
+    return where;
+}
+
+// Is an object of that name still in the uploader's queue? *failed: it is not, but kept.
+static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool *failed) {
+    ckpt__remote_where where = ckpt__remote_find_file(r, name);
+    *failed = where == CKPT__REMOTE_HOPEFUL || where == CKPT__REMOTE_FAILED;
+    return where == CKPT__REMOTE_QUEUED;
 }
 
 // An upload of this process has failed: it may come later, and nobody calls back then.
@@ -39922,16 +39944,6 @@ static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_
     return brings;
 }
 
-// May it still come, though it has failed? The uploader tries again then.
-static bool ckpt__remote_is_hopeful(const ckpt__remote *r, const char *name) {
-    ckpt_uploader *u = r->uploader;
-    ckpt__os_mutex_lock(&u->lock);
-    const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
-    bool hopeful = slot != NULL && slot->failed != NULL && slot->failed->hopeful;
-    ckpt__os_mutex_unlock(&u->lock);
-    return hopeful;
-}
-
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
 // only when it and its link are confirmed, so what it does not have any more is there. Adds to `late` the bytes of what had
 // failed in this process. True: something has changed.
@@ -39939,9 +39951,10 @@ static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
     bool changed = false;
     for (size_t i = 0; i < r->ledger.count && r->inherits; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        bool failed = false;
-        if (!l->inherited || ckpt__remote_is_queued(r, l->name, &failed)) continue;
-        if (failed && ckpt__remote_is_hopeful(r, l->name)) {
+        ckpt__remote_where where = l->inherited ? ckpt__remote_find_file(r, l->name) : CKPT__REMOTE_QUEUED;
+        bool failed = where == CKPT__REMOTE_FAILED;
+        if (where == CKPT__REMOTE_QUEUED) continue;
+        if (where == CKPT__REMOTE_HOPEFUL) {
             changed = changed || l->upload != CKPT__UPLOAD_FAILED;
             l->upload = CKPT__UPLOAD_FAILED;
             continue;
@@ -39987,38 +40000,94 @@ static void ckpt__remote_pin(ckpt__remote *r, const ckpt__index *local) {
     }
 }
 
-// Takes back what has not begun to go, or failed, and would be removed as soon as it came, because newer ones are on their way:
-// else a network that is slow, or away for days, fills the disk. Adds their numbers to `numbers`. Of a folder of many ranks each
-// has its own part, and what becomes of them is agreed on.
-static void ckpt__remote_recall(ckpt__remote *r, const ckpt__index_rule *rule, ckpt__buf *numbers) {
+// One whose upload was taken back.
+typedef struct ckpt__remote_back {
+    uint64_t number;
+    int      fd;                        // of its staged file, whose blocks are freed when it is closed; -1: none
+} ckpt__remote_back;
+
+// Marks what rotation would let go if all that the uploader has were there. What could not be handed over does not count.
+static void ckpt__remote_look_ahead(ckpt__remote *r, const ckpt__index_rule *rule) {
     ckpt__index_rule all = *rule;
-    if (rule->keep <= 0 || r->uploader == NULL) return;
     all.uploaded = false;
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        ckpt__index_line *l = &r->ledger.lines[i];
+        l->replaced = l->upload < CKPT__UPLOAD_UPLOADED && ckpt__remote_find_file(r, l->name) == CKPT__REMOTE_NOWHERE;
+    }
     (void)ckpt__index_choose(&r->ledger, &all);
+    for (size_t i = 0; i < r->ledger.count; i++) r->ledger.lines[i].replaced = false;
+}
+
+// Takes back what has not begun to go, or failed, and would be removed as soon as it came, because newer ones are on their way:
+// else a network that is slow, or away for days, fills the disk. Adds to `back` what was taken back; the line of one whose object
+// may be there all the same stays. Of a folder of many ranks each has its own part, and what becomes of them is agreed on.
+static void ckpt__remote_recall(ckpt__remote *r, const ckpt__index_rule *rule, ckpt__buf *back) {
+    if (rule->keep <= 0 || r->uploader == NULL) return;
+    ckpt__remote_look_ahead(r, rule);
     for (size_t i = 0; i < r->ledger.count; ) {
-        const ckpt__index_line *l = &r->ledger.lines[i];
-        uint64_t number = l->number;
+        ckpt__index_line *l = &r->ledger.lines[i];
+        ckpt__remote_back one = { l->number, -1 };
+        bool unsure = false;
         bool goes = l->leaves && l->upload < CKPT__UPLOAD_UPLOADED && !ckpt__index_is_folder(l->name) &&
-                    ckpt__uploader_recall(r->uploader, l->name);
+                    ckpt__uploader_recall(r->uploader, l->name, &one.fd, &unsure);
         if (!goes) { i++; continue; }
-        ckpt__buf_add(numbers, &number, sizeof number);
-        ckpt__index_drop(&r->ledger, i);
+        ckpt__buf_add(back, &one, sizeof one);
+        if (back->err != CKPT_OK) ckpt__os_drop(one.fd);
+        if (!unsure) { ckpt__index_drop(&r->ledger, i); continue; }
+        l->upload = CKPT__UPLOAD_LOCAL;
+        l->inherited = l->counted = false;
+        i++;
     }
 }
 
-// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on.
+// Is it to be uploaded? CKPT__UPLOAD_LOCAL in a ledger: not any more, but its object may be there, and goes.
+static bool ckpt__remote_waits(const ckpt__index_line *l) {
+    return l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED;
+}
+
+// Do more wait to be uploaded than the store is to keep?
+static bool ckpt__remote_is_behind(const ckpt__remote *r, const ckpt__index_rule *rule) {
+    size_t waiting = 0;
+    for (size_t i = 0; i < r->ledger.count && rule->keep > 0; i++) waiting += ckpt__remote_waits(&r->ledger.lines[i]);
+    return rule->keep > 0 && waiting > (size_t)rule->keep;
+}
+
+// The newest save that is there for certain, and to which the link leads if there is one; 0: none.
+static uint64_t ckpt__remote_last(const ckpt__remote *r) {
+    ckpt__index_upload least = r->links ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
+    uint64_t last = 0;
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        const ckpt__index_line *l = &r->ledger.lines[i];
+        if (l->upload >= least && l->number > last) last = l->number;
+    }
+    return last;
+}
+
+// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on. What was given up may be
+// what the link leads to until that of a newer one is there.
 static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, uint64_t safe, ckpt__buf *names) {
     size_t count = 0;
     if (rule->keep <= 0 || r->stuck) return 0;
     (void)ckpt__index_choose(&r->ledger, rule);
+    uint64_t last = ckpt__remote_last(r);
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        if (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED || l->number >= safe) continue;
-        l->removing = true;
+        bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && l->number < last;
+        if (!given_up && (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED || l->number >= safe)) continue;
         ckpt__buf_add(names, l->name, strlen(l->name) + 1);
+        if (names->err != CKPT_OK) break;
+        l->removing = true;
         count++;
     }
-    return names->err == CKPT_OK ? count : 0;
+    return count;
+}
+
+// What was chosen is not removed now after all: `names`, each with its NUL.
+static void ckpt__remote_spare(ckpt__remote *r, const ckpt__buf *names) {
+    for (size_t at = 0; at < names->len; at += strlen(names->data + at) + 1) {
+        int i = ckpt__index_find(&r->ledger, names->data + at);
+        if (i >= 0) r->ledger.lines[i].removing = false;
+    }
 }
 
 // The store has removed an object, or has said why not.
@@ -44568,6 +44637,7 @@ static void ckpt__saver_weigh(ckpt_saver *s, uint64_t number) {
     bool known = false;
     for (int i = 0; i < s->remote_count; i++) {         // a ledger without it has let it go, after it was uploaded
         int there = ckpt__remote_find(&s->remotes[i].ledger, number);
+        if (there >= 0 && s->remotes[i].ledger.lines[there].upload == CKPT__UPLOAD_LOCAL) there = -1;
         known = known || there >= 0;
         if (there >= 0 && s->remotes[i].ledger.lines[there].upload < least) least = s->remotes[i].ledger.lines[there].upload;
     }
@@ -44658,54 +44728,81 @@ static int ckpt__saver_store_of(int remote) {
     return remote < CKPT__SAVER_STORES ? remote : CKPT__SAVER_STORES - 1;
 }
 
-// Checkpoints whose upload was taken back are as if there were no such store: one that is kept nowhere else goes as well. With
-// the turn.
-static void ckpt__saver_recalled(ckpt_saver *s, const ckpt__remote *r, const ckpt__buf *numbers) {
-    size_t count = numbers->err == CKPT_OK ? numbers->len / sizeof(uint64_t) : 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t number;
-        memcpy(&number, numbers->data + i * sizeof number, sizeof number);
-        int at = ckpt__remote_find(&s->index, number);
-        if (at < 0) continue;
-        ckpt__os_mutex_lock(&s->shared->lock);
-        s->index.lines[at].upload = s->rule.uploaded ? CKPT__UPLOAD_UPLOADED : CKPT__UPLOAD_LOCAL;
-        ckpt__os_mutex_unlock(&s->shared->lock);
-        ckpt__saver_weigh(s, number);   // of another store
-    }
-    if (count > 0)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%zu checkpoints that had not got to %s are not sent any more: %d newer ones "
-                        "are on their way, and no more are kept there", count, r->store->uri, s->remote_rule.keep);
+// A checkpoint that is not sent to one of the stores any more is as if there were no such store: one that is kept nowhere else
+// may go as well. With the turn.
+static void ckpt__saver_let_go(ckpt_saver *s, uint64_t number) {
+    int at = ckpt__remote_find(&s->index, number);
+    if (at < 0) return;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->index.lines[at].upload = s->rule.uploaded ? CKPT__UPLOAD_UPLOADED : CKPT__UPLOAD_LOCAL;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    ckpt__saver_weigh(s, number);       // of another store
 }
 
-// Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`).
-static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
-                                   ckpt__index *gone) {
+// Gives up what need not wait any longer. With the turn.
+static void ckpt__saver_recall(ckpt_saver *s, ckpt__remote *r) {
+    ckpt__remote_back one;
+    ckpt__buf back;
+    ckpt__buf_init(&back, &s->allocator);
+    ckpt__remote_recall(r, &s->remote_rule, &back);
+    for (size_t at = 0; at + sizeof one <= back.len; at += sizeof one) {
+        memcpy(&one, back.data + at, sizeof one);
+        ckpt__saver_let_go(s, one.number);
+        ckpt__saver_hold_one(s, one.fd);
+    }
+    if (back.len > 0)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%zu checkpoints that had not got to %s are not sent any more: %d newer ones "
+                        "are on their way, and no more are kept there", back.len / sizeof one, r->store->uri,
+                        s->remote_rule.keep);
+    ckpt__buf_free(&back);
+}
+
+// Counts what has come though it had failed. True: something has changed. With the turn.
+static bool ckpt__saver_count_late(ckpt_saver *s, ckpt__remote *r) {
     ckpt__remote_late late = { 0, 0 };
-    ckpt__buf numbers;
-    ckpt__buf_init(&numbers, &s->allocator);
-    bool more = ckpt__remote_inherit(r, &late);
+    bool changed = ckpt__remote_inherit(r, &late);
     (void)ckpt__os_add64(&s->shared->uploaded, late.count);
     (void)ckpt__os_add64(&s->shared->uploaded_bytes, late.bytes);
     (void)ckpt__os_add64(&s->shared->upload_failed, (uint64_t)0 - late.count);
-    if (s->remote_rule.keep > 0) ckpt__remote_pin(r, &s->index);
-    ckpt__remote_recall(r, &s->remote_rule, &numbers);
-    ckpt__saver_recalled(s, r, &numbers);
-    ckpt__buf_free(&numbers);
+    return changed;
+}
+
+// Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`). What
+// people have pinned since the last save counts, so that the index is looked at first.
+static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
+                                   ckpt__index *gone) {
     uint64_t safe = ckpt__saver_rotates_together(s) ? s->safe[ckpt__saver_store_of((int)(r - s->remotes))] : UINT64_MAX;
-    *count = ckpt__remote_choose(r, &s->remote_rule, safe, names);
-    ckpt_err e = ckpt__index_write(&r->ledger);
+    bool more = ckpt__saver_count_late(s, r);
+    ckpt_err e = ckpt__index_lock(&s->index);
+    if (e == CKPT_OK) e = ckpt__saver_merge(s);
+    if (e == CKPT_OK && s->remote_rule.keep > 0) {
+        ckpt__remote_pin(r, &s->index);
+        ckpt__saver_recall(s, r);
+        *count = ckpt__remote_choose(r, &s->remote_rule, safe, names);
+    }
+    ckpt_err wrote = ckpt__index_write(&r->ledger);
+    if (e == CKPT_OK) e = wrote;
     ckpt__saver_weigh(s, number);
     if (more) ckpt__saver_weigh_all(s);
-    if (e == CKPT_OK) e = ckpt__index_lock(&s->index);
-    if (e != CKPT_OK) return e;
-    e = ckpt__saver_merge(s);
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, gone);
     if (e == CKPT_OK) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);
     return e;
 }
 
-// An upload of this process has ended (number), or those of an earlier one may have (0). Without the turn.
+// What could not go yet stays in the index, at its place, and goes another time. With the turn.
+static void ckpt__saver_put_back(ckpt_saver *s, const ckpt__index *gone) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < gone->count; i++) {
+        size_t at = s->index.count;
+        while (at > 0 && s->index.lines[at - 1].number > gone->lines[i].number) at--;
+        if (ckpt__index_find(&s->index, gone->lines[i].name) < 0) (void)ckpt__index_insert(&s->index, at, &gone->lines[i]);
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// An upload of this process has ended (number), or those of an earlier one may have, or more wait than are kept (0). Without the
+// turn.
 static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published) {
     ckpt__buf names;
     ckpt__index gone;
@@ -44717,6 +44814,10 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     if (number != 0 && how != CKPT_OK) ckpt__remote_hope(r, number);
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
     if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);     // with the turn: the writer may be about to use a name again
+    if (e != CKPT_OK) {
+        ckpt__saver_put_back(s, &gone);
+        ckpt__remote_spare(r, &names);
+    }
     ckpt__saver_leave(s);
     if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count);
     ckpt__index_free(&gone);
@@ -44824,13 +44925,18 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     return CKPT_OK;
 }
 
-// Notes a durable checkpoint in the ledger of a destination, so that no object can be there unknown.
+// Notes a durable checkpoint in the ledger of a destination, so that no object can be there unknown. One of that name which is
+// not there yet will never be.
 static ckpt_err ckpt__saver_expect(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path,
                                    ckpt__saver_parcel *p) {
     ckpt_err e = p->ready ? CKPT_OK : ckpt__saver_pack(s, r, line, path, p);
     if (e != CKPT_OK) return e;
     ckpt__saver_enter(s);
+    int old = ckpt__index_find(&r->ledger, p->name.data);
+    bool waits = old >= 0 && ckpt__remote_waits(&r->ledger.lines[old]);
+    uint64_t before = waits ? r->ledger.lines[old].number : line->number;
     e = ckpt__remote_expect(r, line, p->name.data);
+    if (e == CKPT_OK && before < line->number) ckpt__saver_let_go(s, before);
     ckpt__saver_leave(s);
     p->expected = e == CKPT_OK;
     return e;
@@ -45013,13 +45119,18 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
         if (e == CKPT_OK) e = staged;
         else ckpt__error_last = why;
     }
+    for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) {         // a slow upload may take hours to end
+        ckpt__remote *r = &s->remotes[i];
+        ckpt__saver_enter(s);
+        bool behind = r->uploader != NULL && ckpt__remote_is_behind(r, &s->remote_rule);
+        ckpt__saver_leave(s);
+        if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
+    }
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone, later), "cannot delete an old checkpoint");
     // What could not go on stays in the index and goes with the next save.
     if (e != CKPT_OK && gone.count > 0) {
         ckpt__saver_enter(s);
-        ckpt__os_mutex_lock(&s->shared->lock);
-        for (size_t i = gone.count; i > 0; i--) (void)ckpt__index_insert(&s->index, 0, &gone.lines[i - 1]);
-        ckpt__os_mutex_unlock(&s->shared->lock);
+        ckpt__saver_put_back(s, &gone);
         ckpt__saver_leave(s);
     }
     ckpt__index_free(&gone);
@@ -46359,6 +46470,47 @@ static bool ckpt__saver_left_take(const ckpt_saver *s, ckpt__saver_left *left, c
     return left->name.err == CKPT_OK && left->path.err == CKPT_OK && ckpt__os_exists(left->path.data);
 }
 
+// Has a newer save the name in this store that one of that line has?
+static bool ckpt__saver_is_replaced(ckpt_saver *s, const ckpt__remote *r, const ckpt__index_line *line) {
+    ckpt__buf name, link;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    bool named = ckpt__saver_remote_names(s, r, &line->t, &name, &link) == CKPT_OK;
+    int at = named ? ckpt__index_find(&r->ledger, name.data) : -1;
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return at >= 0 && r->ledger.lines[at].number > line->number;
+}
+
+// How many newer saves are in this store, or on their way there?
+static size_t ckpt__saver_count_later(const ckpt__remote *r, uint64_t number) {
+    size_t later = 0;
+    for (size_t i = 0; i < r->ledger.count; i++) later += r->ledger.lines[i].number > number;
+    return later;
+}
+
+// Is it too late to send that save there? With the turn.
+static bool ckpt__saver_is_late(ckpt_saver *s, const ckpt__remote *r, const ckpt__index_line *line) {
+    int keep = s->remote_rule.keep;
+    return (keep > 0 && ckpt__saver_count_later(r, line->number) >= (size_t)keep) || ckpt__saver_is_replaced(s, r, line);
+}
+
+// Saves that an earlier process was to send, and that no store is to have any more: their files need not stay for that. With the
+// turn.
+static void ckpt__saver_drop_late(ckpt_saver *s) {
+    for (size_t i = 0; i < s->index.count && s->books; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        bool late = l->state == CKPT__INDEX_SAVED && !l->unsent && !ckpt__index_is_folder(l->name) &&
+                    (l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED);
+        for (int k = 0; k < s->remote_count && late; k++) {
+            const ckpt__index *ledger = &s->remotes[k].ledger;
+            int there = ckpt__remote_find(ledger, l->number);
+            late = there >= 0 ? ledger->lines[there].upload == CKPT__UPLOAD_LOCAL : ckpt__saver_is_late(s, &s->remotes[k], l);
+        }
+        if (late) ckpt__saver_let_go(s, l->number);
+    }
+}
+
 // The next older checkpoint that this store should have and was never told of. Called with the turn.
 static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__saver_left *left) {
     if (left->at > s->index.count) left->at = s->index.count;
@@ -46369,9 +46521,7 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
         left->newest = false;
         if (!last && line->upload != CKPT__UPLOAD_PENDING && line->upload != CKPT__UPLOAD_FAILED) continue;
         if (ckpt__remote_find(&r->ledger, line->number) >= 0) continue;
-        size_t later = 0;
-        for (size_t k = 0; k < r->ledger.count; k++) later += r->ledger.lines[k].number > line->number;
-        if (last ? later > 0 : s->remote_rule.keep > 0 && later >= (size_t)s->remote_rule.keep) continue;
+        if (last ? ckpt__saver_count_later(r, line->number) > 0 : ckpt__saver_is_late(s, r, line)) continue;
         if (!ckpt__saver_left_take(s, left, line)) continue;
         if (last) line->upload = CKPT__UPLOAD_PENDING;
         return true;
@@ -46385,7 +46535,7 @@ static void ckpt__saver_drop_lost(ckpt_saver *s, ckpt__remote *r, uint64_t numbe
     int at = ckpt__remote_find(&r->ledger, number);
     if (at < 0 || s->index.lost || s->index.damaged) return;
     const ckpt__index_line *l = &r->ledger.lines[at];
-    if (l->upload >= CKPT__UPLOAD_UPLOADED || l->inherited || ckpt__index_is_folder(l->name)) return;
+    if (!ckpt__remote_waits(l) || l->inherited || ckpt__index_is_folder(l->name)) return;
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s was not uploaded, and its file is gone: it is forgotten", r->store->uri,
                     l->name);
     ckpt__index_drop(&r->ledger, (size_t)at);
@@ -46401,13 +46551,13 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     ckpt__saver_left_init(&left, &s->allocator, 0);
     ckpt__saver_enter(s);
     int at = ckpt__remote_find(&r->ledger, number), local = ckpt__remote_find(&s->index, number);
-    bool known = at >= 0 && r->ledger.lines[at].upload < CKPT__UPLOAD_UPLOADED;
+    bool known = at >= 0 && ckpt__remote_waits(&r->ledger.lines[at]);
     if (known) (void)ckpt__saver_left_take(s, &left, &r->ledger.lines[at]);
     ckpt__index_line in_store = left.line;
     bool queued = known && ckpt__remote_is_queued(r, in_store.name, &failed);
-    if (queued) r->ledger.lines[at].inherited = r->inherits = true;
+    if (queued || failed) r->ledger.lines[at].inherited = r->inherits = true;
     ckpt__saver_leave(s);
-    // One that the uploader had given up before has failed again: it is kept.
+    // One that has failed already is kept, and may be tried again.
     ckpt_err e = left.name.err;
     if (!known || queued || failed || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
     e = ckpt__fetch_stat(r->store, in_store.name, &info, ckpt__remote_retry(r));
@@ -46530,6 +46680,7 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
     ckpt__saver_enter(s);
     ckpt__saver_weigh_all(s);
+    ckpt__saver_drop_late(s);
     ckpt__saver_leave(s);
     return e;
 }
@@ -46800,12 +46951,14 @@ static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f)
 
 // This rank's file of a checkpoint that is not going to be published failed, and is not tried again: nothing would tell of the
 // object, and who resumes from the checkpoint hands all of it over again. Its worker may just be putting it aside.
-static void ckpt__saver_recall_part(const ckpt__remote *r, const char *object) {
-    bool failed, queued = true;
-    for (int i = 0; i < 100 && queued && !ckpt__uploader_recall(r->uploader, object); i++) {
+static void ckpt__saver_recall_part(ckpt_saver *s, const ckpt__remote *r, const char *object) {
+    bool failed, unsure, queued = true;
+    int fd = -1;
+    for (int i = 0; i < 100 && queued && !ckpt__uploader_recall(r->uploader, object, &fd, &unsure); i++) {
         queued = ckpt__remote_is_queued(r, object, &failed);
         if (queued) ckpt__os_sleep(0.001);
     }
+    ckpt__saver_hold_one(s, fd);
 }
 
 // Takes the oldest one off the list. What this rank has put there for one that failed elsewhere goes again.
@@ -46821,7 +46974,7 @@ static void ckpt__saver_flight_end(ckpt_saver *s, bool failed) {
     ckpt__os_mutex_unlock(&sh->lock);
     // what is not known to have come may be an older one of that name
     bool put = state == CKPT__PART_DURABLE || (state == CKPT__PART_FAILED && !f->overwrite);
-    if (failed && state == CKPT__PART_FAILED && f->object != NULL) ckpt__saver_recall_part(r, f->object);
+    if (failed && state == CKPT__PART_FAILED && f->object != NULL) ckpt__saver_recall_part(s, r, f->object);
     if (failed && put && f->object != NULL) ckpt__saver_take_back(s, r, f->object);
     if (failed && s->books) {
         ckpt__saver_enter(s);
@@ -49258,6 +49411,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
         for (int i = 0; i < s->remote_count; i++) ckpt__saver_send_left(s, &s->remotes[i]);
         ckpt__saver_enter(s);
         ckpt__saver_weigh_all(s);
+        ckpt__saver_drop_late(s);
         ckpt__saver_leave(s);
     }
     if (s->crew.broken.code == CKPT_OK) {           // one count of saves; what rank 0 had to bring up to date may take it long

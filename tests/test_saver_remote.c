@@ -1000,7 +1000,7 @@ static void test_store_too_slow(void **state) {
             run_save(m.r, i);
             for (int k = 0; i == 1 && k < 20000 && !bucket_is_busy(b); k++) usleep(1000);
         }
-        assert_int_equal(staged_in(dir), 14);
+        assert_int_equal(staged_in(dir), 7);    // the first is on its way; 13, 14; 4, 8, 12; 11 is the best
         bucket_hold(b, false);
         ok(ckpt_saver_wait(m.r->s, 0));
         ok(ckpt_saver_wait(m.r->s, 0));
@@ -1018,6 +1018,68 @@ static void test_store_too_slow(void **state) {
         remote_end(&m);
         bucket_end(b);
     }
+}
+
+// A newer one that cannot be staged is not on its way: none is given up for it.
+static void test_given_up_for_nothing(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *staging = util_join(dir, ".ckpt-staging"), *away = util_join(dir, ".ckpt-away");
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = 2;
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    bucket_fail(b, "put run/ba1.pt", CKPT_NET, -1);
+    save_held(&m, 1);
+    assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
+    ckpt_timestamp t = at_batch(2);
+    run_set(m.r, 2);
+    assert_int_equal(rename(staging, away), 0);
+    assert_int_not_equal(ckpt_saver_save(m.r->s, &t), CKPT_OK);
+    assert_int_equal(rename(away, staging), 0);
+    (void)!ckpt_saver_wait(m.r->s, 0);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    util_write_text(util_join(dir, "note"), "");
+    while (ckpt_uploader_wait(m.u, 0) != CKPT_OK) {}
+    ok(ckpt_upload_file(m.u, "note", util_join(dir, "note"), true));
+    ok(ckpt_uploader_wait(m.u, 0));             // the store answers again
+    ok(ckpt_uploader_wait(m.u, 0));
+    assert_true(bucket_has(b, "run/ba1.pt"));
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1.pt");
+    assert_int_not_equal(ckpt_saver_close(m.r->s, 0), CKPT_OK);
+    ckpt_state_free(&m.r->st);
+    assert_int_not_equal(ckpt_uploader_close(m.u, 0), CKPT_OK);
+    bucket_end(b);
+}
+
+// One that got to the store, but for its link, and is given up for newer ones: its object goes when theirs are there.
+static void test_given_up_and_there(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    save_wait(&m, 1);
+    bucket_fail(b, "put run/latest", CKPT_NET, -1);
+    for (int i = 2; i <= 3; i++) {
+        save_held(&m, i);
+        assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
+        while (ckpt_uploader_wait(m.u, 0) != CKPT_OK) {}
+    }
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%ba3.pt run%latest.pt.symlink");
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1.pt");
+    assert_string_equal(names_in(dir), "ba3.pt");
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    save_wait(&m, 4);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba4.pt run%latest.pt.symlink");
+    assert_string_equal(names_in(dir), "");
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+    bucket_end(b);
 }
 
 // Constant names, and two stores of which one was away: the newest is that of the other, whichever is asked first.
@@ -1082,6 +1144,132 @@ static void test_two_stores_on_an_empty_machine(void **state) {
     }
     bucket_end(a);
     bucket_end(b);
+}
+
+// An earlier process's upload that fails again before the saver looks, and then gets through: the saver learns of it.
+static void test_failed_before_it_opened(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *staging = util_temp_dir();
+    for (int life = 0; life < 2; life++) {
+        remote_run m = remote_new(dir, b);
+        ok(ckpt_uploader_close(m.u, 0));
+        m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+        bucket_fail(b, "put", CKPT_NET, -1);
+        m.u = uploader_on(b, staging);
+        ckpt_uploader **list = (ckpt_uploader **)util_keep(calloc(1, sizeof *list), false);
+        list[0] = m.u;
+        m.r->d.uploaders = list;
+        if (life == 1) assert_int_equal(ckpt_uploader_wait(m.u, 0), CKPT_NET);
+        run_open(m.r);
+        ckpt_timestamp t;
+        assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+        if (life == 0) {
+            save_held(&m, 1);
+            assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+        } else {
+            assert_string_equal(names_in(dir), "ba1.pt");
+            bucket_fail(b, NULL, CKPT_OK, 0);
+            save_wait(&m, 2);
+            ok(ckpt_uploader_wait(m.u, 0));
+            ok(ckpt_saver_wait(m.r->s, 0));
+            assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+            assert_string_equal(names_in(dir), "");
+            ok(ckpt_saver_close(m.r->s, 0));
+        }
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+    }
+    bucket_end(b);
+}
+
+// One name for all objects, and a name of its own for each file: a save whose upload a newer one has replaced is not sent by the
+// next process, over the newer one; and it may leave the folder.
+static void test_replaced_in_the_store(void **state) {
+    (void)state;
+    for (int none = 0; none < 2; none++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        for (int life = 0; life < 2; life++) {
+            remote_run m = remote_new(dir, b);
+            m.r->d.num_checkpoints_to_keep = none ? CKPT_KEEP_NONE : 5;
+            m.r->d.remote_file_name = "run/model.pt";
+            run_open(m.r);
+            ckpt_timestamp t;
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            if (life == 0) {
+                bucket_hold(b, true);
+                for (int i = 1; i <= 4; i++) {
+                    run_save(m.r, i);
+                    for (int k = 0; i == 1 && k < 20000 && !bucket_is_busy(b); k++) usleep(1000);
+                }
+                bucket_hold(b, false);
+            } else {
+                assert_int_equal(t.batch, 4);
+            }
+            ok(ckpt_saver_wait(m.r->s, 0));
+            assert_string_equal(names_in(dir), none ? life == 0 ? "" : "ba4.pt" : "ba1.pt ba2.pt ba3.pt ba4.pt latest.pt");
+            check_file(bucket_path(b, "run/model.pt"), 4);
+            remote_end(&m);
+        }
+        bucket_end(b);
+    }
+}
+
+// A pin that somebody sets while an upload is on its way counts when it ends.
+static void test_pinned_meanwhile(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    save_wait(&m, 1);
+    bucket_hold(b, true);
+    run_save(m.r, 2);
+    ckpt_folder *f;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    ok(ckpt_folder_open(&f, &d));
+    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba1.pt"), true));
+    ckpt_folder_close(f);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// The index cannot be written when an upload ends: what would have gone, here and there, goes another time.
+static void test_index_cannot_be_written(void **state) {
+    (void)state;
+    for (int none = 0; none < 2; none++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *index = util_join(dir, ".ckpt-index.jsonl"), *kept = util_join(dir, ".ckpt-kept");
+        remote_run m = remote_new(dir, b);
+        m.r->d.num_checkpoints_to_keep = none ? CKPT_KEEP_NONE : CKPT_KEEP_ALL;
+        m.r->d.num_remote_to_keep = 1;
+        run_open(m.r);
+        save_wait(&m, 1);
+        bucket_hold(b, true);
+        run_save(m.r, 2);
+        assert_int_equal(rename(index, kept), 0);
+        util_mkdir(index);                              // nothing can be renamed to it
+        util_write_text(util_join(index, "in the way"), "");
+        bucket_hold(b, false);
+        assert_int_not_equal(ckpt_saver_wait(m.r->s, 0), CKPT_OK);
+        util_remove_tree(index);
+        assert_int_equal(rename(kept, index), 0);
+        save_wait(&m, 3);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), "run%ba3.pt run%latest.pt.symlink");
+        assert_string_equal(names_in(dir), none ? "" : "ba1.pt ba2.pt ba3.pt latest.pt");
+        assert_int_not_equal(ckpt_saver_close(m.r->s, 0), CKPT_OK);
+        ckpt_state_free(&m.r->st);
+        ok(ckpt_uploader_close(m.u, 0));
+        bucket_end(b);
+    }
 }
 
 // A ledger that cannot be written: the checkpoint is not handed over, since nobody would know of the object; the call says so,
@@ -1767,8 +1955,14 @@ int main(void) {
         cmocka_unit_test(test_remote_rotation),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
+        cmocka_unit_test(test_given_up_for_nothing),
+        cmocka_unit_test(test_given_up_and_there),
         cmocka_unit_test(test_newest_of_two_constant_names),
         cmocka_unit_test(test_two_stores_on_an_empty_machine),
+        cmocka_unit_test(test_failed_before_it_opened),
+        cmocka_unit_test(test_replaced_in_the_store),
+        cmocka_unit_test(test_pinned_meanwhile),
+        cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),
