@@ -46543,6 +46543,21 @@ static void ckpt__saver_drop_lost(ckpt_saver *s, ckpt__remote *r, uint64_t numbe
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
 }
 
+// Is the file whole, as far as can be seen? The thread's sentence stays.
+static bool ckpt__saver_is_sound(const ckpt_saver *s, const char *path) {
+    ckpt__engine_job job;
+    ckpt__error_record kept;
+    ckpt_file *f = NULL;
+    ckpt__error_take(&kept);
+    memset(&job, 0, sizeof job);
+    ckpt_err e = ckpt__file_open(&f, path, &s->allocator);
+    if (e == CKPT_OK) e = ckpt__file_verify(f, &job);
+    ckpt__file_close(f);
+    if (e == CKPT_CORRUPT) ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not sent again: %s", path, ckpt__error_last.text);
+    ckpt__error_last = kept;
+    return e != CKPT_CORRUPT;
+}
+
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again.
 static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     ckpt__saver_left left;
@@ -46576,7 +46591,12 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         if (same && (sums || !here) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
         ckpt__saver_leave(s);
         left.line.inherited = true;
-        if (!(same && (sums || !here)) && here) e = ckpt__saver_stage_one(s, r, &left.line, left.path.data);
+        bool again = here && !(same && sums), sound = !again || ckpt__saver_is_sound(s, left.path.data);
+        if (again && sound) e = ckpt__saver_stage_one(s, r, &left.line, left.path.data);
+        ckpt__saver_enter(s);               // a good object is not replaced by a file that was damaged meanwhile
+        at = ckpt__remote_find(&r->ledger, number);
+        if (again && !sound && same && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
+        ckpt__saver_leave(s);
     }
     ckpt__saver_left_free(&left);
     return e;

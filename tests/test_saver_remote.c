@@ -1183,6 +1183,37 @@ static void test_failed_before_it_opened(void **state) {
     bucket_end(b);
 }
 
+// A file that was damaged after it had got to the store, which no sums tell of, when a killed process did not hear of that: it is not
+// sent again over the good object.
+static void test_damaged_is_not_sent(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    size_t size = 0;
+    remote_run m = remote_new(dir, b);
+    run_open(m.r);
+    const char *ledger = util_join(dir, m.r->s->remotes[0].ledger.file + 1);
+    bucket_hold(b, true);
+    run_save(m.r, 1);
+    char *before = util_read(ledger, &size);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    remote_end(&m);
+    util_write(ledger, before, size);
+    int fd = open(util_join(dir, "ba1.pt"), O_RDWR);
+    assert_true(fd >= 0 && pwrite(fd, "x", 1, 6000) == 1);
+    close(fd);
+    m = remote_new(dir, b);
+    run_open(m.r);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    check_file(bucket_path(b, "run/ba1.pt"), 1);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    assert_int_equal(t.batch, 1);
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // One name for all objects, and a name of its own for each file: a save whose upload a newer one has replaced is not sent by the
 // next process, over the newer one; and it may leave the folder.
 static void test_replaced_in_the_store(void **state) {
@@ -1957,6 +1988,7 @@ int main(void) {
         cmocka_unit_test(test_store_too_slow),
         cmocka_unit_test(test_given_up_for_nothing),
         cmocka_unit_test(test_given_up_and_there),
+        cmocka_unit_test(test_damaged_is_not_sent),
         cmocka_unit_test(test_newest_of_two_constant_names),
         cmocka_unit_test(test_two_stores_on_an_empty_machine),
         cmocka_unit_test(test_failed_before_it_opened),
