@@ -188,7 +188,8 @@
    the next run does. Of a saver with num_remote_to_keep no more than that many wait for a store that is away or too slow:
    older ones, which would be removed as soon as they came, are given up when newer ones are staged, and the disk stays free.
    The .symlink object (Composer's) is a text with the name of the newest checkpoint. It is replaced after that
-   checkpoint is confirmed, and never goes back. ckpt_load, ckpt_get_file and resume follow it.
+   checkpoint is confirmed, and never goes back, also not when a machine finishes what the run had left there before it
+   moved on to another. ckpt_load, ckpt_get_file and resume follow it.
    With COPY and LAZY the parts leave from the snapshot while the file is being written.
    event_file gets a trace of every request, for ui.perfetto.dev or chrome://tracing.
 
@@ -1327,8 +1328,8 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // is copied, and a checkpoint may be replaced or deleted at once. Several processes and uploaders may share one; each
 // finishes what dead ones left for the same store, and leaves the files of those that live alone.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
-// open: all of them when a later file got through and somebody waits or a minute has passed; else the newest alone, to see, after
-// 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
+// open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
+// time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
 // Nothing in it is secret but the files themselves.
 typedef struct ckpt_uploader_desc {
     uint32_t           _canary;         // must stay 0
@@ -15453,7 +15454,7 @@ typedef struct ckpt__index_line {
     bool              inherited;        // not stored: an earlier process handed it over, or it failed: the uploader finishes it
     bool              counted;          // not stored: it failed in this process, which was told
     bool              unsent;           // not stored: it could not be handed over for every store
-    bool              replaced;         // not stored: its name is about to be another checkpoint's
+    bool              replaced;         // not stored: it neither goes nor counts; its name is about to be another checkpoint's
     int64_t           edition;          // of a directory: what its files' names have behind the rank, "__3_0.pt"
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
     bool              apart;            // not stored: it lies in the folder of another run below this one
@@ -16277,7 +16278,7 @@ static int ckpt__index_best(const ckpt__index *ix, const ckpt__index_rule *rule)
     int best = -1;
     for (size_t i = 0; i < ix->count && rule->best != 0; i++) {
         const ckpt__index_line *l = &ix->lines[i];
-        if (!ckpt__index_counts(l) || !l->has_metric || l->metric - l->metric != 0) continue;
+        if (!ckpt__index_counts(l) || l->replaced || !l->has_metric || l->metric - l->metric != 0) continue;
         if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
         if (best < 0 || (rule->best < 0 ? l->metric < ix->lines[best].metric : l->metric > ix->lines[best].metric)) best = (int)i;
     }
@@ -16295,7 +16296,7 @@ static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) 
         if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
         bool among_newest = rule->keep > 0 && newest < (size_t)rule->keep;
         newest++;
-        bool nth = rule->every > 0 && l->number % (uint64_t)rule->every == 0;
+        bool nth = rule->every > 0 && l->number > 0 && l->number % (uint64_t)rule->every == 0;
         l->leaves = !among_newest && !nth && !l->pinned && best != (int)(i - 1);
         gone += l->leaves;
     }
@@ -36197,6 +36198,7 @@ typedef struct ckpt__upload {
     uint32_t    crc;                    // CRC-32 of the file
     const char *link_name, *link_text;  // an object that is put (over what is there) once this one is confirmed; NULL: none
     uint64_t    link_order[2];          // compared as a pair: a link never goes back to a smaller one, in any process
+    double      made;                   // seconds since 1970, of a file that an earlier process had made; 0: it is new
     // Once for each upload that was accepted, no lock held, on a worker's thread or within close. CKPT_CANCELLED: a newer file of
     // that name came first, or the uploader was closed first. Not for an abandoned ticket. NULL: none
     void      (*done)(const char *name, ckpt_err e, bool published, void *user);
@@ -36227,12 +36229,14 @@ typedef struct ckpt__uploader_item {
     uint64_t     link_order[2];
     uint64_t     size, added;           // added: microseconds since 1970, different for every file of a process
     uint64_t     modified;              // microseconds since 1970; 0: need not be compared
+    uint64_t     made;                  // the same of a file that an earlier process had made; 0: it was added when it was made
     uint32_t     crc;
     bool         overwrite, has_crc, adopted;
     bool         confirmed;             // the store has it, the link is what remains
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
     bool         dropped;               // what is left is to give a half-done upload up
     bool         refused;               // the store had an object of that name, and overwriting was not asked for
+    bool         unsure;                // it failed, and may be in the store all the same
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
     bool         curable, hopeful;      // it failed, and not for good; and is counted by `hopeful` of the uploader
@@ -36439,6 +36443,7 @@ static ckpt_err ckpt__uploader_fill(const ckpt_uploader *u, ckpt__uploader_item 
     it->crc = up->crc;
     it->link_order[0] = up->link_order[0];
     it->link_order[1] = up->link_order[1];
+    it->made = up->made > 0 ? (uint64_t)(up->made * 1e6) : 0;
     it->done = up->done;
     it->user = up->user;
     it->link_name = ckpt__uploader_keep(u, up->link_name, &e);
@@ -36537,6 +36542,7 @@ static void ckpt__uploader_print(ckpt__buf *b, ckpt__uploader_item *it, const ch
                   (unsigned long long)it->link_order[1]);
     ckpt__uploader_add_number(b, "added", it->added);
     if (it->modified != 0) ckpt__uploader_add_number(b, "modified", it->modified);
+    if (it->made != 0) ckpt__uploader_add_number(b, "made", it->made);
     ckpt__uploader_seal(b, start);
     if (it->sent.upload_id.len > 0) {
         ckpt__uploader_print_begun(b, it);
@@ -36669,6 +36675,7 @@ static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_
             ckpt__uploader_get_number(d, "added", &it->added) && ckpt__uploader_read_order(d, it->link_order);
     if (!*good) return CKPT_OK;
     (void)ckpt__uploader_get_number(d, "modified", &it->modified);
+    (void)ckpt__uploader_get_number(d, "made", &it->made);
     it->early = is[0] == 'e';
     it->overwrite = over->i != 0;
     it->has_crc = ckpt__txt_sum(ckpt__uploader_get_text(d, "crc"), &it->crc);
@@ -38305,6 +38312,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
     if (e == CKPT_OK) e = ckpt__send_run(&s);
     it->curable = s.curable;
+    it->unsure = it->unsure || s.unsure;
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
@@ -38317,7 +38325,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
 typedef struct ckpt__uploader_link {
     char    *path, *lock_path;
     int      lock_fd, fd;
-    uint64_t order[2];                  // of the last one published
+    uint64_t order[2];                  // of the last one published, or that was about to be
+    ckpt__buf text;                     // its text
     bool     known;
 } ckpt__uploader_link;
 
@@ -38338,6 +38347,9 @@ static ckpt_err ckpt__uploader_link_read(const ckpt_uploader *u, ckpt__uploader_
         const char *link = ckpt__uploader_get_text(&d, "link"), *store = ckpt__uploader_get_text(&d, "store");
         l->known = link != NULL && store != NULL && strcmp(link, name) == 0 && strcmp(store, u->store->uri) == 0 &&
                    ckpt__uploader_read_order(&d, l->order);
+        const char *says = ckpt__uploader_get_text(&d, "text");
+        l->text.len = 0;
+        if (l->known && says != NULL) ckpt__buf_text(&l->text, says);
         ckpt__json_free(&d);
     }
     ckpt__buf_free(&text);
@@ -38379,7 +38391,49 @@ static ckpt_err ckpt__uploader_link_lock(ckpt__uploader_link *l, const ckpt__upl
     }
 }
 
+// Two names that differ in their numbers alone: is the first that differs smaller in `a`?
+static bool ckpt__uploader_is_earlier(const char *a, const char *b) {
+    static const char digits[] = "0123456789";
+    int order = 0;
+    while (*a != 0 && *b != 0) {
+        if (!ckpt__txt_is_digit(*a) || !ckpt__txt_is_digit(*b)) {
+            if (*a++ != *b++) return false;
+            continue;
+        }
+        a += strspn(a, "0");
+        b += strspn(b, "0");
+        size_t n = strspn(a, digits), m = strspn(b, digits);
+        if (order == 0) order = n != m ? (n < m ? -1 : 1) : memcmp(a, b, n);
+        a += n;
+        b += m;
+    }
+    return *a == *b && order < 0;
+}
+
+// Has another machine gone on with the run since this file was staged? Its link must not go back to what this one left: the link
+// names a later one that is not from here, and was put later, as far as the store tells.
+static ckpt_err ckpt__uploader_link_overtaken(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *over) {
+    ckpt__retry retry = ckpt__uploader_retry_of(u, it);
+    ckpt__store_stat info;
+    ckpt__buf text;
+    ckpt__buf_init(&text, &u->allocator);
+    memset(&info, 0, sizeof info);
+    ckpt_err e = ckpt__fetch_stat(u->store, it->link_name, &info, &retry);
+    if (e == CKPT_OK) e = ckpt__fetch_small(u->store, it->link_name, &info, &text, CKPT__UPLOADER_NAME_MAX, &retry);
+    const char *there = ckpt__buf_cstr(&text);
+    *over = e == CKPT_OK && text.err == CKPT_OK && strcmp(there, ckpt__buf_cstr(&l->text)) != 0 &&
+            ckpt__uploader_is_earlier(it->link_text, there) &&
+            (info.modified <= 0 || info.modified * 1e6 >= (double)(it->made != 0 ? it->made : it->added));
+    if (*over)
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s%s stays at %s, which another machine has published: %s was left here "
+                        "before", u->store->uri, it->link_name, there, it->link_text);
+    ckpt__buf_free(&text);
+    it->curable = e == CKPT_NET || e == CKPT_TIMEOUT;
+    return it->curable || e == CKPT_CANCELLED || e == CKPT_NOMEM ? e : CKPT_OK;         // who may not look puts it
+}
+
 static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *published) {
+    bool over = false;
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__send s;
     ckpt_err e = ckpt__uploader_link_read(u, l, it->link_name);
@@ -38388,6 +38442,8 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     // What a process left that was killed while it put this link; below the lock no other of this folder is about to.
     if (it->adopted && u->store->table->begin == NULL) ckpt__uploader_sweep(u, it->link_name);
     if (l->known && (a[0] > b[0] || (a[0] == b[0] && a[1] > b[1]))) return CKPT_OK;
+    if (it->adopted || it->made != 0) e = ckpt__uploader_link_overtaken(u, l, it, &over);
+    if (e != CKPT_OK || over) return e;
     e = ckpt__uploader_link_write(u, l, it);
     if (e != CKPT_OK) return e;
     memset(&s, 0, sizeof s);
@@ -38412,6 +38468,7 @@ static ckpt_err ckpt__uploader_link_find(const ckpt_uploader *u, ckpt__uploader_
     char name[64];
     memset(l, 0, sizeof *l);
     l->fd = l->lock_fd = -1;
+    ckpt__buf_init(&l->text, &u->allocator);
     size_t n = strlen(link_name);
     uint32_t high = ckpt__digest_crc32(0, link_name, n), low = ckpt__digest_crc32(0x5bd1e995u, link_name, n);
     (void)snprintf(name, sizeof name, "l-%08lx-%08lx%08lx", (unsigned long)u->store_sum, (unsigned long)high, (unsigned long)low);
@@ -38422,6 +38479,7 @@ static ckpt_err ckpt__uploader_link_find(const ckpt_uploader *u, ckpt__uploader_
 
 static void ckpt__uploader_link_free(const ckpt_uploader *u, ckpt__uploader_link *l) {
     ckpt__os_drop(l->fd);
+    ckpt__buf_free(&l->text);
     ckpt__mem_free_text(&u->allocator, l->path);
     ckpt__mem_free_text(&u->allocator, l->lock_path);
 }
@@ -38515,7 +38573,7 @@ static void ckpt__uploader_hope(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->hopeful = it->curable;
     if (!it->hopeful) return;
     if (u->hopeful++ == 0 && !it->again) u->hope_pause = CKPT__UPLOADER_HOPE;
-    if (u->hopeful == 1) u->hope_at = ckpt__os_now() + u->hope_pause;
+    if (u->hopeful == 1 || it->again) u->hope_at = ckpt__os_now() + u->hope_pause;      // a try may have taken longer than that
     ckpt__os_cond_signal(&u->work);     // who waits for work learns until when
 }
 
@@ -38798,8 +38856,11 @@ static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name,
 }
 
 // Takes a file back that waits or has failed: its staged file goes. False: there is none, or it is on its way. What the store
-// refused stays: somebody has to see to that.
-static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name) {
+// refused stays: somebody has to see to that. *fd: a descriptor of the staged file, whose blocks are freed when it is closed; -1.
+// *unsure: the store may have it.
+static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name, int *fd, bool *unsure) {
+    *fd = -1;
+    *unsure = false;
     ckpt__uploader_item *it = NULL;
     ckpt__os_mutex_lock(&u->lock);
     ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
@@ -38818,8 +38879,11 @@ static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name) {
         ckpt__os_cond_broadcast(&u->changed);
     }
     ckpt__os_mutex_unlock(&u->lock);
-    if (it != NULL) ckpt__uploader_supersede(u, it);
-    return it != NULL;
+    if (it == NULL) return false;
+    *unsure = it->unsure || it->confirmed || it->adopted || it->sent.upload_id.len > 0;
+    if (it->place == NULL) *fd = ckpt__os_open(it->data, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    ckpt__uploader_supersede(u, it);
+    return true;
 }
 
 // Opens the staging folder that files of `folder` would use, when an earlier process left one there, and goes on with what it
@@ -39688,8 +39752,9 @@ static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, b
     l->upload = published ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
 }
 
-// What the uploader says of an object: it has no file of that name (any more); one waits or is being sent; one has failed and may
-// still come, because it is tried again; one has failed and is kept for the next run.
+// What the uploader says of an object: it has no file of that name (any more); one waits or is being sent; one has failed and
+// may still come, because it is tried again; one has failed and is kept for the next run. While it is being closed everything
+// waits: what it has no more, it may have broken off.
 typedef enum ckpt__remote_word {
     CKPT__REMOTE_ENDED, CKPT__REMOTE_QUEUED, CKPT__REMOTE_STALLED, CKPT__REMOTE_KEPT
 } ckpt__remote_word;
@@ -39699,8 +39764,8 @@ static ckpt__remote_word ckpt__remote_ask(const ckpt__remote *r, const char *nam
     ckpt__remote_word word = CKPT__REMOTE_ENDED;
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
-    if (slot != NULL && ((slot->running != NULL && slot->running->kind != CKPT__UPLOADER_SETTLE) ||
-                         (slot->waiting != NULL && slot->waiting->kind != CKPT__UPLOADER_SETTLE)))
+    if (u->stop || (slot != NULL && ((slot->running != NULL && slot->running->kind != CKPT__UPLOADER_SETTLE) ||
+                                     (slot->waiting != NULL && slot->waiting->kind != CKPT__UPLOADER_SETTLE))))
         word = CKPT__REMOTE_QUEUED;
     else if (slot != NULL && slot->failed != NULL) word = slot->failed->hopeful ? CKPT__REMOTE_STALLED : CKPT__REMOTE_KEPT;
     ckpt__os_mutex_unlock(&u->lock);
@@ -39788,38 +39853,94 @@ static void ckpt__remote_pin(ckpt__remote *r, const ckpt__index *local) {
     }
 }
 
-// Takes back what has not begun to go, or failed, and would be removed as soon as it came, because newer ones are on their way:
-// else a network that is slow, or away for days, fills the disk. Adds their numbers to `numbers`. Of a folder of many ranks each
-// has its own part, and what becomes of them is agreed on.
-static void ckpt__remote_recall(ckpt__remote *r, const ckpt__index_rule *rule, ckpt__buf *numbers) {
+// One whose upload was taken back.
+typedef struct ckpt__remote_back {
+    uint64_t number;
+    int      fd;                        // of its staged file, whose blocks are freed when it is closed; -1: none
+} ckpt__remote_back;
+
+// Marks what rotation would let go if all that the uploader has were there. What could not be handed over does not count.
+static void ckpt__remote_look_ahead(ckpt__remote *r, const ckpt__index_rule *rule) {
     ckpt__index_rule all = *rule;
-    if (rule->keep <= 0 || r->uploader == NULL) return;
     all.uploaded = false;
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        ckpt__index_line *l = &r->ledger.lines[i];
+        l->replaced = l->upload < CKPT__UPLOAD_UPLOADED && ckpt__remote_ask(r, l->name) == CKPT__REMOTE_ENDED;
+    }
     (void)ckpt__index_choose(&r->ledger, &all);
+    for (size_t i = 0; i < r->ledger.count; i++) r->ledger.lines[i].replaced = false;
+}
+
+// Takes back what has not begun to go, or failed, and would be removed as soon as it came, because newer ones are on their way:
+// else a network that is slow, or away for days, fills the disk. Adds to `back` what was taken back; the line of one whose object
+// may be there all the same stays. Of a folder of many ranks each has its own part, and what becomes of them is agreed on.
+static void ckpt__remote_recall(ckpt__remote *r, const ckpt__index_rule *rule, ckpt__buf *back) {
+    if (rule->keep <= 0 || r->uploader == NULL) return;
+    ckpt__remote_look_ahead(r, rule);
     for (size_t i = 0; i < r->ledger.count; ) {
-        const ckpt__index_line *l = &r->ledger.lines[i];
-        uint64_t number = l->number;
+        ckpt__index_line *l = &r->ledger.lines[i];
+        ckpt__remote_back one = { l->number, -1 };
+        bool unsure = false;
         bool goes = l->leaves && l->upload < CKPT__UPLOAD_UPLOADED && !ckpt__index_is_folder(l->name) &&
-                    ckpt__uploader_recall(r->uploader, l->name);
+                    ckpt__uploader_recall(r->uploader, l->name, &one.fd, &unsure);
         if (!goes) { i++; continue; }
-        ckpt__buf_add(numbers, &number, sizeof number);
-        ckpt__index_drop(&r->ledger, i);
+        ckpt__buf_add(back, &one, sizeof one);
+        if (back->err != CKPT_OK) ckpt__os_drop(one.fd);
+        if (!unsure) { ckpt__index_drop(&r->ledger, i); continue; }
+        l->upload = CKPT__UPLOAD_LOCAL;
+        l->inherited = l->counted = false;
+        i++;
     }
 }
 
-// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on.
+// Is it to be uploaded? CKPT__UPLOAD_LOCAL in a ledger: not any more, but its object may be there, and goes.
+static bool ckpt__remote_waits(const ckpt__index_line *l) {
+    return l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED;
+}
+
+// Do more wait to be uploaded than the store is to keep?
+static bool ckpt__remote_is_behind(const ckpt__remote *r, const ckpt__index_rule *rule) {
+    size_t waiting = 0;
+    for (size_t i = 0; i < r->ledger.count && rule->keep > 0; i++) waiting += ckpt__remote_waits(&r->ledger.lines[i]);
+    return rule->keep > 0 && waiting > (size_t)rule->keep;
+}
+
+// The newest save that is there for certain, and to which the link leads if there is one; 0: none.
+static uint64_t ckpt__remote_last(const ckpt__remote *r) {
+    ckpt__index_upload least = r->links ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
+    uint64_t last = 0;
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        const ckpt__index_line *l = &r->ledger.lines[i];
+        if (l->upload >= least && l->number > last) last = l->number;
+    }
+    return last;
+}
+
+// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on. What was given up may be
+// what the link leads to until that of a newer one is there.
 static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, uint64_t safe, ckpt__buf *names) {
     size_t count = 0;
     if (rule->keep <= 0 || r->stuck) return 0;
     (void)ckpt__index_choose(&r->ledger, rule);
+    uint64_t last = ckpt__remote_last(r);
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        if (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED || l->number >= safe) continue;
-        l->removing = true;
+        bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && l->number < last;
+        if (!given_up && (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED || l->number >= safe)) continue;
         ckpt__buf_add(names, l->name, strlen(l->name) + 1);
+        if (names->err != CKPT_OK) break;
+        l->removing = true;
         count++;
     }
-    return names->err == CKPT_OK ? count : 0;
+    return count;
+}
+
+// What was chosen is not removed now after all: `names`, each with its NUL.
+static void ckpt__remote_spare(ckpt__remote *r, const ckpt__buf *names) {
+    for (size_t at = 0; at < names->len; at += strlen(names->data + at) + 1) {
+        int i = ckpt__index_find(&r->ledger, names->data + at);
+        if (i >= 0) r->ledger.lines[i].removing = false;
+    }
 }
 
 // The store has removed an object, or has said why not.
@@ -44401,6 +44522,7 @@ static void ckpt__saver_weigh(ckpt_saver *s, uint64_t number) {
     bool known = false;
     for (int i = 0; i < s->remote_count; i++) {         // a ledger without it has let it go, after it was uploaded
         int there = ckpt__remote_find(&s->remotes[i].ledger, number);
+        if (there >= 0 && s->remotes[i].ledger.lines[there].upload == CKPT__UPLOAD_LOCAL) there = -1;
         known = known || there >= 0;
         if (there >= 0 && s->remotes[i].ledger.lines[there].upload < least) least = s->remotes[i].ledger.lines[there].upload;
     }
@@ -44506,53 +44628,83 @@ static uint64_t ckpt__saver_safe(const ckpt_saver *s, const ckpt__remote *r) {
     return published < safe ? published : safe;
 }
 
-// Checkpoints whose upload was taken back are as if there were no such store: one that is kept nowhere else goes as well. With
-// the turn.
-static void ckpt__saver_recalled(ckpt_saver *s, const ckpt__remote *r, const ckpt__buf *numbers) {
-    size_t count = numbers->err == CKPT_OK ? numbers->len / sizeof(uint64_t) : 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t number;
-        memcpy(&number, numbers->data + i * sizeof number, sizeof number);
-        int at = ckpt__remote_find(&s->index, number);
-        if (at < 0) continue;
-        ckpt__os_mutex_lock(&s->shared->lock);
-        s->index.lines[at].upload = s->rule.uploaded ? CKPT__UPLOAD_UPLOADED : CKPT__UPLOAD_LOCAL;
-        ckpt__os_mutex_unlock(&s->shared->lock);
-        ckpt__saver_weigh(s, number);   // of another store
-    }
+// A checkpoint that is not sent to one of the stores any more is as if there were no such store: one that is kept nowhere else
+// may go as well. With the turn.
+static void ckpt__saver_let_go(ckpt_saver *s, uint64_t number) {
+    int at = ckpt__remote_find(&s->index, number);
+    if (at < 0) return;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->index.lines[at].upload = s->rule.uploaded ? CKPT__UPLOAD_UPLOADED : CKPT__UPLOAD_LOCAL;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    ckpt__saver_weigh(s, number);       // of another store
+}
+
+static void ckpt__saver_tell_given_up(const ckpt_saver *s, const ckpt__remote *r, size_t count) {
     if (count > 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%zu checkpoints that had not got to %s are not sent any more: %d newer ones "
                         "are on their way, and no more are kept there", count, r->store->uri, s->remote_rule.keep);
 }
 
-// Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`).
-static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
-                                   ckpt__index *gone) {
+// Gives up what need not wait any longer. With the turn.
+static void ckpt__saver_recall(ckpt_saver *s, ckpt__remote *r) {
+    ckpt__remote_back one;
+    ckpt__buf back;
+    ckpt__buf_init(&back, &s->allocator);
+    ckpt__remote_recall(r, &s->remote_rule, &back);
+    for (size_t at = 0; at + sizeof one <= back.len; at += sizeof one) {
+        memcpy(&one, back.data + at, sizeof one);
+        ckpt__saver_let_go(s, one.number);
+        ckpt__saver_hold_one(s, one.fd);
+    }
+    ckpt__saver_tell_given_up(s, r, back.len / sizeof one);
+    ckpt__buf_free(&back);
+}
+
+// Counts what has come though it had failed. True: something has changed. With the turn.
+static bool ckpt__saver_count_late(ckpt_saver *s, ckpt__remote *r) {
     ckpt__remote_late late = { 0, 0 };
-    ckpt__buf numbers;
-    ckpt__buf_init(&numbers, &s->allocator);
-    bool more = ckpt__remote_inherit(r, &late);
+    bool changed = ckpt__remote_inherit(r, &late);
     (void)ckpt__os_add64(&s->shared->uploaded, late.count);
     (void)ckpt__os_add64(&s->shared->uploaded_bytes, late.bytes);
     (void)ckpt__os_add64(&s->shared->upload_failed, (uint64_t)0 - late.count);
-    if (s->remote_rule.keep > 0) ckpt__remote_pin(r, &s->index);
-    ckpt__remote_recall(r, &s->remote_rule, &numbers);
-    ckpt__saver_recalled(s, r, &numbers);
-    ckpt__buf_free(&numbers);
-    *count = ckpt__remote_choose(r, &s->remote_rule, ckpt__saver_safe(s, r), names);
-    ckpt_err e = ckpt__index_write(&r->ledger);
+    return changed;
+}
+
+// Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`). What
+// people have pinned since the last save counts, so that the index is looked at first.
+static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
+                                   ckpt__index *gone) {
+    bool more = ckpt__saver_count_late(s, r);
+    ckpt_err e = ckpt__index_lock(&s->index);
+    if (e == CKPT_OK) e = ckpt__saver_merge(s);
+    if (e == CKPT_OK && s->remote_rule.keep > 0) {
+        ckpt__remote_pin(r, &s->index);
+        ckpt__saver_recall(s, r);
+        *count = ckpt__remote_choose(r, &s->remote_rule, ckpt__saver_safe(s, r), names);
+    }
+    ckpt_err wrote = ckpt__index_write(&r->ledger);
+    if (e == CKPT_OK) e = wrote;
     ckpt__saver_weigh(s, number);
     if (more) ckpt__saver_weigh_all(s);
-    if (e == CKPT_OK) e = ckpt__index_lock(&s->index);
-    if (e != CKPT_OK) return e;
-    e = ckpt__saver_merge(s);
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, gone);
     if (e == CKPT_OK) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);
     return e;
 }
 
-// An upload of this process has ended (number), or those of an earlier one may have (0). Without the turn.
+// What could not go yet stays in the index, at its place, and goes another time. With the turn.
+static void ckpt__saver_put_back(ckpt_saver *s, const ckpt__index *gone) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < gone->count; i++) {
+        size_t at = s->index.count;
+        while (at > 0 && s->index.lines[at - 1].number > gone->lines[i].number) at--;
+        if (ckpt__index_find(&s->index, gone->lines[i].name) < 0) (void)ckpt__index_insert(&s->index, at, &gone->lines[i]);
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// An upload of this process has ended (number), or those of an earlier one may have, or more wait than are kept (0). Without the
+// turn.
 static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published) {
     ckpt__buf names;
     ckpt__index gone;
@@ -44564,6 +44716,10 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     if (number != 0 && how != CKPT_OK) ckpt__remote_hope(r, number);
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
     if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);     // with the turn: the writer may be about to use a name again
+    if (e != CKPT_OK) {
+        ckpt__saver_put_back(s, &gone);
+        ckpt__remote_spare(r, &names);
+    }
     ckpt__saver_leave(s);
     if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count);
     ckpt__index_free(&gone);
@@ -44664,19 +44820,25 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.link_text = ckpt__buf_cstr(&p->text);
     if (p->text.err != CKPT_OK) return p->text.err;
     p->item.link_order[0] = line->number;
+    p->item.made = line->inherited ? line->saved_at : 0;
     p->item.done = ckpt__saver_uploaded;
     p->item.user = p->up;
     p->ready = true;
     return CKPT_OK;
 }
 
-// Notes a durable checkpoint in the ledger of a destination, so that no object can be there unknown.
+// Notes a durable checkpoint in the ledger of a destination, so that no object can be there unknown. One of that name which is
+// not there yet will never be.
 static ckpt_err ckpt__saver_expect(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path,
                                    ckpt__saver_parcel *p) {
     ckpt_err e = p->ready ? CKPT_OK : ckpt__saver_pack(s, r, line, path, p);
     if (e != CKPT_OK) return e;
     ckpt__saver_enter(s);
+    int old = ckpt__index_find(&r->ledger, p->name.data);
+    bool waits = old >= 0 && ckpt__remote_waits(&r->ledger.lines[old]);
+    uint64_t before = waits ? r->ledger.lines[old].number : line->number;
     e = ckpt__remote_expect(r, line, p->name.data);
+    if (e == CKPT_OK && before < line->number) ckpt__saver_let_go(s, before);
     ckpt__saver_leave(s);
     p->expected = e == CKPT_OK;
     return e;
@@ -44900,13 +45062,18 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
         if (e == CKPT_OK) e = staged;
         else ckpt__error_last = why;
     }
+    for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) {         // a slow upload may take hours to end
+        ckpt__remote *r = &s->remotes[i];
+        ckpt__saver_enter(s);
+        bool behind = r->uploader != NULL && ckpt__remote_is_behind(r, &s->remote_rule);
+        ckpt__saver_leave(s);
+        if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
+    }
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone, later), "cannot delete an old checkpoint");
     // What could not go on stays in the index and goes with the next save.
     if (e != CKPT_OK && gone.count > 0) {
         ckpt__saver_enter(s);
-        ckpt__os_mutex_lock(&s->shared->lock);
-        for (size_t i = gone.count; i > 0; i--) (void)ckpt__index_insert(&s->index, 0, &gone.lines[i - 1]);
-        ckpt__os_mutex_unlock(&s->shared->lock);
+        ckpt__saver_put_back(s, &gone);
         ckpt__saver_leave(s);
     }
     ckpt__index_free(&gone);
@@ -46247,6 +46414,47 @@ static bool ckpt__saver_left_take(const ckpt_saver *s, ckpt__saver_left *left, c
     return left->name.err == CKPT_OK && left->path.err == CKPT_OK && ckpt__os_exists(left->path.data);
 }
 
+// Has a newer save the name in this store that one of that line has?
+static bool ckpt__saver_is_replaced(ckpt_saver *s, const ckpt__remote *r, const ckpt__index_line *line) {
+    ckpt__buf name, link;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    bool named = ckpt__saver_remote_names(s, r, &line->t, &name, &link) == CKPT_OK;
+    int at = named ? ckpt__index_find(&r->ledger, name.data) : -1;
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return at >= 0 && r->ledger.lines[at].number > line->number;
+}
+
+// How many newer saves are in this store, or on their way there?
+static size_t ckpt__saver_count_later(const ckpt__remote *r, uint64_t number) {
+    size_t later = 0;
+    for (size_t i = 0; i < r->ledger.count; i++) later += r->ledger.lines[i].number > number;
+    return later;
+}
+
+// Is it too late to send that save there? With the turn.
+static bool ckpt__saver_is_late(ckpt_saver *s, const ckpt__remote *r, const ckpt__index_line *line) {
+    int keep = s->remote_rule.keep;
+    return (keep > 0 && ckpt__saver_count_later(r, line->number) >= (size_t)keep) || ckpt__saver_is_replaced(s, r, line);
+}
+
+// Saves that an earlier process was to send, and that no store is to have any more: their files need not stay for that. With the
+// turn.
+static void ckpt__saver_drop_late(ckpt_saver *s) {
+    for (size_t i = 0; i < s->index.count && s->books; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        bool late = l->state == CKPT__INDEX_SAVED && !l->unsent && !ckpt__index_is_folder(l->name) &&
+                    (l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED);
+        for (int k = 0; k < s->remote_count && late; k++) {
+            const ckpt__index *ledger = &s->remotes[k].ledger;
+            int there = ckpt__remote_find(ledger, l->number);
+            late = there >= 0 ? ledger->lines[there].upload == CKPT__UPLOAD_LOCAL : ckpt__saver_is_late(s, &s->remotes[k], l);
+        }
+        if (late) ckpt__saver_let_go(s, l->number);
+    }
+}
+
 // The next older checkpoint that this store should have and was never told of. Called with the turn.
 static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__saver_left *left) {
     if (left->at > s->index.count) left->at = s->index.count;
@@ -46257,9 +46465,7 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
         left->newest = false;
         if (!last && line->upload != CKPT__UPLOAD_PENDING && line->upload != CKPT__UPLOAD_FAILED) continue;
         if (ckpt__remote_find(&r->ledger, line->number) >= 0) continue;
-        size_t later = 0;
-        for (size_t k = 0; k < r->ledger.count; k++) later += r->ledger.lines[k].number > line->number;
-        if (last ? later > 0 : s->remote_rule.keep > 0 && later >= (size_t)s->remote_rule.keep) continue;
+        if (last ? ckpt__saver_count_later(r, line->number) > 0 : ckpt__saver_is_late(s, r, line)) continue;
         if (!ckpt__saver_left_take(s, left, line)) continue;
         if (last) line->upload = CKPT__UPLOAD_PENDING;
         return true;
@@ -46273,12 +46479,27 @@ static void ckpt__saver_drop_lost(ckpt_saver *s, ckpt__remote *r, uint64_t numbe
     int at = ckpt__remote_find(&r->ledger, number);
     if (at < 0 || s->index.lost || s->index.damaged) return;
     const ckpt__index_line *l = &r->ledger.lines[at];
-    if (l->upload >= CKPT__UPLOAD_UPLOADED || l->inherited || ckpt__index_is_folder(l->name)) return;
+    if (!ckpt__remote_waits(l) || l->inherited || ckpt__index_is_folder(l->name)) return;
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s was not uploaded, and its file is gone: it is forgotten", r->store->uri,
                     l->name);
     ckpt__index_drop(&r->ledger, (size_t)at);
     if (ckpt__index_write(&r->ledger) != CKPT_OK)           // the next process does the same
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+}
+
+// Is the file whole, as far as can be seen? The thread's sentence stays.
+static bool ckpt__saver_is_sound(const ckpt_saver *s, const char *path) {
+    ckpt__engine_job job;
+    ckpt__error_record kept;
+    ckpt_file *f = NULL;
+    ckpt__error_take(&kept);
+    memset(&job, 0, sizeof job);
+    ckpt_err e = ckpt__file_open(&f, path, &s->allocator);
+    if (e == CKPT_OK) e = ckpt__file_verify(f, &job);
+    ckpt__file_close(f);
+    if (e == CKPT_CORRUPT) ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not sent again: %s", path, ckpt__error_last.text);
+    ckpt__error_last = kept;
+    return e != CKPT_CORRUPT;
 }
 
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again.
@@ -46289,13 +46510,13 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     ckpt__saver_left_init(&left, &s->allocator, 0);
     ckpt__saver_enter(s);
     int at = ckpt__remote_find(&r->ledger, number), local = ckpt__remote_find(&s->index, number);
-    bool known = at >= 0 && r->ledger.lines[at].upload < CKPT__UPLOAD_UPLOADED;
+    bool known = at >= 0 && ckpt__remote_waits(&r->ledger.lines[at]);
     if (known) (void)ckpt__saver_left_take(s, &left, &r->ledger.lines[at]);
     ckpt__index_line in_store = left.line;
     bool queued = known && ckpt__remote_is_queued(r, in_store.name, &failed);
-    if (queued) r->ledger.lines[at].inherited = r->inherits = true;
+    if (queued || failed) r->ledger.lines[at].inherited = r->inherits = true;
     ckpt__saver_leave(s);
-    // One that the uploader had given up before has failed again: it is kept.
+    // One that has failed already is kept, and may be tried again.
     ckpt_err e = left.name.err;
     if (!known || queued || failed || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
     e = ckpt__fetch_stat(r->store, in_store.name, &info, ckpt__remote_retry(r));
@@ -46314,7 +46535,12 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         if (same && (sums || !here) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
         ckpt__saver_leave(s);
         left.line.inherited = true;
-        if (!(same && (sums || !here)) && here) e = ckpt__saver_stage_one(s, r, &left.line, left.path.data);
+        bool again = here && !(same && sums), sound = !again || ckpt__saver_is_sound(s, left.path.data);
+        if (again && sound) e = ckpt__saver_stage_one(s, r, &left.line, left.path.data);
+        ckpt__saver_enter(s);               // a good object is not replaced by a file that was damaged meanwhile
+        at = ckpt__remote_find(&r->ledger, number);
+        if (again && !sound && same && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
+        ckpt__saver_leave(s);
     }
     ckpt__saver_left_free(&left);
     return e;
@@ -46418,6 +46644,7 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
     ckpt__saver_enter(s);
     ckpt__saver_weigh_all(s);
+    ckpt__saver_drop_late(s);
     ckpt__saver_leave(s);
     return e;
 }
@@ -46754,7 +46981,12 @@ static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f)
 // nothing would tell of the object, and who resumes from the checkpoint hands all of it over again. False: a worker has it now.
 static bool ckpt__saver_recall_part(ckpt_saver *s, const ckpt__saver_flight *f) {
     ckpt__remote *r = &s->remotes[f->to];
-    if (ckpt__uploader_recall(r->uploader, f->object)) return true;
+    bool unsure = false;
+    int fd = -1;
+    if (ckpt__uploader_recall(r->uploader, f->object, &fd, &unsure)) {
+        ckpt__saver_hold_one(s, fd);
+        return true;
+    }
     ckpt__remote_word word = ckpt__remote_ask(r, f->object);
     if (word == CKPT__REMOTE_QUEUED) return false;
     if (word == CKPT__REMOTE_ENDED) ckpt__saver_take_back(s, r, f->object);         // it has come meanwhile
@@ -46837,15 +47069,12 @@ static void ckpt__saver_mark_failed(ckpt_saver *s, ckpt__remote *r, uint64_t num
 static ckpt_err ckpt__saver_mark_outdone(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     bool ends = s->rule.uploaded && !ckpt__saver_flies(s, -1, number);
     if (!s->books) return ends ? ckpt__saver_mark_uploaded(s, number) : CKPT_OK;
-    ckpt__buf numbers;
-    ckpt__buf_init(&numbers, &s->allocator);
-    ckpt__buf_add(&numbers, &number, sizeof number);
     ckpt__saver_enter(s);
     int at = ckpt__remote_find(&r->ledger, number);
     if (at >= 0) ckpt__index_drop(&r->ledger, (size_t)at);
-    ckpt__saver_recalled(s, r, &numbers);
+    ckpt__saver_let_go(s, number);
+    ckpt__saver_tell_given_up(s, r, 1);
     ckpt__saver_leave(s);
-    ckpt__buf_free(&numbers);
     return ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
 }
 
@@ -48878,14 +49107,18 @@ static int ckpt__resume_compare(const ckpt__resume_far *f, const ckpt_timestamp 
     return 0;
 }
 
-// The newest in any store that was not tried; NULL: none is left.
-static ckpt__resume_far *ckpt__resume_next_far(ckpt__resume_walk *w) {
+// The newest in any store that was not tried; NULL: none is left. One whose name does not say of which time it is comes first.
+// *count: how many there are.
+static ckpt__resume_far *ckpt__resume_next_far(ckpt__resume_walk *w, size_t *count) {
     ckpt__resume_far *best = NULL;
+    *count = 0;
     for (size_t i = 0; i < w->far_count; i++) {
         ckpt__resume_far *f = &w->far[i];
         if (f->tried) continue;
+        ++*count;
         bool known = best != NULL && best->found.captured != 0;
-        if (best == NULL || (known && ckpt__resume_compare(f, &best->found.t, best->number) > 0)) best = f;
+        if (best == NULL || (known && f->found.captured == 0) ||
+            (known && ckpt__resume_compare(f, &best->found.t, best->number) > 0)) best = f;
     }
     return best;
 }
@@ -48933,6 +49166,7 @@ static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char
     if (e == CKPT_OK) {
         ckpt__index_line there = *l;
         there.name = f->name;
+        if (ckpt__index_find(&f->from->ledger, f->name) < 0) f->from->ledger.lost = true;       // another machine is at work
         e = ckpt__index_insert(&f->from->ledger, ckpt__index_place(&f->from->ledger, &there), &there);
     }
     ckpt__buf_free(&name);
@@ -49004,6 +49238,12 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     return e;
 }
 
+// It is known of which time it is.
+static void ckpt__resume_date(ckpt__resume_far *f, const ckpt_timestamp *t) {
+    f->found.t = *t;
+    f->found.captured = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
+}
+
 // Finds out of which time a checkpoint is whose name does not say it, by a look inside; one that cannot be read is passed over.
 static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__resume_walk *w) {
     ckpt__buf temp;
@@ -49029,7 +49269,7 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     }
     if (e == CKPT_OK) {
         if (file != NULL) ckpt__file_timestamp(file, &f->found.t, &has);
-        f->found.captured = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
+        ckpt__resume_date(f, &f->found.t);
     } else if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || (fetched && e == CKPT_UNSUPPORTED)) {
         ckpt__resume_pass_over(s, w, e, f->name, f->name);
         f->tried = true;
@@ -49040,12 +49280,33 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     return e;
 }
 
-// A ledger that was lost with the folder is made again from a listing: rotation in the store must know of all.
-static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r) {
+// A line whose number is known, in a ledger of lines that were listed: that of the save of time t, which was resumed from, or the
+// one before it.
+static size_t ckpt__resume_anchor(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
+    ckpt__index *ledger = &r->ledger;
+    ckpt__buf name, link;
+    size_t known = 0;
+    while (known < ledger->count && ledger->lines[known].number == 0) known++;
+    if (known < ledger->count || ledger->count == 0 || number == 0) return known;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    bool named = ckpt__saver_remote_names(s, r, t, &name, &link) == CKPT_OK;
+    int at = named ? ckpt__index_find(ledger, name.data) : -1;
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    for (known = ledger->count; known > 0 && ckpt__index_compare_time(&ledger->lines[known - 1].t, t) > 0;) known--;
+    if (at >= 0) ledger->lines[at].number = number;
+    else if (known > 0) ledger->lines[known - 1].number = number - 1;
+    else ledger->lines[0].number = number + 1;
+    return at >= 0 ? (size_t)at : known > 0 ? known - 1 : 0;
+}
+
+// A ledger that was lost with the folder is made again from a listing: rotation in the store must know of all. The run goes on
+// from the save of time t.
+static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
     if (!(r->ledger.lost || r->ledger.damaged) || s->remote_rule.keep <= 0) return CKPT_OK;
     ckpt_err e = ckpt__resume_list_into(s, r, &r->ledger);
-    size_t known = 0;
-    while (known < r->ledger.count && r->ledger.lines[known].number == 0) known++;
+    size_t known = ckpt__resume_anchor(s, r, t, number);
     for (size_t i = 0; i < r->ledger.count && known < r->ledger.count; i++) {       // around the one whose number is known
         uint64_t n = r->ledger.lines[known].number;
         if (i < known) r->ledger.lines[i].number = n > known - i ? n - (known - i) : 0;
@@ -49061,8 +49322,9 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     s->previous = *t;
     s->has_previous = s->resumed = s->checked = true;
     s->last_batch = s->schedule.last_batch = -1;
+    uint64_t number = i < s->index.count ? s->index.lines[i].number : 0;
     for (int k = 0; k < s->remote_count && s->books; k++) {
-        if (ckpt__resume_relist(s, &s->remotes[k]) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
+        if (ckpt__resume_relist(s, &s->remotes[k], t, number) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known for certain: %s",
                             s->remotes[k].store->uri, ckpt__error_last.text);
     }
@@ -49089,7 +49351,8 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
     ckpt_err e = CKPT_OK;
     while (e == CKPT_OK && !*loaded) {
         int line = ckpt__resume_next_line(s, tried, false);
-        ckpt__resume_far *far = ckpt__resume_next_far(w);
+        size_t fars = 0;
+        ckpt__resume_far *far = ckpt__resume_next_far(w, &fars);
         if (line < 0 && far == NULL) {
             bool more = false;
             for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
@@ -49101,12 +49364,12 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
             if (line < 0) return e;
         }
         const ckpt__index_line *l = line >= 0 ? &s->index.lines[line] : NULL;
-        bool same = far != NULL && l != NULL && ckpt__resume_same(far, l);
-        if (far != NULL && l != NULL && !same && far->found.captured == 0) {
-            e = ckpt__resume_learn(s, far, w);
+        if (far != NULL && far->found.captured == 0 && (l != NULL || fars > 1)) {
+            if (l != NULL && ckpt__resume_same(far, l)) ckpt__resume_date(far, &l->t);
+            else e = ckpt__resume_learn(s, far, w);
             continue;
         }
-        bool newer = far != NULL && !same && (l == NULL || ckpt__resume_compare(far, &l->t, l->number) > 0);
+        bool newer = far != NULL && (l == NULL || ckpt__resume_compare(far, &l->t, l->number) > 0);
         if (newer) {
             e = ckpt__resume_try_far(s, far, w, t, loaded, at);
         } else {
@@ -49302,6 +49565,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
         for (int i = 0; i < s->remote_count; i++) ckpt__saver_send_left(s, &s->remotes[i]);
         ckpt__saver_enter(s);
         ckpt__saver_weigh_all(s);
+        ckpt__saver_drop_late(s);
         ckpt__saver_leave(s);
     }
     if (s->crew.broken.code == CKPT_OK) {           // one count of saves; what rank 0 had to bring up to date may take it long

@@ -982,7 +982,7 @@ static void test_store_too_slow(void **state) {
             run_save(m.r, i);
             for (int k = 0; i == 1 && k < 20000 && !bucket_is_busy(b); k++) usleep(1000);
         }
-        assert_int_equal(staged_in(dir), 14);
+        assert_int_equal(staged_in(dir), 7);    // the first is on its way; 13, 14; 4, 8, 12; 11 is the best
         bucket_hold(b, false);
         ok(ckpt_saver_wait(m.r->s, 0));
         ok(ckpt_saver_wait(m.r->s, 0));
@@ -998,6 +998,289 @@ static void test_store_too_slow(void **state) {
         assert_int_equal(c.uploaded, 7);
         assert_int_equal(c.failed, 0);
         remote_end(&m);
+        bucket_end(b);
+    }
+}
+
+// A newer one that cannot be staged is not on its way: none is given up for it.
+static void test_given_up_for_nothing(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *staging = util_join(dir, ".ckpt-staging"), *away = util_join(dir, ".ckpt-away");
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = 2;
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    bucket_fail(b, "put run/ba1.pt", CKPT_NET, -1);
+    save_held(&m, 1);
+    assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
+    ckpt_timestamp t = at_batch(2);
+    run_set(m.r, 2);
+    assert_int_equal(rename(staging, away), 0);
+    assert_int_not_equal(ckpt_saver_save(m.r->s, &t), CKPT_OK);
+    assert_int_equal(rename(away, staging), 0);
+    (void)!ckpt_saver_wait(m.r->s, 0);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    util_write_text(util_join(dir, "note"), "");
+    while (ckpt_uploader_wait(m.u, 0) != CKPT_OK) {}
+    ok(ckpt_upload_file(m.u, "note", util_join(dir, "note"), true));
+    ok(ckpt_uploader_wait(m.u, 0));             // the store answers again
+    ok(ckpt_uploader_wait(m.u, 0));
+    assert_true(bucket_has(b, "run/ba1.pt"));
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1.pt");
+    assert_int_not_equal(ckpt_saver_close(m.r->s, 0), CKPT_OK);
+    ckpt_state_free(&m.r->st);
+    assert_int_not_equal(ckpt_uploader_close(m.u, 0), CKPT_OK);
+    bucket_end(b);
+}
+
+// One that got to the store, but for its link, and is given up for newer ones: its object goes when theirs are there.
+static void test_given_up_and_there(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    save_wait(&m, 1);
+    bucket_fail(b, "put run/latest", CKPT_NET, -1);
+    for (int i = 2; i <= 3; i++) {
+        save_held(&m, i);
+        assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
+        while (ckpt_uploader_wait(m.u, 0) != CKPT_OK) {}
+    }
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%ba3.pt run%latest.pt.symlink");
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1.pt");
+    assert_string_equal(names_in(dir), "ba3.pt");
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    save_wait(&m, 4);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba4.pt run%latest.pt.symlink");
+    assert_string_equal(names_in(dir), "");
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+    bucket_end(b);
+}
+
+// Constant names, and two stores of which one was away: the newest is that of the other, whichever is asked first.
+static void test_newest_of_two_constant_names(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *a = bucket_new(NULL), *b = bucket_new(NULL);
+        for (int life = 0; life < 2; life++) {
+            remote_run m = remote_new(util_temp_dir(), a);
+            ckpt_uploader *list[2] = { m.u, uploader_on(b, util_temp_dir()) };
+            m.r->d.uploaders = list;
+            m.r->d.uploaders_count = 2;
+            m.r->d.filename = "model.pt";
+            m.r->d.remote_file_name = "run/model.pt";
+            run_open(m.r);
+            ckpt_timestamp t;
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            if (life == 0) {
+                save_wait(&m, 1);
+                bucket_fail(k == 0 ? a : b, "put", CKPT_NET, -1);
+                bucket_hold(k == 0 ? a : b, true);
+                run_save(m.r, 2);
+                bucket_hold(k == 0 ? a : b, false);
+                assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
+                bucket_fail(k == 0 ? a : b, NULL, CKPT_OK, 0);
+            } else {
+                assert_int_equal(t.batch, 2);
+            }
+            (void)!ckpt_saver_close(m.r->s, 0.001);
+            ckpt_state_free(&m.r->st);
+            (void)!ckpt_uploader_close(m.u, 0.001);
+            (void)!ckpt_uploader_close(list[1], 0.001);
+        }
+        bucket_end(a);
+        bucket_end(b);
+    }
+}
+
+// Two stores, and a machine that has nothing: what the second one holds is counted like what the first one does, so that rotation
+// and pins there are right.
+static void test_two_stores_on_an_empty_machine(void **state) {
+    (void)state;
+    bucket *a = bucket_new(NULL), *b = bucket_new(NULL);
+    for (int life = 0; life < 2; life++) {
+        const char *dir = util_temp_dir();
+        remote_run m = remote_new(dir, a);
+        ckpt_uploader *list[2] = { m.u, uploader_on(b, util_temp_dir()) };
+        m.r->d.uploaders = list;
+        m.r->d.uploaders_count = 2;
+        m.r->d.num_remote_to_keep = 2;
+        m.r->d.keep_every = 4;
+        run_open(m.r);
+        ckpt_timestamp t;
+        assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+        for (int i = life == 0 ? 1 : 6; i <= (life == 0 ? 5 : 8); i++) save_wait(&m, i);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        const char *want = life == 0 ? "run%ba4.pt run%ba5.pt run%latest.pt.symlink" : "run%ba4.pt run%ba7.pt run%ba8.pt run%latest.pt.symlink";
+        assert_string_equal(bucket_names(a), want);
+        assert_string_equal(bucket_names(b), want);
+        remote_end(&m);
+        ok(ckpt_uploader_close(list[1], 0));
+    }
+    bucket_end(a);
+    bucket_end(b);
+}
+
+// An earlier process's upload that fails again before the saver looks, and then gets through: the saver learns of it.
+static void test_failed_before_it_opened(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *staging = util_temp_dir();
+    for (int life = 0; life < 2; life++) {
+        remote_run m = remote_new(dir, b);
+        ok(ckpt_uploader_close(m.u, 0));
+        m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+        bucket_fail(b, "put", CKPT_NET, -1);
+        m.u = uploader_on(b, staging);
+        ckpt_uploader **list = (ckpt_uploader **)util_keep(calloc(1, sizeof *list), false);
+        list[0] = m.u;
+        m.r->d.uploaders = list;
+        if (life == 1) assert_int_equal(ckpt_uploader_wait(m.u, 0), CKPT_NET);
+        run_open(m.r);
+        ckpt_timestamp t;
+        assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+        if (life == 0) {
+            save_held(&m, 1);
+            assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+        } else {
+            assert_string_equal(names_in(dir), "ba1.pt");
+            bucket_fail(b, NULL, CKPT_OK, 0);
+            save_wait(&m, 2);
+            ok(ckpt_uploader_wait(m.u, 0));
+            ok(ckpt_saver_wait(m.r->s, 0));
+            assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+            assert_string_equal(names_in(dir), "");
+            ok(ckpt_saver_close(m.r->s, 0));
+        }
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+    }
+    bucket_end(b);
+}
+
+// A file that was damaged after it had got to the store, which no sums tell of, when a killed process did not hear of that: it is not
+// sent again over the good object.
+static void test_damaged_is_not_sent(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    size_t size = 0;
+    remote_run m = remote_new(dir, b);
+    run_open(m.r);
+    const char *ledger = util_join(dir, m.r->s->remotes[0].ledger.file + 1);
+    bucket_hold(b, true);
+    run_save(m.r, 1);
+    char *before = util_read(ledger, &size);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    remote_end(&m);
+    util_write(ledger, before, size);
+    int fd = open(util_join(dir, "ba1.pt"), O_RDWR);
+    assert_true(fd >= 0 && pwrite(fd, "x", 1, 6000) == 1);
+    close(fd);
+    m = remote_new(dir, b);
+    run_open(m.r);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    check_file(bucket_path(b, "run/ba1.pt"), 1);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    assert_int_equal(t.batch, 1);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// One name for all objects, and a name of its own for each file: a save whose upload a newer one has replaced is not sent by the
+// next process, over the newer one; and it may leave the folder.
+static void test_replaced_in_the_store(void **state) {
+    (void)state;
+    for (int none = 0; none < 2; none++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        for (int life = 0; life < 2; life++) {
+            remote_run m = remote_new(dir, b);
+            m.r->d.num_checkpoints_to_keep = none ? CKPT_KEEP_NONE : 5;
+            m.r->d.remote_file_name = "run/model.pt";
+            run_open(m.r);
+            ckpt_timestamp t;
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            if (life == 0) {
+                bucket_hold(b, true);
+                for (int i = 1; i <= 4; i++) {
+                    run_save(m.r, i);
+                    for (int k = 0; i == 1 && k < 20000 && !bucket_is_busy(b); k++) usleep(1000);
+                }
+                bucket_hold(b, false);
+            } else {
+                assert_int_equal(t.batch, 4);
+            }
+            ok(ckpt_saver_wait(m.r->s, 0));
+            assert_string_equal(names_in(dir), none ? life == 0 ? "" : "ba4.pt" : "ba1.pt ba2.pt ba3.pt ba4.pt latest.pt");
+            check_file(bucket_path(b, "run/model.pt"), 4);
+            remote_end(&m);
+        }
+        bucket_end(b);
+    }
+}
+
+// A pin that somebody sets while an upload is on its way counts when it ends.
+static void test_pinned_meanwhile(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    save_wait(&m, 1);
+    bucket_hold(b, true);
+    run_save(m.r, 2);
+    ckpt_folder *f;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    ok(ckpt_folder_open(&f, &d));
+    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba1.pt"), true));
+    ckpt_folder_close(f);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// The index cannot be written when an upload ends: what would have gone, here and there, goes another time.
+static void test_index_cannot_be_written(void **state) {
+    (void)state;
+    for (int none = 0; none < 2; none++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *index = util_join(dir, ".ckpt-index.jsonl"), *kept = util_join(dir, ".ckpt-kept");
+        remote_run m = remote_new(dir, b);
+        m.r->d.num_checkpoints_to_keep = none ? CKPT_KEEP_NONE : CKPT_KEEP_ALL;
+        m.r->d.num_remote_to_keep = 1;
+        run_open(m.r);
+        save_wait(&m, 1);
+        bucket_hold(b, true);
+        run_save(m.r, 2);
+        assert_int_equal(rename(index, kept), 0);
+        util_mkdir(index);                              // nothing can be renamed to it
+        util_write_text(util_join(index, "in the way"), "");
+        bucket_hold(b, false);
+        assert_int_not_equal(ckpt_saver_wait(m.r->s, 0), CKPT_OK);
+        util_remove_tree(index);
+        assert_int_equal(rename(kept, index), 0);
+        save_wait(&m, 3);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), "run%ba3.pt run%latest.pt.symlink");
+        assert_string_equal(names_in(dir), none ? "" : "ba1.pt ba2.pt ba3.pt latest.pt");
+        assert_int_not_equal(ckpt_saver_close(m.r->s, 0), CKPT_OK);
+        ckpt_state_free(&m.r->st);
+        ok(ckpt_uploader_close(m.u, 0));
         bucket_end(b);
     }
 }
@@ -1306,6 +1589,55 @@ static void test_resume_on_an_empty_machine(void **state) {
         check_file(bucket_path(b, "run/ba5.pt"), 5);
         const char *const *paths;
         assert_int_equal(ckpt_saver_checkpoints(m.r->s, &paths), 3);
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
+// A run that has moved on to another machine: what the first one had staged and finishes later, here after it was told to by hand,
+// does not lead the link back. Coming back, the run goes on from the newest; rotation in the store knows what the other has put there.
+static void test_back_on_the_first_machine(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *first = util_temp_dir(), *second = util_temp_dir();
+        remote_run m = remote_new(first, b);
+        m.r->d.num_remote_to_keep = 3;
+        run_open(m.r);
+        save_wait(&m, 1);
+        bucket_fail(b, "put", CKPT_NET, -1);
+        save_held(&m, 2);
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+
+        m = remote_new(second, b);
+        m.r->d.num_remote_to_keep = 3;
+        run_open(m.r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 1);
+        for (int i = 2; i <= 12; i++) save_wait(&m, i);
+        remote_end(&m);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba12.pt");
+
+        if (k == 1) {
+            ckpt_uploader *u = uploader_on(b, util_join(first, ".ckpt-staging"));
+            ok(ckpt_uploader_wait(u, 0));
+            ok(ckpt_uploader_close(u, 0));
+            assert_true(bucket_has(b, "run/ba2.pt"));
+            assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba12.pt");
+        }
+        m = remote_new(first, b);
+        m.r->d.num_remote_to_keep = 3;
+        run_open(m.r);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 12);
+        for (int i = 13; i <= 14; i++) save_wait(&m, i);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba14.pt");
+        assert_string_equal(bucket_names(b), "run%ba12.pt run%ba13.pt run%ba14.pt run%latest.pt.symlink");
         remote_end(&m);
         bucket_end(b);
     }
@@ -1636,12 +1968,22 @@ int main(void) {
         cmocka_unit_test(test_remote_rotation),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
+        cmocka_unit_test(test_given_up_for_nothing),
+        cmocka_unit_test(test_given_up_and_there),
+        cmocka_unit_test(test_damaged_is_not_sent),
+        cmocka_unit_test(test_newest_of_two_constant_names),
+        cmocka_unit_test(test_two_stores_on_an_empty_machine),
+        cmocka_unit_test(test_failed_before_it_opened),
+        cmocka_unit_test(test_replaced_in_the_store),
+        cmocka_unit_test(test_pinned_meanwhile),
+        cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),
         cmocka_unit_test(test_staged_is_newer),
         cmocka_unit_test(test_resume_on_an_empty_machine),
+        cmocka_unit_test(test_back_on_the_first_machine),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest),
         cmocka_unit_test(test_resume_walks_back),

@@ -36,6 +36,7 @@ typedef struct scripted {
     bool        hold_parts;
     int         parts_until_hold;       // parts that pass before hold_parts counts
     int         fail;                   // so many puts, parts and completes fail
+    unsigned    slow_us;                // each failure takes so long
     ckpt_err    code;
     bool        transient;
     const char *only;                   // they fail only for names that hold this; NULL: all
@@ -116,7 +117,9 @@ static ckpt_err gate(const char *name, const char *what, ckpt__transfer *t, bool
         t->transient = S.transient;
         e = ckpt__error_set(S.code, "the script makes %s fail", what);
     }
+    unsigned slow_us = e != CKPT_OK ? S.slow_us : 0;
     pthread_mutex_unlock(&S.lock);
+    if (slow_us > 0) usleep(slow_us);
     return e;
 }
 
@@ -870,6 +873,35 @@ static void test_outage(void **state) {
     assert_int_equal(failed_now(&w), 0);
     assert_int_equal(entries(w.staging, ".upload"), 0);
     assert_int_equal(close_uploader(&w, 0), CKPT_NET);      // the first failure ever
+    end_world(&w);
+    hope_s = 60, hope_most = 900;
+}
+
+// A store that takes longer to fail than the time until the next try: that counts from the end of one, or something would be
+// pending for ever, and somebody who waits would find no end.
+static void test_outage_takes_long(void **state) {
+    (void)state;
+    world w;
+    hope_s = hope_most = 0.3;
+    begin_world(&w);
+    fail_next(0, CKPT_NET, true);
+    fail_all("f", CKPT_NET);
+    for (int i = 1; i <= 2; i++) upload_text(&w, util_fmt("f%d", i), "1", true);
+    int heard = 0;
+    for (int i = 0; i < 20000 && heard < 2; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
+    S.slow_us = 150000;                                     // three of them to a try
+    int before = locked_get(&S.asked);
+    await_count(&S.asked, before + 3);
+    bool rests = false;
+    while (!rests && locked_get(&S.asked) < before + 12) {
+        usleep(1000);
+        ckpt__os_mutex_lock(&w.u->lock);
+        rests = w.u->waiting + w.u->running == 0 && w.u->hope_at > ckpt__os_now();
+        ckpt__os_mutex_unlock(&w.u->lock);
+    }
+    assert_true(rests);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(close_uploader(&w, 0), CKPT_NET);
     end_world(&w);
     hope_s = 60, hope_most = 900;
 }
@@ -2751,6 +2783,7 @@ int main(void) {
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_failed_then_newer),
         cmocka_unit_test(test_outage),
+        cmocka_unit_test(test_outage_takes_long),
         cmocka_unit_test(test_tried_again_by_wait),
         cmocka_unit_test(test_parts_tried_again),
         cmocka_unit_test(test_many_failures),
