@@ -701,7 +701,7 @@ typedef enum ckpt_dtype {
 
 typedef struct ckpt_tensor {
     ckpt_dtype dtype;
-    int        ndim;                    // 0: one element, and shape is zeros
+    int        ndim;                    // 0: one element
     int64_t    shape[CKPT_MAX_DIMS];    // row-major, contiguous; a 0 means no elements, and data may be NULL
     void      *data;                    // host address; a device address when .device
     bool       device;                  // moved through ckpt_state.copy
@@ -7368,8 +7368,6 @@ static ckpt_err ckpt__state_check_piece(const ckpt_tensor *t) {
 static ckpt_err ckpt__state_check_tensor(const ckpt_tensor *t, uint64_t *size) {
     ckpt_err e = ckpt__state_tensor_size(t, size);
     if (e != CKPT_OK) return e;
-    if (t->ndim == 0 && t->shape[0] > 1)        // forgotten: all but the first element would be lost without a word
-        return ckpt__error_set(CKPT_ARG, "ndim is 0, which is one element, but shape[0] is %lld", (long long)t->shape[0]);
     if (*size > SIZE_MAX / 2) return ckpt__error_set(CKPT_ARG, "the tensor is larger than this machine's memory can be");
     if (t->data == NULL && *size > 0) return ckpt__error_set(CKPT_ARG, "tensor.data is NULL");
     return ckpt__state_check_piece(t);
