@@ -701,7 +701,7 @@ typedef enum ckpt_dtype {
 
 typedef struct ckpt_tensor {
     ckpt_dtype dtype;
-    int        ndim;                    // 0: one element
+    int        ndim;                    // 0: one element, whatever the shape says
     int64_t    shape[CKPT_MAX_DIMS];    // row-major, contiguous; a 0 means no elements, and data may be NULL
     void      *data;                    // host address; a device address when .device
     bool       device;                  // moved through ckpt_state.copy
@@ -46256,12 +46256,23 @@ static ckpt_err ckpt__saver_rehearse(ckpt_saver *s, ckpt__saver_job *job, const 
     return ckpt__saver_describe(s, job, &t, log);
 }
 
+// Nobody can know whether ndim was forgotten, since 0 is one element: whoever wrote a shape beside it is told what is saved.
+static void ckpt__saver_doubt(const ckpt_saver *s) {
+    for (int i = 0; i < s->state->count; i++) {
+        const ckpt__binding *b = &s->state->items[i];
+        if (b->kind == CKPT_KIND_TENSOR && b->tensor.ndim == 0 && b->tensor.shape[0] > 1)
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "'%s' is saved as one element, because its ndim is 0, although its "
+                            "shape[0] is %lld", b->name, (long long)b->tensor.shape[0]);
+    }
+}
+
 // Plans a checkpoint that is not written: what cannot be saved is found now, and how much room an image needs.
 static ckpt_err ckpt__saver_prepare(ckpt_saver *s) {
     ckpt__saver_job job;
     ckpt_err e = ckpt__saver_rehearse(s, &job, s->layout == CKPT__SAVER_SHARDED ? NULL : &s->logger);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) ckpt__saver_keep_mine(s);
     if (e == CKPT_OK) e = ckpt__saver_plan(s, &job);
+    ckpt__saver_doubt(s);
     uint64_t size = job.size + CKPT__SAVER_SLACK;
     ckpt__saver_job_free(s, &job);
     if (e == CKPT_NOT_FOUND) {              // an attached file, which resuming may bring back

@@ -739,6 +739,23 @@ static void test_index_lock_fails_once(void **state) {
     }
 }
 
+// An ndim that is 0 is one element, as ckpt_tensor says; who gave a shape as well may have forgotten it.
+static void test_forgotten_ndim(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        run *r = run_new(util_temp_dir());
+        ckpt_tensor t;
+        memset(&t, 0, sizeof t);
+        t.dtype = CKPT_F32;
+        t.shape[0] = k == 0 ? WEIGHTS : 1;
+        t.data = r->w;
+        ckpt_bind(&r->st, "state/model/bias", &t);
+        run_open(r);
+        assert_int_equal(strstr(r->log, "'state/model/bias' is saved as one element, because its ndim is 0") != NULL, k == 0);
+        run_end(r);
+    }
+}
+
 // What a user has likely forgotten is said: the fence, once; a unit; a slash.
 static void test_forgotten(void **state) {
     (void)state;
@@ -1844,7 +1861,7 @@ int main(void) {
         cmocka_unit_test(test_request_from_signal),
         cmocka_unit_test(test_idle_event_is_cheap),
         cmocka_unit_test(test_snapshot_is_of_the_call),
-        cmocka_unit_test(test_state_grows),
+        cmocka_unit_test(test_state_grows), cmocka_unit_test(test_forgotten_ndim),
         cmocka_unit_test(test_several_savers_one_state),
         cmocka_unit_test(test_rotation_table),
         cmocka_unit_test(test_rotation_on_disk),
