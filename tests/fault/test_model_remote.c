@@ -396,14 +396,16 @@ static void complain(const scene *s, const plan *p, int line, const char *what) 
 
 #define HOLDS(cond, what) do { if (!(cond)) complain(s, p, __LINE__, (what)); } while (0)
 
+static run *reader;
+
 // What training had made at the batch that is returned; 0: there is no whole checkpoint.
 static int content(const char *path, uint64_t *number) {
-    static run *r;
     ckpt_load_desc l;
     ckpt_timestamp t;
     ckpt_file *f;
     if (access(path, F_OK) != 0) return 0;
-    if (r == NULL) r = run_new(".");
+    if (reader == NULL) reader = run_new(".");
+    run *r = reader;
     memset(&l, 0, sizeof l);
     l.load_path = path;
     l.state = &r->st;
@@ -722,6 +724,7 @@ static void test_model_remote(void **state) {
         util_remove_tree(s.work);
         for (int k = 0; k < s.stores; k++) util_remove_tree(s.bucket[k]);
     }
+    if (reader != NULL) ckpt_state_free(&reader->st);
     assert_int_equal(munmap(shared, sizeof(model)), 0);
 }
 
