@@ -1106,15 +1106,21 @@ static void load_parts(tr_rank *r, void *arg) {
     ckpt_state_free(&st);
 }
 
-static void test_shared_not_strict(void **state) {
-    (void)state;
-    const char *dir = util_temp_dir(), *file = util_join(util_temp_dir(), "all.pt");
+// A checkpoint of three ranks in `dir`, and one file of all that it holds.
+static const char *save_and_merge(const char *dir) {
+    const char *file = util_join(util_temp_dir(), "all.pt");
     ckpt_convert_desc v;
     su_save(dir, &model, 3, ".pt", 0);
     memset(&v, 0, sizeof v);
     v.from = dir;
     v.to = file;
     OK(ckpt_convert(&v));
+    return file;
+}
+
+static void test_shared_not_strict(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *file = save_and_merge(dir);
     for (int k = 0; k < 4; k++) {
         shared_load s = { k < 2 ? dir : file, k % 2 };
         tr_world *w = tr_new(4);
@@ -1146,13 +1152,7 @@ static void load_share(tr_rank *r, void *arg) {
 
 static void test_shared_file(void **state) {
     (void)state;
-    const char *dir = util_temp_dir(), *file = util_join(util_temp_dir(), "all.pt");
-    ckpt_convert_desc v;
-    su_save(dir, &model, 3, ".pt", 0);
-    memset(&v, 0, sizeof v);
-    v.from = dir;
-    v.to = file;
-    OK(ckpt_convert(&v));
+    const char *dir = util_temp_dir(), *file = save_and_merge(dir);
     for (int k = 0; k < 2; k++) {
         shared_load s = { file, k };
         tr_run(tr_new(3), load_share, &s);
