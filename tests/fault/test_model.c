@@ -14,8 +14,9 @@
 #include "../../ckpt.h"
 #include "../util.h"
 #include "../saver_util.h"
+#include "mortal.h"
 
-enum { BATCHES = 200, DIED = 9 };
+enum { BATCHES = 200 };
 
 typedef struct save {
     bool started, told, there, whole;       // told: reported saved; there, whole: as the last look found it
@@ -39,19 +40,7 @@ typedef struct scene {
     int          life;
 } scene;
 
-static int deaths_in;                       // system calls until this process dies; 0: never
-
-static unsigned pick(scene *s, unsigned n) {
-    s->random ^= s->random << 13; s->random ^= s->random >> 7; s->random ^= s->random << 17;
-    return (unsigned)((s->random >> 16) % n);
-}
-
-static void mortal(const char *name, const char *path, int fd) {
-    (void)name; (void)path; (void)fd;
-    if (__atomic_load_n(&deaths_in, __ATOMIC_SEQ_CST) > 0 && __atomic_sub_fetch(&deaths_in, 1, __ATOMIC_SEQ_CST) == 0) _exit(DIED);
-}
-
-static double loss_of(int batch) { return (double)((batch * 5) % 11); }
+static unsigned pick(scene *s, unsigned n) { return mortal_pick(&s->random, n); }
 
 static const char *file_of(const scene *s, int batch) { return util_join(s->dir, util_fmt("ba%d.pt", batch)); }
 
