@@ -43771,6 +43771,7 @@ struct ckpt_saver {
     uint64_t             linked[CKPT__SAVER_STORES];    // the one that was published last
     uint64_t             below[CKPT__SAVER_STORES];     // the ranks look for one up to here; 0: for any
     bool                 nearer;        // the last agreement has brought them nearer to it
+    bool                 moving;        // some rank still worked when they began to look below
     bool                 resume_offline, remote_varies; // remote_varies: remote_latest holds variables of time
     ckpt__os_info        index_seen;    // the index file as we wrote it
     ckpt__saver_shared  *shared;        // a pointer, so that a const saver can hand out its list
@@ -49693,14 +49694,18 @@ static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
     ckpt__saver_leave(s);
 }
 
-// Do all have the same one? Else the least of them is the next that they look at.
+// Do all have the same one? Else the least of them is the next that they look at. Where somebody still worked when they differed,
+// all may have a newer one by the time they have looked at that.
 static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
-    s->nearer = false;
+    bool moving = s->moving;
+    s->nearer = s->moving = false;
     if (!ckpt__saver_links_together(s)) return;
     for (int k = 0; k < CKPT__SAVER_STORES && k < s->remote_count; k++) {
         int64_t least = w[CKPT__CREW_STORE + k], most = -w[CKPT__CREW_STORE_MOST + k];
+        bool looked = s->below[k] > 0;
         s->below[k] = least != most && least > 0 ? (uint64_t)least : 0;
-        s->nearer = s->nearer || s->below[k] > 0;
+        s->nearer = s->nearer || s->below[k] > 0 || (looked && moving);
+        s->moving = s->moving || (s->below[k] > 0 && (w[CKPT__CREW_WORK] != 0 || (looked && moving)));
         if (least != most || (uint64_t)least <= s->safe[k]) continue;
         s->nearer = true;
         ckpt__saver_enter(s);
@@ -50501,6 +50506,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
     first.code = CKPT_OK;
     *late = false;
     s->looked = 0;
+    memset(s->below, 0, sizeof s->below);       // what an earlier call looked for may be behind by now
     memset(&say, 0, sizeof say);
     say.call = call;
     if (call == CKPT__CREW_CLOSE && s->has_previous) {

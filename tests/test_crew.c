@@ -1498,6 +1498,50 @@ static void test_store(void **state) {
     }
 }
 
+// What an agreement says of one store: the least and the most of what the ranks have there, and whether one still works. Is another
+// agreement to follow?
+static bool heard(ckpt_saver *s, int64_t least, int64_t most, bool work) {
+    int64_t w[CKPT__CREW_WORDS];
+    memset(w, 0, sizeof w);
+    w[CKPT__CREW_STORE] = least;
+    w[CKPT__CREW_STORE_MOST] = -most;
+    w[CKPT__CREW_WORK] = work ? -1 : 0;
+    ckpt__crew_hear_stores(s, w);
+    return s->nearer;
+}
+
+// The last rank's upload ends while the ranks look for what all of them have: they look again, and close with the newest published.
+static void test_store_overtaken(void **state) {
+    (void)state;
+    ckpt_saver s;
+    ckpt__saver_shared shared;
+    memset(&s, 0, sizeof s);
+    memset(&shared, 0, sizeof shared);
+    assert_int_equal(ckpt__os_mutex_init(&shared.lock), CKPT_OK);
+    assert_int_equal(ckpt__os_cond_init(&shared.changed), CKPT_OK);
+    s.shared = &shared;
+    s.layout = CKPT__SAVER_TARS;
+    s.crew.together = true;
+    s.remote_count = 1;
+    assert_true(heard(&s, 4, 4, false));
+    assert_int_equal(s.safe[0], 4);
+    assert_true(heard(&s, 4, 5, true));
+    assert_true(heard(&s, 4, 4, false));        // of those up to 4
+    assert_int_equal(s.below[0], 0);
+    assert_true(heard(&s, 5, 5, false));
+    assert_int_equal(s.safe[0], 5);
+    assert_false(heard(&s, 5, 5, false));
+    // one rank will never have it
+    assert_true(heard(&s, 5, 7, true));
+    assert_true(heard(&s, 3, 5, false));
+    assert_true(heard(&s, 3, 3, false));
+    assert_true(heard(&s, 5, 7, false));
+    assert_true(heard(&s, 3, 5, false));
+    assert_false(heard(&s, 3, 3, false));
+    ckpt__os_cond_free(&shared.changed);
+    ckpt__os_mutex_free(&shared.lock);
+}
+
 // What one rank fetches, writes and brings up to date the others await in the barrier.
 static void test_store_waits_in_barrier(void **state) {
     (void)state;
@@ -2080,6 +2124,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_overtaken),
         cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
