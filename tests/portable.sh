@@ -49,7 +49,7 @@ one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O0 -DNDEBUG $warn_c
 one "g++ -std=c++11" g++ -x c++ -std=c++11 -O0 $warn -Wno-missing-field-initializers
 one "clang++ -std=c++20" clang++ -x c++ -std=c++20 -O0 $warn -Wno-missing-field-initializers
 one "clang++ -std=c++17" clang++ -x c++ -std=c++17 -O0 $warn -Wno-missing-field-initializers
-shared "musl, static, -O2" "musl-gcc -static -lpthread" musl-gcc -std=c99 -O2 $warn_c $local
+shared "musl, static" "musl-gcc -static -lpthread" musl-gcc -std=c99 -O0 $warn_c $local
 
 echo 'int main(void) { return 0; }' >empty.c
 # A kernel may be built without the system calls of 32 bits.

@@ -10,18 +10,18 @@
 #   --jobs N (2): for so many cores: twice as many at a time, less urgent than N more of those that mostly wait
 #   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
 #
-# What is a test: tests/test_*.c and tests/fault/*.c are cmocka programs, built plain, with ASan+UBSan, and with TSan where
-# threads are used. tests/*.sh, tests/*.py and tests/fault/*.sh, *.py are scripts: 0 passed, 77 skipped (the last line says why),
+# What is a test: tests/test_*.c and tests/fault/*.c are cmocka programs, built with ASan+UBSan, with TSan where threads are used, and
+# plain where they are not, where a file says so ("plain", since it tries all of what the others sample), and with --long. tests/*.sh, tests/*.py and tests/fault/*.sh, *.py are scripts: 0 passed, 77 skipped (the last line says why),
 # else failed; a script that prints lines "PASS: name", "FAIL: name" or "SKIP: name: reason" has each counted.
 # tests/fuzz/fuzz_NAME.c are libFuzzer targets with a corpus in tests/fuzz/corpus/NAME.
 # A script gets CKPT_ROOT, CKPT_LONG (0, 1), CC, and a TMPDIR of its own, where it starts; a program CKPT_TESTS_DIR as a macro.
-# Words after "run.sh:" in a test's first 20 lines: tsan, no-tsan, tsan-long (only with --long: other tests run the same threads), no-asan,
+# Words after "run.sh:" in a test's first 20 lines: plain, tsan, no-tsan, tsan-long (only with --long: other tests run the same threads), no-asan,
 # slow (not with --fast), long (only with --long), waits (for clocks and other processes most of its time), heavy (computes so long that
 # optimising is worth its time), memory (its subject is no disk), helper (not a test), remote (with libcurl and OpenSSL; the others are
 # built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags).
 # Everything is built and run under ${TMPDIR:-/tmp}; the tree is only read. Where there is room in /dev/shm the sanitizers' builds, the
-# fuzzers, compile/ and the scripts of the word memory have their folders there: every other unit test has been on the disk once by
-# then, and a third of the time went into the disk's.
+# fuzzers, compile/ and the scripts of the word memory have their folders there, but for the first build of each unit test: a third of
+# the time went into the disk's.
 
 set -u
 CDPATH=
@@ -222,10 +222,10 @@ probe_sanitizer() {
 runner=
 if command_there setarch && setarch "$(uname -m)" -R true 2>/dev/null; then runner="setarch $(uname -m) -R"; fi
 # For the sanitizers clang at -O0: of the compilers here it takes a fifth of the time of the next.
-asan=address,undefined asan_cc=$CC tsan_cc=$CC
+sanitizers=address,undefined asan_cc=$CC tsan_cc=$CC
 have_asan=0 have_tsan=0
 if [ "$list" = 0 ]; then
-    if command_there clang && probe_sanitizer $asan clang; then asan_cc=clang; else probe_sanitizer $asan "$CC"; have_asan=$?; fi
+    if command_there clang && probe_sanitizer $sanitizers clang; then asan_cc=clang; else probe_sanitizer $sanitizers "$CC"; have_asan=$?; fi
     if command_there clang && probe_sanitizer thread clang; then tsan_cc=clang; else probe_sanitizer thread "$CC"; have_tsan=$?; fi
 fi
 # Lines are all that a report has of -g.
@@ -319,18 +319,24 @@ add_unit() {
         return
     fi
     if [ $fast = 1 ]; then add_program "$1" "$2" plain -O0; return 0; fi
-    level=$plain
-    has_word "$w" heavy && level=-O1
-    add_program "$1" "$2" plain "$level"
-    disk=0
-    if ! has_word "$w" no-asan; then
+    asan=0 tsan=0
+    has_word "$w" no-asan || asan=1
+    if ! has_word "$w" no-tsan && { has_word "$w" tsan || has_word "$w" tsan-long || grep -q 'pthread\|ckpt_saver_\|os_thread\|ckpt__engine' "$1"; }; then tsan=1; fi
+    has_word "$w" tsan-long && [ "$CKPT_LONG" = 0 ] && tsan=0
+    if [ $asan$tsan != 11 ] || ! runnable "$have_asan" || has_word "$w" plain || [ "$CKPT_LONG" = 1 ]; then
+        level=$plain
+        has_word "$w" heavy && level=-O1
+        add_program "$1" "$2" plain "$level"
+        disk=0
+    fi
+    if [ $asan = 1 ]; then
         level=-O0
         has_word "$w" heavy && level=-O1
-        if runnable "$have_asan"; then add_program "$1" "$2" asan "$lines $level -fno-omit-frame-pointer -fsanitize=$asan -fno-sanitize-recover=all -DUTIL_ASAN"
-        else absent "$2 (asan)" "no working -fsanitize=$asan in $CC"; fi
+        if runnable "$have_asan"; then add_program "$1" "$2" asan "$lines $level -fno-omit-frame-pointer -fsanitize=$sanitizers -fno-sanitize-recover=all -DUTIL_ASAN"
+        else absent "$2 (asan)" "no working -fsanitize=$sanitizers in $CC"; fi
+        disk=0
     fi
-    has_word "$w" tsan-long && [ "$CKPT_LONG" = 0 ] && return 0
-    if ! has_word "$w" no-tsan && { has_word "$w" tsan || has_word "$w" tsan-long || grep -q 'pthread\|ckpt_saver_\|os_thread\|ckpt__engine' "$1"; }; then
+    if [ $tsan = 1 ]; then
         if runnable "$have_tsan"; then add_program "$1" "$2" tsan "$lines -O0 -fsanitize=thread -DUTIL_TSAN"
         else absent "$2 (tsan)" "no working -fsanitize=thread in $CC"; fi
     fi
@@ -348,14 +354,14 @@ add_fuzzer() {
         add "fuzz/$name" <<JOB
 mkdir corpus new
 cp $(quote "$here/fuzz/corpus/$name")/* corpus/ 2>/dev/null
-clang $flags -fsanitize=fuzzer,$asan $(quote "$1") -o $(quote "$out") -lpthread || exit 1
+clang $flags -fsanitize=fuzzer,$sanitizers $(quote "$1") -o $(quote "$out") -lpthread || exit 1
 $runner $(quote "$out") -runs=0 corpus && echo "PASS: corpus" || { echo "FAIL: corpus"; exit 1; }
 $runner $(quote "$out") $seed -timeout=20 -rss_limit_mb=3000 -max_total_time=$seconds -print_final_stats=1 new corpus &&
     echo "PASS: $seconds s of fuzzing" || { echo "FAIL: fuzzing"; for f in crash-* oom-* timeout-* leak-*; do [ -f "\$f" ] && echo "\$f:" && base64 "\$f"; done; exit 1; }
 JOB
     elif [ -f "$here/fuzz/replay.c" ]; then
         add "fuzz/$name" <<JOB
-$CC $flags -fsanitize=$asan $(quote "$1") $(quote "$here/fuzz/replay.c") -o $(quote "$out") -lpthread || exit 1
+$CC $flags -fsanitize=$sanitizers $(quote "$1") $(quote "$here/fuzz/replay.c") -o $(quote "$out") -lpthread || exit 1
 $runner $(quote "$out") $(quote "$here/fuzz/corpus/$name")/* && echo "PASS: corpus" || { echo "FAIL: corpus"; exit 1; }
 echo "SKIP: fuzzing: no clang with libFuzzer"
 JOB

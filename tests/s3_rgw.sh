@@ -185,7 +185,7 @@ if [ -n "$aws" ]; then
 EOF
     ours() { AWS_ACCESS_KEY_ID=OTHERKEY AWS_SECRET_ACCESS_KEY=othersecret ./upload "s3://ckpt-one/$1/{run_name}" >ours.log 2>&1; }
     if AWS_DEFAULT_REGION=us-east-1 "$aws" --endpoint-url "$RGW_HTTP" s3api put-bucket-policy --bucket ckpt-one --policy file://policy.json >ours.log 2>&1 &&
-        ${CC:-cc} -O1 -I"$root" "$root/examples/10_upload_s3.c" -o upload -lcurl -lcrypto -lpthread >>ours.log 2>&1 && ours team/me &&
+        $quick -I"$root" "$root/examples/10_upload_s3.c" -o upload -lcurl -lcrypto -lpthread >>ours.log 2>&1 && ours team/me &&
         grep -q 'a fresh start' ours.log && rm -rf team && ours team/me && grep -q 'resumed at batch 50' ours.log; then pass 'rights that end at a folder'
     else fail 'rights that end at a folder' ours.log; fi
     if ours others; then fail 'rights that end at a folder: another one'; else

@@ -341,7 +341,7 @@ static ckpt_err count(const void *p, size_t n, void *user) {
 // 100 MB through each, 10 through the slow ones; half of it noise.
 static void test_large(void **state) {
     (void)state;
-    enum { BLOCK = 1 << 20, TIMES = 100 };
+    enum { BLOCK = 1 << 20, TIMES = 32 };
     unsigned char *data = sample(BLOCK);
     const char *path = util_join(util_temp_dir(), "x");
     for (int i = 0; i < UTIL_COUNT(suffixes); i++) {

@@ -1,5 +1,5 @@
 /* test_crew.c: savers on many ranks, as threads: what they do together or not at all. Monolithic, sharded and per-rank tars, over
-   folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: waits tsan memory */
+   folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: waits plain tsan memory */
 
 // A test may be told of each sync of a file: that is what takes long on a slow disk.
 #include <unistd.h>
@@ -14,6 +14,8 @@ static int sync_told(int fd) {
 #include "util.h"
 #include "thread_ranks.h"
 #include "bucket_util.h"
+
+enum { STRIDE = UTIL_STRIDE(3) };       // between the calls at which a rank dies
 
 enum { ROWS = 37, COLS = 300, MOST_MINE = ROWS * COLS, BIG = 3 << 18 };
 
@@ -838,7 +840,7 @@ static void test_death(void **state) {
     for (int how = 0; how < 3; how++) {
         for (int mode = 0; mode < 3; mode += 2) {
             for (int rank = 0; rank < 3; rank += 2) {
-                uint64_t step = mode == 0 ? 1 : 5;
+                uint64_t step = mode == 0 ? STRIDE : 5;
                 for (uint64_t at = 1;; at += step) {
                     death d = death_of((layout)how, rank, at);
                     d.p.snapshot = modes[mode];
@@ -899,7 +901,7 @@ static void test_death_at_second(void **state) {
     (void)state;
     for (int how = 1; how < 3; how++) {
         for (int turn = 0; turn < 4; turn++) {
-            for (uint64_t at = 1;; at++) {
+            for (uint64_t at = 1;; at += STRIDE) {
                 death d = death_of((layout)how, (turn & 1) != 0 ? 2 : 0, at);
                 d.p.apart = (turn & 2) != 0;
                 d.p.keep = 1;
@@ -980,7 +982,7 @@ static void test_death_at_first(void **state) {
         for (int apart = 0; apart < 2; apart++) {
             if (how == WHOLE && apart) continue;
             for (int rank = 0; rank < 3; rank++) {
-                for (uint64_t at = 1;; at++) {
+                for (uint64_t at = 1;; at += STRIDE) {
                     death d = death_of((layout)how, rank, at);
                     d.p.apart = apart == 1;
                     tr_world *w = die(&d, until_first_death);

@@ -47,11 +47,7 @@ static ckpt_allocator heap_allocator(heap *h) {
 
 #define want(condition) do { if (!(condition)) fail_msg("%s, allocation %d: not %s; last error '%s'", scene, n, #condition, ckpt_last_error()); } while (0)
 
-#if defined(UTIL_ASAN) || defined(UTIL_TSAN)
-enum { STRIDE = 3 };
-#else
-enum { STRIDE = 1 };
-#endif
+enum { STRIDE = UTIL_STRIDE(3) };
 
 // Binding, saving and freeing a state.
 static void save_scene(const char *scene) {

@@ -1,6 +1,6 @@
 /* test_saver_early.c: a save fails when its parts are on their way already: any one system call of the saver and of its uploader, or
    allocation, in COPY and LAZY. What is told, what is there and what the link names stay true on both sides, and the next save, and the next
-   process, work. run.sh: tsan */
+   process, work. run.sh: plain tsan */
 
 // That a sync is called, and what happens when it fails, matters here; the time of the disk does not.
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "../counting.h"
 
 #if defined(UTIL_TSAN) || defined(__SANITIZE_ADDRESS__) || defined(UTIL_ASAN)
-enum { BIG = 80000, STEP = 17 };
+enum { BIG = 80000, STEP = 29 };
 #else
 enum { BIG = 80000, STEP = 7 };
 #endif

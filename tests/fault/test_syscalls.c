@@ -8,12 +8,7 @@
 
 enum { FULL_DISK = -2 };                // beside errno values and FAULT_SHORT
 
-// Under a sanitizer every fourth call fails, not every one: it is the plain build that proves the outcome.
-#if defined(UTIL_ASAN) || defined(UTIL_TSAN)
-enum { STRIDE = 4 };
-#else
-enum { STRIDE = 1 };
-#endif
+enum { STRIDE = UTIL_STRIDE(7) };       // between the calls that fail
 
 static const int faults[] = { EINTR, FAULT_SHORT, ENOSPC, EIO, FULL_DISK };
 
