@@ -512,7 +512,7 @@ extern "C" {
 #define CKPT__ERRORS(X)                                                             \
     X(CKPT_OK,          "ok")                                                       \
     X(CKPT_ARG,         "an argument is wrong")                                     \
-    X(CKPT_NOMEM,       "out of memory")                                            \
+    X(CKPT_NOMEM,       "out of memory, descriptors or processes")                  \
     X(CKPT_IO,          "reading or writing failed")                                \
     X(CKPT_NO_SPACE,    "the disk or quota is full")                                \
     X(CKPT_NOT_FOUND,   "there is no such file, checkpoint or object")              \
@@ -1025,9 +1025,12 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
-// CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked. Then nothing is loaded even if there are local checkpoints: the
-// store may hold the work of weeks that another machine has done since, and going on without it would fork the run.
-// Who knows better sets resume_offline. A state.copy that fails ends it, as it ends ckpt_load. Call it before the first save.
+// CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked, or what it has not be fetched. Then nothing is loaded even if there
+// are local checkpoints: the store may hold the work of weeks that another machine has done since, and going on without it
+// would fork the run. (Of a sharded one parts may have come, and bound memory be garbage.) Who knows better sets
+// resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
+// descriptors or processes are short, which says nothing of the files. A state.copy that fails ends it, as it ends
+// ckpt_load. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a
@@ -1829,13 +1832,17 @@ typedef struct ckpt__os_info {
     bool     is_file, is_dir, is_link;
 } ckpt__os_info;
 
+// CKPT_IO may be said of the file, and makes resume look at an older one. What is said of the process (descriptors, processes,
+// pages of memory that it cannot have now) or of the way to a server of files must be no reason for that.
 static ckpt_err ckpt__os_code(int errnum) {
     switch (errnum) {
         case ENOSPC: case EDQUOT: case EFBIG: return CKPT_NO_SPACE;
         case ENOENT: case ENOTDIR: return CKPT_NOT_FOUND;
         case EEXIST: return CKPT_EXISTS;
         case EACCES: case EPERM: case EROFS: return CKPT_AUTH;
-        case ENOMEM: return CKPT_NOMEM;
+        case ENOMEM: case EMFILE: case ENFILE: case EAGAIN: case ENOBUFS: return CKPT_NOMEM;
+        case ETIMEDOUT: case ENOTCONN: case ECONNREFUSED: case ECONNRESET: case ECONNABORTED: case ENETDOWN: case ENETUNREACH:
+        case EHOSTUNREACH: return CKPT_NET;
         default: return CKPT_IO;
     }
 }
@@ -12476,15 +12483,17 @@ static ckpt_err ckpt__codec_decode_library(const ckpt__codec *c, int in_fd, cons
     return e;
 }
 
-// What a decoder's exit means: killed or not runnable is CKPT_IO, a status of its own says that the stream is damaged. bzip2
-// ends well in front of garbage that follows the stream, and only says so; other warnings (gzip's about $GZIP) mean nothing.
+// What a decoder's exit means: not runnable is CKPT_IO, a status of its own says that the stream is damaged; SIGKILL comes from
+// outside, most often of a system that is short of memory, and says nothing of the stream. bzip2 ends well in front of garbage
+// that follows the stream, and only says so; other warnings (gzip's about $GZIP) mean nothing.
 static ckpt_err ckpt__codec_judge(const ckpt__os_child *child, ckpt_err e) {
     if (e == CKPT_OK && strstr(child->said, "trailing garbage") != NULL)
         return ckpt__error_set(CKPT_CORRUPT, "%s: %s", child->tool, child->said);
-    if (e != CKPT_IO || child->status <= 0 || child->status == 127) return e;
+    bool killed = child->status == -SIGKILL;
+    if (e != CKPT_IO || (!killed && child->status <= 0) || child->status == 127) return e;
     ckpt__error_record record;
     ckpt__error_take(&record);
-    record.code = CKPT_CORRUPT;
+    record.code = killed ? CKPT_NOMEM : CKPT_CORRUPT;
     return ckpt__error_put(&record);
 }
 
