@@ -195,7 +195,7 @@
 
    Resuming on an empty machine downloads the checkpoint that the .symlink names into the local folder, when it is newer
    than what is there, verifies and loads it; one that does not verify is reported and the next older one is fetched. If
-   a store cannot be asked, resume fails rather than going on from an older state; resume_offline allows that.
+   a store cannot be asked or read from, resume fails rather than going on from an older state; resume_offline allows that.
 
 
    STORES AND CREDENTIALS
@@ -947,7 +947,8 @@ typedef struct ckpt_saver_desc {
     const char        *upload_staging_folder;   // default: a hidden folder beside the checkpoints; see UPLOADS
     const struct ckpt_store_desc *store_desc;   // how folder's URI is opened: credentials and the like; NULL: defaults
     const char        *event_file;              // what folder's uploader does, for a trace viewer; NULL: none
-    bool               resume_offline;          // resume from what is local when a store cannot be asked; default: fail
+    bool               resume_offline;          // resume from what is local when a store cannot be asked or read from;
+                                                // default: fail
     bool               sharded;                 // one file per rank and a .metadata in a folder of its own: see RANKS
     const char        *sharded_prefix_dir;      // that folder's name; default "ep{epoch}-ba{batch}"
     bool               per_rank_tar;            // Composer's DeepSpeed layout: every rank writes a tarball of its own
@@ -48218,6 +48219,7 @@ typedef struct ckpt__resume_walk {
     ckpt__error_record why;             // of the first
     size_t    tried;
     bool      misfits;                  // one of them is whole, but somebody else's
+    ckpt_err  away;                     // how a store failed that has one of them
     bool     *listed;                   // [remote_count]
     struct ckpt__resume_far *far;       // what stores have
     size_t    far_count, far_cap;
@@ -48837,10 +48839,19 @@ static bool ckpt__resume_passes(ckpt_err e, bool own) {
     return e == CKPT_CORRUPT || e == CKPT_IO || e == CKPT_NOT_FOUND || (e == CKPT_MISMATCH && !own);
 }
 
-static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err e, const char *path, const char *name) {
-    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is passed over: %s", path, ckpt__error_last.text);
+// A rank has not the file that others have, its store is away, and an older checkpoint will do that all of them have.
+static bool ckpt__resume_lacks(const ckpt_saver *s, ckpt_err e) {
+    return s->resume_offline && s->crew.together && s->remote_count > 0 && (e == CKPT_NET || e == CKPT_TIMEOUT);
+}
+
+static void ckpt__resume_count(ckpt__resume_walk *w, const char *name) {
     if (w->tried == 0) ckpt__error_take(&w->why);
     if (w->tried++ < 8) ckpt__buf_fmt(&w->names, "%s%s", w->names.len > 0 ? ", " : "", name);
+}
+
+static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err e, const char *path, const char *name) {
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is passed over: %s", path, ckpt__error_last.text);
+    ckpt__resume_count(w, name);
     w->misfits = w->misfits || e == CKPT_MISMATCH;
 }
 
@@ -48898,7 +48909,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
         }
         l->t = *at;
         if (l->state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_SAVED;
-    } else if (s->crew.broken.code == CKPT_OK && ckpt__resume_passes(e, own)) {
+    } else if (s->crew.broken.code == CKPT_OK && (ckpt__resume_passes(e, own) || ckpt__resume_lacks(s, e))) {
         ckpt__resume_pass_over(s, w, e, ckpt__buf_cstr(&path), l->name);
         bool shared = s->layout == CKPT__SAVER_SHARDED && e == CKPT_CORRUPT;        // one damaged file of many
         if (!mine || shared) l->state = CKPT__INDEX_DAMAGED;
@@ -48913,7 +48924,8 @@ static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) 
         return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that matches %s%s%s%s: a fresh start", s->root,
                                s->filename, s->remote_count > 0 ? ", and nothing matches " : "",
                                s->remote_count > 0 ? s->remotes[0].store->uri : "", s->remote_count > 0 ? s->remote_name : "");
-    return ckpt__error_set(w->misfits ? CKPT_MISMATCH : CKPT_CORRUPT, "none of the %llu checkpoints in %s can be resumed from "
+    ckpt_err e = w->away != CKPT_OK ? w->away : w->misfits ? CKPT_MISMATCH : CKPT_CORRUPT;
+    return ckpt__error_set(e, "none of the %llu checkpoints in %s can be resumed from "
                            "(%s%s); the log says why of each, and of the first: %s", (unsigned long long)w->tried, s->root,
                            ckpt__buf_cstr(&w->names), w->tried > 8 ? ", ..." : "", w->why.text);
 }
@@ -49068,6 +49080,25 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__ind
     return ckpt__error_prefix(e, "cannot list %s", r->store->uri);
 }
 
+// A store that cannot be asked, or read from, ends it: what is local may be weeks behind. Who has set resume_offline goes on
+// without all that the store has. name: of a checkpoint that is there, and does not come; NULL: of none.
+static ckpt_err ckpt__resume_without(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, ckpt_err e, const char *name) {
+    if (e == CKPT_OK || e == CKPT_NOMEM) return e;
+    if (!s->resume_offline)
+        return ckpt__error_prefix(e, "%s cannot be asked for a newer checkpoint (resume_offline goes on without)", r->store->uri);
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resuming without %s: %s", r->store->uri, ckpt__error_last.text);
+    if (name != NULL) ckpt__resume_count(w, name);
+    if (name != NULL) w->away = e;
+    w->listed[r - s->remotes] = true;
+    for (size_t i = 0; i < w->far_count; i++) w->far[i].tried = w->far[i].tried || w->far[i].from == r;
+    return CKPT_OK;
+}
+
+// Is this said of a store, or of the way to it? `reads`: it has been fetched, so that the disk's failures are this machine's.
+static bool ckpt__resume_is_away(ckpt_err e, bool reads) {
+    return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_AUTH || (e == CKPT_IO && !reads);
+}
+
 // Adds all that a store has of this run, once.
 static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r) {
     bool *listed = &w->listed[r - s->remotes];
@@ -49078,7 +49109,7 @@ static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__rem
     if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all);
     for (size_t i = 0; i < all.count && e == CKPT_OK; i++) e = ckpt__resume_add_far(s, w, r, all.lines[i].name, false);
     ckpt__index_free(&all);
-    return e;
+    return ckpt__resume_without(s, w, r, e, NULL);
 }
 
 // Asks a store what its latest names.
@@ -49090,27 +49121,21 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
     ckpt__buf_init(&link, &s->allocator);
     ckpt_timestamp t = ckpt__saver_sample_time(1);
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
-    bool asks = e == CKPT_OK && link.len > 0 && !s->remote_varies;
-    if (asks) {
+    bool lists = e == CKPT_OK && (link.len == 0 || s->remote_varies);
+    if (e == CKPT_OK && !lists) {
         e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
         if (e == CKPT_OK) {
             e = ckpt__resume_add_far(s, w, r, name.data, true);
         } else if (e == CKPT_CORRUPT || dangling) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
-            e = ckpt__resume_list(s, w, r);
+            lists = true;
         } else if (e == CKPT_NOT_FOUND) {
             e = CKPT_OK;
         }
-    } else if (e == CKPT_OK) {
-        e = ckpt__resume_list(s, w, r);
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
-    if (e == CKPT_OK || e == CKPT_NOMEM) return e;
-    if (!s->resume_offline)
-        return ckpt__error_prefix(e, "%s cannot be asked for a newer checkpoint (resume_offline goes on without)", r->store->uri);
-    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resuming without %s: %s", r->store->uri, ckpt__error_last.text);
-    return CKPT_OK;
+    return lists ? ckpt__resume_list(s, w, r) : ckpt__resume_without(s, w, r, e, NULL);
 }
 
 // Orders a checkpoint in a store and a moment: 1, it is later. Only what its name says can be compared.
@@ -49250,6 +49275,8 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
                ((tries && ckpt__resume_passes(e, own)) || (!tries && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND)))) {
         ckpt__resume_pass_over(s, w, e, f.name, f.name);
         e = ckpt__resume_list(s, w, f.from);
+    } else if (s->crew.broken.code == CKPT_OK && ckpt__resume_is_away(e, tries)) {
+        e = ckpt__resume_without(s, w, f.from, e, f.name);
     }
     ckpt__resume_drop(&offer.held[1], fetched);
     ckpt__resume_offer_free(&offer);
@@ -49292,6 +49319,8 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
         ckpt__resume_pass_over(s, w, e, f->name, f->name);
         f->tried = true;
         e = CKPT_OK;
+    } else if (!fetched && ckpt__resume_is_away(e, false)) {
+        e = ckpt__resume_without(s, w, f->from, e, f->name);
     }
     ckpt__file_close(file);
     ckpt__resume_drop(&temp, fetched);
@@ -50882,6 +50911,7 @@ static ckpt_err ckpt__crew_plan_rest(ckpt_saver *s, const ckpt__crew_rest *rest,
             ckpt__buf_init(&f->text, &s->allocator);
             f->to = to;
             f->line = rest->line;
+            f->line.inherited = true;           // the link may lead to a later one by now
             f->line.name = ckpt__mem_copy_text(&s->allocator, name);
             f->overwrite = true;
             f->more = k + 1 < rest->rounds;
