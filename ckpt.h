@@ -10486,6 +10486,9 @@ static const ckpt__safetensors_type ckpt__safetensors_types[] = {
 };
 enum { CKPT__SAFETENSORS_TYPES = (int)(sizeof ckpt__safetensors_types / sizeof ckpt__safetensors_types[0]) };
 
+// One that the format has got since.
+static const ckpt__safetensors_type ckpt__safetensors_strange = { "an unknown type", 0, (ckpt_dtype)0 };
+
 // The format's numbers are little-endian.
 static bool ckpt__safetensors_fits_machine(void) {
     const uint16_t one = 1;
@@ -10736,6 +10739,7 @@ typedef struct ckpt__safetensors_reader {
     ckpt__json_doc      json;
     ckpt__toc           meta;           // __metadata__: entries of kind TEXT
     bool                has_meta;
+    const char         *strange;        // the first dtype that is not known; NULL: all are
     uint64_t            data, end;      // bytes of the data: first, and how many
     size_t              first, first_blob;      // in the toc
 } ckpt__safetensors_reader;
@@ -10776,11 +10780,12 @@ static ckpt_err ckpt__safetensors_number(ckpt__safetensors_reader *r, uint64_t *
     return CKPT_OK;
 }
 
-// __metadata__: text to text, no key twice.
+// __metadata__: text to text, no key twice; or null, which the reference implementation takes for none.
 static ckpt_err ckpt__safetensors_read_meta(ckpt__safetensors_reader *r) {
     if (r->has_meta) return ckpt__safetensors_damaged(r, "__metadata__ stands twice");
-    if (!ckpt__safetensors_token(r, "{")) return ckpt__safetensors_damaged(r, "__metadata__ is no object");
     r->has_meta = true;
+    if (ckpt__safetensors_token(r, "null")) return CKPT_OK;
+    if (!ckpt__safetensors_token(r, "{")) return ckpt__safetensors_damaged(r, "__metadata__ is no object");
     for (size_t i = 0;; i++) {
         const char *key, *text;
         size_t key_len, len;
@@ -10832,7 +10837,9 @@ static ckpt_err ckpt__safetensors_read_type(ckpt__safetensors_reader *r, ckpt__s
         if (strcmp(ckpt__safetensors_types[i].name, text) == 0) info->type = &ckpt__safetensors_types[i];
     }
     if (e != CKPT_OK || info->type != NULL) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "the safetensors header names the dtype '%.40s', which is not known", text);
+    info->type = &ckpt__safetensors_strange;        // of what is damaged elsewhere too that is said
+    if (r->strange == NULL) r->strange = text;
+    return CKPT_OK;
 }
 
 static ckpt_err ckpt__safetensors_read_offsets(ckpt__safetensors_reader *r, ckpt__safetensors_info *info) {
@@ -10873,7 +10880,8 @@ static ckpt_err ckpt__safetensors_read_info(ckpt__safetensors_reader *r, ckpt__s
 // Adds a tensor that agrees with itself. One of a type or with more dimensions than this library has is kept as a name.
 static ckpt_err ckpt__safetensors_add(ckpt__safetensors_reader *r, const char *name, size_t len,
                                       const ckpt__safetensors_info *info) {
-    uint64_t bits = info->elements * info->type->bits, size = bits / 8;
+    bool strange = info->type == &ckpt__safetensors_strange;
+    uint64_t bits = info->elements * info->type->bits, size = strange ? info->end - info->begin : bits / 8;
     if (bits % 8 != 0 || info->begin > info->end || info->end - info->begin != size)
         return ckpt__error_set(CKPT_CORRUPT, "the tensor '%s' of %llu x %s cannot be the bytes %llu to %llu", name,
                                (unsigned long long)info->elements, info->type->name, (unsigned long long)info->begin,
@@ -11130,6 +11138,9 @@ static ckpt_err ckpt__safetensors_read(ckpt__toc *t, const ckpt__source *src) {
     if (e == CKPT_OK) e = ckpt__safetensors_read_object(&r);
     if (e == CKPT_OK) e = ckpt__safetensors_settle(&r);
     if (e == CKPT_OK) e = ckpt__safetensors_take_meta(&r);
+    if (e == CKPT_OK && r.strange != NULL)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "the safetensors header names the dtype '%.40s', which is not known here: the "
+                            "format may have got it since", r.strange);
     ckpt__toc_free(&r.meta);
     ckpt__json_free(&r.json);
     ckpt__buf_free(&r.header);
