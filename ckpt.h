@@ -24367,6 +24367,7 @@ typedef struct ckpt__databricks {
     ckpt__os_mutex        lock;             // guards what follows
     ckpt__buf             now;              // a token that ends
     double                expires;          // seconds since 1970
+    double                again;            // on ckpt__os_now's clock: until then one that lasts serves, as renewing has failed
     ckpt__databricks_upload *uploads;
 } ckpt__databricks;
 
@@ -24566,6 +24567,22 @@ static ckpt_err ckpt__databricks_configure(ckpt__databricks *d, const ckpt_store
 
 //-- the token of a service principal --------------------------------------------
 
+// Keeps a token that was had; where there is no memory the old one stays.
+static ckpt_err ckpt__databricks_set_token(ckpt__databricks *d, const char *token, double expires) {
+    ckpt__buf fresh;
+    ckpt__buf_init(&fresh, &d->secret);
+    ckpt__buf_text(&fresh, token);
+    (void)ckpt__buf_cstr(&fresh);
+    if (fresh.err == CKPT_OK) {
+        ckpt__buf_free(&d->now);
+        d->now = fresh;
+        d->expires = expires;
+        return CKPT_OK;
+    }
+    ckpt__buf_free(&fresh);
+    return fresh.err;
+}
+
 // Takes {"access_token":...,"expires_in":...}.
 static ckpt_err ckpt__databricks_take_token(ckpt__databricks *d, const ckpt__http_reply *r) {
     ckpt__json_doc doc;
@@ -24575,15 +24592,9 @@ static ckpt_err ckpt__databricks_take_token(ckpt__databricks *d, const ckpt__htt
     const ckpt__json *left = e == CKPT_OK ? ckpt__json_get(&doc, ckpt__json_root(&doc), "expires_in") : NULL;
     double seconds = left != NULL && left->kind == CKPT__JSON_INT && left->i > 0 ? (double)left->i : 3600.0;
     bool good = token != NULL && token[0] != 0 && token[strspn(token, CKPT__TXT_ALNUM "-._~+/=")] == 0;     // RFC 6750 2.1
-    if (good) {
-        d->now.len = 0;
-        ckpt__buf_text(&d->now, token);
-        (void)ckpt__buf_cstr(&d->now);
-        d->expires = ckpt__os_time() + seconds;
-    }
+    ckpt_err kept = good ? ckpt__databricks_set_token(d, token, ckpt__os_time() + seconds) : CKPT_OK;
     if (e == CKPT_OK) ckpt__json_free(&doc);
-    if (d->now.err != CKPT_OK) return d->now.err;
-    return good ? CKPT_OK : ckpt__error_set(CKPT_AUTH, "the workspace's answer to the request for a token holds none");
+    return good ? kept : ckpt__error_set(CKPT_AUTH, "the workspace's answer to the request for a token holds none");
 }
 
 // The sentence of a refusal: {"error":...,"error_description":...} (RFC 6749 5.2). Its words may not quote the secret.
@@ -24639,13 +24650,7 @@ static ckpt_err ckpt__databricks_fetch(ckpt__databricks *d, ckpt__transfer *t) {
         given.session_token[sizeof given.session_token - 1] = 0;
         if (e == CKPT_OK && (given.session_token[0] == 0 || strpbrk(given.session_token, "\r\n \t") != NULL))
             e = ckpt__error_set(CKPT_AUTH, "the credentials callback gave no token (session_token)");
-        if (e == CKPT_OK) {
-            d->now.len = 0;
-            ckpt__buf_text(&d->now, given.session_token);
-            (void)ckpt__buf_cstr(&d->now);
-            d->expires = given.expires > 0.0 ? given.expires : 1e18;
-            e = d->now.err;
-        }
+        if (e == CKPT_OK) e = ckpt__databricks_set_token(d, given.session_token, given.expires > 0.0 ? given.expires : 1e18);
         OPENSSL_cleanse(&given, sizeof given);
         return e;
     }
@@ -24669,7 +24674,7 @@ static ckpt_err ckpt__databricks_fetch(ckpt__databricks *d, ckpt__transfer *t) {
 }
 
 // What a request carries, as a header's value; nothing when it needs none. One that ends within two minutes is renewed first, by
-// one caller while the others wait.
+// one caller while the others wait; when that fails, the old one does while it lasts, and the service has a rest.
 static ckpt_err ckpt__databricks_bearer(ckpt__databricks *d, ckpt__buf *out, ckpt__transfer *t) {
     ckpt_err e = CKPT_OK;
     out->len = 0;
@@ -24677,10 +24682,14 @@ static ckpt_err ckpt__databricks_bearer(ckpt__databricks *d, ckpt__buf *out, ckp
     ckpt__buf_text(out, d->kind == CKPT__DATABRICKS_BASIC ? "Basic " : "Bearer ");
     if (d->kind == CKPT__DATABRICKS_PRINCIPAL) {
         ckpt__os_mutex_lock(&d->lock);
-        if (d->now.len == 0 || d->expires - ckpt__os_time() < 120.0) {
+        double left = d->now.len > 0 ? d->expires - ckpt__os_time() : 0.0;
+        if (left < 120.0 && !(left > 10.0 && ckpt__os_now() < d->again)) {
             e = ckpt__databricks_fetch(d, t);
             bool lasts = d->now.len > 0 && d->expires > ckpt__os_time() + 10.0;
-            if (e != CKPT_OK && e != CKPT_CANCELLED && lasts) e = CKPT_OK;      // the old one does for now
+            if (e != CKPT_OK && e != CKPT_CANCELLED && lasts) {
+                d->again = ckpt__os_now() + 10.0;
+                e = CKPT_OK;
+            }
         }
         if (e == CKPT_OK) ckpt__buf_text(out, ckpt__auth_text(&d->now));
         ckpt__os_mutex_unlock(&d->lock);
