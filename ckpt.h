@@ -189,7 +189,8 @@
    older ones, which would be removed as soon as they came, are given up when newer ones are staged, and the disk stays free.
    The .symlink object (Composer's) is a text with the name of the newest checkpoint. It is replaced after that
    checkpoint is confirmed, and never goes back, also not when a machine finishes what the run had left there before it
-   moved on to another. ckpt_load, ckpt_get_file and resume follow it.
+   moved on to another. (Names tell that: an object whose name never changes has no such order, and is replaced by what was
+   left.) ckpt_load, ckpt_get_file and resume follow it.
    With COPY and LAZY the parts leave from the snapshot while the file is being written.
    event_file gets a trace of every request, for ui.perfetto.dev or chrome://tracing.
 
@@ -917,7 +918,8 @@ typedef struct ckpt_saver_desc {
     const char        *folder;                  // default "{run_name}/checkpoints"; or a URI, "s3://bucket/{run_name}":
                                                 // see UPLOADS below
     const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders;
-                                                // the variables of ckpt_format_name (there is no {iteration})
+                                                // the variables of ckpt_format_name (there is no {iteration}); with none
+                                                // that changes each save replaces the one before (a WARN unless one is kept)
     const char        *remote_file_name;        // template of object names; default: folder's path and filename;
                                                 // CKPT_NONE: nothing is uploaded
     const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link
@@ -38572,7 +38574,7 @@ static ckpt_err ckpt__uploader_run_remove(ckpt_uploader *u, ckpt__uploader_item 
     ckpt_err e = CKPT_OK;
     ckpt__retry_begin(&l, &retry, "remove", it->name);
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_remove(u->store, it->name, &l.t);
-    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+    return e == CKPT_NOT_FOUND ? CKPT_OK : ckpt__error_prefix(e, "cannot remove %s from %s", it->name, u->store->uri);
 }
 
 static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it, bool *published) {
@@ -46698,6 +46700,25 @@ static void ckpt__saver_close_remotes(ckpt_saver *s) {
     ckpt__store_close(s->store);
 }
 
+static void ckpt__saver_tell_constant(const ckpt_saver *s, const char *what, const char *name, const char *each,
+                                      const char *keep) {
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s '%s' is the same at every time: each %s replaces the one before, and only the "
+                    "newest is kept (put {batch} or {epoch} in the name, or set %s to 1)", what, name, each, keep);
+}
+
+// A name that is the same at every time ("ba%d.pt") holds one checkpoint, and each save replaces it. Who keeps one is not told.
+static void ckpt__saver_log_constant(const ckpt_saver *s, const ckpt_saver_desc *d) {
+    bool varies = true, there = true;
+    if (!s->writes || ckpt__saver_varies(s, s->filename, &varies) != CKPT_OK) return;
+    if (!varies && s->rule.keep != 1 && s->rule.keep != CKPT_KEEP_NONE) {
+        ckpt__saver_tell_constant(s, "filename", s->filename, "save", "num_checkpoints_to_keep");
+        return;                         // the name in stores follows it
+    }
+    if (s->remote_count == 0 || ckpt__saver_varies(s, s->remote_name, &there) != CKPT_OK) return;
+    if (!there && d->num_remote_to_keep != 1)
+        ckpt__saver_tell_constant(s, "remote_file_name", s->remote_name, "upload", "num_remote_to_keep");
+}
+
 static void ckpt__saver_log_desc(const ckpt_saver *s, const ckpt_saver_desc *d) {
     static const char *const modes[] = { "none", "copy", "lazy" };
     const char *interval = d->should_save != NULL ? "(callback)" : d->save_interval != NULL ? d->save_interval : "1ep";
@@ -46713,6 +46734,7 @@ static void ckpt__saver_log_desc(const ckpt_saver *s, const ckpt_saver_desc *d) 
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "saver: uploads to %s%s, latest %s.symlink, keeps %d there",
                         s->remotes[i].store->uri, s->remote_name, s->remote_latest != NULL ? s->remote_latest : "(none)",
                         s->remote_rule.keep);
+    ckpt__saver_log_constant(s, d);
     if (s->rule.keep == CKPT_KEEP_NONE && s->remote_count == 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "CKPT_KEEP_NONE: each checkpoint in %s is deleted as soon as it is written",
                         s->root);

@@ -1375,6 +1375,7 @@ static void test_removal_refused(void **state) {
     save_wait(&m, 1);
     save_held(&m, 2);
     assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
+    if (strstr(ckpt_last_error(), "cannot remove run/ba1.pt from custom://") == NULL) fail_msg("%s", ckpt_last_error());
     for (int i = 3; i <= 5; i++) save_wait(&m, i);
     assert_int_equal(bucket_count(b, "remove"), 1);
     assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_AUTH);
@@ -1872,9 +1873,13 @@ static void test_resume_constant_names(void **state) {
     const char *dir = util_temp_dir(), *other = util_temp_dir();
     for (int i = 1; i <= 3; i++) {
         remote_run m = remote_new(i == 2 ? other : dir, b);
+        if (i == 1) m.r->d.num_remote_to_keep = 1;
+        else m.r->d.num_checkpoints_to_keep = 1;
         m.r->d.filename = "model.pt";
         m.r->d.remote_file_name = "run/model.pt";
         run_open(m.r);
+        assert_true((strstr(m.r->log, "2 filename 'model.pt' is the same at every time") != NULL) == (i == 1));
+        assert_true((strstr(m.r->log, "2 remote_file_name 'run/model.pt' is the same at every time") != NULL) == (i != 1));
         ckpt_timestamp t;
         ckpt_err e = ckpt_saver_resume(m.r->s, &t);
         assert_int_equal(e, i == 1 ? CKPT_NOT_FOUND : CKPT_OK);
