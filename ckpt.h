@@ -34459,7 +34459,8 @@ static size_t ckpt__events_trim(const char *text, size_t end) {
     return end;
 }
 
-// Did somebody close the trace, by a bracket that ends the array at `end`? In a line without an end it may be one of a name.
+// Did somebody close the trace, by a bracket that ends the array at `end`? In a line without an end it may be one of a name, but
+// not where all that is seen is one line, longer than any of ours: then somebody's tool (jq -c) has made it.
 static bool ckpt__events_is_closed(const char *text, size_t n, size_t end, const ckpt_allocator *a) {
     ckpt__json_doc d;
     if (end == 0 || text[end - 1] != ']') return false;
@@ -34467,6 +34468,7 @@ static bool ckpt__events_is_closed(const char *text, size_t n, size_t end, const
     if (last == 0 || strchr("[,}", text[last - 1]) == NULL) return false;
     if (memchr(text + last, '\n', n - last) != NULL) return true;
     while (begin > 0 && text[begin - 1] != '\n') begin--;
+    if (begin == 0) return true;
     if (text[last - 1] == ',') last--;
     bool whole = ckpt__json_parse(&d, a, text + begin, last - begin) == CKPT_OK;
     if (whole) ckpt__json_free(&d);
@@ -34494,23 +34496,33 @@ static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
             (void)ckpt__os_pwrite(fd, by, broken ? 1 : 2, at + end - 1, path);
         } else {
             for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
-            if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+            if (keep < got && (keep > 0 || got == 1)) (void)ckpt__os_truncate(fd, at + keep, path);
         }
     }
     ckpt__buf_free(&b);
     ckpt__os_drop(fd);
 }
 
+// Is that how a trace begins? Ours have a line break behind the bracket; in one line it is an array of events, or empty.
+static bool ckpt__events_begins(const char *head, size_t n) {
+    if (n == 0 || head[0] != '[') return false;
+    size_t at = 1 + strspn(head + 1, " \t\r\n");
+    if (n == 1 || head[1] == '\n' || at == n) return true;
+    return head[at] == ']' ? ckpt__events_trim(head, n) == at + 1 : head[at] == '{' && strstr(head, "\"ph\"") != NULL;
+}
+
 // Somebody's file of another kind gets no lines at its end, and loses none there.
 static ckpt_err ckpt__events_check(const char *path) {
     ckpt__os_info info;
-    char first[2] = { 0, 0 };
+    char head[4096];
     size_t got = 0;
     int fd = ckpt__os_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0) return CKPT_OK;             // what is wrong with it shows when it is opened for writing
     bool trace = ckpt__os_fstat(fd, &info, path) != CKPT_OK || !info.is_file || info.size == 0;
-    if (!trace && ckpt__os_pread(fd, first, 2, 0, &got, path) == CKPT_OK)
-        trace = first[0] == '[' && (got < 2 || first[1] == '\n');
+    if (!trace && ckpt__os_pread(fd, head, sizeof head - 1, 0, &got, path) == CKPT_OK) {
+        head[got] = 0;
+        trace = ckpt__events_begins(head, got);
+    }
     ckpt__os_drop(fd);
     return trace ? CKPT_OK : ckpt__error_set(CKPT_ARG, "the event file %s is there, and holds something else than a trace: name "
                                              "another file", path);
