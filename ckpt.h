@@ -48963,7 +48963,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
         }
         l->t = *at;
         if (l->state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_SAVED;
-    } else if (s->crew.broken.code == CKPT_OK && (ckpt__resume_passes(e, own) || ckpt__resume_lacks(s, e))) {
+    } else if (s->crew.broken.code == CKPT_OK && (ckpt__resume_passes(e, own) || (mine && ckpt__resume_lacks(s, e)))) {
         ckpt__resume_pass_over(s, w, e, ckpt__buf_cstr(&path), l->name);
         bool shared = s->layout == CKPT__SAVER_SHARDED && e == CKPT_CORRUPT;        // one damaged file of many
         if (!mine || shared) l->state = CKPT__INDEX_DAMAGED;
