@@ -946,7 +946,8 @@ typedef struct ckpt_saver_desc {
     int                uploaders_count;         // the saver
     int                num_concurrent_uploads;  // of folder's own destination: files at a time, default 1
     int                num_attempts;            // of each request, default 3
-    const char        *upload_staging_folder;   // default: a hidden folder beside the checkpoints; see UPLOADS
+    const char        *upload_staging_folder;   // default: a hidden folder beside the checkpoints; see UPLOADS. Better one
+                                                // for each saver: who opens first takes up what all have left in it
     const struct ckpt_store_desc *store_desc;   // how folder's URI is opened: credentials and the like; NULL: defaults
     const char        *event_file;              // what folder's uploader does, for a trace viewer; NULL: none
     bool               resume_offline;          // resume from what is local when a store cannot be asked or read from;
