@@ -189,13 +189,14 @@
    older ones, which would be removed as soon as they came, are given up when newer ones are staged, and the disk stays free.
    The .symlink object (Composer's) is a text with the name of the newest checkpoint. It is replaced after that
    checkpoint is confirmed, and never goes back, also not when a machine finishes what the run had left there before it
-   moved on to another. ckpt_load, ckpt_get_file and resume follow it.
+   moved on to another. (Names tell that: an object whose name never changes has no such order, and is replaced by what was
+   left.) ckpt_load, ckpt_get_file and resume follow it.
    With COPY and LAZY the parts leave from the snapshot while the file is being written.
    event_file gets a trace of every request, for ui.perfetto.dev or chrome://tracing.
 
    Resuming on an empty machine downloads the checkpoint that the .symlink names into the local folder, when it is newer
    than what is there, verifies and loads it; one that does not verify is reported and the next older one is fetched. If
-   a store cannot be asked, resume fails rather than going on from an older state; resume_offline allows that.
+   a store cannot be asked or read from, resume fails rather than going on from an older state; resume_offline allows that.
 
 
    STORES AND CREDENTIALS
@@ -512,7 +513,7 @@ extern "C" {
 #define CKPT__ERRORS(X)                                                             \
     X(CKPT_OK,          "ok")                                                       \
     X(CKPT_ARG,         "an argument is wrong")                                     \
-    X(CKPT_NOMEM,       "out of memory")                                            \
+    X(CKPT_NOMEM,       "out of memory, descriptors or processes")                  \
     X(CKPT_IO,          "reading or writing failed")                                \
     X(CKPT_NO_SPACE,    "the disk or quota is full")                                \
     X(CKPT_NOT_FOUND,   "there is no such file, checkpoint or object")              \
@@ -917,7 +918,8 @@ typedef struct ckpt_saver_desc {
     const char        *folder;                  // default "{run_name}/checkpoints"; or a URI, "s3://bucket/{run_name}":
                                                 // see UPLOADS below
     const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders;
-                                                // the variables of ckpt_format_name (there is no {iteration})
+                                                // the variables of ckpt_format_name (there is no {iteration}); with none
+                                                // that changes each save replaces the one before (a WARN unless one is kept)
     const char        *remote_file_name;        // template of object names; default: folder's path and filename;
                                                 // CKPT_NONE: nothing is uploaded
     const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link
@@ -944,10 +946,12 @@ typedef struct ckpt_saver_desc {
     int                uploaders_count;         // the saver
     int                num_concurrent_uploads;  // of folder's own destination: files at a time, default 1
     int                num_attempts;            // of each request, default 3
-    const char        *upload_staging_folder;   // default: a hidden folder beside the checkpoints; see UPLOADS
+    const char        *upload_staging_folder;   // default: a hidden folder beside the checkpoints; see UPLOADS. Better one
+                                                // for each saver: who opens first takes up what all have left in it
     const struct ckpt_store_desc *store_desc;   // how folder's URI is opened: credentials and the like; NULL: defaults
     const char        *event_file;              // what folder's uploader does, for a trace viewer; NULL: none
-    bool               resume_offline;          // resume from what is local when a store cannot be asked; default: fail
+    bool               resume_offline;          // resume from what is local when a store cannot be asked or read from;
+                                                // default: fail
     bool               sharded;                 // one file per rank and a .metadata in a folder of its own: see RANKS
     const char        *sharded_prefix_dir;      // that folder's name; default "ep{epoch}-ba{batch}"
     bool               per_rank_tar;            // Composer's DeepSpeed layout: every rank writes a tarball of its own
@@ -1025,9 +1029,12 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
-// CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked. Then nothing is loaded even if there are local checkpoints: the
-// store may hold the work of weeks that another machine has done since, and going on without it would fork the run.
-// Who knows better sets resume_offline. A state.copy that fails ends it, as it ends ckpt_load. Call it before the first save.
+// CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked, or what it has not be fetched. Then nothing is loaded even if there
+// are local checkpoints: the store may hold the work of weeks that another machine has done since, and going on without it
+// would fork the run. (Of a sharded one parts may have come, and bound memory be garbage.) Who knows better sets
+// resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
+// descriptors or processes are short, which says nothing of the files. A state.copy that fails ends it, as it ends
+// ckpt_load. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a
@@ -1829,13 +1836,17 @@ typedef struct ckpt__os_info {
     bool     is_file, is_dir, is_link;
 } ckpt__os_info;
 
+// CKPT_IO may be said of the file, and makes resume look at an older one. What is said of the process (descriptors, processes,
+// pages of memory that it cannot have now) or of the way to a server of files must be no reason for that.
 static ckpt_err ckpt__os_code(int errnum) {
     switch (errnum) {
         case ENOSPC: case EDQUOT: case EFBIG: return CKPT_NO_SPACE;
         case ENOENT: case ENOTDIR: return CKPT_NOT_FOUND;
         case EEXIST: return CKPT_EXISTS;
         case EACCES: case EPERM: case EROFS: return CKPT_AUTH;
-        case ENOMEM: return CKPT_NOMEM;
+        case ENOMEM: case EMFILE: case ENFILE: case EAGAIN: case ENOBUFS: return CKPT_NOMEM;
+        case ETIMEDOUT: case ENOTCONN: case ECONNREFUSED: case ECONNRESET: case ECONNABORTED: case ENETDOWN: case ENETUNREACH:
+        case EHOSTUNREACH: return CKPT_NET;
         default: return CKPT_IO;
     }
 }
@@ -10478,6 +10489,9 @@ static const ckpt__safetensors_type ckpt__safetensors_types[] = {
 };
 enum { CKPT__SAFETENSORS_TYPES = (int)(sizeof ckpt__safetensors_types / sizeof ckpt__safetensors_types[0]) };
 
+// One that the format has got since.
+static const ckpt__safetensors_type ckpt__safetensors_strange = { "an unknown type", 0, (ckpt_dtype)0 };
+
 // The format's numbers are little-endian.
 static bool ckpt__safetensors_fits_machine(void) {
     const uint16_t one = 1;
@@ -10728,6 +10742,7 @@ typedef struct ckpt__safetensors_reader {
     ckpt__json_doc      json;
     ckpt__toc           meta;           // __metadata__: entries of kind TEXT
     bool                has_meta;
+    const char         *strange;        // the first dtype that is not known; NULL: all are
     uint64_t            data, end;      // bytes of the data: first, and how many
     size_t              first, first_blob;      // in the toc
 } ckpt__safetensors_reader;
@@ -10768,11 +10783,12 @@ static ckpt_err ckpt__safetensors_number(ckpt__safetensors_reader *r, uint64_t *
     return CKPT_OK;
 }
 
-// __metadata__: text to text, no key twice.
+// __metadata__: text to text, no key twice; or null, which the reference implementation takes for none.
 static ckpt_err ckpt__safetensors_read_meta(ckpt__safetensors_reader *r) {
     if (r->has_meta) return ckpt__safetensors_damaged(r, "__metadata__ stands twice");
-    if (!ckpt__safetensors_token(r, "{")) return ckpt__safetensors_damaged(r, "__metadata__ is no object");
     r->has_meta = true;
+    if (ckpt__safetensors_token(r, "null")) return CKPT_OK;
+    if (!ckpt__safetensors_token(r, "{")) return ckpt__safetensors_damaged(r, "__metadata__ is no object");
     for (size_t i = 0;; i++) {
         const char *key, *text;
         size_t key_len, len;
@@ -10824,7 +10840,9 @@ static ckpt_err ckpt__safetensors_read_type(ckpt__safetensors_reader *r, ckpt__s
         if (strcmp(ckpt__safetensors_types[i].name, text) == 0) info->type = &ckpt__safetensors_types[i];
     }
     if (e != CKPT_OK || info->type != NULL) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "the safetensors header names the dtype '%.40s', which is not known", text);
+    info->type = &ckpt__safetensors_strange;        // of what is damaged elsewhere too that is said
+    if (r->strange == NULL) r->strange = text;
+    return CKPT_OK;
 }
 
 static ckpt_err ckpt__safetensors_read_offsets(ckpt__safetensors_reader *r, ckpt__safetensors_info *info) {
@@ -10865,7 +10883,8 @@ static ckpt_err ckpt__safetensors_read_info(ckpt__safetensors_reader *r, ckpt__s
 // Adds a tensor that agrees with itself. One of a type or with more dimensions than this library has is kept as a name.
 static ckpt_err ckpt__safetensors_add(ckpt__safetensors_reader *r, const char *name, size_t len,
                                       const ckpt__safetensors_info *info) {
-    uint64_t bits = info->elements * info->type->bits, size = bits / 8;
+    bool strange = info->type == &ckpt__safetensors_strange;
+    uint64_t bits = info->elements * info->type->bits, size = strange ? info->end - info->begin : bits / 8;
     if (bits % 8 != 0 || info->begin > info->end || info->end - info->begin != size)
         return ckpt__error_set(CKPT_CORRUPT, "the tensor '%s' of %llu x %s cannot be the bytes %llu to %llu", name,
                                (unsigned long long)info->elements, info->type->name, (unsigned long long)info->begin,
@@ -11122,6 +11141,9 @@ static ckpt_err ckpt__safetensors_read(ckpt__toc *t, const ckpt__source *src) {
     if (e == CKPT_OK) e = ckpt__safetensors_read_object(&r);
     if (e == CKPT_OK) e = ckpt__safetensors_settle(&r);
     if (e == CKPT_OK) e = ckpt__safetensors_take_meta(&r);
+    if (e == CKPT_OK && r.strange != NULL)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "the safetensors header names the dtype '%.40s', which is not known here: the "
+                            "format may have got it since", r.strange);
     ckpt__toc_free(&r.meta);
     ckpt__json_free(&r.json);
     ckpt__buf_free(&r.header);
@@ -12476,15 +12498,17 @@ static ckpt_err ckpt__codec_decode_library(const ckpt__codec *c, int in_fd, cons
     return e;
 }
 
-// What a decoder's exit means: killed or not runnable is CKPT_IO, a status of its own says that the stream is damaged. bzip2
-// ends well in front of garbage that follows the stream, and only says so; other warnings (gzip's about $GZIP) mean nothing.
+// What a decoder's exit means: not runnable is CKPT_IO, a status of its own says that the stream is damaged; SIGKILL comes from
+// outside, most often of a system that is short of memory, and says nothing of the stream. bzip2 ends well in front of garbage
+// that follows the stream, and only says so; other warnings (gzip's about $GZIP) mean nothing.
 static ckpt_err ckpt__codec_judge(const ckpt__os_child *child, ckpt_err e) {
     if (e == CKPT_OK && strstr(child->said, "trailing garbage") != NULL)
         return ckpt__error_set(CKPT_CORRUPT, "%s: %s", child->tool, child->said);
-    if (e != CKPT_IO || child->status <= 0 || child->status == 127) return e;
+    bool killed = child->status == -SIGKILL;
+    if (e != CKPT_IO || (!killed && child->status <= 0) || child->status == 127) return e;
     ckpt__error_record record;
     ckpt__error_take(&record);
-    record.code = CKPT_CORRUPT;
+    record.code = killed ? CKPT_NOMEM : CKPT_CORRUPT;
     return ckpt__error_put(&record);
 }
 
@@ -24346,6 +24370,7 @@ typedef struct ckpt__databricks {
     ckpt__os_mutex        lock;             // guards what follows
     ckpt__buf             now;              // a token that ends
     double                expires;          // seconds since 1970
+    double                again;            // on ckpt__os_now's clock: until then one that lasts serves, as renewing has failed
     ckpt__databricks_upload *uploads;
 } ckpt__databricks;
 
@@ -24545,6 +24570,22 @@ static ckpt_err ckpt__databricks_configure(ckpt__databricks *d, const ckpt_store
 
 //-- the token of a service principal --------------------------------------------
 
+// Keeps a token that was had; where there is no memory the old one stays.
+static ckpt_err ckpt__databricks_set_token(ckpt__databricks *d, const char *token, double expires) {
+    ckpt__buf fresh;
+    ckpt__buf_init(&fresh, &d->secret);
+    ckpt__buf_text(&fresh, token);
+    (void)ckpt__buf_cstr(&fresh);
+    if (fresh.err == CKPT_OK) {
+        ckpt__buf_free(&d->now);
+        d->now = fresh;
+        d->expires = expires;
+        return CKPT_OK;
+    }
+    ckpt__buf_free(&fresh);
+    return fresh.err;
+}
+
 // Takes {"access_token":...,"expires_in":...}.
 static ckpt_err ckpt__databricks_take_token(ckpt__databricks *d, const ckpt__http_reply *r) {
     ckpt__json_doc doc;
@@ -24554,15 +24595,9 @@ static ckpt_err ckpt__databricks_take_token(ckpt__databricks *d, const ckpt__htt
     const ckpt__json *left = e == CKPT_OK ? ckpt__json_get(&doc, ckpt__json_root(&doc), "expires_in") : NULL;
     double seconds = left != NULL && left->kind == CKPT__JSON_INT && left->i > 0 ? (double)left->i : 3600.0;
     bool good = token != NULL && token[0] != 0 && token[strspn(token, CKPT__TXT_ALNUM "-._~+/=")] == 0;     // RFC 6750 2.1
-    if (good) {
-        d->now.len = 0;
-        ckpt__buf_text(&d->now, token);
-        (void)ckpt__buf_cstr(&d->now);
-        d->expires = ckpt__os_time() + seconds;
-    }
+    ckpt_err kept = good ? ckpt__databricks_set_token(d, token, ckpt__os_time() + seconds) : CKPT_OK;
     if (e == CKPT_OK) ckpt__json_free(&doc);
-    if (d->now.err != CKPT_OK) return d->now.err;
-    return good ? CKPT_OK : ckpt__error_set(CKPT_AUTH, "the workspace's answer to the request for a token holds none");
+    return good ? kept : ckpt__error_set(CKPT_AUTH, "the workspace's answer to the request for a token holds none");
 }
 
 // The sentence of a refusal: {"error":...,"error_description":...} (RFC 6749 5.2). Its words may not quote the secret.
@@ -24618,13 +24653,7 @@ static ckpt_err ckpt__databricks_fetch(ckpt__databricks *d, ckpt__transfer *t) {
         given.session_token[sizeof given.session_token - 1] = 0;
         if (e == CKPT_OK && (given.session_token[0] == 0 || strpbrk(given.session_token, "\r\n \t") != NULL))
             e = ckpt__error_set(CKPT_AUTH, "the credentials callback gave no token (session_token)");
-        if (e == CKPT_OK) {
-            d->now.len = 0;
-            ckpt__buf_text(&d->now, given.session_token);
-            (void)ckpt__buf_cstr(&d->now);
-            d->expires = given.expires > 0.0 ? given.expires : 1e18;
-            e = d->now.err;
-        }
+        if (e == CKPT_OK) e = ckpt__databricks_set_token(d, given.session_token, given.expires > 0.0 ? given.expires : 1e18);
         OPENSSL_cleanse(&given, sizeof given);
         return e;
     }
@@ -24648,7 +24677,7 @@ static ckpt_err ckpt__databricks_fetch(ckpt__databricks *d, ckpt__transfer *t) {
 }
 
 // What a request carries, as a header's value; nothing when it needs none. One that ends within two minutes is renewed first, by
-// one caller while the others wait.
+// one caller while the others wait; when that fails, the old one does while it lasts, and the service has a rest.
 static ckpt_err ckpt__databricks_bearer(ckpt__databricks *d, ckpt__buf *out, ckpt__transfer *t) {
     ckpt_err e = CKPT_OK;
     out->len = 0;
@@ -24656,10 +24685,14 @@ static ckpt_err ckpt__databricks_bearer(ckpt__databricks *d, ckpt__buf *out, ckp
     ckpt__buf_text(out, d->kind == CKPT__DATABRICKS_BASIC ? "Basic " : "Bearer ");
     if (d->kind == CKPT__DATABRICKS_PRINCIPAL) {
         ckpt__os_mutex_lock(&d->lock);
-        if (d->now.len == 0 || d->expires - ckpt__os_time() < 120.0) {
+        double left = d->now.len > 0 ? d->expires - ckpt__os_time() : 0.0;
+        if (left < 120.0 && !(left > 10.0 && ckpt__os_now() < d->again)) {
             e = ckpt__databricks_fetch(d, t);
             bool lasts = d->now.len > 0 && d->expires > ckpt__os_time() + 10.0;
-            if (e != CKPT_OK && e != CKPT_CANCELLED && lasts) e = CKPT_OK;      // the old one does for now
+            if (e != CKPT_OK && e != CKPT_CANCELLED && lasts) {
+                d->again = ckpt__os_now() + 10.0;
+                e = CKPT_OK;
+            }
         }
         if (e == CKPT_OK) ckpt__buf_text(out, ckpt__auth_text(&d->now));
         ckpt__os_mutex_unlock(&d->lock);
@@ -34427,7 +34460,8 @@ static size_t ckpt__events_trim(const char *text, size_t end) {
     return end;
 }
 
-// Did somebody close the trace, by a bracket that ends the array at `end`? In a line without an end it may be one of a name.
+// Did somebody close the trace, by a bracket that ends the array at `end`? In a line without an end it may be one of a name, but
+// not where all that is seen is one line, longer than any of ours: then somebody's tool (jq -c) has made it.
 static bool ckpt__events_is_closed(const char *text, size_t n, size_t end, const ckpt_allocator *a) {
     ckpt__json_doc d;
     if (end == 0 || text[end - 1] != ']') return false;
@@ -34435,6 +34469,7 @@ static bool ckpt__events_is_closed(const char *text, size_t n, size_t end, const
     if (last == 0 || strchr("[,}", text[last - 1]) == NULL) return false;
     if (memchr(text + last, '\n', n - last) != NULL) return true;
     while (begin > 0 && text[begin - 1] != '\n') begin--;
+    if (begin == 0) return true;
     if (text[last - 1] == ',') last--;
     bool whole = ckpt__json_parse(&d, a, text + begin, last - begin) == CKPT_OK;
     if (whole) ckpt__json_free(&d);
@@ -34462,23 +34497,33 @@ static void ckpt__events_mend(const char *path, const ckpt_allocator *a) {
             (void)ckpt__os_pwrite(fd, by, broken ? 1 : 2, at + end - 1, path);
         } else {
             for (keep = got; keep > 0 && tail[keep - 1] != '\n'; keep--) {}
-            if (keep < got && (keep > 0 || at == 0)) (void)ckpt__os_truncate(fd, at + keep, path);
+            if (keep < got && (keep > 0 || got == 1)) (void)ckpt__os_truncate(fd, at + keep, path);
         }
     }
     ckpt__buf_free(&b);
     ckpt__os_drop(fd);
 }
 
+// Is that how a trace begins? Ours have a line break behind the bracket; in one line it is an array of events, or empty.
+static bool ckpt__events_begins(const char *head, size_t n) {
+    if (n == 0 || head[0] != '[') return false;
+    size_t at = 1 + strspn(head + 1, " \t\r\n");
+    if (n == 1 || head[1] == '\n' || at == n) return true;
+    return head[at] == ']' ? ckpt__events_trim(head, n) == at + 1 : head[at] == '{' && strstr(head, "\"ph\"") != NULL;
+}
+
 // Somebody's file of another kind gets no lines at its end, and loses none there.
 static ckpt_err ckpt__events_check(const char *path) {
     ckpt__os_info info;
-    char first[2] = { 0, 0 };
+    char head[4096];
     size_t got = 0;
     int fd = ckpt__os_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0) return CKPT_OK;             // what is wrong with it shows when it is opened for writing
     bool trace = ckpt__os_fstat(fd, &info, path) != CKPT_OK || !info.is_file || info.size == 0;
-    if (!trace && ckpt__os_pread(fd, first, 2, 0, &got, path) == CKPT_OK)
-        trace = first[0] == '[' && (got < 2 || first[1] == '\n');
+    if (!trace && ckpt__os_pread(fd, head, sizeof head - 1, 0, &got, path) == CKPT_OK) {
+        head[got] = 0;
+        trace = ckpt__events_begins(head, got);
+    }
     ckpt__os_drop(fd);
     return trace ? CKPT_OK : ckpt__error_set(CKPT_ARG, "the event file %s is there, and holds something else than a trace: name "
                                              "another file", path);
@@ -38542,7 +38587,7 @@ static ckpt_err ckpt__uploader_run_remove(ckpt_uploader *u, ckpt__uploader_item 
     ckpt_err e = CKPT_OK;
     ckpt__retry_begin(&l, &retry, "remove", it->name);
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_remove(u->store, it->name, &l.t);
-    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+    return e == CKPT_NOT_FOUND ? CKPT_OK : ckpt__error_prefix(e, "cannot remove %s from %s", it->name, u->store->uri);
 }
 
 static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it, bool *published) {
@@ -46669,6 +46714,25 @@ static void ckpt__saver_close_remotes(ckpt_saver *s) {
     ckpt__store_close(s->store);
 }
 
+static void ckpt__saver_tell_constant(const ckpt_saver *s, const char *what, const char *name, const char *each,
+                                      const char *keep) {
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s '%s' is the same at every time: each %s replaces the one before, and only the "
+                    "newest is kept (put {batch} or {epoch} in the name, or set %s to 1)", what, name, each, keep);
+}
+
+// A name that is the same at every time ("ba%d.pt") holds one checkpoint, and each save replaces it. Who keeps one is not told.
+static void ckpt__saver_log_constant(const ckpt_saver *s, const ckpt_saver_desc *d) {
+    bool varies = true, there = true;
+    if (!s->writes || ckpt__saver_varies(s, s->filename, &varies) != CKPT_OK) return;
+    if (!varies && s->rule.keep != 1 && s->rule.keep != CKPT_KEEP_NONE) {
+        ckpt__saver_tell_constant(s, "filename", s->filename, "save", "num_checkpoints_to_keep");
+        return;                         // the name in stores follows it
+    }
+    if (s->remote_count == 0 || ckpt__saver_varies(s, s->remote_name, &there) != CKPT_OK) return;
+    if (!there && d->num_remote_to_keep != 1)
+        ckpt__saver_tell_constant(s, "remote_file_name", s->remote_name, "upload", "num_remote_to_keep");
+}
+
 static void ckpt__saver_log_desc(const ckpt_saver *s, const ckpt_saver_desc *d) {
     static const char *const modes[] = { "none", "copy", "lazy" };
     const char *interval = d->should_save != NULL ? "(callback)" : d->save_interval != NULL ? d->save_interval : "1ep";
@@ -46684,6 +46748,7 @@ static void ckpt__saver_log_desc(const ckpt_saver *s, const ckpt_saver_desc *d) 
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "saver: uploads to %s%s, latest %s.symlink, keeps %d there",
                         s->remotes[i].store->uri, s->remote_name, s->remote_latest != NULL ? s->remote_latest : "(none)",
                         s->remote_rule.keep);
+    ckpt__saver_log_constant(s, d);
     if (s->rule.keep == CKPT_KEEP_NONE && s->remote_count == 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "CKPT_KEEP_NONE: each checkpoint in %s is deleted as soon as it is written",
                         s->root);
@@ -48210,6 +48275,7 @@ typedef struct ckpt__resume_walk {
     ckpt__error_record why;             // of the first
     size_t    tried;
     bool      misfits;                  // one of them is whole, but somebody else's
+    ckpt_err  away;                     // how a store failed that has one of them
     bool     *listed;                   // [remote_count]
     struct ckpt__resume_far *far;       // what stores have
     size_t    far_count, far_cap;
@@ -48829,10 +48895,19 @@ static bool ckpt__resume_passes(ckpt_err e, bool own) {
     return e == CKPT_CORRUPT || e == CKPT_IO || e == CKPT_NOT_FOUND || (e == CKPT_MISMATCH && !own);
 }
 
-static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err e, const char *path, const char *name) {
-    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is passed over: %s", path, ckpt__error_last.text);
+// A rank has not the file that others have, its store is away, and an older checkpoint will do that all of them have.
+static bool ckpt__resume_lacks(const ckpt_saver *s, ckpt_err e) {
+    return s->resume_offline && s->crew.together && s->remote_count > 0 && (e == CKPT_NET || e == CKPT_TIMEOUT);
+}
+
+static void ckpt__resume_count(ckpt__resume_walk *w, const char *name) {
     if (w->tried == 0) ckpt__error_take(&w->why);
     if (w->tried++ < 8) ckpt__buf_fmt(&w->names, "%s%s", w->names.len > 0 ? ", " : "", name);
+}
+
+static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err e, const char *path, const char *name) {
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is passed over: %s", path, ckpt__error_last.text);
+    ckpt__resume_count(w, name);
     w->misfits = w->misfits || e == CKPT_MISMATCH;
 }
 
@@ -48890,7 +48965,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
         }
         l->t = *at;
         if (l->state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_SAVED;
-    } else if (s->crew.broken.code == CKPT_OK && ckpt__resume_passes(e, own)) {
+    } else if (s->crew.broken.code == CKPT_OK && (ckpt__resume_passes(e, own) || (mine && ckpt__resume_lacks(s, e)))) {
         ckpt__resume_pass_over(s, w, e, ckpt__buf_cstr(&path), l->name);
         bool shared = s->layout == CKPT__SAVER_SHARDED && e == CKPT_CORRUPT;        // one damaged file of many
         if (!mine || shared) l->state = CKPT__INDEX_DAMAGED;
@@ -48905,7 +48980,8 @@ static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) 
         return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that matches %s%s%s%s: a fresh start", s->root,
                                s->filename, s->remote_count > 0 ? ", and nothing matches " : "",
                                s->remote_count > 0 ? s->remotes[0].store->uri : "", s->remote_count > 0 ? s->remote_name : "");
-    return ckpt__error_set(w->misfits ? CKPT_MISMATCH : CKPT_CORRUPT, "none of the %llu checkpoints in %s can be resumed from "
+    ckpt_err e = w->away != CKPT_OK ? w->away : w->misfits ? CKPT_MISMATCH : CKPT_CORRUPT;
+    return ckpt__error_set(e, "none of the %llu checkpoints in %s can be resumed from "
                            "(%s%s); the log says why of each, and of the first: %s", (unsigned long long)w->tried, s->root,
                            ckpt__buf_cstr(&w->names), w->tried > 8 ? ", ..." : "", w->why.text);
 }
@@ -49060,6 +49136,25 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__ind
     return ckpt__error_prefix(e, "cannot list %s", r->store->uri);
 }
 
+// A store that cannot be asked, or read from, ends it: what is local may be weeks behind. Who has set resume_offline goes on
+// without all that the store has. name: of a checkpoint that is there, and does not come; NULL: of none.
+static ckpt_err ckpt__resume_without(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, ckpt_err e, const char *name) {
+    if (e == CKPT_OK || e == CKPT_NOMEM) return e;
+    if (!s->resume_offline)
+        return ckpt__error_prefix(e, "%s cannot be asked for a newer checkpoint (resume_offline goes on without)", r->store->uri);
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resuming without %s: %s", r->store->uri, ckpt__error_last.text);
+    if (name != NULL) ckpt__resume_count(w, name);
+    if (name != NULL) w->away = e;
+    w->listed[r - s->remotes] = true;
+    for (size_t i = 0; i < w->far_count; i++) w->far[i].tried = w->far[i].tried || w->far[i].from == r;
+    return CKPT_OK;
+}
+
+// Is this said of a store, or of the way to it? `reads`: it has been fetched, so that the disk's failures are this machine's.
+static bool ckpt__resume_is_away(ckpt_err e, bool reads) {
+    return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_AUTH || (e == CKPT_IO && !reads);
+}
+
 // Adds all that a store has of this run, once.
 static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r) {
     bool *listed = &w->listed[r - s->remotes];
@@ -49070,7 +49165,7 @@ static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__rem
     if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all);
     for (size_t i = 0; i < all.count && e == CKPT_OK; i++) e = ckpt__resume_add_far(s, w, r, all.lines[i].name, false);
     ckpt__index_free(&all);
-    return e;
+    return ckpt__resume_without(s, w, r, e, NULL);
 }
 
 // Asks a store what its latest names.
@@ -49082,27 +49177,21 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
     ckpt__buf_init(&link, &s->allocator);
     ckpt_timestamp t = ckpt__saver_sample_time(1);
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
-    bool asks = e == CKPT_OK && link.len > 0 && !s->remote_varies;
-    if (asks) {
+    bool lists = e == CKPT_OK && (link.len == 0 || s->remote_varies);
+    if (e == CKPT_OK && !lists) {
         e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
         if (e == CKPT_OK) {
             e = ckpt__resume_add_far(s, w, r, name.data, true);
         } else if (e == CKPT_CORRUPT || dangling) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
-            e = ckpt__resume_list(s, w, r);
+            lists = true;
         } else if (e == CKPT_NOT_FOUND) {
             e = CKPT_OK;
         }
-    } else if (e == CKPT_OK) {
-        e = ckpt__resume_list(s, w, r);
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
-    if (e == CKPT_OK || e == CKPT_NOMEM) return e;
-    if (!s->resume_offline)
-        return ckpt__error_prefix(e, "%s cannot be asked for a newer checkpoint (resume_offline goes on without)", r->store->uri);
-    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resuming without %s: %s", r->store->uri, ckpt__error_last.text);
-    return CKPT_OK;
+    return lists ? ckpt__resume_list(s, w, r) : ckpt__resume_without(s, w, r, e, NULL);
 }
 
 // Orders a checkpoint in a store and a moment: 1, it is later. Only what its name says can be compared.
@@ -49242,6 +49331,8 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
                ((tries && ckpt__resume_passes(e, own)) || (!tries && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND)))) {
         ckpt__resume_pass_over(s, w, e, f.name, f.name);
         e = ckpt__resume_list(s, w, f.from);
+    } else if (s->crew.broken.code == CKPT_OK && ckpt__resume_is_away(e, tries)) {
+        e = ckpt__resume_without(s, w, f.from, e, f.name);
     }
     ckpt__resume_drop(&offer.held[1], fetched);
     ckpt__resume_offer_free(&offer);
@@ -49284,6 +49375,8 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
         ckpt__resume_pass_over(s, w, e, f->name, f->name);
         f->tried = true;
         e = CKPT_OK;
+    } else if (!fetched && ckpt__resume_is_away(e, false)) {
+        e = ckpt__resume_without(s, w, f->from, e, f->name);
     }
     ckpt__file_close(file);
     ckpt__resume_drop(&temp, fetched);
@@ -50879,6 +50972,7 @@ static ckpt_err ckpt__crew_plan_rest(ckpt_saver *s, const ckpt__crew_rest *rest,
             ckpt__buf_init(&f->text, &s->allocator);
             f->to = to;
             f->line = rest->line;
+            f->line.inherited = true;           // the link may lead to a later one by now
             f->line.name = ckpt__mem_copy_text(&s->allocator, name);
             f->overwrite = true;
             f->more = k + 1 < rest->rounds;

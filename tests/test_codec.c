@@ -448,7 +448,7 @@ static void misbehave(const char *dir) {
 static void test_bad_tools(void **state) {
     (void)state;
     static const bad rows[] = {
-        { "head -c 200000; kill -9 $$", CKPT_IO, CKPT_IO, "killed by signal 9" },
+        { "head -c 200000; kill -9 $$", CKPT_IO, CKPT_NOMEM, "killed by signal 9" },
         { "head -c 200000 >/dev/null; echo its own words >&2; exit 3", CKPT_IO, CKPT_CORRUPT, "status 3: its own words" },
         { "echo >&2; echo second line >&2; cat >/dev/null; exit 1", CKPT_IO, CKPT_CORRUPT, "second line" },
         { "exit 127", CKPT_IO, CKPT_IO, "could not be run" },

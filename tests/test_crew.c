@@ -1861,6 +1861,44 @@ static void test_store_tars(void **state) {
     }
 }
 
+// One rank's tarball of the newest save is in the store alone, which fails: with resume_offline all go on from the save that all have.
+static void tars_offline(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    member_stores(m, &b, u, 1);
+    m->d.remote_file_name = "run/ba{batch}-rank{rank}.pt";
+    m->d.latest_remote_file_name = "run/latest-rank{rank}.pt";
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+    m->d.resume_offline = p->number == 1;
+    if (member_open(m)) {
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        all_fail(r, b, "get", p->saves > 0 ? 0 : -1);
+        ckpt_err e = p->saves > 0 ? CKPT_OK : ckpt_saver_resume(m->s, &t);
+        all_fail(r, b, "get", 0);
+        TR_CHECK(r, e == (p->saves > 0 || p->number == 1 ? CKPT_OK : CKPT_NET));
+        if (p->saves == 0 && e == CKPT_OK) TR_CHECK(r, t.batch == 1);
+        if (p->saves == 0 && e == CKPT_OK) member_check(m, 1);
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+static void test_tars_offline(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    p.saves = 2;
+    tr_run(tr_new(2), tars_offline, &p);
+    assert_int_equal(unlink(util_join(p.dir, "ba2-rank1.pt.tar")), 0);
+    p.saves = 0;
+    for (p.number = 0; p.number < 2; p.number++) tr_run(tr_new(2), tars_offline, &p);
+    bucket_end(b);
+}
+
 // A checkpoint in a store is saved again under its name: by a run that has nothing of it, or at once. What is there loads until the
 // new one does.
 static void store_again(tr_rank *r, void *arg) {
@@ -2135,6 +2173,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
+        cmocka_unit_test(test_tars_offline),
         cmocka_unit_test(test_store_again),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),

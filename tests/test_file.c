@@ -1240,7 +1240,7 @@ static void test_unpacked_elsewhere(void **unused) {
     assert_true(fault_disarm());
     expect_sentence("a.pt.gz");
     expect_sentence("the unpacked checkpoint in /");
-    static const int errors[] = { EMFILE, ENOENT, EACCES };
+    static const int errors[] = { EIO, ENOENT, EACCES };
     for (int i = 0; i < UTIL_COUNT(errors); i++) {
         s.step = 0;
         fault_arm_call("open", errors[i], 3);       // behind a look whether it is a link's text, and the checkpoint itself

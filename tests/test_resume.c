@@ -410,7 +410,7 @@ static void test_autoresume_cases(void **state) {
 // Every failing system call while resuming: the right state or an error, never a wrong state.
 static void test_faults_while_resuming(void **state) {
     (void)state;
-    static const int faults[] = { EIO, EINTR, FAULT_SHORT };
+    static const int faults[] = { EIO, EINTR, FAULT_SHORT, EMFILE };
     for (int f = 0; f < UTIL_COUNT(faults); f++) {
         for (int n = 1;; n++) {
             const char *dir = folder_with(20, 0);
@@ -422,13 +422,79 @@ static void test_faults_while_resuming(void **state) {
             bool hit = fault_disarm();
             if (e == CKPT_OK) run_check(r, t.batch);
             if (e == CKPT_OK) assert_true(t.batch == 20 || (t.batch == 10 && faults[f] == EIO));
-            if (faults[f] != EIO) ok(e);
+            if (faults[f] == EMFILE) assert_true(e == CKPT_OK || e == CKPT_NOMEM);
+            else if (faults[f] != EIO) ok(e);
             run_end(r);
             run_end(resumed(dir, 20));          // nothing on the disk was harmed
             util_remove_tree(dir);
             if (!hit) break;
         }
     }
+}
+
+// What the process or the machine lacks just now says nothing of the file: that an older one is taken in its place, or none, must not
+// come of too few descriptors, processes or pages.
+static void test_short_of(void **state) {
+    (void)state;
+    static const struct { const char *call; int errnum; ckpt_err err; } rows[] = {
+        { "open", EMFILE, CKPT_NOMEM }, { "open", ENFILE, CKPT_NOMEM }, { "open", ENOMEM, CKPT_NOMEM },
+        { "posix_spawnp", EAGAIN, CKPT_NOMEM }, { "posix_spawnp", ENOMEM, CKPT_NOMEM }, { "pread", ETIMEDOUT, CKPT_NET },
+        { "open", ENOTCONN, CKPT_NET },
+    };
+    const char *dir = util_temp_dir();
+    run *r = run_new(dir);
+    r->d.filename = "ba{batch}.pt.gz";
+    run_open(r);
+    run_save(r, 1);
+    run_save(r, 2);
+    run_end(r);
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        bool hit = true;
+        for (int n = 1; hit && n < 40; n++) {
+            r = run_new(dir);
+            r->d.filename = "ba{batch}.pt.gz";
+            run_open(r);
+            ckpt_timestamp t;
+            fault_arm_call(rows[i].call, rows[i].errnum, n);
+            ckpt_err e = ckpt_saver_resume(r->s, &t);
+            hit = fault_disarm();
+            if (e == CKPT_OK) run_check(r, 2);
+            else if (e != rows[i].err) fail_msg("%s %d: %s: %s", rows[i].call, n, ckpt_err_name(e), ckpt_last_error());
+            run_end(r);
+        }
+        assert_false(hit);
+    }
+}
+
+// Nor does a decompressor that the system kills, as it does when memory is short.
+static void test_killed_tool(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *bin = util_temp_dir(), *path = getenv("PATH");
+    run *r = run_new(dir);
+    r->d.filename = "ba{batch}.pt.gz";
+    run_open(r);
+    run_save(r, 1);
+    run_save(r, 2);
+    run_end(r);
+    r = run_new(dir);
+    r->d.filename = "ba{batch}.pt.gz";
+    run_open(r);
+    char *kept = util_fmt("%s", path);
+    static const char *const tools[] = { "gzip", "pigz" };
+    for (int i = 0; i < UTIL_COUNT(tools); i++) {       // the first one is killed, those after it are not
+        const char *tool = util_join(bin, tools[i]);
+        util_write_text(tool, util_fmt("#!/bin/sh\nif mkdir %s/once 2>/dev/null; then kill -9 $$; fi\nPATH='%s' exec gzip \"$@\"\n", bin, kept));
+        assert_int_equal(chmod(tool, 0755), 0);
+    }
+    setenv("PATH", util_fmt("%s:%s", bin, kept), 1);
+    ckpt_timestamp t;
+    ckpt_err e = ckpt_saver_resume(r->s, &t);
+    setenv("PATH", kept, 1);
+    assert_int_equal(e, CKPT_NOMEM);
+    assert_non_null(strstr(ckpt_last_error(), "killed by signal 9"));
+    ok(ckpt_saver_resume(r->s, &t));
+    run_check(r, 2);
+    run_end(r);
 }
 
 static ckpt_err broken_device(void *dst, const void *src, size_t size, bool to_device, void *user) {
@@ -495,6 +561,8 @@ int main(void) {
         cmocka_unit_test(test_other_ranks_resume),
         cmocka_unit_test(test_autoresume_cases),
         cmocka_unit_test(test_faults_while_resuming),
+        cmocka_unit_test(test_short_of),
+        cmocka_unit_test(test_killed_tool),
         cmocka_unit_test(test_device_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

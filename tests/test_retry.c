@@ -450,15 +450,27 @@ static int open_and_count(const char *path) {
 static void test_events_closed(void **state) {
     (void)state;
     static const char *const closed[] = { "[\n{\"ph\":\"X\"},\n{\"ph\":\"X\"}\n]\n", "[\n{\"ph\":\"X\"},\n{\"ph\":\"X\"}]", "[\n{\"ph\":\"X\"}]\n",
-        "[\n{\"ph\":\"X\"},\n]", "[\n{\"ph\":\"X\"} ] \r\n\n", "[\n]\n", "[\n{\"ph\":\"X\",\"name\":\"a]\"},\n]\n" };
+        "[\n{\"ph\":\"X\"},\n]", "[\n{\"ph\":\"X\"} ] \r\n\n", "[\n]\n", "[\n{\"ph\":\"X\",\"name\":\"a]\"},\n]\n",
+        "[{\"ph\":\"X\"},{\"ph\":\"X\"}]", "[ {\"args\": {}, \"ph\": \"X\"} ]\n", "[]", "[ ]\n" };      // in one line, as jq -c has it
     static const char *const torn[] = { "[\n{\"ph\":\"X\"},\n{\"ph\":\"X\",\"name\":\"x}]", "[\n{\"ph\":\"X\"},\n{\"name\":[1,]" };
-    static const int lines[] = { 3, 3, 2, 2, 2, 1, 2 };
+    static const int lines[] = { 3, 3, 2, 2, 2, 1, 2, 3, 2, 1, 1 };
     const char *path = util_join(util_temp_dir(), "trace");
     for (size_t i = 0; i < sizeof closed / sizeof closed[0]; i++) {
         util_write_text(path, closed[i]);
         assert_int_equal(open_and_count(path), lines[i]);
         assert_int_equal(open_and_count(path), lines[i] + 1);
     }
+    char *big = (char *)malloc(200001);         // one line that is long
+    size_t n = 0;
+    for (int i = 0; i < 20000; i++) n += (size_t)snprintf(big + n, 12, "%c{\"ph\":1}", i == 0 ? '[' : ',');
+    (void)snprintf(big + n, 2, "]");
+    util_write_text(path, big);
+    free(big);
+    assert_int_equal(open_and_count(path), 20001);
+    assert_int_equal(open_and_count(path), 20002);
+    util_write_text(path, "[{\"ph\":\"X\"},{\"ph\":");      // nobody knows what that is: nothing of it goes
+    (void)open_and_write((void *)(uintptr_t)path);
+    assert_memory_equal(util_read(path, NULL), "[{\"ph\":\"X\"},{\"ph\":", 18);
     for (size_t i = 0; i < sizeof torn / sizeof torn[0]; i++) {         // a line that is torn, behind what looks like the end
         util_write_text(path, torn[i]);
         (void)open_and_write((void *)(uintptr_t)path);
@@ -501,7 +513,8 @@ static void test_events_pipe(void **state) {
 // A file of another kind stays as it is: it was taken for a trace with a torn line at its end.
 static void test_events_of_somebody(void **state) {
     (void)state;
-    static const char *const others[] = { "{\"lr\": 3e-4}", "step,loss\n1,2.5\n2,2.4", "[1, 2, 3]", "#!/bin/sh\n" };
+    static const char *const others[] = { "{\"lr\": 3e-4}", "step,loss\n1,2.5\n2,2.4", "[1, 2, 3]", "#!/bin/sh\n",
+        "[{\"lr\": 1}, {\"lr\": 2}]", "[[]]" };
     const char *path = util_join(util_temp_dir(), "notes");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         ckpt__events ev;

@@ -904,6 +904,23 @@ static void test_unknown_variables(void **state) {
     ckpt_state_free(&r->st);
 }
 
+// A name that is the same at every time holds one checkpoint: who asked for more of them, or never noticed, is told.
+static void test_constant_names_are_told(void **state) {
+    (void)state;
+    static const struct { const char *filename; int keep; bool told; } rows[] = {
+        { "ba%d.pt", 0, true }, { "model.pt", 3, true }, { "model.pt", 1, false }, { "ba{batch}.pt", 0, false }, { "t{total_wct}.pt", 0, false },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        run *r = run_new(util_temp_dir());
+        r->d.filename = rows[i].filename;
+        r->d.num_checkpoints_to_keep = rows[i].keep;
+        run_open(r);
+        const char *says = util_fmt("2 filename '%s' is the same at every time", rows[i].filename);
+        if ((strstr(r->log, says) != NULL) != rows[i].told) fail_msg("%s, %d: %s", rows[i].filename, rows[i].keep, r->log);
+        run_end(r);
+    }
+}
+
 // Names that a later link would replace, or that belong to the files of sharded checkpoints.
 static void test_names_of_others(void **state) {
     (void)state;
@@ -1874,7 +1891,7 @@ int main(void) {
         cmocka_unit_test(test_keep_none_after_others),
         cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_best_of_another_metric),
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
-        cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_names_of_others),
+        cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full),
         cmocka_unit_test(test_faults_while_opening),

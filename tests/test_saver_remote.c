@@ -1375,6 +1375,7 @@ static void test_removal_refused(void **state) {
     save_wait(&m, 1);
     save_held(&m, 2);
     assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
+    if (strstr(ckpt_last_error(), "cannot remove run/ba1.pt from custom://") == NULL) fail_msg("%s", ckpt_last_error());
     for (int i = 3; i <= 5; i++) save_wait(&m, i);
     assert_int_equal(bucket_count(b, "remove"), 1);
     assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_AUTH);
@@ -1801,6 +1802,70 @@ static void test_resume_offline(void **state) {
     }
 }
 
+// The same of a store that fails later: its latest is known, but the checkpoint does not come, nor a list of older ones. What is known
+// to be there and was not to be had is no fresh start.
+static void check_resume_offline_later(bucket *b, const char *fails, ckpt_err how, bool sharded, bool offline, bool local) {
+    const char *dir = util_temp_dir();
+    run *old = run_new(dir);
+    old->d.sharded = sharded;
+    old->d.sharded_prefix_dir = "ba{batch}";
+    run_open(old);
+    if (local) run_save(old, 2);
+    run_end(old);
+    remote_run m = remote_new(dir, b);
+    m.r->d.sharded = sharded;
+    m.r->d.sharded_prefix_dir = "ba{batch}";
+    if (sharded) m.r->d.remote_file_name = "run";
+    m.r->d.resume_offline = offline;
+    run_open(m.r);
+    bucket_fail(b, fails, how, -1);
+    ckpt_timestamp t;
+    ckpt_err e = ckpt_saver_resume(m.r->s, &t);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    if (offline && local) {
+        ok(e);
+        run_check(m.r, 2);
+        if (strstr(m.r->log, "resuming without ") == NULL) fail_msg("%s: %s", fails, m.r->log);
+    } else {
+        if (e != how) fail_msg("%s, %d: %s: %s", fails, (int)offline, ckpt_err_name(e), ckpt_last_error());
+        if (!offline) assert_non_null(strstr(ckpt_last_error(), "resume_offline"));
+    }
+    ok(ckpt_saver_wait(m.r->s, 0));
+    remote_end(&m);
+    // What is handed over of the folder is older than what the link leads to.
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), sharded ? "ba3" : "run/ba3.pt");
+}
+
+static void test_resume_offline_later(void **state) {
+    (void)state;
+    static const ckpt_err how[] = { CKPT_NET, CKPT_AUTH, CKPT_TIMEOUT, CKPT_IO };
+    bucket *b = bucket_with(3);
+    for (int i = 0; i < UTIL_COUNT(how); i++) {
+        for (int offline = 0; offline < 2; offline++) {
+            for (int local = 0; local < 2; local++)
+                check_resume_offline_later(b, "get run/ba3.pt", how[i], false, offline != 0, local != 0);
+        }
+    }
+    util_flip(bucket_path(b, "run/ba3.pt"), 5000, 0x10);
+    for (int offline = 0; offline < 2; offline++) check_resume_offline_later(b, "list", CKPT_NET, false, offline != 0, true);
+    bucket_end(b);
+    b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.sharded = true;
+    m.r->d.sharded_prefix_dir = "ba{batch}";
+    m.r->d.remote_file_name = "run";
+    run_open(m.r);
+    save_wait(&m, 3);
+    remote_end(&m);
+    for (int offline = 0; offline < 2; offline++) {
+        for (int local = 0; local < 2; local++) {
+            check_resume_offline_later(b, "get ba3/__0_0.pt", CKPT_NET, true, offline != 0, local != 0);
+            check_resume_offline_later(b, "get ba3/.metadata", CKPT_NET, true, offline != 0, local != 0);
+        }
+    }
+    bucket_end(b);
+}
+
 // Names that say nothing of their time: the file itself is asked, unless it is the one that is here.
 static void test_resume_constant_names(void **state) {
     (void)state;
@@ -1808,9 +1873,13 @@ static void test_resume_constant_names(void **state) {
     const char *dir = util_temp_dir(), *other = util_temp_dir();
     for (int i = 1; i <= 3; i++) {
         remote_run m = remote_new(i == 2 ? other : dir, b);
+        if (i == 1) m.r->d.num_remote_to_keep = 1;
+        else m.r->d.num_checkpoints_to_keep = 1;
         m.r->d.filename = "model.pt";
         m.r->d.remote_file_name = "run/model.pt";
         run_open(m.r);
+        assert_true((strstr(m.r->log, "2 filename 'model.pt' is the same at every time") != NULL) == (i == 1));
+        assert_true((strstr(m.r->log, "2 remote_file_name 'run/model.pt' is the same at every time") != NULL) == (i != 1));
         ckpt_timestamp t;
         ckpt_err e = ckpt_saver_resume(m.r->s, &t);
         assert_int_equal(e, i == 1 ? CKPT_NOT_FOUND : CKPT_OK);
@@ -1990,6 +2059,7 @@ int main(void) {
         cmocka_unit_test(test_resume_without_a_good_link),
         cmocka_unit_test(test_resume_all_damaged),
         cmocka_unit_test(test_resume_offline),
+        cmocka_unit_test(test_resume_offline_later),
         cmocka_unit_test(test_resume_constant_names),
         cmocka_unit_test(test_other_ranks),
         cmocka_unit_test(test_autoresume_cases),

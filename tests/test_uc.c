@@ -196,6 +196,12 @@ static void test_principal(void **state) {
     is(rest_stat(s, "x", &info), CKPT_OK);                  // about to end
     assert_string_equal(header_of(7, "authorization"), "Bearer eyJthree");
     rest_part(s);
+    // While the old one lasts, a service that fails is not asked each time.
+    static const step rests[] = { { 200, GRANT("eyJold", "100"), NULL }, { 200, "1", NULL }, { 503, "", NULL }, { 200, "1", NULL }, { 200, "1", NULL } };
+    s = rest_meet(URI, rests, UTIL_COUNT(rests));
+    for (int i = 0; i < 3; i++) is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_string_equal(header_of(4, "authorization"), "Bearer eyJold");
+    rest_part(s);
     static const struct { int status; const char *body; ckpt_err e; bool again; const char *word; } rows[] = {
         { 401, "{\"error\":\"invalid_client\",\"error_description\":\"Client authentication failed\"}", CKPT_AUTH, false, "withdrawn" },
         { 400, "{\"error\":\"x\",\"error_description\":\"" SECRET "\"}", CKPT_AUTH, false, "no token" },
@@ -209,6 +215,36 @@ static void test_principal(void **state) {
         if (e != rows[i].e || t.transient != rows[i].again || !has(ckpt_last_error(), rows[i].word)) fail_msg("%d: %s %s", i, ckpt_err_name(e), ckpt_last_error());
         rest_part(s);
     }
+    rest_clear_env();
+}
+
+// A token that was had, and for which there was no memory, is had again the next time.
+static void test_token_no_memory(void **state) {
+    (void)state;
+    const step one = { 200, GRANT("eyJone", "3600"), NULL };        // a size of an object too
+    const step steps[] = { one, one, one, one };
+    const char *path = util_join(util_temp_dir(), "profiles");
+    bool well = false;
+    util_write_text(path, util_fmt("[DEFAULT]\nhost = %s\nclient_id = id\nclient_secret = " SECRET "\n", server.url));
+    setenv("DATABRICKS_CONFIG_FILE", path, 1);
+    for (int at = 1; at < 500 && !well; at++) {
+        counting c = { 0, 0, at };
+        ckpt_store *s = NULL;
+        ckpt__store_stat info;
+        ckpt_store_desc d = script_begin(steps, UTIL_COUNT(steps));
+        d.allocator.fn = counting_fn;
+        d.allocator.user = &c;
+        d.logger.fn = NULL;
+        if (ckpt_store_open(&s, URI, &d) != CKPT_OK) continue;
+        bool lacked = rest_stat(s, "x", &info) != CKPT_OK;
+        well = !lacked && c.calls < at;
+        ckpt_err e = lacked ? rest_stat(s, "x", &info) : CKPT_OK;
+        if (e != CKPT_OK) fail_msg("allocation %d: %s: %s", at, ckpt_err_name(e), ckpt_last_error());
+        ckpt_store_close(s);
+    }
+    assert_true(well);
+    net_stop(&server);                  // it has a limit of connections
+    net_start(&server, on_request, NULL);
     rest_clear_env();
 }
 
@@ -985,7 +1021,8 @@ static void no_memory(const step *steps, int count, uint64_t size) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_validate_path), cmocka_unit_test(test_object_path), cmocka_unit_test(test_split), cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_principal), cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_create_only),
+        cmocka_unit_test(test_principal), cmocka_unit_test(test_token_no_memory),
+        cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_create_only),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts),
         cmocka_unit_test(test_parts_lost),
         cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream),
