@@ -1004,7 +1004,8 @@ typedef struct ckpt_saver_desc {
 //     ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
-// An open saver. After fork() only the parent may use it.
+// An open saver. After fork() only the parent may use it: a child gets CKPT_ARG from each call that has something to do, also
+// from close, which frees nothing there. A daemon opens its savers when it has become one.
 typedef struct ckpt_saver ckpt_saver;
 // Opens a saver and checks now what could go wrong later: names, interval, compression tools, the folder (made
 // when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it), and of stores the
@@ -43740,6 +43741,7 @@ struct ckpt_saver {
     ckpt_on_progress     progress;
     int                  lock_fd;
     char                *lock_path;
+    int                  pid;           // who opened it: a forked child has neither its threads nor its locks
     bool                 placed;        // root is relative, and home, the working directory at open, could be looked at
     ckpt__os_info        home;
     // owner's thread
@@ -45581,7 +45583,7 @@ static void ckpt__saver_report(ckpt_saver *s) {
 static void ckpt__saver_report_uploads(ckpt_saver *s) {
     if (s->progress.fn == NULL || s->remote_count == 0 || !s->remotes[0].own || !s->writes) return;
     double now = ckpt__os_now();
-    if (now < s->next_report) return;
+    if (now < s->next_report || s->pid != ckpt__os_pid()) return;
     s->next_report = now + 0.1;
     ckpt__saver_shared *sh = s->shared;
     ckpt__os_mutex_lock(&sh->lock);
@@ -45626,10 +45628,20 @@ static void ckpt__saver_warn_unfenced(ckpt_saver *s) {
                     "must be, before anything that is bound changes; else that checkpoint may be a mixture of two moments");
 }
 
+// A forked child, a data loader that ends by exit() and runs destructors, would wait for threads that it has not got, save in
+// its parent's place, and take the folder's lock away from it. Asked where something is to be done; the rest costs nanoseconds.
+static ckpt_err ckpt__saver_check_process(const ckpt_saver *s) {
+    if (s->pid == ckpt__os_pid()) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the saver of %s was opened by process %d: after fork() only that one may use it, and one "
+                           "that goes on in the background opens it there", s->root, s->pid);
+}
+
 static ckpt_err ckpt__saver_fence(ckpt_saver *s) {
     s->unfenced = false;
-    if (ckpt__os_flag_get(&s->shared->waiting) != 0) (void)ckpt__saver_await(s, false, 0);
-    return CKPT_OK;
+    if (ckpt__os_flag_get(&s->shared->waiting) == 0) return CKPT_OK;
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e == CKPT_OK) (void)ckpt__saver_await(s, false, 0);
+    return e;
 }
 
 // A failure of the background that nobody has been told of.
@@ -45838,7 +45850,8 @@ static ckpt_timestamp ckpt__saver_before(const ckpt_timestamp *t, ckpt_event eve
 
 // What an event costs when there is more to do than to look.
 static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due) {
-    ckpt_err e = CKPT_OK;
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e != CKPT_OK) return e;
     ckpt__saver_warn_unfenced(s);
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
@@ -47370,6 +47383,7 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     s->staging = d->max_staging_bytes != 0 ? d->max_staging_bytes : SIZE_MAX;
     s->hook = d->logger;
     s->progress = d->progress;
+    s->pid = ckpt__os_pid();
     s->lock_fd = -1;
     s->last_batch = -1;
     s->index.lock = -1;
@@ -47462,6 +47476,7 @@ static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
 static int ckpt__saver_list(const ckpt_saver *s) {
     ckpt__saver_shared *sh = s->shared;
     ckpt__buf path;
+    if (s->pid != ckpt__os_pid()) return 0;     // a forked child: whoever held the lock is not there
     ckpt__buf_init(&path, &s->allocator);
     for (size_t i = 0; i < sh->path_count; i++) ckpt__mem_free_text(&s->allocator, sh->paths[i]);
     sh->path_count = 0;
@@ -47488,6 +47503,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
     out->failed = ckpt__os_load64(&sh->upload_failed);
     out->removed = ckpt__os_load64(&sh->removed);
     out->waited_s = (double)ckpt__os_load64(&sh->waited_us) * 1e-6;
+    if (s->pid != ckpt__os_pid()) return;
     ckpt__os_mutex_lock(&sh->lock);
     out->pending = sh->away;
     ckpt__os_mutex_unlock(&sh->lock);
@@ -50419,12 +50435,14 @@ static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64
 static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckpt__crew_word *say) {
     int64_t w[CKPT__CREW_WORDS];
     ckpt__error_record before, first;
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e != CKPT_OK) return e;
     ckpt__error_take(&before);
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
     ckpt__saver_report_uploads(s);
     s->latched = false;
-    ckpt_err e = ckpt__crew_heed(s, say, w);
+    e = ckpt__crew_heed(s, say, w);
     first.code = CKPT_OK;
     if (e != CKPT_OK) ckpt__error_take(&first);
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
@@ -53074,7 +53092,8 @@ CKPT__DECL ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_resume", "s");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt_err e = ckpt__crew_resume(s, at);
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e == CKPT_OK) e = ckpt__crew_resume(s, at);
     if (e == CKPT_OK) ckpt__error_last = before;
     return e == CKPT_OK ? e : ckpt__error_prefix(e, "cannot resume");
 }
@@ -53100,7 +53119,8 @@ CKPT__DECL ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp
 CKPT__DECL ckpt_err ckpt_saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_save", "s");
     if (t == NULL) return ckpt__public_null("ckpt_saver_save", "t");
-    return ckpt__crew_save(s, t);
+    ckpt_err e = ckpt__saver_check_process(s);
+    return e != CKPT_OK ? e : ckpt__crew_save(s, t);
 }
 
 CKPT__DECL ckpt_err ckpt_saver_fence(ckpt_saver *s) {
@@ -53122,12 +53142,14 @@ CKPT__DECL int ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **p
 
 CKPT__DECL ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_wait", "s");
-    return ckpt__crew_wait(s, timeout_s);
+    ckpt_err e = ckpt__saver_check_process(s);
+    return e != CKPT_OK ? e : ckpt__crew_wait(s, timeout_s);
 }
 
 CKPT__DECL ckpt_err ckpt_saver_close(ckpt_saver *s, double timeout_s) {
     if (s == NULL) return CKPT_OK;
-    return ckpt__crew_close(s, timeout_s);
+    ckpt_err e = ckpt__saver_check_process(s);
+    return e != CKPT_OK ? e : ckpt__crew_close(s, timeout_s);
 }
 
 CKPT__DECL void ckpt_saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
