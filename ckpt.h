@@ -723,9 +723,11 @@ typedef struct ckpt_tensor {
 typedef struct ckpt_state {
     uint32_t       _canary;             // must stay 0: catches a struct that was not zero-initialised
     ckpt_allocator allocator;
-    // Moves `size` bytes between host and device, for tensors with .device. Called on threads of the library,
-    // one at a time for each saver or load (a CUDA copy sets its device first); savers that share a state may
-    // overlap.
+    // Moves `size` bytes between host and device, for tensors with .device, and returns when they are there: one
+    // that only queues them (cudaMemcpyAsync) waits for its stream. The device's address is that of any part of a
+    // tensor. Called on threads of the library as well as the caller's, one at a time for each saver or load (a CUDA
+    // copy sets its device first); savers that share a state may overlap. Never after the moment from which bound
+    // memory may change (SNAPSHOTS). A failure ends the save or load, with the sentence of ckpt_set_error if any.
     ckpt_err     (*copy)(void *dst, const void *src, size_t size, bool to_device, void *user);
     void          *copy_user;
     struct ckpt__binding *items;        // private from here on
@@ -1310,7 +1312,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_uploads(ckpt_store *s, const char 
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_abort_upload(ckpt_store *s, const char *name, const char *upload_id);
 // Frees the store. No call on it may be running, no uploader may use it any more. NULL is fine.
 CKPT__DECL void ckpt_store_close(ckpt_store *s);
-// Sets this thread's sentence (ckpt_last_error) and returns e: for the functions of a custom store.
+// Sets this thread's sentence (ckpt_last_error) and returns e: for the functions of a custom store, ranks' hooks and state.copy.
 CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 
 //------------------------------------------------------------------------------
@@ -12706,13 +12708,19 @@ static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const 
     if (c->state == NULL || c->state->copy == NULL)
         return ckpt__error_set(CKPT_ARG, "a tensor is in device memory, but state.copy is not set");
     ckpt__os_mutex_lock(&c->copy_lock);
+    ckpt_err before = ckpt__error_last.code;
+    ckpt__error_last.code = CKPT_OK;    // so that a sentence of the function's own is told from an older one
     ckpt_err e = c->state->copy(dst, src, size, to_device, c->state->copy_user);
+    bool said = ckpt__error_last.code != CKPT_OK;
+    ckpt__error_last.code = before;
     ckpt__os_mutex_unlock(&c->copy_lock);
     if (e == CKPT_OK) return CKPT_OK;
     // While a file is loaded these would be said of the file, which is sound: resume would go on to an older one, or start anew.
     bool blames = to_device && (e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH);
-    return ckpt__error_set(blames ? CKPT_CANCELLED : e, "state.copy failed with error %d (%s) for %llu bytes", (int)e,
-                           ckpt__error_name(e), (unsigned long long)size);
+    ckpt_err code = blames ? CKPT_CANCELLED : e;
+    if (said) return ckpt__error_prefix(code, "state.copy failed for %llu bytes", (unsigned long long)size);
+    return ckpt__error_set(code, "state.copy failed with error %d (%s) for %llu bytes", (int)e, ckpt__error_name(e),
+                           (unsigned long long)size);
 }
 
 static uint64_t ckpt__engine_round(uint64_t at) {
@@ -53679,7 +53687,9 @@ CKPT__DECL void ckpt_store_close(ckpt_store *s) {
 
 CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence) {
     if (e == CKPT_OK) return CKPT_OK;
-    return ckpt__error_set(e, "%s", sentence != NULL && sentence[0] != 0 ? sentence : "it failed");
+    char text[CKPT__ERROR_MAX + 1];     // it may be ckpt_last_error() or a part of it, which is written over while it is read
+    (void)snprintf(text, sizeof text, "%s", sentence != NULL && sentence[0] != 0 ? sentence : "it failed");
+    return ckpt__error_set(e, "%s", text);
 }
 
 //-- uploader --------------------------------------------------------------------

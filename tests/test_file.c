@@ -1479,8 +1479,8 @@ static ckpt_err device_copy(void *dst, const void *src, size_t size, bool to_dev
 }
 
 static ckpt_err device_fails(void *dst, const void *src, size_t size, bool to_device, void *user) {
-    (void)dst; (void)src; (void)size; (void)to_device; (void)user;
-    return CKPT_TIMEOUT;
+    (void)dst; (void)src; (void)size; (void)user;
+    return to_device ? CKPT_TIMEOUT : ckpt_set_error(CKPT_TIMEOUT, "the stream hangs");
 }
 
 static void test_device(void **unused) {
@@ -1503,6 +1503,7 @@ static void test_device(void **unused) {
         assert_int_equal(ckpt_save(path, &st, NULL), CKPT_ARG);
         st.copy = device_fails;
         assert_int_equal(ckpt_save(path, &st, NULL), CKPT_TIMEOUT);
+        assert_non_null(strstr(ckpt_last_error(), "state.copy failed for 1000 bytes: the stream hangs"));
         st.copy = device_copy;
         st.copy_user = calls;
         must(ckpt_save(path, &st, NULL));
@@ -1516,6 +1517,7 @@ static void test_device(void **unused) {
         for (int k = 0; k < 1000; k++) assert_int_equal(device[k], (unsigned char)((unsigned char)k ^ 0x5A));
         st.copy = device_fails;
         assert_int_equal(load(path, &st), CKPT_TIMEOUT);
+        assert_non_null(strstr(ckpt_last_error(), "state.copy failed with error 9 (CKPT_TIMEOUT)"));
         ckpt_state_free(&st);
         ckpt_state_free(&host);
     }
