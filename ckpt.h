@@ -354,6 +354,7 @@
    .tar           composer_states.pt (a .pt as above) and attached files; .tar.gz .tgz .tar.bz2 .tar.lzma (xz inside).
    .pt.gz etc.    .gz .bz2 .lz4 .lzma .lzo .xz .zst after .pt or .safetensors, by the command line tools of those names
                   (pigz for gz where present), which are looked for when the saver is opened, or in-process: OPTIONS.
+                  A program that runs tools must not ignore SIGCHLD, nor wait for children that it did not start.
                   Floats hardly compress, and no compressor here keeps up with a disk: compress for slow storage only.
 
    Files of this library carry a CRC-32 for each entry and one for all the bytes between entries, so a changed byte
@@ -3333,6 +3334,13 @@ static int ckpt__os_spawn_actions(posix_spawn_file_actions_t *actions, int in_fd
     return why;
 }
 
+// Does the system forget the program's children as they end, so that nobody learns how? Who started it may have asked for that.
+static bool ckpt__os_forgets_children(void) {
+    struct sigaction now;
+    if (sigaction(SIGCHLD, NULL, &now) != 0) return false;
+    return now.sa_handler == SIG_IGN || (now.sa_flags & SA_NOCLDWAIT) != 0;
+}
+
 // The child gets default signals, and a process group of its own: Ctrl-C on the terminal is the program's to handle, and
 // would otherwise kill the compressor in the middle of the checkpoint that the handler asks for.
 static int ckpt__os_spawn_attr(posix_spawnattr_t *attr) {
@@ -3409,7 +3417,8 @@ static ckpt_err ckpt__os_wait_child(ckpt__os_child *c) {
     ckpt__os_drop(c->err_fd);
     c->err_fd = -1;
     if (r < 0 && why == ECHILD)
-        return ckpt__error_set(CKPT_IO, "cannot learn whether %s succeeded: the program ignores SIGCHLD", c->tool);
+        return ckpt__error_set(CKPT_IO, "cannot learn whether %s succeeded: the program ignores SIGCHLD, or waits for any child",
+                               c->tool);
     if (r < 0) return ckpt__os_fail(why, "wait for", c->tool);
     if (WIFSIGNALED(status))
         return ckpt__error_set(CKPT_IO, "%s was killed by signal %d%s%s", c->tool, WTERMSIG(status), colon, said);
@@ -12248,8 +12257,13 @@ static const char *ckpt__codec_tool(const ckpt__codec *c, bool encode) {
 
 // Can files of this codec be written and read here? Asked before training begins.
 static ckpt_err ckpt__codec_check(const ckpt__codec *c) {
-    if (c->library != NULL || ckpt__codec_tool(c, true) != NULL) return CKPT_OK;
+    if (c->library != NULL) return CKPT_OK;
     bool option = c->option != NULL;
+    if (ckpt__os_forgets_children())
+        return ckpt__error_set(CKPT_UNSUPPORTED, "compression .%s runs the tool '%s', and the program ignores SIGCHLD (it may "
+                               "have inherited that), so that nobody learns whether the tool succeeded: set it to SIG_DFL%s%s",
+                               c->suffix, c->tool, option ? ", or build with " : "", option ? c->option : "");
+    if (ckpt__codec_tool(c, true) != NULL) return CKPT_OK;
     return ckpt__error_set(CKPT_UNSUPPORTED, "compression .%s needs the tool '%s', which is not in PATH: install the package "
                            "%s%s%s", c->suffix, c->tool, c->package, option ? ", or build with " : "", option ? c->option : "");
 }
