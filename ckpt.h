@@ -376,6 +376,8 @@
    frees its blocks; an uploader num_concurrent_uploads workers; large copies, writes, loads and transfers use a few more
    while they run. They block all signals, and call your code only through the logger, the allocator, state.copy and the
    functions of a custom store.
+   A call must come to its end: no thread may be cancelled in one (pthread_cancel), and no hook of yours left by a C++ exception
+   or longjmp. After fork() savers, stores and uploaders stay the parent's: CKPT_ARG in the child.
 
 
    ERRORS
@@ -8215,12 +8217,14 @@ static void ckpt__pickle_float(ckpt__pickle_writer *w, double v) {
 // A dense tensor over the whole of the storage called `key`, of at most 24 characters.
 static void ckpt__pickle_tensor(ckpt__pickle_writer *w, ckpt_dtype dtype, int ndim, const int64_t *shape, const char *key) {
     const ckpt__pickle_dtype *d = &ckpt__pickle_dtypes[(int)dtype - 1];
-    int64_t stride[CKPT_MAX_DIMS], step = 1, count = 1;
+    int64_t stride[CKPT_MAX_DIMS], step = 1;
+    bool empty = false;
     for (int i = ndim - 1; i >= 0; i--) {
         stride[i] = step;
-        step *= shape[i] > 0 ? shape[i] : 1;
-        count *= shape[i];
+        empty = empty || shape[i] == 0;
+        if (shape[i] > 1 && step <= INT64_MAX / shape[i]) step *= shape[i];     // beside a 0 extents may be as large as they like
     }
+    int64_t count = empty ? 0 : step;
     bool typed = d->storage != NULL;
     int memo = CKPT__PICKLE_MEMO_DTYPE + (int)dtype - 1;
     char *p = ckpt__buf_reserve(&w->out, 640);          // 2 * 8 ints of 10 bytes, 4 globals and 2 words of 40, a key

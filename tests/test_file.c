@@ -1525,6 +1525,21 @@ static void test_device(void **unused) {
     assert_string_equal(util_list(dir), "a.pt\na.pt.gz\na.safetensors\n");
 }
 
+// Beside an extent of 0 the others may be as large as they like: nothing is multiplied beyond what a number holds.
+static void test_empty_and_huge(void **unused) {
+    (void)unused;
+    const char *path = util_join(util_temp_dir(), "a.pt");
+    ckpt_state st = {0};
+    ckpt_tensor t = {0};
+    t.dtype = CKPT_F32;
+    t.ndim = 3;
+    t.shape[1] = t.shape[2] = INT64_MAX;
+    ckpt_bind(&st, "t", &t);
+    must(ckpt_save(path, &st, NULL));
+    must(load(path, &st));
+    ckpt_state_free(&st);
+}
+
 // A save or a download past `ulimit -f` is an error with a sentence: the signal for it, which ends a program, is never sent.
 static void limited_saver(const char *dir, ckpt_state *st, ckpt_snapshot snapshot) {
     ckpt_saver *s;
@@ -1609,7 +1624,7 @@ int main(void) {
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar),           cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_device),             cmocka_unit_test(test_save_faults),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_device), cmocka_unit_test(test_empty_and_huge),             cmocka_unit_test(test_save_faults),
         cmocka_unit_test(test_load_faults),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_limit),
     };
