@@ -355,6 +355,7 @@
    .tar           composer_states.pt (a .pt as above) and attached files; .tar.gz .tgz .tar.bz2 .tar.lzma (xz inside).
    .pt.gz etc.    .gz .bz2 .lz4 .lzma .lzo .xz .zst after .pt or .safetensors, by the command line tools of those names
                   (pigz for gz where present), which are looked for when the saver is opened, or in-process: OPTIONS.
+                  A program that runs tools must not ignore SIGCHLD, nor wait for children that it did not start.
                   Floats hardly compress, and no compressor here keeps up with a disk: compress for slow storage only.
 
    Files of this library carry a CRC-32 for each entry and one for all the bytes between entries, so a changed byte
@@ -376,6 +377,8 @@
    frees its blocks; an uploader num_concurrent_uploads workers; large copies, writes, loads and transfers use a few more
    while they run. They block all signals, and call your code only through the logger, the allocator, state.copy and the
    functions of a custom store.
+   A call must come to its end: no thread may be cancelled in one (pthread_cancel), and no hook of yours left by a C++ exception
+   or longjmp. After fork() savers, stores and uploaders stay the parent's: CKPT_ARG in the child.
 
 
    ERRORS
@@ -724,9 +727,11 @@ typedef struct ckpt_tensor {
 typedef struct ckpt_state {
     uint32_t       _canary;             // must stay 0: catches a struct that was not zero-initialised
     ckpt_allocator allocator;
-    // Moves `size` bytes between host and device, for tensors with .device. Called on threads of the library,
-    // one at a time for each saver or load (a CUDA copy sets its device first); savers that share a state may
-    // overlap.
+    // Moves `size` bytes between host and device, for tensors with .device, and returns when they are there: one
+    // that only queues them (cudaMemcpyAsync) waits for its stream. The device's address is that of any part of a
+    // tensor. Called on threads of the library as well as the caller's, one at a time for each saver or load (a CUDA
+    // copy sets its device first); savers that share a state may overlap. Never after the moment from which bound
+    // memory may change (SNAPSHOTS). A failure ends the save or load, with the sentence of ckpt_set_error if any.
     ckpt_err     (*copy)(void *dst, const void *src, size_t size, bool to_device, void *user);
     void          *copy_user;
     struct ckpt__binding *items;        // private from here on
@@ -1008,7 +1013,8 @@ typedef struct ckpt_saver_desc {
 //     ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
-// An open saver. After fork() only the parent may use it.
+// An open saver. After fork() only the parent may use it: a child gets CKPT_ARG from each call that has something to do, also
+// from close, which frees nothing there. A daemon opens its savers when it has become one.
 typedef struct ckpt_saver ckpt_saver;
 // Opens a saver and checks now what could go wrong later: names, interval, compression tools, the folder (made
 // when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it), and of stores the
@@ -1316,7 +1322,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_uploads(ckpt_store *s, const char 
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_abort_upload(ckpt_store *s, const char *name, const char *upload_id);
 // Frees the store. No call on it may be running, no uploader may use it any more. NULL is fine.
 CKPT__DECL void ckpt_store_close(ckpt_store *s);
-// Sets this thread's sentence (ckpt_last_error) and returns e: for the functions of a custom store.
+// Sets this thread's sentence (ckpt_last_error) and returns e: for the functions of a custom store, ranks' hooks and state.copy.
 CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 
 //------------------------------------------------------------------------------
@@ -3341,6 +3347,13 @@ static int ckpt__os_spawn_actions(posix_spawn_file_actions_t *actions, int in_fd
     return why;
 }
 
+// Does the system forget the program's children as they end, so that nobody learns how? Who started it may have asked for that.
+static bool ckpt__os_forgets_children(void) {
+    struct sigaction now;
+    if (sigaction(SIGCHLD, NULL, &now) != 0) return false;
+    return now.sa_handler == SIG_IGN || (now.sa_flags & SA_NOCLDWAIT) != 0;
+}
+
 // The child gets default signals, and a process group of its own: Ctrl-C on the terminal is the program's to handle, and
 // would otherwise kill the compressor in the middle of the checkpoint that the handler asks for.
 static int ckpt__os_spawn_attr(posix_spawnattr_t *attr) {
@@ -3417,7 +3430,8 @@ static ckpt_err ckpt__os_wait_child(ckpt__os_child *c) {
     ckpt__os_drop(c->err_fd);
     c->err_fd = -1;
     if (r < 0 && why == ECHILD)
-        return ckpt__error_set(CKPT_IO, "cannot learn whether %s succeeded: the program ignores SIGCHLD", c->tool);
+        return ckpt__error_set(CKPT_IO, "cannot learn whether %s succeeded: the program ignores SIGCHLD, or waits for any child",
+                               c->tool);
     if (r < 0) return ckpt__os_fail(why, "wait for", c->tool);
     if (WIFSIGNALED(status))
         return ckpt__error_set(CKPT_IO, "%s was killed by signal %d%s%s", c->tool, WTERMSIG(status), colon, said);
@@ -8214,12 +8228,14 @@ static void ckpt__pickle_float(ckpt__pickle_writer *w, double v) {
 // A dense tensor over the whole of the storage called `key`, of at most 24 characters.
 static void ckpt__pickle_tensor(ckpt__pickle_writer *w, ckpt_dtype dtype, int ndim, const int64_t *shape, const char *key) {
     const ckpt__pickle_dtype *d = &ckpt__pickle_dtypes[(int)dtype - 1];
-    int64_t stride[CKPT_MAX_DIMS], step = 1, count = 1;
+    int64_t stride[CKPT_MAX_DIMS], step = 1;
+    bool empty = false;
     for (int i = ndim - 1; i >= 0; i--) {
         stride[i] = step;
-        step *= shape[i] > 0 ? shape[i] : 1;
-        count *= shape[i];
+        empty = empty || shape[i] == 0;
+        if (shape[i] > 1 && step <= INT64_MAX / shape[i]) step *= shape[i];     // beside a 0 extents may be as large as they like
     }
+    int64_t count = empty ? 0 : step;
     bool typed = d->storage != NULL;
     int memo = CKPT__PICKLE_MEMO_DTYPE + (int)dtype - 1;
     char *p = ckpt__buf_reserve(&w->out, 640);          // 2 * 8 ints of 10 bytes, 4 globals and 2 words of 40, a key
@@ -12267,8 +12283,13 @@ static const char *ckpt__codec_tool(const ckpt__codec *c, bool encode) {
 
 // Can files of this codec be written and read here? Asked before training begins.
 static ckpt_err ckpt__codec_check(const ckpt__codec *c) {
-    if (c->library != NULL || ckpt__codec_tool(c, true) != NULL) return CKPT_OK;
+    if (c->library != NULL) return CKPT_OK;
     bool option = c->option != NULL;
+    if (ckpt__os_forgets_children())
+        return ckpt__error_set(CKPT_UNSUPPORTED, "compression .%s runs the tool '%s', and the program ignores SIGCHLD (it may "
+                               "have inherited that), so that nobody learns whether the tool succeeded: set it to SIG_DFL%s%s",
+                               c->suffix, c->tool, option ? ", or build with " : "", option ? c->option : "");
+    if (ckpt__codec_tool(c, true) != NULL) return CKPT_OK;
     return ckpt__error_set(CKPT_UNSUPPORTED, "compression .%s needs the tool '%s', which is not in PATH: install the package "
                            "%s%s%s", c->suffix, c->tool, c->package, option ? ", or build with " : "", option ? c->option : "");
 }
@@ -12729,13 +12750,19 @@ static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const 
     if (c->state == NULL || c->state->copy == NULL)
         return ckpt__error_set(CKPT_ARG, "a tensor is in device memory, but state.copy is not set");
     ckpt__os_mutex_lock(&c->copy_lock);
+    ckpt_err before = ckpt__error_last.code;
+    ckpt__error_last.code = CKPT_OK;    // so that a sentence of the function's own is told from an older one
     ckpt_err e = c->state->copy(dst, src, size, to_device, c->state->copy_user);
+    bool said = ckpt__error_last.code != CKPT_OK;
+    ckpt__error_last.code = before;
     ckpt__os_mutex_unlock(&c->copy_lock);
     if (e == CKPT_OK) return CKPT_OK;
     // While a file is loaded these would be said of the file, which is sound: resume would go on to an older one, or start anew.
     bool blames = to_device && (e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH);
-    return ckpt__error_set(blames ? CKPT_CANCELLED : e, "state.copy failed with error %d (%s) for %llu bytes", (int)e,
-                           ckpt__error_name(e), (unsigned long long)size);
+    ckpt_err code = blames ? CKPT_CANCELLED : e;
+    if (said) return ckpt__error_prefix(code, "state.copy failed for %llu bytes", (unsigned long long)size);
+    return ckpt__error_set(code, "state.copy failed with error %d (%s) for %llu bytes", (int)e, ckpt__error_name(e),
+                           (unsigned long long)size);
 }
 
 static uint64_t ckpt__engine_round(uint64_t at) {
@@ -43785,6 +43812,7 @@ struct ckpt_saver {
     ckpt_on_progress     progress;
     int                  lock_fd;
     char                *lock_path;
+    int                  pid;           // who opened it: a forked child has neither its threads nor its locks
     bool                 placed;        // root is relative, and home, the working directory at open, could be looked at
     ckpt__os_info        home;
     // owner's thread
@@ -45627,7 +45655,7 @@ static void ckpt__saver_report(ckpt_saver *s) {
 static void ckpt__saver_report_uploads(ckpt_saver *s) {
     if (s->progress.fn == NULL || s->remote_count == 0 || !s->remotes[0].own || !s->writes) return;
     double now = ckpt__os_now();
-    if (now < s->next_report) return;
+    if (now < s->next_report || s->pid != ckpt__os_pid()) return;
     s->next_report = now + 0.1;
     ckpt__saver_shared *sh = s->shared;
     ckpt__os_mutex_lock(&sh->lock);
@@ -45672,10 +45700,20 @@ static void ckpt__saver_warn_unfenced(ckpt_saver *s) {
                     "must be, before anything that is bound changes; else that checkpoint may be a mixture of two moments");
 }
 
+// A forked child, a data loader that ends by exit() and runs destructors, would wait for threads that it has not got, save in
+// its parent's place, and take the folder's lock away from it. Asked where something is to be done; the rest costs nanoseconds.
+static ckpt_err ckpt__saver_check_process(const ckpt_saver *s) {
+    if (s->pid == ckpt__os_pid()) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the saver of %s was opened by process %d: after fork() only that one may use it, and one "
+                           "that goes on in the background opens it there", s->root, s->pid);
+}
+
 static ckpt_err ckpt__saver_fence(ckpt_saver *s) {
     s->unfenced = false;
-    if (ckpt__os_flag_get(&s->shared->waiting) != 0) (void)ckpt__saver_await(s, false, 0);
-    return CKPT_OK;
+    if (ckpt__os_flag_get(&s->shared->waiting) == 0) return CKPT_OK;
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e == CKPT_OK) (void)ckpt__saver_await(s, false, 0);
+    return e;
 }
 
 // A failure of the background that nobody has been told of.
@@ -45884,7 +45922,8 @@ static ckpt_timestamp ckpt__saver_before(const ckpt_timestamp *t, ckpt_event eve
 
 // What an event costs when there is more to do than to look.
 static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due) {
-    ckpt_err e = CKPT_OK;
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e != CKPT_OK) return e;
     ckpt__saver_warn_unfenced(s);
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
@@ -47436,6 +47475,7 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     s->staging = d->max_staging_bytes != 0 ? d->max_staging_bytes : SIZE_MAX;
     s->hook = d->logger;
     s->progress = d->progress;
+    s->pid = ckpt__os_pid();
     s->lock_fd = -1;
     s->last_batch = -1;
     s->index.lock = -1;
@@ -47528,6 +47568,7 @@ static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
 static int ckpt__saver_list(const ckpt_saver *s) {
     ckpt__saver_shared *sh = s->shared;
     ckpt__buf path;
+    if (s->pid != ckpt__os_pid()) return 0;     // a forked child: whoever held the lock is not there
     ckpt__buf_init(&path, &s->allocator);
     for (size_t i = 0; i < sh->path_count; i++) ckpt__mem_free_text(&s->allocator, sh->paths[i]);
     sh->path_count = 0;
@@ -47554,6 +47595,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
     out->failed = ckpt__os_load64(&sh->upload_failed);
     out->removed = ckpt__os_load64(&sh->removed);
     out->waited_s = (double)ckpt__os_load64(&sh->waited_us) * 1e-6;
+    if (s->pid != ckpt__os_pid()) return;
     ckpt__os_mutex_lock(&sh->lock);
     out->pending = sh->away;
     ckpt__os_mutex_unlock(&sh->lock);
@@ -50517,12 +50559,14 @@ static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64
 static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckpt__crew_word *say) {
     int64_t w[CKPT__CREW_WORDS];
     ckpt__error_record before, first;
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e != CKPT_OK) return e;
     ckpt__error_take(&before);
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
     ckpt__saver_report_uploads(s);
     s->latched = false;
-    ckpt_err e = ckpt__crew_heed(s, say, w);
+    e = ckpt__crew_heed(s, say, w);
     first.code = CKPT_OK;
     if (e != CKPT_OK) ckpt__error_take(&first);
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
@@ -53174,7 +53218,8 @@ CKPT__DECL ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_resume", "s");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt_err e = ckpt__crew_resume(s, at);
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e == CKPT_OK) e = ckpt__crew_resume(s, at);
     if (e == CKPT_OK) ckpt__error_last = before;
     return e == CKPT_OK ? e : ckpt__error_prefix(e, "cannot resume");
 }
@@ -53200,7 +53245,8 @@ CKPT__DECL ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp
 CKPT__DECL ckpt_err ckpt_saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_save", "s");
     if (t == NULL) return ckpt__public_null("ckpt_saver_save", "t");
-    return ckpt__crew_save(s, t);
+    ckpt_err e = ckpt__saver_check_process(s);
+    return e != CKPT_OK ? e : ckpt__crew_save(s, t);
 }
 
 CKPT__DECL ckpt_err ckpt_saver_fence(ckpt_saver *s) {
@@ -53222,12 +53268,14 @@ CKPT__DECL int ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **p
 
 CKPT__DECL ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s) {
     if (s == NULL) return ckpt__public_null("ckpt_saver_wait", "s");
-    return ckpt__crew_wait(s, timeout_s);
+    ckpt_err e = ckpt__saver_check_process(s);
+    return e != CKPT_OK ? e : ckpt__crew_wait(s, timeout_s);
 }
 
 CKPT__DECL ckpt_err ckpt_saver_close(ckpt_saver *s, double timeout_s) {
     if (s == NULL) return CKPT_OK;
-    return ckpt__crew_close(s, timeout_s);
+    ckpt_err e = ckpt__saver_check_process(s);
+    return e != CKPT_OK ? e : ckpt__crew_close(s, timeout_s);
 }
 
 CKPT__DECL void ckpt_saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
@@ -53757,7 +53805,9 @@ CKPT__DECL void ckpt_store_close(ckpt_store *s) {
 
 CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence) {
     if (e == CKPT_OK) return CKPT_OK;
-    return ckpt__error_set(e, "%s", sentence != NULL && sentence[0] != 0 ? sentence : "it failed");
+    char text[CKPT__ERROR_MAX + 1];     // it may be ckpt_last_error() or a part of it, which is written over while it is read
+    (void)snprintf(text, sizeof text, "%s", sentence != NULL && sentence[0] != 0 ? sentence : "it failed");
+    return ckpt__error_set(e, "%s", text);
 }
 
 //-- uploader --------------------------------------------------------------------

@@ -181,6 +181,12 @@ is "diff with a missing file" 3 ./ckpt diff $f none.pt
 # names of other kinds
 odd=$(printf 'odd-\377\303\033[31m.pt')
 mkdir odd && cp $f "odd/$odd"
+mkdir wide
+cp run/ep0-ba80-rank0.pt wide/模型-ガ.pt && cp run/ep0-ba80-rank0.pt wide/$(printf 'e\314\201te\314\201.pt') && cp run/ep0-ba80-rank0.pt wide/long-plain-name.pt
+is "ls of names that are wide and that combine" 0 ./ckpt ls wide
+holds "ls of wide names: the head" "NAME                TIME"
+holds "ls of wide names: two columns a character" "模型-ガ.pt          ep 0"
+holds "ls of wide names: accents take none" "$(printf 'e\314\201te\314\201.pt')              ep 0"
 is "ls of a name that is not UTF-8" 0 ./ckpt ls odd
 holds "what a terminal cannot show" "odd-???[31m.pt"
 is "ls --json of it" 0 ./ckpt ls --json odd

@@ -611,6 +611,29 @@ static void test_held(void **state) {
     }
 }
 
+// Who ignores SIGCHLD never learns whether a tool succeeded, and is told so before training begins, not by each save.
+static void forgets(const char *dir) {
+    struct sigaction act;
+    (void)dir;
+    for (int i = 0; i < 2; i++) {
+        ckpt__codec c = by_tool("zst");
+        expect(ckpt__codec_check(&c) == CKPT_OK);
+        memset(&act, 0, sizeof act);
+        act.sa_handler = i == 0 ? SIG_IGN : SIG_DFL;
+        act.sa_flags = i == 0 ? 0 : SA_NOCLDWAIT;
+        expect(sigaction(SIGCHLD, &act, NULL) == 0);
+        expect(ckpt__codec_check(&c) == CKPT_UNSUPPORTED && strstr(ckpt_last_error(), "SIGCHLD") != NULL);
+        expect(signal(SIGCHLD, SIG_DFL) != SIG_ERR);
+    }
+}
+
+static void test_forgotten_children(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    fake(dir, "zstd", "cat\n");
+    with_path(util_fmt("%s:%s", dir, getenv("PATH")), forgets, dir);
+}
+
 static int allocations, allowed, balance;
 
 static void *stingy(void *ptr, size_t old_size, size_t new_size, void *user) {
@@ -665,7 +688,7 @@ int main(void) {
         cmocka_unit_test(test_missing_tool),
         cmocka_unit_test(test_bad_tools),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_forked),
-        cmocka_unit_test(test_held)
+        cmocka_unit_test(test_held),        cmocka_unit_test(test_forgotten_children)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

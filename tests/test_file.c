@@ -1479,8 +1479,8 @@ static ckpt_err device_copy(void *dst, const void *src, size_t size, bool to_dev
 }
 
 static ckpt_err device_fails(void *dst, const void *src, size_t size, bool to_device, void *user) {
-    (void)dst; (void)src; (void)size; (void)to_device; (void)user;
-    return CKPT_TIMEOUT;
+    (void)dst; (void)src; (void)size; (void)user;
+    return to_device ? CKPT_TIMEOUT : ckpt_set_error(CKPT_TIMEOUT, "the stream hangs");
 }
 
 static void test_device(void **unused) {
@@ -1503,6 +1503,7 @@ static void test_device(void **unused) {
         assert_int_equal(ckpt_save(path, &st, NULL), CKPT_ARG);
         st.copy = device_fails;
         assert_int_equal(ckpt_save(path, &st, NULL), CKPT_TIMEOUT);
+        assert_non_null(strstr(ckpt_last_error(), "state.copy failed for 1000 bytes: the stream hangs"));
         st.copy = device_copy;
         st.copy_user = calls;
         must(ckpt_save(path, &st, NULL));
@@ -1516,11 +1517,27 @@ static void test_device(void **unused) {
         for (int k = 0; k < 1000; k++) assert_int_equal(device[k], (unsigned char)((unsigned char)k ^ 0x5A));
         st.copy = device_fails;
         assert_int_equal(load(path, &st), CKPT_TIMEOUT);
+        assert_non_null(strstr(ckpt_last_error(), "state.copy failed with error 9 (CKPT_TIMEOUT)"));
         ckpt_state_free(&st);
         ckpt_state_free(&host);
     }
     assert_true(calls[0] > 0 && calls[1] > 0);
     assert_string_equal(util_list(dir), "a.pt\na.pt.gz\na.safetensors\n");
+}
+
+// Beside an extent of 0 the others may be as large as they like: nothing is multiplied beyond what a number holds.
+static void test_empty_and_huge(void **unused) {
+    (void)unused;
+    const char *path = util_join(util_temp_dir(), "a.pt");
+    ckpt_state st = {0};
+    ckpt_tensor t = {0};
+    t.dtype = CKPT_F32;
+    t.ndim = 3;
+    t.shape[1] = t.shape[2] = INT64_MAX;
+    ckpt_bind(&st, "t", &t);
+    must(ckpt_save(path, &st, NULL));
+    must(load(path, &st));
+    ckpt_state_free(&st);
 }
 
 // A save or a download past `ulimit -f` is an error with a sentence: the signal for it, which ends a program, is never sent.
@@ -1607,7 +1624,7 @@ int main(void) {
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar),           cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_device),             cmocka_unit_test(test_save_faults),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_device), cmocka_unit_test(test_empty_and_huge),             cmocka_unit_test(test_save_faults),
         cmocka_unit_test(test_load_faults),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_limit),
     };

@@ -1439,6 +1439,55 @@ static void test_two_savers_in_one_folder(void **state) {
     run_end(other);
 }
 
+// Each call that has something to do in a forked child; how many do not refuse it.
+static int forked_calls(run *r) {
+    ckpt_timestamp t = at_batch(3), at = at_batch(0);
+    ckpt_saver_counts counts;
+    run_set(r, 3);
+    int wrong = ckpt_saver_batch_end(r->s, &t) != CKPT_ARG;
+    wrong += strstr(ckpt_last_error(), util_fmt("process %d", (int)getppid())) == NULL;
+    wrong += ckpt_saver_save(r->s, &t) != CKPT_ARG;
+    wrong += ckpt_saver_resume(r->s, &at) != CKPT_ARG || at.batch != 0;
+    wrong += ckpt_saver_wait(r->s, 0) != CKPT_ARG;
+    wrong += ckpt_saver_checkpoints(r->s, NULL) != 0;
+    ckpt_saver_stats(r->s, &counts);
+    (void)ckpt_saver_fence(r->s);
+    return wrong + (ckpt_saver_close(r->s, 0) != CKPT_ARG);
+}
+
+// A data loader that was forked, and ends by exit() and destructors, neither saves in its parent's place, nor takes the folder's
+// lock away from it, nor waits for threads that it has not got.
+static void test_forked_child(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir), *other = run_new(dir);
+        r->d.snapshot = modes[i];
+        run_open(r);
+        run_save(r, 1);
+        ckpt_timestamp t = at_batch(2);
+        run_set(r, 2);
+        ok(ckpt_saver_save(r->s, &t));          // LAZY: may still be copied while the child begins
+        fflush(NULL);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            (void)alarm(20);
+            _exit(forked_calls(r));
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_int_equal(ckpt_saver_open(&other->s, &other->d), CKPT_EXISTS);
+        ckpt_state_free(&other->st);
+        ok(ckpt_saver_fence(r->s));
+        run_save(r, 3);
+        run_end(r);
+        assert_string_equal(names_in(dir), "ba1.pt ba2.pt ba3.pt latest.pt");
+        check_file(util_join(dir, "ba3.pt"), 3);
+    }
+}
+
 static void test_left_overs_are_swept(void **state) {
     (void)state;
     const char *dir = util_temp_dir();
@@ -1907,7 +1956,7 @@ int main(void) {
         cmocka_unit_test(test_bad_descs),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_folder_is_checked_at_open),
-        cmocka_unit_test(test_two_savers_in_one_folder),
+        cmocka_unit_test(test_two_savers_in_one_folder), cmocka_unit_test(test_forked_child),
         cmocka_unit_test(test_left_overs_are_swept),
         cmocka_unit_test(test_going_back),
         cmocka_unit_test(test_going_back_in_one_process),

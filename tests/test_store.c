@@ -203,6 +203,11 @@ static void test_custom_failures(void **state) {
     assert_int_equal(ckpt_set_error(CKPT_OK, "nothing"), CKPT_OK);
     assert_int_equal(ckpt_set_error(CKPT_NET, NULL), CKPT_NET);
     assert_true(ckpt_last_error()[0] != 0);
+    assert_int_equal(ckpt_set_error(CKPT_NET, "the disk: is full"), CKPT_NET);
+    assert_int_equal(ckpt_set_error(CKPT_NO_SPACE, ckpt_last_error()), CKPT_NO_SPACE);     // of a call that it is made of
+    assert_string_equal(ckpt_last_error(), "the disk: is full");
+    assert_int_equal(ckpt_set_error(CKPT_IO, ckpt_last_error() + 10), CKPT_IO);
+    assert_string_equal(ckpt_last_error(), "is full");
 }
 
 // A put that came through and failed for a reason that passes is met by the next try: the object is the caller's own, which its bytes tell.

@@ -156,10 +156,33 @@ static int misuse(const char *fmt, ...) {
     return EXIT_USAGE;
 }
 
-// Columns that UTF-8 text takes, one for each character.
+// Which characters take no column of a terminal, and which take two: by Unicode's classes Mn, Me and East Asian Width, in the ranges
+// that names are made of. (wcwidth knows them in some locales only, and nobody sets one here.)
+static const struct { uint32_t first, last; int columns; } CELLS[] = {
+    { 0x300, 0x36F, 0 }, { 0x483, 0x489, 0 }, { 0x591, 0x5BD, 0 }, { 0x610, 0x61A, 0 }, { 0x64B, 0x65F, 0 }, { 0x93C, 0x93C, 0 },
+    { 0x941, 0x948, 0 }, { 0x94D, 0x94D, 0 }, { 0xE31, 0xE31, 0 }, { 0xE34, 0xE3A, 0 }, { 0xE47, 0xE4E, 0 }, { 0x1100, 0x115F, 2 },
+    { 0x1160, 0x11FF, 0 }, { 0x1AB0, 0x1AFF, 0 }, { 0x1DC0, 0x1DFF, 0 }, { 0x200B, 0x200F, 0 }, { 0x2060, 0x2064, 0 },
+    { 0x20D0, 0x20F0, 0 }, { 0x231A, 0x231B, 2 }, { 0x23E9, 0x23EC, 2 }, { 0x2614, 0x2615, 2 }, { 0x2648, 0x2653, 2 },
+    { 0x26A1, 0x26A1, 2 }, { 0x2705, 0x2705, 2 }, { 0x270A, 0x270B, 2 }, { 0x2728, 0x2728, 2 }, { 0x274C, 0x274C, 2 },
+    { 0x2753, 0x2757, 2 }, { 0x2B50, 0x2B50, 2 }, { 0x2E80, 0x303E, 2 }, { 0x3041, 0x3098, 2 }, { 0x3099, 0x309A, 0 },
+    { 0x309B, 0xA4CF, 2 }, { 0xA960, 0xA97C, 2 }, { 0xAC00, 0xD7A3, 2 }, { 0xF900, 0xFAFF, 2 }, { 0xFE00, 0xFE0F, 0 },
+    { 0xFE10, 0xFE19, 2 }, { 0xFE20, 0xFE2F, 0 }, { 0xFE30, 0xFE6F, 2 }, { 0xFEFF, 0xFEFF, 0 }, { 0xFF00, 0xFF60, 2 },
+    { 0xFFE0, 0xFFE6, 2 }, { 0x16FE0, 0x1B2FB, 2 }, { 0x1F200, 0x1F265, 2 }, { 0x1F300, 0x1F320, 2 }, { 0x1F32D, 0x1F64F, 2 },
+    { 0x1F680, 0x1F6FC, 2 }, { 0x1F7E0, 0x1F7EB, 2 }, { 0x1F90C, 0x1F9FF, 2 }, { 0x1FA70, 0x1FAFF, 2 }, { 0x20000, 0x3FFFD, 2 },
+    { 0xE0100, 0xE01EF, 0 },
+};
+
+// Columns that UTF-8 text takes on a terminal.
 static int columns_of(const char *s) {
     int n = 0;
-    for (; *s != 0; s++) n += ((unsigned char)*s & 0xC0) != 0x80;
+    while (*s != 0) {
+        uint32_t c = (unsigned char)*s++;
+        c = c >= 0xF0 ? c & 7 : c >= 0xE0 ? c & 15 : c >= 0xC0 ? c & 31 : c;
+        while (((unsigned char)*s & 0xC0) == 0x80) c = c << 6 | ((unsigned char)*s++ & 63);
+        size_t i = 0;
+        while (i < sizeof CELLS / sizeof *CELLS && c > CELLS[i].last) i++;
+        n += i < sizeof CELLS / sizeof *CELLS && c >= CELLS[i].first ? CELLS[i].columns : 1;
+    }
     return n;
 }
 
