@@ -1390,8 +1390,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_open(ckpt_uploader **out, const
 // afterwards in any way. A bigger one may be replaced by a rename and deleted, but not be written to until it is
 // uploaded: that is found out, and is CKPT_CORRUPT.
 // A file of that name that waits is replaced and counts no more; one that is being sent is finished first.
-// overwrite false: an object of that name in the store makes the upload fail with CKPT_EXISTS, reported as below; a
-// file of that name that is still on its way makes this call fail with it.
+// overwrite false: an object of that name in the store makes the upload fail with CKPT_EXISTS, reported as below (unless it is a
+// later process that sends the file, and finds its very bytes there); a file of that name that is still on its way makes this
+// call fail with it.
 // CKPT_ARG: no regular file; a name that is empty, holds "..", or is not UTF-8. CKPT_NOT_FOUND, CKPT_NO_SPACE, CKPT_IO,
 // CKPT_AUTH: it could not be staged, and nothing of it is left. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char *remote_file_name, const char *file_path,
@@ -2075,16 +2076,22 @@ static int ckpt__os_ask_link(const char *path, struct stat *s) {
     return r;
 }
 
+// Nobody reads on after a failure, which gcc 14 does not see for 32 bits.
+static ckpt_err ckpt__os_unseen(ckpt__os_info *out, const char *path) {
+    memset(out, 0, sizeof *out);
+    return ckpt__os_fail(errno, "look at", path);
+}
+
 static ckpt_err ckpt__os_stat(const char *path, ckpt__os_info *out) {
     struct stat s;
-    if (ckpt__os_ask(path, &s) != 0) return ckpt__os_fail(errno, "look at", path);
+    if (ckpt__os_ask(path, &s) != 0) return ckpt__os_unseen(out, path);
     ckpt__os_fill_info(out, &s);
     return CKPT_OK;
 }
 
 static ckpt_err ckpt__os_lstat(const char *path, ckpt__os_info *out) {
     struct stat s;
-    if (ckpt__os_ask_link(path, &s) != 0) return ckpt__os_fail(errno, "look at", path);
+    if (ckpt__os_ask_link(path, &s) != 0) return ckpt__os_unseen(out, path);
     ckpt__os_fill_info(out, &s);
     return CKPT_OK;
 }
@@ -2093,7 +2100,7 @@ static ckpt_err ckpt__os_fstat(int fd, ckpt__os_info *out, const char *path) {
     struct stat s;
     int r;
     do r = CKPT__SYS(fstat)(fd, &s); while (r != 0 && errno == EINTR);
-    if (r != 0) return ckpt__os_fail(errno, "look at", path);
+    if (r != 0) return ckpt__os_unseen(out, path);
     ckpt__os_fill_info(out, &s);
     return CKPT_OK;
 }
@@ -34864,6 +34871,7 @@ typedef struct ckpt__send {
     ckpt__meter         *meter;
     const char          *near;          // an object that must be compared comes beside this file; NULL: into TMPDIR
     bool                 unsure;        // an earlier process may have got it through; out: or a put that failed
+    bool                 inherited;     // a dead process's, for whom another's object of the same bytes is as good
     bool                 curable;       // out: it failed, and may have more luck another time, without being sent twice
 } ckpt__send;
 
@@ -35091,10 +35099,11 @@ static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt_
         return CKPT_OK;
     }
     if (e == CKPT_OK && info.size == s->body.size) {
-        if (info.mark[0] != 0) ours = s->mark != NULL && strcmp(info.mark, s->mark) == 0;
+        bool marked = info.mark[0] != 0;
+        if (marked && s->mark != NULL && strcmp(info.mark, s->mark) == 0) ours = true;
         else if (s->overwrite) ours = false;                // replacing it is no more work than a comparison
-        else if (s->has_crc && info.has_crc) ours = info.crc == s->crc;
-        else e = ckpt__send_is_same(s, r, &ours);
+        else if (s->has_crc && info.has_crc && (!marked || s->inherited)) ours = info.crc == s->crc;
+        else if (!marked) e = ckpt__send_is_same(s, r, &ours);
     }
     if (e == CKPT_OK) *whose = ours ? CKPT__SEND_OURS : CKPT__SEND_OTHERS;
     return e;
@@ -38371,6 +38380,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.meter = it->told != NULL ? &it->told->meter : &it->meter;
     s.near = it->data;
     s.unsure = it->adopted;
+    // The ranks that go on from a checkpoint hand over again what a dead one left, which one of them finds meanwhile.
+    s.inherited = it->adopted && !it->again;
     if (e == CKPT_OK && it->adopted && !sending.begun) {
         ckpt__send_whose whose;
         (void)ckpt__send_tell(&s, &retry, &whose);

@@ -146,6 +146,9 @@ missing() {
         [ -d /usr/s390x-linux-gnu/include ] || printf '%s\n' binutils-s390x-linux-gnu libc6-dev-s390x-cross libgcc-12-dev-s390x-cross
     fi
     if [ "$fast" = 0 ]; then
+        # clang only recommends what the sanitizers and libFuzzer link with.
+        echo 'int LLVMFuzzerTestOneInput(void);int LLVMFuzzerTestOneInput(void){return 0;}' |
+            clang -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null || echo libclang-rt-dev
         python_has numpy || echo python3-numpy
         python_has torch || echo python3-torch
         python_has boto3 || echo python3-boto3

@@ -1389,6 +1389,56 @@ static void test_own_object(void **state) {
     end_world(&w);
 }
 
+static void summed_and_queued(world *w) {
+    ckpt__upload up;
+    open_uploader(w);
+    hold();
+    memset(&up, 0, sizeof up);
+    up.name = "a";
+    up.path = file_of(w, "source", "1");
+    up.has_crc = true;
+    up.crc = ckpt__digest_crc32(0, "1", 1);
+    assert_int_equal(ckpt__uploader_add(w->u, &up), CKPT_OK);
+    await_count(&S.asked, 1);
+}
+
+// Of a job that died the next one's ranks hand over again what is not published, and one of them finds what the dead rank left, too:
+// the same bytes under another mark, which are there before or come between the look and the put. That is no refusal.
+static void test_same_object_by_another(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const char *theirs = i < 2 ? "1" : "2";
+        world w;
+        ckpt__store_put p;
+        ckpt__body b;
+        ckpt__transfer t;
+        new_world(&w);
+        in_a_process(summed_and_queued, &w);
+        open_store(&w);
+        memset(&p, 0, sizeof p);
+        memset(&b, 0, sizeof b);
+        memset(&t, 0, sizeof t);
+        b.memory = theirs;
+        b.size = 1;
+        b.fd = -1;
+        p.name = "a";
+        p.body = &b;
+        p.overwrite = true;
+        p.mark = "another";
+        p.has_crc = true;
+        p.crc = ckpt__digest_crc32(0, theirs, 1);
+        p.t = &t;
+        assert_int_equal(S.inner->put(w.store, &p), CKPT_OK);
+        S.hidden = i % 2;
+        open_uploader(&w);
+        ckpt_err e = close_uploader(&w, 0);
+        if (e != (i < 2 ? CKPT_OK : CKPT_EXISTS)) fail_msg("%d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        assert_string_equal(text_of(&w, "a"), theirs);
+        assert_int_equal(entries(w.staging, ".upload"), i >= 2);
+        end_world(&w);
+    }
+}
+
 // The same with a store that keeps neither marks nor sums, as sftp://: the bytes tell.
 static void test_own_object_plain(void **state) {
     (void)state;
@@ -2800,7 +2850,8 @@ int main(void) {
         cmocka_unit_test(test_half_done),
         cmocka_unit_test(test_half_done_replaced),
         cmocka_unit_test(test_part_lost),
-        cmocka_unit_test(test_own_object), cmocka_unit_test(test_own_object_plain), cmocka_unit_test(test_link_locks),
+        cmocka_unit_test(test_own_object), cmocka_unit_test(test_same_object_by_another),
+        cmocka_unit_test(test_own_object_plain), cmocka_unit_test(test_link_locks),
         cmocka_unit_test(test_own_object_whole), cmocka_unit_test(test_own_object_cancelled), cmocka_unit_test(test_own_object_in_parts),
         cmocka_unit_test(test_custom_own_object),
         cmocka_unit_test(test_two_processes),
