@@ -39730,6 +39730,8 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
     (void)ckpt__buf_cstr(bucket);
     (void)ckpt__buf_cstr(path);
     if (!good) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", text);
+    if (strcmp(uri.backend, "file") == 0 && after[0] == 0)      // a variable that is empty, not the root of all folders
+        return ckpt__error_set(CKPT_ARG, "'%s' names no folder; write file:///folder", text);
     return bucket->err != CKPT_OK ? bucket->err : path->err;
 }
 

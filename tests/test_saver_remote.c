@@ -263,6 +263,16 @@ static void test_uri_folder_is_itself(void **state) {
     ckpt_state_free(&r->st);
 }
 
+// What is left of "file://$FOLDER" without the variable is not the root of all folders.
+static void test_uri_folder_is_nothing(void **state) {
+    (void)state;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    run *r = run_new("file://");
+    assert_int_equal(ckpt_saver_open(&r->s, &r->d), CKPT_ARG);
+    expect_sentence("'file://' names no folder");
+    ckpt_state_free(&r->st);
+}
+
 // Rights often end at a folder of the store, so the trial is made in the one that all checkpoints lie in, and not at the top.
 static void test_trial_is_in_the_folder(void **state) {
     (void)state;
@@ -2016,7 +2026,7 @@ int main(void) {
         cmocka_unit_test(test_trainer_save_folder),
         cmocka_unit_test(test_uri_folder),
         cmocka_unit_test(test_link_in_the_way),
-        cmocka_unit_test(test_uri_folder_is_itself),
+        cmocka_unit_test(test_uri_folder_is_itself), cmocka_unit_test(test_uri_folder_is_nothing),
         cmocka_unit_test(test_trial_is_in_the_folder),
         cmocka_unit_test(test_two_destinations),
         cmocka_unit_test(test_file_path_format),
