@@ -124,7 +124,7 @@ static ckpt_err train_forward(train_run *t, int64_t *stop) {
     double loss = 0;
     for (int b = 0; b < TRAIN_SAMPLES; b++) {
         t->error[b] = (float)((double)sums[b] / 1073741824.0 / sqrt((double)t->rows)) - t->target[b];
-        loss += (double)t->error[b] * (double)t->error[b] / TRAIN_SAMPLES;
+        loss += (double)t->error[b] * (double)t->error[b] / (double)TRAIN_SAMPLES;
     }
     t->loss = t->step == 0 ? loss : 0.98 * t->loss + 0.02 * loss;
     return e;
