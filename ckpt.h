@@ -10484,6 +10484,7 @@ static ckpt_err ckpt__pt_read(ckpt__toc *t, const ckpt__source *src) {
 //     "format"              "pt": Hugging Face's loaders refuse metadata that do not say which framework's names these are
 //     "ckpt.int:NAME" "ckpt.float:NAME" "ckpt.bool:NAME" "ckpt.text:NAME"      the value; floats as Python's repr
 //     "ckpt.bytes"          JSON array of the names of U8 tensors that are bound bytes
+//     "ckpt.lists"          JSON array of the names of Python lists: "param_groups", whose items are "param_groups/0" and on
 //     "ckpt.crc32"          8 hex digits for each tensor, in the order of their data
 //     "ckpt.header_crc32"   of the length, the object and its padding, these 8 digits taken as zeros
 // A file with any "ckpt." key must hold a header_crc32 that is right, so no changed byte can make it look foreign.
@@ -10658,6 +10659,41 @@ static void ckpt__safetensors_add_bytes(ckpt__buf *b, const ckpt__safetensors_it
     ckpt__buf_free(&list);
 }
 
+// Names the lists that an item's name goes through, but for those that the one before it, which went through some, has named.
+static void ckpt__safetensors_name_lists(ckpt__buf *list, const ckpt__binding *it, const char *before) {
+    size_t at = 0;          // in the canonical name
+    for (const char *p = it->name; *p != 0;) {
+        size_t n = strcspn(p, "/");
+        bool item = ckpt__state_list_index(p, n) >= 0;
+        if (item && at > 0 && (before == NULL || strncmp(before, it->canonical, at) != 0)) {
+            ckpt__buf_byte(list, list->len == 0 ? '[' : ',');
+            ckpt__json_add_text(list, it->canonical, at - 1);
+        }
+        at += (item ? n - 2 : n) + 1;
+        p += n + (p[n] == '/');
+    }
+}
+
+// Without them a file that is converted to .pt again would have dicts of "0", "1" and so on, which no optimizer takes.
+static void ckpt__safetensors_add_lists(ckpt__buf *b, const ckpt__binding *items, size_t count) {
+    ckpt__buf list;
+    const char *before = NULL;
+    ckpt__buf_init(&list, &b->allocator);
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].canonical == NULL || items[i].kind == CKPT_KIND_FILE) continue;
+        ckpt__safetensors_name_lists(&list, &items[i], before);
+        before = items[i].canonical;
+    }
+    if (list.len > 0) {
+        ckpt__buf_byte(&list, ']');
+        ckpt__buf_text(b, "\"ckpt.lists\":");
+        ckpt__json_add_text(b, list.data, list.len);
+        ckpt__buf_byte(b, ',');
+    }
+    if (b->err == CKPT_OK) b->err = list.err;
+    ckpt__buf_free(&list);
+}
+
 // The header's text; *crc is where the tensors' digits begin, *own where the header's do.
 static void ckpt__safetensors_add_header(ckpt__buf *b, const ckpt__safetensors_item *items, size_t count,
                                          size_t *crc, size_t *own) {
@@ -10745,6 +10781,7 @@ static ckpt_err ckpt__safetensors_plan(ckpt__plan *p, const ckpt__binding *items
     ckpt__buf_fill(&b, 0, 8);
     ckpt__buf_text(&b, "{\"__metadata__\":{\"format\":\"pt\",");
     ckpt_err e = ckpt__safetensors_collect(&b, list, &n, items, count);
+    ckpt__safetensors_add_lists(&b, items, count);
     bool sorted = true;
     for (size_t i = 1; i < n; i++) sorted = sorted && ckpt__safetensors_order(&list[i - 1], &list[i]) < 0;
     if (e == CKPT_OK && !sorted) qsort(list, n, sizeof *list, ckpt__safetensors_order);
@@ -11049,31 +11086,78 @@ static int ckpt__safetensors_name_order(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+// Names that a key of ours holds as a JSON array, in order.
+typedef struct ckpt__safetensors_names { ckpt__json_doc json; const char **at; size_t count, room; } ckpt__safetensors_names;
+
+static void ckpt__safetensors_free_names(const ckpt__safetensors_reader *r, ckpt__safetensors_names *names) {
+    ckpt__mem_free(&r->toc->allocator, (void *)(uintptr_t)names->at, names->room);
+    ckpt__json_free(&names->json);
+}
+
+// None, and nothing to free, where there is no such key.
+static ckpt_err ckpt__safetensors_take_names(ckpt__safetensors_reader *r, const char *key, ckpt__safetensors_names *out) {
+    const ckpt__toc *t = r->toc;
+    int at = ckpt__toc_find(&r->meta, key);
+    memset(out, 0, sizeof *out);
+    if (at < 0) return CKPT_OK;
+    ckpt_err e = ckpt__json_parse(&out->json, &t->allocator, r->meta.entries[at].text, (size_t)r->meta.entries[at].size);
+    if (e != CKPT_OK) return e;
+    const ckpt__json *root = ckpt__json_root(&out->json);
+    out->room = ((size_t)root->count + 1) * sizeof(const char *);
+    out->at = (const char **)ckpt__mem_resize(&t->allocator, NULL, 0, out->room);
+    if (out->at == NULL) {
+        ckpt__json_free(&out->json);
+        return CKPT_NOMEM;
+    }
+    for (const ckpt__json *c = ckpt__json_child(&out->json, root); c != NULL; c = ckpt__json_next(&out->json, c)) {
+        if (c->kind == CKPT__JSON_TEXT) out->at[out->count++] = c->text;
+    }
+    qsort(out->at, out->count, sizeof *out->at, ckpt__safetensors_name_order);
+    return CKPT_OK;
+}
+
 // Turns the U8 tensors that ckpt.bytes names back into bytes.
 static ckpt_err ckpt__safetensors_take_bytes(ckpt__safetensors_reader *r) {
-    int at = ckpt__toc_find(&r->meta, "ckpt.bytes");
-    if (at < 0) return CKPT_OK;
+    ckpt__safetensors_names names;
     ckpt__toc *t = r->toc;
-    ckpt__json_doc d;
-    ckpt_err e = ckpt__json_parse(&d, &t->allocator, r->meta.entries[at].text, (size_t)r->meta.entries[at].size);
-    if (e != CKPT_OK) return e;
-    const ckpt__json *root = ckpt__json_root(&d);
-    size_t n = 0, room = ((size_t)root->count + 1) * sizeof(const char *);
-    const char **names = (const char **)ckpt__mem_resize(&t->allocator, NULL, 0, room);
-    for (const ckpt__json *c = ckpt__json_child(&d, root); names != NULL && c != NULL; c = ckpt__json_next(&d, c)) {
-        if (c->kind == CKPT__JSON_TEXT) names[n++] = c->text;
-    }
-    if (names == NULL) e = CKPT_NOMEM;
-    else qsort(names, n, sizeof *names, ckpt__safetensors_name_order);
-    for (size_t i = r->first; e == CKPT_OK && i < t->count; i++) {
+    ckpt_err e = ckpt__safetensors_take_names(r, "ckpt.bytes", &names);
+    if (e != CKPT_OK || names.at == NULL) return e;
+    for (size_t i = r->first; i < t->count; i++) {
         ckpt__entry *x = &t->entries[i];
         if (x->dtype != CKPT_U8 || x->ndim != 1) continue;
-        if (bsearch(&x->name, names, n, sizeof *names, ckpt__safetensors_name_order) == NULL) continue;
+        if (bsearch(&x->name, names.at, names.count, sizeof *names.at, ckpt__safetensors_name_order) == NULL) continue;
         x->kind = CKPT_KIND_BYTES;
         x->ndim = 0;
     }
-    ckpt__mem_free(&t->allocator, (void *)(uintptr_t)names, room);
-    ckpt__json_free(&d);
+    ckpt__safetensors_free_names(r, &names);
+    return CKPT_OK;
+}
+
+// Marks the levels that are indices of the lists which ckpt.lists names. A level that is no index stays a key.
+static ckpt_err ckpt__safetensors_take_lists(ckpt__safetensors_reader *r) {
+    ckpt__safetensors_names names;
+    ckpt__toc *t = r->toc;
+    ckpt__buf outer;
+    ckpt_err e = ckpt__safetensors_take_names(r, "ckpt.lists", &names);
+    if (e != CKPT_OK || names.at == NULL) return e;
+    ckpt__buf_init(&outer, &t->allocator);
+    for (size_t i = r->first; i < t->count && outer.err == CKPT_OK; i++) {
+        ckpt__entry *x = &t->entries[i];
+        const char *p = strchr(x->name, '/');
+        for (int level = 1; p != NULL && level < 64; level++, p = strchr(p + 1, '/')) {
+            size_t digits = strspn(p + 1, "0123456789");
+            if (digits == 0 || digits > 9 || (p[1 + digits] != '/' && p[1 + digits] != 0)) continue;
+            outer.len = 0;
+            ckpt__buf_add(&outer, x->name, (size_t)(p - x->name));
+            const char *key = ckpt__buf_cstr(&outer);
+            if (outer.err != CKPT_OK) break;
+            if (bsearch(&key, names.at, names.count, sizeof *names.at, ckpt__safetensors_name_order) == NULL) continue;
+            x->lists |= (uint64_t)1 << level;
+        }
+    }
+    e = outer.err;
+    ckpt__buf_free(&outer);
+    ckpt__safetensors_free_names(r, &names);
     return e;
 }
 
@@ -11115,6 +11199,7 @@ static ckpt_err ckpt__safetensors_take_meta(ckpt__safetensors_reader *r) {
     if (e == CKPT_OK) e = ckpt__safetensors_take_crcs(r);
     if (e == CKPT_OK) e = ckpt__safetensors_take_bytes(r);
     for (size_t i = 0; i < r->meta.count && e == CKPT_OK; i++) e = ckpt__safetensors_take_scalar(r, &r->meta.entries[i]);
+    if (e == CKPT_OK) e = ckpt__safetensors_take_lists(r);
     r->toc->own = e == CKPT_OK;
     return e;
 }

@@ -133,12 +133,15 @@ static void test_golden(void **state) {
     everything(&f);
     write_state(&f, util_join(dir, "a"));
     fix_golden(util_join(dir, "a"), "everything.safetensors");
-    // As it was written before __metadata__ said its format.
-    ckpt__toc t;
-    const char *before = util_tests_path("golden/without_format.safetensors");
-    assert_int_equal(fix_read(&t, ckpt__safetensors_read, before), CKPT_OK);
-    check_everything(before, &t, &f.st);
-    ckpt__toc_free(&t);
+    // As it was written before __metadata__ said its format, and before it named the lists.
+    static const char *const older[] = { "golden/without_format.safetensors", "golden/without_lists.safetensors" };
+    for (int i = 0; i < 2; i++) {
+        ckpt__toc t;
+        const char *before = util_tests_path(older[i]);
+        assert_int_equal(fix_read(&t, ckpt__safetensors_read, before), CKPT_OK);
+        check_everything(before, &t, &f.st);
+        ckpt__toc_free(&t);
+    }
     fix_free(&f);
     memset(&f, 0, sizeof f);
     write_state(&f, util_join(dir, "b"));
@@ -393,6 +396,67 @@ static void test_odd_names(void **state) {
     fix_free(&f);
 }
 
+// Which levels are items of lists comes back, whatever stands between them; a key that looks like an index stays a key.
+static void test_lists(void **state) {
+    (void)state;
+    static const struct { const char *bound, *name; uint64_t lists; } rows[] = {
+        { "opt/param_groups/[0]/lr", "opt/param_groups/0/lr", 1 << 2 },
+        { "opt/state/0/step", "opt/state/0/step", 0 },
+        { "opt/param_groups/[0]/betas/[0]", "opt/param_groups/0/betas/0", 1 << 2 | 1 << 4 },
+        { "blocks/[0]", "blocks/0", 1 << 1 },
+        { "opt/param_groups/[1]/lr", "opt/param_groups/1/lr", 1 << 2 },
+        { "opt/param_groups/[0]/betas/[1]", "opt/param_groups/0/betas/1", 1 << 2 | 1 << 4 },
+        { "opt/param_groups2/0/lr", "opt/param_groups2/0/lr", 0 },
+        { "blocks/[1]/[0]", "blocks/1/0", 1 << 1 | 1 << 2 },
+        { "a\"b/[0]", "a\"b/0", 1 << 1 }
+    };
+    fixture f;
+    ckpt__toc t;
+    const char *path = util_join(util_temp_dir(), "x");
+    memset(&f, 0, sizeof f);
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        if (i % 3 == 0) fix_bind(&f, rows[i].bound, CKPT_KIND_INT, &int_max, 8);
+        else if (i % 3 == 1) fix_bind(&f, rows[i].bound, CKPT_KIND_BYTES, rng, sizeof rng);
+        else fix_tensor(&f, rows[i].bound, CKPT_F32, data, 1, 3, 0, 0);
+    }
+    write_state(&f, path);
+    ckpt_err e = fix_read(&t, ckpt__safetensors_read, path);
+    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        if (fix_entry(&t, rows[i].name)->lists != rows[i].lists)
+            fail_msg("%s: %llx", rows[i].bound, (unsigned long long)fix_entry(&t, rows[i].name)->lists);
+    }
+    ckpt__toc_free(&t);
+    fix_free(&f);
+}
+
+// Lists that PyTorch saved are lists again behind .safetensors, or no optimizer would take them.
+static void test_lists_converted(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *pt = util_join(dir, "a.pt"), *st = util_join(dir, "a.safetensors"), *back = util_join(dir, "b.pt");
+    fixture f;
+    ckpt_convert_desc d;
+    memset(&f, 0, sizeof f);
+    fix_bind(&f, "opt/param_groups/[0]/step", CKPT_KIND_INT, &int_max, 8);
+    fix_tensor(&f, "opt/param_groups/[0]/betas/[0]", CKPT_F64, data, 1, 2, 0, 0);
+    fix_tensor(&f, "opt/param_groups/[0]/betas/[1]", CKPT_F64, data, 1, 2, 0, 0);
+    fix_tensor(&f, "opt/state/0/exp_avg", CKPT_F64, data, 1, 2, 0, 0);
+    must(ckpt_save(pt, &f.st, NULL));
+    for (int i = 0; i < 2; i++) {
+        memset(&d, 0, sizeof d);
+        d.from = i == 0 ? pt : st;
+        d.to = i == 0 ? st : back;
+        must(ckpt_convert(&d));
+    }
+    ckpt__toc t;
+    must(fix_read(&t, ckpt__pt_read, back));
+    assert_int_equal(fix_entry(&t, "opt/param_groups/0/step")->lists, 1 << 2);
+    assert_int_equal(fix_entry(&t, "opt/param_groups/0/betas/1")->lists, 1 << 2 | 1 << 4);
+    assert_int_equal(fix_entry(&t, "opt/state/0/exp_avg")->lists, 0);
+    ckpt__toc_free(&t);
+    fix_free(&f);
+}
+
 //-- size and memory ------------------------------------------------------------------------
 
 static void test_many(void **state) {
@@ -484,7 +548,8 @@ int main(void) {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden),  cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_damage),     cmocka_unit_test(test_rules),   cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_lengths),    cmocka_unit_test(test_refused), cmocka_unit_test(test_odd_names),
-        cmocka_unit_test(test_many),       cmocka_unit_test(test_no_memory)
+        cmocka_unit_test(test_many),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_lists),      cmocka_unit_test(test_lists_converted)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
