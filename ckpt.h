@@ -11116,6 +11116,10 @@ static ckpt_err ckpt__safetensors_take_names(ckpt__safetensors_reader *r, const 
     return CKPT_OK;
 }
 
+static bool ckpt__safetensors_is_among(const ckpt__safetensors_names *names, const char *name) {
+    return bsearch(&name, names->at, names->count, sizeof *names->at, ckpt__safetensors_name_order) != NULL;
+}
+
 // Turns the U8 tensors that ckpt.bytes names back into bytes.
 static ckpt_err ckpt__safetensors_take_bytes(ckpt__safetensors_reader *r) {
     ckpt__safetensors_names names;
@@ -11124,8 +11128,7 @@ static ckpt_err ckpt__safetensors_take_bytes(ckpt__safetensors_reader *r) {
     if (e != CKPT_OK || names.at == NULL) return e;
     for (size_t i = r->first; i < t->count; i++) {
         ckpt__entry *x = &t->entries[i];
-        if (x->dtype != CKPT_U8 || x->ndim != 1) continue;
-        if (bsearch(&x->name, names.at, names.count, sizeof *names.at, ckpt__safetensors_name_order) == NULL) continue;
+        if (x->dtype != CKPT_U8 || x->ndim != 1 || !ckpt__safetensors_is_among(&names, x->name)) continue;
         x->kind = CKPT_KIND_BYTES;
         x->ndim = 0;
     }
@@ -11133,7 +11136,21 @@ static ckpt_err ckpt__safetensors_take_bytes(ckpt__safetensors_reader *r) {
     return CKPT_OK;
 }
 
-// Marks the levels that are indices of the lists which ckpt.lists names. A level that is no index stays a key.
+// Marks the levels of a name that are indices of these lists. One that is no index stays a key. outer: room for names.
+static ckpt_err ckpt__safetensors_mark_lists(ckpt__entry *x, const ckpt__safetensors_names *names, ckpt__buf *outer) {
+    const char *p = strchr(x->name, '/');
+    for (int level = 1; p != NULL && level < 64; level++, p = strchr(p + 1, '/')) {
+        size_t digits = strspn(p + 1, "0123456789");
+        if (digits == 0 || digits > 9 || (p[1 + digits] != '/' && p[1 + digits] != 0)) continue;
+        outer->len = 0;
+        ckpt__buf_add(outer, x->name, (size_t)(p - x->name));
+        const char *name = ckpt__buf_cstr(outer);
+        if (outer->err != CKPT_OK) return outer->err;
+        if (ckpt__safetensors_is_among(names, name)) x->lists |= (uint64_t)1 << level;
+    }
+    return CKPT_OK;
+}
+
 static ckpt_err ckpt__safetensors_take_lists(ckpt__safetensors_reader *r) {
     ckpt__safetensors_names names;
     ckpt__toc *t = r->toc;
@@ -11141,21 +11158,7 @@ static ckpt_err ckpt__safetensors_take_lists(ckpt__safetensors_reader *r) {
     ckpt_err e = ckpt__safetensors_take_names(r, "ckpt.lists", &names);
     if (e != CKPT_OK || names.at == NULL) return e;
     ckpt__buf_init(&outer, &t->allocator);
-    for (size_t i = r->first; i < t->count && outer.err == CKPT_OK; i++) {
-        ckpt__entry *x = &t->entries[i];
-        const char *p = strchr(x->name, '/');
-        for (int level = 1; p != NULL && level < 64; level++, p = strchr(p + 1, '/')) {
-            size_t digits = strspn(p + 1, "0123456789");
-            if (digits == 0 || digits > 9 || (p[1 + digits] != '/' && p[1 + digits] != 0)) continue;
-            outer.len = 0;
-            ckpt__buf_add(&outer, x->name, (size_t)(p - x->name));
-            const char *key = ckpt__buf_cstr(&outer);
-            if (outer.err != CKPT_OK) break;
-            if (bsearch(&key, names.at, names.count, sizeof *names.at, ckpt__safetensors_name_order) == NULL) continue;
-            x->lists |= (uint64_t)1 << level;
-        }
-    }
-    e = outer.err;
+    for (size_t i = r->first; i < t->count && e == CKPT_OK; i++) e = ckpt__safetensors_mark_lists(&t->entries[i], &names, &outer);
     ckpt__buf_free(&outer);
     ckpt__safetensors_free_names(r, &names);
     return e;
@@ -39806,7 +39809,7 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
     if (own && uri.authority.n > 0) ckpt__buf_byte(bucket, '/');
     if (own) ckpt__buf_add(bucket, uri.path.p, root);
     if (absolute) ckpt__buf_text(bucket, "//");
-    else if (strcmp(uri.backend, "file") == 0) ckpt__buf_byte(bucket, '/');
+    else if (strcmp(uri.backend, "file") == 0 && after[0] != 0) ckpt__buf_byte(bucket, '/');    // "file://" names no folder
     if (strcmp(uri.backend, "libcloud") == 0) ckpt__buf_text(bucket, uri.path.p + uri.path.n);     // which store that is
     bool good = true;
     if (strcmp(uri.backend, "file") == 0) good = ckpt__txt_unpercent(path, uri.path.p, uri.path.n);
@@ -39815,8 +39818,6 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
     (void)ckpt__buf_cstr(bucket);
     (void)ckpt__buf_cstr(path);
     if (!good) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", text);
-    if (strcmp(uri.backend, "file") == 0 && after[0] == 0)      // a variable that is empty, not the root of all folders
-        return ckpt__error_set(CKPT_ARG, "'%s' names no folder; write file:///folder", text);
     return bucket->err != CKPT_OK ? bucket->err : path->err;
 }
 
@@ -50657,14 +50658,12 @@ static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64
 static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckpt__crew_word *say) {
     int64_t w[CKPT__CREW_WORDS];
     ckpt__error_record before, first;
-    ckpt_err e = ckpt__saver_check_process(s);
-    if (e != CKPT_OK) return e;
     ckpt__error_take(&before);
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
     ckpt__saver_report_uploads(s);
     s->latched = false;
-    e = ckpt__crew_heed(s, say, w);
+    ckpt_err e = ckpt__crew_heed(s, say, w);
     first.code = CKPT_OK;
     if (e != CKPT_OK) ckpt__error_take(&first);
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
@@ -50696,6 +50695,8 @@ static ckpt_err ckpt__crew_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_ev
     s->calls++;
     if (ckpt__os_flag_get(&s->shared->waiting) != 0) (void)ckpt__saver_fence(s);
     if (!due && s->checked && --s->steps > 0) return CKPT_OK;
+    ckpt_err e = ckpt__saver_check_process(s);
+    if (e != CKPT_OK) return e;
     memset(&say, 0, sizeof say);
     say.call = CKPT__CREW_EVENT + (int)event;
     say.batch = t->batch;
