@@ -11,12 +11,12 @@
 #   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
 #
 # What is a test: tests/test_*.c and tests/fault/*.c are cmocka programs, built with ASan+UBSan, with TSan where threads are used, and
-# plain where they are not, where a file says so ("plain", since it tries all of what the others sample), and with --long. tests/*.sh, tests/*.py and tests/fault/*.sh, *.py are scripts: 0 passed, 77 skipped (the last line says why),
-# else failed; a script that prints lines "PASS: name", "FAIL: name" or "SKIP: name: reason" has each counted.
+# plain where they are not, where a file says so ("plain", since it tries all of what the others sample), and with --long.
+# tests/*.sh, tests/*.py and tests/fault/*.sh, *.py are scripts: 0 passed, 77 skipped (the last line says why), else failed; a script that prints lines "PASS: name", "FAIL: name" or "SKIP: name: reason" has each counted.
 # tests/fuzz/fuzz_NAME.c are libFuzzer targets with a corpus in tests/fuzz/corpus/NAME.
 # A script gets CKPT_ROOT, CKPT_LONG (0, 1), CC, and a TMPDIR of its own, where it starts; a program CKPT_TESTS_DIR as a macro.
-# Words after "run.sh:" in a test's first 20 lines: plain, tsan, no-tsan, tsan-long (only with --long: other tests run the same threads), no-asan,
-# slow (not with --fast), long (only with --long), waits (for clocks and other processes most of its time), heavy (computes so long that
+# Words after "run.sh:" in a test's first 20 lines: plain, tsan, no-tsan, tsan-long (only with --long: other tests run the same
+# threads), no-asan, slow (not with --fast), long (only with --long), waits (for clocks and other processes most of its time), heavy (computes so long that
 # optimising is worth its time), memory (its subject is no disk), helper (not a test), remote (with libcurl and OpenSSL; the others are
 # built with CKPT_NO_REMOTE), libs=-lz,-lm (more flags).
 # Everything is built and run under ${TMPDIR:-/tmp}; the tree is only read. Where there is room in /dev/shm the sanitizers' builds, the

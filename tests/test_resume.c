@@ -432,6 +432,24 @@ static void test_faults_while_resuming(void **state) {
     }
 }
 
+// A run whose checkpoints a tool compresses.
+static run *packed_run(const char *dir) {
+    run *r = run_new(dir);
+    r->d.filename = "ba{batch}.pt.gz";
+    run_open(r);
+    return r;
+}
+
+// A folder with two checkpoints of such a run.
+static const char *packed_folder(void) {
+    const char *dir = util_temp_dir();
+    run *r = packed_run(dir);
+    run_save(r, 1);
+    run_save(r, 2);
+    run_end(r);
+    return dir;
+}
+
 // What the process or the machine lacks just now says nothing of the file: that an older one is taken in its place, or none, must not
 // come of too few descriptors, processes or pages.
 static void test_short_of(void **state) {
@@ -441,19 +459,11 @@ static void test_short_of(void **state) {
         { "posix_spawnp", EAGAIN, CKPT_NOMEM }, { "posix_spawnp", ENOMEM, CKPT_NOMEM }, { "pread", ETIMEDOUT, CKPT_NET },
         { "open", ENOTCONN, CKPT_NET },
     };
-    const char *dir = util_temp_dir();
-    run *r = run_new(dir);
-    r->d.filename = "ba{batch}.pt.gz";
-    run_open(r);
-    run_save(r, 1);
-    run_save(r, 2);
-    run_end(r);
+    const char *dir = packed_folder();
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         bool hit = true;
         for (int n = 1; hit && n < 40; n++) {
-            r = run_new(dir);
-            r->d.filename = "ba{batch}.pt.gz";
-            run_open(r);
+            run *r = packed_run(dir);
             ckpt_timestamp t;
             fault_arm_call(rows[i].call, rows[i].errnum, n);
             ckpt_err e = ckpt_saver_resume(r->s, &t);
@@ -469,16 +479,8 @@ static void test_short_of(void **state) {
 // Nor does a decompressor that the system kills, as it does when memory is short.
 static void test_killed_tool(void **state) {
     (void)state;
-    const char *dir = util_temp_dir(), *bin = util_temp_dir(), *path = getenv("PATH");
-    run *r = run_new(dir);
-    r->d.filename = "ba{batch}.pt.gz";
-    run_open(r);
-    run_save(r, 1);
-    run_save(r, 2);
-    run_end(r);
-    r = run_new(dir);
-    r->d.filename = "ba{batch}.pt.gz";
-    run_open(r);
+    const char *bin = util_temp_dir(), *path = getenv("PATH");
+    run *r = packed_run(packed_folder());
     char *kept = util_fmt("%s", path);
     static const char *const tools[] = { "gzip", "pigz" };
     for (int i = 0; i < UTIL_COUNT(tools); i++) {       // the first one is killed, those after it are not
