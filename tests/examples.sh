@@ -9,7 +9,7 @@ failed=0
 . "$root/tests/share.sh"
 cxx=$(command -v g++) || cxx=g++
 real=$(command -v "${CC:-cc}") || exit 1
-[ "${CKPT_LONG:-0}" = 1 ] || hasty "$work/bin"
+[ "${CKPT_LONG:-0}" = 1 ] || hasty "$work/bin" || { echo "FAIL: the library compiles"; exit 1; }
 # What is looked at for its warnings is the example: the implementation has compile/ for that.
 warn="-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wwrite-strings -Wformat=2 -Werror -DCKPT__IMPLEMENTED"
 pass() { echo "PASS: $1"; }

@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 . "$root/tests/share.sh"
 real=$(command -v "${CC:-cc}") || exit 1
-[ "${CKPT_LONG:-0}" = 1 ] || hasty "$work/bin"
+[ "${CKPT_LONG:-0}" = 1 ] || hasty "$work/bin" || { echo "FAIL: the library compiles"; exit 1; }
 mkdir tree
 (cd "$root" && tar -cf - --exclude=.git --exclude=examples/build --exclude=./out .) | (cd tree && tar -xf -)
 cd tree || exit 1

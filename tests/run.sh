@@ -194,7 +194,7 @@ fi
 CKPT_BUILD=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-run-XXXXXX") || exit 1
 CKPT_BUILD=$(cd "$CKPT_BUILD" && pwd -P)
 export CKPT_BUILD
-mkdir "$CKPT_BUILD/job" "$CKPT_BUILD/log" "$CKPT_BUILD/res" "$CKPT_BUILD/tmp" "$CKPT_BUILD/bin"
+mkdir "$CKPT_BUILD/job" "$CKPT_BUILD/log" "$CKPT_BUILD/res" "$CKPT_BUILD/tmp" "$CKPT_BUILD/bin" "$CKPT_BUILD/apart"
 . "$here/share.sh"
 CKPT_MEMORY= lane_pid=
 place=$(memory 3000) && CKPT_MEMORY=$(mktemp -d "$place/ckpt-run-XXXXXX")
@@ -286,25 +286,59 @@ add_script() {
     esac
 }
 
+# flavour SOURCE: the lines before a test includes ckpt.h decide how the library is compiled for it. Tests with the same lines share an
+# object: prints its name and leaves what it is made of. Nothing where a line is the test's own code.
+flavour() {
+    awk -v dir="$here" '
+        /^[^#]*include "(\.\.\/)+ckpt\.h"/ || /^#include "(\.\.\/)+ckpt\.h"/ { found = 1; exit }
+        { sub(/ *\/\/.*/, "") }
+        /^\/\*/ { comment = 1 }
+        comment { if (/\*\//) comment = 0; next }
+        /^#ifndef CKPT_NO_REMOTE/ { guarded = 1; next }
+        guarded { if (/^#endif/) guarded = 0; next }
+        /^#define CKPT_(NO_REMOTE|IMPLEMENTATION|STATIC)$/ || /^ *$/ { next }
+        /^#include "(fault\/)?faults\.h"/ { print "#include \"faults.PART\""; next }
+        !/^#(define|include <)/ { exit }
+        { print }
+        END { print found ? "#include \"ckpt.PART\"" : "own" }' "$1" >"$CKPT_BUILD/apart/new"
+    case $(cat "$CKPT_BUILD/apart/new") in *own) return ;; esac
+    key=$(cksum <"$CKPT_BUILD/apart/new" | tr ' ' -)
+    for part in whole head; do sed "s/PART/$part/" "$CKPT_BUILD/apart/new" >"$CKPT_BUILD/apart/$key.$part"; done
+    echo "$key"
+}
+
 # add_program SOURCE NAME BUILD FLAGS: compiles and runs in one job.
 add_program() {
     out=$CKPT_BUILD/bin/$(echo "$2" | tr / _).$3
     libs=$(words "$1" | tr ' ' '\n' | sed -n 's/^libs=//p' | tr ',\n' '  ')
-    # With every function static the compiler leaves out what a test does not reach: a tenth of the time. The tests in compile/ and
-    # portable.c build it whole.
-    net="-DCKPT_STATIC= -DCKPT_NO_REMOTE="
-    has_word "$(words "$1")" remote && net=-DCKPT_STATIC= libs="$libs -lcurl -lcrypto"
+    net=-DCKPT_NO_REMOTE=
+    has_word "$(words "$1")" remote && net= libs="$libs -lcurl -lcrypto"
     prefix= compiler=$CC warn="$warn_c -Wno-misleading-indentation"
     case $3 in
         asan) prefix=$runner compiler=$asan_cc warn=$warn_c ;;
         tsan) prefix=$runner compiler=$tsan_cc warn=-w ;;       # two compilers have warned by then
     esac
+    key=$(flavour "$1") flags="-std=gnu11 $(echo $4 $net)"
+    wanted "$2 ($3)" && echo "$key $flags" >>"$CKPT_BUILD/apart/list"
+    # With every function static the compiler leaves out what a test does not reach. The tests in compile/ and portable.c build it whole.
     add "$2 ($3)" <<JOB
 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
-$compiler -std=gnu11 $(echo $4 $net $warn) $(quote "-DCKPT_TESTS_DIR=\"$here\"") $(quote "$1") -o $(quote "$out") -lcmocka $libs -lpthread ||
-    { echo "FAIL: it does not compile"; exit 1; }
+test=$(quote "$1") dir=$(quote "-DCKPT_TESTS_DIR=\"$here\"") apart=\$CKPT_BUILD/apart/$key
+. $(quote "$here/share.sh")
+make_it() {
+    if [ "$key" != "" ] && [ "\$(grep -c -x -e "$key $flags" "\$CKPT_BUILD/apart/list")" -ge 3 ]; then
+        built lib.o $compiler $flags -w -DCKPT_IMPLEMENTATION= -x c -c "\$apart.whole" || return 1
+        $compiler $flags $(echo $warn) -DCKPT_IMPLEMENTATION= "\$dir" -include "\$apart.head" "\$test" lib.o -o $(quote "$out") -lcmocka $libs -lpthread
+    else
+        $compiler $flags $(echo $warn) -DCKPT_STATIC= "\$dir" "\$test" -o $(quote "$out") -lcmocka $libs -lpthread
+    fi
+}
+make_it || { echo "FAIL: it does not compile"; exit 1; }
 $prefix $(quote "$out")
+status=\$?
+[ $keep = 1 ] || rm -f lib.o $(quote "$out")
+exit \$status
 JOB
 }
 
@@ -411,6 +445,10 @@ fi
 #-- run --------------------------------------------------------------------------------------------------
 
 begin=$(date +%s)
+for part in whole head; do
+    awk -v part=$part -f "$here/apart.awk" "$CKPT_ROOT/ckpt.h" >"$CKPT_BUILD/apart/ckpt.$part"
+    awk -v part=$part -v all=1 -f "$here/apart.awk" "$here/fault/faults.h" >"$CKPT_BUILD/apart/faults.$part"
+done
 echo "$count jobs, $jobs at a time"
 touch "$CKPT_BUILD/job/works" "$CKPT_BUILD/job/waits"
 # Those that wait are served at once when they are due, and the others have what is left, all of it: twice as many of them as cores,

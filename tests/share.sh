@@ -60,15 +60,34 @@ whole() {
     built "$object" "$@" -DPORTABLE_WHOLE -c "$root/tests/portable.c"
 }
 
-# The commands of README.md and of the examples are run as they stand, but what gcc makes of ckpt.h, and -O2 and -O3, are the affair of
-# portable.sh and compile/, and cost minutes: a cc and a g++ that leave the optimising out, and are clang's where it is there.
+# library OBJECT FLAG...: the library alone, compiled as quickly as it can be, for programs compiled with -DCKPT__IMPLEMENTED, whose own
+# code is what matters.
+library() {
+    object=$1
+    shift
+    built "$object" $quick "$@" -DCKPT_IMPLEMENTATION -x c -c "$root/ckpt.h"
+}
+
+# The commands of README.md and of the examples are run as they stand, but what a compiler makes of ckpt.h, at -O2 and -O3 too, is the
+# affair of portable.sh and compile/, and cost minutes: a cc and a g++ that leave the optimising out, are clang's where it is there, and
+# link what uses the library (and so -lpthread) with one that is compiled once.
 hasty() {
     mkdir -p "$1"
+    library "$1/local.o" -DCKPT_NO_REMOTE || return 1
+    remote_there >/dev/null && { library "$1/remote.o" || return 1; }
     for c in cc g++; do
         there=$(command -v $c) || continue
         case $c in cc) other=clang ;; *) other=clang++ ;; esac
         ! command -v $other >/dev/null 2>&1 || there=$(command -v $other)
-        printf '#!/bin/sh\nfor a; do shift; case $a in -O[23]) ;; *) set -- "$@" "$a" ;; esac; done\nexec %s "$@"\n' "$there" >"$1/$c"
+        cat >"$1/$c" <<END
+#!/bin/sh
+case " \$* " in
+    *' -DCKPT_NO_REMOTE '*' -lpthread '*) set -- -DCKPT__IMPLEMENTED "\$@" '$1/local.o' ;;
+    *' -lcurl '*' -lpthread '*) set -- -DCKPT__IMPLEMENTED "\$@" '$1/remote.o' ;;
+esac
+for a; do shift; case \$a in -O[23]) ;; *) set -- "\$@" "\$a" ;; esac; done
+exec $there "\$@"
+END
         chmod +x "$1/$c"
     done
     PATH=$1:$PATH

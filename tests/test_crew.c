@@ -1,14 +1,7 @@
 /* test_crew.c: savers on many ranks, as threads: what they do together or not at all. Monolithic, sharded and per-rank tars, over
    folders that are shared and not, with failures, deaths, requests, rotation, links and stores. run.sh: waits plain tsan memory */
 
-// A test may be told of each sync of a file: that is what takes long on a slow disk.
-#include <unistd.h>
-static void (*on_sync)(void);
-static int sync_told(int fd) {
-    if (on_sync != NULL) on_sync();
-    return fsync(fd);
-}
-#define fsync(fd) sync_told(fd)
+#include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -1097,8 +1090,9 @@ static void moments_apart(tr_rank *r, void *arg) {
 // Long work is waited for in the barrier and in no other hook: of one rank's disk, of its device, of a store.
 static int slow_rank;
 
-static void sync_slowly(void) {
-    if (tr_self != NULL && tr_self->rank == slow_rank) tr_busy(tr_self, 0.004);
+static void sync_slowly(const char *name, const char *path, int fd) {
+    (void)path, (void)fd;
+    if (strcmp(name, "fsync") == 0 && tr_self != NULL && tr_self->rank == slow_rank) tr_busy(tr_self, 0.004);
 }
 
 static void keep_waiting(tr_rank *r, void *arg) {
@@ -1202,10 +1196,10 @@ static void test_waits_in_barrier(void **state) {
             p.device = true;
             p.slow = slow_rank = k / 2;
             p.keep = 1;
-            on_sync = sync_slowly;
+            fault_watch = sync_slowly;
             tr_run(tr_new(2), keep_waiting, &p);
             tr_run(tr_new(2), keep_waiting_resumed, &p);
-            on_sync = NULL;
+            fault_watch = NULL;
         }
     }
 }
@@ -1557,9 +1551,9 @@ static void test_store_waits_in_barrier(void **state) {
             assert_int_equal(chdir(util_temp_dir()), 0);
             p.saves = 0;
             p.number = 1;
-            on_sync = sync_slowly;
+            fault_watch = sync_slowly;
             tr_run(tr_new(2), resume_store, &p);
-            on_sync = NULL;
+            fault_watch = NULL;
         }
     }
 }

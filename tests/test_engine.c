@@ -14,7 +14,7 @@
 #if defined(UTIL_TSAN)
 enum { PLANS = 8, READS = 3, STEP = 9 };
 #elif defined(UTIL_ASAN)
-enum { PLANS = 20, READS = 12, STEP = 4 };
+enum { PLANS = 10, READS = 6, STEP = 9 };
 #else
 enum { PLANS = 64, READS = 40, STEP = 1 };
 #endif
@@ -560,7 +560,7 @@ static void write_faults(ckpt__image *im) {
                 if (errnums[k] == ENOSPC && strcmp(fault_where, "pwrite") == 0) assert_int_equal(e, CKPT_NO_SPACE);
             }
             assert_true(n > (errnums[k] == FAULT_SHORT ? 2 : 5));
-            if (errnums[k] == EIO) assert_true(failures > 0);
+            if (errnums[k] == EIO && STEP == 1) assert_true(failures > 0);     // some failures are survived: a sample may meet those alone
         }
         free(want);
         ckpt__plan_free(&p);

@@ -1,11 +1,6 @@
 /* test_folder.c: what tools do in a folder stays in its own run, takes nobody's copies for old checkpoints, and nobody's notes for links. */
 
 // A file system without links is one whose symlink fails.
-#include <errno.h>
-#include <stdbool.h>
-#include <unistd.h>
-static bool no_links;
-#define symlink(target, path) (no_links ? (errno = EPERM, -1) : (symlink)(target, path))
 #include "fault/faults.h"
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION
@@ -353,7 +348,7 @@ static void test_too_long(void **state) {
 static void test_text_for_a_link(void **state) {
     (void)state;
     const char *dir = util_temp_dir(), *latest = util_join(dir, "latest.pt");
-    no_links = true;
+    fault_no_links = true;
     run_end(run_live(dir, 3, 3));
     assert_string_equal(util_read(latest, NULL), "ba3.pt");
     ckpt_folder *f = look(dir);
@@ -372,7 +367,7 @@ static void test_text_for_a_link(void **state) {
     assert_int_equal(unlink(util_join(dir, "got.pt")), 0);
     ok(tidy(dir, 1));
     assert_string_equal(names_in(dir), "ba2.pt latest.pt");
-    no_links = false;
+    fault_no_links = false;
 }
 
 // Who writes a checkpoint's name into a file has written a note.

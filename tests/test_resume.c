@@ -1,8 +1,5 @@
 /* test_resume.c: resuming takes the newest checkpoint that verifies, whatever lies beside it, and goes on from there bit for bit. */
 
-// That fsync is called, and what happens when it fails, matters here; the time of the disk does not.
-#include <unistd.h>
-#define fsync(fd) ((void)(fd), 0)
 #include "fault/faults.h"
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION
@@ -547,6 +544,7 @@ static void test_device_fails(void **state) {
 }
 
 int main(void) {
+    fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     util_clear_env();
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fresh_start),

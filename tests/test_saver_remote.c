@@ -1,14 +1,7 @@
 /* test_saver_remote.c: a saver's uploads: names, order of publication, rotation in stores, failures, recovery, resuming.
    run.sh: tsan */
 
-// That fsync is called matters elsewhere; the time of the disk would be most of this test's.
-#include <unistd.h>
-#define fsync(fd) slow_sync(fd)
-static int sync_us;                     // but where it is what is tested: how long each takes
-static int slow_sync(int fd) {
-    (void)fd;
-    return sync_us > 0 ? usleep((useconds_t)sync_us) : 0;
-}
+#include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -857,7 +850,7 @@ static void test_keep_none_same_name(void **state) {
         m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
         m.r->d.snapshot = modes[k];
         run_open(m.r);
-        sync_us = 20000;                // the index is without its line for so long, and the file is there
+        fault_sync = 20000;              // the index is without its line for so long, and the file is there
         for (int i = 1; i <= 3; i++) {
             run_save(m.r, i);
             for (size_t left = 1; left > 0; usleep(200)) {
@@ -867,7 +860,7 @@ static void test_keep_none_same_name(void **state) {
             }
         }
         ok(ckpt_saver_wait(m.r->s, 0));
-        sync_us = 0;
+        fault_sync = FAULT_NO_SYNC;
         assert_string_equal(names_in(m.r->dir), "");
         assert_string_equal(bucket_names(b), "run%latest.pt.symlink run%model.pt");
         remote_end(&m);
@@ -2019,6 +2012,7 @@ static void test_out_of_memory(void **state) {
 }
 
 int main(void) {
+    fault_sync = FAULT_NO_SYNC;         // that it is called matters elsewhere; its time would be most of this test's
     util_clear_env();
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_cases),

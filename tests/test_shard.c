@@ -1,5 +1,5 @@
 // Proves that pieces of tensors are planned, saved and loaded on any number of ranks, byte for byte. run.sh: tsan-long
-#define CKPT__SHARD_BLOCK 1000
+#include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -711,6 +711,7 @@ static void test_cost_hostile(void **state) {
 }
 
 int main(void) {
+    fault_shard_block = 1000;
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_owners),       cmocka_unit_test(test_refusals),    cmocka_unit_test(test_kinds),
         cmocka_unit_test(any_to_any),        cmocka_unit_test(test_together),    cmocka_unit_test(test_hostile),

@@ -1,19 +1,10 @@
-// Proves what the uploader promises: order, staging, the journal, recovery by a later process, publication, errors, early parts. run.sh: waits tsan
+// Proves what the uploader promises: order, staging, the journal, recovery by a later process, publication, errors, early parts.
+// run.sh: waits tsan libs=-Xlinker,--wrap=pthread_cond_wait
 #define CKPT_NO_REMOTE
 #define CKPT__SEND_MIB 1024             // parts of 8 to 64 KiB: many of them in small files
-#define CKPT__UPLOADER_BACKOFF 0.001
-static double hope_s = 60, hope_most = 900;
-#define CKPT__UPLOADER_HOPE hope_s
-#define CKPT__UPLOADER_HOPE_MOST hope_most
+#include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
-#ifndef _GNU_SOURCE
-    #define _GNU_SOURCE
-#endif
-#include <pthread.h>
-static int late_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
-#define pthread_cond_wait late_cond_wait
 #include "../ckpt.h"
-#undef pthread_cond_wait
 #include "util.h"
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -852,7 +843,7 @@ static uint64_t failed_now(const world *w) {
 static void test_outage(void **state) {
     (void)state;
     world w;
-    hope_s = hope_most = 0.02;
+    fault_hope = fault_hope_most = 0.02;
     begin_world(&w);
     fail_next(0, CKPT_NET, true);
     fail_all("f", CKPT_NET);
@@ -874,7 +865,7 @@ static void test_outage(void **state) {
     assert_int_equal(entries(w.staging, ".upload"), 0);
     assert_int_equal(close_uploader(&w, 0), CKPT_NET);      // the first failure ever
     end_world(&w);
-    hope_s = 60, hope_most = 900;
+    fault_hope = 60, fault_hope_most = 900;
 }
 
 // A store that takes longer to fail than the time until the next try: that counts from the end of one, or something would be
@@ -882,7 +873,7 @@ static void test_outage(void **state) {
 static void test_outage_takes_long(void **state) {
     (void)state;
     world w;
-    hope_s = hope_most = 0.3;
+    fault_hope = fault_hope_most = 0.3;
     begin_world(&w);
     fail_next(0, CKPT_NET, true);
     fail_all("f", CKPT_NET);
@@ -903,7 +894,7 @@ static void test_outage_takes_long(void **state) {
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
     assert_int_equal(close_uploader(&w, 0), CKPT_NET);
     end_world(&w);
-    hope_s = 60, hope_most = 900;
+    fault_hope = 60, fault_hope_most = 900;
 }
 
 // What failed while others got through goes again when somebody waits; what can never go, or has a successor, does not.
@@ -2528,8 +2519,11 @@ static void test_early_switch(void **state) {
 
 static __thread bool late;              // this thread gets the lock long after it was woken
 
-static int late_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
-    int e = pthread_cond_wait(c, m);
+// The linker has all calls come here (--wrap).
+int __real_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
+int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
+int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
+    int e = __real_pthread_cond_wait(c, m);
     if (late) {
         pthread_mutex_unlock(m);
         usleep(200000);
@@ -2822,6 +2816,7 @@ static void test_memory(void **state) {
 }
 
 int main(void) {
+    fault_backoff = 0.001;
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_remote_names),
         cmocka_unit_test(test_uris),

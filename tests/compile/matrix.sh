@@ -146,14 +146,14 @@ part_switches() {
             there $cc || { skip "$name $cc" "not installed"; continue; }
             # gcc takes three times as long as clang: it reads the C++ form alone below, unless there is no clang.
             if [ $cc = gcc ] && there clang && there g++; then continue; fi
-            # A store that is left out leaves nothing out that a program could miss when it is linked.
+            # A store that is left out leaves nothing out that a program could miss when it is linked; the libraries are linked together below.
             case $name in
                 CKPT_NO_REMOTE) ;;
-                CKPT_NO_*) expect "$name $cc" $cc -std=c99 -fsyntax-only $warn_c $with "-D$switch" impl.c; continue ;;
+                CKPT_NO_* | CKPT_WITH_*) expect "$name $cc" $cc -std=c99 -fsyntax-only $warn_c $with "-D$switch" impl.c; continue ;;
             esac
             expect "$name $cc" $cc -std=c99 -O0 $warn_c $with "-D$switch" -c impl.c -o impl.o
             # Static and unused means that nothing is left to link with.
-            [ "$switch" = CKPT_STATIC ] || expect "$name $cc links" $cc -std=c99 impl.o use.c main.c -o prog ${2:-} $libs_net -lpthread
+            [ "$switch" = CKPT_STATIC ] || expect "$name $cc links" $cc -std=c99 impl.o use.c main.c -o prog $libs_net -lpthread
         done
         there g++ && expect "$name g++" g++ -x c++ -std=c++11 -fsyntax-only $warn_cxx $with "-D$switch" impl.c
     done

@@ -64,8 +64,28 @@ static const char *fault_only;      // count calls of this name alone; NULL: of 
 static int         fault_calls;     // counted since fault_arm
 static int         fault_hits;
 static const char *fault_where;     // the call that failed
+static bool        fault_no_links;  // symlink fails each time
 // Hears of calls that change or look through folders, and of closes and pwrites, before they are made; path NULL: of fd. It may take its time.
 static void      (*fault_watch)(const char *name, const char *path, int fd);
+
+//-- what the library has as constants, as variables: tests that want other ones share what is compiled -------------
+
+#define FAULT_NO_SYNC (-1)
+
+static int      fault_sync;         // 0: fsync and fdatasync do their work; FAULT_NO_SYNC: nothing; else they take so many microseconds instead
+static double   fault_backoff = 0;
+static double   fault_hope = 60;
+static double   fault_hope_most = 900;
+static size_t   fault_single = 8;
+static unsigned fault_journal_most = 16 << 20;
+static unsigned fault_shard_block = 256 * 1024;
+
+#define CKPT__UPLOADER_BACKOFF fault_backoff
+#define CKPT__UPLOADER_HOPE fault_hope
+#define CKPT__UPLOADER_HOPE_MOST fault_hope_most
+#define CKPT__UPLOADER_SINGLE fault_single
+#define CKPT__UPLOADER_JOURNAL_MAX fault_journal_most
+#define CKPT__SHARD_BLOCK fault_shard_block
 
 // The n-th call fails with `errnum`, those after it work again.
 FAULT_FN void fault_arm(int errnum, int nth) {
@@ -180,17 +200,26 @@ FAULT_FN int fault_stat(const char *path, struct stat *s) { return FAULT_CALL("s
 FAULT_FN int fault_lstat(const char *path, struct stat *s) { return FAULT_CALL("lstat", FAULT_INTR, lstat(path, s)); }
 FAULT_FN int fault_fstat(int fd, struct stat *s) { return FAULT_CALL("fstat", FAULT_INTR, fstat(fd, s)); }
 FAULT_FN int fault_fstatvfs(int fd, struct statvfs *s) { return FAULT_CALL("fstatvfs", FAULT_INTR, fstatvfs(fd, s)); }
+FAULT_FN int fault_syncs(int fd, int (*call)(int fd)) {
+    int how = __atomic_load_n(&fault_sync, __ATOMIC_SEQ_CST);
+    if (how > 0) usleep((useconds_t)how);
+    return how == 0 ? call(fd) : 0;
+}
 FAULT_FN int fault_fsync(int fd) {
     fault_tell("fsync", NULL, fd);
-    return FAULT_CALL("fsync", FAULT_INTR, fsync(fd));
+    return FAULT_CALL("fsync", FAULT_INTR, fault_syncs(fd, fsync));
 }
 FAULT_FN int fault_fdatasync(int fd) {
     fault_tell("fdatasync", NULL, fd);
-    return FAULT_CALL("fdatasync", FAULT_INTR, fdatasync(fd));
+    return FAULT_CALL("fdatasync", FAULT_INTR, fault_syncs(fd, fdatasync));
 }
 FAULT_FN int fault_ftruncate(int fd, off_t n) { return FAULT_CALL("ftruncate", FAULT_INTR | FAULT_GROWS, ftruncate(fd, n)); }
 FAULT_FN int fault_link(const char *a, const char *b) { return FAULT_CALL("link", FAULT_INTR | FAULT_GROWS, link(a, b)); }
-FAULT_FN int fault_symlink(const char *a, const char *b) { return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b)); }
+FAULT_FN int fault_symlink(const char *a, const char *b) {
+    if (fault_no_links) errno = EPERM;
+    if (fault_no_links) return -1;
+    return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b));
+}
 FAULT_FN int fault_rename(const char *a, const char *b) { return FAULT_CALL("rename", FAULT_INTR | FAULT_GROWS, rename(a, b)); }
 FAULT_FN int fault_unlink(const char *path) {
     fault_tell("unlink", path, -1);

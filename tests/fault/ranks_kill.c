@@ -18,7 +18,7 @@ enum { WORLD = 8, ROWS = 1501, STEPS = 20000, KEEP = 2, REMOTE = 3 };
 #ifdef RANKS_KILL_REMOTE
 #define LIMIT 6.0           // seconds that a rank may be missing: a busy machine's server takes some to answer rank 0, who resumes
 #else
-#define LIMIT 2.0
+#define LIMIT 5.0
 #endif
 #define SOON  2.5           // after a death; a busy machine included
 

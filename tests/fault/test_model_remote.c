@@ -5,15 +5,9 @@
 
    A life is a forked process. What it says of its saves lies in shared memory, so that it outlives a death. A seed decides
    everything but the order of threads. More lives: CKPT_LONG=1; one scenario: MODEL_SEED=n. */
-#include <unistd.h>
-#define fsync(fd) ((void)(fd), 0)
-#define fdatasync(fd) ((void)(fd), 0)
-#include "faults.h"
 #define CKPT_NO_REMOTE
 #define CKPT__SEND_MIB 1024             // parts of 8 to 64 KiB
-#define CKPT__UPLOADER_BACKOFF 0.001
-#define CKPT__UPLOADER_HOPE 0.002
-#define CKPT__UPLOADER_HOPE_MOST 0.01
+#include "faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
 #include "../util.h"
@@ -718,6 +712,10 @@ static void test_model_remote(void **state) {
 }
 
 int main(void) {
+    fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
+    fault_backoff = 0.001;
+    fault_hope = 0.002;
+    fault_hope_most = 0.01;
     static const struct CMUnitTest tests[] = { cmocka_unit_test(test_model_remote) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

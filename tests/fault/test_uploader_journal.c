@@ -1,8 +1,6 @@
 // Proves that a small file which is taken survives: in the journal and out of it, after a kill at any sync, a torn end, a full disk, and
 // that of one name the newest comes last. run.sh: tsan
 #define CKPT_NO_REMOTE
-#define CKPT__UPLOADER_SINGLE 0             // the first file begins the journal
-#define CKPT__UPLOADER_JOURNAL_MAX (2 << 20)
 #include "faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
@@ -735,6 +733,8 @@ static void test_no_room(void **state) {
 }
 
 int main(void) {
+    fault_single = 0;                   // the first file begins the journal
+    fault_journal_most = 2 << 20;
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arrives),
         cmocka_unit_test(test_newest_last),

@@ -2,14 +2,9 @@
    place, and neither does what has only to be settled. A process is killed between what a saver knows of an upload and what its uploader
    does; the next one publishes the newest checkpoint, and never goes back. run.sh: tsan */
 
-// That a sync is called, and what another thread does then, matters here; the time of the disk does not.
-#include <unistd.h>
-#define fsync(fd) ((void)(fd), 0)
-#define fdatasync(fd) ((void)(fd), 0)
-#include "faults.h"
 #define CKPT_NO_REMOTE
 #define CKPT__SEND_MIB 1024                 // so that a small checkpoint leaves in parts
-#define CKPT__UPLOADER_BACKOFF 0.001
+#include "faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../../ckpt.h"
 #include "../util.h"
@@ -706,6 +701,8 @@ static void test_tree_killed(void **state) {
 }
 
 int main(void) {
+    fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
+    fault_backoff = 0.001;
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_before_commit),
         cmocka_unit_test(test_tree_in_order),
