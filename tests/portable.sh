@@ -53,7 +53,7 @@ echo 'int main(void) { return 0; }' >empty.c
 if ! gcc -m32 empty.c -o prog 2>/dev/null; then skip "32 bits" "no gcc -m32 (gcc-multilib)"
 elif ! runner=$(narrow ./prog); then runner= ; skip "32 bits" "this kernel runs no program of 32 bits, and there is no qemu-i386 (qemu-user-static)"
 else
-    shared "32 bits: gcc -m32 -O3" "gcc -m32 -lpthread" gcc -m32 -std=c99 -O3 $warn_c $local
+    shared "32 bits: gcc -m32 $narrow_level" "gcc -m32 -lpthread" gcc -m32 -std=c99 $narrow_level $warn_c $local
     try "32 bits: gcc -m32 -msse2" gcc -m32 -std=gnu99 -O0 -msse2 -mfpmath=sse $warn_c
     runner=
 fi

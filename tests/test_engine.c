@@ -12,11 +12,11 @@
 
 // Thread checking makes everything some twenty times slower, ASan five times. The plain build tries every call that can fail.
 #if defined(UTIL_TSAN)
-enum { PLANS = 8, READS = 3, STEP = 9 };
+enum { PLANS = 4, READS = 3, STEP = 9 };
 #elif defined(UTIL_ASAN)
 enum { PLANS = 10, READS = 6, STEP = 9 };
 #else
-enum { PLANS = 64, READS = 40, STEP = 1 };
+enum { PLANS = 40, READS = 24, STEP = 1 };
 #endif
 
 static uint32_t rng_state = 7;

@@ -133,7 +133,7 @@ library() {     # switch -> header, flag
 }
 
 part_switches() {
-    all= libs=
+    all= libs= without=
     for switch in CKPT_NO_REMOTE CKPT_NO_GCS CKPT_NO_OCI CKPT_NO_AZURE CKPT_NO_UC CKPT_NO_MLFLOW CKPT_NO_WANDB CKPT_STATIC 'CKPT_API=__attribute__((visibility("default")))' NDEBUG \
                   CKPT_WITH_ZLIB CKPT_WITH_ZSTD CKPT_WITH_LZ4 CKPT_WITH_LZMA CKPT_WITH_BZIP2; do
         set -- $(library "$switch")
@@ -155,9 +155,17 @@ part_switches() {
             # Static and unused means that nothing is left to link with.
             [ "$switch" = CKPT_STATIC ] || expect "$name $cc links" $cc -std=c99 impl.o use.c main.c -o prog $libs_net -lpthread
         done
+        # In C++ one by one with CKPT_LONG; else those of a kind together.
+        case $name in
+            CKPT_NO_REMOTE) ;;
+            CKPT_NO_*) without="$without -D$switch"; [ "${CKPT_LONG:-0}" = 1 ] || continue ;;
+            CKPT_WITH_*) [ "${CKPT_LONG:-0}" = 1 ] || continue ;;
+        esac
         there g++ && expect "$name g++" g++ -x c++ -std=c++11 -fsyntax-only $warn_cxx $with "-D$switch" impl.c
     done
-    expect "all libraries" $CC -std=c99 -Og $warn_c $remote $all -c impl.c -o impl.o
+    there g++ && expect "all libraries g++" g++ -x c++ -std=c++11 -fsyntax-only $warn_cxx $remote $all impl.c
+    there g++ && expect "stores left out, g++" g++ -x c++ -std=c++11 -fsyntax-only $warn_cxx $remote $without impl.c
+    expect "all libraries" $CC -std=c99 -O0 $warn_c $remote $all -c impl.c -o impl.o
     expect "all libraries link" $CC impl.o use.c main.c -o prog $libs $net -lpthread
     [ -n "$net" ] || skip "with the network" "no headers of libcurl and OpenSSL"
     # musl-gcc sees no header but musl's own.
@@ -171,7 +179,7 @@ part_switches() {
 
 part_targets() {
     if echo 'int main(void){return 0;}' | gcc -m32 -x c - -o probe 2>/dev/null; then
-        expect "gcc -m32" whole whole.o gcc -m32 -std=c99 -O3 $warn_c $local
+        expect "gcc -m32" whole whole.o gcc -m32 -std=c99 $narrow_level $warn_c $local
         expect "gcc -m32 -O0" gcc -m32 -std=c99 -O0 $warn_c $local -c impl.c -o impl.o
         expect "gcc -m32 links" gcc -m32 impl.o use.c main.c -o prog -lpthread
         if run=$(narrow ./probe); then expect "gcc -m32 runs${run:+ ($run)}" $run ./prog
