@@ -1199,6 +1199,66 @@ static void test_damaged_is_not_sent(void **state) {
     bucket_end(b);
 }
 
+// A checkpoint that a killed process had not entered into its ledger yet, and that is damaged when the next one finds it: the store's
+// latest does not lead to it.
+static void test_damaged_is_not_handed_over(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *index = util_join(dir, ".ckpt-index.jsonl");
+    size_t size = 0;
+    remote_run m = remote_new(dir, b);
+    run_open(m.r);
+    const char *ledger = util_join(dir, m.r->s->remotes[0].ledger.file + 1);
+    bucket_hold(b, true);
+    run_save(m.r, 1);
+    char *before = util_read(index, &size);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    remote_end(&m);
+    util_write(index, before, size);
+    assert_int_equal(unlink(ledger), 0);
+    assert_int_equal(unlink(bucket_path(b, "run/ba1.pt")), 0);
+    assert_int_equal(unlink(bucket_path(b, "run/latest.pt.symlink")), 0);
+    util_flip(util_join(dir, "ba1.pt"), 6000, 1);
+    m = remote_new(dir, b);
+    run_open(m.r);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "");
+    ckpt_timestamp t;
+    assert_int_equal(ckpt_saver_resume(m.r->s, &t), CKPT_CORRUPT);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// A pinned checkpoint that is damaged and fetched again is pinned as before.
+static void test_fetched_stays_pinned(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    for (int life = 0; life < 2; life++) {
+        remote_run m = remote_new(dir, b);
+        m.r->d.num_checkpoints_to_keep = m.r->d.num_remote_to_keep = 1;
+        run_open(m.r);
+        ckpt_timestamp t;
+        assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+        for (int i = life == 0 ? 1 : 2; i <= (life == 0 ? 1 : 3); i++) save_wait(&m, i);
+        remote_end(&m);
+        if (life == 1) break;
+        ckpt_folder *f;
+        ckpt_folder_desc d;
+        memset(&d, 0, sizeof d);
+        d.folder = dir;
+        ok(ckpt_folder_open(&f, &d));
+        ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba1.pt"), true));
+        ckpt_folder_close(f);
+        util_flip(util_join(dir, "ba1.pt"), 6000, 1);
+    }
+    assert_string_equal(names_in(dir), "ba1.pt ba3.pt latest.pt");
+    check_file(util_join(dir, "ba1.pt"), 1);
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba3.pt run%latest.pt.symlink");
+    bucket_end(b);
+}
+
 // One name for all objects, and a name of its own for each file: a save whose upload a newer one has replaced is not sent by the
 // next process, over the newer one; and it may leave the folder.
 static void test_replaced_in_the_store(void **state) {
@@ -2048,6 +2108,8 @@ int main(void) {
         cmocka_unit_test(test_two_stores_on_an_empty_machine),
         cmocka_unit_test(test_failed_before_it_opened),
         cmocka_unit_test(test_replaced_in_the_store),
+        cmocka_unit_test(test_damaged_is_not_handed_over),
+        cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),

@@ -288,6 +288,7 @@ static void pin_one(life *l, int newest_batch) {
 // All stores are well again: what waits gets there, also what had failed.
 static void heal(life *l) {
     scene *s = l->s;
+    for (int k = 0; k < s->stores; k++) l->places[k].until = 0;        // also of a life that saves nothing
     for (int i = 0; i < 200; i++) {
         bool hopeful = false;
         ckpt_err e;
@@ -431,11 +432,14 @@ static void look(scene *s) {
     }
 }
 
+// One name for all objects: what another machine had left is sent when the run comes back to it, and replaces a newer one.
+static bool may_be_replaced(const scene *s) { return s->constant && !s->straight; }
+
 // What resume must give at least, with stores that answer, or without asking them.
 static int floor_of(const scene *s, bool asks) {
     int least = s->last;
     while (least > 0 && !s->m->saves[least].whole) least--;
-    for (int k = 0; k < s->stores && asks; k++) {
+    for (int k = 0; k < s->stores && asks && !may_be_replaced(s); k++) {
         int batch = s->m->link[k];
         for (int b = s->last; b > 0 && batch < 0 && s->straight; b--) batch = s->m->saves[b].far[k] ? b : batch;      // it is listed
         if (batch > least) least = batch;
@@ -493,7 +497,7 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
     for (int k = 0; k < s->stores; k++) {
         HOLDS(s->m->link[k] >= 0 || links[k] < 0 || s->damaged, util_fmt("the link of store %d, that led to %d, leads to nothing", k, links[k]));
         bool older = s->rolled && s->m->link[k] > 0 && before[s->m->link[k]].staged;       // what a life that went back had left
-        HOLDS(s->m->link[k] >= links[k] || links[k] > s->m->resumed || older, util_fmt("the link of store %d went back from %d", k, links[k]));
+        HOLDS(s->m->link[k] >= links[k] || links[k] > s->m->resumed || older || may_be_replaced(s), util_fmt("the link of store %d went back from %d", k, links[k]));
     }
     HOLDS(s->r.keep == CKPT_KEEP_NONE || told == 0 || floor_of(s, false) >= told, "the newest checkpoint that was reported is gone");
     if (died || !s->m->settled) return;
@@ -503,7 +507,7 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
     }
     for (int b = 1; b <= s->last; b++) {
         const save *v = &s->m->saves[b];
-        HOLDS(!v->staged, util_fmt("ba%d.pt is still staged", b));
+        HOLDS(!v->staged || !s->straight, util_fmt("ba%d.pt is still staged", b));      // of another machine it may be refused
         bool all = b > s->m->resumed && v->told;
         HOLDS(!all || s->r.keep != CKPT_KEEP_NONE || !v->here || v->pinned || s->r.every > 0 || s->r.best, util_fmt("ba%d.pt has not left the folder", b));
     }
