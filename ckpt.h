@@ -38745,11 +38745,24 @@ static ckpt_err ckpt__uploader_run_remove(ckpt_uploader *u, ckpt__uploader_item 
     return e == CKPT_NOT_FOUND ? CKPT_OK : ckpt__error_prefix(e, "cannot remove %s from %s", it->name, u->store->uri);
 }
 
+// Is what was confirmed some time ago there no more? Somebody has removed it, or a rule of the bucket's.
+static bool ckpt__uploader_is_lost(ckpt_uploader *u, const ckpt__uploader_item *it) {
+    ckpt__retry retry = ckpt__uploader_retry_of(u, it);
+    ckpt__store_stat info;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    memset(&info, 0, sizeof info);
+    bool lost = ckpt__fetch_stat(u->store, it->name, &info, &retry) == CKPT_NOT_FOUND;
+    ckpt__error_last = kept;
+    return lost;
+}
+
 static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it, bool *published) {
     ckpt_err e = CKPT_OK;
     for (double until = ckpt__os_now() + u->stagger; u->stagger > 0 && ckpt__os_now() < until; ckpt__os_sleep(0.01)) {
         if (ckpt__os_flag_get(&it->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled before it began");
     }
+    if (it->confirmed && it->adopted && ckpt__uploader_is_lost(u, it)) it->confirmed = false;
     if (!it->confirmed) e = ckpt__uploader_send(u, it);
     if (e != CKPT_OK) return e;
     if (it->link_name != NULL) {

@@ -1230,6 +1230,31 @@ static void test_damaged_is_not_handed_over(void **state) {
     bucket_end(b);
 }
 
+// An object that was confirmed, and has gone from the store before the next process publishes it: it is sent again, and then the link is
+// put.
+static void test_removed_before_it_was_published(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    run_open(m.r);
+    bucket_fail(b, "put run/latest", CKPT_NET, -1);
+    save_held(&m, 1);
+    (void)!ckpt_saver_close(m.r->s, 0);
+    ckpt_state_free(&m.r->st);
+    (void)!ckpt_uploader_close(m.u, 0);
+    assert_string_equal(bucket_names(b), "run%ba1.pt");
+    assert_int_equal(unlink(bucket_path(b, "run/ba1.pt")), 0);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    m = remote_new(dir, b);
+    run_open(m.r);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%latest.pt.symlink");
+    check_file(bucket_path(b, "run/ba1.pt"), 1);
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // A pinned checkpoint that is damaged and fetched again is pinned as before.
 static void test_fetched_stays_pinned(void **state) {
     (void)state;
@@ -2109,6 +2134,7 @@ int main(void) {
         cmocka_unit_test(test_failed_before_it_opened),
         cmocka_unit_test(test_replaced_in_the_store),
         cmocka_unit_test(test_damaged_is_not_handed_over),
+        cmocka_unit_test(test_removed_before_it_was_published),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
         cmocka_unit_test(test_index_cannot_be_written),
