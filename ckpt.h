@@ -35228,7 +35228,7 @@ static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt_
 
 // The store has refused the object, for there is one of that name. It may be this very one: of a process that died before it
 // could say so, or that was killed while its request was under way; or of a try whose answer was lost.
-static ckpt_err ckpt__send_dispute(const ckpt__send_job *j) {
+static ckpt_err ckpt__send_dispute(ckpt__send_job *j) {
     ckpt__error_record refusal;
     ckpt__send_whose whose;
     ckpt__retry r = j->retry;
@@ -35239,6 +35239,7 @@ static ckpt_err ckpt__send_dispute(const ckpt__send_job *j) {
         if (j->s->meter != NULL) ckpt__meter_set(&j->s->meter->done, j->size);
         return CKPT_OK;
     }
+    j->curable = e == CKPT_NET || e == CKPT_TIMEOUT;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
         return ckpt__error_prefix(e, "cannot tell whose object is there");
     ckpt__error_last = refusal;

@@ -12,6 +12,7 @@ typedef struct bucket {
     const char      *fail;              // calls whose log line begins with this fail
     ckpt_err         fail_with;
     int              fail_times;        // so many of them; -1: all
+    bool             loses;             // the answers of puts, which it has done
     double           slow;              // seconds that a put takes
     bool             held;              // puts wait until it is false
     int              under_way, most;   // puts
@@ -73,6 +74,7 @@ UTIL_FN ckpt_err bucket_put(const char *name, const char *path, bool overwrite, 
     if (e == CKPT_OK && rename(temp, final) != 0) e = ckpt_set_error(CKPT_IO, "cannot rename");
     pthread_mutex_lock(&b->lock);
     b->under_way--;
+    if (e == CKPT_OK && b->loses) e = ckpt_set_error(CKPT_NET, "the answer is lost");
     pthread_mutex_unlock(&b->lock);
     return e;
 }
