@@ -40137,7 +40137,7 @@ static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule,
     uint64_t last = ckpt__remote_last(r);
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && l->number < last;
+        bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && !l->pinned && l->number < last;
         if (!given_up && (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED || l->number >= safe)) continue;
         ckpt__buf_add(names, l->name, strlen(l->name) + 1);
         if (names->err != CKPT_OK) break;

@@ -1288,6 +1288,38 @@ static void test_lost_answer_and_no_look(void **state) {
     fault_hope = 60, fault_hope_most = 900;
 }
 
+// A save that was given up, whose object is there all the same since only the answer was lost: when somebody pins it, it stays.
+static void test_given_up_and_pinned(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    b->loses = true;
+    bucket_hold(b, true);
+    run_save(m.r, 1);
+    bucket_hold(b, false);
+    assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
+    bucket_hold(b, true);
+    b->loses = false;
+    run_save(m.r, 2);
+    ckpt_folder *f;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    ok(ckpt_folder_open(&f, &d));
+    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba1.pt"), true));
+    ckpt_folder_close(f);
+    bucket_hold(b, false);
+    (void)!ckpt_saver_wait(m.r->s, 0);
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+    (void)!ckpt_saver_close(m.r->s, 0);
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+    bucket_end(b);
+}
+
 // A pinned checkpoint that is damaged and fetched again is pinned as before.
 static void test_fetched_stays_pinned(void **state) {
     (void)state;
@@ -2169,6 +2201,7 @@ int main(void) {
         cmocka_unit_test(test_damaged_is_not_handed_over),
         cmocka_unit_test(test_removed_before_it_was_published),
         cmocka_unit_test(test_lost_answer_and_no_look),
+        cmocka_unit_test(test_given_up_and_pinned),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
         cmocka_unit_test(test_index_cannot_be_written),
