@@ -210,7 +210,7 @@ else fail 'no journal holds a session of Databricks'; fi
 for journal in $(cat found sessions); do
     case $(stat -c %a "$journal" 2>/dev/null) in *00 | '') ;; *) fail "a journal with a session's address may be read by others" ;; esac
 done
-if grep -raEo 'eyJ[A-Za-z0-9_-]{20}|[?&]sig=[A-Za-z0-9%]{20}|Signature=[A-Za-z0-9%]{20}|Basic [A-Za-z0-9+/]{20}|signature="[A-Za-z0-9+/]{40}|Bearer [A-Za-z0-9._-]{20}' all >found; then
+if grep -raEo 'eyJ(hbGci|0eXAi|raWQi)[A-Za-z0-9_-]{10}|eyJ[A-Za-z0-9_-]{10,}\.eyJ|[?&]sig=[A-Za-z0-9%]{20}|Signature=[A-Za-z0-9%]{20}|Basic [A-Za-z0-9+/]{20}|signature="[A-Za-z0-9+/]{40}|Bearer [A-Za-z0-9._-]{20}' all >found; then
     fail 'assertions or signatures are in what was said or kept' found
 else pass 'no assertion, bearer token or signature of any request'; fi
 [ $failures = 0 ]
