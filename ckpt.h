@@ -46793,12 +46793,10 @@ static void ckpt__saver_send_left(ckpt_saver *s, ckpt__remote *r) {
         ckpt__saver_leave(s);
         if (!more) break;
         left.line.inherited = true;
-        if (!ckpt__saver_is_sound(s, left.path.data)) {         // the store's latest would lead to it
-            ckpt__saver_mark_unsent(s, left.line.number);
-            continue;
-        }
-        if (ckpt__saver_stage_one(s, r, &left.line, left.path.data) == CKPT_OK) continue;
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not uploaded yet: %s", left.path.data, ckpt__error_last.text);
+        bool sound = ckpt__saver_is_sound(s, left.path.data);       // else the store's latest would lead to it
+        if (sound && ckpt__saver_stage_one(s, r, &left.line, left.path.data) == CKPT_OK) continue;
+        if (sound)
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not uploaded yet: %s", left.path.data, ckpt__error_last.text);
         ckpt__saver_mark_unsent(s, left.line.number);
     }
     ckpt__saver_left_free(&left);
@@ -49444,13 +49442,8 @@ static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char
         l->owned = true;
         l->upload = f->linked ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
         ckpt__os_mutex_lock(&s->shared->lock);
-        int old = ckpt__index_find(&s->index, name.data);
-        if (old >= 0) {                 // it was damaged, or another machine has gone on
-            l->pinned = s->index.lines[old].pinned;
-            ckpt__index_drop(&s->index, (size_t)old);
-        }
-        *at = ckpt__index_place(&s->index, l);
-        e = ckpt__index_insert(&s->index, *at, l);
+        e = ckpt__index_insert(&s->index, ckpt__index_place(&s->index, l), l);
+        if (e == CKPT_OK) *at = (size_t)ckpt__index_find(&s->index, name.data);
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
     if (e == CKPT_OK) {

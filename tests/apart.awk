@@ -9,9 +9,13 @@ BEGIN { inside = all }
 /^\/\/ >>implementation/ { inside = 1 }
 !inside { print; next }
 body { if (/^}/) body = 0; print part == "whole" ? $0 : ""; next }
-# A variable: constants have a value, are left as they are, and each file has its own.
-/^static [^=]*;/ && !/\{/ { sub(/^static /, part == "whole" ? "" : "extern "); print; next }
-/^static [^={]* = [^"{]*;/ && !/^static ([a-z_]+ )*const / { sub(/^static /, part == "whole" ? "" : "extern "); if (part == "head") sub(/ = [^;]*;/, ";"); print; next }
+# A variable. Constants, which have a value, are left as they are: each file has its own.
+/^static .*;( *\/\/.*)?$/ && !/^static ([a-z_]+ )*const .*=/ {
+    sub(/^static /, part == "whole" ? "" : "extern ")
+    if (part == "head") sub(/ = [^;]*;/, ";")
+    print
+    next
+}
 begins() { sub(/^(static|CKPT__TIME_MATH|FAULT_FN) /, ""); head = 1 }
 head && /\) \{.*\}$/ { if (part == "head") sub(/\) \{.*/, ");"); print; head = 0; next }
 head && /\{$/ { if (part == "head") sub(/ \{$/, ";"); print; head = 0; body = 1; next }

@@ -43,7 +43,14 @@ shared "clang -std=c2x -O2" "clang $net -lpthread" clang -std=c2x -O2 $warn_c $r
 # What -O3 alone warns of, gcc says below, for 32 bits; here the machine's own instructions count.
 if [ "${CKPT_LONG:-0}" = 1 ]; then most=-O3; else most=-Og; fi
 one "gcc $most -march=native" gcc $most -march=native $warn_c
-one "gcc -std=c2x -funsigned-char -DNDEBUG, without SIMD instructions" gcc -std=c2x -O0 -funsigned-char -DNDEBUG -DCKPT__NO_SIMD $warn_c
+if [ "${CKPT_LONG:-0}" = 1 ]; then
+    one "gcc without SIMD instructions" gcc -O0 -DCKPT__NO_SIMD $warn_c
+    one "gcc -funsigned-char" gcc -O0 -funsigned-char $warn_c
+    one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O0 -DNDEBUG $warn_c
+    one "clang++ -std=c++17" clang++ -x c++ -std=c++17 -O0 $warn -Wno-missing-field-initializers
+else
+    one "gcc -std=c2x -funsigned-char -DNDEBUG, without SIMD instructions" gcc -std=c2x -O0 -funsigned-char -DNDEBUG -DCKPT__NO_SIMD $warn_c
+fi
 one "g++ -std=c++11" g++ -x c++ -std=c++11 -O0 $warn -Wno-missing-field-initializers
 one "clang++ -std=c++20" clang++ -x c++ -std=c++20 -O0 $warn -Wno-missing-field-initializers
 shared "musl, static" "musl-gcc -static -lpthread" musl-gcc -std=c99 -O0 $warn_c $local

@@ -289,8 +289,8 @@ add_script() {
 # flavour SOURCE: the lines before a test includes ckpt.h decide how the library is compiled for it. Tests with the same lines share an
 # object: prints its name and leaves what it is made of. Nothing where a line is the test's own code.
 flavour() {
-    awk -v dir="$here" '
-        /^[^#]*include "(\.\.\/)+ckpt\.h"/ || /^#include "(\.\.\/)+ckpt\.h"/ { found = 1; exit }
+    awk '
+        /^#include "(\.\.\/)+ckpt\.h"/ { found = 1; exit }
         { sub(/ *\/\/.*/, "") }
         /^\/\*/ { comment = 1 }
         comment { if (/\*\//) comment = 0; next }
@@ -300,8 +300,7 @@ flavour() {
         /^#include "(fault\/)?faults\.h"/ { print "#include \"faults.PART\""; next }
         !/^#(define|include <)/ { exit }
         { print }
-        END { print found ? "#include \"ckpt.PART\"" : "own" }' "$1" >"$CKPT_BUILD/apart/new"
-    case $(cat "$CKPT_BUILD/apart/new") in *own) return ;; esac
+        END { if (!found) exit 1; print "#include \"ckpt.PART\"" }' "$1" >"$CKPT_BUILD/apart/new" || return
     key=$(cksum <"$CKPT_BUILD/apart/new" | tr ' ' -)
     for part in whole head; do sed "s/PART/$part/" "$CKPT_BUILD/apart/new" >"$CKPT_BUILD/apart/$key.$part"; done
     echo "$key"
@@ -319,22 +318,20 @@ add_program() {
         tsan) prefix=$runner compiler=$tsan_cc warn=-w ;;       # two compilers have warned by then
     esac
     key=$(flavour "$1") flags="-std=gnu11 $(echo $4 $net)"
-    wanted "$2 ($3)" && echo "$key $flags" >>"$CKPT_BUILD/apart/list"
     # With every function static the compiler leaves out what a test does not reach. The tests in compile/ and portable.c build it whole.
     add "$2 ($3)" <<JOB
 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 test=$(quote "$1") dir=$(quote "-DCKPT_TESTS_DIR=\"$here\"") apart=\$CKPT_BUILD/apart/$key
 . $(quote "$here/share.sh")
-make_it() {
-    if [ "$key" != "" ] && [ "\$(grep -c -x -e "$key $flags" "\$CKPT_BUILD/apart/list")" -ge 3 ]; then
-        built lib.o $compiler $flags -w -DCKPT_IMPLEMENTATION= -x c -c "\$apart.whole" || return 1
-        $compiler $flags $(echo $warn) -DCKPT_IMPLEMENTATION= "\$dir" -include "\$apart.head" "\$test" lib.o -o $(quote "$out") -lcmocka $libs -lpthread
-    else
-        $compiler $flags $(echo $warn) -DCKPT_STATIC= "\$dir" "\$test" -o $(quote "$out") -lcmocka $libs -lpthread
-    fi
-}
-make_it || { echo "FAIL: it does not compile"; exit 1; }
+fails() { echo "FAIL: it does not compile"; exit 1; }
+flavour='$key $flags'
+set -- -DCKPT_STATIC=
+if [ "$key" != "" ] && [ "\$(grep -l -x -F "flavour='\$flavour'" "\$CKPT_BUILD"/job/*.sh | wc -l)" -ge 3 ]; then
+    built lib.o $compiler $flags -w -DCKPT_IMPLEMENTATION= -x c -c "\$apart.whole" || fails
+    set -- -DCKPT_IMPLEMENTATION= -include "\$apart.head" lib.o
+fi
+$compiler $flags $(echo $warn) "\$dir" "\$@" "\$test" -o $(quote "$out") -lcmocka $libs -lpthread || fails
 $prefix $(quote "$out")
 status=\$?
 [ $keep = 1 ] || rm -f lib.o $(quote "$out")

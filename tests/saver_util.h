@@ -83,6 +83,28 @@ UTIL_FN void run_save(run *r, int64_t step) {
     ok(ckpt_saver_fence(r->s));
 }
 
+// A folder of checkpoints as a tool sees it.
+UTIL_FN ckpt_folder *look_into(const char *dir) {
+    ckpt_folder *f = NULL;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    ok(ckpt_folder_open(&f, &d));
+    return f;
+}
+
+UTIL_FN int at_name(const ckpt_folder *f, const char *name) {
+    int at = ckpt_folder_find(f, name);
+    if (at < 0) fail_msg("there is no %s", name);
+    return at;
+}
+
+UTIL_FN void pin(const char *dir, const char *name, bool pinned) {
+    ckpt_folder *f = look_into(dir);
+    ok(ckpt_folder_pin(f, at_name(f, name), pinned));
+    ckpt_folder_close(f);
+}
+
 // The names in the folder but the library's own, "a b c".
 UTIL_FN const char *names_in(const char *dir) { return util_names(dir, NULL); }
 

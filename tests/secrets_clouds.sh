@@ -210,7 +210,14 @@ else fail 'no journal holds a session of Databricks'; fi
 for journal in $(cat found sessions); do
     case $(stat -c %a "$journal" 2>/dev/null) in *00 | '') ;; *) fail "a journal with a session's address may be read by others" ;; esac
 done
-if grep -raEo 'eyJ(hbGci|0eXAi|raWQi)[A-Za-z0-9_-]{10}|eyJ[A-Za-z0-9_-]{10,}\.eyJ|[?&]sig=[A-Za-z0-9%]{20}|Signature=[A-Za-z0-9%]{20}|Basic [A-Za-z0-9+/]{20}|signature="[A-Za-z0-9+/]{40}|Bearer [A-Za-z0-9._-]{20}' all >found; then
+# What begins as a token does may be random letters: a token's are those of a text.
+is_random() {
+    case $1 in eyJ*) ;; *) return 1 ;; esac
+    printf '%.20s' "$1" | tr '_-' '/+' | base64 -d | LC_ALL=C grep -qa '[^ -~]'
+}
+grep -raEo 'eyJ[A-Za-z0-9_-]{20}|[?&]sig=[A-Za-z0-9%]{20}|Signature=[A-Za-z0-9%]{20}|Basic [A-Za-z0-9+/]{20}|signature="[A-Za-z0-9+/]{40}|Bearer [A-Za-z0-9._-]{20}' all >hits
+while read -r hit; do is_random "${hit#*:}" || printf '%s\n' "$hit"; done <hits >found
+if [ -s found ]; then
     fail 'assertions or signatures are in what was said or kept' found
 else pass 'no assertion, bearer token or signature of any request'; fi
 [ $failures = 0 ]

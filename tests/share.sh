@@ -60,9 +60,9 @@ whole() {
     built "$object" "$@" -DPORTABLE_WHOLE -c "$root/tests/portable.c"
 }
 
-# library OBJECT FLAG...: the library alone, compiled as quickly as it can be, for programs compiled with -DCKPT__IMPLEMENTED, whose own
+# implementation OBJECT FLAG...: the library alone, compiled as quickly as it can be, for programs compiled with -DCKPT__IMPLEMENTED, whose own
 # code is what matters.
-library() {
+implementation() {
     object=$1
     shift
     built "$object" $quick "$@" -DCKPT_IMPLEMENTATION -x c -c "$root/ckpt.h"
@@ -73,8 +73,8 @@ library() {
 # link what uses the library (and so -lpthread) with one that is compiled once.
 hasty() {
     mkdir -p "$1"
-    library "$1/local.o" -DCKPT_NO_REMOTE || return 1
-    remote_there >/dev/null && { library "$1/remote.o" || return 1; }
+    implementation "$1/local.o" -DCKPT_NO_REMOTE || return 1
+    remote_there >/dev/null && { implementation "$1/remote.o" || return 1; }
     for c in cc g++; do
         there=$(command -v $c) || continue
         case $c in cc) other=clang ;; *) other=clang++ ;; esac

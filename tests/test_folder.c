@@ -8,39 +8,18 @@
 #include "util.h"
 #include "saver_util.h"
 
-static ckpt_folder *look(const char *dir) {
-    ckpt_folder *f = NULL;
-    ckpt_folder_desc d;
-    memset(&d, 0, sizeof d);
-    d.folder = dir;
-    ok(ckpt_folder_open(&f, &d));
-    return f;
-}
-
-static int at_name(const ckpt_folder *f, const char *name) {
-    int at = ckpt_folder_find(f, name);
-    if (at < 0) fail_msg("there is no %s", name);
-    return at;
-}
-
 static ckpt_err tidy(const char *dir, int keep) {
     ckpt_gc_desc d;
     memset(&d, 0, sizeof d);
     d.num_checkpoints_to_keep = keep;
-    ckpt_folder *f = look(dir);
+    ckpt_folder *f = look_into(dir);
     ckpt_err e = ckpt_folder_gc(f, &d);
     ckpt_folder_close(f);
     return e;
 }
 
-static void pin(const char *dir, const char *name, bool pinned) {
-    ckpt_folder *f = look(dir);
-    ok(ckpt_folder_pin(f, at_name(f, name), pinned));
-    ckpt_folder_close(f);
-}
-
 static void take_away(const char *dir, const char *name) {
-    ckpt_folder *f = look(dir);
+    ckpt_folder *f = look_into(dir);
     ok(ckpt_folder_remove(f, at_name(f, name)));
     ckpt_folder_close(f);
 }
@@ -85,7 +64,7 @@ static void test_runs_below(void **state) {
         assert_non_null(strstr(ckpt_last_error(), util_fmt("%s has no checkpoints of its own", top)));
         assert_true(strstr(ckpt_last_error(), a) != NULL || strstr(ckpt_last_error(), b) != NULL);
     }
-    ckpt_folder *f = look(top);
+    ckpt_folder *f = look_into(top);
     assert_int_equal(ckpt_folder_count(f), 5);          // they are shown, with what leads to them
     ckpt_checkpoint c;
     ok(ckpt_folder_entry(f, at_name(f, "a/ba2.pt"), &c));
@@ -118,7 +97,7 @@ static void test_view_is_older(void **state) {
     const char *top = util_temp_dir(), *a = util_join(top, "a");
     run_end(run_live(a, CKPT_KEEP_ALL, 2));
     assert_int_equal(unlink(util_join(a, ".ckpt-index.jsonl")), 0);
-    ckpt_folder *f = look(top);
+    ckpt_folder *f = look_into(top);
     int at = at_name(f, "a/ba1.pt");
     run *r = run_new(a);
     run_open(r);
@@ -183,7 +162,7 @@ static void test_own_and_below(void **state) {
     memset(&d, 0, sizeof d);
     d.num_checkpoints_to_keep = 1;
     d.damaged = d.unfinished_now = true;
-    ckpt_folder *f = look(top);
+    ckpt_folder *f = look_into(top);
     ok(ckpt_folder_gc(f, &d));
     ckpt_folder_close(f);
     assert_string_equal(names_in(top), "a ba3.pt best.pt latest.pt other.pt");
@@ -264,7 +243,7 @@ static void test_not_utf8(void **state) {
         ckpt_checkpoint c;
         copy(dir, "ba3.pt", odd);
         if (lost != 0) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
-        ckpt_folder *f = look(dir);
+        ckpt_folder *f = look_into(dir);
         int at = at_name(f, odd);
         ok(ckpt_folder_entry(f, at, &c));
         assert_true(c.foreign);
@@ -301,7 +280,7 @@ static void test_latest_is_not_utf8(void **state) {
     assert_int_equal((symlink)("best-\xff.pt", util_join(dir, "latest.pt")), 0);
     go_on(dir, CKPT_KEEP_ALL, 3, 4);
     assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "best"));
-    ckpt_folder *f = look(dir);
+    ckpt_folder *f = look_into(dir);
     for (int i = 0; i < ckpt_folder_count(f); i++) {
         ckpt_checkpoint c;
         ok(ckpt_folder_entry(f, i, &c));
@@ -331,7 +310,7 @@ static void test_too_long(void **state) {
         ok(ckpt__index_write(&ix));
         ckpt__index_free(&ix);
         if (tool > 0) {
-            ckpt_folder *f = look(dir);
+            ckpt_folder *f = look_into(dir);
             assert_int_equal(ckpt_folder_count(f), 3);
             ckpt_folder_close(f);
             ok(tidy(dir, 1));
@@ -348,10 +327,10 @@ static void test_too_long(void **state) {
 static void test_text_for_a_link(void **state) {
     (void)state;
     const char *dir = util_temp_dir(), *latest = util_join(dir, "latest.pt");
-    fault_no_links = true;
+    fault_arm_always("symlink", EPERM);
     run_end(run_live(dir, 3, 3));
     assert_string_equal(util_read(latest, NULL), "ba3.pt");
-    ckpt_folder *f = look(dir);
+    ckpt_folder *f = look_into(dir);
     ckpt_checkpoint c;
     assert_int_equal(ckpt_folder_count(f), 3);
     ok(ckpt_folder_entry(f, at_name(f, "ba3.pt"), &c));
@@ -367,7 +346,7 @@ static void test_text_for_a_link(void **state) {
     assert_int_equal(unlink(util_join(dir, "got.pt")), 0);
     ok(tidy(dir, 1));
     assert_string_equal(names_in(dir), "ba2.pt latest.pt");
-    fault_no_links = false;
+    assert_true(fault_disarm());
 }
 
 // Who writes a checkpoint's name into a file has written a note.

@@ -850,7 +850,7 @@ static void test_keep_none_same_name(void **state) {
         m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
         m.r->d.snapshot = modes[k];
         run_open(m.r);
-        fault_sync = 20000;              // the index is without its line for so long, and the file is there
+        fault_sync = 20000;             // the index is without its line for so long, and the file is there
         for (int i = 1; i <= 3; i++) {
             run_save(m.r, i);
             for (size_t left = 1; left > 0; usleep(200)) {
@@ -1168,27 +1168,35 @@ static void test_failed_before_it_opened(void **state) {
     bucket_end(b);
 }
 
+// A process that saves 1 and is killed before it hears that the store has it: its index, or its ledger, is as it was then. The ledger's
+// path.
+static const char *save_unheard(bucket *b, const char *dir, bool of_index) {
+    size_t size = 0;
+    remote_run m = remote_new(dir, b);
+    run_open(m.r);
+    const char *ledger = util_join(dir, m.r->s->remotes[0].ledger.file + 1);
+    const char *file = of_index ? util_join(dir, ".ckpt-index.jsonl") : ledger;
+    bucket_hold(b, true);
+    run_save(m.r, 1);
+    char *before = util_read(file, &size);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    remote_end(&m);
+    util_write(file, before, size);
+    return ledger;
+}
+
 // A file that was damaged after it had got to the store, which no sums tell of, when a killed process did not hear of that: it is not
 // sent again over the good object.
 static void test_damaged_is_not_sent(void **state) {
     (void)state;
     bucket *b = bucket_new(NULL);
     const char *dir = util_temp_dir();
-    size_t size = 0;
-    remote_run m = remote_new(dir, b);
-    run_open(m.r);
-    const char *ledger = util_join(dir, m.r->s->remotes[0].ledger.file + 1);
-    bucket_hold(b, true);
-    run_save(m.r, 1);
-    char *before = util_read(ledger, &size);
-    bucket_hold(b, false);
-    ok(ckpt_saver_wait(m.r->s, 0));
-    remote_end(&m);
-    util_write(ledger, before, size);
+    (void)save_unheard(b, dir, false);
     int fd = open(util_join(dir, "ba1.pt"), O_RDWR);
     assert_true(fd >= 0 && pwrite(fd, "x", 1, 6000) == 1);
     close(fd);
-    m = remote_new(dir, b);
+    remote_run m = remote_new(dir, b);
     run_open(m.r);
     ok(ckpt_saver_wait(m.r->s, 0));
     check_file(bucket_path(b, "run/ba1.pt"), 1);
@@ -1204,23 +1212,12 @@ static void test_damaged_is_not_sent(void **state) {
 static void test_damaged_is_not_handed_over(void **state) {
     (void)state;
     bucket *b = bucket_new(NULL);
-    const char *dir = util_temp_dir(), *index = util_join(dir, ".ckpt-index.jsonl");
-    size_t size = 0;
-    remote_run m = remote_new(dir, b);
-    run_open(m.r);
-    const char *ledger = util_join(dir, m.r->s->remotes[0].ledger.file + 1);
-    bucket_hold(b, true);
-    run_save(m.r, 1);
-    char *before = util_read(index, &size);
-    bucket_hold(b, false);
-    ok(ckpt_saver_wait(m.r->s, 0));
-    remote_end(&m);
-    util_write(index, before, size);
-    assert_int_equal(unlink(ledger), 0);
+    const char *dir = util_temp_dir();
+    assert_int_equal(unlink(save_unheard(b, dir, true)), 0);
     assert_int_equal(unlink(bucket_path(b, "run/ba1.pt")), 0);
     assert_int_equal(unlink(bucket_path(b, "run/latest.pt.symlink")), 0);
     util_flip(util_join(dir, "ba1.pt"), 6000, 1);
-    m = remote_new(dir, b);
+    remote_run m = remote_new(dir, b);
     run_open(m.r);
     ok(ckpt_saver_wait(m.r->s, 0));
     assert_string_equal(bucket_names(b), "");
@@ -1304,13 +1301,7 @@ static void test_given_up_and_pinned(void **state) {
     bucket_hold(b, true);
     b->loses = false;
     run_save(m.r, 2);
-    ckpt_folder *f;
-    ckpt_folder_desc d;
-    memset(&d, 0, sizeof d);
-    d.folder = dir;
-    ok(ckpt_folder_open(&f, &d));
-    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba1.pt"), true));
-    ckpt_folder_close(f);
+    pin(dir, "ba1.pt", true);
     bucket_hold(b, false);
     (void)!ckpt_saver_wait(m.r->s, 0);
     assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
@@ -1334,13 +1325,7 @@ static void test_fetched_stays_pinned(void **state) {
         for (int i = life == 0 ? 1 : 2; i <= (life == 0 ? 1 : 3); i++) save_wait(&m, i);
         remote_end(&m);
         if (life == 1) break;
-        ckpt_folder *f;
-        ckpt_folder_desc d;
-        memset(&d, 0, sizeof d);
-        d.folder = dir;
-        ok(ckpt_folder_open(&f, &d));
-        ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba1.pt"), true));
-        ckpt_folder_close(f);
+        pin(dir, "ba1.pt", true);
         util_flip(util_join(dir, "ba1.pt"), 6000, 1);
     }
     assert_string_equal(names_in(dir), "ba1.pt ba3.pt latest.pt");
@@ -1393,13 +1378,7 @@ static void test_pinned_meanwhile(void **state) {
     save_wait(&m, 1);
     bucket_hold(b, true);
     run_save(m.r, 2);
-    ckpt_folder *f;
-    ckpt_folder_desc d;
-    memset(&d, 0, sizeof d);
-    d.folder = dir;
-    ok(ckpt_folder_open(&f, &d));
-    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba1.pt"), true));
-    ckpt_folder_close(f);
+    pin(dir, "ba1.pt", true);
     bucket_hold(b, false);
     ok(ckpt_saver_wait(m.r->s, 0));
     assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
@@ -1494,14 +1473,7 @@ static void test_remote_rotation_keeps(void **state) {
     run_open(m.r);
     for (int i = 1; i <= 8; i++) {
         save_wait(&m, i);
-        if (i != 2) continue;
-        ckpt_folder_desc fd;
-        ckpt_folder *f;
-        memset(&fd, 0, sizeof fd);
-        fd.folder = m.r->dir;
-        ok(ckpt_folder_open(&f, &fd));
-        ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ba2.pt"), true));
-        ckpt_folder_close(f);
+        if (i == 2) pin(m.r->dir, "ba2.pt", true);
     }
     ok(ckpt_saver_wait(m.r->s, 0));
     assert_string_equal(bucket_names(b), "run%ba2.pt run%ba5.pt run%ba7.pt run%ba8.pt run%latest.pt.symlink");

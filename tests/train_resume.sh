@@ -11,7 +11,7 @@ kills=20 steps=800 every=8
 failed=0
 # What computes is optimised, the library is compiled as quickly as it can be.
 . "$root/tests/share.sh"
-library library.o -DCKPT_NO_REMOTE && ${CC:-cc} -O2 -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -I"$root" \
+implementation library.o -DCKPT_NO_REMOTE && ${CC:-cc} -O2 -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -I"$root" \
     "$root/examples/train.c" library.o -o train -lpthread -lm || exit 1
 cp "$root/examples/data/psalms.txt" . || exit 1
 run="./train --quiet --hidden 24 --text psalms.txt --steps $steps --every $every"

@@ -146,14 +146,15 @@ part_switches() {
             there $cc || { skip "$name $cc" "not installed"; continue; }
             # gcc takes three times as long as clang: it reads the C++ form alone below, unless there is no clang.
             if [ $cc = gcc ] && there clang && there g++; then continue; fi
-            # A store that is left out leaves nothing out that a program could miss when it is linked; the libraries are linked together below.
-            case $name in
-                CKPT_NO_REMOTE) ;;
+            # A store that is left out leaves nothing out that a program could miss when it is linked; the libraries are linked together
+            # below, and each alone with CKPT_LONG.
+            case $name:${CKPT_LONG:-0} in
+                CKPT_NO_REMOTE:* | CKPT_WITH_*:1) ;;
                 CKPT_NO_* | CKPT_WITH_*) expect "$name $cc" $cc -std=c99 -fsyntax-only $warn_c $with "-D$switch" impl.c; continue ;;
             esac
             expect "$name $cc" $cc -std=c99 -O0 $warn_c $with "-D$switch" -c impl.c -o impl.o
             # Static and unused means that nothing is left to link with.
-            [ "$switch" = CKPT_STATIC ] || expect "$name $cc links" $cc -std=c99 impl.o use.c main.c -o prog $libs_net -lpthread
+            [ "$switch" = CKPT_STATIC ] || expect "$name $cc links" $cc -std=c99 impl.o use.c main.c -o prog ${2:-} $libs_net -lpthread
         done
         # In C++ one by one with CKPT_LONG; else those of a kind together.
         case $name in

@@ -64,7 +64,6 @@ static const char *fault_only;      // count calls of this name alone; NULL: of 
 static int         fault_calls;     // counted since fault_arm
 static int         fault_hits;
 static const char *fault_where;     // the call that failed
-static bool        fault_no_links;  // symlink fails each time
 // Hears of calls that change or look through folders, and of closes and pwrites, before they are made; path NULL: of fd. It may take its time.
 static void      (*fault_watch)(const char *name, const char *path, int fd);
 
@@ -110,6 +109,12 @@ FAULT_FN void fault_arm_call(const char *name, int errnum, int nth) {
     fault_arm(0, nth);
     fault_only = name;
     __atomic_store_n(&fault_errnum, errnum, __ATOMIC_SEQ_CST);
+}
+
+// Every call of that name fails, if it is one that needs room.
+FAULT_FN void fault_arm_always(const char *name, int errnum) {
+    fault_arm_call(name, errnum, 1);
+    fault_stays = true;
 }
 
 // No more faults. Did one happen?
@@ -215,11 +220,7 @@ FAULT_FN int fault_fdatasync(int fd) {
 }
 FAULT_FN int fault_ftruncate(int fd, off_t n) { return FAULT_CALL("ftruncate", FAULT_INTR | FAULT_GROWS, ftruncate(fd, n)); }
 FAULT_FN int fault_link(const char *a, const char *b) { return FAULT_CALL("link", FAULT_INTR | FAULT_GROWS, link(a, b)); }
-FAULT_FN int fault_symlink(const char *a, const char *b) {
-    if (fault_no_links) errno = EPERM;
-    if (fault_no_links) return -1;
-    return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b));
-}
+FAULT_FN int fault_symlink(const char *a, const char *b) { return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b)); }
 FAULT_FN int fault_rename(const char *a, const char *b) { return FAULT_CALL("rename", FAULT_INTR | FAULT_GROWS, rename(a, b)); }
 FAULT_FN int fault_unlink(const char *path) {
     fault_tell("unlink", path, -1);

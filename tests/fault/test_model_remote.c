@@ -21,6 +21,7 @@ typedef enum mood { FINE, AWAY, FLAKY, HANGS, REFUSES, LOSES, MOODS } mood;
 typedef struct save {
     bool     started, told;             // told: reported saved
     bool     here, whole, staged;       // as the last look found it
+    bool     refused;                   // staged, and the store had another of that name
     bool     far[STORES];               // whole in that store
     bool     pinned;
     uint64_t number[STORES];            // of the save, as the object says
@@ -406,7 +407,9 @@ static void note_staged(const ckpt_pending *pending, void *user) {
     scene *s = (scene *)user;
     int batch = 0;
     const char *base = pending->file_path != NULL ? strrchr(pending->file_path, '/') : NULL;
-    if (base != NULL && sscanf(base, "/ba%d.pt", &batch) == 1 && batch < BATCHES) s->m->saves[batch].staged = true;
+    if (base == NULL || sscanf(base, "/ba%d.pt", &batch) != 1 || batch >= BATCHES) return;
+    s->m->saves[batch].staged = true;
+    s->m->saves[batch].refused = pending->refused;
 }
 
 static void look(scene *s) {
@@ -415,7 +418,7 @@ static void look(scene *s) {
         save *v = &s->m->saves[b];
         v->here = util_exists(file_of(s, b));
         v->whole = v->here && content(file_of(s, b), NULL) == b;
-        v->staged = false;
+        v->staged = v->refused = false;
         for (int k = 0; k < s->stores; k++) v->far[k] = (!s->constant || b == content(object_of(s, k, b), NULL)) && content(object_of(s, k, b), &v->number[k]) == b;
     }
     if (util_exists(staging_of(s))) ok(ckpt_uploader_pending(staging_of(s), note_staged, s));
@@ -507,7 +510,7 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
     }
     for (int b = 1; b <= s->last; b++) {
         const save *v = &s->m->saves[b];
-        HOLDS(!v->staged || !s->straight, util_fmt("ba%d.pt is still staged", b));      // of another machine it may be refused
+        HOLDS(!v->staged || (v->refused && !s->straight), util_fmt("ba%d.pt is still staged", b));     // another machine's
         bool all = b > s->m->resumed && v->told;
         HOLDS(!all || s->r.keep != CKPT_KEEP_NONE || !v->here || v->pinned || s->r.every > 0 || s->r.best, util_fmt("ba%d.pt has not left the folder", b));
     }
@@ -542,18 +545,8 @@ static void meddle(scene *s) {
         break;
     case 3:
         if (v->pinned || !v->whole) break;
-        {
-            ckpt_folder *f;
-            ckpt_folder_desc d;
-            memset(&d, 0, sizeof d);
-            d.folder = s->dir;
-            ok(ckpt_folder_open(&f, &d));
-            int at = ckpt_folder_find(f, util_fmt("ba%d.pt", b));
-            assert_true(at >= 0);
-            ok(ckpt_folder_pin(f, at, true));
-            v->pinned = true;
-            ckpt_folder_close(f);
-        }
+        pin(s->dir, util_fmt("ba%d.pt", b), true);
+        v->pinned = true;
         break;
     case 4:
         (void)unlink(util_join(s->dir, ".ckpt-index.jsonl"));
