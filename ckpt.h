@@ -39092,7 +39092,8 @@ static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name, int *fd, b
     }
     ckpt__os_mutex_unlock(&u->lock);
     if (it == NULL) return false;
-    *unsure = it->unsure || it->confirmed || it->adopted || it->sent.upload_id.len > 0;
+    // made: an earlier process may have sent it, in a way that left no record here.
+    *unsure = it->unsure || it->confirmed || it->adopted || it->made != 0 || it->sent.upload_id.len > 0;
     if (it->place == NULL) *fd = ckpt__os_open(it->data, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     ckpt__uploader_supersede(u, it);
     return true;
@@ -39949,7 +39950,8 @@ static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *lin
     return ckpt__error_prefix(ckpt__index_write(&r->ledger), "cannot note what goes to %s", r->store->uri);
 }
 
-// How an upload has ended. Only one line is the published one: what the store's latest names.
+// How an upload has ended. Only one line is the published one: what the store's latest names. Two workers may have put their
+// links in one order and say so in the other: the newer one's is there.
 static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, bool published) {
     int at = ckpt__remote_find(&r->ledger, number);
     if (at < 0) return;
@@ -39959,7 +39961,10 @@ static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, b
         return;
     }
     for (size_t i = 0; i < r->ledger.count && published; i++) {
-        if (r->ledger.lines[i].upload == CKPT__UPLOAD_PUBLISHED) r->ledger.lines[i].upload = CKPT__UPLOAD_UPLOADED;
+        ckpt__index_line *other = &r->ledger.lines[i];
+        if (other->upload != CKPT__UPLOAD_PUBLISHED) continue;
+        if (other->number > number) published = false;
+        else other->upload = CKPT__UPLOAD_UPLOADED;
     }
     l->upload = published ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
 }
@@ -40009,7 +40014,8 @@ static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_
 }
 
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
-// only when it and its link are confirmed, so what it does not have any more is there. Adds to `late` the bytes of what had
+// only when it and its link are confirmed, or that of a newer one was about to be put: it is there, and when there is no newer
+// one the store's latest leads to it. Adds to `late` the bytes of what had
 // failed in this process. True: something has changed.
 static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
     bool changed = false;
@@ -40029,12 +40035,8 @@ static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
             late->bytes += l->bytes;
         }
         l->counted = false;
-        uint64_t published = 0;
-        for (size_t k = 0; k < r->ledger.count; k++) {
-            if (r->ledger.lines[k].upload == CKPT__UPLOAD_PUBLISHED) published = r->ledger.lines[k].number;
-        }
         l->inherited = false;
-        ckpt__remote_arrived(r, l->number, failed ? CKPT_NET : CKPT_OK, r->links && l->number >= published);
+        ckpt__remote_arrived(r, l->number, failed ? CKPT_NET : CKPT_OK, r->links && i + 1 == r->ledger.count);
         changed = true;
     }
     return changed;
@@ -40128,8 +40130,8 @@ static uint64_t ckpt__remote_last(const ckpt__remote *r) {
     return last;
 }
 
-// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on. What was given up may be
-// what the link leads to until that of a newer one is there.
+// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on. The link leads to the last
+// that is known to be published, or, for its answer may be lost, to any that is newer.
 static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, uint64_t safe, ckpt__buf *names) {
     size_t count = 0;
     if (rule->keep <= 0 || r->stuck) return 0;
@@ -40137,8 +40139,8 @@ static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule,
     uint64_t last = ckpt__remote_last(r);
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && !l->pinned && l->number < last;
-        if (!given_up && (!l->leaves || l->upload == CKPT__UPLOAD_PUBLISHED || l->number >= safe)) continue;
+        bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && !l->pinned;
+        if (l->number >= last || (!given_up && (!l->leaves || l->number >= safe))) continue;
         ckpt__buf_add(names, l->name, strlen(l->name) + 1);
         if (names->err != CKPT_OK) break;
         l->removing = true;

@@ -1587,6 +1587,118 @@ static void remove_all(const char *dir) {
     assert_int_equal(rmdir(dir), 0);
 }
 
+// A killed process had got an upload through and could not say so any more. It is sent again, and given up while it waits, because newer
+// ones are on their way: its object goes all the same.
+static void test_given_up_when_it_was_there(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    pid_t child = fork();
+    if (child == 0) {
+        bucket *mine = bucket_new(b->dir);
+        remote_run m = remote_new(dir, mine);
+        if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
+        bucket_hold(mine, true);
+        for (int k = 1; k <= 2; k++) {
+            ckpt_timestamp t = at_batch(k);
+            run_set(m.r, k);
+            if (ckpt_saver_save(m.r->s, &t) != CKPT_OK || ckpt_saver_fence(m.r->s) != CKPT_OK) _exit(3);
+        }
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    remove_all(util_join(dir, ".ckpt-staging"));
+    ok(bucket_copy(util_join(dir, "ba1.pt"), bucket_path(b, "run/ba1.pt")));
+    remote_run m = remote_new(dir, b);
+    ok(ckpt_uploader_close(m.u, 0));
+    ckpt_uploader_desc d;
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.num_concurrent_uploads = 1;
+    ok(ckpt_uploader_open(&m.u, &d));
+    m.r->d.uploaders = &m.u;
+    m.r->d.num_remote_to_keep = 2;
+    ckpt_timestamp t;
+    bucket_hold(b, true);
+    run_open(m.r);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    for (int k = 3; k <= 5; k++) run_save(m.r, k);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_non_null(strstr(m.r->log, "are not sent any more"));
+    save_wait(&m, 6);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba5.pt run%ba6.pt run%latest.pt.symlink");
+    assert_int_equal(ledger_lines(dir), 2);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// Two workers put their links in one order and say so in the other: the newer one's is the published one, or its object would be one that
+// rotation may take.
+static void test_told_in_the_other_order(void **state) {
+    (void)state;
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__remote r;
+    ckpt__index_line line;
+    memset(&r, 0, sizeof r);
+    memset(&line, 0, sizeof line);
+    r.links = true;
+    ok(ckpt__index_init(&r.ledger, &a, util_temp_dir()));
+    for (uint64_t n = 1; n <= 3; n++) {
+        char name[2] = { (char)('a' + (int)n), 0 };
+        line.name = name;
+        line.number = n;
+        line.upload = n < 3 ? CKPT__UPLOAD_PENDING : CKPT__UPLOAD_FAILED;
+        ok(ckpt__index_insert(&r.ledger, r.ledger.count, &line));
+    }
+    ckpt__remote_arrived(&r, 2, CKPT_OK, true);
+    ckpt__remote_arrived(&r, 1, CKPT_OK, true);
+    assert_int_equal(r.ledger.lines[0].upload, CKPT__UPLOAD_UPLOADED);
+    assert_int_equal(r.ledger.lines[1].upload, CKPT__UPLOAD_PUBLISHED);
+    ckpt__remote_arrived(&r, 3, CKPT_OK, true);
+    assert_int_equal(r.ledger.lines[1].upload, CKPT__UPLOAD_UPLOADED);
+    assert_int_equal(r.ledger.lines[2].upload, CKPT__UPLOAD_PUBLISHED);
+    ckpt__index_free(&r.ledger);
+}
+
+// The link of one checkpoint could not be put, then neither could that of the next, and now the first is tried again: it must not be put
+// any more, for the answer of the second may have been lost. That is no reason to remove what the link leads to.
+static void test_link_leads_to_an_older_one(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    fault_hope = fault_hope_most = 0.02;
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.num_remote_to_keep = 1;
+    m.r->d.keep_every = 2;              // else they are given up
+    run_open(m.r);
+    save_wait(&m, 1);
+    bucket_fail(b, "put run/latest", CKPT_NET, -1);
+    for (int k = 2; k <= 5; k++) {
+        save_held(&m, k);
+        (void)!ckpt_saver_wait(m.r->s, 0);
+        if (k != 3) continue;           // the store answers: all that has failed is tried again
+        ok(ckpt_upload_file(m.u, "other", util_join(m.r->dir, "ba1.pt"), true));
+        usleep(100000);
+    }
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1.pt");
+    assert_true(bucket_has(b, "run/ba1.pt") && bucket_has(b, "run/ba2.pt") && bucket_has(b, "run/ba5.pt"));
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    save_held(&m, 6);
+    (void)!ckpt_saver_wait(m.r->s, 0);
+    for (int i = 0; i < 1000 && ckpt_uploader_wait(m.u, 0) != CKPT_OK; i++) {}
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba6.pt");
+    save_held(&m, 7);
+    (void)!ckpt_saver_close(m.r->s, 0);         // it tells of the links
+    ckpt_state_free(&m.r->st);
+    (void)!ckpt_uploader_close(m.u, 0);
+    assert_string_equal(bucket_names(b), "other run%ba2.pt run%ba4.pt run%ba6.pt run%ba7.pt run%latest.pt.symlink");
+    bucket_end(b);
+    fault_hope = 60, fault_hope_most = 900;
+}
+
 // The staging folder was thrown away, and rotation has let the files go: nobody has what was never uploaded. The ledger forgets
 // it, or it would count when rotation keeps some; but not while the store cannot be asked, nor what has a file.
 static void test_lost_for_good(void **state) {
@@ -2178,6 +2290,7 @@ int main(void) {
         cmocka_unit_test(test_pinned_meanwhile),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
+        cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),

@@ -24,6 +24,7 @@ typedef struct save {
     bool     refused;                   // staged, and the store had another of that name
     bool     far[STORES];               // whole in that store
     bool     pinned;
+    bool     maybe;                     // pinned for a store: somebody deleted the file, or a life died while it pinned
     uint64_t number[STORES];            // of the save, as the object says
 } save;
 
@@ -32,6 +33,7 @@ typedef struct model {
     int  link[STORES];                  // 0: none; -1: to something that is not there
     int  resumed, line;                 // of the last life: where it began, what failed
     int  settled;                       // it ended with healthy stores: all that it has saved is there
+    bool owes[STORES];                  // it could not remove something, or look for it: the next save or life asks again
     char why[400];
 } model;
 
@@ -72,6 +74,7 @@ typedef struct place {
     int         from, until;            // requests in which it is so
     int         asked;
     unsigned    random;
+    bool       *owes;
 } place;
 
 static ckpt_err place_mood(place *p, bool *done_first) {
@@ -130,6 +133,7 @@ static ckpt_err place_size(const char *name, uint64_t *size, void *user) {
     char path[1000];
     struct stat st;
     ckpt_err m = place_mood(p, &done_first);
+    if (m != CKPT_OK && p->owes != NULL) *p->owes = true;
     if (m != CKPT_OK) return place_end(m, m);
     if (stat(place_path(p, name, path, sizeof path), &st) != 0) return ckpt_set_error(CKPT_NOT_FOUND, "there is no such object");
     *size = (uint64_t)st.st_size;
@@ -169,6 +173,7 @@ static ckpt_err place_remove(const char *name, void *user) {
     bool done_first;
     char path[1000];
     ckpt_err m = place_mood(p, &done_first), e = CKPT_OK;
+    if (m != CKPT_OK && p->owes != NULL) *p->owes = true;
     if (m != CKPT_OK && !done_first) return place_end(m, m);
     if (unlink(place_path(p, name, path, sizeof path)) != 0) e = ckpt_set_error(CKPT_NOT_FOUND, "there is no such object");
     return place_end(m, e);
@@ -236,6 +241,7 @@ static void open_stores(life *l) {
         place *at = &l->places[k];
         at->dir = s->bucket[k];
         at->name = k == 0 ? "A" : "B";
+        at->owes = &s->m->owes[k];
         at->how = p->how[k];
         at->from = p->from[k];
         at->until = p->until[k];
@@ -263,7 +269,7 @@ static void may(life *l, ckpt_err e, const char *what) {
     scene *s = l->s;
     if (e == CKPT_OK || (l->ill && (e == CKPT_NET || e == CKPT_AUTH))) return;
     if ((e == CKPT_TIMEOUT && l->p->impatient) || (e == CKPT_CORRUPT && s->damaged)) return;
-    if (e == CKPT_EXISTS && s->rolled) return;          // a life that did not ask its store began anew
+    if (e == CKPT_EXISTS && !s->straight) return;       // a life that did not ask its store began anew, or on another machine
     s->m->line = __LINE__;
     (void)snprintf(s->m->why, sizeof s->m->why, "%s: %s; %.240s", what, ckpt_err_name(e), ckpt_last_error());
     _exit(1);
@@ -280,7 +286,10 @@ static void pin_one(life *l, int newest_batch) {
     for (int b = newest_batch; b > newest_batch - 3 && b > 0; b--) {
         int at = ckpt_folder_find(f, util_fmt("ba%d.pt", b));
         if (at < 0 || ckpt_folder_entry(f, at, &c) != CKPT_OK || c.missing || c.pinned) continue;
+        bool before = s->m->saves[b].maybe;
+        s->m->saves[b].maybe = true;
         if (ckpt_folder_pin(f, at, true) == CKPT_OK) s->m->saves[b].pinned = util_exists(file_of(s, b));
+        s->m->saves[b].maybe = before;
         break;
     }
     ckpt_folder_close(f);
@@ -356,6 +365,13 @@ static void live(scene *s, const plan *p) {
 }
 
 //-- looking ---------------------------------------------------------------------------
+
+// MODEL_SHOW: what each ledger says and what is in the stores and staged, after each life.
+static void show_ledgers(const scene *s, bool died) {
+    (void)!system(util_fmt("{ cd %s; echo 'life %d %s:'; for f in .ckpt-remote*; do echo $f; sed -n 's/.*\\(\"name\":[^,]*\\).*\\(\"pinned.*\\)/    \\1 \\2/p' $f; done; "
+                           "ls %s %s; ls -A .ckpt-staging; } >>%s/log 2>&1",
+                           s->dir, s->life, died ? "died" : "ended", s->bucket[0], s->stores > 1 ? s->bucket[1] : "", s->work));
+}
 
 static void complain(const scene *s, const plan *p, int line, const char *what) {
     char text[2400] = "";
@@ -465,11 +481,11 @@ static void check_store(scene *s, const plan *p, const save *before, int k) {
         newest += mine;
         HOLDS(!before[b].pinned || !before[b].far[k] || !v->pinned || v->far[k] || b > s->m->resumed, util_fmt("ba%d.pt was pinned and left store %d", b, k));
     }
-    if (s->r.far == CKPT_KEEP_ALL || !s->steady || p->how[k] == REFUSES) return;       // who may not remove does not ask again
+    if (s->r.far == CKPT_KEEP_ALL || !s->steady || p->how[k] == REFUSES || s->m->owes[k]) return;      // who may not remove does not ask again
     for (int b = s->last, left = s->r.far; b > 0; b--) {
         const save *v = &s->m->saves[b];
         if (!v->far[k]) continue;
-        bool kept = left-- > 0 || (s->r.every > 0 && v->number[k] % (uint64_t)s->r.every == 0) || (s->r.best && b == best) || v->pinned ||
+        bool kept = left-- > 0 || (s->r.every > 0 && v->number[k] % (uint64_t)s->r.every == 0) || (s->r.best && b == best) || v->pinned || v->maybe ||
                     b == s->m->link[k];
         HOLDS(kept, util_fmt("ba%d.pt is kept in store %d by no rule", b, k));
     }
@@ -524,6 +540,7 @@ static void meddle(scene *s) {
     switch (pick(s, 15)) {
     case 0:
         if (v->whole) assert_int_equal(unlink(file_of(s, b)), 0);
+        v->maybe = v->maybe || v->pinned;
         v->pinned = false;
         break;
     case 1:
@@ -652,6 +669,7 @@ static void scenario(scene *s, int lives) {
         for (int b = p->floor + 1; b < BATCHES; b++) s->m->saves[b].started = s->m->saves[b].told = false;
         for (int b = s->last + 1; b < BATCHES; b++) s->m->saves[b].pinned = false;
         s->m->line = s->m->settled = 0;
+        memset(s->m->owes, 0, sizeof s->m->owes);
         s->m->resumed = s->last;                // until it says so
         fflush(NULL);
         pid_t pid = fork();
@@ -666,6 +684,7 @@ static void scenario(scene *s, int lives) {
         bool died = WIFEXITED(status) && WEXITSTATUS(status) == DIED;
         HOLDS(died || s->m->line == 0, util_fmt("line %d: %s", s->m->line, s->m->why));
         HOLDS(died || status == 0, util_fmt("status %x", (unsigned)status));
+        if (getenv("MODEL_SHOW") != NULL) show_ledgers(s, died);
         check(s, p, before, links, died);
         for (int n = (int)pick(s, 3); n > 0; n--) meddle(s);
         if (pick(s, 6) == 0) {
