@@ -522,7 +522,8 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
     if (died || !s->m->settled) return;
     for (int k = 0; k < s->stores; k++) {
         check_store(s, p, before, k);
-        HOLDS(told == 0 || s->m->link[k] == told, util_fmt("the link of store %d does not lead to %d", k, told));
+        bool others = s->m->saves[told].refused && !s->straight;       // all its names are taken: it began anew without asking
+        HOLDS(told == 0 || others || s->m->link[k] == told, util_fmt("the link of store %d does not lead to %d", k, told));
     }
     for (int b = 1; b <= s->last; b++) {
         const save *v = &s->m->saves[b];
