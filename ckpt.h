@@ -40015,8 +40015,7 @@ static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_
 
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
 // only when it and its link are confirmed, or that of a newer one was about to be put: it is there, and when there is no newer
-// one the store's latest leads to it. Adds to `late` the bytes of what had
-// failed in this process. True: something has changed.
+// one the store's latest leads to it. Adds to `late` the bytes of what had failed in this process. True: something has changed.
 static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
     bool changed = false;
     for (size_t i = 0; i < r->ledger.count && r->inherits; i++) {
