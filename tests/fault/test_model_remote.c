@@ -269,7 +269,8 @@ static void may(life *l, ckpt_err e, const char *what) {
     scene *s = l->s;
     if (e == CKPT_OK || (l->ill && (e == CKPT_NET || e == CKPT_AUTH))) return;
     if ((e == CKPT_TIMEOUT && l->p->impatient) || (e == CKPT_CORRUPT && s->damaged)) return;
-    if (e == CKPT_EXISTS && !s->straight) return;       // a life that did not ask its store began anew, or on another machine
+    // A life that did not ask its store, or was told of nothing there, began anew; or the run moved to another machine.
+    if (e == CKPT_EXISTS && (!s->straight || (s->m->resumed == 0 && s->last > 0))) return;
     s->m->line = __LINE__;
     (void)snprintf(s->m->why, sizeof s->m->why, "%s: %s; %.240s", what, ckpt_err_name(e), ckpt_last_error());
     _exit(1);
