@@ -44833,14 +44833,10 @@ static int ckpt__saver_store_of(int remote) {
     return remote < CKPT__SAVER_STORES ? remote : CKPT__SAVER_STORES - 1;
 }
 
-// TARS: from which save on nothing leaves a store: the one that is published on this rank, and so is on all. With the turn.
+// TARS: from which save on nothing leaves a store: the newest that all ranks have there. With the turn.
 static uint64_t ckpt__saver_safe(const ckpt_saver *s, const ckpt__remote *r) {
     if (!ckpt__saver_rotates_together(s)) return UINT64_MAX;
-    uint64_t safe = s->safe[ckpt__saver_store_of((int)(r - s->remotes))], published = r->links ? 0 : safe;
-    for (size_t i = 0; i < r->ledger.count && r->links; i++) {
-        if (r->ledger.lines[i].upload == CKPT__UPLOAD_PUBLISHED) published = r->ledger.lines[i].number;
-    }
-    return published < safe ? published : safe;
+    return s->safe[ckpt__saver_store_of((int)(r - s->remotes))];
 }
 
 // A checkpoint that is not sent to one of the stores any more is as if there were no such store: one that is kept nowhere else

@@ -1587,28 +1587,35 @@ static void remove_all(const char *dir) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-// A killed process had got an upload through and could not say so any more. It is sent again, and given up while it waits, because newer
-// ones are on their way: its object goes all the same.
-static void test_given_up_when_it_was_there(void **state) {
-    (void)state;
-    bucket *b = bucket_new(NULL);
-    const char *dir = util_temp_dir();
+// A process that makes saves 1, 2, .. in `dir`, of which the store answers to the first `answered`, and ends with the others on their way.
+static void leave_uploads(const bucket *b, const char *dir, int keep, int answered, int saves) {
     pid_t child = fork();
     if (child == 0) {
         bucket *mine = bucket_new(b->dir);
         remote_run m = remote_new(dir, mine);
+        m.r->d.num_checkpoints_to_keep = keep;
         if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
-        bucket_hold(mine, true);
-        for (int k = 1; k <= 2; k++) {
+        for (int k = 1; k <= saves; k++) {
             ckpt_timestamp t = at_batch(k);
             run_set(m.r, k);
-            if (ckpt_saver_save(m.r->s, &t) != CKPT_OK || ckpt_saver_fence(m.r->s) != CKPT_OK) _exit(3);
+            if (k > answered) bucket_hold(mine, true);
+            if (ckpt_saver_save(m.r->s, &t) != CKPT_OK || (k <= answered && ckpt_saver_wait(m.r->s, 0) != CKPT_OK)) _exit(3);
+            if (ckpt_saver_fence(m.r->s) != CKPT_OK) _exit(4);
         }
         _exit(0);
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+// A killed process had got an upload through and could not say so any more. It is sent again, and given up while it waits, because newer
+// ones are on their way: its object goes all the same.
+static void test_given_up_when_it_was_there(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    leave_uploads(b, dir, CKPT_KEEP_ALL, 0, 2);
     remove_all(util_join(dir, ".ckpt-staging"));
     ok(bucket_copy(util_join(dir, "ba1.pt"), bucket_path(b, "run/ba1.pt")));
     remote_run m = remote_new(dir, b);
@@ -1706,24 +1713,7 @@ static void test_lost_for_good(void **state) {
     for (int i = 0; i < 4; i++) {
         bucket *b = bucket_new(NULL);
         const char *dir = util_temp_dir();
-        pid_t child = fork();
-        if (child == 0) {
-            bucket *mine = bucket_new(b->dir);
-            remote_run m = remote_new(dir, mine);
-            m.r->d.num_checkpoints_to_keep = i == 3 ? CKPT_KEEP_ALL : 1;
-            if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
-            for (int k = 1; k <= 5; k++) {
-                ckpt_timestamp t = at_batch(k);
-                run_set(m.r, k);
-                if (k == 3) bucket_hold(mine, true);
-                if (ckpt_saver_save(m.r->s, &t) != CKPT_OK || (k < 3 && ckpt_saver_wait(m.r->s, 0) != CKPT_OK)) _exit(3);
-                if (ckpt_saver_fence(m.r->s) != CKPT_OK) _exit(4);
-            }
-            _exit(0);
-        }
-        int status = 0;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        leave_uploads(b, dir, i == 3 ? CKPT_KEEP_ALL : 1, 2, 5);
         assert_int_equal(ledger_lines(dir), 5);
         if (i != 2) remove_all(util_join(dir, ".ckpt-staging"));
         remote_run m = remote_new(dir, b);
@@ -1765,22 +1755,7 @@ static void test_staged_is_newer(void **state) {
     (void)state;
     bucket *b = bucket_new(NULL);
     const char *dir = util_temp_dir();
-    pid_t child = fork();
-    if (child == 0) {
-        bucket *mine = bucket_new(b->dir);
-        remote_run m = remote_new(dir, mine);
-        ckpt_timestamp t = at_batch(1);
-        run_set(m.r, 1);
-        if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK || ckpt_saver_save(m.r->s, &t) != CKPT_OK) _exit(2);
-        if (ckpt_saver_wait(m.r->s, 0) != CKPT_OK) _exit(3);
-        bucket_hold(mine, true);
-        t = at_batch(2);
-        run_set(m.r, 2);
-        _exit(ckpt_saver_save(m.r->s, &t) == CKPT_OK ? 0 : 4);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    leave_uploads(b, dir, CKPT_KEEP_ALL, 1, 2);
     for (int i = 1; i <= 2; i++) (void)unlink(util_join(dir, util_fmt("ba%d.pt", i)));
     b->slow = 0.05;
     remote_run m = remote_new(dir, b);

@@ -367,19 +367,16 @@ static void live(scene *s, const plan *p) {
 
 //-- looking ---------------------------------------------------------------------------
 
-// MODEL_SHOW: what each ledger says and what is in the stores and staged, after each life.
-static void show_ledgers(const scene *s, bool died) {
-    (void)!system(util_fmt("{ cd %s; echo 'life %d %s:'; for f in .ckpt-remote*; do echo $f; sed -n 's/.*\\(\"name\":[^,]*\\).*\\(\"pinned.*\\)/    \\1 \\2/p' $f; done; "
-                           "ls %s %s; ls -A .ckpt-staging; } >>%s/log 2>&1",
-                           s->dir, s->life, died ? "died" : "ended", s->bucket[0], s->stores > 1 ? s->bucket[1] : "", s->work));
+// MODEL_SHOW: what the index and each ledger say, and what is in the stores and staged, after each life.
+static void show_state(const scene *s, bool died) {
+    (void)!system(util_fmt("{ cd %s; echo 'life %d %s:'; for f in .ckpt-index* .ckpt-remote*; do echo $f; "
+                           "sed -n 's/.*\\(\"name\":[^,]*\\).*\\(\"pinned.*\\)/    \\1 \\2/p' $f; done; ls %s %s; ls -A %s; } >>%s/log 2>&1",
+                           s->dir, s->life, died ? "died" : "ended", s->bucket[0], s->stores > 1 ? s->bucket[1] : "", staging_of(s), s->work));
 }
 
 static void complain(const scene *s, const plan *p, int line, const char *what) {
     char text[2400] = "";
-    if (getenv("MODEL_SHOW") != NULL) {
-        static const char *const globs[] = { ".ckpt-index*", ".ckpt-remote*" };
-        for (int i = 0; i < 2; i++) (void)!system(util_fmt("cd %s && head -100 %s >&2; cat %s/log >&2", s->dir, globs[i], s->work));
-    }
+    if (getenv("MODEL_SHOW") != NULL) (void)!system(util_fmt("cat %s/log >&2", s->work));
     for (int b = 1, n = 0; b <= s->last && n < 2200; b++) {
         const save *v = &s->m->saves[b];
         n += snprintf(text + n, sizeof text - (size_t)n, " %d%s%s%s%s%s%s%s", b, v->told ? "t" : "", v->here ? "+" : "-", v->here && !v->whole ? "!" : "",
@@ -521,9 +518,9 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
     }
     HOLDS(s->r.keep == CKPT_KEEP_NONE || told == 0 || floor_of(s, false) >= told, "the newest checkpoint that was reported is gone");
     if (died || !s->m->settled) return;
+    bool others = s->m->saves[told].refused && !s->straight;           // all its names are taken: it began anew without asking
     for (int k = 0; k < s->stores; k++) {
         check_store(s, p, before, k);
-        bool others = s->m->saves[told].refused && !s->straight;       // all its names are taken: it began anew without asking
         HOLDS(told == 0 || others || s->m->link[k] == told, util_fmt("the link of store %d does not lead to %d", k, told));
     }
     for (int b = 1; b <= s->last; b++) {
@@ -684,9 +681,9 @@ static void scenario(scene *s, int lives) {
         int status = 0;
         assert_int_equal(waitpid(pid, &status, 0), pid);
         bool died = WIFEXITED(status) && WEXITSTATUS(status) == DIED;
+        if (getenv("MODEL_SHOW") != NULL) show_state(s, died);
         HOLDS(died || s->m->line == 0, util_fmt("line %d: %s", s->m->line, s->m->why));
         HOLDS(died || status == 0, util_fmt("status %x", (unsigned)status));
-        if (getenv("MODEL_SHOW") != NULL) show_ledgers(s, died);
         check(s, p, before, links, died);
         for (int n = (int)pick(s, 3); n > 0; n--) meddle(s);
         if (pick(s, 6) == 0) {
