@@ -105,7 +105,9 @@ static sink_seen sink_check(const sink *k, long from, unsigned long long bytes, 
 
 //-- peers ----------------------------------------------------------------------------
 
-typedef struct raw_job { const sink *k; const char *path; uint64_t size, part; int threads; bool down; uint64_t next; int failed; } raw_job;
+// SUMMED: as UP, each part behind its SHA-256, which a signed payload needs before its first byte.
+typedef enum raw_way { RAW_UP, RAW_DOWN, RAW_SUMMED } raw_way;
+typedef struct raw_job { const sink *k; const char *path; uint64_t size, part; raw_way way; uint64_t next; int failed; } raw_job;
 typedef struct raw_part { int fd; uint64_t at, end; } raw_part;
 
 static size_t raw_read(char *p, size_t a, size_t b, void *user) {
@@ -125,6 +127,21 @@ static size_t raw_write(char *p, size_t a, size_t b, void *user) {
     return put < 0 ? 0 : (size_t)put;
 }
 
+// The SHA-256 of a range, read as sha256sum does it.
+static void sum_range(const char *path, int fd, uint64_t at, uint64_t end) {
+    unsigned char sum[32];
+    char *p = (char *)malloc(256 << 10);
+    EVP_MD_CTX *md = EVP_MD_CTX_new();
+    if (p == NULL || md == NULL || EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) die(path);
+    for (ssize_t n; at < end; at += (uint64_t)n) {
+        n = pread(fd, p, end - at < 256 << 10 ? (size_t)(end - at) : 256 << 10, (off_t)at);
+        if (n <= 0 || EVP_DigestUpdate(md, p, (size_t)n) != 1) die(path);
+    }
+    if (EVP_DigestFinal_ex(md, sum, NULL) != 1) die(path);
+    EVP_MD_CTX_free(md);
+    free(p);
+}
+
 // The least that a parallel transfer over libcurl can do: a handle for each worker, kept alive, large buffers, no checks.
 static void raw_main(void *ctx, int worker) {
     raw_job *j = (raw_job *)ctx;
@@ -137,13 +154,15 @@ static void raw_main(void *ctx, int worker) {
                              "SignedHeaders=host;x-amz-content-sha256;x-amz-date, "
                              "Signature=0123456789012345678901234567890123456789012345678901234567890123");
     h = curl_slist_append(h, "Expect:");
-    int fd = open(j->path, j->down ? O_RDWR : O_RDONLY);
+    bool down = j->way == RAW_DOWN;
+    int fd = open(j->path, down ? O_RDWR : O_RDONLY);
     for (;;) {
         uint64_t i = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED), at = i * j->part;
         if (at >= j->size || fd < 0) break;
         raw_part part = { fd, at, at + j->part < j->size ? at + j->part : j->size };
+        if (j->way == RAW_SUMMED) sum_range(j->path, fd, part.at, part.end);
         curl_easy_reset(c);
-        if (j->down) snprintf(url, sizeof url, "%s://127.0.0.1:%d/bench/big", j->k->tls ? "https" : "http", j->k->port);
+        if (down) snprintf(url, sizeof url, "%s://127.0.0.1:%d/bench/big", j->k->tls ? "https" : "http", j->k->port);
         else snprintf(url, sizeof url, "%s://127.0.0.1:%d/bench/raw%d", j->k->tls ? "https" : "http", j->k->port, (int)i);
         curl_easy_setopt(c, CURLOPT_URL, url);
         curl_easy_setopt(c, CURLOPT_HTTPHEADER, h);
@@ -152,7 +171,7 @@ static void raw_main(void *ctx, int worker) {
         curl_easy_setopt(c, CURLOPT_CAINFO, j->k->ca);
         curl_easy_setopt(c, CURLOPT_UPLOAD_BUFFERSIZE, 512L * 1024);
         curl_easy_setopt(c, CURLOPT_BUFFERSIZE, 512L * 1024);
-        if (j->down) {
+        if (down) {
             snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)part.at, (unsigned long long)part.end - 1);
             curl_easy_setopt(c, CURLOPT_RANGE, range);
             curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, raw_write);
@@ -173,8 +192,8 @@ static void raw_main(void *ctx, int worker) {
     curl_easy_cleanup(c);
 }
 
-static double raw_transfer(const sink *k, const char *path, uint64_t size, bool down) {
-    raw_job j = { k, path, size, 64 * MIB, 4, down, 0, 0 };
+static double raw_transfer(const sink *k, const char *path, uint64_t size, raw_way way) {
+    raw_job j = { k, path, size, 64 * MIB, way, 0, 0 };
     double t = now();
     ckpt__engine_parallel(4, raw_main, &j);
     t = now() - t;
@@ -275,28 +294,22 @@ static spent own_upload(const sink *k, ckpt_store *s, const char *name, const ch
     return took;
 }
 
-// What signing is measured by: the SHA-256 of the file alone, read and summed as sha256sum does it; a share of it by each of so many
-// threads, as the parts of an upload are: two that sum at once take more of their processors' time than one after the other.
+static spent raw_spent(const sink *k, const char *path, size_t size, raw_way way) {
+    double c = cpu_now(), t = raw_transfer(k, path, size, way);
+    return (spent){ t, cpu_now() - c };
+}
+
+// What signing is measured by: the SHA-256 of the file alone, a share of it by each of so many threads, as the parts of an upload
+// are: two that sum at once take more of their processors' time than one after the other.
 typedef struct sum_job { const char *path; size_t share; int shares, next; } sum_job;
 static void sum_main(void *ctx, int worker) {
     sum_job *j = (sum_job *)ctx;
-    unsigned char sum[32];
     (void)worker;
-    char *p = (char *)malloc(256 << 10);
     int fd = open(j->path, O_RDONLY);
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
-    if (p == NULL || md == NULL) die(j->path);
     for (int i; (i = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED)) < j->shares;) {     // fewer threads may have started
-        if (EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) die(j->path);
-        for (size_t at = 0; at < j->share; at += 256 << 10) {
-            ssize_t n = pread(fd, p, 256 << 10, (off_t)((size_t)i * j->share + at));
-            if (n != 256 << 10 || EVP_DigestUpdate(md, p, (size_t)n) != 1) die(j->path);
-        }
-        if (EVP_DigestFinal_ex(md, sum, NULL) != 1) die(j->path);
+        sum_range(j->path, fd, (uint64_t)i * j->share, (uint64_t)(i + 1) * j->share);
     }
-    EVP_MD_CTX_free(md);
     close(fd);
-    free(p);
 }
 
 static spent sum_alone(const char *path, size_t size, int threads) {
@@ -310,7 +323,7 @@ static void goal_9(bool tls) {
     size_t size = quick ? 256 * MIB : 1024 * MIB;
     const char *path = flat_file(size), *g = tls ? "G9b" : "G9";
     samples own = { { 0 }, 0 }, cpu = own, raw = own, raw_cpu = own, minio = own, boto = own, aws = own, rclone = own, sign = own, sign_cpu = own, sha = own;
-    samples extra = own, sha_cpu = own;
+    samples extra = own, sha_cpu = own, bare = own;
     sink k;
     if (!sink_start(&k, tls, NULL, NULL)) {
         print_row(g, "uploads", "-", "-", "skipped: no sink (run by tools/bench.sh, with libcurl and OpenSSL)");
@@ -320,13 +333,13 @@ static void goal_9(bool tls) {
     ckpt_store *s = own_store(&k, "unsigned"), *signing = own_store(&k, tls ? "auto" : "signed");
     for (int r = -1; r < rounds(5); r++) {
         warm_cache(path);
-        spent loop = { 0, 0 }, plain = loop, guarded = loop, alone = loop, single = loop;
-        for (int turn = 0; turn < 3; turn++) {          // who comes first changes from round to round
-            int who = (turn + r + 1) % 3;
+        spent loop = { 0, 0 }, summed = loop, plain = loop, guarded = loop, alone = loop, single = loop;
+        for (int turn = 0; turn < 4; turn++) {          // who comes first changes from round to round
+            int who = (turn + r + 1) % 4;
             if (who == 0) {
-                loop.cpu = cpu_now();
-                loop.t = raw_transfer(&k, path, size, false);
-                loop.cpu = cpu_now() - loop.cpu;
+                loop = raw_spent(&k, path, size, RAW_UP);
+            } else if (who == 3) {
+                if (!tls) summed = raw_spent(&k, path, size, RAW_SUMMED);
             } else if (who == 1) {
                 plain = own_upload(&k, s, "own", path, size);
             } else {
@@ -354,6 +367,7 @@ static void goal_9(bool tls) {
         add(&sign, guarded.t);
         add(&sign_cpu, guarded.cpu);
         add(&extra, guarded.cpu - plain.cpu);
+        add(&bare, summed.cpu - loop.cpu);
         add(&sha, single.t);
         add(&sha_cpu, alone.cpu);
     }
@@ -372,6 +386,7 @@ static void goal_9(bool tls) {
     if (tls) info("G9b", "upload with the default check, a CRC-32 before each part", "%.2f s, processor time %.2f s/GiB", median(&sign),
                   median(&sign_cpu) / gib);
     else {
+        bare_reaches = median(&bare) / median(&sha_cpu);
         row("G9", "signed payload: processor time it adds / SHA-256 in 4 threads", printed("%.2f / %.2f s", median(&extra), median(&sha_cpu)),
             median(&extra) / median(&sha_cpu), true, 1.1, "");
         info("G9", "signed payload: time / SHA-256 alone on one core, on two", "%.2f, %.2f (%.2f s)", median(&sign) / median(&sha),
@@ -392,7 +407,7 @@ static void raw_target(const char *path, size_t size) {
 // The loop, and that its file is on disk, as ckpt_store_get's is when it returns.
 static double raw_download(const sink *k, const char *path, size_t size) {
     double t = now();
-    if (isnan(raw_transfer(k, path, size, true))) return NAN;
+    if (isnan(raw_transfer(k, path, size, RAW_DOWN))) return NAN;
     int fd = open(path, O_RDWR);
     if (fd < 0 || fsync(fd) != 0) die(path);
     close(fd);
@@ -556,7 +571,7 @@ typedef struct bare_both { const workload *w; const sink *k; const char *path; d
 
 static void bare_both_main(void *ctx, int worker) {
     bare_both *b = (bare_both *)ctx;
-    double t = worker == 0 ? raw_transfer(b->k, b->path, b->w->bytes, false) : peer_direct(b->w, in_dir("bare.pt"));
+    double t = worker == 0 ? raw_transfer(b->k, b->path, b->w->bytes, RAW_UP) : peer_direct(b->w, in_dir("bare.pt"));
     if (isnan(t)) b->failed = NAN;
 }
 
@@ -591,7 +606,7 @@ static void goal_10(bool tls) {
         double a = timed_save(&w, in_dir("g10.pt"), NULL);
         warm_cache(in_dir("g10.pt"));
         double b = own_upload(&k, s, "g9", in_dir("g10.pt"), w.bytes).t;
-        double alone = raw_transfer(&k, in_dir("g10.pt"), w.bytes, false), at_once = timed_bare_both(&w, &k, in_dir("g10.pt"));
+        double alone = raw_transfer(&k, in_dir("g10.pt"), w.bytes, RAW_UP), at_once = timed_bare_both(&w, &k, in_dir("g10.pt"));
         double direct = peer_direct(&w, in_dir("bare.pt"));
         unlink(in_dir("bare.pt"));
         unlink(in_dir("g10.pt"));
