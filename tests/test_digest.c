@@ -146,16 +146,18 @@ static void all_zero(const char *engine, unsigned char uppers[16][16]) {
 static void test_no_upper_halves_left(void **state) {
     (void)state;
 #if defined(CKPT__DIGEST_X86)
+    if (!__builtin_cpu_supports("avx")) util_skip("this processor has no wide registers");
     const size_t n = 4 * (size_t)CKPT__DIGEST_PAGES;
     unsigned char *src = noise(n), *dst = (unsigned char *)util_keep(malloc(n), false), uppers[16][16];
     memset(uppers, 0, sizeof uppers);
-    if (!__builtin_cpu_supports("avx2")) return;
     (void)ckpt__digest_run(1, NULL, src, n);
     keep_uppers(uppers);
     all_zero("a sum", uppers);
     (void)ckpt__digest_run(1, dst, src, n);
     keep_uppers(uppers);
     all_zero("a copy", uppers);
+#else
+    util_skip("no engine here has wide registers");
 #endif
 }
 
