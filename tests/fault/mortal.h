@@ -2,16 +2,20 @@
 #ifndef MORTAL_H
 #define MORTAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <unistd.h>
 
 enum { DIED = 9 };                      // the status of a process that has died so
 
-static int deaths_in;                   // system calls (and what else is told of) until this process dies; 0: never
+static int   deaths_in;                 // system calls (and what else is told of) until this process dies; 0: never
+static bool *mortal_tells;              // set before it dies, unless it is NULL
 
 UTIL_FN void mortal(const char *name, const char *path, int fd) {
     (void)name; (void)path; (void)fd;
-    if (__atomic_load_n(&deaths_in, __ATOMIC_SEQ_CST) > 0 && __atomic_sub_fetch(&deaths_in, 1, __ATOMIC_SEQ_CST) == 0) _exit(DIED);
+    if (__atomic_load_n(&deaths_in, __ATOMIC_SEQ_CST) <= 0 || __atomic_sub_fetch(&deaths_in, 1, __ATOMIC_SEQ_CST) != 0) return;
+    if (mortal_tells != NULL) *mortal_tells = true;
+    _exit(DIED);
 }
 
 // Below n. *random must not be 0.

@@ -13,10 +13,9 @@
 #include "../util.h"
 #include "../saver_util.h"
 #include "mortal.h"
+#include "moody.h"
 
 enum { BATCHES = 150, STORES = 2 };
-
-typedef enum mood { FINE, AWAY, FLAKY, HANGS, REFUSES, LOSES, MOODS } mood;
 
 typedef struct save {
     bool     started, told;             // told: reported saved
@@ -65,133 +64,6 @@ static const char *object_of(const scene *s, int k, int batch) {
 }
 
 static const char *staging_of(const scene *s) { return util_join(s->elsewhere ? s->work : s->dir, ".ckpt-staging"); }
-
-//-- a store of the user's own, in a mood ----------------------------------------------
-
-typedef struct place {
-    const char *dir, *name;
-    mood        how;
-    int         from, until;            // requests in which it is so
-    int         asked;
-    unsigned    random;
-    bool       *owes;
-} place;
-
-static ckpt_err place_mood(place *p, bool *done_first) {
-    int n = __atomic_fetch_add(&p->asked, 1, __ATOMIC_SEQ_CST);
-    unsigned dice = (__atomic_fetch_add(&p->random, 2654435761u, __ATOMIC_SEQ_CST) >> 13) % 3;
-    *done_first = false;
-    mortal("request", NULL, -1);
-    if (p->how == FINE || n < p->from || n >= p->until) return CKPT_OK;
-    if (p->how == FLAKY && dice != 0) return CKPT_OK;
-    if (p->how == HANGS) usleep(3000);
-    *done_first = p->how == LOSES && dice != 0;
-    return p->how == REFUSES ? CKPT_AUTH : CKPT_NET;
-}
-
-static const char *place_path(const place *p, const char *name, char *room, size_t size) {
-    (void)snprintf(room, size, "%s/%s", p->dir, strrchr(name, '/') != NULL ? strrchr(name, '/') + 1 : name);
-    return room;
-}
-
-static ckpt_err place_copy(const char *from, const char *to) {
-    char block[8192];
-    size_t n;
-    FILE *in = fopen(from, "rb"), *out = in != NULL ? fopen(to, "wb") : NULL;
-    if (out == NULL) {
-        if (in != NULL) fclose(in);
-        return ckpt_set_error(CKPT_NOT_FOUND, "there is no such object");
-    }
-    while ((n = fread(block, 1, sizeof block, in)) > 0) (void)fwrite(block, 1, n, out);
-    fclose(in);
-    return fclose(out) == 0 ? CKPT_OK : ckpt_set_error(CKPT_IO, "cannot copy");
-}
-
-static ckpt_err place_end(ckpt_err mood_says, ckpt_err e) {
-    mortal("answer", NULL, -1);
-    return mood_says != CKPT_OK ? ckpt_set_error(mood_says, "the store is in a mood") : e;
-}
-
-static ckpt_err place_put(const char *name, const char *path, bool overwrite, void *user) {
-    place *p = (place *)user;
-    bool done_first;
-    char final[1000], temp[1100];
-    ckpt_err m = place_mood(p, &done_first), e = CKPT_OK;
-    if (m != CKPT_OK && !done_first) return place_end(m, e);
-    (void)place_path(p, name, final, sizeof final);
-    (void)snprintf(temp, sizeof temp, "%s.part%ld", final, (long)getpid());
-    if (!overwrite && access(final, F_OK) == 0) return place_end(m, ckpt_set_error(CKPT_EXISTS, "it exists"));
-    e = place_copy(path, temp);
-    mortal("half", NULL, -1);
-    if (e == CKPT_OK && rename(temp, final) != 0) e = ckpt_set_error(CKPT_IO, "cannot rename");
-    return place_end(m, e);
-}
-
-static ckpt_err place_size(const char *name, uint64_t *size, void *user) {
-    place *p = (place *)user;
-    bool done_first;
-    char path[1000];
-    struct stat st;
-    ckpt_err m = place_mood(p, &done_first);
-    if (m != CKPT_OK && p->owes != NULL) *p->owes = true;
-    if (m != CKPT_OK) return place_end(m, m);
-    if (stat(place_path(p, name, path, sizeof path), &st) != 0) return ckpt_set_error(CKPT_NOT_FOUND, "there is no such object");
-    *size = (uint64_t)st.st_size;
-    return CKPT_OK;
-}
-
-static ckpt_err place_get(const char *name, const char *destination, void *user) {
-    place *p = (place *)user;
-    bool done_first;
-    char path[1000];
-    ckpt_err m = place_mood(p, &done_first);
-    if (m != CKPT_OK) return place_end(m, m);
-    return place_copy(place_path(p, name, path, sizeof path), destination);
-}
-
-static ckpt_err place_list(const char *prefix, ckpt_err (*each)(const char *name, uint64_t size, void *each_user), void *each_user,
-                           void *user) {
-    place *p = (place *)user;
-    bool done_first;
-    ckpt_err e = place_mood(p, &done_first);
-    if (e != CKPT_OK) return place_end(e, e);
-    DIR *d = opendir(p->dir);
-    if (d == NULL) return ckpt_set_error(CKPT_IO, "cannot list");
-    for (struct dirent *n = readdir(d); n != NULL && e == CKPT_OK; n = readdir(d)) {
-        char name[300], path[1000];
-        struct stat st;
-        (void)snprintf(name, sizeof name, "run/%.250s", n->d_name);
-        if (n->d_name[0] == '.' || strstr(name, ".part") != NULL || strncmp(name, prefix, strlen(prefix)) != 0) continue;
-        if (stat(place_path(p, name, path, sizeof path), &st) == 0) e = each(name, (uint64_t)st.st_size, each_user);
-    }
-    closedir(d);
-    return e;
-}
-
-static ckpt_err place_remove(const char *name, void *user) {
-    place *p = (place *)user;
-    bool done_first;
-    char path[1000];
-    ckpt_err m = place_mood(p, &done_first), e = CKPT_OK;
-    if (m != CKPT_OK && p->owes != NULL) *p->owes = true;
-    if (m != CKPT_OK && !done_first) return place_end(m, m);
-    if (unlink(place_path(p, name, path, sizeof path)) != 0) e = ckpt_set_error(CKPT_NOT_FOUND, "there is no such object");
-    return place_end(m, e);
-}
-
-static ckpt_store *place_store(place *p) {
-    ckpt_store_ops ops;
-    ckpt_store *store = NULL;
-    memset(&ops, 0, sizeof ops);
-    ops.name = p->name;
-    ops.put = place_put;
-    ops.get = place_get;
-    ops.size = place_size;
-    ops.list = place_list;
-    ops.remove = place_remove;
-    if (ckpt_store_custom(&store, &ops, p) != CKPT_OK) _exit(1);
-    return store;
-}
 
 //-- a life ----------------------------------------------------------------------------
 
@@ -333,7 +205,7 @@ static void live(scene *s, const plan *p) {
     r->d.keep_best = s->r.best ? "min:state/metrics/loss" : NULL;
     r->d.snapshot = s->r.snapshot;
     r->d.resume_offline = p->offline;
-    if (getenv("MODEL_SHOW") != NULL) r->d.logger.fn = show_log, r->d.logger.user = s;
+    if (getenv("MODEL_SHOW") != NULL) r->d.logger.fn = show_log, r->d.logger.user = s, place_log = util_join(s->work, "log");
     LIFE_MUST(ckpt_saver_open(&r->s, &r->d) == CKPT_OK);
     ckpt_err e = ckpt_saver_resume(r->s, &t);
     if (l->ill && (e == CKPT_NET || e == CKPT_AUTH)) _exit(0);      // it was told, and does not go on from older ones
