@@ -1355,7 +1355,8 @@ typedef struct ckpt_uploader_desc {
     size_t             part_size;       // bytes; default: chosen from the file's size
     int                num_attempts;    // default 3, of each request, for failures that may pass (network, 5xx, too busy)
     double             stall_timeout_s; // default 60 without a byte moving; there is no limit on the total
-    const char        *upload_staging_folder;   // default: a hidden folder beside each file
+    const char        *upload_staging_folder;   // default: a hidden folder beside each file. Ranks that name one folder for
+                                                // sharded checkpoints open rank 0's uploader first: it takes up what all left
     const char        *run_name;        // default: COMPOSER_RUN_NAME, RUN_NAME; must be known when the format asks for it
     const char        *event_file;      // NULL: none. A trace of all requests for Perfetto or chrome://tracing, appended to;
                                         // of a pipe there must be a reader
@@ -16394,6 +16395,20 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     return ckpt__index_insert(sc->ix, ckpt__index_place(sc->ix, &line), &line);
 }
 
+// Puts lines that have learnt more of themselves where they belong.
+static void ckpt__index_sort(ckpt__index *ix) {
+    const size_t count = ix->count;
+    for (size_t i = 1; i < count; i++) {
+        ckpt__index_line l = ix->lines[i];
+        ix->count = i;
+        size_t at = ckpt__index_place(ix, &l);
+        memmove(&ix->lines[at + 1], &ix->lines[at], (i - at) * sizeof l);
+        ix->lines[at] = l;
+    }
+    ix->count = count;
+    for (size_t i = 0; i < count && ix->slots != NULL; i++) ckpt__index_fill_slot(ix, i);
+}
+
 // Files without a number of their own are counted in their order.
 static void ckpt__index_number_lines(ckpt__index *ix) {
     for (size_t i = 0; i < ix->count; i++) {
@@ -16452,14 +16467,19 @@ static bool ckpt__index_counts(const ckpt__index_line *l) {
     return l->owned && l->state != CKPT__INDEX_DAMAGED;
 }
 
-// The line with the best metric, the earlier of two equal ones; -1: none has one. A NaN or an infinity is never the best.
+// Is a line better than another that has a metric? A NaN or an infinity never is.
+static bool ckpt__index_beats(const ckpt__index_rule *rule, const ckpt__index_line *l, const ckpt__index_line *than) {
+    if (!l->has_metric || l->metric - l->metric != 0) return false;
+    return than == NULL || (rule->best < 0 ? l->metric < than->metric : l->metric > than->metric);
+}
+
+// The line with the best metric, the earlier of two equal ones; -1: none has one.
 static int ckpt__index_best(const ckpt__index *ix, const ckpt__index_rule *rule) {
     int best = -1;
     for (size_t i = 0; i < ix->count && rule->best != 0; i++) {
         const ckpt__index_line *l = &ix->lines[i];
-        if (!ckpt__index_counts(l) || l->replaced || !l->has_metric || l->metric - l->metric != 0) continue;
-        if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
-        if (best < 0 || (rule->best < 0 ? l->metric < ix->lines[best].metric : l->metric > ix->lines[best].metric)) best = (int)i;
+        if (!ckpt__index_counts(l) || l->replaced || (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED)) continue;
+        if (ckpt__index_beats(rule, l, best >= 0 ? &ix->lines[best] : NULL)) best = (int)i;
     }
     return best;
 }
@@ -40049,6 +40069,16 @@ static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
     return changed;
 }
 
+// Would that change anything? A removal that fails for want of the network must not be asked for again and again meanwhile.
+static bool ckpt__remote_moves(const ckpt__remote *r) {
+    for (size_t i = 0; i < r->ledger.count && r->inherits; i++) {
+        const ckpt__index_line *l = &r->ledger.lines[i];
+        ckpt__remote_word word = l->inherited ? ckpt__remote_ask(r, l->name) : CKPT__REMOTE_QUEUED;
+        if (word != CKPT__REMOTE_QUEUED && (word != CKPT__REMOTE_STALLED || l->upload != CKPT__UPLOAD_FAILED)) return true;
+    }
+    return false;
+}
+
 // Is a save there, as far as this process can tell?
 static bool ckpt__remote_has(const ckpt__remote *r, uint64_t number) {
     int at = ckpt__remote_find(&r->ledger, number);
@@ -43952,7 +43982,7 @@ struct ckpt_saver {
     ckpt__saver_flight  *strays;        // this rank's files of given up ones that a worker had just then; guarded by lock
     ckpt__buf            leaving;       // SHARDED: names that rotation has let go of, whose files the ranks are about to delete
     ckpt__buf            spared;        // of those that rotation would let go, names that another machine keeps
-    bool                 spares_all;    // it is not known which
+    bool                 spares_all;    // it is not known which, or not yet
     ckpt__buf            doomed;        // rank 0: ckpt__saver_doom and the listing's name of each; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
@@ -44632,10 +44662,11 @@ static void ckpt__saver_note_index(ckpt_saver *s) {
 }
 
 // Machines with folders of their own have an index each, and what somebody pins or removes is in one of them. Names of the
-// checkpoints that this one keeps when another enters it, each with its NUL.
-static ckpt_err ckpt__saver_collect_kept(ckpt_saver *s, ckpt__buf *out) {
+// checkpoints that this one keeps when `line` enters it, each with its NUL.
+static ckpt_err ckpt__saver_collect_kept(ckpt_saver *s, const ckpt__index_line *line, ckpt__buf *out) {
     ckpt__index_rule rule = s->rule;
     if (rule.keep > 0) rule.keep = rule.keep > 1 ? rule.keep - 1 : CKPT_KEEP_NONE;
+    rule.uploaded = false;              // that ends, and on each machine at another time
     ckpt_err e = ckpt__index_lock(&s->index);
     if (e != CKPT_OK) return e;
     e = ckpt__saver_merge(s);
@@ -44643,10 +44674,13 @@ static ckpt_err ckpt__saver_collect_kept(ckpt_saver *s, ckpt__buf *out) {
     ckpt__index_unlock(&s->index);
     if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&s->shared->lock);
+    int best = ckpt__index_best(&s->index, &rule);
+    if (best >= 0 && ckpt__index_beats(&rule, line, &s->index.lines[best])) rule.best = 0;
     (void)ckpt__index_choose(&s->index, &rule);
     for (size_t i = 0; i < s->index.count; i++) {
         const ckpt__index_line *l = &s->index.lines[i];
-        if (ckpt__index_counts(l) && !l->leaves) ckpt__buf_add(out, l->name, strlen(l->name) + 1);
+        bool stays = ckpt__index_counts(l) && !l->leaves && strcmp(l->name, line->name) != 0;       // else it takes its place
+        if (stays) ckpt__buf_add(out, l->name, strlen(l->name) + 1);
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
     return out->err;
@@ -47050,14 +47084,17 @@ static ckpt__saver_part ckpt__saver_stalled_state(ckpt_saver *s, ckpt__saver_fli
     return least;
 }
 
-// Removes an object of a checkpoint that is not going to be published. What cannot be asked for stays there.
-static void ckpt__saver_take_back(ckpt_saver *s, ckpt__remote *r, const char *object) {
+// Removes this rank's object of a checkpoint that is not going to be published. What cannot be asked for stays there; and so does
+// that of one which was handed over again: an earlier process may have published it, and the store's latest lead there.
+static void ckpt__saver_take_back(ckpt_saver *s, const ckpt__saver_flight *f) {
+    if (f->object == NULL || f->line.inherited) return;
+    ckpt__remote *r = &s->remotes[f->to];
     ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
     if (up == NULL) return;
     up->saver = s;
     up->to = r;
     ckpt__saver_away(s, true);
-    if (ckpt__uploader_remove(r->uploader, object, ckpt__saver_removed, up) == CKPT_OK) return;
+    if (ckpt__uploader_remove(r->uploader, f->object, ckpt__saver_removed, up) == CKPT_OK) return;
     ckpt__saver_away(s, false);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
 }
@@ -47093,7 +47130,7 @@ static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void 
         lost = false;
     }
     ckpt__os_mutex_unlock(&sh->lock);
-    if (lost && e == CKPT_OK) ckpt__saver_take_back(s, up->to, f->object);
+    if (lost && e == CKPT_OK) ckpt__saver_take_back(s, f);
     if (lost) ckpt__saver_flight_free(s, f);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__saver_away(s, false);
@@ -47252,7 +47289,7 @@ static bool ckpt__saver_recall_part(ckpt_saver *s, const ckpt__saver_flight *f) 
     }
     ckpt__remote_word word = ckpt__remote_ask(r, f->object);
     if (word == CKPT__REMOTE_QUEUED) return false;
-    if (word == CKPT__REMOTE_ENDED) ckpt__saver_take_back(s, r, f->object);         // it has come meanwhile
+    if (word == CKPT__REMOTE_ENDED) ckpt__saver_take_back(s, f);        // it has come meanwhile
     return true;
 }
 
@@ -47298,7 +47335,7 @@ static void ckpt__saver_drop_part(ckpt_saver *s, ckpt__saver_flight *f) {
         return;
     }
     // what is not known to have come may be somebody else's of that name
-    if (state == CKPT__PART_DURABLE && f->object != NULL) ckpt__saver_take_back(s, &s->remotes[f->to], f->object);
+    if (state == CKPT__PART_DURABLE) ckpt__saver_take_back(s, f);
     ckpt__saver_flight_free(s, f);
 }
 
@@ -47309,7 +47346,8 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     ckpt__saver_enter(s);
     ckpt__os_mutex_lock(&s->shared->lock);
     int at = ckpt__remote_find(&s->index, number);
-    if (at >= 0) s->index.lines[at].upload = CKPT__UPLOAD_PUBLISHED;
+    bool lacks = at >= 0 && s->index.lines[at].upload == CKPT__UPLOAD_FAILED;       // another store has not got it
+    if (at >= 0 && !lacks) s->index.lines[at].upload = CKPT__UPLOAD_PUBLISHED;
     ckpt__os_mutex_unlock(&s->shared->lock);
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, &gone);
     if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
@@ -47319,22 +47357,37 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     return e;
 }
 
-// Rank 0: a checkpoint is not in a store, or not yet.
+// A checkpoint is not in a store, or not yet.
 static void ckpt__saver_mark_failed(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     ckpt__saver_enter(s);
-    ckpt__remote_arrived(r, number, CKPT_NET, false);
-    (void)ckpt__index_write(&r->ledger);
-    ckpt__saver_weigh(s, number);
+    if (s->books) {
+        ckpt__remote_arrived(r, number, CKPT_NET, false);
+        (void)ckpt__index_write(&r->ledger);
+        ckpt__saver_weigh(s, number);
+    } else {
+        ckpt__os_mutex_lock(&s->shared->lock);
+        int at = ckpt__remote_find(&s->index, number);
+        if (at >= 0) s->index.lines[at].upload = CKPT__UPLOAD_FAILED;
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
     ckpt__saver_leave(s);
 }
 
 // It is as if there were no such store: where a checkpoint leaves the folder when it is uploaded, it leaves now.
-static ckpt_err ckpt__saver_mark_outdone(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+// What was handed over again may be there, and goes when a newer one is published.
+static ckpt_err ckpt__saver_mark_outdone(ckpt_saver *s, ckpt__remote *r, uint64_t number, bool again) {
     bool ends = s->rule.uploaded && !ckpt__saver_flies(s, -1, number);
     if (!s->books) return ends ? ckpt__saver_mark_uploaded(s, number) : CKPT_OK;
     ckpt__saver_enter(s);
-    int at = ckpt__remote_find(&r->ledger, number);
-    if (at >= 0) ckpt__index_drop(&r->ledger, (size_t)at);
+    int at = ckpt__remote_find(&r->ledger, number), fd = -1;
+    bool unsure = false;
+    if (at >= 0 && again) {             // an earlier process may have left its listing to the uploader
+        if (ckpt__uploader_recall(r->uploader, r->ledger.lines[at].name, &fd, &unsure)) ckpt__saver_hold_one(s, fd);
+        r->ledger.lines[at].upload = CKPT__UPLOAD_LOCAL;
+        r->ledger.lines[at].inherited = r->ledger.lines[at].counted = false;
+    } else if (at >= 0) {
+        ckpt__index_drop(&r->ledger, (size_t)at);
+    }
     ckpt__saver_let_go(s, number);
     ckpt__saver_tell_given_up(s, r, 1);
     ckpt__saver_leave(s);
@@ -47346,6 +47399,7 @@ static ckpt_err ckpt__saver_give_up(ckpt_saver *s, ckpt__saver_flight **list, bo
     ckpt__saver_flight *f = *list, *next;
     ckpt__remote *r = &s->remotes[f->to];
     uint64_t number = f->line.number;
+    bool again = f->line.inherited;
     ckpt_err e = CKPT_OK;
     if (!outdone)                       // the sentence comes by way of the uploader's failures
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not published: not all ranks could upload their files",
@@ -47356,20 +47410,25 @@ static ckpt_err ckpt__saver_give_up(ckpt_saver *s, ckpt__saver_flight **list, bo
         more = f->more;
         ckpt__saver_drop_part(s, f);
     }
-    if (outdone) e = ckpt__saver_mark_outdone(s, r, number);
-    else if (s->books) ckpt__saver_mark_failed(s, r, number);
+    if (outdone) e = ckpt__saver_mark_outdone(s, r, number, again);
+    else ckpt__saver_mark_failed(s, r, number);
     return e;
 }
 
-// All ranks' files of the first one of a list are there: it is published with the last of its files.
+// All ranks' files of the first one of a list are there, and so it is published. Only when its listing is staged may those files
+// leave their folders: else nothing would lead to what is in the store. Collective.
 static ckpt_err ckpt__saver_arrived(ckpt_saver *s, ckpt__saver_flight **list) {
-    ckpt__saver_flight *f = *list;
-    ckpt_err e = CKPT_OK;
-    *list = f->next;
-    if (s->books && !f->more) e = ckpt__saver_announce(s, f);
-    else if (!s->books && !ckpt__saver_flies(s, -1, f->line.number)) e = ckpt__saver_mark_uploaded(s, f->line.number);
-    ckpt__saver_flight_free(s, f);
-    return e;
+    ckpt__saver_flight *f = *list, *last = ckpt__saver_flight_last(f), *next;
+    uint64_t number = f->line.number;
+    *list = last->next;
+    ckpt_err e = s->books ? ckpt__saver_announce(s, last) : CKPT_OK;
+    for (bool more = true; more; f = next) {
+        next = f->next;
+        more = f->more;
+        ckpt__saver_flight_free(s, f);
+    }
+    e = ckpt__ranks_share_long(&s->crew, e);
+    return e == CKPT_OK && !s->books && !ckpt__saver_flies(s, -1, number) ? ckpt__saver_mark_uploaded(s, number) : e;
 }
 
 // A store is away on some rank: the oldest one waits for it, and those behind it, to other stores too, go on.
@@ -47397,18 +47456,10 @@ static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
 // The same of the first of those that wait for a store. One that goes on waiting goes to the end, so that all have their turn.
 static ckpt_err ckpt__saver_land_stalled(ckpt_saver *s, int64_t state) {
     ckpt__saver_flight *f = s->stalled, **end = &s->stalled;
-    ckpt_err e = CKPT_OK;
     bool ends = state == (int64_t)CKPT__PART_FAILED || state == (int64_t)CKPT__PART_OUTDONE;
     s->looked = ends || state == (int64_t)CKPT__PART_DURABLE ? 0 : s->looked + 1;
     if (ends) return ckpt__saver_give_up(s, &s->stalled, state == (int64_t)CKPT__PART_OUTDONE);
-    if (state == (int64_t)CKPT__PART_DURABLE) {
-        for (bool more = true; more;) {
-            more = s->stalled->more;
-            ckpt_err one = ckpt__saver_arrived(s, &s->stalled);
-            if (e == CKPT_OK) e = one;
-        }
-        return e;
-    }
+    if (state == (int64_t)CKPT__PART_DURABLE) return ckpt__saver_arrived(s, &s->stalled);
     s->stalled = ckpt__saver_flight_last(f)->next;
     while (*end != NULL) end = &(*end)->next;
     *end = f;
@@ -47689,11 +47740,10 @@ static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
         ckpt__remote *r = &s->remotes[i];
         if (r->uploader == NULL || (!r->own && !r->inherits)) continue;
         done = ckpt__saver_await_left(s, r, deadline);
-        bool left = false;
         ckpt__saver_enter(s);
-        for (size_t k = 0; k < r->ledger.count; k++) left = left || r->ledger.lines[k].inherited;
+        bool moves = ckpt__remote_moves(r);
         ckpt__saver_leave(s);
-        if (left && ckpt__saver_arrive(s, r, 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
+        if (moves && ckpt__saver_arrive(s, r, 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
     return done;
 }
@@ -48555,8 +48605,9 @@ static ckpt_err ckpt__resume_follow_latest(ckpt_saver *s) {
     return e;
 }
 
-// What was found by the name of its folder alone says more of itself in its listing.
-static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l, bool *known) {
+// What was found by the name of its folder alone says more of itself in its listing; so does what was saved under another rule of
+// what is best.
+static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l) {
     ckpt__shard_meta m;
     ckpt__shard_place place;
     ckpt__buf dir, path;
@@ -48567,16 +48618,17 @@ static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l,
     ckpt_err e = ckpt__saver_linked(s, &dir, l->name);
     ckpt__index_path(&path, &s->index, l->name);
     place.folder = dir.data;
-    *known = false;
+    if (!l->has_checksum) l->number = 0;
     if (e == CKPT_OK) e = path.err;
     if (e == CKPT_OK) e = ckpt__shard_open(&m, &s->allocator, &place);
     if (e == CKPT_OK) {
-        int at = ckpt__toc_find(&m.view.toc, CKPT__SAVER_STATE "save_count");
-        bool number = at >= 0 && m.view.toc.entries[at].kind == CKPT_KIND_INT && m.view.toc.entries[at].i > 0;
-        if (number) l->number = (uint64_t)m.view.toc.entries[at].i;
-        if (m.has_time && ckpt__time_check(&m.t) == CKPT_OK) l->t = m.t;
-        if (ckpt__os_stat(path.data, &info) == CKPT_OK) l->bytes = info.size;
-        *known = true;
+        ckpt__index_line about = *l;
+        (void)ckpt__index_describe_file(&s->index, &about, &m.view);
+        if (m.has_time && ckpt__time_check(&m.t) == CKPT_OK) about.t = m.t;
+        if (ckpt__os_stat(path.data, &info) == CKPT_OK) about.bytes = info.size;
+        l->has_metric = about.has_metric;
+        l->metric = about.metric;
+        if (!l->has_checksum) *l = about;
         ckpt__shard_free(&m);
     }
     ckpt__buf_free(&dir);
@@ -48584,27 +48636,22 @@ static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l,
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
-// Gives each of those its place in the order of saves.
+// Then each of them has its place in the order of saves.
 static ckpt_err ckpt__resume_describe_folders(ckpt_saver *s) {
     ckpt_err e = CKPT_OK;
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
         ckpt__index_line l = s->index.lines[i];
-        bool known = false;
-        if (!ckpt__index_is_folder(l.name) || l.has_checksum) continue;
-        e = ckpt__resume_describe_folder(s, &l, &known);
-        if (e != CKPT_OK || !known) continue;
-        l.name = ckpt__mem_copy_text(&s->allocator, l.name);
-        if (l.name == NULL) return CKPT_NOMEM;
+        bool known = l.has_checksum && (l.has_metric || s->index.best == NULL);
+        if (!ckpt__index_is_folder(l.name) || known) continue;
+        e = ckpt__resume_describe_folder(s, &l);
         ckpt__os_mutex_lock(&s->shared->lock);
-        s->index.lines[i].t = l.t;
-        s->index.lines[i].number = l.number;
-        s->index.lines[i].bytes = l.bytes;
-        size_t to = ckpt__index_place(&s->index, &l);
-        if (to != i && to != i + 1) e = ckpt__index_insert(&s->index, to, &l);
+        s->index.lines[i] = l;
         ckpt__os_mutex_unlock(&s->shared->lock);
-        ckpt__mem_free_text(&s->allocator, l.name);
     }
-    ckpt__index_settle(&s->index);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt__index_sort(&s->index);
+    ckpt__index_number_lines(&s->index);
+    ckpt__os_mutex_unlock(&s->shared->lock);
     return e;
 }
 
@@ -48887,8 +48934,7 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
 }
 
 // Folders that are not one: what a rank needs and its folder has not, values that rank 0 alone has written for one, comes
-// from the
-// folder of another rank. Collective.
+// from the folder of another rank. Nothing is brought where a file that is needed is nowhere. Collective.
 static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, const ckpt__shard_place *place,
                                    const ckpt__file_options *o) {
     size_t count = m->file_count, room = count * (sizeof(int64_t) * 2 + sizeof(bool) * 2) + 16;
@@ -48910,8 +48956,10 @@ static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, con
     }
     for (size_t i = 0; i < count && e == CKPT_OK; i += 4096)
         e = ckpt__ranks_min(&s->crew, told + 2 * i, (int)(count - i < 4096 ? count - i : 4096) * 2);
-    for (size_t i = 0; i < count && e == CKPT_OK; i++) {
-        if (told[2 * i + 1] == 0 || told[2 * i] == INT64_MAX) continue;
+    bool all = true;
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) all = all && (told[2 * i + 1] == 0 || told[2 * i] != INT64_MAX);
+    for (size_t i = 0; i < count && e == CKPT_OK && all; i++) {
+        if (told[2 * i + 1] == 0) continue;
         ckpt__shard_path(&path, place, m->files[i].name);
         e = ckpt__ranks_share(&s->crew, path.err);
         if (e == CKPT_OK) e = ckpt__resume_copy(s, path.data, m->files[i].size, (int)told[2 * i], s->leads && !here[i], block);
@@ -49380,9 +49428,14 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
             e = CKPT_OK;
         }
     }
+    // a link that was read tells of a checkpoint, though what it leads to cannot be looked at
+    bool leads = e != CKPT_OK && e != CKPT_NOMEM && !lists && name.len > 0 && link.len > strlen(".symlink") &&
+                 strncmp(name.data, link.data, link.len - strlen(".symlink")) != 0;
+    if (lists) e = ckpt__resume_list(s, w, r);
+    else e = ckpt__resume_without(s, w, r, e, leads ? name.data : NULL);
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
-    return lists ? ckpt__resume_list(s, w, r) : ckpt__resume_without(s, w, r, e, NULL);
+    return e;
 }
 
 // Orders a checkpoint in a store and a moment: 1, it is later. Only what its name says can be compared.
@@ -50241,7 +50294,7 @@ static void ckpt__crew_clear(ckpt_saver *s) {
     if (s->layout != CKPT__SAVER_SHARDED || s->rule.keep == CKPT_KEEP_ALL) return;      // alike on all ranks
     held.count = 0;
     ckpt__buf_init(&folder, &s->allocator);
-    if (s->crew.together) {
+    if (s->crew.together && s->crew.broken.code == CKPT_OK) {       // else another machine's latest may lead there still
         ckpt__crew_clear_own(s, &held);
         (void)ckpt__ranks_meet(&s->crew);
     }
@@ -50315,7 +50368,7 @@ static ckpt_err ckpt__crew_spare(ckpt_saver *s) {
     ckpt__buf_init(&all, &s->allocator);
     ckpt__buf_init(&ends, &s->allocator);
     ckpt__saver_enter(s);
-    ckpt_err e = s->leads ? ckpt__saver_collect_kept(s, &kept) : CKPT_OK;
+    ckpt_err e = s->leads ? ckpt__saver_collect_kept(s, &s->pending.line, &kept) : CKPT_OK;
     ckpt__saver_leave(s);
     if (e != CKPT_OK)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no old checkpoint is deleted this time: %s", ckpt__error_last.text);
@@ -50956,7 +51009,7 @@ static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
         s->leads = s->ranks.rank == 0 || (!with_first && (puts || !ckpt__os_exists(local.data)));
         int64_t together = with_first ? 1 : 0;
         e = ckpt__ranks_min(&s->crew, &together, 1);
-        s->scattered = together == 0;
+        s->scattered = s->spares_all = together == 0;
     }
     ckpt__error_record kept;
     ckpt__error_take(&kept);
@@ -50978,6 +51031,18 @@ static ckpt_err ckpt__crew_settle_shards(ckpt_saver *s) {
 }
 
 // All of opening, on all ranks or on none. The saver is freed by the caller after a failure.
+// Rank 0 takes up what an earlier job has left of uploads, before the others do of what is in folders of their own: who keeps the
+// ledgers must know what becomes of listings.
+static ckpt_err ckpt__crew_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) {
+    bool alike = d->sharded && s->remote_name != NULL, first = s->ranks.rank == 0;
+    ckpt_err e = CKPT_OK;
+    for (int turn = alike ? 0 : 1; turn < 2 && e == CKPT_OK; turn++) {
+        if (!alike || first == (turn == 0)) e = ckpt__saver_open_folder(s, d);
+        e = ckpt__ranks_share_long(&s->crew, e);
+    }
+    return e;
+}
+
 static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt__ranks *r = &s->crew;
     bool sharded = d->sharded;
@@ -50986,7 +51051,7 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     if (e == CKPT_OK) e = ckpt__ranks_share(r, ckpt__saver_set_names(s, d));
     if (e == CKPT_OK && r->together) e = ckpt__crew_compare(s, d);
     if (e == CKPT_OK && r->together && sharded) e = ckpt__crew_find_leaders(s);
-    if (e == CKPT_OK) e = ckpt__ranks_share_long(r, ckpt__saver_open_folder(s, d));
+    if (e == CKPT_OK) e = ckpt__crew_open_folder(s, d);
     if (e == CKPT_OK && sharded) e = ckpt__crew_settle_shards(s);
     if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) {       // one count of saves
         int64_t most = -(int64_t)s->number;

@@ -9,7 +9,7 @@ typedef struct bucket {
     ckpt_store      *store;
     pthread_mutex_t  lock;
     char             log[65536];        // "put NAME\n" "get NAME\n" "size NAME\n" "list PREFIX\n" "remove NAME\n"
-    const char      *fail;              // calls whose log line begins with this fail
+    const char      *fail;              // calls whose log line begins with this fail; "this|or this"
     ckpt_err         fail_with;
     int              fail_times;        // so many of them; -1: all
     bool             loses;             // the answers of puts, which it has done
@@ -34,10 +34,13 @@ UTIL_FN ckpt_err bucket_call(bucket *b, const char *verb, const char *name) {
     pthread_mutex_lock(&b->lock);
     size_t n = strlen(b->log);
     (void)snprintf(b->log + n, sizeof b->log - n, "%s\n", line);
-    if (b->fail != NULL && b->fail_times != 0 && strncmp(line, b->fail, strlen(b->fail)) == 0) {
-        e = b->fail_with;
-        if (b->fail_times > 0) b->fail_times--;
+    bool fails = false;
+    for (const char *p = b->fail_times != 0 ? b->fail : NULL; p != NULL && !fails;) {
+        fails = strncmp(line, p, strcspn(p, "|")) == 0;
+        p = strchr(p, '|') != NULL ? strchr(p, '|') + 1 : NULL;
     }
+    if (fails) e = b->fail_with;
+    if (fails && b->fail_times > 0) b->fail_times--;
     pthread_mutex_unlock(&b->lock);
     return e == CKPT_OK ? e : ckpt_set_error(e, "the test says so");
 }

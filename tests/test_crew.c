@@ -71,7 +71,7 @@ typedef struct plan {
     bool            overwrite;
     bool            big;                // with a tensor of several MiB that tells steps apart in its middle alone
     int             keep, saves;
-    const char     *interval, *filename, *prefix, *latest;
+    const char     *interval, *filename, *prefix, *latest, *best;
     void          (*then)(member *m, struct plan *p);
     ckpt_err        want;
     int             number;
@@ -138,6 +138,7 @@ static member *member_new(tr_rank *r, const plan *p) {
     m->d.per_rank_tar = p->how == TARS;
     m->d.save_interval = p->interval != NULL ? p->interval : "1ba";
     m->d.snapshot = p->snapshot;
+    m->d.keep_best = p->best;
     m->d.num_checkpoints_to_keep = p->keep;
     m->d.logger.fn = member_log;
     m->d.logger.user = m;
@@ -400,6 +401,38 @@ static void test_uncommitted(void **state) {
     assert_string_equal(util_link_target(util_join(p.dir, "latest-rank0.pt")), "ba1");
 }
 
+// Without their index folders are in the order of their saves, which is not that of as many first ones; and the best is known.
+static void test_index_lost(void **state) {
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        plan p = plan_of(SHARDED);
+        p.apart = apart == 1;
+        p.keep = 2;
+        p.best = "max:state/metrics/loss";          // 5 10 4 9 3 8 2: of step 2
+        p.saves = 6;
+        tr_run(tr_new(3), save_some, &p);
+        const char *first = apart ? util_join(p.dir, "rank0") : p.dir;
+        assert_string_equal(names_in(first), "ba2 ba5 ba6 latest-rank0.pt");
+        for (int i = 0; i < 3; i++) unlink(util_join(p.dir, util_fmt(apart ? "rank%d/.ckpt-index.jsonl" : ".ckpt-index.jsonl", i)));
+        p.number = 6;
+        p.saves = 1;
+        tr_run(tr_new(3), go_on, &p);
+        assert_string_equal(names_in(first), "ba2 ba6 ba7 latest-rank0.pt");
+        // and so is what was saved when there was no such rule
+        plan q = plan_of(SHARDED);
+        q.apart = p.apart;
+        q.keep = 3;
+        q.saves = 7;
+        tr_run(tr_new(3), save_some, &q);
+        q.best = p.best;
+        q.keep = 2;
+        q.number = 7;
+        q.saves = 1;
+        tr_run(tr_new(3), go_on, &q);
+        assert_string_equal(names_in(apart ? util_join(q.dir, "rank0") : q.dir), "ba6 ba7 ba8 latest-rank0.pt");
+    }
+}
+
 // One rank's folder lacks the newest: the newest that all have is taken. With tars that every rank has of its own, too.
 static void test_apart(void **state) {
     (void)state;
@@ -543,11 +576,12 @@ static void held_by_one(tr_rank *r, void *arg) {
 
 static void test_held_by_one(void **state) {
     (void)state;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         plan p = plan_of(SHARDED);
         p.apart = true;
         p.snapshot = modes[k / 2 * 2];
         p.keep = 2;
+        p.best = k == 3 ? "min:state/metrics/loss" : NULL;      // of those saved at odd steps: it changes nothing but who decides
         p.slow = k % 2;                 // whose folder it is
         tr_run(tr_new(3), held_by_one, &p);
         for (int i = 0; i < 3; i++) assert_string_equal(p.text[i], "1:100 2:110 3:111 4:101 5:100 6:000 ");
@@ -1678,6 +1712,118 @@ static void store_away(tr_rank *r, void *arg) {
     member_end_stores(m, u, 2, true);
 }
 
+// A store's latest leads to ba2, which this job does not know: the answer was lost (p->number is 2), or the store cannot be asked
+// (3). ba3 does not get through, and ba2 is given up for it: but what the link may lead to stays, all of it, until a newer one is there.
+static void given_up_again(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    TR_OK(r, tr_barrier(r));
+    if (r->rank == 0) b->loses = p->number == 2;
+    if (r->rank == 0 && p->number == 3) bucket_fail(b, "size run/latest|size run/ba2/.metadata|put run/ba2/__0_0.pt", CKPT_NET, -1);
+    TR_OK(r, tr_barrier(r));
+    member_stores(m, &b, &u, 1);
+    m->d.num_remote_to_keep = 1;
+    m->d.resume_offline = true;
+    if (member_open(m)) {
+        for (int k = 0; r->rank == 0 && p->number == 2 && k < 20000 && bucket_count(b, "put run/latest") == 0; k++) usleep(1000);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0 && p->number == 2) bucket_fail(b, "put run/ba2/__0_0.pt|put run/ba3/__0_0.pt", CKPT_NET, -1);
+        if (r->rank == 0) b->loses = false;
+        TR_OK(r, tr_barrier(r));
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 2);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_fail(b, "put run/ba2/__0_0.pt|put run/ba3/__0_0.pt", CKPT_NET, -1);
+        TR_OK(r, tr_barrier(r));
+        (void)!member_step(m, 3);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) TR_CHECK(r, strcmp(bucket_text(b, "run/latest.pt.symlink"), "run/ba2") == 0 && bucket_has(b, "run/ba2/.metadata"));
+        TR_CHECK(r, bucket_has(b, "run/ba2/__0_0.pt") && bucket_has(b, "run/ba2/__1_0.pt") && bucket_has(b, "run/ba2/__2_0.pt"));
+        all_fail(r, b, NULL, 0);
+        for (int i = 4; i <= 6; i++) {          // the uploader tries again what has failed when another got through
+            (void)!member_step(m, i);
+            while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+            while (ckpt_uploader_wait(u, 0) != CKPT_OK) {}
+        }
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void link_fails(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        all_fail(r, b, "put run/latest", -1);
+        TR_OK(r, member_step(m, 2));
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_NET);
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void test_given_up_again(void **state) {
+    (void)state;
+    for (int how = 2; how < 4; how++) {
+        plan p = plan_of(SHARDED);
+        bucket *b = bucket_new(NULL);
+        p.with = b;
+        tr_run(tr_new(3), link_fails, &p);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1");
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        b->log[0] = 0;
+        if (how == 3) util_write_text(bucket_path(b, "run/latest.pt.symlink"), "run/ba2");
+        if (how == 3) util_remove_tree(util_join(p.dir, ".ckpt-staging"));
+        p.number = how;
+        tr_run(tr_new(3), given_up_again, &p);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba6");
+        assert_string_equal(bucket_names(b), "run%ba6%.metadata run%ba6%__0_0.pt run%ba6%__1_0.pt run%ba6%__2_0.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
+// Neither what was removed nor the link gets through. Waiting ends all the same, and does not ask again and again.
+static void wait_for_nothing(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        for (int i = 1; i <= 4; i++) {
+            TR_OK(r, tr_barrier(r));
+            if (r->rank == 0 && i > 1) bucket_fail(b, i == 4 ? "remove|put run/latest" : "remove", CKPT_NET, -1);
+            TR_OK(r, tr_barrier(r));
+            (void)!member_step(m, i);
+            ckpt_err e = ckpt_saver_wait(m->s, 30);
+            TR_CHECK(r, i == 1 ? e == CKPT_OK : e == CKPT_NET);
+        }
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) TR_CHECK(r, bucket_count(b, "remove run/ba1/.metadata") < 8);
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void test_wait_for_nothing(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    tr_run(tr_new(2), wait_for_nothing, &p);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    bucket_end(b);
+}
+
 static void test_store_away(void **state) {
     (void)state;
     for (int k = 0; k < 12; k++) {
@@ -2135,7 +2281,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_reshape),
         cmocka_unit_test(test_walk_back),
-        cmocka_unit_test(test_uncommitted),
+        cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_whole_apart),
         cmocka_unit_test(test_held_by_one),
@@ -2162,7 +2308,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
-        cmocka_unit_test(test_store_away),
+        cmocka_unit_test(test_store_away), cmocka_unit_test(test_wait_for_nothing),
+        cmocka_unit_test(test_given_up_again),
         cmocka_unit_test(test_store_gone),
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),

@@ -2055,7 +2055,8 @@ static void test_resume_offline_later(void **state) {
     for (int i = 0; i < UTIL_COUNT(how); i++) {
         for (int offline = 0; offline < 2; offline++) {
             for (int local = 0; local < 2; local++)
-                check_resume_offline_later(b, "get run/ba3.pt", how[i], false, offline != 0, local != 0);
+                for (int k = 0; k < 2; k++)
+                    check_resume_offline_later(b, k == 0 ? "get run/ba3.pt" : "size run/ba3.pt", how[i], false, offline != 0, local != 0);
         }
     }
     util_flip(bucket_path(b, "run/ba3.pt"), 5000, 0x10);
@@ -2073,6 +2074,7 @@ static void test_resume_offline_later(void **state) {
         for (int local = 0; local < 2; local++) {
             check_resume_offline_later(b, "get ba3/__0_0.pt", CKPT_NET, true, offline != 0, local != 0);
             check_resume_offline_later(b, "get ba3/.metadata", CKPT_NET, true, offline != 0, local != 0);
+            check_resume_offline_later(b, "size ba3", CKPT_NET, true, offline != 0, local != 0);
         }
     }
     bucket_end(b);
