@@ -47415,18 +47415,16 @@ static ckpt_err ckpt__saver_give_up(ckpt_saver *s, ckpt__saver_flight **list, bo
     return e;
 }
 
-// All ranks' files of the first one of a list are there, and so it is published. Only when its listing is staged may those files
-// leave their folders: else nothing would lead to what is in the store. Collective.
+// All ranks' files of the first one of a list are there: it is published with the last of its files. Only when its listing is
+// staged may those files leave their folders: else nothing would lead to what is in the store. Collective.
 static ckpt_err ckpt__saver_arrived(ckpt_saver *s, ckpt__saver_flight **list) {
-    ckpt__saver_flight *f = *list, *last = ckpt__saver_flight_last(f), *next;
+    ckpt__saver_flight *f = *list;
     uint64_t number = f->line.number;
-    *list = last->next;
-    ckpt_err e = s->books ? ckpt__saver_announce(s, last) : CKPT_OK;
-    for (bool more = true; more; f = next) {
-        next = f->next;
-        more = f->more;
-        ckpt__saver_flight_free(s, f);
-    }
+    bool last = !f->more;
+    *list = f->next;
+    ckpt_err e = s->books && last ? ckpt__saver_announce(s, f) : CKPT_OK;
+    ckpt__saver_flight_free(s, f);
+    if (!last) return e;
     e = ckpt__ranks_share_long(&s->crew, e);
     return e == CKPT_OK && !s->books && !ckpt__saver_flies(s, -1, number) ? ckpt__saver_mark_uploaded(s, number) : e;
 }
@@ -47459,7 +47457,11 @@ static ckpt_err ckpt__saver_land_stalled(ckpt_saver *s, int64_t state) {
     bool ends = state == (int64_t)CKPT__PART_FAILED || state == (int64_t)CKPT__PART_OUTDONE;
     s->looked = ends || state == (int64_t)CKPT__PART_DURABLE ? 0 : s->looked + 1;
     if (ends) return ckpt__saver_give_up(s, &s->stalled, state == (int64_t)CKPT__PART_OUTDONE);
-    if (state == (int64_t)CKPT__PART_DURABLE) return ckpt__saver_arrived(s, &s->stalled);
+    for (bool more = state == (int64_t)CKPT__PART_DURABLE; more; ) {
+        more = s->stalled->more;
+        ckpt_err one = ckpt__saver_arrived(s, &s->stalled);
+        if (!more) return one;
+    }
     s->stalled = ckpt__saver_flight_last(f)->next;
     while (*end != NULL) end = &(*end)->next;
     *end = f;

@@ -1771,6 +1771,45 @@ static void link_fails(tr_rank *r, void *arg) {
     member_end_stores(m, &u, 1, true);
 }
 
+// One rank hands over the files of three, and one of them does not get through: no listing tells of the others.
+static void hand_over_three(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 2);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+    }
+    member_end_stores(m, &u, 1, p->number == 1);
+}
+
+static void test_hand_over_three(void **state) {
+    (void)state;
+    for (int which = 0; which < 3; which++) {
+        plan p = plan_of(SHARDED);
+        bucket *b = bucket_new(NULL);
+        p.with = b;
+        tr_run(tr_new(3), link_fails, &p);
+        for (int i = 0; i < 4; i++) unlink(bucket_path(b, i == 3 ? "run/ba2/.metadata" : util_fmt("run/ba2/__%d_0.pt", i)));
+        util_remove_tree(util_join(p.dir, ".ckpt-staging"));
+        bucket_fail(b, util_fmt("put run/ba2/__%d_0.pt", which), CKPT_NET, -1);
+        p.number = 1;
+        tr_run(tr_new(1), hand_over_three, &p);
+        assert_false(bucket_has(b, "run/ba2/.metadata"));
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1");
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        p.number = 2;
+        tr_run(tr_new(1), hand_over_three, &p);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba2");
+        for (int i = 0; i < 3; i++) assert_true(bucket_has(b, util_fmt("run/ba2/__%d_0.pt", i)));
+        bucket_end(b);
+    }
+}
+
 static void test_given_up_again(void **state) {
     (void)state;
     for (int how = 2; how < 4; how++) {
@@ -2309,7 +2348,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_store_away), cmocka_unit_test(test_wait_for_nothing),
-        cmocka_unit_test(test_given_up_again),
+        cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),
         cmocka_unit_test(test_store_gone),
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
