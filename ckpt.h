@@ -47357,6 +47357,14 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     return e;
 }
 
+// The same rank: how far it is with all stores. With the turn.
+static void ckpt__saver_note_upload(ckpt_saver *s, uint64_t number, ckpt__index_upload upload) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    int at = ckpt__remote_find(&s->index, number);
+    if (at >= 0) s->index.lines[at].upload = upload;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
 // A checkpoint is not in a store, or not yet.
 static void ckpt__saver_mark_failed(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     ckpt__saver_enter(s);
@@ -47365,10 +47373,7 @@ static void ckpt__saver_mark_failed(ckpt_saver *s, ckpt__remote *r, uint64_t num
         (void)ckpt__index_write(&r->ledger);
         ckpt__saver_weigh(s, number);
     } else {
-        ckpt__os_mutex_lock(&s->shared->lock);
-        int at = ckpt__remote_find(&s->index, number);
-        if (at >= 0) s->index.lines[at].upload = CKPT__UPLOAD_FAILED;
-        ckpt__os_mutex_unlock(&s->shared->lock);
+        ckpt__saver_note_upload(s, number, CKPT__UPLOAD_FAILED);
     }
     ckpt__saver_leave(s);
 }
@@ -47424,7 +47429,7 @@ static ckpt_err ckpt__saver_arrived(ckpt_saver *s, ckpt__saver_flight **list) {
     *list = f->next;
     ckpt_err e = s->books && last ? ckpt__saver_announce(s, f) : CKPT_OK;
     ckpt__saver_flight_free(s, f);
-    if (!last) return e;
+    if (!last) return CKPT_OK;
     e = ckpt__ranks_share_long(&s->crew, e);
     return e == CKPT_OK && !s->books && !ckpt__saver_flies(s, -1, number) ? ckpt__saver_mark_uploaded(s, number) : e;
 }
@@ -47457,10 +47462,9 @@ static ckpt_err ckpt__saver_land_stalled(ckpt_saver *s, int64_t state) {
     bool ends = state == (int64_t)CKPT__PART_FAILED || state == (int64_t)CKPT__PART_OUTDONE;
     s->looked = ends || state == (int64_t)CKPT__PART_DURABLE ? 0 : s->looked + 1;
     if (ends) return ckpt__saver_give_up(s, &s->stalled, state == (int64_t)CKPT__PART_OUTDONE);
-    for (bool more = state == (int64_t)CKPT__PART_DURABLE; more; ) {
-        more = s->stalled->more;
-        ckpt_err one = ckpt__saver_arrived(s, &s->stalled);
-        if (!more) return one;
+    if (state == (int64_t)CKPT__PART_DURABLE) {
+        while (s->stalled->more) (void)ckpt__saver_arrived(s, &s->stalled);
+        return ckpt__saver_arrived(s, &s->stalled);
     }
     s->stalled = ckpt__saver_flight_last(f)->next;
     while (*end != NULL) end = &(*end)->next;
@@ -48641,15 +48645,18 @@ static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l)
 // Then each of them has its place in the order of saves.
 static ckpt_err ckpt__resume_describe_folders(ckpt_saver *s) {
     ckpt_err e = CKPT_OK;
+    bool moved = false;
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
         ckpt__index_line l = s->index.lines[i];
         bool known = l.has_checksum && (l.has_metric || s->index.best == NULL);
         if (!ckpt__index_is_folder(l.name) || known) continue;
         e = ckpt__resume_describe_folder(s, &l);
+        moved = moved || !l.has_checksum;
         ckpt__os_mutex_lock(&s->shared->lock);
         s->index.lines[i] = l;
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
+    if (!moved) return e;
     ckpt__os_mutex_lock(&s->shared->lock);
     ckpt__index_sort(&s->index);
     ckpt__index_number_lines(&s->index);
@@ -51032,7 +51039,6 @@ static ckpt_err ckpt__crew_settle_shards(ckpt_saver *s) {
     return e;
 }
 
-// All of opening, on all ranks or on none. The saver is freed by the caller after a failure.
 // Rank 0 takes up what an earlier job has left of uploads, before the others do of what is in folders of their own: who keeps the
 // ledgers must know what becomes of listings.
 static ckpt_err ckpt__crew_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) {
@@ -51045,6 +51051,7 @@ static ckpt_err ckpt__crew_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) 
     return e;
 }
 
+// All of opening, on all ranks or on none. The saver is freed by the caller after a failure.
 static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt__ranks *r = &s->crew;
     bool sharded = d->sharded;
@@ -51266,6 +51273,10 @@ static ckpt_err ckpt__crew_depart_again(ckpt_saver *s, ckpt__saver_flight *list,
             ckpt__buf_free(&name);
             ckpt__buf_free(&link);
             if (e == CKPT_OK) e = ckpt__saver_fly_hf(s, &s->remotes[f->to], &f->line, dir);
+        } else if (begins) {            // it had failed before
+            ckpt__saver_enter(s);
+            ckpt__saver_note_upload(s, f->line.number, CKPT__UPLOAD_PENDING);
+            ckpt__saver_leave(s);
         }
         if (e == CKPT_OK && at < rest->files) e = ckpt__crew_send_again(s, f, dir, &files[at++]);
         if (e != CKPT_OK) f->state = CKPT__PART_FAILED;

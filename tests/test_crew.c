@@ -1810,6 +1810,50 @@ static void test_hand_over_three(void **state) {
     }
 }
 
+// Two stores on machines apart, one of which refuses a rank's file: what all have leaves every folder, what one lacks none; and the
+// next job, whose stores are well, ends that.
+static void store_refuses(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket **b = (bucket **)p->with;
+    ckpt_uploader *u[2];
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, b, u, 2);
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    m->d.ranks.node_rank = r->rank;
+    m->d.ranks.local_rank = 0;
+    m->d.ranks.local_world_size = 1;
+    if (member_open(m)) {
+        if (p->number == 0) TR_OK(r, member_step(m, 1));
+        else TR_OK(r, ckpt_saver_resume(m->s, &t));
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        if (p->number == 1) TR_OK(r, member_step(m, 2));        // now the machines tell each other what they keep
+        if (p->number == 1) TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, u, 2, p->number == 0);
+}
+
+static void test_store_refuses(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b[2];
+    p.apart = true;
+    p.with = b;
+    for (int i = 0; i < 2; i++) b[i] = bucket_new(NULL);
+    bucket_fail(b[0], "put run/ba1/__1_0.pt", CKPT_EXISTS, -1);
+    tr_run(tr_new(2), store_refuses, &p);
+    for (int i = 0; i < 2; i++) assert_true(is_whole(util_join(p.dir, util_fmt("rank%d", i)), "ba1"));
+    bucket_fail(b[0], NULL, CKPT_OK, 0);
+    p.number = 1;
+    tr_run(tr_new(2), store_refuses, &p);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(bucket_text(b[i], "run/latest.pt.symlink"), "run/ba2");
+        assert_true(bucket_has(b[i], "run/ba1/.metadata") && bucket_has(b[i], "run/ba1/__1_0.pt"));
+        assert_string_equal(names_in(util_join(p.dir, util_fmt("rank%d", i))), "");
+        bucket_end(b[i]);
+    }
+}
+
 static void test_given_up_again(void **state) {
     (void)state;
     for (int how = 2; how < 4; how++) {
@@ -2348,7 +2392,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_store_away), cmocka_unit_test(test_wait_for_nothing),
-        cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),
+        cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),  cmocka_unit_test(test_store_refuses),
         cmocka_unit_test(test_store_gone),
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
