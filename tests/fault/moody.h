@@ -1,5 +1,5 @@
 /* moody.h: a store of the user's own, a folder, that is away, fails now and then, hangs, refuses, or does what it is asked and loses the
-   answer; and in which a process can die in the middle of any request. After ckpt.h, util.h and mortal.h.
+   answer; and in which a process can die in the middle of any request. After ckpt.h, saver_util.h and mortal.h.
 
    Its names begin with "run/", which is the folder itself. */
 #ifndef MOODY_H
@@ -166,6 +166,23 @@ UTIL_FN ckpt_store *place_store(place *p) {
     ops.remove = place_remove;
     if (ckpt_store_custom(&store, &ops, p) != CKPT_OK) _exit(1);
     return store;
+}
+
+// "ckpt push": what is staged for it goes.
+UTIL_FN void place_push(const char *dir, const char *name, const char *staging) {
+    place at;
+    ckpt_uploader_desc d;
+    ckpt_uploader *u;
+    memset(&at, 0, sizeof at);
+    memset(&d, 0, sizeof d);
+    at.dir = dir;
+    at.name = name;
+    d.store = place_store(&at);
+    d.upload_staging_folder = staging;
+    ok(ckpt_uploader_open(&u, &d));
+    while (ckpt_uploader_wait(u, 0) != CKPT_OK) {}
+    (void)!ckpt_uploader_close(u, 0);
+    ckpt_store_close(d.store);
 }
 
 #endif // MOODY_H

@@ -255,18 +255,15 @@ static void scenario(scene *s, int lives) {
 static void test_model(void **state) {
     (void)state;
     static const int keeps[] = { CKPT_KEEP_ALL, 1, 2, 3, 1, 2 };
-    const char *only = getenv("MODEL_SEED"), *more = getenv("CKPT_LONG");
-    unsigned first = only != NULL ? (unsigned)strtoul(only, NULL, 10) : 1, seeds = more != NULL && *more == '1' ? 2000 : 24;
-    void *shared = mmap(NULL, sizeof(model), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(shared != MAP_FAILED);
-    for (unsigned seed = first; seed < (only != NULL ? first + 1 : first + seeds); seed++) {
+    mortal_seeds seeds = mortal_choose(24, 2000);
+    void *shared = mortal_memory(sizeof(model));
+    for (unsigned seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
         scene s;
         memset(&s, 0, sizeof s);
         memset(shared, 0, sizeof(model));
         s.m = (model *)shared;
         s.seed = seed;
-        s.random = seed * 0x9E3779B97F4A7C15u + 1;
-        for (int i = 0; i < 5; i++) (void)pick(&s, 2);
+        s.random = mortal_random(seed);
         s.dir = util_temp_dir();
         s.keep = keeps[pick(&s, 6)];
         s.every = (int)pick(&s, 3) == 0 ? 2 + (int)pick(&s, 3) : 0;

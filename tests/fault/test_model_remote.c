@@ -463,23 +463,9 @@ static void meddle(scene *s) {
     case 7:
         if (!s->uri) (void)unlink(util_join(s->bucket[k], "latest.pt.symlink"));
         break;
-    case 8: {                                               // "ckpt push": what is staged goes
-        place at;
-        ckpt_uploader_desc d;
-        ckpt_uploader *u;
-        if (s->uri) break;
-        memset(&at, 0, sizeof at);
-        memset(&d, 0, sizeof d);
-        at.dir = s->bucket[k];
-        at.name = k == 0 ? "A" : "B";
-        d.store = place_store(&at);
-        d.upload_staging_folder = staging_of(s);
-        ok(ckpt_uploader_open(&u, &d));
-        while (ckpt_uploader_wait(u, 0) != CKPT_OK) {}
-        (void)!ckpt_uploader_close(u, 0);
-        ckpt_store_close(d.store);
+    case 8:
+        if (!s->uri) place_push(s->bucket[k], k == 0 ? "A" : "B", staging_of(s));
         break;
-    }
     case 9: {                                               // to another machine, or back to this one, which still has what it had
         const char *pairs[2][2] = { { s->dir, util_join(s->work, "other") }, { util_join(s->work, ".ckpt-staging"), util_join(s->work, "other-staging") } };
         for (int i = 0; i < 1 + (int)s->elsewhere; i++) {
@@ -567,19 +553,15 @@ static void scenario(scene *s, int lives) {
 
 static void test_model_remote(void **state) {
     (void)state;
-    const char *only = getenv("MODEL_SEED"), *many = getenv("MODEL_SEEDS");
-    unsigned first = only != NULL ? (unsigned)strtoul(only, NULL, 10) : 1;
-    unsigned seeds = many != NULL ? (unsigned)strtoul(many, NULL, 10) : only != NULL ? 1 : util_long() ? 1000 : 8;
-    void *shared = mmap(NULL, sizeof(model), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(shared != MAP_FAILED);
-    for (unsigned seed = first; seed < first + seeds; seed++) {
+    mortal_seeds seeds = mortal_choose(8, 1000);
+    void *shared = mortal_memory(sizeof(model));
+    for (unsigned seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
         scene s;
         memset(&s, 0, sizeof s);
         memset(shared, 0, sizeof(model));
         s.m = (model *)shared;
         s.seed = seed;
-        s.random = seed * 0x9E3779B97F4A7C15u + 1;
-        for (int i = 0; i < 5; i++) (void)pick(&s, 2);
+        s.random = mortal_random(seed);
         s.work = util_temp_dir();
         s.uri = pick(&s, 4) == 0;
         s.stores = s.uri ? 1 : 1 + (int)pick(&s, 2);
