@@ -367,6 +367,9 @@
                             .ckpt-lock          held while a saver is open; holds its process id and host
                             .ckpt-staging/      what waits to be uploaded
                             latest-rank0.pt     a relative symbolic link; where links do not work, a one-line text file
+   In a store:              latest-rank0.pt.symlink     its text is the name of the newest checkpoint
+                            .ckpt-ledger-*.jsonl        what rotation there must know of each, with num_remote_to_keep and
+                                                        keep_best, keep_every or pins
 
 
    THREADS
@@ -978,7 +981,9 @@ typedef struct ckpt_saver_desc {
 //   never before 3, and never back to an earlier save      5. remote rotation: beyond num_remote_to_keep the oldest
 //   go, but for those that keep_every, keep_best, a pin or the published name hold.
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged. What the saver knows
-// to be in a store stands in a file beside the index, so that no bucket is listed.
+// to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists
+// once, at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
+// keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
 // when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder. What waits or
 // has failed (of sharded ones what has failed) is given up when num_remote_to_keep newer ones are on their way, but for what 5
@@ -2598,13 +2603,20 @@ static ckpt_err ckpt__os_remove(const char *path) {
     return r == 0 ? CKPT_OK : ckpt__os_fail(errno, "remove", path);
 }
 
+static int ckpt__os_link_once(const char *from, const char *to) {
+    int r;
+    do r = CKPT__SYS(linkat)(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW); while (r != 0 && errno == EINTR);
+    return r == 0 ? 0 : errno;
+}
+
 // Gives the file that `from` leads to a second name. CKPT_UNSUPPORTED, with no more to try than a copy: another file system, one
 // without such links, too many of them, or a file of somebody else's (fs.protected_hardlinks).
 static ckpt_err ckpt__os_link(const char *from, const char *to) {
-    int r;
-    do r = CKPT__SYS(linkat)(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW); while (r != 0 && errno == EINTR);
-    if (r == 0) return CKPT_OK;
-    int why = errno;
+    struct stat now;
+    int why = ckpt__os_link_once(from, to);
+    // Linux says so of a file that was renamed over while it was looked up: the one that is there now will do.
+    for (int i = 0; i < 16 && why == ENOENT && ckpt__os_ask(from, &now) == 0; i++) why = ckpt__os_link_once(from, to);
+    if (why == 0) return CKPT_OK;
     ckpt_err e = ckpt__os_fail_pair(why, "link", from, to);
     return ckpt__os_is_unsupported(why) || why == EXDEV || why == EPERM || why == EMLINK ? CKPT_UNSUPPORTED : e;
 }
@@ -39963,6 +39975,13 @@ static int ckpt__remote_find(const ckpt__index *ix, uint64_t number) {
     return -1;
 }
 
+// The place behind all saves of a smaller number.
+static size_t ckpt__remote_place(const ckpt__index *ix, uint64_t number) {
+    size_t at = ix->count;
+    while (at > 0 && ix->lines[at - 1].number > number) at--;
+    return at;
+}
+
 // A checkpoint is about to be handed over under `name`.
 static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *line, char *name) {
     ckpt__index_line l = *line;
@@ -39970,9 +39989,7 @@ static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *lin
     l.upload = CKPT__UPLOAD_PENDING;
     l.owned = true;
     l.removing = l.inherited = l.counted = l.unsent = false;
-    size_t at = r->ledger.count;
-    while (at > 0 && r->ledger.lines[at - 1].number > l.number) at--;
-    ckpt_err e = ckpt__index_insert(&r->ledger, at, &l);
+    ckpt_err e = ckpt__index_insert(&r->ledger, ckpt__remote_place(&r->ledger, l.number), &l);
     if (e != CKPT_OK) return e;
     ckpt__index_settle(&r->ledger);
     return ckpt__error_prefix(ckpt__index_write(&r->ledger), "cannot note what goes to %s", r->store->uri);
@@ -40294,6 +40311,73 @@ static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, con
     ckpt__retry_begin(&loop, retry, "list", prefix);
     while (ckpt__retry_next(&loop, &e)) e = ckpt__store_run_list(r->store, prefix, ckpt__remote_list_one, &l, &loop.t);
     return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
+}
+
+//-- a ledger's copy ---------------------------------------------------------------
+
+// What rotation goes by and no listing says lies in the store too, for the machine that comes after one that was lost: which save
+// an object was, its metric, its pin. Without a rule that asks for them there is no copy.
+static bool ckpt__remote_is_copied(const ckpt__remote *r, const ckpt__index_rule *rule) {
+    bool asked = rule->every > 0 || rule->best != 0;
+    for (size_t i = 0; i < r->ledger.count && !asked; i++) asked = r->ledger.lines[i].pinned;
+    return asked && rule->keep > 0 && !r->stuck && r->uploader != NULL && r->store->table->remove != NULL;
+}
+
+// Adds the name of the copy: in the folder that all checkpoints share, of whose names two are given. One folder may hold those of
+// several templates.
+static ckpt_err ckpt__remote_copy_name(ckpt__buf *out, const ckpt__buf *one, const ckpt__buf *two) {
+    size_t folder = 0;
+    for (size_t i = 0; i < one->len && i < two->len && one->data[i] == two->data[i]; i++) {
+        if (one->data[i] == '/') folder = i + 1;
+    }
+    ckpt__buf_add(out, one->data, folder);
+    ckpt__buf_fmt(out, ".ckpt-ledger-%08lx.jsonl", (unsigned long)ckpt__digest_crc32(0, one->data, one->len));
+    return out->err;
+}
+
+// Reads a copy into `out`. One that is not there has no lines; of a damaged one those that are whole count.
+static ckpt_err ckpt__remote_read_copy(const ckpt__remote *r, const char *name, ckpt__index *out) {
+    ckpt__store_stat info;
+    ckpt__buf text;
+    memset(&info, 0, sizeof info);
+    ckpt__buf_init(&text, &out->allocator);
+    ckpt_err e = ckpt__fetch_stat(r->store, name, &info, ckpt__remote_retry(r));
+    if (e == CKPT_OK) e = ckpt__fetch_small(r->store, name, &info, &text, (size_t)CKPT__INDEX_MAX_FILE, ckpt__remote_retry(r));
+    if (e == CKPT_OK) e = ckpt__index_parse(out, text.data, text.len);
+    else if (e == CKPT_NOT_FOUND) out->lost = true;
+    ckpt__buf_free(&text);
+    return out->lost ? CKPT_OK : ckpt__error_prefix(e, "cannot read %s", name);
+}
+
+// What the copy says of a line that this machine has made: it was fetched just now, and tells all but its pin.
+static void ckpt__remote_learn(ckpt__index_line *l, const ckpt__index_line *says) {
+    if (l->number != says->number) return;
+    l->pinned = l->pinned || says->pinned;
+    if (says->has_metric && !l->has_metric) l->metric = says->metric;
+    l->has_metric = l->has_metric || says->has_metric;
+}
+
+// Adds to the ledger what was listed: what the copy knows with all that it says, the others by their time. A file of another size
+// is another file.
+static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, const ckpt__index *copy) {
+    ckpt_err e = CKPT_OK;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < listed->count && e == CKPT_OK; i++) {
+            const ckpt__index_line *there = &listed->lines[i];
+            int known = ckpt__index_find(copy, there->name), mine = ckpt__index_find(&r->ledger, there->name);
+            bool sized = there->bytes > 0 && !ckpt__index_is_folder(there->name);       // a store of the user's may not know it
+            if (known >= 0 && sized && copy->lines[known].bytes != there->bytes) known = -1;
+            if (known >= 0 && mine >= 0 && pass == 0) ckpt__remote_learn(&r->ledger.lines[mine], &copy->lines[known]);
+            if ((known >= 0) != (pass == 0) || mine >= 0) continue;
+            ckpt__index_line l = known >= 0 ? copy->lines[known] : *there;
+            l.shown = NULL;
+            l.upload = CKPT__UPLOAD_UPLOADED;
+            l.found = false;
+            size_t at = known >= 0 ? ckpt__remote_place(&r->ledger, l.number) : ckpt__index_place(&r->ledger, &l);
+            e = ckpt__index_insert(&r->ledger, at, &l);
+        }
+    }
+    return e;
 }
 
 //------------------------------------------------------------------------------
@@ -44923,6 +45007,91 @@ static bool ckpt__saver_count_late(ckpt_saver *s, ckpt__remote *r) {
     return changed;
 }
 
+// The names that a checkpoint of time t has in a store, and the one of the link that leads to it ("": none).
+static ckpt_err ckpt__saver_remote_names(const ckpt_saver *s, const ckpt__remote *r, const ckpt_timestamp *t, ckpt__buf *name,
+                                         ckpt__buf *link) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, &s->allocator);
+    name->len = link->len = 0;
+    ckpt_err e = ckpt__saver_format(s, &text, s->remote_name, t);
+    if (e == CKPT_OK) e = ckpt__remote_name(r, name, ckpt__buf_cstr(&text));
+    if (e == CKPT_OK && s->remote_latest != NULL) {
+        e = ckpt__saver_format(s, &text, s->remote_latest, t);
+        ckpt__buf_text(&text, ".symlink");
+        if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : ckpt__remote_name(r, link, ckpt__buf_cstr(&text));
+    }
+    (void)ckpt__buf_cstr(link);
+    if (e == CKPT_OK) e = name->err != CKPT_OK ? name->err : link->err;
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// The template of the final names in a store: an uploader may put more around those of the saver.
+static ckpt_err ckpt__saver_remote_pattern(const ckpt_saver *s, const ckpt__remote *r, ckpt__buf *out) {
+    out->len = 0;
+    return ckpt__remote_name(r, out, s->remote_name);
+}
+
+// The name of the ledger's copy in a store.
+static ckpt_err ckpt__saver_copy_name(const ckpt_saver *s, const ckpt__remote *r, ckpt__buf *out) {
+    ckpt_timestamp first = ckpt__saver_sample_time(1), second = ckpt__saver_sample_time(2);
+    ckpt__buf one, two, link;
+    ckpt__buf_init(&one, &s->allocator);
+    ckpt__buf_init(&two, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_names(s, r, &first, &one, &link);
+    if (e == CKPT_OK) e = ckpt__saver_remote_names(s, r, &second, &two, &link);
+    if (e == CKPT_OK) e = ckpt__remote_copy_name(out, &one, &two);
+    ckpt__buf_free(&one);
+    ckpt__buf_free(&two);
+    ckpt__buf_free(&link);
+    return e;
+}
+
+// The ledger's copy is in the store, or could not be put. On a worker's thread.
+static void ckpt__saver_ledger_there(const char *name, ckpt_err e, bool published, void *user) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)user;
+    ckpt_saver *s = up->saver;
+    (void)name;
+    (void)published;
+    if (e != CKPT_OK && e != CKPT_CANCELLED) {
+        (void)ckpt__error_prefix(e, "the store does not know what is to be kept there");
+        ckpt__saver_note_failure(s, !up->to->own);
+        if (up->to->own) ckpt__os_flag_set(&s->shared->failed, 1);
+    }
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__saver_away(s, false);
+}
+
+// Hands over the ledger as it stands in its file: a newer one takes the place of one that waits.
+static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
+    ckpt__buf name, path;
+    ckpt__upload item;
+    memset(&item, 0, sizeof item);
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_fmt(&path, "%s%s", s->root, r->ledger.file);
+    ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
+    ckpt_err e = up == NULL ? CKPT_NOMEM : path.err != CKPT_OK ? path.err : ckpt__saver_copy_name(s, r, &name);
+    if (e == CKPT_OK) {
+        up->saver = s;
+        up->to = r;
+        item.name = name.data;
+        item.path = path.data;
+        item.beside = s->root;
+        item.overwrite = item.durable = true;
+        item.done = ckpt__saver_ledger_there;
+        item.user = up;
+        ckpt__saver_away(s, true);
+        e = ckpt__uploader_add(r->uploader, &item);
+        if (e != CKPT_OK) ckpt__saver_away(s, false);
+    }
+    if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
+    return ckpt__error_prefix(e, "cannot hand over what %s is to keep", r->store->uri);
+}
+
 // Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`). What
 // people have pinned since the last save counts, so that the index is looked at first.
 static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
@@ -44968,6 +45137,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     if (number != 0) ckpt__remote_arrived(r, number, how, published);
     if (number != 0 && how != CKPT_OK) ckpt__remote_hope(r, number);
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
+    bool copied = e == CKPT_OK && number != 0 && how == CKPT_OK && ckpt__remote_is_copied(r, &s->remote_rule);
     if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);     // with the turn: the writer may be about to use a name again
     if (e != CKPT_OK) {
         ckpt__saver_put_back(s, &gone);
@@ -44975,6 +45145,10 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     }
     ckpt__saver_leave(s);
     if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count);
+    if (copied) ckpt__saver_enter(s);       // the file stays what it is meanwhile
+    ckpt_err sent = copied ? ckpt__saver_copy_ledger(s, r) : CKPT_OK;
+    if (copied) ckpt__saver_leave(s);
+    if (e == CKPT_OK) e = sent;
     ckpt__index_free(&gone);
     ckpt__buf_free(&names);
     return e;
@@ -45001,31 +45175,6 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
     }
     ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__saver_away(s, false);
-}
-
-// The names that a checkpoint of time t has in a store, and the one of the link that leads to it ("": none).
-static ckpt_err ckpt__saver_remote_names(const ckpt_saver *s, const ckpt__remote *r, const ckpt_timestamp *t, ckpt__buf *name,
-                                         ckpt__buf *link) {
-    ckpt__buf text;
-    ckpt__buf_init(&text, &s->allocator);
-    name->len = link->len = 0;
-    ckpt_err e = ckpt__saver_format(s, &text, s->remote_name, t);
-    if (e == CKPT_OK) e = ckpt__remote_name(r, name, ckpt__buf_cstr(&text));
-    if (e == CKPT_OK && s->remote_latest != NULL) {
-        e = ckpt__saver_format(s, &text, s->remote_latest, t);
-        ckpt__buf_text(&text, ".symlink");
-        if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : ckpt__remote_name(r, link, ckpt__buf_cstr(&text));
-    }
-    (void)ckpt__buf_cstr(link);
-    if (e == CKPT_OK) e = name->err != CKPT_OK ? name->err : link->err;
-    ckpt__buf_free(&text);
-    return e;
-}
-
-// The template of the final names in a store: an uploader may put more around those of the saver.
-static ckpt_err ckpt__saver_remote_pattern(const ckpt_saver *s, const ckpt__remote *r, ckpt__buf *out) {
-    out->len = 0;
-    return ckpt__remote_name(r, out, s->remote_name);
 }
 
 // A checkpoint made ready for one destination.
@@ -49634,38 +49783,71 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     return e;
 }
 
-// A line whose number is known, in a ledger of lines that were listed: that of the save of time t, which was resumed from, or the
-// one before it.
-static size_t ckpt__resume_anchor(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
+// The line of the save of time t, which was resumed from, gets its number.
+static void ckpt__resume_anchor(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
     ckpt__index *ledger = &r->ledger;
     ckpt__buf name, link;
-    size_t known = 0;
-    while (known < ledger->count && ledger->lines[known].number == 0) known++;
-    if (known < ledger->count || ledger->count == 0 || number == 0) return known;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
-    bool named = ckpt__saver_remote_names(s, r, t, &name, &link) == CKPT_OK;
+    bool named = number != 0 && ckpt__remote_find(ledger, number) < 0 &&
+                 ckpt__saver_remote_names(s, r, t, &name, &link) == CKPT_OK;
     int at = named ? ckpt__index_find(ledger, name.data) : -1;
+    if (at >= 0 && ledger->lines[at].number == 0) ledger->lines[at].number = number;
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
-    for (known = ledger->count; known > 0 && ckpt__index_compare_time(&ledger->lines[known - 1].t, t) > 0;) known--;
-    if (at >= 0) ledger->lines[at].number = number;
-    else if (known > 0) ledger->lines[known - 1].number = number - 1;
-    else ledger->lines[0].number = number + 1;
-    return at >= 0 ? (size_t)at : known > 0 ? known - 1 : 0;
 }
 
-// A ledger that was lost with the folder is made again from a listing: rotation in the store must know of all. The run goes on
-// from the save of time t.
-static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
-    if (!(r->ledger.lost || r->ledger.damaged) || s->remote_rule.keep <= 0) return CKPT_OK;
-    ckpt_err e = ckpt__resume_list_into(s, r, &r->ledger);
-    size_t known = ckpt__resume_anchor(s, r, t, number);
-    for (size_t i = 0; i < r->ledger.count && known < r->ledger.count; i++) {       // around the one whose number is known
-        uint64_t n = r->ledger.lines[known].number;
-        if (i < known) r->ledger.lines[i].number = n > known - i ? n - (known - i) : 0;
-        else if (r->ledger.lines[i].number == 0) r->ledger.lines[i].number = r->ledger.lines[i - 1].number + 1;
+// Lines that nothing is known of are counted from their neighbours. One between two saves that leave no number free has none.
+static void ckpt__resume_number(ckpt__index *ledger, const ckpt_timestamp *t, uint64_t number) {
+    size_t known = 0;
+    while (known < ledger->count && ledger->lines[known].number == 0) known++;
+    if (known == ledger->count && number > 0) {     // around the one that was resumed from, which is not there
+        for (known = ledger->count; known > 0 && ckpt__index_compare_time(&ledger->lines[known - 1].t, t) > 0;) known--;
+        if (known > 0) ledger->lines[--known].number = number - 1;
+        else if (ledger->count > 0) ledger->lines[0].number = number + 1;
     }
+    for (size_t i = 0; i < known && known < ledger->count; i++) {
+        uint64_t n = ledger->lines[known].number;
+        ledger->lines[i].number = n > known - i ? n - (known - i) : 0;
+    }
+    uint64_t last = 0;
+    for (size_t i = known; i < ledger->count; i++) {
+        size_t next = i;
+        while (next < ledger->count && ledger->lines[next].number == 0) next++;
+        bool free = next == ledger->count || ledger->lines[next].number > last + 1;
+        if (next > i && free) ledger->lines[i].number = last + 1;
+        if (ledger->lines[i].number != 0) last = ledger->lines[i].number;
+    }
+}
+
+// A ledger that was lost with the folder is made again from a listing and the copy that lies in the store: rotation there must
+// know of all. The run goes on from the save of time t.
+static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
+    ckpt__index listed, copy;
+    ckpt__buf name;
+    if (!(r->ledger.lost || r->ledger.damaged) || s->remote_rule.keep <= 0) return CKPT_OK;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt_err e = ckpt__index_init(&listed, &s->allocator, s->root), other = ckpt__index_init(&copy, &s->allocator, s->root);
+    copy.best = s->best;
+    if (e == CKPT_OK) e = other;
+    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &listed);
+    if (e == CKPT_OK && listed.count > 0) {
+        e = ckpt__saver_copy_name(s, r, &name);
+        if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name.data, &copy);
+        if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
+    }
+    ckpt__resume_anchor(s, r, t, number);
+    ckpt__resume_number(&r->ledger, t, number);
+    int there = ckpt__remote_find(&r->ledger, number), here = ckpt__remote_find(&s->index, number);
+    bool pinned = there >= 0 && here >= 0 && number != 0 && r->ledger.lines[there].pinned;
+    if (pinned) s->index.lines[here].pinned = true;             // where it was saved: the fetched one is the same checkpoint
+    if (copy.damaged || (copy.lost && (s->remote_rule.every > 0 || s->remote_rule.best != 0)))
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s is %s: of checkpoints that another machine has saved no metric, no pin "
+                        "and no number is known, and rotation there goes without", r->store->uri, name.data,
+                        copy.lost ? "missing" : "damaged");
+    ckpt__buf_free(&name);
+    ckpt__index_free(&listed);
+    ckpt__index_free(&copy);
     return e;
 }
 
@@ -49679,7 +49861,7 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     uint64_t number = i < s->index.count ? s->index.lines[i].number : 0;
     for (int k = 0; k < s->remote_count && s->books; k++) {
         if (ckpt__resume_relist(s, &s->remotes[k], t, number) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
-            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known for certain: %s",
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known, and stays there: %s",
                             s->remotes[k].store->uri, ckpt__error_last.text);
     }
     uint64_t here = ckpt__index_next_number(&s->index) - 1;
@@ -51692,6 +51874,7 @@ static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *inf
     const char *base = ckpt__os_path_base(name);
     bool taken = false;
     if (!info->is_file || info->size == 0 || !ckpt__index_name_ok(name)) return CKPT_OK;
+    if (ckpt__txt_ends(name, ".symlink")) return CKPT_OK;       // a store over this folder has put it there
     ckpt_err many = ckpt__folder_consider_many(ix, name, info, &taken);
     if (many != CKPT_OK || taken || base[0] == '.' || ckpt__index_find(ix, name) >= 0) return many;
     many = ckpt__folder_is_link_text(ix, name, info, &taken);

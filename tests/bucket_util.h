@@ -174,11 +174,32 @@ UTIL_FN bool bucket_has(const bucket *b, const char *name) {
     return access(bucket_path(b, name), F_OK) == 0;
 }
 
-// "a b c": names in the bucket, '/' as '%'.
+#define BUCKET_LEDGER ".ckpt-ledger-"
+
+// "a b c": names in the bucket, '/' as '%', without copies of ledgers.
 UTIL_FN const char *bucket_names(const bucket *b) {
-    char *all = util_fmt("%s", util_list(b->dir));
-    for (char *p = all; *p != 0; p++) if (*p == '\n') *p = p[1] != 0 ? ' ' : 0;
+    char *all = util_fmt("%s", util_list(b->dir)), *to = all;
+    for (const char *p = all; *p != 0; ) {
+        size_t n = strcspn(p, "\n") + 1;
+        bool shown = memmem(p, n, BUCKET_LEDGER, sizeof BUCKET_LEDGER - 1) == NULL;
+        if (shown && to > all) *to++ = ' ';
+        if (shown) memmove(to, p, n - 1);
+        if (shown) to += n - 1;
+        p += n;
+    }
+    *to = 0;
     return all;
+}
+
+// The copy of a ledger in a folder of the bucket ("run/"); NULL: there is none.
+UTIL_FN const char *bucket_ledger(const bucket *b, const char *folder) {
+    char *all = util_fmt("%s", util_list(b->dir)), *next = NULL;
+    for (char *name = strtok_r(all, "\n", &next); name != NULL; name = strtok_r(NULL, "\n", &next)) {
+        for (char *p = name; *p != 0; p++) if (*p == '%') *p = '/';
+        const char *base = name + strlen(folder);
+        if (strncmp(name, folder, strlen(folder)) == 0 && strncmp(base, BUCKET_LEDGER, sizeof BUCKET_LEDGER - 1) == 0) return name;
+    }
+    return NULL;
 }
 
 UTIL_FN const char *bucket_text(const bucket *b, const char *name) {

@@ -349,6 +349,19 @@ static void test_text_for_a_link(void **state) {
     assert_true(fault_disarm());
 }
 
+// A folder that a file:// store has put objects into: its latest and a ledger's copy are no checkpoints, damaged ones least of all.
+static void test_objects_of_a_store(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run_end(run_live(dir, CKPT_KEEP_ALL, 2));
+    util_write_text(util_join(dir, "latest.pt.symlink"), "run/ba2.pt");
+    util_write_text(util_join(dir, ".ckpt-ledger-01234567.jsonl"), "{}\n");
+    ckpt_folder *f = look_into(dir);
+    assert_int_equal(ckpt_folder_count(f), 2);
+    for (int i = 0; i < 2; i++) ok(ckpt_folder_verify(f, i));
+    ckpt_folder_close(f);
+}
+
 // Who writes a checkpoint's name into a file has written a note.
 static void test_note_is_no_link(void **state) {
     (void)state;
@@ -389,6 +402,7 @@ int main(void) {
         cmocka_unit_test(test_latest_is_not_utf8),
         cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_text_for_a_link),
+        cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_note_is_no_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

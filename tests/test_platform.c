@@ -197,6 +197,37 @@ static void test_rename(void **state) {
     assert_int_equal(ckpt__os_sync_dir(a), CKPT_NOT_FOUND);
 }
 
+typedef struct replaced {
+    const char   *file, *next, *second;
+    ckpt__os_flag end;
+} replaced;
+
+static void replace_it(void *arg) {
+    replaced *it = (replaced *)arg;
+    while (!ckpt__os_flag_get(&it->end)) {
+        int fd = open(it->next, O_WRONLY | O_CREAT, 0600);
+        if (fd < 0 || close(fd) != 0 || rename(it->next, it->file) != 0) abort();
+    }
+}
+
+// Somebody replaces the file by renames all the time: it is there at every instant, and so is its second name then.
+static void test_link_while_replaced(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    replaced it = { util_join(dir, "f"), util_join(dir, "next"), util_join(dir, "second"), 0 };
+    ckpt__os_thread thread;
+    util_write_text(it.file, "x");
+    assert_int_equal(ckpt__os_thread_start(&thread, replace_it, &it), CKPT_OK);
+    for (int i = 0; i < 20000; i++) {
+        assert_int_equal(ckpt__os_link(it.file, it.second), CKPT_OK);
+        assert_int_equal(unlink(it.second), 0);
+    }
+    ckpt__os_flag_set(&it.end, 1);
+    ckpt__os_thread_join(thread);
+    assert_int_equal(ckpt__os_link(util_join(dir, "none"), it.second), CKPT_NOT_FOUND);
+    assert_int_equal(ckpt__os_link(it.file, util_join(dir, "none/second")), CKPT_NOT_FOUND);
+}
+
 static void test_links(void **state) {
     (void)state;
     const char *dir = util_temp_dir(), *file = util_join(dir, "f"), *link_path = util_join(dir, "l");
@@ -984,6 +1015,7 @@ int main(void) {
         cmocka_unit_test(test_cached),
         cmocka_unit_test(test_rename),
         cmocka_unit_test(test_links),
+        cmocka_unit_test(test_link_while_replaced),
         cmocka_unit_test(test_mkdirs),
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_paths),

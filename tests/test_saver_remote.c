@@ -912,6 +912,58 @@ static void test_remote_rotation(void **state) {
     bucket_end(b);
 }
 
+// Losses of 1 to 8, 10 and 12: 5 10 4 9 3 8 2 7 6 5. Of the store's the newest two, every 4th save, batch 3, which is pinned, and
+// batch 7, the best, stay.
+static void ledger_run(remote_run *m, const char *dir, bucket *b) {
+    *m = remote_new(dir, b);
+    m->r->d.num_remote_to_keep = 2;
+    m->r->d.keep_every = 4;
+    m->r->d.keep_best = "min:state/metrics/loss";
+    run_open(m->r);
+}
+
+static void ledger_first(bucket *b) {
+    const char *dir = util_temp_dir();
+    remote_run m;
+    ledger_run(&m, dir, b);
+    for (int i = 1; i <= 12; i++) {
+        if (i == 9 || i == 11) continue;
+        save_wait(&m, i);
+        if (i == 3) pin(dir, "ba3.pt", true);
+    }
+    ok(ckpt_saver_wait(m.r->s, 0));
+    remote_end(&m);
+    assert_string_equal(bucket_names(b), "run%ba10.pt run%ba12.pt run%ba3.pt run%ba4.pt run%ba7.pt run%ba8.pt run%latest.pt.symlink");
+}
+
+// A machine that has nothing keeps in the store what the one before kept there: a listing says nothing of metrics and pins, and
+// not which save of the run an object was. A copy of the ledger says it; without one the newest stay.
+static void test_ledger_goes_along(void **state) {
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        bucket *b = bucket_new(NULL);
+        ledger_first(b);
+        const char *copy = bucket_ledger(b, "run/");
+        assert_non_null(copy);
+        size_t size;
+        char *text = util_read(bucket_path(b, copy), &size);
+        if (k == 1) util_write(bucket_path(b, copy), text, size - 20);      // what is whole counts
+        if (k == 2) util_write(bucket_path(b, copy), "{\"name\":\"../../x\"}\n", 20);
+        if (k == 3) assert_int_equal(unlink(bucket_path(b, copy)), 0);
+        remote_run m;
+        ledger_run(&m, util_temp_dir(), b);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        run_check(m.r, 12);
+        for (int i = 13; i <= 17; i++) save_wait(&m, i);        // 10 4 9 3 8: batch 14 is save 12
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), util_fmt("run%%ba14.pt run%%ba16.pt run%%ba17.pt %srun%%ba8.pt run%%latest.pt.symlink",
+                                                      k < 2 ? "run%ba3.pt run%ba4.pt run%ba7.pt " : ""));
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 // The checkpoint files that wait in the staging folder of `dir`.
 static int staged_in(const char *dir) {
     const char *folder = util_join(dir, ".ckpt-staging");
@@ -2250,6 +2302,7 @@ int main(void) {
         cmocka_unit_test(test_keep_none_waits_for_all),
         cmocka_unit_test(test_keep_none_same_name),
         cmocka_unit_test(test_remote_rotation),
+        cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
         cmocka_unit_test(test_given_up_for_nothing),

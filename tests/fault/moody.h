@@ -185,4 +185,31 @@ UTIL_FN void place_push(const char *dir, const char *name, const char *staging) 
     ckpt_store_close(d.store);
 }
 
+//-- a ledger's copy -------------------------------------------------------------------
+
+// What it says of a checkpoint: that it is this save; its metric; that it is pinned.
+typedef struct place_says { bool known, measured, pinned; } place_says;
+
+// The text of the copy in a store; NULL: there is none.
+UTIL_FN const char *place_ledger(const char *dir) {
+    static const char begin[] = ".ckpt-ledger-", end[] = ".jsonl";
+    char *list = util_fmt("%s", util_list(dir)), *next = NULL;
+    for (char *name = strtok_r(list, "\n", &next); name != NULL; name = strtok_r(NULL, "\n", &next)) {
+        size_t n = strlen(name);
+        if (n > sizeof end && strncmp(name, begin, sizeof begin - 1) == 0 && strcmp(name + n - (sizeof end - 1), end) == 0) return util_read(util_join(dir, name), NULL);
+    }
+    return NULL;
+}
+
+UTIL_FN place_says place_ledger_says(const char *text, const char *name, uint64_t number, double metric) {
+    place_says says = { false, false, false };
+    const char *at = text != NULL ? strstr(text, util_fmt("%s\",\"number\":%llu,", name, (unsigned long long)number)) : NULL;
+    if (at == NULL) return says;
+    const char *line = util_fmt("%.*s", (int)strcspn(at, "\n"), at), *value = strstr(line, "\"metric\":");
+    says.known = true;
+    says.measured = value != NULL && value[9] != 'n' && strtod(value + 9, NULL) == metric;
+    says.pinned = strstr(line, "\"pinned\":true") != NULL;
+    return says;
+}
+
 #endif // MOODY_H

@@ -29,6 +29,7 @@ typedef struct save {
     bool     pinned;
     bool     maybe;                     // pinned for a store: somebody deleted the folder, or a life died while it pinned
     uint64_t number[STORES];            // of the save, as its .metadata says
+    place_says says[STORES];            // what the copy of the ledger there knows of it
 } save;
 
 typedef struct model {
@@ -68,6 +69,7 @@ typedef struct scene {
     bool        rolled;                 // a life may have gone on from an older one than the newest
     bool        straight;               // none has, nor has the run moved
     bool        damaged;                // somebody has damaged a file
+    bool        moved;                  // rank 0 has just lost its disk
     rules       r;
     const plan *p;
     unsigned    seed;
@@ -462,6 +464,11 @@ static void look(scene *s) {
     }
     for (int k = 0; k < machines(s); k++) if (util_exists(staging_of(s, k))) ok(ckpt_uploader_pending(staging_of(s, k), note_staged, s));
     for (int k = 0; k < s->stores; k++) {
+        const char *copy = place_ledger(s->bucket[k]);
+        for (int b = 1; b <= s->last; b++) {
+            save *v = &s->m->saves[b];
+            v->says[k] = place_ledger_says(v->far[k] ? copy : NULL, util_fmt("/ba%d/.metadata", b), v->number[k], loss_of(b));
+        }
         const char *link = util_join(s->bucket[k], "latest.pt.symlink");
         s->m->link[k] = 0;
         if (!util_exists(link)) continue;
@@ -505,6 +512,22 @@ static void check_store(scene *s, const plan *p, const save *before, int k) {
         bool kept = left-- > 0 || (s->r.every > 0 && v->number[k] % (uint64_t)s->r.every == 0) || (s->r.best && b == best) || v->pinned || v->maybe ||
                     b == s->m->link[k];
         HOLDS(kept, util_fmt("ba%d is kept in store %d by no rule", b, k));
+    }
+}
+
+// What a store had, and the rules keep whatever else comes: also without rank 0's disk, as far as the copy of the ledger knew.
+static void check_kept(scene *s, const plan *p, const save *before, int k) {
+    int best = 0;
+    for (int b = 1; b <= s->last; b++) {
+        const save *v = &s->m->saves[b];
+        if ((before[b].far[k] || v->far[k] || v->started) && (best == 0 || loss_of(b) < loss_of(best))) best = b;
+    }
+    for (int b = 1; b <= s->m->resumed && s->straight && !s->damaged && s->r.far > 0; b++) {
+        const save *was = &before[b], *v = &s->m->saves[b];
+        if (!was->says[k].known || v->far[k]) continue;
+        HOLDS(s->r.every == 0 || was->number[k] % (uint64_t)s->r.every != 0, util_fmt("ba%d was save %d, and left store %d", b, (int)was->number[k], k));
+        HOLDS(!s->r.best || b != best || !was->says[k].measured, util_fmt("ba%d was the best, and left store %d", b, k));
+        HOLDS(!was->says[k].pinned || !s->moved, util_fmt("ba%d was pinned on another machine, and left store %d", b, k));
     }
 }
 
@@ -566,6 +589,7 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
     HOLDS(told == 0 || s->m->latest >= told || s->r.keep == CKPT_KEEP_NONE || s->damaged || (s->apart && died),
           util_fmt("the latest leads to %d and not to %d", s->m->latest, told));
     for (int k = 0; k < s->stores; k++) {
+        check_kept(s, p, before, k);
         HOLDS(s->m->link[k] >= 0 || links[k] < 0 || s->damaged, util_fmt("the link of store %d, that led to %d, leads to nothing", k, links[k]));
         bool older = s->rolled && s->m->link[k] > 0 && before[s->m->link[k]].staged;       // what a life that went back had left
         bool hurt = s->damaged && s->m->link[k] < 0;
@@ -647,12 +671,14 @@ static void meddle(scene *s) {
         v->pinned = true;
         break;
     case 5:
+        s->moved = false;
         (void)unlink(util_join(folder_of(s, at), ".ckpt-index.jsonl"));
         for (int i = 1; i <= s->last; i++) forget_pin(s, i);
         s->steady = false;
         break;
     case 6:                                                 // a machine's disk is lost; of one machine, the run goes on elsewhere
         if (s->stores == 0) break;
+        s->moved = s->moved || at == 0;
         util_remove_tree(machine(s, at));
         for (int i = 0; i < machines(s); i++) ok(ckpt__os_mkdirs(folder_of(s, i)));
         for (int i = 1; i <= s->last; i++) forget_pin(s, i);
@@ -760,6 +786,7 @@ static void scenario(scene *s, int lives) {
         HOLDS(s->m->line == 0, util_fmt("line %d: %s", s->m->line, s->m->why));
         HOLDS(good, how);
         check(s, p, before, links, latest, died);
+        s->moved = s->moved && (died || s->m->resumed == 0);
         for (int n = (int)pick(s, 3); n > 0; n--) meddle(s);
         if (pick(s, 6) == 0) {
             draw_rules(s);

@@ -25,6 +25,7 @@ typedef struct save {
     bool     pinned;
     bool     maybe;                     // pinned for a store: somebody deleted the file, or a life died while it pinned
     uint64_t number[STORES];            // of the save, as the object says
+    place_says says[STORES];            // what the ledger's copy there knows of it
 } save;
 
 typedef struct model {
@@ -33,7 +34,7 @@ typedef struct model {
     int  resumed, line;                 // of the last life: where it began, what failed
     int  settled;                       // it ended with healthy stores: all that it has saved is there
     bool owes[STORES];                  // it could not remove something, or look for it: the next save or life asks again
-    char why[400];
+    char why[900];
 } model;
 
 typedef struct rules { int keep, far, every; bool best; ckpt_snapshot snapshot; } rules;
@@ -50,6 +51,7 @@ typedef struct scene {
     bool        rolled;                 // a life may have gone on from an older one than the newest
     bool        straight;               // none has, nor has the run moved
     bool        damaged;                // somebody has damaged a file
+    bool        moved;                  // the run has just gone on on another machine, which had nothing
     rules       r;
     unsigned    seed;
     int         life;
@@ -85,7 +87,7 @@ typedef struct life {
 } life;
 
 #define LIFE_MUST(cond) do { if (!(cond)) { s->m->line = __LINE__; \
-    (void)snprintf(s->m->why, sizeof s->m->why, "%.150s; %.240s", #cond, ckpt_last_error()); _exit(1); } } while (0)
+    (void)snprintf(s->m->why, sizeof s->m->why, "%.150s; %.600s", #cond, ckpt_last_error()); _exit(1); } } while (0)
 
 static void show_log(ckpt_log_level level, const char *msg, void *user) {
     const scene *s = (const scene *)user;
@@ -144,7 +146,7 @@ static void may(life *l, ckpt_err e, const char *what) {
     // A life that did not ask its store, or was told of nothing there, began anew; or the run moved to another machine.
     if (e == CKPT_EXISTS && (!s->straight || (s->m->resumed == 0 && s->last > 0))) return;
     s->m->line = __LINE__;
-    (void)snprintf(s->m->why, sizeof s->m->why, "%s: %s; %.240s", what, ckpt_err_name(e), ckpt_last_error());
+    (void)snprintf(s->m->why, sizeof s->m->why, "%s: %s; %.600s", what, ckpt_err_name(e), ckpt_last_error());
     _exit(1);
 }
 
@@ -221,7 +223,9 @@ static void live(scene *s, const plan *p) {
         bool last = i + 1 == count;
         for (int k = 0; k < s->stores && last && p->heals; k++) l->places[k].until = 0;
         s->m->saves[t.batch].started = true;
-        may(l, ckpt_saver_batch_end(r->s, &t), "batch_end");
+        e = ckpt_saver_batch_end(r->s, &t);
+        may(l, e, "batch_end");
+        if (e == CKPT_EXISTS) untold = (int)t.batch;        // it is not saved, and was said not to be
         if (s->r.snapshot != CKPT_SNAPSHOT_NONE && !last && (p->waits >> (i % 16) & 1u) != 0) continue;
         e = ckpt_saver_wait(r->s, p->impatient && s->r.snapshot == CKPT_SNAPSHOT_NONE ? 0.001 : 0);
         may(l, e, "wait");
@@ -309,6 +313,13 @@ static void look(scene *s) {
     }
     if (util_exists(staging_of(s))) ok(ckpt_uploader_pending(staging_of(s), note_staged, s));
     for (int k = 0; k < s->stores; k++) {
+        const char *copy = place_ledger(s->bucket[k]);
+        for (int b = 1; b <= s->last; b++) {
+            save *v = &s->m->saves[b];
+            v->says[k] = place_ledger_says(v->far[k] ? copy : NULL, util_fmt("/ba%d.pt", b), v->number[k], loss_of(b));
+        }
+    }
+    for (int k = 0; k < s->stores; k++) {
         const char *link = util_join(s->bucket[k], "latest.pt.symlink");
         s->m->link[k] = 0;
         if (!util_exists(link)) continue;
@@ -361,6 +372,22 @@ static void check_store(scene *s, const plan *p, const save *before, int k) {
     }
 }
 
+// What a store had, and the rules keep whatever else comes: also on another machine, as far as the copy of the ledger knew.
+static void check_kept(scene *s, const plan *p, const save *before, int k) {
+    int best = 0;
+    for (int b = 1; b <= s->last; b++) {
+        const save *v = &s->m->saves[b];
+        if ((before[b].far[k] || v->far[k] || v->started) && (best == 0 || loss_of(b) < loss_of(best))) best = b;
+    }
+    for (int b = 1; b <= s->m->resumed && s->straight && !s->damaged && s->r.far > 0; b++) {
+        const save *was = &before[b], *v = &s->m->saves[b];
+        if (!was->says[k].known || v->far[k]) continue;
+        HOLDS(s->r.every == 0 || was->number[k] % (uint64_t)s->r.every != 0, util_fmt("ba%d.pt was save %d, and left store %d", b, (int)was->number[k], k));
+        HOLDS(!s->r.best || b != best || !was->says[k].measured, util_fmt("ba%d.pt was the best, and left store %d", b, k));
+        HOLDS(!was->says[k].pinned || !s->moved, util_fmt("ba%d.pt was pinned on another machine, and left store %d", b, k));
+    }
+}
+
 // After a life: `before` is how all was then.
 static void check(scene *s, const plan *p, const save *before, const int *links, bool died) {
     int told = 0;
@@ -384,6 +411,7 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
         }
     }
     for (int k = 0; k < s->stores; k++) {
+        check_kept(s, p, before, k);
         HOLDS(s->m->link[k] >= 0 || links[k] < 0 || s->damaged, util_fmt("the link of store %d, that led to %d, leads to nothing", k, links[k]));
         bool older = s->rolled && s->m->link[k] > 0 && before[s->m->link[k]].staged;       // what a life that went back had left
         HOLDS(s->m->link[k] >= links[k] || links[k] > s->m->resumed || older || may_be_replaced(s), util_fmt("the link of store %d went back from %d", k, links[k]));
@@ -437,11 +465,13 @@ static void meddle(scene *s) {
         v->pinned = true;
         break;
     case 4:
+        s->moved = false;
         (void)unlink(util_join(s->dir, ".ckpt-index.jsonl"));
         for (int i = 1; i <= s->last; i++) s->m->saves[i].pinned = false;
         s->steady = false;
         break;
     case 5:                                                 // the run goes on on another machine
+        s->moved = true;
         util_remove_tree(s->dir);
         util_mkdir(s->dir);
         util_remove_tree(staging_of(s));
@@ -543,6 +573,7 @@ static void scenario(scene *s, int lives) {
         HOLDS(died || s->m->line == 0, util_fmt("line %d: %s", s->m->line, s->m->why));
         HOLDS(died || status == 0, util_fmt("status %x", (unsigned)status));
         check(s, p, before, links, died);
+        s->moved = s->moved && (died || s->m->resumed == 0);
         for (int n = (int)pick(s, 3); n > 0; n--) meddle(s);
         if (pick(s, 6) == 0) {
             draw_rules(s);
