@@ -1344,7 +1344,8 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // The staging folder is upload_staging_folder, else a hidden folder ".ckpt-staging" beside each file, which is looked
 // at when the first file from beside it is uploaded. On the file system of the files, staging is a hard link: no byte
 // is copied, and a checkpoint may be replaced or deleted at once. Several processes and uploaders may share one; each
-// finishes what dead ones left for the same store, and leaves the files of those that live alone.
+// finishes what dead ones left for the same store, and leaves the files of those that live alone. Of a job of several ranks each
+// finishes what the rank of its own number left, and whoever comes first what is left of ranks that the job has not.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
 // open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
 // time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
@@ -36398,7 +36399,7 @@ enum {
     CKPT__UPLOADER_BLOCK = 4096,        // an entry shares none with another: a write that is torn harms only its own
     CKPT__UPLOADER_HEAD = 64,           // bytes before an entry's record
     CKPT__UPLOADER_DONE = 40,           // where in them it is said that it is done
-    CKPT__UPLOADER_OWNER = 2 + 8 + 1 + 16       // characters of "u-<store>-<random>"
+    CKPT__UPLOADER_OWNER = 2 + 8 + 1 + 16       // characters of "u-<store>-<random><rank>", the last four for the rank
 };
 
 // Small files of a folder that go as files of their own before a journal is begun there, which costs as much as several of them.
@@ -37661,6 +37662,15 @@ static bool ckpt__uploader_is_ours(const char *name, uint32_t *sum) {
            (name[CKPT__UPLOADER_OWNER] == '.' || name[CKPT__UPLOADER_OWNER] == '-');
 }
 
+// Was its owner another rank of this job, or of one before? That rank goes on with it: two that have the same object would not know
+// of each other. What is left of ranks that this job has not is anybody's.
+static bool ckpt__uploader_is_another_ranks(const ckpt_uploader *u, const char *name) {
+    uint32_t x = 0;
+    if (u->ranks.world_size < 2 || !ckpt__txt_sum(name + 19, &x)) return false;
+    uint32_t rank = x & 0xFFFF, own = (uint32_t)u->ranks.rank & 0xFFFF;
+    return rank != own && rank < (uint32_t)u->ranks.world_size;
+}
+
 static ckpt_err ckpt__uploader_collect(const char *name, void *user) {
     ckpt__buf *names = (ckpt__buf *)user;
     uint32_t sum;
@@ -37846,7 +37856,7 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
                 foreign += ckpt__uploader_count_entries(u, p->folder, n);
             continue;
         }
-        if (known) continue;
+        if (known || ckpt__uploader_is_another_ranks(u, n)) continue;
         ckpt__buf_add(&owners, n, CKPT__UPLOADER_OWNER);
         e = owners.err;
         if (e != CKPT_OK) break;
@@ -38254,6 +38264,8 @@ static ckpt_err ckpt__uploader_settle_place(ckpt_uploader *u, ckpt__uploader_pla
     int n = snprintf(p->owner, sizeof p->owner, "u-%08lx-", (unsigned long)u->store_sum);
     for (int tries = 0; e == CKPT_OK; tries++) {
         e = ckpt__os_random(random, sizeof random);
+        random[6] = (unsigned char)((unsigned)u->ranks.rank >> 8 & 0xFF);
+        random[7] = (unsigned char)((unsigned)u->ranks.rank & 0xFF);
         for (size_t i = 0; e == CKPT_OK && i < sizeof random; i++) (void)snprintf(p->owner + n + 2 * i, 3, "%02x", random[i]);
         if (e == CKPT_OK) e = ckpt__os_mkdirs(p->folder);
         if (e == CKPT_OK) e = ckpt__uploader_lock(u, p, p->owner, strlen(p->owner));
@@ -38798,12 +38810,22 @@ static bool ckpt__uploader_is_lost(ckpt_uploader *u, const ckpt__uploader_item *
     return lost;
 }
 
+// Is it a link that is put by itself?
+static bool ckpt__uploader_is_link(const ckpt__uploader_item *it) {
+    return it->kind == CKPT__UPLOADER_PUT && it->link_name != NULL && it->from == NULL && it->size == 0;
+}
+
 static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it, bool *published) {
     ckpt_err e = CKPT_OK;
     for (double until = ckpt__os_now() + u->stagger; u->stagger > 0 && ckpt__os_now() < until; ckpt__os_sleep(0.01)) {
         if (ckpt__os_flag_get(&it->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled before it began");
     }
     if (it->confirmed && it->adopted && ckpt__uploader_is_lost(u, it)) it->confirmed = false;
+    if (!it->confirmed && ckpt__uploader_is_link(it)) {         // it would lead to nothing, and there is no file to send again
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s is not in %s any more: %s is not put", it->name, u->store->uri,
+                        it->link_name);
+        return ckpt__uploader_forget(u, it);
+    }
     if (!it->confirmed) e = ckpt__uploader_send(u, it);
     if (e != CKPT_OK) return e;
     if (it->link_name != NULL) {
@@ -38901,7 +38923,7 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     bool failed = e != CKPT_OK && e != CKPT_CANCELLED, put = it->kind == CKPT__UPLOADER_PUT;
     s->running = NULL;
     u->running--;
-    if (e == CKPT_OK && put && (it->from != NULL || it->size > 0)) {    // a link alone is no file
+    if (e == CKPT_OK && put && !ckpt__uploader_is_link(it)) {
         u->files++;
         u->bytes += it->size;
     }
@@ -39932,6 +39954,7 @@ typedef struct ckpt__remote {
     ckpt_store    *store;               // the uploader's
     bool           own;                 // both are the saver's
     bool           links;               // a latest is published there
+    bool           alone;               // not with the upload that it leads to, but by itself, when all ranks have that save
     bool           inherits;            // the ledger has lines whose end nobody calls back for: ckpt__remote_inherit
     bool           stuck;               // removing was refused for good: not asked again
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
@@ -40080,7 +40103,8 @@ static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
         }
         l->counted = false;
         l->inherited = false;
-        ckpt__remote_arrived(r, l->number, failed ? CKPT_NET : CKPT_OK, r->links && i + 1 == r->ledger.count);
+        bool led_to = r->links && !r->alone && i + 1 == r->ledger.count;
+        ckpt__remote_arrived(r, l->number, failed ? CKPT_NET : CKPT_OK, led_to);
         changed = true;
     }
     return changed;
@@ -40102,12 +40126,13 @@ static bool ckpt__remote_has(const ckpt__remote *r, uint64_t number) {
     return at >= 0 && r->ledger.lines[at].upload >= CKPT__UPLOAD_UPLOADED && !r->ledger.lines[at].removing;
 }
 
-// The newest save up to `most` that is there; 0: none.
+// The newest save up to `most` that is there, and that the run has not gone back from; 0: none.
 static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
     uint64_t newest = 0;
     for (size_t i = 0; i < r->ledger.count; i++) {
         uint64_t n = r->ledger.lines[i].number;
-        if (n > newest && n <= most && ckpt__remote_has(r, n)) newest = n;
+        bool abandoned = r->ledger.lines[i].state == CKPT__INDEX_ABANDONED;
+        if (n > newest && n <= most && !abandoned && ckpt__remote_has(r, n)) newest = n;
     }
     return newest;
 }
@@ -44109,6 +44134,7 @@ struct ckpt_saver {
     uint64_t             linked[CKPT__SAVER_STORES];    // the one that was published last
     uint64_t             below[CKPT__SAVER_STORES];     // the ranks look for one up to here; 0: for any
     bool                 nearer;        // the last agreement has brought them nearer to it
+    bool                 freed[CKPT__SAVER_STORES];     // it has grown: more may leave that store than when an upload ended
     bool                 moving;        // some rank still worked when they began to look below
     bool                 resume_offline, remote_varies; // remote_varies: remote_latest holds variables of time
     ckpt__os_info        index_seen;    // the index file as we wrote it
@@ -47029,6 +47055,7 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     ckpt__buf_init(&link, &s->allocator);
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
     r->links = e == CKPT_OK && link.len > 0;
+    r->alone = ckpt__saver_links_together(s);
     if (e == CKPT_OK) e = ckpt__saver_count_on(s, r, ckpt__buf_cstr(&link));
     for (size_t i = r->ledger.count; i > 0 && e == CKPT_OK; i--) {
         ckpt__saver_enter(s);
@@ -49223,38 +49250,126 @@ static ckpt_err ckpt__resume_send_file(ckpt_saver *s, const ckpt__resume_offer *
     return e;
 }
 
-// Finds the file that an offer means on a rank that did not make it: in its folder, where rank 0 has fetched it to, else in the
-// store. *fetched: it goes afterwards.
+// Finds the file that an offer means on a rank that did not make it: where rank 0 has fetched it to, else in the store.
+// *fetched: it goes afterwards.
 static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__buf *path, bool *fetched) {
-    ckpt__buf name, link;
     ckpt__store_stat info;
-    bool tars = s->layout == CKPT__SAVER_TARS;
-    ckpt__buf_init(&name, &s->allocator);
-    ckpt__buf_init(&link, &s->allocator);
-    ckpt_err e = CKPT_OK;
-    if (offer->kind == CKPT__RESUME_FETCHED && !tars && ckpt__os_exists(offer->temp)) {
+    if (offer->kind == CKPT__RESUME_FILE) return ckpt__error_set(CKPT_NOT_FOUND, "rank 0 cannot send %s", offer->name);
+    if (ckpt__os_exists(offer->temp)) {
         ckpt__buf_text(path, offer->temp);
-    } else {
-        if (tars) e = ckpt__saver_format(s, &name, s->filename, &offer->t);
-        else ckpt__buf_text(&name, offer->name);
-        if (e == CKPT_OK) ckpt__index_path(path, &s->index, ckpt__buf_cstr(&name));
-        bool here = offer->kind == CKPT__RESUME_FILE || tars;
-        if (e == CKPT_OK && !(here && path->err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(path)))) {
-            const ckpt__remote *r = s->remote_count > 0 ? &s->remotes[offer->remote < s->remote_count ? offer->remote : 0] : NULL;
-            if (r == NULL)
-                e = ckpt__error_set(CKPT_NOT_FOUND, "%s is not there, and there is no store to fetch it from",
-                                    ckpt__buf_cstr(path));
-            else if (tars || offer->kind == CKPT__RESUME_FILE) e = ckpt__saver_remote_names(s, r, &offer->t, &name, &link);
-            path->len = 0;
-            if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&name), path, &info);
-            *fetched = e == CKPT_OK;
-        }
+        (void)ckpt__buf_cstr(path);
+        return path->err;
     }
-    (void)ckpt__buf_cstr(path);
-    if (e == CKPT_OK) e = path->err;
+    if (s->remote_count == 0) return ckpt__error_set(CKPT_NOT_FOUND, "this rank has no store to fetch %s from", offer->name);
+    const ckpt__remote *r = &s->remotes[offer->remote < s->remote_count ? offer->remote : 0];
+    ckpt_err e = ckpt__resume_fetch_name(s, r, offer->name, path, &info);
+    *fetched = e == CKPT_OK;
+    return e;
+}
+
+// A fetched checkpoint that was loaded gets its place in the folder, the index and the ledger. *at: its line.
+static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, ckpt__index_line *l, size_t *at) {
+    ckpt__buf name, path, dir;
+    ckpt__os_info info;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt_err e = ckpt__saver_format(s, &name, s->filename, &l->t);
+    if (e == CKPT_OK && !ckpt__index_name_ok(ckpt__buf_cstr(&name)))
+        e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s', which is no name inside the folder", s->filename, name.data);
+    if (e == CKPT_OK) ckpt__index_path(&path, &s->index, name.data);
+    if (e == CKPT_OK) ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
+    if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : dir.err != CKPT_OK ? dir.err : ckpt__os_mkdirs(dir.data);
+    if (e == CKPT_OK) e = ckpt__os_stat(temp, &info);
+    if (e == CKPT_OK) e = ckpt__os_rename(temp, path.data);
+    if (e == CKPT_OK) e = ckpt__os_sync_dir(dir.data);
+    if (e == CKPT_OK) {
+        l->name = name.data;
+        l->bytes = info.size;
+        l->owned = true;
+        l->upload = f->linked ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
+        ckpt__os_mutex_lock(&s->shared->lock);
+        e = ckpt__index_insert(&s->index, ckpt__index_place(&s->index, l), l);
+        if (e == CKPT_OK) *at = (size_t)ckpt__index_find(&s->index, name.data);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
+    if (e == CKPT_OK) {
+        ckpt__index_line there = *l;
+        there.name = f->name;
+        if (ckpt__index_find(&f->from->ledger, f->name) < 0) f->from->ledger.lost = true;       // another machine is at work
+        e = ckpt__index_insert(&f->from->ledger, ckpt__index_place(&f->from->ledger, &there), &there);
+    }
     ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&dir);
+    return ckpt__error_prefix(e, "%s%s is fetched, but cannot enter %s", f->from->store->uri, f->name, s->root);
+}
+
+// Where a rank that did not choose has its tarball of the save that is offered: `found`, in its folder, or fetched to there.
+typedef struct ckpt__resume_tar {
+    ckpt__buf           found, name;    // name: in the store
+    const ckpt__remote *from;           // NULL: it is in the folder
+    ckpt__store_stat    info;
+} ckpt__resume_tar;
+
+static void ckpt__resume_tar_free(ckpt__resume_tar *tar) {
+    ckpt__resume_drop(&tar->found, tar->from != NULL);
+    ckpt__buf_free(&tar->name);
+}
+
+// Fetches and loads it from a store.
+static ckpt_err ckpt__resume_far_tar(ckpt_saver *s, const ckpt__remote *r, const ckpt__resume_offer *offer, ckpt__resume_tar *tar,
+                                     ckpt_timestamp *at, bool *own, ckpt__index_line *learnt) {
+    ckpt__buf link;
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt__resume_tar_free(tar);
+    tar->from = NULL;
+    ckpt_err e = ckpt__saver_remote_names(s, r, &offer->t, &tar->name, &link);
+    if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&tar->name), &tar->found, &tar->info);
+    if (e == CKPT_OK) tar->from = r;
+    if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt);
     ckpt__buf_free(&link);
     return e;
+}
+
+// TARS: a rank that did not choose loads its own tarball of the save that is offered: from its folder, else, and when that one is
+// damaged or of another save, from the stores, rank 0's first.
+static ckpt_err ckpt__resume_own_tar(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__resume_tar *tar, ckpt_timestamp *at,
+                                     bool *own, ckpt__index_line *learnt) {
+    ckpt__buf name;
+    ckpt__error_record first;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt_err e = ckpt__saver_format(s, &name, s->filename, &offer->t);
+    if (e == CKPT_OK) ckpt__index_path(&tar->found, &s->index, ckpt__buf_cstr(&name));
+    if (e == CKPT_OK) e = tar->found.err;
+    bool there = e == CKPT_OK && ckpt__os_exists(tar->found.data);
+    if (e == CKPT_OK && !there) e = ckpt__error_set(CKPT_NOT_FOUND, "%s is not there", tar->found.data);
+    if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt);
+    ckpt__error_take(&first);
+    for (int i = 0; i < s->remote_count && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_IO); i++) {
+        if (e != CKPT_NOT_FOUND) ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+        e = ckpt__resume_far_tar(s, &s->remotes[(offer->remote + i) % s->remote_count], offer, tar, at, own, learnt);
+    }
+    if (e == CKPT_NOT_FOUND) e = ckpt__error_put(&first);       // what is wrong with the one that is there
+    ckpt__buf_free(&name);
+    return e;
+}
+
+// All ranks go on from it: what was fetched is kept, as rank 0 keeps its own. A folder that cannot be written to is the next
+// save's trouble.
+static void ckpt__resume_keep_tar(ckpt_saver *s, ckpt__resume_tar *tar, const ckpt_timestamp *t, ckpt__index_line *learnt) {
+    ckpt__resume_far f;
+    size_t at;
+    if (tar->from == NULL) return;
+    memset(&f, 0, sizeof f);
+    f.from = &s->remotes[tar->from - s->remotes];
+    f.name = tar->name.data;
+    learnt->t = *t;
+    learnt->saved_at = tar->info.modified > 0 ? tar->info.modified : ckpt__os_time();
+    learnt->checksum = tar->info.crc;
+    learnt->has_checksum = tar->info.has_crc;
+    if (ckpt__resume_keep(s, &f, tar->found.data, learnt, &at) != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
 }
 
 // Tries an offer on this rank; the result is everybody's. path: rank 0's file; NULL on the others. *mine: it went well here.
@@ -49262,11 +49377,17 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
                                        bool *own,
                                        ckpt__index_line *learnt, bool *mine) {
     ckpt__buf found;
+    ckpt__resume_tar tar;
     bool fetched = false;
     ckpt_err e = CKPT_OK;
+    memset(&tar, 0, sizeof tar);
     ckpt__buf_init(&found, &s->allocator);
+    ckpt__buf_init(&tar.found, &s->allocator);
+    ckpt__buf_init(&tar.name, &s->allocator);
     if (offer->kind == CKPT__RESUME_FOLDER || offer->kind == CKPT__RESUME_FAR_FOLDER) {
         e = ckpt__resume_load_folder(s, offer, at, own);
+    } else if (path == NULL && s->layout == CKPT__SAVER_TARS) {
+        e = ckpt__resume_own_tar(s, offer, &tar, at, own, learnt);
     } else {
         if (offer->marked) e = ckpt__resume_send_file(s, offer, path, &found, &fetched);
         else if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
@@ -49274,7 +49395,9 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     }
     *mine = e == CKPT_OK;
     e = ckpt__ranks_share_long(&s->crew, e);
+    if (e == CKPT_OK) ckpt__resume_keep_tar(s, &tar, at, learnt);
     ckpt__resume_drop(&found, fetched);
+    ckpt__resume_tar_free(&tar);
     return e;
 }
 
@@ -49389,7 +49512,8 @@ static ckpt_err ckpt__resume_mark_others(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__name_pattern own, any;
     ckpt__name_found found;
-    if (!s->run_given) return CKPT_OK;
+    bool tars = s->layout == CKPT__SAVER_TARS;
+    if (!s->run_given && !tars) return CKPT_OK;
     ckpt_err e = ckpt__name_pattern_init(&own, NULL, s->filename, &d);
     if (e != CKPT_OK) return e;
     d.run_name = NULL;
@@ -49400,7 +49524,8 @@ static ckpt_err ckpt__resume_mark_others(ckpt_saver *s) {
             bool mine = false;
             l->others = false;
             e = ckpt__name_pattern_match(&own, l->name, &mine, &found);
-            if (e == CKPT_OK && !mine) e = ckpt__name_pattern_match(&any, l->name, &l->others, &found);
+            if (e == CKPT_OK && !mine && s->run_given) e = ckpt__name_pattern_match(&any, l->name, &l->others, &found);
+            l->others = l->others || (tars && !mine && l->found);       // a tool has found it: another rank's
         }
         ckpt__name_pattern_free(&any);
     }
@@ -49636,44 +49761,6 @@ static bool ckpt__resume_same(ckpt__resume_far *f, const ckpt__index_line *l) {
     return same;
 }
 
-// A fetched checkpoint that was loaded gets its place in the folder, the index and the ledger. *at: its line.
-static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, ckpt__index_line *l, size_t *at) {
-    ckpt__buf name, path, dir;
-    ckpt__os_info info;
-    ckpt__buf_init(&name, &s->allocator);
-    ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_init(&dir, &s->allocator);
-    ckpt_err e = ckpt__saver_format(s, &name, s->filename, &l->t);
-    if (e == CKPT_OK && !ckpt__index_name_ok(ckpt__buf_cstr(&name)))
-        e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s', which is no name inside the folder", s->filename, name.data);
-    if (e == CKPT_OK) ckpt__index_path(&path, &s->index, name.data);
-    if (e == CKPT_OK) ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
-    if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : dir.err != CKPT_OK ? dir.err : ckpt__os_mkdirs(dir.data);
-    if (e == CKPT_OK) e = ckpt__os_stat(temp, &info);
-    if (e == CKPT_OK) e = ckpt__os_rename(temp, path.data);
-    if (e == CKPT_OK) e = ckpt__os_sync_dir(dir.data);
-    if (e == CKPT_OK) {
-        l->name = name.data;
-        l->bytes = info.size;
-        l->owned = true;
-        l->upload = f->linked ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
-        ckpt__os_mutex_lock(&s->shared->lock);
-        e = ckpt__index_insert(&s->index, ckpt__index_place(&s->index, l), l);
-        if (e == CKPT_OK) *at = (size_t)ckpt__index_find(&s->index, name.data);
-        ckpt__os_mutex_unlock(&s->shared->lock);
-    }
-    if (e == CKPT_OK) {
-        ckpt__index_line there = *l;
-        there.name = f->name;
-        if (ckpt__index_find(&f->from->ledger, f->name) < 0) f->from->ledger.lost = true;       // another machine is at work
-        e = ckpt__index_insert(&f->from->ledger, ckpt__index_place(&f->from->ledger, &there), &there);
-    }
-    ckpt__buf_free(&name);
-    ckpt__buf_free(&path);
-    ckpt__buf_free(&dir);
-    return ckpt__error_prefix(e, "%s%s is fetched, but cannot enter %s", f->from->store->uri, f->name, s->root);
-}
-
 static ckpt_err ckpt__resume_fetch(ckpt_saver *s, const ckpt__resume_far *f, ckpt__buf *temp, ckpt__store_stat *info) {
     return ckpt__resume_fetch_name(s, f->from, f->name, temp, info);
 }
@@ -49863,6 +49950,9 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
         if (ckpt__resume_relist(s, &s->remotes[k], t, number) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known, and stays there: %s",
                             s->remotes[k].store->uri, ckpt__error_last.text);
+        ckpt__index *ledger = &s->remotes[k].ledger;        // its latest must not lead to what lies after this
+        for (size_t j = 0; j < ledger->count; j++)
+            if (ckpt__index_compare_time(&ledger->lines[j].t, t) > 0) ledger->lines[j].state = CKPT__INDEX_ABANDONED;
     }
     uint64_t here = ckpt__index_next_number(&s->index) - 1;
     if (here > s->number) s->number = here;
@@ -50233,7 +50323,7 @@ static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
         s->nearer = s->nearer || s->below[k] > 0 || (looked && moving);
         s->moving = s->moving || (s->below[k] > 0 && (w[CKPT__CREW_WORK] != 0 || (looked && moving)));
         if (least != most || (uint64_t)least <= s->safe[k]) continue;
-        s->nearer = true;
+        s->nearer = s->freed[k] = true;
         ckpt__saver_enter(s);
         s->safe[k] = (uint64_t)least;
         ckpt__saver_leave(s);
@@ -50654,12 +50744,14 @@ static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
         if (e == CKPT_OK) e = one;
     }
     for (int k = 0; k < CKPT__SAVER_STORES; k++) s->linked[k] = s->safe[k];
-    for (int i = 0; i < s->remote_count && s->nearer; i++) {    // what an upload's end could not let go yet
+    for (int i = 0; i < s->remote_count; i++) {
+        if (!s->freed[ckpt__saver_store_of(i)]) continue;
         ckpt__saver_enter(s);
         bool many = s->remote_rule.keep > 0 && s->remotes[i].ledger.count > (size_t)s->remote_rule.keep;
         ckpt__saver_leave(s);
         if (many && ckpt__saver_arrive(s, &s->remotes[i], 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
+    memset(s->freed, 0, sizeof s->freed);
     if (w[CKPT__CREW_DOOMED] == 0 || s->crew.broken.code != CKPT_OK) return e;
     ckpt__buf_init(&list, &s->allocator);
     if (s->ranks.rank == 0) {

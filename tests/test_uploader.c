@@ -1244,6 +1244,57 @@ static void test_dead_owner(void **state) {
     end_world(&w);
 }
 
+// A link by itself, and the object that it would lead to is gone by the next try: it is not put, and nothing is left of it.
+static void test_link_to_what_is_gone(void **state) {
+    (void)state;
+    world w;
+    ckpt__upload up;
+    for (int again = 0; again < 2; again++) {
+        begin_world(&w);
+        memset(&up, 0, sizeof up);
+        up.name = "gone";
+        up.link_name = "latest.symlink";
+        up.link_text = "gone";
+        up.beside = w.dir;
+        up.overwrite = true;
+        fail_next(1, CKPT_NET, false);
+        assert_int_equal(ckpt__uploader_add(w.u, &up), CKPT_OK);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NET);
+        if (again) upload_text(&w, "other", "1", true);             // it gets through: the link is tried again
+        if (again) assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        (void)!close_uploader(&w, 0);
+        open_uploader(&w);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_int_equal(entries(w.staging, ".upload"), 0);
+        assert_int_equal(entries(w.bucket, "latest.symlink"), 0);
+        end_world(&w);
+    }
+}
+
+// What a rank has left is that rank's: two processes that send the same object would not know of each other. Of ranks that the job
+// has not it is anybody's.
+static void test_another_rank_s(void **state) {
+    (void)state;
+    static const struct { int rank, world; bool taken; } jobs[] = { { 0, 4, false }, { 2, 4, false }, { 1, 4, true }, { 0, 1, true }, { 0, 2, false } };
+    for (int i = 0; i < UTIL_COUNT(jobs); i++) {
+        world w;
+        new_world(&w);
+        w.d.ranks.rank = i < 4 ? 1 : 3;
+        w.d.ranks.world_size = w.d.ranks.local_world_size = 4;
+        in_a_process(die_with_two, &w);
+        w.d.ranks.rank = jobs[i].rank;
+        w.d.ranks.world_size = w.d.ranks.local_world_size = jobs[i].world;
+        open_store(&w);
+        open_uploader(&w);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        bool taken = jobs[i].taken || i == 4;           // of rank 3, and there are two now
+        assert_string_equal(S.order, taken ? "a b " : "");
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        assert_int_equal(entries(w.staging, ".lock"), taken ? 0 : 1);
+        end_world(&w);
+    }
+}
+
 static void die_in_parts(world *w) {
     w->d.num_concurrent_parts = 2;
     open_uploader(w);
@@ -2842,6 +2893,8 @@ int main(void) {
         cmocka_unit_test(test_other_file_system),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_dead_owner),
+        cmocka_unit_test(test_link_to_what_is_gone),
+        cmocka_unit_test(test_another_rank_s),
         cmocka_unit_test(test_half_done),
         cmocka_unit_test(test_half_done_replaced),
         cmocka_unit_test(test_part_lost),

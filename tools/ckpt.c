@@ -2597,6 +2597,7 @@ static int push_to(const char *uri, const char *folder) {
     sd.logger.fn = on_log;
     d.store_desc = &sd;
     d.upload_staging_folder = folder;
+    d.ranks.world_size = d.ranks.local_world_size = 1;      // also in the environment of a job: what all its ranks have left
     d.logger.fn = on_log;
     d.progress.fn = on_progress;
     double start = now_monotonic();

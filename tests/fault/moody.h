@@ -83,7 +83,8 @@ UTIL_FN ckpt_err place_put(const char *name, const char *path, bool overwrite, v
     e = place_copy(p, path, temp);
     mortal("half", NULL, -1);
     if (e == CKPT_OK && rename(temp, final) != 0) e = ckpt_set_error(CKPT_IO, "cannot rename");
-    place_tell(p, "put", name, e);
+    bool link = place_log != NULL && strstr(name, ".symlink") != NULL;
+    place_tell(p, "put", link ? util_fmt("%s (%s)", name, util_read(path, NULL)) : name, e);
     return place_end(m, e);
 }
 

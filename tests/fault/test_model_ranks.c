@@ -1,5 +1,5 @@
-/* test_model_ranks.c: random lives of a run on several ranks that saves sharded checkpoints, against a model of what must be in its
-   folders and stores: a rank that dies at any system call or in the middle of any request, alone or with all others; another number of
+/* test_model_ranks.c: random lives of a run on several ranks, in each layout (sharded, a tarball for each rank, one file of rank 0's),
+   against a model of what must be in its folders and stores: a rank that dies at any system call or in the middle of any request, alone or with all others; another number of
    ranks after a restart; stores that are away, fail now and then, refuse, or lose their answers; other settings; and what people do
    meanwhile (pins, checkpoints, shards and objects deleted or damaged, a machine's disk lost, a push).
    run.sh: no-tsan
@@ -16,6 +16,8 @@
 #include "../fork_ranks.h"
 #include "mortal.h"
 #include "moody.h"
+
+typedef enum layout { SHARDED, TARS, WHOLE } layout;
 
 enum { BATCHES = 150, STORES = 2, MOST = 3, ROWS = 20, COLS = 150, CODES = 400 };
 
@@ -35,6 +37,8 @@ typedef struct save {
 typedef struct model {
     save saves[BATCHES];
     int  link[STORES], latest;          // 0: none; -1: to something that is not there; latest: of the folder
+    int  named[STORES];                 // what rank 0's link names, be that whole or not; 0: nothing
+    bool astray;                        // TARS: the latest of another rank leads to something that is not there
     int  resumed, line;                 // of the last life: where it began, what failed first
     int  settled;                       // it ended with healthy stores: all that it has saved is there
     bool dead;                          // a rank has died in it
@@ -61,6 +65,7 @@ typedef struct scene {
     uint64_t    random;
     int         stores, last;           // last: newest batch ever
     int         world;                  // of the last life
+    layout      layout;
     bool        uri;                    // the folder is a file:// URI; else the stores are the user's own
     bool        apart;                  // each rank has a machine of its own
     const char *ending;
@@ -70,6 +75,7 @@ typedef struct scene {
     bool        straight;               // none has, nor has the run moved
     bool        damaged;                // somebody has damaged a file
     bool        moved;                  // rank 0 has just lost its disk
+    int         promised;               // resume must give at least this one, without asking a store
     rules       r;
     const plan *p;
     unsigned    seed;
@@ -81,8 +87,20 @@ static unsigned pick(scene *s, unsigned n) { return mortal_pick(&s->random, n); 
 static int machines(const scene *s) { return s->apart ? s->world : 1; }
 static const char *machine(const scene *s, int k) { return s->apart ? util_join(s->work, util_fmt("machine%d", k)) : s->work; }
 static const char *folder_of(const scene *s, int k) { return s->uri ? util_fmt("%s%s", machine(s, k), s->bucket[0]) : util_join(machine(s, k), "run"); }
-static const char *local_of(const scene *s, int k, int batch) { return util_join(folder_of(s, k), util_fmt("ba%d", batch)); }
-static const char *object_of(const scene *s, int k, int batch) { return util_join(s->bucket[k], util_fmt("ba%d", batch)); }
+
+// Checkpoints and links of a rank; of SHARDED and WHOLE all ranks have one.
+static int owners(const scene *s) { return s->layout == TARS ? s->world : 1; }
+static const char *name_of(const scene *s, int rank, int batch) {
+    if (s->layout == TARS) return util_fmt("ba%d-rank%d.tar", batch, rank);
+    return util_fmt("ba%d%s", batch, s->layout == SHARDED ? "" : s->ending);
+}
+static const char *latest_of(const scene *s, int rank) { return s->layout == TARS ? util_fmt("latest-rank%d.tar", rank) : "latest.pt"; }
+static const char *local_of(const scene *s, int k, int batch) { return util_join(folder_of(s, k), name_of(s, k, batch)); }
+static const char *local_of_rank(const scene *s, int rank, int batch) { return util_join(folder_of(s, s->apart ? rank : 0), name_of(s, rank, batch)); }
+static const char *object_of(const scene *s, int k, int rank, int batch) { return util_join(s->bucket[k], name_of(s, rank, batch)); }
+static bool is_here(const scene *s, int batch) {            // rank 0 looks for them
+    return util_exists(s->layout == SHARDED ? util_join(local_of(s, 0, batch), ".metadata") : local_of(s, 0, batch));
+}
 static const char *staging_of(const scene *s, int k) { return util_join(s->elsewhere ? machine(s, k) : folder_of(s, k), ".ckpt-staging"); }
 
 //-- one rank's share of the state -------------------------------------------------------
@@ -95,23 +113,27 @@ typedef struct member {
     char       rng[24], own[40];
 } member;
 
-static void member_bind(member *m, int rank, int world) {
+// SHARDED: a piece, and a name of its own; TARS: all, and a name of its own; WHOLE: the same on all ranks.
+static void member_bind(member *m, layout layout, int rank, int world) {
     ckpt_tensor t;
     memset(&t, 0, sizeof t);
+    if (layout == WHOLE) rank = 0;
+    int own = rank;
+    if (layout != SHARDED) rank = 0, world = 1;
     m->first = ROWS * rank / world;
     m->rows = ROWS * (rank + 1) / world - m->first;
     t.dtype = CKPT_F32;
     t.ndim = 2;
     t.shape[0] = m->rows;
-    t.shape[1] = t.global_shape[1] = COLS;
-    t.global_shape[0] = ROWS;
+    t.shape[1] = COLS;
+    if (layout == SHARDED) t.global_shape[0] = ROWS, t.global_shape[1] = COLS;
     t.offset[0] = m->first;
     t.data = m->mine;
     ckpt_bind(&m->st, "state/model/w", &t);
     ckpt_bind_f32(&m->st, "state/model/all", m->all, 500);
     ckpt_bind_float(&m->st, "state/metrics/loss", &m->loss);
     ckpt_bind_int(&m->st, "state/step", &m->step);
-    (void)snprintf(m->own, sizeof m->own, "rng/%d/python", rank);
+    (void)snprintf(m->own, sizeof m->own, "rng/%d/python", own);
     ckpt_bind_text(&m->st, m->own, m->rng, sizeof m->rng);
 }
 
@@ -222,8 +244,8 @@ static void open_stores(life *l) {
     if (s->stores == 0) return;
     l->d.uploaders = list;
     l->d.uploaders_count = s->stores;
-    l->d.remote_file_name = util_fmt("run/x%s", s->ending);
-    l->d.latest_remote_file_name = "run/latest.pt";
+    l->d.remote_file_name = util_fmt("run/%s", l->d.filename);
+    l->d.latest_remote_file_name = util_fmt("run/%s", l->d.latest_filename);
 }
 
 static void pin_one(life *l, int newest_batch) {
@@ -236,11 +258,11 @@ static void pin_one(life *l, int newest_batch) {
     d.folder = folder_of(s, 0);
     LIFE_MUST(ckpt_folder_open(&f, &d) == CKPT_OK);
     for (int b = newest_batch; b > newest_batch - 3 && b > 0; b--) {
-        int at = ckpt_folder_find(f, util_fmt("ba%d", b));
+        int at = ckpt_folder_find(f, name_of(s, 0, b));
         if (at < 0 || ckpt_folder_entry(f, at, &c) != CKPT_OK || c.missing || c.pinned) continue;
         bool before = s->m->saves[b].maybe;
         s->m->saves[b].maybe = true;
-        if (ckpt_folder_pin(f, at, true) == CKPT_OK) s->m->saves[b].pinned = util_exists(util_join(local_of(s, 0, b), ".metadata"));
+        if (ckpt_folder_pin(f, at, true) == CKPT_OK) s->m->saves[b].pinned = is_here(s, b);
         s->m->saves[b].maybe = before;
         break;
     }
@@ -281,8 +303,9 @@ static void look_at_kept(life *l) {
     int n = ckpt_saver_checkpoints(l->saver, &paths);
     if (l->ranks->rank != 0) return;
     for (int i = 0; i < n; i++) {
-        if (!util_exists(util_join(paths[i], ".metadata"))) (void)ckpt_set_error(CKPT_IO, paths[i]);
-        LIFE_MUST(util_exists(util_join(paths[i], ".metadata")));
+        const char *path = s->layout == SHARDED ? util_join(paths[i], ".metadata") : paths[i];
+        if (!util_exists(path)) (void)ckpt_set_error(CKPT_IO, path);
+        LIFE_MUST(util_exists(path));
     }
 }
 
@@ -325,15 +348,16 @@ static int live(const ckpt_ranks *ranks, void *user) {
         fault_watch = mortal;
     }
     LIFE_MUST(chdir(machine(s, ranks->rank)) == 0);
-    member_bind(&l->m, ranks->rank, ranks->world_size);
+    member_bind(&l->m, s->layout, ranks->rank, ranks->world_size);
     member_set(&l->m, 0);
     l->d.state = &l->m.st;
     l->d.folder = "run";
     l->d.run_name = "r";
-    l->d.filename = util_fmt("x%s", s->ending);
-    l->d.sharded = true;
-    l->d.sharded_prefix_dir = "ba{batch}";
-    l->d.latest_filename = "latest.pt";
+    l->d.filename = s->layout == TARS ? "ba{batch}-rank{rank}.tar" : util_fmt("%s%s", s->layout == SHARDED ? "x" : "ba{batch}", s->ending);
+    l->d.sharded = s->layout == SHARDED;
+    l->d.per_rank_tar = s->layout == TARS;
+    if (s->layout == SHARDED) l->d.sharded_prefix_dir = "ba{batch}";
+    l->d.latest_filename = s->layout == TARS ? "latest-rank{rank}.tar" : "latest.pt";
     l->d.save_interval = "1ba";
     l->d.num_checkpoints_to_keep = s->r.keep;
     l->d.num_remote_to_keep = s->r.far;
@@ -369,7 +393,8 @@ static int live(const ckpt_ranks *ranks, void *user) {
 static void show_state(const scene *s) {
     for (int k = 0; k < machines(s); k++)
         (void)!system(util_fmt("{ cd %s; echo 'life %d %s, machine %d:'; for f in .ckpt-index* .ckpt-remote*; do echo $f; "
-                               "sed -n 's/.*\\(\"name\":[^,]*\\).*\\(\"pinned.*\\)/    \\1 \\2/p' $f; done; ls -A ba*; ls -AR %s %s; ls -A %s; } >>%s/log 2>&1",
+                               "sed -n 's/.*\\(\"name\":[^,]*\\).*\\(\"pinned.*\\)/    \\1 \\2/p' $f; done; ls -A ba*; ls -AR %s %s; "
+                               "cd %s 2>/dev/null && head -c 600 *.upload *.journal 2>/dev/null; ls -A; } >>%s/log 2>&1",
                                folder_of(s, k), s->life, s->m->dead ? "died" : "ended", k, s->stores > 0 ? s->bucket[0] : "", s->stores > 1 ? s->bucket[1] : "",
                                staging_of(s, k), s->work));
 }
@@ -382,13 +407,14 @@ static void complain(const scene *s, const plan *p, int line, const char *what) 
         n += snprintf(text + n, sizeof text - (size_t)n, " %d%s%s%s%s%s%s%s", b, v->told ? "t" : "", v->here ? "+" : "-", v->here && !v->whole ? "!" : "",
                       v->pinned ? "p" : "", v->staged ? "s" : "", v->far[0] ? "A" : "", v->far[1] ? "B" : "");
     }
-    fail_msg("line %d, MODEL_SEED=%u life %d: %s\n    keep %d far %d every %d best %d snapshot %d, uri %d apart %d elsewhere %d "
+    fail_msg("line %d, MODEL_SEED=%u layout %d life %d: %s\n    keep %d far %d every %d best %d snapshot %d, uri %d apart %d elsewhere %d "
              "stores %d steady %d straight %d\n"
              "    world %d victim %d dies %d sudden %d dead %d; resumed %d floor %d count %d moods %d %d (%d-%d, %d-%d) offline %d heals %d, settled %d\n"
-             "    saves%s\n    latest %d links %d %d\n    files %s\n    stores %s; %s",
-             line, s->seed, s->life, what, s->r.keep, s->r.far, s->r.every, (int)s->r.best, (int)s->r.snapshot, s->uri, s->apart, s->elsewhere,
+             "    saves%s\n    latest %d links %d %d (%d %d)\n    files %s\n    stores %s; %s",
+             line, s->seed, (int)s->layout, s->life, what, s->r.keep, s->r.far, s->r.every, (int)s->r.best, (int)s->r.snapshot, s->uri, s->apart, s->elsewhere,
              s->stores, s->steady, s->straight, p->world, p->victim, p->dies, p->sudden, s->m->dead, s->m->resumed, p->floor, p->count, p->how[0], p->how[1],
              p->from[0], p->until[0], p->from[1], p->until[1], p->offline, p->heals, s->m->settled, text, s->m->latest, s->m->link[0], s->m->link[1],
+             s->m->named[0], s->m->named[1],
              names_in(folder_of(s, 0)), s->stores > 0 ? names_in(s->bucket[0]) : "", s->stores > 1 ? names_in(s->bucket[1]) : "");
 }
 
@@ -397,31 +423,32 @@ static void complain(const scene *s, const plan *p, int line, const char *what) 
 static member *reader;
 
 // What training had made at the batch that is returned; 0: there is no whole checkpoint.
-static int content(const char *path, uint64_t *number) {
+static int content(const scene *s, const char *path, int rank, uint64_t *number) {
     ckpt_load_desc l;
     ckpt_timestamp t;
     ckpt_file *f;
-    if (access(util_join(path, ".metadata"), F_OK) != 0) return 0;
-    if (reader == NULL) {
-        reader = (member *)calloc(1, sizeof *reader);
-        member_bind(reader, 0, 1);
-    }
+    int batch = 0;
+    if (access(s->layout == SHARDED ? util_join(path, ".metadata") : path, F_OK) != 0) return 0;
+    if (reader == NULL) reader = (member *)calloc(1, sizeof *reader);
+    member_bind(reader, s->layout, rank, 1);
     memset(&l, 0, sizeof l);
     l.load_path = path;
     l.state = &reader->st;
-    if (ckpt_load(&l, &t) != CKPT_OK || !member_is(reader, t.batch)) return 0;
-    if (number != NULL && ckpt_file_open(&f, path) == CKPT_OK) {
+    if (ckpt_load(&l, &t) == CKPT_OK && member_is(reader, t.batch)) batch = (int)t.batch;
+    if (batch > 0 && number != NULL && ckpt_file_open(&f, path) == CKPT_OK) {
         int at = ckpt__toc_find(&f->toc, "state/callbacks/CheckpointSaver/save_count");
         *number = at >= 0 ? (uint64_t)f->toc.entries[at].i : 0;
         ckpt_file_close(f);
     }
-    return (int)t.batch;
+    ckpt_state_free(&reader->st);
+    return batch;
 }
 
 // The same of a local one, of which each machine may have a part.
 static int content_here(const scene *s, int batch) {
     const char *all = util_join(s->work, "all");
-    if (machines(s) == 1) return content(local_of(s, 0, batch), NULL);
+    for (int r = 0; r < owners(s) && s->layout == TARS; r++) if (content(s, local_of_rank(s, r, batch), r, NULL) != batch) return 0;
+    if (machines(s) == 1 || s->layout != SHARDED) return content(s, local_of(s, 0, batch), 0, NULL);
     util_remove_tree(all);
     util_mkdir(all);
     for (int k = 0; k < machines(s); k++) {
@@ -430,14 +457,14 @@ static int content_here(const scene *s, int batch) {
             if (strcmp(n->d_name, ".") != 0 && strcmp(n->d_name, "..") != 0) (void)symlink(util_join(local_of(s, k, batch), n->d_name), util_join(all, n->d_name));
         if (d != NULL) closedir(d);
     }
-    return content(all, NULL);
+    return content(s, all, 0, NULL);
 }
 
 static void note_staged(const ckpt_pending *pending, void *user) {
     scene *s = (scene *)user;
     int batch = 0;
     const char *name = pending->name != NULL ? pending->name : "", *base = strstr(name, "/ba");
-    if (base == NULL || sscanf(base, "/ba%d/", &batch) != 1 || batch < 1 || batch >= BATCHES) return;
+    if (base == NULL || sscanf(base, "/ba%d", &batch) != 1 || batch < 1 || batch >= BATCHES) return;
     s->m->saves[batch].staged = true;
     s->m->saves[batch].refused = s->m->saves[batch].refused || pending->refused;
 }
@@ -447,35 +474,53 @@ static int led_to(const scene *s, const char *text, int store) {
     int batch = 0;
     if (sscanf(base, "ba%d", &batch) != 1 || batch < 1 || batch > s->last) return -1;
     const save *v = &s->m->saves[batch];
+    // Of tarballs another rank's may have gone when all have a newer one: that is found then.
+    bool older = s->layout == TARS && util_exists(store >= 0 ? object_of(s, store, 0, batch) : local_of(s, 0, batch));
+    for (int b = s->last; b > batch && older && !(store >= 0 ? v->far[store] : v->whole); b--)
+        if (store >= 0 ? s->m->saves[b].far[store] : s->m->saves[b].whole) return b;
     return (store >= 0 ? v->far[store] : v->whole) ? batch : -1;
 }
 
 static void look(scene *s) {
     char text[1100];
+    s->m->astray = false;
     for (int b = 1; b <= s->last; b++) {
         save *v = &s->m->saves[b];
-        v->here = util_exists(util_join(local_of(s, 0, b), ".metadata"));      // rank 0 looks for them
+        v->here = is_here(s, b);
         v->rubbish = false;
-        for (int k = 0; k < machines(s); k++)
+        for (int k = 0; k < machines(s) && s->layout == SHARDED; k++)
             v->rubbish = v->rubbish || (util_exists(local_of(s, k, b)) && !util_exists(util_join(local_of(s, k, b), ".metadata")));
         v->whole = v->here && !v->rubbish && content_here(s, b) == b;
         v->staged = v->refused = false;
-        for (int k = 0; k < s->stores; k++) v->far[k] = content(object_of(s, k, b), &v->number[k]) == b;
+        for (int k = 0; k < s->stores; k++) {
+            v->far[k] = true;
+            for (int r = owners(s) - 1; r >= 0 && v->far[k]; r--) v->far[k] = content(s, object_of(s, k, r, b), r, &v->number[k]) == b;
+        }
     }
     for (int k = 0; k < machines(s); k++) if (util_exists(staging_of(s, k))) ok(ckpt_uploader_pending(staging_of(s, k), note_staged, s));
     for (int k = 0; k < s->stores; k++) {
         const char *copy = place_ledger(s->bucket[k]);
         for (int b = 1; b <= s->last; b++) {
             save *v = &s->m->saves[b];
-            v->says[k] = place_ledger_says(v->far[k] ? copy : NULL, util_fmt("/ba%d/.metadata", b), v->number[k], loss_of(b));
+            const char *name = util_fmt("/%s%s", name_of(s, 0, b), s->layout == SHARDED ? "/.metadata" : "");
+            v->says[k] = place_ledger_says(v->far[k] && s->layout != TARS ? copy : NULL, name, v->number[k], loss_of(b));
         }
-        const char *link = util_join(s->bucket[k], "latest.pt.symlink");
-        s->m->link[k] = 0;
-        if (!util_exists(link)) continue;
-        (void)snprintf(text, sizeof text, "%s", util_read(link, NULL));
-        s->m->link[k] = led_to(s, text, k);
+        s->m->link[k] = s->m->named[k] = 0;
+        for (int r = owners(s) - 1; r >= 0; r--) {
+            const char *link = util_join(s->bucket[k], util_fmt("%s.symlink", latest_of(s, r)));
+            if (!util_exists(link)) continue;
+            (void)snprintf(text, sizeof text, "%s", util_read(link, NULL));
+            if (r == 0) s->m->link[k] = led_to(s, text, k);
+            const char *base = strrchr(text, '/') != NULL ? strrchr(text, '/') + 1 : text;
+            if (r == 0 && sscanf(base, "ba%d", &s->m->named[k]) != 1) s->m->named[k] = 0;
+            else s->m->astray = s->m->astray || !util_exists(util_join(s->bucket[k], strrchr(text, '/') != NULL ? strrchr(text, '/') + 1 : text));
+        }
     }
-    const char *target = util_link_target(util_join(folder_of(s, 0), "latest.pt"));
+    for (int r = owners(s) - 1; r > 0; r--) {
+        const char *folder = folder_of(s, s->apart ? r : 0), *target = util_link_target(util_join(folder, latest_of(s, r)));
+        s->m->astray = s->m->astray || (target != NULL && !util_exists(util_join(folder, target)));
+    }
+    const char *target = util_link_target(util_join(folder_of(s, 0), latest_of(s, 0)));
     s->m->latest = target == NULL ? 0 : led_to(s, target, -1);
 }
 
@@ -483,8 +528,11 @@ static void look(scene *s) {
 static int floor_of(const scene *s, bool asks) {
     int least = s->last;
     while (least > 0 && (!s->m->saves[least].whole || s->m->saves[least].doubtful)) least--;
+    if (least < s->promised) least = s->promised;
     for (int k = 0; k < s->stores && asks; k++) {
-        int batch = s->m->link[k];
+        int batch = s->m->link[k], named = s->m->named[k];
+        // Of tarballs it lists a store whose latest lacks a rank's only if nothing newer was found before.
+        if (s->layout == TARS && batch > 0) batch = s->m->saves[named].far[k] && named <= s->last ? named : 0;
         for (int b = s->last; b > 0 && batch < 0 && s->straight; b--) batch = s->m->saves[b].far[k] && !s->m->saves[b].doubtful ? b : batch;      // it is listed
         if (batch > least) least = batch;
     }
@@ -559,6 +607,9 @@ static void check_codes(scene *s, const plan *p) {
 
 // After a life: `before` is how all was then.
 static void check(scene *s, const plan *p, const save *before, const int *links, int latest, bool died) {
+    int named[STORES];
+    memcpy(named, s->m->named, sizeof named);
+    bool astray = s->m->astray;
     int told = 0, newest = 0;
     while (s->last + 1 < BATCHES && s->m->saves[s->last + 1].started) s->last++;
     look(s);
@@ -571,19 +622,20 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
         const save *v = &s->m->saves[b];
         bool mine = b > s->m->resumed && v->told, had = b <= s->m->resumed && before[b].whole;
         // On machines apart a rank's part may go before another's .metadata; and of what died in between.
-        HOLDS(!v->here || v->whole || before[b].here || s->apart, util_fmt("ba%d is not whole", b));
+        HOLDS(!v->here || v->whole || before[b].here || s->apart || s->layout == TARS, util_fmt("ba%d is not whole", b));
         // Of machines apart without a number to keep each lets go of its part when that is uploaded; a pin holds it in the store.
         bool stored = s->apart && s->r.keep == CKPT_KEEP_NONE && (v->far[0] || v->far[1]);
         HOLDS(!before[b].pinned || !before[b].whole || v->whole || stored, util_fmt("ba%d was pinned and is gone", b));
         HOLDS(s->r.keep != CKPT_KEEP_ALL || !(mine || had) || v->whole, util_fmt("ba%d is gone though all are kept", b));
         for (int k = 0; k < s->stores; k++) {
             int newer = 0;
-            for (int c = b + 1; c <= s->last; c++) newer += s->m->saves[c].far[k] || s->m->saves[c].staged || s->m->saves[c].here;
+            for (int c = b + 1; c <= s->last; c++) newer += s->m->saves[c].far[k] || s->m->saves[c].staged || s->m->saves[c].here || (s->layout == TARS && s->m->saves[c].started);
             bool rotated = s->r.far > 0 && newer >= s->r.far;
             HOLDS(!mine || s->r.keep != CKPT_KEEP_NONE || v->whole || v->staged || v->far[k] || rotated, util_fmt("ba%d is gone, and store %d has not got it", b, k));
             HOLDS(!before[b].far[k] || b > s->m->resumed || v->far[k] || s->r.far > 0, util_fmt("ba%d has left store %d", b, k));
         }
     }
+    HOLDS(!s->m->astray || astray || s->damaged || s->r.keep == CKPT_KEEP_NONE, "the latest of another rank leads to nothing");
     HOLDS(s->m->latest >= 0 || latest < 0 || s->damaged || s->r.keep == CKPT_KEEP_NONE || s->apart, "the latest leads to nothing");
     // On machines apart another rank may have let go of what this one's link led to, when it died before the link moved to a newer one.
     HOLDS(told == 0 || s->m->latest >= told || s->r.keep == CKPT_KEEP_NONE || s->damaged || (s->apart && died),
@@ -593,9 +645,11 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
         HOLDS(s->m->link[k] >= 0 || links[k] < 0 || s->damaged, util_fmt("the link of store %d, that led to %d, leads to nothing", k, links[k]));
         bool older = s->rolled && s->m->link[k] > 0 && before[s->m->link[k]].staged;       // what a life that went back had left
         bool hurt = s->damaged && s->m->link[k] < 0;
-        HOLDS(s->m->link[k] >= links[k] || links[k] > s->m->resumed || older || hurt, util_fmt("the link of store %d went back from %d", k, links[k]));
+        int now = s->layout == TARS ? s->m->named[k] : s->m->link[k], then = s->layout == TARS ? named[k] : links[k];
+        HOLDS(now >= then || then > s->m->resumed || older || hurt, util_fmt("the link of store %d went back from %d", k, then));
     }
     HOLDS(s->r.keep == CKPT_KEEP_NONE || newest >= told, "the newest checkpoint that was reported is gone");
+    s->promised = s->r.keep != CKPT_KEEP_NONE && !s->damaged ? told : 0;
     if (died) return;
     check_codes(s, p);
     if (!s->m->settled) return;
@@ -629,6 +683,14 @@ static const char *any_shard(scene *s, const char *folder) {
     return found;
 }
 
+// The same of any layout.
+static const char *any_part(scene *s, int machine, int batch) {
+    struct stat st;
+    if (s->layout == SHARDED) return any_shard(s, local_of(s, machine, batch));
+    const char *path = local_of_rank(s, (int)pick(s, (unsigned)owners(s)), batch);
+    return stat(path, &st) == 0 && st.st_nlink == 1 ? path : NULL;
+}
+
 static void forget_pin(scene *s, int b) {
     save *v = &s->m->saves[b];
     v->maybe = v->maybe || v->pinned;
@@ -641,33 +703,37 @@ static void meddle(scene *s) {
     save *v = &s->m->saves[b];
     const char *shard;
     if (b == 0) return;
-    switch (pick(s, 14)) {
+    unsigned what = pick(s, 14);
+    if (what <= 2 || what == 6) s->promised = 0;
+    switch (what) {
     case 0:
-        for (int i = 0; i < machines(s) && v->here; i++) util_remove_tree(local_of(s, i, b));
+        for (int i = 0; i < machines(s) && v->here && s->layout == SHARDED; i++) util_remove_tree(local_of(s, i, b));
+        for (int r = 0; r < owners(s) && v->here && s->layout != SHARDED; r++) (void)unlink(local_of_rank(s, r, b));
         forget_pin(s, b);
         break;
     case 1:
-        if (!v->whole || (shard = any_shard(s, local_of(s, at, b))) == NULL) break;
+        if (!v->whole || (shard = any_part(s, at, b)) == NULL) break;
         util_flip(shard, 300, 1);
         forget_pin(s, b);
         s->damaged = true;
         break;
     case 2:
-        if (!v->whole || (shard = any_shard(s, local_of(s, at, b))) == NULL) break;
+        if (!v->whole || (shard = any_part(s, at, b)) == NULL) break;
         assert_int_equal(unlink(shard), 0);
         forget_pin(s, b);
         s->damaged = true;
         break;
     case 3:
         if (k < 0 || !v->far[k]) break;
-        if (pick(s, 2) == 0) util_remove_tree(object_of(s, k, b));
-        else if ((shard = any_shard(s, object_of(s, k, b))) != NULL) assert_int_equal(unlink(shard), 0);
+        if (s->layout != SHARDED) assert_int_equal(unlink(object_of(s, k, (int)pick(s, (unsigned)owners(s)), b)), 0);
+        else if (pick(s, 2) == 0) util_remove_tree(object_of(s, k, 0, b));
+        else if ((shard = any_shard(s, object_of(s, k, 0, b))) != NULL) assert_int_equal(unlink(shard), 0);
         s->steady = false;
         s->damaged = true;
         break;
     case 4:
-        if (v->pinned || !v->whole || !util_exists(util_join(local_of(s, 0, b), ".metadata"))) break;
-        pin(folder_of(s, 0), util_fmt("ba%d", b), true);
+        if (v->pinned || !v->whole || !is_here(s, b) || s->layout == TARS) break;      // of tarballs each would have a pin of its own
+        pin(folder_of(s, 0), name_of(s, 0, b), true);
         v->pinned = true;
         break;
     case 5:
@@ -697,7 +763,7 @@ static void meddle(scene *s) {
         break;
     }
     case 8:
-        if (k >= 0 && !s->uri) (void)unlink(util_join(s->bucket[k], "latest.pt.symlink"));
+        if (k >= 0 && !s->uri) (void)unlink(util_join(s->bucket[k], util_fmt("%s.symlink", latest_of(s, (int)pick(s, (unsigned)owners(s))))));
         break;
     case 9:
         if (!s->uri && k >= 0) place_push(s->bucket[k], k == 0 ? "A" : "B", staging_of(s, at));
@@ -712,9 +778,9 @@ static void draw_plan(scene *s, plan *p) {
     p->count = (int)pick(s, 7);
     p->waits = pick(s, 65536);
     p->workers = 1 + (int)pick(s, 3);
-    p->world = s->apart ? s->world : 1 + (int)pick(s, MOST);
+    p->world = s->apart || s->layout == TARS ? s->world : 1 + (int)pick(s, MOST);
     p->heals = pick(s, 2) == 0;
-    p->pins = pick(s, 4) == 0;
+    p->pins = pick(s, 4) == 0 && s->layout != TARS;
     p->impatient = pick(s, 4) == 0;
     p->offline = pick(s, 6) == 0;
     for (int k = 0; k < s->stores && !s->uri; k++) {
@@ -805,6 +871,7 @@ static void test_model_ranks(void **state) {
         memset(shared, 0, sizeof(model));
         s.m = (model *)shared;
         s.seed = seed;
+        s.layout = getenv("MODEL_LAYOUT") != NULL ? (layout)atoi(getenv("MODEL_LAYOUT")) : seed % 4 == 1 ? TARS : seed % 8 == 6 ? WHOLE : SHARDED;
         s.random = mortal_random(seed);
         s.work = util_temp_dir();
         s.uri = pick(&s, 4) == 0;
@@ -821,7 +888,6 @@ static void test_model_ranks(void **state) {
         util_remove_tree(s.work);
         for (int k = 0; k < s.stores; k++) util_remove_tree(s.bucket[k]);
     }
-    if (reader != NULL) ckpt_state_free(&reader->st);
     free(reader);
     assert_int_equal(munmap(shared, sizeof(model)), 0);
 }
@@ -830,7 +896,7 @@ int main(void) {
     fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     fault_backoff = 0.001;
     fault_hope = 0.002;
-    fault_hope_most = 0.01;
+    fault_hope_most = 0.05;        // less, and a try would be under way whenever somebody looks
     static const struct CMUnitTest tests[] = { cmocka_unit_test(test_model_ranks) };
     util_clear_env();
     return cmocka_run_group_tests(tests, NULL, NULL);
