@@ -37662,8 +37662,8 @@ static bool ckpt__uploader_is_ours(const char *name, uint32_t *sum) {
            (name[CKPT__UPLOADER_OWNER] == '.' || name[CKPT__UPLOADER_OWNER] == '-');
 }
 
-// Was its owner another rank of this job, or of one before? That rank goes on with it: two that have the same object would not know
-// of each other. What is left of ranks that this job has not is anybody's.
+// Was its owner another rank of this job, or of one before? That rank goes on with it: two that have the same object would not
+// know of each other. What is left of ranks that this job has not is anybody's.
 static bool ckpt__uploader_is_another_ranks(const ckpt_uploader *u, const char *name) {
     uint32_t x = 0;
     if (u->ranks.world_size < 2 || !ckpt__txt_sum(name + 19, &x)) return false;
