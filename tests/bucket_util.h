@@ -181,7 +181,8 @@ UTIL_FN const char *bucket_names(const bucket *b) {
     char *all = util_fmt("%s", util_list(b->dir)), *to = all;
     for (const char *p = all; *p != 0; ) {
         size_t n = strcspn(p, "\n") + 1;
-        bool shown = memmem(p, n, BUCKET_LEDGER, sizeof BUCKET_LEDGER - 1) == NULL;
+        const char *hidden = strstr(p, BUCKET_LEDGER);
+        bool shown = hidden == NULL || hidden >= p + n;
         if (shown && to > all) *to++ = ' ';
         if (shown) memmove(to, p, n - 1);
         if (shown) to += n - 1;

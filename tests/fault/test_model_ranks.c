@@ -114,19 +114,19 @@ typedef struct member {
 } member;
 
 // SHARDED: a piece, and a name of its own; TARS: all, and a name of its own; WHOLE: the same on all ranks.
-static void member_bind(member *m, layout layout, int rank, int world) {
+static void member_bind(member *m, layout as, int rank, int world) {
     ckpt_tensor t;
     memset(&t, 0, sizeof t);
-    if (layout == WHOLE) rank = 0;
+    if (as == WHOLE) rank = 0;
     int own = rank;
-    if (layout != SHARDED) rank = 0, world = 1;
+    if (as != SHARDED) rank = 0, world = 1;
     m->first = ROWS * rank / world;
     m->rows = ROWS * (rank + 1) / world - m->first;
     t.dtype = CKPT_F32;
     t.ndim = 2;
     t.shape[0] = m->rows;
     t.shape[1] = COLS;
-    if (layout == SHARDED) t.global_shape[0] = ROWS, t.global_shape[1] = COLS;
+    if (as == SHARDED) t.global_shape[0] = ROWS, t.global_shape[1] = COLS;
     t.offset[0] = m->first;
     t.data = m->mine;
     ckpt_bind(&m->st, "state/model/w", &t);
