@@ -77,6 +77,7 @@ typedef struct plan {
     int             number;
     void           *with;
     const char     *ignore;
+    const char     *fails, *then_fails; // what a bucket refuses from the start, and after the first save
     bool            device;             // the matrix lies on a device, to and from which rank `slow` takes its time
     int             slow;
     char            text[TR_MOST][1100];
@@ -2122,6 +2123,148 @@ static void test_tars_offline(void **state) {
     bucket_end(b);
 }
 
+// A job with a tarball for each rank: goes on from p->number, unless that is 0, and makes p->saves more. Whatever fails, waiting ends.
+static void tars_life(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    all_fail(r, b, p->fails, p->fails != NULL ? -1 : 0);
+    member_stores(m, &b, u, 1);
+    m->d.remote_file_name = "run/ba{batch}-rank{rank}.pt";
+    m->d.latest_remote_file_name = "run/latest-rank{rank}.pt";
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+    m->d.num_remote_to_keep = p->keep;
+    if (member_open(m)) {
+        if (p->number > 0) {
+            TR_OK(r, ckpt_saver_resume(m->s, &t));
+            TR_CHECK(r, t.batch == p->number);
+            member_check(m, p->number);
+            TR_CHECK(r, ckpt_saver_wait(m->s, 30) != CKPT_TIMEOUT);
+        }
+        for (int i = 1; i <= p->saves; i++) {
+            (void)!member_step(m, p->number + i);
+            TR_CHECK(r, ckpt_saver_wait(m->s, 30) != CKPT_TIMEOUT);
+            if (p->then_fails != NULL) all_fail(r, b, p->then_fails, -1);
+        }
+        TR_CHECK(r, ckpt_saver_wait(m->s, 30) != CKPT_TIMEOUT);
+    }
+    (void)!ckpt_saver_close(m->s, 0);
+    (void)!ckpt_uploader_close(u[0], 0);
+    member_free(m);
+}
+
+static plan tars_plan(bucket *b, int keep, int saves) {
+    plan p = plan_of(TARS);
+    p.with = b;
+    p.keep = keep;
+    p.saves = saves;
+    return p;
+}
+
+static void tars_go_on(plan *p, int number, int saves) {
+    p->number = number;
+    p->saves = saves;
+    tr_run(tr_new(2), tars_life, p);
+}
+
+// One rank's tarball is damaged, or no machine has one any more: the newest save is gone on from all the same, what was fetched is
+// kept by every rank, and needs no store the next time.
+static void test_tars_fetched(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        plan p = tars_plan(b, 0, 2);
+        p.apart = k == 1;
+        tr_run(tr_new(2), tars_life, &p);
+        if (k == 0) util_flip(util_join(p.dir, "ba2-rank1.pt.tar"), 3000, 1);
+        else for (int i = 0; i < 2; i++) util_remove_tree(util_join(p.dir, util_fmt("rank%d", i)));
+        tars_go_on(&p, 2, 0);
+        p.fails = "get run/ba";
+        tars_go_on(&p, 2, 0);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        bucket_end(b);
+    }
+}
+
+// A tool has found a tarball that is in no index: it is another rank's, and never rank 0's state.
+static void test_tars_found(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    plan p = tars_plan(b, 0, 2);
+    ckpt_folder *f;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = p.dir;
+    tr_run(tr_new(2), tars_life, &p);
+    util_remove_tree(b->dir);
+    util_mkdir(b->dir);
+    for (int i = 0; i < 2; i++) (void)unlink(util_join(p.dir, i == 0 ? ".ckpt-index-rank1.jsonl" : "ba2-rank0.pt.tar"));
+    assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
+    assert_int_equal(ckpt_folder_pin(f, ckpt_folder_find(f, "ba2-rank1.pt.tar"), true), CKPT_OK);
+    ckpt_folder_close(f);
+    tars_go_on(&p, 1, 0);
+    bucket_end(b);
+}
+
+// The ranks differ in what a store has of them, and nothing can be removed there: that is not asked for again and again.
+static void test_tars_wait_for_nothing(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    plan p = tars_plan(b, 1, 4);
+    p.then_fails = "remove|put run/ba4-rank1";
+    tr_run(tr_new(2), tars_life, &p);
+    assert_true(bucket_count(b, "remove run/ba1-rank0") < 8);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    bucket_end(b);
+}
+
+// The link stays at ba1, because it cannot be put. An upload that an earlier process has left, and that is there now, does not move
+// it, so that ba1 stays.
+static void test_tars_led_to(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    plan p = tars_plan(b, 1, 3);
+    p.then_fails = "put run/latest|put run/ba3";
+    tr_run(tr_new(2), tars_life, &p);
+    p.then_fails = NULL;
+    p.fails = "put run/latest";
+    tars_go_on(&p, 3, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(bucket_text(b, util_fmt("run/latest-rank%d.pt.tar.symlink", i)), util_fmt("run/ba1-rank%d.pt.tar", i));
+        assert_true(bucket_has(b, util_fmt("run/ba1-rank%d.pt.tar", i)) && bucket_has(b, util_fmt("run/ba3-rank%d.pt.tar", i)));
+    }
+    p.fails = NULL;
+    tars_go_on(&p, 3, 1);
+    assert_string_equal(bucket_names(b), "run%ba4-rank0.pt.tar run%ba4-rank1.pt.tar run%latest-rank0.pt.tar.symlink run%latest-rank1.pt.tar.symlink");
+    bucket_end(b);
+}
+
+// ba2 was never published, and machines that have nothing go on from ba1: the link does not move to the old ba2, which the new one
+// replaces rank by rank.
+static void test_tars_gone_back(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    plan p = tars_plan(b, 1, 2);
+    p.apart = true;
+    p.then_fails = "put run/latest";
+    tr_run(tr_new(2), tars_life, &p);
+    for (int i = 0; i < 2; i++) util_remove_tree(util_join(p.dir, util_fmt("rank%d", i)));
+    p.then_fails = NULL;
+    p.fails = "put run/ba2-rank1";
+    tars_go_on(&p, 1, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(bucket_text(b, util_fmt("run/latest-rank%d.pt.tar.symlink", i)), util_fmt("run/ba1-rank%d.pt.tar", i));
+        assert_true(bucket_has(b, util_fmt("run/ba1-rank%d.pt.tar", i)));
+        util_remove_tree(util_join(p.dir, util_fmt("rank%d", i)));
+    }
+    p.fails = NULL;
+    tars_go_on(&p, 1, 2);
+    assert_string_equal(bucket_names(b), "run%ba3-rank0.pt.tar run%ba3-rank1.pt.tar run%latest-rank0.pt.tar.symlink run%latest-rank1.pt.tar.symlink");
+    bucket_end(b);
+}
+
 // A checkpoint in a store is saved again under its name: by a run that has nothing of it, or at once. What is there loads until the
 // new one does.
 static void store_again(tr_rank *r, void *arg) {
@@ -2398,6 +2541,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_tars_offline),
+        cmocka_unit_test(test_tars_fetched),
+        cmocka_unit_test(test_tars_found),
+        cmocka_unit_test(test_tars_wait_for_nothing),
+        cmocka_unit_test(test_tars_led_to),
+        cmocka_unit_test(test_tars_gone_back),
         cmocka_unit_test(test_store_again),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
