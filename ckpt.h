@@ -314,7 +314,8 @@
                                  rotation, the rest small allreduces; 1.5 KB and 120 bytes a piece sent, 0.5 KB received
            in the folder ....... 10 requests of the file system, 13 with rotation (each rank deletes its own); rank 0 up to
                                  59, and 2 in the background that take the old folder away
-           in a store .......... 1 put, confirmed by its size, and 1 remove with rotation; rank 0 3 puts (.metadata, .symlink)
+           in a store .......... 1 put, confirmed by its size, and 1 remove with rotation; rank 0 3 puts (.metadata, .symlink),
+                                 one more with rotation by keep_every, keep_best or pins
        between saves ........... one allreduce about once a second; else 20 ns a call
        rank 0, at a save ....... receives what all send, at most 64 MiB at a time; for 4,096 ranks with 1,000 pieces each 2.1 s
                                  of CPU and 1.1 GB of memory (240 bytes a piece) until .metadata is there
@@ -15647,6 +15648,7 @@ typedef struct ckpt__index_line {
     bool              inherited;        // not stored: an earlier process handed it over, or it failed: the uploader finishes it
     bool              counted;          // not stored: it failed in this process, which was told
     bool              unsent;           // not stored: it could not be handed over for every store
+    bool              passed;           // not stored: the run has gone on from another one, before it or beside it
     bool              replaced;         // not stored: it neither goes nor counts; its name is about to be another checkpoint's
     int64_t           edition;          // of a directory: what its files' names have behind the rank, "__3_0.pt"
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
@@ -40126,13 +40128,12 @@ static bool ckpt__remote_has(const ckpt__remote *r, uint64_t number) {
     return at >= 0 && r->ledger.lines[at].upload >= CKPT__UPLOAD_UPLOADED && !r->ledger.lines[at].removing;
 }
 
-// The newest save up to `most` that is there, and that the run has not gone back from; 0: none.
+// The newest save up to `most` that is there, of what this run goes on from; 0: none.
 static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
     uint64_t newest = 0;
     for (size_t i = 0; i < r->ledger.count; i++) {
         uint64_t n = r->ledger.lines[i].number;
-        bool abandoned = r->ledger.lines[i].state == CKPT__INDEX_ABANDONED;
-        if (n > newest && n <= most && !abandoned && ckpt__remote_has(r, n)) newest = n;
+        if (n > newest && n <= most && !r->ledger.lines[i].passed && ckpt__remote_has(r, n)) newest = n;
     }
     return newest;
 }
@@ -49950,10 +49951,14 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
         if (ckpt__resume_relist(s, &s->remotes[k], t, number) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known, and stays there: %s",
                             s->remotes[k].store->uri, ckpt__error_last.text);
-        ckpt__index *ledger = &s->remotes[k].ledger;        // its latest must not lead to what lies after this
-        for (size_t j = 0; j < ledger->count; j++)
-            if (ckpt__index_compare_time(&ledger->lines[j].t, t) > 0) ledger->lines[j].state = CKPT__INDEX_ABANDONED;
+        ckpt__index *ledger = &s->remotes[k].ledger;        // its latest must not lead to what is not on the way to this one
+        for (size_t j = 0; j < ledger->count; j++) {
+            ckpt__index_line *l = &ledger->lines[j];
+            l->passed = ckpt__index_compare_time(&l->t, t) > 0 || (number != 0 && l->number > number);
+        }
     }
+    memset(s->safe, 0, sizeof s->safe);         // what all ranks have of that is found out anew
+    memset(s->linked, 0, sizeof s->linked);
     uint64_t here = ckpt__index_next_number(&s->index) - 1;
     if (here > s->number) s->number = here;
     for (int k = 0; k < s->remote_count; k++) {
