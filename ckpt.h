@@ -45164,7 +45164,8 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     if (number != 0) ckpt__remote_arrived(r, number, how, published);
     if (number != 0 && how != CKPT_OK) ckpt__remote_hope(r, number);
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
-    bool copied = e == CKPT_OK && number != 0 && how == CKPT_OK && ckpt__remote_is_copied(r, &s->remote_rule);
+    bool last = published || !r->links || !r->alone;        // else its link comes by itself, and ends here too
+    bool copied = e == CKPT_OK && number != 0 && how == CKPT_OK && last && ckpt__remote_is_copied(r, &s->remote_rule);
     if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);     // with the turn: the writer may be about to use a name again
     if (e != CKPT_OK) {
         ckpt__saver_put_back(s, &gone);

@@ -109,18 +109,16 @@ UTIL_FN void util_cleanup(void) {
     }
 }
 
-// Hands `ptr` (from malloc) over: it is freed at exit.
+// Hands `ptr` (from malloc) over: it is freed at exit. Any thread may, also those of a store of the test's own.
 UTIL_FN void *util_keep(void *ptr, bool is_dir) {
-    if (util_owner == 0) {
-        util_owner = getpid();
-        (void)atexit(util_cleanup);
-    }
+    pid_t none = 0;
+    if (__atomic_compare_exchange_n(&util_owner, &none, getpid(), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) (void)atexit(util_cleanup);
     util_kept *k = (util_kept *)malloc(sizeof *k);
     if (k == NULL || ptr == NULL) util_die("no memory for", "a test");
-    k->next = util_kept_list;
     k->ptr = ptr;
     k->is_dir = is_dir;
-    util_kept_list = k;
+    k->next = __atomic_load_n(&util_kept_list, __ATOMIC_SEQ_CST);
+    while (!__atomic_compare_exchange_n(&util_kept_list, &k->next, k, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
     return ptr;
 }
 
