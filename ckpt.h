@@ -40349,14 +40349,19 @@ static bool ckpt__remote_is_copied(const ckpt__remote *r, const ckpt__index_rule
     return asked && rule->keep > 0 && !r->stuck && r->uploader != NULL && r->store->table->remove != NULL;
 }
 
+// The length of the folder that two names share, with the '/' behind it; 0: they share none.
+static size_t ckpt__remote_shared(const ckpt__buf *one, const ckpt__buf *two) {
+    size_t end = 0;
+    for (size_t i = 0; i < one->len && i < two->len && one->data[i] == two->data[i]; i++) {
+        if (one->data[i] == '/') end = i + 1;
+    }
+    return end;
+}
+
 // Adds the name of the copy: in the folder that all checkpoints share, of whose names two are given. One folder may hold those of
 // several templates.
 static ckpt_err ckpt__remote_copy_name(ckpt__buf *out, const ckpt__buf *one, const ckpt__buf *two) {
-    size_t folder = 0;
-    for (size_t i = 0; i < one->len && i < two->len && one->data[i] == two->data[i]; i++) {
-        if (one->data[i] == '/') folder = i + 1;
-    }
-    ckpt__buf_add(out, one->data, folder);
+    ckpt__buf_add(out, one->data, ckpt__remote_shared(one, two));
     ckpt__buf_fmt(out, ".ckpt-ledger-%08lx.jsonl", (unsigned long)ckpt__digest_crc32(0, one->data, one->len));
     return out->err;
 }
@@ -44862,6 +44867,12 @@ static void ckpt__saver_note_failure(ckpt_saver *s, bool background) {
     if (late) ckpt__error_log(&s->logger, CKPT_LOG_ERROR, "%s", r.text);        // one is returned, all are told
 }
 
+// The same of a failure that an uploader has called back with. The owner of one that is not the saver's asks it: it knows of all.
+static void ckpt__saver_note_upload_failure(ckpt_saver *s, const ckpt__remote *r) {
+    ckpt__saver_note_failure(s, !r->own);
+    if (r->own) ckpt__os_flag_set(&s->shared->failed, 1);
+}
+
 // One more thing that an uploader will call back for, or one less.
 static void ckpt__saver_away(ckpt_saver *s, bool more) {
     ckpt__saver_shared *sh = s->shared;
@@ -44929,8 +44940,7 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     bool gone = e == CKPT_OK || e == CKPT_NOT_FOUND;
     if (!gone) (void)ckpt__error_prefix(e, "an old checkpoint could not be removed");
     if (!gone && e != CKPT_CANCELLED) {
-        ckpt__saver_note_failure(s, !up->to->own);
-        if (up->to->own) ckpt__os_flag_set(&s->shared->failed, 1);
+        ckpt__saver_note_upload_failure(s, up->to);
     }
     ckpt__saver_enter(s);
     int at = gone && ckpt__index_is_folder(name) ? ckpt__index_find(&up->to->ledger, name) : -1;
@@ -45059,19 +45069,26 @@ static ckpt_err ckpt__saver_remote_pattern(const ckpt_saver *s, const ckpt__remo
     return ckpt__remote_name(r, out, s->remote_name);
 }
 
+// Names that two checkpoints have in a store which differ in all that varies with time.
+static ckpt_err ckpt__saver_sample_names(const ckpt_saver *s, const ckpt__remote *r, ckpt__buf *one, ckpt__buf *two) {
+    ckpt_timestamp first = ckpt__saver_sample_time(1), second = ckpt__saver_sample_time(2);
+    ckpt__buf link;
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_names(s, r, &first, one, &link);
+    if (e == CKPT_OK) e = ckpt__saver_remote_names(s, r, &second, two, &link);
+    ckpt__buf_free(&link);
+    return e;
+}
+
 // The name of the ledger's copy in a store.
 static ckpt_err ckpt__saver_copy_name(const ckpt_saver *s, const ckpt__remote *r, ckpt__buf *out) {
-    ckpt_timestamp first = ckpt__saver_sample_time(1), second = ckpt__saver_sample_time(2);
-    ckpt__buf one, two, link;
+    ckpt__buf one, two;
     ckpt__buf_init(&one, &s->allocator);
     ckpt__buf_init(&two, &s->allocator);
-    ckpt__buf_init(&link, &s->allocator);
-    ckpt_err e = ckpt__saver_remote_names(s, r, &first, &one, &link);
-    if (e == CKPT_OK) e = ckpt__saver_remote_names(s, r, &second, &two, &link);
+    ckpt_err e = ckpt__saver_sample_names(s, r, &one, &two);
     if (e == CKPT_OK) e = ckpt__remote_copy_name(out, &one, &two);
     ckpt__buf_free(&one);
     ckpt__buf_free(&two);
-    ckpt__buf_free(&link);
     return e;
 }
 
@@ -45083,14 +45100,13 @@ static void ckpt__saver_ledger_there(const char *name, ckpt_err e, bool publishe
     (void)published;
     if (e != CKPT_OK && e != CKPT_CANCELLED) {
         (void)ckpt__error_prefix(e, "the store does not know what is to be kept there");
-        ckpt__saver_note_failure(s, !up->to->own);
-        if (up->to->own) ckpt__os_flag_set(&s->shared->failed, 1);
+        ckpt__saver_note_upload_failure(s, up->to);
     }
     ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__saver_away(s, false);
 }
 
-// Hands over the ledger as it stands in its file: a newer one takes the place of one that waits.
+// Hands over the ledger as it stands in its file: a newer one takes the place of one that waits. Without the turn.
 static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
     ckpt__buf name, path;
     ckpt__upload item;
@@ -45110,7 +45126,9 @@ static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
         item.done = ckpt__saver_ledger_there;
         item.user = up;
         ckpt__saver_away(s, true);
+        ckpt__saver_enter(s);           // the file stays what it is meanwhile
         e = ckpt__uploader_add(r->uploader, &item);
+        ckpt__saver_leave(s);
         if (e != CKPT_OK) ckpt__saver_away(s, false);
     }
     if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
@@ -45145,8 +45163,7 @@ static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t numb
 static void ckpt__saver_put_back(ckpt_saver *s, const ckpt__index *gone) {
     ckpt__os_mutex_lock(&s->shared->lock);
     for (size_t i = 0; i < gone->count; i++) {
-        size_t at = s->index.count;
-        while (at > 0 && s->index.lines[at - 1].number > gone->lines[i].number) at--;
+        size_t at = ckpt__remote_place(&s->index, gone->lines[i].number);
         if (ckpt__index_find(&s->index, gone->lines[i].name) < 0) (void)ckpt__index_insert(&s->index, at, &gone->lines[i]);
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
@@ -45173,9 +45190,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     }
     ckpt__saver_leave(s);
     if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count);
-    if (copied) ckpt__saver_enter(s);       // the file stays what it is meanwhile
     ckpt_err sent = copied ? ckpt__saver_copy_ledger(s, r) : CKPT_OK;
-    if (copied) ckpt__saver_leave(s);
     if (e == CKPT_OK) e = sent;
     ckpt__index_free(&gone);
     ckpt__buf_free(&names);
@@ -45188,8 +45203,7 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
     ckpt_saver *s = up->saver;
     ckpt__saver_shared *sh = s->shared;
     if (e != CKPT_OK && e != CKPT_CANCELLED) {
-        ckpt__saver_note_failure(s, !up->to->own);      // the owner asks its own uploader, which knows of all
-        if (up->to->own) ckpt__os_flag_set(&sh->failed, 1);
+        ckpt__saver_note_upload_failure(s, up->to);
         (void)ckpt__os_add64(&sh->upload_failed, 1);
     } else if (e == CKPT_OK) {
         (void)ckpt__os_add64(&sh->uploaded, 1);
@@ -45313,8 +45327,7 @@ static void ckpt__saver_tar_linked(const char *name, ckpt_err e, bool published,
     ckpt_saver *s = up->saver;
     (void)name;
     if (e != CKPT_OK && e != CKPT_CANCELLED) {
-        ckpt__saver_note_failure(s, !up->to->own);
-        if (up->to->own) ckpt__os_flag_set(&s->shared->failed, 1);
+        ckpt__saver_note_upload_failure(s, up->to);
     } else if (e == CKPT_OK) {          // what was published before may go
         ckpt_err done = ckpt__saver_arrive(s, up->to, up->number, e, published);
         if (done != CKPT_OK) ckpt__saver_note_failure(s, true);
@@ -46762,14 +46775,10 @@ static ckpt_err ckpt__saver_check_apart(const ckpt_saver *s) {
 static ckpt_err ckpt__saver_remote_folder(const ckpt_saver *s, ckpt__buf *out) {
     ckpt_timestamp one = ckpt__saver_sample_time(1), two = ckpt__saver_sample_time(2);
     ckpt__buf other;
-    size_t n = 0, end = 0;
     ckpt__buf_init(&other, &s->allocator);
     ckpt_err e = ckpt__saver_format(s, out, s->remote_name, &one);
     if (e == CKPT_OK) e = ckpt__saver_format(s, &other, s->remote_name, &two);
-    for (; e == CKPT_OK && n < out->len && n < other.len && out->data[n] == other.data[n]; n++) {
-        if (out->data[n] == '/') end = n + 1;
-    }
-    out->len = end;
+    out->len = e == CKPT_OK ? ckpt__remote_shared(out, &other) : 0;
     (void)ckpt__buf_cstr(out);
     ckpt__buf_free(&other);
     return e == CKPT_OK ? out->err : e;
@@ -47292,8 +47301,7 @@ static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void 
     (void)name;
     (void)published;
     if (e != CKPT_OK && e != CKPT_CANCELLED) {
-        ckpt__saver_note_failure(s, !up->to->own);
-        if (up->to->own) ckpt__os_flag_set(&sh->failed, 1);
+        ckpt__saver_note_upload_failure(s, up->to);
         (void)ckpt__os_add64(&sh->upload_failed, 1);
     } else if (e == CKPT_OK) {
         (void)ckpt__os_add64(&sh->uploaded, 1);
@@ -49269,10 +49277,16 @@ static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer
     return e;
 }
 
-// A fetched checkpoint that was loaded gets its place in the folder, the index and the ledger. *at: its line.
-static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, ckpt__index_line *l, size_t *at) {
+// A fetched checkpoint that was loaded, of time t, gets its place in the folder, the index and the ledger. stat: what the store
+// said of it. *at: its line.
+static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, const ckpt__store_stat *stat,
+                                  const ckpt_timestamp *t, ckpt__index_line *l, size_t *at) {
     ckpt__buf name, path, dir;
     ckpt__os_info info;
+    l->t = *t;
+    l->saved_at = stat->modified > 0 ? stat->modified : ckpt__os_time();
+    l->checksum = stat->crc;
+    l->has_checksum = stat->has_crc;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
     ckpt__buf_init(&dir, &s->allocator);
@@ -49366,11 +49380,7 @@ static void ckpt__resume_keep_tar(ckpt_saver *s, ckpt__resume_tar *tar, const ck
     memset(&f, 0, sizeof f);
     f.from = &s->remotes[tar->from - s->remotes];
     f.name = tar->name.data;
-    learnt->t = *t;
-    learnt->saved_at = tar->info.modified > 0 ? tar->info.modified : ckpt__os_time();
-    learnt->checksum = tar->info.crc;
-    learnt->has_checksum = tar->info.has_crc;
-    if (ckpt__resume_keep(s, &f, tar->found.data, learnt, &at) != CKPT_OK)
+    if (ckpt__resume_keep(s, &f, tar->found.data, &tar->info, t, learnt, &at) != CKPT_OK)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
 }
 
@@ -49626,11 +49636,7 @@ static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *o
     ckpt__buf a, b;
     ckpt__buf_init(&a, &s->allocator);
     ckpt__buf_init(&b, &s->allocator);
-    ckpt_timestamp one = ckpt__saver_sample_time(1), two = ckpt__saver_sample_time(2);
-    ckpt__buf link;
-    ckpt__buf_init(&link, &s->allocator);
-    ckpt_err e = ckpt__saver_remote_names(s, r, &one, &a, &link);
-    if (e == CKPT_OK) e = ckpt__saver_remote_names(s, r, &two, &b, &link);
+    ckpt_err e = ckpt__saver_sample_names(s, r, &a, &b);
     size_t n = 0;
     while (e == CKPT_OK && n < a.len && n < b.len && a.data[n] == b.data[n]) n++;
     while (n > 0 && n < a.len && strchr("0123456789 ", a.data[n - 1]) != NULL) n--;     // fill of a number
@@ -49638,7 +49644,6 @@ static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *o
     (void)ckpt__buf_cstr(out);
     ckpt__buf_free(&a);
     ckpt__buf_free(&b);
-    ckpt__buf_free(&link);
     return e == CKPT_OK ? out->err : e;
 }
 
@@ -49811,11 +49816,7 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     if (*loaded) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s%s: epoch %lld, batch %lld", f.from->store->uri, f.name,
                         (long long)t->epoch, (long long)t->batch);
-        line.t = *t;
-        line.saved_at = info.modified > 0 ? info.modified : ckpt__os_time();
-        line.checksum = info.crc;
-        line.has_checksum = info.has_crc;
-        if (s->books && !folder) e = ckpt__resume_keep(s, &f, offer.temp, &line, at);
+        if (s->books && !folder) e = ckpt__resume_keep(s, &f, offer.temp, &info, t, &line, at);
     } else if (s->crew.broken.code == CKPT_OK &&
                ((tries && ckpt__resume_passes(e, own)) || (!tries && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND)))) {
         ckpt__resume_pass_over(s, w, e, f.name, f.name);
@@ -49900,9 +49901,8 @@ static void ckpt__resume_number(ckpt__index *ledger, const ckpt_timestamp *t, ui
         ledger->lines[i].number = n > known - i ? n - (known - i) : 0;
     }
     uint64_t last = 0;
-    for (size_t i = known; i < ledger->count; i++) {
-        size_t next = i;
-        while (next < ledger->count && ledger->lines[next].number == 0) next++;
+    for (size_t i = known, next = known; i < ledger->count; i++) {      // next: the next one that is known, from i on
+        while (next < ledger->count && (next < i || ledger->lines[next].number == 0)) next++;
         bool free = next == ledger->count || ledger->lines[next].number > last + 1;
         if (next > i && free) ledger->lines[i].number = last + 1;
         if (ledger->lines[i].number != 0) last = ledger->lines[i].number;

@@ -213,4 +213,12 @@ UTIL_FN place_says place_ledger_says(const char *text, const char *name, uint64_
     return says;
 }
 
+// Which of the rules keeps it, as far as the copy knew; NULL: none of them. best: it is the best of all. moved: the machine that knew
+// of pins is gone.
+UTIL_FN const char *place_kept_by(place_says says, uint64_t number, int every, bool best, bool moved) {
+    if (says.known && every > 0 && number % (uint64_t)every == 0) return util_fmt("was save %d", (int)number);
+    if (says.known && best && says.measured) return "was the best";
+    return says.known && says.pinned && moved ? "was pinned on another machine" : NULL;
+}
+
 #endif // MOODY_H

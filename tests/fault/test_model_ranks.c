@@ -572,10 +572,8 @@ static void check_kept(scene *s, const plan *p, const save *before, int k) {
     }
     for (int b = 1; b <= s->m->resumed && s->straight && !s->damaged && s->r.far > 0; b++) {
         const save *was = &before[b], *v = &s->m->saves[b];
-        if (!was->says[k].known || v->far[k]) continue;
-        HOLDS(s->r.every == 0 || was->number[k] % (uint64_t)s->r.every != 0, util_fmt("ba%d was save %d, and left store %d", b, (int)was->number[k], k));
-        HOLDS(!s->r.best || b != best || !was->says[k].measured, util_fmt("ba%d was the best, and left store %d", b, k));
-        HOLDS(!was->says[k].pinned || !s->moved, util_fmt("ba%d was pinned on another machine, and left store %d", b, k));
+        const char *why = v->far[k] ? NULL : place_kept_by(was->says[k], was->number[k], s->r.every, s->r.best && b == best, s->moved);
+        HOLDS(why == NULL, util_fmt("ba%d %s, and left store %d", b, why, k));
     }
 }
 
