@@ -2616,8 +2616,12 @@ static int ckpt__os_link_once(const char *from, const char *to) {
 static ckpt_err ckpt__os_link(const char *from, const char *to) {
     struct stat now;
     int why = ckpt__os_link_once(from, to);
-    // Linux says so of a file that was renamed over while it was looked up: the one that is there now will do.
-    for (int i = 0; i < 16 && why == ENOENT && ckpt__os_ask(from, &now) == 0; i++) why = ckpt__os_link_once(from, to);
+    // Linux says so of a file that is renamed over while it is looked up: the one that is there next will do. Who renames may
+    // be put aside in the midst of it, and until then the name leads to a file without names.
+    for (int i = 0; i < 1000 && why == ENOENT && ckpt__os_ask(from, &now) == 0; i++) {
+        if (now.st_nlink == 0) ckpt__os_sleep(0.001);
+        why = ckpt__os_link_once(from, to);
+    }
     if (why == 0) return CKPT_OK;
     ckpt_err e = ckpt__os_fail_pair(why, "link", from, to);
     return ckpt__os_is_unsupported(why) || why == EXDEV || why == EPERM || why == EMLINK ? CKPT_UNSUPPORTED : e;

@@ -218,14 +218,41 @@ static void test_link_while_replaced(void **state) {
     ckpt__os_thread thread;
     util_write_text(it.file, "x");
     assert_int_equal(ckpt__os_thread_start(&thread, replace_it, &it), CKPT_OK);
-    for (int i = 0; i < 20000; i++) {
-        assert_int_equal(ckpt__os_link(it.file, it.second), CKPT_OK);
-        assert_int_equal(unlink(it.second), 0);
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < 20000 && e == CKPT_OK; i++) {
+        e = ckpt__os_link(it.file, it.second);
+        unlink(it.second);
     }
     ckpt__os_flag_set(&it.end, 1);
     ckpt__os_thread_join(thread);
+    assert_int_equal(e, CKPT_OK);
     assert_int_equal(ckpt__os_link(util_join(dir, "none"), it.second), CKPT_NOT_FOUND);
     assert_int_equal(ckpt__os_link(it.file, util_join(dir, "none/second")), CKPT_NOT_FOUND);
+}
+
+static void replace_later(void *arg) {
+    replaced *it = (replaced *)arg;
+    ckpt__os_sleep(0.05);
+    if (rename(it->next, it->file) != 0) abort();
+}
+
+// Who renames is put aside in the midst of it: the name leads to a file that has none for as long.
+static void test_link_amid_rename(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    replaced it = { util_join(dir, "f"), util_join(dir, "next"), util_join(dir, "second"), 0 };
+    ckpt__os_thread thread;
+    int fd = open(it.next, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(unlink(it.next), 0);
+    if (symlink(util_fmt("/proc/self/fd/%d", fd), it.file) != 0 || access(it.file, F_OK) != 0) util_skip("no /proc/self/fd here");
+    util_write_text(it.next, "x");
+    assert_int_equal(ckpt__os_thread_start(&thread, replace_later, &it), CKPT_OK);
+    ckpt_err e = ckpt__os_link(it.file, it.second);
+    ckpt__os_thread_join(thread);
+    assert_int_equal(e, CKPT_OK);
+    assert_string_equal(util_read(it.second, NULL), "x");
+    close(fd);
 }
 
 static void test_links(void **state) {
@@ -1016,6 +1043,7 @@ int main(void) {
         cmocka_unit_test(test_rename),
         cmocka_unit_test(test_links),
         cmocka_unit_test(test_link_while_replaced),
+        cmocka_unit_test(test_link_amid_rename),
         cmocka_unit_test(test_mkdirs),
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_paths),
