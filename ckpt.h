@@ -12785,6 +12785,8 @@ typedef struct ckpt__engine_job {
     ckpt_err              (*open)(int *fd, const char **path, void *user);
     ckpt_err              (*copied)(void *user);
     void                   *user;
+    const ckpt__os_flag    *wanted;         // set once somebody waits for the copy; before that one processor is left to others.
+                                            // NULL: somebody does from the first
 } ckpt__engine_job;
 
 //-- workers ---------------------------------------------------------------------
@@ -13071,7 +13073,7 @@ typedef struct ckpt__engine_writer {
     ckpt__engine_cursor next, next_late;    // below crew.lock, as is what follows
     int                 workers;            // that have come so far
     int                 summing, writing;   // chunks that are being summed, and written in the first pass
-    int                 copying;            // BOTH: how many may be summed at a time
+    int                 copying, beside;    // how many may copy into an image at a time, and while the caller does something else
     bool                opening, opened;    // BOTH: the file is being made, which counts as writing; and may be written to
     bool                summed;
     ckpt__engine_load  *loads;              // [load_first, load_count) wait, the next one to be written first
@@ -13369,12 +13371,21 @@ static bool ckpt__engine_may_write(ckpt__engine_writer *w) {
     return w->opened && ckpt__engine_is_spare(w) && (w->next.at >= w->plan->size || ckpt__os_flag_get(&w->direct) != 0);
 }
 
-// And to sum? Below the lock. No more copy into an image at a time than there are processors: the caller wants one too.
+// And to sum? Below the lock. No more copy into an image at a time than there are processors for it: one is the caller's until
+// it waits, who makes the file wants one as well.
 static bool ckpt__engine_may_sum(const ckpt__engine_writer *w) {
     size_t waiting = w->load_count - w->load_first;
     if (w->mode == CKPT__ENGINE_WRITE) return waiting + (size_t)w->summing < CKPT__ENGINE_AHEAD;
-    if (w->mode != CKPT__ENGINE_BOTH || w->summing == 0) return true;
-    return w->summing + (w->opening && !w->opened) < w->copying;        // who makes the file wants one as well
+    if (w->mode == CKPT__ENGINE_SUM || w->summing == 0) return true;
+    const ckpt__os_flag *wanted = w->crew.job->wanted;
+    bool others = wanted != NULL && ckpt__os_flag_get(wanted) == 0;
+    return w->summing + (w->opening && !w->opened) < (others ? w->beside : w->copying);
+}
+
+// How many copy at a time: more than eight would wait for the memory.
+static void ckpt__engine_limit(ckpt__engine_writer *w, int cpus) {
+    w->copying = cpus < 8 ? cpus : 8;
+    w->beside = cpus - 1 < 8 ? cpus - 1 : 8;
 }
 
 // What the calling worker does next in the first pass. Below the lock.
@@ -13581,11 +13592,10 @@ static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__en
     if (mode == CKPT__ENGINE_BOTH) most = 2 * (uint64_t)CKPT__ENGINE_CHUNK;             // a block's size does not matter
     w->chunk = ckpt__engine_min(most, ckpt__engine_max(p->size / 16, CKPT__ENGINE_PIECE));
     w->chunk = ckpt__engine_round(w->chunk);
+    ckpt__engine_limit(w, ckpt__os_cpus());
     // Who writes waits for the disk most of the time. Sums alone keep up with it by two.
-    int cpus = ckpt__os_cpus(), copy = cpus < 8 ? cpus : 8;
-    int threads = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_DEPTH + 2 : copy;
+    int threads = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_DEPTH + 2 : w->copying;
     if (mode == CKPT__ENGINE_BOTH) threads += CKPT__ENGINE_DEEPER;
-    w->copying = copy;
     ckpt__engine_parallel(ckpt__engine_threads(job, p->size, CKPT__ENGINE_SMALL, threads), ckpt__engine_write_main, w);
     for (size_t i = w->load_first; i < w->load_count; i++) ckpt__os_pages_free(w->loads[i].block, (size_t)w->chunk);   // failed
     ckpt__mem_free(&p->allocator, w->loads, w->load_cap * sizeof *w->loads);
@@ -44061,6 +44071,7 @@ typedef struct ckpt__saver_shared {
     // atomics
     ckpt__os_flag      failed;          // unreported holds a failure
     ckpt__os_flag      waiting;         // something is handed over and not yet captured
+    ckpt__os_flag      wanted;          // and the owner waits for that
     ckpt__os_flag      requested;
     ckpt__os_flag      moving;          // something is away, or was when the owner looked last
     ckpt__os_thread    writer, sweeper;
@@ -45920,6 +45931,7 @@ static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__en
     passing.s = s;
     passing.job = job;
     work->user = &passing;
+    work->wanted = &s->shared->wanted;
     if (e == CKPT_OK && job->staged) {
         ckpt__saver_begin_early(s, job);
     } else if (copies && ckpt__image_reserve(&s->image, job->size) == CKPT_OK) {
@@ -46055,6 +46067,7 @@ static bool ckpt__saver_await(ckpt_saver *s, bool idle, double deadline) {
         double until = deadline > 0 && (slice <= 0 || deadline < slice) ? deadline : slice;
         ckpt__os_mutex_lock(&sh->lock);
         bool more = true;
+        if (sh->uncaptured) ckpt__os_flag_set(&sh->wanted, 1);
         while ((idle ? sh->has_next || sh->busy : sh->uncaptured) && more) {
             if (until > 0) more = ckpt__os_cond_wait_until(&sh->changed, &sh->lock, until);
             else ckpt__os_cond_wait(&sh->changed, &sh->lock);
@@ -46137,6 +46150,7 @@ static void ckpt__saver_hand_over(ckpt_saver *s, ckpt__saver_job *job) {
     sh->has_next = true;
     sh->uncaptured = !job->staged;
     ckpt__os_flag_set(&sh->waiting, !job->staged);
+    ckpt__os_flag_set(&sh->wanted, 0);
     ckpt__os_cond_broadcast(&sh->changed);
     ckpt__os_mutex_unlock(&sh->lock);
     s->unfenced = !job->staged;

@@ -437,7 +437,9 @@ static void check_plan(ckpt__plan *p, int seed) {
     assert_true(p->size == 0 || progress_last == p->size);
     blank_again(p, blank);
     static ckpt__image im;
+    const ckpt__os_flag wanted = seed % 4 < 2;
     job = new_job(0, false);
+    if (seed % 2 != 0) job.wanted = &wanted;
     assert_int_equal(ckpt__image_fill(&im, p, &job), CKPT_OK);
     assert_true(im.size == p->size && memcmp(im.data, want, im.size) == 0);
     job = new_job(0, below(3) == 0);
@@ -453,6 +455,7 @@ static void check_plan(ckpt__plan *p, int seed) {
         blank_again(p, blank);
         memset(im.data, 0xee, im.cap);
         job = new_job(round == 0 ? 0 : 1 + (int)below(7), below(4) == 0);
+        if (seed % 2 != 0) job.wanted = &wanted;
         fd = new_file(path);
         assert_int_equal(pass(&im, p, fd, path, want, &job, 0), CKPT_OK);
         assert_int_equal(close(fd), 0);
@@ -579,6 +582,31 @@ static void test_pass_faults(void **state) {
     memset(&im, 0, sizeof im);
     write_faults(&im);
     ckpt__image_free(&im);
+}
+
+// How many copy into an image at a time: one fewer while nobody waits for it, but always somebody.
+static void test_beside(void **state) {
+    (void)state;
+    ckpt__os_flag wanted = 0;
+    ckpt__engine_job job = new_job(0, false);
+    ckpt__engine_writer w;
+    memset(&w, 0, sizeof w);
+    w.crew.job = &job;
+    w.opened = true;
+    for (int cpus = 1; cpus < 12; cpus++) {
+        w.mode = cpus % 2 != 0 ? CKPT__ENGINE_BOTH : CKPT__ENGINE_FILL;
+        ckpt__engine_limit(&w, cpus);
+        int all = cpus < 8 ? cpus : 8, beside = cpus <= 8 && cpus > 1 ? cpus - 1 : all;
+        for (w.summing = 0; w.summing < 10; w.summing++) {
+            job.wanted = NULL;
+            assert_int_equal(ckpt__engine_may_sum(&w), w.summing < all);
+            job.wanted = &wanted;
+            wanted = 1;
+            assert_int_equal(ckpt__engine_may_sum(&w), w.summing < all);
+            wanted = 0;
+            assert_int_equal(ckpt__engine_may_sum(&w), w.summing < beside);
+        }
+    }
 }
 
 // When what follows the copy fails the write does, and says why.
@@ -1162,6 +1190,7 @@ int main(void) {
         cmocka_unit_test(test_empty_plan),
         cmocka_unit_test(test_write_faults),
         cmocka_unit_test(test_pass_faults),
+        cmocka_unit_test(test_beside),
         cmocka_unit_test(test_copied_fails),
         cmocka_unit_test(test_open_fails),
         cmocka_unit_test(test_slow_file_system),

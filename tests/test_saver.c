@@ -1272,6 +1272,49 @@ static void test_timeouts(void **state) {
     run_end(r);
 }
 
+static ckpt__os_flag        copy_began;
+static const ckpt__os_flag *copy_wanted;
+
+// A device that answers only once somebody waits for it.
+static ckpt_err unhurried_copy(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    (void)to_device;
+    (void)user;
+    ckpt__os_flag_set(&copy_began, 1);
+    for (int i = 0; i < 20000 && ckpt__os_flag_get(copy_wanted) == 0; i++) ckpt__os_sleep(0.001);
+    if (ckpt__os_flag_get(copy_wanted) == 0) return CKPT_TIMEOUT;
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+// LAZY's copy leaves a processor to the caller until that waits for it, by a fence or otherwise; each copy anew.
+static void test_who_waits_is_heard(void **state) {
+    (void)state;
+    run *r = run_new(util_temp_dir());
+    ckpt_tensor t;
+    memset(&t, 0, sizeof t);
+    float cell[4] = { 1, 2, 3, 4 };
+    t.dtype = CKPT_F32;
+    t.ndim = 1;
+    t.shape[0] = 4;
+    t.data = cell;
+    t.device = true;
+    r->st.copy = unhurried_copy;
+    ckpt_bind(&r->st, "state/model/device", &t);
+    r->d.snapshot = CKPT_SNAPSHOT_LAZY;
+    run_open(r);
+    copy_wanted = &r->s->shared->wanted;
+    for (int i = 1; i <= 4; i++) {
+        ckpt_timestamp at = at_batch(i);
+        ckpt__os_flag_set(&copy_began, 0);
+        run_set(r, i);
+        ok(ckpt_saver_save(r->s, &at));
+        for (int k = 0; k < 20000 && ckpt__os_flag_get(&copy_began) == 0; k++) ckpt__os_sleep(0.001);
+        assert_int_equal(ckpt__os_flag_get(copy_wanted), 0);
+        ok(i % 2 == 0 ? ckpt_saver_fence(r->s) : ckpt_saver_wait(r->s, 0));
+    }
+    run_end(r);
+}
+
 static ckpt_err failing_copy(void *dst, const void *src, size_t size, bool to_device, void *user) {
     (void)to_device;
     if (--*(int *)user == 0) return CKPT_IO;
@@ -1949,6 +1992,7 @@ int main(void) {
         cmocka_unit_test(test_defect_44_resumed_files_rotate),
         cmocka_unit_test(test_background_failure),
         cmocka_unit_test(test_timeouts),
+        cmocka_unit_test(test_who_waits_is_heard),
         cmocka_unit_test(test_failing_device),
         cmocka_unit_test(test_chdir),
         cmocka_unit_test(test_bad_descs),
