@@ -536,27 +536,23 @@ static void goal_4(bool large) {
     (void)python("make %d %zu", w.count, w.each);
     for (int r = 0; r < rounds(large ? 3 : 5); r++) {
         memset(w.mem, r + 1, 4096);
-        for (int turn = 0; turn < 2; turn++) {          // who comes first, right behind torch, changes from round to round
+        for (int turn = 0; turn < 3; turn++) {          // who comes first, right behind torch, changes from round to round
+            int who = (turn + r) % 3;
+            workload *saved = who == 1 ? &u : &w;
             prewarm(w.bytes);
             (void)peer_direct(&w, in_dir("warm.pt"));       // untimed: the disk may still be busy with torch's
             unlink(in_dir("warm.pt"));
-            step_on(w.mem, w.bytes);
-            if (turn == r % 2) {
-                add(&own, timed_save(&w, path, &c));
-                add(&cpu, c / gib);
-                verify(&w, path, back);
-                unlink(path);
-            } else {
+            step_on(saved->mem, saved->bytes);
+            if (who == 2) {
                 add(&direct, peer_direct(&w, other));
                 unlink(other);
+                continue;
             }
+            add(who == 1 ? &unaligned : &own, timed_save(saved, path, &c));
+            add(who == 1 ? &ucpu : &cpu, c / gib);
+            verify(saved, path, back);
+            unlink(path);
         }
-        prewarm(w.bytes);
-        step_on(u.mem, u.bytes);
-        add(&unaligned, timed_save(&u, path, &c));
-        add(&ucpu, c / gib);
-        verify(&u, path, back);
-        unlink(path);
         prewarm(w.bytes);
         step_on(w.mem, w.bytes);
         c = cpu_now();
