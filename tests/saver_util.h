@@ -54,6 +54,20 @@ UTIL_FN run *run_new(const char *dir) {
     return r;
 }
 
+// Binds four floats in the memory of a device, which `copy` reads and writes.
+UTIL_FN void run_bind_device(run *r, float cell[4], ckpt_err (*copy)(void *dst, const void *src, size_t size, bool to_device, void *user), void *user) {
+    ckpt_tensor t;
+    memset(&t, 0, sizeof t);
+    t.dtype = CKPT_F32;
+    t.ndim = 1;
+    t.shape[0] = 4;
+    t.data = cell;
+    t.device = true;
+    r->st.copy = copy;
+    r->st.copy_user = user;
+    ckpt_bind(&r->st, "state/model/device", &t);
+}
+
 #define ok(call) util_ok((call), #call, __FILE__, __LINE__)
 UTIL_FN void util_ok(ckpt_err e, const char *what, const char *file, int line) {
     if (e == CKPT_OK) return;

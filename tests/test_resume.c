@@ -511,18 +511,9 @@ static void test_device_fails(void **state) {
     const char *dir = util_temp_dir();
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         run *r = run_new(dir);
-        ckpt_tensor t;
         ckpt_err what = CKPT_OK;
         float cell[4] = { 1, 2, 3, 4 };
-        memset(&t, 0, sizeof t);
-        t.dtype = CKPT_F32;
-        t.ndim = 1;
-        t.shape[0] = 4;
-        t.data = cell;
-        t.device = true;
-        r->st.copy = broken_device;
-        r->st.copy_user = &what;
-        ckpt_bind(&r->st, "state/model/device", &t);
+        run_bind_device(r, cell, broken_device, &what);
         r->d.overwrite = true;
         run_open(r);
         if (i == 0) run_save(r, 1);

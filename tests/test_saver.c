@@ -1248,16 +1248,8 @@ static ckpt_err slow_copy(void *dst, const void *src, size_t size, bool to_devic
 static void test_timeouts(void **state) {
     (void)state;
     run *r = run_new(util_temp_dir());
-    ckpt_tensor t;
-    memset(&t, 0, sizeof t);
     float cell[4] = { 1, 2, 3, 4 };
-    t.dtype = CKPT_F32;
-    t.ndim = 1;
-    t.shape[0] = 4;
-    t.data = cell;
-    t.device = true;
-    r->st.copy = slow_copy;
-    ckpt_bind(&r->st, "state/model/device", &t);
+    run_bind_device(r, cell, slow_copy, NULL);
     r->d.snapshot = CKPT_SNAPSHOT_LAZY;
     slow_fsync_ms = 200;
     run_open(r);
@@ -1290,16 +1282,8 @@ static ckpt_err unhurried_copy(void *dst, const void *src, size_t size, bool to_
 static void test_who_waits_is_heard(void **state) {
     (void)state;
     run *r = run_new(util_temp_dir());
-    ckpt_tensor t;
-    memset(&t, 0, sizeof t);
     float cell[4] = { 1, 2, 3, 4 };
-    t.dtype = CKPT_F32;
-    t.ndim = 1;
-    t.shape[0] = 4;
-    t.data = cell;
-    t.device = true;
-    r->st.copy = unhurried_copy;
-    ckpt_bind(&r->st, "state/model/device", &t);
+    run_bind_device(r, cell, unhurried_copy, NULL);
     r->d.snapshot = CKPT_SNAPSHOT_LAZY;
     run_open(r);
     copy_wanted = &r->s->shared->wanted;
@@ -1327,18 +1311,9 @@ static void test_failing_device(void **state) {
     (void)state;
     for (int m = 0; m < 3; m++) {
         run *r = run_new(util_temp_dir());
-        ckpt_tensor t;
         float cell[4] = { 1, 2, 3, 4 };
         int calls = 2;
-        memset(&t, 0, sizeof t);
-        t.dtype = CKPT_F32;
-        t.ndim = 1;
-        t.shape[0] = 4;
-        t.data = cell;
-        t.device = true;
-        r->st.copy = failing_copy;
-        r->st.copy_user = &calls;
-        ckpt_bind(&r->st, "state/model/device", &t);
+        run_bind_device(r, cell, failing_copy, &calls);
         r->d.snapshot = modes[m];
         run_open(r);
         run_save(r, 1);
