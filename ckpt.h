@@ -27256,6 +27256,7 @@ enum {
     CKPT__SFTP_TAIL = 64 * 1024,        // bytes before a resumed upload that are read back
     CKPT__SFTP_BASE = 160,              // bytes of a name kept in a hidden one: NAME_MAX is 255
     CKPT__SFTP_TRIES = 40,              // of a rename, while another writer has its turn
+    CKPT__SFTP_FOLDERS = 7,             // tries at making a folder that others remove, since it is empty: over 0.3 s and more
     CKPT__SFTP_LOOKS = 5,               // at a name and the one aside, in turns, until there is no such object
     CKPT__SFTP_KEY_MAX = 64 * 1024,
     CKPT__SFTP_KNOWN_MAX = 16 << 20,
@@ -28385,7 +28386,16 @@ static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
     return e;
 }
 
-static ckpt_err ckpt__sftp_no_folder(ckpt__sftp_call *c) {
+// Who removes the last file of a folder removes the folder too, between our making it and its first file, perhaps, and again.
+static ckpt_err ckpt__sftp_send_into(ckpt__sftp_putting *u) {
+    ckpt__sftp_call *c = u->c;
+    ckpt_err e = ckpt__sftp_send(u);
+    for (int tries = 1; e == CKPT_NOT_FOUND && tries < (int)CKPT__SFTP_FOLDERS; tries++) {
+        if (tries > 1) ckpt__os_sleep(0.005 * (double)(1 << tries));
+        ckpt_err stop = ckpt__store_cancelled(c->t);
+        e = stop != CKPT_OK ? stop : ckpt__sftp_send(u);
+    }
+    if (e != CKPT_NOT_FOUND) return e;
     c->t->transient = false;
     return ckpt__error_set(CKPT_AUTH, "the folder cannot be made on %s: a file is in its place, or the right is missing (%s)",
                            c->f->site, c->job.reason);
@@ -28543,9 +28553,7 @@ static ckpt_err ckpt__sftp_put(ckpt_store *s, const ckpt__store_put *p) {
     if (e == CKPT_OK) e = ckpt__sftp_is_done(&u, &done);
     if (e == CKPT_OK && !done) e = ckpt__sftp_resume(&u);
     if (e == CKPT_OK && !done && (u.have < p->body->size || p->body->size == 0)) {
-        e = ckpt__sftp_send(&u);
-        if (e == CKPT_NOT_FOUND) e = ckpt__sftp_send(&u);       // its folder was just being removed, perhaps
-        if (e == CKPT_NOT_FOUND) e = ckpt__sftp_no_folder(&c);
+        e = ckpt__sftp_send_into(&u);
         if (e == CKPT_OK) e = ckpt__sftp_confirm(&u);
     } else if (e == CKPT_OK) {
         ckpt__transfer_moved(p->t, p->body->size);

@@ -832,6 +832,42 @@ static void test_two_writers(void **state) {
     ckpt_store_close(s);
 }
 
+typedef struct remover { const char *folder; double seconds; ckpt__os_flag removed; } remover;
+
+// What every remove of a last object does, over and over: the folder goes as soon as it is empty.
+static void *remove_all_the_time(void *arg) {
+    remover *r = (remover *)arg;
+    for (double until = ckpt__os_now() + 10.0; ckpt__os_now() < until;) {
+        if (rmdir(r->folder) != 0) continue;
+        int before = ckpt__os_flag_get(&r->removed);
+        if (before == 0) until = ckpt__os_now() + r->seconds;
+        ckpt__os_flag_set(&r->removed, before + 1);
+    }
+    return NULL;
+}
+
+// A put whose folder is removed again and again between its making and the first file in it.
+static void test_folder_removed(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "removed");
+    util_mkdir(file_path("removed"));
+    ckpt__transfer t = contract_transfer();
+    contract_ok(contract_put(s, "logged in", "x", 1, true, NULL, &t));
+    remover r;
+    pthread_t id;
+    memset(&r, 0, sizeof r);
+    r.folder = file_path("removed/folder");
+    r.seconds = 0.05;
+    assert_int_equal(pthread_create(&id, NULL, remove_all_the_time, &r), 0);
+    ckpt_err e = contract_put(s, "folder/file", "x", 1, true, NULL, &t);
+    pthread_join(id, NULL);
+    print_message("removed %d times\n", ckpt__os_flag_get(&r.removed));
+    contract_ok(e);
+    assert_true(contract_holds(s, "folder/file", "x", 1));
+    ckpt_store_close(s);
+}
+
 static void test_refused(void **state) {
     (void)state;
     ckpt_store_desc d = desc();
@@ -877,7 +913,7 @@ int main(void) {
         cmocka_unit_test(test_host_keys), cmocka_unit_test(test_logins), cmocka_unit_test(test_default_keys), cmocka_unit_test(test_password),
         cmocka_unit_test(test_no_server), cmocka_unit_test(test_many_logins), cmocka_unit_test(test_openssh),
         cmocka_unit_test(test_strange_folder), cmocka_unit_test(test_leftovers), cmocka_unit_test(test_gap), cmocka_unit_test(test_two_writers),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume), cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_killed)
+        cmocka_unit_test(test_folder_removed), cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume), cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_killed)
     };
     ckpt_store_desc d = desc();
     the_contract.store = open_store(&d, "contract");
