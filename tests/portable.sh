@@ -12,7 +12,7 @@ export TMPDIR
 failed=0 runner=
 
 . "$root/tests/share.sh"
-warn=$strict warn_c=$strict_c
+warn_c=$strict_c warn_cxx=$strict_cxx
 local=-DCKPT_NO_REMOTE
 printf '#include <curl/curl.h>\n#include <openssl/evp.h>\n' >curl.c
 if ${CC:-cc} -E curl.c >/dev/null 2>&1; then remote= net='-lcurl -lcrypto'; else remote=$local net=; fi
@@ -26,20 +26,20 @@ try() {
     if "$@" "$root/tests/portable.c" -o prog -lpthread >log 2>&1 && $runner ./prog "$root/tests" >>log 2>&1; then echo "PASS: $name"
     else echo "FAIL: $name"; echo "    $*"; sed 's/^/    /' log | head -n 25; failed=1; fi
 }
-# shared NAME LINK COMPILER FLAGS...: of the object that compile/ looks at for its warnings; LINK is what links it.
+# shared NAME LINK LIBS COMPILER FLAGS...: of the object that compile/ looks at for its warnings; LINK links it with LIBS.
 shared() {
-    name=$1 link=$2; shift 2
+    name=$1 link=$2 libs=$3; shift 3
     there "$1" || { skip "$name" "no $1"; return; }
     rm -f prog prog.o
-    if whole prog.o "$@" >log 2>&1 && $link prog.o -o prog >>log 2>&1 && $runner ./prog "$root/tests" >>log 2>&1; then echo "PASS: $name"
+    if whole prog.o "$@" >log 2>&1 && $link prog.o -o prog $libs >>log 2>&1 && $runner ./prog "$root/tests" >>log 2>&1; then echo "PASS: $name"
     else echo "FAIL: $name"; echo "    $*"; sed 's/^/    /' log | head -n 25; failed=1; fi
 }
 # one NAME COMPILER FLAGS...: where the compiler is there.
 one() { if there "$2"; then try "$@"; else skip "$1" "no $2"; fi; }
 
-one "gcc -std=c99 -O0" gcc -std=c99 -O0 $warn_c
+shared "gcc -std=c99 -O2" gcc "$net -lpthread" gcc -std=c99 -O2 $warn_c $remote
 one "clang -std=c99 -O0" clang -std=c99 -O0 $warn_c
-shared "clang -std=c2x -O2" "clang $net -lpthread" clang -std=c2x -O2 $warn_c $remote
+shared "clang -std=c2x -O2" clang "$net -lpthread" clang -std=c2x -O2 $warn_c $remote
 # What -O3 alone warns of, gcc says below, for 32 bits; here the machine's own instructions count.
 if [ "${CKPT_LONG:-0}" = 1 ]; then most=-O3; else most=-Og; fi
 one "gcc $most -march=native" gcc $most -march=native $warn_c
@@ -47,20 +47,20 @@ if [ "${CKPT_LONG:-0}" = 1 ]; then
     one "gcc without SIMD instructions" gcc -O0 -DCKPT__NO_SIMD $warn_c
     one "gcc -funsigned-char" gcc -O0 -funsigned-char $warn_c
     one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O0 -DNDEBUG $warn_c
-    one "clang++ -std=c++17" clang++ -x c++ -std=c++17 -O0 $warn -Wno-missing-field-initializers
+    one "clang++ -std=c++17" clang++ -x c++ -std=c++17 -O0 $warn_cxx
 else
     one "gcc -std=c2x -funsigned-char -DNDEBUG, without SIMD instructions" gcc -std=c2x -O0 -funsigned-char -DNDEBUG -DCKPT__NO_SIMD $warn_c
 fi
-one "g++ -std=c++11" g++ -x c++ -std=c++11 -O0 $warn -Wno-missing-field-initializers
-one "clang++ -std=c++20" clang++ -x c++ -std=c++20 -O0 $warn -Wno-missing-field-initializers
-shared "musl, static" "musl-gcc -static -lpthread" musl-gcc -std=c99 -O0 $warn_c $local
+shared "g++ -std=c++11" g++ "$net -lpthread" g++ -x c++ -std=c++11 -O0 $warn_cxx $remote
+shared "clang++ -std=c++20" clang++ "$net -lpthread" clang++ -x c++ -std=c++20 -O0 $warn_cxx $remote
+shared "musl, static" "musl-gcc -static" -lpthread musl-gcc -std=c99 -O0 $warn_c $local
 
 echo 'int main(void) { return 0; }' >empty.c
 # A kernel may be built without the system calls of 32 bits.
 if ! gcc -m32 empty.c -o prog 2>/dev/null; then skip "32 bits" "no gcc -m32 (gcc-multilib)"
 elif ! runner=$(narrow ./prog); then runner= ; skip "32 bits" "this kernel runs no program of 32 bits, and there is no qemu-i386 (qemu-user-static)"
 else
-    shared "32 bits: gcc -m32 $narrow_level" "gcc -m32 -lpthread" gcc -m32 -std=c99 $narrow_level $warn_c $local
+    shared "32 bits: gcc -m32 $narrow_level" "gcc -m32" -lpthread gcc -m32 -std=c99 $narrow_level $warn_c $local
     try "32 bits: gcc -m32 -msse2" gcc -m32 -std=gnu99 -O0 -msse2 -mfpmath=sse $warn_c
     runner=
 fi

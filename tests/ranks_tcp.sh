@@ -9,11 +9,12 @@ trap 'for p in $pids; do kill -9 $p 2>/dev/null; done; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 cd "$work" || exit 1
 failed=0 pids=
+. "$root/tests/share.sh"
 pass() { echo "PASS: $1"; }
 fail() { echo "FAIL: $1"; cat log.* log 2>/dev/null | cut -c 1-300 | tail -n 24 | sed 's/^/    /'; failed=1; }
 for name in RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID; do unset $name; done
 
-${CC:-cc} -std=gnu11 -O0 -Wall -Wno-misleading-indentation -Wextra -Wno-unused-function -DCKPT_NO_REMOTE -I"$root" "$root/examples/15_ranks_tcp.c" -o train -lpthread -lm >log 2>&1 ||
+implementation library.o -DCKPT_NO_REMOTE && ${CC:-cc} -std=gnu11 -O0 -Wall -Wextra -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -I"$root" "$root/examples/15_ranks_tcp.c" library.o -o train -lpthread -lm >log 2>&1 ||
     { fail "15_ranks_tcp.c compiles"; exit 1; }
 
 # The adapter is C++ as well.

@@ -516,11 +516,7 @@ UTIL_FN bool scripted_has(scripted *s, const char *name, const void *data, uint6
 // Bytes that differ everywhere, for objects; freed at exit.
 UTIL_FN char *scripted_bytes(size_t size) {
     char *p = (char *)util_keep(malloc(size + 1), false);
-    uint32_t x = 12345;
-    for (size_t i = 0; i < size; i++) {
-        x = x * 1664525u + 1013904223u;
-        p[i] = (char)(x >> 24);
-    }
+    util_fill(p, size, 12345);
     return p;
 }
 

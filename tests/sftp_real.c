@@ -767,7 +767,7 @@ static void *replace_all_the_time(void *arg) {
     unsigned char *p = (unsigned char *)malloc(WHOLE);
     for (int i = 0; w->e == CKPT_OK && ckpt__os_flag_get(w->stop) == 0; i++) {
         ckpt__transfer t = contract_transfer();
-        contract_fill(p, WHOLE, (unsigned)(w->seed + i));
+        util_fill(p, WHOLE, (unsigned)(w->seed + i));
         uint32_t crc = ckpt__digest_crc32(0, p + 4, WHOLE - 4);
         memcpy(p, &crc, 4);
         w->e = contract_put(w->s, "one name", p, WHOLE, true, NULL, &t);
@@ -913,7 +913,8 @@ int main(void) {
         cmocka_unit_test(test_host_keys), cmocka_unit_test(test_logins), cmocka_unit_test(test_default_keys), cmocka_unit_test(test_password),
         cmocka_unit_test(test_no_server), cmocka_unit_test(test_many_logins), cmocka_unit_test(test_openssh),
         cmocka_unit_test(test_strange_folder), cmocka_unit_test(test_leftovers), cmocka_unit_test(test_gap), cmocka_unit_test(test_two_writers),
-        cmocka_unit_test(test_folder_removed), cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume), cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_killed)
+        cmocka_unit_test(test_folder_removed), cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_killed)
     };
     ckpt_store_desc d = desc();
     the_contract.store = open_store(&d, "contract");

@@ -28,6 +28,7 @@ memory() {
 strict="-Wall -Wno-misleading-indentation -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual
         -Wwrite-strings -Wformat=2 -Wvla -Werror"
 strict_c="$strict -Wstrict-prototypes -Wmissing-prototypes"
+strict_cxx="$strict -Wno-missing-field-initializers -fno-exceptions -fno-rtti"
 
 # built PROGRAM COMMAND...: makes PROGRAM by a compiler's command, to which -o is added; says what that says.
 built() {
@@ -69,8 +70,8 @@ implementation() {
 }
 
 # The commands of README.md and of the examples are run as they stand, but what a compiler makes of ckpt.h, at -O2 and -O3 too, is the
-# affair of portable.sh and compile/, and cost minutes: a cc and a g++ that leave the optimising out, are clang's where it is there, and
-# link what uses the library (and so -lpthread) with one that is compiled once.
+# affair of portable.sh and compile/, and cost minutes: a cc and a g++ that are clang's where it is there, link what uses the library (and
+# so -lpthread) with one that is compiled once, and leave the optimising of the tools out.
 hasty() {
     mkdir -p "$1"
     implementation "$1/local.o" -DCKPT_NO_REMOTE || return 1
@@ -85,7 +86,8 @@ case " \$* " in
     *' -DCKPT_NO_REMOTE '*' -lpthread '*) set -- -DCKPT__IMPLEMENTED "\$@" '$1/local.o' ;;
     *' -lcurl '*' -lpthread '*) set -- -DCKPT__IMPLEMENTED "\$@" '$1/remote.o' ;;
 esac
-for a; do shift; case \$a in -O[23]) ;; *) set -- "\$@" "\$a" ;; esac; done
+# What an example computes itself is worth its optimising.
+case " \$* " in *' examples/'*) ;; *) for a; do shift; case \$a in -O[23]) ;; *) set -- "\$@" "\$a" ;; esac; done ;; esac
 exec $there "\$@"
 END
         chmod +x "$1/$c"

@@ -47,17 +47,9 @@ UTIL_FN const char *contract_name(const char *name) {
 }
 
 // Bytes that tell their place and their seed.
-UTIL_FN void contract_fill(unsigned char *p, size_t n, unsigned seed) {
-    uint32_t x = seed * 2654435761u + 1;
-    for (size_t i = 0; i < n; i++) {
-        x = x * 1664525u + 1013904223u;
-        p[i] = (unsigned char)(x >> 24);
-    }
-}
-
 UTIL_FN unsigned char *contract_bytes(size_t n, unsigned seed) {
     unsigned char *p = (unsigned char *)util_keep(malloc(n + 1), false);
-    contract_fill(p, n, seed);
+    util_fill(p, n, seed);
     return p;
 }
 
@@ -704,7 +696,7 @@ UTIL_FN void *contract_worker(void *arg) {
         ckpt__store_stat st;
         size_t n = (size_t)(1000 + 30011 * c->number % 190000);
         snprintf(name, sizeof name, "%sthreads/shared/t%d-%d", the_contract.prefix != NULL ? the_contract.prefix : "", c->number, round);
-        contract_fill(p, n, (unsigned)(c->number * 100 + round));
+        util_fill(p, n, (unsigned)(c->number * 100 + round));
         if (contract_put(c->store, name, p, n, true, NULL, &t) != CKPT_OK) contract_blame(c, "put");
         if (ckpt__store_run_stat(c->store, name, &st, &t) != CKPT_OK || st.size != n) contract_blame(c, "stat");
         if (c->store->table->get != NULL) {

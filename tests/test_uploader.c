@@ -280,8 +280,7 @@ static const char *file_of(const world *w, const char *name, const char *text) {
 static const char *big_file(const world *w, const char *name, size_t size, unsigned seed) {
     const char *path = util_join(w->dir, name);
     unsigned char *p = (unsigned char *)malloc(size);
-    uint32_t x = seed * 2654435761u + 1;
-    for (size_t i = 0; i < size; i++) { x = x * 1664525u + 1013904223u; p[i] = (unsigned char)(x >> 24); }
+    util_fill(p, size, seed);
     (void)unlink(path);
     util_write(path, p, size);
     free(p);

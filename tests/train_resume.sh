@@ -1,6 +1,6 @@
 #!/bin/sh
 # train_resume.sh: a training run killed 20 times at random instants has, step by step, the losses of one that was never stopped,
-# bit for bit, in every snapshot mode; so has each step that was computed twice.  run.sh: slow
+# bit for bit, in every snapshot mode; so has each step that was computed twice.  run.sh: slow memory
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 work=${TMPDIR:-/tmp}/ckpt-resume-$$

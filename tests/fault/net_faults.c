@@ -363,7 +363,7 @@ static ckpt_err put_summed(ckpt_store *s, const char *name, const char *path, si
     ckpt__send send;
     unsigned char *p = (unsigned char *)malloc(size);
     if (p == NULL) abort();
-    fill(p, size, seed);
+    util_fill(p, size, seed);
     memset(&send, 0, sizeof send);
     send.store = s;
     send.name = name;

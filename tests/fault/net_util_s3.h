@@ -82,18 +82,10 @@ UTIL_FN int net_log(const char *path, const char *key, net_line *out, int cap) {
 
 //-- files -------------------------------------------------------------------------
 
-UTIL_FN void fill(unsigned char *p, size_t size, unsigned seed) {
-    uint64_t x = seed * 0x9E3779B97F4A7C15u + 1;
-    for (size_t i = 0; i < size; i++) {
-        if (i % 8 == 0) x = x * 6364136223846793005u + 1442695040888963407u;
-        p[i] = (unsigned char)(x >> (8 * (i % 8)));
-    }
-}
-
 UTIL_FN void make_file(const char *path, size_t size, unsigned seed) {
     unsigned char *p = (unsigned char *)malloc(size + 1);
     if (p == NULL) abort();
-    fill(p, size, seed);
+    util_fill(p, size, seed);
     util_write(path, p, size);
     free(p);
 }
@@ -103,7 +95,7 @@ UTIL_FN bool file_holds(const char *path, size_t size, unsigned seed) {
     char *have = util_slurp(path, &n);
     unsigned char *want = (unsigned char *)malloc(size + 1);
     if (want == NULL) abort();
-    fill(want, size, seed);
+    util_fill(want, size, seed);
     bool good = have != NULL && n == size && memcmp(have, want, size) == 0;
     free(have);
     free(want);

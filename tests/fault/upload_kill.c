@@ -34,16 +34,11 @@ static size_t size_of(int step) {
     return step % 3 == 0 ? 1 + x % 2000 : 20000 + x % (LARGEST - 20000);
 }
 
-static void fill(unsigned char *p, size_t size, int step) {
-    uint32_t x = (uint32_t)step * 747796405u + 1;
-    for (size_t i = 0; i < size; i++) { x = x * 1664525u + 1013904223u; p[i] = (unsigned char)(x >> 24); }
-}
-
 static bool holds(const char *path, int step) {
     static unsigned char want[LARGEST];
     size_t n, size = size_of(step);
     char *bytes = util_slurp(path, &n);
-    fill(want, size, step);
+    util_fill(want, size, (uint64_t)step);
     bool good = bytes != NULL && n == size && memcmp(bytes, want, n) == 0;
     free(bytes);
     return good;
@@ -93,7 +88,7 @@ static void upload(void) {
         snprintf(name, sizeof name, "ep%d", step);
         snprintf(path, sizeof path, "%s/%s", source, name);
         size_t size = size_of(step);
-        fill(bytes, size, step);
+        util_fill(bytes, size, (uint64_t)step);
         util_write(path, bytes, size);
         memset(&up, 0, sizeof up);
         up.name = name;
