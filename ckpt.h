@@ -21005,6 +21005,7 @@ struct ckpt_store {
     uint64_t                 min_part, max_part, max_parts; // 0: no limit
     uint64_t                 max_single;    // above it only parts will do; 0: no limit
     uint64_t                 best_part; // 0: any
+    uint64_t                 best_range;    // of a download, where each costs several round trips; 0: any
     bool                     creates_only;  // the server itself honours overwrite == false; else the caller looks once before
     ckpt__os_flag            conditional;   // a put carries that condition; whether the server heeds it is not known
     bool                     one_at_a_time;
@@ -27252,6 +27253,7 @@ enum {
     CKPT__SFTP_UPLOAD = 2 << 20,        // bytes in flight, libcurl's most: over distance they are what decides
     CKPT__SFTP_DOWNLOAD = 512 * 1024,   // libssh2 asks for four times as much ahead, past a range's end too, and searches all
                                         // that came for each packet: with four times this, a quarter of the rate over 20 ms
+    CKPT__SFTP_RANGE = 64 << 20,        // eight round trips are little beside it
     CKPT__SFTP_SMALL = 4 << 20,         // an upload below this size begins again rather than being resumed
     CKPT__SFTP_TAIL = 64 * 1024,        // bytes before a resumed upload that are read back
     CKPT__SFTP_BASE = 160,              // bytes of a name kept in a hidden one: NAME_MAX is 255
@@ -28098,15 +28100,17 @@ static ckpt_err ckpt__sftp_probe(ckpt__sftp_call *c, const char *path) {
     return ckpt__sftp_perform(c);
 }
 
-// What libcurl says of a file: its size and time, -1 for one that it was not told, or for an empty file's size.
+// What libcurl says of a file: its size and, one round trip more, its time, where that is asked for; -1 for what it was not told,
+// and for an empty file's size.
 static ckpt_err ckpt__sftp_ask(ckpt__sftp_call *c, const char *path, curl_off_t *size, curl_off_t *mtime) {
-    *size = *mtime = -1;
+    *size = -1;
     ckpt__sftp_clear(c, ckpt__sftp_url(c, path));
-    (void)curl_easy_setopt(c->job.easy, CURLOPT_FILETIME, 1L);
+    if (mtime != NULL) (void)curl_easy_setopt(c->job.easy, CURLOPT_FILETIME, 1L);
     ckpt_err e = ckpt__sftp_perform(c);
+    if (mtime != NULL) *mtime = -1;
     if (e != CKPT_OK) return e;
     (void)curl_easy_getinfo(c->job.easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, size);
-    (void)curl_easy_getinfo(c->job.easy, CURLINFO_FILETIME_T, mtime);
+    if (mtime != NULL) (void)curl_easy_getinfo(c->job.easy, CURLINFO_FILETIME_T, mtime);
     return CKPT_OK;
 }
 
@@ -28273,7 +28277,7 @@ typedef struct ckpt__sftp_putting {
     const char             *path, *part, *old;
     bool                    again;      // an earlier try, or process, may have moved the old file aside
     uint64_t                have;       // bytes of the part file that are there and good
-    int64_t                 mtime;      // of the part file, once it is complete
+    int64_t                 mtime;      // of the part file, once it is complete; -1: not asked for
 } ckpt__sftp_putting;
 
 // Are the last bytes of the part file ours? Bytes that an earlier connection left on the way may have been added after the file
@@ -28404,7 +28408,11 @@ static ckpt_err ckpt__sftp_send_into(ckpt__sftp_putting *u) {
 // libcurl calls a short upload, and one whose last bytes could not be written, a success.
 static ckpt_err ckpt__sftp_confirm(ckpt__sftp_putting *u) {
     uint64_t size = 0;
-    ckpt_err e = ckpt__sftp_look(u->c, u->part, &size, &u->mtime);
+    curl_off_t length = -1;
+    u->mtime = -1;
+    ckpt_err e = ckpt__sftp_ask(u->c, u->part, &length, NULL);
+    if (e == CKPT_OK && length >= 0 && (uint64_t)length == u->p->body->size) return CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__sftp_look(u->c, u->part, &size, &u->mtime);
     if (e == CKPT_OK && size == u->p->body->size) return CKPT_OK;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
     if (e == CKPT_OK) (void)ckpt__sftp_run(u->c, "*rm", u->part, NULL);
@@ -28441,13 +28449,16 @@ static ckpt_err ckpt__sftp_wait_turn(ckpt__sftp_putting *u, double since, int tr
 
 // Versions of an object are told apart by size and time, and the time counts seconds: one that replaces another within the same
 // second is made a second younger.
-static void ckpt__sftp_make_younger(ckpt__sftp_putting *u, int64_t mtime) {
-    if (mtime < 0 || u->mtime > mtime) return;
+static ckpt_err ckpt__sftp_make_younger(ckpt__sftp_putting *u, int64_t mtime) {
+    uint64_t size;
+    ckpt_err e = mtime >= 0 && u->mtime < 0 ? ckpt__sftp_look(u->c, u->part, &size, &u->mtime) : CKPT_OK;
+    if (e != CKPT_OK || mtime < 0 || u->mtime > mtime) return e == CKPT_NOT_FOUND ? ckpt__transfer_again(u->c->t, e) : e;
     ckpt__buf date;
     ckpt__buf_init(&date, &u->c->store->allocator);
     ckpt__txt_add_date(&date, (double)(mtime + 1), CKPT__DATE_HTTP);
     if (date.err == CKPT_OK && ckpt__sftp_run(u->c, "*mtime", ckpt__buf_cstr(&date), u->part) == CKPT_OK) u->mtime = mtime + 1;
     ckpt__buf_free(&date);
+    return CKPT_OK;
 }
 
 // Gives the part file its final name. *done: it has it. CKPT_OK without: the state has changed, look again.
@@ -28477,7 +28488,8 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
         return e == CKPT_EXISTS ? ckpt__sftp_taken(u, true) : e == CKPT_NOT_FOUND ? CKPT_OK : e;
     }
     if (!u->p->overwrite) return ckpt__sftp_taken(u, false);
-    ckpt__sftp_make_younger(u, mtime);
+    e = ckpt__sftp_make_younger(u, mtime);
+    if (e != CKPT_OK) return e;
     ckpt__store_set_mark(&c->f->unsure, u->p->mark, true, &c->f->lock);
     e = ckpt__sftp_run(c, "rename", u->path, u->old);
     if (e == CKPT_EXISTS || e == CKPT_NOT_FOUND) return ckpt__sftp_wait_turn(u, since, tries);
@@ -28949,6 +28961,7 @@ static ckpt_err ckpt__sftp_open(ckpt_store **out, const char *text, const ckpt__
     if (e == CKPT_OK) e = ckpt__sftp_start(s, &a, d);
     if (e == CKPT_OK) {
         ckpt__sftp *f = ckpt__sftp_of(s);
+        s->best_range = (uint64_t)CKPT__SFTP_RANGE;
         ckpt__buf_text(&uri, "sftp://");
         if (f->user != NULL) ckpt__buf_fmt(&uri, "%s@", f->user);
         ckpt__buf_fmt(&uri, "%s/%s", f->site + 7, f->cwd);
@@ -36070,13 +36083,20 @@ static void ckpt__fetch_watch(void *ctx, int worker) {
 
 //-- the whole ----------------------------------------------------------------------
 
+// Where a range costs much besides its bytes there is one for each worker, as long as that is not too much at once.
+static uint64_t ckpt__fetch_piece_size(const ckpt_store *store, uint64_t size, int workers) {
+    uint64_t piece = ckpt__send_share(size, workers), unit = CKPT__SEND_MIB;
+    uint64_t each = ((size - 1) / (uint64_t)workers + unit) / unit * unit;
+    return store->best_range == 0 ? piece : ckpt__engine_max(piece, ckpt__engine_min(each, store->best_range));
+}
+
 static ckpt_err ckpt__fetch_plan(ckpt__fetch_job *j) {
     const ckpt__fetch *f = j->f;
     uint64_t size = j->info.size, count = 1;
     int workers = f->num_concurrent_parts > 0 ? f->num_concurrent_parts : (int)CKPT__SEND_WORKERS;
     j->piece = size;
     if (f->store->table->get != NULL && size > CKPT__SEND_WHOLE && workers > 1 && !j->one_stream) {
-        j->piece = ckpt__send_share(size, workers);
+        j->piece = ckpt__fetch_piece_size(f->store, size, workers);
         count = (size - 1) / j->piece + 1;
     }
     if (size == 0 && f->store->table->get != NULL) count = 0;

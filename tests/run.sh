@@ -466,6 +466,8 @@ for f in "$CKPT_BUILD"/job/*.name; do
         sed -n 's/^F /FAILED  /p' "$CKPT_BUILD/res/$id"
         if grep -q '^FAIL: it does not compile' "$CKPT_BUILD/log/$id"; then head -n 12 "$CKPT_BUILD/log/$id" | cut -c 1-400
         elif [ -f "$CKPT_BUILD/log/$id" ]; then
+            # The reason, which a test that talks much leaves far behind, and the end.
+            grep -n -B 2 '^ERROR: \|^\[  ERROR ' "$CKPT_BUILD/log/$id" | head -n 12 | cut -c 1-400
             grep -v '^PASS: \|^\[ RUN  \|^\[       OK' "$CKPT_BUILD/log/$id" | tail -n 40 | cut -c 1-400
         fi
     fi

@@ -120,6 +120,23 @@ static void test_side_by_side(void **state) {
     world_close(w);
 }
 
+// Where a range costs several round trips there are as few as keep all workers busy, up to what is best for the store.
+static void test_dear_ranges(void **state) {
+    (void)state;
+    static const struct { size_t best, size; int ranges; } cases[] = {
+        { 64 * KIB, BIG, 4 }, { 32 * KIB, BIG, 7 }, { KIB, BIG, RANGES }, { 64 * KIB, 64 * KIB, 4 }, { 64 * KIB, 64 * KIB + 1, 4 },
+        { 64 * KIB, 17 * KIB, 3 }, { 64 * KIB, 16 * KIB, 1 }, { 64 * KIB, 1024 * KIB, 16 }
+    };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        world *w = world_open(cases[i].size);
+        w->s->store.best_range = cases[i].best;
+        must(ckpt__fetch_run(&w->fetch));
+        expect_got(w);
+        if (w->s->calls[OP_GET] != cases[i].ranges) fail_msg("case %d: %d ranges, not %d", i, w->s->calls[OP_GET], cases[i].ranges);
+        world_close(w);
+    }
+}
+
 // A store that only makes whole files: the user's own.
 static void test_whole_only(void **state) {
     (void)state;
@@ -620,6 +637,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_side_by_side),
+        cmocka_unit_test(test_dear_ranges),
         cmocka_unit_test(test_whole_only),
         cmocka_unit_test(test_destination),
         cmocka_unit_test(test_each_once),
