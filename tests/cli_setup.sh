@@ -16,6 +16,9 @@ failed=0
 pass() { echo "PASS: $1"; }
 fail() { echo "FAIL: $1"; failed=1; }
 . "$root/tests/share.sh"
+# By its own name: where pyenv stands before it each start takes three times as long.
+real_python=$(command -v python3) && real_python=$(python3 -c 'import sys; print(sys.executable)')
+python3() { "$real_python" "$@"; }
 
 # is NAME WANTED-STATUS COMMAND...: runs it; the output is left in $out, complaints in ./err
 is() {
@@ -36,12 +39,12 @@ lacks() { case $out in *"$2"*) fail "$1"; printf '%s\n' "$out" | sed 's/^/  | /'
 says() { if grep -q -e "$2" err; then pass "$1"; else fail "$1"; sed 's/^/  ! /' err | head -5; fi; }
 # json NAME EXPRESSION: the last output is JSON, for which the Python expression over d holds
 json() {
-    if printf '%s' "$out" | python3 -c "import json,sys
+    if printf '%s' "$out" | python3 -S -c "import json,sys
 d=json.loads(sys.stdin.buffer.read())
 sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
 }
 
-built ckpt-plain $cc -std=c99 -O0 -g -DCKPT_NO_REMOTE -Wall -Wno-misleading-indentation -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual \
-    -Wwrite-strings -Wformat=2 -Werror "$root/tools/ckpt.c" -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
+implementation library.o -DCKPT_NO_REMOTE && built ckpt-plain $cc -std=c99 -O0 -g -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual \
+    -Wwrite-strings -Wformat=2 -Werror "$root/tools/ckpt.c" library.o -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
 built ckpt $quick -std=c99 -g -DCKPT_NO_REMOTE -fsanitize=address,undefined -fno-sanitize-recover=all "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null ||
     cp ckpt-plain ckpt

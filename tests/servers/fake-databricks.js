@@ -51,7 +51,9 @@ class Refusal extends Error {
 const reply = (res, status, headers, body) => { res.writeHead(status, Object.assign({ 'Content-Length': Buffer.byteLength(body) }, headers)); res.end(body); };
 const json = (res, value) => reply(res, 200, { 'Content-Type': 'application/json' }, JSON.stringify(value));
 const stamp = () => { clock = Math.max(clock + 1, Math.floor(Date.now() / 1000)); return clock; };
-const etagOf = (data) => '"' + crypto.createHash('md5').update(data).digest('hex') + '"';
+const sums = new WeakMap();         // each body is summed once
+const md5 = (data) => { if (!sums.has(data)) sums.set(data, crypto.createHash('md5').update(data).digest('hex')); return sums.get(data); };
+const etagOf = (data) => `"${md5(data)}"`;
 const put = (map, key, data) => map.set(key, { data, time: stamp(), etag: etagOf(data) + '' });
 const encode = (p) => encodeURIComponent(p).replace(/[!'()*]/g, (c) => '%' + c.charCodeAt(0).toString(16).toUpperCase()).replace(/%2F/g, '/');
 
