@@ -44182,6 +44182,7 @@ struct ckpt_saver {
     uint64_t             safe[CKPT__SAVER_STORES];      // TARS: the newest save that all ranks have there; guarded by the turn
     uint64_t             linked[CKPT__SAVER_STORES];    // the one that was published last
     uint64_t             below[CKPT__SAVER_STORES];     // the ranks look for one up to here; 0: for any
+    int64_t              sought[CKPT__SAVER_STORES][2]; // the least and the most that they began to look below, while nobody worked
     bool                 nearer;        // the last agreement has brought them nearer to it
     bool                 freed[CKPT__SAVER_STORES];     // it has grown: more may leave that store than when an upload ended
     bool                 moving;        // some rank still worked when they began to look below
@@ -50362,6 +50363,19 @@ static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
     ckpt__saver_leave(s);
 }
 
+// Have they, waiting, looked below these two before, with nobody at work since? Two stores whose looks begin in turns would keep
+// each other looking for ever.
+static bool ckpt__crew_has_sought(ckpt_saver *s, const int64_t *w, int k, int64_t least, int64_t most) {
+    bool waits = w[CKPT__CREW_CALL] == (int64_t)CKPT__CREW_WAIT || w[CKPT__CREW_CALL] == (int64_t)CKPT__CREW_CLOSE;
+    bool still = waits && w[CKPT__CREW_WORK] == 0, begins = s->below[k] == 0;
+    bool same = still && begins && s->sought[k][0] == least && s->sought[k][1] == most;
+    if (begins || !still) {
+        s->sought[k][0] = still ? least : 0;
+        s->sought[k][1] = still ? most : 0;
+    }
+    return same;
+}
+
 // Do all have the same one? Else the least of them is the next that they look at. Where somebody still worked when they differed,
 // all may have a newer one by the time they have looked at that.
 static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
@@ -50370,8 +50384,8 @@ static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
     if (!ckpt__saver_links_together(s)) return;
     for (int k = 0; k < CKPT__SAVER_STORES && k < s->remote_count; k++) {
         int64_t least = w[CKPT__CREW_STORE + k], most = -w[CKPT__CREW_STORE_MOST + k];
-        bool looked = s->below[k] > 0;
-        s->below[k] = least != most && least > 0 ? (uint64_t)least : 0;
+        bool looked = s->below[k] > 0, again = ckpt__crew_has_sought(s, w, k, least, most);
+        s->below[k] = least != most && least > 0 && !again ? (uint64_t)least : 0;
         s->nearer = s->nearer || s->below[k] > 0 || (looked && moving);
         s->moving = s->moving || (s->below[k] > 0 && (w[CKPT__CREW_WORK] != 0 || (looked && moving)));
         if (least != most || (uint64_t)least <= s->safe[k]) continue;
@@ -51179,6 +51193,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
     *late = false;
     s->looked = 0;
     memset(s->below, 0, sizeof s->below);       // what an earlier call looked for may be behind by now
+    memset(s->sought, 0, sizeof s->sought);
     memset(&say, 0, sizeof say);
     say.call = call;
     if (call == CKPT__CREW_CLOSE && s->has_previous) {

@@ -4,7 +4,7 @@
 #   sh tests/run.sh                  all of it: 12 minutes on two quick cores, 22 on slow ones
 #   sh tests/run.sh --only PATTERN   jobs whose name contains PATTERN (a shell pattern; may be given several times)
 #   sh tests/run.sh --fast           a cut for use while editing: one build of each unit test, few compilers, no faults, no slow scripts
-#   sh tests/run.sh --fuzz           the fuzzers alone, a minute each (the default run replays their corpora and fuzzes 5 seconds)
+#   sh tests/run.sh --fuzz           the fuzzers alone, a minute each (the default run replays their corpora and fuzzes 3 seconds)
 #   sh tests/run.sh --long           the long forms of the tests that have one as well
 #   sh tests/run.sh --list           names of the jobs
 #   --jobs N (2): for so many cores: twice as many at a time, less urgent than N more of those that mostly wait
@@ -379,7 +379,7 @@ add_unit() {
 # A libFuzzer target; without clang the corpus is replayed by tests/fuzz/replay.c.
 add_fuzzer() {
     name=$(basename "$1" .c | sed 's/^fuzz_//')
-    seconds=5
+    seconds=3
     seed=-seed=1
     [ $fuzz = 1 ] && seconds=60 seed=
     out=$CKPT_BUILD/bin/fuzz_$name

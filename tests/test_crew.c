@@ -1573,6 +1573,62 @@ static void test_store_overtaken(void **state) {
     ckpt__os_mutex_free(&shared.lock);
 }
 
+// The newest save up to `most` that a rank has in a store: those of `saves`, the last one only when it is `there`.
+static int64_t newest_of(const char *saves, uint64_t most, bool there) {
+    int64_t newest = 0;
+    for (const char *p = saves; *p != 0 && (there || p[1] != 0); p++) {
+        int64_t n = *p - 'a' + 1;
+        if (n > newest && (most == 0 || (uint64_t)n <= most)) newest = n;
+    }
+    return newest;
+}
+
+// Two stores, in each of which one rank will never have its newest: the ranks look for what both have, and then have done so, also when
+// those of the second store, whose last upload ends later, begin to look later. A rank's saves in a store are letters.
+static void test_store_out_of_step(void **state) {
+    (void)state;
+    static const struct { const char *saves[2][2]; int64_t safe[2]; } cases[] = {
+        { { { "m", "mn" }, { "n", "no" } }, { 13, 14 } },               // the looks take equally long
+        { { { "abm", "abn" }, { "abn", "abo" } }, { 2, 2 } },
+        { { { "abl", "abm" }, { "abm", "abmn" } }, { 2, 13 } },         // one takes a look more than the other
+        { { { "al", "am" }, { "abcdm", "abcdefn" } }, { 1, 4 } },
+        { { { "", "am" }, { "bm", "bn" } }, { 0, 2 } },
+        { { { "aceg", "bdfh" }, { "ac", "bc" } }, { 0, 3 } }            // nothing in common
+    };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        for (int first = 0; first < 4; first++) {                       // agreements before that upload ends
+            ckpt_saver s;
+            ckpt__saver_shared shared;
+            int64_t w[CKPT__CREW_WORDS];
+            int calls = 0;
+            memset(&s, 0, sizeof s);
+            memset(&shared, 0, sizeof shared);
+            assert_int_equal(ckpt__os_mutex_init(&shared.lock), CKPT_OK);
+            assert_int_equal(ckpt__os_cond_init(&shared.changed), CKPT_OK);
+            s.shared = &shared;
+            s.layout = CKPT__SAVER_TARS;
+            s.crew.together = true;
+            s.remote_count = 2;
+            for (; calls < 100 && (calls == 0 || s.nearer); calls++) {
+                memset(w, 0, sizeof w);
+                w[CKPT__CREW_CALL] = calls % 2 == 0 ? CKPT__CREW_WAIT : CKPT__CREW_CLOSE;
+                w[CKPT__CREW_WORK] = calls < first ? -1 : 0;
+                for (int k = 0; k < 2; k++) {
+                    bool there = k == 0 || calls >= first;
+                    int64_t a = newest_of(cases[i].saves[k][0], s.below[k], true), b = newest_of(cases[i].saves[k][1], s.below[k], there);
+                    w[CKPT__CREW_STORE + k] = a < b ? a : b;
+                    w[CKPT__CREW_STORE_MOST + k] = a < b ? -b : -a;
+                }
+                ckpt__crew_hear_stores(&s, w);
+            }
+            if (calls >= 100) fail_msg("case %d, %d at work: they look for ever", i, first);
+            for (int k = 0; k < 2; k++) assert_int_equal(s.safe[k], cases[i].safe[k]);
+            ckpt__os_cond_free(&shared.changed);
+            ckpt__os_mutex_free(&shared.lock);
+        }
+    }
+}
+
 // What one rank fetches, writes and brings up to date the others await in the barrier.
 static void test_store_waits_in_barrier(void **state) {
     (void)state;
@@ -2530,7 +2586,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
-        cmocka_unit_test(test_store_overtaken),
+        cmocka_unit_test(test_store_out_of_step), cmocka_unit_test(test_store_overtaken),
         cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),

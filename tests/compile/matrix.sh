@@ -275,10 +275,10 @@ part_link() {
     expect "... runs" ./prog
     printf '#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n#include "ckpt.h"\n#undef CKPT_IMPLEMENTATION\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >twice.c
     cat use.c main.c >>twice.c
-    expect "CKPT_IMPLEMENTATION twice in one file" $quick -std=c99 $remote twice.c -o prog $net -lpthread
+    expect "CKPT_IMPLEMENTATION twice in one file" $quick -std=c99 $local twice.c -o prog -lpthread
     printf '#include "ckpt.h"\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >later.c
     cat use.c main.c >>later.c
-    expect "declarations first, implementation later" $quick -std=gnu99 $remote later.c -o prog $net -lpthread
+    expect "declarations first, implementation later" $quick -std=gnu99 $local later.c -o prog -lpthread
     printf '#include <stdio.h>\n#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\n' >late.c
     sentence='must include ckpt.h before any system header'
     for cc in gcc clang musl-gcc; do

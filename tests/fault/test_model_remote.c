@@ -529,6 +529,8 @@ static void draw_plan(scene *s, plan *p) {
     }
     p->floor = floor_of(s, !p->offline);
     s->rolled = s->rolled || (p->offline && p->floor < floor_of(s, true));
+    // What is staged is brought to the store as soon as the uploader opens, and then it has what this life does not ask it for.
+    for (int b = p->floor + 1; b <= s->last; b++) s->rolled = s->rolled || (p->offline && s->m->saves[b].staged);
     s->straight = s->straight && !s->rolled;
 }
 
