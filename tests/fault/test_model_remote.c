@@ -423,8 +423,9 @@ static void check(scene *s, const plan *p, const save *before, const int *links,
     }
     for (int b = 1; b <= s->last; b++) {
         const save *v = &s->m->saves[b];
-        HOLDS(!v->staged || (v->refused && !s->straight), util_fmt("ba%d.pt is still staged", b));     // another machine's
-        bool all = b > s->m->resumed && v->told;
+        bool taken = v->refused && !s->straight;            // another machine's, or another life's
+        HOLDS(!v->staged || taken, util_fmt("ba%d.pt is still staged", b));
+        bool all = b > s->m->resumed && v->told && !taken;
         HOLDS(!all || s->r.keep != CKPT_KEEP_NONE || !v->here || v->pinned || s->r.every > 0 || s->r.best, util_fmt("ba%d.pt has not left the folder", b));
     }
 }
