@@ -44182,7 +44182,7 @@ struct ckpt_saver {
     uint64_t             safe[CKPT__SAVER_STORES];      // TARS: the newest save that all ranks have there; guarded by the turn
     uint64_t             linked[CKPT__SAVER_STORES];    // the one that was published last
     uint64_t             below[CKPT__SAVER_STORES];     // the ranks look for one up to here; 0: for any
-    int64_t              sought[CKPT__SAVER_STORES][2]; // the least and the most that they began to look below, while nobody worked
+    int64_t              sought[CKPT__SAVER_STORES][2]; // least and most of what they last looked below, while nobody worked
     bool                 nearer;        // the last agreement has brought them nearer to it
     bool                 freed[CKPT__SAVER_STORES];     // it has grown: more may leave that store than when an upload ended
     bool                 moving;        // some rank still worked when they began to look below
