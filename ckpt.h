@@ -27258,7 +27258,7 @@ enum {
     CKPT__SFTP_TAIL = 64 * 1024,        // bytes before a resumed upload that are read back
     CKPT__SFTP_BASE = 160,              // bytes of a name kept in a hidden one: NAME_MAX is 255
     CKPT__SFTP_TRIES = 40,              // of a rename, while another writer has its turn
-    CKPT__SFTP_FOLDERS = 7,             // tries at making a folder that others remove, since it is empty: over 0.3 s and more
+    CKPT__SFTP_FOLDERS = 7,             // tries at making a folder that others remove, since it is empty: over 0.6 s and more
     CKPT__SFTP_LOOKS = 5,               // at a name and the one aside, in turns, until there is no such object
     CKPT__SFTP_KEY_MAX = 64 * 1024,
     CKPT__SFTP_KNOWN_MAX = 16 << 20,
@@ -28103,14 +28103,14 @@ static ckpt_err ckpt__sftp_probe(ckpt__sftp_call *c, const char *path) {
 // What libcurl says of a file: its size and, one round trip more, its time, where that is asked for; -1 for what it was not told,
 // and for an empty file's size.
 static ckpt_err ckpt__sftp_ask(ckpt__sftp_call *c, const char *path, curl_off_t *size, curl_off_t *mtime) {
-    *size = -1;
+    curl_off_t unasked, *when = mtime != NULL ? mtime : &unasked;
+    *size = *when = -1;
     ckpt__sftp_clear(c, ckpt__sftp_url(c, path));
-    if (mtime != NULL) (void)curl_easy_setopt(c->job.easy, CURLOPT_FILETIME, 1L);
+    (void)curl_easy_setopt(c->job.easy, CURLOPT_FILETIME, mtime != NULL ? 1L : 0L);
     ckpt_err e = ckpt__sftp_perform(c);
-    if (mtime != NULL) *mtime = -1;
     if (e != CKPT_OK) return e;
     (void)curl_easy_getinfo(c->job.easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, size);
-    if (mtime != NULL) (void)curl_easy_getinfo(c->job.easy, CURLINFO_FILETIME_T, mtime);
+    (void)curl_easy_getinfo(c->job.easy, CURLINFO_FILETIME_T, when);
     return CKPT_OK;
 }
 

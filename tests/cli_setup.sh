@@ -44,7 +44,7 @@ d=json.loads(sys.stdin.buffer.read())
 sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
 }
 
-implementation library.o -DCKPT_NO_REMOTE && built ckpt-plain $cc -std=c99 -O0 -g -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wdouble-promotion -Wcast-qual \
-    -Wwrite-strings -Wformat=2 -Werror "$root/tools/ckpt.c" library.o -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
+implementation library.o -DCKPT_NO_REMOTE && built ckpt-plain $cc -std=c99 -O0 -g -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED $strict -Wmisleading-indentation \
+    "$root/tools/ckpt.c" library.o -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
 built ckpt $quick -std=c99 -g -DCKPT_NO_REMOTE -fsanitize=address,undefined -fno-sanitize-recover=all "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null ||
     cp ckpt-plain ckpt

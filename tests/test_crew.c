@@ -1541,19 +1541,29 @@ static bool heard(ckpt_saver *s, int64_t least, int64_t most, bool work) {
     return s->nearer;
 }
 
+// As much of a saver as hears what ranks with tarballs have in `stores` stores.
+static void hearing_begin(ckpt_saver *s, ckpt__saver_shared *shared, int stores) {
+    memset(s, 0, sizeof *s);
+    memset(shared, 0, sizeof *shared);
+    assert_int_equal(ckpt__os_mutex_init(&shared->lock), CKPT_OK);
+    assert_int_equal(ckpt__os_cond_init(&shared->changed), CKPT_OK);
+    s->shared = shared;
+    s->layout = CKPT__SAVER_TARS;
+    s->crew.together = true;
+    s->remote_count = stores;
+}
+
+static void hearing_end(ckpt__saver_shared *shared) {
+    ckpt__os_cond_free(&shared->changed);
+    ckpt__os_mutex_free(&shared->lock);
+}
+
 // The last rank's upload ends while the ranks look for what all of them have: they look again, and close with the newest published.
 static void test_store_overtaken(void **state) {
     (void)state;
     ckpt_saver s;
     ckpt__saver_shared shared;
-    memset(&s, 0, sizeof s);
-    memset(&shared, 0, sizeof shared);
-    assert_int_equal(ckpt__os_mutex_init(&shared.lock), CKPT_OK);
-    assert_int_equal(ckpt__os_cond_init(&shared.changed), CKPT_OK);
-    s.shared = &shared;
-    s.layout = CKPT__SAVER_TARS;
-    s.crew.together = true;
-    s.remote_count = 1;
+    hearing_begin(&s, &shared, 1);
     assert_true(heard(&s, 4, 4, false));
     assert_int_equal(s.safe[0], 4);
     assert_true(heard(&s, 4, 5, true));
@@ -1569,8 +1579,7 @@ static void test_store_overtaken(void **state) {
     assert_true(heard(&s, 5, 7, false));
     assert_true(heard(&s, 3, 5, false));
     assert_false(heard(&s, 3, 3, false));
-    ckpt__os_cond_free(&shared.changed);
-    ckpt__os_mutex_free(&shared.lock);
+    hearing_end(&shared);
 }
 
 // The newest save up to `most` that a rank has in a store: those of `saves`, the last one only when it is `there`.
@@ -1601,14 +1610,7 @@ static void test_store_out_of_step(void **state) {
             ckpt__saver_shared shared;
             int64_t w[CKPT__CREW_WORDS];
             int calls = 0;
-            memset(&s, 0, sizeof s);
-            memset(&shared, 0, sizeof shared);
-            assert_int_equal(ckpt__os_mutex_init(&shared.lock), CKPT_OK);
-            assert_int_equal(ckpt__os_cond_init(&shared.changed), CKPT_OK);
-            s.shared = &shared;
-            s.layout = CKPT__SAVER_TARS;
-            s.crew.together = true;
-            s.remote_count = 2;
+            hearing_begin(&s, &shared, 2);
             for (; calls < 100 && (calls == 0 || s.nearer); calls++) {
                 memset(w, 0, sizeof w);
                 w[CKPT__CREW_CALL] = calls % 2 == 0 ? CKPT__CREW_WAIT : CKPT__CREW_CLOSE;
@@ -1623,8 +1625,7 @@ static void test_store_out_of_step(void **state) {
             }
             if (calls >= 100) fail_msg("case %d, %d at work: they look for ever", i, first);
             for (int k = 0; k < 2; k++) assert_int_equal(s.safe[k], cases[i].safe[k]);
-            ckpt__os_cond_free(&shared.changed);
-            ckpt__os_mutex_free(&shared.lock);
+            hearing_end(&shared);
         }
     }
 }
