@@ -129,7 +129,7 @@
 
    At every instant, and after a kill at any instruction: a final name holds a whole file; `latest` names a checkpoint
    that verifies; the newest checkpoint that was reported saved, and not retired, loads. What a killed process leaves
-   behind is a hidden temporary file, which the next saver in the folder removes.
+   behind is a hidden temporary file, which the next saver in the folder removes (another machine's when it is an hour old).
    A power cut is as good as a kill where the disk keeps what fsync acknowledged.
 
 
@@ -1999,6 +1999,15 @@ static void ckpt__os_host(char *buf, size_t cap) {
     buf[cap - 1] = 0;
 }
 
+// The processes that count their numbers together with this one; "": the system knows no such thing.
+static void ckpt__os_pid_space(char *buf, size_t cap) {
+    ssize_t n = -1;
+#if defined(__linux__)
+    do n = CKPT__SYS(readlink)("/proc/self/ns/pid", buf, cap - 1); while (n < 0 && errno == EINTR);
+#endif
+    buf[n > 0 && (size_t)n < cap ? n : 0] = 0;
+}
+
 // Processors that this process may run on, at least 1.
 static int ckpt__os_cpus(void) {
 #if defined(__linux__)
@@ -2184,18 +2193,22 @@ static size_t ckpt__os_direct_align(int fd) {
 }
 #endif
 
-// Does the file lie in memory alone, as on tmpfs? Newer ones let it be opened for direct transfers, which gain nothing there.
-static bool ckpt__os_in_memory(int fd) {
+// The type of the file system that a file lies on (statfs(2)); 0: not known.
+static uint32_t ckpt__os_file_system(int fd) {
 #if defined(__linux__) && defined(SYS_fstatfs) && defined(__LP64__)
     // struct statfs by its first word, f_type: its header clashes with other ones of the kernel
     long words[64];
     memset(words, 0, sizeof words);
-    if (CKPT__SYS(syscall)((long)SYS_fstatfs, (long)fd, words) != 0) return false;
-    return (uint32_t)words[0] == 0x01021994u || (uint32_t)words[0] == 0x858458F6u;     // tmpfs, ramfs
-#else
-    (void)fd;
-    return false;
+    if (CKPT__SYS(syscall)((long)SYS_fstatfs, (long)fd, words) == 0) return (uint32_t)words[0];
 #endif
+    (void)fd;
+    return 0;
+}
+
+// Does the file lie in memory alone, as on tmpfs? Newer ones let it be opened for direct transfers, which gain nothing there.
+static bool ckpt__os_in_memory(int fd) {
+    uint32_t type = ckpt__os_file_system(fd);
+    return type == 0x01021994u || type == 0x858458F6u;      // tmpfs, ramfs
 }
 
 // Opens a second descriptor that goes past the page cache; CKPT_UNSUPPORTED where that does not work.
@@ -2675,9 +2688,15 @@ static ckpt_err ckpt__os_remove_dir(const char *path) {
 }
 
 // Takes the name away now and keeps the file open: freeing its blocks (200 ms per GiB on ext4) is left to whoever closes
-// *held_fd, a thread that nobody waits for. -1: there is nothing to close.
+// *held_fd, a thread that nobody waits for. -1: there is nothing to close. What is open on NFS or FUSE only changes its name
+// when it is removed, and would keep its folder from being removed.
 static ckpt_err ckpt__os_remove_slow(const char *path, int *held_fd) {
     *held_fd = ckpt__os_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    uint32_t type = *held_fd >= 0 ? ckpt__os_file_system(*held_fd) : 0;
+    if (type == 0x6969u || type == 0x65735546u) {
+        ckpt__os_drop(*held_fd);
+        *held_fd = -1;
+    }
     ckpt_err e = ckpt__os_remove(path);
     if (e == CKPT_OK) return CKPT_OK;
     ckpt__os_drop(*held_fd);
@@ -2835,17 +2854,29 @@ static uint64_t ckpt__os_process_start(int pid) {
     return start;
 }
 
-// Who holds a lock file, as written inside: "pid host start\n".
+// When a process began, in seconds since 1970; 0 as above.
+static double ckpt__os_process_began(int pid) {
+    uint64_t ticks = ckpt__os_process_start(pid);
+    long rate = sysconf(_SC_CLK_TCK);
+    double up = 0;
+#if defined(CLOCK_BOOTTIME)
+    up = ckpt__os_clock(CLOCK_BOOTTIME);            // proc(5) counts the time asleep too
+#endif
+    return ticks > 0 && rate > 0 && up > 0 ? ckpt__os_time() - up + (double)ticks / (double)rate : 0;
+}
+
+// Who holds a lock file, as written inside: "pid host start space\n".
 typedef struct ckpt__os_holder {
     int  pid;                       // 0: not written, or not readable
     char host[256];
     bool here, ours, alive;         // on this machine; this process; still running as far as can be seen
+    bool unseen;                    // on this machine, with a number that is not of ours
 } ckpt__os_holder;
 
 static ckpt__os_holder ckpt__os_read_holder(int fd) {
     ckpt__os_holder h;
     memset(&h, 0, sizeof h);
-    char text[400], host[256];
+    char text[400], host[256], space[64];
     ssize_t n;
     do n = CKPT__SYS(pread)(fd, text, sizeof text - 1, 0); while (n < 0 && errno == EINTR);
     text[n > 0 ? n : 0] = 0;
@@ -2856,21 +2887,24 @@ static ckpt__os_holder ckpt__os_read_holder(int fd) {
     if (len >= sizeof h.host) return h;
     h.pid = (int)pid;
     memcpy(h.host, at, len);
-    uint64_t started = strtoull(at + len, NULL, 10), now = ckpt__os_process_start(h.pid);
+    uint64_t started = strtoull(at + len, &at, 10), now = ckpt__os_process_start(h.pid);
     ckpt__os_host(host, sizeof host);
+    ckpt__os_pid_space(space, sizeof space);
     h.here = strcmp(host, h.host) == 0;
+    h.unseen = h.here && at[0] == ' ' && (strncmp(at + 1, space, strlen(space)) != 0 || at[1 + strlen(space)] != '\n');
     bool running = CKPT__SYS(kill)((pid_t)pid, 0) == 0 || errno == EPERM;
     bool same = started == 0 || started == now;     // 0 was written where /proc is not
     h.alive = !h.here || (running && same);
-    h.ours = h.here && same && h.pid == ckpt__os_pid();
+    h.ours = h.here && same && !h.unseen && h.pid == ckpt__os_pid();
     return h;
 }
 
 static void ckpt__os_write_holder(int fd, const char *path) {
-    char host[256], text[400];
+    char host[256], space[64], text[400];
     ckpt__os_host(host, sizeof host);
+    ckpt__os_pid_space(space, sizeof space);
     unsigned long long start = ckpt__os_process_start(ckpt__os_pid());
-    (void)snprintf(text, sizeof text, "%d %s %llu\n", ckpt__os_pid(), host, start);
+    (void)snprintf(text, sizeof text, "%d %s %llu %s\n", ckpt__os_pid(), host, start, space);
     // The lock holds without it, on a full disk for example.
     if (ckpt__os_truncate(fd, 0, path) == CKPT_OK) (void)ckpt__os_pwrite(fd, text, strlen(text), 0, path);
 }
@@ -2888,8 +2922,9 @@ static bool ckpt__os_lock_unknown(int errnum) {
 // Locks an open lock file. Two locks are taken, because each alone has a hole. The record lock (byte 0) belongs to the
 // process: it dies with it although forked data loaders live on, but it does not keep out a second saver of the same
 // process, and is lost when that one closes its descriptor. The lock of the open file (byte 1) does that, but forked
-// children keep it: when it is held and the process named inside is gone, only orphans hold it, and they save nothing.
-// Where a file system has no locks at all (some Lustre mounts), the name inside decides alone.
+// children keep it: when it is held and the process named inside is gone, only orphans hold it, and they save nothing. One
+// that cannot be seen from here, of another machine or container, is taken to live. Where a file system has no locks at all
+// (some Lustre mounts), the name inside decides alone.
 static ckpt_err ckpt__os_lock_fd(int fd, const char *path) {
     int whole = ckpt__os_lock_byte(fd, F_SETLK, 0), own = whole;
     bool taken = whole == EACCES || whole == EAGAIN;
@@ -2901,7 +2936,7 @@ static ckpt_err ckpt__os_lock_fd(int fd, const char *path) {
     int why = !taken && !ckpt__os_lock_unknown(whole) ? whole : !held && !ckpt__os_lock_unknown(own) ? own : 0;
     if (why != 0) return ckpt__os_fail(why, "lock", path);
     ckpt__os_holder h = ckpt__os_read_holder(fd);
-    bool named = h.pid != 0 && h.alive && (whole != 0 || h.ours || (held && h.here));
+    bool named = h.pid != 0 && (held ? h.alive || h.unseen : h.alive && (whole != 0 || h.ours));
     return taken || (held && h.pid == 0) || named ? ckpt__os_lock_busy(path, &h) : CKPT_OK;
 }
 
@@ -14424,7 +14459,8 @@ enum {
     CKPT__FILE_WINDOW = 1 << 20,    // bytes of a file that are read at a time for a tensor that lies in it with other strides
     CKPT__FILE_GAP = 4096,          // bytes between two of its elements that are read rather than passed over
     CKPT__FILE_TEMP_BASE = 200,         // bytes of the final name kept in the hidden one: NAME_MAX is 255
-    CKPT__FILE_STALE = 24 * 3600        // seconds without a write after which another machine's hidden file is given up
+    CKPT__FILE_STALE = 3600,            // seconds without a write after which another machine's hidden file is given up
+    CKPT__FILE_LATE = 60                // seconds that a file server's clock may be behind
 };
 
 //-- format by name --------------------------------------------------------------
@@ -14479,10 +14515,12 @@ typedef struct ckpt__file_new {
     bool        made;                   // the hidden file exists
 } ckpt__file_new;
 
+// Where the numbers of processes mean something: containers on one network may share the machine's name and not its numbers.
 static uint32_t ckpt__file_host(void) {
-    char host[256];
+    char host[256], space[64];
     ckpt__os_host(host, sizeof host);
-    return ckpt__digest_crc32(0, host, strlen(host));
+    ckpt__os_pid_space(space, sizeof space);
+    return ckpt__digest_crc32(ckpt__digest_crc32(0, host, strlen(host)), space, strlen(space));
 }
 
 // Adds the hidden name beside `path`: ".<base>.<pid>-<machine><random>.tmp". ckpt__file_sweep knows it by that form.
@@ -14610,7 +14648,6 @@ static ckpt_err ckpt__file_slurp(ckpt__buf *out, const char *path, uint64_t max,
 typedef struct ckpt__file_sweeping {
     const char *dir;
     ckpt__buf   path;
-    uint32_t    host;
 } ckpt__file_sweeping;
 
 // Reads ".<base>.<pid>-<8 hex machine><8 hex random>.tmp".
@@ -14631,30 +14668,37 @@ static bool ckpt__file_temp_parse(const char *name, int64_t *pid, uint32_t *host
     return ckpt__txt_int(digits, pid) && *pid > 0 && *pid <= INT_MAX;
 }
 
+// Is the writer of a hidden file gone? On this machine, when no process has its number, or one that began after the file was last
+// written to: in a container the trainer has the same number every time. Elsewhere time must tell.
+static bool ckpt__file_abandoned(int64_t pid, uint32_t host, double mtime) {
+    double age = ckpt__os_time() - mtime;
+    if (host != ckpt__file_host()) return age > (double)CKPT__FILE_STALE;
+    if (!ckpt__os_alive((int)pid)) return true;
+    double started = ckpt__os_process_began((int)pid);
+    return started > 0 ? mtime + (double)CKPT__FILE_LATE < started : age > 24.0 * (double)CKPT__FILE_STALE;
+}
+
 static ckpt_err ckpt__file_sweep_one(const char *name, void *user) {
     ckpt__file_sweeping *s = (ckpt__file_sweeping *)user;
+    ckpt__os_info info;
     int64_t pid = 0;
     uint32_t host = 0;
     if (!ckpt__file_temp_parse(name, &pid, &host)) return CKPT_OK;
     s->path.len = 0;
     ckpt__os_path_join(&s->path, s->dir, name);
     if (s->path.err != CKPT_OK) return s->path.err;
-    bool dead = host == s->host && !ckpt__os_alive((int)pid);
-    ckpt__os_info info;
-    if (!dead && ckpt__os_lstat(s->path.data, &info) == CKPT_OK)
-        dead = host != s->host && info.is_file && ckpt__os_time() - info.mtime > (double)CKPT__FILE_STALE;
-    if (dead) (void)ckpt__os_remove(s->path.data);
+    if (ckpt__os_lstat(s->path.data, &info) != CKPT_OK || !info.is_file) return CKPT_OK;
+    if (ckpt__file_abandoned(pid, host, info.mtime)) (void)ckpt__os_remove(s->path.data);
     return CKPT_OK;
 }
 
 // Removes the hidden files that killed processes left in a folder: those of this machine whose process is gone, and any
-// machine's that nobody has written to for a day. What cannot be removed stays; the thread's sentence is left alone.
+// machine's that nobody has written to for an hour. What cannot be removed stays; the thread's sentence is left alone.
 static void ckpt__file_sweep(const char *dir, const ckpt_allocator *a) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     ckpt__file_sweeping s;
     s.dir = dir;
-    s.host = ckpt__file_host();
     ckpt__buf_init(&s.path, a);
     (void)ckpt__os_list(dir, ckpt__file_sweep_one, &s);
     ckpt__buf_free(&s.path);
@@ -15693,6 +15737,7 @@ typedef struct ckpt__index {
     ckpt__index_slot *slots;            // the sums of all names, and of some that have left; NULL: they are not kept
     size_t            slots_used, slots_cap;
     bool              lost;             // there was no index file
+    ckpt_err          unread;           // why there may be more in it than could be read: CKPT_AUTH, CKPT_NET; CKPT_OK: no
     bool              damaged;          // some of it could not be read
     const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
     char             *metric_of;        // the same as the file has it, for who has no rule of his own; NULL: it does not say
@@ -16102,16 +16147,28 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
     ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
     while (ix->count > 0) ckpt__index_drop(ix, ix->count - 1);
     ix->lost = ix->damaged = ix->remeasure = false;
+    ix->unread = CKPT_OK;
     ckpt__mem_free_text(&ix->allocator, ix->metric_of);
     ix->metric_of = NULL;
     ckpt_err e = path.err;
     if (e == CKPT_OK) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__INDEX_MAX_FILE, "an index");
     if (e == CKPT_OK) e = ckpt__index_parse(ix, text.data, text.len);
     else if (e == CKPT_NOT_FOUND) { ix->lost = true; e = CKPT_OK; }
-    else if (e != CKPT_NOMEM) { ix->damaged = true; e = CKPT_OK; }
+    else if (e != CKPT_NOMEM) {
+        ix->unread = e == CKPT_AUTH || e == CKPT_NET ? e : CKPT_OK;
+        ix->damaged = true;
+        e = CKPT_OK;
+    }
     ckpt__buf_free(&path);
     ckpt__buf_free(&text);
     return e;
+}
+
+// The same for who will write it again: what may not be read, or cannot be reached now, is whole for all that is known, and has
+// the pins.
+static ckpt_err ckpt__index_load_to_write(ckpt__index *ix) {
+    ckpt_err e = ckpt__index_load(ix);
+    return e != CKPT_OK ? e : ckpt__error_prefix(ix->unread, "cannot tell which checkpoints %s has", ix->folder);
 }
 
 // Writes the index aside and renames it over the old one.
@@ -16214,7 +16271,7 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
         path.len = 0;
         ckpt__os_path_join(&path, folder, queue.data + dir);
         e = ckpt__os_list(queue.data[dir] == 0 ? folder : ckpt__buf_cstr(&path), ckpt__index_collect, &names);
-        if (e == CKPT_NOT_FOUND && level > 1) e = CKPT_OK;      // gone meanwhile
+        if ((e == CKPT_NOT_FOUND || e == CKPT_AUTH) && level > 1) e = CKPT_OK;      // gone meanwhile; lost+found
         if (e == CKPT_OK && (how & CKPT__INDEX_OWN) != 0 && level > 1 && ckpt__index_has_mark(&names)) names.count = 0;
         const char *p = names.text.data;
         for (size_t i = 0; i < names.count && e == CKPT_OK; i++, p += strlen(p) + 1) {
@@ -40032,7 +40089,7 @@ static ckpt_err ckpt__remote_enter(ckpt__remote *r, int twins, int rank, const c
     (void)snprintf(r->ledger.file, sizeof r->ledger.file, "/.ckpt-remote-%08lx-%d%s.jsonl",
                    (unsigned long)ckpt__digest_crc32(0, r->store->uri, strlen(r->store->uri)), twins, of);
     r->ledger.best = best;
-    return ckpt__index_load(&r->ledger);
+    return ckpt__index_load_to_write(&r->ledger);
 }
 
 static int ckpt__remote_find(const ckpt__index *ix, uint64_t number) {
@@ -46742,7 +46799,7 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     ckpt__buf_free(&path);
     if (e == CKPT_OK) e = ckpt__saver_sweep(s);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__saver_sweep_folders(s);
-    if (e == CKPT_OK) e = ckpt__index_load(&s->index);
+    if (e == CKPT_OK) e = ckpt__index_load_to_write(&s->index);
     if (e == CKPT_OK && s->index.damaged)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index in %s is damaged; it is made again from the files", s->root);
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
@@ -48903,7 +48960,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     size_t added = 0;
     ckpt_err e = ckpt__saver_check_place(s);
     if (e != CKPT_OK || !ckpt__os_exists(s->root)) return e;
-    e = ckpt__index_load(&s->index);
+    e = ckpt__index_load_to_write(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);
@@ -51832,8 +51889,7 @@ static ckpt_err ckpt__folder_note_many(const char *name, void *user) {
     m->size += info.size;
     m->listed = m->listed || strcmp(name, CKPT__SHARD_META) == 0;
     if (info.mtime > m->touched) m->touched = info.mtime;
-    if (pid > 0 && host == ckpt__file_host()) m->busy = m->busy || ckpt__os_alive((int)pid);
-    else if (pid > 0) m->busy = m->busy || ckpt__os_time() - info.mtime < (double)CKPT__FILE_STALE;
+    m->busy = m->busy || (pid > 0 && !ckpt__file_abandoned(pid, host, info.mtime));
     return m->names.err;
 }
 
@@ -52432,7 +52488,7 @@ static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix, int ra
     ckpt_err e = ckpt__index_init(ix, &f->allocator, f->index.folder);
     ckpt__folder_choose_index(ix, rank);
     if (e == CKPT_OK) e = ckpt__index_lock(ix);
-    if (e == CKPT_OK) e = ckpt__index_load(ix);
+    if (e == CKPT_OK) e = ckpt__index_load_to_write(ix);
     if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__folder_scan(f, ix);
     return e == CKPT_OK ? ckpt__folder_mark_apart(ix) : e;
 }

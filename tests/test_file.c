@@ -498,20 +498,22 @@ static void test_sweep(void **unused) {
     unsigned long host = ckpt__file_host();
     char *gone = util_fmt(".ep1.pt.%d-%08lx%08x.tmp", (int)dead, host, 7u), *alive = util_fmt(".ep1.pt.%d-%08lx%08x.tmp", (int)getpid(), host, 7u);
     char *far = util_fmt(".ep1.pt.1-%08lx%08x.tmp", host ^ 1, 7u), *stale = util_fmt(".ep2.pt.1-%08lx%08x.tmp", host ^ 1, 8u);
-    char *other = util_fmt(".ep1.pt.%d-%08lx.tmp", (int)dead, host);
-    const char *names[6];
-    names[0] = gone; names[1] = alive; names[2] = far; names[3] = stale; names[4] = other; names[5] = "ep1.pt";
-    for (int i = 0; i < 6; i++) util_write_text(util_join(dir, names[i]), "x");
+    char *other = util_fmt(".ep1.pt.%d-%08lx.tmp", (int)dead, host), *before = util_fmt(".ep1.pt.%d-%08lx%08x.tmp", (int)getpid(), host, 9u);
+    const char *names[7];
+    names[0] = gone; names[1] = alive; names[2] = far; names[3] = stale; names[4] = other; names[5] = "ep1.pt"; names[6] = before;
+    for (int i = 0; i < 7; i++) util_write_text(util_join(dir, names[i]), "x");
     struct timespec old[2];
     memset(old, 0, sizeof old);
     old[0].tv_sec = old[1].tv_sec = time(NULL) - 2 * CKPT__FILE_STALE;
     assert_int_equal(utimensat(AT_FDCWD, util_join(dir, stale), old, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, util_join(dir, before), old, 0), 0);       // in a container each trainer has the same number
     (void)ckpt__error_set(CKPT_IO, "kept");
     ckpt__file_sweep(dir, &a);
     ckpt__file_sweep(util_join(dir, "missing"), &a);
     assert_string_equal(ckpt_last_error(), "kept");
     assert_false(util_exists(util_join(dir, gone)));
     assert_false(util_exists(util_join(dir, stale)));
+    assert_true(util_exists(util_join(dir, before)) == (ckpt__os_process_began((int)getpid()) <= 0));
     assert_true(util_exists(util_join(dir, alive)));
     assert_true(util_exists(util_join(dir, far)));
     assert_true(util_exists(util_join(dir, other)));

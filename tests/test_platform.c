@@ -422,6 +422,15 @@ static void test_lock(void **state) {
         // That attempt has lost the process's record lock (fcntl(2)); others must be kept out all the same.
         assert_int_equal(exit_of(locker(path, false, -1)), 1);
     }
+    // So must those of another machine, and of a container on this one, who cannot see whether the process lives.
+    char host[256], *holder = util_read(path, NULL);
+    ckpt__os_host(host, sizeof host);
+    const char *elsewhere[] = { "1 another-machine 17\n", util_fmt("%d %s 5 pid:[1]\n", INT_MAX, host) };
+    for (int i = 0; i < UTIL_COUNT(elsewhere); i++) {
+        util_write_text(path, elsewhere[i]);
+        assert_int_equal(exit_of(locker(path, false, -1)), 1);
+    }
+    util_write_text(path, holder);
     ckpt__os_unlock(fd, path);
     assert_string_equal(util_list(dir), "");
     assert_int_equal(exit_of(locker(path, false, -1)), 0);
@@ -630,6 +639,11 @@ static void test_clocks(void **state) {
     assert_true(fabs(ckpt__os_time() - (double)time(NULL)) < 3);
     assert_true(ckpt__os_cpus() >= 1);
     assert_int_equal(ckpt__os_pid(), getpid());
+    double began = ckpt__os_process_began((int)getpid());
+    assert_true(began == 0 || fabs(ckpt__os_time() - began) < 3600);
+    char space[64];
+    ckpt__os_pid_space(space, sizeof space);
+    assert_true(space[0] == 0 || strncmp(space, "pid:[", 5) == 0);
     char host[8];
     ckpt__os_host(host, sizeof host);
     assert_true(strlen(host) < sizeof host);

@@ -176,6 +176,70 @@ static void test_lost_and_damaged_index(void **state) {
     }
 }
 
+static bool is_pinned(const char *dir, const char *name) {
+    ckpt__index ix;
+    ckpt_allocator a = { NULL, NULL };
+    ok(ckpt__index_init(&ix, &a, dir));
+    ok(ckpt__index_load(&ix));
+    int at = ckpt__index_find(&ix, name);
+    bool pinned = at >= 0 && ix.lines[at].pinned;
+    ckpt__index_free(&ix);
+    return pinned;
+}
+
+// An index that may not be read, or cannot be reached now, is not taken for lost: it has the pins.
+static void test_index_out_of_reach(void **state) {
+    (void)state;
+    static const int why[] = { EACCES, ETIMEDOUT };
+    const char *dir = folder_with(30, 0);
+    int refused = 0;
+    pin(dir, "ba20.pt", true);
+    for (int i = 0; i < UTIL_COUNT(why); i++) {
+        bool hit = true;
+        for (int n = 1; hit; n++) {
+            run *r = run_new(dir);
+            fault_arm_call("open", why[i], n);
+            ckpt_err e = ckpt_saver_open(&r->s, &r->d);
+            if (e == CKPT_OK) {
+                ckpt_timestamp t = at_batch(40);
+                run_set(r, 40);
+                (void)!ckpt_saver_save(r->s, &t);
+                (void)!ckpt_saver_close(r->s, 0);
+            } else if (strstr(ckpt_last_error(), "cannot tell which checkpoints") != NULL) {
+                assert_int_equal(e, i == 0 ? CKPT_AUTH : CKPT_NET);
+                refused++;
+            }
+            hit = fault_disarm();
+            ckpt_state_free(&r->st);
+            assert_true(is_pinned(dir, "ba20.pt"));
+        }
+    }
+    assert_int_equal(refused, UTIL_COUNT(why));
+}
+
+static ckpt_err count_one(const char *name, const ckpt__os_info *info, void *user) {
+    (void)name; (void)info;
+    ++*(int *)user;
+    return CKPT_OK;
+}
+
+// A folder below that may not be looked into, as lost+found, is not in the way.
+static void test_folder_of_others_below(void **state) {
+    (void)state;
+    const char *dir = folder_with(30, 0);
+    ckpt_allocator a = { NULL, NULL };
+    int seen = 0, more = 0;
+    assert_int_equal(mkdir(util_join(dir, "lost+found"), 0700), 0);
+    ok(ckpt__index_walk_all(&a, dir, 5, 0, count_one, &seen));
+    fault_arm_call("opendir", EACCES, 2);
+    ok(ckpt__index_walk_all(&a, dir, 5, 0, count_one, &more));
+    assert_true(fault_disarm());
+    assert_true(seen >= 4 && more == seen);
+    fault_arm_call("opendir", EACCES, 1);
+    assert_int_equal(ckpt__index_walk_all(&a, dir, 5, 0, count_one, &more), CKPT_AUTH);
+    assert_true(fault_disarm());
+}
+
 static void test_latest_link_is_a_hint_only(void **state) {
     (void)state;
     const char *dir = folder_with(30, 0), *latest = util_join(dir, "latest.pt");
@@ -543,6 +607,8 @@ int main(void) {
         cmocka_unit_test(test_none_verifies),
         cmocka_unit_test(test_mismatch_is_told),
         cmocka_unit_test(test_lost_and_damaged_index),
+        cmocka_unit_test(test_index_out_of_reach),
+        cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
         cmocka_unit_test(test_template_changed),
         cmocka_unit_test(test_foreign_file),
