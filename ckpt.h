@@ -1445,7 +1445,8 @@ typedef struct ckpt_pending {
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_pending(const char *upload_staging_folder,
                                                          void (*each)(const ckpt_pending *p, void *user), void *user);
 // Uploads one file, blocking, with credentials from the environment; neither staged nor recorded. Any thread.
-// CKPT_ARG: path is no regular file, or uri names no object. CKPT_EXISTS: the object is there and overwrite is false.
+// CKPT_ARG: path is no regular file, or uri names no object, or has a '?' or '#' (in file:// write %3F, %23; libcloud:// has its
+// settings behind '?'). CKPT_EXISTS: the object is there and overwrite is false.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_put_file(const char *path, const char *uri, bool overwrite);
 
 #ifdef __cplusplus
@@ -34549,14 +34550,20 @@ static void ckpt__stores_add_uri(ckpt__buf *out, const ckpt_store *s, const char
 
 // Cuts the URI of an object into that of its store and the object's name. The store of s3:// is the bucket, as in Composer, since
 // .symlink objects hold names relative to it; of file:// and sftp:// it is the folder that the object is in; of dbfs: and
-// mlflow-artifacts: the volume or the run.
+// mlflow-artifacts: the volume or the run. '?' and '#' end a URI's path: the name before them would be another object's.
 static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf *name) {
     ckpt__uri u;
     char shown[768];
     ckpt__txt_uri(&u, text);
     ckpt__stores_shown(shown, sizeof shown, text);
-    bool folder = strcmp(u.backend, "file") == 0 || strcmp(u.backend, "sftp") == 0;
+    bool file = strcmp(u.backend, "file") == 0, folder = file || strcmp(u.backend, "sftp") == 0;
+    bool query = strcmp(u.backend, "libcloud") == 0 || ckpt__txt_starts(u.backend, "http");
     const char *end = u.path.p + u.path.n, *from = u.path.p + ckpt__txt_uri_root(&u);
+    if (*end != 0 && file)
+        return ckpt__error_set(CKPT_ARG, "'%s' has a '%c'; in a path it is written %%%02X", shown, *end, (unsigned)*end);
+    if (*end != 0 && !query)
+        return ckpt__error_set(CKPT_ARG, "'%s' has a '%c', which ends the path of a URI; ckpt_store_put takes names with it",
+                               shown, *end);
     for (const char *p = u.path.p; folder && p < end; p++) {
         if (*p == '/') from = p + 1;
     }
@@ -34564,7 +34571,7 @@ static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf
     ckpt__buf_add(store, text, (size_t)(from - text));
     if (strcmp(u.backend, "libcloud") == 0) ckpt__buf_text(store, end);     // its settings stand behind the name
     bool ok = true;
-    if (strcmp(u.backend, "file") == 0) ok = ckpt__txt_unpercent(name, from, (size_t)(end - from));
+    if (file) ok = ckpt__txt_unpercent(name, from, (size_t)(end - from));
     else ckpt__buf_add(name, from, (size_t)(end - from));
     if (!ok) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", shown);
     (void)ckpt__buf_cstr(store);

@@ -2424,6 +2424,12 @@ static void test_put_file(void **state) {
     assert_int_equal(ckpt_put_file(util_join(w.dir, "none"), uri, true), CKPT_NOT_FOUND);
     assert_int_equal(ckpt_put_file(path, "local/name", true), CKPT_ARG);
     assert_int_equal(ckpt_put_file(path, "hf://a/b", true), CKPT_UNSUPPORTED);
+    assert_int_equal(ckpt_put_file(path, util_fmt("%s#1.pt", uri), true), CKPT_ARG);    // else it would be the object above
+    assert_non_null(strstr(ckpt_last_error(), "%23"));
+    assert_int_equal(ckpt_put_file(path, "s3://b/run#1/a.pt", true), CKPT_ARG);
+    assert_int_equal(ckpt_put_file(path, "sftp://h/run?1/a.pt", true), CKPT_ARG);
+    assert_int_equal(ckpt_put_file(path, util_fmt("%s%%231.pt", uri), true), CKPT_OK);
+    same_file(object(&w, "sub/x#1.pt"), path);
     assert_int_equal(ckpt_put_file(NULL, uri, true), CKPT_ARG);
     const char *pipe_path = util_join(w.dir, "pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
