@@ -1227,8 +1227,8 @@ typedef struct ckpt_store_desc {
     // bytes are as safe on their way, but not from faults in the server's memory, over http from nothing but TCP's
     // own sum. With any of them a file whose CRC-32 is known is compared with what was sent, before the object is made.
     const char  *payload_signing;
-    // Called again shortly before the credentials that it gave expire, and when the server says they have; on any
-    // thread that uses the store, never twice at once.
+    // Called again shortly before the credentials that it gave expire, and when the server says they have, or does not know
+    // them; on any thread that uses the store, never twice at once.
     ckpt_err   (*credentials)(ckpt_credentials *out, void *user);
     void        *credentials_user;
     double       stall_timeout_s;       // default 60 s without a byte moving; there is no limit on the total
@@ -19337,16 +19337,18 @@ static ckpt_err ckpt__auth_aws_get(ckpt__auth_aws *a, ckpt_credentials *out, ckp
     return e;
 }
 
-// The server refused them as expired: they are dropped, unless somebody renewed them meanwhile. What was given as an argument
-// stays, as there is nothing else.
-static void ckpt__auth_aws_expired(ckpt__auth_aws *a, const ckpt_credentials *used) {
+// The server refused them: they are dropped, unless somebody renewed them meanwhile. What was given as an argument stays, as
+// there is nothing else. True: the next ones may be others.
+static bool ckpt__auth_aws_expired(ckpt__auth_aws *a, const ckpt_credentials *used) {
+    bool given = a->is_given && a->ask == NULL;
     ckpt__os_mutex_lock(&a->lock);
     bool same = strcmp(a->now.access_key_id, used->access_key_id) == 0 && strcmp(a->now.session_token, used->session_token) == 0;
-    if (a->has && same && (!a->is_given || a->ask != NULL)) {
+    if (a->has && same && !given) {
         a->has = false;
         a->again_at = 0;
     }
     ckpt__os_mutex_unlock(&a->lock);
+    return !given;
 }
 
 //-- replies in JSON -------------------------------------------------------------
@@ -23546,14 +23548,18 @@ static bool ckpt__s3_learn_clock(ckpt__s3_call *c) {
     return ckpt__web_learn_clock(c->store, &c->reply, c->sent_clock, told ? 60.0 : 600.0, &s->clock, &s->lock);
 }
 
+// A key that was replaced where it came from is not known any more, nor is one of MinIO's that has run out.
+static bool ckpt__s3_is_unknown(const ckpt__s3_call *c) {
+    return ckpt__s3_is(c, "InvalidAccessKeyId") || ckpt__s3_is(c, "InvalidTokenId");
+}
+
 // Have the credentials run out? Then the next request asks for new ones.
 static bool ckpt__s3_learn_expiry(ckpt__s3_call *c) {
     static const char *const codes[] = { "ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired" };
     bool head = c->reply.status == 400 && strcmp(c->method, "HEAD") == 0 && c->used.session_token[0] != 0 &&
                 !(c->s->amazon && c->expected[0] != 0);         // that one is of the region
-    if (!head && !CKPT__S3_IS_ANY(c, codes)) return false;
-    ckpt__auth_aws_expired(&c->s->auth, &c->used);
-    return true;
+    if (!head && !ckpt__s3_is_unknown(c) && !CKPT__S3_IS_ANY(c, codes)) return false;
+    return ckpt__auth_aws_expired(&c->s->auth, &c->used);
 }
 
 // Sends, and sends again once for each thing that the server taught. CKPT_OK: a status of 2xx; any other reply has become a
@@ -23575,7 +23581,7 @@ static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
         else if (!renewed && expired) again = renewed = true;
         if (!again) {
             e = ckpt__s3_fail(c);
-            c->t->expired = expired;
+            c->t->expired = expired && !ckpt__s3_is_unknown(c);     // one that is merely wrong stays so
             break;
         }
         ckpt__transfer_recount(c->t, before);

@@ -647,6 +647,27 @@ static void test_expired(void **state) {
     ckpt_store_close(s);
 }
 
+// Keys that were replaced are not known any more: they are fetched anew, but those that nobody ever knew only once.
+static void test_replaced_keys(void **state) {
+    (void)state;
+    static const step steps[] = { { 403, NULL, ERROR_XML("InvalidAccessKeyId", "x"), 0 },
+                                  { 200, "ETag: \"5eb63bbbe01eeed093cb22bb8f5acdc3\"\r\n", NULL, 0 },
+                                  { 403, NULL, ERROR_XML("InvalidTokenId", "x"), 0 }, { 403, NULL, ERROR_XML("InvalidTokenId", "x"), 0 } };
+    int calls = 0;
+    ckpt_store_desc d = script_begin(steps, UTIL_COUNT(steps));
+    d.endpoint_url = server.url;
+    d.credentials = give_credentials;
+    d.credentials_user = &calls;
+    ckpt_store *s = open_with(&d, "s3://bucket/pre");
+    is(put(s, "hello world", true, NULL), CKPT_OK);
+    assert_string_equal(header_of(1, "x-amz-security-token"), "token2");
+    is(put(s, "hello world", true, NULL), CKPT_AUTH);
+    assert_false(t.expired);
+    assert_string_equal(header_of(3, "x-amz-security-token"), "token3");
+    assert_int_equal(requests(), 4);
+    ckpt_store_close(s);
+}
+
 // Amazon says 400 to a HEAD in the wrong region too: that is no reason to ask for other credentials.
 static void test_region_is_no_expiry(void **state) {
     (void)state;
@@ -1287,6 +1308,7 @@ int main(void) {
         cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_clock),
         cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
         cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_stat_by_list), cmocka_unit_test(test_region_is_no_expiry),
+        cmocka_unit_test(test_replaced_keys),
         cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
         cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists), cmocka_unit_test(test_parts_and_uploads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),
