@@ -27982,6 +27982,9 @@ static ckpt_err ckpt__sftp_set_common(ckpt__sftp_call *c) {
     (void)curl_easy_setopt(easy, CURLOPT_KEYPASSWD, f->key_password != NULL ? f->key_password : "");
     (void)curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    // To libcurl the whole login is connecting, and a busy server takes long over it. The watch gives up before, on a silent one.
+    double wait = c->quiet.stall_timeout_s > 0.0 ? c->quiet.stall_timeout_s : 60.0;
+    (void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, wait < 3600.0 ? (long)(wait * 1000.0) + 10000L : 3600000L);
     return CKPT_OK;
 }
 

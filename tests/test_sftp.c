@@ -4,6 +4,9 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 static const ckpt_allocator heap = { NULL, NULL };
 
@@ -308,6 +311,36 @@ static void test_deep(void **state) {
     ckpt_store_close(s);
 }
 
+// A login has stall_timeout_s, also when that is longer than the 10 s that other stores have for a connection.
+static void test_slow_login(void **state) {
+    (void)state;
+    clear_env();
+    struct sockaddr_in at;
+    socklen_t size = sizeof at;
+    memset(&at, 0, sizeof at);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 4) == 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    ckpt_store_desc d;
+    ckpt_store *s = NULL;
+    memset(&d, 0, sizeof d);
+    const char *host = util_fmt("127.0.0.1:%d", ntohs(at.sin_port)), *known = util_join(util_temp_dir(), "known");
+    util_write_text(known, util_fmt("[127.0.0.1]:%s ssh-ed25519 AAAA\n", host + 10));
+    d.known_hosts_filename = known;
+    assert_int_equal(ckpt_store_open(&s, util_fmt("sftp://u:p@%s/x", host), &d), CKPT_OK);
+    ckpt__transfer t;
+    ckpt__store_stat st;
+    memset(&t, 0, sizeof t);
+    t.stall_timeout_s = 10.3;
+    assert_int_equal(s->table->stat(s, "n", &st, &t), CKPT_TIMEOUT);
+    if (strstr(ckpt_last_error(), "not a byte in 10.3 s") == NULL) fail_msg("%s", ckpt_last_error());
+    assert_true(t.transient);
+    ckpt_store_close(s);
+    close(fd);
+}
+
 // Each allocation of an opening fails once.
 typedef struct failing { int left; long live; } failing;
 
@@ -343,7 +376,8 @@ static void test_no_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases), cmocka_unit_test(test_uri_tables), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_lines), cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory)
+        cmocka_unit_test(test_lines), cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_slow_login)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
