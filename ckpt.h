@@ -19416,7 +19416,7 @@ typedef struct ckpt__auth_google {
     void              *ask_user;
     ckpt__os_mutex     lock;            // guards what follows
     ckpt__os_cond      wake;
-    bool               has, renewing;
+    bool               has, had, renewing;
     unsigned           ended;           // renewals
     ckpt__auth_bearer  now;             // valid when `has`
     double             expires;         // seconds since 1970; 0: never
@@ -19876,7 +19876,10 @@ static ckpt_err ckpt__auth_of_machine(ckpt__auth_search *s, bool *found, const c
         *found = flavor != NULL && strcmp(flavor, "Google") == 0;
         if (e == CKPT_NOMEM || e == CKPT_CANCELLED || !s->t->transient) break;
         if (e == CKPT_OK && *found) break;
-        e = i + 1 < q.tries && e == CKPT_TIMEOUT ? CKPT_OK : e;
+        // Where the name leads nowhere there is none; one that refuses may be about to start.
+        bool refuses = e == CKPT_NET && strstr(ckpt__error_last.text, "resolve") == NULL;
+        if (i + 1 < q.tries && (refuses || e == CKPT_TIMEOUT))
+            e = refuses ? ckpt__auth_pause(s->t, 1.0, ckpt__auth_google_what) : CKPT_OK;
     }
     if (*found && r.status == 200) e = ckpt__auth_take_token(s, &r);
     else if (*found) e = ckpt__auth_google_run(s, &q, &r, "the metadata server");
@@ -20022,12 +20025,12 @@ static ckpt_err ckpt__auth_google_settle(ckpt__auth_google *g, ckpt__auth_bearer
         ckpt__auth_bearer old = g->now;
         g->now = *fresh;
         *fresh = old;
-        g->has = true;
+        g->has = g->had = true;
         g->expires = expires;
     } else {
         ckpt__error_take(&g->failure);
         g->failure.code = e;
-        g->failure_transient = t->transient;
+        g->failure_transient = t->transient || g->had;      // who gave one before may be out of reach for a while
     }
     double left = ckpt__auth_google_left(g);
     g->again_at = ckpt__os_now() + (left / 4 < 30 ? left / 4 : 30);
@@ -20067,6 +20070,7 @@ static ckpt_err ckpt__auth_google_get(ckpt__auth_google *g, ckpt__auth_bearer *o
         e = ckpt__auth_google_fetch(g, &fresh, &expires, t);
         ckpt__os_mutex_lock(&g->lock);
         e = ckpt__auth_google_settle(g, &fresh, expires, e, t);
+        if (e != CKPT_OK && e != CKPT_CANCELLED) t->transient = g->failure_transient;
         ckpt__auth_bearer_free(&fresh);
         ckpt__os_cond_broadcast(&g->wake);
         break;

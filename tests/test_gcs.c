@@ -743,6 +743,31 @@ static void test_order(void **state) {
     ckpt_store_close(s);
 }
 
+// A metadata server that refuses is asked again; once it has given a token, its silence is no lack of credentials.
+static void test_metadata_outage(void **state) {
+    (void)state;
+#define ASKS "GET /computeMetadata/v1/instance/service-accounts/default/token"
+    static const step late[] = { { ASKS, 0, NULL, NULL }, { ASKS, 200, "Metadata-Flavor: Google\r\n", "{\"access_token\":\"ya29.one\"}" },
+                                 { "GET /storage", 200, NULL, OBJECT }, { "GET /storage", 401, "Connection: close\r\n", "{}" },
+                                 { ASKS, 0, NULL, NULL }, { ASKS, 0, NULL, NULL }, { ASKS, 0, NULL, NULL } };
+#undef ASKS
+    ckpt_store_desc d;
+    ckpt__store_stat st;
+    memset(&d, 0, sizeof d);
+    clear();
+    unsetenv("NO_GCE_CHECK");
+    setenv("HOME", util_temp_dir(), 1);
+    setenv("GCE_METADATA_HOST", server.url + 7, 1);
+    ckpt_store *s = meet(late, UTIL_COUNT(late), &d);
+    is(look(s, &st), CKPT_OK);
+    is(look(s, &st), CKPT_AUTH);
+    assert_true(t.transient);
+    sentence_has("it does not answer");
+    check_script();
+    ckpt_store_close(s);
+    clear();
+}
+
 static void test_types(void **state) {
     (void)state;
     static const struct { const char *text; ckpt_err e; const char *says; } cases[] = {
@@ -873,7 +898,8 @@ int main(void) {
         cmocka_unit_test(test_crc32c), cmocka_unit_test(test_jwt), cmocka_unit_test(test_quote),
         cmocka_unit_test(test_missing), cmocka_unit_test(test_broken_off), cmocka_unit_test(test_ranges_of_before), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stat),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put),
-        cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_turns), cmocka_unit_test(test_order), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_turns), cmocka_unit_test(test_order), cmocka_unit_test(test_metadata_outage),
+        cmocka_unit_test(test_types),
         cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
     };
     util_clear_env();
