@@ -19979,8 +19979,9 @@ static ckpt_err ckpt__auth_google_init(ckpt__auth_google *g, const ckpt_store_de
     g->logger = d->logger;
     g->ask = d->credentials;
     g->ask_user = d->credentials_user;
-    if (d->credentials_file != NULL) g->file = ckpt__mem_copy_text(&g->allocator, d->credentials_file);
-    if (d->credentials_file != NULL && g->file == NULL) e = CKPT_NOMEM;
+    const char *file = ckpt__auth_given(d->credentials_file);
+    if (file != NULL) g->file = ckpt__mem_copy_text(&g->allocator, file);
+    if (file != NULL && g->file == NULL) e = CKPT_NOMEM;
     if (d->session_token != NULL && d->session_token[0] != 0) {
         g->is_given = g->has = true;
         ckpt__buf_text(&g->now.token, d->session_token);
@@ -20319,7 +20320,7 @@ static const char *ckpt__auth_oci_value(const ckpt__auth_oci_lookup *l, const ch
 // Finds and reads the configuration file. Only one that was named must be there.
 static ckpt_err ckpt__auth_oci_open_file(ckpt__auth_oci_lookup *l, const ckpt_store_desc *d) {
     static const char *const places[] = { "~/.oci/config", "~/.oraclebmc/config" };
-    const char *given = d->credentials_file, *by = "";
+    const char *given = ckpt__auth_given(d->credentials_file), *by = "";
     ckpt__auth_oci *a = l->a;
     ckpt__buf text;
     ckpt_err e = CKPT_OK;
@@ -20353,7 +20354,7 @@ static ckpt_err ckpt__auth_oci_lacks(const ckpt__auth_oci_lookup *l, const char 
 static ckpt_err ckpt__auth_oci_use_key(ckpt__auth_oci_lookup *l, const ckpt_store_desc *d, bool has_token) {
     ckpt__auth_oci *a = l->a;
     ckpt_err e = CKPT_OK;
-    const char *file = d->key_filename, *content = NULL, *phrase = d->key_password;
+    const char *file = ckpt__auth_given(d->key_filename), *content = NULL, *phrase = ckpt__auth_given(d->key_password);
     const char *tenancy = ckpt__auth_oci_value(l, "tenancy", "OCI_CLI_TENANCY");
     const char *user = ckpt__auth_oci_value(l, "user", "OCI_CLI_USER");
     const char *fingerprint = ckpt__auth_oci_value(l, "fingerprint", "OCI_CLI_FINGERPRINT");
@@ -20428,7 +20429,8 @@ static ckpt_err ckpt__auth_oci_choose(ckpt__auth_oci_lookup *l, const ckpt_store
     ckpt_err e = CKPT_OK;
     const char *how = ckpt__auth_oci_value(l, "authentication_type", "OCI_CLI_AUTH");
     const char *token = ckpt__auth_oci_value(l, "security_token_file", "OCI_CLI_SECURITY_TOKEN_FILE");
-    const char *region = d->region != NULL ? d->region : ckpt__auth_oci_value(l, "region", "OCI_CLI_REGION");
+    const char *region = ckpt__auth_given(d->region);
+    if (region == NULL) region = ckpt__auth_oci_value(l, "region", "OCI_CLI_REGION");
     if (region == NULL && ckpt__auth_env("OCI_RESOURCE_PRINCIPAL_VERSION") == NULL) region = ckpt__auth_env("OCI_REGION");
     a->region = ckpt__auth_keep(&a->secret, region, &e);
     if (e != CKPT_OK) return e;
@@ -20454,8 +20456,8 @@ static ckpt_err ckpt__auth_oci_configure(ckpt__auth_oci *a, const ckpt_store_des
     ckpt__auth_oci_lookup l;
     memset(&l, 0, sizeof l);
     l.a = a;
-    l.profile = d->profile;
-    l.is_named = d->profile != NULL || d->credentials_file != NULL;
+    l.profile = ckpt__auth_given(d->profile);
+    l.is_named = l.profile != NULL || ckpt__auth_given(d->credentials_file) != NULL;
     if (l.profile == NULL && !l.is_named) l.profile = ckpt__auth_env("OCI_CLI_PROFILE");
     bool wanted = l.profile != NULL;
     if (!wanted) l.profile = "DEFAULT";
@@ -33151,7 +33153,7 @@ static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ck
     ckpt__buf_init(&url, &copy.allocator);
     ckpt_err e = ckpt__gcs_endpoint(d, &url, &emulator);
     copy.endpoint_url = e == CKPT_OK ? url.data : NULL;
-    if (copy.region == NULL) copy.region = "auto";
+    if (ckpt__auth_given(copy.region) == NULL) copy.region = "auto";
     copy.access_key_id = key;
     copy.secret_access_key = secret;
     copy.session_token = NULL;
@@ -33184,7 +33186,7 @@ static ckpt_err ckpt__gcs_open(ckpt_store **out, const char *text, const ckpt__u
     if (u->bucket.n == 0) return ckpt__error_set(CKPT_ARG, "cannot open %s: it names no bucket: gs://BUCKET/PREFIX does", text);
     if (own && (key == NULL || secret == NULL))
         return ckpt__error_set(CKPT_ARG, "cannot open %s: an HMAC key has two halves, access_key_id and secret_access_key", text);
-    bool file = d->credentials_file != NULL;
+    bool file = ckpt__auth_given(d->credentials_file) != NULL;
     if (!own && !token && !file) {
         key = ckpt__auth_env("GCS_KEY");
         secret = ckpt__auth_env("GCS_SECRET");

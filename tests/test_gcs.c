@@ -723,7 +723,8 @@ static void test_order(void **state) {
     is(look(s, &st), CKPT_OK);
     assert_non_null(strstr(script.bodies[0], "refresh_token=of-sdk"));
     ckpt_store_close(s);
-    // The variable before that; a file that is not there is an error, and not "go on".
+    // The variable before that; a file that is not there is an error, and not "go on". An empty text is none.
+    d.credentials_file = "";
     setenv("GOOGLE_APPLICATION_CREDENTIALS", user_file("named.json", "named"), 1);
     s = meet(file, 2, &d);
     is(look(s, &st), CKPT_OK);
@@ -875,6 +876,7 @@ static void test_open(void **state) {
     static const step hmac[] = { { "HEAD /bucket/pre/a/b%20c", 200, NULL, "12345" } };
     ckpt__store_stat st;
     memset(&d, 0, sizeof d);
+    d.credentials_file = d.region = "";                 // as good as none
     s = meet(hmac, 1, &d);
     is(look(s, &st), CKPT_OK);
     assert_non_null(strstr(script.heads[0], "Credential=GOOGKEY/"));

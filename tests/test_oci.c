@@ -126,6 +126,7 @@ static ckpt_err settle(ckpt__auth_oci *a, const char *profile, const char *file)
     memset(&d, 0, sizeof d);
     d.profile = profile;
     d.credentials_file = file;
+    d.region = d.key_filename = d.key_password = "";
     d.logger.fn = on_log;
     return ckpt__auth_oci_init(a, NULL, &d, NULL);
 }
@@ -153,6 +154,7 @@ static void test_configuration(void **state) {
     util_write_text(plain, text_of(generated, "pem_pkcs1"));
     util_write_text(token, "\n");
     settles(NULL, NULL, id_of_sample, "us-ashburn-1");
+    settles("", "", id_of_sample, "us-ashburn-1");              // as good as none
     // Another file, profiles that inherit, keys in capitals, ':' for '='.
     util_write_text(other, util_fmt("# x\n[DEFAULT]\nUSER: u1\ntenancy = t1\nregion=fra\nKey_File=%s\nfingerprint=%s\n; y\n[TWO]\nuser=u2\nregion=\n",
                                     plain, text_of(generated, "fingerprint_md5")));
