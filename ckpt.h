@@ -32541,6 +32541,18 @@ static ckpt_err ckpt__gcs_confirm(ckpt_store *store, const ckpt__store_multi *m,
 
 //-- an object in one request ----------------------------------------------------
 
+// A canned ACL as one of the two interfaces spells it, from either spelling; what is not known goes as it is.
+static const char *ckpt__gcs_acl(const char *text, bool xml) {
+    static const char *const both[][2] = {
+        { "authenticatedRead", "authenticated-read" }, { "bucketOwnerFullControl", "bucket-owner-full-control" },
+        { "bucketOwnerRead", "bucket-owner-read" }, { "projectPrivate", "project-private" }, { "publicRead", "public-read" }
+    };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        if (strcmp(text, both[i][0]) == 0 || strcmp(text, both[i][1]) == 0) return both[i][xml ? 1 : 0];
+    }
+    return text;
+}
+
 // What is kept with an object. has_sum: the server is to compare its bytes.
 static void ckpt__gcs_add_object(ckpt__gcs_call *g, ckpt__buf *b, const char *mark, bool has_crc, uint32_t crc, bool has_sum,
                                  uint32_t crc32c) {
@@ -32563,7 +32575,7 @@ static void ckpt__gcs_add_object(ckpt__gcs_call *g, ckpt__buf *b, const char *ma
     ckpt__buf_text(b, "}}");
     if (key.err != CKPT_OK) b->err = key.err;
     ckpt__buf_free(&key);
-    if (s->acl != NULL) ckpt__fields_add(&g->c.query, "predefinedAcl", s->acl);
+    if (s->acl != NULL) ckpt__fields_add(&g->c.query, "predefinedAcl", ckpt__gcs_acl(s->acl, false));
     if (s->kms_key != NULL) ckpt__fields_add(&g->c.query, "kmsKeyName", s->kms_key);
 }
 
@@ -32809,7 +32821,7 @@ static void ckpt__gcs_add_headers(ckpt__gcs_call *g, const ckpt__store_multi *m)
     const ckpt__s3 *s = g->c.s;
     ckpt__fields *h = &g->c.headers;
     ckpt__fields_add(h, "Content-Type", "application/octet-stream");
-    if (s->acl != NULL) ckpt__fields_add(h, "x-goog-acl", s->acl);
+    if (s->acl != NULL) ckpt__fields_add(h, "x-goog-acl", ckpt__gcs_acl(s->acl, true));
     if (s->storage_class != NULL) ckpt__fields_add(h, "x-goog-storage-class", s->storage_class);
     if (s->kms_key != NULL) ckpt__fields_add(h, "x-goog-encryption-kms-key-name", s->kms_key);
     ckpt__web_add_meta(h, "x-goog-meta-ckpt-", m->mark, m->has_crc, m->crc);
@@ -33154,6 +33166,7 @@ static ckpt_err ckpt__gcs_open_hmac(ckpt_store **out, const char *text, const ck
     ckpt_err e = ckpt__gcs_endpoint(d, &url, &emulator);
     copy.endpoint_url = e == CKPT_OK ? url.data : NULL;
     if (ckpt__auth_given(copy.region) == NULL) copy.region = "auto";
+    if (copy.canned_acl != NULL) copy.canned_acl = ckpt__gcs_acl(copy.canned_acl, true);
     copy.access_key_id = key;
     copy.secret_access_key = secret;
     copy.session_token = NULL;
