@@ -17073,6 +17073,28 @@ static ckpt_err ckpt__http_use_ca(ckpt__http *h, const char *path) {
     return *where != NULL ? CKPT_OK : CKPT_NOMEM;
 }
 
+// SSL_CERT_DIR may name several folders with ':' between them, of which one that is there will do. OpenSSL takes the text as it
+// stands; other libraries want one folder.
+static ckpt_err ckpt__http_use_ca_dirs(ckpt__http *h, const char *list) {
+    const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
+    bool all = h->ca_dir == NULL && v->ssl_version != NULL && strstr(v->ssl_version, "OpenSSL") != NULL;
+    ckpt__buf one;
+    ckpt__buf_init(&one, &h->allocator);
+    ckpt_err e = CKPT_ARG;
+    for (const char *p = list, *end; p != NULL && e == CKPT_ARG; p = end != NULL ? end + 1 : NULL) {
+        end = strchr(p, ':');
+        one.len = 0;
+        ckpt__buf_add(&one, p, end != NULL ? (size_t)(end - p) : strlen(p));
+        const char *path = ckpt__buf_cstr(&one);
+        e = one.err != CKPT_OK ? one.err : ckpt__http_use_ca(h, path);
+    }
+    ckpt__buf_free(&one);
+    if (e != CKPT_OK || !all || h->ca_dir == NULL) return e;
+    ckpt__mem_free_text(&h->allocator, h->ca_dir);
+    h->ca_dir = ckpt__mem_copy_text(&h->allocator, list);
+    return h->ca_dir != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
 // Takes what the environment names, the first that is there; false: nothing. A name that leads nowhere is passed over, as OpenSSL
 // does, unless it was meant for this kind of program.
 static ckpt_err ckpt__http_environment_ca(ckpt__http *h, bool *found) {
@@ -17082,7 +17104,7 @@ static ckpt_err ckpt__http_environment_ca(ckpt__http *h, bool *found) {
     for (size_t i = 0; i < 8 && !(*found && i % 2 == 0); i++) {
         const char *name = names[i / 2][i % 2], *path = name != NULL ? ckpt__os_env(name) : NULL;
         if (path == NULL || path[0] == 0) continue;
-        ckpt_err e = ckpt__http_use_ca(h, path);
+        ckpt_err e = i == 5 ? ckpt__http_use_ca_dirs(h, path) : ckpt__http_use_ca(h, path);
         if (e == CKPT_NOMEM || (e != CKPT_OK && i == 0)) return ckpt__error_prefix(e, "%s", name);
         if (e == CKPT_OK) *found = true;
         else ckpt__error_log(&h->logger, CKPT_LOG_WARN, "%s: %s", name, ckpt__error_last.text);

@@ -913,6 +913,22 @@ static void test_tls(void **state) {
     free(s.body);
 }
 
+// SSL_CERT_DIR names one folder or several, of which one is there.
+static void test_ca_folders(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *library = curl_version_info(CURLVERSION_NOW)->ssl_version;
+    const char *lists[] = { dir, util_fmt("%s:/nowhere", dir), util_fmt("/nowhere:%s", dir) };
+    for (int i = 0; i < UTIL_COUNT(lists); i++) {
+        client c;
+        setenv("SSL_CERT_DIR", lists[i], 1);
+        client_init(&c);
+        assert_non_null(c.http.ca_dir);
+        assert_string_equal(c.http.ca_dir, strstr(library, "OpenSSL") != NULL ? lists[i] : dir);
+        client_free(&c);
+    }
+    unsetenv("SSL_CERT_DIR");
+}
+
 static void test_tls_connection_that_dies(void **state) {
     (void)state;
     const char *ca = util_join(util_temp_dir(), "ca.pem");
@@ -1160,6 +1176,7 @@ int main(void) {
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_proxy),
         cmocka_unit_test(test_tls),
+        cmocka_unit_test(test_ca_folders),
         cmocka_unit_test(test_tls_connection_that_dies),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_threads),
