@@ -17500,11 +17500,12 @@ static void ckpt__http_give(ckpt__http *h, ckpt__http_job *job, bool keep) {
 //-- one transfer ----------------------------------------------------------------
 
 // What the peer has not confirmed of what was sent. libcurl learns that bytes left when the system's buffer takes them, and on a
-// slow link that buffer may hold minutes of them. The handle's idle connections have nothing to confirm.
+// slow link that buffer may hold minutes of them. The handle's idle connections have nothing to confirm. 0 where nobody knows.
 static int64_t ckpt__http_unsent(const ckpt__http_job *job) {
     int64_t sum = 0;
     for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
-        if (job->slot->sockets[i] > 0) sum += ckpt__os_unsent(job->slot->sockets[i]);
+        int64_t bytes = job->slot->sockets[i] > 0 ? ckpt__os_unsent(job->slot->sockets[i]) : 0;
+        if (bytes > 0) sum += bytes;
     }
     return sum;
 }

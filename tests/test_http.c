@@ -1150,9 +1150,24 @@ static void test_receive_room(void **state) {
     close(fd);
 }
 
+// Where the system does not tell what a socket has not sent, nothing is left to be sent: a server's own limit holds.
+static void test_unsent_unknown(void **state) {
+    (void)state;
+    ckpt__http_slot slot;
+    ckpt__http_job job;
+    memset(&slot, 0, sizeof slot);
+    memset(&job, 0, sizeof job);
+    job.slot = &slot;
+    slot.sockets[0] = open("/dev/null", O_RDONLY);
+    assert_true(slot.sockets[0] > 0 && ckpt__os_unsent(slot.sockets[0]) < 0);
+    assert_int_equal(ckpt__http_unsent(&job), 0);
+    close(slot.sockets[0]);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_receive_room),
+        cmocka_unit_test(test_unsent_unknown),
         cmocka_unit_test(test_request_is_sent_as_given),
         cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_any_status_is_a_reply),
