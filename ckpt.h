@@ -17180,7 +17180,7 @@ static void ckpt__http_site(char *out, size_t cap, const char *url) {
     for (size_t i = 0; i < n; i++) {
         if (url[scheme + i] == '@') skip = i + 1;
     }
-    n = n - skip < 256 ? n - skip : 256;
+    n = n - skip < 255 ? n - skip : 255;        // a job's `host` has room for so many
     (void)snprintf(out, cap, "%.*s%.*s", scheme < 16 ? (int)scheme : 0, url, (int)n, url + scheme + skip);
 }
 

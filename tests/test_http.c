@@ -1150,6 +1150,20 @@ static void test_receive_room(void **state) {
     close(fd);
 }
 
+// A host's name that is too long for sentences is cut.
+static void test_long_host(void **state) {
+    (void)state;
+    char url[400] = "http://";
+    client c;
+    ckpt__http_job job;
+    memset(url + 7, 'h', 300);
+    client_init(&c);
+    assert_int_equal(ckpt__http_take(&c.http, &job, url, &c.t), CKPT_OK);
+    assert_ptr_equal(memchr(job.host, 0, sizeof job.host), job.host + 255);
+    ckpt__http_give(&c.http, &job, true);
+    client_free(&c);
+}
+
 // Where the system does not tell what a socket has not sent, nothing is left to be sent: a server's own limit holds.
 static void test_unsent_unknown(void **state) {
     (void)state;
@@ -1167,6 +1181,7 @@ static void test_unsent_unknown(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_receive_room),
+        cmocka_unit_test(test_long_host),
         cmocka_unit_test(test_unsent_unknown),
         cmocka_unit_test(test_request_is_sent_as_given),
         cmocka_unit_test(test_bodies),
