@@ -28765,6 +28765,7 @@ static ckpt_err ckpt__sftp_see(ckpt__sftp_listing *l, const ckpt__sftp_entry *en
         ckpt__sftp_unhide(rel, en->name, is_part ? part : old, is_part);
     }
     if (!ckpt__txt_starts(ckpt__buf_cstr(rel), w->prefix) || rel->err != CKPT_OK) return rel->err;
+    if (is_old && rel->len - from > CKPT__SFTP_BASE) return CKPT_OK;     // cut, and nobody knows what the object is called
     if (is_old && !w->uploads) {
         ckpt__buf_le(&l->old, en->size, 8);
         ckpt__buf_add(&l->old, rel->data, rel->len + 1);

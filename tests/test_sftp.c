@@ -277,37 +277,63 @@ static void test_urls(void **state) {
     ckpt__buf_free(&c.url);
 }
 
+// What a listing of "sftp://h/x" begins with.
+typedef struct listing { ckpt__transfer t; ckpt__store_walk w; ckpt__sftp_call c; ckpt__sftp_listing l; } listing;
+
+static ckpt_store *listing_begin(listing *g) {
+    ckpt_store *s = NULL;
+    clear_env();
+    assert_int_equal(ckpt_store_open(&s, "sftp://h/x", NULL), CKPT_OK);
+    memset(g, 0, sizeof *g);
+    g->c.f = ckpt__sftp_of(s);
+    g->l.c = &g->c;
+    g->l.w = &g->w;
+    ckpt__buf_init(&g->l.old, NULL);
+    ckpt__sftp_walk_init(&g->w, s, "", &g->t);
+    ckpt__buf_byte(&g->w.dirs, 0);
+    return s;
+}
+
+// The file aside stands for its object, unless its name was too long for it to tell what the object is called.
+static void test_aside(void **state) {
+    (void)state;
+    for (int n = 158; n < 250; n++) {
+        listing g;
+        ckpt_store *s = listing_begin(&g);
+        ckpt__buf b;
+        char *name = util_fmt("%0*d", n, 7);
+        ckpt__buf_init(&b, NULL);
+        assert_int_equal(ckpt__sftp_hidden(&b, name, NULL, ckpt__sftp_old_end), CKPT_OK);
+        ckpt__sftp_entry en = { '-', 5, { b.data, b.len } };
+        assert_int_equal(ckpt__sftp_see(&g.l, &en), CKPT_OK);
+        assert_int_equal(ckpt__sftp_add_old(&g.l), CKPT_OK);
+        assert_int_equal(g.w.count, n <= CKPT__SFTP_BASE);
+        if (g.w.count > 0) assert_string_equal(g.w.names.data + g.w.found[0].name, name);
+        ckpt__buf_free(&b);
+        ckpt__buf_free(&g.l.old);
+        ckpt__store_walk_free(&g.w);
+        ckpt_store_close(s);
+    }
+}
+
 // A server that has a folder in each folder comes to an end.
 static void test_deep(void **state) {
     (void)state;
-    clear_env();
-    ckpt_store *s = NULL;
-    assert_int_equal(ckpt_store_open(&s, "sftp://h/x", NULL), CKPT_OK);
-    ckpt__transfer t;
-    memset(&t, 0, sizeof t);
-    ckpt__store_walk w;
-    ckpt__sftp_call c;
-    ckpt__sftp_listing l;
-    memset(&c, 0, sizeof c);
-    memset(&l, 0, sizeof l);
-    c.f = ckpt__sftp_of(s);
-    l.c = &c;
-    l.w = &w;
-    ckpt__sftp_walk_init(&w, s, "", &t);
-    ckpt__buf_byte(&w.dirs, 0);
+    listing g;
+    ckpt_store *s = listing_begin(&g);
     char name[256];
     memset(name, 'd', 255);
     ckpt__sftp_entry en = { 'd', 0, { name, 255 } };
     ckpt_err e = CKPT_OK;
     int depth = 0;
     while (e == CKPT_OK && depth < 1000) {
-        e = ckpt__sftp_see(&l, &en);
-        w.dir += strlen(w.dirs.data + w.dir) + 1;
+        e = ckpt__sftp_see(&g.l, &en);
+        g.w.dir += strlen(g.w.dirs.data + g.w.dir) + 1;
         depth++;
     }
     assert_int_equal(e, CKPT_UNSUPPORTED);
     assert_true(depth > 15);
-    ckpt__store_walk_free(&w);
+    ckpt__store_walk_free(&g.w);
     ckpt_store_close(s);
 }
 
@@ -377,6 +403,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases), cmocka_unit_test(test_uri_tables), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts), cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines), cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_aside),
         cmocka_unit_test(test_slow_login)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
