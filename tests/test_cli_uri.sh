@@ -168,6 +168,12 @@ is "nothing pending" 0 ./ckpt pending staging
 holds "it says so" "nothing is pending"
 is "nothing to push" 0 ./ckpt push staging
 is "pending of no folder" 3 ./ckpt pending none
+mkdir -p saves/.ckpt-staging
+./make stage "$dir/saves/.ckpt-staging" "$dir/later" a.pt || fail "stage an upload beside checkpoints"
+rm later
+is "push of a folder of checkpoints" 0 ./ckpt push --json saves
+json "what waits in the hidden one" "d['pushed'][0]['files'] == 2 and d['pushed'][0]['code'] == 'CKPT_OK'"
+same "it is there" a.pt later/two.pt
 
 mkdir clouds && export FOLDER_OF_CLOUDS="$dir/clouds"
 cloud='?provider=LOCAL&key_environ=FOLDER_OF_CLOUDS'

@@ -462,6 +462,14 @@ static char *keep_text(const char *s) {
     return strcpy((char *)need(malloc(strlen(s) + 1)), s);
 }
 
+// The folder that a path lies in. To be freed.
+static char *parent_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *out = keep_text(slash != NULL ? path : ".");
+    if (slash != NULL) out[slash == path ? 1 : slash - path] = 0;
+    return out;
+}
+
 // Bytes of the schemes that need no "//" behind them, with the ':'; 0: it is none of them.
 static size_t bare_scheme(const char *s) {
     return strncmp(s, "dbfs:", 5) == 0 ? 5 : strncmp(s, "mlflow-artifacts:", 17) == 0 ? 17 : 0;
@@ -2514,7 +2522,7 @@ static int do_gc(void) {
 
 // Files that a staging folder holds for upload.
 typedef struct waiting { char *uri, *name, *file; uint64_t size, sent; double added; bool in_use, refused, damaged; } waiting;
-typedef struct waiting_list { waiting *list; int count, cap; } waiting_list;
+typedef struct waiting_list { waiting *list; int count, cap; char *folder; } waiting_list;     // folder: which the records lie in
 
 static void note_waiting(const ckpt_pending *p, void *user) {
     waiting_list *l = (waiting_list *)user;
@@ -2522,6 +2530,7 @@ static void note_waiting(const ckpt_pending *p, void *user) {
         l->cap = l->cap > 0 ? 2 * l->cap : 64;
         l->list = (waiting *)need(realloc(l->list, (size_t)l->cap * sizeof *l->list));
     }
+    if (l->folder == NULL) l->folder = parent_of(p->record);
     waiting *w = &l->list[l->count++];
     w->uri = keep_text(p->uri != NULL ? p->uri : "");
     w->name = keep_text(p->name != NULL ? p->name : base_of(p->record));
@@ -2541,6 +2550,7 @@ static void free_waiting(waiting_list *l) {
         free(l->list[i].file);
     }
     free(l->list);
+    free(l->folder);
 }
 
 static const char *waiting_state(const waiting *w) {
@@ -2650,7 +2660,7 @@ static int do_push(void) {
         }
         if (seen) continue;
         if (opt.json && stores > 0) printf(",");
-        status = worse(status, push_to(w->uri, folder));
+        status = worse(status, push_to(w->uri, l.folder));
         stores++;
     }
     if (opt.json) printf("%s]}\n", stores > 0 ? "\n" : "");
