@@ -178,6 +178,19 @@ is "diff --json of the same" 0 ./ckpt diff --json $f $f
 json "diff --json says so" "d['same'] is True and d['differences'] == []"
 is "diff with a missing file" 3 ./ckpt diff $f none.pt
 
+python3 - <<'E'
+import json, struct
+def write(name, kind, data):
+    head = json.dumps({'w': {'dtype': kind, 'shape': [1], 'data_offsets': [0, len(data)]}}).encode()
+    open(name + '.safetensors', 'wb').write(struct.pack('<Q', len(head)) + head + data)
+for name, x in ('one', '1'), ('inf', 'inf'), ('less', '-inf'): write(name, 'F32', struct.pack('<f', float(x)))
+for name, re, im in ('plus', 3, 4), ('minus', -3, -4), ('near', 3, 4.0001): write(name, 'C64', struct.pack('<2f', re, im))
+E
+for pair in "one inf" "inf one" "inf less" "plus minus"; do
+    is "diff --rtol of $pair" 1 ./ckpt diff --rtol 0.001 ${pair% *}.safetensors ${pair#* }.safetensors
+done
+is "diff --rtol of complex numbers that are near" 0 ./ckpt diff --rtol 0.001 plus.safetensors near.safetensors
+
 # names of other kinds
 odd=$(printf 'odd-\377\303\033[31m.pt')
 mkdir odd && cp $f "odd/$odd"

@@ -2126,6 +2126,29 @@ static void diff_close(diff_side *s) {
 
 typedef struct difference { bool differs, numeric; uint64_t count, of; double largest; char note[1400]; } difference;
 
+// How far two elements lie apart, complex ones in their plane; x and y: what to_doubles makes of them.
+static double distance(ckpt_dtype dtype, const char *a, const char *b, double x, double y) {
+    float c[4];
+    double z[4];
+    if (dtype == CKPT_C64) {
+        memcpy(c, a, 8);
+        memcpy(c + 2, b, 8);
+        return hypot((double)c[0] - (double)c[2], (double)c[1] - (double)c[3]);
+    }
+    if (dtype == CKPT_C128) {
+        memcpy(z, a, 16);
+        memcpy(z + 2, b, 16);
+        return hypot(z[0] - z[2], z[1] - z[3]);
+    }
+    return fabs(x - y);
+}
+
+// Within --rtol and --atol. An infinity is near none but itself.
+static bool is_near(double by, double x, double y) {
+    if (!(opt.rtol > 0 || opt.atol > 0)) return false;
+    return by <= 0 || (isfinite(x) && isfinite(y) && by <= opt.atol + opt.rtol * fabs(y));
+}
+
 // Compares the values of two entries of one kind, in pieces. Equal bytes are equal, NaNs too.
 static ckpt_err diff_bytes(diff_side *a, int ia, diff_side *b, int ib, difference *d, meter *m) {
     const ckpt_entry *ea = &a->e[ia], *eb = &b->e[ib];
@@ -2145,10 +2168,11 @@ static ckpt_err diff_bytes(diff_side *a, int ia, diff_side *b, int ib, differenc
             to_doubles(eb->tensor.dtype, piece_bytes[1], n, piece_values[1]);
         }
         for (size_t i = 0; i < n; i++) {
-            if (memcmp(piece_bytes[0] + i * unit, piece_bytes[1] + i * unit, unit) == 0) continue;
-            double x = tensor ? piece_values[0][i] : 0, y = tensor ? piece_values[1][i] : 0, by = fabs(x - y);
-            if (tensor && x == y && ea->tensor.dtype != CKPT_C64 && ea->tensor.dtype != CKPT_C128 && (opt.rtol > 0 || opt.atol > 0)) continue;
-            if (tensor && by <= opt.atol + opt.rtol * fabs(y) && (opt.rtol > 0 || opt.atol > 0)) continue;
+            const char *p = piece_bytes[0] + i * unit, *q = piece_bytes[1] + i * unit;
+            if (memcmp(p, q, unit) == 0) continue;
+            double x = tensor ? piece_values[0][i] : 0, y = tensor ? piece_values[1][i] : 0;
+            double by = tensor ? distance(ea->tensor.dtype, p, q, x, y) : 0;
+            if (tensor && is_near(by, x, y)) continue;
             d->count++;
             d->differs = true;
             d->numeric = tensor;
@@ -2189,8 +2213,7 @@ static ckpt_err diff_values(diff_side *a, int ia, diff_side *b, int ib, differen
         return CKPT_OK;
     }
     scalar sx = read_scalar(a->f, ia, ea), sy = read_scalar(b->f, ib, eb);
-    if (ea->kind == CKPT_KIND_FLOAT && (opt.rtol > 0 || opt.atol > 0) && fabs(sx.f - sy.f) <= opt.atol + opt.rtol * fabs(sy.f))
-        d->differs = false;
+    if (ea->kind == CKPT_KIND_FLOAT && is_near(fabs(sx.f - sy.f), sx.f, sy.f)) d->differs = false;
     value_text(ea, &sx, x, sizeof x);
     value_text(eb, &sy, y, sizeof y);
     snprintf(d->note, sizeof d->note, "%s -> %s", x, y);
