@@ -109,6 +109,14 @@ is "get .." 4 ./ckpt get "$bucket/.." x
 is "cp up" 0 ./ckpt cp a.pt "$bucket/copy.pt"
 is "cp across" 0 ./ckpt cp "$bucket/copy.pt" "file://$dir/other/"
 same "there it is" a.pt other/copy.pt
+printf 'copy.pt' > bucket/latest.pt.symlink
+is "get through a link" 0 ./ckpt get "$bucket/latest.pt.symlink"
+same "by the name of a checkpoint" a.pt latest.pt
+is "get through a link, into a folder" 0 ./ckpt get "$bucket/latest.pt.symlink" into
+same "by that name" a.pt into/latest.pt
+is "cp through a link, behind a slash" 0 ./ckpt cp "$bucket/latest.pt.symlink" "file://$dir/other/"
+same "by that name, too" a.pt other/latest.pt
+rm bucket/latest.pt.symlink
 is "cp down" 0 ./ckpt cp "file://$dir/other/copy.pt" down.pt
 is "cp of two files" 2 ./ckpt cp a.pt b.pt
 is "cp over" 4 ./ckpt cp a.pt "$bucket/copy.pt"

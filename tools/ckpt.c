@@ -1483,6 +1483,13 @@ static char *object_base(const char *s) {
     return name;
 }
 
+// What the copy of an object is called: where a link leads is what comes. To be freed.
+static char *copy_base(const char *from) {
+    char *base = object_base(from);
+    if (is_uri(from) && is_symlink_name(base)) base[strlen(base) - strlen(".symlink")] = 0;
+    return base;
+}
+
 static ckpt_err put_object(const char *path, const char *uri) {
     ckpt_store *s = NULL;
     char *folder, *name, *base = NULL;
@@ -1498,7 +1505,7 @@ static ckpt_err put_object(const char *path, const char *uri) {
 }
 
 static ckpt_err copy_between(const char *from, const char *to) {
-    char *spare = spare_path(), *base = object_base(from), *inside = NULL;
+    char *spare = spare_path(), *base = copy_base(from), *inside = NULL;
     ckpt_err e = fetch_object(from, spare, false);
     if (e == CKPT_OK && ends_with_slash(to)) inside = joined(to, base);
     if (e == CKPT_OK) e = put_object(spare, inside != NULL ? inside : to);
@@ -1729,7 +1736,7 @@ static int copy_one(const char *from, const char *to) {
     struct stat st;
     int status = is_uri(from) && names_a_file(from) ? -1 : try_shards(from, to);
     if (status >= 0) return status;
-    char *base = object_base(from), *inside = is_uri(from) && !is_uri(to) && is_dir(to) ? joined(to, base) : NULL;
+    char *base = copy_base(from), *inside = is_uri(from) && !is_uri(to) && is_dir(to) ? joined(to, base) : NULL;
     const char *target = inside != NULL ? inside : to;
     char a[4096], b[4096], size[32], rate[32];
     uint64_t bytes = 0;
@@ -1769,7 +1776,7 @@ static int do_get(void) {
     if (!is_uri(opt.args[0])) return misuse("'%s' is no URI", opt.args[0]);
     if (opt.count == 2 && is_uri(opt.args[1])) return misuse("get is for files of this machine; ckpt cp copies from store to store");
     const char *given = opt.args[0];
-    char *plain = without_slashes(given), *base = object_base(plain);
+    char *plain = without_slashes(given), *base = copy_base(plain);
     bool nameless = base[0] == 0;
     if (!nameless && ends_with_slash(given)) {           // only a directory can be meant
         char *dir = sharded_uri(plain);
