@@ -274,6 +274,27 @@ is "gc --keep" 0 ./ckpt gc --keep 2 --keep-best min run
 is "the rest" 0 ./ckpt ls --json run
 json "pinned, best and newest stay" "[c['name'] for c in d['checkpoints']] == ['ep0-ba%d-rank0.pt' % b for b in (10, 30, 60, 70)]"
 is "gc --keep-every without --keep" 2 ./ckpt gc --keep-every 3 run
+
+# checkpoints in sub-folders of a run, by all ways to name them
+within() { (cd "$1" && shift && "$@"); }
+mkdir -p deep/ep1 && cp run/ep0-ba30-rank0.pt deep/ep1/ba30.pt && cp run/ep0-ba70-rank0.pt deep/ep1/ba70.pt
+ln -s ep1/ba70.pt deep/latest.pt
+is "gc makes the run's index" 0 ./ckpt gc deep
+is "pin from the run's folder" 0 within deep ../ckpt pin --json ep1/ba30.pt
+json "by the name that it has there" "d['pinned'] in (['ep1/ba30.pt'], ['./ep1/ba30.pt'])"
+is "rm from the sub-folder" 4 within deep/ep1 ../../ckpt rm ba30.pt
+is "unpin from the sub-folder" 0 within deep/ep1 ../../ckpt unpin --json ba30.pt
+json "by a path of the run's" "d['unpinned'] == ['$dir/deep/ep1/ba30.pt']"
+for way in deep/ep1/ba30.pt ./deep/ep1/ba30.pt deep//ep1/ba30.pt "$dir/deep/ep1/ba30.pt"; do
+    is "pin of $way" 0 ./ckpt pin --json "$way"
+    json "as it was named" "d['pinned'][0].replace('//', '/') == '$way'.replace('//', '/')"
+    is "it is the run's" 0 ./ckpt ls --json deep
+    json "that has the pin" "[c['pinned'] for c in d['checkpoints']] == [True, False]"
+    is "unpin" 0 ./ckpt unpin "$way"
+done
+is "rm of the newest, by another folder" 0 within deep/ep1 ../../ckpt rm ../../far/../deep/ep1/ba70.pt
+[ "$(readlink deep/latest.pt)" = ep1/ba30.pt ] && pass "the run's latest has moved" || fail "the run's latest has moved"
+[ "$(ls -A deep/ep1)" = ba30.pt ] && pass "no second index" || { fail "no second index"; ls -A deep/ep1; }
 rm run/.ckpt-index.jsonl
 is "ls without an index" 0 ./ckpt ls --json run
 json "it finds them" "[c['name'] for c in d['checkpoints']] == ['ep0-ba%d-rank0.pt' % b for b in (10, 30, 60, 70)] and not any(c['foreign'] for c in d['checkpoints'])"

@@ -195,7 +195,11 @@ json "which" "[c['pinned'] for c in d['checkpoints']] == [True, False, True]"
 is "rm of a pinned one" 4 ./ckpt rm pins/ep0-ba10
 is "rm of the link" 2 ./ckpt rm pins/latest
 is "rm of a rank's file" 3 ./ckpt rm pins/ep0-ba20/__0_0.pt
-is "unpin" 0 ./ckpt unpin pins/ep0-ba10 pins/ep0-ba30
+(cd pins/ep0-ba10 && ../../ckpt unpin . && cd ../ep0-ba20 && ../../ckpt pin .) > said 2>&1
+good "a directory is named from inside it" 'grep -q "pinned.*ep0-ba20" said && [ -z "$(find pins/ep0-ba?0 -name ".ckpt*")" ]'
+is "its pin is the run's" 0 ./ckpt ls --json pins
+json "and so is its unpin" "[c['pinned'] for c in d['checkpoints']] == [False, True, True]"
+is "unpin" 0 ./ckpt unpin pins/ep0-ba20 pins/ep0-ba30
 printf mine > pins/ep0-ba30/notes.txt
 is "rm" 0 ./ckpt rm pins/ep0-ba30
 good "the link moved" '[ "$(readlink pins/latest)" = ep0-ba20 ]'

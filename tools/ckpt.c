@@ -2401,24 +2401,69 @@ static bool is_run(const char *dir) {
     return found;
 }
 
-// The folder that a checkpoint belongs to: the nearest one above it that is a run's, else the one that it lies in.
-static char *folder_of(const char *path) {
-    char *dir = (char *)need(malloc(strlen(path) + 32));
-    const char *slash = strrchr(path, '/');
-    strcpy(dir, ".");
-    if (slash != NULL) snprintf(dir, strlen(path) + 2, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    char *nearest = keep_text(dir);
+// Is it a level that the folder above cannot be read off?
+static bool is_dots(const char *level) {
+    return strcmp(level, ".") == 0 || strcmp(level, "..") == 0;
+}
+
+// Cuts dir down to the nearest folder at or above it that is a run's, as far up as its text tells.
+static bool climb(char *dir) {
     for (int levels = 0; levels < 17; levels++) {
-        if (is_run(dir)) {
-            free(nearest);
+        if (is_run(dir)) return true;
+        char *cut = strrchr(dir, '/');
+        if (cut == dir || is_dots(base_of(dir))) return false;
+        strcpy(cut != NULL ? cut : dir, cut != NULL ? "" : ".");
+    }
+    return false;
+}
+
+// folder/name, of a folder that is to be freed; NULL stays NULL.
+static char *below(char *folder, const char *name) {
+    char *out = folder != NULL ? joined(folder, name) : NULL;
+    free(folder);
+    return out;
+}
+
+// The ways to write a path whose folders can be climbed: as it was named, so that what is said of it has that name too;
+// from the root; with the links above its last level followed. NULL: this way does not do for it.
+static char *written(const char *path, int way) {
+    const char *base = base_of(path);
+    if (way == 2 && is_dots(base)) return realpath(path, NULL);
+    if (is_dots(base)) return NULL;
+    if (way == 0) return keep_text(path);
+    if (way == 1) return path[0] == '/' ? NULL : below(getcwd(NULL, 0), path);
+    char *above = parent_of(path), *real = realpath(above, NULL);
+    free(above);
+    return below(real, base);
+}
+
+// What is left of a path that begins with dir, but for a "." that it leaves out.
+static const char *rest_below(const char *dir, const char *path) {
+    size_t n = strlen(dir);
+    bool begins = strncmp(path, dir, n) == 0 && (dir[n - 1] == '/' || path[n] == '/');
+    return begins ? path + n + strspn(path + n, "/") : path;
+}
+
+// The folder that a checkpoint belongs to, the nearest one above it that is a run's, else the one that it lies in; and its name there.
+static char *folder_of(const char *path, char **inside) {
+    char *whole = NULL;
+    for (int way = 0; way < 3; way++) {
+        free(whole);
+        whole = written(path, way);
+        if (whole == NULL) continue;
+        char *dir = parent_of(whole);
+        if (climb(dir)) {
+            *inside = keep_text(rest_below(dir, whole));
+            free(whole);
             return dir;
         }
-        char *cut = strrchr(dir, '/');
-        if (cut == NULL || cut == dir) break;
-        *cut = 0;
+        free(dir);
     }
-    free(dir);
-    return nearest;
+    const char *last = is_dots(base_of(path)) && whole != NULL ? whole : path;
+    char *lies_in = parent_of(last);
+    *inside = keep_text(base_of(last));
+    free(whole);
+    return lies_in;
 }
 
 typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
@@ -2427,18 +2472,16 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
     ckpt_folder *f = NULL;
     ckpt_checkpoint c;
     char clean[4096], other[4096];
-    char *folder = folder_of(path);
+    char *inside, *folder = folder_of(path, &inside);
     ckpt_err e = open_folder(&f, folder);
-    int at = e == CKPT_OK ? ckpt_folder_find(f, path) : -1;
-    if (at < 0 && e == CKPT_OK && strncmp(path, folder, strlen(folder)) == 0 && path[strlen(folder)] == '/')
-        at = ckpt_folder_find(f, path + strlen(folder) + 1);
+    int at = e == CKPT_OK ? ckpt_folder_find(f, inside) : -1;
     *misused = false;
     name[0] = 0;
     if (at >= 0 && e == CKPT_OK) e = ckpt_folder_entry(f, at, &c);
     if (at >= 0 && e == CKPT_OK) {
         snprintf(name, cap, "%s", c.path);
         *size = c.size;
-        if (what == DEED_RM && strcmp(base_of(c.path), base_of(path)) != 0) {
+        if (what == DEED_RM && strcmp(base_of(c.path), base_of(inside)) != 0) {
             fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", shown(path, clean, sizeof clean),
                     shown(c.path, other, sizeof other));
             *misused = true;
@@ -2454,6 +2497,7 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
     }
     ckpt_folder_close(f);
     free(folder);
+    free(inside);
     return e;
 }
 
