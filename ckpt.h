@@ -1155,7 +1155,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_remove(ckpt_folder *f, int index)
 
 typedef struct ckpt_gc_desc {
     uint32_t    _canary;                // must stay 0
-    int         num_checkpoints_to_keep; // CKPT_KEEP_ALL (default): none is too old; else the newest N, at least 1
+    // CKPT_KEEP_ALL (default): none is too old; else the newest N, at least 1. Where ranks have tarballs of their own: of each
+    // rank the newest N that all ranks have, and what is newer than those
+    int         num_checkpoints_to_keep;
     int         keep_every;             // beyond those, every Nth save (0: none)
     const char *keep_best;              // "min" or "max": the best recorded metric stays too
     bool        damaged;                // delete what is known to be damaged
@@ -52078,9 +52080,11 @@ static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
 }
 
 // All that this library has written to the folder, for who has no index; what the index of another rank has is not taken away
-// from it. A rank's own gets nothing new: of a tarball that no index has it is not known whose it is.
+// from it. Where ranks have their own, only a lost one gets anything new: of a tarball that no index has it is not known whose
+// it is, and whether all ranks came to that save.
 static ckpt_err ckpt__folder_scan(const ckpt_folder *f, ckpt__index *ix) {
-    if (strcmp(ix->file, CKPT__INDEX_FILE) != 0) return ckpt__folder_forget(ix);
+    bool lost = ix->lost || ix->damaged;
+    if (strcmp(ix->file, CKPT__INDEX_FILE) != 0 || (f->rank_count > 0 && !lost)) return ckpt__folder_forget(ix);
     ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL);
     if (e == CKPT_OK) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__folder_enter_many_one, ix);
     for (size_t i = ix->count; i > 0 && f->rank_count > 0; i--) {
@@ -52940,14 +52944,49 @@ static ckpt_err ckpt__folder_rule(const ckpt_gc_desc *d, ckpt__index_rule *rule)
     return rule->best != 0 ? CKPT_OK : ckpt__error_set(CKPT_ARG, "keep_best is '%s'; \"min\" or \"max\" can be", d->keep_best);
 }
 
-// Marks what leaves, which nothing of another run does. Returns how many.
-static size_t ckpt__folder_choose(ckpt__index *ix, const ckpt_gc_desc *d, const ckpt__index_rule *rule) {
-    for (size_t i = 0; i < ix->count; i++) ix->lines[i].owned = !ix->lines[i].apart;
-    (void)ckpt__index_choose(ix, rule);
+// Has a rank this save, as far as its index and the folder say?
+static bool ckpt__folder_rank_has(const ckpt_folder *f, int rank, const ckpt__index_line *save) {
+    for (size_t i = 0; i < f->index.count; i++) {
+        const ckpt__index_line *l = &f->index.lines[i];
+        if (l->rank != rank || !l->leaves || f->items[i].missing || l->state == CKPT__INDEX_DAMAGED) continue;
+        if (l->number == save->number && ckpt__index_compare_time(&l->t, &save->t) == 0) return true;
+    }
+    return false;
+}
+
+// Can a run go on from this save of ranks with tarballs of their own? Only if all have it.
+static bool ckpt__folder_is_complete(const ckpt_folder *f, const ckpt__index_line *save) {
+    bool first = false;                 // rank 0 has an index here; machines may have folders of their own
+    for (size_t i = 0; i < f->index.count && !first; i++) first = f->index.lines[i].leaves && f->index.lines[i].rank == 0;
+    bool all = !first || ckpt__folder_rank_has(f, 0, save);
+    for (size_t i = 0; i < f->rank_count && all; i++) all = ckpt__folder_rank_has(f, f->ranks[i], save);
+    return all;
+}
+
+// How many of the newest stay, so that `keep` of them are complete: a run that was killed may have left newer ones that are not.
+static int ckpt__folder_keep(const ckpt__folder_change *c, int keep) {
+    int complete = 0, n = 0;
+    if (keep <= 0 || c->f->rank_count == 0) return keep;
+    for (size_t i = c->ix->count; i > 0 && complete < keep; i--) {
+        if (!ckpt__index_counts(&c->ix->lines[i - 1])) continue;
+        complete += ckpt__folder_is_complete(c->f, &c->ix->lines[i - 1]);
+        n++;
+    }
+    return n > keep ? n : keep;
+}
+
+// Marks what leaves, which nothing of another run does, nor what may be another rank's. Returns how many.
+static size_t ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__index_rule *rule) {
+    ckpt__index *ix = c->ix;
+    ckpt__index_rule own = *rule;
+    for (size_t i = 0; i < ix->count; i++)
+        ix->lines[i].owned = !ix->lines[i].apart && (c->f->rank_count == 0 || !ix->lines[i].found);
+    own.keep = ckpt__folder_keep(c, rule->keep);
+    (void)ckpt__index_choose(ix, &own);
     size_t n = 0;
     for (size_t i = 0; i < ix->count; i++) {
         ckpt__index_line *l = &ix->lines[i];
-        if (d->damaged && l->owned && l->state == CKPT__INDEX_DAMAGED && !l->pinned) l->leaves = true;
+        if (c->gc->damaged && !l->apart && l->state == CKPT__INDEX_DAMAGED && !l->pinned) l->leaves = true;
         n += l->leaves;
     }
     return n;
@@ -53095,7 +53134,7 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     ckpt_err e = ckpt__folder_enter(c->f, c->ix, c->rank);
     if (e == CKPT_OK) e = ckpt__folder_scan(c->f, c->ix);
     if (e != CKPT_OK) return e;
-    size_t n = ckpt__folder_choose(c->ix, c->gc, rule);
+    size_t n = ckpt__folder_choose(c, rule);
     if (c->rank == 0) e = ckpt__folder_sweep_halves(c);
     if (e != CKPT_OK) return e;
     if (!c->gc->dry_run) {

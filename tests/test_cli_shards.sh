@@ -270,7 +270,7 @@ is "pin of them" 0 ./ckpt pin tars/ep0-ba10-rank0.tar tars/ep0-ba10-rank1.tar ta
 good "each in its own index" '[ "$(grep -c rank1 tars/.ckpt-index.jsonl)" = 0 ] && grep -q "rank1.tar.*pinned.:true" tars/.ckpt-index-rank1.jsonl'
 rm tars/ep0-ba60-rank2.tar
 is "gc of them" 0 ./ckpt gc --keep 2 --json tars
-json "counts for each rank" "sorted(r['name'] for r in d['removed']) == sorted(['ep0-ba%d-rank%d.tar' % (b, r) for b in (20, 30, 40) for r in (0, 1)] + ['ep0-ba%d-rank2.tar' % b for b in (20, 30)])"
+json "counts what all ranks have" "sorted(r['name'] for r in d['removed']) == sorted('ep0-ba%d-rank%d.tar' % (b, r) for b in (20, 30) for r in range(3))"
 good "a rank's link leads to its own" '[ "$(readlink tars/latest-rank2.tar)" = ep0-ba50-rank2.tar ] && [ "$(readlink tars/latest-rank0.tar)" = ep0-ba60-rank0.tar ]'
 is "rm of one" 0 ./ckpt rm tars/ep0-ba60-rank1.tar
 good "its link moved" '[ "$(readlink tars/latest-rank1.tar)" = ep0-ba50-rank1.tar ]'

@@ -321,6 +321,49 @@ static void test_too_long(void **state) {
     }
 }
 
+//-- tarballs of each rank's own ---------------------------------------------------------
+
+// A rank's index with the saves up to `last`, and tarballs of them and of one more.
+static void make_rank(const char *dir, int rank, int last, bool more) {
+    ckpt_allocator plain = { NULL, NULL };
+    ckpt__index ix;
+    ok(ckpt__index_init(&ix, &plain, dir));
+    ckpt__folder_choose_index(&ix, rank);
+    for (int i = 3; i <= last + more; i++) {
+        ckpt__index_line line;
+        ckpt_state st;
+        char *name = util_fmt("ba%d-rank%d.tar", i, rank);
+        memset(&line, 0, sizeof line);
+        memset(&st, 0, sizeof st);
+        line.name = name;
+        line.t = at_batch(i);
+        line.number = (uint64_t)i;
+        ok(ckpt_save(util_join(dir, name), &st, &line.t));
+        if (i <= last) ok(ckpt__index_insert(&ix, ix.count, &line));
+    }
+    ok(ckpt__index_write(&ix));
+    ckpt__index_free(&ix);
+}
+
+// A job was killed in its 6th save, before all ranks had a tarball, or before all had it in their indexes: what is left to go on from
+// is the 5th, which stays whatever is kept.
+static void test_killed_among_ranks(void **state) {
+    (void)state;
+    for (int noted = 0; noted < 2; noted++) {
+        for (int keep = 1; keep < 3; keep++) {
+            const char *dir = util_temp_dir(), *latest = util_join(dir, "latest-rank0.tar");
+            for (int rank = 0; rank < 3; rank++) make_rank(dir, rank, rank != 1 && noted ? 6 : 5, rank != 1 && !noted);
+            assert_int_equal((symlink)("ba5-rank0.tar", latest), 0);
+            ok(tidy(dir, keep));
+            for (int rank = 0; rank < 3; rank++) {
+                for (int i = 3; i < 6; i++) assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d-rank%d.tar", i, rank))), i > 5 - keep);
+                assert_int_equal(util_exists(util_join(dir, util_fmt("ba6-rank%d.tar", rank))), rank != 1);
+            }
+            assert_string_equal(util_link_target(latest), "ba5-rank0.tar");
+        }
+    }
+}
+
 //-- links and texts -------------------------------------------------------------------
 
 // Where there are no links, `latest` is a text: no checkpoint, but the way to one.
@@ -401,6 +444,7 @@ int main(void) {
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
         cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_killed_among_ranks),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_note_is_no_link),
