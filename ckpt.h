@@ -16485,6 +16485,13 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     return ckpt__index_insert(sc->ix, ckpt__index_place(sc->ix, &line), &line);
 }
 
+// The same for who does not know the template: to ask a compressed file it would have to be unpacked, so that it stays out.
+static ckpt_err ckpt__index_consider_plain(const char *name, const ckpt__os_info *info, void *user) {
+    ckpt__file_format format;
+    bool packed = ckpt__file_format_of(name, &format) == CKPT_OK && format.codec != NULL;
+    return packed ? CKPT_OK : ckpt__index_consider(name, info, user);
+}
+
 // Puts lines that have learnt more of themselves where they belong.
 static void ckpt__index_sort(ckpt__index *ix) {
     const size_t count = ix->count;
@@ -16508,8 +16515,8 @@ static void ckpt__index_number_lines(ckpt__index *ix) {
 }
 
 // Adds the files of the folder that match the template and that the index does not know, each at its place in time, and drops the
-// lines whose file is gone. pattern NULL: every file that this library wrote, but those of other runs below, for tools that do
-// not know the template; what they find is noted as found.
+// lines whose file is gone. pattern NULL: every file that this library wrote, but compressed ones and those of other runs below,
+// for tools that do not know the template; what they find is noted as found.
 static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckpt_name_desc *desc, size_t *added) {
     ckpt__index_scanner sc;
     ckpt__buf text;
@@ -16536,8 +16543,8 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
         depth = ckpt__index_levels(ckpt__buf_cstr(&text));
     }
     if (e == CKPT_OK) e = text.err;
-    int how = pattern == NULL ? (int)CKPT__INDEX_OWN : 0;
-    if (e == CKPT_OK) e = ckpt__index_walk_all(&ix->allocator, ix->folder, depth, how, ckpt__index_consider, &sc);
+    if (e == CKPT_OK && pattern == NULL) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__index_consider_plain, &sc);
+    else if (e == CKPT_OK) e = ckpt__index_walk(&ix->allocator, ix->folder, depth, ckpt__index_consider, &sc);
     ckpt__index_number_lines(ix);
     if (added != NULL) *added = sc.added;
     ckpt__buf_free(&text);

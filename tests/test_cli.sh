@@ -274,6 +274,14 @@ is "gc --keep" 0 ./ckpt gc --keep 2 --keep-best min run
 is "the rest" 0 ./ckpt ls --json run
 json "pinned, best and newest stay" "[c['name'] for c in d['checkpoints']] == ['ep0-ba%d-rank0.pt' % b for b in (10, 30, 60, 70)]"
 is "gc --keep-every without --keep" 2 ./ckpt gc --keep-every 3 run
+cp -r run packed
+is "a compressed copy" 0 ./ckpt convert packed/ep0-ba30-rank0.pt packed/mine.pt.gz
+is "gc beside it" 0 ./ckpt gc --keep 1 packed
+is "ls" 0 ./ckpt ls --json packed
+json "it stays, and is foreign" "[c['name'] for c in d['checkpoints'] if c['foreign']] == ['mine.pt.gz']"
+is "pin of it" 0 ./ckpt pin packed/mine.pt.gz
+is "ls" 0 ./ckpt ls --json packed
+json "it is known" "sorted(c['name'] for c in d['checkpoints'] if c['pinned'] and not c['foreign']) == ['ep0-ba30-rank0.pt', 'mine.pt.gz']"
 
 # checkpoints in sub-folders of a run, by all ways to name them
 within() { (cd "$1" && shift && "$@"); }
