@@ -52217,6 +52217,7 @@ typedef struct ckpt__folder_link {
 typedef struct ckpt__folder_links {
     ckpt_allocator     allocator;
     const char        *folder;
+    const ckpt__index *ix;          // of the view
     ckpt__folder_link *list;
     size_t             count, cap;
 } ckpt__folder_links;
@@ -52271,10 +52272,24 @@ static ckpt_err ckpt__folder_is_exact(const ckpt__folder_links *l, const char *l
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
+// Is a link a checkpoint itself, which somebody moved elsewhere?
+static ckpt_err ckpt__folder_stands_in(const ckpt__folder_links *l, const char *name, bool *stands) {
+    ckpt__buf meta;
+    ckpt__buf_init(&meta, &l->allocator);
+    ckpt__buf_fmt(&meta, "%s/" CKPT__SHARD_META, name);
+    ckpt_err e = meta.err;
+    *stands = e == CKPT_OK && (ckpt__index_find(l->ix, name) >= 0 || ckpt__index_find(l->ix, meta.data) >= 0);
+    ckpt__buf_free(&meta);
+    return e;
+}
+
 static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__folder_links *l = (ckpt__folder_links *)user;
     const char *base = ckpt__os_path_base(name);
+    bool stands = false;
     if (base[0] == '.' || (!info->is_link && (info->size == 0 || info->size > CKPT__INDEX_NAME_MAX))) return CKPT_OK;
+    ckpt_err e = info->is_link ? ckpt__folder_stands_in(l, name, &stands) : CKPT_OK;
+    if (e != CKPT_OK || stands) return e;
     ckpt__folder_link link;
     ckpt__buf path, says, dir;
     memset(&link, 0, sizeof link);
@@ -52282,7 +52297,7 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
     ckpt__buf_init(&says, &l->allocator);
     ckpt__buf_init(&dir, &l->allocator);
     ckpt__os_path_join(&path, l->folder, name);
-    ckpt_err e = path.err;
+    e = path.err;
     bool is_link = e == CKPT_OK && ckpt__saver_read_link(&says, ckpt__buf_cstr(&path)) == CKPT_OK && says.len > 0;
     if (is_link) {
         ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
@@ -52316,11 +52331,13 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
 }
 
 // own: not those in the folders of other runs below.
-static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const char *folder, bool own, const ckpt_allocator *a) {
+static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const ckpt_folder *f, bool own) {
     memset(l, 0, sizeof *l);
-    l->allocator = *a;
-    l->folder = folder;
-    return ckpt__index_walk_all(a, folder, CKPT__INDEX_DEPTH, own ? (int)CKPT__INDEX_OWN : 0, ckpt__folder_note_link, l);
+    l->allocator = f->allocator;
+    l->folder = f->index.folder;
+    l->ix = &f->index;
+    int how = own ? (int)CKPT__INDEX_OWN : 0;
+    return ckpt__index_walk_all(&f->allocator, l->folder, CKPT__INDEX_DEPTH, how, ckpt__folder_note_link, l);
 }
 
 //-- the view --------------------------------------------------------------------
@@ -52467,7 +52484,7 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt__folder_put_unfinished_last(&f->index);
     e = ckpt__folder_mark_apart(&f->index);
     if (e != CKPT_OK) return e;
-    e = ckpt__folder_find_links(&links, f->index.folder, false, &f->allocator);
+    e = ckpt__folder_find_links(&links, f, false);
     if (e == CKPT_OK) e = ckpt__folder_fill_items(f, &links);
     ckpt__folder_free_links(&links);
     return e;
@@ -52875,7 +52892,7 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     bool moves = false;
     ckpt__buf_init(&c->successor, &c->f->allocator);
     ckpt_err e = ckpt__index_init(&gone, &c->f->allocator, c->f->index.folder);
-    ckpt_err found = ckpt__folder_find_links(&c->links, c->f->index.folder, true, &c->f->allocator);
+    ckpt_err found = ckpt__folder_find_links(&c->links, c->f, true);
     if (e == CKPT_OK) e = found;
     if (e == CKPT_OK) e = ckpt__folder_mark_links(c, &moves);
     if (e == CKPT_OK && (moves || must_verify)) e = ckpt__folder_find_successor(c);

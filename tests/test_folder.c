@@ -405,6 +405,32 @@ static void test_objects_of_a_store(void **state) {
     ckpt_folder_close(f);
 }
 
+// Somebody moved a checkpoint elsewhere and left a link in its place: that is the checkpoint, and leads nowhere else when it is damaged.
+static void test_moved_elsewhere(void **state) {
+    (void)state;
+    for (int named = 0; named < 2; named++) {
+        const char *dir = util_temp_dir(), *away = util_join(util_temp_dir(), "ba1.pt"), *link = util_join(dir, "ba1.pt");
+        run_end(run_live(dir, CKPT_KEEP_ALL, 3));
+        assert_int_equal(rename(link, away), 0);
+        assert_int_equal((symlink)(away, link), 0);
+        if (named > 0) assert_int_equal((symlink)("ba1.pt", util_join(dir, "best.pt")), 0);
+        util_flip(away, 6000, 1);
+        ckpt_folder *f = look_into(dir);
+        ckpt_checkpoint c;
+        ok(ckpt_folder_entry(f, at_name(f, "ba1.pt"), &c));
+        if (named > 0) assert_string_equal(c.latest, "best.pt");
+        else assert_null(c.latest);
+        assert_int_equal(ckpt_folder_verify(f, at_name(f, "ba1.pt")), CKPT_CORRUPT);
+        ckpt_folder_close(f);
+        ok(tidy(dir, CKPT_KEEP_ALL));
+        assert_string_equal(util_link_target(link), away);
+        if (named > 0) assert_string_equal(util_link_target(util_join(dir, "best.pt")), "ba3.pt");
+        take_away(dir, "ba1.pt");
+        assert_false(util_exists(link));
+        assert_true(util_exists(away));
+    }
+}
+
 // Who writes a checkpoint's name into a file has written a note.
 static void test_note_is_no_link(void **state) {
     (void)state;
@@ -447,6 +473,7 @@ int main(void) {
         cmocka_unit_test(test_killed_among_ranks),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_objects_of_a_store),
+        cmocka_unit_test(test_moved_elsewhere),
         cmocka_unit_test(test_note_is_no_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

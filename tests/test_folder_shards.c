@@ -250,6 +250,26 @@ static void count_gone(const char *name, uint64_t size, void *user) {
     gone++;
 }
 
+// A directory that somebody moved elsewhere, with a link in its place, is a checkpoint and no link to one.
+static void test_moved_elsewhere(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt"), *away = util_join(util_temp_dir(), "ep1"), *link = util_join(dir, "ep1");
+    ckpt_gc_desc g;
+    memset(&g, 0, sizeof g);
+    ckpt_folder *f = look(dir);
+    ok(ckpt_folder_gc(f, &g));                      // now both are in an index
+    assert_int_equal(rename(link, away), 0);
+    assert_int_equal(symlink(away, link), 0);
+    assert_int_equal(rename(util_join(away, "__1_0.pt"), util_join(away, "kept")), 0);
+    ckpt_folder_close(f);
+    f = look(dir);
+    assert_null(entry(f, "ep1").latest);
+    assert_int_equal(ckpt_folder_verify(f, ckpt_folder_find(f, "ep1")), CKPT_CORRUPT);
+    ok(ckpt_folder_gc(f, &g));
+    assert_string_equal(util_link_target(link), away);
+    ckpt_folder_close(f);
+}
+
 static void test_gc_unfinished(void **state) {
     (void)state;
     const char *dir = make_folder(2, ".pt");
@@ -413,6 +433,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_store_time),
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished),
     cmocka_unit_test(test_split_refusals),
     cmocka_unit_test(test_split_whole),
