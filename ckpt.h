@@ -52886,7 +52886,8 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
     return e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
-// Carries out what the marks say: links first, then the index, the files last.
+// Carries out what the marks say: links first, then the index, the files last. Where the disk has no room for an index, they must
+// go before it: a line whose file is gone does no harm.
 static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     ckpt__index gone;
     bool moves = false;
@@ -52907,7 +52908,10 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     }
     if (e == CKPT_OK) ckpt__index_settle(c->ix);
     if (e == CKPT_OK && (c->ix->count > 0 || !c->ix->lost)) e = ckpt__index_write(c->ix);
+    bool full = e == CKPT_NO_SPACE && gone.count > 0;
+    if (full) e = CKPT_OK;
     for (size_t i = 0; i < gone.count && e == CKPT_OK; i++) e = ckpt__folder_delete(c, &gone.lines[i]);
+    if (e == CKPT_OK && full) e = ckpt__index_write(c->ix);
     ckpt__folder_free_links(&c->links);
     ckpt__buf_free(&c->successor);
     ckpt__index_free(&gone);

@@ -178,6 +178,36 @@ static void test_own_and_below(void **state) {
     assert_string_equal(names_in(top), "a best.pt");
 }
 
+//-- a full disk -----------------------------------------------------------------------
+
+static void make_room(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "unlink") == 0 && strstr(path, "/ba") != NULL) (void)fault_disarm();
+}
+
+// Where nothing more can be written, what takes checkpoints away is what makes room.
+static void test_full_disk(void **state) {
+    (void)state;
+    for (int all = 0; all < 2; all++) {
+        const char *dir = util_temp_dir();
+        run_end(run_live(dir, CKPT_KEEP_ALL, 3));
+        ckpt_folder *f = look_into(dir);
+        ckpt_gc_desc d;
+        memset(&d, 0, sizeof d);
+        d.num_checkpoints_to_keep = 1;
+        fault_watch = make_room;
+        fault_arm_always("pwrite", ENOSPC);
+        ckpt_err e = all > 0 ? ckpt_folder_gc(f, &d) : ckpt_folder_remove(f, at_name(f, "ba1.pt"));
+        assert_true(fault_disarm());
+        fault_watch = NULL;
+        ok(e);
+        assert_int_equal(ckpt_folder_count(f), all > 0 ? 1 : 2);
+        ckpt_folder_close(f);
+        assert_string_equal(names_in(dir), all > 0 ? "ba3.pt latest.pt" : "ba2.pt ba3.pt latest.pt");
+        assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "ba1.pt"));
+    }
+}
+
 //-- copies that somebody made ---------------------------------------------------------
 
 static const char *folder_with_copies(void) {
@@ -463,6 +493,7 @@ int main(void) {
         cmocka_unit_test(test_view_is_older),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_own_and_below),
+        cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
         cmocka_unit_test(test_found_by_tools),
