@@ -1190,7 +1190,7 @@ typedef struct ckpt_convert_desc {
     const char        *shard_ending;    // theirs: ".pt" (default), ".safetensors", ".pt.zst" ...
     bool               shards_whole;    // no tensor is cut: whole ones are spread over the files
     ckpt_logger        logger;          // a line (WARN) for each value that the new kind of file cannot hold
-    ckpt_on_progress   progress;
+    ckpt_on_progress   progress;        // of `shards` each file for itself, and one finished report of the whole directory
     ckpt_allocator     allocator;
 } ckpt_convert_desc;
 
@@ -52645,6 +52645,20 @@ static void ckpt__folder_close_any(ckpt_file *f) {
     ckpt__file_close(f);
 }
 
+// The finished report. hook: NULL: none.
+static void ckpt__folder_report(const ckpt_on_progress *hook, const char *phase, const char *name, uint64_t size, ckpt_err e) {
+    ckpt_progress p;
+    if (hook == NULL) return;
+    memset(&p, 0, sizeof p);
+    p.phase = phase;
+    p.name = name;
+    p.done = p.total = size;
+    p.attempt = 1;
+    p.finished = true;
+    p.err = e;
+    hook->fn(&p, hook->user);
+}
+
 // Reads all of an open file. The hook gets its finished report.
 static ckpt_err ckpt__folder_check_open(ckpt_file *file, const char *path, const ckpt_on_progress *progress) {
     ckpt__engine_job job;
@@ -52654,17 +52668,7 @@ static ckpt_err ckpt__folder_check_open(ckpt_file *file, const char *path, const
     job.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
     ckpt_err e = ckpt__shard_verify_file(file, &job);
     if (e == CKPT_NOT_FOUND) e = ckpt__error_last.code = CKPT_CORRUPT;      // a rank's file that is gone is damage of the whole
-    if (job.progress != NULL) {
-        ckpt_progress p;
-        memset(&p, 0, sizeof p);
-        p.phase = "verify";
-        p.name = path;
-        p.done = p.total = file->src.size;
-        p.attempt = 1;
-        p.finished = true;
-        p.err = e;
-        progress->fn(&p, progress->user);
-    }
+    ckpt__folder_report(job.progress, "verify", path, file->src.size, e);
     return e;
 }
 
@@ -53390,17 +53394,7 @@ static ckpt_err ckpt__folder_write(ckpt__folder_convert *c) {
     e = ckpt__folder_plan(c, &plan, &format);
     uint64_t size = plan.size;
     if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, c->d->overwrite, &job, &c->d->allocator);
-    if (job.progress != NULL) {
-        ckpt_progress p;
-        memset(&p, 0, sizeof p);
-        p.phase = "save";
-        p.name = c->d->to;
-        p.done = p.total = size;
-        p.attempt = 1;
-        p.finished = true;
-        p.err = e;
-        job.progress->fn(&p, job.progress->user);
-    }
+    ckpt__folder_report(job.progress, "save", c->d->to, size, e);
     ckpt__plan_free(&plan);
     return e;
 }
@@ -53549,6 +53543,7 @@ static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
     ckpt__buf_init(&name, a);
     ckpt_err e = ends == NULL ? CKPT_NOMEM : ckpt__folder_bind_all(c);
     bool began = false;
+    uint64_t written = 0;
     if (e == CKPT_OK) e = ckpt__folder_make_way(c);
     began = e == CKPT_OK;
     job.progress = c->d->progress.fn != NULL ? &c->d->progress : NULL;
@@ -53560,6 +53555,7 @@ static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
         e = name.err != CKPT_OK ? name.err : path.err;
         if (e == CKPT_OK) e = ckpt__folder_share(c, r, c->d->shards, &share);
         if (e == CKPT_OK) e = ckpt__folder_write_share(c, job.name, &share, &job, &reports);
+        if (e == CKPT_OK) written += job.done;
         ends[r] = reports.len;
     }
     if (e == CKPT_OK) e = ckpt__folder_finish_split(c, &reports, ends, ending);
@@ -53570,6 +53566,7 @@ static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
         (void)ckpt__os_remove_dir(c->d->to);
         (void)ckpt__error_put(&why);
     }
+    if (began) ckpt__folder_report(job.progress, "save", c->d->to, written, e);
     ckpt__mem_free(a, ends, room);
     ckpt__items_free(&share);
     ckpt__buf_free(&reports);

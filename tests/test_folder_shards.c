@@ -346,6 +346,42 @@ static void test_split_refusals(void **state) {
 }
 
 // Whole tensors go to files in order, each by where it begins among all bytes.
+static struct { int finished; char name[4096]; uint64_t total; ckpt_err err; } told;
+
+static void tell(const ckpt_progress *p, void *user) {
+    (void)user;
+    if (!p->finished || strcmp(p->phase, "save") != 0) return;
+    told.finished++;
+    snprintf(told.name, sizeof told.name, "%s", p->name);
+    told.total = p->done == p->total ? p->total : 0;
+    told.err = p->err;
+}
+
+// A split says once that it is over, whatever came of it.
+static void test_split_reports(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *to = util_join(dir, "split");
+    ckpt_convert_desc d;
+    memset(&d, 0, sizeof d);
+    d.from = make_file(util_join(dir, "one.pt"), 10);
+    d.to = to;
+    d.shards = 3;
+    d.progress.fn = tell;
+    for (int bad = 0; bad < 2; bad++) {
+        memset(&told, 0, sizeof told);
+        if (bad > 0) util_mkdir(util_join(dir, "other"));
+        if (bad > 0) util_mkdir(util_join(dir, "other/__1_0.pt"));          // where a file is to be
+        if (bad > 0) d.to = util_join(dir, "other");
+        d.overwrite = bad > 0;
+        ckpt_err e = ckpt_convert(&d);
+        assert_int_equal(e == CKPT_OK, bad == 0);
+        assert_int_equal(told.finished, 1);
+        assert_string_equal(told.name, d.to);
+        assert_int_equal(told.err, e);
+        assert_true(bad > 0 || told.total > sizeof wide);
+    }
+}
+
 static void test_split_whole(void **state) {
     (void)state;
     const char *dir = make_folder(2, ".pt");
@@ -436,6 +472,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished),
     cmocka_unit_test(test_split_refusals),
+    cmocka_unit_test(test_split_reports),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
     cmocka_unit_test(test_no_memory_folder)
