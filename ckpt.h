@@ -604,7 +604,8 @@ CKPT__DECL void ckpt_progress_bar(const ckpt_progress *p, void *user);
 
 // Where training stands: counts of COMPLETED units and wall-clock seconds (Composer's Timestamp). Start with
 // {0}, move it with the three calls below, hand it to the saver. Filling the fields by hand is as good: what a
-// program does not count stays 0.
+// program does not count stays 0. Of one that counts no batches the other counters tell its steps apart, and
+// total_wct does when it counts nothing; what it counts belongs in the names of checkpoints.
 typedef struct ckpt_timestamp {
     int64_t iteration, epoch, batch, sample, token;
     int64_t epoch_in_iteration, token_in_iteration, batch_in_epoch, sample_in_epoch, token_in_epoch;
@@ -1049,10 +1050,11 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // ckpt_load. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
-// twice for one batch count. Nothing due: nanoseconds. Due: NONE blocks until the file is durable; COPY for a
-// copy of the state (and for the save before, if that is still being written); LAZY for well under a
-// millisecond, some more with very many names. A failure of the background is returned once, by the next of
-// these calls or by wait, and the saver goes on; the previous checkpoint and `latest` stay as they were.
+// twice for one batch count, nor for the same counters where no batches are counted. Nothing due: nanoseconds.
+// Due: NONE blocks until the file is durable; COPY for a copy of the state (and for the save before, if that is
+// still being written); LAZY for well under a millisecond, some more with very many names. A failure of the
+// background is returned once, by the next of these calls or by wait, and the saver goes on; the previous
+// checkpoint and `latest` stay as they were.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_batch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_epoch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp *t);
@@ -5819,6 +5821,28 @@ static ckpt_err ckpt__time_check(const ckpt_timestamp *t) {
     return CKPT_OK;
 }
 
+// Orders two moments of a run: -1, 0, 1. Batches first: every event moves them or stands at the end of one.
+static int ckpt__time_compare(const ckpt_timestamp *a, const ckpt_timestamp *b) {
+    const int64_t x[] = { a->batch, a->epoch, a->iteration, a->sample, a->token };
+    const int64_t y[] = { b->batch, b->epoch, b->iteration, b->sample, b->token };
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++) {
+        if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+    }
+    return 0;
+}
+
+// Are these two events of one step? Each batch is one; a program that does not count batches counts something else, or seconds.
+static bool ckpt__time_same_step(const ckpt_timestamp *a, const ckpt_timestamp *b) {
+    if (a->batch != b->batch || a->batch > 0) return a->batch == b->batch;
+    if ((a->epoch | a->iteration | a->sample | a->token) != 0) return ckpt__time_compare(a, b) == 0;
+    return ckpt__time_compare(a, b) == 0 && a->total_wct >= b->total_wct && a->total_wct <= b->total_wct;
+}
+
+// Has the loop gone back to an earlier step?
+static bool ckpt__time_went_back(const ckpt_timestamp *now, const ckpt_timestamp *before) {
+    return now->batch == 0 ? ckpt__time_compare(now, before) < 0 : now->batch < before->batch;
+}
+
 // Sums that stop at the ends of int64 instead of overflowing.
 static int64_t ckpt__time_sum(int64_t a, int64_t b) {
     if (b > 0 && a > INT64_MAX - b) return INT64_MAX;
@@ -5879,7 +5903,7 @@ typedef struct ckpt__time_schedule {
     int64_t         cell;           // a multiple of `every` that an earlier call met, so that most calls need no division
     ckpt_unit       max_unit;
     int64_t         max;            // the end of training in max_unit; 0: not known
-    int64_t         last_batch;     // of the last timestamp at which the interval (not the end) said yes; -1: none
+    ckpt_timestamp  last;           // at which the interval (not the end) said yes; its batch is -1: none
 } ckpt__time_schedule;
 
 // ceil(max * fraction), where a product that is a whole number but for the rounding of `fraction` (half an ulp) and of the
@@ -5914,7 +5938,7 @@ static ckpt_err ckpt__time_schedule_dur(ckpt__time_schedule *s, const char *inte
 static ckpt_err ckpt__time_schedule_init(ckpt__time_schedule *s, const char *interval, const char *max_duration,
                                          int64_t batches_per_epoch) {
     memset(s, 0, sizeof *s);
-    s->last_batch = -1;
+    s->last.batch = -1;
     s->every = 1;
     s->event = CKPT_BATCH_CHECKPOINT;
     ckpt_time t, max;
@@ -5948,9 +5972,10 @@ static bool ckpt__time_crossed(ckpt__time_schedule *s, int64_t before, int64_t n
     return a != b;
 }
 
+// 0 is none: batches are not counted.
 static bool ckpt__time_multiple(ckpt__time_schedule *s, int64_t now) {
     if ((uint64_t)now - (uint64_t)s->cell >= (uint64_t)s->every) s->cell = now - now % s->every;
-    return now == s->cell;
+    return now == s->cell && now != 0;
 }
 
 // Is the training over at this event?
@@ -5960,15 +5985,15 @@ static bool ckpt__time_ended(const ckpt__time_schedule *s, const ckpt_timestamp 
 
 // Composer's create_interval_scheduler, decision by decision, for the timestamp just reached; `prev` is the one before that
 // step, NULL when there is none. Called once for every event: a "yes" of the interval is remembered, so that the end of
-// training does not save the same batch again.
+// training does not save the same step again.
 static bool ckpt__time_due(ckpt__time_schedule *s, const ckpt_timestamp *prev, const ckpt_timestamp *now, ckpt_event event) {
     if (s->off || prev == NULL) return false;
-    if (ckpt__time_ended(s, now, event) && now->batch != s->last_batch) return true;
+    if (ckpt__time_ended(s, now, event) && !ckpt__time_same_step(now, &s->last)) return true;
     if (event != s->event || s->rule == CKPT__TIME_NEVER) return false;
     bool due = s->rule == CKPT__TIME_MULTIPLE
              ? ckpt__time_multiple(s, now->batch)
              : ckpt__time_crossed(s, ckpt__time_get(prev, s->unit), ckpt__time_get(now, s->unit));
-    if (due) s->last_batch = now->batch;
+    if (due) s->last = *now;
     return due;
 }
 
@@ -15926,16 +15951,6 @@ static uint64_t ckpt__index_next_number(const ckpt__index *ix) {
     return n + 1;
 }
 
-// Orders two moments of a run: -1, 0, 1. Batches first: every event moves them or stands at the end of one.
-static int ckpt__index_compare_time(const ckpt_timestamp *a, const ckpt_timestamp *b) {
-    const int64_t x[] = { a->batch, a->epoch, a->iteration, a->sample, a->token };
-    const int64_t y[] = { b->batch, b->epoch, b->iteration, b->sample, b->token };
-    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++) {
-        if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
-    }
-    return 0;
-}
-
 // Sorts out what the order of saves means: a checkpoint of a later time than one saved after it belongs to a future that the run
 // went back from. It stays a good checkpoint, but resuming prefers the others.
 static void ckpt__index_settle(ckpt__index *ix) {
@@ -15943,7 +15958,7 @@ static void ckpt__index_settle(ckpt__index *ix) {
     for (size_t i = ix->count; i > 0; i--) {
         ckpt__index_line *l = &ix->lines[i - 1];
         if (l->state == CKPT__INDEX_DAMAGED) continue;
-        bool later = least != NULL && ckpt__index_compare_time(&l->t, least) > 0;
+        bool later = least != NULL && ckpt__time_compare(&l->t, least) > 0;
         l->state = later ? CKPT__INDEX_ABANDONED : CKPT__INDEX_SAVED;
         if (!later) least = &l->t;
     }
@@ -16446,7 +16461,7 @@ static size_t ckpt__index_place(const ckpt__index *ix, const ckpt__index_line *l
             if (l->number < o->number) return i;
             continue;
         }
-        int c = ckpt__index_compare_time(&l->t, &o->t);
+        int c = ckpt__time_compare(&l->t, &o->t);
         if (c == 0) c = l->saved_at < o->saved_at ? -1 : l->saved_at > o->saved_at;
         if (c == 0) c = strcmp(l->name, o->name);
         if (c < 0) return i;
@@ -44287,7 +44302,7 @@ struct ckpt_saver {
     bool                 run_given;     // run_name was not made up
     bool                 was_due;       // at some event
     bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
-    int64_t              last_batch;    // of the last save, -1
+    ckpt_timestamp       last;          // of the last save; its batch is -1: none
     uint64_t             number;        // of the last save
     double               next_report;   // when the progress hook may hear of uploads again
     ckpt__saver_told     told[2];       // saves that the progress hook is being told of, the one being written first
@@ -46441,7 +46456,7 @@ static ckpt_err ckpt__saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__saver_warn_unfenced(s);
     ckpt_err e = s->checked ? CKPT_OK : ckpt__saver_first(s, t);
     if (e == CKPT_OK && s->writes) e = ckpt__saver_snapshot(s, t);
-    if (e == CKPT_OK) s->last_batch = t->batch;
+    if (e == CKPT_OK) s->last = *t;
     return e;
 }
 
@@ -46475,7 +46490,7 @@ static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due
     if (!s->checked) e = ckpt__saver_first(s, t);
     if (e != CKPT_OK) return e;
     bool asked = ckpt__os_flag_swap(&s->shared->requested, 0) != 0;
-    if ((due || asked) && t->batch != s->last_batch) e = ckpt__saver_save(s, t);
+    if ((due || asked) && !ckpt__time_same_step(t, &s->last)) e = ckpt__saver_save(s, t);
     return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
 }
 
@@ -46483,10 +46498,10 @@ static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due
 static bool ckpt__saver_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
     ckpt_timestamp first;
     const ckpt_timestamp *before = &s->previous;
-    if (!s->has_previous || t->batch < s->previous.batch) {     // a loop that went back makes other batches of the same numbers
+    if (!s->has_previous || ckpt__time_went_back(t, &s->previous)) {        // it makes other batches of the same numbers
         first = ckpt__saver_before(t, event);
         before = &first;
-        s->last_batch = s->schedule.last_batch = -1;
+        s->last.batch = s->schedule.last.batch = -1;
     }
     bool due = s->should_save != NULL ? s->should_save(t, event, s->should_save_user)
                                       : ckpt__time_due(&s->schedule, before, t, event);
@@ -48042,7 +48057,7 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     s->progress = d->progress;
     s->pid = ckpt__os_pid();
     s->lock_fd = -1;
-    s->last_batch = -1;
+    s->last.batch = -1;
     s->index.lock = -1;
     ckpt__items_init(&s->items, &d->allocator);
     ckpt__buf_init(&s->captured, &d->allocator);
@@ -49664,7 +49679,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
         // A file replaced under a constant name by a process that was killed before it could say so in the index.
         ckpt__os_info info;
         bool same = ckpt__os_stat(ckpt__buf_cstr(&path), &info) != CKPT_OK || info.size == l->bytes;
-        if (!same || ckpt__index_compare_time(&l->t, at) != 0) {
+        if (!same || ckpt__time_compare(&l->t, at) != 0) {
             l->bytes = same ? l->bytes : info.size;
             l->has_checksum = l->has_metric = false;
         }
@@ -50065,7 +50080,7 @@ static void ckpt__resume_number(ckpt__index *ledger, const ckpt_timestamp *t, ui
     size_t known = 0;
     while (known < ledger->count && ledger->lines[known].number == 0) known++;
     if (known == ledger->count && number > 0) {     // around the one that was resumed from, which is not there
-        for (known = ledger->count; known > 0 && ckpt__index_compare_time(&ledger->lines[known - 1].t, t) > 0;) known--;
+        for (known = ledger->count; known > 0 && ckpt__time_compare(&ledger->lines[known - 1].t, t) > 0;) known--;
         if (known > 0) ledger->lines[--known].number = number - 1;
         else if (ledger->count > 0) ledger->lines[0].number = number + 1;
     }
@@ -50119,7 +50134,7 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
 static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t) {
     s->previous = *t;
     s->has_previous = s->resumed = s->checked = true;
-    s->last_batch = s->schedule.last_batch = -1;
+    s->last.batch = s->schedule.last.batch = -1;
     uint64_t number = i < s->index.count ? s->index.lines[i].number : 0;
     for (int k = 0; k < s->remote_count && s->books; k++) {
         if (ckpt__resume_relist(s, &s->remotes[k], t, number) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
@@ -50128,7 +50143,7 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
         ckpt__index *ledger = &s->remotes[k].ledger;        // its latest must not lead to what is not on the way to this one
         for (size_t j = 0; j < ledger->count; j++) {
             ckpt__index_line *l = &ledger->lines[j];
-            l->passed = ckpt__index_compare_time(&l->t, t) > 0 || (number != 0 && l->number > number);
+            l->passed = ckpt__time_compare(&l->t, t) > 0 || (number != 0 && l->number > number);
         }
     }
     memset(s->safe, 0, sizeof s->safe);         // what all ranks have of that is found out anew
@@ -50303,7 +50318,7 @@ static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_ti
 // Which line of this rank's index is the checkpoint of time t; SIZE_MAX: none.
 static size_t ckpt__resume_line_of(const ckpt_saver *s, const ckpt_timestamp *t) {
     for (size_t i = s->index.count; i > 0; i--) {
-        if (ckpt__index_compare_time(&s->index.lines[i - 1].t, t) == 0) return i - 1;
+        if (ckpt__time_compare(&s->index.lines[i - 1].t, t) == 0) return i - 1;
     }
     return SIZE_MAX;
 }
@@ -50409,6 +50424,7 @@ enum {
     CKPT__CREW_FLIGHT,                          // the same of the oldest one that is being uploaded
     CKPT__CREW_DOOMED,                          // negated: rank 0 knows of objects that are to go
     CKPT__CREW_ASKED, CKPT__CREW_DUE,           // negated: somebody wants one
+    CKPT__CREW_MOVED,                           // negated: to somebody this is another step than the one that was saved last
     CKPT__CREW_LATE, CKPT__CREW_WORK,           // negated: somebody's time is up; somebody still works
     CKPT__CREW_STEPS,                           // calls of *_end until next time
     CKPT__CREW_TROUBLE,                         // the lowest rank with a failure of its background
@@ -50561,6 +50577,7 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     w[CKPT__CREW_DOOMED] = ckpt__crew_is_doomed(s) ? -1 : 0;
     w[CKPT__CREW_ASKED] = ckpt__os_flag_get(&s->shared->requested) != 0 ? -1 : 0;
     w[CKPT__CREW_DUE] = say->due ? -1 : 0;
+    w[CKPT__CREW_MOVED] = say->t != NULL && !ckpt__time_same_step(say->t, &s->last) ? -1 : 0;
     w[CKPT__CREW_LATE] = say->late ? -1 : 0;
     w[CKPT__CREW_WORK] = say->work ? -1 : 0;
     w[CKPT__CREW_STEPS] = ckpt__crew_stride(s);
@@ -51195,7 +51212,7 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t, const in
     } else if (e == CKPT_OK) {
         e = ckpt__crew_save_parts(s, &moment, t);
     }
-    if (e == CKPT_OK) s->last_batch = t->batch;
+    if (e == CKPT_OK) s->last = *t;
     (void)ckpt__crew_note(s, e);
     if (e != CKPT_OK || before == CKPT_OK) return e;
     return ckpt__error_put(&first);     // the one before has failed: said once, and the new one is made nonetheless
@@ -51242,14 +51259,15 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
     ckpt_err e = ckpt__crew_heed(s, say, w);
     first.code = CKPT_OK;
     if (e != CKPT_OK) ckpt__error_take(&first);
-    bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, always = say->call == CKPT__CREW_SAVE;
+    bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, moved = w[CKPT__CREW_MOVED] != 0;
+    bool always = say->call == CKPT__CREW_SAVE;
     if (s->crew.broken.code == CKPT_OK && !s->checked && !always) {
         ckpt_err free = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, t));
         s->checked = free == CKPT_OK;
         if (free != CKPT_OK) return ckpt__crew_note(s, free);
     }
     if (asked && s->crew.broken.code == CKPT_OK && !always) (void)ckpt__os_flag_swap(&s->shared->requested, 0);
-    if (s->crew.broken.code == CKPT_OK && (always || ((due || asked) && t->batch != s->last_batch))) {
+    if (s->crew.broken.code == CKPT_OK && (always || ((due || asked) && moved))) {
         ckpt_err saved = ckpt__crew_make(s, t, w);
         if (saved != CKPT_OK) return saved;
     }
@@ -51262,10 +51280,10 @@ static ckpt_err ckpt__crew_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_ev
     ckpt__crew_word say;
     if (!ckpt__crew_gathers(s)) return ckpt__saver_event(s, t, event);
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
-    bool due = ckpt__saver_is_due(s, t, event) && t->batch != s->last_batch;
+    bool due = ckpt__saver_is_due(s, t, event) && !ckpt__time_same_step(t, &s->last);
     if (!ckpt__crew_knows(s)) {         // a clock's word is rank 0's, so that two clocks do not save twice
         s->latched = s->latched || (due && (s->should_save != NULL || s->ranks.rank == 0));
-        due = ckpt__crew_ends(s, t, event) && t->batch != s->last_batch;
+        due = ckpt__crew_ends(s, t, event) && !ckpt__time_same_step(t, &s->last);
     }
     s->latched = s->latched || ckpt__os_flag_get(&s->shared->requested) != 0;
     s->calls++;
@@ -51306,7 +51324,7 @@ static ckpt_err ckpt__crew_catch_up(ckpt_saver *s, const int64_t *w) {
         return ckpt__crew_note(s, ckpt__error_set(CKPT_ARG, "a checkpoint was due when the ranks closed the saver, but none "
                                                   "could be made: they had ended at different batches, from %lld to %lld",
                                                   (long long)w[CKPT__CREW_BATCH], -(long long)w[CKPT__CREW_BATCH_MOST]));
-    return last.batch != s->last_batch ? ckpt__crew_make(s, &last, w) : CKPT_OK;
+    return w[CKPT__CREW_MOVED] != 0 ? ckpt__crew_make(s, &last, w) : CKPT_OK;
 }
 
 // Until nothing is on its way on any rank, or somebody's time is up: *late, and CKPT_TIMEOUT, which may also be a failure's code.
@@ -51386,7 +51404,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
         if (e != CKPT_OK) return e;
     }
     while (ckpt__saver_take_failure(s) != CKPT_OK) {}       // what nobody has asked for yet may be the first
-    if (s->has_previous && !s->resumed && !s->was_due && s->last_batch < 0 && s->should_save == NULL)
+    if (s->has_previous && !s->resumed && !s->was_due && s->last.batch < 0 && s->should_save == NULL)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event, up to batch %lld: nothing is in %s; the "
                         "default of save_interval is \"1ep\", and \"500\" without a unit counts epochs",
                         (long long)s->previous.batch, s->root);

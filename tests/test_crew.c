@@ -1310,7 +1310,7 @@ static void requested(tr_rank *r, void *arg) {
             ckpt__os_sleep(0.01);
             int64_t stop = 0;
             ckpt_saver_stats(m->s, &c);
-            stop = -(int64_t)(p->how == WHOLE ? m->s->last_batch > 0 : m->s->last_batch > 0);
+            stop = -(int64_t)(p->how == WHOLE ? m->s->last.batch > 0 : m->s->last.batch > 0);
             if (stop != 0) saved = i;
             last = i;
         }
@@ -1331,6 +1331,42 @@ static void test_request(void **state) {
         for (int i = 1; i < 4; i++) assert_string_equal(p.text[i], p.text[0]);
         p.number = atoi(p.text[0]);
         tr_run(w, load_newest, &p);
+    }
+}
+
+// Ranks that count epochs alone, one of them tokens as well.
+static void epochs_alone(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (member_open(m)) {
+        ckpt_timestamp t;
+        memset(&t, 0, sizeof t);
+        for (int i = 1; i <= 4; i++) {
+            t.epoch = i;
+            if (r->rank == 1) t.token += 10;
+            TR_OK(r, ckpt_saver_fence(m->s));
+            member_set(m, i);
+            if (i == 4) m->s->steps = 1000;
+            if (i == 4 && r->rank == 1) ckpt_saver_request(m->s);       // close comes round to it
+            if (i < 4) TR_OK(r, ckpt_saver_epoch_end(m->s, &t));
+            TR_OK(r, ckpt_saver_batch_end(m->s, &t));
+        }
+    }
+    member_end(m);
+}
+
+static void test_epochs_alone(void **state) {
+    (void)state;
+    static const char *const names[] = { "ep1.pt ep2.pt ep3.pt ep4.pt", "ep1 ep2 ep3 ep4",
+                                         "ep1-0.tar ep1-1.tar ep2-0.tar ep2-1.tar ep3-0.tar ep3-1.tar ep4-0.tar ep4-1.tar" };
+    for (int how = 0; how < 3; how++) {
+        plan p = plan_of((layout)how);
+        p.interval = "1ep";
+        p.filename = how == TARS ? "ep{epoch}-{rank}.tar" : "ep{epoch}.pt";
+        p.prefix = "ep{epoch}";
+        p.latest = "";
+        tr_run(tr_new(2), epochs_alone, &p);
+        assert_string_equal(names_in(p.dir), names[how]);
     }
 }
 
@@ -1419,7 +1455,7 @@ static void idle(tr_rank *r, void *arg) {
             steps++;
         }
         uint64_t calls = tr_calls(r) - before;
-        if (p->number == 1) TR_CHECK(r, m->s->last_batch == 7);
+        if (p->number == 1) TR_CHECK(r, m->s->last.batch == 7);
         else TR_CHECK(r, calls <= 430);
         // What one rank asks for after so fast a start is heard soon, counted in steps: they may be long ones by now.
         if (p->number != 1 && r->rank == 1) ckpt_saver_request(m->s);
@@ -1427,7 +1463,7 @@ static void idle(tr_rank *r, void *arg) {
             t.batch++;
             TR_OK(r, ckpt_saver_batch_end(m->s, &t));
         }
-        if (p->number != 1) TR_CHECK(r, m->s->last_batch > most && m->s->last_batch <= most + 1001);
+        if (p->number != 1) TR_CHECK(r, m->s->last.batch > most && m->s->last.batch <= most + 1001);
         (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d", steps);
     }
     member_end(m);
@@ -2582,7 +2618,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_moments_apart),
         cmocka_unit_test(test_waits_in_barrier),
         cmocka_unit_test(test_abandons_in_barrier),
-        cmocka_unit_test(test_request),
+        cmocka_unit_test(test_request), cmocka_unit_test(test_epochs_alone),
         cmocka_unit_test(test_last_steps),
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),

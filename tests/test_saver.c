@@ -368,6 +368,72 @@ static void test_not_twice(void **state) {
     run_end(r);
 }
 
+// A loop that counts no batches: what it counts, or its clock, tells its steps apart.
+static void test_no_batches(void **state) {
+    (void)state;
+    static const struct { const char *interval, *max, *filename, *names; int event; } rows[] = {
+        { "1ep", NULL, "ep{epoch}.pt", "ep1.pt ep2.pt ep3.pt ep4.pt latest.pt", 1 },
+        { "2ep", "3ep", "ep{epoch}.pt", "ep2.pt ep3.pt ep4.pt latest.pt", 1 },
+        { "1iter", NULL, "{run_name}-{token}.pt", "latest.pt r-100.pt r-200.pt r-300.pt r-400.pt", 2 },
+        { "150tok", NULL, "tok{token}.pt", "latest.pt tok200.pt tok300.pt", 0 },
+        { "20sec", NULL, "{total_wct:.0f}.pt", "20.pt 40.pt latest.pt", 3 },
+        { "0.25dur", "4ep", "ep{epoch}.pt", "ep4.pt latest.pt", 4 },
+        { "100ep", NULL, "ep{epoch}.pt", "ep2.pt ep3.pt latest.pt", 5 }         // asked for
+    };
+    ckpt_err (*const ends[])(ckpt_saver *s, const ckpt_timestamp *t) = { ckpt_saver_batch_end, ckpt_saver_epoch_end, ckpt_saver_iteration_end };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        run *r = run_new(util_temp_dir());
+        r->d.filename = rows[k].filename;
+        r->d.save_interval = rows[k].interval;
+        r->d.max_duration = rows[k].max;
+        if (rows[k].event == 4) r->d.batches_per_epoch = 10;
+        run_open(r);
+        for (int i = 1; i <= 4; i++) {
+            ckpt_timestamp t;
+            memset(&t, 0, sizeof t);
+            if (rows[k].event != 3) {
+                t.epoch = t.iteration = i;
+                t.token = 100 * i;
+            }
+            t.total_wct = 10 * i;
+            if (rows[k].event == 5 && (i == 2 || i == 3)) ckpt_saver_request(r->s);
+            run_set(r, i);
+            for (int twice = 0; twice < 2; twice++) ok(ends[rows[k].event < 3 ? rows[k].event : 0](r->s, &t));
+        }
+        assert_string_equal(names_in(r->dir), rows[k].names);
+        run_end(r);
+        assert_null(strstr(r->log, "no checkpoint was due"));
+    }
+}
+
+// Names that do not tell its checkpoints apart, and a loop that goes back.
+static void test_no_batches_again(void **state) {
+    (void)state;
+    static const int epochs[] = { 1, 2, 3, 4, 5, 4 };
+    run *r = run_new(util_temp_dir());
+    r->d.save_interval = "2ep";
+    run_open(r);
+    ckpt_timestamp t;
+    memset(&t, 0, sizeof t);
+    for (int i = 0; i < 6; i++) {
+        t.epoch = epochs[i];
+        run_set(r, 100 + i);
+        ok(ckpt_saver_epoch_end(r->s, &t));
+        ok(ckpt_saver_batch_end(r->s, &t));
+    }
+    ckpt_saver_counts c;
+    ckpt_saver_stats(r->s, &c);
+    assert_int_equal(c.saved, 3);
+    assert_string_equal(names_in(r->dir), "ba0.pt latest.pt");
+    run_end(r);
+    run *next = run_new(r->dir);
+    run_open(next);
+    ok(ckpt_saver_resume(next->s, &t));
+    assert_int_equal(t.epoch, 4);
+    run_check(next, 105);
+    run_end(next);
+}
+
 static ckpt_saver *signal_saver;
 static void on_signal(int sig) { (void)sig; ckpt_saver_request(signal_saver); }
 
@@ -1939,7 +2005,7 @@ int main(void) {
         cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded),
         cmocka_unit_test(test_conflict_cases),
         cmocka_unit_test(test_callback_decides),
-        cmocka_unit_test(test_not_twice),
+        cmocka_unit_test(test_not_twice), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
         cmocka_unit_test(test_request_from_signal),
         cmocka_unit_test(test_idle_event_is_cheap),
         cmocka_unit_test(test_snapshot_is_of_the_call),
