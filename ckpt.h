@@ -46250,9 +46250,9 @@ static bool ckpt__saver_await(ckpt_saver *s, bool idle, double deadline) {
     }
 }
 
-// The caller has not fenced between a LAZY save and the next: what was bound may have changed while it was copied. Told once.
-static void ckpt__saver_warn_unfenced(ckpt_saver *s) {
-    if (!s->unfenced || s->told_unfenced) return;
+// The caller has not fenced between a LAZY save and a later step: what was bound may have changed while it was copied. Told once.
+static void ckpt__saver_warn_unfenced(ckpt_saver *s, const ckpt_timestamp *t) {
+    if (!s->unfenced || s->told_unfenced || ckpt__time_same_step(t, &s->last)) return;
     s->told_unfenced = true;
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "ckpt_saver_fence was not called since the last save: with CKPT_SNAPSHOT_LAZY it "
                     "must be, before anything that is bound changes; else that checkpoint may be a mixture of two moments");
@@ -46453,7 +46453,7 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
 
 // Saves where this rank does.
 static ckpt_err ckpt__saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
-    ckpt__saver_warn_unfenced(s);
+    ckpt__saver_warn_unfenced(s, t);
     ckpt_err e = s->checked ? CKPT_OK : ckpt__saver_first(s, t);
     if (e == CKPT_OK && s->writes) e = ckpt__saver_snapshot(s, t);
     if (e == CKPT_OK) s->last = *t;
@@ -46483,7 +46483,7 @@ static ckpt_timestamp ckpt__saver_before(const ckpt_timestamp *t, ckpt_event eve
 static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due) {
     ckpt_err e = ckpt__saver_check_process(s);
     if (e != CKPT_OK) return e;
-    ckpt__saver_warn_unfenced(s);
+    ckpt__saver_warn_unfenced(s, t);
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
     ckpt__saver_report_uploads(s);

@@ -837,6 +837,20 @@ static void test_forgotten(void **state) {
         if (at != NULL) assert_null(strstr(at + 1, said));
         run_end(r);
     }
+    run *whole = run_new(util_temp_dir());              // two events at the last step: nothing has changed in between
+    whole->d.snapshot = CKPT_SNAPSHOT_LAZY;
+    whole->d.max_duration = "2ba";
+    run_open(whole);
+    ckpt_timestamp now = at_batch(0);
+    for (int i = 1; i <= 2; i++) {
+        ok(ckpt_saver_fence(whole->s));
+        ckpt_next_batch(&now, 1, 0, 0);
+        ok(ckpt_saver_batch_end(whole->s, &now));
+    }
+    ckpt_next_epoch(&now, 0);
+    ok(ckpt_saver_epoch_end(whole->s, &now));
+    run_end(whole);
+    assert_null(strstr(whole->log, said));
     static const char *const intervals[] = { NULL, "500", "2ba" };
     for (int k = 0; k < 3; k++) {
         run *r = run_new(util_temp_dir());
