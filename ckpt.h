@@ -50632,7 +50632,7 @@ static ckpt_err ckpt__crew_abandon(ckpt_saver *s, ckpt_err mine, int root) {
         mine = why.code;
     }
     ckpt__buf_init(&dir, &s->allocator);
-    if (s->pending.aside) ckpt__saver_mark_replaced(s, s->pending.line.name, false);
+    if (s->pending.active) ckpt__saver_mark_replaced(s, s->pending.line.name, false);      // the one of that name stays
     if (s->pending.active && ckpt__crew_part(s) == CKPT__PART_DURABLE) {
         (void)ckpt__os_remove(s->pending.path);
         ckpt__os_path_dir(&dir, s->pending.path);

@@ -194,6 +194,31 @@ static const char *names_in(const char *dir) { return util_names(dir, NULL); }
 static const ckpt_snapshot modes[] = { CKPT_SNAPSHOT_NONE, CKPT_SNAPSHOT_COPY, CKPT_SNAPSHOT_LAZY };
 static const int sizes[] = { 1, 2, 4, 8 };
 
+// Each rank with uploaders of its own for `count` buckets.
+static void member_stores(member *m, bucket **b, ckpt_uploader **u, int count) {
+    for (int i = 0; i < count; i++) {
+        ckpt_uploader_desc d;
+        memset(&d, 0, sizeof d);
+        d.store = b[i]->store;
+        d.num_attempts = 1;
+        d.ranks = m->r->ranks;
+        TR_OK(m->r, ckpt_uploader_open(&u[i], &d));
+    }
+    m->d.uploaders = u;
+    m->d.uploaders_count = count;
+    m->d.remote_file_name = "run/x.pt";
+    m->d.latest_remote_file_name = "run/latest.pt";
+    m->d.num_checkpoints_to_keep = 1;
+}
+
+// Ends them with the saver. failed: some upload did.
+static void member_end_stores(member *m, ckpt_uploader **u, int count, bool failed) {
+    if (m->s != NULL) TR_CHECK(m->r, (ckpt_saver_close(m->s, 0) != CKPT_OK) == failed);
+    m->s = NULL;
+    for (int i = 0; i < count; i++) (void)!ckpt_uploader_close(u[i], 0);
+    member_free(m);
+}
+
 //-- saving ------------------------------------------------------------------------
 
 static void save_some(tr_rank *r, void *arg) {
@@ -787,6 +812,46 @@ static void test_twice(void **state) {
             if (how == SHARDED) assert_string_equal(names_in(own), "ba3 latest-rank0.pt");
             else if (t.p.apart) assert_string_equal(names_in(own), "ba3-rank1.pt.tar latest-rank1.pt.tar");
         }
+    }
+}
+
+// A name is saved again and one rank fails: what has that name stays, and rotation takes it when its turn comes.
+static void again_fails(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    char blocked[400];
+    member *m = member_new(r, p);
+    ckpt_timestamp one = at_batch(1);
+    (void)snprintf(blocked, sizeof blocked, "%s/ba1/__1_1.pt", p->dir);
+    member_stores(m, &b, &u, 1);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        if (r->rank == 1) TR_CHECK(r, mkdir(blocked, 0777) == 0);
+        TR_OK(r, tr_barrier(r));
+        ckpt_err e = ckpt_saver_save(m->s, &one);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, e != CKPT_OK);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 1) TR_CHECK(r, rmdir(blocked) == 0);
+        TR_OK(r, tr_barrier(r));
+        TR_OK(r, member_step(m, 2));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void test_again_fails(void **state) {
+    (void)state;
+    for (int mode = 0; mode < 3; mode++) {
+        plan p = plan_of(SHARDED);
+        bucket *b = bucket_new(NULL);
+        p.with = b;
+        p.snapshot = modes[mode];
+        tr_run(tr_new(2), again_fails, &p);
+        assert_string_equal(names_in(p.dir), "ba2 latest-rank0.pt");
+        bucket_end(b);
     }
 }
 
@@ -1731,31 +1796,6 @@ static void test_store_fails(void **state) {
     }
 }
 
-// Each rank with uploaders of its own for `count` buckets.
-static void member_stores(member *m, bucket **b, ckpt_uploader **u, int count) {
-    for (int i = 0; i < count; i++) {
-        ckpt_uploader_desc d;
-        memset(&d, 0, sizeof d);
-        d.store = b[i]->store;
-        d.num_attempts = 1;
-        d.ranks = m->r->ranks;
-        TR_OK(m->r, ckpt_uploader_open(&u[i], &d));
-    }
-    m->d.uploaders = u;
-    m->d.uploaders_count = count;
-    m->d.remote_file_name = "run/x.pt";
-    m->d.latest_remote_file_name = "run/latest.pt";
-    m->d.num_checkpoints_to_keep = 1;
-}
-
-// Ends them with the saver. failed: some upload did.
-static void member_end_stores(member *m, ckpt_uploader **u, int count, bool failed) {
-    if (m->s != NULL) TR_CHECK(m->r, (ckpt_saver_close(m->s, 0) != CKPT_OK) == failed);
-    m->s = NULL;
-    for (int i = 0; i < count; i++) (void)!ckpt_uploader_close(u[i], 0);
-    member_free(m);
-}
-
 // What all ranks do to a bucket between two steps: rank 0 does it.
 static void all_fail(tr_rank *r, bucket *b, const char *what, int times) {
     TR_OK(r, tr_barrier(r));
@@ -2608,7 +2648,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
-        cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
         cmocka_unit_test(test_tars_unfinished),
