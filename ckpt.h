@@ -51395,8 +51395,9 @@ static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
 // Ranks that have lost each other still close: each waits for its own work, and commits nothing.
 static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     ckpt_err e = CKPT_OK;
-    ckpt__error_record first;
+    ckpt__error_record before, first;
     bool gathers = ckpt__crew_gathers(s), late = false;
+    ckpt__error_take(&before);
     if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s, &late);
     if (late) return e;
     if (!gathers || s->crew.broken.code != CKPT_OK) {
@@ -51418,6 +51419,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     if (s->crew.broken.code != CKPT_OK) first = s->crew.broken;
     if (first.code == CKPT_TIMEOUT) first.code = CKPT_NET;      // the other one says that the saver is open
     ckpt__saver_free(s);
+    ckpt__error_last = before;
     return ckpt__error_put(&first);
 }
 

@@ -233,6 +233,38 @@ static void save_some(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+static ckpt_err copy_late(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    (void)to_device, (void)user;
+    ckpt__os_sleep(0.02);
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+// A close that waits for a save and succeeds leaves the thread's last failure as it was.
+static void close_quietly(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    m->st.copy = copy_late;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        (void)ckpt_set_error(CKPT_IO, "an older failure");
+        TR_OK(r, ckpt_saver_close(m->s, 0));
+        m->s = NULL;
+        TR_CHECK(r, strcmp(ckpt_last_error(), "an older failure") == 0);
+    }
+    member_end(m);
+}
+
+static void test_sentence_stays(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        plan p = plan_of((layout)how);
+        p.snapshot = CKPT_SNAPSHOT_LAZY;
+        p.device = true;
+        tr_run(tr_new(2), close_quietly, &p);
+    }
+}
+
 // Ranks of another job load what is there: each its rows.
 static void load_newest(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -2648,7 +2680,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
-        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
         cmocka_unit_test(test_tars_unfinished),
