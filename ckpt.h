@@ -36550,7 +36550,7 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
 // >>uploader   files to a store in the background: queue, staging, journal, recovery, publication
 //
 // uses:    error memory platform text digest name file transfer store stores retry send fetch
-// threads: add, remove, begin, commit and abandon may be called by any thread; check, wait, report and close by the
+// threads: add, remove, disown, begin, commit and abandon may be called by any thread; check, wait, report and close by the
 //          owner's. num_concurrent_uploads workers run ckpt__uploader_main. What stands below `lock` in ckpt_uploader
 //          is guarded by it; an item belongs to the thread that took it out of the queue, its record and
 //          staged file too. `door` is held while a staging folder is opened, `ink` while the logger runs, `pen` while
@@ -36623,7 +36623,7 @@ typedef struct ckpt__upload {
     uint64_t    link_order[2];          // compared as a pair: a link never goes back to a smaller one, in any process
     double      made;                   // seconds since 1970, of a file that an earlier process had made; 0: it is new
     // Once for each upload that was accepted, no lock held, on a worker's thread or within close. CKPT_CANCELLED: a newer file of
-    // that name came first, or the uploader was closed first. Not for an abandoned ticket. NULL: none
+    // that name came first, or the uploader was closed first. Not for an abandoned ticket, nor once disowned. NULL: none
     void      (*done)(const char *name, ckpt_err e, bool published, void *user);
     void       *user;
 } ckpt__upload;
@@ -39151,6 +39151,15 @@ static void ckpt__uploader_discard(ckpt_uploader *u, ckpt__uploader_item *it) {
     else (void)ckpt__uploader_append_word(u, it, "dropped", false);
 }
 
+// Tells who waits to hear of an item how it has ended. Once: what failed stays, and may be superseded later.
+static void ckpt__uploader_call_back(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e, bool published) {
+    ckpt__os_mutex_lock(&u->lock);
+    void (*done)(const char *name, ckpt_err e, bool published, void *user) = it->done;
+    it->done = NULL;
+    ckpt__os_mutex_unlock(&u->lock);
+    if (done != NULL) done(it->name, it->kind == CKPT__UPLOADER_SETTLE ? CKPT_CANCELLED : e, published, it->user);
+}
+
 // One item from the queue to its end.
 static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__uploader_item *it) {
     bool published = false, forgotten = false, ends = false;
@@ -39162,8 +39171,7 @@ static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     if (it->abandoned) e = CKPT_CANCELLED;
     if (e != CKPT_OK && e != CKPT_CANCELLED) ckpt__uploader_failed(u, it, e);
     bool discards = it->kind == CKPT__UPLOADER_SETTLE || it->abandoned;
-    if (it->done != NULL) it->done(it->name, it->kind == CKPT__UPLOADER_SETTLE ? CKPT_CANCELLED : e, published, it->user);
-    it->done = NULL;                    // once: what failed stays, and may be superseded later
+    ckpt__uploader_call_back(u, it, e, published);
     for (bool over = false; !over;) {
         ckpt__os_mutex_lock(&u->lock);
         while (it->held > 0) ckpt__os_cond_wait(&u->changed, &u->lock);
@@ -39344,6 +39352,31 @@ static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name, int *fd, b
     if (it->place == NULL) *fd = ckpt__os_open(it->data, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     ckpt__uploader_supersede(u, it);
     return true;
+}
+
+// Finds what `is_of` says is `whose` in an item and what it has replaced. Below the lock.
+static ckpt__uploader_item *ckpt__uploader_find_of(ckpt__uploader_item *it, const void *whose,
+                                                   bool (*is_of)(const ckpt__uploader_item *it, const void *whose)) {
+    while (it != NULL && (it->done == NULL || !is_of(it, whose))) it = it->old;
+    return it;
+}
+
+// Takes the callback from one that is: it goes on, and nobody hears of it. Returns its user pointer; NULL: there is none, but for
+// those that are calling back just now.
+static void *ckpt__uploader_disown(ckpt_uploader *u, const void *whose,
+                                   bool (*is_of)(const ckpt__uploader_item *it, const void *whose)) {
+    ckpt__uploader_item *it = NULL;
+    ckpt__os_mutex_lock(&u->lock);
+    for (size_t i = 0; i < u->slot_cap && it == NULL; i++) {
+        for (ckpt__uploader_slot *s = u->slots[i]; s != NULL && it == NULL; s = s->next) {
+            it = ckpt__uploader_find_of(s->running, whose, is_of);
+            if (it == NULL) it = ckpt__uploader_find_of(s->waiting, whose, is_of);
+        }
+    }
+    void *user = it != NULL ? it->user : NULL;
+    if (it != NULL) it->done = NULL;
+    ckpt__os_mutex_unlock(&u->lock);
+    return user;
 }
 
 // Opens the staging folder that files of `folder` would use, when an earlier process left one there, and goes on with what it
@@ -47905,9 +47938,36 @@ static void ckpt__saver_pending_free(ckpt_saver *s) {
     memset(&s->pending, 0, sizeof s->pending);
 }
 
+// Does an uploader call this saver back for it?
+static bool ckpt__saver_hears_of(const ckpt__uploader_item *it, const void *saver) {
+    bool one = it->done == ckpt__saver_uploaded || it->done == ckpt__saver_removed || it->done == ckpt__saver_ledger_there ||
+               it->done == ckpt__saver_tar_linked || it->done == ckpt__saver_flew;
+    return one && ((const ckpt__saver_upload *)it->user)->saver == saver;
+}
+
+// A saver that cannot be opened may have handed over what an earlier process left. That goes on, and the next saver asks after
+// it; who calls back just now is waited for, which takes a moment: none of that asks a store.
+static void ckpt__saver_disown(ckpt_saver *s) {
+    ckpt__saver_shared *sh = s->shared;
+    for (bool over = sh == NULL; !over;) {
+        for (int i = 0; i < s->remote_count; i++) {
+            ckpt_uploader *u = s->remotes[i].uploader;
+            for (void *up; u != NULL && (up = ckpt__uploader_disown(u, s, ckpt__saver_hears_of)) != NULL;) {
+                ckpt__mem_free(&s->allocator, up, sizeof(ckpt__saver_upload));
+                ckpt__saver_away(s, false);
+            }
+        }
+        ckpt__os_mutex_lock(&sh->lock);
+        if (sh->away > 0) (void)ckpt__os_cond_wait_until(&sh->changed, &sh->lock, ckpt__os_now() + 0.01);
+        over = sh->away == 0;
+        ckpt__os_mutex_unlock(&sh->lock);
+    }
+}
+
 static void ckpt__saver_free(ckpt_saver *s) {
     ckpt_allocator a = s->allocator;
     ckpt__saver_shared *sh = s->shared;
+    ckpt__saver_disown(s);
     ckpt__saver_close_remotes(s);
     if (sh != NULL) {
         ckpt__os_mutex_lock(&sh->lock);

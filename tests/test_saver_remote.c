@@ -59,6 +59,12 @@ static void save_held(remote_run *m, int64_t step) {
     bucket_hold(m->b, false);
 }
 
+static const char *ledger_path(const char *dir) {
+    const char *p = strstr(util_list(dir), ".ckpt-remote-");
+    assert_non_null(p);
+    return util_join(dir, util_fmt("%.*s", (int)strcspn(p, "\n"), p));
+}
+
 //-- Composer's tables -------------------------------------------------------------
 
 // A name argument of CheckpointSaver: given, None, or its default.
@@ -340,6 +346,41 @@ static void test_file_path_format(void **state) {
     ok(ckpt_uploader_close(u, 0));
     ok(ckpt_uploader_close(m.u, 0));
     bucket_end(b);
+}
+
+// A saver that fails to open when it has handed over what was left: the caller's uploader goes on, and the next saver knows of it.
+static void test_open_fails_after_handing_over(void **state) {
+    (void)state;
+    for (int held = 0; held < 2; held++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(util_temp_dir(), b);
+        ckpt_uploader **list = (ckpt_uploader **)util_keep(calloc(1, sizeof *list), false);
+        char text[8] = "fine";
+        run_open(m.r);
+        bucket_fail(b, "put", CKPT_NET, -1);
+        for (int i = 1; i <= 2; i++) save_held(&m, i);
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+        (void)!ckpt_uploader_close(m.u, 0);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        util_remove_tree(util_join(m.r->dir, ".ckpt-staging"));
+        assert_int_equal(unlink(ledger_path(m.r->dir)), 0);
+        m.u = list[0] = uploader_on(b, NULL);
+        m.r->d.uploaders = list;
+        ckpt_bind_text(&m.r->st, "state/note", text, sizeof text);
+        bucket_hold(b, held == 1);
+        text[0] = '\xff';
+        assert_int_equal(ckpt_saver_open(&m.r->s, &m.r->d), CKPT_ARG);
+        text[0] = 'f';
+        run_open(m.r);
+        bucket_hold(b, false);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+        if (held == 1) assert_int_equal(bucket_count(b, "put run/ba"), 4);      // two of them failed
+        save_wait(&m, 3);
+        remote_end(&m);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba3.pt");
+        bucket_end(b);
+    }
 }
 
 //-- order, and who waits ----------------------------------------------------------
@@ -1625,10 +1666,8 @@ static void test_next_process_finishes(void **state) {
 }
 
 static int ledger_lines(const char *dir) {
-    const char *list = util_list(dir), *p = strstr(list, ".ckpt-remote-");
     int n = 0;
-    assert_non_null(p);
-    const char *text = util_read(util_join(dir, util_fmt("%.*s", (int)strcspn(p, "\n"), p)), NULL);
+    const char *text = util_read(ledger_path(dir), NULL);
     for (const char *at = text; (at = strstr(at, "\"number\":")) != NULL; at++) n++;
     return n;
 }
@@ -2286,7 +2325,7 @@ int main(void) {
         cmocka_unit_test(test_uri_folder_is_itself), cmocka_unit_test(test_uri_folder_is_nothing),
         cmocka_unit_test(test_trial_is_in_the_folder),
         cmocka_unit_test(test_two_destinations),
-        cmocka_unit_test(test_file_path_format),
+        cmocka_unit_test(test_file_path_format), cmocka_unit_test(test_open_fails_after_handing_over),
         cmocka_unit_test(test_calls_do_not_wait),
         cmocka_unit_test(test_publication_order),
         cmocka_unit_test(test_publication_goes_on),
