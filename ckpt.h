@@ -44960,7 +44960,21 @@ static void ckpt__saver_drop_missing(ckpt_saver *s) {
     ckpt__buf_free(&path);
 }
 
-// Takes over what another process (`ckpt pin`, `ckpt rm`) has done since we wrote the index last: pins, and files that are gone.
+// Takes over what another process says of a checkpoint: of one that it has found itself if it is pinned, and of one that was
+// saved again meanwhile no verdict. What was found stands before the saves of its number: a number leads to the last of them.
+static ckpt_err ckpt__saver_merge_line(ckpt_saver *s, const ckpt__index_line *l) {
+    int at = ckpt__index_find(&s->index, l->name);
+    if (at < 0 && l->found && l->pinned && l->number > 0)
+        return ckpt__index_insert(&s->index, ckpt__remote_place(&s->index, l->number - 1), l);
+    if (at < 0) return CKPT_OK;
+    ckpt__index_line *mine = &s->index.lines[at];
+    mine->pinned = l->pinned;
+    if (l->state == CKPT__INDEX_DAMAGED && l->number == mine->number) mine->state = CKPT__INDEX_DAMAGED;
+    return CKPT_OK;
+}
+
+// Takes over what another process (`ckpt pin`, `ckpt rm`, `ckpt verify`) has done since we wrote the index last: pins, verdicts,
+// and files that are gone.
 static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
     ckpt__buf path;
     ckpt__os_info now;
@@ -44973,12 +44987,10 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
     ckpt__index other;
     ckpt_err e = ckpt__index_init(&other, &s->allocator, s->root);
     if (e == CKPT_OK) memcpy(other.file, s->index.file, sizeof other.file);
+    other.best = s->index.best;
     if (e == CKPT_OK) e = ckpt__index_load(&other);
     ckpt__os_mutex_lock(&s->shared->lock);
-    for (size_t i = 0; i < other.count && e == CKPT_OK; i++) {
-        int at = ckpt__index_find(&s->index, other.lines[i].name);
-        if (at >= 0) s->index.lines[at].pinned = other.lines[i].pinned;
-    }
+    for (size_t i = 0; i < other.count && e == CKPT_OK; i++) e = ckpt__saver_merge_line(s, &other.lines[i]);
     ckpt__os_mutex_unlock(&s->shared->lock);
     ckpt__index_free(&other);
     if (e == CKPT_OK) ckpt__saver_drop_missing(s);

@@ -263,6 +263,38 @@ static void test_found_by_tools(void **state) {
     }
 }
 
+// What tools note while a saver is at work its saves leave as it is: pins, also of files that it has not got, and damage.
+static void test_noted_while_saving(void **state) {
+    (void)state;
+    static const char *const names = "ba1.pt ba3.pt ba6.pt latest.pt mine.pt";
+    const char *dir = util_temp_dir();
+    ckpt_checkpoint c;
+    run *r = run_live(dir, 3, 3);
+    copy(dir, "ba1.pt", "mine.pt");
+    run_save(r, 4);
+    copy(dir, "mine.pt", "ba1.pt");                     // rotation has taken it away
+    pin(dir, "mine.pt", true);
+    pin(dir, "ba1.pt", true);
+    util_flip(util_join(dir, "ba3.pt"), 4000, 1);
+    ckpt_folder *f = look_into(dir);
+    assert_int_equal(ckpt_folder_verify(f, at_name(f, "ba3.pt")), CKPT_CORRUPT);
+    ckpt_folder_close(f);
+    run_save(r, 5);
+    assert_int_equal(ckpt_saver_checkpoints(r->s, NULL), 3);
+    assert_string_equal(names_in(dir), "ba1.pt ba2.pt ba3.pt ba4.pt ba5.pt latest.pt mine.pt");
+    run_end(r);
+    f = look_into(dir);
+    ok(ckpt_folder_entry(f, at_name(f, "ba1.pt"), &c));
+    assert_true(c.pinned);
+    ok(ckpt_folder_entry(f, at_name(f, "ba3.pt"), &c));
+    assert_true(c.damaged);
+    ckpt_folder_close(f);
+    go_on(dir, 1, 5, 6);
+    assert_string_equal(names_in(dir), names);
+    ok(tidy(dir, 1));
+    assert_string_equal(names_in(dir), names);
+}
+
 // A name that is not UTF-8 has no place in the index: such a file is listed and can be removed by name, no clean-up takes it, and
 // who pins it learns that this is not possible.
 static void test_not_utf8(void **state) {
@@ -496,7 +528,7 @@ int main(void) {
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
-        cmocka_unit_test(test_found_by_tools),
+        cmocka_unit_test(test_found_by_tools), cmocka_unit_test(test_noted_while_saving),
         cmocka_unit_test(test_not_utf8),
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
