@@ -989,7 +989,8 @@ typedef struct ckpt_saver_desc {
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
 // when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder. What waits or
 // has failed (of sharded ones what has failed) is given up when num_remote_to_keep newer ones are on their way, but for what 5
-// would hold.
+// would hold. An object that is not this run's is replaced only with `overwrite` or after a resume: else a save of its name fails
+// there with CKPT_EXISTS, and what is staged of it stays there.
 
 // RANKS. With the hooks of ckpt_ranks all ranks do each thing together or not at all: a call returns the same on every
 // rank, with the sentence of the lowest rank that failed ("rank 3: ..."), and a request on one rank saves on all of them at
@@ -36617,6 +36618,7 @@ typedef struct ckpt__upload {
                                         // path NULL: that object is confirmed already, and its link alone is put
     const char *beside;                 // a folder: staged in the hidden one there, as all of a saver's are; NULL: that of path
     bool        overwrite, has_crc;
+    bool        heir;                   // overwrites what the file before it of that name has put, and nobody else's object
     bool        durable;                // the file is on disk already
     uint32_t    crc;                    // CRC-32 of the file
     const char *link_name, *link_text;  // an object that is put (over what is there) once this one is confirmed; NULL: none
@@ -36655,6 +36657,7 @@ typedef struct ckpt__uploader_item {
     uint64_t     made;                  // the same of a file that an earlier process had made; 0: it was added when it was made
     uint32_t     crc;
     bool         overwrite, has_crc, adopted;
+    bool         heir;                  // overwrite: unless the one before it might not, and has not put an object
     bool         confirmed;             // the store has it, the link is what remains
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
     bool         dropped;               // what is left is to give a half-done upload up
@@ -36862,6 +36865,7 @@ static ckpt_err ckpt__uploader_name(const ckpt_uploader *u, ckpt__buf *out, cons
 static ckpt_err ckpt__uploader_fill(const ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__upload *up) {
     ckpt_err e = CKPT_OK;
     it->overwrite = up->overwrite;
+    it->heir = up->overwrite && up->heir;
     it->has_crc = up->has_crc;
     it->crc = up->crc;
     it->link_order[0] = up->link_order[0];
@@ -37904,7 +37908,7 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     if (e == CKPT_CORRUPT) ckpt__uploader_set_aside(u, it->record);
     if (e == CKPT_OK && strcmp(store, u->store->uri) == 0) {
         if (it->early && !it->committed) it->dropped = true;
-        keep = !it->refused;
+        keep = !it->refused || ckpt__os_exists(it->data);
         if (it->refused)
             ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s is not uploaded again: %s%s existed and was not to be overwritten",
                                          it->data, u->store->uri, it->name);
@@ -38190,12 +38194,24 @@ static ckpt_err ckpt__uploader_modified(const char *path, uint64_t *out) {
     return e;
 }
 
-// Is a file of that name on its way, or has one failed?
-static bool ckpt__uploader_is_known(ckpt_uploader *u, const char *name) {
+// The file before an heir is not going to put its object. When that one might not overwrite, the heir may not either, unless the
+// object that is there may be that one's all the same. Below the lock.
+static void ckpt__uploader_inherit(ckpt__uploader_item *it, const ckpt__uploader_item *before) {
+    if (!it->heir || before == NULL || before->kind != CKPT__UPLOADER_PUT || before->overwrite) return;
+    bool unsure = before->unsure || (before->adopted && !before->again);
+    if (before->refused || !unsure) it->overwrite = false;
+}
+
+// What is known of the item's name: is a file of it on its way, or has one failed?
+static void ckpt__uploader_meet(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__os_mutex_lock(&u->lock);
-    bool known = ckpt__uploader_slot_of(u, name, false) != NULL;
+    const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
+    it->follows = s != NULL;
+    if (s != NULL) {
+        ckpt__uploader_inherit(it, s->failed);
+        ckpt__uploader_inherit(it, s->waiting);
+    }
     ckpt__os_mutex_unlock(&u->lock);
-    return known;
 }
 
 // Gives the item its names in a staging folder.
@@ -38205,7 +38221,7 @@ static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *
     uint32_t number = ++u->numbers;
     ckpt__os_mutex_unlock(&u->door);
     it->home = p;
-    it->follows = ckpt__uploader_is_known(u, it->name);         // asked before anything of it is on disk
+    ckpt__uploader_meet(u, it);         // before anything of it is on disk
     it->folder = ckpt__uploader_keep(u, p->folder, &e);
     ckpt__uploader_names(u, p->folder, p->owner, number, &it->record, &it->data);
     it->number = number;
@@ -38325,6 +38341,9 @@ static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, c
             return CKPT_OK;
         }
         it->follows = it->follows || s->running != NULL || w != NULL || s->failed != NULL;
+        if (it->heir) it->overwrite = true;         // what waited when it was recorded may have been put since
+        ckpt__uploader_inherit(it, s->failed);
+        ckpt__uploader_inherit(it, w);
         *replaced = ckpt__uploader_unfail(u, s);
     }
     ckpt__uploader_item *at = NULL;
@@ -38355,7 +38374,7 @@ static ckpt_err ckpt__uploader_offer(ckpt_uploader *u, ckpt__uploader_item *it, 
     *replaced = NULL;
     ckpt__os_mutex_lock(&u->lock);
     if (u->stop) e = ckpt__error_set(CKPT_CANCELLED, "the uploader is being closed");
-    if (e == CKPT_OK && fresh && !it->overwrite) {
+    if (e == CKPT_OK && fresh && !it->overwrite && !it->heir) {
         const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
         if (s != NULL && (s->running != NULL || s->waiting != NULL))
             e = ckpt__error_set(CKPT_EXISTS, "a file of that name is on its way already, and overwriting it was not asked for");
@@ -38422,6 +38441,16 @@ static ckpt__uploader_item *ckpt__uploader_sort(ckpt__uploader_item *list) {
     return list;
 }
 
+// A file that was refused is not sent: it is kept, as it was by its first process, until a newer one of its name comes.
+static void ckpt__uploader_lay_by(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt__os_mutex_lock(&u->lock);
+    ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, true);
+    bool room = s != NULL && s->running == NULL && s->waiting == NULL && s->failed == NULL;
+    if (room) s->failed = it;
+    ckpt__os_mutex_unlock(&u->lock);
+    if (!room) ckpt__uploader_item_free(u, it);     // its files stay
+}
+
 // Items that dead owners left, in the order in which they were added.
 static void ckpt__uploader_enqueue_list(ckpt_uploader *u, ckpt__uploader_item *list) {
     size_t files = 0;
@@ -38430,6 +38459,7 @@ static void ckpt__uploader_enqueue_list(ckpt_uploader *u, ckpt__uploader_item *l
     for (ckpt__uploader_item *it = list, *next; it != NULL; it = next) {
         next = it->next;
         it->next = it->prev = NULL;
+        if (it->refused && !it->dropped) { ckpt__uploader_lay_by(u, it); continue; }
         if (!it->dropped) files++;
         if (it->dropped) it->kind = CKPT__UPLOADER_SETTLE;
         if (ckpt__uploader_enqueue(u, it, false) != CKPT_OK) ckpt__uploader_item_free(u, it);    // for the next run
@@ -39122,6 +39152,7 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
         ckpt__uploader_hope(u, it);
     }
     if (s->waiting != NULL) {
+        if (e != CKPT_OK) ckpt__uploader_inherit(s->waiting, it);
         ckpt__uploader_link_in(u, s->waiting, NULL);
         ckpt__os_cond_signal(&u->work);
     }
@@ -40244,6 +40275,7 @@ static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, b
     ckpt__index_line *l = &r->ledger.lines[at];
     if (e != CKPT_OK) {
         if (l->upload < CKPT__UPLOAD_UPLOADED) l->upload = CKPT__UPLOAD_FAILED;
+        if (e == CKPT_EXISTS) l->owned = false;         // the object of that name is somebody else's
         return;
     }
     for (size_t i = 0; i < r->ledger.count && published; i++) {
@@ -40280,6 +40312,15 @@ static bool ckpt__remote_is_queued(const ckpt__remote *r, const char *name, bool
     ckpt__remote_word word = ckpt__remote_ask(r, name);
     *failed = word == CKPT__REMOTE_STALLED || word == CKPT__REMOTE_KEPT;
     return word == CKPT__REMOTE_QUEUED;
+}
+
+// Was a file of that name refused, because the store has another object?
+static bool ckpt__remote_is_refused(const ckpt__remote *r, const char *name) {
+    ckpt__os_mutex_lock(&r->uploader->lock);
+    const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(r->uploader, name, false);
+    bool refused = slot != NULL && slot->failed != NULL && slot->failed->refused;
+    ckpt__os_mutex_unlock(&r->uploader->lock);
+    return refused;
 }
 
 // An upload of this process has failed: it may come later, and nobody calls back then.
@@ -45479,7 +45520,9 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     if (e != CKPT_OK) return e;
     ckpt__saver_enter(s);
     int old = ckpt__index_find(&r->ledger, p->name.data);
-    p->item.overwrite = s->overwrite || s->resumed || line->inherited || (old >= 0 && r->ledger.lines[old].owned);
+    bool may = s->overwrite || s->resumed || line->inherited, own = old >= 0 && r->ledger.lines[old].owned;
+    p->item.overwrite = may || own;
+    p->item.heir = own && !may && ckpt__remote_waits(&r->ledger.lines[old]);
     ckpt__saver_leave(s);
     p->up->saver = s;
     p->up->to = r;
@@ -47208,6 +47251,8 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     if (known) (void)ckpt__saver_left_take(s, &left, &r->ledger.lines[at]);
     ckpt__index_line in_store = left.line;
     bool queued = known && ckpt__remote_is_queued(r, in_store.name, &failed);
+    bool refused = failed && ckpt__remote_is_refused(r, in_store.name);
+    if (refused) failed = false;
     if (queued || failed) r->ledger.lines[at].inherited = r->inherits = true;
     ckpt__saver_leave(s);
     // One that has failed already is kept, and may be tried again.
@@ -47226,10 +47271,12 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         if (here && ckpt__index_is_folder(left.name.data)) here = false;        // what it tells of may not be there
         // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
         at = ckpt__remote_find(&r->ledger, number);
-        if (same && (sums || !here) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
+        if (same && (sums || (!here && !refused)) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
         ckpt__saver_leave(s);
         left.line.inherited = true;
-        bool again = here && !(same && sums), sound = !again || ckpt__saver_is_sound(s, left.path.data);
+        bool again = here && !(same && sums);
+        if (refused && !absent && !s->overwrite) again = false;         // it stays somebody else's
+        bool sound = !again || ckpt__saver_is_sound(s, left.path.data);
         if (again && sound) e = ckpt__saver_stage_one(s, r, &left.line, left.path.data);
         ckpt__saver_enter(s);               // a good object is not replaced by a file that was damaged meanwhile
         at = ckpt__remote_find(&r->ledger, number);

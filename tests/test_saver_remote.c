@@ -769,6 +769,106 @@ static void test_overwrite(void **state) {
     bucket_end(b);
 }
 
+// A run whose saves all have one name.
+static remote_run remote_constant(bucket *b) {
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.filename = "model.pt";
+    m.r->d.remote_file_name = "run/model.pt";
+    m.r->d.latest_remote_file_name = CKPT_NONE;
+    return m;
+}
+
+// Waits, and takes all failures.
+static ckpt_err wait_all(remote_run *m) {
+    ckpt_err first = ckpt_saver_wait(m->r->s, 0);
+    for (ckpt_err e = first; e != CKPT_OK; e = ckpt_saver_wait(m->r->s, 0)) assert_int_equal(e, first);
+    return first;
+}
+
+static void remote_end_refused(remote_run *m) {
+    assert_int_equal(ckpt_saver_close(m->r->s, 0), CKPT_EXISTS);
+    ckpt_state_free(&m->r->st);
+    assert_int_equal(ckpt_uploader_close(m->u, 0), CKPT_EXISTS);
+}
+
+// A constant name: that a save was refused does not make the object this run's, whenever the next one comes.
+static void test_refused_stays_refused(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {                       // the first has been refused, is being put, waits
+        bucket *b = bucket_new(NULL);
+        util_write_text(bucket_path(b, "run/model.pt"), "somebody's");
+        remote_run m = remote_constant(b);
+        run_open(m.r);
+        bucket_hold(b, i > 0);
+        const char *other = util_join(util_temp_dir(), "other");
+        util_write_text(other, "1");
+        if (i == 2) ok(ckpt_upload_file(m.u, "other", other, true));
+        if (i == 0) save_held(&m, 1);
+        else run_save(m.r, 1);
+        if (i == 0) assert_int_equal(wait_all(&m), CKPT_EXISTS);
+        while (i > 0 && !bucket_is_busy(b)) usleep(1000);
+        bucket_hold(b, true);
+        for (int k = 2; k < 4; k++) run_save(m.r, k);
+        bucket_hold(b, false);
+        assert_int_equal(wait_all(&m), CKPT_EXISTS);
+        assert_string_equal(bucket_text(b, "run/model.pt"), "somebody's");
+        assert_int_equal(unlink(bucket_path(b, "run/model.pt")), 0);
+        for (int k = 4; k < 6; k++) {
+            save_wait(&m, k);
+            check_file(bucket_path(b, "run/model.pt"), k);
+        }
+        remote_end_refused(&m);
+        bucket_end(b);
+    }
+}
+
+// Nor does it when the next save is there before the first one's object, which is this run's.
+static void test_own_object_is_replaced(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_constant(b);
+    run_open(m.r);
+    bucket_hold(b, true);
+    run_save(m.r, 1);
+    while (!bucket_is_busy(b)) usleep(1000);
+    for (int k = 2; k < 4; k++) run_save(m.r, k);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    check_file(bucket_path(b, "run/model.pt"), 3);
+    assert_int_equal(bucket_count(b, "put run/model.pt"), 2);
+    remote_end(&m);
+    bucket_end(b);
+}
+
+// The next process does not replace it either, unless it is asked to, or the object is gone.
+static void test_refused_after_restart(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        util_write_text(bucket_path(b, "run/ba5.pt"), "somebody's");
+        remote_run m = remote_new(dir, b);
+        run_open(m.r);
+        save_held(&m, 5);
+        assert_int_equal(wait_all(&m), CKPT_EXISTS);
+        remote_end_refused(&m);
+        m = remote_new(dir, b);
+        run_open(m.r);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_text(b, "run/ba5.pt"), "somebody's");
+        remote_end(&m);
+        if (i == 0) assert_int_equal(unlink(bucket_path(b, "run/ba5.pt")), 0);
+        m = remote_new(dir, b);
+        m.r->d.overwrite = i == 1;
+        run_open(m.r);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        check_file(bucket_path(b, "run/ba5.pt"), 5);
+        remote_end(&m);
+        assert_null(util_staged(util_join(dir, ".ckpt-staging")));
+        bucket_end(b);
+    }
+}
+
 // A fresh start over what a store holds of a later time is refused as it is over local files.
 static void test_remote_conflict(void **state) {
     (void)state;
@@ -2335,7 +2435,8 @@ int main(void) {
         cmocka_unit_test(test_failed_upload_outlives_a_failed_save),
         cmocka_unit_test(test_own_failure_is_reported_once),
         cmocka_unit_test(test_stalled_upload),
-        cmocka_unit_test(test_overwrite),
+        cmocka_unit_test(test_overwrite), cmocka_unit_test(test_refused_stays_refused),
+        cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_refused_after_restart),
         cmocka_unit_test(test_remote_conflict),
         cmocka_unit_test(test_keep_none),
         cmocka_unit_test(test_keep_none_waits_for_all),
