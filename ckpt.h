@@ -36723,6 +36723,7 @@ typedef struct ckpt__uploader_place {
     ckpt__uploader_claim *claims;
     size_t                count, cap;
     bool                  hidden;       // made by us beside a file: removed when it is empty
+    bool                  gone;         // somebody has removed it: nothing is staged there any more; below `door`
     uint64_t              dev;          // its file system
 } ckpt__uploader_place;
 
@@ -37890,6 +37891,16 @@ static void ckpt__uploader_pass(ckpt_uploader *u, uint64_t added) {
     ckpt__os_mutex_unlock(&u->lock);
 }
 
+// Is it a file of an owner whose lock this uploader has taken, also when somebody has removed that since?
+static bool ckpt__uploader_is_claimed(const ckpt_uploader *u, const char *name) {
+    for (const ckpt__uploader_place *p = u->places; p != NULL; p = p->next) {
+        for (size_t i = 0; i < p->count; i++) {
+            if (strncmp(ckpt__os_path_base(p->claims[i].path), name, CKPT__UPLOADER_OWNER) == 0) return true;
+        }
+    }
+    return false;
+}
+
 // A record of a dead owner whose lock we hold, as an item. *out NULL: nothing is to be done.
 static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder, const char *name, ckpt__uploader_item **out) {
     size_t stem = strlen(name) - strlen(".upload");
@@ -38039,6 +38050,7 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         for (size_t i = 0; i < owners.len && !known; i += CKPT__UPLOADER_OWNER)
             known = memcmp(owners.data + i, n, CKPT__UPLOADER_OWNER) == 0;
         if (!ckpt__uploader_is_ours(n, &sum) || strncmp(n, p->owner, CKPT__UPLOADER_OWNER) == 0) continue;
+        if (ckpt__uploader_is_claimed(u, n)) continue;
         if (sum != u->store_sum) {
             if (ckpt__txt_ends(n, ".upload") && !ckpt__uploader_lives(u, p->folder, n)) foreign++;
             if (ckpt__txt_ends(n, ".journal") && !ckpt__uploader_lives(u, p->folder, n))
@@ -38517,19 +38529,55 @@ static ckpt_err ckpt__uploader_new_place(ckpt_uploader *u, const char *folder, b
     return ckpt__error_put(&kept);
 }
 
-// The staging folder of that name, opened if need be. What dead owners left there is put into the queue. Each folder holds a
-// descriptor; so when very many are open, another one on the same file system will do.
+// Closes a file that was removed. One of a folder that was only moved may come back with it.
+static void ckpt__uploader_drop_removed(int *fd, const char *path) {
+    ckpt__os_info info;
+    if (*fd < 0 || ckpt__os_fstat(*fd, &info, path) != CKPT_OK || info.links > 0) return;
+    ckpt__os_drop(*fd);
+    *fd = -1;
+}
+
+// The folder was removed: a journal would take files that no later process finds. What is in it already goes on as it can.
+static void ckpt__uploader_leave_place(ckpt_uploader *u, ckpt__uploader_place *p) {
+    ckpt__uploader_journal *j = &p->journal;
+    p->gone = true;
+    for (size_t i = 0; i < p->count; i++) ckpt__uploader_drop_removed(&p->claims[i].fd, p->claims[i].path);   // there may be many
+    ckpt__os_mutex_lock(&u->pen);
+    j->broken = true;
+    if (j->undone == 0 && !j->syncing) ckpt__uploader_drop_removed(&j->fd, j->path);
+    ckpt__os_mutex_unlock(&u->pen);
+}
+
+// Is the staging folder still there? Our lock in it tells: another folder may have got its name.
+static bool ckpt__uploader_is_there(ckpt_uploader *u, ckpt__uploader_place *p) {
+    if (!p->gone && !ckpt__os_same_file(p->claims[0].fd, p->claims[0].path)) ckpt__uploader_leave_place(u, p);
+    return !p->gone;
+}
+
+// Each folder holds a descriptor; so when very many are open, another one on the same file system will do. NULL: there are not,
+// or there is none.
+static ckpt__uploader_place *ckpt__uploader_other_place(ckpt_uploader *u, uint64_t dev) {
+    ckpt__uploader_place *other = NULL;
+    size_t open = 0, there = 0;
+    for (const ckpt__uploader_place *p = u->places; p != NULL; p = p->next) open += !p->gone;
+    if (open < CKPT__UPLOADER_PLACES) return NULL;
+    for (ckpt__uploader_place *p = u->places; p != NULL; p = p->next) {
+        if (!ckpt__uploader_is_there(u, p)) continue;
+        there++;
+        if (p->dev == dev) other = p;
+    }
+    return there < CKPT__UPLOADER_PLACES ? NULL : other;
+}
+
+// The staging folder of that name, opened if need be. What dead owners left there is put into the queue.
 static ckpt_err ckpt__uploader_open_place(ckpt_uploader *u, const char *folder, bool hidden, uint64_t dev,
                                           ckpt__uploader_place **out) {
     ckpt__uploader_item *list = NULL;
-    ckpt__uploader_place *p, *other = NULL;
-    size_t count = 0;
+    ckpt__uploader_place *p;
     ckpt_err e = CKPT_OK;
     ckpt__os_mutex_lock(&u->door);
-    for (p = u->places; p != NULL && strcmp(p->folder, folder) != 0; p = p->next, count++) {
-        if (p->dev == dev) other = p;
-    }
-    if (p == NULL && count >= CKPT__UPLOADER_PLACES) p = other;
+    for (p = u->places; p != NULL && (strcmp(p->folder, folder) != 0 || !ckpt__uploader_is_there(u, p)); p = p->next) {}
+    if (p == NULL) p = ckpt__uploader_other_place(u, dev);
     if (p == NULL) {
         e = ckpt__uploader_new_place(u, folder, hidden, &p, &list);
         if (e == CKPT_OK) {

@@ -1213,7 +1213,9 @@ static void test_given_up_for_nothing(void **state) {
     ckpt_timestamp t = at_batch(2);
     run_set(m.r, 2);
     assert_int_equal(rename(staging, away), 0);
+    util_write_text(staging, "in the way");
     assert_int_not_equal(ckpt_saver_save(m.r->s, &t), CKPT_OK);
+    assert_int_equal(unlink(staging), 0);
     assert_int_equal(rename(away, staging), 0);
     (void)!ckpt_saver_wait(m.r->s, 0);
     bucket_fail(b, NULL, CKPT_OK, 0);

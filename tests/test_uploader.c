@@ -1917,6 +1917,84 @@ static void test_many_folders(void **state) {
     end_world(&w);
 }
 
+// A folder whose files were uploaded goes, and one of that name comes: its files are staged there, and not where nobody finds them.
+static void test_folder_made_again(void **state) {
+    (void)state;
+    for (int files = 1; files <= 10; files += 9) {          // as files of their own, and in a journal
+        for (int asked = 0; asked < 2; asked++) {           // hidden beside the files, and a folder that was asked for
+            world w;
+            new_world(&w);
+            open_store(&w);
+            w.d.store = w.store;
+            w.d.upload_staging_folder = asked ? w.staging : NULL;
+            assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+            const char *dir = util_join(w.dir, "d"), *staging = asked ? w.staging : util_join(dir, ".ckpt-staging");
+            for (int round = 0; round < 3; round++) {
+                util_mkdir(dir);
+                util_write_text(util_join(dir, "f"), "x");
+                hold();
+                for (int i = 0; i < files; i++) {
+                    ckpt_err e = ckpt_upload_file(w.u, util_fmt("o%d-%d", round, i), util_join(dir, "f"), true);
+                    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+                }
+                assert_non_null(util_staged(staging));
+                let_go();
+                assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+                util_remove_tree(dir);
+                if (asked) util_remove_tree(staging);
+            }
+            assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+            assert_int_equal(entries(w.bucket, ""), 3 * files);
+            end_world(&w);
+        }
+    }
+}
+
+// One folder after the other, each removed when its file is uploaded.
+static void test_many_folders_removed(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    open_store(&w);
+    w.d.store = w.store;
+    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+    for (int i = 0; i < 2 * CKPT__UPLOADER_PLACES; i++) {
+        const char *dir = util_join(w.dir, util_fmt("d%d", i));
+        util_mkdir(dir);
+        util_write_text(util_join(dir, "f"), "x");
+        ckpt_err e = ckpt_upload_file(w.u, util_fmt("o%d", i), util_join(dir, "f"), true);
+        if (e != CKPT_OK) fail_msg("%d: %s", i, ckpt_last_error());
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        util_remove_tree(dir);
+    }
+    int locks = 0;
+    for (const ckpt__uploader_place *p = w.u->places; p != NULL; p = p->next) locks += p->claims[0].fd >= 0;
+    assert_true(locks <= CKPT__UPLOADER_PLACES);            // the descriptors do not grow with them
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_int_equal(entries(w.bucket, ""), 2 * CKPT__UPLOADER_PLACES);
+    end_world(&w);
+}
+
+// Only the lock was removed: what waits in the folder is not taken for a dead owner's, and all of it goes once.
+static void test_lock_removed(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    hold();
+    upload_text(&w, "a", "1", true);
+    upload_text(&w, "b", "2", true);
+    char *names = util_fmt("%s", util_list(w.staging)), *save = NULL;
+    for (char *n = strtok_r(names, "\n", &save); n != NULL; n = strtok_r(NULL, "\n", &save))
+        if (strstr(n, ".lock") != NULL) assert_int_equal(unlink(util_join(w.staging, n)), 0);
+    upload_text(&w, "c", "3", true);
+    assert_int_equal(pending(&w), 3);
+    let_go();
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(S.order, "a b c ");
+    assert_null(util_staged(w.staging));
+    end_world(&w);
+}
+
 static void test_relative_paths(void **state) {
     (void)state;
     world w;
@@ -2915,7 +2993,8 @@ int main(void) {
         cmocka_unit_test(test_links_never_go_back),
         cmocka_unit_test(test_links_many_workers),
         cmocka_unit_test(test_links_two_processes),
-        cmocka_unit_test(test_many_folders),
+        cmocka_unit_test(test_many_folders), cmocka_unit_test(test_folder_made_again),
+        cmocka_unit_test(test_many_folders_removed), cmocka_unit_test(test_lock_removed),
         cmocka_unit_test(test_relative_paths),
         cmocka_unit_test(test_link_after_a_crash),
         cmocka_unit_test(test_progress),
