@@ -1412,7 +1412,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char
                                                     bool overwrite);
 // Reports progress, and returns the oldest failure of an upload that was not returned yet, with its sentence: each one
 // once. CKPT_OK: none. The file of a failed upload is kept, and the sentence says where; it is tried again (see above), by the
-// next uploader at the latest, but for CKPT_EXISTS. Does not block.
+// next uploader at the latest, but for CKPT_EXISTS and a file that was written to. Does not block.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_check(ckpt_uploader *u);
 // Blocks until nothing is pending, and returns as ckpt_uploader_check. timeout_s 0 or less: no limit; else CKPT_TIMEOUT,
 // and the work goes on.
@@ -1441,7 +1441,8 @@ typedef struct ckpt_pending {
     uint64_t    size, sent;             // bytes; sent: confirmed by the store
     double      added;                  // seconds since 1970
     bool        in_use;                 // its uploader is running
-    bool        refused;                // the store has an object of that name: CKPT_EXISTS; not tried again
+    bool        refused;                // not tried again: the store has an object of that name (CKPT_EXISTS), or the file was
+                                        // written to (CKPT_CORRUPT)
     bool        damaged;                // the record cannot be read
 } ckpt_pending;
 
@@ -36661,7 +36662,8 @@ typedef struct ckpt__uploader_item {
     bool         confirmed;             // the store has it, the link is what remains
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
     bool         dropped;               // what is left is to give a half-done upload up
-    bool         refused;               // the store had an object of that name, and overwriting was not asked for
+    bool         refused;               // not tried again: the store had an object of that name, and overwriting was not asked
+                                        // for; or it was written to
     bool         unsure;                // it failed, and may be in the store all the same
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
@@ -36860,6 +36862,19 @@ static ckpt_err ckpt__uploader_name(const ckpt_uploader *u, ckpt__buf *out, cons
     }
     ckpt__buf_free(&text);
     return e;
+}
+
+static ckpt_err ckpt__uploader_modified(const char *path, uint64_t *out) {
+    ckpt__os_info info;
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e == CKPT_OK) *out = info.mtime > 0.0 ? (uint64_t)(info.mtime * 1e6) : 0;
+    return e;
+}
+
+// Was the staged file written to since it was staged?
+static bool ckpt__uploader_was_changed(const ckpt__uploader_item *it) {
+    uint64_t now = 0;
+    return it->modified != 0 && ckpt__uploader_modified(it->data, &now) == CKPT_OK && now != it->modified;
 }
 
 // Takes over what an upload says but the file itself.
@@ -37921,8 +37936,9 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
         if (it->early && !it->committed) it->dropped = true;
         keep = !it->refused || ckpt__os_exists(it->data);
         if (it->refused)
-            ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s is not uploaded again: %s%s existed and was not to be overwritten",
-                                         it->data, u->store->uri, it->name);
+            ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s is not uploaded again: %s%s%s", it->data, u->store->uri, it->name,
+                            ckpt__uploader_was_changed(it) ? " cannot be made of it, for it was written to"
+                                                           : " existed and was not to be overwritten");
     }
     if (e == CKPT_OK && keep && !it->dropped && !it->confirmed && !ckpt__os_exists(it->data)) {
         e = ckpt__error_set(CKPT_CORRUPT, "the staged file %s of %s is gone", it->data, it->name);
@@ -38196,13 +38212,6 @@ static ckpt_err ckpt__uploader_stage(const ckpt_uploader *u, const ckpt__uploade
     }
     if (e == CKPT_OK) e = ckpt__os_stat(it->data, &info);
     if (e == CKPT_OK) *size = info.size;
-    return e;
-}
-
-static ckpt_err ckpt__uploader_modified(const char *path, uint64_t *out) {
-    ckpt__os_info info;
-    ckpt_err e = ckpt__os_stat(path, &info);
-    if (e == CKPT_OK) *out = info.mtime > 0.0 ? (uint64_t)(info.mtime * 1e6) : 0;
     return e;
 }
 
@@ -39163,7 +39172,9 @@ static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckp
     ckpt__error_record why;
     ckpt__error_take(&why);
     why.code = e;
-    it->refused = it->kind == CKPT__UPLOADER_PUT && e == CKPT_EXISTS;
+    it->refused = it->kind == CKPT__UPLOADER_PUT &&
+                  (e == CKPT_EXISTS || (e == CKPT_CORRUPT && ckpt__uploader_was_changed(it)));
+    it->curable = it->curable && !it->refused;
     if (it->refused) {
         (void)ckpt__uploader_append_word(u, it, "refused", false);
         ckpt__uploader_unpack_item(u, it);

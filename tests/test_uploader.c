@@ -1116,6 +1116,32 @@ static void test_overwritten_in_place(void **state) {
     }
 }
 
+// What was written to is told once: no later process sends it, and a newer file of that name takes its place.
+static void test_written_to_is_told_once(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    hold();
+    const char *big = big_file(&w, "big", CKPT__UPLOADER_COPIED + 1, 1);
+    upload_text(&w, "first", "x", true);
+    await_count(&S.asked, 1);
+    assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+    util_write_text(big, "short");
+    let_go();
+    assert_int_equal(close_uploader(&w, 0), CKPT_CORRUPT);
+    for (int i = 0; i < 2; i++) {
+        open_uploader(&w);
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        assert_int_equal(entries(w.staging, ".data"), 1);
+    }
+    open_uploader(&w);
+    upload_text(&w, "big", "new", true);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "big"), "new");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
 static void test_beside_the_file(void **state) {
     (void)state;
     world w;
@@ -2971,7 +2997,7 @@ int main(void) {
         cmocka_unit_test(test_stagger),
         cmocka_unit_test(test_staging_by_link),
         cmocka_unit_test(test_written_in_place),
-        cmocka_unit_test(test_overwritten_in_place),
+        cmocka_unit_test(test_overwritten_in_place), cmocka_unit_test(test_written_to_is_told_once),
         cmocka_unit_test(test_beside_the_file),
         cmocka_unit_test(test_other_file_system),
         cmocka_unit_test(test_no_room),
