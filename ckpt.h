@@ -38827,7 +38827,10 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (e == CKPT_OK && it->adopted && !sending.begun) {
         ckpt__send_whose whose;
         (void)ckpt__send_tell(&s, &retry, &whose);
-        if (whose == CKPT__SEND_OURS) return CKPT_OK;
+        if (whose == CKPT__SEND_OURS) {
+            ckpt__mem_free(&u->allocator, body, (size_t)it->size + 1);
+            return CKPT_OK;
+        }
         s.unsure = whose != CKPT__SEND_OTHERS;
     }
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);

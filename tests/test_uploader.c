@@ -933,6 +933,35 @@ static void test_tried_again_by_wait(void **state) {
     end_world(&w);
 }
 
+// A small file that failed, and that could not be taken out of the journal either, is found in the store by the next try.
+static void test_journal_tried_again(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    for (int i = 0; i <= (int)CKPT__UPLOADER_SINGLE; i++) upload_text(&w, util_fmt("s%d", i), "x", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    int asked = locked_get(&S.asked);
+    hold();
+    upload_text(&w, "n", "text", false);
+    await_count(&S.asked, asked + 1);
+    const ckpt__uploader_item *it = ckpt__uploader_slot_of(w.u, "n", false)->running;
+    assert_non_null(it->place);
+    const char *data = util_fmt("%s", it->data);
+    util_mkdir(data);                                       // it is in the file's way
+    fail_next(1, CKPT_AUTH, false);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
+    assert_non_null(it->place);
+    assert_int_equal(rmdir(data), 0);
+    util_write_text(object(&w, "n"), "text");
+    upload_text(&w, "b", "2", true);
+    while (pending(&w) > 0) usleep(1000);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(failed_now(&w), 0);
+    end_world(&w);
+    assert_string_equal(util_list(w.staging), "");
+}
+
 // A file in parts that failed half-way goes on with those that are missing.
 static void test_parts_tried_again(void **state) {
     (void)state;
@@ -2990,7 +3019,7 @@ int main(void) {
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_outage_takes_long),
         cmocka_unit_test(test_tried_again_by_wait),
-        cmocka_unit_test(test_parts_tried_again),
+        cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_journal_tried_again),
         cmocka_unit_test(test_many_failures),
         cmocka_unit_test(test_attempts),
         cmocka_unit_test(test_time_limits),
