@@ -40055,7 +40055,7 @@ static ckpt_err ckpt__uploader_put_file(const char *path, const char *uri, bool 
     ckpt_err e = ckpt__stores_split(uri, &store, &name);
     if (e == CKPT_OK) e = ckpt__uploader_check_name(name.data);
     if (e == CKPT_OK) e = ckpt__os_stat(path, &info);       // before the open, which waits at a pipe
-    if (e == CKPT_OK && !info.is_file && !info.is_dir) e = ckpt__error_set(CKPT_ARG, "%s is no regular file", path);
+    if (e == CKPT_OK && !info.is_file) e = ckpt__error_set(CKPT_ARG, "%s is no regular file", path);
     if (e == CKPT_OK) e = ckpt__os_open_read(&s.body.fd, path);
     if (e == CKPT_OK) e = ckpt__os_fstat(s.body.fd, &info, path);
     if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);

@@ -2568,6 +2568,7 @@ static void test_put_file(void **state) {
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_int_equal(ckpt_put_file(pipe_path, uri, true), CKPT_ARG);        // and does not wait for a writer
     assert_int_equal(ckpt_put_file("/dev/zero", uri, true), CKPT_ARG);
+    assert_int_equal(ckpt_put_file(w.dir, uri, true), CKPT_ARG);
 }
 
 //-- early parts -------------------------------------------------------------------------------------------
