@@ -22336,6 +22336,10 @@ static ckpt_err ckpt__store_custom_put(ckpt_store *s, const ckpt__store_put *p) 
     bool put = e == CKPT_OK;
     if (put) e = ckpt__store_custom_size(s, p->name, &size, p->t);
     if (put && e != CKPT_OK) p->t->unsure = true;
+    if (put && e == CKPT_NOT_FOUND) {
+        p->t->transient = true;
+        e = ckpt__error_set(CKPT_CORRUPT, "the store's put function succeeded, and yet it is not there");
+    }
     if (e == CKPT_OK && size != p->body->size) {
         p->t->transient = p->t->unsure = true;
         e = ckpt__error_set(CKPT_CORRUPT, "the store keeps %llu bytes of its %llu", (unsigned long long)size,

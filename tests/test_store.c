@@ -27,6 +27,7 @@ typedef struct memory_store {
     ckpt_err        failure;
     bool            silent, truncate;
     int             lost_puts, fail_sizes, gets;    // lost: they come through, and fail
+    int             late;                           // so many sizes find nothing yet
     ckpt_err        get_failure;
     const char     *rival;                          // comes through instead of a lost put
 } memory_store;
@@ -101,7 +102,8 @@ static ckpt_err memory_get(const char *name, const char *destination, void *user
 static ckpt_err memory_size(const char *name, uint64_t *size, void *user) {
     memory_store *m = (memory_store *)user;
     memory_enter(m);
-    int at = memory_find(m, name);
+    int at = m->late > 0 ? -1 : memory_find(m, name);
+    if (m->late > 0) m->late--;
     if (at >= 0) *size = m->list[at].size;
     bool fails = m->fail_sizes > 0;
     if (fails) m->fail_sizes--;
@@ -259,6 +261,26 @@ static void test_custom_own_object(void **state) {
     if (was != NULL) setenv("TMPDIR", was, 1);
     else unsetenv("TMPDIR");
     free(was);
+}
+
+// A store that finds an object some time after its put: the next try does.
+static void test_custom_late(void **state) {
+    (void)state;
+    ckpt__retry quick = ckpt__retry_default;
+    quick.initial_backoff = quick.max_jitter = 0.001;
+    ckpt_store *s = open_memory(false, false);
+    const char *file = contract_file("abc", 3);
+    ckpt__transfer t = contract_transfer();
+    the_memory.late = 1;
+    contract_is(contract_put(s, "a", "xyz", 3, true, NULL, &t), CKPT_CORRUPT);
+    assert_true(t.transient && t.unsure);
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        the_memory.late = 1;
+        the_memory.calls = 0;
+        contract_ok(ckpt__public_put(s, "b", file, overwrite, &quick));
+        assert_int_equal(the_memory.calls, 2);
+    }
+    ckpt_store_close(s);
 }
 
 static void test_custom_turn(void **state) {
@@ -914,7 +936,7 @@ static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_plain_files), cmocka_unit_test(test_note), cmocka_unit_test(test_links), cmocka_unit_test(test_hidden),
     cmocka_unit_test(test_kill), cmocka_unit_test(test_sweep), cmocka_unit_test(test_parts_damaged), cmocka_unit_test(test_uploads), cmocka_unit_test(test_source_changes),
     cmocka_unit_test(test_progress_hook),
-    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_own_object), cmocka_unit_test(test_custom_turn),
+    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_own_object), cmocka_unit_test(test_custom_late), cmocka_unit_test(test_custom_turn),
     cmocka_unit_test(test_custom_turn_cancelled), cmocka_unit_test(test_open),
     cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_allocations)
 };
