@@ -38043,6 +38043,13 @@ static ckpt_err ckpt__uploader_sweep_lock(const char *name, void *user) {
     return CKPT_OK;
 }
 
+// How many files does a record or journal of a dead owner hold?
+static size_t ckpt__uploader_count_left(const ckpt_uploader *u, const char *folder, const char *name) {
+    bool record = ckpt__txt_ends(name, ".upload"), journal = ckpt__txt_ends(name, ".journal");
+    if ((!record && !journal) || ckpt__uploader_lives(u, folder, name)) return 0;
+    return record ? 1 : ckpt__uploader_count_entries(u, folder, name);
+}
+
 // What one owner left cannot be looked at, which keeps nobody from working: the owner counts as alive. Other failures are told.
 static ckpt_err ckpt__uploader_leave_owner(const ckpt_uploader *u, const char *folder, const char *owner, ckpt_err e) {
     if (e != CKPT_AUTH && e != CKPT_IO) return e;
@@ -38054,7 +38061,7 @@ static ckpt_err ckpt__uploader_leave_owner(const ckpt_uploader *u, const char *f
 // Finds what dead owners left in a folder that was just opened. `list` gets the items, in no order.
 static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, ckpt__uploader_item **list) {
     ckpt__buf names, owners;
-    size_t foreign = 0;
+    size_t foreign = 0, others = 0;
     ckpt__buf_init(&names, &u->allocator);
     ckpt__buf_init(&owners, &u->allocator);
     ckpt__file_sweep(p->folder, &u->allocator);
@@ -38072,12 +38079,12 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         if (!ckpt__uploader_is_ours(n, &sum) || strncmp(n, p->owner, CKPT__UPLOADER_OWNER) == 0) continue;
         if (ckpt__uploader_is_claimed(u, n)) continue;
         if (sum != u->store_sum) {
-            if (ckpt__txt_ends(n, ".upload") && !ckpt__uploader_lives(u, p->folder, n)) foreign++;
-            if (ckpt__txt_ends(n, ".journal") && !ckpt__uploader_lives(u, p->folder, n))
-                foreign += ckpt__uploader_count_entries(u, p->folder, n);
+            foreign += ckpt__uploader_count_left(u, p->folder, n);
             continue;
         }
-        if (known || ckpt__uploader_is_another_ranks(u, n)) continue;
+        bool another = ckpt__uploader_is_another_ranks(u, n);
+        if (another) others += ckpt__uploader_count_left(u, p->folder, n);
+        if (known || another) continue;
         ckpt__buf_add(&owners, n, CKPT__UPLOADER_OWNER);
         e = owners.err;
         if (e != CKPT_OK) break;
@@ -38104,6 +38111,10 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
                         "%s holds %zu unfinished uploads to other stores; an uploader for their store finishes them",
                         p->folder, foreign);
+    if (others > 0)
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
+                        "%s holds %zu unfinished uploads that other ranks left; an uploader on each of those ranks finishes them",
+                        p->folder, others);
     ckpt__buf_free(&names);
     ckpt__buf_free(&owners);
     return e;

@@ -1325,6 +1325,12 @@ static void test_link_to_what_is_gone(void **state) {
     }
 }
 
+static void collect_log(ckpt_log_level level, const char *msg, void *user) {
+    char *log = (char *)user;
+    size_t n = strlen(log);
+    snprintf(log + n, 4096 - n, "%d %s\n", (int)level, msg);
+}
+
 // What a rank has left is that rank's: two processes that send the same object would not know of each other. Of ranks that the job
 // has not it is anybody's.
 static void test_another_rank_s(void **state) {
@@ -1332,17 +1338,21 @@ static void test_another_rank_s(void **state) {
     static const struct { int rank, world; bool taken; } jobs[] = { { 0, 4, false }, { 2, 4, false }, { 1, 4, true }, { 0, 1, true }, { 0, 2, false } };
     for (int i = 0; i < UTIL_COUNT(jobs); i++) {
         world w;
+        char log[4096] = "";
         new_world(&w);
         w.d.ranks.rank = i < 4 ? 1 : 3;
         w.d.ranks.world_size = w.d.ranks.local_world_size = 4;
         in_a_process(die_with_two, &w);
         w.d.ranks.rank = jobs[i].rank;
         w.d.ranks.world_size = w.d.ranks.local_world_size = jobs[i].world;
+        w.d.logger.fn = collect_log;
+        w.d.logger.user = log;
         open_store(&w);
         open_uploader(&w);
         assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
         bool taken = jobs[i].taken || i == 4;           // of rank 3, and there are two now
         assert_string_equal(S.order, taken ? "a b " : "");
+        assert_true((strstr(log, "holds 2 unfinished uploads that other ranks left") == NULL) == taken);
         assert_int_equal(close_uploader(&w, 0), CKPT_OK);
         assert_int_equal(entries(w.staging, ".lock"), taken ? 0 : 1);
         end_world(&w);
@@ -1724,12 +1734,6 @@ static void test_two_processes(void **state) {
     assert_string_equal(util_list(w.bucket), "a\nb\nmine\n");
     assert_string_equal(util_list(w.staging), "");
     for (int i = 0; i < 2; i++) { close(ready[i]); close(go[i]); }
-}
-
-static void collect_log(ckpt_log_level level, const char *msg, void *user) {
-    char *log = (char *)user;
-    size_t n = strlen(log);
-    snprintf(log + n, 4096 - n, "%d %s\n", (int)level, msg);
 }
 
 static void test_damaged_records(void **state) {
