@@ -1770,19 +1770,41 @@ static const char *ckpt__buf_cstr(ckpt__buf *b) {
     return b->data;
 }
 
-// A hash of which any bits serve, for tables of names.
-static uint64_t ckpt__mem_hash(const char *p, size_t n) {
-    const uint64_t odd = 0x9E3779B97F4A7C15u;
-    uint64_t h = n * odd, w = 0;
-    for (; n > 8; n -= 8, p += 8) {
+static uint64_t ckpt__mem_turn(uint64_t v, int bits) {
+    return v << bits | v >> (64 - bits);
+}
+
+static void ckpt__mem_stir(uint64_t v[4]) {
+    v[0] += v[1];
+    v[2] += v[3];
+    v[1] = ckpt__mem_turn(v[1], 13) ^ v[0];
+    v[3] = ckpt__mem_turn(v[3], 16) ^ v[2];
+    v[0] = ckpt__mem_turn(v[0], 32) + v[3];
+    v[2] += v[1];
+    v[3] = ckpt__mem_turn(v[3], 21) ^ v[0];
+    v[1] = ckpt__mem_turn(v[1], 17) ^ v[2];
+    v[2] = ckpt__mem_turn(v[2], 32);
+}
+
+// A hash of which any bits serve, for tables of names: SipHash-1-3. The table's address is its key. Who writes a file does not
+// know that, and so cannot choose names that all fall on one slot.
+static uint64_t ckpt__mem_hash(const void *table, const char *p, size_t n) {
+    const uint64_t key = (uint64_t)(uintptr_t)table;
+    uint64_t v[4] = { 0x736F6D6570736575u ^ key, 0x646F72616E646F6Du, 0x6C7967656E657261u ^ key, 0x7465646279746573u };
+    uint64_t w = 0, last = (uint64_t)n << 56;
+    for (; n >= 8; n -= 8, p += 8) {
         memcpy(&w, p, 8);
-        h = (h ^ w) * odd;
-        h ^= h >> 32;
+        v[3] ^= w;
+        ckpt__mem_stir(v);
+        v[0] ^= w;
     }
-    w = 0;
-    for (size_t i = 0; i < n; i++) w = w << 8 | (unsigned char)p[i];
-    h = (h ^ w) * odd;
-    return h ^ h >> 32;
+    for (size_t i = 0; i < n; i++) last |= (uint64_t)(unsigned char)p[i] << (8 * i);
+    v[3] ^= last;
+    ckpt__mem_stir(v);
+    v[0] ^= last;
+    v[2] ^= 0xFF;
+    for (int i = 0; i < 3; i++) ckpt__mem_stir(v);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
 static uint64_t ckpt__mem_le(const void *p, int bytes) {
@@ -7376,7 +7398,7 @@ static ckpt_err ckpt__state_check_name(const char *name) {
 static int ckpt__state_node_find(const struct ckpt__binds *b, const char *path, size_t len) {
     if (b->slot_count == 0) return -1;
     size_t mask = b->slot_count - 1;
-    for (size_t at = (size_t)ckpt__mem_hash(path, len) & mask; b->slots[at] != 0; at = (at + 1) & mask) {
+    for (size_t at = (size_t)ckpt__mem_hash(b->slots, path, len) & mask; b->slots[at] != 0; at = (at + 1) & mask) {
         const ckpt__state_node *n = &b->nodes[b->slots[at] - 1];
         if (n->len == len && memcmp(n->path, path, len) == 0) return b->slots[at] - 1;
     }
@@ -7385,7 +7407,7 @@ static int ckpt__state_node_find(const struct ckpt__binds *b, const char *path, 
 
 static void ckpt__state_slot(struct ckpt__binds *b, int node) {
     size_t mask = b->slot_count - 1;
-    size_t at = (size_t)ckpt__mem_hash(b->nodes[node].path, b->nodes[node].len) & mask;
+    size_t at = (size_t)ckpt__mem_hash(b->slots, b->nodes[node].path, b->nodes[node].len) & mask;
     while (b->slots[at] != 0) at = (at + 1) & mask;
     b->slots[at] = node + 1;
 }
@@ -8151,13 +8173,13 @@ static ckpt_err ckpt__toc_sort(ckpt__toc *t) {
     return done ? CKPT_OK : CKPT_NOMEM;
 }
 
-static uint64_t ckpt__toc_hash(const char *name) {
-    return ckpt__mem_hash(name, strlen(name));
+static uint64_t ckpt__toc_hash(const int *slots, const char *name) {
+    return ckpt__mem_hash(slots, name, strlen(name));
 }
 
 // The slot of a name: the one that it is in, or the free one where it would be.
 static size_t ckpt__toc_slot(const ckpt__toc *t, const char *name) {
-    size_t mask = t->slot_count - 1, at = (size_t)ckpt__toc_hash(name) & mask;
+    size_t mask = t->slot_count - 1, at = (size_t)ckpt__toc_hash(t->slots, name) & mask;
     while (t->slots[at] != 0 && strcmp(t->entries[t->slots[at] - 1].name, name) != 0) at = (at + 1) & mask;
     return at;
 }
@@ -9288,9 +9310,7 @@ static ckpt_err ckpt__pt_tree_rehash(ckpt__pt_tree *t) {
 
 // The child of `parent` with that key: found, or made with *fresh set. -1: out of memory.
 static int ckpt__pt_tree_child(ckpt__pt_tree *t, int parent, const char *key, size_t len, bool *fresh) {
-    uint32_t h = 2166136261u ^ (uint32_t)parent * 2654435761u;
-    for (size_t i = 0; i < len; i++) h = (h ^ (unsigned char)key[i]) * 16777619u;
-    h ^= h >> 15;
+    uint32_t h = (uint32_t)((ckpt__mem_hash(t, key, len) ^ (uint64_t)parent) * 0x9E3779B97F4A7C15u >> 32);
     if (t->count * 2 >= t->slot_count && ckpt__pt_tree_rehash(t) != CKPT_OK) return -1;
     size_t mask = t->slot_count - 1, at = h & mask;
     for (; t->slots[at] != 0; at = (at + 1) & mask) {
@@ -10076,7 +10096,7 @@ static ckpt_err ckpt__pt_index(ckpt__pt_reader *r) {
     r->slot_count = n;
     for (size_t i = 0; i < r->count; i++) {
         const ckpt__pt_member *m = &r->members[i];
-        size_t at = (size_t)ckpt__mem_hash(m->name, m->name_len) & (n - 1);
+        size_t at = (size_t)ckpt__mem_hash(r->slots, m->name, m->name_len) & (n - 1);
         for (; r->slots[at] != 0; at = (at + 1) & (n - 1)) {
             const ckpt__pt_member *o = &r->members[r->slots[at] - 1];
             if (o->name_len == m->name_len && memcmp(o->name, m->name, m->name_len) == 0)
@@ -10103,7 +10123,8 @@ static ckpt__pt_member *ckpt__pt_find(ckpt__pt_reader *r, const char *folder, ck
         if (ckpt__pt_is_called(&r->members[places[i]], &r->name)) return &r->members[places[i]];
     }
     if (r->ordered) return NULL;                                // storages: ckpt__pt_find_storage
-    for (size_t at = (size_t)ckpt__mem_hash(r->name.data, r->name.len) & mask; r->slots[at] != 0; at = (at + 1) & mask) {
+    size_t at = (size_t)ckpt__mem_hash(r->slots, r->name.data, r->name.len) & mask;
+    for (; r->slots[at] != 0; at = (at + 1) & mask) {
         ckpt__pt_member *m = &r->members[r->slots[at] - 1];
         if (ckpt__pt_is_called(m, &r->name)) return m;
     }
@@ -38123,7 +38144,7 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
 //-- names that are known ----------------------------------------------------------
 
 static size_t ckpt__uploader_hash(const char *name) {
-    return (size_t)ckpt__mem_hash(name, strlen(name));
+    return (size_t)ckpt__mem_hash(NULL, name, strlen(name));
 }
 
 static void ckpt__uploader_rehash(ckpt_uploader *u) {
@@ -41155,7 +41176,7 @@ static uint64_t ckpt__shard_body(const ckpt__shard_meta *m, const ckpt__shard_pi
 //-- building one ------------------------------------------------------------------
 
 static size_t ckpt__shard_slot(const ckpt__shard_meta *m, const char *name) {
-    size_t mask = m->slot_count - 1, at = (size_t)ckpt__toc_hash(name) & mask;
+    size_t mask = m->slot_count - 1, at = (size_t)ckpt__toc_hash(m->slots, name) & mask;
     while (m->slots[at] != 0 && strcmp(m->view.toc.entries[m->slots[at] - 1].name, name) != 0) at = (at + 1) & mask;
     return at;
 }
@@ -42023,7 +42044,7 @@ static ckpt_err ckpt__shard_blobs_init(ckpt__shard_blobs *b, const ckpt__plan *p
         if (s->blob >= 0 && b->kinds[s->blob] == 0) b->kinds[s->blob] = (unsigned char)((int)s->kind + 1);
     }
     for (size_t i = 0; i < plan->blob_count; i++) {
-        size_t at = (size_t)ckpt__toc_hash(plan->blobs[i].name) & (b->slot_count - 1);
+        size_t at = (size_t)ckpt__toc_hash(b->slots, plan->blobs[i].name) & (b->slot_count - 1);
         while (b->slots[at] != 0) at = (at + 1) & (b->slot_count - 1);
         b->slots[at] = (int)i + 1;
     }
@@ -42046,7 +42067,7 @@ static int ckpt__shard_blob(const ckpt__shard_blobs *b, const ckpt__binding *it)
     const char *const names[2] = { it->name, ckpt__state_canonical_of(it) };
     int best = -1;
     for (int k = 0; k < 2; k++) {
-        size_t at = (size_t)ckpt__toc_hash(names[k]) & (b->slot_count - 1);
+        size_t at = (size_t)ckpt__toc_hash(b->slots, names[k]) & (b->slot_count - 1);
         for (; b->slots[at] != 0; at = (at + 1) & (b->slot_count - 1)) {
             int i = b->slots[at] - 1;
             bool before = strcmp(names[k], "data.pkl") == 0 || strcmp(names[k], "byteorder") == 0;
@@ -48837,7 +48858,7 @@ static ckpt_err ckpt__loader_join(ckpt__loader_job *j, ckpt__ranks *r) {
     if (!r->together || j->local.folder) return CKPT_OK;        // alike on all ranks: they load the same
     for (int i = 0; i < st->count; i++) {
         const char *name = ckpt__state_canonical_of(&st->items[i]);
-        if (ckpt__state_rng_rank(name, &rest) < 0) names += ckpt__mem_hash(name, strlen(name));
+        if (ckpt__state_rng_rank(name, &rest) < 0) names += ckpt__mem_hash(NULL, name, strlen(name));
     }
     say[0] = j->options.shared ? -1 : 0;
     say[1] = (int64_t)(names >> 2);

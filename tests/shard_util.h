@@ -41,7 +41,7 @@ static unsigned char su_mix(uint64_t seed, uint64_t at) {
 }
 
 UTIL_FN unsigned char su_byte(const char *name, uint64_t at) {
-    return su_mix(ckpt__toc_hash(name), at);
+    return su_mix(ckpt__toc_hash(NULL, name), at);
 }
 
 UTIL_FN void su_share(int64_t whole, int part, int parts, int64_t *offset, int64_t *extent) {
@@ -80,7 +80,7 @@ UTIL_FN void su_box(const su_tensor *t, su_split split, int rank, int world, int
 
 // Goes through the box's bytes: fills them, or counts those that are wrong.
 UTIL_FN uint64_t su_each(const su_tensor *t, const int64_t *offset, const int64_t *extent, unsigned char *data, bool fill) {
-    uint64_t unit = ckpt__state_dtype_size(t->dtype), rows = 1, wrong = 0, row = unit, seed = ckpt__toc_hash(t->name);
+    uint64_t unit = ckpt__state_dtype_size(t->dtype), rows = 1, wrong = 0, row = unit, seed = ckpt__toc_hash(NULL, t->name);
     int last = t->ndim - 1;
     if (last >= 0) row *= (uint64_t)extent[last];
     for (int d = 0; d < last; d++) rows *= (uint64_t)extent[d];

@@ -771,6 +771,92 @@ static void test_long_levels(void **state) {
     }
 }
 
+//-- names that all fall on one slot -------------------------------------------------
+
+enum { ALIKE = 300, ALIKE_SLOTS = 1024, ALIKE_RUN = 60 };
+
+// Slots taken side by side: about 15 at most where names fall anywhere, all of them where each falls on one place.
+static void assert_spread(const int *slots, size_t n) {
+    size_t run = 0, longest = 0;
+    assert_int_equal(n, ALIKE_SLOTS);
+    for (size_t i = 0; i < n; i++) {
+        run = slots[i] != 0 ? run + 1 : 0;
+        if (run > longest) longest = run;
+    }
+    assert_in_range(longest, 1, ALIKE_RUN);
+}
+
+// Names that collide in one table do not in the next: otherwise a file could be made of such as cost the square of their number.
+static void test_names_that_collide(void **unused) {
+    (void)unused;
+    static char names[ALIKE][24];
+    static ckpt__pt_member members[ALIKE];
+    ckpt__toc known, other;
+    ckpt__pt_reader r;
+    ckpt_state st;
+    ckpt__toc_init(&known, NULL);
+    ckpt__toc_init(&other, NULL);
+    memset(&r, 0, sizeof r);
+    memset(&st, 0, sizeof st);
+    known.slots = (int *)ckpt__mem_alloc(&known.allocator, ALIKE_SLOTS * sizeof *known.slots);
+    known.slot_count = ALIKE_SLOTS;
+    assert_non_null(known.slots);
+    for (unsigned i = 0, n = 0; n < ALIKE; i++) {
+        (void)snprintf(names[n], sizeof names[n], "name %u", i);
+        if (ckpt__toc_slot(&known, names[n]) == 7) n++;
+    }
+    for (int i = 0; i < ALIKE; i++) {
+        members[i].name = names[i];
+        members[i].name_len = strlen(names[i]);
+        assert_non_null(ckpt__toc_entry(&other, names[i], strlen(names[i]), CKPT_KIND_INT));
+        ckpt_bind_int(&st, names[i], data_ints);
+    }
+    assert_int_equal(ckpt__toc_finish(&other), CKPT_OK);
+    assert_spread(other.slots, other.slot_count);
+    r.toc = &other;
+    r.members = members;
+    r.count = ALIKE;
+    assert_int_equal(ckpt__pt_index(&r), CKPT_OK);
+    assert_spread(r.slots, r.slot_count);
+    assert_int_equal(st.err, CKPT_OK);
+    assert_spread(st.binds->slots, st.binds->slot_count);
+    ckpt__mem_free(&other.allocator, r.slots, r.slot_count * sizeof *r.slots);
+    ckpt__toc_free(&known);
+    ckpt__toc_free(&other);
+    ckpt_state_free(&st);
+}
+
+// The same of the tree that a .pt is written from.
+static void test_keys_that_collide(void **unused) {
+    (void)unused;
+    static char keys[ALIKE][24];
+    ckpt__toc any;
+    ckpt__pt_tree known, other;
+    bool fresh;
+    ckpt__toc_init(&any, NULL);
+    memset(&known, 0, sizeof known);
+    memset(&other, 0, sizeof other);
+    known.allocator = other.allocator = &any.allocator;
+    for (int i = 0; i < 2; i++) {
+        ckpt__pt_tree *t = i == 0 ? &known : &other;
+        assert_int_equal(ckpt__mem_room(t->allocator, (void **)&t->nodes, sizeof *t->nodes, &t->cap, 1), CKPT_OK);
+        memset(t->nodes, 0, sizeof *t->nodes);
+        t->count = 1;
+    }
+    for (unsigned i = 0, n = 0; n < ALIKE; i++, known.count = 1) {
+        (void)snprintf(keys[n], sizeof keys[n], "name %u", i);
+        int made = ckpt__pt_tree_child(&known, 0, keys[n], strlen(keys[n]), &fresh);
+        assert_int_equal(made, 1);
+        known.slots[known.nodes[made].hash & (known.slot_count - 1)] = 0;
+        if (known.nodes[made].hash % ALIKE_SLOTS == 7) n++;
+    }
+    for (int i = 0; i < ALIKE; i++) assert_int_equal(ckpt__pt_tree_child(&other, 0, keys[i], strlen(keys[i]), &fresh), i + 1);
+    assert_spread(other.slots, other.slot_count);
+    ckpt__pt_tree_free(&known);
+    ckpt__pt_tree_free(&other);
+    ckpt__toc_free(&any);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_kinds), cmocka_unit_test(test_empty_state), cmocka_unit_test(test_inside_a_file),
@@ -782,7 +868,8 @@ int main(void) {
             cmocka_unit_test(test_lists), cmocka_unit_test(test_many),
         cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_zip_structure),
             cmocka_unit_test(test_clocks_saved_again), cmocka_unit_test(test_zip64_nonsense),
-        cmocka_unit_test(test_bombs), cmocka_unit_test(test_other_files), cmocka_unit_test(test_long_levels)
+        cmocka_unit_test(test_bombs), cmocka_unit_test(test_other_files), cmocka_unit_test(test_long_levels),
+            cmocka_unit_test(test_names_that_collide), cmocka_unit_test(test_keys_that_collide)
     };
     util_clear_env();
     fill();
