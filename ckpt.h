@@ -8798,7 +8798,8 @@ static uint32_t ckpt__pickle_make_scalar(ckpt__pickle *k, uint32_t func, uint32_
         return ckpt__pickle_other(k, func);
     ckpt_dtype d = (ckpt_dtype)k->nodes[type].extra;
     size_t size = ckpt__state_dtype_size(d);
-    bool good = size >= 1 && size <= 8 && k->nodes[type].flag == 0 && ckpt__pickle_bytes_len(k, from) == size &&
+    bool few = k->nodes[from].a <= 2 * size;        // a byte is two at most as text; a long one is not gone through each time
+    bool good = size >= 1 && size <= 8 && k->nodes[type].flag == 0 && few && ckpt__pickle_bytes_len(k, from) == size &&
                 ckpt__pickle_bytes_of(k, from, raw, sizeof raw) == size;
     uint64_t u = good ? ckpt__mem_le(raw, (int)size) : 0;
     bool is_signed = d == CKPT_I64 || d == CKPT_I32 || d == CKPT_I16 || d == CKPT_I8;

@@ -188,6 +188,26 @@ static void test_known_objects(void **unused) {
           "cnumpy\ndtype\nX\2\0\0\0i2\x89\x88\x87RK\2\x85X\1\0\0\0CtR.", "<array 9 (2,)>");
 }
 
+// One long text, called a scalar again and again: each time costs the same, however long it is.
+static void test_scalars_of_one_text(void **unused) {
+    (void)unused;
+    static const char begin[] = "\x80\x02" "cnumpy.core.multiarray\nscalar\nq\0" "cnumpy\ndtype\nX\2\0\0\0i2\x89\x88\x87Rq\1"
+                                "c_codecs\nencode\nX\0\0\x40\0", coded[] = "X\6\0\0\0latin1\x86Rq\2";
+    enum { TEXT = 0x400000, TIMES = 100000, EACH = 9 };
+    char *pickle = (char *)util_keep(malloc(sizeof begin + TEXT + sizeof coded + TIMES * EACH), false), *p = pickle;
+    memcpy(p, begin, sizeof begin - 1);
+    p += sizeof begin - 1;
+    memset(p, 'x', TEXT);
+    p += TEXT;
+    memcpy(p, coded, sizeof coded - 1);
+    p += sizeof coded - 1;
+    for (int i = 0; i < TIMES; i++, p += EACH) memcpy(p, "h\0h\1h\2\x86R0", EACH);
+    memcpy(p - 1, ".", 1);                          // the last one is what the pickle holds
+    clock_t start = clock();
+    assert_string_equal(load(pickle, (size_t)(p - pickle)), "<other>");
+    assert_true(clock() - start < 8 * CLOCKS_PER_SEC);
+}
+
 #define V2 "ctorch._utils\n_rebuild_tensor_v2\n("
 #define V3 "ctorch._utils\n_rebuild_tensor_v3\n("
 #define FLOATS STORAGE("ctorch\nFloatStorage\n")
@@ -452,7 +472,7 @@ static void test_every_allocation(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_containers), cmocka_unit_test(test_stack_and_memo),
-            cmocka_unit_test(test_known_objects),
+            cmocka_unit_test(test_known_objects), cmocka_unit_test(test_scalars_of_one_text),
         cmocka_unit_test(test_tensors), cmocka_unit_test(test_carried_tensors), cmocka_unit_test(test_unknown_objects),
             cmocka_unit_test(test_damage), cmocka_unit_test(test_any_bytes),
         cmocka_unit_test(test_writing_ints), cmocka_unit_test(test_writing_floats), cmocka_unit_test(test_writing_tensors),
