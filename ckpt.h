@@ -8819,9 +8819,10 @@ static uint32_t ckpt__pickle_make_scalar(ckpt__pickle *k, uint32_t func, uint32_
 
 // Makes an array of a dtype, a shape and the raw bytes; it stays incomplete, and so opaque, when one of them does not fit.
 static void ckpt__pickle_array_set(ckpt__pickle *k, uint32_t array, uint32_t type, uint32_t shape, uint32_t raw) {
-    bool native = ckpt__pickle_byteorder()[0] == 'l';       // numpy writes '<' or '>', never "the machine's"
-    bool good = ckpt__pickle_is(k, type, CKPT__PICKLE_NPDTYPE) && (k->nodes[type].flag == 0) == native &&
-        k->nodes[type].extra != 0 &&
+    bool native = ckpt__pickle_byteorder()[0] == 'l';       // numpy writes '<' or '>', or '|' for single bytes
+    bool single = ckpt__state_dtype_size((ckpt_dtype)k->nodes[type].extra) == 1;
+    bool good = ckpt__pickle_is(k, type, CKPT__PICKLE_NPDTYPE) && k->nodes[type].extra != 0 &&
+                (single || (k->nodes[type].flag == 0) == native) &&
                 ckpt__pickle_is(k, shape, CKPT__PICKLE_TUPLE) && ckpt__pickle_is(k, raw, CKPT__PICKLE_BYTES);
     if (!good || k->err != CKPT_OK) return;
     uint32_t at = ckpt__pickle_refs(k, &shape, 1);
@@ -10245,7 +10246,8 @@ static ckpt_err ckpt__pt_identify(ckpt__pt_reader *r) {
     if (e != CKPT_OK) return e;
     if (there && strcmp(text, "little") != 0 && strcmp(text, "big") != 0)
         return ckpt__error_set(CKPT_CORRUPT, "its byte order is neither little nor big");
-    r->other_order = there && strcmp(text, ckpt__pickle_byteorder()) != 0;
+    if (!there && !marked) memcpy(text, "little", sizeof "little");     // torch before 2.1 did not say, and later ones read it so
+    r->other_order = text[0] != 0 && strcmp(text, ckpt__pickle_byteorder()) != 0;
     if (r->other_order)
         return ckpt__error_set(CKPT_UNSUPPORTED, "it was written on a %s-endian machine and this one is not; load and save "
                                "it with torch first", text);
@@ -15521,9 +15523,22 @@ static double ckpt__file_half(unsigned bits, int exponent_bits, int fraction_bit
     return sign * ldexp((double)(fraction | 1u << fraction_bits), (int)exponent - bias - fraction_bits);
 }
 
+// The bits of an element, which is in the machine's byte order.
+static uint64_t ckpt__file_bits(const char *cell, size_t size) {
+    uint64_t u64 = 0;
+    uint32_t u32 = 0;
+    uint16_t u16 = 0;
+    switch (size) {
+        case 1: return (unsigned char)*cell;
+        case 2: memcpy(&u16, cell, sizeof u16); return u16;
+        case 4: memcpy(&u32, cell, sizeof u32); return u32;
+        default: memcpy(&u64, cell, sizeof u64); return u64;
+    }
+}
+
 // A tensor's one element as a number; false for types that are none of these.
 static bool ckpt__file_number(ckpt_dtype dtype, const char *cell, bool *integral, int64_t *i, double *f) {
-    uint64_t bits = ckpt__mem_le(cell, (int)ckpt__state_dtype_size(dtype) > 8 ? 8 : (int)ckpt__state_dtype_size(dtype));
+    uint64_t bits = ckpt__file_bits(cell, ckpt__state_dtype_size(dtype));
     float f32;
     *integral = true;
     switch (dtype) {

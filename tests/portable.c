@@ -335,6 +335,58 @@ static void test_containers(void) {
     ckpt_state_free(&st);
 }
 
+// torch before 2.1 does not say in a file which byte order it has: its numbers are taken as little-endian.
+static void test_torch(void) {
+    ckpt_state st;
+    char path[1000];
+    float t[4] = { 0, 0, 0, 0 };
+    memset(&st, 0, sizeof st);
+    ckpt_bind_f32(&st, "t", t, 4);
+    (void)snprintf(path, sizeof path, "%s/golden/torch-1.13.pt", tests);
+    CHECK(load(path, &st, NULL) == (little_endian() ? CKPT_OK : CKPT_UNSUPPORTED));
+    CHECK(little_endian() ? t[0] == 1 && t[3] == 4 : says("little-endian"));
+    ckpt_state_free(&st);
+}
+
+// Tensors of one element are taken for numbers, numpy's arrays as they lie.
+static void test_elements(void) {
+    static const ckpt_dtype dtypes[] = { CKPT_I64, CKPT_I32, CKPT_I16, CKPT_I8, CKPT_U64, CKPT_U32, CKPT_U16, CKPT_U8, CKPT_F64, CKPT_F32,
+                                         CKPT_F16, CKPT_BF16 };
+    static const char bytes[] = "\x80\x05\x8c\x12numpy.core.numeric\x8c\x0b_frombuffer\x93(\x96\x04\0\0\0\0\0\0\0abcd"
+        "cnumpy\ndtype\nX\2\0\0\0i1\x89\x88\x87R(K\3X\1\0\0\0|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tbK\4\x85X\1\0\0\0CtR.";
+    enum { COUNT = sizeof dtypes / sizeof dtypes[0] };
+    const int64_t i64 = 5;
+    const int32_t i32 = 5;
+    const int16_t i16 = 5, f16 = 0x4500, bf16 = 0x40A0;
+    const int8_t i8 = 5;
+    const double f64 = 5;
+    const float f32 = 5;
+    const void *const fives[] = { &i64, &i32, &i16, &i8, &i64, &i32, &i16, &i8, &f64, &f32, &f16, &bf16 };
+    ckpt_state from, to;
+    int64_t got[COUNT] = { 0 };
+    memset(&from, 0, sizeof from);
+    memset(&to, 0, sizeof to);
+    for (int i = 0; i < COUNT; i++) {
+        const char *name = ckpt__state_dtype_name(dtypes[i]);
+        ckpt_tensor t;
+        memset(&t, 0, sizeof t);
+        t.dtype = dtypes[i];
+        t.data = (void *)(uintptr_t)fives[i];
+        ckpt_bind(&from, name, &t);
+        ckpt_bind_int(&to, name, &got[i]);
+    }
+    OK(ckpt_save(in_root("five.pt"), &from, NULL));
+    OK(load(in_root("five.pt"), &to, NULL));
+    for (int i = 0; i < COUNT; i++) CHECK(got[i] == 5);
+    ckpt_state_free(&from);
+    ckpt_state_free(&to);
+    ckpt__pickle k;
+    uint32_t node = 0;
+    OK(ckpt__pickle_read(&k, NULL, bytes, sizeof bytes - 1, &node));
+    CHECK(ckpt__pickle_is(&k, node, CKPT__PICKLE_ARRAY) && k.nodes[node].flag == 1);
+    ckpt__pickle_free(&k);
+}
+
 //-- looking inside ----------------------------------------------------------------
 
 static void test_inside(void) {
@@ -515,6 +567,8 @@ int main(int argc, char **argv) {
     test_names();
     test_times();
     test_containers();
+    test_torch();
+    test_elements();
     test_inside();
     test_files();
     test_saver(CKPT_SNAPSHOT_NONE, "none-saver");

@@ -186,6 +186,9 @@ static void test_known_objects(void **unused) {
     LOADS("\x80\x03" "cnumpy.core.multiarray\nscalar\ncnumpy\ndtype\nX\2\0\0\0i2\x89\x88\x87RC\1\xfe\x86R.", "<other>");
     LOADS("\x80\x05\x8c\x12numpy.core.numeric\x8c\x0b_frombuffer\x93(\x96\x04\0\0\0\0\0\0\0abcd"
           "cnumpy\ndtype\nX\2\0\0\0i2\x89\x88\x87RK\2\x85X\1\0\0\0CtR.", "<array 9 (2,)>");
+    LOADS("\x80\x05\x8c\x12numpy.core.numeric\x8c\x0b_frombuffer\x93(\x96\x04\0\0\0\0\0\0\0abcd"       // bytes have no order
+          "cnumpy\ndtype\nX\2\0\0\0i1\x89\x88\x87R(K\3X\1\0\0\0>NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tbK\4\x85X\1\0\0\0CtR.",
+          "<array 10 (4,)>");
 }
 
 // One long text, called a scalar again and again: each time costs the same, however long it is.
