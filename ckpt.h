@@ -11839,12 +11839,15 @@ static ckpt_err ckpt__tar_walk(ckpt__tar_reader *r) {
     }
 }
 
-// The index of the container: in a tar of ours the first, else Composer's name, else the only .pt or .safetensors file.
+// The index of the container: in a tar of ours the first, else Composer's name, else the only .pt or .safetensors file. The tar
+// of macOS puts a "._x.pt" with what its file system knows of x.pt before that.
 static ckpt_err ckpt__tar_find(const ckpt__tar_reader *r, bool own, size_t *out) {
     size_t exact = 0, other = 0, at = 0;
     for (size_t i = 0; i < r->count && !(own && exact > 0); i++) {
         const char *name = r->members[i].name;
-        bool fits = ckpt__txt_ends(name, ".pt") || ckpt__txt_ends(name, ".safetensors");
+        const char *slash = strrchr(name, '/');
+        bool mac = ckpt__txt_starts(slash != NULL ? slash + 1 : name, "._");
+        bool fits = !mac && (ckpt__txt_ends(name, ".pt") || ckpt__txt_ends(name, ".safetensors"));
         bool is = ckpt__state_is_container(name);
         if (is || (fits && exact == 0)) at = i;
         exact += is;

@@ -310,6 +310,15 @@ static void test_foreign(void **state) {
     assert_int_equal(hand_read(&h, &t), CKPT_OK);
     ckpt__toc_free(&t);
 
+    for (int i = 0; i < 2; i++) {                               // as the tar of macOS
+        hand_header(&h, i == 0 ? "._model.pt" : "a/._b.safetensors", 3, '0');
+        hand_data(&h, "mac", 3);
+    }
+    hand_inner(&h, "model.pt");
+    assert_int_equal(hand_read(&h, &t), CKPT_OK);
+    assert_int_equal(fix_entry(&t, "._model.pt")->kind, CKPT_KIND_FILE);
+    ckpt__toc_free(&t);
+
     hand_header(&h, "././@LongLink", 194, 'L');                 // a GNU long name, and a file before the container
     hand_data(&h, util_fmt("deepspeed/%0180d.pt", 7), 194);
     hand_header(&h, "deepspeed/cut", 3, '0');
