@@ -4015,9 +4015,9 @@ static void ckpt__txt_uri(ckpt__uri *out, const char *text) {
     out->authority.p = out->bucket.p = text;
     const char *mark = strstr(text, "://");
     ckpt__view scheme = { text, mark == NULL ? 0 : (size_t)(mark - text) };
-    bool azure = ckpt__txt_eq(scheme, "AZURE_BLOBS"), dbfs = ckpt__txt_starts(text, "dbfs:");
-    if (dbfs) scheme.n = 4;
-    if (ckpt__txt_starts(text, "mlflow-artifacts:")) scheme.n = 16;
+    ckpt__view first = { text, strcspn(text, ":") };
+    bool azure = ckpt__txt_eq(scheme, "AZURE_BLOBS"), bare = text[first.n] == ':';
+    if (bare && (ckpt__txt_eq_nocase(first, "dbfs") || ckpt__txt_eq_nocase(first, "mlflow-artifacts"))) scheme = first;
     if (!azure && !ckpt__txt_is_scheme(scheme)) return;
     if (azure) memcpy(out->backend, "azure", 6);
     else for (size_t i = 0; i < scheme.n; i++) out->backend[i] = (char)ckpt__txt_lower(scheme.p[i]);

@@ -203,7 +203,7 @@ is "an unknown store" 5 ./ckpt ls gs://bucket/x
 says "it says what to do" "s3://bucket"
 is "no network here" 5 ./ckpt put a.pt s3://bucket/x
 says "it says so" "CKPT_NO_REMOTE"
-for uri in dbfs:/Volumes/a/b/c/x.pt mlflow-artifacts:/1/2/artifacts/x.pt; do
+for uri in dbfs:/Volumes/a/b/c/x.pt mlflow-artifacts:/1/2/artifacts/x.pt DBFS:/Volumes/a/b/c/x.pt; do
     is "get $uri" 5 ./ckpt get $uri
     says "it names the folder" "${uri%x.pt}' is"
     is "put $uri" 5 ./ckpt put a.pt $uri

@@ -291,6 +291,12 @@ static void test_uris(void **state) {
     assert_false(uri.known);
     ckpt__txt_uri(&uri, "sftp://user@host:22/x");
     assert_true(ckpt__txt_eq(uri.authority, "user@host:22"));
+    ckpt__txt_uri(&uri, "DBFS:/Volumes/c/s/v");                 // schemes may be in capitals, with "//" or without
+    assert_true(uri.known && strcmp(uri.backend, "dbfs") == 0 && ckpt__txt_eq(uri.path, "Volumes/c/s/v"));
+    ckpt__txt_uri(&uri, "MLflow-Artifacts:/1/2/artifacts");
+    assert_true(uri.known && strcmp(uri.backend, "mlflow-artifacts") == 0 && ckpt__txt_eq(uri.path, "1/2/artifacts"));
+    ckpt__txt_uri(&uri, "dbfs");
+    assert_true(uri.backend[0] == 0 && ckpt__txt_eq(uri.path, "dbfs"));
     ckpt__txt_uri(&uri, "averyveryverylongschemename://b/p");
     assert_string_equal(uri.backend, "");
     ckpt__txt_uri(&uri, "");

@@ -472,7 +472,7 @@ static char *parent_of(const char *path) {
 
 // Bytes of the schemes that need no "//" behind them, with the ':'; 0: it is none of them.
 static size_t bare_scheme(const char *s) {
-    return strncmp(s, "dbfs:", 5) == 0 ? 5 : strncmp(s, "mlflow-artifacts:", 17) == 0 ? 17 : 0;
+    return strncasecmp(s, "dbfs:", 5) == 0 ? 5 : strncasecmp(s, "mlflow-artifacts:", 17) == 0 ? 17 : 0;
 }
 
 // Is it the URI of a store, or of something in one, rather than a local path?
