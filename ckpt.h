@@ -11600,13 +11600,15 @@ static void ckpt__tar_plan_close(ckpt__plan *p, ckpt__buf *list, int blob) {
     ckpt__buf b;
     ckpt__buf_init(&b, &p->allocator);
     ckpt__buf_text(list, "end 00000000\n");
+    if (p->err == CKPT_OK) p->err = list->err;
+    if (p->err != CKPT_OK) return;
     ckpt__tar_pad(&b, p->size);
     ckpt__tar_add_member(&b, ckpt__state_sums, list->len);
     size_t text = b.len;
-    ckpt__buf_add(&b, ckpt__buf_cstr(list), list->len);
+    ckpt__buf_add(&b, list->data, list->len);
     ckpt__tar_pad(&b, list->len);
     ckpt__buf_fill(&b, 0, 2 * CKPT__TAR_BLOCK);
-    if (p->err == CKPT_OK) p->err = list->err != CKPT_OK ? list->err : b.err;
+    if (p->err == CKPT_OK) p->err = b.err;
     if (p->err == CKPT_OK) {
         size_t seg = p->seg_count, at = ckpt__plan_late_bytes(p, b.data, b.len, CKPT__LATE_ALL) + text;
         ckpt__plan_fixup(p, at, 0, true, 0);

@@ -12,6 +12,7 @@ static ssize_t meddling_pread(int fd, void *p, size_t n, off_t at);
 #undef pread
 #include "util.h"
 #include "container_util.h"
+#include "counting.h"
 #include <sys/wait.h>
 
 static bool inner_safetensors;      // the container in the tar: .safetensors instead of .pt
@@ -600,6 +601,17 @@ static void test_huge(void **state) {
     }
 }
 
+static ckpt_err plan_with(const ckpt_allocator *a, const ckpt_state *st, const ckpt__binding *items, size_t n) {
+    ckpt__plan p;
+    ckpt__plan_init(&p, a, st);
+    ckpt_err e = ckpt__tar_plan_begin(&p);
+    if (e == CKPT_OK) e = ckpt__safetensors_plan(&p, items, n);
+    if (e == CKPT_OK) e = ckpt__tar_plan_end(&p, "composer_states.safetensors", items, n);
+    if (e == CKPT_OK) e = ckpt__plan_finish(&p);
+    ckpt__plan_free(&p);
+    return e;
+}
+
 static void test_no_memory(void **state) {
     (void)state;
     fixture f;
@@ -612,18 +624,20 @@ static void test_no_memory(void **state) {
     ckpt_allocator a = { fix_alloc, &m };
     ckpt_err e = CKPT_NOMEM;
     for (m.allowed = 0; e != CKPT_OK && m.allowed < 1000; m.allowed++) {
-        ckpt__plan p;
         m.calls = 0;
-        ckpt__plan_init(&p, &a, &f.st);
-        e = ckpt__tar_plan_begin(&p);
-        if (e == CKPT_OK) e = ckpt__safetensors_plan(&p, items, n);
-        if (e == CKPT_OK) e = ckpt__tar_plan_end(&p, "composer_states.safetensors", items, n);
-        if (e == CKPT_OK) e = ckpt__plan_finish(&p);
-        ckpt__plan_free(&p);
+        e = plan_with(&a, &f.st, items, n);
         assert_true(e == CKPT_OK || e == CKPT_NOMEM);
         assert_int_equal(m.held, 0);
     }
     assert_int_equal(e, CKPT_OK);
+    counting once = { 0, 0, 0 };                                // and a single one, with room again behind it
+    ckpt_allocator other = { counting_fn, &once };
+    for (once.fail_at = 1; once.calls == 0 || once.calls >= once.fail_at - 1; once.fail_at++) {
+        once.calls = 0;
+        e = plan_with(&other, &f.st, items, n);
+        assert_int_equal(e, once.calls < once.fail_at ? CKPT_OK : CKPT_NOMEM);
+        assert_int_equal(once.live, 0);
+    }
     write_tar(&f, path);
     ckpt__source src = { open(path, O_RDONLY), path, 0, 0 };
     src.size = (uint64_t)lseek(src.fd, 0, SEEK_END);
