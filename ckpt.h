@@ -10354,7 +10354,7 @@ static ckpt_err ckpt__pt_bytes(ckpt__pt_reader *r, uint32_t node, uint32_t array
     for (int i = made.ndim - 1; i >= 0; i--) {
         e->shape[i] = made.shape[i];
         e->stride[i] = step;
-        step *= made.shape[i] > 0 ? made.shape[i] : 1;
+        if (size > 0) step *= made.shape[i];     // an empty one may have levels of any size
     }
     return CKPT_OK;
 }

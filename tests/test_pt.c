@@ -522,6 +522,15 @@ static void test_shapes(void **unused) {
         assert_true(t->size == 0 && t->shape[0] == 0 && t->shape[1] == 2 && t->offset == f.toc.blobs[t->blob].offset);
         ckpt__toc_free(&f.toc);
     }
+    // An empty array's other levels may be of any size.
+    static const char array[] = "\x80\x03}X\1\0\0\0t" "cnumpy.core.numeric\n_frombuffer\n(C\0cnumpy\ndtype\nX\2\0\0\0i2\x89\x88\x87R"
+        "K\0\x8a\6\0\0\0\0\0\1\x8a\6\0\0\0\0\0\1\x87X\1\0\0\0CtRs.";
+    zip_torch(&z, array, sizeof array - 1);
+    zip_end(&z);
+    assert_int_equal(open_bytes(&f, z.b, z.n, 0), CKPT_OK);
+    t = get(&f, "t");
+    assert_true(t->kind == CKPT_KIND_TENSOR && t->size == 0 && t->ndim == 3 && t->shape[2] == (int64_t)1 << 40);
+    ckpt__toc_free(&f.toc);
     ASSERT_PICKLE("a row too many", P_TENSOR("K\0", "K\x03K\x02\x86", "K\x02K\x01\x86"), CKPT_CORRUPT,
                   "'t' reaches beyond its storage");
     ASSERT_PICKLE("an offset too far", P_TENSOR("K\x01", "K\x02K\x02\x86", "K\x02K\x01\x86"), CKPT_CORRUPT,
