@@ -9503,9 +9503,10 @@ static ckpt_err ckpt__pt_drain(ckpt__pickle_writer *w, ckpt__plan *p, int blob) 
     return p->err;
 }
 
-// What the names and texts of a pickle may take when they are spelled out, each with all of its levels.
+// What the names and texts of a pickle may take when they are spelled out, each with all of its levels. A bool in a list is one
+// byte there, and an entry here, which takes some 200 bytes beside its name.
 static uint64_t ckpt__pt_text_room(uint64_t pickle_size) {
-    return pickle_size * 64 + (16u << 20);
+    return pickle_size * 256 + (16u << 20);
 }
 
 // Writes the tree without recursion. `order` receives the bindings that have a storage, in the order of their numbers; *spelled
