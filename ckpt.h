@@ -53240,7 +53240,7 @@ static bool ckpt__folder_rank_has(const ckpt_folder *f, int rank, const ckpt__in
     for (size_t i = 0; i < f->index.count; i++) {
         const ckpt__index_line *l = &f->index.lines[i];
         if (l->rank != rank || !l->leaves || f->items[i].missing || l->state == CKPT__INDEX_DAMAGED) continue;
-        if (l->number == save->number && ckpt__index_compare_time(&l->t, &save->t) == 0) return true;
+        if (l->number == save->number && ckpt__time_compare(&l->t, &save->t) == 0) return true;
     }
     return false;
 }
