@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (size_t i = 0; i < ix.count; i++) {
         const ckpt__index_line *a = &ix.lines[i], *b = &back.lines[i];
         CHECK(strcmp(a->name, b->name) == 0 && a->number == b->number && a->bytes == b->bytes && a->pinned == b->pinned);
-        CHECK(a->state == b->state && ckpt__index_compare_time(&a->t, &b->t) == 0);
+        CHECK(a->state == b->state && ckpt__time_compare(&a->t, &b->t) == 0);
     }
     ckpt__index_rule rule = { (int)(data[0] >> 1 & 3) - 1, (int)(data[0] >> 3 & 3), (int)(data[0] >> 5 & 1) - 1 };
     ckpt__index_settle(&ix);
