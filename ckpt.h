@@ -15997,12 +15997,12 @@ static uint64_t ckpt__index_next_number(const ckpt__index *ix) {
 }
 
 // Sorts out what the order of saves means: a checkpoint of a later time than one saved after it belongs to a future that the run
-// went back from. It stays a good checkpoint, but resuming prefers the others.
+// went back from. It stays a good checkpoint, but resuming prefers the others. Other runs go their own ways.
 static void ckpt__index_settle(ckpt__index *ix) {
     const ckpt_timestamp *least = NULL;
     for (size_t i = ix->count; i > 0; i--) {
         ckpt__index_line *l = &ix->lines[i - 1];
-        if (l->state == CKPT__INDEX_DAMAGED) continue;
+        if (l->state == CKPT__INDEX_DAMAGED || l->others) continue;
         bool later = least != NULL && ckpt__time_compare(&l->t, least) > 0;
         l->state = later ? CKPT__INDEX_ABANDONED : CKPT__INDEX_SAVED;
         if (!later) least = &l->t;
@@ -47070,6 +47070,33 @@ static ckpt_err ckpt__saver_sweep_folders(ckpt_saver *s) {
     return e;
 }
 
+// Marks the checkpoints that are another run's, as their names say: of the template `format` with another run's name in it. Where
+// this run's was only made up, every process has another, and none is told apart by it.
+static ckpt_err ckpt__saver_mark_others(const ckpt_saver *s, ckpt__index *ix, const char *format) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__name_pattern own, any;
+    ckpt__name_found found;
+    bool tars = s->layout == CKPT__SAVER_TARS;
+    if (!s->run_given && !tars) return CKPT_OK;
+    ckpt_err e = ckpt__name_pattern_init(&own, NULL, format, &d);
+    if (e != CKPT_OK) return e;
+    d.run_name = NULL;
+    e = ckpt__name_pattern_init(&any, NULL, format, &d);
+    if (e == CKPT_OK) {
+        for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
+            ckpt__index_line *l = &ix->lines[i];
+            bool mine = false;
+            l->others = false;
+            e = ckpt__name_pattern_match(&own, l->name, &mine, &found);
+            if (e == CKPT_OK && !mine && s->run_given) e = ckpt__name_pattern_match(&any, l->name, &l->others, &found);
+            l->others = l->others || (tars && !mine && l->found);       // a tool has found it: another rank's
+        }
+        ckpt__name_pattern_free(&any);
+    }
+    ckpt__name_pattern_free(&own);
+    return e;
+}
+
 // Makes the folder, takes its lock, reads its index. Only the rank that leads there does.
 static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     ckpt__buf path;
@@ -47097,6 +47124,8 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     if (e == CKPT_OK && (s->index.lost || s->index.damaged)) e = ckpt__index_scan(&s->index, s->filename, &d, NULL);
     if (e == CKPT_OK && s->index.remeasure) e = ckpt__index_measure(&s->index);
+    if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
+    ckpt__index_settle(&s->index);
     if (e == CKPT_OK) ckpt__saver_note_index(s);
     s->number = ckpt__index_next_number(&s->index) - 1;
     return e;
@@ -49288,6 +49317,8 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);
     if (e == CKPT_OK) e = ckpt__resume_follow_latest(s);
+    if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
+    ckpt__index_settle(&s->index);
     if (e == CKPT_OK && rebuilt && s->index.count > 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index of %s was lost or damaged; %llu checkpoints were found by their "
                         "names", s->root, (unsigned long long)added);
@@ -49945,39 +49976,12 @@ static ckpt_err ckpt__resume_nothing(const ckpt_saver *s, ckpt__resume_walk *w) 
                            ckpt__buf_cstr(&w->names), w->tried > 8 ? ", ..." : "", w->why.text);
 }
 
-// Marks the checkpoints that are another run's, as their names say: of this template with another run's name in it. Where this
-// run's was only made up, every process has another, and none is told apart by it.
-static ckpt_err ckpt__resume_mark_others(ckpt_saver *s) {
-    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
-    ckpt__name_pattern own, any;
-    ckpt__name_found found;
-    bool tars = s->layout == CKPT__SAVER_TARS;
-    if (!s->run_given && !tars) return CKPT_OK;
-    ckpt_err e = ckpt__name_pattern_init(&own, NULL, s->filename, &d);
-    if (e != CKPT_OK) return e;
-    d.run_name = NULL;
-    e = ckpt__name_pattern_init(&any, NULL, s->filename, &d);
-    if (e == CKPT_OK) {
-        for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
-            ckpt__index_line *l = &s->index.lines[i];
-            bool mine = false;
-            l->others = false;
-            e = ckpt__name_pattern_match(&own, l->name, &mine, &found);
-            if (e == CKPT_OK && !mine && s->run_given) e = ckpt__name_pattern_match(&any, l->name, &l->others, &found);
-            l->others = l->others || (tars && !mine && l->found);       // a tool has found it: another rank's
-        }
-        ckpt__name_pattern_free(&any);
-    }
-    ckpt__name_pattern_free(&own);
-    return e;
-}
-
 // The lines that are this run's from now on: all that savers have noted, and of those that tools have found the ones of the
 // template. The others may be copies that somebody keeps, which rotation must not take for old checkpoints.
 static ckpt_err ckpt__resume_own_lines(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__name_pattern own;
-    ckpt_err e = ckpt__resume_mark_others(s);
+    ckpt_err e = ckpt__saver_mark_others(s, &s->index, s->filename);
     if (e == CKPT_OK) e = ckpt__name_pattern_init(&own, NULL, s->filename, &d);
     if (e != CKPT_OK) return e;
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
@@ -50000,8 +50004,8 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
     ckpt__buf_init(&link, &s->allocator);
     ckpt__buf_init(&says, &s->allocator);
     ckpt__buf_init(&want, &s->allocator);
-    ckpt__index_settle(&s->index);
     ckpt_err e = ckpt__resume_own_lines(s);
+    ckpt__index_settle(&s->index);
     for (int k = 0; k < s->remote_count; k++) {
         ckpt__index *ledger = &s->remotes[k].ledger;
         for (size_t i = 0; i < ledger->count; i++) ledger->lines[i].owned = true;
@@ -50538,7 +50542,7 @@ static ckpt_err ckpt__resume_answer(ckpt_saver *s, ckpt_timestamp *t, bool *load
 static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded, size_t *line) {
     size_t lines = s->index.count + 1;
     bool *tried = (bool *)ckpt__mem_alloc(&s->allocator, lines);
-    ckpt_err e = tried != NULL ? ckpt__resume_mark_others(s) : CKPT_NOMEM;
+    ckpt_err e = tried != NULL ? CKPT_OK : CKPT_NOMEM;
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) tried[i] = s->index.lines[i].others;
     if (e == CKPT_OK) e = ckpt__resume_walk_all(s, w, tried, t, loaded, line);
     if (e == CKPT_OK && !*loaded) e = ckpt__resume_nothing(s, w);
@@ -50557,7 +50561,8 @@ static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_ti
 // Which line of this rank's index is the checkpoint of time t; SIZE_MAX: none.
 static size_t ckpt__resume_line_of(const ckpt_saver *s, const ckpt_timestamp *t) {
     for (size_t i = s->index.count; i > 0; i--) {
-        if (ckpt__time_compare(&s->index.lines[i - 1].t, t) == 0) return i - 1;
+        const ckpt__index_line *l = &s->index.lines[i - 1];
+        if (!l->others && ckpt__time_compare(&l->t, t) == 0) return i - 1;
     }
     return SIZE_MAX;
 }

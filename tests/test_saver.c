@@ -920,6 +920,30 @@ static void test_runs_by_name(void **state) {
     }
 }
 
+// A run that is not as far as another one of its folder does not make that one's newest checkpoint a thing of the past.
+static void test_runs_of_two_ages(void **state) {
+    (void)state;
+    static const char *const runs[] = { "a", "b", "a", "b" }, *const names[] = { "{run_name}-ba{batch}.pt", "{run_name}/ba{batch}.pt" };
+    static const int is_at[] = { 0, 0, 12, 5 };
+    for (int n = 0; n < UTIL_COUNT(names); n++) {
+        const char *dir = util_temp_dir();
+        for (int k = 0; k < UTIL_COUNT(runs); k++) {
+            run *r = run_new(dir);
+            ckpt_timestamp t;
+            r->d.run_name = runs[k];
+            r->d.filename = names[n];
+            r->d.latest_filename = "latest-{run_name}.pt";
+            run_open(r);
+            if (is_at[k] > 0) ok(ckpt_saver_resume(r->s, &t));
+            run_check(r, is_at[k]);
+            for (int i = 1; i <= 12 && k == 0; i += 11) run_save(r, i);
+            if (k == 1) run_save(r, 5);
+            run_end(r);
+            check_file(util_join(dir, "latest-a.pt"), 12);
+        }
+    }
+}
+
 // The best is the best by one metric: what the index has of another one is asked of the files.
 static void test_best_of_another_metric(void **state) {
     (void)state;
@@ -2034,7 +2058,7 @@ int main(void) {
         cmocka_unit_test(test_file_at_latest_is_kept),
         cmocka_unit_test(test_index_lock_fails_once),
         cmocka_unit_test(test_keep_none_after_others),
-        cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_best_of_another_metric),
+        cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_runs_of_two_ages), cmocka_unit_test(test_best_of_another_metric),
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
         cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
