@@ -40387,8 +40387,8 @@ static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *lin
     return ckpt__error_prefix(ckpt__index_write(&r->ledger), "cannot note what goes to %s", r->store->uri);
 }
 
-// How an upload has ended. Only one line is the published one: what the store's latest names. Two workers may have put their
-// links in one order and say so in the other: the newer one's is there.
+// How an upload has ended. Only one line of a run is the published one: what the store's latest names. Two workers may have put
+// their links in one order and say so in the other: the newer one's is there.
 static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, bool published) {
     int at = ckpt__remote_find(&r->ledger, number);
     if (at < 0) return;
@@ -40400,7 +40400,7 @@ static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, b
     }
     for (size_t i = 0; i < r->ledger.count && published; i++) {
         ckpt__index_line *other = &r->ledger.lines[i];
-        if (other->upload != CKPT__UPLOAD_PUBLISHED) continue;
+        if (other->upload != CKPT__UPLOAD_PUBLISHED || other->others != l->others) continue;
         if (other->number > number) published = false;
         else other->upload = CKPT__UPLOAD_UPLOADED;
     }
@@ -40509,8 +40509,9 @@ static bool ckpt__remote_has(const ckpt__remote *r, uint64_t number) {
 static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
     uint64_t newest = 0;
     for (size_t i = 0; i < r->ledger.count; i++) {
-        uint64_t n = r->ledger.lines[i].number;
-        if (n > newest && n <= most && !r->ledger.lines[i].passed && ckpt__remote_has(r, n)) newest = n;
+        const ckpt__index_line *l = &r->ledger.lines[i];
+        uint64_t n = l->number;
+        if (n > newest && n <= most && !l->passed && !l->others && ckpt__remote_has(r, n)) newest = n;
     }
     return newest;
 }
@@ -40582,7 +40583,7 @@ static uint64_t ckpt__remote_last(const ckpt__remote *r) {
     uint64_t last = 0;
     for (size_t i = 0; i < r->ledger.count; i++) {
         const ckpt__index_line *l = &r->ledger.lines[i];
-        if (l->upload >= least && l->number > last) last = l->number;
+        if (l->upload >= least && l->number > last && !l->others) last = l->number;
     }
     return last;
 }
@@ -40597,7 +40598,7 @@ static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule,
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && !l->pinned;
-        if (l->number >= last || (!given_up && (!l->leaves || l->number >= safe))) continue;
+        if (l->others || l->number >= last || (!given_up && (!l->leaves || l->number >= safe))) continue;
         ckpt__buf_add(names, l->name, strlen(l->name) + 1);
         if (names->err != CKPT_OK) break;
         l->removing = true;
@@ -47312,10 +47313,10 @@ static bool ckpt__saver_is_replaced(ckpt_saver *s, const ckpt__remote *r, const 
     return at >= 0 && r->ledger.lines[at].number > line->number;
 }
 
-// How many newer saves are in this store, or on their way there?
+// How many newer saves of this run are in this store, or on their way there?
 static size_t ckpt__saver_count_later(const ckpt__remote *r, uint64_t number) {
     size_t later = 0;
-    for (size_t i = 0; i < r->ledger.count; i++) later += r->ledger.lines[i].number > number;
+    for (size_t i = 0; i < r->ledger.count; i++) later += r->ledger.lines[i].number > number && !r->ledger.lines[i].others;
     return later;
 }
 
@@ -47484,6 +47485,18 @@ static ckpt_err ckpt__saver_read_newest(const ckpt_saver *s, ckpt__remote *r, co
     return e;
 }
 
+// A ledger is the folder's, and so it may tell of several runs.
+static ckpt_err ckpt__saver_mark_far_others(ckpt_saver *s, ckpt__remote *r) {
+    ckpt__buf pattern;
+    ckpt__buf_init(&pattern, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_pattern(s, r, &pattern);
+    ckpt__saver_enter(s);
+    if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &r->ledger, pattern.data);
+    ckpt__saver_leave(s);
+    ckpt__buf_free(&pattern);
+    return e;
+}
+
 // Puts the ledger in order after an earlier process, and looks what the store's latest names. Failures here are for the log:
 // resume and the uploads themselves meet them again.
 static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
@@ -47496,6 +47509,7 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
     r->links = e == CKPT_OK && link.len > 0;
     r->alone = ckpt__saver_links_together(s);
+    if (e == CKPT_OK) e = ckpt__saver_mark_far_others(s, r);
     if (e == CKPT_OK) e = ckpt__saver_count_on(s, r, ckpt__buf_cstr(&link));
     for (size_t i = r->ledger.count; i > 0 && e == CKPT_OK; i--) {
         ckpt__saver_enter(s);
@@ -50008,7 +50022,7 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
     ckpt__index_settle(&s->index);
     for (int k = 0; k < s->remote_count; k++) {
         ckpt__index *ledger = &s->remotes[k].ledger;
-        for (size_t i = 0; i < ledger->count; i++) ledger->lines[i].owned = true;
+        for (size_t i = 0; i < ledger->count; i++) ledger->lines[i].owned = !ledger->lines[i].others;
     }
     if (e == CKPT_OK && name != NULL) e = ckpt__saver_linked(s, &path, name);
     if (!s->leads) e = CKPT_NOT_FOUND;

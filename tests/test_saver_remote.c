@@ -1053,6 +1053,42 @@ static void test_remote_rotation(void **state) {
     bucket_end(b);
 }
 
+// One of several runs in one folder, with one destination.
+static remote_run named_new(const char *dir, bucket *b, const char *name) {
+    remote_run m = remote_new(dir, b);
+    m.r->d.run_name = name;
+    m.r->d.filename = "{run_name}-ba{batch}.pt";
+    m.r->d.latest_filename = "latest-{run_name}.pt";
+    m.r->d.remote_file_name = "{run_name}/ba{batch}.pt";
+    m.r->d.latest_remote_file_name = "{run_name}/latest.pt";
+    return m;
+}
+
+// The ledger tells of two runs: each rotates its own objects, and never the one that its own link leads to.
+static void test_remote_rotation_of_two_runs(void **state) {
+    (void)state;
+    static const char *const runs[] = { "a", "b", "b", "a" }, *const left[] = {
+        "a%ba1.pt a%ba2.pt a%latest.pt.symlink", "a%ba1.pt a%ba2.pt a%latest.pt.symlink b%ba3.pt b%ba4.pt b%latest.pt.symlink",
+        "a%ba1.pt a%ba2.pt a%latest.pt.symlink b%ba5.pt b%ba6.pt b%latest.pt.symlink",
+        "a%ba7.pt a%ba8.pt a%latest.pt.symlink b%ba5.pt b%ba6.pt b%latest.pt.symlink" };
+    static const int is_at[] = { 0, 0, 4, 2 };
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    for (int k = 0; k < UTIL_COUNT(runs); k++) {
+        remote_run m = named_new(dir, b, runs[k]);
+        ckpt_timestamp t;
+        m.r->d.num_remote_to_keep = 2;
+        run_open(m.r);
+        assert_int_equal(ckpt_saver_resume(m.r->s, &t), is_at[k] > 0 ? CKPT_OK : CKPT_NOT_FOUND);
+        run_check(m.r, is_at[k]);
+        for (int i = 1; i <= 2; i++) save_wait(&m, 2 * k + i);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), left[k]);
+        remote_end(&m);
+    }
+    bucket_end(b);
+}
+
 // Losses of 1 to 8, 10 and 12: 5 10 4 9 3 8 2 7 6 5. Of the store's the newest two, every 4th save, batch 3, which is pinned, and
 // batch 7, the best, stay.
 static void ledger_run(remote_run *m, const char *dir, bucket *b) {
@@ -2443,7 +2479,7 @@ int main(void) {
         cmocka_unit_test(test_keep_none),
         cmocka_unit_test(test_keep_none_waits_for_all),
         cmocka_unit_test(test_keep_none_same_name),
-        cmocka_unit_test(test_remote_rotation),
+        cmocka_unit_test(test_remote_rotation), cmocka_unit_test(test_remote_rotation_of_two_runs),
         cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
