@@ -47331,7 +47331,7 @@ static bool ckpt__saver_is_late(ckpt_saver *s, const ckpt__remote *r, const ckpt
 static void ckpt__saver_drop_late(ckpt_saver *s) {
     for (size_t i = 0; i < s->index.count && s->books; i++) {
         const ckpt__index_line *l = &s->index.lines[i];
-        bool late = l->state == CKPT__INDEX_SAVED && !l->unsent && !ckpt__index_is_folder(l->name) &&
+        bool late = l->state == CKPT__INDEX_SAVED && !l->unsent && !l->others && !ckpt__index_is_folder(l->name) &&
                     (l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED);
         for (int k = 0; k < s->remote_count && late; k++) {
             const ckpt__index *ledger = &s->remotes[k].ledger;
@@ -47342,12 +47342,13 @@ static void ckpt__saver_drop_late(ckpt_saver *s) {
     }
 }
 
-// The next older checkpoint that this store should have and was never told of. Called with the turn.
+// The next older checkpoint of this run that this store should have and was never told of. Called with the turn.
 static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__saver_left *left) {
     if (left->at > s->index.count) left->at = s->index.count;
     while (left->at > 0) {
         ckpt__index_line *line = &s->index.lines[--left->at];
-        if (line->state != CKPT__INDEX_SAVED || ckpt__index_is_folder(line->name)) continue;       // those need all ranks
+        if (line->state != CKPT__INDEX_SAVED || line->others) continue;
+        if (ckpt__index_is_folder(line->name)) continue;                        // those need all ranks
         bool last = left->newest && line->owned && line->upload == CKPT__UPLOAD_LOCAL;
         left->newest = false;
         if (!last && line->upload != CKPT__UPLOAD_PENDING && line->upload != CKPT__UPLOAD_FAILED) continue;
@@ -47389,7 +47390,8 @@ static bool ckpt__saver_is_sound(const ckpt_saver *s, const char *path) {
     return e != CKPT_CORRUPT;
 }
 
-// What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again.
+// What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again. That is
+// another run's own business: here it would get this run's name.
 static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     ckpt__saver_left left;
     ckpt__store_stat info;
@@ -47407,7 +47409,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     ckpt__saver_leave(s);
     // One that has failed already is kept, and may be tried again.
     ckpt_err e = left.name.err;
-    if (!known || queued || failed || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
+    if (!known || queued || failed || in_store.others || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
     e = ckpt__fetch_stat(r->store, in_store.name, &info, ckpt__remote_retry(r));
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) {
         sums = e == CKPT_OK && info.has_crc && in_store.has_checksum;
@@ -51843,7 +51845,7 @@ static bool ckpt__crew_is_lacking(const ckpt__remote *r, const ckpt__index_line 
         return r->ledger.lines[at].upload < CKPT__UPLOAD_UPLOADED &&
                !ckpt__remote_is_queued(r, r->ledger.lines[at].name, &failed) && !failed;
     for (size_t i = 0; i < r->ledger.count; i++) {
-        if (r->ledger.lines[i].number > l->number) return false;
+        if (r->ledger.lines[i].number > l->number && !r->ledger.lines[i].others) return false;
     }
     return l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED || (l->owned && l->upload == CKPT__UPLOAD_LOCAL);
 }

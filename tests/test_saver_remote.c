@@ -1979,6 +1979,40 @@ static void test_lost_for_good(void **state) {
     }
 }
 
+// What another run of the folder has not brought to its store stays that run's: this one neither sends it under a name of its own
+// nor goes on from it.
+static void test_left_by_another_run(void **state) {
+    (void)state;
+    for (int same = 0; same < 2; same++) {              // is the other run's store this one's as well?
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *far = util_temp_dir();
+        remote_run m = named_new(dir, b, "a");
+        run_open(m.r);
+        bucket_fail(b, "put", CKPT_NET, -1);
+        save_held(&m, 5);
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+        ckpt_state_free(&m.r->st);
+        (void)!ckpt_uploader_close(m.u, 0);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        remove_all(util_join(dir, ".ckpt-staging"));
+        m = named_new(dir, b, "b");
+        ckpt_uploader_desc d;
+        ckpt_uploader *u = m.u;
+        memset(&d, 0, sizeof d);
+        d.bucket_uri = util_fmt("file://%s", far);
+        if (!same) ok(ckpt_uploader_open(&u, &d));
+        m.r->d.uploaders = &u;
+        run_open(m.r);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(same ? bucket_names(b) : names_in(far), "");
+        ckpt_timestamp t;
+        assert_int_equal(ckpt_saver_resume(m.r->s, &t), CKPT_NOT_FOUND);
+        remote_end(&m);
+        if (!same) ok(ckpt_uploader_close(u, 0));
+        bucket_end(b);
+    }
+}
+
 // Nothing local is left but the staging folder: what it holds is newer than what is published, so it is waited for.
 static void test_staged_is_newer(void **state) {
     (void)state;
@@ -2498,6 +2532,7 @@ int main(void) {
         cmocka_unit_test(test_pinned_meanwhile),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
+        cmocka_unit_test(test_left_by_another_run),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),
