@@ -50052,7 +50052,22 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
 
 //-- stores ----------------------------------------------------------------------
 
-static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const char *name, bool linked) {
+// Does its name say of which moment it is? Of those of one epoch any may have the name.
+static bool ckpt__resume_is_dated(const ckpt__name_found *found) {
+    const unsigned all = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
+    const unsigned inside = 1u << CKPT__NAME_BATCH_IN_EPOCH | 1u << CKPT__NAME_SAMPLE_IN_EPOCH | 1u << CKPT__NAME_TOKEN_IN_EPOCH;
+    bool epoch = (found->captured & 1u << CKPT__NAME_EPOCH) != 0;
+    return (found->captured & all) != 0 || (epoch && (found->captured & inside) != 0);
+}
+
+// Is the object surely another one than the line tells of?
+static bool ckpt__resume_differs(const ckpt__store_stat *info, const ckpt__index_line *l) {
+    return info->size != l->bytes || (info->has_crc && l->has_checksum && info->crc != l->checksum);
+}
+
+// info: of the object that a link leads to; NULL: it was listed.
+static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const char *name,
+                                     const ckpt__store_stat *info) {
     for (size_t i = 0; i < w->far_count; i++) {
         if (w->far[i].from == r && strcmp(w->far[i].name, name) == 0) return CKPT_OK;
     }
@@ -50069,9 +50084,12 @@ static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__
     if (e == CKPT_OK) {
         int at = ckpt__index_find(&r->ledger, name);
         if (!matches) f->found.captured = 0;
-        f->number = at >= 0 && f->found.captured != 0 ? r->ledger.lines[at].number : 0;    // else another machine's may be there
+        bool known = at >= 0 && f->found.captured != 0;             // else another machine's may be there
+        if (known && info != NULL && !ckpt__resume_is_dated(&f->found))
+            known = !ckpt__resume_differs(info, &r->ledger.lines[at]);
+        f->number = known ? r->ledger.lines[at].number : 0;
         f->from = r;
-        f->linked = linked;
+        f->linked = info != NULL;
         w->far_count++;
     }
     ckpt__buf_free(&pattern);
@@ -50139,7 +50157,7 @@ static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__rem
     *listed = true;
     ckpt_err e = ckpt__index_init(&all, &s->allocator, s->root);
     if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all);
-    for (size_t i = 0; i < all.count && e == CKPT_OK; i++) e = ckpt__resume_add_far(s, w, r, all.lines[i].name, false);
+    for (size_t i = 0; i < all.count && e == CKPT_OK; i++) e = ckpt__resume_add_far(s, w, r, all.lines[i].name, NULL);
     ckpt__index_free(&all);
     return ckpt__resume_without(s, w, r, e, NULL);
 }
@@ -50157,7 +50175,7 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
     if (e == CKPT_OK && !lists) {
         e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
         if (e == CKPT_OK) {
-            e = ckpt__resume_add_far(s, w, r, name.data, true);
+            e = ckpt__resume_add_far(s, w, r, name.data, &info);
         } else if (e == CKPT_CORRUPT || dangling) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
             lists = true;
@@ -50175,16 +50193,26 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
     return e;
 }
 
-// Orders a checkpoint in a store and a moment: 1, it is later. Only what its name says can be compared.
-static int ckpt__resume_compare(const ckpt__resume_far *f, const ckpt_timestamp *t, uint64_t number) {
-    static const int which[] = { CKPT__NAME_BATCH, CKPT__NAME_EPOCH, CKPT__NAME_SAMPLE, CKPT__NAME_TOKEN };
-    const int64_t x[] = { f->found.t.batch, f->found.t.epoch, f->found.t.sample, f->found.t.token };
-    const int64_t y[] = { t->batch, t->epoch, t->sample, t->token };
+// Orders a checkpoint in a store and a moment: 1, it is later. Only what its name says can be compared, as far as it is among
+// `known`; what counts within an epoch where that is the same.
+static int ckpt__resume_compare(const ckpt__resume_far *f, const ckpt_timestamp *t, unsigned known, uint64_t number) {
+    static const int which[] = { CKPT__NAME_BATCH, CKPT__NAME_EPOCH, CKPT__NAME_SAMPLE, CKPT__NAME_TOKEN,
+                                 CKPT__NAME_BATCH_IN_EPOCH, CKPT__NAME_SAMPLE_IN_EPOCH, CKPT__NAME_TOKEN_IN_EPOCH };
+    const ckpt_timestamp *o = &f->found.t;
+    const int64_t x[] = { o->batch, o->epoch, o->sample, o->token, o->batch_in_epoch, o->sample_in_epoch, o->token_in_epoch };
+    const int64_t y[] = { t->batch, t->epoch, t->sample, t->token, t->batch_in_epoch, t->sample_in_epoch, t->token_in_epoch };
     if (f->number != 0 && number != 0) return f->number < number ? -1 : f->number > number;
-    for (size_t i = 0; i < sizeof which / sizeof which[0]; i++) {
-        if ((f->found.captured >> which[i] & 1) != 0 && x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+    known &= f->found.captured;
+    size_t count = (known & 1u << CKPT__NAME_EPOCH) != 0 ? sizeof which / sizeof which[0] : 4;
+    for (size_t i = 0; i < count; i++) {
+        if ((known >> which[i] & 1) != 0 && x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
     }
     return 0;
+}
+
+// The same of a checkpoint in the folder.
+static int ckpt__resume_compare_line(const ckpt__resume_far *f, const ckpt__index_line *l) {
+    return ckpt__resume_compare(f, &l->t, ~0u, l->number);
 }
 
 // The newest in any store that was not tried; NULL: none is left. One whose name does not say of which time it is comes first.
@@ -50198,19 +50226,18 @@ static ckpt__resume_far *ckpt__resume_next_far(ckpt__resume_walk *w, size_t *cou
         ++*count;
         bool known = best != NULL && best->found.captured != 0;
         if (best == NULL || (known && f->found.captured == 0) ||
-            (known && ckpt__resume_compare(f, &best->found.t, best->number) > 0)) best = f;
+            (known && ckpt__resume_compare(f, &best->found.t, best->found.captured, best->number) > 0)) best = f;
     }
     return best;
 }
 
-// Is what the line says the same file as the one in the store, whose name says nothing of its time?
+// Is what the line says surely the same file as the one in the store?
 static bool ckpt__resume_same(ckpt__resume_far *f, const ckpt__index_line *l) {
     ckpt__store_stat info;
     ckpt__error_record kept;
-    if (f->found.captured != 0 || f->number != 0) return false;
     ckpt__error_take(&kept);
     bool same = ckpt__fetch_stat(f->from->store, f->name, &info, ckpt__remote_retry(f->from)) == CKPT_OK &&
-                info.size == l->bytes && info.has_crc && l->has_checksum && info.crc == l->checksum;
+                info.has_crc && l->has_checksum && !ckpt__resume_differs(&info, l);
     ckpt__error_last = kept;
     return same;
 }
@@ -50276,8 +50303,15 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     return e;
 }
 
+// Must it be asked of which time it is? Its name does not say it, and what it says is not enough to tell it from the line.
+static bool ckpt__resume_is_unsure(const ckpt__resume_far *f, const ckpt__index_line *l, size_t fars) {
+    if (f->found.captured == 0) return l != NULL || fars > 1;
+    return l != NULL && !ckpt__resume_is_dated(&f->found) && ckpt__resume_compare_line(f, l) == 0;
+}
+
 // It is known of which time it is.
 static void ckpt__resume_date(ckpt__resume_far *f, const ckpt_timestamp *t) {
+    f->number = 0;
     f->found.t = *t;
     f->found.captured = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
 }
@@ -50306,8 +50340,9 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
         e = ckpt__file_open(&file, temp.data, &s->allocator);
     }
     if (e == CKPT_OK) {
-        if (file != NULL) ckpt__file_timestamp(file, &f->found.t, &has);
-        ckpt__resume_date(f, &f->found.t);
+        ckpt_timestamp says = f->found.t;
+        if (file != NULL) ckpt__file_timestamp(file, &says, &has);
+        ckpt__resume_date(f, has ? &says : &f->found.t);
     } else if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || (fetched && e == CKPT_UNSUPPORTED)) {
         ckpt__resume_pass_over(s, w, e, f->name, f->name);
         f->tried = true;
@@ -50443,12 +50478,12 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
             if (line < 0) return e;
         }
         const ckpt__index_line *l = line >= 0 ? &s->index.lines[line] : NULL;
-        if (far != NULL && far->found.captured == 0 && (l != NULL || fars > 1)) {
+        if (far != NULL && ckpt__resume_is_unsure(far, l, fars)) {
             if (l != NULL && ckpt__resume_same(far, l)) ckpt__resume_date(far, &l->t);
             else e = ckpt__resume_learn(s, far, w);
             continue;
         }
-        bool newer = far != NULL && (l == NULL || ckpt__resume_compare(far, &l->t, l->number) > 0);
+        bool newer = far != NULL && (l == NULL || ckpt__resume_compare_line(far, l) > 0);
         if (newer) {
             e = ckpt__resume_try_far(s, far, w, t, loaded, at);
         } else {

@@ -2368,6 +2368,32 @@ static void test_resume_constant_names(void **state) {
     bucket_end(b);
 }
 
+// Names that say the epoch, or where in it, but count nothing from the start: what another machine has saved since is newer.
+static void test_resume_names_of_epochs(void **state) {
+    (void)state;
+    static const char *const names[] = { "ep{epoch}.pt", "ep{epoch}-b{batch_in_epoch}.pt" };
+    for (int k = 0; k < UTIL_COUNT(names); k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *other = util_temp_dir();
+        for (int i = 1; i <= 3; i++) {
+            remote_run m = remote_new(i == 2 ? other : dir, b);
+            m.r->d.filename = names[k];
+            m.r->d.remote_file_name = util_fmt("run/%s", names[k]);
+            run_open(m.r);
+            ckpt_timestamp t;
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), i == 1 ? CKPT_NOT_FOUND : CKPT_OK);
+            run_check(m.r, i - 1);
+            t = at_batch(i);
+            t.epoch = 2;
+            run_set(m.r, i);
+            ok(ckpt_saver_save(m.r->s, &t));
+            ok(ckpt_saver_wait(m.r->s, 0));
+            remote_end(&m);
+        }
+        bucket_end(b);
+    }
+}
+
 // Ranks that do not write resume from the store too, and leave nothing.
 static void test_other_ranks(void **state) {
     (void)state;
@@ -2547,7 +2573,7 @@ int main(void) {
         cmocka_unit_test(test_resume_all_damaged),
         cmocka_unit_test(test_resume_offline),
         cmocka_unit_test(test_resume_offline_later),
-        cmocka_unit_test(test_resume_constant_names),
+        cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
         cmocka_unit_test(test_other_ranks),
         cmocka_unit_test(test_autoresume_cases),
         cmocka_unit_test(test_out_of_memory),
