@@ -49348,6 +49348,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
 static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf *out) {
     ckpt__buf near;
     ckpt__buf_init(&near, &s->allocator);
+    if (!s->books) ckpt__file_sweep(ckpt__os_temp_dir(), &s->allocator);       // what a killed process has fetched
     ckpt__os_path_join(&near, s->books ? s->root : ckpt__os_temp_dir(), ckpt__os_path_base(name));
     ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(out, ckpt__buf_cstr(&near));
     ckpt__buf_free(&near);
@@ -49395,8 +49396,8 @@ typedef struct ckpt__resume_offer {
     int               remote;           // whose store
     uint64_t          number;
     ckpt_timestamp    t;
-    bool              marked;           // FILE: `size` and `mark` tell it from another of its name, `key` names a copy of it
-    uint64_t          size, key;
+    bool              marked;           // FILE: `size` and `mark` tell it from another of its name, `temp` is a copy's name
+    uint64_t          size;
     uint32_t          mark;
     size_t            length[3];
     const char       *name, *temp, *text;   // each with a NUL behind its end
@@ -49694,9 +49695,9 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
 // share it: *makes is true on the one that is to write it.
 static ckpt_err ckpt__resume_place_copy(const ckpt__resume_offer *offer, ckpt__buf *path, bool *makes) {
     int fd = -1;
+    ckpt__file_sweep(ckpt__os_temp_dir(), &path->allocator);        // what a killed job has left
     path->len = 0;
-    ckpt__buf_fmt(path, "%s/.ckpt-copy-%08lx%08lx", ckpt__os_temp_dir(), (unsigned long)(offer->key >> 32),
-                  (unsigned long)(offer->key & 0xFFFFFFFFu));
+    ckpt__os_path_join(path, ckpt__os_temp_dir(), offer->temp);
     ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_create(&fd, ckpt__buf_cstr(path));
     *makes = e == CKPT_OK;
     ckpt__os_drop(fd);
@@ -49954,7 +49955,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
     }
     if (e == CKPT_OK && offer.kind == CKPT__RESUME_FILE && s->crew.together && s->layout != CKPT__SAVER_TARS)
         offer.marked = ckpt__resume_mark(ckpt__buf_cstr(&path), &offer.size, &offer.mark) == CKPT_OK &&
-            ckpt__os_random(&offer.key, sizeof offer.key) == CKPT_OK;
+            ckpt__file_temp_name(&offer.held[1], ckpt__os_path_base(l->name)) == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__resume_offer_set(&offer);
     if (e == CKPT_OK) e = ckpt__resume_load(s, &offer, ckpt__buf_cstr(&path), at, &own, &learnt, &mine);
     ckpt__resume_offer_free(&offer);

@@ -519,6 +519,20 @@ static void test_apart(void **state) {
     }
 }
 
+static ckpt_err die_copying(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    if (((member *)user)->r->rank == 1 && to_device) _exit(0);
+    return member_copy(dst, src, size, to_device, user);
+}
+
+// The job is killed while rank 1 loads.
+static void die_loading(tr_rank *r, void *arg) {
+    member *m = member_new(r, (plan *)arg);
+    ckpt_timestamp t;
+    m->st.copy = die_copying;
+    if (member_open(m)) (void)!ckpt_saver_resume(m->s, &t);
+    member_end(m);
+}
+
 // One file for all, and folders of their own: who has not the file, or has another of that name, is sent rank 0's.
 static void test_whole_apart(void **state) {
     (void)state;
@@ -539,8 +553,18 @@ static void test_whole_apart(void **state) {
         assert_int_equal(setenv("TMPDIR", temp, 1), 0);
         p.number = 2;
         p.saves = 0;
+        p.device = true;
+        pid_t child = fork();
+        if (child == 0) {
+            tr_run(tr_new(3), die_loading, &p);
+            _exit(1);
+        }
+        int status = 1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_string_not_equal(util_list(temp), "");
         tr_run(tr_new(3), go_on, &p);
-        assert_string_equal(util_list(temp), "");       // a copy is gone when it is loaded
+        assert_string_equal(util_list(temp), "");       // a copy is gone when it is loaded, and so is what was left of one
         assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
         size_t now = 0;
         assert_memory_equal(util_read(util_join(p.dir, "rank1/ba2.pt"), &now), old, size);

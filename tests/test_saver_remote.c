@@ -2403,8 +2403,16 @@ static void test_other_ranks(void **state) {
     m.r->d.ranks.world_size = m.r->d.ranks.local_world_size = 2;
     run_open(m.r);
     ckpt_timestamp t;
+    const char *temp = util_temp_dir(), *kept = getenv("TMPDIR");
+    assert_int_equal(setenv("TMPDIR", temp, 1), 0);
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    util_write_text(util_fmt("%s/.ba1.pt.%d-%08lx00000001.tmp", temp, (int)child, (unsigned long)ckpt__file_host()), "fetched");
     ok(ckpt_saver_resume(m.r->s, &t));
+    assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
     run_check(m.r, 3);
+    assert_string_equal(util_list(temp), "");           // not even what a process has left that was killed
     assert_string_equal(util_list(m.r->dir), "");
     run_save(m.r, 4);
     remote_end(&m);
