@@ -824,8 +824,8 @@ typedef struct ckpt_load_desc {
 // 256 KiB and gaps too short to be worth another request (64 KiB; 1 MiB in a store, where ranges are asked for side by
 // side; with no_verify only the gaps). Compressed files are brought whole, one at a time, into unnamed temporary
 // files. Names that this rank does not bind are other ranks' business, also with strict (and so they are of a single file where
-// it has pieces, or the ranks bind different names), and random state
-// "rng/<rank>/..." is not missed beyond the ranks that saved. With hooks in ranks every rank calls this and all get
+// it has pieces, or the ranks bind different names), and random state "rng/<rank>/..." is not missed beyond the ranks that
+// saved; of a single file beyond those that it has any of, with a WARN. With hooks in ranks every rank calls this and all get
 // the same result: the code, and the sentence of the lowest rank that failed.
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
@@ -1001,7 +1001,7 @@ typedef struct ckpt_saver_desc {
 // is known to all and saved at its step. run_name is rank 0's; desc must be alike on all ranks.
 // A checkpoint has rank 0's timestamp: clocks are its, and counters that differ from rank to rank as well, unless they stand in a
 // name; then the save is refused, before anything is written (CKPT_ARG, with the rank and the counter). Resume returns it to all.
-//   neither field set: rank 0 writes one file for all.
+//   neither field set: rank 0 writes one file for all, with what it binds itself.
 //   sharded: every rank writes "__<rank>_0" + the ending of filename (".pt") to the folder
 //     <folder>/<folder part of filename>/<sharded_prefix_dir>: its pieces of tensors that are split (ckpt_tensor.global_shape),
 //     and what it is the lowest rank to bind. When the files of all ranks are durable rank 0 adds ".metadata", which says
@@ -15219,7 +15219,8 @@ typedef struct ckpt__file_options {
     const char *const *ignore;
     int                ignore_count;
     int                rank;            // whose rng entries are expected
-    int                world;           // ranks that saved: the random state of further ones is not asked for; 0: any
+    int                world;           // ranks that saved: the random state of further ones is not asked for; 0: the file
+                                        // says it, by those that it has the random state of
     bool               shared;          // other ranks bind what this one does not: nothing is unexpected
     bool               alone;           // no other ranks, or they are asked as well: what has nothing of it all is refused
     const ckpt_logger *log;             // may be NULL
@@ -15256,6 +15257,7 @@ typedef struct ckpt__file_match {
     int                      *small_of;     // the binding of each
     size_t                    small_count;
     ckpt__file_odd            missing, unexpected, different;
+    ckpt__file_odd            excused;      // missing, and no fault: random state of ranks that the file has none of
     char                      why[640];     // the first difference
 } ckpt__file_match;
 
@@ -15407,10 +15409,24 @@ static bool ckpt__file_counts(const ckpt__entry *e, const ckpt__file_options *o)
     return rank < 0 || rank == o->rank;
 }
 
+// How many ranks' random state may be asked for. One file that rank 0 writes for all has rank 0's alone.
+static int64_t ckpt__file_rng_ranks(const ckpt__file_match *m) {
+    const ckpt__toc *t = &m->f->toc;
+    const char *rest = NULL;
+    int64_t most = -1;
+    if (m->o->world > 0) return m->o->world;
+    for (size_t i = 0; i < t->count; i++) {
+        int64_t rank = ckpt__state_rng_rank(t->entries[i].name, &rest);
+        if (rank > most) most = rank;
+    }
+    return most < 0 || most == INT64_MAX ? INT64_MAX : most + 1;
+}
+
 // Compares what is bound, but for what the ignore globs take away.
 static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *globs) {
     const ckpt__toc *t = &m->f->toc;
     ckpt_err e = CKPT_OK;
+    int64_t ranks = ckpt__file_rng_ranks(m);
     size_t next = 0;
     for (int i = 0; i < m->st->count && e == CKPT_OK; i++) {
         const char *canonical = ckpt__state_canonical_of(&m->st->items[i]);
@@ -15424,8 +15440,7 @@ static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *g
         if (at >= 0 && t->own && t->entries[at].kind == CKPT_KIND_NONE) at = -1;    // our None: an item that ignore_keys took
         const char *rest = NULL;
         if (at >= 0) ckpt__file_match_one(m, i, at);
-        else if (m->o->world == 0 || ckpt__state_rng_rank(canonical, &rest) < m->o->world)
-            ckpt__file_odd_add(&m->missing, m->st->items[i].name);
+        else ckpt__file_odd_add(ckpt__state_rng_rank(canonical, &rest) < ranks ? &m->missing : &m->excused, m->st->items[i].name);
     }
     return e;
 }
@@ -15498,6 +15513,16 @@ static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
     return e;
 }
 
+// On another number of ranks it is a matter of course; of one file for all ranks they may not know it.
+static void ckpt__file_tell_excused(const ckpt__file_match *m) {
+    ckpt__buf text;
+    if (m->excused.count == 0 || m->o->world > 0) return;
+    ckpt__buf_init(&text, &m->f->allocator);
+    ckpt__file_odd_text(&m->excused, &text, "bound name is not in it", "bound names are not in it");
+    ckpt__error_log(m->o->log, CKPT_LOG_WARN, "random state that was not saved stays as it is: %s", ckpt__buf_cstr(&text));
+    ckpt__buf_free(&text);
+}
+
 // Compares the whole file with the whole binding.
 static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
     ckpt_err e = ckpt__file_match_names(m);
@@ -15508,6 +15533,7 @@ static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
     bool odd = m->missing.count > 0 || m->unexpected.count > 0;
     if (m->different.count > 0 || (odd && !m->o->not_strict) || (m->o->not_strict && ckpt__file_match_is_void(m)))
         return ckpt__file_match_fail(m);
+    ckpt__file_tell_excused(m);
     if (!odd) return CKPT_OK;
     ckpt__buf text;                     // what not strict has let pass
     ckpt__buf_init(&text, &m->f->allocator);

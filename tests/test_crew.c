@@ -128,7 +128,7 @@ static member *member_new(tr_rank *r, const plan *p) {
         m->big = (float *)calloc(BIG, sizeof *m->big);
         ckpt_bind_f32(&m->st, "state/model/big", m->big, BIG);
     }
-    if (p->how == SHARDED) ckpt_bind_text(&m->st, m->own, m->rng, sizeof m->rng);
+    if (p->how != TARS) ckpt_bind_text(&m->st, m->own, m->rng, sizeof m->rng);     // in one file for all there is rank 0's alone
     m->d.state = &m->st;
     m->d.folder = m->folder;
     m->d.run_name = "r";

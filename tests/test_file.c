@@ -748,6 +748,33 @@ static void test_unexpected(void **unused) {
     ckpt_state_free(&one);
 }
 
+// Random state is missed up to the last rank that the file has any of.
+static void test_random_state_of_others(void **unused) {
+    (void)unused;
+    static const struct { const char *in, *asked; ckpt_err want; } rows[] = {
+        { "rng/0/python", "rng/1/python", CKPT_OK },       { "rng/1/python", "rng/0/python", CKPT_MISMATCH },
+        { "rng/1/python", "rng/1/numpy", CKPT_MISMATCH },  { "state/rng", "rng/1/python", CKPT_MISMATCH } };
+    const char *path = util_join(util_temp_dir(), "a.pt");
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        int64_t saved = 7, kept = 3, a = 1;
+        ckpt_state st = {0}, other = {0};
+        ckpt_bind_int(&st, "state/a", &a);
+        ckpt_bind_int(&st, rows[i].in, &saved);
+        must(ckpt_save(path, &st, NULL));
+        ckpt_bind_int(&other, "state/a", &a);
+        ckpt_bind_int(&other, rows[i].asked, &kept);
+        ckpt_load_desc d = {0};
+        d.load_path = path;
+        d.state = &other;
+        d.ranks.rank = 2;
+        d.ranks.world_size = 3;
+        if (ckpt_load(&d, NULL) != rows[i].want) fail_msg("%d: %s", i, ckpt_last_error());
+        assert_int_equal(kept, 3);
+        ckpt_state_free(&st);
+        ckpt_state_free(&other);
+    }
+}
+
 static void count_warning(ckpt_log_level level, const char *msg, void *user) {
     if (level == CKPT_LOG_WARN && strstr(msg, "matches nothing") != NULL) ++*(int *)user;
 }
@@ -1620,7 +1647,7 @@ int main(void) {
         cmocka_unit_test(test_targets),       cmocka_unit_test(test_no_overwrite),       cmocka_unit_test(test_bad_texts),
         cmocka_unit_test(test_sweep),         cmocka_unit_test(test_strict),             cmocka_unit_test(test_different),
         cmocka_unit_test(test_opaque),        cmocka_unit_test(test_unpacked_elsewhere),
-        cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected),
+        cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected), cmocka_unit_test(test_random_state_of_others),
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
         cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),
         cmocka_unit_test(test_no_memory),
