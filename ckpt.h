@@ -885,8 +885,9 @@ CKPT__DECL void     ckpt_file_close(ckpt_file *f);
 // path. A path that ends in ".symlink" is a text file that holds the real path, relative to its own folder; it
 // is followed, up to 8 times, and it is tried when `path` itself is missing. So is followed the text that a saver
 // writes for `latest` where the file system has no links. CKPT_EXISTS: destination exists and overwrite is off.
-// CKPT_NOT_FOUND names what was asked for. A URI is fetched instead: in parallel ranges, aside, checked, renamed;
-// .symlink objects are followed as ckpt_load does; errors as there.
+// With it on, a destination that the path itself leads over stays. CKPT_NOT_FOUND names what was asked for. A URI
+// is fetched instead: in parallel ranges, aside, checked, renamed; .symlink objects are followed as ckpt_load does;
+// errors as there.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite);
 // Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in
 // ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS).
@@ -49060,6 +49061,33 @@ static ckpt_err ckpt__loader_copy(const char *from, const char *to, bool overwri
     return e;
 }
 
+// Does the way from a path to its file lead over `what`, a link or the file itself? A link to the path in its place would lead to
+// nothing.
+static bool ckpt__loader_leads_over(const char *path, const ckpt__os_info *what, const ckpt_allocator *a) {
+    enum { MOST = 40 };
+    ckpt__os_info info;
+    ckpt__buf here, says, dir;
+    ckpt__buf_init(&here, a);
+    ckpt__buf_init(&says, a);
+    ckpt__buf_init(&dir, a);
+    ckpt__buf_text(&here, path);
+    bool over = false, more = true;
+    for (int i = 0; i < MOST && more && !over; i++) {
+        more = ckpt__os_lstat(ckpt__buf_cstr(&here), &info) == CKPT_OK;
+        over = more && info.dev == what->dev && info.ino == what->ino;
+        says.len = dir.len = 0;
+        more = more && info.is_link && ckpt__os_readlink(&says, here.data) == CKPT_OK;
+        ckpt__os_path_dir(&dir, ckpt__buf_cstr(&here));
+        here.len = 0;
+        if (more && says.data[0] != '/') ckpt__buf_fmt(&here, "%s/", ckpt__buf_cstr(&dir));
+        if (more) ckpt__buf_text(&here, says.data);
+    }
+    ckpt__buf_free(&here);
+    ckpt__buf_free(&says);
+    ckpt__buf_free(&dir);
+    return over;
+}
+
 // A link goes aside and is renamed, so that a destination that is overwritten is never missing. A destination that is a link to
 // nowhere is left alone even then, as Composer leaves it: what it stood for is not known.
 static ckpt_err ckpt__loader_place(const char *target, const char *destination, bool overwrite, const ckpt_allocator *a) {
@@ -49069,10 +49097,8 @@ static ckpt_err ckpt__loader_place(const char *target, const char *destination, 
         if (ckpt__os_stat(destination, &info) != CKPT_OK)
             return ckpt__error_set(CKPT_EXISTS, "it is a link to a file that is not there; remove it first");
         if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
-        ckpt__os_info itself, from;         // the file itself, by whatever name: a link in its place would lead to nothing
-        if (ckpt__os_lstat(destination, &itself) == CKPT_OK && !itself.is_link && ckpt__os_stat(target, &from) == CKPT_OK &&
-            from.dev == itself.dev && from.ino == itself.ino)
-            return CKPT_OK;
+        ckpt__os_info itself;               // what leads there already stays as it is
+        if (ckpt__os_lstat(destination, &itself) == CKPT_OK && ckpt__loader_leads_over(target, &itself, a)) return CKPT_OK;
     }
     ckpt__buf aside;
     ckpt__buf_init(&aside, a);

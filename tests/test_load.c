@@ -233,6 +233,11 @@ static void test_get_file(void **unused) {
     expect_sentence("got");
     must(ckpt_get_file("./run/ep1.pt", "got", true));
     assert_string_equal(util_link_target("got"), util_join(root, "run/ep1.pt"));
+    must(ckpt_get_file("got", "got", true));                         // a link that leads there already: not to itself
+    assert_int_equal(symlink("got", "over"), 0);
+    must(ckpt_get_file("over", "got", true));
+    assert_string_equal(util_link_target("got"), util_join(root, "run/ep1.pt"));
+    assert_int_equal(unlink("over"), 0);
     must(ckpt_get_file("run/ep1.pt", "run/ep1.pt", true));           // itself: nothing is to be done, by whatever name
     must(ckpt_create_symlink_file("ep1.pt", "run/way.symlink"));
     must(ckpt_get_file("run/way.symlink", "run/ep1.pt", true));
