@@ -6910,6 +6910,13 @@ static ckpt_err ckpt__name_pattern_init(ckpt__name_pattern *p, const ckpt_alloca
     return e;
 }
 
+// Adds what all its names begin with.
+static void ckpt__name_pattern_head(const ckpt__name_pattern *p, ckpt__buf *out) {
+    const ckpt__name_part *first = &p->parts[0];
+    if (p->count > 0 && first->kind == CKPT__NAME_LITERAL) ckpt__buf_add(out, first->text.p, first->text.n);
+    (void)ckpt__buf_cstr(out);
+}
+
 // Whether `value`, put out as that part puts it, stands at `at`; *size is how long it is there.
 static bool ckpt__name_stands(ckpt__name_pattern *p, const ckpt__name_part *part, int64_t value, size_t at, size_t *size) {
     ckpt__name_value v;
@@ -50151,18 +50158,19 @@ static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__
 
 // What all names of the template begin with, in this store.
 static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *out) {
-    ckpt__buf a, b;
-    ckpt__buf_init(&a, &s->allocator);
-    ckpt__buf_init(&b, &s->allocator);
-    ckpt_err e = ckpt__saver_sample_names(s, r, &a, &b);
-    size_t n = 0;
-    while (e == CKPT_OK && n < a.len && n < b.len && a.data[n] == b.data[n]) n++;
-    while (n > 0 && n < a.len && strchr("0123456789 ", a.data[n - 1]) != NULL) n--;     // fill of a number
-    if (e == CKPT_OK) ckpt__buf_add(out, a.data, n);
-    (void)ckpt__buf_cstr(out);
-    ckpt__buf_free(&a);
-    ckpt__buf_free(&b);
-    return e == CKPT_OK ? out->err : e;
+    ckpt__name_pattern p;
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__buf format;
+    ckpt__buf_init(&format, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_pattern(s, r, &format);
+    if (e == CKPT_OK) e = ckpt__name_pattern_init(&p, NULL, format.data, &d);
+    if (e == CKPT_OK) {
+        ckpt__name_pattern_head(&p, out);
+        e = out->err;
+        ckpt__name_pattern_free(&p);
+    }
+    ckpt__buf_free(&format);
+    return e;
 }
 
 // Lists a store into `out`. One that does not let us has nothing to offer.

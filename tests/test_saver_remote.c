@@ -2228,6 +2228,28 @@ static void test_resume_without_a_good_link(void **state) {
     }
 }
 
+// Without a link a checkpoint is found in the list whatever its number is filled up with.
+static void test_resume_listed_by_filled_names(void **state) {
+    (void)state;
+    static const char *const names[] = { "ba{batch:011_}.pt", "ba{batch:_>8}.pt", "ba{batch:+09d}.pt" };
+    for (int i = 0; i < UTIL_COUNT(names); i++) {
+        bucket *b = bucket_new(NULL);
+        for (int empty = 0; empty < 2; empty++) {
+            remote_run m = remote_new(util_temp_dir(), b);
+            ckpt_timestamp t;
+            m.r->d.filename = names[i];
+            m.r->d.remote_file_name = util_fmt("run/%s", names[i]);
+            m.r->d.latest_remote_file_name = CKPT_NONE;
+            run_open(m.r);
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), empty ? CKPT_OK : CKPT_NOT_FOUND);
+            if (empty) run_check(m.r, 1000);
+            else save_wait(&m, 1000);
+            remote_end(&m);
+        }
+        bucket_end(b);
+    }
+}
+
 // All of them damaged is not a fresh start.
 static void test_resume_all_damaged(void **state) {
     (void)state;
@@ -2577,7 +2599,7 @@ int main(void) {
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest),
         cmocka_unit_test(test_resume_walks_back),
-        cmocka_unit_test(test_resume_without_a_good_link),
+        cmocka_unit_test(test_resume_without_a_good_link), cmocka_unit_test(test_resume_listed_by_filled_names),
         cmocka_unit_test(test_resume_all_damaged),
         cmocka_unit_test(test_resume_offline),
         cmocka_unit_test(test_resume_offline_later),
