@@ -129,7 +129,7 @@
 
    At every instant, and after a kill at any instruction: a final name holds a whole file; `latest` names a checkpoint
    that verifies; the newest checkpoint that was reported saved, and not retired, loads. What a killed process leaves
-   behind is a hidden temporary file, which the next saver in the folder removes (another machine's when it is an hour old).
+   behind is a hidden temporary file, which the next saver in the folder removes (another machine's when it is a day old).
    A power cut is as good as a kill where the disk keeps what fsync acknowledged.
 
 
@@ -1895,6 +1895,7 @@ typedef struct ckpt__os_info {
     uint64_t size, dev, ino, links;
     double   mtime;
     int64_t  mtime_ns;                  // the same in nanoseconds, exactly
+    double   touched;                   // mtime, or when the system last changed what it knows of the file: nobody can set that
     bool     is_file, is_dir, is_link;
 } ckpt__os_info;
 
@@ -2120,12 +2121,14 @@ static void ckpt__os_fill_info(ckpt__os_info *out, const struct stat *s) {
     out->ino = (uint64_t)s->st_ino;
     out->links = (uint64_t)s->st_nlink;
 #if defined(__APPLE__)
-    const struct timespec *m = &s->st_mtimespec;
+    const struct timespec *m = &s->st_mtimespec, *c = &s->st_ctimespec;
 #else
-    const struct timespec *m = &s->st_mtim;
+    const struct timespec *m = &s->st_mtim, *c = &s->st_ctim;
 #endif
+    double changed = (double)c->tv_sec + (double)c->tv_nsec * 1e-9;
     out->mtime = (double)m->tv_sec + (double)m->tv_nsec * 1e-9;
     out->mtime_ns = (int64_t)m->tv_sec * 1000000000 + (int64_t)m->tv_nsec;
+    out->touched = changed > out->mtime ? changed : out->mtime;
     out->is_file = S_ISREG(s->st_mode);
     out->is_dir = S_ISDIR(s->st_mode);
     out->is_link = S_ISLNK(s->st_mode);
@@ -2551,6 +2554,17 @@ static int ckpt__os_flush(int fd) {
     return r;
 }
 
+// A new file takes owner and mode from the file of somebody else that it is to replace, as far as this process may: what root
+// writes again for a user stays the user's.
+static void ckpt__os_keep_owner(int fd, const char *path) {
+    struct stat s;
+    if (ckpt__os_ask_link(path, &s) != 0 || !S_ISREG(s.st_mode) || s.st_uid == geteuid()) return;
+    int r;
+    do r = CKPT__SYS(fchown)(fd, s.st_uid, s.st_gid); while (r != 0 && errno == EINTR);
+    if (r != 0) return;
+    do r = CKPT__SYS(fchmod)(fd, s.st_mode & 0777); while (r != 0 && errno == EINTR);
+}
+
 // On return the bytes are on the medium.
 static ckpt_err ckpt__os_sync(int fd, const char *path) {
     return ckpt__os_flush(fd) == 0 ? CKPT_OK : ckpt__os_fail(errno, "bring to disk", path);
@@ -2883,17 +2897,6 @@ static uint64_t ckpt__os_process_start(int pid) {
     (void)pid;
 #endif
     return start;
-}
-
-// When a process began, in seconds since 1970; 0 as above.
-static double ckpt__os_process_began(int pid) {
-    uint64_t ticks = ckpt__os_process_start(pid);
-    long rate = sysconf(_SC_CLK_TCK);
-    double up = 0;
-#if defined(CLOCK_BOOTTIME)
-    up = ckpt__os_clock(CLOCK_BOOTTIME);            // proc(5) counts the time asleep too
-#endif
-    return ticks > 0 && rate > 0 && up > 0 ? ckpt__os_time() - up + (double)ticks / (double)rate : 0;
 }
 
 // Who holds a lock file, as written inside: "pid host start space\n".
@@ -14528,8 +14531,8 @@ enum {
     CKPT__FILE_WINDOW = 1 << 20,    // bytes of a file that are read at a time for a tensor that lies in it with other strides
     CKPT__FILE_GAP = 4096,          // bytes between two of its elements that are read rather than passed over
     CKPT__FILE_TEMP_BASE = 200,         // bytes of the final name kept in the hidden one: NAME_MAX is 255
-    CKPT__FILE_STALE = 3600,            // seconds without a write after which another machine's hidden file is given up
-    CKPT__FILE_LATE = 60                // seconds that a file server's clock may be behind
+    CKPT__FILE_STALE = 24 * 3600,       // seconds without a change after which another machine's hidden file is given up
+    CKPT__FILE_OLD = 3600               // the same of another container's on this machine
 };
 
 //-- format by name --------------------------------------------------------------
@@ -14584,15 +14587,34 @@ typedef struct ckpt__file_new {
     bool        made;                   // the hidden file exists
 } ckpt__file_new;
 
-// Where the numbers of processes mean something: containers on one network may share the machine's name and not its numbers.
-static uint32_t ckpt__file_host(void) {
-    char host[256], space[64];
-    ckpt__os_host(host, sizeof host);
-    ckpt__os_pid_space(space, sizeof space);
-    return ckpt__digest_crc32(ckpt__digest_crc32(0, host, strlen(host)), space, strlen(space));
+// Which process has made a hidden file. A number alone does not tell: containers on one network share the machine's name and not
+// its numbers, and in a container that is started again the trainer has the number of the one before.
+typedef struct ckpt__file_writer {
+    int64_t  pid;
+    uint32_t host, space, start;        // sums of the machine's name, of whose numbers it is, of when it began; 0: not known
+} ckpt__file_writer;
+
+static uint32_t ckpt__file_short_sum(const char *text) {
+    uint32_t crc = ckpt__digest_crc32(0, text, strlen(text));
+    return text[0] != 0 ? (crc >> 16 ^ crc) & 0xFFFFu : 0;
 }
 
-// Adds the hidden name beside `path`: ".<base>.<pid>-<machine><random>.tmp". ckpt__file_sweep knows it by that form.
+// A process of this machine.
+static ckpt__file_writer ckpt__file_writer_of(int pid) {
+    ckpt__file_writer w;
+    char host[256], space[64], start[32];
+    uint64_t began = ckpt__os_process_start(pid);
+    ckpt__os_host(host, sizeof host);
+    ckpt__os_pid_space(space, sizeof space);
+    (void)snprintf(start, sizeof start, "%llu", (unsigned long long)began);
+    w.pid = pid;
+    w.host = ckpt__digest_crc32(0, host, strlen(host));
+    w.space = ckpt__file_short_sum(space);
+    w.start = began != 0 ? ckpt__file_short_sum(start) : 0;
+    return w;
+}
+
+// Adds the hidden name beside `path`: ".<base>.<pid>-<machine><space><start><random>.tmp", a form that ckpt__file_sweep knows.
 static ckpt_err ckpt__file_temp_name(ckpt__buf *out, const char *path) {
     const char *base = ckpt__os_path_base(path);
     size_t keep = strlen(base);
@@ -14604,7 +14626,9 @@ static ckpt_err ckpt__file_temp_name(ckpt__buf *out, const char *path) {
     ckpt__buf_add(out, path, (size_t)(base - path));
     ckpt__buf_byte(out, '.');
     ckpt__buf_add(out, base, keep);
-    ckpt__buf_fmt(out, ".%d-%08lx%08lx.tmp", ckpt__os_pid(), (unsigned long)ckpt__file_host(), (unsigned long)number);
+    const ckpt__file_writer w = ckpt__file_writer_of(ckpt__os_pid());
+    ckpt__buf_fmt(out, ".%d-%08lx%04x%04x%08lx.tmp", (int)w.pid, (unsigned long)w.host, (unsigned)w.space, (unsigned)w.start,
+                  (unsigned long)number);
     (void)ckpt__buf_cstr(out);
     return out->err;
 }
@@ -14684,6 +14708,7 @@ static ckpt_err ckpt__file_put(const char *path, const void *bytes, size_t size,
     ckpt__file_new n;
     ckpt_err e = ckpt__file_begin(&n, path, overwrite, a);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot write %s", path);
+    if (overwrite) ckpt__os_keep_owner(n.fd, path);
     e = ckpt__os_pwrite(n.fd, bytes, size, 0, n.temp.data);
     if (e == CKPT_OK) e = ckpt__file_commit(&n, overwrite);
     else ckpt__file_abort(&n);
@@ -14719,50 +14744,53 @@ typedef struct ckpt__file_sweeping {
     ckpt__buf   path;
 } ckpt__file_sweeping;
 
-// Reads ".<base>.<pid>-<8 hex machine><8 hex random>.tmp".
-static bool ckpt__file_temp_parse(const char *name, int64_t *pid, uint32_t *host) {
-    size_t n = strlen(name);
-    if (n < 24 || name[0] != '.' || !ckpt__file_ends(name, n, ".tmp") || name[n - 21] != '-') return false;
-    uint64_t hex = 0;
-    for (size_t i = n - 20; i < n - 4; i++) {
-        char c = name[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
-        hex = hex << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    size_t from = n - 21;
-    while (from > 0 && name[from - 1] >= '0' && name[from - 1] <= '9') from--;
-    if (from < 2 || name[from - 1] != '.') return false;
-    ckpt__view digits = { name + from, n - 21 - from };
-    *host = (uint32_t)(hex >> 32);
-    return ckpt__txt_int(digits, pid) && *pid > 0 && *pid <= INT_MAX;
+static uint32_t ckpt__file_hex(const char *p, size_t digits) {
+    uint32_t v = 0;
+    for (size_t i = 0; i < digits; i++) v = v << 4 | (uint32_t)(p[i] <= '9' ? p[i] - '0' : p[i] - 'a' + 10);
+    return v;
 }
 
-// Is the writer of a hidden file gone? On this machine, when no process has its number, or one that began after the file was last
-// written to: in a container the trainer has the same number every time. Elsewhere time must tell.
-static bool ckpt__file_abandoned(int64_t pid, uint32_t host, double mtime) {
-    double age = ckpt__os_time() - mtime;
-    if (host != ckpt__file_host()) return age > (double)CKPT__FILE_STALE;
-    if (!ckpt__os_alive((int)pid)) return true;
-    double started = ckpt__os_process_began((int)pid);
-    return started > 0 ? mtime + (double)CKPT__FILE_LATE < started : age > 24.0 * (double)CKPT__FILE_STALE;
+// Reads ".<base>.<pid>-<8 hex machine><4 space><4 start><8 random>.tmp".
+static bool ckpt__file_temp_parse(const char *name, ckpt__file_writer *w) {
+    enum { HEX = 24, TAIL = HEX + 4 };
+    size_t n = strlen(name);
+    if (n < TAIL + 4 || name[0] != '.' || !ckpt__file_ends(name, n, ".tmp") || name[n - TAIL - 1] != '-') return false;
+    const char *hex = name + n - TAIL;
+    if (strspn(hex, "0123456789abcdef") != HEX) return false;
+    size_t from = n - TAIL - 1;
+    while (from > 0 && name[from - 1] >= '0' && name[from - 1] <= '9') from--;
+    if (from < 2 || name[from - 1] != '.') return false;
+    ckpt__view digits = { name + from, n - TAIL - 1 - from };
+    w->host = ckpt__file_hex(hex, 8);
+    w->space = ckpt__file_hex(hex + 8, 4);
+    w->start = ckpt__file_hex(hex + 12, 4);
+    return ckpt__txt_int(digits, &w->pid) && w->pid > 0 && w->pid <= INT_MAX;
+}
+
+// Is the writer of a hidden file gone? Of one that cannot be seen from here time must tell.
+static bool ckpt__file_abandoned(const ckpt__file_writer *w, const ckpt__os_info *info) {
+    const ckpt__file_writer now = ckpt__file_writer_of((int)w->pid);        // who has its number now
+    double age = ckpt__os_time() - info->touched;
+    if (w->host != now.host) return age > (double)CKPT__FILE_STALE;
+    if (w->space != now.space) return age > (double)CKPT__FILE_OLD;
+    return !ckpt__os_alive((int)w->pid) || (w->start != now.start && w->start != 0 && now.start != 0);
 }
 
 static ckpt_err ckpt__file_sweep_one(const char *name, void *user) {
     ckpt__file_sweeping *s = (ckpt__file_sweeping *)user;
+    ckpt__file_writer w;
     ckpt__os_info info;
-    int64_t pid = 0;
-    uint32_t host = 0;
-    if (!ckpt__file_temp_parse(name, &pid, &host)) return CKPT_OK;
+    if (!ckpt__file_temp_parse(name, &w)) return CKPT_OK;
     s->path.len = 0;
     ckpt__os_path_join(&s->path, s->dir, name);
     if (s->path.err != CKPT_OK) return s->path.err;
-    if (ckpt__os_lstat(s->path.data, &info) != CKPT_OK || !info.is_file) return CKPT_OK;
-    if (ckpt__file_abandoned(pid, host, info.mtime)) (void)ckpt__os_remove(s->path.data);
+    if (ckpt__os_lstat(s->path.data, &info) != CKPT_OK || info.is_dir) return CKPT_OK;
+    if (ckpt__file_abandoned(&w, &info)) (void)ckpt__os_remove(s->path.data);
     return CKPT_OK;
 }
 
 // Removes the hidden files that killed processes left in a folder: those of this machine whose process is gone, and any
-// machine's that nobody has written to for an hour. What cannot be removed stays; the thread's sentence is left alone.
+// machine's that nobody has changed for a day. What cannot be removed stays; the thread's sentence is left alone.
 static void ckpt__file_sweep(const char *dir, const ckpt_allocator *a) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
@@ -16470,16 +16498,23 @@ typedef struct ckpt__index_scanner {
     bool                  found;        // lines are noted as found by a tool
 } ckpt__index_scanner;
 
+// The number of its save that a checkpoint gives; 0: none, or one that no save has.
+static uint64_t ckpt__index_number_of(const ckpt__toc *t) {
+    int at = ckpt__toc_find(t, "state/callbacks/CheckpointSaver/save_count");
+    if (at < 0 || t->entries[at].kind != CKPT_KIND_INT || t->entries[at].i <= 0) return 0;
+    uint64_t number = (uint64_t)t->entries[at].i;
+    return number < CKPT__INDEX_NUMBERS ? number : 0;
+}
+
 // What an open file says of itself, for its line: counters, number of the save, metric. False: it has no counters.
 static bool ckpt__index_describe_file(const ckpt__index *ix, ckpt__index_line *l, const ckpt_file *f) {
     ckpt_timestamp t;
     bool has = false;
     ckpt__file_timestamp(f, &t, &has);
     has = has && ckpt__time_check(&t) == CKPT_OK;
-    int at = ckpt__toc_find(&f->toc, "state/callbacks/CheckpointSaver/save_count");
-    if (at >= 0 && f->toc.entries[at].kind == CKPT_KIND_INT && f->toc.entries[at].i > 0)
-        l->number = (uint64_t)f->toc.entries[at].i;
-    at = ix->best != NULL ? ckpt__toc_find(&f->toc, ix->best) : -1;
+    uint64_t number = ckpt__index_number_of(&f->toc);
+    if (number > 0) l->number = number;
+    int at = ix->best != NULL ? ckpt__toc_find(&f->toc, ix->best) : -1;
     l->has_metric = at >= 0 && f->toc.entries[at].kind == CKPT_KIND_FLOAT;
     if (l->has_metric) l->metric = f->toc.entries[at].f;
     if (has) l->t = t;
@@ -21418,9 +21453,8 @@ static ckpt__store_folder *ckpt__store_folder_of(const ckpt_store *s) {
 
 // Names that the store uses itself.
 static bool ckpt__store_is_hidden(const char *name) {
-    int64_t pid;
-    uint32_t host;
-    return ckpt__txt_starts(name, ckpt__store_hidden) || ckpt__file_temp_parse(name, &pid, &host);
+    ckpt__file_writer w;
+    return ckpt__txt_starts(name, ckpt__store_hidden) || ckpt__file_temp_parse(name, &w);
 }
 
 static ckpt_err ckpt__store_check_name(const char *name) {
@@ -45185,6 +45219,10 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
     if (e == CKPT_OK) memcpy(other.file, s->index.file, sizeof other.file);
     other.best = s->index.best;
     if (e == CKPT_OK) e = ckpt__index_load(&other);
+    ckpt_err unread = e == CKPT_OK ? other.unread : CKPT_OK;
+    if (unread == CKPT_NET) e = ckpt__error_prefix(unread, "cannot tell what was pinned in %s", s->root);
+    if (unread == CKPT_AUTH)        // which does not pass by itself, and saves must not end for it
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was pinned meanwhile is not known: %s", ckpt__error_last.text);
     ckpt__os_mutex_lock(&s->shared->lock);
     for (size_t i = 0; i < other.count && e == CKPT_OK; i++) e = ckpt__saver_merge_line(s, &other.lines[i]);
     ckpt__os_mutex_unlock(&s->shared->lock);
@@ -49188,6 +49226,7 @@ static ckpt_err ckpt__loader_walk_name(const char *name, void *user) {
     else if (e == CKPT_OK && info.is_dir) {
         if (++w->depth > CKPT__LOADER_DEPTH) return ckpt__error_set(CKPT_IO, "%s is too deep", w->path.data);
         e = ckpt__os_list(w->path.data, ckpt__loader_walk_name, w);
+        if (e == CKPT_AUTH || e == CKPT_NOT_FOUND) e = CKPT_OK;     // os.walk passes over what it cannot list, as lost+found
         w->depth--;
     }
     if (e == CKPT_OK) w->path.data[w->path.len = len] = 0;
@@ -52309,11 +52348,11 @@ typedef struct ckpt__folder_many {
 } ckpt__folder_many;
 
 // A rank's file, a file beside these, or the hidden one that one of these is written as.
-static bool ckpt__folder_belongs(const char *name, bool *rank, int64_t *pid, uint32_t *host) {
-    *pid = 0;
+static bool ckpt__folder_belongs(const char *name, bool *rank, ckpt__file_writer *w) {
+    w->pid = 0;
     *rank = ckpt__index_is_rank_file(name);
     if (*rank || strcmp(name, CKPT__SHARD_META) == 0 || strcmp(name, CKPT__SHARD_HF) == 0) return true;
-    if (!ckpt__file_temp_parse(name, pid, host)) return false;
+    if (!ckpt__file_temp_parse(name, w)) return false;
     return ckpt__txt_starts(name, ".__") || ckpt__txt_starts(name, "." CKPT__SHARD_META ".") ||
            ckpt__txt_starts(name, "." CKPT__SHARD_HF ".");
 }
@@ -52321,10 +52360,9 @@ static bool ckpt__folder_belongs(const char *name, bool *rank, int64_t *pid, uin
 static ckpt_err ckpt__folder_note_many(const char *name, void *user) {
     ckpt__folder_many *m = (ckpt__folder_many *)user;
     ckpt__os_info info;
+    ckpt__file_writer w;
     bool rank = false;
-    int64_t pid = 0;
-    uint32_t host = 0;
-    if (!ckpt__folder_belongs(name, &rank, &pid, &host)) return CKPT_OK;
+    if (!ckpt__folder_belongs(name, &rank, &w)) return CKPT_OK;
     m->path.len = 0;
     ckpt__os_path_join(&m->path, m->dir, name);
     if (m->path.err != CKPT_OK) return m->path.err;
@@ -52334,7 +52372,7 @@ static ckpt_err ckpt__folder_note_many(const char *name, void *user) {
     m->size += info.size;
     m->listed = m->listed || strcmp(name, CKPT__SHARD_META) == 0;
     if (info.mtime > m->touched) m->touched = info.mtime;
-    m->busy = m->busy || (pid > 0 && !ckpt__file_abandoned(pid, host, info.mtime));
+    m->busy = m->busy || (w.pid > 0 && !ckpt__file_abandoned(&w, &info));
     return m->names.err;
 }
 
@@ -52401,9 +52439,7 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
         line.found = true;
         e = ckpt__shard_open(&m, &ix->allocator, &place);
         if (e == CKPT_OK) {
-            int at = ckpt__toc_find(&m.view.toc, "state/callbacks/CheckpointSaver/save_count");
-            if (at >= 0 && m.view.toc.entries[at].kind == CKPT_KIND_INT && m.view.toc.entries[at].i > 0)
-                line.number = (uint64_t)m.view.toc.entries[at].i;
+            line.number = ckpt__index_number_of(&m.view.toc);
             if (m.has_time && ckpt__time_check(&m.t) == CKPT_OK) line.t = m.t;
             line.bytes = info->size;            // of .metadata, as the saver notes it
             ckpt__shard_free(&m);
@@ -52552,7 +52588,6 @@ static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *inf
     } else {
         ckpt__buf path;
         ckpt_file *f = NULL;
-        int64_t number = 0;
         bool has = false;
         ckpt__buf_init(&path, &ix->allocator);
         ckpt__index_path(&path, ix, name);
@@ -52563,9 +52598,7 @@ static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *inf
         if (e == CKPT_OK) {
             ours = f->toc.own;
             ckpt__file_timestamp(f, &line.t, &has);
-            int at = ckpt__toc_find(&f->toc, "state/callbacks/CheckpointSaver/save_count");
-            if (at >= 0 && f->toc.entries[at].kind == CKPT_KIND_INT) number = f->toc.entries[at].i;
-            line.number = number > 0 ? (uint64_t)number : 0;
+            line.number = ckpt__index_number_of(&f->toc);
             ckpt__file_close(f);
         }
         // A damaged checkpoint should be seen, an image or a log should not.
@@ -53409,9 +53442,8 @@ typedef struct ckpt__folder_litter {
 static ckpt_err ckpt__folder_note_litter(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__folder_litter *l = (ckpt__folder_litter *)user;
     const char *base = ckpt__os_path_base(name);
-    int64_t pid = 0;
-    uint32_t host = 0;
-    if (!ckpt__file_temp_parse(base, &pid, &host)) return CKPT_OK;
+    ckpt__file_writer w;
+    if (!ckpt__file_temp_parse(base, &w)) return CKPT_OK;
     ckpt__buf_le(&l->names, info->size, 8);
     ckpt__buf_add(&l->names, name, strlen(name) + 1);
     return l->names.err;

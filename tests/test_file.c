@@ -488,6 +488,7 @@ static void test_bad_texts(void **unused) {
     ckpt_state_free(&st);
 }
 
+// Left-overs go when their writer is gone, as far as that can be seen from here; else when they are old.
 static void test_sweep(void **unused) {
     (void)unused;
     const char *dir = util_temp_dir();
@@ -495,39 +496,80 @@ static void test_sweep(void **unused) {
     pid_t dead = fork();
     if (dead == 0) _exit(0);
     assert_int_equal(waitpid(dead, NULL, 0), dead);
-    unsigned long host = ckpt__file_host();
-    char *gone = util_fmt(".ep1.pt.%d-%08lx%08x.tmp", (int)dead, host, 7u), *alive = util_fmt(".ep1.pt.%d-%08lx%08x.tmp", (int)getpid(), host, 7u);
-    char *far = util_fmt(".ep1.pt.1-%08lx%08x.tmp", host ^ 1, 7u), *stale = util_fmt(".ep2.pt.1-%08lx%08x.tmp", host ^ 1, 8u);
-    char *other = util_fmt(".ep1.pt.%d-%08lx.tmp", (int)dead, host), *before = util_fmt(".ep1.pt.%d-%08lx%08x.tmp", (int)getpid(), host, 9u);
-    const char *names[7];
-    names[0] = gone; names[1] = alive; names[2] = far; names[3] = stale; names[4] = other; names[5] = "ep1.pt"; names[6] = before;
-    for (int i = 0; i < 7; i++) util_write_text(util_join(dir, names[i]), "x");
-    struct timespec old[2];
-    memset(old, 0, sizeof old);
-    old[0].tv_sec = old[1].tv_sec = time(NULL) - 2 * CKPT__FILE_STALE;
-    assert_int_equal(utimensat(AT_FDCWD, util_join(dir, stale), old, 0), 0);
-    assert_int_equal(utimensat(AT_FDCWD, util_join(dir, before), old, 0), 0);       // in a container each trainer has the same number
+    ckpt__file_writer me = ckpt__file_writer_of((int)getpid());
+    bool knows = me.start != 0 && me.space != 0;            // where the system tells
+    unsigned long host = me.host;
+    unsigned space = me.space, start = me.start, pid = (unsigned)getpid(), gone = (unsigned)dead;
+    const struct { const char *name; int age; bool stays; } rows[] = {
+        { util_fmt(".ep1.pt.%u-%08lx%04x%04x00000007.tmp", gone, host, space, start), 0, false },
+        { util_fmt(".ep1.pt.%u-%08lx%04x%04x00000007.tmp", pid, host, space, start), 0, true },
+        { util_fmt(".ep2.pt.%u-%08lx%04x%04x00000007.tmp", pid, host, space, start), 2 * CKPT__FILE_STALE, true },
+        { util_fmt(".ep1.pt.%u-%08lx%04x%04x00000007.tmp", pid, host, space, start ^ 1), 0, !knows },      // in a container, the one before
+        { util_fmt(".ep1.pt.1-%08lx%04x%04x00000007.tmp", host, space ^ 1, start), 0, true },              // in another container
+        { util_fmt(".ep1.pt.1-%08lx%04x%04x00000007.tmp", host ^ 1, space, start), 0, true },              // on another machine
+        { util_fmt(".ep1.pt.%u-%08lx.tmp", gone, host), 0, true },
+        { util_fmt(".ep1.pt.%u-%08lx%04x%04x0000000x.tmp", gone, host, space, start), 0, true },
+        { "ep1.pt", 0, true }
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        struct timespec old[2];
+        memset(old, 0, sizeof old);
+        old[0].tv_sec = old[1].tv_sec = time(NULL) - rows[i].age;
+        util_write_text(util_join(dir, rows[i].name), "x");
+        assert_int_equal(utimensat(AT_FDCWD, util_join(dir, rows[i].name), old, 0), 0);
+    }
+    const char *aside = util_join(dir, util_fmt(".latest.pt.%s", util_temp_tail((int)dead)));
+    assert_int_equal(symlink("ep1.pt", aside), 0);
     (void)ckpt__error_set(CKPT_IO, "kept");
     ckpt__file_sweep(dir, &a);
     ckpt__file_sweep(util_join(dir, "missing"), &a);
     assert_string_equal(ckpt_last_error(), "kept");
-    assert_false(util_exists(util_join(dir, gone)));
-    assert_false(util_exists(util_join(dir, stale)));
-    assert_true(util_exists(util_join(dir, before)) == (ckpt__os_process_began((int)getpid()) <= 0));
-    assert_true(util_exists(util_join(dir, alive)));
-    assert_true(util_exists(util_join(dir, far)));
-    assert_true(util_exists(util_join(dir, other)));
-    assert_true(util_exists(util_join(dir, "ep1.pt")));
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        if (util_exists(util_join(dir, rows[i].name)) != rows[i].stays) fail_msg("%s %s", rows[i].name, rows[i].stays ? "is gone" : "stays");
+    }
+    assert_int_equal(readlink(aside, (char[8]){ 0 }, 8), -1);
+    // Of those that cannot be seen from here time tells.
+    static const struct { bool machine, space; int64_t age; bool gone; } ages[] = {
+        { true, false, CKPT__FILE_STALE - 60, false }, { true, false, CKPT__FILE_STALE + 60, true },
+        { false, true, CKPT__FILE_OLD - 60, false },   { false, true, CKPT__FILE_OLD + 60, true }
+    };
+    for (int i = 0; i < UTIL_COUNT(ages); i++) {
+        ckpt__file_writer w = me;
+        ckpt__os_info info;
+        memset(&info, 0, sizeof info);
+        if (ages[i].machine) w.host ^= 1;
+        if (ages[i].space) w.space ^= 1;
+        info.touched = ckpt__os_time() - (double)ages[i].age;
+        assert_int_equal(ckpt__file_abandoned(&w, &info), ages[i].gone);
+    }
     // The names that are made are the names that are known.
     ckpt__buf name;
-    int64_t pid = 0;
-    uint32_t h = 0;
+    ckpt__file_writer w;
     ckpt__buf_init(&name, &a);
     must(ckpt__file_temp_name(&name, util_join(dir, "ep1.pt")));
-    assert_true(ckpt__file_temp_parse(ckpt__os_path_base(name.data), &pid, &h));
-    assert_int_equal(pid, getpid());
-    assert_int_equal(h, host);
+    assert_true(ckpt__file_temp_parse(ckpt__os_path_base(name.data), &w));
+    assert_true(w.pid == me.pid && w.host == me.host && w.space == me.space && w.start == me.start);
     ckpt__buf_free(&name);
+}
+
+// What is written again for somebody else stays his: root may pin in a folder whose saver is not root's.
+static void test_owner_stays(void **unused) {
+    (void)unused;
+    if (geteuid() != 0) {
+        puts("SKIP: only root can give a file to somebody else");
+        skip();
+    }
+    struct stat s;
+    const char *path = util_join(util_temp_dir(), "index");
+    util_write_text(path, "old");
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(chown(path, 12345, 54321), 0);
+    mode_t mask = umask(077);
+    must(ckpt__file_replace(path, "new", 3));
+    umask(mask);
+    assert_int_equal(stat(path, &s), 0);
+    assert_true(s.st_uid == 12345 && s.st_gid == 54321 && (s.st_mode & 0777) == 0640);
+    assert_string_equal(util_read(path, NULL), "new");
 }
 
 //-- matching ----------------------------------------------------------------------
@@ -1645,7 +1687,8 @@ int main(void) {
         cmocka_unit_test(test_flip_names_entry), cmocka_unit_test(test_truncate),        cmocka_unit_test(test_truncate_compressed),
         cmocka_unit_test(test_flip_compressed), cmocka_unit_test(test_odd_inputs),       cmocka_unit_test(test_read_only_folder),
         cmocka_unit_test(test_targets),       cmocka_unit_test(test_no_overwrite),       cmocka_unit_test(test_bad_texts),
-        cmocka_unit_test(test_sweep),         cmocka_unit_test(test_strict),             cmocka_unit_test(test_different),
+        cmocka_unit_test(test_sweep),         cmocka_unit_test(test_owner_stays),
+        cmocka_unit_test(test_strict),             cmocka_unit_test(test_different),
         cmocka_unit_test(test_opaque),        cmocka_unit_test(test_unpacked_elsewhere),
         cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected), cmocka_unit_test(test_random_state_of_others),
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),

@@ -137,7 +137,7 @@ static void test_own_and_below(void **state) {
     if (child == 0) _exit(0);
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);        // a pid that nobody has any more
-    const char *temp = util_fmt("%s/.ba9.pt.%d-%08lx0123abcd.tmp", a, (int)child, (unsigned long)ckpt__file_host());
+    const char *temp = util_fmt("%s/.ba9.pt.%s", a, util_temp_tail((int)child));
     run_end(run_live(top, CKPT_KEEP_ALL, 3));
     run *r = run_live(a, CKPT_KEEP_ALL, 4);
     ckpt_allocator plain = { NULL, NULL };

@@ -104,9 +104,8 @@ static void test_sweep(void **state) {
     if (pid == 0) _exit(0);
     int status;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    unsigned long host = (unsigned long)ckpt__file_host();
-    const char *live = util_fmt(".ba1.pt.%d-%08lx00000001.tmp", (int)getpid(), host);
-    util_write_text(util_join(tmp, util_fmt(".ba1.pt.%d-%08lx00000001.tmp", (int)pid, host)), "fetched");
+    const char *live = util_fmt(".ba1.pt.%s", util_temp_tail((int)getpid()));
+    util_write_text(util_join(tmp, util_fmt(".ba1.pt.%s", util_temp_tail((int)pid))), "fetched");
     util_write_text(util_join(tmp, live), "being fetched");
     ok(load_from(b, "ba3.pt", 3));
     assert_string_equal(left_in(tmp), live);

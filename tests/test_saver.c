@@ -1615,13 +1615,13 @@ static void test_left_overs_are_swept(void **state) {
     if (child == 0) _exit(0);
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);        // a pid that nobody has any more
-    const char *tail = util_fmt("%d-%08lx0123abcd.tmp", (int)child, (unsigned long)ckpt__file_host());
+    const char *tail = util_temp_tail((int)child);
     util_mkdir(util_join(dir, "sub"));
     util_write_text(util_fmt("%s/.ba3.pt.%s", dir, tail), "part");
     util_write_text(util_fmt("%s/sub/.x3.pt.%s", dir, tail), "part");
     util_write_text(util_fmt("%s/..ckpt-index.jsonl.%s", dir, tail), "part");
     util_write_text(util_fmt("%s/.mine.tmp", dir), "not ours");
-    util_write_text(util_fmt("%s/.ba3.pt.%d-%08lx0123abcd.tmp", dir, (int)getpid(), (unsigned long)ckpt__file_host()), "being written");
+    util_write_text(util_fmt("%s/.ba3.pt.%s", dir, util_temp_tail((int)getpid())), "being written");
     run *r = run_new(dir);
     r->d.filename = "sub/x{batch}.pt";
     run_open(r);

@@ -2430,7 +2430,7 @@ static void test_other_ranks(void **state) {
     pid_t child = fork();
     if (child == 0) _exit(0);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    util_write_text(util_fmt("%s/.ba1.pt.%d-%08lx00000001.tmp", temp, (int)child, (unsigned long)ckpt__file_host()), "fetched");
+    util_write_text(util_fmt("%s/.ba1.pt.%s", temp, util_temp_tail((int)child)), "fetched");
     ok(ckpt_saver_resume(m.r->s, &t));
     assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
     run_check(m.r, 3);

@@ -448,7 +448,7 @@ static void test_hidden(void **state) {
     const char *file = contract_file("x", 1);
     contract_is(ckpt_store_put(s, ".ckpt-upload-00112233445566778899aabbccddeeff/x", file, true), CKPT_ARG);
     contract_is(ckpt_store_put(s, "a/.ckpt-upload-x", file, true), CKPT_ARG);
-    contract_is(ckpt_store_put(s, "a/.b.123-0123456789abcdef.tmp", file, true), CKPT_ARG);
+    contract_is(ckpt_store_put(s, "a/.b.123-0123456789abcdef01234567.tmp", file, true), CKPT_ARG);
     assert_string_equal(util_list(dir), "");
     // A file or a folder in the way.
     contract_ok(ckpt_store_put(s, "file", file, true));
@@ -532,8 +532,8 @@ static void test_sweep(void **state) {
     if (pid == 0) _exit(0);
     int status;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    const char *litter = util_fmt("%s/.ep1.pt.%d-%08lx00000001.tmp", dir, (int)pid, (unsigned long)ckpt__file_host());
-    const char *live = util_fmt("%s/.ep1.pt.%d-%08lx00000001.tmp", dir, (int)getpid(), (unsigned long)ckpt__file_host());
+    const char *litter = util_fmt("%s/.ep1.pt.%s", dir, util_temp_tail((int)pid));
+    const char *live = util_fmt("%s/.ep1.pt.%s", dir, util_temp_tail((int)getpid()));
     util_write_text(litter, "left");
     util_write_text(live, "mine");
     ckpt_store *s = open_folder(dir);

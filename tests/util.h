@@ -419,4 +419,12 @@ UTIL_FN long long cases_int(const util_table *t, int row, const char *column) {
     return strtoll(cases_text(t, row, column), NULL, 10);
 }
 
+#if defined(CKPT_IMPLEMENTATION)
+// The end of the name of a hidden file that a process of this machine has made.
+UTIL_FN const char *util_temp_tail(int pid) {
+    ckpt__file_writer w = ckpt__file_writer_of(pid);
+    return util_fmt("%d-%08lx%04x%04x0123abcd.tmp", pid, (unsigned long)w.host, (unsigned)w.space, (unsigned)w.start);
+}
+#endif
+
 #endif // UTIL_H

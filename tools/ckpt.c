@@ -2473,8 +2473,11 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
     ckpt_checkpoint c;
     char clean[4096], other[4096];
     char *inside, *folder = folder_of(path, &inside);
+    char *whole = joined(folder, inside);           // not the same name in the current folder
     ckpt_err e = open_folder(&f, folder);
-    int at = e == CKPT_OK ? ckpt_folder_find(f, inside) : -1;
+    int at = e == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
+    if (at < 0 && e == CKPT_OK) at = ckpt_folder_find(f, inside);
+    free(whole);
     *misused = false;
     name[0] = 0;
     if (at >= 0 && e == CKPT_OK) e = ckpt_folder_entry(f, at, &c);

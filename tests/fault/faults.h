@@ -232,6 +232,8 @@ FAULT_FN int fault_rmdir(const char *path) {
 }
 FAULT_FN int fault_mkdir(const char *path, mode_t m) { return FAULT_CALL("mkdir", FAULT_INTR | FAULT_GROWS, mkdir(path, m)); }
 FAULT_FN ssize_t fault_readlink(const char *p, char *b, size_t n) { return FAULT_CALL("readlink", FAULT_INTR, readlink(p, b, n)); }
+FAULT_FN int fault_fchown(int fd, uid_t u, gid_t g) { return FAULT_CALL("fchown", FAULT_INTR, fchown(fd, u, g)); }
+FAULT_FN int fault_fchmod(int fd, mode_t m) { return FAULT_CALL("fchmod", FAULT_INTR, fchmod(fd, m)); }
 FAULT_FN int fault_access(const char *path, int mode) { return FAULT_CALL("access", 0, access(path, mode)); }
 FAULT_FN int fault_pipe(int fds[2]) { return FAULT_CALL("pipe", 0, pipe(fds)); }
 #define fault_getrlimit(what, l) FAULT_CALL("getrlimit", 0, getrlimit((what), (l)))
