@@ -13187,6 +13187,7 @@ typedef struct ckpt__engine_writer {
     size_t              load_first, load_count, load_cap;
     char               *blocks[CKPT__ENGINE_WORKERS + CKPT__ENGINE_AHEAD];  // of `chunk` bytes, that nobody has
     int                 block_count;
+    ckpt__buf           kept;               // what files have in the second pass: offset and size of each part, and its bytes
 } ckpt__engine_writer;
 
 static bool ckpt__engine_writes(const ckpt__engine_writer *w) {
@@ -13307,6 +13308,32 @@ static ckpt_err ckpt__engine_read_file(const ckpt__seg *s, char *dst, uint64_t s
     return e;
 }
 
+// Sets aside what the second pass writes of files. Others may write to them or put new ones in their place at any time, so what
+// was summed is not read again.
+static ckpt_err ckpt__engine_keep(ckpt__engine_writer *w, const ckpt__engine_chunk *c, const char *block) {
+    const ckpt__plan *p = w->plan;
+    ckpt__os_mutex_lock(&w->crew.lock);
+    for (size_t i = c->seg; i < p->seg_count && p->segs[i].offset < c->end; i++) {
+        const ckpt__seg *s = &p->segs[i];
+        uint64_t a = ckpt__engine_max(c->late, s->offset), b = ckpt__engine_min(c->end, s->offset + s->size);
+        if (s->kind != CKPT__SEG_FILE || a >= b) continue;
+        const uint64_t head[2] = { a, b - a };
+        ckpt__buf_add(&w->kept, head, sizeof head);
+        ckpt__buf_add(&w->kept, block + (a - c->begin), (size_t)(b - a));
+    }
+    ckpt_err e = w->kept.err;
+    ckpt__os_mutex_unlock(&w->crew.lock);
+    return e;
+}
+
+// The part that begins there; both passes cut the same ones. Nothing is added any more.
+static const char *ckpt__engine_kept(const ckpt__engine_writer *w, uint64_t at) {
+    uint64_t head[2] = { 0, 0 };
+    const char *p = w->kept.data;
+    for (memcpy(head, p, sizeof head); head[0] != at; memcpy(head, p, sizeof head)) p += sizeof head + (size_t)head[1];
+    return p + sizeof head;
+}
+
 // Adds the sum of [.., end), which does not leave a block, to the block's.
 static void ckpt__engine_credit_block(ckpt__engine_writer *w, const ckpt__engine_chunk *c, int blob, uint32_t crc, uint64_t end) {
     ckpt__engine_blocks *k = w->crew.job->blocks;
@@ -13348,13 +13375,18 @@ static void ckpt__engine_sum(ckpt__engine_writer *w, const ckpt__engine_chunk *c
     ckpt__engine_credit(w, c, blob, all, to);
 }
 
-// Brings bytes [from, to) of one segment to dst. With `sum` they count for their blob; dst may then be NULL, for memory.
+// Brings bytes [from, to) of one segment to dst. With `sum` they count for their blob; dst may then be NULL, for memory. Without
+// it is the second pass.
 static ckpt_err ckpt__engine_part(ckpt__engine_writer *w, const ckpt__engine_chunk *c, const ckpt__seg *s, char *dst,
                                   uint64_t from, uint64_t to, bool sum) {
     const uint64_t skip = from - s->offset;
     const size_t n = (size_t)(to - from);
     const char *src = s->kind == CKPT__SEG_BYTES ? w->plan->bytes.data + s->at : (const char *)s->src;
     ckpt_err e = CKPT_OK;
+    if (s->kind == CKPT__SEG_FILE && !sum) {
+        memcpy(dst, ckpt__engine_kept(w, from), n);
+        return CKPT_OK;
+    }
     sum = sum && s->blob >= 0;
     if (s->kind == CKPT__SEG_DEVICE) e = ckpt__engine_copy_device(&w->crew, dst, src + skip, n, false);
     else if (s->kind == CKPT__SEG_FILE) e = ckpt__engine_read_file(s, dst, skip, n);
@@ -13590,6 +13622,7 @@ static ckpt_err ckpt__engine_sum_chunk(ckpt__engine_writer *w, ckpt__engine_load
         char *dst = w->image != NULL ? w->image + c->begin : w->mode == CKPT__ENGINE_SUM ? NULL : l->block;
         ckpt_err e = ckpt__engine_gather(w, c, dst, l->block, c->begin, c->end, true);
         if (e == CKPT_OK && ckpt__engine_writes(w)) ckpt__engine_fill_known(w, c, dst);
+        if (e == CKPT_OK && w->mode == CKPT__ENGINE_WRITE && c->late < c->end) e = ckpt__engine_keep(w, c, dst);
         if (e != CKPT_OK) return e;
     }
     return ckpt__engine_summed(w, l);
@@ -13694,6 +13727,7 @@ static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__en
     if (e != CKPT_OK) return e;
     w->plan = p;
     w->mode = mode;
+    ckpt__buf_init(&w->kept, &p->allocator);
     for (size_t i = 0; i < p->blob_count; i++) p->blobs[i].crc = 0;
     uint64_t most = mode == CKPT__ENGINE_WRITE ? CKPT__ENGINE_CHUNK : CKPT__ENGINE_COPY;
     if (mode == CKPT__ENGINE_BOTH) most = 2 * (uint64_t)CKPT__ENGINE_CHUNK;             // a block's size does not matter
@@ -13706,6 +13740,7 @@ static ckpt_err ckpt__engine_run(ckpt__engine_writer *w, ckpt__plan *p, ckpt__en
     ckpt__engine_parallel(ckpt__engine_threads(job, p->size, CKPT__ENGINE_SMALL, threads), ckpt__engine_write_main, w);
     for (size_t i = w->load_first; i < w->load_count; i++) ckpt__os_pages_free(w->loads[i].block, (size_t)w->chunk);   // failed
     ckpt__mem_free(&p->allocator, w->loads, w->load_cap * sizeof *w->loads);
+    ckpt__buf_free(&w->kept);
     for (int i = 0; i < w->block_count; i++) ckpt__os_pages_free(w->blocks[i], (size_t)w->chunk);
     return ckpt__engine_crew_free(&w->crew);
 }

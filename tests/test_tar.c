@@ -658,13 +658,14 @@ static void test_no_memory(void **state) {
     inner_safetensors = false;
 }
 
-// Something happens to an attached file after the first large piece of it was read.
+// Something happens to an attached file after the first piece of it of that size or more was read.
 static const char *meddle_path, *meddle_with;
+static size_t      meddle_least = 200000;
 static int         meddle_due;
 
 static ssize_t meddling_pread(int fd, void *p, size_t n, off_t at) {
     ssize_t got = pread(fd, p, n, at);
-    if (n < 200000 || __atomic_exchange_n(&meddle_due, 0, __ATOMIC_ACQ_REL) == 0) return got;
+    if (n < meddle_least || __atomic_exchange_n(&meddle_due, 0, __ATOMIC_ACQ_REL) == 0) return got;
     if (meddle_with != NULL) {
         if (rename(meddle_with, meddle_path) != 0) abort();
     } else {
@@ -710,6 +711,41 @@ static void test_changing_file(void **state) {
     ckpt_state_free(&st);
 }
 
+// A small file between the sums of the container and its own, as one that tells a watcher that the run is alive, is replaced after
+// it was summed and before it is written: what was summed is saved.
+static void test_replaced_small_file(void **state) {
+    (void)state;
+    static float large[600000];
+    static const size_t sizes[] = { 300, 20000, 60000 };
+    const char *dir = util_temp_dir(), *file = util_join(dir, "f"), *other = util_join(dir, "o"), *path = util_join(dir, "a.tar");
+    ckpt_state st;
+    ckpt_load_desc d;
+    memset(&st, 0, sizeof st);
+    memset(&d, 0, sizeof d);
+    d.state = &st;
+    d.load_path = path;
+    ckpt_bind_f32(&st, "state/model/w", large, 600000);
+    ckpt_bind_file(&st, "f", file);
+    for (int i = 0; i < UTIL_COUNT(sizes); i++) {
+        size_t size = 0;
+        big_text(file, 'a', sizes[i]);
+        big_text(other, 'b', sizes[i]);
+        meddle_path = file;
+        meddle_with = other;
+        meddle_least = sizes[i];
+        meddle_due = 1;
+        ckpt_err e = ckpt_save(path, &st, NULL);
+        assert_int_equal(meddle_due, 0);
+        if (e != CKPT_OK) fail_msg("%zu: %s", sizes[i], ckpt_last_error());
+        if (ckpt_verify(path, NULL) != CKPT_OK) fail_msg("%zu: %s", sizes[i], ckpt_last_error());
+        assert_int_equal(util_read(file, &size)[0], 'b');
+        assert_int_equal(ckpt_load(&d, NULL), CKPT_OK);
+        assert_int_equal(util_read(file, &size)[0], 'a');
+        assert_int_equal(size, sizes[i]);
+    }
+    ckpt_state_free(&st);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden),   cmocka_unit_test(test_alignment),
@@ -717,7 +753,8 @@ int main(void) {
         cmocka_unit_test(test_earlier_names),
         cmocka_unit_test(test_foreign),    cmocka_unit_test(test_hostile),  cmocka_unit_test(test_no_end),
         cmocka_unit_test(test_gnu_tar),    cmocka_unit_test(test_python),   cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_changing_file)
+        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_changing_file),
+        cmocka_unit_test(test_replaced_small_file)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
