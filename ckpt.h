@@ -34790,7 +34790,7 @@ static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf
     const char *end = u.path.p + u.path.n, *from = u.path.p + ckpt__txt_uri_root(&u);
     if (*end != 0 && file)
         return ckpt__error_set(CKPT_ARG, "'%s' has a '%c'; in a path it is written %%%02X", shown, *end, (unsigned)*end);
-    if (*end != 0 && !query)
+    if (*end != 0 && !(query && *end == '?'))
         return ckpt__error_set(CKPT_ARG, "'%s' has a '%c', which ends the path of a URI; ckpt_store_put takes names with it",
                                shown, *end);
     for (const char *p = u.path.p; folder && p < end; p++) {

@@ -2565,6 +2565,11 @@ static void test_put_file(void **state) {
     assert_non_null(strstr(ckpt_last_error(), "%23"));
     assert_int_equal(ckpt_put_file(path, "s3://b/run#1/a.pt", true), CKPT_ARG);
     assert_int_equal(ckpt_put_file(path, "sftp://h/run?1/a.pt", true), CKPT_ARG);
+    setenv("A_FOLDER", w.bucket, 1);
+    assert_int_equal(ckpt_put_file(path, "libcloud://sub/y#1.pt?provider=LOCAL&key_environ=A_FOLDER", true), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "'#'"));
+    assert_int_equal(ckpt_put_file(path, "libcloud://sub/y.pt?provider=LOCAL&key_environ=A_FOLDER", true), CKPT_OK);
+    same_file(object(&w, "sub/y.pt"), path);
     assert_int_equal(ckpt_put_file(path, util_fmt("%s%%231.pt", uri), true), CKPT_OK);
     same_file(object(&w, "sub/x#1.pt"), path);
     assert_int_equal(ckpt_put_file(NULL, uri, true), CKPT_ARG);
