@@ -9515,9 +9515,12 @@ static ckpt_err ckpt__pt_drain(ckpt__pickle_writer *w, ckpt__plan *p, int blob) 
 }
 
 // What the names and texts of a pickle may take when they are spelled out, each with all of its levels. A bool in a list is one
-// byte there, and an entry here, which takes some 200 bytes beside its name.
+// byte there, and an entry here, which takes some 200 bytes beside its name. A large pickle gets less for each byte, or a hostile
+// file of some MiB would take all memory.
 static uint64_t ckpt__pt_text_room(uint64_t pickle_size) {
-    return pickle_size * 256 + (16u << 20);
+    const uint64_t most = (uint64_t)4 << 30, least = pickle_size * 64;
+    uint64_t room = pickle_size < most / 256 ? pickle_size * 256 : most;
+    return (room > least ? room : least) + (16u << 20);
 }
 
 // Writes the tree without recursion. `order` receives the bindings that have a storage, in the order of their numbers; *spelled

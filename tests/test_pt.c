@@ -781,6 +781,16 @@ static void test_long_levels(void **state) {
     }
 }
 
+// Names for long lists of bools, but not for a pickle whose names no memory holds.
+static void test_room_for_names(void **state) {
+    (void)state;
+    assert_true(ckpt__pt_text_room(1000000) > 200000000);
+    assert_true(ckpt__pt_text_room(16 << 20) >= (uint64_t)4 << 30);
+    assert_true(ckpt__pt_text_room(64 << 20) < (uint64_t)5 << 30);
+    assert_true(ckpt__pt_text_room(1 << 30) >= (uint64_t)64 << 30);
+    for (uint64_t size = 1; size < 1 << 30; size *= 2) assert_true(ckpt__pt_text_room(size) <= ckpt__pt_text_room(size + 1));
+}
+
 //-- names that all fall on one slot -------------------------------------------------
 
 enum { ALIKE = 300, ALIKE_SLOTS = 1024, ALIKE_RUN = 60 };
@@ -879,7 +889,7 @@ int main(void) {
         cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_zip_structure),
             cmocka_unit_test(test_clocks_saved_again), cmocka_unit_test(test_zip64_nonsense),
         cmocka_unit_test(test_bombs), cmocka_unit_test(test_other_files), cmocka_unit_test(test_long_levels),
-            cmocka_unit_test(test_names_that_collide), cmocka_unit_test(test_keys_that_collide)
+            cmocka_unit_test(test_room_for_names), cmocka_unit_test(test_names_that_collide), cmocka_unit_test(test_keys_that_collide)
     };
     util_clear_env();
     fill();
