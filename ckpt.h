@@ -26227,13 +26227,13 @@ static ckpt_err ckpt__mlflow_resolve_once(ckpt_store *store, ckpt__buf *experime
     const char *active = ckpt__auth_env("MLFLOW_RUN_ID"), *name = ckpt__auth_env("MLFLOW_EXPERIMENT_NAME");
     const char *given = ckpt__auth_env("MLFLOW_EXPERIMENT_ID");
     ckpt_err e = CKPT_OK;
-    if (active != NULL && experiment->len == 0) {
+    if (active != NULL) {
         if (!ckpt__mlflow_is_id(active)) return ckpt__error_set(CKPT_ARG, "MLFLOW_RUN_ID is no id of a run");
-        e = ckpt__mlflow_get_run(store, active, experiment, where, t);
+        if (experiment->len == 0) e = ckpt__mlflow_get_run(store, active, experiment, where, t);    // else the first use compares
         run->len = 0;
         ckpt__buf_text(run, active);
         (void)ckpt__buf_cstr(run);
-        return e;
+        return e == CKPT_OK ? run->err : e;
     }
     if (experiment->len == 0 && given != NULL && name == NULL) {
         if (!ckpt__mlflow_is_id(given)) return ckpt__error_set(CKPT_ARG, "MLFLOW_EXPERIMENT_ID is no id of an experiment");
@@ -26255,7 +26255,7 @@ static ckpt_err ckpt__mlflow_resolve(ckpt_store *store, ckpt__buf *experiment, c
     size_t given = experiment->len;
     ckpt_err e = ckpt__name_ranks(&ranks, NULL);
     if (e != CKPT_OK) return e;
-    if (ranks.world_size > 1 && (given > 0 || ckpt__auth_env("MLFLOW_RUN_ID") == NULL))
+    if (ranks.world_size > 1 && ckpt__auth_env("MLFLOW_RUN_ID") == NULL)
         return ckpt__error_set(CKPT_ARG, "each of the %d ranks would make an MLflow run of its own: make one first, and name it "
                                "by MLFLOW_RUN_ID or in the address", ranks.world_size);
     memset(&t, 0, sizeof t);

@@ -181,6 +181,12 @@ static void test_runs(void **state) {
     setenv("MLFLOW_RUN_ID", "abc", 1);
     RESOLVED(uri, one, CKPT_OK, "dbfs:/databricks/mlflow-tracking/1/abc/artifacts/ckpt/");
     assert_string_equal(script.list[0].target, "/api/2.0/mlflow/runs/get?run_id=abc");
+    // The experiment may be named beside it, and is compared with the run's before the first use.
+    ckpt_store *beside = rest_meet("dbfs:/databricks/mlflow-tracking/7/{mlflow_run_id}/artifacts/ckpt", one, 1);
+    assert_string_equal(beside->uri, "dbfs:/databricks/mlflow-tracking/7/abc/artifacts/ckpt/");
+    is(rest_put(beside, "x", "hello", true, NULL), CKPT_ARG);
+    sentence_has("not of 7");
+    rest_part(beside);
     unsetenv("WORLD_SIZE");
     // Open source: the artifacts lie where the run says.
     setenv("MLFLOW_TRACKING_URI", server.url, 1);
