@@ -26248,16 +26248,21 @@ static ckpt_err ckpt__mlflow_resolve_once(ckpt_store *store, ckpt__buf *experime
     return e == CKPT_OK ? ckpt__mlflow_create_run(store, experiment->data, run, where, t) : e;
 }
 
+// Several ranks cannot have a run made: they are to save to one.
+static ckpt_err ckpt__mlflow_check_ranks(int world) {
+    if (world <= 1 || ckpt__auth_env("MLFLOW_RUN_ID") != NULL) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "each of the %d ranks would make an MLflow run of its own: make one first, and name it by "
+                           "MLFLOW_RUN_ID or in the address", world);
+}
+
 // Fills in {mlflow_experiment_id} and {mlflow_run_id}. A request that may have made a run is not repeated.
 static ckpt_err ckpt__mlflow_resolve(ckpt_store *store, ckpt__buf *experiment, ckpt__buf *run, ckpt__buf *where) {
     ckpt_ranks ranks;
     ckpt__transfer t;
     size_t given = experiment->len;
     ckpt_err e = ckpt__name_ranks(&ranks, NULL);
+    if (e == CKPT_OK) e = ckpt__mlflow_check_ranks(ranks.world_size);
     if (e != CKPT_OK) return e;
-    if (ranks.world_size > 1 && ckpt__auth_env("MLFLOW_RUN_ID") == NULL)
-        return ckpt__error_set(CKPT_ARG, "each of the %d ranks would make an MLflow run of its own: make one first, and name it "
-                               "by MLFLOW_RUN_ID or in the address", ranks.world_size);
     memset(&t, 0, sizeof t);
     t.stall_timeout_s = store->stall_timeout_s;
     for (int i = 0;; i++) {
@@ -34765,6 +34770,20 @@ static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt
     return ckpt__stores_missing(shown, u.backend);
 }
 
+// May one of so many ranks open it? A store asks only the environment, which need not know of ranks that the caller numbers.
+static ckpt_err ckpt__stores_check_ranks(const char *text, int world) {
+#if !defined(CKPT_NO_REMOTE) && !defined(CKPT_NO_MLFLOW)
+    ckpt__uri u;
+    ckpt__txt_uri(&u, text);
+    bool tracked = strcmp(u.backend, "dbfs") == 0 && ckpt__txt_starts(u.path.p, ckpt__mlflow_tracking);
+    tracked = tracked || strcmp(u.backend, "mlflow-artifacts") == 0;
+    if (tracked && strstr(u.path.p, ckpt__mlflow_run) != NULL) return ckpt__mlflow_check_ranks(world);
+#endif
+    (void)text;
+    (void)world;
+    return CKPT_OK;
+}
+
 // Is this text a URI rather than a local path? One with an unknown scheme is.
 static bool ckpt__stores_is_uri(const char *text) {
     ckpt__uri u;
@@ -40096,7 +40115,8 @@ static ckpt_err ckpt__uploader_open_store(ckpt_uploader *u, const ckpt_uploader_
     if (sd.allocator.fn == NULL) sd.allocator = u->allocator;
     if (!(sd.stall_timeout_s > 0.0)) sd.stall_timeout_s = d->stall_timeout_s;
     u->owns_store = true;
-    return ckpt__stores_open(&u->store, d->bucket_uri, &sd);
+    ckpt_err e = ckpt__stores_check_ranks(d->bucket_uri, u->ranks.world_size);
+    return e == CKPT_OK ? ckpt__stores_open(&u->store, d->bucket_uri, &sd) : e;
 }
 
 static ckpt_err ckpt__uploader_start(ckpt_uploader *u, int workers) {
@@ -48410,7 +48430,9 @@ static ckpt_err ckpt__saver_open_begin(ckpt_saver *s, const ckpt_saver_desc *d) 
 static ckpt_err ckpt__saver_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt_err e = CKPT_OK;
     s->placed = s->root[0] != '/' && ckpt__os_stat(".", &s->home) == CKPT_OK;
-    if (s->bucket != NULL && s->remote_name != NULL) e = ckpt__stores_open(&s->store, s->bucket, d->store_desc);
+    bool opens = s->bucket != NULL && s->remote_name != NULL;
+    if (opens) e = ckpt__stores_check_ranks(s->bucket, s->ranks.world_size);
+    if (e == CKPT_OK && opens) e = ckpt__stores_open(&s->store, s->bucket, d->store_desc);
     if (e == CKPT_OK) e = ckpt__index_init(&s->index, &s->allocator, s->root);
     s->index.best = s->best;
     if (e == CKPT_OK && s->leads) e = ckpt__saver_enter_folder(s);
@@ -49067,12 +49089,13 @@ static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
 }
 
 // What one rank may have got wrong and another not.
-static ckpt_err ckpt__loader_check(const ckpt_load_desc *desc) {
+static ckpt_err ckpt__loader_check(const ckpt_load_desc *desc, int world) {
     if (desc->load_path == NULL) return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->load_path is NULL");
     if (desc->state == NULL) return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->state is NULL");
     if (desc->load_ignore_keys_count < 0)
         return ckpt__error_set(CKPT_ARG, "ckpt_load: desc->load_ignore_keys_count is %d", desc->load_ignore_keys_count);
     ckpt_err e = ckpt__state_check(desc->state);
+    if (e == CKPT_OK && desc->store == NULL) e = ckpt__stores_check_ranks(desc->load_path, world);
     return e != CKPT_OK ? ckpt__loader_fail(e, desc->load_path) : e;
 }
 
@@ -49089,7 +49112,7 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     j.options.rank = ranks.hooks.rank;
     ckpt__loader_local_init(&j.local, &desc->allocator);
     j.options.alone = ranks.hooks.world_size <= 1;
-    e = ckpt__loader_check(desc);
+    e = ckpt__loader_check(desc, ranks.hooks.world_size);
     if (e == CKPT_OK) e = ckpt__loader_prepare(&j);
     e = ckpt__ranks_share_long(&ranks, e);
     if (e == CKPT_OK) e = ckpt__loader_join(&j, &ranks);

@@ -216,6 +216,44 @@ static void test_runs(void **state) {
     rest_clear_env();
 }
 
+// Ranks that are given, and that the environment knows nothing of: none of them asks the server to make a run.
+static void test_given_ranks(void **state) {
+    (void)state;
+    static const char *const uris[] = { "dbfs:/databricks/mlflow-tracking/" OPEN "/ckpt/latest", "dbfs:/databricks/mlflow-tracking/7/{mlflow_run_id}/artifacts/ckpt",
+        "mlflow-artifacts:/" OPEN "/ckpt" };
+    ckpt_ranks ranks;
+    memset(&ranks, 0, sizeof ranks);
+    ranks.world_size = 2;
+    setenv("DATABRICKS_HOST", server.url, 1);
+    setenv("DATABRICKS_TOKEN", TOKEN, 1);
+    for (int i = 0; i < UTIL_COUNT(uris); i++) {
+        ckpt_saver *saver = NULL;
+        ckpt_uploader *u = NULL;
+        ckpt_state st;
+        ckpt_saver_desc d;
+        ckpt_load_desc l;
+        ckpt_uploader_desc ud;
+        memset(&st, 0, sizeof st);
+        memset(&d, 0, sizeof d);
+        memset(&l, 0, sizeof l);
+        memset(&ud, 0, sizeof ud);
+        d.ranks = l.ranks = ud.ranks = ranks;
+        d.state = l.state = &st;
+        d.run_name = "run";
+        d.folder = l.load_path = ud.bucket_uri = uris[i];
+        setenv("MLFLOW_TRACKING_URI", i < 2 ? "databricks" : server.url, 1);
+        (void)script_begin(NULL, 0);
+        is(ckpt_saver_open(&saver, &d), CKPT_ARG);
+        sentence_has("MLFLOW_RUN_ID");
+        is(ckpt_load(&l, NULL), CKPT_ARG);
+        sentence_has("MLFLOW_RUN_ID");
+        is(ckpt_uploader_open(&u, &ud), CKPT_ARG);
+        sentence_has("MLFLOW_RUN_ID");
+        assert_int_equal(requests(), 0);
+    }
+    rest_clear_env();
+}
+
 //-- the proxy ---------------------------------------------------------------------
 
 #define FILES(list) "{\"files\":[" list "]}"
@@ -812,11 +850,10 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_proxy),
-        cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends), cmocka_unit_test(test_managed),
-        cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends), cmocka_unit_test(test_managed_links),
-        cmocka_unit_test(test_managed_quotes),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_given_ranks), cmocka_unit_test(test_proxy),
+        cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends),
+        cmocka_unit_test(test_managed), cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends), cmocka_unit_test(test_managed_links),
+        cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, rest_set_up, script_tear_down);
 }
