@@ -26003,7 +26003,8 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 //
 // dbfs:/databricks/mlflow-tracking/ is the tracking server of a Databricks workspace. It signs addresses of the cloud for each
 // read and write (databricks_artifacts.proto of MLflow): ranges and versions are the cloud's. Parts go as S3's do, or as Azure's
-// blocks; on Google Cloud and Azure's Data Lake a file goes whole. Nothing can be removed there: MLflow has no such call.
+// blocks; on Google Cloud a file goes in one request, of any size, and to Azure's Data Lake piece after piece. Nothing can be
+// removed there: MLflow has no such call.
 //
 // {mlflow_experiment_id} and {mlflow_run_id} in an address are filled in as it is opened, as Composer does: MLFLOW_RUN_ID names
 // the run, else one is made in MLFLOW_EXPERIMENT_ID, or in the experiment MLFLOW_EXPERIMENT_NAME, else in "mlflow-object-store".
@@ -26018,6 +26019,8 @@ enum {
     CKPT__MLFLOW_PASSES = 3600,             // and seconds that it may take for that, at most
     CKPT__MLFLOW_TRIES = 3
 };
+
+static const uint64_t CKPT__MLFLOW_WHOLE_MAX = (uint64_t)5000 << 20;    // of Azure; S3 takes 120 MiB more
 
 static const char *const ckpt__mlflow_tracking = "databricks/mlflow-tracking/";
 static const char *const ckpt__mlflow_experiment = "{mlflow_experiment_id}";
@@ -26839,16 +26842,41 @@ static ckpt_err ckpt__mlflow_push(ckpt_store *store, const char *method, const c
     return e;
 }
 
+// Sends a file's bytes to Azure's Data Lake: one request may bring 4000 MiB at most. An address that was good for some of them
+// and has run out since is asked for again. *sent: bytes that it has acknowledged.
+static ckpt_err ckpt__mlflow_append(ckpt_store *store, const char *path, ckpt__databricks_link *l, const ckpt__body *body,
+                                    uint64_t *sent, ckpt__transfer *t) {
+    char query[80];
+    ckpt__body piece = *body;
+    ckpt__mlflow_cloud cloud;
+    ckpt_err e = CKPT_OK;
+    bool fresh = true;
+    for (*sent = 0; e == CKPT_OK && *sent < body->size;) {
+        uint64_t left = body->size - *sent, before = ckpt__transfer_count(t);
+        piece.offset = body->offset + *sent;
+        piece.size = left < store->best_part ? left : store->best_part;
+        (void)snprintf(query, sizeof query, "action=append&position=%llu", (unsigned long long)*sent);
+        e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, &piece, false, t);
+        bool late = e == CKPT_NET && !fresh && (t->status == 403 || t->status == 400);
+        if (e == CKPT_OK) *sent += piece.size;
+        if (late) ckpt__transfer_recount(t, before);
+        if (late) e = ckpt__mlflow_sign(store, "credentials-for-write", path, l, &cloud, t);
+        fresh = late;
+    }
+    return e;
+}
+
 // Azure's Data Lake: a file is made, its bytes are appended, and shown by the flush.
-static ckpt_err ckpt__mlflow_put_adls(ckpt_store *store, const ckpt__databricks_link *l, const ckpt__body *body,
+static ckpt_err ckpt__mlflow_put_adls(ckpt_store *store, const char *path, ckpt__databricks_link *l, const ckpt__body *body,
                                       ckpt__transfer *t) {
     char query[80];
     ckpt_err e = ckpt__mlflow_push(store, "PUT", l, "resource=file", NULL, NULL, NULL, true, t);
-    if (e == CKPT_OK && body->size > 0)
-        e = ckpt__mlflow_push(store, "PATCH", l, "action=append&position=0", NULL, NULL, body, false, t);
+    uint64_t sent = 0;
+    if (e == CKPT_OK) e = ckpt__mlflow_append(store, path, l, body, &sent, t);
     (void)snprintf(query, sizeof query, "action=flush&position=%llu", (unsigned long long)body->size);
     bool ends = e == CKPT_OK;
     if (ends) e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, NULL, true, t);
+    ends = ends || sent > 0;
     if ((ends || t->unsure) && (e == CKPT_ARG || e == CKPT_EXISTS))
         e = ckpt__web_again(t, CKPT_NET, ends ? "the cloud has other bytes than those appended" : "bytes were appended twice");
     return e;
@@ -26862,7 +26890,9 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     ckpt_err e = ckpt__mlflow_place_init(&where, store, p->name);
     if (e == CKPT_OK) e = ckpt__databricks_check_sum(p);
     if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", where.whole.data, &l, &cloud, p->t);
-    if (e == CKPT_OK && cloud == CKPT__MLFLOW_ADLS) e = ckpt__mlflow_put_adls(store, &l, p->body, p->t);
+    if (e == CKPT_OK && (cloud == CKPT__MLFLOW_AWS || cloud == CKPT__MLFLOW_AZURE) && p->body->size > CKPT__MLFLOW_WHOLE_MAX)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "the cloud takes 5000 MiB at most in one request, and the server offers no parts");
+    if (e == CKPT_OK && cloud == CKPT__MLFLOW_ADLS) e = ckpt__mlflow_put_adls(store, where.whole.data, &l, p->body, p->t);
     else if (e == CKPT_OK && cloud == CKPT__MLFLOW_AZURE)
         e = ckpt__mlflow_push(store, "PUT", &l, "", "x-ms-blob-type", "BlockBlob", p->body, false, p->t);
     else if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PUT", &l, "", NULL, NULL, p->body, false, p->t);
@@ -26938,7 +26968,7 @@ static ckpt_err ckpt__mlflow_managed_begin(ckpt_store *store, const ckpt__store_
     if (e != CKPT_OK) return e;
     if (cloud == CKPT__MLFLOW_AWS) return ckpt__mlflow_begin_aws(store, m, upload_id);
     if (cloud != CKPT__MLFLOW_AZURE)
-        return ckpt__error_set(CKPT_UNSUPPORTED, "this workspace's cloud takes files whole");
+        return ckpt__error_set(CKPT_UNSUPPORTED, "this workspace's cloud takes no parts");
     e = ckpt__os_random(bytes, sizeof bytes);
     if (e != CKPT_OK) return e;
     size_t from = upload_id->len;
@@ -27393,7 +27423,6 @@ static ckpt_err ckpt__mlflow_open_managed(ckpt_store *store, ckpt__view experime
         return ckpt__error_set(CKPT_ARG, "MLFLOW_TRACKING_URI must be 'databricks' for an address "
                                "dbfs:/databricks/mlflow-tracking, and is not");
     s->managed = true;
-    store->max_single = (uint64_t)5000 << 20;
     ckpt_err e = ckpt__databricks_configure(&s->d, d, profile, a);
     bool any_e = ckpt__txt_eq(experiment, ckpt__mlflow_experiment), any_r = ckpt__txt_eq(run, ckpt__mlflow_run);
     if (e == CKPT_OK && any_e && !any_r)

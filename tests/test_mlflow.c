@@ -613,6 +613,66 @@ static void test_managed(void **state) {
     rest_clear_env();
 }
 
+#define LAKE(query) { 200, CREDENTIAL("credential_infos", "AZURE_ADLS_GEN2_SAS_URI", "@/lake?" query SIGNATURE), NULL }
+#define EXPIRED { 403, "<Error><Code>AuthenticationFailed</Code><Message>Signature expired</Message></Error>", NULL }
+
+static ckpt_err no_bytes(void *dst, size_t size, uint64_t offset, void *user) {
+    (void)dst, (void)size, (void)offset, (void)user;
+    return ckpt__error_set(CKPT_IO, "the first byte is read");
+}
+
+// Clouds without parts: to a lake the bytes go piece by piece, by another address once the first has run out; to Google Cloud in one
+// request, however many they are, which S3 and Azure refuse.
+static void test_managed_whole(void **state) {
+    (void)state;
+    static const step adls[] = { { 200, RUN, NULL }, LAKE("a=1&"), { 201, "", NULL }, { 202, "", NULL }, EXPIRED, LAKE("a=2&"), { 202, "", NULL }, { 202, "", NULL },
+        { 200, "", NULL }, { 200, WHERE("x", "5"), NULL } };
+    static const struct { int at; const char *query, *body; } sent[] = { { 3, "a=1&" SIGNATURE "&action=append&position=0", "he" },
+        { 4, "a=1&" SIGNATURE "&action=append&position=2", "ll" }, { 6, "a=2&" SIGNATURE "&action=append&position=2", "ll" },
+        { 7, "a=2&" SIGNATURE "&action=append&position=4", "o" }, { 8, "a=2&" SIGNATURE "&action=flush&position=5", "" } };
+    ckpt_store *s = MANAGED_MEET(adls);
+    s->best_part = 2;
+    is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);
+    for (int i = 0; i < UTIL_COUNT(sent); i++) {
+        assert_string_equal(script.list[sent[i].at].target + strlen("/lake?"), sent[i].query);
+        assert_string_equal(script.list[sent[i].at].body, sent[i].body);
+    }
+    rest_part(s);
+    static const step late[] = { { 200, RUN, NULL }, LAKE(""), { 201, "", NULL }, EXPIRED };
+    static const step lossy[] = { { 200, RUN, NULL }, LAKE(""), { 201, "", NULL }, { 202, "", NULL }, { 400, "<Error><Code>InvalidFlushPosition</Code></Error>", NULL } };
+    for (int i = 0; i < 2; i++) {
+        s = i == 0 ? MANAGED_MEET(late) : MANAGED_MEET(lossy);
+        s->best_part = 2;
+        is(rest_put(s, "x", "hello", true, NULL), CKPT_NET);
+        assert_true(t.transient);
+        rest_part(s);
+    }
+    // An upload begins with the question for parts; of one that goes whole the sum is taken before anything else is asked.
+    static const step google[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "GCP_SIGNED_URL", "@/gs?" SIGNATURE), NULL } };
+    static const step lake[] = { { 200, RUN, NULL }, LAKE("") };
+    static const step amazon[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/s3?" SIGNATURE), NULL },
+        { 501, SAYS("NOT_IMPLEMENTED", ""), NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/s3?" SIGNATURE), NULL } };
+    static const struct { const step *steps; int count; ckpt_err e; const char *word; } clouds[] = {
+        { google, UTIL_COUNT(google), CKPT_IO, "the first byte is read" }, { lake, UTIL_COUNT(lake), CKPT_IO, "the first byte is read" },
+        { amazon, UTIL_COUNT(amazon), CKPT_UNSUPPORTED, "5000 MiB" },
+    };
+    for (int i = 0; i < UTIL_COUNT(clouds); i++) {
+        ckpt__send up;
+        memset(&up, 0, sizeof up);
+        up.name = "x";
+        up.overwrite = true;
+        up.has_crc = clouds[i].e == CKPT_IO;
+        up.body.read = no_bytes;
+        up.body.fd = -1;
+        up.body.size = ((uint64_t)5000 << 20) + 1;
+        up.store = s = managed_with(clouds[i].steps, clouds[i].count);
+        is(ckpt__send_run(&up), clouds[i].e);
+        sentence_has(clouds[i].word);
+        rest_part(s);
+    }
+    rest_clear_env();
+}
+
 static void test_managed_parts(void **state) {
     (void)state;
     multi u;
@@ -852,8 +912,8 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_given_ranks), cmocka_unit_test(test_proxy),
         cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends),
-        cmocka_unit_test(test_managed), cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends), cmocka_unit_test(test_managed_links),
-        cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_managed), cmocka_unit_test(test_managed_whole), cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends),
+        cmocka_unit_test(test_managed_links), cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, rest_set_up, script_tear_down);
 }
