@@ -29401,6 +29401,11 @@ static const ckpt__databricks_eyes ckpt__uc_eyes = { ckpt__uc_size, ckpt__databr
 
 //-- a file in one request -------------------------------------------------------
 
+// Is there a folder above an object, below the volume's own?
+static bool ckpt__uc_is_below(const ckpt_store *store, const char *name) {
+    return ckpt__uc_of(store)->prefix[0] != 0 || strchr(name, '/') != NULL;
+}
+
 // Makes the folder above an object, which the service wants in some volumes.
 static ckpt_err ckpt__uc_make_folder(ckpt_store *store, const char *name, ckpt__transfer *t) {
     ckpt__databricks_call c;
@@ -29459,8 +29464,7 @@ static ckpt_err ckpt__uc_put(ckpt_store *store, const ckpt__store_put *p) {
     if (e != CKPT_OK) return e;
     bool lost = ckpt__store_has_mark(&s->lost, p->mark, &s->d.lock);
     e = ckpt__uc_put_once(store, p);
-    bool below = s->prefix[0] != 0 || strchr(p->name, '/') != NULL;
-    if (e == CKPT_NOT_FOUND && below) {
+    if (e == CKPT_NOT_FOUND && ckpt__uc_is_below(store, p->name)) {
         e = ckpt__uc_make_folder(store, p->name, p->t);
         if (e == CKPT_OK) e = ckpt__uc_put_once(store, p);
     }
@@ -29644,16 +29648,27 @@ static ckpt_err ckpt__uc_abort_session(ckpt_store *store, const ckpt__store_mult
     return e;
 }
 
+// Asks for a session; the caller frees *c.
+static ckpt_err ckpt__uc_ask_session(ckpt__databricks_call *c, ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt_err e = ckpt__uc_init(c, store, "POST", ckpt__uc_files, m->name, m->t);
+    ckpt__fields_add(&c->query, "action", "initiate-upload");
+    ckpt__fields_add(&c->query, "overwrite", m->overwrite ? "true" : "false");
+    return e == CKPT_OK ? ckpt__databricks_ask(c) : e;
+}
+
 // Begins a session: *stream, of one that takes the bytes in their order. A refusal for a reason that will not pass means: in one
 // request.
 static ckpt_err ckpt__uc_initiate(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *session, bool *stream) {
     ckpt__databricks_call c;
-    ckpt_err e = ckpt__uc_init(&c, store, "POST", ckpt__uc_files, m->name, m->t);
-    ckpt__fields_add(&c.query, "action", "initiate-upload");
-    ckpt__fields_add(&c.query, "overwrite", m->overwrite ? "true" : "false");
-    bool asked = e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
-    if (asked && (e == CKPT_ARG || e == CKPT_NOT_FOUND))
+    ckpt_err e = ckpt__uc_ask_session(&c, store, m);
+    if (e == CKPT_NOT_FOUND && ckpt__uc_is_below(store, m->name)) {
+        e = ckpt__uc_make_folder(store, m->name, m->t);
+        if (e == CKPT_OK) {
+            ckpt__databricks_free(&c);
+            e = ckpt__uc_ask_session(&c, store, m);
+        }
+    }
+    if (c.reply.status != 0 && (e == CKPT_ARG || e == CKPT_NOT_FOUND))
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "there are no uploads in parts");
     e = ckpt__databricks_raced(m->t, e, m->overwrite);
     if (e == CKPT_EXISTS) {

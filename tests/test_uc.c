@@ -580,6 +580,29 @@ static void test_parts(void **state) {
 }
 
 #define BEGUN { 200, SESSION, NULL }, { 200, PART_URL(1), NULL }
+#define NO_FOLDER { 404, SAYS("NOT_FOUND", "no folder"), NULL }
+
+// A volume that wants folders: the one above a first file in parts is made, and asked for no more than once.
+static void test_parts_folder(void **state) {
+    (void)state;
+    multi u;
+    static const step made[] = { NO_FOLDER, { 204, "", NULL }, BEGUN }, none[] = { NO_FOLDER, { 204, "", NULL }, NO_FOLDER };
+    static const step denied[] = { NO_FOLDER, { 403, SAYS("PERMISSION_DENIED", "no directories for you"), NULL } };
+    static const struct { const step *steps; int count; ckpt_err e; const char *word; } rows[] = { { made, UTIL_COUNT(made), CKPT_OK, "" },
+        { none, UTIL_COUNT(none), CKPT_UNSUPPORTED, "no uploads in parts" }, { denied, UTIL_COUNT(denied), CKPT_AUTH, "no directories for you" } };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        ckpt_store *s = meet_with(rows[i].steps, rows[i].count);
+        multi_init(&u, true);
+        u.m.name = "a/big";
+        is(begin(s, &u), rows[i].e);
+        if (rows[i].e != CKPT_OK) sentence_has(rows[i].word);
+        assert_string_equal(script.list[1].method, "PUT");
+        assert_string_equal(script.list[1].target, "/api/2.0/fs/directories/Volumes/c/s/v/pre/a");
+        rest_part(s);
+        ckpt__buf_free(&u.id);
+    }
+}
+
 #define LOST BEGUN, { 0, NULL, NULL }
 #define NO_SESSION { 404, SAYS("NOT_FOUND", "no session"), NULL }
 #define SIZE { 200, "0123456789", NULL }
@@ -1023,7 +1046,7 @@ int main(void) {
         cmocka_unit_test(test_validate_path), cmocka_unit_test(test_object_path), cmocka_unit_test(test_split), cmocka_unit_test(test_settings),
         cmocka_unit_test(test_principal), cmocka_unit_test(test_token_no_memory),
         cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_create_only),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts), cmocka_unit_test(test_parts_folder),
         cmocka_unit_test(test_parts_lost),
         cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream),
         cmocka_unit_test(test_stream_given_up), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),

@@ -140,6 +140,8 @@ control '{"clear":true,"forget":true,"resumable":false,"need_folders":true}' >/d
 check 'a folder that is not made by a put' out.log
 ./store put dbfs:/Volumes/main/default/ckpt/fresh/place there small >out.log 2>>all.log
 check 'nor is the one that the address names' out.log
+./store put dbfs:/Volumes/main/default/ckpt/fresh/parts deep/big big >out.log 2>>all.log && asked | grep -q 'deep/big?action=complete-upload'
+check 'nor the one of a first file in parts' out.log
 control '{"need_folders":false}' >/dev/null
 
 # A process that dies in the middle: the next one goes on with its session, and sends no part twice.

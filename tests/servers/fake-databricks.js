@@ -226,6 +226,10 @@ function checkVolume(p) {
     if (/[\x00-\x1f\x7f]/.test(p)) throw new Refusal(400, 'INVALID_PARAMETER_VALUE', 'control characters');
 }
 function makeFolders(p) { while (p.length > VOLUME.length) { if (files.has(p)) throw new Refusal(409, 'ALREADY_EXISTS', 'a file is in the way'); folders.add(p); p = path.posix.dirname(p); } }
+function checkFolder(p) {
+    if (needFolders && !folders.has(path.posix.dirname(p))) throw new Refusal(404, 'NOT_FOUND', 'The parent directory does not exist.');
+}
+
 function checkNew(p, overwrite) {
     if (folders.has(p)) throw new Refusal(409, 'ALREADY_EXISTS', 'The path is a directory.');
     if (!overwrite && files.has(p)) throw new Refusal(409, 'ALREADY_EXISTS', 'The file being created already exists.');
@@ -278,7 +282,7 @@ function fsApi(req, res, url, body) {
         checkQuery(q, ['overwrite']);
         if (!['true', 'false'].includes(q.get('overwrite')) || req.headers['content-type'] !== 'application/octet-stream') throw new Refusal(400, 'INVALID_PARAMETER_VALUE', 'overwrite or type');
         checkNew(p, q.get('overwrite') === 'true');
-        if (needFolders && !folders.has(path.posix.dirname(p))) throw new Refusal(404, 'NOT_FOUND', 'The parent directory does not exist.');
+        checkFolder(p);
         makeFolders(path.posix.dirname(p));
         put(files, p, body);
         return reply(res, 204, {}, '');
@@ -288,6 +292,7 @@ function fsApi(req, res, url, body) {
         if (action === 'initiate-upload') {
             checkQuery(q, ['action', 'overwrite']);
             checkNew(p, q.get('overwrite') === 'true');
+            checkFolder(p);
             const token = 'session-' + crypto.randomBytes(200).toString('base64url');
             if (resumable) {
                 uploads.set(token, { key: p, stream: true, size: 0, pieces: [], overwrite: q.get('overwrite') === 'true' });
