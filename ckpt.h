@@ -32273,9 +32273,11 @@ static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char
         ckpt__buf_init(&text, a);
         until += until[0] == '&' ? 4 : 3;
         size_t n = strcspn(until, "&");
-        if (n < 64 && ckpt__txt_unpercent(&text, until, n)) s->expiry = ckpt__mem_copy_text(a, ckpt__buf_cstr(&text));
+        bool good = n < 64 && ckpt__txt_unpercent(&text, until, n);     // else it is only missing in a sentence
+        if (good) s->expiry = ckpt__mem_copy_text(a, ckpt__buf_cstr(&text));
+        bool lost = text.err != CKPT_OK || (good && s->expiry == NULL);
         ckpt__buf_free(&text);
-        if (s->expiry == NULL && n < 64) return CKPT_NOMEM;
+        if (lost) return CKPT_NOMEM;
     }
     return s->sas.err;
 }

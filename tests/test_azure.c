@@ -102,6 +102,7 @@ static const setting settings[] = {
     { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_ACCOUNT", "azures" }, ENV_KEY }, CKPT_OK, "https://azures.blob.core.windows.net/box/k" },
     { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_ACCOUNT", "azures" }, { "AZURE_STORAGE_SAS_TOKEN", "?" SAS } }, CKPT_OK,
       "https://azures.blob.core.windows.net/box/k" },
+    { "azure://box", "acc", NULL, "se=2026-01-01T00%3&sig=" SIGNATURE, NULL, { { NULL } }, CKPT_OK, "https://acc.blob.core.windows.net/box/k" },
     { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "DefaultEndpointsProtocol=https;AccountName=cs1;AccountKey=" KEY
       ";EndpointSuffix=core.usgovcloudapi.net" } }, CKPT_OK, "https://cs1.blob.core.usgovcloudapi.net/box/k" },
     { "azure://box", NULL, NULL, NULL, NULL, { { "AZURE_STORAGE_CONNECTION_STRING", "BlobEndpoint=https://cs2.blob.core.windows.net/;SharedAccessSignature=" SAS } },
