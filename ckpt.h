@@ -21274,6 +21274,7 @@ struct ckpt_store {
     uint64_t                 best_range;    // of a download, where each costs several round trips; 0: any
     bool                     creates_only;  // the server itself honours overwrite == false; else the caller looks once before
     ckpt__os_flag            conditional;   // a put carries that condition; whether the server heeds it is not known
+    bool                     short_names;   // a whole name has few characters, of which a trial's is to take no more than others
     bool                     one_at_a_time;
     ckpt__os_mutex           turn;      // held during each call when one_at_a_time
     double                   stall_timeout_s;
@@ -31145,6 +31146,7 @@ static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckp
     if (e == CKPT_OK) e = ckpt__store_new(&store, &ckpt__wandb_table, text, d, sizeof(ckpt__wandb));
     if (e == CKPT_OK) {
         ckpt__wandb *s = ckpt__wandb_of(store);
+        store->short_names = true;
         uri.len = 0;
         ckpt__buf_add(&uri, u->authority.p, u->authority.n);
         s->entity = ckpt__mem_copy_text(&a, ckpt__buf_cstr(&uri));
@@ -36830,6 +36832,7 @@ enum {
 
 #define CKPT__UPLOADER_FOLDER ".ckpt-staging"
 #define CKPT__UPLOADER_PROBE  ".credentials_validated_successfully"     // Composer's name for it
+#define CKPT__UPLOADER_BRIEF  ".ckpt-try"                               // the same where names are short
 
 // One file to be uploaded.
 typedef struct ckpt__upload {
@@ -40058,7 +40061,7 @@ static ckpt_err ckpt__uploader_probe(ckpt_uploader *u, const char *folder) {
     const ckpt__store_table *table = u->store->table;
     ckpt__buf_init(&name, &u->allocator);
     ckpt__buf_init(&text, &u->allocator);
-    ckpt__buf_fmt(&text, "%s%s", folder, CKPT__UPLOADER_PROBE);
+    ckpt__buf_fmt(&text, "%s%s", folder, u->store->short_names ? CKPT__UPLOADER_BRIEF : CKPT__UPLOADER_PROBE);
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__uploader_name(u, &name, text.data);
     ckpt__buf_free(&text);
     bool parts = table->begin != NULL && table->abort != NULL;
