@@ -44674,6 +44674,7 @@ struct ckpt_saver {
     bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
     ckpt_timestamp       last;          // of the last save; its batch is -1: none
     uint64_t             number;        // of the last save
+    uint64_t             opened;        // the same when the saver was opened: up to here an earlier process made them
     double               next_report;   // when the progress hook may hear of uploads again
     ckpt__saver_told     told[2];       // saves that the progress hook is being told of, the one being written first
     uint64_t             told_done;
@@ -45917,10 +45918,12 @@ static ckpt_err ckpt__saver_link_tar(ckpt_saver *s, ckpt__remote *r, uint64_t nu
     ckpt__saver_enter(s);
     int at = ckpt__remote_find(&r->ledger, number);
     if (at >= 0) line.t = r->ledger.lines[at].t;
+    if (at >= 0) line.saved_at = r->ledger.lines[at].saved_at;
     ckpt__saver_leave(s);
     if (at < 0) return CKPT_OK;
     line.number = number;
     ckpt_err e = ckpt__saver_pack(s, r, &line, NULL, &p);
+    if (number <= s->opened) p.item.made = line.saved_at;       // another machine may have gone on from it since
     if (e == CKPT_OK && p.link.len > 0) {
         p.item.overwrite = true;
         p.item.link_name = p.link.data;
@@ -51450,13 +51453,17 @@ static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
     ckpt_err e = ckpt__crew_land_stalled(s, w);
     ckpt_err landed = ckpt__saver_land(s, w[CKPT__CREW_FLIGHT]);
     if (e == CKPT_OK) e = landed;
+    ckpt_err linked = CKPT_OK;
+    bool links = false;
     for (int i = 0; i < s->remote_count; i++) {     // what all ranks have now
         int k = ckpt__saver_store_of(i);
         if (s->linked[k] >= s->safe[k]) continue;
-        s->nearer = true;
+        s->nearer = links = true;
         ckpt_err one = ckpt__saver_link_tar(s, &s->remotes[i], s->safe[k]);
-        if (e == CKPT_OK) e = one;
+        if (linked == CKPT_OK) linked = one;
     }
+    if (links && s->crew.broken.code == CKPT_OK) linked = ckpt__ranks_share_long(&s->crew, linked);
+    if (e == CKPT_OK) e = linked;
     for (int k = 0; k < CKPT__SAVER_STORES; k++) s->linked[k] = s->safe[k];
     for (int i = 0; i < s->remote_count; i++) {
         if (!s->freed[ckpt__saver_store_of(i)]) continue;
@@ -52057,7 +52064,7 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) {       // one count of saves
         int64_t most = -(int64_t)s->number;
         e = ckpt__ranks_min(r, &most, 1);
-        s->number = (uint64_t)-most;
+        s->number = s->opened = (uint64_t)-most;
     }
     if (e == CKPT_OK) e = ckpt__ranks_share_long(r, ckpt__saver_open_end(s, d));
     return e;

@@ -2454,6 +2454,19 @@ static void test_tars_gone_back(void **state) {
     bucket_end(b);
 }
 
+// Another machine has gone on to ba2. A job on the first one, which does not go on from that, leaves the links where they are.
+static void test_tars_overtaken(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    plan here = tars_plan(b, 0, 1), there = tars_plan(b, 0, 1);
+    tr_run(tr_new(2), tars_life, &here);
+    tars_go_on(&there, 1, 1);
+    tars_go_on(&here, 0, 0);
+    for (int i = 0; i < 2; i++)
+        assert_string_equal(bucket_text(b, util_fmt("run/latest-rank%d.pt.tar.symlink", i)), util_fmt("run/ba2-rank%d.pt.tar", i));
+    bucket_end(b);
+}
+
 // A checkpoint in a store is saved again under its name: by a run that has nothing of it, or at once. What is there loads until the
 // new one does.
 static void store_again(tr_rank *r, void *arg) {
@@ -2734,7 +2747,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
-        cmocka_unit_test(test_tars_gone_back),
+        cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken),
         cmocka_unit_test(test_store_again),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
