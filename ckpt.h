@@ -299,7 +299,7 @@
    the files that a machine lacks from another rank's folder, by broadcast; of monolithic ones rank 0's, and where a machine has
    an older file of that name, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
-   no checkpoint at all for a while. Intervals in seconds follow rank 0's clock; should_save counts if any rank says yes.
+   no checkpoint at all for a while. Intervals in sec, sp and tok follow rank 0's; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
    than the rest.
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
@@ -996,10 +996,11 @@ typedef struct ckpt_saver_desc {
 // RANKS. With the hooks of ckpt_ranks all ranks do each thing together or not at all: a call returns the same on every
 // rank, with the sentence of the lowest rank that failed ("rank 3: ..."), and a request on one rank saves on all of them at
 // the same step. Between steps at which something is due they speak to each other about once a second (with should_save at
-// every call), so that this is how long a request may wait, and a save that a clock finds due. What they have not come round to
-// when the loop ends ckpt_saver_close saves, with the time of the last *_end and what is bound then: nothing bound may change
-// between the two; who changes something calls ckpt_saver_save before. The end of training (max_duration, but for one in seconds)
-// is known to all and saved at its step. run_name is rank 0's; desc must be alike on all ranks.
+// every call), so that this is how long a request may wait, and a save that rank 0's clock, samples or tokens find due: others
+// may have counted otherwise. What they have not come round to when the loop ends ckpt_saver_close saves, with the time of the
+// last *_end and what is bound then: nothing bound may change between the two; who changes something calls ckpt_saver_save
+// before. What is due by batches, epochs or iterations, an interval or the end of training (max_duration), is known to all and
+// saved at its step. run_name is rank 0's; desc must be alike on all ranks.
 // A checkpoint has rank 0's timestamp: clocks are its, and counters that differ from rank to rank as well, unless they stand in a
 // name; then the save is refused, before anything is written (CKPT_ARG, with the rank and the counter). Resume returns it to all.
 //   neither field set: rank 0 writes one file for all, with what it binds itself.
@@ -5931,6 +5932,7 @@ typedef struct ckpt__time_schedule {
     int64_t         cell;           // a multiple of `every` that an earlier call met, so that most calls need no division
     ckpt_unit       max_unit;
     int64_t         max;            // the end of training in max_unit; 0: not known
+    bool            alone;          // ckpt__time_due is the interval's word, and the end is asked for by itself
     ckpt_timestamp  last;           // at which the interval (not the end) said yes; its batch is -1: none
 } ckpt__time_schedule;
 
@@ -6016,7 +6018,7 @@ static bool ckpt__time_ended(const ckpt__time_schedule *s, const ckpt_timestamp 
 // training does not save the same step again.
 static bool ckpt__time_due(ckpt__time_schedule *s, const ckpt_timestamp *prev, const ckpt_timestamp *now, ckpt_event event) {
     if (s->off || prev == NULL) return false;
-    if (ckpt__time_ended(s, now, event) && !ckpt__time_same_step(now, &s->last)) return true;
+    if (!s->alone && ckpt__time_ended(s, now, event) && !ckpt__time_same_step(now, &s->last)) return true;
     if (event != s->event || s->rule == CKPT__TIME_NEVER) return false;
     bool due = s->rule == CKPT__TIME_MULTIPLE
              ? ckpt__time_multiple(s, now->batch)
@@ -51732,15 +51734,23 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t, const in
 
 //-- the calls --------------------------------------------------------------------
 
-// Which steps are due is known to all alike, but for what goes by clocks or by a callback.
-static bool ckpt__crew_knows(const ckpt_saver *s) {
-    return s->should_save == NULL && s->schedule.unit != CKPT_SECOND && (s->schedule.max == 0 ||
-                                                                         s->schedule.max_unit != CKPT_SECOND);
+// Do all ranks have the same count of it at a step? Clocks differ, and each may count the samples and tokens of its own batches.
+static bool ckpt__crew_counts(ckpt_unit unit) {
+    return unit == CKPT_ITERATION || unit == CKPT_EPOCH || unit == CKPT_BATCH;
 }
 
-// Where the interval goes by a clock the end of training may be known to all alike.
-static bool ckpt__crew_ends(const ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
-    return !s->schedule.off && s->schedule.max_unit != CKPT_SECOND && ckpt__time_ended(&s->schedule, t, event);
+// Is a checkpoint due, as all ranks know without asking? What they do not is latched until they speak: a callback's word is
+// anybody's, else it is rank 0's, so that two clocks do not save twice.
+static bool ckpt__crew_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
+    bool due = ckpt__saver_is_due(s, t, event), ends = !s->schedule.off && ckpt__time_ended(&s->schedule, t, event);
+    bool knows_end = ckpt__crew_counts(s->schedule.max_unit), asks = ends && !knows_end;
+    if (s->should_save != NULL || !ckpt__crew_counts(s->schedule.unit)) {
+        asks = asks || due;
+        due = ends && knows_end;
+    }
+    bool heard = s->should_save != NULL || s->ranks.rank == 0, new_step = !ckpt__time_same_step(t, &s->last);
+    s->latched = s->latched || (asks && heard && new_step);
+    return due && new_step;
 }
 
 // An agreement and what it leads to: a failure keeps no rank from the steps behind it, as long as the ranks hear each other.
@@ -51792,11 +51802,7 @@ static ckpt_err ckpt__crew_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_ev
     ckpt__crew_word say;
     if (!ckpt__crew_gathers(s)) return ckpt__saver_event(s, t, event);
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
-    bool due = ckpt__saver_is_due(s, t, event) && !ckpt__time_same_step(t, &s->last);
-    if (!ckpt__crew_knows(s)) {         // a clock's word is rank 0's, so that two clocks do not save twice
-        s->latched = s->latched || (due && (s->should_save != NULL || s->ranks.rank == 0));
-        due = ckpt__crew_ends(s, t, event) && !ckpt__time_same_step(t, &s->last);
-    }
+    bool due = ckpt__crew_is_due(s, t, event);
     s->latched = s->latched || ckpt__os_flag_get(&s->shared->requested) != 0;
     s->calls++;
     if (ckpt__os_flag_get(&s->shared->waiting) != 0) (void)ckpt__saver_fence(s);
@@ -52066,6 +52072,7 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
         e = ckpt__ranks_min(r, &most, 1);
         s->number = s->opened = (uint64_t)-most;
     }
+    s->schedule.alone = ckpt__crew_gathers(s) && !ckpt__crew_counts(s->schedule.max_unit);
     if (e == CKPT_OK) e = ckpt__ranks_share_long(r, ckpt__saver_open_end(s, d));
     return e;
 }

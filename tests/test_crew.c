@@ -1491,6 +1491,40 @@ static void test_epochs_alone(void **state) {
     }
 }
 
+// Each rank counts its own tokens, and its own time; the ranks speak again at the end of the loop.
+static void counts_apart(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    m->d.max_duration = (const char *)p->with;
+    if (member_open(m)) {
+        for (int i = 1; i <= 25; i++) {
+            ckpt_timestamp t = at_batch(i);
+            t.token = t.sample = i * (100 - r->rank);
+            t.total_wct = r->rank == 1 && i >= 10 ? 100000 : i;
+            if (i > 1) m->s->steps = 1000;
+            TR_OK(r, ckpt_saver_fence(m->s));
+            member_set(m, i);
+            TR_OK(r, ckpt_saver_batch_end(m->s, &t));
+        }
+    }
+    member_end(m);
+}
+
+// What all know is saved at its step, and rank 0's word when they speak.
+static void test_counts_apart(void **state) {
+    (void)state;
+    static const char *const ask[][2] = { { "1000tok", NULL }, { "0.4dur", "2500tok" }, { "1000ba", "2400sp" }, { "10ba", "24h" } };
+    for (int i = 0; i < 4; i++) {
+        plan p = plan_of(TARS);
+        p.interval = ask[i][0];
+        p.with = (void *)(uintptr_t)ask[i][1];
+        p.filename = "{batch}-{rank}.tar";
+        p.latest = "";
+        tr_run(tr_new(2), counts_apart, &p);
+        assert_string_equal(names_in(p.dir), i < 3 ? "25-0.tar 25-1.tar" : "10-0.tar 10-1.tar 20-0.tar 20-1.tar");
+    }
+}
+
 // What is due or asked for at the last steps of a loop is saved, though the ranks speak to each other only now and then.
 static void last_steps(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -2728,7 +2762,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_waits_in_barrier),
         cmocka_unit_test(test_abandons_in_barrier),
         cmocka_unit_test(test_request), cmocka_unit_test(test_epochs_alone),
-        cmocka_unit_test(test_last_steps),
+        cmocka_unit_test(test_counts_apart), cmocka_unit_test(test_last_steps),
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
