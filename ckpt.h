@@ -51978,11 +51978,13 @@ static ckpt_err ckpt__crew_compare(ckpt_saver *s, const ckpt_saver_desc *d) {
 static ckpt_err ckpt__crew_name(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt__buf name;
     ckpt__buf_init(&name, &s->allocator);
+    int64_t given = ckpt__name_known_run(d->run_name) != NULL ? 1 : 0;
     ckpt_err e = ckpt__ranks_is_first(&s->crew) ? ckpt__name_run(&name, d->run_name) : CKPT_OK;
     e = ckpt__ranks_follow(&s->crew, e, 0);
     if (e == CKPT_OK) e = ckpt__ranks_send(&s->crew, &name, 0);
+    if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &given, sizeof given, 0);
     if (e == CKPT_OK && (s->run_name = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&name))) == NULL) e = CKPT_NOMEM;
-    s->run_given = ckpt__name_known_run(d->run_name) != NULL;
+    s->run_given = given != 0;
     ckpt__buf_free(&name);
     return ckpt__ranks_share(&s->crew, e);
 }

@@ -1491,6 +1491,34 @@ static void test_epochs_alone(void **state) {
     }
 }
 
+// Whose run it is: rank 0 alone is told the second one's name, as where a variable is set on the first machine only.
+static void named_run(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    ckpt_timestamp t;
+    m->d.run_name = p->number == 0 ? "first" : r->rank == 0 ? "second" : NULL;
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        if (p->number == 2) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_OK(r, member_step(m, p->number == 2 ? 2 : 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end(m);
+}
+
+// Each rank takes the other run's tarball in the store for what it is, and leaves it there.
+static void test_run_of_rank_0(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.filename = "{run_name}-{rank}-{batch}.tar";
+    p.latest = "";
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    (void)unsetenv("COMPOSER_RUN_NAME"), (void)unsetenv("RUN_NAME");
+    for (p.number = 0; p.number < 3; p.number++) tr_run(tr_new(2), named_run, &p);
+    assert_string_equal(names_in(util_join(p.dir, "run")), "first-0-1.tar first-1-1.tar second-0-2.tar second-1-2.tar");
+}
+
 // Each rank counts its own tokens, and its own time; the ranks speak again at the end of the loop.
 static void counts_apart(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -2762,7 +2790,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_waits_in_barrier),
         cmocka_unit_test(test_abandons_in_barrier),
         cmocka_unit_test(test_request), cmocka_unit_test(test_epochs_alone),
-        cmocka_unit_test(test_counts_apart), cmocka_unit_test(test_last_steps),
+        cmocka_unit_test(test_run_of_rank_0), cmocka_unit_test(test_counts_apart), cmocka_unit_test(test_last_steps),
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
