@@ -44555,6 +44555,7 @@ typedef struct ckpt__saver_flight {
     bool             counted;           // guarded by lock: it counts as a failed one
     bool             stalled;           // it was seen to be tried again
     int64_t          stale;             // ranks whose files of earlier editions go when the listing is there; 0: none
+    bool             bare;              // and what lies beside them, which has no successor
     char            *object;            // name of this rank's object; NULL: it never got so far
     uint64_t         bytes;             // of this rank's file, and its checksum
     uint32_t         crc;
@@ -45465,6 +45466,7 @@ typedef struct ckpt__saver_upload {
     uint64_t      number, bytes;
     ckpt__saver_flight *flight;         // one file of many; NULL: it belongs to no flight
     int64_t       stale, edition;       // of a listing: ranks whose files of earlier editions it no longer tells of
+    bool          bare;                 // nor is there anything beside it for those that read no listing
 } ckpt__saver_upload;
 
 // The state of a checkpoint is the one of its slowest upload. With the turn.
@@ -45782,7 +45784,7 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
     } else if (e == CKPT_OK) {
         (void)ckpt__os_add64(&sh->uploaded, 1);
         (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
-        if (up->stale > 0) ckpt__saver_condemn(s, up->to, name, up->stale, up->edition, false);
+        if (up->stale > 0) ckpt__saver_condemn(s, up->to, name, up->stale, up->edition, up->bare);
     }
     ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published) : CKPT_OK;
     if (done != CKPT_OK) {
@@ -48037,6 +48039,7 @@ static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf
         f->line.name = own;
         f->line.ranks = s->ranks.world_size;
         f->stale = p->stale;
+        f->bare = !hf && ckpt__txt_starts(s->ending, ".safetensors");
         f->state = CKPT__PART_FAILED;
         f->overwrite = s->overwrite || s->resumed;
         f->bytes = s->shared->part_bytes;
@@ -48055,6 +48058,7 @@ static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf
         }
         if (e == CKPT_OK) e = ckpt__saver_fly(s, r, &f->line, p->path, ckpt__os_path_base(p->path), f->overwrite, f);
         if (e == CKPT_OK && hf) {
+            name.len = 0;
             ckpt__os_path_dir(&name, p->path);
             e = name.err != CKPT_OK ? name.err : ckpt__saver_fly_hf(s, r, &f->line, ckpt__buf_cstr(&name));
         }
@@ -48081,6 +48085,7 @@ static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f)
     if (e == CKPT_OK) {
         p.up->stale = f->stale;
         p.up->edition = f->line.edition;
+        p.up->bare = f->bare;
         e = ckpt__saver_send(s, r, &f->line, &p);
     }
     ckpt__saver_unpack(s, &p);
@@ -51168,18 +51173,19 @@ static ckpt_err ckpt__crew_share_metric(ckpt_saver *s, ckpt__index_line *line) {
 
 // Puts the listing, and what others read instead of it, into this rank's folder. The listing comes last.
 static ckpt_err ckpt__crew_put_listing(ckpt_saver *s, const char *name, const ckpt__buf *text, const ckpt__buf *hf) {
-    ckpt__buf path;
+    ckpt__buf path, beside;
     ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&beside, &s->allocator);
     ckpt__index_path(&path, &s->index, name);
-    ckpt_err e = path.err;
-    if (e == CKPT_OK && hf->len > 0) {
-        path.len -= sizeof CKPT__SHARD_META - 1;
-        ckpt__buf_text(&path, CKPT__SHARD_HF);
-        e = ckpt__file_put(ckpt__buf_cstr(&path), hf->data, hf->len, true, &s->allocator);
-        ckpt__index_path(&path, &s->index, name);
-    }
-    if (e == CKPT_OK) e = path.err;
+    if (path.len >= sizeof CKPT__SHARD_META) ckpt__buf_add(&beside, path.data, path.len - (sizeof CKPT__SHARD_META - 1));
+    ckpt__buf_text(&beside, CKPT__SHARD_HF);
+    (void)ckpt__buf_cstr(&beside);
+    ckpt_err e = path.err != CKPT_OK ? path.err : beside.err;
+    if (e == CKPT_OK && hf->len > 0) e = ckpt__file_put(beside.data, hf->data, hf->len, true, &s->allocator);
     if (e == CKPT_OK) e = ckpt__file_put(ckpt__buf_cstr(&path), text->data, text->len, true, &s->allocator);
+    // that of a checkpoint which this one replaces tells of files that are about to go
+    if (e == CKPT_OK && hf->len == 0 && ckpt__os_exists(beside.data)) e = ckpt__os_remove(beside.data);
+    ckpt__buf_free(&beside);
     if (e == CKPT_OK) {                 // the folder itself may be new
         ckpt__buf dir;
         ckpt__buf_init(&dir, &s->allocator);

@@ -2605,6 +2605,45 @@ static void test_store_again(void **state) {
     tr_run(other, load_again, &p);
 }
 
+// Tensors that are whole in .safetensors, and then one that is split.
+static void store_safetensors(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp one = at_batch(1);
+    ckpt_tensor t;
+    char name[40];
+    bool split = p->number == 1;
+    memset(&t, 0, sizeof t);
+    t.dtype = CKPT_F32;
+    t.ndim = 1;
+    t.shape[0] = 500;
+    t.data = m->shared;
+    if (split) t.global_shape[0] = 500 * r->world->size, t.offset[0] = 500 * r->rank;
+    (void)snprintf(name, sizeof name, "state/model/w%d", split ? 0 : r->rank);
+    ckpt_state_free(&m->st);
+    memset(&m->st, 0, sizeof m->st);
+    ckpt_bind(&m->st, name, &t);
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    m->d.overwrite = true;
+    if (member_open(m)) TR_OK(r, ckpt_saver_save(m->s, &one));
+    member_end(m);
+}
+
+// What Hugging Face reads instead of the listing goes to the store, and goes from there when it tells of files that are replaced.
+static void test_store_index(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    const char *here = util_temp_dir(), *far = util_join(p.dir, "run/ba1"), *near = util_fmt("%s%s", here, far);
+    p.filename = "x.safetensors";
+    assert_int_equal(chdir(here), 0);
+    tr_run(tr_new(2), store_safetensors, &p);
+    assert_string_equal(names_in(far), ".metadata __0_0.safetensors __1_0.safetensors model.safetensors.index.json");
+    p.number = 1;
+    tr_run(tr_new(2), store_safetensors, &p);
+    assert_string_equal(names_in(near), ".metadata __0_1.safetensors __1_1.safetensors");
+    assert_string_equal(names_in(far), ".metadata __0_1.safetensors __1_1.safetensors");
+}
+
 // A store that fails with CKPT_TIMEOUT is no time that is up: the saver is closed. One that takes long is, on all ranks.
 static void close_slow(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -2810,7 +2849,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken),
-        cmocka_unit_test(test_store_again),
+        cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_index),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
         cmocka_unit_test(test_memory),
