@@ -44653,7 +44653,7 @@ struct ckpt_saver {
     int64_t              looked;        // of these so many were found as they were, since something has changed
     ckpt__saver_flight  *strays;        // this rank's files of given up ones that a worker had just then; guarded by lock
     ckpt__buf            leaving;       // SHARDED: names that rotation has let go of, whose files the ranks are about to delete
-    ckpt__buf            spared;        // of those that rotation would let go, names that another machine keeps
+    ckpt__buf            spared;        // of those that rotation would let go, names that another machine keeps; guarded by lock
     bool                 spares_all;    // it is not known which, or not yet
     ckpt__buf            doomed;        // rank 0: ckpt__saver_doom and the listing's name of each; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
@@ -51369,7 +51369,6 @@ static ckpt_err ckpt__crew_spare(ckpt_saver *s) {
     ckpt__buf kept, all, ends;
     int64_t say[3];
     if (s->layout != CKPT__SAVER_SHARDED || !s->scattered || s->rule.keep == CKPT_KEEP_ALL) return CKPT_OK;
-    s->spared.len = 0;
     ckpt__buf_init(&kept, &s->allocator);
     ckpt__buf_init(&all, &s->allocator);
     ckpt__buf_init(&ends, &s->allocator);
@@ -51384,19 +51383,21 @@ static ckpt_err ckpt__crew_spare(ckpt_saver *s) {
     say[2] = e == CKPT_OK ? 1 : 0;
     ckpt_err told = ckpt__ranks_meet(&s->crew);
     if (told == CKPT_OK) told = ckpt__ranks_min(&s->crew, say, 3);
-    s->spares_all = told != CKPT_OK || say[2] == 0;
-    if (!s->spares_all && say[0] != -say[1]) {
+    bool spares_all = told != CKPT_OK || say[2] == 0;
+    if (!spares_all && say[0] != -say[1]) {
         told = ckpt__ranks_gather(&s->crew, &kept, &all, &ends);
         if (told != CKPT_OK && all.err == CKPT_OK) all.err = ends.err;      // rank 0 for itself
         if (told == CKPT_OK || all.err != CKPT_OK) told = ckpt__ranks_send(&s->crew, &all, 0);
-        s->spares_all = told != CKPT_OK;
-        ckpt__buf_free(&s->spared);
-        s->spared = all;
-        ckpt__buf_init(&all, &s->allocator);
-        if (s->spares_all) s->spared.len = 0;
+        spares_all = told != CKPT_OK;
+        if (spares_all) all.len = 0;
     }
+    ckpt__os_mutex_lock(&s->shared->lock);      // an upload that ends meanwhile lets go of nothing that was spared
+    ckpt__buf before = s->spared;
+    s->spared = all;
+    s->spares_all = spares_all;
+    ckpt__os_mutex_unlock(&s->shared->lock);
     ckpt__buf_free(&kept);
-    ckpt__buf_free(&all);
+    ckpt__buf_free(&before);
     ckpt__buf_free(&ends);
     return s->crew.broken.code != CKPT_OK ? ckpt__error_put(&s->crew.broken) : CKPT_OK;
 }
