@@ -51591,6 +51591,7 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     if (ckpt__saver_linked(s, &path, job->line.name) == CKPT_OK) (void)ckpt__saver_await_clear(s, path.data, 0);
     ckpt__index_path(&path, &s->index, job->line.name);
     bool may = ckpt__saver_may_replace(s, job->line.name), first = s->ranks.rank == 0;      // before we look: an upload may end
+    ckpt__saver_mark_replaced(s, job->line.name, true);     // of all ranks' files none is there yet that it could take along
     bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
     ckpt_err e = path.err;
     int64_t state[4], next = 0, stale = 0;
@@ -51710,6 +51711,7 @@ static ckpt_err ckpt__crew_save_parts(ckpt_saver *s, const ckpt_timestamp *first
             e = ckpt__crew_commit(s);
         }
     }
+    if (e != CKPT_OK && job.line.name != NULL) ckpt__saver_mark_replaced(s, job.line.name, false);
     ckpt__saver_job_free(s, &job);
     ckpt__saver_waited(s, begin);
     return ckpt__crew_note(s, e);

@@ -911,6 +911,73 @@ static void test_again_fails(void **state) {
     }
 }
 
+// The upload of a checkpoint ends while one of its name is being written: rank 1 has written its file, and rank 0 has not.
+static bucket *upload_to;
+
+static ckpt_err copy_after_upload(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    member *m = (member *)user;
+    char other[400];
+    (void)to_device;
+    (void)snprintf(other, sizeof other, "%s/ba1/__1_1.pt", m->folder);
+    bool away = m->slow && m->r->rank == 0;
+    for (int i = 0; away && i < 10000 && access(other, F_OK) != 0; i++) usleep(1000);
+    if (away) bucket_hold(upload_to, false);
+    for (int i = 0; away && i < 10000; i++) {
+        usleep(1000);
+        pthread_mutex_lock(&m->s->shared->lock);
+        away = m->s->shared->away > 0;
+        pthread_mutex_unlock(&m->s->shared->lock);
+    }
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+// Makes the ranks speak until their files are in the bucket, or its listing is on its way there.
+static void speak_until(tr_rank *r, plan *p, member *m, bool listing) {
+    ckpt_timestamp one = at_batch(1);
+    for (bool done = false; !done; done = p->number != 0) {
+        m->s->steps = 0;
+        TR_OK(r, ckpt_saver_batch_end(m->s, &one));
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) p->number = listing ? bucket_is_busy(upload_to) : bucket_count(upload_to, "put run/ba1/__") == 2 && !bucket_is_busy(upload_to);
+        TR_OK(r, tr_barrier(r));
+    }
+}
+
+static void again_while_uploaded(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    ckpt_timestamp one = at_batch(1);
+    m->st.copy = copy_after_upload;
+    m->slow = false;
+    member_stores(m, &upload_to, &u, 1);
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_save(m->s, &one));
+        speak_until(r, p, m, false);
+        if (r->rank == 0) bucket_hold(upload_to, true);
+        speak_until(r, p, m, true);
+        m->slow = true;
+        TR_OK(r, ckpt_saver_save(m->s, &one));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+// What is being written stays, and then takes the place of the other in the store.
+static void test_again_while_uploaded(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.interval = "1000000ba";
+    p.snapshot = CKPT_SNAPSHOT_LAZY;
+    p.device = true;
+    upload_to = bucket_new(NULL);
+    tr_run(tr_new(2), again_while_uploaded, &p);
+    assert_string_equal(bucket_names(upload_to), "run%ba1%.metadata run%ba1%__0_1.pt run%ba1%__1_1.pt run%latest.pt.symlink");
+    bucket_end(upload_to);
+}
+
 // Which rank dies, and at which of its collectives.
 typedef struct death { plan p; int rank; uint64_t at; bool died, hangs; int reached[TR_MOST]; } death;
 
@@ -2818,7 +2885,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
-        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_sentence_stays),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded),
+        cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
         cmocka_unit_test(test_tars_unfinished),
