@@ -15854,7 +15854,8 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 #define CKPT__INDEX_FILE "/.ckpt-index.jsonl"
 #define CKPT__INDEX_LOCK "/.ckpt-index.lock"
 
-enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999 };
+enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999,
+       CKPT__INDEX_STALE = 1000 };
 
 static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
 
@@ -15899,6 +15900,12 @@ typedef struct ckpt__index_shown {
     size_t           length;
 } ckpt__index_shown;
 
+// A folder whose files of earlier editions were taken away, up to one.
+typedef struct ckpt__index_cleared {
+    uint32_t sum;                       // CRC-32 of its name
+    int64_t  below;                     // those before this edition; 0: it is none yet
+} ckpt__index_cleared;
+
 // Where a name was when it was noted; several of one sum share one.
 typedef struct ckpt__index_slot {
     uint32_t sum, at;                   // CRC-32 of the name; its place, counted from 1; 0: the slot is free
@@ -15921,6 +15928,16 @@ typedef struct ckpt__index {
     int               lock;             // descriptor of the lock, -1
     ckpt__buf         lock_path;        // while it is held, so that letting go needs no memory
 } ckpt__index;
+
+// From which edition on files may be there of those below `end`, which are to go now. What an earlier process has left is
+// nobody's to know: of that a good many, but no more than a damaged number makes of it.
+static int64_t ckpt__index_uncleared(ckpt__index_cleared *c, const char *name, int64_t end) {
+    uint32_t sum = ckpt__digest_crc32(0, name, strlen(name));
+    int64_t from = c->sum == sum && c->below < end ? c->below : 0;
+    c->sum = sum;
+    c->below = end;
+    return from >= end - CKPT__INDEX_STALE ? from : end - CKPT__INDEX_STALE;
+}
 
 static void ckpt__index_line_free(const ckpt__index *ix, ckpt__index_line *l) {
     if (l->shown != NULL) ckpt__mem_free(&ix->allocator, l->shown, sizeof *l->shown + l->shown->length);
@@ -40505,6 +40522,7 @@ typedef struct ckpt__remote {
     bool           stuck;               // removing was refused for good: not asked again
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
+    ckpt__index_cleared cleared;        // guarded by the saver's lock
     ckpt__index    ledger;
 } ckpt__remote;
 
@@ -44652,6 +44670,7 @@ struct ckpt_saver {
     ckpt__saver_flight  *stalled;       // those that wait for a store that is away, so that others need not; on all ranks, too
     int64_t              looked;        // of these so many were found as they were, since something has changed
     ckpt__saver_flight  *strays;        // this rank's files of given up ones that a worker had just then; guarded by lock
+    ckpt__index_cleared  cleared;       // SHARDED: of this rank's files
     ckpt__buf            leaving;       // SHARDED: names that rotation has let go of, whose files the ranks are about to delete
     ckpt__buf            spared;        // of those that rotation would let go, names that another machine keeps; guarded by lock
     bool                 spares_all;    // it is not known which, or not yet
@@ -44709,7 +44728,7 @@ struct ckpt_saver {
 // Ranks' files that no listing in a store tells of any more: each rank removes its own.
 typedef struct ckpt__saver_doom {
     int64_t to;                         // index of the destination
-    int64_t ranks, editions;            // 0: as many as there are now; those below `editions` go
+    int64_t ranks, from, editions;      // 0: as many as there are now; those from `from` on and below `editions` go
     int64_t all;                        // not 0: and what lies beside them
 } ckpt__saver_doom;
 
@@ -45495,14 +45514,14 @@ static void ckpt__saver_weigh_all(ckpt_saver *s) {
 }
 
 // With the lock's data to be changed by several threads: rank 0 tells the others with the next agreement.
-static void ckpt__saver_condemn(ckpt_saver *s, const ckpt__remote *r, const char *listing, int64_t ranks, int64_t editions,
-                                bool all) {
+static void ckpt__saver_condemn(ckpt_saver *s, ckpt__remote *r, const char *listing, int64_t ranks, int64_t editions, bool all) {
     ckpt__saver_doom d;
     d.to = r - s->remotes;
     d.ranks = ranks;
     d.editions = editions;
     d.all = all ? 1 : 0;
     ckpt__os_mutex_lock(&s->shared->lock);
+    d.from = ckpt__index_uncleared(&r->cleared, listing, editions);
     ckpt__buf_add(&s->doomed, &d, sizeof d);
     ckpt__buf_add(&s->doomed, listing, strlen(listing) + 1);
     ckpt__os_mutex_unlock(&s->shared->lock);
@@ -48329,7 +48348,7 @@ static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s, ckpt__buf *list) {
         ckpt__remote *r = &s->remotes[d.to];
         int64_t ranks = d.ranks > 0 ? d.ranks : s->ranks.world_size;
         for (int64_t i = s->ranks.rank; i < ranks; i += s->ranks.world_size) {
-            for (int64_t edition = 0; edition < d.editions; edition++) {
+            for (int64_t edition = d.from; edition < d.editions; edition++) {
                 base.len = 0;
                 ckpt__shard_name_of(&base, i, edition, s->ending);
                 e = base.err != CKPT_OK ? base.err : ckpt__saver_remove_beside(s, r, listing, base.data);
@@ -51319,10 +51338,11 @@ static void ckpt__crew_clear_stale(ckpt_saver *s) {
     const ckpt__saver_pending *p = &s->pending;
     ckpt__saver_held held;
     ckpt__buf path;
+    int64_t from = ckpt__index_uncleared(&s->cleared, p->line.name, p->line.edition);
     held.count = 0;
     ckpt__buf_init(&path, &s->allocator);
     for (int64_t i = s->ranks.rank; i < p->stale; i += s->ranks.world_size) {
-        for (int64_t edition = 0; edition < p->line.edition; edition++) {
+        for (int64_t edition = from; edition < p->line.edition; edition++) {
             int fd = -1;
             if (ckpt__saver_linked(s, &path, p->line.name) != CKPT_OK) break;
             ckpt__buf_byte(&path, '/');

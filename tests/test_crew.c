@@ -2672,6 +2672,37 @@ static void test_store_again(void **state) {
     tr_run(other, load_again, &p);
 }
 
+// Files of an edition that was replaced are removed once, however many follow.
+static void again_and_again(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp one = at_batch(1);
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        for (int i = 0; i < 5; i++) {
+            one.batch = i < 4 ? 1 : 2;
+            TR_OK(r, ckpt_saver_save(m->s, &one));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+        }
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_store_again_and_again(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    tr_run(tr_new(2), again_and_again, &p);
+    assert_int_equal(bucket_count(b, "remove run/ba1/__"), 4 * 2);
+    assert_string_equal(bucket_names(b), "run%ba2%.metadata run%ba2%__0_0.pt run%ba2%__1_0.pt run%latest.pt.symlink");
+    assert_string_equal(names_in(p.dir), "ba2 latest-rank0.pt");
+    bucket_end(b);
+}
+
 // Tensors that are whole in .safetensors, and then one that is split.
 static void store_safetensors(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -2917,7 +2948,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken),
-        cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_index),
+        cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again), cmocka_unit_test(test_store_index),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
         cmocka_unit_test(test_memory),
