@@ -15,6 +15,8 @@ typedef struct bucket {
     bool             loses;             // the answers of puts, which it has done
     double           slow;              // seconds that a put takes
     bool             held;              // puts wait until it is false
+    const char      *held_name;         // those whose name has this in it alone; NULL: all
+    int              waiting;           // puts
     int              under_way, most;   // puts
 } bucket;
 
@@ -60,12 +62,14 @@ UTIL_FN ckpt_err bucket_put(const char *name, const char *path, bool overwrite, 
     char temp[4200], final[4096];
     pthread_mutex_lock(&b->lock);
     if (++b->under_way > b->most) b->most = b->under_way;
-    bool held = b->held;
+    bool held = b->held && (b->held_name == NULL || strstr(name, b->held_name) != NULL);
+    b->waiting += held;
     pthread_mutex_unlock(&b->lock);
     while (held) {
         usleep(1000);
         pthread_mutex_lock(&b->lock);
-        held = b->held;
+        held = b->held && (b->held_name == NULL || strstr(name, b->held_name) != NULL);
+        b->waiting -= !held;
         pthread_mutex_unlock(&b->lock);
     }
     if (b->slow > 0) usleep((unsigned)(b->slow * 1e6));
@@ -156,9 +160,24 @@ UTIL_FN bool bucket_is_busy(bucket *b) {
     return busy;
 }
 
+// How many puts wait until they are let go?
+UTIL_FN int bucket_waiting(bucket *b) {
+    pthread_mutex_lock(&b->lock);
+    int waiting = b->waiting;
+    pthread_mutex_unlock(&b->lock);
+    return waiting;
+}
+
 UTIL_FN void bucket_hold(bucket *b, bool held) {
     pthread_mutex_lock(&b->lock);
     b->held = held;
+    pthread_mutex_unlock(&b->lock);
+}
+
+UTIL_FN void bucket_hold_only(bucket *b, const char *name) {
+    pthread_mutex_lock(&b->lock);
+    b->held_name = name;
+    b->held = true;
     pthread_mutex_unlock(&b->lock);
 }
 

@@ -624,6 +624,17 @@ static void test_tars_other_world(void **state) {
     tr_run(tr_new(2), go_on, &q);
 }
 
+// As `ckpt pin` does while the job runs.
+static void member_pin(member *m, const char *name, bool pinned) {
+    ckpt_folder_desc d;
+    ckpt_folder *f = NULL;
+    memset(&d, 0, sizeof d);
+    d.folder = m->folder;
+    TR_OK(m->r, ckpt_folder_open(&f, &d));
+    TR_OK(m->r, ckpt_folder_pin(f, ckpt_folder_find(f, name), pinned));
+    ckpt_folder_close(f);
+}
+
 // With folders of their own: a checkpoint that is pinned, or kept because another was removed, on one machine is kept whole.
 static void held_by_one(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -638,15 +649,7 @@ static void held_by_one(tr_rank *r, void *arg) {
             TR_OK(r, member_step(m, i));
             TR_OK(r, ckpt_saver_wait(m->s, 0));
             if (p->number == 1 && r->rank == p->slow && i == 2) util_remove_tree(path);
-            if (p->number == 0 && r->rank == p->slow && (i == 2 || i == 5)) {
-                ckpt_folder_desc d;
-                ckpt_folder *f = NULL;
-                memset(&d, 0, sizeof d);
-                d.folder = m->folder;
-                TR_OK(r, ckpt_folder_open(&f, &d));
-                TR_OK(r, ckpt_folder_pin(f, ckpt_folder_find(f, "ba1"), i == 2));
-                ckpt_folder_close(f);
-            }
+            if (p->number == 0 && r->rank == p->slow && (i == 2 || i == 5)) member_pin(m, "ba1", i == 2);
             TR_OK(r, tr_barrier(r));
             (void)snprintf(p->text[r->rank] + strlen(p->text[r->rank]), 100, "%d:%d%d%d ", i, is_whole(m->folder, "ba1"),
                            is_whole(m->folder, "ba2"), is_whole(m->folder, "ba3"));
@@ -911,35 +914,42 @@ static void test_again_fails(void **state) {
     }
 }
 
-// The upload of a checkpoint ends while one of its name is being written: rank 1 has written its file, and rank 0 has not.
 static bucket *upload_to;
+
+// What waits in the bucket gets there, and its saver has seen to all that follows.
+static void let_go(ckpt_saver *s) {
+    bool away = true;
+    bucket_hold(upload_to, false);
+    for (int i = 0; away && i < 10000; i++) {
+        usleep(1000);
+        pthread_mutex_lock(&s->shared->lock);
+        away = s->shared->away > 0;
+        pthread_mutex_unlock(&s->shared->lock);
+    }
+}
+
+// The upload of a checkpoint ends while one of its name is being written: rank 1 has written its file, and rank 0 has not.
 
 static ckpt_err copy_after_upload(void *dst, const void *src, size_t size, bool to_device, void *user) {
     member *m = (member *)user;
     char other[400];
     (void)to_device;
     (void)snprintf(other, sizeof other, "%s/ba1/__1_1.pt", m->folder);
-    bool away = m->slow && m->r->rank == 0;
-    for (int i = 0; away && i < 10000 && access(other, F_OK) != 0; i++) usleep(1000);
-    if (away) bucket_hold(upload_to, false);
-    for (int i = 0; away && i < 10000; i++) {
-        usleep(1000);
-        pthread_mutex_lock(&m->s->shared->lock);
-        away = m->s->shared->away > 0;
-        pthread_mutex_unlock(&m->s->shared->lock);
-    }
+    bool waits = m->slow && m->r->rank == 0;
+    for (int i = 0; waits && i < 10000 && access(other, F_OK) != 0; i++) usleep(1000);
+    if (waits) let_go(m->s);
     memcpy(dst, src, size);
     return CKPT_OK;
 }
 
-// Makes the ranks speak until their files are in the bucket, or its listing is on its way there.
-static void speak_until(tr_rank *r, plan *p, member *m, bool listing) {
-    ckpt_timestamp one = at_batch(1);
+// Makes the ranks speak until the listing of ba1 waits in the bucket.
+static void speak_until_held(tr_rank *r, plan *p, member *m, int64_t batch) {
+    ckpt_timestamp t = at_batch(batch);
     for (bool done = false; !done; done = p->number != 0) {
         m->s->steps = 0;
-        TR_OK(r, ckpt_saver_batch_end(m->s, &one));
+        TR_OK(r, ckpt_saver_batch_end(m->s, &t));
         TR_OK(r, tr_barrier(r));
-        if (r->rank == 0) p->number = listing ? bucket_is_busy(upload_to) : bucket_count(upload_to, "put run/ba1/__") == 2 && !bucket_is_busy(upload_to);
+        if (r->rank == 0) p->number = bucket_waiting(upload_to) == 1 && bucket_count(upload_to, "put run/ba1/__") == 2;
         TR_OK(r, tr_barrier(r));
     }
 }
@@ -955,9 +965,7 @@ static void again_while_uploaded(tr_rank *r, void *arg) {
     m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
     if (member_open(m)) {
         TR_OK(r, ckpt_saver_save(m->s, &one));
-        speak_until(r, p, m, false);
-        if (r->rank == 0) bucket_hold(upload_to, true);
-        speak_until(r, p, m, true);
+        speak_until_held(r, p, m, 1);
         m->slow = true;
         TR_OK(r, ckpt_saver_save(m->s, &one));
         TR_OK(r, ckpt_saver_wait(m->s, 0));
@@ -973,9 +981,73 @@ static void test_again_while_uploaded(void **state) {
     p.snapshot = CKPT_SNAPSHOT_LAZY;
     p.device = true;
     upload_to = bucket_new(NULL);
+    bucket_hold_only(upload_to, "ba1/.metadata");
     tr_run(tr_new(2), again_while_uploaded, &p);
     assert_string_equal(bucket_names(upload_to), "run%ba1%.metadata run%ba1%__0_1.pt run%ba1%__1_1.pt run%latest.pt.symlink");
     bucket_end(upload_to);
+}
+
+// An upload ends at one of the barriers of a commit, where rank 0 waits for rank 1.
+static ckpt_saver *first_saver;
+static int         barriers_left;
+
+static ckpt_err barrier_after_upload(void *user) {
+    tr_rank *r = (tr_rank *)user;
+    if (r->rank == 1 && barriers_left > 0 && --barriers_left == 0) let_go(first_saver);
+    return tr_barrier(r);
+}
+
+static void pinned_by_one(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    int at = p->keep;
+    member *m = member_new(r, p);
+    m->d.ranks.node_rank = r->rank;
+    m->d.ranks.local_rank = 0;
+    m->d.ranks.local_world_size = 1;
+    m->d.ranks.barrier = barrier_after_upload;
+    member_stores(m, &upload_to, &u, 1);
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    if (member_open(m)) {
+        ckpt_timestamp t = at_batch(1);
+        if (r->rank == 0) first_saver = m->s;
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        if (r->rank == 1) member_pin(m, "ba1", true);
+        TR_OK(r, tr_barrier(r));
+        t = at_batch(2);
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold_only(upload_to, "ba1/.metadata");
+        speak_until_held(r, p, m, 2);
+        if (r->rank == 1) barriers_left = at;
+        t = at_batch(3);
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 1) {
+            if (barriers_left > 0) p->saves = 0;
+            barriers_left = 0;
+        }
+        if (r->rank == 0) bucket_hold(upload_to, false);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+// What one machine has pinned stays on the other as well.
+static void test_pinned_by_one(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.apart = true;
+    p.interval = "1000000ba";
+    p.saves = 1;
+    for (p.keep = 1; p.saves != 0; p.keep++) {
+        p.dir = util_temp_dir();
+        upload_to = bucket_new(NULL);
+        bucket_hold_only(upload_to, "ba1/");
+        tr_run(tr_new(2), pinned_by_one, &p);
+        for (int i = 0; i < 2; i++) assert_true(is_whole(util_join(p.dir, util_fmt("rank%d", i)), "ba1"));
+        bucket_end(upload_to);
+    }
 }
 
 // Which rank dies, and at which of its collectives.
@@ -2916,7 +2988,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
-        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_pinned_by_one),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
