@@ -51608,10 +51608,10 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, const ckpt__saver_job *jo
 static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
-    if (ckpt__saver_linked(s, &path, job->line.name) == CKPT_OK) (void)ckpt__saver_await_clear(s, path.data, 0);
-    ckpt__index_path(&path, &s->index, job->line.name);
     bool may = ckpt__saver_may_replace(s, job->line.name), first = s->ranks.rank == 0;      // before we look: an upload may end
     ckpt__saver_mark_replaced(s, job->line.name, true);     // of all ranks' files none is there yet that it could take along
+    if (ckpt__saver_linked(s, &path, job->line.name) == CKPT_OK) (void)ckpt__saver_await_clear(s, path.data, 0);
+    ckpt__index_path(&path, &s->index, job->line.name);
     bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
     ckpt_err e = path.err;
     int64_t state[4], next = 0, stale = 0;
