@@ -118,9 +118,9 @@ static void on_request(net_request *r, void *user) {
         free(script.bodies[i]);
         script.bodies[i] = strdup(r->body != NULL ? r->body : "");
     }
+    const step *s = i < script.count ? &script.steps[i] : NULL;
     pthread_mutex_unlock(&script.lock);
-    if (i >= script.count) { net_reply(r, 599, NULL, "", 0); return; }
-    const step *s = &script.steps[i];
+    if (s == NULL) { net_reply(r, 599, NULL, "", 0); return; }
     if (s->status == 0) { net_close(r); return; }
     net_reply(r, s->status, s->headers, s->body != NULL ? s->body : "", s->body != NULL ? strlen(s->body) : 0);
 }

@@ -282,7 +282,8 @@ UTIL_FN const char *util_names(const char *dir, const char *without) {
     char *all = util_fmt("%s", util_list(dir)), *out = util_fmt("%s ", all), *save = NULL;
     size_t n = 0;
     for (char *line = strtok_r(all, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
-        if (strncmp(line, ".ckpt-", 6) == 0 || (without != NULL && strncmp(line, without, strlen(without)) == 0)) continue;
+        const char *name = line + (line[0] == '.' && line[1] == '.');         // one that is being written
+        if (strncmp(name, ".ckpt-", 6) == 0 || (without != NULL && strncmp(line, without, strlen(without)) == 0)) continue;
         n += (size_t)sprintf(out + n, "%s%s", n > 0 ? " " : "", line);
     }
     out[n] = 0;
