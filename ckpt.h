@@ -15299,6 +15299,7 @@ typedef struct ckpt__file_options {
                                         // says it, by those that it has the random state of
     bool               shared;          // other ranks bind what this one does not: nothing is unexpected
     bool               alone;           // no other ranks, or they are asked as well: what has nothing of it all is refused
+    bool               goes_on;         // it is the run's own: of the timestamp nothing is ignored
     const ckpt_logger *log;             // may be NULL
     ckpt__engine_job  *job;
 } ckpt__file_options;
@@ -15825,8 +15826,8 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
     e = ckpt__file_match_init(&m, f, st, o);
     if (e == CKPT_OK) e = ckpt__file_match_all(&m);
     if (e == CKPT_OK) e = ckpt__file_check_whole(&m);
-    if (e == CKPT_OK && !o->weights_only && ckpt__file_clocks(f, m.used, &t) && ckpt__time_check(&t) != CKPT_OK)
-        e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
+    bool timed = e == CKPT_OK && !o->weights_only && ckpt__file_clocks(f, o->goes_on ? NULL : m.used, &t);
+    if (timed && ckpt__time_check(&t) != CKPT_OK) e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
     if (e == CKPT_OK) e = ckpt__file_read_small(&m);
     if (e == CKPT_OK && (m.want_count > 0 || !o->no_verify))        // without a tensor to read, the whole file is verified
         e = ckpt__engine_read(&f->src, &f->toc, m.wants, m.want_count, !o->no_verify, st, o->job);
@@ -44038,8 +44039,9 @@ static ckpt_err ckpt__shard_restore(const ckpt__shard_meta *m, const ckpt__shard
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
     ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
-    if (e == CKPT_OK && !o->weights_only && !ckpt__file_clocks(&m->view, x.m.used, &t) && m->has_time && o->ignore_count == 0)
-        t = m->t;
+    const bool *ignored = o->goes_on ? NULL : x.m.used;
+    bool listed = m->has_time && (o->goes_on || o->ignore_count == 0);
+    if (e == CKPT_OK && !o->weights_only && !ckpt__file_clocks(&m->view, ignored, &t) && listed) t = m->t;
     if (e == CKPT_OK && ckpt__time_check(&t) != CKPT_OK) e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
     if (e == CKPT_OK) e = ckpt__shard_fill_state(&x, m, p, count);
     ckpt__error_record kept;
@@ -49719,6 +49721,7 @@ static void ckpt__resume_options(const ckpt_saver *s, ckpt__file_options *o, ckp
     o->ignore = (const char *const *)s->ignore;
     o->ignore_count = s->ignore_count;
     o->rank = s->ranks.rank;
+    o->goes_on = true;
     o->log = &s->logger;
     o->job = job;
 }

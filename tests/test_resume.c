@@ -598,6 +598,38 @@ static void test_device_fails(void **state) {
     }
 }
 
+// Globs are meant for what is bound: a run goes on at the time it was saved at, whatever they take of the names of that time.
+static void test_ignored_time(void **state) {
+    (void)state;
+    static const char *const globs[] = { "state/timestamp*", "*batch*", "*token*", "*epoch*" };
+    for (int i = 0; i < UTIL_COUNT(globs); i++) {
+        for (int sharded = 0; sharded < 2; sharded++) {
+            const char *dir = util_temp_dir();
+            ckpt_timestamp t;
+            for (int step = 10; step <= 30; step += 10) {
+                run *r = run_new(dir);
+                r->d.sharded = sharded != 0;
+                r->d.filename = sharded ? NULL : "ba{batch}.pt";
+                r->d.ignore_keys = globs + i;
+                r->d.ignore_keys_count = 1;
+                run_open(r);
+                memset(&t, 0, sizeof t);
+                if (step > 10) ok(ckpt_saver_resume(r->s, &t));
+                run_check(r, step - 10);
+                if (t.batch != step - 10 || t.epoch != (step > 10) || t.token != (step - 10) * 1000)
+                    fail_msg("%s, sharded %d: batch %d, epoch %d", globs[i], sharded, (int)t.batch, (int)t.epoch);
+                assert_int_equal(ckpt_saver_checkpoints(r->s, NULL), step / 10 - 1);
+                t = at_batch(step);
+                t.epoch = 1;
+                t.token = step * 1000;
+                run_set(r, step);
+                ok(ckpt_saver_save(r->s, &t));
+                run_end(r);
+            }
+        }
+    }
+}
+
 int main(void) {
     fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     util_clear_env();
@@ -621,6 +653,7 @@ int main(void) {
         cmocka_unit_test(test_short_of),
         cmocka_unit_test(test_killed_tool),
         cmocka_unit_test(test_device_fails),
+        cmocka_unit_test(test_ignored_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
