@@ -15564,7 +15564,7 @@ static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
     if (m->st->count == 0 || ckpt__file_match_finds(m)) return false;
     if (m->o->shared && (!m->o->alone || m->missing.count == 0)) return false;
     for (size_t i = 0; i < m->f->toc.count && m->o->shared && !over; i++) over = ckpt__file_match_is_over(m, i);
-    return over || (m->o->weights_only && m->missing.count > 0 && m->o->ignore_count == 0);
+    return over || (m->o->weights_only && m->missing.count > 0);
 }
 
 static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {

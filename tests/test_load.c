@@ -481,6 +481,14 @@ static void test_not_strict(void **unused) {
         assert_int_equal(ckpt_load(&d, NULL), CKPT_MISMATCH);
         expect_sentence("nothing that is bound is in it");
     }
+    static const char *const head[] = { "state/model/head*" };
+    d.load_ignore_keys = head;
+    d.load_ignore_keys_count = 1;
+    assert_int_equal(ckpt_load(&d, NULL), CKPT_MISMATCH);       // what the globs leave is missing all the same
+    static const char *const all[] = { "state/model/*" };
+    d.load_ignore_keys = all;
+    must(ckpt_load(&d, NULL));                                  // and where they leave nothing, nothing is
+    d.load_ignore_keys_count = 0;
     assert_true(got[0] == 0);
     d.load_weights_only = false;
     ckpt_bind_f32(&some, "fc.weight", got, 4);
