@@ -44060,6 +44060,7 @@ static ckpt_err ckpt__shard_of_file(ckpt__shard_meta *m, const ckpt_file *f) {
     ckpt_err e = CKPT_OK;
     ckpt__shard_meta_init(m, &f->allocator);
     m->view.many = false;
+    m->view.toc.own = f->toc.own;
     ckpt__shard_member *file = ckpt__shard_add_file(m, f->path, strlen(f->path));
     if (file == NULL) e = CKPT_NOMEM;
     else file->size = file->content = f->src.base + f->src.size;

@@ -507,14 +507,17 @@ static void test_left_out(void **unused) {
     (void)unused;
     const char *globs[] = { "l/0", "l/2" };
     int64_t n[4] = { 1, 2, 3, 4 };
+    float w[4] = { 1, 2, 3, 4 };
     char log[1000] = "";
-    ckpt_state st = {0};
+    ckpt_state st = {0}, piece = {0};
+    ckpt_tensor t = {0};
     ckpt__items items;
     ckpt__plan plan;
     ckpt__file_format fmt;
     ckpt__engine_job job;
     memset(&job, 0, sizeof job);
     for (int i = 0; i < 4; i++) ckpt_bind_int(&st, util_fmt("l/[%d]", i), &n[i]);
+    ckpt_bind_f32(&st, "w", w, 4);
     must(ckpt__state_select(&st, false, globs, 2, NULL, &items));
     ckpt__plan_init(&plan, NULL, &st);
     must(ckpt__file_format_of("t.pt", &fmt));
@@ -534,7 +537,18 @@ static void test_left_out(void **unused) {
     must(ckpt_load(&d, NULL));
     assert_string_equal(log, "not strict: 2 bound names are missing in it (l/[0], l/[2])");
     assert_true(n[0] == 0 && n[1] == 2 && n[2] == 0 && n[3] == 4);
+    t.dtype = CKPT_F32;
+    t.ndim = 1;
+    t.shape[0] = t.offset[0] = 2;
+    t.global_shape[0] = 4;
+    t.data = w;
+    for (int i = 0; i < 4; i++) ckpt_bind_int(&piece, util_fmt("l/[%d]", i), &n[i]);
+    ckpt_bind(&piece, "w", &t);
+    d.state = &piece;
+    must(ckpt_load(&d, NULL));          // and so it is for a rank that binds a part
+    assert_true(n[0] == 0 && n[3] == 4 && w[0] == 3 && w[1] == 4);
     ckpt_state_free(&st);
+    ckpt_state_free(&piece);
 }
 
 static void test_no_memory(void **unused) {
