@@ -38908,22 +38908,27 @@ typedef struct ckpt__uploader_sending {
     ckpt_uploader       *u;
     ckpt__uploader_item *it;
     ckpt__send          *send;
-    char                 known[256];    // the upload id that the record tells of, or its beginning
+    uint64_t             known;         // the mark of the upload id that the record tells of
     bool                 begun;
 } ckpt__uploader_sending;
+
+// Tells upload ids apart. An id may be a signed address of kilobytes, of which only the end is new.
+static uint64_t ckpt__uploader_mark_id(const ckpt__buf *id) {
+    return (uint64_t)id->len << 32 | ckpt__digest_crc32(0, id->data, id->len);
+}
 
 // The record of a multipart has changed: its new lines are added. The start is synced; a part that is lost is only sent again.
 static ckpt_err ckpt__uploader_remember(const ckpt__send_record *r, void *user) {
     ckpt__uploader_sending *s = (ckpt__uploader_sending *)user;
     ckpt__uploader_item *it = s->it;
-    const char *id = r->upload_id.len > 0 ? r->upload_id.data : "";
+    uint64_t id = ckpt__uploader_mark_id(&r->upload_id);
     ckpt__buf b;
     if (it->record == NULL || it->place != NULL) return CKPT_OK;
     ckpt__buf_init(&b, &s->u->allocator);
-    bool begins = !s->begun || strncmp(s->known, id, sizeof s->known - 1) != 0;
+    bool begins = !s->begun || s->known != id;
     if (begins) {
         ckpt__uploader_print_begun(&b, it);
-        (void)snprintf(s->known, sizeof s->known, "%s", id);
+        s->known = id;
         s->begun = true;
     }
     ckpt__uploader_print_parts(&b, it);
@@ -39040,7 +39045,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     sending.it = it;
     sending.send = &s;
     sending.begun = it->sent.upload_id.len > 0;
-    if (sending.begun) (void)snprintf(sending.known, sizeof sending.known, "%s", ckpt__buf_cstr(&it->sent.upload_id));
+    sending.known = ckpt__uploader_mark_id(&it->sent.upload_id);
     s.store = u->store;
     s.name = it->name;
     s.body.fd = -1;

@@ -986,6 +986,33 @@ static void test_parts_tried_again(void **state) {
     end_world(&w);
 }
 
+// Another upload is begun for it, with an id that only differs from the last one's at its end: the record tells of both.
+static void test_long_upload_ids(void **state) {
+    (void)state;
+    static const char *const ends[] = { "a", "a", "b", "b2" };
+    static const int lines[] = { 1, 1, 2, 3 };
+    ckpt_uploader u;
+    ckpt__uploader_item it;
+    ckpt__uploader_sending s;
+    memset(&u, 0, sizeof u);
+    memset(&it, 0, sizeof it);
+    memset(&s, 0, sizeof s);
+    s.u = &u;
+    s.it = &it;
+    it.record = (char *)(uintptr_t)util_join(util_temp_dir(), "record");
+    util_write_text(it.record, "");
+    ckpt__buf_init(&it.sent.upload_id, &u.allocator);
+    for (int i = 0; i < UTIL_COUNT(ends); i++) {
+        int told = 0;
+        it.sent.upload_id.len = 0;
+        ckpt__buf_fmt(&it.sent.upload_id, "%0400d%s", 0, ends[i]);
+        assert_int_equal(ckpt__uploader_remember(&it.sent, &s), CKPT_OK);
+        for (const char *at = util_read(it.record, NULL); (at = strstr(at, "\"begun\"")) != NULL; at++) told++;
+        assert_int_equal(told, lines[i]);
+    }
+    ckpt__buf_free(&it.sent.upload_id);
+}
+
 static void test_many_failures(void **state) {
     (void)state;
     world w;
@@ -3042,6 +3069,7 @@ int main(void) {
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_dead_owner),
         cmocka_unit_test(test_link_to_what_is_gone),
+        cmocka_unit_test(test_long_upload_ids),
         cmocka_unit_test(test_another_rank_s),
         cmocka_unit_test(test_half_done),
         cmocka_unit_test(test_half_done_replaced),
