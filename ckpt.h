@@ -43746,7 +43746,8 @@ static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ck
     bool far = r->place->folder == NULL;
     int most = far ? (int)CKPT__SHARD_WORKERS_FAR : (int)CKPT__SHARD_WORKERS;
     int threads = ckpt__engine_threads(job, r->count.needed, CKPT__ENGINE_SMALL, most);
-    if (far && job->threads == 0) threads = r->goal_count < (size_t)most ? (int)r->goal_count : most;
+    int wide = r->goal_count < (size_t)most ? (int)r->goal_count : most;            // a store's answers take their time
+    if (far && job->threads == 0 && wide > threads) threads = wide;
     e = ckpt__shard_hand_out(r);
     for (size_t i = 0; i < r->goal_count && e == CKPT_OK && !r->crew.stop; ) {
         size_t end = i + 1;

@@ -198,6 +198,35 @@ static void test_exact(void **state) {
     free(column);
 }
 
+static const su_tensor large[] = { { "big", CKPT_U8, 1, { 500000 }, SU_ROWS } };       // two windows
+static const su_model large_model = { large, 1 };
+
+// One large piece comes from a store over several connections.
+static void test_wide(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    ckpt__shard_meta m;
+    ckpt__file_options o;
+    ckpt__engine_job job;
+    ckpt_state st = { 0 };
+    memset(&o, 0, sizeof o);
+    memset(&job, 0, sizeof job);
+    su_save(dir, &large_model, 1, ".pt", 0);
+    record(dir, "run");
+    ckpt__shard_place place = in_store("run");
+    char *data = (char *)calloc(1, 500000);
+    ckpt_bind_bytes(&st, "big", data, 500000);
+    o.job = &job;
+    OK(ckpt__shard_open(&m, &st.allocator, &place));
+    rec.s->together = 2;
+    OK(ckpt__shard_restore(&m, &place, &st, &o, NULL, NULL));
+    assert_true(rec.s->busiest >= 2);
+    ckpt__shard_free(&m);
+    ckpt_state_free(&st);
+    free(data);
+    scripted_close(rec.s);
+}
+
 // A flipped byte in any block of any piece is found by whoever needs that block, and by nobody else.
 static void test_flipped_blocks(void **state) {
     (void)state;
@@ -1273,7 +1302,7 @@ static void test_no_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counted),  cmocka_unit_test(test_exact),        cmocka_unit_test(test_flipped_blocks),
-        cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),
+        cmocka_unit_test(test_wide),     cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),
         cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
         cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file),
