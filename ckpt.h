@@ -36627,6 +36627,7 @@ static ckpt_err ckpt__fetch_run(ckpt__fetch *f) {
 static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ckpt__buf *out, size_t max,
                                          const ckpt__retry *retry) {
     ckpt__buf near, path;
+    ckpt__os_info info;
     int fd = -1;
     size_t got = 0;
     ckpt__buf_init(&near, &store->allocator);
@@ -36635,9 +36636,10 @@ static ckpt_err ckpt__fetch_text_by_file(ckpt_store *store, const char *name, ck
     ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__send_fetch_aside(store, name, near.data, max, retry, &path);
     if (e == CKPT_OK) {
         e = ckpt__os_open_read(&fd, path.data);
-        char *to = e == CKPT_OK ? ckpt__buf_reserve(out, max + 1) : NULL;
-        if (e == CKPT_OK) e = to == NULL ? CKPT_NOMEM : ckpt__os_pread(fd, to, max + 1, 0, &got, path.data);
-        if (e == CKPT_OK && got > max) e = ckpt__error_set(CKPT_CORRUPT, "%s has more than %zu bytes", name, max);
+        if (e == CKPT_OK) e = ckpt__os_fstat(fd, &info, path.data);
+        if (e == CKPT_OK && info.size > max) e = ckpt__error_set(CKPT_CORRUPT, "%s has more than %zu bytes", name, max);
+        char *to = e == CKPT_OK ? ckpt__buf_reserve(out, (size_t)info.size) : NULL;
+        if (e == CKPT_OK) e = to == NULL ? CKPT_NOMEM : ckpt__os_pread(fd, to, (size_t)info.size, 0, &got, path.data);
         if (e == CKPT_OK) out->len += got;
         ckpt__os_drop(fd);
         ckpt__error_record kept;
