@@ -43203,6 +43203,18 @@ static ckpt_err ckpt__shard_reader_init(ckpt__shard_reader *r, const ckpt__shard
     return CKPT_OK;
 }
 
+// Per file, what of it has been brought here: nothing yet. NULL: no memory.
+static int *ckpt__shard_kept_init(const ckpt__shard_meta *m) {
+    int *kept = (int *)ckpt__mem_alloc(&m->allocator, (m->file_count + 1) * sizeof *kept);
+    for (size_t i = 0; i < m->file_count && kept != NULL; i++) kept[i] = -1;
+    return kept;
+}
+
+static void ckpt__shard_kept_free(const ckpt__shard_meta *m, int *kept) {
+    for (size_t i = 0; i < m->file_count && kept != NULL; i++) ckpt__os_drop(kept[i]);
+    ckpt__mem_free(&m->allocator, kept, (m->file_count + 1) * sizeof *kept);
+}
+
 static void ckpt__shard_reader_free(ckpt__shard_reader *r) {
     const ckpt_allocator *a = &r->m->allocator;
     for (size_t i = 0; i < r->target_count; i++) {
@@ -43885,9 +43897,9 @@ static ckpt_err ckpt__shard_read_small(ckpt__shard_match *x, const ckpt__shard_m
     return e;
 }
 
-// Writes an attached file to where it is bound, whole or not at all.
+// Writes an attached file to where it is bound, whole or not at all. kept: what has been brought for others, and for the next.
 static ckpt_err ckpt__shard_extract(const ckpt__shard_meta *m, const ckpt__shard_place *p, uint32_t entry, const char *path,
-                                    bool verify, ckpt__engine_job *job, ckpt__shard_count *count) {
+                                    bool verify, ckpt__engine_job *job, int *kept, ckpt__shard_count *count) {
     enum { BLOCK = 4 << 20 };
     const ckpt__entry *x = &m->view.toc.entries[entry];
     ckpt__file_new n;
@@ -43905,6 +43917,7 @@ static ckpt_err ckpt__shard_extract(const ckpt__shard_meta *m, const ckpt__shard
         box[0] = (int64_t)at;
         box[1] = (int64_t)size;
         e = ckpt__shard_reader_init(&r, m, p, verify);
+        r.kept = kept;
         if (e == CKPT_OK) e = ckpt__shard_want(&r, entry, block, false, box);
         if (e == CKPT_OK) e = ckpt__shard_read(&r, NULL, &quiet);
         ckpt__shard_add_count(count, &r.count);
@@ -44020,6 +44033,32 @@ static ckpt_err ckpt__shard_present(const ckpt__shard_meta *m, const ckpt__shard
     return e;
 }
 
+// A file that must be brought here whole is, once for all that is attached in it; the last one goes before the next one comes.
+static ckpt_err ckpt__shard_extract_all(const ckpt__shard_match *x, const ckpt__shard_meta *m, const ckpt__shard_place *p,
+                                        ckpt__shard_count *count) {
+    uint32_t last = 0;
+    int *kept = ckpt__shard_kept_init(m);
+    ckpt_err e = kept != NULL ? CKPT_OK : CKPT_NOMEM;
+    for (int i = 0; i < x->m.st->count && e == CKPT_OK; i++) {
+        const ckpt__binding *b = &x->m.st->items[i];
+        if (b->kind != CKPT_KIND_FILE || x->m.entry[i] < 0) continue;
+        uint32_t entry = (uint32_t)x->m.entry[i];
+        size_t piece = m->first[entry];
+        uint32_t file = piece < m->first[entry + 1] ? m->pieces[piece].file : last;
+        if (file != last) {
+            ckpt__os_drop(kept[last]);
+            kept[last] = -1;
+        }
+        last = file;
+        e = ckpt__shard_extract(m, p, entry, (const char *)b->data, !x->o.no_verify, x->o.job, kept, count);
+    }
+    ckpt__error_record before;
+    ckpt__error_take(&before);
+    ckpt__shard_kept_free(m, kept);
+    ckpt__error_last = before;
+    return e;
+}
+
 static ckpt_err ckpt__shard_fill_state(ckpt__shard_match *x, const ckpt__shard_meta *m, const ckpt__shard_place *p,
                                        ckpt__shard_count *count) {
     ckpt__shard_reader r;
@@ -44030,11 +44069,7 @@ static ckpt_err ckpt__shard_fill_state(ckpt__shard_match *x, const ckpt__shard_m
     if (e == CKPT_OK) e = ckpt__shard_read(&r, x->m.st, x->o.job);
     ckpt__shard_add_count(count, &r.count);
     ckpt__shard_reader_free(&r);
-    for (int i = 0; i < x->m.st->count && e == CKPT_OK; i++) {
-        const ckpt__binding *b = &x->m.st->items[i];
-        if (b->kind != CKPT_KIND_FILE || x->m.entry[i] < 0) continue;
-        e = ckpt__shard_extract(m, p, (uint32_t)x->m.entry[i], (const char *)b->data, !x->o.no_verify, x->o.job, count);
-    }
+    if (e == CKPT_OK) e = ckpt__shard_extract_all(x, m, p, count);
     if (e == CKPT_OK) ckpt__file_restore_scalars(&x->m);
     return e;
 }
@@ -44374,8 +44409,7 @@ static void ckpt__shard_close(ckpt_file *f) {
     if (f == NULL || f->shards == NULL) return;
     ckpt__shard_opened *o = ckpt__shard_of(f);
     ckpt_allocator a = f->allocator;
-    for (size_t i = 0; i < o->meta.file_count && o->kept != NULL; i++) ckpt__os_drop(o->kept[i]);
-    ckpt__mem_free(&a, o->kept, (o->meta.file_count + 1) * sizeof *o->kept);
+    ckpt__shard_kept_free(&o->meta, o->kept);
     ckpt__shard_free(&o->meta);
     if (o->store != NULL) ckpt__store_close(o->store);
     ckpt__mem_free_text(&a, o->where);
@@ -44395,9 +44429,8 @@ static ckpt_err ckpt__shard_open_into(ckpt_file *f, const char *folder, ckpt_sto
     o->place.store = store;
     ckpt_err e = ckpt__shard_open(&o->meta, &f->allocator, &o->place);
     if (e != CKPT_OK) return e;
-    o->kept = (int *)ckpt__mem_alloc(&f->allocator, (o->meta.file_count + 1) * sizeof *o->kept);
+    o->kept = ckpt__shard_kept_init(&o->meta);
     if (o->kept == NULL) return CKPT_NOMEM;
-    for (size_t i = 0; i < o->meta.file_count; i++) o->kept[i] = -1;
     o->store = store;
     f->toc = o->meta.view.toc;
     for (size_t i = 0; i < o->meta.file_count; i++) f->src.size += o->meta.files[i].size;

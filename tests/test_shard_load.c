@@ -1046,6 +1046,46 @@ static void test_attached(void **state) {
     OK(ckpt_verify(dir, NULL));
 }
 
+// A store that gives only whole objects: it is asked once for all that is attached in one of them.
+static void test_attached_brought(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *dir = util_join(top, "d"), *from = util_join(top, "from");
+    const uint64_t much = 9 << 20;
+    char *bytes = scripted_bytes(much);
+    su_rank one;
+    ckpt_state st = { 0 };
+    ckpt_allocator a = { NULL, NULL };
+    ckpt_load_desc d;
+    util_mkdir(dir);
+    util_write(from, bytes, (size_t)much);
+    memset(&one, 0, sizeof one);
+    su_bind(&one, &model, 0, 1, true);
+    ckpt_bind_file(&one.st, "files/a", from);
+    ckpt_bind_file(&one.st, "files/b", from);
+    OK(su_save_ranks(dir, &one, 1, ".tar", 0, &a));
+    su_free(&one);
+    record(dir, "run");
+    rec.s->table.get = NULL;
+    rec.s->table.fetch = scripted_fetch;
+    rec.s->log = (char *)calloc(1, 1);
+    for (int i = 0; i < 2; i++) ckpt_bind_file(&st, util_fmt("files/%c", 'a' + i), util_join(top, util_fmt("to%d", i)));
+    memset(&d, 0, sizeof d);
+    d.load_path = "run";
+    d.store = &rec.s->store;
+    d.state = &st;
+    OK(ckpt_load(&d, NULL));
+    int asked = 0;
+    for (const char *at = rec.s->log; (at = strstr(at, "get run/__0_0.tar")) != NULL; at++) asked++;
+    assert_int_equal(asked, 1);
+    for (int i = 0; i < 2; i++) {
+        size_t size = 0;
+        assert_memory_equal(util_read(util_join(top, util_fmt("to%d", i)), &size), bytes, (size_t)much);
+        assert_int_equal(size, much);
+    }
+    ckpt_state_free(&st);
+    scripted_close(rec.s);
+}
+
 // Hugging Face's index stands there when others can read what it names.
 static void test_hf(void **state) {
     (void)state;
@@ -1307,7 +1347,7 @@ int main(void) {
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
         cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file),
         cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),     cmocka_unit_test(test_hf),
+        cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),       cmocka_unit_test(test_attached_brought),     cmocka_unit_test(test_hf),
         cmocka_unit_test(test_shared),   cmocka_unit_test(test_shared_argument),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
     };
     util_clear_env();
