@@ -43188,6 +43188,7 @@ typedef struct ckpt__shard_reader {
     int                      whole_fd;      // the one file of these goals, brought here; -1: each worker opens what it needs
     bool                     whole_kept;    // it is the caller's, and the only file
     int                     *kept;          // NULL, or per file what has been brought, to be used again
+    ckpt__os_flag            rangeless;     // 1: the server behind the store gives whole objects, whatever is asked for
     ckpt__shard_count        count;
 } ckpt__shard_reader;
 
@@ -43512,7 +43513,9 @@ static ckpt_err ckpt__shard_get(ckpt__shard_hand *h, uint32_t file, uint64_t at,
     g.sink.fd = -1;
     g.sink.memory = dst;
     g.sink.size = size;
-    return ckpt__fetch_get(&g);
+    e = ckpt__fetch_get(&g);
+    if (e == CKPT_UNSUPPORTED) ckpt__os_flag_set(&h->r->rangeless, 1);
+    return e;
 }
 
 static ckpt_err ckpt__shard_damaged(const ckpt__shard_reader *r, const ckpt__shard_piece *p, uint32_t sum, uint32_t wanted) {
@@ -43636,7 +43639,8 @@ static void ckpt__shard_main(void *ctx, int worker) {
 
 // Must a file be brought here whole before anything of it can be read?
 static bool ckpt__shard_is_brought(const ckpt__shard_reader *r, uint32_t file) {
-    return r->m->files[file].packed || (r->place->folder == NULL && r->place->store->table->get == NULL);
+    if (r->m->files[file].packed || (r->kept != NULL && r->kept[file] >= 0)) return true;
+    return r->place->folder == NULL && (r->place->store->table->get == NULL || ckpt__os_flag_get(&r->rangeless) != 0);
 }
 
 // Gets an object into an unnamed file, and unpacks it there when it is compressed. *stored (may be NULL): that file's sum.
@@ -43751,11 +43755,10 @@ static ckpt_err ckpt__shard_hand_out(ckpt__shard_reader *r) {
     return e;
 }
 
-// Fills all targets. Plain files are read side by side; those that must be brought whole come one after the other, so that
-// there is never more than one of them on the disk. The caller's `count` gets this reader's added.
-static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ckpt__engine_job *job) {
-    ckpt_err e = ckpt__shard_goals(r);
-    if (e == CKPT_OK) e = ckpt__engine_crew_init(&r->crew, st, job, r->count.needed);
+// Reads all goals. Plain files are read side by side; those that must be brought whole come one after the other, so that
+// there is never more than one of them on the disk.
+static ckpt_err ckpt__shard_read_goals(ckpt__shard_reader *r, const ckpt_state *st, ckpt__engine_job *job) {
+    ckpt_err e = ckpt__engine_crew_init(&r->crew, st, job, r->count.needed);
     if (e != CKPT_OK) return e;
     bool far = r->place->folder == NULL;
     int most = far ? (int)CKPT__SHARD_WORKERS_FAR : (int)CKPT__SHARD_WORKERS;
@@ -43783,6 +43786,16 @@ static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ck
     kept.code = e;
     ckpt_err failed = ckpt__engine_crew_free(&r->crew);
     return e != CKPT_OK ? ckpt__error_put(&kept) : failed;
+}
+
+// Fills all targets. That a server knows no ranges shows when it is asked for one: all is read again then, from whole objects.
+// The caller's `count` gets this reader's added.
+static ckpt_err ckpt__shard_read(ckpt__shard_reader *r, const ckpt_state *st, ckpt__engine_job *job) {
+    ckpt_err e = ckpt__shard_goals(r);
+    if (e == CKPT_OK) e = ckpt__shard_read_goals(r, st, job);
+    if (e != CKPT_UNSUPPORTED || ckpt__os_flag_get(&r->rangeless) == 0) return e;
+    if (r->joined != NULL) memset(r->joined, 0, r->goal_cap * sizeof *r->joined);
+    return ckpt__shard_read_goals(r, st, job);
 }
 
 //-- into a state ------------------------------------------------------------------
@@ -44359,6 +44372,18 @@ static ckpt_err ckpt__shard_audit_run(ckpt__shard_audit *x, const ckpt__engine_j
     return e;
 }
 
+static ckpt_err ckpt__shard_audit_all(ckpt__shard_audit *x, ckpt__engine_job *job, uint64_t total) {
+    ckpt_err e = ckpt__engine_crew_init(&x->r.crew, NULL, job, total);
+    if (e != CKPT_OK) return e;
+    e = ckpt__shard_audit_run(x, job);
+    if (e == CKPT_OK && !x->r.crew.stop) ckpt__engine_crew_moved(&x->r.crew, 0, 0);
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    kept.code = e;
+    ckpt_err failed = ckpt__engine_crew_free(&x->r.crew);
+    return e != CKPT_OK ? ckpt__error_put(&kept) : failed;
+}
+
 // Reads every file whole and checks every checksum in constant memory. CKPT_CORRUPT names the file and what in it is damaged.
 static ckpt_err ckpt__shard_verify(const ckpt__shard_meta *m, const ckpt__shard_place *p, ckpt__engine_job *job) {
     ckpt__shard_audit x;
@@ -44374,15 +44399,10 @@ static ckpt_err ckpt__shard_verify(const ckpt__shard_meta *m, const ckpt__shard_
         total += m->files[i].content;
         x.first[i + 1] = x.first[i] + (m->files[i].content + x.r.window - 1) / x.r.window;
     }
-    if (e == CKPT_OK) e = ckpt__engine_crew_init(&x.r.crew, NULL, job, total);
-    if (e == CKPT_OK) {
-        e = ckpt__shard_audit_run(&x, job);
-        if (e == CKPT_OK && !x.r.crew.stop) ckpt__engine_crew_moved(&x.r.crew, 0, 0);
-        ckpt__error_record kept;
-        ckpt__error_take(&kept);
-        kept.code = e;
-        ckpt_err failed = ckpt__engine_crew_free(&x.r.crew);
-        e = e != CKPT_OK ? ckpt__error_put(&kept) : failed;
+    if (e == CKPT_OK) e = ckpt__shard_audit_all(&x, job, total);
+    if (e == CKPT_UNSUPPORTED && ckpt__os_flag_get(&x.r.rangeless) != 0) {      // whole objects, then
+        memset(x.sums, 0, (m->file_count + 1) * sizeof *x.sums);
+        e = ckpt__shard_audit_all(&x, job, total);
     }
     ckpt__mem_free(&m->allocator, x.first, (m->file_count + 1) * sizeof *x.first);
     ckpt__mem_free(&m->allocator, x.sums, (m->file_count + 1) * sizeof *x.sums);

@@ -399,6 +399,40 @@ static void test_brought(void **state) {
     }
 }
 
+// A server that answers a request for a range with the whole object.
+static ckpt_err whole_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink, ckpt__transfer *t) {
+    pthread_mutex_lock(&rec.s->lock);
+    const scripted_object *o = scripted_find(rec.s, name);
+    bool whole = o == NULL || (offset == 0 && sink->size == o->size);
+    pthread_mutex_unlock(&rec.s->lock);
+    if (!whole) return ckpt__error_set(CKPT_UNSUPPORTED, "the server gives whole objects only (200 to a request for a range)");
+    return scripted_get(store, name, etag, offset, sink, t);
+}
+
+static void test_rangeless(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    for (int k = 0; k < 2; k++) {
+        ckpt__shard_meta m;
+        ckpt__engine_job job;
+        ckpt_allocator a = { NULL, NULL };
+        if (k == 0) su_save(dir, &model, 2, ".pt", 0);
+        record(dir, "run");
+        rec.s->table.get = whole_get;
+        for (int r = 0; r < 3 && k == 0; r++) OK(load_path("run", &rec.s->store, r, 3));
+        ckpt__shard_place place = in_store("run");
+        memset(&job, 0, sizeof job);
+        OK(ckpt__shard_open(&m, &a, &place));
+        scripted_object *o = scripted_find(rec.s, "run/__1_0.pt");
+        if (k == 1) o->data[o->size / 2] ^= 1;
+        ckpt_err e = ckpt__shard_verify(&m, &place, &job);
+        if (k == 0) OK(e);
+        else says(e, CKPT_CORRUPT, "__1_0.pt");
+        ckpt__shard_free(&m);
+        scripted_close(rec.s);
+    }
+}
+
 //-- single files ------------------------------------------------------------------
 
 static void test_single_files(void **state) {
@@ -1342,7 +1376,7 @@ static void test_no_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counted),  cmocka_unit_test(test_exact),        cmocka_unit_test(test_flipped_blocks),
-        cmocka_unit_test(test_wide),     cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),
+        cmocka_unit_test(test_wide),     cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),  cmocka_unit_test(test_rangeless),
         cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
         cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file),
