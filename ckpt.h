@@ -47756,6 +47756,26 @@ static ckpt_err ckpt__saver_read_newest(const ckpt_saver *s, ckpt__remote *r, co
     return e;
 }
 
+// What lies outside the folder that all names of the template begin with is another run's as well: this one goes on in a copy of
+// its folder. A run's name that was only made up is another one in every process.
+static ckpt_err ckpt__saver_mark_outside(const ckpt_saver *s, ckpt__index *ledger, const char *format) {
+    ckpt__name_pattern p;
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__buf folder;
+    if (!s->run_given) d.run_name = NULL;
+    ckpt__buf_init(&folder, &s->allocator);
+    ckpt_err e = ckpt__name_pattern_init(&p, NULL, format, &d);
+    if (e != CKPT_OK) return e;
+    ckpt__name_pattern_head(&p, &folder);
+    e = folder.err;
+    while (folder.len > 0 && folder.data[folder.len - 1] != '/') folder.len--;
+    for (size_t i = 0; i < ledger->count && e == CKPT_OK; i++)
+        ledger->lines[i].others = ledger->lines[i].others || strncmp(ledger->lines[i].name, folder.data, folder.len) != 0;
+    ckpt__name_pattern_free(&p);
+    ckpt__buf_free(&folder);
+    return e;
+}
+
 // A ledger is the folder's, and so it may tell of several runs.
 static ckpt_err ckpt__saver_mark_far_others(ckpt_saver *s, ckpt__remote *r) {
     ckpt__buf pattern;
@@ -47763,6 +47783,7 @@ static ckpt_err ckpt__saver_mark_far_others(ckpt_saver *s, ckpt__remote *r) {
     ckpt_err e = ckpt__saver_remote_pattern(s, r, &pattern);
     ckpt__saver_enter(s);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &r->ledger, pattern.data);
+    if (e == CKPT_OK) e = ckpt__saver_mark_outside(s, &r->ledger, pattern.data);
     ckpt__saver_leave(s);
     ckpt__buf_free(&pattern);
     return e;

@@ -1089,6 +1089,35 @@ static void test_remote_rotation_of_two_runs(void **state) {
     bucket_end(b);
 }
 
+// A run that goes on in a copy of another's folder, with a place of its own in the store, has the other's ledger too: it never removes
+// what that one has there. A template of the same folder is the same run's.
+static void test_remote_rotation_in_a_copy(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        remote_run m = remote_new(dir, b);
+        ckpt_timestamp t;
+        run_open(m.r);
+        for (int i = 1; i <= 3; i++) save_wait(&m, i);
+        remote_end(&m);
+        m = remote_new(dir, b);
+        m.r->d.remote_file_name = k == 0 ? "copy/ba{batch}.pt" : "run/b{batch}.pt";
+        m.r->d.latest_remote_file_name = k == 0 ? "copy/latest.pt" : "run/latest.pt";
+        m.r->d.num_remote_to_keep = 2;
+        run_open(m.r);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        run_check(m.r, 3);
+        for (int i = 4; i <= 6; i++) save_wait(&m, i);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), k == 0 ? "copy%ba5.pt copy%ba6.pt copy%latest.pt.symlink "
+                                                      "run%ba1.pt run%ba2.pt run%ba3.pt run%latest.pt.symlink"
+                                                    : "run%b5.pt run%b6.pt run%latest.pt.symlink");
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 // Losses of 1 to 8, 10 and 12: 5 10 4 9 3 8 2 7 6 5. Of the store's the newest two, every 4th save, batch 3, which is pinned, and
 // batch 7, the best, stay.
 static void ledger_run(remote_run *m, const char *dir, bucket *b) {
@@ -2570,6 +2599,7 @@ int main(void) {
         cmocka_unit_test(test_keep_none_waits_for_all),
         cmocka_unit_test(test_keep_none_same_name),
         cmocka_unit_test(test_remote_rotation), cmocka_unit_test(test_remote_rotation_of_two_runs),
+        cmocka_unit_test(test_remote_rotation_in_a_copy),
         cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
