@@ -1161,7 +1161,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_remove(ckpt_folder *f, int index)
 typedef struct ckpt_gc_desc {
     uint32_t    _canary;                // must stay 0
     // CKPT_KEEP_ALL (default): none is too old; else the newest N, at least 1. Where ranks have tarballs of their own: of each
-    // rank the newest N that all ranks have, and what is newer than those
+    // rank the newest N that all ranks of their job have, and what is newer than those
     int         num_checkpoints_to_keep;
     int         keep_every;             // beyond those, every Nth save (0: none)
     const char *keep_best;              // "min" or "max": the best recorded metric stays too
@@ -53636,13 +53636,34 @@ static bool ckpt__folder_rank_has(const ckpt_folder *f, int rank, const ckpt__in
     return false;
 }
 
-// Can a run go on from this save of ranks with tarballs of their own? Only if all have it.
+// How many ranks made this save, as its tarball says; INT64_MAX: it does not.
+static int64_t ckpt__folder_world(const ckpt_folder *f, const ckpt__index_line *save) {
+    ckpt__buf path;
+    ckpt__error_record kept;
+    ckpt_file *file = NULL;
+    int64_t world = INT64_MAX;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&path, &f->allocator);
+    ckpt__index_path(&path, &f->index, save->name);
+    if (path.err == CKPT_OK && ckpt__file_open(&file, path.data, &f->allocator) == CKPT_OK) {
+        int at = ckpt__toc_find(&file->toc, CKPT__SAVER_STATE "world_size");
+        if (at >= 0 && file->toc.entries[at].kind == CKPT_KIND_INT) world = file->toc.entries[at].i;
+    }
+    ckpt__file_close(file);
+    ckpt__buf_free(&path);
+    ckpt__error_last = kept;
+    return world;
+}
+
+// Can a run go on from this save of ranks with tarballs of their own? Only if all have it that made it: an earlier job of
+// more ranks may have left its indexes.
 static bool ckpt__folder_is_complete(const ckpt_folder *f, const ckpt__index_line *save) {
     bool first = false;                 // rank 0 has an index here; machines may have folders of their own
     for (size_t i = 0; i < f->index.count && !first; i++) first = f->index.lines[i].leaves && f->index.lines[i].rank == 0;
-    bool all = !first || ckpt__folder_rank_has(f, 0, save);
-    for (size_t i = 0; i < f->rank_count && all; i++) all = ckpt__folder_rank_has(f, f->ranks[i], save);
-    return all;
+    if (first && !ckpt__folder_rank_has(f, 0, save)) return false;
+    size_t i = 0;
+    while (i < f->rank_count && ckpt__folder_rank_has(f, f->ranks[i], save)) i++;
+    return i == f->rank_count || f->ranks[i] >= ckpt__folder_world(f, save);        // they are in order
 }
 
 // How many of the newest stay, so that `keep` of them are complete: a run that was killed may have left newer ones that are not.

@@ -385,22 +385,43 @@ static void test_too_long(void **state) {
 
 //-- tarballs of each rank's own ---------------------------------------------------------
 
-// A rank's index with the saves up to `last`, and tarballs of them and of one more.
-static void make_rank(const char *dir, int rank, int last, bool more) {
+// What a saver of so many ranks puts into its tarball beside the state: a name that nobody can bind.
+static void make_tarball(const char *path, const ckpt_timestamp *t, int64_t world) {
+    char name[] = CKPT__SAVER_STATE "world_size";
+    ckpt_state st;
+    ckpt__items items;
+    ckpt__state_stamp stamp;
+    ckpt__file_format fmt;
+    ckpt__plan plan;
+    ckpt__engine_job job;
+    memset(&st, 0, sizeof st);
+    memset(&job, 0, sizeof job);
+    ok(ckpt__file_format_of(path, &fmt));
+    ok(ckpt__state_select(&st, false, NULL, 0, NULL, &items));
+    ckpt__plan_init(&plan, &st.allocator, &st);
+    ok(ckpt__items_add_timestamp(&items, &stamp, t));
+    ok(ckpt__items_add(&items, name, CKPT_KIND_INT, &world, 8));
+    ok(ckpt__file_plan(&plan, &fmt, path, items.list, items.count));
+    ok(ckpt__file_write(path, &fmt, &plan, true, &job, &st.allocator));
+    ckpt__plan_free(&plan);
+    ckpt__items_free(&items);
+}
+
+// Adds to a rank's index the saves from `first` to `last`, and tarballs of them and of one more, which say how many ranks there were.
+static void make_saves(const char *dir, int rank, int first, int last, bool more, int64_t world) {
     ckpt_allocator plain = { NULL, NULL };
     ckpt__index ix;
     ok(ckpt__index_init(&ix, &plain, dir));
     ckpt__folder_choose_index(&ix, rank);
-    for (int i = 3; i <= last + more; i++) {
+    ok(ckpt__index_load(&ix));
+    for (int i = first; i <= last + more; i++) {
         ckpt__index_line line;
-        ckpt_state st;
         char *name = util_fmt("ba%d-rank%d.tar", i, rank);
         memset(&line, 0, sizeof line);
-        memset(&st, 0, sizeof st);
         line.name = name;
         line.t = at_batch(i);
         line.number = (uint64_t)i;
-        ok(ckpt_save(util_join(dir, name), &st, &line.t));
+        make_tarball(util_join(dir, name), &line.t, world);
         if (i <= last) ok(ckpt__index_insert(&ix, ix.count, &line));
     }
     ok(ckpt__index_write(&ix));
@@ -414,7 +435,7 @@ static void test_killed_among_ranks(void **state) {
     for (int noted = 0; noted < 2; noted++) {
         for (int keep = 1; keep < 3; keep++) {
             const char *dir = util_temp_dir(), *latest = util_join(dir, "latest-rank0.tar");
-            for (int rank = 0; rank < 3; rank++) make_rank(dir, rank, rank != 1 && noted ? 6 : 5, rank != 1 && !noted);
+            for (int rank = 0; rank < 3; rank++) make_saves(dir, rank, 3, rank != 1 && noted ? 6 : 5, rank != 1 && !noted, 3);
             assert_int_equal((symlink)("ba5-rank0.tar", latest), 0);
             ok(tidy(dir, keep));
             for (int rank = 0; rank < 3; rank++) {
@@ -424,6 +445,20 @@ static void test_killed_among_ranks(void **state) {
             assert_string_equal(util_link_target(latest), "ba5-rank0.tar");
         }
     }
+}
+
+// The job goes on with fewer ranks, and the indexes of the others are still there: a save is complete when the ranks that made it
+// have it, but for one that rank 1 was killed in.
+static void test_fewer_ranks(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    for (int rank = 0; rank < 4; rank++) make_saves(dir, rank, 1, 2, false, 4);
+    for (int rank = 0; rank < 2; rank++) make_saves(dir, rank, 3, rank == 0 ? 7 : 6, false, 2);
+    ok(tidy(dir, 2));
+    for (int rank = 0; rank < 2; rank++) {
+        for (int i = 1; i < 7; i++) assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d-rank%d.tar", i, rank))), i > 4);
+    }
+    assert_true(util_exists(util_join(dir, "ba7-rank0.tar")));
 }
 
 //-- links and texts -------------------------------------------------------------------
@@ -533,7 +568,7 @@ int main(void) {
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
         cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_killed_among_ranks),
+        cmocka_unit_test(test_killed_among_ranks), cmocka_unit_test(test_fewer_ranks),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_moved_elsewhere),
