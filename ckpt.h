@@ -1041,7 +1041,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // first.
 // With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local
 // is fetched into the folder, entered in the index and loaded; so a machine that has nothing resumes too. One that
-// does not verify is passed over, and then the bucket is listed for older ones. What was loaded from the folder and never
+// does not verify is passed over, and then the bucket is listed for older ones. Of a name without a count ("ep{epoch}.pt") both
+// ends are compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
+// with a warning where there is no room for that (else CKPT_NO_SPACE). What was loaded from the folder and never
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
@@ -50556,15 +50558,59 @@ static ckpt__resume_far *ckpt__resume_next_far(ckpt__resume_walk *w, size_t *cou
     return best;
 }
 
-// Is what the line says surely the same file as the one in the store?
-static bool ckpt__resume_same(ckpt__resume_far *f, const ckpt__index_line *l) {
+// The mark of an object, as ckpt__resume_mark has it of a file. info: what a stat has just said of it.
+static ckpt_err ckpt__resume_far_mark(ckpt_saver *s, const ckpt__resume_far *f, const ckpt__store_stat *info, uint32_t *mark) {
+    const uint64_t most = CKPT__RESUME_MARKED;
+    ckpt_err e = CKPT_OK;
+    char *block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_MARKED);
+    if (block == NULL) return CKPT_NOMEM;
+    *mark = 0;
+    for (uint64_t at = 0; at < info->size && e == CKPT_OK; ) {
+        uint64_t last = info->size > most ? info->size - most : 0;
+        ckpt__fetch_range r;
+        memset(&r, 0, sizeof r);
+        r.store = f->from->store;
+        r.name = f->name;
+        r.etag = info->etag;
+        r.at = at;
+        r.retry = ckpt__remote_retry(f->from);
+        r.sink.fd = -1;
+        r.sink.memory = block;
+        r.sink.size = info->size - at < most ? info->size - at : most;
+        r.sink.whole = info->size;
+        e = ckpt__fetch_get(&r);
+        if (e == CKPT_OK) *mark = ckpt__digest_crc32(*mark, block, (size_t)r.sink.size);
+        at += r.sink.size;
+        if (at == most && at < last) at = last;
+    }
+    ckpt__mem_free(&s->allocator, block, CKPT__RESUME_MARKED);
+    return e;
+}
+
+typedef enum ckpt__resume_alike { CKPT__RESUME_UNKNOWN, CKPT__RESUME_SAME, CKPT__RESUME_OTHER } ckpt__resume_alike;
+
+// Is what the line tells of the same file as the one in the store? Of stores that have no checksum of it the ends say so.
+static ckpt__resume_alike ckpt__resume_liken(ckpt_saver *s, const ckpt__resume_far *f, const ckpt__index_line *l) {
+    ckpt__resume_alike alike = CKPT__RESUME_UNKNOWN;
     ckpt__store_stat info;
     ckpt__error_record kept;
+    ckpt__buf path;
+    uint64_t size = 0;
+    uint32_t here = 0, there = 0;
     ckpt__error_take(&kept);
-    bool same = ckpt__fetch_stat(f->from->store, f->name, &info, ckpt__remote_retry(f->from)) == CKPT_OK &&
-                info.has_crc && l->has_checksum && !ckpt__resume_differs(&info, l);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__index_path(&path, &s->index, l->name);
+    bool seen = ckpt__fetch_stat(f->from->store, f->name, &info, ckpt__remote_retry(f->from)) == CKPT_OK;
+    bool sums = seen && info.has_crc && l->has_checksum;
+    bool ranges = seen && f->from->store->table->get != NULL && !ckpt__index_is_folder(f->name);
+    if (seen && ckpt__resume_differs(&info, l)) alike = CKPT__RESUME_OTHER;
+    else if (sums) alike = CKPT__RESUME_SAME;
+    else if (ranges && path.err == CKPT_OK && ckpt__resume_mark(path.data, &size, &here) == CKPT_OK && size == info.size &&
+             ckpt__resume_far_mark(s, f, &info, &there) == CKPT_OK)
+        alike = here == there ? CKPT__RESUME_SAME : CKPT__RESUME_OTHER;
+    ckpt__buf_free(&path);
     ckpt__error_last = kept;
-    return same;
+    return alike;
 }
 
 static ckpt_err ckpt__resume_fetch(ckpt_saver *s, const ckpt__resume_far *f, ckpt__buf *temp, ckpt__store_stat *info) {
@@ -50678,6 +50724,21 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     ckpt__file_close(file);
     ckpt__resume_drop(&temp, fetched);
     return e;
+}
+
+// Tells a checkpoint whose name does not say of which time it is from the newest local one (NULL: there is none): a look at both,
+// else a look inside. Where there is no room for that, what this machine has put there itself, under the same number, is taken to
+// be there still.
+static ckpt_err ckpt__resume_sort_out(ckpt_saver *s, ckpt__resume_far *f, const ckpt__index_line *l, ckpt__resume_walk *w) {
+    ckpt__resume_alike alike = l != NULL ? ckpt__resume_liken(s, f, l) : CKPT__RESUME_UNKNOWN;
+    bool mine = l != NULL && l->number != 0 && f->number == l->number && ckpt__remote_has(f->from, l->number);
+    ckpt_err e = alike != CKPT__RESUME_SAME ? ckpt__resume_learn(s, f, w) : CKPT_OK;
+    bool full = e == CKPT_NO_SPACE && mine && alike == CKPT__RESUME_UNKNOWN;
+    if (full)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s is taken for the same as %s, without a look: %s", f->from->store->uri,
+                        f->name, l->name, ckpt__error_last.text);
+    if (full || alike == CKPT__RESUME_SAME) ckpt__resume_date(f, &l->t);
+    return full ? CKPT_OK : e;
 }
 
 // The line of the save of time t, which was resumed from, gets its number.
@@ -50804,8 +50865,7 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
         }
         const ckpt__index_line *l = line >= 0 ? &s->index.lines[line] : NULL;
         if (far != NULL && ckpt__resume_is_unsure(far, l, fars)) {
-            if (l != NULL && ckpt__resume_same(far, l)) ckpt__resume_date(far, &l->t);
-            else e = ckpt__resume_learn(s, far, w);
+            e = ckpt__resume_sort_out(s, far, l, w);
             continue;
         }
         bool newer = far != NULL && (l == NULL || ckpt__resume_compare_line(far, l) > 0);

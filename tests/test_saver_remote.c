@@ -2445,6 +2445,61 @@ static void test_resume_names_of_epochs(void **state) {
     }
 }
 
+// Saves step `step` as the 2nd epoch's.
+static void save_epoch(run *r, int64_t step) {
+    ckpt_timestamp t = at_batch(step);
+    t.epoch = 2;
+    run_set(r, step);
+    ok(ckpt_saver_save(r->s, &t));
+    ok(ckpt_saver_wait(r->s, 0));
+}
+
+// A store that keeps no checksum: the same name and size are not fetched to see whether it is the same, but another machine's is.
+static void test_resume_epochs_by_their_ends(void **state) {
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        const char *here = util_temp_dir(), *far = util_temp_dir(), *object = util_fmt("%s/run/ep2.pt", far);
+        ckpt_timestamp t;
+        for (int i = 1; i <= 3; i++) {
+            if (i == 2 && !other) continue;
+            assert_int_equal(chdir(i == 2 ? util_temp_dir() : here), 0);
+            run *r = run_new(util_fmt("file://%s/run", far));
+            r->d.filename = "ep{epoch}.pt";
+            run_open(r);
+            assert_int_equal(ckpt_saver_resume(r->s, &t), i == 1 ? CKPT_NOT_FOUND : CKPT_OK);
+            run_check(r, i == 3 ? 1 + other : i - 1);
+            if (i == 3) assert_int_equal(strstr(r->log, "fetching") != NULL, other);
+            else save_epoch(r, i);
+            run_end(r);
+            ok(bucket_copy(object, util_fmt("%s.copy", object)));       // without the note that has the sum
+            assert_int_equal(rename(util_fmt("%s.copy", object), object), 0);
+        }
+    }
+}
+
+// Without room to fetch it, what this machine has put there itself counts as the local one; what is not that does not.
+static void test_resume_epochs_without_room(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    ckpt_timestamp t;
+    for (int i = 0; i < 3; i++) {
+        remote_run m = remote_new(dir, b);
+        m.r->d.filename = "ep{epoch}.pt";
+        m.r->d.remote_file_name = "run/ep{epoch}.pt";
+        run_open(m.r);
+        if (i == 0) save_epoch(m.r, 1);
+        if (i == 2) util_write_text(bucket_path(b, "run/ep2.pt"), "another machine's");
+        bucket_fail(b, "get run/ep", CKPT_NO_SPACE, -1);
+        if (i > 0) assert_int_equal(ckpt_saver_resume(m.r->s, &t), i == 1 ? CKPT_OK : CKPT_NO_SPACE);
+        if (i == 1) run_check(m.r, 1);
+        if (i == 1) assert_non_null(strstr(m.r->log, "run/ep2.pt is taken for the same as ep2.pt"));
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        remote_end(&m);
+    }
+    bucket_end(b);
+}
+
 // Ranks that do not write resume from the store too, and leave nothing.
 static void test_other_ranks(void **state) {
     (void)state;
@@ -2634,6 +2689,7 @@ int main(void) {
         cmocka_unit_test(test_resume_offline),
         cmocka_unit_test(test_resume_offline_later),
         cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
+        cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
         cmocka_unit_test(test_other_ranks),
         cmocka_unit_test(test_autoresume_cases),
         cmocka_unit_test(test_out_of_memory),
