@@ -165,6 +165,7 @@
    =========
    Give the saver a URI as its folder, or open uploaders of your own for it and for any other file:
 
+       desc.run_name = "a";                                    // the same each time: by it a later process finds what is there
        desc.folder = "s3://bucket/{run_name}/checkpoints";     // written to {run_name}/checkpoints here, then uploaded
 
        ckpt_uploader *up;
@@ -925,9 +926,9 @@ typedef enum ckpt_snapshot {
 typedef struct ckpt_saver_desc {
     uint32_t           _canary;                 // must stay 0
     ckpt_state        *state;                   // required
-    const char        *run_name;                // default: COMPOSER_RUN_NAME, RUN_NAME, else generated
-    const char        *folder;                  // default "{run_name}/checkpoints"; or a URI, "s3://bucket/{run_name}":
-                                                // see UPLOADS below
+    const char        *run_name;                // default: COMPOSER_RUN_NAME, RUN_NAME, else generated, by each process anew
+    const char        *folder;                  // default "{run_name}/checkpoints": set run_name, or nothing can be resumed
+                                                // and no upload be taken up; or a URI, "s3://bucket/{run_name}": see UPLOADS
     const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders;
                                                 // the variables of ckpt_format_name (there is no {iteration}); with none
                                                 // that changes each save replaces the one before (a WARN unless one is kept)
@@ -1045,7 +1046,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // ends are compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
 // with a warning where there is no room for that (else CKPT_NO_SPACE). What was loaded from the folder and never
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
-// CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. CKPT_CORRUPT: there are
+// CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. So it is always, and the logger gets
+// a WARN, where folder holds {run_name} and the run has no name but a generated one. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
 // CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked, or what it has not be fetched. Then nothing is loaded even if there
 // are local checkpoints: the store may hold the work of weeks that another machine has done since, and going on without it
@@ -52531,6 +52533,14 @@ static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
     return e;
 }
 
+// A fresh start each time is not what resume was called for.
+static void ckpt__crew_warn_nameless(const ckpt_saver *s) {
+    if (s->run_given || !ckpt__ranks_is_first(&s->crew) || strstr(s->root, s->run_name) == NULL) return;
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resume can never find anything in %s: the folder's name holds {run_name}, no "
+                    "run_name was given, and so each process makes one up, and with it a folder of its own; set run_name, or "
+                    "RUN_NAME in the environment, to the same text each time", s->root);
+}
+
 static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt__crew_word say;
     int64_t w[CKPT__CREW_WORDS];
@@ -52549,6 +52559,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
     if (e == CKPT_OK) e = ckpt__resume_run(s, &t);
+    if (e == CKPT_NOT_FOUND) ckpt__crew_warn_nameless(s);
     if (e != CKPT_OK) return e;
     if (at != NULL) *at = t;
     if (ckpt__crew_take_up(s, &t) != CKPT_OK && s->crew.broken.code == CKPT_OK)

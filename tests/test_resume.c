@@ -68,6 +68,27 @@ static void (*const damages[])(const char *path) = {
     damage_folder, damage_gone, damage_loop,
 };
 
+// A name that each process makes up leads no process to what another has saved: that is said. Where the folder's name is without
+// it, or it was given, there is nothing to be said.
+static void test_made_up_name(void **state) {
+    (void)state;
+    static const char *const names[] = { NULL, "r", NULL };
+    for (int k = 0; k < 3; k++) {
+        const char *dir = util_temp_dir();
+        for (int turn = 0; turn < 2; turn++) {
+            run *r = run_new(dir);
+            r->d.folder = k == 2 ? util_fmt("%s/c", dir) : util_fmt("%s/{run_name}/c", dir);
+            r->d.run_name = names[k];
+            run_open(r);
+            bool finds = turn == 1 && k > 0;
+            assert_int_equal(ckpt_saver_resume(r->s, NULL), finds ? CKPT_OK : CKPT_NOT_FOUND);
+            assert_int_equal(strstr(r->log, "set run_name") != NULL, k == 0);
+            run_save(r, 1);
+            run_end(r);
+        }
+    }
+}
+
 // Past one damaged checkpoint, and past two of different kinds. The damaged ones stay, are told of, and are neither counted nor in
 // the way when the run comes to the same names again.
 static void test_walks_back(void **state) {
@@ -635,6 +656,7 @@ int main(void) {
     util_clear_env();
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fresh_start),
+        cmocka_unit_test(test_made_up_name),
         cmocka_unit_test(test_walks_back),
         cmocka_unit_test(test_none_verifies),
         cmocka_unit_test(test_mismatch_is_told),
