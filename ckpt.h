@@ -300,7 +300,7 @@
    the files that a machine lacks from another rank's folder, by broadcast; of monolithic ones rank 0's, and where a machine has
    an older file of that name, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
-   no checkpoint at all for a while. Intervals in sec, sp and tok follow rank 0's; should_save counts if any rank says yes.
+    no checkpoint at all for a while. Intervals in sec, sp and tok follow rank 0's timestamp; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
    than the rest.
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
@@ -342,7 +342,8 @@
        {total_wct} {epoch_wct} {batch_wct}
 
    with format specs: "ep{epoch:03d}-ba{batch:07d}.pt". A save interval is "1ep", "500ba", "1_000_000tok", "0.1dur" (of
-   max_duration), "30m", "1h30m", "45s", "90sec"; or a callback decides.
+   max_duration), "30m", "1h30m", "45s", "90sec"; or a callback decides. Seconds are counted by the timestamp: ckpt_next_batch
+   must be told them.
    Tensors are named by paths: see >>api.state.
 
 
@@ -938,7 +939,8 @@ typedef struct ckpt_saver_desc {
     const char        *latest_remote_file_name; // ".symlink" is appended; default: folder's path and latest_filename;
                                                 // CKPT_NONE: none is published
     const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; a bare integer counts epochs;
-                                                // 0 or less: only by ckpt_saver_save and _request
+                                                // 0 or less: only by ckpt_saver_save and _request. Seconds are those of
+                                                // the timestamp's total_wct, what ckpt_next_* were given, and no clock's
     bool             (*should_save)(const ckpt_timestamp *t, ckpt_event event, void *user); // instead of save_interval
     void              *should_save_user;
     const char        *max_duration;            // "10ep", "20000ba": for "dur" intervals and the save at the end
@@ -52087,6 +52089,19 @@ static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
     return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
 }
 
+// The loop has ended, and at none of its events was a checkpoint due.
+static void ckpt__crew_warn_never(const ckpt_saver *s) {
+    if (!s->has_previous || s->resumed || s->was_due || s->should_save != NULL) return;
+    if (s->schedule.unit == CKPT_SECOND && !s->schedule.off && s->previous.batch > 0 && s->previous.total_wct <= 0)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event: save_interval is in seconds, and those of "
+                        "the timestamp, total_wct, are still 0 at batch %lld; tell ckpt_next_batch how long a batch took",
+                        (long long)s->previous.batch);
+    else if (s->last.batch < 0)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event, up to batch %lld: nothing is in %s; the "
+                        "default of save_interval is \"1ep\", and \"500\" without a unit counts epochs",
+                        (long long)s->previous.batch, s->root);
+}
+
 // Ranks that have lost each other still close: each waits for its own work, and commits nothing.
 static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     ckpt_err e = CKPT_OK;
@@ -52100,10 +52115,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
         if (e != CKPT_OK) return e;
     }
     while (ckpt__saver_take_failure(s) != CKPT_OK) {}       // what nobody has asked for yet may be the first
-    if (s->has_previous && !s->resumed && !s->was_due && s->last.batch < 0 && s->should_save == NULL)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event, up to batch %lld: nothing is in %s; the "
-                        "default of save_interval is \"1ep\", and \"500\" without a unit counts epochs",
-                        (long long)s->previous.batch, s->root);
+    ckpt__crew_warn_never(s);
     first = s->shared->first;
     if (gathers && s->crew.broken.code == CKPT_OK) {
         (void)ckpt__error_put(&first);

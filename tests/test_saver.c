@@ -851,17 +851,19 @@ static void test_forgotten(void **state) {
     ok(ckpt_saver_epoch_end(whole->s, &now));
     run_end(whole);
     assert_null(strstr(whole->log, said));
-    static const char *const intervals[] = { NULL, "500", "2ba" };
-    for (int k = 0; k < 3; k++) {
+    static const char *const intervals[] = { NULL, "500", "30m", "30m", "2ba" };
+    for (int k = 0; k < 5; k++) {
         run *r = run_new(util_temp_dir());
         r->d.save_interval = intervals[k];
         run_open(r);
         for (int i = 1; i <= 3; i++) {
             ckpt_timestamp t = at_batch(i);
+            t.total_wct = k == 3 ? i : 0;
             ok(ckpt_saver_batch_end(r->s, &t));
         }
         run_end(r);
-        assert_int_equal(strstr(r->log, "no checkpoint was due") != NULL, k < 2);
+        assert_int_equal(strstr(r->log, "no checkpoint was due") != NULL, k < 4);
+        assert_int_equal(strstr(r->log, "total_wct, are still 0 at batch 3") != NULL, k == 2);      // no clock was told
     }
     static const char *const folders[] = { "s3:/bucket/run", "gs:/b", "file:/tmp/x" };
     for (int k = 0; k < 3; k++) {
