@@ -1073,7 +1073,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_save(ckpt_saver *s, const ckpt_tim
 // snapshot, and in the other modes, it returns at once. The next *_end and save fence by themselves.
 CKPT__DECL ckpt_err ckpt_saver_fence(ckpt_saver *s);
 // Asks for a checkpoint at the next *_end, due or not. Any thread, and async-signal-safe: meant for SIGTERM and
-// SIGUSR1 handlers. With ranks it may take some calls of *_end, or ckpt_saver_close, see RANKS.
+// SIGUSR1 handlers. With ranks it may take some calls of *_end, or ckpt_saver_close, see RANKS; else nothing looks after the
+// last *_end, which may be called again with the same timestamp, as no step is saved twice. Not during ckpt_saver_close nor
+// after it: take the handlers away before.
 CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns
 // how many; *paths (may be NULL) is valid until the next call on the saver.

@@ -415,8 +415,12 @@ int main(int argc, char **argv) {
     if (log != NULL) setvbuf(log, NULL, _IOLBF, 0);
     int64_t first = t.batch;
     train(&m, &tr, &t, &o, log);
-    bool saved = stopping || t.batch == first || t.batch % o.every == 0;
-    if (!saved && ckpt_saver_save(saver, &t) != CKPT_OK) fprintf(stderr, "train: %s\n", ckpt_last_error());
+    signal(SIGINT, SIG_DFL);                // the handler must not find a saver that is being closed
+    signal(SIGTERM, SIG_DFL);
+    bool saved = t.batch == first || t.batch % o.every == 0;
+    // A signal may have come after the last look at it. What it asks for is saved here, unless it was: no step is saved twice.
+    e = stopping ? ckpt_saver_batch_end(saver, &t) : saved ? CKPT_OK : ckpt_saver_save(saver, &t);
+    if (e != CKPT_OK) fprintf(stderr, "train: %s\n", ckpt_last_error());
     if (ckpt_saver_wait(saver, 0) != CKPT_OK) fprintf(stderr, "train: %s\n", ckpt_last_error());      // written, uploaded, published
     ckpt_saver_counts c;
     ckpt_saver_stats(saver, &c);

@@ -80,7 +80,7 @@ for source in "$root"/examples/[0-9]*; do
         5_*) says "$name: saves" 'batch 20: the call took' ;;
         6_*) says "$name: lists" 'state/model/w .* 24 bytes   6   begins with 3'; says "$name: verifies" 'every checksum is right' ;;
         7_*) says "$name: takes the body" 'body from the base (1 ... 8), head as it was (0.5)'; says "$name: refuses another shape" 'without the ignored key: .*head' ;;
-        8_*) says "$name: saves twice and stops" 'stopped at batch 1501 with 2 checkpoints' ;;
+        8_*) says "$name: saves twice and stops" 'stopped at batch 1500 with 2 checkpoints' ;;
         9_*) says "$name: keeps two" '2 checkpoints' ;;
         10_*) says "$name: first start" 'a fresh start'; says "$name: all uploaded" 'saved 5, uploaded 5, removed 2'
              rm -rf ".$work"
