@@ -10,9 +10,10 @@ static void check(ckpt_err e) { if (e != CKPT_OK) throw std::runtime_error(ckpt_
 
 struct state : ckpt_state {
     state() : ckpt_state() {}
+    state(const state &) = delete; void operator=(const state &) = delete;
     ~state() { ckpt_state_free(this); }
 };
-struct closer { void operator()(ckpt_saver *s) const { (void)!ckpt_saver_close(s, 0); } };
+struct closer { void operator()(ckpt_saver *s) const { (void)!ckpt_saver_close(s, 0); } };      // on the way of an exception
 int main() try {
     std::vector<float> w(1000);
     state st;
@@ -20,8 +21,7 @@ int main() try {
     ckpt_saver_desc desc = {};
     desc.state = &st;
     desc.folder = "out/cxx", desc.save_interval = "10ba";
-    desc.num_checkpoints_to_keep = 2;
-    desc.overwrite = true;
+    desc.num_checkpoints_to_keep = 2, desc.overwrite = true;
     ckpt_saver *raw;
     check(ckpt_saver_open(&raw, &desc));
     std::unique_ptr<ckpt_saver, closer> saver(raw);
@@ -31,4 +31,5 @@ int main() try {
         check(ckpt_saver_batch_end(saver.get(), &t));
     }
     std::printf("%d checkpoints\n", ckpt_saver_checkpoints(saver.get(), nullptr));
+    check(ckpt_saver_close(saver.release(), 0));        // says whether all is safe
 } catch (const std::exception &e) { return std::fprintf(stderr, "%s\n", e.what()), 1; }
