@@ -46765,8 +46765,11 @@ static ckpt_err ckpt__saver_fence(ckpt_saver *s) {
     s->unfenced = false;
     if (ckpt__os_flag_get(&s->shared->waiting) == 0) return CKPT_OK;
     ckpt_err e = ckpt__saver_check_process(s);
-    if (e == CKPT_OK) (void)ckpt__saver_await(s, false, 0);
-    return e;
+    if (e != CKPT_OK) return e;
+    double begin = ckpt__os_now();
+    (void)ckpt__saver_await(s, false, 0);
+    ckpt__saver_waited(s, begin);
+    return CKPT_OK;
 }
 
 // A failure of the background that nobody has been told of.
@@ -46875,9 +46878,9 @@ static ckpt_err ckpt__saver_snapshot(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__saver_job job;
     memset(&job, 0, sizeof job);
     ckpt__error_record before;
-    double begin = ckpt__os_now();
     ckpt__error_take(&before);
-    (void)ckpt__saver_fence(s);
+    (void)ckpt__saver_fence(s);         // counts its own seconds
+    double begin = ckpt__os_now();
     ckpt_err e = ckpt__time_check(t);
     if (e == CKPT_OK) e = ckpt__saver_describe(s, &job, t, NULL);
     if (e != CKPT_OK) (void)ckpt__error_prefix(e, "cannot save");
@@ -51860,9 +51863,9 @@ static ckpt_err ckpt__crew_same_moment(const ckpt_saver *s, const ckpt_timestamp
 // first: rank 0's timestamp.
 static ckpt_err ckpt__crew_save_parts(ckpt_saver *s, const ckpt_timestamp *first, const ckpt_timestamp *t) {
     ckpt__saver_job job;
-    double begin = ckpt__os_now();
     memset(&job, 0, sizeof job);
-    (void)ckpt__saver_fence(s);
+    (void)ckpt__saver_fence(s);         // counts its own seconds
+    double begin = ckpt__os_now();
     ckpt_err e = ckpt__crew_same_moment(s, first, t);
     if (e == CKPT_OK) e = ckpt__saver_describe(s, &job, first, NULL);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) e = ckpt__crew_aside(s, &job);

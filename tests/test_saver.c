@@ -1380,11 +1380,13 @@ static ckpt_err unhurried_copy(void *dst, const void *src, size_t size, bool to_
     ckpt__os_flag_set(&copy_began, 1);
     for (int i = 0; i < 20000 && ckpt__os_flag_get(copy_wanted) == 0; i++) ckpt__os_sleep(0.001);
     if (ckpt__os_flag_get(copy_wanted) == 0) return CKPT_TIMEOUT;
+    ckpt__os_sleep(0.02);
     memcpy(dst, src, size);
     return CKPT_OK;
 }
 
-// LAZY's copy leaves a processor to the caller until that waits for it, by a fence or otherwise; each copy anew.
+// LAZY's copy leaves a processor to the caller until that waits for it, by a fence or otherwise; each copy anew. The seconds of
+// either are counted, once.
 static void test_who_waits_is_heard(void **state) {
     (void)state;
     run *r = run_new(util_temp_dir());
@@ -1395,12 +1397,18 @@ static void test_who_waits_is_heard(void **state) {
     copy_wanted = &r->s->shared->wanted;
     for (int i = 1; i <= 4; i++) {
         ckpt_timestamp at = at_batch(i);
+        ckpt_saver_counts before, after;
         ckpt__os_flag_set(&copy_began, 0);
         run_set(r, i);
+        ckpt_saver_stats(r->s, &before);
+        double began = ckpt__os_now();
         ok(ckpt_saver_save(r->s, &at));
         for (int k = 0; k < 20000 && ckpt__os_flag_get(&copy_began) == 0; k++) ckpt__os_sleep(0.001);
         assert_int_equal(ckpt__os_flag_get(copy_wanted), 0);
         ok(i % 2 == 0 ? ckpt_saver_fence(r->s) : ckpt_saver_wait(r->s, 0));
+        ckpt_saver_stats(r->s, &after);
+        double waited = after.waited_s - before.waited_s;
+        assert_true(waited > 0.019 && waited <= ckpt__os_now() - began + 1e-4);
     }
     run_end(r);
 }
