@@ -381,8 +381,8 @@
    called from any thread and from signal handlers, ckpt_upload_file from any thread, a store from several at once.
    ckpt_last_error is per thread. Each saver has a writer thread (COPY, LAZY) and, once it has deleted a file, one that
    frees its blocks; an uploader num_concurrent_uploads workers; large copies, writes, loads and transfers use a few more
-   while they run. They block all signals, and call your code only through the logger, the allocator, state.copy and the
-   functions of a custom store.
+   while they run. They block all signals, and call your code only through the logger, the allocator, state.copy,
+   ckpt_store_desc.credentials and the functions of a custom store.
    A call must come to its end: no thread may be cancelled in one (pthread_cancel), and no hook of yours left by a C++ exception
    or longjmp. After fork() savers, stores and uploaders stay the parent's: CKPT_ARG in the child.
 
@@ -454,7 +454,7 @@
        your start --resume--> loader --open--> file --toc--> pt, ...    what lies where
                                                 '---read--> engine      straight into bound memory, checksums on the way
 
-   Ways up, the only ones: logger, allocator, progress, state.copy, should_save, barrier.
+   Ways up, the only ones: logger, allocator, progress, state.copy, should_save, credentials, the ranks' hooks, a custom store.
 */
 
 // >>guard
