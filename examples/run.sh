@@ -49,8 +49,8 @@ cc -march=native "$build/probe.c" -o "$build/probe" 2>/dev/null && flags="-O3 -m
 rm -f "$build/probe" "$build/probe.c"
 # A network library is needed for a bucket that is not a folder.
 net=-DCKPT_NO_REMOTE libs=
-case "$folder $remote" in
-    *s3://* | *sftp://*)
+case $(printf '%s\n' "$folder" "$remote" | sed '/^file:/d') in
+    *://* | *dbfs:/* | *mlflow-artifacts:/*)
         if ! printf '#include <curl/curl.h>\n#include <openssl/evp.h>\n' | cc -E -x c - >/dev/null 2>&1; then
             echo "libcurl and OpenSSL are missing (on Debian: apt-get install libcurl4-openssl-dev libssl-dev)" >&2
             exit 1

@@ -38,4 +38,13 @@ done <../commands
 sh examples/run.sh --quick >../log 2>&1
 if grep -q 'resumed from step' ../log; then echo "PASS: examples/run.sh resumes when run again"
 else echo "FAIL: examples/run.sh resumes when run again"; tail -n 20 ../log; failed=1; fi
+
+# A compiler that compiles nothing shows with which libraries the trainer would be built for a store.
+mkdir ../stub && printf '#!/bin/sh\ncase "$*" in *-E*) exit 0 ;; esac\nexit 1\n' >../stub/cc && chmod +x ../stub/cc
+for remote in s3://b/x gs://b/x azure://c/x oci://b@n/x sftp://h/x wandb://e/p dbfs:/Volumes/c/s/v mlflow-artifacts:/x file:///x none; do
+    case $remote in file:* | none) want=-DCKPT_NO_REMOTE ;; *) want=-lcurl ;; esac
+    PATH=$(cd ../stub && pwd):$PATH sh examples/run.sh --remote $remote >../log 2>&1
+    if grep -q -e "$want" ../log; then echo "PASS: examples/run.sh builds for $remote"
+    else echo "FAIL: examples/run.sh builds for $remote"; cat ../log; failed=1; fi
+done
 exit $failed
