@@ -1185,7 +1185,7 @@ typedef struct ckpt_gc_desc {
 // Tidies a folder: deletes the hidden files of killed savers, what the rules above let go, and directories that a
 // save of many ranks left unfinished an hour ago or earlier and that no living process writes to; brings the index
 // up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
-// verifies. Pinned and foreign files stay; nothing is deleted unless one that stays verifies (CKPT_CORRUPT).
+// verifies. Pinned and foreign files stay; no checkpoint is deleted unless one that stays verifies (CKPT_CORRUPT).
 // CKPT_EXISTS: a saver has the folder open. CKPT_ARG: all checkpoints are of other runs below; nothing of theirs was
 // touched.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
@@ -52107,8 +52107,8 @@ static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
 static void ckpt__crew_warn_never(const ckpt_saver *s) {
     if (!s->has_previous || s->resumed || s->was_due || s->should_save != NULL) return;
     if (s->schedule.unit == CKPT_SECOND && !s->schedule.off && s->previous.batch > 0 && s->previous.total_wct <= 0)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event: save_interval is in seconds, and those of "
-                        "the timestamp, total_wct, are still 0 at batch %lld; tell ckpt_next_batch how long a batch took",
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event: save_interval is in seconds, and those "
+                        "of the timestamp, total_wct, are still 0 at batch %lld; tell ckpt_next_batch how long a batch took",
                         (long long)s->previous.batch);
     else if (s->last.batch < 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event, up to batch %lld: nothing is in %s; the "
@@ -53472,6 +53472,7 @@ typedef struct ckpt__folder_change {
     bool               repair;      // links that lead nowhere move too
     int                rank;        // whose index it is
     const ckpt_gc_desc *gc;         // for its hook; may be NULL
+    ckpt__buf          going;       // dry run: unfinished directories that would go, each with its NUL
 } ckpt__folder_change;
 
 // The saver's lock: nobody writes here while files are deleted.
@@ -53801,10 +53802,18 @@ static ckpt_err ckpt__folder_note_litter(const char *name, const ckpt__os_info *
     ckpt__folder_litter *l = (ckpt__folder_litter *)user;
     const char *base = ckpt__os_path_base(name);
     ckpt__file_writer w;
-    if (!ckpt__file_temp_parse(base, &w)) return CKPT_OK;
+    if (info->is_dir || !ckpt__file_temp_parse(base, &w) || !ckpt__file_abandoned(&w, info)) return CKPT_OK;
     ckpt__buf_le(&l->names, info->size, 8);
     ckpt__buf_add(&l->names, name, strlen(name) + 1);
     return l->names.err;
+}
+
+// Dry run: is the directory told of as a whole?
+static bool ckpt__folder_goes(const ckpt__folder_change *c, const char *dir) {
+    for (size_t at = 0; at < c->going.len; at += strlen(c->going.data + at) + 1) {
+        if (strcmp(c->going.data + at, dir) == 0) return true;
+    }
+    return false;
 }
 
 static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
@@ -53818,12 +53827,14 @@ static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
     for (size_t at = 0; at < l.names.len && e == CKPT_OK; ) {
         uint64_t size = ckpt__mem_le(l.names.data + at, 8);
         const char *name = l.names.data + at + 8;
+        bool dry = c->gc->dry_run;
         path.len = dir.len = 0;
         ckpt__os_path_join(&path, folder, name);
-        ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
+        ckpt__os_path_dir(&dir, dry ? name : ckpt__buf_cstr(&path));
         e = path.err != CKPT_OK ? path.err : dir.err;
-        if (e == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path))) ckpt__file_sweep(ckpt__buf_cstr(&dir), &c->f->allocator);
-        if (e == CKPT_OK && !ckpt__os_exists(ckpt__buf_cstr(&path))) ckpt__folder_tell(c, name, size);
+        if (e == CKPT_OK && !dry && ckpt__os_exists(path.data)) ckpt__file_sweep(dir.data, &c->f->allocator);
+        bool gone = e == CKPT_OK && (dry ? !ckpt__folder_goes(c, dir.data) : !ckpt__os_exists(path.data));
+        if (gone) ckpt__folder_tell(c, name, size);
         at += 8 + strlen(name) + 1;
     }
     ckpt__buf_free(&l.names);
@@ -53875,7 +53886,7 @@ static ckpt_err ckpt__folder_half_is_ours(ckpt__folder_many *m, const ckpt_alloc
 }
 
 // Deletes the directories that a save left unfinished, but for those that somebody may be writing.
-static ckpt_err ckpt__folder_sweep_halves(const ckpt__folder_change *c) {
+static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
     const ckpt_allocator *a = &c->f->allocator;
     ckpt__folder_halves h;
     ckpt__buf dir;
@@ -53897,6 +53908,7 @@ static ckpt_err ckpt__folder_sweep_halves(const ckpt__folder_change *c) {
             if (ckpt__os_path_base(name) > name) ckpt__buf_add(&dir, name, (size_t)(ckpt__os_path_base(name) - name) - 1);
             else ckpt__buf_text(&dir, ".");
             ckpt__folder_tell(c, ckpt__buf_cstr(&dir), m.size);
+            ckpt__buf_add(&c->going, dir.data, dir.len + 1);
         }
         ckpt__folder_many_free(&m);
         if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name);
@@ -53934,11 +53946,9 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     if (e != CKPT_OK) return e;
     size_t n = ckpt__folder_choose(c, rule);
     if (c->rank == 0) e = ckpt__folder_sweep_halves(c);
+    if (e == CKPT_OK && c->rank == 0) e = c->going.err != CKPT_OK ? c->going.err : ckpt__folder_sweep(c);
     if (e != CKPT_OK) return e;
-    if (!c->gc->dry_run) {
-        if (c->rank == 0) e = ckpt__folder_sweep(c);
-        return e == CKPT_OK ? ckpt__folder_retire(c, n > 0) : e;
-    }
+    if (!c->gc->dry_run) return ckpt__folder_retire(c, n > 0);
     for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {
         if (c->ix->lines[i].leaves) e = ckpt__folder_tell_line(c, c->ix->lines[i].name);
     }
@@ -53962,7 +53972,9 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     c.repair = true;
     c.gc = d;
     c.rank = rank;
+    ckpt__buf_init(&c.going, &f->allocator);
     e = ckpt__folder_gc_run(&c, rule);
+    ckpt__buf_free(&c.going);
     ckpt__folder_leave(&ix);
     ckpt__folder_unlock(fd, &lock);
     return e;
