@@ -426,7 +426,8 @@
      pickle: torch.distributed.checkpoint reads neither from the other. ckpt merge makes what torch.load reads, and theirs is
      made a file that is read here by python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt.
    - A rank that fails is named to all others, with its own sentence; nobody waits for it for ever.
-   - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end).
+   - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end), and
+     "0.07dur" of "100ba" is every 7th batch (in Composer every 8th, because the product is rounded up in doubles).
 
 
    OPTIONS (define before the include)
@@ -952,7 +953,7 @@ typedef struct ckpt_saver_desc {
     const char        *keep_best;               // a bound float, "min:state/metrics/loss": the best one is kept too
     int                num_remote_to_keep;      // of this run's objects in each store; CKPT_KEEP_ALL (default) or the
                                                 // newest N, and no more than N wait for a store that is away
-    bool               weights_only;            // only names under state/model/
+    bool               weights_only;            // only names under state/model/, state/metadata/ and state/integrations/
     const char *const *ignore_keys;             // globs over names that are left out, as in ckpt_load_desc
     int                ignore_keys_count;
     ckpt_snapshot      snapshot;                // default CKPT_SNAPSHOT_NONE

@@ -2867,7 +2867,7 @@ static const command commands[] = {
       "  --damaged        what is known to be damaged (ckpt verify DIR finds out)\n"
       "  --now            unfinished directories of the last hour too, but never one that a living process writes\n"
       "  --dry-run, -n    only say what would go\n\n"
-      "Nothing is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open. Folders below\n"
+      "No checkpoint is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open. Folders below\n"
       "that have an index of their own are other runs': they are left alone, and to be named one by one.\n\n"
       "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them; and removes\n"
       "directories of ranks' files without .metadata that have not changed for an hour and to which nothing is on its way.\n\n"
