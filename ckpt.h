@@ -300,7 +300,7 @@
    the files that a machine lacks from another rank's folder, by broadcast; of monolithic ones rank 0's, and where a machine has
    an older file of that name, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
-    no checkpoint at all for a while. Intervals in sec, sp and tok follow rank 0's timestamp; should_save counts if any rank says yes.
+    no checkpoint for a while. Intervals in sec, sp and tok follow rank 0's timestamp; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
    than the rest.
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
