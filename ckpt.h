@@ -36058,7 +36058,10 @@ static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
     m.part_count = j->count;
     ckpt__retry_begin(&l, &j->retry, "complete", s->name);
     l.meter = s->meter;
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_complete(s->store, &m);
+    while (ckpt__retry_next(&l, &e)) {
+        e = ckpt__store_run_complete(s->store, &m);
+        s->unsure = s->unsure || (e != CKPT_OK && l.t.unsure);
+    }
     if (e != CKPT_OK) ckpt__send_fail(j, &l.t, e);
     j->gone = j->gone || (e == CKPT_CORRUPT && !l.t.transient);     // what it holds is wrong for good
     return e;
@@ -38488,9 +38491,9 @@ static ckpt_err ckpt__uploader_stage(const ckpt_uploader *u, const ckpt__uploade
 }
 
 // The file before an heir is not going to put its object. When that one might not overwrite, the heir may not either, unless the
-// object that is there may be that one's all the same. Below the lock.
+// object that is there is that one's, or may be. Below the lock.
 static void ckpt__uploader_inherit(ckpt__uploader_item *it, const ckpt__uploader_item *before) {
-    if (!it->heir || before == NULL || before->kind != CKPT__UPLOADER_PUT || before->overwrite) return;
+    if (!it->heir || before == NULL || before->kind != CKPT__UPLOADER_PUT || before->overwrite || before->confirmed) return;
     bool unsure = before->unsure || (before->adopted && !before->again);
     if (before->refused || !unsure) it->overwrite = false;
 }

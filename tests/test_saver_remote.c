@@ -843,6 +843,31 @@ static void test_own_object_is_replaced(void **state) {
     bucket_end(b);
 }
 
+// Nor when the first one's object is there and its link is not: that has failed, or fails when the next save waits.
+static void test_own_object_without_link_is_replaced(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_constant(b);
+        m.r->d.latest_remote_file_name = "run/latest.pt";
+        run_open(m.r);
+        bucket_fail(b, "put run/latest", CKPT_NET, 1);
+        bucket_hold(b, true);
+        run_save(m.r, 1);
+        while (!bucket_is_busy(b)) usleep(1000);
+        if (i == 1) run_save(m.r, 2);
+        bucket_hold(b, false);
+        assert_int_equal(wait_all(&m), CKPT_NET);
+        if (i == 0) save_wait(&m, 2);
+        check_file(bucket_path(b, "run/model.pt"), 2);
+        assert_true(bucket_has(b, "run/latest.pt.symlink"));
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+        bucket_end(b);
+    }
+}
+
 // The next process does not replace it either, unless it is asked to, or the object is gone.
 static void test_refused_after_restart(void **state) {
     (void)state;
@@ -2651,7 +2676,8 @@ int main(void) {
         cmocka_unit_test(test_own_failure_is_reported_once),
         cmocka_unit_test(test_stalled_upload),
         cmocka_unit_test(test_overwrite), cmocka_unit_test(test_refused_stays_refused),
-        cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_refused_after_restart),
+        cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_own_object_without_link_is_replaced),
+        cmocka_unit_test(test_refused_after_restart),
         cmocka_unit_test(test_remote_conflict),
         cmocka_unit_test(test_keep_none),
         cmocka_unit_test(test_keep_none_waits_for_all),

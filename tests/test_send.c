@@ -353,6 +353,20 @@ static void test_exhausted(void **state) {
     }
 }
 
+// The replies to the end are lost: the object may be there. After a part that failed it is not.
+static void test_end_is_unsure(void **state) {
+    (void)state;
+    for (int sure = 0; sure < 2; sure++) {
+        world *w = world_open(BIG);
+        scripted_rule *r = scripted_when(w->s, sure ? OP_PART : OP_COMPLETE, 0, sure ? DO_FAIL : DO_LOSE);
+        r->times = -1;
+        assert_int_equal(ckpt__send_run(&w->send), CKPT_NET);
+        assert_int_equal(scripted_find(w->s, "run/ep1.pt") != NULL, !sure);
+        assert_int_equal(w->send.unsure, !sure);
+        world_close(w);
+    }
+}
+
 static void test_ready_fails(void **state) {
     (void)state;
     world *w = world_open(BIG);
@@ -944,6 +958,7 @@ int main(void) {
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_resume_mismatch),
         cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_end_is_unsure),
         cmocka_unit_test(test_completed_before),
         cmocka_unit_test(test_foreign_record),
         cmocka_unit_test(test_forgetful),
