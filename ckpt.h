@@ -45953,6 +45953,15 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     return CKPT_OK;
 }
 
+// It is not handed over: an object of its name, if there is one, is no more this run's than before.
+static void ckpt__saver_not_handed(ckpt_saver *s, ckpt__remote *r, const ckpt__saver_parcel *p) {
+    if (p->item.overwrite) return;
+    ckpt__saver_enter(s);
+    int at = ckpt__index_find(&r->ledger, p->name.data);
+    if (at >= 0) r->ledger.lines[at].owned = false;
+    ckpt__saver_leave(s);
+}
+
 // Notes a durable checkpoint in the ledger of a destination, so that no object can be there unknown. One of that name which is
 // not there yet will never be.
 static ckpt_err ckpt__saver_expect(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path,
@@ -45967,6 +45976,7 @@ static ckpt_err ckpt__saver_expect(ckpt_saver *s, ckpt__remote *r, const ckpt__i
     if (e == CKPT_OK && before < line->number) ckpt__saver_let_go(s, before);
     ckpt__saver_leave(s);
     p->expected = e == CKPT_OK;
+    if (e != CKPT_OK) ckpt__saver_not_handed(s, r, p);
     return e;
 }
 
@@ -45982,6 +45992,7 @@ static ckpt_err ckpt__saver_send(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->ticket = NULL;
     if (e != CKPT_OK) ckpt__saver_away(s, false);
     else p->up = NULL;
+    if (e != CKPT_OK) ckpt__saver_not_handed(s, r, p);
     return e;
 }
 

@@ -868,6 +868,34 @@ static void test_own_object_without_link_is_replaced(void **state) {
     }
 }
 
+// Nor is the object this run's when the first save could not be handed over: it could not be staged, or not be noted.
+static void test_not_handed_over_is_not_own(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bucket *b = bucket_new(NULL);
+        util_write_text(bucket_path(b, "run/model.pt"), "somebody's");
+        remote_run m = remote_constant(b);
+        run_open(m.r);
+        const char *ledger = m.r->s->remotes[0].ledger.file + 1, *way = util_join(m.r->dir, i == 0 ? ".ckpt-staging" : ledger);
+        if (i == 0) util_write_text(way, "in the way");
+        else util_mkdir(way);
+        ckpt_timestamp t = at_batch(1);
+        run_set(m.r, 1);
+        ckpt_err first = ckpt_saver_save(m.r->s, &t);
+        if (first == CKPT_OK) first = ckpt_saver_wait(m.r->s, 0);
+        assert_int_not_equal(first, CKPT_OK);
+        assert_int_equal(bucket_count(b, "put run/model.pt"), 0);
+        util_remove_tree(way);
+        save_held(&m, 2);
+        assert_int_equal(wait_all(&m), CKPT_EXISTS);
+        assert_string_equal(bucket_text(b, "run/model.pt"), "somebody's");
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), first);
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_EXISTS);
+        bucket_end(b);
+    }
+}
+
 // The next process does not replace it either, unless it is asked to, or the object is gone.
 static void test_refused_after_restart(void **state) {
     (void)state;
@@ -2677,6 +2705,7 @@ int main(void) {
         cmocka_unit_test(test_stalled_upload),
         cmocka_unit_test(test_overwrite), cmocka_unit_test(test_refused_stays_refused),
         cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_own_object_without_link_is_replaced),
+        cmocka_unit_test(test_not_handed_over_is_not_own),
         cmocka_unit_test(test_refused_after_restart),
         cmocka_unit_test(test_remote_conflict),
         cmocka_unit_test(test_keep_none),
