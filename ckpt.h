@@ -15908,6 +15908,7 @@ typedef struct ckpt__index_line {
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
     bool              apart;            // not stored: it lies in the folder of another run below this one
     bool              others;           // not stored: its name says that it is another run's of this folder
+    bool              stray;            // not stored: found, and by a name that is not of the template
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
 } ckpt__index_line;
@@ -16135,12 +16136,12 @@ static uint64_t ckpt__index_next_number(const ckpt__index *ix) {
 }
 
 // Sorts out what the order of saves means: a checkpoint of a later time than one saved after it belongs to a future that the run
-// went back from. It stays a good checkpoint, but resuming prefers the others. Other runs go their own ways.
+// went back from. It stays a good checkpoint, but resuming prefers the others. Other runs go their own ways, and copies none.
 static void ckpt__index_settle(ckpt__index *ix) {
     const ckpt_timestamp *least = NULL;
     for (size_t i = ix->count; i > 0; i--) {
         ckpt__index_line *l = &ix->lines[i - 1];
-        if (l->state == CKPT__INDEX_DAMAGED || l->others) continue;
+        if (l->state == CKPT__INDEX_DAMAGED || l->others || l->stray) continue;
         bool later = least != NULL && ckpt__time_compare(&l->t, least) > 0;
         l->state = later ? CKPT__INDEX_ABANDONED : CKPT__INDEX_SAVED;
         if (!later) least = &l->t;
@@ -16649,6 +16650,10 @@ static size_t ckpt__index_place(const ckpt__index *ix, const ckpt__index_line *l
         const ckpt__index_line *o = &ix->lines[i];
         if (l->number != 0 && o->number != 0 && l->number != o->number) {
             if (l->number < o->number) return i;
+            continue;
+        }
+        if (l->number != 0 && l->number == o->number && l->found != o->found) {     // a copy stands before its original
+            if (l->found) return i;
             continue;
         }
         int c = ckpt__time_compare(&l->t, &o->t);
@@ -40584,11 +40589,15 @@ static ckpt_err ckpt__remote_enter(ckpt__remote *r, int twins, int rank, const c
     return ckpt__index_load_to_write(&r->ledger);
 }
 
+// What savers have noted comes before what a tool has found, which may be a copy of it.
 static int ckpt__remote_find(const ckpt__index *ix, uint64_t number) {
+    int found = -1;
     for (size_t i = ix->count; i > 0; i--) {
-        if (ix->lines[i - 1].number == number) return (int)(i - 1);
+        if (ix->lines[i - 1].number != number) continue;
+        if (!ix->lines[i - 1].found) return (int)(i - 1);
+        if (found < 0) found = (int)(i - 1);
     }
-    return -1;
+    return found;
 }
 
 // The place behind all saves of a smaller number.
@@ -45406,11 +45415,14 @@ static void ckpt__saver_drop_missing(ckpt_saver *s) {
 }
 
 // Takes over what another process says of a checkpoint: of one that it has found itself if it is pinned, and of one that was
-// saved again meanwhile no verdict. What was found stands before the saves of its number: a number leads to the last of them.
+// saved again meanwhile no verdict. What was found stands before the saves of its number, and is none of this run's.
 static ckpt_err ckpt__saver_merge_line(ckpt_saver *s, const ckpt__index_line *l) {
     int at = ckpt__index_find(&s->index, l->name);
-    if (at < 0 && l->found && l->pinned && l->number > 0)
-        return ckpt__index_insert(&s->index, ckpt__remote_place(&s->index, l->number - 1), l);
+    if (at < 0 && l->found && l->pinned && l->number > 0) {
+        ckpt__index_line copy = *l;
+        copy.stray = true;
+        return ckpt__index_insert(&s->index, ckpt__remote_place(&s->index, l->number - 1), &copy);
+    }
     if (at < 0) return CKPT_OK;
     ckpt__index_line *mine = &s->index.lines[at];
     mine->pinned = l->pinned;
@@ -47376,13 +47388,13 @@ static ckpt_err ckpt__saver_sweep_folders(ckpt_saver *s) {
 }
 
 // Marks the checkpoints that are another run's, as their names say: of the template `format` with another run's name in it. Where
-// this run's was only made up, every process has another, and none is told apart by it.
+// this run's was only made up, every process has another, and none is told apart by it. And those that a tool found by a name
+// that no run's template gives: somebody's copies, or what was saved before the template was changed.
 static ckpt_err ckpt__saver_mark_others(const ckpt_saver *s, ckpt__index *ix, const char *format) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__name_pattern own, any;
     ckpt__name_found found;
     bool tars = s->layout == CKPT__SAVER_TARS;
-    if (!s->run_given && !tars) return CKPT_OK;
     ckpt_err e = ckpt__name_pattern_init(&own, NULL, format, &d);
     if (e != CKPT_OK) return e;
     d.run_name = NULL;
@@ -47390,11 +47402,13 @@ static ckpt_err ckpt__saver_mark_others(const ckpt_saver *s, ckpt__index *ix, co
     if (e == CKPT_OK) {
         for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
             ckpt__index_line *l = &ix->lines[i];
-            bool mine = false;
-            l->others = false;
+            bool mine = false, named = false;
+            l->others = l->stray = false;
+            if (!l->found && !s->run_given && !tars) continue;
             e = ckpt__name_pattern_match(&own, l->name, &mine, &found);
-            if (e == CKPT_OK && !mine && s->run_given) e = ckpt__name_pattern_match(&any, l->name, &l->others, &found);
-            l->others = l->others || (tars && !mine && l->found);       // a tool has found it: another rank's
+            if (e == CKPT_OK && !mine) e = ckpt__name_pattern_match(&any, l->name, &named, &found);
+            l->others = !mine && ((named && s->run_given) || (tars && l->found));       // found: another rank's
+            l->stray = l->found && !mine && !named;
         }
         ckpt__name_pattern_free(&any);
     }
@@ -47722,7 +47736,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         e = CKPT_OK;
         ckpt__saver_enter(s);
         local = ckpt__remote_find(&s->index, number);
-        here = local >= 0 && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
+        here = local >= 0 && !s->index.lines[local].stray && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
         if (absent && !here && left.name.err == CKPT_OK && left.path.err == CKPT_OK) ckpt__saver_drop_lost(s, r, number);
         if (here && ckpt__index_is_folder(left.name.data)) here = false;        // what it tells of may not be there
         // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
@@ -50870,10 +50884,12 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     if (s->leads) ckpt__resume_own(s, i < s->index.count ? s->index.lines[i].name : NULL, t);
 }
 
-// The newest local line that was not tried; abandoned ones come last. -1: none is left.
-static int ckpt__resume_next_line(const ckpt_saver *s, const bool *tried, bool abandoned) {
+// The newest local line of that turn that was not tried: abandoned ones come after the others, and last what is no save of this
+// run, as far as is known. -1: none is left.
+static int ckpt__resume_next_line(const ckpt_saver *s, const bool *tried, int turn) {
     for (size_t i = s->index.count; i > 0; i--) {
-        if (!tried[i - 1] && (s->index.lines[i - 1].state == CKPT__INDEX_ABANDONED) == abandoned) return (int)(i - 1);
+        const ckpt__index_line *l = &s->index.lines[i - 1];
+        if (!tried[i - 1] && (l->stray ? 2 : l->state == CKPT__INDEX_ABANDONED) == turn) return (int)(i - 1);
     }
     return -1;
 }
@@ -50883,7 +50899,7 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
                                       size_t *at) {
     ckpt_err e = CKPT_OK;
     while (e == CKPT_OK && !*loaded) {
-        int line = ckpt__resume_next_line(s, tried, false);
+        int line = ckpt__resume_next_line(s, tried, 0);
         size_t fars = 0;
         ckpt__resume_far *far = ckpt__resume_next_far(w, &fars);
         if (line < 0 && far == NULL) {
@@ -50893,7 +50909,7 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
                 e = ckpt__resume_list(s, w, &s->remotes[i]);
             }
             if (more) continue;
-            line = ckpt__resume_next_line(s, tried, true);
+            for (int turn = 1; turn <= 2 && line < 0; turn++) line = ckpt__resume_next_line(s, tried, turn);
             if (line < 0) return e;
         }
         const ckpt__index_line *l = line >= 0 ? &s->index.lines[line] : NULL;

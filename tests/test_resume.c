@@ -345,6 +345,51 @@ static void test_moved_checkpoint(void **state) {
     }
 }
 
+// Makes `to` in `dir` a copy of a file, which somebody pins.
+static void pin_copy(const char *dir, const char *from, const char *to) {
+    size_t size;
+    char *bytes = util_read(from, &size);
+    util_write(util_join(dir, to), bytes, size);
+    pin(dir, to, true);
+}
+
+// A pinned copy of another run's checkpoint, which had made more saves: the run goes on from its own, at a later time or an earlier
+// one than the copy's, pinned while it works or after; without its own, from the copy.
+static void test_pinned_copy_of_another_run(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        const char *dir = folder_with(30, 0), *other = folder_with(60, 0);
+        run *r = k == 1 ? resumed(dir, 30) : NULL;
+        pin_copy(dir, util_join(other, "ba60.pt"), "best.pt");
+        if (k == 2) pin_copy(dir, util_join(folder_with(20, 0), "ba20.pt"), "early.pt");
+        if (r != NULL) run_save(r, 40);
+        for (size_t i = 0; r != NULL && i < r->s->index.count; i++) assert_int_equal(r->s->index.lines[i].state, CKPT__INDEX_SAVED);
+        if (r != NULL) run_end(r);
+        r = resumed(dir, k == 1 ? 40 : 30);
+        for (size_t i = 0; i < r->s->index.count; i++)
+            assert_true(r->s->index.lines[i].stray || r->s->index.lines[i].state == CKPT__INDEX_SAVED);
+        assert_string_equal(util_link_target(util_join(dir, "latest.pt")), k == 1 ? "ba40.pt" : "ba30.pt");
+        run_end(r);
+        for (int i = 10; i <= 40; i += 10) (void)unlink(util_join(dir, util_fmt("ba%d.pt", i)));
+        run_end(resumed(dir, 60));
+    }
+}
+
+// A pinned copy of a checkpoint has its number: that leads to the one that was saved.
+static void test_pinned_copy_of_own(void **state) {
+    (void)state;
+    const char *dir = folder_with(30, 0);
+    pin_copy(dir, util_join(dir, "ba30.pt"), "keep.pt");
+    run *r = resumed(dir, 30);
+    assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba30.pt");
+    int at = ckpt__remote_find(&r->s->index, 3);
+    assert_true(at > 0);
+    assert_string_equal(r->s->index.lines[at].name, "ba30.pt");
+    assert_string_equal(r->s->index.lines[at - 1].name, "keep.pt");
+    assert_false(r->s->index.lines[at].pinned);
+    run_end(r);
+}
+
 // Two checkpoints of one moment: the one saved later. Without an index their own record tells, and without that the clock.
 static void test_ties(void **state) {
     (void)state;
@@ -667,6 +712,7 @@ int main(void) {
         cmocka_unit_test(test_template_changed),
         cmocka_unit_test(test_foreign_file),
         cmocka_unit_test(test_moved_checkpoint),
+        cmocka_unit_test(test_pinned_copy_of_another_run), cmocka_unit_test(test_pinned_copy_of_own),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_goes_on),
         cmocka_unit_test(test_other_ranks_resume),
