@@ -38203,8 +38203,8 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     if (e == CKPT_CORRUPT) ckpt__uploader_set_aside(u, it->record);
     if (e == CKPT_OK && strcmp(store, u->store->uri) == 0) {
         if (it->early && !it->committed) it->dropped = true;
-        keep = !it->refused || ckpt__os_exists(it->data);
-        if (it->refused)
+        keep = !it->refused || it->dropped || ckpt__os_exists(it->data);
+        if (it->refused && !it->dropped)
             ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s is not uploaded again: %s%s%s", it->data, u->store->uri, it->name,
                             ckpt__uploader_was_changed(it) ? " cannot be made of it, for it was written to"
                                                            : " existed and was not to be overwritten");

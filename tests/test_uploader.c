@@ -489,6 +489,34 @@ static void scenario_twice_finished(void) {
     end_world(&w);
 }
 
+// A refused file made room for a newer one, and its process died before a worker came to it: its record goes.
+static void test_refused_and_dropped(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    upload_text(&w, "n", "1", false);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    upload_text(&w, "n", "2", false);
+    assert_int_equal(close_uploader(&w, 0), CKPT_EXISTS);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    ckpt__buf b;
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__buf_init(&b, &a);
+    ckpt__uploader_print_word(&b, "dropped");
+    const char *list = util_list(w.staging), *stem = util_fmt("%.*s", (int)strcspn(list, "."), list);      // the two are all there is
+    FILE *f = fopen(util_join(w.staging, util_fmt("%s.upload", stem)), "ab");
+    assert_non_null(f);
+    assert_int_equal(fwrite(b.data, 1, b.len, f), b.len);
+    assert_int_equal(fclose(f), 0);
+    ckpt__buf_free(&b);
+    assert_int_equal(unlink(util_join(w.staging, util_fmt("%s.data", stem))), 0);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_list(w.staging), "");
+    assert_string_equal(text_of(&w, "n"), "1");
+    end_world(&w);
+}
+
 static void scenario_first_attempt_only(void) {
     world w;
     new_world(&w);
@@ -3076,6 +3104,7 @@ int main(void) {
         cmocka_unit_test(test_another_rank_s),
         cmocka_unit_test(test_half_done),
         cmocka_unit_test(test_half_done_replaced),
+        cmocka_unit_test(test_refused_and_dropped),
         cmocka_unit_test(test_part_lost),
         cmocka_unit_test(test_own_object), cmocka_unit_test(test_same_object_by_another),
         cmocka_unit_test(test_own_object_plain), cmocka_unit_test(test_link_locks),
