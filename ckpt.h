@@ -36928,6 +36928,7 @@ typedef struct ckpt__uploader_item {
     uint32_t     crc;
     bool         overwrite, has_crc, adopted;
     bool         heir;                  // overwrite: unless the one before it might not, and has not put an object
+    bool         barred;                // an heir, and one before it was refused: the object is somebody else's
     bool         confirmed;             // the store has it, the link is what remains
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
     bool         dropped;               // what is left is to give a half-done upload up
@@ -38500,7 +38501,8 @@ static ckpt_err ckpt__uploader_stage(const ckpt_uploader *u, const ckpt__uploade
 static void ckpt__uploader_inherit(ckpt__uploader_item *it, const ckpt__uploader_item *before) {
     if (!it->heir || before == NULL || before->kind != CKPT__UPLOADER_PUT || before->overwrite || before->confirmed) return;
     bool unsure = before->unsure || (before->adopted && !before->again);
-    if (before->refused || !unsure) it->overwrite = false;
+    it->barred = before->refused || before->barred;
+    if (it->barred || !unsure) it->overwrite = false;
 }
 
 // What is known of the item's name: is a file of it on its way, or has one failed?
@@ -38643,6 +38645,7 @@ static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, c
         }
         it->follows = it->follows || s->running != NULL || w != NULL || s->failed != NULL;
         if (it->heir) it->overwrite = true;         // what waited when it was recorded may have been put since
+        it->barred = false;
         ckpt__uploader_inherit(it, s->failed);
         ckpt__uploader_inherit(it, w);
         *replaced = ckpt__uploader_unfail(u, s);

@@ -489,6 +489,23 @@ static void scenario_twice_finished(void) {
     end_world(&w);
 }
 
+// That an object is somebody else's is known to all later files of its name, also past one whose own end is not known.
+static void test_refusal_is_passed_on(void **state) {
+    (void)state;
+    for (int refused = 0; refused < 2; refused++) {
+        ckpt__uploader_item line[4];
+        memset(line, 0, sizeof line);
+        line[0].refused = refused;
+        line[0].unsure = !refused;
+        for (int i = 1; i < 4; i++) {
+            line[i].heir = line[i].overwrite = true;
+            line[i].unsure = true;
+            ckpt__uploader_inherit(&line[i], &line[i - 1]);
+            assert_int_equal(line[i].overwrite, !refused);
+        }
+    }
+}
+
 // A refused file made room for a newer one, and its process died before a worker came to it: its record goes.
 static void test_refused_and_dropped(void **state) {
     (void)state;
@@ -3104,6 +3121,7 @@ int main(void) {
         cmocka_unit_test(test_another_rank_s),
         cmocka_unit_test(test_half_done),
         cmocka_unit_test(test_half_done_replaced),
+        cmocka_unit_test(test_refusal_is_passed_on),
         cmocka_unit_test(test_refused_and_dropped),
         cmocka_unit_test(test_part_lost),
         cmocka_unit_test(test_own_object), cmocka_unit_test(test_same_object_by_another),
