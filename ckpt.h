@@ -3002,6 +3002,12 @@ static bool ckpt__os_same_file(int fd, const char *path) {
     return a.ino == b.ino && a.dev == b.dev;
 }
 
+// Has another file got the name of this open one? False also when that cannot be told.
+static bool ckpt__os_is_replaced(int fd, const char *path) {
+    struct stat a, b;
+    return CKPT__SYS(fstat)(fd, &a) == 0 && ckpt__os_ask(path, &b) == 0 && (a.st_ino != b.st_ino || a.st_dev != b.st_dev);
+}
+
 // Takes the exclusive lock called `path`, at once or not at all: CKPT_EXISTS names the holder. It dies with the process.
 static ckpt_err ckpt__os_lock(int *fd, const char *path) {
     for (int tries = 0; tries < 100; tries++) {
@@ -3019,11 +3025,13 @@ static ckpt_err ckpt__os_lock(int *fd, const char *path) {
     return ckpt__error_set(CKPT_EXISTS, "%s is being locked and unlocked by other processes all the time", path);
 }
 
-// The name goes first, while the lock is held, so that whoever opens it next gets a file of its own.
+// The name goes first, while the lock is held, so that whoever opens it next gets a file of its own. In a folder that has got the
+// name of ours it is another's lock.
 static void ckpt__os_unlock(int fd, const char *path) {
     if (fd < 0) return;
-    int r;
-    do r = CKPT__SYS(unlink)(path); while (r != 0 && errno == EINTR);
+    int r = 0;
+    bool named = !ckpt__os_is_replaced(fd, path);
+    do { if (named) r = CKPT__SYS(unlink)(path); } while (r != 0 && errno == EINTR);
     ckpt__os_drop(fd);
 }
 
@@ -44830,9 +44838,13 @@ typedef struct ckpt__saver_doom {
 } ckpt__saver_doom;
 
 // A relative folder is another one once the program has gone to another directory. To remember its full path instead would lose
-// it when a folder above is renamed, which harms nobody else.
+// it when a folder above is renamed, which harms nobody else. And another folder may have got its name: the lock of another saver
+// in it tells; a lock that somebody has merely removed does not.
 static ckpt_err ckpt__saver_check_place(const ckpt_saver *s) {
     ckpt__os_info now;
+    if (s->lock_fd >= 0 && ckpt__os_is_replaced(s->lock_fd, s->lock_path))
+        return ckpt__error_set(CKPT_IO, "%s is no longer the folder that was opened, but one that another saver has opened",
+                               s->root);
     if (!s->placed || ckpt__os_stat(".", &now) != CKPT_OK || (now.ino == s->home.ino && now.dev == s->home.dev)) return CKPT_OK;
     return ckpt__error_set(CKPT_ARG, "the program has changed its working directory since the saver was opened, and %s is "
                            "relative: go back there, or name the folder with its full path", s->root);

@@ -1024,6 +1024,33 @@ static void test_constant_names_are_told(void **state) {
     }
 }
 
+// The folder is moved away and another saver makes one of its name: what the first saves does not end up there.
+static void test_folder_moved(void **state) {
+    (void)state;
+    const char *dir = util_join(util_temp_dir(), "ckpts"), *index = util_join(dir, ".ckpt-index.jsonl");
+    run *a = run_new(dir), *b = run_new(dir), *c = run_new(dir);
+    run_open(a);
+    run_save(a, 1);
+    assert_int_equal(unlink(util_join(dir, ".ckpt-lock")), 0);          // a lock that is merely removed is no reason to stop
+    run_save(a, 2);
+    assert_int_equal(rename(dir, util_fmt("%s.old", dir)), 0);
+    run_open(b);
+    run_save(b, 10);
+    const char *before = util_read(index, NULL);
+    ckpt_timestamp t = at_batch(3);
+    ckpt_err e = ckpt_saver_save(a->s, &t);
+    if (e == CKPT_OK) e = ckpt_saver_wait(a->s, 0);
+    assert_int_equal(e, CKPT_IO);
+    assert_non_null(strstr(ckpt_last_error(), "no longer the folder"));
+    (void)!ckpt_saver_close(a->s, 0);
+    ckpt_state_free(&a->st);
+    assert_string_equal(names_in(dir), "ba10.pt latest.pt");
+    assert_string_equal(util_read(index, NULL), before);
+    assert_int_equal(ckpt_saver_open(&c->s, &c->d), CKPT_EXISTS);       // b's lock is there
+    ckpt_state_free(&c->st);
+    run_end(b);
+}
+
 // Names that a later link would replace, or that belong to the files of sharded checkpoints.
 static void test_names_of_others(void **state) {
     (void)state;
@@ -2070,7 +2097,7 @@ int main(void) {
         cmocka_unit_test(test_keep_none_after_others),
         cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_runs_of_two_ages), cmocka_unit_test(test_best_of_another_metric),
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
-        cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others),
+        cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full),
         cmocka_unit_test(test_faults_while_opening),
