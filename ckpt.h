@@ -15952,7 +15952,7 @@ typedef struct ckpt__index {
     bool              damaged;          // some of it could not be read
     const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
     char             *metric_of;        // the same as the file has it, for who has no rule of his own; NULL: it does not say
-    bool              remeasure;        // some lines had the metric of another rule, which cannot be compared with these
+    bool              remeasure;        // some lines have no metric, or had that of another rule, which cannot be compared
     int               lock;             // descriptor of the lock, -1
     ckpt__buf         lock_path;        // while it is held, so that letting go needs no memory
 } ckpt__index;
@@ -16294,10 +16294,13 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     return true;
 }
 
-// A metric counts only beside others of the same name: a loss and an accuracy are not to be compared.
+// A metric counts only beside others of the same name: a loss and an accuracy are not to be compared. A line that names none was
+// written without a rule, by a tool or before the run had one.
 static ckpt_err ckpt__index_read_metric(ckpt__index *ix, const ckpt__json_doc *d, ckpt__index_line *l) {
     const ckpt__json *of = ckpt__json_get(d, ckpt__json_root(d), "metric_of");
-    if (!l->has_metric || of == NULL || of->kind != CKPT__JSON_TEXT) return CKPT_OK;
+    bool named = of != NULL && of->kind == CKPT__JSON_TEXT;
+    if (!l->has_metric && !named) ix->remeasure = true;
+    if (!named || (!l->has_metric && ix->best == NULL)) return CKPT_OK;
     const char *ours = ix->best != NULL ? ix->best : ix->metric_of;
     if (ours == NULL) return (ix->metric_of = ckpt__mem_copy_text(&ix->allocator, of->text)) != NULL ? CKPT_OK : CKPT_NOMEM;
     if (strcmp(ours, of->text) == 0) return CKPT_OK;
@@ -16622,8 +16625,8 @@ static ckpt_err ckpt__index_measure(ckpt__index *ix) {
         e = path.err != CKPT_OK ? path.err : ckpt__file_open(&f, ckpt__buf_cstr(&path), &ix->allocator);
         if (e == CKPT_OK) {
             (void)ckpt__index_describe_file(ix, &about, f);
-            l->has_metric = about.has_metric;
-            l->metric = about.metric;
+            l->has_metric = true;
+            l->metric = about.has_metric ? about.metric : (double)NAN;      // which never is the best, and is not asked for again
         }
         ckpt__file_close(f);
     }
@@ -49717,6 +49720,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     e = ckpt__index_load_to_write(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
+    if (e == CKPT_OK && s->index.remeasure) e = ckpt__index_measure(&s->index);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);
     if (e == CKPT_OK) e = ckpt__resume_follow_latest(s);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);

@@ -973,6 +973,48 @@ static void test_best_of_another_metric(void **state) {
     assert_string_equal(names_in(dir), "ba3.pt ba5.pt latest.pt");
 }
 
+// So it is of files whose lines have none: the run had no rule then, or a tool has made the index again.
+static void test_best_of_lines_without_one(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir);
+        ckpt_timestamp t;
+        if (k == 1) r->d.keep_best = "max:state/metrics/loss";
+        run_open(r);
+        for (int i = 1; i <= 4; i++) {
+            run_set(r, i);
+            if (i == 2) r->loss = 90;
+            t = at_batch(i);
+            ok(ckpt_saver_save(r->s, &t));
+        }
+        run_end(r);
+        if (k == 1) {
+            assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+            pin(dir, "ba1.pt", true);
+            pin(dir, "ba1.pt", false);
+        }
+        r = run_new(dir);
+        r->d.keep_best = "max:state/metrics/loss";
+        r->d.num_checkpoints_to_keep = 1;
+        run_open(r);
+        ok(ckpt_saver_resume(r->s, &t));
+        run_save(r, 5);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(names_in(dir), "ba2.pt ba5.pt latest.pt");
+        run_end(r);
+        r = run_new(dir);
+        r->d.keep_best = "max:state/metrics/loss";
+        r->d.num_checkpoints_to_keep = 1;
+        run_open(r);
+        ok(ckpt_saver_resume(r->s, &t));
+        run_save(r, 6);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(names_in(dir), "ba2.pt ba6.pt latest.pt");
+        run_end(r);
+    }
+}
+
 // CKPT_KEEP_NONE makes no link, and leaves none of a run before it that leads nowhere.
 static void test_keep_none_after_others(void **state) {
     (void)state;
@@ -2096,6 +2138,7 @@ int main(void) {
         cmocka_unit_test(test_index_lock_fails_once),
         cmocka_unit_test(test_keep_none_after_others),
         cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_runs_of_two_ages), cmocka_unit_test(test_best_of_another_metric),
+        cmocka_unit_test(test_best_of_lines_without_one),
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
         cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
