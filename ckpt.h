@@ -660,9 +660,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_
 // give it a time limit that a save and a load fit in; the others are answered at once by a rank that lives.
 // Time limits are the hooks': one that waits for a rank that does not come returns an error after its limit
 // (CKPT_TIMEOUT, CKPT_NET) and says which rank is missing with ckpt_set_error. After that the object asks the
-// hooks nothing any more, because it is not known who still follows: every call returns that error (wait and close
-// CKPT_NET for CKPT_TIMEOUT), no checkpoint is committed, and the last one that was stays the latest. Close the
-// object and end, or start again.
+// hooks nothing any more, because it is not known who still follows: every call returns that error, no checkpoint
+// is committed, and the last one that was stays the latest. Close the object and end, or start again.
 typedef struct ckpt_ranks {
     int rank, world_size, local_rank, local_world_size, node_rank;
     ckpt_err (*barrier)(void *user);
@@ -1083,8 +1082,7 @@ CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // how many; *paths (may be NULL) is valid until the next call on the saver.
 CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **paths);
 // Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0 or less:
-// no limit; else CKPT_TIMEOUT, and only then, and the work goes on. Returns a background failure that was not returned yet; one
-// that was CKPT_TIMEOUT, of an upload or of a hook, is CKPT_NET here.
+// no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
 // that was returned before; one that was CKPT_TIMEOUT, of an upload or of a hook, is CKPT_NET here.
@@ -1428,7 +1426,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char
 // next uploader at the latest, but for CKPT_EXISTS and a file that was written to. Does not block.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_check(ckpt_uploader *u);
 // Blocks until nothing is pending, and returns as ckpt_uploader_check. timeout_s 0 or less: no limit; else CKPT_TIMEOUT,
-// and only then, and the work goes on: an upload that failed with CKPT_TIMEOUT is CKPT_NET here.
+// and the work goes on.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_wait(ckpt_uploader *u, double timeout_s);
 // Waits as ckpt_uploader_wait, then frees the uploader, in any case. Returns the first failure ever, also one that was
 // returned before; else CKPT_TIMEOUT when not all was uploaded: the rest stays in the staging folder for the next
@@ -1597,13 +1595,6 @@ CKPT__NOINLINE
 static ckpt_err ckpt__error_put(const ckpt__error_record *r) {
     if (r->code != CKPT_OK) ckpt__error_last = *r;
     return r->code;
-}
-
-// Of a call whose CKPT_TIMEOUT says that the caller's time was up, and nothing else: a failure that was one is CKPT_NET.
-static ckpt_err ckpt__error_not_late(ckpt_err e) {
-    if (e != CKPT_TIMEOUT) return e;
-    ckpt__error_last.code = CKPT_NET;
-    return CKPT_NET;
 }
 
 CKPT__PRINTF(3, 4)
@@ -39984,7 +39975,7 @@ static ckpt_err ckpt__uploader_wait(ckpt_uploader *u, double timeout_s) {
         return ckpt__error_set(CKPT_TIMEOUT, "%zu uploads to %s are not finished after %g s; they go on", left, u->store->uri,
                                timeout_s);
     }
-    return ckpt__error_not_late(ckpt__uploader_take_failure(u));
+    return ckpt__uploader_take_failure(u);
 }
 
 // Ends the workers; what they have not finished stays on disk.
@@ -52144,13 +52135,13 @@ static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
         ckpt__error_record before;
         bool late = false;
         ckpt__error_take(&before);
-        if (s->crew.broken.code != CKPT_OK) return ckpt__error_not_late(ckpt__error_put(&s->crew.broken));
+        if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
         ckpt_err e = ckpt__crew_await(s, CKPT__CREW_WAIT, timeout_s, &late);
         if (e == CKPT_OK) ckpt__error_last = before;
-        return late ? e : ckpt__error_not_late(e);
+        return e;
     }
     ckpt_err e = ckpt__saver_wait(s, timeout_s);
-    return e != CKPT_OK ? e : ckpt__error_not_late(ckpt__saver_take_failure(s));
+    return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
 }
 
 // The loop has ended, and at none of its events was a checkpoint due.
@@ -52188,9 +52179,10 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
         first.code = e;
     }
     if (s->crew.broken.code != CKPT_OK) first = s->crew.broken;
+    if (first.code == CKPT_TIMEOUT) first.code = CKPT_NET;      // the other one says that the saver is open
     ckpt__saver_free(s);
     ckpt__error_last = before;
-    return ckpt__error_not_late(ckpt__error_put(&first));       // that would say that the saver is open
+    return ckpt__error_put(&first);
 }
 
 //-- opening ---------------------------------------------------------------------

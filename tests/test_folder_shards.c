@@ -297,8 +297,11 @@ static void test_gc_unfinished(void **state) {
     assert_int_equal(unlink(temp.data), 0);
     ckpt__buf_free(&temp);
     g.unfinished_now = false;
-    static const char *const dead[] = { ".ep3.pt.77-deadbeef0123abcd.tmp", "half/.__2_0.pt.77-deadbeef0123abcd.tmp" };
-    for (int i = 0; i < 2; i++) {                   // another machine's: one by itself, one in what goes as a whole
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    const char *dead[] = { util_fmt(".ep3.pt.%s", util_temp_tail((int)child)), util_fmt("half/.__2_0.pt.%s", util_temp_tail((int)child)) };
+    for (int i = 0; i < 2; i++) {                   // of a process that is gone: one by itself, one in what goes as a whole
         util_write_text(util_join(dir, dead[i]), "x");
         old(dir, dead[i]);
     }
