@@ -523,7 +523,7 @@ static double peer_direct_summed(const workload *w, const char *path) {
 
 static void goal_4(bool large) {
     workload w, u;
-    samples own = { { 0 }, 0 }, cpu = own, unaligned = own, ucpu = own, direct = own, f1 = own, f2 = own, d1 = own, torch = own, torchsync = own, bare = own;
+    samples own = { { 0 }, 0 }, cpu = own, unaligned = own, ucpu = own, direct = own, f1 = own, f2 = own, d1 = own, torch = own, torchsync = own, bare = own, beside = own;
     const char *size_name = large ? "large" : "small";
     if (large) make_large(&w);
     else make_small(&w);
@@ -556,7 +556,7 @@ static void goal_4(bool large) {
         prewarm(w.bytes);
         step_on(w.mem, w.bytes);
         c = cpu_now();
-        (void)peer_direct_summed(&w, other);
+        add(&beside, peer_direct_summed(&w, other));
         add(&bare, (cpu_now() - c) / gib);
         if (have("fio")) {
             prewarm(w.bytes);
@@ -579,6 +579,7 @@ static void goal_4(bool large) {
     if (d1.n > 0 && median(&d1) < best) best = median(&d1);
     info("G4", printed("%s, durable: GiB/s", size_name), "own %.2f, C loop %.2f, fio %.2f %.2f, dd %.2f", gib / t, gib / median(&direct),
          gib / median(&f1), gib / median(&f2), gib / median(&d1));
+    bare_reaches = best / median(&beside);              // the bare writer while somebody sums what it writes
     row("G4", printed("%s: best direct writer's time / ckpt_save's", size_name), printed("%.2f / %.2f s", best, t), best / t, false, 0.95, "");
     bare_reaches = best / median(&torchsync);
     row("G4", printed("%s: ckpt_save / (torch.save + fsync)", size_name), printed("%.2f / %.2f s", t, median(&torchsync)), t / median(&torchsync), true,
