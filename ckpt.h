@@ -13026,6 +13026,21 @@ static void ckpt__engine_crew_moved(ckpt__engine_crew *c, uint64_t bytes, int wo
     c->job->progress->fn(&p, c->job->progress->user);
 }
 
+// The last report of a save, load or check. hook: NULL: none.
+static void ckpt__engine_tell_end(const ckpt_on_progress *hook, const char *phase, const char *name, uint64_t total,
+                                  ckpt_err err) {
+    ckpt_progress p;
+    if (hook == NULL || hook->fn == NULL) return;
+    memset(&p, 0, sizeof p);
+    p.phase = phase;
+    p.name = name;
+    p.done = p.total = total;
+    p.attempt = 1;
+    p.finished = true;
+    p.err = err;
+    hook->fn(&p, hook->user);
+}
+
 static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const void *src, size_t size, bool to_device) {
     if (c->state == NULL || c->state->copy == NULL)
         return ckpt__error_set(CKPT_ARG, "a tensor is in device memory, but state.copy is not set");
@@ -15810,16 +15825,7 @@ static void ckpt__file_timestamp(const ckpt_file *f, ckpt_timestamp *at, bool *h
 
 // The last report of a load: as many bytes as there were, or the failure.
 static void ckpt__file_finished(const ckpt__engine_job *job, ckpt_err e) {
-    if (job->progress == NULL || job->progress->fn == NULL) return;
-    ckpt_progress p;
-    memset(&p, 0, sizeof p);
-    p.phase = job->phase;
-    p.name = job->name;
-    p.done = p.total = job->done;
-    p.attempt = 1;
-    p.finished = true;
-    p.err = e;
-    job->progress->fn(&p, job->progress->user);
+    ckpt__engine_tell_end(job->progress, job->phase, job->name, job->done, e);
 }
 
 // Pieces have a way of their own: the reader of this one would write the whole tensor to where the piece lies.
@@ -46694,20 +46700,6 @@ static void ckpt__saver_main(void *arg) {
     ckpt__os_mutex_unlock(&sh->lock);
 }
 
-// The last report of a save or load.
-static void ckpt__saver_tell_end(const ckpt_saver *s, const char *phase, const char *name, uint64_t total, ckpt_err err) {
-    ckpt_progress p;
-    if (s->progress.fn == NULL) return;
-    memset(&p, 0, sizeof p);
-    p.phase = phase;
-    p.name = name;
-    p.done = p.total = total;
-    p.attempt = 1;
-    p.finished = true;
-    p.err = err;
-    s->progress.fn(&p, s->progress.user);
-}
-
 // Tells the owner's progress hook how far the writer is. Called without the lock, on the owner's thread only.
 static void ckpt__saver_report(ckpt_saver *s) {
     ckpt__saver_shared *sh = s->shared;
@@ -46731,7 +46723,7 @@ static void ckpt__saver_report(ckpt_saver *s) {
             s->progress.fn(&p, s->progress.user);
             return;
         }
-        ckpt__saver_tell_end(s, "save", told->name, told->total, err);
+        ckpt__engine_tell_end(&s->progress, "save", told->name, told->total, err);
         ckpt__mem_free_text(&s->allocator, told->name);
         s->told[0] = s->told[1];
         memset(&s->told[1], 0, sizeof s->told[1]);
@@ -46890,7 +46882,7 @@ static ckpt_err ckpt__saver_write_now(ckpt_saver *s, ckpt__saver_job *job) {
     (void)ckpt__saver_await(s, true, 0);
     uint64_t total = job->size;
     ckpt_err e = ckpt__saver_commit(s, job, &work);
-    ckpt__saver_tell_end(s, "save", ckpt__buf_cstr(&name), total, e);
+    ckpt__engine_tell_end(&s->progress, "save", ckpt__buf_cstr(&name), total, e);
     if (e == CKPT_OK) ckpt__error_log(&s->logger, CKPT_LOG_INFO, "saved %s", ckpt__buf_cstr(&name));
     ckpt__buf_free(&name);
     return e;
@@ -53433,20 +53425,6 @@ static void ckpt__folder_close_any(ckpt_file *f) {
     ckpt__file_close(f);
 }
 
-// The finished report. hook: NULL: none.
-static void ckpt__folder_report(const ckpt_on_progress *hook, const char *phase, const char *name, uint64_t size, ckpt_err e) {
-    ckpt_progress p;
-    if (hook == NULL) return;
-    memset(&p, 0, sizeof p);
-    p.phase = phase;
-    p.name = name;
-    p.done = p.total = size;
-    p.attempt = 1;
-    p.finished = true;
-    p.err = e;
-    hook->fn(&p, hook->user);
-}
-
 // Reads all of an open file. The hook gets its finished report.
 static ckpt_err ckpt__folder_check_open(ckpt_file *file, const char *path, const ckpt_on_progress *progress) {
     ckpt__engine_job job;
@@ -53456,7 +53434,7 @@ static ckpt_err ckpt__folder_check_open(ckpt_file *file, const char *path, const
     job.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
     ckpt_err e = ckpt__shard_verify_file(file, &job);
     if (e == CKPT_NOT_FOUND) e = ckpt__error_last.code = CKPT_CORRUPT;      // a rank's file that is gone is damage of the whole
-    ckpt__folder_report(job.progress, "verify", path, file->src.size, e);
+    ckpt__engine_tell_end(job.progress, "verify", path, file->src.size, e);
     return e;
 }
 
@@ -54214,7 +54192,7 @@ static ckpt_err ckpt__folder_write(ckpt__folder_convert *c) {
     e = ckpt__folder_plan(c, &plan, &format);
     uint64_t size = plan.size;
     if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, c->d->overwrite, &job, &c->d->allocator);
-    ckpt__folder_report(job.progress, "save", c->d->to, size, e);
+    ckpt__engine_tell_end(job.progress, "save", c->d->to, size, e);
     ckpt__plan_free(&plan);
     return e;
 }
@@ -54386,7 +54364,7 @@ static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
         (void)ckpt__os_remove_dir(c->d->to);
         (void)ckpt__error_put(&why);
     }
-    if (began) ckpt__folder_report(job.progress, "save", c->d->to, written, e);
+    if (began) ckpt__engine_tell_end(job.progress, "save", c->d->to, written, e);
     ckpt__mem_free(a, ends, room);
     ckpt__items_free(&share);
     ckpt__buf_free(&reports);
