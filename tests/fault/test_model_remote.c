@@ -335,11 +335,12 @@ static void look(scene *s) {
 // One name for all objects: what another machine had left is sent when the run comes back to it, and replaces a newer one.
 static bool may_be_replaced(const scene *s) { return s->constant && !s->straight; }
 
-// What resume must give at least, with stores that answer, or without asking them.
+// What resume must give at least, with stores that answer, or without asking them. A link may still lead to what a life without
+// the stores went back from, and comes behind what that life has saved.
 static int floor_of(const scene *s, bool asks) {
     int least = s->last;
     while (least > 0 && !s->m->saves[least].whole) least--;
-    for (int k = 0; k < s->stores && asks && !may_be_replaced(s); k++) {
+    for (int k = 0; k < s->stores && asks && !s->rolled && !may_be_replaced(s); k++) {
         int batch = s->m->link[k];
         for (int b = s->last; b > 0 && batch < 0 && s->straight; b--) batch = s->m->saves[b].far[k] ? b : batch;      // it is listed
         if (batch > least) least = batch;
