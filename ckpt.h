@@ -2984,19 +2984,23 @@ static ckpt_err ckpt__os_lock_fd(int fd, const char *path) {
     return taken || (held && h.pid == 0) || named ? ckpt__os_lock_busy(path, &h) : CKPT_OK;
 }
 
+// Does `path` name this open file (1), another (-1), or can that not be told (0)?
+static int ckpt__os_names(const char *path, int fd) {
+    struct stat a, b;
+    int r;
+    do r = CKPT__SYS(fstat)(fd, &a); while (r != 0 && errno == EINTR);
+    if (r != 0 || ckpt__os_ask(path, &b) != 0) return 0;
+    return a.st_ino == b.st_ino && a.st_dev == b.st_dev ? 1 : -1;
+}
+
 // Is `path` still the name of this open file? Its last owner may have removed it between our open and our lock.
 static bool ckpt__os_same_file(int fd, const char *path) {
-    ckpt__os_info a, b;
-    struct stat s;
-    if (ckpt__os_fstat(fd, &a, path) != CKPT_OK || ckpt__os_ask(path, &s) != 0) return false;
-    ckpt__os_fill_info(&b, &s);
-    return a.ino == b.ino && a.dev == b.dev;
+    return ckpt__os_names(path, fd) > 0;
 }
 
 // Has another file got the name of this open one? False also when that cannot be told.
 static bool ckpt__os_is_replaced(int fd, const char *path) {
-    struct stat a, b;
-    return CKPT__SYS(fstat)(fd, &a) == 0 && ckpt__os_ask(path, &b) == 0 && (a.st_ino != b.st_ino || a.st_dev != b.st_dev);
+    return ckpt__os_names(path, fd) < 0;
 }
 
 // Takes the exclusive lock called `path`, at once or not at all: CKPT_EXISTS names the holder. It dies with the process.

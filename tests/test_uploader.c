@@ -257,6 +257,14 @@ static void begin_world(world *w) {
     open_uploader(w);
 }
 
+// The same, and files are staged in hidden folders beside them.
+static void begin_world_beside(world *w) {
+    new_world(w);
+    open_store(w);
+    w->d.store = w->store;
+    assert_int_equal(ckpt_uploader_open(&w->u, &w->d), CKPT_OK);
+}
+
 static ckpt_err close_uploader(world *w, double timeout) {
     ckpt_err e = ckpt_uploader_close(w->u, timeout);
     w->u = NULL;
@@ -1246,10 +1254,7 @@ static void test_written_to_is_told_once(void **state) {
 static void test_beside_the_file(void **state) {
     (void)state;
     world w;
-    new_world(&w);
-    open_store(&w);
-    w.d.store = w.store;
-    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+    begin_world_beside(&w);
     hold();
     util_mkdir(util_join(w.dir, "x"));
     util_mkdir(util_join(w.dir, "y"));
@@ -2029,10 +2034,7 @@ static void test_links_two_processes(void **state) {
 static void test_many_folders(void **state) {
     (void)state;
     world w;
-    new_world(&w);
-    open_store(&w);
-    w.d.store = w.store;
-    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+    begin_world_beside(&w);
     for (int i = 0; i < 100; i++) {
         const char *dir = util_join(w.dir, util_fmt("d%d", i));
         util_mkdir(dir);
@@ -2054,11 +2056,8 @@ static void test_folder_made_again(void **state) {
     for (int files = 1; files <= 10; files += 9) {          // as files of their own, and in a journal
         for (int asked = 0; asked < 2; asked++) {           // hidden beside the files, and a folder that was asked for
             world w;
-            new_world(&w);
-            open_store(&w);
-            w.d.store = w.store;
-            w.d.upload_staging_folder = asked ? w.staging : NULL;
-            assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+            if (asked) begin_world(&w);
+            else begin_world_beside(&w);
             const char *dir = util_join(w.dir, "d"), *staging = asked ? w.staging : util_join(dir, ".ckpt-staging");
             for (int round = 0; round < 3; round++) {
                 util_mkdir(dir);
@@ -2085,10 +2084,7 @@ static void test_folder_made_again(void **state) {
 static void test_many_folders_removed(void **state) {
     (void)state;
     world w;
-    new_world(&w);
-    open_store(&w);
-    w.d.store = w.store;
-    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+    begin_world_beside(&w);
     for (int i = 0; i < 2 * CKPT__UPLOADER_PLACES; i++) {
         const char *dir = util_join(w.dir, util_fmt("d%d", i));
         util_mkdir(dir);
