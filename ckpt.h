@@ -44838,7 +44838,7 @@ struct ckpt_saver {
 typedef struct ckpt__saver_doom {
     int64_t to;                         // index of the destination
     int64_t ranks, from, editions;      // 0: as many as there are now; those from `from` on and below `editions` go
-    int64_t all;                        // not 0: and what lies beside them
+    int64_t all;                        // not 0: and what lies beside them, unless it is that of this edition or a later one
 } ckpt__saver_doom;
 
 // A relative folder is another one once the program has gone to another directory. To remember its full path instead would lose
@@ -45600,7 +45600,8 @@ typedef struct ckpt__saver_upload {
     ckpt__remote *to;
     uint64_t      number, bytes;
     ckpt__saver_flight *flight;         // one file of many; NULL: it belongs to no flight
-    int64_t       stale, edition;       // of a listing: ranks whose files of earlier editions it no longer tells of
+    int64_t       stale, edition;       // of a listing: ranks whose files of earlier editions it no longer tells of; of one that
+                                        // is removed: those that wrote its files
     bool          bare;                 // nor is there anything beside it for those that read no listing
 } ckpt__saver_upload;
 
@@ -45630,12 +45631,13 @@ static void ckpt__saver_weigh_all(ckpt_saver *s) {
 }
 
 // With the lock's data to be changed by several threads: rank 0 tells the others with the next agreement.
-static void ckpt__saver_condemn(ckpt_saver *s, ckpt__remote *r, const char *listing, int64_t ranks, int64_t editions, bool all) {
+static void ckpt__saver_condemn(ckpt_saver *s, ckpt__remote *r, const char *listing, int64_t ranks, int64_t editions,
+                                int64_t all) {
     ckpt__saver_doom d;
     d.to = r - s->remotes;
     d.ranks = ranks;
     d.editions = editions;
-    d.all = all ? 1 : 0;
+    d.all = all;
     ckpt__os_mutex_lock(&s->shared->lock);
     d.from = ckpt__index_uncleared(&r->cleared, listing, editions);
     ckpt__buf_add(&s->doomed, &d, sizeof d);
@@ -45654,11 +45656,8 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
         ckpt__saver_note_upload_failure(s, up->to);
     }
     ckpt__saver_enter(s);
-    int at = gone && ckpt__index_is_folder(name) ? ckpt__index_find(&up->to->ledger, name) : -1;
-    if (at >= 0) {                      // now the files that it told of
-        const ckpt__index_line *l = &up->to->ledger.lines[at];
-        ckpt__saver_condemn(s, up->to, name, l->ranks, l->edition + 1, true);
-    }
+    if (gone && ckpt__index_is_folder(name))        // now the files that it told of; not those of one that has its name by now
+        ckpt__saver_condemn(s, up->to, name, up->stale, up->edition + 1, up->edition + 1);
     ckpt__remote_removed(up->to, name, e);
     ckpt_err wrote = s->books ? ckpt__index_write(&up->to->ledger) : CKPT_OK;
     ckpt__saver_leave(s);
@@ -45668,6 +45667,17 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     ckpt__saver_away(s, false);
 }
 
+// What is to be removed, as the ledger has it. False: there is another of that name by now.
+static bool ckpt__saver_is_leaving(ckpt_saver *s, const ckpt__remote *r, const char *name, ckpt__saver_upload *up) {
+    ckpt__saver_enter(s);
+    int at = ckpt__index_find(&r->ledger, name);
+    bool leaves = at >= 0 && r->ledger.lines[at].removing;
+    up->stale = leaves ? r->ledger.lines[at].ranks : 0;
+    up->edition = leaves ? r->ledger.lines[at].edition : 0;
+    ckpt__saver_leave(s);
+    return leaves;
+}
+
 // Asks for the removal of objects: `count` names, each with its NUL.
 static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count) {
     const char *name = names->data;
@@ -45675,14 +45685,15 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
     for (size_t i = 0; i < count; i++, name += strlen(name) + 1) {
         ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
         ckpt_err e = up != NULL ? CKPT_OK : CKPT_NOMEM;
-        if (e == CKPT_OK) {
+        bool leaves = e == CKPT_OK && ckpt__saver_is_leaving(s, r, name, up);
+        if (leaves) {
             up->saver = s;
             up->to = r;
             ckpt__saver_away(s, true);
             e = ckpt__uploader_remove(r->uploader, name, ckpt__saver_removed, up);
             if (e != CKPT_OK) ckpt__saver_away(s, false);
-            if (e != CKPT_OK) ckpt__mem_free(&s->allocator, up, sizeof *up);
         }
+        if (up != NULL && (!leaves || e != CKPT_OK)) ckpt__mem_free(&s->allocator, up, sizeof *up);
         if (e == CKPT_OK) continue;
         ckpt__saver_enter(s);
         int at = ckpt__index_find(&r->ledger, name);
@@ -45919,7 +45930,7 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
     } else if (e == CKPT_OK) {
         (void)ckpt__os_add64(&sh->uploaded, 1);
         (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
-        if (up->stale > 0) ckpt__saver_condemn(s, up->to, name, up->stale, up->edition, up->bare);
+        if (up->stale > 0) ckpt__saver_condemn(s, up->to, name, up->stale, up->edition, up->bare ? up->edition + 1 : 0);
     }
     ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published) : CKPT_OK;
     if (done != CKPT_OK) {
@@ -48470,6 +48481,26 @@ static ckpt_err ckpt__saver_remove_beside(ckpt_saver *s, ckpt__remote *r, const 
     if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__buf_free(&name);
     return e;
+}
+
+// Rank 0: what the ranks are to remove now. A checkpoint that has got the name of one meanwhile keeps its files.
+static void ckpt__saver_take_doomed(ckpt_saver *s, ckpt__buf *list) {
+    ckpt__saver_doom d;
+    ckpt__saver_enter(s);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    *list = s->doomed;
+    ckpt__buf_init(&s->doomed, &s->allocator);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    for (size_t at = 0; at + sizeof d < list->len; at += sizeof d + strlen(list->data + at + sizeof d) + 1) {
+        memcpy(&d, list->data + at, sizeof d);
+        const ckpt__index *ledger = &s->remotes[d.to].ledger;
+        int i = ckpt__index_find(ledger, list->data + at + sizeof d);
+        if (i < 0 || ledger->lines[i].removing) continue;
+        if (d.editions > ledger->lines[i].edition || d.all <= ledger->lines[i].edition) d.all = 0;
+        if (d.editions > ledger->lines[i].edition) d.editions = ledger->lines[i].edition;
+        memcpy(list->data + at, &d, sizeof d);
+    }
+    ckpt__saver_leave(s);
 }
 
 // Removes this rank's objects of folders that have left a store, or are replaced there; of those that more ranks saved also
@@ -51705,12 +51736,7 @@ static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
     memset(s->freed, 0, sizeof s->freed);
     if (w[CKPT__CREW_DOOMED] == 0 || s->crew.broken.code != CKPT_OK) return e;
     ckpt__buf_init(&list, &s->allocator);
-    if (s->ranks.rank == 0) {
-        ckpt__os_mutex_lock(&s->shared->lock);
-        list = s->doomed;
-        ckpt__buf_init(&s->doomed, &s->allocator);
-        ckpt__os_mutex_unlock(&s->shared->lock);
-    }
+    if (s->ranks.rank == 0) ckpt__saver_take_doomed(s, &list);
     ckpt_err told = ckpt__ranks_send(&s->crew, &list, 0);
     if (told == CKPT_OK) told = ckpt__ranks_share_long(&s->crew, ckpt__saver_remove_doomed(s, &list));
     ckpt__buf_free(&list);

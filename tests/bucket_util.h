@@ -15,8 +15,8 @@ typedef struct bucket {
     bool             loses;             // the answers of puts, which it has done
     double           slow;              // seconds that a put takes
     bool             held;              // puts wait until it is false
-    const char      *held_name;         // those whose name has this in it alone; NULL: all
-    int              waiting;           // puts
+    const char      *held_name;         // those whose name has this in it alone; NULL: all; "remove NAME": not a put, but that
+    int              waiting;           // calls
     int              under_way, most;   // puts
 } bucket;
 
@@ -57,21 +57,27 @@ UTIL_FN ckpt_err bucket_copy(const char *from, const char *to) {
     return fclose(out) == 0 ? CKPT_OK : ckpt_set_error(CKPT_IO, "cannot copy");
 }
 
+// Waits while a call is held: a put of that name, or another call whose log line is that.
+UTIL_FN void bucket_await(bucket *b, const char *what, bool put) {
+    bool held = true, waits = false;
+    while (held) {
+        pthread_mutex_lock(&b->lock);
+        const char *name = b->held_name;
+        held = b->held && (name == NULL ? put : put ? strstr(what, name) != NULL : strcmp(what, name) == 0);
+        b->waiting += (int)held - (int)waits;
+        waits = held;
+        pthread_mutex_unlock(&b->lock);
+        if (held) usleep(1000);
+    }
+}
+
 UTIL_FN ckpt_err bucket_put(const char *name, const char *path, bool overwrite, void *user) {
     bucket *b = (bucket *)user;
     char temp[4200], final[4096];
     pthread_mutex_lock(&b->lock);
     if (++b->under_way > b->most) b->most = b->under_way;
-    bool held = b->held && (b->held_name == NULL || strstr(name, b->held_name) != NULL);
-    b->waiting += held;
     pthread_mutex_unlock(&b->lock);
-    while (held) {
-        usleep(1000);
-        pthread_mutex_lock(&b->lock);
-        held = b->held && (b->held_name == NULL || strstr(name, b->held_name) != NULL);
-        b->waiting -= !held;
-        pthread_mutex_unlock(&b->lock);
-    }
+    bucket_await(b, name, true);
     if (b->slow > 0) usleep((unsigned)(b->slow * 1e6));
     ckpt_err e = bucket_call(b, "put", name);
     (void)snprintf(final, sizeof final, "%s", bucket_path(b, name));
@@ -118,6 +124,9 @@ UTIL_FN ckpt_err bucket_list(const char *prefix, ckpt_err (*each)(const char *na
 
 UTIL_FN ckpt_err bucket_remove(const char *name, void *user) {
     bucket *b = (bucket *)user;
+    char line[1024];
+    (void)snprintf(line, sizeof line, "remove %s", name);
+    bucket_await(b, line, false);
     ckpt_err e = bucket_call(b, "remove", name);
     if (e == CKPT_OK && unlink(bucket_path(b, name)) != 0) e = ckpt_set_error(CKPT_NOT_FOUND, "there is no such object");
     return e;
@@ -160,7 +169,7 @@ UTIL_FN bool bucket_is_busy(bucket *b) {
     return busy;
 }
 
-// How many puts wait until they are let go?
+// How many calls wait until they are let go?
 UTIL_FN int bucket_waiting(bucket *b) {
     pthread_mutex_lock(&b->lock);
     int waiting = b->waiting;

@@ -942,14 +942,14 @@ static ckpt_err copy_after_upload(void *dst, const void *src, size_t size, bool 
     return CKPT_OK;
 }
 
-// Makes the ranks speak until the listing of ba1 waits in the bucket.
-static void speak_until_held(tr_rank *r, plan *p, member *m, int64_t batch) {
+// Makes the ranks speak until a call waits in the bucket, and both have had something put there.
+static void speak_until_held(tr_rank *r, plan *p, member *m, int64_t batch, const char *put) {
     ckpt_timestamp t = at_batch(batch);
     for (bool done = false; !done; done = p->number != 0) {
         m->s->steps = 0;
         TR_OK(r, ckpt_saver_batch_end(m->s, &t));
         TR_OK(r, tr_barrier(r));
-        if (r->rank == 0) p->number = bucket_waiting(upload_to) == 1 && bucket_count(upload_to, "put run/ba1/__") == 2;
+        if (r->rank == 0) p->number = bucket_waiting(upload_to) == 1 && bucket_count(upload_to, put) == 2;
         TR_OK(r, tr_barrier(r));
     }
 }
@@ -965,7 +965,7 @@ static void again_while_uploaded(tr_rank *r, void *arg) {
     m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
     if (member_open(m)) {
         TR_OK(r, ckpt_saver_save(m->s, &one));
-        speak_until_held(r, p, m, 1);
+        speak_until_held(r, p, m, 1, "put run/ba1/__");
         m->slow = true;
         TR_OK(r, ckpt_saver_save(m->s, &one));
         TR_OK(r, ckpt_saver_wait(m->s, 0));
@@ -984,6 +984,56 @@ static void test_again_while_uploaded(void **state) {
     bucket_hold_only(upload_to, "ba1/.metadata");
     tr_run(tr_new(2), again_while_uploaded, &p);
     assert_string_equal(bucket_names(upload_to), "run%ba1%.metadata run%ba1%__0_1.pt run%ba1%__1_1.pt run%latest.pt.symlink");
+    bucket_end(upload_to);
+}
+
+// A checkpoint leaves the store while the run, gone back, saves one of its name: that one's files stay.
+static void again_while_removed(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    ckpt_timestamp ten = at_batch(10), twenty = at_batch(20);
+    member *m = member_new(r, p);
+    member_stores(m, &upload_to, &u, 1);
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_save(m->s, &ten));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_OK(r, ckpt_saver_save(m->s, &twenty));
+        speak_until_held(r, p, m, 20, "put run/ba20/__");
+        member_set(m, 10);
+        TR_OK(r, ckpt_saver_save(m->s, &ten));
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(upload_to, false);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void load_from_bucket(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &upload_to, &u, 1);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == p->number);
+        member_check(m, p->number);
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_again_while_removed(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED), other = plan_of(SHARDED);
+    p.interval = "1000000ba";
+    upload_to = bucket_new(NULL);
+    bucket_hold_only(upload_to, "remove run/ba10/.metadata");
+    tr_run(tr_new(2), again_while_removed, &p);
+    assert_string_equal(bucket_names(upload_to), "run%ba10%.metadata run%ba10%__0_1.pt run%ba10%__1_1.pt run%latest.pt.symlink");
+    assert_string_equal(bucket_text(upload_to, "run/latest.pt.symlink"), "run/ba10");
+    other.number = 10;
+    tr_run(tr_new(2), load_from_bucket, &other);
     bucket_end(upload_to);
 }
 
@@ -1018,7 +1068,7 @@ static void pinned_by_one(tr_rank *r, void *arg) {
         TR_OK(r, ckpt_saver_save(m->s, &t));
         TR_OK(r, tr_barrier(r));
         if (r->rank == 0) bucket_hold_only(upload_to, "ba1/.metadata");
-        speak_until_held(r, p, m, 2);
+        speak_until_held(r, p, m, 2, "put run/ba1/__");
         if (r->rank == 1) barriers_left = at;
         t = at_batch(3);
         TR_OK(r, ckpt_saver_save(m->s, &t));
@@ -2988,7 +3038,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
-        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_pinned_by_one),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_while_removed),
+        cmocka_unit_test(test_pinned_by_one),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
