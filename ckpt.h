@@ -40863,12 +40863,27 @@ static void ckpt__remote_spare(ckpt__remote *r, const ckpt__buf *names) {
     }
 }
 
-// The store has removed an object, or has said why not.
+// Is that an answer which the next try would get as well?
+static bool ckpt__remote_is_final(ckpt_err e) {
+    return e == CKPT_AUTH || e == CKPT_UNSUPPORTED;
+}
+
+// The store has removed an object, or has said why not. The line of a folder whose listing is gone stays, as one that is not to
+// be uploaded any more, until the files that it told of are gone too: nothing else leads to them, whenever the process dies.
 static void ckpt__remote_removed(ckpt__remote *r, const char *name, ckpt_err e) {
     int at = ckpt__index_find(&r->ledger, name);
-    if (e == CKPT_AUTH || e == CKPT_UNSUPPORTED) r->stuck = true;
+    if (ckpt__remote_is_final(e)) r->stuck = true;
     if (at < 0 || !r->ledger.lines[at].removing) return;
-    if (e == CKPT_OK || e == CKPT_NOT_FOUND) ckpt__index_drop(&r->ledger, (size_t)at);
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND) r->ledger.lines[at].removing = false;
+    else if (ckpt__index_is_folder(name)) r->ledger.lines[at].upload = CKPT__UPLOAD_LOCAL;
+    else ckpt__index_drop(&r->ledger, (size_t)at);
+}
+
+// The files of such a folder are gone, or not all of them could be removed: that is tried again when rotation chooses next.
+static void ckpt__remote_emptied(ckpt__remote *r, const char *listing, bool all) {
+    int at = ckpt__index_find(&r->ledger, listing);
+    if (at < 0 || !r->ledger.lines[at].removing || r->ledger.lines[at].upload != CKPT__UPLOAD_LOCAL) return;
+    if (all) ckpt__index_drop(&r->ledger, (size_t)at);
     else r->ledger.lines[at].removing = false;
 }
 
@@ -44667,6 +44682,13 @@ typedef enum ckpt__saver_part {
     CKPT__PART_DURABLE, CKPT__PART_NONE
 } ckpt__saver_part;
 
+// How far this rank is with removing what the ranks were told of last. Of all ranks' the least counts.
+typedef enum ckpt__saver_removal {
+    CKPT__REMOVAL_BUSY,
+    CKPT__REMOVAL_REFUSED,              // the next try would end in the same way
+    CKPT__REMOVAL_FAILED, CKPT__REMOVAL_DONE, CKPT__REMOVAL_NONE
+} ckpt__saver_removal;
+
 // One destination of a committed checkpoint: this rank's file is on its way, and when those of all ranks are there the listing
 // follows. All ranks have the same list of these.
 typedef struct ckpt__saver_flight {
@@ -44784,6 +44806,10 @@ struct ckpt_saver {
     ckpt__buf            spared;        // of those that rotation would let go, names that another machine keeps; guarded by lock
     bool                 spares_all;    // it is not known which, or not yet
     ckpt__buf            doomed;        // rank 0: ckpt__saver_doom and the listing's name of each; guarded by lock
+    ckpt__buf            expelled;      // of those, what the ranks were told of last; the same on all of them
+    bool                 removes;       // they are removing it; the next ones wait for that
+    size_t               to_remove;     // this rank's part: objects that were not called back for yet; guarded by lock
+    ckpt__saver_removal  removed_how;   // the worst end of the others; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
     int64_t              calls;         // since then
@@ -45603,6 +45629,7 @@ typedef struct ckpt__saver_upload {
     int64_t       stale, edition;       // of a listing: ranks whose files of earlier editions it no longer tells of; of one that
                                         // is removed: those that wrote its files
     bool          bare;                 // nor is there anything beside it for those that read no listing
+    bool          told;                 // it is removed because all ranks were told so
 } ckpt__saver_upload;
 
 // The state of a checkpoint is the one of its slowest upload. With the turn.
@@ -45645,6 +45672,16 @@ static void ckpt__saver_condemn(ckpt_saver *s, ckpt__remote *r, const char *list
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
+// One of the objects that this rank was told to remove is gone, or could not be removed.
+static void ckpt__saver_note_removal(ckpt_saver *s, ckpt_err e) {
+    ckpt__saver_removal how = ckpt__remote_is_final(e) ? CKPT__REMOVAL_REFUSED : CKPT__REMOVAL_FAILED;
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) how = CKPT__REMOVAL_DONE;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->to_remove--;
+    if (how < s->removed_how) s->removed_how = how;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
 // An object that rotation has let go is gone, or could not be removed, which is said once. On a worker's thread.
 static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, void *user) {
     ckpt__saver_upload *up = (ckpt__saver_upload *)user;
@@ -45663,6 +45700,7 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     ckpt__saver_leave(s);
     if (wrote != CKPT_OK) ckpt__saver_note_failure(s, true);
     if (gone) (void)ckpt__os_add64(&s->shared->removed, 1);
+    if (up->told) ckpt__saver_note_removal(s, e);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__saver_away(s, false);
 }
@@ -48463,73 +48501,120 @@ static ckpt_err ckpt__saver_land_stalled(ckpt_saver *s, int64_t state) {
 }
 
 // Asks for the removal of the object `base` beside a listing.
-static ckpt_err ckpt__saver_remove_beside(ckpt_saver *s, ckpt__remote *r, const char *listing, const char *base) {
+static void ckpt__saver_remove_beside(ckpt_saver *s, ckpt__remote *r, const char *listing, const char *base) {
     ckpt__buf name;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_add(&name, listing, strlen(listing) - (sizeof CKPT__SHARD_META - 1));
     ckpt__buf_text(&name, base);
     (void)ckpt__buf_cstr(&name);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->to_remove++;
+    ckpt__os_mutex_unlock(&s->shared->lock);
     ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
     ckpt_err e = up != NULL ? name.err : CKPT_NOMEM;
     if (e == CKPT_OK) {
         up->saver = s;
         up->to = r;
+        up->told = true;
         ckpt__saver_away(s, true);
         e = ckpt__uploader_remove(r->uploader, name.data, ckpt__saver_removed, up);
         if (e != CKPT_OK) ckpt__saver_away(s, false);
     }
     if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
+    if (e != CKPT_OK) ckpt__saver_note_removal(s, e);
     ckpt__buf_free(&name);
-    return e;
+}
+
+// The one of a list at *at, which moves on; false: there is no other. What comes from another rank is checked.
+static bool ckpt__saver_next_doom(const ckpt_saver *s, const ckpt__buf *list, size_t *at, ckpt__saver_doom *d,
+                                  const char **listing) {
+    while (*at + sizeof *d < list->len) {
+        memcpy(d, list->data + *at, sizeof *d);
+        *listing = list->data + *at + sizeof *d;
+        *at += sizeof *d + strlen(*listing) + 1;
+        if (d->to >= 0 && d->to < s->remote_count && ckpt__index_is_folder(*listing)) return true;
+    }
+    return false;
 }
 
 // Rank 0: what the ranks are to remove now. A checkpoint that has got the name of one meanwhile keeps its files.
 static void ckpt__saver_take_doomed(ckpt_saver *s, ckpt__buf *list) {
     ckpt__saver_doom d;
+    const char *listing;
     ckpt__saver_enter(s);
     ckpt__os_mutex_lock(&s->shared->lock);
     *list = s->doomed;
     ckpt__buf_init(&s->doomed, &s->allocator);
     ckpt__os_mutex_unlock(&s->shared->lock);
-    for (size_t at = 0; at + sizeof d < list->len; at += sizeof d + strlen(list->data + at + sizeof d) + 1) {
-        memcpy(&d, list->data + at, sizeof d);
+    for (size_t at = 0; ckpt__saver_next_doom(s, list, &at, &d, &listing);) {
         const ckpt__index *ledger = &s->remotes[d.to].ledger;
-        int i = ckpt__index_find(ledger, list->data + at + sizeof d);
+        int i = ckpt__index_find(ledger, listing);
         if (i < 0 || ledger->lines[i].removing) continue;
         if (d.editions > ledger->lines[i].edition || d.all <= ledger->lines[i].edition) d.all = 0;
         if (d.editions > ledger->lines[i].edition) d.editions = ledger->lines[i].edition;
-        memcpy(list->data + at, &d, sizeof d);
+        memcpy(list->data + (listing - list->data) - sizeof d, &d, sizeof d);
     }
     ckpt__saver_leave(s);
 }
 
 // Removes this rank's objects of folders that have left a store, or are replaced there; of those that more ranks saved also
-// theirs.
-static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s, ckpt__buf *list) {
+// theirs. They are those of s->expelled.
+static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s) {
     ckpt__buf base;
     ckpt__saver_doom d;
-    ckpt_err first = CKPT_OK, e = CKPT_OK;
+    const char *listing;
     ckpt__buf_init(&base, &s->allocator);
-    for (size_t at = 0; at + sizeof d < list->len; ) {
-        memcpy(&d, list->data + at, sizeof d);
-        const char *listing = list->data + at + sizeof d;
-        at += sizeof d + strlen(listing) + 1;
-        if (d.to < 0 || d.to >= s->remote_count || !ckpt__index_is_folder(listing)) continue;
+    s->removes = true;
+    s->removed_how = CKPT__REMOVAL_DONE;
+    for (size_t at = 0; ckpt__saver_next_doom(s, &s->expelled, &at, &d, &listing);) {
         ckpt__remote *r = &s->remotes[d.to];
         int64_t ranks = d.ranks > 0 ? d.ranks : s->ranks.world_size;
         for (int64_t i = s->ranks.rank; i < ranks; i += s->ranks.world_size) {
-            for (int64_t edition = d.from; edition < d.editions; edition++) {
+            for (int64_t edition = d.from; edition < d.editions && base.err == CKPT_OK; edition++) {
                 base.len = 0;
                 ckpt__shard_name_of(&base, i, edition, s->ending);
-                e = base.err != CKPT_OK ? base.err : ckpt__saver_remove_beside(s, r, listing, base.data);
-                if (e != CKPT_OK) first = e;
+                if (base.err == CKPT_OK) ckpt__saver_remove_beside(s, r, listing, base.data);
             }
         }
-        e = d.all != 0 && s->ranks.rank == 0 ? ckpt__saver_remove_beside(s, r, listing, CKPT__SHARD_HF) : CKPT_OK;
-        if (e != CKPT_OK) first = e;
+        if (d.all != 0 && s->ranks.rank == 0) ckpt__saver_remove_beside(s, r, listing, CKPT__SHARD_HF);
     }
+    ckpt_err e = base.err;
     ckpt__buf_free(&base);
-    return first;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    if (e != CKPT_OK && s->removed_how > CKPT__REMOVAL_FAILED) s->removed_how = CKPT__REMOVAL_FAILED;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return e;
+}
+
+static ckpt__saver_removal ckpt__saver_removal_state(ckpt_saver *s) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt__saver_removal state = !s->removes ? CKPT__REMOVAL_NONE : s->to_remove > 0 ? CKPT__REMOVAL_BUSY : s->removed_how;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return state;
+}
+
+// All ranks have removed what they were told of, or some could not: then it is asked for again, that of a checkpoint which is
+// still there when that goes.
+static ckpt_err ckpt__saver_end_removal(ckpt_saver *s, ckpt__saver_removal how) {
+    ckpt__saver_doom d;
+    const char *listing;
+    ckpt_err e = CKPT_OK;
+    s->removes = false;
+    if (!s->books) return CKPT_OK;
+    ckpt__saver_enter(s);
+    for (size_t at = 0; ckpt__saver_next_doom(s, &s->expelled, &at, &d, &listing);) {
+        ckpt__remote *r = &s->remotes[d.to];
+        if (how != CKPT__REMOVAL_REFUSED) ckpt__remote_emptied(r, listing, how == CKPT__REMOVAL_DONE);
+        ckpt__os_mutex_lock(&s->shared->lock);
+        if (how != CKPT__REMOVAL_DONE) memset(&r->cleared, 0, sizeof r->cleared);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
+    for (int i = 0; i < s->remote_count; i++) {
+        ckpt_err wrote = ckpt__index_write(&s->remotes[i].ledger);
+        if (e == CKPT_OK) e = wrote;
+    }
+    ckpt__saver_leave(s);
+    return e;
 }
 
 static void ckpt__saver_pending_free(ckpt_saver *s) {
@@ -48602,6 +48687,7 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__saver_flights_free(s, &s->stalled);
     ckpt__saver_flights_free(s, &s->strays);
     ckpt__buf_free(&s->doomed);
+    ckpt__buf_free(&s->expelled);
     ckpt__buf_free(&s->leaving);
     ckpt__buf_free(&s->spared);
     ckpt__shard_plan_free(&s->shards);
@@ -48727,6 +48813,7 @@ static ckpt_saver *ckpt__saver_new(const ckpt_saver_desc *d) {
     ckpt__buf_init(&s->captured, &d->allocator);
     ckpt__plan_init(&s->spare, &d->allocator, d->state);
     ckpt__buf_init(&s->doomed, &d->allocator);
+    ckpt__buf_init(&s->expelled, &d->allocator);
     ckpt__buf_init(&s->leaving, &d->allocator);
     ckpt__buf_init(&s->spared, &d->allocator);
     ckpt__shard_plan_init(&s->shards, &d->allocator);
@@ -51189,6 +51276,7 @@ enum {
     CKPT__CREW_PART, CKPT__CREW_PART_RANK,      // the pending checkpoint, and the lowest rank on which it failed
     CKPT__CREW_FLIGHT,                          // the same of the oldest one that is being uploaded
     CKPT__CREW_DOOMED,                          // negated: rank 0 knows of objects that are to go
+    CKPT__CREW_REMOVAL,                         // how far those are that they were told of last
     CKPT__CREW_ASKED, CKPT__CREW_DUE,           // negated: somebody wants one
     CKPT__CREW_MOVED,                           // negated: to somebody this is another step than the one that was saved last
     CKPT__CREW_LATE, CKPT__CREW_WORK,           // negated: somebody's time is up; somebody still works
@@ -51341,6 +51429,7 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     w[CKPT__CREW_PART_RANK] = part == CKPT__PART_FAILED ? s->ranks.rank : INT64_MAX;
     w[CKPT__CREW_FLIGHT] = (int64_t)flight;
     w[CKPT__CREW_DOOMED] = ckpt__crew_is_doomed(s) ? -1 : 0;
+    w[CKPT__CREW_REMOVAL] = (int64_t)ckpt__saver_removal_state(s);
     w[CKPT__CREW_ASKED] = ckpt__os_flag_get(&s->shared->requested) != 0 ? -1 : 0;
     w[CKPT__CREW_DUE] = say->due ? -1 : 0;
     w[CKPT__CREW_MOVED] = say->t != NULL && !ckpt__time_same_step(say->t, &s->last) ? -1 : 0;
@@ -51708,9 +51797,22 @@ static ckpt_err ckpt__crew_land_stalled(ckpt_saver *s, const int64_t *w) {
     return any && s->crew.broken.code == CKPT_OK ? ckpt__ranks_share_long(&s->crew, e) : e;
 }
 
+// What an agreement says of objects that are to go: all ranks have removed those that they were told of last, or have tried, and
+// are told of the next ones.
+static ckpt_err ckpt__crew_remove(ckpt_saver *s, const int64_t *w) {
+    ckpt__saver_removal how = (ckpt__saver_removal)w[CKPT__CREW_REMOVAL];
+    if (how == CKPT__REMOVAL_BUSY || s->crew.broken.code != CKPT_OK) return CKPT_OK;
+    if (how != CKPT__REMOVAL_NONE && ckpt__saver_end_removal(s, how) != CKPT_OK) ckpt__saver_note_failure(s, true);
+    if (w[CKPT__CREW_DOOMED] == 0) return CKPT_OK;
+    ckpt__buf_free(&s->expelled);
+    ckpt__buf_init(&s->expelled, &s->allocator);
+    if (s->ranks.rank == 0) ckpt__saver_take_doomed(s, &s->expelled);
+    ckpt_err e = ckpt__ranks_send(&s->crew, &s->expelled, 0);
+    return e == CKPT_OK ? ckpt__ranks_share_long(&s->crew, ckpt__saver_remove_doomed(s)) : e;
+}
+
 // What an agreement says of stores.
 static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
-    ckpt__buf list;
     ckpt_err e = ckpt__crew_land_stalled(s, w);
     ckpt_err landed = ckpt__saver_land(s, w[CKPT__CREW_FLIGHT]);
     if (e == CKPT_OK) e = landed;
@@ -51734,13 +51836,8 @@ static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
         if (many && ckpt__saver_arrive(s, &s->remotes[i], 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
     memset(s->freed, 0, sizeof s->freed);
-    if (w[CKPT__CREW_DOOMED] == 0 || s->crew.broken.code != CKPT_OK) return e;
-    ckpt__buf_init(&list, &s->allocator);
-    if (s->ranks.rank == 0) ckpt__saver_take_doomed(s, &list);
-    ckpt_err told = ckpt__ranks_send(&s->crew, &list, 0);
-    if (told == CKPT_OK) told = ckpt__ranks_share_long(&s->crew, ckpt__saver_remove_doomed(s, &list));
-    ckpt__buf_free(&list);
-    return e != CKPT_OK ? e : told;
+    ckpt_err removed = ckpt__crew_remove(s, w);
+    return e != CKPT_OK ? e : removed;
 }
 
 // What an agreement says of the pending checkpoint.
@@ -52138,7 +52235,8 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         if (owed && e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
         if (owed) continue;
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
-                     w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer || ckpt__crew_overlooks(s, w);
+                     w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_REMOVAL] != (int64_t)CKPT__REMOVAL_NONE ||
+                     w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer || ckpt__crew_overlooks(s, w);
         if (w[CKPT__CREW_WORK] == 0 && !moved) {
             if (call != CKPT__CREW_CLOSE || s->stalled == NULL) return ckpt__error_put(&first);
             // what still waits for a store is handed over again by the resume that goes on from it
@@ -52368,6 +52466,8 @@ typedef struct ckpt__crew_file {
 static bool ckpt__crew_is_lacking(const ckpt__remote *r, const ckpt__index_line *l) {
     bool failed = false;
     int at = ckpt__remote_find(&r->ledger, l->number);
+    bool was_there = at >= 0 && r->ledger.lines[at].upload == CKPT__UPLOAD_LOCAL && l->upload >= CKPT__UPLOAD_UPLOADED;
+    if (was_there || (at >= 0 && r->ledger.lines[at].removing)) return false;      // and rotation has let go of it
     if (at >= 0)
         return r->ledger.lines[at].upload < CKPT__UPLOAD_UPLOADED &&
                !ckpt__remote_is_queued(r, r->ledger.lines[at].name, &failed) && !failed;

@@ -987,12 +987,27 @@ static void test_again_while_uploaded(void **state) {
     bucket_end(upload_to);
 }
 
+static ckpt_saver *first_saver;
+static int         hooks_left;
+
+// A removal ends at one of the calls in which the ranks tell each other something, where rank 0 waits for rank 1.
+static ckpt_err min_after_removal(int64_t *values, int count, void *user) {
+    tr_rank *r = (tr_rank *)user;
+    if (r->rank == 1 && hooks_left > 0 && --hooks_left == 0) {
+        usleep(20000);
+        let_go(first_saver);
+    }
+    return tr_min(values, count, user);
+}
+
 // A checkpoint leaves the store while the run, gone back, saves one of its name: that one's files stay.
 static void again_while_removed(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     ckpt_uploader *u;
     ckpt_timestamp ten = at_batch(10), twenty = at_batch(20);
+    int at = p->keep;
     member *m = member_new(r, p);
+    m->d.ranks.allreduce_min = min_after_removal;
     member_stores(m, &upload_to, &u, 1);
     m->d.num_remote_to_keep = 1;
     if (member_open(m)) {
@@ -1001,8 +1016,13 @@ static void again_while_removed(tr_rank *r, void *arg) {
         TR_OK(r, ckpt_saver_save(m->s, &twenty));
         speak_until_held(r, p, m, 20, "put run/ba20/__");
         member_set(m, 10);
+        if (r->rank == 0) first_saver = m->s;
+        if (r->rank == 1) hooks_left = at;
+        TR_OK(r, tr_barrier(r));
         TR_OK(r, ckpt_saver_save(m->s, &ten));
         TR_OK(r, tr_barrier(r));
+        if (r->rank == 1 && hooks_left > 0) p->saves = 0;
+        if (r->rank == 1) hooks_left = 0;
         if (r->rank == 0) bucket_hold(upload_to, false);
         TR_OK(r, ckpt_saver_wait(m->s, 0));
     }
@@ -1025,25 +1045,30 @@ static void load_from_bucket(tr_rank *r, void *arg) {
 
 static void test_again_while_removed(void **state) {
     (void)state;
-    plan p = plan_of(SHARDED), other = plan_of(SHARDED);
-    p.interval = "1000000ba";
-    upload_to = bucket_new(NULL);
-    bucket_hold_only(upload_to, "remove run/ba10/.metadata");
-    tr_run(tr_new(2), again_while_removed, &p);
-    assert_string_equal(bucket_names(upload_to), "run%ba10%.metadata run%ba10%__0_1.pt run%ba10%__1_1.pt run%latest.pt.symlink");
-    assert_string_equal(bucket_text(upload_to, "run/latest.pt.symlink"), "run/ba10");
-    other.number = 10;
-    tr_run(tr_new(2), load_from_bucket, &other);
-    bucket_end(upload_to);
+    plan p;
+    int at = 0;
+    do {
+        plan other = plan_of(SHARDED);
+        p = plan_of(SHARDED);
+        p.interval = "1000000ba";
+        p.saves = 1;
+        p.keep = at++;                  // at which word of the save it has left; 0: it leaves later
+        upload_to = bucket_new(NULL);
+        bucket_hold_only(upload_to, "remove run/ba10/.metadata");
+        tr_run(tr_new(2), again_while_removed, &p);
+        assert_string_equal(bucket_names(upload_to), "run%ba10%.metadata run%ba10%__0_1.pt run%ba10%__1_1.pt run%latest.pt.symlink");
+        assert_string_equal(bucket_text(upload_to, "run/latest.pt.symlink"), "run/ba10");
+        other.number = 10;
+        tr_run(tr_new(2), load_from_bucket, &other);
+        bucket_end(upload_to);
+    } while (p.saves != 0);
+    assert_true(at > 2);
 }
 
 // An upload ends at one of the barriers of a commit, where rank 0 waits for rank 1.
-static ckpt_saver *first_saver;
-static int         barriers_left;
-
 static ckpt_err barrier_after_upload(void *user) {
     tr_rank *r = (tr_rank *)user;
-    if (r->rank == 1 && barriers_left > 0 && --barriers_left == 0) let_go(first_saver);
+    if (r->rank == 1 && hooks_left > 0 && --hooks_left == 0) let_go(first_saver);
     return tr_barrier(r);
 }
 
@@ -1069,13 +1094,13 @@ static void pinned_by_one(tr_rank *r, void *arg) {
         TR_OK(r, tr_barrier(r));
         if (r->rank == 0) bucket_hold_only(upload_to, "ba1/.metadata");
         speak_until_held(r, p, m, 2, "put run/ba1/__");
-        if (r->rank == 1) barriers_left = at;
+        if (r->rank == 1) hooks_left = at;
         t = at_batch(3);
         TR_OK(r, ckpt_saver_save(m->s, &t));
         TR_OK(r, tr_barrier(r));
         if (r->rank == 1) {
-            if (barriers_left > 0) p->saves = 0;
-            barriers_left = 0;
+            if (hooks_left > 0) p->saves = 0;
+            hooks_left = 0;
         }
         if (r->rank == 0) bucket_hold(upload_to, false);
         TR_OK(r, ckpt_saver_wait(m->s, 0));
@@ -2825,6 +2850,60 @@ static void test_store_again_and_again(void **state) {
     bucket_end(b);
 }
 
+// A rank's file of a checkpoint that has left the store cannot be removed: it is asked for again, by this process or by the next one.
+static void remove_fails(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        if (p->number > 1) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        for (int i = p->number; i < p->number + p->saves; i++) {
+            TR_OK(r, tr_barrier(r));
+            (void)!member_step(m, i);
+            while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        }
+    }
+    member_end_stores(m, &u, 1, p->fails != NULL);
+}
+
+// The folder's ledger of its only store.
+static const char *ledger_of(const char *dir) {
+    const char *name = strstr(util_list(dir), ".ckpt-remote-");
+    assert_non_null(name);
+    return util_read(util_join(dir, util_fmt("%.*s", (int)strcspn(name, "\n"), name)), NULL);
+}
+
+static void test_store_remove_fails(void **state) {
+    (void)state;
+    static const char *const fails[] = { "remove run/ba1/__1_0.pt", "remove run/ba1/__", "remove run/ba2/__0_0.pt|remove run/ba1/__1" };
+    for (int how = 0; how < 6; how++) {
+        plan p = plan_of(SHARDED);
+        bucket *b = bucket_new(NULL);
+        p.with = b;
+        p.number = 1;
+        p.fails = fails[how / 2];
+        p.saves = how % 2 == 0 ? 6 : 3;
+        bucket_fail(b, p.fails, CKPT_NET, how % 2 == 0 ? 4 : -1);
+        tr_run(tr_new(2), remove_fails, &p);
+        if (how % 2 != 0) {
+            assert_true(bucket_has(b, "run/ba1/__1_0.pt"));
+            assert_false(bucket_has(b, "run/ba1/.metadata"));
+            bucket_fail(b, NULL, CKPT_OK, 0);
+            p.fails = NULL;
+            p.number = 4;
+            tr_run(tr_new(how == 1 ? 3 : 2), remove_fails, &p);
+        }
+        if (how != 1) assert_string_equal(bucket_names(b), "run%ba6%.metadata run%ba6%__0_0.pt run%ba6%__1_0.pt run%latest.pt.symlink");
+        assert_false(bucket_has(b, "run/ba1/__0_0.pt") || bucket_has(b, "run/ba1/__1_0.pt") || bucket_has(b, "run/ba2/__0_0.pt"));
+        assert_null(strstr(ledger_of(p.dir), "ba1/"));
+        bucket_end(b);
+    }
+}
+
 // Tensors that are whole in .safetensors, and then one that is split.
 static void store_safetensors(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3071,7 +3150,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken),
-        cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again), cmocka_unit_test(test_store_index),
+        cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again), cmocka_unit_test(test_store_remove_fails),
+        cmocka_unit_test(test_store_index),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
         cmocka_unit_test(test_memory),
