@@ -51879,8 +51879,8 @@ static ckpt_err ckpt__crew_expect(ckpt_saver *s, const ckpt__saver_job *job) {
     return CKPT_OK;
 }
 
-// SHARDED, rank 0: what a listing says of the names of its files and of the ranks that wrote them. One that cannot be read says
-// nothing: no file that it may tell of can be relied on.
+// SHARDED, rank 0: what a listing says of the names of its files and of the ranks that wrote them. A damaged one says nothing: no
+// file that it may tell of can be relied on. One that could not be read now may be whole, and its files what loads.
 static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t *edition, int64_t *ranks) {
     ckpt__buf text;
     ckpt__shard_meta m;
@@ -51893,7 +51893,7 @@ static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t
         ckpt__shard_free(&m);
     }
     ckpt__buf_free(&text);
-    return e == CKPT_NOMEM ? e : CKPT_OK;
+    return e == CKPT_CORRUPT || e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
 // SHARDED, rank 0: which edition of that name this one will be, so that it touches no file of those before: they are what loads

@@ -874,6 +874,49 @@ static void test_twice(void **state) {
     }
 }
 
+// One rank saves a name a third time, with one read failing: the files of the second one are never written over.
+typedef struct third {
+    plan        p;
+    const char *call;
+    int         nth, edition;           // -1: the third save has failed
+    bool        done;
+} third;
+
+static void save_thrice(tr_rank *r, void *arg) {
+    third *h = (third *)arg;
+    ckpt_timestamp one = at_batch(1);
+    member *m = member_new(r, &h->p);
+    if (member_open(m)) {
+        for (int i = 1; i <= 3; i++) {
+            member_set(m, i);
+            if (i == 3) fault_arm_call(h->call, EIO, h->nth);
+            ckpt_err e = ckpt_saver_save(m->s, &one);
+            h->done = i == 3 && !fault_disarm();
+            TR_CHECK(r, e == CKPT_OK || i == 3);
+            h->edition = e == CKPT_OK ? i - 1 : -1;
+        }
+        (void)!ckpt_saver_close(m->s, 0);
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+static void test_thrice_unread(void **state) {
+    (void)state;
+    static const char *const calls[] = { "pread", "fstat", "open" };
+    for (size_t k = 0; k < sizeof calls / sizeof calls[0]; k++) {
+        third h;
+        memset(&h, 0, sizeof h);
+        for (h.call = calls[k], h.nth = 1; h.nth == 1 || !h.done; h.nth++) {
+            h.p = plan_of(SHARDED);
+            h.p.interval = "1000000ba";
+            tr_run(tr_new(1), save_thrice, &h);
+            if (h.edition >= 0) assert_string_equal(names_in(util_join(h.p.dir, "ba1")), util_fmt(".metadata __0_%d.pt", h.edition));
+            assert_int_equal(ckpt_verify(util_join(h.p.dir, "ba1"), NULL), CKPT_OK);
+        }
+    }
+}
+
 // A name is saved again and one rank fails: what has that name stays, and rotation takes it when its turn comes.
 static void again_fails(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3117,7 +3160,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
-        cmocka_unit_test(test_twice), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_while_removed),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread),
+        cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_while_removed),
         cmocka_unit_test(test_pinned_by_one),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
