@@ -986,7 +986,8 @@ typedef struct ckpt_saver_desc {
 //   later process finishes; from here on rotation may delete the file      3. uploaded: the store has confirmed it
 //   4. published: the object latest_remote_file_name + ".symlink" is put, its text the remote name as Composer has it;
 //   never before 3, and never back to an earlier save      5. remote rotation: beyond num_remote_to_keep the oldest
-//   go, but for those that keep_every, keep_best, a pin or the published name hold.
+//   go, but for those that keep_every, keep_best, a pin or the published name hold; what could not be removed is asked for
+//   again after a later upload, by this process or the next one
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged. What the saver knows
 // to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists
 // once, at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
