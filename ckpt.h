@@ -15884,7 +15884,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 #define CKPT__INDEX_LOCK "/.ckpt-index.lock"
 
 enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999,
-       CKPT__INDEX_STALE = 1000 };
+       CKPT__INDEX_STALE = 1000, CKPT__INDEX_ENDING = 24 };
 
 static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
 
@@ -15915,6 +15915,7 @@ typedef struct ckpt__index_line {
     bool              passed;           // not stored: the run has gone on from another one, before it or beside it
     bool              replaced;         // not stored: it neither goes nor counts; its name is about to be another checkpoint's
     int64_t           edition;          // of a directory: what its files' names have behind the rank, "__3_0.pt"
+    char              ending[CKPT__INDEX_ENDING];       // and behind that, of one in a store; "": not known
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
     bool              apart;            // not stored: it lies in the folder of another run below this one
     bool              others;           // not stored: its name says that it is another run's of this folder
@@ -16041,6 +16042,15 @@ static bool ckpt__index_is_rank_file(const char *base) {
         if (strncmp(rest, containers[i], n) == 0 && (rest[n] == 0 || rest[n] == '.')) return true;
     }
     return false;
+}
+
+// Keeps what the names of such files end with. What they cannot, or what is too long, is not known.
+static void ckpt__index_set_ending(char *to, const char *ending) {
+    char base[CKPT__INDEX_ENDING + 8];
+    to[0] = 0;
+    if (ending == NULL || strlen(ending) >= CKPT__INDEX_ENDING || strchr(ending, '/') != NULL) return;
+    (void)snprintf(base, sizeof base, "__0_0%s", ending);
+    if (ckpt__index_is_rank_file(base)) memcpy(to, ending, strlen(ending) + 1);
 }
 
 // Drops "./" and doubled slashes, so that one file has one name.
@@ -16197,6 +16207,8 @@ static void ckpt__index_print(ckpt__buf *b, const char *of, const ckpt__index_li
     if (l->upload != CKPT__UPLOAD_LOCAL) ckpt__buf_fmt(b, ",\"upload\":\"%s\"", ckpt__index_uploads[l->upload]);
     if (l->ranks > 0) ckpt__buf_fmt(b, ",\"ranks\":%lld", (long long)l->ranks);
     if (l->edition > 0) ckpt__buf_fmt(b, ",\"edition\":%lld", (long long)l->edition);
+    if (l->ending[0] != 0) ckpt__buf_text(b, ",\"ending\":");
+    if (l->ending[0] != 0) ckpt__json_add_text(b, l->ending, strlen(l->ending));
     if (l->found) ckpt__buf_text(b, ",\"found\":true");
     if (b->err != CKPT_OK) return;
     uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
@@ -16211,7 +16223,7 @@ static bool ckpt__index_is_shown(const ckpt__index_line *l, const char *of) {
         o->has_checksum == l->has_checksum && o->has_metric == l->has_metric && l->shown->of == of &&
         (!l->has_metric || (o->metric >= l->metric && o->metric <= l->metric)) && o->pinned == l->pinned &&
         o->state == l->state && o->upload == l->upload && o->ranks == l->ranks && o->edition == l->edition &&
-        o->found == l->found;
+        o->found == l->found && strcmp(o->ending, l->ending) == 0;
 }
 
 // Of a long run nearly all lines are what they were at the last save, and printing takes a hundred times what copying does. What
@@ -16285,6 +16297,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
                       ckpt__txt_sum(sum->text, &l->checksum);
     if (!ckpt__json_get_count(d, root, "ranks", &l->ranks) || l->ranks > 1 << 24) l->ranks = 0;
     if (!ckpt__json_get_count(d, root, "edition", &l->edition) || l->edition > CKPT__INDEX_EDITIONS) l->edition = 0;
+    ckpt__index_set_ending(l->ending, ckpt__json_get_text(d, root, "ending"));
     for (int i = 0; i < 3; i++) {
         if (strcmp(state->text, ckpt__index_states[i]) == 0) l->state = (ckpt__index_state)i;
     }
@@ -40572,6 +40585,7 @@ typedef struct ckpt__remote {
     bool           stuck;               // removing was refused for good: not asked again
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
+    char           ending[CKPT__INDEX_ENDING];
     ckpt__index_cleared cleared;        // guarded by the saver's lock
     ckpt__index    ledger;
 } ckpt__remote;
@@ -42277,6 +42291,13 @@ static int64_t ckpt__shard_edition(const ckpt__shard_meta *m) {
         if (ckpt__txt_int(digits, &edition) && edition > most && edition <= CKPT__INDEX_EDITIONS) most = edition;
     }
     return most;
+}
+
+// What they end with.
+static void ckpt__shard_ending_of(const ckpt__shard_meta *m, char *ending) {
+    const char *name = m->file_count > 0 ? m->files[0].name : "";
+    const char *behind = ckpt__index_is_rank_file(name) ? strchr(name + 2, '_') + 1 : "";
+    ckpt__index_set_ending(ending, behind + strspn(behind, "0123456789"));
 }
 
 // "__3_1.pt"; the NUL is behind the end.
@@ -44668,7 +44689,8 @@ typedef struct ckpt__saver_job {
     ckpt__index_line   line;            // line.name is the job's own
     char              *path, *latest;   // latest NULL: no link
     bool               aside;           // as in ckpt__saver_pending
-    int64_t            stale;
+    int64_t            stale;           // as there, and `was`
+    char               was[CKPT__INDEX_ENDING];
     uint64_t           size;
     ckpt__file_new     file;            // while it is written, and whether it may take the place of another
     bool               replace;
@@ -44705,6 +44727,7 @@ typedef struct ckpt__saver_flight {
     bool             counted;           // guarded by lock: it counts as a failed one
     bool             stalled;           // it was seen to be tried again
     int64_t          stale;             // ranks whose files of earlier editions go when the listing is there; 0: none
+    char             was[CKPT__INDEX_ENDING];           // what those end with
     bool             bare;              // and what lies beside them, which has no successor
     char            *object;            // name of this rank's object; NULL: it never got so far
     uint64_t         bytes;             // of this rank's file, and its checksum
@@ -44721,6 +44744,7 @@ typedef struct ckpt__saver_pending {
     bool             aside;             // TARS: path is a hidden name, since there is a file of the real one
     bool             exchanges;         // some rank's is
     int64_t          stale;             // SHARDED: ranks that had written the checkpoint of that name that this one replaces
+    char             was[CKPT__INDEX_ENDING];           // and what the names of their files end with; "": as those of this one
     ckpt__saver_flight *flights;        // one for each destination, made before anything is written
 } ckpt__saver_pending;
 
@@ -44866,6 +44890,7 @@ typedef struct ckpt__saver_doom {
     int64_t to;                         // index of the destination
     int64_t ranks, from, editions;      // 0: as many as there are now; those from `from` on and below `editions` go
     int64_t all;                        // not 0: and what lies beside them, unless it is that of this edition or a later one
+    char    ending[CKPT__INDEX_ENDING]; // of their names; "": as those of this run
 } ckpt__saver_doom;
 
 // A relative folder is another one once the program has gone to another directory. To remember its full path instead would lose
@@ -45629,6 +45654,7 @@ typedef struct ckpt__saver_upload {
     ckpt__saver_flight *flight;         // one file of many; NULL: it belongs to no flight
     int64_t       stale, edition;       // of a listing: ranks whose files of earlier editions it no longer tells of; of one that
                                         // is removed: those that wrote its files
+    char          ending[CKPT__INDEX_ENDING];           // of the names of those files
     bool          bare;                 // nor is there anything beside it for those that read no listing
     bool          told;                 // it is removed because all ranks were told so
 } ckpt__saver_upload;
@@ -45659,15 +45685,15 @@ static void ckpt__saver_weigh_all(ckpt_saver *s) {
 }
 
 // With the lock's data to be changed by several threads: rank 0 tells the others with the next agreement.
-static void ckpt__saver_condemn(ckpt_saver *s, ckpt__remote *r, const char *listing, int64_t ranks, int64_t editions,
-                                int64_t all) {
+static void ckpt__saver_condemn(ckpt_saver *s, const ckpt__saver_upload *up, const char *listing, int64_t editions, int64_t all) {
     ckpt__saver_doom d;
-    d.to = r - s->remotes;
-    d.ranks = ranks;
+    d.to = up->to - s->remotes;
+    d.ranks = up->stale;
     d.editions = editions;
     d.all = all;
+    memcpy(d.ending, up->ending, sizeof d.ending);
     ckpt__os_mutex_lock(&s->shared->lock);
-    d.from = ckpt__index_uncleared(&r->cleared, listing, editions);
+    d.from = ckpt__index_uncleared(&up->to->cleared, listing, editions);
     ckpt__buf_add(&s->doomed, &d, sizeof d);
     ckpt__buf_add(&s->doomed, listing, strlen(listing) + 1);
     ckpt__os_mutex_unlock(&s->shared->lock);
@@ -45695,7 +45721,7 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     }
     ckpt__saver_enter(s);
     if (gone && ckpt__index_is_folder(name))        // now the files that it told of; not those of one that has its name by now
-        ckpt__saver_condemn(s, up->to, name, up->stale, up->edition + 1, up->edition + 1);
+        ckpt__saver_condemn(s, up, name, up->edition + 1, up->edition + 1);
     ckpt__remote_removed(up->to, name, e);
     ckpt_err wrote = s->books ? ckpt__index_write(&up->to->ledger) : CKPT_OK;
     ckpt__saver_leave(s);
@@ -45713,6 +45739,7 @@ static bool ckpt__saver_is_leaving(ckpt_saver *s, const ckpt__remote *r, const c
     bool leaves = at >= 0 && r->ledger.lines[at].removing;
     up->stale = leaves ? r->ledger.lines[at].ranks : 0;
     up->edition = leaves ? r->ledger.lines[at].edition : 0;
+    if (leaves) memcpy(up->ending, r->ledger.lines[at].ending, sizeof up->ending);
     ckpt__saver_leave(s);
     return leaves;
 }
@@ -45969,7 +45996,7 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
     } else if (e == CKPT_OK) {
         (void)ckpt__os_add64(&sh->uploaded, 1);
         (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
-        if (up->stale > 0) ckpt__saver_condemn(s, up->to, name, up->stale, up->edition, up->bare ? up->edition + 1 : 0);
+        if (up->stale > 0) ckpt__saver_condemn(s, up, name, up->edition, up->bare ? up->edition + 1 : 0);
     }
     ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published) : CKPT_OK;
     if (done != CKPT_OK) {
@@ -47854,6 +47881,7 @@ static ckpt_err ckpt__saver_read_newest(const ckpt_saver *s, ckpt__remote *r, co
     if (e == CKPT_OK) {
         r->edition = ckpt__shard_edition(&m);
         r->ranks = m.world;
+        ckpt__shard_ending_of(&m, r->ending);
         ckpt__shard_free(&m);
     }
     ckpt__buf_free(&text);
@@ -48247,7 +48275,8 @@ static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf
         f->line.name = own;
         f->line.ranks = s->ranks.world_size;
         f->stale = p->stale;
-        f->bare = !hf && ckpt__txt_starts(s->ending, ".safetensors");
+        memcpy(f->was, p->was, sizeof f->was);
+        ckpt__index_set_ending(f->line.ending, s->ending);
         f->state = CKPT__PART_FAILED;
         f->overwrite = s->overwrite || s->resumed;
         f->bytes = s->shared->part_bytes;
@@ -48261,6 +48290,8 @@ static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf
             ckpt__saver_enter(s);
             int old = e == CKPT_OK ? ckpt__index_find(&r->ledger, name.data) : -1;
             f->overwrite = f->overwrite || (old >= 0 && r->ledger.lines[old].owned);
+            if (old >= 0 && r->ledger.lines[old].ending[0] != 0) memcpy(f->was, r->ledger.lines[old].ending, sizeof f->was);
+            f->bare = !hf && (ckpt__txt_starts(s->ending, ".safetensors") || ckpt__txt_starts(f->was, ".safetensors"));
             if (e == CKPT_OK) e = ckpt__remote_expect(r, &f->line, name.data);
             ckpt__saver_leave(s);
         }
@@ -48293,6 +48324,7 @@ static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f)
     if (e == CKPT_OK) {
         p.up->stale = f->stale;
         p.up->edition = f->line.edition;
+        memcpy(p.up->ending, f->was, sizeof p.up->ending);
         p.up->bare = f->bare;
         e = ckpt__saver_send(s, r, &f->line, &p);
     }
@@ -48533,6 +48565,7 @@ static bool ckpt__saver_next_doom(const ckpt_saver *s, const ckpt__buf *list, si
         memcpy(d, list->data + *at, sizeof *d);
         *listing = list->data + *at + sizeof *d;
         *at += sizeof *d + strlen(*listing) + 1;
+        d->ending[sizeof d->ending - 1] = 0;
         if (d->to >= 0 && d->to < s->remote_count && ckpt__index_is_folder(*listing)) return true;
     }
     return false;
@@ -48573,7 +48606,7 @@ static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s) {
         for (int64_t i = s->ranks.rank; i < ranks; i += s->ranks.world_size) {
             for (int64_t edition = d.from; edition < d.editions && base.err == CKPT_OK; edition++) {
                 base.len = 0;
-                ckpt__shard_name_of(&base, i, edition, s->ending);
+                ckpt__shard_name_of(&base, i, edition, d.ending[0] != 0 ? d.ending : s->ending);
                 if (base.err == CKPT_OK) ckpt__saver_remove_beside(s, r, listing, base.data);
             }
         }
@@ -50182,6 +50215,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
         if (newest != NULL) r->newest = newest;
         r->edition = ckpt__shard_edition(&m);
         r->ranks = m.world;
+        ckpt__shard_ending_of(&m, r->ending);
     }
     if (parsed) ckpt__shard_free(&m);
     ckpt__buf_free(&dir);
@@ -51668,7 +51702,7 @@ static void ckpt__crew_clear_stale(ckpt_saver *s) {
             int fd = -1;
             if (ckpt__saver_linked(s, &path, p->line.name) != CKPT_OK) break;
             ckpt__buf_byte(&path, '/');
-            ckpt__shard_name_of(&path, i, edition, s->ending);
+            ckpt__shard_name_of(&path, i, edition, p->was[0] != 0 ? p->was : s->ending);
             ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__os_remove_slow(path.data, &fd);
             if (e != CKPT_OK && e != CKPT_NOT_FOUND)
                 ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete all of a checkpoint that is replaced: %s",
@@ -51870,6 +51904,7 @@ static ckpt_err ckpt__crew_expect(ckpt_saver *s, const ckpt__saver_job *job) {
     p->latest = job->latest != NULL ? ckpt__mem_copy_text(&s->allocator, job->latest) : NULL;
     p->aside = job->aside;
     p->stale = job->stale;
+    memcpy(p->was, job->was, sizeof p->was);
     if (p->line.name == NULL || p->path == NULL || (job->latest != NULL && p->latest == NULL)) return CKPT_NOMEM;
     ckpt_err e = ckpt__saver_plan_flights(s);
     if (e != CKPT_OK) return e;
@@ -51882,7 +51917,7 @@ static ckpt_err ckpt__crew_expect(ckpt_saver *s, const ckpt__saver_job *job) {
 
 // SHARDED, rank 0: what a listing says of the names of its files and of the ranks that wrote them. A damaged one says nothing: no
 // file that it may tell of can be relied on. One that could not be read now may be whole, and its files what loads.
-static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t *edition, int64_t *ranks) {
+static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t *edition, int64_t *ranks, char *ending) {
     ckpt__buf text;
     ckpt__shard_meta m;
     ckpt__buf_init(&text, &s->allocator);
@@ -51891,6 +51926,7 @@ static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t
     if (e == CKPT_OK) {
         *edition = ckpt__shard_edition(&m);
         *ranks = m.world;
+        ckpt__shard_ending_of(&m, ending);
         ckpt__shard_free(&m);
     }
     ckpt__buf_free(&text);
@@ -51898,12 +51934,12 @@ static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t
 }
 
 // SHARDED, rank 0: which edition of that name this one will be, so that it touches no file of those before: they are what loads
-// until its listing takes the place of theirs, here and in each store. *stale: ranks that wrote them.
-static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, const ckpt__saver_job *job, const char *path, bool there,
+// until its listing takes the place of theirs, here and in each store. *stale: ranks that wrote them. job->was: how those end.
+static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, const char *path, bool there,
                                         int64_t *next, int64_t *stale) {
     ckpt__buf name, link;
     int64_t edition = 0, ranks = s->ranks.world_size;
-    ckpt_err e = there ? ckpt__crew_read_edition(s, path, &edition, &ranks) : CKPT_OK;
+    ckpt_err e = there ? ckpt__crew_read_edition(s, path, &edition, &ranks, job->was) : CKPT_OK;
     bool any = there;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
@@ -51919,6 +51955,7 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, const ckpt__saver_job *jo
         ckpt__saver_leave(s);
         if (newest && r->edition > edition) edition = r->edition;
         if (newest && r->ranks > ranks) ranks = r->ranks;
+        if (newest && job->was[0] == 0) memcpy(job->was, r->ending, sizeof job->was);
         any = any || at >= 0 || newest;
     }
     ckpt__buf_free(&name);
@@ -51939,7 +51976,7 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__index_path(&path, &s->index, job->line.name);
     bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
     ckpt_err e = path.err;
-    int64_t state[4], next = 0, stale = 0;
+    int64_t state[4 + CKPT__INDEX_ENDING / (int)sizeof(int64_t)], next = 0, stale = 0;
     if (e == CKPT_OK && there && !may)
         e = ckpt__error_set(CKPT_EXISTS, "cannot save: there is a checkpoint %s already, and overwriting was not asked for",
                             path.data);
@@ -51948,8 +51985,10 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     state[1] = there ? -1 : 0;
     state[2] = first ? next : INT64_MAX;
     state[3] = first ? stale : INT64_MAX;
+    for (size_t i = 4; i < sizeof state / sizeof state[0]; i++) state[i] = INT64_MAX;
+    if (first) memcpy(state + 4, job->was, sizeof job->was);
     ckpt_err told = ckpt__ranks_meet(&s->crew);
-    if (told == CKPT_OK) told = ckpt__ranks_min(&s->crew, state, 4);
+    if (told == CKPT_OK) told = ckpt__ranks_min(&s->crew, state, (int)(sizeof state / sizeof state[0]));
     if (told != CKPT_OK) {
         e = told;
     } else if (state[0] == 0) {
@@ -51957,6 +51996,7 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     } else if (state[2] > 0) {
         job->line.edition = state[2];
         job->stale = state[3];
+        memcpy(job->was, state + 4, sizeof job->was);
         e = ckpt__saver_file_path(s, &path, &job->line);
         char *own = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;
         if (e == CKPT_OK && own == NULL) e = CKPT_NOMEM;
@@ -52504,6 +52544,7 @@ static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, ckpt__cr
         if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, listing->data, listing->len);
         if (e == CKPT_OK) {
             rest->line.ranks = m.world;
+            ckpt__shard_ending_of(&m, rest->line.ending);
             rest->files = (int64_t)m.file_count;
             for (size_t i = 0; i < m.file_count; i++) {
                 const ckpt__shard_member *f = &m.files[i];

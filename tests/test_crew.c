@@ -2947,6 +2947,48 @@ static void test_store_remove_fails(void **state) {
     }
 }
 
+// Each life of a run has other endings: what an earlier one has written leaves the store, and the folder, with its own.
+static void change_ending(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        if (p->number > 1) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        for (int i = 0; i < p->saves; i++) {
+            t = at_batch(p->number + i);
+            TR_OK(r, ckpt_saver_save(m->s, &t));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+        }
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_store_ending_changes(void **state) {
+    (void)state;
+    static const char *const endings[] = { "pt", "safetensors", "pt", "safetensors" };
+    static const int numbers[] = { 1, 3, 3, 4 }, editions[] = { 0, 0, 1, 0 };
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    p.interval = "1000000ba";
+    for (int life = 0; life < 4; life++) {
+        const char *has = endings[life];
+        int e = editions[life], last = numbers[life] + (life == 0);
+        p.filename = util_fmt("ba{batch}.%s", has);
+        p.number = numbers[life];
+        p.saves = life == 0 ? 2 : 1;
+        tr_run(tr_new(2), change_ending, &p);
+        assert_string_equal(bucket_names(b), util_fmt("run%%ba%d%%.metadata run%%ba%d%%__0_%d.%s run%%ba%d%%__1_%d.%s run%%latest.pt.symlink", last, last, e,
+                                                      has, last, e, has));
+        assert_string_equal(names_in(util_join(p.dir, util_fmt("ba%d", last))), util_fmt(".metadata __0_%d.%s __1_%d.%s", e, has, e, has));
+    }
+    bucket_end(b);
+}
+
 // Tensors that are whole in .safetensors, and then one that is split.
 static void store_safetensors(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3194,7 +3236,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken),
-        cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again), cmocka_unit_test(test_store_remove_fails),
+        cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again), cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes),
         cmocka_unit_test(test_store_index),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
