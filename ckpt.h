@@ -1159,7 +1159,8 @@ CKPT__DECL int      ckpt_folder_find(const ckpt_folder *f, const char *name);
 // Reads all of it and checks every checksum, as ckpt_file_verify; the index remembers the outcome where it may
 // be written.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_verify(ckpt_folder *f, int index);
-// Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save.
+// Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save, and before it
+// deletes one.
 // CKPT_UNSUPPORTED: a foreign file. CKPT_ARG: it is another run's, whose folder the sentence names.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bool pinned);
 // Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
@@ -45947,14 +45948,46 @@ static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     return e;
 }
 
-// What could not go yet stays in the index, at its place, and goes another time. With the turn.
+// The line that rotation has let go of is in the index again, at its place, unless another of that name is. What a tool has found
+// meanwhile is the same file: its pin stays.
+static void ckpt__saver_put_line_back(ckpt_saver *s, const ckpt__index_line *line) {
+    size_t at = ckpt__remote_place(&s->index, line->number);
+    int there = ckpt__index_find(&s->index, line->name);
+    if (there < 0 || s->index.lines[there].stray) (void)ckpt__index_insert(&s->index, at, line);
+}
+
+// What could not go yet stays in the index and goes another time. With the turn.
 static void ckpt__saver_put_back(ckpt_saver *s, const ckpt__index *gone) {
     ckpt__os_mutex_lock(&s->shared->lock);
-    for (size_t i = 0; i < gone->count; i++) {
-        size_t at = ckpt__remote_place(&s->index, gone->lines[i].number);
-        if (ckpt__index_find(&s->index, gone->lines[i].name) < 0) (void)ckpt__index_insert(&s->index, at, &gone->lines[i]);
-    }
+    for (size_t i = 0; i < gone->count; i++) ckpt__saver_put_line_back(s, &gone->lines[i]);
     ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// Somebody has pinned what had left the index, since its file was still there: it leaves `gone`. Returns how many.
+static size_t ckpt__saver_spare_pinned(ckpt_saver *s, ckpt__index *gone) {
+    size_t before = gone->count;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = gone->count; i > 0; i--) {
+        if (ckpt__index_find(&s->index, gone->lines[i - 1].name) < 0) continue;
+        ckpt__saver_put_line_back(s, &gone->lines[i - 1]);
+        ckpt__index_drop(gone, i - 1);
+    }
+    if (gone->count < before) ckpt__index_settle(&s->index);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return before - gone->count;
+}
+
+// Deletes what rotation has let go of, but for what was pinned since the index was written without it: that may be minutes ago.
+// Below the index's lock, so that a pin comes before the deletion, or finds no file. With the turn.
+static ckpt_err ckpt__saver_retire_unpinned(ckpt_saver *s, ckpt__index *gone, bool later) {
+    if (gone->count == 0 || !s->leads) return ckpt__saver_retire(s, gone, later);
+    ckpt_err e = ckpt__index_lock(&s->index);
+    if (e != CKPT_OK) return e;
+    e = ckpt__saver_merge(s);
+    if (e == CKPT_OK && ckpt__saver_spare_pinned(s, gone) > 0) e = ckpt__saver_write_index(s);
+    if (e == CKPT_OK) e = ckpt__saver_retire(s, gone, later);
+    ckpt__index_unlock(&s->index);
+    return e;
 }
 
 // An upload of this process has ended (number), or those of an earlier one may have, or more wait than are kept (0). Without the
@@ -45971,7 +46004,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
     bool last = published || !r->links || !r->alone;        // else its link comes by itself, and ends here too
     bool copied = e == CKPT_OK && number != 0 && how == CKPT_OK && last && ckpt__remote_is_copied(r, &s->remote_rule);
-    if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);     // with the turn: the writer may be about to use a name again
+    if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);     // the writer may be about to use a name again
     if (e != CKPT_OK) {
         ckpt__saver_put_back(s, &gone);
         ckpt__remote_spare(r, &names);
@@ -46315,11 +46348,11 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
         ckpt__saver_leave(s);
         if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
     }
-    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, &gone, later), "cannot delete an old checkpoint");
     // What could not go on stays in the index and goes with the next save.
-    if (e != CKPT_OK && gone.count > 0) {
+    if (gone.count > 0) {
         ckpt__saver_enter(s);
-        ckpt__saver_put_back(s, &gone);
+        if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire_unpinned(s, &gone, later), "cannot delete an old checkpoint");
+        if (e != CKPT_OK) ckpt__saver_put_back(s, &gone);
         ckpt__saver_leave(s);
     }
     ckpt__index_free(&gone);
@@ -48409,9 +48442,13 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     bool lacks = at >= 0 && s->index.lines[at].upload == CKPT__UPLOAD_FAILED;       // another store has not got it
     if (at >= 0 && !lacks) s->index.lines[at].upload = CKPT__UPLOAD_PUBLISHED;
     ckpt__os_mutex_unlock(&s->shared->lock);
+    if (e == CKPT_OK && s->leads) e = ckpt__index_lock(&s->index);
+    if (e == CKPT_OK && s->leads) e = ckpt__saver_merge(s);
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, &gone);
     if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
-    if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false);
+    ckpt__index_unlock(&s->index);
+    if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);
+    if (e != CKPT_OK) ckpt__saver_put_back(s, &gone);
     ckpt__saver_leave(s);
     ckpt__index_free(&gone);
     return e;

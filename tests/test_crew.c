@@ -1168,6 +1168,43 @@ static void test_pinned_by_one(void **state) {
     }
 }
 
+// What somebody pins while a checkpoint is on its way is not forgotten when it has come: machine 1 keeps no ledger, but an index.
+static void pinned_on_the_way(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    m->d.ranks.node_rank = r->rank;
+    m->d.ranks.local_rank = 0;
+    m->d.ranks.local_world_size = 1;
+    member_stores(m, &upload_to, &u, 1);
+    if (member_open(m)) {
+        ckpt_timestamp t = at_batch(1);
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        if (r->rank == 1) member_pin(m, "ba1", true);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(upload_to, false);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        t = at_batch(2);
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_pinned_on_the_way(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.apart = true;
+    p.interval = "1000000ba";
+    upload_to = bucket_new(NULL);
+    bucket_hold_only(upload_to, "ba1/");
+    tr_run(tr_new(2), pinned_on_the_way, &p);
+    const char *folder = util_join(p.dir, "rank1");
+    assert_non_null(strstr(util_read(util_join(folder, ".ckpt-index.jsonl"), NULL), "\"pinned\":true"));
+    for (int i = 0; i < 2; i++) assert_true(is_whole(util_join(p.dir, util_fmt("rank%d", i)), "ba1"));
+    bucket_end(upload_to);
+}
+
 // Which rank dies, and at which of its collectives.
 typedef struct death { plan p; int rank; uint64_t at; bool died, hangs; int reached[TR_MOST]; } death;
 
@@ -3202,9 +3239,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
-        cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread),
-        cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_while_removed),
-        cmocka_unit_test(test_pinned_by_one),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded),
+        cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),

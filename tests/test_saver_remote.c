@@ -1699,6 +1699,46 @@ static void test_pinned_meanwhile(void **state) {
     bucket_end(b);
 }
 
+// So does one that somebody sets on what rotation has just let go of, while the new one's copy for the store is being made: the file was
+// there to be pinned, and it stays, with all that its line says.
+static const char *pins_in;             // the folder, until the pin is set
+
+static void pin_when_staged(const char *name, const char *path, int fd) {
+    const char *dir = pins_in;
+    int saved = errno;
+    (void)fd;
+    if (dir == NULL || strcmp(name, "linkat") != 0 || strstr(path, "/.ckpt-staging") == NULL) return;
+    if (strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "ba1.pt") != NULL) return;
+    pins_in = NULL;
+    pin(dir, "ba1.pt", true);
+    errno = saved;
+}
+
+static void test_pinned_while_staged(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    save_wait(&m, 1);
+    pins_in = dir;
+    fault_watch = pin_when_staged;
+    run_save(m.r, 2);
+    fault_watch = NULL;
+    assert_null(pins_in);
+    assert_string_equal(names_in(dir), "ba1.pt ba2.pt latest.pt");
+    ok(ckpt_saver_wait(m.r->s, 0));
+    save_wait(&m, 3);
+    assert_string_equal(names_in(dir), "ba1.pt ba3.pt latest.pt");
+    assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "found"));
+    pin(dir, "ba1.pt", false);
+    save_wait(&m, 4);
+    assert_string_equal(names_in(dir), "ba4.pt latest.pt");
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // The index cannot be written when an upload ends: what would have gone, here and there, goes another time.
 static void test_index_cannot_be_written(void **state) {
     (void)state;
@@ -2726,6 +2766,7 @@ int main(void) {
         cmocka_unit_test(test_given_up_and_pinned),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
+        cmocka_unit_test(test_pinned_while_staged),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_left_by_another_run),
