@@ -16671,9 +16671,20 @@ static ckpt_err ckpt__index_describe(ckpt__index_scanner *sc, ckpt__index_line *
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
+// The place behind all saves of smaller numbers. What a tool has found tells nothing of it: another run's, which had made more
+// saves, may stand before later ones of this run.
+static size_t ckpt__index_behind(const ckpt__index *ix, uint64_t number) {
+    size_t at = ix->count;
+    for (; at > 0; at--) {
+        const ckpt__index_line *o = &ix->lines[at - 1];
+        if (!o->found && o->number > 0 && o->number < number) break;
+    }
+    return at;
+}
+
 // The place of a line found in the folder: before the first one that is of a later time, or of the same and written later.
 static size_t ckpt__index_place(const ckpt__index *ix, const ckpt__index_line *l) {
-    for (size_t i = 0; i < ix->count; i++) {
+    for (size_t i = ckpt__index_behind(ix, l->number); i < ix->count; i++) {
         const ckpt__index_line *o = &ix->lines[i];
         if (l->number != 0 && o->number != 0 && l->number != o->number) {
             if (l->number < o->number) return i;

@@ -206,12 +206,35 @@ static void test_damaged_line(void **state) {
     ckpt__index_free(&ix);
 }
 
+// What a tool has found may stand before saves of smaller numbers: another file comes behind all saves of smaller numbers than its own,
+// whether a tool finds it or a saver.
+static void test_place_beside_a_copy(void **state) {
+    (void)state;
+    ckpt__index ix;
+    const unsigned order[] = { 2, 100, 3, 4, 6 }, numbers[] = { 1, 5, 7, 99, 101 };
+    const size_t at[] = { 0, 4, 5, 5, 5 };
+    fails_every = 0;
+    begin(&ix, ".");
+    for (size_t i = 0; i < UTIL_COUNT(order); i++) {
+        ckpt__index_line l = line_of(util_fmt("ba%u", order[i]), order[i] - 1);
+        l.found = order[i] == 100;
+        assert_int_equal(ckpt__index_insert(&ix, ix.count, &l), CKPT_OK);
+    }
+    for (size_t i = 0; i < 2 * UTIL_COUNT(numbers); i++) {
+        ckpt__index_line l = line_of(util_fmt("a"), numbers[i / 2] - 1);
+        l.found = i % 2 > 0;
+        assert_int_equal(ckpt__index_place(&ix, &l), at[i / 2]);
+    }
+    ckpt__index_free(&ix);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_same_sum),
         cmocka_unit_test(test_written_again),
         cmocka_unit_test(test_damaged_line),
+        cmocka_unit_test(test_place_beside_a_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

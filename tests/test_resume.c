@@ -375,6 +375,29 @@ static void test_pinned_copy_of_another_run(void **state) {
     }
 }
 
+// The copy has more saves behind it, and saves of this run stand behind it in the index. A process died before it could note the
+// newest of them: that is the newest still, found at resume or pinned before it.
+static void test_unlisted_beside_a_copy(void **state) {
+    (void)state;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        const char *dir = folder_with(30, 0), *index = util_join(dir, ".ckpt-index.jsonl");
+        run *r = resumed(dir, 30);
+        pin_copy(dir, util_join(folder_with(100, 0), "ba100.pt"), "best.pt");
+        for (int i = 40; i <= 50; i += 10) run_save(r, i);
+        size_t size;
+        char *before = util_read(index, &size);
+        run_save(r, 60);
+        run_end(r);
+        util_write(index, before, size);
+        if (pinned) pin(dir, "ba60.pt", true);
+        r = resumed(dir, 60);
+        const ckpt__index *ix = &r->s->index;
+        assert_string_equal(ix->lines[ix->count - 1].name, "ba60.pt");
+        for (size_t i = 0; i < ix->count; i++) assert_true(ix->lines[i].stray || ix->lines[i].state == CKPT__INDEX_SAVED);
+        run_end(r);
+    }
+}
+
 // A pinned copy of a checkpoint has its number: that leads to the one that was saved.
 static void test_pinned_copy_of_own(void **state) {
     (void)state;
@@ -713,6 +736,7 @@ int main(void) {
         cmocka_unit_test(test_foreign_file),
         cmocka_unit_test(test_moved_checkpoint),
         cmocka_unit_test(test_pinned_copy_of_another_run), cmocka_unit_test(test_pinned_copy_of_own),
+        cmocka_unit_test(test_unlisted_beside_a_copy),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_goes_on),
         cmocka_unit_test(test_other_ranks_resume),
