@@ -47791,7 +47791,7 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
     if (left->at > s->index.count) left->at = s->index.count;
     while (left->at > 0) {
         ckpt__index_line *line = &s->index.lines[--left->at];
-        if (line->state != CKPT__INDEX_SAVED || line->others) continue;
+        if (line->state != CKPT__INDEX_SAVED || line->others || line->stray) continue;
         if (ckpt__index_is_folder(line->name)) continue;                        // those need all ranks
         bool last = left->newest && line->owned && line->upload == CKPT__UPLOAD_LOCAL;
         left->newest = false;

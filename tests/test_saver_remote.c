@@ -1739,6 +1739,36 @@ static void test_pinned_while_staged(void **state) {
     bucket_end(b);
 }
 
+// The newest that no store was told of, since the process died before, is handed over at resume: also when the index has somebody's
+// pinned copy of another run's behind it.
+static void test_left_before_a_copy(void **state) {
+    (void)state;
+    for (int copied = 0; copied < 2; copied++) {
+        const char *dirs[] = { util_temp_dir(), util_temp_dir() };
+        for (int i = 0; i < 2; i++) {
+            run *r = run_new(dirs[i]);
+            run_open(r);
+            for (int k = 1; k <= 2 + 2 * i; k++) run_save(r, k);
+            run_end(r);
+        }
+        if (copied) {
+            assert_int_equal(rename(util_join(dirs[1], "ba4.pt"), util_join(dirs[0], "best.pt")), 0);
+            pin(dirs[0], "best.pt", true);
+        }
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(dirs[0], b);
+        ckpt_timestamp t;
+        run_open(m.r);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 2);
+        assert_true(m.r->s->index.lines[m.r->s->index.count - 1].stray == (copied > 0));
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(b), "run%ba2.pt run%latest.pt.symlink");
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 // The index cannot be written when an upload ends: what would have gone, here and there, goes another time.
 static void test_index_cannot_be_written(void **state) {
     (void)state;
@@ -2767,6 +2797,7 @@ int main(void) {
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
         cmocka_unit_test(test_pinned_while_staged),
+        cmocka_unit_test(test_left_before_a_copy),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_left_by_another_run),
