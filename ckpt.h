@@ -15921,6 +15921,7 @@ typedef struct ckpt__index_line {
     bool              apart;            // not stored: it lies in the folder of another run below this one
     bool              others;           // not stored: its name says that it is another run's of this folder
     bool              stray;            // not stored: found, and by a name that is not of the template
+    bool              says_damaged;     // not stored: the file did, when it was read or written last
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
 } ckpt__index_line;
@@ -16126,7 +16127,8 @@ static void ckpt__index_drop(ckpt__index *ix, size_t at) {
     }
 }
 
-// Adds a line at place `at`; the name is copied. A line of that name goes first, and its pin stays with the name.
+// Adds a line at place `at`; the name is copied. A line of that name goes first; its pin stays with the name, and what the file
+// says.
 static ckpt_err ckpt__index_insert(ckpt__index *ix, size_t at, const ckpt__index_line *line) {
     ckpt_err e = ckpt__mem_grow(&ix->allocator, (void **)&ix->lines, sizeof *ix->lines, &ix->cap, ix->count + 1);
     if (e != CKPT_OK) return e;
@@ -16137,6 +16139,7 @@ static ckpt_err ckpt__index_insert(ckpt__index *ix, size_t at, const ckpt__index
     int old = ckpt__index_find(ix, line->name);
     if (old >= 0) {
         copy.pinned = copy.pinned || ix->lines[old].pinned;
+        copy.says_damaged = ix->lines[old].says_damaged;
         ckpt__index_drop(ix, (size_t)old);
         if (at > (size_t)old) at--;
     }
@@ -16302,6 +16305,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     for (int i = 0; i < 3; i++) {
         if (strcmp(state->text, ckpt__index_states[i]) == 0) l->state = (ckpt__index_state)i;
     }
+    l->says_damaged = l->state == CKPT__INDEX_DAMAGED;
     for (int i = 0; i < 5 && upload != NULL && upload->kind == CKPT__JSON_TEXT; i++) {
         if (strcmp(upload->text, ckpt__index_uploads[i]) == 0) l->upload = (ckpt__index_upload)i;
     }
@@ -45497,8 +45501,16 @@ static void ckpt__saver_drop_missing(ckpt_saver *s) {
     ckpt__buf_free(&path);
 }
 
-// Takes over what another process says of a checkpoint: of one that it has found itself if it is pinned, and of one that was
-// saved again meanwhile no verdict. What was found stands before the saves of its number, and is none of this run's.
+// Takes over a verdict, or that one was taken back: another process's, where the file said otherwise before. Else resume may have
+// found out more, which is not written yet. Of one that was saved again meanwhile there is none.
+static void ckpt__saver_merge_verdict(ckpt__index_line *mine, const ckpt__index_line *l) {
+    if (l->number != mine->number || l->says_damaged == mine->says_damaged) return;
+    mine->says_damaged = l->says_damaged;
+    mine->state = l->says_damaged ? CKPT__INDEX_DAMAGED : CKPT__INDEX_SAVED;
+}
+
+// Takes over what another process says of a checkpoint: of one that it has found itself if it is pinned. What was found stands
+// before the saves of its number, and is none of this run's.
 static ckpt_err ckpt__saver_merge_line(ckpt_saver *s, const ckpt__index_line *l) {
     int at = ckpt__index_find(&s->index, l->name);
     if (at < 0 && l->found && l->pinned && l->number > 0) {
@@ -45509,7 +45521,7 @@ static ckpt_err ckpt__saver_merge_line(ckpt_saver *s, const ckpt__index_line *l)
     if (at < 0) return CKPT_OK;
     ckpt__index_line *mine = &s->index.lines[at];
     mine->pinned = l->pinned;
-    if (l->state == CKPT__INDEX_DAMAGED && l->number == mine->number) mine->state = CKPT__INDEX_DAMAGED;
+    ckpt__saver_merge_verdict(mine, l);
     return CKPT_OK;
 }
 
@@ -45535,6 +45547,7 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was pinned meanwhile is not known: %s", ckpt__error_last.text);
     ckpt__os_mutex_lock(&s->shared->lock);
     for (size_t i = 0; i < other.count && e == CKPT_OK; i++) e = ckpt__saver_merge_line(s, &other.lines[i]);
+    ckpt__index_settle(&s->index);
     ckpt__os_mutex_unlock(&s->shared->lock);
     ckpt__index_free(&other);
     if (e == CKPT_OK) ckpt__saver_drop_missing(s);
@@ -45602,6 +45615,8 @@ static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
 static ckpt_err ckpt__saver_write_index(ckpt_saver *s) {
     ckpt_err e = ckpt__index_write(&s->index);
     if (e == CKPT_OK) ckpt__saver_note_index(s);
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++)
+        s->index.lines[i].says_damaged = s->index.lines[i].state == CKPT__INDEX_DAMAGED;
     return ckpt__error_prefix(e, "cannot update the index");
 }
 

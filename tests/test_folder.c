@@ -295,6 +295,57 @@ static void test_noted_while_saving(void **state) {
     assert_string_equal(names_in(dir), names);
 }
 
+static void check_verdict(const char *dir, const char *name, bool damaged) {
+    ckpt_checkpoint c;
+    ckpt_folder *f = look_into(dir);
+    ok(ckpt_folder_entry(f, at_name(f, name), &c));
+    assert_int_equal(c.damaged, damaged);
+    ckpt_folder_close(f);
+}
+
+static void flip_and_verify(const char *dir, const char *name, ckpt_err want) {
+    util_flip(util_join(dir, name), 4000, 1);
+    ckpt_folder *f = look_into(dir);
+    assert_int_equal(ckpt_folder_verify(f, at_name(f, name)), want);
+    ckpt_folder_close(f);
+}
+
+// A verdict that is taken back, since somebody has put the file right, is taken back for a saver at work as well.
+static void test_verdict_taken_back(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run *r = run_live(dir, CKPT_KEEP_ALL, 3);
+    for (int i = 0; i < 4; i++) {
+        flip_and_verify(dir, "ba2.pt", i % 2 == 0 ? CKPT_CORRUPT : CKPT_OK);
+        if (i < 3) run_save(r, 4 + i);
+        check_verdict(dir, "ba2.pt", i % 2 == 0);
+    }
+    run_save(r, 7);
+    run_end(r);
+    check_verdict(dir, "ba2.pt", false);
+    assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "abandoned"));
+}
+
+// What resume finds counts for more than an older verdict that the index has, although somebody else has changed the index meanwhile.
+static void test_verdict_of_resume(void **state) {
+    (void)state;
+    for (int bad = 0; bad < 2; bad++) {
+        const char *dir = util_temp_dir();
+        run_end(run_live(dir, CKPT_KEEP_ALL, 3));
+        if (bad) util_flip(util_join(dir, "ba3.pt"), 4000, 1);
+        run *r = run_new(dir);
+        ckpt_timestamp t;
+        run_open(r);
+        if (!bad) flip_and_verify(dir, "ba3.pt", CKPT_CORRUPT);
+        if (!bad) util_flip(util_join(dir, "ba3.pt"), 4000, 1);
+        pin(dir, "ba1.pt", true);
+        ok(ckpt_saver_resume(r->s, &t));
+        assert_int_equal(t.batch, bad ? 2 : 3);
+        check_verdict(dir, "ba3.pt", bad > 0);
+        run_end(r);
+    }
+}
+
 // A name that is not UTF-8 has no place in the index: such a file is listed and can be removed by name, no clean-up takes it, and
 // who pins it learns that this is not possible.
 static void test_not_utf8(void **state) {
@@ -564,6 +615,8 @@ int main(void) {
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
         cmocka_unit_test(test_found_by_tools), cmocka_unit_test(test_noted_while_saving),
+        cmocka_unit_test(test_verdict_taken_back),
+        cmocka_unit_test(test_verdict_of_resume),
         cmocka_unit_test(test_not_utf8),
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
