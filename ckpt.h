@@ -44914,12 +44914,14 @@ typedef struct ckpt__saver_doom {
 // in it tells; a lock that somebody has merely removed does not.
 static ckpt_err ckpt__saver_check_place(const ckpt_saver *s) {
     ckpt__os_info now;
+    bool placed = s->placed && ckpt__os_stat(".", &now) == CKPT_OK;
+    if (placed && (now.ino != s->home.ino || now.dev != s->home.dev))
+        return ckpt__error_set(CKPT_ARG, "the program has changed its working directory since the saver was opened, and %s is "
+                               "relative: go back there, or name the folder with its full path", s->root);
     if (s->lock_fd >= 0 && ckpt__os_is_replaced(s->lock_fd, s->lock_path))
         return ckpt__error_set(CKPT_IO, "%s is no longer the folder that was opened, but one that another saver has opened",
                                s->root);
-    if (!s->placed || ckpt__os_stat(".", &now) != CKPT_OK || (now.ino == s->home.ino && now.dev == s->home.dev)) return CKPT_OK;
-    return ckpt__error_set(CKPT_ARG, "the program has changed its working directory since the saver was opened, and %s is "
-                           "relative: go back there, or name the folder with its full path", s->root);
+    return CKPT_OK;
 }
 
 //-- names -----------------------------------------------------------------------
