@@ -48371,15 +48371,18 @@ static ckpt_err ckpt__saver_depart(ckpt_saver *s, const ckpt__buf *text, bool hf
 }
 
 // Rank 0: all ranks' objects are confirmed, so the listing goes, and the link with it. Its text was kept: the local folder may
-// have been rotated away meanwhile.
+// have been rotated away meanwhile. A killed process leaves it under a name that the next one sweeps.
 static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f) {
     ckpt__remote *r = &s->remotes[f->to];
     ckpt__saver_parcel p;
-    ckpt__buf path;
+    ckpt__buf near, path;
+    ckpt__buf_init(&near, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
     memset(&p, 0, sizeof p);
-    ckpt__buf_fmt(&path, "%s/.ckpt-listing-%llu-%d", s->root, (unsigned long long)f->line.number, f->to);
-    ckpt_err e = ckpt__file_put(ckpt__buf_cstr(&path), f->text.data, f->text.len, true, &s->allocator);
+    ckpt__os_path_join(&near, s->root, "ckpt-listing");
+    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(&path, ckpt__buf_cstr(&near));
+    ckpt__buf_free(&near);
+    if (e == CKPT_OK) e = ckpt__file_put(path.data, f->text.data, f->text.len, true, &s->allocator);
     if (e == CKPT_OK) e = ckpt__saver_pack(s, r, &f->line, path.data, &p);
     p.item.overwrite = f->overwrite;
     if (e == CKPT_OK) {
@@ -48392,7 +48395,7 @@ static ckpt_err ckpt__saver_announce(ckpt_saver *s, const ckpt__saver_flight *f)
     ckpt__saver_unpack(s, &p);
     ckpt__error_record why;
     ckpt__error_take(&why);
-    (void)ckpt__os_remove(ckpt__buf_cstr(&path));       // staged by now
+    if (path.len > 0) (void)ckpt__os_remove(path.data);         // staged by now
     ckpt__error_last = why;
     ckpt__buf_free(&path);
     return ckpt__error_prefix(e, "cannot hand over the listing of %s for %s", f->line.name, r->store->uri);
@@ -52459,30 +52462,37 @@ static ckpt_err ckpt__crew_name(ckpt_saver *s, const ckpt_saver_desc *d) {
     return ckpt__ranks_share(&s->crew, e);
 }
 
-// The file by which ranks find out whether two of them see one folder.
-static ckpt_err ckpt__crew_token(const ckpt_saver *s, uint64_t key, const char *whose, int number, ckpt__buf *out) {
+// What the files are called by which ranks find out whether two of them see one folder: rank 0 says it. Hidden names of its own
+// process, which are swept when that was killed.
+static ckpt_err ckpt__crew_name_tokens(ckpt_saver *s, char *name, size_t size) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, &s->allocator);
+    memset(name, 0, size);
+    ckpt_err e = s->ranks.rank == 0 ? ckpt__file_temp_name(&text, "ckpt-token") : CKPT_OK;
+    if (e == CKPT_OK) (void)snprintf(name, size, "%s", ckpt__buf_cstr(&text));
+    ckpt__buf_free(&text);
+    e = ckpt__ranks_follow(&s->crew, e, 0);
+    return e != CKPT_OK ? e : ckpt__ranks_broadcast(&s->crew, name, size, 0);
+}
+
+static ckpt_err ckpt__crew_token(const ckpt_saver *s, const char *name, const char *whose, int number, ckpt__buf *out) {
     out->len = 0;
-    ckpt__buf_fmt(out, "%s/.ckpt-token-%08lx%08lx-%s%d", s->root, (unsigned long)(key >> 32),
-                  (unsigned long)(key & 0xFFFFFFFFu), whose,
-                  number);
+    ckpt__buf_fmt(out, "%s/.%s%d%s", s->root, whose, number, name);
     (void)ckpt__buf_cstr(out);
     return out->err;
 }
 
-// SHARDED: finds out who shares a folder with whom. Rank 0 leads in its own; elsewhere the first rank of the machine, and
-// one that
-// shares with neither leads itself.
+// SHARDED: finds out who shares a folder with whom. Rank 0 leads in its own; elsewhere the first rank of the machine, and one
+// that shares with neither leads itself.
 static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
     ckpt__buf first, local;
-    uint64_t key = 0;
+    char name[80];
     ckpt__buf_init(&first, &s->allocator);
     ckpt__buf_init(&local, &s->allocator);
-    ckpt_err e = s->ranks.rank == 0 ? ckpt__os_random(&key, sizeof key) : CKPT_OK;
-    e = ckpt__ranks_follow(&s->crew, e, 0);
-    if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &key, sizeof key, 0);
+    ckpt_err e = ckpt__crew_name_tokens(s, name, sizeof name);
     if (e == CKPT_OK) {
-        e = ckpt__crew_token(s, key, "", 0, &first);
-        if (e == CKPT_OK) e = ckpt__crew_token(s, key, "node", s->ranks.node_rank, &local);
+        e = ckpt__crew_token(s, name, "rank", 0, &first);
+        if (e == CKPT_OK) e = ckpt__crew_token(s, name, "node", s->ranks.node_rank, &local);
         if (e == CKPT_OK && s->ranks.rank == 0) e = ckpt__file_put(first.data, "ckpt\n", 5, true, &s->allocator);
         e = ckpt__ranks_share_long(&s->crew, e);
     }

@@ -1205,6 +1205,49 @@ static void test_pinned_on_the_way(void **state) {
     bucket_end(upload_to);
 }
 
+// The job is killed where it is about to take away a file of its own of that name: the next one does.
+static const char *dies_before;
+
+static void die_before(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "unlink") == 0 && strstr(path, dies_before) != NULL) (void)raise(SIGKILL);
+}
+
+static void save_to_store(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    member *m = member_new(r, (plan *)arg);
+    member_stores(m, &upload_to, &u, 1);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_hidden_files_left(void **state) {
+    (void)state;
+    static const char *const files[] = { "ckpt-listing", "ckpt-token" };
+    for (int i = 0; i < UTIL_COUNT(files); i++) {
+        plan p = plan_of(SHARDED);
+        const char *objects = util_temp_dir();
+        dies_before = files[i];
+        pid_t child = fork();
+        if (child == 0) {
+            upload_to = bucket_new(objects);
+            fault_watch = die_before;
+            tr_run(tr_new(2), save_to_store, &p);
+            _exit(1);
+        }
+        int status = 1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        assert_non_null(strstr(util_list(p.dir), files[i]));
+        p.saves = 0;
+        tr_run(tr_new(2), save_some, &p);
+        assert_null(strstr(util_list(p.dir), files[i]));
+    }
+}
+
 // Which rank dies, and at which of its collectives.
 typedef struct death { plan p; int rank; uint64_t at; bool died, hangs; int reached[TR_MOST]; } death;
 
@@ -3241,6 +3284,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_fails_in_passing),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_on_the_way),
+        cmocka_unit_test(test_hidden_files_left),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
