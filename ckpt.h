@@ -137,10 +137,11 @@
    =========
    Which checkpoints stay is a function of the folder's index alone: the newest num_checkpoints_to_keep; every
    keep_every-th beyond them; the best by keep_best (a NaN is never best); all that are pinned (ckpt_folder_pin, or
-   `ckpt pin`). CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes owns, and so rotates, the checkpoints of
-   the run that it continues; what a tool has put into the index (it was pinned, or the index was lost) only when its
-   name is one of the template's, because it may be a copy that somebody made. Freeing the blocks of a deleted file
-   happens on a thread of its own.
+   `ckpt pin`). When keep_best is new or another one, the checkpoints that are there are asked for their metric, but not
+   compressed ones, which would have to be unpacked: those are never best, and the log says so. CKPT_KEEP_ALL, the
+   default, deletes nothing. A run that resumes owns, and so rotates, the checkpoints of the run that it continues; what
+   a tool has put into the index (it was pinned, or the index was lost) only when its name is one of the template's,
+   because it may be a copy that somebody made. Freeing the blocks of a deleted file happens on a thread of its own.
 
 
    RESUMING
@@ -16225,7 +16226,7 @@ static bool ckpt__index_is_shown(const ckpt__index_line *l, const char *of) {
     return o->number == l->number && o->saved_at >= l->saved_at && o->saved_at <= l->saved_at &&
         memcmp(&o->t, &l->t, sizeof l->t) == 0 && o->bytes == l->bytes && o->checksum == l->checksum &&
         o->has_checksum == l->has_checksum && o->has_metric == l->has_metric && l->shown->of == of &&
-        (!l->has_metric || (o->metric >= l->metric && o->metric <= l->metric)) && o->pinned == l->pinned &&
+        (!l->has_metric || memcmp(&o->metric, &l->metric, sizeof l->metric) == 0) && o->pinned == l->pinned &&
         o->state == l->state && o->upload == l->upload && o->ranks == l->ranks && o->edition == l->edition &&
         o->found == l->found && strcmp(o->ending, l->ending) == 0;
 }
@@ -16315,17 +16316,20 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
 }
 
 // A metric counts only beside others of the same name: a loss and an accuracy are not to be compared. A line that names none was
-// written without a rule, by a tool or before the run had one.
+// written without a rule, by a tool or before the run had one; one that names it and has no number is of a file that was asked.
 static ckpt_err ckpt__index_read_metric(ckpt__index *ix, const ckpt__json_doc *d, ckpt__index_line *l) {
     const ckpt__json *of = ckpt__json_get(d, ckpt__json_root(d), "metric_of");
     bool named = of != NULL && of->kind == CKPT__JSON_TEXT;
     if (!l->has_metric && !named) ix->remeasure = true;
-    if (!named || (!l->has_metric && ix->best == NULL)) return CKPT_OK;
-    const char *ours = ix->best != NULL ? ix->best : ix->metric_of;
-    if (ours == NULL) return (ix->metric_of = ckpt__mem_copy_text(&ix->allocator, of->text)) != NULL ? CKPT_OK : CKPT_NOMEM;
-    if (strcmp(ours, of->text) == 0) return CKPT_OK;
-    l->has_metric = false;
-    ix->remeasure = true;
+    if (!named) return CKPT_OK;
+    if (ix->best == NULL && ix->metric_of == NULL) {
+        ix->metric_of = ckpt__mem_copy_text(&ix->allocator, of->text);
+        if (ix->metric_of == NULL) return CKPT_NOMEM;
+    }
+    bool ours = strcmp(ix->best != NULL ? ix->best : ix->metric_of, of->text) == 0;
+    if (!l->has_metric) l->metric = (double)NAN;
+    l->has_metric = ours;
+    ix->remeasure = ix->remeasure || !ours;
     return CKPT_OK;
 }
 
@@ -16629,24 +16633,33 @@ static bool ckpt__index_describe_file(const ckpt__index *ix, ckpt__index_line *l
     return has;
 }
 
-// Asks the files for their metric, where the index had that of another rule. What cannot be read has none.
-static ckpt_err ckpt__index_measure(ckpt__index *ix) {
+// A compressed file would have to be unpacked whole before it could be asked for anything.
+static bool ckpt__index_is_packed(const char *name) {
+    ckpt__file_format format;
+    return ckpt__file_format_of(name, &format) == CKPT_OK && format.codec != NULL;
+}
+
+// Asks the run's files for their metric, where the index has none, or that of another rule. What cannot be read has none.
+// *packed: how many were not asked because they are compressed.
+static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed) {
     ckpt__error_record kept;
     ckpt__buf path;
     ckpt__error_take(&kept);
     ckpt__buf_init(&path, &ix->allocator);
     ckpt_err e = CKPT_OK;
+    *packed = 0;
     for (size_t i = 0; i < ix->count && e != CKPT_NOMEM && ix->best != NULL; i++) {
         ckpt__index_line about, *l = &ix->lines[i];
         ckpt_file *f = NULL;
         memset(&about, 0, sizeof about);
-        if (l->has_metric || ckpt__index_is_folder(l->name)) continue;
+        if (l->has_metric || l->others || ckpt__index_is_folder(l->name)) continue;
+        if (ckpt__index_is_packed(l->name)) { ++*packed; continue; }
         ckpt__index_path(&path, ix, l->name);
         e = path.err != CKPT_OK ? path.err : ckpt__file_open(&f, ckpt__buf_cstr(&path), &ix->allocator);
         if (e == CKPT_OK) {
             (void)ckpt__index_describe_file(ix, &about, f);
             l->has_metric = true;
-            l->metric = about.has_metric ? about.metric : (double)NAN;      // which never is the best, and is not asked for again
+            l->metric = about.has_metric ? about.metric : (double)NAN;      // which is never best, and is not asked for again
         }
         ckpt__file_close(f);
     }
@@ -16654,6 +16667,25 @@ static ckpt_err ckpt__index_measure(ckpt__index *ix) {
     if (e == CKPT_NOMEM) return e;
     ckpt__error_last = kept;
     return CKPT_OK;
+}
+
+// Reads the index again. What files were asked for since it was read first is not in it yet, and stays with their lines.
+static ckpt_err ckpt__index_reload(ckpt__index *ix) {
+    ckpt__index before;
+    ckpt_err e = ckpt__index_init(&before, &ix->allocator, ix->folder);
+    for (size_t i = 0; i < ix->count && ix->remeasure && e == CKPT_OK; i++) {
+        if (ix->lines[i].has_metric) e = ckpt__index_insert(&before, before.count, &ix->lines[i]);
+    }
+    if (e == CKPT_OK) e = ckpt__index_load_to_write(ix);
+    for (size_t i = 0; i < ix->count && before.count > 0; i++) {
+        ckpt__index_line *l = &ix->lines[i];
+        int at = l->has_metric ? -1 : ckpt__index_find(&before, l->name);
+        if (at < 0 || before.lines[at].number != l->number || ckpt__time_compare(&before.lines[at].t, &l->t) != 0) continue;
+        l->has_metric = true;
+        l->metric = before.lines[at].metric;
+    }
+    ckpt__index_free(&before);
+    return e;
 }
 
 // What a file that the index does not know says of itself: its header if that can be read, else its name.
@@ -16737,11 +16769,9 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     return ckpt__index_insert(sc->ix, ckpt__index_place(sc->ix, &line), &line);
 }
 
-// The same for who does not know the template: to ask a compressed file it would have to be unpacked, so that it stays out.
+// The same for who does not know the template: compressed files stay out.
 static ckpt_err ckpt__index_consider_plain(const char *name, const ckpt__os_info *info, void *user) {
-    ckpt__file_format format;
-    bool packed = ckpt__file_format_of(name, &format) == CKPT_OK && format.codec != NULL;
-    return packed ? CKPT_OK : ckpt__index_consider(name, info, user);
+    return ckpt__index_is_packed(name) ? CKPT_OK : ckpt__index_consider(name, info, user);
 }
 
 // Puts lines that have learnt more of themselves where they belong.
@@ -44870,6 +44900,7 @@ struct ckpt_saver {
     bool                 run_given;     // run_name was not made up
     bool                 was_due;       // at some event
     bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
+    bool                 told_packed;   // that compressed checkpoints are not asked for their metric
     ckpt_timestamp       last;          // of the last save; its batch is -1: none
     uint64_t             number;        // of the last save
     uint64_t             opened;        // the same when the saver was opened: up to here an earlier process made them
@@ -47559,6 +47590,19 @@ static ckpt_err ckpt__saver_mark_others(const ckpt_saver *s, ckpt__index *ix, co
     return e;
 }
 
+// Metrics that no rule asked for when the checkpoints were saved are learnt now, as far as a look at a file is enough. Of 20
+// compressed ones of 30 GB it would take hours, in which the other ranks wait.
+static ckpt_err ckpt__saver_measure(ckpt_saver *s) {
+    size_t packed = 0;
+    ckpt_err e = s->index.remeasure ? ckpt__index_measure(&s->index, &packed) : CKPT_OK;
+    if (packed > 0 && !s->told_packed)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s: of %llu compressed checkpoints the index has no %s, and they are not "
+                        "unpacked to ask for it: none of them counts as the best (pin what is to stay)", s->root,
+                        (unsigned long long)packed, s->best);
+    s->told_packed = s->told_packed || packed > 0;
+    return e;
+}
+
 // Makes the folder, takes its lock, reads its index. Only the rank that leads there does.
 static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     ckpt__buf path;
@@ -47585,8 +47629,8 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index in %s is damaged; it is made again from the files", s->root);
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     if (e == CKPT_OK && (s->index.lost || s->index.damaged)) e = ckpt__index_scan(&s->index, s->filename, &d, NULL);
-    if (e == CKPT_OK && s->index.remeasure) e = ckpt__index_measure(&s->index);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
+    if (e == CKPT_OK) e = ckpt__saver_measure(s);
     ckpt__index_settle(&s->index);
     if (e == CKPT_OK) ckpt__saver_note_index(s);
     s->number = ckpt__index_next_number(&s->index) - 1;
@@ -49924,13 +49968,13 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     size_t added = 0;
     ckpt_err e = ckpt__saver_check_place(s);
     if (e != CKPT_OK || !ckpt__os_exists(s->root)) return e;
-    e = ckpt__index_load_to_write(&s->index);
+    e = ckpt__index_reload(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
-    if (e == CKPT_OK && s->index.remeasure) e = ckpt__index_measure(&s->index);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);
     if (e == CKPT_OK) e = ckpt__resume_follow_latest(s);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
+    if (e == CKPT_OK) e = ckpt__saver_measure(s);
     ckpt__index_settle(&s->index);
     if (e == CKPT_OK && rebuilt && s->index.count > 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index of %s was lost or damaged; %llu checkpoints were found by their "
@@ -53550,8 +53594,8 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     out->recorded_size = l->leaves ? l->bytes : 0;
     out->checksum = l->checksum;
     out->has_checksum = l->has_checksum;
-    out->metric = l->metric;
-    out->has_metric = l->has_metric;
+    out->has_metric = l->has_metric && l->metric - l->metric == 0;
+    out->metric = out->has_metric ? l->metric : 0;
     out->pinned = l->pinned;
     out->damaged = l->state == CKPT__INDEX_DAMAGED;
     out->abandoned = l->state == CKPT__INDEX_ABANDONED;

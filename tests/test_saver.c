@@ -1008,6 +1008,51 @@ static void test_best_of_lines_without_one(void **state) {
     }
 }
 
+// Compressed ones would have to be unpacked for that: they are told of, and not asked. Of the others each is asked once, also one that
+// turns out to have none, and though a tool has written the index since.
+static void test_best_of_compressed_ones(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {                       // are they compressed?
+        const char *dir = util_temp_dir(), *names = k == 0 ? "ba%d.pt" : "ba%d.pt.gz";
+        static const char *const ignored[] = { "state/metrics/accuracy" };
+        double accuracy = 0.5;
+        for (int life = 0; life < 4; life++) {
+            run *r = run_new(dir);
+            ckpt_timestamp t;
+            ckpt_bind_float(&r->st, "state/metrics/accuracy", &accuracy);
+            r->d.filename = k == 0 ? "ba{batch}.pt" : "ba{batch}.pt.gz";
+            r->d.ignore_keys = ignored;
+            r->d.ignore_keys_count = life == 0;
+            if (life > 1) r->d.keep_best = "max:state/metrics/accuracy";
+            run_open(r);
+            for (int i = life * 2 + 1; i <= life * 2 + 2 && life < 2; i++) run_save(r, i);
+            const ckpt__index *ix = &r->s->index;
+            for (size_t i = 0; i < ix->count && life > 1; i++) assert_int_equal(ix->lines[i].has_metric, k == 0);
+            if (life == 2) {                            // what was asked need not say it any more
+                assert_int_equal(unlink(util_join(dir, util_fmt(names, 1))), 0);
+                assert_int_equal(link(util_join(dir, util_fmt(names, 4)), util_join(dir, util_fmt(names, 1))), 0);
+            }
+            if (life > 1) ok(ckpt_saver_resume(r->s, &t));
+            for (size_t i = 0; i < ix->count && life > 1; i++) {
+                assert_int_equal(ix->lines[i].has_metric, k == 0);
+                if (k == 0) assert_int_equal(ix->lines[i].metric >= 0.5, i > 1);
+            }
+            const char *told = strstr(r->log, "of 4 compressed checkpoints the index has no state/metrics/accuracy");
+            assert_int_equal(told != NULL, k == 1 && life > 1);
+            if (told != NULL) assert_null(strstr(told + 10, "compressed checkpoints"));
+            run_end(r);
+            pin(dir, util_fmt(names, 2), life == 2);
+        }
+        ckpt_folder *f = look_into(dir);
+        ckpt_checkpoint c;
+        ok(ckpt_folder_entry(f, at_name(f, util_fmt(names, 2)), &c));
+        assert_false(c.has_metric);
+        ok(ckpt_folder_entry(f, at_name(f, util_fmt(names, 4)), &c));
+        assert_int_equal(c.has_metric, k == 0);
+        ckpt_folder_close(f);
+    }
+}
+
 // CKPT_KEEP_NONE makes no link, and leaves none of a run before it that leads nowhere.
 static void test_keep_none_after_others(void **state) {
     (void)state;
@@ -2136,7 +2181,7 @@ int main(void) {
         cmocka_unit_test(test_index_lock_fails_once),
         cmocka_unit_test(test_keep_none_after_others),
         cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_runs_of_two_ages), cmocka_unit_test(test_best_of_another_metric),
-        cmocka_unit_test(test_best_of_lines_without_one),
+        cmocka_unit_test(test_best_of_lines_without_one), cmocka_unit_test(test_best_of_compressed_ones),
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
         cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
