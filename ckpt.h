@@ -138,10 +138,11 @@
    Which checkpoints stay is a function of the folder's index alone: the newest num_checkpoints_to_keep; every
    keep_every-th beyond them; the best by keep_best (a NaN is never best); all that are pinned (ckpt_folder_pin, or
    `ckpt pin`). When keep_best is new or another one, the checkpoints that are there are asked for their metric, but not
-   compressed ones, which would have to be unpacked: those are never best, and the log says so. CKPT_KEEP_ALL, the
-   default, deletes nothing. A run that resumes owns, and so rotates, the checkpoints of the run that it continues; what
-   a tool has put into the index (it was pinned, or the index was lost) only when its name is one of the template's,
-   because it may be a copy that somebody made. Freeing the blocks of a deleted file happens on a thread of its own.
+   compressed ones, which would have to be unpacked: those are never best, and the log says so; nor is what only a store
+   has. CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes owns, and so rotates, the checkpoints of the run
+   that it continues; what a tool has put into the index (it was pinned, or the index was lost) only when its name is
+   one of the template's, because it may be a copy that somebody made. Freeing the blocks of a deleted file happens on a
+   thread of its own.
 
 
    RESUMING
@@ -40557,7 +40558,7 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 //------------------------------------------------------------------------------
 // >>remote     a saver's destinations: names in a store, what is known to lie there, what goes, what is newest
 //
-// uses:    error memory platform text digest name index store retry fetch uploader
+// uses:    error memory platform text digest time name index store retry fetch uploader
 // threads: names: any. A destination's ledger belongs to whoever has the saver's turn
 //
 // The ledger is an index of its own beside the folder's, one for each destination: its lines outlive
@@ -41088,6 +41089,17 @@ static void ckpt__remote_learn(ckpt__index_line *l, const ckpt__index_line *says
     l->pinned = l->pinned || says->pinned;
     if (says->has_metric && !l->has_metric) l->metric = says->metric;
     l->has_metric = l->has_metric || says->has_metric;
+}
+
+// What was noted under another rule of what is best, or none, learns its metric from the folder's line of that save, whose file
+// was asked. That line may go before the object does.
+static void ckpt__remote_measure(ckpt__remote *r, const ckpt__index *local) {
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        ckpt__index_line *l = &r->ledger.lines[i];
+        int at = l->has_metric ? -1 : ckpt__remote_find(local, l->number);
+        if (at >= 0 && !local->lines[at].found && ckpt__time_compare(&local->lines[at].t, &l->t) == 0)
+            ckpt__remote_learn(l, &local->lines[at]);
+    }
 }
 
 // Adds to the ledger what was listed: what the copy knows with all that it says, the others by their time. A file of another size
@@ -51135,7 +51147,9 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     s->last.batch = s->schedule.last.batch = -1;
     uint64_t number = i < s->index.count ? s->index.lines[i].number : 0;
     for (int k = 0; k < s->remote_count && s->books; k++) {
-        if (ckpt__resume_relist(s, &s->remotes[k], t, number) != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
+        ckpt_err e = ckpt__resume_relist(s, &s->remotes[k], t, number);
+        if (s->best != NULL) ckpt__remote_measure(&s->remotes[k], &s->index);
+        if (e != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known, and stays there: %s",
                             s->remotes[k].store->uri, ckpt__error_last.text);
         ckpt__index *ledger = &s->remotes[k].ledger;        // its latest must not lead to what is not on the way to this one

@@ -1872,6 +1872,36 @@ static void test_remote_rotation_keeps(void **state) {
     bucket_end(b);
 }
 
+// So it is when the rule is new, or another one: what lies there learns its metric with the files of the folder, before those go.
+static void test_best_by_a_new_rule(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        for (int life = 0; life < 2; life++) {
+            remote_run m = remote_new(dir, b);
+            ckpt_timestamp t;
+            m.r->d.num_remote_to_keep = life == 0 ? 5 : 2;
+            m.r->d.num_checkpoints_to_keep = life == 0 ? CKPT_KEEP_ALL : 1;
+            m.r->d.keep_best = life == 1 ? "min:state/metrics/loss" : k == 1 ? "min:state/metrics/other" : NULL;
+            double other = 1;
+            ckpt_bind_float(&m.r->st, "state/metrics/other", &other);
+            run_open(m.r);
+            if (life == 1) ok(ckpt_saver_resume(m.r->s, &t));
+            for (int i = life * 3 + 1; i <= life * 3 + 3; i++) {
+                run_set(m.r, i);
+                m.r->loss = other = i;
+                t = at_batch(i);
+                ok(ckpt_saver_save(m.r->s, &t));
+                ok(ckpt_saver_wait(m.r->s, 0));
+            }
+            remote_end(&m);
+        }
+        assert_string_equal(bucket_names(b), "run%ba1.pt run%ba5.pt run%ba6.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
 // A store that lets us put but not remove says so once.
 static void test_removal_refused(void **state) {
     (void)state;
@@ -2802,6 +2832,7 @@ int main(void) {
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_left_by_another_run),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
+        cmocka_unit_test(test_best_by_a_new_rule),
         cmocka_unit_test(test_removal_refused),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),
