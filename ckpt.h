@@ -44695,7 +44695,7 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
 //------------------------------------------------------------------------------
 // >>saver      when to save, the snapshot, the order of a save, rotation, latest
 //
-// uses:    error memory platform text time name state plan codec engine file index transfer store stores fetch uploader
+// uses:    error memory platform text digest time name state plan codec engine file index transfer store stores fetch uploader
 //          remote ranks shard
 // threads: open, *_end, save, fence, wait, close run on the owner's thread. With COPY and LAZY a writer thread
 //          runs ckpt__saver_main, which calls no hook but the allocator, state.copy and, for what an uploader finds, the
@@ -47907,6 +47907,22 @@ static bool ckpt__saver_is_sound(const ckpt_saver *s, const char *path) {
     return e != CKPT_CORRUPT;
 }
 
+// What the store says of a line's object. The listing of a folder that is saved again is as long as the one before: where the
+// store knows no sum of it, it is read.
+static ckpt_err ckpt__saver_stat_object(const ckpt_saver *s, const ckpt__remote *r, const ckpt__index_line *l,
+                                        ckpt__store_stat *info) {
+    ckpt__buf text;
+    ckpt_err e = ckpt__fetch_stat(r->store, l->name, info, ckpt__remote_retry(r));
+    bool alike = e == CKPT_OK && ckpt__index_is_folder(l->name) && l->has_checksum && info->size == l->bytes;
+    if (!alike || info->has_crc) return e;
+    ckpt__buf_init(&text, &s->allocator);
+    e = ckpt__fetch_small(r->store, l->name, info, &text, (size_t)CKPT__SHARD_MAX_TEXT, ckpt__remote_retry(r));
+    info->has_crc = e == CKPT_OK;
+    if (e == CKPT_OK) info->crc = ckpt__digest_crc32(0, ckpt__buf_cstr(&text), text.len);
+    ckpt__buf_free(&text);
+    return e;
+}
+
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again. That is
 // another run's own business: here it would get this run's name.
 static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
@@ -47927,7 +47943,8 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     // One that has failed already is kept, and may be tried again.
     ckpt_err e = left.name.err;
     if (!known || queued || failed || in_store.others || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
-    e = ckpt__fetch_stat(r->store, in_store.name, &info, ckpt__remote_retry(r));
+    bool folder = ckpt__index_is_folder(in_store.name);
+    e = ckpt__saver_stat_object(s, r, &in_store, &info);
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) {
         sums = e == CKPT_OK && info.has_crc && in_store.has_checksum;
         same = e == CKPT_OK && info.size == in_store.bytes && (!sums || info.crc == in_store.checksum);
@@ -47937,10 +47954,10 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         local = ckpt__remote_find(&s->index, number);
         here = local >= 0 && !s->index.lines[local].stray && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
         if (absent && !here && left.name.err == CKPT_OK && left.path.err == CKPT_OK) ckpt__saver_drop_lost(s, r, number);
-        if (here && ckpt__index_is_folder(left.name.data)) here = false;        // what it tells of may not be there
+        here = here && !folder;         // what it tells of may not be there
         // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
         at = ckpt__remote_find(&r->ledger, number);
-        if (same && (sums || (!here && !refused)) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
+        if (same && (sums || (!here && !folder && !refused)) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
         ckpt__saver_leave(s);
         left.line.inherited = true;
         bool again = here && !(same && sums);

@@ -2117,6 +2117,50 @@ static void test_link_leads_to_an_older_one(void **state) {
     fault_hope = 60, fault_hope_most = 900;
 }
 
+// A folder's listing was not handed over when the process died, and there is one of an earlier save in a store that knows no sums: its
+// length says nothing, and the only copy of the checkpoint must not go for it.
+static void test_listing_of_an_earlier_save(void **state) {
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        pid_t child = -1;
+        for (int life = 0; life < 2; life++) {
+            if (life == 0) child = fork();
+            if (life == 0 && child > 0) continue;
+            remote_run m = remote_new(dir, life == 0 ? bucket_new(b->dir) : b);
+            m.r->d.sharded = true;
+            m.r->d.sharded_prefix_dir = "ba{batch}";
+            m.r->d.remote_file_name = "run";
+            m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+            if (life == 0) {
+                ckpt_timestamp t = at_batch(1);
+                bucket_hold(m.b, true);
+                run_set(m.r, 1);
+                _exit(ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK || ckpt_saver_save(m.r->s, &t) != CKPT_OK);
+            }
+            int status = 0;
+            assert_int_equal(waitpid(child, &status, 0), child);
+            assert_int_equal(status, 0);
+            ok(bucket_copy(util_join(dir, "ba1/__0_0.pt"), bucket_path(b, "ba1/__0_0.pt")));
+            ok(bucket_copy(util_join(dir, "ba1/.metadata"), bucket_path(b, "ba1/.metadata")));
+            if (same == 0) util_flip(bucket_path(b, "ba1/.metadata"), 200, 1);
+            char *mine = util_read(util_join(dir, "ba1/.metadata"), NULL);
+            remove_all(util_join(dir, ".ckpt-staging"));
+            run_open(m.r);
+            ckpt_timestamp t;
+            ok(ckpt_saver_resume(m.r->s, &t));
+            ok(ckpt_saver_wait(m.r->s, 0));
+            assert_int_equal(bucket_count(b, "put ba1/__0_0.pt"), same == 0);
+            size_t size = 0;
+            const char *there = util_read(bucket_path(b, "ba1/.metadata"), &size);
+            assert_int_equal(memcmp(there, mine, size), 0);
+            remote_end(&m);
+        }
+        bucket_end(b);
+    }
+}
+
 // The staging folder was thrown away, and rotation has let the files go: nobody has what was never uploaded. The ledger forgets
 // it, or it would count when rotation keeps some; but not while the store cannot be asked, nor what has a file.
 static void test_lost_for_good(void **state) {
@@ -2831,6 +2875,7 @@ int main(void) {
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_left_by_another_run),
+        cmocka_unit_test(test_listing_of_an_earlier_save),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
         cmocka_unit_test(test_removal_refused),
