@@ -15913,6 +15913,7 @@ typedef struct ckpt__index_line {
     bool              leaves;           // not stored: chosen by ckpt__index_choose
     bool              removing;         // not stored: a store has been asked to remove it
     bool              inherited;        // not stored: an earlier process handed it over, or it failed: the uploader finishes it
+    bool              wary;             // not stored: inherited, and what the store has under its name is not this run's
     bool              counted;          // not stored: it failed in this process, which was told
     bool              unsent;           // not stored: it could not be handed over for every store
     bool              passed;           // not stored: the run has gone on from another one, before it or beside it
@@ -40690,7 +40691,7 @@ static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *lin
     l.name = name;
     l.upload = CKPT__UPLOAD_PENDING;
     l.owned = true;
-    l.removing = l.inherited = l.counted = l.unsent = false;
+    l.removing = l.inherited = l.wary = l.counted = l.unsent = false;
     ckpt_err e = ckpt__index_insert(&r->ledger, ckpt__remote_place(&r->ledger, l.number), &l);
     if (e != CKPT_OK) return e;
     ckpt__index_settle(&r->ledger);
@@ -46141,7 +46142,8 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     if (e != CKPT_OK) return e;
     ckpt__saver_enter(s);
     int old = ckpt__index_find(&r->ledger, p->name.data);
-    bool may = s->overwrite || s->resumed || line->inherited, own = old >= 0 && r->ledger.lines[old].owned;
+    bool left = line->inherited && !line->wary && old >= 0;         // what no ledger has noted may be anybody's
+    bool may = s->overwrite || s->resumed || left, own = old >= 0 && r->ledger.lines[old].owned;
     p->item.overwrite = may || own;
     p->item.heir = own && !may && ckpt__remote_waits(&r->ledger.lines[old]);
     ckpt__saver_leave(s);
@@ -47923,6 +47925,13 @@ static ckpt_err ckpt__saver_stat_object(const ckpt_saver *s, const ckpt__remote 
     return e;
 }
 
+// An object is there that is not what a line has noted. Can it be an earlier save of this run? Under a name that is the same at
+// every time, by its size.
+static bool ckpt__saver_may_be_earlier(const ckpt_saver *s, const ckpt__index_line *l, const ckpt__store_stat *info) {
+    bool varies = true;
+    return info->size == l->bytes && ckpt__saver_varies(s, s->remote_name, &varies) == CKPT_OK && !varies;
+}
+
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again. That is
 // another run's own business: here it would get this run's name.
 static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
@@ -47960,6 +47969,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         if (same && (sums || (!here && !folder && !refused)) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
         ckpt__saver_leave(s);
         left.line.inherited = true;
+        left.line.wary = !absent && !same && !ckpt__saver_may_be_earlier(s, &in_store, &info);
         bool again = here && !(same && sums);
         if (refused && !absent && !s->overwrite) again = false;         // it stays somebody else's
         bool sound = !again || ckpt__saver_is_sound(s, left.path.data);

@@ -1999,11 +1999,12 @@ static void remove_all(const char *dir) {
 }
 
 // A process that makes saves 1, 2, .. in `dir`, of which the store answers to the first `answered`, and ends with the others on their way.
-static void leave_uploads(const bucket *b, const char *dir, int keep, int answered, int saves) {
+static void leave_uploads_as(const bucket *b, const char *dir, const char *name, int keep, int answered, int saves) {
     pid_t child = fork();
     if (child == 0) {
         bucket *mine = bucket_new(b->dir);
         remote_run m = remote_new(dir, mine);
+        m.r->d.remote_file_name = name;
         m.r->d.num_checkpoints_to_keep = keep;
         if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
         for (int k = 1; k <= saves; k++) {
@@ -2018,6 +2019,10 @@ static void leave_uploads(const bucket *b, const char *dir, int keep, int answer
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+static void leave_uploads(const bucket *b, const char *dir, int keep, int answered, int saves) {
+    leave_uploads_as(b, dir, "run/ba{batch}.pt", keep, answered, saves);
 }
 
 // A killed process had got an upload through and could not say so any more. It is sent again, and given up while it waits, because newer
@@ -2115,6 +2120,54 @@ static void test_link_leads_to_an_older_one(void **state) {
     assert_string_equal(bucket_names(b), "other run%ba2.pt run%ba4.pt run%ba6.pt run%ba7.pt run%latest.pt.symlink");
     bucket_end(b);
     fault_hope = 60, fault_hope_most = 900;
+}
+
+// A custom store that knows sums.
+static bucket *summed;
+
+static ckpt_err stat_summed(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt_err e = ckpt__store_custom_table.stat(store, name, out, t);
+    size_t size = 0;
+    if (e != CKPT_OK) return e;
+    const char *bytes = util_read(bucket_path(summed, name), &size);
+    out->has_crc = true;
+    out->crc = ckpt__digest_crc32(0, bytes, size);
+    return CKPT_OK;
+}
+
+// A process died before it had staged what it had noted, or noted what it had saved, and an object of that name is there. It is not
+// replaced for that, unless it may be this run's: by its size where there is no sum, and under a constant name, of which it may be an
+// earlier save.
+static void test_left_and_somebody_elses(void **state) {
+    (void)state;
+    enum { OTHER_SIZE, NO_LEDGER, SAME, SAME_SIZE, OTHER_SUM, CONSTANT, CASES };
+    for (int k = 0; k < CASES; k++) {
+        bucket *b = summed = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *name = k == CONSTANT ? "run/model.pt" : "run/ba1.pt";
+        const char *object = util_fmt("%s", bucket_path(b, name));
+        bool refused = k == OTHER_SIZE || k == NO_LEDGER || k == OTHER_SUM;
+        leave_uploads_as(b, dir, k == CONSTANT ? name : "run/ba{batch}.pt", CKPT_KEEP_ALL, 0, 1);
+        remove_all(util_join(dir, ".ckpt-staging"));
+        if (k == NO_LEDGER) assert_int_equal(unlink(ledger_path(dir)), 0);
+        ok(bucket_copy(util_join(dir, "ba1.pt"), object));
+        if (k != SAME) util_flip(object, 5000, 1);
+        if (k == OTHER_SIZE) assert_int_equal(truncate(object, 6000), 0);
+        size_t size = 0, left = 0;
+        const char *before = util_read(object, &size);
+        ckpt__store_table table = ckpt__store_custom_table;
+        table.stat = stat_summed;
+        if (k == OTHER_SUM || k == CONSTANT) b->store->table = &table;
+        remote_run m = remote_new(dir, b);
+        if (k == CONSTANT) m.r->d.remote_file_name = name;
+        run_open(m.r);
+        (void)!ckpt_saver_wait(m.r->s, 0);
+        const char *after = util_read(object, &left);
+        assert_int_equal(left == size && memcmp(before, after, size) == 0, refused || k == SAME);
+        if (refused) remote_end_refused(&m);
+        else remote_end(&m);
+        if (!refused) check_file(object, 1);
+        bucket_end(b);
+    }
 }
 
 // A folder's listing was not handed over when the process died, and there is one of an earlier save in a store that knows no sums: its
@@ -2875,6 +2928,7 @@ int main(void) {
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_left_by_another_run),
+        cmocka_unit_test(test_left_and_somebody_elses),
         cmocka_unit_test(test_listing_of_an_earlier_save),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
