@@ -2226,6 +2226,15 @@ static ckpt_err ckpt__os_create(int *fd, const char *path) {
     return *fd >= 0 ? CKPT_OK : ckpt__os_fail(errno, "create", path);
 }
 
+// Creates an empty file, unless there is one of that name. *made: of all that try it at once, this one has.
+static ckpt_err ckpt__os_claim(const char *path, bool *made) {
+    int fd = ckpt__os_open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    *made = fd >= 0;
+    if (fd < 0 && errno != EEXIST) return ckpt__os_fail(errno, "create", path);
+    ckpt__os_drop(fd);
+    return CKPT_OK;
+}
+
 #if defined(__linux__) && defined(SYS_statx)
 // What direct reads and writes of this file must be aligned to; 0: it does not do them; 4096 when the kernel cannot say.
 static size_t ckpt__os_direct_align(int fd) {
@@ -50376,14 +50385,10 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
 // Where a rank that lacks the offered file has a copy of it for as long as it loads. Ranks that see one folder of temporary files
 // share it: *makes is true on the one that is to write it.
 static ckpt_err ckpt__resume_place_copy(const ckpt__resume_offer *offer, ckpt__buf *path, bool *makes) {
-    int fd = -1;
     ckpt__file_sweep(ckpt__os_temp_dir(), &path->allocator);        // what a killed job has left
     path->len = 0;
     ckpt__os_path_join(path, ckpt__os_temp_dir(), offer->temp);
-    ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_create(&fd, ckpt__buf_cstr(path));
-    *makes = e == CKPT_OK;
-    ckpt__os_drop(fd);
-    return e == CKPT_EXISTS ? CKPT_OK : e;
+    return path->err != CKPT_OK ? path->err : ckpt__os_claim(ckpt__buf_cstr(path), makes);
 }
 
 // Folders that are not one: a rank whose folder has not the file that rank 0 offers, or another of that name, is sent a copy.
@@ -52560,15 +52565,15 @@ static ckpt_err ckpt__crew_name_tokens(ckpt_saver *s, char *name, size_t size) {
     return e != CKPT_OK ? e : ckpt__ranks_broadcast(&s->crew, name, size, 0);
 }
 
-static ckpt_err ckpt__crew_token(const ckpt_saver *s, const char *name, const char *whose, int number, ckpt__buf *out) {
+static ckpt_err ckpt__crew_token(const ckpt_saver *s, const char *name, const char *whose, ckpt__buf *out) {
     out->len = 0;
-    ckpt__buf_fmt(out, "%s/.%s%d%s", s->root, whose, number, name);
+    ckpt__buf_fmt(out, "%s/.%s%s", s->root, whose, name);
     (void)ckpt__buf_cstr(out);
     return out->err;
 }
 
-// SHARDED: finds out who shares a folder with whom. Rank 0 leads in its own; elsewhere the first rank of the machine, and one
-// that shares with neither leads itself.
+// SHARDED: finds out who shares a folder with whom. Rank 0 leads in its own; elsewhere whoever makes the token does, because not
+// every launcher says which ranks are on one machine, and one folder may be that of several.
 static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
     ckpt__buf first, local;
     char name[80];
@@ -52576,18 +52581,19 @@ static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
     ckpt__buf_init(&local, &s->allocator);
     ckpt_err e = ckpt__crew_name_tokens(s, name, sizeof name);
     if (e == CKPT_OK) {
-        e = ckpt__crew_token(s, name, "rank", 0, &first);
-        if (e == CKPT_OK) e = ckpt__crew_token(s, name, "node", s->ranks.node_rank, &local);
+        e = ckpt__crew_token(s, name, "first", &first);
+        if (e == CKPT_OK) e = ckpt__crew_token(s, name, "local", &local);
         if (e == CKPT_OK && s->ranks.rank == 0) e = ckpt__file_put(first.data, "ckpt\n", 5, true, &s->allocator);
         e = ckpt__ranks_share_long(&s->crew, e);
     }
-    bool with_first = e == CKPT_OK && ckpt__os_exists(first.data), puts = !with_first && s->ranks.local_rank == 0;
+    bool with_first = e == CKPT_OK && ckpt__os_exists(first.data), made = false;
     if (e == CKPT_OK) {
-        if (puts) e = ckpt__file_put(local.data, "ckpt\n", 5, true, &s->allocator);
+        if (!with_first) e = ckpt__os_mkdirs(s->root);
+        if (!with_first && e == CKPT_OK) e = ckpt__os_claim(local.data, &made);
         e = ckpt__ranks_share_long(&s->crew, e);
     }
     if (e == CKPT_OK) {
-        s->leads = s->ranks.rank == 0 || (!with_first && (puts || !ckpt__os_exists(local.data)));
+        s->leads = s->ranks.rank == 0 || made;
         int64_t together = with_first ? 1 : 0;
         e = ckpt__ranks_min(&s->crew, &together, 1);
         s->scattered = s->spares_all = together == 0;
@@ -52595,7 +52601,7 @@ static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     if (s->ranks.rank == 0 && first.len > 0) (void)ckpt__os_remove(first.data);
-    if (puts && local.len > 0) (void)ckpt__os_remove(local.data);
+    if (made) (void)ckpt__os_remove(local.data);
     ckpt__error_last = kept;
     ckpt__buf_free(&first);
     ckpt__buf_free(&local);

@@ -68,6 +68,8 @@ typedef struct plan {
     ckpt_snapshot   snapshot;
     const char     *dir;
     bool            apart;              // each rank a folder of its own
+    int             by;                 // not 0: so many ranks share one, and their launcher says nothing of machines
+    bool            nodes;              // but for node_rank
     bool            overwrite;
     bool            big;                // with a tensor of several MiB that tells steps apart in its middle alone
     int             keep, saves;
@@ -122,7 +124,7 @@ static member *member_new(tr_rank *r, const plan *p) {
     ckpt_bind_float(&m->st, "state/metrics/loss", &m->loss);
     ckpt_bind_int(&m->st, "state/step", &m->step);
     (void)snprintf(m->own, sizeof m->own, "rng/%d/python", r->rank);
-    if (p->apart) (void)snprintf(m->folder, sizeof m->folder, "%s/rank%d", p->dir, r->rank);
+    if (p->apart || p->by > 0) (void)snprintf(m->folder, sizeof m->folder, "%s/rank%d", p->dir, r->rank / (p->by > 0 ? p->by : 1));
     else (void)snprintf(m->folder, sizeof m->folder, "%s", p->dir);
     if (p->big) {
         m->big = (float *)calloc(BIG, sizeof *m->big);
@@ -144,6 +146,8 @@ static member *member_new(tr_rank *r, const plan *p) {
     m->d.logger.fn = member_log;
     m->d.logger.user = m;
     m->d.ranks = r->ranks;
+    if (p->by > 0) m->d.ranks.local_rank = m->d.ranks.local_world_size = 0;
+    if (p->nodes) m->d.ranks.node_rank = r->rank;
     m->d.ignore_keys = &p->ignore;
     m->d.ignore_keys_count = p->ignore != NULL ? 1 : 0;
     member_set(m, 0);
@@ -516,6 +520,25 @@ static void test_apart(void **state) {
             p.saves = 0;
             tr_run(w, go_on, &p);
         }
+    }
+}
+
+// Launchers that set no LOCAL_RANK: who leads in a folder is found out in the folder, also where several machines share one.
+static void test_apart_unsaid(void **state) {
+    (void)state;
+    for (int nodes = 0; nodes < 2; nodes++) {
+        plan p = plan_of(SHARDED);
+        p.by = 2;
+        p.nodes = nodes == 1;
+        p.saves = 2;
+        tr_world *w = tr_new(6);
+        tr_run(w, save_some, &p);
+        for (int i = 0; i < 3; i++)
+            assert_string_equal(names_in(util_join(p.dir, util_fmt("rank%d/ba2", i))), util_fmt(".metadata __%d_0.pt __%d_0.pt", 2 * i, 2 * i + 1));
+        p.number = 2;
+        p.saves = 1;
+        tr_run(w, go_on, &p);
+        assert_null(strstr(util_list(util_join(p.dir, "rank1")), "token"));
     }
 }
 
@@ -3276,6 +3299,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
         cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_apart_unsaid),
         cmocka_unit_test(test_whole_apart),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
