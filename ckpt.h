@@ -299,8 +299,9 @@
    through. Whole tensors load from pieces and pieces from single files. Resume takes the newest checkpoint that every
    rank can reach and that verifies.
    Folders may be shared by all ranks, by those of a node, or by none; open finds out. Where they are apart, resume copies
-   the files that a machine lacks from another rank's folder, by broadcast; of monolithic ones rank 0's, and where a machine has
-   an older file of that name, too: into TMPDIR (else /tmp), while it is loaded.
+   the files that a machine lacks from another rank's folder, by broadcast; rank 0's may be on a machine that is new to the job,
+   and lack all. Of monolithic ones rank 0's is copied, and where a machine has an older file of that name, too: into TMPDIR
+   (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
     no checkpoint for a while. Intervals in sec, sp and tok follow rank 0's timestamp; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
@@ -45303,6 +45304,33 @@ static ckpt_err ckpt__saver_linked(const ckpt_saver *s, ckpt__buf *out, const ch
     return out->err;
 }
 
+// SHARDED: puts a checkpoint's listing, and what others read instead of it, into this rank's folder. The listing comes last.
+static ckpt_err ckpt__saver_put_listing(ckpt_saver *s, const char *name, const ckpt__buf *text, const ckpt__buf *hf) {
+    ckpt__buf path, beside;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&beside, &s->allocator);
+    ckpt__index_path(&path, &s->index, name);
+    if (path.len >= sizeof CKPT__SHARD_META) ckpt__buf_add(&beside, path.data, path.len - (sizeof CKPT__SHARD_META - 1));
+    ckpt__buf_text(&beside, CKPT__SHARD_HF);
+    (void)ckpt__buf_cstr(&beside);
+    ckpt_err e = path.err != CKPT_OK ? path.err : beside.err;
+    if (e == CKPT_OK && hf->len > 0) e = ckpt__file_put(beside.data, hf->data, hf->len, true, &s->allocator);
+    if (e == CKPT_OK) e = ckpt__file_put(ckpt__buf_cstr(&path), text->data, text->len, true, &s->allocator);
+    // that of a checkpoint which this one replaces tells of files that are about to go
+    if (e == CKPT_OK && hf->len == 0 && ckpt__os_exists(beside.data)) e = ckpt__os_remove(beside.data);
+    ckpt__buf_free(&beside);
+    if (e == CKPT_OK) {                 // the folder itself may be new
+        ckpt__buf dir;
+        ckpt__buf_init(&dir, &s->allocator);
+        path.len -= sizeof CKPT__INDEX_INSIDE - 1;
+        ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
+        e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(ckpt__buf_cstr(&dir));
+        ckpt__buf_free(&dir);
+    }
+    ckpt__buf_free(&path);
+    return e;
+}
+
 // Takes away the link of a checkpoint that is about to go. A latest name with variables of time leaves such links behind, and
 // so does a run before this one that kept some.
 static ckpt_err ckpt__saver_unlink(const ckpt_saver *s, const ckpt__index_line *line, const char *path) {
@@ -49859,7 +49887,8 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
 //
 // Of many ranks rank 0 looks and chooses. What it is about to try it tells the others, all try the same, and it
 // counts when it is loaded everywhere; else rank 0 goes on to the next older one, and so do they. When it is done
-// it says how it ended. So the others do nothing but answer, and no rank can be left waiting.
+// it says how it ended. So the others do nothing but answer, and no rank can be left waiting. Where folders are not
+// one, those that lead in them tell rank 0 first what is in theirs.
 //------------------------------------------------------------------------------
 
 // What is wrong with the checkpoints that were passed over, for the sentence when nothing is left.
@@ -49867,6 +49896,7 @@ typedef struct ckpt__resume_walk {
     ckpt__buf names;
     ckpt__error_record why;             // of the first
     size_t    tried;
+    size_t    lent;                     // of these so many were of other ranks' folders
     bool      misfits;                  // one of them is whole, but somebody else's
     ckpt_err  away;                     // how a store failed that has one of them
     bool     *listed;                   // [remote_count]
@@ -49875,9 +49905,10 @@ typedef struct ckpt__resume_walk {
     size_t    left;                     // local lines that were not tried yet
 } ckpt__resume_walk;
 
-// A checkpoint in a store.
+// A checkpoint in a store, or in another rank's folder.
 typedef struct ckpt__resume_far {
-    ckpt__remote   *from;
+    ckpt__remote   *from;               // NULL: in that of `lender`
+    int             lender;
     char           *name;
     ckpt__name_found found;             // what its name says of its time
     uint64_t        number;             // of the save, 0: not known
@@ -50083,6 +50114,7 @@ typedef enum ckpt__resume_kind {
 typedef struct ckpt__resume_offer {
     ckpt__resume_kind kind;
     int               remote;           // whose store
+    int               lender;           // FOLDER: the rank whose folder has the listing, where rank 0's lacks it; else 0
     uint64_t          number;
     ckpt_timestamp    t;
     bool              marked;           // FILE: `size` and `mark` tell it from another of its name, `temp` is a copy's name
@@ -50125,8 +50157,28 @@ static ckpt_err ckpt__resume_more(ckpt_saver *s, bool *more) {
     return e;
 }
 
+// The text of a listing comes to all from the one rank that has it. Collective; a failure is everybody's.
+static ckpt_err ckpt__resume_lend_text(ckpt_saver *s, ckpt__resume_offer *o) {
+    ckpt__buf path, *text = &o->held[2];
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&path, &s->allocator);
+    if (s->ranks.rank == o->lender) {
+        ckpt__index_path(&path, &s->index, o->name);
+        e = path.err;
+        if (e == CKPT_OK)
+            e = ckpt__file_slurp(text, ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+    }
+    ckpt__buf_free(&path);
+    (void)ckpt__ranks_meet(&s->crew);
+    e = ckpt__ranks_follow(&s->crew, e, o->lender);
+    if (e == CKPT_OK) e = ckpt__ranks_send(&s->crew, text, o->lender);
+    o->text = ckpt__buf_cstr(text);
+    o->length[2] = text->len;
+    return e;
+}
+
 // Rank 0 tells the others. A failure is everybody's.
-static ckpt_err ckpt__resume_tell(ckpt_saver *s, const ckpt__resume_offer *o) {
+static ckpt_err ckpt__resume_tell(ckpt_saver *s, ckpt__resume_offer *o) {
     const char *const texts[3] = { o->name, o->temp, o->text };
     ckpt__buf b;
     bool more = true;
@@ -50141,7 +50193,7 @@ static ckpt_err ckpt__resume_tell(ckpt_saver *s, const ckpt__resume_offer *o) {
     }
     e = ckpt__ranks_send(&s->crew, &b, 0);
     ckpt__buf_free(&b);
-    return e;
+    return e == CKPT_OK && o->lender > 0 ? ckpt__resume_lend_text(s, o) : e;
 }
 
 // The others hear it. `o` has been initialised.
@@ -50157,7 +50209,7 @@ static ckpt_err ckpt__resume_hear(ckpt_saver *s, ckpt__resume_offer *o) {
         *texts[i] = o->held[0].data + at;
         at += o->length[i] + 1;
     }
-    return CKPT_OK;
+    return o->lender > 0 ? ckpt__resume_lend_text(s, o) : CKPT_OK;
 }
 
 // The options of a load, and its job, which must stay.
@@ -51211,6 +51263,155 @@ static int ckpt__resume_next_line(const ckpt_saver *s, const bool *tried, int tu
     return -1;
 }
 
+// What a leader tells of a checkpoint in its folder; the name follows, with its NUL.
+typedef struct ckpt__resume_loan {
+    ckpt_timestamp t;
+    uint64_t       number;
+} ckpt__resume_loan;
+
+// What this rank's folder has for a rank 0 whose folder lacks it. What the run went back from, or is no save of it, is nothing to
+// go on from elsewhere.
+static void ckpt__resume_tell_loans(const ckpt_saver *s, ckpt__buf *out) {
+    for (size_t i = 0; i < s->index.count; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        ckpt__resume_loan loan;
+        if (l->others || l->stray || l->state == CKPT__INDEX_ABANDONED || !ckpt__index_is_folder(l->name)) continue;
+        memset(&loan, 0, sizeof loan);
+        loan.t = l->t;
+        loan.number = l->number;
+        ckpt__buf_add(out, &loan, sizeof loan);
+        ckpt__buf_add(out, l->name, strlen(l->name) + 1);
+    }
+}
+
+// Rank 0: one of them is to be tried as well, unless its own folder, or a rank before, has one of that name.
+static ckpt_err ckpt__resume_add_loan(ckpt_saver *s, ckpt__resume_walk *w, const ckpt__resume_loan *loan, const char *name,
+                                      int lender) {
+    bool known = ckpt__index_find(&s->index, name) >= 0;
+    for (size_t i = 0; i < w->far_count && !known; i++) known = w->far[i].from == NULL && strcmp(w->far[i].name, name) == 0;
+    if (known) return CKPT_OK;
+    ckpt_err e = ckpt__mem_grow(&s->allocator, (void **)&w->far, sizeof *w->far, &w->far_cap, w->far_count + 1);
+    if (e != CKPT_OK) return e;
+    ckpt__resume_far *f = &w->far[w->far_count];
+    memset(f, 0, sizeof *f);
+    if ((f->name = ckpt__mem_copy_text(&s->allocator, name)) == NULL) return CKPT_NOMEM;
+    ckpt__resume_date(f, &loan->t);
+    f->number = loan->number;
+    f->lender = lender;
+    w->far_count++;
+    return CKPT_OK;
+}
+
+// Rank 0 takes apart what all have told. Those behind each other that tell the same, as most do, are one.
+static ckpt_err ckpt__resume_add_loans(ckpt_saver *s, ckpt__resume_walk *w, const ckpt__buf *all, const ckpt__buf *ends) {
+    const uint64_t *end = (const uint64_t *)(const void *)ends->data;
+    const char *before = all->data;
+    size_t length = 0;
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < s->ranks.world_size && e == CKPT_OK; i++) {
+        size_t from = i > 0 ? (size_t)end[i - 1] : 0, n = (size_t)end[i] - from;
+        const char *p = all->data + from;
+        if (i == 0 || n == 0 || (n == length && memcmp(p, before, n) == 0)) continue;
+        for (size_t at = 0; at + sizeof(ckpt__resume_loan) < n && e == CKPT_OK; ) {
+            ckpt__resume_loan loan;
+            memcpy(&loan, p + at, sizeof loan);
+            const char *name = p + at + sizeof loan;
+            e = ckpt__resume_add_loan(s, w, &loan, name, i);
+            at += sizeof loan + strlen(name) + 1;
+        }
+        before = p;
+        length = n;
+    }
+    return e;
+}
+
+// Folders that are not one: rank 0's may be on a machine that is new to the job, and lack what all others have. So rank 0 learns
+// what is in them, where it is not the same everywhere. Collective.
+static ckpt_err ckpt__resume_lend(ckpt_saver *s, ckpt__resume_walk *w) {
+    ckpt__buf mine, all, ends;
+    int64_t say[2] = { INT64_MAX, INT64_MAX };
+    if (!s->scattered) return CKPT_OK;
+    ckpt__buf_init(&mine, &s->allocator);
+    ckpt__buf_init(&all, &s->allocator);
+    ckpt__buf_init(&ends, &s->allocator);
+    if (s->leads) {
+        ckpt__resume_tell_loans(s, &mine);
+        say[0] = (int64_t)ckpt__digest_crc32(0, mine.data, mine.len);
+        say[1] = -say[0];
+    }
+    ckpt_err e = ckpt__ranks_min(&s->crew, say, 2);
+    if (e == CKPT_OK && say[0] != -say[1]) {
+        e = ckpt__ranks_gather(&s->crew, &mine, &all, &ends);
+        if (e == CKPT_OK && ckpt__ranks_is_first(&s->crew)) e = ckpt__resume_add_loans(s, w, &all, &ends);
+        e = ckpt__ranks_share_long(&s->crew, e);
+    }
+    ckpt__buf_free(&mine);
+    ckpt__buf_free(&all);
+    ckpt__buf_free(&ends);
+    return e;
+}
+
+// What was loaded from other ranks' folders is in rank 0's as well from now on: its index and its link say what the run goes on
+// from. A folder that cannot be written to is the next save's trouble. *at: its line.
+static ckpt_err ckpt__resume_keep_loan(ckpt_saver *s, const ckpt__resume_offer *offer, size_t *at) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__index_scanner sc;
+    ckpt__os_info info;
+    ckpt__buf path, none;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&none, &s->allocator);
+    memset(&sc, 0, sizeof sc);
+    sc.ix = &s->index;
+    sc.pattern = s->filename;
+    sc.desc = &d;
+    ckpt_err e = ckpt__saver_put_listing(s, offer->name, &offer->held[2], &none);
+    if (e == CKPT_OK) ckpt__index_path(&path, &s->index, offer->name);
+    if (e == CKPT_OK) e = path.err;
+    if (e == CKPT_OK) e = ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
+    if (e == CKPT_OK) {
+        ckpt__os_mutex_lock(&s->shared->lock);
+        e = ckpt__index_consider(offer->name, &info, &sc);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
+    if (e == CKPT_OK) e = ckpt__resume_describe_folders(s);
+    int line = ckpt__index_find(&s->index, offer->name);
+    *at = line >= 0 ? (size_t)line : SIZE_MAX;
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Tries a checkpoint whose listing another rank's folder has.
+static ckpt_err ckpt__resume_try_loan(ckpt_saver *s, ckpt__resume_far *far, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded,
+                                      size_t *at) {
+    ckpt__resume_offer offer;
+    ckpt__index_line learnt;
+    bool own = false, mine = false;
+    far->tried = true;
+    *at = SIZE_MAX;
+    memset(&learnt, 0, sizeof learnt);
+    ckpt__resume_offer_init(&offer, CKPT__RESUME_FOLDER, &s->allocator);
+    offer.lender = far->lender;
+    offer.number = far->number;
+    offer.t = far->found.t;
+    ckpt__buf_text(&offer.held[0], far->name);
+    ckpt_err e = ckpt__resume_offer_set(&offer);
+    if (e == CKPT_OK) e = ckpt__resume_load(s, &offer, NULL, t, &own, &learnt, &mine);
+    *loaded = e == CKPT_OK;
+    if (*loaded) {
+        ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s of rank %d's folder, which %s had not: epoch %lld, "
+                        "batch %lld", far->name, far->lender, s->root, (long long)t->epoch, (long long)t->batch);
+        if (ckpt__resume_keep_loan(s, &offer, at) != CKPT_OK)
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but %s cannot enter %s: %s", far->name, s->root,
+                            ckpt__error_last.text);
+    } else if (s->crew.broken.code == CKPT_OK && ckpt__resume_passes(e, own)) {
+        ckpt__resume_pass_over(s, w, e, far->name, far->name);
+        w->lent++;
+        e = CKPT_OK;
+    }
+    ckpt__resume_offer_free(&offer);
+    return e;
+}
+
 // Tries what is left, the newest first. *loaded false, CKPT_OK: nothing is.
 static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool *tried, ckpt_timestamp *t, bool *loaded,
                                       size_t *at) {
@@ -51235,7 +51436,9 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
             continue;
         }
         bool newer = far != NULL && (l == NULL || ckpt__resume_compare_line(far, l) > 0);
-        if (newer) {
+        if (newer && far->from == NULL) {
+            e = ckpt__resume_try_loan(s, far, w, t, loaded, at);
+        } else if (newer) {
             e = ckpt__resume_try_far(s, far, w, t, loaded, at);
         } else {
             tried[line] = true;
@@ -51296,14 +51499,23 @@ static void ckpt__resume_discount(ckpt_saver *s) {
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
-// TARS: rank 0 has found nothing to go on from, after it tried `tried` of them. That is a fresh start where no rank has anything,
-// and where some have one that was not finished, and others nothing.
+// Does this rank's folder have a checkpoint of this run?
+static bool ckpt__resume_holds(const ckpt_saver *s) {
+    for (size_t i = 0; i < s->index.count; i++) {
+        if (!s->index.lines[i].others) return true;
+    }
+    return false;
+}
+
+// Folders that are not one, and TARS: rank 0 has found nothing to go on from, after it tried `tried` of its own and of stores.
+// That is a fresh start where no rank has anything, and where some have one that was not finished, and others nothing.
 static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, size_t tried, bool unfinished) {
     ckpt__buf lack;
     int64_t say[3];
-    bool has = s->index.count > 0, own = tried == 0 || (tried == 1 && has);
+    bool looks = s->leads || ckpt__ranks_is_first(&s->crew);
+    bool has = looks && ckpt__resume_holds(s), own = tried == 0 || (tried == 1 && has);
     say[0] = has && !unfinished ? -1 : 0;       // one that counts
-    say[1] = has ? 0 : -1;
+    say[1] = has || !looks ? 0 : -1;
     say[2] = own ? 0 : -1;                      // a store's was tried
     ckpt_err met = ckpt__ranks_min(&s->crew, say, 3);
     if (met != CKPT_OK) return met;
@@ -51311,7 +51523,7 @@ static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, size_t tr
         return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that all ranks have finished: a fresh start", s->root);
     if (e != CKPT_NOT_FOUND || say[0] == 0) return e;
     ckpt__buf_init(&lack, &s->allocator);
-    met = ckpt__resume_name_ranks(s, has, &lack);
+    met = ckpt__resume_name_ranks(s, has || !looks, &lack);
     if (met == CKPT_OK)
         met = ckpt__error_set(CKPT_CORRUPT, "some ranks have checkpoints in %s, and these have none: %s; all are needed to go "
                               "on", s->root,
@@ -51383,13 +51595,14 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     if (e == CKPT_OK && (chooses || s->leads)) e = ckpt__resume_look(s);
     for (int i = 0; i < s->remote_count && e == CKPT_OK && chooses; i++) e = ckpt__resume_ask(s, &w, &s->remotes[i]);
     e = ckpt__ranks_share_long(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__resume_lend(s, &w);
     if (e == CKPT_OK) {
         if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
         else e = ckpt__resume_answer(s, &t, &loaded);
         if (s->crew.broken.code == CKPT_OK) e = ckpt__ranks_follow(&s->crew, e, 0);
         bool unfinished = e != CKPT_OK && s->crew.together && ckpt__resume_is_unfinished(s);
-        if (s->layout == CKPT__SAVER_TARS && s->crew.together && s->crew.broken.code == CKPT_OK)
-            e = ckpt__resume_nothing_common(s, e, w.tried, unfinished);
+        if ((s->layout == CKPT__SAVER_TARS || s->scattered) && s->crew.together && s->crew.broken.code == CKPT_OK)
+            e = ckpt__resume_nothing_common(s, e, w.tried - w.lent, unfinished);
         if (e == CKPT_NOT_FOUND && unfinished) ckpt__resume_discount(s);
     }
     if (e == CKPT_OK && loaded && !chooses) line = ckpt__resume_line_of(s, &t);
@@ -51704,34 +51917,7 @@ static ckpt_err ckpt__crew_share_metric(ckpt_saver *s, ckpt__index_line *line) {
     return e;
 }
 
-// Puts the listing, and what others read instead of it, into this rank's folder. The listing comes last.
-static ckpt_err ckpt__crew_put_listing(ckpt_saver *s, const char *name, const ckpt__buf *text, const ckpt__buf *hf) {
-    ckpt__buf path, beside;
-    ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_init(&beside, &s->allocator);
-    ckpt__index_path(&path, &s->index, name);
-    if (path.len >= sizeof CKPT__SHARD_META) ckpt__buf_add(&beside, path.data, path.len - (sizeof CKPT__SHARD_META - 1));
-    ckpt__buf_text(&beside, CKPT__SHARD_HF);
-    (void)ckpt__buf_cstr(&beside);
-    ckpt_err e = path.err != CKPT_OK ? path.err : beside.err;
-    if (e == CKPT_OK && hf->len > 0) e = ckpt__file_put(beside.data, hf->data, hf->len, true, &s->allocator);
-    if (e == CKPT_OK) e = ckpt__file_put(ckpt__buf_cstr(&path), text->data, text->len, true, &s->allocator);
-    // that of a checkpoint which this one replaces tells of files that are about to go
-    if (e == CKPT_OK && hf->len == 0 && ckpt__os_exists(beside.data)) e = ckpt__os_remove(beside.data);
-    ckpt__buf_free(&beside);
-    if (e == CKPT_OK) {                 // the folder itself may be new
-        ckpt__buf dir;
-        ckpt__buf_init(&dir, &s->allocator);
-        path.len -= sizeof CKPT__INDEX_INSIDE - 1;
-        ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
-        e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(ckpt__buf_cstr(&dir));
-        ckpt__buf_free(&dir);
-    }
-    ckpt__buf_free(&path);
-    return e;
-}
-
-// Takes it away again, or puts back what was there before; the thread's sentence stays.
+// Takes a listing away again, or puts back what was there before; the thread's sentence stays.
 static void ckpt__crew_drop_listing(ckpt_saver *s, const char *name, const ckpt__buf *before) {
     ckpt__error_record kept;
     ckpt__buf path;
@@ -51787,7 +51973,7 @@ static ckpt_err ckpt__crew_complete(ckpt_saver *s, ckpt__index_line *line, ckpt_
     bool puts = false;
     for (int turn = s->scattered ? 0 : 1; turn < 2 && e == CKPT_OK; turn++) {
         puts = puts || (s->leads && first == (turn == 1));
-        if (s->leads && first == (turn == 1)) e = ckpt__crew_put_listing(s, line->name, text, &hf);
+        if (s->leads && first == (turn == 1)) e = ckpt__saver_put_listing(s, line->name, text, &hf);
         e = ckpt__ranks_share_long(&s->crew, e);
     }
     if (e != CKPT_OK && puts && s->crew.broken.code == CKPT_OK) ckpt__crew_drop_listing(s, line->name, before);

@@ -623,6 +623,63 @@ static void test_tars_none_common(void **state) {
     for (int i = 0; i < 3; i++) assert_non_null(strstr(q.text[i], "rank 1"));
 }
 
+// Sharded: rank 0's folder is empty, and others have checkpoints, of which its files are gone. That is no fresh start.
+static void test_first_lost(void **state) {
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        plan p = plan_of(SHARDED);
+        p.apart = true;
+        p.saves = 2;
+        tr_world *w = tr_new(3);
+        tr_run(w, save_some, &p);
+        util_remove_tree(util_join(p.dir, "rank0"));
+        for (int i = 1; i < 3 && lost == 1; i++) unlink(util_join(p.dir, util_fmt("rank%d/.ckpt-index.jsonl", i)));
+        p.want = CKPT_CORRUPT;
+        p.saves = 0;
+        tr_run(w, go_on, &p);
+        for (int i = 0; i < 3; i++) assert_non_null(strstr(p.text[i], "none of the 2 checkpoints"));
+        util_remove_tree(util_join(p.dir, "rank1"));
+        util_remove_tree(util_join(p.dir, "rank2"));
+        p.want = CKPT_NOT_FOUND;
+        tr_run(w, go_on, &p);
+    }
+}
+
+// The same where all files are there: rank 0 is on a machine that is new to the job, and goes on from what the others have. Then
+// its folder has it, too; and one that is damaged is passed over.
+static void test_first_new(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        plan p = plan_of(SHARDED);
+        p.by = turn == 3 ? 2 : 1;
+        p.saves = 3;
+        tr_run(tr_new(2 * p.by), save_some, &p);
+        assert_int_equal(rename(util_join(p.dir, "rank0"), util_join(p.dir, "rank2")), 0);
+        if (turn == 1) flip_in(p.dir, "rank1/ba3/__1_0.pt");
+        if (turn == 2) {                        // it was there, and missed the last two saves
+            const char *from = util_join(p.dir, "rank0");
+            util_mkdir(from);
+            util_mkdir(util_join(from, "ba1"));
+            size_t size = 0;
+            const char *listing = util_read(util_join(p.dir, "rank1/ba1/.metadata"), &size);
+            util_write(util_join(from, "ba1/.metadata"), listing, size);
+        }
+        p.number = turn == 1 ? 2 : 3;
+        p.saves = 0;
+        tr_world *w = tr_new(3 * p.by);
+        tr_run(w, go_on, &p);
+        assert_string_equal(util_link_target(util_join(p.dir, "rank0/latest-rank0.pt")), util_fmt("ba%d", p.number));
+        util_remove_tree(util_join(p.dir, "rank0"));
+        p.saves = 1;
+        tr_run(w, go_on, &p);
+        p.number++;
+        tr_run(w, go_on, &p);
+        p.number++;
+        p.saves = 0;
+        tr_run(w, go_on, &p);
+    }
+}
+
 // What four ranks saved two would take for all of it. Files that do not say how many they are load as ever.
 static void test_tars_other_world(void **state) {
     (void)state;
@@ -3303,6 +3360,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_whole_apart),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
+        cmocka_unit_test(test_first_lost),
+        cmocka_unit_test(test_first_new),
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing),
