@@ -52932,26 +52932,42 @@ static bool ckpt__crew_hear_rest(const ckpt__crew_rest *rest, ckpt__buf *told, c
     return p == end;
 }
 
-// Who hands over which file: the next rank, from the one of the file's number on, whose folder has it. Collective. *all: each
-// file is somewhere.
-static ckpt_err ckpt__crew_share_out(ckpt_saver *s, const char *dir, ckpt__crew_rest *rest, ckpt__crew_file *files, int64_t *far,
-                                     bool *all) {
-    int64_t world = s->ranks.world_size, mine = 0;
+// How far from the rank of its number each file's next one is whose folder has it; INT64_MAX: not known. The rank of its number
+// looks for it, or all do for those that are not found yet. Collective.
+static ckpt_err ckpt__crew_seek(ckpt_saver *s, const char *dir, const ckpt__crew_rest *rest, const ckpt__crew_file *files,
+                                int64_t *far, bool all) {
+    int64_t world = s->ranks.world_size;
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
-    *all = true;
     for (int64_t i = 0; i < rest->files; i++) {
         ckpt__os_info info;
+        int64_t away = (s->ranks.rank - i % world + world) % world;
+        if (all ? far[i] != INT64_MAX : away != 0) continue;
         path.len = 0;
         ckpt__os_path_join(&path, dir, files[i].name);
         bool here = path.err == CKPT_OK && ckpt__os_stat(ckpt__buf_cstr(&path), &info) == CKPT_OK && info.is_file &&
                     info.size == files[i].size;
-        far[i] = here ? (s->ranks.rank - i % world + world) % world : INT64_MAX;
+        if (here) far[i] = away;
     }
     ckpt__buf_free(&path);
-    ckpt_err e = CKPT_OK;
+    ckpt_err e = ckpt__ranks_meet(&s->crew);
     for (int64_t i = 0; i < rest->files && e == CKPT_OK; i += 4096)
         e = ckpt__ranks_min(&s->crew, far + i, (int)(rest->files - i < 4096 ? rest->files - i : 4096));
+    return e;
+}
+
+// Who hands over which file: the next rank, from the one of the file's number on, whose folder has it. One look at each will do
+// where all share a folder, which thousands of ranks that look for every file would keep busy for long. Collective. *all: each
+// file is somewhere.
+static ckpt_err ckpt__crew_share_out(ckpt_saver *s, const char *dir, ckpt__crew_rest *rest, ckpt__crew_file *files, int64_t *far,
+                                     bool *all) {
+    int64_t world = s->ranks.world_size, mine = 0;
+    bool missing = false;
+    *all = true;
+    for (int64_t i = 0; i < rest->files; i++) far[i] = INT64_MAX;
+    ckpt_err e = ckpt__crew_seek(s, dir, rest, files, far, false);
+    for (int64_t i = 0; i < rest->files; i++) missing = missing || far[i] == INT64_MAX;
+    if (e == CKPT_OK && missing) e = ckpt__crew_seek(s, dir, rest, files, far, true);
     for (int64_t i = 0; i < rest->files && e == CKPT_OK; i++) {
         *all = *all && far[i] != INT64_MAX;
         files[i].owner = far[i] != INT64_MAX ? (i % world + far[i]) % world : -1;

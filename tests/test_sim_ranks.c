@@ -1011,6 +1011,33 @@ static void test_stores_by_ranks(void **state) {
     }
 }
 
+// A checkpoint that never got to the store is handed over by the resume that goes on from it: however many ranks there are, each
+// looks for as many of its files.
+static void test_take_up_by_ranks(void **state) {
+    uint64_t before = 0;
+    (void)state;
+    for (int ranks = 16; ranks <= SIM_MOST / 16; ranks *= 4) {
+        sim_world w;
+        sim_seen seen;
+        sim_saving x = { util_temp_dir(), 8, ranks, 0, false, false, false };
+        sim_run(&w, ranks, sim_body, &x);
+        sim_world_free(&w);
+        sim_object_room = 2 * ranks + 16;
+        sim_objects = (sim_object *)calloc((size_t)sim_object_room, sizeof *sim_objects);
+        x.resumes = x.uploads = true;
+        sim_run(&w, ranks, sim_body, &x);
+        sim_see(&w, &seen);
+        sim_world_free(&w);
+        uint64_t now = seen.other[SIM_RESUMING].sys[SIM_LOOK];
+        printf("  %d ranks resume and hand over: at most %llu looks at files by a rank\n", ranks, (unsigned long long)now);
+        assert_int_equal(sim_object_count, ranks + 2);
+        if (ranks > 16) sim_linear("looks of a rank that hands over", before, now, 0.8, 4);
+        before = now;
+        free(sim_objects);
+        sim_object_count = 0;
+    }
+}
+
 // A checkpoint of 256 ranks on 32 and on 256, all of them: by ckpt_load, and by a saver that goes on.
 static void test_whole_loads(void **state) {
     static const int worlds[] = { 32, 256 };
@@ -1141,11 +1168,12 @@ static void test_largest(void **state) {
     assert_true(most[0].gets <= 40 && most[0].stats <= 40 && most[1].gets <= 4 && most[1].stats <= 4);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_savers_by_ranks),  cmocka_unit_test(test_savers_by_machines), cmocka_unit_test(test_savers_by_pieces),
-        cmocka_unit_test(test_stores_by_ranks), cmocka_unit_test(test_whole_loads),      cmocka_unit_test(test_rank_0_by_ranks),    cmocka_unit_test(test_rank_0_by_pieces),
-        cmocka_unit_test(test_largest)
+        cmocka_unit_test(test_stores_by_ranks), cmocka_unit_test(test_take_up_by_ranks), cmocka_unit_test(test_whole_loads),
+        cmocka_unit_test(test_rank_0_by_ranks),  cmocka_unit_test(test_rank_0_by_pieces),   cmocka_unit_test(test_largest)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
