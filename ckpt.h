@@ -40820,19 +40820,23 @@ static bool ckpt__remote_moves(const ckpt__remote *r) {
     return false;
 }
 
-// Is a save there, as far as this process can tell?
-static bool ckpt__remote_has(const ckpt__remote *r, uint64_t number) {
-    int at = ckpt__remote_find(&r->ledger, number);
-    return at >= 0 && r->ledger.lines[at].upload >= CKPT__UPLOAD_UPLOADED && !r->ledger.lines[at].removing;
+// Is the save of a line there, as far as this process can tell?
+static bool ckpt__remote_is_there(const ckpt__index_line *l) {
+    return l->upload >= CKPT__UPLOAD_UPLOADED && !l->removing;
 }
 
-// The newest save up to `most` that is there, of what this run goes on from; 0: none.
+static bool ckpt__remote_has(const ckpt__remote *r, uint64_t number) {
+    int at = ckpt__remote_find(&r->ledger, number);
+    return at >= 0 && ckpt__remote_is_there(&r->ledger.lines[at]);
+}
+
+// The newest save up to `most` that is there, of what this run goes on from; 0: none. Asked about once a second: no line is to be
+// sought among the others.
 static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
     uint64_t newest = 0;
-    for (size_t i = 0; i < r->ledger.count; i++) {
-        const ckpt__index_line *l = &r->ledger.lines[i];
-        uint64_t n = l->number;
-        if (n > newest && n <= most && !l->passed && !l->others && ckpt__remote_has(r, n)) newest = n;
+    for (size_t i = r->ledger.count; i > 0; i--) {
+        const ckpt__index_line *l = &r->ledger.lines[i - 1];
+        if (l->number > newest && l->number <= most && !l->passed && !l->others && ckpt__remote_is_there(l)) newest = l->number;
     }
     return newest;
 }

@@ -1011,6 +1011,43 @@ static void test_stores_by_ranks(void **state) {
     }
 }
 
+// At each agreement every rank with tars asks for its newest save in a store: one look through the ledger, whether that is the last
+// line of it or behind it as many wait.
+static void test_newest_of_many(void **state) {
+    (void)state;
+    for (int wait = 0; wait < 2; wait++) {
+        uint64_t before = 0;
+        for (uint64_t lines = 5000; lines <= 20000; lines *= 4) {
+            ckpt__remote r;
+            ckpt_allocator a = { NULL, NULL };
+            sim_count count;
+            memset(&r, 0, sizeof r);
+            memset(&count, 0, sizeof count);
+            assert_int_equal(ckpt__index_init(&r.ledger, &a, "/folder"), CKPT_OK);
+            for (uint64_t i = 1; i <= lines; i++) {
+                ckpt__index_line l;
+                char name[40];
+                memset(&l, 0, sizeof l);
+                snprintf(name, sizeof name, "ba%d.pt", (int)i);
+                l.name = name;
+                l.number = i;
+                l.upload = wait == 0 || i <= lines / 2 ? CKPT__UPLOAD_UPLOADED : CKPT__UPLOAD_PENDING;
+                assert_int_equal(ckpt__index_insert(&r.ledger, r.ledger.count, &l), CKPT_OK);
+            }
+            uint64_t last = wait == 0 ? lines : lines / 2;
+            sim_begin(&count);
+            uint64_t newest = ckpt__remote_newest(&r, UINT64_MAX), below = ckpt__remote_newest(&r, 100);
+            sim_end(&count);
+            assert_true(newest == last && below == 100);
+            r.ledger.lines[last - 1].removing = r.ledger.lines[last - 2].passed = r.ledger.lines[last - 3].others = true;
+            assert_true(ckpt__remote_newest(&r, UINT64_MAX) == last - 3);
+            if (before > 0) sim_linear("steps to the newest save", before, count.steps, 4, 0);
+            before = count.steps;
+            ckpt__index_free(&r.ledger);
+        }
+    }
+}
+
 // A checkpoint that never got to the store is handed over by the resume that goes on from it: however many ranks there are, each
 // looks for as many of its files.
 static void test_take_up_by_ranks(void **state) {
@@ -1173,7 +1210,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_savers_by_ranks),  cmocka_unit_test(test_savers_by_machines), cmocka_unit_test(test_savers_by_pieces),
         cmocka_unit_test(test_stores_by_ranks), cmocka_unit_test(test_take_up_by_ranks), cmocka_unit_test(test_whole_loads),
-        cmocka_unit_test(test_rank_0_by_ranks),  cmocka_unit_test(test_rank_0_by_pieces),   cmocka_unit_test(test_largest)
+        cmocka_unit_test(test_rank_0_by_ranks),  cmocka_unit_test(test_rank_0_by_pieces),   cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_newest_of_many)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
