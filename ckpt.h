@@ -1027,8 +1027,9 @@ typedef struct ckpt_saver_desc {
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
 //     (CKPT_ARG); not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when
 //     all ranks' are durable, and only then replaces one of that name. In a store each rank's .symlink is put when the
-//     files of all ranks are there, and nothing that all have goes before a newer save is there of all. Resumes on as many
-//     ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
+//     files of all ranks are there, and nothing that all have goes before a newer save is there of all. Where saves come
+//     faster than a store takes them, and ranks give some up, one at a time is not given up before all have it. Resumes on as
+//     many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it: a child gets CKPT_ARG from each call that has something to do, also
@@ -40841,6 +40842,20 @@ static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
     return newest;
 }
 
+// What has become of a save that all ranks are to have in the store.
+typedef enum ckpt__remote_goal { CKPT__REMOTE_LOST, CKPT__REMOTE_COMES, CKPT__REMOTE_THERE } ckpt__remote_goal;
+
+static ckpt__remote_goal ckpt__remote_reaches(const ckpt__remote *r, uint64_t number) {
+    bool failed = false;
+    int at = number > 0 ? ckpt__remote_find(&r->ledger, number) : -1;
+    const ckpt__index_line *l = at >= 0 ? &r->ledger.lines[at] : NULL;
+    if (l == NULL || l->passed || l->others) return CKPT__REMOTE_LOST;
+    if (ckpt__remote_is_there(l)) return CKPT__REMOTE_THERE;
+    if (l->upload == CKPT__UPLOAD_PENDING) return CKPT__REMOTE_COMES;
+    bool hopes = l->upload == CKPT__UPLOAD_FAILED && (ckpt__remote_is_queued(r, l->name, &failed) || failed);
+    return hopes ? CKPT__REMOTE_COMES : CKPT__REMOTE_LOST;
+}
+
 // Pins are those of the folder's index.
 static void ckpt__remote_pin(ckpt__remote *r, const ckpt__index *local) {
     for (size_t i = 0; i < r->ledger.count; i++) {
@@ -40870,16 +40885,17 @@ static void ckpt__remote_look_ahead(ckpt__remote *r, const ckpt__index_rule *rul
 
 // Takes back what has not begun to go, or failed, and would be removed as soon as it came, because newer ones are on their way:
 // else a network that is slow, or away for days, fills the disk. Adds to `back` what was taken back; the line of one whose object
-// may be there all the same stays. Of a folder of many ranks each has its own part, and what becomes of them is agreed on.
-static void ckpt__remote_recall(ckpt__remote *r, const ckpt__index_rule *rule, ckpt__buf *back) {
+// may be there all the same stays. Of a folder of many ranks each has its own part, and what becomes of them is agreed on; and so
+// is of tarballs which save, `goal`, is not taken back.
+static void ckpt__remote_recall(ckpt__remote *r, const ckpt__index_rule *rule, uint64_t goal, ckpt__buf *back) {
     if (rule->keep <= 0 || r->uploader == NULL) return;
     ckpt__remote_look_ahead(r, rule);
     for (size_t i = 0; i < r->ledger.count; ) {
         ckpt__index_line *l = &r->ledger.lines[i];
         ckpt__remote_back one = { l->number, -1 };
         bool unsure = false;
-        bool goes = l->leaves && l->upload < CKPT__UPLOAD_UPLOADED && !ckpt__index_is_folder(l->name) &&
-                    ckpt__uploader_recall(r->uploader, l->name, &one.fd, &unsure);
+        bool may = l->leaves && l->upload < CKPT__UPLOAD_UPLOADED && !ckpt__index_is_folder(l->name);
+        bool goes = may && (l->number != goal || goal == 0) && ckpt__uploader_recall(r->uploader, l->name, &one.fd, &unsure);
         if (!goes) { i++; continue; }
         ckpt__buf_add(back, &one, sizeof one);
         if (back->err != CKPT_OK) ckpt__os_drop(one.fd);
@@ -44949,6 +44965,7 @@ struct ckpt_saver {
     ckpt__index_rule     remote_rule;
     uint64_t             safe[CKPT__SAVER_STORES];      // TARS: the newest save that all ranks have there; guarded by the turn
     uint64_t             linked[CKPT__SAVER_STORES];    // the one that was published last
+    uint64_t             goal[CKPT__SAVER_STORES];      // the next that all are to have there, 0: none; guarded by the turn
     uint64_t             below[CKPT__SAVER_STORES];     // the ranks look for one up to here; 0: for any
     int64_t              sought[CKPT__SAVER_STORES][2]; // least and most of what they last looked below, while nobody worked
     bool                 nearer;        // the last agreement has brought them nearer to it
@@ -45926,7 +45943,7 @@ static void ckpt__saver_recall(ckpt_saver *s, ckpt__remote *r) {
     ckpt__remote_back one;
     ckpt__buf back;
     ckpt__buf_init(&back, &s->allocator);
-    ckpt__remote_recall(r, &s->remote_rule, &back);
+    ckpt__remote_recall(r, &s->remote_rule, s->goal[ckpt__saver_store_of((int)(r - s->remotes))], &back);
     for (size_t at = 0; at + sizeof one <= back.len; at += sizeof one) {
         memcpy(&one, back.data + at, sizeof one);
         ckpt__saver_let_go(s, one.number);
@@ -51248,6 +51265,7 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     }
     memset(s->safe, 0, sizeof s->safe);         // what all ranks have of that is found out anew
     memset(s->linked, 0, sizeof s->linked);
+    memset(s->goal, 0, sizeof s->goal);
     uint64_t here = ckpt__index_next_number(&s->index) - 1;
     if (here > s->number) s->number = here;
     for (int k = 0; k < s->remote_count; k++) {
@@ -51694,7 +51712,8 @@ enum {
     CKPT__CREW_TROUBLE,                         // the lowest rank with a failure of its background
     CKPT__CREW_STORE,                           // TARS: the newest save in each store
     CKPT__CREW_STORE_MOST = CKPT__CREW_STORE + (int)CKPT__SAVER_STORES,
-    CKPT__CREW_TIME = CKPT__CREW_STORE_MOST + (int)CKPT__SAVER_STORES,      // rank 0's timestamp, of a call that has one
+    CKPT__CREW_GOAL = CKPT__CREW_STORE_MOST + (int)CKPT__SAVER_STORES,      // ckpt__remote_goal of the save that all are to have
+    CKPT__CREW_TIME = CKPT__CREW_GOAL + (int)CKPT__SAVER_STORES,            // rank 0's timestamp, of a call that has one
     CKPT__CREW_STALLED = CKPT__CREW_TIME + (int)(sizeof(ckpt_timestamp) / sizeof(int64_t)),
     CKPT__CREW_STALLED_MOST = 16,               // of those that wait for a store the first ones, if there are any
     CKPT__CREW_WORDS = CKPT__CREW_STALLED + CKPT__CREW_STALLED_MOST
@@ -51753,9 +51772,10 @@ static void ckpt__crew_say_time(const ckpt_saver *s, const ckpt_timestamp *t, in
     if (t != NULL && ckpt__ranks_is_first(&s->crew)) memcpy(w + CKPT__CREW_TIME, t, sizeof *t);
 }
 
-// The newest save that this rank has in each store, up to the one that they are about.
+// The newest save that this rank has in each store, up to the one that they are about, and how far the next is that all are to
+// have.
 static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
-    memset(w + CKPT__CREW_STORE, 0, 2 * CKPT__SAVER_STORES * sizeof *w);
+    memset(w + CKPT__CREW_STORE, 0, 3 * CKPT__SAVER_STORES * sizeof *w);
     if (!ckpt__saver_links_together(s)) return;
     uint64_t newest[CKPT__SAVER_STORES];
     ckpt__saver_enter(s);
@@ -51765,6 +51785,8 @@ static void ckpt__crew_say_stores(ckpt_saver *s, int64_t *w) {
         newest[k] = ckpt__remote_newest(&s->remotes[i], most);
         w[CKPT__CREW_STORE + k] = (int64_t)newest[k];
         w[CKPT__CREW_STORE_MOST + k] = -(int64_t)newest[k];
+        int64_t reaches = (int64_t)ckpt__remote_reaches(&s->remotes[i], s->goal[k]);
+        if (i == k || reaches < w[CKPT__CREW_GOAL + k]) w[CKPT__CREW_GOAL + k] = reaches;
     }
     ckpt__saver_leave(s);
 }
@@ -51782,6 +51804,15 @@ static bool ckpt__crew_has_sought(ckpt_saver *s, const int64_t *w, int k, int64_
     return same;
 }
 
+// Where saves come faster than a store takes them each rank gives up others, and it would be by chance that all have the same one
+// there. So one at a time, the newest when the one before has come, or cannot come any more, is not given up before all have it.
+static void ckpt__crew_aim(ckpt_saver *s, int k, int64_t reached) {
+    if (!ckpt__saver_rotates_together(s) || (reached != (int64_t)CKPT__REMOTE_LOST && s->goal[k] > s->safe[k])) return;
+    ckpt__saver_enter(s);
+    s->goal[k] = s->number;             // still being written: then it is the newest again next time
+    ckpt__saver_leave(s);
+}
+
 // Do all have the same one? Else the least of them is the next that they look at. Where somebody still worked when they differed,
 // all may have a newer one by the time they have looked at that.
 static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
@@ -51794,11 +51825,15 @@ static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
         s->below[k] = least != most && least > 0 && !again ? (uint64_t)least : 0;
         s->nearer = s->nearer || s->below[k] > 0 || (looked && moving);
         s->moving = s->moving || (s->below[k] > 0 && (w[CKPT__CREW_WORK] != 0 || (looked && moving)));
-        if (least != most || (uint64_t)least <= s->safe[k]) continue;
-        s->nearer = s->freed[k] = true;
-        ckpt__saver_enter(s);
-        s->safe[k] = (uint64_t)least;
-        ckpt__saver_leave(s);
+        uint64_t all = least == most ? (uint64_t)least : 0;
+        if (w[CKPT__CREW_GOAL + k] == (int64_t)CKPT__REMOTE_THERE && s->goal[k] > all) all = s->goal[k];
+        if (all > s->safe[k]) {
+            s->nearer = s->freed[k] = true;
+            ckpt__saver_enter(s);
+            s->safe[k] = all;
+            ckpt__saver_leave(s);
+        }
+        ckpt__crew_aim(s, k, w[CKPT__CREW_GOAL + k]);
     }
 }
 

@@ -2946,6 +2946,71 @@ static void test_tars_overtaken(void **state) {
     bucket_end(b);
 }
 
+// Saves come many times as fast as any rank's way to the store takes them, and each rank's at another pace: in steps.
+enum { PACED_END = 1000 };
+static struct { bucket *b; int step, takes; } paced[TR_MOST];
+
+static ckpt_err paced_put(const char *name, const char *path, bool overwrite, void *user) {
+    int i = 0;
+    while (paced[i].b != (bucket *)user) i++;
+    int now = __atomic_load_n(&paced[i].step, __ATOMIC_SEQ_CST), until = now + paced[i].takes;
+    while (strstr(name, "/ba") != NULL && now < until && now < PACED_END) {
+        ckpt__os_sleep(0.001);
+        now = __atomic_load_n(&paced[i].step, __ATOMIC_SEQ_CST);
+    }
+    return bucket_put(name, path, overwrite, user);
+}
+
+static void tars_too_fast(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u[1] = { NULL };
+    bucket *b = paced[r->rank].b;
+    member *m = member_new(r, p);
+    member_stores(m, &b, u, 1);
+    m->d.remote_file_name = "run/ba{batch}-rank{rank}.pt";
+    m->d.latest_remote_file_name = "run/latest-rank{rank}.pt";
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        for (int i = 1; i <= p->saves; i++) {
+            TR_OK(r, member_step(m, i));
+            ckpt__os_sleep(0.01);
+            __atomic_store_n(&paced[r->rank].step, i, __ATOMIC_SEQ_CST);
+        }
+        FILE *f = fopen(bucket_path(b, util_fmt("run/latest-rank%d.pt.tar.symlink", r->rank)), "r");
+        int at = 0, objects = 0;
+        TR_CHECK(r, f != NULL && fscanf(f, "run/ba%d", &at) == 1);
+        if (f != NULL) (void)fclose(f);
+        for (const char *n = strstr(bucket_names(b), "run%ba"); n != NULL; n = strstr(n + 1, "run%ba")) objects++;
+        TR_CHECK(r, at > p->saves / 3);
+        TR_CHECK(r, objects <= 9);
+        print_message("rank %d: ba%d, %d objects\n", r->rank, at, objects);
+        __atomic_store_n(&paced[r->rank].step, (int)PACED_END, __ATOMIC_SEQ_CST);
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+// All the same the links go on, and what is behind them goes: one save at a time is kept back until all ranks have it there.
+static void test_tars_too_fast(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.saves = 80;
+    ckpt_store_ops ops;
+    memset(&ops, 0, sizeof ops);
+    ops.put = paced_put;
+    ops.get = bucket_get;
+    ops.size = bucket_size;
+    ops.list = bucket_list;
+    ops.remove = bucket_remove;
+    for (int i = 0; i < 8; i++) {
+        paced[i].b = bucket_new(NULL);
+        paced[i].takes = 5 + i % 4;
+        ckpt_store_close(paced[i].b->store);
+        assert_int_equal(ckpt_store_custom(&paced[i].b->store, &ops, paced[i].b), CKPT_OK);
+    }
+    tr_run(tr_new(8), tars_too_fast, &p);
+    for (int i = 0; i < 8; i++) bucket_end(paced[i].b);
+}
+
 // A checkpoint in a store is saved again under its name: by a run that has nothing of it, or at once. What is there loads until the
 // new one does.
 static void store_again(tr_rank *r, void *arg) {
@@ -3398,9 +3463,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
-        cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken),
-        cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again), cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes),
-        cmocka_unit_test(test_store_index),
+        cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken), cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again),
+        cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left),
         cmocka_unit_test(test_memory),
