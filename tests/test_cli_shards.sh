@@ -342,6 +342,12 @@ done
 is "get of an unfinished URI" 1 ./ckpt get $u/half
 is "gc of a URI leaves what is young" 0 ./ckpt gc --json $u
 json "both" "d['count'] == 0 and d['unfinished'] == 2"
+touch -d '2 hours ago' bucket/half/* 2>/dev/null && {
+    is "gc of a URI, hours later" 0 ./ckpt gc --json $u
+    json "the other ranks' files may be kept from the store still" "d['count'] == 0 and d['unfinished'] == 2"
+    is "gc -n of a URI that is told how long" 0 ./ckpt gc -n --older-than 1 --json $u
+    json "goes by that" "[r['name'] for r in d['removed']] == ['half'] and d['unfinished'] == 1"
+}
 touch -t 202001010000 bucket/half/* bucket/way/*
 ./make begin $u way/__7_0.pt
 is "gc -n of a URI" 0 ./ckpt gc -n --json $u

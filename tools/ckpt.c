@@ -1318,7 +1318,7 @@ static char *link_text(ckpt_store *s, const char *name) {
 }
 
 // A checkpoint of many ranks in a list of objects: those of one folder.
-typedef struct group { char *dir; uint64_t bytes; int ranks; unsigned long last; bool listed; char *latest; double touched; } group;
+typedef struct group { char *dir; uint64_t bytes; int ranks; unsigned long last; bool listed; char *latest; } group;
 typedef struct group_list { group *list; int count, cap; int *of; } group_list;     // of: each object's group, -1 none
 
 static int group_of(group_list *g, const char *name, size_t dir) {
@@ -1925,18 +1925,16 @@ static bool is_on_its_way(const gc_uploads *g, const char *dir) {
     return false;
 }
 
-// When a file of the directory was put last. An age that the store does not tell is none.
-static ckpt_err touched_last(ckpt_store *s, const object_list *l, const group_list *g, int which, double *touched) {
-    double now = (double)time(NULL);
-    *touched = 0;
-    for (int i = 0; i < l->count; i++) {
+// Has a file of the directory been put lately? The others of a run may be kept from a store for hours, and it counts on those that
+// are there. An age that the store does not tell is none.
+static ckpt_err is_young(const gc_uploads *u, const object_list *l, const group_list *g, int which, bool *young) {
+    *young = false;
+    for (int i = 0; i < l->count && !*young; i++) {
         double at = 0;
         if (g->of[i] != which) continue;
-        ckpt_err e = ckpt_store_time(s, l->names[i], &at);
+        ckpt_err e = ckpt_store_time(u->store, l->names[i], &at);
         if (e != CKPT_OK) return e;
-        if (at <= 0) at = now;
-        if (at > *touched) *touched = at;
-        if (now - at < 3600) break;
+        *young = at <= 0 || at > u->before;
     }
     return CKPT_OK;
 }
@@ -1971,16 +1969,15 @@ static ckpt_err gc_groups(gc_uploads *u, int *young) {
     ckpt_err e = ckpt_store_list(u->store, "", note_object, &l);
     find_groups(&l, &g);
     for (int i = 0; i < g.count && e == CKPT_OK; i++) {
-        double touched = 0;
+        bool fresh = false;
         if (g.list[i].ranks == 0 || g.list[i].listed) continue;
         bool busy = is_on_its_way(u, g.list[i].dir);
-        if (!busy && !opt.now) e = touched_last(u->store, &l, &g, i, &touched);
+        if (!busy && !opt.now) e = is_young(u, &l, &g, i, &fresh);
         if (e == CKPT_NOT_FOUND) {          // somebody else is at it
             busy = true;
             e = CKPT_OK;
         }
-        bool old = opt.now || (double)time(NULL) - touched >= 3600;
-        if (e == CKPT_OK && !busy && old) e = gc_group(u, &l, &g, i);
+        if (e == CKPT_OK && !busy && !fresh) e = gc_group(u, &l, &g, i);
         else *young += 1;
     }
     free_groups(&g);
@@ -2870,9 +2867,10 @@ static const command commands[] = {
       "No checkpoint is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open. Folders below\n"
       "that have an index of their own are other runs': they are left alone, and to be named one by one.\n\n"
       "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them; and removes\n"
-      "directories of ranks' files without .metadata that have not changed for an hour and to which nothing is on its way.\n\n"
-      "  --older-than H   uploads begun more than H hours ago (default 24): a younger one may still be on its way\n"
-      "  --now            unfinished directories of the last hour too: only when no run saves there\n" },
+      "directories of ranks' files without .metadata that have not changed for as long and to which nothing is on its way.\n\n"
+      "  --older-than H   what was begun, or changed last, more than H hours ago (default 24): the rest of a younger one may still\n"
+      "                   be on its way, from a rank that cannot reach the store\n"
+      "  --now            unfinished directories of any age: only when no run saves there\n" },
     { "get", do_get, "--force ",
       "usage: ckpt get [--force] [--json] URI [PATH]\n\nCopies an object to a file, whole or not at all, checked. PATH may be a folder; the default is this one.\n"
       "The name of a .symlink object, with or without the ending, gets what it leads to.\n"
