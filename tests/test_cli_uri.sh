@@ -190,6 +190,8 @@ same "it is there" a.pt clouds/box/run/ep1.pt
 is "put behind a slash, with settings" 0 ./ckpt put a.pt "libcloud://box/run/$cloud"
 is "cp, with settings" 0 ./ckpt cp "libcloud://box/run/a.pt$cloud" "libcloud://box/other/$cloud"
 same "it is there under its name" a.pt clouds/box/other/a.pt
+is "cp to a bucket, no slash behind it" 0 ./ckpt cp "libcloud://box/run/a.pt$cloud" "libcloud://box$cloud"
+same "it has the name of what came" a.pt clouds/box/a.pt
 is "ls, with settings" 0 ./ckpt ls --json "libcloud://box/run/ep1.pt$cloud"
 json "that object" "[o['name'] for o in d['objects']] == ['ep1.pt']"
 is "get, with settings" 0 ./ckpt get --json "libcloud://box/run/ep1.pt$cloud"

@@ -1318,7 +1318,7 @@ static char *link_text(ckpt_store *s, const char *name) {
 }
 
 // A checkpoint of many ranks in a list of objects: those of one folder.
-typedef struct group { char *dir; uint64_t bytes; int ranks; unsigned long last; bool listed; char *latest; } group;
+typedef struct group { char *dir; uint64_t bytes; int ranks; unsigned long last; bool listed, told; char *latest; } group;
 typedef struct group_list { group *list; int count, cap; int *of; } group_list;     // of: each object's group, -1 none
 
 static int group_of(group_list *g, const char *name, size_t dir) {
@@ -1445,10 +1445,12 @@ static int ls_uri(void) {
         ls_uri_json(opt.args[0], &l, &g);
     } else {
         for (int i = 0; i < l.count; i++) {
-            bool first = g.of[i] >= 0 && !opt.all;
-            for (int k = 0; k < i && first; k++) first = g.of[k] != g.of[i];
-            if (first) ls_uri_group(&g.list[g.of[i]]);
-            if (g.of[i] >= 0 && !opt.all) continue;
+            group *x = g.of[i] >= 0 && !opt.all ? &g.list[g.of[i]] : NULL;
+            if (x != NULL && !x->told) ls_uri_group(x);
+            if (x != NULL) {
+                x->told = true;
+                continue;
+            }
             printf("%10s  %s\n", size_text(l.sizes[i], text, sizeof text), shown(l.names[i], clean, sizeof clean));
         }
         if (isatty(1) || l.count == 0)
@@ -1490,29 +1492,25 @@ static char *copy_base(const char *from) {
     return base;
 }
 
-static ckpt_err put_object(const char *path, const char *uri) {
+// base: what the object is called where the URI names none.
+static ckpt_err put_object(const char *path, const char *base, const char *uri) {
     ckpt_store *s = NULL;
-    char *folder, *name, *base = NULL;
+    char *folder, *name;
     cut_uri(uri, &folder, &name);
-    if (name[0] == 0) base = object_base(path);
     ckpt_err e = open_store(&s, name[0] == 0 ? uri : folder);
-    if (e == CKPT_OK) e = ckpt_store_put(s, base != NULL ? base : name, path, opt.force);
+    if (e == CKPT_OK) e = ckpt_store_put(s, name[0] == 0 ? base : name, path, opt.force);
     ckpt_store_close(s);
     free(folder);
     free(name);
-    free(base);
     return e;
 }
 
-static ckpt_err copy_between(const char *from, const char *to) {
-    char *spare = spare_path(), *base = copy_base(from), *inside = NULL;
+static ckpt_err copy_between(const char *from, const char *base, const char *to) {
+    char *spare = spare_path();
     ckpt_err e = fetch_object(from, spare, false);
-    if (e == CKPT_OK && ends_with_slash(to)) inside = joined(to, base);
-    if (e == CKPT_OK) e = put_object(spare, inside != NULL ? inside : to);
+    if (e == CKPT_OK) e = put_object(spare, base, to);
     (void)unlink(spare);
     free(spare);
-    free(base);
-    free(inside);
     return e;
 }
 
@@ -1741,7 +1739,7 @@ static int copy_one(const char *from, const char *to) {
     char a[4096], b[4096], size[32], rate[32];
     uint64_t bytes = 0;
     double start = now_monotonic();
-    ckpt_err e = !is_uri(to) ? fetch_object(from, target, opt.force) : is_uri(from) ? copy_between(from, to) : put_object(from, to);
+    ckpt_err e = !is_uri(to) ? fetch_object(from, target, opt.force) : is_uri(from) ? copy_between(from, base, to) : put_object(from, base, to);
     double seconds = now_monotonic() - start;
     if (e == CKPT_OK && stat(is_uri(to) ? from : target, &st) == 0) bytes = (uint64_t)st.st_size;
     if (e == CKPT_NOT_FOUND && is_uri(from) && names_a_file(from)) {        // a link to a directory?
