@@ -281,6 +281,9 @@ is "ranks' tarballs verify" 0 ./ckpt ls --verify tars
 u=file://$dir/bucket
 is "put" 0 ./ckpt put $f $u/run/
 good "put wrote all" 'diff -r $f bucket/run/ep0-ba30 >/dev/null'
+mkdir leads && for x in $f/__* $f/.metadata; do ln -s ../$x leads; done
+is "put of links" 0 ./ckpt put leads $u/leads
+good "has what they lead to" 'diff -r $f bucket/leads >/dev/null' && rm -r bucket/leads
 is "put again" 4 ./ckpt put $f $u/run/ep0-ba30
 says "put names it" "run/ep0-ba30 is a checkpoint already"
 is "put --force --json" 0 ./ckpt put --force --json $f/ $u/run/ep0-ba30
@@ -326,6 +329,36 @@ is "get of one" 3 ./ckpt get $u/copy/ep0-ba30 broken
 good "it does not count" '[ ! -e broken/.metadata ]'
 is "rm of it" 0 ./ckpt rm $u/copy/ep0-ba30/
 good "all of it is gone" '[ ! -e bucket/copy/ep0-ba30 ]'
+cat > between.c <<'C'
+#define CKPT_IMPLEMENTATION
+#include HEADER
+#include <stdlib.h>
+#include <string.h>
+static void third(const char *name) { if (strcmp(name, "__2_0.pt") == 0 && system(getenv("BETWEEN")) != 0) abort(); }
+static ckpt_err get(ckpt_store *s, const char *name, const char *to, bool over) { third(name); return ckpt_store_get(s, name, to, over); }
+static ckpt_err put(ckpt_store *s, const char *name, const char *path, bool over) { third(name); return ckpt_store_put(s, name, path, over); }
+#define ckpt_store_get get
+#define ckpt_store_put put
+#include TOOL
+C
+built ckpt-between $cc -std=c99 -O0 -g -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -DHEADER="\"$root/ckpt.h\"" -DTOOL="\"$root/tools/ckpt.c\"" between.c library.o \
+    -lpthread -lm || { echo "FAIL: build of the tool with something between"; exit 1; }
+between() {         # NAME STATUS ARGUMENT... COPY: the tool copies bucket/now, which something happens to
+    rm -rf bucket/now && mkdir bucket/now && cp $f/.metadata $f/__* bucket/now
+    is "$@"
+    for copy; do :; done
+    copy=${copy#"file://$dir/"}
+    if [ "$2" = 0 ]; then good "it has all" 'diff -r $copy bucket/now >/dev/null'
+    else good "it does not count" '[ -e $copy/__0_0.pt ] && [ ! -e $copy/.metadata ]'; fi
+    good "nothing is left" '[ -z "$(ls -A tmp)" ] && rm -r $copy bucket/now'
+}
+for what in "saved again:cp run/ep0-ba20/.metadata bucket/now/.metadata" "removed:rm -f bucket/now/.metadata" "the same:true"; do
+    export BETWEEN="${what#*:}"
+    [ "$BETWEEN" = true ] && want=0 || want=1
+    between "get of one that is ${what%%:*} meanwhile" $want ./ckpt-between get $u/now got
+    between "put of one that is ${what%%:*} meanwhile" $want ./ckpt-between put bucket/now $u/to
+    between "cp of one that is ${what%%:*} meanwhile" $want ./ckpt-between cp $u/now $u/to
+done
 mkdir bucket/twice && cp $f/.metadata $f/__0_0.pt bucket/twice && for r in 0 1 2 3; do cp $f/__${r}_0.pt bucket/twice/__${r}_1.pt; done
 is "ls of one that was saved again under its name" 0 ./ckpt ls --json $u
 json "is one row, of so many ranks" "[(c['name'], c['ranks'], c['unfinished']) for c in d['checkpoints'] if c['name'] == 'twice'] == [('twice', 4, False)]"

@@ -7,6 +7,7 @@
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -1584,40 +1585,132 @@ static ckpt_err taken(const char *place) {
     return ckpt_set_error(CKPT_EXISTS, text);
 }
 
+static ckpt_err put_file(ckpt_store *s, const char *name, const char *dir) {
+    char *file = joined(dir, name);
+    ckpt_err e = ckpt_store_put(s, name, file, true);
+    free(file);
+    return e;
+}
+
+static ckpt_err pass_file(ckpt_store *from, ckpt_store *to, const char *name) {
+    char *spare = spare_path();
+    ckpt_err e = ckpt_store_get(from, name, spare, false);
+    if (e == CKPT_OK) e = ckpt_store_put(to, name, spare, true);
+    (void)unlink(spare);
+    free(spare);
+    return e;
+}
+
+// The file:// URI of a local folder. To be freed.
+static char *uri_of(const char *dir) {
+    char *real = realpath(dir, NULL), *out = (char *)need(malloc(3 * strlen(real != NULL ? real : dir) + 8)), *to = out + 7;
+    strcpy(out, "file://");
+    for (const char *p = real != NULL ? real : dir; *p != 0; p++) {
+        bool plain = isalnum((unsigned char)*p) || *p == '/';
+        to += plain ? sprintf(to, "%c", *p) : sprintf(to, "%%%02X", (unsigned)(unsigned char)*p);
+    }
+    free(real);
+    return out;
+}
+
+// What a copy goes by: the .metadata that was there when it began, and is what the copy gets last. A run may save again under that
+// name meanwhile, and what lies there then lists files that did not come.
+typedef struct listing {
+    ckpt_store *from, *kept;        // kept: over the folder for temporary files, where it is held
+    char       *name, *folder;      // its name in `from`, which is another than .metadata where that is a link
+    ckpt_file  *f;
+} listing;
+
+static void free_listing(listing *l) {
+    char *meta = joined(l->folder, META);
+    ckpt_file_close(l->f);
+    ckpt_store_close(l->kept);
+    ckpt_store_close(l->from);
+    (void)unlink(meta);
+    free(meta);
+    free(l->folder);
+    free(l->name);
+}
+
+// Opens the store that holds the listing of a URI, or of a local directory.
+static ckpt_err open_listed(listing *l, const char *from) {
+    char *meta = joined(from, META), *real = is_uri(from) ? NULL : realpath(meta, NULL), *above = parent_of(real != NULL ? real : meta);
+    char *uri = is_uri(from) ? keep_text(from) : uri_of(above);
+    l->name = keep_text(base_of(real != NULL ? real : META));
+    ckpt_err e = open_store(&l->from, uri);
+    free(meta);
+    free(real);
+    free(above);
+    free(uri);
+    return e;
+}
+
+// free_listing follows, whatever is returned.
+static ckpt_err hold_listing(listing *l, const char *from) {
+    char *spare = spare_path(), *meta = NULL, *kept = NULL;
+    memset(l, 0, sizeof *l);
+    l->folder = parent_of(spare);
+    meta = joined(l->folder, META);
+    ckpt_err e = open_any(&l->f, from);             // its sentences name the place
+    ckpt_file_close(l->f);
+    l->f = NULL;
+    if (e == CKPT_OK) e = open_listed(l, from);
+    if (e == CKPT_OK) e = ckpt_store_get(l->from, l->name, meta, true);
+    if (e == CKPT_OK) e = open_store(&l->kept, kept = uri_of(l->folder));
+    if (e == CKPT_OK) e = ckpt_file_open(&l->f, l->folder);
+    free(spare);
+    free(meta);
+    free(kept);
+    return e;
+}
+
+static bool same_bytes(const char *path, const char *other) {
+    FILE *a = fopen(path, "rb"), *b = fopen(other, "rb");
+    bool same = a != NULL && b != NULL;
+    for (int c = 0; same && c != EOF;) {
+        c = getc(a);
+        same = c == getc(b);
+    }
+    if (a != NULL) fclose(a);
+    if (b != NULL) fclose(b);
+    return same;
+}
+
+// Is that still what lies there? Else files of another save may have come, under the same names.
+static ckpt_err still_holds(const listing *l) {
+    char *spare = spare_path(), *meta = joined(l->folder, META);
+    ckpt_err e = ckpt_store_get(l->from, l->name, spare, false);
+    if (e == CKPT_NOT_FOUND || (e == CKPT_OK && !same_bytes(meta, spare)))
+        e = ckpt_set_error(CKPT_CORRUPT, "it was saved again or removed while it was copied: the copy does not count");
+    (void)unlink(spare);
+    free(spare);
+    free(meta);
+    return e;
+}
+
 // Gets every file into a directory, .metadata last: until then nothing there counts.
 static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, int *files) {
-    ckpt_store *s = NULL;
-    ckpt_file *f = NULL;
+    listing l;
     const char *name = NULL;
     char *meta = joined(dir, META), *wrong = NULL;
-    ckpt_err e = ckpt_file_open(&f, uri);
-    if (e == CKPT_OK) e = open_store(&s, uri);
+    uint64_t size = 0;
+    ckpt_err e = hold_listing(&l, uri);
     if (e == CKPT_OK && look_at(dir) == DIR_SHARDED && !opt.force) e = taken(dir);
     if (e == CKPT_OK && unlink(meta) != 0 && errno != ENOENT && errno != ENOTDIR) {
         char text[4400], clean[4096];
         snprintf(text, sizeof text, "cannot remove the old %s: %s", shown(meta, clean, sizeof clean), strerror(errno));
         e = ckpt_set_error(CKPT_IO, text);
     }
-    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) e = get_file(s, name, dir);
-    if (e == CKPT_OK) {
-        uint64_t size = 0;
-        if (ckpt_store_size(s, HF_INDEX, &size) == CKPT_OK) e = get_file(s, HF_INDEX, dir);
-    }
-    if (e == CKPT_OK) wrong = missing_shard(f, dir, true);        // replaced by another save meanwhile
+    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
+    if (e == CKPT_OK && ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK) e = get_file(l.from, HF_INDEX, dir);
+    if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
-    if (e == CKPT_OK) e = get_file(s, META, dir);
-    *bytes = shards_size(f, files);
-    ckpt_store_close(s);
-    ckpt_file_close(f);
+    if (e == CKPT_OK) e = still_holds(&l);
+    if (e == CKPT_OK) e = get_file(l.kept, META, dir);
+    *bytes = shards_size(l.f, files);
+    free_listing(&l);
     free(meta);
     free(wrong);
-    return e;
-}
-
-static ckpt_err put_file(ckpt_store *s, const char *name, const char *dir) {
-    char *file = joined(dir, name);
-    ckpt_err e = ckpt_store_put(s, name, file, true);
-    free(file);
     return e;
 }
 
@@ -1632,51 +1725,42 @@ static ckpt_err clear_place(ckpt_store *s, const char *uri) {
 
 static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, int *files) {
     ckpt_store *s = NULL;
-    ckpt_file *f = NULL;
+    listing l;
     const char *name = NULL;
     char *hf = joined(dir, HF_INDEX), *wrong = NULL;
-    ckpt_err e = open_any(&f, dir);
-    if (e == CKPT_OK) wrong = missing_shard(f, dir, true);
+    ckpt_err e = hold_listing(&l, dir);
+    if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = open_store(&s, uri);
     if (e == CKPT_OK) e = clear_place(s, uri);
-    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
+    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
     if (e == CKPT_OK && access(hf, F_OK) == 0) e = put_file(s, HF_INDEX, dir);
-    if (e == CKPT_OK) e = put_file(s, META, dir);
-    *bytes = shards_size(f, files);
+    if (e == CKPT_OK) e = still_holds(&l);
+    if (e == CKPT_OK) e = put_file(s, META, l.folder);
+    *bytes = shards_size(l.f, files);
     ckpt_store_close(s);
-    ckpt_file_close(f);
+    free_listing(&l);
     free(hf);
     free(wrong);
     return e;
 }
 
-static ckpt_err pass_file(ckpt_store *from, ckpt_store *to, const char *name) {
-    char *spare = spare_path();
-    ckpt_err e = ckpt_store_get(from, name, spare, false);
-    if (e == CKPT_OK) e = ckpt_store_put(to, name, spare, true);
-    (void)unlink(spare);
-    free(spare);
-    return e;
-}
-
 // From store to store, one file at a time through the folder for temporary files.
 static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, int *files) {
-    ckpt_store *s = NULL, *d = NULL;
-    ckpt_file *f = NULL;
+    ckpt_store *d = NULL;
+    listing l;
     const char *name = NULL;
     uint64_t size = 0;
-    ckpt_err e = ckpt_file_open(&f, from);
-    if (e == CKPT_OK) e = open_store(&s, from);
+    ckpt_err e = hold_listing(&l, from);
     if (e == CKPT_OK) e = open_store(&d, to);
     if (e == CKPT_OK) e = clear_place(d, to);
-    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) e = pass_file(s, d, name);
-    if (e == CKPT_OK && ckpt_store_size(s, HF_INDEX, &size) == CKPT_OK) e = pass_file(s, d, HF_INDEX);
-    if (e == CKPT_OK) e = pass_file(s, d, META);
-    *bytes = shards_size(f, files);
-    ckpt_store_close(s);
+    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
+    if (e == CKPT_OK && ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK) e = pass_file(l.from, d, HF_INDEX);
+    if (e == CKPT_OK) e = still_holds(&l);
+    if (e == CKPT_OK) e = put_file(d, META, l.folder);
+    *bytes = shards_size(l.f, files);
     ckpt_store_close(d);
-    ckpt_file_close(f);
+    free_listing(&l);
     return e;
 }
 
