@@ -309,7 +309,7 @@
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
    CKPT N DIR: by rows, or whole tensors with model.safetensors.index.json. get, put and cp bring .metadata last, rm takes
    it first. Directories without .metadata are no checkpoints: the next saver of the folder removes them, or ckpt gc, an
-   hour after their last change (--now: at once, but never one that is being written).
+   hour after their last change, in a store a day (--now: at once, but never one that is being written).
 
    What it costs, counted with this code by tests/test_sim_ranks.c from 64 to 4,096 ranks (sharded, one folder; times at -O2 on
    one core). Per rank nothing grows with the number of ranks but what rank 0 tells all; rank 0's work grows with all pieces.
@@ -1190,7 +1190,8 @@ typedef struct ckpt_gc_desc {
 // Tidies a folder: deletes the hidden files of killed savers, what the rules above let go, and directories that a
 // save of many ranks left unfinished an hour ago or earlier and that no living process writes to; brings the index
 // up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
-// verifies. Pinned and foreign files stay; no checkpoint is deleted unless one that stays verifies (CKPT_CORRUPT).
+// verifies. Pinned and foreign files stay, and copies: what no saver has noted neither goes by the rules nor counts for
+// them, but where the index is lost. No checkpoint is deleted unless one that stays verifies (CKPT_CORRUPT).
 // CKPT_EXISTS: a saver has the folder open. CKPT_ARG: all checkpoints are of other runs below; nothing of theirs was
 // touched.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
@@ -15934,7 +15935,7 @@ typedef struct ckpt__index_line {
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
     bool              apart;            // not stored: it lies in the folder of another run below this one
     bool              others;           // not stored: its name says that it is another run's of this folder
-    bool              stray;            // not stored: found, and by a name that is not of the template
+    bool              stray;            // not stored: found, and by a name that is not of the template, which tools do not know
     bool              says_damaged;     // not stored: the file did, when it was read or written last
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
@@ -53940,6 +53941,15 @@ static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix, int ra
     return e == CKPT_OK ? ckpt__folder_mark_apart(ix) : e;
 }
 
+// Where the index has what a saver has noted, a file that only a tool has found may be somebody's copy, of another run too. The
+// number and the time in it are not this run's then, and say nothing of what is old here.
+static void ckpt__folder_mark_strays(ckpt__index *ix) {
+    bool noted = false, any = false;
+    for (size_t i = 0; i < ix->count && !noted; i++) noted = !ix->lines[i].found && !ix->lines[i].apart;
+    for (size_t i = 0; i < ix->count && noted; i++) any = (ix->lines[i].stray = ix->lines[i].found) || any;
+    if (any) ckpt__index_settle(ix);
+}
+
 static void ckpt__folder_leave(ckpt__index *ix) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
@@ -54128,13 +54138,14 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     return e;
 }
 
-// Finds the newest checkpoint that stays and verifies, one of an abandoned future last. Those that do not are noted as damaged.
+// Finds the newest checkpoint that stays and verifies, one of an abandoned future behind those, what may be a copy last. Those that
+// do not are noted as damaged.
 static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c) {
-    for (int pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < 3; pass++) {
         for (size_t i = c->ix->count; i > 0; i--) {
             ckpt__index_line *l = &c->ix->lines[i - 1];
             if (l->leaves || l->apart || l->state == CKPT__INDEX_DAMAGED) continue;
-            if ((l->state == CKPT__INDEX_ABANDONED) != (pass == 1)) continue;
+            if ((l->stray ? 2 : l->state == CKPT__INDEX_ABANDONED) != pass) continue;
             ckpt__folder_path(&c->successor, c->ix, l->name);
             if (c->successor.err != CKPT_OK) return c->successor.err;
             ckpt_err e = ckpt__folder_check_file(ckpt__buf_cstr(&c->successor), &c->f->allocator, &c->f->progress);
@@ -54292,6 +54303,7 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
     }
     e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
     if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
+    if (e == CKPT_OK) ckpt__folder_mark_strays(&ix);
     if (e == CKPT_OK && at < 0) {
         e = ckpt__index_insert(&ix, 0, &f->index.lines[i]);
         at = 0;
@@ -54374,12 +54386,12 @@ static int ckpt__folder_keep(const ckpt__folder_change *c, int keep) {
     return n > keep ? n : keep;
 }
 
-// Marks what leaves, which nothing of another run does, nor what may be another rank's. Returns how many.
+// Marks what leaves, which nothing of another run does, nor what may be another rank's or a copy. Returns how many.
 static size_t ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__index_rule *rule) {
     ckpt__index *ix = c->ix;
     ckpt__index_rule own = *rule;
     for (size_t i = 0; i < ix->count; i++)
-        ix->lines[i].owned = !ix->lines[i].apart && (c->f->rank_count == 0 || !ix->lines[i].found);
+        ix->lines[i].owned = !ix->lines[i].apart && !ix->lines[i].stray && (c->f->rank_count == 0 || !ix->lines[i].found);
     own.keep = ckpt__folder_keep(c, rule->keep);
     (void)ckpt__index_choose(ix, &own);
     size_t n = 0;
@@ -54543,6 +54555,7 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     ckpt_err e = ckpt__folder_enter(c->f, c->ix, c->rank);
     if (e == CKPT_OK) e = ckpt__folder_scan(c->f, c->ix);
     if (e != CKPT_OK) return e;
+    ckpt__folder_mark_strays(c->ix);
     size_t n = ckpt__folder_choose(c, rule);
     if (c->rank == 0) e = ckpt__folder_sweep_halves(c);
     if (e == CKPT_OK && c->rank == 0) e = c->going.err != CKPT_OK ? c->going.err : ckpt__folder_sweep(c);

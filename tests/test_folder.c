@@ -122,6 +122,7 @@ static void test_marks(void **state) {
         util_mkdir(sub);
         copy(top, "ba1.pt", "x/y/ba1.pt");
         util_write_text(util_join(sub, rows[i].mark), "");
+        assert_int_equal(unlink(util_join(top, ".ckpt-index.jsonl")), 0);     // else it may be a copy that somebody keeps
         ok(tidy(top, 1));
         assert_int_equal(util_exists(util_join(sub, "ba1.pt")), rows[i].apart);
         assert_string_equal(names_in(top), rows[i].apart || util_exists(sub) ? "ba3.pt latest.pt x" : "ba3.pt latest.pt");
@@ -343,6 +344,33 @@ static void test_verdict_of_resume(void **state) {
         assert_int_equal(t.batch, bad ? 2 : 3);
         check_verdict(dir, "ba3.pt", bad > 0);
         run_end(r);
+    }
+}
+
+// A copy of a far later save of another run: neither the newest here, nor does anything leave for it.
+static void test_copy_of_another_run(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        const char *top = util_temp_dir(), *b = util_join(top, "b");
+        run_end(run_live(util_join(top, "a"), CKPT_KEEP_ALL, 10));
+        run_end(run_live(b, CKPT_KEEP_ALL, 5));
+        copy(top, "a/ba10.pt", "b/base.pt");
+        if (how == 0) {
+            ok(tidy(b, 1));
+            ok(tidy(b, 1));                             // the index has it now
+            assert_string_equal(names_in(b), "ba5.pt base.pt latest.pt");
+            assert_string_equal(util_link_target(util_join(b, "latest.pt")), "ba5.pt");
+        } else if (how == 1) {
+            pin(b, "base.pt", true);
+            take_away(b, "ba5.pt");
+            assert_string_equal(util_link_target(util_join(b, "latest.pt")), "ba4.pt");
+            for (int i = 4; i > 0; i--) take_away(b, util_fmt("ba%d.pt", i));
+            assert_string_equal(util_link_target(util_join(b, "latest.pt")), "base.pt");
+        } else {                                        // nothing says any more what is whose
+            assert_int_equal(unlink(util_join(b, ".ckpt-index.jsonl")), 0);
+            ok(tidy(b, 1));
+            assert_string_equal(names_in(b), "base.pt latest.pt");
+        }
     }
 }
 
@@ -614,9 +642,8 @@ int main(void) {
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
-        cmocka_unit_test(test_found_by_tools), cmocka_unit_test(test_noted_while_saving),
-        cmocka_unit_test(test_verdict_taken_back),
-        cmocka_unit_test(test_verdict_of_resume),
+        cmocka_unit_test(test_found_by_tools), cmocka_unit_test(test_noted_while_saving), cmocka_unit_test(test_verdict_taken_back),
+        cmocka_unit_test(test_verdict_of_resume), cmocka_unit_test(test_copy_of_another_run),
         cmocka_unit_test(test_not_utf8),
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
