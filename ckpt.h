@@ -1161,7 +1161,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_entry(const ckpt_folder *f, int i
 // none of these.
 CKPT__DECL int      ckpt_folder_find(const ckpt_folder *f, const char *name);
 // Reads all of it and checks every checksum, as ckpt_file_verify; the index remembers the outcome where it may
-// be written.
+// be written, and if that save has not been replaced meanwhile.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_verify(ckpt_folder *f, int index);
 // Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save, and before it
 // deletes one.
@@ -54037,17 +54037,39 @@ static ckpt_err ckpt__folder_check_file(const char *path, const ckpt_allocator *
     return e;
 }
 
+// Is it still the same save? A saver may have put another one under that name since the view was made.
+static bool ckpt__folder_is_same(const ckpt__index_line *l, const ckpt__index_line *seen) {
+    return l->number == seen->number && l->bytes == seen->bytes;
+}
+
 // Notes an outcome in the index, as far as the folder may be written to.
-static void ckpt__folder_note(const ckpt_folder *f, const char *name, int rank, bool damaged) {
+static void ckpt__folder_note(const ckpt_folder *f, const ckpt__index_line *seen, bool damaged) {
     ckpt__index ix;
-    ckpt_err e = ckpt__folder_enter(f, &ix, rank);
-    int at = e == CKPT_OK ? ckpt__index_find(&ix, name) : -1;
-    if (at >= 0 && (ix.lines[at].state == CKPT__INDEX_DAMAGED) != damaged) {
+    ckpt_err e = ckpt__folder_enter(f, &ix, seen->rank);
+    int at = e == CKPT_OK ? ckpt__index_find(&ix, seen->name) : -1;
+    if (at >= 0 && ckpt__folder_is_same(&ix.lines[at], seen) && (ix.lines[at].state == CKPT__INDEX_DAMAGED) != damaged) {
         ix.lines[at].state = damaged ? CKPT__INDEX_DAMAGED : CKPT__INDEX_SAVED;
         ckpt__index_settle(&ix);
         (void)ckpt__index_write(&ix);
     }
     ckpt__folder_leave(&ix);
+}
+
+// Has a file the bytes that its line says? Where it has not the view may be of a moment between two saves of that name.
+static ckpt_err ckpt__folder_check_size(const ckpt_folder *f, const char *path, const ckpt__index_line *seen, uint64_t size) {
+    ckpt__index ix;
+    ckpt__os_info info;
+    if (seen->bytes == 0 || seen->bytes == size) return CKPT_OK;
+    ckpt_err e = ckpt__index_init(&ix, &f->allocator, f->index.folder);
+    ckpt__folder_choose_index(&ix, seen->rank);
+    if (e == CKPT_OK) e = ckpt__index_load(&ix);
+    int at = e == CKPT_OK ? ckpt__index_find(&ix, seen->name) : -1;
+    uint64_t bytes = at >= 0 ? ix.lines[at].bytes : seen->bytes;
+    ckpt__index_free(&ix);
+    if (e == CKPT_OK) e = ckpt__os_stat(path, &info);
+    if (e != CKPT_OK || bytes == info.size) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, but the index says %llu: it is not what was saved", path,
+                           (unsigned long long)info.size, (unsigned long long)bytes);
 }
 
 static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
@@ -54058,13 +54080,11 @@ static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
         return ckpt__error_set(CKPT_NOT_FOUND, "%s has no " CKPT__SHARD_META ": it was never finished, and does not count",
                                it->path);
     ckpt_err e = ckpt__folder_check_file(it->path, &f->allocator, &f->progress);
-    if (e == CKPT_OK && l->leaves && it->name == NULL && l->bytes != 0 && l->bytes != it->info.size)
-        e = ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, but the index says %llu: it is not what was saved", it->path,
-                            (unsigned long long)it->info.size, (unsigned long long)l->bytes);
+    if (e == CKPT_OK && l->leaves && it->name == NULL) e = ckpt__folder_check_size(f, it->path, l, it->info.size);
     ckpt__error_take(&why);
     bool damaged = e == CKPT_CORRUPT;
     if (l->leaves && !l->apart && (e == CKPT_OK || damaged) && damaged != (l->state == CKPT__INDEX_DAMAGED)) {
-        ckpt__folder_note(f, l->name, l->rank, damaged);
+        ckpt__folder_note(f, l, damaged);
         l->state = damaged ? CKPT__INDEX_DAMAGED : CKPT__INDEX_SAVED;
     }
     if (e != CKPT_OK) (void)ckpt__error_put(&why);
@@ -54138,8 +54158,8 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     return e;
 }
 
-// Finds the newest checkpoint that stays and verifies, one of an abandoned future behind those, what may be a copy last. Those that
-// do not are noted as damaged.
+// Finds the newest checkpoint that stays and verifies, one of an abandoned future behind those, what may be a copy last. Those
+// that do not are noted as damaged.
 static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c) {
     for (int pass = 0; pass < 3; pass++) {
         for (size_t i = c->ix->count; i > 0; i--) {

@@ -462,6 +462,64 @@ static void test_too_long(void **state) {
     }
 }
 
+// Saves again while another save of that name is looked at, once: after all of that has been read.
+static void save_meanwhile(const ckpt_progress *p, void *user) {
+    run *r = (run *)user;
+    if (p->finished && r->step == 1) run_save(r, 2);
+}
+
+static run *run_of_one_name(const char *dir) {
+    run *r = run_new(dir);
+    r->d.filename = "last.pt";
+    r->d.overwrite = true;
+    run_open(r);
+    return r;
+}
+
+// What is found out about a save is noted of that one, and of none that has taken its name since.
+static void test_verdict_is_of_one_save(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *index = util_join(dir, ".ckpt-index.jsonl");
+    ckpt_checkpoint c;
+    ckpt_folder_desc d;
+    ckpt_folder *f = NULL;
+    run *r = run_of_one_name(dir);
+    run_save(r, 1);
+    util_flip(util_join(dir, "last.pt"), 4000, 1);
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    d.progress.fn = save_meanwhile;
+    d.progress.user = r;
+    ok(ckpt_folder_open(&f, &d));
+    assert_int_equal(ckpt_folder_verify(f, 0), CKPT_CORRUPT);
+    assert_int_equal(r->step, 2);
+    ckpt_folder_close(f);
+    run_end(r);
+    f = look_into(dir);
+    ok(ckpt_folder_entry(f, 0, &c));
+    assert_int_equal(c.timestamp.batch, 2);
+    assert_false(c.damaged);
+    ckpt_folder_close(f);
+
+    char more[5000] = "", *old = util_read(index, NULL);        // a view between a save's file and its index
+    r = run_of_one_name(dir);
+    ckpt_bind_bytes(&r->st, "state/more", more, sizeof more);
+    run_save(r, 3);
+    run_end(r);
+    char *now = util_read(index, NULL);
+    util_write_text(index, old);
+    f = look_into(dir);
+    util_write_text(index, now);
+    ok(ckpt_folder_verify(f, 0));
+    ckpt_folder_close(f);
+    assert_string_equal(util_read(index, NULL), now);
+    util_write_text(index, old);                                // and one that is not what was saved
+    f = look_into(dir);
+    assert_int_equal(ckpt_folder_verify(f, 0), CKPT_CORRUPT);
+    ckpt_folder_close(f);
+    assert_non_null(strstr(util_read(index, NULL), "damaged"));
+}
+
 //-- tarballs of each rank's own ---------------------------------------------------------
 
 // What a saver of so many ranks puts into its tarball beside the state: a name that nobody can bind.
@@ -643,7 +701,7 @@ int main(void) {
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
         cmocka_unit_test(test_found_by_tools), cmocka_unit_test(test_noted_while_saving), cmocka_unit_test(test_verdict_taken_back),
-        cmocka_unit_test(test_verdict_of_resume), cmocka_unit_test(test_copy_of_another_run),
+        cmocka_unit_test(test_verdict_of_resume), cmocka_unit_test(test_copy_of_another_run), cmocka_unit_test(test_verdict_is_of_one_save),
         cmocka_unit_test(test_not_utf8),
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
