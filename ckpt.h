@@ -54383,11 +54383,19 @@ static int64_t ckpt__folder_world(const ckpt_folder *f, const ckpt__index_line *
     return world;
 }
 
+// Is a line one of rank 0's? Of what only a tool has noted there that is known of a save alone that another rank has, too.
+static bool ckpt__folder_is_first_ranks(const ckpt_folder *f, const ckpt__index_line *l) {
+    if (l->rank != 0 || !l->leaves || !l->found) return l->rank == 0 && l->leaves;
+    size_t i = 0;
+    while (i < f->rank_count && !ckpt__folder_rank_has(f, f->ranks[i], l)) i++;
+    return i < f->rank_count;
+}
+
 // Can a run go on from this save of ranks with tarballs of their own? Only if all have it that made it: an earlier job of
 // more ranks may have left its indexes.
 static bool ckpt__folder_is_complete(const ckpt_folder *f, const ckpt__index_line *save) {
     bool first = false;                 // rank 0 has an index here; machines may have folders of their own
-    for (size_t i = 0; i < f->index.count && !first; i++) first = f->index.lines[i].leaves && f->index.lines[i].rank == 0;
+    for (size_t i = 0; i < f->index.count && !first; i++) first = ckpt__folder_is_first_ranks(f, &f->index.lines[i]);
     if (first && !ckpt__folder_rank_has(f, 0, save)) return false;
     size_t i = 0;
     while (i < f->rank_count && ckpt__folder_rank_has(f, f->ranks[i], save)) i++;

@@ -524,7 +524,8 @@ static void test_verdict_is_of_one_save(void **state) {
 
 // What a saver of so many ranks puts into its tarball beside the state: a name that nobody can bind.
 static void make_tarball(const char *path, const ckpt_timestamp *t, int64_t world) {
-    char name[] = CKPT__SAVER_STATE "world_size";
+    char name[] = CKPT__SAVER_STATE "world_size", count[] = CKPT__SAVER_STATE "save_count";
+    int64_t number = t->batch;
     ckpt_state st;
     ckpt__items items;
     ckpt__state_stamp stamp;
@@ -538,6 +539,7 @@ static void make_tarball(const char *path, const ckpt_timestamp *t, int64_t worl
     ckpt__plan_init(&plan, &st.allocator, &st);
     ok(ckpt__items_add_timestamp(&items, &stamp, t));
     ok(ckpt__items_add(&items, name, CKPT_KIND_INT, &world, 8));
+    ok(ckpt__items_add(&items, count, CKPT_KIND_INT, &number, 8));
     ok(ckpt__file_plan(&plan, &fmt, path, items.list, items.count));
     ok(ckpt__file_write(path, &fmt, &plan, true, &job, &st.allocator));
     ckpt__plan_free(&plan);
@@ -581,6 +583,29 @@ static void test_killed_among_ranks(void **state) {
             }
             assert_string_equal(util_link_target(latest), "ba5-rank0.tar");
         }
+    }
+}
+
+// A machine without rank 0: another file of the library there, which the first clean-up notes, is none of its tarballs. Rank 0's own
+// are, also where its index was lost.
+static void test_machine_without_rank_0(void **state) {
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir);
+        run_open(r);
+        run_save(r, 9);
+        run_end(r);
+        for (int rank = lost ? 0 : 1; rank < 3; rank++) make_saves(dir, rank, 3, 5, false, 3);
+        assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+        for (int turn = 0; turn < 2; turn++) {
+            ok(tidy(dir, 1));
+            for (int i = 3; i < 6 + turn; i++)          // rank 0 has no 6th
+                assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d-rank1.tar", i))), i == 5 + turn || (lost && i == 5));
+            assert_non_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "found"));
+            for (int rank = 1; rank < 3; rank++) make_saves(dir, rank, 6 + turn, 6 + turn, false, 3);
+        }
+        assert_true(util_exists(util_join(dir, "ba9.pt")));
     }
 }
 
@@ -706,7 +731,7 @@ int main(void) {
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
         cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_killed_among_ranks), cmocka_unit_test(test_fewer_ranks),
+        cmocka_unit_test(test_killed_among_ranks), cmocka_unit_test(test_fewer_ranks), cmocka_unit_test(test_machine_without_rank_0),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_moved_elsewhere),
