@@ -55708,7 +55708,7 @@ static void ckpt__public_upload_run(void *arg) {
 }
 
 static void ckpt__public_tell(const ckpt_store *s, const char *phase, const char *name, uint64_t done, uint64_t total,
-                              double began, bool finished, ckpt_err e) {
+                              const ckpt__meter *meter, double began, bool finished, ckpt_err e) {
     ckpt_progress p;
     if (s->progress.fn == NULL) return;
     memset(&p, 0, sizeof p);
@@ -55716,7 +55716,7 @@ static void ckpt__public_tell(const ckpt_store *s, const char *phase, const char
     p.name = name;
     p.done = done;
     p.total = total;
-    p.attempt = 1;
+    p.attempt = ckpt__meter_attempt(meter);
     p.finished = finished;
     p.err = e;
     p.seconds = ckpt__os_now() - began;
@@ -55733,7 +55733,7 @@ static ckpt_err ckpt__public_watch(ckpt__public_upload *u, ckpt__os_thread *thre
         ckpt__os_mutex_unlock(&u->lock);
         if (done) break;
         uint64_t moved = ckpt__meter_read(send->meter);
-        ckpt__public_tell(send->store, "upload", send->name, moved, send->body.size, began, false, CKPT_OK);
+        ckpt__public_tell(send->store, "upload", send->name, moved, send->body.size, send->meter, began, false, CKPT_OK);
     }
     ckpt__os_thread_join(*thread);
     if (u->e != CKPT_OK) (void)ckpt__error_put(&u->error);
@@ -55757,7 +55757,7 @@ static ckpt_err ckpt__public_send(ckpt__send *send) {
         bool started = ckpt__os_thread_start(&thread, ckpt__public_upload_run, &u) == CKPT_OK;
         e = started ? ckpt__public_watch(&u, &thread, began) : ckpt__send_run(send);
         uint64_t done = e == CKPT_OK ? send->body.size : ckpt__meter_read(&meter);
-        ckpt__public_tell(send->store, "upload", send->name, done, send->body.size, began, true, e);
+        ckpt__public_tell(send->store, "upload", send->name, done, send->body.size, &meter, began, true, e);
         ckpt__os_cond_free(&u.ended);
     }
     ckpt__os_mutex_free(&u.lock);
@@ -55820,7 +55820,8 @@ CKPT__DECL ckpt_err ckpt_store_get(ckpt_store *s, const char *name, const char *
     memset(&meter, 0, sizeof meter);
     double began = ckpt__os_now();
     e = ckpt__fetch_run(&fetch);
-    ckpt__public_tell(s, "download", name, e == CKPT_OK ? fetch.size : ckpt__meter_read(&meter), fetch.size, began, true, e);
+    uint64_t done = e == CKPT_OK ? fetch.size : ckpt__meter_read(&meter);
+    ckpt__public_tell(s, "download", name, done, fetch.size, &meter, began, true, e);
     return ckpt__public_call_end(&c, e);
 }
 

@@ -668,7 +668,7 @@ static void test_source_changes(void **state) {
 
 //-- progress of the public calls --------------------------------------------------
 
-typedef struct seen_progress { pthread_t thread; int calls, finished; uint64_t last, total; bool fell, elsewhere; const char *phase; ckpt_err e; } seen_progress;
+typedef struct seen_progress { pthread_t thread; int calls, finished; uint64_t last, total; bool fell, elsewhere; const char *phase; ckpt_err e; int attempt; } seen_progress;
 
 static void see_progress(const ckpt_progress *p, void *user) {
     seen_progress *s = (seen_progress *)user;
@@ -680,6 +680,7 @@ static void see_progress(const ckpt_progress *p, void *user) {
     s->total = p->total;
     s->phase = p->phase;
     s->e = p->err;
+    s->attempt = p->attempt;
     assert_string_equal(p->name, "big");
 }
 
@@ -709,9 +710,61 @@ static void test_progress_hook(void **state) {
         assert_false(seen.fell || seen.elsewhere);
         assert_int_equal(seen.e, e);
         assert_string_equal(seen.phase, i % 2 == 0 ? "upload" : "download");
+        assert_int_equal(seen.attempt, 1);
         if (i < 2) assert_true(seen.last == (uint64_t)400 << 20 && seen.total == seen.last);
     }
     assert_non_null(strstr(ckpt_last_error(), "exists"));
+    ckpt_store_close(s);
+}
+
+// A store that cannot be reached at the first try, and keeps nothing.
+static bool was_tried;
+
+static ckpt_err reach(void) {
+    was_tried = !was_tried;
+    return was_tried ? ckpt_set_error(CKPT_NET, "no answer") : CKPT_OK;
+}
+
+static ckpt_err shaky_put(const char *name, const char *path, bool overwrite, void *user) {
+    (void)name, (void)path, (void)overwrite, (void)user;
+    return reach();
+}
+
+static ckpt_err shaky_get(const char *name, const char *destination, void *user) {
+    (void)name, (void)user;
+    ckpt_err e = reach();
+    if (e == CKPT_OK) util_write_text(destination, "text");
+    return e;
+}
+
+static ckpt_err shaky_size(const char *name, uint64_t *size, void *user) {
+    (void)name, (void)user;
+    *size = 4;
+    return CKPT_OK;
+}
+
+// The hook is told how often the request was tried.
+static void test_progress_attempts(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *path = util_join(dir, "source");
+    seen_progress seen;
+    ckpt_store_ops ops;
+    ckpt_store *s = NULL;
+    memset(&ops, 0, sizeof ops);
+    ops.put = shaky_put;
+    ops.get = shaky_get;
+    ops.size = shaky_size;
+    contract_ok(ckpt_store_custom(&s, &ops, NULL));
+    s->progress.fn = see_progress;              // a custom store is given none
+    s->progress.user = &seen;
+    util_write_text(path, "text");
+    for (int i = 0; i < 2; i++) {
+        memset(&seen, 0, sizeof seen);
+        seen.thread = pthread_self();
+        contract_ok(i == 0 ? ckpt_store_put(s, "big", path, true) : ckpt_store_get(s, "big", util_join(dir, "back"), false));
+        assert_int_equal(seen.finished, 1);
+        assert_int_equal(seen.attempt, 2);
+    }
     ckpt_store_close(s);
 }
 
@@ -935,7 +988,7 @@ static const struct CMUnitTest contract_tests[] = { CONTRACT_TESTS };
 static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_plain_files), cmocka_unit_test(test_note), cmocka_unit_test(test_links), cmocka_unit_test(test_hidden),
     cmocka_unit_test(test_kill), cmocka_unit_test(test_sweep), cmocka_unit_test(test_parts_damaged), cmocka_unit_test(test_uploads), cmocka_unit_test(test_source_changes),
-    cmocka_unit_test(test_progress_hook),
+    cmocka_unit_test(test_progress_hook), cmocka_unit_test(test_progress_attempts),
     cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_own_object), cmocka_unit_test(test_custom_late), cmocka_unit_test(test_custom_turn),
     cmocka_unit_test(test_custom_turn_cancelled), cmocka_unit_test(test_open),
     cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_allocations)
