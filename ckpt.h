@@ -44722,7 +44722,9 @@ static ckpt_err ckpt__shard_read_entry(ckpt_file *f, const ckpt__entry *e, uint6
 static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
     ckpt__shard_opened *o = ckpt__shard_of(f);
     if (o == NULL) return ckpt__file_verify(f, job);
-    return ckpt__error_prefix(ckpt__shard_verify(&o->meta, &o->place, job), "%s does not verify", f->path);
+    ckpt_err e = ckpt__shard_verify(&o->meta, &o->place, job);
+    if (e == CKPT_NOT_FOUND) e = ckpt__error_last.code = CKPT_CORRUPT;      // a rank's file that is gone is damage of the whole
+    return ckpt__error_prefix(e, "%s does not verify", f->path);
 }
 //------------------------------------------------------------------------------
 // >>saver      when to save, the snapshot, the order of a save, rotation, latest
@@ -54022,7 +54024,6 @@ static ckpt_err ckpt__folder_check_open(ckpt_file *file, const char *path, const
     job.name = path;
     job.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
     ckpt_err e = ckpt__shard_verify_file(file, &job);
-    if (e == CKPT_NOT_FOUND) e = ckpt__error_last.code = CKPT_CORRUPT;      // a rank's file that is gone is damage of the whole
     ckpt__engine_tell_end(job.progress, "verify", path, file->src.size, e);
     return e;
 }

@@ -224,6 +224,11 @@ static void test_damage(void **state) {
     assert_int_equal(ckpt_folder_verify(f, ckpt_folder_find(f, "ep2")), CKPT_CORRUPT);
     assert_non_null(strstr(ckpt_last_error(), "__1_0.pt"));
     assert_int_equal(ckpt_verify(util_join(dir, "ep2"), NULL), CKPT_CORRUPT);
+    ckpt_file *file = NULL;
+    ok(ckpt_file_open(&file, util_join(dir, "ep2")));
+    assert_int_equal(ckpt_file_verify(file), CKPT_CORRUPT);
+    assert_non_null(strstr(ckpt_last_error(), "__1_0.pt"));
+    ckpt_file_close(file);
     assert_int_equal(rename(util_join(dir, "ep2/kept"), util_join(dir, "ep2/__1_0.pt")), 0);
     ok(ckpt_folder_verify(f, ckpt_folder_find(f, "ep2")));
     util_flip(util_join(dir, "ep2/__1_0.pt"), 5000, 4);
