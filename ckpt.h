@@ -286,7 +286,7 @@
    What they have not come round to when the loop ends, close saves. All names and times in a checkpoint are rank 0's.
    A file that a rank could not upload for a reason that may pass is tried again, and its checkpoint is published when all
    ranks' files are there; later ones do not wait for it. It is given up when num_remote_to_keep newer ones are on their way,
-   and at close.
+   at close, and when a file that was there is gone by then (CKPT_NOT_FOUND).
    A checkpoint that this or some rank's death kept from a store is handed over again by the resume that goes on from it, on any
    number of ranks; what is there already is not sent twice.
    A rank that died or hangs: the hook returns an error after its own time limit, with a sentence that names the rank
@@ -36986,7 +36986,9 @@ typedef struct ckpt__upload {
     void       *user;
 } ckpt__upload;
 
-typedef enum ckpt__uploader_kind { CKPT__UPLOADER_PUT, CKPT__UPLOADER_REMOVE, CKPT__UPLOADER_SETTLE } ckpt__uploader_kind;
+typedef enum ckpt__uploader_kind {
+    CKPT__UPLOADER_PUT, CKPT__UPLOADER_REMOVE, CKPT__UPLOADER_LOOK, CKPT__UPLOADER_SETTLE
+} ckpt__uploader_kind;
 
 // A file as the progress hook sees it. Only the owner frees one.
 typedef struct ckpt__uploader_told {
@@ -39634,6 +39636,7 @@ static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     ckpt__uploader_settle_of(u, it);
     if (it->kind == CKPT__UPLOADER_PUT) e = ckpt__uploader_run_put(u, it, &published);
     else if (it->kind == CKPT__UPLOADER_REMOVE) e = ckpt__uploader_run_remove(u, it);
+    else if (it->kind == CKPT__UPLOADER_LOOK) published = !ckpt__uploader_is_lost(u, it);
     if (ckpt__uploader_withdraw(u, s, it, e)) return;
     if (it->abandoned) e = CKPT_CANCELLED;
     if (e != CKPT_OK && e != CKPT_CANCELLED) ckpt__uploader_failed(u, it, e);
@@ -39771,12 +39774,12 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     return ckpt__error_prefix(e, "cannot stage %s for %s%s", what, u->store->uri, up->name);
 }
 
-// Removes an object, behind what is on its way under that name. Not recorded: who still wants it after a crash asks again.
-static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name,
-                                      void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
+// Work with no file, behind what is on its way under that name. Not recorded: who still wants it after a crash asks again.
+static ckpt_err ckpt__uploader_ask(ckpt_uploader *u, ckpt__uploader_kind kind, const char *name,
+                                   void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
     ckpt_err e = ckpt__uploader_check_process(u);
     if (e == CKPT_OK) e = ckpt__uploader_check_name(name);
-    ckpt__uploader_item *it = e == CKPT_OK ? ckpt__uploader_item_new(u, CKPT__UPLOADER_REMOVE, name) : NULL;
+    ckpt__uploader_item *it = e == CKPT_OK ? ckpt__uploader_item_new(u, kind, name) : NULL;
     if (e == CKPT_OK && it == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK) {
         it->added = ckpt__uploader_stamp(u);
@@ -39786,7 +39789,20 @@ static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name,
         e = ckpt__uploader_enqueue(u, it, true);
         if (e != CKPT_OK) ckpt__uploader_item_free(u, it);
     }
-    return ckpt__error_prefix(e, "cannot remove %s from %s", name, u->store->uri);
+    return ckpt__error_prefix(e, kind == CKPT__UPLOADER_REMOVE ? "cannot remove %s from %s" : "cannot look for %s in %s", name,
+                              u->store->uri);
+}
+
+// Removes an object.
+static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name,
+                                      void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
+    return ckpt__uploader_ask(u, CKPT__UPLOADER_REMOVE, name, done, user);
+}
+
+// Looks whether an object is there: `published` tells. What cannot be asked for is.
+static ckpt_err ckpt__uploader_look(ckpt_uploader *u, const char *name,
+                                    void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
+    return ckpt__uploader_ask(u, CKPT__UPLOADER_LOOK, name, done, user);
 }
 
 // Takes a file back that waits or has failed: its staged file goes. False: there is none, or it is on its way. What the store
@@ -44818,6 +44834,7 @@ typedef struct ckpt__saver_flight {
                                         // an earlier process has handed it over, or it has failed and may come nonetheless
     bool             counted;           // guarded by lock: it counts as a failed one
     bool             stalled;           // it was seen to be tried again
+    bool             looked;            // its object is looked for again, since all ranks have theirs
     int64_t          stale;             // ranks whose files of earlier editions go when the listing is there; 0: none
     char             was[CKPT__INDEX_ENDING];           // what those end with
     bool             bare;              // and what lies beside them, which has no successor
@@ -48394,6 +48411,46 @@ static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void 
     ckpt__saver_away(s, false);
 }
 
+// This rank's object was looked for. On a worker's thread.
+static void ckpt__saver_seen(const char *name, ckpt_err e, bool there, void *user) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)user;
+    ckpt_saver *s = up->saver;
+    ckpt__saver_flight *f = up->flight;
+    bool gone = e == CKPT_OK && !there;
+    if (gone) {
+        (void)ckpt__error_set(CKPT_NOT_FOUND, "%s was uploaded, and is not in %s any more: its checkpoint is not published", name,
+                              up->to->store->uri);
+        ckpt__saver_note_upload_failure(s, up->to);
+        (void)ckpt__os_add64(&s->shared->upload_failed, 1);
+    }
+    ckpt__os_mutex_lock(&s->shared->lock);
+    bool lost = f->lost;
+    f->state = gone ? CKPT__PART_FAILED : CKPT__PART_DURABLE;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    if (lost && !gone) ckpt__saver_take_back(s, f);
+    if (lost) ckpt__saver_flight_free(s, f);
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+    ckpt__saver_away(s, false);
+}
+
+// Has this rank's object looked for again: what waited for another rank's store for hours may have been taken for a save that was
+// given up, and a listing of what is not there is none. Where that cannot be done, what the store has confirmed counts.
+static void ckpt__saver_look_for(ckpt_saver *s, ckpt__saver_flight *f) {
+    f->looked = true;
+    if (f->object == NULL) return;
+    ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
+    if (up == NULL) return;
+    up->saver = s;
+    up->to = &s->remotes[f->to];
+    up->flight = f;
+    f->state = CKPT__PART_BUSY;         // nobody else has it now
+    ckpt__saver_away(s, true);
+    if (ckpt__uploader_look(up->to->uploader, f->object, ckpt__saver_seen, up) == CKPT_OK) return;
+    f->state = CKPT__PART_DURABLE;
+    ckpt__saver_away(s, false);
+    ckpt__mem_free(&s->allocator, up, sizeof *up);
+}
+
 // The name in a store that the file `base` of a folder has, beside its listing.
 static ckpt_err ckpt__saver_name_object(const ckpt_saver *s, const ckpt__remote *r, const ckpt_timestamp *t, const char *base,
                                         ckpt__buf *name) {
@@ -48728,15 +48785,20 @@ static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
     return ckpt__ranks_share_long(&s->crew, ckpt__saver_arrived(s, &s->flights));
 }
 
-// The same of the first of those that wait for a store. One that goes on waiting goes to the end, so that all have their turn.
+// The same of the first of those that wait for a store. One that goes on waiting goes to the end, so that all have their turn;
+// and one that is there on all ranks at last is looked for first.
 static ckpt_err ckpt__saver_land_stalled(ckpt_saver *s, int64_t state) {
     ckpt__saver_flight *f = s->stalled, **end = &s->stalled;
     bool ends = state == (int64_t)CKPT__PART_FAILED || state == (int64_t)CKPT__PART_OUTDONE;
     s->looked = ends || state == (int64_t)CKPT__PART_DURABLE ? 0 : s->looked + 1;
     if (ends) return ckpt__saver_give_up(s, &s->stalled, state == (int64_t)CKPT__PART_OUTDONE);
-    if (state == (int64_t)CKPT__PART_DURABLE) {
+    if (state == (int64_t)CKPT__PART_DURABLE && f->looked) {
         while (s->stalled->more) (void)ckpt__saver_arrived(s, &s->stalled);
         return ckpt__saver_arrived(s, &s->stalled);
+    }
+    if (state == (int64_t)CKPT__PART_DURABLE) {
+        for (ckpt__saver_flight *one = f, *end = ckpt__saver_flight_last(f)->next; one != end; one = one->next)
+            ckpt__saver_look_for(s, one);
     }
     s->stalled = ckpt__saver_flight_last(f)->next;
     while (*end != NULL) end = &(*end)->next;
@@ -48874,7 +48936,7 @@ static void ckpt__saver_pending_free(ckpt_saver *s) {
 // Does an uploader call this saver back for it?
 static bool ckpt__saver_hears_of(const ckpt__uploader_item *it, const void *saver) {
     bool one = it->done == ckpt__saver_uploaded || it->done == ckpt__saver_removed || it->done == ckpt__saver_ledger_there ||
-               it->done == ckpt__saver_tar_linked || it->done == ckpt__saver_flew;
+               it->done == ckpt__saver_tar_linked || it->done == ckpt__saver_flew || it->done == ckpt__saver_seen;
     return one && ((const ckpt__saver_upload *)it->user)->saver == saver;
 }
 

@@ -2605,6 +2605,44 @@ static void test_store_away(void **state) {
     }
 }
 
+// While one rank waits for the store another one's object there is taken away: what is not whole is not published.
+static void store_robbed(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1];
+    member *m = member_new(r, p);
+    member_stores(m, &b, u, 1);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        all_fail(r, b, "put run/ba2/__1_0.pt", -1);
+        (void)!member_step(m, 2);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        if (r->rank == 0) TR_CHECK(r, unlink(bucket_path(b, "run/ba2/__0_0.pt")) == 0);
+        all_fail(r, b, NULL, 0);
+        TR_OK(r, member_step(m, 3));
+        while (ckpt_uploader_wait(u[0], 0) != CKPT_OK) {}
+        bool said = false;
+        for (ckpt_err e = CKPT_NET; e != CKPT_OK; said = said || e == CKPT_NOT_FOUND) e = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, said);
+    }
+    member_end_stores(m, u, 1, true);
+}
+
+static void test_store_robbed(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    tr_run(tr_new(3), store_robbed, &p);
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba3");
+    for (int i = 1; i <= 3; i++) {
+        assert_int_equal(bucket_has(b, util_fmt("run/ba%d/.metadata", i)), i != 2);
+        for (int q = 0; q < 3; q++) assert_int_equal(bucket_has(b, util_fmt("run/ba%d/__%d_0.pt", i, q)), i != 2);
+    }
+    bucket_end(b);
+}
+
 // A store that is away to the end: nothing of what is not published stays staged, nor in the store when it can be reached.
 static void store_gone(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3452,7 +3490,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
-        cmocka_unit_test(test_store_away), cmocka_unit_test(test_wait_for_nothing),
+        cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),
         cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),  cmocka_unit_test(test_store_refuses),
         cmocka_unit_test(test_store_gone),
         cmocka_unit_test(test_store_away_again),
