@@ -361,7 +361,8 @@
    .tar           composer_states.pt (a .pt as above) and attached files; .tar.gz .tgz .tar.bz2 .tar.lzma (xz inside).
    .pt.gz etc.    .gz .bz2 .lz4 .lzma .lzo .xz .zst after .pt or .safetensors, by the command line tools of those names
                   (pigz for gz where present), which are looked for when the saver is opened, or in-process: OPTIONS.
-                  A program that runs tools must not ignore SIGCHLD, nor wait for children that it did not start.
+                  A program that runs tools must not ignore SIGCHLD, nor wait for children that it did not start. SIGHUP,
+                  SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are kept from them: the program may answer with a save.
                   Floats hardly compress, and no compressor here keeps up with a disk: compress for slow storage only.
 
    Files of this library carry a CRC-32 for each entry and one for all the bytes between entries, so a changed byte
@@ -1061,8 +1062,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // are local checkpoints: the store may hold the work of weeks that another machine has done since, and going on without it
 // would fork the run. (Of a sharded one parts may have come, and bound memory be garbage.) Who knows better sets
 // resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
-// descriptors or processes are short, which says nothing of the files. A state.copy that fails ends it, as it ends
-// ckpt_load. Call it before the first save.
+// descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the files.
+// A state.copy that fails ends it, as it ends ckpt_load. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count, nor for the same counters where no batches are counted. Nothing due: nanoseconds.
@@ -3510,10 +3511,14 @@ static bool ckpt__os_forgets_children(void) {
 }
 
 // The child gets default signals, and a process group of its own: Ctrl-C on the terminal is the program's to handle, and
-// would otherwise kill the compressor in the middle of the checkpoint that the handler asks for.
+// would otherwise kill the compressor in the middle of the checkpoint that the handler asks for. So are the signals that a job's
+// end or a wish for a checkpoint sends to all its processes: the child is kept from them. It ends with its input or output, or
+// by SIGKILL.
 static int ckpt__os_spawn_attr(posix_spawnattr_t *attr) {
-    sigset_t none, all;
-    sigemptyset(&none);
+    static const int away[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 };
+    sigset_t kept, all;
+    sigemptyset(&kept);
+    for (size_t i = 0; i < sizeof away / sizeof *away; i++) sigaddset(&kept, away[i]);
     sigemptyset(&all);
     sigaddset(&all, SIGPIPE);
     sigaddset(&all, SIGINT);
@@ -3524,7 +3529,7 @@ static int ckpt__os_spawn_attr(posix_spawnattr_t *attr) {
 #if defined(POSIX_SPAWN_CLOEXEC_DEFAULT)
     flags |= POSIX_SPAWN_CLOEXEC_DEFAULT;
 #endif
-    int why = posix_spawnattr_setsigmask(attr, &none);
+    int why = posix_spawnattr_setsigmask(attr, &kept);
     if (why == 0) why = posix_spawnattr_setsigdefault(attr, &all);
     if (why == 0) why = posix_spawnattr_setpgroup(attr, 0);
     if (why == 0) why = posix_spawnattr_setflags(attr, (short)flags);
@@ -12817,18 +12822,32 @@ static ckpt_err ckpt__codec_decode_library(const ckpt__codec *c, int in_fd, cons
     return e;
 }
 
-// What a decoder's exit means: not runnable is CKPT_IO, a status of its own says that the stream is damaged; SIGKILL comes from
-// outside, most often of a system that is short of memory, and says nothing of the stream. bzip2 ends well in front of garbage
-// that follows the stream, and only says so; other warnings (gzip's about $GZIP) mean nothing.
+// Does a decoder itself raise that signal, over a stream or by a defect of its own?
+static bool ckpt__codec_raises(int sig) {
+    static const int own[] = { SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGPIPE, SIGSYS };
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (own[i] == sig) return true;
+    }
+    return false;
+}
+
+static ckpt_err ckpt__codec_as(ckpt_err code) {
+    return ckpt__error_last.code = code;
+}
+
+// What a decoder's exit means: a status of its own says that the stream is damaged. Nothing of the stream is said by a signal
+// from outside, most often the SIGKILL of a system that is short of memory, by a decoder that could not be run (in a shell's
+// words 126 and 127), nor by one whose end others have waited for: that is CKPT_NOMEM, for which nobody takes an older file.
+// bzip2 ends well in front of garbage that follows the stream, and only says so; other warnings (gzip's of $GZIP) mean nothing.
 static ckpt_err ckpt__codec_judge(const ckpt__os_child *child, ckpt_err e) {
     if (e == CKPT_OK && strstr(child->said, "trailing garbage") != NULL)
         return ckpt__error_set(CKPT_CORRUPT, "%s: %s", child->tool, child->said);
-    bool killed = child->status == -SIGKILL;
-    if (e != CKPT_IO || (!killed && child->status <= 0) || child->status == 127) return e;
-    ckpt__error_record record;
-    ckpt__error_take(&record);
-    record.code = killed ? CKPT_NOMEM : CKPT_CORRUPT;
-    return ckpt__error_put(&record);
+    if (e != CKPT_IO) return e;
+    bool shell = child->status > 128 && child->status < 128 + 32;       // one in between, whose child a signal ended
+    int sig = shell ? child->status - 128 : -child->status;
+    if (sig > 0 && ckpt__codec_raises(sig)) return e;
+    bool told = child->status > 0 && child->status != 126 && child->status != 127 && !shell;
+    return ckpt__codec_as(told ? CKPT_CORRUPT : CKPT_NOMEM);
 }
 
 // The tool reads the file by itself, so only its output must be drained.
@@ -12852,6 +12871,7 @@ static ckpt_err ckpt__codec_decode_tool(const ckpt__codec *c, int in_fd, ckpt__c
         (void)ckpt__os_close(fds[0], "a pipe");
         if (runs && e == CKPT_OK) e = ckpt__codec_judge(&child, ckpt__os_wait_child(&child));
         else if (runs) ckpt__os_kill_child(&child);
+        else if (e == CKPT_NOT_FOUND || e == CKPT_IO) e = ckpt__codec_as(CKPT_NOMEM);        // of the tool, not of the file
     }
     ckpt__mem_free(a, block, CKPT__CODEC_BLOCK);
     return e;

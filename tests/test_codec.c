@@ -451,9 +451,11 @@ static void test_bad_tools(void **state) {
         { "head -c 200000; kill -9 $$", CKPT_IO, CKPT_NOMEM, "killed by signal 9" },
         { "head -c 200000 >/dev/null; echo its own words >&2; exit 3", CKPT_IO, CKPT_CORRUPT, "status 3: its own words" },
         { "echo >&2; echo second line >&2; cat >/dev/null; exit 1", CKPT_IO, CKPT_CORRUPT, "second line" },
-        { "exit 127", CKPT_IO, CKPT_IO, "could not be run" },
+        { "exit 127", CKPT_IO, CKPT_NOMEM, "could not be run" },          // which says nothing of the stream
         { "exit 0", CKPT_IO, CKPT_OK, "before its input did" },
-        { "kill -TERM $$", CKPT_IO, CKPT_IO, "signal 15" }
+        { "kill -ALRM $$", CKPT_IO, CKPT_NOMEM, "signal 14" },            // from outside, or as good as that
+        { "kill -SEGV $$", CKPT_IO, CKPT_IO, "signal 11" },               // its own doing
+        { "kill -TERM $$; kill -USR1 $$; exec cat", CKPT_OK, CKPT_OK, "" }       // for the program, not for its tools
     };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         const char *dir = util_temp_dir();

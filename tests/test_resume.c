@@ -626,27 +626,80 @@ static void test_short_of(void **state) {
     }
 }
 
-// Nor does a decompressor that the system kills, as it does when memory is short.
-static void test_killed_tool(void **state) {
-    (void)state;
-    const char *bin = util_temp_dir(), *path = getenv("PATH");
-    run *r = packed_run(packed_folder());
-    char *kept = util_fmt("%s", path);
+// A gzip and a pigz in a folder in front of PATH, which is given back: the first one that is started does `first`, then all are gzip.
+static char *gzip_that(const char *first) {
     static const char *const tools[] = { "gzip", "pigz" };
-    for (int i = 0; i < UTIL_COUNT(tools); i++) {       // the first one is killed, those after it are not
+    const char *bin = util_temp_dir();
+    char *kept = util_fmt("%s", getenv("PATH"));
+    for (int i = 0; i < UTIL_COUNT(tools); i++) {
         const char *tool = util_join(bin, tools[i]);
-        util_write_text(tool, util_fmt("#!/bin/sh\nif mkdir %s/once 2>/dev/null; then kill -9 $$; fi\nPATH='%s' exec gzip \"$@\"\n", bin, kept));
+        // Without a child of its own: after one dash lets all signals in.
+        const char *once = util_fmt("if [ ! -e %s/once ]; then : >%s/once; %s; fi", bin, bin, first);
+        util_write_text(tool, util_fmt("#!/bin/sh\n%s\nPATH='%s' exec gzip \"$@\"\n", once, kept));
         assert_int_equal(chmod(tool, 0755), 0);
     }
     setenv("PATH", util_fmt("%s:%s", bin, kept), 1);
-    ckpt_timestamp t;
-    ckpt_err e = ckpt_saver_resume(r->s, &t);
-    setenv("PATH", kept, 1);
-    assert_int_equal(e, CKPT_NOMEM);
-    assert_non_null(strstr(ckpt_last_error(), "killed by signal 9"));
-    ok(ckpt_saver_resume(r->s, &t));
-    run_check(r, 2);
-    run_end(r);
+    return kept;
+}
+
+// Nor does a decompressor that somebody kills, as the system does when memory is short, nor one that does not start.
+static void test_killed_tool(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        { "kill -KILL $$", "killed by signal 9" }, { "kill -ALRM $$", "killed by signal 14" }, { "sh -c 'kill -KILL $$'; exit $?", "status 137" },
+        { "exit 127", "could not be run" }, { "echo no interpreter >&2; exit 126", "no interpreter" }
+    };
+    const char *dir = packed_folder();
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        run *r = packed_run(dir);
+        char *path = gzip_that(rows[i][0]);
+        ckpt_timestamp t;
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        setenv("PATH", path, 1);
+        if (e != CKPT_NOMEM) fail_msg("%s: %s: %s", rows[i][0], ckpt_err_name(e), ckpt_last_error());
+        assert_non_null(strstr(ckpt_last_error(), rows[i][1]));
+        ok(ckpt_saver_resume(r->s, &t));
+        run_check(r, 2);
+        run_end(r);
+    }
+}
+
+// Nor do a program that waits for any child, and so takes the tool's end away, and a tool that has gone since it was looked for.
+static void test_untold_tool(void **state) {
+    (void)state;
+    static const struct { const char *call; int errnum; } rows[] = { { "waitpid", ECHILD }, { "posix_spawnp", ENOENT }, { "posix_spawnp", ENOEXEC } };
+    const char *dir = packed_folder();
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        run *r = packed_run(dir);
+        ckpt_timestamp t;
+        fault_arm_call(rows[i].call, rows[i].errnum, 1);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        assert_true(fault_disarm());
+        if (e != CKPT_NOMEM) fail_msg("%s: %s: %s", rows[i].call, ckpt_err_name(e), ckpt_last_error());
+        ok(ckpt_saver_resume(r->s, &t));
+        run_check(r, 2);
+        run_end(r);
+    }
+}
+
+// A job's signal that reaches all of its processes is the program's to answer: it ends neither the save that it asks for nor a resume.
+static void test_signalled_tool(void **state) {
+    (void)state;
+    static const char *const names[] = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2" };
+    for (int i = 0; i < UTIL_COUNT(names); i++) {
+        const char *dir = packed_folder();
+        for (int saves = 0; saves < 2; saves++) {
+            run *r = packed_run(dir);
+            ckpt_timestamp t;
+            char *path = gzip_that(util_fmt("kill -%s $$", names[i]));
+            if (saves != 0) run_save(r, 3);
+            else ok(ckpt_saver_resume(r->s, &t));
+            setenv("PATH", path, 1);
+            ok(ckpt_saver_resume(r->s, &t));
+            run_check(r, saves != 0 ? 3 : 2);
+            run_end(r);
+        }
+    }
 }
 
 static ckpt_err broken_device(void *dst, const void *src, size_t size, bool to_device, void *user) {
@@ -744,6 +797,8 @@ int main(void) {
         cmocka_unit_test(test_faults_while_resuming),
         cmocka_unit_test(test_short_of),
         cmocka_unit_test(test_killed_tool),
+        cmocka_unit_test(test_untold_tool),
+        cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
         cmocka_unit_test(test_ignored_time),
     };
