@@ -401,9 +401,10 @@
    MEMORY
    ======
    NONE: up to 40 MiB while a save runs. COPY, and LAZY with enough max_staging_bytes: one buffer of the file's size,
-   mapped at open. Loading: up to 40 MiB, and a device tensor with gaps between its elements whole. Tables: about 300
-   bytes per bound name, and 600 more that a saver keeps from one save to the next. All through the allocator hook, but
-   for the buffers, which are mapped from the system (huge pages where it offers them); without a hook, so are large tables.
+   mapped at open, of which forked children (data loaders) get no copy. Loading: up to 40 MiB, and a device tensor with
+   gaps between its elements whole. Tables: about 300 bytes per bound name, and 600 more that a saver keeps from one save
+   to the next. All through the allocator hook, but for the buffers, which are mapped from the system (huge pages where
+   it offers them); without a hook, so are large tables.
 
 
    COMPOSER
@@ -3068,6 +3069,17 @@ static void *ckpt__os_pages(size_t size) {
     if (whole >= CKPT__OS_PAGE_HUGE) (void)CKPT__SYS(madvise)(base + lead, whole, MADV_HUGEPAGE);
 #endif
     return base + lead;
+}
+
+// Keeps pages from forked children, which would have what is in them for as long as they live, at the price of a copy with the
+// next write here. A child must not touch nor free them.
+static void ckpt__os_pages_keep(void *p, size_t size) {
+#if defined(MADV_DONTFORK)
+    (void)CKPT__SYS(madvise)(p, ckpt__os_pages_size(size), MADV_DONTFORK);
+#else
+    (void)p;
+    (void)size;
+#endif
 }
 
 static void ckpt__os_pages_free(void *p, size_t size) {
@@ -13991,6 +14003,7 @@ static ckpt_err ckpt__image_reserve(ckpt__image *im, uint64_t size) {
     im->data = ckpt__os_pages(size > 0 ? (size_t)size : 1);
     if (im->data == NULL) return CKPT_NOMEM;
     im->cap = size > 0 ? (size_t)size : 1;
+    ckpt__os_pages_keep(im->data, im->cap);
     ckpt__image_touching t;
     t.im = im;
     t.next = 0;

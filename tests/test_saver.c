@@ -1675,6 +1675,38 @@ static void test_two_savers_in_one_folder(void **state) {
     run_end(other);
 }
 
+// A data loader that is forked gets no copy of the snapshot's buffer, which would double the memory that a checkpoint takes.
+static void test_forked_child_has_no_buffer(void **state) {
+    (void)state;
+#if !defined(MADV_DONTFORK)
+    util_skip("this system has no memory that children do not get");
+#else
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (modes[i] == CKPT_SNAPSHOT_NONE) continue;
+        run *r = run_new(util_temp_dir());
+        r->d.snapshot = modes[i];
+        run_open(r);
+        run_save(r, 1);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_non_null(r->s->image.data);
+        fflush(NULL);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        unsigned char there;
+        if (child == 0) _exit(mincore(r->s->image.data, 1, &there) != 0 && errno == ENOMEM ? 0 : 1);
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        run_save(r, 2);
+        ok(ckpt_saver_wait(r->s, 0));
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(r->s, &t));
+        run_check(r, 2);
+        run_end(r);
+    }
+#endif
+}
+
 // Each call that has something to do in a forked child; how many do not refuse it.
 static int forked_calls(run *r) {
     ckpt_timestamp t = at_batch(3), at = at_batch(0);
@@ -2200,7 +2232,7 @@ int main(void) {
         cmocka_unit_test(test_bad_descs),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_folder_is_checked_at_open),
-        cmocka_unit_test(test_two_savers_in_one_folder), cmocka_unit_test(test_forked_child),
+        cmocka_unit_test(test_two_savers_in_one_folder), cmocka_unit_test(test_forked_child), cmocka_unit_test(test_forked_child_has_no_buffer),
         cmocka_unit_test(test_left_overs_are_swept),
         cmocka_unit_test(test_going_back),
         cmocka_unit_test(test_going_back_in_one_process),
