@@ -129,7 +129,8 @@
 
    At every instant, and after a kill at any instruction: a final name holds a whole file; `latest` names a checkpoint
    that verifies; the newest checkpoint that was reported saved, and not retired, loads. What a killed process leaves
-   behind is a hidden temporary file, which the next saver in the folder removes (another machine's when it is a day old).
+   behind is a hidden temporary file, which the next saver in the folder removes (another machine's when it is a day old; an
+   hour, when it has this one's name and was made before a restart or in another container).
    A power cut is as good as a kill where the disk keeps what fsync acknowledged.
 
 
@@ -2901,18 +2902,41 @@ static int ckpt__os_lock_byte(int fd, int command, off_t at) {
     return r == 0 ? 0 : errno;
 }
 
+#if defined(__linux__)
+// What a file of /proc says, as much as there is room for; "" when it is not there.
+static void ckpt__os_proc_text(const char *path, char *text, size_t cap) {
+    size_t got = 0;
+    int fd = ckpt__os_open(path, O_RDONLY, 0);
+    if (fd < 0 || ckpt__os_pread(fd, text, cap - 1, 0, &got, path) != CKPT_OK) got = 0;
+    ckpt__os_drop(fd);
+    text[got] = 0;
+}
+#endif
+
+#ifndef CKPT__OS_BOOT_ID
+    #define CKPT__OS_BOOT_ID "/proc/sys/kernel/random/boot_id"
+#endif
+
+// Which kernel runs here, and since which start: no two say the same, while copies of a machine have one name, and on most
+// machines the space that processes are counted in is called alike. "": the system does not say.
+static void ckpt__os_boot(char *buf, size_t cap) {
+    buf[0] = 0;
+#if defined(__linux__)
+    ckpt__os_proc_text(CKPT__OS_BOOT_ID, buf, cap);
+    buf[strcspn(buf, "\n")] = 0;
+#else
+    (void)cap;
+#endif
+}
+
 // When a process started, in clock ticks since boot; 0 when it is gone, a zombie, or nobody knows. Tells a process from a
 // later one that got its number, which in containers is the rule: the trainer is number 7 every time.
 static uint64_t ckpt__os_process_start(int pid) {
     uint64_t start = 0;
 #if defined(__linux__)
     char path[64], text[1024];
-    size_t got = 0;
     (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = ckpt__os_open(path, O_RDONLY, 0);
-    if (fd < 0 || ckpt__os_pread(fd, text, sizeof text - 1, 0, &got, path) != CKPT_OK) got = 0;
-    ckpt__os_drop(fd);
-    text[got] = 0;
+    ckpt__os_proc_text(path, text, sizeof text);
     const char *p = strrchr(text, ')');             // proc(5): pid (name) state, ..., the 22nd field is the start
     if (p == NULL || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X') return 0;
     p += 2;
@@ -2927,18 +2951,29 @@ static uint64_t ckpt__os_process_start(int pid) {
     return start;
 }
 
-// Who holds a lock file, as written inside: "pid host start space\n".
+// Who holds a lock file, as written inside: "pid host start space\nboot\n".
 typedef struct ckpt__os_holder {
     int  pid;                       // 0: not written, or not readable
     char host[256];
-    bool here, ours, alive;         // on this machine; this process; still running as far as can be seen
-    bool unseen;                    // on this machine, with a number that is not of ours
+    bool here, ours, alive;         // on a machine of this name; this process; still running as far as can be seen
+    bool unseen;                    // on such a machine, with a number not of ours: of another container, machine or boot
 } ckpt__os_holder;
+
+// Are processes numbered together with ours that a lock file speaks of as of "space\nboot\n"? Earlier versions wrote no boot.
+static bool ckpt__os_counts_here(const char *text) {
+    char space[64], boot[64];
+    ckpt__os_pid_space(space, sizeof space);
+    ckpt__os_boot(boot, sizeof boot);
+    size_t n = strlen(space), m = strlen(boot);
+    if (strncmp(text, space, n) != 0 || text[n] != '\n') return false;
+    text += n + 1;
+    return text[0] == 0 || (strncmp(text, boot, m) == 0 && text[m] == '\n');
+}
 
 static ckpt__os_holder ckpt__os_read_holder(int fd) {
     ckpt__os_holder h;
     memset(&h, 0, sizeof h);
-    char text[400], host[256], space[64];
+    char text[512], host[256];
     ssize_t n;
     do n = CKPT__SYS(pread)(fd, text, sizeof text - 1, 0); while (n < 0 && errno == EINTR);
     text[n > 0 ? n : 0] = 0;
@@ -2951,9 +2986,8 @@ static ckpt__os_holder ckpt__os_read_holder(int fd) {
     memcpy(h.host, at, len);
     uint64_t started = strtoull(at + len, &at, 10), now = ckpt__os_process_start(h.pid);
     ckpt__os_host(host, sizeof host);
-    ckpt__os_pid_space(space, sizeof space);
     h.here = strcmp(host, h.host) == 0;
-    h.unseen = h.here && at[0] == ' ' && (strncmp(at + 1, space, strlen(space)) != 0 || at[1 + strlen(space)] != '\n');
+    h.unseen = h.here && at[0] == ' ' && !ckpt__os_counts_here(at + 1);
     bool running = CKPT__SYS(kill)((pid_t)pid, 0) == 0 || errno == EPERM;
     bool same = started == 0 || started == now;     // 0 was written where /proc is not
     h.alive = !h.here || (running && same);
@@ -2962,11 +2996,12 @@ static ckpt__os_holder ckpt__os_read_holder(int fd) {
 }
 
 static void ckpt__os_write_holder(int fd, const char *path) {
-    char host[256], space[64], text[400];
+    char host[256], space[64], boot[64], text[512];
     ckpt__os_host(host, sizeof host);
     ckpt__os_pid_space(space, sizeof space);
+    ckpt__os_boot(boot, sizeof boot);
     unsigned long long start = ckpt__os_process_start(ckpt__os_pid());
-    (void)snprintf(text, sizeof text, "%d %s %llu %s\n", ckpt__os_pid(), host, start, space);
+    (void)snprintf(text, sizeof text, "%d %s %llu %s\n%s%s", ckpt__os_pid(), host, start, space, boot, boot[0] != 0 ? "\n" : "");
     // The lock holds without it, on a full disk for example.
     if (ckpt__os_truncate(fd, 0, path) == CKPT_OK) (void)ckpt__os_pwrite(fd, text, strlen(text), 0, path);
 }
@@ -14657,7 +14692,8 @@ enum {
     CKPT__FILE_GAP = 4096,          // bytes between two of its elements that are read rather than passed over
     CKPT__FILE_TEMP_BASE = 200,         // bytes of the final name kept in the hidden one: NAME_MAX is 255
     CKPT__FILE_STALE = 24 * 3600,       // seconds without a change after which another machine's hidden file is given up
-    CKPT__FILE_OLD = 3600               // the same of another container's on this machine
+    CKPT__FILE_OLD = 3600               // the same of one that a machine of this name has made in another container, or under
+                                        // another boot: before its restart, or because it is another
 };
 
 //-- format by name --------------------------------------------------------------
@@ -14713,7 +14749,7 @@ typedef struct ckpt__file_new {
 } ckpt__file_new;
 
 // Which process has made a hidden file. A number alone does not tell: containers on one network share the machine's name and not
-// its numbers, and in a container that is started again the trainer has the number of the one before.
+// its numbers, so do copies of a machine, and in a container that is started again the trainer has the number of the one before.
 typedef struct ckpt__file_writer {
     int64_t  pid;
     uint32_t host, space, start;        // sums of the machine's name, of whose numbers it is, of when it began; 0: not known
@@ -14727,10 +14763,11 @@ static uint32_t ckpt__file_short_sum(const char *text) {
 // A process of this machine.
 static ckpt__file_writer ckpt__file_writer_of(int pid) {
     ckpt__file_writer w;
-    char host[256], space[64], start[32];
+    char host[256], space[128], start[32];
     uint64_t began = ckpt__os_process_start(pid);
     ckpt__os_host(host, sizeof host);
-    ckpt__os_pid_space(space, sizeof space);
+    ckpt__os_pid_space(space, sizeof space / 2);
+    ckpt__os_boot(space + strlen(space), sizeof space / 2);
     (void)snprintf(start, sizeof start, "%llu", (unsigned long long)began);
     w.pid = pid;
     w.host = ckpt__digest_crc32(0, host, strlen(host));

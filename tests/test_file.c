@@ -542,6 +542,16 @@ static void test_sweep(void **unused) {
         info.touched = ckpt__os_time() - (double)ages[i].age;
         assert_int_equal(ckpt__file_abandoned(&w, &info), ages[i].gone);
     }
+    // On a machine of the same name nobody else's live file goes, and the numbers of processes before a restart say nothing.
+    const char *theirs = util_join(dir, util_fmt(".ep1.pt.%s", util_temp_tail((int)dead))), *boot = fault_boot;
+    util_write_text(theirs, "x");
+    fault_boot = util_join(dir, "boot");
+    util_write_text(fault_boot, "1a2b3c4d-0000-4000-8000-123456789abc\n");
+    ckpt__file_sweep(dir, &a);
+    assert_true(util_exists(theirs) || me.space == 0);
+    fault_boot = boot;
+    ckpt__file_sweep(dir, &a);
+    assert_false(util_exists(theirs));
     // The names that are made are the names that are known.
     ckpt__buf name;
     ckpt__file_writer w;
