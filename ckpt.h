@@ -2990,7 +2990,7 @@ static ckpt__os_holder ckpt__os_read_holder(int fd) {
     h.unseen = h.here && at[0] == ' ' && !ckpt__os_counts_here(at + 1);
     bool running = CKPT__SYS(kill)((pid_t)pid, 0) == 0 || errno == EPERM;
     bool same = started == 0 || started == now;     // 0 was written where /proc is not
-    h.alive = !h.here || (running && same);
+    h.alive = !h.here || (running && same && !h.unseen);
     h.ours = h.here && same && !h.unseen && h.pid == ckpt__os_pid();
     return h;
 }
@@ -3009,7 +3009,8 @@ static void ckpt__os_write_holder(int fd, const char *path) {
 static ckpt_err ckpt__os_lock_busy(const char *path, const ckpt__os_holder *h) {
     if (h->pid == 0) return ckpt__error_set(CKPT_EXISTS, "%s is locked by another process", path);
     if (h->ours) return ckpt__error_set(CKPT_EXISTS, "%s is locked by this process already", path);
-    return ckpt__error_set(CKPT_EXISTS, "%s is locked by process %d on %s", path, h->pid, h->host);
+    const char *advice = h->here && !h->unseen ? "" : ", which cannot be seen from here: when it is gone, remove the file";
+    return ckpt__error_set(CKPT_EXISTS, "%s is locked by process %d on %s%s", path, h->pid, h->host, advice);
 }
 
 static bool ckpt__os_lock_unknown(int errnum) {
@@ -3021,7 +3022,9 @@ static bool ckpt__os_lock_unknown(int errnum) {
 // process, and is lost when that one closes its descriptor. The lock of the open file (byte 1) does that, but forked
 // children keep it: when it is held and the process named inside is gone, only orphans hold it, and they save nothing. One
 // that cannot be seen from here, of another machine or container, is taken to live. Where a file system has no locks at all
-// (some Lustre mounts), the name inside decides alone.
+// (some Lustre mounts), the name inside decides alone, and there one of a machine of this name that cannot be seen is taken to be
+// gone: most often it is the trainer's own from before its container or the machine was started again, and nobody would ever
+// take its file away.
 static ckpt_err ckpt__os_lock_fd(int fd, const char *path) {
     int whole = ckpt__os_lock_byte(fd, F_SETLK, 0), own = whole;
     bool taken = whole == EACCES || whole == EAGAIN;
