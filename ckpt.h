@@ -35882,7 +35882,8 @@ static ckpt_err ckpt__send_dispute(ckpt__send_job *j) {
         if (j->s->meter != NULL) ckpt__meter_set(&j->s->meter->done, j->size);
         return CKPT_OK;
     }
-    j->curable = e == CKPT_NET || e == CKPT_TIMEOUT;
+    // What is not there was taken away, or its store was mistaken: what was refused for it may go another time.
+    j->curable = e == CKPT_NET || e == CKPT_TIMEOUT || whose == CKPT__SEND_NOBODYS;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
         return ckpt__error_prefix(e, "cannot tell whose object is there");
     ckpt__error_last = refusal;

@@ -630,6 +630,30 @@ static void test_overtaken(void **state) {
     }
 }
 
+// The store refused the object for one of that name, and has none: whoever had it there has taken it away, or the store was
+// mistaken. That is no reason to give it up.
+static void test_refused_for_nothing(void **state) {
+    (void)state;
+    for (int there = 0; there < 2; there++) {
+        world *w = world_open(100);
+        w->s->store.creates_only = true;
+        w->send.overwrite = false;
+        w->send.unsure = true;
+        if (there != 0) scripted_keep(w->s, w->send.name, "other", 5);
+        scripted_rule *r = scripted_when(w->s, OP_PUT, 0, DO_FAIL);
+        r->err = CKPT_EXISTS;
+        r->transient = false;
+        assert_int_equal(ckpt__send_run(&w->send), CKPT_EXISTS);
+        assert_int_equal(w->send.curable, there == 0);
+        scripted_clear(w->s);
+        if (there == 0) {
+            must(ckpt__send_run(&w->send));
+            expect_sent(w);
+        }
+        world_close(w);
+    }
+}
+
 //-- a file that changes ---------------------------------------------------------------
 
 static void world_file(world *w, const char *path) {
@@ -964,7 +988,7 @@ int main(void) {
         cmocka_unit_test(test_forgetful),
         cmocka_unit_test(test_cancel_slow),
         cmocka_unit_test(test_overwrite),
-        cmocka_unit_test(test_overtaken),
+        cmocka_unit_test(test_overtaken), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_file_changes),
         cmocka_unit_test(test_progress),
