@@ -28578,6 +28578,17 @@ static bool ckpt__sftp_is_connected(const ckpt__sftp_call *c) {
     return open > 0;
 }
 
+static ckpt_err ckpt__sftp_hung_up(ckpt__sftp_call *c) {
+    return ckpt__transfer_again(c->t, ckpt__error_set(CKPT_NET, "%s hung up before it answered", c->f->site));
+}
+
+// libcurl takes an open that the server died under for one that succeeded, or for what the server refused last on the same
+// connection, which may well be that there is no such file. What is said of a file counts only while the connection lives.
+static ckpt_err ckpt__sftp_answered(ckpt__sftp_call *c, ckpt_err e) {
+    bool says = e == CKPT_OK || e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_NO_SPACE || e == CKPT_EXISTS;
+    return says && !ckpt__sftp_is_connected(c) ? ckpt__sftp_hung_up(c) : e;
+}
+
 // Runs "verb path" or "verb path other" on the server. What a server refuses is CKPT_NOT_FOUND, CKPT_AUTH, CKPT_NO_SPACE, or else
 // CKPT_EXISTS: version 3 of the protocol has only "failure" for a name that is taken, and for anything unusual. libcurl says of
 // an answer that never came what it says of a refusal, with a reason that means nothing: then it is CKPT_NET, and unsure.
@@ -28597,8 +28608,7 @@ static ckpt_err ckpt__sftp_run(ckpt__sftp_call *c, const char *verb, const char 
     if (e != CKPT_OK && e != CKPT_NOMEM) c->t->unsure = true;
     if (e == CKPT_OK || c->job.code != CURLE_QUOTE_ERROR) return e;
     const char *why = c->job.reason;
-    if (!ckpt__sftp_is_connected(c))
-        return ckpt__transfer_again(c->t, ckpt__error_set(CKPT_NET, "%s hung up before it answered", c->f->site));
+    if (!ckpt__sftp_is_connected(c)) return ckpt__sftp_hung_up(c);
     c->t->transient = c->t->unsure = false;
     if (strstr(why, "No such file") != NULL) e = CKPT_NOT_FOUND;
     else if (strstr(why, "ermission denied") != NULL || strstr(why, "write protected") != NULL) e = CKPT_AUTH;
@@ -28610,7 +28620,7 @@ static ckpt_err ckpt__sftp_run(ckpt__sftp_call *c, const char *verb, const char 
 // Is there anything of that name? One round trip when there is not.
 static ckpt_err ckpt__sftp_probe(ckpt__sftp_call *c, const char *path) {
     ckpt__sftp_clear(c, ckpt__sftp_url(c, path));
-    return ckpt__sftp_perform(c);
+    return ckpt__sftp_answered(c, ckpt__sftp_perform(c));
 }
 
 // What libcurl says of a file: its size and, one round trip more, its time, where that is asked for; -1 for what it was not told,
@@ -28620,7 +28630,7 @@ static ckpt_err ckpt__sftp_ask(ckpt__sftp_call *c, const char *path, curl_off_t 
     *size = *when = -1;
     ckpt__sftp_clear(c, ckpt__sftp_url(c, path));
     (void)curl_easy_setopt(c->job.easy, CURLOPT_FILETIME, mtime != NULL ? 1L : 0L);
-    ckpt_err e = ckpt__sftp_perform(c);
+    ckpt_err e = ckpt__sftp_answered(c, ckpt__sftp_perform(c));
     if (e != CKPT_OK) return e;
     (void)curl_easy_getinfo(c->job.easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, size);
     (void)curl_easy_getinfo(c->job.easy, CURLINFO_FILETIME_T, when);
@@ -28644,17 +28654,21 @@ static ckpt_err ckpt__sftp_look(ckpt__sftp_call *c, const char *path, uint64_t *
     return ckpt__transfer_again(c->t, ckpt__error_set(CKPT_NET, "%s does not tell the size of the file", c->f->site));
 }
 
-// Only a folder has something of the name "." in it.
-static bool ckpt__sftp_is_folder(ckpt__sftp_call *c, const char *path) {
+// Only a folder has something of the name "." in it. What a server calls that of a file differs; a failure is that it says
+// nothing at all.
+static ckpt_err ckpt__sftp_is_folder(ckpt__sftp_call *c, const char *path, bool *is) {
     ckpt__error_record kept;
     bool transient = c->t->transient;
     ckpt__error_take(&kept);
     c->path.len = 0;
     ckpt__buf_fmt(&c->path, "%s/.", path);
-    bool is = c->path.err == CKPT_OK && ckpt__sftp_probe(c, ckpt__buf_cstr(&c->path)) == CKPT_OK;
+    const char *inside = ckpt__buf_cstr(&c->path);
+    ckpt_err e = c->path.err == CKPT_OK ? ckpt__sftp_probe(c, inside) : c->path.err;
+    *is = e == CKPT_OK;
+    if (e == CKPT_NOMEM || e == CKPT_CANCELLED || (e != CKPT_OK && !ckpt__sftp_is_connected(c))) return e;
     c->t->transient = transient;
     ckpt__error_last = kept;
-    return is;
+    return CKPT_OK;
 }
 
 static void ckpt__sftp_etag(char *out, size_t cap, uint64_t size, int64_t mtime) {
@@ -28691,6 +28705,7 @@ static ckpt_err ckpt__sftp_receive(ckpt__sftp_call *c, const char *path, uint64_
     ckpt_err e = ckpt__sftp_perform(c);
     (void)curl_easy_getinfo(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     c->job.sink = NULL;
+    if (e != CKPT_OK) e = ckpt__sftp_answered(c, e);
     int code = (int)c->job.code;
     bool cut = code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME || code == CURLE_PARTIAL_FILE;
     bool other = e == CKPT_OK && (length < 0 || (uint64_t)length != sink->size || sink->got != sink->size);
@@ -28750,8 +28765,10 @@ static ckpt_err ckpt__sftp_get(ckpt_store *s, const char *name, const char *etag
     ckpt_err e = ckpt__sftp_begin(&c, s, t);
     if (e == CKPT_OK) e = ckpt__sftp_paths(&c, name);
     if (e == CKPT_OK) e = ckpt__sftp_either(&c, ckpt__sftp_get_from, &g);
-    bool odd = e != CKPT_OK && e != CKPT_NOT_FOUND && c.job.code == CURLE_SSH;
-    if (odd && ckpt__sftp_is_folder(&c, c.part.data)) e = ckpt__sftp_absent(&c);
+    bool odd = e != CKPT_OK && e != CKPT_NOT_FOUND && c.job.code == CURLE_SSH, folder = false;
+    ckpt_err asked = odd ? ckpt__sftp_is_folder(&c, c.part.data, &folder) : CKPT_OK;
+    if (asked != CKPT_OK) e = asked;
+    else if (folder) e = ckpt__sftp_absent(&c);
     ckpt__sftp_end(&c);
     return e;
 }
@@ -28773,10 +28790,10 @@ static ckpt_err ckpt__sftp_stat(ckpt_store *s, const char *name, ckpt__store_sta
     ckpt_err e = ckpt__sftp_begin(&c, s, t);
     if (e == CKPT_OK) e = ckpt__sftp_paths(&c, name);
     if (e == CKPT_OK) e = ckpt__sftp_either(&c, ckpt__sftp_stat_of, out);
-    if (e == CKPT_OK && ckpt__sftp_is_folder(&c, c.part.data)) {
-        memset(out, 0, sizeof *out);
-        e = ckpt__sftp_absent(&c);
-    }
+    bool folder = false;
+    if (e == CKPT_OK) e = ckpt__sftp_is_folder(&c, c.part.data, &folder);
+    if (e == CKPT_OK && folder) e = ckpt__sftp_absent(&c);
+    if (e != CKPT_OK) memset(out, 0, sizeof *out);
     ckpt__sftp_end(&c);
     return e;
 }
@@ -28896,6 +28913,7 @@ static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
     ckpt_err e = ckpt__sftp_perform(c);
     int code = (int)c->job.code;
     c->job.body = NULL;
+    if (e != CKPT_OK) e = ckpt__sftp_answered(c, e);
     if (e == CKPT_NET && (code == CURLE_SSH || code == CURLE_UPLOAD_FAILED) && ckpt__sftp_is_full(c, u->part)) {
         c->t->transient = false;
         return ckpt__error_set(CKPT_NO_SPACE, "the disk of %s is full", c->f->site);
@@ -28979,12 +28997,13 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
     ckpt__sftp_call *c = u->c;
     uint64_t size = 0;
     int64_t mtime = -1;
-    bool there = false;
+    bool there = false, folder = false;
     ckpt_err e = CKPT_OK;
     if (!u->p->overwrite) {             // some servers rename over a name that is taken
         e = ckpt__sftp_exists(c, u->path, u->old, &there);
-        if (e == CKPT_OK && there && !ckpt__sftp_is_folder(c, u->path)) return ckpt__sftp_taken(u, false);
+        if (e == CKPT_OK && there) e = ckpt__sftp_is_folder(c, u->path, &folder);
         if (e != CKPT_OK) return e;
+        if (there && !folder) return ckpt__sftp_taken(u, false);
     }
     ckpt__store_set_mark(&c->f->unsure, u->p->mark, true, &c->f->lock);
     e = ckpt__sftp_run(c, "rename", u->part, u->path);
@@ -28995,8 +29014,9 @@ static ckpt_err ckpt__sftp_rename_once(ckpt__sftp_putting *u, double since, int 
     if (e != CKPT_EXISTS) return e == CKPT_NOT_FOUND ? ckpt__transfer_again(c->t, e) : e;
     e = ckpt__sftp_look(c, u->path, &size, &mtime);
     if (e == CKPT_NOT_FOUND) return ckpt__sftp_wait_turn(u, since, tries);
+    if (e == CKPT_OK) e = ckpt__sftp_is_folder(c, u->path, &folder);
     if (e != CKPT_OK) return e;
-    if (ckpt__sftp_is_folder(c, u->path)) {     // one that is empty is in nobody's way
+    if (folder) {                       // one that is empty is in nobody's way
         e = ckpt__sftp_run(c, "rmdir", u->path, NULL);
         return e == CKPT_EXISTS ? ckpt__sftp_taken(u, true) : e == CKPT_NOT_FOUND ? CKPT_OK : e;
     }
@@ -29250,6 +29270,7 @@ static ckpt_err ckpt__sftp_list_folder(ckpt__sftp_listing *l) {
     (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ckpt__http_on_write);
     (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, &c->job);
     if (e != CKPT_OK && l->err != CKPT_OK) { c->t->transient = false; return l->err; }
+    e = ckpt__sftp_answered(c, e);
     return e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
@@ -29391,7 +29412,10 @@ static ckpt_err ckpt__sftp_remove(ckpt_store *s, const char *name, ckpt__transfe
     if (e == CKPT_OK) {
         ckpt_err first = ckpt__sftp_run(&c, "rm", c.part.data, NULL);
         e = first;
-        if (first == CKPT_EXISTS && ckpt__sftp_is_folder(&c, c.part.data)) e = ckpt__sftp_absent(&c);
+        bool folder = false;
+        ckpt_err asked = first == CKPT_EXISTS ? ckpt__sftp_is_folder(&c, c.part.data, &folder) : CKPT_OK;
+        if (asked != CKPT_OK) e = asked;
+        else if (folder) e = ckpt__sftp_absent(&c);
         else if (first == CKPT_EXISTS) e = CKPT_IO;
         else if (first == CKPT_OK || first == CKPT_NOT_FOUND) {
             e = ckpt__sftp_run(&c, "rm", c.old.data, NULL);

@@ -7,12 +7,15 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-// Sees the commands that libcurl is given before they are sent.
+// Sees the commands and the requests that libcurl is given before they are sent.
 static struct curl_slist *lossy_append(struct curl_slist *list, const char *text);
+static CURLMcode lossy_add(CURLM *multi, CURL *easy);
 #define curl_slist_append lossy_append
+#define curl_multi_add_handle lossy_add
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #undef curl_slist_append
+#undef curl_multi_add_handle
 #include "util.h"
 #include "store_contract.h"
 
@@ -544,6 +547,7 @@ static int die_at;
 // the command is carried out and its answer is lost.
 typedef struct lossy {
     int              listener, port, at;
+    int              request;           // or from the so-many-th request on, whatever it is; 0: none
     const char      *verb;
     ckpt__os_flag    swallow, stop, lost;
     pthread_t        thread;
@@ -558,6 +562,11 @@ static struct curl_slist *lossy_append(struct curl_slist *list, const char *text
         ckpt__os_flag_set(&between.swallow, 1);
     }
     return curl_slist_append(list, text);
+}
+
+static CURLMcode lossy_add(CURLM *multi, CURL *easy) {
+    if (between.request > 0 && --between.request == 0) ckpt__os_flag_set(&between.swallow, 1);
+    return curl_multi_add_handle(multi, easy);
 }
 
 static bool pass_on(int from, int to, bool drop) {
@@ -616,6 +625,14 @@ static void lossy_start(lossy *l) {
     assert_int_equal(pthread_create(&l->thread, NULL, lossy_run, l), 0);
 }
 
+static void lossy_stop(lossy *l) {
+    ckpt__os_flag_set(&l->stop, 1);
+    pthread_join(l->thread, NULL);
+    close(l->listener);
+    l->verb = NULL;
+    l->request = 0;
+}
+
 static ckpt_store *open_lossy(const char *folder) {
     ckpt_store_desc d = desc();
     ckpt_store *s = NULL;
@@ -668,10 +685,78 @@ static void test_lost_answers(void **state) {
         util_mkdir(file_path("lost"));
     }
     ckpt_store_close(s);
-    ckpt__os_flag_set(&between.stop, 1);
-    pthread_join(between.thread, NULL);
-    close(between.listener);
-    between.verb = NULL;
+    lossy_stop(&between);
+}
+
+// The `at`-th request of what follows is answered no more. Before it, the server said of something that it is not there.
+static void lose_request(ckpt_store *s, int at) {
+    ckpt__store_stat st;
+    ckpt__transfer t = contract_transfer();
+    contract_is(ckpt__store_run_stat(s, "nothing of this name", &st, &t), CKPT_NOT_FOUND);
+    ckpt__os_flag_set(&between.lost, 0);
+    between.request = at;
+}
+
+// Was an answer lost? When there were fewer requests than that, there are no more to lose.
+static bool was_lost(void) {
+    if (between.request > 0) {
+        between.request = 0;
+        return false;
+    }
+    for (int i = 0; i < 500 && ckpt__os_flag_get(&between.lost) == 0; i++) ckpt__os_sleep(0.01);
+    return true;
+}
+
+// Whatever request it was that a server died under, nobody is told that there is nothing, or that there is another's.
+static void test_lost_looks(void **state) {
+    (void)state;
+    lossy_start(&between);
+    ckpt_store *s = open_lossy("looks");
+    assert_int_equal(put_lossy(s, "sub/name", "text", true, NULL), 1);
+    int lists = 0, looks = 0, gets = 0, puts = 0;
+    for (bool on = true; on; lists++) {
+        contract_names found;
+        memset(&found, 0, sizeof found);
+        lose_request(s, lists + 1);
+        ckpt_err e = ckpt_store_list(s, "", contract_note, &found);
+        on = was_lost();
+        if (e == CKPT_OK && found.count != 1) fail_msg("request %d of a listing: %d names", lists + 1, found.count);
+        if (e != CKPT_OK) contract_is(e, CKPT_NET);
+        contract_names_free(&found);
+    }
+    for (bool on = true; on; looks++) {
+        ckpt__store_stat st;
+        ckpt__transfer t = contract_transfer();
+        lose_request(s, looks + 1);
+        ckpt_err e = ckpt__store_run_stat(s, "sub/name", &st, &t);
+        on = was_lost();
+        if (e != CKPT_OK && (e != CKPT_NET || !t.transient)) fail_msg("request %d of a look: %s", looks + 1, ckpt_last_error());
+    }
+    for (bool on = true; on; gets++) {
+        char back[4];
+        ckpt__transfer t = contract_transfer();
+        ckpt__sink k;
+        memset(&k, 0, sizeof k);
+        k.memory = back;
+        k.fd = -1;
+        k.size = sizeof back;
+        lose_request(s, gets + 1);
+        ckpt_err e = ckpt__store_run_get(s, "sub/name", NULL, 0, &k, &t);
+        on = was_lost();
+        if (e != CKPT_OK && !t.transient) fail_msg("request %d of a get: %s", gets + 1, ckpt_last_error());
+    }
+    for (bool on = true; on; puts++) {
+        const char *name = util_fmt("sub/new-%d", puts);
+        lose_request(s, puts + 1);
+        int tries = put_lossy(s, name, "new", false, name + 4);
+        on = was_lost();
+        assert_true(tries <= 2);
+        assert_true(contract_holds(s, name, "new", 3));
+    }
+    print_message("requests lost: %d of listings, %d of looks, %d of gets, %d of puts\n", lists - 1, looks - 1, gets - 1, puts - 1);
+    assert_true(lists > 2 && looks > 2 && gets > 1 && puts > 4);
+    ckpt_store_close(s);
+    lossy_stop(&between);
 }
 
 // A process that replaces an object is killed before each of its commands in turn. Whenever that is, a reader finds one whole
@@ -914,7 +999,7 @@ int main(void) {
         cmocka_unit_test(test_no_server), cmocka_unit_test(test_many_logins), cmocka_unit_test(test_openssh),
         cmocka_unit_test(test_strange_folder), cmocka_unit_test(test_leftovers), cmocka_unit_test(test_gap), cmocka_unit_test(test_two_writers),
         cmocka_unit_test(test_folder_removed), cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_killed)
+        cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_lost_looks), cmocka_unit_test(test_killed)
     };
     ckpt_store_desc d = desc();
     the_contract.store = open_store(&d, "contract");
