@@ -27761,6 +27761,7 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
 enum {
     CKPT__SFTP_LOGINS = 8,              // at once: sshd's MaxStartups drops some of 10 and more
     CKPT__SFTP_UPLOAD = 2 << 20,        // bytes in flight, libcurl's most: over distance they are what decides
+    CKPT__SFTP_MESSAGE = 32 * 1024,     // bytes of a write that every server takes; OpenSSH's ends a session at 256 KiB
     CKPT__SFTP_DOWNLOAD = 512 * 1024,   // libssh2 asks for four times as much ahead, past a range's end too, and searches all
                                         // that came for each packet: with four times this, a quarter of the rate over 20 ms
     CKPT__SFTP_RANGE = 64 << 20,        // eight round trips are little beside it
@@ -28138,6 +28139,17 @@ static ckpt_err ckpt__sftp_known(ckpt__sftp *f, const ckpt_allocator *al) {
 
 //-- logging in ------------------------------------------------------------------
 
+// "libssh2/1.10.0", "libssh/0.10.6/openssl/zlib"; "": nobody knows.
+static const char *ckpt__sftp_library(void) {
+    const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
+    const char *text = v->age >= CURLVERSION_FOURTH ? v->libssh_version : NULL;
+    return text != NULL ? text : "";
+}
+
+static bool ckpt__sftp_is_libssh(void) {
+    return ckpt__txt_starts(ckpt__sftp_library(), "libssh/");
+}
+
 // What is offered in one login. libcurl tries the key file, then the password, then the agent.
 typedef struct ckpt__sftp_offer {
     const char *key;                    // NULL: none
@@ -28216,9 +28228,8 @@ static void ckpt__sftp_look_at_key(const char *path, const ckpt_allocator *al, c
 
 // libssh2 before 1.11 signs with SHA-1 alone where RSA is concerned, and OpenSSH from 8.8 on takes no such signatures.
 static const char *ckpt__sftp_old_libssh2(void) {
-    const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
-    const char *text = v->age >= CURLVERSION_FOURTH ? v->libssh_version : NULL;
-    if (text == NULL || !ckpt__txt_starts(text, "libssh2/1.")) return NULL;
+    const char *text = ckpt__sftp_library();
+    if (!ckpt__txt_starts(text, "libssh2/1.")) return NULL;
     ckpt__view minor = { text + 10, strspn(text + 10, "0123456789") };
     int64_t n = 99;
     return ckpt__txt_int(minor, &n) && n < 11 ? text : NULL;
@@ -28893,6 +28904,15 @@ static bool ckpt__sftp_is_full(ckpt__sftp_call *c, const char *path) {
     return e == CKPT_OK && c->free_bytes < 64;      // blocks
 }
 
+// What libcurl has in hand at a time. libssh2 makes many messages of it, and sends them one behind the other. Of libssh, libcurl
+// from 7.74 to 8.3 asks for all of it in one message.
+static long ckpt__sftp_upload_buffer(uint64_t left, bool libssh) {
+    if (libssh) return (long)CKPT__SFTP_MESSAGE;
+    long buffer = left < (uint64_t)CKPT__SFTP_UPLOAD ? 64 * 1024 : (long)CKPT__SFTP_UPLOAD;
+    while (buffer < (long)CKPT__SFTP_UPLOAD && (uint64_t)buffer < left) buffer *= 2;
+    return buffer;
+}
+
 // Sends what is missing of the part file, making folders that are missing on the way (as mkdir -p would).
 static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
     ckpt__sftp_call *c = u->c;
@@ -28903,9 +28923,7 @@ static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
     (void)curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)u->p->body->size);
     (void)curl_easy_setopt(easy, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)u->have);
     (void)curl_easy_setopt(easy, CURLOPT_FTP_CREATE_MISSING_DIRS, 1L);
-    uint64_t left = u->p->body->size - u->have;
-    long buffer = left < (uint64_t)CKPT__SFTP_UPLOAD ? 64 * 1024 : (long)CKPT__SFTP_UPLOAD;
-    while (buffer < (long)CKPT__SFTP_UPLOAD && (uint64_t)buffer < left) buffer *= 2;
+    long buffer = ckpt__sftp_upload_buffer(u->p->body->size - u->have, ckpt__sftp_is_libssh());
     (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, buffer);
     c->job.body = u->p->body;
     c->job.transfer = c->t;

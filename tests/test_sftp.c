@@ -277,6 +277,17 @@ static void test_urls(void **state) {
     ckpt__buf_free(&c.url);
 }
 
+// libssh may make one message of all that libcurl has in hand; libssh2 makes many.
+static void test_upload_buffer(void **state) {
+    (void)state;
+    static const uint64_t left[] = { 0, 1, 100000, 1 << 20, UINT64_MAX };
+    for (int i = 0; i < UTIL_COUNT(left); i++) {
+        assert_int_equal(ckpt__sftp_upload_buffer(left[i], true), 32768);
+        long own = ckpt__sftp_upload_buffer(left[i], false);
+        assert_true(own >= 65536 && own <= CKPT__SFTP_UPLOAD && ((uint64_t)own >= left[i] || own == CKPT__SFTP_UPLOAD));
+    }
+}
+
 // What a listing of "sftp://h/x" begins with.
 typedef struct listing { ckpt__transfer t; ckpt__store_walk w; ckpt__sftp_call c; ckpt__sftp_listing l; } listing;
 
@@ -403,7 +414,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases), cmocka_unit_test(test_uri_tables), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts), cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines), cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_aside),
+        cmocka_unit_test(test_aside), cmocka_unit_test(test_upload_buffer),
         cmocka_unit_test(test_slow_login)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
