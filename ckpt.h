@@ -28150,7 +28150,8 @@ static bool ckpt__sftp_is_libssh(void) {
     return ckpt__txt_starts(ckpt__sftp_library(), "libssh/");
 }
 
-// What is offered in one login. libcurl tries the key file, then the password, then the agent.
+// What is offered in one login. Over libssh2, libcurl tries the key file, then the password, then the agent; over libssh the key
+// file, or without one the agent and then what ssh takes by default, and then the password.
 typedef struct ckpt__sftp_offer {
     const char *key;                    // NULL: none
     bool        agent, password;
@@ -28175,14 +28176,19 @@ typedef struct ckpt__sftp_call {
 } ckpt__sftp_call;
 
 // The n-th way to log in; false: there is no such. Without a key file the agent is asked, then what ssh takes by default.
-static bool ckpt__sftp_offer_of(const ckpt__sftp *f, int n, ckpt__buf *path, ckpt__sftp_offer *o) {
+static bool ckpt__sftp_offer_of(const ckpt__sftp *f, int n, bool libssh, ckpt__buf *path, ckpt__sftp_offer *o) {
     static const char *const names[] = { "id_ed25519", "id_ecdsa", "id_rsa" };
     const char *sock = ckpt__os_env("SSH_AUTH_SOCK");
+    bool agent = sock != NULL && sock[0] != 0, apart = libssh && f->key_file != NULL;
     memset(o, 0, sizeof *o);
     if (n == 0) {
         o->key = f->key_file;
         o->password = f->password != NULL;
-        o->agent = sock != NULL && sock[0] != 0;
+        o->agent = agent && !apart;
+        return true;
+    }
+    if (n == 1 && apart && agent) {
+        o->agent = true;
         return true;
     }
     if (n > 3 || f->key_file != NULL || f->password != NULL) return false;
@@ -28242,7 +28248,7 @@ static ckpt_err ckpt__sftp_denied(ckpt__sftp_call *c) {
     ckpt__buf b;
     ckpt__buf_init(&b, &c->store->allocator);
     ckpt__sftp_offer o;
-    for (int i = 0; ckpt__sftp_offer_of(f, i, &c->path, &o); i++) {
+    for (int i = 0; ckpt__sftp_offer_of(f, i, ckpt__sftp_is_libssh(), &c->path, &o); i++) {
         if (!ckpt__sftp_is_offer(&o) && f->key_file == NULL) continue;
         ckpt__sftp_key key;
         if (o.key != NULL) {
@@ -28268,6 +28274,22 @@ static ckpt_err ckpt__sftp_denied(ckpt__sftp_call *c) {
     return e;
 }
 
+// As ssh-keygen -l shows it. A key's bytes begin with a length below 2^24, so with a 0; over libssh they come in base64.
+static void ckpt__sftp_fingerprint(ckpt__sftp_call *c, const char *key, size_t n) {
+    unsigned char sum[32];
+    ckpt__buf bytes, text;
+    ckpt__buf_init(&bytes, &c->store->allocator);
+    ckpt__buf_init(&text, &c->store->allocator);
+    if (key[0] == 0) ckpt__buf_add(&bytes, key, n);
+    bool read = key[0] == 0 || ckpt__txt_unbase64(&bytes, key, n);
+    if (read && bytes.err == CKPT_OK && ckpt__digest_sha256(bytes.data, bytes.len, sum) == CKPT_OK) {
+        ckpt__txt_add_base64(&text, sum, sizeof sum);
+        if (text.err == CKPT_OK) (void)snprintf(c->sha, sizeof c->sha, "SHA256:%.43s", text.data);
+    }
+    ckpt__buf_free(&bytes);
+    ckpt__buf_free(&text);
+}
+
 // libcurl compared the host's key with the file; everything but a match is refused.
 static int ckpt__sftp_on_key(CURL *easy, const struct curl_khkey *known, const struct curl_khkey *found,
                              enum curl_khmatch match, void *user) {
@@ -28275,15 +28297,8 @@ static int ckpt__sftp_on_key(CURL *easy, const struct curl_khkey *known, const s
     (void)easy; (void)known;
     c->match = (int)match;
     c->sha[0] = 0;
-    unsigned char sum[32];
     bool shown = match != CURLKHMATCH_OK && found != NULL && found->len > 0;
-    if (shown && ckpt__digest_sha256(found->key, found->len, sum) == CKPT_OK) {
-        ckpt__buf b;
-        ckpt__buf_init(&b, &c->store->allocator);
-        ckpt__txt_add_base64(&b, sum, sizeof sum);
-        if (b.err == CKPT_OK) (void)snprintf(c->sha, sizeof c->sha, "SHA256:%.43s", b.data);
-        ckpt__buf_free(&b);
-    }
+    if (shown) ckpt__sftp_fingerprint(c, found->key, found->len);
     return match == CURLKHMATCH_OK ? (int)CURLKHSTAT_FINE : (int)CURLKHSTAT_REJECT;
 }
 
@@ -28414,12 +28429,13 @@ static ckpt_err ckpt__sftp_perform(ckpt__sftp_call *c) {
 
 static void ckpt__sftp_set_login(ckpt__sftp_call *c, const ckpt__sftp_offer *o) {
     CURL *easy = c->job.easy;
+    bool asks = o->agent && ckpt__sftp_is_libssh();     // the agent, as the way to have a public key without a file
     long types = 0;
-    if (o->key != NULL) types |= CURLSSH_AUTH_PUBLICKEY;
+    if (o->key != NULL || asks) types |= CURLSSH_AUTH_PUBLICKEY;
     if (o->password) types |= CURLSSH_AUTH_PASSWORD | CURLSSH_AUTH_KEYBOARD;
     if (o->agent) types |= CURLSSH_AUTH_AGENT;
     (void)curl_easy_setopt(easy, CURLOPT_SSH_AUTH_TYPES, types);
-    (void)curl_easy_setopt(easy, CURLOPT_SSH_PRIVATE_KEYFILE, o->key != NULL ? o->key : "");
+    (void)curl_easy_setopt(easy, CURLOPT_SSH_PRIVATE_KEYFILE, o->key != NULL ? o->key : asks ? NULL : "");
 }
 
 // What the connection of every request has. A host is never talked to without its keys: that option is checked.
@@ -28453,7 +28469,7 @@ static ckpt_err ckpt__sftp_offer_all(ckpt__sftp_call *c, int first, int *good, b
     for (int i = -1; again && *good < 0; i++) {
         int n = i < 0 ? first : i;
         if (i == first) continue;
-        if (!ckpt__sftp_offer_of(c->f, n, &c->path, &o)) break;
+        if (!ckpt__sftp_offer_of(c->f, n, ckpt__sftp_is_libssh(), &c->path, &o)) break;
         if (!ckpt__sftp_is_offer(&o)) continue;
         ckpt__sftp_set_login(c, &o);
         ckpt__sftp_clear(c, ckpt__sftp_url(c, "/"));

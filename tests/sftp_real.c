@@ -224,6 +224,8 @@ static void test_default_keys(void **state) {
         util_remove_tree(util_join(home, ".ssh/id_ecdsa"));
         setenv("SSH_AUTH_SOCK", env("SFTP_AGENT"), 1);
         contract_is(login(&d, user), CKPT_NOT_FOUND);
+        d.key_filename = env("SFTP_KEY_OTHER");         // refused; the agent is asked besides
+        contract_is(login(&d, user), CKPT_NOT_FOUND);
         unsetenv("SSH_AUTH_SOCK");
     } else print_message("no agent\n");
     if (own != NULL) setenv("HOME", own, 1);

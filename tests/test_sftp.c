@@ -277,6 +277,63 @@ static void test_urls(void **state) {
     ckpt__buf_free(&c.url);
 }
 
+// libssh2 hands over the bytes of a host's key, libssh their base64: the fingerprint is that of the bytes.
+static void test_fingerprint(void **state) {
+    (void)state;
+    static const char text[] = "AAAAC3NzaC1lZDI1NTE5AAAAII2pgSdWYWFwA1Vl12LzV4VMdnGBVZQHY/R8Duz1+Ip2";
+    // Of ssh-keygen -lf.
+    static const char *const sum = "SHA256:tiEd7ly+wdHG0LUXAGAa1heFbZLRWZmN1UIG3Tfwax8";
+    ckpt_store *s = NULL;
+    clear_env();
+    assert_int_equal(ckpt_store_open(&s, "sftp://h/x", NULL), CKPT_OK);
+    for (int raw = 0; raw < 2; raw++) {
+        ckpt__sftp_call c;
+        struct curl_khkey key;
+        ckpt__buf b;
+        memset(&c, 0, sizeof c);
+        memset(&key, 0, sizeof key);
+        c.store = s;
+        ckpt__buf_init(&b, NULL);
+        assert_true(ckpt__txt_unbase64(&b, text, strlen(text)));
+        key.key = raw ? b.data : text;
+        key.len = raw ? b.len : strlen(text);
+        key.keytype = CURLKHTYPE_ED25519;
+        assert_int_equal(ckpt__sftp_on_key(NULL, NULL, &key, CURLKHMATCH_MISMATCH, &c), CURLKHSTAT_REJECT);
+        same_text(raw, "the fingerprint", c.sha, sum);
+        ckpt__buf_free(&b);
+    }
+    ckpt_store_close(s);
+}
+
+// libcurl asks the agent together with a key file, or a password, over libssh2; over libssh apart from the file.
+static void test_offers(void **state) {
+    (void)state;
+    ckpt_store_desc d;
+    ckpt_store *s = NULL;
+    ckpt__sftp_offer o;
+    ckpt__buf path;
+    memset(&d, 0, sizeof d);
+    ckpt__buf_init(&path, NULL);
+    clear_env();
+    setenv("SSH_AUTH_SOCK", "/agent", 1);
+    for (int libssh = 0; libssh < 2; libssh++) {
+        for (int file = 0; file < 2; file++) {
+            d.key_filename = file ? "/k" : NULL;
+            d.password = "w";
+            assert_int_equal(ckpt_store_open(&s, "sftp://u@h/x", &d), CKPT_OK);
+            bool apart = libssh != 0 && file != 0;
+            assert_true(ckpt__sftp_offer_of(ckpt__sftp_of(s), 0, libssh != 0, &path, &o));
+            assert_true((o.key != NULL) == (file != 0) && o.password && o.agent == !apart);
+            assert_int_equal(ckpt__sftp_offer_of(ckpt__sftp_of(s), 1, libssh != 0, &path, &o), apart);
+            if (apart) assert_true(o.key == NULL && o.agent && !o.password);
+            assert_false(ckpt__sftp_offer_of(ckpt__sftp_of(s), 2, libssh != 0, &path, &o));
+            ckpt_store_close(s);
+        }
+    }
+    clear_env();
+    ckpt__buf_free(&path);
+}
+
 // libssh may make one message of all that libcurl has in hand; libssh2 makes many.
 static void test_upload_buffer(void **state) {
     (void)state;
@@ -414,7 +471,8 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases), cmocka_unit_test(test_uri_tables), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts), cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines), cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_aside), cmocka_unit_test(test_upload_buffer),
+        cmocka_unit_test(test_aside), cmocka_unit_test(test_upload_buffer), cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_offers),
         cmocka_unit_test(test_slow_login)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
