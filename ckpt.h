@@ -3223,6 +3223,17 @@ static bool ckpt__os_is_hung_up(int fd) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
+// What tells a socket from one that gets the same number when this one is closed; 0: nobody knows.
+static uint64_t ckpt__os_socket_id(int fd) {
+    struct stat s;
+    return CKPT__SYS(fstat)(fd, &s) == 0 ? (uint64_t)s.st_ino : 0;
+}
+
+static bool ckpt__os_is_socket(int fd, uint64_t id) {
+    struct stat s;
+    return id == 0 || (CKPT__SYS(fstat)(fd, &s) == 0 ? (uint64_t)s.st_ino == id : errno != EBADF);
+}
+
 // Bytes written to the socket that the other side has not confirmed yet; -1 where nobody knows.
 static int64_t ckpt__os_unsent(int fd) {
     int bytes = -1;
@@ -17321,6 +17332,8 @@ typedef struct ckpt__http_slot {
     CURLM                  *multi;
     struct ckpt__http_job  *job;            // that runs; NULL: idle
     int                     sockets[CKPT__HTTP_SOCKETS];    // that are open; 0: none
+    uint64_t                ids[CKPT__HTTP_SOCKETS];        // theirs
+    ckpt__os_mutex         *lock;           // the pool's: held where they change, and by other threads that look
     char                    site[280];      // "https://host:port" of its last request
 } ckpt__http_slot;
 
@@ -17334,7 +17347,7 @@ typedef struct ckpt__http_options {
 typedef struct ckpt__http {
     ckpt_allocator   allocator;
     ckpt_logger      logger;
-    ckpt__os_mutex   lock;                  // guards idle and the logger
+    ckpt__os_mutex   lock;                  // guards idle, the logger and the sockets of all handles
     ckpt__http_slot *idle;                  // the last one used comes first
     char            *ca_file, *ca_dir, *user_agent;
     char            *client_cert;           // of TLS, with its key, PEM; NULL: none. It and `insecure` are set after the init
@@ -17566,6 +17579,7 @@ static void ckpt__http_site(char *out, size_t cap, const char *url) {
 static ckpt__http_slot *ckpt__http_new_slot(ckpt__http *h) {
     ckpt__http_slot *slot = (ckpt__http_slot *)ckpt__mem_alloc(&h->allocator, sizeof *slot);
     if (slot == NULL) return NULL;
+    slot->lock = &h->lock;
     slot->easy = curl_easy_init();
     slot->multi = curl_multi_init();
     if (slot->easy != NULL && slot->multi != NULL) return slot;
@@ -17706,6 +17720,34 @@ static size_t ckpt__http_on_header(char *p, size_t size, size_t count, void *use
 
 //-- sockets ---------------------------------------------------------------------
 
+// The i-th socket; 0: there is none. libssh before 0.10 closes its socket itself, and libcurl closes that number once more or
+// never speaks of it again: it may be anybody's by then.
+static int ckpt__http_socket(const ckpt__http_slot *slot, int i) {
+    int fd = slot->sockets[i];
+    return fd > 0 && ckpt__os_is_socket(fd, slot->ids[i]) ? fd : 0;
+}
+
+static void ckpt__http_note_socket(ckpt__http_slot *slot, int fd) {
+    ckpt__os_mutex_lock(slot->lock);
+    for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        if (slot->sockets[i] != fd && ckpt__http_socket(slot, i) != 0) continue;
+        slot->sockets[i] = fd;
+        slot->ids[i] = ckpt__os_socket_id(fd);
+        break;
+    }
+    ckpt__os_mutex_unlock(slot->lock);
+}
+
+// Ends the connections of a job from whatever thread.
+static void ckpt__http_hang_up(const ckpt__http_job *job) {
+    ckpt__os_mutex_lock(job->slot->lock);
+    for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        int fd = ckpt__http_socket(job->slot, i);
+        if (fd > 0) ckpt__os_hang_up(fd);
+    }
+    ckpt__os_mutex_unlock(job->slot->lock);
+}
+
 // The socket does not live on in programs that this one starts, and is none of stdin, stdout and stderr.
 static curl_socket_t ckpt__http_on_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address) {
     ckpt__http_slot *slot = (ckpt__http_slot *)user;
@@ -17716,9 +17758,7 @@ static curl_socket_t ckpt__http_on_socket(void *user, curlsocktype purpose, stru
         ckpt__os_drop(fd);
         return CURL_SOCKET_BAD;
     }
-    for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
-        if (slot->sockets[i] == 0) { slot->sockets[i] = fd; break; }
-    }
+    ckpt__http_note_socket(slot, fd);
     return (curl_socket_t)fd;
 }
 
@@ -17747,9 +17787,15 @@ static void ckpt__http_rescue(ckpt__http_job *job, int fd) {
 static int ckpt__http_on_close(void *user, curl_socket_t fd) {
     ckpt__http_slot *slot = (ckpt__http_slot *)user;
     ckpt__http_job *job = slot->job;
+    bool ours = true;
+    ckpt__os_mutex_lock(slot->lock);
     for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
-        if (slot->sockets[i] == (int)fd) slot->sockets[i] = 0;
+        if (slot->sockets[i] != (int)fd) continue;
+        ours = ckpt__http_socket(slot, i) != 0;
+        slot->sockets[i] = 0;
     }
+    ckpt__os_mutex_unlock(slot->lock);
+    if (!ours) return 0;
     bool sends = job != NULL && job->reply != NULL && job->body != NULL && job->at > 0 && job->failure.code == CKPT_OK;
     if (sends && job->header_bytes == 0 && ckpt__txt_starts(slot->site, "http:")) ckpt__http_rescue(job, (int)fd);
     ckpt__os_drop((int)fd);
@@ -17883,7 +17929,8 @@ static void ckpt__http_give(ckpt__http *h, ckpt__http_job *job, bool keep) {
 static int64_t ckpt__http_unsent(const ckpt__http_job *job) {
     int64_t sum = 0;
     for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
-        int64_t bytes = job->slot->sockets[i] > 0 ? ckpt__os_unsent(job->slot->sockets[i]) : 0;
+        int fd = ckpt__http_socket(job->slot, i);
+        int64_t bytes = fd > 0 ? ckpt__os_unsent(fd) : 0;
         if (bytes > 0) sum += bytes;
     }
     return sum;
@@ -28338,9 +28385,7 @@ static int ckpt__sftp_on_progress(void *user, curl_off_t total_down, curl_off_t 
     (void)total_down; (void)down; (void)total_up; (void)up;
     if (job->failure.code == CKPT_OK && ckpt__http_watch(job) == CKPT_OK) return 0;
     if (job->failure.code == CKPT_OK) ckpt__error_take(&job->failure);
-    for (size_t i = 0; i < CKPT__HTTP_SOCKETS; i++) {
-        if (job->slot->sockets[i] > 0) ckpt__os_hang_up(job->slot->sockets[i]);
-    }
+    ckpt__http_hang_up(job);
     return 1;
 }
 
@@ -28597,8 +28642,8 @@ static void ckpt__sftp_quote(ckpt__buf *b, const char *path) {
 // Is the connection of the last request still there?
 static bool ckpt__sftp_is_connected(const ckpt__sftp_call *c) {
     int open = 0;
-    for (size_t i = 0; i < CKPT__HTTP_SOCKETS; i++) {
-        int fd = c->job.slot->sockets[i];
+    for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        int fd = ckpt__http_socket(c->job.slot, i);
         if (fd > 0 && ckpt__os_is_hung_up(fd)) return false;
         open += fd > 0 ? 1 : 0;
     }

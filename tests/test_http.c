@@ -1178,6 +1178,50 @@ static void test_unsent_unknown(void **state) {
     close(slot.sockets[0]);
 }
 
+// libssh before 0.10 closes a socket below libcurl, which then closes that number again, or never does. It may be anybody's.
+static void test_closed_below(void **state) {
+    (void)state;
+    client c;
+    client_init(&c);
+    ckpt__http_slot *slot = ckpt__http_take_slot(&c.http, "sftp://h:22");
+    struct curl_sockaddr at;
+    int mine[2];
+    memset(&at, 0, sizeof at);
+    at.family = AF_INET;
+    at.socktype = SOCK_STREAM;
+    for (int i = 0; i < 2 * CKPT__HTTP_SOCKETS; i++) {
+        int fd = (int)ckpt__http_on_socket(slot, CURLSOCKTYPE_IPCXN, &at);
+        assert_true(fd > 2);
+        int known = 0, sockets = 0;
+        for (int k = 0; k < CKPT__HTTP_SOCKETS; k++) {
+            sockets += ckpt__http_socket(slot, k) > 0;
+            known += ckpt__http_socket(slot, k) == fd;
+        }
+        assert_true(known == 1 && sockets == 1);
+        close(fd);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, mine), 0);
+        assert_true(mine[0] == fd || mine[1] == fd);
+        ckpt__http_job job;
+        memset(&job, 0, sizeof job);
+        job.slot = slot;
+        ckpt__http_hang_up(&job);
+        if (i % 2 == 0) assert_int_equal(ckpt__http_on_close(slot, fd), 0);
+        char byte = 'x';
+        assert_int_equal(write(mine[0], &byte, 1), 1);
+        assert_int_equal(read(mine[1], &byte, 1), 1);
+        close(mine[0]);
+        close(mine[1]);
+    }
+    // As ever: one that libcurl closes is closed.
+    int fd = (int)ckpt__http_on_socket(slot, CURLSOCKTYPE_IPCXN, &at);
+    assert_int_equal(ckpt__http_on_close(slot, fd), 0);
+    assert_int_equal(fcntl(fd, F_GETFD), -1);
+    curl_easy_cleanup(slot->easy);
+    curl_multi_cleanup(slot->multi);
+    ckpt__mem_free(&c.http.allocator, slot, sizeof *slot);
+    client_free(&c);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_receive_room),
@@ -1211,6 +1255,7 @@ int main(void) {
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_allocations_that_fail),
+        cmocka_unit_test(test_closed_below),
         cmocka_unit_test(test_judge),
     };
     static const char *const names[] = { "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY", "AWS_CA_BUNDLE",
