@@ -17383,6 +17383,7 @@ typedef struct ckpt__http_job {
     uint64_t           summed;              // bytes of the body that sums->crc is of; UINT64_MAX: they were not read in order
     int64_t            unsent;
     double             began, moved_at;
+    uint64_t           turns;               // looks at the clocks so far: another thread sees by it when there are no more
     size_t             header_bytes;
     int                requests;            // that libcurl made of it: it repeats one itself when a kept connection dies
     bool               is_headed;           // the headers came to their end
@@ -17965,17 +17966,20 @@ static double ckpt__http_patience(const ckpt__http_job *job) {
     return job->transfer->stall_timeout_s > 0.0 ? job->transfer->stall_timeout_s : 60.0;
 }
 
+static ckpt_err ckpt__http_stalled(const ckpt__http_job *job, double limit) {
+    return ckpt__error_set(CKPT_TIMEOUT, "%s is stalled: not a byte in %g s", job->host, limit);
+}
+
 // Looks at the clocks and at the cancel flag; CKPT_OK: go on.
 static ckpt_err ckpt__http_watch(ckpt__http_job *job) {
     double now = ckpt__os_now();
+    (void)ckpt__os_add64(&job->turns, 1);
     ckpt__http_count(job, now);
     double limit = ckpt__http_patience(job);
     if (ckpt__transfer_cancelled(job->transfer)) return ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
     if (job->timeout_s > 0.0 && now - job->began > job->timeout_s)
         return ckpt__error_set(CKPT_TIMEOUT, "%s did not answer within %g s", job->host, job->timeout_s);
-    if (now - job->moved_at > limit)
-        return ckpt__error_set(CKPT_TIMEOUT, "%s is stalled: not a byte in %g s", job->host, limit);
-    return CKPT_OK;
+    return now - job->moved_at > limit ? ckpt__http_stalled(job, limit) : CKPT_OK;
 }
 
 // Runs it until libcurl is done, or a clock or the cancel flag ends it.
@@ -28389,6 +28393,54 @@ static int ckpt__sftp_on_progress(void *user, curl_off_t total_down, curl_off_t 
     return 1;
 }
 
+// Over libssh, libcurl waits for most answers inside itself, without an end: nobody looks at the clocks meanwhile, and
+// TCP knows of nothing wrong with a server that is merely stopped. Another thread does, for as long as the request runs.
+typedef struct ckpt__sftp_guard {
+    ckpt__sftp            *f;           // its lock guards `over`
+    const ckpt__http_job  *job;
+    double                 limit;       // of seconds without a look
+    bool                   over;        // the request has ended
+    ckpt_err               why;         // it was made to end
+} ckpt__sftp_guard;
+
+static void ckpt__sftp_guard_run(void *arg) {
+    ckpt__sftp_guard *g = (ckpt__sftp_guard *)arg;
+    double tick = (double)CKPT__HTTP_TICK_MS / 1000.0, since = ckpt__os_now();
+    uint64_t seen = ckpt__os_load64(&g->job->turns);
+    ckpt__os_mutex_lock(&g->f->lock);
+    while (!g->over && g->why == CKPT_OK) {
+        double now = ckpt__os_now();
+        uint64_t turns = ckpt__os_load64(&g->job->turns);
+        if (turns != seen) since = now;
+        seen = turns;
+        if (now - since > g->limit) g->why = CKPT_TIMEOUT;
+        else if (now - since > 4.0 * tick && ckpt__transfer_cancelled(g->job->transfer)) g->why = CKPT_CANCELLED;
+        else (void)ckpt__os_cond_wait_until(&g->f->wake, &g->f->lock, now + tick);
+    }
+    ckpt__os_mutex_unlock(&g->f->lock);
+    if (g->why != CKPT_OK) ckpt__http_hang_up(g->job);
+}
+
+static ckpt_err ckpt__sftp_perform_guarded(ckpt__sftp_call *c) {
+    ckpt__sftp_guard g = { c->f, &c->job, ckpt__http_patience(&c->job), false, CKPT_OK };
+    ckpt__os_thread thread;
+    ckpt_err e = ckpt__os_thread_start(&thread, ckpt__sftp_guard_run, &g);
+    c->job.code = CURLE_OUT_OF_MEMORY;
+    if (e != CKPT_OK) return e;
+    e = ckpt__http_perform(&c->job);
+    ckpt__os_mutex_lock(&c->f->lock);
+    g.over = true;
+    ckpt__os_cond_broadcast(&c->f->wake);
+    ckpt__os_mutex_unlock(&c->f->lock);
+    ckpt__os_thread_join(thread);
+    if (g.why == CKPT_OK) return e;
+    c->job.code = CURLE_ABORTED_BY_CALLBACK;
+    if (g.why == CKPT_TIMEOUT) (void)ckpt__http_stalled(&c->job, g.limit);
+    else (void)ckpt__error_set(CKPT_CANCELLED, "it was cancelled");
+    ckpt__error_take(&c->job.failure);
+    return ckpt__http_fail(&c->job);
+}
+
 // As many logins as sshd is sure to take, at once.
 static ckpt_err ckpt__sftp_queue(ckpt__sftp_call *c) {
     ckpt__sftp *f = c->f;
@@ -28467,7 +28519,8 @@ static void ckpt__sftp_clear(ckpt__sftp_call *c, const char *url) {
 
 // Runs what was set, and carries what is known of its end over to the caller's transfer.
 static ckpt_err ckpt__sftp_perform(ckpt__sftp_call *c) {
-    ckpt_err e = c->url.err != CKPT_OK ? c->url.err : ckpt__http_perform(&c->job);
+    ckpt_err e = c->url.err;
+    if (e == CKPT_OK) e = ckpt__sftp_is_libssh() ? ckpt__sftp_perform_guarded(c) : ckpt__http_perform(&c->job);
     if (e != CKPT_OK && c->job.transfer == &c->quiet) c->t->transient = c->quiet.transient;
     return e == CKPT_CANCELLED ? ckpt__error_set(e, "it was cancelled") : e;
 }
@@ -29323,6 +29376,7 @@ static size_t ckpt__sftp_on_line(char *p, size_t size, size_t count, void *user)
     ckpt__sftp_listing *l = (ckpt__sftp_listing *)user;
     size_t n = size * count;
     l->c->job.moved_at = ckpt__os_now();
+    (void)ckpt__os_add64(&l->c->job.turns, 1);
     ckpt__buf_add(&l->text, p, n);
     l->err = l->text.err;
     if (l->err == CKPT_OK && l->text.len > 1 << 20)

@@ -435,6 +435,57 @@ static void test_slow_login(void **state) {
     close(fd);
 }
 
+// A request that waits inside libcurl, as one does over libssh, ends: at its time, or soon after it is cancelled. One whose clocks
+// are looked at is left alone.
+static void test_guard(void **state) {
+    (void)state;
+    enum { ENDS, IS_CANCELLED, STALLS, WAYS };
+    static const ckpt_err why[WAYS] = { CKPT_OK, CKPT_CANCELLED, CKPT_TIMEOUT };
+    clear_env();
+    for (int way = 0; way < WAYS; way++) {
+        ckpt_store *s = NULL;
+        assert_int_equal(ckpt_store_open(&s, "sftp://u@h/x", NULL), CKPT_OK);
+        ckpt__sftp *f = ckpt__sftp_of(s);
+        ckpt__transfer t;
+        ckpt__http_job job;
+        ckpt__os_flag cancel;
+        ckpt__os_thread thread;
+        int pair[2];
+        memset(&t, 0, sizeof t);
+        ckpt__os_flag_set(&cancel, 0);
+        t.cancel = &cancel;
+        assert_int_equal(ckpt__http_take(&f->http, &job, f->site, &t), CKPT_OK);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+        ckpt__http_note_socket(job.slot, pair[0]);
+        ckpt__sftp_guard g = { f, &job, 0.6, false, CKPT_OK };
+        assert_int_equal(ckpt__os_thread_start(&thread, ckpt__sftp_guard_run, &g), CKPT_OK);
+        double began = ckpt__os_now();
+        for (int i = 0; way == ENDS && i < 60; i++) {
+            (void)ckpt__http_watch(&job);
+            ckpt__os_sleep(0.02);
+        }
+        if (way == ENDS) {
+            assert_false(ckpt__os_is_hung_up(pair[1]));
+            ckpt__os_mutex_lock(&f->lock);
+            g.over = true;
+            ckpt__os_cond_broadcast(&f->wake);
+            ckpt__os_mutex_unlock(&f->lock);
+        }
+        if (way == IS_CANCELLED) ckpt__os_flag_set(&cancel, 1);
+        ckpt__os_thread_join(thread);
+        double took = ckpt__os_now() - began;
+        assert_int_equal(g.why, why[way]);
+        assert_int_equal(ckpt__os_is_hung_up(pair[1]), way != ENDS);
+        if (way == STALLS) assert_true(took >= 0.6);
+        if (way == IS_CANCELLED) assert_true(took >= 0.2);
+        job.slot->sockets[0] = 0;
+        close(pair[0]);
+        close(pair[1]);
+        ckpt__http_give(&f->http, &job, true);
+        ckpt_store_close(s);
+    }
+}
+
 // Each allocation of an opening fails once.
 typedef struct failing { int left; long live; } failing;
 
@@ -472,7 +523,7 @@ int main(void) {
         cmocka_unit_test(test_cases), cmocka_unit_test(test_uri_tables), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts), cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines), cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_aside), cmocka_unit_test(test_upload_buffer), cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_offers),
+        cmocka_unit_test(test_offers), cmocka_unit_test(test_guard),
         cmocka_unit_test(test_slow_login)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
