@@ -29053,10 +29053,22 @@ static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
     return e;
 }
 
+// On some servers nobody may open a file for writing that is there (proftpd's without AllowOverwrite), and what a broken upload
+// left is one: it is taken away, and all of it sent again.
+static ckpt_err ckpt__sftp_send_anew(ckpt__sftp_putting *u) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt_err e = ckpt__sftp_run(u->c, "rm", u->part, NULL);
+    if (e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_EXISTS) return ckpt__error_put(&kept);
+    u->have = 0;
+    return e == CKPT_OK ? ckpt__sftp_send(u) : e;
+}
+
 // Who removes the last file of a folder removes the folder too, between our making it and its first file, perhaps, and again.
 static ckpt_err ckpt__sftp_send_into(ckpt__sftp_putting *u) {
     ckpt__sftp_call *c = u->c;
     ckpt_err e = ckpt__sftp_send(u);
+    if (e == CKPT_AUTH) e = ckpt__sftp_send_anew(u);
     for (int tries = 1; e == CKPT_NOT_FOUND && tries < (int)CKPT__SFTP_FOLDERS; tries++) {
         if (tries > 1) ckpt__os_sleep(0.005 * (double)(1 << tries));
         ckpt_err stop = ckpt__store_cancelled(c->t);

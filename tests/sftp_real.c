@@ -993,6 +993,41 @@ static void test_refused(void **state) {
     ckpt_store_close(s);
 }
 
+// A server on which a file that is there cannot be opened for writing, as with proftpd without AllowOverwrite: what a broken upload
+// left does not block the object.
+static void test_part_in_the_way(void **state) {
+    (void)state;
+    bool root = geteuid() == 0;
+    if (root && env("SFTP_PASS_USER")[0] == 0) util_skip("nobody whom permissions hold back");
+    ckpt_store_desc d = desc();
+    if (root) {
+        d.key_filename = NULL;
+        d.password = env("SFTP_PASSWORD");
+    }
+    const char *dir = util_temp_dir(), *user = env(root ? "SFTP_PASS_USER" : "SFTP_USER");
+    assert_int_equal(chmod(dir, 0777), 0);
+    ckpt_store *s = NULL;
+    contract_ok(ckpt_store_open(&s, util_fmt("sftp://%s@%s:%s/%s", user, env("SFTP_HOST"), env("SFTP_PORT"), dir), &d));
+    static const int sizes[] = { 3, 8 << 20 };
+    for (int i = 0; i < UTIL_COUNT(sizes); i++) {           // begun again, and to be resumed
+        unsigned char *p = contract_bytes((size_t)sizes[i], 5);
+        const char *part = util_join(dir, ".name.mark.ckpt-part");
+        util_write(part, p, (size_t)sizes[i] / 2);
+        assert_int_equal(chmod(part, 0444), 0);
+        ckpt__transfer t = contract_transfer();
+        contract_ok(contract_put(s, "name", p, (size_t)sizes[i], true, "mark", &t));
+        assert_true(contract_holds(s, "name", p, (size_t)sizes[i]));
+        assert_string_equal(util_list(dir), "name\n");
+    }
+    // Where nothing may be written at all it stays that.
+    assert_int_equal(chmod(dir, 0555), 0);
+    ckpt__transfer t = contract_transfer();
+    contract_is(contract_put(s, "other", "x", 1, true, "mark", &t), CKPT_AUTH);
+    assert_false(t.transient);
+    assert_int_equal(chmod(dir, 0777), 0);
+    ckpt_store_close(s);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     static const struct CMUnitTest contract_tests[] = { CONTRACT_TESTS };
@@ -1000,7 +1035,7 @@ int main(void) {
         cmocka_unit_test(test_host_keys), cmocka_unit_test(test_logins), cmocka_unit_test(test_default_keys), cmocka_unit_test(test_password),
         cmocka_unit_test(test_no_server), cmocka_unit_test(test_many_logins), cmocka_unit_test(test_openssh),
         cmocka_unit_test(test_strange_folder), cmocka_unit_test(test_leftovers), cmocka_unit_test(test_gap), cmocka_unit_test(test_two_writers),
-        cmocka_unit_test(test_folder_removed), cmocka_unit_test(test_refused), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_folder_removed), cmocka_unit_test(test_refused), cmocka_unit_test(test_part_in_the_way), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume),
         cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_lost_looks), cmocka_unit_test(test_killed)
     };
     ckpt_store_desc d = desc();
