@@ -29027,7 +29027,7 @@ static long ckpt__sftp_upload_buffer(uint64_t left, bool libssh) {
     return buffer;
 }
 
-// Sends what is missing of the part file, making folders that are missing on the way (as mkdir -p would).
+// Sends what is missing of the part file.
 static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
     ckpt__sftp_call *c = u->c;
     CURL *easy = c->job.easy;
@@ -29036,7 +29036,6 @@ static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
     (void)curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)u->p->body->size);
     (void)curl_easy_setopt(easy, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)u->have);
-    (void)curl_easy_setopt(easy, CURLOPT_FTP_CREATE_MISSING_DIRS, 1L);
     long buffer = ckpt__sftp_upload_buffer(u->p->body->size - u->have, ckpt__sftp_is_libssh());
     (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, buffer);
     c->job.body = u->p->body;
@@ -29064,6 +29063,26 @@ static ckpt_err ckpt__sftp_send_anew(ckpt__sftp_putting *u) {
     return e == CKPT_OK ? ckpt__sftp_send(u) : e;
 }
 
+// Makes the folders on the way to the path, as mkdir -p would: from the last one up to one that can be made, or is there, and
+// down again. libcurl could, but over libssh it never stops trying where a folder cannot be made. The next send tells whether
+// they are there.
+static ckpt_err ckpt__sftp_make_folders(ckpt__sftp_call *c, const char *path) {
+    size_t last = (size_t)(ckpt__os_path_base(path) - path), n = last, next;
+    bool down = false;
+    while (n > 1) {
+        c->path.len = 0;
+        ckpt__buf_add(&c->path, path, n - 1);
+        const char *folder = ckpt__buf_cstr(&c->path);
+        ckpt_err e = c->path.err == CKPT_OK ? ckpt__sftp_run(c, "mkdir", folder, NULL) : c->path.err;
+        if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_AUTH && e != CKPT_EXISTS) return e;
+        down = down || e != CKPT_NOT_FOUND;
+        next = down ? n + strcspn(path + n, "/") + 1 : (size_t)(ckpt__os_path_base(folder) - folder);
+        if (next > last || (down && e == CKPT_NOT_FOUND)) break;
+        n = next;
+    }
+    return CKPT_OK;
+}
+
 // Who removes the last file of a folder removes the folder too, between our making it and its first file, perhaps, and again.
 static ckpt_err ckpt__sftp_send_into(ckpt__sftp_putting *u) {
     ckpt__sftp_call *c = u->c;
@@ -29071,8 +29090,9 @@ static ckpt_err ckpt__sftp_send_into(ckpt__sftp_putting *u) {
     if (e == CKPT_AUTH) e = ckpt__sftp_send_anew(u);
     for (int tries = 1; e == CKPT_NOT_FOUND && tries < (int)CKPT__SFTP_FOLDERS; tries++) {
         if (tries > 1) ckpt__os_sleep(0.005 * (double)(1 << tries));
-        ckpt_err stop = ckpt__store_cancelled(c->t);
-        e = stop != CKPT_OK ? stop : ckpt__sftp_send(u);
+        e = ckpt__store_cancelled(c->t);
+        if (e == CKPT_OK) e = ckpt__sftp_make_folders(c, u->part);
+        if (e == CKPT_OK) e = ckpt__sftp_send(u);
     }
     if (e != CKPT_NOT_FOUND) return e;
     c->t->transient = false;

@@ -970,9 +970,16 @@ static void test_refused(void **state) {
     contract_ok(contract_put(s, "empty", "y", 1, false, NULL, &t));
     contract_ok(ckpt_store_remove(s, "empty"));
     assert_string_equal(util_list(file_path("refused")), "folder\n");
-    t = contract_transfer();
-    assert_int_not_equal(contract_put(s, "folder/file/below", "y", 1, true, NULL, &t), CKPT_OK);
-    assert_false(t.transient);
+    // Folders are made on the way, all or the last ones; where a file is in their place it ends.
+    contract_ok(contract_put(s, "folder/a/b/c/d/file", "y", 1, true, NULL, &t));
+    contract_ok(contract_put(s, "folder/a/b/e/f/file", "z", 1, true, NULL, &t));
+    assert_true(contract_holds(s, "folder/a/b/c/d/file", "y", 1) && contract_holds(s, "folder/a/b/e/f/file", "z", 1));
+    for (int deep = 0; deep < 2; deep++) {
+        t = contract_transfer();
+        contract_is(contract_put(s, deep ? "folder/file/far/below" : "folder/file/below", "y", 1, true, NULL, &t), CKPT_AUTH);
+        says("a file is in its place");
+        assert_false(t.transient);
+    }
     assert_true(contract_holds(s, "folder/file", "x", 1));
     if (env("SFTP_FULL")[0] != 0) {         // a small file system
         const char *uri = util_fmt("sftp://%s@%s:%s/%s", env("SFTP_USER"), env("SFTP_HOST"), env("SFTP_PORT"), env("SFTP_FULL"));
