@@ -37280,6 +37280,7 @@ typedef struct ckpt__uploader_item {
     bool         overwrite, has_crc, adopted;
     bool         heir;                  // overwrite: unless the one before it might not, and has not put an object
     bool         barred;                // an heir, and one before it was refused: the object is somebody else's
+    const char  *said;                  // what its record says of that, as ckpt__uploader_may; below the lock once it is queued
     bool         confirmed;             // the store has it, the link is what remains
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
     bool         dropped;               // what is left is to give a half-done upload up
@@ -37589,6 +37590,11 @@ static void ckpt__uploader_print_word(ckpt__buf *b, const char *word) {
     ckpt__uploader_seal(b, start);
 }
 
+// What of overwriting is in force, as the record of an heir says it when that changes.
+static const char *ckpt__uploader_may(const ckpt__uploader_item *it) {
+    return it->overwrite ? "may" : it->barred ? "barred" : "may not";
+}
+
 // All of the record.
 static void ckpt__uploader_print(ckpt__buf *b, ckpt__uploader_item *it, const char *store) {
     size_t start = b->len;
@@ -37613,6 +37619,8 @@ static void ckpt__uploader_print(ckpt__buf *b, ckpt__uploader_item *it, const ch
         ckpt__uploader_print_parts(b, it);
     }
     if (it->early && it->committed) ckpt__uploader_print_commit(b, it);
+    it->said = ckpt__uploader_may(it);
+    if (it->barred) ckpt__uploader_print_word(b, it->said);
     if (it->confirmed) ckpt__uploader_print_word(b, "confirmed");
     if (it->refused) ckpt__uploader_print_word(b, "refused");
     if (it->dropped) ckpt__uploader_print_word(b, "dropped");
@@ -37742,6 +37750,7 @@ static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_
     (void)ckpt__uploader_get_number(d, "made", &it->made);
     it->early = is[0] == 'e';
     it->overwrite = over->i != 0;
+    it->said = ckpt__uploader_may(it);
     it->has_crc = ckpt__txt_sum(ckpt__uploader_get_text(d, "crc"), &it->crc);
     memcpy(it->mark, mark, strlen(mark) + 1);
     ckpt_err e = CKPT_OK;
@@ -37770,11 +37779,21 @@ static ckpt_err ckpt__uploader_read_part(const ckpt_uploader *u, ckpt__uploader_
     return e;
 }
 
+// Does a line say what of overwriting is in force by then?
+static void ckpt__uploader_read_may(ckpt__uploader_item *it, const char *is) {
+    bool may = strcmp(is, "may") == 0, barred = strcmp(is, "barred") == 0;
+    if (!may && !barred && strcmp(is, "may not") != 0) return;
+    it->overwrite = may;
+    it->barred = barred;
+    it->said = ckpt__uploader_may(it);
+}
+
 // A later line.
 static ckpt_err ckpt__uploader_read_event(const ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__json_doc *d) {
     const char *is = ckpt__uploader_get_text(d, "is");
     if (is == NULL) return CKPT_OK;
     if (strcmp(is, "part") == 0) return ckpt__uploader_read_part(u, it, d);
+    ckpt__uploader_read_may(it, is);
     if (strcmp(is, "confirmed") == 0) it->confirmed = true;
     if (strcmp(is, "refused") == 0) it->refused = true;
     if (strcmp(is, "dropped") == 0) it->dropped = true;
@@ -38996,7 +39015,7 @@ static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, c
         }
         it->follows = it->follows || s->running != NULL || w != NULL || s->failed != NULL;
         if (it->heir) it->overwrite = true;         // what waited when it was recorded may have been put since
-        it->barred = false;
+        if (it->heir) it->barred = false;
         ckpt__uploader_inherit(it, s->failed);
         ckpt__uploader_inherit(it, w);
         *replaced = ckpt__uploader_unfail(u, s);
@@ -39066,10 +39085,48 @@ static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old)
     ckpt__error_last = kept;
 }
 
+// The file of a name whose record says something else of overwriting than is in force; NULL: there is none. Below the lock.
+static ckpt__uploader_item *ckpt__uploader_unsaid(ckpt_uploader *u, const char *name) {
+    const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
+    for (int i = 0; s != NULL && i < 2; i++) {
+        ckpt__uploader_item *it = i == 0 ? s->waiting : s->running;
+        if (it == NULL || it->kind != CKPT__UPLOADER_PUT || !it->heir || it->said == NULL) continue;
+        if (it->place == NULL && strcmp(it->said, ckpt__uploader_may(it)) != 0) return it;
+    }
+    return NULL;
+}
+
+// Brings what is in force to the records of a name. It comes before the record goes of a file from which one has it, and before
+// an heir is sent or acknowledged: else the next process would replace what is somebody else's, or refuse to replace what was the
+// forerunner's. Without the lock, for it is synced: the item may be gone meanwhile, and its record, which is not made again.
+static void ckpt__uploader_say(ckpt_uploader *u, const char *name) {
+    ckpt__error_record kept;
+    ckpt__uploader_item as;
+    memset(&as, 0, sizeof as);
+    ckpt__error_take(&kept);
+    for (ckpt_err e = CKPT_OK; e == CKPT_OK;) {
+        ckpt__os_mutex_lock(&u->lock);
+        ckpt__uploader_item *it = ckpt__uploader_unsaid(u, name);
+        if (it != NULL && as.record != NULL && strcmp(as.record, it->record) == 0) it->said = as.said;
+        it = ckpt__uploader_unsaid(u, name);
+        ckpt__mem_free_text(&u->allocator, as.record);
+        as.record = it != NULL ? ckpt__mem_copy_text(&u->allocator, it->record) : NULL;
+        if (it != NULL) as.said = ckpt__uploader_may(it);
+        ckpt__os_mutex_unlock(&u->lock);
+        if (as.record == NULL) break;
+        e = ckpt__uploader_append_word(u, &as, as.said, true);
+    }
+    ckpt__mem_free_text(&u->allocator, as.record);
+    ckpt__error_last = kept;
+}
+
 // Puts an item into the queue, and out of the way what it replaces. After a failure the item is the caller's.
 static ckpt_err ckpt__uploader_enqueue(ckpt_uploader *u, ckpt__uploader_item *it, bool fresh) {
     ckpt__uploader_item *replaced;
+    char *name = it->heir ? ckpt__mem_copy_text(&u->allocator, it->name) : NULL;        // once it is queued, a worker's
     ckpt_err e = ckpt__uploader_offer(u, it, fresh, &replaced);
+    if (name != NULL) ckpt__uploader_say(u, name);
+    ckpt__mem_free_text(&u->allocator, name);
     if (replaced != NULL) ckpt__uploader_supersede(u, replaced);
     return e;
 }
@@ -39896,6 +39953,7 @@ static void ckpt__uploader_call_back(ckpt_uploader *u, ckpt__uploader_item *it, 
 static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__uploader_item *it) {
     bool published = false, forgotten = false, ends = false;
     ckpt_err e = CKPT_OK;
+    ckpt__uploader_say(u, it->name);
     ckpt__uploader_settle_of(u, it);
     if (it->kind == CKPT__UPLOADER_PUT) e = ckpt__uploader_run_put(u, it, &published);
     else if (it->kind == CKPT__UPLOADER_REMOVE) e = ckpt__uploader_run_remove(u, it);
@@ -39908,14 +39966,16 @@ static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     for (bool over = false; !over;) {
         ckpt__os_mutex_lock(&u->lock);
         while (it->held > 0) ckpt__os_cond_wait(&u->changed, &u->lock);
-        const ckpt__uploader_item *w = s->waiting;
+        ckpt__uploader_item *w = s->waiting;
         bool failed = e != CKPT_OK && e != CKPT_CANCELLED && it->kind == CKPT__UPLOADER_PUT;
         if (failed && w != NULL && w->kind != CKPT__UPLOADER_SETTLE) discards = true;      // a newer one has come
         over = it->old == NULL && (!discards || forgotten);
+        if (!over && e != CKPT_OK && w != NULL) ckpt__uploader_inherit(w, it);
         if (over) ends = ckpt__uploader_book(u, s, it, e, forgotten);
         ckpt__os_mutex_unlock(&u->lock);
         if (over) break;
         ckpt__uploader_settle_of(u, it);
+        ckpt__uploader_say(u, it->name);
         if (discards && !forgotten) ckpt__uploader_discard(u, it);
         forgotten = forgotten || discards;
     }

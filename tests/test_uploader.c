@@ -1375,6 +1375,95 @@ static void test_dead_owner(void **state) {
     end_world(&w);
 }
 
+static ckpt_err add_heir(world *w, const char *name, const char *text, bool overwrite,
+                         void (*done)(const char *name, ckpt_err e, bool published, void *user)) {
+    ckpt__upload up;
+    memset(&up, 0, sizeof up);
+    up.name = name;
+    up.path = file_of(w, "source", text);
+    up.overwrite = up.heir = overwrite;
+    up.durable = true;
+    up.done = done;
+    up.user = w;
+    return ckpt__uploader_add(w->u, &up);
+}
+
+static void stop_uploader(const char *name, ckpt_err e, bool published, void *user) {
+    ckpt_uploader *u = ((world *)user)->u;
+    (void)name, (void)published;
+    assert_int_equal(e, CKPT_NET);
+    ckpt__os_mutex_lock(&u->lock);
+    u->stop = true;
+    ckpt__os_mutex_unlock(&u->lock);
+}
+
+// The object is somebody else's, the file before the heir could not be sent, and its process ends before the heir's turn: the next
+// one does not replace that object, nor do later files of the name.
+static void test_heir_of_nothing(void **state) {
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        world w;
+        begin_world(&w);
+        util_write_text(object(&w, "n"), "theirs");
+        hold();
+        assert_int_equal(add_heir(&w, "n", "1", false, stop_uploader), CKPT_OK);
+        await_count(&S.asked, 1);
+        assert_int_equal(add_heir(&w, "n", "2", true, NULL), CKPT_OK);
+        if (more) assert_int_equal(add_heir(&w, "n", "3", true, NULL), CKPT_OK);
+        fail_next(1, CKPT_NET, false);
+        let_go();
+        assert_int_equal(close_uploader(&w, 0.2), CKPT_NET);
+        assert_int_equal(entries(w.staging, ".upload"), 1);
+        open_uploader(&w);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_EXISTS);
+        assert_string_equal(text_of(&w, "n"), "theirs");
+        if (more) assert_int_equal(close_uploader(&w, 0), CKPT_EXISTS);
+        if (more) open_uploader(&w);                        // the refused one is known by what its record says
+        assert_int_equal(add_heir(&w, "n", "4", true, NULL), CKPT_OK);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_EXISTS);
+        assert_string_equal(text_of(&w, "n"), "theirs");
+        assert_int_equal(entries(w.staging, ".upload"), 1);
+        end_world(&w);
+    }
+}
+
+static void die_with_an_heir(world *w) {
+    ckpt__upload up;
+    ckpt__body body;
+    ckpt__uploader_item *ticket;
+    open_uploader(w);
+    fail_next(1, CKPT_AUTH, false);
+    assert_int_equal(add_heir(w, "n", "1", false, NULL), CKPT_OK);
+    assert_int_equal(ckpt_uploader_wait(w->u, 0), CKPT_AUTH);
+    memset(&up, 0, sizeof up);
+    memset(&body, 0, sizeof body);
+    body.fd = -1;
+    up.name = "n";
+    up.path = util_join(w->dir, "second");
+    up.overwrite = up.heir = up.durable = true;
+    assert_int_equal(ckpt__uploader_begin(w->u, &up, &body, &ticket), CKPT_OK);
+    upload_text(w, "other", "x", true);                     // it gets through: the first one is tried again
+    assert_int_equal(ckpt_uploader_wait(w->u, 0), CKPT_OK);
+    assert_int_equal(S.puts, 2);
+    hold();
+    util_write_text(up.path, "2");
+    assert_int_equal(ckpt__uploader_commit(w->u, ticket, &up), CKPT_OK);
+}
+
+// When its ticket was begun it was not to replace anything; by the time it is acknowledged its forerunner's object is there.
+static void test_heir_after_all(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_with_an_heir, &w);
+    assert_string_equal(text_of(&w, "n"), "1");
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "n"), "2");
+    end_world(&w);
+}
+
 // A link by itself, and the object that it would lead to is gone by the next try: it is not put, and nothing is left of it.
 static void test_link_to_what_is_gone(void **state) {
     (void)state;
@@ -3108,7 +3197,7 @@ int main(void) {
         cmocka_unit_test(test_beside_the_file),
         cmocka_unit_test(test_other_file_system),
         cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_dead_owner),
+        cmocka_unit_test(test_dead_owner), cmocka_unit_test(test_heir_of_nothing), cmocka_unit_test(test_heir_after_all),
         cmocka_unit_test(test_link_to_what_is_gone),
         cmocka_unit_test(test_long_upload_ids),
         cmocka_unit_test(test_another_rank_s),
