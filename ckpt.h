@@ -18656,14 +18656,16 @@ static ckpt_err ckpt__auth_verdict(ckpt_err e) {
     }
 }
 
-// Asks the program's own function. Its failure has a sentence only where it made calls of this library.
+// Asks the program's own function. Its failure has a sentence only where it made calls of this library. It cannot know of
+// anything that was cancelled: taken for that, its failure would be told to nobody.
 static ckpt_err ckpt__auth_call(ckpt_err (*ask)(ckpt_credentials *out, void *user), ckpt_credentials *out, void *user,
                                 const char *what) {
     ckpt__error_last.text[0] = 0;
     ckpt_err e = ask(out, user);
     if (e == CKPT_OK) return e;
-    if (ckpt__error_last.text[0] != 0) return ckpt__error_prefix(e, "the program's own function gave no %s", what);
-    return ckpt__error_set(e, "the program's own function gave no %s, but %s", what, ckpt__error_name(e));
+    ckpt_err as = e == CKPT_CANCELLED ? CKPT_AUTH : e;
+    if (ckpt__error_last.text[0] != 0) return ckpt__error_prefix(as, "the program's own function gave no %s", what);
+    return ckpt__error_set(as, "the program's own function gave no %s, but %s", what, ckpt__error_name(e));
 }
 
 // A whole file of at most `max` bytes.
@@ -39949,6 +39951,13 @@ static void ckpt__uploader_call_back(ckpt_uploader *u, ckpt__uploader_item *it, 
     if (done != NULL) done(it->name, it->kind == CKPT__UPLOADER_SETTLE ? CKPT_CANCELLED : e, published, it->user);
 }
 
+// What a worker's item came to. That it was cancelled is told to nobody, and is believed only where somebody has asked for that.
+static ckpt_err ckpt__uploader_outcome(const ckpt_uploader *u, const ckpt__uploader_item *it, ckpt_err e) {
+    if (it->abandoned) return CKPT_CANCELLED;
+    bool asked = ckpt__os_flag_get(&it->cancel) != 0 || ckpt__os_flag_get(&u->cancel) != 0;
+    return e == CKPT_CANCELLED && !asked ? ckpt__error_prefix(CKPT_IO, "it was broken off, though nothing was cancelled") : e;
+}
+
 // One item from the queue to its end.
 static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__uploader_item *it) {
     bool published = false, forgotten = false, ends = false;
@@ -39959,7 +39968,7 @@ static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     else if (it->kind == CKPT__UPLOADER_REMOVE) e = ckpt__uploader_run_remove(u, it);
     else if (it->kind == CKPT__UPLOADER_LOOK) published = !ckpt__uploader_is_lost(u, it);
     if (ckpt__uploader_withdraw(u, s, it, e)) return;
-    if (it->abandoned) e = CKPT_CANCELLED;
+    e = ckpt__uploader_outcome(u, it, e);
     if (e != CKPT_OK && e != CKPT_CANCELLED) ckpt__uploader_failed(u, it, e);
     bool discards = it->kind == CKPT__UPLOADER_SETTLE || it->abandoned;
     ckpt__uploader_call_back(u, it, e, published);

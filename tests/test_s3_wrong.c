@@ -265,10 +265,11 @@ static ckpt_err no_secret(ckpt_credentials *out, void *user) {
     return *(const ckpt_err *)user;
 }
 
-// "Not found" is said of objects: of credentials it would tell a trainer that there is no checkpoint, and to begin anew.
+// "Not found" is said of objects: of credentials it would tell a trainer that there is no checkpoint, and to begin anew. "Cancelled"
+// would be told to nobody, and the files that need them not be sent.
 static void test_no_credentials(void **state) {
     (void)state;
-    static const ckpt_err codes[] = { CKPT_NOT_FOUND, CKPT_EXISTS, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_IO, CKPT_AUTH };
+    static const ckpt_err codes[] = { CKPT_NOT_FOUND, CKPT_EXISTS, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_IO, CKPT_AUTH, CKPT_CANCELLED };
     wrong *w = wrong_new("none");
     uint64_t size = 0;
     for (int i = 0; i < UTIL_COUNT(codes); i++) {

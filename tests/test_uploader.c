@@ -853,6 +853,24 @@ static void test_remove(void **state) {
     end_world(&w);
 }
 
+// A store that says so though nobody has cancelled anything: the file that did not go is told like any other that failed.
+static void test_nothing_was_cancelled(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    fail_next(1, CKPT_CANCELLED, false);
+    upload_text(&w, "a", "1", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_IO);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    upload_text(&w, "b", "2", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(close_uploader(&w, 0), CKPT_IO);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "a"), "1");
+    end_world(&w);
+}
+
 static void test_failed_then_newer(void **state) {
     (void)state;
     world w;
@@ -3182,7 +3200,7 @@ int main(void) {
         cmocka_unit_test(test_replaced_while_waiting),
         cmocka_unit_test(test_told_at_close),
         cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_failed_then_newer),
+        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_outage_takes_long),
         cmocka_unit_test(test_tried_again_by_wait),
