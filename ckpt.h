@@ -39069,7 +39069,7 @@ static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old)
     old->withdrawn = false;
     old->dropped = true;
     if (begun) {
-        bool said = ckpt__uploader_append_word(u, old, "dropped", false) == CKPT_OK;
+        bool said = ckpt__uploader_append_word(u, old, "dropped", true) == CKPT_OK;     // else the next process would miss the file
         if (said && ckpt__os_exists(old->data)) (void)ckpt__os_remove(old->data);
     } else {
         (void)ckpt__uploader_forget(u, old);
@@ -39821,7 +39821,7 @@ static void ckpt__uploader_hope(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (!it->hopeful) return;
     if (u->hopeful++ == 0 && !it->again) u->hope_pause = CKPT__UPLOADER_HOPE;
     if (u->hopeful == 1 || it->again) u->hope_at = ckpt__os_now() + u->hope_pause;      // a try may have taken longer than that
-    ckpt__os_cond_signal(&u->work);     // who waits for work learns until when
+    ckpt__os_cond_broadcast(&u->work);  // all who wait for work learn until when: the one that does may be busy by then
 }
 
 // Takes from those that may be tried again: all, as a list, or the newest alone.

@@ -1636,6 +1636,36 @@ static void test_half_done_replaced(void **state) {
     end_world(&w);
 }
 
+static int synced_records, early_removals;
+
+// A staged file goes before a record was brought to disk.
+static void hear_syncs(const char *name, const char *path, int fd) {
+    char at[4096];
+    ssize_t n = strcmp(name, "fsync") == 0 ? readlink(util_fmt("/proc/self/fd/%d", fd), at, sizeof at - 1) : -1;
+    if (n > 0) at[n] = 0;
+    if (n > 0 && ckpt__txt_ends(at, ".upload")) locked_add(&synced_records);
+    bool goes = strcmp(name, "unlink") == 0 && ckpt__txt_ends(path, ".data");
+    if (goes && locked_get(&synced_records) == 0) locked_add(&early_removals);
+}
+
+// That it is to be given up is on disk before its staged file goes: else the next process would miss that file.
+static void test_dropped_before_it_goes(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_in_parts_with_newer, &w);
+    open_store(&w);
+    synced_records = early_removals = 0;
+    __atomic_store_n(&fault_watch, hear_syncs, __ATOMIC_SEQ_CST);
+    open_uploader(&w);
+    __atomic_store_n(&fault_watch, NULL, __ATOMIC_SEQ_CST);
+    assert_true(locked_get(&synced_records) > 0);
+    assert_int_equal(locked_get(&early_removals), 0);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
 static void confirmed_not_recorded(world *w) {
     open_uploader(w);
     hold();
@@ -2892,18 +2922,50 @@ static void test_early_switch(void **state) {
 }
 
 static __thread bool late;              // this thread gets the lock long after it was woken
+static pthread_cond_t *counted;         // so many wait for it, and for no time
+static int             endless;
 
 // The linker has all calls come here (--wrap).
 int __real_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
 int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
 int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
+    bool counts = c == __atomic_load_n(&counted, __ATOMIC_SEQ_CST);
+    if (counts) __atomic_add_fetch(&endless, 1, __ATOMIC_SEQ_CST);
     int e = __real_pthread_cond_wait(c, m);
+    if (counts) __atomic_sub_fetch(&endless, 1, __ATOMIC_SEQ_CST);
     if (late) {
         pthread_mutex_unlock(m);
         usleep(200000);
         pthread_mutex_lock(m);
     }
     return e;
+}
+
+static bool await_endless(int n) {
+    for (int i = 0; i < 20000 && __atomic_load_n(&endless, __ATOMIC_SEQ_CST) != n; i++) usleep(500);
+    return __atomic_load_n(&endless, __ATOMIC_SEQ_CST) == n;
+}
+
+// All workers learn when what has failed is to be tried again: the one that was told first may be busy by then.
+static void test_outage_is_known_to_all(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    open_store(&w);
+    w.d.num_concurrent_uploads = 4;
+    open_uploader(&w);
+    endless = 0;
+    __atomic_store_n(&counted, &w.u->work, __ATOMIC_SEQ_CST);
+    fail_next(1, CKPT_AUTH, false);
+    hold();
+    upload_text(&w, "a", "1", true);                        // which wakes all
+    assert_true(await_endless(3));
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
+    assert_true(await_endless(0));
+    __atomic_store_n(&counted, NULL, __ATOMIC_SEQ_CST);
+    assert_int_equal(close_uploader(&w, 0), CKPT_AUTH);
+    end_world(&w);
 }
 
 static void *snapshot_breaks(void *arg) {
@@ -3202,7 +3264,7 @@ int main(void) {
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
-        cmocka_unit_test(test_outage_takes_long),
+        cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
         cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_journal_tried_again),
         cmocka_unit_test(test_many_failures),
@@ -3220,7 +3282,7 @@ int main(void) {
         cmocka_unit_test(test_long_upload_ids),
         cmocka_unit_test(test_another_rank_s),
         cmocka_unit_test(test_half_done),
-        cmocka_unit_test(test_half_done_replaced),
+        cmocka_unit_test(test_half_done_replaced), cmocka_unit_test(test_dropped_before_it_goes),
         cmocka_unit_test(test_refusal_is_passed_on),
         cmocka_unit_test(test_refused_and_dropped),
         cmocka_unit_test(test_part_lost),
