@@ -39534,8 +39534,10 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
     if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
+    // What is amiss here passes as well, a full disk or too few descriptors, but for a staged file that is gone or damaged.
+    bool local = e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT;
     if (e == CKPT_OK) e = ckpt__send_run(&s);
-    it->curable = s.curable;
+    it->curable = local || s.curable;
     it->unsure = it->unsure || s.unsure;
     if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
@@ -39652,8 +39654,8 @@ static ckpt_err ckpt__uploader_link_overtaken(ckpt_uploader *u, ckpt__uploader_l
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s%s stays at %s, which another machine has published: %s was left here "
                         "before", u->store->uri, it->link_name, there, it->link_text);
     ckpt__buf_free(&text);
-    it->curable = e == CKPT_NET || e == CKPT_TIMEOUT;
-    return it->curable || e == CKPT_CANCELLED || e == CKPT_NOMEM ? e : CKPT_OK;         // who may not look puts it
+    bool passes = e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM;
+    return passes ? e : CKPT_OK;        // who may not look puts it
 }
 
 static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *published) {
@@ -39679,7 +39681,7 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     s.overwrite = true;
     s.retry = &retry;
     e = ckpt__send_run(&s);
-    it->curable = s.curable;
+    if (e != CKPT_OK) it->curable = s.curable;
     if (e != CKPT_OK) return e;
     *published = true;
     e = ckpt__os_sync(l->fd, l->path);
@@ -39729,6 +39731,7 @@ static ckpt_err ckpt__uploader_published(const ckpt_uploader *u, const char *dir
 // Puts the item's link unless a later one has been put, by this process or another that shares the staging folder.
 static ckpt_err ckpt__uploader_publish(ckpt_uploader *u, ckpt__uploader_item *it, bool *published) {
     ckpt__uploader_link l;
+    it->curable = true;                 // but for what the store says of the link: the object is there, and waits for it
     ckpt_err e = ckpt__uploader_link_find(u, &l, it->folder, it->link_name);
     if (e == CKPT_OK) e = ckpt__uploader_link_lock(&l, it);
     if (e == CKPT_OK) {

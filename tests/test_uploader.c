@@ -938,6 +938,37 @@ static void test_outage(void **state) {
     fault_hope = 60, fault_hope_most = 900;
 }
 
+// What failed here and not in the store passes as well: a link that could not be noted, a staged file that could not be opened.
+static void test_local_failures_pass(void **state) {
+    (void)state;
+    for (int open = 0; open < 2; open++) {
+        world w;
+        ckpt__uploader_link l;
+        fault_hope = fault_hope_most = 0.02;
+        begin_world(&w);
+        ckpt__uploader_pause(w.u, 1);
+        upload_linked(&w, "n", "1", 1, NULL, NULL);
+        assert_int_equal(ckpt__uploader_link_find(w.u, &l, w.staging, "latest-rank0.pt.symlink"), CKPT_OK);
+        if (!open) util_mkdir(l.path);                      // in the way of that note
+        if (open) fault_arm_call("open", EMFILE, 1);
+        ckpt__uploader_pause(w.u, -1);
+        ckpt_err e = CKPT_OK;
+        for (int i = 0; i < 20000 && e == CKPT_OK; i++, usleep(500)) e = ckpt_uploader_check(w.u);
+        (void)fault_disarm();
+        assert_int_equal(e, open ? CKPT_NOMEM : CKPT_IO);
+        assert_non_null(strstr(ckpt_last_error(), "tried again later"));
+        if (!open) assert_int_equal(rmdir(l.path), 0);
+        ckpt__uploader_link_free(w.u, &l);
+        await_count(&S.puts, 2);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "n");
+        assert_string_equal(S.order, "n latest-rank0.pt.symlink ");
+        assert_int_equal(close_uploader(&w, 0), e);
+        end_world(&w);
+        fault_hope = 60, fault_hope_most = 900;
+    }
+}
+
 // A store that takes longer to fail than the time until the next try: that counts from the end of one, or something would be
 // pending for ever, and somebody who waits would find no end.
 static void test_outage_takes_long(void **state) {
@@ -3264,7 +3295,7 @@ int main(void) {
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
-        cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
+        cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
         cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_journal_tried_again),
         cmocka_unit_test(test_many_failures),
