@@ -37277,6 +37277,7 @@ typedef struct ckpt__uploader_item {
     uint64_t     link_order[2];
     uint64_t     size, added;           // added: microseconds since 1970, different for every file of a process
     uint64_t     modified;              // microseconds since 1970; 0: need not be compared
+    uint64_t     inode;                 // which file had that time; 0: an earlier version did not write it down
     uint64_t     made;                  // the same of a file that an earlier process had made; 0: it was added when it was made
     uint32_t     crc;
     bool         overwrite, has_crc, adopted;
@@ -37488,17 +37489,27 @@ static ckpt_err ckpt__uploader_name(const ckpt_uploader *u, ckpt__buf *out, cons
     return e;
 }
 
-static ckpt_err ckpt__uploader_modified(const char *path, uint64_t *out) {
+static ckpt_err ckpt__uploader_modified(const char *path, uint64_t *out, uint64_t *inode) {
     ckpt__os_info info;
     ckpt_err e = ckpt__os_stat(path, &info);
     if (e == CKPT_OK) *out = info.mtime > 0.0 ? (uint64_t)(info.mtime * 1e6) : 0;
+    if (e == CKPT_OK) *inode = info.ino;
     return e;
 }
 
-// Was the staged file written to since it was staged?
+// Was the staged file written to since it was staged? The times of another one tell nothing of that: somebody has copied the
+// folder, and others have no name of what is in it.
+static ckpt_err ckpt__uploader_compare(const ckpt__uploader_item *it, bool *changed) {
+    uint64_t now = 0, inode = 0;
+    *changed = false;
+    ckpt_err e = it->modified != 0 ? ckpt__uploader_modified(it->data, &now, &inode) : CKPT_OK;
+    if (e == CKPT_OK && (it->inode == 0 || inode == it->inode)) *changed = now != it->modified;
+    return e;
+}
+
 static bool ckpt__uploader_was_changed(const ckpt__uploader_item *it) {
-    uint64_t now = 0;
-    return it->modified != 0 && ckpt__uploader_modified(it->data, &now) == CKPT_OK && now != it->modified;
+    bool changed;
+    return ckpt__uploader_compare(it, &changed) == CKPT_OK && changed;
 }
 
 // Takes over what an upload says but the file itself.
@@ -37614,6 +37625,7 @@ static void ckpt__uploader_print(ckpt__buf *b, ckpt__uploader_item *it, const ch
                   (unsigned long long)it->link_order[1]);
     ckpt__uploader_add_number(b, "added", it->added);
     if (it->modified != 0) ckpt__uploader_add_number(b, "modified", it->modified);
+    if (it->modified != 0) ckpt__buf_fmt(b, ",\"inode\":\"%llu\"", (unsigned long long)it->inode);
     if (it->made != 0) ckpt__uploader_add_number(b, "made", it->made);
     ckpt__uploader_seal(b, start);
     if (it->sent.upload_id.len > 0) {
@@ -37749,6 +37761,7 @@ static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_
             ckpt__uploader_get_number(d, "added", &it->added) && ckpt__uploader_read_order(d, it->link_order);
     if (!*good) return CKPT_OK;
     (void)ckpt__uploader_get_number(d, "modified", &it->modified);
+    (void)ckpt__uploader_digits(ckpt__json_get(d, ckpt__json_root(d), "inode"), &it->inode);
     (void)ckpt__uploader_get_number(d, "made", &it->made);
     it->early = is[0] == 'e';
     it->overwrite = over->i != 0;
@@ -38848,16 +38861,18 @@ static ckpt_err ckpt__uploader_copy(const ckpt_uploader *u, const char *path, co
     return e;
 }
 
-// Makes the file at `path` the item's own. *synced: but for its name it is on disk.
+// Makes the file at `path` the item's own. *synced: but for its name it is on disk; *linked: it can be written to by that name.
 static ckpt_err ckpt__uploader_stage(const ckpt_uploader *u, const ckpt__uploader_item *it, const char *path, bool durable,
-                                     uint64_t *size, bool *synced) {
+                                     uint64_t *size, bool *synced, bool *linked) {
     ckpt__os_info info;
     *synced = true;
+    *linked = false;
     ckpt_err e = ckpt__os_stat(path, &info);
     if (e == CKPT_OK && !info.is_file) e = ckpt__error_set(CKPT_ARG, "%s is not a regular file", path);
     if (e != CKPT_OK) return e;
     // What programs write in place, logs and tables, is small; a link to it would change with it.
     e = durable || info.size > CKPT__UPLOADER_COPIED ? ckpt__os_link(path, it->data) : CKPT_UNSUPPORTED;
+    *linked = e == CKPT_OK;
     if (e == CKPT_OK && !durable) *synced = false;
     if (e == CKPT_UNSUPPORTED) {
         *synced = false;
@@ -39419,9 +39434,9 @@ static ckpt_err ckpt__uploader_ready(void *user) {
 // A file whose sum nobody knows must not have been written to since it was staged; its length alone would not show it.
 static ckpt_err ckpt__uploader_unchanged(void *user) {
     const ckpt__uploader_item *it = ((ckpt__uploader_sending *)user)->it;
-    uint64_t now = it->modified;
-    ckpt_err e = now != 0 && !it->has_crc ? ckpt__uploader_modified(it->data, &now) : CKPT_OK;
-    if (e != CKPT_OK || now == it->modified) return e;
+    bool changed = false;
+    ckpt_err e = it->has_crc ? CKPT_OK : ckpt__uploader_compare(it, &changed);
+    if (e != CKPT_OK || !changed) return e;
     return ckpt__error_set(CKPT_CORRUPT, "%s was written to before it was uploaded", it->from != NULL ? it->from : it->data);
 }
 
@@ -40076,9 +40091,9 @@ static bool ckpt__uploader_goes_in(const ckpt_uploader *u, const ckpt__upload *u
 
 // Stages and records a file as files of its own.
 static ckpt_err ckpt__uploader_stage_apart(ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__upload *up) {
-    bool synced = false;
-    ckpt_err e = ckpt__uploader_stage(u, it, up->path, up->durable, &it->size, &synced);
-    if (e == CKPT_OK && !up->durable && !up->has_crc) e = ckpt__uploader_modified(it->data, &it->modified);
+    bool synced = false, linked = false;
+    ckpt_err e = ckpt__uploader_stage(u, it, up->path, up->durable, &it->size, &synced, &linked);
+    if (e == CKPT_OK && linked && !up->durable && !up->has_crc) e = ckpt__uploader_modified(it->data, &it->modified, &it->inode);
     if (e == CKPT_OK) (void)ckpt__uploader_sync_marks(u, NULL);
     return e == CKPT_OK ? ckpt__uploader_write_record(u, it, !synced) : e;
 }
@@ -40274,8 +40289,8 @@ static ckpt_err ckpt__uploader_commit_file(ckpt_uploader *u, ckpt__uploader_item
     ckpt__buf b;
     ckpt__uploader_item as;
     memset(&as, 0, sizeof as);
-    bool synced;
-    ckpt_err e = ckpt__uploader_stage(u, it, up->path, up->durable, &as.size, &synced);
+    bool synced, linked;
+    ckpt_err e = ckpt__uploader_stage(u, it, up->path, up->durable, &as.size, &synced, &linked);
     if (e == CKPT_OK) e = ckpt__os_open_read(fd, it->data);
     bool recorded = ckpt__os_exists(it->record);
     if (e == CKPT_OK && recorded && as.size != it->size)

@@ -1513,6 +1513,35 @@ static void test_heir_after_all(void **state) {
     end_world(&w);
 }
 
+static void die_with_big(world *w) {
+    open_uploader(w);
+    hold();
+    assert_int_equal(ckpt_upload_file(w->u, "big", big_file(w, "big", CKPT__UPLOADER_COPIED + 1, 1), true), CKPT_OK);
+    upload_text(w, "small", "1", true);
+    await_count(&S.asked, 1);
+}
+
+// The folder goes on on another machine, where its files have other times: they are sent as they are. A copy here is nobody's to
+// write to, and of a link it is another file that was written to.
+static void test_copied_folder(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_with_big, &w);
+    const char *moved = util_join(w.dir, "moved");
+    assert_int_equal(system(util_fmt("cp -r '%s' '%s' && touch '%s'/*.data", w.staging, moved, moved)), 0);
+    util_flip(util_join(w.dir, "big"), 1000, 1);
+    const char *as_it_was = big_file(&w, "as it was", CKPT__UPLOADER_COPIED + 1, 1);
+    w.staging = moved;
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "small"), "1");
+    same_file(object(&w, "big"), as_it_was);
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
 // A link by itself, and the object that it would lead to is gone by the next try: it is not put, and nothing is left of it.
 static void test_link_to_what_is_gone(void **state) {
     (void)state;
@@ -3309,6 +3338,7 @@ int main(void) {
         cmocka_unit_test(test_other_file_system),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_dead_owner), cmocka_unit_test(test_heir_of_nothing), cmocka_unit_test(test_heir_after_all),
+        cmocka_unit_test(test_copied_folder),
         cmocka_unit_test(test_link_to_what_is_gone),
         cmocka_unit_test(test_long_upload_ids),
         cmocka_unit_test(test_another_rank_s),
