@@ -37149,14 +37149,27 @@ static ckpt_err ckpt__fetch_resolve(ckpt_store *store, const char *name, ckpt__b
     return e;
 }
 
-// ckpt__fetch_run behind ckpt__fetch_follow, with the fewest requests.
+// What `name` led to was not there. Is it worth another look? The writer of a link may have let it lead elsewhere meanwhile, and
+// removed that. *before, empty at first: what it led to the last time. The thread's sentence stays.
+static bool ckpt__fetch_moves(const char *name, const ckpt__buf *target, ckpt__buf *before, ckpt_err e, int round) {
+    if (e != CKPT_NOT_FOUND || round >= CKPT__FETCH_RESTARTS || strcmp(target->data, name) == 0) return false;
+    bool same = round > 1 && before->len == target->len && memcmp(before->data, target->data, target->len) == 0;
+    before->len = 0;
+    ckpt__buf_add(before, target->data, target->len);
+    return !same && before->err == CKPT_OK;
+}
+
+// ckpt__fetch_run behind ckpt__fetch_resolve, with the fewest requests.
 static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
     ckpt__store_stat info;
-    ckpt__buf target;
-    ckpt__fetch inner = *f;
+    ckpt__buf target, before;
+    ckpt_err e = CKPT_OK;
     ckpt__buf_init(&target, &f->store->allocator);
-    ckpt_err e = ckpt__fetch_resolve(f->store, f->name, &target, &info, f->retry);
-    if (e == CKPT_OK) {
+    ckpt__buf_init(&before, &f->store->allocator);
+    for (int round = 1; round == 1 || ckpt__fetch_moves(f->name, &target, &before, e, round - 1); round++) {
+        ckpt__fetch inner = *f;
+        e = ckpt__fetch_resolve(f->store, f->name, &target, &info, f->retry);
+        if (e != CKPT_OK) continue;
         inner.name = target.data;
         inner.known = &info;
         e = ckpt__fetch_object(&inner);
@@ -37164,6 +37177,7 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
         f->attempt = inner.attempt;
     }
     ckpt__buf_free(&target);
+    ckpt__buf_free(&before);
     return ckpt__error_prefix(e, "cannot download %s from %s", f->name, f->store->uri);
 }
 
@@ -39084,7 +39098,7 @@ static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old)
     old->withdrawn = false;
     old->dropped = true;
     if (begun) {
-        bool said = ckpt__uploader_append_word(u, old, "dropped", true) == CKPT_OK;     // else the next process would miss the file
+        bool said = ckpt__uploader_append_word(u, old, "dropped", true) == CKPT_OK;   // else the next process misses the file
         if (said && ckpt__os_exists(old->data)) (void)ckpt__os_remove(old->data);
     } else {
         (void)ckpt__uploader_forget(u, old);
@@ -49848,6 +49862,23 @@ static ckpt_err ckpt__loader_find_folder(ckpt__loader_source *src) {
     return e == CKPT_NOT_FOUND ? ckpt__error_put(&first) : e;
 }
 
+// Looks where the name leads: once more when nothing is there and a link has led to it, which may have moved on.
+static ckpt_err ckpt__loader_source_follow(ckpt__loader_source *src, bool folders) {
+    const char *name = src->name.data;
+    ckpt__buf before;
+    ckpt_err e = CKPT_OK;
+    bool again = true;
+    ckpt__buf_init(&before, &src->target.allocator);
+    for (int round = 1; again; round++) {
+        e = ckpt__remote_follow(src->store, name, &src->target, &src->info, NULL);
+        again = ckpt__fetch_moves(name, &src->target, &before, e, round);
+        if (e == CKPT_NOT_FOUND && folders) e = ckpt__loader_find_folder(src);
+        again = again && e == CKPT_NOT_FOUND;
+    }
+    ckpt__buf_free(&before);
+    return ckpt__error_prefix(e, "cannot find %s in %s", name, src->store->uri);
+}
+
 // Opens what a path names; ckpt__loader_source_free follows, whatever is returned. With a store given, the path of a URI is the
 // name (Composer's loading with load_object_store). folders: the directory of a checkpoint of many ranks will do, too.
 static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *path, ckpt_store *store,
@@ -49876,11 +49907,7 @@ static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *p
         e = ckpt__stores_open(&src->store, bucket.data, desc);
         src->own = e == CKPT_OK;
     }
-    if (e == CKPT_OK) {
-        e = ckpt__remote_follow(src->store, name, &src->target, &src->info, NULL);
-        if (e == CKPT_NOT_FOUND && folders) e = ckpt__loader_find_folder(src);
-        e = ckpt__error_prefix(e, "cannot find %s in %s", name, src->store->uri);
-    }
+    if (e == CKPT_OK) e = ckpt__loader_source_follow(src, folders);
     ckpt__buf_free(&bucket);
     return e;
 }
@@ -49909,6 +49936,23 @@ static ckpt_err ckpt__loader_take_folder(ckpt__loader_local *out, ckpt__loader_s
     return e;
 }
 
+// Fetches the object, and looks again where the name leads when that is gone by then.
+static ckpt_err ckpt__loader_fetch_object(ckpt__fetch *f, ckpt__loader_source *src) {
+    ckpt__buf before;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&before, &src->target.allocator);
+    f->store = src->store;
+    for (int round = 1; e == CKPT_OK; round++) {
+        f->name = src->target.data;
+        f->known = &src->info;
+        e = ckpt__fetch_run(f);
+        if (!ckpt__fetch_moves(src->name.data, &src->target, &before, e, round)) break;
+        e = ckpt__loader_source_follow(src, false);
+    }
+    ckpt__buf_free(&before);
+    return e;
+}
+
 // Brings what a path names to the local disk. An object of a file:// store is used where it lies.
 static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ckpt_store *store, const ckpt_store_desc *desc,
                                    const ckpt_on_progress *progress) {
@@ -49930,12 +49974,9 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
         ckpt__file_sweep(dir, &out->path.allocator);        // what a killed process has fetched
         ckpt__os_path_join(&near, dir, ckpt__os_path_base(src.target.data));
         e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(&out->path, ckpt__buf_cstr(&near));
-        f.store = src.store;
-        f.name = src.target.data;
         f.destination = out->path.data;
         f.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
-        f.known = &src.info;
-        if (e == CKPT_OK) e = ckpt__fetch_run(&f);
+        if (e == CKPT_OK) e = ckpt__loader_fetch_object(&f, &src);
         out->fetched = e == CKPT_OK;
     }
     ckpt__buf_free(&near);
@@ -50225,12 +50266,9 @@ static ckpt_err ckpt__loader_get_uri(const char *uri, const char *destination, b
     ckpt__fetch f;
     memset(&f, 0, sizeof f);
     ckpt_err e = ckpt__loader_source_open(&src, uri, NULL, NULL, false, &a);
-    f.store = src.store;
-    f.name = src.target.data;
     f.destination = destination;
     f.overwrite = overwrite;
-    f.known = &src.info;
-    if (e == CKPT_OK) e = ckpt__fetch_run(&f);
+    if (e == CKPT_OK) e = ckpt__loader_fetch_object(&f, &src);
     ckpt__loader_source_free(&src);
     return e;
 }

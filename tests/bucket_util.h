@@ -18,6 +18,8 @@ typedef struct bucket {
     const char      *held_name;         // those whose name has this in it alone; NULL: all; "remove NAME": not a put, but that
     int              waiting;           // calls
     int              under_way, most;   // puts
+    const char      *before;            // a call whose log line is that, once: before it `then` is called; NULL: none
+    void           (*then)(struct bucket *b);
 } bucket;
 
 UTIL_FN const char *bucket_path(const bucket *b, const char *name) {
@@ -34,6 +36,9 @@ UTIL_FN ckpt_err bucket_call(bucket *b, const char *verb, const char *name) {
     char line[1024];
     (void)snprintf(line, sizeof line, "%s %s", verb, name);
     pthread_mutex_lock(&b->lock);
+    bool now = b->before != NULL && strcmp(line, b->before) == 0;
+    if (now) b->before = NULL;
+    if (now) b->then(b);
     size_t n = strlen(b->log);
     (void)snprintf(b->log + n, sizeof b->log - n, "%s\n", line);
     bool fails = false;

@@ -78,6 +78,46 @@ static void test_load_by_name(void **state) {
     bucket_end(b);
 }
 
+// The run goes on: its link leads to the next checkpoint, and the one before is rotated out.
+static void move_on(bucket *b) {
+    util_write_text(bucket_path(b, "r/latest-rank0.pt.symlink"), "r/ba2.pt");
+    assert_int_equal(unlink(bucket_path(b, "r/ba1.pt")), 0);
+}
+
+// While somebody follows it, or fetches what it led to.
+static void test_link_moves_on(void **state) {
+    (void)state;
+    static const char *const moments[] = { "size r/ba1.pt", "get r/ba1.pt" };
+    const char *tmp = fresh_tmp();
+    for (int i = 0; i < 2 * UTIL_COUNT(moments); i++) {
+        bucket *b = bucket_new(NULL);
+        put_checkpoint(b, "r/ba1.pt", 1);
+        put_checkpoint(b, "r/ba2.pt", 2);
+        util_write_text(bucket_path(b, "r/latest-rank0.pt.symlink"), "r/ba1.pt");
+        b->then = move_on;
+        if (i < 2) {
+            b->before = moments[i];
+            ok(load_from(b, "r/latest-rank0.pt.symlink", 2));
+        } else {
+            ckpt_uploader_desc d;
+            ckpt_uploader *u;
+            memset(&d, 0, sizeof d);
+            d.store = b->store;
+            ok(ckpt_uploader_open(&u, &d));
+            b->before = moments[i - 2];
+            const char *to = util_join(util_temp_dir(), "got.pt");
+            ok(ckpt_download_file(u, "r/latest-rank0.pt.symlink", to, false));
+            assert_int_equal(ckpt_uploader_close(u, 0), CKPT_OK);
+            ok(load_from(NULL, to, 2));
+        }
+        assert_null(b->before);
+        assert_int_equal(unlink(bucket_path(b, "r/ba2.pt")), 0);            // one that leads nowhere for good is not looked at for ever
+        assert_int_equal(load_from(b, "r/latest-rank0.pt.symlink", 0), CKPT_NOT_FOUND);
+        bucket_end(b);
+    }
+    assert_string_equal(left_in(tmp), "");
+}
+
 static void test_compressed(void **state) {
     (void)state;
     static const char *const names[][2] = { { "x.pt.gz", "gzip" }, { "x.pt.lz4", "lz4" }, { "x.tgz", "gzip" }, { "x.safetensors.zst", "zstd" },
@@ -290,7 +330,7 @@ int main(void) {
     fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     util_clear_env();
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load_by_name),
+        cmocka_unit_test(test_load_by_name), cmocka_unit_test(test_link_moves_on),
         cmocka_unit_test(test_compressed), cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_progress),
