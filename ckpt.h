@@ -39285,8 +39285,28 @@ static bool ckpt__uploader_is_there(ckpt_uploader *u, ckpt__uploader_place *p) {
     return !p->gone;
 }
 
-// Each folder holds a descriptor; so when very many are open, another one on the same file system will do. NULL: there are not,
-// or there is none.
+typedef struct ckpt__uploader_leavings { const ckpt_uploader *u; const char *folder; bool found; } ckpt__uploader_leavings;
+
+static ckpt_err ckpt__uploader_find_leavings(const char *name, void *user) {
+    ckpt__uploader_leavings *l = (ckpt__uploader_leavings *)user;
+    uint32_t sum;
+    if (l->found || !ckpt__uploader_is_ours(name, &sum) || sum != l->u->store_sum) return CKPT_OK;
+    l->found = !ckpt__uploader_is_another_ranks(l->u, name) && ckpt__uploader_count_left(l->u, l->folder, name) > 0;
+    return CKPT_OK;
+}
+
+// Did a dead owner leave something in a folder that is not open? The thread's sentence stays.
+static bool ckpt__uploader_has_leavings(const ckpt_uploader *u, const char *folder) {
+    ckpt__uploader_leavings l = { u, folder, false };
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (ckpt__os_exists(folder)) (void)ckpt__os_list(folder, ckpt__uploader_find_leavings, &l);
+    ckpt__error_last = kept;
+    return l.found;
+}
+
+// Each folder holds a descriptor; so when very many are open, the newest other one on the same file system will do. NULL: there
+// are not, or there is none.
 static ckpt__uploader_place *ckpt__uploader_other_place(ckpt_uploader *u, uint64_t dev) {
     ckpt__uploader_place *other = NULL;
     size_t open = 0, there = 0;
@@ -39295,7 +39315,7 @@ static ckpt__uploader_place *ckpt__uploader_other_place(ckpt_uploader *u, uint64
     for (ckpt__uploader_place *p = u->places; p != NULL; p = p->next) {
         if (!ckpt__uploader_is_there(u, p)) continue;
         there++;
-        if (p->dev == dev) other = p;
+        if (p->dev == dev && other == NULL) other = p;
     }
     return there < CKPT__UPLOADER_PLACES ? NULL : other;
 }
@@ -39309,6 +39329,7 @@ static ckpt_err ckpt__uploader_open_place(ckpt_uploader *u, const char *folder, 
     ckpt__os_mutex_lock(&u->door);
     for (p = u->places; p != NULL && (strcmp(p->folder, folder) != 0 || !ckpt__uploader_is_there(u, p)); p = p->next) {}
     if (p == NULL) p = ckpt__uploader_other_place(u, dev);
+    if (p != NULL && strcmp(p->folder, folder) != 0 && ckpt__uploader_has_leavings(u, folder)) p = NULL;
     if (p == NULL) {
         e = ckpt__uploader_new_place(u, folder, hidden, &p, &list);
         if (e == CKPT_OK) {

@@ -2247,6 +2247,42 @@ static void test_many_folders(void **state) {
     end_world(&w);
 }
 
+static void die_in_a_folder(world *w) {
+    const char *dir = util_join(w->dir, "d80");
+    w->d.store = w->store;
+    assert_int_equal(ckpt_uploader_open(&w->u, &w->d), CKPT_OK);
+    hold();
+    util_mkdir(dir);
+    util_write_text(util_join(dir, "f"), "left");
+    assert_int_equal(ckpt_upload_file(w->u, "left", util_join(dir, "f"), true), CKPT_OK);
+}
+
+// However many are open: one in which a dead owner left something is opened as well, and without one the newest takes what comes.
+static void test_many_folders_one_left(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    in_a_process(die_in_a_folder, &w);
+    open_store(&w);
+    w.d.store = w.store;
+    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_OK);
+    for (int i = 0; i < 90; i++) {
+        const char *dir = util_join(w.dir, util_fmt("d%d", i));
+        if (i != 80) util_mkdir(dir);
+        util_write_text(util_join(dir, "f"), "x");
+        if (i == 70 || i == 85) hold();
+        assert_int_equal(ckpt_upload_file(w.u, util_fmt("o%d", i), util_join(dir, "f"), true), CKPT_OK);
+        if (i == 70) assert_int_equal(entries(util_join(w.dir, util_fmt("d%d/.ckpt-staging", CKPT__UPLOADER_PLACES - 1)), ".data"), 1);
+        if (i == 85) assert_int_equal(entries(util_join(w.dir, "d80/.ckpt-staging"), ".data"), 1);
+        let_go();
+        while (pending(&w) > 0) usleep(1000);
+    }
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "left"), "left");
+    assert_int_equal(entries(w.bucket, ""), 91);
+    end_world(&w);
+}
+
 // A folder whose files were uploaded goes, and one of that name comes: its files are staged there, and not where nobody finds them.
 static void test_folder_made_again(void **state) {
     (void)state;
@@ -3359,7 +3395,8 @@ int main(void) {
         cmocka_unit_test(test_links_never_go_back),
         cmocka_unit_test(test_links_many_workers),
         cmocka_unit_test(test_links_two_processes),
-        cmocka_unit_test(test_many_folders), cmocka_unit_test(test_folder_made_again),
+        cmocka_unit_test(test_many_folders), cmocka_unit_test(test_many_folders_one_left),
+        cmocka_unit_test(test_folder_made_again),
         cmocka_unit_test(test_many_folders_removed), cmocka_unit_test(test_lock_removed),
         cmocka_unit_test(test_relative_paths),
         cmocka_unit_test(test_link_after_a_crash),
