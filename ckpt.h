@@ -22933,17 +22933,19 @@ static ckpt_err ckpt__web_check_sum(const ckpt__store_put *p, uint32_t crc) {
 // How a store looks at an object.
 typedef ckpt_err ckpt__web_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t);
 
-// Is the object the one that an upload with this mark has made? Says nothing of failures.
+// Is the object the one that an upload with this mark has made? Says nothing of failures; when the server could not answer the
+// attempt is unsure, so that its caller looks again before the object is taken for somebody else's.
 static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *ask, const char *name, const char *mark, uint64_t size,
-                              const ckpt__transfer *t) {
+                              ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
     if (mark == NULL || mark[0] == 0) return false;
     ckpt__error_take(&kept);
-    bool ours = ask(store, name, &there, &look) == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
+    ckpt_err e = ask(store, name, &there, &look);
     ckpt__error_last = kept;
-    return ours;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unsure = true;
+    return e == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
 }
 
 // After the server has acknowledged an object: it must be there in full, and be this upload's where it has a mark. Who may write
@@ -23918,6 +23920,11 @@ static const ckpt__web_meaning ckpt__s3_meanings[] = {
     { "InsufficientCapacity", CKPT_NO_SPACE, true, false, "" },
 };
 
+// Does the reply name a region that the request was not signed for? MinIO names its own in every refusal.
+static bool ckpt__s3_names_another(const ckpt__s3_call *c) {
+    return c->expected[0] != 0 && strcmp(c->expected, c->sent_region) != 0;
+}
+
 // What to do about it, where the server's words do not say; text has room for cap bytes.
 static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
     const ckpt__s3 *s = c->s;
@@ -23931,7 +23938,7 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
                        s->endpoint != NULL ? s->endpoint : "Amazon S3");
     } else if (status >= 300 && status < 400) {
         (void)snprintf(text, cap, "; it wants to send us elsewhere, which is not followed: check the endpoint and the region");
-    } else if (c->expected[0] != 0) {
+    } else if (ckpt__s3_names_another(c)) {
         (void)snprintf(text, cap, "; the bucket's region is %s: set AWS_REGION", c->expected);
     } else if (status == 403 && c->code[0] == 0) {
         (void)snprintf(text, cap, "; the keys are wrong, or lack the permission (%s)",
@@ -23974,21 +23981,23 @@ static void ckpt__s3_set_region(ckpt__s3 *s, const ckpt_store *store, const char
         ckpt__error_log(&store->logger, CKPT_LOG_INFO, "%s is in region %s, not %s", store->uri, region, before);
 }
 
-// Does the reply say that the bucket is elsewhere? Only Amazon's regions are one system in which that helps.
+// Does the reply say that the bucket is elsewhere? Only Amazon's regions are one system in which that helps. Of an object that is
+// asked for in another region its HEAD says 400, without a word and without the region (boto/botocore, issue 1413).
 static bool ckpt__s3_is_elsewhere(const ckpt__s3_call *c) {
     static const char *const codes[] = { "PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed",
                                          "IllegalLocationConstraintException" };
     int status = c->reply.status;
     if (!c->s->amazon) return false;
     if (status == 301 || status == 302 || status == 307 || CKPT__S3_IS_ANY(c, codes)) return true;
-    return status == 400 && c->reply.body.len == 0 && c->expected[0] != 0;
+    return status == 400 && c->reply.body.len == 0 &&
+           (c->expected[0] != 0 || (c->name != NULL && strcmp(c->method, "HEAD") == 0));
 }
 
 // Learns where the bucket is: from the reply, else by asking for the bucket, whose region is told even to strangers. The
 // new host is made of a checked region: nothing is sent to where a reply points.
 static bool ckpt__s3_learn_region(ckpt__s3_call *c) {
     if (!ckpt__s3_is_elsewhere(c) || c->region != NULL) return false;
-    if (c->expected[0] == 0 && c->s->endpoint == NULL) {
+    if (c->expected[0] == 0) {
         ckpt__s3_call ask;
         ckpt__transfer t = ckpt__transfer_aside(c->t);
         ckpt__s3_call_init(&ask, c->store, "HEAD", NULL, &t);
@@ -23999,7 +24008,7 @@ static bool ckpt__s3_learn_region(ckpt__s3_call *c) {
         }
         ckpt__s3_call_free(&ask);
     }
-    if (c->expected[0] == 0 || strcmp(c->expected, c->sent_region) == 0) return false;
+    if (!ckpt__s3_names_another(c)) return false;
     ckpt__s3_set_region(c->s, c->store, c->expected);
     return true;
 }
@@ -24022,7 +24031,7 @@ static bool ckpt__s3_is_unknown(const ckpt__s3_call *c) {
 static bool ckpt__s3_learn_expiry(ckpt__s3_call *c) {
     static const char *const codes[] = { "ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired" };
     bool head = c->reply.status == 400 && strcmp(c->method, "HEAD") == 0 && c->used.session_token[0] != 0 &&
-                !(c->s->amazon && c->expected[0] != 0);         // that one is of the region
+                !(c->s->amazon && ckpt__s3_names_another(c));   // that one is of the region
     if (!head && !ckpt__s3_is_unknown(c) && !CKPT__S3_IS_ANY(c, codes)) return false;
     return ckpt__auth_aws_expired(&c->s->auth, &c->used);
 }
@@ -24040,8 +24049,8 @@ static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
         e = ckpt__s3_send(c);
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
         ckpt__s3_read_error(c);
-        bool again = false, expired = ckpt__s3_learn_expiry(c);
-        if (!moved && ckpt__s3_learn_region(c)) again = moved = true;
+        bool again = !moved && ckpt__s3_learn_region(c), expired = !again && ckpt__s3_learn_expiry(c);
+        if (again) moved = true;
         else if (!clocked && ckpt__s3_learn_clock(c)) again = clocked = true;
         else if (!renewed && expired) again = renewed = true;
         if (!again) {
@@ -24779,6 +24788,10 @@ static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_s
     ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_take(&refusal);
     ckpt_err seen = ckpt__s3_list(store, name, ckpt__s3_see, &k, &look);
+    if (look.transient || look.throttled || seen == CKPT_CANCELLED || seen == CKPT_NOMEM) {     // nothing is known of it yet
+        ckpt__transfer_follow(t, &look);
+        return seen;
+    }
     bool absent = (seen == CKPT_OK || seen == CKPT_EXISTS) && !k.there;
     if (!absent) return ckpt__error_put(&refusal);
     return ckpt__error_set(CKPT_NOT_FOUND, "there is no such object in bucket '%s': a list does not have it",
@@ -32973,7 +32986,7 @@ static ckpt_err ckpt__gcs_fail(ckpt__gcs_call *g) {
     static const char *const damaged[] = { "CrcMismatch", "InvalidDigest" };
     ckpt__s3_call *c = &g->c;
     ckpt__gcs_read_error(g);
-    if (g->used.token.len > 0 && strstr(c->message, g->used.token.data) != NULL) c->message[0] = 0;
+    if (g->used.token.len > 0 && ckpt__web_shows(c->message, g->used.token.data)) c->message[0] = 0;
     ckpt_err e = ckpt__s3_fail(c);
     bool hash = c->reply.status == 400 && (ckpt__s3_says(c, "crc32c") || ckpt__s3_says(c, "md5") || ckpt__s3_says(c, "checksum"));
     if (CKPT__S3_IS_ANY(c, limits)) {
@@ -33110,11 +33123,11 @@ static void ckpt__gcs_sums_free(ckpt__gcs_sums *s, const ckpt_allocator *a) {
 
 //-- looking at an object --------------------------------------------------------
 
-static const char *const ckpt__gcs_fields = "size,generation,crc32c,updated,metadata";
+static const char *const ckpt__gcs_fields = "size,generation,crc32c,timeCreated,metadata";
 
-// The etag is the generation.
+// The etag is the generation. Its bytes are as old as the generation is: "updated" changes with a lifecycle rule too.
 static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, ckpt__store_stat *out) {
-    const char *updated = ckpt__auth_node_text(d, o, "updated"), *sum = ckpt__auth_node_text(d, o, "crc32c");
+    const char *made = ckpt__auth_node_text(d, o, "timeCreated"), *sum = ckpt__auth_node_text(d, o, "crc32c");
     const ckpt__json *metadata = ckpt__json_get(d, o, "metadata");
     memset(out, 0, sizeof *out);
     if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &out->size)) return false;
@@ -33122,7 +33135,7 @@ static bool ckpt__gcs_take_object(const ckpt__json_doc *d, const ckpt__json *o, 
     const char *mark = ckpt__auth_node_text(d, metadata, "ckpt-mark");
     if (!ckpt__web_copy(out->mark, sizeof out->mark, mark)) out->mark[0] = 0;
     out->has_crc = ckpt__web_read_crc(ckpt__auth_node_text(d, metadata, "ckpt-crc32"), &out->crc);
-    if (updated == NULL || !ckpt__txt_read_date(ckpt__txt_view(updated), &out->modified)) out->modified = 0.0;
+    if (made == NULL || !ckpt__txt_read_date(ckpt__txt_view(made), &out->modified)) out->modified = 0.0;
     out->has_crc32c = sum != NULL && ckpt__gcs_read_crc32c(ckpt__txt_view(sum), &out->crc32c);
     return true;
 }

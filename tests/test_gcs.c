@@ -190,6 +190,38 @@ static void test_stat(void **state) {
     ckpt_store_close(s);
 }
 
+// A rule that moves an object to colder storage "updates" it: it was put when it was put.
+static void test_stat_time(void **state) {
+    (void)state;
+    static const step steps[] = { { "GET /storage/v1/b/bucket/o/pre%2Fa%2Fb%20c?fields=size%2Cgeneration%2Ccrc32c%2CtimeCreated%2Cmetadata", 200, NULL,
+                                    "{\"size\":\"5\",\"generation\":\"17\",\"timeCreated\":\"2026-01-02T03:04:05.5Z\",\"updated\":\"2026-02-03T00:00:00Z\"}" } };
+    ckpt__store_stat st;
+    ckpt_store *s = MEET(steps);
+    is(look(s, &st), CKPT_OK);
+    assert_true(st.modified > 1767323045.0 && st.modified < 1767323046.0);
+    check_script();
+    ckpt_store_close(s);
+}
+
+// A token longer than what is kept of a message: its beginning is enough to keep the message back.
+static void test_long_token(void **state) {
+    (void)state;
+    char token[400], body[600];
+    memset(token, 'q', sizeof token);
+    memcpy(token, "ya29.", 5);
+    token[sizeof token - 1] = 0;
+    snprintf(body, sizeof body, "{\"error\":{\"code\":401,\"message\":\"not known: %s\"}}", token);
+    step one = { "GET /storage", 401, NULL, body };
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    d.session_token = token;
+    ckpt__store_stat st;
+    ckpt_store *s = meet(&one, 1, &d);
+    is(look(s, &st), CKPT_AUTH);
+    assert_null(strstr(ckpt_last_error(), "ya29.qq"));
+    ckpt_store_close(s);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     static const struct { int status; const char *body; ckpt_err e; bool transient, throttled; const char *says; } cases[] = {
@@ -931,6 +963,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc32c), cmocka_unit_test(test_jwt), cmocka_unit_test(test_quote),
         cmocka_unit_test(test_missing), cmocka_unit_test(test_broken_off), cmocka_unit_test(test_ranges_of_before), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stat),
+        cmocka_unit_test(test_stat_time), cmocka_unit_test(test_long_token),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put), cmocka_unit_test(test_acl),
         cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_turns), cmocka_unit_test(test_order), cmocka_unit_test(test_metadata_outage),
         cmocka_unit_test(test_types),

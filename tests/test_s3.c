@@ -460,10 +460,15 @@ static void test_create_only(void **state) {
     ckpt_store *s = MEET(ours);
     is(put(s, "hello world", false, "m"), CKPT_OK);        // a first try had arrived, and its reply was lost
     ckpt_store_close(s);
+    static const step busy[] = { { 412, NULL, ERROR_XML("PreconditionFailed", ""), 0 }, { 503, NULL, NULL, 0 } };
+    s = MEET(busy);
+    is(put(s, "hello world", false, "m"), CKPT_EXISTS);    // whose it is could not be seen: its caller is to ask again
+    assert_true(t.unsure && !t.transient);
+    ckpt_store_close(s);
     static const step theirs[] = { { 412, NULL, ERROR_XML("PreconditionFailed", ""), 0 }, { 200, "x-amz-meta-ckpt-mark: other\r\n", NULL, 11 } };
     s = MEET(theirs);
     is(put(s, "hello world", false, "m"), CKPT_EXISTS);
-    assert_false(t.transient);
+    assert_false(t.transient || t.unsure);
     ckpt_store_close(s);
     static const step race[] = { { 409, NULL, ERROR_XML("ConditionalRequestConflict", "try again"), 0 } };
     s = MEET(race);
@@ -543,6 +548,7 @@ static void test_region(void **state) {
         { 400, NULL, "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-5</Region></Error>", 0 },
         { 204, NULL, NULL, 0 },
         { 301, "x-amz-bucket-region: evil.com/x\r\n", ERROR_XML("PermanentRedirect", "x"), 0 },
+        { 403, NULL, NULL, 0 },                                                     // the bucket, which does not name one either
         { 301, "x-amz-bucket-region: eu-west-6\r\n", NULL, 0 },                     // once a request, not for ever
         { 301, "x-amz-bucket-region: eu-west-7\r\n", NULL, 0 } };
     ckpt_store *s = MEET(steps);
@@ -562,8 +568,62 @@ static void test_region(void **state) {
     assert_false(has(ckpt_last_error(), "evil"));
     assert_string_equal(ckpt__s3_of(s)->region, "eu-west-5");
     is(s->table->remove(s, "n", &t), CKPT_NET);
-    assert_int_equal(requests(), 9);
+    assert_int_equal(requests(), 10);
     assert_true(has(the_log, "is in region eu-west-3"));
+    ckpt_store_close(s);
+}
+
+static ckpt_err give_credentials(ckpt_credentials *out, void *user) {
+    int *calls = (int *)user;
+    snprintf(out->access_key_id, sizeof out->access_key_id, "AKID%d", ++*calls);
+    snprintf(out->secret_access_key, sizeof out->secret_access_key, "secret%d", *calls);
+    snprintf(out->session_token, sizeof out->session_token, "token%d", *calls);
+    out->expires = 0;
+    return CKPT_OK;
+}
+
+// Amazon does not always name the region in its 400 to a HEAD: then the bucket is asked, and only when it is in the right one the
+// credentials are.
+static void test_region_not_named(void **state) {
+    (void)state;
+    static const struct { step bucket; int calls, requests; const char *region, *token; } rows[] = {
+        { { 400, "x-amz-bucket-region: eu-west-4\r\n", NULL, 0 }, 1, 3, "/eu-west-4/s3/", "token1" },
+        { { 403, "x-amz-bucket-region: us-east-1\r\n", NULL, 0 }, 2, 3, "/us-east-1/s3/", "token2" },
+        { { 403, NULL, NULL, 0 }, 2, 3, "/us-east-1/s3/", "token2" },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        step steps[] = { { 400, NULL, NULL, 0 }, { 0, NULL, NULL, 0 }, { 200, "ETag: \"x\"\r\n", NULL, 3 } };
+        int calls = 0;
+        ckpt__store_stat st;
+        steps[1] = rows[i].bucket;
+        ckpt_store_desc d = script_begin(steps, UTIL_COUNT(steps));
+        d.endpoint_url = server.url;
+        d.credentials = give_credentials;
+        d.credentials_user = &calls;
+        ckpt_store *s = open_with(&d, "s3://bucket/pre");
+        ckpt__s3_of(s)->amazon = true;
+        is(s->table->stat(s, "n", &st, &t), CKPT_OK);
+        assert_string_equal(script.list[1].target, "/bucket");
+        assert_true(has(header_of(2, "authorization"), rows[i].region));
+        assert_string_equal(header_of(2, "x-amz-security-token"), rows[i].token);
+        assert_int_equal(calls, rows[i].calls);
+        assert_int_equal(requests(), rows[i].requests);
+        ckpt_store_close(s);
+    }
+}
+
+// Replies about a bucket name its region, MinIO's all replies: where that is the one that was signed for it is no advice.
+static void test_region_is_right(void **state) {
+    (void)state;
+    static const step wrong_keys = { 403, "x-amz-bucket-region: us-east-1\r\n", ERROR_XML("AccessDenied", "x"), 0 };
+    static const step full = { 507, NULL, "<Error><Code>XMinioStorageFull</Code><Message>x</Message><Region>us-east-1</Region></Error>", 0 };
+    ckpt_store *s = meet(&wrong_keys, 1);
+    is(put(s, "hello world", true, "m"), CKPT_AUTH);
+    sentence_has("do not have the permission");
+    ckpt_store_close(s);
+    s = meet(&full, 1);
+    is(put(s, "hello world", true, "m"), CKPT_NO_SPACE);
+    sentence_has("disks are full");
     ckpt_store_close(s);
 }
 
@@ -609,15 +669,6 @@ static void test_clock(void **state) {
     sentence_has("20 minutes behind");
     assert_int_equal(requests(), 9);
     ckpt_store_close(s);
-}
-
-static ckpt_err give_credentials(ckpt_credentials *out, void *user) {
-    int *calls = (int *)user;
-    snprintf(out->access_key_id, sizeof out->access_key_id, "AKID%d", ++*calls);
-    snprintf(out->secret_access_key, sizeof out->secret_access_key, "secret%d", *calls);
-    snprintf(out->session_token, sizeof out->session_token, "token%d", *calls);
-    out->expires = 0;
-    return CKPT_OK;
 }
 
 static void test_expired(void **state) {
@@ -1023,7 +1074,8 @@ static void test_stat(void **state) {
     (void)state;
     static const step steps[] = {
         { 200, "ETag: \"v\"\r\nLast-Modified: Fri, 20 Nov 2026 23:57:40 GMT\r\nx-amz-meta-ckpt-crc32: 0D4a1185\r\nX-Amz-Meta-Ckpt-Mark: mm\r\n", NULL, 77 },
-        { 200, "x-amz-meta-ckpt-crc32: xyz\r\n", NULL, 1 }, { 404, NULL, NULL, 0 }, { 403, NULL, NULL, 0 } };
+        { 200, "x-amz-meta-ckpt-crc32: xyz\r\n", NULL, 1 }, { 404, NULL, NULL, 0 }, { 403, NULL, NULL, 0 },
+        { 403, NULL, ERROR_XML("AccessDenied", "x"), 0 } };
     ckpt_store *s = MEET(steps);
     ckpt__store_stat st;
     is(s->table->stat(s, "n", &st, &t), CKPT_OK);
@@ -1033,7 +1085,7 @@ static void test_stat(void **state) {
     is(s->table->stat(s, "n", &st, &t), CKPT_OK);
     assert_true(st.size == 1 && !st.has_crc && st.etag[0] == 0 && st.mark[0] == 0 && st.modified == 0.0);
     is(s->table->stat(s, "n", &st, &t), CKPT_NOT_FOUND);
-    is(s->table->stat(s, "n", &st, &t), CKPT_AUTH);         // the list is refused as well: the script has no more
+    is(s->table->stat(s, "n", &st, &t), CKPT_AUTH);         // the list is refused as well
     sentence_has("permission");
     ckpt_store_close(s);
 }
@@ -1048,7 +1100,8 @@ static void test_stat_by_list(void **state) {
         { { 200, NULL, LISTED(LISTED_KEY("name.symlink")), 0 }, CKPT_NOT_FOUND },
         { { 200, NULL, LISTED(LISTED_KEY("name") LISTED_KEY("name.symlink")), 0 }, CKPT_AUTH },     // it is there, and may not be seen
         { { 403, NULL, ERROR_XML("AccessDenied", "x"), 0 }, CKPT_AUTH },
-        { { 500, NULL, ERROR_XML("InternalError", "x"), 0 }, CKPT_AUTH },
+        { { 500, NULL, ERROR_XML("InternalError", "x"), 0 }, CKPT_NET },                            // nothing is known of it yet
+        { { 503, NULL, ERROR_XML("SlowDown", "x"), 0 }, CKPT_NET },
     };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         step steps[] = { { 403, NULL, NULL, 0 }, { 0, NULL, NULL, 0 } };
@@ -1058,7 +1111,8 @@ static void test_stat_by_list(void **state) {
         ckpt_err e = s->table->stat(s, "name", &st, &t);
         if (e != rows[i].e) fail_msg("row %d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
         assert_int_equal(requests(), 2);
-        assert_false(t.transient);
+        assert_int_equal(t.transient, e == CKPT_NET);
+        assert_int_equal(t.throttled, steps[1].status == 503);
         if (e == CKPT_AUTH) sentence_has("the keys are wrong, or lack the permission");
         ckpt_store_close(s);
     }
@@ -1305,7 +1359,8 @@ int main(void) {
         cmocka_unit_test(test_refused_settings), cmocka_unit_test(test_put_headers), cmocka_unit_test(test_upload_args), cmocka_unit_test(test_names),
         cmocka_unit_test(test_crc_echoed), cmocka_unit_test(test_crc_ignored), cmocka_unit_test(test_guards_refused),
         cmocka_unit_test(test_changed_source), cmocka_unit_test(test_checksum_setting), cmocka_unit_test(test_confirm),
-        cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_region_not_named),
+        cmocka_unit_test(test_region_is_right), cmocka_unit_test(test_clock),
         cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
         cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_stat_by_list), cmocka_unit_test(test_region_is_no_expiry),
         cmocka_unit_test(test_replaced_keys),
