@@ -36639,10 +36639,17 @@ typedef struct ckpt__fetch_job {
     double              began;
 } ckpt__fetch_job;
 
+// A caller without a limit of its own has the store's.
+static void ckpt__fetch_begin(ckpt__retry_loop *l, const ckpt_store *store, const ckpt__retry *retry, const char *what,
+                              const char *name) {
+    ckpt__retry_begin(l, retry, what, name);
+    if (!(l->t.stall_timeout_s > 0.0)) l->t.stall_timeout_s = store->stall_timeout_s;
+}
+
 static ckpt_err ckpt__fetch_stat(ckpt_store *store, const char *name, ckpt__store_stat *info, const ckpt__retry *retry) {
     ckpt__retry_loop l;
     ckpt_err e = CKPT_OK;
-    ckpt__retry_begin(&l, retry, "stat", name);
+    ckpt__fetch_begin(&l, store, retry, "stat", name);
     while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(store, name, info, &l.t);
     return e;
 }
@@ -36668,7 +36675,7 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
     ckpt__retry_loop l;
     uint64_t got = 0;
     ckpt_err e = CKPT_OK;
-    ckpt__retry_begin(&l, r->retry, "get", r->name);
+    ckpt__fetch_begin(&l, r->store, r->retry, "get", r->name);
     l.meter = r->meter;
     if (r->meter != NULL) l.t.moved = &r->meter->lane[r->lane];
     r->crc = 0;
@@ -43689,10 +43696,10 @@ static void ckpt__shard_path(ckpt__buf *out, const ckpt__shard_place *p, const c
     (void)ckpt__buf_cstr(out);
 }
 
-// Says of a failure which file it was.
+// Says of a failure which file it was; where that is the only one (its folder is ""), its caller says so.
 static ckpt_err ckpt__shard_fail(ckpt_err e, const ckpt__shard_place *p, const char *name) {
     const char *slash = p->prefix != NULL && p->prefix[0] != 0 ? "/" : "";
-    if (e == CKPT_OK || e == CKPT_CANCELLED) return e;
+    if (e == CKPT_OK || e == CKPT_CANCELLED || (p->folder != NULL && p->folder[0] == 0)) return e;
     if (p->folder != NULL) return ckpt__error_prefix(e, "cannot read %.400s/%.100s", p->folder, name);
     return ckpt__error_prefix(e, "cannot read %.300s%.300s%s%.100s", p->store->uri, p->prefix, slash, name);
 }

@@ -91,6 +91,8 @@ json "no tensor is cut (pieces)" "all(e.get('pieces', 0) <= 1 for e in d['entrie
 is "cut by rows" 0 ./ckpt show --json split1
 json "cut by rows (pieces)" "{e['name']: e['pieces'] for e in d['entries'] if e['kind'] == 'tensor'}['state/model/wte'] == 3"
 is "split again" 4 ./ckpt split out/m.pt 2 split1
+is "split to many compressed files" 0 ./ckpt split --as .pt.gz out/m.pt 60 packed
+is "merge of more files than a login may open" 0 sh -c 'ulimit -Sn 40 && exec ./ckpt merge packed out/packed.pt'
 is "split --force" 0 ./ckpt split --force out/m.pt 2 split1
 good "what was there before is gone" '[ "$(ls -A split1 | tr "\n" " ")" = ".metadata __0_0.pt __1_0.pt " ]'
 is "split onto itself" 4 ./ckpt split --force split1 3 split1

@@ -637,9 +637,39 @@ static void test_links_no_memory(void **state) {
     }
 }
 
+static double patience[2];
+
+static ckpt_err patient_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    patience[0] = t->stall_timeout_s;
+    return scripted_stat(store, name, out, t);
+}
+
+static ckpt_err patient_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink, ckpt__transfer *t) {
+    patience[1] = t->stall_timeout_s;
+    return scripted_get(store, name, etag, offset, sink, t);
+}
+
+// Who asks for small objects or pieces without a limit of his own waits as long as the store's desc says.
+static void test_patience(void **state) {
+    (void)state;
+    world *w = world_open(100);
+    ckpt__buf text;
+    ckpt__buf_init(&text, NULL);
+    w->s->table.stat = patient_stat;
+    w->s->table.get = patient_get;
+    w->s->store.stall_timeout_s = 7.0;
+    must(text_of(&w->s->store, w->fetch.name, &text, KIB, NULL));
+    assert_true(patience[0] == 7.0 && patience[1] == 7.0);
+    w->retry.stall_timeout_s = 3.0;
+    must(text_of(&w->s->store, w->fetch.name, &text, KIB, &w->retry));
+    assert_true(patience[0] == 3.0 && patience[1] == 3.0);
+    ckpt__buf_free(&text);
+    world_close(w);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_patience), cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_dear_ranges),
         cmocka_unit_test(test_whole_only),

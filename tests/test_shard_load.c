@@ -483,7 +483,7 @@ static void test_single_files(void **state) {
     memset(&d, 0, sizeof d);
     d.load_path = path;
     d.state = &piece.st;
-    says(ckpt_load(&d, NULL), CKPT_CORRUPT, "'state/model/rows' is damaged");
+    says(ckpt_load(&d, NULL), CKPT_CORRUPT, util_fmt("cannot load %s: 'state/model/rows' is damaged", path));
     su_free(&piece);
     // And a piece is refused where only a saver with `sharded` can save it, whatever the ending.
     memset(&piece, 0, sizeof piece);

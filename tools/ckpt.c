@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -3033,6 +3034,14 @@ static void look_around(void) {
     opt.colour = isatty(1) && (no == NULL || no[0] == 0) && term != NULL && strcmp(term, "dumb") != 0;
 }
 
+// A compressed checkpoint of many ranks takes a descriptor for each of their files.
+static void open_many(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max) return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);             // macOS may refuse: then it stays
+}
+
 // Output that is not whole is a failure: on a full disk a listing ends anywhere.
 static int finish(int status) {
     int why = fflush(stdout) != 0 ? errno : 0;
@@ -3044,6 +3053,7 @@ static int finish(int status) {
 int main(int argc, char **argv) {
     const command *c = NULL;
     look_around();
+    open_many();
     opt.older = 24;
     opt.args = argv;
     for (int i = 0; i < COMMANDS && argc > 1; i++) if (strcmp(argv[1], commands[i].name) == 0) c = &commands[i];
