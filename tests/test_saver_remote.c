@@ -1704,12 +1704,12 @@ static void test_pinned_meanwhile(void **state) {
 static const char *pins_in;             // the folder, until the pin is set
 
 static void pin_when_staged(const char *name, const char *path, int fd) {
-    const char *dir = pins_in;
+    const char *dir = __atomic_load_n(&pins_in, __ATOMIC_SEQ_CST);
     int saved = errno;
     (void)fd;
     if (dir == NULL || strcmp(name, "linkat") != 0 || strstr(path, "/.ckpt-staging") == NULL) return;
     if (strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "ba1.pt") != NULL) return;
-    pins_in = NULL;
+    __atomic_store_n(&pins_in, (const char *)NULL, __ATOMIC_SEQ_CST);
     pin(dir, "ba1.pt", true);
     errno = saved;
 }
@@ -1722,11 +1722,11 @@ static void test_pinned_while_staged(void **state) {
     m.r->d.num_checkpoints_to_keep = m.r->d.num_remote_to_keep = 1;
     run_open(m.r);
     save_wait(&m, 1);
-    pins_in = dir;
-    fault_watch = pin_when_staged;
+    __atomic_store_n(&pins_in, dir, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&fault_watch, pin_when_staged, __ATOMIC_SEQ_CST);
     run_save(m.r, 2);
-    fault_watch = NULL;
-    assert_null(pins_in);
+    __atomic_store_n(&fault_watch, (void (*)(const char *, const char *, int))NULL, __ATOMIC_SEQ_CST);
+    assert_null(__atomic_load_n(&pins_in, __ATOMIC_SEQ_CST));
     assert_string_equal(names_in(dir), "ba1.pt ba2.pt latest.pt");
     ok(ckpt_saver_wait(m.r->s, 0));
     save_wait(&m, 3);
