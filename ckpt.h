@@ -49202,7 +49202,7 @@ static ckpt_err ckpt__saver_land_stalled(ckpt_saver *s, int64_t state) {
         return ckpt__saver_arrived(s, &s->stalled);
     }
     if (state == (int64_t)CKPT__PART_DURABLE) {
-        for (ckpt__saver_flight *one = f, *end = ckpt__saver_flight_last(f)->next; one != end; one = one->next)
+        for (ckpt__saver_flight *one = f, *after = ckpt__saver_flight_last(f)->next; one != after; one = one->next)
             ckpt__saver_look_for(s, one);
     }
     s->stalled = ckpt__saver_flight_last(f)->next;

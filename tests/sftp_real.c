@@ -1011,7 +1011,9 @@ static void test_part_in_the_way(void **state) {
         d.key_filename = NULL;
         d.password = env("SFTP_PASSWORD");
     }
-    const char *dir = util_temp_dir(), *user = env(root ? "SFTP_PASS_USER" : "SFTP_USER");
+    char dir[] = "/tmp/ckpt-part-XXXXXX";                   // $TMPDIR may be below a folder that is closed to other users
+    const char *user = env(root ? "SFTP_PASS_USER" : "SFTP_USER");
+    assert_non_null(mkdtemp(dir));
     assert_int_equal(chmod(dir, 0777), 0);
     ckpt_store *s = NULL;
     contract_ok(ckpt_store_open(&s, util_fmt("sftp://%s@%s:%s/%s", user, env("SFTP_HOST"), env("SFTP_PORT"), dir), &d));
@@ -1032,6 +1034,8 @@ static void test_part_in_the_way(void **state) {
     contract_is(contract_put(s, "other", "x", 1, true, "mark", &t), CKPT_AUTH);
     assert_false(t.transient);
     assert_int_equal(chmod(dir, 0777), 0);
+    contract_ok(ckpt_store_remove(s, "name"));
+    assert_int_equal(rmdir(dir), 0);
     ckpt_store_close(s);
 }
 

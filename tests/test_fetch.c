@@ -535,7 +535,7 @@ static ckpt_err expected_code(const char *status) {
 }
 
 // get_file_remote.json: results, contents and the very requests. Where the destination is taken already, the bytes are not fetched
-// first; a circle is left after a few rounds.
+// first; a circle is left after a few rounds; a link that leads to nothing is followed twice, for it may have moved on.
 static void test_cases(void **state) {
     (void)state;
     size_t size;
@@ -563,7 +563,9 @@ static void test_cases(void **state) {
         int most = 100;
         if (want == CKPT_EXISTS) most = 4;
         if (want == CKPT_CORRUPT) w->s->log[strlen(expected_calls(&d, row, most))] = 0;
-        assert_string_equal(w->s->log, expected_calls(&d, row, most));
+        const char *calls = expected_calls(&d, row, most);
+        if (want == CKPT_NOT_FOUND && strstr(calls, "get ") != NULL) calls = util_fmt("%s%s", calls, calls);
+        assert_string_equal(w->s->log, calls);
         if (want != CKPT_OK) expect_sentence(util_fmt("cannot download %s from scripted://bucket/: ", w->fetch.name));
         world_close(w);
     }
