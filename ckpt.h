@@ -3573,13 +3573,13 @@ static bool ckpt__os_forgets_children(void) {
 
 // The child gets default signals, and a process group of its own: Ctrl-C on the terminal is the program's to handle, and
 // would otherwise kill the compressor in the middle of the checkpoint that the handler asks for. So are the signals that a job's
-// end or a wish for a checkpoint sends to all its processes: the child is kept from them. It ends with its input or output, or
-// by SIGKILL.
-static int ckpt__os_spawn_attr(posix_spawnattr_t *attr) {
+// end or a wish for a checkpoint sends to all its processes: a child that is fed is kept from them. It ends with its input or
+// output, or by SIGKILL. Others may have children of their own, which theirs is to end.
+static int ckpt__os_spawn_attr(posix_spawnattr_t *attr, bool fed) {
     static const int away[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 };
     sigset_t kept, all;
     sigemptyset(&kept);
-    for (size_t i = 0; i < sizeof away / sizeof *away; i++) sigaddset(&kept, away[i]);
+    for (size_t i = 0; i < sizeof away / sizeof *away && fed; i++) sigaddset(&kept, away[i]);
     sigemptyset(&all);
     sigaddset(&all, SIGPIPE);
     sigaddset(&all, SIGINT);
@@ -3610,7 +3610,7 @@ static ckpt_err ckpt__os_spawn(ckpt__os_child *c, const char *const *argv, int i
         why = posix_spawnattr_init(&attr);
         if (why == 0) {
             why = ckpt__os_spawn_actions(&actions, in_fd, out_fd, c->err_fd);
-            if (why == 0) why = ckpt__os_spawn_attr(&attr);
+            if (why == 0) why = ckpt__os_spawn_attr(&attr, in_fd >= 0);
             char *const *args = (char *const *)(uintptr_t)argv;     // the call does not write to it; its type predates const
             if (why == 0) why = CKPT__SYS(posix_spawnp)(&pid, argv[0], &actions, &attr, args, ckpt__os_environment());
             (void)posix_spawnattr_destroy(&attr);
@@ -17384,6 +17384,7 @@ typedef struct ckpt__http_job {
     int64_t            unsent;
     double             began, moved_at;
     uint64_t           turns;               // looks at the clocks so far: another thread sees by it when there are no more
+    ckpt__os_flag      own;                 // 1: in a callback, whose disk may make it wait
     size_t             header_bytes;
     int                requests;            // that libcurl made of it: it repeats one itself when a kept connection dies
     bool               is_headed;           // the headers came to their end
@@ -17632,7 +17633,9 @@ static size_t ckpt__http_on_read(char *dst, size_t size, size_t count, void *use
     if (job->body == NULL) return 0;
     uint64_t left = job->body->size - job->at;
     size_t n = size * count < left ? size * count : (size_t)left;
+    ckpt__os_flag_set(&job->own, 1);
     ckpt_err e = ckpt__body_read(job->body, dst, n, job->at);
+    ckpt__os_flag_set(&job->own, 0);
     if (e != CKPT_OK) return ckpt__http_stop(job, CURL_READFUNC_ABORT);
     ckpt__http_sum(job, dst, n);
     job->at += n;
@@ -17674,7 +17677,10 @@ static size_t ckpt__http_on_write(char *p, size_t size, size_t count, void *user
     if (n == 0) return 0;
     bool wanted = job->reply == NULL || job->reply->status == 200 || job->reply->status == 206;
     bool sinks = job->sink != NULL && wanted;
-    if (sinks && ckpt__sink_write(job->sink, p, n) != CKPT_OK) return ckpt__http_stop(job, 0);
+    ckpt__os_flag_set(&job->own, sinks ? 1 : 0);
+    ckpt_err e = sinks ? ckpt__sink_write(job->sink, p, n) : CKPT_OK;
+    ckpt__os_flag_set(&job->own, 0);
+    if (e != CKPT_OK) return ckpt__http_stop(job, 0);
     job->moved_at = ckpt__os_now();         // behind it: a slow disk is no stalled network either
     job->is_arriving = true;
     if (!sinks) return ckpt__http_keep_text(job, p, n);
@@ -17730,6 +17736,9 @@ static int ckpt__http_socket(const ckpt__http_slot *slot, int i) {
 
 static void ckpt__http_note_socket(ckpt__http_slot *slot, int fd) {
     ckpt__os_mutex_lock(slot->lock);
+    for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
+        if (slot->sockets[i] == fd) slot->sockets[i] = 0;       // of one that is gone
+    }
     for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
         if (slot->sockets[i] != fd && ckpt__http_socket(slot, i) != 0) continue;
         slot->sockets[i] = fd;
@@ -28302,7 +28311,8 @@ static void ckpt__sftp_look_at_key(const char *path, const ckpt_allocator *al, c
 static const char *ckpt__sftp_old_libssh2(void) {
     const char *text = ckpt__sftp_library();
     if (!ckpt__txt_starts(text, "libssh2/1.")) return NULL;
-    ckpt__view minor = { text + 10, strspn(text + 10, "0123456789") };
+    const char *digits = strchr(text, '.') + 1;
+    ckpt__view minor = { digits, strspn(digits, "0123456789") };
     int64_t n = 99;
     return ckpt__txt_int(minor, &n) && n < 11 ? text : NULL;
 }
@@ -28426,7 +28436,7 @@ static void ckpt__sftp_guard_run(void *arg) {
     while (!g->over && g->why == CKPT_OK) {
         double now = ckpt__os_now();
         uint64_t turns = ckpt__os_load64(&g->job->turns);
-        if (turns != seen) since = now;
+        if (turns != seen || ckpt__os_flag_get(&g->job->own) != 0) since = now;
         seen = turns;
         if (now - since > g->limit) g->why = CKPT_TIMEOUT;
         else if (now - since > 4.0 * tick && ckpt__transfer_cancelled(g->job->transfer)) g->why = CKPT_CANCELLED;
@@ -39947,7 +39957,7 @@ static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckp
     ckpt__error_take(&why);
     why.code = e;
     it->refused = it->kind == CKPT__UPLOADER_PUT &&
-                  (e == CKPT_EXISTS || (e == CKPT_CORRUPT && ckpt__uploader_was_changed(it)));
+                  ((e == CKPT_EXISTS && !it->curable) || (e == CKPT_CORRUPT && ckpt__uploader_was_changed(it)));
     it->curable = it->curable && !it->refused;
     if (it->refused) {
         (void)ckpt__uploader_append_word(u, it, "refused", false);
@@ -45459,18 +45469,24 @@ static ckpt_err ckpt__saver_format(const ckpt_saver *s, ckpt__buf *out, const ch
     return e;
 }
 
-// Does the template give different names at different times?
-static ckpt_err ckpt__saver_varies(const ckpt_saver *s, const char *format, bool *varies) {
+// Does the template give different names at two times?
+static ckpt_err ckpt__saver_varies_between(const ckpt_saver *s, const char *format, const ckpt_timestamp *one,
+                                           const ckpt_timestamp *two, bool *varies) {
     ckpt__buf a, b;
     ckpt__buf_init(&a, &s->allocator);
     ckpt__buf_init(&b, &s->allocator);
-    ckpt_timestamp one = ckpt__saver_sample_time(1), two = ckpt__saver_sample_time(2);
-    ckpt_err e = ckpt__saver_format(s, &a, format, &one);
-    if (e == CKPT_OK) e = ckpt__saver_format(s, &b, format, &two);
+    ckpt_err e = ckpt__saver_format(s, &a, format, one);
+    if (e == CKPT_OK) e = ckpt__saver_format(s, &b, format, two);
     *varies = e == CKPT_OK && strcmp(ckpt__buf_cstr(&a), ckpt__buf_cstr(&b)) != 0;
     ckpt__buf_free(&a);
     ckpt__buf_free(&b);
     return e;
+}
+
+// The same of times of which all counters differ.
+static ckpt_err ckpt__saver_varies(const ckpt_saver *s, const char *format, bool *varies) {
+    ckpt_timestamp one = ckpt__saver_sample_time(1), two = ckpt__saver_sample_time(2);
+    return ckpt__saver_varies_between(s, format, &one, &two, varies);
 }
 
 // Splits the folder's template into the root, the levels that are the same at every time, formatted, and the rest. The index and
@@ -48408,11 +48424,15 @@ static ckpt_err ckpt__saver_stat_object(const ckpt_saver *s, const ckpt__remote 
     return e;
 }
 
-// An object is there that is not what a line has noted. Can it be an earlier save of this run? Under a name that is the same at
-// every time, by its size.
-static bool ckpt__saver_may_be_earlier(const ckpt_saver *s, const ckpt__index_line *l, const ckpt__store_stat *info) {
+// An object is there that is not what a line has noted. Can it be an earlier save of this run? Where a save a little later would
+// have the name as well.
+static bool ckpt__saver_may_be_earlier(const ckpt_saver *s, const ckpt__index_line *l) {
+    ckpt_timestamp later = l->t;
+    later.batch++, later.sample++, later.token++;
+    later.token_in_iteration++, later.batch_in_epoch++, later.sample_in_epoch++, later.token_in_epoch++;
+    later.total_wct += 1.0, later.iteration_wct += 1.0, later.epoch_wct += 1.0, later.batch_wct += 1.0;
     bool varies = true;
-    return info->size == l->bytes && ckpt__saver_varies(s, s->remote_name, &varies) == CKPT_OK && !varies;
+    return ckpt__saver_varies_between(s, s->remote_name, &l->t, &later, &varies) == CKPT_OK && !varies;
 }
 
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again. That is
@@ -48452,7 +48472,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         if (same && (sums || (!here && !folder && !refused)) && at >= 0) r->ledger.lines[at].upload = CKPT__UPLOAD_UPLOADED;
         ckpt__saver_leave(s);
         left.line.inherited = true;
-        left.line.wary = !absent && !same && !ckpt__saver_may_be_earlier(s, &in_store, &info);
+        left.line.wary = !absent && !same && !ckpt__saver_may_be_earlier(s, &in_store);
         bool again = here && !(same && sums);
         if (refused && !absent && !s->overwrite) again = false;         // it stays somebody else's
         bool sound = !again || ckpt__saver_is_sound(s, left.path.data);
@@ -52024,7 +52044,8 @@ static bool ckpt__resume_holds(const ckpt_saver *s) {
 }
 
 // Folders that are not one, and TARS: rank 0 has found nothing to go on from, after it tried `tried` of its own and of stores.
-// That is a fresh start where no rank has anything, and where some have one that was not finished, and others nothing.
+// That is a fresh start where no rank has anything, and, of TARS, where some have one that was not finished, and others nothing:
+// a directory has its listing when all ranks have written their files.
 static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, size_t tried, bool unfinished) {
     ckpt__buf lack;
     int64_t say[3];
@@ -52116,8 +52137,9 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
         if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
         else e = ckpt__resume_answer(s, &t, &loaded);
         if (s->crew.broken.code == CKPT_OK) e = ckpt__ranks_follow(&s->crew, e, 0);
-        bool unfinished = e != CKPT_OK && s->crew.together && ckpt__resume_is_unfinished(s);
-        if ((s->layout == CKPT__SAVER_TARS || s->scattered) && s->crew.together && s->crew.broken.code == CKPT_OK)
+        bool tars = s->layout == CKPT__SAVER_TARS;
+        bool unfinished = e != CKPT_OK && tars && s->crew.together && ckpt__resume_is_unfinished(s);
+        if ((tars || s->scattered) && s->crew.together && s->crew.broken.code == CKPT_OK)
             e = ckpt__resume_nothing_common(s, e, w.tried - w.lent, unfinished);
         if (e == CKPT_NOT_FOUND && unfinished) ckpt__resume_discount(s);
     }

@@ -2136,29 +2136,30 @@ static ckpt_err stat_summed(ckpt_store *store, const char *name, ckpt__store_sta
 }
 
 // A process died before it had staged what it had noted, or noted what it had saved, and an object of that name is there. It is not
-// replaced for that, unless it may be this run's: by its size where there is no sum, and under a constant name, of which it may be an
-// earlier save.
+// replaced for that, unless it may be this run's: by its size where there is no sum, and under a name that later saves have too, of
+// which it may be an earlier one.
 static void test_left_and_somebody_elses(void **state) {
     (void)state;
-    enum { OTHER_SIZE, NO_LEDGER, SAME, SAME_SIZE, OTHER_SUM, CONSTANT, CASES };
+    enum { OTHER_SIZE, NO_LEDGER, SAME, SAME_SIZE, OTHER_SUM, CONSTANT, REPEATS, CASES };
     for (int k = 0; k < CASES; k++) {
         bucket *b = summed = bucket_new(NULL);
-        const char *dir = util_temp_dir(), *name = k == CONSTANT ? "run/model.pt" : "run/ba1.pt";
+        const char *dir = util_temp_dir(), *name = k == CONSTANT ? "run/model.pt" : k == REPEATS ? "run/ep0.pt" : "run/ba1.pt";
+        const char *format = k == CONSTANT ? name : k == REPEATS ? "run/ep{epoch}.pt" : "run/ba{batch}.pt";
         const char *object = util_fmt("%s", bucket_path(b, name));
         bool refused = k == OTHER_SIZE || k == NO_LEDGER || k == OTHER_SUM;
-        leave_uploads_as(b, dir, k == CONSTANT ? name : "run/ba{batch}.pt", CKPT_KEEP_ALL, 0, 1);
+        leave_uploads_as(b, dir, format, CKPT_KEEP_ALL, 0, 1);
         remove_all(util_join(dir, ".ckpt-staging"));
         if (k == NO_LEDGER) assert_int_equal(unlink(ledger_path(dir)), 0);
         ok(bucket_copy(util_join(dir, "ba1.pt"), object));
         if (k != SAME) util_flip(object, 5000, 1);
-        if (k == OTHER_SIZE) assert_int_equal(truncate(object, 6000), 0);
+        if (k == OTHER_SIZE || k == REPEATS) assert_int_equal(truncate(object, 6000), 0);
         size_t size = 0, left = 0;
         const char *before = util_read(object, &size);
         ckpt__store_table table = ckpt__store_custom_table;
         table.stat = stat_summed;
         if (k == OTHER_SUM || k == CONSTANT) b->store->table = &table;
         remote_run m = remote_new(dir, b);
-        if (k == CONSTANT) m.r->d.remote_file_name = name;
+        m.r->d.remote_file_name = format;
         run_open(m.r);
         (void)!ckpt_saver_wait(m.r->s, 0);
         const char *after = util_read(object, &left);

@@ -105,6 +105,7 @@ static ckpt_err gate(const char *name, const char *what, ckpt__transfer *t, bool
     bool never = S.never != NULL && strstr(name, S.never) != NULL;
     if (e == CKPT_OK && (never || (S.fail > 0 && (S.only == NULL || strstr(name, S.only) != NULL)))) {
         if (!never) S.fail--;
+        t->unsure = t->unsure || S.code == CKPT_EXISTS;
         t->transient = S.transient;
         e = ckpt__error_set(S.code, "the script makes %s fail", what);
     }
@@ -967,6 +968,26 @@ static void test_local_failures_pass(void **state) {
         end_world(&w);
         fault_hope = 60, fault_hope_most = 900;
     }
+}
+
+// A store that refuses what is not there, after an answer that was lost: that is told once, and tried again.
+static void test_refused_for_nothing(void **state) {
+    (void)state;
+    world w;
+    fault_hope = fault_hope_most = 0.02;
+    begin_world(&w);
+    fail_next(1, CKPT_EXISTS, false);
+    upload_text(&w, "f", "1", false);
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < 20000 && e == CKPT_OK; i++, usleep(500)) e = ckpt_uploader_check(w.u);
+    assert_int_equal(e, CKPT_EXISTS);
+    assert_non_null(strstr(ckpt_last_error(), "tried again later"));
+    await_count(&S.puts, 1);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "f"), "1");
+    assert_int_equal(close_uploader(&w, 0), CKPT_EXISTS);
+    end_world(&w);
+    fault_hope = 60, fault_hope_most = 900;
 }
 
 // A store that takes longer to fail than the time until the next try: that counts from the end of one, or something would be
@@ -3360,7 +3381,8 @@ int main(void) {
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
-        cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
+        cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_refused_for_nothing),
+        cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
         cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_journal_tried_again),
         cmocka_unit_test(test_many_failures),

@@ -1728,6 +1728,8 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     ckpt_store *s = NULL;
     listing l;
     const char *name = NULL;
+    char *real = realpath(dir, NULL);
+    if (real != NULL) dir = real;                       // a link, as latest, may move on meanwhile
     char *hf = joined(dir, HF_INDEX), *wrong = NULL;
     ckpt_err e = hold_listing(&l, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
@@ -1741,6 +1743,7 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     *bytes = shards_size(l.f, files);
     ckpt_store_close(s);
     free_listing(&l);
+    free(real);
     free(hf);
     free(wrong);
     return e;
