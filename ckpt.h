@@ -52044,8 +52044,7 @@ static bool ckpt__resume_holds(const ckpt_saver *s) {
 }
 
 // Folders that are not one, and TARS: rank 0 has found nothing to go on from, after it tried `tried` of its own and of stores.
-// That is a fresh start where no rank has anything, and, of TARS, where some have one that was not finished, and others nothing:
-// a directory has its listing when all ranks have written their files.
+// That is a fresh start where no rank has anything, and where some have one that was not finished, and others nothing.
 static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, size_t tried, bool unfinished) {
     ckpt__buf lack;
     int64_t say[3];
@@ -52137,8 +52136,8 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
         if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
         else e = ckpt__resume_answer(s, &t, &loaded);
         if (s->crew.broken.code == CKPT_OK) e = ckpt__ranks_follow(&s->crew, e, 0);
-        bool tars = s->layout == CKPT__SAVER_TARS;
-        bool unfinished = e != CKPT_OK && tars && s->crew.together && ckpt__resume_is_unfinished(s);
+        bool tars = s->layout == CKPT__SAVER_TARS, finished = !tars && chooses;     // rank 0 has its listing last of all
+        bool unfinished = e != CKPT_OK && !finished && s->crew.together && ckpt__resume_is_unfinished(s);
         if ((tars || s->scattered) && s->crew.together && s->crew.broken.code == CKPT_OK)
             e = ckpt__resume_nothing_common(s, e, w.tried - w.lent, unfinished);
         if (e == CKPT_NOT_FOUND && unfinished) ckpt__resume_discount(s);

@@ -78,7 +78,7 @@ static double   fault_hope_most = 900;
 static size_t   fault_single = 8;
 static unsigned fault_journal_most = 16 << 20;
 static unsigned fault_shard_block = 256 * 1024;
-static const char *fault_boot = "/proc/sys/kernel/random/boot_id";
+static const char *fault_boot;      // NULL: what the kernel says
 
 #define CKPT__UPLOADER_BACKOFF fault_backoff
 #define CKPT__UPLOADER_HOPE fault_hope
@@ -86,7 +86,7 @@ static const char *fault_boot = "/proc/sys/kernel/random/boot_id";
 #define CKPT__UPLOADER_SINGLE fault_single
 #define CKPT__UPLOADER_JOURNAL_MAX fault_journal_most
 #define CKPT__SHARD_BLOCK fault_shard_block
-#define CKPT__OS_BOOT_ID fault_boot
+#define CKPT__OS_BOOT_ID (fault_boot != NULL ? fault_boot : "/proc/sys/kernel/random/boot_id")
 
 // The n-th call fails with `errnum`, those after it work again.
 FAULT_FN void fault_arm(int errnum, int nth) {
