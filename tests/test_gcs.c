@@ -206,7 +206,7 @@ static void test_stat_time(void **state) {
 // A token longer than what is kept of a message: its beginning is enough to keep the message back.
 static void test_long_token(void **state) {
     (void)state;
-    char token[400], body[600];
+    static char token[400], body[600];                      // the server sends from there
     memset(token, 'q', sizeof token);
     memcpy(token, "ya29.", 5);
     token[sizeof token - 1] = 0;
