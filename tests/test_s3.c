@@ -582,6 +582,16 @@ static ckpt_err give_credentials(ckpt_credentials *out, void *user) {
     return CKPT_OK;
 }
 
+// A store that asks the program for its credentials, and counts how often.
+static ckpt_store *meet_asked(const step *steps, int count, int *calls) {
+    ckpt_store_desc d = script_begin(steps, count);
+    d.endpoint_url = server.url;
+    d.credentials = give_credentials;
+    d.credentials_user = calls;
+    return open_with(&d, "s3://bucket/pre");
+}
+#define MEET_ASKED(steps, calls) meet_asked(steps, UTIL_COUNT(steps), &(calls))
+
 // Amazon does not always name the region in its 400 to a HEAD: then the bucket is asked, and only when it is in the right one the
 // credentials are.
 static void test_region_not_named(void **state) {
@@ -596,11 +606,7 @@ static void test_region_not_named(void **state) {
         int calls = 0;
         ckpt__store_stat st;
         steps[1] = rows[i].bucket;
-        ckpt_store_desc d = script_begin(steps, UTIL_COUNT(steps));
-        d.endpoint_url = server.url;
-        d.credentials = give_credentials;
-        d.credentials_user = &calls;
-        ckpt_store *s = open_with(&d, "s3://bucket/pre");
+        ckpt_store *s = MEET_ASKED(steps, calls);
         ckpt__s3_of(s)->amazon = true;
         is(s->table->stat(s, "n", &st, &t), CKPT_OK);
         assert_string_equal(script.list[1].target, "/bucket");
@@ -705,11 +711,7 @@ static void test_replaced_keys(void **state) {
                                   { 200, "ETag: \"5eb63bbbe01eeed093cb22bb8f5acdc3\"\r\n", NULL, 0 },
                                   { 403, NULL, ERROR_XML("InvalidTokenId", "x"), 0 }, { 403, NULL, ERROR_XML("InvalidTokenId", "x"), 0 } };
     int calls = 0;
-    ckpt_store_desc d = script_begin(steps, UTIL_COUNT(steps));
-    d.endpoint_url = server.url;
-    d.credentials = give_credentials;
-    d.credentials_user = &calls;
-    ckpt_store *s = open_with(&d, "s3://bucket/pre");
+    ckpt_store *s = MEET_ASKED(steps, calls);
     is(put(s, "hello world", true, NULL), CKPT_OK);
     assert_string_equal(header_of(1, "x-amz-security-token"), "token2");
     is(put(s, "hello world", true, NULL), CKPT_AUTH);
@@ -725,11 +727,7 @@ static void test_region_is_no_expiry(void **state) {
     static const step steps[] = { { 400, "x-amz-bucket-region: eu-west-4\r\n", NULL, 0 }, { 200, "ETag: \"x\"\r\n", NULL, 3 } };
     int calls = 0;
     ckpt__store_stat st;
-    ckpt_store_desc d = script_begin(steps, UTIL_COUNT(steps));
-    d.endpoint_url = server.url;
-    d.credentials = give_credentials;
-    d.credentials_user = &calls;
-    ckpt_store *s = open_with(&d, "s3://bucket/pre");
+    ckpt_store *s = MEET_ASKED(steps, calls);
     ckpt__s3_of(s)->amazon = true;
     is(s->table->stat(s, "n", &st, &t), CKPT_OK);
     assert_int_equal(calls, 1);
