@@ -17740,7 +17740,7 @@ static void ckpt__http_note_socket(ckpt__http_slot *slot, int fd) {
         if (slot->sockets[i] == fd) slot->sockets[i] = 0;       // of one that is gone
     }
     for (int i = 0; i < CKPT__HTTP_SOCKETS; i++) {
-        if (slot->sockets[i] != fd && ckpt__http_socket(slot, i) != 0) continue;
+        if (ckpt__http_socket(slot, i) != 0) continue;
         slot->sockets[i] = fd;
         slot->ids[i] = ckpt__os_socket_id(fd);
         break;
