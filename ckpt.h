@@ -9852,12 +9852,19 @@ static void ckpt__pt_directory(ckpt__pt_writer *w, uint64_t *at, uint64_t *size)
     *size = p->size - w->base - *at;
 }
 
+// What ckpt__pt_read would refuse is not written.
+static ckpt_err ckpt__pt_check_directory(uint64_t size) {
+    if (size <= CKPT__PICKLE_MAX_SIZE) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the tensors are so many that the zip's directory is larger than 1 GiB: join small ones");
+}
+
 // The zip64 end (4.3.14, 4.3.15), always, as torch does; the end record (4.3.16) and the comment with the sum of the structure,
 // whose digits end the file.
 static void ckpt__pt_end(ckpt__pt_writer *w) {
     uint64_t at, size, count = w->stored + 4;
     char e[CKPT__PT_END64 + CKPT__PT_LOCATOR + CKPT__PT_END + CKPT__PT_COMMENT] = { 0 }, *z = e;
     ckpt__pt_directory(w, &at, &size);
+    if (w->plan->err == CKPT_OK) w->plan->err = ckpt__pt_check_directory(size);
     ckpt__pt_put(z, 0x06064B50u, 4);
     ckpt__pt_put(z + 4, CKPT__PT_END64 - 12, 8);
     ckpt__pt_put(z + 12, 45, 2);
@@ -12168,6 +12175,17 @@ static ckpt_err ckpt__tar_read(ckpt__toc *t, const ckpt__source *src, ckpt__sour
 
 enum { CKPT__CODEC_BLOCK = 1 << 18 };       // bytes that are read, coded and written at a time
 
+// Do the words of a tool or a library, first letters aside, speak of this machine? They say nothing of the stream then. A frame
+// that "requires too much memory" does: zstd's sentence for a window that is more likely damaged than meant.
+static bool ckpt__codec_is_short(const char *said) {
+    static const char *const words[] = { "emory", "lloc", "hread", "emporarily unavailable" };
+    if (strstr(said, "too much memory") != NULL) return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strstr(said, words[i]) != NULL) return true;
+    }
+    return false;
+}
+
 // One step of an in-process coder: takes from `in`, fills `out`, moves both. `last`: no input follows.
 // `done`: the stream is complete; a coder that is done is not called again.
 typedef struct ckpt__codec_step {
@@ -12344,7 +12362,10 @@ static ckpt_err ckpt__codec_lz4_open(void **state, bool encode, const ckpt_alloc
 static ckpt_err ckpt__codec_lz4_decode(ckpt__codec_lz4 *s, ckpt__codec_step *io) {
     size_t in = io->in_size, out = io->out_size;
     size_t r = LZ4F_decompress(s->decoder, io->out, &out, io->in, &in, NULL);
-    if (LZ4F_isError(r)) return ckpt__error_set(CKPT_CORRUPT, "lz4: %s", LZ4F_getErrorName(r));
+    if (LZ4F_isError(r)) {
+        const char *said = LZ4F_getErrorName(r);
+        return ckpt__error_set(ckpt__codec_is_short(said) ? CKPT_NOMEM : CKPT_CORRUPT, "lz4: %s", said);
+    }
     io->in += in;
     io->in_size -= in;
     io->out += out;
@@ -12497,7 +12518,11 @@ static ckpt_err ckpt__codec_zstd_run(void *state, ckpt__codec_step *io) {
     ZSTD_outBuffer out = { io->out, io->out_size, 0 };
     size_t r = s->encoder != NULL ? ZSTD_compressStream2(s->encoder, &out, &in, io->last ? ZSTD_e_end : ZSTD_e_continue)
                                   : ZSTD_decompressStream(s->decoder, &out, &in);
-    if (ZSTD_isError(r)) return ckpt__error_set(s->encoder != NULL ? CKPT_NOMEM : CKPT_CORRUPT, "zstd: %s", ZSTD_getErrorName(r));
+    if (ZSTD_isError(r)) {
+        const char *said = ZSTD_getErrorName(r);
+        bool is_short = s->encoder != NULL || ckpt__codec_is_short(said);
+        return ckpt__error_set(is_short ? CKPT_NOMEM : CKPT_CORRUPT, "zstd: %s", said);
+    }
     io->in += in.pos;
     io->in_size -= in.pos;
     io->out += out.pos;
@@ -12898,7 +12923,8 @@ static ckpt_err ckpt__codec_as(ckpt_err code) {
 
 // What a decoder's exit means: a status of its own says that the stream is damaged. Nothing of the stream is said by a signal
 // from outside, most often the SIGKILL of a system that is short of memory, by a decoder that could not be run (in a shell's
-// words 126 and 127), nor by one whose end others have waited for: that is CKPT_NOMEM, for which nobody takes an older file.
+// words 126 and 127) or that had no memory or no thread to run with, as its words tell, nor by one whose end others have waited
+// for: that is CKPT_NOMEM, for which nobody takes an older file.
 // bzip2 ends well in front of garbage that follows the stream, and only says so; other warnings (gzip's of $GZIP) mean nothing.
 static ckpt_err ckpt__codec_judge(const ckpt__os_child *child, ckpt_err e) {
     if (e == CKPT_OK && strstr(child->said, "trailing garbage") != NULL)
@@ -12907,7 +12933,8 @@ static ckpt_err ckpt__codec_judge(const ckpt__os_child *child, ckpt_err e) {
     bool shell = child->status > 128 && child->status < 128 + 32;       // one in between, whose child a signal ended
     int sig = shell ? child->status - 128 : -child->status;
     if (sig > 0 && ckpt__codec_raises(sig)) return e;
-    bool told = child->status > 0 && child->status != 126 && child->status != 127 && !shell;
+    bool ran = child->status > 0 && child->status != 126 && child->status != 127 && !shell;
+    bool told = ran && !ckpt__codec_is_short(child->said);
     return ckpt__codec_as(told ? CKPT_CORRUPT : CKPT_NOMEM);
 }
 

@@ -452,6 +452,9 @@ static void test_bad_tools(void **state) {
         { "head -c 200000 >/dev/null; echo its own words >&2; exit 3", CKPT_IO, CKPT_CORRUPT, "status 3: its own words" },
         { "echo >&2; echo second line >&2; cat >/dev/null; exit 1", CKPT_IO, CKPT_CORRUPT, "second line" },
         { "exit 127", CKPT_IO, CKPT_NOMEM, "could not be run" },          // which says nothing of the stream
+        { "cat >/dev/null; echo 'zstd: error 104 : Failed creating I/O thread pool' >&2; exit 104", CKPT_IO, CKPT_NOMEM, "status 104" },
+        { "cat >/dev/null; echo 'xz: (stdin): Cannot allocate memory' >&2; exit 1", CKPT_IO, CKPT_NOMEM, "Cannot allocate" },
+        { "cat >/dev/null; echo 'Frame requires too much memory for decoding' >&2; exit 1", CKPT_IO, CKPT_CORRUPT, "too much" },
         { "exit 0", CKPT_IO, CKPT_OK, "before its input did" },
         { "kill -ALRM $$", CKPT_IO, CKPT_NOMEM, "signal 14" },            // from outside, or as good as that
         { "kill -SEGV $$", CKPT_IO, CKPT_IO, "signal 11" },               // its own doing
@@ -463,6 +466,22 @@ static void test_bad_tools(void **state) {
         fake(dir, "zstd", rows[i].script);
         with_path(util_fmt("%s:%s", dir, getenv("PATH")), misbehave, dir);
     }
+}
+
+// A library that is short of memory says nothing of the stream either.
+static void test_short_libraries(void **state) {
+    (void)state;
+    assert_true(ckpt__codec_is_short("Allocation error : not enough memory"));
+    assert_false(ckpt__codec_is_short("Data corruption detected"));
+#ifdef CKPT_WITH_ZSTD
+    assert_true(ckpt__codec_is_short(ZSTD_getErrorName((size_t)0 - 64)));       // zstd_errors.h: ZSTD_error_memory_allocation
+    assert_false(ckpt__codec_is_short(ZSTD_getErrorName((size_t)0 - 16)));      // ZSTD_error_frameParameter_windowTooLarge
+    assert_false(ckpt__codec_is_short(ZSTD_getErrorName((size_t)0 - 20)));      // ZSTD_error_corruption_detected
+#endif
+#ifdef CKPT_WITH_LZ4
+    assert_true(ckpt__codec_is_short(LZ4F_getErrorName((size_t)0 - 9)));        // lz4frame_static.h: LZ4F_ERROR_allocation_failed
+    assert_false(ckpt__codec_is_short(LZ4F_getErrorName((size_t)0 - 18)));      // LZ4F_ERROR_contentChecksum_invalid
+#endif
 }
 
 // A sink that has enough does not wait for a tool that goes on for ever; an abort in the middle leaves nothing either.
@@ -688,7 +707,8 @@ int main(void) {
         cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated),    cmocka_unit_test(test_flipped),
         cmocka_unit_test(test_what_follows), cmocka_unit_test(test_padding),     cmocka_unit_test(test_large),
         cmocka_unit_test(test_missing_tool),
-        cmocka_unit_test(test_bad_tools),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_bad_tools),
+        cmocka_unit_test(test_short_libraries),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_forked),
         cmocka_unit_test(test_held),        cmocka_unit_test(test_forgotten_children)
     };

@@ -327,6 +327,8 @@ static void test_values_that_cannot_be_written(void **unused) {
     ckpt__binding it[] = { item("endless", CKPT_KIND_TEXT, endless, 3), item("latin", CKPT_KIND_TEXT, latin, 4),
         item("none", CKPT_KIND_NONE, NULL, 0),
                            item("", CKPT_KIND_INT, &data_ints[0], 8) };
+    assert_int_equal(ckpt__pt_check_directory(1u << 30), CKPT_OK);          // as the reader has it
+    assert_int_equal(ckpt__pt_check_directory((1u << 30) + 1), CKPT_ARG);
     char *deep = util_fmt("%0*d", 500, 0);
     for (int i = 0; i < 500; i += 2) deep[i] = '/';
     it[3].name = deep + 1;
