@@ -39060,9 +39060,12 @@ static void ckpt__uploader_unfollow(ckpt_uploader *u, ckpt__uploader_item *it, c
     it->told = NULL;
 }
 
-// A file that is not there yet, and may never be, is newer than none.
+// A file that is not there yet, and may never be, is newer than none. What was asked of a name before a ticket's file was there,
+// to remove its object or to look for it, is about the one before, though the ticket was begun earlier still.
 static bool ckpt__uploader_is_newer(const ckpt__uploader_item *a, const ckpt__uploader_item *b) {
-    return a != NULL && a->kind != CKPT__UPLOADER_SETTLE && (!a->early || a->committed) && a->added > b->added;
+    if (a == NULL || a->kind == CKPT__UPLOADER_SETTLE) return false;
+    if (a->kind != CKPT__UPLOADER_PUT && b->committed && !b->adopted) return false;
+    return (!a->early || a->committed) && a->added > b->added;
 }
 
 // Puts what has to be settled behind what `it` has to settle already.
@@ -40360,13 +40363,13 @@ static void ckpt__uploader_detach(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__os_cond_broadcast(&u->changed);
 }
 
-// Takes out of the queue what waits behind a ticket, in case it is abandoned, and is older than it. NULL: there is none; else it
-// is the caller's, who supersedes it. Below the lock.
+// Takes out of the queue what waits behind a ticket, in case it is abandoned, and is older than it, as all is that is no file: it
+// was asked before this one is there. NULL: there is none; else it is the caller's, who supersedes it. Below the lock.
 static ckpt__uploader_item *ckpt__uploader_take_older(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
     ckpt__uploader_item *older = s != NULL ? s->waiting : NULL;
     if (older == NULL || older == it || older->kind == CKPT__UPLOADER_SETTLE) return NULL;
-    if (!ckpt__uploader_is_newer(it, older)) return NULL;
+    if (older->kind == CKPT__UPLOADER_PUT && !ckpt__uploader_is_newer(it, older)) return NULL;
     s->waiting = NULL;
     u->waiting--;
     it->follows = true;
@@ -46331,15 +46334,13 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     ckpt__saver_away(s, false);
 }
 
-// What is to be removed, as the ledger has it. False: there is another of that name by now.
-static bool ckpt__saver_is_leaving(ckpt_saver *s, const ckpt__remote *r, const char *name, ckpt__saver_upload *up) {
-    ckpt__saver_enter(s);
+// What is to be removed, as the ledger has it. False: there is another of that name by now. With the turn.
+static bool ckpt__saver_is_leaving(const ckpt__remote *r, const char *name, ckpt__saver_upload *up) {
     int at = ckpt__index_find(&r->ledger, name);
     bool leaves = at >= 0 && r->ledger.lines[at].removing;
     up->stale = leaves ? r->ledger.lines[at].ranks : 0;
     up->edition = leaves ? r->ledger.lines[at].edition : 0;
     if (leaves) memcpy(up->ending, r->ledger.lines[at].ending, sizeof up->ending);
-    ckpt__saver_leave(s);
     return leaves;
 }
 
@@ -46350,7 +46351,8 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
     for (size_t i = 0; i < count; i++, name += strlen(name) + 1) {
         ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
         ckpt_err e = up != NULL ? CKPT_OK : CKPT_NOMEM;
-        bool leaves = e == CKPT_OK && ckpt__saver_is_leaving(s, r, name, up);
+        ckpt__saver_enter(s);           // until it is asked for: else a new object of that name might come in between, and go
+        bool leaves = e == CKPT_OK && ckpt__saver_is_leaving(r, name, up);
         if (leaves) {
             up->saver = s;
             up->to = r;
@@ -46358,12 +46360,10 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
             e = ckpt__uploader_remove(r->uploader, name, ckpt__saver_removed, up);
             if (e != CKPT_OK) ckpt__saver_away(s, false);
         }
-        if (up != NULL && (!leaves || e != CKPT_OK)) ckpt__mem_free(&s->allocator, up, sizeof *up);
-        if (e == CKPT_OK) continue;
-        ckpt__saver_enter(s);
-        int at = ckpt__index_find(&r->ledger, name);
+        int at = e != CKPT_OK ? ckpt__index_find(&r->ledger, name) : -1;
         if (at >= 0) r->ledger.lines[at].removing = false;
         ckpt__saver_leave(s);
+        if (up != NULL && (!leaves || e != CKPT_OK)) ckpt__mem_free(&s->allocator, up, sizeof *up);
         if (first == CKPT_OK) first = e;
     }
     return first;

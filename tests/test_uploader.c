@@ -24,7 +24,7 @@ typedef struct scripted {
     int         fetches, puts, begins, parts, completes, aborts, stats, lists, removes, asked;
     int         inside;                 // objects being put or completed
     bool        hold;                   // puts and completes wait
-    bool        hold_parts;
+    bool        hold_parts, hold_removes;
     int         parts_until_hold;       // parts that pass before hold_parts counts
     int         fail;                   // so many puts, parts and completes fail
     unsigned    slow_us;                // each failure takes so long
@@ -54,7 +54,16 @@ static int locked_get(const int *n) {
 
 static void let_go(void) {
     pthread_mutex_lock(&S.lock);
-    S.hold = S.hold_parts = false;
+    S.hold = S.hold_parts = S.hold_removes = false;
+    pthread_cond_broadcast(&S.moved);
+    pthread_mutex_unlock(&S.lock);
+}
+
+// Puts go on, and removals wait.
+static void hold_removes(void) {
+    pthread_mutex_lock(&S.lock);
+    S.hold = false;
+    S.hold_removes = true;
     pthread_cond_broadcast(&S.moved);
     pthread_mutex_unlock(&S.lock);
 }
@@ -205,6 +214,9 @@ static ckpt_err s_fetch(ckpt_store *s, const char *name, const char *path, ckpt_
 
 static ckpt_err s_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
     locked_add(&S.removes);
+    pthread_mutex_lock(&S.lock);
+    while (S.hold_removes) pthread_cond_wait(&S.moved, &S.lock);
+    pthread_mutex_unlock(&S.lock);
     ckpt_err e = S.inner->remove(s, name, t);
     if (e == CKPT_OK) note(util_fmt("-%s", name));
     return e;
@@ -3260,6 +3272,55 @@ static void test_early_torn(void **state) {
     end_world(&w);
 }
 
+// The object that had the name is to go, and its successor was begun before that was asked and is there afterwards. The removal waits
+// behind it, waits in its place, or is under way; the last one's store could not have it early.
+static void test_early_and_a_removal(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        world w;
+        snapshot s;
+        told t;
+        ckpt__upload up;
+        ckpt__body body;
+        ckpt__uploader_item *ticket;
+        memset(&t, 0, sizeof t);
+        new_world(&w);
+        open_store(&w);
+        w.d.num_concurrent_uploads = turn == 0 ? 2 : 1;
+        open_uploader(&w);
+        util_write_text(object(&w, "early"), "the old one");
+        if (turn == 1 || turn == 2) {                       // its worker is busy
+            hold();
+            upload_text(&w, "other", "x", true);
+            await_count(&S.asked, 1);
+        }
+        snapshot_open(&s, &w, 200000);
+        early_item(&up, &w, "early");
+        early_body(&body, &s);
+        if (turn == 3) body.read = NULL;
+        assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
+        snapshot_grow(&s, 200000, false);
+        if (turn == 0) await_count(&S.parts, 2);
+        if (turn >= 2) hold_removes();
+        assert_int_equal(ckpt__uploader_remove(w.u, "early", on_done, &t), CKPT_OK);
+        if (turn >= 2) await_count(&S.removes, 1);
+        assert_int_equal(ckpt__uploader_commit(w.u, ticket, &up), CKPT_OK);
+        snapshot_close(&s);
+        let_go();
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        same_file(object(&w, "early"), util_join(w.dir, "made"));
+        assert_string_equal(text_of(&w, "latest.symlink"), "early");
+        assert_int_equal(t.done, 1);
+        assert_int_equal(t.cancelled, turn < 2);
+        assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+        assert_int_equal(ckpt__uploader_remove(w.u, "early", on_done, &t), CKPT_OK);        // and one that is asked now counts
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_string_equal(text_of(&w, "early"), "(absent)");
+        free(s.bytes);
+        end_world(&w);
+    }
+}
+
 // A store without parts, a name that is busy, a newer file in between.
 static void test_early_otherwise(void **state) {
     (void)state;
@@ -3437,7 +3498,7 @@ int main(void) {
         cmocka_unit_test(test_early_fails_first),
         cmocka_unit_test(test_early_killed),
         cmocka_unit_test(test_early_torn),
-        cmocka_unit_test(test_early_otherwise),
+        cmocka_unit_test(test_early_otherwise), cmocka_unit_test(test_early_and_a_removal),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
