@@ -39629,7 +39629,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.user = &sending;
     s.meter = it->told != NULL ? &it->told->meter : &it->meter;
     s.near = it->data;
-    s.unsure = it->adopted;
+    s.unsure = it->unsure || (it->adopted && !it->again);       // of a try of our own it is known what it came to
     // The ranks that go on from a checkpoint hand over again what a dead one left, which one of them finds meanwhile.
     s.inherited = it->adopted && !it->again;
     if (e == CKPT_OK && it->adopted && !sending.begun) {
@@ -39639,7 +39639,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
             ckpt__mem_free(&u->allocator, body, (size_t)it->size + 1);
             return CKPT_OK;
         }
-        s.unsure = whose != CKPT__SEND_OTHERS;
+        if (whose == CKPT__SEND_OTHERS && !s.overwrite) s.unsure = false;
     }
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
@@ -40276,7 +40276,7 @@ static bool ckpt__uploader_recall(ckpt_uploader *u, const char *name, int *fd, b
     ckpt__os_mutex_unlock(&u->lock);
     if (it == NULL) return false;
     // made: an earlier process may have sent it, in a way that left no record here.
-    *unsure = it->unsure || it->confirmed || it->adopted || it->made != 0 || it->sent.upload_id.len > 0;
+    *unsure = it->unsure || it->confirmed || (it->adopted && !it->again) || it->made != 0 || it->sent.upload_id.len > 0;
     if (it->place == NULL) *fd = ckpt__os_open(it->data, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     ckpt__uploader_supersede(u, it);
     return true;

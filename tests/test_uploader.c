@@ -32,6 +32,7 @@ typedef struct scripted {
     bool        transient;
     const char *only;                   // they fail only for names that hold this; NULL: all
     const char *never;                  // puts of names that hold this always fail with `code`
+    bool        blind;                  // looks for them do, too
     char        order[4096];            // names as they were put
     int         part_count[64];         // how often each part number was confirmed
 } scripted;
@@ -174,7 +175,13 @@ static ckpt_err s_list(ckpt_store *s, const char *prefix, ckpt_err (*each)(const
 
 static ckpt_err s_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     locked_add(&S.stats);
-    ckpt_err e = S.inner->stat(s, name, out, t);
+    pthread_mutex_lock(&S.lock);
+    bool fails = S.blind && S.never != NULL && strstr(name, S.never) != NULL;
+    t->transient = fails && S.transient;
+    ckpt_err e = fails ? ckpt__error_set(S.code, "the script sees nothing") : CKPT_OK;
+    pthread_mutex_unlock(&S.lock);
+    if (fails) return e;
+    e = S.inner->stat(s, name, out, t);
     if (e == CKPT_OK && S.hidden > 0) { S.hidden--; e = ckpt__error_set(CKPT_NOT_FOUND, "the script hides it"); }
     if (S.plain) out->mark[0] = 0;
     if (S.plain) out->has_crc = false;
@@ -1506,6 +1513,50 @@ static void test_heir_of_nothing(void **state) {
         assert_string_equal(text_of(&w, "n"), "theirs");
         assert_int_equal(entries(w.staging, ".upload"), 1);
         end_world(&w);
+    }
+}
+
+static void set_blind(bool blind) {
+    pthread_mutex_lock(&S.lock);
+    S.blind = blind;
+    pthread_mutex_unlock(&S.lock);
+}
+
+// A file that fails again though it was tried again, before a byte of it was sent, is no more in the store than before: what is there
+// of its name is somebody else's, and neither replaced by the next one nor removed with what is given up.
+static void test_tried_in_vain(void **state) {
+    (void)state;
+    for (int recalls = 0; recalls < 2; recalls++) {
+        world w;
+        begin_world(&w);
+        fault_hope = fault_hope_most = 0.02;
+        util_write_text(object(&w, "n"), "theirs");
+        fail_next(0, CKPT_NET, true);
+        fail_all("n", CKPT_NET);
+        set_blind(true);
+        assert_int_equal(add_heir(&w, "n", "1", false, NULL), CKPT_OK);
+        for (bool again = false; !again; usleep(1000)) {
+            ckpt__os_mutex_lock(&w.u->lock);
+            const ckpt__uploader_slot *s = ckpt__uploader_slot_of(w.u, "n", false);
+            again = s->failed != NULL && s->failed->again;
+            ckpt__os_mutex_unlock(&w.u->lock);
+        }
+        if (recalls) {
+            int fd = -1;
+            bool unsure = true;
+            while (!ckpt__uploader_recall(w.u, "n", &fd, &unsure)) usleep(1000);        // it may be under way just now
+            ckpt__os_drop(fd);
+            assert_false(unsure);
+        } else {
+            assert_int_equal(add_heir(&w, "n", "2", true, NULL), CKPT_OK);
+        }
+        fail_all(NULL, CKPT_OK);
+        ckpt_err e = ckpt_uploader_wait(w.u, 0);
+        while (e == CKPT_NET) e = ckpt_uploader_wait(w.u, 0);
+        assert_int_equal(e, recalls ? CKPT_OK : CKPT_EXISTS);
+        assert_string_equal(text_of(&w, "n"), "theirs");
+        end_world(&w);
+        fault_hope = 60, fault_hope_most = 900;
     }
 }
 
@@ -3456,7 +3507,7 @@ int main(void) {
         cmocka_unit_test(test_beside_the_file),
         cmocka_unit_test(test_other_file_system),
         cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_dead_owner), cmocka_unit_test(test_heir_of_nothing), cmocka_unit_test(test_heir_after_all),
+        cmocka_unit_test(test_dead_owner), cmocka_unit_test(test_heir_of_nothing), cmocka_unit_test(test_heir_after_all), cmocka_unit_test(test_tried_in_vain),
         cmocka_unit_test(test_copied_folder),
         cmocka_unit_test(test_link_to_what_is_gone),
         cmocka_unit_test(test_long_upload_ids),
