@@ -37317,7 +37317,8 @@ typedef struct ckpt__upload {
     uint64_t    link_order[2];          // compared as a pair: a link never goes back to a smaller one, in any process
     double      made;                   // seconds since 1970, of a file that an earlier process had made; 0: it is new
     // Once for each upload that was accepted, no lock held, on a worker's thread or within close. CKPT_CANCELLED: a newer file of
-    // that name came first, or the uploader was closed first. Not for an abandoned ticket, nor once disowned. NULL: none
+    // that name came first, or the uploader was closed first. CKPT_EXISTS: the object is somebody else's, for good. Not for an
+    // abandoned ticket, nor once disowned. NULL: none
     void      (*done)(const char *name, ckpt_err e, bool published, void *user);
     void       *user;
 } ckpt__upload;
@@ -40061,7 +40062,9 @@ static void ckpt__uploader_call_back(ckpt_uploader *u, ckpt__uploader_item *it, 
     void (*done)(const char *name, ckpt_err e, bool published, void *user) = it->done;
     it->done = NULL;
     ckpt__os_mutex_unlock(&u->lock);
-    if (done != NULL) done(it->name, it->kind == CKPT__UPLOADER_SETTLE ? CKPT_CANCELLED : e, published, it->user);
+    if (it->kind == CKPT__UPLOADER_SETTLE) e = CKPT_CANCELLED;
+    if (e == CKPT_EXISTS && !it->refused) e = CKPT_NET;         // though nothing is there
+    if (done != NULL) done(it->name, e, published, it->user);
 }
 
 // What a worker's item came to. That it was cancelled is told to nobody, and is believed only where somebody has asked for that.

@@ -865,6 +865,51 @@ static void test_own_object_without_link_is_replaced(void **state) {
     }
 }
 
+static void refuse_next(bucket *b) {
+    b->fail = "put run/model.pt";
+    b->fail_with = CKPT_EXISTS;
+    b->fail_times = 1;
+}
+
+static void lose_next(bucket *b) {
+    refuse_next(b);
+    b->fail_with = CKPT_NET;
+    b->before = "put run/model.pt";     // the next but one
+    b->then = refuse_next;
+}
+
+// A store that was mistaken, after an answer that was lost: the save it refused, though nothing was there, goes another time, and its
+// object is this run's as any other.
+static void test_refused_for_nothing_is_own(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    ckpt_transfer_stats stats;
+    fault_hope = fault_hope_most = 0.02;
+    fault_backoff = 0.001;
+    remote_run m = remote_constant(b);
+    m.u->retry.num_attempts = 2;
+    run_open(m.r);
+    b->before = "put run/model.pt";
+    b->then = lose_next;
+    save_held(&m, 1);
+    assert_int_equal(wait_all(&m), CKPT_EXISTS);
+    for (int i = 0; i < 1000; i++) {
+        ckpt_uploader_stats(m.u, &stats);
+        if (stats.failed == 0 && stats.pending == 0) break;
+        usleep(10000);
+    }
+    assert_int_equal(stats.failed, 0);
+    check_file(bucket_path(b, "run/model.pt"), 1);
+    for (int k = 2; k < 4; k++) {
+        save_wait(&m, k);
+        check_file(bucket_path(b, "run/model.pt"), k);
+    }
+    remote_end_refused(&m);
+    bucket_end(b);
+    fault_hope = 60, fault_hope_most = 900;
+    fault_backoff = 0;
+}
+
 // Nor is the object this run's when the first save could not be handed over: it could not be staged, or not be noted.
 static void test_not_handed_over_is_not_own(void **state) {
     (void)state;
@@ -2920,7 +2965,7 @@ int main(void) {
         cmocka_unit_test(test_replaced_in_the_store),
         cmocka_unit_test(test_damaged_is_not_handed_over),
         cmocka_unit_test(test_removed_before_it_was_published),
-        cmocka_unit_test(test_lost_answer_and_no_look),
+        cmocka_unit_test(test_lost_answer_and_no_look), cmocka_unit_test(test_refused_for_nothing_is_own),
         cmocka_unit_test(test_given_up_and_pinned),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
