@@ -36085,6 +36085,11 @@ static bool ckpt__send_may_pass(const ckpt__transfer *t, ckpt_err e) {
     return e == CKPT_CANCELLED || e == CKPT_AUTH || e == CKPT_NOMEM || (t != NULL && (t->transient || t->throttled));
 }
 
+// The same of a look at an object: rights are renewed, a full disk, on which one is compared, is cleared.
+static bool ckpt__send_may_look(ckpt_err e) {
+    return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_NO_SPACE || ckpt__send_may_pass(NULL, e);
+}
+
 // An earlier try or process may have got this very object through, and never heard of it.
 static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt__send_whose *whose) {
     ckpt__store_stat info;
@@ -36124,7 +36129,7 @@ static ckpt_err ckpt__send_dispute(ckpt__send_job *j) {
         return CKPT_OK;
     }
     // What is not there was taken away, or its store was mistaken: what was refused for it may go another time.
-    j->curable = e == CKPT_NET || e == CKPT_TIMEOUT || whose == CKPT__SEND_NOBODYS;
+    j->curable = ckpt__send_may_look(e) || whose == CKPT__SEND_NOBODYS;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
         return ckpt__error_prefix(e, "cannot tell whose object is there");
     ckpt__error_last = refusal;
@@ -36137,7 +36142,7 @@ static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
     if (j->s->overwrite || j->s->store->creates_only) return CKPT_OK;
     ckpt_err e = ckpt__send_look(j, done);
     if (e == CKPT_NOT_FOUND || (e == CKPT_AUTH && ckpt__os_flag_get(&j->s->store->conditional) != 0)) return CKPT_OK;
-    j->curable = e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_AUTH;      // nothing is sent yet
+    j->curable = ckpt__send_may_look(e);        // nothing is sent yet
     if (e != CKPT_OK || *done) return e;
     return ckpt__store_exists();
 }

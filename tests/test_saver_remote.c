@@ -1613,34 +1613,37 @@ static void test_removed_before_it_was_published(void **state) {
 // The answer to a put is lost, and whose object is there cannot be asked either: that passes as well, and the same process goes on.
 static void test_lost_answer_and_no_look(void **state) {
     (void)state;
-    bucket *b = bucket_new(NULL);
-    ckpt_transfer_stats stats;
-    fault_hope = fault_hope_most = 0.02;
-    remote_run m = remote_new(util_temp_dir(), b);
-    run_open(m.r);
-    bucket_hold(b, true);
-    b->loses = true;
-    bucket_fail(b, "size run/ba1", CKPT_NET, -1);
-    run_save(m.r, 1);
-    bucket_hold(b, false);
-    assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
-    usleep(200000);                     // for some tries
-    pthread_mutex_lock(&b->lock);
-    b->loses = false;
-    pthread_mutex_unlock(&b->lock);
-    bucket_fail(b, NULL, CKPT_OK, 0);
-    for (int i = 0; i < 1000; i++) {
-        ckpt_uploader_stats(m.u, &stats);
-        if (stats.failed == 0 && stats.pending == 0) break;
-        usleep(10000);
+    static const ckpt_err why[] = { CKPT_NET, CKPT_AUTH };      // a network that is away, rights that are renewed
+    for (int k = 0; k < UTIL_COUNT(why); k++) {
+        bucket *b = bucket_new(NULL);
+        ckpt_transfer_stats stats;
+        fault_hope = fault_hope_most = 0.02;
+        remote_run m = remote_new(util_temp_dir(), b);
+        run_open(m.r);
+        bucket_hold(b, true);
+        b->loses = true;
+        bucket_fail(b, "size run/ba1", why[k], -1);
+        run_save(m.r, 1);
+        bucket_hold(b, false);
+        assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_NET);
+        usleep(200000);                     // for some tries
+        pthread_mutex_lock(&b->lock);
+        b->loses = false;
+        pthread_mutex_unlock(&b->lock);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        for (int i = 0; i < 1000; i++) {
+            ckpt_uploader_stats(m.u, &stats);
+            if (stats.failed == 0 && stats.pending == 0) break;
+            usleep(10000);
+        }
+        assert_int_equal(stats.failed, 0);
+        check_file(bucket_path(b, "run/ba1.pt"), 1);
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
+        bucket_end(b);
+        fault_hope = 60, fault_hope_most = 900;
     }
-    assert_int_equal(stats.failed, 0);
-    check_file(bucket_path(b, "run/ba1.pt"), 1);
-    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
-    ckpt_state_free(&m.r->st);
-    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_NET);
-    bucket_end(b);
-    fault_hope = 60, fault_hope_most = 900;
 }
 
 // A save that was given up, whose object is there all the same since only the answer was lost: when somebody pins it, it stays.
