@@ -37367,6 +37367,7 @@ typedef struct ckpt__uploader_item {
     bool         refused;               // not tried again: the store had an object of that name, and overwriting was not asked
                                         // for; or it was written to
     bool         unsure;                // it failed, and may be in the store all the same
+    bool         tried;                 // sending it has begun
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
     bool         curable, hopeful;      // it failed, and not for good; and is counted by `hopeful` of the uploader
@@ -39155,20 +39156,33 @@ static ckpt_err ckpt__uploader_offer(ckpt_uploader *u, ckpt__uploader_item *it, 
     return e;
 }
 
+// May the store hide something of it that was half-sent, of which the record has no id? One without parts may leave such a file.
+static bool ckpt__uploader_hides(const ckpt_uploader *u, const ckpt__uploader_item *it) {
+    const ckpt__store_table *table = u->store->table;
+    return it->tried && table->begin == NULL && table->uploads != NULL && table->abort != NULL;
+}
+
+// Writes down that what is left of an item is to give its half-done upload up; then its staged file goes.
+static void ckpt__uploader_drop(ckpt_uploader *u, ckpt__uploader_item *it) {
+    it->dropped = true;
+    if (it->place != NULL) {            // there is no record to say so
+        (void)ckpt__uploader_end_entry(u, it);
+        return;
+    }
+    bool said = ckpt__uploader_append_word(u, it, "dropped", true) == CKPT_OK;     // else the next process misses the file
+    if (said && it->data != NULL && ckpt__os_exists(it->data)) (void)ckpt__os_remove(it->data);
+}
+
 // A newer file of that name has come: this one's staged file goes now, its half-done upload when a worker gets to it.
 static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
-    bool begun = (old->sent.upload_id.len > 0 || old->adopted) && !old->confirmed;
+    bool begun = (old->sent.upload_id.len > 0 || old->adopted || ckpt__uploader_hides(u, old)) && !old->confirmed;
     old->next = old->prev = NULL;
     old->withdrawn = false;
     old->dropped = true;
-    if (begun) {
-        bool said = ckpt__uploader_append_word(u, old, "dropped", true) == CKPT_OK;   // else the next process misses the file
-        if (said && ckpt__os_exists(old->data)) (void)ckpt__os_remove(old->data);
-    } else {
-        (void)ckpt__uploader_forget(u, old);
-    }
+    if (begun) ckpt__uploader_drop(u, old);
+    else (void)ckpt__uploader_forget(u, old);
     old->kind = CKPT__UPLOADER_SETTLE;
     ckpt__uploader_item *none;          // what has to be settled replaces nothing
     bool settles = begun || old->done != NULL || old->old != NULL;
@@ -39542,27 +39556,30 @@ static ckpt_err ckpt__uploader_unchanged(void *user) {
 }
 
 typedef struct ckpt__uploader_open_list {
-    const char *name;
+    const char *name, *mark;
     ckpt__buf   ids;                    // each with its NUL
 } ckpt__uploader_open_list;
 
 static ckpt_err ckpt__uploader_open_one(const char *name, const char *upload_id, double started, void *user) {
     ckpt__uploader_open_list *l = (ckpt__uploader_open_list *)user;
     (void)started;
-    if (strcmp(name, l->name) == 0) ckpt__buf_add(&l->ids, upload_id, strlen(upload_id) + 1);
+    bool wanted = l->mark == NULL || strstr(upload_id, l->mark) != NULL;
+    if (wanted && strcmp(name, l->name) == 0) ckpt__buf_add(&l->ids, upload_id, strlen(upload_id) + 1);
     return l->ids.err;
 }
 
-// Gives up what a process that died had begun under a name, when it could not write down any more that it had. The one request
-// that lists, and only after a crash.
-static void ckpt__uploader_sweep(ckpt_uploader *u, const char *name) {
+// Gives up what a process that died had begun under a name, when it could not write down any more that it had; or what has this
+// mark in its id. The one request that lists, and only after a crash or a failure. Another than CKPT_OK: now it cannot be done,
+// but later. The thread's sentence stays.
+static ckpt_err ckpt__uploader_sweep(ckpt_uploader *u, const char *name, const char *mark) {
     ckpt__uploader_open_list l;
     ckpt__retry_loop loop;
     ckpt__error_record kept;
     ckpt_err e = CKPT_OK;
-    if (u->store->table->uploads == NULL || u->store->table->abort == NULL) return;
+    if (u->store->table->uploads == NULL || u->store->table->abort == NULL) return e;
     ckpt__error_take(&kept);
     l.name = name;
+    l.mark = mark;
     ckpt__buf_init(&l.ids, &u->allocator);
     ckpt__retry_begin(&loop, &u->retry, "uploads", name);
     while (ckpt__retry_next(&loop, &e)) {
@@ -39578,13 +39595,17 @@ static void ckpt__uploader_sweep(ckpt_uploader *u, const char *name) {
     }
     ckpt__buf_free(&l.ids);
     ckpt__error_last = kept;
+    return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED ? e : CKPT_OK;     // who may not list never may
 }
 
 // Gives up what the store holds of an item that is not to be sent any more. What a store cannot give up, no later run can either.
 static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) {
-    if (it->confirmed) return CKPT_OK;
-    if (it->adopted && it->sent.upload_id.len == 0) ckpt__uploader_sweep(u, it->name);
-    ckpt_err e = ckpt__send_abort(u->store, it->name, &it->sent, &u->retry);
+    ckpt_err e = CKPT_OK;
+    if (it->confirmed) return e;
+    bool listed = it->adopted || ckpt__uploader_hides(u, it);
+    if (listed && it->sent.upload_id.len == 0) e = ckpt__uploader_sweep(u, it->name, it->adopted ? NULL : it->mark);
+    if (e != CKPT_OK) return ckpt__error_set(e, "what was sent of %s to %s cannot be given up now", it->name, u->store->uri);
+    e = ckpt__send_abort(u->store, it->name, &it->sent, &u->retry);
     if (e != CKPT_UNSUPPORTED) return e;
     ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "parts of %s stay in the store: %s", it->name, ckpt__error_last.text);
     return CKPT_OK;
@@ -39649,9 +39670,10 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     }
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
-    if (e == CKPT_OK && it->adopted && !sending.begun && parts) ckpt__uploader_sweep(u, it->name);
+    if (e == CKPT_OK && it->adopted && !sending.begun && parts) (void)ckpt__uploader_sweep(u, it->name, NULL);
     // What is amiss here passes as well, a full disk or too few descriptors, but for a staged file that is gone or damaged.
     bool local = e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT;
+    it->tried = it->tried || e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__send_run(&s);
     it->curable = local || s.curable;
     it->unsure = it->unsure || s.unsure;
@@ -39775,14 +39797,16 @@ static ckpt_err ckpt__uploader_link_overtaken(ckpt_uploader *u, ckpt__uploader_l
 }
 
 static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *published) {
-    bool over = false;
+    bool over = false, hides = u->store->table->begin == NULL;
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__send s;
+    ckpt__meter meter;
     ckpt_err e = ckpt__uploader_link_read(u, l, it->link_name);
     if (e != CKPT_OK) return e;
     const uint64_t *a = l->order, *b = it->link_order;
-    // What a process left that was killed while it put this link; below the lock no other of this folder is about to.
-    if (it->adopted && u->store->table->begin == NULL) ckpt__uploader_sweep(u, it->link_name);
+    // What a process left that was killed while it put this link, or a try that failed; below the lock no other of this folder is
+    // about to.
+    if (it->adopted && hides) (void)ckpt__uploader_sweep(u, it->link_name, NULL);
     if (l->known && (a[0] > b[0] || (a[0] == b[0] && a[1] > b[1]))) return CKPT_OK;
     if (it->adopted || it->made != 0) e = ckpt__uploader_link_overtaken(u, l, it, &over);
     if (e != CKPT_OK || over) return e;
@@ -39796,10 +39820,13 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     s.body.size = strlen(it->link_text);
     s.overwrite = true;
     s.retry = &retry;
+    memset(&meter, 0, sizeof meter);
+    s.meter = &meter;
     e = ckpt__send_run(&s);
     if (e != CKPT_OK) it->curable = s.curable;
     if (e != CKPT_OK) return e;
     *published = true;
+    if (hides && ckpt__meter_attempt(&meter) > 1) (void)ckpt__uploader_sweep(u, it->link_name, NULL);
     e = ckpt__os_sync(l->fd, l->path);
     return e == CKPT_OK ? ckpt__os_sync_dir(it->folder) : e;
 }
@@ -40058,7 +40085,7 @@ static bool ckpt__uploader_withdraw(ckpt_uploader *u, ckpt__uploader_slot *s, ck
 static void ckpt__uploader_discard(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->dropped = true;
     if (ckpt__uploader_abort(u, it) == CKPT_OK) (void)ckpt__uploader_forget(u, it);
-    else (void)ckpt__uploader_append_word(u, it, "dropped", false);
+    else ckpt__uploader_drop(u, it);
 }
 
 // Tells who waits to hear of an item how it has ended. Once: what failed stays, and may be superseded later.
@@ -40703,7 +40730,7 @@ static ckpt_err ckpt__uploader_probe(ckpt_uploader *u, const char *folder) {
         while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(u->store, name.data, &info, &l.t);
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     }
-    if (e == CKPT_OK && u->crashed) ckpt__uploader_sweep(u, name.data);
+    if (e == CKPT_OK && u->crashed) (void)ckpt__uploader_sweep(u, name.data, NULL);
     (void)ckpt__error_prefix(e, "the store refuses a trial, %s%s", u->store->uri, ckpt__buf_cstr(&name));
     ckpt__buf_free(&name);
     return e;

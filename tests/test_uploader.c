@@ -229,6 +229,45 @@ static ckpt_err s_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
     return e;
 }
 
+// A store like sftp://: what is sent goes into a hidden file first, which a put that breaks off leaves. Its name has the upload's mark,
+// or a number where there is none.
+static const char *hidden_dir;
+
+static ckpt_err h_put(ckpt_store *s, const ckpt__store_put *p) {
+    static int number;
+    char path[4096];
+    int n = __atomic_add_fetch(&number, 1, __ATOMIC_SEQ_CST);
+    if (p->mark != NULL) snprintf(path, sizeof path, "%s/%s.%s", hidden_dir, p->name, p->mark);
+    else snprintf(path, sizeof path, "%s/%s.%d", hidden_dir, p->name, n);
+    util_write_text(path, "half");
+    ckpt_err e = s_put(s, p);
+    if (e == CKPT_OK) assert_int_equal(unlink(path), 0);
+    return e;
+}
+
+static ckpt_err h_uploads(ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user, ckpt__transfer *t) {
+    ckpt_err e = gate(prefix, "a list of uploads", t, true);
+    (void)s;
+    DIR *d = opendir(hidden_dir);
+    for (const struct dirent *n = readdir(d); n != NULL && e == CKPT_OK; n = readdir(d)) {
+        char name[300];
+        snprintf(name, sizeof name, "%s", n->d_name);
+        if (name[0] == '.' || strncmp(name, prefix, strlen(prefix)) != 0) continue;
+        *strrchr(name, '.') = 0;
+        e = each(name, n->d_name, 0.0, user);
+    }
+    closedir(d);
+    return e;
+}
+
+static ckpt_err h_abort(ckpt_store *s, const ckpt__store_multi *m) {
+    char path[4096];
+    (void)s;
+    locked_add(&S.aborts);
+    snprintf(path, sizeof path, "%s/%s", hidden_dir, m->upload_id);
+    return unlink(path) == 0 ? CKPT_OK : ckpt__error_set(CKPT_NOT_FOUND, "there is no such upload");
+}
+
 typedef struct world {
     const char  *dir, *bucket, *staging;
     ckpt_store  *store;
@@ -926,6 +965,78 @@ static uint64_t failed_now(const world *w) {
     ckpt_transfer_stats s;
     ckpt_uploader_stats(w->u, &s);
     return s.failed;
+}
+
+static ckpt_err hidden_part(const char *name, const char *upload_id, double started, void *user) {
+    (void)name, (void)upload_id, (void)started;
+    ++*(int *)user;
+    return CKPT_OK;
+}
+
+static int count_hidden(const world *w) {
+    int count = 0;
+    assert_int_equal(ckpt_store_uploads(w->store, "", hidden_part, &count), CKPT_OK);
+    return count;
+}
+
+static void begin_hiding_world(world *w) {
+    new_world(w);
+    open_store(w);
+    hidden_dir = util_join(w->dir, "hidden");
+    util_mkdir(hidden_dir);
+    S.table.put = h_put;
+    S.table.begin = NULL;
+    S.table.uploads = h_uploads;
+    S.table.abort = h_abort;
+    open_uploader(w);
+}
+
+// What a store hides of a file that was half-sent and is not needed any more goes with it, and that of others stays: when the newer
+// one comes while it fails, or after that. When the store cannot be reached, the next process sees to it.
+static void test_half_sent_then_newer(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 3; turn++) {
+        world w;
+        begin_hiding_world(&w);
+        int asked = locked_get(&S.asked);
+        if (turn < 2) util_write_text(util_join(hidden_dir, "n.theirs"), "half");
+        hold();
+        upload_text(&w, "n", "old", true);
+        await_count(&S.asked, asked + 1);
+        if (turn != 1) upload_text(&w, "n", "new", true);
+        if (turn < 2) fail_next(1, CKPT_AUTH, false);
+        else fail_all("n", CKPT_NET);
+        let_go();
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), turn < 2 ? CKPT_AUTH : CKPT_NET);
+        if (turn == 1) assert_int_equal(count_hidden(&w), 2);
+        if (turn == 1) upload_text(&w, "n", "new", true);
+        if (turn == 2) {
+            (void)!close_uploader(&w, 0);
+            assert_int_equal(entries(w.staging, ".upload"), 2);
+            assert_int_equal(entries(w.staging, ".data"), 1);       // the older one's is not needed any more
+            fail_all(NULL, CKPT_OK);
+            open_uploader(&w);
+        }
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_string_equal(text_of(&w, "n"), "new");
+        assert_int_equal(count_hidden(&w), turn < 2);
+        assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+        end_world(&w);
+    }
+}
+
+// The same of a link that was put in the end.
+static void test_half_sent_link(void **state) {
+    (void)state;
+    world w;
+    begin_hiding_world(&w);
+    S.only = "latest";
+    fail_next(2, CKPT_NET, true);
+    upload_linked(&w, "n", "1", 1, NULL, NULL);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "n");
+    assert_int_equal(count_hidden(&w), 0);
+    end_world(&w);
 }
 
 // A network that is away and comes back: what failed goes then, the newest first to see whether it is back, and each failure was
@@ -3491,7 +3602,7 @@ int main(void) {
         cmocka_unit_test(test_replaced_while_waiting),
         cmocka_unit_test(test_told_at_close),
         cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
+        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_half_sent_link), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
