@@ -38680,6 +38680,7 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     }
     if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND) { e = CKPT_OK; keep = false; }
     if (e == CKPT_OK && keep && torn) e = ckpt__uploader_write_record(u, it, false);
+    if (e == CKPT_NO_SPACE) e = CKPT_OK;        // the old one serves: lines are read behind one that was cut off
     ckpt__mem_free_text(&u->allocator, store);
     if (e == CKPT_OK && keep) {
         ckpt__uploader_pass(u, it->added);
@@ -38779,9 +38780,10 @@ static size_t ckpt__uploader_count_left(const ckpt_uploader *u, const char *fold
     return record ? 1 : ckpt__uploader_count_entries(u, folder, name);
 }
 
-// What one owner left cannot be looked at, which keeps nobody from working: the owner counts as alive. Other failures are told.
+// What one owner left cannot be looked at, or not be unpacked on a full disk, which keeps nobody from working, least of all whose
+// uploads free it: the owner counts as alive. Other failures are told.
 static ckpt_err ckpt__uploader_leave_owner(const ckpt_uploader *u, const char *folder, const char *owner, ckpt_err e) {
-    if (e != CKPT_AUTH && e != CKPT_IO) return e;
+    if (e != CKPT_AUTH && e != CKPT_IO && e != CKPT_NO_SPACE) return e;
     ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s: what %.*s left in %s stays there for a later run", ckpt__error_last.text,
                     (int)CKPT__UPLOADER_OWNER, owner, folder);
     return CKPT_OK;

@@ -3483,6 +3483,45 @@ static void test_early_and_a_removal(void **state) {
     }
 }
 
+static void die_with_a_journal(world *w) {
+    open_uploader(w);
+    hold();
+    for (int i = 0; i < 2 * (int)CKPT__UPLOADER_SINGLE; i++) upload_text(w, util_fmt("s%d", i), "x", true);
+}
+
+// The disk is full still, or again, when the next process comes, whose uploads are what frees it: it opens, and goes on. A record that
+// was cut off is as good as before; what could not be taken out of a journal stays for a later run.
+static void test_full_disk_at_restart(void **state) {
+    (void)state;
+    for (int journal = 0; journal < 2; journal++) {
+        world w;
+        new_world(&w);
+        setenv("CKPT_TEST_COMMIT", "1", 1);
+        setenv("CKPT_TEST_TORN", "1", 1);
+        in_a_process(journal ? die_with_a_journal : die_early, &w);
+        unsetenv("CKPT_TEST_COMMIT");
+        unsetenv("CKPT_TEST_TORN");
+        assert_int_equal(entries(w.staging, ".journal"), journal);
+        open_store(&w);
+        hold_parts(0);
+        fault_arm_always("pwrite", ENOSPC);
+        open_uploader(&w);
+        assert_true(fault_disarm());
+        let_go();
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        if (journal) {
+            assert_int_equal(entries(w.bucket, ""), 0);
+            open_uploader(&w);
+            assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+            assert_int_equal(entries(w.bucket, ""), 2 * (int)CKPT__UPLOADER_SINGLE);
+        } else {
+            same_file(object(&w, "early"), util_join(w.dir, "made"));
+        }
+        assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data") + entries(w.staging, ".journal"), 0);
+        end_world(&w);
+    }
+}
+
 // A store without parts, a name that is busy, a newer file in between.
 static void test_early_otherwise(void **state) {
     (void)state;
@@ -3659,7 +3698,7 @@ int main(void) {
         cmocka_unit_test(test_early_abandoned), cmocka_unit_test(test_early_abandoned_late),
         cmocka_unit_test(test_early_fails_first),
         cmocka_unit_test(test_early_killed),
-        cmocka_unit_test(test_early_torn),
+        cmocka_unit_test(test_early_torn), cmocka_unit_test(test_full_disk_at_restart),
         cmocka_unit_test(test_early_otherwise), cmocka_unit_test(test_early_and_a_removal),
         cmocka_unit_test(test_memory),
     };
