@@ -38211,7 +38211,8 @@ static void ckpt__uploader_sync_names(ckpt_uploader *u) {
         ckpt__os_mutex_unlock(&u->pen);
         ckpt_err e = ckpt__os_sync_dir(p->folder);
         ckpt__os_mutex_lock(&u->pen);
-        if (e == CKPT_OK && p->settled < upto) p->settled = upto;
+        bool settled = e == CKPT_OK || e == CKPT_NOT_FOUND;     // gone itself, as temporary ones are: there may be many by now
+        if (settled && p->settled < upto) p->settled = upto;
     }
     ckpt__os_mutex_unlock(&u->pen);
     ckpt__error_last = kept;
