@@ -585,6 +585,55 @@ static void test_early_parts(void **state) {
     }
 }
 
+static bucket *removing_from;
+static int     writes;                  // armed for the next one
+
+// A checkpoint is being written: meanwhile the one before it gets there, and the one that had its name is to go.
+static void remove_meanwhile(const char *name, const char *path, int fd) {
+    (void)path, (void)fd;
+    if (strcmp(name, "pwrite") != 0 || __atomic_exchange_n(&writes, 0, __ATOMIC_SEQ_CST) == 0) return;
+    bucket_hold_only(removing_from, "remove run/ba1.pt");
+    for (int i = 0; i < 20000 && bucket_count(removing_from, "put run/ba2") == 0; i++) usleep(1000);
+    for (int i = 0; i < 20000 && bucket_waiting(removing_from) == 0; i++) usleep(1000);
+}
+
+static bool is_writing(run *r) {
+    ckpt__saver_shared *sh = r->s->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    bool busy = sh->has_next || sh->busy;
+    ckpt__os_mutex_unlock(&sh->lock);
+    return busy;
+}
+
+// A save that has the name of an old one, which rotation lets go while the new one is being written: the new one is there in the end.
+static void test_removed_while_written(void **state) {
+    (void)state;
+    float *big = (float *)util_keep(calloc(BIG, sizeof *big), false);
+    bucket *b = removing_from = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    ckpt_bind_f32(&m.r->st, "state/model/big", big, BIG);
+    m.r->d.snapshot = CKPT_SNAPSHOT_COPY;
+    m.r->d.overwrite = true;
+    m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    save_wait(&m, 1);
+    bucket_hold_only(b, "run/ba2");
+    run_save(m.r, 2);
+    while (is_writing(m.r) || bucket_waiting(b) == 0) usleep(1000);
+    writes = 1;
+    __atomic_store_n(&fault_watch, remove_meanwhile, __ATOMIC_SEQ_CST);
+    run_save(m.r, 1);
+    while (is_writing(m.r)) usleep(1000);
+    __atomic_store_n(&fault_watch, NULL, __ATOMIC_SEQ_CST);
+    assert_int_equal(bucket_waiting(b), 1);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%latest.pt.symlink");
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba1.pt");
+    remote_end(&m);
+    bucket_end(b);
+}
+
 //-- failures ----------------------------------------------------------------------
 
 static void test_failure_is_reported_once(void **state) {
@@ -2969,6 +3018,7 @@ int main(void) {
         cmocka_unit_test(test_damaged_is_not_handed_over),
         cmocka_unit_test(test_removed_before_it_was_published),
         cmocka_unit_test(test_lost_answer_and_no_look), cmocka_unit_test(test_refused_for_nothing_is_own),
+        cmocka_unit_test(test_removed_while_written),
         cmocka_unit_test(test_given_up_and_pinned),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
