@@ -37455,6 +37455,7 @@ struct ckpt_uploader {
     ckpt__uploader_place *begun;        // below pen: those whose journal is begun
     ckpt__uploader_place *thinned;      // below pen: those from which files were removed
     ckpt__uploader_place *places;       // below door, as are those that follow
+    ckpt__uploader_place *left;         // folders that are gone
     bool                 crashed;       // a dead owner was found
     uint32_t             numbers;       // of the last record
     ckpt__os_thread     *threads;
@@ -38642,9 +38643,11 @@ static void ckpt__uploader_pass(ckpt_uploader *u, uint64_t added) {
 
 // Is it a file of an owner whose lock this uploader has taken, also when somebody has removed that since?
 static bool ckpt__uploader_is_claimed(const ckpt_uploader *u, const char *name) {
-    for (const ckpt__uploader_place *p = u->places; p != NULL; p = p->next) {
-        for (size_t i = 0; i < p->count; i++) {
-            if (strncmp(ckpt__os_path_base(p->claims[i].path), name, CKPT__UPLOADER_OWNER) == 0) return true;
+    for (int k = 0; k < 2; k++) {
+        for (const ckpt__uploader_place *p = k == 0 ? u->places : u->left; p != NULL; p = p->next) {
+            for (size_t i = 0; i < p->count; i++) {
+                if (strncmp(ckpt__os_path_base(p->claims[i].path), name, CKPT__UPLOADER_OWNER) == 0) return true;
+            }
         }
     }
     return false;
@@ -39368,6 +39371,20 @@ static bool ckpt__uploader_is_there(ckpt_uploader *u, ckpt__uploader_place *p) {
     return !p->gone;
 }
 
+// Folders that are gone are not looked through for each file: there may be very many by now.
+static void ckpt__uploader_put_gone_aside(ckpt_uploader *u) {
+    ckpt__uploader_place *p;
+    for (ckpt__uploader_place **at = &u->places; (p = *at) != NULL;) {
+        if (!p->gone) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        p->next = u->left;
+        u->left = p;
+    }
+}
+
 typedef struct ckpt__uploader_leavings { const ckpt_uploader *u; const char *folder; bool found; } ckpt__uploader_leavings;
 
 static ckpt_err ckpt__uploader_find_leavings(const char *name, void *user) {
@@ -39414,6 +39431,7 @@ static ckpt_err ckpt__uploader_open_place(ckpt_uploader *u, const char *folder, 
     if (p == NULL) p = ckpt__uploader_other_place(u, dev);
     if (p != NULL && strcmp(p->folder, folder) != 0 && ckpt__uploader_has_leavings(u, folder)) p = NULL;
     if (p == NULL) {
+        ckpt__uploader_put_gone_aside(u);
         e = ckpt__uploader_new_place(u, folder, hidden, &p, &list);
         if (e == CKPT_OK) {
             p->next = u->places;
@@ -40606,9 +40624,11 @@ static void ckpt__uploader_free(ckpt_uploader *u) {
         next = t->next;
         ckpt__uploader_told_free(u, t);
     }
-    for (ckpt__uploader_place *p = u->places, *next; p != NULL; p = next) {
-        next = p->next;
-        ckpt__uploader_place_free(u, p);
+    for (int k = 0; k < 2; k++) {
+        for (ckpt__uploader_place *p = k == 0 ? u->places : u->left, *next; p != NULL; p = next) {
+            next = p->next;
+            ckpt__uploader_place_free(u, p);
+        }
     }
     ckpt__mem_free(&a, u->threads, (size_t)u->thread_cap * sizeof *u->threads);
     ckpt__mem_free(&a, u->failures, CKPT__UPLOADER_FAILURES * sizeof *u->failures);
