@@ -41362,18 +41362,19 @@ static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
     return newest;
 }
 
-// What has become of a save that all ranks are to have in the store.
+// What has become of a save that all ranks are to have in the store. An upload of this process is noted before the uploader lets go
+// of it: one that is not noted, and that it has not got, was never handed over. Of what nobody is called back for it has come.
 typedef enum ckpt__remote_goal { CKPT__REMOTE_LOST, CKPT__REMOTE_COMES, CKPT__REMOTE_THERE } ckpt__remote_goal;
 
 static ckpt__remote_goal ckpt__remote_reaches(const ckpt__remote *r, uint64_t number) {
-    bool failed = false;
     int at = number > 0 ? ckpt__remote_find(&r->ledger, number) : -1;
     const ckpt__index_line *l = at >= 0 ? &r->ledger.lines[at] : NULL;
     if (l == NULL || l->passed || l->others) return CKPT__REMOTE_LOST;
     if (ckpt__remote_is_there(l)) return CKPT__REMOTE_THERE;
-    if (l->upload == CKPT__UPLOAD_PENDING) return CKPT__REMOTE_COMES;
-    bool hopes = l->upload == CKPT__UPLOAD_FAILED && (ckpt__remote_is_queued(r, l->name, &failed) || failed);
-    return hopes ? CKPT__REMOTE_COMES : CKPT__REMOTE_LOST;
+    if (l->upload != CKPT__UPLOAD_PENDING && l->upload != CKPT__UPLOAD_FAILED) return CKPT__REMOTE_LOST;
+    ckpt__remote_word word = ckpt__remote_ask(r, l->name);
+    bool comes = word == CKPT__REMOTE_ENDED ? l->inherited : word != CKPT__REMOTE_KEPT;
+    return comes ? CKPT__REMOTE_COMES : CKPT__REMOTE_LOST;
 }
 
 // Pins are those of the folder's index.

@@ -3016,21 +3016,47 @@ static ckpt_err paced_put(const char *name, const char *path, bool overwrite, vo
     return bucket_put(name, path, overwrite, user);
 }
 
+// The save that rank 1's memory does not suffice to hand over: the first one from ba10 on that all ranks are to have. Once.
+static ckpt_saver *paced_scarce;
+
+static void *paced_alloc(void *ptr, size_t old_size, size_t new_size, void *user) {
+    member *m = (member *)user;
+    (void)old_size;
+    if (new_size == 0) { free(ptr); return NULL; }
+    ckpt_saver *s = tr_self == m->r ? paced_scarce : NULL;
+    bool scarce = s != NULL && s->goal[0] >= 10 && s->pending.active && s->pending.line.number == s->goal[0];
+    if (!scarce || new_size != sizeof(ckpt__uploader_item)) return realloc(ptr, new_size);
+    paced_scarce = NULL;
+    return NULL;
+}
+
 static void tars_too_fast(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     ckpt_uploader *u[1] = { NULL };
     bucket *b = paced[r->rank].b;
     member *m = member_new(r, p);
-    member_stores(m, &b, u, 1);
+    ckpt_uploader_desc d;
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.num_attempts = 1;
+    d.ranks = r->ranks;
+    if (p->number == 1) d.allocator.fn = paced_alloc;
+    d.allocator.user = m;
+    TR_OK(r, ckpt_uploader_open(&u[0], &d));
+    member_stores(m, &b, u, 0);
+    m->d.uploaders_count = 1;
     m->d.remote_file_name = "run/ba{batch}-rank{rank}.pt";
     m->d.latest_remote_file_name = "run/latest-rank{rank}.pt";
     m->d.num_remote_to_keep = 1;
     if (member_open(m)) {
+        int failed = 0;
+        if (r->rank == 1 && p->number == 1) paced_scarce = m->s;
         for (int i = 1; i <= p->saves; i++) {
-            TR_OK(r, member_step(m, i));
+            failed += member_step(m, i) != CKPT_OK;
             ckpt__os_sleep(0.01);
             __atomic_store_n(&paced[r->rank].step, i, __ATOMIC_SEQ_CST);
         }
+        TR_CHECK(r, failed == p->number);
         FILE *f = fopen(bucket_path(b, util_fmt("run/latest-rank%d.pt.tar.symlink", r->rank)), "r");
         int at = 0, objects = 0;
         TR_CHECK(r, f != NULL && fscanf(f, "run/ba%d", &at) == 1);
@@ -3041,14 +3067,13 @@ static void tars_too_fast(tr_rank *r, void *arg) {
         print_message("rank %d: ba%d, %d objects\n", r->rank, at, objects);
         __atomic_store_n(&paced[r->rank].step, (int)PACED_END, __ATOMIC_SEQ_CST);
     }
-    member_end_stores(m, u, 1, false);
+    member_end_stores(m, u, 1, p->number == 1);
 }
 
 // All the same the links go on, and what is behind them goes: one save at a time is kept back until all ranks have it there.
+// One that cannot come any more is not waited for.
 static void test_tars_too_fast(void **state) {
     (void)state;
-    plan p = plan_of(TARS);
-    p.saves = 80;
     ckpt_store_ops ops;
     memset(&ops, 0, sizeof ops);
     ops.put = paced_put;
@@ -3056,14 +3081,21 @@ static void test_tars_too_fast(void **state) {
     ops.size = bucket_size;
     ops.list = bucket_list;
     ops.remove = bucket_remove;
-    for (int i = 0; i < 8; i++) {
-        paced[i].b = bucket_new(NULL);
-        paced[i].takes = 5 + i % 4;
-        ckpt_store_close(paced[i].b->store);
-        assert_int_equal(ckpt_store_custom(&paced[i].b->store, &ops, paced[i].b), CKPT_OK);
+    for (int lost = 0; lost < 2; lost++) {
+        plan p = plan_of(TARS);
+        p.saves = 80;
+        p.number = lost;
+        p.snapshot = lost == 0 ? CKPT_SNAPSHOT_NONE : CKPT_SNAPSHOT_COPY;       // then the newest may be one that is still to be handed over
+        for (int i = 0; i < 8; i++) {
+            paced[i].b = bucket_new(NULL);
+            paced[i].takes = 5 + i % 4;
+            paced[i].step = 0;
+            ckpt_store_close(paced[i].b->store);
+            assert_int_equal(ckpt_store_custom(&paced[i].b->store, &ops, paced[i].b), CKPT_OK);
+        }
+        tr_run(tr_new(8), tars_too_fast, &p);
+        for (int i = 0; i < 8; i++) bucket_end(paced[i].b);
     }
-    tr_run(tr_new(8), tars_too_fast, &p);
-    for (int i = 0; i < 8; i++) bucket_end(paced[i].b);
 }
 
 // A checkpoint in a store is saved again under its name: by a run that has nothing of it, or at once. What is there loads until the
