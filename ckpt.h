@@ -41362,8 +41362,8 @@ static uint64_t ckpt__remote_newest(const ckpt__remote *r, uint64_t most) {
     return newest;
 }
 
-// What has become of a save that all ranks are to have in the store. An upload of this process is noted before the uploader lets go
-// of it: one that is not noted, and that it has not got, was never handed over. Of what nobody is called back for it has come.
+// What has become of a save that all ranks are to have in the store. How an upload of this process ended is noted before the
+// uploader lets go of it: what is not noted, and what it has not got, was never handed over. Where nobody calls back it has come.
 typedef enum ckpt__remote_goal { CKPT__REMOTE_LOST, CKPT__REMOTE_COMES, CKPT__REMOTE_THERE } ckpt__remote_goal;
 
 static ckpt__remote_goal ckpt__remote_reaches(const ckpt__remote *r, uint64_t number) {
@@ -48823,11 +48823,6 @@ static ckpt__saver_part ckpt__saver_ask_after(ckpt_saver *s, ckpt__saver_flight 
     return CKPT__PART_DURABLE;
 }
 
-// How far the oldest one is.
-static ckpt__saver_part ckpt__saver_flight_state(ckpt_saver *s) {
-    return s->flights != NULL ? ckpt__saver_ask_after(s, s->flights) : CKPT__PART_NONE;
-}
-
 // The last of the files that this rank sends of the same checkpoint to the same store.
 static ckpt__saver_flight *ckpt__saver_flight_last(ckpt__saver_flight *f) {
     while (f->more) f = f->next;
@@ -49287,13 +49282,15 @@ static void ckpt__saver_stall(ckpt_saver *s) {
     if (s->books) ckpt__saver_mark_failed(s, &s->remotes[f->to], f->line.number);
 }
 
-// What all ranks know of the oldest one leads to. Collective when it is there on all.
-static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state) {
-    ckpt_err e = CKPT_OK;
+// What all ranks know of the oldest one leads to: *files of it, of which `state` is the first one's, leave the list. Collective
+// when that is there on all.
+static ckpt_err ckpt__saver_land(ckpt_saver *s, int64_t state, int *files) {
+    *files = 1;
+    if (state == (int64_t)CKPT__PART_DURABLE) return ckpt__ranks_share_long(&s->crew, ckpt__saver_arrived(s, &s->flights));
+    for (ckpt__saver_flight *f = s->flights; f->more; f = f->next) *files += 1;
     if (state == (int64_t)CKPT__PART_FAILED) return ckpt__saver_give_up(s, &s->flights, false);
-    if (state == (int64_t)CKPT__PART_STALLED) ckpt__saver_stall(s);
-    if (state != (int64_t)CKPT__PART_DURABLE) return e;
-    return ckpt__ranks_share_long(&s->crew, ckpt__saver_arrived(s, &s->flights));
+    ckpt__saver_stall(s);
+    return CKPT_OK;
 }
 
 // The same of the first of those that wait for a store. One that goes on waiting goes to the end, so that all have their turn;
@@ -52303,7 +52300,6 @@ enum {
     CKPT__CREW_CALL, CKPT__CREW_CALL_MOST,      // which call this is
     CKPT__CREW_BATCH, CKPT__CREW_BATCH_MOST,
     CKPT__CREW_PART, CKPT__CREW_PART_RANK,      // the pending checkpoint, and the lowest rank on which it failed
-    CKPT__CREW_FLIGHT,                          // the same of the oldest one that is being uploaded
     CKPT__CREW_DOOMED,                          // negated: rank 0 knows of objects that are to go
     CKPT__CREW_REMOVAL,                         // how far those are that they were told of last
     CKPT__CREW_ASKED, CKPT__CREW_DUE,           // negated: somebody wants one
@@ -52315,7 +52311,9 @@ enum {
     CKPT__CREW_STORE_MOST = CKPT__CREW_STORE + (int)CKPT__SAVER_STORES,
     CKPT__CREW_GOAL = CKPT__CREW_STORE_MOST + (int)CKPT__SAVER_STORES,      // ckpt__remote_goal of the save that all are to have
     CKPT__CREW_TIME = CKPT__CREW_GOAL + (int)CKPT__SAVER_STORES,            // rank 0's timestamp, of a call that has one
-    CKPT__CREW_STALLED = CKPT__CREW_TIME + (int)(sizeof(ckpt_timestamp) / sizeof(int64_t)),
+    CKPT__CREW_FLIGHTS = CKPT__CREW_TIME + (int)(sizeof(ckpt_timestamp) / sizeof(int64_t)),
+    CKPT__CREW_FLIGHTS_MOST = 16,               // how far the oldest ones are that are being uploaded
+    CKPT__CREW_STALLED = CKPT__CREW_FLIGHTS + CKPT__CREW_FLIGHTS_MOST,
     CKPT__CREW_STALLED_MOST = 16,               // of those that wait for a store the first ones, if there are any
     CKPT__CREW_WORDS = CKPT__CREW_STALLED + CKPT__CREW_STALLED_MOST
 };
@@ -52438,6 +52436,15 @@ static void ckpt__crew_hear_stores(ckpt_saver *s, const int64_t *w) {
     }
 }
 
+// How far those are that are being uploaded.
+static void ckpt__crew_say_flights(ckpt_saver *s, int64_t *w) {
+    ckpt__saver_flight *f = s->flights;
+    for (int i = 0; i < CKPT__CREW_FLIGHTS_MOST; i++) {
+        w[CKPT__CREW_FLIGHTS + i] = (int64_t)(f != NULL ? ckpt__saver_ask_after(s, f) : CKPT__PART_NONE);
+        f = f != NULL ? f->next : NULL;
+    }
+}
+
 // How far those are that wait for a store. Returns how many words that takes: the same on all ranks.
 static int ckpt__crew_say_stalled(ckpt_saver *s, int64_t *w) {
     int n = 0;
@@ -52466,14 +52473,13 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     ckpt__error_take(&kept);
     if (s->trouble.code == CKPT_OK && ckpt__saver_take_failure(s) != CKPT_OK) ckpt__error_take(&s->trouble);
     ckpt__error_last = kept;
-    ckpt__saver_part part = ckpt__crew_part(s), flight = ckpt__saver_flight_state(s);
+    ckpt__saver_part part = ckpt__crew_part(s);
     w[CKPT__CREW_CALL] = say->call;
     w[CKPT__CREW_CALL_MOST] = -say->call;
     w[CKPT__CREW_BATCH] = say->batch;
     w[CKPT__CREW_BATCH_MOST] = -say->batch;
     w[CKPT__CREW_PART] = (int64_t)part;
     w[CKPT__CREW_PART_RANK] = part == CKPT__PART_FAILED ? s->ranks.rank : INT64_MAX;
-    w[CKPT__CREW_FLIGHT] = (int64_t)flight;
     w[CKPT__CREW_DOOMED] = ckpt__crew_is_doomed(s) ? -1 : 0;
     w[CKPT__CREW_REMOVAL] = (int64_t)ckpt__saver_removal_state(s);
     w[CKPT__CREW_ASKED] = ckpt__os_flag_get(&s->shared->requested) != 0 ? -1 : 0;
@@ -52485,6 +52491,7 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     w[CKPT__CREW_TROUBLE] = s->trouble.code != CKPT_OK ? s->ranks.rank : INT64_MAX;
     ckpt__crew_say_stores(s, w);
     ckpt__crew_say_time(s, say->t, w);
+    ckpt__crew_say_flights(s, w);
     int count = CKPT__CREW_STALLED + ckpt__crew_say_stalled(s, w);
     ckpt_err e = ckpt__ranks_min(&s->crew, w, count);
     s->stride = s->steps = w[CKPT__CREW_STEPS];
@@ -52804,6 +52811,19 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
     return e;
 }
 
+// What an agreement says of those that are being uploaded, up to the first that is on its way: a save adds one per store, and
+// there may be no more than one agreement for each save. Collective when some of them are there on all ranks.
+static ckpt_err ckpt__crew_land(ckpt_saver *s, const int64_t *w) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0, files; i < CKPT__CREW_FLIGHTS_MOST && s->crew.broken.code == CKPT_OK; i += files) {
+        int64_t state = w[CKPT__CREW_FLIGHTS + i];
+        if (state == (int64_t)CKPT__PART_BUSY || state == (int64_t)CKPT__PART_NONE) break;
+        ckpt_err one = ckpt__saver_land(s, state, &files);
+        if (e == CKPT_OK) e = one;
+    }
+    return e;
+}
+
 // What an agreement says of those that wait for a store. Collective when some of them are there on all ranks.
 static ckpt_err ckpt__crew_land_stalled(ckpt_saver *s, const int64_t *w) {
     ckpt_err e = CKPT_OK;
@@ -52833,7 +52853,7 @@ static ckpt_err ckpt__crew_remove(ckpt_saver *s, const int64_t *w) {
 // What an agreement says of stores.
 static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
     ckpt_err e = ckpt__crew_land_stalled(s, w);
-    ckpt_err landed = ckpt__saver_land(s, w[CKPT__CREW_FLIGHT]);
+    ckpt_err landed = ckpt__crew_land(s, w);
     if (e == CKPT_OK) e = landed;
     ckpt_err linked = CKPT_OK;
     bool links = false;
@@ -53259,7 +53279,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
         if (owed && e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
         if (owed) continue;
-        bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHT] != (int64_t)CKPT__PART_NONE ||
+        bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHTS] != (int64_t)CKPT__PART_NONE ||
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_REMOVAL] != (int64_t)CKPT__REMOVAL_NONE ||
                      w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer || ckpt__crew_overlooks(s, w);
         if (w[CKPT__CREW_WORK] == 0 && !moved) {

@@ -2660,6 +2660,47 @@ static void test_store_robbed(void **state) {
     bucket_end(b);
 }
 
+// A loop that speaks once for each save: no store falls behind, also when another one is away.
+static void speak_once(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket **b = (bucket **)p->with;
+    ckpt_uploader *u[2];
+    member *m = member_new(r, p);
+    member_stores(m, b, u, 2);
+    m->d.save_interval = "1ep";
+    if (member_open(m)) {
+        for (int i = 1; i <= 20; i++) {
+            ckpt_timestamp t = at_batch(i);
+            t.epoch = i;
+            member_set(m, i);
+            ckpt_err e = ckpt_saver_epoch_end(m->s, &t);
+            TR_CHECK(r, e == CKPT_OK || p->number == 1);
+            for (int k = 0; k < 2; k++) while (ckpt_uploader_wait(u[k], 0) != CKPT_OK) {}
+            TR_OK(r, tr_barrier(r));
+            for (int k = p->number; k < 2 && i > 1 && r->rank == 0; k++)
+                TR_CHECK(r, strcmp(bucket_text(b[k], "run/latest.pt.symlink"), util_fmt("run/ba%d", i - 1)) == 0);
+            TR_OK(r, tr_barrier(r));
+        }
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+    }
+    member_end_stores(m, u, 2, p->number == 1);
+}
+
+static void test_store_speaks_once(void **state) {
+    (void)state;
+    for (int away = 0; away < 2; away++) {
+        plan p = plan_of(SHARDED);
+        bucket *b[2];
+        for (int i = 0; i < 2; i++) b[i] = bucket_new(NULL);
+        p.with = b;
+        p.number = away;
+        if (away == 1) bucket_fail(b[0], "put", CKPT_NET, -1);
+        tr_run(tr_new(2), speak_once, &p);
+        assert_string_equal(bucket_text(b[1], "run/latest.pt.symlink"), "run/ba20");
+        for (int i = 0; i < 2; i++) bucket_end(b[i]);
+    }
+}
+
 // A store that is away to the end: nothing of what is not published stays staged, nor in the store when it can be reached.
 static void store_gone(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3541,6 +3582,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),
         cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),  cmocka_unit_test(test_store_refuses),
+        cmocka_unit_test(test_store_speaks_once),
         cmocka_unit_test(test_store_gone),
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
