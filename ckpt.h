@@ -52824,13 +52824,14 @@ static ckpt_err ckpt__crew_land(ckpt_saver *s, const int64_t *w) {
     return e;
 }
 
-// What an agreement says of those that wait for a store. Collective when some of them are there on all ranks.
+// What an agreement says of those that wait for a store. Collective when some of them are there on all ranks, or go for newer ones.
 static ckpt_err ckpt__crew_land_stalled(ckpt_saver *s, const int64_t *w) {
     ckpt_err e = CKPT_OK;
     bool any = false;
     for (int i = 0; i < CKPT__CREW_STALLED_MOST && w[CKPT__CREW_STALLED + i] != (int64_t)CKPT__PART_NONE; i++) {
-        ckpt_err one = ckpt__saver_land_stalled(s, w[CKPT__CREW_STALLED + i]);
-        any = any || w[CKPT__CREW_STALLED + i] == (int64_t)CKPT__PART_DURABLE;
+        int64_t state = w[CKPT__CREW_STALLED + i];
+        ckpt_err one = ckpt__saver_land_stalled(s, state);
+        any = any || state == (int64_t)CKPT__PART_DURABLE || state == (int64_t)CKPT__PART_OUTDONE;
         if (e == CKPT_OK) e = one;
     }
     return any && s->crew.broken.code == CKPT_OK ? ckpt__ranks_share_long(&s->crew, e) : e;

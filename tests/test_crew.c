@@ -2701,6 +2701,54 @@ static void test_store_speaks_once(void **state) {
     }
 }
 
+// Rank 0 cannot write down that a checkpoint is given up for a newer one: all hear of it, in the same call.
+static const char *outdone_lock;
+
+static ckpt_err outdone_min(int64_t *values, int count, void *user) {
+    ckpt_err e = tr_min(values, count, user);
+    if (((tr_rank *)user)->rank != 0) return e;
+    bool outdone = count > CKPT__CREW_STALLED && values[CKPT__CREW_STALLED] == (int64_t)CKPT__PART_OUTDONE;
+    if (outdone) (void)unlink(outdone_lock);
+    if (outdone) (void)mkdir(outdone_lock, 0777);
+    else (void)rmdir(outdone_lock);
+    return e;
+}
+
+static void outdone_unwritten(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1];
+    member *m = member_new(r, p);
+    member_stores(m, &b, u, 1);
+    m->d.ranks.allreduce_min = outdone_min;
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        all_fail(r, b, "put run/ba2/__1_0.pt", -1);
+        (void)!member_step(m, 2);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        TR_OK(r, member_step(m, 3));
+        ckpt_err e = ckpt_saver_wait(m->s, 0);
+        (void)snprintf(p->text[r->rank], sizeof p->text[0], "%d %s", (int)e, e != CKPT_OK ? ckpt_last_error() : "");
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+    }
+    member_end_stores(m, u, 1, true);
+}
+
+static void test_outdone_unwritten(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    outdone_lock = util_join(p.dir, ".ckpt-index.lock");
+    tr_run(tr_new(2), outdone_unwritten, &p);
+    assert_non_null(strstr(p.text[0], ".ckpt-index.lock"));
+    assert_non_null(strstr(p.text[1], p.text[0] + 2));
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba3");
+    bucket_end(b);
+}
+
 // A store that is away to the end: nothing of what is not published stays staged, nor in the store when it can be reached.
 static void store_gone(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3583,6 +3631,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),
         cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),  cmocka_unit_test(test_store_refuses),
         cmocka_unit_test(test_store_speaks_once),
+        cmocka_unit_test(test_outdone_unwritten),
         cmocka_unit_test(test_store_gone),
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
