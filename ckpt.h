@@ -23716,6 +23716,7 @@ typedef struct ckpt__s3_call {
     ckpt_credentials     used;
     // of a reply that tells of a failure
     char                 code[64], message[256], request_id[96], expected[64];
+    char                 header[64];    // of ours that the server does not know, where it names it
 } ckpt__s3_call;
 
 static ckpt__s3 *ckpt__s3_of(ckpt_store *store) {
@@ -23863,13 +23864,14 @@ static void ckpt__s3_field(ckpt__s3_call *c, char *out, size_t cap, const char *
 
 // Reads the code and the message of an error. Only these are kept: some servers send the signed request back.
 static void ckpt__s3_read_error(ckpt__s3_call *c) {
-    c->code[0] = c->message[0] = c->expected[0] = 0;
+    c->code[0] = c->message[0] = c->expected[0] = c->header[0] = 0;
     const char *id = ckpt__fields_get(&c->reply.headers, "x-amz-request-id");
     ckpt__web_clean(c->request_id, sizeof c->request_id, id != NULL ? id : "", id != NULL ? strlen(id) : 0);
     if (c->reply.body.len > 0) {
         ckpt__s3_field(c, c->code, sizeof c->code, "Code");
         ckpt__s3_field(c, c->message, sizeof c->message, "Message");
         ckpt__s3_field(c, c->expected, sizeof c->expected, "Region");
+        ckpt__s3_field(c, c->header, sizeof c->header, "Header");
         if (c->request_id[0] == 0) ckpt__s3_field(c, c->request_id, sizeof c->request_id, "RequestId");
     }
     const char *region = ckpt__fields_get(&c->reply.headers, "x-amz-bucket-region");
@@ -23896,7 +23898,7 @@ static bool ckpt__s3_is_any(const ckpt__s3_call *c, const char *const *codes, si
 
 // Does the message speak of this?
 static bool ckpt__s3_says(const ckpt__s3_call *c, const char *word) {
-    return ckpt__web_says(c->message, word);
+    return ckpt__web_says(c->message, word) || ckpt__web_says(c->header, word);
 }
 
 // Codes whose meaning is not that of their status.
@@ -24080,7 +24082,7 @@ static ckpt_err ckpt__s3_run(ckpt__s3_call *c) {
     if (c->quiet) c->t->moved = NULL;
     ckpt_err e;
     for (;;) {
-        c->code[0] = c->message[0] = c->expected[0] = c->request_id[0] = 0;
+        c->code[0] = c->message[0] = c->expected[0] = c->request_id[0] = c->header[0] = 0;
         c->reply.status = 0;
         e = ckpt__s3_send(c);
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
@@ -24193,19 +24195,29 @@ static bool ckpt__s3_is_echoed(ckpt__s3_call *c, const ckpt__transfer_sums *sums
     return echoed;
 }
 
+// Does a 501 leave open which header it is about? S3's own sentence is of "a header you provided", others say nothing.
+static bool ckpt__s3_is_vague(const ckpt__s3_call *c) {
+    static const char *const names[] = { "x-amz-", "checksum", "md5", "if-none-match", "condition" };
+    if (c->reply.status != 501 || c->header[0] != 0) return false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (ckpt__s3_says(c, names[i])) return false;
+    }
+    return c->message[0] == 0 || ckpt__s3_says(c, "header");
+}
+
 // After a refusal: does the server lack the guard that was used? Then another is in force now.
 static bool ckpt__s3_is_unguarded(ckpt__s3_call *c, ckpt__s3_guard guard) {
     static const char *const damaged[] = { "BadDigest", "XAmzContentChecksumMismatch" };       // the guard has done its work
     int status = c->reply.status;
-    bool silent = status == 501 && c->message[0] == 0;
+    bool vague = ckpt__s3_is_vague(c);
     if ((status != 400 && status != 403 && status != 501) || CKPT__S3_IS_ANY(c, damaged)) return false;
     if (guard != CKPT__S3_SIGNED && (ckpt__s3_says(c, "content-sha256") || ckpt__s3_is(c, "XAmzContentSHA256Mismatch"))) {
         while (ckpt__s3_weaken(c->store, guard, "wants bodies to be signed") && guard != CKPT__S3_MD5) guard = CKPT__S3_MD5;
         return !c->s->guard_fixed;
     }
-    if (guard == CKPT__S3_CRC && (ckpt__s3_says(c, "checksum") || silent))
+    if (guard == CKPT__S3_CRC && (ckpt__s3_says(c, "checksum") || vague))
         return ckpt__s3_weaken(c->store, guard, "takes no x-amz-checksum-crc32");
-    if (guard == CKPT__S3_MD5 && (ckpt__s3_says(c, "md5") || ckpt__s3_is(c, "InvalidDigest") || silent))
+    if (guard == CKPT__S3_MD5 && (ckpt__s3_says(c, "md5") || ckpt__s3_is(c, "InvalidDigest") || vague))
         return ckpt__s3_weaken(c->store, guard, "takes no Content-MD5");
     return false;
 }
@@ -24235,7 +24247,7 @@ static bool ckpt__s3_add_condition(ckpt__s3_call *c) {
 // After a refusal: is it the condition that the server lacks? Then it is left out from now on.
 static bool ckpt__s3_is_unconditional(ckpt__s3_call *c) {
     int status = c->reply.status;
-    bool it = (status == 501 && (c->message[0] == 0 || ckpt__s3_says(c, "header") || ckpt__s3_says(c, "condition"))) ||
+    bool it = ckpt__s3_is_vague(c) || (status == 501 && ckpt__s3_says(c, "condition")) ||
               ((status == 400 || status == 501) && (ckpt__s3_says(c, "if-none-match") || ckpt__s3_says(c, "conditional")));
     if (!it) return false;
     ckpt__os_mutex_lock(&c->s->lock);
@@ -24244,6 +24256,13 @@ static bool ckpt__s3_is_unconditional(ckpt__s3_call *c) {
     ckpt__os_flag_set(&c->store->conditional, 0);
     ckpt__error_log(&c->store->logger, CKPT_LOG_INFO, "%s: the server cannot be told to create only", c->store->uri);
     return true;
+}
+
+// After a refusal: does the server lack something of a PUT that can be left out? Where it does not say what, the CRC goes first,
+// for which there is another guard, and then the condition.
+static bool ckpt__s3_is_lacking(ckpt__s3_call *c, ckpt__s3_guard guard, bool condition) {
+    if (guard == CKPT__S3_CRC && ckpt__s3_is_unguarded(c, guard)) return true;
+    return (condition && ckpt__s3_is_unconditional(c)) || ckpt__s3_is_unguarded(c, guard);
 }
 
 // Does the ETag say that the server has the very bytes? One that differs says nothing: encrypted objects have others.
@@ -24289,7 +24308,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
         bool ours = ckpt__web_is_ours(store, ckpt__s3_head, p->name, p->mark, p->body->size, p->t);
         e = ours ? CKPT_OK : ckpt__store_exists();
     } else if (c.reply.status != 0) {
-        now->again = (condition && ckpt__s3_is_unconditional(&c)) || ckpt__s3_is_unguarded(&c, guard);
+        now->again = ckpt__s3_is_lacking(&c, guard, condition);
     }
     ckpt__s3_call_free(&c);
     return e;
