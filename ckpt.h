@@ -23681,7 +23681,7 @@ typedef struct ckpt__s3 {
     char           *acl, *storage_class, *encryption, *kms_key;     // NULL: not asked for
     bool            tls;
     bool            amazon;             // regions may be learnt, and are one system
-    bool            conditions;         // "create only" is known to hold for uploads in parts too
+    bool            conditions;         // "create only" is known to hold, for uploads in parts too
     bool            dualstack, accelerate, fips;
     bool            in_host;            // virtual-host addressing
     bool            guard_fixed;        // the caller chose
@@ -23986,10 +23986,12 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
     }
 }
 
-// Does "not found" come from somebody else, as from a proxy whose server is being replaced? S3 gives a reason, or not a word.
+// Does a refusal come from somebody else, as from a proxy whose server is being replaced? S3 gives a reason for a 404, or says not
+// a word; and services that are known give one for a 501.
 static bool ckpt__s3_is_stranger(const ckpt__s3_call *c) {
-    return c->reply.status == 404 && c->code[0] == 0 && c->reply.body.len > 0 && c->s->endpoint != NULL &&
-           strcmp(c->method, "DELETE") != 0;
+    if (c->code[0] != 0) return false;
+    if (c->reply.status == 501) return c->s->conditions && strcmp(c->method, "HEAD") != 0;
+    return c->reply.status == 404 && c->reply.body.len > 0 && c->s->endpoint != NULL && strcmp(c->method, "DELETE") != 0;
 }
 
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
@@ -24002,7 +24004,8 @@ static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
     if (ckpt__s3_is_stranger(c)) {
         e = CKPT_NET;
         c->t->transient = true;
-        (void)snprintf(advice, sizeof advice, "; it is no answer of S3's: is the server behind %s up?", c->s->endpoint);
+        (void)snprintf(advice, sizeof advice, "; it is no answer of S3's: is the server behind %s up?",
+                       c->s->endpoint != NULL ? c->s->endpoint : "the proxy");
     }
     return ckpt__web_refusal(e, "", c->reply.status, c->code, c->message, c->request_id, advice);
 }
@@ -24198,7 +24201,7 @@ static bool ckpt__s3_is_echoed(ckpt__s3_call *c, const ckpt__transfer_sums *sums
 // Does a 501 leave open which header it is about? S3's own sentence is of "a header you provided", others say nothing.
 static bool ckpt__s3_is_vague(const ckpt__s3_call *c) {
     static const char *const names[] = { "x-amz-", "checksum", "md5", "if-none-match", "condition" };
-    if (c->reply.status != 501 || c->header[0] != 0) return false;
+    if (c->reply.status != 501 || c->header[0] != 0 || ckpt__s3_is_stranger(c)) return false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (ckpt__s3_says(c, names[i])) return false;
     }
@@ -24244,10 +24247,36 @@ static bool ckpt__s3_add_condition(ckpt__s3_call *c) {
     return can;
 }
 
-// After a refusal: is it the condition that the server lacks? Then it is left out from now on.
+// Has a service that is known to create only refused the condition after all? Its callers do not look before: then we do.
+static bool ckpt__s3_must_look(ckpt__s3 *s) {
+    ckpt__os_mutex_lock(&s->lock);
+    bool must = s->conditions && s->no_condition;
+    ckpt__os_mutex_unlock(&s->lock);
+    return must;
+}
+
+// Is there an object of that name? CKPT_EXISTS; with *done CKPT_OK, it is this very upload's. Who may not look is let go on, unless
+// nobody else does.
+static ckpt_err ckpt__s3_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t,
+                              bool *done) {
+    ckpt__store_stat there;
+    ckpt__transfer look = ckpt__transfer_aside(t);
+    ckpt_err e = ckpt__s3_head(store, name, &there, &look);
+    *done = false;
+    if (e == CKPT_NOT_FOUND || (e == CKPT_AUTH && !ckpt__s3_must_look(ckpt__s3_of(store)))) return CKPT_OK;
+    if (e != CKPT_OK) {
+        ckpt__transfer_follow(t, &look);
+        return e;
+    }
+    *done = mark != NULL && strcmp(there.mark, mark) == 0 && there.size == size;
+    return *done ? CKPT_OK : ckpt__store_exists();
+}
+
+// After a refusal: is it the condition that the server lacks? Then it is left out from now on; of a service that is known to heed
+// it only where it says so.
 static bool ckpt__s3_is_unconditional(ckpt__s3_call *c) {
     int status = c->reply.status;
-    bool it = ckpt__s3_is_vague(c) || (status == 501 && ckpt__s3_says(c, "condition")) ||
+    bool it = (ckpt__s3_is_vague(c) && !c->s->conditions) || (status == 501 && ckpt__s3_says(c, "condition")) ||
               ((status == 400 || status == 501) && (ckpt__s3_says(c, "if-none-match") || ckpt__s3_says(c, "conditional")));
     if (!it) return false;
     ckpt__os_mutex_lock(&c->s->lock);
@@ -24321,6 +24350,9 @@ static ckpt_err ckpt__s3_put(ckpt_store *store, const ckpt__store_put *p) {
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), p->name);
     if (e != CKPT_OK) return e;
     for (int tries = 0; tries < 5; tries++) {
+        bool looks = !p->overwrite && !now.created && ckpt__s3_must_look(ckpt__s3_of(store)), done = false;
+        if (looks) e = ckpt__s3_look(store, p->name, p->mark, p->body->size, p->t, &done);
+        if (looks && (e != CKPT_OK || done)) return e;
         e = ckpt__s3_put_once(store, p, &now);
         if (!now.again) break;
         ckpt__transfer_begin(p->t);
@@ -24484,18 +24516,10 @@ static ckpt_err ckpt__s3_judge_complete(ckpt__s3_call *c) {
 
 // Where the condition may not hold for uploads in parts (Ceph ignores it there), the name is looked at before.
 static ckpt_err ckpt__s3_check_absent(ckpt_store *store, const ckpt__store_multi *m, bool *done) {
-    ckpt__store_stat there;
-    ckpt__transfer look = ckpt__transfer_aside(m->t);
+    ckpt__s3 *s = ckpt__s3_of(store);
     *done = false;
-    if (m->overwrite || ckpt__s3_of(store)->conditions) return CKPT_OK;
-    ckpt_err e = ckpt__s3_head(store, m->name, &there, &look);
-    if (e == CKPT_NOT_FOUND || e == CKPT_AUTH) return CKPT_OK;
-    if (e != CKPT_OK) {
-        ckpt__transfer_follow(m->t, &look);
-        return e;
-    }
-    *done = m->mark != NULL && strcmp(there.mark, m->mark) == 0 && there.size == m->size;
-    return *done ? CKPT_OK : ckpt__store_exists();
+    if (m->overwrite || (s->conditions && !ckpt__s3_must_look(s))) return CKPT_OK;
+    return ckpt__s3_look(store, m->name, m->mark, m->size, m->t, done);
 }
 
 // Is the upload gone? A server may fail to say so when it is to join parts: Ceph answers 500 then.
@@ -24569,6 +24593,8 @@ static ckpt_err ckpt__s3_complete(ckpt_store *store, const ckpt__store_multi *m)
     e = ckpt__s3_complete_once(store, m, &again);
     if (again) {
         ckpt__transfer_begin(m->t);
+        e = ckpt__s3_of(store)->conditions ? ckpt__s3_check_absent(store, m, &done) : CKPT_OK;
+        if (e != CKPT_OK || done) return e;
         e = ckpt__s3_complete_once(store, m, &again);
     }
     return e == CKPT_OK ? ckpt__web_confirm(store, ckpt__s3_head, m->name, m->mark, m->size, m->t) : e;

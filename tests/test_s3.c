@@ -963,6 +963,63 @@ static void test_unnamed_header(void **state) {
     ckpt_store_close(s);
 }
 
+// A store at a service that is known to create only, which nobody looks at before.
+static ckpt_store *meet_known(const step *steps, int count) {
+    ckpt_store *s = meet(steps, count);
+    ckpt__s3_of(s)->conditions = s->creates_only = true;
+    return s;
+}
+
+// Such a service does not lose the condition to somebody on the way who says 501, but to its own words only, and then it is looked
+// before anything is put.
+static void test_condition_lost(void **state) {
+    (void)state;
+    static const step passing[] = { { 501, NULL, NULL, 0 }, { 501, NULL, "<html>not here</html>", 0 }, { 501, NULL, UNNAMED, 0 } };
+    ckpt_store *s = meet_known(passing, 3);
+    for (int i = 0; i < 3; i++) {
+        is(put(s, "hello world", false, "m"), i < 2 ? CKPT_NET : CKPT_UNSUPPORTED);
+        assert_int_equal(t.transient, i < 2);
+        assert_int_equal(requests(), 1 + i);
+        assert_false(ckpt__s3_of(s)->no_condition);
+        assert_int_equal(ckpt__os_flag_get(&s->conditional), 1);
+    }
+    ckpt_store_close(s);
+    #define THEIRS { 200, "x-amz-meta-ckpt-mark: other\r\n", NULL, 5 }
+    static const step said[] = { { 501, NULL, NAMED("If-None-Match"), 0 }, { 404, NULL, NULL, 0 }, { 200, HELLO_ETAG, NULL, 0 },
+                                 THEIRS, { 200, "x-amz-meta-ckpt-mark: m\r\n", NULL, 11 }, { 503, NULL, NULL, 0 }, { 403, NULL, NULL, 0 },
+                                 { 200, HELLO_ETAG, NULL, 0 } };
+    s = meet_known(said, UTIL_COUNT(said));
+    is(put(s, "hello world", false, "m"), CKPT_OK);
+    assert_string_equal(header_of(0, "if-none-match"), "*");
+    assert_string_equal(script.list[1].method, "HEAD");
+    assert_string_equal(header_of(2, "if-none-match"), "");
+    is(put(s, "hello world", false, "m"), CKPT_EXISTS);
+    is(put(s, "hello world", false, "m"), CKPT_OK);         // our own, of an earlier try
+    is(put(s, "hello world", false, "m"), CKPT_NET);
+    assert_true(t.transient);
+    is(put(s, "hello world", false, "m"), CKPT_AUTH);       // nobody may look, and nobody else does
+    assert_int_equal(requests(), 7);
+    is(put(s, "hello world", true, "m"), CKPT_OK);
+    assert_int_equal(requests(), 8);
+    ckpt_store_close(s);
+    static const step taken[] = { { 501, NULL, NAMED("If-None-Match"), 0 }, THEIRS };
+    s = meet_known(taken, 2);
+    is(put(s, "hello world", false, "m"), CKPT_EXISTS);
+    ckpt_store_close(s);
+    // And of parts that are joined.
+    static const step joined[] = { { 501, NULL, NAMED("If-None-Match"), 0 }, { 404, NULL, NULL, 0 }, { 404, NULL, NULL, 0 }, { 200, NULL, COMPLETED, 0 },
+                                   { 200, OURS, NULL, 22 }, THEIRS };
+    multi u;
+    multi_init(&u, false);
+    s = meet_known(joined, UTIL_COUNT(joined));
+    is(s->table->complete(s, &u.m), CKPT_OK);
+    assert_string_equal(script.list[3].method, "POST");
+    assert_string_equal(header_of(3, "if-none-match"), "");
+    is(s->table->complete(s, &u.m), CKPT_EXISTS);
+    assert_int_equal(requests(), 6);
+    ckpt_store_close(s);
+}
+
 static void test_part_failures(void **state) {
     (void)state;
     static const step steps[] = { { 404, NULL, ERROR_XML("NoSuchUpload", "x"), 0 }, { 200, NULL, NULL, 0 }, { 0, NULL, NULL, 0 },
@@ -1413,7 +1470,7 @@ int main(void) {
         cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
         cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_stat_by_list), cmocka_unit_test(test_region_is_no_expiry),
         cmocka_unit_test(test_replaced_keys),
-        cmocka_unit_test(test_unnamed_header), cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
+        cmocka_unit_test(test_unnamed_header), cmocka_unit_test(test_condition_lost), cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
         cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists), cmocka_unit_test(test_parts_and_uploads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_secrets),
