@@ -23986,8 +23986,8 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
     }
 }
 
-// Does a refusal come from somebody else, as from a proxy whose server is being replaced? S3 gives a reason for a 404, or says not
-// a word; and services that are known give one for a 501.
+// Does a refusal come from somebody else, as from a proxy whose server is being replaced? S3 gives a reason for a 404, or says
+// nothing at all; and services that are known give one for a 501.
 static bool ckpt__s3_is_stranger(const ckpt__s3_call *c) {
     if (c->code[0] != 0) return false;
     if (c->reply.status == 501) return c->s->conditions && strcmp(c->method, "HEAD") != 0;
@@ -24255,8 +24255,8 @@ static bool ckpt__s3_must_look(ckpt__s3 *s) {
     return must;
 }
 
-// Is there an object of that name? CKPT_EXISTS; with *done CKPT_OK, it is this very upload's. Who may not look is let go on, unless
-// nobody else does.
+// Is there an object of that name? CKPT_EXISTS; CKPT_OK with *done: it is this very upload's. Who may not look is let go on, unless
+// nobody else looks.
 static ckpt_err ckpt__s3_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t,
                               bool *done) {
     ckpt__store_stat there;
@@ -24859,7 +24859,8 @@ static ckpt_err ckpt__s3_see(const char *name, uint64_t size, void *user) {
 }
 
 // Who may list a folder only (a policy with a condition on s3:prefix) is told 403 of what is not there. A list of that name tells
-// it from what may not be seen; where it is refused too, the refusal stands.
+// it from what may not be seen; where it is refused too, the refusal stands. What the list has is asked for again: a list, unlike
+// a HEAD, is told why keys are refused, and may have had them renewed.
 static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
     if (e == CKPT_OK) e = ckpt__s3_head(store, name, out, t);
@@ -24873,8 +24874,8 @@ static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_s
         ckpt__transfer_follow(t, &look);
         return seen;
     }
-    bool absent = (seen == CKPT_OK || seen == CKPT_EXISTS) && !k.there;
-    if (!absent) return ckpt__error_put(&refusal);
+    if (k.there) return ckpt__s3_head(store, name, out, t);
+    if (seen != CKPT_OK && seen != CKPT_EXISTS) return ckpt__error_put(&refusal);
     return ckpt__error_set(CKPT_NOT_FOUND, "there is no such object in bucket '%s': a list does not have it",
                            ckpt__s3_of(store)->bucket);
 }

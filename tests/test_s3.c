@@ -1210,18 +1210,30 @@ static void test_stat_by_list(void **state) {
         { { 503, NULL, ERROR_XML("SlowDown", "x"), 0 }, CKPT_NET },
     };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
-        step steps[] = { { 403, NULL, NULL, 0 }, { 0, NULL, NULL, 0 } };
+        step steps[] = { { 403, NULL, NULL, 0 }, { 0, NULL, NULL, 0 }, { 403, NULL, NULL, 0 } };
+        bool there = i == 2;                                // is asked for once more
         ckpt__store_stat st;
         steps[1] = rows[i].list;
         ckpt_store *s = MEET(steps);
         ckpt_err e = s->table->stat(s, "name", &st, &t);
         if (e != rows[i].e) fail_msg("row %d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
-        assert_int_equal(requests(), 2);
+        assert_int_equal(requests(), there ? 3 : 2);
         assert_int_equal(t.transient, e == CKPT_NET);
         assert_int_equal(t.throttled, steps[1].status == 503);
         if (e == CKPT_AUTH) sentence_has("the keys are wrong, or lack the permission");
         ckpt_store_close(s);
     }
+    // A HEAD is not told that keys are not known any more, and the list has them renewed.
+    static const step replaced[] = { { 403, NULL, NULL, 0 }, { 403, NULL, ERROR_XML("InvalidAccessKeyId", "x"), 0 },
+                                     { 200, NULL, LISTED(LISTED_KEY("name")), 0 }, { 200, "ETag: \"x\"\r\n", NULL, 3 } };
+    ckpt__store_stat st;
+    int calls = 0;
+    ckpt_store *s = MEET_ASKED(replaced, calls);
+    is(s->table->stat(s, "name", &st, &t), CKPT_OK);
+    assert_true(st.size == 3 && strcmp(st.etag, "\"x\"") == 0);
+    assert_string_equal(header_of(3, "x-amz-security-token"), "token2");
+    assert_int_equal(requests(), 4);
+    ckpt_store_close(s);
 }
 
 //-- listing -----------------------------------------------------------------------
