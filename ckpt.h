@@ -19790,6 +19790,7 @@ static ckpt_err ckpt__auth_settle(ckpt__auth_aws *a, const ckpt_credentials *fre
 static ckpt_err ckpt__auth_aws_get(ckpt__auth_aws *a, ckpt_credentials *out, ckpt__transfer *t) {
     ckpt_err e = CKPT_OK;
     ckpt_credentials fresh;
+    ckpt__transfer before = *t;
     double began = ckpt__os_now(), limit = t->stall_timeout_s > 0.0 ? t->stall_timeout_s : 60.0;
     ckpt__os_mutex_lock(&a->lock);
     for (unsigned seen = a->ended;;) {
@@ -19819,7 +19820,8 @@ static ckpt_err ckpt__auth_aws_get(ckpt__auth_aws *a, ckpt_credentials *out, ckp
         ckpt__os_mutex_lock(&a->lock);
         e = ckpt__auth_settle(a, &fresh, e, t);
         OPENSSL_cleanse(&fresh, sizeof fresh);
-        if (e != CKPT_OK && e != CKPT_CANCELLED) t->transient = a->failure_transient;
+        if (e == CKPT_OK) ckpt__transfer_follow(t, &before);        // what failed of it is not what is asked for
+        else if (e != CKPT_CANCELLED) t->transient = a->failure_transient;
         ckpt__os_cond_broadcast(&a->wake);
         break;
     }
@@ -20537,6 +20539,7 @@ static ckpt_err ckpt__auth_google_settle(ckpt__auth_google *g, ckpt__auth_bearer
 static ckpt_err ckpt__auth_google_get(ckpt__auth_google *g, ckpt__auth_bearer *out, ckpt__transfer *t) {
     ckpt_err e = CKPT_OK;
     ckpt__auth_bearer fresh;
+    ckpt__transfer before = *t;
     double expires = 0;
     out->token.len = 0;
     if (g->anonymous) return CKPT_OK;
@@ -20562,7 +20565,8 @@ static ckpt_err ckpt__auth_google_get(ckpt__auth_google *g, ckpt__auth_bearer *o
         e = ckpt__auth_google_fetch(g, &fresh, &expires, t);
         ckpt__os_mutex_lock(&g->lock);
         e = ckpt__auth_google_settle(g, &fresh, expires, e, t);
-        if (e != CKPT_OK && e != CKPT_CANCELLED) t->transient = g->failure_transient;
+        if (e == CKPT_OK) ckpt__transfer_follow(t, &before);        // what failed of it is not what is asked for
+        else if (e != CKPT_CANCELLED) t->transient = g->failure_transient;
         ckpt__auth_bearer_free(&fresh);
         ckpt__os_cond_broadcast(&g->wake);
         break;
@@ -24870,12 +24874,13 @@ static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_s
     ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_take(&refusal);
     ckpt_err seen = ckpt__s3_list(store, name, ckpt__s3_see, &k, &look);
-    if (look.transient || look.throttled || seen == CKPT_CANCELLED || seen == CKPT_NOMEM) {     // nothing is known of it yet
-        ckpt__transfer_follow(t, &look);
+    if (k.there) return ckpt__s3_head(store, name, out, t);
+    bool told = seen == CKPT_OK || seen == CKPT_EXISTS;
+    if (!told && (look.transient || look.throttled || seen == CKPT_CANCELLED || seen == CKPT_NOMEM)) {
+        ckpt__transfer_follow(t, &look);                    // nothing is known of it yet
         return seen;
     }
-    if (k.there) return ckpt__s3_head(store, name, out, t);
-    if (seen != CKPT_OK && seen != CKPT_EXISTS) return ckpt__error_put(&refusal);
+    if (!told) return ckpt__error_put(&refusal);
     return ckpt__error_set(CKPT_NOT_FOUND, "there is no such object in bucket '%s': a list does not have it",
                            ckpt__s3_of(store)->bucket);
 }

@@ -1253,7 +1253,16 @@ static void test_renewal_fails(void **state) {
     (void)state;
     credentials("[default]\naws_access_key_id = AKBASE\naws_secret_access_key = " SECRET "base\n");
     config("[default]\nrole_arn = arn:x\nsource_profile = default\n");
-    TELL(&s, s.life = 4);
+    TELL(&s, s.life = 3600);
+    assert_int_equal(client_open(&c, NULL), CKPT_OK);
+    assert_int_equal(client_get(&c), CKPT_OK);
+    c.auth.advisory = 1e9;                                  // the next one is to renew them
+    TELL(&s, s.requests = 0; s.fail = -1; s.fail_status = 503);
+    assert_int_equal(client_get(&c), CKPT_OK);
+    assert_int_equal(s.requests, 3);
+    assert_false(c.t.transient || c.t.throttled);           // it says nothing of the request that is signed
+    client_close(&c);
+    TELL(&s, s.fail = 0; s.life = 4);
     assert_int_equal(client_open(&c, NULL), CKPT_OK);
     assert_int_equal(client_get(&c), CKPT_OK);
     TELL(&s, s.requests = 0; s.fail = -1; s.fail_status = 403);

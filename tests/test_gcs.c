@@ -880,6 +880,9 @@ static void test_token_replies(void **state) {
                                     { "GET /storage", 200, NULL, OBJECT }, { "GET /storage", 200, NULL, OBJECT } };
     static const step again[] = { { "POST /token", 503, NULL, "" }, { "POST /token", 200, NULL, "{\"access_token\":\"ya29.one\"}" },
                                   { "GET /storage", 200, NULL, OBJECT } };
+    static const step kept[] = { { "POST /token", 200, NULL, "{\"access_token\":\"ya29.one\",\"expires_in\":3599}" }, { "GET /storage", 200, NULL, OBJECT },
+                                 { "POST /token", 503, NULL, "" }, { "POST /token", 503, NULL, "" }, { "POST /token", 503, NULL, "" },
+                                 { "GET /storage", 200, NULL, OBJECT } };
     static const step refused[] = { { "POST /token", 400, NULL, "{\"error\":\"invalid_grant\",\"error_description\":\"Bad 1//a-refresh-token-that-came-back\"}" } };
     static const step none[] = { { "POST /token", 200, NULL, "{\"access_token\":\"two words\"}" } };
     ckpt_store_desc d;
@@ -895,6 +898,14 @@ static void test_token_replies(void **state) {
     ckpt_store_close(s);
     s = meet(again, UTIL_COUNT(again), &d);
     is(look(s, &st), CKPT_OK);
+    check_script();
+    ckpt_store_close(s);
+    s = meet(kept, UTIL_COUNT(kept), &d);
+    is(look(s, &st), CKPT_OK);
+    ckpt__gcs_of(s)->auth.expires = ckpt__os_time() + 100;     // the next one is to renew it
+    ckpt__gcs_of(s)->auth.again_at = 0;
+    is(look(s, &st), CKPT_OK);
+    assert_false(t.transient || t.throttled);           // the old one lasts
     check_script();
     ckpt_store_close(s);
     s = meet(refused, 1, &d);
