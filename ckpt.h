@@ -23995,7 +23995,14 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
 static bool ckpt__s3_is_stranger(const ckpt__s3_call *c) {
     if (c->code[0] != 0) return false;
     if (c->reply.status == 501) return c->s->conditions && strcmp(c->method, "HEAD") != 0;
-    return c->reply.status == 404 && c->reply.body.len > 0 && c->s->endpoint != NULL && strcmp(c->method, "DELETE") != 0;
+    return c->reply.status == 404 && c->reply.body.len > 0 && c->s->endpoint != NULL;
+}
+
+// The same of a HEAD, which never has a body: a page for people is of a proxy, or of a server that calls all of its answers so.
+static bool ckpt__s3_is_strange(const ckpt__s3_call *c) {
+    const char *type = ckpt__fields_get(&c->reply.headers, "content-type");
+    if (c->reply.status != 404 || c->s->endpoint == NULL || type == NULL) return false;
+    return ckpt__txt_starts(type, "text/html") || ckpt__txt_starts(type, "text/plain");
 }
 
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
@@ -24118,14 +24125,21 @@ static void ckpt__s3_add_base64_crc(ckpt__buf *b, uint32_t crc) {
     (void)ckpt__buf_cstr(b);
 }
 
-static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+// *strange: it is not there, by a reply that may be somebody else's.
+static ckpt_err ckpt__s3_ask_head(ckpt_store *store, const char *name, ckpt__store_stat *out, bool *strange, ckpt__transfer *t) {
     ckpt__s3_call c;
     memset(out, 0, sizeof *out);
     ckpt__s3_call_init(&c, store, "HEAD", name, t);
     ckpt_err e = ckpt__s3_run(&c);
+    *strange = e == CKPT_NOT_FOUND && ckpt__s3_is_strange(&c);
     if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-");
     ckpt__s3_call_free(&c);
     return e;
+}
+
+static ckpt_err ckpt__s3_head(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    bool strange;
+    return ckpt__s3_ask_head(store, name, out, &strange, t);
 }
 
 //-- guarding the bytes ----------------------------------------------------------
@@ -24259,8 +24273,8 @@ static bool ckpt__s3_must_look(ckpt__s3 *s) {
     return must;
 }
 
-// Is there an object of that name? CKPT_EXISTS; CKPT_OK with *done: it is this very upload's. Who may not look is let go on, unless
-// nobody else looks.
+// Is there an object of that name? CKPT_EXISTS; CKPT_OK with *done: it is this very upload's. Who may not look is let go on,
+// unless nobody else looks.
 static ckpt_err ckpt__s3_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t,
                               bool *done) {
     ckpt__store_stat there;
@@ -24863,18 +24877,22 @@ static ckpt_err ckpt__s3_see(const char *name, uint64_t size, void *user) {
 }
 
 // Who may list a folder only (a policy with a condition on s3:prefix) is told 403 of what is not there. A list of that name tells
-// it from what may not be seen; where it is refused too, the refusal stands. What the list has is asked for again: a list, unlike
-// a HEAD, is told why keys are refused, and may have had them renewed.
+// it from what may not be seen; where it is refused too, the first refusal stands. The same of a 404 that may be a proxy's. What
+// the list has is asked for again: a list, unlike a HEAD, is told why keys are refused, and may have had them renewed.
 static ckpt_err ckpt__s3_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    bool strange = false;
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
-    if (e == CKPT_OK) e = ckpt__s3_head(store, name, out, t);
-    if (e != CKPT_AUTH || t->status != 403) return e;
+    if (e == CKPT_OK) e = ckpt__s3_ask_head(store, name, out, &strange, t);
+    if (!strange && (e != CKPT_AUTH || t->status != 403)) return e;
     ckpt__s3_sought k = { name, false };
     ckpt__error_record refusal;
     ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_take(&refusal);
     ckpt_err seen = ckpt__s3_list(store, name, ckpt__s3_see, &k, &look);
-    if (k.there) return ckpt__s3_head(store, name, out, t);
+    if (k.there) {
+        e = ckpt__s3_ask_head(store, name, out, &strange, t);
+        return strange ? ckpt__web_again(t, CKPT_NET, "the server lists the object, and says that it is not there") : e;
+    }
     bool told = seen == CKPT_OK || seen == CKPT_EXISTS;
     if (!told && (look.transient || look.throttled || seen == CKPT_CANCELLED || seen == CKPT_NOMEM)) {
         ckpt__transfer_follow(t, &look);                    // nothing is known of it yet

@@ -1236,6 +1236,50 @@ static void test_stat_by_list(void **state) {
     ckpt_store_close(s);
 }
 
+// "Not found" without a reason comes from a proxy whose server is being replaced: nothing was removed, nothing given up, and what is
+// there is there. S3 gives a reason.
+static void test_strangers(void **state) {
+    (void)state;
+    #define PAGE { 404, "Content-Type: text/plain; charset=utf-8\r\n", "default backend - 404", 0 }
+    static const step steps[] = { PAGE, { 204, NULL, NULL, 0 }, PAGE, { 204, NULL, NULL, 0 }, { 404, NULL, ERROR_XML("NoSuchKey", "x"), 0 },
+                                  { 404, NULL, ERROR_XML("NoSuchUpload", "x"), 0 }, { 404, NULL, NULL, 0 } };
+    ckpt_store *s = MEET(steps);
+    multi u;
+    multi_init(&u, true);
+    is(s->table->remove(s, "n", &t), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("is the server behind");
+    is(s->table->remove(s, "n", &t), CKPT_OK);
+    is(s->table->abort(s, &u.m), CKPT_NET);
+    assert_true(t.transient);
+    is(s->table->abort(s, &u.m), CKPT_OK);
+    is(s->table->remove(s, "n", &t), CKPT_NOT_FOUND);
+    is(s->table->abort(s, &u.m), CKPT_OK);
+    is(s->table->remove(s, "n", &t), CKPT_NOT_FOUND);
+    assert_int_equal(requests(), 7);
+    ckpt_store_close(s);
+    // A HEAD has no body: the list of that name tells, also of a server that calls all of its answers so.
+    #define NO_BODY { 404, "Content-Type: text/html\r\n", NULL, 0 }
+    static const struct { step steps[3]; ckpt_err e; int requests; bool transient; } rows[] = {
+        { { NO_BODY, { 200, NULL, LISTED(""), 0 } }, CKPT_NOT_FOUND, 2, false },
+        { { NO_BODY, { 403, NULL, ERROR_XML("AccessDenied", "x"), 0 } }, CKPT_NOT_FOUND, 2, false },
+        { { NO_BODY, PAGE }, CKPT_NET, 2, true },
+        { { NO_BODY, { 200, NULL, LISTED(LISTED_KEY("name")), 0 }, { 200, "ETag: \"x\"\r\n", NULL, 3 } }, CKPT_OK, 3, false },
+        { { NO_BODY, { 200, NULL, LISTED(LISTED_KEY("name")), 0 }, NO_BODY }, CKPT_NET, 3, true },
+        { { { 404, "Content-Type: application/xml\r\n", NULL, 0 } }, CKPT_NOT_FOUND, 1, false },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        ckpt__store_stat st;
+        s = meet(rows[i].steps, 3);
+        ckpt_err e = s->table->stat(s, "name", &st, &t);
+        if (e != rows[i].e) fail_msg("row %d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        assert_int_equal(requests(), rows[i].requests);
+        assert_int_equal(t.transient, rows[i].transient);
+        if (e == CKPT_OK) assert_int_equal(st.size, 3);
+        ckpt_store_close(s);
+    }
+}
+
 //-- listing -----------------------------------------------------------------------
 
 static char listed[4096];
@@ -1480,9 +1524,10 @@ int main(void) {
         cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_region_not_named),
         cmocka_unit_test(test_region_is_right), cmocka_unit_test(test_clock),
         cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
-        cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_stat_by_list), cmocka_unit_test(test_region_is_no_expiry),
+        cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_stat_by_list), cmocka_unit_test(test_strangers), cmocka_unit_test(test_region_is_no_expiry),
         cmocka_unit_test(test_replaced_keys),
-        cmocka_unit_test(test_unnamed_header), cmocka_unit_test(test_condition_lost), cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
+        cmocka_unit_test(test_unnamed_header), cmocka_unit_test(test_condition_lost),
+        cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
         cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists), cmocka_unit_test(test_parts_and_uploads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_secrets),
