@@ -31722,7 +31722,7 @@ typedef struct ckpt__azure {
     ckpt__buf       key;                // decoded; empty: there is a SAS
     ckpt__buf       sas;                // "sv=...&sig=..."
     char            rights[24];         // of the SAS, its sp=: "rwdl"; "": it does not say, a policy of the container does
-    ckpt__os_flag   blind;              // the SAS may not read
+    ckpt__os_flag   blind;              // the SAS may not read, as it says, or as the last list of blocks has shown
     int             page;               // entries of a page of a listing
     ckpt__os_mutex  lock;               // guards all below
     double          clock;              // seconds by which the server is ahead of us
@@ -32276,7 +32276,8 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
     ckpt__fields_add(&c.query, "comp", "blocklist");
     ckpt__fields_add(&c.query, "blocklisttype", "uncommitted");
     ckpt_err e = ckpt__azure_run(&c);
-    if (e == CKPT_AUTH && c.s->sas.len > 0 && ckpt__azure_is(&c, "AuthorizationPermissionMismatch"))
+    // A SAS that says what it may is refused so while the role of who made it is out of force, and that comes back.
+    if (e == CKPT_AUTH && c.s->sas.len > 0 && c.s->rights[0] == 0 && ckpt__azure_is(&c, "AuthorizationPermissionMismatch"))
         ckpt__os_flag_set(&c.s->blind, 1);
     if (e == CKPT_OK && !ckpt__xml_root(&root, c.reply.body.data, c.reply.body.len))
         e = ckpt__web_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
@@ -32291,15 +32292,17 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
 }
 
 // Before an upload in blocks ends, the list of them is looked at, and so it is when another process goes on: a SAS that may write
-// but not read is good for whole objects only. One that does not tell its rights is put to the test.
+// but not read is good for whole objects only. One that does not tell its rights is put to the test each time: policies change.
 static ckpt_err ckpt__azure_check_sight(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__azure *s = ckpt__azure_of(store);
     ckpt__azure_blocks b;
     ckpt_err e = CKPT_OK;
     memset(&b, 0, sizeof b);
     b.id = m->upload_id;
-    if (s->sas.len > 0 && s->rights[0] == 0 && !ckpt__azure_is_blind(store))
+    if (s->sas.len > 0 && s->rights[0] == 0) {
+        ckpt__os_flag_set(&s->blind, 0);
         e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
+    }
     if (!ckpt__azure_is_blind(store)) return e;
     return ckpt__error_set(CKPT_UNSUPPORTED, "uploads in blocks need to read, and the SAS may not: 'r' is not among its "
                            "permissions");
@@ -32313,6 +32316,7 @@ static ckpt_err ckpt__azure_begin(ckpt_store *store, const ckpt__store_multi *m,
     bool trial = m->size <= 1;
     ckpt_err e = ckpt__azure_check_name(s, m->name);
     if (e == CKPT_OK && !trial && ckpt__azure_is_blind(store)) e = ckpt__azure_check_sight(store, m);
+    if (e == CKPT_NOT_FOUND) e = CKPT_OK;                   // it may look: there is nothing yet
     if (e == CKPT_OK) e = ckpt__os_random(bytes, sizeof bytes);
     if (e != CKPT_OK) return e;
     ckpt__os_mutex_lock(&s->lock);

@@ -616,6 +616,28 @@ static void test_rights(void **state) {
     is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
     assert_int_equal(requests(), 1);
     ckpt_store_close(s);
+    // A list that was refused once is not for ever: a SAS that may read by its own words does so again, and of another one policies change.
+    static const step back[] = { { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 } };
+    s = meet_with(back, 2, WITH("&sp=rwdl"));
+    ckpt__buf_init(&u.id, NULL);
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_AUTH);
+    is(s->table->begin(s, &u.m, &u.id), CKPT_OK);
+    assert_int_equal(requests(), 2);
+    ckpt_store_close(s);
+    static const step changes[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 503, NULL, NULL, 0 }, { 201, NULL, NULL, 0 },
+                                    { 403, MISMATCH, NULL, 0 }, { 404, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 200, NULL, "<BlockList/>", 0 }, { 201, NULL, NULL, 0 },
+                                    { 200, NULL, "<BlockList/>", 0 } };
+    s = meet_with(changes, UTIL_COUNT(changes), WITH("&si=policy"));
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    static const ckpt_err ends[] = { CKPT_UNSUPPORTED, CKPT_NET, CKPT_UNSUPPORTED, CKPT_OK, CKPT_OK };
+    static const int after[] = { 2, 3, 5, 8, 10 };
+    for (int i = 0; i < UTIL_COUNT(ends); i++) {
+        u.id.len = 0;
+        ckpt_err e = s->table->begin(s, &u.m, &u.id);
+        if (e != ends[i] || requests() != after[i]) fail_msg("begin %d: %s after %d: %s", i, ckpt_err_name(e), requests(), ckpt_last_error());
+    }
+    ckpt__buf_free(&u.id);
+    ckpt_store_close(s);
     // The right that is missing is named.
     static const step refused[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 } };
     ckpt__store_stat st;
