@@ -32091,8 +32091,9 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     return e;
 }
 
-// What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made.
-static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, const ckpt__transfer *t) {
+// What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made. Where the server
+// could not answer the attempt is unsure, so that its caller looks again.
+static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
@@ -32100,6 +32101,7 @@ static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char
     ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
     bool ours = e == CKPT_OK && mark != NULL && mark[0] != 0 && there.size == size && strcmp(there.mark, mark) == 0;
     ckpt__error_last = kept;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unsure = true;
     return e == CKPT_OK && !ours ? CKPT_EXISTS : e;
 }
 
@@ -34466,19 +34468,19 @@ static ckpt_err ckpt__oci_stat(ckpt_store *store, const char *name, ckpt__store_
 }
 
 // Is the object the one that an upload with this mark has made? `parts`: the sum of its parts, NULL when there are none, or
-// nobody knows. Says nothing of failures.
+// nobody knows. Says nothing of failures; when the server could not answer the attempt is unsure: its caller looks again.
 static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const char *parts,
-                              const ckpt__transfer *t) {
+                              ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
     ckpt__error_record kept;
     bool same = true;
     if (mark == NULL || mark[0] == 0) return false;
     ckpt__error_take(&kept);
-    bool ours = ckpt__oci_head(store, name, &there, parts, &same, &look) == CKPT_OK && same && there.size == size &&
-                strcmp(there.mark, mark) == 0;
+    ckpt_err e = ckpt__oci_head(store, name, &there, parts, &same, &look);
     ckpt__error_last = kept;
-    return ours;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unsure = true;
+    return e == CKPT_OK && same && there.size == size && strcmp(there.mark, mark) == 0;
 }
 
 //-- writing ---------------------------------------------------------------------
@@ -36432,6 +36434,7 @@ static ckpt_err ckpt__send_begin(ckpt__send_job *j) {
         (void)ckpt__buf_cstr(&r->upload_id);
         if (e == CKPT_OK) e = r->upload_id.err;
         lost = lost || l.t.unsure || (e != CKPT_OK && !l.t.throttled);
+        s->unsure = s->unsure || (e == CKPT_EXISTS && l.t.unsure);
     }
     if (e != CKPT_OK) {
         ckpt__send_record_clear(r);

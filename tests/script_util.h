@@ -153,6 +153,23 @@ UTIL_FN ckpt_err put_by(script_put *by, ckpt_store *s, const char *name, const c
     return by(s, &p);
 }
 
+// Sends bytes that nobody may have put before, as uploads do: with pauses that are short.
+UTIL_FN ckpt_err send_by(ckpt_store *s, const char *name, const void *bytes, size_t size, uint64_t part_size, const char *mark) {
+    ckpt__send one;
+    ckpt__retry retry = ckpt__retry_default;
+    memset(&one, 0, sizeof one);
+    retry.initial_backoff = retry.max_jitter = 0.001;
+    one.store = s;
+    one.name = name;
+    one.body.memory = bytes;
+    one.body.size = size;
+    one.body.fd = -1;
+    one.mark = mark;
+    one.part_size = part_size;
+    one.retry = &retry;
+    return ckpt__send_run(&one);
+}
+
 extern char **environ;
 
 // Takes all variables out whose names begin so.

@@ -817,6 +817,20 @@ static void test_replies(void **state) {
     is(put(s, "x", false, "mark2"), CKPT_EXISTS);
     is(put(s, "x", false, "mark1"), CKPT_EXISTS);
     ckpt_store_close(s);
+    // Also when it could not be looked at at once; so it is with one in parts, whose begin is refused.
+    static const step unseen[] = { { 500, NULL, NULL, 0 }, { 412, NULL, NULL, 0 }, { 503, NULL, NULL, 0 }, { 200, STAT_REPLY, "123456789", 9 } };
+    s = MEET(unseen);
+    is(send_by(s, "x", "123456789", 9, 0, "mark1"), CKPT_OK);
+    assert_int_equal(requests(), 4);
+    ckpt_store_close(s);
+    static char big[3 << 20];
+    static const step refused[] = { { 412, NULL, NULL, 0 }, { 503, NULL, NULL, 0 }, { 200, STAT_REPLY, NULL, sizeof big } };
+    s = MEET(refused);
+    s->min_part = 1;
+    is(send_by(s, "x", big, sizeof big, 1 << 20, "mark1"), CKPT_OK);
+    assert_string_equal(script.list[0].method, "POST");
+    assert_int_equal(requests(), 3);
+    ckpt_store_close(s);
     // Without the server's MD5 a look confirms it; with another one it is damaged.
     static const step unproven[] = { { 200, NULL, NULL, 0 }, { 200, STAT_REPLY, "123456789", 9 }, { 200, NULL, NULL, 0 }, { 200, STAT_REPLY, "12345678", 8 },
                                      { 200, NULL, NULL, 0 }, { 404, NULL, NULL, 0 }, { 200, NULL, NULL, 0 }, { 403, NULL, NULL, 0 },
