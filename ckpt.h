@@ -29186,11 +29186,13 @@ static ckpt_err ckpt__sftp_send_anew(ckpt__sftp_putting *u) {
 
 // Makes the folders on the way to the path, as mkdir -p would: from the last one up to one that can be made, or is there, and
 // down again. libcurl could, but over libssh it never stops trying where a folder cannot be made. The next send tells whether
-// they are there.
-static ckpt_err ckpt__sftp_make_folders(ckpt__sftp_call *c, const char *path) {
-    size_t last = (size_t)(ckpt__os_path_base(path) - path), n = last, next;
-    bool down = false;
-    while (n > 1) {
+// they are there. all: from the first one down, as some servers say of a folder whose parent is missing what they say of one that
+// is there, the protocol's plain "failure".
+static ckpt_err ckpt__sftp_make_folders(ckpt__sftp_call *c, const char *path, bool all) {
+    size_t last = (size_t)(ckpt__os_path_base(path) - path), root = path[0] == '/', n = last, next;
+    bool down = all;
+    if (all) n = root + strcspn(path + root, "/") + 1;
+    while (n > 1 && n <= last) {
         c->path.len = 0;
         ckpt__buf_add(&c->path, path, n - 1);
         const char *folder = ckpt__buf_cstr(&c->path);
@@ -29212,7 +29214,7 @@ static ckpt_err ckpt__sftp_send_into(ckpt__sftp_putting *u) {
     for (int tries = 1; e == CKPT_NOT_FOUND && tries < (int)CKPT__SFTP_FOLDERS; tries++) {
         if (tries > 1) ckpt__os_sleep(0.005 * (double)(1 << tries));
         e = ckpt__store_cancelled(c->t);
-        if (e == CKPT_OK) e = ckpt__sftp_make_folders(c, u->part);
+        if (e == CKPT_OK) e = ckpt__sftp_make_folders(c, u->part, tries > 1);
         if (e == CKPT_OK) e = ckpt__sftp_send(u);
     }
     if (e != CKPT_NOT_FOUND) return e;
