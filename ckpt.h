@@ -228,7 +228,8 @@
                          OCI_CLI_AUTH=instance_principal the machine's own identity (OCI_METADATA_BASE_URL and
                          OCI_SDK_AUTH_CLIENT_REGION_URL as in Oracle's SDKs).
    azure://container/prefix        AZURE_ACCOUNT_NAME and AZURE_ACCOUNT_ACCESS_KEY, or Azure's own AZURE_STORAGE_* (a connection
-                         string, a SAS). Blocks go in parallel; with a SAS that may not read objects go whole, up to 5000 MiB.
+                         string, a SAS); desc.credentials gives a SAS that runs out in a run anew. Blocks go in parallel; with
+                         a SAS that may not read objects go whole, up to 5000 MiB.
    dbfs:/Volumes/catalog/schema/volume/prefix   Volumes of Unity Catalog: DATABRICKS_HOST with DATABRICKS_TOKEN, or with
                          DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or a profile of ~/.databrickscfg. Up to 5 GiB in one
                          request; parts go to the cloud behind it, on Google Cloud one after another (a resumable upload).
@@ -1254,7 +1255,8 @@ typedef struct ckpt_store_desc {
     // own sum. With any of them a file whose CRC-32 is known is compared with what was sent, before the object is made.
     const char  *payload_signing;
     // Called again shortly before the credentials that it gave expire, and when the server says they have, or does not know
-    // them; on any thread that uses the store, never twice at once.
+    // them; on any thread that uses the store, never twice at once. S3: all three of them; GCS, Azure, Databricks: session_token
+    // alone, as above.
     ckpt_err   (*credentials)(ckpt_credentials *out, void *user);
     void        *credentials_user;
     double       stall_timeout_s;       // default 60 s without a byte moving; there is no limit on the total
@@ -31719,16 +31721,23 @@ typedef struct ckpt__azure {
     char           *container, *prefix; // prefix: "" or "a/b/"
     char           *account;            // "": not known, with a SAS alone
     char           *site, *base;        // of the endpoint: "https://host:port", and "" or "/devstoreaccount1"
-    char           *expiry;             // of the SAS, by itself; NULL: it does not say
     ckpt_allocator  secret;             // wiped before it is given back
     ckpt__buf       key;                // decoded; empty: there is a SAS
-    ckpt__buf       sas;                // "sv=...&sig=..."
-    char            rights[24];         // of the SAS, its sp=: "rwdl"; "": it does not say, a policy of the container does
+    ckpt_err      (*ask)(ckpt_credentials *out, void *user);    // for the next SAS; NULL: there is but the one
+    void           *ask_user;
     ckpt__os_flag   blind;              // the SAS may not read, as it says, or as the last list of blocks has shown
     int             page;               // entries of a page of a listing
     ckpt__os_mutex  lock;               // guards all below
     double          clock;              // seconds by which the server is ahead of us
     ckpt__store_marks given_up;         // names of uploads, which take no more blocks: the service itself would
+    ckpt__buf       sas;                // "sv=...&sig=..."
+    char            expiry[64];         // of the SAS, by itself; "": it does not say
+    char            rights[24];         // of the SAS, its sp=: "rwdl"; "": it does not say, a policy of the container does
+    double          ends;               // seconds since 1970; 0: not known
+    double          again;              // on ckpt__os_now's clock: until then one that lasts serves
+    unsigned        version;            // of the SAS
+    bool            refused;            // the server calls it wrong, or says that it has run out
+    bool            renewing;           // the program is being asked for the next one
 } ckpt__azure;
 
 // One request and its reply.
@@ -31745,7 +31754,10 @@ typedef struct ckpt__azure_call {
     bool              quiet;            // its bytes are not those of an object
     ckpt__transfer   *t;
     ckpt__http_reply  reply;
+    // what it was signed with: another worker may have renewed it since
     double            sent_clock;
+    unsigned          version;
+    char              expiry[64], rights[24];
     char              code[64], message[256], request_id[64];   // of a reply that tells of a failure
 } ckpt__azure_call;
 
@@ -31820,6 +31832,114 @@ static ckpt_err ckpt__azure_sign(const ckpt__azure *s, ckpt__fields *headers, co
     ckpt__buf_free(&text);
     ckpt__buf_free(&value);
     return e;
+}
+
+//-- the shared access signature -------------------------------------------------
+
+// What a SAS says of itself by that name, "sp"; empty: nothing.
+static ckpt__view ckpt__azure_claim(const char *sas, const char *name) {
+    size_t n = strlen(name);
+    ckpt__view none = { "", 0 };
+    for (const char *p = sas; *p != 0; p += strcspn(p, "&"), p += *p == '&') {
+        if (strncmp(p, name, n) != 0 || p[n] != '=') continue;
+        ckpt__view v = { p + n + 1, strcspn(p + n + 1, "&") };
+        return v;
+    }
+    return none;
+}
+
+// Keeps a SAS, which is sent as it is: it must be a query and nothing else. Below the lock.
+static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char *source) {
+    if (sas[0] == '?') sas++;
+    if (ckpt__azure_claim(sas, "sig").n == 0 || sas[strspn(sas, CKPT__TXT_ALNUM "-._~%+:/!$'()*,;=&@")] != 0)
+        return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
+    ckpt__buf fresh, date;
+    ckpt__buf_init(&fresh, &s->secret);
+    ckpt__buf_init(&date, &s->secret);
+    ckpt__buf_text(&fresh, sas);
+    (void)ckpt__buf_cstr(&fresh);
+    ckpt__view rights = ckpt__azure_claim(sas, "sp"), until = ckpt__azure_claim(sas, "se");
+    bool dated = until.n > 0 && until.n < sizeof s->expiry && ckpt__txt_unpercent(&date, until.p, until.n);
+    const char *expiry = ckpt__buf_cstr(&date);
+    ckpt_err e = fresh.err != CKPT_OK ? fresh.err : date.err;
+    if (e == CKPT_OK) {
+        ckpt__buf old = s->sas;
+        s->sas = fresh;
+        fresh = old;
+        (void)snprintf(s->rights, sizeof s->rights, "%.*s", rights.n < sizeof s->rights ? (int)rights.n : 0, rights.p);
+        (void)snprintf(s->expiry, sizeof s->expiry, "%s", dated ? expiry : "");
+        if (!ckpt__txt_read_date(ckpt__txt_view(s->expiry), &s->ends)) s->ends = 0.0;
+        ckpt__os_flag_set(&s->blind, s->rights[0] != 0 && strchr(s->rights, 'r') == NULL);
+        s->version++;
+        s->refused = false;
+    }
+    ckpt__buf_free(&fresh);
+    ckpt__buf_free(&date);
+    return e;
+}
+
+// Asks the program for a SAS. Below the lock, but while it is asked: it may take long.
+static ckpt_err ckpt__azure_fetch_sas(ckpt__azure *s) {
+    ckpt_credentials given;
+    memset(&given, 0, sizeof given);
+    s->renewing = true;
+    ckpt__os_mutex_unlock(&s->lock);
+    ckpt_err e = ckpt__auth_verdict(ckpt__auth_call(s->ask, &given, s->ask_user, "SAS"));
+    ckpt__os_mutex_lock(&s->lock);
+    s->renewing = false;
+    s->again = ckpt__os_now() + 10.0;
+    given.session_token[sizeof given.session_token - 1] = 0;
+    if (e == CKPT_OK) {
+        e = ckpt__azure_keep_sas(s, given.session_token, "the session_token of the credentials callback");
+        if (e == CKPT_OK && given.expires > 0.0) s->ends = given.expires;
+        if (e == CKPT_ARG) e = CKPT_AUTH;
+    }
+    OPENSSL_cleanse(&given, sizeof given);
+    return e;
+}
+
+// Sees to it that there is a SAS that lasts, below the lock. One that ends within two minutes is had anew by one caller; the
+// others use the old one, or wait when it is over. When that fails the old one serves while it lasts, and the program has a rest.
+static ckpt_err ckpt__azure_renew_sas(ckpt__azure *s, const ckpt_store *store, ckpt__transfer *t) {
+    double began = ckpt__os_now(), limit = t->stall_timeout_s > 0.0 ? t->stall_timeout_s : 60.0;
+    for (;;) {
+        bool had = s->sas.len > 0;
+        double left = !had || s->refused ? 0.0 : s->ends > 0.0 ? s->ends - ckpt__os_time() : 1e18, now = ckpt__os_now();
+        bool lasts = left > 10.0;
+        if (s->ask == NULL || left >= 120.0 || (lasts && (s->renewing || now < s->again))) return CKPT_OK;
+        ckpt_err e = ckpt__store_cancelled(t);
+        if (e == CKPT_OK && s->renewing && now - began > limit)
+            e = ckpt__transfer_again(t, ckpt__error_set(CKPT_TIMEOUT, "the program was asked for a SAS, and gave none in %g s",
+                                                        limit));
+        if (e != CKPT_OK) return e;
+        if (!s->renewing) {
+            e = ckpt__azure_fetch_sas(s);
+            if (e == CKPT_OK || e == CKPT_NOMEM) return e;
+            if (!lasts) t->transient = had;         // who gave one before may be out of reach for a while
+            if (!lasts) return e;
+            ckpt__error_log(&store->logger, CKPT_LOG_WARN, "the SAS was not renewed, the old one lasts %.0f s: %s", left,
+                            ckpt__error_last.text);
+            return CKPT_OK;
+        }
+        ckpt__os_mutex_unlock(&s->lock);
+        ckpt__os_sleep(0.02);
+        ckpt__os_mutex_lock(&s->lock);
+    }
+}
+
+// What a request carries of the store that may change: the SAS, added to *out, and the server's time.
+static ckpt_err ckpt__azure_take_sas(ckpt__azure_call *c, ckpt__buf *out) {
+    ckpt__azure *s = c->s;
+    ckpt__os_mutex_lock(&s->lock);
+    ckpt_err e = ckpt__azure_renew_sas(s, c->store, c->t);
+    if (e == CKPT_OK && s->sas.len > 0) ckpt__buf_add(out, s->sas.data, s->sas.len);
+    c->sent_clock = s->clock;
+    c->version = s->version;
+    memcpy(c->expiry, s->expiry, sizeof c->expiry);
+    memcpy(c->rights, s->rights, sizeof c->rights);
+    ckpt__os_mutex_unlock(&s->lock);
+    (void)ckpt__buf_cstr(out);
+    return e == CKPT_OK ? out->err : e;
 }
 
 //-- one request -----------------------------------------------------------------
@@ -31897,18 +32017,17 @@ static ckpt_err ckpt__azure_complete_headers(ckpt__azure_call *c, ckpt__fields *
 // Signs and sends once. CKPT_OK: there is a reply, whatever it says.
 static ckpt_err ckpt__azure_send(ckpt__azure_call *c) {
     ckpt__azure *s = c->s;
-    ckpt__buf path, url;
+    ckpt__buf path, url, sas;
     ckpt__fields headers;
-    ckpt__os_mutex_lock(&s->lock);
-    c->sent_clock = s->clock;
-    ckpt__os_mutex_unlock(&s->lock);
     ckpt__buf_init(&path, &c->store->allocator);
     ckpt__buf_init(&url, &s->secret);
+    ckpt__buf_init(&sas, &s->secret);
     ckpt__fields_init(&headers, &c->store->allocator);
     ckpt__azure_add_path(s, &path, c->name);
-    ckpt__buf_fmt(&url, "%s%s%s", s->site, ckpt__buf_cstr(&path), c->query.text.len > 0 || s->sas.len > 0 ? "?" : "");
-    ckpt_err e = ckpt__auth_query(&url, &c->query);
-    if (s->sas.len > 0) ckpt__buf_fmt(&url, "%s%s", c->query.text.len > 0 ? "&" : "", s->sas.data);
+    ckpt_err e = ckpt__azure_take_sas(c, &sas);
+    ckpt__buf_fmt(&url, "%s%s%s", s->site, ckpt__buf_cstr(&path), c->query.text.len > 0 || sas.len > 0 ? "?" : "");
+    if (e == CKPT_OK) e = ckpt__auth_query(&url, &c->query);
+    if (sas.len > 0) ckpt__buf_fmt(&url, "%s%s", c->query.text.len > 0 ? "&" : "", sas.data);
     const char *address = ckpt__buf_cstr(&url);
     if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : url.err;
     if (e == CKPT_OK) e = ckpt__azure_complete_headers(c, &headers, path.data);
@@ -31922,12 +32041,13 @@ static ckpt_err ckpt__azure_send(ckpt__azure_call *c) {
         q.sink = c->sink;
         q.reply_max = c->reply_max;
         q.idle_timeout_s = c->idle_timeout_s;
-        q.no_redact = s->sas.len == 0;
+        q.no_redact = s->key.len > 0;
         q.transfer = c->t;
         e = ckpt__http_run(&s->http, &q, &c->reply);
     }
     ckpt__buf_free(&path);
     ckpt__buf_free(&url);
+    ckpt__buf_free(&sas);
     ckpt__fields_free(&headers);
     return e;
 }
@@ -32005,10 +32125,10 @@ static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap
     double off = c->reply.date > 0.0 ? c->reply.date - ckpt__os_time() : 0.0;
     int status = c->reply.status;
     text[0] = 0;
-    if (ckpt__azure_is(c, "AuthorizationPermissionMismatch") && s->sas.len > 0) {
+    if (ckpt__azure_is(c, "AuthorizationPermissionMismatch") && s->key.len == 0) {
         char right = ckpt__azure_needs(c);
-        if (s->rights[0] != 0)
-            (void)snprintf(text, cap, "; the SAS lacks a permission: '%c' is not among its sp=%s", right, s->rights);
+        if (c->rights[0] != 0)
+            (void)snprintf(text, cap, "; the SAS lacks a permission: '%c' is not among its sp=%s", right, c->rights);
         else (void)snprintf(text, cap, "; the SAS lacks a permission: it needs '%c' in its sp=, or in its policy", right);
     } else if (ckpt__azure_is(c, "ContainerNotFound")) {
         (void)snprintf(text, cap, "; there is no container '%s' at %s%s: make it, or check its name and the account",
@@ -32018,8 +32138,8 @@ static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap
     } else if (ckpt__azure_is(c, "AuthenticationFailed") && s->key.len > 0) {
         (void)snprintf(text, cap, "; the key does not fit the account '%s': check AZURE_ACCOUNT_NAME and "
                        "AZURE_ACCOUNT_ACCESS_KEY, or Azure's own variables", s->account);
-    } else if (ckpt__azure_is(c, "AuthenticationFailed") && s->expiry != NULL) {
-        (void)snprintf(text, cap, "; the SAS is wrong, for another container, or has run out (it holds until %s)", s->expiry);
+    } else if (ckpt__azure_is(c, "AuthenticationFailed") && c->expiry[0] != 0) {
+        (void)snprintf(text, cap, "; the SAS is wrong, for another container, or has run out (it holds until %s)", c->expiry);
     } else if (ckpt__azure_is(c, "AuthenticationFailed")) {
         (void)snprintf(text, cap, "; the SAS is wrong, for another container, or has run out");
     } else if (status >= 300 && status < 400) {
@@ -32049,8 +32169,18 @@ static bool ckpt__azure_learn_clock(ckpt__azure_call *c) {
     return ckpt__web_learn_clock(c->store, &c->reply, c->sent_clock, 600.0, &s->clock, &s->lock);
 }
 
-// Sends, and sends again once if the server's clock explains the refusal. CKPT_OK: a status of 2xx; any other reply has become
-// a failure, whose status and code the caller may look at. Without a reply the status is 0.
+// Has the SAS run out? Then the next request asks the program for another one.
+static bool ckpt__azure_learn_expiry(ckpt__azure_call *c) {
+    ckpt__azure *s = c->s;
+    if (s->ask == NULL || !ckpt__azure_is(c, "AuthenticationFailed")) return false;
+    ckpt__os_mutex_lock(&s->lock);
+    if (c->version == s->version) s->refused = true;        // else somebody renewed it meanwhile
+    ckpt__os_mutex_unlock(&s->lock);
+    return true;
+}
+
+// Sends, and sends again once if the server's clock, or a SAS that has run out, explains the refusal. CKPT_OK: a status of 2xx;
+// any other reply has become a failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
     uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
     if (c->quiet) c->t->moved = NULL;
@@ -32061,7 +32191,8 @@ static ckpt_err ckpt__azure_run(ckpt__azure_call *c) {
         e = ckpt__azure_send(c);
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300)) break;
         ckpt__azure_read_error(c);
-        if (tries > 0 || !ckpt__azure_learn_clock(c)) { e = ckpt__azure_fail(c); break; }
+        bool again = tries == 0 && (ckpt__azure_learn_clock(c) || ckpt__azure_learn_expiry(c));
+        if (!again) { e = ckpt__azure_fail(c); break; }
         ckpt__transfer_recount(c->t, before);
     }
     c->t->moved = counter;
@@ -32281,7 +32412,7 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
     ckpt__fields_add(&c.query, "blocklisttype", "uncommitted");
     ckpt_err e = ckpt__azure_run(&c);
     // A SAS that says what it may is refused so while the role of who made it is out of force, and that comes back.
-    if (e == CKPT_AUTH && c.s->sas.len > 0 && c.s->rights[0] == 0 && ckpt__azure_is(&c, "AuthorizationPermissionMismatch"))
+    if (e == CKPT_AUTH && c.s->key.len == 0 && c.rights[0] == 0 && ckpt__azure_is(&c, "AuthorizationPermissionMismatch"))
         ckpt__os_flag_set(&c.s->blind, 1);
     if (e == CKPT_OK && !ckpt__xml_root(&root, c.reply.body.data, c.reply.body.len))
         e = ckpt__web_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
@@ -32303,7 +32434,10 @@ static ckpt_err ckpt__azure_check_sight(ckpt_store *store, const ckpt__store_mul
     ckpt_err e = CKPT_OK;
     memset(&b, 0, sizeof b);
     b.id = m->upload_id;
-    if (s->sas.len > 0 && s->rights[0] == 0) {
+    ckpt__os_mutex_lock(&s->lock);
+    bool tells = s->key.len > 0 || s->rights[0] != 0;
+    ckpt__os_mutex_unlock(&s->lock);
+    if (!tells) {
         ckpt__os_flag_set(&s->blind, 0);
         e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
     }
@@ -32664,7 +32798,6 @@ static void ckpt__azure_close(ckpt_store *store) {
     ckpt__mem_free_text(a, s->account);
     ckpt__mem_free_text(a, s->site);
     ckpt__mem_free_text(a, s->base);
-    ckpt__mem_free_text(a, s->expiry);
     ckpt__buf_free(&s->key);
     ckpt__buf_free(&s->sas);
 }
@@ -32681,6 +32814,7 @@ typedef struct ckpt__azure_settings {
     const char *account, *endpoint;
     const char *key, *sas;              // at most one of them
     const char *source;                 // of key or SAS, for sentences
+    bool        asks;                   // the program is asked for a SAS, the first one or the next
     ckpt__buf   text;                   // a connection string, cut into "name\0value\0"; wiped
     ckpt__buf   host;                   // an endpoint that is made of it
 } ckpt__azure_settings;
@@ -32720,7 +32854,8 @@ static ckpt_err ckpt__azure_read_connection(ckpt__azure_settings *w, const char 
     return w->host.err;
 }
 
-// The caller's own, then Composer's two variables, then Azure's: as its tools, a connection string before a key before a SAS.
+// The caller's own, or what its callback gives, then Composer's two variables, then Azure's: as its tools, a connection string
+// before a key before a SAS.
 static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_desc *d) {
     const char *connection = ckpt__auth_env("AZURE_STORAGE_CONNECTION_STRING");
     const char *given = ckpt__auth_given(d->access_key_id);
@@ -32730,7 +32865,8 @@ static ckpt_err ckpt__azure_find_keys(ckpt__azure_settings *w, const ckpt_store_
     w->key = ckpt__auth_given(d->secret_access_key);
     w->sas = w->key == NULL ? ckpt__auth_given(d->session_token) : NULL;
     w->source = w->key != NULL ? "secret_access_key" : "session_token";
-    bool complete = w->key != NULL || w->sas != NULL;
+    w->asks = w->key == NULL && d->credentials != NULL;
+    bool complete = w->key != NULL || w->sas != NULL || w->asks;
     if (!complete && (w->key = ckpt__auth_env("AZURE_ACCOUNT_ACCESS_KEY")) != NULL) {
         w->source = "AZURE_ACCOUNT_ACCESS_KEY";
         complete = true;
@@ -32776,34 +32912,6 @@ static ckpt_err ckpt__azure_use_endpoint(ckpt__azure *s, const char *url, const 
     return e;
 }
 
-// Keeps a SAS, which is sent as it is: it must be a query and nothing else.
-static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char *source, const ckpt_allocator *a) {
-    if (sas[0] == '?') sas++;
-    bool ok = strncmp(sas, "sig=", 4) == 0 || strstr(sas, "&sig=") != NULL;
-    if (!ok || sas[strspn(sas, CKPT__TXT_ALNUM "-._~%+:/!$'()*,;=&@")] != 0)
-        return ckpt__error_set(CKPT_ARG, "%s is no SAS token: it looks like sv=...&sig=...", source);
-    ckpt__buf_text(&s->sas, sas);
-    (void)ckpt__buf_cstr(&s->sas);
-    const char *rights = ckpt__txt_starts(sas, "sp=") ? sas + 3 : strstr(sas, "&sp=");
-    if (rights != NULL) rights += rights[0] == '&' ? 4 : 0;
-    size_t letters = rights != NULL ? strcspn(rights, "&") : 0;
-    if (letters < sizeof s->rights) (void)snprintf(s->rights, sizeof s->rights, "%.*s", (int)letters, letters > 0 ? rights : "");
-    ckpt__os_flag_set(&s->blind, s->rights[0] != 0 && strchr(s->rights, 'r') == NULL);
-    const char *until = ckpt__txt_starts(sas, "se=") ? sas : strstr(sas, "&se=");
-    if (until != NULL) {
-        ckpt__buf text;
-        ckpt__buf_init(&text, a);
-        until += until[0] == '&' ? 4 : 3;
-        size_t n = strcspn(until, "&");
-        bool good = n < 64 && ckpt__txt_unpercent(&text, until, n);     // else it is only missing in a sentence
-        if (good) s->expiry = ckpt__mem_copy_text(a, ckpt__buf_cstr(&text));
-        bool lost = text.err != CKPT_OK || (good && s->expiry == NULL);
-        ckpt__buf_free(&text);
-        if (lost) return CKPT_NOMEM;
-    }
-    return s->sas.err;
-}
-
 static ckpt_err ckpt__azure_keep_key(ckpt__azure *s, const char *key, const char *source) {
     bool ok = ckpt__txt_unbase64(&s->key, key, strlen(key));
     if (s->key.err != CKPT_OK) return s->key.err;
@@ -32827,7 +32935,7 @@ static ckpt_err ckpt__azure_use(ckpt__azure *s, ckpt__azure_settings *w, const c
                                "azure://CONTAINER@ACCOUNT");
     if (w->account != NULL && !ckpt__azure_is_account(w->account))
         return ckpt__error_set(CKPT_ARG, "the account's name is not one: 3 to 24 small letters and digits are");
-    if (w->key == NULL && w->sas == NULL)
+    if (w->key == NULL && w->sas == NULL && !w->asks)
         return ckpt__error_set(CKPT_AUTH, "there is neither a key nor a SAS token for Azure: set AZURE_ACCOUNT_ACCESS_KEY, "
                                "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_SAS_TOKEN");
     if (w->endpoint == NULL) {
@@ -32838,7 +32946,8 @@ static ckpt_err ckpt__azure_use(ckpt__azure *s, ckpt__azure_settings *w, const c
     if ((s->account = ckpt__mem_copy_text(a, w->account != NULL ? w->account : "")) == NULL) return CKPT_NOMEM;
     ckpt_err e = ckpt__azure_use_endpoint(s, w->endpoint, w->account, a);
     if (e != CKPT_OK) return e;
-    return w->key != NULL ? ckpt__azure_keep_key(s, w->key, w->source) : ckpt__azure_keep_sas(s, w->sas, w->source, a);
+    if (w->key != NULL) return ckpt__azure_keep_key(s, w->key, w->source);
+    return w->sas != NULL ? ckpt__azure_keep_sas(s, w->sas, w->source) : CKPT_OK;
 }
 
 static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const ckpt_store_desc *d) {
@@ -32862,6 +32971,8 @@ static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const
     ckpt__buf_init(&w.host, &store->allocator);
     if (account[0] != 0) w.account = account;
     e = ckpt__azure_find_keys(&w, d);
+    s->ask = w.asks ? d->credentials : NULL;
+    s->ask_user = d->credentials_user;
     if (account[0] != 0 && e == CKPT_OK && w.account != NULL && strcmp(account, w.account) != 0)
         e = ckpt__error_set(CKPT_ARG, "the URI names the account '%s', and the key is of '%.32s'", account, w.account);
     if (e == CKPT_OK) e = ckpt__azure_use(s, &w, &store->allocator);

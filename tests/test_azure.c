@@ -665,6 +665,158 @@ static void test_rights(void **state) {
     assert_false(leaked);
 }
 
+//-- a SAS that runs out -----------------------------------------------------------
+
+typedef struct giver { int calls; const char *text; double life; ckpt_err e; ckpt__os_flag hangs; } giver;
+
+static ckpt_err give_sas(ckpt_credentials *out, void *user) {
+    giver *g = (giver *)user;
+    int n = __atomic_add_fetch(&g->calls, 1, __ATOMIC_SEQ_CST);
+    while (ckpt__os_flag_get(&g->hangs) != 0) ckpt__os_sleep(0.002);
+    snprintf(out->session_token, sizeof out->session_token, "%s%d", g->text, n);
+    out->expires = g->life > 0 ? ckpt__os_time() + g->life : 0;
+    return g->e;
+}
+
+static ckpt_store *meet_giver(const step *steps, int count, giver *g, const char *first) {
+    ckpt_store_desc d = script_begin(steps, count);
+    ckpt_store *s = NULL;
+    d.endpoint_url = server.url;
+    d.access_key_id = "account1";
+    d.session_token = first;
+    d.credentials = give_sas;
+    d.credentials_user = g;
+    is(ckpt_store_open(&s, "azure://bucket/pre", &d), CKPT_OK);
+    return s;
+}
+
+#define LASTS "sv=2021-12-02&sr=c&sp=rwdl&se=2099-12-01T00%3A00%3A00Z&sig=" SIGNATURE
+#define REFUSED { 403, "x-ms-error-code: AuthenticationFailed\r\n", NULL, 0 }
+#define FOUND { 200, NULL, NULL, 5 }
+
+static void *stat_once(void *arg) {
+    ckpt__store_stat st;
+    ckpt__transfer own;
+    memset(&own, 0, sizeof own);
+    ckpt_store *s = (ckpt_store *)arg;
+    return s->table->stat(s, "x", &st, &own) == CKPT_OK ? arg : NULL;
+}
+
+// What the program gives is asked for anew before it ends, and when the server says that it has run out.
+static void test_sas_renewed(void **state) {
+    (void)state;
+    static const step steps[] = { FOUND, REFUSED, FOUND, FOUND, FOUND, FOUND, FOUND, REFUSED, REFUSED, FOUND };
+    giver g = { 0, LASTS, 0, CKPT_OK, 0 };
+    ckpt__store_stat st;
+    ckpt_store *s = meet_giver(steps, UTIL_COUNT(steps), &g, NULL);
+    ckpt__azure *a = ckpt__azure_of(s);
+    assert_int_equal(g.calls, 0);                           // opening asks nobody
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_true(has(script.list[0].target, "/account1/bucket/pre/x?" LASTS "1"));
+    assert_string_equal(a->rights, "rwdl");
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_true(has(script.list[1].target, LASTS "1") && has(script.list[2].target, LASTS "2"));
+    g.life = 100;
+    a->ends = ckpt__os_time() + 100;                        // it ends soon: the next one is asked for, which does so too,
+    a->again = 0;
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);           // and the program has a rest
+    assert_true(has(script.list[4].target, LASTS "3"));
+    assert_int_equal(g.calls, 3);
+    g.e = CKPT_NOT_FOUND;
+    a->again = 0;
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);           // the old one lasts
+    assert_false(t.transient);
+    assert_true(has(the_log, "the SAS was not renewed, the old one lasts"));
+    assert_true(has(script.list[5].target, LASTS "3"));
+    g.e = CKPT_OK;
+    a->again = 0;
+    ckpt__os_flag_set(&g.hangs, 1);                         // while one thread asks, the others use the old one,
+    pthread_t id;
+    void *ok = NULL;
+    assert_int_equal(pthread_create(&id, NULL, stat_once, s), 0);
+    while (__atomic_load_n(&g.calls, __ATOMIC_SEQ_CST) < 5) ckpt__os_sleep(0.002);
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_true(has(script.list[6].target, LASTS "3"));
+    ckpt__os_mutex_lock(&a->lock);
+    a->refused = true;
+    ckpt__os_mutex_unlock(&a->lock);
+    t.stall_timeout_s = 0.05;
+    is(s->table->stat(s, "x", &st, &t), CKPT_TIMEOUT);      // or give up when it has run out
+    assert_true(t.transient);
+    sentence_has("gave none in");
+    ckpt__os_flag_set(&g.hangs, 0);
+    pthread_join(id, &ok);
+    assert_null(ok);                                        // refused with the one after it, too
+    assert_int_equal(g.calls, 6);
+    t.stall_timeout_s = 5.0;
+    g.e = CKPT_IO;
+    a->refused = true;
+    is(s->table->stat(s, "x", &st, &t), CKPT_AUTH);
+    assert_true(t.transient);                               // it gave one before
+    sentence_has("the program's own function gave no SAS");
+    g.e = CKPT_OK;
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_int_equal(requests(), 10);
+    ckpt_store_close(s);
+    assert_false(leaked);
+}
+
+// Where it begins, what it may do, and what is none.
+static void test_sas_given(void **state) {
+    (void)state;
+    static const step first[] = { FOUND, REFUSED, FOUND };
+    giver g = { 0, LASTS, 0, CKPT_OK, 0 };
+    ckpt__store_stat st;
+    ckpt_store *s = meet_giver(first, 3, &g, LASTS "first");        // a session_token is the first one
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_true(has(script.list[0].target, LASTS "first"));
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_true(has(script.list[2].target, LASTS "1"));
+    ckpt_store_close(s);
+    s = meet_giver(first, 3, &g, "se=2001-12-01T00%3A00%3A00Z&sp=r&sig=" SIGNATURE);
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);           // that has run out, as it says itself
+    assert_true(has(script.list[0].target, LASTS "2"));
+    ckpt_store_close(s);
+    // The rights of the new one count.
+    static const step rights[] = { { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 } };
+    multi u;
+    multi_init(&u, true);
+    ckpt__buf_init(&u.id, NULL);
+    g.text = "sp=wl&sig=" SIGNATURE;
+    s = meet_giver(rights, 2, &g, NULL);
+    is(s->table->begin(s, &u.m, &u.id), CKPT_UNSUPPORTED);
+    sentence_has("'r' is not among");
+    ckpt__azure_of(s)->refused = true;
+    g.text = LASTS;
+    u.id.len = 0;
+    is(s->table->remove(s, "x", &t), CKPT_OK);
+    assert_false(ckpt__azure_is_blind(s));
+    ckpt__buf_free(&u.id);
+    ckpt_store_close(s);
+    g.text = "no SAS at all, but tokenOf" SIGNATURE;
+    s = meet_giver(first, 3, &g, NULL);
+    is(s->table->stat(s, "x", &st, &t), CKPT_AUTH);
+    sentence_has("session_token of the credentials callback is no SAS token");
+    assert_false(t.transient || is_secret(ckpt_last_error()));
+    assert_int_equal(requests(), 0);
+    ckpt_store_close(s);
+    // A key needs none.
+    ckpt_store_desc d = script_begin(first, 3);
+    int before = g.calls;
+    d.endpoint_url = server.url;
+    d.access_key_id = "account1";
+    d.secret_access_key = KEY;
+    d.credentials = give_sas;
+    d.credentials_user = &g;
+    is(ckpt_store_open(&s, "azure://bucket/pre", &d), CKPT_OK);
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_true(has(header_of(0, "Authorization"), "SharedKey account1:"));
+    assert_int_equal(g.calls, before);
+    ckpt_store_close(s);
+    assert_false(leaked);
+}
+
 //-- memory ------------------------------------------------------------------------
 
 static void test_no_memory(void **state) {
@@ -841,7 +993,7 @@ int main(void) {
         cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_rights),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_sas_renewed), cmocka_unit_test(test_sas_given), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_libcloud), cmocka_unit_test(test_libcloud_folder),
     };
     return cmocka_run_group_tests(tests, set_up, script_tear_down);
