@@ -2884,15 +2884,18 @@ static ckpt_err ckpt__os_list(const char *dir, ckpt_err (*each)(const char *name
 
 //-- locks -----------------------------------------------------------------------
 
-// F_OFD_SETLK, hidden in strict modes and in headers before macOS 14; its value is part of the kernels' interfaces.
+// F_OFD_SETLK and F_OFD_GETLK, hidden in strict modes and in headers before macOS 14; their values are part of the kernels'
+// interfaces.
 #if defined(__linux__)
     #define CKPT__OFD_SETLK 37
+    #define CKPT__OFD_GETLK 36
 #elif defined(__APPLE__)
     #define CKPT__OFD_SETLK 90
+    #define CKPT__OFD_GETLK 92
 #endif
 
-// Tries to lock one byte: errno, 0 when it is ours.
-static int ckpt__os_lock_byte(int fd, int command, off_t at) {
+// Tries to lock one byte: errno, 0 when it is ours. One that only asks changes nothing: EAGAIN when somebody has it.
+static int ckpt__os_lock_byte(int fd, int command, bool asks, off_t at) {
     struct flock lock;
     memset(&lock, 0, sizeof lock);
     lock.l_type = F_WRLCK;
@@ -2901,7 +2904,7 @@ static int ckpt__os_lock_byte(int fd, int command, off_t at) {
     lock.l_len = 1;
     int r;
     do r = CKPT__SYS(fcntl)(fd, command, &lock); while (r != 0 && errno == EINTR);
-    return r == 0 ? 0 : errno;
+    return r != 0 ? errno : asks && lock.l_type != F_UNLCK ? EAGAIN : 0;
 }
 
 #if defined(__linux__)
@@ -3019,7 +3022,22 @@ static bool ckpt__os_lock_unknown(int errnum) {
     return errnum == ENOLCK || ckpt__os_is_unsupported(errnum);
 }
 
-// Locks an open lock file. Two locks are taken, because each alone has a hole. The record lock (byte 0) belongs to the
+static bool ckpt__os_lock_taken(int errnum) {
+    return errnum == EACCES || errnum == EAGAIN;
+}
+
+// Locks bytes 0 and 1, or asks for them: errno of each. True: nobody has either.
+static bool ckpt__os_lock_bytes(int fd, bool asks, int *whole, int *own) {
+    *whole = *own = ckpt__os_lock_byte(fd, asks ? F_GETLK : F_SETLK, asks, 0);
+#if defined(CKPT__OFD_SETLK)
+    if (!ckpt__os_lock_taken(*whole)) *own = ckpt__os_lock_byte(fd, asks ? CKPT__OFD_GETLK : CKPT__OFD_SETLK, asks, 1);
+    return *own == 0 && *whole == 0;
+#else
+    return false;                       // of this process nothing was seen
+#endif
+}
+
+// Is an open lock file another's? Two locks are taken, because each alone has a hole. The record lock (byte 0) belongs to the
 // process: it dies with it although forked data loaders live on, but it does not keep out a second saver of the same
 // process, and is lost when that one closes its descriptor. The lock of the open file (byte 1) does that, but forked
 // children keep it: when it is held and the process named inside is gone, only orphans hold it, and they save nothing. One
@@ -3027,19 +3045,30 @@ static bool ckpt__os_lock_unknown(int errnum) {
 // (some Lustre mounts), the name inside decides alone, and there one of a machine of this name that cannot be seen is taken to be
 // gone: most often it is the trainer's own from before its container or the machine was started again, and nobody would ever
 // take its file away.
+static bool ckpt__os_lock_binds(int whole, int own, const ckpt__os_holder *h) {
+    bool taken = ckpt__os_lock_taken(whole), held = ckpt__os_lock_taken(own);
+    bool named = h->pid != 0 && (held ? h->alive || h->unseen : h->alive && (whole != 0 || h->ours));
+    return taken || (held && h->pid == 0) || named;
+}
+
+// Locks an open lock file.
 static ckpt_err ckpt__os_lock_fd(int fd, const char *path) {
-    int whole = ckpt__os_lock_byte(fd, F_SETLK, 0), own = whole;
-    bool taken = whole == EACCES || whole == EAGAIN;
-#if defined(CKPT__OFD_SETLK)
-    if (!taken) own = ckpt__os_lock_byte(fd, CKPT__OFD_SETLK, 1);
-    if (own == 0 && whole == 0) return CKPT_OK;
-#endif
-    bool held = own == EACCES || own == EAGAIN;
+    int whole, own;
+    if (ckpt__os_lock_bytes(fd, false, &whole, &own)) return CKPT_OK;
+    bool taken = ckpt__os_lock_taken(whole), held = ckpt__os_lock_taken(own);
     int why = !taken && !ckpt__os_lock_unknown(whole) ? whole : !held && !ckpt__os_lock_unknown(own) ? own : 0;
     if (why != 0) return ckpt__os_fail(why, "lock", path);
     ckpt__os_holder h = ckpt__os_read_holder(fd);
-    bool named = h.pid != 0 && (held ? h.alive || h.unseen : h.alive && (whole != 0 || h.ours));
-    return taken || (held && h.pid == 0) || named ? ckpt__os_lock_busy(path, &h) : CKPT_OK;
+    return ckpt__os_lock_binds(whole, own, &h) ? ckpt__os_lock_busy(path, &h) : CKPT_OK;
+}
+
+// Would somebody who tries to lock this open lock file find it held? Nothing is locked for that; but as with any file, closing it
+// loses this process's own record lock on it.
+static bool ckpt__os_lock_is_held(int fd) {
+    int whole, own;
+    if (ckpt__os_lock_bytes(fd, true, &whole, &own)) return false;
+    ckpt__os_holder h = ckpt__os_read_holder(fd);
+    return ckpt__os_lock_binds(whole, own, &h);
 }
 
 // Does `path` name this open file (1), another (-1), or can that not be told (0)?
@@ -38943,12 +38972,8 @@ static ckpt_err ckpt__uploader_adopt_owner(ckpt_uploader *u, const char *folder,
 static bool ckpt__uploader_lives(const ckpt_uploader *u, const char *folder, const char *owner) {
     char *path = ckpt__uploader_path(u, folder, owner, CKPT__UPLOADER_OWNER, ".lock");
     int fd = path != NULL ? ckpt__os_open(path, O_RDONLY, 0) : -1;
-    bool alive = path == NULL;
-    if (fd >= 0) {
-        ckpt__os_holder h = ckpt__os_read_holder(fd);
-        alive = h.pid != 0 && h.alive;
-        ckpt__os_drop(fd);
-    }
+    bool alive = path == NULL || (fd >= 0 && ckpt__os_lock_is_held(fd));
+    ckpt__os_drop(fd);
     ckpt__mem_free_text(&u->allocator, path);
     return alive;
 }

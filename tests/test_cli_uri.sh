@@ -179,6 +179,25 @@ is "pending of no folder" 3 ./ckpt pending none
 mkdir -p saves/.ckpt-staging
 ./make stage "$dir/saves/.ckpt-staging" "$dir/later" a.pt || fail "stage an upload beside checkpoints"
 rm later
+# its uploader ran on another machine: what counts is whether anybody holds its lock
+owner=$(ls saves/.ckpt-staging | sed -n 's/^\(u-[0-9a-f]*-[0-9a-f]*\).*/\1/p' | head -n 1)
+echo '7 elsewhere 5 pid:[1]' > "saves/.ckpt-staging/$owner.lock"
+"$real_python" -c 'import fcntl, sys, time
+f = open(sys.argv[1], "r+")
+fcntl.lockf(f, fcntl.LOCK_EX, 1)
+open("held", "w").close()
+time.sleep(600)' "saves/.ckpt-staging/$owner.lock" &
+holder=$!
+pids="$pids $holder"
+while [ ! -e held ] && kill -0 $holder 2>/dev/null; do sleep 0.05; done
+is "pending while another sends" 0 ./ckpt pending --json saves
+json "two are on their way" "[p['state'] for p in d['pending']] == ['on its way'] * 2"
+is "push while another sends" 4 ./ckpt push saves
+says "it says so" "2 files are left"
+kill $holder
+wait $holder 2>/dev/null
+is "pending after its death" 0 ./ckpt pending --json saves
+json "two wait" "[p['state'] for p in d['pending']] == ['waits'] * 2"
 is "push of a folder of checkpoints" 0 ./ckpt push --json saves
 json "what waits in the hidden one" "d['pushed'][0]['files'] == 2 and d['pushed'][0]['code'] == 'CKPT_OK'"
 same "it is there" a.pt later/two.pt

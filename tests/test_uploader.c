@@ -2330,6 +2330,88 @@ static void test_other_store(void **state) {
     end_world(&w);
 }
 
+// Of the one uploader that uses the staging folder.
+static const char *lock_of(const world *w) {
+    for (const char *p = util_list(w->staging); *p != 0; p = strchr(p, '\n') + 1) {
+        size_t n = strcspn(p, "\n");
+        if (strncmp(p, "u-", 2) == 0 && n > 5 && memcmp(p + n - 5, ".lock", 5) == 0) return util_fmt("%s/%.*s", w->staging, (int)n, p);
+    }
+    util_die("no lock in", w->staging);
+    return NULL;
+}
+
+// Whether a process of a machine that cannot be seen has died does its lock tell, not its name.
+static void test_dead_elsewhere(void **state) {
+    (void)state;
+    static char log[4096];
+    world w;
+    listing l;
+    new_world(&w);
+    in_a_process(die_with_two, &w);
+    const char *lock = lock_of(&w), *text = util_read(lock, NULL), *first = w.bucket;
+    util_write_text(lock, util_fmt("%d elsewhere%s", atoi(text), strchr(strchr(text, ' ') + 1, ' ')));
+    memset(&l, 0, sizeof l);
+    assert_int_equal(ckpt_uploader_pending(w.staging, on_pending, &l), CKPT_OK);
+    assert_int_equal(l.count, 2);
+    assert_int_equal(l.in_use, 0);
+    w.bucket = util_join(w.dir, "bucket2");
+    util_mkdir(w.bucket);
+    open_store(&w);
+    log[0] = 0;
+    w.d.logger.fn = collect_log;
+    w.d.logger.user = log;
+    open_uploader(&w);
+    assert_non_null(strstr(log, "2 unfinished uploads to other stores"));
+    end_world(&w);
+    w.bucket = first;
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(S.order, "a b ");
+    end_world(&w);
+}
+
+// Of one in a container with this machine's name it is the same; and looking at what its own uploader sends, which takes a part of the
+// lock from it, a process does not seem to have died.
+static void test_live_unseen(void **state) {
+    (void)state;
+    world w;
+    listing l;
+    new_world(&w);
+    int ready[2], go[2];
+    char c = 0;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(go), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        open_store(&w);
+        die_with_two(&w);
+        if (write(ready[1], "x", 1) != 1 || read(go[0], &c, 1) != 1) _exit(9);
+        memset(&l, 0, sizeof l);
+        for (int i = 0; i < 2; i++) if (ckpt_uploader_pending(w.staging, on_pending, &l) != CKPT_OK || l.in_use != l.count) _exit(8);
+        if (write(ready[1], "x", 1) != 1 || read(go[0], &c, 1) != 1) _exit(9);
+        let_go();
+        _exit(close_uploader(&w, 0) == CKPT_OK ? 0 : 7);
+    }
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    const char *lock = lock_of(&w), *text = util_read(lock, NULL);
+    for (int i = 0; i < 2; i++) {
+        util_write_text(lock, util_fmt("%.*s\n1a2b3c4d-0000-4000-8000-123456789abc\n", (int)strcspn(text, "\n"), text));
+        memset(&l, 0, sizeof l);
+        assert_int_equal(ckpt_uploader_pending(w.staging, on_pending, &l), CKPT_OK);
+        assert_int_equal(l.count, 2);
+        assert_int_equal(l.in_use, 2);
+        util_write_text(lock, text);                        // its own
+        assert_int_equal(write(go[1], "x", 1), 1);
+        if (i == 0) assert_int_equal(read(ready[0], &c, 1), 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_string_equal(util_list(w.bucket), "a\nb\n");
+    for (int i = 0; i < 2; i++) { close(ready[i]); close(go[i]); }
+}
+
 static void test_orphans(void **state) {
     (void)state;
     world w;
@@ -3679,6 +3761,8 @@ int main(void) {
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
+        cmocka_unit_test(test_dead_elsewhere),
+        cmocka_unit_test(test_live_unseen),
         cmocka_unit_test(test_orphans),
         cmocka_unit_test(test_links_never_go_back),
         cmocka_unit_test(test_links_many_workers),

@@ -2801,7 +2801,7 @@ static int push_to(const char *uri, const char *folder) {
 static int do_push(void) {
     waiting_list l;
     const char *folder = opt.count > 0 ? opt.args[0] : ".";
-    int status = EXIT_OK, stores = 0, left = 0;
+    int status = EXIT_OK, stores = 0, left = 0, busy = 0;
     if (opt.count > 1) return misuse("push wants one folder");
     memset(&l, 0, sizeof l);
     ckpt_err e = ckpt_uploader_pending(folder, note_waiting, &l);
@@ -2814,6 +2814,7 @@ static int do_push(void) {
         const waiting *w = &l.list[i];
         bool seen = w->damaged || w->in_use || w->refused;
         left += seen;
+        busy += w->in_use && !w->damaged && !w->refused;
         for (int k = 0; k < i && !seen; k++) {
             const waiting *o = &l.list[k];
             seen = strcmp(o->uri, w->uri) == 0 && !o->damaged && !o->in_use && !o->refused;
@@ -2827,7 +2828,7 @@ static int do_push(void) {
     else if (stores == 0) printf("nothing to push\n");
     if (left > 0 && !opt.quiet) fprintf(stderr, "ckpt: %d file%s left: damaged, refused, or another process sends them (ckpt pending)\n", left, left == 1 ? " is" : "s are");
     free_waiting(&l);
-    return status;
+    return busy > 0 ? worse(status, EXIT_REFUSED) : status;     // they have not arrived
 }
 
 static int do_ls_any(void) {
@@ -2974,7 +2975,8 @@ static const command commands[] = {
       "size, share that the store has confirmed, age, and whether it waits, is on its way in a running process, was refused\n"
       "because the object exists, or cannot be read.\n" },
     { "push", do_push, "",
-      "usage: ckpt push [--json] [DIR]\n\nSends what ckpt pending shows, going on where a dead process stopped, and returns when it has arrived.\n" }
+      "usage: ckpt push [--json] [DIR]\n\nSends what ckpt pending shows, going on where a dead process stopped, and returns when it has arrived.\n"
+      "What is damaged or refused stays, and what another process sends (\"on its way\") is left to it: then the status is 4.\n" }
 };
 
 enum { COMMANDS = (int)(sizeof commands / sizeof commands[0]) };
