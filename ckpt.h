@@ -50465,7 +50465,7 @@ static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
     ckpt__file_options o = j->options;
     ckpt__error_record kept;
     ckpt_err mine = CKPT_OK;
-    bool found = st->count > 0;                 // without pieces one file is compared as a whole, by ckpt__file_restore
+    bool found = st->count > 0;                 // without pieces one file is compared as a whole, by ckpt__loader_fits
     if (!r->together || !o.not_strict) return CKPT_OK;
     o.shared = o.alone = true;
     if (j->local.folder) mine = ckpt__loader_fail(ckpt__shard_fits(&j->meta, st, &o, &found), j->desc->load_path);
@@ -50478,6 +50478,30 @@ static ckpt_err ckpt__loader_settle(const ckpt__loader_job *j, ckpt__ranks *r) {
     if (mine == CKPT_MISMATCH && none == 0) mine = CKPT_OK;         // what differs is said by the load itself
     kept.code = mine;
     return ckpt__ranks_share(r, ckpt__error_put(&kept));
+}
+
+// Can a single file fill this rank's memory? As ckpt__loader_restore finds it, before it writes.
+static ckpt_err ckpt__loader_fits(const ckpt__loader_job *j) {
+    const ckpt_state *st = j->desc->state;
+    ckpt__file_options quiet = j->options;
+    ckpt__file_match m;
+    quiet.log = NULL;
+    if (ckpt__shard_has_pieces(st)) return ckpt__shard_file_fits(j->file, st, &quiet, NULL);
+    ckpt_err e = ckpt__file_match_init(&m, j->file, st, &quiet);
+    if (e == CKPT_OK) e = ckpt__file_match_all(&m);
+    if (e == CKPT_OK) e = ckpt__file_check_whole(&m);
+    if (e == CKPT_OK) e = ckpt__file_read_small(&m);
+    ckpt__file_match_free(&m);
+    return ckpt__error_prefix(e, "cannot load %s", j->file->path);
+}
+
+// Of one file for several ranks each compares what it binds; of a directory that is done by now. One that it does not fit keeps
+// the others from having theirs written.
+static ckpt_err ckpt__loader_agree(const ckpt__loader_job *j, ckpt__ranks *r) {
+    if (!r->together || j->local.folder) return CKPT_OK;
+    ckpt_err e = ckpt__loader_fits(j);
+    if (e != CKPT_OK && j->local.fetched) e = ckpt__loader_fail(e, j->desc->load_path);
+    return ckpt__ranks_share_long(r, e);
 }
 
 // What one rank may have got wrong and another not.
@@ -50509,6 +50533,7 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     e = ckpt__ranks_share_long(&ranks, e);
     if (e == CKPT_OK) e = ckpt__loader_join(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
+    if (e == CKPT_OK) e = ckpt__loader_agree(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__ranks_share_long(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
     kept.code = e;

@@ -1262,6 +1262,52 @@ static void test_shared_file(void **state) {
     }
 }
 
+// One rank binds what the file cannot fill: nobody's memory is touched, nor its clock, strict or not.
+static void load_misfit(tr_rank *r, void *arg) {
+    const shared_load *s = (const shared_load *)arg;
+    ckpt_load_desc d;
+    ckpt_timestamp at = { 0 };
+    ckpt_state st = { 0 };
+    float w[4] = { 7, 7, 7, 7 }, rows[600] = { 7 };
+    double step = 7;
+    int64_t whole = 7;
+    ckpt_tensor whole_rows = { .dtype = CKPT_F32, .ndim = 2, .shape = { 3, 200 }, .data = rows };
+    memset(&d, 0, sizeof d);
+    bool misfit = r->rank == 1;
+    ckpt_bind_f32(&st, "state/model/w", w, misfit && s->fails % 3 != 1 ? 4 : 3);
+    if (misfit && s->fails % 3 == 1) ckpt_bind_int(&st, "state/step", &whole);          // what does not convert shows when it is read
+    else ckpt_bind_float(&st, "state/step", &step);
+    if (s->fails % 3 == 2) bind_row(&st, "state/model/rows", 200, 3, rows);
+    else ckpt_bind(&st, "state/model/rows", &whole_rows);
+    d.load_path = s->dir;
+    d.state = &st;
+    d.ranks = r->ranks;
+    d.not_strict = s->fails >= 3;
+    at.batch = 7;
+    TR_CHECK(r, ckpt_load(&d, &at) == CKPT_MISMATCH);
+    TR_CHECK(r, strstr(ckpt_last_error(), "rank 1: ") != NULL && strstr(ckpt_last_error(), s->fails % 3 == 1 ? "state/step" : "state/model/w") != NULL);
+    TR_CHECK(r, w[0] == 7 && rows[0] == 7 && step == 7 && whole == 7 && at.batch == 7);
+    TR_OK(r, tr_barrier(r));                            // in step
+    ckpt_state_free(&st);
+}
+
+static void test_shared_misfit(void **state) {
+    (void)state;
+    float w[3] = { 1, 2, 3 }, step = 2.5f, rows[600] = { 1 };
+    ckpt_tensor whole_rows = { .dtype = CKPT_F32, .ndim = 2, .shape = { 3, 200 } };
+    ckpt_state st = { 0 };
+    ckpt_timestamp t = { 0 };
+    shared_load s = { util_join(util_temp_dir(), "one.pt"), 0 };
+    t.batch = 3;
+    ckpt_bind_f32(&st, "state/model/w", w, 3);
+    ckpt_bind_f32(&st, "state/step", &step, 1);
+    whole_rows.data = rows;
+    ckpt_bind(&st, "state/model/rows", &whole_rows);
+    OK(ckpt_save(s.dir, &st, &t));
+    ckpt_state_free(&st);
+    for (s.fails = 0; s.fails < 6; s.fails++) tr_run(tr_new(2), load_misfit, &s);
+}
+
 // What is wrong with one rank's arguments is told to all: none skips the collectives, and none is told that all went well.
 static void load_wrong(tr_rank *r, void *arg) {
     static const char *const says[] = { "is bound already", "load_path is NULL", "state is NULL", "load_ignore_keys_count is -1" };
@@ -1379,7 +1425,7 @@ int main(void) {
         cmocka_unit_test(test_wide),     cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),  cmocka_unit_test(test_rangeless),
         cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
-        cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file),
+        cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file), cmocka_unit_test(test_shared_misfit),
         cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
         cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),       cmocka_unit_test(test_attached_brought),     cmocka_unit_test(test_hf),
         cmocka_unit_test(test_shared),   cmocka_unit_test(test_shared_argument),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
