@@ -25820,6 +25820,7 @@ static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
     }
     if (strstr(c->message, "401 Client Error") != NULL || strstr(c->message, "403 Client Error") != NULL) e = CKPT_AUTH;
     if (e == CKPT_AUTH) c->t->transient = false;            // what an MLflow server was refused behind itself comes as a 500
+    if (e == CKPT_CORRUPT) c->t->transient = true;          // 416: it has become shorter since it was looked at
     bool late = ckpt__databricks_is_late(c);
     if (late) {
         e = CKPT_NET;

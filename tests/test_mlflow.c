@@ -613,6 +613,24 @@ static void test_managed(void **state) {
     rest_clear_env();
 }
 
+// An object that has become shorter since it was looked at is fetched anew, however the cloud says that its end is not there.
+static void test_managed_shrinks(void **state) {
+    (void)state;
+    char out[16];
+    const char *path = util_join(util_temp_dir(), "x");
+    static const step steps[] = { { 200, RUN, NULL }, { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/r?" SIGNATURE), NULL },
+        { 416, "<Error><Code>InvalidRange</Code></Error>", "Content-Range: bytes */3\r\n" },
+        { 200, WHERE("x", "5"), NULL }, { 206, "h", "Content-Range: bytes 0-0/5\r\n" }, { 416, "<Error><Code>InvalidRange</Code></Error>", NULL },
+        { 200, WHERE("x", "3"), NULL }, { 206, "n", "Content-Range: bytes 0-0/3\r\n" }, { 206, "new", "Content-Range: bytes 0-2/3\r\n" } };
+    ckpt_store *s = MANAGED_MEET(steps);
+    is(rest_get(s, "x", NULL, 3, out, 2), CKPT_CORRUPT);
+    assert_true(t.transient);
+    is(ckpt_store_get(s, "x", path, false), CKPT_OK);
+    assert_string_equal(util_read(path, NULL), "new");
+    rest_part(s);
+    rest_clear_env();
+}
+
 #define LAKE(query) { 200, CREDENTIAL("credential_infos", "AZURE_ADLS_GEN2_SAS_URI", "@/lake?" query SIGNATURE), NULL }
 #define EXPIRED { 403, "<Error><Code>AuthenticationFailed</Code><Message>Signature expired</Message></Error>", NULL }
 
@@ -913,7 +931,7 @@ int main(void) {
         cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_given_ranks), cmocka_unit_test(test_proxy),
         cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends),
         cmocka_unit_test(test_managed), cmocka_unit_test(test_managed_whole), cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends),
-        cmocka_unit_test(test_managed_links), cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_managed_links), cmocka_unit_test(test_managed_shrinks), cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, rest_set_up, script_tear_down);
 }
