@@ -129,8 +129,9 @@
 
    At every instant, and after a kill at any instruction: a final name holds a whole file; `latest` names a checkpoint
    that verifies; the newest checkpoint that was reported saved, and not retired, loads. What a killed process leaves
-   behind is a hidden temporary file, which the next saver in the folder removes (another machine's when it is a day old; an
-   hour, when it has this one's name and was made before a restart or in another container).
+   behind is a hidden temporary file, which the next saver in the folder removes, and the next download of 64 MiB or more into
+   it (another machine's when it is a day old; an hour, when it has this one's name and was made before a restart or in another
+   container).
    A power cut is as good as a kill where the disk keeps what fsync acknowledged.
 
 
@@ -36860,6 +36861,7 @@ enum {
     CKPT__FETCH_HEADWAY = CKPT__SEND_MIB,           // a try that gets so far was not in vain
     CKPT__FETCH_HOPS = 8,                           // links in a row
     CKPT__FETCH_LINK_MAX = 4096,                    // bytes of a .symlink text
+    CKPT__FETCH_SWEEP_FROM = 64 * CKPT__SEND_MIB,   // from this size on a download looks for what killed ones left beside it
     CKPT__FETCH_DIRECT = CKPT__SEND_MIB,            // one direct write: smaller ones are dear
     CKPT__FETCH_FEW = 8                             // so few workers may have twice that, a huge page each
 };
@@ -37215,12 +37217,22 @@ static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
     return e;
 }
 
+// Gives back the room that killed processes have taken beside the destination: the next try of a job would run out of it.
+static void ckpt__fetch_sweep(const ckpt__fetch *f) {
+    ckpt__buf dir;
+    ckpt__buf_init(&dir, &f->store->allocator);
+    ckpt__os_path_dir(&dir, f->destination);
+    if (dir.err == CKPT_OK) ckpt__file_sweep(ckpt__buf_cstr(&dir), &f->store->allocator);
+    ckpt__buf_free(&dir);
+}
+
 static ckpt_err ckpt__fetch_once(ckpt__fetch_job *j) {
     ckpt__fetch *f = j->f;
     ckpt__file_new n;
     j->count = 0;
     if (f->known != NULL) j->info = *f->known;
     ckpt_err e = f->known != NULL ? CKPT_OK : ckpt__fetch_stat(f->store, f->name, &j->info, &j->retry);
+    if (e == CKPT_OK && j->info.size >= CKPT__FETCH_SWEEP_FROM) ckpt__fetch_sweep(f);
     if (e == CKPT_OK) e = ckpt__file_begin(&n, f->destination, f->overwrite, &f->store->allocator);
     if (e != CKPT_OK) return e;
     ckpt__meter_set(&j->meter->total, j->info.size);
