@@ -2935,16 +2935,19 @@ static void ckpt__os_boot(char *buf, size_t cap) {
 #endif
 }
 
-// When a process started, in clock ticks since boot; 0 when it is gone, a zombie, or nobody knows. Tells a process from a
+// When a process started, in clock ticks since boot; 0 when it is gone, a zombie (*dead), or nobody knows. Tells a process from a
 // later one that got its number, which in containers is the rule: the trainer is number 7 every time.
-static uint64_t ckpt__os_process_start(int pid) {
+static uint64_t ckpt__os_process_seen(int pid, bool *dead) {
     uint64_t start = 0;
+    *dead = false;
 #if defined(__linux__)
     char path[64], text[1024];
     (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
     ckpt__os_proc_text(path, text, sizeof text);
     const char *p = strrchr(text, ')');             // proc(5): pid (name) state, ..., the 22nd field is the start
-    if (p == NULL || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X') return 0;
+    if (p == NULL || p[1] != ' ') return 0;
+    *dead = p[2] == 'Z' || p[2] == 'X';
+    if (*dead) return 0;
     p += 2;
     for (int field = 3; field < 22 && p != NULL; field++) {
         p = strchr(p, ' ');
@@ -2955,6 +2958,11 @@ static uint64_t ckpt__os_process_start(int pid) {
     (void)pid;
 #endif
     return start;
+}
+
+static uint64_t ckpt__os_process_start(int pid) {
+    bool dead;
+    return ckpt__os_process_seen(pid, &dead);
 }
 
 // Who holds a lock file, as written inside: "pid host start space\nboot\n".
@@ -2990,12 +2998,13 @@ static ckpt__os_holder ckpt__os_read_holder(int fd) {
     if (len >= sizeof h.host) return h;
     h.pid = (int)pid;
     memcpy(h.host, at, len);
-    uint64_t started = strtoull(at + len, &at, 10), now = ckpt__os_process_start(h.pid);
+    bool dead;
+    uint64_t started = strtoull(at + len, &at, 10), now = ckpt__os_process_seen(h.pid, &dead);
     ckpt__os_host(host, sizeof host);
     h.here = strcmp(host, h.host) == 0;
     h.unseen = h.here && at[0] == ' ' && !ckpt__os_counts_here(at + 1);
-    bool running = CKPT__SYS(kill)((pid_t)pid, 0) == 0 || errno == EPERM;
-    bool same = started == 0 || started == now;     // 0 was written where /proc is not
+    bool running = !dead && (CKPT__SYS(kill)((pid_t)pid, 0) == 0 || errno == EPERM);
+    bool same = started == 0 || now == 0 || started == now;         // 0: there is no /proc, or it may not be read (hidepid)
     h.alive = !h.here || (running && same && !h.unseen);
     h.ours = h.here && same && !h.unseen && h.pid == ckpt__os_pid();
     return h;

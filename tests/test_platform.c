@@ -500,6 +500,36 @@ static void test_lock_and_orphans(void **state) {
     close(fds[1]);
 }
 
+// A process that holds it, and of which /proc says nothing (hidepid, no descriptors left), lives.
+static void test_lock_and_proc(void **state) {
+    (void)state;
+    const char *path = util_join(util_temp_dir(), "lock");
+    int fds[2], fd, again;
+    ckpt_err e;
+    assert_int_equal(ckpt__os_pipe(fds), CKPT_OK);
+    pid_t holder = fork();
+    if (holder == 0) {
+        e = ckpt__os_lock(&fd, path);
+        if (e == CKPT_OK && ckpt__os_lock(&again, path) != CKPT_EXISTS) _exit(1);       // which loses the record lock
+        if (write(fds[1], &e, sizeof e) != sizeof e) _exit(1);
+        for (;;) pause();
+    }
+    assert_int_equal(read(fds[0], &e, sizeof e), sizeof e);
+    assert_int_equal(e, CKPT_OK);
+    int calls = 0;
+    e = CKPT_EXISTS;
+    for (bool more = true; more && e != CKPT_OK;) {
+        fault_arm_call("open", EMFILE, ++calls);
+        e = ckpt__os_lock(&fd, path);
+        more = fault_disarm();
+    }
+    assert_int_equal(kill(holder, SIGKILL), 0);
+    assert_int_equal(exit_of(holder), -2);
+    if (e != CKPT_EXISTS) fail_msg("at call %d of open: %s", calls, ckpt_err_name(e));
+    close(fds[0]);
+    close(fds[1]);
+}
+
 // Where the file system has no locks, the text inside decides.
 static void test_lock_without_locks(void **state) {
     (void)state;
@@ -1080,6 +1110,7 @@ int main(void) {
         cmocka_unit_test(test_lock),
         cmocka_unit_test(test_lock_of_others),
         cmocka_unit_test(test_lock_and_orphans),
+        cmocka_unit_test(test_lock_and_proc),
         cmocka_unit_test(test_lock_without_locks),
         cmocka_unit_test(test_lock_crowd),
         cmocka_unit_test(test_threads),
