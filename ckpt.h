@@ -2765,12 +2765,12 @@ static ckpt_err ckpt__os_remove_dir(const char *path) {
 }
 
 // Takes the name away now and keeps the file open: freeing its blocks (200 ms per GiB on ext4) is left to whoever closes
-// *held_fd, a thread that nobody waits for. -1: there is nothing to close. What is open on NFS or FUSE only changes its name
-// when it is removed, and would keep its folder from being removed.
+// *held_fd, a thread that nobody waits for. -1: there is nothing to close. What is open on NFS, FUSE or SMB only changes its
+// name when it is removed, and would keep its folder from being removed.
 static ckpt_err ckpt__os_remove_slow(const char *path, int *held_fd) {
     *held_fd = ckpt__os_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     uint32_t type = *held_fd >= 0 ? ckpt__os_file_system(*held_fd) : 0;
-    if (type == 0x6969u || type == 0x65735546u) {
+    if (type == 0x6969u || type == 0x65735546u || type == 0xFF534D42u || type == 0xFE534D42u) {
         ckpt__os_drop(*held_fd);
         *held_fd = -1;
     }

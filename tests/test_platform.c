@@ -291,6 +291,16 @@ static void test_links(void **state) {
     assert_int_equal(ckpt__os_stat(file, &info), CKPT_OK);
     assert_int_equal(info.links, 2);
     int held;
+    static const long renames[] = { 0x6969, 0x65735546, 0xFF534D42, 0xFE534D42 };       // what is open: NFS, FUSE, SMB 1, 2 and 3
+    for (int i = 0; i < UTIL_COUNT(renames); i++) {
+        assert_int_equal(link(file, util_join(dir, "i")), 0);
+        fault_file_system = renames[i];
+        assert_int_equal(ckpt__os_remove_slow(util_join(dir, "i"), &held), CKPT_OK);
+        fault_file_system = 0;
+        assert_false(util_exists(util_join(dir, "i")));
+        if (sizeof(long) > 4) assert_int_equal(held, -1);
+        if (held >= 0) close(held);
+    }
     assert_int_equal(ckpt__os_remove_slow(util_join(dir, "h"), &held), CKPT_OK);
     assert_true(held > 2);
     close(held);

@@ -28,6 +28,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -79,6 +80,7 @@ static size_t   fault_single = 8;
 static unsigned fault_journal_most = 16 << 20;
 static unsigned fault_shard_block = 256 * 1024;
 static const char *fault_boot;      // NULL: what the kernel says
+static long     fault_file_system;  // what every file lies on; 0: what the kernel says
 
 #define CKPT__UPLOADER_BACKOFF fault_backoff
 #define CKPT__UPLOADER_HOPE fault_hope
@@ -262,7 +264,19 @@ FAULT_FN ssize_t fault_recv(int fd, void *p, size_t n, int flags) { FAULT_MOVE("
 
 // fallocate, renameat2, getrandom, statx, pwritev2, memfd_create and sched_getaffinity, which strict C libraries hide.
 #define fault_syscall(number, ...) \
-    (fault_fails(fault_number_name(number), fault_number_flags(number)) ? -1L : syscall(number, __VA_ARGS__))
+    (fault_fails(fault_number_name(number), fault_number_flags(number)) ? -1L : \
+     fault_statfs(number, __VA_ARGS__) ? 0L : syscall(number, __VA_ARGS__))
+
+// fstatfs by the script.
+FAULT_FN bool fault_statfs(long number, ...) {
+    va_list args;
+    if (number != SYS_fstatfs || fault_file_system == 0) return false;
+    va_start(args, number);
+    (void)va_arg(args, long);
+    *va_arg(args, long *) = fault_file_system;          // the first word is the type
+    va_end(args);
+    return true;
+}
 
 FAULT_FN const char *fault_number_name(long number) {
     switch (number) {
