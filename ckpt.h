@@ -3081,6 +3081,16 @@ static bool ckpt__os_lock_is_held(int fd) {
     return ckpt__os_lock_binds(whole, own, &h);
 }
 
+// Does nothing but what is written in it keep a lock, where the file system has none, and a process of another machine?
+static bool ckpt__os_lock_is_word(const char *path) {
+    int whole, own, fd = ckpt__os_open(path, O_RDONLY, 0);
+    if (fd < 0) return false;
+    (void)ckpt__os_lock_bytes(fd, true, &whole, &own);
+    ckpt__os_holder h = ckpt__os_read_holder(fd);
+    ckpt__os_drop(fd);
+    return ckpt__os_lock_unknown(whole) && ckpt__os_lock_unknown(own) && h.pid != 0 && !h.here;
+}
+
 // Does `path` name this open file (1), another (-1), or can that not be told (0)?
 static int ckpt__os_names(const char *path, int fd) {
     struct stat a, b;
@@ -37545,6 +37555,11 @@ enum {
     #define CKPT__UPLOADER_HOPE_MOST 900.0
 #endif
 
+// Seconds that the lock of a link is waited for, when it is one that may never come free. A test makes them fewer.
+#ifndef CKPT__UPLOADER_LINK_WAIT
+    #define CKPT__UPLOADER_LINK_WAIT 30.0
+#endif
+
 #define CKPT__UPLOADER_FOLDER ".ckpt-staging"
 #define CKPT__UPLOADER_PROBE  ".credentials_validated_successfully"     // Composer's name for it
 #define CKPT__UPLOADER_BRIEF  ".ckpt-try"                               // the same where names are short
@@ -40002,12 +40017,15 @@ static ckpt_err ckpt__uploader_link_write(const ckpt_uploader *u, ckpt__uploader
     return e;
 }
 
-// Waits for the lock of a link, which others hold for one small request.
+// Waits for the lock of a link, which others hold for one small request. Where there are no locks but by name, one of a machine
+// that died holding it is there for ever: then its sentence is a failure that passes when somebody has removed the file.
 static ckpt_err ckpt__uploader_link_lock(ckpt__uploader_link *l, const ckpt__uploader_item *it) {
-    for (;;) {
+    for (double until = ckpt__os_now() + CKPT__UPLOADER_LINK_WAIT;;) {
         ckpt_err e = ckpt__os_lock(&l->lock_fd, l->lock_path);
         if (e != CKPT_EXISTS) return e;
         if (ckpt__os_flag_get(&it->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled before it was published");
+        if (ckpt__os_now() >= until && ckpt__os_lock_is_word(l->lock_path))
+            return ckpt__error_prefix(CKPT_IO, "its lock does not come free");
         ckpt__os_sleep(0.001);
     }
 }

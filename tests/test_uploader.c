@@ -2431,6 +2431,35 @@ static void test_orphans(void **state) {
 
 //-- publication -----------------------------------------------------------------------------------------
 
+// Where the file system has no locks a machine that died while it put a link has that one's for ever, as far as can be seen: the
+// file is kept, and tried again until somebody has removed the lock.
+static void test_link_lock_of_the_dead(void **state) {
+    (void)state;
+    world w;
+    ckpt__uploader_link l;
+    fault_no_locks = true;
+    fault_link_wait = 0.02;
+    fault_hope = fault_hope_most = 0.02;
+    begin_world(&w);
+    assert_int_equal(ckpt__uploader_link_find(w.u, &l, w.staging, "latest-rank0.pt.symlink"), CKPT_OK);
+    util_write_text(l.lock_path, "7 elsewhere 5 pid:[1]\n");
+    upload_linked(&w, "c1", "1", 1, NULL, NULL);
+    assert_int_equal(ckpt_uploader_wait(w.u, 20), CKPT_IO);
+    assert_non_null(strstr(ckpt_last_error(), "latest-rank0.pt.symlink could not be put"));
+    assert_non_null(strstr(ckpt_last_error(), util_fmt("%s is locked by process 7 on elsewhere, which cannot be seen from here: when it is "
+        "gone, remove the file", l.lock_path)));
+    assert_string_equal(text_of(&w, "c1"), "1");
+    assert_int_equal(unlink(l.lock_path), 0);
+    for (int i = 0; i < 20000 && failed_now(&w) > 0; i++) usleep(1000);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c1");
+    ckpt__uploader_link_free(w.u, &l);
+    assert_int_equal(close_uploader(&w, 0), CKPT_IO);       // the first failure ever
+    end_world(&w);
+    fault_hope = 60, fault_hope_most = 900;
+    fault_link_wait = 30;
+    fault_no_locks = false;
+}
+
 static void test_links_never_go_back(void **state) {
     (void)state;
     world w;
@@ -3763,6 +3792,7 @@ int main(void) {
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
         cmocka_unit_test(test_live_unseen),
+        cmocka_unit_test(test_link_lock_of_the_dead),
         cmocka_unit_test(test_orphans),
         cmocka_unit_test(test_links_never_go_back),
         cmocka_unit_test(test_links_many_workers),

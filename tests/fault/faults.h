@@ -81,6 +81,8 @@ static unsigned fault_journal_most = 16 << 20;
 static unsigned fault_shard_block = 256 * 1024;
 static const char *fault_boot;      // NULL: what the kernel says
 static long     fault_file_system;  // what every file lies on; 0: what the kernel says
+static bool     fault_no_locks;     // there are no locks on it
+static double   fault_link_wait = 30;
 
 #define CKPT__UPLOADER_BACKOFF fault_backoff
 #define CKPT__UPLOADER_HOPE fault_hope
@@ -88,6 +90,7 @@ static long     fault_file_system;  // what every file lies on; 0: what the kern
 #define CKPT__UPLOADER_SINGLE fault_single
 #define CKPT__UPLOADER_JOURNAL_MAX fault_journal_most
 #define CKPT__SHARD_BLOCK fault_shard_block
+#define CKPT__UPLOADER_LINK_WAIT fault_link_wait
 #define CKPT__OS_BOOT_ID (fault_boot != NULL ? fault_boot : "/proc/sys/kernel/random/boot_id")
 
 // The n-th call fails with `errnum`, those after it work again.
@@ -254,7 +257,14 @@ FAULT_FN int fault_linkat(int d, const char *a, int e, const char *b, int flags)
 }
 FAULT_FN int fault_socket(int domain, int type, int protocol) { return FAULT_CALL("socket", 0, socket(domain, type, protocol)); }
 FAULT_FN ssize_t fault_recv(int fd, void *p, size_t n, int flags) { FAULT_MOVE("recv", FAULT_INTR, n, recv(fd, p, part, flags)); }
-#define fault_fcntl(...)   FAULT_CALL("fcntl", FAULT_INTR, fcntl(__VA_ARGS__))
+// Those for locks of open files, 36 to 38 on Linux, have no names in strict modes.
+FAULT_FN bool fault_lock_fails(int fd, int command, ...) {
+    (void)fd;
+    if (!fault_no_locks || (command != F_SETLK && command != F_GETLK && (command < 36 || command > 38))) return false;
+    errno = ENOLCK;
+    return true;
+}
+#define fault_fcntl(...)   (fault_lock_fails(__VA_ARGS__) ? -1 : FAULT_CALL("fcntl", FAULT_INTR, fcntl(__VA_ARGS__)))
 #define fault_dup2(fd, to) FAULT_CALL("dup2", FAULT_INTR, dup2((fd), (to)))
 #define fault_ioctl(...)   FAULT_CALL("ioctl", 0, ioctl(__VA_ARGS__))
 #define fault_setsockopt(...) FAULT_CALL("setsockopt", 0, setsockopt(__VA_ARGS__))
