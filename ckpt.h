@@ -26981,11 +26981,19 @@ static ckpt_err ckpt__mlflow_note(ckpt_store *store, const char *id, const ckpt_
     return e;
 }
 
-// Number n of texts one after another, from 1; "" when there are not so many.
+// Number n of texts one after another, from 1; "" when there are not so many. *at, of number *number, is one not behind it.
+static const char *ckpt__mlflow_seek(const ckpt__buf *texts, int n, const char **at, int *number) {
+    const char *p = *at, *end = texts->data + texts->len;
+    if (n < 1) return "";
+    for (; *number < n && p != NULL && p < end; ++*number) p += strlen(p) + 1;
+    *at = p;
+    return p != NULL && p < end ? p : "";
+}
+
 static const char *ckpt__mlflow_nth(const ckpt__buf *texts, int n) {
-    const char *p = texts->data, *end = texts->data + texts->len;
-    for (; n > 1 && p != NULL && p < end; n--) p += strlen(p) + 1;
-    return p != NULL && p < end && n >= 1 ? p : "";
+    const char *at = texts->data;
+    int number = 1;
+    return ckpt__mlflow_seek(texts, n, &at, &number);
 }
 
 static const ckpt__databricks_eyes ckpt__mlflow_managed_eyes = { ckpt__mlflow_size, ckpt__databricks_is_made_of };
@@ -27027,9 +27035,14 @@ static uint64_t ckpt__mlflow_count(const ckpt_store *store, uint64_t size) {
 
 // ,"parts":[{"part_number","etag","url"}] of the proxy; part_etags without addresses of Databricks.
 static void ckpt__mlflow_add_parts(ckpt__buf *b, const char *key, const ckpt__store_multi *m, const ckpt__databricks_upload *u) {
+    const char *at = u != NULL ? u->links.data : NULL;
+    int number = 1;                                         // of the address there: parts come in their order
     ckpt__buf_fmt(b, ",\"%s\":[", key);
     for (size_t i = 0; i < m->part_count; i++) {
-        const char *url = u != NULL ? ckpt__mlflow_nth(&u->links, m->parts[i].number) : "";
+        bool back = u != NULL && m->parts[i].number < number;
+        if (back) at = u->links.data;
+        if (back) number = 1;
+        const char *url = u != NULL ? ckpt__mlflow_seek(&u->links, m->parts[i].number, &at, &number) : "";
         ckpt__buf_fmt(b, "%s{\"part_number\":%d,\"etag\":", i > 0 ? "," : "", m->parts[i].number);
         ckpt__json_add_text(b, m->parts[i].etag, strlen(m->parts[i].etag));
         if (u != NULL) ckpt__buf_text(b, ",\"url\":");
@@ -27067,18 +27080,23 @@ static ckpt_err ckpt__mlflow_take_mpu(const ckpt__databricks_call *c, uint64_t c
     ckpt_err e = CKPT_OK;
     if (list == NULL || list->kind != CKPT__JSON_ARRAY || (uint64_t)list->count < count)
         return ckpt__error_set(CKPT_NET, "the server gives fewer addresses than there are parts");
+    const ckpt__json **found;
+    size_t size = (size_t)count * sizeof *found;            // no more than the list is long
+    found = (const ckpt__json **)ckpt__mem_alloc(&links->allocator, size);
+    if (found == NULL) return CKPT_NOMEM;
+    for (const ckpt__json *n = ckpt__json_child(&c->doc, list); n != NULL; n = ckpt__json_next(&c->doc, n)) {
+        const ckpt__json *which = ckpt__json_get(&c->doc, n, "part_number");
+        bool one = which != NULL && which->kind == CKPT__JSON_INT && which->i >= 1 && (uint64_t)which->i <= count;
+        if (one && found[which->i - 1] == NULL) found[which->i - 1] = n;
+    }
     ckpt__databricks_link_init(&l, c->d);
-    for (int number = 1; (uint64_t)number <= count && e == CKPT_OK; number++) {
-        const ckpt__json *found = NULL, *n = ckpt__json_child(&c->doc, list);
-        for (int at = 1; n != NULL && found == NULL; n = ckpt__json_next(&c->doc, n), at++) {
-            const ckpt__json *which = ckpt__json_get(&c->doc, n, "part_number");
-            if (which != NULL && which->kind == CKPT__JSON_INT && which->i == number) found = n;
-        }
-        e = ckpt__databricks_link_read(&l, &c->doc, found, "url", c->d->plain);
+    for (uint64_t i = 0; i < count && e == CKPT_OK; i++) {
+        e = ckpt__databricks_link_read(&l, &c->doc, found[i], "url", c->d->plain);
         if (e == CKPT_OK) ckpt__buf_add(links, l.url.data, l.url.len + 1);
-        if (e == CKPT_OK && number == 1) ckpt__buf_add(&headers->text, l.headers.text.data, l.headers.text.len);
+        if (e == CKPT_OK && i == 0) ckpt__buf_add(&headers->text, l.headers.text.data, l.headers.text.len);
     }
     ckpt__databricks_link_free(&l);
+    ckpt__mem_free(&links->allocator, found, size);
     return e != CKPT_OK ? e : links->err != CKPT_OK ? links->err : headers->text.err;
 }
 
