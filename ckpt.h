@@ -26841,8 +26841,9 @@ static ckpt_err ckpt__mlflow_look_each(const char *base, bool is_folder, uint64_
     return CKPT_OK;
 }
 
-// Looks an object up in the listing of its folder, as Composer does.
-static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t *size, ckpt__transfer *t) {
+// Looks an object up in the listing of its folder, as Composer does. more: NULL, or whether there are pages behind the first one,
+// which then is all that is asked for.
+static ckpt_err ckpt__mlflow_look_up(ckpt_store *store, const char *name, uint64_t *size, bool *more, ckpt__transfer *t) {
     ckpt__mlflow_place p;
     ckpt__mlflow_look look;
     ckpt__buf next;
@@ -26858,6 +26859,8 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
     while (e == CKPT_OK && !look.found) {
         e = ckpt__mlflow_list_page(&f);
         if (e == CKPT_OK && next.len == 0) break;
+        if (more != NULL) *more = e == CKPT_OK && !look.found;
+        if (more != NULL) break;
         if (e == CKPT_OK) e = ckpt__web_go_on(&circle, &next);
     }
     if (e == CKPT_OK && !look.found) e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such artifact");
@@ -26868,10 +26871,24 @@ static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t 
     return e;
 }
 
+static ckpt_err ckpt__mlflow_size(ckpt_store *store, const char *name, uint64_t *size, ckpt__transfer *t) {
+    return ckpt__mlflow_look_up(store, name, size, NULL, t);
+}
+
 // What the list alone tells.
 static ckpt_err ckpt__mlflow_proxy_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     memset(out, 0, sizeof *out);
     return ckpt__mlflow_size(store, name, &out->size, t);
+}
+
+// What confirms an upload. On Databricks nothing of a run can be removed, and reading all of its list for each upload would take
+// longer and longer: where the first page does not tell, the object itself does.
+static ckpt_err ckpt__mlflow_seen(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    bool more = false;
+    memset(out, 0, sizeof *out);
+    ckpt_err e = ckpt__mlflow_look_up(store, name, &out->size, ckpt__mlflow_of(store)->managed ? &more : NULL, t);
+    if (more) e = store->table->stat(store, name, out, t);
+    return more && e == CKPT_AUTH ? ckpt__mlflow_proxy_stat(store, name, out, t) : e;
 }
 
 //-- the proxy: whole files ------------------------------------------------------
@@ -27020,7 +27037,7 @@ static ckpt_err ckpt__mlflow_ended(ckpt_store *store, const ckpt__store_multi *m
     const ckpt__databricks_eyes *eyes = s->managed ? &ckpt__mlflow_managed_eyes : &ckpt__mlflow_proxy_eyes;
     bool lost = ckpt__databricks_mark(&s->d, m->upload_id, e == CKPT_OK, e == CKPT_OK || m->t->unsure || m->t->status >= 500);
     lost = lost || m->t->unsure;                            // libcurl repeats a request itself when a kept connection dies
-    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_proxy_stat, m->name, NULL, m->size, m->t);
+    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_seen, m->name, NULL, m->size, m->t);
     if (e == CKPT_ARG) e = ckpt__error_prefix(CKPT_NOT_FOUND, "the upload cannot be ended as it is and begins anew");
     bool asks = e == CKPT_NOT_FOUND ? lost || s->managed : lost && m->t->status >= 500;
     e = ckpt__databricks_raced(m->t, e, true);
@@ -27342,7 +27359,7 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     else if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PUT", &l, "", NULL, NULL, p->body, false, p->t);
     ckpt__databricks_link_free(&l);
     ckpt__mlflow_place_free(&where);
-    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_proxy_stat, p->name, NULL, p->body->size, p->t);
+    if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_seen, p->name, NULL, p->body->size, p->t);
     return ckpt__databricks_raced(p->t, e, true);
 }
 
@@ -27636,23 +27653,20 @@ static ckpt_err ckpt__mlflow_read(ckpt__databricks_call *c, ckpt_store *store, c
     return e;
 }
 
-// The listing tells whether it is there; its version is the cloud's, which the first byte shows.
-static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+// What the cloud says with the first byte of an object: its version, and its size.
+static ckpt_err ckpt__mlflow_first_byte(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     ckpt__databricks_call c;
     ckpt__databricks_link l;
     ckpt__sink k;
     char byte;
-    memset(out, 0, sizeof *out);
     memset(&k, 0, sizeof k);
-    ckpt_err e = ckpt__mlflow_size(store, name, &out->size, t);
-    if (e != CKPT_OK || out->size == 0) return e;
     k.memory = &byte;
     k.fd = -1;
     k.size = 1;
     uint64_t *moved = t->moved;
     t->moved = NULL;
     ckpt__databricks_link_init(&l, &ckpt__mlflow_of(store)->d);
-    e = ckpt__mlflow_read(&c, store, name, 0, &k, &l, t);
+    ckpt_err e = ckpt__mlflow_read(&c, store, name, 0, &k, &l, t);
     if (e == CKPT_OK) e = ckpt__web_judge_get(&c.reply, &k, t, e, NULL, 0);
     if (e == CKPT_OK) {
         const char *modified = ckpt__fields_get(&c.reply.headers, "last-modified");
@@ -27667,6 +27681,25 @@ static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, c
     ckpt__databricks_free(&c);
     ckpt__databricks_link_free(&l);
     return e;
+}
+
+// The listing tells whether it is there, where its first page has it, and the cloud else. It may refuse what is not there (to those
+// who may not list) and what is empty: then the whole listing counts.
+static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    bool more = false;
+    memset(out, 0, sizeof *out);
+    ckpt_err e = ckpt__mlflow_look_up(store, name, &out->size, &more, t);
+    if (!more && (e != CKPT_OK || out->size == 0)) return e;
+    e = ckpt__mlflow_first_byte(store, name, out, t);
+    if (!more || e == CKPT_NOT_FOUND || (e == CKPT_OK ? out->size > 0 : e != CKPT_AUTH && e != CKPT_CORRUPT)) return e;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__transfer look = ckpt__transfer_aside(t);
+    look.transient = look.throttled = false;
+    ckpt_err listed = ckpt__mlflow_size(store, name, &out->size, &look);
+    if (listed == CKPT_OK && e != CKPT_OK && out->size > 0) return ckpt__error_put(&kept);
+    ckpt__transfer_follow(t, &look);
+    return listed;
 }
 
 static ckpt_err ckpt__mlflow_managed_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,

@@ -613,6 +613,51 @@ static void test_managed(void **state) {
     rest_clear_env();
 }
 
+// Where a folder's list is long, nothing behind its first page is asked for: neither to see that an upload has arrived, nor whether
+// there is an object. What the cloud refuses, and what is empty, the whole list tells.
+static void test_managed_long(void **state) {
+    (void)state;
+    ckpt__store_stat info;
+#define PAGE(next) { 200, "{\"files\":[{\"path\":\"pre/a\",\"is_dir\":false,\"file_size\":3}],\"next_page_token\":\"" next "\"}", NULL }
+#define WRITE { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/w?" SIGNATURE), NULL }, { 200, "", NULL }
+#define SIGNED { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/r?" SIGNATURE), NULL }
+#define FIRST(size) { 206, "h", "Content-Range: bytes 0-0/" size "\r\nETag: \"v1\"\r\n" }
+#define REFUSED { 403, "<Error><Code>AccessDenied</Code></Error>", NULL }
+#define EMPTY { 416, "<Error><Code>InvalidRange</Code></Error>", NULL }
+    static const step put[] = { { 200, RUN, NULL }, WRITE, PAGE("2"), PAGE("2"), SIGNED, FIRST("5") };
+    static const step shorter[] = { { 200, RUN, NULL }, WRITE, PAGE("2"), PAGE("2"), SIGNED, FIRST("4") };
+    static const step refused[] = { { 200, RUN, NULL }, WRITE, PAGE("2"), PAGE("2"), SIGNED, REFUSED, PAGE("2"), { 200, WHERE("x", "5"), NULL },
+        PAGE("2"), { 200, WHERE("x", "4"), NULL } };
+    static const struct { const step *steps; int count; ckpt_err e; const char *word; } puts_[] = {
+        { put, UTIL_COUNT(put), CKPT_OK, "" }, { shorter, UTIL_COUNT(shorter), CKPT_CORRUPT, "has kept 4" },
+        { refused, UTIL_COUNT(refused), CKPT_CORRUPT, "has kept 4" } };
+    for (int i = 0; i < UTIL_COUNT(puts_); i++) {
+        ckpt_store *s = managed_with(puts_[i].steps, puts_[i].count);
+        is(rest_put(s, "x", "hello", true, NULL), puts_[i].e);
+        if (puts_[i].e != CKPT_OK) sentence_has(puts_[i].word);
+        rest_part(s);
+    }
+    static const step there[] = { { 200, RUN, NULL }, PAGE("2"), SIGNED, FIRST("5") };
+    static const step absent[] = { { 200, RUN, NULL }, PAGE("2"), SIGNED, { 404, "<Error><Code>NoSuchKey</Code></Error>", NULL } };
+    static const step hidden[] = { { 200, RUN, NULL }, PAGE("2"), SIGNED, REFUSED, PAGE("2"), { 200, FILES(""), NULL } };
+    static const step closed[] = { { 200, RUN, NULL }, PAGE("2"), SIGNED, REFUSED, PAGE("2"), { 200, WHERE("x", "5"), NULL } };
+    static const step empty[] = { { 200, RUN, NULL }, PAGE("2"), SIGNED, EMPTY, PAGE("2"), { 200, WHERE("x", "0"), NULL } };
+    static const step sizeless[] = { { 200, RUN, NULL }, PAGE("2"), SIGNED, FIRST("*"), PAGE("2"), { 200, WHERE("x", "5"), NULL } };
+    static const struct { const step *steps; int count; ckpt_err e; uint64_t size; const char *etag; } stats[] = {
+        { there, UTIL_COUNT(there), CKPT_OK, 5, "\"v1\"" }, { absent, UTIL_COUNT(absent), CKPT_NOT_FOUND, 0, "" },
+        { hidden, UTIL_COUNT(hidden), CKPT_NOT_FOUND, 0, "" }, { closed, UTIL_COUNT(closed), CKPT_AUTH, 0, "" },
+        { empty, UTIL_COUNT(empty), CKPT_OK, 0, "" }, { sizeless, UTIL_COUNT(sizeless), CKPT_OK, 5, "\"v1\"" } };
+    for (int i = 0; i < UTIL_COUNT(stats); i++) {
+        ckpt_store *s = managed_with(stats[i].steps, stats[i].count);
+        is(rest_stat(s, "x", &info), stats[i].e);
+        assert_false(t.transient);
+        if (stats[i].e == CKPT_OK) assert_int_equal(info.size, stats[i].size);
+        if (stats[i].e == CKPT_OK) assert_string_equal(info.etag, stats[i].etag);
+        rest_part(s);
+    }
+    rest_clear_env();
+}
+
 // An object that has become shorter since it was looked at is fetched anew, however the cloud says that its end is not there.
 static void test_managed_shrinks(void **state) {
     (void)state;
@@ -931,7 +976,7 @@ int main(void) {
         cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_given_ranks), cmocka_unit_test(test_proxy),
         cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends),
         cmocka_unit_test(test_managed), cmocka_unit_test(test_managed_whole), cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends),
-        cmocka_unit_test(test_managed_links), cmocka_unit_test(test_managed_shrinks), cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_managed_links), cmocka_unit_test(test_managed_shrinks), cmocka_unit_test(test_managed_long), cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, rest_set_up, script_tear_down);
 }
