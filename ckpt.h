@@ -1067,6 +1067,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // would fork the run. (Of a sharded one parts may have come, and bound memory be garbage.) Who knows better sets
 // resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
 // descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the files.
+// CKPT_IO, of the open too: the folder's index cannot be read. It may be whole, and has the pins, so that it is not made anew.
 // A state.copy that fails ends it, as it ends ckpt_load. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
@@ -16130,7 +16131,7 @@ typedef struct ckpt__index {
     ckpt__index_slot *slots;            // the sums of all names, and of some that have left; NULL: they are not kept
     size_t            slots_used, slots_cap;
     bool              lost;             // there was no index file
-    ckpt_err          unread;           // why there may be more in it than could be read: CKPT_AUTH, CKPT_NET; CKPT_OK: no
+    ckpt_err          unread;           // why there may be more in it than could be read; CKPT_OK: no
     bool              damaged;          // some of it could not be read
     const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
     char             *metric_of;        // the same as the file has it, for who has no rule of his own; NULL: it does not say
@@ -16553,7 +16554,7 @@ static ckpt_err ckpt__index_parse(ckpt__index *ix, const char *text, size_t size
 }
 
 // Reads the folder's index. A lost or damaged one is no failure: `lost` or `damaged` is set, and ckpt__index_scan finds the
-// files.
+// files. Nor is it one for who only looks when it cannot be read: `unread` says why.
 static ckpt_err ckpt__index_load(ckpt__index *ix) {
     ckpt__buf path, text;
     ckpt__buf_init(&path, &ix->allocator);
@@ -16566,10 +16567,14 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
     ix->metric_of = NULL;
     ckpt_err e = path.err;
     if (e == CKPT_OK) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__INDEX_MAX_FILE, "an index");
+    // another machine has renamed a new one over it (ESTALE), or the server was away: a new descriptor finds it
+    if (e == CKPT_IO) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__INDEX_MAX_FILE, "an index");
     if (e == CKPT_OK) e = ckpt__index_parse(ix, text.data, text.len);
     else if (e == CKPT_NOT_FOUND) { ix->lost = true; e = CKPT_OK; }
     else if (e != CKPT_NOMEM) {
-        ix->unread = e == CKPT_AUTH || e == CKPT_NET ? e : CKPT_OK;
+        ckpt__os_info info;             // what is too large, or no file, is nothing of ours
+        bool ours = e != CKPT_CORRUPT && (e != CKPT_IO || ckpt__os_stat(path.data, &info) != CKPT_OK || info.is_file);
+        ix->unread = ours ? e : CKPT_OK;
         ix->damaged = true;
         e = CKPT_OK;
     }
@@ -16582,6 +16587,9 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
 // the pins.
 static ckpt_err ckpt__index_load_to_write(ckpt__index *ix) {
     ckpt_err e = ckpt__index_load(ix);
+    if (e == CKPT_OK && ix->unread == CKPT_IO)
+        return ckpt__error_prefix(CKPT_IO, "cannot tell which checkpoints %s has, nor which are pinned (if that does not pass, "
+                                  "move %s away)", ix->folder, &ix->file[1]);
     return e != CKPT_OK ? e : ckpt__error_prefix(ix->unread, "cannot tell which checkpoints %s has", ix->folder);
 }
 
@@ -16845,22 +16853,24 @@ static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed) {
     return CKPT_OK;
 }
 
-// Reads the index again. What files were asked for since it was read first is not in it yet, and stays with their lines.
+// Reads the index again; when it cannot be read it stays what it was. What files were asked for since it was read first is not in
+// it yet, and stays with their lines. Not below its lock.
 static ckpt_err ckpt__index_reload(ckpt__index *ix) {
-    ckpt__index before;
-    ckpt_err e = ckpt__index_init(&before, &ix->allocator, ix->folder);
-    for (size_t i = 0; i < ix->count && ix->remeasure && e == CKPT_OK; i++) {
-        if (ix->lines[i].has_metric) e = ckpt__index_insert(&before, before.count, &ix->lines[i]);
-    }
-    if (e == CKPT_OK) e = ckpt__index_load_to_write(ix);
-    for (size_t i = 0; i < ix->count && before.count > 0; i++) {
-        ckpt__index_line *l = &ix->lines[i];
+    ckpt__index now, before = *ix;
+    ckpt_err e = ckpt__index_init(&now, &ix->allocator, ix->folder);
+    memcpy(now.file, ix->file, sizeof now.file);
+    now.best = ix->best;
+    if (e == CKPT_OK) e = ckpt__index_load_to_write(&now);
+    for (size_t i = 0; i < now.count && before.remeasure && e == CKPT_OK; i++) {
+        ckpt__index_line *l = &now.lines[i];
         int at = l->has_metric ? -1 : ckpt__index_find(&before, l->name);
-        if (at < 0 || before.lines[at].number != l->number || ckpt__time_compare(&before.lines[at].t, &l->t) != 0) continue;
+        if (at < 0 || !before.lines[at].has_metric || before.lines[at].number != l->number) continue;
+        if (ckpt__time_compare(&before.lines[at].t, &l->t) != 0) continue;
         l->has_metric = true;
         l->metric = before.lines[at].metric;
     }
-    ckpt__index_free(&before);
+    if (e == CKPT_OK) *ix = now;
+    ckpt__index_free(e == CKPT_OK ? &before : &now);
     return e;
 }
 
@@ -46473,15 +46483,16 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
     ckpt__buf_fmt(&path, "%s%s", s->root, s->index.file);
     ckpt_err seen = path.err == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&path), &now) : path.err;
     ckpt__buf_free(&path);
-    if (seen != CKPT_OK || (now.ino == s->index_seen.ino && now.mtime == s->index_seen.mtime && now.size == s->index_seen.size))
-        return seen == CKPT_NOMEM ? seen : CKPT_OK;
+    if (seen == CKPT_NOMEM || seen == CKPT_NOT_FOUND) return seen == CKPT_NOMEM ? seen : CKPT_OK;
+    if (seen == CKPT_OK && now.ino == s->index_seen.ino && now.mtime == s->index_seen.mtime && now.size == s->index_seen.size)
+        return CKPT_OK;
     ckpt__index other;
     ckpt_err e = ckpt__index_init(&other, &s->allocator, s->root);
     if (e == CKPT_OK) memcpy(other.file, s->index.file, sizeof other.file);
     other.best = s->index.best;
     if (e == CKPT_OK) e = ckpt__index_load(&other);
     ckpt_err unread = e == CKPT_OK ? other.unread : CKPT_OK;
-    if (unread == CKPT_NET) e = ckpt__error_prefix(unread, "cannot tell what was pinned in %s", s->root);
+    if (unread != CKPT_OK && unread != CKPT_AUTH) e = ckpt__error_prefix(unread, "cannot tell what was pinned in %s", s->root);
     if (unread == CKPT_AUTH)        // which does not pass by itself, and saves must not end for it
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was pinned meanwhile is not known: %s", ckpt__error_last.text);
     ckpt__os_mutex_lock(&s->shared->lock);
@@ -54390,10 +54401,11 @@ static ckpt_err ckpt__folder_enter_many_one(const char *name, const ckpt__os_inf
 // The lines of files that are gone leave the index of a rank.
 static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
     ckpt__buf path;
+    ckpt__os_info info;
     ckpt__buf_init(&path, &ix->allocator);
     for (size_t i = ix->count; i > 0 && path.err == CKPT_OK; i--) {
         ckpt__index_path(&path, ix, ix->lines[i - 1].name);
-        if (path.err == CKPT_OK && !ckpt__os_exists(path.data)) ckpt__index_drop(ix, i - 1);
+        if (path.err == CKPT_OK && ckpt__os_lstat(path.data, &info) == CKPT_NOT_FOUND) ckpt__index_drop(ix, i - 1);
     }
     ckpt_err e = path.err;
     ckpt__buf_free(&path);

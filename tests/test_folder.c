@@ -209,6 +209,104 @@ static void test_full_disk(void **state) {
     }
 }
 
+//-- an index that cannot be read ------------------------------------------------------
+
+static const char *spoils;          // the call that fails when an index is read
+static int         spoils_left;
+
+static void spoil(const char *name, const char *path) {
+    if (strcmp(name, "open") != 0 || !ckpt__txt_ends(path, "/.ckpt-index.jsonl") || spoils_left == 0) return;
+    spoils_left--;
+    fault_arm_call(spoils, EIO, 1);
+}
+
+static void spoil_index(const char *call, int count) {
+    spoils = call;
+    spoils_left = count;
+    fault_spy = spoil;
+}
+
+static void spoil_no_more(void) {
+    fault_spy = NULL;
+    assert_true(fault_disarm());
+}
+
+static bool is_pinned(const char *dir, const char *name) {
+    ckpt_folder *f = look_into(dir);
+    ckpt_checkpoint c;
+    ok(ckpt_folder_entry(f, at_name(f, name), &c));
+    ckpt_folder_close(f);
+    return c.pinned && !c.missing;
+}
+
+// One that cannot be read now is not damaged: it has the pins. What passes is tried again, what stays is told of, and in neither case
+// does what is pinned go.
+static void test_index_unread(void **state) {
+    (void)state;
+    static const char *const calls[] = { "open", "pread" };
+    for (int i = 0; i < 4; i++) {
+        const char *dir = util_temp_dir();
+        int count = i < 2 ? 1 : 100;
+        ckpt_err want = count == 1 ? CKPT_OK : CKPT_IO;
+        ckpt_gc_desc d;
+        memset(&d, 0, sizeof d);
+        d.num_checkpoints_to_keep = 1;
+        run *r = run_live(dir, 2, 2);
+        pin(dir, "ba1.pt", true);
+        run_save(r, 3);
+        ckpt_folder *f = look_into(dir);
+        spoil_index(calls[i % 2], count);
+        ckpt_err e = ckpt_folder_pin(f, at_name(f, "ba2.pt"), true);
+        spoil_no_more();
+        assert_int_equal(e, want);
+        if (want != CKPT_OK) expect_sentence("cannot tell which checkpoints");
+        ckpt_folder_close(f);
+        for (int n = 4; n <= 6; n++) run_save(r, n);
+        run_end(r);
+        assert_true(is_pinned(dir, "ba1.pt"));
+        if (want == CKPT_OK) assert_true(is_pinned(dir, "ba2.pt"));
+        f = look_into(dir);
+        spoil_index(calls[i % 2], count);
+        e = ckpt_folder_gc(f, &d);
+        spoil_no_more();
+        assert_int_equal(e, want);
+        ckpt_folder_close(f);
+        assert_true(is_pinned(dir, "ba1.pt"));
+        assert_int_equal(util_exists(util_join(dir, "ba5.pt")), want != CKPT_OK);
+    }
+}
+
+// A saver that cannot read what tools have written saves no more than the file, and asks again; nor does it forget when it resumes.
+static void test_index_unread_by_saver(void **state) {
+    (void)state;
+    static const char *const calls[] = { "open", "pread" };
+    for (int i = 0; i < 4; i++) {
+        const char *dir = util_temp_dir();
+        int count = i < 2 ? 1 : 100;
+        ckpt_err want = count == 1 ? CKPT_OK : CKPT_IO;
+        ckpt_timestamp t = at_batch(4);
+        run *r = run_live(dir, 2, 3);
+        pin(dir, "ba2.pt", true);
+        spoil_index(calls[i % 2], count);
+        ckpt_err e = ckpt_saver_save(r->s, &t);
+        spoil_no_more();
+        assert_int_equal(e, want);
+        if (want != CKPT_OK) expect_sentence("cannot tell what was pinned");
+        run_save(r, 5);
+        run_save(r, 6);
+        assert_true(is_pinned(dir, "ba2.pt"));
+        spoil_index(calls[i % 2], count);
+        e = ckpt_saver_resume(r->s, &t);
+        spoil_no_more();
+        assert_int_equal(e, want);
+        for (int n = 7; n <= 9; n++) run_save(r, n);
+        assert_int_equal(ckpt_saver_close(r->s, 0), want);
+        ckpt_state_free(&r->st);
+        assert_true(is_pinned(dir, "ba2.pt"));
+        assert_string_equal(names_in(dir), "ba2.pt ba8.pt ba9.pt latest.pt");
+    }
+}
+
 //-- copies that somebody made ---------------------------------------------------------
 
 static const char *folder_with_copies(void) {
@@ -723,6 +821,8 @@ int main(void) {
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_own_and_below),
         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_index_unread),
+        cmocka_unit_test(test_index_unread_by_saver),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
         cmocka_unit_test(test_found_by_tools), cmocka_unit_test(test_noted_while_saving), cmocka_unit_test(test_verdict_taken_back),

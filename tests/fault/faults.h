@@ -67,6 +67,7 @@ static int         fault_hits;
 static const char *fault_where;     // the call that failed
 // Hears of calls that change or look through folders, and of closes and pwrites, before they are made; path NULL: of fd. It may take its time.
 static void      (*fault_watch)(const char *name, const char *path, int fd);
+static void      (*fault_spy)(const char *name, const char *path);      // the same of opens and lstats, and may arm a fault for this very call
 
 //-- what the library has as constants, as variables: tests that want other ones share what is compiled -------------
 
@@ -135,6 +136,11 @@ FAULT_FN void fault_tell(const char *name, const char *path, int fd) {
     if (watch != NULL) watch(name, path, fd);
 }
 
+FAULT_FN void fault_tell_spy(const char *name, const char *path) {
+    void (*spy)(const char *name, const char *path) = __atomic_load_n(&fault_spy, __ATOMIC_SEQ_CST);
+    if (spy != NULL) spy(name, path);
+}
+
 // The errno to fail with, 0 for none, FAULT_SHORT to move half.
 FAULT_FN int fault_take(const char *name, int flags, bool moves) {
     int errnum = __atomic_load_n(&fault_errnum, __ATOMIC_SEQ_CST);
@@ -182,6 +188,7 @@ FAULT_FN ssize_t fault_pwrite(int fd, const void *p, size_t n, off_t at) {
 #define FAULT_CALL(name, flags, call) (fault_fails(name, flags) ? -1 : (call))
 
 FAULT_FN int fault_open(const char *path, int flags, mode_t mode) {
+    fault_tell_spy("open", path);
     return FAULT_CALL("open", FAULT_INTR | ((flags & O_CREAT) != 0 ? FAULT_GROWS : 0), open(path, flags, mode));
 }
 
@@ -209,7 +216,10 @@ FAULT_FN int fault_nanosleep(const struct timespec *t, struct timespec *left) {
 }
 
 FAULT_FN int fault_stat(const char *path, struct stat *s) { return FAULT_CALL("stat", FAULT_INTR, stat(path, s)); }
-FAULT_FN int fault_lstat(const char *path, struct stat *s) { return FAULT_CALL("lstat", FAULT_INTR, lstat(path, s)); }
+FAULT_FN int fault_lstat(const char *path, struct stat *s) {
+    fault_tell_spy("lstat", path);
+    return FAULT_CALL("lstat", FAULT_INTR, lstat(path, s));
+}
 FAULT_FN int fault_fstat(int fd, struct stat *s) { return FAULT_CALL("fstat", FAULT_INTR, fstat(fd, s)); }
 FAULT_FN int fault_fstatvfs(int fd, struct statvfs *s) { return FAULT_CALL("fstatvfs", FAULT_INTR, fstatvfs(fd, s)); }
 FAULT_FN int fault_syncs(int fd, int (*call)(int fd)) {
