@@ -46397,8 +46397,9 @@ static ckpt_err ckpt__saver_clear(ckpt_saver *s, const char *path) {
 }
 
 // Deletes the files of `gone`, whose lines have left the index. What cannot be deleted is found again by the next resume.
-// `later`: folders only stop to be checkpoints here; what is in them goes when all ranks know.
-static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool later) {
+// `later`: folders only stop to be checkpoints here; what is in them goes when all ranks know. `waits`: until the room that files
+// had is free.
+static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool later, bool waits) {
     ckpt__saver_held held;
     ckpt__buf path, dir;
     held.count = 0;
@@ -46426,6 +46427,7 @@ static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool 
             (void)ckpt__os_remove_dir(ckpt__buf_cstr(&dir));       // refused by the system unless it is empty
         }
     }
+    if (waits) ckpt__saver_drop_held(&held);
     ckpt__saver_hold(s, &held);
     ckpt__buf_free(&path);
     ckpt__buf_free(&dir);
@@ -46953,12 +46955,30 @@ static size_t ckpt__saver_spare_pinned(ckpt_saver *s, ckpt__index *gone) {
 // Deletes what rotation has let go of, but for what was pinned since the index was written without it: that may be minutes ago.
 // Below the index's lock, so that a pin comes before the deletion, or finds no file. With the turn.
 static ckpt_err ckpt__saver_retire_unpinned(ckpt_saver *s, ckpt__index *gone, bool later) {
-    if (gone->count == 0 || !s->leads) return ckpt__saver_retire(s, gone, later);
+    if (gone->count == 0 || !s->leads) return ckpt__saver_retire(s, gone, later, false);
     ckpt_err e = ckpt__index_lock(&s->index);
     if (e != CKPT_OK) return e;
     e = ckpt__saver_merge(s);
     if (e == CKPT_OK && ckpt__saver_spare_pinned(s, gone) > 0) e = ckpt__saver_write_index(s);
-    if (e == CKPT_OK) e = ckpt__saver_retire(s, gone, later);
+    if (e == CKPT_OK) e = ckpt__saver_retire(s, gone, later, false);
+    ckpt__index_unlock(&s->index);
+    return e;
+}
+
+// The disk is full, and nothing makes room on it but what rotation has let go of: that goes before the index is written again, as
+// a line whose file is gone does no harm. Below the index's lock, so that a pin comes before it: `gone` is chosen once more. With
+// the turn.
+static ckpt_err ckpt__saver_make_room(ckpt_saver *s, ckpt__index *gone, bool later) {
+    ckpt__saver_put_back(s, gone);
+    while (gone->count > 0) ckpt__index_drop(gone, gone->count - 1);
+    ckpt_err e = ckpt__index_lock(&s->index);
+    if (e != CKPT_OK) return e;
+    e = ckpt__saver_merge(s);
+    if (e == CKPT_OK) e = ckpt__saver_rotate(s, gone);
+    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, gone, later, true), "cannot delete an old checkpoint");
+    if (e != CKPT_OK) ckpt__saver_put_back(s, gone);
+    while (gone->count > 0) ckpt__index_drop(gone, gone->count - 1);
+    if (e == CKPT_OK) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);
     return e;
 }
@@ -46975,6 +46995,10 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     if (number != 0) ckpt__remote_arrived(r, number, how, published);
     if (number != 0 && how != CKPT_OK) ckpt__remote_hope(r, number);
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
+    if (e == CKPT_NO_SPACE && s->rule.uploaded) {           // that it came is written when what came has left
+        e = ckpt__saver_make_room(s, &gone, false);
+        if (e == CKPT_OK) e = ckpt__index_write(&r->ledger);
+    }
     bool last = published || !r->links || !r->alone;        // else its link comes by itself, and ends here too
     bool copied = e == CKPT_OK && number != 0 && how == CKPT_OK && last && ckpt__remote_is_copied(r, &s->remote_rule);
     if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);     // the writer may be about to use a name again
@@ -47287,6 +47311,16 @@ static ckpt_err ckpt__saver_vacate(ckpt_saver *s, const char *name, const char *
     return ckpt__error_prefix(e, "cannot make room for %s", path);
 }
 
+// Leads `latest` to the checkpoint of that name.
+static ckpt_err ckpt__saver_move_latest(ckpt_saver *s, const char *latest, const char *name) {
+    ckpt__buf target;
+    ckpt__buf_init(&target, &s->allocator);
+    ckpt_err e = ckpt__saver_linked(s, &target, name);
+    if (e == CKPT_OK) e = ckpt__saver_link(s, latest, target.data);
+    ckpt__buf_free(&target);
+    return ckpt__error_prefix(e, "cannot move %s", latest);
+}
+
 // A durable checkpoint gets its line, `latest` its new target, the uploaders their part, and those that rotation lets go are
 // deleted.
 static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const char *latest, const char *path,
@@ -47300,13 +47334,13 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
     if (e == CKPT_OK) e = ckpt__saver_enlist(s, line, &gone, &listed);
     ckpt__saver_leave(s);
     ckpt__error_record why;
-    if (e == CKPT_OK && latest != NULL && s->leads) {
-        ckpt__buf target;
-        ckpt__buf_init(&target, &s->allocator);
-        e = ckpt__saver_linked(s, &target, line->name);
-        if (e == CKPT_OK) e = ckpt__saver_link(s, latest, target.data);
-        (void)ckpt__error_prefix(e, "cannot move %s", latest);
-        ckpt__buf_free(&target);
+    bool full = e == CKPT_NO_SPACE && gone.count > 0;           // all but the index has been written
+    if (full) e = CKPT_OK;
+    if (e == CKPT_OK && latest != NULL && s->leads) e = ckpt__saver_move_latest(s, latest, line->name);
+    if (e == CKPT_OK && full) {
+        ckpt__saver_enter(s);
+        e = ckpt__saver_make_room(s, &gone, later);
+        ckpt__saver_leave(s);
     }
     ckpt__error_take(&why);
     // an index that cannot be written, or a link that cannot be moved, is no reason to keep it from the stores
@@ -49501,6 +49535,7 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, &gone);
     if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);
+    if (e == CKPT_NO_SPACE && gone.count > 0) e = ckpt__saver_make_room(s, &gone, false);
     if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);
     if (e != CKPT_OK) ckpt__saver_put_back(s, &gone);
     ckpt__saver_leave(s);

@@ -1228,6 +1228,58 @@ static void test_interrupted_and_full(void **state) {
     }
 }
 
+static bool disk_full, index_created;   // the index's temporary cannot be created, or it cannot be written
+
+static void fill_disk(const char *name, const char *path) {
+    if (!disk_full || strcmp(name, "open") != 0 || strstr(path, "/..ckpt-index.jsonl.") == NULL) return;
+    if (index_created) fault_arm_always("pwrite", ENOSPC);
+    else fault_arm_call("open", ENOSPC, 1);
+}
+
+// There is room when a checkpoint's blocks are free, which they are not before its last descriptor is closed.
+static void free_blocks(const char *name, const char *path, int fd) {
+    struct stat st;
+    (void)path;
+    if (!disk_full || strcmp(name, "close") != 0 || fstat(fd, &st) != 0 || st.st_nlink > 0 || st.st_size < WEIGHTS) return;
+    disk_full = false;
+    (void)fault_disarm();
+}
+
+// The new file has taken the last room on the disk, and the index that would let the old one go cannot be written: then it goes first.
+static void test_full_behind_the_file(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        run *r = run_new(util_temp_dir());
+        const char *index = util_join(r->dir, ".ckpt-index.jsonl");
+        r->d.snapshot = modes[i / 2];
+        r->d.num_checkpoints_to_keep = 1;
+        run_open(r);
+        run_save(r, 1);
+        ok(ckpt_saver_wait(r->s, 0));
+        disk_full = true;
+        index_created = i % 2 > 0;
+        fault_watch = free_blocks;
+        fault_spy = fill_disk;
+        ckpt_timestamp t = at_batch(2);
+        run_set(r, 2);
+        ckpt_err e = ckpt_saver_save(r->s, &t);
+        if (e == CKPT_OK) e = ckpt_saver_wait(r->s, 0);
+        fault_watch = NULL;
+        fault_spy = NULL;
+        (void)fault_disarm();
+        ok(e);
+        assert_false(disk_full);
+        assert_string_equal(names_in(r->dir), "ba2.pt latest.pt");
+        assert_string_equal(util_link_target(util_join(r->dir, "latest.pt")), "ba2.pt");
+        assert_null(strstr(util_read(index, NULL), "ba1.pt"));
+        assert_non_null(strstr(util_read(index, NULL), "ba2.pt"));
+        run_save(r, 3);
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_string_equal(names_in(r->dir), "ba3.pt latest.pt");
+        run_end(r);
+    }
+}
+
 // Opening fails cleanly at every system call: nothing leaks, the folder is free again, and its checkpoints are untouched.
 static void test_faults_while_opening(void **state) {
     (void)state;
@@ -2217,7 +2269,7 @@ int main(void) {
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
         cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
-        cmocka_unit_test(test_interrupted_and_full),
+        cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file),
         cmocka_unit_test(test_faults_while_opening),
         cmocka_unit_test(test_defect_4_latest_is_never_missing),
         cmocka_unit_test(test_defect_26_time_in_folder),

@@ -1796,6 +1796,54 @@ static void test_pinned_meanwhile(void **state) {
     bucket_end(b);
 }
 
+static const char *full_for;            // "/..ckpt-index" or "/..ckpt-remote": what cannot be written while the disk is full
+
+static void fill_disk(const char *name, const char *path) {
+    const char *what = __atomic_load_n(&full_for, __ATOMIC_SEQ_CST);
+    if (what != NULL && strcmp(name, "open") == 0 && strstr(path, what) != NULL) fault_arm_call("open", ENOSPC, 1);
+}
+
+// There is room when a checkpoint's blocks are free, which they are not before its last descriptor is closed.
+static void free_blocks(const char *name, const char *path, int fd) {
+    struct stat st;
+    (void)path;
+    if (strcmp(name, "close") != 0 || fstat(fd, &st) != 0 || st.st_nlink > 0 || st.st_size < WEIGHTS) return;
+    __atomic_store_n(&full_for, (const char *)NULL, __ATOMIC_SEQ_CST);
+    (void)fault_disarm();
+}
+
+// What leaves the folder when it has come to the store leaves a full disk, too, on which nobody can write that it came.
+static void test_full_disk_keeps_none(void **state) {
+    (void)state;
+    static const char *const what[] = { "/..ckpt-index", "/..ckpt-remote" };
+    for (int i = 0; i < UTIL_COUNT(what); i++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        remote_run m = remote_new(dir, b);
+        m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+        run_open(m.r);
+        save_wait(&m, 1);
+        bucket_hold(b, true);
+        run_save(m.r, 2);
+        __atomic_store_n(&full_for, what[i], __ATOMIC_SEQ_CST);
+        __atomic_store_n(&fault_watch, free_blocks, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&fault_spy, fill_disk, __ATOMIC_SEQ_CST);
+        bucket_hold(b, false);
+        ckpt_err e = ckpt_saver_wait(m.r->s, 0);
+        __atomic_store_n(&fault_watch, (void (*)(const char *, const char *, int))NULL, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&fault_spy, (void (*)(const char *, const char *))NULL, __ATOMIC_SEQ_CST);
+        ok(e);
+        assert_null(__atomic_load_n(&full_for, __ATOMIC_SEQ_CST));
+        assert_string_equal(names_in(dir), "");
+        assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "ba2.pt"));
+        assert_non_null(strstr(util_read(ledger_path(dir), NULL), "published"));
+        save_wait(&m, 3);
+        assert_string_equal(names_in(dir), "");
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 // So does one that somebody sets on what rotation has just let go of, while the new one's copy for the store is being made: the file was
 // there to be pinned, and it stays, with all that its line says.
 static const char *pins_in;             // the folder, until the pin is set
@@ -3022,7 +3070,7 @@ int main(void) {
         cmocka_unit_test(test_given_up_and_pinned),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
-        cmocka_unit_test(test_pinned_while_staged),
+        cmocka_unit_test(test_pinned_while_staged), cmocka_unit_test(test_full_disk_keeps_none),
         cmocka_unit_test(test_left_before_a_copy),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
