@@ -16100,6 +16100,7 @@ typedef struct ckpt__index_line {
     bool              others;           // not stored: its name says that it is another run's of this folder
     bool              stray;            // not stored: found, and by a name that is not of the template, which tools do not know
     bool              says_damaged;     // not stored: the file did, when it was read or written last
+    bool              discounted;       // not stored: no rank counts it, as its save ended before all had finished it
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
 } ckpt__index_line;
@@ -48043,24 +48044,29 @@ static ckpt_err ckpt__saver_snapshot(ckpt_saver *s, const ckpt_timestamp *t) {
 }
 
 typedef struct ckpt__saver_conflict {
-    const char     *format;
-    ckpt_name_desc  desc;
+    const char        *format;
+    ckpt_name_desc     desc;
+    const ckpt__index *known;
 } ckpt__saver_conflict;
 
 static ckpt_err ckpt__saver_conflict_one(const char *name, const ckpt__os_info *info, void *user) {
     const ckpt__saver_conflict *c = (const ckpt__saver_conflict *)user;
     if (!info->is_file) return CKPT_OK;
+    int at = c->known != NULL ? ckpt__index_find(c->known, name) : -1;
+    if (at >= 0 && c->known->lines[at].discounted) return CKPT_OK;
     return ckpt__name_conflict(c->format, &c->desc, name);
 }
 
 // Refuses to go on in a folder that holds files of a later time (SPEC 4.4), those in sub-folders of the template included.
+// known: lines of those that resume has looked at; may be NULL.
 static ckpt_err ckpt__saver_check_conflicts(const char *folder, const char *format, const ckpt_name_desc *desc,
-                                            const ckpt_allocator *a) {
+                                            const ckpt__index *known, const ckpt_allocator *a) {
     ckpt__saver_conflict c;
     ckpt__buf text;
     ckpt__buf_init(&text, a);
     c.format = format;
     c.desc = *desc;
+    c.known = known;
     if (!ckpt__os_exists(folder)) return CKPT_OK;
     ckpt_err e = ckpt__name_format(&text, format, desc);
     int depth = ckpt__index_levels(ckpt__buf_cstr(&text));
@@ -48088,7 +48094,9 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, t);
         ckpt_err e = ckpt__time_check(t);
         if (e == CKPT_OK) e = ckpt__saver_check_place(s);
-        if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->allocator);
+        ckpt__saver_enter(s);
+        if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->index, &s->allocator);
+        ckpt__saver_leave(s);
         for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_check_newest(s, &s->remotes[i], &d);
         if (e != CKPT_OK) {
             ckpt__saver_note_failure(s, false);
@@ -52484,13 +52492,14 @@ static bool ckpt__resume_is_unfinished(const ckpt_saver *s) {
 }
 
 // The ranks start afresh. What a job has left that ended in its first save, before rank 0 had its share, never counted: it must
-// not keep this job from a save of that name.
+// not keep this job from a save of that name, nor from one before it.
 static void ckpt__resume_discount(ckpt_saver *s) {
     ckpt__index_line *l = &s->index.lines[0];
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was left by a save that ended before all ranks had finished it: it does not "
                     "count, and a save of that name may replace it", l->name);
     ckpt__os_mutex_lock(&s->shared->lock);
     l->state = CKPT__INDEX_DAMAGED;
+    l->discounted = true;
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
@@ -56455,7 +56464,7 @@ CKPT__DECL ckpt_err ckpt_ensure_folder_has_no_conflicting_files(const char *fold
     if (desc == NULL || desc->timestamp == NULL) return ckpt__public_null(who, desc == NULL ? "desc" : "desc->timestamp");
     ckpt_allocator a = { NULL, NULL };
     ckpt_err e = ckpt__time_check(desc->timestamp);
-    return e != CKPT_OK ? e : ckpt__saver_check_conflicts(folder, filename, desc, &a);
+    return e != CKPT_OK ? e : ckpt__saver_check_conflicts(folder, filename, desc, NULL, &a);
 }
 
 
