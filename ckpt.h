@@ -52623,6 +52623,7 @@ static void ckpt__resume_wait_inherited(ckpt_saver *s) {
     uint64_t here = 0, staged = 0;
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
+    ckpt__saver_enter(s);               // one that comes meanwhile takes lines away
     for (int i = 0; i < s->remote_count; i++) {
         const ckpt__index *ledger = &s->remotes[i].ledger;
         for (size_t k = 0; k < ledger->count; k++) {
@@ -52634,6 +52635,7 @@ static void ckpt__resume_wait_inherited(ckpt_saver *s) {
         bool there = path.err == CKPT_OK && ckpt__os_exists(path.data);
         if (there && s->index.lines[i].number > here) here = s->index.lines[i].number;
     }
+    ckpt__saver_leave(s);
     ckpt__buf_free(&path);
     if (staged > here) (void)ckpt__saver_await_inherited(s, 0);
 }

@@ -1575,6 +1575,82 @@ static void test_failed_before_it_opened(void **state) {
     bucket_end(b);
 }
 
+// Makes an index, or a ledger, say of 1 that it has yet to come to the store.
+static void set_back(const char *dir, const char *file) {
+    ckpt__index ix;
+    ckpt_allocator a = { NULL, NULL };
+    ok(ckpt__index_init(&ix, &a, dir));
+    (void)snprintf(ix.file, sizeof ix.file, "/%s", ckpt__os_path_base(file));
+    ok(ckpt__index_load(&ix));
+    assert_true(ix.count == 2 && ix.lines[0].number == 1);
+    ix.lines[0].upload = CKPT__UPLOAD_PENDING;
+    ok(ckpt__index_write(&ix));
+    ckpt__index_free(&ix);
+}
+
+static pthread_t owner;
+static int       at_gate, looks;        // a worker drops lines whose file is gone; so often has the owner looked for files meanwhile
+static int       gate_shut;
+
+static void stand_at_gate(const char *name, const char *path) {
+    if (strcmp(name, "lstat") != 0 || strstr(path, "/ba") == NULL || __atomic_load_n(&gate_shut, __ATOMIC_SEQ_CST) == 0) return;
+    if (pthread_equal(pthread_self(), owner)) {
+        if (__atomic_load_n(&at_gate, __ATOMIC_SEQ_CST) != 0) looks++;
+        return;
+    }
+    __atomic_store_n(&at_gate, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&gate_shut, __ATOMIC_SEQ_CST) != 0) usleep(1000);
+}
+
+static void *open_gate(void *arg) {
+    (void)arg;
+    usleep(100000);
+    __atomic_store_n(&gate_shut, 0, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+// Resume is called while an upload that the open has handed over comes, and lines leave the index: it looks when that is done.
+static void test_resumes_while_one_comes(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    pthread_t opener;
+    ckpt_timestamp t;
+    for (int life = 0; life < 2; life++) {
+        remote_run m = remote_new(dir, b);
+        m.r->d.num_checkpoints_to_keep = life == 0 ? CKPT_KEEP_ALL : CKPT_KEEP_NONE;
+        owner = pthread_self();
+        __atomic_store_n(&gate_shut, life, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&fault_spy, stand_at_gate, __ATOMIC_SEQ_CST);
+        run_open(m.r);
+        if (life == 0) {
+            save_wait(&m, 1);
+            bucket_fail(b, "put run/ba2.pt", CKPT_NET, -1);
+            save_held(&m, 2);
+            assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NET);
+            (void)!ckpt_uploader_close(m.u, 0);
+            ckpt_state_free(&m.r->st);
+            set_back(dir, ".ckpt-index.jsonl");
+            set_back(dir, ledger_path(dir));
+            assert_int_equal(unlink(bucket_path(b, "run/ba1.pt")), 0);
+            continue;
+        }
+        for (int i = 0; __atomic_load_n(&at_gate, __ATOMIC_SEQ_CST) == 0 && i < 20000; i++) usleep(1000);
+        assert_int_equal(__atomic_load_n(&at_gate, __ATOMIC_SEQ_CST), 1);
+        assert_int_equal(pthread_create(&opener, NULL, open_gate, NULL), 0);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        __atomic_store_n(&fault_spy, (void (*)(const char *, const char *))NULL, __ATOMIC_SEQ_CST);
+        pthread_join(opener, NULL);
+        assert_int_equal(looks, 0);
+        assert_int_equal(t.batch, 2);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        (void)!ckpt_saver_close(m.r->s, 0);
+        (void)!ckpt_uploader_close(m.u, 0);
+        ckpt_state_free(&m.r->st);
+    }
+    bucket_end(b);
+}
+
 // A process that saves 1 and is killed before it hears that the store has it: its index, or its ledger, is as it was then. The ledger's
 // path.
 static const char *save_unheard(bucket *b, const char *dir, bool of_index) {
@@ -3061,7 +3137,7 @@ int main(void) {
         cmocka_unit_test(test_damaged_is_not_sent),
         cmocka_unit_test(test_newest_of_two_constant_names),
         cmocka_unit_test(test_two_stores_on_an_empty_machine),
-        cmocka_unit_test(test_failed_before_it_opened),
+        cmocka_unit_test(test_failed_before_it_opened), cmocka_unit_test(test_resumes_while_one_comes),
         cmocka_unit_test(test_replaced_in_the_store),
         cmocka_unit_test(test_damaged_is_not_handed_over),
         cmocka_unit_test(test_removed_before_it_was_published),
