@@ -2213,6 +2213,13 @@ static bool ckpt__os_exists(const char *path) {
     return ckpt__os_ask_link(path, &s) == 0;
 }
 
+// Is there nothing of that name for sure? A server of files that does not answer has not said so.
+CKPT__NOINLINE
+static bool ckpt__os_is_gone(const char *path) {
+    struct stat s;
+    return ckpt__os_ask_link(path, &s) != 0 && ckpt__os_code(errno) == CKPT_NOT_FOUND;
+}
+
 // Opens a regular file. Anything else is refused before the open: opening a pipe would wait for its writer.
 static ckpt_err ckpt__os_open_read(int *fd, const char *path) {
     *fd = -1;
@@ -48490,7 +48497,7 @@ static ckpt_err ckpt__saver_orphan(const char *name, const ckpt__os_info *info, 
     ckpt__os_path_join(&o->path, o->saver->root, ckpt__buf_cstr(&o->name));
     ckpt_err e = o->name.err != CKPT_OK ? o->name.err : o->path.err;
     if (e == CKPT_OK) e = ckpt__name_match(o->saver->filename, &o->desc, ckpt__buf_cstr(&o->name), &matches, &found);
-    if (e != CKPT_OK || !matches || ckpt__os_exists(ckpt__buf_cstr(&o->path))) return e;
+    if (e != CKPT_OK || !matches || !ckpt__os_is_gone(ckpt__buf_cstr(&o->path))) return e;
     o->path.len = 0;
     ckpt__os_path_join(&o->path, o->saver->root, name);
     if (info->is_file) {
@@ -53023,7 +53030,7 @@ static ckpt_err ckpt__crew_complete(ckpt_saver *s, ckpt__index_line *line, ckpt_
 // The folder of one that rotation has let go of. False: it is a checkpoint still, because a leader has found it pinned.
 static bool ckpt__crew_leaves(const ckpt_saver *s, const char *name, ckpt__buf *folder) {
     ckpt__index_path(folder, &s->index, name);
-    bool leaves = folder->err == CKPT_OK && !ckpt__os_exists(ckpt__buf_cstr(folder));
+    bool leaves = folder->err == CKPT_OK && ckpt__os_is_gone(ckpt__buf_cstr(folder));
     return ckpt__saver_linked(s, folder, name) == CKPT_OK && leaves;
 }
 
@@ -54447,11 +54454,10 @@ static ckpt_err ckpt__folder_enter_many_one(const char *name, const ckpt__os_inf
 // The lines of files that are gone leave the index of a rank.
 static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
     ckpt__buf path;
-    ckpt__os_info info;
     ckpt__buf_init(&path, &ix->allocator);
     for (size_t i = ix->count; i > 0 && path.err == CKPT_OK; i--) {
         ckpt__index_path(&path, ix, ix->lines[i - 1].name);
-        if (path.err == CKPT_OK && ckpt__os_lstat(path.data, &info) == CKPT_NOT_FOUND) ckpt__index_drop(ix, i - 1);
+        if (path.err == CKPT_OK && ckpt__os_is_gone(path.data)) ckpt__index_drop(ix, i - 1);
     }
     ckpt_err e = path.err;
     ckpt__buf_free(&path);

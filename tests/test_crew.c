@@ -1603,6 +1603,33 @@ static void test_death_at_first(void **state) {
     }
 }
 
+// A server of files that does not answer for a moment: nothing says that a folder is not finished, and what is in it stays.
+static void listing_unseen(const char *name, const char *path) {
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/.metadata")) fault_arm_call("lstat", EIO, 1);
+}
+
+static void open_unseeing(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    fault_spy = listing_unseen;
+    (void)!ckpt_saver_open(&m->s, &m->d);
+    fault_spy = NULL;
+    TR_CHECK(r, fault_disarm());
+    member_end(m);
+}
+
+static void test_listing_unseen(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.saves = 2;
+    tr_run(tr_new(1), save_some, &p);
+    tr_run(tr_new(1), open_unseeing, &p);
+    assert_string_equal(names_in(util_join(p.dir, "ba1")), ".metadata __0_0.pt");
+    assert_string_equal(names_in(util_join(p.dir, "ba2")), ".metadata __0_0.pt");
+    p.number = 2;
+    tr_run(tr_new(1), load_newest, &p);
+}
+
 // The settings of one rank differ, or its call does.
 static void differs(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3634,6 +3661,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_death_at_second),
         cmocka_unit_test(test_tars_unfinished),
         cmocka_unit_test(test_death_at_first),
+        cmocka_unit_test(test_listing_unseen),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_moments_apart),
