@@ -48588,6 +48588,7 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     ckpt__buf_free(&path);
     if (e == CKPT_OK) e = ckpt__saver_sweep(s);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__saver_sweep_folders(s);
+    if (e == CKPT_OK) ckpt__saver_note_index(s);        // before it is read: a pin that comes then is merged with the first save
     if (e == CKPT_OK) e = ckpt__index_load_to_write(&s->index);
     if (e == CKPT_OK && s->index.damaged)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index in %s is damaged; it is made again from the files", s->root);
@@ -48596,7 +48597,6 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
     if (e == CKPT_OK) e = ckpt__saver_measure(s);
     ckpt__index_settle(&s->index);
-    if (e == CKPT_OK) ckpt__saver_note_index(s);
     s->number = ckpt__index_next_number(&s->index) - 1;
     return e;
 }

@@ -307,6 +307,37 @@ static void test_index_unread_by_saver(void **state) {
     }
 }
 
+static const char *pins_in;         // the folder, until the pin is set
+
+static void pin_when_read(const char *name, const char *path, int fd) {
+    char at[4096];
+    const char *dir = pins_in;
+    (void)path;
+    if (dir == NULL || strcmp(name, "close") != 0) return;
+    ssize_t n = readlink(util_fmt("/proc/self/fd/%d", fd), at, sizeof at - 1);
+    at[n > 0 ? n : 0] = 0;
+    if (!ckpt__txt_ends(at, "/.ckpt-index.jsonl")) return;
+    pins_in = NULL;
+    pin(dir, "ba1.pt", true);
+}
+
+// A pin that is set while a saver opens, behind its reading of the index, is seen with the first save.
+static void test_pin_while_opening(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run_end(run_live(dir, CKPT_KEEP_ALL, 2));
+    run *r = run_new(dir);
+    r->d.overwrite = true;
+    pins_in = dir;
+    fault_watch = pin_when_read;
+    run_open(r);
+    fault_watch = NULL;
+    assert_null(pins_in);
+    run_save(r, 3);
+    run_end(r);
+    assert_true(is_pinned(dir, "ba1.pt"));
+}
+
 //-- copies that somebody made ---------------------------------------------------------
 
 static const char *folder_with_copies(void) {
@@ -823,6 +854,7 @@ int main(void) {
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_index_unread),
         cmocka_unit_test(test_index_unread_by_saver),
+        cmocka_unit_test(test_pin_while_opening),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
         cmocka_unit_test(test_found_by_tools), cmocka_unit_test(test_noted_while_saving), cmocka_unit_test(test_verdict_taken_back),
