@@ -56471,10 +56471,11 @@ CKPT__DECL ckpt_err ckpt_ensure_folder_has_no_conflicting_files(const char *fold
     if (filename == NULL) return ckpt__public_null(who, "filename");
     if (desc == NULL || desc->timestamp == NULL) return ckpt__public_null(who, desc == NULL ? "desc" : "desc->timestamp");
     ckpt_allocator a = { NULL, NULL };
+    ckpt__error_record before;
+    ckpt__error_take(&before);
     ckpt_err e = ckpt__time_check(desc->timestamp);
-    return e != CKPT_OK ? e : ckpt__saver_check_conflicts(folder, filename, desc, NULL, &a);
+    return e != CKPT_OK ? e : ckpt__public_end(&before, ckpt__saver_check_conflicts(folder, filename, desc, NULL, &a));
 }
-
 
 //-- time ------------------------------------------------------------------------
 

@@ -1228,6 +1228,23 @@ static void test_interrupted_and_full(void **state) {
     }
 }
 
+// A look for conflicts that finds none leaves the thread's last failure as it was.
+static void test_no_conflict_leaves_sentence(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    ckpt_timestamp now = at_batch(1);
+    ckpt_name_desc d;
+    memset(&d, 0, sizeof d);
+    d.timestamp = &now;
+    d.run_name = "r";
+    util_mkdir(util_join(dir, "ep0"));
+    (void)ckpt_set_error(CKPT_IO, "an older failure");
+    fault_arm_call("opendir", EACCES, 2);           // somebody else's folder
+    ok(ckpt_ensure_folder_has_no_conflicting_files(dir, "ep{epoch}/ba{batch}.pt", &d));
+    assert_true(fault_disarm());
+    assert_string_equal(ckpt_last_error(), "an older failure");
+}
+
 static bool disk_full, index_created;   // the index's temporary cannot be created, or it cannot be written
 
 static void fill_disk(const char *name, const char *path) {
@@ -2247,7 +2264,7 @@ int main(void) {
         cmocka_unit_test(test_layout_cases),
         cmocka_unit_test(test_state_cases),
         cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded),
-        cmocka_unit_test(test_conflict_cases),
+        cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
         cmocka_unit_test(test_callback_decides),
         cmocka_unit_test(test_not_twice), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
         cmocka_unit_test(test_request_from_signal),
