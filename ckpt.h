@@ -995,7 +995,8 @@ typedef struct ckpt_saver_desc {
 //   4. published: the object latest_remote_file_name + ".symlink" is put, its text the remote name as Composer has it;
 //   never before 3, and never back to an earlier save      5. remote rotation: beyond num_remote_to_keep the oldest
 //   go, but for those that keep_every, keep_best, a pin or the published name hold; what could not be removed is asked for
-//   again after a later upload, by this process or the next one
+//   again after a later upload, by this process or the next one; what the store refused (CKPT_AUTH) a quarter of an hour later
+//   at the earliest, and then more and more seldom, up to once a day: that is told once
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged. What the saver knows
 // to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists
 // once, at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
@@ -16094,6 +16095,7 @@ typedef struct ckpt__index_line {
     bool              owned;            // not stored: this process's run saved it, or resumed from its folder
     bool              leaves;           // not stored: chosen by ckpt__index_choose
     bool              removing;         // not stored: a store has been asked to remove it
+    double            refused_at;       // not stored: when the store would not; 0: it was not asked, or did not refuse
     bool              inherited;        // not stored: an earlier process handed it over, or it failed: the uploader finishes it
     bool              wary;             // not stored: inherited, and what the store has under its name is not this run's
     bool              counted;          // not stored: it failed in this process, which was told
@@ -37696,6 +37698,7 @@ typedef struct ckpt__uploader_item {
     bool         follows;               // when it came, another file of its name was still on its way
     bool         curable, hopeful;      // it failed, and not for good; and is counted by `hopeful` of the uploader
     bool         again, scout;          // it had failed and was tried again; alone, to see whether the store can be reached
+    bool         known;                 // a removal, of a store that is known to refuse some
     struct ckpt__uploader_place *home;  // whose folder its files are in
     struct ckpt__uploader_place *place; // its entry stands in the journal there, and no record and staged file; NULL: in none
     uint64_t     at;                    // where in the journal
@@ -40358,6 +40361,11 @@ static void ckpt__uploader_learn(ckpt_uploader *u, ckpt__uploader_item *it, ckpt
     it->scout = false;
 }
 
+// Has the owner heard of it before?
+static bool ckpt__uploader_is_known(const ckpt__uploader_item *it, ckpt_err e) {
+    return it->again || (it->known && e == CKPT_AUTH);
+}
+
 // A failure that the owner is to hear of, once.
 static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
     ckpt__error_record why;
@@ -40379,7 +40387,8 @@ static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckp
     }
     ckpt__os_drop(it->fd);              // there may be many, for a long time
     it->fd = -1;
-    if (it->again) ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+    bool known = ckpt__uploader_is_known(it, e);
+    if (known) ckpt__error_log(&u->quiet, it->again ? CKPT_LOG_WARN : CKPT_LOG_DEBUG, "%s", ckpt__error_last.text);
     else ckpt__uploader_note_failure(u);
 }
 
@@ -40392,7 +40401,7 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
         u->files++;
         u->bytes += it->size;
     }
-    if (failed && !it->again) u->failed++;
+    if (failed && !ckpt__uploader_is_known(it, e)) u->failed++;
     if (put) ckpt__uploader_learn(u, it, e);
     if (u->stop && e == CKPT_CANCELLED && it->kind != CKPT__UPLOADER_SETTLE && !it->abandoned) u->cut++;
     ckpt__uploader_unfollow(u, it, e);
@@ -40599,7 +40608,7 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
 }
 
 // Work with no file, behind what is on its way under that name. Not recorded: who still wants it after a crash asks again.
-static ckpt_err ckpt__uploader_ask(ckpt_uploader *u, ckpt__uploader_kind kind, const char *name,
+static ckpt_err ckpt__uploader_ask(ckpt_uploader *u, ckpt__uploader_kind kind, const char *name, bool known,
                                    void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
     ckpt_err e = ckpt__uploader_check_process(u);
     if (e == CKPT_OK) e = ckpt__uploader_check_name(name);
@@ -40608,6 +40617,7 @@ static ckpt_err ckpt__uploader_ask(ckpt_uploader *u, ckpt__uploader_kind kind, c
     if (e == CKPT_OK) {
         it->added = ckpt__uploader_stamp(u);
         it->overwrite = true;
+        it->known = known;
         it->done = done;
         it->user = user;
         e = ckpt__uploader_enqueue(u, it, true);
@@ -40617,16 +40627,16 @@ static ckpt_err ckpt__uploader_ask(ckpt_uploader *u, ckpt__uploader_kind kind, c
                               u->store->uri);
 }
 
-// Removes an object.
-static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name,
+// Removes an object. known: of a store that has refused that before, so that nobody is told when it does.
+static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name, bool known,
                                       void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
-    return ckpt__uploader_ask(u, CKPT__UPLOADER_REMOVE, name, done, user);
+    return ckpt__uploader_ask(u, CKPT__UPLOADER_REMOVE, name, known, done, user);
 }
 
 // Looks whether an object is there: `published` tells. What cannot be asked for is.
 static ckpt_err ckpt__uploader_look(ckpt_uploader *u, const char *name,
                                     void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
-    return ckpt__uploader_ask(u, CKPT__UPLOADER_LOOK, name, done, user);
+    return ckpt__uploader_ask(u, CKPT__UPLOADER_LOOK, name, false, done, user);
 }
 
 // Takes a file back that waits or has failed: its staged file goes. False: there is none, or it is on its way. What the store
@@ -41477,6 +41487,13 @@ static ckpt_err ckpt__remote_derive(ckpt__buf *out, const char *folder, const ch
 
 //-- a destination ---------------------------------------------------------------
 
+// Seconds until a store is asked again to remove what it would not; doubled each time, up to the second. A test makes them
+// shorter.
+#ifndef CKPT__REMOTE_PAUSE
+    #define CKPT__REMOTE_PAUSE 900.0
+    #define CKPT__REMOTE_PAUSE_MOST 86400.0
+#endif
+
 typedef struct ckpt__remote {
     ckpt_uploader *uploader;            // NULL on a rank that does not write, for folder's own
     ckpt_store    *store;               // the uploader's
@@ -41484,7 +41501,9 @@ typedef struct ckpt__remote {
     bool           links;               // a latest is published there
     bool           alone;               // not with the upload that it leads to, but by itself, when all ranks have that save
     bool           inherits;            // the ledger has lines whose end nobody calls back for: ckpt__remote_inherit
-    bool           stuck;               // removing was refused for good: not asked again
+    bool           keeps;               // it removes nothing
+    bool           stuck;               // removing was refused, and nothing was removed since
+    double         pause, again_at;     // when it is asked once more for what it refused, and the time until then; 0: for none
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
     char           ending[CKPT__INDEX_ENDING];
@@ -41546,6 +41565,7 @@ static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *lin
     l.upload = CKPT__UPLOAD_PENDING;
     l.owned = true;
     l.removing = l.inherited = l.wary = l.counted = l.unsent = false;
+    l.refused_at = 0;
     ckpt_err e = ckpt__index_insert(&r->ledger, ckpt__remote_place(&r->ledger, l.number), &l);
     if (e != CKPT_OK) return e;
     ckpt__index_settle(&r->ledger);
@@ -41773,22 +41793,43 @@ static uint64_t ckpt__remote_last(const ckpt__remote *r) {
     return last;
 }
 
-// Adds to `names` what rotation lets go, each with its NUL, and marks it: nothing from save `safe` on. The link leads to the last
-// that is known to be published, or, for its answer may be lost, to any that is newer.
+// May the store be asked once more for what it would not remove? Then not again for a while.
+static bool ckpt__remote_retries(ckpt__remote *r) {
+    double now = ckpt__os_now();
+    if (now < r->again_at) return false;
+    r->again_at = now + r->pause;
+    r->pause = 2 * r->pause < CKPT__REMOTE_PAUSE_MOST ? 2 * r->pause : CKPT__REMOTE_PAUSE_MOST;
+    return true;
+}
+
+// Marks a line that rotation lets go, and adds its name, with its NUL, to `names`. Returns how many.
+static size_t ckpt__remote_pick(ckpt__index_line *l, ckpt__buf *names) {
+    ckpt__buf_add(names, l->name, strlen(l->name) + 1);
+    if (names->err != CKPT_OK) return 0;
+    l->removing = true;
+    return 1;
+}
+
+// Adds to `names` what rotation lets go, and marks it: nothing from save `safe` on. The link leads to the last that is known to
+// be published, or, for its answer may be lost, to any that is newer. Of what was refused, and while it seems that all is, one
+// is asked for now and then: a rule may hold one object for some time, and rights come back.
 static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, uint64_t safe, ckpt__buf *names) {
     size_t count = 0;
-    if (rule->keep <= 0 || r->stuck) return 0;
+    ckpt__index_line *refused = NULL, *next = NULL;
+    if (rule->keep <= 0 || r->keeps) return 0;
     (void)ckpt__index_choose(&r->ledger, rule);
     uint64_t last = ckpt__remote_last(r);
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && !l->pinned;
         if (l->others || l->number >= last || (!given_up && (!l->leaves || l->number >= safe))) continue;
-        ckpt__buf_add(names, l->name, strlen(l->name) + 1);
-        if (names->err != CKPT_OK) break;
-        l->removing = true;
-        count++;
+        if (l->refused_at > 0) refused = refused == NULL || l->refused_at < refused->refused_at ? l : refused;
+        else if (r->stuck) next = next == NULL ? l : next;
+        else count += ckpt__remote_pick(l, names);
     }
+    bool again = (refused != NULL || next != NULL) && ckpt__remote_retries(r);
+    if (again && refused != NULL) count += ckpt__remote_pick(refused, names);
+    if (again && next != NULL) count += ckpt__remote_pick(next, names);
     return count;
 }
 
@@ -41805,23 +41846,58 @@ static bool ckpt__remote_is_final(ckpt_err e) {
     return e == CKPT_AUTH || e == CKPT_UNSUPPORTED;
 }
 
+// The store would not remove what a line (NULL: none) tells of. When that is not one that it is known to hold, others are asked
+// for one by one until it has removed one.
+static void ckpt__remote_refuse(ckpt__remote *r, ckpt__index_line *l) {
+    double now = ckpt__os_now();
+    if (r->pause <= 0) {
+        r->pause = CKPT__REMOTE_PAUSE;
+        r->again_at = now + r->pause;
+    }
+    if (l == NULL) return;
+    r->stuck = r->stuck || l->refused_at <= 0;
+    l->refused_at = now;
+}
+
+// It has. Where it would not before the next one may go as well.
+static void ckpt__remote_relent(ckpt__remote *r, const ckpt__index_line *l) {
+    bool new_way = r->stuck || (l != NULL && l->refused_at > 0);
+    r->stuck = false;
+    if (!new_way) return;
+    r->pause = CKPT__REMOTE_PAUSE;
+    r->again_at = 0;
+}
+
 // The store has removed an object, or has said why not. The line of a folder whose listing is gone stays, as one that is not to
 // be uploaded any more, until the files that it told of are gone too: nothing else leads to them, whenever the process dies.
 static void ckpt__remote_removed(ckpt__remote *r, const char *name, ckpt_err e) {
     int at = ckpt__index_find(&r->ledger, name);
-    if (ckpt__remote_is_final(e)) r->stuck = true;
-    if (at < 0 || !r->ledger.lines[at].removing) return;
-    if (e != CKPT_OK && e != CKPT_NOT_FOUND) r->ledger.lines[at].removing = false;
-    else if (ckpt__index_is_folder(name)) r->ledger.lines[at].upload = CKPT__UPLOAD_LOCAL;
-    else ckpt__index_drop(&r->ledger, (size_t)at);
+    ckpt__index_line *l = at >= 0 && r->ledger.lines[at].removing ? &r->ledger.lines[at] : NULL;
+    if (e == CKPT_UNSUPPORTED) r->keeps = true;
+    if (e == CKPT_AUTH) ckpt__remote_refuse(r, l);
+    if (l == NULL) return;
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND) {
+        l->removing = false;
+    } else if (ckpt__index_is_folder(name)) {
+        l->upload = CKPT__UPLOAD_LOCAL;
+    } else {
+        ckpt__remote_relent(r, l);
+        ckpt__index_drop(&r->ledger, (size_t)at);
+    }
 }
 
-// The files of such a folder are gone, or not all of them could be removed: that is tried again when rotation chooses next.
-static void ckpt__remote_emptied(ckpt__remote *r, const char *listing, bool all) {
+// The files of such a folder, or some that it told of no more, are gone, or not all of them could be removed: that is tried again
+// when rotation chooses next, of what the store refused later.
+static void ckpt__remote_emptied(ckpt__remote *r, const char *listing, bool all, bool refused) {
     int at = ckpt__index_find(&r->ledger, listing);
-    if (at < 0 || !r->ledger.lines[at].removing || r->ledger.lines[at].upload != CKPT__UPLOAD_LOCAL) return;
+    ckpt__index_line *l = at >= 0 ? &r->ledger.lines[at] : NULL;
+    if (l != NULL && (!l->removing || l->upload != CKPT__UPLOAD_LOCAL)) l = NULL;
+    if (refused) ckpt__remote_refuse(r, l);
+    if (refused && l == NULL) r->stuck = true;
+    if (all) ckpt__remote_relent(r, l);
+    if (l == NULL) return;
+    l->removing = false;
     if (all) ckpt__index_drop(&r->ledger, (size_t)at);
-    else r->ledger.lines[at].removing = false;
 }
 
 //-- looking ---------------------------------------------------------------------
@@ -41924,7 +42000,7 @@ static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, con
 static bool ckpt__remote_is_copied(const ckpt__remote *r, const ckpt__index_rule *rule) {
     bool asked = rule->every > 0 || rule->best != 0;
     for (size_t i = 0; i < r->ledger.count && !asked; i++) asked = r->ledger.lines[i].pinned;
-    return asked && rule->keep > 0 && !r->stuck && r->uploader != NULL && r->store->table->remove != NULL;
+    return asked && rule->keep > 0 && !r->stuck && !r->keeps && r->uploader != NULL && r->store->table->remove != NULL;
 }
 
 // The length of the folder that two names share, with the '/' behind it; 0: they share none.
@@ -46644,6 +46720,7 @@ typedef struct ckpt__saver_upload {
     char          ending[CKPT__INDEX_ENDING];           // of the names of those files
     bool          bare;                 // nor is there anything beside it for those that read no listing
     bool          told;                 // it is removed because all ranks were told so
+    bool          known;                // it is removed, though the store has refused that before
 } ckpt__saver_upload;
 
 // The state of a checkpoint is the one of its slowest upload. With the turn.
@@ -46703,9 +46780,8 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     (void)published;
     bool gone = e == CKPT_OK || e == CKPT_NOT_FOUND;
     if (!gone) (void)ckpt__error_prefix(e, "an old checkpoint could not be removed");
-    if (!gone && e != CKPT_CANCELLED) {
-        ckpt__saver_note_upload_failure(s, up->to);
-    }
+    bool known = up->known && e == CKPT_AUTH;
+    if (!gone && e != CKPT_CANCELLED && !known) ckpt__saver_note_upload_failure(s, up->to);
     ckpt__saver_enter(s);
     if (gone && ckpt__index_is_folder(name))        // now the files that it told of; not those of one that has its name by now
         ckpt__saver_condemn(s, up, name, up->edition + 1, up->edition + 1);
@@ -46725,6 +46801,7 @@ static bool ckpt__saver_is_leaving(const ckpt__remote *r, const char *name, ckpt
     bool leaves = at >= 0 && r->ledger.lines[at].removing;
     up->stale = leaves ? r->ledger.lines[at].ranks : 0;
     up->edition = leaves ? r->ledger.lines[at].edition : 0;
+    up->known = r->pause > 0;
     if (leaves) memcpy(up->ending, r->ledger.lines[at].ending, sizeof up->ending);
     return leaves;
 }
@@ -46742,7 +46819,7 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
             up->saver = s;
             up->to = r;
             ckpt__saver_away(s, true);
-            e = ckpt__uploader_remove(r->uploader, name, ckpt__saver_removed, up);
+            e = ckpt__uploader_remove(r->uploader, name, up->known, ckpt__saver_removed, up);
             if (e != CKPT_OK) ckpt__saver_away(s, false);
         }
         int at = e != CKPT_OK ? ckpt__index_find(&r->ledger, name) : -1;
@@ -49241,7 +49318,7 @@ static void ckpt__saver_take_back(ckpt_saver *s, const ckpt__saver_flight *f) {
     up->saver = s;
     up->to = r;
     ckpt__saver_away(s, true);
-    if (ckpt__uploader_remove(r->uploader, f->object, ckpt__saver_removed, up) == CKPT_OK) return;
+    if (ckpt__uploader_remove(r->uploader, f->object, false, ckpt__saver_removed, up) == CKPT_OK) return;
     ckpt__saver_away(s, false);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
 }
@@ -49697,8 +49774,11 @@ static void ckpt__saver_remove_beside(ckpt_saver *s, ckpt__remote *r, const char
         up->saver = s;
         up->to = r;
         up->told = true;
+        ckpt__saver_enter(s);
+        up->known = r->pause > 0;
+        ckpt__saver_leave(s);
         ckpt__saver_away(s, true);
-        e = ckpt__uploader_remove(r->uploader, name.data, ckpt__saver_removed, up);
+        e = ckpt__uploader_remove(r->uploader, name.data, up->known, ckpt__saver_removed, up);
         if (e != CKPT_OK) ckpt__saver_away(s, false);
     }
     if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
@@ -49729,11 +49809,17 @@ static void ckpt__saver_take_doomed(ckpt_saver *s, ckpt__buf *list) {
     ckpt__buf_init(&s->doomed, &s->allocator);
     ckpt__os_mutex_unlock(&s->shared->lock);
     for (size_t at = 0; ckpt__saver_next_doom(s, list, &at, &d, &listing);) {
-        const ckpt__index *ledger = &s->remotes[d.to].ledger;
-        int i = ckpt__index_find(ledger, listing);
-        if (i < 0 || ledger->lines[i].removing) continue;
-        if (d.editions > ledger->lines[i].edition || d.all <= ledger->lines[i].edition) d.all = 0;
-        if (d.editions > ledger->lines[i].edition) d.editions = ledger->lines[i].edition;
+        ckpt__remote *r = &s->remotes[d.to];
+        int i = ckpt__index_find(&r->ledger, listing);
+        if (i < 0 || r->ledger.lines[i].removing) continue;
+        int64_t edition = r->ledger.lines[i].edition;
+        if (d.editions > edition || d.all <= edition) d.all = 0;
+        if (d.editions > edition) d.editions = edition;
+        bool waits = r->keeps || (r->stuck && !ckpt__remote_retries(r));
+        if (waits) d.editions = d.all = 0;
+        ckpt__os_mutex_lock(&s->shared->lock);
+        if (waits) memset(&r->cleared, 0, sizeof r->cleared);           // these go with the next ones that may
+        ckpt__os_mutex_unlock(&s->shared->lock);
         memcpy(list->data + (listing - list->data) - sizeof d, &d, sizeof d);
     }
     ckpt__saver_leave(s);
@@ -49786,7 +49872,8 @@ static ckpt_err ckpt__saver_end_removal(ckpt_saver *s, ckpt__saver_removal how) 
     ckpt__saver_enter(s);
     for (size_t at = 0; ckpt__saver_next_doom(s, &s->expelled, &at, &d, &listing);) {
         ckpt__remote *r = &s->remotes[d.to];
-        if (how != CKPT__REMOVAL_REFUSED) ckpt__remote_emptied(r, listing, how == CKPT__REMOVAL_DONE);
+        bool any = d.from < d.editions || d.all != 0;
+        if (any) ckpt__remote_emptied(r, listing, how == CKPT__REMOVAL_DONE, how == CKPT__REMOVAL_REFUSED);
         ckpt__os_mutex_lock(&s->shared->lock);
         if (how != CKPT__REMOVAL_DONE) memset(&r->cleared, 0, sizeof r->cleared);
         ckpt__os_mutex_unlock(&s->shared->lock);
@@ -53218,7 +53305,7 @@ static ckpt_err ckpt__crew_land(ckpt_saver *s, const int64_t *w) {
     return e;
 }
 
-// What an agreement says of those that wait for a store. Collective when some of them are there on all ranks, or go for newer ones.
+// What an agreement says of those that wait for a store. Collective when some are there on all ranks, or go for newer ones.
 static ckpt_err ckpt__crew_land_stalled(ckpt_saver *s, const int64_t *w) {
     ckpt_err e = CKPT_OK;
     bool any = false;

@@ -2143,6 +2143,45 @@ static void test_removal_refused(void **state) {
     bucket_end(b);
 }
 
+// One that is held for some time, and one that is held for ever, keep no others; rights that come back are found out. Nobody is told
+// more than once, nor is the store asked all the time.
+static void test_removal_refused_for_some_time(void **state) {
+    (void)state;
+    static const char *const refuses[] = { "remove run/ba1.pt", "remove run/ba1.pt", "remove" };
+    for (int k = 0; k < 3; k++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(util_temp_dir(), b);
+        int i = 2;
+        bool gone = false;
+        double begin = ckpt__os_now();
+        m.r->d.num_remote_to_keep = 1;
+        fault_pause = 0.01;
+        run_open(m.r);
+        bucket_fail(b, refuses[k], CKPT_AUTH, k == 0 ? 2 : k == 1 ? -1 : 5);
+        save_wait(&m, 1);
+        save_held(&m, 2);
+        assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
+        for (double until = ckpt__os_now() + 20; !gone && ckpt__os_now() < until;) {
+            save_wait(&m, ++i);
+            gone = true;
+            for (int j = k == 1 ? 2 : 1; j < i; j++) gone = gone && !bucket_has(b, util_fmt("run/ba%d.pt", j));
+        }
+        assert_true(gone);
+        if (k == 1) {                       // it is asked for still, and less and less often
+            for (int j = 0; j < 20; j++) save_wait(&m, ++i);
+            int asked = bucket_count(b, "remove run/ba1.pt"), most = 4;
+            for (double pause = fault_pause; pause < ckpt__os_now() - begin; pause *= 2) most += 2;
+            assert_true(bucket_has(b, "run/ba1.pt") && asked >= 2 && asked <= most);
+            assert_int_equal(bucket_count(b, "remove"), asked + i - 2);
+        }
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_AUTH);
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_AUTH);
+        bucket_end(b);
+        fault_pause = 900;
+    }
+}
+
 // The index says how far each upload is.
 static void test_index_state(void **state) {
     (void)state;
@@ -3155,7 +3194,7 @@ int main(void) {
         cmocka_unit_test(test_listing_of_an_earlier_save),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
-        cmocka_unit_test(test_removal_refused),
+        cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_for_some_time),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),
         cmocka_unit_test(test_staged_is_newer),

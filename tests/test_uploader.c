@@ -898,10 +898,10 @@ static void test_remove(void **state) {
     hold();
     upload_done(&w, "a", "a1", &t);
     await_count(&S.asked, 1);
-    assert_int_equal(ckpt__uploader_remove(w.u, "a", on_done, &t), CKPT_OK);
-    assert_int_equal(ckpt__uploader_remove(w.u, "never", on_done, &t), CKPT_OK);
+    assert_int_equal(ckpt__uploader_remove(w.u, "a", false, on_done, &t), CKPT_OK);
+    assert_int_equal(ckpt__uploader_remove(w.u, "never", false, on_done, &t), CKPT_OK);
     upload_done(&w, "b", "b1", &t);
-    assert_int_equal(ckpt__uploader_remove(w.u, "b", NULL, NULL), CKPT_OK);      // it has not begun: it never will
+    assert_int_equal(ckpt__uploader_remove(w.u, "b", false, NULL, NULL), CKPT_OK);      // it has not begun: it never will
     let_go();
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
     assert_string_equal(S.order, "a -a ");

@@ -77,6 +77,8 @@ static int      fault_sync;         // 0: fsync and fdatasync do their work; FAU
 static double   fault_backoff = 0;
 static double   fault_hope = 60;
 static double   fault_hope_most = 900;
+static double   fault_pause = 900;
+static double   fault_pause_most = 86400;
 static size_t   fault_single = 8;
 static unsigned fault_journal_most = 16 << 20;
 static unsigned fault_shard_block = 256 * 1024;
@@ -88,6 +90,8 @@ static double   fault_link_wait = 30;
 #define CKPT__UPLOADER_BACKOFF fault_backoff
 #define CKPT__UPLOADER_HOPE fault_hope
 #define CKPT__UPLOADER_HOPE_MOST fault_hope_most
+#define CKPT__REMOTE_PAUSE fault_pause
+#define CKPT__REMOTE_PAUSE_MOST fault_pause_most
 #define CKPT__UPLOADER_SINGLE fault_single
 #define CKPT__UPLOADER_JOURNAL_MAX fault_journal_most
 #define CKPT__SHARD_BLOCK fault_shard_block
