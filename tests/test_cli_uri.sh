@@ -152,6 +152,12 @@ is "ls does not show it" 0 ./ckpt ls --json "$bucket"
 json "only what is whole" "[o['name'] for o in d['objects']] == ['a b%.pt']"
 is "gc lets young ones be" 0 ./ckpt gc "$bucket"
 holds "and says so" "1 upload is younger than 24 h"
+touch -d @0 bucket/run/.ckpt-upload-* 2>/dev/null && {
+    is "gc lets those be of which nobody knows when they began" 0 ./ckpt gc --older-than 1 "$bucket"
+    holds "and says that too" "1 upload was begun at a time that is not known"
+    is "gc --json of those" 0 ./ckpt gc --json "$bucket"
+    json "they are no older" "d['count'] == 0 and d['younger'] == 1"
+}
 is "gc --dry-run" 0 ./ckpt gc --older-than 0 --dry-run --json "$bucket"
 json "what would go" "[u['name'] for u in d['removed']] == ['run/big.pt']"
 [ -d bucket/run ] && pass "it is there" || fail "it is there"

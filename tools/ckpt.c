@@ -1969,14 +1969,15 @@ static int rm_uri(const char *uri, bool first) {
 }
 
 // Uploads in parts that were begun and neither finished nor given up.
-typedef struct gc_uploads { ckpt_store *store; double before; int count, young, failed; object_list running; } gc_uploads;
+typedef struct gc_uploads { ckpt_store *store; double before; int count, young, dateless, failed; object_list running; } gc_uploads;
 
 static ckpt_err gc_upload(const char *name, const char *upload_id, double started, void *user) {
     gc_uploads *g = (gc_uploads *)user;
     char clean[4096], age[32];
     double now = (double)time(NULL);
-    if (started > g->before) {
+    if (started > g->before || (started <= 0 && opt.older > 0)) {       // an age that the store does not tell is none
         g->young++;
+        g->dateless += started <= 0;
         return note_object(name, 0, &g->running);
     }
     ckpt_err e = opt.dry_run ? CKPT_OK : ckpt_store_abort_upload(g->store, name, upload_id);
@@ -2089,7 +2090,9 @@ static int gc_uri(void) {
         printf("}\n");
     } else if (e == CKPT_OK) {
         if (g.count == 0 && g.failed == EXIT_OK) printf("nothing to remove\n");
-        if (g.young > 0) printf("%d upload%s younger than %g h (--older-than)\n", g.young, g.young == 1 ? " is" : "s are", opt.older);
+        int young_ones = g.young - g.dateless;
+        if (young_ones > 0) printf("%d upload%s younger than %g h (--older-than)\n", young_ones, young_ones == 1 ? " is" : "s are", opt.older);
+        if (g.dateless > 0) printf("%d upload%s begun at a time that is not known (--older-than 0)\n", g.dateless, g.dateless == 1 ? " was" : "s were");
         if (young > 0) printf("%d unfinished checkpoint%s may be on the way still (--now)\n", young, young == 1 ? "" : "s");
     }
     ckpt_store_close(g.store);
@@ -2956,7 +2959,7 @@ static const command commands[] = {
       "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them; and removes\n"
       "directories of ranks' files without .metadata that have not changed for as long and to which nothing is on its way.\n\n"
       "  --older-than H   what was begun, or changed last, more than H hours ago (default 24): the rest of a younger one may still\n"
-      "                   be on its way, from a rank that cannot reach the store\n"
+      "                   be on its way, from a rank that cannot reach the store; 0: also what began at a time that is not known\n"
       "  --now            unfinished directories of any age: only when no run saves there\n" },
     { "get", do_get, "--force ",
       "usage: ckpt get [--force] [--json] URI [PATH]\n\nCopies an object to a file, whole or not at all, checked. PATH may be a folder; the default is this one.\n"
