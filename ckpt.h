@@ -47428,6 +47428,7 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
         ckpt__saver_leave(s);
     }
     ckpt__error_take(&why);
+    bool replaces = e == CKPT_OK;       // it stands in for what goes, whether there was room for its way to the stores or not
     // an index that cannot be written, or a link that cannot be moved, is no reason to keep it from the stores
     if (listed && s->layout != CKPT__SAVER_SHARDED) {
         ckpt_err staged = early != NULL ? ckpt__saver_stage(s, line, path, early) : ckpt__saver_stage_all(s, line, path);
@@ -47442,11 +47443,15 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
         if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
     }
     // What could not go on stays in the index and goes with the next save.
+    ckpt__error_take(&why);
     if (gone.count > 0) {
         ckpt__saver_enter(s);
-        if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire_unpinned(s, &gone, later), "cannot delete an old checkpoint");
-        if (e != CKPT_OK) ckpt__saver_put_back(s, &gone);
+        ckpt_err left = replaces ? ckpt__saver_retire_unpinned(s, &gone, later) : e;
+        (void)ckpt__error_prefix(left, "cannot delete an old checkpoint");
+        if (left != CKPT_OK) ckpt__saver_put_back(s, &gone);
         ckpt__saver_leave(s);
+        if (e == CKPT_OK) e = left;
+        else ckpt__error_last = why;
     }
     ckpt__index_free(&gone);
     return e;

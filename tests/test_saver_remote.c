@@ -1888,6 +1888,34 @@ static void free_blocks(const char *name, const char *path, int fd) {
     (void)fault_disarm();
 }
 
+// Where there is no room to stage what was saved, the old one goes nonetheless: else there would be none for the next one either.
+static void test_full_disk_stages_nothing(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = 1;
+    run_open(m.r);
+    save_wait(&m, 1);
+    __atomic_store_n(&full_for, "/.ckpt-staging", __ATOMIC_SEQ_CST);
+    __atomic_store_n(&fault_spy, fill_disk, __ATOMIC_SEQ_CST);
+    ckpt_timestamp t = at_batch(2);
+    run_set(m.r, 2);
+    ckpt_err e = ckpt_saver_save(m.r->s, &t);
+    __atomic_store_n(&fault_spy, (void (*)(const char *, const char *))NULL, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&full_for, (const char *)NULL, __ATOMIC_SEQ_CST);
+    assert_true(fault_disarm());
+    assert_int_equal(e, CKPT_NO_SPACE);
+    expect_sentence("cannot hand it over");
+    assert_string_equal(names_in(dir), "ba2.pt latest.pt");
+    save_wait(&m, 3);
+    assert_string_equal(names_in(dir), "ba3.pt latest.pt");
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_NO_SPACE);
+    ckpt_state_free(&m.r->st);
+    ok(ckpt_uploader_close(m.u, 0));
+    bucket_end(b);
+}
+
 // What leaves the folder when it has come to the store leaves a full disk, too, on which nobody can write that it came.
 static void test_full_disk_keeps_none(void **state) {
     (void)state;
@@ -3185,7 +3213,7 @@ int main(void) {
         cmocka_unit_test(test_given_up_and_pinned),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
-        cmocka_unit_test(test_pinned_while_staged), cmocka_unit_test(test_full_disk_keeps_none),
+        cmocka_unit_test(test_pinned_while_staged), cmocka_unit_test(test_full_disk_keeps_none), cmocka_unit_test(test_full_disk_stages_nothing),
         cmocka_unit_test(test_left_before_a_copy),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
