@@ -53465,7 +53465,7 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__saver_mark_replaced(s, job->line.name, true);     // of all ranks' files none is there yet that it could take along
     if (ckpt__saver_linked(s, &path, job->line.name) == CKPT_OK) (void)ckpt__saver_await_clear(s, path.data, 0);
     ckpt__index_path(&path, &s->index, job->line.name);
-    bool there = s->leads && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
+    bool there = s->leads && path.err == CKPT_OK && !ckpt__os_is_gone(ckpt__buf_cstr(&path));
     ckpt_err e = path.err;
     int64_t state[4 + CKPT__INDEX_ENDING / (int)sizeof(int64_t)], next = 0, stale = 0;
     if (e == CKPT_OK && there && !may)

@@ -1618,12 +1618,30 @@ static void open_unseeing(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+// Nor is what may not be replaced written over.
+static void save_unseeing(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t = at_batch(2);
+    if (member_open(m)) {
+        member_set(m, 7);
+        fault_spy = listing_unseen;
+        TR_CHECK(r, ckpt_saver_save(m->s, &t) == CKPT_EXISTS);
+        fault_spy = NULL;
+        TR_CHECK(r, fault_disarm());
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) == CKPT_EXISTS);
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
 static void test_listing_unseen(void **state) {
     (void)state;
     plan p = plan_of(SHARDED);
     p.saves = 2;
     tr_run(tr_new(1), save_some, &p);
     tr_run(tr_new(1), open_unseeing, &p);
+    tr_run(tr_new(1), save_unseeing, &p);
     assert_string_equal(names_in(util_join(p.dir, "ba1")), ".metadata __0_0.pt");
     assert_string_equal(names_in(util_join(p.dir, "ba2")), ".metadata __0_0.pt");
     p.number = 2;
