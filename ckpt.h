@@ -31808,10 +31808,10 @@ static ckpt_err ckpt__wandb_open(ckpt_store **out, const ckpt__uri *u, const ckp
 // >>azure      the store azure://: blobs of Microsoft Azure, and of its emulator Azurite
 //
 // uses:    error memory platform text digest transfer http auth store web
-// threads: any number of requests at once; what the server's clock taught us is behind one mutex
+// threads: any number of requests at once; what the server's clock taught us, and the SAS, are behind one mutex
 //
 // By Microsoft's Blob service REST API, version 2021-12-02. A request is signed with the account's Shared Key, or carries a
-// shared access signature (SAS) in its address, which is never logged.
+// shared access signature (SAS) in its address, which is never logged; the program may be asked for the next one.
 // Bytes are guarded by their MD5, which the service compares, and with a Shared Key signs too; where the system forbids MD5
 // (FIPS) only TLS guards them.
 // The service has no uploads in parts as such: blocks wait beside a blob, for a week, until a list of them is committed. An
