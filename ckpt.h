@@ -50290,6 +50290,32 @@ static ckpt_err ckpt__loader_check_folder(const ckpt__buf *path) {
     return e;
 }
 
+// Replaces the path of a directory that is a link by what that leads to now: it may lead to another checkpoint before all files
+// of this one have been opened.
+static ckpt_err ckpt__loader_hold(ckpt__buf *path) {
+    enum { MOST = 40 };
+    ckpt__buf says, next;
+    ckpt__os_info info;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&says, &path->allocator);
+    ckpt__buf_init(&next, &path->allocator);
+    for (int hops = 0; e == CKPT_OK && hops < MOST; hops++) {
+        while (path->len > 1 && path->data[path->len - 1] == '/') path->data[--path->len] = 0;
+        e = ckpt__os_lstat(path->data, &info);
+        if (e != CKPT_OK || !info.is_link) break;
+        says.len = next.len = 0;
+        e = ckpt__os_readlink(&says, path->data);
+        if (e != CKPT_OK) break;
+        if (strchr(path->data, '/') != NULL) ckpt__os_path_dir(&next, path->data);
+        path->len = 0;
+        ckpt__os_path_join(path, ckpt__buf_cstr(&next), says.data);
+        e = next.err != CKPT_OK ? next.err : path->err;
+    }
+    ckpt__buf_free(&says);
+    ckpt__buf_free(&next);
+    return e;
+}
+
 // Is a file one line of text? Then it is no checkpoint.
 static bool ckpt__loader_is_text(const char *path, const ckpt_allocator *a) {
     ckpt__buf text;
@@ -50349,7 +50375,8 @@ static ckpt_err ckpt__loader_follow(ckpt__buf *out, const char *asked, bool exac
             return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a folder, and only a file will do here", out->data);
         if (e == CKPT_OK && info.is_dir) {
             *folder = true;
-            return ckpt__loader_check_folder(out);
+            e = ckpt__loader_hold(out);
+            return e == CKPT_OK ? ckpt__loader_check_folder(out) : e;
         }
         if (e == CKPT_NOT_FOUND) {
             size_t len = out->len;
@@ -50533,6 +50560,7 @@ static ckpt_err ckpt__loader_take_folder(ckpt__loader_local *out, ckpt__loader_s
     if (e == CKPT_OK) ckpt__os_path_dir(&out->path, ckpt__buf_cstr(&near));
     (void)ckpt__buf_cstr(&out->path);
     if (e == CKPT_OK) e = near.err != CKPT_OK ? near.err : out->path.err;
+    if (e == CKPT_OK) e = ckpt__loader_hold(&out->path);
     ckpt__buf_free(&near);
     ckpt__buf_free(&meta);
     return e;

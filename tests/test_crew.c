@@ -3598,6 +3598,55 @@ static void test_store_left(void **state) {
     }
 }
 
+// A run goes on while another program loads what its link leads to: all of it is of one checkpoint, also without checksums.
+static const char *moving_link, *moving_to;
+
+static void move_link(const char *name, const char *path, int fd) {
+    char way[40], of[4096];
+    const char *to = moving_to;
+    (void)path;
+    (void)snprintf(way, sizeof way, "/proc/self/fd/%d", fd);
+    ssize_t n = to != NULL && strcmp(name, "close") == 0 ? readlink(way, of, sizeof of - 1) : -1;
+    if (n > 0) of[n] = 0;
+    if (n <= 0 || !ckpt__txt_ends(of, "/.metadata")) return;
+    moving_to = NULL;                   // it has been read
+    (void)unlink(moving_link);
+    (void)!symlink(to, moving_link);
+}
+
+static void load_moving(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_load_desc d;
+    memset(&d, 0, sizeof d);
+    d.load_path = p->filename;
+    d.state = &m->st;
+    d.no_verify = p->number == 1;
+    moving_to = "ba2";
+    fault_watch = move_link;
+    TR_OK(r, ckpt_load(&d, NULL));
+    fault_watch = NULL;
+    TR_CHECK(r, moving_to == NULL && strcmp(util_link_target(moving_link), "ba2") == 0);
+    TR_CHECK(r, m->step == 1 || m->step == 2);
+    member_check(m, m->step);
+    member_free(m);
+}
+
+static void test_link_moves(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    moving_link = util_join(p.dir, "latest-rank0.pt");
+    p.saves = 2;
+    tr_run(tr_new(2), save_some, &p);
+    for (int how = 0; how < 6; how++) {
+        assert_int_equal(unlink(moving_link), 0);
+        assert_int_equal(symlink("ba1", moving_link), 0);
+        p.number = how % 2;
+        p.filename = how < 2 ? moving_link : util_fmt(how < 4 ? "%s/" : "file://%s", moving_link);
+        tr_run(tr_new(1), load_moving, &p);
+    }
+}
+
 //-- memory ---------------------------------------------------------------------------
 
 typedef struct thrift { plan p; int64_t left[TR_MOST]; int victim; int64_t at; bool ran_out; pthread_mutex_t lock; } thrift;
@@ -3722,7 +3771,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken), cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again),
         cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
-        cmocka_unit_test(test_store_left),
+        cmocka_unit_test(test_store_left), cmocka_unit_test(test_link_moves),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
