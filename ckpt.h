@@ -837,7 +837,8 @@ typedef struct ckpt_load_desc {
 // files. Names that this rank does not bind are other ranks' business, also with strict (and so they are of a single file where
 // it has pieces, or the ranks bind different names), and random state "rng/<rank>/..." is not missed beyond the ranks that
 // saved; of a single file beyond those that it has any of, with a WARN. With hooks in ranks every rank calls this and all get
-// the same result: the code, and the sentence of the lowest rank that failed.
+// the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile all load what it leads
+// to then.
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
@@ -50214,7 +50215,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
 //------------------------------------------------------------------------------
 // >>loader     from a load_path to a filled state: names, links, the file behind them, fetched if need be
 //
-// uses:    error memory platform text name state engine file store stores fetch remote ranks shard
+// uses:    error memory platform text digest name state engine file store stores fetch remote ranks shard
 // threads: the caller's
 //
 // A path is followed as Composer follows it, with the holes closed: the text of a ".symlink" file is
@@ -50222,7 +50223,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
 // links, `latest` is a one-line text file; what is in it decides, not its name.
 //------------------------------------------------------------------------------
 
-enum { CKPT__LOADER_HOPS = 8, CKPT__LOADER_LINK_MAX = 4096 };
+enum { CKPT__LOADER_HOPS = 8, CKPT__LOADER_LINK_MAX = 4096, CKPT__LOADER_ROUNDS = 3 };
 
 // Refuses what is no local path.
 static ckpt_err ckpt__loader_check_local(const char *path) {
@@ -50409,6 +50410,7 @@ typedef struct ckpt__loader_local {
     bool        folder;                 // `path` is a directory, or with `store` a prefix
     ckpt_store *store;
     bool        own;                    // the store is to be closed
+    uint32_t    object;                 // of what was fetched: CRC-32 of its name
 } ckpt__loader_local;
 
 static void ckpt__loader_local_init(ckpt__loader_local *l, const ckpt_allocator *a) {
@@ -50608,6 +50610,7 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
         f.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
         if (e == CKPT_OK) e = ckpt__loader_fetch_object(&f, &src);
         out->fetched = e == CKPT_OK;
+        out->object = e == CKPT_OK ? ckpt__digest_crc32(0, src.target.data, src.target.len) : 0;
     }
     ckpt__buf_free(&near);
     ckpt__loader_source_free(&src);
@@ -50664,6 +50667,7 @@ static ckpt_err ckpt__loader_fail(ckpt_err e, const char *path) {
 typedef struct ckpt__loader_job {
     const ckpt_load_desc *desc;
     ckpt__loader_local    local;
+    int64_t               found;        // of many ranks: ckpt__loader_found, before it was opened
     ckpt_file            *file;         // NULL: a directory, or none yet
     ckpt__shard_meta      meta;
     ckpt__shard_place     place;
@@ -50671,10 +50675,25 @@ typedef struct ckpt__loader_job {
     ckpt__engine_job      work;
 } ckpt__loader_job;
 
+// A number for what a path has led to: of its name there, since machines may have it in other folders.
+static ckpt_err ckpt__loader_found(const ckpt__loader_local *l, int64_t *sum) {
+    ckpt__buf real;
+    *sum = (int64_t)l->object;
+    if (l->store != NULL) *sum = (int64_t)ckpt__digest_crc32(0, l->path.data, l->path.len);
+    if (l->fetched || l->store != NULL) return CKPT_OK;
+    ckpt__buf_init(&real, &l->path.allocator);
+    ckpt_err e = ckpt__os_realpath(&real, l->path.data);
+    const char *name = ckpt__os_path_base(e == CKPT_OK ? real.data : l->path.data);
+    *sum = (int64_t)ckpt__digest_crc32(0, name, strlen(name));
+    ckpt__buf_free(&real);
+    return e == CKPT_NOMEM ? e : CKPT_OK;       // a file that is gone says so when it is opened
+}
+
 // Finds and opens it, and looks, as far as nothing has to be read for that, whether it fits and all of it is there.
-static ckpt_err ckpt__loader_prepare(ckpt__loader_job *j) {
+static ckpt_err ckpt__loader_prepare(ckpt__loader_job *j, bool together) {
     const ckpt_load_desc *desc = j->desc;
     ckpt_err e = ckpt__loader_find(&j->local, desc);
+    if (e == CKPT_OK && together) e = ckpt__loader_found(&j->local, &j->found);
     if (e != CKPT_OK) return e;
     j->work.progress = &desc->progress;
     j->work.phase = "load";
@@ -50708,6 +50727,22 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
         e = ckpt__file_restore(j->file, st, &j->options, at);
     }
     return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
+}
+
+// Has one path led ranks to different checkpoints? A run moves its link on whenever it saves: also while this rank opened it.
+static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, bool *apart) {
+    int64_t say[5], now = 0;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    say[0] = (int64_t)ckpt__digest_crc32(0, j->desc->load_path, strlen(j->desc->load_path));
+    say[1] = -say[0];
+    say[2] = j->found;
+    say[3] = -say[2];
+    say[4] = ckpt__loader_found(&j->local, &now) != CKPT_OK || now != j->found ? -1 : 0;
+    ckpt__error_last = kept;
+    ckpt_err e = ckpt__ranks_min(r, say, 5);
+    *apart = e == CKPT_OK && say[0] == -say[1] && (say[2] != -say[3] || say[4] != 0);
+    return e;
 }
 
 // Of one file for several ranks a name that this one does not bind is another's business, where some hold pieces or they bind
@@ -50787,6 +50822,32 @@ static ckpt_err ckpt__loader_check(const ckpt_load_desc *desc, int world) {
     return e != CKPT_OK ? ckpt__loader_fail(e, desc->load_path) : e;
 }
 
+static void ckpt__loader_job_free(ckpt__loader_job *j) {
+    ckpt__file_close(j->file);
+    ckpt__shard_free(&j->meta);
+    ckpt__loader_local_free(&j->local);
+}
+
+// Finds it, on all ranks: again when they have found different ones. Where they stay so, each machine has its own.
+static ckpt_err ckpt__loader_prepare_all(ckpt__loader_job *j, ckpt__ranks *r, ckpt_err e) {
+    for (int rounds = CKPT__LOADER_ROUNDS;; rounds--) {
+        ckpt__loader_job as = *j;
+        bool apart = false;
+        ckpt__loader_local_init(&j->local, &j->desc->allocator);
+        if (e == CKPT_OK) e = ckpt__loader_prepare(j, r->together);
+        e = ckpt__ranks_share_long(r, e);
+        if (e == CKPT_OK && r->together) e = ckpt__loader_compare(j, r, &apart);
+        if (e != CKPT_OK || !apart) return e;
+        if (rounds == 1) break;
+        ckpt__loader_job_free(j);
+        *j = as;
+    }
+    char shown[768];
+    ckpt__stores_shown(shown, sizeof shown, j->desc->load_path);
+    ckpt__error_log(&j->desc->logger, CKPT_LOG_WARN, "%s leads ranks to different checkpoints", shown);
+    return CKPT_OK;
+}
+
 // The whole of ckpt_load. With hooks the ranks share how it went, once before anything that is bound is touched and once at the
 // end; a wrong argument on one of them is told to all, too.
 static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
@@ -50798,20 +50859,15 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     if (e != CKPT_OK) return desc->load_path != NULL ? ckpt__loader_fail(e, desc->load_path) : e;
     j.desc = desc;
     j.options.rank = ranks.hooks.rank;
-    ckpt__loader_local_init(&j.local, &desc->allocator);
     j.options.alone = ranks.hooks.world_size <= 1;
-    e = ckpt__loader_check(desc, ranks.hooks.world_size);
-    if (e == CKPT_OK) e = ckpt__loader_prepare(&j);
-    e = ckpt__ranks_share_long(&ranks, e);
+    e = ckpt__loader_prepare_all(&j, &ranks, ckpt__loader_check(desc, ranks.hooks.world_size));
     if (e == CKPT_OK) e = ckpt__loader_join(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__loader_agree(&j, &ranks);
     if (e == CKPT_OK) e = ckpt__ranks_share_long(&ranks, ckpt__loader_restore(&j, at));
     ckpt__error_take(&kept);
     kept.code = e;
-    ckpt__file_close(j.file);
-    ckpt__shard_free(&j.meta);
-    ckpt__loader_local_free(&j.local);
+    ckpt__loader_job_free(&j);
     return e == CKPT_OK ? e : ckpt__error_put(&kept);
 }
 

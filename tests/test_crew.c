@@ -3647,6 +3647,44 @@ static void test_link_moves(void **state) {
     }
 }
 
+// It moves on after one rank has looked where it leads, and before the other does: both load the same.
+static ckpt_err met_barrier(void *user) {
+    __atomic_store_n(&moving_to, "", __ATOMIC_SEQ_CST);
+    return tr_barrier(user);
+}
+
+static void load_apart(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_load_desc d;
+    memset(&d, 0, sizeof d);
+    d.load_path = p->filename;
+    d.state = &m->st;
+    d.ranks = r->ranks;
+    if (r->rank == 0) d.ranks.barrier = met_barrier;
+    while (r->rank == 1 && __atomic_load_n(&moving_to, __ATOMIC_SEQ_CST) == NULL) ckpt__os_sleep(0.001);
+    if (r->rank == 1) TR_CHECK(r, unlink(moving_link) == 0 && symlink(p->latest, moving_link) == 0);
+    TR_OK(r, ckpt_load(&d, NULL));
+    member_check(m, 2);
+    member_free(m);
+}
+
+static void test_link_moves_between(void **state) {
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        plan p = plan_of(how % 2 == 0 ? SHARDED : WHOLE);
+        moving_link = util_join(p.dir, "latest-rank0.pt");
+        p.saves = 2;
+        tr_run(tr_new(2), save_some, &p);
+        assert_int_equal(unlink(moving_link), 0);
+        assert_int_equal(symlink(how % 2 == 0 ? "ba1" : "ba1.pt", moving_link), 0);
+        p.latest = how % 2 == 0 ? "ba2" : "ba2.pt";
+        p.filename = util_fmt(how < 2 ? "%s" : "file://%s", moving_link);
+        moving_to = NULL;
+        tr_run(tr_new(2), load_apart, &p);
+    }
+}
+
 //-- memory ---------------------------------------------------------------------------
 
 typedef struct thrift { plan p; int64_t left[TR_MOST]; int victim; int64_t at; bool ran_out; pthread_mutex_t lock; } thrift;
@@ -3771,7 +3809,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken), cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again),
         cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
-        cmocka_unit_test(test_store_left), cmocka_unit_test(test_link_moves),
+        cmocka_unit_test(test_store_left), cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
