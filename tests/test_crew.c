@@ -3194,7 +3194,7 @@ static void tars_too_fast(tr_rank *r, void *arg) {
     d.store = b->store;
     d.num_attempts = 1;
     d.ranks = r->ranks;
-    if (p->number == 1) d.allocator.fn = paced_alloc;
+    if (p->number == 1 && r->rank == 1) d.allocator.fn = paced_alloc;
     d.allocator.user = m;
     TR_OK(r, ckpt_uploader_open(&u[0], &d));
     member_stores(m, &b, u, 0);
