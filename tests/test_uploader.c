@@ -3579,7 +3579,7 @@ static void test_early_and_a_removal(void **state) {
         snapshot_grow(&s, 200000, false);
         if (turn == 0) await_count(&S.parts, 2);
         if (turn >= 2) hold_removes();
-        assert_int_equal(ckpt__uploader_remove(w.u, "early", on_done, &t), CKPT_OK);
+        assert_int_equal(ckpt__uploader_remove(w.u, "early", false, on_done, &t), CKPT_OK);
         if (turn >= 2) await_count(&S.removes, 1);
         assert_int_equal(ckpt__uploader_commit(w.u, ticket, &up), CKPT_OK);
         snapshot_close(&s);
@@ -3590,7 +3590,7 @@ static void test_early_and_a_removal(void **state) {
         assert_int_equal(t.done, 1);
         assert_int_equal(t.cancelled, turn < 2);
         assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
-        assert_int_equal(ckpt__uploader_remove(w.u, "early", on_done, &t), CKPT_OK);        // and one that is asked now counts
+        assert_int_equal(ckpt__uploader_remove(w.u, "early", false, on_done, &t), CKPT_OK);        // and one that is asked now counts
         assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
         assert_string_equal(text_of(&w, "early"), "(absent)");
         free(s.bytes);
