@@ -36184,6 +36184,7 @@ typedef struct ckpt__send {
     bool                 unsure;        // an earlier process may have got it through; out: or a put that failed
     bool                 inherited;     // a dead process's, for whom another's object of the same bytes is as good
     bool                 curable;       // out: it failed, and may have more luck another time, without being sent twice
+    bool                 disputed;      // out: there is one of that name, and whose could not be seen
 } ckpt__send;
 
 // One call of ckpt__send_run.
@@ -36439,7 +36440,8 @@ static ckpt_err ckpt__send_dispute(ckpt__send_job *j) {
         return CKPT_OK;
     }
     // What is not there was taken away, or its store was mistaken: what was refused for it may go another time.
-    j->curable = ckpt__send_may_look(e) || whose == CKPT__SEND_NOBODYS;
+    j->s->disputed = ckpt__send_may_look(e);
+    j->curable = j->s->disputed || whose == CKPT__SEND_NOBODYS;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
         return ckpt__error_prefix(e, "cannot tell whose object is there");
     ckpt__error_last = refusal;
@@ -37694,6 +37696,7 @@ typedef struct ckpt__uploader_item {
     bool         refused;               // not tried again: the store had an object of that name, and overwriting was not asked
                                         // for; or it was written to
     bool         unsure;                // it failed, and may be in the store all the same
+    bool         disputed;              // there is one of its name in the store, and whose could not be seen
     bool         tried;                 // sending it has begun
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
@@ -39956,6 +39959,21 @@ static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) 
     return CKPT_OK;
 }
 
+// What may be in the store already is looked for before it is sent. *over: it is known what it comes to. What the store has
+// refused is not sent while whose the object is cannot be seen, or is known to be another's: it would be refused again.
+static ckpt_err ckpt__uploader_look_first(const ckpt__uploader_item *it, ckpt__send *s, const ckpt__retry *retry, bool *over) {
+    ckpt__send_whose whose;
+    bool refused = it->disputed && !s->overwrite;
+    ckpt_err e = ckpt__send_tell(s, retry, &whose);
+    bool others = whose == CKPT__SEND_OTHERS && !s->overwrite;
+    if (others) s->unsure = false;
+    s->curable = s->disputed = refused && ckpt__send_may_look(e);
+    *over = whose == CKPT__SEND_OURS || s->disputed || (refused && others);
+    if (!*over || whose == CKPT__SEND_OURS) return CKPT_OK;
+    e = others ? ckpt__store_exists() : ckpt__error_prefix(e, "cannot tell whose object is there");
+    return ckpt__error_prefix(e, "cannot upload %s to %s", s->name, s->store->uri);
+}
+
 static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__uploader_sending sending;
@@ -40004,25 +40022,20 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.unsure = it->unsure || (it->adopted && !it->again);       // of a try of our own it is known what it came to
     // The ranks that go on from a checkpoint hand over again what a dead one left, which one of them finds meanwhile.
     s.inherited = it->adopted && !it->again;
-    if (e == CKPT_OK && it->adopted && !sending.begun) {
-        ckpt__send_whose whose;
-        (void)ckpt__send_tell(&s, &retry, &whose);
-        if (whose == CKPT__SEND_OURS) {
-            ckpt__mem_free(&u->allocator, body, (size_t)it->size + 1);
-            return CKPT_OK;
-        }
-        if (whose == CKPT__SEND_OTHERS && !s.overwrite) s.unsure = false;
-    }
+    bool over = false, local = e != CKPT_OK;
+    if (e == CKPT_OK && it->adopted && !sending.begun) e = ckpt__uploader_look_first(it, &s, &retry, &over);
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
-    if (e == CKPT_OK && it->adopted && !sending.begun && parts) (void)ckpt__uploader_sweep(u, it->name, NULL);
+    bool sends = e == CKPT_OK && !over;
+    if (sends && it->adopted && !sending.begun && parts) (void)ckpt__uploader_sweep(u, it->name, NULL);
     // What is amiss here passes as well, a full disk or too few descriptors, but for a staged file that is gone or damaged.
-    bool local = e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT;
-    it->tried = it->tried || e == CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__send_run(&s);
+    local = local && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT;
+    it->tried = it->tried || sends;
+    if (sends) e = ckpt__send_run(&s);
     it->curable = local || s.curable;
+    it->disputed = s.disputed || (local && it->disputed);
     it->unsure = it->unsure || s.unsure;
-    if (e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
+    if (sends && e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
     ckpt__mem_free(&u->allocator, body, (size_t)it->size + 1);

@@ -33,6 +33,7 @@ typedef struct scripted {
     const char *only;                   // they fail only for names that hold this; NULL: all
     const char *never;                  // puts of names that hold this always fail with `code`
     bool        blind;                  // looks for them do, too
+    bool        no_looks;               // there is no right to look at any
     char        order[4096];            // names as they were put
     int         part_count[64];         // how often each part number was confirmed
 } scripted;
@@ -179,8 +180,9 @@ static ckpt_err s_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, c
     bool fails = S.blind && S.never != NULL && strstr(name, S.never) != NULL;
     t->transient = fails && S.transient;
     ckpt_err e = fails ? ckpt__error_set(S.code, "the script sees nothing") : CKPT_OK;
+    if (S.no_looks) e = ckpt__error_set(CKPT_AUTH, "the script lets nobody look");
     pthread_mutex_unlock(&S.lock);
-    if (fails) return e;
+    if (e != CKPT_OK) return e;
     e = S.inner->stat(s, name, out, t);
     if (e == CKPT_OK && S.hidden > 0) { S.hidden--; e = ckpt__error_set(CKPT_NOT_FOUND, "the script hides it"); }
     if (S.plain) out->mark[0] = 0;
@@ -2149,6 +2151,54 @@ static void test_own_object_in_parts(void **state) {
     }
 }
 
+// Who may write and not look cannot be told whose the object is for which one is refused. It is not sent for that again and again, by
+// nobody who waits either, but asked for, and once that is allowed it is known: ours, another's, or nobody's any more. [3] a dead
+// process's, which it had completed, in parts; [4] one that goes whole
+static void test_refused_unseen(void **state) {
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        static const char *const now[] = { "1", "2", NULL };
+        world w;
+        fault_hope = fault_hope_most = 0.02;
+        new_world(&w);
+        if (i == 3) in_a_process(completed_not_recorded, &w);
+        if (i == 4) in_a_process(confirmed_not_recorded, &w);
+        if (i == 4) assert_int_equal(unlink(object(&w, "a")), 0);       // it has a mark
+        if (i == 4) util_write_text(object(&w, "a"), "1");
+        open_store(&w);
+        S.no_looks = S.plain = true;
+        if (i < 3) fail_next(1, CKPT_EXISTS, false);
+        open_uploader(&w);
+        if (i < 3) util_write_text(object(&w, "a"), "1");
+        if (i < 3) upload_text(&w, "a", "1", false);
+        ckpt_err e = CKPT_OK;
+        for (int k = 0; k < 60000 && e == CKPT_OK; k++, usleep(500)) e = ckpt_uploader_check(w.u);
+        if (e != CKPT_AUTH) fail_msg("%d: %s", i, ckpt_err_name(e));
+        assert_non_null(strstr(ckpt_last_error(), "cannot tell whose object is there"));
+        int asked = locked_get(&S.asked), begins = locked_get(&S.begins), stats = locked_get(&S.stats);
+        await_count(&S.stats, stats + 3);
+        upload_text(&w, "b", "2", false);                   // the store can be reached
+        while (strcmp(text_of(&w, "b"), "2") != 0) usleep(1000);
+        for (int k = 0; k < 3; k++) assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_int_equal(locked_get(&S.asked), asked + 1);
+        assert_int_equal(locked_get(&S.begins), begins);
+        assert_int_equal(failed_now(&w), 1);
+        if (i < 3 && now[i] != NULL) util_write_text(object(&w, "a"), now[i]);
+        else if (i < 3) assert_int_equal(unlink(object(&w, "a")), 0);
+        pthread_mutex_lock(&S.lock);
+        S.no_looks = false;
+        pthread_mutex_unlock(&S.lock);
+        for (int k = 0; k < 60000 && failed_now(&w) + pending(&w) > 0 && !(i == 1 && w.u->hopeful == 0 && pending(&w) == 0); k++) usleep(1000);
+        assert_int_equal(failed_now(&w), i == 1);
+        assert_int_equal(locked_get(&S.asked), asked + (i == 2 ? 2 : 1));
+        assert_int_equal(locked_get(&S.begins), begins);
+        if (i != 3) assert_string_equal(text_of(&w, "a"), i == 1 ? "2" : "1");
+        assert_int_equal(entries(w.staging, ".data"), i == 1);
+        end_world(&w);
+        fault_hope = 60, fault_hope_most = 900;
+    }
+}
+
 // A process that is killed while it publishes leaves the lock of the link behind. One that is held stays.
 static void test_link_locks(void **state) {
     (void)state;
@@ -3783,7 +3833,7 @@ int main(void) {
         cmocka_unit_test(test_refused_and_dropped),
         cmocka_unit_test(test_part_lost),
         cmocka_unit_test(test_own_object), cmocka_unit_test(test_same_object_by_another),
-        cmocka_unit_test(test_own_object_plain), cmocka_unit_test(test_link_locks),
+        cmocka_unit_test(test_own_object_plain), cmocka_unit_test(test_refused_unseen), cmocka_unit_test(test_link_locks),
         cmocka_unit_test(test_own_object_whole), cmocka_unit_test(test_own_object_cancelled), cmocka_unit_test(test_own_object_in_parts),
         cmocka_unit_test(test_custom_own_object),
         cmocka_unit_test(test_two_processes),
