@@ -3687,13 +3687,19 @@ static ckpt_err ckpt__os_spawn(ckpt__os_child *c, const char *const *argv, int i
     return CKPT_OK;
 }
 
-// The first line of the child's stderr that is not empty, "" when it said nothing.
+// The first line of the child's stderr that is not empty, "" when it said nothing. A loader's word of an LD_PRELOAD that is not
+// there any more stands before whatever is started, and is not the child's.
 static void ckpt__os_child_said(const ckpt__os_child *c, char *line, size_t cap) {
-    char text[1024];
+    static const char loader[] = "ERROR: ld.so: ";
+    char text[4096];
     size_t got = 0;
     if (c->err_fd >= 0 && ckpt__os_pread(c->err_fd, text, sizeof text - 1, 0, &got, c->tool) != CKPT_OK) got = 0;
     text[got] = 0;
     const char *from = text + strspn(text, " \t\r\n");
+    while (strncmp(from, loader, sizeof loader - 1) == 0) {
+        from += strcspn(from, "\r\n");
+        from += strspn(from, " \t\r\n");
+    }
     (void)snprintf(line, cap, "%.*s", (int)strcspn(from, "\r\n"), from);
 }
 
@@ -12236,10 +12242,11 @@ static ckpt_err ckpt__tar_read(ckpt__toc *t, const ckpt__source *src, ckpt__sour
 
 enum { CKPT__CODEC_BLOCK = 1 << 18 };       // bytes that are read, coded and written at a time
 
-// Do the words of a tool or a library, first letters aside, speak of this machine? They say nothing of the stream then. A frame
-// that "requires too much memory" does: zstd's sentence for a window that is more likely damaged than meant.
+// Do the words of a tool or a library, some first letters aside, speak of this machine? They say nothing of the stream then. No
+// part of a library's name (libtcmalloc, libpthread) is such a word. A frame that "requires too much memory" speaks of itself:
+// zstd's sentence for a window that is more likely damaged than meant.
 static bool ckpt__codec_is_short(const char *said) {
-    static const char *const words[] = { "emory", "lloc", "hread", "emporarily unavailable" };
+    static const char *const words[] = { "emory", "llocat", " thread", "Thread", "emporarily unavailable" };
     if (strstr(said, "too much memory") != NULL) return false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strstr(said, words[i]) != NULL) return true;

@@ -422,6 +422,9 @@ static void fake(const char *dir, const char *tool, const char *script) {
     assert_int_equal(chmod(path, 0755), 0);
 }
 
+// What the loader says of a preload that is not there any more, whoever is started.
+#define STALE(name) "echo \"ERROR: ld.so: object '" name "' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.\" >&2; "
+
 // What a tool that misbehaves leads to: `encode` and `decode` are the errors, `says` is part of both sentences.
 typedef struct bad { const char *script; ckpt_err encode, decode; const char *says; } bad;
 static bad bad_tool;
@@ -455,6 +458,9 @@ static void test_bad_tools(void **state) {
         { "cat >/dev/null; echo 'zstd: error 104 : Failed creating I/O thread pool' >&2; exit 104", CKPT_IO, CKPT_NOMEM, "status 104" },
         { "cat >/dev/null; echo 'xz: (stdin): Cannot allocate memory' >&2; exit 1", CKPT_IO, CKPT_NOMEM, "Cannot allocate" },
         { "cat >/dev/null; echo 'Frame requires too much memory for decoding' >&2; exit 1", CKPT_IO, CKPT_CORRUPT, "too much" },
+        { STALE("libtcmalloc.so.4") "cat >/dev/null; exit 1", CKPT_IO, CKPT_CORRUPT, "failed with status 1" },
+        { STALE("memory.so") STALE("libpthread.so") "cat >/dev/null; echo damaged >&2; exit 1", CKPT_IO, CKPT_CORRUPT, "status 1: damaged" },
+        { STALE("x.so") "cat >/dev/null; echo 'xz: (stdin): Cannot allocate memory' >&2; exit 1", CKPT_IO, CKPT_NOMEM, "Cannot allocate" },
         { "exit 0", CKPT_IO, CKPT_OK, "before its input did" },
         { "kill -ALRM $$", CKPT_IO, CKPT_NOMEM, "signal 14" },            // from outside, or as good as that
         { "kill -SEGV $$", CKPT_IO, CKPT_IO, "signal 11" },               // its own doing
@@ -473,6 +479,9 @@ static void test_short_libraries(void **state) {
     (void)state;
     assert_true(ckpt__codec_is_short("Allocation error : not enough memory"));
     assert_false(ckpt__codec_is_short("Data corruption detected"));
+    assert_false(ckpt__codec_is_short("libtcmalloc.so.4: no version information available"));
+    assert_false(ckpt__codec_is_short("libpthread.so.0: no version information available"));
+    assert_true(ckpt__codec_is_short("Thread creation failed"));
 #ifdef CKPT_WITH_ZSTD
     assert_true(ckpt__codec_is_short(ZSTD_getErrorName((size_t)0 - 64)));       // zstd_errors.h: ZSTD_error_memory_allocation
     assert_false(ckpt__codec_is_short(ZSTD_getErrorName((size_t)0 - 16)));      // ZSTD_error_frameParameter_windowTooLarge
