@@ -17336,12 +17336,12 @@ static void ckpt__transfer_moved(const ckpt__transfer *t, uint64_t bytes) {
     if (t->moved != NULL && bytes > 0) (void)ckpt__os_add64(t->moved, bytes);
 }
 
-#ifndef CKPT_NO_REMOTE
-
 // The bytes that have moved so far; 0 where nobody counts them.
 static uint64_t ckpt__transfer_count(const ckpt__transfer *t) {
     return t->moved != NULL ? ckpt__os_load64(t->moved) : 0;
 }
+
+#ifndef CKPT_NO_REMOTE
 
 // Makes it so many: fewer where they are sent again, more where the server has them already.
 static void ckpt__transfer_recount(const ckpt__transfer *t, uint64_t bytes) {
@@ -36192,6 +36192,7 @@ typedef struct ckpt__send {
     bool                 inherited;     // a dead process's, for whom another's object of the same bytes is as good
     bool                 curable;       // out: it failed, and may have more luck another time, without being sent twice
     bool                 disputed;      // out: there is one of that name, and whose could not be seen
+    bool                 reached;       // out: something of a whole one may have got to the store, as far as `meter` tells
 } ckpt__send;
 
 // One call of ckpt__send_run.
@@ -36489,6 +36490,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     while (ckpt__retry_next(&l, &e)) {
         e = ckpt__store_run_put(s->store, &put);
         s->unsure = s->unsure || (e != CKPT_OK && l.t.unsure);
+        s->reached = s->reached || e == CKPT_OK || l.t.unsure || ckpt__transfer_count(&l.t) > 0;
     }
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
     j->curable = e != CKPT_OK && ckpt__send_may_pass(&l.t, e);
@@ -37704,7 +37706,7 @@ typedef struct ckpt__uploader_item {
                                         // for; or it was written to
     bool         unsure;                // it failed, and may be in the store all the same
     bool         disputed;              // there is one of its name in the store, and whose could not be seen
-    bool         tried;                 // sending it has begun
+    bool         reached;               // something of it may have got to the store, of which nothing is written down
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
     bool         curable, hopeful;      // it failed, and not for good; and is counted by `hopeful` of the uploader
@@ -39499,7 +39501,7 @@ static ckpt_err ckpt__uploader_offer(ckpt_uploader *u, ckpt__uploader_item *it, 
 // May the store hide something of it that was half-sent, of which the record has no id? One without parts may leave such a file.
 static bool ckpt__uploader_hides(const ckpt_uploader *u, const ckpt__uploader_item *it) {
     const ckpt__store_table *table = u->store->table;
-    return it->tried && table->begin == NULL && table->uploads != NULL && table->abort != NULL;
+    return it->reached && table->begin == NULL && table->uploads != NULL && table->abort != NULL;
 }
 
 // Writes down that what is left of an item is to give its half-done upload up; then its staged file goes.
@@ -40037,8 +40039,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (sends && it->adopted && !sending.begun && parts) (void)ckpt__uploader_sweep(u, it->name, NULL);
     // What is amiss here passes as well, a full disk or too few descriptors, but for a staged file that is gone or damaged.
     local = local && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT;
-    it->tried = it->tried || sends;
     if (sends) e = ckpt__send_run(&s);
+    it->reached = it->reached || s.reached;
     it->curable = local || s.curable;
     it->disputed = s.disputed || (local && it->disputed);
     it->unsure = it->unsure || s.unsure;

@@ -34,6 +34,7 @@ typedef struct scripted {
     const char *never;                  // puts of names that hold this always fail with `code`
     bool        blind;                  // looks for them do, too
     bool        no_looks;               // there is no right to look at any
+    bool        away;                   // no connection to one like sftp:// comes about
     char        order[4096];            // names as they were put
     int         part_count[64];         // how often each part number was confirmed
 } scripted;
@@ -235,20 +236,28 @@ static ckpt_err s_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
 // or a number where there is none.
 static const char *hidden_dir;
 
+static ckpt_err s_away(ckpt__transfer *t) {
+    t->transient = true;
+    return ckpt__error_set(CKPT_NET, "the script lets no connection come about");
+}
+
 static ckpt_err h_put(ckpt_store *s, const ckpt__store_put *p) {
     static int number;
     char path[4096];
+    if (S.away) return s_away(p->t);
     int n = __atomic_add_fetch(&number, 1, __ATOMIC_SEQ_CST);
     if (p->mark != NULL) snprintf(path, sizeof path, "%s/%s.%s", hidden_dir, p->name, p->mark);
     else snprintf(path, sizeof path, "%s/%s.%d", hidden_dir, p->name, n);
     util_write_text(path, "half");
+    if (p->t->moved != NULL) (void)ckpt__os_add64(p->t->moved, 4);
     ckpt_err e = s_put(s, p);
     if (e == CKPT_OK) assert_int_equal(unlink(path), 0);
     return e;
 }
 
 static ckpt_err h_uploads(ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user, ckpt__transfer *t) {
-    ckpt_err e = gate(prefix, "a list of uploads", t, true);
+    locked_add(&S.lists);
+    ckpt_err e = S.away ? s_away(t) : gate(prefix, "a list of uploads", t, true);
     (void)s;
     DIR *d = opendir(hidden_dir);
     for (const struct dirent *n = readdir(d); n != NULL && e == CKPT_OK; n = readdir(d)) {
@@ -1027,7 +1036,30 @@ static void test_half_sent_then_newer(void **state) {
     }
 }
 
-// The same of a link that was put in the end.
+// What never got to the store hides nothing there: while it cannot be reached, each newer file takes the place of the one before, and
+// nothing of that one stays to be looked for.
+static void test_never_sent_then_newer(void **state) {
+    (void)state;
+    world w;
+    begin_hiding_world(&w);
+    int lists = S.lists;
+    S.away = true;
+    for (int i = 0; i < 3; i++) {
+        upload_text(&w, "n", util_fmt("%d", i), true);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NET);
+        assert_int_equal(entries(w.staging, ".upload"), 1);
+        assert_int_equal(entries(w.staging, ".data"), 1);
+    }
+    assert_int_equal(S.lists, lists);
+    S.away = false;
+    upload_text(&w, "n", "last", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "n"), "last");
+    assert_int_equal(entries(w.staging, ".upload"), 0);
+    end_world(&w);
+}
+
+// What was half-sent of a link is taken away as well when it was put in the end.
 static void test_half_sent_link(void **state) {
     (void)state;
     world w;
@@ -3806,7 +3838,8 @@ int main(void) {
         cmocka_unit_test(test_replaced_while_waiting),
         cmocka_unit_test(test_told_at_close),
         cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_half_sent_link), cmocka_unit_test(test_nothing_was_cancelled),
+        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_half_sent_link),
+        cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
