@@ -45003,14 +45003,17 @@ static void ckpt__shard_add_count(ckpt__shard_count *to, const ckpt__shard_count
     to->requests += from->requests;
 }
 
-// Tensors of one element that are bound as numbers: they are read and converted before anything that is bound is written.
+// Tensors of one element that are bound as numbers: they are read and converted before anything that is bound is written, as what
+// does not convert is a mismatch. whole_fd: the only file, open; -1: files are opened where they are needed.
 static ckpt_err ckpt__shard_read_small(ckpt__shard_match *x, const ckpt__shard_meta *m, const ckpt__shard_place *p,
-                                       ckpt__shard_count *count) {
+                                       int whole_fd, ckpt__shard_count *count) {
     ckpt__shard_reader r;
     ckpt__engine_job quiet = *x->o.job;
     if (x->m.small_count == 0) return CKPT_OK;
     quiet.progress = NULL;
     ckpt_err e = ckpt__shard_reader_init(&r, m, p, !x->o.no_verify);
+    r.whole_fd = whole_fd;
+    r.whole_kept = whole_fd >= 0;
     if (e == CKPT_OK) e = ckpt__shard_want_small(&r, x);
     if (e == CKPT_OK) e = ckpt__shard_read(&r, x->m.st, &quiet);
     for (size_t i = 0; i < x->m.small_count && e == CKPT_OK; i++) {
@@ -45189,7 +45192,7 @@ static ckpt_err ckpt__shard_extract_all(const ckpt__shard_match *x, const ckpt__
 static ckpt_err ckpt__shard_fill_state(ckpt__shard_match *x, const ckpt__shard_meta *m, const ckpt__shard_place *p,
                                        ckpt__shard_count *count) {
     ckpt__shard_reader r;
-    ckpt_err e = ckpt__shard_read_small(x, m, p, count);
+    ckpt_err e = ckpt__shard_read_small(x, m, p, -1, count);
     if (e != CKPT_OK) return e;
     e = ckpt__shard_reader_init(&r, m, p, !x->o.no_verify);
     if (e == CKPT_OK) e = ckpt__shard_want_bound(&r, x);
@@ -45296,6 +45299,25 @@ static ckpt_err ckpt__shard_file_fits(const ckpt_file *f, const ckpt_state *st, 
     return ckpt__error_prefix(e, "cannot load %s", f->path);
 }
 
+// Can one file fill what a state binds? As ckpt__shard_restore_file finds it, before it writes.
+static ckpt_err ckpt__shard_file_suits(const ckpt_file *f, const ckpt_state *st, const ckpt__file_options *o) {
+    ckpt__shard_meta m;
+    ckpt__shard_match x;
+    ckpt__shard_place p;
+    ckpt__error_record kept;
+    memset(&x, 0, sizeof x);
+    memset(&p, 0, sizeof p);
+    p.folder = "";
+    ckpt_err e = ckpt__shard_of_file(&m, f);
+    if (e == CKPT_OK) e = ckpt__shard_match_init(&x, &m, st, o);
+    if (e == CKPT_OK) e = ckpt__shard_read_small(&x, &m, &p, f->src.fd, NULL);
+    ckpt__error_take(&kept);
+    ckpt__shard_match_free(&x);
+    ckpt__shard_free(&m);
+    ckpt__error_last = kept;
+    return ckpt__error_prefix(e, "cannot load %s", f->path);
+}
+
 static ckpt_err ckpt__shard_restore_files(const ckpt__shard_match *x, const ckpt_file *f) {
     ckpt_err e = CKPT_OK;
     for (int i = 0; i < x->m.st->count && e == CKPT_OK; i++) {
@@ -45323,21 +45345,13 @@ static ckpt_err ckpt__shard_restore_file(const ckpt_file *f, const ckpt_state *s
     if (e == CKPT_OK) e = ckpt__shard_match_init(&x, &m, st, o);
     if (e == CKPT_OK && !o->weights_only && ckpt__file_clocks(&m.view, x.m.used, &t) && ckpt__time_check(&t) != CKPT_OK)
         e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
-    for (int step = 0; step < 2 && e == CKPT_OK; step++) {          // numbers first: what does not convert is a mismatch
-        ckpt__engine_job quiet = *o->job;
-        if (step == 0 && x.m.small_count == 0) continue;
-        if (step == 0) quiet.progress = NULL;
+    if (e == CKPT_OK) e = ckpt__shard_read_small(&x, &m, &p, f->src.fd, count);
+    if (e == CKPT_OK) {
         e = ckpt__shard_reader_init(&r, &m, &p, !o->no_verify);
         r.whole_fd = f->src.fd;
         r.whole_kept = true;
-        if (e == CKPT_OK) e = step == 0 ? ckpt__shard_want_small(&r, &x) : ckpt__shard_want_bound(&r, &x);
-        if (e == CKPT_OK) e = ckpt__shard_read(&r, st, step == 0 ? &quiet : o->job);
-        for (size_t i = 0; i < x.m.small_count && e == CKPT_OK && step == 0; i++) {
-            const ckpt__binding *b = &st->items[x.m.small_of[i]];
-            const ckpt__entry *entry = &m.view.toc.entries[x.m.small[i].entry];
-            if (!ckpt__file_convert(b->kind, entry->dtype, x.m.cells + 16 * i)) ckpt__file_differs(&x.m, b, entry, "");
-        }
-        if (e == CKPT_OK && x.m.different.count > 0) e = ckpt__file_match_fail(&x.m);
+        if (e == CKPT_OK) e = ckpt__shard_want_bound(&r, &x);
+        if (e == CKPT_OK) e = ckpt__shard_read(&r, st, o->job);
         ckpt__shard_add_count(count, &r.count);
         ckpt__shard_reader_free(&r);
     }
@@ -50815,7 +50829,7 @@ static ckpt_err ckpt__loader_fits(const ckpt__loader_job *j) {
     ckpt__file_options quiet = j->options;
     ckpt__file_match m;
     quiet.log = NULL;
-    if (ckpt__shard_has_pieces(st)) return ckpt__shard_file_fits(j->file, st, &quiet, NULL);
+    if (ckpt__shard_has_pieces(st)) return ckpt__shard_file_suits(j->file, st, &quiet);
     ckpt_err e = ckpt__file_match_init(&m, j->file, st, &quiet);
     if (e == CKPT_OK) e = ckpt__file_match_all(&m);
     if (e == CKPT_OK) e = ckpt__file_check_whole(&m);
