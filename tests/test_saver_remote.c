@@ -942,7 +942,7 @@ static void test_refused_for_nothing_is_own(void **state) {
     b->then = lose_next;
     save_held(&m, 1);
     assert_int_equal(wait_all(&m), CKPT_EXISTS);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 6000; i++) {
         ckpt_uploader_stats(m.u, &stats);
         if (stats.failed == 0 && stats.pending == 0) break;
         usleep(10000);
@@ -1756,7 +1756,7 @@ static void test_lost_answer_and_no_look(void **state) {
         b->loses = false;
         pthread_mutex_unlock(&b->lock);
         bucket_fail(b, NULL, CKPT_OK, 0);
-        for (int i = 0; i < 1000; i++) {
+        for (int i = 0; i < 6000; i++) {
             ckpt_uploader_stats(m.u, &stats);
             if (stats.failed == 0 && stats.pending == 0) break;
             usleep(10000);
