@@ -2983,7 +2983,8 @@ typedef struct ckpt__os_holder {
     bool unseen;                    // on such a machine, with a number not of ours: of another container, machine or boot
 } ckpt__os_holder;
 
-// Are processes numbered together with ours that a lock file speaks of as of "space\nboot\n"? Earlier versions wrote no boot.
+// Are processes numbered together with ours that a lock file speaks of as of "space\nboot\n"? Earlier versions wrote no boot. One's
+// own may not be read just now, for want of descriptors: then it tells nothing.
 static bool ckpt__os_counts_here(const char *text) {
     char space[64], boot[64];
     ckpt__os_pid_space(space, sizeof space);
@@ -2991,7 +2992,7 @@ static bool ckpt__os_counts_here(const char *text) {
     size_t n = strlen(space), m = strlen(boot);
     if (strncmp(text, space, n) != 0 || text[n] != '\n') return false;
     text += n + 1;
-    return text[0] == 0 || (strncmp(text, boot, m) == 0 && text[m] == '\n');
+    return text[0] == 0 || m == 0 || (strncmp(text, boot, m) == 0 && text[m] == '\n');
 }
 
 static ckpt__os_holder ckpt__os_read_holder(int fd) {

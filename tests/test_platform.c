@@ -510,34 +510,39 @@ static void test_lock_and_orphans(void **state) {
     close(fds[1]);
 }
 
-// A process that holds it, and of which /proc says nothing (hidepid, no descriptors left), lives.
+// A process that holds it, and of which /proc says nothing (hidepid, no descriptors left), lives, also where nothing but the text
+// inside keeps the lock.
 static void test_lock_and_proc(void **state) {
     (void)state;
-    const char *path = util_join(util_temp_dir(), "lock");
-    int fds[2], fd, again;
-    ckpt_err e;
-    assert_int_equal(ckpt__os_pipe(fds), CKPT_OK);
-    pid_t holder = fork();
-    if (holder == 0) {
-        e = ckpt__os_lock(&fd, path);
-        if (e == CKPT_OK && ckpt__os_lock(&again, path) != CKPT_EXISTS) _exit(1);       // which loses the record lock
-        if (write(fds[1], &e, sizeof e) != sizeof e) _exit(1);
-        for (;;) pause();
+    for (int k = 0; k < 2; k++) {
+        const char *path = util_join(util_temp_dir(), "lock");
+        int fds[2], fd, again;
+        ckpt_err e;
+        fault_no_locks = k == 1;
+        assert_int_equal(ckpt__os_pipe(fds), CKPT_OK);
+        pid_t holder = fork();
+        if (holder == 0) {
+            e = ckpt__os_lock(&fd, path);
+            if (e == CKPT_OK && ckpt__os_lock(&again, path) != CKPT_EXISTS) _exit(1);       // which loses the record lock
+            if (write(fds[1], &e, sizeof e) != sizeof e) _exit(1);
+            for (;;) pause();
+        }
+        close(fds[1]);                      // a child that ends without a word is not waited for
+        assert_int_equal(read(fds[0], &e, sizeof e), sizeof e);
+        assert_int_equal(e, CKPT_OK);
+        int calls = 0;
+        e = CKPT_EXISTS;
+        for (bool more = true; more && e != CKPT_OK;) {
+            fault_arm_call("open", EMFILE, ++calls);
+            e = ckpt__os_lock(&fd, path);
+            more = fault_disarm();
+        }
+        assert_int_equal(kill(holder, SIGKILL), 0);
+        assert_int_equal(exit_of(holder), -2);
+        fault_no_locks = false;
+        if (e != CKPT_EXISTS) fail_msg("%d: at call %d of open: %s", k, calls, ckpt_err_name(e));
+        close(fds[0]);
     }
-    close(fds[1]);                      // a child that ends without a word is not waited for
-    assert_int_equal(read(fds[0], &e, sizeof e), sizeof e);
-    assert_int_equal(e, CKPT_OK);
-    int calls = 0;
-    e = CKPT_EXISTS;
-    for (bool more = true; more && e != CKPT_OK;) {
-        fault_arm_call("open", EMFILE, ++calls);
-        e = ckpt__os_lock(&fd, path);
-        more = fault_disarm();
-    }
-    assert_int_equal(kill(holder, SIGKILL), 0);
-    assert_int_equal(exit_of(holder), -2);
-    if (e != CKPT_EXISTS) fail_msg("at call %d of open: %s", calls, ckpt_err_name(e));
-    close(fds[0]);
 }
 
 // Where the file system has no locks, the text inside decides.
