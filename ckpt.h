@@ -2983,8 +2983,8 @@ typedef struct ckpt__os_holder {
     bool unseen;                    // on such a machine, with a number not of ours: of another container, machine or boot
 } ckpt__os_holder;
 
-// Are processes numbered together with ours that a lock file speaks of as of "space\nboot\n"? Earlier versions wrote no boot. One's
-// own may not be read just now, for want of descriptors: then it tells nothing.
+// Are processes numbered together with ours that a lock file speaks of as of "space\nboot\n"? Earlier versions wrote no boot. Our
+// own may not be readable just now, for want of descriptors: then it tells nothing.
 static bool ckpt__os_counts_here(const char *text) {
     char space[64], boot[64];
     ckpt__os_pid_space(space, sizeof space);
@@ -37639,7 +37639,8 @@ enum {
     #define CKPT__UPLOADER_HOPE_MOST 900.0
 #endif
 
-// Seconds that the lock of a link is waited for, when it is one that may never come free. A test makes them fewer.
+// Seconds that the lock of a link is waited for, when it is one that may never come free, beyond those that all tries of a put
+// may take. A test makes them fewer.
 #ifndef CKPT__UPLOADER_LINK_WAIT
     #define CKPT__UPLOADER_LINK_WAIT 30.0
 #endif
@@ -40113,10 +40114,13 @@ static ckpt_err ckpt__uploader_link_write(const ckpt_uploader *u, ckpt__uploader
     return e;
 }
 
-// Waits for the lock of a link, which others hold for one small request. Where there are no locks but by name, one of a machine
-// that died holding it is there for ever: then its sentence is a failure that passes when somebody has removed the file.
-static ckpt_err ckpt__uploader_link_lock(ckpt__uploader_link *l, const ckpt__uploader_item *it) {
-    for (double until = ckpt__os_now() + CKPT__UPLOADER_LINK_WAIT;;) {
+// Waits for the lock of a link, which others hold for one small request and its repetitions. Where there are no locks but by
+// name, one of a machine that died holding it is there for ever: then its sentence is a failure that passes when somebody has
+// removed the file.
+static ckpt_err ckpt__uploader_link_lock(const ckpt_uploader *u, ckpt__uploader_link *l, const ckpt__uploader_item *it) {
+    double stall = u->retry.stall_timeout_s > 0.0 ? u->retry.stall_timeout_s : u->store->stall_timeout_s;
+    double put = stall * (u->retry.num_attempts > 0 ? u->retry.num_attempts : (int)CKPT__RETRY_ATTEMPTS);
+    for (double until = ckpt__os_now() + put + CKPT__UPLOADER_LINK_WAIT;;) {
         ckpt_err e = ckpt__os_lock(&l->lock_fd, l->lock_path);
         if (e != CKPT_EXISTS) return e;
         if (ckpt__os_flag_get(&it->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled before it was published");
@@ -40247,7 +40251,7 @@ static ckpt_err ckpt__uploader_publish(ckpt_uploader *u, ckpt__uploader_item *it
     ckpt__uploader_link l;
     it->curable = true;                 // but for what the store says of the link: the object is there, and waits for it
     ckpt_err e = ckpt__uploader_link_find(u, &l, it->folder, it->link_name);
-    if (e == CKPT_OK) e = ckpt__uploader_link_lock(&l, it);
+    if (e == CKPT_OK) e = ckpt__uploader_link_lock(u, &l, it);
     if (e == CKPT_OK) {
         e = ckpt__uploader_link_put(u, &l, it, published);
         ckpt__os_unlock(l.lock_fd, l.lock_path);

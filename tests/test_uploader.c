@@ -2528,6 +2528,7 @@ static void test_link_lock_of_the_dead(void **state) {
     fault_link_wait = 0.02;
     fault_hope = fault_hope_most = 0.02;
     begin_world(&w);
+    w.u->retry.stall_timeout_s = 0.001;
     assert_int_equal(ckpt__uploader_link_find(w.u, &l, w.staging, "latest-rank0.pt.symlink"), CKPT_OK);
     util_write_text(l.lock_path, "7 elsewhere 5 pid:[1]\n");
     upload_linked(&w, "c1", "1", 1, NULL, NULL);
@@ -2543,6 +2544,31 @@ static void test_link_lock_of_the_dead(void **state) {
     assert_int_equal(close_uploader(&w, 0), CKPT_IO);       // the first failure ever
     end_world(&w);
     fault_hope = 60, fault_hope_most = 900;
+    fault_link_wait = 30;
+    fault_no_locks = false;
+}
+
+// One that lives may hold it for as long as all tries of its put take, and that is no failure of ours.
+static void test_link_lock_of_the_slow(void **state) {
+    (void)state;
+    world w;
+    ckpt__uploader_link l;
+    fault_no_locks = true;
+    fault_link_wait = 0.02;
+    begin_world(&w);
+    w.u->retry.stall_timeout_s = 100;
+    assert_int_equal(ckpt__uploader_link_find(w.u, &l, w.staging, "latest-rank0.pt.symlink"), CKPT_OK);
+    util_write_text(l.lock_path, "7 elsewhere 5 pid:[1]\n");
+    upload_linked(&w, "c1", "1", 1, NULL, NULL);
+    while (strcmp(text_of(&w, "c1"), "1") != 0) usleep(1000);
+    usleep(200000);                                         // no condition tells that it waits
+    assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
+    assert_int_equal(unlink(l.lock_path), 0);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c1");
+    ckpt__uploader_link_free(w.u, &l);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    end_world(&w);
     fault_link_wait = 30;
     fault_no_locks = false;
 }
@@ -3880,7 +3906,7 @@ int main(void) {
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
         cmocka_unit_test(test_live_unseen),
-        cmocka_unit_test(test_link_lock_of_the_dead),
+        cmocka_unit_test(test_link_lock_of_the_dead), cmocka_unit_test(test_link_lock_of_the_slow),
         cmocka_unit_test(test_orphans),
         cmocka_unit_test(test_links_never_go_back),
         cmocka_unit_test(test_links_many_workers),
