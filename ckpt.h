@@ -37797,7 +37797,7 @@ struct ckpt_uploader {
     ckpt__uploader_place *begun;        // below pen: those whose journal is begun
     ckpt__uploader_place *thinned;      // below pen: those from which files were removed
     ckpt__uploader_place *places;       // below door, as are those that follow
-    ckpt__uploader_place *left;         // folders that are gone
+    ckpt__uploader_place *left;         // folders that are gone, and dead owners' journals
     bool                 crashed;       // a dead owner was found
     uint32_t             numbers;       // of the last record
     ckpt__os_thread     *threads;
@@ -39039,13 +39039,89 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     return e;
 }
 
-// Makes files of what a dead owner's journal holds. *names is read again when there was one.
-static ckpt_err ckpt__uploader_adopt_journal(ckpt_uploader *u, const char *folder, const char *owner, ckpt__buf *names) {
+// A dead owner's journal that is gone on with as it stands.
+typedef struct ckpt__uploader_taking {
+    ckpt_uploader        *u;
+    ckpt__uploader_place *place;
+    ckpt__uploader_item **list;
+} ckpt__uploader_taking;
+
+// An entry of it as an item. What was made of it already goes first: it would be there still when the entry is done.
+static ckpt_err ckpt__uploader_take_entry(const ckpt__uploader_entry *n, void *user) {
+    const ckpt__uploader_taking *x = (const ckpt__uploader_taking *)user;
+    ckpt_uploader *u = x->u;
+    ckpt_err e = CKPT_OK;
+    char *store = NULL;
+    bool torn = false;
+    ckpt__uploader_item *it = ckpt__uploader_item_new(u, CKPT__UPLOADER_PUT, NULL);
+    if (it == NULL) return CKPT_NOMEM;
+    it->adopted = true;
+    it->folder = ckpt__uploader_keep(u, x->place->folder, &e);
+    ckpt__uploader_names(u, x->place->folder, x->place->owner, n->number, &it->record, &it->data);
+    if (it->record == NULL || it->data == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK && ckpt__os_exists(it->record)) e = ckpt__os_remove(it->record);
+    if (e == CKPT_OK && ckpt__os_exists(it->data)) e = ckpt__os_remove(it->data);
+    if (e == CKPT_OK) e = ckpt__uploader_read_text(u, it, n->text, n->text_size, &store, &torn);
+    bool sound = e == CKPT_OK && it->has_crc && it->size == n->body_size && strcmp(store, u->store->uri) == 0;
+    ckpt__mem_free_text(&u->allocator, store);
+    x->place->journal.undone++;         // also one that is not sound, which stays there
+    if (!sound) {
+        ckpt__uploader_item_free(u, it);
+        return e == CKPT_CORRUPT ? CKPT_OK : e;
+    }
+    it->number = n->number;
+    it->place = x->place;
+    it->at = ckpt__mem_le(n->text - CKPT__UPLOADER_HEAD + 16, 8);
+    it->text_size = n->text_size;
+    ckpt__uploader_pass(u, it->added);
+    it->next = *x->list;
+    *x->list = it;
+    return CKPT_OK;
+}
+
+// Has the entries of a dead owner's journal be sent from where they are: there is no room to make files of them, and who left
+// them there would put them over newer ones later. Below the door.
+static ckpt_err ckpt__uploader_take_journal(ckpt_uploader *u, const ckpt__uploader_place *p, const char *owner, const char *path,
+                                            ckpt__uploader_item **list) {
+    ckpt_err e = CKPT_OK;
+    ckpt__uploader_taking x;
+    ckpt__uploader_place *own = (ckpt__uploader_place *)ckpt__mem_alloc(&u->allocator, sizeof *own);
+    if (own == NULL) return CKPT_NOMEM;
+    ckpt__uploader_journal *j = &own->journal;
+    j->undone = 1;                      // until all are counted: else it would be removed after a failure
+    j->fd = ckpt__os_open(path, O_RDWR, 0);
+    if (j->fd < 0) e = ckpt__os_fail(errno, "open", path);
+    j->path = ckpt__uploader_keep(u, path, &e);
+    own->folder = ckpt__uploader_keep(u, p->folder, &e);
+    own->hidden = p->hidden;
+    memcpy(own->owner, owner, CKPT__UPLOADER_OWNER);
+    own->next = u->left;                // nothing is staged in it
+    u->left = own;
+    if (e != CKPT_OK) return e;
+    x.u = u;
+    x.place = own;
+    x.list = list;
+    e = ckpt__uploader_read_journal(u, path, NULL, ckpt__uploader_take_entry, &x);
+    if (e == CKPT_OK) j->undone--;
+    ckpt__os_mutex_lock(&u->pen);
+    own->begun = u->begun;
+    u->begun = own;
+    ckpt__os_mutex_unlock(&u->pen);
+    ckpt__uploader_note_removal(u, own);
+    return e;
+}
+
+// Makes files of what a dead owner's journal holds, or items where there is no room for them. *names is read again when there was
+// one.
+static ckpt_err ckpt__uploader_adopt_journal(ckpt_uploader *u, const ckpt__uploader_place *p, const char *owner, ckpt__buf *names,
+                                             ckpt__uploader_item **list) {
+    const char *folder = p->folder;
     char *path = ckpt__uploader_path(u, folder, owner, CKPT__UPLOADER_OWNER, ".journal");
     if (path == NULL) return CKPT_NOMEM;
     ckpt_err e = CKPT_OK;
     if (ckpt__os_exists(path)) {
         e = ckpt__uploader_unpack_journal(u, folder, owner, path);
+        if (e == CKPT_NO_SPACE) e = ckpt__uploader_take_journal(u, p, owner, path, list);
         if (e == CKPT_CORRUPT) ckpt__uploader_set_aside(u, path);
         if (e == CKPT_UNSUPPORTED)
             ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s; what it holds stays there", ckpt__error_last.text);
@@ -39081,13 +39157,13 @@ static ckpt_err ckpt__uploader_adopt_files(ckpt_uploader *u, const char *folder,
     return e;
 }
 
-static ckpt_err ckpt__uploader_adopt_owner(ckpt_uploader *u, const char *folder, const char *owner, const ckpt__buf *names,
-                                           ckpt__uploader_item **list) {
+static ckpt_err ckpt__uploader_adopt_owner(ckpt_uploader *u, const ckpt__uploader_place *p, const char *owner,
+                                           const ckpt__buf *names, ckpt__uploader_item **list) {
     ckpt__buf now;
     ckpt__buf_init(&now, &u->allocator);
     ckpt__buf_add(&now, names->data, names->len);
-    ckpt_err e = now.err != CKPT_OK ? now.err : ckpt__uploader_adopt_journal(u, folder, owner, &now);
-    if (e == CKPT_OK) e = ckpt__uploader_adopt_files(u, folder, owner, &now, list);
+    ckpt_err e = now.err != CKPT_OK ? now.err : ckpt__uploader_adopt_journal(u, p, owner, &now, list);
+    if (e == CKPT_OK) e = ckpt__uploader_adopt_files(u, p->folder, owner, &now, list);
     ckpt__buf_free(&now);
     return e;
 }
@@ -39122,7 +39198,7 @@ static size_t ckpt__uploader_count_left(const ckpt_uploader *u, const char *fold
     return record ? 1 : ckpt__uploader_count_entries(u, folder, name);
 }
 
-// What one owner left cannot be looked at, or not be unpacked on a full disk, which keeps nobody from working, least of all whose
+// What one owner left cannot be looked at, or not be taken up on a full disk, which keeps nobody from working, least of all whose
 // uploads free it: the owner counts as alive. Other failures are told.
 static ckpt_err ckpt__uploader_leave_owner(const ckpt_uploader *u, const char *folder, const char *owner, ckpt_err e) {
     if (e != CKPT_AUTH && e != CKPT_IO && e != CKPT_NO_SPACE) return e;
@@ -39169,7 +39245,7 @@ static ckpt_err ckpt__uploader_adopt(ckpt_uploader *u, ckpt__uploader_place *p, 
         }
         u->crashed = true;
         ckpt__uploader_item *before = *list;
-        e = ckpt__uploader_adopt_owner(u, p->folder, n, &names, list);
+        e = ckpt__uploader_adopt_owner(u, p, n, &names, list);
         if (e != CKPT_OK) {
             e = ckpt__uploader_leave_owner(u, p->folder, n, e);
             for (ckpt__uploader_item *it = *list; it != before; it = *list) {

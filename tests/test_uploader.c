@@ -3718,10 +3718,13 @@ static void die_with_a_journal(world *w) {
 }
 
 // The disk is full still, or again, when the next process comes, whose uploads are what frees it: it opens, and goes on. A record that
-// was cut off is as good as before; what could not be taken out of a journal stays for a later run.
+// was cut off is as good as before; what cannot be taken out of a journal, or not all of it, goes as it stands there: not over what is
+// newer. [2..] as much of it comes out; [5] and all of it fails when there is room again
 static void test_full_disk_at_restart(void **state) {
     (void)state;
-    for (int journal = 0; journal < 2; journal++) {
+    for (int turn = 0; turn < 6; turn++) {
+        enum { MANY = 16 };             // 2 * CKPT__UPLOADER_SINGLE
+        bool journal = turn > 0, fails = turn == 5;
         world w;
         new_world(&w);
         setenv("CKPT_TEST_COMMIT", "1", 1);
@@ -3732,18 +3735,26 @@ static void test_full_disk_at_restart(void **state) {
         assert_int_equal(entries(w.staging, ".journal"), journal);
         open_store(&w);
         hold_parts(0);
-        fault_arm_always("pwrite", ENOSPC);
+        hold();
+        fault_arm_call("pwrite", ENOSPC, turn < 2 ? 1 : 1 + 3 * turn);
+        fault_stays = true;
         open_uploader(&w);
         assert_true(fault_disarm());
+        assert_int_equal(entries(w.staging, ".upload"), journal ? MANY / 2 : 1);
+        if (journal) upload_text(&w, "s9", "newer", true);
+        if (fails) fail_all("s", CKPT_AUTH);
         let_go();
-        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
-        if (journal) {
-            assert_int_equal(entries(w.bucket, ""), 0);
-            open_uploader(&w);
-            assert_int_equal(close_uploader(&w, 0), CKPT_OK);
-            assert_int_equal(entries(w.bucket, ""), 2 * (int)CKPT__UPLOADER_SINGLE);
-        } else {
-            same_file(object(&w, "early"), util_join(w.dir, "made"));
+        ckpt_err e = close_uploader(&w, 0);
+        if (e != (fails ? CKPT_AUTH : CKPT_OK)) fail_msg("%d: %s: %s", turn, ckpt_err_name(e), ckpt_last_error());
+        if (fails) assert_int_equal(entries(w.staging, ".upload"), MANY);
+        fail_all(NULL, CKPT_OK);
+        assert_int_equal(entries(w.staging, ".journal"), 0);
+        for (int again = fails ? 1 : 0; again < 2; again++) {
+            if (again) assert_int_equal(go_on(&w), CKPT_OK);
+            if (journal) assert_int_equal(entries(w.bucket, ""), MANY);
+            if (journal) assert_string_equal(text_of(&w, "s9"), "newer");
+            if (journal) assert_string_equal(text_of(&w, "s10"), "x");
+            if (!journal) same_file(object(&w, "early"), util_join(w.dir, "made"));
         }
         assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data") + entries(w.staging, ".journal"), 0);
         end_world(&w);
