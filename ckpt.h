@@ -17145,6 +17145,7 @@ typedef struct ckpt__transfer {
     bool                 throttled;         // the server asks for fewer requests: everyone slows down
     bool                 expired;           // the credentials were renewed; try again at once, once
     bool                 unsure;            // the request may have been carried out although it failed (lost reply), or twice
+    bool                 unseen;            // whether what is there is this upload's could not be seen
     double               retry_after;       // seconds, at least, before the next attempt
     int                  status;            // of HTTP, 0: none
 } ckpt__transfer;
@@ -17324,7 +17325,7 @@ static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
 
 // Forgets how the last attempt ended.
 static void ckpt__transfer_begin(ckpt__transfer *t) {
-    t->transient = t->throttled = t->expired = t->unsure = false;
+    t->transient = t->throttled = t->expired = t->unsure = t->unseen = false;
     t->retry_after = 0.0;
     t->status = 0;
 }
@@ -23053,8 +23054,8 @@ static ckpt_err ckpt__web_check_sum(const ckpt__store_put *p, uint32_t crc) {
 // How a store looks at an object.
 typedef ckpt_err ckpt__web_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t);
 
-// Is the object the one that an upload with this mark has made? Says nothing of failures; when the server could not answer the
-// attempt is unsure, so that its caller looks again before the object is taken for somebody else's.
+// Is the object the one that an upload with this mark has made? Says nothing of failures; when the server could not answer it is
+// unseen, so that its caller looks again before the object is taken for somebody else's.
 static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *ask, const char *name, const char *mark, uint64_t size,
                               ckpt__transfer *t) {
     ckpt__store_stat there;
@@ -23064,7 +23065,7 @@ static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *ask, const char
     ckpt__error_take(&kept);
     ckpt_err e = ask(store, name, &there, &look);
     ckpt__error_last = kept;
-    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unsure = true;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unseen = true;
     return e == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
 }
 
@@ -32355,7 +32356,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
 }
 
 // What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made. Where the server
-// could not answer the attempt is unsure, so that its caller looks again.
+// could not answer it is unseen, so that its caller looks again.
 static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
@@ -32364,7 +32365,7 @@ static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char
     ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
     bool ours = e == CKPT_OK && mark != NULL && mark[0] != 0 && there.size == size && strcmp(there.mark, mark) == 0;
     ckpt__error_last = kept;
-    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unsure = true;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unseen = true;
     return e == CKPT_OK && !ours ? CKPT_EXISTS : e;
 }
 
@@ -34711,7 +34712,7 @@ static ckpt_err ckpt__oci_stat(ckpt_store *store, const char *name, ckpt__store_
 }
 
 // Is the object the one that an upload with this mark has made? `parts`: the sum of its parts, NULL when there are none, or
-// nobody knows. Says nothing of failures; when the server could not answer the attempt is unsure: its caller looks again.
+// nobody knows. Says nothing of failures; when the server could not answer it is unseen: its caller looks again.
 static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *mark, uint64_t size, const char *parts,
                               ckpt__transfer *t) {
     ckpt__store_stat there;
@@ -34722,7 +34723,7 @@ static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *m
     ckpt__error_take(&kept);
     ckpt_err e = ckpt__oci_head(store, name, &there, parts, &same, &look);
     ckpt__error_last = kept;
-    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unsure = true;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unseen = true;
     return e == CKPT_OK && same && there.size == size && strcmp(there.mark, mark) == 0;
 }
 
@@ -36209,6 +36210,8 @@ typedef struct ckpt__send_job {
     ckpt__error_record  first;          // of the worker that failed first
     bool                curable;        // that failure, or one of a whole object: a later run may have more luck
     bool                gone;           // the store does not know the upload any more
+    bool                broken;         // a proxy, perhaps, has answered in the place of a server that went on
+    bool                doubt;          // it was refused for an object that could not be looked at
     bool                no_parts;       // the store takes this object whole only, as it said when parts were asked for
     bool                resumed;        // upload id and parts are of an earlier process
     bool                forgetful;      // remember has failed and been reported
@@ -36468,6 +36471,15 @@ static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
     return ckpt__store_exists();
 }
 
+// After a request that was to make the object: may it be there although that failed? Who is refused the very first one, and
+// cannot see for what, has nothing there: it is disputed, but neither replaced nor removed as one's own.
+static void ckpt__send_doubt(ckpt__send_job *j, const ckpt__transfer *t, ckpt_err e) {
+    if (e == CKPT_OK) return;
+    j->s->unsure = j->s->unsure || t->unsure || (t->unseen && (e != CKPT_EXISTS || j->broken));
+    j->doubt = j->doubt || t->unseen;
+    j->broken = j->broken || (t->status >= 500 && !t->throttled);
+}
+
 //-- whole --------------------------------------------------------------------------
 
 static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
@@ -36490,7 +36502,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
     while (ckpt__retry_next(&l, &e)) {
         e = ckpt__store_run_put(s->store, &put);
-        s->unsure = s->unsure || (e != CKPT_OK && l.t.unsure);
+        ckpt__send_doubt(j, &l.t, e);
         s->reached = s->reached || e == CKPT_OK || l.t.unsure || ckpt__transfer_count(&l.t) > 0;
     }
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
@@ -36681,7 +36693,7 @@ static ckpt_err ckpt__send_begin(ckpt__send_job *j) {
         (void)ckpt__buf_cstr(&r->upload_id);
         if (e == CKPT_OK) e = r->upload_id.err;
         lost = lost || l.t.unsure || (e != CKPT_OK && !l.t.throttled);
-        s->unsure = s->unsure || (e == CKPT_EXISTS && l.t.unsure);
+        j->doubt = j->doubt || (e == CKPT_EXISTS && (l.t.unseen || l.t.unsure));
     }
     if (e != CKPT_OK) {
         ckpt__send_record_clear(r);
@@ -36794,7 +36806,7 @@ static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
     l.meter = s->meter;
     while (ckpt__retry_next(&l, &e)) {
         e = ckpt__store_run_complete(s->store, &m);
-        s->unsure = s->unsure || (e != CKPT_OK && l.t.unsure);
+        ckpt__send_doubt(j, &l.t, e);
     }
     if (e != CKPT_OK) ckpt__send_fail(j, &l.t, e);
     j->gone = j->gone || (e == CKPT_CORRUPT && !l.t.transient);     // what it holds is wrong for good
@@ -36939,7 +36951,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
     if (e == CKPT_OK) {
         if (s->meter != NULL) ckpt__meter_set(&s->meter->total, j.size);
         e = ckpt__send_object(&j);
-        if (e == CKPT_EXISTS && s->unsure) e = ckpt__send_dispute(&j);
+        if (e == CKPT_EXISTS && (s->unsure || j.doubt)) e = ckpt__send_dispute(&j);
         s->curable = e != CKPT_OK && j.curable;
         ckpt__os_mutex_free(&j.lock);
     }

@@ -153,6 +153,8 @@ UTIL_FN ckpt_err put_by(script_put *by, ckpt_store *s, const char *name, const c
     return by(s, &p);
 }
 
+static ckpt__send sent;                 // by send_by, as it was afterwards
+
 // Sends bytes that nobody may have put before, as uploads do: with pauses that are short.
 UTIL_FN ckpt_err send_by(ckpt_store *s, const char *name, const void *bytes, size_t size, uint64_t part_size, const char *mark) {
     ckpt__send one;
@@ -167,7 +169,9 @@ UTIL_FN ckpt_err send_by(ckpt_store *s, const char *name, const void *bytes, siz
     one.mark = mark;
     one.part_size = part_size;
     one.retry = &retry;
-    return ckpt__send_run(&one);
+    ckpt_err e = ckpt__send_run(&one);
+    sent = one;
+    return e;
 }
 
 extern char **environ;

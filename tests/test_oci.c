@@ -831,6 +831,18 @@ static void test_replies(void **state) {
     assert_string_equal(script.list[0].method, "POST");
     assert_int_equal(requests(), 3);
     ckpt_store_close(s);
+    // As long as it cannot be looked at nobody is told that it may be ours when the very first request was refused; behind one that
+    // failed it may be.
+    static const step blind[] = { { 412, NULL, NULL, 0 } }, failed[] = { { 502, NULL, NULL, 0 }, { 412, NULL, NULL, 0 } };
+    for (int i = 0; i < 3; i++) {
+        s = i == 2 ? MEET(failed) : MEET(blind);
+        s->min_part = 1;
+        is(i == 1 ? send_by(s, "x", big, sizeof big, 1 << 20, "mark1") : send_by(s, "x", "123456789", 9, 0, "mark1"), CKPT_NET);
+        sentence_has("cannot tell whose object is there");
+        assert_true(sent.curable);
+        assert_int_equal(sent.unsure, i == 2);
+        ckpt_store_close(s);
+    }
     // Without the server's MD5 a look confirms it; with another one it is damaged.
     static const step unproven[] = { { 200, NULL, NULL, 0 }, { 200, STAT_REPLY, "123456789", 9 }, { 200, NULL, NULL, 0 }, { 200, STAT_REPLY, "12345678", 8 },
                                      { 200, NULL, NULL, 0 }, { 404, NULL, NULL, 0 }, { 200, NULL, NULL, 0 }, { 403, NULL, NULL, 0 },

@@ -463,7 +463,12 @@ static void test_create_only(void **state) {
     static const step busy[] = { { 412, NULL, ERROR_XML("PreconditionFailed", ""), 0 }, { 503, NULL, NULL, 0 } };
     s = MEET(busy);
     is(put(s, "hello world", false, "m"), CKPT_EXISTS);    // whose it is could not be seen: its caller is to ask again
-    assert_true(t.unsure && !t.transient);
+    assert_true(t.unseen && !t.unsure && !t.transient);
+    ckpt_store_close(s);
+    static const step blind[] = { { 404, NULL, NULL, 0 }, { 412, NULL, ERROR_XML("PreconditionFailed", ""), 0 } };
+    s = MEET(blind);
+    is(send_by(s, "x", "hello world", 11, 0, "m"), CKPT_NET);
+    assert_true(sent.curable && !sent.unsure);             // nothing of ours was taken
     ckpt_store_close(s);
     static const step theirs[] = { { 412, NULL, ERROR_XML("PreconditionFailed", ""), 0 }, { 200, "x-amz-meta-ckpt-mark: other\r\n", NULL, 11 } };
     s = MEET(theirs);

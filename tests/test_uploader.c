@@ -32,7 +32,8 @@ typedef struct scripted {
     bool        transient;
     const char *only;                   // they fail only for names that hold this; NULL: all
     const char *never;                  // puts of names that hold this always fail with `code`
-    bool        blind;                  // looks for them do, too
+    bool        blind;                  // looks for them do, too, with CKPT_NET
+    bool        unseen;                 // what is refused for them cannot be looked at
     bool        no_looks;               // there is no right to look at any
     bool        away;                   // no connection to one like sftp:// comes about
     char        order[4096];            // names as they were put
@@ -117,7 +118,8 @@ static ckpt_err gate(const char *name, const char *what, ckpt__transfer *t, bool
     bool never = S.never != NULL && strstr(name, S.never) != NULL;
     if (e == CKPT_OK && (never || (S.fail > 0 && (S.only == NULL || strstr(name, S.only) != NULL)))) {
         if (!never) S.fail--;
-        t->unsure = t->unsure || S.code == CKPT_EXISTS;
+        t->unsure = t->unsure || (S.code == CKPT_EXISTS && !S.unseen);
+        t->unseen = S.unseen;
         t->transient = S.transient;
         e = ckpt__error_set(S.code, "the script makes %s fail", what);
     }
@@ -179,8 +181,8 @@ static ckpt_err s_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, c
     locked_add(&S.stats);
     pthread_mutex_lock(&S.lock);
     bool fails = S.blind && S.never != NULL && strstr(name, S.never) != NULL;
-    t->transient = fails && S.transient;
-    ckpt_err e = fails ? ckpt__error_set(S.code, "the script sees nothing") : CKPT_OK;
+    t->transient = fails && (S.transient || S.unseen);
+    ckpt_err e = fails ? ckpt__error_set(CKPT_NET, "the script sees nothing") : CKPT_OK;
     if (S.no_looks) e = ckpt__error_set(CKPT_AUTH, "the script lets nobody look");
     pthread_mutex_unlock(&S.lock);
     if (e != CKPT_OK) return e;
@@ -1661,24 +1663,27 @@ static void test_heir_of_nothing(void **state) {
     }
 }
 
-static void set_blind(bool blind) {
+static void set_blind(bool blind, bool unseen) {
     pthread_mutex_lock(&S.lock);
     S.blind = blind;
+    S.unseen = unseen;
     pthread_mutex_unlock(&S.lock);
 }
 
 // A file that fails again though it was tried again, before a byte of it was sent, is no more in the store than before: what is there
-// of its name is somebody else's, and neither replaced by the next one nor removed with what is given up.
+// of its name is somebody else's, and neither replaced by the next one nor removed with what is given up. Nor is what it was refused
+// for, as long as nobody can see whose that is.
 static void test_tried_in_vain(void **state) {
     (void)state;
-    for (int recalls = 0; recalls < 2; recalls++) {
+    for (int i = 0; i < 4; i++) {
+        int recalls = i % 2, refused = i / 2;
         world w;
         begin_world(&w);
         fault_hope = fault_hope_most = 0.02;
         util_write_text(object(&w, "n"), "theirs");
-        fail_next(0, CKPT_NET, true);
-        fail_all("n", CKPT_NET);
-        set_blind(true);
+        fail_next(0, CKPT_NET, !refused);
+        fail_all("n", refused ? CKPT_EXISTS : CKPT_NET);
+        set_blind(true, refused);
         assert_int_equal(add_heir(&w, "n", "1", false, NULL), CKPT_OK);
         for (bool again = false; !again; usleep(1000)) {
             ckpt__os_mutex_lock(&w.u->lock);
