@@ -31857,6 +31857,7 @@ typedef struct ckpt__azure {
     ckpt_err      (*ask)(ckpt_credentials *out, void *user);    // for the next SAS; NULL: there is but the one
     void           *ask_user;
     ckpt__os_flag   blind;              // the SAS may not read, as it says, or as the last list of blocks has shown
+    ckpt__os_flag   doubted;            // it may, as it says, and the last list of blocks was refused all the same
     int             page;               // entries of a page of a listing
     ckpt__os_mutex  lock;               // guards all below
     double          clock;              // seconds by which the server is ahead of us
@@ -32258,7 +32259,9 @@ static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap
     text[0] = 0;
     if (ckpt__azure_is(c, "AuthorizationPermissionMismatch") && s->key.len == 0) {
         char right = ckpt__azure_needs(c);
-        if (c->rights[0] != 0)
+        if (strchr(c->rights, right) != NULL)
+            (void)snprintf(text, cap, "; the SAS has the permission '%c', and who made it does not, by role or condition", right);
+        else if (c->rights[0] != 0)
             (void)snprintf(text, cap, "; the SAS lacks a permission: '%c' is not among its sp=%s", right, c->rights);
         else (void)snprintf(text, cap, "; the SAS lacks a permission: it needs '%c' in its sp=, or in its policy", right);
     } else if (ckpt__azure_is(c, "ContainerNotFound")) {
@@ -32502,6 +32505,7 @@ typedef struct ckpt__azure_blocks {
     ckpt__store_each_part *each;        // NULL: none; not called for the sign
     void                  *user;
     bool                   alive, found;
+    bool                   refused;     // the SAS has no right to look
     char                   first[CKPT__AZURE_ID + 1];   // an upload that is alive
     const ckpt__store_multi *m;         // NULL, or whose parts must all be there
     size_t                 there;       // how many of them are
@@ -32542,9 +32546,10 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
     ckpt__fields_add(&c.query, "comp", "blocklist");
     ckpt__fields_add(&c.query, "blocklisttype", "uncommitted");
     ckpt_err e = ckpt__azure_run(&c);
+    b->refused = e == CKPT_AUTH && c.s->key.len == 0 && ckpt__azure_is(&c, "AuthorizationPermissionMismatch");
     // A SAS that says what it may is refused so while the role of who made it is out of force, and that comes back.
-    if (e == CKPT_AUTH && c.s->key.len == 0 && c.rights[0] == 0 && ckpt__azure_is(&c, "AuthorizationPermissionMismatch"))
-        ckpt__os_flag_set(&c.s->blind, 1);
+    if (b->refused || e == CKPT_OK || e == CKPT_NOT_FOUND)
+        ckpt__os_flag_set(c.rights[0] == 0 ? &c.s->blind : &c.s->doubted, b->refused);
     if (e == CKPT_OK && !ckpt__xml_root(&root, c.reply.body.data, c.reply.body.len))
         e = ckpt__web_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
     ckpt__xml_init(&x, c.reply.body.data, c.reply.body.len);
@@ -32558,7 +32563,8 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
 }
 
 // Before an upload in blocks ends, the list of them is looked at, and so it is when another process goes on: a SAS that may write
-// but not read is good for whole objects only. One that does not tell its rights is put to the test each time: policies change.
+// but not read is good for whole objects only. One that does not tell its rights, or was refused a list though they hold 'r', is
+// put to the test each time: policies and roles change.
 static ckpt_err ckpt__azure_check_sight(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__azure *s = ckpt__azure_of(store);
     ckpt__azure_blocks b;
@@ -32568,13 +32574,11 @@ static ckpt_err ckpt__azure_check_sight(ckpt_store *store, const ckpt__store_mul
     ckpt__os_mutex_lock(&s->lock);
     bool tells = s->key.len > 0 || s->rights[0] != 0;
     ckpt__os_mutex_unlock(&s->lock);
-    if (!tells) {
-        ckpt__os_flag_set(&s->blind, 0);
-        e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
-    }
-    if (!ckpt__azure_is_blind(store)) return e;
+    bool blind = tells && ckpt__azure_is_blind(store);
+    if (!blind && (!tells || ckpt__os_flag_get(&s->doubted) != 0)) e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
+    if (!blind && !b.refused) return e;
     return ckpt__error_set(CKPT_UNSUPPORTED, "uploads in blocks need to read, and the SAS may not: 'r' is not among its "
-                           "permissions");
+                           "permissions, or those of who made it");
 }
 
 // The upload's name holds the time of its begin, by which old ones are told. One of a single byte is a trial, to be given up.
@@ -32584,7 +32588,8 @@ static ckpt_err ckpt__azure_begin(ckpt_store *store, const ckpt__store_multi *m,
     ckpt__store_multi mine = *m;
     bool trial = m->size <= 1;
     ckpt_err e = ckpt__azure_check_name(s, m->name);
-    if (e == CKPT_OK && !trial && ckpt__azure_is_blind(store)) e = ckpt__azure_check_sight(store, m);
+    bool wary = ckpt__azure_is_blind(store) || ckpt__os_flag_get(&s->doubted) != 0;
+    if (e == CKPT_OK && !trial && wary) e = ckpt__azure_check_sight(store, m);
     if (e == CKPT_NOT_FOUND) e = CKPT_OK;                   // it may look: there is nothing yet
     if (e == CKPT_OK) e = ckpt__os_random(bytes, sizeof bytes);
     if (e != CKPT_OK) return e;
@@ -32652,7 +32657,7 @@ static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m)
     if (ckpt__azure_check_upload(store, m) != CKPT_OK) return ckpt__azure_check_name(s, m->name);
     memset(&f, 0, sizeof f);
     ckpt_err e = ckpt__azure_is_blind(store) ? CKPT_OK : ckpt__azure_find(store, m, &f);
-    if (e == CKPT_AUTH && ckpt__azure_is_blind(store)) e = CKPT_OK;     // the sign is what counts
+    if (e == CKPT_AUTH) e = CKPT_OK;                        // the sign is what counts
     if (e == CKPT_OK) e = ckpt__azure_put_sign(store, m, 2);
     for (size_t i = 0; i < f.count && e == CKPT_OK; i++) {
         if (f.list[i].size > 1) e = ckpt__azure_put_block(store, m, &body, 0, f.list[i].etag, NULL);
@@ -32663,6 +32668,23 @@ static ckpt_err ckpt__azure_abort(ckpt_store *store, const ckpt__store_multi *m)
     return CKPT_OK;
 }
 
+// The list of blocks was refused. Who may write all the same will never end an upload in blocks: it is given up, and its caller
+// begins anew, whole. While a role is out of force nothing can be written either.
+static ckpt_err ckpt__azure_give_up(ckpt_store *store, const ckpt__store_multi *m, ckpt_err e) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    ckpt__transfer aside = ckpt__transfer_aside(m->t);
+    ckpt__store_multi mine = *m;
+    ckpt__error_record refusal;
+    mine.t = &aside;
+    ckpt__error_take(&refusal);
+    if (ckpt__azure_put_sign(store, &mine, 2) != CKPT_OK) {
+        ckpt__error_last = refusal;
+        return e;
+    }
+    ckpt__store_set_mark(&s->given_up, m->upload_id, true, &s->lock);
+    return ckpt__azure_gone();
+}
+
 // Before the commit: is the upload alive, and are all its blocks there as they were sent? One that was given up in between would
 // leave single bytes.
 static ckpt_err ckpt__azure_check_blocks(ckpt_store *store, const ckpt__store_multi *m) {
@@ -32671,6 +32693,7 @@ static ckpt_err ckpt__azure_check_blocks(ckpt_store *store, const ckpt__store_mu
     b.id = m->upload_id;
     b.m = m;
     ckpt_err e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
+    if (b.refused) return ckpt__azure_give_up(store, m, e);
     if (e == CKPT_OK && !b.alive) e = ckpt__azure_gone();
     if (e == CKPT_OK && b.there != m->part_count)
         e = ckpt__error_set(CKPT_NOT_FOUND, "the upload has lost a block and must begin anew");

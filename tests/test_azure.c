@@ -632,21 +632,25 @@ static void test_rights(void **state) {
     is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
     assert_int_equal(requests(), 1);
     ckpt_store_close(s);
-    // A list that was refused once is not for ever: a SAS that may read by its own words does so again, and of another one policies change.
-    static const step back[] = { { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 } };
-    s = meet_with(back, 2, WITH("&sp=rwdl"));
+    // A list that was refused once is not for ever: of a SAS that may read by its own words, and of one that does not tell, the next
+    // begin asks before it puts anything.
+    static const step back[] = { { 403, MISMATCH, NULL, 0 }, { 404, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 } };
+    s = meet_with(back, UTIL_COUNT(back), WITH("&sp=rwdl"));
     ckpt__buf_init(&u.id, NULL);
     is(s->table->parts(s, &u.m, on_part, NULL), CKPT_AUTH);
     is(s->table->begin(s, &u.m, &u.id), CKPT_OK);
-    assert_int_equal(requests(), 2);
+    assert_int_equal(requests(), 3);
+    u.id.len = 0;
+    is(s->table->begin(s, &u.m, &u.id), CKPT_OK);
+    assert_int_equal(requests(), 4);
     ckpt_store_close(s);
-    static const step changes[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 503, NULL, NULL, 0 }, { 201, NULL, NULL, 0 },
-                                    { 403, MISMATCH, NULL, 0 }, { 404, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 200, NULL, "<BlockList/>", 0 }, { 201, NULL, NULL, 0 },
+    static const step changes[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 503, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },
+                                    { 404, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 200, NULL, "<BlockList/>", 0 }, { 201, NULL, NULL, 0 },
                                     { 200, NULL, "<BlockList/>", 0 } };
     s = meet_with(changes, UTIL_COUNT(changes), WITH("&si=policy"));
     is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
     static const ckpt_err ends[] = { CKPT_UNSUPPORTED, CKPT_NET, CKPT_UNSUPPORTED, CKPT_OK, CKPT_OK };
-    static const int after[] = { 2, 3, 5, 8, 10 };
+    static const int after[] = { 2, 3, 4, 7, 9 };
     for (int i = 0; i < UTIL_COUNT(ends); i++) {
         u.id.len = 0;
         ckpt_err e = s->table->begin(s, &u.m, &u.id);
@@ -668,6 +672,78 @@ static void test_rights(void **state) {
     sentence_has("'d'");
     ckpt_store_close(s);
     assert_false(leaked);
+}
+
+// By its words the SAS may read, and who made it may not: of the first upload that is found out when all of it was sent, and it goes whole;
+// the next one at once.
+static void test_reads_in_vain(void **state) {
+    (void)state;
+    static char big[3 << 20];
+    static const step steps[] = {
+        { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 },         // begin, three blocks
+        { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },                         // the end: it is given up
+        { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },                         // whole, which cannot be looked at
+        { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },
+        { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 } };
+    ckpt_store *s = meet_with(steps, UTIL_COUNT(steps), WITH("&sp=rwdl"));
+    is(send_by(s, "name", big, sizeof big, 1 << 20, "m"), CKPT_OK);
+    assert_int_equal(requests(), 10);
+    assert_int_equal(script.list[5].size, 2);
+    assert_int_equal(script.list[8].size, sizeof big);
+    is(send_by(s, "name", big, sizeof big, 1 << 20, "m"), CKPT_OK);
+    assert_int_equal(requests(), 13);
+    multi u;
+    multi_init(&u, true);
+    is(s->table->abort(s, &u.m), CKPT_OK);                  // its blocks cannot be seen: the sign is what counts
+    assert_int_equal(script.list[14].size, 2);
+    ckpt_store_close(s);
+    // Where nothing can be written either, as while a role is out of force, that is no reason to send all of it again.
+    static const step lapsed[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 200, NULL, "<BlockList/>", 0 }, { 404, NULL, NULL, 0 } };
+    s = meet_with(lapsed, UTIL_COUNT(lapsed), WITH("&sp=rwdl"));
+    is(s->table->complete(s, &u.m), CKPT_AUTH);
+    assert_int_equal(requests(), 2);
+    is(s->table->complete(s, &u.m), CKPT_NOT_FOUND);        // it was not given up by us
+    assert_int_equal(requests(), 4);
+    ckpt_store_close(s);
+}
+
+static void *begin_often(void *arg) {
+    ckpt_store *s = (ckpt_store *)arg;
+    ckpt__transfer own;
+    multi u;
+    memset(&own, 0, sizeof own);
+    multi_init(&u, true);
+    u.m.t = &own;
+    ckpt__buf_init(&u.id, NULL);
+    for (int i = 0; i < 300 && arg != NULL; i++) {
+        u.id.len = 0;
+        if (s->table->begin(s, &u.m, &u.id) != CKPT_UNSUPPORTED) arg = NULL;
+    }
+    ckpt__buf_free(&u.id);
+    return arg;
+}
+
+// What one thread learns of a SAS that does not tell its rights does not make another one's refusal into a failure.
+static void test_blind_together(void **state) {
+    (void)state;
+    static step steps[601];
+    for (int i = 0; i < UTIL_COUNT(steps); i++) {
+        steps[i].status = 403;
+        steps[i].headers = MISMATCH;
+    }
+    ckpt_store *s = meet_with(steps, UTIL_COUNT(steps), WITH("&si=policy"));
+    multi u;
+    pthread_t id;
+    void *other = NULL;
+    multi_init(&u, true);
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    assert_int_equal(pthread_create(&id, NULL, begin_often, s), 0);
+    void *own = begin_often(s);
+    pthread_join(id, &other);
+    assert_non_null(own);
+    assert_non_null(other);
+    assert_int_equal(requests(), UTIL_COUNT(steps));
+    ckpt_store_close(s);
 }
 
 //-- a SAS that runs out -----------------------------------------------------------
@@ -998,6 +1074,7 @@ int main(void) {
         cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_rights),
+        cmocka_unit_test(test_reads_in_vain), cmocka_unit_test(test_blind_together),
         cmocka_unit_test(test_sas_renewed), cmocka_unit_test(test_sas_given), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_libcloud), cmocka_unit_test(test_libcloud_folder),
     };
