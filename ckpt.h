@@ -23054,8 +23054,9 @@ static ckpt_err ckpt__web_check_sum(const ckpt__store_put *p, uint32_t crc) {
 // How a store looks at an object.
 typedef ckpt_err ckpt__web_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t);
 
-// Is the object the one that an upload with this mark has made? Says nothing of failures; when the server could not answer it is
-// unseen, so that its caller looks again before the object is taken for somebody else's.
+// Is the object the one that an upload with this mark has made? Says nothing of failures; when the server could not answer, or
+// says that nothing is there, which it has just refused the upload for, it is unseen: its caller looks again before the object
+// is taken for somebody else's.
 static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *ask, const char *name, const char *mark, uint64_t size,
                               ckpt__transfer *t) {
     ckpt__store_stat there;
@@ -23065,7 +23066,7 @@ static bool ckpt__web_is_ours(ckpt_store *store, ckpt__web_stat *ask, const char
     ckpt__error_take(&kept);
     ckpt_err e = ask(store, name, &there, &look);
     ckpt__error_last = kept;
-    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unseen = true;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT || (e == CKPT_NOT_FOUND && t->status == 412)) t->unseen = true;
     return e == CKPT_OK && there.size == size && strcmp(there.mark, mark) == 0;
 }
 
@@ -24355,12 +24356,14 @@ static bool ckpt__s3_must_look(ckpt__s3 *s) {
 }
 
 // Is there an object of that name? CKPT_EXISTS; CKPT_OK with *done: it is this very upload's. Who may not look is let go on,
-// unless nobody else looks.
+// unless nobody else looks. Of a 404 that may be a proxy's the store's own look knows more.
 static ckpt_err ckpt__s3_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t,
                               bool *done) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
-    ckpt_err e = ckpt__s3_head(store, name, &there, &look);
+    bool strange;
+    ckpt_err e = ckpt__s3_ask_head(store, name, &there, &strange, &look);
+    if (strange) e = store->table->stat(store, name, &there, &look);
     *done = false;
     if (e == CKPT_NOT_FOUND || (e == CKPT_AUTH && !ckpt__s3_must_look(ckpt__s3_of(store)))) return CKPT_OK;
     if (e != CKPT_OK) {
@@ -25038,14 +25041,24 @@ static ckpt_err ckpt__s3_get(ckpt_store *store, const char *name, const char *et
     return e;
 }
 
-// S3 does not tell whether there was such an object.
+// S3 does not tell whether there was such an object. Others do, and some in words of which only a look shows that they are not a
+// proxy's.
 static ckpt_err ckpt__s3_remove(ckpt_store *store, const char *name, ckpt__transfer *t) {
     ckpt__s3_call c;
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
     if (e != CKPT_OK) return e;
     ckpt__s3_call_init(&c, store, "DELETE", name, t);
     e = ckpt__s3_run(&c);
+    bool strange = e == CKPT_NET && c.reply.status == 404;
     ckpt__s3_call_free(&c);
+    if (!strange) return e;
+    ckpt__store_stat there;
+    ckpt__transfer look = ckpt__transfer_aside(t);
+    ckpt__error_record refusal;
+    ckpt__error_take(&refusal);
+    t->transient = ckpt__s3_stat(store, name, &there, &look) != CKPT_NOT_FOUND;
+    if (!t->transient) return CKPT_NOT_FOUND;
+    ckpt__error_last = refusal;
     return e;
 }
 
@@ -34746,7 +34759,7 @@ static bool ckpt__oci_is_ours(ckpt_store *store, const char *name, const char *m
     ckpt__error_take(&kept);
     ckpt_err e = ckpt__oci_head(store, name, &there, parts, &same, &look);
     ckpt__error_last = kept;
-    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unseen = true;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT || (e == CKPT_NOT_FOUND && t->status == 412)) t->unseen = true;
     return e == CKPT_OK && same && there.size == size && strcmp(there.mark, mark) == 0;
 }
 

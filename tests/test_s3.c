@@ -1246,7 +1246,8 @@ static void test_stat_by_list(void **state) {
 static void test_strangers(void **state) {
     (void)state;
     #define PAGE { 404, "Content-Type: text/plain; charset=utf-8\r\n", "default backend - 404", 0 }
-    static const step steps[] = { PAGE, { 204, NULL, NULL, 0 }, PAGE, { 204, NULL, NULL, 0 }, { 404, NULL, ERROR_XML("NoSuchKey", "x"), 0 },
+    #define NO_BODY { 404, "Content-Type: text/html\r\n", NULL, 0 }
+    static const step steps[] = { PAGE, NO_BODY, PAGE, { 204, NULL, NULL, 0 }, PAGE, { 204, NULL, NULL, 0 }, { 404, NULL, ERROR_XML("NoSuchKey", "x"), 0 },
                                   { 404, NULL, ERROR_XML("NoSuchUpload", "x"), 0 }, { 404, NULL, NULL, 0 } };
     ckpt_store *s = MEET(steps);
     multi u;
@@ -1261,10 +1262,22 @@ static void test_strangers(void **state) {
     is(s->table->remove(s, "n", &t), CKPT_NOT_FOUND);
     is(s->table->abort(s, &u.m), CKPT_OK);
     is(s->table->remove(s, "n", &t), CKPT_NOT_FOUND);
+    assert_int_equal(requests(), 9);
+    ckpt_store_close(s);
+    // There are servers that say so themselves: of them the list tells, and a look.
+    static const step plain[] = { PAGE, NO_BODY, { 200, NULL, LISTED(""), 0 }, PAGE, { 200, "ETag: \"x\"\r\n", NULL, 3 }, PAGE, { 404, NULL, NULL, 0 } };
+    s = MEET(plain);
+    is(s->table->remove(s, "n", &t), CKPT_NOT_FOUND);
+    assert_false(t.transient);
+    is(s->table->remove(s, "n", &t), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("is the server behind");
+    ckpt__transfer_begin(&t);
+    is(s->table->remove(s, "n", &t), CKPT_NOT_FOUND);
+    assert_false(t.transient);
     assert_int_equal(requests(), 7);
     ckpt_store_close(s);
     // A HEAD has no body: the list of that name tells, also of a server that calls all of its answers so.
-    #define NO_BODY { 404, "Content-Type: text/html\r\n", NULL, 0 }
     static const struct { step steps[3]; ckpt_err e; int requests; bool transient; } rows[] = {
         { { NO_BODY, { 200, NULL, LISTED(""), 0 } }, CKPT_NOT_FOUND, 2, false },
         { { NO_BODY, { 403, NULL, ERROR_XML("AccessDenied", "x"), 0 } }, CKPT_NOT_FOUND, 2, false },
@@ -1283,6 +1296,35 @@ static void test_strangers(void **state) {
         if (e == CKPT_OK) assert_int_equal(st.size, 3);
         ckpt_store_close(s);
     }
+}
+
+// A proxy answers 502 to what the server has carried out, and then 404 to the look at what the next try is refused for: what is refused
+// for an object is not refused for none.
+static void test_strange_looks(void **state) {
+    (void)state;
+    static char big[3 << 20];
+    #define SEEN NO_BODY, { 200, NULL, LISTED(LISTED_KEY("name")), 0 }
+    static const step whole[] = { { 502, NULL, "bad gateway", 0 }, { 412, NULL, ERROR_XML("PreconditionFailed", "x"), 0 }, NO_BODY,
+                                  SEEN, { 200, OURS, NULL, 11 } };
+    static const step parts[] = { { 200, NULL, "<R><UploadId>U</UploadId></R>", 0 }, { 200, "ETag: \"e\"\r\n", NULL, 0 }, { 200, "ETag: \"e\"\r\n", NULL, 0 },
+                                  { 200, "ETag: \"e\"\r\n", NULL, 0 }, { 502, NULL, "bad gateway", 0 }, NO_BODY, PAGE,
+                                  { 412, NULL, ERROR_XML("PreconditionFailed", "x"), 0 }, NO_BODY, { 204, NULL, NULL, 0 }, SEEN, { 200, OURS, NULL, sizeof big } };
+    for (int i = 0; i < 2; i++) {
+        ckpt_store *s = i == 0 ? MEET(whole) : MEET(parts);
+        ckpt__s3_of(s)->conditions = s->creates_only = true;
+        s->min_part = 1;
+        is(i == 0 ? send_by(s, "name", "hello world", 11, 0, "m") : send_by(s, "name", big, sizeof big, 1 << 20, "m"), CKPT_OK);
+        assert_int_equal(requests(), i == 0 ? 6 : 13);
+        ckpt_store_close(s);
+    }
+    // Who looks before the end, for want of a condition, does not overwrite what a proxy hides.
+    static const step hidden[] = { NO_BODY, NO_BODY, { 200, NULL, LISTED(LISTED_KEY("big")), 0 }, { 200, "x-amz-meta-ckpt-mark: other\r\n", NULL, 22 } };
+    ckpt_store *s = MEET(hidden);
+    multi u;
+    multi_init(&u, false);
+    is(s->table->complete(s, &u.m), CKPT_EXISTS);
+    assert_int_equal(requests(), 4);
+    ckpt_store_close(s);
 }
 
 //-- listing -----------------------------------------------------------------------
@@ -1529,7 +1571,8 @@ int main(void) {
         cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_region_not_named),
         cmocka_unit_test(test_region_is_right), cmocka_unit_test(test_clock),
         cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
-        cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_stat_by_list), cmocka_unit_test(test_strangers), cmocka_unit_test(test_region_is_no_expiry),
+        cmocka_unit_test(test_put_unsigned), cmocka_unit_test(test_stat_by_list), cmocka_unit_test(test_strangers), cmocka_unit_test(test_strange_looks),
+        cmocka_unit_test(test_region_is_no_expiry),
         cmocka_unit_test(test_replaced_keys),
         cmocka_unit_test(test_unnamed_header), cmocka_unit_test(test_condition_lost),
         cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
