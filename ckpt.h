@@ -31879,7 +31879,9 @@ typedef struct ckpt__azure {
     char            expiry[64];         // of the SAS, by itself; "": it does not say
     char            rights[24];         // of the SAS, its sp=: "rwdl"; "": it does not say, a policy of the container does
     double          ends;               // seconds since 1970; 0: not known
-    double          again;              // on ckpt__os_now's clock: until then one that lasts serves
+    double          again;              // on ckpt__os_now's clock: until then one that lasts serves, or that it has just given
+    unsigned        asked;              // times that the program was asked for one
+    ckpt__error_record failure;         // the last time; CKPT_OK: it gave one
     unsigned        version;            // of the SAS
     bool            refused;            // the server calls it wrong, or says that it has run out
     bool            renewing;           // the program is being asked for the next one
@@ -32033,6 +32035,7 @@ static ckpt_err ckpt__azure_fetch_sas(ckpt__azure *s) {
     ckpt__os_mutex_lock(&s->lock);
     s->renewing = false;
     s->again = ckpt__os_now() + 10.0;
+    s->asked++;
     given.session_token[sizeof given.session_token - 1] = 0;
     if (e == CKPT_OK) {
         e = ckpt__azure_keep_sas(s, given.session_token, "the session_token of the credentials callback");
@@ -32040,18 +32043,25 @@ static ckpt_err ckpt__azure_fetch_sas(ckpt__azure *s) {
         if (e == CKPT_ARG) e = CKPT_AUTH;
     }
     OPENSSL_cleanse(&given, sizeof given);
+    ckpt__error_take(&s->failure);
+    s->failure.code = e;
     return e;
 }
 
 // Sees to it that there is a SAS that lasts, below the lock. One that ends within two minutes is had anew by one caller; the
-// others use the old one, or wait when it is over. When that fails the old one serves while it lasts, and the program has a rest.
+// others use the old one, or wait when it is over, and share the outcome. When that fails the old one serves while it lasts, and
+// the program has a rest; so it has when what it gives ends at once by our clock, which is not the server's.
 static ckpt_err ckpt__azure_renew_sas(ckpt__azure *s, const ckpt_store *store, ckpt__transfer *t) {
     double began = ckpt__os_now(), limit = t->stall_timeout_s > 0.0 ? t->stall_timeout_s : 60.0;
-    for (;;) {
+    for (unsigned seen = s->asked;;) {
         bool had = s->sas.len > 0;
         double left = !had || s->refused ? 0.0 : s->ends > 0.0 ? s->ends - ckpt__os_time() : 1e18, now = ckpt__os_now();
-        bool lasts = left > 10.0;
-        if (s->ask == NULL || left >= 120.0 || (lasts && (s->renewing || now < s->again))) return CKPT_OK;
+        bool lasts = left > 10.0, given = s->asked > 0 && s->failure.code == CKPT_OK && !s->refused;
+        if (s->ask == NULL || left >= 120.0 || (lasts && s->renewing) || ((lasts || given) && now < s->again)) return CKPT_OK;
+        if (!lasts && s->asked != seen && !s->renewing && s->failure.code != CKPT_OK) {     // another thread has asked
+            t->transient = had;
+            return ckpt__error_put(&s->failure);
+        }
         ckpt_err e = ckpt__store_cancelled(t);
         if (e == CKPT_OK && s->renewing && now - began > limit)
             e = ckpt__transfer_again(t, ckpt__error_set(CKPT_TIMEOUT, "the program was asked for a SAS, and gave none in %g s",
@@ -32059,11 +32069,11 @@ static ckpt_err ckpt__azure_renew_sas(ckpt__azure *s, const ckpt_store *store, c
         if (e != CKPT_OK) return e;
         if (!s->renewing) {
             e = ckpt__azure_fetch_sas(s);
-            if (e == CKPT_OK || e == CKPT_NOMEM) return e;
+            if (e == CKPT_OK) return e;
             if (!lasts) t->transient = had;         // who gave one before may be out of reach for a while
             if (!lasts) return e;
             ckpt__error_log(&store->logger, CKPT_LOG_WARN, "the SAS was not renewed, the old one lasts %.0f s: %s", left,
-                            ckpt__error_last.text);
+                            e == CKPT_NOMEM ? ckpt__error_name(e) : ckpt__error_last.text);
             return CKPT_OK;
         }
         ckpt__os_mutex_unlock(&s->lock);

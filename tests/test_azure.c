@@ -801,6 +801,7 @@ static void test_sas_renewed(void **state) {
     a->ends = ckpt__os_time() + 100;                        // it ends soon: the next one is asked for, which does so too,
     a->again = 0;
     is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    a->again = ckpt__os_now() + 1000;
     is(s->table->stat(s, "x", &st, &t), CKPT_OK);           // and the program has a rest
     assert_true(has(script.list[4].target, LASTS "3"));
     assert_int_equal(g.calls, 3);
@@ -841,6 +842,44 @@ static void test_sas_renewed(void **state) {
     assert_int_equal(requests(), 10);
     ckpt_store_close(s);
     assert_false(leaked);
+}
+
+// A program has a rest also from a SAS that this machine's clock takes for one that has run out, as long as the server takes it. What
+// its function came to is told to all who waited for it; and when it has no memory the old one serves, as after other failures.
+static void test_sas_rests(void **state) {
+    (void)state;
+    static const step steps[] = { FOUND, FOUND, REFUSED, FOUND, FOUND };
+    giver g = { 0, LASTS, 5, CKPT_OK, 0 };
+    ckpt__store_stat st;
+    pthread_t id[8];
+    void *ok;
+    ckpt_store *s = meet_giver(steps, UTIL_COUNT(steps), &g, NULL);
+    ckpt__azure *a = ckpt__azure_of(s);
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    a->again += 1000;
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_int_equal(g.calls, 1);
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);           // but not when the server does not
+    assert_int_equal(g.calls, 2);
+    a->ends = ckpt__os_time() + 60;
+    a->again = 0;
+    g.e = CKPT_NOMEM;
+    is(s->table->stat(s, "x", &st, &t), CKPT_OK);
+    assert_int_equal(g.calls, 3);
+    g.e = CKPT_IO;
+    a->refused = true;
+    ckpt__os_flag_set(&g.hangs, 1);
+    for (int i = 0; i < UTIL_COUNT(id); i++) assert_int_equal(pthread_create(&id[i], NULL, stat_once, s), 0);
+    while (__atomic_load_n(&g.calls, __ATOMIC_SEQ_CST) < 4) ckpt__os_sleep(0.002);
+    ckpt__os_sleep(0.1);                                    // the others come as well, or some of them
+    ckpt__os_flag_set(&g.hangs, 0);
+    for (int i = 0; i < UTIL_COUNT(id); i++) {
+        pthread_join(id[i], &ok);
+        assert_null(ok);
+    }
+    assert_true(g.calls < 3 + UTIL_COUNT(id));              // one for all who were there by then
+    assert_int_equal(requests(), UTIL_COUNT(steps));
+    ckpt_store_close(s);
 }
 
 // Where it begins, what it may do, and what is none.
@@ -1075,7 +1114,7 @@ int main(void) {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_rights),
         cmocka_unit_test(test_reads_in_vain), cmocka_unit_test(test_blind_together),
-        cmocka_unit_test(test_sas_renewed), cmocka_unit_test(test_sas_given), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_sas_renewed), cmocka_unit_test(test_sas_rests), cmocka_unit_test(test_sas_given), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_libcloud), cmocka_unit_test(test_libcloud_folder),
     };
     return cmocka_run_group_tests(tests, set_up, script_tear_down);
