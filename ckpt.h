@@ -29333,7 +29333,7 @@ static ckpt_err ckpt__sftp_send_anew(ckpt__sftp_putting *u) {
 // Makes the folders on the way to the path, as mkdir -p would: from the last one up to one that can be made, or is there, and
 // down again. libcurl could, but over libssh it never stops trying where a folder cannot be made. The next send tells whether
 // they are there. all: from the first one down, as some servers say of a folder whose parent is missing what they say of one that
-// is there, the protocol's plain "failure".
+// is there, the protocol's plain "failure"; and to the last one, as there may be levels above that a virtual root hides.
 static ckpt_err ckpt__sftp_make_folders(ckpt__sftp_call *c, const char *path, bool all) {
     size_t last = (size_t)(ckpt__os_path_base(path) - path), root = path[0] == '/', n = last, next;
     bool down = all;
@@ -29346,7 +29346,7 @@ static ckpt_err ckpt__sftp_make_folders(ckpt__sftp_call *c, const char *path, bo
         if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_AUTH && e != CKPT_EXISTS) return e;
         down = down || e != CKPT_NOT_FOUND;
         next = down ? n + strcspn(path + n, "/") + 1 : (size_t)(ckpt__os_path_base(folder) - folder);
-        if (next > last || (down && e == CKPT_NOT_FOUND)) break;
+        if (next > last || (down && !all && e == CKPT_NOT_FOUND)) break;
         n = next;
     }
     return CKPT_OK;

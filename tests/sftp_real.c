@@ -564,9 +564,19 @@ static bool lacks_parent(const char *command) {
     return strncmp(command, "mkdir ", 6) == 0 && slash > path && !util_exists(util_fmt("%.*s", (int)(slash - path), path));
 }
 
+static const char *hidden;              // a virtual root: of this folder, and those above it, the server knows nothing
+static const char *vanishing;           // this folder, once it is there, is removed by others before the next request
+
+static bool is_hidden(const char *command) {
+    if (hidden == NULL || strncmp(command, "mkdir \"", 7) != 0) return false;
+    size_t n = strcspn(command + 7, "\"");
+    return strncmp(hidden, command + 7, n) == 0 && (hidden[n] == '/' || hidden[n] == 0);
+}
+
 static struct curl_slist *lossy_append(struct curl_slist *list, const char *text) {
     if (die_at > 0 && --die_at == 0) _exit(9);
     if (vague && lacks_parent(text)) text = "mkdir \"/\"";
+    if (is_hidden(text)) text = "mkdir \"/ckpt-nowhere/x\"";
     if (between.verb != NULL && strncmp(text, between.verb, strlen(between.verb)) == 0 && --between.at == 0) {
         between.verb = NULL;
         ckpt__os_flag_set(&between.swallow, 1);
@@ -575,6 +585,7 @@ static struct curl_slist *lossy_append(struct curl_slist *list, const char *text
 }
 
 static CURLMcode lossy_add(CURLM *multi, CURL *easy) {
+    if (vanishing != NULL && rmdir(vanishing) == 0) vanishing = NULL;
     if (between.request > 0 && --between.request == 0) ckpt__os_flag_set(&between.swallow, 1);
     return curl_multi_add_handle(multi, easy);
 }
@@ -987,6 +998,11 @@ static void test_refused(void **state) {
     contract_ok(contract_put(s, "folder/g/h/k/file", "z", 1, true, NULL, &t));
     vague = false;
     assert_true(contract_holds(s, "folder/g/h/i/j/file", "y", 1) && contract_holds(s, "folder/g/h/k/file", "z", 1));
+    hidden = file_path("refused");
+    vanishing = file_path("refused/folder/l/m");
+    contract_ok(contract_put(s, "folder/l/m/file", "y", 1, true, NULL, &t));
+    assert_null(vanishing);
+    hidden = NULL;
     for (int deep = 0; deep < 2; deep++) {
         t = contract_transfer();
         contract_is(contract_put(s, deep ? "folder/file/far/below" : "folder/file/below", "y", 1, true, NULL, &t), CKPT_AUTH);
