@@ -1602,9 +1602,20 @@ static void stand_at_gate(const char *name, const char *path) {
     while (__atomic_load_n(&gate_shut, __ATOMIC_SEQ_CST) != 0) usleep(1000);
 }
 
+// Does the owner, who is this process's first thread, sleep? Where the system does not tell, after a while.
+static bool owner_sleeps(void) {
+    FILE *f = fopen("/proc/self/stat", "r");
+    char text[256] = "";
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f == NULL) usleep(100000);
+    else fclose(f);
+    const char *end = n > 0 ? strrchr(text, ')') : NULL;
+    return end == NULL || strncmp(end, ") S", 3) == 0;
+}
+
+// Opens the gate when the owner waits for its turn, or has looked.
 static void *open_gate(void *arg) {
-    (void)arg;
-    usleep(100000);
+    while (__atomic_load_n((int *)arg, __ATOMIC_SEQ_CST) == 0 || !owner_sleeps()) usleep(1000);
     __atomic_store_n(&gate_shut, 0, __ATOMIC_SEQ_CST);
     return NULL;
 }
@@ -1616,12 +1627,12 @@ static void test_resumes_while_one_comes(void **state) {
     const char *dir = util_temp_dir();
     pthread_t opener;
     ckpt_timestamp t;
+    int resumes = 0;
     for (int life = 0; life < 2; life++) {
         remote_run m = remote_new(dir, b);
         m.r->d.num_checkpoints_to_keep = life == 0 ? CKPT_KEEP_ALL : CKPT_KEEP_NONE;
         owner = pthread_self();
-        __atomic_store_n(&gate_shut, life, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&fault_spy, stand_at_gate, __ATOMIC_SEQ_CST);
+        if (life == 1) bucket_hold_only(b, "run/ba1");      // the open needs the turn in which it comes
         run_open(m.r);
         if (life == 0) {
             save_wait(&m, 1);
@@ -1635,9 +1646,13 @@ static void test_resumes_while_one_comes(void **state) {
             assert_int_equal(unlink(bucket_path(b, "run/ba1.pt")), 0);
             continue;
         }
+        __atomic_store_n(&gate_shut, 1, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&fault_spy, stand_at_gate, __ATOMIC_SEQ_CST);
+        bucket_hold(b, false);
         for (int i = 0; __atomic_load_n(&at_gate, __ATOMIC_SEQ_CST) == 0 && i < 20000; i++) usleep(1000);
         assert_int_equal(__atomic_load_n(&at_gate, __ATOMIC_SEQ_CST), 1);
-        assert_int_equal(pthread_create(&opener, NULL, open_gate, NULL), 0);
+        assert_int_equal(pthread_create(&opener, NULL, open_gate, &resumes), 0);
+        __atomic_store_n(&resumes, 1, __ATOMIC_SEQ_CST);
         ok(ckpt_saver_resume(m.r->s, &t));
         __atomic_store_n(&fault_spy, (void (*)(const char *, const char *))NULL, __ATOMIC_SEQ_CST);
         pthread_join(opener, NULL);
