@@ -1036,7 +1036,9 @@ typedef struct ckpt_saver_desc {
 //     all ranks' are durable, and only then replaces one of that name. In a store each rank's .symlink is put when the
 //     files of all ranks are there, and nothing that all have goes before a newer save is there of all. Where saves come
 //     faster than a store takes them, and ranks give some up, one at a time is not given up before all have it. Resumes on as
-//     many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it.
+//     many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it. What
+//     a run that ended in its first save has left on some ranks is no checkpoint: the next one starts afresh, and deletes it
+//     before it saves.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it: a child gets CKPT_ARG from each call that has something to do, also
@@ -48353,6 +48355,30 @@ static ckpt_err ckpt__saver_check_newest(const ckpt_saver *s, const ckpt__remote
     return e == CKPT_EXISTS ? ckpt__error_prefix(e, "%s", r->store->uri) : e;
 }
 
+// What a save has left that never counted, as resume has found, goes before the first save of this run: another one that is left so
+// beside it would look as if ranks had lost their share of a checkpoint. One that was pinned meanwhile stays.
+static void ckpt__saver_drop_discounted(ckpt_saver *s) {
+    ckpt__index gone;
+    ckpt__error_record kept;
+    bool any = false;
+    for (size_t i = 0; i < s->index.count; i++) any = any || s->index.lines[i].discounted;
+    if (!any) return;
+    ckpt__error_take(&kept);
+    ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
+    if (e == CKPT_OK) e = ckpt__saver_merge(s);
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        if (l->discounted && !l->pinned) e = ckpt__index_insert(&gone, gone.count, l);
+    }
+    if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false, false);
+    if (e == CKPT_OK) ckpt__saver_drop_missing(s);
+    else
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete what was left in %s by a save that ended early: %s", s->root,
+                        ckpt__error_last.text);
+    ckpt__index_free(&gone);
+    ckpt__error_last = kept;
+}
+
 // Before the first checkpoint: is the folder free for this run? A resumed run has looked already.
 static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
     if (s->leads && !s->overwrite && !s->resumed) {
@@ -48368,6 +48394,9 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
             return e;
         }
     }
+    ckpt__saver_enter(s);
+    ckpt__saver_drop_discounted(s);
+    ckpt__saver_leave(s);
     s->checked = true;
     return CKPT_OK;
 }
@@ -52850,11 +52879,11 @@ static bool ckpt__resume_is_unfinished(const ckpt_saver *s) {
 }
 
 // The ranks start afresh. What a job has left that ended in its first save, before rank 0 had its share, never counted: it must
-// not keep this job from a save of that name, nor from one before it.
+// not keep this job from a save of that name, nor from one before it, and goes when there is one.
 static void ckpt__resume_discount(ckpt_saver *s) {
     ckpt__index_line *l = &s->index.lines[0];
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was left by a save that ended before all ranks had finished it: it does not "
-                    "count, and a save of that name may replace it", l->name);
+                    "count, and is deleted before this run saves first", l->name);
     ckpt__os_mutex_lock(&s->shared->lock);
     l->state = CKPT__INDEX_DAMAGED;
     l->discounted = true;

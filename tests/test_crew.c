@@ -1548,6 +1548,17 @@ static void go_on_over(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+// What a process leaves that is killed in its first save, of `step`, when all but d->rank have theirs: nothing tells of it.
+static void leave_unfinished(const death *d, int step) {
+    for (int i = 0; i < 3; i++) {
+        const char *folder = d->p.apart ? util_join(d->p.dir, util_fmt("rank%d", i)) : d->p.dir;
+        unlink(util_join(folder, ".ckpt-index.jsonl"));
+        unlink(util_join(folder, util_fmt(".ckpt-index-rank%d.jsonl", i)));
+        assert_int_equal(unlink(util_join(folder, util_fmt("latest-rank%d.pt.tar", i))), 0);
+        if (i == d->rank) assert_int_equal(unlink(util_join(folder, util_fmt("ba%d-rank%d.pt.tar", step, i))), 0);
+    }
+}
+
 // A process that dies in its first save may leave what of the others is there already: a rank's tar, and nothing that tells of it. Nor
 // does that keep the next one from an earlier save, as of another interval, or asked for by a signal.
 static void test_tars_unfinished(void **state) {
@@ -1555,26 +1566,59 @@ static void test_tars_unfinished(void **state) {
     for (int rank = 0; rank < 3; rank++) {
         for (int turn = 0; turn < 4; turn++) {
             death d = death_of(TARS, rank, 0);
-            int apart = turn % 2, first = turn < 2 ? 1 : 5;
-            d.p.apart = apart == 1;
+            int first = turn < 2 ? 1 : 5;
+            d.p.apart = turn % 2 == 1;
             d.p.keep = 0;
             d.p.saves = first;
             d.p.interval = first > 1 ? "5ba" : NULL;
             tr_world *w = tr_new(3);
             tr_run(w, save_some, &d.p);
             d.p.interval = NULL;
-            for (int i = 0; i < 3; i++) {
-                const char *folder = apart ? util_join(d.p.dir, util_fmt("rank%d", i)) : d.p.dir;
-                unlink(util_join(folder, ".ckpt-index.jsonl"));
-                unlink(util_join(folder, util_fmt(".ckpt-index-rank%d.jsonl", i)));
-                assert_int_equal(unlink(util_join(folder, util_fmt("latest-rank%d.pt.tar", i))), 0);
-                if (i == rank) assert_int_equal(unlink(util_join(folder, util_fmt("ba%d-rank%d.pt.tar", first, i))), 0);
-            }
+            leave_unfinished(&d, first);
             d.p.saves = 0;
             tr_run(w, start_again, &d);
             d.p.number = 3;
             tr_run(w, load_newest, &d.p);
             if (first > 1) tr_run(w, go_on_over, &d);
+        }
+    }
+}
+
+// A fresh start that saves at step 3, as when a signal asks for it.
+static void start_and_stop(tr_rank *r, void *arg) {
+    death *d = (death *)arg;
+    member *m = member_new(r, &d->p);
+    ckpt_timestamp three = at_batch(3);
+    if (member_open(m)) {
+        TR_CHECK(r, ckpt_saver_resume(m->s, NULL) == CKPT_NOT_FOUND);
+        for (int i = 1; i <= 3; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_save(m->s, &three));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end(m);
+}
+
+// Two processes, one after the other, are killed in their first save, of different steps: the third one starts afresh.
+static void test_tars_unfinished_twice(void **state) {
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        for (int turn = 0; turn < 4; turn++) {
+            death d = death_of(TARS, rank, 0);
+            d.p.apart = turn % 2 == 1;
+            d.p.keep = 0;
+            d.p.saves = 5;
+            d.p.interval = "5ba";
+            tr_world *w = tr_new(3);
+            tr_run(w, save_some, &d.p);
+            leave_unfinished(&d, 5);
+            tr_run(w, start_and_stop, &d);
+            if (turn < 2) d.rank = (rank + 1) % 3;
+            leave_unfinished(&d, 3);
+            d.p.interval = NULL;
+            d.p.saves = 0;
+            tr_run(w, start_again, &d);
+            d.p.number = 3;
+            tr_run(w, load_newest, &d.p);
         }
     }
 }
@@ -3776,7 +3820,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
-        cmocka_unit_test(test_tars_unfinished),
+        cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_listing_unseen),
         cmocka_unit_test(test_differs),
