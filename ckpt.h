@@ -16604,14 +16604,18 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
     return e;
 }
 
-// The same for who will write it again: what may not be read, or cannot be reached now, is whole for all that is known, and has
+// What follows for who must know what is in it. OK: it was read.
+static ckpt_err ckpt__index_untold(const ckpt__index *ix, const char *what) {
+    bool stays = ix->unread == CKPT_IO;
+    return ckpt__error_prefix(ix->unread, "cannot tell %s in %s%s%s%s", what, ix->folder,
+                              stays ? " (if that does not pass, move " : "", stays ? &ix->file[1] : "", stays ? " away)" : "");
+}
+
+// Reads it for who will write it again: what may not be read, or cannot be reached now, is whole for all that is known, and has
 // the pins.
 static ckpt_err ckpt__index_load_to_write(ckpt__index *ix) {
     ckpt_err e = ckpt__index_load(ix);
-    if (e == CKPT_OK && ix->unread == CKPT_IO)
-        return ckpt__error_prefix(CKPT_IO, "cannot tell which checkpoints %s has, nor which are pinned (if that does not pass, "
-                                  "move %s away)", ix->folder, &ix->file[1]);
-    return e != CKPT_OK ? e : ckpt__error_prefix(ix->unread, "cannot tell which checkpoints %s has", ix->folder);
+    return e != CKPT_OK ? e : ckpt__index_untold(ix, "which checkpoints and pins there are");
 }
 
 // Writes the index aside and renames it over the old one.
@@ -46755,10 +46759,9 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
     if (e == CKPT_OK) memcpy(other.file, s->index.file, sizeof other.file);
     other.best = s->index.best;
     if (e == CKPT_OK) e = ckpt__index_load(&other);
-    ckpt_err unread = e == CKPT_OK ? other.unread : CKPT_OK;
-    if (unread != CKPT_OK && unread != CKPT_AUTH) e = ckpt__error_prefix(unread, "cannot tell what was pinned in %s", s->root);
-    if (unread == CKPT_AUTH)        // which does not pass by itself, and saves must not end for it
+    if (e == CKPT_OK && other.unread == CKPT_AUTH)      // which does not pass by itself, and saves must not end for it
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was pinned meanwhile is not known: %s", ckpt__error_last.text);
+    else if (e == CKPT_OK) e = ckpt__index_untold(&other, "what was pinned");
     ckpt__os_mutex_lock(&s->shared->lock);
     for (size_t i = 0; i < other.count && e == CKPT_OK; i++) e = ckpt__saver_merge_line(s, &other.lines[i]);
     ckpt__index_settle(&s->index);

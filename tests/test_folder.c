@@ -260,6 +260,7 @@ static void test_index_unread(void **state) {
         spoil_no_more();
         assert_int_equal(e, want);
         if (want != CKPT_OK) expect_sentence("cannot tell which checkpoints");
+        if (want != CKPT_OK) expect_sentence("if that does not pass, move .ckpt-index.jsonl away");
         ckpt_folder_close(f);
         for (int n = 4; n <= 6; n++) run_save(r, n);
         run_end(r);
@@ -292,6 +293,7 @@ static void test_index_unread_by_saver(void **state) {
         spoil_no_more();
         assert_int_equal(e, want);
         if (want != CKPT_OK) expect_sentence("cannot tell what was pinned");
+        if (want != CKPT_OK) expect_sentence("if that does not pass, move .ckpt-index.jsonl away");
         run_save(r, 5);
         run_save(r, 6);
         assert_true(is_pinned(dir, "ba2.pt"));
