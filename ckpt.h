@@ -53796,7 +53796,7 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
 // TARS: where there is a file of that name it stays until all ranks have theirs: this one is written beside it.
 static ckpt_err ckpt__crew_aside(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__buf path;
-    if (!ckpt__saver_may_replace(s, job->line.name) || !ckpt__os_exists(job->path)) return CKPT_OK;
+    if (!ckpt__saver_may_replace(s, job->line.name) || ckpt__os_is_gone(job->path)) return CKPT_OK;
     ckpt__buf_init(&path, &s->allocator);
     ckpt_err e = ckpt__file_temp_name(&path, job->path);
     char *copy = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;

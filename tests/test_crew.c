@@ -1692,6 +1692,51 @@ static void test_listing_unseen(void **state) {
     tr_run(tr_new(1), load_newest, &p);
 }
 
+static void tar_unseen(const char *name, const char *path) {
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/ba1-rank1.pt.tar")) fault_arm_call("lstat", EIO, 1);
+}
+
+static ckpt_err copy_fails(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    member *m = (member *)user;
+    (void)to_device;
+    if (m->slow) return ckpt_set_error(CKPT_IO, "the test says so");
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+// TARS: a rank cannot look at its file of a name that is saved again, and then another cannot write its own: what there was stays.
+static void again_unseeing(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp one = at_batch(1);
+    m->st.copy = copy_fails;
+    m->slow = false;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        member_set(m, 7);
+        m->slow = r->rank == 0;
+        TR_OK(r, tr_barrier(r));
+        fault_spy = tar_unseen;
+        TR_CHECK(r, ckpt_saver_save(m->s, &one) == CKPT_IO);
+        fault_spy = NULL;
+        TR_OK(r, tr_barrier(r));
+        TR_CHECK(r, r->rank != 0 || fault_disarm());
+        m->slow = false;
+        TR_OK(r, ckpt_saver_resume(m->s, &one));
+        member_check(m, 1);
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) == CKPT_IO);
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+static void test_tar_unseen(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.device = true;
+    tr_run(tr_new(2), again_unseeing, &p);
+}
+
 // The settings of one rank differ, or its call does.
 static void differs(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3822,7 +3867,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_death_at_second),
         cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
         cmocka_unit_test(test_death_at_first),
-        cmocka_unit_test(test_listing_unseen),
+        cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_moments_apart),
