@@ -39077,13 +39077,13 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     if (e == CKPT_CORRUPT) ckpt__uploader_set_aside(u, it->record);
     if (e == CKPT_OK && strcmp(store, u->store->uri) == 0) {
         if (it->early && !it->committed) it->dropped = true;
-        keep = !it->refused || it->dropped || ckpt__os_exists(it->data);
+        keep = !it->refused || it->dropped || !ckpt__os_is_gone(it->data);
         if (it->refused && !it->dropped)
             ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s is not uploaded again: %s%s%s", it->data, u->store->uri, it->name,
                             ckpt__uploader_was_changed(it) ? " cannot be made of it, for it was written to"
                                                            : " existed and was not to be overwritten");
     }
-    if (e == CKPT_OK && keep && !it->dropped && !it->confirmed && !ckpt__os_exists(it->data)) {
+    if (e == CKPT_OK && keep && !it->dropped && !it->confirmed && ckpt__os_is_gone(it->data)) {
         e = ckpt__error_set(CKPT_CORRUPT, "the staged file %s of %s is gone", it->data, it->name);
         ckpt__uploader_set_aside(u, it->record);
         keep = false;
@@ -39213,7 +39213,7 @@ static ckpt_err ckpt__uploader_adopt_files(ckpt_uploader *u, const char *folder,
         char *aside = ckpt__uploader_path(u, folder, p, stem, ".upload.damaged");
         char *data = ckpt__uploader_path(u, folder, p, stem, ".data");
         if (record == NULL || aside == NULL || data == NULL) e = CKPT_NOMEM;
-        else if (!ckpt__os_exists(record) && !ckpt__os_exists(aside)) (void)ckpt__os_remove(data);
+        else if (ckpt__os_is_gone(record) && ckpt__os_is_gone(aside)) (void)ckpt__os_remove(data);
         ckpt__mem_free_text(&u->allocator, record);
         ckpt__mem_free_text(&u->allocator, aside);
         ckpt__mem_free_text(&u->allocator, data);

@@ -2347,6 +2347,33 @@ static void test_damaged_records(void **state) {
     }
 }
 
+static const char *unseen;          // an ending of names of files that a server of files says nothing of
+
+static void see_not(const char *name, const char *path) {
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, unseen)) fault_arm_call("lstat", EIO, 1);
+}
+
+// A server of files does not answer for a moment when what a dead process has left is taken up: nothing says that it is gone.
+static void test_left_unseen(void **state) {
+    (void)state;
+    static const char *const endings[] = { ".upload", ".data" };
+    for (int i = 0; i < UTIL_COUNT(endings); i++) {
+        world w;
+        new_world(&w);
+        in_a_process(die_with_two, &w);
+        open_store(&w);
+        unseen = endings[i];
+        fault_spy = see_not;
+        open_uploader(&w);
+        fault_spy = NULL;
+        assert_true(fault_disarm());
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        assert_int_equal(entries(w.bucket, ""), 2);
+        assert_string_equal(util_list(w.staging), "");
+        end_world(&w);
+    }
+}
+
 static void die_in_the_future(world *w) {
     open_uploader(w);
     hold();
@@ -3920,6 +3947,7 @@ int main(void) {
         cmocka_unit_test(test_custom_own_object),
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
+        cmocka_unit_test(test_left_unseen),
         cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
