@@ -46814,17 +46814,23 @@ static bool ckpt__saver_spares(const ckpt_saver *s, const char *name) {
     return s->spares_all;
 }
 
-// Moves the lines that rotation lets go to `gone`.
-static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
+// Moves the lines that leave to `gone`. With the lock.
+static ckpt_err ckpt__saver_move_leaving(ckpt_saver *s, ckpt__index *gone) {
     ckpt_err e = CKPT_OK;
-    if (s->rule.keep != CKPT_KEEP_ALL && s->leads) ckpt__saver_drop_missing(s);
-    ckpt__os_mutex_lock(&s->shared->lock);
-    (void)ckpt__index_choose(&s->index, &s->rule);
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; ) {
         if (!s->index.lines[i].leaves || ckpt__saver_spares(s, s->index.lines[i].name)) { i++; continue; }
         e = ckpt__index_insert(gone, gone->count, &s->index.lines[i]);
         if (e == CKPT_OK) ckpt__index_drop(&s->index, i);
     }
+    return e;
+}
+
+// Moves the lines that rotation lets go to `gone`.
+static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
+    if (s->rule.keep != CKPT_KEEP_ALL && s->leads) ckpt__saver_drop_missing(s);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    (void)ckpt__index_choose(&s->index, &s->rule);
+    ckpt_err e = ckpt__saver_move_leaving(s, gone);
     ckpt__os_mutex_unlock(&s->shared->lock);
     return e;
 }
@@ -48358,26 +48364,25 @@ static ckpt_err ckpt__saver_check_newest(const ckpt_saver *s, const ckpt__remote
     return e == CKPT_EXISTS ? ckpt__error_prefix(e, "%s", r->store->uri) : e;
 }
 
-// What a save has left that never counted, as resume has found, goes before the first save of this run: another one that is left so
-// beside it would look as if ranks had lost their share of a checkpoint. One that was pinned meanwhile stays.
+// What a save has left that never counted, as resume has found, goes before the first save of this run: beside another one that
+// is left so it would look like checkpoints of which ranks have lost their share.
 static void ckpt__saver_drop_discounted(ckpt_saver *s) {
     ckpt__index gone;
     ckpt__error_record kept;
-    bool any = false;
-    for (size_t i = 0; i < s->index.count; i++) any = any || s->index.lines[i].discounted;
-    if (!any) return;
     ckpt__error_take(&kept);
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
-    if (e == CKPT_OK) e = ckpt__saver_merge(s);
-    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
-        const ckpt__index_line *l = &s->index.lines[i];
-        if (l->discounted && !l->pinned) e = ckpt__index_insert(&gone, gone.count, l);
-    }
-    if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false, false);
-    if (e == CKPT_OK) ckpt__saver_drop_missing(s);
-    else
+    ckpt__saver_enter(s);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < s->index.count; i++) s->index.lines[i].leaves = s->index.lines[i].discounted;
+    if (e == CKPT_OK) e = ckpt__saver_move_leaving(s, &gone);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);
+    if (e != CKPT_OK) {
+        ckpt__saver_put_back(s, &gone);
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete what was left in %s by a save that ended early: %s", s->root,
                         ckpt__error_last.text);
+    }
+    ckpt__saver_leave(s);
     ckpt__index_free(&gone);
     ckpt__error_last = kept;
 }
@@ -48397,9 +48402,7 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
             return e;
         }
     }
-    ckpt__saver_enter(s);
     ckpt__saver_drop_discounted(s);
-    ckpt__saver_leave(s);
     s->checked = true;
     return CKPT_OK;
 }
