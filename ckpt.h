@@ -27732,8 +27732,8 @@ static ckpt_err ckpt__mlflow_first_byte(ckpt_store *store, const char *name, ckp
     return e;
 }
 
-// The listing tells whether it is there, where its first page has it, and the cloud else. It may refuse what is not there (to those
-// who may not list) and what is empty: then the whole listing counts.
+// The listing tells whether it is there, where its first page has it, and the cloud else. It may refuse what is not there (to
+// those who may not list) and what is empty: then the whole listing counts.
 static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     bool more = false;
     memset(out, 0, sizeof *out);

@@ -1,11 +1,11 @@
 // Proves one checkpoint file: every container and compression both ways, every byte flipped, every length cut, what fits a
 // binding and what does not, partial reads, hidden files, no memory, odd inputs, 100,000 entries, several threads. run.sh: tsan-long
-#include <sys/resource.h>
 #include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
 #include "counting.h"
+#include <sys/resource.h>
 
 //-- a state with one of everything --------------------------------------------------
 

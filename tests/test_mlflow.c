@@ -976,7 +976,8 @@ int main(void) {
         cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_given_ranks), cmocka_unit_test(test_proxy),
         cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends),
         cmocka_unit_test(test_managed), cmocka_unit_test(test_managed_whole), cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends),
-        cmocka_unit_test(test_managed_links), cmocka_unit_test(test_managed_shrinks), cmocka_unit_test(test_managed_long), cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_managed_links), cmocka_unit_test(test_managed_shrinks),
+        cmocka_unit_test(test_managed_long), cmocka_unit_test(test_managed_quotes), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, rest_set_up, script_tear_down);
 }
