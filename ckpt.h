@@ -998,7 +998,7 @@ typedef struct ckpt_saver_desc {
 //   go, but for those that keep_every, keep_best, a pin or the published name hold; what could not be removed is asked for
 //   again after a later upload, by this process or the next one; what the store refused (CKPT_AUTH) a quarter of an hour later
 //   at the earliest, and then more and more seldom, up to once a day: that is told once
-// Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged. What the saver knows
+// Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged or cannot be. What the saver knows
 // to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists
 // once, at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
 // keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them.
@@ -16326,6 +16326,10 @@ static void ckpt__index_drop(ckpt__index *ix, size_t at) {
     }
 }
 
+static void ckpt__index_clear(ckpt__index *ix) {
+    while (ix->count > 0) ckpt__index_drop(ix, ix->count - 1);
+}
+
 // Adds a line at place `at`; the name is copied. A line of that name goes first; its pin stays with the name, and what the file
 // says.
 static ckpt_err ckpt__index_insert(ckpt__index *ix, size_t at, const ckpt__index_line *line) {
@@ -16581,7 +16585,7 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__buf_init(&text, &ix->allocator);
     ckpt__buf_fmt(&path, "%s%s", ix->folder, ix->file);
-    while (ix->count > 0) ckpt__index_drop(ix, ix->count - 1);
+    ckpt__index_clear(ix);
     ix->lost = ix->damaged = ix->remeasure = false;
     ix->unread = CKPT_OK;
     ckpt__mem_free_text(&ix->allocator, ix->metric_of);
@@ -46993,6 +46997,16 @@ static bool ckpt__saver_is_leaving(const ckpt__remote *r, const char *name, ckpt
     return leaves;
 }
 
+// Asks a store to remove an object. After a failure `up`, what goes with it, is the caller's again.
+static ckpt_err ckpt__saver_ask_removal(ckpt_saver *s, ckpt__remote *r, const char *name, ckpt__saver_upload *up) {
+    up->saver = s;
+    up->to = r;
+    ckpt__saver_away(s, true);
+    ckpt_err e = ckpt__uploader_remove(r->uploader, name, up->known, ckpt__saver_removed, up);
+    if (e != CKPT_OK) ckpt__saver_away(s, false);
+    return e;
+}
+
 // Asks for the removal of objects: `count` names, each with its NUL.
 static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count) {
     const char *name = names->data;
@@ -47002,13 +47016,7 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
         ckpt_err e = up != NULL ? CKPT_OK : CKPT_NOMEM;
         ckpt__saver_enter(s);           // until it is asked for: else a new object of that name might come in between, and go
         bool leaves = e == CKPT_OK && ckpt__saver_is_leaving(r, name, up);
-        if (leaves) {
-            up->saver = s;
-            up->to = r;
-            ckpt__saver_away(s, true);
-            e = ckpt__uploader_remove(r->uploader, name, up->known, ckpt__saver_removed, up);
-            if (e != CKPT_OK) ckpt__saver_away(s, false);
-        }
+        if (leaves) e = ckpt__saver_ask_removal(s, r, name, up);
         int at = e != CKPT_OK ? ckpt__index_find(&r->ledger, name) : -1;
         if (at >= 0) r->ledger.lines[at].removing = false;
         ckpt__saver_leave(s);
@@ -47242,14 +47250,14 @@ static ckpt_err ckpt__saver_retire_unpinned(ckpt_saver *s, ckpt__index *gone, bo
 // the turn.
 static ckpt_err ckpt__saver_make_room(ckpt_saver *s, ckpt__index *gone, bool later) {
     ckpt__saver_put_back(s, gone);
-    while (gone->count > 0) ckpt__index_drop(gone, gone->count - 1);
+    ckpt__index_clear(gone);
     ckpt_err e = ckpt__index_lock(&s->index);
     if (e != CKPT_OK) return e;
     e = ckpt__saver_merge(s);
     if (e == CKPT_OK) e = ckpt__saver_rotate(s, gone);
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__saver_retire(s, gone, later, true), "cannot delete an old checkpoint");
     if (e != CKPT_OK) ckpt__saver_put_back(s, gone);
-    while (gone->count > 0) ckpt__index_drop(gone, gone->count - 1);
+    ckpt__index_clear(gone);
     if (e == CKPT_OK) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);
     return e;
@@ -47593,6 +47601,30 @@ static ckpt_err ckpt__saver_move_latest(ckpt_saver *s, const char *latest, const
     return ckpt__error_prefix(e, "cannot move %s", latest);
 }
 
+// Where more wait for a store than it is to keep some are given up now: the next upload that ends may be hours away.
+static ckpt_err ckpt__saver_arrive_behind(ckpt_saver *s) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) {
+        ckpt__remote *r = &s->remotes[i];
+        ckpt__saver_enter(s);
+        bool behind = r->uploader != NULL && ckpt__remote_is_behind(r, &s->remote_rule);
+        ckpt__saver_leave(s);
+        if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
+    }
+    return e;
+}
+
+// Deletes what rotation has let go of, unless `why` is a failure: that, or what cannot go, stays in the index and goes with the
+// next save.
+static ckpt_err ckpt__saver_part_with(ckpt_saver *s, ckpt__index *gone, bool later, ckpt_err why) {
+    if (gone->count == 0) return CKPT_OK;
+    ckpt__saver_enter(s);
+    ckpt_err e = why == CKPT_OK ? ckpt__saver_retire_unpinned(s, gone, later) : why;
+    if (e != CKPT_OK) ckpt__saver_put_back(s, gone);
+    ckpt__saver_leave(s);
+    return why == CKPT_OK ? ckpt__error_prefix(e, "cannot delete an old checkpoint") : CKPT_OK;
+}
+
 // A durable checkpoint gets its line, `latest` its new target, the uploaders their part, and those that rotation lets go are
 // deleted.
 static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const char *latest, const char *path,
@@ -47615,31 +47647,18 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
         ckpt__saver_leave(s);
     }
     ckpt__error_take(&why);
-    bool replaces = e == CKPT_OK;       // it stands in for what goes, whether there was room for its way to the stores or not
+    ckpt_err here = e;                  // it stands in for what goes, whether there was room for its way to the stores or not
     // an index that cannot be written, or a link that cannot be moved, is no reason to keep it from the stores
     if (listed && s->layout != CKPT__SAVER_SHARDED) {
         ckpt_err staged = early != NULL ? ckpt__saver_stage(s, line, path, early) : ckpt__saver_stage_all(s, line, path);
         if (e == CKPT_OK) e = staged;
         else ckpt__error_last = why;
     }
-    for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) {         // a slow upload may take hours to end
-        ckpt__remote *r = &s->remotes[i];
-        ckpt__saver_enter(s);
-        bool behind = r->uploader != NULL && ckpt__remote_is_behind(r, &s->remote_rule);
-        ckpt__saver_leave(s);
-        if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
-    }
-    // What could not go on stays in the index and goes with the next save.
+    if (e == CKPT_OK) e = ckpt__saver_arrive_behind(s);
     ckpt__error_take(&why);
-    if (gone.count > 0) {
-        ckpt__saver_enter(s);
-        ckpt_err left = replaces ? ckpt__saver_retire_unpinned(s, &gone, later) : e;
-        (void)ckpt__error_prefix(left, "cannot delete an old checkpoint");
-        if (left != CKPT_OK) ckpt__saver_put_back(s, &gone);
-        ckpt__saver_leave(s);
-        if (e == CKPT_OK) e = left;
-        else ckpt__error_last = why;
-    }
+    ckpt_err left = ckpt__saver_part_with(s, &gone, later, here);
+    if (e == CKPT_OK) e = left;
+    else ckpt__error_last = why;
     ckpt__index_free(&gone);
     return e;
 }
@@ -48376,13 +48395,11 @@ static void ckpt__saver_drop_discounted(ckpt_saver *s) {
     for (size_t i = 0; i < s->index.count; i++) s->index.lines[i].leaves = s->index.lines[i].discounted;
     if (e == CKPT_OK) e = ckpt__saver_move_leaving(s, &gone);
     ckpt__os_mutex_unlock(&s->shared->lock);
-    if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);
-    if (e != CKPT_OK) {
-        ckpt__saver_put_back(s, &gone);
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete what was left in %s by a save that ended early: %s", s->root,
-                        ckpt__error_last.text);
-    }
     ckpt__saver_leave(s);
+    ckpt_err left = ckpt__saver_part_with(s, &gone, false, e);
+    if (e != CKPT_OK || left != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was left in %s by a save that ended early stays there: %s", s->root,
+                        ckpt__error_last.text);
     ckpt__index_free(&gone);
     ckpt__error_last = kept;
 }
@@ -49528,14 +49545,8 @@ static ckpt__saver_part ckpt__saver_stalled_state(ckpt_saver *s, ckpt__saver_fli
 // that of one which was handed over again: an earlier process may have published it, and the store's latest lead there.
 static void ckpt__saver_take_back(ckpt_saver *s, const ckpt__saver_flight *f) {
     if (f->object == NULL || f->line.inherited) return;
-    ckpt__remote *r = &s->remotes[f->to];
     ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
-    if (up == NULL) return;
-    up->saver = s;
-    up->to = r;
-    ckpt__saver_away(s, true);
-    if (ckpt__uploader_remove(r->uploader, f->object, false, ckpt__saver_removed, up) == CKPT_OK) return;
-    ckpt__saver_away(s, false);
+    if (up == NULL || ckpt__saver_ask_removal(s, &s->remotes[f->to], f->object, up) == CKPT_OK) return;
     ckpt__mem_free(&s->allocator, up, sizeof *up);
 }
 
@@ -49987,15 +49998,11 @@ static void ckpt__saver_remove_beside(ckpt_saver *s, ckpt__remote *r, const char
     ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
     ckpt_err e = up != NULL ? name.err : CKPT_NOMEM;
     if (e == CKPT_OK) {
-        up->saver = s;
-        up->to = r;
         up->told = true;
         ckpt__saver_enter(s);
         up->known = r->pause > 0;
         ckpt__saver_leave(s);
-        ckpt__saver_away(s, true);
-        e = ckpt__uploader_remove(r->uploader, name.data, up->known, ckpt__saver_removed, up);
-        if (e != CKPT_OK) ckpt__saver_away(s, false);
+        e = ckpt__saver_ask_removal(s, r, name.data, up);
     }
     if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
     if (e != CKPT_OK) ckpt__saver_note_removal(s, e);
