@@ -54725,11 +54725,13 @@ static ckpt_err ckpt__folder_note_many(const char *name, void *user) {
     m->path.len = 0;
     ckpt__os_path_join(&m->path, m->dir, name);
     if (m->path.err != CKPT_OK) return m->path.err;
-    if (ckpt__os_lstat(ckpt__buf_cstr(&m->path), &info) != CKPT_OK || info.is_dir) return CKPT_OK;
+    ckpt_err seen = ckpt__os_lstat(ckpt__buf_cstr(&m->path), &info);
+    bool gone = seen == CKPT_NOT_FOUND || (seen == CKPT_OK && info.is_dir);
+    m->listed = m->listed || (!gone && strcmp(name, CKPT__SHARD_META) == 0);
+    if (seen != CKPT_OK || gone) return CKPT_OK;
     ckpt__buf_add(&m->names, name, strlen(name) + 1);
     m->files += rank;
     m->size += info.size;
-    m->listed = m->listed || strcmp(name, CKPT__SHARD_META) == 0;
     if (info.mtime > m->touched) m->touched = info.mtime;
     m->busy = m->busy || (w.pid > 0 && !ckpt__file_abandoned(&w, &info));
     return m->names.err;
@@ -54824,7 +54826,7 @@ static ckpt_err ckpt__folder_rank_line(const ckpt__index *ix, const char *file, 
     ckpt__index_path(&path, ix, ckpt__buf_cstr(name));
     ckpt_err e = name->err != CKPT_OK ? name->err : path.err;
     if (e == CKPT_OK) {
-        bool there = ckpt__os_exists(path.data);
+        bool there = !ckpt__os_is_gone(path.data);
         *finished = there && ckpt__folder_ranks(path.data) > 0;
         *many = !there || *finished;
     }

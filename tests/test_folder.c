@@ -340,6 +340,32 @@ static void test_pin_while_opening(void **state) {
     assert_true(is_pinned(dir, "ba1.pt"));
 }
 
+static void listing_unseen(const char *name, const char *path) {
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/.metadata")) fault_arm_call("lstat", EIO, 1);
+}
+
+// Nor does it say that a directory is not finished when its listing cannot be looked at: gc takes none of its files.
+static void test_listing_unseen(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run *r = run_new(dir);
+    ckpt_gc_desc d;
+    memset(&d, 0, sizeof d);
+    d.unfinished_now = true;
+    r->d.sharded = true;
+    r->d.sharded_prefix_dir = "ba{batch}";
+    run_open(r);
+    for (int i = 1; i <= 2; i++) run_save(r, i);
+    run_end(r);
+    ckpt_folder *f = look_into(dir);
+    fault_spy = listing_unseen;
+    (void)!ckpt_folder_gc(f, &d);
+    fault_spy = NULL;
+    assert_true(fault_disarm());
+    ckpt_folder_close(f);
+    for (int i = 1; i <= 2; i++) ok(ckpt_verify(util_join(dir, util_fmt("ba%d", i)), NULL));
+}
+
 //-- copies that somebody made ---------------------------------------------------------
 
 static const char *folder_with_copies(void) {
@@ -855,7 +881,7 @@ int main(void) {
         cmocka_unit_test(test_own_and_below),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_index_unread),
-        cmocka_unit_test(test_index_unread_by_saver),
+        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen),
         cmocka_unit_test(test_pin_while_opening),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
