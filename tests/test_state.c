@@ -513,7 +513,7 @@ static void test_many(void **unused) {
     ckpt__items_free(&items);
     ckpt_state_free(&st);
     double took = ckpt__os_clock(CLOCK_PROCESS_CPUTIME_ID) - begin;
-    if (took > 5.0) fail_msg("100,000 bindings took %.1f s", took);
+    if (took > 30.0) fail_msg("100,000 bindings took %.1f s", took);
 }
 
 static void bind_some(ckpt_state *st) {
