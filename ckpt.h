@@ -1037,8 +1037,8 @@ typedef struct ckpt_saver_desc {
 //     files of all ranks are there, and nothing that all have goes before a newer save is there of all. Where saves come
 //     faster than a store takes them, and ranks give some up, one at a time is not given up before all have it. Resumes on as
 //     many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it. What
-//     a run that ended in its first save has left on some ranks is no checkpoint: the next one starts afresh, and deletes it
-//     before it saves.
+//     a run that ended in its first save has left on some ranks is no checkpoint: the next one starts afresh, and before it
+//     saves renames it to NAME.unfinished.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it: a child gets CKPT_ARG from each call that has something to do, also
@@ -48383,24 +48383,36 @@ static ckpt_err ckpt__saver_check_newest(const ckpt_saver *s, const ckpt__remote
     return e == CKPT_EXISTS ? ckpt__error_prefix(e, "%s", r->store->uri) : e;
 }
 
-// What a save has left that never counted, as resume has found, goes before the first save of this run: beside another one that
-// is left so it would look like checkpoints of which ranks have lost their share.
-static void ckpt__saver_drop_discounted(ckpt_saver *s) {
-    ckpt__index gone;
+// What a save has left that never counted, as resume has found, gets another name before the first save of this run: beside
+// another one that is left so it would look like checkpoints of which ranks have lost their share. It is not deleted: files that
+// somebody has put there, and those of one rank not, look the same. Of a directory the listing counts, which open has seen to.
+static void ckpt__saver_set_discounted_aside(ckpt_saver *s) {
+    ckpt__buf path, aside;
     ckpt__error_record kept;
     ckpt__error_take(&kept);
-    ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
-    ckpt__saver_enter(s);
-    ckpt__os_mutex_lock(&s->shared->lock);
-    for (size_t i = 0; i < s->index.count; i++) s->index.lines[i].leaves = s->index.lines[i].discounted;
-    if (e == CKPT_OK) e = ckpt__saver_move_leaving(s, &gone);
-    ckpt__os_mutex_unlock(&s->shared->lock);
-    ckpt__saver_leave(s);
-    ckpt_err left = ckpt__saver_part_with(s, &gone, false, e);
-    if (e != CKPT_OK || left != CKPT_OK)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was left in %s by a save that ended early stays there: %s", s->root,
-                        ckpt__error_last.text);
-    ckpt__index_free(&gone);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&aside, &s->allocator);
+    for (size_t i = s->index.count; i > 0; i--) {
+        const ckpt__index_line *l = &s->index.lines[i - 1];
+        if (!l->discounted || ckpt__index_is_folder(l->name)) continue;
+        ckpt__index_path(&path, &s->index, l->name);
+        aside.len = 0;
+        ckpt__buf_text(&aside, ckpt__buf_cstr(&path));
+        ckpt__buf_text(&aside, ".unfinished");
+        (void)ckpt__buf_cstr(&aside);
+        ckpt_err e = path.err != CKPT_OK ? path.err : aside.err;
+        if (e == CKPT_OK) e = ckpt__os_rename_new(path.data, aside.data);
+        if (e != CKPT_OK) {
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what a save that ended early has left keeps its name: %s",
+                            ckpt__error_last.text);
+            continue;
+        }
+        ckpt__os_mutex_lock(&s->shared->lock);
+        ckpt__index_drop(&s->index, i - 1);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&aside);
     ckpt__error_last = kept;
 }
 
@@ -48419,7 +48431,9 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
             return e;
         }
     }
-    ckpt__saver_drop_discounted(s);
+    ckpt__saver_enter(s);
+    ckpt__saver_set_discounted_aside(s);
+    ckpt__saver_leave(s);
     s->checked = true;
     return CKPT_OK;
 }
@@ -52892,11 +52906,13 @@ static bool ckpt__resume_is_unfinished(const ckpt_saver *s) {
 }
 
 // The ranks start afresh. What a job has left that ended in its first save, before rank 0 had its share, never counted: it must
-// not keep this job from a save of that name, nor from one before it, and goes when there is one.
+// not keep this job from a save of that name, nor from one before it.
 static void ckpt__resume_discount(ckpt_saver *s) {
     ckpt__index_line *l = &s->index.lines[0];
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was left by a save that ended before all ranks had finished it: it does not "
-                    "count, and is deleted before this run saves first", l->name);
+                    "count, and %s", l->name,
+                    ckpt__index_is_folder(l->name) ? "a save of that name may replace it"
+                                                   : "is renamed to end with .unfinished before this run saves first");
     ckpt__os_mutex_lock(&s->shared->lock);
     l->state = CKPT__INDEX_DAMAGED;
     l->discounted = true;
