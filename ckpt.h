@@ -40264,7 +40264,7 @@ static ckpt_err ckpt__uploader_link_write(const ckpt_uploader *u, ckpt__uploader
 static ckpt_err ckpt__uploader_link_lock(const ckpt_uploader *u, ckpt__uploader_link *l, const ckpt__uploader_item *it) {
     double stall = u->retry.stall_timeout_s > 0.0 ? u->retry.stall_timeout_s : u->store->stall_timeout_s;
     double put = stall * (u->retry.num_attempts > 0 ? u->retry.num_attempts : (int)CKPT__RETRY_ATTEMPTS);
-    for (double until = ckpt__os_now() + put + CKPT__UPLOADER_LINK_WAIT;;) {
+    for (double until = ckpt__os_now() + (it->again ? 0.0 : put) + CKPT__UPLOADER_LINK_WAIT;;) {
         ckpt_err e = ckpt__os_lock(&l->lock_fd, l->lock_path);
         if (e != CKPT_EXISTS) return e;
         if (ckpt__os_flag_get(&it->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled before it was published");
@@ -50960,8 +50960,9 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
     return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
 }
 
-// Has one path led ranks to different checkpoints? A run moves its link on whenever it saves: also while this rank opened it.
-static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, bool *apart) {
+// Has one path led ranks to different checkpoints (*apart), or led on while one opened its own (*moved)? A run moves its link on
+// whenever it saves.
+static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, bool *apart, bool *moved) {
     int64_t say[5], now = 0;
     ckpt__error_record kept;
     ckpt__error_take(&kept);
@@ -50972,7 +50973,9 @@ static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, 
     say[4] = ckpt__loader_found(&j->local, &now) != CKPT_OK || now != j->found ? -1 : 0;
     ckpt__error_last = kept;
     ckpt_err e = ckpt__ranks_min(r, say, 5);
-    *apart = e == CKPT_OK && say[0] == -say[1] && (say[2] != -say[3] || say[4] != 0);
+    bool one = e == CKPT_OK && say[0] == -say[1];
+    *apart = one && say[2] != -say[3];
+    *moved = one && say[4] != 0;
     return e;
 }
 
@@ -51063,12 +51066,12 @@ static void ckpt__loader_job_free(ckpt__loader_job *j) {
 static ckpt_err ckpt__loader_prepare_all(ckpt__loader_job *j, ckpt__ranks *r, ckpt_err e) {
     for (int rounds = CKPT__LOADER_ROUNDS;; rounds--) {
         ckpt__loader_job as = *j;
-        bool apart = false;
+        bool apart = false, moved = false;
         ckpt__loader_local_init(&j->local, &j->desc->allocator);
         if (e == CKPT_OK) e = ckpt__loader_prepare(j, r->together);
         e = ckpt__ranks_share_long(r, e);
-        if (e == CKPT_OK && r->together) e = ckpt__loader_compare(j, r, &apart);
-        if (e != CKPT_OK || !apart) return e;
+        if (e == CKPT_OK && r->together) e = ckpt__loader_compare(j, r, &apart, &moved);
+        if (e != CKPT_OK || (!apart && (!moved || rounds == 1))) return e;
         if (rounds == 1) break;
         ckpt__loader_job_free(j);
         *j = as;
