@@ -767,7 +767,7 @@ static void test_long_levels(void **state) {
         { 3000, 16000, CKPT_OK, "e.safetensors" }, { 40000, 600, CKPT_OK, "g.pt" }
     };
     const char *dir = util_temp_dir();
-    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+    for (int i = 0; i < UTIL_COUNT(rows); i += UTIL_STRIDE(3)) {
         ckpt_state st;
         memset(&st, 0, sizeof st);
         ckpt_err e = save_long(util_join(dir, rows[i].name), &st, rows[i].count, rows[i].level);
@@ -775,7 +775,7 @@ static void test_long_levels(void **state) {
         if (e != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), "levels"));
         ckpt_state_free(&st);
     }
-    for (int level = 5000; level < 10000; level += UTIL_STRIDE(5) * 250) {      // either refused or good to load
+    for (int level = 5000; level < 10000; level += UTIL_STRIDE(10) * 250) {      // either refused or good to load
         ckpt_state st;
         memset(&st, 0, sizeof st);
         (void)save_long(util_join(dir, "f.pt"), &st, 3000, level);
