@@ -39628,6 +39628,12 @@ static ckpt_err ckpt__uploader_push(ckpt_uploader *u, ckpt__uploader_item *it, c
     return CKPT_OK;
 }
 
+// Is a file of that name waiting or being sent? What is to be settled of one that never counted is none.
+static bool ckpt__uploader_is_busy(const ckpt__uploader_slot *s) {
+    return s != NULL && ((s->running != NULL && s->running->kind != CKPT__UPLOADER_SETTLE) ||
+                         (s->waiting != NULL && s->waiting->kind != CKPT__UPLOADER_SETTLE));
+}
+
 // Puts an item into the queue. After a failure the item is the caller's.
 static ckpt_err ckpt__uploader_offer(ckpt_uploader *u, ckpt__uploader_item *it, bool fresh, ckpt__uploader_item **replaced) {
     ckpt_err e = CKPT_OK;
@@ -39635,8 +39641,7 @@ static ckpt_err ckpt__uploader_offer(ckpt_uploader *u, ckpt__uploader_item *it, 
     ckpt__os_mutex_lock(&u->lock);
     if (u->stop) e = ckpt__error_set(CKPT_CANCELLED, "the uploader is being closed");
     if (e == CKPT_OK && fresh && !it->overwrite && !it->heir) {
-        const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
-        if (s != NULL && (s->running != NULL || s->waiting != NULL))
+        if (ckpt__uploader_is_busy(ckpt__uploader_slot_of(u, it->name, false)))
             e = ckpt__error_set(CKPT_EXISTS, "a file of that name is on its way already, and overwriting it was not asked for");
     }
     if (e == CKPT_OK) e = ckpt__uploader_push(u, it, replaced);
@@ -40710,7 +40715,7 @@ static uint64_t ckpt__uploader_stamp(ckpt_uploader *u) {
 static bool ckpt__uploader_is_pending(ckpt_uploader *u, const char *name, bool or_failed) {
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
-    bool pending = s != NULL && (s->running != NULL || s->waiting != NULL || (or_failed && s->failed != NULL));
+    bool pending = ckpt__uploader_is_busy(s) || (s != NULL && or_failed && s->failed != NULL);
     ckpt__os_mutex_unlock(&u->lock);
     return pending;
 }
@@ -41776,9 +41781,7 @@ static ckpt__remote_word ckpt__remote_ask(const ckpt__remote *r, const char *nam
     ckpt__remote_word word = CKPT__REMOTE_ENDED;
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
-    if (u->stop || (slot != NULL && ((slot->running != NULL && slot->running->kind != CKPT__UPLOADER_SETTLE) ||
-                                     (slot->waiting != NULL && slot->waiting->kind != CKPT__UPLOADER_SETTLE))))
-        word = CKPT__REMOTE_QUEUED;
+    if (u->stop || ckpt__uploader_is_busy(slot)) word = CKPT__REMOTE_QUEUED;
     else if (slot != NULL && slot->failed != NULL) word = slot->failed->hopeful ? CKPT__REMOTE_STALLED : CKPT__REMOTE_KEPT;
     ckpt__os_mutex_unlock(&u->lock);
     return word;
