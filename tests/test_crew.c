@@ -1656,9 +1656,9 @@ static void listing_unseen(const char *name, const char *path) {
 static void open_unseeing(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     member *m = member_new(r, p);
-    fault_spy = listing_unseen;
+    fault_set_spy(listing_unseen);
     (void)!ckpt_saver_open(&m->s, &m->d);
-    fault_spy = NULL;
+    fault_set_spy(NULL);
     TR_CHECK(r, fault_disarm());
     member_end(m);
 }
@@ -1670,9 +1670,9 @@ static void save_unseeing(tr_rank *r, void *arg) {
     ckpt_timestamp t = at_batch(2);
     if (member_open(m)) {
         member_set(m, 7);
-        fault_spy = listing_unseen;
+        fault_set_spy(listing_unseen);
         TR_CHECK(r, ckpt_saver_save(m->s, &t) == CKPT_EXISTS);
-        fault_spy = NULL;
+        fault_set_spy(NULL);
         TR_CHECK(r, fault_disarm());
         TR_CHECK(r, ckpt_saver_close(m->s, 0) == CKPT_EXISTS);
         m->s = NULL;
@@ -1717,9 +1717,9 @@ static void again_unseeing(tr_rank *r, void *arg) {
         member_set(m, 7);
         m->slow = r->rank == 0;
         TR_OK(r, tr_barrier(r));
-        fault_spy = tar_unseen;
+        fault_set_spy(tar_unseen);
         TR_CHECK(r, ckpt_saver_save(m->s, &one) == CKPT_IO);
-        fault_spy = NULL;
+        fault_set_spy(NULL);
         TR_OK(r, tr_barrier(r));
         TR_CHECK(r, r->rank != 0 || fault_disarm());
         m->slow = false;

@@ -223,11 +223,11 @@ static void spoil(const char *name, const char *path) {
 static void spoil_index(const char *call, int count) {
     spoils = call;
     spoils_left = count;
-    fault_spy = spoil;
+    fault_set_spy(spoil);
 }
 
 static void spoil_no_more(void) {
-    fault_spy = NULL;
+    fault_set_spy(NULL);
     assert_true(fault_disarm());
 }
 
@@ -358,9 +358,9 @@ static void test_listing_unseen(void **state) {
     for (int i = 1; i <= 2; i++) run_save(r, i);
     run_end(r);
     ckpt_folder *f = look_into(dir);
-    fault_spy = listing_unseen;
+    fault_set_spy(listing_unseen);
     (void)!ckpt_folder_gc(f, &d);
-    fault_spy = NULL;
+    fault_set_spy(NULL);
     assert_true(fault_disarm());
     ckpt_folder_close(f);
     for (int i = 1; i <= 2; i++) ok(ckpt_verify(util_join(dir, util_fmt("ba%d", i)), NULL));

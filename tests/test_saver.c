@@ -1276,13 +1276,13 @@ static void test_full_behind_the_file(void **state) {
         disk_full = true;
         index_created = i % 2 > 0;
         fault_watch = free_blocks;
-        fault_spy = fill_disk;
+        fault_set_spy(fill_disk);
         ckpt_timestamp t = at_batch(2);
         run_set(r, 2);
         ckpt_err e = ckpt_saver_save(r->s, &t);
         if (e == CKPT_OK) e = ckpt_saver_wait(r->s, 0);
         fault_watch = NULL;
-        fault_spy = NULL;
+        fault_set_spy(NULL);
         (void)fault_disarm();
         ok(e);
         assert_false(disk_full);

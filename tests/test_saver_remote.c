@@ -1647,14 +1647,14 @@ static void test_resumes_while_one_comes(void **state) {
             continue;
         }
         __atomic_store_n(&gate_shut, 1, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&fault_spy, stand_at_gate, __ATOMIC_SEQ_CST);
+        fault_set_spy(stand_at_gate);
         bucket_hold(b, false);
         for (int i = 0; __atomic_load_n(&at_gate, __ATOMIC_SEQ_CST) == 0 && i < 20000; i++) usleep(1000);
         assert_int_equal(__atomic_load_n(&at_gate, __ATOMIC_SEQ_CST), 1);
         assert_int_equal(pthread_create(&opener, NULL, open_gate, &resumes), 0);
         __atomic_store_n(&resumes, 1, __ATOMIC_SEQ_CST);
         ok(ckpt_saver_resume(m.r->s, &t));
-        __atomic_store_n(&fault_spy, (void (*)(const char *, const char *))NULL, __ATOMIC_SEQ_CST);
+        fault_set_spy(NULL);
         pthread_join(opener, NULL);
         assert_int_equal(looks, 0);
         assert_int_equal(t.batch, 2);
@@ -1913,11 +1913,11 @@ static void test_full_disk_stages_nothing(void **state) {
     run_open(m.r);
     save_wait(&m, 1);
     __atomic_store_n(&full_for, "/.ckpt-staging", __ATOMIC_SEQ_CST);
-    __atomic_store_n(&fault_spy, fill_disk, __ATOMIC_SEQ_CST);
+    fault_set_spy(fill_disk);
     ckpt_timestamp t = at_batch(2);
     run_set(m.r, 2);
     ckpt_err e = ckpt_saver_save(m.r->s, &t);
-    __atomic_store_n(&fault_spy, (void (*)(const char *, const char *))NULL, __ATOMIC_SEQ_CST);
+    fault_set_spy(NULL);
     __atomic_store_n(&full_for, (const char *)NULL, __ATOMIC_SEQ_CST);
     assert_true(fault_disarm());
     assert_int_equal(e, CKPT_NO_SPACE);
@@ -1946,11 +1946,11 @@ static void test_full_disk_keeps_none(void **state) {
         run_save(m.r, 2);
         __atomic_store_n(&full_for, what[i], __ATOMIC_SEQ_CST);
         __atomic_store_n(&fault_watch, free_blocks, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&fault_spy, fill_disk, __ATOMIC_SEQ_CST);
+        fault_set_spy(fill_disk);
         bucket_hold(b, false);
         ckpt_err e = ckpt_saver_wait(m.r->s, 0);
         __atomic_store_n(&fault_watch, (void (*)(const char *, const char *, int))NULL, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&fault_spy, (void (*)(const char *, const char *))NULL, __ATOMIC_SEQ_CST);
+        fault_set_spy(NULL);
         ok(e);
         assert_null(__atomic_load_n(&full_for, __ATOMIC_SEQ_CST));
         assert_string_equal(names_in(dir), "");

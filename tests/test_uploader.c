@@ -2370,9 +2370,9 @@ static void test_left_unseen(void **state) {
         in_a_process(die_with_two, &w);
         open_store(&w);
         unseen = endings[i];
-        fault_spy = see_not;
+        fault_set_spy(see_not);
         open_uploader(&w);
-        fault_spy = NULL;
+        fault_set_spy(NULL);
         assert_true(fault_disarm());
         assert_int_equal(close_uploader(&w, 0), CKPT_OK);
         assert_int_equal(entries(w.bucket, ""), 2);

@@ -98,35 +98,39 @@ static double   fault_link_wait = 30;
 #define CKPT__UPLOADER_LINK_WAIT fault_link_wait
 #define CKPT__OS_BOOT_ID (fault_boot != NULL ? fault_boot : "/proc/sys/kernel/random/boot_id")
 
+// A spy arms faults on the threads it is told on.
+#define FAULT_GET(v) __atomic_load_n(&(v), __ATOMIC_SEQ_CST)
+#define FAULT_SET(v, x) __atomic_store_n(&(v), (x), __ATOMIC_SEQ_CST)
+
 // The n-th call fails with `errnum`, those after it work again.
 FAULT_FN void fault_arm(int errnum, int nth) {
     __atomic_store_n(&fault_calls, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&fault_hits, 0, __ATOMIC_SEQ_CST);
-    fault_where = "";
-    fault_nth = nth;
-    fault_stays = false;
-    fault_only = NULL;
+    FAULT_SET(fault_where, "");
+    FAULT_SET(fault_nth, nth);
+    FAULT_SET(fault_stays, false);
+    FAULT_SET(fault_only, NULL);
     __atomic_store_n(&fault_errnum, errnum, __ATOMIC_SEQ_CST);
 }
 
 // From the n-th call that needs room on, the disk stays full.
 FAULT_FN void fault_arm_full_disk(int nth) {
     fault_arm(0, nth);
-    fault_stays = true;
+    FAULT_SET(fault_stays, true);
     __atomic_store_n(&fault_errnum, ENOSPC, __ATOMIC_SEQ_CST);
 }
 
 // The n-th call of that name fails.
 FAULT_FN void fault_arm_call(const char *name, int errnum, int nth) {
     fault_arm(0, nth);
-    fault_only = name;
+    FAULT_SET(fault_only, name);
     __atomic_store_n(&fault_errnum, errnum, __ATOMIC_SEQ_CST);
 }
 
 // Every call of that name fails, if it is one that needs room.
 FAULT_FN void fault_arm_always(const char *name, int errnum) {
     fault_arm_call(name, errnum, 1);
-    fault_stays = true;
+    FAULT_SET(fault_stays, true);
 }
 
 // No more faults. Did one happen?
@@ -140,6 +144,11 @@ FAULT_FN void fault_tell(const char *name, const char *path, int fd) {
     if (watch != NULL) watch(name, path, fd);
 }
 
+// Workers may look at it just then.
+FAULT_FN void fault_set_spy(void (*spy)(const char *name, const char *path)) {
+    __atomic_store_n(&fault_spy, spy, __ATOMIC_SEQ_CST);
+}
+
 FAULT_FN void fault_tell_spy(const char *name, const char *path) {
     void (*spy)(const char *name, const char *path) = __atomic_load_n(&fault_spy, __ATOMIC_SEQ_CST);
     if (spy != NULL) spy(name, path);
@@ -151,11 +160,13 @@ FAULT_FN int fault_take(const char *name, int flags, bool moves) {
     if (errnum == 0) return 0;
     if (errnum == EINTR && (flags & FAULT_INTR) == 0) return 0;
     if (errnum == FAULT_SHORT && !moves) return 0;
-    if (fault_stays && (flags & FAULT_GROWS) == 0) return 0;
-    if (fault_only != NULL && strcmp(fault_only, name) != 0) return 0;
-    int n = __atomic_add_fetch(&fault_calls, 1, __ATOMIC_SEQ_CST);
-    if (n != fault_nth && !(fault_stays && n > fault_nth)) return 0;
-    if (__atomic_fetch_add(&fault_hits, 1, __ATOMIC_SEQ_CST) == 0) fault_where = name;
+    bool stays = FAULT_GET(fault_stays);
+    const char *only = FAULT_GET(fault_only);
+    if (stays && (flags & FAULT_GROWS) == 0) return 0;
+    if (only != NULL && strcmp(only, name) != 0) return 0;
+    int n = __atomic_add_fetch(&fault_calls, 1, __ATOMIC_SEQ_CST), nth = FAULT_GET(fault_nth);
+    if (n != nth && !(stays && n > nth)) return 0;
+    if (__atomic_fetch_add(&fault_hits, 1, __ATOMIC_SEQ_CST) == 0) FAULT_SET(fault_where, name);
     return errnum;
 }
 
