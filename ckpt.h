@@ -39488,10 +39488,10 @@ static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *
 static ckpt_err ckpt__uploader_forget(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (it->place != NULL) return ckpt__uploader_end_entry(u, it);
     if (it->record == NULL) return CKPT_OK;
-    bool there = ckpt__os_exists(it->record);
+    bool there = !ckpt__os_is_gone(it->record);
     ckpt_err e = there ? ckpt__os_remove(it->record) : CKPT_OK;
     if (there && it->home != NULL) ckpt__uploader_note_removal(u, it->home);
-    if (e == CKPT_OK && ckpt__os_exists(it->data)) e = ckpt__os_remove(it->data);
+    if (e == CKPT_OK && !ckpt__os_is_gone(it->data)) e = ckpt__os_remove(it->data);
     return e;
 }
 
