@@ -39107,6 +39107,17 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     return e;
 }
 
+// Removes what the item has on disk: the record first. The thread's sentence stays.
+static ckpt_err ckpt__uploader_forget(ckpt_uploader *u, ckpt__uploader_item *it) {
+    if (it->place != NULL) return ckpt__uploader_end_entry(u, it);
+    if (it->record == NULL) return CKPT_OK;
+    bool there = !ckpt__os_is_gone(it->record);
+    ckpt_err e = there ? ckpt__os_remove(it->record) : CKPT_OK;
+    if (there && it->home != NULL) ckpt__uploader_note_removal(u, it->home);
+    if (e == CKPT_OK && !ckpt__os_is_gone(it->data)) e = ckpt__os_remove(it->data);
+    return e;
+}
+
 // A dead owner's journal that is gone on with as it stands.
 typedef struct ckpt__uploader_taking {
     ckpt_uploader        *u;
@@ -39127,8 +39138,7 @@ static ckpt_err ckpt__uploader_take_entry(const ckpt__uploader_entry *n, void *u
     it->folder = ckpt__uploader_keep(u, x->place->folder, &e);
     ckpt__uploader_names(u, x->place->folder, x->place->owner, n->number, &it->record, &it->data);
     if (it->record == NULL || it->data == NULL) e = CKPT_NOMEM;
-    if (e == CKPT_OK && ckpt__os_exists(it->record)) e = ckpt__os_remove(it->record);
-    if (e == CKPT_OK && ckpt__os_exists(it->data)) e = ckpt__os_remove(it->data);
+    if (e == CKPT_OK) e = ckpt__uploader_forget(u, it);
     if (e == CKPT_OK) e = ckpt__uploader_read_text(u, it, n->text, n->text_size, &store, &torn);
     bool sound = e == CKPT_OK && it->has_crc && it->size == n->body_size && strcmp(store, u->store->uri) == 0;
     ckpt__mem_free_text(&u->allocator, store);
@@ -39482,17 +39492,6 @@ static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *
     ckpt__uploader_names(u, p->folder, p->owner, number, &it->record, &it->data);
     it->number = number;
     return it->record == NULL || it->data == NULL ? CKPT_NOMEM : e;
-}
-
-// Removes what the item has on disk: the record first. The thread's sentence stays.
-static ckpt_err ckpt__uploader_forget(ckpt_uploader *u, ckpt__uploader_item *it) {
-    if (it->place != NULL) return ckpt__uploader_end_entry(u, it);
-    if (it->record == NULL) return CKPT_OK;
-    bool there = !ckpt__os_is_gone(it->record);
-    ckpt_err e = there ? ckpt__os_remove(it->record) : CKPT_OK;
-    if (there && it->home != NULL) ckpt__uploader_note_removal(u, it->home);
-    if (e == CKPT_OK && !ckpt__os_is_gone(it->data)) e = ckpt__os_remove(it->data);
-    return e;
 }
 
 static ckpt_err ckpt__uploader_give_up(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
