@@ -489,7 +489,8 @@ static void one_storm(const char *what, const char *prefix, int files, int parts
         if (strstr(l[i].target, prefix) == NULL || l[i].at > to) continue;
         if (strcmp(l[i].done, "-") == 0) continue;
         if (first == 0) first = l[i].at;
-        early += quiet > 0 && l[i].at > first + 0.5 && l[i].at < first + quiet;
+        // What was under way when the first answer came may arrive late on a crowded machine; who does not heed it comes all the while.
+        early += quiet > 0 && l[i].at > first + 1.5 && l[i].at < first + quiet;
         refused++;
     }
     free(l);
