@@ -236,7 +236,9 @@
                          request; parts go to the cloud behind it, on Google Cloud one after another (a resumable upload).
    dbfs:/databricks/mlflow-tracking/experiment/run/artifacts/prefix   Artifacts of an MLflow run there; same credentials.
                          Nothing can be removed. {mlflow_experiment_id} and {mlflow_run_id} are filled in: a run is made at
-                         each opening, unless MLFLOW_RUN_ID names one; several ranks must have it named.
+                         each opening, unless MLFLOW_RUN_ID names one; several ranks must have it named. Where Azure's Data
+                         Lake is behind it, a file has its name before it has its bytes, and is empty while it is put or
+                         replaced, also when that breaks off; a later put fills it.
    mlflow-artifacts:/path   The proxy of an MLflow server: MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME and _PASSWORD or _TOKEN,
                          _SERVER_CERT_PATH, _CLIENT_CERT_PATH, _INSECURE_TLS. Files go and come whole, without ranges or sums;
                          MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD=true sends big ones in parts where the server offers that.
@@ -21616,6 +21618,7 @@ typedef struct ckpt__store_stat {
     uint32_t crc32c;
     char     mark[64];                  // "": none
     double   modified;                  // seconds since 1970, 0: unknown
+    bool     hollow;                    // it has no bytes, as an object has here while it is put, or where that broke off
 } ckpt__store_stat;
 
 // What the lists call for each thing found; they stop at its first error.
@@ -26482,8 +26485,9 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 //
 // dbfs:/databricks/mlflow-tracking/ is the tracking server of a Databricks workspace. It signs addresses of the cloud for each
 // read and write (databricks_artifacts.proto of MLflow): ranges and versions are the cloud's. Parts go as S3's do, or as Azure's
-// blocks; on Google Cloud a file goes in one request, of any size, and to Azure's Data Lake piece after piece. Nothing can be
-// removed there: MLflow has no such call.
+// blocks; on Google Cloud a file goes in one request, of any size, and to Azure's Data Lake piece after piece: there it has its
+// name, and no bytes, from the first request on, and all of them with the last. Nothing can be removed there: MLflow has no such
+// call.
 //
 // {mlflow_experiment_id} and {mlflow_run_id} in an address are filled in as it is opened, as Composer does: MLFLOW_RUN_ID names
 // the run, else one is made in MLFLOW_EXPERIMENT_ID, or in the experiment MLFLOW_EXPERIMENT_NAME, else in "mlflow-object-store".
@@ -26527,6 +26531,7 @@ typedef struct ckpt__mlflow {
     ckpt__mlflow_link        links[CKPT__MLFLOW_LINKS];      // below d.lock, as those that follow
     unsigned                 links_next;
     bool                     checked;       // the run is of the experiment
+    ckpt__os_flag            cloud;         // a ckpt__mlflow_cloud, that of the last address that was signed
 } ckpt__mlflow;
 
 static ckpt__mlflow *ckpt__mlflow_of(const ckpt_store *store) {
@@ -27323,6 +27328,7 @@ static ckpt_err ckpt__mlflow_sign(ckpt_store *store, const char *verb, const cha
         list = list != NULL && list->kind == CKPT__JSON_ARRAY ? ckpt__json_child(&c.doc, list) : NULL;
         e = ckpt__mlflow_take_link(&c, list, out, cloud);
     }
+    if (e == CKPT_OK) ckpt__os_flag_set(&s->cloud, (int)*cloud);
     ckpt__databricks_free(&c);
     return e;
 }
@@ -27356,44 +27362,66 @@ static ckpt_err ckpt__mlflow_push(ckpt_store *store, const char *method, const c
     return e;
 }
 
-// Sends a file's bytes to Azure's Data Lake: one request may bring 4000 MiB at most. An address that was good for some of them
-// and has run out since is asked for again. *sent: bytes that it has acknowledged.
+// A PATCH to a file in Azure's Data Lake. An address that was good for some of the file and has run out since is asked for again.
+static ckpt_err ckpt__mlflow_patch(ckpt_store *store, const char *path, ckpt__databricks_link *l, const char *query,
+                                   const ckpt__body *body, bool fresh, ckpt__transfer *t) {
+    ckpt__mlflow_cloud cloud;
+    uint64_t before = ckpt__transfer_count(t);
+    ckpt_err e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, body, body == NULL, t);
+    if (fresh || e != CKPT_NET || (t->status != 403 && t->status != 400)) return e;
+    ckpt__transfer_recount(t, before);
+    e = ckpt__mlflow_sign(store, "credentials-for-write", path, l, &cloud, t);
+    return e == CKPT_OK ? ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, body, body == NULL, t) : e;
+}
+
+// Sends a file's bytes to Azure's Data Lake: one request may bring 4000 MiB at most. *sent: bytes that it has acknowledged.
 static ckpt_err ckpt__mlflow_append(ckpt_store *store, const char *path, ckpt__databricks_link *l, const ckpt__body *body,
                                     uint64_t *sent, ckpt__transfer *t) {
     char query[80];
     ckpt__body piece = *body;
-    ckpt__mlflow_cloud cloud;
     ckpt_err e = CKPT_OK;
-    bool fresh = true;
     for (*sent = 0; e == CKPT_OK && *sent < body->size;) {
-        uint64_t left = body->size - *sent, before = ckpt__transfer_count(t);
+        uint64_t left = body->size - *sent;
         piece.offset = body->offset + *sent;
         piece.size = left < store->best_part ? left : store->best_part;
         (void)snprintf(query, sizeof query, "action=append&position=%llu", (unsigned long long)*sent);
-        e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, &piece, false, t);
-        bool late = e == CKPT_NET && !fresh && (t->status == 403 || t->status == 400);
+        e = ckpt__mlflow_patch(store, path, l, query, &piece, *sent == 0, t);
         if (e == CKPT_OK) *sent += piece.size;
-        if (late) ckpt__transfer_recount(t, before);
-        if (late) e = ckpt__mlflow_sign(store, "credentials-for-write", path, l, &cloud, t);
-        fresh = late;
     }
     return e;
 }
 
+// Makes a file in Azure's Data Lake, without bytes. What must not replace is refused over another's (409 PathAlreadyExists of
+// "Path - Create"), but not over one without bytes, which a put that broke off has left: maybe the try before this one.
+static ckpt_err ckpt__mlflow_make_adls(ckpt_store *store, const ckpt__store_put *p, const ckpt__databricks_link *l) {
+    const char *header = p->overwrite ? NULL : "If-None-Match";
+    ckpt_err e = ckpt__mlflow_push(store, "PUT", l, "resource=file", header, "*", NULL, true, p->t);
+    if (e != CKPT_EXISTS || p->overwrite || p->body->size == 0) return e;
+    uint64_t size = 0;
+    ckpt__error_record refusal;
+    ckpt__error_take(&refusal);
+    ckpt__transfer look = ckpt__transfer_aside(p->t);
+    ckpt_err seen = ckpt__mlflow_size(store, p->name, &size, &look);
+    if (seen == CKPT_OK && size == 0) return ckpt__mlflow_push(store, "PUT", l, "resource=file", NULL, NULL, NULL, true, p->t);
+    if (seen != CKPT_OK) p->t->unseen = true;
+    return ckpt__error_put(&refusal);
+}
+
 // Azure's Data Lake: a file is made, its bytes are appended, and shown by the flush.
-static ckpt_err ckpt__mlflow_put_adls(ckpt_store *store, const char *path, ckpt__databricks_link *l, const ckpt__body *body,
-                                      ckpt__transfer *t) {
+static ckpt_err ckpt__mlflow_put_adls(ckpt_store *store, const ckpt__store_put *p, const char *path, ckpt__databricks_link *l) {
     char query[80];
-    ckpt_err e = ckpt__mlflow_push(store, "PUT", l, "resource=file", NULL, NULL, NULL, true, t);
+    ckpt__transfer *t = p->t;
     uint64_t sent = 0;
-    if (e == CKPT_OK) e = ckpt__mlflow_append(store, path, l, body, &sent, t);
-    (void)snprintf(query, sizeof query, "action=flush&position=%llu", (unsigned long long)body->size);
+    ckpt_err e = ckpt__mlflow_make_adls(store, p, l);
+    if (e != CKPT_OK) return ckpt__databricks_raced(t, e, p->overwrite);
+    e = ckpt__mlflow_append(store, path, l, p->body, &sent, t);
+    (void)snprintf(query, sizeof query, "action=flush&position=%llu", (unsigned long long)p->body->size);
     bool ends = e == CKPT_OK;
-    if (ends) e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, NULL, true, t);
+    if (ends) e = ckpt__mlflow_patch(store, path, l, query, NULL, sent == 0, t);
     ends = ends || sent > 0;
     if ((ends || t->unsure) && (e == CKPT_ARG || e == CKPT_EXISTS))
         e = ckpt__web_again(t, CKPT_NET, ends ? "the cloud has other bytes than those appended" : "bytes were appended twice");
-    return e;
+    return ckpt__databricks_raced(t, e, true);
 }
 
 static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_put *p) {
@@ -27406,14 +27434,15 @@ static ckpt_err ckpt__mlflow_managed_put(ckpt_store *store, const ckpt__store_pu
     if (e == CKPT_OK) e = ckpt__mlflow_sign(store, "credentials-for-write", where.whole.data, &l, &cloud, p->t);
     if (e == CKPT_OK && (cloud == CKPT__MLFLOW_AWS || cloud == CKPT__MLFLOW_AZURE) && p->body->size > CKPT__MLFLOW_WHOLE_MAX)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "the cloud takes 5000 MiB at most in one request, and the server offers no parts");
-    if (e == CKPT_OK && cloud == CKPT__MLFLOW_ADLS) e = ckpt__mlflow_put_adls(store, where.whole.data, &l, p->body, p->t);
+    bool lake = e == CKPT_OK && cloud == CKPT__MLFLOW_ADLS;
+    if (lake) e = ckpt__mlflow_put_adls(store, p, where.whole.data, &l);
     else if (e == CKPT_OK && cloud == CKPT__MLFLOW_AZURE)
         e = ckpt__mlflow_push(store, "PUT", &l, "", "x-ms-blob-type", "BlockBlob", p->body, false, p->t);
     else if (e == CKPT_OK) e = ckpt__mlflow_push(store, "PUT", &l, "", NULL, NULL, p->body, false, p->t);
     ckpt__databricks_link_free(&l);
     ckpt__mlflow_place_free(&where);
     if (e == CKPT_OK) return ckpt__web_confirm(store, ckpt__mlflow_seen, p->name, NULL, p->body->size, p->t);
-    return ckpt__databricks_raced(p->t, e, true);
+    return ckpt__databricks_raced(p->t, e, !lake);
 }
 
 //-- Databricks: parts -----------------------------------------------------------
@@ -27738,7 +27767,7 @@ static ckpt_err ckpt__mlflow_first_byte(ckpt_store *store, const char *name, ckp
 
 // The listing tells whether it is there, where its first page has it, and the cloud else. It may refuse what is not there (to
 // those who may not list) and what is empty: then the whole listing counts.
-static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+static ckpt_err ckpt__mlflow_see(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     bool more = false;
     memset(out, 0, sizeof *out);
     ckpt_err e = ckpt__mlflow_look_up(store, name, &out->size, &more, t);
@@ -27753,6 +27782,24 @@ static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, c
     if (listed == CKPT_OK && e != CKPT_OK && out->size > 0) return ckpt__error_put(&kept);
     ckpt__transfer_follow(t, &look);
     return listed;
+}
+
+// May what has no bytes be one that is being put? The cloud is known by the address that it gives.
+static ckpt_err ckpt__mlflow_is_hollow(ckpt_store *store, const char *name, bool *hollow, ckpt__transfer *t) {
+    ckpt__mlflow *s = ckpt__mlflow_of(store);
+    ckpt__databricks_link l;
+    bool fresh = false;
+    ckpt_err e = CKPT_OK;
+    ckpt__databricks_link_init(&l, &s->d);
+    if (ckpt__os_flag_get(&s->cloud) == (int)CKPT__MLFLOW_NO_CLOUD) e = ckpt__mlflow_read_link(store, name, &fresh, &l, t);
+    *hollow = e == CKPT_OK && ckpt__os_flag_get(&s->cloud) == (int)CKPT__MLFLOW_ADLS;
+    ckpt__databricks_link_free(&l);
+    return e;
+}
+
+static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    ckpt_err e = ckpt__mlflow_see(store, name, out, t);
+    return e == CKPT_OK && out->size == 0 ? ckpt__mlflow_is_hollow(store, name, &out->hollow, t) : e;
 }
 
 static ckpt_err ckpt__mlflow_managed_get(ckpt_store *store, const char *name, const char *etag, uint64_t offset, ckpt__sink *sink,
@@ -36355,15 +36402,23 @@ static ckpt_err ckpt__send_check_body(const ckpt__body *b) {
 
 //-- an object of that name that is there already -----------------------------------
 
+// What there is of that name. The husk of a put that broke off, maybe one of our own, is nobody's object.
+static ckpt_err ckpt__send_stat(const ckpt__send *s, const ckpt__retry *r, ckpt__store_stat *info) {
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    memset(info, 0, sizeof *info);
+    ckpt__retry_begin(&l, r, "stat", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s->store, s->name, info, &l.t);
+    if (e == CKPT_OK && info->hollow && s->body.size > 0) e = ckpt__error_set(CKPT_NOT_FOUND, "its upload broke off");
+    return e;
+}
+
 // Looks at the object: *ours when it carries this upload's mark and size, so that an earlier try or process has put it there.
 static ckpt_err ckpt__send_look(ckpt__send_job *j, bool *ours) {
     ckpt__send *s = j->s;
     ckpt__store_stat info;
-    ckpt__retry_loop l;
-    ckpt_err e = CKPT_OK;
+    ckpt_err e = ckpt__send_stat(s, &j->retry, &info);
     *ours = false;
-    ckpt__retry_begin(&l, &j->retry, "stat", s->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s->store, s->name, &info, &l.t);
     if (e == CKPT_OK) *ours = s->mark != NULL && info.size == j->size && strcmp(info.mark, s->mark) == 0;
     return e;
 }
@@ -36472,13 +36527,9 @@ static bool ckpt__send_may_look(ckpt_err e) {
 // An earlier try or process may have got this very object through, and never heard of it.
 static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt__send_whose *whose) {
     ckpt__store_stat info;
-    ckpt__retry_loop l;
-    ckpt_err e = CKPT_OK;
     bool ours = false;
     *whose = CKPT__SEND_UNKNOWN;
-    memset(&info, 0, sizeof info);
-    ckpt__retry_begin(&l, r, "stat", s->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_stat(s->store, s->name, &info, &l.t);
+    ckpt_err e = ckpt__send_stat(s, r, &info);
     if (e == CKPT_NOT_FOUND) {
         *whose = CKPT__SEND_NOBODYS;
         return CKPT_OK;
@@ -37578,16 +37629,30 @@ static ckpt_err ckpt__fetch_hop(ckpt_store *store, ckpt__buf *name, const ckpt__
     return e;
 }
 
+// Looks at what may be a link. One that is just being put is looked at again.
+static ckpt_err ckpt__fetch_see(ckpt_store *store, const char *name, ckpt__store_stat *info, const ckpt__retry *retry) {
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__fetch_begin(&l, store, retry, "stat", name);
+    while (ckpt__retry_next(&l, &e)) {
+        e = ckpt__store_run_stat(store, name, info, &l.t);
+        if (e != CKPT_OK || !info->hollow || !ckpt__txt_ends(name, ".symlink")) continue;
+        e = ckpt__error_set(CKPT_CORRUPT, "the link %s holds nothing: it is being put, or that broke off", name);
+        l.t.transient = true;
+    }
+    return e;
+}
+
 // Looks at `name`, and at `name`.symlink when there is none: then the latter is what *name holds.
 static ckpt_err ckpt__fetch_find(ckpt_store *store, ckpt__buf *name, ckpt__store_stat *info, const ckpt__retry *retry) {
     ckpt__error_record first;
     size_t len = name->len;
-    ckpt_err e = ckpt__fetch_stat(store, name->data, info, retry);
+    ckpt_err e = ckpt__fetch_see(store, name->data, info, retry);
     if (e != CKPT_NOT_FOUND || ckpt__txt_ends(name->data, ".symlink")) return e;
     ckpt__error_take(&first);
     ckpt__buf_text(name, ".symlink");
     (void)ckpt__buf_cstr(name);
-    e = name->err != CKPT_OK ? name->err : ckpt__fetch_stat(store, name->data, info, retry);
+    e = name->err != CKPT_OK ? name->err : ckpt__fetch_see(store, name->data, info, retry);
     if (e != CKPT_NOT_FOUND) return e;
     name->len = len;
     name->data[len] = 0;

@@ -671,7 +671,8 @@ UTIL_FN void contract_test_cancel(void **state) {
         c.cancel_at = SIZE / 3;
         contract_is(ckpt__store_run_put(s, &put), CKPT_CANCELLED);
         t = contract_transfer();
-        contract_is(ckpt__store_run_stat(s, name, &st, &t), CKPT_NOT_FOUND);
+        ckpt_err e = ckpt__store_run_stat(s, name, &st, &t);    // a lake shows the name
+        if (e != CKPT_OK || !st.hollow || st.size > 0) contract_is(e, CKPT_NOT_FOUND);
     }
     c.cancel_at = 0;
     contract_ok(ckpt__store_run_put(s, &put));                  // and the store is none the worse for it

@@ -153,7 +153,12 @@ function serveCloud(req, res, body) {
         return reply(res, 201, {}, '');
     }
     if (cloudKind === 'adls') {
-        if (req.method === 'PUT' && q.get('resource') === 'file') { uploads.set('adls ' + key, Buffer.alloc(0)); return reply(res, 201, {}, ''); }
+        if (req.method === 'PUT' && q.get('resource') === 'file') {         // there at once, without bytes
+            if (req.headers['if-none-match'] === '*' && there) return xml(res, 409, 'PathAlreadyExists', 'The specified path already exists.');
+            uploads.set('adls ' + key, Buffer.alloc(0));
+            put(map, name, Buffer.alloc(0));
+            return reply(res, 201, {}, '');
+        }
         const so = uploads.get('adls ' + key);
         if (!so) return xml(res, 404, 'PathNotFound', 'The specified path does not exist.');
         if (req.method === 'PATCH' && action === 'append' && Number(q.get('position')) === so.length) { uploads.set('adls ' + key, Buffer.concat([so, body])); return reply(res, 202, {}, ''); }
