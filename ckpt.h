@@ -25334,6 +25334,7 @@ typedef struct ckpt__databricks {
     ckpt__buf             now;              // a token that ends
     double                expires;          // seconds since 1970
     double                again;            // on ckpt__os_now's clock: until then one that lasts serves, as renewing has failed
+    bool                  had;              // there was a token once
     ckpt__databricks_upload *uploads;
 } ckpt__databricks;
 
@@ -25403,11 +25404,17 @@ static bool ckpt__databricks_is_private(const char *site) {
 }
 
 // What becomes part of a header.
-static ckpt_err ckpt__databricks_keep(ckpt__databricks *d, char **out, const char *text, const char *what) {
+static ckpt_err ckpt__databricks_check(const char *text, const char *what) {
     for (const char *p = text; *p != 0; p++) {
         if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7F)
             return ckpt__error_set(CKPT_ARG, "%s holds a blank, a line break or another byte that it cannot have", what);
     }
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__databricks_keep(ckpt__databricks *d, char **out, const char *text, const char *what) {
+    ckpt_err e = ckpt__databricks_check(text, what);
+    if (e != CKPT_OK) return e;
     *out = ckpt__mem_copy_text(&d->secret, text);
     return *out != NULL ? CKPT_OK : CKPT_NOMEM;
 }
@@ -25491,6 +25498,33 @@ static ckpt_err ckpt__databricks_look(ckpt__databricks_lookup *w, const ckpt_sto
     return CKPT_OK;
 }
 
+// Keeps a token that was had; where there is no memory the old one stays.
+static ckpt_err ckpt__databricks_set_token(ckpt__databricks *d, const char *token, double expires) {
+    ckpt__buf fresh;
+    ckpt__buf_init(&fresh, &d->secret);
+    ckpt__buf_text(&fresh, token);
+    (void)ckpt__buf_cstr(&fresh);
+    if (fresh.err == CKPT_OK) {
+        ckpt__buf_free(&d->now);
+        d->now = fresh;
+        d->expires = expires;
+        d->had = true;
+        return CKPT_OK;
+    }
+    ckpt__buf_free(&fresh);
+    return fresh.err;
+}
+
+// The program's own function gives tokens, where `token` is NULL the first one too.
+static ckpt_err ckpt__databricks_take_callback(ckpt__databricks *d, const ckpt_store_desc *desc, const char *token) {
+    d->kind = CKPT__DATABRICKS_PRINCIPAL;
+    d->ask = desc->credentials;
+    d->ask_user = desc->credentials_user;
+    if (token == NULL) return CKPT_OK;
+    ckpt_err e = ckpt__databricks_check(token, "the Databricks token");
+    return e == CKPT_OK ? ckpt__databricks_set_token(d, token, 1e18) : e;
+}
+
 static ckpt_err ckpt__databricks_take(ckpt__databricks *d, const ckpt__databricks_lookup *w, const ckpt_store_desc *desc,
                                       const ckpt_allocator *a) {
     if (w->host == NULL)
@@ -25499,10 +25533,8 @@ static ckpt_err ckpt__databricks_take(ckpt__databricks *d, const ckpt__databrick
     ckpt_err e = ckpt__databricks_site(&d->site, w->host, false, "the workspace's host (DATABRICKS_HOST)", a);
     if (e == CKPT_OK && !ckpt__databricks_is_private(d->site))
         return ckpt__error_set(CKPT_ARG, "a token is not sent over http: %s must be https", d->site);
-    if (e == CKPT_OK && desc->credentials != NULL && w->token == NULL && w->id == NULL) {
-        d->kind = CKPT__DATABRICKS_PRINCIPAL;
-        d->ask = desc->credentials;
-        d->ask_user = desc->credentials_user;
+    if (e == CKPT_OK && desc->credentials != NULL && w->id == NULL) {
+        e = ckpt__databricks_take_callback(d, desc, w->token);
     } else if (e == CKPT_OK && w->token != NULL) {
         d->kind = CKPT__DATABRICKS_TOKEN;
         e = ckpt__databricks_keep(d, &d->token, w->token, "the Databricks token");
@@ -25532,22 +25564,6 @@ static ckpt_err ckpt__databricks_configure(ckpt__databricks *d, const ckpt_store
 }
 
 //-- the token of a service principal --------------------------------------------
-
-// Keeps a token that was had; where there is no memory the old one stays.
-static ckpt_err ckpt__databricks_set_token(ckpt__databricks *d, const char *token, double expires) {
-    ckpt__buf fresh;
-    ckpt__buf_init(&fresh, &d->secret);
-    ckpt__buf_text(&fresh, token);
-    (void)ckpt__buf_cstr(&fresh);
-    if (fresh.err == CKPT_OK) {
-        ckpt__buf_free(&d->now);
-        d->now = fresh;
-        d->expires = expires;
-        return CKPT_OK;
-    }
-    ckpt__buf_free(&fresh);
-    return fresh.err;
-}
 
 // Takes {"access_token":...,"expires_in":...}.
 static ckpt_err ckpt__databricks_take_token(ckpt__databricks *d, const ckpt__http_reply *r) {
@@ -25617,6 +25633,7 @@ static ckpt_err ckpt__databricks_fetch(ckpt__databricks *d, ckpt__transfer *t) {
         if (e == CKPT_OK && (given.session_token[0] == 0 || strpbrk(given.session_token, "\r\n \t") != NULL))
             e = ckpt__error_set(CKPT_AUTH, "the credentials callback gave no token (session_token)");
         if (e == CKPT_OK) e = ckpt__databricks_set_token(d, given.session_token, given.expires > 0.0 ? given.expires : 1e18);
+        if (e != CKPT_OK && d->had) t->transient = true;    // who gave one before may be out of reach for a while
         OPENSSL_cleanse(&given, sizeof given);
         return e;
     }

@@ -270,7 +270,35 @@ static void test_callback(void **state) {
     assert_string_equal(header_of(2, "authorization"), "Bearer asked2");
     is(rest_stat(s, "x", &info), CKPT_AUTH);
     sentence_has("no more tokens");
+    assert_true(t.transient);               // it gave one before
     rest_part(s);
+    // One that never gave a token has none.
+    n = 2;
+    d = script_begin(NULL, 0);
+    d.endpoint_url = server.url;
+    d.credentials = ask;
+    d.credentials_user = &n;
+    is(ckpt_store_open(&s, URI, &d), CKPT_OK);
+    is(rest_stat(s, "x", &info), CKPT_AUTH);
+    assert_false(t.transient);
+    rest_part(s);
+    // A token that is given with it is the first one.
+    static const step given[] = { { 200, "1", NULL }, { 401, "", NULL }, { 200, "1", NULL } };
+    n = 0;
+    d = script_begin(given, UTIL_COUNT(given));
+    d.endpoint_url = server.url;
+    d.session_token = TOKEN;
+    d.credentials = ask;
+    d.credentials_user = &n;
+    is(ckpt_store_open(&s, URI, &d), CKPT_OK);
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_string_equal(header_of(0, "authorization"), "Bearer " TOKEN);
+    assert_int_equal(n, 0);
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    assert_string_equal(header_of(2, "authorization"), "Bearer asked1");
+    rest_part(s);
+    d.session_token = "two words";
+    is(ckpt_store_open(&s, URI, &d), CKPT_ARG);
 }
 
 //-- whole files -------------------------------------------------------------------
