@@ -30187,6 +30187,7 @@ static ckpt_err ckpt__uc_refused(ckpt_store *store, const ckpt__store_put *p, bo
         all.crc = sums.crc;
         e = ckpt__databricks_has_part(store, p->name, &all, 0, &same, &look);
     }
+    if (e == CKPT_NOT_FOUND) p->t->unseen = true;           // a proxy's word: the server has just refused it for what is there
     e = ckpt__databricks_judge_look(p->t, &look, e);
     if (e != CKPT_OK) ckpt__store_set_mark(&s->lost, p->mark, true, &s->d.lock);
     if (e != CKPT_OK || same) return e;
@@ -32456,7 +32457,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
 }
 
 // What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made. Where the server
-// could not answer it is unseen, so that its caller looks again.
+// could not answer, or says that nothing is there, which it has just refused the upload for, it is unseen: its caller looks again.
 static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
@@ -32465,7 +32466,8 @@ static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char
     ckpt_err e = ckpt__azure_stat(store, name, &there, &look);
     bool ours = e == CKPT_OK && mark != NULL && mark[0] != 0 && there.size == size && strcmp(there.mark, mark) == 0;
     ckpt__error_last = kept;
-    if (e == CKPT_NET || e == CKPT_TIMEOUT) t->unseen = true;
+    bool conflict = t->status == 409 || t->status == 412;
+    if (e == CKPT_NET || e == CKPT_TIMEOUT || (e == CKPT_NOT_FOUND && conflict)) t->unseen = true;
     return e == CKPT_OK && !ours ? CKPT_EXISTS : e;
 }
 

@@ -330,6 +330,12 @@ static void test_lost_replies(void **state) {
     is(send_by(s, "name", "hello world", 11, 0, "m"), CKPT_OK);
     assert_int_equal(requests(), 4);
     ckpt_store_close(s);
+    // Nor where a proxy says that there is none, of what the server has just refused it for.
+    static const step proxy[] = { { 500, NULL, NULL, 0 }, { 409, NULL, exists, 0 }, { 404, NULL, NULL, 0 }, { 200, "x-ms-meta-ckpt_mark: m\r\n", NULL, 11 } };
+    s = MEET(proxy);
+    is(send_by(s, "name", "hello world", 11, 0, "m"), CKPT_OK);
+    assert_int_equal(requests(), 4);
+    ckpt_store_close(s);
     static const step blind[] = { { 409, NULL, exists, 0 } };
     s = MEET(blind);                                        // of one that was refused at first nothing is there
     is(send_by(s, "name", "hello world", 11, 0, "m"), CKPT_NET);

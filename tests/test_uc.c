@@ -420,6 +420,19 @@ static void test_create_only(void **state) {
     is(rest_put(s, "x", "hello", false, "mark8"), CKPT_EXISTS);
     is(rest_put(s, "x", "", false, "mark9"), CKPT_OK);                      // an empty one has all its bytes
     rest_part(s);
+    // Nor is it another's where a proxy says that there is none, of what the server has just refused it for.
+    static const step gone[] = { { 500, "", NULL }, { 409, exists, NULL }, { 404, "", NULL }, HELLO };
+    ckpt__send up;
+    ckpt__retry retry = ckpt__retry_default;
+    retry.initial_backoff = 0.01;
+    memset(&up, 0, sizeof up);
+    up.name = "x";
+    up.mark = "mark10";
+    up.body = ckpt__body_of("hello", 5);
+    up.retry = &retry;
+    up.store = s = MEET(gone);
+    is(ckpt__send_run(&up), CKPT_OK);
+    rest_part(s);
 }
 
 
