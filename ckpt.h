@@ -32457,7 +32457,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
 }
 
 // What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made. Where the server
-// could not answer, or says that nothing is there, which it has just refused the upload for, it is unseen: its caller looks again.
+// could not answer, or says that nothing is there, which it has just refused the upload for, it is unseen: the caller looks again.
 static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
@@ -32548,6 +32548,16 @@ static ckpt_err ckpt__azure_gone(void) {
 
 static bool ckpt__azure_is_blind(ckpt_store *store) {
     return ckpt__os_flag_get(&ckpt__azure_of(store)->blind) != 0;
+}
+
+// Only blocks can bring it, and the SAS has the right by its own words, or tells none: a list that is refused is waited for, for
+// roles and policies come back.
+static bool ckpt__azure_must_wait(ckpt_store *store, const ckpt__store_multi *m) {
+    ckpt__azure *s = ckpt__azure_of(store);
+    ckpt__os_mutex_lock(&s->lock);
+    bool lacks = s->rights[0] != 0 && strchr(s->rights, 'r') == NULL;
+    ckpt__os_mutex_unlock(&s->lock);
+    return !lacks && m->size > store->max_single;
 }
 
 static ckpt_err ckpt__azure_check_upload(ckpt_store *store, const ckpt__store_multi *m) {
@@ -32663,7 +32673,7 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
 
 // Before an upload in blocks ends, the list of them is looked at, and so it is when another process goes on: a SAS that may write
 // but not read is good for whole objects only. One that does not tell its rights, or was refused a list though they hold 'r', is
-// put to the test each time: policies and roles change.
+// put to the test each time: policies and roles change, and what is too big to go whole waits for that.
 static ckpt_err ckpt__azure_check_sight(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__azure *s = ckpt__azure_of(store);
     ckpt__azure_blocks b;
@@ -32675,7 +32685,7 @@ static ckpt_err ckpt__azure_check_sight(ckpt_store *store, const ckpt__store_mul
     ckpt__os_mutex_unlock(&s->lock);
     bool blind = tells && ckpt__azure_is_blind(store);
     if (!blind && (!tells || ckpt__os_flag_get(&s->doubted) != 0)) e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
-    if (!blind && !b.refused) return e;
+    if ((!blind && !b.refused) || ckpt__azure_must_wait(store, m)) return e;
     return ckpt__error_set(CKPT_UNSUPPORTED, "uploads in blocks need to read, and the SAS may not: 'r' is not among its "
                            "permissions, or those of who made it");
 }
@@ -32740,11 +32750,12 @@ static ckpt_err ckpt__azure_parts(ckpt_store *store, const ckpt__store_multi *m,
     ckpt__azure_found f;
     ckpt_err e = ckpt__azure_check_upload(store, m);
     if (e != CKPT_OK) return e;
-    if (ckpt__azure_is_blind(store)) return ckpt__azure_gone();         // it must begin anew, whole
+    bool whole = !ckpt__azure_must_wait(store, m);
+    if (whole && ckpt__azure_is_blind(store)) return ckpt__azure_gone();    // it must begin anew, whole
     e = ckpt__azure_find(store, m, &f);
     for (size_t i = 0; i < f.count && e == CKPT_OK; i++) e = each(&f.list[i], user);
     ckpt__mem_free(&f.allocator, f.list, f.cap * sizeof *f.list);
-    return e == CKPT_AUTH && ckpt__azure_is_blind(store) ? ckpt__azure_gone() : e;
+    return e == CKPT_AUTH && whole && ckpt__azure_is_blind(store) ? ckpt__azure_gone() : e;
 }
 
 // Blocks cannot be removed, only replaced: each gets a single byte, after the sign has got two. The service drops them all in a
@@ -32792,7 +32803,7 @@ static ckpt_err ckpt__azure_check_blocks(ckpt_store *store, const ckpt__store_mu
     b.id = m->upload_id;
     b.m = m;
     ckpt_err e = ckpt__azure_walk_blocks(store, m->name, &b, m->t);
-    if (b.refused) return ckpt__azure_give_up(store, m, e);
+    if (b.refused) return ckpt__azure_must_wait(store, m) ? e : ckpt__azure_give_up(store, m, e);
     if (e == CKPT_OK && !b.alive) e = ckpt__azure_gone();
     if (e == CKPT_OK && b.there != m->part_count)
         e = ckpt__error_set(CKPT_NOT_FOUND, "the upload has lost a block and must begin anew");

@@ -711,6 +711,46 @@ static void test_reads_in_vain(void **state) {
     is(s->table->complete(s, &u.m), CKPT_NOT_FOUND);        // it was not given up by us
     assert_int_equal(requests(), 4);
     ckpt_store_close(s);
+    // What cannot go whole waits until the list may be read again: it is not given up, nor is that final.
+    static const step waits[] = { { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },
+        { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 } };
+    ckpt__send up;
+    ckpt__send_record record;
+    s = meet_with(waits, UTIL_COUNT(waits), WITH("&sp=rwdl"));
+    s->max_single = 2 << 20;
+    ckpt__send_record_init(&record, NULL);
+    memset(&up, 0, sizeof up);
+    up.store = s;
+    up.name = "name";
+    up.mark = "m";
+    up.body = ckpt__body_of(big, sizeof big);
+    up.part_size = 1 << 20;
+    up.record = &record;
+    for (int i = 0; i < 2; i++) {
+        is(ckpt__send_run(&up), CKPT_AUTH);
+        assert_true(up.curable && record.upload_id.len > 0);
+        assert_int_equal(requests(), 5 + 2 * i);
+    }
+    ckpt__send_record_clear(&record);
+    is(ckpt__send_run(&up), CKPT_AUTH);                     // nothing is put before it is seen
+    assert_true(up.curable && record.upload_id.len == 0);
+    assert_int_equal(requests(), 8);
+    ckpt__send_record_free(&record);
+    ckpt_store_close(s);
+    static const step policy[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 200, NULL, "<BlockList/>", 0 } };
+    s = meet_with(policy, UTIL_COUNT(policy), WITH("&si=policy"));
+    u.m.size = s->max_single + 1;
+    for (int i = 0; i < 3; i++) {
+        is(s->table->parts(s, &u.m, on_part, NULL), i < 2 ? CKPT_AUTH : CKPT_NOT_FOUND);
+        assert_int_equal(requests(), i + 1);
+    }
+    ckpt_store_close(s);
+    s = meet_with(NULL, 0, WITH("&sp=wdl"));                // but for a SAS that lacks it by its own words
+    s->max_single = 2 << 20;
+    is(s->table->parts(s, &u.m, on_part, NULL), CKPT_NOT_FOUND);
+    is(send_by(s, "name", big, sizeof big, 1 << 20, "m"), CKPT_UNSUPPORTED);
+    assert_false(sent.curable);
+    ckpt_store_close(s);
 }
 
 static void *begin_often(void *arg) {
