@@ -32070,6 +32070,18 @@ static ckpt__view ckpt__azure_claim(const char *sas, const char *name) {
     return none;
 }
 
+// When a SAS ends; 0: it does not say. The seconds may be missing, and the time.
+static double ckpt__azure_end(const char *expiry) {
+    char whole[96];
+    double ends = 0.0;
+    size_t n = strlen(expiry);
+    bool minutes = n > 16 && expiry[13] == ':' && expiry[16] != ':';
+    if (n == 10) (void)snprintf(whole, sizeof whole, "%sT00:00:00Z", expiry);
+    else if (minutes) (void)snprintf(whole, sizeof whole, "%.16s:00%s", expiry, expiry + 16);
+    else (void)snprintf(whole, sizeof whole, "%s", expiry);
+    return ckpt__txt_read_date(ckpt__txt_view(whole), &ends) ? ends : 0.0;
+}
+
 // Keeps a SAS, which is sent as it is: it must be a query and nothing else. Below the lock.
 static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char *source) {
     if (sas[0] == '?') sas++;
@@ -32090,7 +32102,7 @@ static ckpt_err ckpt__azure_keep_sas(ckpt__azure *s, const char *sas, const char
         fresh = old;
         (void)snprintf(s->rights, sizeof s->rights, "%.*s", rights.n < sizeof s->rights ? (int)rights.n : 0, rights.p);
         (void)snprintf(s->expiry, sizeof s->expiry, "%s", dated ? expiry : "");
-        if (!ckpt__txt_read_date(ckpt__txt_view(s->expiry), &s->ends)) s->ends = 0.0;
+        s->ends = ckpt__azure_end(s->expiry);
         ckpt__os_flag_set(&s->blind, s->rights[0] != 0 && strchr(s->rights, 'r') == NULL);
         s->version++;
         s->refused = false;
@@ -32457,7 +32469,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
 }
 
 // What is there after a refusal; the sentence stays. CKPT_OK: the blob that an upload with this mark has made. Where the server
-// could not answer, or says that nothing is there, which it has just refused the upload for, it is unseen: the caller looks again.
+// could not answer, or says that nothing is there, which it has just refused the upload for, it is unseen, and looked at again.
 static ckpt_err ckpt__azure_look(ckpt_store *store, const char *name, const char *mark, uint64_t size, ckpt__transfer *t) {
     ckpt__store_stat there;
     ckpt__transfer look = ckpt__transfer_aside(t);
