@@ -23240,7 +23240,8 @@ static bool ckpt__web_is_site(const char *site) {
     return *p == 0 || (*p == ':' && ckpt__txt_int(ckpt__txt_view(p + 1), &port) && port > 0 && port < 65536);
 }
 
-// "https://host:port/base" in its pieces. The port is left out where it is the usual one, as clients do in Host.
+// "https://host:port/base" in its pieces, of which there are both or none. The port is left out where it is the usual one, as
+// clients do in Host.
 static ckpt_err ckpt__web_split_endpoint(const char *url, bool *tls, char **host, char **base, const ckpt_allocator *a) {
     ckpt__buf site, path;
     *tls = ckpt__txt_starts(url, "https://");
@@ -23263,7 +23264,12 @@ static ckpt_err ckpt__web_split_endpoint(const char *url, bool *tls, char **host
     if (e == CKPT_OK) {
         *host = ckpt__mem_copy_text(a, name);
         *base = ckpt__mem_copy_text(a, text);
-        if (*host == NULL || *base == NULL) e = CKPT_NOMEM;
+        if (*host == NULL || *base == NULL) {
+            ckpt__mem_free_text(a, *host);
+            ckpt__mem_free_text(a, *base);
+            *host = *base = NULL;
+            e = CKPT_NOMEM;
+        }
     }
     ckpt__buf_free(&site);
     ckpt__buf_free(&path);
@@ -34783,7 +34789,11 @@ static ckpt_err ckpt__oci_exchange(ckpt__oci_call *c) {
         e = ckpt__oci_read_error(c);
         if (e != CKPT_OK) break;
         if (!clocked && ckpt__oci_learn_clock(c)) again = clocked = true;
-        else if (!renewed && c->reply.status == 401) again = renewed = ckpt__oci_renew(c);
+        else if (!renewed && c->reply.status == 401) {
+            again = renewed = ckpt__oci_renew(c);
+            if (!renewed) e = ckpt__store_cancelled(c->t);
+            if (e != CKPT_OK) break;
+        }
         if (!again) {
             e = ckpt__oci_fail(c);
             break;

@@ -465,6 +465,54 @@ static void test_instance_no_memory(void **state) {
     assert_int_equal(wins, 1);
 }
 
+static ckpt__os_flag cancelled;
+
+// Cancels as the certificate is asked for a second time.
+static void on_renewal(net_request *r, void *user) {
+    if (requests() == 6) ckpt__os_flag_set(&cancelled, 1);
+    on_request(r, user);
+}
+
+// What is cancelled while a token that was refused is had anew was not refused.
+static void test_instance_cancelled(void **state) {
+    (void)state;
+    ckpt__store_stat info;
+    new_certificate(machine_cert, sizeof machine_cert, "opc-tenant:t");
+    const char *token = token_reply(1200);
+    const step cert = { 200, NULL, machine_cert, 0 }, key = { 200, NULL, machine_key, 0 };
+    const step steps[] = { HOME, cert, key, cert, { 200, NULL, token, 0 }, { 401, NULL, "{\"code\":\"NotAuthenticated\"}", 0 }, cert, key, cert };
+    script_prepare(steps, UTIL_COUNT(steps));
+    net_stop(&server);
+    net_start(&server, on_renewal, NULL);
+    ckpt_store *s = open_instance(server.url, NULL);
+    ckpt__transfer_begin(&t);
+    t.cancel = &cancelled;
+    is(ckpt__store_run_stat(s, "x", &info, &t), CKPT_CANCELLED);
+    t.cancel = NULL;
+    close_instance(s);
+    net_stop(&server);
+    net_start(&server, on_request, NULL);
+}
+
+// An endpoint is there in both its halves, or not at all: the next request finds it.
+static void test_endpoint_no_memory(void **state) {
+    (void)state;
+    bool tls = false, well = false;
+    for (int at = 1; at < 50 && !well; at++) {
+        counting c = { 0, 0, at };
+        ckpt_allocator a = { counting_fn, &c };
+        char *host = NULL, *base = NULL;
+        ckpt_err e = ckpt__web_split_endpoint("https://host/base", &tls, &host, &base, &a);
+        well = e == CKPT_OK && c.calls < at;
+        if (e != CKPT_OK && (e != CKPT_NOMEM || host != NULL || base != NULL)) fail_msg("allocation %d: %s", at, ckpt_err_name(e));
+        if (e == CKPT_OK) assert_true(host != NULL && base != NULL);
+        ckpt__mem_free_text(&a, host);
+        ckpt__mem_free_text(&a, base);
+        assert_int_equal(c.live, 0);
+    }
+    assert_true(well);
+}
+
 static void test_expiry(void **state) {
     (void)state;
     ckpt_allocator none = { NULL, NULL };
@@ -1039,7 +1087,8 @@ static void test_failing_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors), cmocka_unit_test(test_keys), cmocka_unit_test(test_configuration), cmocka_unit_test(test_instance),
-        cmocka_unit_test(test_instance_hostile), cmocka_unit_test(test_instance_no_memory), cmocka_unit_test(test_expiry),
+        cmocka_unit_test(test_instance_hostile), cmocka_unit_test(test_instance_no_memory),
+        cmocka_unit_test(test_instance_cancelled), cmocka_unit_test(test_endpoint_no_memory), cmocka_unit_test(test_expiry),
         cmocka_unit_test(test_addresses), cmocka_unit_test(test_requests), cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_ranges), cmocka_unit_test(test_list), cmocka_unit_test(test_replies), cmocka_unit_test(test_downloads),
         cmocka_unit_test(test_hostile), cmocka_unit_test(test_secrets), cmocka_unit_test(test_failing_memory),
