@@ -33097,6 +33097,7 @@ typedef struct ckpt__azure_settings {
     const char *key, *sas;              // at most one of them
     const char *source;                 // of key or SAS, for sentences
     bool        asks;                   // the program is asked for a SAS, the first one or the next
+    bool        abroad;                 // the URI's own host is not of the public cloud
     ckpt__buf   text;                   // a connection string, cut into "name\0value\0"; wiped
     ckpt__buf   host;                   // an endpoint that is made of it
 } ckpt__azure_settings;
@@ -33220,6 +33221,9 @@ static ckpt_err ckpt__azure_use(ckpt__azure *s, ckpt__azure_settings *w, const c
     if (w->key == NULL && w->sas == NULL && !w->asks)
         return ckpt__error_set(CKPT_AUTH, "there is neither a key nor a SAS token for Azure: set AZURE_ACCOUNT_ACCESS_KEY, "
                                "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_SAS_TOKEN");
+    if (w->endpoint == NULL && w->abroad)
+        return ckpt__error_set(CKPT_ARG, "the URI's account is in another cloud than core.windows.net: name its endpoint, "
+                               "https://%s.blob.SUFFIX, by endpoint_url or AZURE_STORAGE_SERVICE_ENDPOINT", w->account);
     if (w->endpoint == NULL) {
         ckpt__buf_fmt(&w->host, "https://%s.blob.core.windows.net", w->account);
         w->endpoint = ckpt__buf_cstr(&w->host);
@@ -33232,7 +33236,7 @@ static ckpt_err ckpt__azure_use(ckpt__azure *s, ckpt__azure_settings *w, const c
     return w->sas != NULL ? ckpt__azure_keep_sas(s, w->sas, w->source) : CKPT_OK;
 }
 
-static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const ckpt_store_desc *d) {
+static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, bool abroad, const ckpt_store_desc *d) {
     ckpt__azure *s = ckpt__azure_of(store);
     ckpt__http_options o = { d->ca_file, "ckpt.h/" CKPT_VERSION, &store->logger, &store->allocator };
     ckpt__azure_settings w;
@@ -33252,6 +33256,7 @@ static ckpt_err ckpt__azure_set_up(ckpt_store *store, const char *account, const
     ckpt__buf_init(&w.text, &s->secret);
     ckpt__buf_init(&w.host, &store->allocator);
     if (account[0] != 0) w.account = account;
+    w.abroad = abroad;
     e = ckpt__azure_find_keys(&w, d);
     s->ask = w.asks ? d->credentials : NULL;
     s->ask_user = d->credentials_user;
@@ -33288,6 +33293,15 @@ static ckpt_err ckpt__azure_cut(ckpt__buf *container, ckpt__buf *account, ckpt__
     return ckpt__azure_check_text("prefix", text);
 }
 
+// Is what the URI names behind '@' a host of another cloud, as container@account.dfs.core.usgovcloudapi.net?
+static bool ckpt__azure_is_abroad(const ckpt__uri *u) {
+    size_t k = u->bucket.n < u->authority.n ? u->authority.n - u->bucket.n - 1 : 0;
+    const char *p = u->bucket.p + u->bucket.n + 1, *dot = k > 0 ? (const char *)memchr(p, '.', k) : NULL;
+    if (dot == NULL) return false;
+    ckpt__view rest = { dot, k - (size_t)(dot - p) };
+    return !ckpt__txt_eq_nocase(rest, ".dfs.core.windows.net") && !ckpt__txt_eq_nocase(rest, ".blob.core.windows.net");
+}
+
 // Opens "azure://container/prefix". Asks nobody: wrong keys and missing containers show at the first request.
 static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckpt_store_desc *d) {
     ckpt_allocator a = d->allocator;
@@ -33308,7 +33322,8 @@ static ckpt_err ckpt__azure_open(ckpt_store **out, const ckpt__uri *u, const ckp
         ckpt__azure *s = ckpt__azure_of(store);
         s->container = ckpt__mem_copy_text(&a, container.data);
         s->prefix = ckpt__mem_copy_text(&a, prefix.data);
-        e = s->container != NULL && s->prefix != NULL ? ckpt__azure_set_up(store, account.data, d) : CKPT_NOMEM;
+        e = s->container != NULL && s->prefix != NULL ?
+            ckpt__azure_set_up(store, account.data, ckpt__azure_is_abroad(u), d) : CKPT_NOMEM;
         if (e != CKPT_OK) ckpt__store_close(store);
         else *out = store;
     }

@@ -118,7 +118,12 @@ static const setting settings[] = {
     { "azure://box", NULL, KEY, NULL, "http://127.0.0.1:10000/pathacc", { { NULL } }, CKPT_OK, "http://127.0.0.1:10000/pathacc/box/k" },
     { "azure://$root/x", "acc", KEY, NULL, NULL, { { NULL } }, CKPT_OK, "https://acc.blob.core.windows.net/$root/x/k" },
     { "azure://box", "acc", KEY, NULL, NULL, { { "AZURE_STORAGE_SERVICE_ENDPOINT", "http://127.0.0.1:7" } }, CKPT_OK, "http://127.0.0.1:7/acc/box/k" },
+    { "azure://box@acc.Blob.Core.Windows.net/p", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_OK, "https://acc.blob.core.windows.net/box/p/k" },
+    { "azure://box@acc.dfs.core.usgovcloudapi.net", NULL, KEY, NULL, "https://acc.blob.core.usgovcloudapi.net", { { NULL } }, CKPT_OK,
+      "https://acc.blob.core.usgovcloudapi.net/box/k" },
     // refused
+    { "azure://box@acc.dfs.core.usgovcloudapi.net/p", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_ARG, "https://acc.blob.SUFFIX" },
+    { "azure://box@acc.dfs.core.windows.net.example.com/p", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_ARG, "another cloud" },
     { "azure://box", NULL, NULL, NULL, NULL, { { NULL } }, CKPT_AUTH, "AZURE_ACCOUNT_NAME" },
     { "azure://box", "acc", NULL, NULL, NULL, { { NULL } }, CKPT_AUTH, "AZURE_STORAGE_SAS_TOKEN" },
     { "azure://box@acc", "other", KEY, NULL, NULL, { { NULL } }, CKPT_ARG, "account" },
