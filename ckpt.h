@@ -1005,9 +1005,10 @@ typedef struct ckpt_saver_desc {
 // once, at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
 // keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
-// when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder. What waits or
-// has failed (of sharded ones what has failed) is given up when num_remote_to_keep newer ones are on their way, but for what 5
-// would hold. An object that is not this run's is replaced only with `overwrite` or after a resume: else a save of its name fails
+// when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder: also from the
+// hidden folder when upload_staging_folder is set now, but not from one that it is set to no more. What waits or has failed (of
+// sharded ones what has failed) is given up when num_remote_to_keep newer ones are on their way, but for what 5 would hold. An
+// object that is not this run's is replaced only with `overwrite` or after a resume: else a save of its name fails
 // there with CKPT_EXISTS, and what is staged of it stays there.
 
 // RANKS. With the hooks of ckpt_ranks all ranks do each thing together or not at all: a call returns the same on every
@@ -40508,21 +40509,23 @@ static void ckpt__uploader_link_free(const ckpt_uploader *u, ckpt__uploader_link
     ckpt__mem_free_text(&u->allocator, l->lock_path);
 }
 
-// The order of the last link of that name that went through the staging folder for files of `dir`; 0: none is known.
+// The order of the last link of that name that went through the staging folder for files of `dir`, or through the hidden one
+// before another was named; 0: none is known.
 static ckpt_err ckpt__uploader_published(const ckpt_uploader *u, const char *dir, const char *link_name, uint64_t *order) {
     ckpt__uploader_link l;
-    ckpt__buf folder;
+    ckpt__buf hidden;
     *order = 0;
-    ckpt__buf_init(&folder, &u->allocator);
-    if (u->staging != NULL) ckpt__buf_text(&folder, u->staging);
-    ckpt_err e = u->staging == NULL ? ckpt__uploader_hidden(&folder, dir) : folder.err;
-    if (e == CKPT_OK) {
-        e = ckpt__uploader_link_find(u, &l, ckpt__buf_cstr(&folder), link_name);
+    ckpt__buf_init(&hidden, &u->allocator);
+    ckpt_err e = ckpt__uploader_hidden(&hidden, dir);
+    for (int i = 0; i < 2 && e == CKPT_OK; i++) {
+        const char *folder = i == 0 ? hidden.data : u->staging;
+        if (folder == NULL) break;
+        e = ckpt__uploader_link_find(u, &l, folder, link_name);
         if (e == CKPT_OK) e = ckpt__uploader_link_read(u, &l, link_name);
-        if (e == CKPT_OK && l.known) *order = l.order[0];
+        if (e == CKPT_OK && l.known && l.order[0] > *order) *order = l.order[0];
         ckpt__uploader_link_free(u, &l);
     }
-    ckpt__buf_free(&folder);
+    ckpt__buf_free(&hidden);
     return e;
 }
 
@@ -41004,16 +41007,20 @@ static void *ckpt__uploader_disown(ckpt_uploader *u, const void *whose,
     return user;
 }
 
-// Opens the staging folder that files of `folder` would use, when an earlier process left one there, and goes on with what it
-// holds.
+// Opens the hidden staging folder of files of `folder`, when an earlier process left one there, and goes on with what it holds.
+// Also when another is named now: nobody else would. One that cannot be opened then may be why another is named, and keeps nobody
+// from working.
 static ckpt_err ckpt__uploader_resume(ckpt_uploader *u, const char *folder) {
     ckpt__uploader_place *place;
     ckpt__buf path;
-    if (u->staging != NULL) return CKPT_OK;
     if (!ckpt__os_exists(folder)) return CKPT_OK;
     ckpt__buf_init(&path, &u->allocator);
     ckpt_err e = ckpt__uploader_hidden(&path, folder);
     if (e == CKPT_OK && ckpt__os_exists(path.data)) e = ckpt__uploader_open_place(u, path.data, true, 0, &place);
+    if (u->staging != NULL && (e == CKPT_AUTH || e == CKPT_IO || e == CKPT_NO_SPACE)) {
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s: what an earlier process left there stays there", ckpt__error_last.text);
+        e = CKPT_OK;
+    }
     ckpt__buf_free(&path);
     return e;
 }
@@ -49188,7 +49195,7 @@ static ckpt_err ckpt__saver_add_remote(ckpt_saver *s, ckpt_uploader *u, bool own
     r->uploader = u;
     r->store = store;
     r->own = own;
-    if (!own && s->writes) {
+    if (s->writes) {
         ckpt_err e = ckpt__uploader_resume(u, s->root);
         if (e != CKPT_OK) return e;
     }

@@ -2562,6 +2562,57 @@ static void test_lost_for_good(void **state) {
     }
 }
 
+// Another staging folder is named between two runs: what waits in the hidden one, and nowhere else, goes to the store all the same, for
+// the folder's own uploader and for one of the caller's.
+static void test_staging_folder_is_named_later(void **state) {
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *staging = util_temp_dir(), *far = util_temp_dir();
+        assert_int_equal(chdir(dir), 0);
+        const char *uri = util_fmt("file://%s/x", far), *local = own ? util_fmt("%s%s/x", dir, far) : dir;
+        if (!own) leave_uploads(b, dir, 1, 0, 3);
+        pid_t child = own ? fork() : -1;
+        if (child == 0) {
+            run *r = run_new(uri);
+            r->d.num_checkpoints_to_keep = 1;
+            if (ckpt_saver_open(&r->s, &r->d) != CKPT_OK) _exit(2);
+            ckpt__uploader_pause(r->s->remotes[0].uploader, 1);
+            for (int i = 1; i <= 3; i++) run_save(r, i);
+            _exit(0);
+        }
+        int status = 0;
+        if (own) assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_string_equal(names_in(local), "ba3.pt latest.pt");
+        remote_run m = { own ? run_new(uri) : NULL, b, NULL };
+        if (!own) {
+            m = remote_new(dir, b);
+            ok(ckpt_uploader_close(m.u, 0));
+            m.u = uploader_on(b, staging);
+            ckpt_uploader **list = (ckpt_uploader **)util_keep(calloc(1, sizeof *list), false);
+            list[0] = m.u;
+            m.r->d.uploaders = list;
+        }
+        m.r->d.num_checkpoints_to_keep = 1;
+        m.r->d.upload_staging_folder = staging;
+        run_open(m.r);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_null(strstr(m.r->log, "it is forgotten"));
+        assert_string_equal(own ? names_in(util_fmt("%s/x", far)) : bucket_names(b),
+                            own ? "ba1.pt ba2.pt ba3.pt latest.pt.symlink" : "run%ba1.pt run%ba2.pt run%ba3.pt run%latest.pt.symlink");
+        assert_int_equal(m.r->s->number, 3);
+        save_wait(&m, 4);
+        assert_string_equal(own ? util_read(util_fmt("%s/x/latest.pt.symlink", far), NULL) + strlen(far) - 1 : bucket_text(b, "run/latest.pt.symlink"),
+                            own ? "/x/ba4.pt" : "run/ba4.pt");
+        run_end(m.r);
+        if (!own) ok(ckpt_uploader_close(m.u, 0));
+        assert_null(util_staged(util_join(local, ".ckpt-staging")));
+        assert_int_equal(chdir("/"), 0);
+        bucket_end(b);
+    }
+}
+
 // What another run of the folder has not brought to its store stays that run's: this one neither sends it under a name of its own
 // nor goes on from it.
 static void test_left_by_another_run(void **state) {
@@ -3232,6 +3283,7 @@ int main(void) {
         cmocka_unit_test(test_left_before_a_copy),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
+        cmocka_unit_test(test_staging_folder_is_named_later),
         cmocka_unit_test(test_left_by_another_run),
         cmocka_unit_test(test_left_and_somebody_elses),
         cmocka_unit_test(test_listing_of_an_earlier_save),
