@@ -37898,7 +37898,9 @@ typedef struct ckpt__uploader_item {
     uint64_t     inode;                 // which file had that time; 0: an earlier version did not write it down
     uint64_t     made;                  // the same of a file that an earlier process had made; 0: it was added when it was made
     uint32_t     crc;
-    bool         overwrite, has_crc, adopted;
+    bool         overwrite, has_crc;
+    bool         left;                  // an earlier process left it
+    bool         adopted;               // it is sent as those are: something of it may be in the store
     bool         heir;                  // overwrite: unless the one before it might not, and has not put an object
     bool         barred;                // an heir, and one before it was refused: the object is somebody else's
     const char  *said;                  // what its record says of that, as ckpt__uploader_may; below the lock once it is queued
@@ -39205,7 +39207,7 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
     ckpt_err e = CKPT_OK;
     char *store = NULL;
     bool torn = false, keep = false;
-    it->adopted = true;
+    it->left = it->adopted = true;
     it->folder = ckpt__uploader_keep(u, folder, &e);
     it->record = ckpt__uploader_path(u, folder, name, stem, ".upload");
     it->data = ckpt__uploader_path(u, folder, name, stem, ".data");
@@ -39267,7 +39269,7 @@ static ckpt_err ckpt__uploader_take_entry(const ckpt__uploader_entry *n, void *u
     bool torn = false;
     ckpt__uploader_item *it = ckpt__uploader_item_new(u, CKPT__UPLOADER_PUT, NULL);
     if (it == NULL) return CKPT_NOMEM;
-    it->adopted = true;
+    it->left = it->adopted = true;
     it->folder = ckpt__uploader_keep(u, x->place->folder, &e);
     ckpt__uploader_names(u, x->place->folder, x->place->owner, n->number, &it->record, &it->data);
     if (it->record == NULL || it->data == NULL) e = CKPT_NOMEM;
@@ -40313,7 +40315,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.near = it->data;
     s.unsure = it->unsure || (it->adopted && !it->again);       // of a try of our own it is known what it came to
     // The ranks that go on from a checkpoint hand over again what a dead one left, which one of them finds meanwhile.
-    s.inherited = it->adopted && !it->again;
+    s.inherited = it->left;
     bool over = false, local = e != CKPT_OK;
     if (e == CKPT_OK && it->adopted && !sending.begun) e = ckpt__uploader_look_first(it, &s, &retry, &over);
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);

@@ -2021,6 +2021,27 @@ static void summed_and_queued(world *w) {
     await_count(&S.asked, 1);
 }
 
+// Another rank puts that object.
+static void put_as_another(const world *w, const char *text) {
+    ckpt__store_put p;
+    ckpt__body b;
+    ckpt__transfer t;
+    memset(&p, 0, sizeof p);
+    memset(&b, 0, sizeof b);
+    memset(&t, 0, sizeof t);
+    b.memory = text;
+    b.size = 1;
+    b.fd = -1;
+    p.name = "a";
+    p.body = &b;
+    p.overwrite = true;
+    p.mark = "another";
+    p.has_crc = true;
+    p.crc = ckpt__digest_crc32(0, text, 1);
+    p.t = &t;
+    assert_int_equal(S.inner->put(w->store, &p), CKPT_OK);
+}
+
 // Of a job that died the next one's ranks hand over again what is not published, and one of them finds what the dead rank left, too:
 // the same bytes under another mark, which are there before or come between the look and the put. That is no refusal.
 static void test_same_object_by_another(void **state) {
@@ -2028,26 +2049,10 @@ static void test_same_object_by_another(void **state) {
     for (int i = 0; i < 4; i++) {
         const char *theirs = i < 2 ? "1" : "2";
         world w;
-        ckpt__store_put p;
-        ckpt__body b;
-        ckpt__transfer t;
         new_world(&w);
         in_a_process(summed_and_queued, &w);
         open_store(&w);
-        memset(&p, 0, sizeof p);
-        memset(&b, 0, sizeof b);
-        memset(&t, 0, sizeof t);
-        b.memory = theirs;
-        b.size = 1;
-        b.fd = -1;
-        p.name = "a";
-        p.body = &b;
-        p.overwrite = true;
-        p.mark = "another";
-        p.has_crc = true;
-        p.crc = ckpt__digest_crc32(0, theirs, 1);
-        p.t = &t;
-        assert_int_equal(S.inner->put(w.store, &p), CKPT_OK);
+        put_as_another(&w, theirs);
         S.hidden = i % 2;
         open_uploader(&w);
         ckpt_err e = close_uploader(&w, 0);
@@ -2055,6 +2060,33 @@ static void test_same_object_by_another(void **state) {
         assert_string_equal(text_of(&w, "a"), theirs);
         assert_int_equal(entries(w.staging, ".upload"), i >= 2);
         end_world(&w);
+    }
+}
+
+// The same when the store cannot be reached at first: what comes there meanwhile is met by a second try.
+static void test_same_object_after_an_outage(void **state) {
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        world w;
+        fault_hope = fault_hope_most = 0.02;
+        new_world(&w);
+        in_a_process(summed_and_queued, &w);
+        open_store(&w);
+        S.blind = S.transient = true;
+        fail_all("a", CKPT_NET);
+        open_uploader(&w);
+        ckpt_err e = CKPT_OK;
+        for (int i = 0; i < 20000 && e == CKPT_OK; i++, usleep(1000)) e = ckpt_uploader_check(w.u);
+        assert_int_equal(e, CKPT_NET);
+        put_as_another(&w, other ? "2" : "1");
+        fail_all(NULL, CKPT_OK);
+        await_count(&S.stats, locked_get(&S.stats) + 1);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_int_equal(failed_now(&w), other);
+        assert_int_equal(entries(w.staging, ".upload"), other);
+        assert_string_equal(text_of(&w, "a"), other ? "2" : "1");
+        end_world(&w);
+        fault_hope = 60, fault_hope_most = 900;
     }
 }
 
@@ -3970,7 +4002,7 @@ int main(void) {
         cmocka_unit_test(test_refusal_is_passed_on),
         cmocka_unit_test(test_refused_and_dropped),
         cmocka_unit_test(test_part_lost),
-        cmocka_unit_test(test_own_object), cmocka_unit_test(test_same_object_by_another),
+        cmocka_unit_test(test_own_object), cmocka_unit_test(test_same_object_by_another), cmocka_unit_test(test_same_object_after_an_outage),
         cmocka_unit_test(test_own_object_plain), cmocka_unit_test(test_refused_unseen), cmocka_unit_test(test_link_locks),
         cmocka_unit_test(test_own_object_whole), cmocka_unit_test(test_own_object_cancelled), cmocka_unit_test(test_own_object_in_parts),
         cmocka_unit_test(test_custom_own_object),
