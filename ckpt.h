@@ -39804,7 +39804,7 @@ static void ckpt__uploader_drop(ckpt_uploader *u, ckpt__uploader_item *it) {
 static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
-    bool begun = (old->sent.upload_id.len > 0 || old->adopted || ckpt__uploader_hides(u, old)) && !old->confirmed;
+    bool begun = (old->sent.upload_id.len > 0 || old->left || ckpt__uploader_hides(u, old)) && !old->confirmed;
     old->next = old->prev = NULL;
     old->withdrawn = false;
     old->dropped = true;
@@ -40244,8 +40244,8 @@ static ckpt_err ckpt__uploader_sweep(ckpt_uploader *u, const char *name, const c
 static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt_err e = CKPT_OK;
     if (it->confirmed) return e;
-    bool listed = it->adopted || ckpt__uploader_hides(u, it);
-    if (listed && it->sent.upload_id.len == 0) e = ckpt__uploader_sweep(u, it->name, it->adopted ? NULL : it->mark);
+    bool listed = it->left || ckpt__uploader_hides(u, it);
+    if (listed && it->sent.upload_id.len == 0) e = ckpt__uploader_sweep(u, it->name, it->left ? NULL : it->mark);
     if (e != CKPT_OK) return ckpt__error_set(e, "what was sent of %s to %s cannot be given up now", it->name, u->store->uri);
     e = ckpt__send_abort(u->store, it->name, &it->sent, &u->retry);
     if (e != CKPT_UNSUPPORTED) return e;

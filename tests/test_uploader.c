@@ -1042,20 +1042,31 @@ static void test_half_sent_then_newer(void **state) {
 }
 
 // What never got to the store hides nothing there: while it cannot be reached, each newer file takes the place of the one before, and
-// nothing of that one stays to be looked for.
+// nothing of that one stays to be looked for, also when it was tried again.
 static void test_never_sent_then_newer(void **state) {
     (void)state;
     world w;
     begin_hiding_world(&w);
     int lists = S.lists;
-    S.away = true;
+    S.away = S.blind = S.transient = true;
+    fail_all("n", CKPT_NET);
     for (int i = 0; i < 3; i++) {
         upload_text(&w, "n", util_fmt("%d", i), true);
         assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NET);
+        if (i == 1) {
+            int stats = locked_get(&S.stats);
+            ckpt__os_mutex_lock(&w.u->lock);
+            ckpt__uploader_try_again(w.u, true);
+            ckpt__os_mutex_unlock(&w.u->lock);
+            await_count(&S.stats, stats + 1);
+            while (pending(&w) > 0) usleep(1000);
+            assert_int_equal(S.lists, lists);
+        }
         assert_int_equal(entries(w.staging, ".upload"), 1);
         assert_int_equal(entries(w.staging, ".data"), 1);
     }
     assert_int_equal(S.lists, lists);
+    fail_all(NULL, CKPT_OK);
     S.away = false;
     upload_text(&w, "n", "last", true);
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
