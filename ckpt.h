@@ -41819,6 +41819,7 @@ typedef struct ckpt__remote {
     bool           alone;               // not with the upload that it leads to, but by itself, when all ranks have that save
     bool           inherits;            // the ledger has lines whose end nobody calls back for: ckpt__remote_inherit
     bool           keeps;               // it removes nothing
+    bool           removes;             // it has removed something since the saver was opened
     bool           stuck;               // removing was refused, and nothing was removed since
     double         pause, again_at;     // when it is asked once more for what it refused, and the time until then; 0: for none
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
@@ -42127,9 +42128,11 @@ static size_t ckpt__remote_pick(ckpt__index_line *l, ckpt__buf *names) {
 
 // Adds to `names` what rotation lets go, and marks it: nothing from save `safe` on. The link leads to the last that is known to
 // be published, or, for its answer may be lost, to any that is newer. Of what was refused, and while it seems that all is, one
-// is asked for now and then: a rule may hold one object for some time, and rights come back.
+// is asked for now and then: a rule may hold one object for some time, and rights come back. An earlier process may have been
+// refused very many: until this one has seen one go, it asks for one at a time.
 static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule, uint64_t safe, ckpt__buf *names) {
     size_t count = 0;
+    bool asked = false;
     ckpt__index_line *refused = NULL, *next = NULL;
     if (rule->keep <= 0 || r->keeps) return 0;
     (void)ckpt__index_choose(&r->ledger, rule);
@@ -42137,11 +42140,13 @@ static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule,
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && !l->pinned;
+        asked = asked || l->removing;
         if (l->others || l->number >= last || (!given_up && (!l->leaves || l->number >= safe))) continue;
         if (l->refused_at > 0) refused = refused == NULL || l->refused_at < refused->refused_at ? l : refused;
-        else if (r->stuck) next = next == NULL ? l : next;
+        else if (r->stuck || !r->removes) next = next == NULL ? l : next;
         else count += ckpt__remote_pick(l, names);
     }
+    if (asked && !r->removes) return 0;
     bool again = (refused != NULL || next != NULL) && ckpt__remote_retries(r);
     if (again && refused != NULL) count += ckpt__remote_pick(refused, names);
     if (again && next != NULL) count += ckpt__remote_pick(next, names);
@@ -42190,6 +42195,7 @@ static void ckpt__remote_removed(ckpt__remote *r, const char *name, ckpt_err e) 
     ckpt__index_line *l = at >= 0 && r->ledger.lines[at].removing ? &r->ledger.lines[at] : NULL;
     if (e == CKPT_UNSUPPORTED) r->keeps = true;
     if (e == CKPT_AUTH) ckpt__remote_refuse(r, l);
+    if (e == CKPT_OK || e == CKPT_NOT_FOUND) r->removes = true;
     if (l == NULL) return;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND) {
         l->removing = false;
@@ -47043,6 +47049,9 @@ static void ckpt__saver_away(ckpt_saver *s, bool more) {
     ckpt__os_mutex_unlock(&sh->lock);
 }
 
+// Has what rotation lets go of be removed, as ckpt__saver_arrive does.
+typedef ckpt_err ckpt__saver_rest(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published);
+
 // What goes with an upload to its end.
 typedef struct ckpt__saver_upload {
     ckpt_saver   *saver;
@@ -47055,6 +47064,7 @@ typedef struct ckpt__saver_upload {
     bool          bare;                 // nor is there anything beside it for those that read no listing
     bool          told;                 // it is removed because all ranks were told so
     bool          known;                // it is removed, though the store has refused that before
+    ckpt__saver_rest *rest;             // it is removed first, to see whether the store lets it go: has the rest removed; or NULL
 } ckpt__saver_upload;
 
 // The state of a checkpoint is the one of its slowest upload. With the turn.
@@ -47117,12 +47127,14 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     bool known = up->known && e == CKPT_AUTH;
     if (!gone && e != CKPT_CANCELLED && !known) ckpt__saver_note_upload_failure(s, up->to);
     ckpt__saver_enter(s);
+    bool first = !up->to->removes;
     if (gone && ckpt__index_is_folder(name))        // now the files that it told of; not those of one that has its name by now
         ckpt__saver_condemn(s, up, name, up->edition + 1, up->edition + 1);
     ckpt__remote_removed(up->to, name, e);
     ckpt_err wrote = s->books ? ckpt__index_write(&up->to->ledger) : CKPT_OK;
     ckpt__saver_leave(s);
-    if (wrote != CKPT_OK) ckpt__saver_note_failure(s, true);
+    if (wrote == CKPT_OK && gone && first && up->rest != NULL) wrote = up->rest(s, up->to, 0, CKPT_OK, false);
+    if (wrote != CKPT_OK && wrote != CKPT_CANCELLED) ckpt__saver_note_failure(s, true);
     if (gone) (void)ckpt__os_add64(&s->shared->removed, 1);
     if (up->told) ckpt__saver_note_removal(s, e);
     ckpt__mem_free(&s->allocator, up, sizeof *up);
@@ -47151,7 +47163,7 @@ static ckpt_err ckpt__saver_ask_removal(ckpt_saver *s, ckpt__remote *r, const ch
 }
 
 // Asks for the removal of objects: `count` names, each with its NUL.
-static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count) {
+static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count, ckpt__saver_rest *rest) {
     const char *name = names->data;
     ckpt_err first = CKPT_OK;
     for (size_t i = 0; i < count; i++, name += strlen(name) + 1) {
@@ -47159,6 +47171,7 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
         ckpt_err e = up != NULL ? CKPT_OK : CKPT_NOMEM;
         ckpt__saver_enter(s);           // until it is asked for: else a new object of that name might come in between, and go
         bool leaves = e == CKPT_OK && ckpt__saver_is_leaving(r, name, up);
+        if (leaves) up->rest = rest;
         if (leaves) e = ckpt__saver_ask_removal(s, r, name, up);
         int at = e != CKPT_OK ? ckpt__index_find(&r->ledger, name) : -1;
         if (at >= 0) r->ledger.lines[at].removing = false;
@@ -47430,7 +47443,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
         ckpt__remote_spare(r, &names);
     }
     ckpt__saver_leave(s);
-    if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count);
+    if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count, ckpt__saver_arrive);
     ckpt_err sent = copied ? ckpt__saver_copy_ledger(s, r) : CKPT_OK;
     if (e == CKPT_OK) e = sent;
     ckpt__index_free(&gone);

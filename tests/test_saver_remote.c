@@ -2186,6 +2186,40 @@ static void test_removal_refused(void **state) {
     bucket_end(b);
 }
 
+// What it would not remove a later process asks for one by one, not for all of it with each start; when it has removed one, the others
+// go as well.
+static void test_removal_refused_at_each_start(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    run_open(m.r);
+    for (int i = 1; i <= 5; i++) save_wait(&m, i);
+    remote_end(&m);
+    for (int life = 0; life < 3; life++) {
+        bool refuses = life < 2;
+        int before = bucket_count(b, "remove");
+        m = remote_new(dir, b);
+        m.r->d.num_remote_to_keep = 1;
+        bucket_fail(b, "remove", CKPT_AUTH, refuses ? -1 : 0);
+        run_open(m.r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        save_held(&m, 6 + 2 * life);
+        assert_int_equal(ckpt_saver_wait(m.r->s, 0), refuses ? CKPT_AUTH : CKPT_OK);
+        save_wait(&m, 7 + 2 * life);
+        assert_int_equal(bucket_count(b, "remove") - before, refuses ? 1 : 10);
+        ckpt_transfer_stats stats;
+        ckpt_uploader_stats(m.u, &stats);
+        assert_int_equal(stats.failed, refuses);
+        assert_int_equal(ckpt_saver_close(m.r->s, 0), refuses ? CKPT_AUTH : CKPT_OK);
+        ckpt_state_free(&m.r->st);
+        assert_int_equal(ckpt_uploader_close(m.u, 0), refuses ? CKPT_AUTH : CKPT_OK);
+    }
+    assert_string_equal(bucket_names(b), "run%ba11.pt run%latest.pt.symlink");
+    bucket_end(b);
+}
+
 // One that is held for some time, and one that is held for ever, keep no others; rights that come back are found out. Nobody is told
 // more than once, nor is the store asked all the time.
 static void test_removal_refused_for_some_time(void **state) {
@@ -3289,7 +3323,7 @@ int main(void) {
         cmocka_unit_test(test_listing_of_an_earlier_save),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
-        cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_for_some_time),
+        cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_refused_for_some_time),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),
         cmocka_unit_test(test_staged_is_newer),
