@@ -37906,6 +37906,7 @@ typedef struct ckpt__uploader_item {
     const char  *said;                  // what its record says of that, as ckpt__uploader_may; below the lock once it is queued
     bool         confirmed;             // the store has it, the link is what remains
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
+    bool         recorded;              // an early one: its record was written when it was begun
     bool         dropped;               // what is left is to give a half-done upload up
     bool         refused;               // not tried again: the store had an object of that name, and overwriting was not asked
                                         // for; or it was written to
@@ -41050,6 +41051,7 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
         (void)ckpt__uploader_sync_marks(u, NULL);
         if (!it->withdrawn) {
             e = ckpt__uploader_write_record(u, it, false);
+            it->recorded = e == CKPT_OK;
             if (e == CKPT_OK) e = ckpt__uploader_enqueue(u, it, true);
             (void)ckpt__uploader_give_up(u, it, e);
         }
@@ -41085,6 +41087,14 @@ static ckpt__uploader_item *ckpt__uploader_take_older(ckpt_uploader *u, ckpt__up
     return older;
 }
 
+// Has the ticket a record? One that somebody has thrown away is written anew, unless a worker is at it, who changes what it says.
+static bool ckpt__uploader_is_recorded(ckpt_uploader *u, const ckpt__uploader_item *it) {
+    ckpt__os_mutex_lock(&u->lock);
+    bool ours = it->withdrawn;
+    ckpt__os_mutex_unlock(&u->lock);
+    return it->recorded && (!ours || !ckpt__os_is_gone(it->record));
+}
+
 // Stages and records the finished file of a ticket. Its worker may be sending meanwhile: nothing that it reads is written.
 static ckpt_err ckpt__uploader_commit_file(ckpt_uploader *u, ckpt__uploader_item *it, const ckpt__upload *up, int *fd) {
     ckpt__buf b;
@@ -41093,7 +41103,7 @@ static ckpt_err ckpt__uploader_commit_file(ckpt_uploader *u, ckpt__uploader_item
     bool synced, linked;
     ckpt_err e = ckpt__uploader_stage(u, it, up->path, up->durable, &as.size, &synced, &linked);
     if (e == CKPT_OK) e = ckpt__os_open_read(fd, it->data);
-    bool recorded = ckpt__os_exists(it->record);
+    bool recorded = ckpt__uploader_is_recorded(u, it);
     if (e == CKPT_OK && recorded && as.size != it->size)
         e = ckpt__error_set(CKPT_CORRUPT, "it has %llu bytes, and %llu are being sent", (unsigned long long)as.size,
                             (unsigned long long)it->size);

@@ -3680,6 +3680,39 @@ static void test_early_fails_first(void **state) {
     }
 }
 
+// The record cannot be looked at when the file is finished: it is there all the same, and what a worker reads is not written anew.
+static void test_early_and_no_look_at_its_record(void **state) {
+    (void)state;
+    world w;
+    snapshot s;
+    ckpt__upload up;
+    ckpt__body body;
+    ckpt__uploader_item *ticket;
+    begin_world(&w);
+    snapshot_open(&s, &w, 200000);
+    early_item(&up, &w, "early");
+    early_body(&body, &s);
+    assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
+    hold();
+    snapshot_grow(&s, 200000, false);
+    const char *record = util_fmt("%s", ticket->record);
+    unseen = ".upload";
+    fault_set_spy(see_not);
+    ckpt_err e = ckpt__uploader_commit(w.u, ticket, &up);
+    fault_set_spy(NULL);
+    (void)fault_disarm();
+    assert_int_equal(e, CKPT_OK);
+    const char *text = util_read(record, NULL);
+    assert_true(strncmp(text, "{\"is\":\"early\"", 13) == 0 && strstr(text, "{\"is\":\"committed\"") != NULL);
+    snapshot_close(&s);
+    let_go();
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    same_file(object(&w, "early"), util_join(w.dir, "made"));
+    assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+    free(s.bytes);
+    end_world(&w);
+}
+
 static void die_early(world *w) {
     static snapshot s;                  // a worker reads it until the process is gone
     ckpt__upload up;
@@ -4046,7 +4079,7 @@ int main(void) {
         cmocka_unit_test(test_early),
         cmocka_unit_test(test_early_switch),
         cmocka_unit_test(test_early_abandoned), cmocka_unit_test(test_early_abandoned_late),
-        cmocka_unit_test(test_early_fails_first),
+        cmocka_unit_test(test_early_fails_first), cmocka_unit_test(test_early_and_no_look_at_its_record),
         cmocka_unit_test(test_early_killed), cmocka_unit_test(test_early_killed_and_again),
         cmocka_unit_test(test_early_torn), cmocka_unit_test(test_full_disk_at_restart),
         cmocka_unit_test(test_early_otherwise), cmocka_unit_test(test_early_and_a_removal),
