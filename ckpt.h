@@ -40353,7 +40353,7 @@ static ckpt_err ckpt__uploader_link_read(const ckpt_uploader *u, ckpt__uploader_
     static const char tail[] = ",\"line\":\"";
     size_t end = sizeof tail - 1 + 8 + 3;
     l->known = false;
-    if (!ckpt__os_exists(l->path)) return CKPT_OK;
+    if (ckpt__os_is_gone(l->path)) return CKPT_OK;
     ckpt__buf_init(&text, &u->allocator);
     ckpt_err e = ckpt__file_slurp(&text, l->path, CKPT__UPLOADER_RECORD_MAX, "a record");
     size_t n = text.len;
@@ -40370,7 +40370,7 @@ static ckpt_err ckpt__uploader_link_read(const ckpt_uploader *u, ckpt__uploader_
         ckpt__json_free(&d);
     }
     ckpt__buf_free(&text);
-    return e == CKPT_NOMEM ? e : CKPT_OK;       // a damaged one knows nothing
+    return e == CKPT_NOMEM || e == CKPT_IO ? e : CKPT_OK;       // one that is damaged, or may not be read, knows nothing
 }
 
 // Writes what is about to be published, aside and renamed. It is synced afterwards: until then the item's record is there too,
@@ -49448,11 +49448,16 @@ static void ckpt__saver_send_left(ckpt_saver *s, ckpt__remote *r) {
 }
 
 // Saves are counted on from what a destination has seen, though the folder may be new or not say it any more: a lower number
-// would be an earlier checkpoint there, to its link and its rotation.
+// would be an earlier checkpoint there, to its link and its rotation. Where it cannot be read which link was the last, the ledger
+// has to do.
 static ckpt_err ckpt__saver_count_on(ckpt_saver *s, const ckpt__remote *r, const char *link) {
     uint64_t there = ckpt__index_next_number(&r->ledger) - 1, order = 0;
     ckpt_err e = CKPT_OK;
     if (r->uploader != NULL && link[0] != 0) e = ckpt__uploader_published(r->uploader, s->root, link, &order);
+    if (e == CKPT_IO) {
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "it cannot be told which save was published last: %s", ckpt__error_last.text);
+        e = CKPT_OK;
+    }
     if (order < CKPT__INDEX_NUMBERS && order > there) there = order;
     if (there > s->number) s->number = there;
     return e;

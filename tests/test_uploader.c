@@ -1150,6 +1150,36 @@ static void test_local_failures_pass(void **state) {
     }
 }
 
+static void open_no_note(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".link")) fault_arm_call("open", EIO, 1);
+}
+
+// The note of what was published last cannot be read for a moment: it may be of a later one, whose link does not go back.
+static void test_note_unseen(void **state) {
+    (void)state;
+    world w;
+    fault_hope = fault_hope_most = 0.02;
+    begin_world(&w);
+    upload_linked(&w, "newer", "2", 2, NULL, NULL);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    fault_set_spy(open_no_note);
+    upload_linked(&w, "older", "1", 1, NULL, NULL);
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < 20000 && e == CKPT_OK; i++, usleep(500)) e = ckpt_uploader_check(w.u);
+    fault_set_spy(NULL);
+    (void)fault_disarm();
+    assert_int_equal(e, CKPT_IO);
+    assert_non_null(strstr(ckpt_last_error(), ".link"));
+    for (int i = 0; i < 20000 && failed_now(&w) > 0; i++) usleep(1000);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_int_equal(failed_now(&w), 0);
+    assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "newer");
+    assert_string_equal(text_of(&w, "older"), "1");
+    assert_int_equal(close_uploader(&w, 0), CKPT_IO);
+    end_world(&w);
+    fault_hope = 60, fault_hope_most = 900;
+}
+
 // A store that refuses what is not there, after an answer that was lost: that is told once, and tried again.
 static void test_refused_for_nothing(void **state) {
     (void)state;
@@ -4022,7 +4052,7 @@ int main(void) {
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_half_sent_link),
         cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
-        cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_refused_for_nothing),
+        cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
         cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_journal_tried_again),
