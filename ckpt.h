@@ -39347,6 +39347,13 @@ static ckpt_err ckpt__uploader_adopt_journal(ckpt_uploader *u, const ckpt__uploa
     return e;
 }
 
+// A record that cannot be looked at, which may be so for ever, keeps none of the others from going. Other failures are told.
+static ckpt_err ckpt__uploader_leave_record(const ckpt_uploader *u, ckpt_err e) {
+    if (e != CKPT_AUTH && e != CKPT_IO) return e;
+    ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s: the upload of that record stays for a later run", ckpt__error_last.text);
+    return CKPT_OK;
+}
+
 // All that one dead owner left: records become items in `list`; a staged file without a record was never acknowledged, or is
 // done.
 static ckpt_err ckpt__uploader_adopt_files(ckpt_uploader *u, const char *folder, const char *owner, const ckpt__buf *names,
@@ -39355,7 +39362,7 @@ static ckpt_err ckpt__uploader_adopt_files(ckpt_uploader *u, const char *folder,
     for (const char *p = names->data; e == CKPT_OK && p < names->data + names->len; p += strlen(p) + 1) {
         if (strncmp(p, owner, CKPT__UPLOADER_OWNER) != 0) continue;
         ckpt__uploader_item *it = NULL;
-        if (ckpt__txt_ends(p, ".upload")) e = ckpt__uploader_adopt_record(u, folder, p, &it);
+        if (ckpt__txt_ends(p, ".upload")) e = ckpt__uploader_leave_record(u, ckpt__uploader_adopt_record(u, folder, p, &it));
         if (it != NULL) { it->next = *list; *list = it; }
         if (!ckpt__txt_ends(p, ".data")) continue;
         size_t stem = strlen(p) - strlen(".data");

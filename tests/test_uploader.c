@@ -2454,6 +2454,41 @@ static void test_left_unseen(void **state) {
     }
 }
 
+static char unread[4096];           // the first record that is opened; "": none was
+
+static void open_first_not(const char *name, const char *path) {
+    if (strcmp(name, "open") != 0 || !ckpt__txt_ends(path, ".upload")) return;
+    if (unread[0] == 0) (void)snprintf(unread, sizeof unread, "%s", path);
+    if (strcmp(path, unread) == 0) fault_arm_call("open", EIO, 1);
+}
+
+// A record that cannot be read, which may be so for ever, keeps none of the other files of its process from going.
+static void test_left_unread(void **state) {
+    (void)state;
+    world w;
+    static char log[4096];
+    log[0] = unread[0] = 0;
+    new_world(&w);
+    w.d.logger.fn = collect_log;
+    w.d.logger.user = log;
+    in_a_process(die_with_two, &w);
+    open_store(&w);
+    fault_set_spy(open_first_not);
+    open_uploader(&w);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_int_equal(entries(w.bucket, ""), 1);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    assert_int_equal(entries(w.staging, ".data"), 1);
+    assert_true(util_exists(unread));
+    assert_non_null(strstr(log, unread));
+    assert_int_equal(go_on(&w), CKPT_OK);
+    assert_int_equal(entries(w.bucket, ""), 2);
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
 static void die_in_the_future(world *w) {
     open_uploader(w);
     hold();
@@ -4082,7 +4117,7 @@ int main(void) {
         cmocka_unit_test(test_custom_own_object),
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
-        cmocka_unit_test(test_left_unseen),
+        cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
         cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
