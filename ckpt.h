@@ -39389,11 +39389,12 @@ static ckpt_err ckpt__uploader_adopt_owner(ckpt_uploader *u, const ckpt__uploade
     return e;
 }
 
-// Does the owner of this lock file live? Asked without touching the lock.
+// Does the owner of this lock file live? Asked without touching the lock. Of one that is there and cannot be opened nobody could
+// take up anything.
 static bool ckpt__uploader_lives(const ckpt_uploader *u, const char *folder, const char *owner) {
     char *path = ckpt__uploader_path(u, folder, owner, CKPT__UPLOADER_OWNER, ".lock");
     int fd = path != NULL ? ckpt__os_open(path, O_RDONLY, 0) : -1;
-    bool alive = path == NULL || (fd >= 0 && ckpt__os_lock_is_held(fd));
+    bool alive = path == NULL || (fd >= 0 ? ckpt__os_lock_is_held(fd) : !ckpt__os_is_gone(path));
     ckpt__os_drop(fd);
     ckpt__mem_free_text(&u->allocator, path);
     return alive;
@@ -41744,7 +41745,7 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
     ckpt__os_path_join(&inner, folder, CKPT__UPLOADER_FOLDER);
     ckpt_err e = inner.err;
     l.u = &u;
-    l.folder = e == CKPT_OK && ckpt__os_exists(inner.data) ? inner.data : folder;
+    l.folder = e == CKPT_OK && !ckpt__os_is_gone(inner.data) ? inner.data : folder;
     l.each = each;
     l.user = user;
     l.journal = NULL;

@@ -2648,6 +2648,37 @@ static void test_live_unseen(void **state) {
     close(go[1]);
 }
 
+static const char *denied;          // a call, and what it may not look at: the end of a path
+static const char *denied_end;
+
+static void deny(const char *name, const char *path) {
+    if (strcmp(name, denied) == 0 && ckpt__txt_ends(path, denied_end)) fault_arm_call(name, strcmp(name, "open") == 0 ? EMFILE : EIO, 1);
+}
+
+// Who wants descriptors, or an answer from a server of files, has not seen a dead owner, nor that there is no staging folder.
+static void test_pending_unseen(void **state) {
+    (void)state;
+    static const struct { const char *call, *end; } cases[] = { { "open", ".lock" }, { "lstat", CKPT__UPLOADER_FOLDER } };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        world w;
+        listing l;
+        begin_world_beside(&w);
+        hold();
+        upload_text(&w, "a", "1", true);
+        memset(&l, 0, sizeof l);
+        denied = cases[i].call;
+        denied_end = cases[i].end;
+        fault_set_spy(deny);
+        ckpt_err e = ckpt_uploader_pending(w.dir, on_pending, &l);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        assert_int_equal(e, CKPT_OK);
+        assert_int_equal(l.count, 1);
+        if (i == 0) assert_int_equal(l.in_use, 1);
+        end_world(&w);
+    }
+}
+
 static void test_orphans(void **state) {
     (void)state;
     world w;
@@ -4121,7 +4152,7 @@ int main(void) {
         cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
-        cmocka_unit_test(test_live_unseen),
+        cmocka_unit_test(test_live_unseen), cmocka_unit_test(test_pending_unseen),
         cmocka_unit_test(test_link_lock_of_the_dead), cmocka_unit_test(test_link_lock_of_the_slow),
         cmocka_unit_test(test_orphans),
         cmocka_unit_test(test_links_never_go_back),
