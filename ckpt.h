@@ -39809,6 +39809,11 @@ static void ckpt__uploader_drop(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (said && it->data != NULL && ckpt__os_exists(it->data)) (void)ckpt__os_remove(it->data);
 }
 
+// Removes what an item has on disk that is not to be sent any more. A record that stays says so: the next process would send it.
+static void ckpt__uploader_bury(ckpt_uploader *u, ckpt__uploader_item *it) {
+    if (ckpt__uploader_forget(u, it) != CKPT_OK) ckpt__uploader_drop(u, it);
+}
+
 // A newer file of that name has come: this one's staged file goes now, its half-done upload when a worker gets to it.
 static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old) {
     ckpt__error_record kept;
@@ -39818,7 +39823,7 @@ static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old)
     old->withdrawn = false;
     old->dropped = true;
     if (begun) ckpt__uploader_drop(u, old);
-    else (void)ckpt__uploader_forget(u, old);
+    else ckpt__uploader_bury(u, old);
     old->kind = CKPT__UPLOADER_SETTLE;
     ckpt__uploader_item *none;          // what has to be settled replaces nothing
     bool settles = begun || old->done != NULL || old->old != NULL;
@@ -40759,7 +40764,7 @@ static bool ckpt__uploader_withdraw(ckpt_uploader *u, ckpt__uploader_slot *s, ck
 // Gives up what an item has in the store and on disk; what cannot be given up now is marked for the next run.
 static void ckpt__uploader_discard(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->dropped = true;
-    if (ckpt__uploader_abort(u, it) == CKPT_OK) (void)ckpt__uploader_forget(u, it);
+    if (ckpt__uploader_abort(u, it) == CKPT_OK) ckpt__uploader_bury(u, it);
     else ckpt__uploader_drop(u, it);
 }
 

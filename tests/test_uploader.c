@@ -1041,6 +1041,36 @@ static void test_half_sent_then_newer(void **state) {
     }
 }
 
+// The record of a file that is not needed any more cannot be removed: it says so at least, and the next process does not send it over
+// the newer one. When that one comes while it is being sent, or after it has failed.
+static void test_record_stays(void **state) {
+    (void)state;
+    for (int running = 0; running < 2; running++) {
+        world w;
+        begin_world(&w);
+        int asked = locked_get(&S.asked);
+        if (running) hold();
+        fail_next(1, CKPT_AUTH, false);
+        upload_text(&w, "n", "old", true);
+        await_count(&S.asked, asked + 1);
+        if (!running) assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
+        if (!running) fault_arm_call("unlink", EACCES, 1);
+        upload_text(&w, "n", "new", true);
+        if (running) fault_arm_call("unlink", EACCES, 1);
+        let_go();
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), running ? CKPT_AUTH : CKPT_OK);
+        assert_true(fault_disarm());
+        assert_int_equal(entries(w.staging, ".upload"), 1);
+        assert_int_equal(close_uploader(&w, 0), CKPT_AUTH);
+        open_uploader(&w);
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        assert_string_equal(S.order, "n ");
+        assert_string_equal(text_of(&w, "n"), "new");
+        assert_string_equal(util_list(w.staging), "");
+        end_world(&w);
+    }
+}
+
 // What never got to the store hides nothing there: while it cannot be reached, each newer file takes the place of the one before, and
 // nothing of that one stays to be looked for, also when it was tried again.
 static void test_never_sent_then_newer(void **state) {
@@ -4115,7 +4145,7 @@ int main(void) {
         cmocka_unit_test(test_replaced_while_waiting),
         cmocka_unit_test(test_told_at_close),
         cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_half_sent_link),
+        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_record_stays), cmocka_unit_test(test_half_sent_link),
         cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
