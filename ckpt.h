@@ -46113,6 +46113,8 @@ typedef struct ckpt__saver_pending {
     char            *path, *latest;     // this rank's file; latest NULL: no link
     bool             aside;             // TARS: path is a hidden name, since there is a file of the real one
     bool             exchanges;         // some rank's is
+    bool             displaced;         // it has taken the place of that file
+    char            *old;               // which has this hidden name meanwhile; NULL: none
     int64_t          stale;             // SHARDED: ranks that had written the checkpoint of that name that this one replaces
     char             was[CKPT__INDEX_ENDING];           // and what the names of their files end with; "": as those of this one
     ckpt__saver_flight *flights;        // one for each destination, made before anything is written
@@ -50311,6 +50313,7 @@ static void ckpt__saver_pending_free(ckpt_saver *s) {
     ckpt__mem_free_text(&s->allocator, s->pending.line.name);
     ckpt__mem_free_text(&s->allocator, s->pending.path);
     ckpt__mem_free_text(&s->allocator, s->pending.latest);
+    ckpt__mem_free_text(&s->allocator, s->pending.old);
     ckpt__saver_flights_free(s, &s->pending.flights);
     memset(&s->pending, 0, sizeof s->pending);
 }
@@ -53518,10 +53521,35 @@ static void ckpt__crew_forget(ckpt_saver *s) {
     ckpt__saver_pending_free(s);
 }
 
+// TARS: the file that was kept under a hidden name has its own again, and that alone: a rename of one file's name to another
+// does nothing, so neither is lost when a rename has failed only by what a server says.
+static void ckpt__crew_give_back(ckpt_saver *s, const char *path) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    if (ckpt__os_rename(s->pending.old, path) == CKPT_OK) (void)ckpt__os_remove(s->pending.old);
+    else ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was replaced has not its name again: %s", ckpt__error_last.text);
+    ckpt__mem_free_text(&s->allocator, s->pending.old);
+    s->pending.old = NULL;
+    ckpt__error_last = kept;
+}
+
+// This rank's file goes. What it has taken the place of gets that back; without a second name for it, the new one stays: it is
+// all that this rank has.
+static void ckpt__crew_take_back(ckpt_saver *s) {
+    const ckpt__saver_pending *p = &s->pending;
+    ckpt__buf dir;
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt__os_path_dir(&dir, p->path);
+    if (p->old != NULL) ckpt__crew_give_back(s, p->path);
+    if (!p->displaced) (void)ckpt__os_remove(p->path);
+    if (p->displaced && dir.err == CKPT_OK) (void)ckpt__os_sync_dir(ckpt__buf_cstr(&dir));
+    if (s->layout == CKPT__SAVER_SHARDED && dir.err == CKPT_OK) (void)ckpt__os_remove_dir(ckpt__buf_cstr(&dir));
+    ckpt__buf_free(&dir);
+}
+
 // The pending checkpoint failed on some rank: this rank's file goes, and the sentence of `root` is everybody's.
 static ckpt_err ckpt__crew_abandon(ckpt_saver *s, ckpt_err mine, int root) {
     ckpt__error_record why;
-    ckpt__buf dir;
     ckpt__error_take(&why);
     (void)ckpt__saver_await(s, true, 0);
     (void)ckpt__ranks_meet(&s->crew);
@@ -53529,14 +53557,8 @@ static ckpt_err ckpt__crew_abandon(ckpt_saver *s, ckpt_err mine, int root) {
         why = s->shared->part_why;
         mine = why.code;
     }
-    ckpt__buf_init(&dir, &s->allocator);
     if (s->pending.active) ckpt__saver_mark_replaced(s, s->pending.line.name, false);      // the one of that name stays
-    if (s->pending.active && ckpt__crew_part(s) == CKPT__PART_DURABLE) {
-        (void)ckpt__os_remove(s->pending.path);
-        ckpt__os_path_dir(&dir, s->pending.path);
-        if (s->layout == CKPT__SAVER_SHARDED && dir.err == CKPT_OK) (void)ckpt__os_remove_dir(ckpt__buf_cstr(&dir));
-    }
-    ckpt__buf_free(&dir);
+    if (s->pending.active && ckpt__crew_part(s) == CKPT__PART_DURABLE) ckpt__crew_take_back(s);
     ckpt__crew_forget(s);
     (void)ckpt__error_put(&why);
     return ckpt__crew_note(s, ckpt__ranks_follow(&s->crew, mine, root));
@@ -53695,6 +53717,30 @@ static void ckpt__crew_clear_stale(ckpt_saver *s) {
     ckpt__buf_free(&path);
 }
 
+// TARS: a second name for the file of that name, which gets it back when not all ranks' files get theirs. Where there are no such
+// links there is none.
+static void ckpt__crew_keep_old(ckpt_saver *s, const char *path) {
+    ckpt__buf hidden;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&hidden, &s->allocator);
+    ckpt_err e = ckpt__file_temp_name(&hidden, path);
+    char *old = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, hidden.data) : NULL;
+    if (old != NULL && ckpt__os_link(path, old) == CKPT_OK) s->pending.old = old;
+    else ckpt__mem_free_text(&s->allocator, old);
+    ckpt__buf_free(&hidden);
+    ckpt__error_last = kept;
+}
+
+// All ranks' files have their names: what they have taken the place of goes.
+static void ckpt__crew_drop_old(ckpt_saver *s) {
+    int fd = -1;
+    if (s->pending.old == NULL) return;
+    if (ckpt__os_remove_slow(s->pending.old, &fd) != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "cannot delete a checkpoint that is replaced: %s", ckpt__error_last.text);
+    ckpt__saver_hold_one(s, fd);
+}
+
 // TARS: a file that was written aside takes the place of the one of its name, now that all ranks have theirs.
 static ckpt_err ckpt__crew_take_place(ckpt_saver *s) {
     ckpt__saver_pending *p = &s->pending;
@@ -53706,13 +53752,18 @@ static ckpt_err ckpt__crew_take_place(ckpt_saver *s) {
     char *copy = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;
     if (e == CKPT_OK && copy == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK) ckpt__os_path_dir(&dir, path.data);
-    if (e == CKPT_OK) e = dir.err != CKPT_OK ? dir.err : ckpt__os_rename(p->path, copy);
+    if (e == CKPT_OK) e = dir.err;
+    if (e == CKPT_OK) ckpt__crew_keep_old(s, copy);
+    if (e == CKPT_OK) e = ckpt__os_rename(p->path, copy);
     if (e == CKPT_OK) {
         p->aside = false;
+        p->displaced = true;
         ckpt__mem_free_text(&s->allocator, p->path);
         p->path = copy;
         copy = NULL;
         e = ckpt__os_sync_dir(ckpt__buf_cstr(&dir));
+    } else if (p->old != NULL) {
+        ckpt__crew_give_back(s, copy);
     }
     ckpt__mem_free_text(&s->allocator, copy);
     ckpt__buf_free(&path);
@@ -53779,6 +53830,7 @@ static ckpt_err ckpt__crew_commit(ckpt_saver *s) {
         return ckpt__crew_abandon(s, e, 0);
     }
     (void)ckpt__os_add64(&sh->saved, 1);
+    ckpt__crew_drop_old(s);
     if (sharded && p->stale > 0) ckpt__crew_clear_stale(s);
     (void)ckpt__crew_spare(s);          // ranks that have lost each other find out below
     e = ckpt__saver_publish(s, &p->line, p->latest, p->path, NULL);

@@ -1738,6 +1738,73 @@ static void test_tar_unseen(void **state) {
     tr_run(tr_new(2), again_unseeing, &p);
 }
 
+static int renamed_state;               // 1: the fault is rank 1's rename
+
+// Rank 1's file cannot take the place of the one of its name. Rank 0's rename comes after that.
+static void rename_fails(const char *name, const char *path) {
+    if (strcmp(name, "rename") != 0) return;
+    if (ckpt__txt_ends(path, "/ba1-rank1.pt.tar") && __atomic_load_n(&renamed_state, __ATOMIC_SEQ_CST) == 0) {
+        fault_arm_call("rename", EIO, 1);
+        __atomic_store_n(&renamed_state, 1, __ATOMIC_SEQ_CST);
+    }
+    if (!ckpt__txt_ends(path, "/ba1-rank0.pt.tar")) return;
+    while (__atomic_load_n(&renamed_state, __ATOMIC_SEQ_CST) == 0 || __atomic_load_n(&fault_hits, __ATOMIC_SEQ_CST) == 0)
+        ckpt__os_sleep(0.001);
+}
+
+// Nor has rank 0's old file a second name meanwhile.
+static void link_of_rank_0_fails(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "linkat") != 0) return;
+    if (strstr(path, "/.ba1-rank0.pt.tar.") != NULL) fault_arm_call("linkat", EPERM, 1);
+    else while (__atomic_load_n(&fault_hits, __ATOMIC_SEQ_CST) == 0) ckpt__os_sleep(0.001);
+}
+
+// TARS: a name is saved again, and one rank's file cannot take the place of the old one: those that could give it back.
+static void again_unnamed(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp one = at_batch(1);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        member_set(m, 7);
+        TR_OK(r, tr_barrier(r));
+        ckpt_err e = ckpt_saver_save(m->s, &one);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, e == p->want);
+        if (p->want == CKPT_OK || p->number == 0) {
+            TR_OK(r, ckpt_saver_resume(m->s, &one));
+            member_check(m, p->want == CKPT_OK ? 7 : 1);
+        }
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) == p->want);
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+static void test_tar_unnamed(void **state) {
+    (void)state;
+    for (int mode = 0; mode < 3; mode++) {
+        for (int turn = 0; turn < 3; turn++) {
+            plan p = plan_of(TARS);
+            p.snapshot = modes[mode];
+            p.want = turn < 2 ? CKPT_IO : CKPT_OK;
+            p.number = turn;
+            __atomic_store_n(&renamed_state, 0, __ATOMIC_SEQ_CST);
+            if (turn < 2) fault_set_spy(rename_fails);
+            if (turn == 1) FAULT_SET(fault_watch, link_of_rank_0_fails);
+            tr_run(tr_new(2), again_unnamed, &p);
+            fault_set_spy(NULL);
+            FAULT_SET(fault_watch, NULL);
+            if (turn < 2) assert_true(fault_disarm());
+            const char *left = util_list(p.dir);        // where it has none the new one stays: it is all that there is
+            assert_non_null(strstr(left, "\nba1-rank0.pt.tar\nba1-rank1.pt.tar\n"));
+            assert_null(strstr(left, ".tmp"));
+        }
+    }
+}
+
 // The settings of one rank differ, or its call does.
 static void differs(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -3868,7 +3935,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_death_at_second),
         cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
         cmocka_unit_test(test_death_at_first),
-        cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen),
+        cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen), cmocka_unit_test(test_tar_unnamed),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_moments_apart),

@@ -67,7 +67,7 @@ static int         fault_hits;
 static const char *fault_where;     // the call that failed
 // Hears of calls that change or look through folders, and of closes and pwrites, before they are made; path NULL: of fd. It may take its time.
 static void      (*fault_watch)(const char *name, const char *path, int fd);
-static void      (*fault_spy)(const char *name, const char *path);      // the same of opens and lstats, and may arm a fault for this very call
+static void      (*fault_spy)(const char *name, const char *path);      // the same of opens, lstats and renames, and may arm a fault for this very call
 
 //-- what the library has as constants, as variables: tests that want other ones share what is compiled -------------
 
@@ -253,7 +253,10 @@ FAULT_FN int fault_fdatasync(int fd) {
 FAULT_FN int fault_ftruncate(int fd, off_t n) { return FAULT_CALL("ftruncate", FAULT_INTR | FAULT_GROWS, ftruncate(fd, n)); }
 FAULT_FN int fault_link(const char *a, const char *b) { return FAULT_CALL("link", FAULT_INTR | FAULT_GROWS, link(a, b)); }
 FAULT_FN int fault_symlink(const char *a, const char *b) { return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b)); }
-FAULT_FN int fault_rename(const char *a, const char *b) { return FAULT_CALL("rename", FAULT_INTR | FAULT_GROWS, rename(a, b)); }
+FAULT_FN int fault_rename(const char *a, const char *b) {
+    fault_tell_spy("rename", b);
+    return FAULT_CALL("rename", FAULT_INTR | FAULT_GROWS, rename(a, b));
+}
 FAULT_FN int fault_unlink(const char *path) {
     fault_tell("unlink", path, -1);
     return FAULT_CALL("unlink", FAULT_INTR, unlink(path));
