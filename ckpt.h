@@ -46208,6 +46208,7 @@ struct ckpt_saver {
     size_t               to_remove;     // this rank's part: objects that were not called back for yet; guarded by lock
     ckpt__saver_removal  removed_how;   // the worst end of the others; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
+    ckpt__error_record   untold;        // of all ranks, found by a call that had another failure to return, or a timeout
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
     int64_t              calls;         // since then
     double               spoke;         // when they did
@@ -53351,6 +53352,17 @@ static ckpt_err ckpt__crew_note(ckpt_saver *s, ckpt_err e) {
     return e;
 }
 
+// A call returns one failure. Another one that it has found is the next call's.
+static void ckpt__crew_leave_untold(ckpt_saver *s, const ckpt__error_record *r) {
+    if (s->untold.code == CKPT_OK) s->untold = *r;
+}
+
+static ckpt_err ckpt__crew_take_untold(ckpt_saver *s) {
+    ckpt__error_record r = s->untold;
+    s->untold.code = CKPT_OK;
+    return ckpt__error_put(&r);
+}
+
 static bool ckpt__crew_is_doomed(ckpt_saver *s) {
     ckpt__os_mutex_lock(&s->shared->lock);
     bool any = s->doomed.len > 0;
@@ -54169,6 +54181,7 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t, const in
     }
     if (e == CKPT_OK) s->last = *t;
     (void)ckpt__crew_note(s, e);
+    if (e != CKPT_OK && before != CKPT_OK) ckpt__crew_leave_untold(s, &first);
     if (e != CKPT_OK || before == CKPT_OK) return e;
     return ckpt__error_put(&first);     // the one before has failed: said once, and the new one is made nonetheless
 }
@@ -54207,7 +54220,7 @@ static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64
         ckpt_err more = ckpt__crew_hear(s, w);
         if (e == CKPT_OK) e = more;
     }
-    return e;
+    return e == CKPT_OK ? ckpt__crew_take_untold(s) : e;
 }
 
 // What an agreement leads to, and a checkpoint if somebody wants one.
@@ -54227,11 +54240,13 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
     if (s->crew.broken.code == CKPT_OK && !s->checked && !always) {
         ckpt_err free = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, t));
         s->checked = free == CKPT_OK;
+        if (free != CKPT_OK) ckpt__crew_leave_untold(s, &first);
         if (free != CKPT_OK) return ckpt__crew_note(s, free);
     }
     if (asked && s->crew.broken.code == CKPT_OK && !always) (void)ckpt__os_flag_swap(&s->shared->requested, 0);
     if (s->crew.broken.code == CKPT_OK && (always || ((due || asked) && moved))) {
         ckpt_err saved = ckpt__crew_make(s, t, w);
+        if (saved != CKPT_OK) ckpt__crew_leave_untold(s, &first);
         if (saved != CKPT_OK) return saved;
     }
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
@@ -54332,6 +54347,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
             continue;
         }
         *late = w[CKPT__CREW_LATE] != 0;
+        if (*late) ckpt__crew_leave_untold(s, &first);
         if (*late)
             return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written, uploaded or deleted after %g s",
                                    s->root, timeout_s);

@@ -835,6 +835,15 @@ static void test_one_fails(void **state) {
     }
 }
 
+// `slow`: says whether it does.
+static ckpt_err copy_fails(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    member *m = (member *)user;
+    (void)to_device;
+    if (m->slow) return ckpt_set_error(CKPT_IO, "the test says so");
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
 // The same without a wait: the next save finds out, says so, and is made nonetheless.
 static void fails_in_passing(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -866,6 +875,77 @@ static void test_fails_in_passing(void **state) {
         p.number = 3;
         tr_run(w, load_newest, &p);
     }
+}
+
+// The save that finds out fails as well: the next call tells of the other one.
+static void fails_in_a_row(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    char blocked[400];
+    (void)snprintf(blocked, sizeof blocked, "%s/rank1/ba2", p->dir);
+    m->st.copy = copy_fails;
+    m->slow = false;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        if (r->rank == 1) util_write_text(blocked, "in the way");
+        TR_OK(r, tr_barrier(r));
+        bool told[3] = { false, false, false };
+        for (int i = 2; i <= 5; i++) {
+            m->slow = i == 3 && r->rank == 2;
+            ckpt_err e = i < 5 ? member_step(m, i) : ckpt_saver_wait(m->s, 0);
+            for (int k = 1; k < 3; k++) told[k] = told[k] || (e != CKPT_OK && strstr(ckpt_last_error(), util_fmt("rank %d: ", k)) != NULL);
+        }
+        TR_CHECK(r, told[1] && told[2]);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) != CKPT_OK);
+    }
+    member_free(m);
+}
+
+static void test_fails_in_a_row(void **state) {
+    (void)state;
+    for (int mode = 1; mode < 3; mode++) {
+        plan p = plan_of(SHARDED);
+        p.snapshot = modes[mode];
+        p.apart = p.device = true;
+        tr_run(tr_new(3), fails_in_a_row, &p);
+    }
+}
+
+// A wait that finds out, and whose time is up because an upload takes longer, leaves the failure to the next call.
+static void fails_while_late(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    char blocked[400];
+    (void)snprintf(blocked, sizeof blocked, "%s/rank1/ba2", p->dir);
+    member_stores(m, &b, &u, 1);
+    if (member_open(m)) {
+        if (r->rank == 1) util_write_text(blocked, "in the way");
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, member_step(m, 2));
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0.3) == CKPT_TIMEOUT);
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0.05) == CKPT_TIMEOUT);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(b, false);
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0) != CKPT_OK && strstr(ckpt_last_error(), "rank 1: ") == ckpt_last_error());
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void test_fails_while_late(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.snapshot = CKPT_SNAPSHOT_COPY;
+    p.apart = true;
+    p.with = b;
+    bucket_hold(b, true);
+    tr_run(tr_new(2), fails_while_late, &p);
+    bucket_end(b);
 }
 
 //-- the same name again ---------------------------------------------------------------
@@ -1695,14 +1775,6 @@ static void test_listing_unseen(void **state) {
 
 static void tar_unseen(const char *name, const char *path) {
     if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/ba1-rank1.pt.tar")) fault_arm_call("lstat", EIO, 1);
-}
-
-static ckpt_err copy_fails(void *dst, const void *src, size_t size, bool to_device, void *user) {
-    member *m = (member *)user;
-    (void)to_device;
-    if (m->slow) return ckpt_set_error(CKPT_IO, "the test says so");
-    memcpy(dst, src, size);
-    return CKPT_OK;
 }
 
 // TARS: a rank cannot look at its file of a name that is saved again, and then another cannot write its own: what there was stays.
@@ -3926,7 +3998,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_first_new),
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
-        cmocka_unit_test(test_fails_in_passing),
+        cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left),
