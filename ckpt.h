@@ -53277,7 +53277,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 //
 // uses:    error memory platform digest time name state file index store fetch remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
-// states:  a part is busy -> durable or failed; all durable: committed; one failed: given up by all
+// states:  a part is busy -> durable or failed; all durable: committed; none busy and one failed: given up by all
 //
 // Each call goes in turns: work that asks nobody, its result shared, and a next step that follows from what
 // all ranks know. So every rank makes the same collectives in the same order, whatever fails on it; and each
@@ -53293,7 +53293,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 enum {
     CKPT__CREW_CALL, CKPT__CREW_CALL_MOST,      // which call this is
     CKPT__CREW_BATCH, CKPT__CREW_BATCH_MOST,
-    CKPT__CREW_PART, CKPT__CREW_PART_RANK,      // the pending checkpoint, and the lowest rank on which it failed
+    CKPT__CREW_PART, CKPT__CREW_PART_RANK,      // the pending checkpoint (-1: busy), and the lowest rank on which it failed
     CKPT__CREW_DOOMED,                          // negated: rank 0 knows of objects that are to go
     CKPT__CREW_REMOVAL,                         // how far those are that they were told of last
     CKPT__CREW_ASKED, CKPT__CREW_DUE,           // negated: somebody wants one
@@ -53483,7 +53483,7 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     w[CKPT__CREW_CALL_MOST] = -say->call;
     w[CKPT__CREW_BATCH] = say->batch;
     w[CKPT__CREW_BATCH_MOST] = -say->batch;
-    w[CKPT__CREW_PART] = (int64_t)part;
+    w[CKPT__CREW_PART] = part == CKPT__PART_BUSY ? -1 : (int64_t)part;      // a failure is heeded when nobody works any more
     w[CKPT__CREW_PART_RANK] = part == CKPT__PART_FAILED ? s->ranks.rank : INT64_MAX;
     w[CKPT__CREW_DOOMED] = ckpt__crew_is_doomed(s) ? -1 : 0;
     w[CKPT__CREW_REMOVAL] = (int64_t)ckpt__saver_removal_state(s);
