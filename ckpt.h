@@ -1041,7 +1041,7 @@ typedef struct ckpt_saver_desc {
 //     faster than a store takes them, and ranks give some up, one at a time is not given up before all have it. Resumes on as
 //     many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it. What
 //     a run that ended in its first save has left on some ranks is no checkpoint: the next one starts afresh, and before it
-//     saves renames it to NAME.unfinished.
+//     saves renames it to NAME.unfinished (NAME.unfinished-2 if there is one already, and so on).
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it: a child gets CKPT_ARG from each call that has something to do, also
@@ -46530,6 +46530,19 @@ static ckpt_err ckpt__saver_read_link(ckpt__buf *out, const char *latest) {
     return e;
 }
 
+// Gives a file the first name that is free: with the ending, with that and "-2", and so on. *out: that name.
+static ckpt_err ckpt__saver_rename_aside(ckpt__buf *out, const char *path, const char *ending) {
+    ckpt_err e = CKPT_EXISTS;
+    for (int i = 1; e == CKPT_EXISTS && i <= 1000; i++) {
+        out->len = 0;
+        ckpt__buf_fmt(out, "%s%s", path, ending);
+        if (i > 1) ckpt__buf_fmt(out, "-%d", i);
+        (void)ckpt__buf_cstr(out);
+        e = out->err != CKPT_OK ? out->err : ckpt__os_rename_new(path, out->data);
+    }
+    return e;
+}
+
 // A file where the link belongs, and that is none, is somebody's: a checkpoint that was copied there, or saved there by hand. It
 // stays, under another name. (Composer removes it.)
 static ckpt_err ckpt__saver_move_aside(const ckpt_saver *s, const char *latest) {
@@ -46539,12 +46552,7 @@ static ckpt_err ckpt__saver_move_aside(const ckpt_saver *s, const char *latest) 
     ckpt__buf_init(&b, &s->allocator);
     ckpt_err e = ckpt__saver_read_link(&b, latest);
     bool moves = e == CKPT_NOT_FOUND;
-    for (int i = 1; moves && (e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && i <= 1000; i++) {
-        b.len = 0;
-        ckpt__buf_fmt(&b, "%s.kept", latest);
-        if (i > 1) ckpt__buf_fmt(&b, "-%d", i);
-        e = b.err != CKPT_OK ? b.err : ckpt__os_rename_new(latest, ckpt__buf_cstr(&b));
-    }
+    if (moves) e = ckpt__saver_rename_aside(&b, latest, ".kept");
     if (e == CKPT_OK && moves)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was a file and no link; it is now called %s", latest, ckpt__buf_cstr(&b));
     ckpt__buf_free(&b);
@@ -48578,12 +48586,8 @@ static void ckpt__saver_set_discounted_aside(ckpt_saver *s) {
         const ckpt__index_line *l = &s->index.lines[i - 1];
         if (!l->discounted || ckpt__index_is_folder(l->name)) continue;
         ckpt__index_path(&path, &s->index, l->name);
-        aside.len = 0;
-        ckpt__buf_text(&aside, ckpt__buf_cstr(&path));
-        ckpt__buf_text(&aside, ".unfinished");
-        (void)ckpt__buf_cstr(&aside);
-        ckpt_err e = path.err != CKPT_OK ? path.err : aside.err;
-        if (e == CKPT_OK) e = ckpt__os_rename_new(path.data, aside.data);
+        (void)ckpt__buf_cstr(&path);
+        ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__saver_rename_aside(&aside, path.data, ".unfinished");
         if (e != CKPT_OK) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what a save that ended early has left keeps its name: %s",
                             ckpt__error_last.text);

@@ -1712,33 +1712,36 @@ static void test_tars_unfinished(void **state) {
     }
 }
 
-// A fresh start that saves at step 3, as when a signal asks for it.
+// A fresh start that saves at that step, as when a signal asks for it.
 static void start_and_stop(tr_rank *r, void *arg) {
     death *d = (death *)arg;
     member *m = member_new(r, &d->p);
-    ckpt_timestamp three = at_batch(3);
+    ckpt_timestamp last = at_batch(d->p.number);
     if (member_open(m)) {
         TR_CHECK(r, ckpt_saver_resume(m->s, NULL) == CKPT_NOT_FOUND);
-        for (int i = 1; i <= 3; i++) TR_OK(r, member_step(m, i));
-        TR_OK(r, ckpt_saver_save(m->s, &three));
+        for (int i = 1; i <= d->p.number; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_save(m->s, &last));
         TR_OK(r, ckpt_saver_wait(m->s, 0));
     }
     member_end(m);
 }
 
-// Two processes, one after the other, are killed in their first save, of different steps: the third one starts afresh.
+// Processes, one after the other, are killed in their first save, of the same step and of another: the last one starts afresh.
 static void test_tars_unfinished_twice(void **state) {
     (void)state;
     for (int rank = 0; rank < 3; rank++) {
-        for (int turn = 0; turn < 4; turn++) {
+        for (int turn = 0; turn < 6; turn++) {
             death d = death_of(TARS, rank, 0);
             d.p.apart = turn % 2 == 1;
             d.p.keep = 0;
-            d.p.saves = 5;
-            d.p.interval = "5ba";
+            d.p.saves = d.p.number = 5;
+            d.p.interval = "1000ba";
             tr_world *w = tr_new(3);
-            tr_run(w, save_some, &d.p);
-            leave_unfinished(&d, 5);
+            for (int i = 0; i < (turn < 4 ? 1 : 3); i++) {
+                tr_run(w, start_and_stop, &d);
+                leave_unfinished(&d, 5);
+            }
+            d.p.number = 3;
             tr_run(w, start_and_stop, &d);
             if (!d.p.apart) assert_non_null(strstr(names_in(d.p.dir), ".unfinished"));      // somebody may have put them there
             if (turn < 2) d.rank = (rank + 1) % 3;
