@@ -42709,6 +42709,7 @@ static ckpt_err ckpt__ranks_gather(ckpt__ranks *r, const ckpt__buf *mine, ckpt__
 enum {
     CKPT__SHARD_MAX_TEXT = INT_MAX - 64,        // of a .metadata
     CKPT__SHARD_MAX_RANKS = 1 << 24,
+    CKPT__SHARD_IDLE = 1024,            // ranks that may have nothing to write, for each that does
     CKPT__SHARD_MAX_BLOCK = 1 << 24,
     CKPT__SHARD_WINDOW = 8 * CKPT__ENGINE_MIB,  // bytes that a worker reads at a time
     CKPT__SHARD_GAP = 64 * 1024,                // bytes between two ranges of a local file that are read rather than passed over
@@ -43644,6 +43645,20 @@ static int64_t ckpt__shard_edition(const ckpt__shard_meta *m) {
         if (ckpt__txt_int(digits, &edition) && edition > most && edition <= CKPT__INDEX_EDITIONS) most = edition;
     }
     return most;
+}
+
+// Of how many ranks files are looked for when they are to go: of those that wrote it, some of which may have had nothing to
+// write. Of more than there are now only where the names of its files tell of them; and these, which anybody may have made, of
+// a good many for each file.
+static int64_t ckpt__shard_writers(const ckpt__shard_meta *m, int now) {
+    int64_t most = now, rank, room = now + (int64_t)m->file_count * CKPT__SHARD_IDLE;
+    for (size_t i = 0; i < m->file_count; i++) {
+        const char *name = m->files[i].name;
+        ckpt__view digits = { name + 2, ckpt__index_is_rank_file(name) ? strspn(name + 2, "0123456789") : 0 };
+        if (ckpt__txt_int(digits, &rank) && rank >= most) most = rank + 1;
+    }
+    if (most > room) most = room;
+    return most < m->world ? most : m->world;
 }
 
 // What they end with.
@@ -49493,7 +49508,7 @@ static ckpt_err ckpt__saver_read_newest(const ckpt_saver *s, ckpt__remote *r, co
     if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
     if (e == CKPT_OK) {
         r->edition = ckpt__shard_edition(&m);
-        r->ranks = m.world;
+        r->ranks = ckpt__shard_writers(&m, s->ranks.world_size);
         ckpt__shard_ending_of(&m, r->ending);
         ckpt__shard_free(&m);
     }
@@ -52037,7 +52052,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
         if (newest != NULL) ckpt__mem_free_text(&s->allocator, r->newest);
         if (newest != NULL) r->newest = newest;
         r->edition = ckpt__shard_edition(&m);
-        r->ranks = m.world;
+        r->ranks = ckpt__shard_writers(&m, s->ranks.world_size);
         ckpt__shard_ending_of(&m, r->ending);
     }
     if (parsed) ckpt__shard_free(&m);
@@ -53988,7 +54003,7 @@ static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t
     if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
     if (e == CKPT_OK) {
         *edition = ckpt__shard_edition(&m);
-        *ranks = m.world;
+        *ranks = ckpt__shard_writers(&m, s->ranks.world_size);
         ckpt__shard_ending_of(&m, ending);
         ckpt__shard_free(&m);
     }
@@ -54618,7 +54633,7 @@ static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, ckpt__cr
         e = ckpt__file_slurp(listing, path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
         if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, listing->data, listing->len);
         if (e == CKPT_OK) {
-            rest->line.ranks = m.world;
+            rest->line.ranks = ckpt__shard_writers(&m, s->ranks.world_size);
             ckpt__shard_ending_of(&m, rest->line.ending);
             rest->files = (int64_t)m.file_count;
             for (size_t i = 0; i < m.file_count; i++) {

@@ -1182,6 +1182,45 @@ static void test_again_fails(void **state) {
     }
 }
 
+static int rank_files_gone;
+
+static void count_removals(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "unlink") == 0 && strstr(path, "/ba1/__") != NULL) __atomic_add_fetch(&rank_files_gone, 1, __ATOMIC_SEQ_CST);
+}
+
+// A listing says of how many ranks it is, and its checksum fits. Files are not looked for of more than may have written some.
+static void again_over_many(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp one = at_batch(1);
+    const char *path = util_join(p->dir, "ba1/.metadata");
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        const char *text = util_read(path, NULL), *at = strstr(text, "\"world_size\":1,"), *end = strstr(text, ",\n\"crc32\":");
+        char *made = util_fmt("%.*s\"world_size\":%d,%.*s", (int)(at - text), text, p->number, (int)(end - at) - 15, at + 15);
+        char *name = strstr(made, "__0_0");                     // nor of as many as a name of a file says
+        if (p->slow > 0) made = util_fmt("%.*s__%d_0%s", (int)(name - made), made, p->number - 1, name + 5);
+        util_write_text(path, util_fmt("%s,\n\"crc32\":\"%08lx\"}\n", made, (unsigned long)ckpt__digest_crc32(0, made, strlen(made))));
+        FAULT_SET(fault_watch, count_removals);
+        TR_OK(r, ckpt_saver_save(m->s, &one));
+        FAULT_SET(fault_watch, NULL);
+    }
+    member_end(m);
+}
+
+static void test_again_over_many(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 3; turn++) {
+        plan p = plan_of(SHARDED);
+        p.number = turn == 1 ? 3 : 1 << 20;
+        p.slow = turn == 2;
+        rank_files_gone = 0;
+        tr_run(tr_new(1), again_over_many, &p);
+        assert_true(rank_files_gone >= 1 && rank_files_gone <= (turn < 2 ? 1 : 2048));
+    }
+}
+
 static bucket *upload_to;
 
 // What waits in the bucket gets there, and its saver has seen to all that follows.
@@ -4049,8 +4088,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_first_new),
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
-        cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_beside_a_slow_one), cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late),
-        cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_while_uploaded),
+        cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_beside_a_slow_one),
+        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
+        cmocka_unit_test(test_again_while_uploaded),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left),
         cmocka_unit_test(test_sentence_stays),
