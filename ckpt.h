@@ -53532,14 +53532,15 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     return ckpt__crew_note(s, e);
 }
 
-// A failure of one rank's background reaches all.
+// A failure of one rank's background reaches all. Those of others with the same code are told by it: a store that is away for a
+// moment fails on all ranks at once. The log of each rank has its own.
 static ckpt_err ckpt__crew_hear(ckpt_saver *s, const int64_t *w) {
     if (w[CKPT__CREW_TROUBLE] == INT64_MAX) return CKPT_OK;
     int root = (int)w[CKPT__CREW_TROUBLE];
     bool mine = root == s->ranks.rank;
     if (mine) (void)ckpt__error_put(&s->trouble);
     ckpt_err e = ckpt__ranks_follow(&s->crew, mine ? s->trouble.code : CKPT_OK, root);
-    if (mine) s->trouble.code = CKPT_OK;
+    if (mine || s->trouble.code == e) s->trouble.code = CKPT_OK;
     return ckpt__crew_note(s, e);
 }
 

@@ -2782,6 +2782,43 @@ static void store_away(tr_rank *r, void *arg) {
     member_end_stores(m, u, 2, true);
 }
 
+// A store is away for a moment, and each rank's upload has failed: what one call tells of no other one tells of again.
+static void fails_once_for_all(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    if (member_open(m)) {
+        int failed = 0;
+        ckpt_timestamp one = at_batch(1);
+        TR_OK(r, ckpt_saver_save(m->s, &one));
+        for (int i = 0; i < 20000 && ckpt__os_flag_get(&m->s->shared->failed) == 0; i++) usleep(1000);
+        TR_OK(r, tr_barrier(r));
+        for (int i = 2; i <= 30; i++) {
+            ckpt_timestamp t = at_batch(i);
+            m->s->steps = 1;            // the ranks speak
+            failed += ckpt_saver_batch_end(m->s, &t) != CKPT_OK;
+        }
+        TR_CHECK(r, failed == 1);
+        TR_CHECK(r, strstr(m->log, "the test says so") != NULL);        // each rank's log has its own
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void test_fails_once_for_all(void **state) {
+    (void)state;
+    for (int how = 1; how < 3; how++) {
+        plan p = plan_of((layout)how);
+        bucket *b = bucket_new(NULL);
+        p.with = b;
+        p.interval = "1000ba";
+        bucket_fail(b, "put run/", CKPT_NET, 8);
+        tr_run(tr_new(8), fails_once_for_all, &p);
+        bucket_end(b);
+    }
+}
+
 // A store's latest leads to ba2, which this job does not know: the answer was lost (p->number is 2), or the store cannot be asked
 // (3). ba3 does not get through, and ba2 is given up for it: but what the link may lead to stays, all of it, until a newer one is there.
 static void given_up_again(tr_rank *r, void *arg) {
@@ -4114,7 +4151,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
-        cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),
+        cmocka_unit_test(test_fails_once_for_all), cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),
         cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),  cmocka_unit_test(test_store_refuses),
         cmocka_unit_test(test_store_speaks_once),
         cmocka_unit_test(test_outdone_unwritten),
