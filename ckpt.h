@@ -54501,6 +54501,7 @@ static ckpt_err ckpt__crew_token(const ckpt_saver *s, const char *name, const ch
 // every launcher says which ranks are on one machine, and one folder may be that of several.
 static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
     ckpt__buf first, local;
+    bool only = false, made = false;
     char name[80];
     ckpt__buf_init(&first, &s->allocator);
     ckpt__buf_init(&local, &s->allocator);
@@ -54508,10 +54509,11 @@ static ckpt_err ckpt__crew_find_leaders(ckpt_saver *s) {
     if (e == CKPT_OK) {
         e = ckpt__crew_token(s, name, "first", &first);
         if (e == CKPT_OK) e = ckpt__crew_token(s, name, "local", &local);
-        if (e == CKPT_OK && s->ranks.rank == 0) e = ckpt__file_put(first.data, "ckpt\n", 5, true, &s->allocator);
+        if (e == CKPT_OK && s->ranks.rank == 0) e = ckpt__os_mkdirs(s->root);
+        if (e == CKPT_OK && s->ranks.rank == 0) e = ckpt__os_claim(first.data, &only);      // empty: a full disk has room for it
         e = ckpt__ranks_share_long(&s->crew, e);
     }
-    bool with_first = e == CKPT_OK && ckpt__os_exists(first.data), made = false;
+    bool with_first = e == CKPT_OK && ckpt__os_exists(first.data);
     if (e == CKPT_OK) {
         if (!with_first) e = ckpt__os_mkdirs(s->root);
         if (!with_first && e == CKPT_OK) e = ckpt__os_claim(local.data, &made);

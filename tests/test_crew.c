@@ -1512,6 +1512,20 @@ static void test_hidden_files_left(void **state) {
     }
 }
 
+// The disk is full when the next job comes, which goes on all the same: what its uploads and its rotation free is on that disk.
+static void test_open_full_disk(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        plan p = plan_of((layout)how);
+        p.saves = p.number = 2;
+        tr_world *w = tr_new(2);
+        tr_run(w, save_some, &p);
+        fault_arm_always("pwrite", ENOSPC);
+        tr_run(w, load_newest, &p);
+        (void)fault_disarm();
+    }
+}
+
 // Which rank dies, and at which of its collectives.
 typedef struct death { plan p; int rank; uint64_t at; bool died, hangs; int reached[TR_MOST]; } death;
 
@@ -4130,7 +4144,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_on_the_way),
-        cmocka_unit_test(test_hidden_files_left),
+        cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
