@@ -49735,17 +49735,20 @@ static bool ckpt__saver_flies(const ckpt_saver *s, int to, uint64_t number) {
     return false;
 }
 
-// Rank 0: it would be removed as soon as it came, because newer ones are on their way, or one of its name is.
-static bool ckpt__saver_is_outdone(ckpt_saver *s, const ckpt__saver_flight *f) {
-    ckpt__remote *r = &s->remotes[f->to];
+// A save would be removed as soon as it came, because newer ones are on their way, or one of its name is. With the turn.
+static bool ckpt__saver_is_past(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     ckpt__index_rule all = s->remote_rule;
-    if (!s->books) return false;
     all.uploaded = false;
-    ckpt__saver_enter(s);
     if (all.keep > 0) ckpt__remote_pin(r, &s->index);
     if (all.keep > 0) (void)ckpt__index_choose(&r->ledger, &all);
-    int at = ckpt__remote_find(&r->ledger, f->line.number);
-    bool outdone = at < 0 || (all.keep > 0 && r->ledger.lines[at].leaves);
+    int at = ckpt__remote_find(&r->ledger, number);
+    return at < 0 || (all.keep > 0 && r->ledger.lines[at].leaves);
+}
+
+static bool ckpt__saver_is_outdone(ckpt_saver *s, const ckpt__saver_flight *f) {
+    if (!s->books) return false;
+    ckpt__saver_enter(s);
+    bool outdone = ckpt__saver_is_past(s, &s->remotes[f->to], f->line.number);
     ckpt__saver_leave(s);
     return outdone;
 }
@@ -54611,26 +54614,80 @@ static bool ckpt__crew_is_lacking(const ckpt__remote *r, const ckpt__index_line 
     return l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED || (l->owned && l->upload == CKPT__UPLOAD_LOCAL);
 }
 
-// Rank 0: is the checkpoint of time t, which was loaded just now, in the folder and not in every store? listing: its .metadata.
-static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, ckpt__crew_rest *rest, ckpt__buf *told,
+// A line of a ledger, older than the save `loaded`: an earlier process was to publish it when all its parts were there, and they
+// may be, but nobody has it in hand any more. With the turn.
+static bool ckpt__crew_is_left(ckpt_saver *s, int to, const ckpt__index_line *l, uint64_t loaded) {
+    bool failed = false;
+    if (l->number >= loaded || l->others || l->passed || !ckpt__remote_waits(l) || !ckpt__index_is_folder(l->name)) return false;
+    return !ckpt__saver_flies(s, to, l->number) && !ckpt__remote_is_queued(&s->remotes[to], l->name, &failed) && !failed;
+}
+
+// The newest of those that are older than `below`; 0: there is none. With the turn.
+static uint64_t ckpt__crew_next_left(ckpt_saver *s, uint64_t below) {
+    uint64_t next = 0;
+    for (int k = 0; k < s->remote_count; k++) {
+        const ckpt__index *ledger = &s->remotes[k].ledger;
+        for (size_t i = 0; i < ledger->count; i++) {
+            const ckpt__index_line *l = &ledger->lines[i];
+            if (l->number > next && ckpt__crew_is_left(s, k, l, below)) next = l->number;
+        }
+    }
+    return next;
+}
+
+// A bit for each store that lacks the checkpoint of a line of the folder. Of an older one than was loaded only those that the
+// store is to have still, and was about to. With the turn.
+static uint64_t ckpt__crew_stores_without(ckpt_saver *s, const ckpt__index_line *l, bool older) {
+    uint64_t stores = 0;
+    for (int i = 0; i < s->remote_count && i < 64; i++) {
+        ckpt__remote *r = &s->remotes[i];
+        int at = older ? ckpt__remote_find(&r->ledger, l->number) : -1;
+        bool left = at >= 0 && ckpt__crew_is_left(s, i, &r->ledger.lines[at], l->number + 1);
+        if (older && (!left || ckpt__saver_is_past(s, r, l->number))) continue;
+        if (!ckpt__saver_flies(s, i, l->number) && ckpt__crew_is_lacking(r, l)) stores |= (uint64_t)1 << i;
+    }
+    return stores;
+}
+
+// The save of time t that was loaded; 0: nothing tells. With the turn.
+static uint64_t ckpt__crew_loaded(const ckpt_saver *s, const ckpt_timestamp *t) {
+    size_t at = ckpt__resume_line_of(s, t);
+    uint64_t number = at < s->index.count ? s->index.lines[at].number : 0;
+    for (int k = 0; k < s->remote_count && number == 0; k++) {
+        const ckpt__index *ledger = &s->remotes[k].ledger;
+        for (size_t i = 0; i < ledger->count; i++) {
+            const ckpt__index_line *l = &ledger->lines[i];
+            if (!l->others && l->number > number && ckpt__time_compare(&l->t, t) == 0) number = l->number;
+        }
+    }
+    return number;
+}
+
+// Notes a line of rank 0's index if its folder is there and not in every store.
+static void ckpt__crew_consider(ckpt_saver *s, int at, bool older, ckpt__crew_rest *rest, ckpt__buf *told, ckpt__buf *path) {
+    const ckpt__index_line *l = at >= 0 ? &s->index.lines[at] : NULL;
+    if (l == NULL || !ckpt__index_is_folder(l->name) || (older && (l->others || l->stray))) return;
+    ckpt__index_path(path, &s->index, l->name);
+    bool here = path->err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(path));
+    rest->stores = here ? ckpt__crew_stores_without(s, l, older) : 0;
+    rest->line = *l;
+    told->len = 0;
+    ckpt__buf_add(told, l->name, strlen(l->name) + 1);
+}
+
+// Rank 0: is the checkpoint of time t, which was loaded just now, in the folder and not in every store? older not NULL: the
+// next one that is left and older than save *older, which becomes its number. listing: its .metadata.
+static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, uint64_t *older, ckpt__crew_rest *rest, ckpt__buf *told,
                                 ckpt__buf *listing) {
     ckpt__buf path;
     ckpt__shard_meta m;
     ckpt_err e = CKPT_OK;
     ckpt__buf_init(&path, &s->allocator);
     ckpt__saver_enter(s);
-    size_t at = ckpt__resume_line_of(s, t);
-    if (at < s->index.count && ckpt__index_is_folder(s->index.lines[at].name)) {
-        ckpt__index_line *l = &s->index.lines[at];
-        ckpt__index_path(&path, &s->index, l->name);
-        bool here = path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path));
-        for (int i = 0; i < s->remote_count && i < 64 && here; i++) {
-            if (ckpt__saver_flies(s, i, l->number) || !ckpt__crew_is_lacking(&s->remotes[i], l)) continue;
-            rest->stores |= (uint64_t)1 << i;
-        }
-        rest->line = *l;
-        ckpt__buf_add(told, l->name, strlen(l->name) + 1);
-    }
+    size_t at = older == NULL ? ckpt__resume_line_of(s, t) : SIZE_MAX;
+    if (at < s->index.count) ckpt__crew_consider(s, (int)at, false, rest, told, &path);
+    while (older != NULL && rest->stores == 0 && (*older = ckpt__crew_next_left(s, *older)) != 0)
+        ckpt__crew_consider(s, ckpt__remote_find(&s->index, *older), true, rest, told, &path);
     ckpt__saver_leave(s);
     if (rest->stores != 0 && path.err == CKPT_OK) {
         e = ckpt__file_slurp(listing, path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
@@ -54844,16 +54901,58 @@ static ckpt_err ckpt__crew_publish_rest(ckpt_saver *s, ckpt__crew_rest *rest, ck
     return e;
 }
 
-// What all have loaded may never have got to a store. It is the checkpoint that a machine with empty disks would go on from, and
-// after the last step nothing newer comes. Collective.
-static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
+// One of which no store is to have any more: its number, and which store.
+typedef struct ckpt__crew_late { uint64_t number, to; } ckpt__crew_late;
+
+// Rank 0: those that were left, older than the save `loaded`, and that rotation there would let go, or whose folder is gone.
+// Where all are kept nothing can follow from that. With the turn.
+static void ckpt__crew_list_late(ckpt_saver *s, uint64_t loaded, ckpt__buf *out) {
+    bool knows = !s->index.lost && !s->index.damaged;
+    for (int k = 0; k < s->remote_count && s->remote_rule.keep > 0; k++) {
+        ckpt__remote *r = &s->remotes[k];
+        for (size_t i = 0; i < r->ledger.count; i++) {
+            ckpt__crew_late one = { r->ledger.lines[i].number, (uint64_t)k };
+            if (!ckpt__crew_is_left(s, k, &r->ledger.lines[i], loaded)) continue;
+            bool gone = knows && ckpt__remote_find(&s->index, one.number) < 0;
+            if (gone || ckpt__saver_is_past(s, r, one.number)) ckpt__buf_add(out, &one, sizeof one);
+        }
+    }
+}
+
+// All ranks: such a checkpoint need not stay in the folder for its upload, and what is in the store goes when a newer one is
+// published. Collective.
+static ckpt_err ckpt__crew_let_go_late(ckpt_saver *s, uint64_t loaded) {
+    ckpt__crew_late one;
+    ckpt__buf list;
+    ckpt_err first = CKPT_OK;
+    ckpt__buf_init(&list, &s->allocator);
+    ckpt__saver_enter(s);
+    if (s->books) ckpt__crew_list_late(s, loaded, &list);
+    ckpt__saver_leave(s);
+    ckpt_err e = ckpt__ranks_send(&s->crew, &list, 0);
+    for (size_t at = 0; at + sizeof one <= list.len && e == CKPT_OK; at += sizeof one) {
+        memcpy(&one, list.data + at, sizeof one);
+        if (one.to >= (uint64_t)s->remote_count) continue;
+        ckpt__saver_enter(s);           // it may have failed before
+        bool ends = !s->books && s->rule.uploaded && !ckpt__saver_flies(s, -1, one.number);
+        if (ends) ckpt__saver_note_upload(s, one.number, CKPT__UPLOAD_PENDING);
+        ckpt__saver_leave(s);
+        ckpt_err done = ckpt__saver_mark_outdone(s, &s->remotes[one.to], one.number, true);
+        if (first == CKPT_OK) first = done;
+    }
+    bool any = list.len > 0;
+    ckpt__buf_free(&list);
+    return e == CKPT_OK && any ? ckpt__ranks_share_long(&s->crew, first) : e;
+}
+
+// Hands over what ckpt__crew_look finds. False: there was nothing to be found. Collective.
+static bool ckpt__crew_take_up_one(ckpt_saver *s, const ckpt_timestamp *t, uint64_t *older, ckpt_err *result) {
     ckpt__crew_rest rest;
     ckpt__buf told, listing;
-    if (s->layout != CKPT__SAVER_SHARDED || s->remote_count == 0) return CKPT_OK;
     memset(&rest, 0, sizeof rest);
     ckpt__buf_init(&told, &s->allocator);
     ckpt__buf_init(&listing, &s->allocator);
-    ckpt_err e = ckpt__ranks_is_first(&s->crew) ? ckpt__crew_look(s, t, &rest, &told, &listing) : CKPT_OK;
+    ckpt_err e = ckpt__ranks_is_first(&s->crew) ? ckpt__crew_look(s, t, older, &rest, &told, &listing) : CKPT_OK;
     (void)ckpt__ranks_meet(&s->crew);
     e = ckpt__ranks_follow(&s->crew, e, 0);
     if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &rest, sizeof rest, 0);
@@ -54870,7 +54969,31 @@ static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
     }
     ckpt__buf_free(&told);
     ckpt__buf_free(&listing);
-    return e;
+    *result = e;
+    return (e != CKPT_OK || rest.stores != 0) && s->crew.broken.code == CKPT_OK;
+}
+
+// What all have loaded may never have got to a store. It is the checkpoint that a machine with empty disks would go on from, and
+// after the last step nothing newer comes. And older ones may have been on their way when the process ended, of which nobody else
+// would publish the parts, or take them away. Collective.
+static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt__error_record first;
+    ckpt_err e;
+    if (s->layout != CKPT__SAVER_SHARDED || s->remote_count == 0) return CKPT_OK;
+    (void)ckpt__crew_take_up_one(s, t, NULL, &e);
+    ckpt__error_take(&first);
+    first.code = e;
+    ckpt__saver_enter(s);
+    uint64_t loaded = ckpt__crew_loaded(s, t), number = loaded;
+    ckpt__saver_leave(s);
+    for (bool more = true; more;) {     // a damaged one is no reason to leave the others
+        more = ckpt__crew_take_up_one(s, t, &number, &e);
+        if (first.code != CKPT_OK || e == CKPT_OK) continue;
+        ckpt__error_take(&first);
+        first.code = e;
+    }
+    if (s->crew.broken.code == CKPT_OK) e = ckpt__crew_let_go_late(s, loaded);
+    return first.code != CKPT_OK ? ckpt__error_put(&first) : e;
 }
 
 // A fresh start each time is not what resume was called for.
@@ -54903,8 +55026,8 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     if (e != CKPT_OK) return e;
     if (at != NULL) *at = t;
     if (ckpt__crew_take_up(s, &t) != CKPT_OK && s->crew.broken.code == CKPT_OK)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the checkpoint gone on from is not in every store, and could not be handed "
-                        "over: %s", ckpt__error_last.text);
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "not every checkpoint that an earlier process made is in every store, and "
+                        "not all could be handed over: %s", ckpt__error_last.text);
     return s->crew.broken.code != CKPT_OK ? ckpt__error_put(&s->crew.broken) : CKPT_OK;
 }
 //------------------------------------------------------------------------------

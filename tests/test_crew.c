@@ -2742,7 +2742,10 @@ static void test_store_fails(void **state) {
         assert_null(strstr(util_exists(waits) ? util_list(waits) : "", ".data"));
         p.saves = 0;
         p.number = 3;
-        tr_run(tr_new(2), resume_store, &p);
+        assert_int_equal(rmdir(util_join(run, "ba2/__1_0.pt")), 0);
+        tr_run(tr_new(2), resume_store, &p);            // two are to be there
+        assert_int_equal(ckpt_verify(util_join(run, "ba2"), NULL), CKPT_OK);
+        assert_true(ckpt__txt_ends(slurp(util_join(run, "latest-rank0.pt.symlink")), "run/ba3"));
     }
 }
 
@@ -3968,6 +3971,79 @@ static void test_store_left(void **state) {
     }
 }
 
+// The job dies while several wait for a store that is away. The next one publishes those that are to be kept there and whose files
+// are in the folder; the others are nobody's any more: their parts leave the store again, and nothing of them stays in the folder.
+static member *in_flight_new(tr_rank *r, plan *p, ckpt_uploader **u) {
+    member *m = member_new(r, p);
+    member_stores(m, &upload_to, u, 1);
+    m->d.num_remote_to_keep = p->number;
+    m->d.num_checkpoints_to_keep = p->keep;
+    return m;
+}
+
+static void die_in_flight(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    TR_OK(r, ckpt_saver_open(&m->s, &m->d));
+    for (int i = 1; i <= 3; i++) TR_OK(r, member_step(m, i));
+    TR_OK(r, tr_barrier(r));
+    if (r->rank == 0) (void)raise(SIGKILL);
+}
+
+static void resume_in_flight(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 3);
+        TR_OK(r, member_step(m, 4));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_killed_in_flight(void **state) {
+    (void)state;
+    static const int kept[][2] = { { 1, CKPT_KEEP_NONE }, { CKPT_KEEP_ALL, CKPT_KEEP_NONE }, { 2, CKPT_KEEP_NONE }, { 3, 1 }, { 1, 2 } };
+    static const char *const there[] = { "4", "1234", "34", "34", "4" };
+    static const int ranks[] = { 2, 2, 3, 2, 1 };
+    for (int k = 0; k < UTIL_COUNT(kept); k++) {
+        for (int apart = 0; apart < (ranks[k] == 2 ? 2 : 1); apart++) {
+            plan p = plan_of(SHARDED);
+            p.number = kept[k][0];
+            p.keep = kept[k][1];
+            p.apart = apart == 1;
+            const char *objects = util_temp_dir();
+            pid_t child = fork();
+            if (child == 0) {
+                upload_to = bucket_new(objects);
+                bucket_hold(upload_to, true);
+                tr_run(tr_new(2), die_in_flight, &p);
+                _exit(1);
+            }
+            int status = 1;
+            assert_int_equal(waitpid(child, &status, 0), child);
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+            upload_to = bucket_new(objects);
+            tr_run(tr_new(ranks[k]), resume_in_flight, &p);
+            const char *names = bucket_names(upload_to);
+            for (int i = 1; i <= 4; i++) {
+                bool here = strchr(there[k], '0' + i) != NULL;
+                assert_true((strstr(names, util_fmt("run%%ba%d%%", i)) != NULL) == here);
+                assert_true(bucket_has(upload_to, util_fmt("run/ba%d/.metadata", i)) == here);
+            }
+            for (int i = 0; i < (p.apart ? 2 : 1); i++) {
+                const char *folder = p.apart ? util_join(p.dir, util_fmt("rank%d", i)) : p.dir;
+                assert_null(strstr(names_in(folder), "ba1"));
+                assert_null(strstr(names_in(folder), "ba2"));
+                if (p.keep == CKPT_KEEP_NONE) assert_null(strstr(names_in(folder), "ba"));
+            }
+            bucket_end(upload_to);
+        }
+    }
+}
+
 // A run goes on while another program loads what its link leads to: all of it is of one checkpoint, also without checksums.
 static const char *moving_link, *moving_to;
 
@@ -4181,7 +4257,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken), cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again),
         cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
-        cmocka_unit_test(test_store_left), cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
+        cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
