@@ -41846,6 +41846,7 @@ typedef struct ckpt__remote {
     bool           stuck;               // removing was refused, and nothing was removed since
     double         pause, again_at;     // when it is asked once more for what it refused, and the time until then; 0: for none
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
+    bool           unseen;              // nor could it be seen whether there is one
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
     char           ending[CKPT__INDEX_ENDING];
     ckpt__index_cleared cleared;        // guarded by the saver's lock
@@ -47570,7 +47571,9 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.link_text = ckpt__buf_cstr(&p->text);
     if (p->text.err != CKPT_OK) return p->text.err;
     p->item.link_order[0] = line->number;
-    p->item.made = line->inherited ? line->saved_at : 0;
+    // where it could not be seen what the link names, it does not go back to this, whenever that was put
+    bool unseen = r->unseen && !s->overwrite && !s->resumed;
+    p->item.made = line->inherited ? line->saved_at : unseen ? 1 : 0;
     p->item.done = ckpt__saver_uploaded;
     p->item.user = p->up;
     p->ready = true;
@@ -49412,8 +49415,8 @@ static bool ckpt__saver_may_be_earlier(const ckpt_saver *s, const ckpt__index_li
 }
 
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again. That is
-// another run's own business: here it would get this run's name.
-static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+// another run's own business: here it would get this run's name. asks: the store may be asked.
+static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number, bool asks) {
     ckpt__saver_left left;
     ckpt__store_stat info;
     bool failed = false, same = false, here = false, sums = false, absent;
@@ -49430,7 +49433,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     ckpt__saver_leave(s);
     // One that has failed already is kept, and may be tried again.
     ckpt_err e = left.name.err;
-    if (!known || queued || failed || in_store.others || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
+    if (!known || queued || failed || in_store.others || !asks || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
     bool folder = ckpt__index_is_folder(in_store.name);
     e = ckpt__saver_stat_object(s, r, &in_store, &info);
     if (e == CKPT_OK || e == CKPT_NOT_FOUND) {
@@ -49549,13 +49552,44 @@ static ckpt_err ckpt__saver_mark_far_others(ckpt_saver *s, ckpt__remote *r) {
     return e;
 }
 
-// Puts the ledger in order after an earlier process, and looks what the store's latest names. Failures here are for the log:
-// resume and the uploads themselves meet them again.
+// Puts the ledger in order after an earlier process, all of it but for want of memory: one line that fails is no reason to lose
+// sight of those that are on their way. A store that does not answer is not asked for each of them, and *asks becomes false.
+static ckpt_err ckpt__saver_take_up_lines(ckpt_saver *s, ckpt__remote *r, bool *asks) {
+    ckpt__error_record first;
+    first.code = CKPT_OK;
+    for (size_t i = r->ledger.count; i > 0; i--) {
+        ckpt__saver_enter(s);
+        uint64_t number = i <= r->ledger.count ? r->ledger.lines[i - 1].number : 0;
+        ckpt__saver_leave(s);
+        ckpt_err e = ckpt__saver_take_up_line(s, r, number, *asks);
+        if (e == CKPT_NOMEM) return e;
+        if (e == CKPT_NET || e == CKPT_TIMEOUT) *asks = false;
+        if (e == CKPT_OK || first.code != CKPT_OK) continue;
+        ckpt__error_take(&first);
+        first.code = e;
+    }
+    return ckpt__error_put(&first);
+}
+
+// Looks what the store's latest, `link`, names.
+static ckpt_err ckpt__saver_look_newest(ckpt_saver *s, ckpt__remote *r, const char *link) {
+    ckpt__store_stat info;
+    ckpt__buf name;
+    bool dangling = false, sharded = s->layout == CKPT__SAVER_SHARDED;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt_err e = ckpt__remote_latest(r, link, &name, &info, ckpt__remote_retry(r), &dangling);
+    if (e == CKPT_OK && (r->newest = ckpt__mem_copy_text(&s->allocator, name.data)) == NULL) e = CKPT_NOMEM;
+    else if (e == CKPT_OK && sharded && s->overwrite) e = ckpt__saver_read_newest(s, r, &info);
+    ckpt__buf_free(&name);
+    return e == CKPT_NOT_FOUND || e == CKPT_CORRUPT ? CKPT_OK : e;
+}
+
+// Puts the ledger in order, and looks what the store's latest names. Failures here are for the log: resume and the uploads
+// themselves meet them again.
 static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     ckpt__buf name, link;
-    ckpt__store_stat info;
     ckpt_timestamp t = ckpt__saver_sample_time(1);
-    bool dangling = false;
+    bool asks = true;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
@@ -49563,19 +49597,19 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     r->alone = ckpt__saver_links_together(s);
     if (e == CKPT_OK) e = ckpt__saver_mark_far_others(s, r);
     if (e == CKPT_OK) e = ckpt__saver_count_on(s, r, ckpt__buf_cstr(&link));
-    for (size_t i = r->ledger.count; i > 0 && e == CKPT_OK; i--) {
-        ckpt__saver_enter(s);
-        uint64_t number = i <= r->ledger.count ? r->ledger.lines[i - 1].number : 0;
-        ckpt__saver_leave(s);
-        e = ckpt__saver_take_up_line(s, r, number);
+    bool named = e == CKPT_OK;
+    bool looks = named && r->links && !s->remote_varies && (!s->overwrite || s->layout == CKPT__SAVER_SHARDED);
+    if (named) e = ckpt__saver_take_up_lines(s, r, &asks);
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    why.code = e;
+    if (named && e != CKPT_NOMEM) ckpt__saver_send_left(s, r);
+    if (looks && e != CKPT_NOMEM) {
+        ckpt_err seen = asks ? ckpt__saver_look_newest(s, r, link.data) : CKPT_NET;
+        r->unseen = seen != CKPT_OK;
+        if (e == CKPT_OK || seen == CKPT_NOMEM) e = seen;
     }
-    if (e == CKPT_OK) ckpt__saver_send_left(s, r);
-    bool sharded = s->layout == CKPT__SAVER_SHARDED;
-    bool looks = e == CKPT_OK && r->links && !s->remote_varies && (!s->overwrite || sharded);
-    if (looks) e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
-    if (looks && e == CKPT_OK && (r->newest = ckpt__mem_copy_text(&s->allocator, name.data)) == NULL) e = CKPT_NOMEM;
-    else if (looks && e == CKPT_OK && sharded && s->overwrite) e = ckpt__saver_read_newest(s, r, &info);
-    if (looks && (e == CKPT_NOT_FOUND || e == CKPT_CORRUPT)) e = CKPT_OK;
+    (void)ckpt__error_put(&why);
     if (e != CKPT_OK && e != CKPT_NOMEM)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "it could not be seen what %s holds: %s", r->store->uri,
                         ckpt__error_last.text);

@@ -1039,6 +1039,32 @@ static void test_remote_conflict(void **state) {
     bucket_end(b);
 }
 
+// Where it could not be seen what the store's latest names, the run goes on, and does not lead it back.
+static void test_newest_unseen(void **state) {
+    (void)state;
+    for (int resumes = 0; resumes < 2; resumes++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(util_temp_dir(), b);
+        run_open(m.r);
+        save_wait(&m, 9);
+        remote_end(&m);
+        m = remote_new(util_temp_dir(), b);
+        bucket_fail(b, "size run/latest|get run/latest", CKPT_NET, -1);
+        run_open(m.r);
+        assert_non_null(strstr(m.r->log, "it could not be seen what"));
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        ckpt_timestamp t;
+        if (resumes) ok(ckpt_saver_resume(m.r->s, &t));
+        save_wait(&m, 3);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), resumes ? "run/ba3.pt" : "run/ba9.pt");
+        assert_true(bucket_has(b, "run/ba3.pt"));
+        save_wait(&m, 10);
+        assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba10.pt");
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 //-- rotation ----------------------------------------------------------------------
 
 static void test_keep_none(void **state) {
@@ -2362,6 +2388,33 @@ static void leave_uploads(const bucket *b, const char *dir, int keep, int answer
     leave_uploads_as(b, dir, "run/ba{batch}.pt", keep, answered, saves);
 }
 
+// Of the newest of three that a killed process has left it cannot be seen whether it is there. The others, which are on their way, leave
+// the folder all the same when they are.
+static void test_left_and_one_unseen(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *staging = util_join(dir, ".ckpt-staging");
+    leave_uploads(b, dir, CKPT_KEEP_NONE, 0, 3);
+    char *list = util_fmt("%s", util_list(staging)), *next = NULL;
+    for (char *line = strtok_r(list, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next)) {
+        if (ckpt__txt_ends(line, ".upload") && strstr(util_read(util_join(staging, line), NULL), "ba3") != NULL)
+            assert_int_equal(unlink(util_join(staging, line)), 0);
+    }
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    bucket_fail(b, "size run/ba3.pt", CKPT_NET, -1);
+    run_open(m.r);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 3);
+    save_wait(&m, 4);
+    assert_true(bucket_has(b, "run/ba1.pt") && bucket_has(b, "run/ba2.pt") && bucket_has(b, "run/ba4.pt"));
+    assert_string_equal(names_in(dir), "ba3.pt");
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // A killed process had got an upload through and could not say so any more. It is sent again, and given up while it waits, because newer
 // ones are on their way: its object goes all the same.
 static void test_given_up_when_it_was_there(void **state) {
@@ -3290,7 +3343,7 @@ int main(void) {
         cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_own_object_without_link_is_replaced),
         cmocka_unit_test(test_not_handed_over_is_not_own),
         cmocka_unit_test(test_refused_after_restart),
-        cmocka_unit_test(test_remote_conflict),
+        cmocka_unit_test(test_remote_conflict), cmocka_unit_test(test_newest_unseen),
         cmocka_unit_test(test_keep_none),
         cmocka_unit_test(test_keep_none_waits_for_all),
         cmocka_unit_test(test_keep_none_same_name),
@@ -3321,6 +3374,7 @@ int main(void) {
         cmocka_unit_test(test_left_by_another_run),
         cmocka_unit_test(test_left_and_somebody_elses),
         cmocka_unit_test(test_listing_of_an_earlier_save),
+        cmocka_unit_test(test_left_and_one_unseen),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
         cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_refused_for_some_time),
