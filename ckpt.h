@@ -49559,8 +49559,10 @@ static ckpt_err ckpt__saver_take_up_lines(ckpt_saver *s, ckpt__remote *r, bool *
     first.code = CKPT_OK;
     for (size_t i = r->ledger.count; i > 0; i--) {
         ckpt__saver_enter(s);
-        uint64_t number = i <= r->ledger.count ? r->ledger.lines[i - 1].number : 0;
+        bool waits = i <= r->ledger.count && ckpt__remote_waits(&r->ledger.lines[i - 1]);      // the others need not be sought
+        uint64_t number = waits ? r->ledger.lines[i - 1].number : 0;
         ckpt__saver_leave(s);
+        if (!waits) continue;
         ckpt_err e = ckpt__saver_take_up_line(s, r, number, *asks);
         if (e == CKPT_NOMEM) return e;
         if (e == CKPT_NET || e == CKPT_TIMEOUT) *asks = false;
