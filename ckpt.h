@@ -290,10 +290,12 @@
    by one allreduce_min, about once a second; while should_save is set, at each. Between, an *_end costs nanoseconds.
    What they have not come round to when the loop ends, close saves. All names and times in a checkpoint are rank 0's.
    A file that a rank could not upload for a reason that may pass is tried again, and its checkpoint is published when all
-   ranks' files are there; later ones do not wait for it. It is given up when num_remote_to_keep newer ones are on their way,
-   at close, and when a file that was there is gone by then (CKPT_NOT_FOUND).
+   ranks' files are there; later ones do not wait for it. So is a .metadata for which rank 0's disk had no room. It is given up
+   when num_remote_to_keep newer ones are on their way, at close, and when a file that was there is gone by then
+   (CKPT_NOT_FOUND).
    A checkpoint that this or some rank's death kept from a store is handed over again by the resume that goes on from it, on any
-   number of ranks; what is there already is not sent twice.
+   number of ranks; what is there already is not sent twice. So are older ones that were on their way, if their files are still
+   in the folder and num_remote_to_keep has room for them; what is there of others is removed, unless all are kept.
    A rank that died or hangs: the hook returns an error after its own time limit, with a sentence that names the rank
    (ckpt_set_error). Every rank that is left gets that error, now and from every later call; nothing is committed.
 
@@ -46112,6 +46114,7 @@ typedef struct ckpt__saver_flight {
     bool             counted;           // guarded by lock: it counts as a failed one
     bool             stalled;           // it was seen to be tried again
     bool             looked;            // its object is looked for again, since all ranks have theirs
+    double           again_at;          // when its listing, which could not be handed over, is once more; 0: it was not tried
     int64_t          stale;             // ranks whose files of earlier editions go when the listing is there; 0: none
     char             was[CKPT__INDEX_ENDING];           // what those end with
     bool             bare;              // and what lies beside them, which has no successor
@@ -49792,6 +49795,7 @@ static bool ckpt__saver_is_outdone(ckpt_saver *s, const ckpt__saver_flight *f) {
 // How far one is that waits for its store: all of this rank's files of it.
 static ckpt__saver_part ckpt__saver_stalled_state(ckpt_saver *s, ckpt__saver_flight *f) {
     ckpt__saver_part least = ckpt__saver_is_outdone(s, f) ? CKPT__PART_OUTDONE : CKPT__PART_DURABLE;
+    if (least == CKPT__PART_DURABLE && s->books && ckpt__os_now() < f->again_at) least = CKPT__PART_STALLED;
     for (bool more = true; more; f = f->next) {
         ckpt__saver_part state = ckpt__saver_ask_after(s, f);
         if (state < least) least = state;
@@ -50184,18 +50188,44 @@ static ckpt_err ckpt__saver_give_up(ckpt_saver *s, ckpt__saver_flight **list, bo
     return e;
 }
 
+// The listing of one that was taken off its list could not be handed over (the disk is full): it waits with those that wait for a
+// store, and is tried again in a second, or goes when newer ones take its place. Returns the failure, if it is the first.
+static ckpt_err ckpt__saver_put_off(ckpt_saver *s, ckpt__saver_flight *f, ckpt_err e) {
+    ckpt__saver_flight **end = &s->stalled;
+    ckpt__error_record why;
+    bool known = f->again_at > 0;
+    ckpt__error_take(&why);
+    while (*end != NULL) end = &(*end)->next;
+    *end = f;
+    f->next = NULL;
+    f->again_at = ckpt__os_now() + 1.0;
+    s->looked = 0;
+    if (s->books) {
+        ckpt__remote *r = &s->remotes[f->to];
+        ckpt__saver_enter(s);           // a listing that was not handed over was disowned
+        int at = ckpt__remote_find(&r->ledger, f->line.number);
+        if (at >= 0) r->ledger.lines[at].owned = true;
+        ckpt__saver_leave(s);
+        ckpt__saver_mark_failed(s, r, f->line.number);
+    }
+    ckpt__error_last = why;
+    return known ? CKPT_OK : e;
+}
+
 // All ranks' files of the first one of a list are there: it is published with the last of its files. Only when its listing is
 // staged may those files leave their folders: else nothing would lead to what is in the store. Collective.
 static ckpt_err ckpt__saver_arrived(ckpt_saver *s, ckpt__saver_flight **list) {
     ckpt__saver_flight *f = *list;
     uint64_t number = f->line.number;
-    bool last = !f->more;
     *list = f->next;
-    ckpt_err e = s->books && last ? ckpt__saver_announce(s, f) : CKPT_OK;
+    if (f->more) {
+        ckpt__saver_flight_free(s, f);
+        return CKPT_OK;
+    }
+    ckpt_err e = ckpt__ranks_share_long(&s->crew, s->books ? ckpt__saver_announce(s, f) : CKPT_OK);
+    if (e != CKPT_OK) return ckpt__saver_put_off(s, f, e);
     ckpt__saver_flight_free(s, f);
-    if (!last) return CKPT_OK;
-    e = ckpt__ranks_share_long(&s->crew, e);
-    return e == CKPT_OK && !s->books && !ckpt__saver_flies(s, -1, number) ? ckpt__saver_mark_uploaded(s, number) : e;
+    return !s->books && !ckpt__saver_flies(s, -1, number) ? ckpt__saver_mark_uploaded(s, number) : CKPT_OK;
 }
 
 // A store is away on some rank: the oldest one waits for it, and those behind it, to other stores too, go on.

@@ -3187,6 +3187,52 @@ static void test_outdone_unwritten(void **state) {
     bucket_end(b);
 }
 
+// The disk of rank 0 is full just when all parts are there and the listing is to be staged. That is tried again; or what was to be
+// told of is removed when the next one has taken its place.
+static int listings_fail;
+
+static void listing_full(const char *name, const char *path) {
+    bool one = strcmp(name, "open") == 0 && strstr(path, "ckpt-listing") != NULL;
+    if (one && __atomic_exchange_n(&listings_fail, 0, __ATOMIC_SEQ_CST) != 0) fault_arm_call("open", ENOSPC, 1);
+}
+
+static void listing_unstaged(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    member_stores(m, &upload_to, &u, 1);
+    m->d.num_remote_to_keep = 1;
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_NO_SPACE);
+        TR_CHECK(r, !bucket_has(upload_to, "run/ba1/.metadata"));
+        ckpt__os_sleep(1.1);
+        if (p->number == 2) TR_OK(r, member_step(m, 2));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void test_listing_unstaged(void **state) {
+    (void)state;
+    for (int last = 1; last <= 2; last++) {
+        plan p = plan_of(SHARDED);
+        p.number = last;
+        upload_to = bucket_new(NULL);
+        listings_fail = 1;
+        fault_set_spy(listing_full);
+        tr_run(tr_new(2), listing_unstaged, &p);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        assert_string_equal(bucket_names(upload_to), util_fmt("run%%ba%d%%.metadata run%%ba%d%%__0_0.pt run%%ba%d%%__1_0.pt "
+                                                              "run%%latest.pt.symlink", last, last, last));
+        assert_string_equal(bucket_text(upload_to, "run/latest.pt.symlink"), util_fmt("run/ba%d", last));
+        assert_null(strstr(names_in(p.dir), "ba"));
+        bucket_end(upload_to);
+    }
+}
+
 // A store that is away to the end: nothing of what is not published stays staged, nor in the store when it can be reached.
 static void store_gone(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -4245,7 +4291,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),  cmocka_unit_test(test_store_refuses),
         cmocka_unit_test(test_store_speaks_once),
         cmocka_unit_test(test_outdone_unwritten),
-        cmocka_unit_test(test_store_gone),
+        cmocka_unit_test(test_store_gone), cmocka_unit_test(test_listing_unstaged),
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
