@@ -46549,31 +46549,51 @@ static ckpt_err ckpt__saver_read_link(ckpt__buf *out, const char *latest) {
     return e;
 }
 
+// Not every file system can rename a folder only if nothing has the new name.
+static ckpt_err ckpt__saver_rename_free(const char *from, const char *to, bool folder) {
+    if (!folder) return ckpt__os_rename_new(from, to);
+    return ckpt__os_is_gone(to) ? ckpt__os_rename(from, to) : CKPT_EXISTS;
+}
+
 // Gives a file the first name that is free: with the ending, with that and "-2", and so on. *out: that name.
-static ckpt_err ckpt__saver_rename_aside(ckpt__buf *out, const char *path, const char *ending) {
+static ckpt_err ckpt__saver_rename_aside(ckpt__buf *out, const char *path, const char *ending, bool folder) {
     ckpt_err e = CKPT_EXISTS;
     for (int i = 1; e == CKPT_EXISTS && i <= 1000; i++) {
         out->len = 0;
         ckpt__buf_fmt(out, "%s%s", path, ending);
         if (i > 1) ckpt__buf_fmt(out, "-%d", i);
         (void)ckpt__buf_cstr(out);
-        e = out->err != CKPT_OK ? out->err : ckpt__os_rename_new(path, out->data);
+        e = out->err != CKPT_OK ? out->err : ckpt__saver_rename_free(path, out->data, folder);
     }
     return e;
 }
 
-// A file where the link belongs, and that is none, is somebody's: a checkpoint that was copied there, or saved there by hand. It
+// Is it a folder that is a checkpoint of many ranks?
+static bool ckpt__saver_is_checkpoint(const ckpt_saver *s, const char *folder, const ckpt__os_info *info) {
+    ckpt__buf listing;
+    if (s->layout != CKPT__SAVER_SHARDED || !info->is_dir) return false;
+    ckpt__buf_init(&listing, &s->allocator);
+    ckpt__os_path_join(&listing, folder, CKPT__SHARD_META);
+    bool there = listing.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&listing));
+    ckpt__buf_free(&listing);
+    return there;
+}
+
+// What is where the link belongs, and is none, is somebody's: a checkpoint that was copied there, or saved there by hand. It
 // stays, under another name. (Composer removes it.)
 static ckpt_err ckpt__saver_move_aside(const ckpt_saver *s, const char *latest) {
     ckpt__os_info info;
     ckpt__buf b;
-    if (ckpt__os_lstat(latest, &info) != CKPT_OK || !info.is_file) return CKPT_OK;
+    if (ckpt__os_lstat(latest, &info) != CKPT_OK) return CKPT_OK;
+    bool folder = ckpt__saver_is_checkpoint(s, latest, &info);
+    if (!info.is_file && !folder) return CKPT_OK;
     ckpt__buf_init(&b, &s->allocator);
-    ckpt_err e = ckpt__saver_read_link(&b, latest);
+    ckpt_err e = folder ? CKPT_NOT_FOUND : ckpt__saver_read_link(&b, latest);
     bool moves = e == CKPT_NOT_FOUND;
-    if (moves) e = ckpt__saver_rename_aside(&b, latest, ".kept");
+    if (moves) e = ckpt__saver_rename_aside(&b, latest, ".kept", folder);
     if (e == CKPT_OK && moves)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was a file and no link; it is now called %s", latest, ckpt__buf_cstr(&b));
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was a %s and no link; it is now called %s", latest,
+                        folder ? "folder" : "file", b.data);
     ckpt__buf_free(&b);
     return e;
 }
@@ -48608,7 +48628,7 @@ static void ckpt__saver_set_discounted_aside(ckpt_saver *s) {
         if (!l->discounted || ckpt__index_is_folder(l->name)) continue;
         ckpt__index_path(&path, &s->index, l->name);
         (void)ckpt__buf_cstr(&path);
-        ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__saver_rename_aside(&aside, path.data, ".unfinished");
+        ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__saver_rename_aside(&aside, path.data, ".unfinished", false);
         if (e != CKPT_OK) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what a save that ended early has left keeps its name: %s",
                             ckpt__error_last.text);

@@ -4090,6 +4090,43 @@ static void test_killed_in_flight(void **state) {
     }
 }
 
+// The folder was copied with its links followed (scp -r): where the link was there is a copy of the checkpoint. It stays, under another
+// name, and the run goes on.
+static void copied_goes_on(tr_rank *r, void *arg) {
+    ckpt_timestamp t;
+    member *m = member_new(r, (plan *)arg);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 1);
+        for (int i = 2; i <= 3; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end(m);
+}
+
+static void test_link_was_copied(void **state) {
+    (void)state;
+    static const char *const files[] = { ".metadata", "__0_0.pt", "__1_0.pt" };
+    for (int kept = 0; kept < 2; kept++) {
+        plan p = plan_of(SHARDED);
+        p.keep = p.saves = 1;
+        tr_run(tr_new(2), save_some, &p);
+        const char *link = util_join(p.dir, "latest-rank0.pt"), *aside = util_join(p.dir, kept ? "latest-rank0.pt.kept-2" : "latest-rank0.pt.kept");
+        assert_int_equal(unlink(link), 0);
+        util_mkdir(link);
+        for (int i = 0; i < UTIL_COUNT(files); i++)
+            if (bucket_copy(util_join(util_join(p.dir, "ba1"), files[i]), util_join(link, files[i])) != CKPT_OK) fail();
+        if (kept) util_mkdir(util_join(p.dir, "latest-rank0.pt.kept"));
+        tr_run(tr_new(2), copied_goes_on, &p);
+        assert_string_equal(names_in(p.dir), kept ? "ba3 latest-rank0.pt latest-rank0.pt.kept latest-rank0.pt.kept-2"
+                                                  : "ba3 latest-rank0.pt latest-rank0.pt.kept");
+        char to[300] = "";
+        assert_true(readlink(link, to, sizeof to - 1) > 0);
+        assert_string_equal(to, "ba3");
+        assert_string_equal(names_in(aside), ".metadata __0_0.pt __1_0.pt");
+    }
+}
+
 // A run goes on while another program loads what its link leads to: all of it is of one checkpoint, also without checksums.
 static const char *moving_link, *moving_to;
 
@@ -4303,7 +4340,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken), cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again),
         cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
-        cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
+        cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_link_was_copied),
+        cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
