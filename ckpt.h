@@ -46161,6 +46161,7 @@ typedef struct ckpt__saver_shared {
     // guarded by lock
     ckpt__saver_job    next;            // handed over, not yet taken
     bool               has_next, busy, uncaptured, stop;
+    bool               frees;           // the sweeper is closing descriptors
     bool               writer_runs, sweeper_runs;
     bool               turn;            // somebody changes the index or a ledger
     size_t             away;            // uploads and removals that have not ended
@@ -46777,13 +46778,15 @@ static void ckpt__saver_sweep_main(void *arg) {
             ckpt__os_cond_wait(&sh->changed, &sh->lock);
             continue;
         }
+        sh->frees = mine.count > 0;
         ckpt__os_mutex_unlock(&sh->lock);
         if (old != NULL) ckpt__saver_sweep_folder(s, old->folder, &mine);
         else ckpt__saver_drop_held(&mine);
         ckpt__os_mutex_lock(&sh->lock);
-        if (old == NULL) continue;
-        sh->old = old->next;
+        sh->frees = mine.count > 0;
+        if (old != NULL) sh->old = old->next;
         ckpt__os_cond_broadcast(&sh->changed);
+        if (old == NULL) continue;
         ckpt__mem_free_text(&s->allocator, old->folder);
         ckpt__mem_free(&s->allocator, old, sizeof *old);
     }
@@ -46857,6 +46860,20 @@ static bool ckpt__saver_await_clear(ckpt_saver *s, const char *folder, double de
     }
     ckpt__os_mutex_unlock(&sh->lock);
     return old == NULL;
+}
+
+// Waits until it has nothing to do at all. False: the time was up.
+static bool ckpt__saver_await_swept(ckpt_saver *s, double deadline) {
+    ckpt__saver_shared *sh = s->shared;
+    bool more = true, busy = true;
+    ckpt__os_mutex_lock(&sh->lock);
+    for (;;) {
+        busy = sh->old != NULL || sh->held.count > 0 || sh->frees;
+        if (!busy || !more) break;
+        more = ckpt__os_cond_wait_until(&sh->changed, &sh->lock, deadline);
+    }
+    ckpt__os_mutex_unlock(&sh->lock);
+    return !busy;
 }
 
 // The folder of a checkpoint whose .metadata lies at `path` counts as nothing from now on.
@@ -54499,7 +54516,10 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s, &late);
     if (late) return e;
     if (!gathers || s->crew.broken.code != CKPT_OK) {
+        double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
         e = ckpt__saver_wait(s, timeout_s);
+        if (e == CKPT_OK && deadline > 0 && !ckpt__saver_await_swept(s, deadline))      // freeing the saver waits as well
+            e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being deleted after %g s", s->root, timeout_s);
         if (e != CKPT_OK) return e;
     }
     while (ckpt__saver_take_failure(s) != CKPT_OK) {}       // what nobody has asked for yet may be the first

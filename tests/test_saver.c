@@ -1297,6 +1297,30 @@ static void test_full_behind_the_file(void **state) {
     }
 }
 
+// The blocks of a large file are freed slowly.
+static void free_slowly(const char *name, const char *path, int fd) {
+    struct stat st;
+    (void)path;
+    if (strcmp(name, "close") == 0 && fstat(fd, &st) == 0 && st.st_nlink == 0 && st.st_size >= WEIGHTS) usleep(600000);
+}
+
+// Nor does close wait longer for that than it was told to.
+static void test_close_while_blocks_are_freed(void **state) {
+    (void)state;
+    run *r = run_new(util_temp_dir());
+    r->d.num_checkpoints_to_keep = 1;
+    run_open(r);
+    run_save(r, 1);
+    fault_watch = free_slowly;
+    run_save(r, 2);
+    double begin = ckpt__os_now();
+    assert_int_equal(ckpt_saver_close(r->s, 0.05), CKPT_TIMEOUT);
+    assert_true(ckpt__os_now() - begin < 0.4);
+    run_end(r);
+    fault_watch = NULL;
+    assert_string_equal(names_in(r->dir), "ba2.pt latest.pt");
+}
+
 // Opening fails cleanly at every system call: nothing leaks, the folder is free again, and its checkpoints are untouched.
 static void test_faults_while_opening(void **state) {
     (void)state;
@@ -2286,7 +2310,7 @@ int main(void) {
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
         cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
-        cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file),
+        cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),
         cmocka_unit_test(test_defect_4_latest_is_never_missing),
         cmocka_unit_test(test_defect_26_time_in_folder),
