@@ -1043,7 +1043,8 @@ typedef struct ckpt_saver_desc {
 //     faster than a store takes them, and ranks give some up, one at a time is not given up before all have it. Resumes on as
 //     many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it. What
 //     a run that ended in its first save has left on some ranks is no checkpoint: the next one starts afresh, and before it
-//     saves renames it to NAME.unfinished (NAME.unfinished-2 if there is one already, and so on).
+//     saves renames it to NAME.unfinished (NAME.unfinished-2 if there is one already, and so on). No saver and no gc deletes
+//     that: what somebody has put there looks the same.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it: a child gets CKPT_ARG from each call that has something to do, also
