@@ -261,6 +261,11 @@ is "unpin" 0 ./ckpt unpin run/latest-rank0.pt
 is "ls --json shows pins" 0 ./ckpt ls --json run
 json "pinned" "[c['name'] for c in d['checkpoints'] if c['pinned']] == ['ep0-ba30-rank0.pt']"
 is "rm of the link" 2 ./ckpt rm run/latest-rank0.pt
+mkdir run/best && ln -s ../ep0-ba70-rank0.pt run/best/ && printf '../ep0-ba60-rank0.pt' > run/best/ep0-ba60-rank0.pt
+is "rm of a link that has its target's name" 2 ./ckpt rm run/best/ep0-ba70-rank0.pt
+is "rm of a text that has it" 2 ./ckpt rm run/best/ep0-ba60-rank0.pt
+[ -e run/ep0-ba70-rank0.pt ] && [ -e run/ep0-ba60-rank0.pt ] && pass "the checkpoints stay" || fail "the checkpoints stay"
+rm -r run/best
 is "rm of a folder" 2 ./ckpt rm run
 is "rm of nothing" 3 ./ckpt rm run/none.pt
 is "rm" 0 ./ckpt rm run/ep0-ba80-rank0.pt

@@ -196,6 +196,10 @@ is "ls shows pins" 0 ./ckpt ls --json pins
 json "which" "[c['pinned'] for c in d['checkpoints']] == [True, False, True]"
 is "rm of a pinned one" 4 ./ckpt rm pins/ep0-ba10
 is "rm of the link" 2 ./ckpt rm pins/latest
+mkdir pins/best && ln -s ../ep0-ba20 pins/best/
+is "rm of a link that has its target's name" 2 ./ckpt rm pins/best/ep0-ba20
+good "the checkpoint stays" '[ -e pins/ep0-ba20/.metadata ]'
+rm -r pins/best
 is "rm of a rank's file" 3 ./ckpt rm pins/ep0-ba20/__0_0.pt
 (cd pins/ep0-ba10 && ../../ckpt unpin . && cd ../ep0-ba20 && ../../ckpt pin .) > said 2>&1
 good "a directory is named from inside it" 'grep -q "pinned.*ep0-ba20" said && [ -z "$(find pins/ep0-ba?0 -name ".ckpt*")" ]'

@@ -2552,6 +2552,14 @@ static char *folder_of(const char *path, char **inside) {
     return lies_in;
 }
 
+// Is a path another way to a checkpoint than its own entry in its folder? A link may well have the name of what it leads to.
+static bool is_other_way(const char *path, const char *inside, const char *entry) {
+    struct stat named, own;
+    if (strcmp(base_of(entry), base_of(inside)) != 0) return true;
+    if (lstat(path, &named) != 0) return false;
+    return lstat(entry, &own) != 0 || named.st_ino != own.st_ino || named.st_dev != own.st_dev;
+}
+
 typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
 
 static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint64_t *size, bool *misused) {
@@ -2570,7 +2578,7 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
     if (at >= 0 && e == CKPT_OK) {
         snprintf(name, cap, "%s", c.path);
         *size = c.size;
-        if (what == DEED_RM && strcmp(base_of(c.path), base_of(inside)) != 0) {
+        if (what == DEED_RM && is_other_way(path, inside, c.path)) {
             fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", shown(path, clean, sizeof clean),
                     shown(c.path, other, sizeof other));
             *misused = true;
