@@ -1236,7 +1236,8 @@ typedef struct ckpt_convert_desc {
 // another every tensor and value is carried over by name. Values of no kind (None, objects of unknown types)
 // are left out. A directory that many ranks wrote becomes one file, its pieces joined; with `shards` anything becomes
 // such a directory: tensors are cut into rows, or with `shards_whole` handed out as they come, the rest goes to the first
-// rank's file. Where whole tensors lie in .safetensors, Hugging Face's model.safetensors.index.json is added.
+// rank's file. Where whole tensors lie in .safetensors, Hugging Face's model.safetensors.index.json is added. What is
+// overwritten counts until the new one does, and stays after a failure.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
@@ -56129,13 +56130,13 @@ static void ckpt__folder_tell(const ckpt__folder_change *c, const char *name, ui
 }
 
 // Deletes what belongs to a checkpoint of many ranks from its directory, .metadata first, so that what is left never counts.
-// *size (may be NULL): how much that was.
+// *size: how much that was.
 static ckpt_err ckpt__folder_clear(const char *dir, uint64_t *size, const ckpt_allocator *a) {
     ckpt__buf path;
     ckpt__folder_many m;
     ckpt__buf_init(&path, a);
     ckpt_err e = ckpt__folder_many_look(&m, dir, a);
-    if (size != NULL) *size = m.size;
+    *size = m.size;
     for (int pass = 0; pass < 2 && e == CKPT_OK; pass++) {
         for (size_t at = 0; at < m.names.len && e == CKPT_OK; at += strlen(m.names.data + at) + 1) {
             if ((strcmp(m.names.data + at, CKPT__SHARD_META) == 0) != (pass == 0)) continue;
@@ -56605,7 +56606,9 @@ typedef struct ckpt__folder_convert {
     void              **blocks;         // bytes that are read in one go, each behind its size
     size_t              block_count, block_cap;
     bool                flags[2];
-    bool                raw;
+    bool                raw, has_hf;
+    int64_t             edition;        // of a split's files
+    ckpt__buf           before[2];      // .metadata that a split replaces, and the index beside it
 } ckpt__folder_convert;
 
 static ckpt_err ckpt__folder_fetch(void *dst, const void *src, size_t size, bool to_device, void *user) {
@@ -56760,6 +56763,7 @@ static void ckpt__folder_convert_free(ckpt__folder_convert *c) {
     ckpt__mem_free(a, c->pieces, c->piece_cap * sizeof *c->pieces);
     ckpt__items_free(&c->items);
     ckpt__buf_free(&c->names);
+    for (int i = 0; i < 2; i++) ckpt__buf_free(&c->before[i]);
     ckpt__folder_close_any(c->file);
 }
 
@@ -56808,6 +56812,7 @@ static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *pa
     ckpt__plan_init(&plan, a, &c->state);
     ckpt__shard_sums_init(&sums, a);
     ckpt__shard_file_init(&file, a);
+    file.edition = c->edition;
     job->blocks = &sums;
     ckpt_err e = ckpt__file_format_of(path, &format);
     format.sharded = true;
@@ -56835,7 +56840,8 @@ static ckpt_err ckpt__folder_finish_split(ckpt__folder_convert *c, const ckpt__b
     bool timed = ckpt__file_clocks(c->file, NULL, &t);
     const ckpt_timestamp *at = timed ? &t : NULL;
     ckpt_err e = ckpt__shard_compile(a, reports->data, ends, c->d->shards, 0, c->d->shards, at, ending, NULL, &text, &hf);
-    if (e == CKPT_OK && hf.len > 0) {
+    c->has_hf = hf.len > 0;
+    if (e == CKPT_OK && c->has_hf) {
         ckpt__os_path_join(&path, c->d->to, CKPT__SHARD_HF);
         e = path.err != CKPT_OK ? path.err : ckpt__file_put(path.data, hf.data, hf.len, c->d->overwrite, a);
     }
@@ -56862,66 +56868,145 @@ static bool ckpt__folder_within(const char *path, const char *dir, const ckpt_al
     return within;
 }
 
-// Makes way for a split: what is there of an earlier checkpoint goes, .metadata first.
-static ckpt_err ckpt__folder_make_way(const ckpt__folder_convert *c) {
+// What stands behind the rank in the name of a rank's file; -1: it is none.
+static int64_t ckpt__folder_edition(const char *name) {
+    int64_t edition = -1;
+    if (!ckpt__index_is_rank_file(name)) return -1;
+    const char *behind = strchr(name + 2, '_') + 1;
+    ckpt__view digits = { behind, strspn(behind, "0123456789") };
+    return ckpt__txt_int(digits, &edition) ? edition : -1;
+}
+
+// Reads a small file of the directory that may not be there.
+static ckpt_err ckpt__folder_read_beside(const ckpt__folder_convert *c, const char *name, ckpt__buf *path, ckpt__buf *out) {
+    path->len = out->len = 0;
+    ckpt__os_path_join(path, c->d->to, name);
+    ckpt_err e = path->err;
+    if (e == CKPT_OK) e = ckpt__file_slurp(out, ckpt__buf_cstr(path), CKPT__SHARD_MAX_TEXT, "one of a checkpoint");
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e != CKPT_OK ? e : out->err;
+}
+
+static const char *const CKPT__FOLDER_BESIDE[] = { CKPT__SHARD_META, CKPT__SHARD_HF };
+
+// Finds out what a split is to replace, and that it may. The new files get an edition of their own, as a saver's do, so that
+// what is there counts until .metadata tells of them.
+static ckpt_err ckpt__folder_begin_split(ckpt__folder_convert *c) {
     const char *to = c->d->to;
+    const ckpt_allocator *a = &c->d->allocator;
     ckpt__os_info info;
+    ckpt__buf path;
+    ckpt__folder_many m;
     if (!ckpt__os_exists(to)) return CKPT_OK;
     ckpt_err e = ckpt__os_stat(to, &info);
     if (e == CKPT_OK && !info.is_dir) e = ckpt__error_set(CKPT_EXISTS, "%s is a file: the name of a directory is wanted", to);
-    if (e == CKPT_OK && c->file->shards == NULL && ckpt__folder_within(c->file->path, to, &c->d->allocator))
+    if (e == CKPT_OK && c->file->shards == NULL && ckpt__folder_within(c->file->path, to, a))
         e = ckpt__error_set(CKPT_ARG, "%s is where the checkpoint itself lies", to);
     if (e == CKPT_OK && c->file->shards != NULL && ckpt__shard_of(c->file)->place.folder != NULL &&
-        ckpt__folder_within(ckpt__shard_of(c->file)->place.folder, to, &c->d->allocator))
+        ckpt__folder_within(ckpt__shard_of(c->file)->place.folder, to, a))
         e = ckpt__error_set(CKPT_ARG, "%s is where the checkpoint itself lies", to);
-    return e == CKPT_OK ? ckpt__folder_clear(to, NULL, &c->d->allocator) : e;
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&path, a);
+    e = ckpt__folder_many_look(&m, to, a);
+    for (size_t at = 0; at < m.names.len && e == CKPT_OK; at += strlen(m.names.data + at) + 1) {
+        int64_t edition = ckpt__folder_edition(m.names.data + at);
+        if (edition >= c->edition) c->edition = edition + 1;
+    }
+    if (e == CKPT_OK && c->edition > CKPT__INDEX_EDITIONS)
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was replaced too often: remove it first", to);
+    for (int i = 0; i < 2 && e == CKPT_OK; i++) e = ckpt__folder_read_beside(c, CKPT__FOLDER_BESIDE[i], &path, &c->before[i]);
+    ckpt__folder_many_free(&m);
+    ckpt__buf_free(&path);
+    return e;
 }
 
-static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
+// Deletes the files of an unfinished edition, or all but those of one that now counts.
+static ckpt_err ckpt__folder_drop_edition(const ckpt__folder_convert *c, bool unfinished) {
+    const ckpt_allocator *a = &c->d->allocator;
+    ckpt__folder_many m;
+    ckpt_err e = ckpt__folder_many_look(&m, c->d->to, a);
+    for (size_t at = 0; at < m.names.len && e == CKPT_OK; at += strlen(m.names.data + at) + 1) {
+        const char *name = m.names.data + at;
+        bool new_one = ckpt__folder_edition(name) == c->edition, hf = strcmp(name, CKPT__SHARD_HF) == 0;
+        bool goes = unfinished ? new_one : !new_one && strcmp(name, CKPT__SHARD_META) != 0 && !(hf && c->has_hf);
+        if (!goes) continue;
+        m.path.len = 0;
+        ckpt__os_path_join(&m.path, m.dir, name);
+        e = m.path.err != CKPT_OK ? m.path.err : ckpt__os_remove(ckpt__buf_cstr(&m.path));
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    }
+    ckpt__folder_many_free(&m);
+    return e;
+}
+
+// A split that failed: what was there before is there again, which its .metadata says first. Without that both editions stay.
+static void ckpt__folder_undo_split(ckpt__folder_convert *c) {
+    ckpt__buf path, now;
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    ckpt__buf_init(&path, &c->d->allocator);
+    ckpt__buf_init(&now, &c->d->allocator);
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < 2 && e == CKPT_OK; i++) {
+        const ckpt__buf *was = &c->before[i];
+        e = ckpt__folder_read_beside(c, CKPT__FOLDER_BESIDE[i], &path, &now);
+        if (e != CKPT_OK || (now.len == was->len && (now.len == 0 || memcmp(now.data, was->data, now.len) == 0))) continue;
+        if (was->len > 0) e = ckpt__file_put(path.data, was->data, was->len, true, &c->d->allocator);
+        else e = ckpt__os_remove(path.data);
+    }
+    if (e == CKPT_OK) (void)ckpt__folder_drop_edition(c, true);
+    (void)ckpt__os_remove_dir(c->d->to);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&now);
+    (void)ckpt__error_put(&why);
+}
+
+static ckpt_err ckpt__folder_write_split(ckpt__folder_convert *c, ckpt__engine_job *job, uint64_t *written) {
     const ckpt_allocator *a = &c->d->allocator;
     const char *ending = c->d->shard_ending != NULL && c->d->shard_ending[0] != 0 ? c->d->shard_ending : ".pt";
     size_t room = (size_t)c->d->shards * sizeof(uint64_t);
     uint64_t *ends = (uint64_t *)ckpt__mem_alloc(a, room);
     ckpt__items share;
     ckpt__buf reports, path, name;
-    ckpt__engine_job job;
-    memset(&job, 0, sizeof job);
-    job.phase = "save";
     ckpt__items_init(&share, a);
     ckpt__buf_init(&reports, a);
     ckpt__buf_init(&path, a);
     ckpt__buf_init(&name, a);
-    ckpt_err e = ends == NULL ? CKPT_NOMEM : ckpt__folder_bind_all(c);
-    bool began = false;
-    uint64_t written = 0;
-    if (e == CKPT_OK) e = ckpt__folder_make_way(c);
-    began = e == CKPT_OK;
-    job.progress = c->d->progress.fn != NULL ? &c->d->progress : NULL;
+    ckpt_err e = ends == NULL ? CKPT_NOMEM : CKPT_OK;
     for (int r = 0; r < c->d->shards && e == CKPT_OK; r++) {
         path.len = name.len = 0;
-        ckpt__shard_name(&name, r, ending);
+        ckpt__shard_name_of(&name, r, c->edition, ending);
         ckpt__os_path_join(&path, c->d->to, ckpt__buf_cstr(&name));
-        job.name = ckpt__buf_cstr(&path);
+        job->name = ckpt__buf_cstr(&path);
         e = name.err != CKPT_OK ? name.err : path.err;
         if (e == CKPT_OK) e = ckpt__folder_share(c, r, c->d->shards, &share);
-        if (e == CKPT_OK) e = ckpt__folder_write_share(c, job.name, &share, &job, &reports);
-        if (e == CKPT_OK) written += job.done;
+        if (e == CKPT_OK) e = ckpt__folder_write_share(c, job->name, &share, job, &reports);
+        if (e == CKPT_OK) *written += job->done;
         ends[r] = reports.len;
     }
     if (e == CKPT_OK) e = ckpt__folder_finish_split(c, &reports, ends, ending);
-    if (e != CKPT_OK && began) {
-        ckpt__error_record why;
-        ckpt__error_take(&why);
-        (void)ckpt__folder_clear(c->d->to, NULL, a);
-        (void)ckpt__os_remove_dir(c->d->to);
-        (void)ckpt__error_put(&why);
-    }
-    if (began) ckpt__engine_tell_end(job.progress, "save", c->d->to, written, e);
     ckpt__mem_free(a, ends, room);
     ckpt__items_free(&share);
     ckpt__buf_free(&reports);
     ckpt__buf_free(&path);
     ckpt__buf_free(&name);
+    return e;
+}
+
+static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
+    ckpt__engine_job job;
+    uint64_t written = 0;
+    memset(&job, 0, sizeof job);
+    job.phase = "save";
+    job.progress = c->d->progress.fn != NULL ? &c->d->progress : NULL;
+    ckpt_err e = ckpt__folder_bind_all(c);
+    if (e == CKPT_OK) e = ckpt__folder_begin_split(c);
+    if (e != CKPT_OK) return e;
+    e = ckpt__folder_write_split(c, &job, &written);
+    if (e != CKPT_OK) ckpt__folder_undo_split(c);
+    else if (ckpt__folder_drop_edition(c, false) != CKPT_OK)
+        ckpt__error_log(&c->d->logger, CKPT_LOG_WARN, "cannot delete all of what %s was before: %s", c->d->to,
+                        ckpt__error_last.text);
+    ckpt__engine_tell_end(job.progress, "save", c->d->to, written, e);
     return e;
 }
 
@@ -56935,6 +57020,7 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loade
     c.state.copy_user = &c;
     ckpt__items_init(&c.items, &d->allocator);
     ckpt__buf_init(&c.names, &d->allocator);
+    for (int i = 0; i < 2; i++) ckpt__buf_init(&c.before[i], &d->allocator);
     ckpt_err e = CKPT_OK;
     if (d->shards < 0 || d->shards > CKPT__SHARD_MAX_RANKS) e = ckpt__error_set(CKPT_ARG, "shards is %d", d->shards);
     else if (!d->overwrite && ckpt__os_exists(d->to))

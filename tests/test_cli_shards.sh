@@ -94,9 +94,11 @@ is "split again" 4 ./ckpt split out/m.pt 2 split1
 is "split to many compressed files" 0 ./ckpt split --as .pt.gz out/m.pt 60 packed
 is "merge of more files than a login may open" 0 sh -c 'ulimit -Sn 40 && exec ./ckpt merge packed out/packed.pt'
 is "split --force" 0 ./ckpt split --force out/m.pt 2 split1
-good "what was there before is gone" '[ "$(ls -A split1 | tr "\n" " ")" = ".metadata __0_0.pt __1_0.pt " ]'
+good "what was there before is gone" '[ "$(ls -A split1 | tr "\n" " ")" = ".metadata __0_1.pt __1_1.pt " ]'
+is "split --force as something unknown here" 5 env PATH=/nowhere ./ckpt split --force --as .pt.lzo out/m.pt 2 split1
+is "leaves what was there" 0 ./ckpt verify split1
 is "split onto itself" 4 ./ckpt split --force split1 3 split1
-is "split of a rank's file onto its directory" 4 ./ckpt split --force split1/__0_0.pt 3 split1
+is "split of a rank's file onto its directory" 4 ./ckpt split --force split1/__0_1.pt 3 split1
 is "is not touched" 0 ./ckpt verify split1
 is "split into no files" 2 ./ckpt split out/m.pt 0 none
 is "split as nothing known" 2 ./ckpt split --as .xyz out/m.pt 2 none

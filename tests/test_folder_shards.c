@@ -1,5 +1,6 @@
 /* test_folder_shards.c: the folder's view of checkpoints of many ranks, and ckpt_convert into and out of them, below tools/ckpt.c:
    every allocation failed in turn, names and tables that are hostile, what gc may and may not take. */
+#include "fault/faults.h"
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
@@ -355,7 +356,46 @@ static void test_split_refusals(void **state) {
     assert_int_equal(convert(ep1, util_join(dir, "x"), 2, ".pt.nothing", false, NULL), CKPT_UNSUPPORTED);
     assert_false(util_exists(util_join(dir, "x")));         // what a failure began is gone
     ok(convert(ep1, util_join(dir, "ep2"), 5, NULL, false, NULL));
-    assert_string_equal(util_list(util_join(dir, "ep2")), ".metadata\n__0_0.pt\n__1_0.pt\n__2_0.pt\n__3_0.pt\n__4_0.pt\n");
+    assert_string_equal(util_list(util_join(dir, "ep2")), ".metadata\n__0_1.pt\n__1_1.pt\n__2_1.pt\n__3_1.pt\n__4_1.pt\n");
+}
+
+// A split that fails leaves the checkpoint that it was to replace whole, and so does one that was broken off before.
+static void test_split_replaces(void **state) {
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        const char *dir = util_temp_dir(), *to = util_join(dir, "ep1"), *meta = util_join(to, ".metadata");
+        const char *hf = util_join(to, "model.safetensors.index.json"), *one = make_file(util_join(dir, "one.pt"), 10);
+        const char *ending = how % 2 == 0 ? ".pt" : ".safetensors";
+        ok(convert(one, to, 3, ending, true, NULL));
+        ok(convert(make_file(util_join(dir, "two.pt"), 20), util_join(dir, "other"), 2, ".pt", false, NULL));
+        bool failed = true;
+        int failures = 0;
+        for (int n = 1; failed; n++) {
+            size_t before = 0, after = 0;
+            char *was = util_read(meta, &before);
+            if (how < 2) fault_arm_full_disk(n);
+            else fault_arm(EIO, n);
+            ckpt_err e = convert(util_join(dir, "two.pt"), to, 2, ending, true, NULL);
+            failed = fault_disarm();
+            if (!failed) ok(e);
+            failures += e != CKPT_OK;
+            ok(ckpt_verify(to, NULL));
+            if (e != CKPT_OK) assert_memory_equal(was, util_read(meta, &after), before);
+            if (e != CKPT_OK) ok(convert(one, to, 3, ending, true, NULL));
+            assert_int_equal(util_exists(hf), how % 2 == 1);
+        }
+        assert_true(failures > 5);
+    }
+    const char *dir = make_folder(3, ".safetensors"), *to = util_join(dir, "ep1");
+    ok(convert(util_join(dir, "ep2"), to, 2, ".pt", false, NULL));
+    assert_string_equal(util_list(to), ".metadata\n__0_1.pt\n__1_1.pt\n");
+    ok(convert(util_join(dir, "ep2"), to, 1, ".safetensors", true, NULL));
+    assert_string_equal(util_list(to), ".metadata\n__0_2.safetensors\nmodel.safetensors.index.json\n");
+    assert_int_equal(convert(util_join(dir, "ep2"), to, 1, ".pt.nothing", true, NULL), CKPT_UNSUPPORTED);
+    ok(ckpt_verify(to, NULL));
+    util_write_text(util_join(to, "__0_99999999.pt"), "x");
+    assert_int_equal(convert(util_join(dir, "ep2"), to, 1, ".pt", true, NULL), CKPT_UNSUPPORTED);
+    ok(ckpt_verify(to, NULL));
 }
 
 // Whole tensors go to files in order, each by where it begins among all bytes.
@@ -424,6 +464,7 @@ static void test_no_memory_convert(void **state) {
         { 3, false, "split", "ep1" }, { 2, true, "whole", "../one.pt" }, { 0, false, "merged.pt", "ep1" }
     };
     for (int j = 0; j < 3; j++) {
+        bool made = false;
         for (int n = 1; ; n += n < 40 ? 1 : 3) {
             counting c = { 0, 0, n };
             ckpt_allocator a = { counting_fn, &c };
@@ -432,7 +473,8 @@ static void test_no_memory_convert(void **state) {
             assert_int_equal(c.live, 0);
             if (e == CKPT_OK && c.calls < n) break;
             assert_true(e == CKPT_NOMEM || e == CKPT_OK);
-            if (e != CKPT_OK && jobs[j].shards > 0) assert_false(util_exists(util_join(to, ".metadata")));
+            made = made || e == CKPT_OK;
+            if (jobs[j].shards > 0) assert_int_equal(util_exists(util_join(to, ".metadata")), made);
         }
         ok(ckpt_verify(util_join(dir, jobs[j].to), NULL));
     }
@@ -484,7 +526,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_damage),
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished),
-    cmocka_unit_test(test_split_refusals),
+    cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
     cmocka_unit_test(test_split_reports),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
