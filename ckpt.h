@@ -1150,7 +1150,7 @@ typedef struct ckpt_checkpoint {
     bool           pinned;              // never rotated, never removed
     bool           damaged;             // an earlier look found that it does not verify
     bool           abandoned;           // the run went back before it and saved again
-    bool           missing;             // the index has it, the folder has not
+    bool           missing;             // the index has it, the folder has not, or of a sharded one not its .metadata
     bool           foreign;             // not known to be of this library (a compressed file that is not in the
                                         // index is not opened to find out): listed, never removed by itself
     bool           sharded;             // a directory with a file per rank; name and path are the directory's, size is of all
@@ -1206,8 +1206,9 @@ typedef struct ckpt_gc_desc {
 // Tidies a folder: deletes the hidden files of killed savers, what the rules above let go, and directories that a
 // save of many ranks left unfinished an hour ago or earlier and that no living process writes to; brings the index
 // up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
-// verifies. Pinned and foreign files stay, and copies: what no saver has noted neither goes by the rules nor counts for
-// them, but where the index is lost. No checkpoint is deleted unless one that stays verifies (CKPT_CORRUPT).
+// verifies. Pinned ones stay, also one that has lost its .metadata; and foreign files, and copies: what no saver has
+// noted neither goes by the rules nor counts for them, but where the index is lost. No checkpoint is deleted unless one
+// that stays verifies (CKPT_CORRUPT).
 // CKPT_EXISTS: a saver has the folder open. CKPT_ARG: all checkpoints are of other runs below; nothing of theirs was
 // touched.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
@@ -17018,6 +17019,16 @@ static void ckpt__index_number_lines(ckpt__index *ix) {
     ckpt__index_settle(ix);
 }
 
+// Is a checkpoint of many ranks that is pinned there still, but for its listing? Its line has to keep the pin: without it the
+// files would be what a save has left unfinished, and the next one may delete those. `path` is of the line's file.
+static bool ckpt__index_is_spared(const ckpt__index_line *l, ckpt__buf *path) {
+    const char *base = ckpt__os_path_base(l->name);
+    if (!l->pinned || strcmp(base, &CKPT__INDEX_INSIDE[1]) != 0 || path->err != CKPT_OK) return false;
+    path->len -= strlen(base);
+    ckpt__buf_byte(path, '.');
+    return path->err == CKPT_OK && !ckpt__os_is_gone(ckpt__buf_cstr(path));
+}
+
 // Adds the files of the folder that match the template and that the index does not know, each at its place in time, and drops the
 // lines whose file is gone. pattern NULL: every file that this library wrote, but compressed ones and those of other runs below,
 // for tools that do not know the template; what they find is noted as found.
@@ -17029,7 +17040,9 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
     for (size_t i = ix->count; i > 0; i--) {
         ckpt__os_info info;
         ckpt__index_path(&text, ix, ix->lines[i - 1].name);
-        if (text.err == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&text), &info) == CKPT_NOT_FOUND) ckpt__index_drop(ix, i - 1);
+        if (text.err != CKPT_OK || ckpt__os_lstat(ckpt__buf_cstr(&text), &info) != CKPT_NOT_FOUND) continue;
+        if (ckpt__index_is_spared(&ix->lines[i - 1], &text)) ix->lines[i - 1].state = CKPT__INDEX_DAMAGED;
+        else ckpt__index_drop(ix, i - 1);
     }
     sc.ix = ix;
     sc.pattern = pattern;
@@ -46954,7 +46967,8 @@ static void ckpt__saver_drop_missing(ckpt_saver *s) {
     ckpt__buf_init(&path, &s->allocator);
     for (size_t i = s->index.count; i > 0; i--) {
         ckpt__index_path(&path, &s->index, s->index.lines[i - 1].name);
-        if (path.err == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) == CKPT_NOT_FOUND) {
+        if (path.err == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) == CKPT_NOT_FOUND &&
+            !ckpt__index_is_spared(&s->index.lines[i - 1], &path)) {
             ckpt__os_mutex_lock(&s->shared->lock);
             ckpt__index_drop(&s->index, i - 1);
             ckpt__os_mutex_unlock(&s->shared->lock);
@@ -49050,7 +49064,7 @@ typedef struct ckpt__saver_orphans {
 } ckpt__saver_orphans;
 
 // A file of a folder that was never completed, or that was being taken away, goes, and then the folder; or that alone, when it is
-// empty already.
+// empty already. Of one that is pinned somebody has lost the listing.
 static ckpt_err ckpt__saver_orphan(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__saver_orphans *o = (ckpt__saver_orphans *)user;
     const char *base = ckpt__os_path_base(name);
@@ -49068,6 +49082,8 @@ static ckpt_err ckpt__saver_orphan(const char *name, const ckpt__os_info *info, 
     ckpt_err e = o->name.err != CKPT_OK ? o->name.err : o->path.err;
     if (e == CKPT_OK) e = ckpt__name_match(o->saver->filename, &o->desc, ckpt__buf_cstr(&o->name), &matches, &found);
     if (e != CKPT_OK || !matches || !ckpt__os_is_gone(ckpt__buf_cstr(&o->path))) return e;
+    int at = ckpt__index_find(&o->saver->index, o->name.data);
+    if (at >= 0 && o->saver->index.lines[at].pinned) return CKPT_OK;
     o->path.len = 0;
     ckpt__os_path_join(&o->path, o->saver->root, name);
     if (info->is_file) {
@@ -49157,9 +49173,9 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     }
     ckpt__buf_free(&path);
     if (e == CKPT_OK) e = ckpt__saver_sweep(s);
-    if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__saver_sweep_folders(s);
     if (e == CKPT_OK) ckpt__saver_note_index(s);        // before it is read: a pin that comes then is merged with the first save
     if (e == CKPT_OK) e = ckpt__index_load_to_write(&s->index);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__saver_sweep_folders(s);
     if (e == CKPT_OK && s->index.damaged)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index in %s is damaged; it is made again from the files", s->root);
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
@@ -55674,8 +55690,8 @@ static ckpt_err ckpt__folder_fill_many(const ckpt_folder *f, size_t i, ckpt__fol
     if (e == CKPT_OK && !it->missing) {
         e = ckpt__folder_many_look(&m, it->path, &f->allocator);
         it->size = m.size;
-        it->missing = !m.listed && m.files == 0;
-        it->unfinished = !m.listed && m.files > 0;
+        it->missing = !m.listed && (m.files == 0 || f->index.lines[i].leaves);      // the index has it: it was finished once
+        it->unfinished = !m.listed && !it->missing;
         it->ranks = m.files < (size_t)CKPT__SHARD_MAX_RANKS ? (int)m.files : (int)CKPT__SHARD_MAX_RANKS;
         ckpt__folder_many_free(&m);
         ckpt__index_path(&text, &f->index, name);
@@ -56470,6 +56486,8 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
         const char *name = h.names.data + at;
         ckpt__folder_many m;
         bool ours = false;
+        int line = ckpt__index_find(c->ix, name);
+        if (line >= 0 && c->ix->lines[line].pinned) continue;
         ckpt__folder_path(&dir, c->ix, name);
         e = dir.err != CKPT_OK ? dir.err : ckpt__folder_many_look(&m, dir.data, a);
         if (dir.err != CKPT_OK) break;

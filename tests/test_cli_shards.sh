@@ -221,6 +221,16 @@ is "rm of nothing" 3 ./ckpt rm pins/ep0-ba20
 is "rm of an unfinished one" 0 ./ckpt rm mixed/ep0-ba20
 good "it is gone" '[ ! -e mixed/ep0-ba20 ] && [ -e mixed/ep0-ba30/.metadata ]'
 
+cp -r run lostpin && ./ckpt pin lostpin/ep0-ba10 > said && rm lostpin/ep0-ba10/.metadata && touch -t 202001010000 lostpin/ep0-ba10/*
+is "ls of a pinned one that has lost its .metadata" 1 ./ckpt ls lostpin
+holds "says that it is gone" "its .metadata is gone"
+is "gc" 0 ./ckpt gc --keep 1 lostpin
+is "a saver goes on there" 0 ./make lostpin 3 .pt more
+good "neither takes it" '[ "$(ls -A lostpin/ep0-ba10 | tr "\n" " ")" = "__0_0.pt __1_0.pt __2_0.pt __3_0.pt " ]'
+is "it is pinned still" 4 ./ckpt rm lostpin/ep0-ba10
+is "unpin of it" 0 ./ckpt unpin lostpin/ep0-ba10
+is "then it goes" 0 ./ckpt rm lostpin/ep0-ba10
+
 # gc
 cp -r run tidy
 is "gc -n says what would go" 0 ./ckpt gc -n --keep 1 --json tidy

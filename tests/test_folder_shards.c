@@ -342,6 +342,39 @@ static void test_gc_unfinished(void **state) {
     ckpt_folder_close(f);
 }
 
+// What is pinned stays also when its .metadata is lost, until somebody lets it go.
+static void test_pinned_without_listing(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt"), *meta = util_join(dir, "ep2/.metadata");
+    ckpt_gc_desc g;
+    memset(&g, 0, sizeof g);
+    g.unfinished_now = true;
+    g.damaged = true;
+    ckpt_folder *f = look(dir);
+    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ep2"), true));
+    ok(ckpt_folder_gc(f, &g));
+    assert_int_equal(rename(meta, util_join(dir, "kept")), 0);
+    ckpt_folder_close(f);
+    for (int i = 0; i < 2; i++) {
+        f = look(dir);
+        assert_true(entry(f, "ep2").missing && !entry(f, "ep2").unfinished && entry(f, "ep2").pinned);
+        assert_int_equal(ckpt_folder_verify(f, ckpt_folder_find(f, "ep2")), CKPT_NOT_FOUND);
+        ok(ckpt_folder_gc(f, &g));
+        assert_string_equal(util_list(util_join(dir, "ep2")), "__0_0.pt\n__1_0.pt\n");
+        ckpt_folder_close(f);
+    }
+    assert_int_equal(rename(util_join(dir, "kept"), meta), 0);
+    f = look(dir);
+    assert_true(entry(f, "ep2").pinned);
+    ok(ckpt_folder_verify(f, ckpt_folder_find(f, "ep2")));
+    assert_false(entry(f, "ep2").damaged);
+    assert_int_equal(unlink(meta), 0);
+    ok(ckpt_folder_pin(f, ckpt_folder_find(f, "ep2"), false));
+    ok(ckpt_folder_gc(f, &g));
+    assert_false(util_exists(util_join(dir, "ep2")));
+    ckpt_folder_close(f);
+}
+
 //-- converting ----------------------------------------------------------------------
 
 static void test_split_refusals(void **state) {
@@ -525,7 +558,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage),
     cmocka_unit_test(test_moved_elsewhere),
-    cmocka_unit_test(test_gc_unfinished),
+    cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
     cmocka_unit_test(test_split_reports),
     cmocka_unit_test(test_split_whole),
