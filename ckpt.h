@@ -1196,7 +1196,7 @@ typedef struct ckpt_gc_desc {
     int         num_checkpoints_to_keep;
     int         keep_every;             // beyond those, every Nth save (0: none)
     const char *keep_best;              // "min" or "max": the best recorded metric stays too
-    bool        damaged;                // delete what is known to be damaged
+    bool        damaged;                // delete what was found to be damaged, and is when it is looked at now
     bool        dry_run;                // report only
     bool        unfinished_now;         // of unfinished directories also those that were touched within the last hour
     void      (*removed)(const char *name, uint64_t size, void *user); // once per file, or directory of ranks' files
@@ -55319,8 +55319,9 @@ static int ckpt__folder_ranks(const char *meta) {
     return ckpt__txt_int(digits, &ranks) && ranks > 0 && ranks <= CKPT__SHARD_MAX_RANKS ? (int)ranks : 1;
 }
 
-// Adds the line of a directory whose .metadata the index does not know.
-static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const ckpt__os_info *info) {
+// Adds the line of a directory whose .metadata the index does not know. One that cannot be looked into for the moment is not
+// damaged: a view shows it without its time, an index that is to be written does without it.
+static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const ckpt__os_info *info, bool view) {
     ckpt__buf path;
     ckpt__shard_meta m;
     ckpt__shard_place place;
@@ -55344,8 +55345,8 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
             if (m.has_time && ckpt__time_check(&m.t) == CKPT_OK) line.t = m.t;
             line.bytes = info->size;            // of .metadata, as the saver notes it
             ckpt__shard_free(&m);
-        } else if (e != CKPT_NOMEM) {
-            line.state = CKPT__INDEX_DAMAGED;
+        } else if (e == CKPT_CORRUPT || (view && e != CKPT_NOMEM)) {
+            if (e == CKPT_CORRUPT) line.state = CKPT__INDEX_DAMAGED;
             e = CKPT_OK;
         }
     }
@@ -55374,16 +55375,17 @@ static ckpt_err ckpt__folder_rank_line(const ckpt__index *ix, const char *file, 
     return e;
 }
 
-// Adds directories that the index does not know: finished ones for tools that have lost it.
-static ckpt_err ckpt__folder_scan_many_one(const char *name, const ckpt__os_info *info, void *user) {
-    ckpt__index *ix = (ckpt__index *)user;
-    bool new_one = info->is_file && ckpt__folder_is_many(name) && ckpt__index_name_ok(name) && ckpt__index_find(ix, name) < 0;
-    return new_one ? ckpt__folder_enter_many(ix, name, info) : CKPT_OK;
+// Is a file the .metadata of a directory that the index does not know?
+static bool ckpt__folder_is_new_many(const ckpt__index *ix, const char *name, const ckpt__os_info *info) {
+    return info->is_file && ckpt__folder_is_many(name) && ckpt__index_name_ok(name) && ckpt__index_find(ix, name) < 0;
 }
 
-// The same for an index that is to be written.
+// Adds a finished one to an index that is to be written, for tools that have lost it.
 static ckpt_err ckpt__folder_enter_many_one(const char *name, const ckpt__os_info *info, void *user) {
-    return ckpt__index_can_hold(name) ? ckpt__folder_scan_many_one(name, info, user) : CKPT_OK;
+    ckpt__index *ix = (ckpt__index *)user;
+    if (!ckpt__index_can_hold(name) || !ckpt__folder_is_new_many(ix, name, info)) return CKPT_OK;
+    ckpt_err e = ckpt__folder_enter_many(ix, name, info, false);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
 // The lines of files that are gone leave the index of a rank.
@@ -55428,8 +55430,9 @@ static ckpt_err ckpt__folder_scan_name(ckpt__index *ix, const char *name) {
     ckpt__index_path(&path, ix, name);
     ckpt_err e = path.err;
     bool there = e == CKPT_OK && ckpt__os_lstat(path.data, &info) == CKPT_OK;
-    if (there && ckpt__folder_is_many(name)) e = ckpt__folder_enter_many_one(name, &info, ix);
-    else if (there) e = ckpt__index_consider(name, &info, &sc);
+    bool many = ckpt__folder_is_many(name);
+    if (there && many && ckpt__index_can_hold(name) && info.is_file) e = ckpt__folder_enter_many(ix, name, &info, false);
+    else if (there && !many) e = ckpt__index_consider(name, &info, &sc);
     if (there && e == CKPT_OK) ckpt__index_number_lines(ix);
     ckpt__buf_free(&path);
     return e;
@@ -55442,7 +55445,7 @@ static ckpt_err ckpt__folder_consider_many(ckpt__index *ix, const char *name, co
     bool finished = false;
     ckpt__buf_init(&line_name, &ix->allocator);
     *taken = strcmp(base, CKPT__SHARD_HF) == 0 || ckpt__folder_is_many(name);
-    ckpt_err e = ckpt__folder_scan_many_one(name, info, ix);
+    ckpt_err e = ckpt__folder_is_new_many(ix, name, info) ? ckpt__folder_enter_many(ix, name, info, true) : CKPT_OK;
     if (e == CKPT_OK && !*taken) e = ckpt__folder_rank_line(ix, name, &line_name, &finished, taken);
     if (e == CKPT_OK && *taken && line_name.len > 0 && !finished && ckpt__index_find(ix, line_name.data) < 0) {
         ckpt__index_line line;
@@ -56363,21 +56366,43 @@ static int ckpt__folder_keep(const ckpt__folder_change *c, int keep) {
     return n > keep ? n : keep;
 }
 
-// Marks what leaves, which nothing of another run does, nor what may be another rank's or a copy. Returns how many.
-static size_t ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__index_rule *rule) {
+// Looks again at what the index says is damaged. That may have been of a disk or a server that did not answer for a moment, and
+// a file that was put right counts again.
+static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__index_line *l, bool *damaged) {
+    ckpt__buf path;
+    ckpt__os_info info;
+    ckpt__buf_init(&path, &c->f->allocator);
+    ckpt__folder_path(&path, c->ix, l->name);
+    const char *at = ckpt__buf_cstr(&path);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK) e = ckpt__folder_check_file(at, &c->f->allocator, &c->f->progress);
+    if (e == CKPT_OK && !ckpt__folder_is_many(l->name)) e = ckpt__os_stat(at, &info);
+    bool other = e == CKPT_OK && !ckpt__folder_is_many(l->name) && l->bytes != 0 && l->bytes != info.size;
+    *damaged = e == CKPT_CORRUPT || other;
+    if (e == CKPT_OK && !other) l->state = CKPT__INDEX_SAVED;
+    else if (e != CKPT_OK && !*damaged)
+        ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s stays, since it cannot be looked at: %s", at, ckpt__error_last.text);
+    ckpt__buf_free(&path);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
+// Marks what leaves, which nothing of another run does, nor what may be another rank's or a copy. *n: how many.
+static ckpt_err ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__index_rule *rule, size_t *n) {
     ckpt__index *ix = c->ix;
     ckpt__index_rule own = *rule;
+    ckpt_err e = CKPT_OK;
     for (size_t i = 0; i < ix->count; i++)
         ix->lines[i].owned = !ix->lines[i].apart && !ix->lines[i].stray && (c->f->rank_count == 0 || !ix->lines[i].found);
     own.keep = ckpt__folder_keep(c, rule->keep);
     (void)ckpt__index_choose(ix, &own);
-    size_t n = 0;
-    for (size_t i = 0; i < ix->count; i++) {
+    *n = 0;
+    for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
         ckpt__index_line *l = &ix->lines[i];
-        if (c->gc->damaged && !l->apart && l->state == CKPT__INDEX_DAMAGED && !l->pinned) l->leaves = true;
-        n += l->leaves;
+        if (c->gc->damaged && !l->apart && l->state == CKPT__INDEX_DAMAGED && !l->pinned)
+            e = ckpt__folder_is_damaged(c, l, &l->leaves);
+        *n += l->leaves;
     }
-    return n;
+    return e;
 }
 
 // The hidden files of killed savers: noted with their size, then swept, and those that went are reported.
@@ -56535,8 +56560,9 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     if (e == CKPT_OK) e = ckpt__folder_scan(c->f, c->ix);
     if (e != CKPT_OK) return e;
     ckpt__folder_mark_strays(c->ix);
-    size_t n = ckpt__folder_choose(c, rule);
-    if (c->rank == 0) e = ckpt__folder_sweep_halves(c);
+    size_t n = 0;
+    e = ckpt__folder_choose(c, rule, &n);
+    if (e == CKPT_OK && c->rank == 0) e = ckpt__folder_sweep_halves(c);
     if (e == CKPT_OK && c->rank == 0) e = c->going.err != CKPT_OK ? c->going.err : ckpt__folder_sweep(c);
     if (e != CKPT_OK) return e;
     if (!c->gc->dry_run) return ckpt__folder_retire(c, n > 0);

@@ -484,6 +484,66 @@ static void test_verdict_taken_back(void **state) {
     assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "abandoned"));
 }
 
+static void ba2_unread(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, "/ba2.pt")) fault_arm_call("open", EIO, 1);
+}
+
+// gc takes nobody's word for damage: what was put right stays, and so does what cannot be read just now.
+static void test_verdict_looked_at_again(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run_end(run_live(dir, CKPT_KEEP_ALL, 3));
+    flip_and_verify(dir, "ba1.pt", CKPT_CORRUPT);
+    flip_and_verify(dir, "ba2.pt", CKPT_CORRUPT);
+    util_flip(util_join(dir, "ba1.pt"), 4000, 1);
+    for (int pass = 0; pass < 2; pass++) {
+        ckpt_gc_desc d;
+        memset(&d, 0, sizeof d);
+        d.damaged = true;
+        ckpt_folder *f = look_into(dir);
+        if (pass == 0) fault_set_spy(ba2_unread);
+        ok(ckpt_folder_gc(f, &d));
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        ckpt_folder_close(f);
+        check_verdict(dir, "ba1.pt", false);
+        if (pass == 0) check_verdict(dir, "ba2.pt", true);
+    }
+    assert_string_equal(names_in(dir), "ba1.pt ba3.pt latest.pt");
+}
+
+static int listing_opened;
+static void listing_unread(const char *name, const char *path) {         // whose it is can be read, and no more
+    if (strcmp(name, "open") != 0 || !ckpt__txt_ends(path, "/ba1/.metadata")) return;
+    if (++listing_opened % 2 == 0) fault_arm_call("open", EIO, 1);
+}
+
+// A listing that cannot be read for the moment is no damaged one, where the index is lost, and no old one.
+static void test_listing_unread(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run *r = run_new(dir);
+    r->d.sharded = true;
+    r->d.sharded_prefix_dir = "ba{batch}";
+    run_open(r);
+    for (int i = 1; i <= 3; i++) run_save(r, i);
+    run_end(r);
+    for (int view = 0; view < 2; view++) {
+        ckpt__index ix;
+        ckpt__os_info info;
+        ok(ckpt__index_init(&ix, NULL, dir));
+        ok(ckpt__os_lstat(util_join(dir, "ba1/.metadata"), &info));
+        listing_opened = 0;
+        fault_set_spy(listing_unread);
+        assert_int_equal(ckpt__folder_enter_many(&ix, "ba1/.metadata", &info, view == 1), view == 1 ? CKPT_OK : CKPT_IO);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        assert_int_equal(ix.count, view);
+        if (view == 1) assert_int_equal(ix.lines[0].state, CKPT__INDEX_SAVED);
+        ckpt__index_free(&ix);
+    }
+}
+
 // What resume finds counts for more than an older verdict that the index has, although somebody else has changed the index meanwhile.
 static void test_verdict_of_resume(void **state) {
     (void)state;
@@ -886,6 +946,7 @@ int main(void) {
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
         cmocka_unit_test(test_found_by_tools), cmocka_unit_test(test_noted_while_saving), cmocka_unit_test(test_verdict_taken_back),
+        cmocka_unit_test(test_verdict_looked_at_again), cmocka_unit_test(test_listing_unread),
         cmocka_unit_test(test_verdict_of_resume), cmocka_unit_test(test_copy_of_another_run), cmocka_unit_test(test_verdict_is_of_one_save),
         cmocka_unit_test(test_not_utf8),
         cmocka_unit_test(test_folder_is_not_utf8),

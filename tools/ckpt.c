@@ -2959,7 +2959,7 @@ static const command commands[] = {
       "  --keep N         all but the newest N, the pinned ones, and\n"
       "  --keep-every N     every Nth save, and\n"
       "  --keep-best W      the one with the best recorded metric (min or max)\n"
-      "  --damaged        what is known to be damaged (ckpt verify DIR finds out)\n"
+      "  --damaged        what was found to be damaged (ckpt verify DIR finds out), and is when it is looked at again\n"
       "  --now            unfinished directories of the last hour too, but never one that a living process writes\n"
       "  --dry-run, -n    only say what would go\n\n"
       "No checkpoint is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open. Folders below\n"
