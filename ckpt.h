@@ -16707,7 +16707,8 @@ static bool ckpt__index_has_mark(const ckpt__index_names *names) {
 }
 
 // What a walk does beside listing files: DIRS, it calls for the directories too, before what is in them; OWN, it does not enter
-// the folders of other runs, which have their own savers, indexes and locks.
+// the folders of other runs, which have their own savers, indexes and locks. Such a walk is of who changes things: what cannot be
+// looked at for the moment is not passed over.
 enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2 };
 
 // Lists the regular files and the links below the folder, down to `depth` levels of directories, as relative names; links are not
@@ -16740,7 +16741,9 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
             ckpt__buf_fmt(&rel, "%s%s%s", queue.data + dir, queue.data[dir] == 0 ? "" : "/", p);
             ckpt__os_path_join(&path, folder, ckpt__buf_cstr(&rel));
             if (rel.err != CKPT_OK || path.err != CKPT_OK) break;
-            if (ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_OK) continue;      // so is this
+            ckpt_err seen = ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
+            if (seen != CKPT_OK && seen != CKPT_NOT_FOUND && seen != CKPT_AUTH && (how & CKPT__INDEX_OWN) != 0) e = seen;
+            if (seen != CKPT_OK) continue;                                  // so is this
             bool wanted = info.is_dir ? (how & CKPT__INDEX_DIRS) != 0 : info.is_file || info.is_link;
             if (wanted) e = each(ckpt__buf_cstr(&rel), &info, user);
             if (!info.is_dir || level > depth) continue;
@@ -55531,6 +55534,7 @@ typedef struct ckpt__folder_links {
     ckpt_allocator     allocator;
     const char        *folder;
     const ckpt__index *ix;          // of the view
+    bool               own;         // those of this run, of which files are to go
     ckpt__folder_link *list;
     size_t             count, cap;
 } ckpt__folder_links;
@@ -55571,6 +55575,12 @@ static ckpt_err ckpt__folder_is_inside(const ckpt__folder_links *l, const char *
     return e;
 }
 
+// Is it an error that says nothing of what is there? Where files are to go it is one of the whole then: a link that is not known
+// would lead nowhere afterwards.
+static bool ckpt__folder_is_unsure(const ckpt__folder_links *l, ckpt_err e) {
+    return e == CKPT_NOMEM || (l->own && (e == CKPT_IO || e == CKPT_NET));
+}
+
 // Is what a text says what a saver would have written there?
 static ckpt_err ckpt__folder_is_exact(const ckpt__folder_links *l, const char *link, const char *target, const ckpt__buf *says,
                                       bool *exact) {
@@ -55582,7 +55592,7 @@ static ckpt_err ckpt__folder_is_exact(const ckpt__folder_links *l, const char *l
     ckpt_err e = ckpt__saver_target(&hands, &want, link, target);
     *exact = e == CKPT_OK && want.len == says->len && memcmp(want.data, says->data, want.len) == 0;
     ckpt__buf_free(&want);
-    return e == CKPT_NOMEM ? e : CKPT_OK;
+    return ckpt__folder_is_unsure(l, e) ? e : CKPT_OK;
 }
 
 // Is a link a checkpoint itself, which somebody moved elsewhere?
@@ -55611,7 +55621,8 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
     ckpt__buf_init(&dir, &l->allocator);
     ckpt__os_path_join(&path, l->folder, name);
     e = path.err;
-    bool is_link = e == CKPT_OK && ckpt__saver_read_link(&says, ckpt__buf_cstr(&path)) == CKPT_OK && says.len > 0;
+    ckpt_err told = e == CKPT_OK ? ckpt__saver_read_link(&says, ckpt__buf_cstr(&path)) : e;
+    bool is_link = told == CKPT_OK && says.len > 0;
     if (is_link) {
         ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
         ckpt__buf target;
@@ -55626,8 +55637,13 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
         ckpt__buf_free(&target);
         // A text that names no file is a text.
         is_link = link.there || (info->is_link && seen == CKPT_NOT_FOUND);
-        if (e == CKPT_OK && is_link && !link.there)
+        bool unseen = ckpt__folder_is_unsure(l, seen) && ckpt__index_fits(l->ix, says.data);
+        if (e == CKPT_OK && (unseen || (is_link && !link.there)))
             e = ckpt__folder_is_inside(l, ckpt__buf_cstr(&path), ckpt__buf_cstr(&says), &link.inside);
+        if (e == CKPT_OK && unseen && link.inside)
+            e = ckpt__error_set(seen, "%s leads to %s, which cannot be looked at for the moment", path.data, says.data);
+    } else if (ckpt__folder_is_unsure(l, told)) {
+        e = told;
     }
     if (e == CKPT_OK && is_link) {
         e = ckpt__mem_grow(&l->allocator, (void **)&l->list, sizeof *l->list, &l->cap, l->count + 1);
@@ -55649,6 +55665,7 @@ static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const ckpt_folder
     l->allocator = f->allocator;
     l->folder = f->index.folder;
     l->ix = &f->index;
+    l->own = own;
     int how = own ? (int)CKPT__INDEX_OWN : 0;
     return ckpt__index_walk_all(&f->allocator, l->folder, CKPT__INDEX_DEPTH, how, ckpt__folder_note_link, l);
 }
@@ -56086,14 +56103,18 @@ static bool ckpt__folder_is_ranks_link(const ckpt__folder_change *c, const char 
 // Marks the links that lead to a file that leaves, and those to be repaired: to nowhere, or to what is known to be damaged.
 static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     ckpt__buf path;
+    ckpt_err e = CKPT_OK;
     ckpt__buf_init(&path, &c->f->allocator);
     *any = false;
-    for (size_t i = 0; i < c->ix->count; i++) {
+    for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {
         ckpt__os_info info;
         ckpt__folder_path(&path, c->ix, c->ix->lines[i].name);
         const ckpt__index_line *at = &c->ix->lines[i];
         bool bad = at->leaves || (c->repair && at->state == CKPT__INDEX_DAMAGED && !at->apart);
-        if (!bad || path.err != CKPT_OK || ckpt__os_stat(ckpt__buf_cstr(&path), &info) != CKPT_OK) continue;
+        if (!bad || path.err != CKPT_OK) continue;
+        ckpt_err seen = ckpt__os_stat(ckpt__buf_cstr(&path), &info);
+        if (seen != CKPT_OK && seen != CKPT_NOT_FOUND && at->leaves) e = seen;
+        if (seen != CKPT_OK) continue;
         for (size_t k = 0; k < c->links.count; k++) {
             ckpt__folder_link *l = &c->links.list[k];
             if (l->there && l->exact && l->target.ino == info.ino && l->target.dev == info.dev) l->moves = *any = true;
@@ -56105,7 +56126,7 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
         bool half = l->there && l->exact && l->target.is_dir && ckpt__folder_is_half(l->path, &c->f->allocator);
         if (half || (!l->there && l->inside)) l->moves = *any = true;
     }
-    ckpt_err e = path.err;
+    if (e == CKPT_OK) e = path.err;
     ckpt__buf_free(&path);
     return e;
 }

@@ -366,6 +366,44 @@ static void test_listing_unseen(void **state) {
     for (int i = 1; i <= 2; i++) ok(ckpt_verify(util_join(dir, util_fmt("ba%d", i)), NULL));
 }
 
+static void flip_and_verify(const char *dir, const char *name, ckpt_err want) {
+    util_flip(util_join(dir, name), 4000, 1);
+    ckpt_folder *f = look_into(dir);
+    assert_int_equal(ckpt_folder_verify(f, at_name(f, name)), want);
+    ckpt_folder_close(f);
+}
+
+// Whatever cannot be looked at for the moment, no link leads nowhere afterwards.
+static void test_target_unseen(void **state) {
+    (void)state;
+    static const char *const calls[] = { "stat", "lstat", "readlink", "open" };
+    for (size_t k = 0; k < 4 * sizeof calls / sizeof *calls; k++) {
+        bool hit = true;
+        for (int n = 1; hit; n++) {
+            const char *dir = util_temp_dir();
+            run_end(run_live(dir, CKPT_KEEP_ALL, 3));
+            if (k % 2 == 1) {                                   // a text for a link
+                assert_int_equal(unlink(util_join(dir, "latest.pt")), 0);
+                util_write_text(util_join(dir, "latest.pt"), "ba3.pt");
+            }
+            if (k / 8 == 1) flip_and_verify(dir, "ba3.pt", CKPT_CORRUPT);
+            ckpt_gc_desc d;
+            memset(&d, 0, sizeof d);
+            d.num_checkpoints_to_keep = 1;
+            d.damaged = true;
+            ckpt_folder *f = look_into(dir);
+            fault_arm_call(calls[k / 2 % 4], EIO, n);
+            ckpt_err e = k / 8 == 1 ? ckpt_folder_gc(f, &d) : ckpt_folder_remove(f, at_name(f, "ba3.pt"));
+            hit = fault_disarm();
+            ckpt_folder_close(f);
+            const char *latest = util_join(dir, "latest.pt"), *to = util_link_target(latest);
+            if (to == NULL) to = util_read(latest, NULL);
+            if (strlen(to) < 10 && !util_exists(util_join(dir, to)))
+                fail_msg("latest.pt leads to %s, which is gone, since %s %d of case %zu failed (%s)", to, fault_where, n, k, ckpt_err_name(e));
+        }
+    }
+}
+
 //-- copies that somebody made ---------------------------------------------------------
 
 static const char *folder_with_copies(void) {
@@ -458,13 +496,6 @@ static void check_verdict(const char *dir, const char *name, bool damaged) {
     ckpt_folder *f = look_into(dir);
     ok(ckpt_folder_entry(f, at_name(f, name), &c));
     assert_int_equal(c.damaged, damaged);
-    ckpt_folder_close(f);
-}
-
-static void flip_and_verify(const char *dir, const char *name, ckpt_err want) {
-    util_flip(util_join(dir, name), 4000, 1);
-    ckpt_folder *f = look_into(dir);
-    assert_int_equal(ckpt_folder_verify(f, at_name(f, name)), want);
     ckpt_folder_close(f);
 }
 
@@ -941,7 +972,7 @@ int main(void) {
         cmocka_unit_test(test_own_and_below),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_index_unread),
-        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen),
+        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_target_unseen),
         cmocka_unit_test(test_pin_while_opening),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
