@@ -1195,7 +1195,7 @@ typedef struct ckpt_gc_desc {
     // rank the newest N that all ranks of their job have, and what is newer than those
     int         num_checkpoints_to_keep;
     int         keep_every;             // beyond those, every Nth save (0: none)
-    const char *keep_best;              // "min" or "max": the best recorded metric stays too
+    const char *keep_best;              // "min" or "max": the best recorded metric stays too; CKPT_ARG when none has one
     bool        damaged;                // delete what was found to be damaged, and is when it is looked at now
     bool        dry_run;                // report only
     bool        unfinished_now;         // of unfinished directories also those that were touched within the last hour
@@ -56426,6 +56426,26 @@ static ckpt_err ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__in
     return e;
 }
 
+// The best can only stay where metrics are known, and without the index they are not.
+static ckpt_err ckpt__folder_check_best(const ckpt__folder_change *c, const ckpt__index_rule *rule) {
+    const ckpt__index *ix = c->ix;
+    size_t known = 0, goes = 0;
+    for (size_t i = 0; i < ix->count; i++) {
+        const ckpt__index_line *l = &ix->lines[i];
+        bool has = l->has_metric && l->metric - l->metric == 0;
+        known += has && ckpt__index_counts(l);
+        goes += !has && l->leaves && ckpt__index_counts(l);
+    }
+    if (rule->best == 0 || goes == 0) return CKPT_OK;
+    if (known == 0)
+        return ckpt__error_set(CKPT_ARG, "nothing was deleted in %s: none of its checkpoints has a recorded metric, so that nobody "
+                               "knows the best%s", ix->folder, ix->lost ? " (its index is lost)" : "");
+    if (ix->lost || ix->damaged)
+        ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s: the index was damaged, and %llu of the checkpoints that go have no "
+                        "metric: one of them may be the best", ix->folder, (unsigned long long)goes);
+    return CKPT_OK;
+}
+
 // The hidden files of killed savers: noted with their size, then swept, and those that went are reported.
 typedef struct ckpt__folder_litter {
     ckpt__buf names;                // each behind its size, with its NUL
@@ -56583,6 +56603,7 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     ckpt__folder_mark_strays(c->ix);
     size_t n = 0;
     e = ckpt__folder_choose(c, rule, &n);
+    if (e == CKPT_OK) e = ckpt__folder_check_best(c, rule);
     if (e == CKPT_OK && c->rank == 0) e = ckpt__folder_sweep_halves(c);
     if (e == CKPT_OK && c->rank == 0) e = c->going.err != CKPT_OK ? c->going.err : ckpt__folder_sweep(c);
     if (e != CKPT_OK) return e;

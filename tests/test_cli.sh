@@ -311,6 +311,11 @@ is "rm of the newest, by another folder" 0 within deep/ep1 ../../ckpt rm ../../f
 rm run/.ckpt-index.jsonl
 is "ls without an index" 0 ./ckpt ls --json run
 json "it finds them" "[c['name'] for c in d['checkpoints']] == ['ep0-ba%d-rank0.pt' % b for b in (10, 30, 60, 70)] and not any(c['foreign'] for c in d['checkpoints'])"
+is "gc --keep-best without any metric" 4 ./ckpt gc --keep 1 --keep-best min run
+says "says why" "nobody knows the best (its index is lost)"
+[ -e run/ep0-ba10-rank0.pt ] && pass "the best stays" || fail "the best stays"
+is "gc --keep-best when nothing goes" 0 ./ckpt gc --keep 9 --keep-best min run
+rm run/.ckpt-index.jsonl
 is "gc makes an index" 0 ./ckpt gc run
 [ -s run/.ckpt-index.jsonl ] && pass "there it is" || fail "there it is"
 

@@ -404,6 +404,31 @@ static void test_target_unseen(void **state) {
     }
 }
 
+// The best of a run whose index is lost is not known, and nothing goes in its place.
+static void test_best_unknown(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run *r = run_new(dir);
+    r->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+    r->d.keep_best = "min:state/metrics/loss";
+    run_open(r);
+    for (int i = 1; i <= 4; i++) run_save(r, i);             // step * 5 % 11: 5 10 4 9
+    run_end(r);
+    char *index = util_read(util_join(dir, ".ckpt-index.jsonl"), NULL);
+    ckpt_gc_desc d;
+    memset(&d, 0, sizeof d);
+    d.num_checkpoints_to_keep = 1;
+    d.keep_best = "min";
+    for (int lost = 1; lost >= 0; lost--) {
+        if (lost) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+        else util_write_text(util_join(dir, ".ckpt-index.jsonl"), index);
+        ckpt_folder *f = look_into(dir);
+        assert_int_equal(ckpt_folder_gc(f, &d), lost ? CKPT_ARG : CKPT_OK);
+        ckpt_folder_close(f);
+        assert_string_equal(names_in(dir), lost ? "ba1.pt ba2.pt ba3.pt ba4.pt latest.pt" : "ba3.pt ba4.pt latest.pt");
+    }
+}
+
 //-- copies that somebody made ---------------------------------------------------------
 
 static const char *folder_with_copies(void) {
@@ -972,7 +997,7 @@ int main(void) {
         cmocka_unit_test(test_own_and_below),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_index_unread),
-        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_target_unseen),
+        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_target_unseen), cmocka_unit_test(test_best_unknown),
         cmocka_unit_test(test_pin_while_opening),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
