@@ -409,6 +409,13 @@ is "gc --now does not take it either" 0 ./ckpt gc --now $u
 good "it is still there" '[ -e bucket/way/__0_0.pt ]'
 is "gc when the upload is given up" 0 ./ckpt gc --now --older-than 0 $u
 good "then it goes" '[ ! -e bucket/way/__0_0.pt ] && [ -e bucket/run/ep0-ba30/.metadata ]'
+is "rm of what a .symlink leads to" 4 ./ckpt rm $u/run/ep0-ba30/
+says "rm names the link" "latest.symlink leads to"
+good "it is still there" '[ -e bucket/run/ep0-ba30/.metadata ] && [ -e bucket/run/ep0-ba30/__0_0.pt ]'
+printf '%s' "${dir#/}/bucket/run/m.pt" > bucket/run/m-latest.pt.symlink
+is "rm of an object that one leads to" 4 ./ckpt rm $u/run/m.pt
+is "rm of the link" 0 ./ckpt rm $u/run/m-latest.pt.symlink
+is "then it goes" 0 ./ckpt rm $u/run/m.pt
 is "rm of a URI" 0 ./ckpt rm --json $u/run/ep0-ba20
 json "rm of a URI says so" "d['removed'] == ['$u/run/ep0-ba20']"
 good "rm of a URI did" '[ ! -e bucket/run/ep0-ba20 ]'

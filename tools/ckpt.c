@@ -1948,12 +1948,43 @@ static bool rm_shards(const char *uri, ckpt_err *e, uint64_t *size) {
     return found;
 }
 
+// Refuses what a .symlink object in its folder leads to: whoever loads by that would find nothing. The text of one counts from the
+// top of the bucket.
+static ckpt_err check_no_link(const char *uri) {
+    ckpt_store *s = NULL;
+    object_list l;
+    char *folder, *name, *whole = uri[0] == 'f' || uri[0] == 'F' ? unescaped(uri) : keep_text(uri), said[4200], clean[4096], there[4096];
+    memset(&l, 0, sizeof l);
+    cut_uri(uri, &folder, &name);
+    ckpt_err e = is_symlink_name(name) ? CKPT_OK : open_store(&s, folder);
+    if (s != NULL) e = ckpt_store_list(s, "", note_object, &l);
+    if (e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_UNSUPPORTED) e = CKPT_OK;        // who may remove may not list, perhaps
+    for (int i = 0, looked = 0; i < l.count && looked < 64 && e == CKPT_OK; i++) {
+        if (!is_symlink_name(l.names[i])) continue;
+        char *text = link_text(s, l.names[i]), *behind = text != NULL ? joined("", text + strspn(text, "/")) : NULL;
+        looked++;
+        if (behind != NULL && is_end_of(whole, behind, strlen(behind))) {
+            snprintf(said, sizeof said, "%.2000s is what %.1000s leads to: remove that first, or have it lead elsewhere", shown(uri, there, sizeof there),
+                     shown(l.names[i], clean, sizeof clean));
+            e = ckpt_set_error(CKPT_ARG, said);
+        }
+        free(text);
+        free(behind);
+    }
+    ckpt_store_close(s);
+    free_objects(&l);
+    free(folder);
+    free(name);
+    free(whole);
+    return e;
+}
+
 static int rm_uri(const char *uri, bool first) {
     ckpt_store *s = NULL;
     char *name = NULL, clean[4096], text[32], *plain = without_slashes(uri);
     uint64_t size = 0;
-    ckpt_err e = CKPT_OK;
-    if (names_a_file(uri) || !rm_shards(plain, &e, &size)) {
+    ckpt_err e = check_no_link(plain);
+    if (e == CKPT_OK && (names_a_file(uri) || !rm_shards(plain, &e, &size))) {
         e = open_object(&s, plain, &name);
         if (e == CKPT_OK) e = ckpt_store_size(s, name, &size);      // S3 says yes to the removal of what is not there
         if (e == CKPT_OK) e = ckpt_store_remove(s, name);
@@ -2949,7 +2980,8 @@ static const command commands[] = {
       "usage: ckpt rm [--json] PATH|URI...\n\n"
       "Deletes checkpoints, and objects of stores; of a directory that many ranks wrote .metadata goes first.\n"
       "A link that leads to one moves first, to the newest one left that verifies. Refused\n"
-      "(status 4) while it is pinned, or while a saver has the folder open.\n" },
+      "(status 4) while it is pinned, or while a saver has the folder open. Of an object no pins are known; it is refused while a\n"
+      ".symlink object in its folder leads to it.\n" },
     { "gc", do_gc_any, "--keep --keep-every --keep-best --damaged --dry-run --older-than --now ",
       "usage: ckpt gc [--keep N [--keep-every N] [--keep-best min|max]] [--damaged] [--now] [--dry-run] [--json] DIR\n"
       "       ckpt gc [--older-than HOURS] [--now] [--dry-run] [--json] URI\n\n"
