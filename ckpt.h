@@ -1225,7 +1225,7 @@ typedef struct ckpt_convert_desc {
     bool               overwrite;       // default: CKPT_EXISTS when `to` exists
     bool               no_verify;       // do not check `from` first
     int                shards;          // more than 0: `to` becomes a directory with so many files, as that many ranks write it
-    const char        *shard_ending;    // theirs: ".pt" (default), ".safetensors", ".pt.zst" ...
+    const char        *shard_ending;    // theirs: ".pt" (default), ".safetensors", ".pt.zst" ... CKPT_ARG: no such ending
     bool               shards_whole;    // no tensor is cut: whole ones are spread over the files
     ckpt_logger        logger;          // a line (WARN) for each value that the new kind of file cannot hold
     ckpt_on_progress   progress;        // of `shards` each file for itself, and one finished report of the whole directory
@@ -55160,7 +55160,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
 //------------------------------------------------------------------------------
 // >>folder     a folder of checkpoints as tools see it: list, pin, remove, tidy; one file converted
 //
-// uses:    error memory platform text time state plan engine file index shard saver loader
+// uses:    error memory platform text time state plan codec engine file index shard saver loader
 // threads: a ckpt_folder belongs to one thread at a time
 //
 // The folder object is a view: the index, with the files beside it that the index does not know.
@@ -56438,8 +56438,8 @@ static ckpt_err ckpt__folder_check_best(const ckpt__folder_change *c, const ckpt
     }
     if (rule->best == 0 || goes == 0) return CKPT_OK;
     if (known == 0)
-        return ckpt__error_set(CKPT_ARG, "nothing was deleted in %s: none of its checkpoints has a recorded metric, so that nobody "
-                               "knows the best%s", ix->folder, ix->lost ? " (its index is lost)" : "");
+        return ckpt__error_set(CKPT_ARG, "nothing was deleted in %s: none of its checkpoints has a recorded metric, so that "
+                               "nobody knows the best%s", ix->folder, ix->lost ? " (its index is lost)" : "");
     if (ix->lost || ix->damaged)
         ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s: the index was damaged, and %llu of the checkpoints that go have no "
                         "metric: one of them may be the best", ix->folder, (unsigned long long)goes);
@@ -57046,9 +57046,13 @@ static void ckpt__folder_undo_split(ckpt__folder_convert *c) {
     (void)ckpt__error_put(&why);
 }
 
+static const char *ckpt__folder_ending(const ckpt_convert_desc *d) {
+    return d->shard_ending != NULL && d->shard_ending[0] != 0 ? d->shard_ending : ".pt";
+}
+
 static ckpt_err ckpt__folder_write_split(ckpt__folder_convert *c, ckpt__engine_job *job, uint64_t *written) {
     const ckpt_allocator *a = &c->d->allocator;
-    const char *ending = c->d->shard_ending != NULL && c->d->shard_ending[0] != 0 ? c->d->shard_ending : ".pt";
+    const char *ending = ckpt__folder_ending(c->d);
     size_t room = (size_t)c->d->shards * sizeof(uint64_t);
     uint64_t *ends = (uint64_t *)ckpt__mem_alloc(a, room);
     ckpt__items share;
@@ -57096,6 +57100,27 @@ static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
     return e;
 }
 
+// Can it become what it is to become? Asked before `from` is fetched and read, which may take hours.
+static ckpt_err ckpt__folder_check_target(const ckpt_convert_desc *d) {
+    ckpt__file_format format;
+    ckpt__buf name;
+    if (d->shards < 0 || d->shards > CKPT__SHARD_MAX_RANKS) return ckpt__error_set(CKPT_ARG, "shards is %d", d->shards);
+    if (!d->overwrite && ckpt__os_exists(d->to))
+        return ckpt__error_set(CKPT_EXISTS, "%s exists already, and overwriting it was not asked for", d->to);
+    ckpt__buf_init(&name, &d->allocator);
+    if (d->shards > 0) ckpt__shard_name(&name, 0, ckpt__folder_ending(d));
+    else ckpt__buf_text(&name, d->to);
+    const char *text = ckpt__buf_cstr(&name);
+    ckpt_err e = name.err;
+    if (e == CKPT_OK && d->shards > 0 && (strchr(text, '/') != NULL || !ckpt__index_is_rank_file(text)))
+        e = ckpt__error_set(CKPT_ARG, "shard_ending is '%s', and '.pt', '.safetensors' or '.pt.zst' could be: by any other "
+                            "nobody knows the files again", d->shard_ending);
+    if (e == CKPT_OK) e = ckpt__file_format_of(text, &format);
+    if (e == CKPT_OK && format.codec != NULL) e = ckpt__codec_check(format.codec);
+    ckpt__buf_free(&name);
+    return e;
+}
+
 static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loader_local *from) {
     ckpt__folder_convert c;
     memset(&c, 0, sizeof c);
@@ -57107,11 +57132,7 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loade
     ckpt__items_init(&c.items, &d->allocator);
     ckpt__buf_init(&c.names, &d->allocator);
     for (int i = 0; i < 2; i++) ckpt__buf_init(&c.before[i], &d->allocator);
-    ckpt_err e = CKPT_OK;
-    if (d->shards < 0 || d->shards > CKPT__SHARD_MAX_RANKS) e = ckpt__error_set(CKPT_ARG, "shards is %d", d->shards);
-    else if (!d->overwrite && ckpt__os_exists(d->to))
-        e = ckpt__error_set(CKPT_EXISTS, "%s exists already, and overwriting it was not asked for", d->to);
-    if (e == CKPT_OK) e = ckpt__loader_open(&c.file, from, &d->allocator);
+    ckpt_err e = ckpt__loader_open(&c.file, from, &d->allocator);
     if (e == CKPT_OK && !d->no_verify) e = ckpt__folder_check_open(c.file, from->path.data, &d->progress);
     if (e == CKPT_OK) e = d->shards > 0 ? ckpt__folder_split(&c) : ckpt__folder_write(&c);
     ckpt__error_record why;
@@ -57737,6 +57758,7 @@ CKPT__DECL ckpt_err ckpt_convert(const ckpt_convert_desc *desc) {
     ckpt__loader_local real;
     ckpt__loader_local_init(&real, &desc->allocator);
     ckpt_err e = ckpt__loader_check_local(desc->to);
+    if (e == CKPT_OK) e = ckpt__folder_check_target(desc);
     if (e == CKPT_OK) e = ckpt__loader_bring(&real, desc->from, &desc->progress);
     if (e == CKPT_OK) e = ckpt__folder_convert_run(desc, &real);
     ckpt__loader_local_free(&real);

@@ -101,7 +101,7 @@ is "split onto itself" 4 ./ckpt split --force split1 3 split1
 is "split of a rank's file onto its directory" 4 ./ckpt split --force split1/__0_1.pt 3 split1
 is "is not touched" 0 ./ckpt verify split1
 is "split into no files" 2 ./ckpt split out/m.pt 0 none
-is "split as nothing known" 2 ./ckpt split --as .xyz out/m.pt 2 none
+for ending in .xyz .pth .tarry; do is "split as $ending" 2 ./ckpt split --as $ending out/m.pt 2 none; done
 is "split without a directory" 2 ./ckpt split out/m.pt 2
 good "nothing was made" '[ ! -e none ]'
 is "the index of Hugging Face" 0 python3 "$root/tests/hf_index.py" split4
@@ -385,6 +385,9 @@ is "verify of it, unfinished" 1 ./ckpt verify again4
 holds "says that it does not count" "does not count"
 is "rm of it" 0 ./ckpt rm $u/twice
 good "both times' files are gone" '[ ! -e bucket/twice ]'
+mkdir bucket/theirs && cp $f/__0_0.pt bucket/theirs/__0_0.pth && touch -t 202001010000 bucket/theirs/*
+is "gc of a URI with other people's files" 0 ./ckpt gc --now --older-than 0 $u
+good "takes none of them" '[ -e bucket/theirs/__0_0.pth ]' && rm -r bucket/theirs
 mkdir bucket/half bucket/way && cp $f/__* bucket/half && cp $f/__* bucket/way
 for c in verify show; do
     is "$c of an unfinished URI" 1 ./ckpt $c $u/half

@@ -387,6 +387,11 @@ static void test_split_refusals(void **state) {
     util_write_text(util_join(dir, "file"), "x");
     assert_int_equal(convert(ep1, util_join(dir, "file"), 2, ".pt", false, NULL), CKPT_EXISTS);
     assert_int_equal(convert(ep1, util_join(dir, "x"), 2, ".pt.nothing", false, NULL), CKPT_UNSUPPORTED);
+    static const char *const endings[] = { ".pth", "/x.pt", ".pt/x", ".pt.a/b", "pt", ".ptx.gz", ".tarry" };
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)       // of what nobody would know again, before anything is read
+        assert_int_equal(convert(util_join(dir, "nothing"), util_join(dir, "x"), 2, endings[i], false, NULL), CKPT_ARG);
+    assert_int_equal(convert(util_join(dir, "nothing"), util_join(dir, "x"), 2, ".pt.nothing", false, NULL), CKPT_UNSUPPORTED);
+    assert_int_equal(convert(util_join(dir, "nothing"), util_join(dir, "x.pt.nothing"), 0, NULL, false, NULL), CKPT_UNSUPPORTED);
     assert_false(util_exists(util_join(dir, "x")));         // what a failure began is gone
     ok(convert(ep1, util_join(dir, "ep2"), 5, NULL, false, NULL));
     assert_string_equal(util_list(util_join(dir, "ep2")), ".metadata\n__0_1.pt\n__1_1.pt\n__2_1.pt\n__3_1.pt\n__4_1.pt\n");

@@ -446,14 +446,18 @@ static bool is_dir(const char *path) {
 
 static const char *const META = ".metadata", *const HF_INDEX = "model.safetensors.index.json";
 
-// "__3_0.pt": a rank's file. The second number is above 0 when the checkpoint was saved again under its name.
+// "__3_0.pt": a rank's file, by the library's own rule. The second number is above 0 when the checkpoint was saved again under its name.
 static bool is_rank_file(const char *base) {
+    static const char *const containers[] = { ".pt", ".safetensors", ".tar", ".tgz" };
     size_t digits = strncmp(base, "__", 2) == 0 ? strspn(base + 2, "0123456789") : 0;
     size_t edition = digits > 0 && base[2 + digits] == '_' ? strspn(base + 3 + digits, "0123456789") : 0;
-    if (edition == 0) return false;
+    if (digits > 9 || edition == 0 || edition > 9) return false;
     const char *rest = base + 3 + digits + edition;
-    return strncmp(rest, ".pt", 3) == 0 || strncmp(rest, ".safetensors", 12) == 0 || strncmp(rest, ".tar", 4) == 0 ||
-           strncmp(rest, ".tgz", 4) == 0;
+    for (size_t i = 0; i < sizeof containers / sizeof containers[0]; i++) {
+        size_t n = strlen(containers[i]);
+        if (strncmp(rest, containers[i], n) == 0 && (rest[n] == 0 || rest[n] == '.')) return true;
+    }
+    return false;
 }
 
 static bool belongs(const char *base) {
