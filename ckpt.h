@@ -909,7 +909,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const 
 // ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS).
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_create_symlink_file(const char *target, const char *path);
 // CKPT_EXISTS when the folder or a folder below it holds a file, hidden ones not counted. A missing folder is
-// empty.
+// empty. CKPT_UNSUPPORTED, here and in what follows: a URI.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_ensure_folder_is_empty(const char *folder);
 // CKPT_EXISTS when the folder holds a file that matches the template `filename` and whose counters are later
 // than desc->timestamp: saving on would mix two histories. The saver calls it by itself unless its `overwrite`
@@ -35720,14 +35720,24 @@ static void ckpt__stores_shown(char *out, size_t cap, const char *text) {
                         (int)(end - at), at);
 }
 
+// Is it one that somebody has set up? Else its texts are addresses of anything.
+static ckpt_err ckpt__stores_check(const ckpt_store_desc *d) {
+    if (d == NULL) return CKPT_OK;
+    if (d->_canary != 0)
+        return ckpt__error_set(CKPT_ARG, "the ckpt_store_desc was not zero-initialised (ckpt_store_desc desc = {0})");
+    return d->stall_timeout_s >= 0.0 ? CKPT_OK : ckpt__error_set(CKPT_ARG, "stall_timeout_s is %g", d->stall_timeout_s);
+}
+
 // d: NULL is a zeroed one, which is what the stores get.
 static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt_store_desc *d) {
     ckpt_store_desc none;
     ckpt__uri u;
     char shown[768];
     memset(&none, 0, sizeof none);
-    if (d == NULL) d = &none;
     *out = NULL;
+    ckpt_err checked = ckpt__stores_check(d);
+    if (checked != CKPT_OK) return checked;
+    if (d == NULL) d = &none;
     ckpt__txt_uri(&u, text);
     ckpt__stores_shown(shown, sizeof shown, text);
     if (u.backend[0] == 0)
@@ -41512,13 +41522,15 @@ static ckpt_err ckpt__uploader_open_store(ckpt_uploader *u, const ckpt_uploader_
     ckpt_store_desc sd;
     u->store = d->store;
     if (u->store != NULL) return CKPT_OK;
+    ckpt_err e = ckpt__stores_check(d->store_desc);
+    if (e != CKPT_OK) return e;
     memset(&sd, 0, sizeof sd);
     if (d->store_desc != NULL) sd = *d->store_desc;
     if (sd.logger.fn == NULL) sd.logger = u->quiet;
     if (sd.allocator.fn == NULL) sd.allocator = u->allocator;
     if (!(sd.stall_timeout_s > 0.0)) sd.stall_timeout_s = d->stall_timeout_s;
     u->owns_store = true;
-    ckpt_err e = ckpt__stores_check_ranks(d->bucket_uri, u->ranks.world_size);
+    e = ckpt__stores_check_ranks(d->bucket_uri, u->ranks.world_size);
     return e == CKPT_OK ? ckpt__stores_open(&u->store, d->bucket_uri, &sd) : e;
 }
 
@@ -57472,7 +57484,8 @@ CKPT__DECL ckpt_err ckpt_ensure_folder_is_empty(const char *folder) {
     if (folder == NULL) return ckpt__public_null("ckpt_ensure_folder_is_empty", "folder");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    return ckpt__public_end(&before, ckpt__loader_check_empty(folder));
+    ckpt_err e = ckpt__loader_check_local(folder);
+    return e != CKPT_OK ? e : ckpt__public_end(&before, ckpt__loader_check_empty(folder));
 }
 //-- saver -----------------------------------------------------------------------
 
@@ -57575,16 +57588,22 @@ CKPT__DECL void ckpt_saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
     if (s != NULL) ckpt__saver_stats(s, out);
 }
 
+static bool ckpt__public_has_extra(const ckpt_name_desc *desc) {
+    return desc->extra_count == 0 || (desc->extra_count > 0 && desc->extra != NULL);
+}
+
 CKPT__DECL ckpt_err ckpt_ensure_folder_has_no_conflicting_files(const char *folder, const char *filename,
                                                                  const ckpt_name_desc *desc) {
     static const char *const who = "ckpt_ensure_folder_has_no_conflicting_files";
     if (folder == NULL) return ckpt__public_null(who, "folder");
     if (filename == NULL) return ckpt__public_null(who, "filename");
     if (desc == NULL || desc->timestamp == NULL) return ckpt__public_null(who, desc == NULL ? "desc" : "desc->timestamp");
+    if (!ckpt__public_has_extra(desc)) return ckpt__error_set(CKPT_ARG, "%s: extra_count does not fit extra", who);
     ckpt_allocator a = { NULL, NULL };
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt_err e = ckpt__time_check(desc->timestamp);
+    ckpt_err e = ckpt__loader_check_local(folder);
+    if (e == CKPT_OK) e = ckpt__time_check(desc->timestamp);
     return e != CKPT_OK ? e : ckpt__public_end(&before, ckpt__saver_check_conflicts(folder, filename, desc, NULL, &a));
 }
 
@@ -57638,7 +57657,7 @@ CKPT__DECL ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_time t) {
 CKPT__DECL ckpt_err ckpt_format_name(char *buf, size_t cap, const char *format, const ckpt_name_desc *desc) {
     if (buf == NULL || cap == 0 || format == NULL)
         return ckpt__error_set(CKPT_ARG, "ckpt_format_name needs a buffer and a format");
-    if (desc != NULL && (desc->extra_count < 0 || (desc->extra_count > 0 && desc->extra == NULL)))
+    if (desc != NULL && !ckpt__public_has_extra(desc))
         return ckpt__error_set(CKPT_ARG, "ckpt_format_name: extra_count does not fit extra");
     ckpt__buf text;
     ckpt__buf_init(&text, NULL);
@@ -57793,12 +57812,10 @@ CKPT__DECL ckpt_err ckpt_store_open(ckpt_store **out, const char *uri, const ckp
     if (out == NULL) return ckpt__public_null("ckpt_store_open", "out");
     *out = NULL;
     if (uri == NULL) return ckpt__public_null("ckpt_store_open", "uri");
-    if (desc != NULL && desc->_canary != 0) return ckpt__public_canary("ckpt_store_open", "ckpt_store_desc");
-    if (desc != NULL && !(desc->stall_timeout_s >= 0.0))
-        return ckpt__error_set(CKPT_ARG, "ckpt_store_open: stall_timeout_s is %g", desc->stall_timeout_s);
     ckpt__error_record before;
     ckpt__error_take(&before);
-    return ckpt__public_end(&before, ckpt__stores_open(out, uri, desc));
+    ckpt_err e = ckpt__error_prefix(ckpt__stores_check(desc), "ckpt_store_open");
+    return e != CKPT_OK ? e : ckpt__public_end(&before, ckpt__stores_open(out, uri, desc));
 }
 
 CKPT__DECL ckpt_err ckpt_store_custom(ckpt_store **out, const ckpt_store_ops *ops, void *user) {

@@ -312,6 +312,7 @@ static void test_folder_empty(void **unused) {
     util_write_text("file", "x");
     assert_int_equal(ckpt_ensure_folder_is_empty("file"), CKPT_EXISTS);
     assert_int_equal(ckpt_ensure_folder_is_empty(NULL), CKPT_ARG);
+    assert_int_equal(ckpt_ensure_folder_is_empty("s3://bucket/run"), CKPT_UNSUPPORTED);         // no such local folder, but who knows
     util_mkdir("links");
     assert_int_equal(symlink("..", "links/up"), 0);                         // a folder: not entered, no file
     must(ckpt_ensure_folder_is_empty("links"));

@@ -1243,6 +1243,11 @@ static void test_no_conflict_leaves_sentence(void **state) {
     ok(ckpt_ensure_folder_has_no_conflicting_files(dir, "ep{epoch}/ba{batch}.pt", &d));
     assert_true(fault_disarm());
     assert_string_equal(ckpt_last_error(), "an older failure");
+    assert_int_equal(ckpt_ensure_folder_has_no_conflicting_files("s3://bucket/run", "ba{batch}.pt", &d), CKPT_UNSUPPORTED);
+    d.extra_count = 1;
+    assert_int_equal(ckpt_ensure_folder_has_no_conflicting_files(dir, "ep{epoch}/ba{batch}.pt", &d), CKPT_ARG);
+    d.extra_count = -1;
+    assert_int_equal(ckpt_ensure_folder_has_no_conflicting_files(dir, "ep{epoch}/ba{batch}.pt", &d), CKPT_ARG);
 }
 
 static bool disk_full, index_created;   // the index's temporary cannot be created, or it cannot be written

@@ -3,6 +3,7 @@
 // run.sh: tsan
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
+#include <math.h>
 #include "util.h"
 #include "store_contract.h"
 
@@ -768,6 +769,38 @@ static void test_progress_attempts(void **state) {
     ckpt_store_close(s);
 }
 
+// A store's settings that nobody has set up are refused wherever they are given, before a text of theirs is read.
+static void test_wrong_store_desc(void) {
+    static const double stalls[] = { -1.0, 0.0, 0.0 };
+    static float w[1];
+    for (int i = 0; i < 3; i++) {
+        ckpt_store_desc sd;
+        ckpt_load_desc load;
+        ckpt_saver_desc save;
+        ckpt_uploader_desc up;
+        ckpt_state st;
+        ckpt_saver *s = NULL;
+        ckpt_uploader *u = NULL;
+        memset(&sd, 0, sizeof sd);
+        memset(&load, 0, sizeof load);
+        memset(&save, 0, sizeof save);
+        memset(&up, 0, sizeof up);
+        memset(&st, 0, sizeof st);
+        if (i == 1) memset(&sd, 0xa5, sizeof sd);
+        sd.stall_timeout_s = i == 2 ? (double)NAN : stalls[i];
+        ckpt_bind_f32(&st, "state/w", w, 1);
+        load.load_path = "file:///nowhere/x.pt";
+        load.state = save.state = &st;
+        save.folder = util_fmt("file://%s/run", util_temp_dir());
+        up.bucket_uri = util_fmt("file://%s", util_temp_dir());
+        load.store_desc = save.store_desc = up.store_desc = &sd;
+        contract_is(ckpt_load(&load, NULL), CKPT_ARG);
+        contract_is(ckpt_saver_open(&s, &save), CKPT_ARG);
+        contract_is(ckpt_uploader_open(&u, &up), CKPT_ARG);
+        ckpt_state_free(&st);
+    }
+}
+
 //-- URIs --------------------------------------------------------------------------
 
 static void test_open(void **state) {
@@ -803,6 +836,7 @@ static void test_open(void **state) {
     d._canary = 0;
     d.stall_timeout_s = -1;
     contract_is(ckpt_store_open(&s, "file:///x", &d), CKPT_ARG);
+    test_wrong_store_desc();
     ckpt_store_close(NULL);
     static const char *const same[] = { "file://%s", "FILE://%s/", "file://localhost%s", "file://%s//", "file://%s/%%2E" };
     const char *dir = util_temp_dir();
