@@ -67,6 +67,12 @@ json "put's JSON" "d['to'].endswith('run/ep1.pt') and d['size'] > 200000"
 is "put a name with a space" 0 ./ckpt put a.pt "$bucket/a%20b%25.pt"
 [ -f "bucket/a b%.pt" ] && pass "its name is decoded" || fail "its name is decoded"
 is "put of nothing" 3 ./ckpt put none.pt "$bucket/x"
+mkdir texts && ./make texts/ep1.pt && printf 'ep1.pt' > texts/latest.pt && printf 'nothing like it' > texts/note.txt
+is "put of a text that stands for a link" 0 ./ckpt put texts/latest.pt "$bucket/texts/newest.pt"
+same "sends what it leads to" texts/ep1.pt bucket/texts/newest.pt
+is "put of a note" 0 ./ckpt put texts/note.txt "$bucket/texts/"
+same "sends the note" texts/note.txt bucket/texts/note.txt
+rm -r texts bucket/texts
 is "ls" 0 ./ckpt ls "$bucket"
 holds "ls shows names" "run/ep1.pt"
 is "ls --json" 0 ./ckpt ls --json "$bucket"

@@ -1861,6 +1861,132 @@ static int copy_one(const char *from, const char *to) {
     return status;
 }
 
+// Is it the folder of a run: with an index, that of a rank, or the lock of a saver that is yet to write one?
+static bool is_run(const char *dir) {
+    DIR *d = opendir(dir);
+    bool found = false;
+    for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL && !found; e = readdir(d)) {
+        size_t n = strlen(e->d_name);
+        bool index = strncmp(e->d_name, ".ckpt-index", 11) == 0 && n > 6 && strcmp(e->d_name + n - 6, ".jsonl") == 0;
+        found = index || strncmp(e->d_name, ".ckpt-lock", 10) == 0;
+    }
+    if (d != NULL) closedir(d);
+    return found;
+}
+
+// Is it a level that the folder above cannot be read off?
+static bool is_dots(const char *level) {
+    return strcmp(level, ".") == 0 || strcmp(level, "..") == 0;
+}
+
+// Cuts dir down to the nearest folder at or above it that is a run's, as far up as its text tells.
+static bool climb(char *dir) {
+    for (int levels = 0; levels < 17; levels++) {
+        if (is_run(dir)) return true;
+        char *cut = strrchr(dir, '/');
+        if (cut == dir || is_dots(base_of(dir))) return false;
+        strcpy(cut != NULL ? cut : dir, cut != NULL ? "" : ".");
+    }
+    return false;
+}
+
+// folder/name, of a folder that is to be freed; NULL stays NULL.
+static char *below(char *folder, const char *name) {
+    char *out = folder != NULL ? joined(folder, name) : NULL;
+    free(folder);
+    return out;
+}
+
+// The ways to write a path whose folders can be climbed: as it was named, so that what is said of it has that name too;
+// from the root; with the links above its last level followed. NULL: this way does not do for it.
+static char *written(const char *path, int way) {
+    const char *base = base_of(path);
+    if (way == 2 && is_dots(base)) return realpath(path, NULL);
+    if (is_dots(base)) return NULL;
+    if (way == 0) return keep_text(path);
+    if (way == 1) return path[0] == '/' ? NULL : below(getcwd(NULL, 0), path);
+    char *above = parent_of(path), *real = realpath(above, NULL);
+    free(above);
+    return below(real, base);
+}
+
+// What is left of a path that begins with dir, but for a "." that it leaves out.
+static const char *rest_below(const char *dir, const char *path) {
+    size_t n = strlen(dir);
+    bool begins = strncmp(path, dir, n) == 0 && (dir[n - 1] == '/' || path[n] == '/');
+    return begins ? path + n + strspn(path + n, "/") : path;
+}
+
+// The folder that a checkpoint belongs to, the nearest one above it that is a run's, else the one that it lies in; and its name there.
+static char *folder_of(const char *path, char **inside) {
+    char *whole = NULL;
+    for (int way = 0; way < 3; way++) {
+        free(whole);
+        whole = written(path, way);
+        if (whole == NULL) continue;
+        char *dir = parent_of(whole);
+        if (climb(dir)) {
+            *inside = keep_text(rest_below(dir, whole));
+            free(whole);
+            return dir;
+        }
+        free(dir);
+    }
+    const char *last = is_dots(base_of(path)) && whole != NULL ? whole : path;
+    char *lies_in = parent_of(last);
+    *inside = keep_text(base_of(last));
+    free(whole);
+    return lies_in;
+}
+
+// Is a path another way to a checkpoint than its own entry in its folder? A link may well have the name of what it leads to.
+static bool is_other_way(const char *path, const char *inside, const char *entry) {
+    struct stat named, own;
+    if (strcmp(base_of(entry), base_of(inside)) != 0) return true;
+    if (lstat(path, &named) != 0) return false;
+    return lstat(entry, &own) != 0 || named.st_ino != own.st_ino || named.st_dev != own.st_dev;
+}
+
+// Does a small file say the name of something, seen from its folder?
+static bool names_something(const char *path) {
+    struct stat st;
+    char text[4097];
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0 || st.st_size >= (off_t)sizeof text) return false;
+    FILE *f = fopen(path, "rb");
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f != NULL) fclose(f);
+    while (n > 0 && strchr(" \t\r\n", text[n - 1]) != NULL) n--;
+    text[n] = 0;
+    if (n == 0 || strlen(text) != n) return false;
+    char *dir = parent_of(path), *there = text[0] == '/' ? keep_text(text) : joined(dir, text);
+    bool is = stat(there, &st) == 0;
+    free(dir);
+    free(there);
+    return is;
+}
+
+// What the text of a file that stands for a link leads to, where the file system has none. NULL: it is no such file. To be freed.
+static char *follow_text(const char *path) {
+    ckpt_folder *f = NULL;
+    ckpt_checkpoint c;
+    if (is_uri(path) || !names_something(path)) return NULL;
+    char *inside, *folder = folder_of(path, &inside), *whole = joined(folder, inside), *out = NULL;
+    int at = open_folder(&f, folder) == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
+    if (at >= 0 && ckpt_folder_entry(f, at, &c) == CKPT_OK && is_other_way(path, inside, c.path)) out = keep_text(c.path);
+    ckpt_folder_close(f);
+    free(whole);
+    free(folder);
+    free(inside);
+    return out;
+}
+
+static int copy_from(const char *from, const char *to) {
+    char *real = follow_text(from);
+    int status = copy_one(real != NULL ? real : from, to);
+    free(real);
+    return status;
+}
+
 static int do_get(void) {
     if (opt.count < 1 || opt.count > 2) return misuse("get wants a URI, and where it is to go");
     if (!is_uri(opt.args[0])) return misuse("'%s' is no URI", opt.args[0]);
@@ -1883,13 +2009,13 @@ static int do_put(void) {
     if (opt.count != 2) return misuse("put wants a file and a URI");
     if (!is_uri(opt.args[1])) return misuse("'%s' is no URI", opt.args[1]);
     if (is_uri(opt.args[0])) return misuse("put is for files of this machine; ckpt cp copies from store to store");
-    return copy_one(opt.args[0], opt.args[1]);
+    return copy_from(opt.args[0], opt.args[1]);
 }
 
 static int do_cp(void) {
     if (opt.count != 2) return misuse("cp wants a source and a destination");
     if (!is_uri(opt.args[0]) && !is_uri(opt.args[1])) return misuse("neither is a URI; cp(1) copies files of this machine");
-    return copy_one(opt.args[0], opt.args[1]);
+    return copy_from(opt.args[0], opt.args[1]);
 }
 
 // Gets an object into a temporary file and checks that.
@@ -2509,92 +2635,6 @@ static int do_split(void) {
     return convert(opt.args[0], opt.args[2], shards);
 }
 
-// Is it the folder of a run: with an index, that of a rank, or the lock of a saver that is yet to write one?
-static bool is_run(const char *dir) {
-    DIR *d = opendir(dir);
-    bool found = false;
-    for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL && !found; e = readdir(d)) {
-        size_t n = strlen(e->d_name);
-        bool index = strncmp(e->d_name, ".ckpt-index", 11) == 0 && n > 6 && strcmp(e->d_name + n - 6, ".jsonl") == 0;
-        found = index || strncmp(e->d_name, ".ckpt-lock", 10) == 0;
-    }
-    if (d != NULL) closedir(d);
-    return found;
-}
-
-// Is it a level that the folder above cannot be read off?
-static bool is_dots(const char *level) {
-    return strcmp(level, ".") == 0 || strcmp(level, "..") == 0;
-}
-
-// Cuts dir down to the nearest folder at or above it that is a run's, as far up as its text tells.
-static bool climb(char *dir) {
-    for (int levels = 0; levels < 17; levels++) {
-        if (is_run(dir)) return true;
-        char *cut = strrchr(dir, '/');
-        if (cut == dir || is_dots(base_of(dir))) return false;
-        strcpy(cut != NULL ? cut : dir, cut != NULL ? "" : ".");
-    }
-    return false;
-}
-
-// folder/name, of a folder that is to be freed; NULL stays NULL.
-static char *below(char *folder, const char *name) {
-    char *out = folder != NULL ? joined(folder, name) : NULL;
-    free(folder);
-    return out;
-}
-
-// The ways to write a path whose folders can be climbed: as it was named, so that what is said of it has that name too;
-// from the root; with the links above its last level followed. NULL: this way does not do for it.
-static char *written(const char *path, int way) {
-    const char *base = base_of(path);
-    if (way == 2 && is_dots(base)) return realpath(path, NULL);
-    if (is_dots(base)) return NULL;
-    if (way == 0) return keep_text(path);
-    if (way == 1) return path[0] == '/' ? NULL : below(getcwd(NULL, 0), path);
-    char *above = parent_of(path), *real = realpath(above, NULL);
-    free(above);
-    return below(real, base);
-}
-
-// What is left of a path that begins with dir, but for a "." that it leaves out.
-static const char *rest_below(const char *dir, const char *path) {
-    size_t n = strlen(dir);
-    bool begins = strncmp(path, dir, n) == 0 && (dir[n - 1] == '/' || path[n] == '/');
-    return begins ? path + n + strspn(path + n, "/") : path;
-}
-
-// The folder that a checkpoint belongs to, the nearest one above it that is a run's, else the one that it lies in; and its name there.
-static char *folder_of(const char *path, char **inside) {
-    char *whole = NULL;
-    for (int way = 0; way < 3; way++) {
-        free(whole);
-        whole = written(path, way);
-        if (whole == NULL) continue;
-        char *dir = parent_of(whole);
-        if (climb(dir)) {
-            *inside = keep_text(rest_below(dir, whole));
-            free(whole);
-            return dir;
-        }
-        free(dir);
-    }
-    const char *last = is_dots(base_of(path)) && whole != NULL ? whole : path;
-    char *lies_in = parent_of(last);
-    *inside = keep_text(base_of(last));
-    free(whole);
-    return lies_in;
-}
-
-// Is a path another way to a checkpoint than its own entry in its folder? A link may well have the name of what it leads to.
-static bool is_other_way(const char *path, const char *inside, const char *entry) {
-    struct stat named, own;
-    if (strcmp(base_of(entry), base_of(inside)) != 0) return true;
-    if (lstat(path, &named) != 0) return false;
-    return lstat(entry, &own) != 0 || named.st_ino != own.st_ino || named.st_dev != own.st_dev;
-}
-
 typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
 
 static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint64_t *size, bool *misused) {
@@ -3012,6 +3052,7 @@ static const command commands[] = {
       "  --force   replace the file, or the checkpoint in that directory\n" },
     { "put", do_put, "--force ",
       "usage: ckpt put [--force] [--json] FILE|DIR URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n"
+      "FILE may be a link, or the text that stands for one where there are none.\n"
       "DIR: a directory that many ranks wrote, with all its files, .metadata last.\n\n"
       "  --force   replace the object, or the checkpoint there\n" },
     { "cp", do_cp, "--force ",
