@@ -219,6 +219,8 @@ is "verify" 0 ./ckpt verify run/ep0-ba80-rank0.pt run/latest-rank0.pt
 is "verify of damage" 1 ./ckpt verify broken/ep0-ba80-rank0.pt
 holds "verify names the entry" "state/model/wte"
 is "verify of nothing" 3 ./ckpt verify none.pt
+mkdir bare && is "verify of an empty folder" 3 ./ckpt verify bare
+says "says what it is" "no checkpoints in bare" && rmdir bare
 is "verify of a folder" 1 ./ckpt verify broken
 is "verify --json" 1 ./ckpt verify --json broken none.pt
 json "verify --json tells all" "[v['ok'] for v in d['verified']] == [True] * 5 + [False] * 3 and d['verified'][-1]['code'] == 'CKPT_NOT_FOUND'"

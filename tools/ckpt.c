@@ -2300,11 +2300,15 @@ static void verify_unfinished(const char *path, uint64_t size, bool first) {
 
 static int verify_folder(const char *folder, bool *first) {
     ckpt_folder *f = NULL;
+    char clean[4096];
     ckpt_err e = open_folder(&f, folder);
     int status = EXIT_OK;
     if (e != CKPT_OK) {
         status = verify_report(folder, e, 0, 0, *first);
         *first = false;
+    } else if (ckpt_folder_count(f) == 0) {             // a script that verifies a wrong folder must not be told that all is well
+        fprintf(stderr, "ckpt: no checkpoints in %s\n", shown(folder, clean, sizeof clean));
+        status = EXIT_MISSING;
     }
     for (int i = 0; i < ckpt_folder_count(f); i++) {
         ckpt_checkpoint c;
@@ -2986,7 +2990,7 @@ static const command commands[] = {
       "A directory that many ranks wrote: .metadata, and every file with every sum. One without .metadata is damaged when it is\n"
       "named; among a folder's it is told of and does not count.\n"
       "An object is copied to the folder for temporary files ($TMPDIR) first; a directory in a store is read where it lies.\n"
-      "Exit status 1: at least one is damaged.\n" },
+      "Exit status 1: at least one is damaged.  3: there is nothing to verify.\n" },
     { "diff", do_diff, "--rtol --atol --all ",
       "usage: ckpt diff [--rtol X] [--atol X] [--all] [--json] A B\n\n"
       "Compares two checkpoints of any kinds name by name: - only in A, + only in B, ~ different.\n\n"
