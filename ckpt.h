@@ -1133,6 +1133,8 @@ typedef struct ckpt_folder_desc {
     ckpt_logger        logger;
     ckpt_on_progress   progress;        // of the checks that gc, verify and remove make
     ckpt_allocator     allocator;
+    bool               flat;            // only what lies in the folder itself, for one that is no run's: no folder below is
+                                        // looked into, and remove makes no index there
 } ckpt_folder_desc;
 
 typedef struct ckpt_checkpoint {
@@ -16165,6 +16167,7 @@ typedef struct ckpt__index {
     const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
     char             *metric_of;        // the same as the file has it, for who has no rule of his own; NULL: it does not say
     bool              remeasure;        // some lines have no metric, or had that of another rule, which cannot be compared
+    bool              flat;             // nothing below the folder is looked at
     int               lock;             // descriptor of the lock, -1
     ckpt__buf         lock_path;        // while it is held, so that letting go needs no memory
 } ckpt__index;
@@ -16765,10 +16768,16 @@ static ckpt_err ckpt__index_walk(const ckpt_allocator *a, const char *folder, in
     return ckpt__index_walk_all(a, folder, depth, 0, each, user);
 }
 
+// How far down a tool looks.
+static int ckpt__index_depth(const ckpt__index *ix) {
+    return ix->flat ? 0 : (int)CKPT__INDEX_DEPTH;
+}
+
+
 // The same for tools that decide or change something: all levels, without what belongs to other runs.
-static ckpt_err ckpt__index_walk_own(const ckpt_allocator *a, const char *folder,
+static ckpt_err ckpt__index_walk_own(const ckpt__index *ix,
                                      ckpt_err (*each)(const char *name, const ckpt__os_info *info, void *user), void *user) {
-    return ckpt__index_walk_all(a, folder, CKPT__INDEX_DEPTH, CKPT__INDEX_OWN, each, user);
+    return ckpt__index_walk_all(&ix->allocator, ix->folder, ckpt__index_depth(ix), CKPT__INDEX_OWN, each, user);
 }
 
 // Whose a name below a folder is. What was asked last is kept: names of one directory come one after another.
@@ -17063,7 +17072,7 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
         depth = ckpt__index_levels(ckpt__buf_cstr(&text));
     }
     if (e == CKPT_OK) e = text.err;
-    if (e == CKPT_OK && pattern == NULL) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__index_consider_plain, &sc);
+    if (e == CKPT_OK && pattern == NULL) e = ckpt__index_walk_own(ix, ckpt__index_consider_plain, &sc);
     else if (e == CKPT_OK) e = ckpt__index_walk(&ix->allocator, ix->folder, depth, ckpt__index_consider, &sc);
     ckpt__index_number_lines(ix);
     if (added != NULL) *added = sc.added;
@@ -55423,7 +55432,7 @@ static ckpt_err ckpt__folder_scan(const ckpt_folder *f, ckpt__index *ix) {
     bool lost = ix->lost || ix->damaged;
     if (strcmp(ix->file, CKPT__INDEX_FILE) != 0 || (f->rank_count > 0 && !lost)) return ckpt__folder_forget(ix);
     ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL);
-    if (e == CKPT_OK) e = ckpt__index_walk_own(&ix->allocator, ix->folder, ckpt__folder_enter_many_one, ix);
+    if (e == CKPT_OK) e = ckpt__index_walk_own(ix, ckpt__folder_enter_many_one, ix);
     for (size_t i = ix->count; i > 0 && f->rank_count > 0; i--) {
         int at = ckpt__index_find(&f->index, ix->lines[i - 1].name);
         if (at >= 0 && f->index.lines[at].rank > 0) ckpt__index_drop(ix, i - 1);
@@ -55679,7 +55688,7 @@ static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const ckpt_folder
     l->ix = &f->index;
     l->own = own;
     int how = own ? (int)CKPT__INDEX_OWN : 0;
-    return ckpt__index_walk_all(&f->allocator, l->folder, CKPT__INDEX_DEPTH, how, ckpt__folder_note_link, l);
+    return ckpt__index_walk_all(&f->allocator, l->folder, ckpt__index_depth(&f->index), how, ckpt__folder_note_link, l);
 }
 
 //-- the view --------------------------------------------------------------------
@@ -55821,7 +55830,7 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     e = ckpt__os_list(f->index.folder, ckpt__folder_note_rank, f);
     for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_add_rank(f, f->ranks[i]);
     if (e != CKPT_OK) return e;
-    e = ckpt__index_walk(&f->allocator, f->index.folder, CKPT__INDEX_DEPTH, ckpt__folder_consider, &f->index);
+    e = ckpt__index_walk(&f->allocator, f->index.folder, ckpt__index_depth(&f->index), ckpt__folder_consider, &f->index);
     if (e != CKPT_OK) return e;
     ckpt__folder_put_unfinished_last(&f->index);
     e = ckpt__folder_mark_apart(&f->index);
@@ -55843,6 +55852,7 @@ static ckpt_err ckpt__folder_open(ckpt_folder **out, const ckpt_folder_desc *d) 
     f->logger = d->logger;
     f->progress = d->progress;
     e = ckpt__index_init(&f->index, &f->allocator, d->folder);
+    f->index.flat = d->flat;
     if (e == CKPT_OK) e = ckpt__folder_look(f);
     if (e == CKPT_OK) *out = f;
     else ckpt__folder_free(f);
@@ -55916,6 +55926,7 @@ static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
 // An index read afresh, under its lock. ckpt__folder_leave must follow, also after a failure.
 static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix, int rank) {
     ckpt_err e = ckpt__index_init(ix, &f->allocator, f->index.folder);
+    ix->flat = f->index.flat;
     ckpt__folder_choose_index(ix, rank);
     if (e == CKPT_OK) e = ckpt__index_lock(ix);
     if (e == CKPT_OK) e = ckpt__index_load_to_write(ix);
@@ -56273,7 +56284,8 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
         if (e == CKPT_OK) ckpt__index_drop(c->ix, i);
     }
     if (e == CKPT_OK) ckpt__index_settle(c->ix);
-    if (e == CKPT_OK && (c->ix->count > 0 || !c->ix->lost)) e = ckpt__index_write(c->ix);
+    bool noted = !c->ix->lost || (c->ix->count > 0 && (!c->ix->flat || c->gc != NULL));
+    if (e == CKPT_OK && noted) e = ckpt__index_write(c->ix);
     bool full = e == CKPT_NO_SPACE && gone.count > 0;
     if (full) e = CKPT_OK;
     for (size_t i = 0; i < gone.count && e == CKPT_OK; i++) e = ckpt__folder_delete(c, &gone.lines[i]);
@@ -56489,7 +56501,7 @@ static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
     ckpt__buf_init(&l.names, &c->f->allocator);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__buf_init(&dir, &c->f->allocator);
-    ckpt_err e = ckpt__index_walk_own(&c->f->allocator, folder, ckpt__folder_note_litter, &l);
+    ckpt_err e = ckpt__index_walk_own(&c->f->index, ckpt__folder_note_litter, &l);
     for (size_t at = 0; at < l.names.len && e == CKPT_OK; ) {
         uint64_t size = ckpt__mem_le(l.names.data + at, 8);
         const char *name = l.names.data + at + 8;
@@ -56559,7 +56571,7 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
     h.ix = c->ix;
     ckpt__buf_init(&h.names, a);
     ckpt__buf_init(&dir, a);
-    ckpt_err e = ckpt__index_walk_own(a, c->ix->folder, ckpt__folder_note_half, &h);
+    ckpt_err e = ckpt__index_walk_own(c->ix, ckpt__folder_note_half, &h);
     for (size_t at = 0; at < h.names.len && e == CKPT_OK; at += strlen(h.names.data + at) + 1) {
         const char *name = h.names.data + at;
         ckpt__folder_many m;

@@ -290,6 +290,14 @@ is "pin of it" 0 ./ckpt pin packed/mine.pt.gz
 is "ls" 0 ./ckpt ls --json packed
 json "it is known" "sorted(c['name'] for c in d['checkpoints'] if c['pinned'] and not c['foreign']) == ['ep0-ba30-rank0.pt', 'mine.pt.gz']"
 
+# a file in a folder that is no run's
+mkdir -p home/deep/er && cp run/ep0-ba30-rank0.pt home/a.pt && cp run/ep0-ba60-rank0.pt home/b.pt && cp run/ep0-ba60-rank0.pt home/deep/er/c.pt
+is "rm there" 0 ./ckpt rm home/a.pt
+[ "$(ls -A home | tr '\n' ' ')" = "b.pt deep " ] && pass "leaves no index" || { fail "leaves no index"; ls -A home; }
+is "pin there" 0 ./ckpt pin home/b.pt
+[ "$(grep -c c.pt home/.ckpt-index.jsonl)" = 0 ] && pass "and what lies deep below is not looked at" || fail "and what lies deep below is not looked at"
+rm -r home
+
 # checkpoints in sub-folders of a run, by all ways to name them
 within() { (cd "$1" && shift && "$@"); }
 mkdir -p deep/ep1 && cp run/ep0-ba30-rank0.pt deep/ep1/ba30.pt && cp run/ep0-ba70-rank0.pt deep/ep1/ba70.pt

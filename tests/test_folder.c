@@ -429,6 +429,38 @@ static void test_best_unknown(void **state) {
     }
 }
 
+static void nothing_below(const char *name, const char *path) {
+    (void)name;
+    assert_null(strstr(path, "/below/"));
+}
+
+// A file in a folder that is no run's: what lies below is not touched, and no index is left beside the file.
+static void test_no_runs_folder(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *run_dir = util_temp_dir();
+    run_end(run_live(run_dir, CKPT_KEEP_ALL, 3));
+    util_mkdir(util_join(dir, "below"));
+    for (int i = 1; i <= 3; i++) {
+        size_t size = 0;
+        char *bytes = util_read(util_join(run_dir, util_fmt("ba%d.pt", i)), &size);
+        util_write(util_join(dir, util_fmt(i < 3 ? "ba%d.pt" : "below/ba%d.pt", i)), bytes, size);
+    }
+    assert_int_equal(symlink("ba2.pt", util_join(dir, "latest.pt")), 0);
+    ckpt_folder *f = NULL;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    d.flat = true;
+    fault_set_spy(nothing_below);
+    ok(ckpt_folder_open(&f, &d));
+    assert_int_equal(ckpt_folder_count(f), 2);
+    ok(ckpt_folder_remove(f, at_name(f, "ba2.pt")));
+    fault_set_spy(NULL);
+    ckpt_folder_close(f);
+    assert_string_equal(util_list(dir), "ba1.pt\nbelow\nlatest.pt\n");
+    assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba1.pt");
+}
+
 //-- copies that somebody made ---------------------------------------------------------
 
 static const char *folder_with_copies(void) {
@@ -997,7 +1029,8 @@ int main(void) {
         cmocka_unit_test(test_own_and_below),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_index_unread),
-        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_target_unseen), cmocka_unit_test(test_best_unknown),
+        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_target_unseen),
+        cmocka_unit_test(test_best_unknown), cmocka_unit_test(test_no_runs_folder),
         cmocka_unit_test(test_pin_while_opening),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),

@@ -632,10 +632,12 @@ static char *missing_shard(const ckpt_file *f, const char *path, bool full) {
     return NULL;
 }
 
-static ckpt_err open_folder(ckpt_folder **out, const char *folder) {
+// flat: nothing below it is looked at.
+static ckpt_err open_folder(ckpt_folder **out, const char *folder, bool flat) {
     ckpt_folder_desc d;
     memset(&d, 0, sizeof d);
     d.folder = folder;
+    d.flat = flat;
     d.logger.fn = on_log;
     d.progress.fn = on_progress;
     return ckpt_folder_open(out, &d);
@@ -813,7 +815,7 @@ static int do_ls(void) {
     const char *folder = opt.count > 0 ? opt.args[0] : ".";
     ckpt_folder *f = NULL;
     if (opt.count > 1) return misuse("ls takes one folder");
-    ckpt_err e = open_folder(&f, folder);
+    ckpt_err e = open_folder(&f, folder, false);
     if (e != CKPT_OK) return complain(e);
     int count = ckpt_folder_count(f), status = EXIT_OK;
     ls_row *rows = (ls_row *)need(calloc((size_t)count + 1, sizeof *rows));
@@ -1971,7 +1973,7 @@ static char *follow_text(const char *path) {
     ckpt_checkpoint c;
     if (is_uri(path) || !names_something(path)) return NULL;
     char *inside, *folder = folder_of(path, &inside), *whole = joined(folder, inside), *out = NULL;
-    int at = open_folder(&f, folder) == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
+    int at = open_folder(&f, folder, false) == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
     if (at >= 0 && ckpt_folder_entry(f, at, &c) == CKPT_OK && is_other_way(path, inside, c.path)) out = keep_text(c.path);
     ckpt_folder_close(f);
     free(whole);
@@ -2301,7 +2303,7 @@ static void verify_unfinished(const char *path, uint64_t size, bool first) {
 static int verify_folder(const char *folder, bool *first) {
     ckpt_folder *f = NULL;
     char clean[4096];
-    ckpt_err e = open_folder(&f, folder);
+    ckpt_err e = open_folder(&f, folder, false);
     int status = EXIT_OK;
     if (e != CKPT_OK) {
         status = verify_report(folder, e, 0, 0, *first);
@@ -2639,6 +2641,12 @@ static int do_split(void) {
     return convert(opt.args[0], opt.args[2], shards);
 }
 
+// Is it a file by itself, in a folder that is no run's? That may be anything, a home folder with all that is below it.
+static bool is_alone(const char *path, const char *folder) {
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !is_run(folder) && !names_something(path);
+}
+
 typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
 
 static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint64_t *size, bool *misused) {
@@ -2647,7 +2655,7 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
     char clean[4096], other[4096];
     char *inside, *folder = folder_of(path, &inside);
     char *whole = joined(folder, inside);           // not the same name in the current folder
-    ckpt_err e = open_folder(&f, folder);
+    ckpt_err e = open_folder(&f, folder, is_alone(path, folder));
     int at = e == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
     if (at < 0 && e == CKPT_OK) at = ckpt_folder_find(f, inside);
     free(whole);
@@ -2750,7 +2758,7 @@ static int do_gc(void) {
     d.removed = gc_removed;
     d.user = &seen;
     if (opt.keep == 0 && (opt.keep_every > 0 || opt.keep_best != NULL)) return misuse("--keep-every and --keep-best only mean something with --keep");
-    ckpt_err e = open_folder(&f, opt.args[0]);
+    ckpt_err e = open_folder(&f, opt.args[0], false);
     if (e != CKPT_OK) return complain(e);
     if (opt.json) printf("{\"dry_run\": %s, \"removed\": [", opt.dry_run ? "true" : "false");
     e = ckpt_folder_gc(f, &d);
