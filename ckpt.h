@@ -55213,6 +55213,8 @@ struct ckpt_folder {
     ckpt__folder_item *items;
     int               *ranks;       // above 0 that have an index of their own here, for tarballs of their own
     size_t             item_count, item_cap, rank_count, rank_cap;
+    const ckpt__index_line **saves; // of gc, where ranks have indexes: what can be gone on from, by save and rank
+    size_t             save_count, save_cap;
 };
 
 static void ckpt__folder_free_items(ckpt_folder *f) {
@@ -55232,6 +55234,7 @@ static void ckpt__folder_free(ckpt_folder *f) {
     ckpt__folder_free_items(f);
     ckpt__index_free(&f->index);
     ckpt__mem_free(&a, f->ranks, f->rank_cap * sizeof *f->ranks);
+    ckpt__mem_free(&a, f->saves, f->save_cap * sizeof *f->saves);
     ckpt__mem_free(&a, f, sizeof *f);
 }
 
@@ -56351,14 +56354,33 @@ static ckpt_err ckpt__folder_rule(const ckpt_gc_desc *d, ckpt__index_rule *rule)
     return rule->best != 0 ? CKPT_OK : ckpt__error_set(CKPT_ARG, "keep_best is '%s'; \"min\" or \"max\" can be", d->keep_best);
 }
 
+// By save, then by rank.
+static int ckpt__folder_save_order(const void *a, const void *b) {
+    const ckpt__index_line *x = *(const ckpt__index_line *const *)a, *y = *(const ckpt__index_line *const *)b;
+    if (x->number != y->number) return x->number < y->number ? -1 : 1;
+    int order = ckpt__time_compare(&x->t, &y->t);
+    return order != 0 ? order : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+// Puts what ranks have in order: a thousand of them ask each other for each save.
+static ckpt_err ckpt__folder_sort_saves(ckpt_folder *f) {
+    f->save_count = 0;
+    if (f->rank_count == 0) return CKPT_OK;
+    ckpt_err e = ckpt__mem_room(&f->allocator, (void **)&f->saves, sizeof *f->saves, &f->save_cap, f->index.count + 1);
+    for (size_t i = 0; i < f->index.count && e == CKPT_OK; i++) {
+        const ckpt__index_line *l = &f->index.lines[i];
+        if (l->leaves && !f->items[i].missing && l->state != CKPT__INDEX_DAMAGED) f->saves[f->save_count++] = l;
+    }
+    if (f->save_count > 0) qsort(f->saves, f->save_count, sizeof *f->saves, ckpt__folder_save_order);
+    return e;
+}
+
 // Has a rank this save, as far as its index and the folder say?
 static bool ckpt__folder_rank_has(const ckpt_folder *f, int rank, const ckpt__index_line *save) {
-    for (size_t i = 0; i < f->index.count; i++) {
-        const ckpt__index_line *l = &f->index.lines[i];
-        if (l->rank != rank || !l->leaves || f->items[i].missing || l->state == CKPT__INDEX_DAMAGED) continue;
-        if (l->number == save->number && ckpt__time_compare(&l->t, &save->t) == 0) return true;
-    }
-    return false;
+    ckpt__index_line wanted = *save;
+    const ckpt__index_line *key = &wanted;
+    wanted.rank = rank;
+    return f->save_count > 0 && bsearch(&key, f->saves, f->save_count, sizeof *f->saves, ckpt__folder_save_order) != NULL;
 }
 
 // How many ranks made this save, as its tarball says; INT64_MAX: it does not.
@@ -56390,9 +56412,8 @@ static bool ckpt__folder_is_first_ranks(const ckpt_folder *f, const ckpt__index_
 
 // Can a run go on from this save of ranks with tarballs of their own? Only if all have it that made it: an earlier job of
 // more ranks may have left its indexes.
-static bool ckpt__folder_is_complete(const ckpt_folder *f, const ckpt__index_line *save) {
-    bool first = false;                 // rank 0 has an index here; machines may have folders of their own
-    for (size_t i = 0; i < f->index.count && !first; i++) first = ckpt__folder_is_first_ranks(f, &f->index.lines[i]);
+// first: rank 0 has an index here; machines may have folders of their own.
+static bool ckpt__folder_is_complete(const ckpt_folder *f, const ckpt__index_line *save, bool first) {
     if (first && !ckpt__folder_rank_has(f, 0, save)) return false;
     size_t i = 0;
     while (i < f->rank_count && ckpt__folder_rank_has(f, f->ranks[i], save)) i++;
@@ -56403,9 +56424,11 @@ static bool ckpt__folder_is_complete(const ckpt_folder *f, const ckpt__index_lin
 static int ckpt__folder_keep(const ckpt__folder_change *c, int keep) {
     int complete = 0, n = 0;
     if (keep <= 0 || c->f->rank_count == 0) return keep;
+    bool first = false;
+    for (size_t i = 0; i < c->f->index.count && !first; i++) first = ckpt__folder_is_first_ranks(c->f, &c->f->index.lines[i]);
     for (size_t i = c->ix->count; i > 0 && complete < keep; i--) {
         if (!ckpt__index_counts(&c->ix->lines[i - 1])) continue;
-        complete += ckpt__folder_is_complete(c->f, &c->ix->lines[i - 1]);
+        complete += ckpt__folder_is_complete(c->f, &c->ix->lines[i - 1], first);
         n++;
     }
     return n > keep ? n : keep;
@@ -56689,6 +56712,7 @@ static ckpt_err ckpt__folder_tell_apart(const ckpt_folder *f) {
 static ckpt_err ckpt__folder_gc(ckpt_folder *f, const ckpt_gc_desc *d) {
     ckpt__index_rule rule;
     ckpt_err e = ckpt__folder_rule(d, &rule);
+    if (e == CKPT_OK) e = ckpt__folder_sort_saves(f);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_gc_rank(f, 0, d, &rule);
     for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_gc_rank(f, f->ranks[i], d, &rule);
