@@ -56091,7 +56091,7 @@ static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
 typedef struct ckpt__folder_change {
     ckpt_folder       *f;
     ckpt__index       *ix;          // lines that leave are marked
-    ckpt__folder_links links;
+    ckpt__folder_links *links;      // NULL: to be found
     ckpt__buf          successor;   // path of the newest checkpoint that stays and verifies; empty: there is none
     bool               repair;      // links that lead nowhere move too
     int                rank;        // whose index it is
@@ -56132,6 +56132,7 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     ckpt_err e = CKPT_OK;
     ckpt__buf_init(&path, &c->f->allocator);
     *any = false;
+    for (size_t k = 0; k < c->links->count; k++) c->links->list[k].moves = false;
     for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {
         ckpt__os_info info;
         ckpt__folder_path(&path, c->ix, c->ix->lines[i].name);
@@ -56141,13 +56142,13 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
         ckpt_err seen = ckpt__os_stat(ckpt__buf_cstr(&path), &info);
         if (seen != CKPT_OK && seen != CKPT_NOT_FOUND && at->leaves) e = seen;
         if (seen != CKPT_OK) continue;
-        for (size_t k = 0; k < c->links.count; k++) {
-            ckpt__folder_link *l = &c->links.list[k];
+        for (size_t k = 0; k < c->links->count; k++) {
+            ckpt__folder_link *l = &c->links->list[k];
             if (l->there && l->exact && l->target.ino == info.ino && l->target.dev == info.dev) l->moves = *any = true;
         }
     }
-    for (size_t k = 0; k < c->links.count && c->repair; k++) {
-        ckpt__folder_link *l = &c->links.list[k];
+    for (size_t k = 0; k < c->links->count && c->repair; k++) {
+        ckpt__folder_link *l = &c->links->list[k];
         if (!ckpt__folder_is_ranks_link(c, l->name)) continue;
         bool half = l->there && l->exact && l->target.is_dir && ckpt__folder_is_half(l->path, &c->f->allocator);
         if (half || (!l->there && l->inside)) l->moves = *any = true;
@@ -56183,10 +56184,13 @@ static ckpt_err ckpt__folder_move_links(ckpt__folder_change *c) {
     memset(&hands, 0, sizeof hands);
     hands.allocator = c->f->allocator;
     ckpt_err e = CKPT_OK;
-    for (size_t i = 0; i < c->links.count && e == CKPT_OK; i++) {
-        if (!c->links.list[i].moves) continue;
-        if (c->successor.len > 0) e = ckpt__saver_link(&hands, c->links.list[i].path, ckpt__buf_cstr(&c->successor));
-        else if (!c->repair) e = ckpt__os_remove(c->links.list[i].path);
+    for (size_t i = 0; i < c->links->count && e == CKPT_OK; i++) {
+        ckpt__folder_link *l = &c->links->list[i];
+        if (!l->moves) continue;
+        if (c->successor.len > 0) e = ckpt__saver_link(&hands, l->path, ckpt__buf_cstr(&c->successor));
+        else if (!c->repair) e = ckpt__os_remove(l->path);
+        if (e == CKPT_OK && c->successor.len > 0) e = ckpt__os_stat(c->successor.data, &l->target);     // gc may look at it again
+        if (e == CKPT_OK && c->successor.len > 0) l->there = l->exact = true;
     }
     return e;
 }
@@ -56270,10 +56274,12 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
 // go before it: a line whose file is gone does no harm.
 static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     ckpt__index gone;
-    bool moves = false;
+    ckpt__folder_links own;
+    bool moves = false, finds = c->links == NULL;
     ckpt__buf_init(&c->successor, &c->f->allocator);
     ckpt_err e = ckpt__index_init(&gone, &c->f->allocator, c->f->index.folder);
-    ckpt_err found = ckpt__folder_find_links(&c->links, c->f, true);
+    ckpt_err found = finds ? ckpt__folder_find_links(&own, c->f, true) : CKPT_OK;
+    if (finds) c->links = &own;
     if (e == CKPT_OK) e = found;
     if (e == CKPT_OK) e = ckpt__folder_mark_links(c, &moves);
     if (e == CKPT_OK && (moves || must_verify)) e = ckpt__folder_find_successor(c);
@@ -56293,7 +56299,8 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     if (full) e = CKPT_OK;
     for (size_t i = 0; i < gone.count && e == CKPT_OK; i++) e = ckpt__folder_delete(c, &gone.lines[i]);
     if (e == CKPT_OK && full) e = ckpt__index_write(c->ix);
-    ckpt__folder_free_links(&c->links);
+    if (finds) ckpt__folder_free_links(c->links);
+    if (finds) c->links = NULL;
     ckpt__buf_free(&c->successor);
     ckpt__index_free(&gone);
     return e;
@@ -56662,7 +56669,8 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
 }
 
 // Tidies what one rank's index has: all there is, but where ranks have tarballs of their own.
-static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_desc *d, const ckpt__index_rule *rule) {
+static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_desc *d, const ckpt__index_rule *rule,
+                                     ckpt__folder_links *links) {
     ckpt__index ix;
     ckpt__buf lock;
     ckpt__folder_change c;
@@ -56675,6 +56683,7 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     memset(&c, 0, sizeof c);
     c.f = f;
     c.ix = &ix;
+    c.links = links;
     c.repair = true;
     c.gc = d;
     c.rank = rank;
@@ -56711,11 +56720,15 @@ static ckpt_err ckpt__folder_tell_apart(const ckpt_folder *f) {
 
 static ckpt_err ckpt__folder_gc(ckpt_folder *f, const ckpt_gc_desc *d) {
     ckpt__index_rule rule;
+    ckpt__folder_links links;
     ckpt_err e = ckpt__folder_rule(d, &rule);
     if (e == CKPT_OK) e = ckpt__folder_sort_saves(f);
     if (e != CKPT_OK) return e;
-    e = ckpt__folder_gc_rank(f, 0, d, &rule);
-    for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_gc_rank(f, f->ranks[i], d, &rule);
+    if (f->rank_count > 0) e = ckpt__folder_find_links(&links, f, true);        // the folder is walked once for all of them
+    ckpt__folder_links *all = f->rank_count > 0 ? &links : NULL;
+    if (e == CKPT_OK) e = ckpt__folder_gc_rank(f, 0, d, &rule, all);
+    for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_gc_rank(f, f->ranks[i], d, &rule, all);
+    if (all != NULL) ckpt__folder_free_links(all);
     e = ckpt__folder_look_again(f, e);
     return e == CKPT_OK ? ckpt__folder_tell_apart(f) : e;
 }
