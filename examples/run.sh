@@ -42,7 +42,18 @@ if ! command -v cc >/dev/null 2>&1; then
 fi
 
 mkdir -p "$build" || exit 1
-[ $fresh = 1 ] && case $folder in *://*) ;; *) rm -rf "$folder" "$folder-bucket" ;; esac
+# Only a folder that a run has written in is forgotten: any may be named.
+case $fresh$folder in
+    1*://* | 0*) ;;
+    *)
+        if [ -d "$folder" ] && [ -n "$(ls -A "$folder")" ] && ! ls -A "$folder" | grep -q '^\.ckpt-index.*\.jsonl$\|^\.ckpt-lock'; then
+            echo "--fresh: $folder is not the folder of a run: nothing was deleted" >&2
+            exit 1
+        fi
+        rm -rf "$folder" "$folder-bucket/train"
+        rmdir "$folder-bucket" 2>/dev/null
+        ;;
+esac
 flags=-O3
 echo 'int main(void) { return 0; }' >"$build/probe.c"
 cc -march=native "$build/probe.c" -o "$build/probe" 2>/dev/null && flags="-O3 -march=native"
