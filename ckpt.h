@@ -52447,12 +52447,38 @@ static void ckpt__resume_ask_file(ckpt_saver *s, ckpt__resume_offer *offer, cons
     ckpt__error_last = kept;
 }
 
-// Tries the line at `i`. *loaded: this is the one.
-static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, ckpt_timestamp *at, bool *loaded) {
+// A file that was loaded was replaced under a constant name by a process that was killed before it could say so in the index: what
+// the line has noted is of the save before, whose upload, too, says nothing of this one. *at: its line.
+static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt_timestamp *t, uint64_t number, size_t *at) {
+    ckpt__index_line l = s->index.lines[*at];
+    ckpt__os_info info;
+    ckpt_err e = CKPT_OK;
+    bool same = ckpt__os_stat(path, &info) != CKPT_OK || info.size == l.bytes;
+    if (!same || number > l.number || ckpt__time_compare(&l.t, t) != 0) {
+        l.bytes = same ? l.bytes : info.size;
+        l.has_checksum = l.has_metric = false;
+    }
+    l.t = *t;
+    if (l.state == CKPT__INDEX_DAMAGED) l.state = CKPT__INDEX_SAVED;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->index.lines[*at] = l;
+    if (number > l.number) {
+        l.number = number;
+        l.upload = CKPT__UPLOAD_LOCAL;
+        size_t place = ckpt__index_place(&s->index, &l);
+        e = ckpt__index_insert(&s->index, place, &l);
+        if (e == CKPT_OK) *at = place > *at ? place - 1 : place;
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return e;
+}
+
+// Tries the line at *i. *loaded: this is the one, and *i its place from now on.
+static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t *i, ckpt__resume_walk *w, ckpt_timestamp *at, bool *loaded) {
     ckpt__buf path;
     bool own = false, mine = true;
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__index_line *l = &s->index.lines[i], learnt;
+    ckpt__index_line *l = &s->index.lines[*i], learnt;
     memset(&learnt, 0, sizeof learnt);
     ckpt__index_path(&path, &s->index, l->name);
     ckpt_err e = path.err;
@@ -52476,15 +52502,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t i, ckpt__resume_walk *w, 
     if (e == CKPT_OK) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s: epoch %lld, batch %lld", ckpt__buf_cstr(&path),
                         (long long)at->epoch, (long long)at->batch);
-        // A file replaced under a constant name by a process that was killed before it could say so in the index.
-        ckpt__os_info info;
-        bool same = ckpt__os_stat(ckpt__buf_cstr(&path), &info) != CKPT_OK || info.size == l->bytes;
-        if (!same || ckpt__time_compare(&l->t, at) != 0) {
-            l->bytes = same ? l->bytes : info.size;
-            l->has_checksum = l->has_metric = false;
-        }
-        l->t = *at;
-        if (l->state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_SAVED;
+        e = ckpt__resume_correct(s, ckpt__buf_cstr(&path), at, learnt.number, i);
     } else if (s->crew.broken.code == CKPT_OK && (ckpt__resume_passes(e, own) || (mine && ckpt__resume_lacks(s, e)))) {
         ckpt__resume_pass_over(s, w, e, ckpt__buf_cstr(&path), l->name);
         bool shared = s->layout == CKPT__SAVER_SHARDED && e == CKPT_CORRUPT;        // one damaged file of many
@@ -53218,7 +53236,7 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
         } else {
             tried[line] = true;
             *at = (size_t)line;
-            e = ckpt__resume_try(s, *at, w, t, loaded);
+            e = ckpt__resume_try(s, at, w, t, loaded);
         }
     }
     return e;

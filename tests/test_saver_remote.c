@@ -2348,6 +2348,54 @@ static void test_next_process_finishes(void **state) {
     bucket_end(b);
 }
 
+// A process was killed when a save had its file under the name of the one before, and nothing said so yet: neither the index nor a
+// ledger. The upload of that one before, which goes on, says nothing of the file that is there now.
+static void test_replaced_before_it_was_noted(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {               // had the one before got there?
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        pid_t child = fork();
+        if (child == 0) {
+            remote_run m = remote_new(dir, bucket_new(b->dir));
+            m.r->d.filename = "model.pt";
+            m.r->d.remote_file_name = "run/model.pt";
+            if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
+            ckpt_timestamp t = at_batch(1);
+            run_set(m.r, 1);
+            bucket_hold(m.b, k == 0);
+            if (ckpt_saver_save(m.r->s, &t) != CKPT_OK || ckpt_saver_fence(m.r->s) != CKPT_OK) _exit(3);
+            if (k == 1 && ckpt_saver_wait(m.r->s, 0) != CKPT_OK) _exit(4);
+            _exit(0);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        run *other = run_new(util_temp_dir());
+        other->d.filename = "model.pt";
+        run_open(other);
+        run_save(other, 1);
+        run_save(other, 2);
+        run_end(other);
+        ok(bucket_copy(util_join(other->dir, "model.pt"), util_join(dir, "model.pt")));
+        remote_run m = remote_new(dir, b);
+        m.r->d.filename = "model.pt";
+        m.r->d.remote_file_name = "run/model.pt";
+        m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+        run_open(m.r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 2);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        check_file(bucket_path(b, "run/model.pt"), 2);
+        save_wait(&m, 3);
+        check_file(bucket_path(b, "run/model.pt"), 3);
+        assert_string_equal(names_in(dir), "");
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 static int ledger_lines(const char *dir) {
     int n = 0;
     const char *text = util_read(ledger_path(dir), NULL);
@@ -3380,6 +3428,7 @@ int main(void) {
         cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_refused_for_some_time),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),
+        cmocka_unit_test(test_replaced_before_it_was_noted),
         cmocka_unit_test(test_staged_is_newer),
         cmocka_unit_test(test_resume_on_an_empty_machine),
         cmocka_unit_test(test_back_on_the_first_machine),
