@@ -16131,6 +16131,7 @@ typedef struct ckpt__index_line {
     bool              stray;            // not stored: found, and by a name that is not of the template, which tools do not know
     bool              says_damaged;     // not stored: the file did, when it was read or written last
     bool              discounted;       // not stored: no rank counts it, as its save ended before all had finished it
+    bool              unfit;            // not stored: resume could not go on from it, whatever it is: it neither goes nor counts
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
 } ckpt__index_line;
@@ -17090,7 +17091,7 @@ typedef struct ckpt__index_rule {
 } ckpt__index_rule;
 
 static bool ckpt__index_counts(const ckpt__index_line *l) {
-    return l->owned && l->state != CKPT__INDEX_DAMAGED;
+    return l->owned && l->state != CKPT__INDEX_DAMAGED && !l->unfit;
 }
 
 // Is a line better than another that has a metric? A NaN or an infinity never is.
@@ -49426,7 +49427,7 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
     if (left->at > s->index.count) left->at = s->index.count;
     while (left->at > 0) {
         ckpt__index_line *line = &s->index.lines[--left->at];
-        if (line->state != CKPT__INDEX_SAVED || line->others || line->stray) continue;
+        if (line->state != CKPT__INDEX_SAVED || line->others || line->stray || line->unfit) continue;
         if (ckpt__index_is_folder(line->name)) continue;                        // those need all ranks
         bool last = left->newest && line->owned && line->upload == CKPT__UPLOAD_LOCAL;
         left->newest = false;
@@ -52447,8 +52448,8 @@ static void ckpt__resume_ask_file(ckpt_saver *s, ckpt__resume_offer *offer, cons
     ckpt__error_last = kept;
 }
 
-// A file that was loaded was replaced under a constant name by a process that was killed before it could say so in the index: what
-// the line has noted is of the save before, whose upload, too, says nothing of this one. *at: its line.
+// A file that was loaded may have been replaced under a constant name by a process that was killed before it could say so in the
+// index: what the line has noted is of the save before, whose upload, too, says nothing of this one. *at: its line.
 static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt_timestamp *t, uint64_t number, size_t *at) {
     ckpt__index_line l = s->index.lines[*at];
     ckpt__os_info info;
@@ -52505,8 +52506,9 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t *i, ckpt__resume_walk *w,
         e = ckpt__resume_correct(s, ckpt__buf_cstr(&path), at, learnt.number, i);
     } else if (s->crew.broken.code == CKPT_OK && (ckpt__resume_passes(e, own) || (mine && ckpt__resume_lacks(s, e)))) {
         ckpt__resume_pass_over(s, w, e, ckpt__buf_cstr(&path), l->name);
-        bool shared = s->layout == CKPT__SAVER_SHARDED && e == CKPT_CORRUPT;        // one damaged file of many
-        if (!mine || shared) l->state = CKPT__INDEX_DAMAGED;
+        bool damaged = e == CKPT_CORRUPT;               // else it may only be out of reach, or somebody else's
+        l->unfit = !mine || (damaged && s->layout == CKPT__SAVER_SHARDED);          // there, one damaged file of many
+        if (l->unfit && damaged) l->state = CKPT__INDEX_DAMAGED;
         e = path.err;
     }
     ckpt__buf_free(&path);

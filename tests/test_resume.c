@@ -328,6 +328,38 @@ static void test_foreign_file(void **state) {
     assert_false(ckpt__resume_passes(CKPT_AUTH, true));
 }
 
+static void unread_20(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/ba20.pt") != NULL) fault_arm_call("pread", EIO, 1);
+}
+
+// What could not be read just now, and what is whole and somebody else's, is passed over and no more: whoever cleans up what is damaged
+// must not take it. It is neither counted nor let go by rotation.
+static void test_passed_over_is_not_damaged(void **state) {
+    (void)state;
+    for (int foreign = 0; foreign < 2; foreign++) {
+        const char *dir = folder_with(20, 0);
+        size_t size;
+        if (foreign) {
+            char *bytes = util_read(util_tests_path("golden/torch-1.13.pt"), &size);
+            util_write(util_join(dir, "ba30.pt"), bytes, size);
+        }
+        run *r = run_new(dir);
+        ckpt_timestamp t;
+        run_open(r);
+        if (!foreign) fault_set_spy(unread_20);
+        ok(ckpt_saver_resume(r->s, &t));
+        fault_set_spy(NULL);
+        assert_true(fault_disarm() || foreign);
+        assert_int_equal(t.batch, foreign ? 20 : 10);
+        assert_non_null(strstr(r->log, foreign ? "ba30.pt is passed over" : "ba20.pt is passed over"));
+        assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "damaged"));
+        r->s->rule.keep = 2;
+        for (int64_t b = t.batch + 3; b <= t.batch + 6; b += 3) run_save(r, b);
+        assert_string_equal(names_in(dir), foreign ? "ba23.pt ba26.pt ba30.pt latest.pt" : "ba13.pt ba16.pt ba20.pt latest.pt");
+        run_end(r);
+    }
+}
+
 // A checkpoint that was moved to another disk, with a link left in its place, is one still; rotation takes the link alone.
 static void test_moved_checkpoint(void **state) {
     (void)state;
@@ -787,6 +819,7 @@ int main(void) {
         cmocka_unit_test(test_latest_link_is_a_hint_only),
         cmocka_unit_test(test_template_changed),
         cmocka_unit_test(test_foreign_file),
+        cmocka_unit_test(test_passed_over_is_not_damaged),
         cmocka_unit_test(test_moved_checkpoint),
         cmocka_unit_test(test_pinned_copy_of_another_run), cmocka_unit_test(test_pinned_copy_of_own),
         cmocka_unit_test(test_unlisted_beside_a_copy),
