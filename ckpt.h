@@ -1078,7 +1078,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
 // descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the files.
 // CKPT_IO, of the open too: the folder's index cannot be read. It may be whole, and has the pins, so that it is not made anew.
-// A state.copy that fails ends it, as it ends ckpt_load. Call it before the first save.
+// A state.copy that fails ends it, as it ends ckpt_load; so does a machine that cannot hold the copy that it is sent, in TMPDIR
+// (else /tmp) or its folder: CKPT_CANCELLED, where its own code would be taken for the checkpoint's fault. Call it before the
+// first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count, nor for the same counters where no batches are counted. Nothing due: nanoseconds.
@@ -51838,6 +51840,12 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
 
 //-- trying one --------------------------------------------------------------------
 
+// What a machine cannot write says nothing of the checkpoint, which is whole elsewhere: an older one must not be taken for that.
+static ckpt_err ckpt__resume_unheld(ckpt_err e) {
+    bool blames = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND;
+    return blames ? ckpt__error_prefix(CKPT_CANCELLED, "this machine cannot hold a copy of what others have") : e;
+}
+
 // Where a checkpoint is fetched to: beside its final name, so that it needs only a new one; elsewhere on a rank that does not
 // write.
 static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf *out) {
@@ -51845,7 +51853,8 @@ static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf 
     ckpt__buf_init(&near, &s->allocator);
     if (!s->books) ckpt__file_sweep(ckpt__os_temp_dir(), &s->allocator);       // what a killed process has fetched
     ckpt__os_path_join(&near, s->books ? s->root : ckpt__os_temp_dir(), ckpt__os_path_base(name));
-    ckpt_err e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(out, ckpt__buf_cstr(&near));
+    ckpt_err e = s->books ? CKPT_OK : ckpt__resume_unheld(ckpt__os_mkdirs(ckpt__os_temp_dir()));
+    if (e == CKPT_OK) e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(out, ckpt__buf_cstr(&near));
     ckpt__buf_free(&near);
     return e;
 }
@@ -52099,7 +52108,7 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
     bool reads = s->ranks.rank == from, begun = false;
     ckpt_err e = reads ? ckpt__os_open_read(&fd, path) : CKPT_OK;
     if (writes) {
-        e = ckpt__file_begin(&n, path, true, &s->allocator);
+        e = ckpt__resume_unheld(ckpt__file_begin(&n, path, true, &s->allocator));
         begun = e == CKPT_OK;
     }
     e = ckpt__ranks_share_long(&s->crew, e);
@@ -52110,12 +52119,13 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
         if (own == CKPT_OK && got != part) own = ckpt__error_set(CKPT_CORRUPT, "%s has become shorter", path);
         e = ckpt__ranks_meet(&s->crew);         // for the disks, block by block
         if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, block, part, from);
-        if (e == CKPT_OK && writes && own == CKPT_OK) own = ckpt__os_pwrite(n.fd, block, part, at, n.temp.data);
+        if (e == CKPT_OK && writes && own == CKPT_OK)
+            own = ckpt__resume_unheld(ckpt__os_pwrite(n.fd, block, part, at, n.temp.data));
         at += part;
     }
     if (e == CKPT_OK) e = ckpt__ranks_share_long(&s->crew, own);
     ckpt__os_drop(fd);
-    if (begun && e == CKPT_OK) e = ckpt__file_commit(&n, true);
+    if (begun && e == CKPT_OK) e = ckpt__resume_unheld(ckpt__file_commit(&n, true));
     else if (begun) ckpt__file_abort(&n);
     return ckpt__ranks_share_long(&s->crew, e);
 }
@@ -52212,10 +52222,13 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
 // Where a rank that lacks the offered file has a copy of it for as long as it loads. Ranks that see one folder of temporary files
 // share it: *makes is true on the one that is to write it.
 static ckpt_err ckpt__resume_place_copy(const ckpt__resume_offer *offer, ckpt__buf *path, bool *makes) {
-    ckpt__file_sweep(ckpt__os_temp_dir(), &path->allocator);        // what a killed job has left
+    const char *dir = ckpt__os_temp_dir();
+    ckpt__file_sweep(dir, &path->allocator);        // what a killed job has left
     path->len = 0;
-    ckpt__os_path_join(path, ckpt__os_temp_dir(), offer->temp);
-    return path->err != CKPT_OK ? path->err : ckpt__os_claim(ckpt__buf_cstr(path), makes);
+    ckpt__os_path_join(path, dir, offer->temp);
+    ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_mkdirs(dir);
+    if (e == CKPT_OK) e = ckpt__os_claim(ckpt__buf_cstr(path), makes);
+    return ckpt__resume_unheld(e);
 }
 
 // Folders that are not one: a rank whose folder has not the file that rank 0 offers, or another of that name, is sent a copy.

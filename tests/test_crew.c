@@ -595,6 +595,38 @@ static void test_whole_apart(void **state) {
     }
 }
 
+static void no_temp(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/new/tmp/") != NULL) fault_arm_call("open", EIO, 1);
+}
+
+// A machine that has no folder for temporary files gets one. Where none can be made, that is no fault of the checkpoint: the ranks do
+// not go on to one that is older, and this one stays what it was.
+static void test_whole_apart_no_temp(void **state) {
+    (void)state;
+    char *kept = getenv("TMPDIR") != NULL ? util_fmt("%s", getenv("TMPDIR")) : NULL;
+    const char *temp = util_temp_dir();
+    for (int none = 0; none < 2; none++) {
+        plan p = plan_of(WHOLE);
+        p.apart = true;
+        p.saves = 2;
+        tr_run(tr_new(1), save_some, &p);
+        util_mkdir(util_join(p.dir, "rank1"));
+        size_t size = 0;
+        char *old = util_read(util_join(p.dir, "rank0/ba1.pt"), &size);
+        util_write(util_join(p.dir, "rank1/ba1.pt"), old, size);
+        assert_int_equal(setenv("TMPDIR", util_join(temp, "new/tmp"), 1), 0);
+        p.number = 2;
+        p.saves = 0;
+        if (none) p.want = CKPT_CANCELLED;
+        if (none) fault_set_spy(no_temp);
+        tr_run(tr_new(2), none ? load_newest : go_on, &p);
+        fault_set_spy(NULL);
+        assert_int_equal(fault_disarm(), none);
+        if (none) assert_null(strstr(util_read(util_join(p.dir, "rank0/.ckpt-index.jsonl"), NULL), "damaged"));
+        assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
+    }
+}
+
 static void test_tars_none_common(void **state) {
     (void)state;
     plan p = plan_of(TARS);
@@ -4291,7 +4323,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid),
-        cmocka_unit_test(test_whole_apart),
+        cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
         cmocka_unit_test(test_first_lost), cmocka_unit_test(test_half_lost),
