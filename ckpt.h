@@ -840,7 +840,8 @@ typedef struct ckpt_load_desc {
 // side; with no_verify only the gaps). Compressed files are brought whole, one at a time, into unnamed temporary
 // files. Names that this rank does not bind are other ranks' business, also with strict (and so they are of a single file where
 // it has pieces, or the ranks bind different names), and random state "rng/<rank>/..." is not missed beyond the ranks that
-// saved; of a single file beyond those that it has any of, with a WARN. With hooks in ranks every rank calls this and all get
+// saved; of a single file beyond those that it has any of, with a WARN. With hooks in ranks every rank calls this, all of
+// them for a file or all for a sharded checkpoint (CKPT_MISMATCH) and with one not_strict (CKPT_ARG), and all get
 // the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile all load what it leads
 // to then.
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
@@ -51319,9 +51320,10 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
 }
 
 // Has one path led ranks to different checkpoints (*apart), or led on while one opened its own (*moved)? A run moves its link on
-// whenever it saves.
-static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, bool *apart, bool *moved) {
-    int64_t say[5], now = 0;
+// whenever it saves. What the ranks do together from here on must be the same: one kind of checkpoint, loaded in one way. last:
+// they do not look again.
+static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, bool last, bool *apart, bool *moved) {
+    int64_t say[9], now = 0;
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     say[0] = (int64_t)ckpt__digest_crc32(0, j->desc->load_path, strlen(j->desc->load_path));
@@ -51329,12 +51331,20 @@ static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, 
     say[2] = j->found;
     say[3] = -say[2];
     say[4] = ckpt__loader_found(&j->local, &now) != CKPT_OK || now != j->found ? -1 : 0;
+    say[5] = j->local.folder ? 1 : 0;
+    say[6] = -say[5];
+    say[7] = j->desc->not_strict ? 1 : 0;
+    say[8] = -say[7];
     ckpt__error_last = kept;
-    ckpt_err e = ckpt__ranks_min(r, say, 5);
-    bool one = e == CKPT_OK && say[0] == -say[1];
+    ckpt_err e = ckpt__ranks_min(r, say, 9);
+    if (e != CKPT_OK) return e;
+    bool one = say[0] == -say[1];
     *apart = one && say[2] != -say[3];
     *moved = one && say[4] != 0;
-    return e;
+    if (say[7] != -say[8]) return ckpt__error_set(CKPT_ARG, "ckpt_load: some ranks have set not_strict, and others not");
+    if (say[5] != -say[6] && (!one || last))
+        e = ckpt__error_set(CKPT_MISMATCH, "to some ranks it is the folder of a sharded checkpoint, and to others a file");
+    return ckpt__loader_fail(e, j->desc->load_path);
 }
 
 // Of one file for several ranks a name that this one does not bind is another's business, where some hold pieces or they bind
@@ -51428,7 +51438,7 @@ static ckpt_err ckpt__loader_prepare_all(ckpt__loader_job *j, ckpt__ranks *r, ck
         ckpt__loader_local_init(&j->local, &j->desc->allocator);
         if (e == CKPT_OK) e = ckpt__loader_prepare(j, r->together);
         e = ckpt__ranks_share_long(r, e);
-        if (e == CKPT_OK && r->together) e = ckpt__loader_compare(j, r, &apart, &moved);
+        if (e == CKPT_OK && r->together) e = ckpt__loader_compare(j, r, rounds == 1, &apart, &moved);
         if (e != CKPT_OK || (!apart && (!moved || rounds == 1))) return e;
         if (rounds == 1) break;
         ckpt__loader_job_free(j);

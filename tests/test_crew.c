@@ -4246,6 +4246,39 @@ static void test_link_moves_between(void **state) {
     }
 }
 
+// To one rank it is the folder of a sharded checkpoint, and to the other a file; or one is strict, and the other not. They would not meet
+// in the same hooks: it is refused on both, and nothing is loaded on either.
+static void load_mixed(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_load_desc d;
+    memset(&d, 0, sizeof d);
+    d.load_path = r->rank == 1 ? p->latest : p->filename;
+    d.state = &m->st;
+    d.ranks = r->ranks;
+    d.not_strict = p->number == r->rank + 1;
+    TR_CHECK(r, ckpt_load(&d, NULL) == p->want);
+    member_check(m, 0);
+    member_free(m);
+}
+
+static void test_load_mixed(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED), q = plan_of(WHOLE);
+    p.saves = q.saves = 1;
+    tr_run(tr_new(2), save_some, &p);
+    tr_run(tr_new(2), save_some, &q);
+    const char *folder = util_join(p.dir, "ba1"), *file = util_join(q.dir, "ba1.pt");
+    for (int k = 0; k < 6; k++) {
+        plan *o = k == 0 || k == 2 || k == 3 ? &p : &q;
+        o->filename = k == 0 || k == 2 || k == 3 ? folder : file;
+        o->latest = k == 1 || k == 2 || k == 3 ? folder : file;
+        o->number = k < 2 ? 0 : k % 2 + 1;
+        o->want = k < 2 ? CKPT_MISMATCH : CKPT_ARG;
+        tr_run(tr_new(2), load_mixed, o);
+    }
+}
+
 //-- memory ---------------------------------------------------------------------------
 
 typedef struct thrift { plan p; int64_t left[TR_MOST]; int victim; int64_t at; bool ran_out; pthread_mutex_t lock; } thrift;
@@ -4374,6 +4407,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
+        cmocka_unit_test(test_load_mixed),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
