@@ -50996,6 +50996,7 @@ static ckpt_err ckpt__loader_resolve(ckpt__buf *out, const char *asked, bool *fo
 // A checkpoint on the local disk: where it lies, or a temporary copy of what a store has. One of many ranks stays in its store.
 typedef struct ckpt__loader_local {
     ckpt__buf   path;
+    ckpt__buf   asked;                  // the local path that led there; "": none did
     bool        fetched;
     bool        folder;                 // `path` is a directory, or with `store` a prefix
     ckpt_store *store;
@@ -51006,6 +51007,7 @@ typedef struct ckpt__loader_local {
 static void ckpt__loader_local_init(ckpt__loader_local *l, const ckpt_allocator *a) {
     memset(l, 0, sizeof *l);
     ckpt__buf_init(&l->path, a);
+    ckpt__buf_init(&l->asked, a);
 }
 
 // Removes what was fetched; the thread's sentence stays.
@@ -51016,6 +51018,7 @@ static void ckpt__loader_local_free(ckpt__loader_local *l) {
     if (l->own) ckpt__store_close(l->store);
     ckpt__error_last = kept;
     ckpt__buf_free(&l->path);
+    ckpt__buf_free(&l->asked);
 }
 
 static ckpt__shard_place ckpt__loader_place_of(const ckpt__loader_local *l) {
@@ -51175,6 +51178,16 @@ static ckpt_err ckpt__loader_fetch_object(ckpt__fetch *f, ckpt__loader_source *s
     return e;
 }
 
+// Where in its folder a name of a file:// store lies. What has no path that is allowed there says so when it is opened.
+static void ckpt__loader_note_asked(ckpt__loader_local *out, const ckpt__loader_source *src) {
+    ckpt__error_record kept;
+    ckpt__buf path;
+    ckpt__error_take(&kept);
+    if (ckpt__store_path(src->store, src->name.data, false, &path) == CKPT_OK) ckpt__buf_text(&out->asked, path.data);
+    ckpt__buf_free(&path);
+    ckpt__error_last = kept;
+}
+
 // Brings what a path names to the local disk. An object of a file:// store is used where it lies.
 static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ckpt_store *store, const ckpt_store_desc *desc,
                                    const ckpt_on_progress *progress) {
@@ -51182,6 +51195,7 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
     ckpt__buf near;
     ckpt_err e = ckpt__loader_source_open(&src, path, store, desc, true, &out->path.allocator);
     ckpt__buf_init(&near, &out->path.allocator);
+    if (e == CKPT_OK && strcmp(src.store->table->scheme, "file") == 0) ckpt__loader_note_asked(out, &src);
     if (e == CKPT_OK && src.folder) {
         e = ckpt__loader_take_folder(out, &src);
     } else if (e == CKPT_OK && strcmp(src.store->table->scheme, "file") == 0) {
@@ -51242,6 +51256,7 @@ static ckpt_err ckpt__loader_find(ckpt__loader_local *out, const ckpt_load_desc 
     if (e == CKPT_OK) e = name.err;
     if (e == CKPT_OK && far) e = ckpt__loader_fetch(out, path, desc->store, desc->store_desc, &desc->progress);
     else if (e == CKPT_OK) e = ckpt__loader_resolve(&out->path, path, &out->folder);
+    if (!far) ckpt__buf_text(&out->asked, path);
     ckpt__buf_free(&name);
     return e;
 }
@@ -51265,18 +51280,51 @@ typedef struct ckpt__loader_job {
     ckpt__engine_job      work;
 } ckpt__loader_job;
 
-// A number for what a path has led to: of its name there, since machines may have it in other folders.
+// The folder that holds what was asked for, without links; "" where there is none.
+static ckpt_err ckpt__loader_base(const ckpt__loader_local *l, ckpt__buf *out) {
+    ckpt__buf asked, dir;
+    ckpt__buf_init(&asked, &l->path.allocator);
+    ckpt__buf_init(&dir, &l->path.allocator);
+    ckpt__buf_add(&asked, l->asked.data, l->asked.len);
+    while (asked.len > 1 && asked.data[asked.len - 1] == '/') asked.len--;
+    if (asked.len > 0) ckpt__os_path_dir(&dir, ckpt__buf_cstr(&asked));
+    ckpt_err e = l->asked.err != CKPT_OK ? l->asked.err : asked.err != CKPT_OK ? asked.err : dir.err;
+    if (e == CKPT_OK && asked.len > 0) e = ckpt__os_realpath(out, ckpt__buf_cstr(&dir));
+    (void)ckpt__buf_cstr(out);
+    ckpt__buf_free(&asked);
+    ckpt__buf_free(&dir);
+    return e == CKPT_NOMEM ? e : out->err;
+}
+
+// Where a local path has led, and from where on that is below `base`, or beside it: machines may have it all in other folders.
+static ckpt_err ckpt__loader_way(const ckpt__loader_local *l, const char *base, ckpt__buf *real, size_t *from) {
+    size_t n = 0;
+    ckpt_err e = ckpt__os_realpath(real, l->path.data);
+    if (e == CKPT_NOMEM) return e;
+    if (e != CKPT_OK) ckpt__buf_text(real, ckpt__os_path_base(l->path.data));       // one that is gone says so when it is opened
+    const char *path = ckpt__buf_cstr(real);
+    while (base[n] != 0 && base[n] == path[n]) n++;
+    bool within = base[n] == 0 && path[n] == '/';
+    while (!within && n > 0 && path[n - 1] != '/') n--;
+    *from = n + (within ? 1 : 0);
+    return real->err;
+}
+
+// A number for what a path has led to: of its way there from where the path itself lies.
 static ckpt_err ckpt__loader_found(const ckpt__loader_local *l, int64_t *sum) {
-    ckpt__buf real;
+    ckpt__buf base, real;
+    size_t from = 0;
     *sum = (int64_t)l->object;
     if (l->store != NULL) *sum = (int64_t)ckpt__digest_crc32(0, l->path.data, l->path.len);
     if (l->fetched || l->store != NULL) return CKPT_OK;
+    ckpt__buf_init(&base, &l->path.allocator);
     ckpt__buf_init(&real, &l->path.allocator);
-    ckpt_err e = ckpt__os_realpath(&real, l->path.data);
-    const char *name = ckpt__os_path_base(e == CKPT_OK ? real.data : l->path.data);
-    *sum = (int64_t)ckpt__digest_crc32(0, name, strlen(name));
+    ckpt_err e = ckpt__loader_base(l, &base);
+    if (e == CKPT_OK) e = ckpt__loader_way(l, base.data, &real, &from);
+    if (e == CKPT_OK) *sum = (int64_t)ckpt__digest_crc32(0, real.data + from, real.len - from);
+    ckpt__buf_free(&base);
     ckpt__buf_free(&real);
-    return e == CKPT_NOMEM ? e : CKPT_OK;       // a file that is gone says so when it is opened
+    return e;
 }
 
 // Finds and opens it, and looks, as far as nothing has to be read for that, whether it fits and all of it is there.

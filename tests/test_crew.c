@@ -4232,15 +4232,19 @@ static void load_apart(tr_rank *r, void *arg) {
 
 static void test_link_moves_between(void **state) {
     (void)state;
-    for (int how = 0; how < 4; how++) {
+    static const char *const names[] = { "ba{batch}", "ba{batch}/model" };         // one name in a folder of each moment, too
+    for (int how = 0; how < 8; how++) {
         plan p = plan_of(how % 2 == 0 ? SHARDED : WHOLE);
+        const char *name = names[how / 4], *from = how < 4 ? "ba1" : "ba1/model", *to = how < 4 ? "ba2" : "ba2/model";
         moving_link = util_join(p.dir, "latest-rank0.pt");
         p.saves = 2;
+        p.prefix = name;
+        if (how % 2 != 0) p.filename = util_fmt("%s.pt", name);
         tr_run(tr_new(2), save_some, &p);
         assert_int_equal(unlink(moving_link), 0);
-        assert_int_equal(symlink(how % 2 == 0 ? "ba1" : "ba1.pt", moving_link), 0);
-        p.latest = how % 2 == 0 ? "ba2" : "ba2.pt";
-        p.filename = util_fmt(how < 2 ? "%s" : "file://%s", moving_link);
+        assert_int_equal(symlink(how % 2 == 0 ? from : util_fmt("%s.pt", from), moving_link), 0);
+        p.latest = how % 2 == 0 ? to : util_fmt("%s.pt", to);
+        p.filename = util_fmt(how / 2 % 2 == 0 ? "%s" : "file://%s", moving_link);
         moving_to = NULL;
         tr_run(tr_new(2), load_apart, &p);
     }
