@@ -843,7 +843,7 @@ typedef struct ckpt_load_desc {
 // saved; of a single file beyond those that it has any of, with a WARN. With hooks in ranks every rank calls this, all of
 // them for a file or all for a sharded checkpoint (CKPT_MISMATCH) and with one not_strict (CKPT_ARG), and all get
 // the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile all load what it leads
-// to then.
+// to then; where it goes on leading them to different steps, what it leads rank 0 to, if all can open that (else CKPT_MISMATCH).
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
@@ -51178,14 +51178,13 @@ static ckpt_err ckpt__loader_fetch_object(ckpt__fetch *f, ckpt__loader_source *s
     return e;
 }
 
-// Where in its folder a name of a file:// store lies. What has no path that is allowed there says so when it is opened.
-static void ckpt__loader_note_asked(ckpt__loader_local *out, const ckpt__loader_source *src) {
-    ckpt__error_record kept;
+// Where in its folder a name of a file:// store lies.
+static ckpt_err ckpt__loader_note_asked(ckpt__loader_local *out, const ckpt__loader_source *src) {
     ckpt__buf path;
-    ckpt__error_take(&kept);
-    if (ckpt__store_path(src->store, src->name.data, false, &path) == CKPT_OK) ckpt__buf_text(&out->asked, path.data);
+    ckpt_err e = ckpt__store_path(src->store, src->name.data, false, &path);
+    if (e == CKPT_OK) ckpt__buf_text(&out->asked, path.data);
     ckpt__buf_free(&path);
-    ckpt__error_last = kept;
+    return e == CKPT_OK ? out->asked.err : e;
 }
 
 // Brings what a path names to the local disk. An object of a file:// store is used where it lies.
@@ -51195,7 +51194,7 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
     ckpt__buf near;
     ckpt_err e = ckpt__loader_source_open(&src, path, store, desc, true, &out->path.allocator);
     ckpt__buf_init(&near, &out->path.allocator);
-    if (e == CKPT_OK && strcmp(src.store->table->scheme, "file") == 0) ckpt__loader_note_asked(out, &src);
+    if (e == CKPT_OK && strcmp(src.store->table->scheme, "file") == 0) e = ckpt__loader_note_asked(out, &src);
     if (e == CKPT_OK && src.folder) {
         e = ckpt__loader_take_folder(out, &src);
     } else if (e == CKPT_OK && strcmp(src.store->table->scheme, "file") == 0) {
@@ -51258,7 +51257,7 @@ static ckpt_err ckpt__loader_find(ckpt__loader_local *out, const ckpt_load_desc 
     else if (e == CKPT_OK) e = ckpt__loader_resolve(&out->path, path, &out->folder);
     if (!far) ckpt__buf_text(&out->asked, path);
     ckpt__buf_free(&name);
-    return e;
+    return e == CKPT_OK ? out->asked.err : e;
 }
 
 // Says of a failure what was to be loaded.
@@ -51272,6 +51271,7 @@ static ckpt_err ckpt__loader_fail(ckpt_err e, const char *path) {
 typedef struct ckpt__loader_job {
     const ckpt_load_desc *desc;
     ckpt__loader_local    local;
+    const char           *instead, *asked;      // of many ranks that stay apart: what is opened, and what led there; NULL
     int64_t               found;        // of many ranks: ckpt__loader_found, before it was opened
     ckpt_file            *file;         // NULL: a directory, or none yet
     ckpt__shard_meta      meta;
@@ -51327,10 +51327,18 @@ static ckpt_err ckpt__loader_found(const ckpt__loader_local *l, int64_t *sum) {
     return e;
 }
 
+// Takes what another rank has found.
+static ckpt_err ckpt__loader_take(ckpt__loader_local *out, const char *instead, const char *asked) {
+    ckpt__buf_text(&out->asked, asked);
+    return ckpt__loader_resolve(&out->path, instead, &out->folder);
+}
+
 // Finds and opens it, and looks, as far as nothing has to be read for that, whether it fits and all of it is there.
 static ckpt_err ckpt__loader_prepare(ckpt__loader_job *j, bool together) {
     const ckpt_load_desc *desc = j->desc;
-    ckpt_err e = ckpt__loader_find(&j->local, desc);
+    ckpt_err e = CKPT_OK;
+    if (j->instead == NULL) e = ckpt__loader_find(&j->local, desc);
+    else e = ckpt__loader_take(&j->local, j->instead, j->asked);
     if (e == CKPT_OK && together) e = ckpt__loader_found(&j->local, &j->found);
     if (e != CKPT_OK) return e;
     j->work.progress = &desc->progress;
@@ -51386,11 +51394,11 @@ static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, 
     ckpt__error_last = kept;
     ckpt_err e = ckpt__ranks_min(r, say, 9);
     if (e != CKPT_OK) return e;
-    bool one = say[0] == -say[1];
-    *apart = one && say[2] != -say[3];
+    bool one = say[0] == -say[1], mixed = say[5] != -say[6];
+    *apart = one && (say[2] != -say[3] || mixed);
     *moved = one && say[4] != 0;
     if (say[7] != -say[8]) return ckpt__error_set(CKPT_ARG, "ckpt_load: some ranks have set not_strict, and others not");
-    if (say[5] != -say[6] && (!one || last))
+    if (mixed && (!one || last))
         e = ckpt__error_set(CKPT_MISMATCH, "to some ranks it is the folder of a sharded checkpoint, and to others a file");
     return ckpt__loader_fail(e, j->desc->load_path);
 }
@@ -51478,24 +51486,113 @@ static void ckpt__loader_job_free(ckpt__loader_job *j) {
     ckpt__loader_local_free(&j->local);
 }
 
-// Finds it, on all ranks: again when they have found different ones. Where they stay so, each machine has its own.
+enum { CKPT__LOADER_MARKED = 1 << 16 };
+
+// A number for what a file holds, as far as a look tells: its size, its first and its last bytes. 0: it could not be read.
+static int64_t ckpt__loader_mark(const char *path) {
+    char block[8192];
+    ckpt__error_record kept;
+    ckpt__os_info info;
+    int fd = -1;
+    size_t got = sizeof block;
+    uint32_t sum = 0;
+    ckpt__error_take(&kept);
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e == CKPT_OK) e = ckpt__os_open_read(&fd, path);
+    if (e == CKPT_OK) sum = ckpt__digest_crc32(0, &info.size, sizeof info.size);
+    uint64_t last = e == CKPT_OK && info.size > CKPT__LOADER_MARKED ? info.size - CKPT__LOADER_MARKED : 0;
+    for (uint64_t at = 0; e == CKPT_OK && got > 0; at = at + got == CKPT__LOADER_MARKED && at < last ? last : at + got) {
+        e = ckpt__os_pread(fd, block, sizeof block, at, &got, path);
+        if (e == CKPT_OK) sum = ckpt__digest_crc32(sum, block, got);
+    }
+    ckpt__os_drop(fd);
+    ckpt__error_last = kept;
+    return e == CKPT_OK ? (int64_t)sum : 0;
+}
+
+// Have ranks that were led to different places found the same there? The same step, or a file with the same bytes: where machines
+// have folders of their own.
+static ckpt_err ckpt__loader_alike(const ckpt__loader_job *j, ckpt__ranks *r, bool *alike) {
+    ckpt_timestamp t = j->meta.t;
+    bool has = j->meta.has_time;
+    int64_t say[8];
+    if (j->file != NULL) ckpt__file_timestamp(j->file, &t, &has);
+    const int64_t step[] = { t.batch, t.epoch, t.iteration, t.sample, t.token };
+    say[0] = has ? (int64_t)ckpt__digest_crc32(0, step, sizeof step) : 0;
+    say[1] = -say[0];
+    say[2] = j->file != NULL ? ckpt__loader_mark(j->local.path.data) : 0;
+    say[3] = -say[2];
+    say[4] = has ? 1 : 0;
+    say[5] = say[2] != 0 ? 1 : 0;
+    say[6] = j->local.folder ? 1 : 0;
+    say[7] = -say[6];
+    ckpt_err e = ckpt__ranks_min(r, say, 8);
+    *alike = (say[4] != 0 && say[0] == -say[1]) || (say[5] != 0 && say[2] == -say[3]);
+    *alike = *alike && say[6] == -say[7];
+    return e;
+}
+
+// Ranks that stay apart: all take what rank 0 has found, as its way there goes on from the folder of the link. To one that is not
+// told of a link's move yet the checkpoint may be there by its name. Collective; j has been prepared, and is again.
+static ckpt_err ckpt__loader_gather(ckpt__loader_job *j, ckpt__ranks *r, const ckpt__loader_job *as) {
+    ckpt__buf told, base, path, asked;
+    ckpt__buf *all[] = { &told, &base, &path, &asked };
+    size_t from = 0;
+    for (size_t i = 0; i < 4; i++) ckpt__buf_init(all[i], &j->desc->allocator);
+    bool near = !j->local.fetched && j->local.store == NULL;
+    ckpt_err e = near ? ckpt__loader_base(&j->local, &base) : CKPT_OK;
+    if (e == CKPT_OK && near && ckpt__ranks_is_first(r)) e = ckpt__loader_way(&j->local, base.data, &path, &from);
+    if (e == CKPT_OK && path.len > 0) ckpt__buf_text(&told, path.data + (from == base.len + 1 ? from : 0));
+    e = ckpt__ranks_share(r, e);
+    if (e == CKPT_OK) e = ckpt__ranks_send(r, &told, 0);
+    path.len = 0;
+    ckpt__os_path_join(&path, ckpt__buf_cstr(&base), ckpt__buf_cstr(&told));
+    ckpt__buf_add(&asked, j->local.asked.data, j->local.asked.len);
+    ckpt__loader_job_free(j);
+    *j = *as;
+    ckpt__loader_local_init(&j->local, &j->desc->allocator);
+    j->instead = ckpt__buf_cstr(&path);
+    j->asked = ckpt__buf_cstr(&asked);
+    if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : asked.err;
+    if (e == CKPT_OK && (told.len == 0 || !near)) e = ckpt__error_set(CKPT_NOT_FOUND, "it is not looked for by its name");
+    if (e == CKPT_OK) e = ckpt__loader_prepare(j, true);
+    e = ckpt__ranks_share_long(r, e);
+    j->instead = j->asked = NULL;
+    for (size_t i = 0; i < 4; i++) ckpt__buf_free(all[i]);
+    return e;
+}
+
+// One load_path leads ranks to different places, however often they look. Different moments of a run in one model are never what
+// was meant.
+static ckpt_err ckpt__loader_unite(ckpt__loader_job *j, ckpt__ranks *r, const ckpt__loader_job *as) {
+    bool alike = false, apart = true, moved;
+    char shown[768];
+    ckpt_err e = ckpt__loader_alike(j, r, &alike);
+    if (e != CKPT_OK || alike) return e;
+    e = ckpt__loader_gather(j, r, as);
+    if (e == CKPT_OK) e = ckpt__loader_compare(j, r, true, &apart, &moved);
+    if (e == CKPT_OK && apart) e = ckpt__loader_alike(j, r, &alike);
+    if (e == CKPT_OK && (alike || !apart)) return e;
+    ckpt__stores_shown(shown, sizeof shown, j->desc->load_path);
+    if (e == CKPT_OK) return ckpt__error_set(CKPT_MISMATCH, "%s leads ranks to different checkpoints", shown);
+    if (e == CKPT_NOT_FOUND) e = CKPT_MISMATCH;
+    return ckpt__error_prefix(e, "%s leads ranks to different checkpoints, and not all can load what it leads rank 0 to", shown);
+}
+
+// Finds it, on all ranks: again when they have found different ones.
 static ckpt_err ckpt__loader_prepare_all(ckpt__loader_job *j, ckpt__ranks *r, ckpt_err e) {
-    for (int rounds = CKPT__LOADER_ROUNDS;; rounds--) {
-        ckpt__loader_job as = *j;
+    const ckpt__loader_job as = *j;
+    for (int rounds = CKPT__LOADER_ROUNDS; rounds > 0; rounds--) {
         bool apart = false, moved = false;
+        if (rounds < CKPT__LOADER_ROUNDS) ckpt__loader_job_free(j);
+        *j = as;
         ckpt__loader_local_init(&j->local, &j->desc->allocator);
         if (e == CKPT_OK) e = ckpt__loader_prepare(j, r->together);
         e = ckpt__ranks_share_long(r, e);
-        if (e == CKPT_OK && r->together) e = ckpt__loader_compare(j, r, rounds == 1, &apart, &moved);
-        if (e != CKPT_OK || (!apart && (!moved || rounds == 1))) return e;
-        if (rounds == 1) break;
-        ckpt__loader_job_free(j);
-        *j = as;
+        if (e == CKPT_OK && r->together) e = ckpt__loader_compare(j, r, false, &apart, &moved);
+        if (e != CKPT_OK || (!apart && !moved)) return e;
     }
-    char shown[768];
-    ckpt__stores_shown(shown, sizeof shown, j->desc->load_path);
-    ckpt__error_log(&j->desc->logger, CKPT_LOG_WARN, "%s leads ranks to different checkpoints", shown);
-    return CKPT_OK;
+    return ckpt__loader_unite(j, r, &as);
 }
 
 // The whole of ckpt_load. With hooks the ranks share how it went, once before anything that is bound is touched and once at the

@@ -4283,6 +4283,55 @@ static void test_load_mixed(void **state) {
     }
 }
 
+// One path that leads ranks to different folders, as machines have their own. Where these are of one step it is loaded; where they are
+// not, rank 0's is, if the others have that one, too; and else it is refused, before anything is loaded.
+static void load_own(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_load_desc d;
+    memset(&d, 0, sizeof d);
+    d.load_path = p->latest;
+    d.run_name = r->rank == 0 ? "a" : "b";
+    d.state = &m->st;
+    d.ranks = r->ranks;
+    ckpt_err e = ckpt_load(&d, NULL);
+    if (e != p->want) print_error("%s\n", ckpt_last_error());
+    TR_CHECK(r, e == p->want);
+    if (e != CKPT_OK) TR_CHECK(r, e == CKPT_MISMATCH && strstr(ckpt_last_error(), "/latest") != NULL);
+    member_check(m, e == CKPT_OK ? 2 : 0);
+    member_free(m);
+}
+
+static void test_load_own_folders(void **state) {
+    (void)state;
+    enum { ALIKE, OTHER_WAY, BEHIND, LACKS, AHEAD, MIXED, CASES };
+    static const int own[CASES][2] = { { 2, 2 }, { 2, 2 }, { 2, 1 }, { 2, 1 }, { 1, 2 }, { 2, 2 } };
+    for (int how = 0; how < 2; how++) {
+        for (int k = 0; k < CASES; k++) {
+            const layout first = how == 0 ? SHARDED : WHOLE, other = how == 0 ? WHOLE : SHARDED;
+            plan p = plan_of(first);
+            const char *dir = p.dir, *end = how == 0 || k == MIXED ? "" : ".pt";
+            for (int i = 0; i < 2; i++) {
+                p.dir = util_join(dir, i == 0 ? "a" : "b");
+                p.how = k == MIXED && i == 1 ? other : first;
+                p.filename = k == MIXED && p.how == WHOLE ? "ba{batch}" : NULL;        // one name for both kinds
+                p.saves = 2;
+                tr_run(tr_new(2), save_some, &p);
+                const char *target = util_fmt("ba%d%s", own[k][i], end), *gone = NULL, *link = util_join(p.dir, "latest-rank0.pt");
+                if (k == OTHER_WAY) gone = target;
+                if (k == LACKS || k == AHEAD) gone = util_fmt("ba%d%s", k == LACKS ? 2 : 1, end);
+                if (i == 1 && gone != NULL) assert_int_equal(rename(util_join(p.dir, gone), util_join(p.dir, "moved")), 0);
+                assert_int_equal(unlink(link), 0);
+                assert_int_equal(symlink(k == OTHER_WAY && i == 1 ? "moved" : target, link), 0);
+            }
+            p.how = first;
+            p.latest = util_fmt("%s/{run_name}/latest-rank0.pt", dir);
+            p.want = k < LACKS ? CKPT_OK : CKPT_MISMATCH;
+            tr_run(tr_new(2), load_own, &p);
+        }
+    }
+}
+
 //-- memory ---------------------------------------------------------------------------
 
 typedef struct thrift { plan p; int64_t left[TR_MOST]; int victim; int64_t at; bool ran_out; pthread_mutex_t lock; } thrift;
@@ -4411,7 +4460,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
-        cmocka_unit_test(test_load_mixed),
+        cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
