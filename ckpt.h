@@ -1070,6 +1070,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // ends are compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
 // with a warning where there is no room for that (else CKPT_NO_SPACE). What was loaded from the folder and never
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
+// Of one file for all ranks, rank 0 is sent what another machine's folder has, where that was saved after all that rank 0's
+// has: it may have moved. One of that name there is not replaced (CKPT_EXISTS).
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. So it is always, and the logger gets
 // a WARN, where folder holds {run_name} and the run has no name but a generated one. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
@@ -53314,32 +53316,39 @@ static ckpt_err ckpt__resume_lend(ckpt_saver *s, ckpt__resume_walk *w) {
     return e;
 }
 
-// What was loaded from other ranks' folders is in rank 0's as well from now on: its index and its link say what the run goes on
-// from. A folder that cannot be written to is the next save's trouble. *at: its line.
-static ckpt_err ckpt__resume_keep_loan(ckpt_saver *s, const ckpt__resume_offer *offer, size_t *at) {
+// What has come to rank 0's folder from another rank's gets its place in the index.
+static ckpt_err ckpt__resume_enter(ckpt_saver *s, const char *name) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__index_scanner sc;
     ckpt__os_info info;
-    ckpt__buf path, none;
+    ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_init(&none, &s->allocator);
     memset(&sc, 0, sizeof sc);
     sc.ix = &s->index;
     sc.pattern = s->filename;
     sc.desc = &d;
-    ckpt_err e = ckpt__saver_put_listing(s, offer->name, &offer->held[2], &none);
-    if (e == CKPT_OK) ckpt__index_path(&path, &s->index, offer->name);
-    if (e == CKPT_OK) e = path.err;
-    if (e == CKPT_OK) e = ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
+    ckpt__index_path(&path, &s->index, name);
+    ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
     if (e == CKPT_OK) {
         ckpt__os_mutex_lock(&s->shared->lock);
-        e = ckpt__index_consider(offer->name, &info, &sc);
+        e = ckpt__index_consider(name, &info, &sc);
+        if (e == CKPT_OK) ckpt__index_number_lines(&s->index);
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// What was loaded from other ranks' folders is in rank 0's as well from now on: its index and its link say what the run goes on
+// from. A folder that cannot be written to is the next save's trouble. *at: its line.
+static ckpt_err ckpt__resume_keep_loan(ckpt_saver *s, const ckpt__resume_offer *offer, size_t *at) {
+    ckpt__buf none;
+    ckpt__buf_init(&none, &s->allocator);
+    ckpt_err e = ckpt__saver_put_listing(s, offer->name, &offer->held[2], &none);
+    if (e == CKPT_OK) e = ckpt__resume_enter(s, offer->name);
     if (e == CKPT_OK) e = ckpt__resume_describe_folders(s);
     int line = ckpt__index_find(&s->index, offer->name);
     *at = line >= 0 ? (size_t)line : SIZE_MAX;
-    ckpt__buf_free(&path);
     return e;
 }
 
@@ -53372,6 +53381,153 @@ static ckpt_err ckpt__resume_try_loan(ckpt_saver *s, ckpt__resume_far *far, ckpt
         e = CKPT_OK;
     }
     ckpt__resume_offer_free(&offer);
+    return e;
+}
+
+// WHOLE: how new what rank 0 has is, in its folder and in stores.
+typedef struct ckpt__resume_view {
+    ckpt_timestamp t;
+    double         saved_at;
+    uint64_t       number;
+    int64_t        folder;              // ckpt__resume_folder_mark
+} ckpt__resume_view;
+
+// A number for a folder as it lies there: ranks that have rank 0's need not look what is in theirs.
+static int64_t ckpt__resume_folder_mark(const ckpt_saver *s) {
+    ckpt__buf path;
+    ckpt__os_info root, index;
+    ckpt__error_record kept;
+    uint64_t says[5] = { 0, 0, 0, 0, 0 };
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_fmt(&path, "%s%s", s->root, s->index.file);
+    if (ckpt__os_stat(s->root, &root) == CKPT_OK) says[0] = root.ino, says[1] = (uint64_t)root.mtime_ns;
+    if (path.err == CKPT_OK && ckpt__os_stat(ckpt__buf_cstr(&path), &index) == CKPT_OK)
+        says[2] = index.ino, says[3] = (uint64_t)index.mtime_ns, says[4] = index.size;
+    ckpt__buf_free(&path);
+    ckpt__error_last = kept;
+    return (int64_t)ckpt__digest_crc32(0, says, sizeof says);
+}
+
+static void ckpt__resume_view_first(const ckpt_saver *s, const ckpt__resume_walk *w, ckpt__resume_view *v) {
+    v->folder = ckpt__resume_folder_mark(s);
+    for (size_t i = 0; i < s->index.count; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        if (l->others) continue;
+        if (l->number > v->number) v->number = l->number;
+        if (l->saved_at > v->saved_at) v->saved_at = l->saved_at;
+        if (ckpt__time_compare(&l->t, &v->t) > 0) v->t = l->t;
+    }
+    for (size_t i = 0; i < w->far_count; i++) {
+        const ckpt__resume_far *f = &w->far[i];
+        if (f->number > v->number) v->number = f->number;
+        if (ckpt__resume_is_dated(&f->found) && ckpt__time_compare(&f->found.t, &v->t) > 0) v->t = f->found.t;
+    }
+}
+
+// Is a save later than all that rank 0 has? What an earlier attempt has left in a folder was saved before them.
+static bool ckpt__resume_is_later(const ckpt__index_line *l, const ckpt__resume_view *first) {
+    bool later = l->number > first->number;
+    if (first->number == 0) later = first->saved_at <= 0 || ckpt__time_compare(&l->t, &first->t) > 0;
+    return later && l->saved_at > first->saved_at;
+}
+
+// The newest checkpoint of this rank's folder, if it is later than all that rank 0 has: *at in `ix`, -1: there is none.
+static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_view *first, ckpt__index *ix, int *at) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__buf path;
+    ckpt__os_info info;
+    if (!ckpt__os_exists(s->root)) return CKPT_OK;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = ckpt__index_load(ix);
+    if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__index_scan(ix, s->filename, &d, NULL);
+    if (e == CKPT_OK) e = ckpt__saver_mark_others(s, ix, s->filename);
+    ckpt__index_settle(ix);
+    for (size_t i = ix->count; i > 0 && e == CKPT_OK && *at < 0; i--) {
+        const ckpt__index_line *l = &ix->lines[i - 1];
+        if (l->state != CKPT__INDEX_SAVED || l->others || l->stray || ckpt__index_is_folder(l->name)) continue;
+        ckpt__index_path(&path, ix, l->name);
+        e = path.err;
+        bool there = e == CKPT_OK && ckpt__os_stat(ckpt__buf_cstr(&path), &info) == CKPT_OK && info.is_file;
+        if (!there) continue;
+        if (!ckpt__resume_is_later(l, first)) break;
+        *at = (int)(i - 1);
+    }
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Rank 0: the place in its folder of what it is sent. One of that name is not replaced for it: that is a checkpoint, too.
+static ckpt_err ckpt__resume_make_room(ckpt_saver *s, const char *name, int lender, ckpt__buf *path) {
+    ckpt__buf dir;
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt__index_path(path, &s->index, name);
+    ckpt_err e = path->err;
+    if (e == CKPT_OK && !ckpt__index_name_ok(name)) e = ckpt__error_set(CKPT_CORRUPT, "'%s' is no name inside the folder", name);
+    if (e == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(path)))
+        e = ckpt__error_set(CKPT_EXISTS, "%s is newer in rank %d's folder than all that rank 0 has: copy it over rank 0's, or "
+                            "remove it there", path->data, lender);
+    if (e == CKPT_OK) ckpt__os_path_dir(&dir, path->data);
+    if (e == CKPT_OK) e = dir.err != CKPT_OK ? dir.err : ckpt__os_mkdirs(ckpt__buf_cstr(&dir));
+    ckpt__buf_free(&dir);
+    return e;
+}
+
+// Brings it to rank 0's folder. Collective; at: in `ix` of a rank that has it; -1: this one has not.
+static ckpt_err ckpt__resume_bring_later(ckpt_saver *s, const ckpt__index *ix, int at) {
+    ckpt__buf name, path;
+    ckpt__os_info info;
+    bool first = ckpt__ranks_is_first(&s->crew);
+    int64_t who = at >= 0 ? s->ranks.rank : INT64_MAX, size = 0;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = ckpt__ranks_min(&s->crew, &who, 1);
+    int lender = e == CKPT_OK && who >= 0 && who < s->ranks.world_size ? (int)who : 0;
+    if (e == CKPT_OK && s->ranks.rank == lender && at >= 0) {
+        ckpt__buf_text(&name, ix->lines[at].name);
+        ckpt__index_path(&path, ix, ix->lines[at].name);
+        e = path.err != CKPT_OK ? path.err : ckpt__os_stat(ckpt__buf_cstr(&path), &info);
+        size = e == CKPT_OK ? (int64_t)info.size : 0;
+    }
+    e = ckpt__ranks_share_long(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &size, sizeof size, lender);
+    if (e == CKPT_OK) e = ckpt__ranks_send(&s->crew, &name, lender);
+    char *block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
+    if (e == CKPT_OK && block == NULL) e = CKPT_NOMEM;
+    if (e == CKPT_OK && first) e = ckpt__resume_make_room(s, ckpt__buf_cstr(&name), lender, &path);
+    if (e == CKPT_OK && first)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is in rank %d's folder, and newer than all that %s has: it is brought "
+                        "here", name.data, lender, s->root);
+    e = ckpt__ranks_share_long(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__resume_copy(s, ckpt__buf_cstr(&path), (uint64_t)size, lender, first, block);
+    if (e == CKPT_OK && first) e = ckpt__resume_enter(s, name.data);
+    e = ckpt__ranks_share(&s->crew, e);
+    ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// WHOLE: rank 0 may have moved to a machine whose folder lacks what the run has saved last, and another machine has it. One rank
+// of each looks. Collective.
+static ckpt_err ckpt__resume_lend_later(ckpt_saver *s, const ckpt__resume_walk *w) {
+    ckpt__resume_view first;
+    ckpt__index ix;
+    int at = -1;
+    if (!s->crew.together || s->layout != CKPT__SAVER_WHOLE) return CKPT_OK;
+    memset(&first, 0, sizeof first);
+    if (ckpt__ranks_is_first(&s->crew)) ckpt__resume_view_first(s, w, &first);
+    ckpt_err e = ckpt__ranks_broadcast(&s->crew, &first, sizeof first, 0);
+    if (e != CKPT_OK) return e;
+    const ckpt_ranks *h = &s->crew.hooks;
+    bool looks = h->rank != 0 && (h->local_world_size <= 1 || h->local_rank == 0) && ckpt__resume_folder_mark(s) != first.folder;
+    e = ckpt__index_init(&ix, &s->allocator, s->root);
+    if (e == CKPT_OK && looks) e = ckpt__resume_find_later(s, &first, &ix, &at);
+    e = ckpt__ranks_share_long(&s->crew, e);
+    int64_t newest = e == CKPT_OK && at >= 0 ? -(int64_t)ix.lines[at].number : 0, mine = newest;
+    if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, &newest, 1);
+    if (e == CKPT_OK && newest != 0) e = ckpt__resume_bring_later(s, &ix, mine == newest ? at : -1);
+    ckpt__index_free(&ix);
     return e;
 }
 
@@ -53562,6 +53718,7 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     for (int i = 0; i < s->remote_count && e == CKPT_OK && chooses; i++) e = ckpt__resume_ask(s, &w, &s->remotes[i]);
     e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__resume_lend(s, &w);
+    if (e == CKPT_OK) e = ckpt__resume_lend_later(s, &w);
     if (e == CKPT_OK) {
         if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
         else e = ckpt__resume_answer(s, &t, &loaded);

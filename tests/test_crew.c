@@ -627,6 +627,62 @@ static void test_whole_apart_no_temp(void **state) {
     }
 }
 
+// One file for all, folders of their own, and rank 0 is on another machine than before: one that has nothing, or what is older. What the
+// run has saved last is brought to it. What an earlier attempt has left on the other machine is older than rank 0's, and stays there.
+static void test_whole_moved(void **state) {
+    (void)state;
+    enum { EMPTY, OLDER, NO_INDEX, STALE, TAKEN, CASES };
+    for (int k = 0; k < CASES; k++) {
+        plan p = plan_of(WHOLE), before = plan_of(WHOLE);
+        const char *there = util_join(p.dir, "rank1"), *here = util_join(p.dir, "rank0");
+        p.apart = before.apart = true;
+        p.saves = k == STALE ? 5 : 3;
+        before.saves = 1;
+        if (k == TAKEN) p.filename = before.filename = "model.pt";
+        if (k != STALE) tr_run(tr_new(1), save_some, &before);
+        tr_run(tr_new(1), save_some, &p);
+        assert_int_equal(rename(here, there), 0);
+        if (k == STALE) before.saves = 2;
+        if (k == STALE) tr_run(tr_new(1), save_some, &before);
+        if (k != EMPTY) assert_int_equal(rename(util_join(before.dir, "rank0"), here), 0);
+        if (k == NO_INDEX) assert_int_equal(unlink(util_join(there, ".ckpt-index.jsonl")), 0);
+        p.apart = false;
+        p.by = 1;                       // a launcher that says nothing of machines
+        p.saves = 1;
+        p.number = k == STALE ? 2 : 3;
+        if (k == TAKEN) p.want = CKPT_EXISTS;
+        tr_run(tr_new(3), k == TAKEN ? load_newest : go_on, &p);
+        const char *names = k == EMPTY ? "ba3.pt ba4.pt latest-rank0.pt" : "ba1.pt ba3.pt ba4.pt latest-rank0.pt";
+        if (k == STALE) names = "ba1.pt ba2.pt ba3.pt latest-rank0.pt";
+        if (k == TAKEN) names = "latest-rank0.pt model.pt";
+        assert_string_equal(names_in(here), names);
+    }
+}
+
+// Of one folder that all ranks see none but rank 0 reads the index.
+static int indexes_read;
+
+static void index_read(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/.ckpt-index.jsonl") != NULL) (void)__atomic_fetch_add(&indexes_read, 1, __ATOMIC_SEQ_CST);
+}
+
+static void test_whole_shared_is_not_read(void **state) {
+    (void)state;
+    int reads[2];
+    plan p = plan_of(WHOLE);
+    p.saves = 2;
+    tr_run(tr_new(1), save_some, &p);
+    p.number = 2;
+    for (int i = 0; i < 2; i++) {
+        indexes_read = 0;
+        fault_set_spy(index_read);
+        tr_run(tr_new(i == 0 ? 1 : 4), load_newest, &p);
+        fault_set_spy(NULL);
+        reads[i] = indexes_read;
+    }
+    assert_int_equal(reads[0], reads[1]);
+}
+
 static void test_tars_none_common(void **state) {
     (void)state;
     plan p = plan_of(TARS);
@@ -4410,6 +4466,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp),
+        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_shared_is_not_read),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
         cmocka_unit_test(test_first_lost), cmocka_unit_test(test_half_lost),
