@@ -51980,7 +51980,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     size_t added = 0;
     ckpt_err e = ckpt__saver_check_place(s);
-    if (e != CKPT_OK || !ckpt__os_exists(s->root)) return e;
+    if (e != CKPT_OK || ckpt__os_is_gone(s->root)) return e;
     e = ckpt__index_reload(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
@@ -53437,7 +53437,7 @@ static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__buf path;
     ckpt__os_info info;
-    if (!ckpt__os_exists(s->root)) return CKPT_OK;
+    if (ckpt__os_is_gone(s->root)) return CKPT_OK;
     ckpt__buf_init(&path, &s->allocator);
     ckpt_err e = ckpt__index_load(ix);
     if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__index_scan(ix, s->filename, &d, NULL);

@@ -238,6 +238,32 @@ static void test_index_out_of_reach(void **state) {
     assert_int_equal(refused, UTIL_COUNT(why));
 }
 
+static const char *silent_dir;
+
+static void silent_once(const char *name, const char *path) {
+    if (strcmp(name, "lstat") == 0 && strcmp(path, silent_dir) == 0) fault_arm_call("lstat", ETIMEDOUT, 1);
+}
+
+// A folder that does not answer for a moment is not one that is missing: what came to it since the saver was opened is found.
+static void test_folder_does_not_answer(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *from = folder_with(10, 0);
+    size_t size;
+    run *r = run_new(dir);
+    run_open(r);
+    char *bytes = util_read(util_join(from, "ba10.pt"), &size);
+    util_write(util_join(dir, "ba10.pt"), bytes, size);
+    silent_dir = dir;
+    fault_set_spy(silent_once);
+    ckpt_timestamp t;
+    ckpt_err e = ckpt_saver_resume(r->s, &t);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    ok(e);
+    run_check(r, 10);
+    run_end(r);
+}
+
 static ckpt_err count_one(const char *name, const ckpt__os_info *info, void *user) {
     (void)name; (void)info;
     ++*(int *)user;
@@ -815,6 +841,7 @@ int main(void) {
         cmocka_unit_test(test_mismatch_is_told),
         cmocka_unit_test(test_lost_and_damaged_index),
         cmocka_unit_test(test_index_out_of_reach),
+        cmocka_unit_test(test_folder_does_not_answer),
         cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
         cmocka_unit_test(test_template_changed),
