@@ -51943,6 +51943,10 @@ static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l)
         (void)ckpt__index_describe_file(&s->index, &about, &m.view);
         if (m.has_time && ckpt__time_check(&m.t) == CKPT_OK) about.t = m.t;
         if (ckpt__os_stat(path.data, &info) == CKPT_OK) about.bytes = info.size;
+        if (!about.has_metric && s->index.best != NULL) {       // never best, and not asked for again
+            about.has_metric = true;
+            about.metric = (double)NAN;
+        }
         l->has_metric = about.has_metric;
         l->metric = about.metric;
         if (!l->has_checksum) *l = about;

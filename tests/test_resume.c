@@ -264,6 +264,41 @@ static void test_folder_does_not_answer(void **state) {
     run_end(r);
 }
 
+static int listings_read;
+
+static void listing_read(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/.metadata") != NULL) (void)__atomic_fetch_add(&listings_read, 1, __ATOMIC_SEQ_CST);
+}
+
+// What keep_best goes by is in no checkpoint of many files that the run has: each is asked for it once, and not at every resume.
+static void test_no_metric_is_noted(void **state) {
+    (void)state;
+    static const char *const ignored[] = { "state/metrics/accuracy" };
+    const char *dir = util_temp_dir();
+    int reads[3];
+    for (int life = 0; life < 3; life++) {
+        double accuracy = 0.5;
+        run *r = run_new(dir);
+        r->d.sharded = true;
+        r->d.sharded_prefix_dir = "ba{batch}";
+        r->d.ignore_keys = ignored;
+        r->d.ignore_keys_count = 1;
+        if (life > 0) ckpt_bind_float(&r->st, "state/metrics/accuracy", &accuracy);
+        if (life > 0) r->d.keep_best = "max:state/metrics/accuracy";
+        run_open(r);
+        listings_read = 0;
+        fault_set_spy(listing_read);
+        ckpt_timestamp t;
+        if (life > 0) ok(ckpt_saver_resume(r->s, &t));
+        fault_set_spy(NULL);
+        reads[life] = listings_read;
+        for (int i = 10; i <= 60 && life == 0; i += 10) run_save(r, i);
+        run_end(r);
+    }
+    assert_true(reads[1] >= 6);
+    assert_true(reads[2] < 6);
+}
+
 static ckpt_err count_one(const char *name, const ckpt__os_info *info, void *user) {
     (void)name; (void)info;
     ++*(int *)user;
@@ -841,7 +876,7 @@ int main(void) {
         cmocka_unit_test(test_mismatch_is_told),
         cmocka_unit_test(test_lost_and_damaged_index),
         cmocka_unit_test(test_index_out_of_reach),
-        cmocka_unit_test(test_folder_does_not_answer),
+        cmocka_unit_test(test_folder_does_not_answer), cmocka_unit_test(test_no_metric_is_noted),
         cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
         cmocka_unit_test(test_template_changed),
