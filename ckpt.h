@@ -52773,52 +52773,53 @@ static bool ckpt__resume_differs(const ckpt__store_stat *info, const ckpt__index
     return info->size != l->bytes || (info->has_crc && l->has_checksum && info->crc != l->checksum);
 }
 
-// info: of the object that a link leads to; NULL: it was listed.
-static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const char *name,
-                                     const ckpt__store_stat *info) {
-    for (size_t i = 0; i < w->far_count; i++) {
+// Names of the template in a store; `format` keeps its text, and both are the caller's to free after success.
+static ckpt_err ckpt__resume_far_pattern(ckpt_saver *s, ckpt__remote *r, ckpt__buf *format, ckpt__name_pattern *p) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__buf_init(format, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_pattern(s, r, format);
+    if (e == CKPT_OK) e = ckpt__name_pattern_init(p, NULL, format->data, &d);
+    if (e != CKPT_OK) ckpt__buf_free(format);
+    return e;
+}
+
+// p: its names. known: of the first so many in the list one may be it. info: of the object that a link leads to; NULL: it was
+// listed.
+static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, ckpt__name_pattern *p, size_t known,
+                                     const char *name, const ckpt__store_stat *info) {
+    for (size_t i = 0; i < known; i++) {
         if (w->far[i].from == r && strcmp(w->far[i].name, name) == 0) return CKPT_OK;
     }
-    ckpt__buf pattern;
-    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     bool matches = false;
-    ckpt__buf_init(&pattern, &s->allocator);
     ckpt_err e = ckpt__mem_grow(&s->allocator, (void **)&w->far, sizeof *w->far, &w->far_cap, w->far_count + 1);
     ckpt__resume_far *f = e == CKPT_OK ? &w->far[w->far_count] : NULL;
     if (e == CKPT_OK) memset(f, 0, sizeof *f);
-    if (e == CKPT_OK) e = ckpt__saver_remote_pattern(s, r, &pattern);
-    if (e == CKPT_OK) e = ckpt__name_match(pattern.data, &d, name, &matches, &f->found);
+    if (e == CKPT_OK) e = ckpt__name_pattern_match(p, name, &matches, &f->found);
     if (e == CKPT_OK && (f->name = ckpt__mem_copy_text(&s->allocator, name)) == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK) {
         int at = ckpt__index_find(&r->ledger, name);
         if (!matches) f->found.captured = 0;
-        bool known = at >= 0 && f->found.captured != 0;             // else another machine's may be there
-        if (known && info != NULL && !ckpt__resume_is_dated(&f->found))
-            known = !ckpt__resume_differs(info, &r->ledger.lines[at]);
-        f->number = known ? r->ledger.lines[at].number : 0;
+        bool noted = at >= 0 && f->found.captured != 0;             // else another machine's may be there
+        if (noted && info != NULL && !ckpt__resume_is_dated(&f->found))
+            noted = !ckpt__resume_differs(info, &r->ledger.lines[at]);
+        f->number = noted ? r->ledger.lines[at].number : 0;
         f->from = r;
         f->linked = info != NULL;
         w->far_count++;
     }
-    ckpt__buf_free(&pattern);
     return e;
 }
 
 // What all names of the template begin with, in this store.
 static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *out) {
     ckpt__name_pattern p;
-    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__buf format;
-    ckpt__buf_init(&format, &s->allocator);
-    ckpt_err e = ckpt__saver_remote_pattern(s, r, &format);
-    if (e == CKPT_OK) e = ckpt__name_pattern_init(&p, NULL, format.data, &d);
-    if (e == CKPT_OK) {
-        ckpt__name_pattern_head(&p, out);
-        e = out->err;
-        ckpt__name_pattern_free(&p);
-    }
+    ckpt_err e = ckpt__resume_far_pattern(s, r, &format, &p);
+    if (e != CKPT_OK) return e;
+    ckpt__name_pattern_head(&p, out);
+    ckpt__name_pattern_free(&p);
     ckpt__buf_free(&format);
-    return e;
+    return out->err;
 }
 
 // Lists a store into `out`. One that does not let us has nothing to offer.
@@ -52862,13 +52863,34 @@ static bool ckpt__resume_is_away(ckpt_err e, bool reads) {
 static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r) {
     bool *listed = &w->listed[r - s->remotes];
     ckpt__index all;
+    ckpt__name_pattern p;
+    ckpt__buf format;
+    size_t known = w->far_count;
     if (*listed) return CKPT_OK;
     *listed = true;
-    ckpt_err e = ckpt__index_init(&all, &s->allocator, s->root);
+    ckpt_err e = ckpt__resume_far_pattern(s, r, &format, &p);
+    if (e != CKPT_OK) return e;
+    e = ckpt__index_init(&all, &s->allocator, s->root);
     if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all);
-    for (size_t i = 0; i < all.count && e == CKPT_OK; i++) e = ckpt__resume_add_far(s, w, r, all.lines[i].name, NULL);
+    for (size_t i = 0; i < all.count && e == CKPT_OK; i++)
+        e = ckpt__resume_add_far(s, w, r, &p, known, all.lines[i].name, NULL);
     ckpt__index_free(&all);
+    ckpt__name_pattern_free(&p);
+    ckpt__buf_free(&format);
     return ckpt__resume_without(s, w, r, e, NULL);
+}
+
+// Adds the one that a link leads to.
+static ckpt_err ckpt__resume_add_linked(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const char *name,
+                                        const ckpt__store_stat *info) {
+    ckpt__name_pattern p;
+    ckpt__buf format;
+    ckpt_err e = ckpt__resume_far_pattern(s, r, &format, &p);
+    if (e != CKPT_OK) return e;
+    e = ckpt__resume_add_far(s, w, r, &p, w->far_count, name, info);
+    ckpt__name_pattern_free(&p);
+    ckpt__buf_free(&format);
+    return e;
 }
 
 // Asks a store what its latest names.
@@ -52884,7 +52906,7 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
     if (e == CKPT_OK && !lists) {
         e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
         if (e == CKPT_OK) {
-            e = ckpt__resume_add_far(s, w, r, name.data, &info);
+            e = ckpt__resume_add_linked(s, w, r, name.data, &info);
         } else if (e == CKPT_CORRUPT || dangling) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
             lists = true;
