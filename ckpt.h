@@ -51837,6 +51837,9 @@ typedef struct ckpt__resume_walk {
     struct ckpt__resume_far *far;       // what stores have
     size_t    far_count, far_cap;
     size_t    left;                     // local lines that were not tried yet
+    const char *kept;                   // name, of `far`, of one that was fetched to be asked for its time; NULL: none is there
+    ckpt__buf  kept_temp;               // where it is
+    ckpt__store_stat kept_info;
 } ckpt__resume_walk;
 
 // A checkpoint in a store, or in another rank's folder.
@@ -53021,10 +53024,36 @@ static ckpt_err ckpt__resume_fetch(ckpt_saver *s, const ckpt__resume_far *f, ckp
     return ckpt__resume_fetch_name(s, f->from, f->name, temp, info);
 }
 
+// What was fetched to be asked for its time stays until it is tried: it may be 100 GB. But no more than one at a time does.
+static void ckpt__resume_drop_kept(ckpt__resume_walk *w) {
+    ckpt_allocator a = w->kept_temp.allocator;
+    ckpt__resume_drop(&w->kept_temp, w->kept != NULL);
+    ckpt__buf_init(&w->kept_temp, &a);
+    w->kept = NULL;
+}
+
+static void ckpt__resume_keep_fetched(ckpt__resume_walk *w, const ckpt__resume_far *f, ckpt__buf *temp,
+                                      const ckpt__store_stat *info) {
+    w->kept = f->name;
+    w->kept_info = *info;
+    w->kept_temp = *temp;
+    ckpt__buf_init(temp, &w->kept_temp.allocator);
+}
+
+// False: it is not there.
+static bool ckpt__resume_take_kept(ckpt__resume_walk *w, const ckpt__resume_far *f, ckpt__buf *temp, ckpt__store_stat *info) {
+    if (w->kept == NULL || w->kept != f->name) return false;
+    ckpt__buf_free(temp);
+    *temp = w->kept_temp;
+    *info = w->kept_info;
+    ckpt__buf_init(&w->kept_temp, &temp->allocator);
+    w->kept = NULL;
+    return true;
+}
+
 // Makes an offer of a checkpoint in a store: a file is fetched, of a folder only the listing is.
-static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, const ckpt__resume_far *f, ckpt__resume_offer *offer,
-                                         ckpt__store_stat *info,
-                                         bool *fetched) {
+static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, ckpt__resume_walk *w, const ckpt__resume_far *f,
+                                         ckpt__resume_offer *offer, ckpt__store_stat *info, bool *fetched) {
     offer->remote = (int)(f->from - s->remotes);
     offer->number = f->number;
     offer->t = f->found.t;
@@ -53038,7 +53067,9 @@ static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, const ckpt__resume_far *
                                   ckpt__remote_retry(f->from));
         return e;
     }
-    if (e == CKPT_OK) e = ckpt__resume_fetch(s, f, &offer->held[1], info);
+    bool kept = e == CKPT_OK && ckpt__resume_take_kept(w, f, &offer->held[1], info);
+    if (!kept) ckpt__resume_drop_kept(w);
+    if (e == CKPT_OK && !kept) e = ckpt__resume_fetch(s, f, &offer->held[1], info);
     *fetched = e == CKPT_OK;
     if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) ckpt__resume_ask_file(s, offer, offer->held[1].data);
     return e;
@@ -53057,7 +53088,7 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     memset(&line, 0, sizeof line);
     line.t = f.found.t;
     *at = SIZE_MAX;
-    ckpt_err e = ckpt__resume_prepare_far(s, &f, &offer, &info, &fetched);
+    ckpt_err e = ckpt__resume_prepare_far(s, w, &f, &offer, &info, &fetched);
     bool tries = e == CKPT_OK;
     if (tries) e = ckpt__resume_offer_set(&offer);
     if (tries && e == CKPT_OK) e = ckpt__resume_load(s, &offer, offer.temp, t, &own, &line, &mine);
@@ -53098,6 +53129,7 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     ckpt_file *file = NULL;
     bool has = false;
     ckpt__buf_init(&temp, &s->allocator);
+    ckpt__resume_drop_kept(w);
     ckpt_err e = ckpt__resume_fetch(s, f, &temp, &info);
     bool fetched = e == CKPT_OK;
     if (fetched && ckpt__index_is_folder(f->name)) {
@@ -53125,8 +53157,10 @@ static ckpt_err ckpt__resume_learn(ckpt_saver *s, ckpt__resume_far *f, ckpt__res
     } else if (!fetched && ckpt__resume_is_away(e, false)) {
         e = ckpt__resume_without(s, w, f->from, e, f->name);
     }
+    bool keeps = e == CKPT_OK && file != NULL;
+    if (keeps) ckpt__resume_keep_fetched(w, f, &temp, &info);
     ckpt__file_close(file);
-    ckpt__resume_drop(&temp, fetched);
+    ckpt__resume_drop(&temp, fetched && !keeps);
     return e;
 }
 
@@ -53595,6 +53629,7 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
 }
 
 static void ckpt__resume_walk_free(ckpt_saver *s, ckpt__resume_walk *w) {
+    ckpt__resume_drop_kept(w);
     for (size_t i = 0; i < w->far_count; i++) ckpt__mem_free_text(&s->allocator, w->far[i].name);
     ckpt__mem_free(&s->allocator, w->far, w->far_cap * sizeof *w->far);
     ckpt__mem_free(&s->allocator, w->listed, (size_t)s->remote_count + 1);
@@ -53738,6 +53773,7 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     memset(&w, 0, sizeof w);
     memset(&t, 0, sizeof t);
     ckpt__buf_init(&w.names, &s->allocator);
+    ckpt__buf_init(&w.kept_temp, &s->allocator);
     w.listed = (bool *)ckpt__mem_alloc(&s->allocator, (size_t)s->remote_count + 1);
     ckpt_err e = w.listed != NULL ? CKPT_OK : CKPT_NOMEM;
     if (e == CKPT_OK && (chooses || s->leads)) e = ckpt__resume_look(s);

@@ -3149,9 +3149,12 @@ static void test_resume_constant_names(void **state) {
         assert_true((strstr(m.r->log, "2 filename 'model.pt' is the same at every time") != NULL) == (i == 1));
         assert_true((strstr(m.r->log, "2 remote_file_name 'run/model.pt' is the same at every time") != NULL) == (i != 1));
         ckpt_timestamp t;
+        b->log[0] = 0;
         ckpt_err e = ckpt_saver_resume(m.r->s, &t);
         assert_int_equal(e, i == 1 ? CKPT_NOT_FOUND : CKPT_OK);
         if (i > 1) run_check(m.r, i - 1);
+        assert_int_equal(bucket_count(b, "get run/model.pt"), i == 1 ? 0 : 1);         // also where it was asked for its time
+        assert_string_equal(names_in(m.r->dir), i == 1 ? "" : "latest.pt model.pt");
         save_wait(&m, i);
         remote_end(&m);
     }
