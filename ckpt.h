@@ -22040,8 +22040,13 @@ static void ckpt__store_read_note(int fd, const ckpt__os_info *info, ckpt__store
     if (at[0] == ' ' && at[1] != '-') (void)snprintf(out->mark, sizeof out->mark, "%s", at + 1);
 }
 
+// After every call. A folder can be of another machine (NFS), which is away for a while.
+static ckpt_err ckpt__store_file_end(ckpt_err e, ckpt__transfer *t) {
+    if (t != NULL && e == CKPT_NET) t->transient = true;
+    return e;
+}
+
 static ckpt_err ckpt__store_file_stat(ckpt_store *s, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
-    (void)t;
     ckpt__buf path;
     ckpt__os_info info;
     int fd;
@@ -22054,7 +22059,7 @@ static ckpt_err ckpt__store_file_stat(ckpt_store *s, const char *name, ckpt__sto
     }
     ckpt__store_drop(fd, path.data);
     ckpt__buf_free(&path);
-    return e;
+    return ckpt__store_file_end(e, t);
 }
 
 //-- file://, up -----------------------------------------------------------------
@@ -22182,15 +22187,19 @@ static ckpt_err ckpt__store_file_put(ckpt_store *s, const ckpt__store_put *p) {
             if (e == CKPT_OK) e = ckpt__store_check_sum(summed, crc, p->has_crc, p->crc);
             if (e == CKPT_OK)
                 ckpt__store_keep_note(n.fd, n.temp.data, summed || p->has_crc, summed ? crc : p->crc, p->mark);
-            if (e == CKPT_OK) e = ckpt__file_commit(&n, p->overwrite);
-            else ckpt__file_abort(&n);
+            if (e == CKPT_OK) {
+                e = ckpt__file_commit(&n, p->overwrite);
+                p->t->unsure = e != CKPT_OK && e != CKPT_EXISTS;
+            } else {
+                ckpt__file_abort(&n);
+            }
             if (e != CKPT_OK) ckpt__store_prune(s, &path);
         }
         e = ckpt__store_in_the_way(e, path.data);
     }
     if (e == CKPT_EXISTS && ckpt__store_is_ours(s, p->name, p->mark, p->body->size)) e = CKPT_OK;
     ckpt__buf_free(&path);
-    return e;
+    return ckpt__store_file_end(e, p->t);
 }
 
 //-- file://, in parts -----------------------------------------------------------
@@ -22300,7 +22309,7 @@ static ckpt_err ckpt__store_file_begin(ckpt_store *s, const ckpt__store_multi *m
     }
     if (e == CKPT_EXISTS) e = ckpt__store_in_the_way(e, u.path.data);
     ckpt__store_upload_free(&u);
-    return e;
+    return ckpt__store_file_end(e, m->t);
 }
 
 static ckpt_err ckpt__store_no_upload(void) {
@@ -22378,7 +22387,7 @@ static ckpt_err ckpt__store_file_part(ckpt_store *s, const ckpt__store_multi *m,
     if (e == CKPT_OK && ckpt__os_exists(u.file.data)) e = ckpt__os_remove(u.file.data);
     if (e == CKPT_OK) e = ckpt__store_write_part(s, &u, m, body, part);
     ckpt__store_upload_free(&u);
-    return e;
+    return ckpt__store_file_end(e, m->t);
 }
 
 // Do the parts make up the object? *has_crc: *crc is the checksum of the whole.
@@ -22420,6 +22429,7 @@ static ckpt_err ckpt__store_finish(const ckpt_store *s, ckpt__store_upload *u, c
         e = ckpt__os_sync(fd, u->file.data);
     }
     ckpt__store_drop(fd, "");
+    bool renames = e == CKPT_OK;
     if (e == CKPT_OK && m->overwrite) e = ckpt__os_rename(u->file.data, u->path.data);
     else if (e == CKPT_OK) e = ckpt__os_rename_new(u->file.data, u->path.data);
     if (e == CKPT_EXISTS) e = ckpt__store_exists();
@@ -22428,6 +22438,7 @@ static ckpt_err ckpt__store_finish(const ckpt_store *s, ckpt__store_upload *u, c
         e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(dir.data);
     }
     ckpt__buf_free(&dir);
+    m->t->unsure = renames && e != CKPT_OK && e != CKPT_EXISTS;
     return ckpt__store_in_the_way(e, u->path.data);
 }
 
@@ -22435,7 +22446,8 @@ static ckpt_err ckpt__store_file_complete(ckpt_store *s, const ckpt__store_multi
     ckpt__store_upload u;
     ckpt_err e = ckpt__store_upload_of(s, m->name, m->upload_id, &u);
     if (e == CKPT_OK) e = ckpt__store_finish(s, &u, m);
-    if (e == CKPT_NOT_FOUND && ckpt__store_is_ours(s, m->name, m->mark, m->size)) e = CKPT_OK;
+    // It has its name already, of a try or of an upload before this one that was not told so.
+    if ((e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__store_is_ours(s, m->name, m->mark, m->size)) e = CKPT_OK;
     if (e == CKPT_OK) {
         // The object is there; a hidden folder that cannot be removed is only litter.
         ckpt__error_record kept;
@@ -22444,7 +22456,7 @@ static ckpt_err ckpt__store_file_complete(ckpt_store *s, const ckpt__store_multi
         ckpt__error_last = kept;
     }
     ckpt__store_upload_free(&u);
-    return e;
+    return ckpt__store_file_end(e, m->t);
 }
 
 static ckpt_err ckpt__store_file_abort(ckpt_store *s, const ckpt__store_multi *m) {
@@ -22453,7 +22465,7 @@ static ckpt_err ckpt__store_file_abort(ckpt_store *s, const ckpt__store_multi *m
     if (e == CKPT_OK) e = ckpt__store_remove_upload(&u);
     if (e == CKPT_OK) ckpt__store_prune(s, &u.path);
     ckpt__store_upload_free(&u);
-    return e;
+    return ckpt__store_file_end(e, m->t);
 }
 
 typedef struct ckpt__store_numbers {
@@ -22499,7 +22511,7 @@ static ckpt_err ckpt__store_file_parts(ckpt_store *s, const ckpt__store_multi *m
     }
     ckpt__mem_free(&n.allocator, n.list, n.cap * sizeof *n.list);
     ckpt__store_upload_free(&u);
-    return e;
+    return ckpt__store_file_end(e, m->t);
 }
 
 //-- file://, down ---------------------------------------------------------------
@@ -22559,7 +22571,7 @@ static ckpt_err ckpt__store_file_get(ckpt_store *s, const char *name, const char
     }
     ckpt__store_drop(fd, path.data);
     ckpt__buf_free(&path);
-    return e;
+    return ckpt__store_file_end(e, t);
 }
 
 //-- file://, listing and removing -----------------------------------------------
@@ -22736,7 +22748,7 @@ static ckpt_err ckpt__store_file_list(ckpt_store *s, const char *prefix, ckpt__s
         if (e == CKPT_OK) e = each(w.names.data + w.found[i].name, w.found[i].size, user);
     }
     ckpt__store_walk_free(&w);
-    return e;
+    return ckpt__store_file_end(e, t);
 }
 
 static ckpt_err ckpt__store_file_uploads(ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user,
@@ -22747,11 +22759,10 @@ static ckpt_err ckpt__store_file_uploads(ckpt_store *s, const char *prefix, ckpt
     for (size_t i = 0; e == CKPT_OK && i < w.count; i++)
         e = each(w.names.data + w.found[i].name, w.names.data + w.found[i].id, w.found[i].started, user);
     ckpt__store_walk_free(&w);
-    return e;
+    return ckpt__store_file_end(e, t);
 }
 
 static ckpt_err ckpt__store_file_remove(ckpt_store *s, const char *name, ckpt__transfer *t) {
-    (void)t;
     ckpt__buf path;
     ckpt__os_info info;
     ckpt_err e = ckpt__store_path(s, name, false, &path);
@@ -22760,7 +22771,7 @@ static ckpt_err ckpt__store_file_remove(ckpt_store *s, const char *name, ckpt__t
     if (e == CKPT_OK) e = ckpt__os_remove(path.data);
     if (e == CKPT_OK) ckpt__store_prune(s, &path);
     ckpt__buf_free(&path);
-    return e == CKPT_NOT_FOUND ? ckpt__store_absent() : e;
+    return ckpt__store_file_end(e == CKPT_NOT_FOUND ? ckpt__store_absent() : e, t);
 }
 
 static void ckpt__store_file_close(ckpt_store *s) {

@@ -1149,6 +1149,41 @@ static void test_outage(void **state) {
     fault_hope = 60, fault_hope_most = 900;
 }
 
+static int mount_away;                  // so many opens of files in the bucket fail yet
+
+static void see_mount_away(const char *name, const char *path) {
+    if (strcmp(name, "open") != 0 || strstr(path, "/bucket/") == NULL || __atomic_load_n(&mount_away, __ATOMIC_SEQ_CST) <= 0) return;
+    (void)__atomic_sub_fetch(&mount_away, 1, __ATOMIC_SEQ_CST);
+    fault_arm_call("open", ENOTCONN, 1);
+}
+
+// The folder of a file:// store is on a server that is away: for a moment nobody hears of it, for longer it is told, and goes later.
+static void test_mount_away(void **state) {
+    (void)state;
+    for (int longer = 0; longer < 2; longer++) {
+        world w;
+        fault_hope = fault_hope_most = 0.02;
+        begin_world(&w);
+        upload_text(&w, "first", "0", true);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        mount_away = longer ? 7 : 1;
+        fault_set_spy(see_mount_away);
+        upload_text(&w, "f", "1", false);
+        ckpt_err e = ckpt_uploader_wait(w.u, 0);
+        assert_int_equal(e, longer ? CKPT_NET : CKPT_OK);
+        await_count(&S.puts, 2);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        assert_int_equal(mount_away, 0);
+        assert_string_equal(text_of(&w, "f"), "1");
+        assert_int_equal(close_uploader(&w, 0), e);
+        assert_int_equal(entries(w.staging, ".upload"), 0);
+        end_world(&w);
+        fault_hope = 60, fault_hope_most = 900;
+    }
+}
+
 // What failed here and not in the store passes as well: a link that could not be noted, a staged file that could not be opened.
 static void test_local_failures_pass(void **state) {
     (void)state;
@@ -4148,7 +4183,7 @@ int main(void) {
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_record_stays), cmocka_unit_test(test_half_sent_link),
         cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
-        cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
+        cmocka_unit_test(test_mount_away), cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
         cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_journal_tried_again),

@@ -67,16 +67,17 @@ static ckpt_err scene_list(void) {
 static ckpt_err scene_remove(void) { return ckpt_store_remove(store, "a/x"); }
 
 static contract_multi parts;
+static ckpt__transfer last;             // how the last call of scene_parts and of scene_one ended
 
 static ckpt_err scene_parts(void) {
-    ckpt__transfer t = contract_transfer();
+    last = contract_transfer();
     memset(&parts, 0, sizeof parts);
     ckpt__buf_init(&parts.id, NULL);
     parts.m.name = "a/x";
     parts.m.size = SIZE;
     parts.m.overwrite = true;
     parts.m.mark = "00112233445566778899aabbccddeeff";
-    parts.m.t = &t;
+    parts.m.t = &last;
     ckpt_err e = ckpt__store_run_begin(store, &parts.m, &parts.id);
     parts.m.upload_id = ckpt__buf_cstr(&parts.id);
     int fd = open(source, O_RDONLY);
@@ -190,6 +191,88 @@ static void test_list(void **state) { (void)state; run("list", scene_list, check
 static void test_remove(void **state) { (void)state; run("remove", scene_remove, check_removed); }
 static void test_parts(void **state) { (void)state; run("parts", scene_parts, check_parts); }
 
+// One call of each kind.
+static ckpt_err scene_one(int kind) {
+    ckpt__store_stat st;
+    ckpt__sink k;
+    contract_names found;
+    contract_uploads seen;
+    unsigned char got[11];
+    last = contract_transfer();
+    memset(&k, 0, sizeof k);
+    memset(&found, 0, sizeof found);
+    memset(&seen, 0, sizeof seen);
+    seen.name = "a/x";
+    k.memory = got;
+    k.fd = -1;
+    k.size = sizeof got;
+    ckpt_err e = CKPT_OK;
+    switch (kind) {
+        case 0: return contract_put(store, "a/x", fresh, SIZE, true, "00112233445566778899aabbccddeeff", &last);
+        case 1: return ckpt__store_run_stat(store, "a/x", &st, &last);
+        case 2: return ckpt__store_run_get(store, "a/x", NULL, 0, &k, &last);
+        case 3: e = ckpt__store_run_list(store, "", contract_note, &found, &last); contract_names_free(&found); return e;
+        case 4: return ckpt__store_run_uploads(store, "", contract_note_upload, &seen, &last);
+        case 5: return ckpt__store_run_remove(store, "a/x", &last);
+        case 6: e = scene_parts(); break;
+        default: break;
+    }
+    if (e != CKPT_OK && parts.id.len > 0) {
+        bool again = last.transient;
+        (void)ckpt__store_run_abort(store, &parts.m);
+        last.transient = again;
+    }
+    ckpt__buf_free(&parts.id);
+    return e;
+}
+
+// The folder's server is away for a moment: whatever was asked for may go well later, and what has its name already is not taken for another's.
+static void test_away(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 7; kind++) {
+        int failed = 0;
+        for (int n = 1;; n++) {
+            put_old();
+            snprintf(where, sizeof where, "call %d of kind %d of a server that is away", n, kind);
+            fault_arm(ENOTCONN, n);
+            ckpt_err e = scene_one(kind);
+            bool hit = fault_disarm();
+            if (!hit) break;
+            snprintf(where, sizeof where, "%s of kind %d of a server that is away (call %d)", fault_where, kind, n);
+            want(e == CKPT_OK || (e == CKPT_NET && last.transient));
+            if (e != CKPT_OK && is_new()) want(last.unsure || strcmp(fault_where, "fstat") == 0);
+            failed += e != CKPT_OK;
+        }
+        want(failed > 0);
+    }
+}
+
+// An upload in parts that has got its name, and could not be told so, is begun again: it is found to be there.
+static void test_parts_twice(void **state) {
+    (void)state;
+    put_old();
+    contract_multi c[2];
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < 2; i++) {
+        the_contract.store = store;
+        contract_begin(&c[i], "twice", "00112233445566778899aabbccddeeff", false);
+        for (int k = 1; k <= 4; k++) contract_ok(contract_send_part(&c[i], k));
+        contract_all(&c[i]);
+        ckpt__store_stat st;
+        ckpt__transfer t = contract_transfer();
+        for (int n = 1; i == 0 && ckpt__store_run_stat(store, "twice", &st, &t) != CKPT_OK; n++) {
+            fault_arm_call("fsync", EIO, n);
+            e = ckpt__store_run_complete(store, &c[i].m);
+            want(fault_disarm() && e == CKPT_IO);
+        }
+        if (i == 0) want(c[0].t.unsure);
+    }
+    contract_ok(ckpt__store_run_complete(store, &c[1].m));
+    contract_ok(ckpt__store_run_abort(store, &c[0].m));
+    want(strstr(util_list(bucket), ".ckpt-upload") == NULL);
+    for (int i = 0; i < 2; i++) ckpt__buf_free(&c[i].id);
+}
+
 // Where the kernel copies nothing by itself, or keeps no attributes, everything works all the same.
 static void test_fallbacks(void **state) {
     (void)state;
@@ -217,7 +300,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_put), cmocka_unit_test(test_put_memory), cmocka_unit_test(test_put_deep), cmocka_unit_test(test_get),
         cmocka_unit_test(test_size), cmocka_unit_test(test_list), cmocka_unit_test(test_remove), cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_fallbacks)
+        cmocka_unit_test(test_away), cmocka_unit_test(test_parts_twice), cmocka_unit_test(test_fallbacks)
     };
     util_clear_env();
     if (access("/dev/shm", W_OK) == 0) (void)setenv("TMPDIR", "/dev/shm", 1);       // thousands of syncs, whose time proves nothing
