@@ -1952,7 +1952,20 @@ static ckpt_err ckpt__os_code(int errnum) {
         case EACCES: case EPERM: case EROFS: return CKPT_AUTH;
         case ENOMEM: case EMFILE: case ENFILE: case EAGAIN: case ENOBUFS: return CKPT_NOMEM;
         case ETIMEDOUT: case ENOTCONN: case ECONNREFUSED: case ECONNRESET: case ECONNABORTED: case ENETDOWN: case ENETUNREACH:
-        case EHOSTUNREACH: return CKPT_NET;
+        case EHOSTUNREACH:
+#ifdef ESTALE
+        case ESTALE:                    // a server of files that was started again, or another machine took the file away
+#endif
+#ifdef EHOSTDOWN
+        case EHOSTDOWN:
+#endif
+#ifdef ESHUTDOWN
+        case ESHUTDOWN:
+#endif
+#ifdef EREMOTEIO
+        case EREMOTEIO:
+#endif
+            return CKPT_NET;
         default: return CKPT_IO;
     }
 }
@@ -16610,7 +16623,7 @@ static ckpt_err ckpt__index_load(ckpt__index *ix) {
     ckpt_err e = path.err;
     if (e == CKPT_OK) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__INDEX_MAX_FILE, "an index");
     // another machine has renamed a new one over it (ESTALE), or the server was away: a new descriptor finds it
-    if (e == CKPT_IO) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__INDEX_MAX_FILE, "an index");
+    if (e == CKPT_IO || e == CKPT_NET) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__INDEX_MAX_FILE, "an index");
     if (e == CKPT_OK) e = ckpt__index_parse(ix, text.data, text.len);
     else if (e == CKPT_NOT_FOUND) { ix->lost = true; e = CKPT_OK; }
     else if (e != CKPT_NOMEM) {
@@ -39479,7 +39492,7 @@ static size_t ckpt__uploader_count_left(const ckpt_uploader *u, const char *fold
 // What one owner left cannot be looked at, or not be taken up on a full disk, which keeps nobody from working, least of all whose
 // uploads free it: the owner counts as alive. Other failures are told.
 static ckpt_err ckpt__uploader_leave_owner(const ckpt_uploader *u, const char *folder, const char *owner, ckpt_err e) {
-    if (e != CKPT_AUTH && e != CKPT_IO && e != CKPT_NO_SPACE) return e;
+    if (e != CKPT_AUTH && e != CKPT_IO && e != CKPT_NET && e != CKPT_NO_SPACE) return e;
     ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s: what %.*s left in %s stays there for a later run", ckpt__error_last.text,
                     (int)CKPT__UPLOADER_OWNER, owner, folder);
     return CKPT_OK;
