@@ -15320,12 +15320,18 @@ static ckpt_err ckpt__file_read_toc(ckpt_file *f) {
     return e == CKPT_OK ? ckpt__toc_finish(&f->toc) : e;
 }
 
-typedef struct ckpt__file_unpacking { int fd; const char *path; uint64_t size; } ckpt__file_unpacking;
+typedef struct ckpt__file_unpacking {
+    int         fd;
+    const char *path;
+    uint64_t    size;
+    bool        refused;                // the disk did not take it: said of the folder, not of the checkpoint
+} ckpt__file_unpacking;
 
 static ckpt_err ckpt__file_unpacked(const void *p, size_t n, void *user) {
     ckpt__file_unpacking *u = (ckpt__file_unpacking *)user;
     ckpt_err e = ckpt__os_pwrite(u->fd, p, n, u->size, u->path);
     u->size += n;
+    u->refused = e != CKPT_OK && e != CKPT_NOMEM;
     return e;
 }
 
@@ -15337,12 +15343,13 @@ static ckpt_err ckpt__file_unpack_in(ckpt_file *f, const ckpt__codec *codec, con
     ckpt__buf_fmt(&what, "the unpacked checkpoint in %s", dir);
     u->path = ckpt__buf_cstr(&what);
     u->size = 0;
+    u->refused = false;
     ckpt_err e = what.err != CKPT_OK ? what.err : ckpt__os_open_temp(&u->fd, dir);
     *place = e != CKPT_OK && e != CKPT_NOMEM;
     if (e == CKPT_OK) {
         e = ckpt__os_rewind(f->src.fd, f->path);
         if (e == CKPT_OK) e = ckpt__codec_decode(codec, f->src.fd, f->path, ckpt__file_unpacked, u, &f->allocator);
-        *place = e == CKPT_NO_SPACE;
+        *place = u->refused;
         if (e != CKPT_OK) ckpt__os_drop(u->fd);
     }
     ckpt__buf_free(&what);
@@ -15388,7 +15395,7 @@ static ckpt_err ckpt__file_unpack(ckpt_file *f) {
     if (e != CKPT_OK || ckpt__file_sniff(head, n, f->src.size) != CKPT__GUESS_NONE) return e;
     const ckpt__codec *codec = ckpt__codec_by_magic(head, n);
     if (codec == NULL) return CKPT_OK;
-    ckpt__file_unpacking u = { -1, NULL, 0 };
+    ckpt__file_unpacking u = { -1, NULL, 0, false };
     e = ckpt__codec_check(codec);
     if (e == CKPT_OK) e = ckpt__file_unpack_somewhere(f, codec, &u);
     if (e != CKPT_OK) return e;

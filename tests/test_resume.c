@@ -729,6 +729,24 @@ static void test_short_of(void **state) {
     }
 }
 
+// A disk that does not take the unpacked checkpoint says nothing of the checkpoint either: another is tried, and none is a reason to stop.
+static void test_broken_scratch(void **state) {
+    (void)state;
+    const char *dir = packed_folder();
+    for (int all = 0; all < 2; all++) {
+        run *r = packed_run(dir);
+        ckpt_timestamp t;
+        fault_arm_call("pwrite", EIO, 1);
+        fault_stays = all;
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        assert_true(fault_disarm());
+        if (e != (all ? CKPT_NO_SPACE : CKPT_OK)) fail_msg("%d: %s: %s", all, ckpt_err_name(e), ckpt_last_error());
+        if (all) assert_non_null(strstr(ckpt_last_error(), "the unpacked checkpoint in /"));
+        else run_check(r, 2);
+        run_end(r);
+    }
+}
+
 // A gzip and a pigz in a folder in front of PATH, which is given back: the first one that is started does `first`, then all are gzip.
 static char *gzip_that(const char *first) {
     static const char *const tools[] = { "gzip", "pigz" };
@@ -901,7 +919,7 @@ int main(void) {
         cmocka_unit_test(test_autoresume_cases),
         cmocka_unit_test(test_faults_while_resuming),
         cmocka_unit_test(test_short_of),
-        cmocka_unit_test(test_killed_tool),
+        cmocka_unit_test(test_broken_scratch), cmocka_unit_test(test_killed_tool),
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
