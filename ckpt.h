@@ -13064,6 +13064,16 @@ static ckpt_err ckpt__codec_decode_tool(const ckpt__codec *c, int in_fd, ckpt__c
     return e;
 }
 
+// A tool that could not read its input ends as over a damaged stream, or takes that for the input's end (lz4). Whether the file
+// can be read is asked of the file.
+static ckpt_err ckpt__codec_reread(int fd, const char *path, uint64_t at) {
+    char block[32768];
+    size_t got = sizeof block;
+    ckpt_err e = CKPT_OK;
+    for (; e == CKPT_OK && got == sizeof block; at += got) e = ckpt__os_pread(fd, block, sizeof block, at, &got, path);
+    return e;
+}
+
 // Hands the decoded content of a file, from its current place on, to `sink`, whose failure ends it at once and is
 // returned. A stream that is truncated, damaged, empty or followed by garbage is CKPT_CORRUPT: what the sink got is then void.
 static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *path, ckpt__codec_sink *sink, void *user,
@@ -13075,8 +13085,12 @@ static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *
     if (e != CKPT_OK) return e;
     if (info.is_file && info.size == 0) return ckpt__error_set(CKPT_CORRUPT, "%s is empty", path);
     if (a == NULL) a = &plain;
-    return c->library != NULL ? ckpt__codec_decode_library(c, in_fd, path, sink, user, a)
-                              : ckpt__codec_decode_tool(c, in_fd, sink, user, a);
+    if (c->library != NULL) return ckpt__codec_decode_library(c, in_fd, path, sink, user, a);
+    uint64_t from = ckpt__os_place(in_fd);
+    e = ckpt__codec_decode_tool(c, in_fd, sink, user, a);
+    bool doubts = e == CKPT_CORRUPT || (e == CKPT_OK && ckpt__os_place(in_fd) < info.size);
+    ckpt_err reads = doubts && info.is_file ? ckpt__codec_reread(in_fd, path, from) : CKPT_OK;
+    return reads != CKPT_OK ? reads : e;
 }
 
 //------------------------------------------------------------------------------

@@ -474,6 +474,30 @@ static void test_bad_tools(void **state) {
     }
 }
 
+// A file that cannot be read is not damaged, whatever the tool says of it.
+static void test_unreadable(void **state) {
+    (void)state;
+    const char *path = util_join(util_temp_dir(), "x");
+    unsigned char *data = sample(600000);
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v);
+        for (int k = 0; k < n; k++) {
+            got g;
+            memset(&g, 0, sizeof g);
+            assert_int_equal(encode(&v[k], path, data, 600000, 50000), CKPT_OK);
+            int fd = open(path, O_WRONLY | O_CLOEXEC), before = open_count();
+            ckpt_err e = ckpt__codec_decode(&v[k], fd, path, keep, &g, NULL);
+            if (e != CKPT_IO) fail_msg("%s: %s: %s", suffixes[i], ckpt_err_name(e), ckpt_last_error());
+            assert_non_null(strstr(ckpt_last_error(), "cannot read"));
+            assert_int_equal(open_count(), before);
+            ckpt__buf_free(&g.buf);
+            close(fd);
+        }
+    }
+    assert_no_children();
+}
+
 // A library that is short of memory says nothing of the stream either.
 static void test_short_libraries(void **state) {
     (void)state;
@@ -716,7 +740,7 @@ int main(void) {
         cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated),    cmocka_unit_test(test_flipped),
         cmocka_unit_test(test_what_follows), cmocka_unit_test(test_padding),     cmocka_unit_test(test_large),
         cmocka_unit_test(test_missing_tool),
-        cmocka_unit_test(test_bad_tools),
+        cmocka_unit_test(test_bad_tools), cmocka_unit_test(test_unreadable),
         cmocka_unit_test(test_short_libraries),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_forked),
         cmocka_unit_test(test_held),        cmocka_unit_test(test_forgotten_children)

@@ -785,6 +785,28 @@ static void test_killed_tool(void **state) {
     }
 }
 
+// Nor does one that cannot read its input, which is no more damaged than before: the server of files is away.
+static void test_tool_cannot_read(void **state) {
+    (void)state;
+    const char *dir = packed_folder();
+    int told = 0;
+    bool hit = true;
+    for (int n = 1; hit && n < 40; n++) {
+        run *r = packed_run(dir);
+        char *path = gzip_that("echo cannot read >&2; exit 1");
+        ckpt_timestamp t;
+        fault_arm_call("pread", ESTALE, n);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        hit = fault_disarm();
+        setenv("PATH", path, 1);
+        if (hit && e != CKPT_OK) assert_int_equal(e, CKPT_NET);
+        told += e == CKPT_NET && strstr(ckpt_last_error(), "cannot read ") != NULL && strstr(ckpt_last_error(), "ba2.pt.gz") != NULL;
+        run_end(r);
+    }
+    assert_false(hit);
+    assert_true(told >= 2);             // its first bytes, and what the tool was to read
+}
+
 // Nor do a program that waits for any child, and so takes the tool's end away, and a tool that has gone since it was looked for.
 static void test_untold_tool(void **state) {
     (void)state;
@@ -919,7 +941,7 @@ int main(void) {
         cmocka_unit_test(test_autoresume_cases),
         cmocka_unit_test(test_faults_while_resuming),
         cmocka_unit_test(test_short_of),
-        cmocka_unit_test(test_broken_scratch), cmocka_unit_test(test_killed_tool),
+        cmocka_unit_test(test_broken_scratch), cmocka_unit_test(test_killed_tool), cmocka_unit_test(test_tool_cannot_read),
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
