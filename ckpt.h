@@ -1931,7 +1931,8 @@ enum {
     CKPT__OS_CHUNK = 1 << 30,           // bytes per read or write call: Linux moves at most 2 GiB - 4 KiB, macOS refuses 2 GiB
     CKPT__OS_PAGE_HUGE = 2 << 20,
     CKPT__OS_PIPE = 1 << 20,            // bytes in a pipe: what Linux allows a user without privileges (pipe-max-size)
-    CKPT__OS_PATH_MAX = 4096
+    CKPT__OS_PATH_MAX = 4096,
+    CKPT__OS_NAMELESS = 3               // tries to lock that believe a file to have no name: some file systems never tell of any
 };
 
 typedef struct ckpt__os_info {
@@ -3102,12 +3103,20 @@ static bool ckpt__os_lock_binds(int whole, int own, const ckpt__os_holder *h) {
     return taken || (held && h->pid == 0) || named;
 }
 
-// Locks an open lock file.
-static ckpt_err ckpt__os_lock_fd(int fd, const char *path) {
+#if defined(ESTALE)
+    #define CKPT__OS_STALE ESTALE       // the open file is no more: another machine has removed it (NFS)
+#else
+    #define CKPT__OS_STALE (-1)
+#endif
+
+// Locks an open lock file. *stale: it was removed.
+static ckpt_err ckpt__os_lock_fd(int fd, const char *path, bool *stale) {
     int whole, own;
+    *stale = false;
     if (ckpt__os_lock_bytes(fd, false, &whole, &own)) return CKPT_OK;
     bool taken = ckpt__os_lock_taken(whole), held = ckpt__os_lock_taken(own);
     int why = !taken && !ckpt__os_lock_unknown(whole) ? whole : !held && !ckpt__os_lock_unknown(own) ? own : 0;
+    *stale = why == CKPT__OS_STALE;
     if (why != 0) return ckpt__os_fail(why, "lock", path);
     ckpt__os_holder h = ckpt__os_read_holder(fd);
     return ckpt__os_lock_binds(whole, own, &h) ? ckpt__os_lock_busy(path, &h) : CKPT_OK;
@@ -3146,6 +3155,14 @@ static bool ckpt__os_same_file(int fd, const char *path) {
     return ckpt__os_names(path, fd) > 0;
 }
 
+// Has an open file no name at all any more? A machine that still takes its old name for its own is told so by the file's server.
+static bool ckpt__os_is_nameless(int fd) {
+    struct stat s;
+    int r;
+    do r = CKPT__SYS(fstat)(fd, &s); while (r != 0 && errno == EINTR);
+    return r == 0 && s.st_nlink == 0;
+}
+
 // Has another file got the name of this open one? False also when that cannot be told.
 static bool ckpt__os_is_replaced(int fd, const char *path) {
     return ckpt__os_names(path, fd) < 0;
@@ -3153,18 +3170,21 @@ static bool ckpt__os_is_replaced(int fd, const char *path) {
 
 // Takes the exclusive lock called `path`, at once or not at all: CKPT_EXISTS names the holder. It dies with the process.
 static ckpt_err ckpt__os_lock(int *fd, const char *path) {
+    bool stale = false;
     for (int tries = 0; tries < 100; tries++) {
         *fd = ckpt__os_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
         if (*fd < 0) return ckpt__os_fail(errno, "open the lock", path);
-        ckpt_err e = ckpt__os_lock_fd(*fd, path);
-        if (e == CKPT_OK && ckpt__os_same_file(*fd, path)) {
+        ckpt_err e = ckpt__os_lock_fd(*fd, path, &stale);
+        bool nameless = tries < CKPT__OS_NAMELESS && ckpt__os_is_nameless(*fd);
+        if (e == CKPT_OK && !nameless && ckpt__os_same_file(*fd, path)) {
             ckpt__os_write_holder(*fd, path);
             return CKPT_OK;
         }
         ckpt__os_drop(*fd);
         *fd = -1;
-        if (e != CKPT_OK) return e;
+        if (e != CKPT_OK && !stale) return e;
     }
+    if (stale) return ckpt__error_last.code;
     return ckpt__error_set(CKPT_EXISTS, "%s is being locked and unlocked by other processes all the time", path);
 }
 

@@ -574,6 +574,32 @@ static void test_lock_without_locks(void **state) {
     assert_non_null(strstr(ckpt_last_error(), "on another-machine, which cannot be seen from here: when it is gone, remove the file"));
 }
 
+// A lock file that another machine removes between the open and the lock is opened anew, as one that this machine removes.
+static void test_lock_removed_elsewhere(void **state) {
+    (void)state;
+    const char *path = util_join(util_temp_dir(), "lock");
+    int fd, before = fault_open_files();
+    for (int times = 1; times < 3; times++) {
+        fault_stale_locks = times;
+        assert_int_equal(ckpt__os_lock(&fd, path), CKPT_OK);
+        assert_int_equal(fault_stale_locks, 0);
+        ckpt__os_unlock(fd, path);
+        fault_nameless = times;
+        assert_int_equal(ckpt__os_lock(&fd, path), CKPT_OK);
+        assert_int_equal(fault_nameless, 0);
+        ckpt__os_unlock(fd, path);
+    }
+    fault_stale_locks = 1000000;
+    assert_int_equal(ckpt__os_lock(&fd, path), CKPT_NET);
+    fault_stale_locks = 0;
+    assert_int_equal(fd, -1);
+    fault_nameless = 1000000;                               // of a file system that tells of no names
+    assert_int_equal(ckpt__os_lock(&fd, path), CKPT_OK);
+    fault_nameless = 0;
+    ckpt__os_unlock(fd, path);
+    assert_int_equal(fault_open_files(), before);
+}
+
 enum { CROWD = 8, TURNS = 200 };
 
 // Processes that take and release the lock as fast as they can: never two at once.
@@ -1126,7 +1152,7 @@ int main(void) {
         cmocka_unit_test(test_lock_of_others),
         cmocka_unit_test(test_lock_and_orphans),
         cmocka_unit_test(test_lock_and_proc),
-        cmocka_unit_test(test_lock_without_locks),
+        cmocka_unit_test(test_lock_without_locks), cmocka_unit_test(test_lock_removed_elsewhere),
         cmocka_unit_test(test_lock_crowd),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_stack),

@@ -85,6 +85,8 @@ static unsigned fault_shard_block = 256 * 1024;
 static const char *fault_boot;      // NULL: what the kernel says
 static long     fault_file_system;  // what every file lies on; 0: what the kernel says
 static bool     fault_no_locks;     // there are no locks on it
+static int      fault_nameless;     // so many fstats tell of no name yet
+static int      fault_stale_locks;  // so many locks find a file that is no more
 static double   fault_link_wait = 30;
 
 #define CKPT__UPLOADER_BACKOFF fault_backoff
@@ -235,7 +237,11 @@ FAULT_FN int fault_lstat(const char *path, struct stat *s) {
     fault_tell_spy("lstat", path);
     return FAULT_CALL("lstat", FAULT_INTR, lstat(path, s));
 }
-FAULT_FN int fault_fstat(int fd, struct stat *s) { return FAULT_CALL("fstat", FAULT_INTR, fstat(fd, s)); }
+FAULT_FN int fault_fstat(int fd, struct stat *s) {
+    int r = FAULT_CALL("fstat", FAULT_INTR, fstat(fd, s));
+    if (r == 0 && fault_nameless > 0) { fault_nameless--; s->st_nlink = 0; }
+    return r;
+}
 FAULT_FN int fault_fstatvfs(int fd, struct statvfs *s) { return FAULT_CALL("fstatvfs", FAULT_INTR, fstatvfs(fd, s)); }
 FAULT_FN int fault_syncs(int fd, int (*call)(int fd)) {
     int how = __atomic_load_n(&fault_sync, __ATOMIC_SEQ_CST);
@@ -288,6 +294,7 @@ FAULT_FN ssize_t fault_recv(int fd, void *p, size_t n, int flags) { FAULT_MOVE("
 // Those for locks of open files, 36 to 38 on Linux, have no names in strict modes.
 FAULT_FN bool fault_lock_fails(int fd, int command, ...) {
     (void)fd;
+    if (fault_stale_locks > 0 && command == F_SETLK) { fault_stale_locks--; errno = ESTALE; return true; }
     if (!fault_no_locks || (command != F_SETLK && command != F_GETLK && (command < 36 || command > 38))) return false;
     errno = ENOLCK;
     return true;
