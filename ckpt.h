@@ -17524,6 +17524,9 @@ static ckpt_err ckpt__transfer_digest(const ckpt__body *b, unsigned what, ckpt__
 #ifndef CKPT_NO_REMOTE
 
 #include <curl/curl.h>
+#if LIBCURL_VERSION_NUM < 0x073B00
+    #error ckpt.h: needs libcurl 7.59 or newer; or define CKPT_NO_REMOTE for local files only
+#endif
 
 enum {
     CKPT__HTTP_HEADERS_MAX = 256 * 1024,    // bytes of headers in all replies to one request, those of 1xx among them
@@ -18069,6 +18072,15 @@ static void ckpt__http_set_callbacks(ckpt__http_job *job) {
     (void)curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, job->slot);
 }
 
+// How much libcurl has in hand of what it sends; before 7.62 always 16 KiB.
+static void ckpt__http_set_upload(CURL *easy, long size) {
+#if LIBCURL_VERSION_NUM >= 0x073E00
+    (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, size);
+#else
+    (void)easy; (void)size;
+#endif
+}
+
 // What every request has, whatever its protocol.
 static void ckpt__http_set_common(const ckpt__http *h, CURL *easy) {
     (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
@@ -18080,7 +18092,7 @@ static void ckpt__http_set_common(const ckpt__http *h, CURL *easy) {
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 30L);
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 15L);
     (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CKPT__HTTP_BUFFER_IN);
-    (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)CKPT__HTTP_BUFFER);
+    ckpt__http_set_upload(easy, (long)CKPT__HTTP_BUFFER);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, h->insecure ? 0L : 1L);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, h->insecure ? 0L : 2L);
     if (h->client_cert != NULL) (void)curl_easy_setopt(easy, CURLOPT_SSLCERT, h->client_cert);
@@ -18201,6 +18213,24 @@ static ckpt_err ckpt__http_watch(ckpt__http_job *job) {
     return now - job->moved_at > limit ? ckpt__http_stalled(job, limit) : CKPT_OK;
 }
 
+// Waits until something moves, or for a tick.
+static CURLMcode ckpt__http_wait(CURLM *multi) {
+#if LIBCURL_VERSION_NUM >= 0x074200
+    return curl_multi_poll(multi, NULL, 0, CKPT__HTTP_TICK_MS, NULL);
+#else
+    int seen = 0;
+    long wants = -1;                    // milliseconds until libcurl itself has something to do; -1: nothing
+    double until = ckpt__os_now() + (double)CKPT__HTTP_TICK_MS / 1000.0;
+    CURLMcode code = curl_multi_wait(multi, NULL, 0, CKPT__HTTP_TICK_MS, &seen);
+    // It does not wait while there is no socket yet, as when the host's name is looked up.
+    if (code == CURLM_OK && seen == 0) code = curl_multi_timeout(multi, &wants);
+    double rest = until - ckpt__os_now();
+    if (wants >= 0 && (double)wants / 1000.0 < rest) rest = (double)wants / 1000.0;
+    if (code == CURLM_OK && seen == 0 && rest > 0.0) ckpt__os_sleep(rest);
+    return code;
+#endif
+}
+
 // Runs it until libcurl is done, or a clock or the cancel flag ends it.
 static CURLcode ckpt__http_drive(ckpt__http_job *job) {
     CURLM *multi = job->slot->multi;
@@ -18218,7 +18248,7 @@ static CURLcode ckpt__http_drive(ckpt__http_job *job) {
         if (running == 0) break;
         bool more = job->is_arriving;               // there is likely more: curl_multi_perform looks for itself
         job->is_arriving = false;
-        if (!more && curl_multi_poll(multi, NULL, 0, CKPT__HTTP_TICK_MS, NULL) != CURLM_OK) { code = CURLE_OUT_OF_MEMORY; break; }
+        if (!more && ckpt__http_wait(multi) != CURLM_OK) { code = CURLE_OUT_OF_MEMORY; break; }
     }
     return code;
 }
@@ -18235,7 +18265,8 @@ static ckpt_err ckpt__http_class(CURLcode code, bool *transient) {
         case CURLE_WEIRD_SERVER_REPLY: case CURLE_SSH: case CURLE_UPLOAD_FAILED: case 95: case 96: case 97: // HTTP/3, QUIC, proxy
             *transient = true;
             return CKPT_NET;
-        case CURLE_PEER_FAILED_VERIFICATION: case CURLE_SSL_CERTPROBLEM: case CURLE_SSL_CACERT_BADFILE:
+        case 51: case 60:               // CURLE_PEER_FAILED_VERIFICATION; before 7.62 of the name alone, and CURLE_SSL_CACERT
+        case CURLE_SSL_CERTPROBLEM: case CURLE_SSL_CACERT_BADFILE:
         case CURLE_SSL_ISSUER_ERROR: case CURLE_SSL_CRL_BADFILE: case CURLE_SSL_INVALIDCERTSTATUS: case CURLE_LOGIN_DENIED:
         case CURLE_REMOTE_ACCESS_DENIED: case 90: case 98: return CKPT_AUTH;    // pinned key, client certificate
         case CURLE_OUT_OF_MEMORY: return CKPT_NOMEM;
@@ -18260,7 +18291,7 @@ static ckpt_err ckpt__http_fail(ckpt__http_job *job) {
     const char *why = job->text_of_curl[0] != 0 ? job->text_of_curl : curl_easy_strerror(job->code);
     (void)snprintf(job->reason, sizeof job->reason, "%s", why);
     ckpt_err e = ckpt__http_class(job->code, &t->transient);
-    bool untrusted = job->reply != NULL && job->code == CURLE_PEER_FAILED_VERIFICATION;
+    bool untrusted = job->reply != NULL && (job->code == CURLE_PEER_FAILED_VERIFICATION || (int)job->code == 60);
     return ckpt__error_set(e, "%s: %s%s", job->host, job->reason,
                            untrusted ? "; ca_file or AWS_CA_BUNDLE names a file of the authorities to trust" : "");
 }
@@ -29485,7 +29516,7 @@ static ckpt_err ckpt__sftp_send(ckpt__sftp_putting *u) {
     (void)curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)u->p->body->size);
     (void)curl_easy_setopt(easy, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)u->have);
     long buffer = ckpt__sftp_upload_buffer(u->p->body->size - u->have, ckpt__sftp_is_libssh());
-    (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, buffer);
+    ckpt__http_set_upload(easy, buffer);
     c->job.body = u->p->body;
     c->job.transfer = c->t;
     ckpt__transfer_moved(c->t, u->have);

@@ -326,6 +326,26 @@ part_hygiene() {
     grep -o -E '^\} [a-zA-Z_0-9]+;' ours.i | tr -d '}; ' | grep -v '^ckpt_' >>log
     verdict "declared types begin with ckpt_"
 
+    # A libcurl as old as the enterprise systems' (7.61.1 of RHEL 8): what it does not have yet is not named, and an older one is refused.
+    mkdir -p curl61/curl curl58/curl
+    cat >curl61/curl/curl.h <<'C'
+#define CURL_DISABLE_TYPECHECK
+#include_next <curl/curl.h>
+#undef LIBCURL_VERSION_NUM
+#define LIBCURL_VERSION_NUM 0x073D01
+#pragma GCC poison CURLOPT_UPLOAD_BUFFERSIZE CURLOPT_PREREQFUNCTION CURLOPT_PREREQDATA CURLOPT_QUICK_EXIT CURLOPT_PROTOCOLS_STR
+#pragma GCC poison CURLOPT_REDIR_PROTOCOLS_STR CURLVERSION_SEVENTH curl_multi_poll curl_multi_wakeup curl_easy_header curl_url CURLU
+#pragma GCC poison CURLOPT_MAXAGE_CONN CURLOPT_MAXLIFETIME_CONN CURLOPT_CAINFO_BLOB CURLOPT_TRAILERFUNCTION CURLINFO_RETRY_AFTER
+#pragma GCC poison CURLINFO_PROXY_ERROR CURLINFO_EFFECTIVE_METHOD CURLINFO_CONN_ID CURLOPT_SSH_HOSTKEYFUNCTION CURLOPT_CURLU CURLOPT_AWS_SIGV4
+C
+    printf '#include_next <curl/curl.h>\n#undef LIBCURL_VERSION_NUM\n#define LIBCURL_VERSION_NUM 0x073A00\n' >curl58/curl/curl.h
+    if there clang && [ -z "$remote" ]; then
+        expect "libcurl 7.61" clang -isystem curl61 -std=c99 -fsyntax-only $warn_c impl.c
+        refuse "libcurl 7.58 is refused" 'needs libcurl 7.59 or newer' clang -isystem curl58 -std=c99 -fsyntax-only impl.c
+    else
+        skip "libcurl 7.61" "no clang, or no headers of libcurl"
+    fi
+
     # What it costs its user: a report, no verdict, for time depends on the machine.
     if [ "${CKPT_LONG:-0}" = 1 ] && there python3; then
         python3 - "$CC" <<'PY'
