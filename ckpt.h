@@ -36457,7 +36457,8 @@ static void ckpt__retry_headway(ckpt__retry_loop *l) {
 // uses:    error memory platform digest file engine transfer store retry
 // threads: ckpt__send_run blocks; it starts workers for a big file and joins them. Fields below `lock` are guarded by
 //          it. `remember` runs below the lock, so never twice at once; `ready` on the caller's thread
-// states:  look (overwrite off) -> ready -> put                                         a small object
+// states:  look (overwrite off) -> ready -> put                                         a small object; no look where the server
+//                                                                                       heeds the condition
 //          look -> begin or parts of a record -> part, part, ... -> ready -> complete   a big one; abort after a failure
 //                                                                                       that trying again cannot cure
 //          look -> begin refused with CKPT_UNSUPPORTED -> ready -> put                  a big one where parts cannot be had
@@ -36785,6 +36786,17 @@ static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
     j->curable = ckpt__send_may_look(e);        // nothing is sent yet
     if (e != CKPT_OK || *done) return e;
     return ckpt__store_exists();
+}
+
+// A server that heeds the condition says so of parts when all of them are there: one look before they are sent saves that. What
+// cannot be seen now, the condition decides.
+static ckpt_err ckpt__send_check_early(ckpt__send_job *j, bool *done) {
+    if (j->s->overwrite || !j->s->store->creates_only) return CKPT_OK;
+    int attempts = j->retry.num_attempts;
+    j->retry.num_attempts = 1;
+    ckpt_err e = ckpt__send_look(j, done);
+    j->retry.num_attempts = attempts;
+    return e == CKPT_OK && !*done ? ckpt__store_exists() : CKPT_OK;
 }
 
 // After a request that was to make the object: may it be there although that failed? Who is refused the very first one, and
@@ -37241,7 +37253,9 @@ static ckpt_err ckpt__send_object(ckpt__send_job *j) {
         (void)ckpt__send_abort(s->store, s->name, j->record, &j->retry);
         ckpt__send_record_clear(j->record);
     }
-    if (e != CKPT_OK) return e;
+    if (e == CKPT_OK && !whole && !j->resumed) e = ckpt__send_check_early(j, &done);
+    if (done && s->meter != NULL) ckpt__meter_set(&s->meter->done, j->size);
+    if (e != CKPT_OK || done) return e;
     if (whole) return ckpt__send_whole(j);
     e = ckpt__send_in_parts(j);
     if (!j->no_parts || (s->store->max_single > 0 && j->size > s->store->max_single)) return e;

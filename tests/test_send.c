@@ -597,15 +597,47 @@ static void test_overwrite(void **state) {
                         assert_int_equal(e, CKPT_EXISTS);
                         assert_true(scripted_has(w->s, w->send.name, "old", 3));
                         assert_int_equal(scripted_uploads(w->s), 0);
-                        if (server == 0) assert_int_equal(w->s->calls[OP_BEGIN] + w->s->calls[OP_PUT], 0);
+                        if (server == 0 || i == 1) assert_int_equal(w->s->calls[OP_BEGIN] + w->s->calls[OP_PUT], 0);
                     } else {
                         must(e);
                         expect_sent(w);
                     }
-                    assert_int_equal(w->s->calls[OP_STAT], server == 0 && overwrite == 0);
+                    assert_int_equal(w->s->calls[OP_STAT], overwrite == 0 && (server == 0 || i == 1));
                     world_close(w);
                 }
             }
+        }
+    }
+}
+
+// Before a big object is sent for nothing one look is taken: ours is there already, or what cannot be seen is left to the server.
+static void test_looks_before_parts(void **state) {
+    (void)state;
+    static const ckpt_err errs[] = { CKPT_AUTH, CKPT_NET, CKPT_UNSUPPORTED };
+    world *w = world_open(BIG);
+    w->send.overwrite = false;
+    must(ckpt__send_run(&w->send));
+    ckpt__send_record_clear(&w->record);
+    scripted_clear(w->s);
+    memset(&w->meter, 0, sizeof w->meter);
+    must(ckpt__send_run(&w->send));
+    assert_int_equal(w->s->calls[OP_BEGIN] + w->s->calls[OP_PART], 0);
+    expect_sent(w);
+    world_close(w);
+    for (int i = 0; i < UTIL_COUNT(errs); i++) {
+        for (int there = 0; there < 2; there++) {
+            w = world_open(BIG);
+            w->send.overwrite = false;
+            if (there != 0) scripted_keep(w->s, w->send.name, "other", 5);
+            scripted_rule *r = scripted_when(w->s, OP_STAT, 0, DO_FAIL);
+            r->err = errs[i];
+            r->transient = errs[i] == CKPT_NET;
+            r->times = -1;
+            ckpt_err e = ckpt__send_run(&w->send);
+            assert_int_equal(e, there ? CKPT_EXISTS : CKPT_OK);
+            assert_int_equal(w->s->calls[OP_STAT], 1);
+            assert_int_equal(w->s->calls[OP_PART], PARTS);
+            world_close(w);
         }
     }
 }
@@ -988,7 +1020,7 @@ int main(void) {
         cmocka_unit_test(test_forgetful),
         cmocka_unit_test(test_cancel_slow),
         cmocka_unit_test(test_overwrite),
-        cmocka_unit_test(test_overtaken), cmocka_unit_test(test_refused_for_nothing),
+        cmocka_unit_test(test_looks_before_parts), cmocka_unit_test(test_overtaken), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_file_changes),
         cmocka_unit_test(test_progress),
