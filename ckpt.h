@@ -3646,6 +3646,23 @@ static char **ckpt__os_environment(void) {
 #endif
 }
 
+// The same with LC_ALL=C, for a child whose words are read: they are English then. ckpt__mem_free of *size bytes follows; NULL:
+// there is no memory for it.
+static char **ckpt__os_english(const ckpt_allocator *a, size_t *size) {
+    char **from = ckpt__os_environment();
+    size_t count = 0, n = 0;
+    while (from != NULL && from[count] != NULL) count++;
+    *size = (count + 2) * sizeof *from;
+    char **to = (char **)ckpt__mem_resize(a, NULL, 0, *size);
+    if (to == NULL) return NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(from[i], "LC_ALL=", 7) != 0) to[n++] = from[i];
+    }
+    to[n++] = (char *)(uintptr_t)"LC_ALL=C";        // nobody writes to it
+    to[n] = NULL;
+    return to;
+}
+
 #if defined(__linux__)
 typedef struct ckpt__os_close_list {
     posix_spawn_file_actions_t *actions;
@@ -3709,13 +3726,18 @@ static int ckpt__os_spawn_attr(posix_spawnattr_t *attr, bool fed) {
     return why;
 }
 
-// Runs argv[0], looked up in PATH, with stdin and stdout on the given descriptors (-1: /dev/null).
+// Runs argv[0], looked up in PATH, with stdin and stdout on the given descriptors (-1: /dev/null). One that is fed speaks
+// English.
 static ckpt_err ckpt__os_spawn(ckpt__os_child *c, const char *const *argv, int in_fd, int out_fd) {
     memset(c, 0, sizeof *c);
     (void)snprintf(c->tool, sizeof c->tool, "%s", ckpt__os_path_base(argv[0]));
     c->err_fd = ckpt__os_scratch();
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
+    static const ckpt_allocator plain = { NULL, NULL };
+    size_t size = 0;
+    char **english = in_fd >= 0 ? ckpt__os_english(&plain, &size) : NULL;
+    char **env = english != NULL ? english : ckpt__os_environment();
     pid_t pid = 0;
     int why = CKPT__SYS(posix_spawn_file_actions_init)(&actions);
     if (why == 0) {
@@ -3724,11 +3746,12 @@ static ckpt_err ckpt__os_spawn(ckpt__os_child *c, const char *const *argv, int i
             why = ckpt__os_spawn_actions(&actions, in_fd, out_fd, c->err_fd);
             if (why == 0) why = ckpt__os_spawn_attr(&attr, in_fd >= 0);
             char *const *args = (char *const *)(uintptr_t)argv;     // the call does not write to it; its type predates const
-            if (why == 0) why = CKPT__SYS(posix_spawnp)(&pid, argv[0], &actions, &attr, args, ckpt__os_environment());
+            if (why == 0) why = CKPT__SYS(posix_spawnp)(&pid, argv[0], &actions, &attr, args, env);
             (void)posix_spawnattr_destroy(&attr);
         }
         (void)posix_spawn_file_actions_destroy(&actions);
     }
+    ckpt__mem_free(&plain, english, size);
     if (why != 0) {
         ckpt__os_drop(c->err_fd);
         c->err_fd = -1;

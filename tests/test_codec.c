@@ -461,17 +461,23 @@ static void test_bad_tools(void **state) {
         { STALE("libtcmalloc.so.4") "cat >/dev/null; exit 1", CKPT_IO, CKPT_CORRUPT, "failed with status 1" },
         { STALE("memory.so") STALE("libpthread.so") "cat >/dev/null; echo damaged >&2; exit 1", CKPT_IO, CKPT_CORRUPT, "status 1: damaged" },
         { STALE("x.so") "cat >/dev/null; echo 'xz: (stdin): Cannot allocate memory' >&2; exit 1", CKPT_IO, CKPT_NOMEM, "Cannot allocate" },
+        { "cat >/dev/null; echo zstd: $LC_ALL $KEPT >&2; exit 1", CKPT_IO, CKPT_CORRUPT, "zstd: C kept" },       // English is what is looked for
+        { "cat >/dev/null; if [ $LC_ALL = C ]; then echo no memory; else echo kein Speicher; fi >&2; exit 1", CKPT_IO, CKPT_NOMEM, "no memory" },
         { "exit 0", CKPT_IO, CKPT_OK, "before its input did" },
         { "kill -ALRM $$", CKPT_IO, CKPT_NOMEM, "signal 14" },            // from outside, or as good as that
         { "kill -SEGV $$", CKPT_IO, CKPT_IO, "signal 11" },               // its own doing
         { "kill -TERM $$; kill -USR1 $$; exec cat", CKPT_OK, CKPT_OK, "" }       // for the program, not for its tools
     };
+    setenv("LC_ALL", "de_DE.UTF-8", 1);
+    setenv("KEPT", "kept", 1);
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         const char *dir = util_temp_dir();
         bad_tool = rows[i];
         fake(dir, "zstd", rows[i].script);
         with_path(util_fmt("%s:%s", dir, getenv("PATH")), misbehave, dir);
     }
+    unsetenv("LC_ALL");
+    unsetenv("KEPT");
 }
 
 // A file that cannot be read is not damaged, whatever the tool says of it.
