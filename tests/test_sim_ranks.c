@@ -917,9 +917,9 @@ static void sim_same_requests(const sim_seen *a, const sim_seen *b, double facto
     for (int k = SIM_FIRST; k <= SIM_CLOSING; k++) {
         const sim_count *a0 = &a->zero[k], *b0 = &b->zero[k], *a1 = &a->other[k], *b1 = &b->other[k];
         if (k == SIM_IDLE) continue;                    // an agreement each second: by the clock
-        // One more, or two, where a save or the deleting of folders takes longer than that: of up to 40 words each.
+        // One more, or two, where a save or the deleting of folders takes longer than that: of up to 60 words each.
         uint64_t had = sim_collectives(a1), has = sim_collectives(b1);
-        double spare = 64 + (has > had ? 320.0 * (double)(has - had) : 0.0);
+        double spare = 64 + (has > had ? 480.0 * (double)(has - had) : 0.0);
         sim_linear("collectives of a save", sim_collectives(a1), sim_collectives(b1), 0.8, 2);
         sim_linear("what a rank sends in a save", a1->sent, b1->sent, 0.8, spare);
         sim_linear("system calls of a rank in a save", sim_requests(a1), sim_requests(b1), 0.8, 8);
