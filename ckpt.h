@@ -55922,21 +55922,32 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
     return e == CKPT_OK && ours ? ckpt__index_insert(ix, ckpt__index_place(ix, &line), &line) : e;
 }
 
-// Is a file one of a rank's in a directory that is a checkpoint, or was to become one? Then `*name` gets the name of its line.
-static ckpt_err ckpt__folder_rank_line(const ckpt__index *ix, const char *file, ckpt__buf *name, bool *finished, bool *many) {
+// What a walk has found last of a directory of ranks' files: a thousand of these follow one another.
+typedef struct ckpt__folder_dir {
+    ckpt__buf name;                 // of its line
+    bool      finished, many;       // it is a checkpoint; or was to become one
+} ckpt__folder_dir;
+
+// Looks at the directory of a file if that is a rank's. *ranks: it is, and the directory is one of a checkpoint.
+static ckpt_err ckpt__folder_rank_line(const ckpt__index *ix, const char *file, ckpt__folder_dir *d, bool *ranks) {
     ckpt__buf path;
-    *finished = *many = false;
-    if (!ckpt__index_is_rank_file(ckpt__os_path_base(file))) return CKPT_OK;
-    name->len = 0;
-    ckpt__buf_add(name, file, (size_t)(ckpt__os_path_base(file) - file));
-    ckpt__buf_text(name, CKPT__SHARD_META);
+    const char *base = ckpt__os_path_base(file);
+    size_t n = (size_t)(base - file);
+    *ranks = false;
+    if (!ckpt__index_is_rank_file(base)) return CKPT_OK;
+    bool same = d->name.len == n + sizeof CKPT__SHARD_META - 1 && memcmp(d->name.data, file, n) == 0;
+    *ranks = same && d->many;
+    if (same) return CKPT_OK;
+    d->name.len = 0;
+    ckpt__buf_add(&d->name, file, n);
+    ckpt__buf_text(&d->name, CKPT__SHARD_META);
     ckpt__buf_init(&path, &ix->allocator);
-    ckpt__index_path(&path, ix, ckpt__buf_cstr(name));
-    ckpt_err e = name->err != CKPT_OK ? name->err : path.err;
+    ckpt__index_path(&path, ix, ckpt__buf_cstr(&d->name));
+    ckpt_err e = d->name.err != CKPT_OK ? d->name.err : path.err;
     if (e == CKPT_OK) {
         bool there = !ckpt__os_is_gone(path.data);
-        *finished = there && ckpt__folder_ranks(path.data) > 0;
-        *many = !there || *finished;
+        d->finished = there && ckpt__folder_ranks(path.data) > 0;
+        *ranks = d->many = !there || d->finished;
     }
     ckpt__buf_free(&path);
     return e;
@@ -56006,23 +56017,20 @@ static ckpt_err ckpt__folder_scan_name(ckpt__index *ix, const char *name) {
 }
 
 // Adds what belongs to a directory. *taken: the file is no checkpoint of its own.
-static ckpt_err ckpt__folder_consider_many(ckpt__index *ix, const char *name, const ckpt__os_info *info, bool *taken) {
+static ckpt_err ckpt__folder_consider_many(ckpt__index *ix, const char *name, const ckpt__os_info *info, ckpt__folder_dir *last,
+                                           bool *taken) {
     const char *base = ckpt__os_path_base(name);
-    ckpt__buf line_name;
-    bool finished = false;
-    ckpt__buf_init(&line_name, &ix->allocator);
     *taken = strcmp(base, CKPT__SHARD_HF) == 0 || ckpt__folder_is_many(name);
-    ckpt_err e = ckpt__folder_is_new_many(ix, name, info) ? ckpt__folder_enter_many(ix, name, info, true) : CKPT_OK;
-    if (e == CKPT_OK && !*taken) e = ckpt__folder_rank_line(ix, name, &line_name, &finished, taken);
-    if (e == CKPT_OK && *taken && line_name.len > 0 && !finished && ckpt__index_find(ix, line_name.data) < 0) {
+    if (*taken) return ckpt__folder_is_new_many(ix, name, info) ? ckpt__folder_enter_many(ix, name, info, true) : CKPT_OK;
+    ckpt_err e = ckpt__folder_rank_line(ix, name, last, taken);
+    if (e == CKPT_OK && *taken && !last->finished && ckpt__index_find(ix, last->name.data) < 0) {
         ckpt__index_line line;
         memset(&line, 0, sizeof line);
-        line.name = line_name.data;
+        line.name = last->name.data;
         line.saved_at = info->mtime;
         line.owned = true;
         e = ckpt__index_insert(ix, ix->count, &line);
     }
-    ckpt__buf_free(&line_name);
     return e;
 }
 
@@ -56037,14 +56045,17 @@ static ckpt_err ckpt__folder_is_link_text(const ckpt__index *ix, const char *nam
     return e;
 }
 
+typedef struct ckpt__folder_search { ckpt__index *ix; ckpt__folder_dir last; } ckpt__folder_search;
+
 // Adds a file that the index does not know. A compressed one would have to be unpacked to be asked, so only its name speaks.
 static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *info, void *user) {
-    ckpt__index *ix = (ckpt__index *)user;
+    ckpt__folder_search *search = (ckpt__folder_search *)user;
+    ckpt__index *ix = search->ix;
     const char *base = ckpt__os_path_base(name);
     bool taken = false;
     if (!info->is_file || info->size == 0 || !ckpt__index_name_ok(name)) return CKPT_OK;
     if (ckpt__txt_ends(name, ".symlink")) return CKPT_OK;       // a store over this folder has put it there
-    ckpt_err many = ckpt__folder_consider_many(ix, name, info, &taken);
+    ckpt_err many = ckpt__folder_consider_many(ix, name, info, &search->last, &taken);
     if (many != CKPT_OK || taken || base[0] == '.' || ckpt__index_find(ix, name) >= 0) return many;
     many = ckpt__folder_is_link_text(ix, name, info, &taken);
     if (many != CKPT_OK || taken) return many;
@@ -56365,6 +56376,7 @@ static void ckpt__folder_put_unfinished_last(ckpt__index *ix) {
 // Makes the view again from what is there now.
 static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt__folder_links links;
+    ckpt__folder_search search;
     ckpt__folder_free_items(f);
     ckpt_err e = ckpt__index_load(&f->index);
     if (e != CKPT_OK) return e;
@@ -56373,7 +56385,11 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     e = ckpt__os_list(f->index.folder, ckpt__folder_note_rank, f);
     for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_add_rank(f, f->ranks[i]);
     if (e != CKPT_OK) return e;
-    e = ckpt__index_walk(&f->allocator, f->index.folder, ckpt__index_depth(&f->index), ckpt__folder_consider, &f->index);
+    memset(&search, 0, sizeof search);
+    search.ix = &f->index;
+    ckpt__buf_init(&search.last.name, &f->allocator);
+    e = ckpt__index_walk(&f->allocator, f->index.folder, ckpt__index_depth(&f->index), ckpt__folder_consider, &search);
+    ckpt__buf_free(&search.last.name);
     if (e != CKPT_OK) return e;
     ckpt__folder_put_unfinished_last(&f->index);
     e = ckpt__folder_mark_apart(&f->index);
@@ -57092,21 +57108,18 @@ static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
 }
 
 // Directories without .metadata, each once.
-typedef struct ckpt__folder_halves { const ckpt__index *ix; ckpt__buf names; } ckpt__folder_halves;
+typedef struct ckpt__folder_halves { const ckpt__index *ix; ckpt__buf names; ckpt__folder_dir last; } ckpt__folder_halves;
 
 static ckpt_err ckpt__folder_note_half(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__folder_halves *h = (ckpt__folder_halves *)user;
-    ckpt__buf line;
-    bool finished = false, many = false;
+    bool ranks = false, known = false;
     if (!info->is_file || !ckpt__index_name_ok(name)) return CKPT_OK;
-    ckpt__buf_init(&line, &h->names.allocator);
-    ckpt_err e = ckpt__folder_rank_line(h->ix, name, &line, &finished, &many);
-    bool known = false;
-    for (size_t at = 0; at < h->names.len && many && !finished && !known; at += strlen(h->names.data + at) + 1)
-        known = strcmp(h->names.data + at, line.data) == 0;
-    if (e == CKPT_OK && many && !finished && !known) ckpt__buf_add(&h->names, line.data, line.len + 1);
-    ckpt__buf_free(&line);
-    return e != CKPT_OK ? e : h->names.err;
+    ckpt_err e = ckpt__folder_rank_line(h->ix, name, &h->last, &ranks);
+    if (e != CKPT_OK || !ranks || h->last.finished) return e;
+    for (size_t at = 0; at < h->names.len && !known; at += strlen(h->names.data + at) + 1)
+        known = strcmp(h->names.data + at, h->last.name.data) == 0;
+    if (!known) ckpt__buf_add(&h->names, h->last.name.data, h->last.name.len + 1);
+    return h->names.err;
 }
 
 // Was a rank's file here written by this library? A compressed one is taken for it: nobody else has such names for those. Where
@@ -57138,7 +57151,9 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
     const ckpt_allocator *a = &c->f->allocator;
     ckpt__folder_halves h;
     ckpt__buf dir;
+    memset(&h, 0, sizeof h);
     h.ix = c->ix;
+    ckpt__buf_init(&h.last.name, a);
     ckpt__buf_init(&h.names, a);
     ckpt__buf_init(&dir, a);
     ckpt_err e = ckpt__index_walk_own(c->ix, ckpt__folder_note_half, &h);
@@ -57164,6 +57179,7 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
         if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name);
     }
     ckpt__buf_free(&h.names);
+    ckpt__buf_free(&h.last.name);
     ckpt__buf_free(&dir);
     return e;
 }
