@@ -12812,6 +12812,12 @@ static const char *ckpt__codec_tool(const ckpt__codec *c, bool encode) {
     return c->faster != NULL && ckpt__os_which(c->faster) ? c->faster : NULL;
 }
 
+static ckpt_err ckpt__codec_no_tool(const ckpt__codec *c) {
+    return ckpt__error_set(CKPT_UNSUPPORTED, "compression .%s needs the tool '%s', which is not in PATH: install the package "
+                           "%s%s%s", c->suffix, c->tool, c->package, c->option != NULL ? ", or build with " : "",
+                           c->option != NULL ? c->option : "");
+}
+
 // Can files of this codec be written and read here? Asked before training begins.
 static ckpt_err ckpt__codec_check(const ckpt__codec *c) {
     if (c->library != NULL) return CKPT_OK;
@@ -12820,9 +12826,7 @@ static ckpt_err ckpt__codec_check(const ckpt__codec *c) {
         return ckpt__error_set(CKPT_UNSUPPORTED, "compression .%s runs the tool '%s', and the program ignores SIGCHLD (it may "
                                "have inherited that), so that nobody learns whether the tool succeeded: set it to SIG_DFL%s%s",
                                c->suffix, c->tool, option ? ", or build with " : "", option ? c->option : "");
-    if (ckpt__codec_tool(c, true) != NULL) return CKPT_OK;
-    return ckpt__error_set(CKPT_UNSUPPORTED, "compression .%s needs the tool '%s', which is not in PATH: install the package "
-                           "%s%s%s", c->suffix, c->tool, c->package, option ? ", or build with " : "", option ? c->option : "");
+    return ckpt__codec_tool(c, true) != NULL ? CKPT_OK : ckpt__codec_no_tool(c);
 }
 
 static ckpt_err ckpt__codec_start(const ckpt__codec *c, bool encode, ckpt__os_child *child, int in_fd, int out_fd) {
@@ -12831,6 +12835,7 @@ static ckpt_err ckpt__codec_start(const ckpt__codec *c, bool encode, ckpt__os_ch
     ckpt_err e = ckpt__codec_check(c);
     if (e != CKPT_OK) return e;
     argv[n++] = ckpt__codec_tool(c, encode);
+    if (argv[0] == NULL) return ckpt__codec_no_tool(c);     // it has gone since the look before
     for (int i = 0; encode && i < 3 && c->options[i] != NULL; i++) argv[n++] = c->options[i];
     argv[n++] = encode ? "-c" : "-dc";
     argv[n] = NULL;

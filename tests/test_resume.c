@@ -825,6 +825,29 @@ static void test_untold_tool(void **state) {
     }
 }
 
+// A tool that goes between two looks at it is said to be missing, as one that never was.
+static void test_vanishing_tool(void **state) {
+    (void)state;
+    const char *dir = packed_folder(), *bin = util_temp_dir();
+    char *path = gzip_that(":");
+    const char *gzip = util_fmt("%.*s/gzip", (int)strcspn(getenv("PATH"), ":"), getenv("PATH"));
+    assert_int_equal(symlink(gzip, util_join(bin, "gzip")), 0);
+    setenv("PATH", bin, 1);                                 // where there is no pigz
+    bool hit = true;
+    for (int n = 1; hit && n < 10; n++) {
+        run *r = packed_run(dir);
+        ckpt_timestamp t;
+        fault_arm_call("access", EACCES, n);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        hit = fault_disarm();
+        if (e != (hit ? CKPT_UNSUPPORTED : CKPT_OK)) fail_msg("%d: %s: %s", n, ckpt_err_name(e), ckpt_last_error());
+        if (hit) assert_non_null(strstr(ckpt_last_error(), "needs the tool 'gzip'"));
+        run_end(r);
+    }
+    setenv("PATH", path, 1);
+    assert_false(hit);
+}
+
 // A job's signal that reaches all of its processes is the program's to answer: it ends neither the save that it asks for nor a resume.
 static void test_signalled_tool(void **state) {
     (void)state;
@@ -941,7 +964,7 @@ int main(void) {
         cmocka_unit_test(test_autoresume_cases),
         cmocka_unit_test(test_faults_while_resuming),
         cmocka_unit_test(test_short_of),
-        cmocka_unit_test(test_broken_scratch), cmocka_unit_test(test_killed_tool), cmocka_unit_test(test_tool_cannot_read),
+        cmocka_unit_test(test_broken_scratch), cmocka_unit_test(test_vanishing_tool), cmocka_unit_test(test_killed_tool), cmocka_unit_test(test_tool_cannot_read),
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
