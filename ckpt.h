@@ -20424,6 +20424,15 @@ static ckpt_err ckpt__auth_pick_subject(ckpt__auth_search *s, ckpt__buf *text, c
     return ckpt__error_set(CKPT_AUTH, "the credential_source of %s holds no token", s->source);
 }
 
+// Is it the machine's own identity that is asked for, which no proxy knows?
+static bool ckpt__auth_is_own(const char *url) {
+    const char *path;
+    ckpt__view authority;
+    bool is_https;
+    return ckpt__auth_split_url(url, &is_https, &authority, &path) && !is_https &&
+           (ckpt__auth_is_near(authority) || (authority.n > 8 && memcmp(authority.p, "169.254.", 8) == 0));
+}
+
 static ckpt_err ckpt__auth_fetch_subject(ckpt__auth_search *s, ckpt__buf *out, const char *url, const ckpt__json_doc *d,
                                          const ckpt__json *source) {
     const ckpt__json *list = ckpt__json_get(d, source, "headers");
@@ -20435,7 +20444,7 @@ static ckpt_err ckpt__auth_fetch_subject(ckpt__auth_search *s, ckpt__buf *out, c
          h = ckpt__json_next(d, h)) {
         if (h->kind == CKPT__JSON_TEXT) ckpt__fields_add(&headers, h->key, h->text);
     }
-    ckpt__auth_question q = { "GET", url, &headers, NULL, 30, CKPT__AUTH_TRIES, false };
+    ckpt__auth_question q = { "GET", url, &headers, NULL, 30, CKPT__AUTH_TRIES, ckpt__auth_is_own(url) };
     ckpt_err e = ckpt__auth_google_run(s, &q, &r, "the identity provider");
     if (e == CKPT_OK) ckpt__buf_add(out, r.body.data, r.body.len);
     ckpt__fields_free(&headers);
@@ -24219,6 +24228,7 @@ static const ckpt__web_meaning ckpt__s3_meanings[] = {
     { "NotImplemented", CKPT_UNSUPPORTED, false, false, "" },
     { "MethodNotAllowed", CKPT_UNSUPPORTED, false, false, "" },
     { "QuotaExceeded", CKPT_NO_SPACE, false, false, "; the quota of the bucket or user is used up" },
+    { "XMinioAdminBucketQuotaExceeded", CKPT_NO_SPACE, false, false, "; the quota of the bucket is used up" },
     { "XMinioStorageFull", CKPT_NO_SPACE, false, false, "; the server's disks are full" },
     { "InsufficientCapacity", CKPT_NO_SPACE, true, false, "" },
 };

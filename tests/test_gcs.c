@@ -872,6 +872,29 @@ static void test_types(void **state) {
     }
 }
 
+// The machine's own identity is asked for directly, never through a proxy.
+static void test_own_identity(void **state) {
+    (void)state;
+    static const step asked[] = { { "GET /identity", 200, NULL, "subject" } };
+    ckpt_store_desc d;
+    ckpt__store_stat st;
+    clear();
+    memset(&d, 0, sizeof d);
+    d.credentials_file = util_join(home, "identity.json");
+    util_write_text(d.credentials_file, util_fmt("{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\",\"token_url\":\"https://127.0.0.1:1/\""
+                                                 ",\"credential_source\":{\"url\":\"%s/identity\"}}", server.url));
+    setenv("http_proxy", "http://127.0.0.1:9", 1);
+    ckpt_store *s = meet(asked, 1, &d);
+    is(look(s, &st), CKPT_NET);
+    sentence_has("token service");                      // which is asked behind it
+    check_script();
+    ckpt_store_close(s);
+    unsetenv("http_proxy");
+    assert_true(ckpt__auth_is_own("http://169.254.169.254/metadata/identity/oauth2/token") && ckpt__auth_is_own("http://127.0.0.1:40342/x"));
+    assert_true(ckpt__auth_is_own("http://localhost/x") && !ckpt__auth_is_own("https://169.254.169.254/x"));
+    assert_false(ckpt__auth_is_own("http://example.com/x"));
+}
+
 static void test_token_replies(void **state) {
     (void)state;
     static const step renewed[] = { { "POST /token", 200, NULL, "{\"access_token\":\"ya29.one\",\"expires_in\":3599}" },
@@ -978,7 +1001,7 @@ int main(void) {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put), cmocka_unit_test(test_acl),
         cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_turns), cmocka_unit_test(test_order), cmocka_unit_test(test_metadata_outage),
         cmocka_unit_test(test_types),
-        cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
+        cmocka_unit_test(test_own_identity), cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
     };
     util_clear_env();
     home = util_join(util_temp_dir(), "home");
