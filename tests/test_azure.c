@@ -691,22 +691,23 @@ static void test_reads_in_vain(void **state) {
     (void)state;
     static char big[3 << 20];
     static const step steps[] = {
+        { 403, MISMATCH, NULL, 0 },                                                                             // the look before
         { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 }, { 201, NULL, NULL, 0 },         // begin, three blocks
         { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },                         // the end: it is given up
         { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },                         // whole, which cannot be looked at
-        { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },
+        { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 }, { 403, MISMATCH, NULL, 0 },
         { 403, MISMATCH, NULL, 0 }, { 201, NULL, NULL, 0 } };
     ckpt_store *s = meet_with(steps, UTIL_COUNT(steps), WITH("&sp=rwdl"));
     is(send_by(s, "name", big, sizeof big, 1 << 20, "m"), CKPT_OK);
-    assert_int_equal(requests(), 10);
-    assert_int_equal(script.list[5].size, 2);
-    assert_int_equal(script.list[8].size, sizeof big);
+    assert_int_equal(requests(), 11);
+    assert_int_equal(script.list[6].size, 2);
+    assert_int_equal(script.list[9].size, sizeof big);
     is(send_by(s, "name", big, sizeof big, 1 << 20, "m"), CKPT_OK);
-    assert_int_equal(requests(), 13);
+    assert_int_equal(requests(), 15);
     multi u;
     multi_init(&u, true);
     is(s->table->abort(s, &u.m), CKPT_OK);                  // its blocks cannot be seen: the sign is what counts
-    assert_int_equal(script.list[14].size, 2);
+    assert_int_equal(script.list[16].size, 2);
     ckpt_store_close(s);
     // Where nothing can be written either, as while a role is out of force, that is no reason to send all of it again.
     static const step lapsed[] = { { 403, MISMATCH, NULL, 0 }, { 403, MISMATCH, NULL, 0 }, { 200, NULL, "<BlockList/>", 0 }, { 404, NULL, NULL, 0 } };

@@ -872,18 +872,19 @@ static void test_replies(void **state) {
     assert_int_equal(requests(), 4);
     ckpt_store_close(s);
     static char big[3 << 20];
-    static const step refused[] = { { 412, NULL, NULL, 0 }, { 503, NULL, NULL, 0 }, { 200, STAT_REPLY, NULL, sizeof big } };
+    static const step refused[] = { { 404, NULL, NULL, 0 }, { 412, NULL, NULL, 0 }, { 503, NULL, NULL, 0 }, { 200, STAT_REPLY, NULL, sizeof big } };
     s = MEET(refused);
     s->min_part = 1;
     is(send_by(s, "x", big, sizeof big, 1 << 20, "mark1"), CKPT_OK);
-    assert_string_equal(script.list[0].method, "POST");
-    assert_int_equal(requests(), 3);
+    assert_string_equal(script.list[1].method, "POST");
+    assert_int_equal(requests(), 4);
     ckpt_store_close(s);
     // As long as it cannot be looked at nobody is told that it may be ours when the very first request was refused; behind one that
     // failed it may be.
-    static const step blind[] = { { 412, NULL, NULL, 0 } }, failed[] = { { 502, NULL, NULL, 0 }, { 412, NULL, NULL, 0 } };
+    static const step blind[] = { { 412, NULL, NULL, 0 } }, looked[] = { { 404, NULL, NULL, 0 }, { 412, NULL, NULL, 0 } },
+                      failed[] = { { 502, NULL, NULL, 0 }, { 412, NULL, NULL, 0 } };
     for (int i = 0; i < 3; i++) {
-        s = i == 2 ? MEET(failed) : MEET(blind);
+        s = i == 2 ? MEET(failed) : i == 1 ? MEET(looked) : MEET(blind);
         s->min_part = 1;
         is(i == 1 ? send_by(s, "x", big, sizeof big, 1 << 20, "mark1") : send_by(s, "x", "123456789", 9, 0, "mark1"), CKPT_NET);
         sentence_has("cannot tell whose object is there");

@@ -1308,8 +1308,10 @@ static void test_strange_looks(void **state) {
     static const step whole[] = { { 502, NULL, "bad gateway", 0 }, { 412, NULL, ERROR_XML("PreconditionFailed", "x"), 0 }, NO_BODY,
                                   SEEN, { 200, OURS, NULL, 11 } };
     static const step parts[] = { { 404, "Content-Type: application/xml\r\n", NULL, 0 }, { 200, NULL, "<R><UploadId>U</UploadId></R>", 0 },
-                                  { 200, "ETag: \"e\"\r\n", NULL, 0 }, { 200, "ETag: \"e\"\r\n", NULL, 0 }, { 200, "ETag: \"e\"\r\n", NULL, 0 }, { 502, NULL, "bad gateway", 0 }, NO_BODY, PAGE,
-                                  { 412, NULL, ERROR_XML("PreconditionFailed", "x"), 0 }, NO_BODY, { 204, NULL, NULL, 0 }, SEEN, { 200, OURS, NULL, sizeof big } };
+                                  { 200, "ETag: \"e\"\r\n", NULL, 0 }, { 200, "ETag: \"e\"\r\n", NULL, 0 },
+                                  { 200, "ETag: \"e\"\r\n", NULL, 0 }, { 502, NULL, "bad gateway", 0 }, NO_BODY, PAGE,
+                                  { 412, NULL, ERROR_XML("PreconditionFailed", "x"), 0 }, NO_BODY,
+                                  { 204, NULL, NULL, 0 }, SEEN, { 200, OURS, NULL, sizeof big } };
     for (int i = 0; i < 2; i++) {
         ckpt_store *s = i == 0 ? MEET(whole) : MEET(parts);
         ckpt__s3_of(s)->conditions = s->creates_only = true;
