@@ -22807,6 +22807,12 @@ static ckpt_err ckpt__store_see(const char *name, void *user) {
     return object ? ckpt__store_add_found(w, rel, info.size, "", 0.0) : CKPT_OK;
 }
 
+// Is the walk at the folder that mkfs makes, and root alone may look into? No object is in there. Of what is in another one
+// that may not be looked into nobody knows, which must be told: an older checkpoint would be taken for the newest.
+static bool ckpt__store_is_lost_found(const ckpt__store_walk *w) {
+    return strcmp(w->dirs.data + w->dir, "lost+found/") == 0;
+}
+
 // Collects what there is, folder by folder. Folders that vanish meanwhile are passed over; no bucket is an empty one.
 static ckpt_err ckpt__store_walk_run(ckpt__store_walk *w, const ckpt_store *s, const char *prefix, bool uploads,
                                      ckpt__transfer *t) {
@@ -22829,7 +22835,7 @@ static ckpt_err ckpt__store_walk_run(ckpt__store_walk *w, const ckpt_store *s, c
         ckpt__buf_text(&dir, w->dirs.data + w->dir);
         e = ckpt__os_list(ckpt__buf_cstr(&dir), ckpt__store_see, w);
         if (dir.err != CKPT_OK) e = dir.err;
-        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+        if (e == CKPT_NOT_FOUND || (e == CKPT_AUTH && ckpt__store_is_lost_found(w))) e = CKPT_OK;
         ckpt__buf_free(&dir);
         w->dir += strlen(w->dirs.data + w->dir) + 1;
     }
@@ -29955,7 +29961,7 @@ static ckpt_err ckpt__sftp_list_folder(ckpt__sftp_listing *l) {
     (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, &c->job);
     if (e != CKPT_OK && l->err != CKPT_OK) { c->t->transient = false; return l->err; }
     e = ckpt__sftp_answered(c, e);
-    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+    return e == CKPT_NOT_FOUND || (e == CKPT_AUTH && ckpt__store_is_lost_found(l->w)) ? CKPT_OK : e;
 }
 
 // Objects of which only the one aside was there.

@@ -247,6 +247,24 @@ static void test_away(void **state) {
     }
 }
 
+// What mkfs leaves at the top of a disk is not in the way of a list; that another folder may not be looked into is told.
+static void test_lost_found(void **state) {
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        put_old();
+        util_remove_tree(util_join(bucket, "a"));
+        util_mkdir(util_join(bucket, other ? "lost" : "lost+found"));
+        util_write_text(util_join(bucket, "x"), "the old one");
+        contract_names found;
+        memset(&found, 0, sizeof found);
+        fault_arm_call("opendir", EACCES, 2);
+        ckpt_err e = ckpt_store_list(store, "", contract_note, &found);
+        want(fault_disarm() && e == (other ? CKPT_AUTH : CKPT_OK));
+        if (!other) want(found.count == 1 && strcmp(found.names[0], "x") == 0);
+        contract_names_free(&found);
+    }
+}
+
 // An upload in parts that has got its name, and could not be told so, is begun again: it is found to be there.
 static void test_parts_twice(void **state) {
     (void)state;
@@ -300,7 +318,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_put), cmocka_unit_test(test_put_memory), cmocka_unit_test(test_put_deep), cmocka_unit_test(test_get),
         cmocka_unit_test(test_size), cmocka_unit_test(test_list), cmocka_unit_test(test_remove), cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_away), cmocka_unit_test(test_parts_twice), cmocka_unit_test(test_fallbacks)
+        cmocka_unit_test(test_away), cmocka_unit_test(test_lost_found), cmocka_unit_test(test_parts_twice), cmocka_unit_test(test_fallbacks)
     };
     util_clear_env();
     if (access("/dev/shm", W_OK) == 0) (void)setenv("TMPDIR", "/dev/shm", 1);       // thousands of syncs, whose time proves nothing
