@@ -39548,7 +39548,7 @@ static ckpt_err ckpt__uploader_adopt_journal(ckpt_uploader *u, const ckpt__uploa
 
 // A record that cannot be looked at, which may be so for ever, keeps none of the others from going. Other failures are told.
 static ckpt_err ckpt__uploader_leave_record(const ckpt_uploader *u, ckpt_err e) {
-    if (e != CKPT_AUTH && e != CKPT_IO) return e;
+    if (e != CKPT_AUTH && e != CKPT_IO && e != CKPT_NET) return e;
     ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s: the upload of that record stays for a later run", ckpt__error_last.text);
     return CKPT_OK;
 }
@@ -40582,7 +40582,8 @@ static ckpt_err ckpt__uploader_link_read(const ckpt_uploader *u, ckpt__uploader_
         ckpt__json_free(&d);
     }
     ckpt__buf_free(&text);
-    return e == CKPT_NOMEM || e == CKPT_IO ? e : CKPT_OK;       // one that is damaged, or may not be read, knows nothing
+    bool passes = e == CKPT_NOMEM || e == CKPT_IO || e == CKPT_NET;
+    return passes ? e : CKPT_OK;        // one that is damaged, or may not be read, knows nothing
 }
 
 // Writes what is about to be published, aside and renamed. It is synced afterwards: until then the item's record is there too,
@@ -41232,7 +41233,7 @@ static ckpt_err ckpt__uploader_resume(ckpt_uploader *u, const char *folder) {
     ckpt__buf_init(&path, &u->allocator);
     ckpt_err e = ckpt__uploader_hidden(&path, folder);
     if (e == CKPT_OK && ckpt__os_exists(path.data)) e = ckpt__uploader_open_place(u, path.data, true, 0, &place);
-    if (u->staging != NULL && (e == CKPT_AUTH || e == CKPT_IO || e == CKPT_NO_SPACE)) {
+    if (u->staging != NULL && (e == CKPT_AUTH || e == CKPT_IO || e == CKPT_NET || e == CKPT_NO_SPACE)) {
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s: what an earlier process left there stays there", ckpt__error_last.text);
         e = CKPT_OK;
     }
@@ -49734,7 +49735,7 @@ static ckpt_err ckpt__saver_count_on(ckpt_saver *s, const ckpt__remote *r, const
     uint64_t there = ckpt__index_next_number(&r->ledger) - 1, order = 0;
     ckpt_err e = CKPT_OK;
     if (r->uploader != NULL && link[0] != 0) e = ckpt__uploader_published(r->uploader, s->root, link, &order);
-    if (e == CKPT_IO) {
+    if (e == CKPT_IO || e == CKPT_NET) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "it cannot be told which save was published last: %s", ckpt__error_last.text);
         e = CKPT_OK;
     }

@@ -1215,14 +1215,18 @@ static void test_local_failures_pass(void **state) {
     }
 }
 
+static int unread_why;              // the errno of what cannot be read
+
 static void open_no_note(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".link")) fault_arm_call("open", EIO, 1);
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".link")) fault_arm_call("open", unread_why, 1);
 }
 
-// The note of what was published last cannot be read for a moment: it may be of a later one, whose link does not go back.
-static void test_note_unseen(void **state) {
-    (void)state;
+// The note of what was published last cannot be read for a moment: it may be of a later one, whose link does not go back. Nor does a
+// saver that counts on from it take it for none.
+static void note_unseen(int why, ckpt_err expected) {
     world w;
+    uint64_t order = 0;
+    unread_why = why;
     fault_hope = fault_hope_most = 0.02;
     begin_world(&w);
     upload_linked(&w, "newer", "2", 2, NULL, NULL);
@@ -1233,16 +1237,26 @@ static void test_note_unseen(void **state) {
     for (int i = 0; i < 20000 && e == CKPT_OK; i++, usleep(500)) e = ckpt_uploader_check(w.u);
     fault_set_spy(NULL);
     (void)fault_disarm();
-    assert_int_equal(e, CKPT_IO);
+    assert_int_equal(e, expected);
     assert_non_null(strstr(ckpt_last_error(), ".link"));
     for (int i = 0; i < 20000 && failed_now(&w) > 0; i++) usleep(1000);
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
     assert_int_equal(failed_now(&w), 0);
     assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "newer");
     assert_string_equal(text_of(&w, "older"), "1");
-    assert_int_equal(close_uploader(&w, 0), CKPT_IO);
+    fault_set_spy(open_no_note);
+    assert_int_equal(ckpt__uploader_published(w.u, w.dir, "latest-rank0.pt.symlink", &order), expected);
+    fault_set_spy(NULL);
+    (void)fault_disarm();
+    assert_int_equal(close_uploader(&w, 0), expected);
     end_world(&w);
     fault_hope = 60, fault_hope_most = 900;
+}
+
+static void test_note_unseen(void **state) {
+    (void)state;
+    note_unseen(EIO, CKPT_IO);
+    note_unseen(ESTALE, CKPT_NET);
 }
 
 // A store that refuses what is not there, after an answer that was lost: that is told once, and tried again.
@@ -2524,15 +2538,15 @@ static char unread[4096];           // the first record that is opened; "": none
 static void open_first_not(const char *name, const char *path) {
     if (strcmp(name, "open") != 0 || !ckpt__txt_ends(path, ".upload")) return;
     if (unread[0] == 0) (void)snprintf(unread, sizeof unread, "%s", path);
-    if (strcmp(path, unread) == 0) fault_arm_call("open", EIO, 1);
+    if (strcmp(path, unread) == 0) fault_arm_call("open", unread_why, 1);
 }
 
 // A record that cannot be read, which may be so for ever, keeps none of the other files of its process from going.
-static void test_left_unread(void **state) {
-    (void)state;
+static void left_unread(int why) {
     world w;
     static char log[4096];
     log[0] = unread[0] = 0;
+    unread_why = why;
     new_world(&w);
     w.d.logger.fn = collect_log;
     w.d.logger.user = log;
@@ -2552,6 +2566,36 @@ static void test_left_unread(void **state) {
     assert_int_equal(entries(w.bucket, ""), 2);
     assert_string_equal(util_list(w.staging), "");
     end_world(&w);
+}
+
+static void test_left_unread(void **state) {
+    (void)state;
+    left_unread(EIO);
+    left_unread(ESTALE);
+}
+
+static void no_lock(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".lock") && strstr(path, CKPT__UPLOADER_FOLDER) != NULL)
+        fault_arm_call("open", unread_why, 1);
+}
+
+// Another staging folder is named than the hidden one that an earlier process has used, and whose server does not answer: that keeps
+// nobody from working.
+static void test_hidden_away(void **state) {
+    (void)state;
+    static const int why[] = { EIO, EACCES, ESTALE };
+    for (int i = 0; i < UTIL_COUNT(why); i++) {
+        world w;
+        begin_world(&w);
+        util_mkdir(util_join(w.dir, CKPT__UPLOADER_FOLDER));
+        unread_why = why[i];
+        fault_set_spy(no_lock);
+        assert_int_equal(ckpt__uploader_resume(w.u, w.dir), CKPT_OK);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        end_world(&w);
+    }
 }
 
 static void die_in_the_future(world *w) {
@@ -4213,7 +4257,7 @@ int main(void) {
         cmocka_unit_test(test_custom_own_object),
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
-        cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
+        cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread), cmocka_unit_test(test_hidden_away),
         cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
