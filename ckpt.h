@@ -36568,7 +36568,7 @@ typedef struct ckpt__send_job {
     bool                curable;        // that failure, or one of a whole object: a later run may have more luck
     bool                gone;           // the store does not know the upload any more
     bool                broken;         // a proxy, perhaps, has answered in the place of a server that went on
-    bool                doubt;          // it was refused for an object that could not be looked at
+    bool                doubt;          // it was refused for an object that could not be looked at, or may be this one
     bool                no_parts;       // the store takes this object whole only, as it said when parts were asked for
     bool                resumed;        // upload id and parts are of an earlier process
     bool                forgetful;      // remember has failed and been reported
@@ -36844,11 +36844,12 @@ static ckpt_err ckpt__send_check_early(ckpt__send_job *j, bool *done) {
 }
 
 // After a request that was to make the object: may it be there although that failed? Who is refused the very first one, and
-// cannot see for what, has nothing there: it is disputed, but neither replaced nor removed as one's own.
+// cannot see for what, has nothing there: it is disputed, but neither replaced nor removed as one's own. So is what is there
+// after a try that was answered for a server which may have gone on.
 static void ckpt__send_doubt(ckpt__send_job *j, const ckpt__transfer *t, ckpt_err e) {
     if (e == CKPT_OK) return;
     j->s->unsure = j->s->unsure || t->unsure || (t->unseen && (e != CKPT_EXISTS || j->broken));
-    j->doubt = j->doubt || t->unseen;
+    j->doubt = j->doubt || t->unseen || (e == CKPT_EXISTS && j->broken);
     j->broken = j->broken || (t->status >= 500 && !t->throttled);
 }
 

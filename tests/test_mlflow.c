@@ -765,10 +765,16 @@ static void test_managed_lake(void **state) {
     static const step raced[] = { { 200, RUN, NULL }, NONE, LAKE(""), THERE, FULL("5") };
     static const step theirs[] = { { 200, RUN, NULL }, FULL("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
     static const step blind[] = { { 200, RUN, NULL }, NONE, LAKE(""), THERE, { 404, "", NULL }, FULL("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
+    // The flush was answered for a server that went on with it: what is there then is compared.
+#define FLUSHED { 200, RUN, NULL }, NONE, LAKE(""), MADE, TAKEN, { 500, "", NULL }, LAKE(""), THERE, FULL("5"), FULL("5"), LAKE("r=1&"), \
+        { 206, "h", "Content-Range: bytes 0-0/5\r\n" }
+    static const step ours[] = { FLUSHED, { 206, "hello", "Content-Range: bytes 0-4/5\r\n" } };
+    static const step others[] = { FLUSHED, { 206, "hullo", "Content-Range: bytes 0-4/5\r\n" } };
     static const step replaces[] = { { 200, RUN, NULL }, LAKE(""), MADE, TAKEN, SHOWN, FULL("5") };
     static const struct { const step *steps; int count; bool overwrite; ckpt_err e; int made; } sends[] = {
         { husk, UTIL_COUNT(husk), false, CKPT_OK, 4 }, { tried, UTIL_COUNT(tried), false, CKPT_OK, 3 }, { raced, UTIL_COUNT(raced), false, CKPT_EXISTS, 3 },
-        { theirs, UTIL_COUNT(theirs), false, CKPT_EXISTS, 0 }, { blind, UTIL_COUNT(blind), false, CKPT_EXISTS, 3 }, { replaces, UTIL_COUNT(replaces), true, CKPT_OK, 0 } };
+        { theirs, UTIL_COUNT(theirs), false, CKPT_EXISTS, 0 }, { blind, UTIL_COUNT(blind), false, CKPT_EXISTS, 3 }, { replaces, UTIL_COUNT(replaces), true, CKPT_OK, 0 },
+        { ours, UTIL_COUNT(ours), false, CKPT_OK, 7 }, { others, UTIL_COUNT(others), false, CKPT_EXISTS, 7 } };
     ckpt__retry retry = ckpt__retry_default;
     retry.initial_backoff = 0.01;
     for (int i = 0; i < UTIL_COUNT(sends); i++) {
