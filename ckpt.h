@@ -33474,8 +33474,13 @@ static bool ckpt__azure_is_abroad(const ckpt__uri *u) {
     size_t k = u->bucket.n < u->authority.n ? u->authority.n - u->bucket.n - 1 : 0;
     const char *p = u->bucket.p + u->bucket.n + 1, *dot = k > 0 ? (const char *)memchr(p, '.', k) : NULL;
     if (dot == NULL) return false;
-    ckpt__view rest = { dot, k - (size_t)(dot - p) };
-    return !ckpt__txt_eq_nocase(rest, ".dfs.core.windows.net") && !ckpt__txt_eq_nocase(rest, ".blob.core.windows.net");
+    static const char home[] = ".core.windows.net";         // behind .blob, .privatelink.blob and others
+    const char *end = p + k, *port = (const char *)memchr(dot, ':', (size_t)(end - dot));
+    if (port != NULL) end = port;
+    if (end[-1] == '.') end--;
+    if ((size_t)(end - dot) < sizeof home - 1) return true;
+    ckpt__view last = { end - (sizeof home - 1), sizeof home - 1 };
+    return !ckpt__txt_eq_nocase(last, home);
 }
 
 // Opens "azure://container/prefix". Asks nobody: wrong keys and missing containers show at the first request.

@@ -121,7 +121,10 @@ static const setting settings[] = {
     { "azure://box@acc.Blob.Core.Windows.net/p", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_OK, "https://acc.blob.core.windows.net/box/p/k" },
     { "azure://box@acc.dfs.core.usgovcloudapi.net", NULL, KEY, NULL, "https://acc.blob.core.usgovcloudapi.net", { { NULL } }, CKPT_OK,
       "https://acc.blob.core.usgovcloudapi.net/box/k" },
+    { "azure://box@acc.privatelink.blob.core.windows.net/p", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_OK, "https://acc.blob.core.windows.net/box/p/k" },
+    { "azure://box@acc.z7.Blob.core.windows.net.:443", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_OK, "https://acc.blob.core.windows.net/box/k" },
     // refused
+    { "azure://box@acc.core.windows.net.example.com:443", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_ARG, "another cloud" },
     { "azure://box@acc.dfs.core.usgovcloudapi.net/p", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_ARG, "https://acc.blob.SUFFIX" },
     { "azure://box@acc.dfs.core.windows.net.example.com/p", NULL, NULL, NULL, NULL, { ENV_KEY }, CKPT_ARG, "another cloud" },
     { "azure://box", NULL, NULL, NULL, NULL, { { NULL } }, CKPT_AUTH, "AZURE_ACCOUNT_NAME" },
