@@ -14948,6 +14948,7 @@ typedef struct ckpt__file_new {
     ckpt__buf   dir, temp;
     int         fd;                     // -1: closed, or never opened
     bool        made;                   // the hidden file exists
+    bool        named;                  // it has its name, or the call that was to give it failed
 } ckpt__file_new;
 
 // Which process has made a hidden file. A number alone does not tell: containers on one network share the machine's name and not
@@ -15058,6 +15059,7 @@ static ckpt_err ckpt__file_commit(ckpt__file_new *n, bool overwrite) {
         e = ckpt__os_close(n->fd, n->temp.data);
         n->fd = -1;
     }
+    n->named = e == CKPT_OK;
     if (e == CKPT_OK) e = overwrite ? ckpt__os_rename(n->temp.data, n->path) : ckpt__os_rename_new(n->temp.data, n->path);
     if (e == CKPT_OK) {
         n->made = false;
@@ -22311,7 +22313,7 @@ static ckpt_err ckpt__store_file_put(ckpt_store *s, const ckpt__store_put *p) {
                 ckpt__store_keep_note(n.fd, n.temp.data, summed || p->has_crc, summed ? crc : p->crc, p->mark);
             if (e == CKPT_OK) {
                 e = ckpt__file_commit(&n, p->overwrite);
-                p->t->unsure = e != CKPT_OK && e != CKPT_EXISTS;
+                p->t->unsure = n.named && e != CKPT_OK && e != CKPT_EXISTS;
             } else {
                 ckpt__file_abort(&n);
             }
