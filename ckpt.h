@@ -52678,7 +52678,7 @@ static ckpt_err ckpt__resume_far_tar(ckpt_saver *s, const ckpt__remote *r, const
 }
 
 // TARS: a rank that did not choose loads its own tarball of the save that is offered: from its folder, else, and when that one is
-// damaged or of another save, from the stores, rank 0's first.
+// damaged or of another save, or the folder's server is away, from the stores, rank 0's first.
 static ckpt_err ckpt__resume_own_tar(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__resume_tar *tar, ckpt_timestamp *at,
                                      bool *own, ckpt__index_line *learnt) {
     ckpt__buf name;
@@ -52691,8 +52691,10 @@ static ckpt_err ckpt__resume_own_tar(ckpt_saver *s, const ckpt__resume_offer *of
     if (e == CKPT_OK && !there) e = ckpt__error_set(CKPT_NOT_FOUND, "%s is not there", tar->found.data);
     if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt);
     ckpt__error_take(&first);
-    for (int i = 0; i < s->remote_count && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_IO); i++) {
+    bool away = e == CKPT_NET;
+    for (int i = 0; i < s->remote_count && (away || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_IO); i++) {
         if (e != CKPT_NOT_FOUND) ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+        away = false;
         e = ckpt__resume_far_tar(s, &s->remotes[(offer->remote + i) % s->remote_count], offer, tar, at, own, learnt);
     }
     if (e == CKPT_NOT_FOUND) e = ckpt__error_put(&first);       // what is wrong with the one that is there

@@ -3553,18 +3553,28 @@ static void tars_go_on(plan *p, int number, int saves) {
     tr_run(tr_new(2), tars_life, p);
 }
 
-// One rank's tarball is damaged, or no machine has one any more: the newest save is gone on from all the same, what was fetched is
-// kept by every rank, and needs no store the next time.
+static char stale_tar[4096];
+
+static void tar_is_stale(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strcmp(path, stale_tar) == 0) fault_arm_call("open", ESTALE, 1);
+}
+
+// One rank's tarball is damaged, or no machine has one any more, or one's server is away: the newest save is gone on from all the same,
+// what was fetched is kept by every rank, and needs no store the next time.
 static void test_tars_fetched(void **state) {
     (void)state;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         bucket *b = bucket_new(NULL);
         plan p = tars_plan(b, 0, 2);
         p.apart = k == 1;
         tr_run(tr_new(2), tars_life, &p);
-        if (k == 0) util_flip(util_join(p.dir, "ba2-rank1.pt.tar"), 3000, 1);
+        (void)snprintf(stale_tar, sizeof stale_tar, "%s/ba2-rank1.pt.tar", p.dir);
+        if (k == 0) util_flip(stale_tar, 3000, 1);
+        else if (k == 2) fault_set_spy(tar_is_stale);
         else for (int i = 0; i < 2; i++) util_remove_tree(util_join(p.dir, util_fmt("rank%d", i)));
         tars_go_on(&p, 2, 0);
+        fault_set_spy(NULL);
+        if (k == 2) assert_true(fault_disarm());
         p.fails = "get run/ba";
         tars_go_on(&p, 2, 0);
         bucket_fail(b, NULL, CKPT_OK, 0);
