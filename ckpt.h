@@ -27985,7 +27985,8 @@ static ckpt_err ckpt__mlflow_see(ckpt_store *store, const char *name, ckpt__stor
     return listed;
 }
 
-// May what has no bytes be one that is being put? The cloud is known by the address that it gives.
+// May what has no bytes be one that is being put? The cloud is known by the address that it gives; who is given none is told that
+// it is empty, as the listing says.
 static ckpt_err ckpt__mlflow_is_hollow(ckpt_store *store, const char *name, bool *hollow, ckpt__transfer *t) {
     ckpt__mlflow *s = ckpt__mlflow_of(store);
     ckpt__databricks_link l;
@@ -27995,7 +27996,7 @@ static ckpt_err ckpt__mlflow_is_hollow(ckpt_store *store, const char *name, bool
     if (ckpt__os_flag_get(&s->cloud) == (int)CKPT__MLFLOW_NO_CLOUD) e = ckpt__mlflow_read_link(store, name, &fresh, &l, t);
     *hollow = e == CKPT_OK && ckpt__os_flag_get(&s->cloud) == (int)CKPT__MLFLOW_ADLS;
     ckpt__databricks_link_free(&l);
-    return e;
+    return e == CKPT_AUTH || e == CKPT_UNSUPPORTED ? CKPT_OK : e;
 }
 
 static ckpt_err ckpt__mlflow_managed_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {

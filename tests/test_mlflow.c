@@ -760,6 +760,15 @@ static void test_managed_lake(void **state) {
     is(rest_stat(s, "x", &info), CKPT_OK);
     assert_false(info.hollow);
     rest_part(s);
+    // Who may not read there, or whose server signs nothing for it, is told that it is empty.
+    static const step refuses[] = { { 200, RUN, NULL }, HOLLOW, { 403, "{\"error_code\":\"PERMISSION_DENIED\",\"message\":\"no\"}", NULL } };
+    static const step unknown[] = { { 200, RUN, NULL }, HOLLOW, { 200, CREDENTIAL("credential_infos", "SOME_CLOUD", "@/r?" SIGNATURE), NULL } };
+    for (int i = 0; i < 2; i++) {
+        s = i == 0 ? MANAGED_MEET(refuses) : MANAGED_MEET(unknown);
+        is(rest_stat(s, "x", &info), CKPT_OK);
+        assert_true(!info.hollow && info.size == 0);
+        rest_part(s);
+    }
     static const step husk[] = { { 200, RUN, NULL }, HOLLOW, LAKE("r=1&"), LAKE(""), THERE, HOLLOW, MADE, TAKEN, SHOWN, FULL("5") };
     static const step tried[] = { { 200, RUN, NULL }, NONE, LAKE(""), MADE, { 503, "", NULL }, LAKE(""), THERE, HOLLOW, MADE, TAKEN, SHOWN, FULL("5") };
     static const step raced[] = { { 200, RUN, NULL }, NONE, LAKE(""), THERE, FULL("5") };
