@@ -3656,7 +3656,9 @@ static char **ckpt__os_english(const ckpt_allocator *a, size_t *size) {
     char **to = (char **)ckpt__mem_resize(a, NULL, 0, *size);
     if (to == NULL) return NULL;
     for (size_t i = 0; i < count; i++) {
-        if (strncmp(from[i], "LC_ALL=", 7) != 0) to[n++] = from[i];
+        char *text = from[i];
+        if (text == NULL) break;                    // another thread has taken something out
+        if (strncmp(text, "LC_ALL=", 7) != 0) to[n++] = text;
     }
     to[n++] = (char *)(uintptr_t)"LC_ALL=C";        // nobody writes to it
     to[n] = NULL;

@@ -779,6 +779,31 @@ static void test_resize(void **state) {
 
 //-- child processes ---------------------------------------------------------------
 
+static void *unset_in_between(void *ptr, size_t old_size, size_t new_size, void *user) {
+    (void)old_size, (void)user;
+    if (new_size == 0) { free(ptr); return NULL; }
+    unsetenv("CKPT_TEST_A");
+    unsetenv("CKPT_TEST_B");
+    return realloc(ptr, new_size);
+}
+
+// The environment is copied with LC_ALL=C, also while the program takes something out of it on another thread.
+static void test_english(void **state) {
+    (void)state;
+    ckpt_allocator a = { unset_in_between, NULL };
+    size_t size, n = 0;
+    setenv("LC_ALL", "de_DE.UTF-8", 1);
+    setenv("CKPT_TEST_A", "1", 1);
+    setenv("CKPT_TEST_B", "2", 1);
+    char **env = ckpt__os_english(&a, &size);
+    assert_non_null(env);
+    for (; env[n] != NULL; n++) assert_true(strncmp(env[n], "CKPT_TEST_", 10) != 0 && strcmp(env[n], "LC_ALL=de_DE.UTF-8") != 0);
+    assert_true(n > 0 && n < size / sizeof *env);
+    assert_string_equal(env[n - 1], "LC_ALL=C");
+    ckpt__mem_free(&a, env, size);
+    unsetenv("LC_ALL");
+}
+
 static ckpt_err run_fed(const char *script, int in_fd) {
     const char *argv[] = { "sh", "-c", script, NULL };
     ckpt__os_child c;
@@ -1159,6 +1184,7 @@ int main(void) {
         cmocka_unit_test(test_clocks),
         cmocka_unit_test(test_pages),
         cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_english),
         cmocka_unit_test(test_children),
         cmocka_unit_test(test_pipes),
         cmocka_unit_test(test_pipe_room),
