@@ -40657,8 +40657,8 @@ static bool ckpt__uploader_is_earlier(const char *a, const char *b) {
     return *a == *b && order < 0;
 }
 
-// Has another machine gone on with the run since this file was staged? Its link must not go back to what this one left: the link
-// names a later one that is not from here, and was put later, as far as the store tells.
+// Has another machine gone on with the run since this file was staged, or this one, whose note of that cannot be read? Its link
+// must not go back: it names a later one than the note does, and was put later, as far as the store tells.
 static ckpt_err ckpt__uploader_link_overtaken(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *over) {
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__store_stat info;
@@ -40672,8 +40672,8 @@ static ckpt_err ckpt__uploader_link_overtaken(ckpt_uploader *u, ckpt__uploader_l
             ckpt__uploader_is_earlier(it->link_text, there) &&
             (info.modified <= 0 || info.modified * 1e6 >= (double)(it->made != 0 ? it->made : it->added));
     if (*over)
-        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s%s stays at %s, which another machine has published: %s was left here "
-                        "before", u->store->uri, it->link_name, there, it->link_text);
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s%s stays at %s, which was published later: %s was left here before",
+                        u->store->uri, it->link_name, there, it->link_text);
     ckpt__buf_free(&text);
     bool passes = e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM;
     return passes ? e : CKPT_OK;        // who may not look puts it
@@ -40685,13 +40685,14 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     ckpt__send s;
     ckpt__meter meter;
     ckpt_err e = ckpt__uploader_link_read(u, l, it->link_name);
-    if (e != CKPT_OK) return e;
+    bool unread = e == CKPT_IO || e == CKPT_NET;            // maybe for ever: the store tells, and the note is written anew
+    if (e != CKPT_OK && !unread) return e;
     const uint64_t *a = l->order, *b = it->link_order;
     // What a process left that was killed while it put this link, or a try that failed; below the lock no other of this folder is
     // about to.
     if (it->adopted && hides) (void)ckpt__uploader_sweep(u, it->link_name, NULL);
     if (l->known && (a[0] > b[0] || (a[0] == b[0] && a[1] > b[1]))) return CKPT_OK;
-    if (it->adopted || it->made != 0) e = ckpt__uploader_link_overtaken(u, l, it, &over);
+    e = unread || it->adopted || it->made != 0 ? ckpt__uploader_link_overtaken(u, l, it, &over) : CKPT_OK;
     if (e != CKPT_OK || over) return e;
     e = ckpt__uploader_link_write(u, l, it);
     if (e != CKPT_OK) return e;
