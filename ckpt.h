@@ -41245,7 +41245,7 @@ static ckpt_err ckpt__uploader_resume(ckpt_uploader *u, const char *folder) {
     ckpt__buf_init(&path, &u->allocator);
     ckpt_err e = ckpt__uploader_hidden(&path, folder);
     if (e == CKPT_OK && ckpt__os_exists(path.data)) e = ckpt__uploader_open_place(u, path.data, true, 0, &place);
-    if (u->staging != NULL && (e == CKPT_AUTH || e == CKPT_IO || e == CKPT_NET || e == CKPT_NO_SPACE)) {
+    if (u->staging != NULL && e != CKPT_OK && e != CKPT_NOMEM) {
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s: what an earlier process left there stays there", ckpt__error_last.text);
         e = CKPT_OK;
     }

@@ -2589,20 +2589,22 @@ static void no_lock(const char *name, const char *path) {
         fault_arm_call("open", unread_why, 1);
 }
 
-// Another staging folder is named than the hidden one that an earlier process has used, and whose server does not answer: that keeps
-// nobody from working.
+// Another staging folder is named than the hidden one that an earlier process has used, and whose server does not answer, or that led to
+// a disk that was emptied: that keeps nobody from working.
 static void test_hidden_away(void **state) {
     (void)state;
     static const int why[] = { EIO, EACCES, ESTALE };
-    for (int i = 0; i < UTIL_COUNT(why); i++) {
+    for (int i = 0; i <= UTIL_COUNT(why); i++) {
         world w;
+        bool leads = i == UTIL_COUNT(why);
         begin_world(&w);
-        util_mkdir(util_join(w.dir, CKPT__UPLOADER_FOLDER));
-        unread_why = why[i];
-        fault_set_spy(no_lock);
+        if (leads) assert_int_equal(symlink(util_join(w.dir, "purged/x"), util_join(w.dir, CKPT__UPLOADER_FOLDER)), 0);
+        else util_mkdir(util_join(w.dir, CKPT__UPLOADER_FOLDER));
+        if (!leads) unread_why = why[i];
+        if (!leads) fault_set_spy(no_lock);
         assert_int_equal(ckpt__uploader_resume(w.u, w.dir), CKPT_OK);
         fault_set_spy(NULL);
-        assert_true(fault_disarm());
+        if (!leads) assert_true(fault_disarm());
         assert_int_equal(close_uploader(&w, 0), CKPT_OK);
         end_world(&w);
     }
