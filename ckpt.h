@@ -238,7 +238,7 @@
                          Nothing can be removed. {mlflow_experiment_id} and {mlflow_run_id} are filled in: a run is made at
                          each opening, unless MLFLOW_RUN_ID names one; several ranks must have it named. Where Azure's Data
                          Lake is behind it, a file has its name before it has its bytes, and is empty while it is put or
-                         replaced, also when that breaks off; a later put fills it.
+                         replaced, also when that breaks off; a later put fills it, somebody else's after a day.
    mlflow-artifacts:/path   The proxy of an MLflow server: MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME and _PASSWORD or _TOKEN,
                          _SERVER_CERT_PATH, _CLIENT_CERT_PATH, _INSECURE_TLS. Files go and come whole, without ranges or sums;
                          MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD=true sends big ones in parts where the server offers that.
@@ -21750,6 +21750,7 @@ typedef struct ckpt__store_put {
     const char        *name;
     const ckpt__body  *body;
     bool               overwrite;
+    bool               again;           // an earlier try or process may have left something of that name
     const char        *mark;            // random text of this upload, kept with the object: tells a lost reply; NULL: none
     bool               has_crc;
     uint32_t           crc;             // CRC-32 of the whole, kept with the object
@@ -26700,6 +26701,7 @@ static void ckpt__databricks_close(ckpt__databricks *d, const ckpt_allocator *a)
 
 enum {
     CKPT__MLFLOW_LINKS = 8,                 // addresses for reading that are kept
+    CKPT__MLFLOW_HUSK_S = 24 * 3600,        // a file without bytes is not being put any more
     CKPT__MLFLOW_LINK_S = 300,              // seconds for which one is used; they last longer
     CKPT__MLFLOW_PACE = 1 << 20,            // bytes per second, at least, that a server passes on while it says nothing,
     CKPT__MLFLOW_PASSES = 3600,             // and seconds that it may take for that, at most
@@ -27594,9 +27596,34 @@ static ckpt_err ckpt__mlflow_append(ckpt_store *store, const char *path, ckpt__d
     return e;
 }
 
+// Is what has no bytes in Azure's Data Lake so for longer than any put takes? *etag: its version.
+static ckpt_err ckpt__mlflow_is_old(ckpt_store *store, const char *path, bool *old, char etag[128], ckpt__transfer *t) {
+    ckpt__databricks *d = &ckpt__mlflow_of(store)->d;
+    ckpt__mlflow_cloud cloud;
+    ckpt__databricks_link l;
+    ckpt__databricks_call c;
+    double modified = 0.0;
+    *old = false;
+    ckpt__databricks_link_init(&l, d);
+    ckpt_err e = ckpt__mlflow_sign(store, "credentials-for-read", path, &l, &cloud, t);
+    if (e == CKPT_OK) {
+        ckpt__databricks_follow(&c, store, d, "HEAD", &l, t);
+        e = ckpt__databricks_run(&c);
+        const char *at = e == CKPT_OK ? ckpt__fields_get(&c.reply.headers, "last-modified") : NULL;
+        if (at != NULL && ckpt__txt_read_date(ckpt__txt_view(at), &modified) &&
+            ckpt__web_copy(etag, 128, ckpt__fields_get(&c.reply.headers, "etag")) && etag[0] != 0)
+            *old = modified < ckpt__os_time() - (double)CKPT__MLFLOW_HUSK_S;
+        ckpt__databricks_free(&c);
+    }
+    ckpt__databricks_link_free(&l);
+    return e;
+}
+
 // Makes a file in Azure's Data Lake, without bytes. What must not replace is refused over another's (409 PathAlreadyExists of
-// "Path - Create"), but not over one without bytes, which a put that broke off has left: maybe the try before this one.
-static ckpt_err ckpt__mlflow_make_adls(ckpt_store *store, const ckpt__store_put *p, const ckpt__databricks_link *l) {
+// "Path - Create"), but not over one without bytes that a put has left which broke off: maybe the try before this one. Somebody
+// else's is so while it is put.
+static ckpt_err ckpt__mlflow_make_adls(ckpt_store *store, const ckpt__store_put *p, const char *path,
+                                       const ckpt__databricks_link *l) {
     const char *header = p->overwrite ? NULL : "If-None-Match";
     ckpt_err e = ckpt__mlflow_push(store, "PUT", l, "resource=file", header, "*", NULL, true, p->t);
     if (e != CKPT_EXISTS || p->overwrite || p->body->size == 0) return e;
@@ -27604,9 +27631,16 @@ static ckpt_err ckpt__mlflow_make_adls(ckpt_store *store, const ckpt__store_put 
     ckpt__error_record refusal;
     ckpt__error_take(&refusal);
     ckpt__transfer look = ckpt__transfer_aside(p->t);
+    char etag[128];
+    bool old = false;
     ckpt_err seen = ckpt__mlflow_size(store, p->name, &size, &look);
-    if (seen == CKPT_OK && size == 0) return ckpt__mlflow_push(store, "PUT", l, "resource=file", NULL, NULL, NULL, true, p->t);
-    if (seen != CKPT_OK) p->t->unseen = true;
+    bool husk = seen == CKPT_OK && size == 0;
+    if (husk && p->again) return ckpt__mlflow_push(store, "PUT", l, "resource=file", NULL, NULL, NULL, true, p->t);
+    if (husk) seen = ckpt__mlflow_is_old(store, path, &old, etag, &look);
+    if (old) return ckpt__mlflow_push(store, "PUT", l, "resource=file", "If-Match", etag, NULL, true, p->t);
+    if (seen != CKPT_OK && !(husk && seen == CKPT_AUTH)) p->t->unseen = true;
+    if (husk) return ckpt__error_set(CKPT_EXISTS, "it is there, empty: another process is putting it, or has begun less than a "
+                                     "day ago");
     return ckpt__error_put(&refusal);
 }
 
@@ -27615,7 +27649,7 @@ static ckpt_err ckpt__mlflow_put_adls(ckpt_store *store, const ckpt__store_put *
     char query[80];
     ckpt__transfer *t = p->t;
     uint64_t sent = 0;
-    ckpt_err e = ckpt__mlflow_make_adls(store, p, l);
+    ckpt_err e = ckpt__mlflow_make_adls(store, p, path, l);
     if (e != CKPT_OK) return ckpt__databricks_raced(t, e, p->overwrite);
     e = ckpt__mlflow_append(store, path, l, p->body, &sent, t);
     (void)snprintf(query, sizeof query, "action=flush&position=%llu", (unsigned long long)p->body->size);
@@ -27624,6 +27658,7 @@ static ckpt_err ckpt__mlflow_put_adls(ckpt_store *store, const ckpt__store_put *
     ends = ends || sent > 0;
     if ((ends || t->unsure) && (e == CKPT_ARG || e == CKPT_EXISTS))
         e = ckpt__web_again(t, CKPT_NET, ends ? "the cloud has other bytes than those appended" : "bytes were appended twice");
+    t->unsure = t->unsure || e != CKPT_OK;                  // its name is there
     return ckpt__databricks_raced(t, e, true);
 }
 
@@ -36884,6 +36919,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     l.meter = s->meter;
     if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
     while (ckpt__retry_next(&l, &e)) {
+        put.again = s->unsure || s->inherited || j->broken;
         e = ckpt__store_run_put(s->store, &put);
         ckpt__send_doubt(j, &l.t, e);
         s->reached = s->reached || e == CKPT_OK || l.t.unsure || ckpt__transfer_count(&l.t) > 0;

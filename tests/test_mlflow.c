@@ -736,7 +736,7 @@ static void test_managed_whole(void **state) {
     rest_clear_env();
 }
 
-// In a lake a file is there, without bytes, before it is put, and stays so when that breaks off: that is nobody's, and what must not
+// In a lake a file is there, without bytes, before it is put, and stays so when that breaks off: that is nobody's after a day, and what must not
 // replace fills it. A real one is not touched. The flush has another address too once the first has run out.
 static void test_managed_lake(void **state) {
     (void)state;
@@ -769,7 +769,18 @@ static void test_managed_lake(void **state) {
         assert_true(!info.hollow && info.size == 0);
         rest_part(s);
     }
-    static const step husk[] = { { 200, RUN, NULL }, HOLLOW, LAKE("r=1&"), LAKE(""), THERE, HOLLOW, MADE, TAKEN, SHOWN, FULL("5") };
+    // One that was begun long ago is nobody's any more, nor is what a dead process of this run has left; a young one is being put by another.
+    static char now[128];
+    time_t seconds = time(NULL) - 3600;
+    struct tm utc;
+    assert_true(strftime(now, sizeof now, "Last-Modified: %a, %d %b %Y %H:%M:%S GMT\r\nETag: \"0x2\"\r\n", gmtime_r(&seconds, &utc)) > 0);
+#define MET { 200, RUN, NULL }, HOLLOW, LAKE("r=1&"), LAKE(""), THERE, HOLLOW
+#define OLD { 200, "", "Last-Modified: Tue, 01 Jan 2019 00:00:00 GMT\r\nETag: \"0x1\"\r\n" }
+    static const step husk[] = { MET, LAKE("r=2&"), OLD, MADE, TAKEN, SHOWN, FULL("5") };
+    static const step filled[] = { MET, LAKE("r=2&"), OLD, { 412, "<Error><Code>ConditionNotMet</Code></Error>", NULL } };
+    static const step young[] = { MET, LAKE("r=2&"), { 200, "", now } };
+    static const step ageless[] = { MET, LAKE("r=2&"), { 403, "", NULL } };
+    static const step left[] = { MET, MADE, TAKEN, SHOWN, FULL("5") };
     static const step tried[] = { { 200, RUN, NULL }, NONE, LAKE(""), MADE, { 503, "", NULL }, LAKE(""), THERE, HOLLOW, MADE, TAKEN, SHOWN, FULL("5") };
     static const step raced[] = { { 200, RUN, NULL }, NONE, LAKE(""), THERE, FULL("5") };
     static const step theirs[] = { { 200, RUN, NULL }, FULL("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
@@ -780,8 +791,10 @@ static void test_managed_lake(void **state) {
     static const step ours[] = { FLUSHED, { 206, "hello", "Content-Range: bytes 0-4/5\r\n" } };
     static const step others[] = { FLUSHED, { 206, "hullo", "Content-Range: bytes 0-4/5\r\n" } };
     static const step replaces[] = { { 200, RUN, NULL }, LAKE(""), MADE, TAKEN, SHOWN, FULL("5") };
-    static const struct { const step *steps; int count; bool overwrite; ckpt_err e; int made; } sends[] = {
-        { husk, UTIL_COUNT(husk), false, CKPT_OK, 4 }, { tried, UTIL_COUNT(tried), false, CKPT_OK, 3 }, { raced, UTIL_COUNT(raced), false, CKPT_EXISTS, 3 },
+    static const struct { const step *steps; int count; bool overwrite; ckpt_err e; int made; bool inherited; } sends[] = {
+        { husk, UTIL_COUNT(husk), false, CKPT_OK, 4 }, { filled, UTIL_COUNT(filled), false, CKPT_EXISTS, 4 },
+        { young, UTIL_COUNT(young), false, CKPT_EXISTS, 4 }, { ageless, UTIL_COUNT(ageless), false, CKPT_EXISTS, 4 },
+        { left, UTIL_COUNT(left), false, CKPT_OK, 4, true }, { tried, UTIL_COUNT(tried), false, CKPT_OK, 3 }, { raced, UTIL_COUNT(raced), false, CKPT_EXISTS, 3 },
         { theirs, UTIL_COUNT(theirs), false, CKPT_EXISTS, 0 }, { blind, UTIL_COUNT(blind), false, CKPT_EXISTS, 3 }, { replaces, UTIL_COUNT(replaces), true, CKPT_OK, 0 },
         { ours, UTIL_COUNT(ours), false, CKPT_OK, 7 }, { others, UTIL_COUNT(others), false, CKPT_EXISTS, 7 } };
     ckpt__retry retry = ckpt__retry_default;
@@ -791,12 +804,17 @@ static void test_managed_lake(void **state) {
         memset(&up, 0, sizeof up);
         up.name = "x";
         up.overwrite = sends[i].overwrite;
+        up.inherited = sends[i].inherited;
         up.body = ckpt__body_of("hello", 5);
         up.retry = &retry;
         up.store = s = managed_with(sends[i].steps, sends[i].count);
         is(ckpt__send_run(&up), sends[i].e);
         if (sends[i].made > 0) assert_string_equal(header_of(sends[i].made, "if-none-match"), "*");
-        if (i == 0) assert_string_equal(header_of(6, "if-none-match"), "");
+        if (i == 0) assert_string_equal(script.list[7].method, "HEAD");
+        if (i <= 1) assert_string_equal(header_of(8, "if-match"), "\"0x1\"");
+        if (i == 0) assert_string_equal(header_of(8, "if-none-match"), "");
+        if (sends[i].inherited) assert_string_equal(header_of(6, "if-none-match"), "");
+        if (sends[i].steps == young) assert_non_null(strstr(ckpt_last_error(), "less than a day"));
         if (sends[i].overwrite) assert_string_equal(header_of(2, "if-none-match"), "");
         rest_part(s);
     }
