@@ -38108,6 +38108,7 @@ typedef struct ckpt__upload {
     const char *link_name, *link_text;  // an object that is put (over what is there) once this one is confirmed; NULL: none
     uint64_t    link_order[2];          // compared as a pair: a link never goes back to a smaller one, in any process
     double      made;                   // seconds since 1970, of a file that an earlier process had made; 0: it is new
+    bool        wary;                   // its link does not go back from a later name in the store, whenever that was put
     // Once for each upload that was accepted, no lock held, on a worker's thread or within close. CKPT_CANCELLED: a newer file of
     // that name came first, or the uploader was closed first. CKPT_EXISTS: the object is somebody else's, for good. Not for an
     // abandoned ticket, nor once disowned. NULL: none
@@ -38145,6 +38146,7 @@ typedef struct ckpt__uploader_item {
     uint64_t     made;                  // the same of a file that an earlier process had made; 0: it was added when it was made
     uint32_t     crc;
     bool         overwrite, has_crc;
+    bool         wary;                  // its link may have been put by somebody else since, or before: it is asked for
     bool         left;                  // an earlier process left it
     bool         adopted;               // it is sent as those are: something of it may be in the store
     bool         heir;                  // overwrite: unless the one before it might not, and has not put an object
@@ -38393,6 +38395,7 @@ static ckpt_err ckpt__uploader_fill(const ckpt_uploader *u, ckpt__uploader_item 
     it->link_order[0] = up->link_order[0];
     it->link_order[1] = up->link_order[1];
     it->made = up->made > 0 ? (uint64_t)(up->made * 1e6) : 0;
+    it->wary = up->wary;
     it->done = up->done;
     it->user = up->user;
     it->link_name = ckpt__uploader_keep(u, up->link_name, &e);
@@ -38498,6 +38501,7 @@ static void ckpt__uploader_print(ckpt__buf *b, ckpt__uploader_item *it, const ch
     if (it->modified != 0) ckpt__uploader_add_number(b, "modified", it->modified);
     if (it->modified != 0) ckpt__buf_fmt(b, ",\"inode\":\"%llu\"", (unsigned long long)it->inode);
     if (it->made != 0) ckpt__uploader_add_number(b, "made", it->made);
+    if (it->wary) ckpt__buf_text(b, ",\"wary\":true");
     ckpt__uploader_seal(b, start);
     if (it->sent.upload_id.len > 0) {
         ckpt__uploader_print_begun(b, it);
@@ -38623,6 +38627,7 @@ static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_
     const char *name = ckpt__uploader_get_text(d, "name"), *mark = ckpt__uploader_get_text(d, "mark");
     const char *uri = ckpt__uploader_get_text(d, "store"), *is = ckpt__uploader_get_text(d, "is");
     const ckpt__json *over = ckpt__json_get(d, ckpt__json_root(d), "overwrite");
+    const ckpt__json *wary = ckpt__json_get(d, ckpt__json_root(d), "wary");
     uint64_t version = 0;
     *good = name != NULL && mark != NULL && uri != NULL && is != NULL && over != NULL && over->kind == CKPT__JSON_BOOL &&
             strlen(mark) < sizeof it->mark && ckpt__uploader_check_name(name) == CKPT_OK &&
@@ -38634,6 +38639,7 @@ static ckpt_err ckpt__uploader_read_head(const ckpt_uploader *u, ckpt__uploader_
     (void)ckpt__uploader_get_number(d, "modified", &it->modified);
     (void)ckpt__uploader_digits(ckpt__json_get(d, ckpt__json_root(d), "inode"), &it->inode);
     (void)ckpt__uploader_get_number(d, "made", &it->made);
+    it->wary = wary != NULL && wary->kind == CKPT__JSON_BOOL && wary->i != 0;
     it->early = is[0] == 'e';
     it->overwrite = over->i != 0;
     it->said = ckpt__uploader_may(it);
@@ -40706,7 +40712,7 @@ static ckpt_err ckpt__uploader_link_overtaken(ckpt_uploader *u, ckpt__uploader_l
     const char *there = ckpt__buf_cstr(&text);
     *over = e == CKPT_OK && text.err == CKPT_OK && strcmp(there, ckpt__buf_cstr(&l->text)) != 0 &&
             ckpt__uploader_is_earlier(it->link_text, there) &&
-            (info.modified <= 0 || info.modified * 1e6 >= (double)(it->made != 0 ? it->made : it->added));
+            (it->wary || info.modified <= 0 || info.modified * 1e6 >= (double)(it->made != 0 ? it->made : it->added));
     if (*over)
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s%s stays at %s, which was published later: %s was left here before",
                         u->store->uri, it->link_name, there, it->link_text);
@@ -40728,7 +40734,7 @@ static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l
     // about to.
     if (it->adopted && hides) (void)ckpt__uploader_sweep(u, it->link_name, NULL);
     if (l->known && (a[0] > b[0] || (a[0] == b[0] && a[1] > b[1]))) return CKPT_OK;
-    e = unread || it->adopted || it->made != 0 ? ckpt__uploader_link_overtaken(u, l, it, &over) : CKPT_OK;
+    e = unread || it->adopted || it->wary || it->made != 0 ? ckpt__uploader_link_overtaken(u, l, it, &over) : CKPT_OK;
     if (e != CKPT_OK || over) return e;
     e = ckpt__uploader_link_write(u, l, it);
     if (e != CKPT_OK) return e;
@@ -42096,7 +42102,7 @@ typedef struct ckpt__remote {
     bool           stuck;               // removing was refused, and nothing was removed since
     double         pause, again_at;     // when it is asked once more for what it refused, and the time until then; 0: for none
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
-    bool           unseen;              // nor could it be seen whether there is one
+    bool           unseen;              // nor could it be seen whether there is one, nor has this run put one since
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
     char           ending[CKPT__INDEX_ENDING];
     ckpt__index_cleared cleared;        // guarded by the saver's lock
@@ -47768,6 +47774,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
     ckpt__saver_enter(s);
     if (number != 0) ckpt__remote_arrived(r, number, how, published);
+    if (published) r->unseen = false;
     if (number != 0 && how != CKPT_OK) ckpt__remote_hope(r, number);
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
     if (e == CKPT_NO_SPACE && s->rule.uploaded) {           // that it came is written when what came has left
@@ -47846,6 +47853,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     bool may = s->overwrite || s->resumed || left, own = old >= 0 && r->ledger.lines[old].owned;
     p->item.overwrite = may || own;
     p->item.heir = own && !may && ckpt__remote_waits(&r->ledger.lines[old]);
+    p->item.wary = r->unseen && !line->inherited && !s->overwrite && !s->resumed;
     ckpt__saver_leave(s);
     p->up->saver = s;
     p->up->to = r;
@@ -47860,9 +47868,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.link_text = ckpt__buf_cstr(&p->text);
     if (p->text.err != CKPT_OK) return p->text.err;
     p->item.link_order[0] = line->number;
-    // where it could not be seen what the link names, it does not go back to this, whenever that was put
-    bool unseen = r->unseen && !s->overwrite && !s->resumed;
-    p->item.made = line->inherited ? line->saved_at : unseen ? 1 : 0;
+    p->item.made = line->inherited ? line->saved_at : 0;
     p->item.done = ckpt__saver_uploaded;
     p->item.user = p->up;
     p->ready = true;
@@ -47958,7 +47964,10 @@ static ckpt_err ckpt__saver_link_tar(ckpt_saver *s, ckpt__remote *r, uint64_t nu
     if (at < 0) return CKPT_OK;
     line.number = number;
     ckpt_err e = ckpt__saver_pack(s, r, &line, NULL, &p);
-    if (number <= s->opened) p.item.made = line.saved_at;       // another machine may have gone on from it since
+    if (number <= s->opened) {                                  // another machine may have gone on from it since
+        p.item.made = line.saved_at;
+        p.item.wary = false;
+    }
     if (e == CKPT_OK && p.link.len > 0) {
         p.item.overwrite = true;
         p.item.link_name = p.link.data;

@@ -1060,9 +1060,35 @@ static void test_newest_unseen(void **state) {
         assert_true(bucket_has(b, "run/ba3.pt"));
         save_wait(&m, 10);
         assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), "run/ba10.pt");
+        int asked = bucket_count(b, "get run/latest");
+        save_wait(&m, 11);
+        assert_int_equal(bucket_count(b, "get run/latest"), asked);     // it is this run's by now
         remote_end(&m);
         bucket_end(b);
     }
+}
+
+// Nor does it remove another run's checkpoint of a name of which its own was never sent.
+static void test_newest_unseen_and_taken_back(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    run_open(m.r);
+    save_wait(&m, 2);
+    remote_end(&m);
+    m = remote_new(util_temp_dir(), b);
+    m.r->d.num_remote_to_keep = 1;
+    bucket_fail(b, "size run/latest|get run/latest", CKPT_NET, -1);
+    run_open(m.r);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    bucket_hold(b, true);
+    for (int i = 1; i <= 3; i++) run_save(m.r, i);
+    bucket_hold(b, false);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    save_wait(&m, 4);
+    assert_string_equal(bucket_names(b), "run%ba2.pt run%ba4.pt run%latest.pt.symlink");
+    remote_end(&m);
+    bucket_end(b);
 }
 
 //-- rotation ----------------------------------------------------------------------
@@ -3394,7 +3420,7 @@ int main(void) {
         cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_own_object_without_link_is_replaced),
         cmocka_unit_test(test_not_handed_over_is_not_own),
         cmocka_unit_test(test_refused_after_restart),
-        cmocka_unit_test(test_remote_conflict), cmocka_unit_test(test_newest_unseen),
+        cmocka_unit_test(test_remote_conflict), cmocka_unit_test(test_newest_unseen), cmocka_unit_test(test_newest_unseen_and_taken_back),
         cmocka_unit_test(test_keep_none),
         cmocka_unit_test(test_keep_none_waits_for_all),
         cmocka_unit_test(test_keep_none_same_name),
