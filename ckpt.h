@@ -40944,7 +40944,7 @@ static void ckpt__uploader_learn(ckpt_uploader *u, ckpt__uploader_item *it, ckpt
 
 // Has the owner heard of it before?
 static bool ckpt__uploader_is_known(const ckpt__uploader_item *it, ckpt_err e) {
-    return it->again || (it->known && e == CKPT_AUTH);
+    return it->again || (it->known && (e == CKPT_AUTH || e == CKPT_UNSUPPORTED));
 }
 
 // A failure that the owner is to hear of, once.
@@ -42098,7 +42098,9 @@ typedef struct ckpt__remote {
     bool           alone;               // not with the upload that it leads to, but by itself, when all ranks have that save
     bool           inherits;            // the ledger has lines whose end nobody calls back for: ckpt__remote_inherit
     bool           keeps;               // it removes nothing
-    bool           removes;             // it has removed something since the saver was opened
+    bool           lacks;               // it said of one object that it cannot remove it; of a second it would be `keeps`
+    bool           removes;             // it has not refused one that was asked for since the saver was opened
+    bool           tries;               // it is asked for one, and for the rest when that goes
     bool           stuck;               // removing was refused, and nothing was removed since
     double         pause, again_at;     // when it is asked once more for what it refused, and the time until then; 0: for none
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
@@ -42430,6 +42432,7 @@ static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule,
     bool again = (refused != NULL || next != NULL) && ckpt__remote_retries(r);
     if (again && refused != NULL) count += ckpt__remote_pick(refused, names);
     if (again && next != NULL) count += ckpt__remote_pick(next, names);
+    r->tries = r->tries || (count > 0 && !r->removes);
     return count;
 }
 
@@ -42468,14 +42471,23 @@ static void ckpt__remote_relent(ckpt__remote *r, const ckpt__index_line *l) {
     r->again_at = 0;
 }
 
-// The store has removed an object, or has said why not. The line of a folder whose listing is gone stays, as one that is not to
-// be uploaded any more, until the files that it told of are gone too: nothing else leads to them, whenever the process dies.
+// The store has no way to remove an object: that may be so of all, or of this one alone (Azure, of one with snapshots).
+static void ckpt__remote_lack(ckpt__remote *r, ckpt__index_line *l) {
+    bool other = l == NULL || l->refused_at <= 0;
+    r->keeps = r->keeps || (r->lacks && other);
+    r->lacks = true;
+    ckpt__remote_refuse(r, l);
+}
+
+// The store has removed an object, or has said why not: if that may be this one's own, others may go. The line of a folder whose
+// listing is gone stays, as one that is not to be uploaded any more, until the files that it told of are gone too: nothing else
+// leads to them, whenever the process dies.
 static void ckpt__remote_removed(ckpt__remote *r, const char *name, ckpt_err e) {
     int at = ckpt__index_find(&r->ledger, name);
     ckpt__index_line *l = at >= 0 && r->ledger.lines[at].removing ? &r->ledger.lines[at] : NULL;
-    if (e == CKPT_UNSUPPORTED) r->keeps = true;
+    if (e == CKPT_UNSUPPORTED) ckpt__remote_lack(r, l);
     if (e == CKPT_AUTH) ckpt__remote_refuse(r, l);
-    if (e == CKPT_OK || e == CKPT_NOT_FOUND) r->removes = true;
+    if (!ckpt__remote_is_final(e) && e != CKPT_CANCELLED) r->removes = true;
     if (l == NULL) return;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND) {
         l->removing = false;
@@ -47409,7 +47421,7 @@ typedef struct ckpt__saver_upload {
     bool          bare;                 // nor is there anything beside it for those that read no listing
     bool          told;                 // it is removed because all ranks were told so
     bool          known;                // it is removed, though the store has refused that before
-    ckpt__saver_rest *rest;             // it is removed first, to see whether the store lets it go: has the rest removed; or NULL
+    ckpt__saver_rest *rest;             // if it was to show whether the store removes: has the rest removed; or NULL
 } ckpt__saver_upload;
 
 // The state of a checkpoint is the one of its slowest upload. With the turn.
@@ -47469,16 +47481,17 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     (void)published;
     bool gone = e == CKPT_OK || e == CKPT_NOT_FOUND;
     if (!gone) (void)ckpt__error_prefix(e, "an old checkpoint could not be removed");
-    bool known = up->known && e == CKPT_AUTH;
+    bool known = up->known && ckpt__remote_is_final(e);
     if (!gone && e != CKPT_CANCELLED && !known) ckpt__saver_note_upload_failure(s, up->to);
     ckpt__saver_enter(s);
-    bool first = !up->to->removes;
+    bool rest = gone && up->rest != NULL && up->to->tries;
+    if (rest) up->to->tries = false;
     if (gone && ckpt__index_is_folder(name))        // now the files that it told of; not those of one that has its name by now
         ckpt__saver_condemn(s, up, name, up->edition + 1, up->edition + 1);
     ckpt__remote_removed(up->to, name, e);
     ckpt_err wrote = s->books ? ckpt__index_write(&up->to->ledger) : CKPT_OK;
     ckpt__saver_leave(s);
-    if (wrote == CKPT_OK && gone && first && up->rest != NULL) wrote = up->rest(s, up->to, 0, CKPT_OK, false);
+    if (wrote == CKPT_OK && rest) wrote = up->rest(s, up->to, 0, CKPT_OK, false);
     if (wrote != CKPT_OK && wrote != CKPT_CANCELLED) ckpt__saver_note_failure(s, true);
     if (gone) (void)ckpt__os_add64(&s->shared->removed, 1);
     if (up->told) ckpt__saver_note_removal(s, e);

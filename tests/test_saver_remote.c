@@ -2272,6 +2272,42 @@ static void test_removal_refused_at_each_start(void **state) {
     bucket_end(b);
 }
 
+// One that cannot be removed, for whatever reason, keeps no others, in no later process either. A store that has no way to remove
+// says so of two.
+static void test_removal_fails_for_one(void **state) {
+    (void)state;
+    static const ckpt_err how[] = { CKPT_IO, CKPT_NET, CKPT_UNSUPPORTED, CKPT_UNSUPPORTED };
+    for (int k = 0; k < UTIL_COUNT(how); k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        bool all = k == 3;
+        fault_pause = 0.01;
+        for (int life = 0, i = 0; life < 2; life++) {
+            remote_run m = remote_new(dir, b);
+            ckpt_timestamp t;
+            m.r->d.num_remote_to_keep = 1;
+            bucket_fail(b, all ? "remove" : "remove run/ba1.pt", how[k], -1);
+            run_open(m.r);
+            if (life > 0) ok(ckpt_saver_resume(m.r->s, &t));
+            int told = 0, before = bucket_count(b, "remove");
+            for (int j = 0; j < 5; j++) {
+                save_held(&m, ++i);
+                told += ckpt_saver_wait(m.r->s, 0) == how[k];
+                usleep(20000);
+            }
+            assert_true(how[k] == CKPT_UNSUPPORTED ? told == 1 : told >= 1);
+            if (all) assert_int_equal(bucket_count(b, "remove") - before, 3);        // the first of them once more
+            for (int j = 2; j < i && !all; j++) assert_false(bucket_has(b, util_fmt("run/ba%d.pt", j)));
+            assert_true(bucket_has(b, "run/ba1.pt"));
+            assert_int_equal(ckpt_saver_close(m.r->s, 0), how[k]);
+            ckpt_state_free(&m.r->st);
+            assert_int_equal(ckpt_uploader_close(m.u, 0), how[k]);
+        }
+        bucket_end(b);
+        fault_pause = 900;
+    }
+}
+
 // One that is held for some time, and one that is held for ever, keep no others; rights that come back are found out. Nobody is told
 // more than once, nor is the store asked all the time.
 static void test_removal_refused_for_some_time(void **state) {
@@ -3454,7 +3490,8 @@ int main(void) {
         cmocka_unit_test(test_left_and_one_unseen),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
-        cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_refused_for_some_time),
+        cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_fails_for_one),
+        cmocka_unit_test(test_removal_refused_for_some_time),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),
         cmocka_unit_test(test_replaced_before_it_was_noted),
