@@ -46381,6 +46381,7 @@ typedef struct ckpt__saver_flight {
     bool             stalled;           // it was seen to be tried again
     bool             looked;            // its object is looked for again, since all ranks have theirs
     double           again_at;          // when its listing, which could not be handed over, is once more; 0: it was not tried
+    bool             stays;             // its files are there for the next process, which publishes it
     int64_t          stale;             // ranks whose files of earlier editions go when the listing is there; 0: none
     char             was[CKPT__INDEX_ENDING];           // what those end with
     bool             bare;              // and what lies beside them, which has no successor
@@ -50117,7 +50118,7 @@ static ckpt__saver_part ckpt__saver_stalled_state(ckpt_saver *s, ckpt__saver_fli
 // Removes this rank's object of a checkpoint that is not going to be published. What cannot be asked for stays there; and so does
 // that of one which was handed over again: an earlier process may have published it, and the store's latest lead there.
 static void ckpt__saver_take_back(ckpt_saver *s, const ckpt__saver_flight *f) {
-    if (f->object == NULL || f->line.inherited) return;
+    if (f->object == NULL || f->line.inherited || f->stays) return;
     ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
     if (up == NULL || ckpt__saver_ask_removal(s, &s->remotes[f->to], f->object, up) == CKPT_OK) return;
     ckpt__mem_free(&s->allocator, up, sizeof *up);
@@ -55103,12 +55104,36 @@ static ckpt_err ckpt__crew_catch_up(ckpt_saver *s, const int64_t *w) {
     return w[CKPT__CREW_MOVED] != 0 ? ckpt__crew_make(s, &last, w) : CKPT_OK;
 }
 
+// Closing: nothing moves any more. Listings that could not be handed over are tried at once, a last time. False: that was done,
+// or there is none. All ranks know of each whether it is one.
+static bool ckpt__crew_hastens(ckpt_saver *s, bool *hastened) {
+    bool any = false;
+    for (ckpt__saver_flight *f = s->stalled; f != NULL && !*hastened; f = f->next) {
+        if (f->again_at <= 0) continue;
+        f->again_at = DBL_MIN;
+        any = true;
+    }
+    *hastened = true;
+    if (any) s->looked = 0;
+    return any;
+}
+
+// What still waits for a store is handed over again by the resume that goes on from it. Where the listing alone is missing, what
+// all ranks have there stays for that.
+static void ckpt__crew_end_stalled(ckpt_saver *s) {
+    while (s->stalled != NULL) {
+        s->stalled->stays = s->stalled->again_at > 0;
+        (void)ckpt__saver_give_up(s, &s->stalled, false);
+    }
+}
+
 // Until nothing is on its way on any rank, or somebody's time is up: *late, and CKPT_TIMEOUT, which may also be a failure's code.
 static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool *late) {
     int64_t w[CKPT__CREW_WORDS];
     ckpt__crew_word say;
     ckpt__error_record first;
     double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
+    bool hastened = false;
     first.code = CKPT_OK;
     *late = false;
     s->looked = 0;
@@ -55144,8 +55169,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
                      w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer || ckpt__crew_overlooks(s, w);
         if (w[CKPT__CREW_WORK] == 0 && !moved) {
             if (call != CKPT__CREW_CLOSE || s->stalled == NULL) return ckpt__error_put(&first);
-            // what still waits for a store is handed over again by the resume that goes on from it
-            while (s->stalled != NULL) (void)ckpt__saver_give_up(s, &s->stalled, false);
+            if (!ckpt__crew_hastens(s, &hastened)) ckpt__crew_end_stalled(s);
             continue;
         }
         *late = w[CKPT__CREW_LATE] != 0;

@@ -3281,7 +3281,7 @@ static int listings_fail;
 
 static void listing_full(const char *name, const char *path) {
     bool one = strcmp(name, "open") == 0 && strstr(path, "ckpt-listing") != NULL;
-    if (one && __atomic_exchange_n(&listings_fail, 0, __ATOMIC_SEQ_CST) != 0) fault_arm_call("open", ENOSPC, 1);
+    if (one && __atomic_fetch_sub(&listings_fail, 1, __ATOMIC_SEQ_CST) > 0) fault_arm_call("open", ENOSPC, 1);
 }
 
 static void listing_unstaged(tr_rank *r, void *arg) {
@@ -3316,6 +3316,44 @@ static void test_listing_unstaged(void **state) {
         assert_string_equal(bucket_names(upload_to), util_fmt("run%%ba%d%%.metadata run%%ba%d%%__0_0.pt run%%ba%d%%__1_0.pt "
                                                               "run%%latest.pt.symlink", last, last, last));
         assert_string_equal(bucket_text(upload_to, "run/latest.pt.symlink"), util_fmt("run/ba%d", last));
+        assert_null(strstr(names_in(p.dir), "ba"));
+        bucket_end(upload_to);
+    }
+}
+
+// The same just before the end: close tries it once more at once. If that fails as well, what the ranks have in the store stays, and
+// the resume that goes on from it publishes it.
+static void listing_unstaged_at_end(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &upload_to, &u, 1);
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    if (member_open(m)) {
+        if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        else TR_OK(r, member_step(m, 1));
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0) == (p->number > 0 ? CKPT_OK : CKPT_NO_SPACE));
+    }
+    member_end_stores(m, &u, 1, p->number == 0);
+}
+
+static void test_listing_unstaged_at_end(void **state) {
+    (void)state;
+    for (int always = 0; always < 2; always++) {
+        plan p = plan_of(SHARDED);
+        upload_to = bucket_new(NULL);
+        listings_fail = always ? 1000000 : 1;
+        fault_set_spy(listing_full);
+        tr_run(tr_new(2), listing_unstaged_at_end, &p);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        if (always) {
+            assert_string_equal(bucket_names(upload_to), "run%ba1%__0_0.pt run%ba1%__1_0.pt");
+            p.number = 1;
+            tr_run(tr_new(2), listing_unstaged_at_end, &p);
+        }
+        assert_string_equal(bucket_names(upload_to), "run%ba1%.metadata run%ba1%__0_0.pt run%ba1%__1_0.pt run%latest.pt.symlink");
         assert_null(strstr(names_in(p.dir), "ba"));
         bucket_end(upload_to);
     }
@@ -4513,7 +4551,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_given_up_again),  cmocka_unit_test(test_hand_over_three),  cmocka_unit_test(test_store_refuses),
         cmocka_unit_test(test_store_speaks_once),
         cmocka_unit_test(test_outdone_unwritten),
-        cmocka_unit_test(test_store_gone), cmocka_unit_test(test_listing_unstaged),
+        cmocka_unit_test(test_store_gone), cmocka_unit_test(test_listing_unstaged), cmocka_unit_test(test_listing_unstaged_at_end),
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
