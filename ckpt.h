@@ -55469,10 +55469,15 @@ static uint64_t ckpt__crew_loaded(const ckpt_saver *s, const ckpt_timestamp *t) 
     return number;
 }
 
+// Could a run go on from that checkpoint, as far as is known? Nobody is to hand over one that is known to be damaged.
+static bool ckpt__crew_is_fit(const ckpt__index_line *l) {
+    return l->state == CKPT__INDEX_SAVED && !l->unfit;
+}
+
 // Notes a line of rank 0's index if its folder is there and not in every store.
 static void ckpt__crew_consider(ckpt_saver *s, int at, bool older, ckpt__crew_rest *rest, ckpt__buf *told, ckpt__buf *path) {
     const ckpt__index_line *l = at >= 0 ? &s->index.lines[at] : NULL;
-    if (l == NULL || !ckpt__index_is_folder(l->name) || (older && (l->others || l->stray))) return;
+    if (l == NULL || !ckpt__index_is_folder(l->name) || (older && (l->others || l->stray || !ckpt__crew_is_fit(l)))) return;
     ckpt__index_path(path, &s->index, l->name);
     bool here = path->err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(path));
     rest->stores = here ? ckpt__crew_stores_without(s, l, older) : 0;
@@ -55710,8 +55715,8 @@ static ckpt_err ckpt__crew_publish_rest(ckpt_saver *s, ckpt__crew_rest *rest, ck
 // One of which no store is to have any more: its number, and which store.
 typedef struct ckpt__crew_late { uint64_t number, to; } ckpt__crew_late;
 
-// Rank 0: those that were left, older than the save `loaded`, and that rotation there would let go, or whose folder is gone.
-// Where all are kept nothing can follow from that. With the turn.
+// Rank 0: those that were left, older than the save `loaded`, and that rotation there would let go, or whose folder is gone
+// or damaged. Where all are kept nothing can follow from that. With the turn.
 static void ckpt__crew_list_late(ckpt_saver *s, uint64_t loaded, ckpt__buf *out) {
     bool knows = !s->index.lost && !s->index.damaged;
     for (int k = 0; k < s->remote_count && s->remote_rule.keep > 0; k++) {
@@ -55719,7 +55724,8 @@ static void ckpt__crew_list_late(ckpt_saver *s, uint64_t loaded, ckpt__buf *out)
         for (size_t i = 0; i < r->ledger.count; i++) {
             ckpt__crew_late one = { r->ledger.lines[i].number, (uint64_t)k };
             if (!ckpt__crew_is_left(s, k, &r->ledger.lines[i], loaded)) continue;
-            bool gone = knows && ckpt__remote_find(&s->index, one.number) < 0;
+            int at = ckpt__remote_find(&s->index, one.number);
+            bool gone = at < 0 ? knows : !ckpt__crew_is_fit(&s->index.lines[at]);
             if (gone || ckpt__saver_is_past(s, r, one.number)) ckpt__buf_add(out, &one, sizeof one);
         }
     }

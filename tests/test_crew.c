@@ -4263,6 +4263,62 @@ static void test_link_was_copied(void **state) {
     }
 }
 
+// One of those that were left is damaged, and known to be: it is not published.
+static void die_again_in_flight(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    TR_OK(r, ckpt_saver_open(&m->s, &m->d));
+    TR_OK(r, ckpt_saver_resume(m->s, &t));
+    TR_CHECK(r, t.batch == 2);
+    TR_OK(r, member_step(m, 4));
+    TR_OK(r, member_step(m, 5));
+    TR_OK(r, tr_barrier(r));
+    if (r->rank == 0) (void)raise(SIGKILL);
+}
+
+static void resume_damaged_in_flight(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 5);
+        TR_OK(r, member_step(m, 6));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_killed_in_flight_and_damaged(void **state) {
+    (void)state;
+    static const int kept[] = { CKPT_KEEP_ALL, 10 };
+    for (int k = 0; k < UTIL_COUNT(kept); k++) {
+        plan p = plan_of(SHARDED);
+        p.number = kept[k];
+        p.keep = 10;
+        const char *objects = util_temp_dir();
+        for (int life = 0; life < 2; life++) {
+            if (life == 1) flip_in(p.dir, "ba3/__1_0.pt");
+            pid_t child = fork();
+            if (child == 0) {
+                upload_to = bucket_new(objects);
+                bucket_hold(upload_to, true);
+                tr_run(tr_new(2), life == 0 ? die_in_flight : die_again_in_flight, &p);
+                _exit(1);
+            }
+            int status = 1;
+            assert_int_equal(waitpid(child, &status, 0), child);
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        }
+        upload_to = bucket_new(objects);
+        tr_run(tr_new(2), resume_damaged_in_flight, &p);
+        for (int i = 1; i <= 6; i++) assert_true(bucket_has(upload_to, util_fmt("run/ba%d/.metadata", i)) == (i != 3));
+        if (kept[k] == 10) assert_null(strstr(bucket_names(upload_to), "run%ba3%"));       // nor is what was there already kept
+        bucket_end(upload_to);
+    }
+}
+
 // A run goes on while another program loads what its link leads to: all of it is of one checkpoint, also without checksums.
 static const char *moving_link, *moving_to;
 
@@ -4563,7 +4619,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken), cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again),
         cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
-        cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_link_was_copied),
+        cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_damaged),
+         cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
         cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders),
         cmocka_unit_test(test_memory),
