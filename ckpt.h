@@ -42105,6 +42105,7 @@ typedef struct ckpt__remote {
     double         pause, again_at;     // when it is asked once more for what it refused, and the time until then; 0: for none
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
     bool           unseen;              // nor could it be seen whether there is one, nor has this run put one since
+    bool           silent;              // it did not answer when this rank took up what was left: it is not asked again for that
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
     char           ending[CKPT__INDEX_ENDING];
     ckpt__index_cleared cleared;        // guarded by the saver's lock
@@ -42232,12 +42233,13 @@ static void ckpt__remote_hope(ckpt__remote *r, uint64_t number) {
     if (at >= 0) r->ledger.lines[at].inherited = r->ledger.lines[at].counted = r->inherits = true;
 }
 
-// Is the newest file of that name in the uploader's queue this very one?
+// Is the newest file of that name that the uploader sends, or has failed to send and tries again, this very one?
 static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_t size, uint32_t crc) {
     ckpt_uploader *u = r->uploader;
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
     const ckpt__uploader_item *it = slot == NULL ? NULL : slot->waiting != NULL ? slot->waiting : slot->running;
+    if (it == NULL && slot != NULL && slot->failed != NULL && slot->failed->hopeful) it = slot->failed;
     bool brings = it != NULL && it->kind == CKPT__UPLOADER_PUT && it->size == size && it->has_crc && it->crc == crc;
     ckpt__os_mutex_unlock(&u->lock);
     return brings;
@@ -55588,7 +55590,8 @@ static ckpt_err ckpt__crew_share_out(ckpt_saver *s, const char *dir, ckpt__crew_
     return e;
 }
 
-// Hands over one file, unless the store or the uploader has it already.
+// Hands over one file, unless the store or the uploader has it already. A store that does not answer is not asked for each of the
+// many that may have been left while it was away.
 static ckpt_err ckpt__crew_send_again(ckpt_saver *s, ckpt__saver_flight *f, const char *dir, const ckpt__crew_file *file) {
     ckpt__remote *r = &s->remotes[f->to];
     ckpt__buf name, path;
@@ -55607,7 +55610,8 @@ static ckpt_err ckpt__crew_send_again(ckpt_saver *s, ckpt__saver_flight *f, cons
         f->state = CKPT__PART_BUSY;
         f->asks = true;
     } else if (e == CKPT_OK) {
-        ckpt_err seen = ckpt__fetch_stat(r->store, name.data, &info, ckpt__remote_retry(r));
+        ckpt_err seen = r->silent ? CKPT_NET : ckpt__fetch_stat(r->store, name.data, &info, ckpt__remote_retry(r));
+        r->silent = seen == CKPT_NET || seen == CKPT_TIMEOUT;
         if (seen == CKPT_OK && file->has_crc && info.has_crc && info.size == file->size && info.crc == file->crc)
             f->state = CKPT__PART_DURABLE;
         else e = ckpt__saver_fly(s, r, &f->line, path.data, file->name, true, f);
@@ -55792,6 +55796,7 @@ static ckpt_err ckpt__crew_take_up(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__error_record first;
     ckpt_err e;
     if (s->layout != CKPT__SAVER_SHARDED || s->remote_count == 0) return CKPT_OK;
+    for (int k = 0; k < s->remote_count; k++) s->remotes[k].silent = false;
     (void)ckpt__crew_take_up_one(s, t, NULL, &e);
     ckpt__error_take(&first);
     first.code = e;

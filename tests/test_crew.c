@@ -4263,6 +4263,60 @@ static void test_link_was_copied(void **state) {
     }
 }
 
+// The store is away still: each rank asks it for one file, and not for all that were left. What was handed over goes when it is back.
+static void resume_away(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    m->d.resume_offline = true;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 3);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) {
+            TR_CHECK(r, bucket_count(upload_to, "size run/ba1/__") + bucket_count(upload_to, "size run/ba2/__") == 0);
+            TR_CHECK(r, bucket_count(upload_to, "size run/ba3/__") == 2);
+            bucket_fail(upload_to, NULL, CKPT_OK, 0);
+        }
+        TR_OK(r, tr_barrier(r));
+        TR_OK(r, member_step(m, 4));
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        for (int64_t i = 0, there = 0; i < 200 && there == 0; i++) {
+            (void)ckpt_uploader_wait(u, 0);
+            (void)ckpt_saver_wait(m->s, 0);
+            ckpt__os_sleep(0.05);
+            there = bucket_has(upload_to, "run/ba1/.metadata");
+            TR_OK(r, tr_min(&there, 1, r));
+        }
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void test_killed_in_flight_and_away(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.number = CKPT_KEEP_ALL;
+    p.keep = 10;
+    const char *objects = util_temp_dir();
+    pid_t child = fork();
+    if (child == 0) {
+        upload_to = bucket_new(objects);
+        bucket_hold(upload_to, true);
+        tr_run(tr_new(2), die_in_flight, &p);
+        _exit(1);
+    }
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    util_remove_tree(util_join(p.dir, ".ckpt-staging"));
+    upload_to = bucket_new(objects);
+    bucket_fail(upload_to, "put run|size run|get run", CKPT_NET, -1);
+    tr_run(tr_new(2), resume_away, &p);
+    for (int i = 1; i <= 4; i++) assert_true(bucket_has(upload_to, util_fmt("run/ba%d/.metadata", i)));
+    bucket_end(upload_to);
+}
+
 // One of those that were left is damaged, and known to be: it is not published.
 static void die_again_in_flight(tr_rank *r, void *arg) {
     ckpt_uploader *u;
@@ -4619,7 +4673,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_overtaken), cmocka_unit_test(test_store_again), cmocka_unit_test(test_store_again_and_again),
         cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
-        cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_damaged),
+        cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_away),
+        cmocka_unit_test(test_killed_in_flight_and_damaged),
          cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
         cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders),
