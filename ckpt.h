@@ -1070,8 +1070,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // ends are compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
 // with a warning where there is no room for that (else CKPT_NO_SPACE). What was loaded from the folder and never
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
-// Of one file for all ranks, rank 0 is sent what another machine's folder has, where that was saved after all that rank 0's
-// has: it may have moved. One of that name there is not replaced (CKPT_EXISTS).
+// Of one file for all ranks, rank 0 is sent what another machine's folder has, if
+// that was saved after all that rank 0's has: it may have moved. One of that name there is not replaced (CKPT_EXISTS). A folder
+// that cannot be looked into is a WARN, or, where rank 0 has nothing and it is not for its permissions, the failure.
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. So it is always, and the logger gets
 // a WARN, where folder holds {run_name} and the run has no name but a generated one. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
@@ -53747,6 +53748,19 @@ static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_
     return e;
 }
 
+// What keeps a rank from looking into a folder that is not rank 0's keeps no job from what rank 0 has. Where that is nothing, the
+// folder may hold all there is, but for one that may not be read.
+static ckpt_err ckpt__resume_unseen(const ckpt_saver *s, const ckpt__resume_view *first, ckpt_err e) {
+    bool nothing = first->number == 0 && first->saved_at <= 0;
+    if (e == CKPT_NOT_FOUND) return CKPT_OK;        // a link to nowhere
+    if (e == CKPT_OK || e == CKPT_NOMEM) return e;
+    if (nothing && e != CKPT_AUTH)
+        return ckpt__error_prefix(e, "cannot tell what is in %s, and rank 0 has no checkpoint", s->root);
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "rank %d cannot look for a newer checkpoint in its %s: %s", s->ranks.rank, s->root,
+                    ckpt__error_last.text);
+    return CKPT_OK;
+}
+
 // Rank 0: the place in its folder of what it is sent. One of that name is not replaced for it: that is a checkpoint, too.
 static ckpt_err ckpt__resume_make_room(ckpt_saver *s, const char *name, int lender, ckpt__buf *path) {
     ckpt__buf dir;
@@ -53812,7 +53826,7 @@ static ckpt_err ckpt__resume_lend_later(ckpt_saver *s, const ckpt__resume_walk *
     const ckpt_ranks *h = &s->crew.hooks;
     bool looks = h->rank != 0 && (h->local_world_size <= 1 || h->local_rank == 0) && ckpt__resume_folder_mark(s) != first.folder;
     e = ckpt__index_init(&ix, &s->allocator, s->root);
-    if (e == CKPT_OK && looks) e = ckpt__resume_find_later(s, &first, &ix, &at);
+    if (e == CKPT_OK && looks) e = ckpt__resume_unseen(s, &first, ckpt__resume_find_later(s, &first, &ix, &at));
     e = ckpt__ranks_share_long(&s->crew, e);
     int64_t newest = e == CKPT_OK && at >= 0 ? -(int64_t)ix.lines[at].number : 0, mine = newest;
     if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, &newest, 1);

@@ -659,6 +659,41 @@ static void test_whole_moved(void **state) {
     }
 }
 
+// A folder that is not rank 0's, and cannot be looked into, keeps no job from what rank 0 has. Where that is nothing, it may hold all
+// there is: but for one that may not be read, and a link to nowhere.
+static int unseen_errnum;
+
+static void unseen_watch(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "opendir") == 0 && strstr(path, "/rank1") != NULL) fault_arm_call("opendir", unseen_errnum, 1);
+}
+
+static void test_whole_unseen(void **state) {
+    (void)state;
+    static const int errnums[] = { 0, EACCES, EIO, EHOSTUNREACH };          // 0: a link to nowhere
+    for (int k = 0; k < 8; k++) {
+        plan p = plan_of(WHOLE);
+        const char *there = util_join(p.dir, "rank1");
+        bool none = k >= 4;
+        unseen_errnum = errnums[k % 4];
+        p.apart = true;
+        p.saves = 2;
+        if (!none) tr_run(tr_new(1), save_some, &p);
+        if (k % 4 == 0) assert_int_equal(symlink("/nowhere/at/all", there), 0);
+        else util_mkdir(there);
+        p.number = none ? 0 : 2;
+        p.saves = 0;
+        if (none) p.want = k % 4 < 2 ? CKPT_NOT_FOUND : k % 4 == 2 ? CKPT_IO : CKPT_NET;
+        p.apart = false;
+        p.by = 1;
+        if (unseen_errnum != 0) FAULT_SET(fault_watch, unseen_watch);
+        tr_run(tr_new(3), go_on, &p);
+        FAULT_SET(fault_watch, NULL);
+        if (unseen_errnum != 0) assert_true(fault_disarm());
+        if (none && k % 4 >= 2) assert_non_null(strstr(p.text[0], util_fmt("cannot tell what is in %s", there)));
+    }
+}
+
 // Of one folder that all ranks see none but rank 0 reads the index.
 static int indexes_read;
 
@@ -4624,7 +4659,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp),
-        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_shared_is_not_read),
+        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen),
+        cmocka_unit_test(test_whole_shared_is_not_read),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
         cmocka_unit_test(test_first_lost), cmocka_unit_test(test_half_lost),
