@@ -1070,7 +1070,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // ends are compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
 // with a warning where there is no room for that (else CKPT_NO_SPACE). What was loaded from the folder and never
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
-// Of one file for all ranks, rank 0 is sent what another machine's folder has, if
+// Of one file for all ranks, and where no store's .symlink leads to any, rank 0 is sent what another machine's folder has, if
 // that was saved after all that rank 0's has: it may have moved. One of that name there is not replaced (CKPT_EXISTS). A folder
 // that cannot be looked into is a WARN, or, where rank 0 has nothing and it is not for its permissions, the failure.
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. So it is always, and the logger gets
@@ -53675,12 +53675,13 @@ static ckpt_err ckpt__resume_try_loan(ckpt_saver *s, ckpt__resume_far *far, ckpt
     return e;
 }
 
-// WHOLE: how new what rank 0 has is, in its folder and in stores.
+// WHOLE: how new what rank 0 has in its folder is.
 typedef struct ckpt__resume_view {
     ckpt_timestamp t;
     double         saved_at;
     uint64_t       number;
     int64_t        folder;              // ckpt__resume_folder_mark
+    bool           stored;              // a store has some, which is what keeps the job together: no folder is asked
 } ckpt__resume_view;
 
 // A number for a folder as it lies there: ranks that have rank 0's need not look what is in theirs.
@@ -53709,11 +53710,7 @@ static void ckpt__resume_view_first(const ckpt_saver *s, const ckpt__resume_walk
         if (l->saved_at > v->saved_at) v->saved_at = l->saved_at;
         if (ckpt__time_compare(&l->t, &v->t) > 0) v->t = l->t;
     }
-    for (size_t i = 0; i < w->far_count; i++) {
-        const ckpt__resume_far *f = &w->far[i];
-        if (f->number > v->number) v->number = f->number;
-        if (ckpt__resume_is_dated(&f->found) && ckpt__time_compare(&f->found.t, &v->t) > 0) v->t = f->found.t;
-    }
+    for (size_t i = 0; i < w->far_count; i++) v->stored = v->stored || w->far[i].from != NULL;
 }
 
 // Is a save later than all that rank 0 has? What an earlier attempt has left in a folder was saved before them.
@@ -53822,7 +53819,7 @@ static ckpt_err ckpt__resume_lend_later(ckpt_saver *s, const ckpt__resume_walk *
     memset(&first, 0, sizeof first);
     if (ckpt__ranks_is_first(&s->crew)) ckpt__resume_view_first(s, w, &first);
     ckpt_err e = ckpt__ranks_broadcast(&s->crew, &first, sizeof first, 0);
-    if (e != CKPT_OK) return e;
+    if (e != CKPT_OK || first.stored) return e;
     const ckpt_ranks *h = &s->crew.hooks;
     bool looks = h->rank != 0 && (h->local_world_size <= 1 || h->local_rank == 0) && ckpt__resume_folder_mark(s) != first.folder;
     e = ckpt__index_init(&ix, &s->allocator, s->root);

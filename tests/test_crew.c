@@ -694,6 +694,63 @@ static void test_whole_unseen(void **state) {
     }
 }
 
+// Machines with folders of their own, of which rank 1's has what is later than rank 0's, and a store whose latest says nothing of its
+// time. What the store has keeps the job together: no folder is asked.
+static void save_stored(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    if (member_open(m)) {
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void load_stored(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_OK(r, e);
+        TR_CHECK(r, e != CKPT_OK || t.batch == p->number);
+        if (e == CKPT_OK) member_check(m, p->number);
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_whole_moved_stored(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {               // of one name, and of several
+        bucket *b = bucket_new(NULL);
+        plan p = plan_of(WHOLE), first = plan_of(WHOLE), later = plan_of(WHOLE);
+        p.apart = first.apart = later.apart = true;
+        if (k == 0) p.filename = first.filename = later.filename = "model.pt";
+        p.with = b;
+        first.saves = 1;
+        later.saves = 2;
+        p.saves = 3;
+        tr_run(tr_new(1), save_some, &first);
+        tr_run(tr_new(1), save_some, &later);
+        tr_run(tr_new(1), save_stored, &p);
+        util_remove_tree(util_join(p.dir, "rank0"));
+        assert_int_equal(rename(util_join(first.dir, "rank0"), util_join(p.dir, "rank0")), 0);
+        assert_int_equal(rename(util_join(later.dir, "rank0"), util_join(p.dir, "rank1")), 0);
+        p.apart = false;
+        p.by = 1;
+        p.number = 3;
+        tr_run(tr_new(2), load_stored, &p);
+        if (k == 1) assert_false(util_exists(util_join(p.dir, "rank0/ba2.pt")));
+        bucket_end(b);
+    }
+}
+
 // Of one folder that all ranks see none but rank 0 reads the index.
 static int indexes_read;
 
@@ -4659,7 +4716,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp),
-        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen),
+        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_moved_stored),
         cmocka_unit_test(test_whole_shared_is_not_read),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
