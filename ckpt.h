@@ -52773,12 +52773,52 @@ static ckpt_err ckpt__resume_own_tar(ckpt_saver *s, const ckpt__resume_offer *of
 static void ckpt__resume_keep_tar(ckpt_saver *s, ckpt__resume_tar *tar, const ckpt_timestamp *t, ckpt__index_line *learnt) {
     ckpt__resume_far f;
     size_t at;
-    if (tar->from == NULL) return;
     memset(&f, 0, sizeof f);
     f.from = &s->remotes[tar->from - s->remotes];
     f.name = tar->name.data;
     if (ckpt__resume_keep(s, &f, tar->found.data, &tar->info, t, learnt, &at) != CKPT_OK)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+}
+
+// A file that was loaded may have been replaced under a constant name by a process that was killed before it could say so in the
+// index: what the line has noted is of the save before, whose upload, too, says nothing of this one. *at: its line.
+static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt_timestamp *t, uint64_t number, size_t *at) {
+    ckpt__index_line l = s->index.lines[*at];
+    ckpt__os_info info;
+    ckpt_err e = CKPT_OK;
+    bool same = ckpt__os_stat(path, &info) != CKPT_OK || info.size == l.bytes;
+    if (!same || number > l.number || ckpt__time_compare(&l.t, t) != 0) {
+        l.bytes = same ? l.bytes : info.size;
+        l.has_checksum = l.has_metric = false;
+    }
+    l.t = *t;
+    if (l.state == CKPT__INDEX_DAMAGED) l.state = CKPT__INDEX_SAVED;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    s->index.lines[*at] = l;
+    if (number > l.number) {
+        l.number = number;
+        l.upload = CKPT__UPLOAD_LOCAL;
+        size_t place = ckpt__index_place(&s->index, &l);
+        e = ckpt__index_insert(&s->index, place, &l);
+        if (e == CKPT_OK) *at = place > *at ? place - 1 : place;
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return e;
+}
+
+// The same of a rank's own tarball that was in its folder, where all ranks go on from it.
+static void ckpt__resume_correct_tar(ckpt_saver *s, const ckpt__resume_offer *offer, const ckpt__resume_tar *tar,
+                                     const ckpt_timestamp *t, uint64_t number) {
+    ckpt__buf name;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt_err e = ckpt__saver_format(s, &name, s->filename, &offer->t);
+    int line = e == CKPT_OK ? ckpt__index_find(&s->index, ckpt__buf_cstr(&name)) : -1;
+    size_t at = line >= 0 ? (size_t)line : 0;
+    if (line >= 0) e = ckpt__resume_correct(s, tar->found.data, t, number, &at);
+    if (e != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but the index does not know %s: %s", tar->found.data,
+                        ckpt__error_last.text);
+    ckpt__buf_free(&name);
 }
 
 // Tries an offer on this rank; the result is everybody's. path: rank 0's file; NULL on the others. *mine: it went well here.
@@ -52804,7 +52844,8 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     }
     *mine = e == CKPT_OK;
     e = ckpt__ranks_share_long(&s->crew, e);
-    if (e == CKPT_OK) ckpt__resume_keep_tar(s, &tar, at, learnt);
+    if (e == CKPT_OK && tar.from != NULL) ckpt__resume_keep_tar(s, &tar, at, learnt);
+    else if (e == CKPT_OK && tar.found.len > 0) ckpt__resume_correct_tar(s, offer, &tar, at, learnt->number);
     ckpt__resume_drop(&found, fetched);
     ckpt__resume_tar_free(&tar);
     return e;
@@ -52854,32 +52895,6 @@ static void ckpt__resume_ask_file(ckpt_saver *s, ckpt__resume_offer *offer, cons
     }
     ckpt__file_close(file);
     ckpt__error_last = kept;
-}
-
-// A file that was loaded may have been replaced under a constant name by a process that was killed before it could say so in the
-// index: what the line has noted is of the save before, whose upload, too, says nothing of this one. *at: its line.
-static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt_timestamp *t, uint64_t number, size_t *at) {
-    ckpt__index_line l = s->index.lines[*at];
-    ckpt__os_info info;
-    ckpt_err e = CKPT_OK;
-    bool same = ckpt__os_stat(path, &info) != CKPT_OK || info.size == l.bytes;
-    if (!same || number > l.number || ckpt__time_compare(&l.t, t) != 0) {
-        l.bytes = same ? l.bytes : info.size;
-        l.has_checksum = l.has_metric = false;
-    }
-    l.t = *t;
-    if (l.state == CKPT__INDEX_DAMAGED) l.state = CKPT__INDEX_SAVED;
-    ckpt__os_mutex_lock(&s->shared->lock);
-    s->index.lines[*at] = l;
-    if (number > l.number) {
-        l.number = number;
-        l.upload = CKPT__UPLOAD_LOCAL;
-        size_t place = ckpt__index_place(&s->index, &l);
-        e = ckpt__index_insert(&s->index, place, &l);
-        if (e == CKPT_OK) *at = place > *at ? place - 1 : place;
-    }
-    ckpt__os_mutex_unlock(&s->shared->lock);
-    return e;
 }
 
 // Tries the line at *i. *loaded: this is the one, and *i its place from now on.

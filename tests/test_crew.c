@@ -3637,6 +3637,74 @@ static void test_tars_offline(void **state) {
     bucket_end(b);
 }
 
+// Tarballs of several saves in an epoch under one name, in a store as well: saves one and dies when all ranks have theirs, or goes on from p->number.
+static void tars_replaced(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    member_stores(m, &b, u, 1);
+    m->d.remote_file_name = "run/ep{epoch}-rank{rank}.pt";
+    m->d.latest_remote_file_name = "run/latest-rank{rank}.pt";
+    if (p->number > 0) m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    if (member_open(m) && p->number > 0) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_OK(r, e);
+        TR_CHECK(r, e != CKPT_OK || t.batch == p->number);
+        if (e == CKPT_OK) member_check(m, p->number);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    } else if (m->s != NULL) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_fence(m->s));
+        if (p->keep == 1) TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) (void)raise(SIGKILL);
+        TR_OK(r, tr_barrier(r));
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+// The job was killed when all ranks had their tarballs under the names of those before, and nothing said so yet. The uploads of those
+// before, which go on, say nothing of the ones that are there now, on no rank.
+static void test_tars_replaced(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {               // had the ones before got there?
+        plan p = plan_of(TARS), other = plan_of(TARS);
+        p.filename = other.filename = "ep{epoch}-rank{rank}.pt";
+        p.keep = k;
+        other.saves = 2;
+        bucket *b = bucket_new(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            p.with = bucket_new(b->dir);
+            bucket_hold((bucket *)p.with, k == 0);
+            tr_run(tr_new(2), tars_replaced, &p);
+            _exit(1);
+        }
+        int status = 1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        tr_run(tr_new(2), save_some, &other);
+        for (int i = 0; i < 2; i++) {
+            const char *name = util_fmt("ep0-rank%d.pt.tar", i);
+            assert_int_equal(bucket_copy(util_join(other.dir, name), util_join(p.dir, name)), CKPT_OK);
+        }
+        p.with = b;
+        p.number = 2;
+        tr_run(tr_new(2), tars_replaced, &p);
+        for (int i = 0; i < 2; i++) {
+            size_t got = 0, want = 0;
+            const char *name = util_fmt("ep0-rank%d.pt.tar", i);
+            char *there = util_read(bucket_path(b, util_fmt("run/%s", name)), &got), *saved = util_read(util_join(other.dir, name), &want);
+            assert_int_equal(got, want);
+            assert_memory_equal(there, saved, want);
+        }
+        assert_string_equal(names_in(p.dir), "");
+        bucket_end(b);
+    }
+}
+
 // A job with a tarball for each rank: goes on from p->number, unless that is 0, and makes p->saves more. Whatever fails, waiting ends.
 static void tars_life(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -4758,7 +4826,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
-        cmocka_unit_test(test_tars_offline),
+        cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced),
         cmocka_unit_test(test_tars_fetched),
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
