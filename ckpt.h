@@ -1082,9 +1082,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
 // descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the files.
 // CKPT_IO, of the open too: the folder's index cannot be read. It may be whole, and has the pins, so that it is not made anew.
-// A state.copy that fails ends it, as it ends ckpt_load; so does a machine that cannot hold the copy that it is sent, in TMPDIR
-// (else /tmp) or its folder: CKPT_CANCELLED, where its own code would be taken for the checkpoint's fault. Call it before the
-// first save.
+// A state.copy that fails ends it, as it ends ckpt_load; so does a machine that cannot hold the copy that it is sent, or fetches
+// after rank 0, in TMPDIR (else /tmp) or its folder: CKPT_CANCELLED, where its own code would be taken for the checkpoint's
+// fault. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count, nor for the same counters where no batches are counted. Nothing due: nanoseconds.
@@ -52233,9 +52233,12 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
 
 //-- trying one --------------------------------------------------------------------
 
-// What a machine cannot write says nothing of the checkpoint, which is whole elsewhere: an older one must not be taken for that.
+// What a machine cannot write says nothing of the checkpoint, which is whole elsewhere, nor of the store that has it: no
+// older one must be taken for that.
 static ckpt_err ckpt__resume_unheld(ckpt_err e) {
-    bool blames = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND;
+    bool file = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND;
+    bool store = e == CKPT_AUTH || e == CKPT_NET || e == CKPT_TIMEOUT;
+    bool blames = file || store;
     return blames ? ckpt__error_prefix(CKPT_CANCELLED, "this machine cannot hold a copy of what others have") : e;
 }
 
@@ -52669,7 +52672,7 @@ static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer
     const ckpt__remote *r = &s->remotes[offer->remote < s->remote_count ? offer->remote : 0];
     ckpt_err e = ckpt__resume_fetch_name(s, r, offer->name, path, &info);
     *fetched = e == CKPT_OK;
-    return e;
+    return e == CKPT_IO ? ckpt__resume_unheld(e) : e;       // rank 0 could read it
 }
 
 // A fetched checkpoint that was loaded, of time t, gets its place in the folder, the index and the ledger. stat: what the store

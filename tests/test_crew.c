@@ -659,6 +659,78 @@ static void test_whole_moved(void **state) {
     }
 }
 
+// Rank 1 cannot see what rank 0 has fetched, and cannot write what it fetches itself, or not make the folder for that: that is no
+// fault of the checkpoint, nor of the store.
+static __thread bool lacks_sight;
+static bucket *unheld_bucket;
+static int unheld_errnum;
+
+static void unheld_spy(const char *name, const char *path) {
+    if (!lacks_sight || strcmp(name, "lstat") != 0 || strstr(path, "/rank0/") == NULL) return;
+    fault_arm_call("lstat", ENOENT, 1);
+    (void)rmdir(getenv("TMPDIR"));
+    if (unheld_errnum == EIO) bucket_fail(unheld_bucket, "get run/ba2.pt", CKPT_IO, -1);      // which writes what it gets
+}
+
+static void unheld_watch(const char *name, const char *path, int fd) {
+    (void)fd;
+    bool makes = lacks_sight && unheld_errnum != EIO && unheld_errnum != 0;
+    if (makes && strcmp(name, "opendir") == 0 && strstr(path, "/small") != NULL) fault_arm_call("mkdir", unheld_errnum, 1);
+}
+
+static void load_unseeing(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    lacks_sight = r->rank == 1;
+    member_stores(m, &b, &u, 1);
+    m->d.remote_file_name = "run/ba{batch}.pt";
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+    if (member_open(m)) {
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        ckpt_err e = p->saves > 0 ? CKPT_OK : ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == p->want);
+        if (p->saves == 0 && e == CKPT_OK) TR_CHECK(r, t.batch == 2);
+        if (p->want != CKPT_OK) TR_CHECK(r, strstr(ckpt_last_error(), "rank 1: this machine cannot hold a copy") != NULL);
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_whole_unheld(void **state) {
+    (void)state;
+    static const int errnums[] = { 0, EIO, EACCES, EHOSTUNREACH };
+    const char *temp = util_join(util_temp_dir(), "small");
+    char *kept = getenv("TMPDIR") != NULL ? util_fmt("%s", getenv("TMPDIR")) : NULL;
+    for (int k = 0; k < UTIL_COUNT(errnums); k++) {
+        if (!util_exists(temp)) util_mkdir(temp);
+        bucket *b = bucket_new(NULL);
+        plan p = plan_of(WHOLE);
+        p.apart = true;
+        p.saves = 2;
+        p.with = b;
+        tr_run(tr_new(1), load_unseeing, &p);
+        util_remove_tree(util_join(p.dir, "rank0"));
+        assert_int_equal(setenv("TMPDIR", temp, 1), 0);
+        unheld_bucket = b;
+        unheld_errnum = errnums[k];
+        p.saves = 0;
+        p.apart = false;
+        p.by = 1;
+        if (k > 0) p.want = CKPT_CANCELLED;
+        FAULT_SET(fault_watch, unheld_watch);
+        fault_set_spy(unheld_spy);
+        tr_run(tr_new(2), load_unseeing, &p);
+        fault_set_spy(NULL);
+        FAULT_SET(fault_watch, NULL);
+        assert_true(fault_disarm());
+        assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
+        bucket_end(b);
+    }
+}
+
 // A folder that is not rank 0's, and cannot be looked into, keeps no job from what rank 0 has. Where that is nothing, it may hold all
 // there is: but for one that may not be read, and a link to nowhere.
 static int unseen_errnum;
@@ -4784,7 +4856,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp),
-        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_moved_stored),
+        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unheld), cmocka_unit_test(test_whole_moved_stored),
         cmocka_unit_test(test_whole_shared_is_not_read),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
