@@ -2254,6 +2254,12 @@ static bool ckpt__os_is_gone(const char *path) {
     return ckpt__os_ask_link(path, &s) != 0 && ckpt__os_code(errno) == CKPT_NOT_FOUND;
 }
 
+// The same of what a path leads to: neither does one through links in a circle lead anywhere, or one of a name that no file has.
+static bool ckpt__os_leads_nowhere(const char *path) {
+    struct stat s;
+    return ckpt__os_ask(path, &s) != 0 && (ckpt__os_code(errno) == CKPT_NOT_FOUND || errno == ELOOP || errno == ENAMETOOLONG);
+}
+
 // Opens a regular file. Anything else is refused before the open: opening a pipe would wait for its writer.
 static ckpt_err ckpt__os_open_read(int *fd, const char *path) {
     *fd = -1;
@@ -16803,8 +16809,8 @@ static bool ckpt__index_has_mark(const ckpt__index_names *names) {
 }
 
 // What a walk does beside listing files: DIRS, it calls for the directories too, before what is in them; OWN, it does not enter
-// the folders of other runs, which have their own savers, indexes and locks. Such a walk is of who changes things: what cannot be
-// looked at for the moment is not passed over.
+// the folders of other runs, which have their own savers, indexes and locks. Such a walk is of who changes things: of what cannot
+// be looked at for the moment it tells, as neither file, directory nor link, and the thread's last sentence says why.
 enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2 };
 
 // Lists the regular files and the links below the folder, down to `depth` levels of directories, as relative names; links are not
@@ -16838,9 +16844,10 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
             ckpt__os_path_join(&path, folder, ckpt__buf_cstr(&rel));
             if (rel.err != CKPT_OK || path.err != CKPT_OK) break;
             ckpt_err seen = ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
-            if (seen != CKPT_OK && seen != CKPT_NOT_FOUND && seen != CKPT_AUTH && (how & CKPT__INDEX_OWN) != 0) e = seen;
-            if (seen != CKPT_OK) continue;                                  // so is this
-            bool wanted = info.is_dir ? (how & CKPT__INDEX_DIRS) != 0 : info.is_file || info.is_link;
+            bool unseen = seen != CKPT_OK && seen != CKPT_NOT_FOUND && seen != CKPT_AUTH && (how & CKPT__INDEX_OWN) != 0;
+            if (seen != CKPT_OK && !unseen) continue;                       // so is this
+            if (seen == CKPT_NOMEM) { e = seen; break; }
+            bool wanted = info.is_dir ? (how & CKPT__INDEX_DIRS) != 0 : info.is_file || info.is_link || unseen;
             if (wanted) e = each(ckpt__buf_cstr(&rel), &info, user);
             if (!info.is_dir || level > depth) continue;
             ckpt__buf_byte(&queue, (unsigned)level + 1);
@@ -55911,6 +55918,7 @@ struct ckpt_folder {
     ckpt__folder_item *items;
     int               *ranks;       // above 0 that have an index of their own here, for tarballs of their own
     size_t             item_count, item_cap, rank_count, rank_cap;
+    ckpt__buf          links;       // names of those that led somewhere when the view was made, each with its NUL
     const ckpt__index_line **saves; // of gc, where ranks have indexes: what can be gone on from, by save and rank
     size_t             save_count, save_cap;
 };
@@ -55930,6 +55938,7 @@ static void ckpt__folder_free(ckpt_folder *f) {
     if (f == NULL) return;
     ckpt_allocator a = f->allocator;
     ckpt__folder_free_items(f);
+    ckpt__buf_free(&f->links);
     ckpt__index_free(&f->index);
     ckpt__mem_free(&a, f->ranks, f->rank_cap * sizeof *f->ranks);
     ckpt__mem_free(&a, f->saves, f->save_cap * sizeof *f->saves);
@@ -56264,6 +56273,7 @@ typedef struct ckpt__folder_link {
 } ckpt__folder_link;
 
 typedef struct ckpt__folder_links {
+    const ckpt_folder *of;
     ckpt_allocator     allocator;
     const char        *folder;
     const ckpt__index *ix;          // of the view
@@ -56308,8 +56318,8 @@ static ckpt_err ckpt__folder_is_inside(const ckpt__folder_links *l, const char *
     return e;
 }
 
-// Is it an error that says nothing of what is there? Where files are to go it is one of the whole then: a link that is not known
-// would lead nowhere afterwards.
+// Is it an error that says nothing of what is there? Where files are to go it may be one of the whole then: a link that is not
+// known would lead nowhere afterwards.
 static bool ckpt__folder_is_unsure(const ckpt__folder_links *l, ckpt_err e) {
     return e == CKPT_NOMEM || (l->own && (e == CKPT_IO || e == CKPT_NET));
 }
@@ -56339,10 +56349,48 @@ static ckpt_err ckpt__folder_stands_in(const ckpt__folder_links *l, const char *
     return e;
 }
 
+// Did the view have a link of that name, or one in the directory of that name?
+static bool ckpt__folder_had_link(const ckpt_folder *f, const char *name) {
+    const size_t n = strlen(name);
+    for (size_t at = 0; at < f->links.len; at += strlen(f->links.data + at) + 1) {
+        const char *had = f->links.data + at;
+        if (strncmp(had, name, n) == 0 && (had[n] == 0 || had[n] == '/')) return true;
+    }
+    return false;
+}
+
+// What became of a name that could not be looked at, as the thread's last sentence says: only if a link was seen there it is an
+// error. One inode that stays unreadable would end all cleaning for good.
+static ckpt_err ckpt__folder_pass_over(const ckpt__folder_links *l, const char *name, ckpt_err e) {
+    if (e == CKPT_NOMEM || ckpt__folder_had_link(l->of, name)) return e;
+    ckpt__error_log(&l->of->logger, CKPT_LOG_WARN, "%s is passed over, whether or not it is a link: %s", name,
+                    ckpt__error_last.text);
+    return CKPT_OK;
+}
+
+// What a link says cannot be looked at, though it is in the folder. Leads it to a checkpoint, as far as is known?
+static ckpt_err ckpt__folder_target_unseen(const ckpt__folder_links *l, const char *name, const char *says, ckpt_err e) {
+    ckpt__buf dir, to;
+    bool stands = false;
+    ckpt__buf_init(&dir, &l->allocator);
+    ckpt__buf_init(&to, &l->allocator);
+    if (strchr(name, '/') != NULL) ckpt__os_path_dir(&dir, name);
+    if (dir.len > 0) ckpt__os_path_join(&to, ckpt__buf_cstr(&dir), says);
+    else ckpt__buf_text(&to, says);
+    ckpt_err made = dir.err != CKPT_OK ? dir.err : to.err;
+    if (made == CKPT_OK) made = ckpt__folder_stands_in(l, ckpt__buf_cstr(&to), &stands);
+    if (made == CKPT_OK) made = ckpt__error_set(e, "%s leads to %s, which cannot be looked at for the moment", name, says);
+    if (made == e && !stands) made = ckpt__folder_pass_over(l, name, e);
+    ckpt__buf_free(&dir);
+    ckpt__buf_free(&to);
+    return made;
+}
+
 static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__folder_links *l = (ckpt__folder_links *)user;
     const char *base = ckpt__os_path_base(name);
     bool stands = false;
+    if (!info->is_file && !info->is_link) return ckpt__folder_pass_over(l, name, ckpt__error_last.code);
     if (base[0] == '.' || (!info->is_link && (info->size == 0 || info->size > CKPT__INDEX_NAME_MAX))) return CKPT_OK;
     ckpt_err e = info->is_link ? ckpt__folder_stands_in(l, name, &stands) : CKPT_OK;
     if (e != CKPT_OK || stands) return e;
@@ -56367,16 +56415,15 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
         link.exact = info->is_link;
         if (link.there && !info->is_link && info->size == says.len)         // else something blank was cut off
             e = ckpt__folder_is_exact(l, path.data, target.data, &says, &link.exact);
-        ckpt__buf_free(&target);
         // A text that names no file is a text.
         is_link = link.there || (info->is_link && seen == CKPT_NOT_FOUND);
-        bool unseen = ckpt__folder_is_unsure(l, seen) && ckpt__index_fits(l->ix, says.data);
+        bool unseen = ckpt__folder_is_unsure(l, seen) && (seen == CKPT_NOMEM || !ckpt__os_leads_nowhere(target.data));
         if (e == CKPT_OK && (unseen || (is_link && !link.there)))
             e = ckpt__folder_is_inside(l, ckpt__buf_cstr(&path), ckpt__buf_cstr(&says), &link.inside);
-        if (e == CKPT_OK && unseen && link.inside)
-            e = ckpt__error_set(seen, "%s leads to %s, which cannot be looked at for the moment", path.data, says.data);
+        if (e == CKPT_OK && unseen && link.inside) e = ckpt__folder_target_unseen(l, name, says.data, seen);
+        ckpt__buf_free(&target);
     } else if (ckpt__folder_is_unsure(l, told)) {
-        e = told;
+        e = ckpt__folder_pass_over(l, name, told);
     }
     if (e == CKPT_OK && is_link) {
         e = ckpt__mem_grow(&l->allocator, (void **)&l->list, sizeof *l->list, &l->cap, l->count + 1);
@@ -56395,6 +56442,7 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
 // own: not those in the folders of other runs below.
 static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const ckpt_folder *f, bool own) {
     memset(l, 0, sizeof *l);
+    l->of = f;
     l->allocator = f->allocator;
     l->folder = f->index.folder;
     l->ix = &f->index;
@@ -56553,6 +56601,10 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     e = ckpt__folder_mark_apart(&f->index);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_find_links(&links, f, false);
+    f->links.len = 0;
+    for (size_t i = 0; i < links.count && e == CKPT_OK; i++)
+        if (links.list[i].there) ckpt__buf_add(&f->links, links.list[i].name, strlen(links.list[i].name) + 1);
+    if (e == CKPT_OK) e = f->links.err;
     if (e == CKPT_OK) e = ckpt__folder_fill_items(f, &links);
     ckpt__folder_free_links(&links);
     return e;
@@ -56568,6 +56620,7 @@ static ckpt_err ckpt__folder_open(ckpt_folder **out, const ckpt_folder_desc *d) 
     f->allocator = d->allocator;
     f->logger = d->logger;
     f->progress = d->progress;
+    ckpt__buf_init(&f->links, &f->allocator);
     e = ckpt__index_init(&f->index, &f->allocator, d->folder);
     f->index.flat = d->flat;
     if (e == CKPT_OK) e = ckpt__folder_look(f);
@@ -56854,7 +56907,7 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
         bool bad = at->leaves || (c->repair && at->state == CKPT__INDEX_DAMAGED && !at->apart);
         if (!bad || path.err != CKPT_OK) continue;
         ckpt_err seen = ckpt__os_stat(ckpt__buf_cstr(&path), &info);
-        if (seen != CKPT_OK && seen != CKPT_NOT_FOUND && at->leaves) e = seen;
+        if (seen != CKPT_OK && at->leaves && !ckpt__os_leads_nowhere(path.data)) e = seen;
         if (seen != CKPT_OK) continue;
         for (size_t k = 0; k < c->links->count; k++) {
             ckpt__folder_link *l = &c->links->list[k];
@@ -57224,7 +57277,8 @@ static ckpt_err ckpt__folder_note_litter(const char *name, const ckpt__os_info *
     ckpt__folder_litter *l = (ckpt__folder_litter *)user;
     const char *base = ckpt__os_path_base(name);
     ckpt__file_writer w;
-    if (info->is_dir || !ckpt__file_temp_parse(base, &w) || !ckpt__file_abandoned(&w, info)) return CKPT_OK;
+    bool entry = info->is_file || info->is_link;
+    if (!entry || !ckpt__file_temp_parse(base, &w) || !ckpt__file_abandoned(&w, info)) return CKPT_OK;
     ckpt__buf_le(&l->names, info->size, 8);
     ckpt__buf_add(&l->names, name, strlen(name) + 1);
     return l->names.err;
