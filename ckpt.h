@@ -16229,6 +16229,7 @@ typedef struct ckpt__index_line {
     bool              stray;            // not stored: found, and by a name that is not of the template, which tools do not know
     bool              says_damaged;     // not stored: the file did, when it was read or written last
     bool              discounted;       // not stored: no rank counts it, as its save ended before all had finished it
+    bool              unlisted;         // not stored: of a folder that is pinned, and has lost its listing
     bool              unfit;            // not stored: resume could not go on from it, whatever it is: it neither goes nor counts
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
@@ -17141,6 +17142,17 @@ static bool ckpt__index_is_spared(const ckpt__index_line *l, ckpt__buf *path) {
     return path->err == CKPT_OK && !ckpt__os_is_gone(ckpt__buf_cstr(path));
 }
 
+// The file of a line is gone: so is the line, unless it is spared; then it is of nothing to go on from, and counts for no rule.
+static void ckpt__index_lose(ckpt__index *ix, size_t at, bool spared) {
+    ckpt__index_line *l = &ix->lines[at];
+    if (!spared) {
+        ckpt__index_drop(ix, at);
+        return;
+    }
+    l->state = CKPT__INDEX_DAMAGED;
+    l->unlisted = true;
+}
+
 // Adds the files of the folder that match the template and that the index does not know, each at its place in time, and drops the
 // lines whose file is gone. pattern NULL: every file that this library wrote, but compressed ones and those of other runs below,
 // for tools that do not know the template; what they find is noted as found.
@@ -17152,9 +17164,9 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
     for (size_t i = ix->count; i > 0; i--) {
         ckpt__os_info info;
         ckpt__index_path(&text, ix, ix->lines[i - 1].name);
+        ix->lines[i - 1].unlisted = false;
         if (text.err != CKPT_OK || ckpt__os_lstat(ckpt__buf_cstr(&text), &info) != CKPT_NOT_FOUND) continue;
-        if (ckpt__index_is_spared(&ix->lines[i - 1], &text)) ix->lines[i - 1].state = CKPT__INDEX_DAMAGED;
-        else ckpt__index_drop(ix, i - 1);
+        ckpt__index_lose(ix, i - 1, ckpt__index_is_spared(&ix->lines[i - 1], &text));
     }
     sc.ix = ix;
     sc.pattern = pattern;
@@ -47229,12 +47241,11 @@ static void ckpt__saver_drop_missing(ckpt_saver *s) {
     ckpt__buf_init(&path, &s->allocator);
     for (size_t i = s->index.count; i > 0; i--) {
         ckpt__index_path(&path, &s->index, s->index.lines[i - 1].name);
-        if (path.err == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) == CKPT_NOT_FOUND &&
-            !ckpt__index_is_spared(&s->index.lines[i - 1], &path)) {
-            ckpt__os_mutex_lock(&s->shared->lock);
-            ckpt__index_drop(&s->index, i - 1);
-            ckpt__os_mutex_unlock(&s->shared->lock);
-        }
+        if (path.err != CKPT_OK || ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_NOT_FOUND) continue;
+        bool spared = ckpt__index_is_spared(&s->index.lines[i - 1], &path);
+        ckpt__os_mutex_lock(&s->shared->lock);
+        ckpt__index_lose(&s->index, i - 1, spared);
+        ckpt__os_mutex_unlock(&s->shared->lock);
     }
     ckpt__buf_free(&path);
 }

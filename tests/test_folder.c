@@ -340,6 +340,13 @@ static void test_pin_while_opening(void **state) {
     assert_true(is_pinned(dir, "ba1.pt"));
 }
 
+static run *run_sharded(const char *dir) {
+    run *r = run_new(dir);
+    r->d.sharded = true;
+    r->d.sharded_prefix_dir = "ba{batch}";
+    return r;
+}
+
 static void listing_unseen(const char *name, const char *path) {
     if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/.metadata")) fault_arm_call("lstat", EIO, 1);
 }
@@ -348,12 +355,10 @@ static void listing_unseen(const char *name, const char *path) {
 static void test_listing_unseen(void **state) {
     (void)state;
     const char *dir = util_temp_dir();
-    run *r = run_new(dir);
+    run *r = run_sharded(dir);
     ckpt_gc_desc d;
     memset(&d, 0, sizeof d);
     d.unfinished_now = true;
-    r->d.sharded = true;
-    r->d.sharded_prefix_dir = "ba{batch}";
     run_open(r);
     for (int i = 1; i <= 2; i++) run_save(r, i);
     run_end(r);
@@ -364,6 +369,35 @@ static void test_listing_unseen(void **state) {
     assert_true(fault_disarm());
     ckpt_folder_close(f);
     for (int i = 1; i <= 2; i++) ok(ckpt_verify(util_join(dir, util_fmt("ba%d", i)), NULL));
+}
+
+static void pin_one(const char *dir, const char *name) {
+    ckpt_folder *f = look_into(dir);
+    ok(ckpt_folder_pin(f, at_name(f, name), true));
+    ckpt_folder_close(f);
+}
+
+// A pinned checkpoint that loses its listing while its saver is at work is no best one any more, and takes no place among the newest.
+static void test_pinned_best_unlisted(void **state) {
+    (void)state;
+    static const double losses[] = { 0, 1, 5, 3, 7, 6 };
+    const char *dir = util_temp_dir();
+    run *r = run_sharded(dir);
+    r->d.num_checkpoints_to_keep = 1;
+    r->d.keep_best = "min:state/metrics/loss";
+    run_open(r);
+    for (int i = 1; i <= 5; i++) {
+        ckpt_timestamp t = at_batch(i);
+        run_set(r, i);
+        r->loss = losses[i];
+        ok(ckpt_saver_save(r->s, &t));
+        ok(ckpt_saver_wait(r->s, 0));
+        if (i == 1) pin_one(dir, "ba1");
+        if (i == 2) assert_int_equal(unlink(util_join(dir, "ba1/.metadata")), 0);
+    }
+    run_end(r);
+    assert_string_equal(util_list(util_join(dir, "ba1")), "__0_0.pt\n");
+    for (int i = 2; i <= 5; i++) assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d", i))), i == 3 || i == 5);
 }
 
 static void flip_and_verify(const char *dir, const char *name, ckpt_err want) {
@@ -1068,7 +1102,8 @@ int main(void) {
         cmocka_unit_test(test_own_and_below),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_index_unread),
-        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_target_unseen),
+        cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_pinned_best_unlisted),
+        cmocka_unit_test(test_target_unseen),
         cmocka_unit_test(test_never_seen),
         cmocka_unit_test(test_best_unknown), cmocka_unit_test(test_no_runs_folder),
         cmocka_unit_test(test_pin_while_opening),
