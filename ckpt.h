@@ -53567,7 +53567,8 @@ static void ckpt__resume_tell_loans(const ckpt_saver *s, ckpt__buf *out) {
     for (size_t i = 0; i < s->index.count; i++) {
         const ckpt__index_line *l = &s->index.lines[i];
         ckpt__resume_loan loan;
-        if (l->others || l->stray || l->state == CKPT__INDEX_ABANDONED || !ckpt__index_is_folder(l->name)) continue;
+        if (l->others || l->stray || l->unlisted || !ckpt__index_is_folder(l->name)) continue;
+        if (l->state == CKPT__INDEX_ABANDONED) continue;
         memset(&loan, 0, sizeof loan);
         loan.t = l->t;
         loan.number = l->number;
@@ -53576,10 +53577,11 @@ static void ckpt__resume_tell_loans(const ckpt_saver *s, ckpt__buf *out) {
     }
 }
 
-// Rank 0: one of them is to be tried as well, unless its own folder, or a rank before, has one of that name.
+// Rank 0: one of them is to be tried as well, unless its own folder, or a rank before, has one of that name, with its listing.
 static ckpt_err ckpt__resume_add_loan(ckpt_saver *s, ckpt__resume_walk *w, const ckpt__resume_loan *loan, const char *name,
                                       int lender) {
-    bool known = ckpt__index_find(&s->index, name) >= 0;
+    int at = ckpt__index_find(&s->index, name);
+    bool known = at >= 0 && !s->index.lines[at].unlisted;
     for (size_t i = 0; i < w->far_count && !known; i++) known = w->far[i].from == NULL && strcmp(w->far[i].name, name) == 0;
     if (known) return CKPT_OK;
     ckpt_err e = ckpt__mem_grow(&s->allocator, (void **)&w->far, sizeof *w->far, &w->far_cap, w->far_count + 1);
@@ -53676,6 +53678,12 @@ static ckpt_err ckpt__resume_keep_loan(ckpt_saver *s, const ckpt__resume_offer *
     if (e == CKPT_OK) e = ckpt__resume_describe_folders(s);
     int line = ckpt__index_find(&s->index, offer->name);
     *at = line >= 0 ? (size_t)line : SIZE_MAX;
+    if (e == CKPT_OK && line >= 0 && s->index.lines[line].unlisted) {       // it was pinned here, and has its listing again
+        ckpt__os_mutex_lock(&s->shared->lock);
+        s->index.lines[line].unlisted = false;
+        s->index.lines[line].state = CKPT__INDEX_SAVED;
+        ckpt__os_mutex_unlock(&s->shared->lock);
+    }
     return e;
 }
 
@@ -54017,7 +54025,7 @@ static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_ti
     size_t lines = s->index.count + 1;
     bool *tried = (bool *)ckpt__mem_alloc(&s->allocator, lines);
     ckpt_err e = tried != NULL ? CKPT_OK : CKPT_NOMEM;
-    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) tried[i] = s->index.lines[i].others;
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) tried[i] = s->index.lines[i].others || s->index.lines[i].unlisted;
     if (e == CKPT_OK) e = ckpt__resume_walk_all(s, w, tried, t, loaded, line);
     if (e == CKPT_OK && !*loaded) e = ckpt__resume_nothing(s, w);
     ckpt__mem_free(&s->allocator, tried, lines);

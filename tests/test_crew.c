@@ -949,6 +949,38 @@ static void test_first_new(void **state) {
     }
 }
 
+// The same where rank 0's machine has it without its listing, since somebody pinned it there: another machine's is as good.
+static void test_pinned_unlisted(void **state) {
+    (void)state;
+    for (int who = 0; who < 2; who++) {
+        plan p = plan_of(SHARDED);
+        p.by = 1;
+        p.saves = 3;
+        tr_world *w = tr_new(2);
+        tr_run(w, save_some, &p);
+        const char *dir = util_join(p.dir, util_fmt("rank%d", who));
+        ckpt_folder_desc d;
+        ckpt_folder *f = NULL;
+        memset(&d, 0, sizeof d);
+        d.folder = dir;
+        assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
+        assert_int_equal(ckpt_folder_pin(f, ckpt_folder_find(f, "ba3"), true), CKPT_OK);
+        ckpt_folder_close(f);
+        assert_int_equal(unlink(util_join(dir, "ba3/.metadata")), 0);
+        p.number = 3;
+        p.saves = 1;
+        tr_run(w, go_on, &p);
+        assert_string_equal(util_link_target(util_join(dir, "latest-rank0.pt")), "ba4");
+        if (who == 0) {
+            assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
+            ckpt_checkpoint c;
+            assert_int_equal(ckpt_folder_entry(f, ckpt_folder_find(f, "ba3"), &c), CKPT_OK);
+            assert_true(c.pinned && !c.missing && !c.damaged);
+            ckpt_folder_close(f);
+        }
+    }
+}
+
 // What four ranks saved two would take for all of it. Files that do not say how many they are load as ever.
 static void test_tars_other_world(void **state) {
     (void)state;
@@ -4861,7 +4893,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
         cmocka_unit_test(test_first_lost), cmocka_unit_test(test_half_lost),
-        cmocka_unit_test(test_first_new),
+        cmocka_unit_test(test_first_new), cmocka_unit_test(test_pinned_unlisted),
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_beside_a_slow_one),
