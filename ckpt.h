@@ -53970,7 +53970,7 @@ static void ckpt__resume_discount(ckpt_saver *s) {
 // Does this rank's folder have a checkpoint of this run?
 static bool ckpt__resume_holds(const ckpt_saver *s) {
     for (size_t i = 0; i < s->index.count; i++) {
-        if (!s->index.lines[i].others) return true;
+        if (!s->index.lines[i].others && !s->index.lines[i].unlisted) return true;
     }
     return false;
 }
@@ -54025,7 +54025,13 @@ static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_ti
     size_t lines = s->index.count + 1;
     bool *tried = (bool *)ckpt__mem_alloc(&s->allocator, lines);
     ckpt_err e = tried != NULL ? CKPT_OK : CKPT_NOMEM;
-    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) tried[i] = s->index.lines[i].others || s->index.lines[i].unlisted;
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        tried[i] = l->others || l->unlisted;
+        if (l->unlisted && !l->others)
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s in %s is lost: its folder stays, since it is pinned, but is nothing "
+                            "to go on from", l->name, s->root);
+    }
     if (e == CKPT_OK) e = ckpt__resume_walk_all(s, w, tried, t, loaded, line);
     if (e == CKPT_OK && !*loaded) e = ckpt__resume_nothing(s, w);
     ckpt__mem_free(&s->allocator, tried, lines);

@@ -400,6 +400,32 @@ static void test_pinned_best_unlisted(void **state) {
     for (int i = 2; i <= 5; i++) assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d", i))), i == 3 || i == 5);
 }
 
+// As the only one it is nothing to go on from, and keeps no run from beginning anew: nor from a save of that name, which replaces it.
+static void test_pinned_only_unlisted(void **state) {
+    (void)state;
+    for (int next = 1; next <= 2; next++) {
+        const char *dir = util_temp_dir();
+        ckpt_timestamp t;
+        run *r = run_sharded(dir);
+        run_open(r);
+        run_save(r, 1);
+        run_end(r);
+        pin_one(dir, "ba1");
+        assert_int_equal(unlink(util_join(dir, "ba1/.metadata")), 0);
+        for (int life = 0; life < 2; life++) {
+            r = run_sharded(dir);
+            run_open(r);
+            assert_int_equal(ckpt_saver_resume(r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            if (life == 0) assert_non_null(strstr(r->log, "ba1/.metadata"));
+            if (life == 0) run_save(r, next);
+            if (life == 1) run_check(r, next);
+            run_end(r);
+            assert_true(util_exists(util_join(dir, "ba1/__0_0.pt")) || next == 1);
+        }
+        ok(ckpt_verify(util_join(dir, util_fmt("ba%d", next)), NULL));
+    }
+}
+
 static void flip_and_verify(const char *dir, const char *name, ckpt_err want) {
     util_flip(util_join(dir, name), 4000, 1);
     ckpt_folder *f = look_into(dir);
@@ -1094,7 +1120,8 @@ static void test_note_is_no_link(void **state) {
     assert_string_equal(util_read(util_join(dir, "got.txt"), NULL), "other.txt");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs_below),
         cmocka_unit_test(test_view_is_older),
@@ -1103,6 +1130,7 @@ int main(void) {
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_index_unread),
         cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_pinned_best_unlisted),
+        cmocka_unit_test(test_pinned_only_unlisted),
         cmocka_unit_test(test_target_unseen),
         cmocka_unit_test(test_never_seen),
         cmocka_unit_test(test_best_unknown), cmocka_unit_test(test_no_runs_folder),
