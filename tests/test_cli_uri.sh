@@ -70,6 +70,10 @@ is "put of nothing" 3 ./ckpt put none.pt "$bucket/x"
 mkdir texts && ./make texts/ep1.pt && printf 'ep1.pt' > texts/latest.pt && printf 'nothing like it' > texts/note.txt
 is "put of a text that stands for a link" 0 ./ckpt put texts/latest.pt "$bucket/texts/newest.pt"
 same "sends what it leads to" texts/ep1.pt bucket/texts/newest.pt
+is "put of one behind a slash" 0 ./ckpt put texts/latest.pt "$bucket/texts/"
+same "has the name that was given" texts/ep1.pt bucket/texts/latest.pt
+ln -s ep1.pt texts/linked.pt && is "put of a link behind a slash" 0 ./ckpt put texts/linked.pt "$bucket/texts/"
+same "as a link has" texts/ep1.pt bucket/texts/linked.pt
 is "put of a note" 0 ./ckpt put texts/note.txt "$bucket/texts/"
 same "sends the note" texts/note.txt bucket/texts/note.txt
 rm -r texts bucket/texts

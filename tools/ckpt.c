@@ -1785,9 +1785,9 @@ static char *place_for(const char *from, const char *to) {
     return out;
 }
 
-// A whole checkpoint of many ranks; `from` is a directory or the URI of one.
-static int copy_shards(const char *from, const char *to) {
-    char *place = place_for(from, to);
+// A whole checkpoint of many ranks; `from` is a directory or the URI of one, which was named `named`.
+static int copy_shards(const char *from, const char *to, const char *named) {
+    char *place = place_for(named, to);
     char a[4096], b[4096], size[32], rate[32];
     uint64_t bytes = 0;
     int files = 0;
@@ -1815,20 +1815,20 @@ static int copy_shards(const char *from, const char *to) {
 }
 
 // -1: it is no checkpoint of many ranks.
-static int try_shards(const char *from, const char *to) {
-    if (!is_uri(from)) return look_at(from) != DIR_OTHER ? copy_shards(from, to) : -1;
+static int try_shards(const char *from, const char *to, const char *named) {
+    if (!is_uri(from)) return look_at(from) != DIR_OTHER ? copy_shards(from, to, named) : -1;
     char *dir = sharded_uri(from);
-    int status = dir != NULL ? copy_shards(dir, to) : -1;
+    int status = dir != NULL ? copy_shards(dir, to, dir) : -1;
     free(dir);
     return status;
 }
 
-// A copy from here to there: the outcome, and how many bytes.
-static int copy_one(const char *from, const char *to) {
+// A copy from here to there: the outcome, and how many bytes. `named`: how `from` was called, which may be the text of a link.
+static int copy_one(const char *from, const char *to, const char *named) {
     struct stat st;
-    int status = is_uri(from) && names_a_file(from) ? -1 : try_shards(from, to);
+    int status = is_uri(from) && names_a_file(from) ? -1 : try_shards(from, to, named);
     if (status >= 0) return status;
-    char *base = copy_base(from), *inside = is_uri(from) && !is_uri(to) && is_dir(to) ? joined(to, base) : NULL;
+    char *base = copy_base(named), *inside = is_uri(from) && !is_uri(to) && is_dir(to) ? joined(to, base) : NULL;
     const char *target = inside != NULL ? inside : to;
     char a[4096], b[4096], size[32], rate[32];
     uint64_t bytes = 0;
@@ -1839,7 +1839,7 @@ static int copy_one(const char *from, const char *to) {
     if (e == CKPT_NOT_FOUND && is_uri(from) && names_a_file(from)) {        // a link to a directory?
         char said[4096];
         snprintf(said, sizeof said, "%s", ckpt_last_error());
-        status = try_shards(from, to);
+        status = try_shards(from, to, named);
         if (status < 0) e = ckpt_set_error(e, said);
     }
     if (status < 0) status = e == CKPT_OK ? EXIT_OK : complain(explain(e, from));
@@ -1984,7 +1984,7 @@ static char *follow_text(const char *path) {
 
 static int copy_from(const char *from, const char *to) {
     char *real = follow_text(from);
-    int status = copy_one(real != NULL ? real : from, to);
+    int status = copy_one(real != NULL ? real : from, to, from);
     free(real);
     return status;
 }
@@ -2001,7 +2001,7 @@ static int do_get(void) {
         nameless = dir == NULL && !is_half_uri(plain);
         free(dir);
     }
-    int status = nameless ? misuse("'%s' names no object", given) : copy_one(plain, opt.count == 2 ? opt.args[1] : base);
+    int status = nameless ? misuse("'%s' names no object", given) : copy_one(plain, opt.count == 2 ? opt.args[1] : base, plain);
     free(base);
     free(plain);
     return status;
