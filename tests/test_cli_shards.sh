@@ -417,8 +417,24 @@ says "rm names the link" "latest.symlink leads to"
 good "it is still there" '[ -e bucket/run/ep0-ba30/.metadata ] && [ -e bucket/run/ep0-ba30/__0_0.pt ]'
 printf '%s' "${dir#/}/bucket/run/m.pt" > bucket/run/m-latest.pt.symlink
 is "rm of an object that one leads to" 4 ./ckpt rm $u/run/m.pt
-is "rm of the link" 0 ./ckpt rm $u/run/m-latest.pt.symlink
-is "then it goes" 0 ./ckpt rm $u/run/m.pt
+for i in 1 2 3 4 5 6 7; do for k in 0 1 2 3 4 5 6 7 8 9; do printf 'nothing' > bucket/run/a$i$k.symlink; done; done
+is "rm of one that the last of many leads to" 4 ./ckpt rm $u/run/m.pt
+rm bucket/run/a??.symlink
+mkdir bucket/run/deep && printf '%s' "${dir#/}/bucket/run/ep0-ba20" > bucket/run/deep/x.symlink
+fill() { for k in 1 2 3; do printf '%s' $k > bucket/run/go$k.txt; done; }
+looks() { fill; strace -f -o trace -e trace=openat ./ckpt-plain rm "$@" > /dev/null; grep -c "m-latest.pt.symlink" trace; }
+strace -f -o trace -e trace=openat true 2>/dev/null && {
+    one=$(looks $u/run/go1.txt) three=$(looks $u/run/go1.txt $u/run/go2.txt $u/run/go3.txt)
+    good "of several in a folder the links there are read once" '[ "$one" -gt 0 ] && [ "$one" = "$three" ]'
+    fill
+    strace -f -o trace -P "$dir/bucket/run/m-latest.pt.symlink" -e trace=openat -e inject=openat:error=EIO ./ckpt-plain rm $u/run/go1.txt > /dev/null 2>err &&
+        fail "rm beside a link that cannot be read" || pass "rm beside a link that cannot be read"
+    says "rm says so" "m-latest.pt.symlink leads to cannot be read"
+    good "it is still there" '[ -e bucket/run/go1.txt ]'
+}
+fill
+is "rm of others, of the link, then of what it led to" 0 ./ckpt rm $u/run/go1.txt $u/run/go2.txt $u/run/go3.txt $u/run/m-latest.pt.symlink $u/run/m.pt
+good "they went" '[ ! -e bucket/run/go1.txt ] && [ ! -e bucket/run/m-latest.pt.symlink ] && [ ! -e bucket/run/m.pt ]'
 is "rm of a URI" 0 ./ckpt rm --json $u/run/ep0-ba20
 json "rm of a URI says so" "d['removed'] == ['$u/run/ep0-ba20']"
 good "rm of a URI did" '[ ! -e bucket/run/ep0-ba20 ]'

@@ -1307,22 +1307,32 @@ static char *spare_path(void) {
 }
 
 // What a .symlink object holds: the name that it leads to, from the top of the bucket. NULL: it holds no such thing. To be freed.
-static char *link_text(ckpt_store *s, const char *name) {
+static ckpt_err read_link(ckpt_store *s, const char *name, char **out) {
     char text[4097], *spare = spare_path();
     size_t n = 0;
     uint64_t size = 0;
-    if (ckpt_store_size(s, name, &size) == CKPT_OK && size > 0 && size < sizeof text && ckpt_store_get(s, name, spare, false) == CKPT_OK) {
-        FILE *f = fopen(spare, "rb");
-        if (f != NULL) {
-            n = fread(text, 1, sizeof text - 1, f);
-            fclose(f);
-        }
+    *out = NULL;
+    ckpt_err e = ckpt_store_size(s, name, &size);
+    bool may = e == CKPT_OK && size > 0 && size < sizeof text;
+    if (may) e = ckpt_store_get(s, name, spare, false);
+    FILE *f = may && e == CKPT_OK ? fopen(spare, "rb") : NULL;
+    if (f != NULL) {
+        n = fread(text, 1, sizeof text - 1, f);
+        fclose(f);
     }
     (void)unlink(spare);
     free(spare);
     while (n > 0 && strchr(" \t\r\n/", text[n - 1]) != NULL) n--;
     text[n] = 0;
-    return n > 0 && strlen(text) == n ? keep_text(text) : NULL;
+    if (n > 0 && strlen(text) == n) *out = keep_text(text);
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+// The same where one that cannot be read is as good as none.
+static char *link_text(ckpt_store *s, const char *name) {
+    char *text = NULL;
+    (void)!read_link(s, name, &text);
+    return text;
 }
 
 // A checkpoint of many ranks in a list of objects: those of one folder.
@@ -2080,31 +2090,81 @@ static bool rm_shards(const char *uri, ckpt_err *e, uint64_t *size) {
     return found;
 }
 
+// The .symlink objects in a folder of a store, and what each holds: asked for once, however many arguments lie there.
+typedef struct link_folder {
+    struct link_folder *next;
+    char               *uri;
+    object_list         links;
+    char              **texts;
+} link_folder;
+
+static link_folder *link_folders;
+
+static void forget_links(void) {
+    for (link_folder *f = link_folders, *next; f != NULL; f = next) {
+        next = f->next;
+        for (int i = 0; i < f->links.count; i++) free(f->texts[i]);
+        free(f->texts);
+        free_objects(&f->links);
+        free(f->uri);
+        free(f);
+    }
+    link_folders = NULL;
+}
+
+static ckpt_err note_link(const char *name, uint64_t size, void *user) {
+    return is_symlink_name(name) && strchr(name, '/') == NULL ? note_object(name, size, user) : CKPT_OK;
+}
+
+static ckpt_err ask_links(link_folder *f) {
+    ckpt_store *s = NULL;
+    ckpt_err e = open_store(&s, f->uri);
+    if (s != NULL) e = ckpt_store_list(s, "", note_link, &f->links);
+    if (e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_UNSUPPORTED) e = CKPT_OK;        // who may remove may not list, perhaps
+    f->texts = (char **)need(calloc((size_t)f->links.count + 1, sizeof *f->texts));
+    for (int i = 0; i < f->links.count && e == CKPT_OK; i++) {
+        char why[2000], said[4200], clean[4096];
+        e = read_link(s, f->links.names[i], &f->texts[i]);
+        if (e == CKPT_OK) continue;
+        snprintf(why, sizeof why, "%s", ckpt_last_error());
+        snprintf(said, sizeof said, "nothing was removed: what %.2000s leads to cannot be read: %s", shown(f->links.names[i], clean, sizeof clean), why);
+        e = ckpt_set_error(e, said);
+    }
+    ckpt_store_close(s);
+    return e;
+}
+
+// What cannot be read is asked for again by the next argument.
+static ckpt_err links_of(const char *folder, link_folder **out) {
+    for (*out = link_folders; *out != NULL; *out = (*out)->next) {
+        if (strcmp((*out)->uri, folder) == 0) return CKPT_OK;
+    }
+    *out = (link_folder *)need(calloc(1, sizeof **out));
+    (*out)->uri = keep_text(folder);
+    (*out)->next = link_folders;
+    link_folders = *out;
+    ckpt_err e = ask_links(*out);
+    if (e != CKPT_OK) forget_links();
+    return e;
+}
+
 // Refuses what a .symlink object in its folder leads to: whoever loads by that would find nothing. The text of one counts from the
 // top of the bucket.
 static ckpt_err check_no_link(const char *uri) {
-    ckpt_store *s = NULL;
-    object_list l;
+    link_folder *f = NULL;
     char *folder, *name, *whole = uri[0] == 'f' || uri[0] == 'F' ? unescaped(uri) : keep_text(uri), said[4200], clean[4096], there[4096];
-    memset(&l, 0, sizeof l);
     cut_uri(uri, &folder, &name);
-    ckpt_err e = is_symlink_name(name) ? CKPT_OK : open_store(&s, folder);
-    if (s != NULL) e = ckpt_store_list(s, "", note_object, &l);
-    if (e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_UNSUPPORTED) e = CKPT_OK;        // who may remove may not list, perhaps
-    for (int i = 0, looked = 0; i < l.count && looked < 64 && e == CKPT_OK; i++) {
-        if (!is_symlink_name(l.names[i])) continue;
-        char *text = link_text(s, l.names[i]), *behind = text != NULL ? joined("", text + strspn(text, "/")) : NULL;
-        looked++;
+    ckpt_err e = is_symlink_name(name) ? CKPT_OK : links_of(folder, &f);
+    for (int i = 0; e == CKPT_OK && f != NULL && i < f->links.count; i++) {
+        char *text = f->texts[i], *behind = text != NULL ? joined("", text + strspn(text, "/")) : NULL;
         if (behind != NULL && is_end_of(whole, behind, strlen(behind))) {
             snprintf(said, sizeof said, "%.2000s is what %.1000s leads to: remove that first, or have it lead elsewhere", shown(uri, there, sizeof there),
-                     shown(l.names[i], clean, sizeof clean));
+                     shown(f->links.names[i], clean, sizeof clean));
             e = ckpt_set_error(CKPT_ARG, said);
         }
-        free(text);
         free(behind);
     }
-    ckpt_store_close(s);
-    free_objects(&l);
+    if (is_symlink_name(name)) forget_links();          // it is about to go
     free(folder);
     free(name);
     free(whole);
@@ -2722,6 +2782,7 @@ static int do_each(deed what) {
         }
         good++;
     }
+    forget_links();
     if (opt.json) printf("]}\n");
     return status;
 }
