@@ -54222,6 +54222,16 @@ static void ckpt__crew_leave_untold(ckpt_saver *s, const ckpt__error_record *r) 
     if (s->untold.code == CKPT_OK) s->untold = *r;
 }
 
+// A failure that a call has just met: its first one, or else the next call's.
+static void ckpt__crew_meet(ckpt_saver *s, ckpt__error_record *first, ckpt_err e) {
+    ckpt__error_record r;
+    if (e == CKPT_OK) return;
+    ckpt__error_take(&r);
+    r.code = e;
+    if (first->code == CKPT_OK) *first = r;
+    else ckpt__crew_leave_untold(s, &r);
+}
+
 static ckpt_err ckpt__crew_take_untold(ckpt_saver *s) {
     ckpt__error_record r = s->untold;
     s->untold.code = CKPT_OK;
@@ -55075,18 +55085,14 @@ static bool ckpt__crew_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event
 
 // An agreement and what it leads to: a failure keeps no rank from the steps behind it, as long as the ranks hear each other.
 static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w) {
+    ckpt__error_record first;
+    first.code = CKPT_OK;
     ckpt_err e = ckpt__crew_agree(s, say, w);
     if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
-    if (s->crew.broken.code == CKPT_OK) {
-        ckpt_err more = ckpt__crew_stores(s, w);
-        (void)ckpt__crew_note(s, more);
-        if (e == CKPT_OK) e = more;
-    }
-    if (s->crew.broken.code == CKPT_OK) {
-        ckpt_err more = ckpt__crew_hear(s, w);
-        if (e == CKPT_OK) e = more;
-    }
-    return e == CKPT_OK ? ckpt__crew_take_untold(s) : e;
+    ckpt__crew_meet(s, &first, e);
+    if (s->crew.broken.code == CKPT_OK) ckpt__crew_meet(s, &first, ckpt__crew_note(s, ckpt__crew_stores(s, w)));
+    if (s->crew.broken.code == CKPT_OK) ckpt__crew_meet(s, &first, ckpt__crew_hear(s, w));
+    return first.code == CKPT_OK ? ckpt__crew_take_untold(s) : ckpt__error_put(&first);
 }
 
 // What an agreement leads to, and a checkpoint if somebody wants one.
@@ -55221,11 +55227,11 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
         say.due = call == CKPT__CREW_CLOSE && s->latched;
         ckpt_err e = ckpt__crew_heed(s, &say, w);
-        if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+        ckpt__crew_meet(s, &first, e);
         bool owed = w[CKPT__CREW_DUE] != 0 && s->crew.broken.code == CKPT_OK;
         if (owed) e = ckpt__crew_catch_up(s, w);
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
-        if (owed && e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+        if (owed) ckpt__crew_meet(s, &first, e);
         if (owed) continue;
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHTS] != (int64_t)CKPT__PART_NONE ||
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_REMOVAL] != (int64_t)CKPT__REMOVAL_NONE ||
@@ -55236,7 +55242,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
             continue;
         }
         *late = w[CKPT__CREW_LATE] != 0;
-        if (*late) ckpt__crew_leave_untold(s, &first);
+        if (*late && first.code != CKPT_OK) s->untold = first;
         if (*late)
             return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written, uploaded or deleted after %g s",
                                    s->root, timeout_s);

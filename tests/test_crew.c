@@ -1280,6 +1280,50 @@ static void test_fails_while_late(void **state) {
     bucket_end(b);
 }
 
+// A wait finds out about a save, and then about an upload: the next one tells of that.
+static void fails_twice(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    member *m = member_new(r, p);
+    char blocked[400];
+    (void)snprintf(blocked, sizeof blocked, "%s/rank1/ba2", p->dir);
+    member_stores(m, &b, &u, 1);
+    if (member_open(m)) {
+        bool told[2] = { false, false };
+        if (r->rank == 1) util_write_text(blocked, "in the way");
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, member_step(m, 2));
+        if (p->number == 0) TR_CHECK(r, ckpt_saver_wait(m->s, 0.3) == CKPT_TIMEOUT);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(b, false);
+        for (int i = 0; i < 2; i++) {
+            TR_CHECK(r, ckpt_saver_wait(m->s, 0) != CKPT_OK);
+            told[0] = told[0] || strstr(ckpt_last_error(), "rank 1: ") != NULL;
+            told[1] = told[1] || strstr(ckpt_last_error(), "the test says so") != NULL;
+        }
+        TR_CHECK(r, told[0] && told[1]);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+static void test_fails_twice(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        plan p = plan_of(SHARDED);
+        bucket *b = bucket_new(NULL);
+        p.snapshot = CKPT_SNAPSHOT_COPY;
+        p.apart = true;
+        p.with = b;
+        p.number = k;
+        bucket_hold(b, true);
+        bucket_fail(b, "put run/ba1/__0_0.pt", CKPT_AUTH, -1);
+        tr_run(tr_new(2), fails_twice, &p);
+        bucket_end(b);
+    }
+}
+
 //-- the same name again ---------------------------------------------------------------
 
 // A rank with a tensor on a device that can be told to fail.
@@ -4897,7 +4941,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_beside_a_slow_one),
-        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late),
+        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_on_the_way),
