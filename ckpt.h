@@ -843,7 +843,8 @@ typedef struct ckpt_load_desc {
 // saved; of a single file beyond those that it has any of, with a WARN. With hooks in ranks every rank calls this, all of
 // them for a file or all for a sharded checkpoint (CKPT_MISMATCH) and with one not_strict (CKPT_ARG), and all get
 // the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile all load what it leads
-// to then; where it goes on leading them to different steps, what it leads rank 0 to, if all can open that (else CKPT_MISMATCH).
+// to then; where it goes on leading them to different steps, what it leads rank 0 to, if all can open that (else CKPT_MISMATCH:
+// so it is at once with a link in a store, but file://).
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
