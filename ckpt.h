@@ -1195,7 +1195,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bo
 // Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
 // none left it is removed. A text is taken for a link when it is what a saver writes where there are none, to the
 // last byte. Indices after it change. CKPT_ARG: it is pinned, or another run's. CKPT_EXISTS: a saver has the
-// folder open.
+// folder open. CKPT_IO, CKPT_NET: where a link was seen, or what would go itself, cannot be looked at for the moment; no
+// checkpoint was deleted. Anything else that cannot be looked at is passed over with a warning.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_remove(ckpt_folder *f, int index);
 
 typedef struct ckpt_gc_desc {
@@ -1206,6 +1207,7 @@ typedef struct ckpt_gc_desc {
     int         keep_every;             // beyond those, every Nth save (0: none)
     const char *keep_best;              // "min" or "max": the best recorded metric stays too; CKPT_ARG when none has one
     bool        damaged;                // delete what was found to be damaged, and is when it is looked at now
+                                        // (what cannot be read stays)
     bool        dry_run;                // report only
     bool        unfinished_now;         // of unfinished directories also those that were touched within the last hour
     void      (*removed)(const char *name, uint64_t size, void *user); // once per file, or directory of ranks' files
@@ -1219,7 +1221,7 @@ typedef struct ckpt_gc_desc {
 // noted neither goes by the rules nor counts for them, but where the index is lost. No checkpoint is deleted unless one
 // that stays verifies (CKPT_CORRUPT).
 // CKPT_EXISTS: a saver has the folder open. CKPT_ARG: all checkpoints are of other runs below; nothing of theirs was
-// touched.
+// touched. CKPT_IO, CKPT_NET as of ckpt_folder_remove.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
 // NULL is fine.
 CKPT__DECL void     ckpt_folder_close(ckpt_folder *f);

@@ -3042,7 +3042,8 @@ static const command commands[] = {
       "             listing is whole and whose size is right, and \"NO\" for one that is damaged or missing\n\n"
       "pinned: kept for ever (ckpt pin).   <- NAME: the link that leads to it.   abandoned: the run went back\n"
       "before it and saved again.   foreign, not in the index: not known to be written by ckpt.h; listed, never rotated.\n"
-      "unfinished: a directory of ranks' files without .metadata: it is being written, or never was finished.\n"
+      "unfinished: a directory of ranks' files without .metadata: it is being written, or never was finished. missing: the index has\n"
+      "it, so that it was finished once, and its file, or its .metadata, is gone.\n"
       "Exit status 1: at least one is damaged or missing.\n"
       "A URI: every object below it, by name, with its size; of a directory of ranks' files one line.\n\n"
       "  --all      of such a directory every object too\n" },
@@ -3059,7 +3060,7 @@ static const command commands[] = {
       "A directory that many ranks wrote: .metadata, and every file with every sum. One without .metadata is damaged when it is\n"
       "named; among a folder's it is told of and does not count.\n"
       "An object is copied to the folder for temporary files ($TMPDIR) first; a directory in a store is read where it lies.\n"
-      "Exit status 1: at least one is damaged.  3: there is nothing to verify.\n" },
+      "Exit status 1: at least one is damaged.  3: none is, but one is missing, or there is nothing to verify.\n" },
     { "diff", do_diff, "--rtol --atol --all ",
       "usage: ckpt diff [--rtol X] [--atol X] [--all] [--json] A B\n\n"
       "Compares two checkpoints of any kinds name by name: - only in A, + only in B, ~ different.\n\n"
@@ -3087,7 +3088,8 @@ static const command commands[] = {
       "  --as ENDING   what the files are: .pt (default), .safetensors, .pt.zst ...\n"
       "  --whole       no tensor is cut: whole ones are spread over the files by their bytes, in order. With --as .safetensors\n"
       "                model.safetensors.index.json is written too, by which Hugging Face's loaders find each tensor's file\n"
-      "  --force       replace the checkpoint in DIR\n"
+      "  --force       replace the checkpoint in DIR, which stays whole until the new one is: there must be room for both, and the files\n"
+      "                of the new one are called __0_1... where those of the old one are __0_0...\n"
       "  --no-verify   do not check CKPT first\n" },
     { "pin", do_pin, "",
       "usage: ckpt pin [--json] PATH...\n\nKeeps checkpoints for ever: neither a saver nor gc nor rm deletes them. PATH may be a link such as\n"
@@ -3107,11 +3109,12 @@ static const command commands[] = {
       "that lead nowhere, or to a damaged file, to the newest checkpoint that verifies. Beyond that it deletes:\n\n"
       "  --keep N         all but the newest N, the pinned ones, and\n"
       "  --keep-every N     every Nth save, and\n"
-      "  --keep-best W      the one with the best recorded metric (min or max)\n"
+      "  --keep-best W      the one with the best recorded metric (min or max); refused where none has one\n"
       "  --damaged        what was found to be damaged (ckpt verify DIR finds out), and is when it is looked at again\n"
       "  --now            unfinished directories of the last hour too, but never one that a living process writes\n"
       "  --dry-run, -n    only say what would go\n\n"
-      "No checkpoint is deleted unless one of those that stay verifies. Refused (status 4) while a saver has the folder open. Folders below\n"
+      "Pinned ones stay, also a directory that has lost its .metadata, and what cannot be read just now. "
+      "No checkpoint is deleted\nunless one of those that stay verifies. Refused (status 4) while a saver has the folder open. Folders below\n"
       "that have an index of their own are other runs': they are left alone, and to be named one by one.\n\n"
       "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them; and removes\n"
       "directories of ranks' files without .metadata that have not changed for as long and to which nothing is on its way.\n\n"
