@@ -56951,7 +56951,8 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     for (size_t k = 0; k < c->links->count && c->repair; k++) {
         ckpt__folder_link *l = &c->links->list[k];
         if (!ckpt__folder_is_ranks_link(c, l->name)) continue;
-        bool half = l->there && l->exact && l->target.is_dir && ckpt__folder_is_half(l->path, &c->f->allocator);
+        bool half = l->there && l->exact && l->target.is_dir;           // or one that went since the links were found
+        half = half && (ckpt__os_leads_nowhere(l->path) || ckpt__folder_is_half(l->path, &c->f->allocator));
         if (half || (!l->there && l->inside)) l->moves = *any = true;
     }
     if (e == CKPT_OK) e = path.err;

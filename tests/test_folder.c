@@ -426,6 +426,30 @@ static void test_pinned_only_unlisted(void **state) {
     }
 }
 
+// A link to a directory that gc takes away as unfinished does not lead nowhere afterwards, also where a rank has its own index.
+static void test_link_to_what_goes(void **state) {
+    (void)state;
+    for (int ranks = 0; ranks < 2; ranks++) {
+        const char *dir = util_temp_dir();
+        run *r = run_sharded(dir);
+        run_open(r);
+        for (int i = 1; i <= 2; i++) run_save(r, i);
+        run_end(r);
+        util_mkdir(util_join(dir, "ba9"));
+        copy(dir, "ba2/__0_0.pt", "ba9/__0_0.pt");
+        assert_int_equal(symlink("ba9", util_join(dir, "newest")), 0);
+        if (ranks == 1) util_write_text(util_join(dir, ".ckpt-index-rank1.jsonl"), "");
+        ckpt_gc_desc d;
+        memset(&d, 0, sizeof d);
+        d.unfinished_now = true;
+        ckpt_folder *f = look_into(dir);
+        ok(ckpt_folder_gc(f, &d));
+        ckpt_folder_close(f);
+        assert_false(util_exists(util_join(dir, "ba9")));
+        assert_string_equal(util_link_target(util_join(dir, "newest")), "ba2");
+    }
+}
+
 static void flip_and_verify(const char *dir, const char *name, ckpt_err want) {
     util_flip(util_join(dir, name), 4000, 1);
     ckpt_folder *f = look_into(dir);
@@ -1130,7 +1154,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_index_unread),
         cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_pinned_best_unlisted),
-        cmocka_unit_test(test_pinned_only_unlisted),
+        cmocka_unit_test(test_pinned_only_unlisted), cmocka_unit_test(test_link_to_what_goes),
         cmocka_unit_test(test_target_unseen),
         cmocka_unit_test(test_never_seen),
         cmocka_unit_test(test_best_unknown), cmocka_unit_test(test_no_runs_folder),
