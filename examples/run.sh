@@ -46,6 +46,10 @@ mkdir -p "$build" || exit 1
 case $fresh$folder in
     1*://* | 0*) ;;
     *)
+        if [ -e "$folder" ] && [ ! -d "$folder" ]; then
+            echo "--fresh: $folder is a file: nothing was deleted" >&2
+            exit 1
+        fi
         if [ -d "$folder" ] && [ -n "$(ls -A "$folder")" ] && ! ls -A "$folder" | grep -q '^\.ckpt-index.*\.jsonl$\|^\.ckpt-lock'; then
             echo "--fresh: $folder is not the folder of a run: nothing was deleted" >&2
             exit 1
