@@ -732,6 +732,7 @@ static void test_reads_in_vain(void **state) {
     up.store = s;
     up.name = "name";
     up.mark = "m";
+    up.overwrite = true;                                    // without a look before
     up.body = ckpt__body_of(big, sizeof big);
     up.part_size = 1 << 20;
     up.record = &record;

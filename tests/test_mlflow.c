@@ -742,12 +742,12 @@ static void test_managed_lake(void **state) {
     (void)state;
     ckpt__store_stat info;
 #define HOLLOW { 200, WHERE("x", "0"), NULL }
-#define FULL(size) { 200, WHERE("x", size), NULL }
+#define HOLDS(size) { 200, WHERE("x", size), NULL }
 #define NONE { 200, FILES(""), NULL }
 #define MADE { 201, "", NULL }
 #define TAKEN { 202, "", NULL }
 #define SHOWN { 200, "", NULL }
-#define THERE { 409, "<Error><Code>PathAlreadyExists</Code></Error>", NULL }
+#define IN_THE_WAY { 409, "<Error><Code>PathAlreadyExists</Code></Error>", NULL }
     static const step tells[] = { { 200, RUN, NULL }, HOLLOW, LAKE("r=1&"), HOLLOW };
     ckpt_store *s = MANAGED_MEET(tells);
     for (int i = 0; i < 2; i++) {
@@ -774,29 +774,31 @@ static void test_managed_lake(void **state) {
     time_t seconds = time(NULL) - 3600;
     struct tm utc;
     assert_true(strftime(now, sizeof now, "Last-Modified: %a, %d %b %Y %H:%M:%S GMT\r\nETag: \"0x2\"\r\n", gmtime_r(&seconds, &utc)) > 0);
-#define MET { 200, RUN, NULL }, HOLLOW, LAKE("r=1&"), LAKE(""), THERE, HOLLOW
+#define MET { 200, RUN, NULL }, HOLLOW, LAKE("r=1&"), LAKE(""), IN_THE_WAY, HOLLOW
 #define OLD { 200, "", "Last-Modified: Tue, 01 Jan 2019 00:00:00 GMT\r\nETag: \"0x1\"\r\n" }
-    static const step husk[] = { MET, LAKE("r=2&"), OLD, MADE, TAKEN, SHOWN, FULL("5") };
+    static const step husk[] = { MET, LAKE("r=2&"), OLD, MADE, TAKEN, SHOWN, HOLDS("5") };
     static const step filled[] = { MET, LAKE("r=2&"), OLD, { 412, "<Error><Code>ConditionNotMet</Code></Error>", NULL } };
     static const step young[] = { MET, LAKE("r=2&"), { 200, "", now } };
     static const step ageless[] = { MET, LAKE("r=2&"), { 403, "", NULL } };
-    static const step left[] = { MET, MADE, TAKEN, SHOWN, FULL("5") };
-    static const step tried[] = { { 200, RUN, NULL }, NONE, LAKE(""), MADE, { 503, "", NULL }, LAKE(""), THERE, HOLLOW, MADE, TAKEN, SHOWN, FULL("5") };
-    static const step raced[] = { { 200, RUN, NULL }, NONE, LAKE(""), THERE, FULL("5") };
-    static const step theirs[] = { { 200, RUN, NULL }, FULL("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
-    static const step blind[] = { { 200, RUN, NULL }, NONE, LAKE(""), THERE, { 404, "", NULL }, FULL("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
+    static const step left[] = { MET, MADE, TAKEN, SHOWN, HOLDS("5") };
+    static const step tried[] = { { 200, RUN, NULL }, NONE, LAKE(""), MADE, { 503, "", NULL }, LAKE(""), IN_THE_WAY, HOLLOW, MADE, TAKEN, SHOWN, HOLDS("5") };
+    static const step raced[] = { { 200, RUN, NULL }, NONE, LAKE(""), IN_THE_WAY, HOLDS("5") };
+    static const step theirs[] = { { 200, RUN, NULL }, HOLDS("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
+    static const step blind[] = { { 200, RUN, NULL }, NONE, LAKE(""), IN_THE_WAY, { 404, "", NULL }, HOLDS("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
     // The flush was answered for a server that went on with it: what is there then is compared.
-#define FLUSHED { 200, RUN, NULL }, NONE, LAKE(""), MADE, TAKEN, { 500, "", NULL }, LAKE(""), THERE, FULL("5"), FULL("5"), LAKE("r=1&"), \
+#define FLUSHED { 200, RUN, NULL }, NONE, LAKE(""), MADE, TAKEN, { 500, "", NULL }, LAKE(""), IN_THE_WAY, HOLDS("5"), HOLDS("5"), LAKE("r=1&"), \
         { 206, "h", "Content-Range: bytes 0-0/5\r\n" }
     static const step ours[] = { FLUSHED, { 206, "hello", "Content-Range: bytes 0-4/5\r\n" } };
     static const step others[] = { FLUSHED, { 206, "hullo", "Content-Range: bytes 0-4/5\r\n" } };
-    static const step replaces[] = { { 200, RUN, NULL }, LAKE(""), MADE, TAKEN, SHOWN, FULL("5") };
+    static const step replaces[] = { { 200, RUN, NULL }, LAKE(""), MADE, TAKEN, SHOWN, HOLDS("5") };
     static const struct { const step *steps; int count; bool overwrite; ckpt_err e; int made; bool inherited; } sends[] = {
-        { husk, UTIL_COUNT(husk), false, CKPT_OK, 4 }, { filled, UTIL_COUNT(filled), false, CKPT_EXISTS, 4 },
-        { young, UTIL_COUNT(young), false, CKPT_EXISTS, 4 }, { ageless, UTIL_COUNT(ageless), false, CKPT_EXISTS, 4 },
-        { left, UTIL_COUNT(left), false, CKPT_OK, 4, true }, { tried, UTIL_COUNT(tried), false, CKPT_OK, 3 }, { raced, UTIL_COUNT(raced), false, CKPT_EXISTS, 3 },
-        { theirs, UTIL_COUNT(theirs), false, CKPT_EXISTS, 0 }, { blind, UTIL_COUNT(blind), false, CKPT_EXISTS, 3 }, { replaces, UTIL_COUNT(replaces), true, CKPT_OK, 0 },
-        { ours, UTIL_COUNT(ours), false, CKPT_OK, 7 }, { others, UTIL_COUNT(others), false, CKPT_EXISTS, 7 } };
+        { husk, UTIL_COUNT(husk), false, CKPT_OK, 4, false }, { filled, UTIL_COUNT(filled), false, CKPT_EXISTS, 4, false },
+        { young, UTIL_COUNT(young), false, CKPT_EXISTS, 4, false }, { ageless, UTIL_COUNT(ageless), false, CKPT_EXISTS, 4, false },
+        { left, UTIL_COUNT(left), false, CKPT_OK, 4, true }, { tried, UTIL_COUNT(tried), false, CKPT_OK, 3, false },
+        { raced, UTIL_COUNT(raced), false, CKPT_EXISTS, 3, false },
+        { theirs, UTIL_COUNT(theirs), false, CKPT_EXISTS, 0, false }, { blind, UTIL_COUNT(blind), false, CKPT_EXISTS, 3, false },
+        { replaces, UTIL_COUNT(replaces), true, CKPT_OK, 0, false },
+        { ours, UTIL_COUNT(ours), false, CKPT_OK, 7, false }, { others, UTIL_COUNT(others), false, CKPT_EXISTS, 7, false } };
     ckpt__retry retry = ckpt__retry_default;
     retry.initial_backoff = 0.01;
     for (int i = 0; i < UTIL_COUNT(sends); i++) {
@@ -818,14 +820,14 @@ static void test_managed_lake(void **state) {
         if (sends[i].overwrite) assert_string_equal(header_of(2, "if-none-match"), "");
         rest_part(s);
     }
-    static const step late[] = { { 200, RUN, NULL }, LAKE("a=1&"), MADE, TAKEN, EXPIRED, LAKE("a=2&"), SHOWN, FULL("5") };
+    static const step late[] = { { 200, RUN, NULL }, LAKE("a=1&"), MADE, TAKEN, EXPIRED, LAKE("a=2&"), SHOWN, HOLDS("5") };
     s = MANAGED_MEET(late);
     is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);
     assert_string_equal(script.list[6].target, "/lake?a=2&" SIGNATURE "&action=flush&position=5");
     rest_part(s);
     // A link without bytes is looked at again.
     static const step link[] = { { 200, RUN, NULL }, { 200, WHERE("l.symlink", "0"), NULL }, LAKE("r=1&"), { 200, WHERE("l.symlink", "1"), NULL },
-        { 206, "x", "Content-Range: bytes 0-0/1\r\n" }, { 206, "x", "Content-Range: bytes 0-0/1\r\n" }, FULL("5"), LAKE("r=3&"), { 206, "h", "Content-Range: bytes 0-0/5\r\n" } };
+        { 206, "x", "Content-Range: bytes 0-0/1\r\n" }, { 206, "x", "Content-Range: bytes 0-0/1\r\n" }, HOLDS("5"), LAKE("r=3&"), { 206, "h", "Content-Range: bytes 0-0/5\r\n" } };
     ckpt__buf target;
     ckpt__buf_init(&target, NULL);
     s = MANAGED_MEET(link);
