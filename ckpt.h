@@ -27649,6 +27649,7 @@ static ckpt_err ckpt__mlflow_make_adls(ckpt_store *store, const ckpt__store_put 
                                        const ckpt__databricks_link *l) {
     const char *header = p->overwrite ? NULL : "If-None-Match";
     ckpt_err e = ckpt__mlflow_push(store, "PUT", l, "resource=file", header, "*", NULL, true, p->t);
+    p->t->unsure = p->t->unsure || p->t->status >= 500;     // it may be made all the same
     if (e != CKPT_EXISTS || p->overwrite || p->body->size == 0) return e;
     uint64_t size = 0;
     ckpt__error_record refusal;
@@ -36942,7 +36943,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     l.meter = s->meter;
     if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
     while (ckpt__retry_next(&l, &e)) {
-        put.again = s->unsure || s->inherited || j->broken;
+        put.again = s->unsure || s->inherited;
         e = ckpt__store_run_put(s->store, &put);
         ckpt__send_doubt(j, &l.t, e);
         s->reached = s->reached || e == CKPT_OK || l.t.unsure || ckpt__transfer_count(&l.t) > 0;
