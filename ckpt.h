@@ -40811,12 +40811,14 @@ static ckpt_err ckpt__uploader_published(const ckpt_uploader *u, const char *dir
     *order = 0;
     ckpt__buf_init(&hidden, &u->allocator);
     ckpt_err e = ckpt__uploader_hidden(&hidden, dir);
-    for (int i = 0; i < 2 && e == CKPT_OK; i++) {
-        const char *folder = i == 0 ? hidden.data : u->staging;
-        if (folder == NULL) break;
-        e = ckpt__uploader_link_find(u, &l, folder, link_name);
-        if (e == CKPT_OK) e = ckpt__uploader_link_read(u, &l, link_name);
-        if (e == CKPT_OK && l.known && l.order[0] > *order) *order = l.order[0];
+    const char *folders[2] = { e == CKPT_OK ? hidden.data : NULL, u->staging };
+    for (int i = 0; i < 2 && e != CKPT_NOMEM; i++) {        // one folder that is away does not hide the other's
+        const char *folder = folders[i];
+        if (folder == NULL) continue;
+        ckpt_err one = ckpt__uploader_link_find(u, &l, folder, link_name);
+        if (one == CKPT_OK) one = ckpt__uploader_link_read(u, &l, link_name);
+        if (one == CKPT_OK && l.known && l.order[0] > *order) *order = l.order[0];
+        if (one != CKPT_OK) e = one;
         ckpt__uploader_link_free(u, &l);
     }
     ckpt__buf_free(&hidden);
