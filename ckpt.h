@@ -42501,7 +42501,7 @@ static void ckpt__remote_relent(ckpt__remote *r, const ckpt__index_line *l) {
 
 // The store has no way to remove an object: that may be so of all, or of this one alone (Azure, of one with snapshots).
 static void ckpt__remote_lack(ckpt__remote *r, ckpt__index_line *l) {
-    bool other = l == NULL || l->refused_at <= 0;
+    bool other = l != NULL && l->refused_at <= 0;
     r->keeps = r->keeps || (r->lacks && other);
     r->lacks = true;
     ckpt__remote_refuse(r, l);
@@ -42516,6 +42516,7 @@ static void ckpt__remote_removed(ckpt__remote *r, const char *name, ckpt_err e) 
     if (e == CKPT_UNSUPPORTED) ckpt__remote_lack(r, l);
     if (e == CKPT_AUTH) ckpt__remote_refuse(r, l);
     if (!ckpt__remote_is_final(e) && e != CKPT_CANCELLED) r->removes = true;
+    if (e == CKPT_OK) r->lacks = false;                     // it removes others
     if (l == NULL) return;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND) {
         l->removing = false;
