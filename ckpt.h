@@ -47338,8 +47338,10 @@ static ckpt_err ckpt__saver_collect_kept(ckpt_saver *s, const ckpt__index_line *
     (void)ckpt__index_choose(&s->index, &rule);
     for (size_t i = 0; i < s->index.count; i++) {
         const ckpt__index_line *l = &s->index.lines[i];
-        bool stays = ckpt__index_counts(l) && !l->leaves && strcmp(l->name, line->name) != 0;       // else it takes its place
-        if (stays) ckpt__buf_add(out, l->name, strlen(l->name) + 1);
+        // What is pinned here and has lost its listing here may be whole where others have it.
+        bool stays = (ckpt__index_counts(l) && !l->leaves) || (l->pinned && l->unlisted);
+        if (stays && strcmp(l->name, line->name) != 0)      // else it takes its place
+            ckpt__buf_add(out, l->name, strlen(l->name) + 1);
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
     return out->err;

@@ -1707,6 +1707,39 @@ static ckpt_err barrier_after_upload(void *user) {
     return tr_barrier(r);
 }
 
+// What rank 0's machine has pinned, and lost the listing of, stays on the other's, which has it whole and not pinned.
+static void pinned_and_unlisted(tr_rank *r, void *arg) {
+    member *m = member_new(r, (plan *)arg);
+    m->d.ranks.node_rank = r->rank;
+    m->d.ranks.local_rank = 0;
+    m->d.ranks.local_world_size = 1;
+    m->d.num_checkpoints_to_keep = 1;
+    if (member_open(m)) {
+        for (int i = 1; i <= 3; i++) {
+            ckpt_timestamp t = at_batch(i);
+            TR_OK(r, ckpt_saver_save(m->s, &t));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+            if (i == 1 && r->rank == 0) {
+                member_pin(m, "ba1", true);
+                TR_CHECK(r, unlink(util_join(m->folder, "ba1/.metadata")) == 0);
+            }
+            TR_OK(r, tr_barrier(r));
+        }
+    }
+    member_end(m);
+}
+
+static void test_pinned_and_unlisted(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.apart = true;
+    p.interval = "1000000ba";
+    tr_run(tr_new(2), pinned_and_unlisted, &p);
+    assert_true(is_whole(util_join(p.dir, "rank1"), "ba1"));
+    assert_false(util_exists(util_join(p.dir, "rank1/ba2")));
+    assert_true(util_exists(util_join(p.dir, "rank0/ba1")));
+}
+
 static void pinned_by_one(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     ckpt_uploader *u;
@@ -4591,8 +4624,8 @@ static void resume_away(tr_rank *r, void *arg) {
         TR_OK(r, member_step(m, 4));
         while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
         for (int64_t i = 0, there = 0; i < 200 && there == 0; i++) {
-            (void)ckpt_uploader_wait(u, 0);
-            (void)ckpt_saver_wait(m->s, 0);
+            (void)!ckpt_uploader_wait(u, 0);
+            (void)!ckpt_saver_wait(m->s, 0);
             ckpt__os_sleep(0.05);
             there = bucket_has(upload_to, "run/ba1/.metadata");
             TR_OK(r, tr_min(&there, 1, r));
@@ -4944,7 +4977,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded),
-        cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_on_the_way),
+        cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
+        cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
