@@ -1082,7 +1082,9 @@ static void test_newest_unseen_and_taken_back(void **state) {
     run_open(m.r);
     bucket_fail(b, NULL, CKPT_OK, 0);
     bucket_hold(b, true);
-    for (int i = 1; i <= 3; i++) run_save(m.r, i);
+    run_save(m.r, 1);
+    for (int i = 0; !bucket_is_busy(b) && i < 5000; i++) usleep(1000);      // a worker has it
+    for (int i = 2; i <= 3; i++) run_save(m.r, i);
     bucket_hold(b, false);
     ok(ckpt_saver_wait(m.r->s, 0));
     save_wait(&m, 4);
