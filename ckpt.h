@@ -49952,7 +49952,9 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     if (named && e != CKPT_NOMEM) ckpt__saver_send_left(s, r);
     if (looks && e != CKPT_NOMEM) {
         ckpt_err seen = asks ? ckpt__saver_look_newest(s, r, link.data) : CKPT_NET;
+        ckpt__saver_enter(s);           // uploads that were left are on their way
         r->unseen = seen != CKPT_OK;
+        ckpt__saver_leave(s);
         if (e == CKPT_OK || seen == CKPT_NOMEM) e = seen;
     }
     (void)ckpt__error_put(&why);
