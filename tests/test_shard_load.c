@@ -1412,6 +1412,11 @@ static void test_no_memory(void **state) {
                 OK(e == CKPT_MISMATCH ? CKPT_OK : e);
                 break;
             }
+            // What is left of a checkpoint that was replaced, were there one, does not make the new one fail.
+            if (kind == 2 && e == CKPT_OK) {
+                OK(ckpt_verify(to, NULL));
+                continue;
+            }
             if (e != CKPT_NOMEM) print_error("kind %d, allocation %d: %s %s\n", kind, at, ckpt_err_name(e), ckpt_last_error());
             assert_int_equal(e, CKPT_NOMEM);
         }
