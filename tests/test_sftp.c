@@ -458,8 +458,8 @@ static void test_guard(void **state) {
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
         ckpt__http_note_socket(job.slot, pair[0]);
         ckpt__sftp_guard g = { f, &job, 2.0, false, CKPT_OK };
-        assert_int_equal(ckpt__os_thread_start(&thread, ckpt__sftp_guard_run, &g), CKPT_OK);
         double began = ckpt__os_now();
+        assert_int_equal(ckpt__os_thread_start(&thread, ckpt__sftp_guard_run, &g), CKPT_OK);
         for (int i = 0; way == ENDS && i < 130; i++) {
             (void)ckpt__http_watch(&job);
             ckpt__os_sleep(0.02);
