@@ -54240,7 +54240,7 @@ static void ckpt__crew_meet(ckpt_saver *s, ckpt__error_record *first, ckpt_err e
     ckpt__error_take(&r);
     r.code = e;
     if (first->code == CKPT_OK) *first = r;
-    else ckpt__crew_leave_untold(s, &r);
+    else if (first->code != e) ckpt__crew_leave_untold(s, &r);      // else its rank has logged it
 }
 
 static ckpt_err ckpt__crew_take_untold(ckpt_saver *s) {
