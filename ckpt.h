@@ -17208,6 +17208,11 @@ static bool ckpt__index_counts(const ckpt__index_line *l) {
     return l->owned && l->state != CKPT__INDEX_DAMAGED && !l->unfit;
 }
 
+// Could a run go on from that checkpoint, as far as is known? Nobody is to hand over one that is known to be damaged.
+static bool ckpt__index_is_fit(const ckpt__index_line *l) {
+    return l->state == CKPT__INDEX_SAVED && !l->unfit;
+}
+
 // Is a line better than another that has a metric? A NaN or an infinity never is.
 static bool ckpt__index_beats(const ckpt__index_rule *rule, const ckpt__index_line *l, const ckpt__index_line *than) {
     if (!l->has_metric || l->metric - l->metric != 0) return false;
@@ -49688,7 +49693,7 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
     if (left->at > s->index.count) left->at = s->index.count;
     while (left->at > 0) {
         ckpt__index_line *line = &s->index.lines[--left->at];
-        if (line->state != CKPT__INDEX_SAVED || line->others || line->stray || line->unfit) continue;
+        if (!ckpt__index_is_fit(line) || line->others || line->stray) continue;
         if (ckpt__index_is_folder(line->name)) continue;                        // those need all ranks
         bool last = left->newest && line->owned && line->upload == CKPT__UPLOAD_LOCAL;
         left->newest = false;
@@ -53788,7 +53793,7 @@ static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_
     ckpt__index_settle(ix);
     for (size_t i = ix->count; i > 0 && e == CKPT_OK && *at < 0; i--) {
         const ckpt__index_line *l = &ix->lines[i - 1];
-        if (l->state != CKPT__INDEX_SAVED || l->others || l->stray || ckpt__index_is_folder(l->name)) continue;
+        if (!ckpt__index_is_fit(l) || l->others || l->stray || ckpt__index_is_folder(l->name)) continue;
         ckpt__index_path(&path, ix, l->name);
         e = path.err;
         bool there = e == CKPT_OK && ckpt__os_stat(ckpt__buf_cstr(&path), &info) == CKPT_OK && info.is_file;
@@ -55549,15 +55554,10 @@ static uint64_t ckpt__crew_loaded(const ckpt_saver *s, const ckpt_timestamp *t) 
     return number;
 }
 
-// Could a run go on from that checkpoint, as far as is known? Nobody is to hand over one that is known to be damaged.
-static bool ckpt__crew_is_fit(const ckpt__index_line *l) {
-    return l->state == CKPT__INDEX_SAVED && !l->unfit;
-}
-
 // Notes a line of rank 0's index if its folder is there and not in every store.
 static void ckpt__crew_consider(ckpt_saver *s, int at, bool older, ckpt__crew_rest *rest, ckpt__buf *told, ckpt__buf *path) {
     const ckpt__index_line *l = at >= 0 ? &s->index.lines[at] : NULL;
-    if (l == NULL || !ckpt__index_is_folder(l->name) || (older && (l->others || l->stray || !ckpt__crew_is_fit(l)))) return;
+    if (l == NULL || !ckpt__index_is_folder(l->name) || (older && (l->others || l->stray || !ckpt__index_is_fit(l)))) return;
     ckpt__index_path(path, &s->index, l->name);
     bool here = path->err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(path));
     rest->stores = here ? ckpt__crew_stores_without(s, l, older) : 0;
@@ -55807,7 +55807,7 @@ static void ckpt__crew_list_late(ckpt_saver *s, uint64_t loaded, ckpt__buf *out)
             ckpt__crew_late one = { r->ledger.lines[i].number, (uint64_t)k };
             if (!ckpt__crew_is_left(s, k, &r->ledger.lines[i], loaded)) continue;
             int at = ckpt__remote_find(&s->index, one.number);
-            bool gone = at < 0 ? knows : !ckpt__crew_is_fit(&s->index.lines[at]);
+            bool gone = at < 0 ? knows : !ckpt__index_is_fit(&s->index.lines[at]);
             if (gone || ckpt__saver_is_past(s, r, one.number)) ckpt__buf_add(out, &one, sizeof one);
         }
     }
