@@ -542,6 +542,13 @@ static void test_apart_unsaid(void **state) {
     }
 }
 
+// A world of ranks in a process of its own has ended as it was to.
+static void was_killed(pid_t child) {
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
 static ckpt_err die_copying(void *dst, const void *src, size_t size, bool to_device, void *user) {
     if (((member *)user)->r->rank == 1 && to_device) (void)raise(SIGKILL);
     return member_copy(dst, src, size, to_device, user);
@@ -582,9 +589,7 @@ static void test_whole_apart(void **state) {
             tr_run(tr_new(3), die_loading, &p);
             _exit(1);
         }
-        int status = 1;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        was_killed(child);
         assert_string_not_equal(util_list(temp), "");
         tr_run(tr_new(3), go_on, &p);
         assert_string_equal(util_list(temp), "");       // a copy is gone when it is loaded, and so is what was left of one
@@ -1863,9 +1868,7 @@ static void test_hidden_files_left(void **state) {
             tr_run(tr_new(2), save_to_store, &p);
             _exit(1);
         }
-        int status = 1;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        was_killed(child);
         assert_non_null(strstr(util_list(p.dir), files[i]));
         p.saves = 0;
         tr_run(tr_new(2), save_some, &p);
@@ -3863,9 +3866,7 @@ static void test_tars_replaced(void **state) {
             tr_run(tr_new(2), tars_replaced, &p);
             _exit(1);
         }
-        int status = 1;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        was_killed(child);
         tr_run(tr_new(2), save_some, &other);
         for (int i = 0; i < 2; i++) {
             const char *name = util_fmt("ep0-rank%d.pt.tar", i);
@@ -4519,11 +4520,23 @@ static void resume_in_flight(tr_rank *r, void *arg) {
     member *m = in_flight_new(r, (plan *)arg, &u);
     if (member_open(m)) {
         TR_OK(r, ckpt_saver_resume(m->s, &t));
-        TR_CHECK(r, t.batch == 3);
-        TR_OK(r, member_step(m, 4));
+        TR_CHECK(r, t.batch == ((plan *)arg)->saves);
+        TR_OK(r, member_step(m, ((plan *)arg)->saves + 1));
         TR_OK(r, ckpt_saver_wait(m->s, 0));
     }
     member_end_stores(m, &u, 1, false);
+}
+
+// Two ranks whose store takes nothing, and which are killed.
+static void end_in_flight(const char *objects, void (*ends)(tr_rank *r, void *arg), plan *p) {
+    pid_t child = fork();
+    if (child == 0) {
+        upload_to = bucket_new(objects);
+        bucket_hold(upload_to, true);
+        tr_run(tr_new(2), ends, p);
+        _exit(1);
+    }
+    was_killed(child);
 }
 
 static void test_killed_in_flight(void **state) {
@@ -4538,17 +4551,9 @@ static void test_killed_in_flight(void **state) {
             p.keep = kept[k][1];
             p.apart = apart == 1;
             const char *objects = util_temp_dir();
-            pid_t child = fork();
-            if (child == 0) {
-                upload_to = bucket_new(objects);
-                bucket_hold(upload_to, true);
-                tr_run(tr_new(2), die_in_flight, &p);
-                _exit(1);
-            }
-            int status = 1;
-            assert_int_equal(waitpid(child, &status, 0), child);
-            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+            end_in_flight(objects, die_in_flight, &p);
             upload_to = bucket_new(objects);
+            p.saves = 3;
             tr_run(tr_new(ranks[k]), resume_in_flight, &p);
             const char *names = bucket_names(upload_to);
             for (int i = 1; i <= 4; i++) {
@@ -4640,16 +4645,7 @@ static void test_killed_in_flight_and_away(void **state) {
     p.number = CKPT_KEEP_ALL;
     p.keep = 10;
     const char *objects = util_temp_dir();
-    pid_t child = fork();
-    if (child == 0) {
-        upload_to = bucket_new(objects);
-        bucket_hold(upload_to, true);
-        tr_run(tr_new(2), die_in_flight, &p);
-        _exit(1);
-    }
-    int status = 1;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    end_in_flight(objects, die_in_flight, &p);
     util_remove_tree(util_join(p.dir, ".ckpt-staging"));
     upload_to = bucket_new(objects);
     bucket_fail(upload_to, "put run|size run|get run", CKPT_NET, -1);
@@ -4672,19 +4668,6 @@ static void die_again_in_flight(tr_rank *r, void *arg) {
     if (r->rank == 0) (void)raise(SIGKILL);
 }
 
-static void resume_damaged_in_flight(tr_rank *r, void *arg) {
-    ckpt_uploader *u;
-    ckpt_timestamp t;
-    member *m = in_flight_new(r, (plan *)arg, &u);
-    if (member_open(m)) {
-        TR_OK(r, ckpt_saver_resume(m->s, &t));
-        TR_CHECK(r, t.batch == 5);
-        TR_OK(r, member_step(m, 6));
-        TR_OK(r, ckpt_saver_wait(m->s, 0));
-    }
-    member_end_stores(m, &u, 1, false);
-}
-
 static void test_killed_in_flight_and_damaged(void **state) {
     (void)state;
     static const int kept[] = { CKPT_KEEP_ALL, 10 };
@@ -4695,19 +4678,11 @@ static void test_killed_in_flight_and_damaged(void **state) {
         const char *objects = util_temp_dir();
         for (int life = 0; life < 2; life++) {
             if (life == 1) flip_in(p.dir, "ba3/__1_0.pt");
-            pid_t child = fork();
-            if (child == 0) {
-                upload_to = bucket_new(objects);
-                bucket_hold(upload_to, true);
-                tr_run(tr_new(2), life == 0 ? die_in_flight : die_again_in_flight, &p);
-                _exit(1);
-            }
-            int status = 1;
-            assert_int_equal(waitpid(child, &status, 0), child);
-            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+            end_in_flight(objects, life == 0 ? die_in_flight : die_again_in_flight, &p);
         }
         upload_to = bucket_new(objects);
-        tr_run(tr_new(2), resume_damaged_in_flight, &p);
+        p.saves = 5;
+        tr_run(tr_new(2), resume_in_flight, &p);
         for (int i = 1; i <= 6; i++) assert_true(bucket_has(upload_to, util_fmt("run/ba%d/.metadata", i)) == (i != 3));
         if (kept[k] == 10) assert_null(strstr(bucket_names(upload_to), "run%ba3%"));       // nor is what was there already kept
         bucket_end(upload_to);
