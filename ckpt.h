@@ -18460,7 +18460,8 @@ static ckpt_err ckpt__http_lines(struct curl_slist **list, const ckpt__http_requ
 }
 
 static void ckpt__http_set_request(const ckpt__http *h, CURL *easy, const ckpt__http_request *q, struct curl_slist *lines) {
-    bool has_body = q->body != NULL || ckpt__http_is(q->method, "PUT") || ckpt__http_is(q->method, "POST");
+    bool has_body = q->body != NULL || ckpt__http_is(q->method, "PUT") || ckpt__http_is(q->method, "POST") ||
+                    ckpt__http_is(q->method, "PATCH");
     if (has_body) {
         (void)curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
         (void)curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, q->body != NULL ? (curl_off_t)q->body->size : (curl_off_t)0);

@@ -521,7 +521,7 @@ const listen = (ownMark, ownHandler) => http.createServer((req, res) => {
         }
         const whole = Buffer.concat(chunks), body = fault && fault.keep !== undefined ? whole.subarray(0, fault.keep) : whole, quiet = fault && (fault.lose || fault.hang), to = quiet ? { req, writeHead() {}, write() {}, end() {} } : res;
         try {
-            if (!own && (req.method === 'PUT' || req.method === 'POST') && req.headers['content-length'] === undefined && req.headers['transfer-encoding'] !== 'chunked') throw new Refusal(411, 'BAD_REQUEST', 'no Content-Length');
+            if (!own && ['PUT', 'POST', 'PATCH'].includes(req.method) && req.headers['content-length'] === undefined && req.headers['transfer-encoding'] !== 'chunked') throw new Refusal(411, 'BAD_REQUEST', 'no Content-Length');
             if (fault && fault.status) throw new Refusal(fault.status, fault.code === undefined ? 'TEMPORARILY_UNAVAILABLE' : fault.code, fault.message || 'the test says so');
             linkBase = oneDoor ? `http://${req.headers.host}/cloud` : cloudBase;
             handler(req, to, body);
