@@ -26005,8 +26005,21 @@ static bool ckpt__databricks_quotes(const char *text, const char *url) {
     return false;
 }
 
-// Reads {"error_code","message","details":[{"reason"}]} of Databricks and MLflow, or a cloud's XML, of which only code and
-// message are kept: it may quote what was signed.
+static void ckpt__databricks_note(char *out, size_t cap, const char *said) {
+    if (said != NULL) ckpt__web_clean(out, cap, said, strlen(said));
+}
+
+// Reads {"error":{"code","message","detail":{"AuthenticationErrorDetail"}}} of Azure's Data Lake.
+static void ckpt__databricks_read_lake(ckpt__databricks_call *c, const ckpt__json_doc *doc) {
+    const ckpt__json *error = ckpt__json_get(doc, ckpt__json_root(doc), "error");
+    const ckpt__json *detail = ckpt__json_get(doc, error, "detail");
+    ckpt__databricks_note(c->code, sizeof c->code, ckpt__json_get_text(doc, error, "code"));
+    ckpt__databricks_note(c->message, sizeof c->message, ckpt__json_get_text(doc, error, "message"));
+    ckpt__databricks_note(c->reason, sizeof c->reason, ckpt__json_get_text(doc, detail, "AuthenticationErrorDetail"));
+}
+
+// Reads {"error_code","message","details":[{"reason"}]} of Databricks and MLflow, or a cloud's XML or JSON, of which only code
+// and message are kept: it may quote what was signed.
 static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
     ckpt__json_doc doc;
     const ckpt__buf *b = &c->reply.body;
@@ -26014,14 +26027,13 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
     c->code[0] = c->message[0] = c->reason[0] = 0;
     if (b->len > 0 && ckpt__json_parse(&doc, &c->d->secret, b->data, b->len) == CKPT_OK) {
         const ckpt__json *root = ckpt__json_root(&doc);
-        const char *code = ckpt__json_get_text(&doc, root, "error_code"), *said = ckpt__json_get_text(&doc, root, "message");
         const ckpt__json *details = ckpt__json_get(&doc, root, "details");
-        if (code != NULL) ckpt__web_clean(c->code, sizeof c->code, code, strlen(code));
-        if (said != NULL) ckpt__web_clean(c->message, sizeof c->message, said, strlen(said));
+        ckpt__databricks_note(c->code, sizeof c->code, ckpt__json_get_text(&doc, root, "error_code"));
+        ckpt__databricks_note(c->message, sizeof c->message, ckpt__json_get_text(&doc, root, "message"));
+        if (c->url != NULL) ckpt__databricks_read_lake(c, &doc);
         if (details != NULL && details->kind != CKPT__JSON_ARRAY) details = NULL;
         for (const ckpt__json *n = ckpt__json_child(&doc, details); n != NULL; n = ckpt__json_next(&doc, n)) {
-            const char *reason = ckpt__json_get_text(&doc, n, "reason");
-            if (reason != NULL) ckpt__web_clean(c->reason, sizeof c->reason, reason, strlen(reason));
+            ckpt__databricks_note(c->reason, sizeof c->reason, ckpt__json_get_text(&doc, n, "reason"));
         }
         ckpt__json_free(&doc);
     } else if (b->len > 0 && c->url != NULL) {
@@ -26032,6 +26044,7 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
             ckpt__web_clean(c->reason, sizeof c->reason, text.data, text.len);
         ckpt__buf_free(&text);
     }
+    if (c->url != NULL) ckpt__databricks_note(c->code, sizeof c->code, ckpt__fields_get(&c->reply.headers, "x-ms-error-code"));
     static const char *const secrets[] = { "sig=", "Signature=", "Bearer ", "Basic ", "Token=", "token=" };
     for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
         if (strstr(c->message, secrets[i]) != NULL) c->message[0] = 0;
@@ -27596,13 +27609,15 @@ static ckpt_err ckpt__mlflow_push(ckpt_store *store, const char *method, const c
     return e;
 }
 
-// A PATCH to a file in Azure's Data Lake. An address that was good for some of the file and has run out since is asked for again.
+// A PATCH to a file in Azure's Data Lake. An address that was good for some of the file and is refused now has run out, whatever
+// the refusal says: it is asked for again.
 static ckpt_err ckpt__mlflow_patch(ckpt_store *store, const char *path, ckpt__databricks_link *l, const char *query,
                                    const ckpt__body *body, bool fresh, ckpt__transfer *t) {
     ckpt__mlflow_cloud cloud;
     uint64_t before = ckpt__transfer_count(t);
     ckpt_err e = ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, body, body == NULL, t);
-    if (fresh || e != CKPT_NET || (t->status != 403 && t->status != 400)) return e;
+    bool late = (e == CKPT_NET && t->status == 400) || ((e == CKPT_NET || e == CKPT_AUTH) && t->status == 403);
+    if (fresh || !late) return e;
     ckpt__transfer_recount(t, before);
     e = ckpt__mlflow_sign(store, "credentials-for-write", path, l, &cloud, t);
     return e == CKPT_OK ? ckpt__mlflow_push(store, "PATCH", l, query, NULL, NULL, body, body == NULL, t) : e;

@@ -677,7 +677,10 @@ static void test_managed_shrinks(void **state) {
 }
 
 #define LAKE(query) { 200, CREDENTIAL("credential_infos", "AZURE_ADLS_GEN2_SAS_URI", "@/lake?" query SIGNATURE), NULL }
-#define EXPIRED { 403, "<Error><Code>AuthenticationFailed</Code><Message>Signature expired</Message></Error>", NULL }
+#define LAKE_SAYS(code, more) "{\"error\":{\"code\":\"" code "\",\"message\":\"Server failed, says it.\\nRequestId:1\"" more "}}"
+#define EXPIRED { 403, LAKE_SAYS("AuthenticationFailed", ",\"detail\":{\"AuthenticationErrorDetail\":\"Signature not valid in the specified time frame: Start [Thu, " \
+        "19 Nov 2026 09:00:00 GMT] - Expiry [Thu, 19 Nov 2026 10:00:00 GMT] - Current [Thu, 19 Nov 2026 10:00:07 GMT]\"}"), NULL }
+#define EXPIRED_XML { 403, "<Error><Code>AuthenticationFailed</Code><Message>Signature expired</Message></Error>", NULL }
 
 static ckpt_err no_bytes(void *dst, size_t size, uint64_t offset, void *user) {
     (void)dst, (void)size, (void)offset, (void)user;
@@ -702,9 +705,10 @@ static void test_managed_whole(void **state) {
     }
     rest_part(s);
     static const step late[] = { { 200, RUN, NULL }, LAKE(""), { 201, "", NULL }, EXPIRED };
-    static const step lossy[] = { { 200, RUN, NULL }, LAKE(""), { 201, "", NULL }, { 202, "", NULL }, { 400, "<Error><Code>InvalidFlushPosition</Code></Error>", NULL } };
-    for (int i = 0; i < 2; i++) {
-        s = i == 0 ? MANAGED_MEET(late) : MANAGED_MEET(lossy);
+    static const step later[] = { { 200, RUN, NULL }, LAKE(""), { 201, "", NULL }, EXPIRED_XML };
+    static const step lossy[] = { { 200, RUN, NULL }, LAKE(""), { 201, "", NULL }, { 202, "", NULL }, { 400, LAKE_SAYS("InvalidFlushPosition", ""), NULL } };
+    for (int i = 0; i < 3; i++) {
+        s = i == 0 ? MANAGED_MEET(late) : i == 1 ? MANAGED_MEET(later) : MANAGED_MEET(lossy);
         s->best_part = 2;
         is(rest_put(s, "x", "hello", true, NULL), CKPT_NET);
         assert_true(t.transient);
@@ -747,7 +751,7 @@ static void test_managed_lake(void **state) {
 #define MADE { 201, "", NULL }
 #define TAKEN { 202, "", NULL }
 #define SHOWN { 200, "", NULL }
-#define IN_THE_WAY { 409, "<Error><Code>PathAlreadyExists</Code></Error>", NULL }
+#define IN_THE_WAY { 409, LAKE_SAYS("PathAlreadyExists", ""), NULL }
     static const step tells[] = { { 200, RUN, NULL }, HOLLOW, LAKE("r=1&"), HOLLOW };
     ckpt_store *s = MANAGED_MEET(tells);
     for (int i = 0; i < 2; i++) {
@@ -782,6 +786,7 @@ static void test_managed_lake(void **state) {
     static const step ageless[] = { MET, LAKE("r=2&"), { 403, "", NULL } };
     static const step left[] = { MET, MADE, TAKEN, SHOWN, HOLDS("5") };
     static const step tried[] = { { 200, RUN, NULL }, NONE, LAKE(""), MADE, { 503, "", NULL }, LAKE(""), IN_THE_WAY, HOLLOW, MADE, TAKEN, SHOWN, HOLDS("5") };
+    static const step held[] = { { 200, RUN, NULL }, NONE, LAKE(""), { 409, LAKE_SAYS("LeaseIdMissing", ""), NULL }, LAKE(""), MADE, TAKEN, SHOWN, HOLDS("5") };
     static const step raced[] = { { 200, RUN, NULL }, NONE, LAKE(""), IN_THE_WAY, HOLDS("5") };
     static const step theirs[] = { { 200, RUN, NULL }, HOLDS("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
     static const step blind[] = { { 200, RUN, NULL }, NONE, LAKE(""), IN_THE_WAY, { 404, "", NULL }, HOLDS("7"), LAKE("r=1&"), { 206, "h", "Content-Range: bytes 0-0/7\r\n" } };
@@ -795,7 +800,7 @@ static void test_managed_lake(void **state) {
         { husk, UTIL_COUNT(husk), false, CKPT_OK, 4, false }, { filled, UTIL_COUNT(filled), false, CKPT_EXISTS, 4, false },
         { young, UTIL_COUNT(young), false, CKPT_EXISTS, 4, false }, { ageless, UTIL_COUNT(ageless), false, CKPT_EXISTS, 4, false },
         { left, UTIL_COUNT(left), false, CKPT_OK, 4, true }, { tried, UTIL_COUNT(tried), false, CKPT_OK, 3, false },
-        { raced, UTIL_COUNT(raced), false, CKPT_EXISTS, 3, false },
+        { held, UTIL_COUNT(held), false, CKPT_OK, 3, false }, { raced, UTIL_COUNT(raced), false, CKPT_EXISTS, 3, false },
         { theirs, UTIL_COUNT(theirs), false, CKPT_EXISTS, 0, false }, { blind, UTIL_COUNT(blind), false, CKPT_EXISTS, 3, false },
         { replaces, UTIL_COUNT(replaces), true, CKPT_OK, 0, false },
         { ours, UTIL_COUNT(ours), false, CKPT_OK, 7, false }, { others, UTIL_COUNT(others), false, CKPT_EXISTS, 7, false } };
@@ -820,11 +825,18 @@ static void test_managed_lake(void **state) {
         if (sends[i].overwrite) assert_string_equal(header_of(2, "if-none-match"), "");
         rest_part(s);
     }
-    static const step late[] = { { 200, RUN, NULL }, LAKE("a=1&"), MADE, TAKEN, EXPIRED, LAKE("a=2&"), SHOWN, HOLDS("5") };
-    s = MANAGED_MEET(late);
-    is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);
-    assert_string_equal(script.list[6].target, "/lake?a=2&" SIGNATURE "&action=flush&position=5");
-    rest_part(s);
+    // Whatever it says: an address that was good for the bytes and is refused then is asked for again, once.
+#define LATE { 200, RUN, NULL }, LAKE("a=1&"), MADE, TAKEN
+    static const step late[] = { LATE, EXPIRED, LAKE("a=2&"), SHOWN, HOLDS("5") };
+    static const step dumb[] = { LATE, { 403, "", "x-ms-error-code: AuthenticationFailed\r\n" }, LAKE("a=2&"), SHOWN, HOLDS("5") };
+    static const step barred[] = { LATE, { 403, "", NULL }, LAKE("a=2&"), { 403, "", "x-ms-error-code: AuthorizationPermissionMismatch\r\n" } };
+    for (int i = 0; i < 3; i++) {
+        s = i == 0 ? MANAGED_MEET(late) : i == 1 ? MANAGED_MEET(dumb) : MANAGED_MEET(barred);
+        is(rest_put(s, "x", "hello", true, NULL), i < 2 ? CKPT_OK : CKPT_AUTH);
+        if (i == 2) sentence_has("403 AuthorizationPermissionMismatch");
+        assert_string_equal(script.list[6].target, "/lake?a=2&" SIGNATURE "&action=flush&position=5");
+        rest_part(s);
+    }
     // A link without bytes is looked at again.
     static const step link[] = { { 200, RUN, NULL }, { 200, WHERE("l.symlink", "0"), NULL }, LAKE("r=1&"), { 200, WHERE("l.symlink", "1"), NULL },
         { 206, "x", "Content-Range: bytes 0-0/1\r\n" }, { 206, "x", "Content-Range: bytes 0-0/1\r\n" }, HOLDS("5"), LAKE("r=3&"), { 206, "h", "Content-Range: bytes 0-0/5\r\n" } };

@@ -95,11 +95,12 @@ function link(o, life) {
     return `${linkBase}/${encodeURIComponent(o.key)}?${q}`;
 }
 const NEEDED = [{ name: 'x-fake-needed', value: 'yes, all of it' }];
-const xml = (res, status, code, message, more) => {
+const xml = (res, status, code, message, detail) => {         // the Data Lake has JSON of its own
     const at = tells ? res.req.url.replace(/&/g, '&amp;') : '', signature = (/(?:Signature|upload_id)=([0-9a-f]+)/.exec(at) || ['', ''])[1];
     if (tells) message = [`${message}: ${at}`, `${message}: ${signature} of ${at}`, `${signature} is wrong`][tells++ % 3];
+    if (cloudKind === 'adls') return reply(res, status, { 'Content-Type': 'application/json;charset=utf-8', 'x-ms-error-code': code }, JSON.stringify({ error: { code, message, detail: detail ? { AuthenticationErrorDetail: detail } : undefined } }));
     return reply(res, status, { 'Content-Type': 'application/xml' }, `<?xml version="1.0"?><Error><Code>${code}</Code><Message>${message}</Message>` +
-        `${more || ''}<SignatureProvided>${signature}</SignatureProvided><StringToSign>GET X-Amz-Signature=hidden ${at}</StringToSign></Error>`);
+        `${detail ? `<AuthenticationErrorDetail>${detail}</AuthenticationErrorDetail>` : ''}<SignatureProvided>${signature}</SignatureProvided><StringToSign>GET X-Amz-Signature=hidden ${at}</StringToSign></Error>`);
 };
 
 function mapOf(key) { return key.startsWith('/Volumes/') ? files : key.startsWith('run:') ? runFiles : artifacts; }
@@ -111,7 +112,7 @@ function serveCloud(req, res, body) {
     if (mac(o) !== q.get(op === 'stream' ? 'upload_id' : 'X-Amz-Signature')) { wrong.push('a signature is wrong: ' + req.url); return xml(res, 403, 'SignatureDoesNotMatch', 'The request signature does not match'); }
     const late = Number(o.exp) < Date.now() / 1000;
     if (late && cloudKind === 'gcp') return xml(res, 400, 'ExpiredToken', 'The provided token has expired.');
-    if (late) return cloudKind === 'azure' ? xml(res, 403, 'AuthenticationFailed', 'Server failed to authenticate the request.', '<AuthenticationErrorDetail>Signature not valid in the specified time frame</AuthenticationErrorDetail>') : xml(res, 403, 'AccessDenied', 'Request has expired');
+    if (late) return cloudKind === 'azure' || cloudKind === 'adls' ? xml(res, 403, 'AuthenticationFailed', 'Server failed to authenticate the request.', 'Signature not valid in the specified time frame') : xml(res, 403, 'AccessDenied', 'Request has expired');
     if (req.headers['x-fake-needed'] !== 'yes, all of it' && !key.startsWith('proxy:')) return xml(res, 403, 'AccessDenied', 'There were headers present in the request which were not signed');
     const map = mapOf(key), name = key.replace(/^(run|proxy):/, ''), there = map.get(name), u = uploads.get(o.upload), comp = q.get('comp'), action = q.get('action');
     if (op === 'get') {
