@@ -25510,7 +25510,8 @@ enum {
     CKPT__DATABRICKS_PAGE_MAX = 32 << 20,   // bytes of a page of a listing
     CKPT__DATABRICKS_DEPTH = 64,            // folders in one another
     CKPT__DATABRICKS_COMPARED = 8 << 20,    // bytes that are read back at a time
-    CKPT__DATABRICKS_TOKEN_S = 30           // seconds that a token service may take
+    CKPT__DATABRICKS_TOKEN_S = 30,          // seconds that a token service may take
+    CKPT__DATABRICKS_LAST_S = 40            // seconds in which a token is not used any more: workspaces refuse it in its last 30
 };
 
 typedef enum ckpt__databricks_kind {
@@ -25882,9 +25883,9 @@ static ckpt_err ckpt__databricks_bearer(ckpt__databricks *d, ckpt__buf *out, ckp
     if (d->kind == CKPT__DATABRICKS_PRINCIPAL) {
         ckpt__os_mutex_lock(&d->lock);
         double left = d->now.len > 0 ? d->expires - ckpt__os_time() : 0.0;
-        if (left < 120.0 && !(left > 10.0 && ckpt__os_now() < d->again)) {
+        if (left < 120.0 && !(left > (double)CKPT__DATABRICKS_LAST_S && ckpt__os_now() < d->again)) {
             e = ckpt__databricks_fetch(d, t);
-            bool lasts = d->now.len > 0 && d->expires > ckpt__os_time() + 10.0;
+            bool lasts = d->now.len > 0 && d->expires > ckpt__os_time() + (double)CKPT__DATABRICKS_LAST_S;
             if (e != CKPT_OK && e != CKPT_CANCELLED && lasts) {
                 d->again = ckpt__os_now() + 10.0;
                 e = CKPT_OK;
@@ -26045,6 +26046,8 @@ static void ckpt__databricks_read_error(ckpt__databricks_call *c) {
         ckpt__buf_free(&text);
     }
     if (c->url != NULL) ckpt__databricks_note(c->code, sizeof c->code, ckpt__fields_get(&c->reply.headers, "x-ms-error-code"));
+    const char *phrase = c->url == NULL ? ckpt__fields_get(&c->reply.headers, "x-databricks-reason-phrase") : NULL;
+    if (c->message[0] == 0) ckpt__databricks_note(c->message, sizeof c->message, phrase);   // a reply to HEAD has no body
     static const char *const secrets[] = { "sig=", "Signature=", "Bearer ", "Basic ", "Token=", "token=" };
     for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
         if (strstr(c->message, secrets[i]) != NULL) c->message[0] = 0;
@@ -26099,6 +26102,15 @@ static bool ckpt__databricks_is_late(const ckpt__databricks_call *c) {
            strstr(c->reason, "not valid in the specified time frame") != NULL;
 }
 
+// A token that has run out, for which workspaces have 403 and 400 besides 401. Sessions of uploads expire too, with a 400.
+static bool ckpt__databricks_is_spent(const ckpt__databricks_call *c) {
+    int status = c->reply.status;
+    if (c->url != NULL || (status != 400 && status != 401 && status != 403)) return false;
+    bool ends = strstr(c->message, "expired") != NULL || strstr(c->message, "expiring") != NULL;
+    return status == 401 || (status == 403 && (ends || strstr(c->message, "Invalid access token") != NULL)) ||
+           (ends && strstr(c->message, "JWT") != NULL);
+}
+
 static const char *ckpt__databricks_advice(const ckpt__databricks_call *c) {
     const ckpt__databricks *d = c->d;
     int status = c->reply.status;
@@ -26107,7 +26119,7 @@ static const char *ckpt__databricks_advice(const ckpt__databricks_call *c) {
     if (c->url != NULL && status == 403)
         return "; the cloud behind the workspace refuses the signed address: a firewall of the storage may keep this machine out";
     if (status == 401 && d->kind == CKPT__DATABRICKS_NONE) return "; it wants a login, and none is set";
-    if (status == 401) return "; the token or password is wrong, or has run out";
+    if (ckpt__databricks_is_spent(c)) return "; the token or password is wrong, or has run out";
     if (c->code[0] == 0 && status == 404 && c->url == NULL && strcmp(c->method, "HEAD") == 0)
         return "; there is no such file, or no such volume";
     if (c->code[0] == 0 && (status == 404 || status == 405)) return "; is it the right server?";
@@ -26141,6 +26153,7 @@ static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
         c->t->throttled = c->t->throttled || m->throttled;
     }
     if (strstr(c->message, "401 Client Error") != NULL || strstr(c->message, "403 Client Error") != NULL) e = CKPT_AUTH;
+    if (ckpt__databricks_is_spent(c)) e = CKPT_AUTH;
     if (e == CKPT_AUTH) c->t->transient = false;            // what an MLflow server was refused behind itself comes as a 500
     if (e == CKPT_CORRUPT) c->t->transient = true;          // 416: it has become shorter since it was looked at
     bool late = ckpt__databricks_is_late(c);
@@ -26165,7 +26178,7 @@ static ckpt_err ckpt__databricks_run(ckpt__databricks_call *c) {
         e = ckpt__databricks_send(c);
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300) || (c->goes_on && c->reply.status == 308)) break;
         ckpt__databricks_read_error(c);
-        bool again = tries == 0 && c->url == NULL && c->reply.status == 401 && ckpt__databricks_drop(c->d, &c->bearer);
+        bool again = tries == 0 && ckpt__databricks_is_spent(c) && ckpt__databricks_drop(c->d, &c->bearer);
         if (!again) { e = ckpt__databricks_fail(c); break; }
         ckpt__transfer_recount(c->t, before);
     }

@@ -202,6 +202,12 @@ static void test_principal(void **state) {
     for (int i = 0; i < 3; i++) is(rest_stat(s, "x", &info), CKPT_OK);
     assert_string_equal(header_of(4, "authorization"), "Bearer eyJold");
     rest_part(s);
+    // In its last seconds it is refused.
+    static const step ends[] = { { 200, GRANT("eyJold", "35"), NULL }, { 200, "1", NULL }, { 503, "", NULL } };
+    s = rest_meet(URI, ends, UTIL_COUNT(ends));
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    is(rest_stat(s, "x", &info), CKPT_NET);
+    rest_part(s);
     static const struct { int status; const char *body; ckpt_err e; bool again; const char *word; } rows[] = {
         { 401, "{\"error\":\"invalid_client\",\"error_description\":\"Client authentication failed\"}", CKPT_AUTH, false, "withdrawn" },
         { 400, "{\"error\":\"x\",\"error_description\":\"" SECRET "\"}", CKPT_AUTH, false, "no token" },
@@ -272,6 +278,33 @@ static void test_callback(void **state) {
     sentence_has("no more tokens");
     assert_true(t.transient);               // it gave one before
     rest_part(s);
+    // A workspace has other words than 401 for a token that has run out.
+#define JWT "Error while parsing token: io.jsonwebtoken.ExpiredJwtException: JWT expired at 2026-11-20T10:00:00Z"
+#define DONE { 204, "", NULL }, { 200, "hello", NULL }
+    static const step old[] = { { 403, "{\"error_code\":403,\"message\":\"JWT has expired\"}", NULL }, DONE };
+    static const step soon[] = { { 403, "{\"message\":\"Token is expiring within 30 seconds. (token expired)\"}", NULL }, DONE };
+    static const step page[] = { { 403, "<h2>HTTP ERROR 403</h2>", "X-Databricks-Reason-Phrase: Invalid access token.\r\n" }, DONE };
+    static const step jwt[] = { { 400, "{\"error_code\":\"400\",\"message\":\"" JWT "\"}", NULL }, DONE };
+    static const step twice[] = { { 400, "{\"message\":\"" JWT "\"}", NULL }, { 400, "{\"message\":\"" JWT "\"}", NULL } };
+    static const step denied[] = { { 403, "{\"error_code\":\"PERMISSION_DENIED\",\"message\":\"User may not\"}", NULL } };
+    static const step other[] = { { 400, "{\"error_code\":\"BAD_REQUEST\",\"message\":\"The session has expired\"}", NULL } };
+    static const struct { const step *steps; int count, asked; ckpt_err e; const char *word; } rows[] = {
+        { old, UTIL_COUNT(old), 2, CKPT_OK, "" }, { soon, UTIL_COUNT(soon), 2, CKPT_OK, "" }, { page, UTIL_COUNT(page), 2, CKPT_OK, "" },
+        { jwt, UTIL_COUNT(jwt), 2, CKPT_OK, "" }, { twice, UTIL_COUNT(twice), 2, CKPT_AUTH, "has run out" },
+        { denied, UTIL_COUNT(denied), 1, CKPT_AUTH, "may not" }, { other, UTIL_COUNT(other), 1, CKPT_ARG, "session" } };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        n = 0;
+        d = script_begin(rows[i].steps, rows[i].count);
+        d.endpoint_url = server.url;
+        d.credentials = ask;
+        d.credentials_user = &n;
+        is(ckpt_store_open(&s, URI, &d), CKPT_OK);
+        is(rest_put(s, "x", "hello", true, NULL), rows[i].e);
+        if (rows[i].e != CKPT_OK) sentence_has(rows[i].word);
+        assert_int_equal(n, rows[i].asked);
+        if (n == 2) assert_string_equal(header_of(1, "authorization"), "Bearer asked2");
+        rest_part(s);
+    }
     // One that never gave a token has none.
     n = 2;
     d = script_begin(NULL, 0);
@@ -441,6 +474,7 @@ static void test_refusals(void **state) {
     static const struct { int status; const char *body, *headers; ckpt_err e; bool again, slow; const char *word; } rows[] = {
         { 401, SAYS("UNAUTHENTICATED", "bad"), NULL, CKPT_AUTH, false, false, "run out" }, { 403, SAYS("PERMISSION_DENIED", "no"), NULL, CKPT_AUTH, false, false,
             "PERMISSION_DENIED: no" },
+        { 403, "{\"error_code\":403,\"message\":\"JWT has expired\"}", NULL, CKPT_AUTH, false, false, "expired; the token or password is wrong, or has run out" },
         { 403, "", NULL, CKPT_AUTH, false, false, "403" }, { 404, SAYS("RESOURCE_DOES_NOT_EXIST", "gone"), NULL, CKPT_NOT_FOUND, false, false, "gone" },
         { 404, SAYS("ENDPOINT_NOT_FOUND", "what"), NULL, CKPT_UNSUPPORTED, false, false, "ENDPOINT" }, { 429, SAYS("REQUEST_LIMIT_EXCEEDED", ""),
             "Retry-After: 7\r\n", CKPT_NET, true, true, "429" },
