@@ -27653,7 +27653,7 @@ static ckpt_err ckpt__mlflow_append(ckpt_store *store, const char *path, ckpt__d
     return e;
 }
 
-// Is what has no bytes in Azure's Data Lake so for longer than any put takes? *etag: its version.
+// Is what has no bytes in Azure's Data Lake so for longer than any put takes, by the cloud's own clock? *etag: its version.
 static ckpt_err ckpt__mlflow_is_old(ckpt_store *store, const char *path, bool *old, char etag[128], ckpt__transfer *t) {
     ckpt__databricks *d = &ckpt__mlflow_of(store)->d;
     ckpt__mlflow_cloud cloud;
@@ -27669,7 +27669,7 @@ static ckpt_err ckpt__mlflow_is_old(ckpt_store *store, const char *path, bool *o
         const char *at = e == CKPT_OK ? ckpt__fields_get(&c.reply.headers, "last-modified") : NULL;
         if (at != NULL && ckpt__txt_read_date(ckpt__txt_view(at), &modified) &&
             ckpt__web_copy(etag, 128, ckpt__fields_get(&c.reply.headers, "etag")) && etag[0] != 0)
-            *old = modified < ckpt__os_time() - (double)CKPT__MLFLOW_HUSK_S;
+            *old = modified < (c.reply.date > 0.0 ? c.reply.date : ckpt__os_time()) - (double)CKPT__MLFLOW_HUSK_S;
         ckpt__databricks_free(&c);
     }
     ckpt__databricks_link_free(&l);
