@@ -25547,6 +25547,7 @@ typedef struct ckpt__databricks {
     char                 *client_id, *client_secret;
     ckpt_err            (*ask)(ckpt_credentials *out, void *user);
     void                 *ask_user;
+    ckpt__os_flag         ahead;            // seconds by which the server's clock was ahead of this machine's
     ckpt__os_mutex        lock;             // guards what follows
     ckpt__buf             now;              // a token that ends
     double                expires;          // seconds since 1970
@@ -26166,16 +26167,29 @@ static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
                            late ? "; the signed address has run out" : ckpt__databricks_advice(c));
 }
 
+// Keeps how far the server's clock is from this machine's.
+static void ckpt__databricks_note_clock(ckpt__databricks_call *c) {
+    double ahead = c->reply.date - ckpt__os_time();
+    if (c->url == NULL && c->reply.date > 0.0 && ahead > -1e9 && ahead < 1e9) ckpt__os_flag_set(&c->d->ahead, (int)ahead);
+}
+
+// Now, by the server's clock.
+static double ckpt__databricks_time(const ckpt__databricks *d) {
+    return ckpt__os_time() + (double)ckpt__os_flag_get(&d->ahead);
+}
+
 // Sends, and sends again once with another token if this one was refused. CKPT_OK: a status of 2xx; any other reply has become a
 // failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__databricks_run(ckpt__databricks_call *c) {
     uint64_t *counter = c->t->moved, before = ckpt__transfer_count(c->t);
-    if (c->quiet || (c->body == NULL && c->sink == NULL)) c->t->moved = NULL;
+    bool small = c->quiet || (c->body == NULL && c->sink == NULL);
+    if (small) c->t->moved = NULL;
     ckpt_err e;
     for (int tries = 0;; tries++) {
         c->code[0] = c->message[0] = c->reason[0] = 0;
         c->reply.status = 0;
         e = ckpt__databricks_send(c);
+        if (e == CKPT_OK && small) ckpt__databricks_note_clock(c);      // bytes of an object may take long to come after a date
         if (e != CKPT_OK || (c->reply.status >= 200 && c->reply.status < 300) || (c->goes_on && c->reply.status == 308)) break;
         ckpt__databricks_read_error(c);
         bool again = tries == 0 && ckpt__databricks_is_spent(c) && ckpt__databricks_drop(c->d, &c->bearer);
@@ -30633,7 +30647,7 @@ static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, con
     ckpt_err e = ckpt__uc_about(&c, store, m, api, session);
     if (number > 0) ckpt__buf_fmt(&c.json, ",\"start_part_number\":%d,\"count\":1", number);
     ckpt__buf_text(&c.json, ",\"expire_time\":\"");
-    ckpt__txt_add_date(&c.json, ckpt__os_time() + 3600.0, CKPT__DATE_ISO);
+    ckpt__txt_add_date(&c.json, ckpt__databricks_time(&ckpt__uc_of(store)->d) + 3600.0, CKPT__DATE_ISO);
     ckpt__buf_text(&c.json, "\"}");
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
     if (e == CKPT_OK) {

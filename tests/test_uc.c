@@ -654,6 +654,33 @@ static void test_parts(void **state) {
     ckpt__buf_free(&u.id);
 }
 
+// For how long an address is to be good the server's clock tells.
+static void test_parts_clock(void **state) {
+    (void)state;
+    for (int hours = -2; hours <= 2; hours += 2) {
+        multi u;
+        char date[64];
+        struct tm utc;
+        double until = 0.0;
+        time_t there = time(NULL) + hours * 3600;
+        assert_true(strftime(date, sizeof date, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", gmtime_r(&there, &utc)) > 0);
+        const step steps[] = { { 200, SESSION, date }, { 200, PART_URL(1), NULL }, { 200, PART_URL(1), NULL }, { 200, "", "ETag: \"one\"\r\n" } };
+        ckpt_store *s = MEET(steps);
+        multi_init(&u, true);
+        is(begin(s, &u), CKPT_OK);
+        is(part(s, &u, 1), CKPT_OK);
+        for (int i = 1; i <= 2; i++) {
+            const char *at = strstr(script.list[i].body, "\"expire_time\":\"");
+            assert_non_null(at);
+            at += strlen("\"expire_time\":\"");
+            assert_true(ckpt__txt_read_date(ckpt__txt_view(util_fmt("%.*s", (int)strcspn(at, "\""), at)), &until));
+            assert_true(until > (double)there + 3590.0 && until < (double)there + 3660.0);
+        }
+        rest_part(s);
+        ckpt__buf_free(&u.id);
+    }
+}
+
 #define BEGUN { 200, SESSION, NULL }, { 200, PART_URL(1), NULL }
 #define NO_FOLDER { 404, SAYS("NOT_FOUND", "no folder"), NULL }
 
@@ -1121,7 +1148,8 @@ int main(void) {
         cmocka_unit_test(test_validate_path), cmocka_unit_test(test_object_path), cmocka_unit_test(test_split), cmocka_unit_test(test_settings),
         cmocka_unit_test(test_principal), cmocka_unit_test(test_token_no_memory),
         cmocka_unit_test(test_callback), cmocka_unit_test(test_put), cmocka_unit_test(test_missing), cmocka_unit_test(test_create_only),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts), cmocka_unit_test(test_parts_folder),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_read), cmocka_unit_test(test_list), cmocka_unit_test(test_parts), cmocka_unit_test(test_parts_clock),
+        cmocka_unit_test(test_parts_folder),
         cmocka_unit_test(test_parts_lost),
         cmocka_unit_test(test_parts_ends), cmocka_unit_test(test_parts_refused), cmocka_unit_test(test_stream),
         cmocka_unit_test(test_stream_given_up), cmocka_unit_test(test_remove), cmocka_unit_test(test_no_memory),
