@@ -30639,9 +30639,21 @@ static ckpt_err ckpt__uc_about(ckpt__databricks_call *c, ckpt_store *store, cons
     return e;
 }
 
-// Asks for an address: of part `number`, or with 0 the one that gives the upload up.
+// Are signed addresses turned off in the workspace?
+static bool ckpt__uc_is_off(const ckpt__databricks_call *c) {
+    return strcmp(c->reason, "FILES_API_API_IS_NOT_ENABLED") == 0;
+}
+
+// Does the lack of an address mean: in one request? For what only parts can bring a right that is missing is waited for, as roles
+// and policies come back.
+static bool ckpt__uc_is_whole(const ckpt_store *store, const ckpt__store_multi *m, ckpt_err e, bool off) {
+    if (e == CKPT_AUTH) return off || m->size <= store->max_single;
+    return e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED;
+}
+
+// Asks for an address: of part `number`, or with 0 the one that gives the upload up. *off, if wanted: none is given to anybody.
 static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, const char *session, int number,
-                              ckpt__databricks_link *out) {
+                              ckpt__databricks_link *out, bool *off) {
     ckpt__databricks_call c;
     const char *api = number > 0 ? "/api/2.0/fs/create-upload-part-urls" : "/api/2.0/fs/create-abort-upload-url";
     ckpt_err e = ckpt__uc_about(&c, store, m, api, session);
@@ -30650,6 +30662,7 @@ static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, con
     ckpt__txt_add_date(&c.json, ckpt__databricks_time(&ckpt__uc_of(store)->d) + 3600.0, CKPT__DATE_ISO);
     ckpt__buf_text(&c.json, "\"}");
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    if (off != NULL) *off = ckpt__uc_is_off(&c);
     if (e == CKPT_OK) {
         const ckpt__json *node = ckpt__databricks_member(&c, number > 0 ? "upload_part_urls" : "abort_upload_url");
         if (number > 0) {
@@ -30668,7 +30681,7 @@ static ckpt_err ckpt__uc_abort_session(ckpt_store *store, const ckpt__store_mult
     ckpt__databricks_call c;
     ckpt__databricks_link l;
     ckpt__databricks_link_init(&l, &ckpt__uc_of(store)->d);
-    ckpt_err e = ckpt__uc_link(store, m, session, 0, &l);
+    ckpt_err e = ckpt__uc_link(store, m, session, 0, &l, NULL);
     if (e == CKPT_OK) {
         ckpt__databricks_follow(&c, store, &ckpt__uc_of(store)->d, "DELETE", &l, m->t);
         e = ckpt__databricks_run(&c);
@@ -30736,7 +30749,7 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
         const char *id = ckpt__buf_cstr(upload_id);
         e = upload_id->err == CKPT_OK ? ckpt__stream_begin(&s->streams, id + from) : upload_id->err;
     }
-    if (e == CKPT_AUTH || e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) {
+    if (ckpt__uc_is_whole(store, m, e, ckpt__uc_is_off(&c))) {
         ckpt__transfer_begin(m->t);
         e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no address for a stream");
     }
@@ -30750,7 +30763,7 @@ static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ck
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
     ckpt__buf token;
-    bool stream = false;
+    bool stream = false, off = false;
     ckpt__buf_init(&token, &s->d.secret);
     ckpt_err e = ckpt__uc_initiate(store, m, &token, &stream);
     if (e == CKPT_OK && stream) e = ckpt__uc_begin_stream(store, m, token.data, upload_id);
@@ -30764,7 +30777,7 @@ static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ck
     const char *session = ckpt__buf_cstr(upload_id) + from;
     if (upload_id->err != CKPT_OK) return upload_id->err;
     ckpt__databricks_link_init(&l, &s->d);
-    e = ckpt__uc_link(store, m, session, 1, &l);
+    e = ckpt__uc_link(store, m, session, 1, &l, &off);
     ckpt__databricks_link_free(&l);
     if (e == CKPT_AUTH || e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) {
         ckpt__error_record kept;
@@ -30772,7 +30785,8 @@ static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ck
         (void)ckpt__uc_abort_session(store, m, session);
         ckpt__error_last = kept;
         ckpt__transfer_begin(m->t);
-        e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no addresses for parts");
+        if (ckpt__uc_is_whole(store, m, e, off))
+            e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no addresses for parts");
     }
     return e == CKPT_OK ? ckpt__databricks_keep_upload(&s->d, session, NULL, NULL, &store->allocator) : e;
 }
@@ -30783,7 +30797,7 @@ static ckpt_err ckpt__uc_part(ckpt_store *store, const ckpt__store_multi *m, con
     if (ckpt__uc_is_stream(m->upload_id)) return ckpt__uc_stream_part(store, m, body, part);
     if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
-    ckpt_err e = ckpt__uc_link(store, m, m->upload_id, part->number, &l);
+    ckpt_err e = ckpt__uc_link(store, m, m->upload_id, part->number, &l, NULL);
     if (e == CKPT_OK) e = ckpt__databricks_put_part(store, &s->d, &l, body, part, m->t);
     ckpt__databricks_link_free(&l);
     if (e != CKPT_OK) return e;
@@ -30802,7 +30816,7 @@ static ckpt_err ckpt__uc_parts(ckpt_store *store, const ckpt__store_multi *m, ck
     if (ckpt__uc_is_stream(m->upload_id)) return ckpt__stream_look(&s->streams, store, m);
     if (ckpt__databricks_is_over(&s->d, m->upload_id)) return ckpt__uc_gone();
     ckpt__databricks_link_init(&l, &s->d);
-    ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l);
+    ckpt_err e = ckpt__uc_link(store, m, m->upload_id, 1, &l, NULL);
     ckpt__databricks_link_free(&l);
     if (e == CKPT_ARG || e == CKPT_EXISTS) e = ckpt__uc_gone();
     if (e == CKPT_NOT_FOUND) e = ckpt__databricks_ended_before(store, &s->d, m, &ckpt__uc_eyes, ckpt__uc_gone());

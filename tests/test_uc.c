@@ -858,6 +858,24 @@ static void test_parts_refused(void **state) {
     assert_string_equal(script.list[3].body, "0123456789");
     assert_true(has(the_log, "goes in one request"));
     rest_part(s);
+    // For what only parts can bring a right that is missing is waited for.
+#define DENIED { 403, SAYS("PERMISSION_DENIED", "not you"), NULL }
+#define TURNED_OFF { 403, "{\"error_code\":\"PERMISSION_DENIED\",\"message\":\"off\",\"details\":[{\"reason\":\"FILES_API_API_IS_NOT_ENABLED\"}]}", NULL }
+    static const step closed[] = { { 200, SESSION, NULL }, TURNED_OFF, TURNED_OFF }, denied[] = { { 200, SESSION, NULL }, DENIED, DENIED };
+    static const step closed_stream[] = { { 200, "{\"resumable_upload\":{\"session_token\":\"x\"}}", NULL }, TURNED_OFF };
+    static const step denied_stream[] = { { 200, "{\"resumable_upload\":{\"session_token\":\"x\"}}", NULL }, DENIED };
+    static const struct { const step *steps; int count; ckpt_err e; } bigs[] = {
+        { closed, UTIL_COUNT(closed), CKPT_UNSUPPORTED }, { denied, UTIL_COUNT(denied), CKPT_AUTH },
+        { closed_stream, UTIL_COUNT(closed_stream), CKPT_UNSUPPORTED }, { denied_stream, UTIL_COUNT(denied_stream), CKPT_AUTH } };
+    for (int i = 0; i < UTIL_COUNT(bigs); i++) {
+        send.store = s = meet_with(bigs[i].steps, bigs[i].count);
+        s->min_part = s->max_part = 5;
+        s->max_single = 9;
+        is(ckpt__send_run(&send), bigs[i].e);
+        sentence_has("PERMISSION_DENIED");
+        assert_true(send.curable == (bigs[i].e == CKPT_AUTH));
+        rest_part(s);
+    }
     // Hostile addresses.
     static const char *const hostile[] = {
         "{}", "{\"upload_part_urls\":[]}", "{\"upload_part_urls\":{}}", "{\"upload_part_urls\":[{\"url\":\"http://example.com/x\",\"part_number\":1}]}",
