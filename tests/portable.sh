@@ -23,7 +23,7 @@ skip() { echo "SKIP: $1: $2"; }
 try() {
     name=$1; shift
     rm -f prog
-    if "$@" "$root/tests/portable.c" -o prog -lpthread >log 2>&1 && $runner ./prog "$root/tests" >>log 2>&1; then echo "PASS: $name"
+    if $pages "$@" "$root/tests/portable.c" -o prog -lpthread >log 2>&1 && $runner ./prog "$root/tests" >>log 2>&1; then echo "PASS: $name"
     else echo "FAIL: $name"; echo "    $*"; sed 's/^/    /' log | head -n 25; failed=1; fi
 }
 # shared NAME LINK LIBS COMPILER FLAGS...: of the object that compile/ looks at for its warnings; LINK links it with LIBS.

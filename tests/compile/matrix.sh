@@ -11,6 +11,7 @@ failed=0
 CC=${CC:-cc}
 
 . "$root/tests/share.sh"
+export "${pages#env }"
 warn_c=$strict_c warn_cxx=$strict_cxx
 
 ln -s "$root/ckpt.h" ckpt.h
