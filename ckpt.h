@@ -1249,7 +1249,8 @@ typedef struct ckpt_convert_desc {
 // are left out. A directory that many ranks wrote becomes one file, its pieces joined; with `shards` anything becomes
 // such a directory: tensors are cut into rows, or with `shards_whole` handed out as they come, the rest goes to the first
 // rank's file. Where whole tensors lie in .safetensors, Hugging Face's model.safetensors.index.json is added. What is
-// overwritten counts until the new one does, and stays after a failure.
+// overwritten counts until the new one does, and stays after a failure. Of two with `shards` that write into one directory at
+// the same time one ends with CKPT_EXISTS, and takes nothing of the other away.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
@@ -57623,7 +57624,10 @@ typedef struct ckpt__folder_convert {
     bool                flags[2];
     bool                raw, has_hf;
     int64_t             edition;        // of a split's files
+    int                 written;        // that many of them are there
+    ckpt__buf           old;            // names of what was there before them, each with its NUL
     ckpt__buf           before[2];      // .metadata that a split replaces, and the index beside it
+    ckpt__buf           put[2];         // what takes their place; empty: not known yet
 } ckpt__folder_convert;
 
 static ckpt_err ckpt__folder_fetch(void *dst, const void *src, size_t size, bool to_device, void *user) {
@@ -57778,7 +57782,9 @@ static void ckpt__folder_convert_free(ckpt__folder_convert *c) {
     ckpt__mem_free(a, c->pieces, c->piece_cap * sizeof *c->pieces);
     ckpt__items_free(&c->items);
     ckpt__buf_free(&c->names);
+    ckpt__buf_free(&c->old);
     for (int i = 0; i < 2; i++) ckpt__buf_free(&c->before[i]);
+    for (int i = 0; i < 2; i++) ckpt__buf_free(&c->put[i]);
     ckpt__folder_close_any(c->file);
 }
 
@@ -57816,7 +57822,7 @@ static ckpt_err ckpt__folder_share(const ckpt__folder_convert *c, int rank, int 
     return CKPT_OK;
 }
 
-// Writes one rank's file and adds its report.
+// Writes one rank's file and adds its report. Its name is new, or another split has taken this edition meanwhile.
 static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *path, const ckpt__items *share,
                                          ckpt__engine_job *job, ckpt__buf *reports) {
     const ckpt_allocator *a = &c->d->allocator;
@@ -57832,7 +57838,8 @@ static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *pa
     ckpt_err e = ckpt__file_format_of(path, &format);
     format.sharded = true;
     if (e == CKPT_OK) e = ckpt__file_plan(&plan, &format, path, share->list, share->count);
-    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, c->d->overwrite, job, a);
+    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, false, job, a);
+    c->written += e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__shard_describe(&file, &plan, share->list, share->count, &sums);
     if (e == CKPT_OK) e = ckpt__shard_stored(&file, path, format.codec != NULL);
     if (e == CKPT_OK) ckpt__shard_report(reports, &file);
@@ -57847,24 +57854,20 @@ static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *pa
 static ckpt_err ckpt__folder_finish_split(ckpt__folder_convert *c, const ckpt__buf *reports, const uint64_t *ends,
                                           const char *ending) {
     const ckpt_allocator *a = &c->d->allocator;
-    ckpt__buf text, hf, path;
+    ckpt__buf *text = &c->put[0], *hf = &c->put[1], path;
     ckpt_timestamp t;
-    ckpt__buf_init(&text, a);
-    ckpt__buf_init(&hf, a);
     ckpt__buf_init(&path, a);
     bool timed = ckpt__file_clocks(c->file, NULL, &t);
     const ckpt_timestamp *at = timed ? &t : NULL;
-    ckpt_err e = ckpt__shard_compile(a, reports->data, ends, c->d->shards, 0, c->d->shards, at, ending, NULL, &text, &hf);
-    c->has_hf = hf.len > 0;
+    ckpt_err e = ckpt__shard_compile(a, reports->data, ends, c->d->shards, 0, c->d->shards, at, ending, NULL, text, hf);
+    c->has_hf = hf->len > 0;
     if (e == CKPT_OK && c->has_hf) {
         ckpt__os_path_join(&path, c->d->to, CKPT__SHARD_HF);
-        e = path.err != CKPT_OK ? path.err : ckpt__file_put(path.data, hf.data, hf.len, c->d->overwrite, a);
+        e = path.err != CKPT_OK ? path.err : ckpt__file_put(path.data, hf->data, hf->len, c->d->overwrite, a);
     }
     path.len = 0;
     ckpt__os_path_join(&path, c->d->to, CKPT__SHARD_META);
-    if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : ckpt__file_put(path.data, text.data, text.len, c->d->overwrite, a);
-    ckpt__buf_free(&text);
-    ckpt__buf_free(&hf);
+    if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : ckpt__file_put(path.data, text->data, text->len, c->d->overwrite, a);
     ckpt__buf_free(&path);
     return e;
 }
@@ -57912,6 +57915,7 @@ static ckpt_err ckpt__folder_begin_split(ckpt__folder_convert *c) {
     ckpt__buf path;
     ckpt__folder_many m;
     if (!ckpt__os_exists(to)) return CKPT_OK;
+    if (!c->d->overwrite) return ckpt__error_set(CKPT_EXISTS, "%s was made by another meanwhile", to);
     ckpt_err e = ckpt__os_stat(to, &info);
     if (e == CKPT_OK && !info.is_dir) e = ckpt__error_set(CKPT_EXISTS, "%s is a file: the name of a directory is wanted", to);
     if (e == CKPT_OK && c->file->shards == NULL && ckpt__folder_within(c->file->path, to, a))
@@ -57929,54 +57933,99 @@ static ckpt_err ckpt__folder_begin_split(ckpt__folder_convert *c) {
     if (e == CKPT_OK && c->edition > CKPT__INDEX_EDITIONS)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was replaced too often: remove it first", to);
     for (int i = 0; i < 2 && e == CKPT_OK; i++) e = ckpt__folder_read_beside(c, CKPT__FOLDER_BESIDE[i], &path, &c->before[i]);
+    ckpt__buf_add(&c->old, m.names.data, m.names.len);
     ckpt__folder_many_free(&m);
+    ckpt__buf_free(&path);
+    return e != CKPT_OK ? e : c->old.err;
+}
+
+// Does .metadata, or the index beside it, say just this? *path is then its path.
+static ckpt_err ckpt__folder_says(const ckpt__folder_convert *c, int which, const ckpt__buf *text, ckpt__buf *path, bool *same) {
+    ckpt__buf now;
+    ckpt__buf_init(&now, &c->d->allocator);
+    ckpt_err e = ckpt__folder_read_beside(c, CKPT__FOLDER_BESIDE[which], path, &now);
+    *same = e == CKPT_OK && now.len == text->len && (now.len == 0 || memcmp(now.data, text->data, now.len) == 0);
+    ckpt__buf_free(&now);
+    return e;
+}
+
+// Asked before .metadata is written: another split that ended meanwhile has its own there, and may have deleted these files.
+static ckpt_err ckpt__folder_check_alone(const ckpt__folder_convert *c) {
+    ckpt__buf path;
+    bool same = false;
+    ckpt__buf_init(&path, &c->d->allocator);
+    ckpt_err e = ckpt__folder_says(c, 0, &c->before[0], &path, &same);
+    if (e == CKPT_OK && !same) e = ckpt__error_set(CKPT_EXISTS, "%s was written by another meanwhile", c->d->to);
     ckpt__buf_free(&path);
     return e;
 }
 
-// Deletes the files of an unfinished edition, or all but those of one that now counts.
-static ckpt_err ckpt__folder_drop_edition(const ckpt__folder_convert *c, bool unfinished) {
-    const ckpt_allocator *a = &c->d->allocator;
-    ckpt__folder_many m;
-    ckpt_err e = ckpt__folder_many_look(&m, c->d->to, a);
-    for (size_t at = 0; at < m.names.len && e == CKPT_OK; at += strlen(m.names.data + at) + 1) {
-        const char *name = m.names.data + at;
-        bool new_one = ckpt__folder_edition(name) == c->edition, hf = strcmp(name, CKPT__SHARD_HF) == 0;
-        bool goes = unfinished ? new_one : !new_one && strcmp(name, CKPT__SHARD_META) != 0 && !(hf && c->has_hf);
-        if (!goes) continue;
-        m.path.len = 0;
-        ckpt__os_path_join(&m.path, m.dir, name);
-        e = m.path.err != CKPT_OK ? m.path.err : ckpt__os_remove(ckpt__buf_cstr(&m.path));
+// Is it a hidden file that a process writes?
+static bool ckpt__folder_is_busy(const char *name, const char *path) {
+    ckpt__file_writer w;
+    ckpt__os_info info;
+    return ckpt__file_temp_parse(name, &w) && ckpt__os_lstat(path, &info) == CKPT_OK && !ckpt__file_abandoned(&w, &info);
+}
+
+// Deletes what was there before, unless yet another split has ended since.
+static ckpt_err ckpt__folder_drop_old(const ckpt__folder_convert *c) {
+    ckpt__buf path;
+    bool mine = false;
+    ckpt__buf_init(&path, &c->d->allocator);
+    ckpt_err e = ckpt__folder_says(c, 0, &c->put[0], &path, &mine);
+    for (size_t at = 0; at < c->old.len && e == CKPT_OK && mine; at += strlen(c->old.data + at) + 1) {
+        const char *name = c->old.data + at;
+        if (strcmp(name, CKPT__SHARD_META) == 0 || (c->has_hf && strcmp(name, CKPT__SHARD_HF) == 0)) continue;
+        path.len = 0;
+        ckpt__os_path_join(&path, c->d->to, name);
+        e = path.err;
+        if (e == CKPT_OK && ckpt__folder_is_busy(name, path.data)) continue;
+        if (e == CKPT_OK) e = ckpt__os_remove(path.data);
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     }
-    ckpt__folder_many_free(&m);
-    return e;
-}
-
-// A split that failed: what was there before is there again, which its .metadata says first. Without that both editions stay.
-static void ckpt__folder_undo_split(ckpt__folder_convert *c) {
-    ckpt__buf path, now;
-    ckpt__error_record why;
-    ckpt__error_take(&why);
-    ckpt__buf_init(&path, &c->d->allocator);
-    ckpt__buf_init(&now, &c->d->allocator);
-    ckpt_err e = CKPT_OK;
-    for (int i = 0; i < 2 && e == CKPT_OK; i++) {
-        const ckpt__buf *was = &c->before[i];
-        e = ckpt__folder_read_beside(c, CKPT__FOLDER_BESIDE[i], &path, &now);
-        if (e != CKPT_OK || (now.len == was->len && (now.len == 0 || memcmp(now.data, was->data, now.len) == 0))) continue;
-        if (was->len > 0) e = ckpt__file_put(path.data, was->data, was->len, true, &c->d->allocator);
-        else e = ckpt__os_remove(path.data);
-    }
-    if (e == CKPT_OK) (void)ckpt__folder_drop_edition(c, true);
-    (void)ckpt__os_remove_dir(c->d->to);
     ckpt__buf_free(&path);
-    ckpt__buf_free(&now);
-    (void)ckpt__error_put(&why);
+    return e;
 }
 
 static const char *ckpt__folder_ending(const ckpt_convert_desc *d) {
     return d->shard_ending != NULL && d->shard_ending[0] != 0 ? d->shard_ending : ".pt";
+}
+
+// Deletes the files that this split wrote.
+static void ckpt__folder_drop_new(const ckpt__folder_convert *c) {
+    ckpt__buf path, name;
+    ckpt__buf_init(&path, &c->d->allocator);
+    ckpt__buf_init(&name, &c->d->allocator);
+    for (int r = 0; r < c->written; r++) {
+        path.len = name.len = 0;
+        ckpt__shard_name_of(&name, r, c->edition, ckpt__folder_ending(c->d));
+        ckpt__os_path_join(&path, c->d->to, ckpt__buf_cstr(&name));
+        if (name.err == CKPT_OK && path.err == CKPT_OK) (void)ckpt__os_remove(path.data);
+    }
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&name);
+}
+
+// A split that failed: what was there before is there again, which its .metadata says first. Without that both editions stay.
+// What another split has put there meanwhile is left alone.
+static void ckpt__folder_undo_split(ckpt__folder_convert *c) {
+    ckpt__buf path;
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    ckpt__buf_init(&path, &c->d->allocator);
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < 2 && e == CKPT_OK; i++) {
+        const ckpt__buf *was = &c->before[i];
+        bool mine = false;
+        if (c->put[i].len > 0) e = ckpt__folder_says(c, i, &c->put[i], &path, &mine);
+        if (!mine) continue;
+        if (was->len > 0) e = ckpt__file_put(path.data, was->data, was->len, true, &c->d->allocator);
+        else e = ckpt__os_remove(path.data);
+    }
+    if (e == CKPT_OK) ckpt__folder_drop_new(c);
+    (void)ckpt__os_remove_dir(c->d->to);
+    ckpt__buf_free(&path);
+    (void)ckpt__error_put(&why);
 }
 
 static ckpt_err ckpt__folder_write_split(ckpt__folder_convert *c, ckpt__engine_job *job, uint64_t *written) {
@@ -58002,6 +58051,7 @@ static ckpt_err ckpt__folder_write_split(ckpt__folder_convert *c, ckpt__engine_j
         if (e == CKPT_OK) *written += job->done;
         ends[r] = reports.len;
     }
+    if (e == CKPT_OK) e = ckpt__folder_check_alone(c);
     if (e == CKPT_OK) e = ckpt__folder_finish_split(c, &reports, ends, ending);
     ckpt__mem_free(a, ends, room);
     ckpt__items_free(&share);
@@ -58022,7 +58072,7 @@ static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
     if (e != CKPT_OK) return e;
     e = ckpt__folder_write_split(c, &job, &written);
     if (e != CKPT_OK) ckpt__folder_undo_split(c);
-    else if (ckpt__folder_drop_edition(c, false) != CKPT_OK)
+    else if (ckpt__folder_drop_old(c) != CKPT_OK)
         ckpt__error_log(&c->d->logger, CKPT_LOG_WARN, "cannot delete all of what %s was before: %s", c->d->to,
                         ckpt__error_last.text);
     ckpt__engine_tell_end(job.progress, "save", c->d->to, written, e);
@@ -58060,7 +58110,9 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loade
     c.state.copy_user = &c;
     ckpt__items_init(&c.items, &d->allocator);
     ckpt__buf_init(&c.names, &d->allocator);
+    ckpt__buf_init(&c.old, &d->allocator);
     for (int i = 0; i < 2; i++) ckpt__buf_init(&c.before[i], &d->allocator);
+    for (int i = 0; i < 2; i++) ckpt__buf_init(&c.put[i], &d->allocator);
     ckpt_err e = ckpt__loader_open(&c.file, from, &d->allocator);
     if (e == CKPT_OK && !d->no_verify) e = ckpt__folder_check_open(c.file, from->path.data, &d->progress);
     if (e == CKPT_OK) e = d->shards > 0 ? ckpt__folder_split(&c) : ckpt__folder_write(&c);

@@ -473,6 +473,80 @@ static void test_split_reports(void **state) {
     }
 }
 
+// Two splits into one directory at the same time: one ends inside the other, at each of the other's reports. Whichever comes through
+// is whole, and the other takes none of it away.
+static struct { const char *from, *to, *ending; int at, seen; bool force; ckpt_err err; } rival;
+
+static void split_too(const ckpt_progress *p, void *user) {
+    ckpt_convert_desc d;
+    (void)user;
+    if (strcmp(p->phase, "save") != 0 || p->finished || ++rival.seen != rival.at) return;
+    memset(&d, 0, sizeof d);
+    d.from = rival.from;
+    d.to = rival.to;
+    d.shards = 2;
+    d.shard_ending = rival.ending;
+    d.shards_whole = true;
+    d.overwrite = rival.force;
+    rival.err = ckpt_convert(&d);
+}
+
+static void test_split_rivals(void **state) {
+    (void)state;
+    for (int how = 0; how < 12; how++) {
+        bool force = how % 2 == 1, there = force && how / 2 % 2 == 1;
+        memset(&rival, 0, sizeof rival);
+        rival.ending = how / 4 == 0 ? ".pt" : how / 4 == 1 ? ".safetensors" : ".pt.gz";
+        rival.force = how % 4 > 0;
+        for (int n = 1; n == 1 || rival.seen >= n - 1; n++) {
+            const char *dir = util_temp_dir();
+            ckpt_convert_desc d;
+            memset(&d, 0, sizeof d);
+            d.from = make_file(util_join(dir, "one.pt"), 10);
+            d.to = rival.to = util_join(dir, "split");
+            d.shards = 3;
+            d.shard_ending = ".safetensors";
+            d.overwrite = force;
+            d.shards_whole = true;
+            d.progress.fn = split_too;
+            rival.from = d.from;
+            rival.at = n;
+            rival.seen = 0;
+            rival.err = CKPT_MISMATCH;
+            if (there) ok(convert(d.from, d.to, 4, ".safetensors", true, NULL));
+            ckpt_err e = ckpt_convert(&d);
+            if (rival.seen < n) ok(e);
+            if (rival.seen >= n && (e == CKPT_OK) == (rival.err == CKPT_OK))
+                fail_msg("case %d, report %d: %s and %s", how, n, ckpt_err_name(e), ckpt_err_name(rival.err));
+            if (e != CKPT_OK && e != CKPT_EXISTS) fail_msg("case %d, report %d: %s", how, n, ckpt_last_error());
+            ok(ckpt_verify(d.to, NULL));
+            util_remove_tree(dir);
+        }
+        assert_true(rival.at > 2);
+    }
+}
+
+// A directory that another split makes while the source is read was not there to be replaced.
+static void rival_begins(const ckpt_progress *p, void *user) {
+    (void)user;
+    if (strcmp(p->phase, "verify") != 0 || util_exists(rival.to)) return;
+    util_mkdir(rival.to);
+    util_write_text(util_join(rival.to, "__0_0.pt"), "x");
+}
+
+static void test_split_appeared(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    ckpt_convert_desc d;
+    memset(&d, 0, sizeof d);
+    d.from = make_file(util_join(dir, "one.pt"), 10);
+    d.to = rival.to = util_join(dir, "split");
+    d.shards = 3;
+    d.progress.fn = rival_begins;
+    assert_int_equal(ckpt_convert(&d), CKPT_EXISTS);
+    assert_string_equal(util_list(d.to), "__0_0.pt\n");
+}
+
 static void test_split_whole(void **state) {
     (void)state;
     const char *dir = make_folder(2, ".pt");
@@ -566,6 +640,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
     cmocka_unit_test(test_split_reports),
+    cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
     cmocka_unit_test(test_no_memory_folder)
