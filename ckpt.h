@@ -1496,8 +1496,9 @@ typedef struct ckpt_pending {
 } ckpt_pending;
 
 // Tells of each file that waits in a staging folder; a folder of checkpoints stands for the hidden one in it. To finish
-// them, open an uploader for their URI with the folder that .record lies in and wait. CKPT_NOT_FOUND: there is no such
-// folder. Any thread.
+// them, open an uploader for their URI with the folder that .record lies in and wait. Their names are not formatted again:
+// where rights end at a run's folder, file_path_format_string need only lead there, for the trial. CKPT_NOT_FOUND: there is
+// no such folder. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_pending(const char *upload_staging_folder,
                                                          void (*each)(const ckpt_pending *p, void *user), void *user);
 // Uploads one file, blocking, with credentials from the environment; neither staged nor recorded. Any thread.

@@ -10,12 +10,12 @@ cat > make.c <<'C'
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
-/* make FILE: a small checkpoint.  make begin URI NAME: an upload in parts that nobody finishes.  make stage FOLDER BUCKET FILE: an
-   upload that fails, so that it stays in the staging folder. */
+/* make FILE: a small checkpoint.  make begin URI NAME: an upload in parts that nobody finishes.  make stage FOLDER BUCKET FILE [FOLDER/]:
+   uploads that fail, so that they stay in the staging folder. */
 int main(int argc, char **argv) {
     static float w[50000];
     if (argc > 4) {
-        char uri[4096];
+        char uri[4096], name[2][4096];
         ckpt_uploader *u = NULL;
         ckpt_uploader_desc d;
         memset(&d, 0, sizeof d);
@@ -25,7 +25,9 @@ int main(int argc, char **argv) {
         if (ckpt_uploader_open(&u, &d) != CKPT_OK) { puts(ckpt_last_error()); return 1; }
         rmdir(argv[3]);
         fclose(fopen(argv[3], "w"));            /* a file where the bucket belongs */
-        if (ckpt_upload_file(u, "one.pt", argv[4], true) != CKPT_OK || ckpt_upload_file(u, "two.pt", argv[4], true) != CKPT_OK) {
+        snprintf(name[0], sizeof name[0], "%sone.pt", argc > 5 ? argv[5] : "");
+        snprintf(name[1], sizeof name[1], "%stwo.pt", argc > 5 ? argv[5] : "");
+        if (ckpt_upload_file(u, name[0], argv[4], true) != CKPT_OK || ckpt_upload_file(u, name[1], argv[4], true) != CKPT_OK) {
             puts(ckpt_last_error());
             return 1;
         }
@@ -217,6 +219,23 @@ json "two wait" "[p['state'] for p in d['pending']] == ['waits'] * 2"
 is "push of a folder of checkpoints" 0 ./ckpt push --json saves
 json "what waits in the hidden one" "d['pushed'][0]['files'] == 2 and d['pushed'][0]['code'] == 'CKPT_OK'"
 same "it is there" a.pt later/two.pt
+
+# rights that end at the folder of a run; root has none beyond them without this capability
+limited=
+[ "$(id -u)" != 0 ] || limited='setpriv --bounding-set=-dac_override'
+mkdir shared && chmod 555 shared
+if { [ -z "$limited" ] || $limited true 2>/dev/null; } && ! $limited touch shared/x 2>/dev/null; then
+    ./make stage "$dir/run-staging" "$dir/owned" a.pt 'run{rank}/' || fail "stage an upload to a run's folder"
+    rm owned
+    mkdir owned 'owned/run{rank}' && chmod 555 owned
+    is "push to a folder in what may not be written to" 0 $limited ./ckpt push --json run-staging
+    json "both files went there" "d['pushed'][0]['files'] == 2"
+    same "it is there by its name" a.pt 'owned/run{rank}/two.pt'
+    chmod 755 owned
+else
+    echo "SKIP: push to a folder in what may not be written to: needs setpriv, or a user that is not root"
+fi
+chmod 755 shared
 
 mkdir clouds && export FOLDER_OF_CLOUDS="$dir/clouds"
 cloud='?provider=LOCAL&key_environ=FOLDER_OF_CLOUDS'

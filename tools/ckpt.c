@@ -2926,8 +2926,22 @@ static int do_pending(void) {
     return EXIT_OK;
 }
 
-// Finishes what waits for one store.
-static int push_to(const char *uri, const char *folder) {
+// file_path_format_string for objects beside this one. Names that were recorded are not formatted again: only the uploader's trial
+// write goes there, since rights may end at a run's folder.
+static char *format_beside(const char *name) {
+    const char *rest = "{remote_file_name}", *slash = strrchr(name, '/');
+    size_t n = slash != NULL ? (size_t)(slash + 1 - name) : 0;
+    char *out = (char *)need(malloc(2 * n + strlen(rest) + 1)), *to = out;
+    for (size_t i = 0; i < n; i++) {
+        if (name[i] == '{' || name[i] == '}') *to++ = name[i];
+        *to++ = name[i];
+    }
+    strcpy(to, rest);
+    return out;
+}
+
+// Finishes what waits for one store; name: of one of these.
+static int push_to(const char *uri, const char *name, const char *folder) {
     ckpt_uploader_desc d;
     ckpt_store_desc sd;
     ckpt_uploader *u = NULL;
@@ -2937,6 +2951,8 @@ static int push_to(const char *uri, const char *folder) {
     memset(&sd, 0, sizeof sd);
     memset(&st, 0, sizeof st);
     d.bucket_uri = uri;
+    char *format = format_beside(name);
+    d.file_path_format_string = format;
     sd.logger.fn = on_log;
     d.store_desc = &sd;
     d.upload_staging_folder = folder;
@@ -2945,6 +2961,7 @@ static int push_to(const char *uri, const char *folder) {
     d.progress.fn = on_progress;
     double start = now_monotonic();
     ckpt_err e = ckpt_uploader_open(&u, &d);
+    free(format);
     while (e == CKPT_OK) {
         e = ckpt_uploader_wait(u, 0.5);
         if (e == CKPT_TIMEOUT) e = CKPT_OK;
@@ -2994,7 +3011,7 @@ static int do_push(void) {
         }
         if (seen) continue;
         if (opt.json && stores > 0) printf(",");
-        status = worse(status, push_to(w->uri, l.folder));
+        status = worse(status, push_to(w->uri, w->name, l.folder));
         stores++;
     }
     if (opt.json) printf("%s]}\n", stores > 0 ? "\n" : "");
