@@ -56370,6 +56370,7 @@ typedef struct ckpt__folder_link {
     bool          there;            // it leads to something
     bool          inside;           // it leads nowhere, but would lead into this folder, and not to another run's
     bool          exact;            // a link, or a text that is what a saver writes for one to the last byte: nobody's note
+    bool          object;           // a text by the name of a store's objects, which is read as one: it stays a text
     bool          moves;
 } ckpt__folder_link;
 
@@ -56514,6 +56515,7 @@ static ckpt_err ckpt__folder_note_link(const char *name, const ckpt__os_info *in
         ckpt_err seen = e == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&target), &link.target) : e;
         link.there = seen == CKPT_OK;
         link.exact = info->is_link;
+        link.object = !info->is_link && ckpt__txt_ends(name, ".symlink");
         if (link.there && !info->is_link && info->size == says.len)         // else something blank was cut off
             e = ckpt__folder_is_exact(l, path.data, target.data, &says, &link.exact);
         // A text that names no file is a text.
@@ -57048,6 +57050,17 @@ static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c) {
     return CKPT_OK;
 }
 
+// Leads a link to what is at `path`.
+static ckpt_err ckpt__folder_lead(const ckpt_saver *hands, const ckpt__folder_link *l, const char *path) {
+    ckpt__buf text;
+    if (!l->object) return ckpt__saver_link(hands, l->path, path);
+    ckpt__buf_init(&text, &hands->allocator);
+    ckpt_err e = ckpt__saver_target(hands, &text, l->path, path);
+    if (e == CKPT_OK) e = ckpt__file_put(l->path, text.data, text.len, true, &hands->allocator);
+    ckpt__buf_free(&text);
+    return e;
+}
+
 static ckpt_err ckpt__folder_move_links(ckpt__folder_change *c) {
     ckpt_saver hands;                   // moving a link takes nothing of a saver but its allocator
     memset(&hands, 0, sizeof hands);
@@ -57056,7 +57069,7 @@ static ckpt_err ckpt__folder_move_links(ckpt__folder_change *c) {
     for (size_t i = 0; i < c->links->count && e == CKPT_OK; i++) {
         ckpt__folder_link *l = &c->links->list[i];
         if (!l->moves) continue;
-        if (c->successor.len > 0) e = ckpt__saver_link(&hands, l->path, ckpt__buf_cstr(&c->successor));
+        if (c->successor.len > 0) e = ckpt__folder_lead(&hands, l, ckpt__buf_cstr(&c->successor));
         else if (!c->repair) e = ckpt__os_remove(l->path);
         if (e == CKPT_OK && c->successor.len > 0) e = ckpt__os_stat(c->successor.data, &l->target);     // gc may look at it again
         if (e == CKPT_OK && c->successor.len > 0) l->there = l->exact = true;

@@ -1144,6 +1144,27 @@ static void test_note_is_no_link(void **state) {
     assert_string_equal(util_read(util_join(dir, "got.txt"), NULL), "other.txt");
 }
 
+// The text of a store's .symlink object moves with what it leads to and stays a text: no reader takes a link by that name.
+static void test_object_leads(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const char *dir = util_temp_dir(), *object = util_join(dir, "best.pt.symlink");
+        run_end(run_live(dir, CKPT_KEEP_ALL, 3));
+        ok(ckpt_create_symlink_file("ba1.pt", object));
+        if (i == 2) assert_int_equal(unlink(object), 0);
+        if (i == 2) assert_int_equal((symlink)("ba1.pt", object), 0);
+        if (i == 0) take_away(dir, "ba1.pt");
+        else ok(tidy(dir, 1));
+        if (i < 2) assert_null(util_link_target(object));
+        assert_string_equal(i < 2 ? util_read(object, NULL) : util_link_target(object), "ba3.pt");
+        if (i < 2) ok(ckpt_get_file(object, util_join(dir, "got.pt"), false));
+        if (i < 2) ok(ckpt_verify(util_join(dir, "got.pt"), NULL));
+        take_away(dir, "ba3.pt");
+        if (i == 0) assert_string_equal(util_read(object, NULL), "ba2.pt");
+        else assert_false(util_exists(object));
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
@@ -1172,7 +1193,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_moved_elsewhere),
-        cmocka_unit_test(test_note_is_no_link),
+        cmocka_unit_test(test_note_is_no_link), cmocka_unit_test(test_object_leads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
