@@ -78,6 +78,13 @@ ln -s ep1.pt texts/linked.pt && is "put of a link behind a slash" 0 ./ckpt put t
 same "as a link has" texts/ep1.pt bucket/texts/linked.pt
 is "put of a note" 0 ./ckpt put texts/note.txt "$bucket/texts/"
 same "sends the note" texts/note.txt bucket/texts/note.txt
+printf 'ep1.pt' > texts/best.pt.symlink
+is "put of a text for a store" 0 ./ckpt put texts/best.pt.symlink "file://$dir/linked/"
+same "sends the text" texts/best.pt.symlink linked/best.pt.symlink
+is "put of what it leads to" 0 ./ckpt put texts/ep1.pt "file://$dir/linked/"
+is "get by the name that it stands for" 0 ./ckpt get "file://$dir/linked/best.pt" got.pt
+same "what it leads to" texts/ep1.pt got.pt
+rm -r linked got.pt
 rm -r texts bucket/texts
 is "ls" 0 ./ckpt ls "$bucket"
 holds "ls shows names" "run/ep1.pt"

@@ -1973,8 +1973,8 @@ static bool is_other_way(const char *path, const char *inside, const char *entry
     return lstat(entry, &own) != 0 || named.st_ino != own.st_ino || named.st_dev != own.st_dev;
 }
 
-// Does a small file say the name of something, seen from its folder?
-static bool names_something(const char *path) {
+// Does a small file say the name of something, seen from its folder? *beside: of a file in that folder.
+static bool names_something(const char *path, bool *beside) {
     struct stat st;
     char text[4097];
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0 || st.st_size >= (off_t)sizeof text) return false;
@@ -1986,18 +1986,21 @@ static bool names_something(const char *path) {
     if (n == 0 || strlen(text) != n) return false;
     char *dir = parent_of(path), *there = text[0] == '/' ? keep_text(text) : joined(dir, text);
     bool is = stat(there, &st) == 0;
+    *beside = is && S_ISREG(st.st_mode) && strchr(text, '/') == NULL;
     free(dir);
     free(there);
     return is;
 }
 
-// What the text of a file that stands for a link leads to, where the file system has none. NULL: it is no such file. To be freed.
+// What the text of a file that stands for a link leads to, where the file system has none. NULL: it is no such file, or one for a
+// store, whose .symlink objects are texts. To be freed.
 static char *follow_text(const char *path) {
     ckpt_folder *f = NULL;
     ckpt_checkpoint c;
-    if (is_uri(path) || !names_something(path)) return NULL;
+    bool beside = false;
+    if (is_uri(path) || is_symlink_name(base_of(path)) || !names_something(path, &beside)) return NULL;
     char *inside, *folder = folder_of(path, &inside), *whole = joined(folder, inside), *out = NULL;
-    int at = open_folder(&f, folder, false) == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
+    int at = open_folder(&f, folder, beside && !is_run(folder)) == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
     if (at >= 0 && ckpt_folder_entry(f, at, &c) == CKPT_OK && is_other_way(path, inside, c.path)) out = keep_text(c.path);
     ckpt_folder_close(f);
     free(whole);
@@ -2718,7 +2721,8 @@ static int do_split(void) {
 // Is it a file by itself, in a folder that is no run's? That may be anything, a home folder with all that is below it.
 static bool is_alone(const char *path, const char *folder) {
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !is_run(folder) && !names_something(path);
+    bool beside = false;
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !is_run(folder) && !names_something(path, &beside);
 }
 
 typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
@@ -3159,7 +3163,7 @@ static const command commands[] = {
       "  --force   replace the file, or the checkpoint in that directory\n" },
     { "put", do_put, "--force ",
       "usage: ckpt put [--force] [--json] FILE|DIR URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n"
-      "FILE may be a link, or the text that stands for one where there are none.\n"
+      "FILE may be a link, or the text that stands for one where there are none. A .symlink file goes as the text that it is.\n"
       "DIR: a directory that many ranks wrote, with all its files, .metadata last.\n\n"
       "  --force   replace the object, or the checkpoint there\n" },
     { "cp", do_cp, "--force ",
