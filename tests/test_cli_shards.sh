@@ -326,6 +326,18 @@ good "get has all" 'diff -r ep0-ba30 $f >/dev/null'
 is "get again" 4 ./ckpt get $u/run/ep0-ba30
 is "get --force" 0 ./ckpt get --force $u/run/ep0-ba20 ep0-ba30
 good "get replaced it" 'diff -r ep0-ba30 run/ep0-ba20 >/dev/null'
+# what is replaced counts until the new one does, and nothing of it stays, where they share no name
+cp -r ep0-ba30 old && is "another with the index of Hugging Face" 0 ./ckpt split --force --whole --as .safetensors out/m.pt 3 old
+mkdir bucket/old bucket/other && cp old/* old/.metadata bucket/old && cp old/* old/.metadata bucket/other
+mkdir bucket/torn && cp $f/.metadata $f/__[0-2]* bucket/torn
+is "get --force of what lacks a file" 3 ./ckpt get --force $u/torn old
+is "cp --force of it" 3 ./ckpt cp --force $u/torn $u/old
+for x in old $u/old; do is "leaves what was there whole: $x" 0 ./ckpt verify $x; done
+is "get --force over other names" 0 ./ckpt get --force $u/run/ep0-ba20 old
+is "put --force over other names" 0 ./ckpt put --force run/ep0-ba20 $u/old
+is "cp --force over other names" 0 ./ckpt cp --force $u/run/ep0-ba20 $u/other
+for x in old bucket/old bucket/other; do good "nothing of the old one stays: $x" 'diff -r $x run/ep0-ba20 >/dev/null'; done
+rm -r old bucket/old bucket/other bucket/torn
 mkdir here
 is "get of the link, into a folder" 0 ./ckpt get $u/run/latest here
 good "get has its name" 'diff -r here/ep0-ba30 $f >/dev/null'

@@ -1719,43 +1719,69 @@ static ckpt_err still_holds(const listing *l) {
     return e;
 }
 
-// Gets every file into a directory, .metadata last: until then nothing there counts.
+static bool lists(const ckpt_file *f, const char *file) {
+    const char *name = NULL;
+    for (int i = 0; (name = ckpt_file_shard(f, i, NULL)) != NULL; i++) if (strcmp(name, file) == 0) return true;
+    return false;
+}
+
+// Is the place free for f? With --force what is there, *old, counts until the new .metadata comes; but where both have files of one
+// name, it stops counting before the first of them is overwritten.
+static ckpt_err clear_place(ckpt_store *s, const char *place, const ckpt_file *f, ckpt_file **old) {
+    const char *name = NULL;
+    uint64_t size = 0;
+    ckpt_err e = ckpt_store_size(s, META, &size);
+    *old = NULL;
+    if (e == CKPT_NOT_FOUND) return CKPT_OK;
+    if (e == CKPT_OK && !opt.force) e = taken(place);
+    if (e != CKPT_OK) return e;
+    bool both = open_any(old, place) != CKPT_OK;
+    for (int i = 0; !both && (name = ckpt_file_shard(*old, i, NULL)) != NULL; i++) both = lists(f, name);
+    return both ? ckpt_store_remove(s, META) : CKPT_OK;
+}
+
+// What was replaced goes, as far as f has not taken its names: also Hugging Face's index, by which their loaders would look for it.
+// What cannot be removed only costs room.
+static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, bool hf) {
+    const char *name = NULL;
+    if (opt.force && !hf) (void)!ckpt_store_remove(s, HF_INDEX);
+    for (int i = 0; old != NULL && (name = ckpt_file_shard(old, i, NULL)) != NULL; i++) {
+        if (!lists(f, name)) (void)!ckpt_store_remove(s, name);
+    }
+}
+
+// Gets every file into a directory, .metadata last: until then none of it counts.
 static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, int *files) {
     listing l;
+    ckpt_store *d = NULL;
+    ckpt_file *old = NULL;
     const char *name = NULL;
-    char *meta = joined(dir, META), *wrong = NULL;
+    char *there = NULL, *wrong = NULL;
     uint64_t size = 0;
+    bool hf = false;
     ckpt_err e = hold_listing(&l, uri);
-    if (e == CKPT_OK && look_at(dir) == DIR_SHARDED && !opt.force) e = taken(dir);
-    if (e == CKPT_OK && unlink(meta) != 0 && errno != ENOENT && errno != ENOTDIR) {
-        char text[4400], clean[4096];
-        snprintf(text, sizeof text, "cannot remove the old %s: %s", shown(meta, clean, sizeof clean), strerror(errno));
-        e = ckpt_set_error(CKPT_IO, text);
-    }
+    if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
+    if (d != NULL) e = clear_place(d, dir, l.f, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
-    if (e == CKPT_OK && ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK) e = get_file(l.from, HF_INDEX, dir);
+    if (e == CKPT_OK) hf = ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK;
+    if (e == CKPT_OK && hf) e = get_file(l.from, HF_INDEX, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = get_file(l.kept, META, dir);
+    if (e == CKPT_OK && d != NULL) clear_old(d, l.f, old, hf);
     *bytes = shards_size(l.f, files);
+    ckpt_file_close(old);
+    ckpt_store_close(d);
     free_listing(&l);
-    free(meta);
+    free(there);
     free(wrong);
     return e;
 }
 
-// Is the place free? With --force what is there stops counting first.
-static ckpt_err clear_place(ckpt_store *s, const char *uri) {
-    uint64_t size = 0;
-    ckpt_err e = ckpt_store_size(s, META, &size);
-    if (e == CKPT_NOT_FOUND) return CKPT_OK;
-    if (e == CKPT_OK && !opt.force) e = taken(uri);
-    return e == CKPT_OK ? ckpt_store_remove(s, META) : e;
-}
-
 static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, int *files) {
     ckpt_store *s = NULL;
+    ckpt_file *old = NULL;
     listing l;
     const char *name = NULL;
     char *real = realpath(dir, NULL);
@@ -1765,12 +1791,15 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = open_store(&s, uri);
-    if (e == CKPT_OK) e = clear_place(s, uri);
+    if (e == CKPT_OK) e = clear_place(s, uri, l.f, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
-    if (e == CKPT_OK && access(hf, F_OK) == 0) e = put_file(s, HF_INDEX, dir);
+    bool has_hf = access(hf, F_OK) == 0;
+    if (e == CKPT_OK && has_hf) e = put_file(s, HF_INDEX, dir);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(s, META, l.folder);
+    if (e == CKPT_OK) clear_old(s, l.f, old, has_hf);
     *bytes = shards_size(l.f, files);
+    ckpt_file_close(old);
     ckpt_store_close(s);
     free_listing(&l);
     free(real);
@@ -1782,17 +1811,22 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
 // From store to store, one file at a time through the folder for temporary files.
 static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, int *files) {
     ckpt_store *d = NULL;
+    ckpt_file *old = NULL;
     listing l;
     const char *name = NULL;
     uint64_t size = 0;
+    bool hf = false;
     ckpt_err e = hold_listing(&l, from);
     if (e == CKPT_OK) e = open_store(&d, to);
-    if (e == CKPT_OK) e = clear_place(d, to);
+    if (e == CKPT_OK) e = clear_place(d, to, l.f, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
-    if (e == CKPT_OK && ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK) e = pass_file(l.from, d, HF_INDEX);
+    if (e == CKPT_OK) hf = ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK;
+    if (e == CKPT_OK && hf) e = pass_file(l.from, d, HF_INDEX);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(d, META, l.folder);
+    if (e == CKPT_OK) clear_old(d, l.f, old, hf);
     *bytes = shards_size(l.f, files);
+    ckpt_file_close(old);
     ckpt_store_close(d);
     free_listing(&l);
     return e;
@@ -3160,12 +3194,13 @@ static const command commands[] = {
       "usage: ckpt get [--force] [--json] URI [PATH]\n\nCopies an object to a file, whole or not at all, checked. PATH may be a folder; the default is this one.\n"
       "The name of a .symlink object, with or without the ending, gets what it leads to.\n"
       "A directory that many ranks wrote comes with all its files, .metadata last: one that was broken off does not count.\n\n"
-      "  --force   replace the file, or the checkpoint in that directory\n" },
+      "  --force   replace the file, or the checkpoint in that directory: this counts until the new one does where none of their files\n"
+      "            have one name; else it stops counting first, and there is none until the command has ended well\n" },
     { "put", do_put, "--force ",
       "usage: ckpt put [--force] [--json] FILE|DIR URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n"
       "FILE may be a link, or the text that stands for one where there are none. A .symlink file goes as the text that it is.\n"
       "DIR: a directory that many ranks wrote, with all its files, .metadata last.\n\n"
-      "  --force   replace the object, or the checkpoint there\n" },
+      "  --force   replace the object, or the checkpoint there, which counts as long as with ckpt get\n" },
     { "cp", do_cp, "--force ",
       "usage: ckpt cp [--force] [--json] FROM TO\n\nAs get and put; from one store to another it goes through the folder for temporary files ($TMPDIR).\n\n"
       "  --force   replace what is there\n" },
