@@ -56769,8 +56769,17 @@ static bool ckpt__folder_leads(const char *path, bool text, const ckpt_allocator
     return there;
 }
 
+// How much of the end of a path is the name of a line: of the names of one file, as cp -l gives it, the path means its own.
+static size_t ckpt__folder_agrees(const ckpt_folder *f, size_t i, const char *path) {
+    const char *name = f->items[i].name != NULL ? f->items[i].name : f->index.lines[i].name;
+    size_t n = strlen(name), all = strlen(path);
+    bool ends = ckpt__txt_ends(path, name) && (n == all || path[all - n - 1] == '/');
+    return ends ? n : 0;
+}
+
 static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
     int at = ckpt__index_find(&f->index, name);
+    size_t most = 0;
     ckpt__os_info info;
     if (at >= 0) return at;
     for (size_t i = 0; i < f->item_count; i++) {
@@ -56783,10 +56792,14 @@ static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
         else ckpt__os_path_join(&path, f->index.folder, name);
         const char *at_path = ckpt__buf_cstr(&path);
         bool there = path.err == CKPT_OK && ckpt__folder_leads(at_path, pass >= 2, &f->allocator, &info);
-        ckpt__buf_free(&path);
         for (size_t i = 0; there && i < f->item_count; i++) {
-            if (!f->items[i].missing && f->items[i].info.ino == info.ino && f->items[i].info.dev == info.dev) return (int)i;
+            if (f->items[i].missing || f->items[i].info.ino != info.ino || f->items[i].info.dev != info.dev) continue;
+            size_t agrees = ckpt__folder_agrees(f, i, at_path);
+            if (at < 0 || agrees > most) at = (int)i;
+            if (agrees > most) most = agrees;
         }
+        ckpt__buf_free(&path);
+        if (at >= 0) return at;
         for (size_t i = 0; there && i < f->item_count; i++) {
             if (f->items[i].latest != NULL && strcmp(f->items[i].latest, name) == 0) return (int)i;
         }

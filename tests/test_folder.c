@@ -1165,6 +1165,27 @@ static void test_object_leads(void **state) {
     }
 }
 
+// Of two names of one file, as cp -l gives it, a path means the one that it ends with.
+static void test_names_of_one_file(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *names[] = { "ba1.pt", "keep.pt", "sub/ba1.pt", "sub/keep.pt", "ba2.pt" };
+    run_end(run_live(dir, CKPT_KEEP_ALL, 2));
+    util_mkdir(util_join(dir, "sub"));
+    for (int i = 1; i < 4; i++) assert_int_equal(link(util_join(dir, "ba1.pt"), util_join(dir, names[i])), 0);
+    ckpt_folder *f = look_into(dir);
+    assert_int_equal(ckpt_folder_count(f), 5);
+    for (int i = 0; i < 5; i++) {
+        ckpt_checkpoint c;
+        int at = ckpt_folder_find(f, util_join(dir, names[i]));
+        ok(ckpt_folder_entry(f, at, &c));
+        assert_string_equal(c.name, names[i]);
+        ok(ckpt_folder_pin(f, at, true));
+        ok(ckpt_folder_entry(f, at, &c));
+        assert_true(c.pinned);
+    }
+    ckpt_folder_close(f);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
@@ -1193,7 +1214,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_moved_elsewhere),
-        cmocka_unit_test(test_note_is_no_link), cmocka_unit_test(test_object_leads),
+        cmocka_unit_test(test_note_is_no_link), cmocka_unit_test(test_object_leads), cmocka_unit_test(test_names_of_one_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
