@@ -186,6 +186,9 @@ is "ls --json with an unfinished one" 0 ./ckpt ls --json mixed
 json "it is marked" "sorted((c['name'], c['unfinished'], c['ranks']) for c in d['checkpoints']) == [('ep0-ba20', True, None), ('ep0-ba30', False, 4)]"
 is "verify with an unfinished one" 0 ./ckpt verify --json mixed
 json "it is neither" "sorted((v['path'], v['ok']) for v in d['verified']) == [('mixed/ep0-ba20', None), ('mixed/ep0-ba30', True)]"
+mkdir begun && cp -r mixed/ep0-ba20 begun/
+is "verify of nothing but an unfinished one" 3 ./ckpt verify --json begun
+json "it is told of" "[(v['path'], v['ok']) for v in d['verified']] == [('begun/ep0-ba20', None)]"
 is "pin of an unfinished one" 5 ./ckpt pin mixed/ep0-ba20
 mkdir dcp && printf 'pickle' > dcp/.metadata && printf x > dcp/__0_0.distcp
 is "another library's directory is none" 0 ./ckpt ls --json dcp

@@ -2423,6 +2423,7 @@ static int verify_folder(const char *folder, bool *first) {
         fprintf(stderr, "ckpt: no checkpoints in %s\n", shown(folder, clean, sizeof clean));
         status = EXIT_MISSING;
     }
+    int verified = 0;
     for (int i = 0; i < ckpt_folder_count(f); i++) {
         ckpt_checkpoint c;
         if (ckpt_folder_entry(f, i, &c) != CKPT_OK) continue;
@@ -2431,10 +2432,15 @@ static int verify_folder(const char *folder, bool *first) {
             *first = false;
             continue;
         }
+        verified++;
         double start = now_monotonic();
         e = ckpt_folder_verify(f, i);
         status = worse(status, verify_report(c.path, e, c.size, now_monotonic() - start, *first));
         *first = false;
+    }
+    if (verified == 0 && status == EXIT_OK) {
+        fprintf(stderr, "ckpt: no finished checkpoint in %s\n", shown(folder, clean, sizeof clean));
+        status = EXIT_MISSING;
     }
     ckpt_folder_close(f);
     return status;
