@@ -52656,8 +52656,10 @@ static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, con
     return e;
 }
 
-// Loads this rank's share of a folder. Memory is touched when it is known to fit, and to be there, on all ranks.
-static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt_timestamp *at, bool *own) {
+// Loads this rank's share of a folder. Memory is touched when it is known to fit, and to be there, on all ranks. `learnt` gets
+// what the listing says of itself.
+static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt_timestamp *at, bool *own,
+                                         ckpt__index_line *learnt) {
     ckpt__engine_job job;
     ckpt__file_options o;
     ckpt__shard_meta m;
@@ -52685,6 +52687,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
         e = ckpt__error_prefix(ckpt__shard_parse(&m, &s->allocator, offer->text, offer->length[2]), "%s", offer->name);
         parsed = *own = e == CKPT_OK;
     }
+    if (e == CKPT_OK) (void)ckpt__index_describe_file(&s->index, learnt, &m.view);
     if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o, NULL);
     if (s->scattered && !far) {
         e = ckpt__ranks_share_long(&s->crew, e);
@@ -52902,19 +52905,22 @@ static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt
     return e;
 }
 
-// The same of a rank's own tarball that was in its folder, where all ranks go on from it.
-static void ckpt__resume_correct_tar(ckpt_saver *s, const ckpt__resume_offer *offer, const ckpt__resume_tar *tar,
-                                     const ckpt_timestamp *t, uint64_t number) {
-    ckpt__buf name;
+// The same in the index of another rank, of its own tarball or of the folder on its machine, where all ranks go on from it.
+static void ckpt__resume_correct_own(ckpt_saver *s, const ckpt__resume_offer *offer, const ckpt_timestamp *t, uint64_t number) {
+    ckpt__buf name, path;
     ckpt__buf_init(&name, &s->allocator);
-    ckpt_err e = ckpt__saver_format(s, &name, s->filename, &offer->t);
+    ckpt__buf_init(&path, &s->allocator);
+    if (offer->kind == CKPT__RESUME_FOLDER) ckpt__buf_text(&name, offer->name);
+    ckpt_err e = name.len > 0 || name.err != CKPT_OK ? name.err : ckpt__saver_format(s, &name, s->filename, &offer->t);
     int line = e == CKPT_OK ? ckpt__index_find(&s->index, ckpt__buf_cstr(&name)) : -1;
     size_t at = line >= 0 ? (size_t)line : 0;
-    if (line >= 0) e = ckpt__resume_correct(s, tar->found.data, t, number, &at);
+    if (line >= 0) ckpt__index_path(&path, &s->index, name.data);
+    if (line >= 0) e = path.err != CKPT_OK ? path.err : ckpt__resume_correct(s, ckpt__buf_cstr(&path), t, number, &at);
     if (e != CKPT_OK)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but the index does not know %s: %s", tar->found.data,
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but the index does not know what is in %s: %s", s->root,
                         ckpt__error_last.text);
     ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
 }
 
 // Tries an offer on this rank; the result is everybody's. path: rank 0's file; NULL on the others. *mine: it went well here.
@@ -52930,7 +52936,7 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     ckpt__buf_init(&tar.found, &s->allocator);
     ckpt__buf_init(&tar.name, &s->allocator);
     if (offer->kind == CKPT__RESUME_FOLDER || offer->kind == CKPT__RESUME_FAR_FOLDER) {
-        e = ckpt__resume_load_folder(s, offer, at, own);
+        e = ckpt__resume_load_folder(s, offer, at, own, learnt);
     } else if (path == NULL && s->layout == CKPT__SAVER_TARS) {
         e = ckpt__resume_own_tar(s, offer, &tar, at, own, learnt);
     } else {
@@ -52941,7 +52947,9 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     *mine = e == CKPT_OK;
     e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK && tar.from != NULL) ckpt__resume_keep_tar(s, &tar, at, learnt);
-    else if (e == CKPT_OK && tar.found.len > 0) ckpt__resume_correct_tar(s, offer, &tar, at, learnt->number);
+    else if (e == CKPT_OK && tar.found.len > 0) ckpt__resume_correct_own(s, offer, at, learnt->number);
+    else if (e == CKPT_OK && path == NULL && s->leads && offer->kind == CKPT__RESUME_FOLDER)
+        ckpt__resume_correct_own(s, offer, at, learnt->number);
     ckpt__resume_drop(&found, fetched);
     ckpt__resume_tar_free(&tar);
     return e;

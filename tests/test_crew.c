@@ -3887,6 +3887,75 @@ static void test_tars_replaced(void **state) {
     }
 }
 
+static int listings_put;
+
+// The second listing has its name: the process ends before its index says so.
+static void die_unnoted(const char *name, const char *path) {
+    bool listing = strcmp(name, "rename") == 0 && strstr(path, "/job-0/") != NULL && ckpt__txt_ends(path, "/ep0/.metadata");
+    int puts = __atomic_add_fetch(&listings_put, listing, __ATOMIC_SEQ_CST);
+    if (puts >= 2 && strcmp(name, "rename") == 0 && ckpt__txt_ends(path, ".ckpt-index.jsonl")) (void)raise(SIGKILL);
+}
+
+// Folders of several saves in an epoch under one name, in a store as well: makes two, in which it dies, or goes on from p->number.
+static void folders_replaced(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    (void)snprintf(m->folder, sizeof m->folder, "%s/job-%d", p->dir, p->apart ? r->rank : 0);
+    member_stores(m, &b, u, 1);
+    if (p->number > 0) m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    if (member_open(m) && p->number > 0) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_OK(r, e);
+        TR_CHECK(r, e != CKPT_OK || t.batch == p->number);
+        if (e == CKPT_OK) member_check(m, p->number);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    } else if (m->s != NULL) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_fence(m->s));
+        if (p->keep == 1) TR_OK(r, ckpt_saver_wait(m->s, 0));
+        (void)!member_step(m, 2);
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+// The job was killed when the folder's listing told of the new files, and its index of those before. What became of those says nothing
+// of the new ones: they are in no store, and stay here until they are.
+static void test_folders_replaced(void **state) {
+    (void)state;
+    for (int k = 0; k < 4; k++) {               // had the ones before got there? has each rank a folder of its own?
+        plan p = plan_of(SHARDED);
+        p.prefix = "ep{epoch}";
+        p.keep = k % 2;
+        p.apart = k >= 2;
+        bucket *b = bucket_new(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            p.with = bucket_new(b->dir);
+            bucket_hold((bucket *)p.with, k % 2 == 0);
+            fault_set_spy(die_unnoted);
+            tr_run(tr_new(2), folders_replaced, &p);
+            _exit(1);
+        }
+        was_killed(child);
+        size_t want = 0, got = 0;
+        char *saved = util_read(util_join(p.dir, "job-0/ep0/.metadata"), &want);
+        p.with = b;
+        p.number = 2;
+        tr_run(tr_new(2), folders_replaced, &p);
+        char *there = util_read(bucket_path(b, "run/ep0/.metadata"), &got);
+        assert_int_equal(got, want);
+        assert_memory_equal(there, saved, want);
+        if (!p.apart) assert_string_equal(names_in(util_join(p.dir, "job-0")), "");        // else the next save asks what others keep
+        assert_true(util_exists(bucket_path(b, "run/ep0/__0_1.pt")) && util_exists(bucket_path(b, "run/ep0/__1_1.pt")));
+        p.dir = util_temp_dir();                // a machine that has nothing
+        tr_run(tr_new(2), folders_replaced, &p);
+        bucket_end(b);
+    }
+}
+
 // A job with a tarball for each rank: goes on from p->number, unless that is 0, and makes p->saves more. Whatever fails, waiting ends.
 static void tars_life(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -4998,7 +5067,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_away_again),
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
-        cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced),
+        cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced), cmocka_unit_test(test_folders_replaced),
         cmocka_unit_test(test_tars_fetched),
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
