@@ -55652,6 +55652,7 @@ static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, uint64_t
         if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, listing->data, listing->len);
         if (e == CKPT_OK) {
             rest->line.ranks = ckpt__shard_writers(&m, s->ranks.world_size);
+            rest->line.edition = ckpt__shard_edition(&m);
             ckpt__shard_ending_of(&m, rest->line.ending);
             rest->files = (int64_t)m.file_count;
             for (size_t i = 0; i < m.file_count; i++) {

@@ -3905,12 +3905,16 @@ static void folders_replaced(tr_rank *r, void *arg) {
     ckpt_timestamp t;
     (void)snprintf(m->folder, sizeof m->folder, "%s/job-%d", p->dir, p->apart ? r->rank : 0);
     member_stores(m, &b, u, 1);
+    m->d.num_remote_to_keep = 1;
     if (p->number > 0) m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
     if (member_open(m) && p->number > 0) {
         ckpt_err e = ckpt_saver_resume(m->s, &t);
         TR_OK(r, e);
         TR_CHECK(r, e != CKPT_OK || t.batch == p->number);
         if (e == CKPT_OK) member_check(m, p->number);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        t.epoch++;
+        if (p->saves > 0) TR_OK(r, ckpt_saver_save(m->s, &t));
         TR_OK(r, ckpt_saver_wait(m->s, 0));
     } else if (m->s != NULL) {
         TR_OK(r, member_step(m, 1));
@@ -3950,8 +3954,13 @@ static void test_folders_replaced(void **state) {
         assert_memory_equal(there, saved, want);
         if (!p.apart) assert_string_equal(names_in(util_join(p.dir, "job-0")), "");        // else the next save asks what others keep
         assert_true(util_exists(bucket_path(b, "run/ep0/__0_1.pt")) && util_exists(bucket_path(b, "run/ep0/__1_1.pt")));
+        const char *ours = p.dir;
         p.dir = util_temp_dir();                // a machine that has nothing
         tr_run(tr_new(2), folders_replaced, &p);
+        p.dir = ours;                           // and that which goes on takes away what is behind it, whatever it was called
+        p.saves = 1;
+        tr_run(tr_new(2), folders_replaced, &p);
+        assert_string_equal(bucket_names(b), "run%ep1%.metadata run%ep1%__0_0.pt run%ep1%__1_0.pt run%latest.pt.symlink");
         bucket_end(b);
     }
 }
