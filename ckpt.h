@@ -46403,6 +46403,7 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
 
 enum {
     CKPT__SAVER_RECORD = 32,            // checkpoints that the saver's record in a checkpoint lists at most, the newest ones
+    CKPT__SAVER_UNTOLD = 4,             // failures that wait for calls to return them
     CKPT__SAVER_STORES = 4,             // TARS: destinations of which ranks speak singly; those beyond are taken together
     CKPT__SAVER_HELD   = 64,            // descriptors of deleted files that wait for the sweeper
     CKPT__SAVER_SLACK  = 256 << 10      // room in the image for a record that grows
@@ -46588,7 +46589,8 @@ struct ckpt_saver {
     size_t               to_remove;     // this rank's part: objects that were not called back for yet; guarded by lock
     ckpt__saver_removal  removed_how;   // the worst end of the others; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
-    ckpt__error_record   untold;        // of all ranks, found by a call that had another failure to return, or a timeout
+    ckpt__error_record   untold[CKPT__SAVER_UNTOLD];    // of all ranks, found by calls that had another to return, or a timeout
+    int                  untold_count;
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
     int64_t              calls;         // since then
     double               spoke;         // when they did
@@ -54223,7 +54225,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 //------------------------------------------------------------------------------
 // >>crew       a saver on many ranks: what all of them do together, or none
 //
-// uses:    error memory platform digest time name state file index store fetch remote ranks shard saver resume
+// uses:    error memory platform text digest time name state file index store fetch remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
 // states:  a part is busy -> durable or failed; all durable: committed; none busy and one failed: given up by all
 //
@@ -54300,25 +54302,39 @@ static ckpt_err ckpt__crew_note(ckpt_saver *s, ckpt_err e) {
     return e;
 }
 
-// A call returns one failure. Another one that it has found is the next call's.
+// A call returns one failure. Others that it has found are those of the next calls, and of many the log's.
 static void ckpt__crew_leave_untold(ckpt_saver *s, const ckpt__error_record *r) {
-    if (s->untold.code == CKPT_OK) s->untold = *r;
+    if (r->code == CKPT_OK) return;
+    if (s->untold_count < CKPT__SAVER_UNTOLD) s->untold[s->untold_count++] = *r;
+    else ckpt__error_log(&s->logger, CKPT_LOG_ERROR, "%s", r->text);
 }
 
-// A failure that a call has just met: its first one, or else the next call's.
-static void ckpt__crew_meet(ckpt_saver *s, ckpt__error_record *first, ckpt_err e) {
+// A failure that a call has just met: its first one, or else the next call's. logged: its rank has done so, and one of a kind is
+// enough for the others.
+static void ckpt__crew_meet(ckpt_saver *s, ckpt__error_record *first, ckpt_err e, bool logged) {
     ckpt__error_record r;
     if (e == CKPT_OK) return;
     ckpt__error_take(&r);
     r.code = e;
     if (first->code == CKPT_OK) *first = r;
-    else if (first->code != e) ckpt__crew_leave_untold(s, &r);      // else its rank has logged it
+    else if (!logged || first->code != e) ckpt__crew_leave_untold(s, &r);
 }
 
 static ckpt_err ckpt__crew_take_untold(ckpt_saver *s) {
-    ckpt__error_record r = s->untold;
-    s->untold.code = CKPT_OK;
+    if (s->untold_count == 0) return CKPT_OK;
+    ckpt__error_record r = s->untold[0];
+    memmove(s->untold, s->untold + 1, (size_t)--s->untold_count * sizeof r);
     return ckpt__error_put(&r);
+}
+
+// No call comes any more that could return them: what close has found, and what was left. It returns `told`.
+static void ckpt__crew_log_untold(ckpt_saver *s, const ckpt__error_record *told) {
+    for (int i = 0; i < s->untold_count; i++) {
+        const char *text = s->untold[i].text;       // one of the two may say of which rank it is
+        if (!ckpt__txt_ends(text, told->text) && !ckpt__txt_ends(told->text, text))
+            ckpt__error_log(&s->logger, CKPT_LOG_ERROR, "%s", text);
+    }
+    s->untold_count = 0;
 }
 
 static bool ckpt__crew_is_doomed(ckpt_saver *s) {
@@ -55167,14 +55183,17 @@ static bool ckpt__crew_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event
 }
 
 // An agreement and what it leads to: a failure keeps no rank from the steps behind it, as long as the ranks hear each other.
-static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w) {
+// *logged: what it returns was, by the rank of whose background it is.
+static ckpt_err ckpt__crew_heed(ckpt_saver *s, const ckpt__crew_word *say, int64_t *w, bool *logged) {
     ckpt__error_record first;
     first.code = CKPT_OK;
     ckpt_err e = ckpt__crew_agree(s, say, w);
     if (e == CKPT_OK) e = ckpt__crew_settle(s, w);
-    ckpt__crew_meet(s, &first, e);
-    if (s->crew.broken.code == CKPT_OK) ckpt__crew_meet(s, &first, ckpt__crew_note(s, ckpt__crew_stores(s, w)));
-    if (s->crew.broken.code == CKPT_OK) ckpt__crew_meet(s, &first, ckpt__crew_hear(s, w));
+    ckpt__crew_meet(s, &first, e, false);
+    if (s->crew.broken.code == CKPT_OK) ckpt__crew_meet(s, &first, ckpt__crew_note(s, ckpt__crew_stores(s, w)), false);
+    bool nothing = first.code == CKPT_OK;
+    if (s->crew.broken.code == CKPT_OK) ckpt__crew_meet(s, &first, ckpt__crew_hear(s, w), true);
+    *logged = nothing && first.code != CKPT_OK;
     return first.code == CKPT_OK ? ckpt__crew_take_untold(s) : ckpt__error_put(&first);
 }
 
@@ -55187,7 +55206,8 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
     ckpt__saver_report(s);
     ckpt__saver_report_uploads(s);
     s->latched = false;
-    ckpt_err e = ckpt__crew_heed(s, say, w);
+    bool logged;
+    ckpt_err e = ckpt__crew_heed(s, say, w, &logged);
     first.code = CKPT_OK;
     if (e != CKPT_OK) ckpt__error_take(&first);
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, moved = w[CKPT__CREW_MOVED] != 0;
@@ -55309,12 +55329,13 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
                    ckpt__saver_has_strays(s);
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
         say.due = call == CKPT__CREW_CLOSE && s->latched;
-        ckpt_err e = ckpt__crew_heed(s, &say, w);
-        ckpt__crew_meet(s, &first, e);
+        bool logged;
+        ckpt_err e = ckpt__crew_heed(s, &say, w, &logged);
+        ckpt__crew_meet(s, &first, e, logged);
         bool owed = w[CKPT__CREW_DUE] != 0 && s->crew.broken.code == CKPT_OK;
         if (owed) e = ckpt__crew_catch_up(s, w);
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
-        if (owed) ckpt__crew_meet(s, &first, e);
+        if (owed) ckpt__crew_meet(s, &first, e, false);
         if (owed) continue;
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHTS] != (int64_t)CKPT__PART_NONE ||
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_REMOVAL] != (int64_t)CKPT__REMOVAL_NONE ||
@@ -55325,7 +55346,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
             continue;
         }
         *late = w[CKPT__CREW_LATE] != 0;
-        if (*late && first.code != CKPT_OK) s->untold = first;
+        if (*late) ckpt__crew_leave_untold(s, &first);
         if (*late)
             return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written, uploaded or deleted after %g s",
                                    s->root, timeout_s);
@@ -55367,6 +55388,9 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     ckpt__error_take(&before);
     if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s, &late);
     if (late) return e;
+    ckpt__error_take(&first);
+    first.code = e;
+    ckpt__crew_leave_untold(s, &first);
     if (!gathers || s->crew.broken.code != CKPT_OK) {
         double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
         e = ckpt__saver_wait(s, timeout_s);
@@ -55385,6 +55409,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     }
     if (s->crew.broken.code != CKPT_OK) first = s->crew.broken;
     if (first.code == CKPT_TIMEOUT) first.code = CKPT_NET;      // the other one says that the saver is open
+    ckpt__crew_log_untold(s, &first);
     ckpt__saver_free(s);
     ckpt__error_last = before;
     return ckpt__error_put(&first);

@@ -1329,6 +1329,43 @@ static void test_fails_twice(void **state) {
     }
 }
 
+static void untold_log(ckpt_log_level level, const char *msg, void *user) {
+    char *log = (char *)user;
+    assert_int_equal(level, CKPT_LOG_ERROR);
+    (void)snprintf(log + strlen(log), 1000 - strlen(log), "%s|", msg);
+}
+
+static void untold_meet(ckpt_saver *s, ckpt__error_record *first, const char *sentence, bool logged) {
+    ckpt__crew_meet(s, first, ckpt_set_error(CKPT_NO_SPACE, sentence), logged);
+}
+
+// What a call finds is returned by it or by one of the next, or it is in the log: whatever its code, and whether the call's time was up.
+static void test_untold(void **state) {
+    (void)state;
+    char log[1000] = "";
+    ckpt_saver *s = (ckpt_saver *)calloc(1, sizeof *s);
+    s->logger.fn = untold_log;
+    s->logger.user = log;
+    ckpt__error_record first;
+    first.code = CKPT_OK;
+    untold_meet(s, &first, "announcement", false);
+    untold_meet(s, &first, "another rank's of its kind, which has logged it", true);
+    untold_meet(s, &first, "save", false);
+    ckpt__crew_leave_untold(s, &first);         // the call's time is up
+    assert_string_equal(log, "");
+    assert_true(ckpt__crew_take_untold(s) == CKPT_NO_SPACE && strcmp(ckpt_last_error(), "save") == 0);
+    assert_true(ckpt__crew_take_untold(s) == CKPT_NO_SPACE && strcmp(ckpt_last_error(), "announcement") == 0);
+    assert_int_equal(ckpt__crew_take_untold(s), CKPT_OK);
+    for (int i = 0; i < 6; i++) untold_meet(s, &first, util_fmt("save %d", i), false);
+    assert_string_equal(log, "save 4|save 5|");
+    ckpt__error_record told;
+    (void)snprintf(told.text, sizeof told.text, "rank 1: save 2");
+    ckpt__crew_log_untold(s, &told);            // the saver is closed
+    assert_string_equal(log, "save 4|save 5|save 0|save 1|save 3|");
+    assert_int_equal(ckpt__crew_take_untold(s), CKPT_OK);
+    free(s);
+}
+
 //-- the same name again ---------------------------------------------------------------
 
 // A rank with a tensor on a device that can be told to fail.
@@ -5042,7 +5079,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_beside_a_slow_one),
-        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice),
+        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice), cmocka_unit_test(test_untold),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
