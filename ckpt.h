@@ -55322,6 +55322,8 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         bool spoken = slice > 0.001;            // then all are in this call, and may wait for deletions in full: in the barrier
         if (!spoken && (deadline <= 0 || deadline > begin + slice)) until = begin + slice;
         bool clear = ckpt__saver_await_clear(s, NULL, until);
+        bool frees = call == CKPT__CREW_CLOSE && deadline > 0;      // freeing the saver waits as well
+        if (frees) clear = ckpt__saver_await_swept(s, until) && clear;
         if (spoken) (void)ckpt__ranks_meet(&s->crew);
         ckpt__saver_waited(s, begin);
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;

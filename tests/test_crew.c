@@ -1329,6 +1329,38 @@ static void test_fails_twice(void **state) {
     }
 }
 
+// The blocks of a large file are freed slowly.
+static void free_slowly(const char *name, const char *path, int fd) {
+    struct stat st;
+    (void)path;
+    if (strcmp(name, "close") == 0 && fstat(fd, &st) == 0 && st.st_nlink == 0 && st.st_size > 1 << 20) usleep(1500000);
+}
+
+static void close_while_freed(tr_rank *r, void *arg) {
+    member *m = member_new(r, (plan *)arg);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, member_step(m, 2));
+        double begin = ckpt__os_now();
+        TR_CHECK(r, ckpt_saver_close(m->s, 0.05) == CKPT_TIMEOUT);
+        TR_CHECK(r, ckpt__os_now() - begin < 1.2);
+    }
+    member_end(m);
+}
+
+// A close waits no longer than it was told to for the blocks of deleted files, which each rank frees by itself.
+static void test_close_while_blocks_are_freed(void **state) {
+    (void)state;
+    for (int how = SHARDED; how <= TARS; how++) {
+        plan p = plan_of((layout)how);
+        p.keep = 1;
+        p.big = true;
+        FAULT_SET(fault_watch, free_slowly);
+        tr_run(tr_new(2), close_while_freed, &p);
+        FAULT_SET(fault_watch, NULL);
+    }
+}
+
 static void untold_log(ckpt_log_level level, const char *msg, void *user) {
     char *log = (char *)user;
     assert_int_equal(level, CKPT_LOG_ERROR);
@@ -5079,7 +5111,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_beside_a_slow_one),
-        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice), cmocka_unit_test(test_untold),
+        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice), cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
