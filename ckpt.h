@@ -47617,11 +47617,59 @@ static ckpt_err ckpt__saver_ask_removal(ckpt_saver *s, ckpt__remote *r, const ch
     return e;
 }
 
+// SHARDED: what a listing in a store tells of the names of its files and of the ranks that wrote them.
+static ckpt_err ckpt__saver_ask_listing(const ckpt_saver *s, const ckpt__remote *r, const char *name,
+                                        const ckpt__store_stat *info, ckpt__index_line *out) {
+    ckpt__buf text;
+    ckpt__shard_meta m;
+    ckpt__buf_init(&text, &s->allocator);
+    ckpt_err e = ckpt__fetch_small(r->store, name, info, &text, (size_t)CKPT__SHARD_MAX_TEXT, ckpt__remote_retry(r));
+    if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
+    if (e == CKPT_OK) {
+        out->edition = ckpt__shard_edition(&m);
+        out->ranks = ckpt__shard_writers(&m, s->ranks.world_size);
+        ckpt__shard_ending_of(&m, out->ending);
+        ckpt__shard_free(&m);
+    }
+    ckpt__buf_free(&text);
+    return e;
+}
+
+// SHARDED: a line that was only listed does not know which files go with its listing, and nobody does when that is gone. Where it
+// cannot be read they are taken for those of this world. Without the turn.
+static void ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char *name) {
+    ckpt__error_record kept;
+    ckpt__store_stat info;
+    ckpt__index_line says;
+    if (!ckpt__index_is_folder(name)) return;
+    ckpt__saver_enter(s);
+    int at = ckpt__index_find(&r->ledger, name);
+    bool known = at < 0 || r->ledger.lines[at].ranks > 0;
+    ckpt__saver_leave(s);
+    if (known) return;
+    memset(&says, 0, sizeof says);
+    memset(&info, 0, sizeof info);
+    ckpt__error_take(&kept);
+    ckpt_err e = ckpt__fetch_stat(r->store, name, &info, ckpt__remote_retry(r));
+    if (e == CKPT_OK) e = ckpt__saver_ask_listing(s, r, name, &info, &says);
+    ckpt__error_last = kept;
+    if (e != CKPT_OK) return;
+    ckpt__saver_enter(s);
+    at = ckpt__index_find(&r->ledger, name);
+    if (at >= 0 && r->ledger.lines[at].ranks == 0) {
+        r->ledger.lines[at].ranks = says.ranks;
+        r->ledger.lines[at].edition = says.edition;
+        memcpy(r->ledger.lines[at].ending, says.ending, sizeof says.ending);
+    }
+    ckpt__saver_leave(s);
+}
+
 // Asks for the removal of objects: `count` names, each with its NUL.
 static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count, ckpt__saver_rest *rest) {
     const char *name = names->data;
     ckpt_err first = CKPT_OK;
     for (size_t i = 0; i < count; i++, name += strlen(name) + 1) {
+        ckpt__saver_learn_leaving(s, r, name);
         ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
         ckpt_err e = up != NULL ? CKPT_OK : CKPT_NOMEM;
         ckpt__saver_enter(s);           // until it is asked for: else a new object of that name might come in between, and go
@@ -49913,20 +49961,15 @@ static ckpt_err ckpt__saver_count_on(ckpt_saver *s, const ckpt__remote *r, const
 
 // SHARDED: a save of the name that the store's latest leads to must not touch the files that are loaded from there.
 static ckpt_err ckpt__saver_read_newest(const ckpt_saver *s, ckpt__remote *r, const ckpt__store_stat *info) {
-    ckpt__buf text;
-    ckpt__shard_meta m;
+    ckpt__index_line says;
     if (!ckpt__index_is_folder(r->newest)) return CKPT_OK;
-    ckpt__buf_init(&text, &s->allocator);
-    ckpt_err e = ckpt__fetch_small(r->store, r->newest, info, &text, (size_t)CKPT__SHARD_MAX_TEXT, ckpt__remote_retry(r));
-    if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
-    if (e == CKPT_OK) {
-        r->edition = ckpt__shard_edition(&m);
-        r->ranks = ckpt__shard_writers(&m, s->ranks.world_size);
-        ckpt__shard_ending_of(&m, r->ending);
-        ckpt__shard_free(&m);
-    }
-    ckpt__buf_free(&text);
-    return e;
+    memset(&says, 0, sizeof says);
+    ckpt_err e = ckpt__saver_ask_listing(s, r, r->newest, info, &says);
+    if (e != CKPT_OK) return e;
+    r->edition = says.edition;
+    r->ranks = says.ranks;
+    memcpy(r->ending, says.ending, sizeof r->ending);
+    return CKPT_OK;
 }
 
 // What lies outside the folder that all names of the template begin with is another run's as well: this one goes on in a copy of

@@ -3013,6 +3013,38 @@ static void test_store(void **state) {
     }
 }
 
+// Goes on from p->number, makes one more save, and keeps that alone in the store.
+static void store_one(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == p->number);
+        TR_OK(r, member_step(m, p->number + 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end(m);
+}
+
+// A new machine with fewer ranks takes away all files of the checkpoints that it has found in the store.
+static void test_store_fewer(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    const char *run = util_join(p.dir, "run");
+    p.saves = 3;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    tr_run(tr_new(4), store_some, &p);
+    assert_string_equal(names_in(run), "ba2 ba3 latest-rank0.pt.symlink");
+    p.number = 3;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    tr_run(tr_new(2), store_one, &p);
+    assert_string_equal(names_in(run), "ba4 latest-rank0.pt.symlink");
+    assert_string_equal(names_in(util_join(run, "ba4")), ".metadata __0_0.pt __1_0.pt");
+}
+
 // What an agreement says of one store: the least and the most of what the ranks have there, and whether one still works. Is another
 // agreement to follow?
 static bool heard(ckpt_saver *s, int64_t least, int64_t most, bool work) {
@@ -5111,7 +5143,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_other_world),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_beside_a_slow_one),
-        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice), cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),
+        cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice),
+        cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
@@ -5133,6 +5166,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_fewer),
         cmocka_unit_test(test_store_out_of_step), cmocka_unit_test(test_store_overtaken),
         cmocka_unit_test(test_store_waits_in_barrier),
         cmocka_unit_test(test_store_only),
