@@ -46436,7 +46436,8 @@ typedef struct ckpt__saver_job {
     ckpt__index_line   line;            // line.name is the job's own
     char              *path, *latest;   // latest NULL: no link
     bool               aside;           // as in ckpt__saver_pending
-    int64_t            stale;           // as there, and `was`
+    char              *named;           // aside: the name that it will have, which hooks and the log tell; else NULL
+    int64_t            stale;           // as in ckpt__saver_pending, and `was`
     char               was[CKPT__INDEX_ENDING];
     uint64_t           size;
     ckpt__file_new     file;            // while it is written, and whether it may take the place of another
@@ -48442,8 +48443,14 @@ static void ckpt__saver_job_free(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__saver_drop_plan(s, job);
     ckpt__mem_free_text(&s->allocator, job->line.name);
     ckpt__mem_free_text(&s->allocator, job->path);
+    ckpt__mem_free_text(&s->allocator, job->named);
     ckpt__mem_free_text(&s->allocator, job->latest);
     memset(job, 0, sizeof *job);
+}
+
+// The path that others are told.
+static const char *ckpt__saver_said(const ckpt__saver_job *job) {
+    return job->named != NULL ? job->named : job->path;
 }
 
 // The path of this rank's file of a checkpoint that has that line.
@@ -48911,7 +48918,7 @@ static void ckpt__saver_tell(ckpt_saver *s, const ckpt__saver_job *job) {
     ckpt__saver_report(s);
     ckpt__saver_told *told = &s->told[s->told[0].name != NULL];
     ckpt__mem_free_text(&s->allocator, told->name);
-    told->name = ckpt__mem_copy_text(&s->allocator, job->path);
+    told->name = ckpt__mem_copy_text(&s->allocator, ckpt__saver_said(job));
     told->total = job->size;
     ckpt__os_mutex_lock(&sh->lock);
     told->turn = sh->finished + (sh->has_next ? 1u : 0u) + (sh->busy ? 1u : 0u);
@@ -48922,7 +48929,7 @@ static void ckpt__saver_tell(ckpt_saver *s, const ckpt__saver_job *job) {
 static void ckpt__saver_hand_over(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__saver_shared *sh = s->shared;
     ckpt__saver_tell(s, job);
-    ckpt__error_log(&s->logger, CKPT_LOG_INFO, "saving %s in the background", job->path);
+    ckpt__error_log(&s->logger, CKPT_LOG_INFO, "saving %s in the background", ckpt__saver_said(job));
     ckpt__os_mutex_lock(&sh->lock);
     sh->next = *job;
     sh->has_next = true;
@@ -48944,7 +48951,7 @@ static ckpt_err ckpt__saver_copy(ckpt_saver *s, ckpt__saver_job *job) {
     work.blocks = s->layout == CKPT__SAVER_SHARDED ? &s->blocks : NULL;
     if (e == CKPT_OK) e = ckpt__image_fill(&s->image, &job->plan, &work);
     if (e == CKPT_OK) e = ckpt__saver_note_plan(s, job);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot copy the state for %s", job->path);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot copy the state for %s", ckpt__saver_said(job));
     job->staged = job->captured = true;
     ckpt__saver_drop_plan(s, job);
     ckpt__saver_hand_over(s, job);
@@ -48959,7 +48966,7 @@ static ckpt_err ckpt__saver_write_now(ckpt_saver *s, ckpt__saver_job *job) {
     work.progress = s->progress.fn != NULL ? &s->progress : NULL;
     ckpt__buf name;
     ckpt__buf_init(&name, &s->allocator);
-    ckpt__buf_text(&name, job->path);
+    ckpt__buf_text(&name, ckpt__saver_said(job));
     work.name = ckpt__buf_cstr(&name);
     (void)ckpt__saver_await(s, true, 0);
     uint64_t total = job->size;
@@ -50627,8 +50634,9 @@ static ckpt_err ckpt__saver_give_up(ckpt_saver *s, ckpt__saver_flight **list, bo
     bool again = f->line.inherited;
     ckpt_err e = CKPT_OK;
     if (!outdone)                       // the sentence comes by way of the uploader's failures
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not published: not all ranks could upload their files",
-                        f->line.name);
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not published: %s", f->line.name,
+                        f->stays ? "all its files are there, but its listing could not be handed over"
+                                 : "not all ranks could upload their files");
     *list = ckpt__saver_flight_last(f)->next;
     for (bool more = true; more; f = next) {
         next = f->next;
@@ -55097,7 +55105,7 @@ static ckpt_err ckpt__crew_aside(ckpt_saver *s, ckpt__saver_job *job) {
     char *copy = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;
     if (e == CKPT_OK && copy == NULL) e = CKPT_NOMEM;
     if (copy != NULL) {
-        ckpt__mem_free_text(&s->allocator, job->path);
+        job->named = job->path;
         job->path = copy;
         job->aside = true;
     }

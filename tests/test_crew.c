@@ -1450,6 +1450,34 @@ static void save_twice(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+static void note_progress(const ckpt_progress *p, void *user) {
+    member_log(CKPT_LOG_INFO, p->name, user);
+}
+
+static void say_names(tr_rank *r, void *arg) {
+    member *m = member_new(r, (plan *)arg);
+    ckpt_timestamp one = at_batch(1);
+    m->d.progress.fn = note_progress;
+    m->d.progress.user = m;
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_save(m->s, &one));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_CHECK(r, strstr(m->log, "ba1-rank") != NULL && strstr(m->log, ".tmp") == NULL);
+    }
+    member_end(m);
+}
+
+// A tarball that is saved again is told of by its name, though it is written beside the one that has that still.
+static void test_again_named(void **state) {
+    (void)state;
+    for (int mode = 0; mode < 3; mode++) {
+        plan p = plan_of(TARS);
+        p.snapshot = modes[mode];
+        tr_run(tr_new(2), say_names, &p);
+    }
+}
+
 // What is there is of one save.
 static void load_twice(tr_rank *r, void *arg) {
     twice *t = (twice *)arg;
@@ -3711,14 +3739,19 @@ static void listing_unstaged_at_end(tr_rank *r, void *arg) {
         if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
         else TR_OK(r, member_step(m, 1));
         TR_CHECK(r, ckpt_saver_wait(m->s, 0) == (p->number > 0 ? CKPT_OK : CKPT_NO_SPACE));
+        TR_CHECK(r, (ckpt_saver_close(m->s, 0) != CKPT_OK) == (p->number == 0));
+        TR_CHECK(r, strstr(m->log, "not all ranks could upload") == NULL);
+        TR_CHECK(r, (strstr(m->log, "its listing could not be handed over") != NULL) == (p->keep == 1 && p->number == 0));
+        m->s = NULL;
     }
-    member_end_stores(m, &u, 1, p->number == 0);
+    member_end_stores(m, &u, 1, false);
 }
 
 static void test_listing_unstaged_at_end(void **state) {
     (void)state;
     for (int always = 0; always < 2; always++) {
         plan p = plan_of(SHARDED);
+        p.keep = always;
         upload_to = bucket_new(NULL);
         listings_fail = always ? 1000000 : 1;
         fault_set_spy(listing_full);
@@ -5146,7 +5179,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice),
         cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
-        cmocka_unit_test(test_again_while_uploaded),
+        cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
