@@ -132,6 +132,8 @@
    behind is a hidden temporary file, which the next saver in the folder removes, and the next download of 64 MiB or more into
    it (another machine's when it is a day old; an hour, when it has this one's name and was made before a restart or in another
    container).
+   With per_rank_tar a tarball that is saved again has a second name, ".<name>.was", until all ranks' new ones have theirs. After
+   a kill in between the next resume gives them back where they are needed, and takes them away.
    A power cut is as good as a kill where the disk keeps what fsync acknowledged.
 
 
@@ -54755,6 +54757,17 @@ static void ckpt__crew_clear_stale(ckpt_saver *s) {
     ckpt__buf_free(&path);
 }
 
+// TARS: the second name of a file that is about to be replaced. No process's own: it outlives a job that is killed meanwhile,
+// until the next one has found out whether all ranks' files have got their names.
+static ckpt_err ckpt__crew_old_name(ckpt__buf *out, const char *path) {
+    const char *base = ckpt__os_path_base(path);
+    out->len = 0;
+    ckpt__buf_add(out, path, (size_t)(base - path));
+    ckpt__buf_fmt(out, ".%s.was", base);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
 // TARS: a second name for the file of that name, which gets it back when not all ranks' files get theirs. Where there are no such
 // links there is none.
 static void ckpt__crew_keep_old(ckpt_saver *s, const char *path) {
@@ -54762,8 +54775,9 @@ static void ckpt__crew_keep_old(ckpt_saver *s, const char *path) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     ckpt__buf_init(&hidden, &s->allocator);
-    ckpt_err e = ckpt__file_temp_name(&hidden, path);
+    ckpt_err e = ckpt__crew_old_name(&hidden, path);
     char *old = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, hidden.data) : NULL;
+    if (old != NULL) (void)ckpt__os_remove(old);        // of a job that was killed, and that nobody has gone on from
     if (old != NULL && ckpt__os_link(path, old) == CKPT_OK) s->pending.old = old;
     else ckpt__mem_free_text(&s->allocator, old);
     ckpt__buf_free(&hidden);
@@ -56045,6 +56059,85 @@ static void ckpt__crew_warn_nameless(const ckpt_saver *s) {
                     "RUN_NAME in the environment, to the same text each time", s->root);
 }
 
+// Which save a rank's tarball is of; 0: it is not there. What cannot be read is of none that any other rank has.
+static uint64_t ckpt__crew_number_in(ckpt_saver *s, const char *path) {
+    ckpt__index_line about;
+    ckpt_file *file = NULL;
+    if (ckpt__os_is_gone(path)) return 0;
+    memset(&about, 0, sizeof about);
+    about.number = (uint64_t)INT64_MAX;
+    if (ckpt__file_open(&file, path, &s->allocator) == CKPT_OK) (void)ckpt__index_describe_file(&s->index, &about, file);
+    ckpt__file_close(file);
+    return about.number;
+}
+
+// TARS: which of this rank's files that have a second one behind them is of the newest save older than `below`. *path: that file,
+// and *old: the one behind it. 0: there is none. With the turn.
+static uint64_t ckpt__crew_find_old(ckpt_saver *s, uint64_t below, ckpt__buf *path, ckpt__buf *old) {
+    uint64_t most = 0;
+    size_t found = 0;
+    for (size_t i = 0; i <= s->index.count && s->index.count > 0; i++) {
+        bool last = i == s->index.count;
+        ckpt__index_path(path, &s->index, s->index.lines[last ? found : i].name);
+        if (path->err != CKPT_OK || ckpt__crew_old_name(old, ckpt__buf_cstr(path)) != CKPT_OK) return 0;
+        if (last || !ckpt__os_exists(old->data)) continue;
+        uint64_t number = ckpt__crew_number_in(s, path->data);
+        if (number >= below || number <= most) continue;
+        most = number;
+        found = i;
+    }
+    return most;
+}
+
+// TARS: has this rank a file of that save under any of its names? With the turn.
+static bool ckpt__crew_has_save(ckpt_saver *s, uint64_t number) {
+    bool has = false;
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    for (size_t i = 0; i < s->index.count && !has; i++) {
+        ckpt__index_path(&path, &s->index, s->index.lines[i].name);
+        has = path.err == CKPT_OK && ckpt__crew_number_in(s, ckpt__buf_cstr(&path)) == number;
+    }
+    ckpt__buf_free(&path);
+    return has;
+}
+
+// TARS: a job may have been killed while the files of a save took the places of others. Where not all ranks have theirs, those
+// that do give the place back: else there would be no set that belongs together. Collective.
+static ckpt_err ckpt__crew_undo_exchange(ckpt_saver *s) {
+    ckpt__buf path, old;
+    ckpt__error_record kept;
+    int64_t told = 0;
+    ckpt_err e = CKPT_OK;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&old, &s->allocator);
+    for (uint64_t below = UINT64_MAX; e == CKPT_OK; below = (uint64_t)-told) {
+        ckpt__saver_enter(s);
+        uint64_t mine = ckpt__crew_find_old(s, below, &path, &old);
+        ckpt__saver_leave(s);
+        told = -(int64_t)mine;
+        e = ckpt__ranks_meet(&s->crew);
+        if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, &told, 1);
+        if (e != CKPT_OK || told == 0) break;
+        ckpt__saver_enter(s);
+        int64_t all = ckpt__crew_has_save(s, (uint64_t)-told);
+        ckpt__saver_leave(s);
+        e = ckpt__ranks_meet(&s->crew);
+        if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, &all, 1);
+        if (e != CKPT_OK || mine != (uint64_t)-told) continue;
+        ckpt_err done = all != 0 ? ckpt__os_remove(old.data) : ckpt__os_rename(old.data, path.data);
+        if (done == CKPT_OK) (void)ckpt__os_remove(old.data);       // two names of one file stay two
+        else
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what a killed job was about to replace has not its name again: %s",
+                            ckpt__error_last.text);
+    }
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&old);
+    if (e == CKPT_OK) ckpt__error_last = kept;
+    return e;
+}
+
 static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt__crew_word say;
     int64_t w[CKPT__CREW_WORDS];
@@ -56062,6 +56155,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     (void)ckpt__saver_await_clear(s, NULL, 0);
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS && s->crew.together) e = ckpt__crew_undo_exchange(s);
     if (e == CKPT_OK) e = ckpt__resume_run(s, &t);
     if (e == CKPT_NOT_FOUND) ckpt__crew_warn_nameless(s);
     if (e != CKPT_OK) return e;

@@ -1450,6 +1450,71 @@ static void save_twice(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+static int exchanges;                   // renames of second tarballs to their names
+
+// The job is killed before the exchanges-th tarball takes the place of the one before.
+static void die_exchanging(const char *name, const char *path) {
+    bool exchange = strcmp(name, "rename") == 0 && strstr(path, "ba2-rank") != NULL && ckpt__txt_ends(path, ".tar");
+    if (exchange && __atomic_sub_fetch(&exchanges, 1, __ATOMIC_SEQ_CST) == 0) (void)raise(SIGKILL);
+}
+
+// All have, and what they have taken the place of is about to go.
+static void die_exchanged(const char *name, const char *path, int fd) {
+    (void)fd;
+    bool old = strcmp(name, "unlink") == 0 && path != NULL && ckpt__txt_ends(path, ".was");
+    if (old && __atomic_load_n(&exchanges, __ATOMIC_SEQ_CST) == 1) (void)raise(SIGKILL);
+}
+
+static void exchange(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp two = at_batch(2);
+    if (member_open(m)) {
+        member_set(m, 20);
+        TR_OK(r, ckpt_saver_save(m->s, &two));
+        member_set(m, 21);
+        TR_OK(r, ckpt_saver_save(m->s, &two));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end(m);
+}
+
+static void load_exchanged(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 2 && m->step == p->number);
+        member_check(m, p->number);
+        if (p->saves > 0) TR_OK(r, member_step(m, 3));
+    }
+    member_end(m);
+}
+
+// A job is killed when some tarballs have taken the places of those before and others have not, or all have and nothing says so: the
+// next one goes on from what all ranks have.
+static void test_tars_exchanged(void **state) {
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        plan p = plan_of(TARS);
+        p.keep = 1;
+        p.apart = k % 2 == 1;
+        pid_t child = fork();
+        if (child == 0) {
+            exchanges = 1 + k / 2;
+            fault_set_spy(die_exchanging);
+            if (k / 2 == 3) FAULT_SET(fault_watch, die_exchanged);
+            tr_run(tr_new(3), exchange, &p);
+            _exit(1);
+        }
+        was_killed(child);
+        p.number = k / 2 < 3 ? 20 : 21;
+        for (p.saves = 0; p.saves < 2; p.saves++) tr_run(tr_new(3), load_exchanged, &p);
+        for (int i = 0; i < 3; i++) assert_null(strstr(util_list(p.apart ? util_join(p.dir, util_fmt("rank%d", i)) : p.dir), ".was"));
+    }
+}
+
 static void note_progress(const ckpt_progress *p, void *user) {
     member_log(CKPT_LOG_INFO, p->name, user);
 }
@@ -5179,7 +5244,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice),
         cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
-        cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named),
+        cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
