@@ -1403,6 +1403,10 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // is copied, and a checkpoint may be replaced or deleted at once. Several processes and uploaders may share one; each
 // finishes what dead ones left for the same store, and leaves the files of those that live alone. Of a job of several ranks each
 // finishes what the rank of its own number left, and whoever comes first what is left of ranks that the job has not.
+// What a dead process left is not put over what was uploaded since then: a newer file of that name, from another folder say, that
+// this uploader has confirmed, or that any has whose object carries a mark, which tells when its file was added (all stores but
+// sftp, dbfs, mlflow-artifacts, the user's own, and file where the file system has no extended attributes). It is dropped then,
+// and a warning says so.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
 // open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
 // time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
@@ -38143,6 +38147,7 @@ enum {
     CKPT__UPLOADER_PLACES = 64,         // staging folders that are open at once, about
     CKPT__UPLOADER_FAILURES = 32,       // kept until they are asked for; later ones are only counted
     CKPT__UPLOADER_TOLD = 4096,         // files that the progress hook is told of, at most, until it has been
+    CKPT__UPLOADER_NEWEST = 1024,       // names of which it is remembered when their last file was made, about
     CKPT__UPLOADER_NAME_MAX = 4096,
     CKPT__UPLOADER_RECORD_MAX = 1 << 26,        // bytes; 10,000 parts take 2 MiB
     CKPT__UPLOADER_COPIED = 4 << 20,    // bytes: files up to that size are copied unless nobody writes to them any more
@@ -38243,6 +38248,7 @@ typedef struct ckpt__uploader_item {
     bool         barred;                // an heir, and one before it was refused: the object is somebody else's
     const char  *said;                  // what its record says of that, as ckpt__uploader_may; below the lock once it is queued
     bool         confirmed;             // the store has it, the link is what remains
+    bool         overtaken;             // a newer one of its name was put while it lay here: it is not sent
     bool         early, committed;      // sent from `body` before the file was finished; the file is there now
     bool         recorded;              // an early one: its record was written when it was begun
     bool         dropped;               // what is left is to give a half-done upload up
@@ -38260,7 +38266,7 @@ typedef struct ckpt__uploader_item {
     struct ckpt__uploader_place *place; // its entry stands in the journal there, and no record and staged file; NULL: in none
     uint64_t     at;                    // where in the journal
     size_t       text_size;             // of the entry's record
-    char         mark[33];
+    char         mark[33];              // also when it was made, as ckpt__uploader_date has it
     ckpt__os_flag cancel;
     ckpt__send_record sent;
     ckpt__buf    noted;                 // a byte per part number: not 0, it is in the record
@@ -38281,6 +38287,12 @@ typedef struct ckpt__uploader_slot {
     char                *name;
     ckpt__uploader_item *running, *waiting, *failed;
 } ckpt__uploader_slot;
+
+// When the last file of a name that was confirmed had been made, after the slot has gone.
+typedef struct ckpt__uploader_last {
+    char    *name;
+    uint64_t made;                      // microseconds since 1970
+} ckpt__uploader_last;
 
 // The lock of an owner: our own, or a dead one's whose files we finish.
 typedef struct ckpt__uploader_claim {
@@ -38358,6 +38370,7 @@ struct ckpt_uploader {
     size_t               hopeful;       // files that have failed and are tried again at `hope_at`
     double               hope_at, hope_pause;   // seconds
     bool                 lucky;         // no file has failed since the last one that was confirmed
+    ckpt__uploader_last *newest;        // each name has one place, which it may have to leave to another
     uint64_t             now;           // of the last file added
     uint64_t             files, bytes, failed;
     double               waited;
@@ -38408,6 +38421,32 @@ static ckpt__uploader_item *ckpt__uploader_item_new(const ckpt_uploader *u, ckpt
     if (name == NULL || it->name != NULL) return it;
     ckpt__uploader_item_free(u, it);
     return NULL;
+}
+
+// When the file was made, as far as that is known.
+static uint64_t ckpt__uploader_made(const ckpt__uploader_item *it) {
+    return it->made != 0 ? it->made : it->added;
+}
+
+// Says when a file was added. Its mark says when it was made, so that from an object that has it a later process sees which of
+// the two is older, whatever the store's clock says: "t", 16 hexadecimal digits, and the rest of what makes it one of its own.
+static void ckpt__uploader_date(ckpt__uploader_item *it, uint64_t added) {
+    char rest[33];
+    it->added = added;
+    memcpy(rest, it->mark, sizeof rest);
+    (void)snprintf(it->mark, sizeof it->mark, "t%016llx%.15s", (unsigned long long)ckpt__uploader_made(it), rest);
+}
+
+// When the file of an object was made; 0: its mark does not say that.
+static uint64_t ckpt__uploader_dated(const char *mark) {
+    uint64_t made = 0;
+    if (strlen(mark) != 32 || mark[0] != 't') return 0;
+    for (int i = 1; i <= 16; i++) {
+        int digit = ckpt__txt_hex_digit(mark[i]);
+        if (digit < 0) return 0;
+        made = made << 4 | (unsigned)digit;
+    }
+    return made;
 }
 
 // A name that every store takes and no store can be led astray by.
@@ -39885,6 +39924,28 @@ static void ckpt__uploader_slot_drop(ckpt_uploader *u, ckpt__uploader_slot *s) {
     ckpt__mem_free(&u->allocator, s, sizeof *s);
 }
 
+// A file was confirmed.
+static void ckpt__uploader_set_newest(ckpt_uploader *u, const ckpt__uploader_item *it) {
+    ckpt__uploader_last *n = &u->newest[ckpt__uploader_hash(it->name) % CKPT__UPLOADER_NEWEST];
+    if (n->name == NULL || strcmp(n->name, it->name) != 0) {
+        char *name = ckpt__mem_copy_text(&u->allocator, it->name);
+        if (name == NULL) return;       // then the object's mark alone tells
+        ckpt__mem_free_text(&u->allocator, n->name);
+        n->name = name;
+        n->made = 0;
+    }
+    if (ckpt__uploader_made(it) > n->made) n->made = ckpt__uploader_made(it);
+}
+
+// When the newest file of a name that this uploader has confirmed was made; 0: not known. Takes the lock itself.
+static uint64_t ckpt__uploader_newest(ckpt_uploader *u, const char *name) {
+    ckpt__os_mutex_lock(&u->lock);
+    const ckpt__uploader_last *n = &u->newest[ckpt__uploader_hash(name) % CKPT__UPLOADER_NEWEST];
+    uint64_t made = n->name != NULL && strcmp(n->name, name) == 0 ? n->made : 0;
+    ckpt__os_mutex_unlock(&u->lock);
+    return made;
+}
+
 //-- staging ---------------------------------------------------------------------
 
 static ckpt_err ckpt__uploader_copy_bytes(const ckpt_uploader *u, int from, int to, uint64_t at, uint64_t size,
@@ -40624,6 +40685,29 @@ static ckpt_err ckpt__uploader_look_first(const ckpt__uploader_item *it, ckpt__s
     return ckpt__error_prefix(e, "cannot upload %s to %s", s->name, s->store->uri);
 }
 
+// What a dead process left to be put over what is there is not put over what was made later: another staging folder may have
+// been in use meanwhile, or this one was out of reach. *over: it is not sent, for that, or for it is there itself. A store that
+// keeps no marks does not tell; who may not look puts it.
+static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__send *s, const ckpt__retry *retry,
+                                              bool *over) {
+    ckpt__store_stat info;
+    memset(&info, 0, sizeof info);
+    it->overtaken = ckpt__uploader_newest(u, it->name) > ckpt__uploader_made(it);
+    ckpt_err e = it->overtaken ? CKPT_OK : ckpt__send_stat(s, retry, &info);
+    if (e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM) {
+        s->curable = true;
+        return ckpt__error_prefix(e, "cannot tell whether a newer %s is in %s", it->name, u->store->uri);
+    }
+    bool ours = e == CKPT_OK && info.mark[0] != 0 && info.size == it->size && strcmp(info.mark, it->mark) == 0;
+    it->overtaken = it->overtaken || (e == CKPT_OK && ckpt__uploader_dated(info.mark) > ckpt__uploader_made(it));
+    if (it->overtaken)
+        ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
+                        "%s%s stays as it is: it was made later than what an earlier process left of %s, which is dropped",
+                        u->store->uri, it->name, it->from != NULL ? it->from : it->data);
+    *over = ours || it->overtaken;
+    return CKPT_OK;
+}
+
 static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__uploader_sending sending;
@@ -40673,7 +40757,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     // The ranks that go on from a checkpoint hand over again what a dead one left, which one of them finds meanwhile.
     s.inherited = it->left;
     bool over = false, local = e != CKPT_OK;
-    if (e == CKPT_OK && it->adopted && !sending.begun) e = ckpt__uploader_look_first(it, &s, &retry, &over);
+    if (e == CKPT_OK && it->left && it->overwrite) e = ckpt__uploader_look_for_newer(u, it, &s, &retry, &over);
+    else if (e == CKPT_OK && it->adopted && !sending.begun) e = ckpt__uploader_look_first(it, &s, &retry, &over);
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
     bool sends = e == CKPT_OK && !over;
@@ -40687,7 +40772,12 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->unsure = it->unsure || s.unsure;
     if (sends && e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
-    if (e == CKPT_OK && it->adopted && sending.begun) (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
+    if (e == CKPT_OK && it->overtaken) {
+        e = ckpt__uploader_abort(u, it);
+        it->curable = true;
+    } else if (e == CKPT_OK && it->adopted && sending.begun) {
+        (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);
+    }
     ckpt__mem_free(&u->allocator, body, (size_t)it->size + 1);
     return e;
 }
@@ -41070,9 +41160,10 @@ static bool ckpt__uploader_book(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     bool failed = e != CKPT_OK && e != CKPT_CANCELLED, put = it->kind == CKPT__UPLOADER_PUT;
     s->running = NULL;
     u->running--;
-    if (e == CKPT_OK && put && !ckpt__uploader_is_link(it)) {
+    if (e == CKPT_OK && put && !it->overtaken && !ckpt__uploader_is_link(it)) {
         u->files++;
         u->bytes += it->size;
+        ckpt__uploader_set_newest(u, it);
     }
     if (failed && !ckpt__uploader_is_known(it, e)) u->failed++;
     if (put) ckpt__uploader_learn(u, it, e);
@@ -41266,7 +41357,7 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     }
     if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
     if (e == CKPT_OK) {
-        it->added = ckpt__uploader_stamp(u);
+        ckpt__uploader_date(it, ckpt__uploader_stamp(u));
         it->confirmed = up->path == NULL;
         if (it->confirmed) e = ckpt__uploader_write_record(u, it, false);
         else if (!ckpt__uploader_goes_in(u, up) || !ckpt__uploader_put_in(u, it, place, up))
@@ -41402,7 +41493,7 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
     if (e == CKPT_OK) e = it == NULL ? CKPT_NOMEM : ckpt__uploader_fill(u, it, up);
     if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
     if (e == CKPT_OK) {
-        it->added = ckpt__uploader_stamp(u);
+        ckpt__uploader_date(it, ckpt__uploader_stamp(u));
         it->early = true;
         it->body = *body;
         it->size = body->size;
@@ -41651,6 +41742,8 @@ static void ckpt__uploader_free(ckpt_uploader *u) {
     }
     ckpt__mem_free(&a, u->threads, (size_t)u->thread_cap * sizeof *u->threads);
     ckpt__mem_free(&a, u->failures, CKPT__UPLOADER_FAILURES * sizeof *u->failures);
+    for (size_t i = 0; u->newest != NULL && i < CKPT__UPLOADER_NEWEST; i++) ckpt__mem_free_text(&a, u->newest[i].name);
+    ckpt__mem_free(&a, u->newest, CKPT__UPLOADER_NEWEST * sizeof *u->newest);
     ckpt__mem_free_text(&a, u->format);
     ckpt__mem_free_text(&a, u->run_name);
     ckpt__mem_free_text(&a, u->staging);
@@ -41869,7 +41962,8 @@ static ckpt_err ckpt__uploader_set_up(ckpt_uploader *u, const ckpt_uploader_desc
     if (e == CKPT_OK) e = ckpt__uploader_open_store(u, d);
     if (e != CKPT_OK) return e;
     u->failures = (ckpt__error_record *)ckpt__mem_alloc(&u->allocator, CKPT__UPLOADER_FAILURES * sizeof *u->failures);
-    if (u->failures == NULL) return CKPT_NOMEM;
+    u->newest = (ckpt__uploader_last *)ckpt__mem_alloc(&u->allocator, CKPT__UPLOADER_NEWEST * sizeof *u->newest);
+    if (u->failures == NULL || u->newest == NULL) return CKPT_NOMEM;
     u->num_parts = d->num_concurrent_parts;
     u->part_size = d->part_size;
     u->store_sum = ckpt__digest_crc32(0, u->store->uri, strlen(u->store->uri));

@@ -2584,6 +2584,130 @@ static void test_left_unread(void **state) {
     left_unread(ESTALE);
 }
 
+// Does the store keep marks? file:// does where its file system has extended attributes.
+static bool keeps_marks(const world *w, const char *name) {
+    ckpt__store_stat info;
+    ckpt__transfer t;
+    memset(&info, 0, sizeof info);
+    memset(&t, 0, sizeof t);
+    return S.inner->stat(w->store, name, &info, &t) == CKPT_OK && info.mark[0] != 0;
+}
+
+static void open_beside(world *w) {
+    w->d.store = w->store;
+    w->d.upload_staging_folder = NULL;
+    assert_int_equal(ckpt_uploader_open(&w->u, &w->d), CKPT_OK);
+}
+
+static void upload_beside(const world *w, const char *dir, const char *name, const char *text) {
+    const char *path = util_join(util_join(w->dir, dir), name);
+    util_write_text(path, text);
+    assert_int_equal(ckpt_upload_file(w->u, name, path, true), CKPT_OK);
+}
+
+static void die_beside(world *w) {
+    open_beside(w);
+    hold();
+    upload_beside(w, "a", "n", "old");
+    await_count(&S.asked, 1);
+}
+
+// As its process dies the older one of a name is put, which has taken longer than the newer one took to come.
+static void die_with_one_behind(world *w) {
+    open_beside(w);
+    hold();
+    upload_beside(w, "a", "n", "oldest");
+    await_count(&S.asked, 1);
+    upload_beside(w, "a", "n", "old");
+    usleep(5000);
+    w->u->waiting--;                                        // nobody takes the newer one
+    ckpt__uploader_slot_of(w->u, "n", false)->waiting = NULL;
+    let_go();
+    await_count(&S.puts, 1);
+}
+
+static void die_with_parts_beside(world *w) {
+    w->d.num_concurrent_parts = 2;
+    open_beside(w);
+    hold_parts(5);
+    assert_int_equal(ckpt_upload_file(w->u, "n", big_file(w, "a/big", 200000, 1), true), CKPT_OK);
+    await_count(&S.parts, 5);
+    usleep(20000);
+}
+
+// What a dead process left beside its file is found when the next one comes there, which may be days later: it is not put over what was
+// made, and confirmed, since then. The same uploader knows that by itself, another by the object's mark.
+static void test_left_behind(void **state) {
+    (void)state;
+    static const struct { void (*die)(world *w); bool newer, again, plain; const char *then; } cases[] = {
+        { die_beside, true, false, true, "new" },           // the store keeps no marks
+        { die_beside, true, false, false, "new" },
+        { die_beside, true, true, false, "new" },
+        { die_beside, true, true, true, "old" },            // nobody knows
+        { die_beside, false, false, false, "old" },
+        { die_with_one_behind, false, false, false, "old" },
+        { die_with_parts_beside, true, false, false, "new" },
+        { die_with_parts_beside, true, true, false, "new" },
+    };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        world w;
+        static char log[4096];
+        log[0] = 0;
+        new_world(&w);
+        w.d.logger.fn = collect_log;
+        w.d.logger.user = log;
+        util_mkdir(util_join(w.dir, "a"));
+        util_mkdir(util_join(w.dir, "b"));
+        in_a_process(cases[i].die, &w);
+        open_store(&w);
+        S.plain = cases[i].plain;
+        open_beside(&w);
+        if (cases[i].newer) upload_beside(&w, "b", "n", "new");
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        bool knows = !cases[i].again || cases[i].plain || keeps_marks(&w, "n");
+        if (cases[i].again) assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        if (cases[i].again) open_beside(&w);
+        upload_beside(&w, "a", "x", "x");
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        if (knows) assert_string_equal(text_of(&w, "n"), cases[i].then);
+        if (knows) assert_true((strstr(log, "n stays as it is: it was made later") != NULL) == (cases[i].then[0] == 'n'));
+        assert_string_equal(text_of(&w, "x"), "x");
+        assert_string_equal(util_list(w.bucket), "n\nx\n");
+        assert_false(util_exists(util_join(w.dir, "a/.ckpt-staging")));
+        end_world(&w);
+    }
+}
+
+static void die_with_old(world *w) {
+    open_uploader(w);
+    hold();
+    upload_text(w, "n", "old", true);
+    await_count(&S.asked, 1);
+}
+
+// The same of a record that could not be read by the run that put a newer file.
+static void test_left_unread_then_newer(void **state) {
+    (void)state;
+    world w;
+    unread[0] = 0;
+    unread_why = ESTALE;
+    new_world(&w);
+    in_a_process(die_with_old, &w);
+    open_store(&w);
+    fault_set_spy(open_first_not);
+    open_uploader(&w);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    upload_text(&w, "n", "new", true);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    bool knows = keeps_marks(&w, "n");
+    assert_int_equal(go_on(&w), CKPT_OK);
+    if (knows) assert_string_equal(text_of(&w, "n"), "new");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
 static void no_lock(const char *name, const char *path) {
     if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".lock") && strstr(path, CKPT__UPLOADER_FOLDER) != NULL)
         fault_arm_call("open", unread_why, 1);
@@ -4269,7 +4393,8 @@ int main(void) {
         cmocka_unit_test(test_custom_own_object),
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
-        cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread), cmocka_unit_test(test_hidden_away),
+        cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
+        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_unread_then_newer), cmocka_unit_test(test_hidden_away),
         cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
