@@ -39127,15 +39127,15 @@ static void ckpt__uploader_note_removal(ckpt_uploader *u, ckpt__uploader_place *
     ckpt__os_mutex_unlock(&u->pen);
 }
 
-// Brings to disk that files were removed, which adding to a journal does not: a power failure could bring back an older file of a
-// name whose newer one is done.
-static void ckpt__uploader_sync_names(ckpt_uploader *u) {
+// Brings to disk that files were removed, in all folders `but` one: adding to a journal does not, a record does so in its own. A
+// power failure could bring back an older file of a name whose newer one is done.
+static void ckpt__uploader_sync_names(ckpt_uploader *u, const ckpt__uploader_place *but) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     ckpt__os_mutex_lock(&u->pen);
     for (ckpt__uploader_place *p = u->thinned; p != NULL; p = p->thinned) {
         uint64_t upto = p->removed;
-        if (p->settled >= upto) continue;
+        if (p == but || p->settled >= upto) continue;
         ckpt__os_mutex_unlock(&u->pen);
         ckpt_err e = ckpt__os_sync_dir(p->folder);
         ckpt__os_mutex_lock(&u->pen);
@@ -39279,7 +39279,7 @@ static bool ckpt__uploader_put_in(ckpt_uploader *u, ckpt__uploader_item *it, ckp
     size_t got = 0, text_size = 0;
     ckpt__error_take(&kept);
     (void)ckpt__uploader_sync_marks(u, p);      // its own are synced together with the entry
-    ckpt__uploader_sync_names(u);
+    ckpt__uploader_sync_names(u, NULL);
     ckpt__os_mutex_lock(&u->pen);
     bool go = !p->journal.broken && (p->journal.fd >= 0 || ++p->journal.single > CKPT__UPLOADER_SINGLE);
     if (go && p->journal.fd < 0) go = ckpt__uploader_journal_begin(u, p) == CKPT_OK;
@@ -41065,7 +41065,7 @@ static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it
     }
     // Else a power failure could bring the older file back, whose end is not on disk yet, and lose this one's.
     if (it->follows) (void)ckpt__uploader_sync_marks(u, NULL);
-    if (it->follows) ckpt__uploader_sync_names(u);
+    if (it->follows) ckpt__uploader_sync_names(u, NULL);
     return ckpt__uploader_forget(u, it);
 }
 
@@ -41342,6 +41342,7 @@ static ckpt_err ckpt__uploader_stage_apart(ckpt_uploader *u, ckpt__uploader_item
     ckpt_err e = ckpt__uploader_stage(u, it, up->path, up->durable, &it->size, &synced, &linked);
     if (e == CKPT_OK && linked && !up->durable && !up->has_crc) e = ckpt__uploader_modified(it->data, &it->modified, &it->inode);
     if (e == CKPT_OK) (void)ckpt__uploader_sync_marks(u, NULL);
+    if (e == CKPT_OK) ckpt__uploader_sync_names(u, it->home);
     return e == CKPT_OK ? ckpt__uploader_write_record(u, it, !synced) : e;
 }
 
@@ -41499,6 +41500,7 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
         it->size = body->size;
         it->withdrawn = body->read == NULL || u->store->table->begin == NULL || ckpt__uploader_is_pending(u, up->name, true);
         (void)ckpt__uploader_sync_marks(u, NULL);
+        ckpt__uploader_sync_names(u, it->home);
         if (!it->withdrawn) {
             e = ckpt__uploader_write_record(u, it, false);
             it->recorded = e == CKPT_OK;

@@ -3172,7 +3172,7 @@ static void test_many_folders_removed(void **state) {
         util_remove_tree(dir);
     }
     int locks = 0, places = 0, unsettled = 0;
-    ckpt__uploader_sync_names(w.u);
+    ckpt__uploader_sync_names(w.u, NULL);
     for (const ckpt__uploader_place *p = w.u->places; p != NULL; p = p->next, places++) locks += p->claims[0].fd >= 0;
     for (const ckpt__uploader_place *p = w.u->thinned; p != NULL; p = p->thinned) unsettled += p->settled < p->removed;
     assert_true(locks <= CKPT__UPLOADER_PLACES);            // the descriptors do not grow with them

@@ -339,6 +339,32 @@ static void test_removals_in_order(void **state) {
     assert_int_equal(unordered, 0);
 }
 
+// Also when it was done before the newer one came, from another folder, whose record is synced in that folder alone.
+static void test_removals_elsewhere(void **state) {
+    (void)state;
+    for (int early = 0; early < 2; early++) {
+        world w;
+        ckpt__uploader_item *ticket = NULL;
+        new_world(&w);
+        w.u = open_uploader(&w);
+        const char *hidden = util_join(w.a, CKPT__UPLOADER_FOLDER);
+        ok(ckpt_upload_file(w.u, "n", file_of(w.a, "n", 'a'), true));
+        ok(ckpt_uploader_wait(w.u, 0));
+        gone = 1;
+        watched = &w;
+        w.staging = hidden;
+        watch(hear_removals);
+        ckpt__upload up = ticket_for(&w);
+        if (early) ticket = begin(w.u, &up);
+        else ok(ckpt_upload_file(w.u, "n", file_of(w.b, "n", 'b'), true));
+        watch(NULL);
+        assert_int_equal(get(&gone), 0);
+        if (early) ckpt__uploader_abandon(w.u, ticket);
+        w.staging = NULL;
+        close_world(&w);
+    }
+}
+
 static int dones;
 
 static void note_done(const char *name, ckpt_err e, bool published, void *user) {
@@ -715,7 +741,7 @@ int main(void) {
         cmocka_unit_test(test_wait_ends),
         cmocka_unit_test(test_lock_is_kept),
         cmocka_unit_test(test_unreadable_owner),
-        cmocka_unit_test(test_removals_in_order),
+        cmocka_unit_test(test_removals_in_order), cmocka_unit_test(test_removals_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
