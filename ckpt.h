@@ -1498,13 +1498,13 @@ typedef struct ckpt_pending {
     bool        in_use;                 // its uploader is running
     bool        refused;                // not tried again: the store has an object of that name (CKPT_EXISTS), or the file was
                                         // written to (CKPT_CORRUPT)
-    bool        damaged;                // the record cannot be read
+    bool        damaged;                // the record is not whole, or cannot be read
 } ckpt_pending;
 
 // Tells of each file that waits in a staging folder; a folder of checkpoints stands for the hidden one in it. To finish
 // them, open an uploader for their URI with the folder that .record lies in and wait. Their names are not formatted again:
 // where rights end at a run's folder, file_path_format_string need only lead there, for the trial. CKPT_NOT_FOUND: there is
-// no such folder. Any thread.
+// no such folder. CKPT_AUTH, CKPT_IO, CKPT_NET, CKPT_UNSUPPORTED: a record could not be read; all were told of. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_pending(const char *upload_staging_folder,
                                                          void (*each)(const ckpt_pending *p, void *user), void *user);
 // Uploads one file, blocking, with credentials from the environment; neither staged nor recorded. Any thread.
@@ -42102,7 +42102,17 @@ typedef struct ckpt__uploader_listing {
     void          *user;
     const char    *journal;             // that is being read
     bool           in_use;
+    ckpt__error_record first;           // why a record could not be read
 } ckpt__uploader_listing;
+
+// Is a record told of that was read with this outcome? One that has gone meanwhile waits no more. One that cannot be read may,
+// and is told of as a damaged one is, but for that the call fails.
+static bool ckpt__uploader_is_listed(ckpt__uploader_listing *l, ckpt_err e) {
+    if (e == CKPT_OK || e == CKPT_CORRUPT) return true;
+    if (e == CKPT_NOT_FOUND || e == CKPT_NOMEM) return false;
+    if (l->first.code == CKPT_OK) ckpt__error_take(&l->first);
+    return true;
+}
 
 // Tells of an entry of a journal.
 static ckpt_err ckpt__uploader_list_entry(const ckpt__uploader_entry *n, void *user) {
@@ -42142,7 +42152,7 @@ static ckpt_err ckpt__uploader_list_journal(ckpt__uploader_listing *l, const cha
     memset(&p, 0, sizeof p);
     p.record = p.staged_path = path;
     p.damaged = true;
-    if (e == CKPT_CORRUPT) l->each(&p, l->user);
+    if (e != CKPT_OK && ckpt__uploader_is_listed(l, e)) l->each(&p, l->user);
     ckpt__mem_free_text(&l->u->allocator, path);
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
@@ -42163,7 +42173,7 @@ static ckpt_err ckpt__uploader_list_one(const char *name, void *user) {
     it->record = ckpt__uploader_path(l->u, l->folder, name, strlen(name), "");
     it->data = ckpt__uploader_path(l->u, l->folder, name, stem, ".data");
     ckpt_err e = it->record == NULL || it->data == NULL ? CKPT_NOMEM : ckpt__uploader_read_record(l->u, it, &store, &torn);
-    p.damaged = aside || e == CKPT_CORRUPT;
+    p.damaged = aside || e != CKPT_OK;
     p.record = it->record;
     p.staged_path = it->data;
     p.in_use = ckpt__uploader_lives(l->u, l->folder, name);
@@ -42177,8 +42187,8 @@ static ckpt_err ckpt__uploader_list_one(const char *name, void *user) {
         for (size_t i = 0; i < it->sent.count; i++) p.sent += it->sent.parts[i].size;
         if (it->confirmed) p.sent = it->size;
     }
-    bool shown = e == CKPT_OK ? !it->dropped && !(it->early && !it->committed) : e == CKPT_CORRUPT;
-    if (shown) l->each(&p, l->user);
+    bool over = e == CKPT_OK && (it->dropped || (it->early && !it->committed));
+    if (!over && ckpt__uploader_is_listed(l, e)) l->each(&p, l->user);
     ckpt__mem_free_text(&l->u->allocator, store);
     ckpt__uploader_item_free(l->u, it);
     return e == CKPT_NOMEM ? e : CKPT_OK;
@@ -42199,9 +42209,10 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
     l.user = user;
     l.journal = NULL;
     l.in_use = false;
+    l.first.code = CKPT_OK;
     if (e == CKPT_OK) e = ckpt__os_list(l.folder, ckpt__uploader_list_one, &l);
     ckpt__buf_free(&inner);
-    return e;
+    return e == CKPT_OK && l.first.code != CKPT_OK ? ckpt__error_put(&l.first) : e;
 }
 
 //------------------------------------------------------------------------------

@@ -200,6 +200,15 @@ same "they are there" a.pt late/two.pt
 is "nothing pending" 0 ./ckpt pending staging
 holds "it says so" "nothing is pending"
 is "nothing to push" 0 ./ckpt push staging
+# a record that cannot be read: nobody is told that nothing waits
+mkdir staging/u-00000000-0000000000000000-00000001.upload
+is "pending, unread" 5 ./ckpt pending staging
+holds "it is listed" "damaged"
+holds "and named" "00000001.upload"
+is "pending --json, unread" 5 ./ckpt pending --json staging
+json "it is listed too" "[p['state'] for p in d['pending']] == ['damaged']"
+is "push, unread" 5 ./ckpt push staging
+rmdir staging/u-00000000-0000000000000000-00000001.upload
 is "pending of no folder" 3 ./ckpt pending none
 mkdir -p saves/.ckpt-staging
 ./make stage "$dir/saves/.ckpt-staging" "$dir/later" a.pt || fail "stage an upload beside checkpoints"

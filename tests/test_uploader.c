@@ -2924,6 +2924,40 @@ static void test_pending_unseen(void **state) {
     }
 }
 
+static const char *shut;            // an ending of names of files that cannot be opened
+
+static void open_not(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, shut)) fault_arm_call("open", unread_why, 1);
+}
+
+// A record, or a journal, that cannot be read is told of, and the call fails: nobody is to believe that nothing waits.
+static void test_pending_unread(void **state) {
+    (void)state;
+    static const struct { int why; ckpt_err e; } cases[] = { { EACCES, CKPT_AUTH }, { EIO, CKPT_IO }, { ESTALE, CKPT_NET }, { ENOENT, CKPT_OK } };
+    for (int i = 0; i < 2 * UTIL_COUNT(cases); i++) {
+        world w;
+        listing l;
+        begin_world(&w);
+        hold();
+        shut = i % 2 == 0 ? "1.upload" : ".journal";
+        unread_why = cases[i / 2].why;
+        fault_single = i % 2 == 0 ? 8 : 1;
+        for (int k = 0; k < 3; k++) upload_text(&w, util_fmt("%d", k), "x", true);
+        fault_single = 8;
+        memset(&l, 0, sizeof l);
+        fault_set_spy(open_not);
+        ckpt_err e = ckpt_uploader_pending(w.staging, on_pending, &l);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        assert_int_equal(e, cases[i / 2].e);
+        bool gone = e == CKPT_OK;
+        assert_int_equal(l.damaged, !gone);
+        assert_int_equal(l.count - l.damaged, i % 2 == 0 ? 2 : 1);
+        if (!gone) assert_non_null(strstr(ckpt_last_error(), shut));
+        end_world(&w);
+    }
+}
+
 static void test_orphans(void **state) {
     (void)state;
     world w;
@@ -4398,7 +4432,7 @@ int main(void) {
         cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
-        cmocka_unit_test(test_live_unseen), cmocka_unit_test(test_pending_unseen),
+        cmocka_unit_test(test_live_unseen), cmocka_unit_test(test_pending_unseen), cmocka_unit_test(test_pending_unread),
         cmocka_unit_test(test_link_lock_of_the_dead), cmocka_unit_test(test_link_lock_of_the_slow),
         cmocka_unit_test(test_orphans),
         cmocka_unit_test(test_links_never_go_back),

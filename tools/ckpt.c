@@ -2940,7 +2940,7 @@ static int do_pending(void) {
     if (opt.count > 1) return misuse("pending wants one folder");
     memset(&l, 0, sizeof l);
     ckpt_err e = ckpt_uploader_pending(opt.count > 0 ? opt.args[0] : ".", note_waiting, &l);
-    if (e != CKPT_OK) {
+    if (e != CKPT_OK && l.count == 0) {
         free_waiting(&l);
         return complain(e);
     }
@@ -2967,7 +2967,8 @@ static int do_pending(void) {
     if (opt.json) printf("%s]}\n", l.count > 0 ? "\n" : "");
     else if (l.count == 0) printf("nothing is pending\n");
     free_waiting(&l);
-    return EXIT_OK;
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
+    return exit_of(e);
 }
 
 // file_path_format_string for objects beside this one. Names that were recorded are not formatted again: only the uploader's trial
@@ -3039,10 +3040,12 @@ static int do_push(void) {
     if (opt.count > 1) return misuse("push wants one folder");
     memset(&l, 0, sizeof l);
     ckpt_err e = ckpt_uploader_pending(folder, note_waiting, &l);
-    if (e != CKPT_OK) {
+    if (e != CKPT_OK && l.count == 0) {
         free_waiting(&l);
         return complain(e);
     }
+    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
+    status = exit_of(e);
     if (opt.json) printf("{\"pushed\": [");
     for (int i = 0; i < l.count; i++) {
         const waiting *w = &l.list[i];
@@ -3213,7 +3216,7 @@ static const command commands[] = {
     { "pending", do_pending, "",
       "usage: ckpt pending [--json] [DIR]\n\nShows what a staging folder (default: this one), or the hidden one in a folder of checkpoints, holds for upload:\n"
       "size, share that the store has confirmed, age, and whether it waits, is on its way in a running process, was refused\n"
-      "because the object exists, or cannot be read.\n" },
+      "because the object exists, or is damaged. Where a record cannot be read, the status is 4 or 5, and the rest is shown.\n" },
     { "push", do_push, "",
       "usage: ckpt push [--json] [DIR]\n\nSends what ckpt pending shows, going on where a dead process stopped, and returns when it has arrived.\n"
       "What is damaged or refused stays, and what another process sends (\"on its way\") is left to it: then the status is 4.\n" }
