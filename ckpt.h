@@ -39965,14 +39965,16 @@ static ckpt_err ckpt__uploader_copy_bytes(const ckpt_uploader *u, int from, int 
     return e;
 }
 
-// A second file with the same bytes: shared blocks where the file system has them.
+// A second file with the same bytes: shared blocks where the file system has them. As its record it is for this user alone, who
+// may be the only one that may read the first.
 static ckpt_err ckpt__uploader_copy(const ckpt_uploader *u, const char *path, const char *to_path) {
     ckpt__os_info info;
     int from = -1, to = -1;
     uint64_t moved = 0;
     ckpt_err e = ckpt__os_open_read(&from, path);
     if (e == CKPT_OK) e = ckpt__os_fstat(from, &info, path);
-    if (e == CKPT_OK) e = ckpt__os_create(&to, to_path);
+    if (e == CKPT_OK && (to = ckpt__os_open(to_path, O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
+        e = ckpt__os_fail(errno, "create", to_path);
     if (e == CKPT_OK) {
         e = ckpt__os_copy_range(from, 0, to, 0, info.size, &moved, to_path);
         if (e == CKPT_UNSUPPORTED) e = CKPT_OK;

@@ -1553,6 +1553,32 @@ static void test_staging_by_link(void **state) {
     end_world(&w);
 }
 
+// The copy of a file that only its owner may read is for nobody else either.
+static void test_staged_for_the_owner(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    hold();
+    mode_t before = umask(022);
+    for (int i = 0; i < 10; i++) {
+        const char *path = big_file(&w, "secret", i == 9 ? 1 << 20 : 100, 1);
+        assert_int_equal(chmod(path, 0600), 0);
+        assert_int_equal(ckpt_upload_file(w.u, util_fmt("%d", i), path, true), CKPT_OK);
+    }
+    assert_int_equal(entries(w.staging, ".data"), 9);
+    assert_int_equal(entries(w.staging, ".journal"), 1);
+    const char *list = util_list(w.staging);
+    for (const char *p = list; *p != 0; p = strchr(p, '\n') + 1) {
+        struct stat s;
+        const char *name = util_fmt("%.*s", (int)strcspn(p, "\n"), p);
+        assert_int_equal(stat(util_join(w.staging, name), &s), 0);
+        if (!ckpt__txt_ends(name, ".lock")) assert_int_equal(s.st_mode & 077, 0);
+    }
+    umask(before);
+    let_go();
+    end_world(&w);
+}
+
 // A durable file is linked whatever its size; a link that is written to is found out.
 static void test_written_in_place(void **state) {
     (void)state;
@@ -4405,7 +4431,7 @@ int main(void) {
         cmocka_unit_test(test_attempts),
         cmocka_unit_test(test_time_limits),
         cmocka_unit_test(test_stagger),
-        cmocka_unit_test(test_staging_by_link),
+        cmocka_unit_test(test_staging_by_link), cmocka_unit_test(test_staged_for_the_owner),
         cmocka_unit_test(test_written_in_place),
         cmocka_unit_test(test_overwritten_in_place), cmocka_unit_test(test_written_to_is_told_once),
         cmocka_unit_test(test_beside_the_file),
